@@ -1,0 +1,40 @@
+/* The correction of an instance: the smoothed ratio of observed to predicted
+ * time. A slow, shared or throttled machine shows in it, and its predictions
+ * follow within some completions. Pure.
+ *
+ * Invariant: 0 < min_ratio <= ratio <= max_ratio, all finite.
+ */
+#ifndef PREDICTOR_CORRECTION_H
+#define PREDICTOR_CORRECTION_H
+
+#include <stdint.h>
+
+/* Plain data; set it up with correction_init(). */
+struct correction {
+    double ratio;         /* what predictions are multiplied by */
+    double smoothing;     /* share of a new observation, 0 < smoothing <= 1 */
+    double min_ratio;     /* bounds, of each observation and so of the ratio */
+    double max_ratio;     /* */
+    int64_t observations; /* how many were taken in */
+};
+
+/* Sets the ratio to 1 (or to the bound nearest to 1). `smoothing` is the
+ * weight of one new observation, in (0, 1]; the bounds are finite and satisfy
+ * 0 < min_ratio <= max_ratio. Returns 0, or -EINVAL with `c` untouched. */
+__attribute__((warn_unused_result)) int correction_init(struct correction *c,
+                                                        double smoothing,
+                                                        double min_ratio,
+                                                        double max_ratio);
+
+/* Takes in one completion: the time that the cost model alone predicted (that
+ * is, without correction) and the time it took, in microseconds.
+ *   ratio += smoothing * (clamp(observed / predicted) - ratio)
+ * A pair with predicted < 1 or observed < 0 says nothing and is ignored. */
+void correction_observe(struct correction *c, int64_t predicted_us,
+                        int64_t observed_us);
+
+/* The predicted time times the ratio, in microseconds, rounded to nearest and
+ * clamped to 0 .. INT64_MAX / 4, so that a few of them can be added. */
+int64_t correction_apply_us(const struct correction *c, int64_t predicted_us);
+
+#endif

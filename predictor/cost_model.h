@@ -1,0 +1,89 @@
+/* The cost model: how long an instance needs to prefill a prompt and to make
+ * one decode step. Evaluation only: pure, no library besides libm. Loading is
+ * in cost_model_json.h, fitting is in tools/fit_*.
+ *
+ *   prefill_us(u, p) = c0 + c1 u + c2 u^2 + c3 u p
+ *   decode_step_us(b, k) = d0 + d1 b + d2 k
+ *
+ * u: uncached tokens, to be computed; p: cached tokens, in front of them;
+ * b: requests in the decode batch; k: KV tokens of the whole batch.
+ * The prefill form is the polynomial regression on request length and prefix
+ * hit length of the Mooncake paper (FAST'25, Algorithm 1): attention costs
+ * each of u tokens the p before it and half of the u, the rest is linear.
+ */
+#ifndef PREDICTOR_COST_MODEL_H
+#define PREDICTOR_COST_MODEL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define COST_MODEL_PREFILL_TERMS 4
+#define COST_MODEL_DECODE_TERMS 3
+#define COST_MODEL_NAME_BYTES 64
+
+/* No cost is larger than this (11.6 days), so that the sum of nine million
+ * queued costs still fits an int64_t. */
+#define COST_MODEL_MAX_US INT64_C(1000000000000)
+
+/* Where the measurements were taken. Outside of it, a cost is a guess. */
+struct cost_model_range {
+    int64_t uncached_min_tokens;
+    int64_t uncached_max_tokens;
+    int64_t cached_max_tokens;
+    int64_t batch_max;
+    int64_t kv_tokens_max;
+};
+
+/* How well one of the two polynomials fits. The relative errors are of points
+ * that the fit had not seen (cross-validation). */
+struct cost_model_quality {
+    double r2;
+    double median_rel_error;
+    double p95_rel_error;
+};
+
+/* Plain data. The names are NUL-terminated. */
+struct cost_model {
+    char engine[COST_MODEL_NAME_BYTES];
+    char model[COST_MODEL_NAME_BYTES];
+    char machine[COST_MODEL_NAME_BYTES];
+    char date[COST_MODEL_NAME_BYTES];
+    double prefill[COST_MODEL_PREFILL_TERMS]; /* us for 1, u, u^2, u p */
+    double decode[COST_MODEL_DECODE_TERMS];   /* us for 1, batch, kv_tokens */
+    struct cost_model_range range;
+    struct cost_model_quality prefill_quality;
+    struct cost_model_quality decode_quality;
+};
+
+/* The predicted prefill time of `uncached_tokens` behind `cached_tokens` that
+ * need no computing, in microseconds, rounded to nearest.
+ * The answer is clamped to 1 .. COST_MODEL_MAX_US; a negative token count is
+ * taken as 0. Borrows `m`. If `extrapolated` isn't NULL, it is set to whether
+ * the point lies outside of the model's valid range. */
+int64_t cost_model_prefill_us(const struct cost_model *m,
+                              int64_t uncached_tokens, int64_t cached_tokens,
+                              bool *extrapolated);
+
+/* The predicted time of one decode step of `batch` requests which have
+ * `kv_tokens` tokens of KV altogether, in microseconds, rounded to nearest.
+ * Clamp, ownership and `extrapolated` as for cost_model_prefill_us(). */
+int64_t cost_model_decode_step_us(const struct cost_model *m, int64_t batch,
+                                  int64_t kv_tokens, bool *extrapolated);
+
+/* The smallest value, unclamped, that the prefill polynomial takes anywhere in
+ * the valid range, in microseconds. Not positive (or NaN): the model is of no
+ * use. The polynomial is linear in p and quadratic in u, so the four corners
+ * and the two vertices in u at the ends of p are enough. Borrows `m`. */
+double cost_model_prefill_least_us(const struct cost_model *m);
+
+/* The smallest slope of the prefill polynomial in u and the smallest slope in
+ * p within the valid range, in microseconds a token, whichever is less.
+ * Negative: more work would be predicted to take less time. Borrows `m`. */
+double cost_model_prefill_least_slope_us(const struct cost_model *m);
+
+/* The smallest value, unclamped, that the decode polynomial takes in batch
+ * 1 .. batch_max, kv_tokens 0 .. kv_tokens_max, in microseconds. Borrows `m`.
+ */
+double cost_model_decode_least_us(const struct cost_model *m);
+
+#endif
