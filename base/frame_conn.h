@@ -1,0 +1,93 @@
+/*
+ * A connection that speaks frames (proto/frame.h) over a libevent bufferevent.
+ * Used by the conductor for its workers, and by workers for their conductor
+ * and for each other.
+ *
+ * Invariants:
+ *   - a frame longer than the limit, or one with a bad header, closes this
+ *     connection with a reason, and nothing else;
+ *   - `closed` is called exactly once, and never from inside a call that the
+ *     owner made, save frame_conn_fail() inside a callback's stack: it is
+ *     always deferred to the loop;
+ *   - after `closed` no other callback comes.
+ */
+#ifndef BASE_FRAME_CONN_H
+#define BASE_FRAME_CONN_H
+
+#include "proto/frame.h"
+
+#include <event2/event.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct frame_conn;
+
+struct frame_conn_ops {
+    /* The connection that frame_conn_connect() began is up. May be NULL. */
+    void (*connected)(void *arg);
+    /* A whole frame. payload (h->length bytes) is gone when this returns. */
+    void (*frame)(void *arg, const struct frame_header *h,
+                  const uint8_t *payload);
+    /* The output fell to half of the watermark or below. May be NULL. */
+    void (*writable)(void *arg);
+    /* The end; reason is for people. The owner calls frame_conn_free(). */
+    void (*closed)(void *arg, const char *reason);
+};
+
+struct frame_conn_limits {
+    uint32_t payload_bytes;        /* longest frame that is taken */
+    size_t output_watermark_bytes; /* frame_conn_full() from here on */
+    size_t output_limit_bytes;     /* more waiting output than this fails the
+                                      connection: the peer does not read */
+};
+
+/* frame_conn_new(base, fd, limits, ops, arg): wraps a connected socket; takes
+ * fd, borrows base and ops. Returns owned, or NULL (fd is then closed). */
+struct frame_conn *frame_conn_new(struct event_base *base, evutil_socket_t fd,
+                                  const struct frame_conn_limits *limits,
+                                  const struct frame_conn_ops *ops, void *arg);
+
+/* frame_conn_connect(base, host, port, limits, ops, arg): begins to connect;
+ * a host name is resolved at once and blocks, an address does not. Frames may
+ * be sent right away. Failure comes through `closed`. Returns owned or NULL. */
+struct frame_conn *frame_conn_connect(struct event_base *base, const char *host,
+                                      uint16_t port,
+                                      const struct frame_conn_limits *limits,
+                                      const struct frame_conn_ops *ops,
+                                      void *arg);
+
+/* frame_conn_free(c): closes at once without a callback. Allowed inside
+ * callbacks. NULL is a no-op. */
+void frame_conn_free(struct frame_conn *c);
+
+/* frame_conn_send(c, buf): copies the whole frames in buf to the output, in
+ * order. Dropped when the connection is failing. A buf that failed fails the
+ * connection (its reason says so). */
+void frame_conn_send(struct frame_conn *c, const struct wire_buf *buf);
+
+/* frame_conn_send_bytes(c, data, n): copies raw bytes behind a header that
+ * announced them (see msg_kv_layer_encode). */
+void frame_conn_send_bytes(struct frame_conn *c, const void *data, size_t n);
+
+/* frame_conn_full(c): true when the output is over the watermark; wait for
+ * `writable` before producing more. */
+int frame_conn_full(const struct frame_conn *c);
+
+/* frame_conn_refuse(c, code, text): sends ERROR{code, text}, stops reading and
+ * closes when it is written (or after 2 s); `closed` gets text as reason. */
+void frame_conn_refuse(struct frame_conn *c, uint16_t code, const char *text);
+
+/* frame_conn_fail(c, reason): ends the connection at the next turn of the
+ * loop, `closed` included. */
+void frame_conn_fail(struct frame_conn *c, const char *reason);
+
+/* frame_conn_peer(c): "address:port" of the other side, or what was given to
+ * frame_conn_connect(). Lives as long as c. */
+const char *frame_conn_peer(const struct frame_conn *c);
+
+/* frame_conn_peer_host(c, out, cap): the other side's numeric address. Returns
+ * 0 or -ENOTCONN. */
+__attribute__((warn_unused_result)) int
+frame_conn_peer_host(const struct frame_conn *c, char *out, size_t cap);
+
+#endif

@@ -1,0 +1,65 @@
+/* Logging to standard error, one line an event. */
+#include "base/log.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/time.h>
+#include <time.h>
+#include <unistd.h>
+
+static const char *const level_names[] = {"error", "warn", "info", "debug"};
+
+static const char *log_program = "?";
+static enum log_level log_threshold = LOG_INFO;
+
+void log_init(const char *program, enum log_level level)
+{
+    log_program = program;
+    log_threshold = level;
+}
+
+int log_level_parse(const char *name, enum log_level *level)
+{
+    for (int i = 0; i <= LOG_DEBUG; i++) {
+        if (strcmp(name, level_names[i]) == 0) {
+            *level = (enum log_level)i;
+            return 0;
+        }
+    }
+    return -EINVAL;
+}
+
+int log_enabled(enum log_level level)
+{
+    return level <= log_threshold;
+}
+
+void log_line(enum log_level level, const char *format, ...)
+{
+    if (!log_enabled(level))
+        return;
+    char text[1000];
+    va_list ap;
+    va_start(ap, format);
+    vsnprintf(text, sizeof(text), format, ap);
+    va_end(ap);
+    for (char *p = text; *p; p++) {
+        if ((unsigned char)*p < 32 || *p == 127)
+            *p = '?';
+    }
+    struct timeval tv;
+    struct tm tm;
+    gettimeofday(&tv, NULL);
+    gmtime_r(&tv.tv_sec, &tm);
+    char line[1200];
+    int n = snprintf(line, sizeof(line),
+                     "%04d-%02d-%02dT%02d:%02d:%02d.%03dZ %-5s %s: %s\n",
+                     tm.tm_year + 1900, tm.tm_mon + 1, tm.tm_mday, tm.tm_hour,
+                     tm.tm_min, tm.tm_sec, (int)(tv.tv_usec / 1000),
+                     level_names[level], log_program, text);
+    /* One write, so that lines of several threads don't mix. */
+    ssize_t written = write(STDERR_FILENO, line, (size_t)n);
+    (void)written;
+}

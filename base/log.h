@@ -1,0 +1,40 @@
+/*
+ * Logging: one line an event, to standard error, with UTC time, level, program
+ * and text. An error is logged once, where it was first seen, with the
+ * identity of the object it concerns.
+ *
+ * The level and the program's name are the only process-wide state of this
+ * project: they are set once, before any thread starts.
+ */
+#ifndef BASE_LOG_H
+#define BASE_LOG_H
+
+enum log_level { LOG_ERROR = 0, LOG_WARN = 1, LOG_INFO = 2, LOG_DEBUG = 3 };
+
+/* log_init(program, level): program must live as long as the process. */
+void log_init(const char *program, enum log_level level);
+
+/* log_level_parse(name, level): "error", "warn", "info" or "debug". Returns 0
+ * or -EINVAL. */
+__attribute__((warn_unused_result)) int log_level_parse(const char *name,
+                                                        enum log_level *level);
+
+/* log_enabled(level): whether a line of this level would be written. */
+int log_enabled(enum log_level level);
+
+/* log_line(level, format, ...): writes one line; control characters in the
+ * text are replaced, so that no input can forge a line. Lines longer than
+ * 1,000 bytes are cut. Callable from any thread. */
+__attribute__((format(printf, 2, 3))) void log_line(enum log_level level,
+                                                    const char *format, ...);
+
+#define log_error(...) log_line(LOG_ERROR, __VA_ARGS__)
+#define log_warn(...) log_line(LOG_WARN, __VA_ARGS__)
+#define log_info(...) log_line(LOG_INFO, __VA_ARGS__)
+#define log_debug(...)                        \
+    do {                                      \
+        if (log_enabled(LOG_DEBUG))           \
+            log_line(LOG_DEBUG, __VA_ARGS__); \
+    } while (0)
+
+#endif

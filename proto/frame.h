@@ -1,0 +1,88 @@
+/*
+ * A frame: what travels on every connection between conductor and workers and
+ * between workers. PROTOCOL.md gives every byte.
+ *
+ *    0        4      6      8                 16
+ *    +--------+------+------+-----------------+---------------------+
+ *    | length | type | zero | request id      | payload             |
+ *    | u32    | u16  | u16  | u64             | `length` bytes      |
+ *    +--------+------+------+-----------------+---------------------+
+ *
+ * All integers are little-endian. `length` counts the payload alone.
+ */
+#ifndef PROTO_FRAME_H
+#define PROTO_FRAME_H
+
+#include "proto/wire.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define FRAME_HEADER_BYTES 16u
+/* The hard limit of a payload; a connection may set a lower one. */
+#define FRAME_PAYLOAD_MAX_BYTES (64u << 20)
+
+enum frame_type {
+    /* Every connection: who is there. */
+    FRAME_HELLO = 1,   /* the side that connected, first frame */
+    FRAME_WELCOME = 2, /* the answer to HELLO */
+    FRAME_ERROR = 3,   /* why this connection is closed now */
+    FRAME_STATUS = 4,  /* worker: heartbeat and load */
+
+    /* Conductor to worker. */
+    FRAME_PREFILL = 10,
+    FRAME_DECODE = 11,
+    FRAME_CANCEL = 12,
+
+    /* Worker to conductor. */
+    FRAME_DECODE_READY = 20,
+    FRAME_PREFILL_STARTED = 21,
+    FRAME_PREFILL_DONE = 22,
+    FRAME_TOKENS = 23,
+    FRAME_DONE = 24,
+    FRAME_FAILED = 25,
+    FRAME_BLOCKS_STORED = 26,
+    FRAME_BLOCKS_REMOVED = 27,
+    FRAME_BLOCKS_CLEARED = 28,
+
+    /* Worker to worker. */
+    FRAME_FETCH = 40,
+    FRAME_FETCH_BLOCK = 41,
+    FRAME_FETCH_END = 42,
+    FRAME_KV_BEGIN = 50,
+    FRAME_KV_GRANT = 51,
+    FRAME_KV_REFUSE = 52,
+    FRAME_KV_LAYER = 53,
+    FRAME_KV_END = 54,
+};
+
+struct frame_header {
+    uint32_t length; /* payload bytes */
+    uint16_t type;   /* enum frame_type, or one that is not known */
+    uint64_t request_id;
+};
+
+/* frame_type_name(type): the name as in PROTOCOL.md, "?" for an unknown one. */
+const char *frame_type_name(uint16_t type);
+
+/*
+ * frame_header_decode(bytes, payload_limit_bytes, h): reads the 16 bytes of a
+ * header into *h. Returns 0; -EMSGSIZE if length exceeds payload_limit_bytes
+ * or the hard limit (h is filled all the same, so that it can be named);
+ * -EPROTO if the reserved field is not zero.
+ */
+__attribute__((warn_unused_result)) int
+frame_header_decode(const uint8_t bytes[FRAME_HEADER_BYTES],
+                    uint32_t payload_limit_bytes, struct frame_header *h);
+
+/*
+ * frame_begin(buf, type, request_id): appends a header whose length is not
+ * known yet. Returns the place that frame_end() needs.
+ */
+size_t frame_begin(struct wire_buf *buf, uint16_t type, uint64_t request_id);
+
+/* frame_end(buf, begin): writes the length of the frame that frame_begin()
+ * opened at `begin`. A payload over the hard limit sets buf->failed. */
+void frame_end(struct wire_buf *buf, size_t begin);
+
+#endif

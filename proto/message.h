@@ -1,0 +1,269 @@
+/*
+ * The messages: one plain struct and one encode/decode pair each.
+ *
+ * X_encode(buf, request_id, m) appends a whole frame (header and payload) to
+ * buf; a failure shows in buf->failed. X_decode(p, len, m) reads a payload and
+ * returns 0, or -EBADMSG when it is too short, too long, or holds a value
+ * outside its range. Arrays of a decoded message are views into the payload
+ * (not aligned: read them with wire_u32_at()/wire_u64_at()) and die with it.
+ * Messages without a payload are written with msg_empty_encode().
+ */
+#ifndef PROTO_MESSAGE_H
+#define PROTO_MESSAGE_H
+
+#include "proto/frame.h"
+
+#include <stdint.h>
+
+#define PROTO_MAGIC 0x52444e43u /* "CNDR" */
+#define PROTO_VERSION 1u
+
+#define MSG_NAME_MAX 64  /* bytes of a name, with its NUL */
+#define MSG_HOST_MAX 256 /* bytes of a host, with its NUL */
+#define MSG_TEXT_MAX 512 /* bytes of a message for people, with its NUL */
+
+/* What a side can do; only what both name may be used. */
+enum proto_capability {
+    PROTO_CAP_FETCH_TCP = 1u << 0, /* serves FETCH */
+    PROTO_CAP_PUSH_TCP = 1u << 1,  /* takes KV_BEGIN and KV_LAYER */
+};
+
+enum proto_peer_kind {
+    PROTO_PEER_CONDUCTOR = 1,
+    PROTO_PEER_WORKER = 2,      /* a worker that registers with a conductor */
+    PROTO_PEER_WORKER_PEER = 3, /* a worker that speaks to another worker */
+};
+
+enum proto_role {
+    PROTO_ROLE_PREFILL = 1,
+    PROTO_ROLE_DECODE = 2,
+    PROTO_ROLE_BOTH = 3,
+};
+
+enum proto_tier {
+    PROTO_TIER_DEVICE = 0,
+    PROTO_TIER_HOST = 1,
+    PROTO_TIER_DISK = 2,
+    PROTO_TIER_COUNT = 3,
+};
+
+/* Why something failed, in ERROR, FAILED, FETCH_END and KV_REFUSE. */
+enum proto_code {
+    PROTO_OK = 0,
+    PROTO_E_VERSION = 1,      /* no common protocol version */
+    PROTO_E_BAD_FRAME = 2,    /* malformed, too long, or out of place */
+    PROTO_E_INCOMPATIBLE = 3, /* other model, block size or element type */
+    PROTO_E_INVALID = 4,      /* the request itself cannot be served here */
+    PROTO_E_BUSY = 5,         /* a bounded queue is full */
+    PROTO_E_CAPACITY = 6,     /* more KV than this worker could ever hold */
+    PROTO_E_PEER = 7,         /* the other worker failed or went away */
+    PROTO_E_CANCELLED = 8,
+    PROTO_E_INTERNAL = 9,
+    PROTO_E_DUPLICATE = 10, /* that name or request id is in use */
+};
+
+/* proto_code_name(code): a short lower-case name, "unknown" for others. */
+const char *proto_code_name(uint16_t code);
+
+struct msg_hello {
+    uint32_t magic;
+    uint16_t version_min, version_max;
+    uint8_t kind;          /* enum proto_peer_kind */
+    uint8_t role;          /* enum proto_role; 0 for a conductor */
+    uint64_t capabilities; /* enum proto_capability */
+    char name[MSG_NAME_MAX];
+    char engine[MSG_NAME_MAX];
+    char model[MSG_NAME_MAX];
+    uint64_t fingerprint; /* model, seed, element type, KV layout */
+    uint32_t block_tokens;
+    uint32_t window_tokens;
+    uint32_t vocab;
+    uint64_t kv_capacity_blocks;
+    uint64_t kv_bytes_per_token;
+    uint32_t max_batch;
+    char peer_host[MSG_HOST_MAX]; /* where other workers reach this one; "" =
+                                     the address this connection comes from */
+    uint16_t peer_port;
+};
+
+struct msg_welcome {
+    uint16_t version;
+    uint64_t capabilities; /* common to both sides */
+    uint32_t instance_id;
+    uint32_t heartbeat_ms; /* STATUS at least this often */
+};
+
+struct msg_error {
+    uint16_t code; /* enum proto_code */
+    char text[MSG_TEXT_MAX];
+};
+
+struct msg_status {
+    uint32_t prefill_queued; /* requests accepted and not started */
+    uint32_t prefill_running;
+    uint32_t decode_active; /* sequences in the batch */
+    uint64_t kv_used_blocks;
+    uint64_t kv_pinned_blocks;
+};
+
+struct msg_prefill {
+    uint64_t key_seed; /* block_key_seed() of model, adapter and tenant */
+    uint32_t max_tokens;
+    /* Where the KV goes; "" = nowhere, or it stays here (role both). */
+    char decode_host[MSG_HOST_MAX];
+    uint16_t decode_port;
+    /* Blocks [fetch_from, fetch_to) are held by this worker; "" = none. */
+    char fetch_host[MSG_HOST_MAX];
+    uint16_t fetch_port;
+    uint32_t fetch_from_block, fetch_to_block;
+    uint32_t n_tokens;
+    const uint8_t *tokens; /* (n_tokens) u32 */
+};
+
+struct msg_decode {
+    uint32_t n_tokens; /* prompt tokens whose KV will arrive */
+    uint32_t max_tokens;
+};
+
+struct msg_prefill_started {
+    uint64_t queue_us; /* from PREFILL's arrival until now */
+};
+
+struct msg_prefill_done {
+    uint32_t first_token;
+    uint32_t local_tokens;   /* reused from this worker's own cache */
+    uint32_t fetched_tokens; /* reused after being fetched */
+    uint32_t computed_tokens;
+    uint64_t queue_us;
+    uint64_t fetch_us; /* arrival until the fetch ended; 0 without one */
+    uint64_t fetch_bytes;
+    uint64_t prefill_us; /* start until the first token */
+};
+
+/* Tokens of many requests in one frame: index counts from 0, the token of
+ * index 0 being the one in PREFILL_DONE. */
+struct msg_token {
+    uint64_t request_id;
+    uint32_t index;
+    uint32_t token;
+};
+#define MSG_TOKEN_BYTES 16u
+
+struct msg_tokens {
+    uint32_t n;
+    const uint8_t *entries; /* (n) of MSG_TOKEN_BYTES; msg_tokens_at() */
+};
+
+enum proto_finish {
+    PROTO_FINISH_LENGTH = 1,
+    PROTO_FINISH_STOP = 2,
+};
+
+struct msg_done {
+    uint8_t finish; /* enum proto_finish */
+    uint32_t output_tokens;
+};
+
+/* A chain: keys[0]'s parent is `parent` (0 = it begins a prompt), keys[i]'s
+ * parent is keys[i - 1]. */
+struct msg_blocks_stored {
+    uint8_t tier; /* enum proto_tier */
+    uint64_t parent;
+    uint32_t n;
+    const uint8_t *keys; /* (n) u64 */
+};
+
+struct msg_blocks_removed {
+    uint8_t tier;
+    uint32_t n;
+    const uint8_t *keys; /* (n) u64 */
+};
+
+struct msg_fetch {
+    uint32_t n;
+    const uint8_t *keys; /* (n) u64, a chain */
+};
+
+/* One whole block. The receiver compares tokens and parent with what it asked
+ * for before it keeps the block. */
+struct msg_fetch_block {
+    uint64_t key, parent;
+    uint64_t checksum; /* XXH3-64 of data, seed 0 */
+    uint32_t n_tokens;
+    const uint8_t *tokens; /* (n_tokens) u32 */
+    uint32_t n_data;
+    const uint8_t *data; /* (n_data) bytes, in the engine's block layout */
+};
+
+struct msg_fetch_end {
+    uint16_t code;     /* PROTO_OK, or why it ended early */
+    uint32_t n_blocks; /* sent */
+};
+
+struct msg_kv_begin {
+    uint32_t n_tokens;
+    uint32_t max_tokens;
+};
+
+/* K rows, then V rows, of tokens [from, from + n) in one layer. */
+struct msg_kv_layer {
+    uint32_t layer;
+    uint32_t from_token, n_tokens;
+    uint32_t n_data;
+    const uint8_t *data; /* 2 * n_tokens * kv_row_bytes */
+};
+
+struct msg_kv_end {
+    uint32_t first_token;
+};
+
+#define MSG_DECLARE(name)                                         \
+    void name##_encode(struct wire_buf *buf, uint64_t request_id, \
+                       const struct name *m);                     \
+    __attribute__((warn_unused_result)) int name##_decode(        \
+        const void *payload, size_t len, struct name *m)
+
+MSG_DECLARE(msg_hello);
+MSG_DECLARE(msg_welcome);
+MSG_DECLARE(msg_error);
+MSG_DECLARE(msg_status);
+/* msg_prefill_encode() takes m->tokens as a native, aligned uint32_t array. */
+MSG_DECLARE(msg_prefill);
+MSG_DECLARE(msg_decode);
+MSG_DECLARE(msg_prefill_started);
+MSG_DECLARE(msg_prefill_done);
+MSG_DECLARE(msg_done);
+/* The encoders of these take keys and tokens as native, aligned arrays. */
+MSG_DECLARE(msg_blocks_stored);
+MSG_DECLARE(msg_blocks_removed);
+MSG_DECLARE(msg_fetch);
+MSG_DECLARE(msg_fetch_block);
+MSG_DECLARE(msg_fetch_end);
+MSG_DECLARE(msg_kv_begin);
+/* msg_kv_layer_encode() may be given data = NULL: it then writes the frame's
+ * header and fields for n_data bytes, and the caller sends the bytes behind. */
+MSG_DECLARE(msg_kv_layer);
+MSG_DECLARE(msg_kv_end);
+
+/* msg_empty_encode(buf, type, request_id): a frame without a payload (CANCEL,
+ * DECODE_READY, BLOCKS_CLEARED, KV_GRANT). */
+void msg_empty_encode(struct wire_buf *buf, uint16_t type, uint64_t request_id);
+
+/* msg_error_like_encode(buf, type, request_id, code, text): ERROR, FAILED and
+ * KV_REFUSE share msg_error's payload. Text is cut to MSG_TEXT_MAX - 1. */
+void msg_error_like_encode(struct wire_buf *buf, uint16_t type,
+                           uint64_t request_id, uint16_t code,
+                           const char *text);
+
+/* msg_tokens_encode(buf, entries, n): one TOKENS frame of n native entries. */
+void msg_tokens_encode(struct wire_buf *buf, const struct msg_token *entries,
+                       uint32_t n);
+
+/* msg_tokens_decode(payload, len, m): as the other decoders. */
+__attribute__((warn_unused_result)) int
+msg_tokens_decode(const void *payload, size_t len, struct msg_tokens *m);
+
+/* msg_tokens_at(m, i): entry i < m->n. */
+struct msg_token msg_tokens_at(const struct msg_tokens *m, uint32_t i);
+
+#endif
