@@ -1,0 +1,139 @@
+/* An engine computes tokens: it is the only thing in a worker that knows what
+ * a model does. It owns the weights and its scratch memory; KV lives in blocks
+ * that the caller owns, so that the store, the loader and the transfers can
+ * move them without asking the engine.
+ *
+ * Kinds: "cpu" (a real transformer in float32) and "timed" (simulates: no
+ * tensors, it sleeps as long as a cost model says).
+ *
+ * A block holds the KV of block_tokens consecutive tokens of one request:
+ *
+ *   layer 0                                   layer 1
+ *   +--------------------+--------------------+-----------
+ *   | K of slot 0,1,2... | V of slot 0,1,2... | K of ...
+ *   +--------------------+--------------------+-----------
+ *   each slot: kv_row_bytes, heads of K (or V) one after the other
+ *
+ * BATCH INVARIANCE: the KV rows and the answer of a token are the same, bit
+ * for bit, however its prompt was cut into steps, whatever other segments were
+ * in these steps, whatever the block size, and whether the KV in front of it
+ * was computed here or copied from an engine with the same fingerprint on a
+ * machine with the same kind of processor.
+ *
+ * An engine may be used by one thread at a time.
+ */
+#ifndef WORKERS_ENGINE_H
+#define WORKERS_ENGINE_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "workers/model.h"
+
+#define ENGINE_MIN_BLOCK_TOKENS 16
+#define ENGINE_MAX_BLOCK_TOKENS 512
+#define ENGINE_DEFAULT_BLOCK_TOKENS 256
+#define ENGINE_DEFAULT_STEP_TOKENS 512
+#define ENGINE_MAX_STEP_TOKENS 16384
+
+struct cost_model; /* predictor/cost_model.h */
+struct engine;
+
+/* How to build an engine. Zero in a field marked (0: ...) takes that. */
+struct engine_config {
+    const char *kind;                /* "cpu" or "timed" */
+    const struct model_shape *shape; /* borrowed until engine_free() */
+    uint64_t seed;                   /* of the weights */
+    uint32_t block_tokens;           /* multiple of 16 (0: 256) */
+    uint32_t layers;                 /* the first so many (0: all) */
+    uint32_t step_tokens;            /* most tokens in one step (0: 512) */
+    uint32_t blas_threads;           /* "cpu", for the process (0: 1) */
+    const struct cost_model *cost;   /* "timed"; borrowed until engine_free() */
+};
+
+/* Where things are in a block. Plain data. */
+struct engine_kv_layout {
+    uint32_t layers;
+    uint32_t block_tokens;
+    uint32_t kv_row_bytes;  /* K (or V) of one token in one layer */
+    uint64_t block_bytes;   /* layers x 2 x block_tokens x kv_row_bytes */
+    uint64_t fingerprint;   /* of model_fingerprint() */
+    uint32_t vocab;         /* token ids must be less */
+    uint32_t window_tokens; /* position + n_tokens must not be more */
+    uint32_t step_tokens;   /* sum of n_tokens in a step must not be more */
+};
+
+enum engine_which { ENGINE_K = 0, ENGINE_V = 1 };
+
+/* What one step does for one request: computes n_tokens tokens behind the
+ * `position` tokens whose KV is in the blocks already. A prefill chunk has
+ * many tokens; a decode segment has one, the token answered last, and
+ * `decode` set. Two segments of a step must not share a block that either of
+ * them writes to. */
+struct engine_segment {
+    uint64_t request_id;    /* the caller's own; the engine ignores it */
+    const uint32_t *tokens; /* [n_tokens], borrowed for the call */
+    uint32_t n_tokens;      /* at least 1 */
+    uint32_t position;      /* tokens that have their KV already */
+    uint32_t cached_tokens; /* of these, reused and not computed: <= position;
+                               constant over the request's prefill */
+    bool decode;            /* counts as decode, not as prefill */
+    bool want_token;        /* answer the token after the last one */
+    uint32_t token_out;     /* set by the step if want_token */
+    void *const *blocks;    /* [ceil((position + n_tokens) / block_tokens)],
+                               block i holds tokens [i bt, (i + 1) bt); 64-byte
+                               aligned, block_bytes each */
+};
+
+/* Called from within engine_step(), on its thread, once the K and V of every
+ * token of segments[segment] in `layer` are in the blocks, in the order of the
+ * layers: they can be sent while later layers compute. Must be short. */
+typedef void engine_layer_done_fn(void *arg, size_t segment, uint32_t layer);
+
+/* Builds an engine. Borrows `config` for the call. Returns an owned engine, or
+ * NULL with a message that names field and value in err[err_bytes] (never
+ * NULL). Cost: the weights of "cpu" are drawn here, about 1 ns a number. */
+__attribute__((warn_unused_result)) struct engine *
+engine_new(const struct engine_config *config, char *err, size_t err_bytes);
+
+/* Frees `e` and all it owns, not the KV blocks. NULL is fine. */
+void engine_free(struct engine *e);
+
+/* "cpu" or "timed"; static. */
+const char *engine_kind(const struct engine *e);
+
+/* Whether the times of this engine are made up (from a cost model). */
+bool engine_simulates(const struct engine *e);
+
+/* The layout of the KV blocks; valid until engine_free(). */
+const struct engine_kv_layout *engine_kv_layout(const struct engine *e);
+
+/* Computes one step: segments[n], at least one, of at most step_tokens tokens
+ * together. Writes KV rows position .. position + n_tokens - 1 of each segment
+ * and its token_out. Greedy: the printable id with the largest logit, the
+ * lowest id among equals.
+ *   layer_done, arg   see above; layer_done may be NULL
+ *   abort             NULL, or a flag looked at between layers
+ * Returns 0; -EINVAL if a segment breaks a bound above (nothing was written);
+ * -ECANCELED if *abort was set: the KV rows of this step are then undefined,
+ * those in front of them are untouched, and the step can be repeated.
+ * Cost: that of the model; "timed" sleeps instead. */
+__attribute__((warn_unused_result)) int
+engine_step(struct engine *e, struct engine_segment *segments, size_t n,
+            engine_layer_done_fn *layer_done, void *arg,
+            const atomic_bool *abort);
+
+/* Address of the K or V row of a slot (0 .. block_tokens - 1) of a layer in
+ * `block`. Rows of consecutive slots follow each other, so a range of tokens
+ * of one block, one layer and one of K and V is one piece of memory. */
+static inline void *engine_kv_row(const struct engine_kv_layout *layout,
+                                  void *block, uint32_t layer,
+                                  enum engine_which which, uint32_t slot)
+{
+    size_t row = ((size_t)layer * 2 + (size_t)which) * layout->block_tokens;
+    return (char *)block + (row + slot) * layout->kv_row_bytes;
+}
+
+#endif
