@@ -1,0 +1,25 @@
+# Configures and builds with meson. Source common.sh before this.
+
+# build DIR COMPILER OPTION...: builds the project into $root/DIR, quietly;
+# shows the compiler's words if it fails. Takes up again what an earlier build
+# left.
+build() {
+  local dir=$root/$1 compiler=$2
+  shift 2
+  local log=$root/run/${dir##*/}.log
+  if [[ ! -f $dir/build.ninja ]]; then
+    say "configuring ${dir##*/}"
+    rm -rf "$dir"
+    if ! CC=$compiler meson setup "$dir" "$root" "$@" \
+      </dev/null >"$log" 2>&1; then
+      tail -n 25 "$log" >&2
+      rm -rf "$dir"
+      die 1 "meson could not configure, see $log"
+    fi
+  fi
+  say "building ${dir##*/}"
+  if ! ninja -C "$dir" </dev/null >"$log" 2>&1; then
+    grep -vE '^\[[0-9]+/[0-9]+\] ' "$log" | tail -n 60 >&2
+    die 1 "the build failed, see $log"
+  fi
+}

@@ -1,0 +1,70 @@
+# Installs what the build and the tests need on bare Debian 12. Looks first:
+# with everything in place it asks no network and needs no rights.
+# Source common.sh before this.
+
+# Each line: a Debian package, and what shows that it is not needed: a command
+# (cmd:), a pkg-config module (pc:) or an installed package (deb:).
+build_needs='
+build-essential   cmd:gcc
+build-essential   cmd:make
+meson             cmd:meson
+ninja-build       cmd:ninja
+pkg-config        cmd:pkg-config
+python3           cmd:python3
+libevent-dev      pc:libevent
+libjansson-dev    pc:jansson
+libgsl-dev        pc:gsl
+libcunit1-dev     pc:cunit
+libxxhash-dev     pc:libxxhash
+libopenblas-dev   pc:openblas
+zlib1g-dev        pc:zlib
+'
+fuzz_needs='
+clang             cmd:clang
+libclang-rt-14-dev deb:libclang-rt-14-dev
+'
+
+# need_is_met CHECK
+need_is_met() {
+  case $1 in
+    cmd:*) command -v "${1#*:}" >/dev/null ;;
+    pc:*) pkg-config --exists "${1#*:}" 2>/dev/null ;;
+    deb:*)
+      [[ $(dpkg-query -W -f '${db:Status-Abbrev}' "${1#*:}" 2>/dev/null) \
+        == ii* ]]
+      ;;
+  esac
+}
+
+# missing_packages NEEDS: prints the packages that have to be installed.
+missing_packages() {
+  local package check
+  while read -r package check; do
+    [[ -z $package ]] || need_is_met "$check" || echo "$package"
+  done <<<"$1" | sort -u
+}
+
+# install_missing NEEDS: installs them, or says why it cannot.
+install_missing() {
+  local packages sudo=()
+  mapfile -t packages < <(missing_packages "$1")
+  ((${#packages[@]})) || return 0
+
+  command -v apt-get >/dev/null ||
+    die 1 "missing: ${packages[*]}; this is not Debian, install them yourself"
+  if ((EUID != 0)); then
+    command -v sudo >/dev/null ||
+      die 1 "missing: ${packages[*]}; run this as root once, or install sudo"
+    sudo=(sudo)
+  fi
+  say "installing ${packages[*]}"
+  local log=$root/run/install.log
+  local apt=("${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -q -y
+    -o DPkg::Lock::Timeout=300)
+  if ! { "${apt[@]}" update &&
+    "${apt[@]}" install --no-install-recommends "${packages[@]}"; } \
+    </dev/null >"$log" 2>&1; then
+    tail -n 15 "$log" >&2
+    die 1 "apt-get failed, see $log"
+  fi
+}

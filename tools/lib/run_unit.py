@@ -1,0 +1,93 @@
+"""Runs meson's tests and counts the CUnit tests inside each binary.
+
+A binary counts as one test where it prints no CUnit summary, and as at least
+one failure where it did not end well, whatever it printed.
+"""
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+
+from counts import Counts
+
+# "tests     12     12     12      0        0": total, ran, passed, failed,
+# inactive.
+SUMMARY = re.compile(r'^\s*tests\s+(\d+)\s+(\d+)\s+(\d+)\s+(\d+)\s+(\d+)\s*$',
+                     re.MULTILINE)
+
+
+def count(entry):
+    """Counts of one line of meson's testlog.json."""
+    counts = Counts()
+    found = SUMMARY.search(entry.get('stdout') or '')
+    if found:
+        _, _, counts.passed, counts.failed, counts.skipped = map(
+            int, found.groups())
+    result = entry['result']
+    if result in ('SKIP', 'EXPECTEDFAIL'):
+        counts.skipped = max(counts.skipped, 1)
+    elif result != 'OK':
+        counts.failed = max(counts.failed, 1)
+    elif not found:
+        counts.passed = 1
+    return counts
+
+
+def last_words(entry, n):
+    text = (entry.get('stdout') or '') + (entry.get('stderr') or '')
+    return '\n'.join(text.splitlines()[-n:])
+
+
+def names(build, text):
+    listed = subprocess.run(['meson', 'introspect', '--tests', build],
+                            check=True, capture_output=True, text=True)
+    return [t['name'] for t in json.loads(listed.stdout) if text in t['name']]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument('build')
+    parser.add_argument('--scale', default='1', help='of meson\'s timeouts')
+    parser.add_argument('--filter', default='')
+    parser.add_argument('--counts')
+    args = parser.parse_args()
+
+    total = Counts()
+    chosen = names(args.build, args.filter)
+    log = os.path.join(args.build, 'meson-logs', 'testlog.json')
+    if os.path.exists(log):
+        os.remove(log)
+    if chosen:
+        print(f'== unit tests: {len(chosen)} binaries', flush=True)
+        subprocess.run(['meson', 'test', '-C', args.build, '--no-rebuild',
+                        '-t', args.scale, *chosen], check=False,
+                       stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                       stderr=subprocess.STDOUT)
+        seen = []
+        with open(log, encoding='utf-8') as lines:
+            for line in lines:
+                entry = json.loads(line)
+                name = entry['name'].split(' / ')[-1].split(':')[-1]
+                seen.append(name)
+                counts = count(entry)
+                total.add(counts)
+                print(f'   {name:24} {entry["result"].lower():8} '
+                      f'{entry["duration"]:6.1f} s  {counts}')
+                if counts.failed:
+                    print(last_words(entry, 60))
+                elif counts.skipped:
+                    print(last_words(entry, 5))
+        lost = len(chosen) - len(seen)
+        if lost > 0:
+            print(f'   {lost} binaries did not run')
+            total.failed += lost
+    else:
+        print('== unit tests: none')
+    total.append_to(args.counts)
+    return 1 if total.failed else 0
+
+
+if __name__ == '__main__':
+    sys.exit(main())
