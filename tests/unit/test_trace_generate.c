@@ -1,0 +1,147 @@
+/*
+ * Generated traces have the statistics of the paper's table, obey the rules of
+ * the format, and are the same bytes for the same seed.
+ */
+#include <CUnit/Basic.h>
+#include <CUnit/CUnit.h>
+#include <errno.h>
+#include <math.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "traces/id_map.h"
+#include "traces/random.h"
+#include "traces/trace_generate.h"
+#include "traces/trace_stats.h"
+
+/* The rules that the reader checks in a file. */
+static bool request_is_legal(const struct trace_request *q, int64_t last_us,
+                             struct id_map *before)
+{
+    bool ok = q->arrival_us >= last_us && q->input_tokens > 0 &&
+              q->output_tokens > 0 &&
+              q->block_count == (q->input_tokens + TRACE_BLOCK_TOKENS - 1) /
+                                    TRACE_BLOCK_TOKENS;
+    uint64_t previous = ID_MAP_NONE;
+    for (size_t i = 0; i < q->block_count; i++) {
+        const uint64_t *known = id_map_get(before, q->hash_ids[i]);
+        ok = ok && (known == NULL || *known == previous);
+        ok = id_map_put(before, q->hash_ids[i], previous) == 0 && ok;
+        previous = q->hash_ids[i];
+    }
+    return ok;
+}
+
+static void check_workload(const struct trace_workload_facts *facts,
+                           uint64_t seed)
+{
+    struct trace_generator *g = NULL;
+    struct trace_stats *stats = trace_stats_new(TRACE_BLOCK_TOKENS, true);
+    struct id_map *before = id_map_new(SIZE_MAX);
+    struct trace_request q = {0};
+    int64_t last_us = 0;
+    uint64_t illegal = 0;
+    CU_ASSERT_EQUAL_FATAL(trace_generator_new(facts->name, seed, 0, &g), 0);
+    for (uint64_t i = 0; i < facts->requests; i++) {
+        CU_ASSERT_EQUAL_FATAL(trace_generator_next(g, &q), 0);
+        CU_ASSERT_EQUAL_FATAL(trace_stats_add(stats, &q), 0);
+        illegal += request_is_legal(&q, last_us, before) ? 0 : 1;
+        last_us = q.arrival_us;
+    }
+    const struct trace_totals *t = trace_stats_totals(stats);
+    double n = (double)t->requests;
+    double in = (double)t->input_tokens / n / facts->input_tokens_mean;
+    double out = (double)t->output_tokens / n / facts->output_tokens_mean;
+    double hit = trace_totals_hit_ratio(t);
+    double rate = n / ((double)t->last_arrival_us / 1e6);
+    printf("\n    %s seed %llu: input x%.3f output x%.3f hit %.4f rate %.2f ",
+           facts->name, (unsigned long long)seed, in, out, hit, rate);
+    CU_ASSERT_EQUAL(illegal, 0);
+    CU_ASSERT(fabs(in - 1) < 0.04);
+    CU_ASSERT(fabs(out - 1) < 0.04);
+    CU_ASSERT(fabs(hit - facts->hit_ratio) < 0.02);
+    CU_ASSERT(fabs(rate / facts->rate - 1) < 0.05);
+    trace_request_fini(&q);
+    id_map_free(before);
+    trace_stats_free(stats);
+    trace_generator_free(g);
+}
+
+static void test_statistics(void)
+{
+    const struct trace_workload_facts *facts = NULL;
+    for (size_t i = 0; (facts = trace_workload_facts(i)) != NULL; i++) {
+        for (uint64_t seed = 1; seed <= 5; seed++) {
+            check_workload(facts, seed);
+        }
+    }
+}
+
+static uint64_t digest(uint64_t seed, size_t requests)
+{
+    struct trace_generator *g = NULL;
+    struct trace_request q = {0};
+    uint64_t sum = 0;
+    CU_ASSERT_EQUAL_FATAL(trace_generator_new("toolagent", seed, 0, &g), 0);
+    for (size_t i = 0; i < requests; i++) {
+        CU_ASSERT_EQUAL_FATAL(trace_generator_next(g, &q), 0);
+        sum = random_mix(sum ^ (uint64_t)q.arrival_us);
+        sum = random_mix(sum ^ ((uint64_t)q.input_tokens << 32) ^
+                         q.output_tokens);
+        for (size_t k = 0; k < q.block_count; k++) {
+            sum = random_mix(sum ^ q.hash_ids[k]);
+        }
+    }
+    trace_request_fini(&q);
+    trace_generator_free(g);
+    return sum;
+}
+
+/* The literal is the promise that other machines and later versions agree. */
+static void test_same_everywhere(void)
+{
+    CU_ASSERT_EQUAL(digest(1, 1000), 0x6504a5c5936351c8U);
+    CU_ASSERT_NOT_EQUAL(digest(2, 1000), 0x6504a5c5936351c8U);
+}
+
+static void test_arguments(void)
+{
+    struct trace_generator *g = NULL;
+    CU_ASSERT_EQUAL(trace_generator_new("chat", 1, 0, &g), -ENOENT);
+    CU_ASSERT_EQUAL(trace_generator_new("synthetic", 1, -1, &g), -ERANGE);
+    CU_ASSERT_EQUAL(trace_generator_new("synthetic", 1, NAN, &g), -ERANGE);
+    CU_ASSERT_PTR_NULL(g);
+    trace_generator_free(NULL);
+}
+
+static void test_exponential(void)
+{
+    struct random_state r;
+    random_init(&r, 3);
+    double sum = 0;
+    int above_one = 0;
+    for (int i = 0; i < 200000; i++) {
+        double x = (double)random_exponential_q32(&r) / 4294967296.0;
+        sum += x;
+        above_one += x > 1.0;
+    }
+    CU_ASSERT_DOUBLE_EQUAL(sum / 200000, 1.0, 0.01);
+    CU_ASSERT_DOUBLE_EQUAL(above_one / 200000.0, exp(-1), 0.005);
+}
+
+int main(void)
+{
+    CU_initialize_registry();
+    CU_pSuite s = CU_add_suite("trace_generate", NULL, NULL);
+    CU_add_test(s, "the paper's statistics", test_statistics);
+    CU_add_test(s, "same everywhere", test_same_everywhere);
+    CU_add_test(s, "arguments", test_arguments);
+    CU_add_test(s, "exponential", test_exponential);
+    CU_basic_set_mode(CU_BRM_VERBOSE);
+    CU_basic_run_tests();
+    unsigned failed = CU_get_number_of_failures();
+    CU_cleanup_registry();
+    return failed > 0;
+}

@@ -1,0 +1,38 @@
+/*
+ * A bounded hash map from block id to a 64-bit value. Open addressing, linear
+ * probing, a power of two of slots, at most 2/3 full.
+ */
+#ifndef TRACES_ID_MAP_H
+#define TRACES_ID_MAP_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* No id is this: it marks a free slot. */
+#define ID_MAP_NONE UINT64_MAX
+
+struct id_map;
+
+/*
+ * A new empty map that will hold `limit` ids at most (16 bytes a slot, 24 to
+ * 48 bytes an id once grown). Returns owned, or NULL without memory.
+ */
+struct id_map *id_map_new(size_t limit) __attribute__((warn_unused_result));
+
+/* Frees the map; NULL is a no-op. */
+void id_map_free(struct id_map *map);
+
+/* The value of `id`, borrowed until the next id_map_put, or NULL. */
+const uint64_t *id_map_get(const struct id_map *map, uint64_t id);
+
+/*
+ * Adds `id` or replaces its value; `id` is not ID_MAP_NONE. Returns 0, -ENOSPC
+ * when the map holds its limit, or -ENOMEM; unchanged on error. O(1) amortised.
+ */
+int id_map_put(struct id_map *map, uint64_t id, uint64_t value)
+    __attribute__((warn_unused_result));
+
+/* How many ids the map holds. */
+size_t id_map_count(const struct id_map *map);
+
+#endif

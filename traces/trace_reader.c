@@ -1,0 +1,231 @@
+/* Lines out of a file, requests out of lines; see trace_reader.h. */
+#include "traces/trace_reader.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <zlib.h>
+
+#include "traces/id_map.h"
+#include "traces/trace_scan.h"
+
+#define READ_BYTES ((size_t)64 << 10)
+
+struct trace_reader {
+    gzFile file;
+    struct id_map *before; /* id -> the id before it; NULL: not checked */
+    uint32_t block_tokens;
+    int64_t last_arrival_us;
+    uint64_t line;
+    bool at_end;
+    char *buffer; /* unread bytes are buffer[begin .. end) */
+    size_t capacity;
+    size_t begin;
+    size_t end;
+};
+
+int trace_reader_open(const char *path,
+                      const struct trace_reader_options *options,
+                      struct trace_reader **reader, struct trace_error *error)
+{
+    static const struct trace_reader_options defaults = {0};
+    const struct trace_reader_options *o =
+        options != NULL ? options : &defaults;
+    *error = (struct trace_error){0};
+    struct trace_reader *r = calloc(1, sizeof *r);
+    if (r == NULL) {
+        return -ENOMEM;
+    }
+    int rc = -ENOMEM;
+    r->block_tokens =
+        o->block_tokens != 0 ? o->block_tokens : TRACE_BLOCK_TOKENS;
+    r->capacity = 2 * READ_BYTES;
+    r->buffer = malloc(r->capacity);
+    if (!o->skip_chain_check) {
+        r->before = id_map_new(o->chain_limit_ids != 0 ? o->chain_limit_ids
+                                                       : (size_t)4 << 20);
+    }
+    if (r->buffer == NULL || (r->before == NULL && !o->skip_chain_check)) {
+        goto free_reader;
+    }
+    errno = 0;
+    r->file = gzopen(path, "rb");
+    if (r->file == NULL) {
+        rc = errno != 0 ? -errno : -ENOMEM;
+        trace_error_set(error, "", "", 0, "%s", strerror(-rc));
+        goto free_reader;
+    }
+    *reader = r;
+    return 0;
+
+free_reader:
+    trace_reader_free(r);
+    return rc;
+}
+
+void trace_reader_free(struct trace_reader *reader)
+{
+    if (reader == NULL) {
+        return;
+    }
+    if (reader->file != NULL) {
+        gzclose(reader->file);
+    }
+    id_map_free(reader->before);
+    free(reader->buffer);
+    free(reader);
+}
+
+/* Reads more bytes behind the unread ones; sets at_end when there are none. */
+static int fill(struct trace_reader *r, struct trace_error *error)
+{
+    size_t unread = r->end - r->begin;
+    if (r->begin > 0) {
+        memmove(r->buffer, r->buffer + r->begin, unread);
+        r->begin = 0;
+        r->end = unread;
+    }
+    if (r->capacity - r->end < READ_BYTES) {
+        if (r->capacity > TRACE_LINE_BYTES_MAX) {
+            trace_error_set(error, "", "", 0, "the line exceeds %zu bytes",
+                            TRACE_LINE_BYTES_MAX);
+            return -EINVAL;
+        }
+        char *buffer = realloc(r->buffer, r->capacity * 2);
+        if (buffer == NULL) {
+            return -ENOMEM;
+        }
+        r->buffer = buffer;
+        r->capacity *= 2;
+    }
+    int n = gzread(r->file, r->buffer + r->end, (unsigned)READ_BYTES);
+    int status = Z_OK;
+    const char *why = gzerror(r->file, &status);
+    if (n < 0 || (n == 0 && status != Z_OK && status != Z_STREAM_END)) {
+        trace_error_set(error, "", "", 0, "cannot read: %s",
+                        status == Z_ERRNO ? strerror(errno) : why);
+        return -EIO;
+    }
+    r->at_end = n == 0;
+    r->end += (size_t)n;
+    return 0;
+}
+
+/* Finds the next line; *bytes excludes the newline. 1, 0 at the end, < 0. */
+static int next_line(struct trace_reader *r, const char **line, size_t *bytes,
+                     struct trace_error *error)
+{
+    size_t looked = 0;
+    for (;;) {
+        char *from = r->buffer + r->begin;
+        size_t unread = r->end - r->begin;
+        char *newline = memchr(from + looked, '\n', unread - looked);
+        if (newline != NULL || (r->at_end && unread > 0)) {
+            *line = from;
+            *bytes = newline != NULL ? (size_t)(newline - from) : unread;
+            r->begin += *bytes + (newline != NULL ? 1 : 0);
+            r->line++;
+            return 1;
+        }
+        if (r->at_end) {
+            return 0;
+        }
+        looked = unread;
+        int rc = fill(r, error);
+        if (rc != 0) {
+            error->line = r->line + 1;
+            return rc;
+        }
+    }
+}
+
+static int check_chain(struct trace_reader *r, const struct trace_request *q,
+                       struct trace_error *error)
+{
+    uint64_t before = ID_MAP_NONE;
+    for (size_t i = 0; i < q->block_count; i++) {
+        uint64_t id = q->hash_ids[i];
+        const uint64_t *known = id_map_get(r->before, id);
+        if (known != NULL && *known != before) {
+            char text[24];
+            int n = snprintf(text, sizeof text, "%" PRIu64, id);
+            trace_error_set(error, "hash_ids", text, (size_t)n,
+                            "at index %zu follows another id than before, "
+                            "so it cannot stand for one prefix",
+                            i);
+            return -EINVAL;
+        }
+        if (known == NULL) {
+            int rc = id_map_put(r->before, id, before);
+            if (rc == -ENOMEM) {
+                return rc;
+            }
+        }
+        before = id;
+    }
+    return 0;
+}
+
+static int check_request(struct trace_reader *r, const struct trace_request *q,
+                         struct trace_error *error)
+{
+    char text[24];
+    if (q->arrival_us < r->last_arrival_us) {
+        int n = snprintf(text, sizeof text, "%" PRId64, q->arrival_us / 1000);
+        trace_error_set(error, "timestamp", text, (size_t)n,
+                        "goes backward, the line before has %" PRId64,
+                        r->last_arrival_us / 1000);
+        return -EINVAL;
+    }
+    size_t blocks =
+        (q->input_tokens + (size_t)r->block_tokens - 1) / r->block_tokens;
+    if (q->block_count != blocks) {
+        int n = snprintf(text, sizeof text, "[%zu ids]", q->block_count);
+        trace_error_set(error, "hash_ids", text, (size_t)n,
+                        "%u tokens in blocks of %u need %zu ids",
+                        (unsigned)q->input_tokens, (unsigned)r->block_tokens,
+                        blocks);
+        return -EINVAL;
+    }
+    r->last_arrival_us = q->arrival_us;
+    return r->before != NULL ? check_chain(r, q, error) : 0;
+}
+
+static bool is_blank(const char *line, size_t bytes)
+{
+    for (size_t i = 0; i < bytes; i++) {
+        if (line[i] != ' ' && line[i] != '\t' && line[i] != '\r') {
+            return false;
+        }
+    }
+    return true;
+}
+
+int trace_reader_next(struct trace_reader *reader,
+                      struct trace_request *request, struct trace_error *error)
+{
+    *error = (struct trace_error){0};
+    const char *line = NULL;
+    size_t bytes = 0;
+    do {
+        int rc = next_line(reader, &line, &bytes, error);
+        if (rc <= 0) {
+            return rc;
+        }
+    } while (is_blank(line, bytes));
+    int rc = trace_scan_line(line, bytes, request, error);
+    if (rc == 0) {
+        rc = check_request(reader, request, error);
+    }
+    if (rc != 0) {
+        error->line = reader->line;
+        if (rc == -ENOMEM) {
+            trace_error_set(error, "", "", 0, "out of memory");
+        }
+        return rc;
+    }
+    return 1;
+}

@@ -1,0 +1,26 @@
+/*
+ * One line of a trace to one request. Pure. A strict scanner of its own: a
+ * JSON node per block id is most of the time of reading a trace, and the
+ * simulator reads them by the million.
+ */
+#ifndef TRACES_TRACE_SCAN_H
+#define TRACES_TRACE_SCAN_H
+
+#include <stddef.h>
+
+#include "traces/trace.h"
+
+/*
+ * Reads the JSON object in line[0 .. bytes) (no newline needed) into
+ * `request`, whose room for ids is reused and grown. The four fields may come
+ * in any order, each once; they are non-negative integers. Other fields are
+ * skipped if they are numbers, strings, true, false or null.
+ * Checks the line alone; what must hold between lines is trace_reader's.
+ * Returns 0; -EINVAL with `error` filled (its line left alone) and the request
+ * valid but meaningless; or -ENOMEM. O(bytes).
+ */
+int trace_scan_line(const char *line, size_t bytes,
+                    struct trace_request *request, struct trace_error *error)
+    __attribute__((warn_unused_result));
+
+#endif

@@ -1,0 +1,16 @@
+/* Writes requests in the papers' format, one line each. */
+#ifndef TRACES_TRACE_WRITER_H
+#define TRACES_TRACE_WRITER_H
+
+#include <stdio.h>
+
+#include "traces/trace.h"
+
+/*
+ * Appends one line to `file` (borrowed); arrival_us is cut to whole
+ * milliseconds. Returns 0 or -EIO. O(blocks).
+ */
+int trace_write(FILE *file, const struct trace_request *request)
+    __attribute__((warn_unused_result));
+
+#endif
