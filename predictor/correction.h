@@ -11,10 +11,10 @@
 
 /* Plain data; set it up with correction_init(). */
 struct correction {
-    double ratio;         /* what predictions are multiplied by */
-    double smoothing;     /* share of a new observation, 0 < smoothing <= 1 */
-    double min_ratio;     /* bounds, of each observation and so of the ratio */
-    double max_ratio;     /* */
+    double ratio;     /* what predictions are multiplied by */
+    double smoothing; /* share of a new observation, 0 < smoothing <= 1 */
+    double min_ratio; /* bounds of each observation, so of the ratio too */
+    double max_ratio;
     int64_t observations; /* how many were taken in */
 };
 

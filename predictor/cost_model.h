@@ -71,9 +71,9 @@ int64_t cost_model_decode_step_us(const struct cost_model *m, int64_t batch,
                                   int64_t kv_tokens, bool *extrapolated);
 
 /* The smallest value, unclamped, that the prefill polynomial takes anywhere in
- * the valid range, in microseconds. Not positive (or NaN): the model is of no
- * use. The polynomial is linear in p and quadratic in u, so the four corners
- * and the two vertices in u at the ends of p are enough. Borrows `m`. */
+ * the valid range, in microseconds. Negative or NaN: the model is of no use.
+ * The polynomial is linear in p and quadratic in u, so the four corners and the
+ * two vertices in u at the ends of p are enough. Borrows `m`. */
 double cost_model_prefill_least_us(const struct cost_model *m);
 
 /* The smallest slope of the prefill polynomial in u and the smallest slope in

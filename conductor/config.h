@@ -1,0 +1,78 @@
+/*
+ * The daemon's configuration: one JSON file, read through one option table
+ * that also drives --dump-config and the reference page. Whatever the table
+ * does not name is an error, so that a misspelt option is never ignored.
+ */
+#ifndef CONDUCTOR_CONFIG_H
+#define CONDUCTOR_CONFIG_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#define CONFIG_STRING_MAX 256
+#define CONFIG_ERROR_MAX 512
+
+/* Every option; config.c's table gives unit, range, default and help. */
+struct config {
+    char listen[CONFIG_STRING_MAX];
+    char worker_listen[CONFIG_STRING_MAX];
+    char model[CONFIG_STRING_MAX];
+    int64_t block_tokens;
+    char policy[CONFIG_STRING_MAX];
+    double kvcache_balancing_threshold;
+    char cost_model[CONFIG_STRING_MAX];
+    int64_t seed;
+    int64_t slo_ttft_ms;
+    int64_t slo_tbt_ms;
+    int64_t max_body_bytes;
+    int64_t max_connections;
+    int64_t max_in_flight;
+    int64_t max_instances;
+    int64_t max_queue_per_instance;
+    int64_t index_max_blocks;
+    int64_t heartbeat_ms;
+    int64_t worker_timeout_ms;
+    int64_t max_retries;
+    int64_t link_mbps;
+    char log_level[CONFIG_STRING_MAX];
+};
+
+/* config_defaults(c): every option at its default. */
+void config_defaults(struct config *c);
+
+/*
+ * config_load(c, path, err): reads path over the defaults into *c. Returns 0,
+ * or a negative errno with a message that names file, option and value in err
+ * (CONFIG_ERROR_MAX bytes); *c is then untouched.
+ */
+__attribute__((warn_unused_result)) int
+config_load(struct config *c, const char *path, char err[CONFIG_ERROR_MAX]);
+
+/* config_parse(c, text, len, err): as config_load() from memory; messages name
+ * no file. */
+__attribute__((warn_unused_result)) int
+config_parse(struct config *c, const char *text, size_t len,
+             char err[CONFIG_ERROR_MAX]);
+
+/* config_set(c, name, value, err): sets one option from text, as the command
+ * line's --set name=value does. Errors as config_load(). */
+__attribute__((warn_unused_result)) int config_set(struct config *c,
+                                                   const char *name,
+                                                   const char *value,
+                                                   char err[CONFIG_ERROR_MAX]);
+
+/* config_dump(c, out): the whole configuration as JSON that config_load()
+ * reads back to the same values. Returns 0 or -EIO. */
+__attribute__((warn_unused_result)) int config_dump(const struct config *c,
+                                                    FILE *out);
+
+/* config_reference(out): the option table as Markdown, for docs/. */
+void config_reference(FILE *out);
+
+/* config_split_address(text, host, port): "host:port" or "[v6]:port" into its
+ * parts; host has CONFIG_STRING_MAX bytes. Returns 0 or -EINVAL. */
+__attribute__((warn_unused_result)) int
+config_split_address(const char *text, char *host, uint16_t *port);
+
+#endif

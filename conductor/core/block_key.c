@@ -1,0 +1,83 @@
+/* Tokens to prefix-chained block keys. The formula stands in the header. */
+#include "conductor/core/block_key.h"
+
+#include <string.h>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+static void put_le64(uint8_t *out, uint64_t value)
+{
+    for (int i = 0; i < 8; i++)
+        out[i] = (uint8_t)(value >> (8 * i));
+}
+
+/* Hashes LE64(length) || bytes: the length keeps the strings apart. */
+static void seed_add(XXH3_state_t *state, const char *text)
+{
+    uint8_t length[8];
+    size_t n = text == NULL ? 0 : strlen(text);
+
+    put_le64(length, n);
+    (void)XXH3_64bits_update(state, length, sizeof(length));
+    if (n > 0)
+        (void)XXH3_64bits_update(state, text, n);
+}
+
+uint64_t block_key_seed(const char *model, const char *adapter,
+                        const char *salt)
+{
+    XXH3_state_t state;
+
+    XXH3_INITSTATE(&state);
+    (void)XXH3_64bits_reset(&state);
+    seed_add(&state, model);
+    seed_add(&state, adapter);
+    seed_add(&state, salt);
+    return XXH3_64bits_digest(&state);
+}
+
+static uint64_t block_hash(const uint32_t *tokens, uint32_t n, uint64_t seed)
+{
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+    return XXH3_64bits_withSeed(tokens, n * sizeof(*tokens), seed);
+#else
+    uint8_t bytes[4 * BLOCK_TOKENS_MAX];
+    XXH3_state_t state;
+
+    XXH3_INITSTATE(&state);
+    (void)XXH3_64bits_reset_withSeed(&state, seed);
+    for (uint32_t at = 0; at < n; at += BLOCK_TOKENS_MAX) {
+        uint32_t part = n - at < BLOCK_TOKENS_MAX ? n - at : BLOCK_TOKENS_MAX;
+
+        for (uint32_t i = 0; i < part; i++)
+            for (uint32_t b = 0; b < 4; b++)
+                bytes[4 * i + b] = (uint8_t)(tokens[at + i] >> (8 * b));
+        (void)XXH3_64bits_update(&state, bytes, 4 * (size_t)part);
+    }
+    return XXH3_64bits_digest(&state);
+#endif
+}
+
+size_t block_keys_compute(const uint32_t *tokens, size_t n_tokens,
+                          uint32_t block_tokens, uint64_t seed, uint64_t *keys)
+{
+    size_t n = n_tokens / block_tokens;
+    uint64_t key = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        uint64_t local =
+            block_hash(tokens + i * block_tokens, block_tokens, seed);
+        uint8_t link[16];
+
+        if (i == 0) {
+            key = local;
+        } else {
+            put_le64(link, key);
+            put_le64(link + 8, local);
+            key = XXH3_64bits_withSeed(link, sizeof(link), seed);
+        }
+        keys[i] = key;
+    }
+    return n;
+}

@@ -1,0 +1,112 @@
+/*
+ * What one request would cost on one instance: time to first token (TTFT) of
+ * a prefill, time between tokens (TBT) of a decode.
+ */
+#ifndef CONDUCTOR_CORE_ESTIMATE_H
+#define CONDUCTOR_CORE_ESTIMATE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "conductor/core/pool.h"
+#include "predictor/cost_model.h"
+
+/* What never fits: larger than every time that can. */
+#define ESTIMATE_NEVER_US (INT64_MAX / 4)
+
+/* What all estimates share. Borrowed by who holds one. */
+struct estimate_model {
+    const struct cost_model *cost;
+    uint32_t block_tokens;      /* at least 1 */
+    int64_t kv_bytes_per_token; /* at least 1 */
+};
+
+/* One prefill candidate, and why. */
+struct prefill_estimate {
+    uint32_t instance;       /* pool id */
+    uint32_t local_blocks;   /* leading blocks it has or will have computed */
+    uint32_t used_blocks;    /* leading blocks the plan reuses, of any source */
+    uint32_t fetch_from;     /* pool id that sends the blocks local_blocks ..
+                                used_blocks - 1, or POOL_NO_INSTANCE */
+    int64_t cached_tokens;   /* used_blocks in tokens */
+    int64_t transfer_us;     /* until they are here, congestion included */
+    int64_t transfer_end_us; /* absolute; now if nothing is fetched */
+    int64_t queue_us;        /* wait of a request whose blocks are here */
+    int64_t predicted_us;    /* prefill, the cost model's word */
+    int64_t prefill_us;      /* prefill, corrected for this instance */
+    int64_t score_us;  /* transfer + queue + prefill: Algorithm 1's sum, by
+                          which policies choose */
+    int64_t ttft_us;   /* predicted: the transfer overlaps the queue, so this
+                          is when its turn comes with its blocks there, plus
+                          prefill; at most score_us while all are ready */
+    bool extrapolated; /* the cost model was asked beyond its range */
+    bool queue_full;   /* not eligible */
+    bool too_long;     /* not eligible: prompt above its KV capacity */
+};
+
+/* One decode candidate, and why. */
+struct decode_estimate {
+    uint32_t instance;   /* pool id */
+    int64_t batch;       /* with this request and those on their way */
+    int64_t kv_tokens;   /* likewise */
+    int64_t room_tokens; /* before this request */
+    int64_t tbt_us;      /* one decode step of that batch */
+    bool extrapolated;
+    bool no_room;  /* not eligible now */
+    bool too_long; /* not eligible ever: above its KV capacity */
+};
+
+/*
+ * The leading blocks of a prompt that may be reused: at least its last token
+ * must be computed, or there would be no logits to choose a token from.
+ * Returns min(matched_blocks, (n_tokens - 1) / block_tokens); 0 for 0 tokens.
+ */
+uint32_t estimate_usable_blocks(uint32_t matched_blocks, int64_t n_tokens,
+                                uint32_t block_tokens);
+
+/*
+ * How long a fetch of blocks takes from now on: the sender first ends the
+ * sends it has accepted, then sends these at its link rate.
+ * Returns microseconds, 0 for 0 blocks, ESTIMATE_NEVER_US if it cannot send.
+ */
+int64_t estimate_transfer_us(const struct estimate_model *model,
+                             const struct pool_instance *sender,
+                             uint32_t n_blocks, int64_t now_us);
+
+/*
+ * Estimates a prefill of n_tokens on an instance.
+ *   local_blocks  usable leading blocks that it has.
+ *   used_blocks   usable leading blocks after the fetch, >= local_blocks.
+ *   sender        sends the difference; NULL if there is none.
+ *   out           written in full.
+ */
+void estimate_prefill(const struct estimate_model *model,
+                      const struct pool *pool,
+                      const struct pool_instance *instance, int64_t n_tokens,
+                      uint32_t local_blocks, uint32_t used_blocks,
+                      const struct pool_instance *sender, int64_t deadline_us,
+                      int64_t now_us, struct prefill_estimate *out);
+
+/*
+ * Estimates the decoding of a request on an instance.
+ *   out  written in full.
+ */
+void estimate_decode(const struct estimate_model *model,
+                     const struct pool_instance *instance, int64_t n_tokens,
+                     int64_t max_output_tokens, struct decode_estimate *out);
+
+/*
+ * When an instance would have room for the request and a TBT within the SLO,
+ * if nothing else came and its decodes ran to their full length at today's
+ * step time.
+ *   slo_tbt_us  0: any TBT will do.
+ * Returns microseconds from now, ESTIMATE_NEVER_US if not even an idle
+ * instance would do. Cost: O(decodes^2); for rejected requests only.
+ */
+int64_t estimate_decode_fits_in_us(const struct estimate_model *model,
+                                   const struct pool_instance *instance,
+                                   int64_t n_tokens, int64_t max_output_tokens,
+                                   int64_t slo_tbt_us);
+
+#endif

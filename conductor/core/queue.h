@@ -1,0 +1,68 @@
+/*
+ * The order in which an instance serves its accepted prefills. The same code
+ * picks in the worker's step loop and in the simulator, and tells the
+ * scheduler how long a request would wait: nobody else assumes an order.
+ */
+#ifndef CONDUCTOR_CORE_QUEUE_H
+#define CONDUCTOR_CORE_QUEUE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Most items one queue can hold. */
+#define QUEUE_ITEMS_MAX 1024u
+/* ready_at_us of an item whose fetch has no known end. */
+#define QUEUE_NOT_READY INT64_MAX
+
+struct queue_item {
+    uint64_t arrival_seq; /* grows with every accepted request */
+    int64_t ready_at_us;  /* its blocks are there: servable from then on. A
+                             worker says 0, or QUEUE_NOT_READY while it
+                             still fetches */
+    int64_t cost_us;      /* estimated time of service */
+    int64_t deadline_us;  /* 0: none */
+    bool has_cached_prefix;
+};
+
+/* One order; the table below names them all. */
+struct queue_order {
+    const char *name;
+    /* The item to serve next among n, or -1: none is ready at now_us. */
+    int (*pick)(const struct queue_item *items, size_t n, int64_t now_us);
+    /* Optional shorter way to queue_wait_us(); may decline with -1. */
+    int64_t (*wait_us)(const struct queue_item *items, size_t n,
+                       const struct queue_item *item, int64_t start_us);
+};
+
+/*
+ * The order of that name: "fifo" (oldest ready item first; an item whose
+ * fetch is under way does not block the ready ones behind it).
+ * Returns it, static, or NULL: no such order.
+ */
+const struct queue_order *queue_order_by_name(const char *name);
+
+/*
+ * Which item an idle instance serves next.
+ *   items  (n), borrowed, in any sequence.
+ * Returns its index, or -1: none is ready at now_us. Cost: O(n).
+ */
+int queue_pick(const struct queue_order *order, const struct queue_item *items,
+               size_t n, int64_t now_us);
+
+/*
+ * How long from now_us until `item` would be taken up, if it joined `items`
+ * and nothing else came.
+ *   items            (n), borrowed: waiting, not running; n <=
+ *                    QUEUE_ITEMS_MAX - 1.
+ *   item             borrowed, not among items.
+ *   running_left_us  what is left of the work in service, at least 0.
+ * Returns microseconds; INT64_MAX if it would never be ready. Cost: O(n) when
+ * every older item is ready in time, else O(n^2).
+ */
+int64_t queue_wait_us(const struct queue_order *order,
+                      const struct queue_item *items, size_t n,
+                      const struct queue_item *item, int64_t running_left_us,
+                      int64_t now_us);
+
+#endif

@@ -1,0 +1,68 @@
+/*
+ * Connections from native workers: accept, HELLO and WELCOME, heartbeats,
+ * silence. What a frame means is the owner's business.
+ *
+ * Invariants: `joined` precedes every other callback of a link; `left` comes
+ * exactly once for every link that joined; a connection that never says HELLO
+ * is closed after the timeout and was never seen by the owner.
+ */
+#ifndef CONDUCTOR_LINK_WORKER_LINK_H
+#define CONDUCTOR_LINK_WORKER_LINK_H
+
+#include "proto/message.h"
+
+#include <event2/event.h>
+#include <stdint.h>
+
+struct worker_links;
+struct worker_link;
+
+struct worker_link_ops {
+    /* A worker said HELLO. Fills in welcome->instance_id and returns 0, or
+     * returns a proto_code and the reason in text: the worker is refused. */
+    uint16_t (*joined)(void *arg, struct worker_link *link,
+                       const struct msg_hello *hello, const char *peer_host,
+                       struct msg_welcome *welcome, char text[MSG_TEXT_MAX]);
+    /* Any later frame. Returns 0, or a negative errno: the frame was malformed
+     * or out of place, and the link is closed for it. */
+    int (*frame)(void *arg, struct worker_link *link,
+                 const struct frame_header *h, const uint8_t *payload);
+    /* It is gone; link is dead when this returns. */
+    void (*left)(void *arg, struct worker_link *link, const char *reason);
+    /* A connection was refused or closed for what it sent; for counting. */
+    void (*refused)(void *arg, int was_frame);
+};
+
+struct worker_links_config {
+    const char *host;
+    uint16_t port; /* 0 = any free one */
+    int max_links;
+    int64_t heartbeat_ms, timeout_ms;
+};
+
+/* worker_links_new(base, config, ops, arg, err): listens. Borrows base, ops
+ * and arg. Returns owned, or NULL with a reason in err (MSG_TEXT_MAX). */
+struct worker_links *worker_links_new(struct event_base *base,
+                                      const struct worker_links_config *config,
+                                      const struct worker_link_ops *ops,
+                                      void *arg, char err[MSG_TEXT_MAX]);
+
+/* worker_links_free(l): closes everything without callbacks. */
+void worker_links_free(struct worker_links *l);
+
+/* worker_links_port(l): the port that it listens on. */
+uint16_t worker_links_port(const struct worker_links *l);
+
+/* worker_link_send(link, buf): sends the frames in buf, in order. A failure
+ * shows as `left`. */
+void worker_link_send(struct worker_link *link, const struct wire_buf *buf);
+
+/* worker_link_set_owner(link, p), worker_link_owner(link): the owner's own
+ * object for this link. */
+void worker_link_set_owner(struct worker_link *link, void *p);
+void *worker_link_owner(const struct worker_link *link);
+
+/* worker_link_last_frame_us(link): when it was last heard of. */
+int64_t worker_link_last_frame_us(const struct worker_link *link);
+
+#endif

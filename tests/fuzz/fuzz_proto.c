@@ -1,0 +1,73 @@
+/* Feeds a stream of bytes to the frame reader and every decoder. */
+#include "proto/message.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static uint64_t sum_views(const uint8_t *p, uint32_t n, size_t elem_bytes)
+{
+    uint64_t sum = 0;
+    for (size_t i = 0; i < (size_t)n * elem_bytes; i++)
+        sum += p[i];
+    return sum;
+}
+
+static uint64_t decode_more(uint16_t type, const uint8_t *p, size_t len)
+{
+    struct msg_fetch fetch;
+    struct msg_fetch_block block;
+    struct msg_kv_layer layer;
+    struct msg_tokens tokens;
+    struct msg_prefill prefill;
+    if (type == FRAME_FETCH && !msg_fetch_decode(p, len, &fetch))
+        return sum_views(fetch.keys, fetch.n, 8);
+    if (type == FRAME_FETCH_BLOCK && !msg_fetch_block_decode(p, len, &block))
+        return sum_views(block.tokens, block.n_tokens, 4) +
+               sum_views(block.data, block.n_data, 1);
+    if (type == FRAME_KV_LAYER && !msg_kv_layer_decode(p, len, &layer))
+        return sum_views(layer.data, layer.n_data, 1);
+    if (type == FRAME_TOKENS && !msg_tokens_decode(p, len, &tokens))
+        return tokens.n ? msg_tokens_at(&tokens, tokens.n - 1).token : 0;
+    if (type == FRAME_PREFILL && !msg_prefill_decode(p, len, &prefill))
+        return sum_views(prefill.tokens, prefill.n_tokens, 4) +
+               strlen(prefill.decode_host) + strlen(prefill.fetch_host);
+    return 0;
+}
+
+static uint64_t decode(uint16_t type, const uint8_t *p, size_t len)
+{
+    struct msg_hello hello;
+    struct msg_error error;
+    struct msg_blocks_stored stored;
+    struct msg_blocks_removed removed;
+    if (type == FRAME_HELLO && !msg_hello_decode(p, len, &hello))
+        return strlen(hello.name) + strlen(hello.peer_host);
+    if (type == FRAME_ERROR && !msg_error_decode(p, len, &error))
+        return strlen(error.text);
+    if (type == FRAME_BLOCKS_STORED &&
+        !msg_blocks_stored_decode(p, len, &stored))
+        return sum_views(stored.keys, stored.n, 8);
+    if (type == FRAME_BLOCKS_REMOVED &&
+        !msg_blocks_removed_decode(p, len, &removed))
+        return sum_views(removed.keys, removed.n, 8);
+    return decode_more(type, p, len);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    struct frame_header h;
+    volatile uint64_t sink = 0;
+    while (size >= FRAME_HEADER_BYTES) {
+        if (frame_header_decode(data, 1 << 20, &h))
+            return 0;
+        data += FRAME_HEADER_BYTES;
+        size -= FRAME_HEADER_BYTES;
+        size_t n = h.length < size ? h.length : size;
+        sink += decode(h.type, data, n);
+        data += n;
+        size -= n;
+    }
+    return 0;
+}

@@ -1,0 +1,315 @@
+/* The wire: every message survives a round trip, and no truncated, extended
+ * or random payload is taken or read past its end. */
+#include "proto/message.h"
+
+#include <CUnit/Basic.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const uint32_t tokens[] = {1, 2, 0xfffffffe, 4};
+static const uint64_t keys[] = {7, UINT64_MAX - 1, 9};
+
+/* Decoding into the largest message, whichever type it is. */
+static int decode_any(uint16_t type, const void *p, size_t len)
+{
+    union {
+        struct msg_hello hello;
+        struct msg_welcome welcome;
+        struct msg_error error;
+        struct msg_status status;
+        struct msg_prefill prefill;
+        struct msg_decode decode;
+        struct msg_prefill_started started;
+        struct msg_prefill_done prefill_done;
+        struct msg_tokens tokens;
+        struct msg_done done;
+        struct msg_blocks_stored stored;
+        struct msg_blocks_removed removed;
+        struct msg_fetch fetch;
+        struct msg_fetch_block fetch_block;
+        struct msg_fetch_end fetch_end;
+        struct msg_kv_begin kv_begin;
+        struct msg_kv_layer kv_layer;
+        struct msg_kv_end kv_end;
+    } m;
+    switch ((enum frame_type)type) {
+    case FRAME_HELLO:
+        return msg_hello_decode(p, len, &m.hello);
+    case FRAME_WELCOME:
+        return msg_welcome_decode(p, len, &m.welcome);
+    case FRAME_ERROR:
+    case FRAME_FAILED:
+    case FRAME_KV_REFUSE:
+        return msg_error_decode(p, len, &m.error);
+    case FRAME_STATUS:
+        return msg_status_decode(p, len, &m.status);
+    case FRAME_PREFILL:
+        return msg_prefill_decode(p, len, &m.prefill);
+    case FRAME_DECODE:
+        return msg_decode_decode(p, len, &m.decode);
+    case FRAME_PREFILL_STARTED:
+        return msg_prefill_started_decode(p, len, &m.started);
+    case FRAME_PREFILL_DONE:
+        return msg_prefill_done_decode(p, len, &m.prefill_done);
+    case FRAME_TOKENS:
+        return msg_tokens_decode(p, len, &m.tokens);
+    case FRAME_DONE:
+        return msg_done_decode(p, len, &m.done);
+    case FRAME_BLOCKS_STORED:
+        return msg_blocks_stored_decode(p, len, &m.stored);
+    case FRAME_BLOCKS_REMOVED:
+        return msg_blocks_removed_decode(p, len, &m.removed);
+    case FRAME_FETCH:
+        return msg_fetch_decode(p, len, &m.fetch);
+    case FRAME_FETCH_BLOCK:
+        return msg_fetch_block_decode(p, len, &m.fetch_block);
+    case FRAME_FETCH_END:
+        return msg_fetch_end_decode(p, len, &m.fetch_end);
+    case FRAME_KV_BEGIN:
+        return msg_kv_begin_decode(p, len, &m.kv_begin);
+    case FRAME_KV_LAYER:
+        return msg_kv_layer_decode(p, len, &m.kv_layer);
+    case FRAME_KV_END:
+        return msg_kv_end_decode(p, len, &m.kv_end);
+    default:
+        return -EBADMSG;
+    }
+}
+
+static const void *u8(const void *p)
+{
+    return p;
+}
+
+static struct msg_hello example_hello(void)
+{
+    struct msg_hello m = {.magic = PROTO_MAGIC,
+                          .version_min = PROTO_VERSION,
+                          .version_max = PROTO_VERSION,
+                          .kind = PROTO_PEER_WORKER,
+                          .role = PROTO_ROLE_BOTH,
+                          .capabilities = 3,
+                          .name = "w0",
+                          .engine = "cpu",
+                          .model = "tiny",
+                          .fingerprint = 0x0123456789abcdef,
+                          .block_tokens = 32,
+                          .window_tokens = 32768,
+                          .vocab = 512,
+                          .kv_capacity_blocks = 1000,
+                          .kv_bytes_per_token = 4096,
+                          .max_batch = 64,
+                          .peer_host = "127.0.0.1",
+                          .peer_port = 9999};
+    return m;
+}
+
+/* One frame of every message that has a payload. */
+static void encode_all(struct wire_buf *b)
+{
+    struct msg_hello hello = example_hello();
+    msg_hello_encode(b, 0, &hello);
+    msg_welcome_encode(b, 0, &(struct msg_welcome){1, 3, 5, 500});
+    msg_error_encode(b, 0, &(struct msg_error){PROTO_E_BUSY, "no"});
+    msg_error_like_encode(b, FRAME_FAILED, 11, PROTO_E_PEER, "gone");
+    msg_status_encode(b, 0, &(struct msg_status){1, 2, 3, 4, 5});
+    msg_prefill_encode(b, 12,
+                       &(struct msg_prefill){.key_seed = 42,
+                                             .max_tokens = 7,
+                                             .decode_host = "::1",
+                                             .decode_port = 1,
+                                             .fetch_host = "",
+                                             .fetch_to_block = 3,
+                                             .n_tokens = 4,
+                                             .tokens = u8(tokens)});
+    msg_decode_encode(b, 13, &(struct msg_decode){100, 5});
+    msg_prefill_started_encode(b, 14, &(struct msg_prefill_started){1});
+    msg_prefill_done_encode(
+        b, 15, &(struct msg_prefill_done){65, 1, 2, 3, 4, 5, 6, 7});
+    msg_tokens_encode(b, (struct msg_token[]){{1, 2, 3}, {4, 5, 6}}, 2);
+    msg_done_encode(b, 16, &(struct msg_done){PROTO_FINISH_LENGTH, 9});
+    msg_blocks_stored_encode(b, 0,
+                             &(struct msg_blocks_stored){1, 5, 3, u8(keys)});
+    msg_blocks_removed_encode(b, 0,
+                              &(struct msg_blocks_removed){1, 3, u8(keys)});
+    msg_fetch_encode(b, 17, &(struct msg_fetch){3, u8(keys)});
+    msg_fetch_block_encode(
+        b, 17,
+        &(struct msg_fetch_block){1, 2, 3, 4, u8(tokens), 5, u8("hello")});
+    msg_fetch_end_encode(b, 17, &(struct msg_fetch_end){PROTO_OK, 1});
+    msg_kv_begin_encode(b, 18, &(struct msg_kv_begin){100, 5});
+    msg_error_like_encode(b, FRAME_KV_REFUSE, 18, PROTO_E_CAPACITY, "full");
+    msg_kv_layer_encode(b, 18, &(struct msg_kv_layer){1, 2, 3, 4, u8("abcd")});
+    msg_kv_end_encode(b, 18, &(struct msg_kv_end){66});
+}
+
+typedef void (*frame_visit)(const struct frame_header *h, const uint8_t *p);
+
+static void each_frame(frame_visit visit)
+{
+    struct wire_buf b;
+    struct frame_header h;
+    unsigned n = 0;
+    wire_buf_init(&b, 1 << 20);
+    encode_all(&b);
+    CU_ASSERT_FALSE_FATAL(b.failed);
+    for (size_t at = 0; at < b.len; n++) {
+        CU_ASSERT_EQUAL_FATAL(frame_header_decode(b.data + at, 4096, &h), 0);
+        CU_ASSERT_FATAL(at + FRAME_HEADER_BYTES + h.length <= b.len);
+        visit(&h, b.data + at + FRAME_HEADER_BYTES);
+        at += FRAME_HEADER_BYTES + h.length;
+    }
+    CU_ASSERT_EQUAL(n, 20);
+    wire_buf_fini(&b);
+}
+
+static void visit_cuts(const struct frame_header *h, const uint8_t *p)
+{
+    CU_ASSERT_EQUAL(decode_any(h->type, p, h->length), 0);
+    CU_ASSERT_STRING_NOT_EQUAL(frame_type_name(h->type), "?");
+    for (size_t cut = 0; cut < h->length; cut++) {
+        /* A copy of its exact size, so that a sanitizer sees an overrun. */
+        uint8_t *exact = malloc(cut ? cut : 1);
+        CU_ASSERT_PTR_NOT_NULL_FATAL(exact);
+        memcpy(exact, p, cut);
+        CU_ASSERT_EQUAL(decode_any(h->type, exact, cut), -EBADMSG);
+        free(exact);
+    }
+    uint8_t *longer = calloc(1, h->length + 1);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(longer);
+    memcpy(longer, p, h->length);
+    CU_ASSERT_EQUAL(decode_any(h->type, longer, h->length + 1), -EBADMSG);
+    free(longer);
+}
+
+static void test_cut_and_extended(void)
+{
+    each_frame(visit_cuts);
+}
+
+static void test_round_trip(void)
+{
+    struct wire_buf b;
+    struct msg_hello in = example_hello(), out;
+    wire_buf_init(&b, 1 << 20);
+    msg_hello_encode(&b, 0, &in);
+    CU_ASSERT_EQUAL(msg_hello_decode(b.data + FRAME_HEADER_BYTES,
+                                     b.len - FRAME_HEADER_BYTES, &out),
+                    0);
+    CU_ASSERT_EQUAL(memcmp(&in, &out, sizeof(in)), 0);
+
+    struct msg_fetch_block fb = {1, 2, 3, 4, u8(tokens), 5, u8("hello")}, fo;
+    wire_buf_reset(&b);
+    msg_fetch_block_encode(&b, 77, &fb);
+    CU_ASSERT_EQUAL(msg_fetch_block_decode(b.data + FRAME_HEADER_BYTES,
+                                           b.len - FRAME_HEADER_BYTES, &fo),
+                    0);
+    CU_ASSERT_EQUAL(fo.parent, 2);
+    CU_ASSERT_EQUAL(wire_u32_at(fo.tokens, 2), 0xfffffffe);
+    CU_ASSERT_EQUAL(memcmp(fo.data, "hello", 5), 0);
+
+    struct msg_tokens mt;
+    wire_buf_reset(&b);
+    msg_tokens_encode(&b, (struct msg_token[]){{1, 2, 3}, {4, 5, 6}}, 2);
+    CU_ASSERT_EQUAL(msg_tokens_decode(b.data + FRAME_HEADER_BYTES,
+                                      b.len - FRAME_HEADER_BYTES, &mt),
+                    0);
+    struct msg_token t = msg_tokens_at(&mt, 1);
+    CU_ASSERT_EQUAL(t.request_id, 4);
+    CU_ASSERT_EQUAL(t.index, 5);
+    CU_ASSERT_EQUAL(t.token, 6);
+    wire_buf_fini(&b);
+}
+
+/* A worker of a future version is understood well enough to be refused. */
+static void test_other_version(void)
+{
+    struct wire_buf b;
+    struct msg_hello m = example_hello();
+    wire_buf_init(&b, 1 << 20);
+    m.version_min = m.version_max = PROTO_VERSION + 1;
+    msg_hello_encode(&b, 0, &m);
+    wire_put_u32(&b, 99); /* a field that this version does not know */
+    CU_ASSERT_EQUAL(msg_hello_decode(b.data + FRAME_HEADER_BYTES,
+                                     b.len - FRAME_HEADER_BYTES, &m),
+                    0);
+    CU_ASSERT_EQUAL(m.version_min, PROTO_VERSION + 1);
+    CU_ASSERT_EQUAL(m.kind, 0);
+    b.data[FRAME_HEADER_BYTES] ^= 1;
+    CU_ASSERT_EQUAL(msg_hello_decode(b.data + FRAME_HEADER_BYTES,
+                                     b.len - FRAME_HEADER_BYTES, &m),
+                    -EBADMSG);
+    wire_buf_fini(&b);
+}
+
+static void test_header(void)
+{
+    uint8_t bytes[FRAME_HEADER_BYTES] = {0};
+    struct frame_header h;
+    bytes[3] = 1; /* 16 MiB */
+    bytes[4] = FRAME_STATUS;
+    CU_ASSERT_EQUAL(frame_header_decode(bytes, 1 << 20, &h), -EMSGSIZE);
+    CU_ASSERT_EQUAL(h.length, 1 << 24);
+    CU_ASSERT_EQUAL(frame_header_decode(bytes, 1 << 24, &h), 0);
+    bytes[3] = 0xff;
+    CU_ASSERT_EQUAL(frame_header_decode(bytes, UINT32_MAX, &h), -EMSGSIZE);
+    bytes[3] = 0;
+    bytes[6] = 1;
+    CU_ASSERT_EQUAL(frame_header_decode(bytes, 1 << 20, &h), -EPROTO);
+}
+
+static void test_limits(void)
+{
+    struct wire_buf b;
+    wire_buf_init(&b, 40);
+    msg_empty_encode(&b, FRAME_CANCEL, 1);
+    CU_ASSERT_FALSE(b.failed);
+    CU_ASSERT_EQUAL(b.len, FRAME_HEADER_BYTES);
+    msg_decode_encode(&b, 1, &(struct msg_decode){1, 1});
+    CU_ASSERT_FALSE(b.failed);
+    msg_empty_encode(&b, FRAME_CANCEL, 1);
+    CU_ASSERT_TRUE(b.failed);
+    CU_ASSERT_TRUE(b.len <= 40);
+    wire_buf_fini(&b);
+
+    /* A count that promises more than there is. */
+    uint8_t lie[] = {1, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff};
+    struct msg_blocks_stored m;
+    CU_ASSERT_EQUAL(msg_blocks_stored_decode(lie, sizeof(lie), &m), -EBADMSG);
+    CU_ASSERT_EQUAL(m.n, 0);
+}
+
+/* A header that announces bytes which the caller sends himself. */
+static void test_kv_layer_split(void)
+{
+    struct wire_buf whole, split;
+    wire_buf_init(&whole, 4096);
+    wire_buf_init(&split, 4096);
+    struct msg_kv_layer m = {1, 2, 3, 4, u8("abcd")};
+    msg_kv_layer_encode(&whole, 9, &m);
+    m.data = NULL;
+    msg_kv_layer_encode(&split, 9, &m);
+    wire_put_bytes(&split, "abcd", 4);
+    CU_ASSERT_EQUAL_FATAL(whole.len, split.len);
+    CU_ASSERT_EQUAL(memcmp(whole.data, split.data, whole.len), 0);
+    wire_buf_fini(&whole);
+    wire_buf_fini(&split);
+}
+
+int main(void)
+{
+    CU_initialize_registry();
+    CU_pSuite s = CU_add_suite("proto", NULL, NULL);
+    CU_add_test(s, "messages survive a round trip", test_round_trip);
+    CU_add_test(s, "cut and extended payloads are refused",
+                test_cut_and_extended);
+    CU_add_test(s, "another version is recognised", test_other_version);
+    CU_add_test(s, "header limits", test_header);
+    CU_add_test(s, "buffers are bounded", test_limits);
+    CU_add_test(s, "a layer's data may follow its header", test_kv_layer_split);
+    CU_basic_run_tests();
+    unsigned failures = CU_get_number_of_failures();
+    CU_cleanup_registry();
+    return failures ? 1 : 0;
+}
