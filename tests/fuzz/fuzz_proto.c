@@ -69,5 +69,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         data += n;
         size -= n;
     }
+    (void)sink;
     return 0;
 }
