@@ -179,9 +179,13 @@ struct msg_blocks_removed {
     const uint8_t *keys; /* (n) u64 */
 };
 
+/* The first n_known of the chain are in the asker's store already: they are
+ * answered without data, so that it can compare the tokens of the whole prefix
+ * with its own. */
 struct msg_fetch {
+    uint32_t n_known; /* at most n */
     uint32_t n;
-    const uint8_t *keys; /* (n) u64, a chain */
+    const uint8_t *keys; /* (n) u64, a chain that begins a prompt */
 };
 
 /* One whole block. The receiver compares tokens and parent with what it asked

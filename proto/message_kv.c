@@ -58,6 +58,7 @@ void msg_fetch_encode(struct wire_buf *buf, uint64_t request_id,
                       const struct msg_fetch *m)
 {
     size_t at = frame_begin(buf, FRAME_FETCH, request_id);
+    wire_put_u32(buf, m->n_known);
     wire_put_u64s(buf, native_u64(m->keys), m->n);
     frame_end(buf, at);
 }
@@ -66,8 +67,9 @@ int msg_fetch_decode(const void *payload, size_t len, struct msg_fetch *m)
 {
     struct wire_reader r;
     wire_reader_init(&r, payload, len);
+    m->n_known = wire_get_u32(&r);
     m->keys = wire_get_array(&r, 8, &m->n);
-    return finish(&r, true);
+    return finish(&r, m->n_known <= m->n);
 }
 
 void msg_fetch_block_encode(struct wire_buf *buf, uint64_t request_id,

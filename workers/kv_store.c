@@ -200,6 +200,23 @@ uint32_t kv_store_match(struct kv_store *store, const uint64_t *keys,
     return n;
 }
 
+uint32_t kv_store_match_keys(struct kv_store *store, const uint64_t *keys,
+                             uint32_t n_blocks, uint32_t *ids)
+{
+    uint32_t parent = KV_BLOCK_NONE;
+    uint32_t n = 0;
+
+    for (; n < n_blocks; n++) {
+        uint32_t id = kv_map_find(store, keys[n]);
+        if (id == KV_BLOCK_NONE || store->blocks[id].parent != parent)
+            break;
+        kv_store_pin(store, id);
+        ids[n] = id;
+        parent = id;
+    }
+    return n;
+}
+
 static uint32_t alloc_one(struct kv_store *store)
 {
     if (store->n_free == 0) {

@@ -12,9 +12,8 @@
  * Blocks leave by LRU, leaf first: never while pinned, never before their
  * held children.
  *
- * Thread safety: none inside. The worker guards the store with one mutex of
- * its own. The memory of a block may be read without it by whoever has a pin
- * on it, and written without it by whoever owns it as private.
+ * Used by one thread. The memory of a block may be read on any thread by
+ * whoever has a pin on it, and written by whoever owns it as private.
  */
 #ifndef WORKERS_KV_STORE_H
 #define WORKERS_KV_STORE_H
@@ -87,6 +86,11 @@ void kv_store_free(struct kv_store *store);
 uint32_t kv_store_match(struct kv_store *store, const uint64_t *keys,
                         const uint32_t *tokens, uint32_t n_blocks,
                         uint32_t *ids);
+
+/* As kv_store_match, by keys alone, for somebody else's prompt: he must compare
+ * the tokens of every block before he uses it. */
+uint32_t kv_store_match_keys(struct kv_store *store, const uint64_t *keys,
+                             uint32_t n_blocks, uint32_t *ids);
 
 /* Add one pin to a block that the caller already has a pin on. */
 void kv_store_pin(struct kv_store *store, uint32_t id);

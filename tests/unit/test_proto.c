@@ -133,7 +133,7 @@ static void encode_all(struct wire_buf *b)
                              &(struct msg_blocks_stored){1, 5, 3, u8(keys)});
     msg_blocks_removed_encode(b, 0,
                               &(struct msg_blocks_removed){1, 3, u8(keys)});
-    msg_fetch_encode(b, 17, &(struct msg_fetch){3, u8(keys)});
+    msg_fetch_encode(b, 17, &(struct msg_fetch){1, 3, u8(keys)});
     msg_fetch_block_encode(
         b, 17,
         &(struct msg_fetch_block){1, 2, 3, 4, u8(tokens), 5, u8("hello")});
