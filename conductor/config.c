@@ -55,7 +55,7 @@ static const struct option_def options[] = {
     {"max_instances", OPTION_INT, AT(max_instances), "instances", 1, 4096,
      "256", "registered workers; more are refused"},
     {"max_queue_per_instance", OPTION_INT, AT(max_queue_per_instance),
-     "requests", 1, 65536, "1024", "accepted and unfinished work per instance"},
+     "requests", 1, 1023, "512", "prefills waiting on one instance"},
     {"index_max_blocks", OPTION_INT, AT(index_max_blocks), "blocks", 1024,
      1000000000, "4194304", "distinct blocks that the prefix index knows"},
     {"heartbeat_ms", OPTION_INT, AT(heartbeat_ms), "ms", 10, 60000, "500",

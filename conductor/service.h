@@ -75,11 +75,14 @@ struct service_reply_ops {
     void (*failed)(void *arg, const struct service_failure *failure);
 };
 
-/* The served model. Strings live as long as the service. */
+/* The served model. Strings live as long as the service. vocab and window are 0
+ * until the first worker has registered. */
 struct service_model_info {
     const char *name;
     uint32_t vocab;         /* ids are < vocab */
     uint32_t window_tokens; /* prompt and output together */
+    uint32_t block_tokens;  /* tokens in one KV block */
+    const char *policy;     /* how prefill instances are chosen */
     int64_t created_s;      /* Unix time, for /v1/models */
 };
 

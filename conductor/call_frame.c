@@ -1,0 +1,227 @@
+/* What workers report about a request. */
+#include "conductor/service_state.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Hands a token over. The callback may cancel the call: false, if so. */
+static bool call_token(struct service_call *call, uint32_t token)
+{
+    struct service *s = call->service;
+    uint64_t wire_id = call->wire_id;
+    int64_t now_us = clock_now_us();
+    if (call->n_output == 0) {
+        call->first_token_us = now_us;
+        histogram_observe(&s->metrics.ttft_s,
+                          (double)(now_us - call->arrived_us) / 1e6);
+        if (!call->retries)
+            metrics_ratio_error(&s->metrics.ttft_error_ratio,
+                                call->predicted_ttft_us,
+                                now_us - call->arrived_us);
+    } else {
+        histogram_observe(&s->metrics.tbt_s,
+                          (double)(now_us - call->last_token_us) / 1e6);
+    }
+    call->last_token_us = now_us;
+    call->n_output++;
+    s->metrics.output_tokens++;
+    call->ops->token(call->arg, token);
+    return call_find(s, wire_id) == call;
+}
+
+static void call_done(struct service_call *call)
+{
+    struct service *s = call->service;
+    if (call->n_output > 1)
+        metrics_ratio_error(&s->metrics.tbt_error_ratio, call->predicted_tbt_us,
+                            (call->last_token_us - call->first_token_us) /
+                                (call->n_output - 1));
+    call_close_pool(call);
+    call->wire_id = 0;
+    if (!call_set_state(call, CALL_ENDED))
+        return;
+    s->metrics.requests[METRICS_COMPLETED]++;
+    call->result.output_tokens = call->n_output;
+    call->result.retries = call->retries;
+    call->ops->done(call->arg, &call->result);
+    call_free(call);
+    event_active(s->inbox_event, EV_TIMEOUT, 0);
+}
+
+static int on_decode_ready(struct service_call *call, uint32_t id,
+                           const struct frame_header *h, const uint8_t *p)
+{
+    (void)p;
+    if (h->length)
+        return -EBADMSG;
+    if (id != call->decode || call->state != CALL_SCHEDULED)
+        return -EPROTO;
+    call_send_prefill(call);
+    return 0;
+}
+
+static int on_prefill_started(struct service_call *call, uint32_t id,
+                              const struct frame_header *h, const uint8_t *p)
+{
+    struct service *s = call->service;
+    struct msg_prefill_started m;
+    if (msg_prefill_started_decode(p, h->length, &m))
+        return -EBADMSG;
+    if (id != call->prefill || call->state != CALL_SCHEDULED)
+        return -EPROTO;
+    int64_t now_us = clock_now_us();
+    (void)pool_prefill_started(s->pool, id, call->wire_id, now_us);
+    int64_t predicted_us = call->plan.ttft_us - call->plan.prefill_us;
+    int64_t error_us = now_us - call->planned_us - predicted_us;
+    histogram_observe(&s->metrics.queue_error_s,
+                      (double)(error_us < 0 ? -error_us : error_us) / 1e6);
+    return call_set_state(call, CALL_PREFILLING) ? 0 : -EPROTO;
+}
+
+/* What was observed, scaled to what was planned: the correction compares like
+ * with like even if more or fewer blocks were reused than expected. */
+static int64_t comparable_us(const struct service_call *call,
+                             const struct msg_prefill_done *m)
+{
+    int64_t actual_us = cost_model_prefill_us(
+        &call->service->cost, m->computed_tokens,
+        (int64_t)m->local_tokens + m->fetched_tokens, NULL);
+    return (int64_t)((double)m->prefill_us * (double)call->plan.predicted_us /
+                     (double)actual_us);
+}
+
+static void count_prefill(struct service_call *call,
+                          const struct msg_prefill_done *m)
+{
+    struct service *s = call->service;
+    struct metrics *x = &s->metrics;
+    int64_t comparable = comparable_us(call, m);
+    x->prompt_tokens += call->n_tokens;
+    x->local_tokens += m->local_tokens;
+    x->fetched_tokens += m->fetched_tokens;
+    x->computed_tokens += m->computed_tokens;
+    x->fetched_blocks += m->fetched_tokens / (uint32_t)s->config.block_tokens;
+    x->fetched_bytes += m->fetch_bytes;
+    histogram_observe(&x->queue_s, (double)m->queue_us / 1e6);
+    histogram_observe(&x->prefill_s, (double)m->prefill_us / 1e6);
+    metrics_ratio_error(&x->prefill_error_ratio, call->plan.prefill_us,
+                        comparable);
+    if (m->fetch_bytes) {
+        metrics_ratio_error(&x->transfer_error_ratio, call->plan.transfer_us,
+                            (int64_t)m->fetch_us);
+        (void)pool_link_observed(s->pool, call->fetch_from,
+                                 (int64_t)m->fetch_bytes, (int64_t)m->fetch_us);
+    }
+    (void)pool_prefill_done(s->pool, call->prefill, call->wire_id, comparable);
+    call->prefill_open = false;
+}
+
+static int on_prefill_done(struct service_call *call, uint32_t id,
+                           const struct frame_header *h, const uint8_t *p)
+{
+    struct msg_prefill_done m;
+    if (msg_prefill_done_decode(p, h->length, &m))
+        return -EBADMSG;
+    uint64_t sum =
+        (uint64_t)m.local_tokens + m.fetched_tokens + m.computed_tokens;
+    if (id != call->prefill || call->state != CALL_PREFILLING ||
+        sum != call->n_tokens || m.computed_tokens == 0)
+        return -EPROTO;
+    count_prefill(call, &m);
+    call->result.local_tokens = m.local_tokens;
+    call->result.fetched_tokens = m.fetched_tokens;
+    call->result.computed_tokens = m.computed_tokens;
+    call->result.queue_us = (int64_t)m.queue_us;
+    call->result.prefill_us = (int64_t)m.prefill_us;
+    if (!call_set_state(call, CALL_TRANSFERRING))
+        return -EPROTO;
+    (void)call_token(call, m.first_token);
+    event_active(call->service->inbox_event, EV_TIMEOUT, 0);
+    return 0;
+}
+
+static int on_done(struct service_call *call, uint32_t id,
+                   const struct frame_header *h, const uint8_t *p)
+{
+    struct msg_done m;
+    if (msg_done_decode(p, h->length, &m))
+        return -EBADMSG;
+    if (id != (call->decode ? call->decode : call->prefill) ||
+        call->n_output == 0 || m.output_tokens != call->n_output)
+        return -EPROTO;
+    call_done(call);
+    return 0;
+}
+
+/* Who is to blame: for a failed peer the other instance, else the reporter. */
+static int on_failed(struct service_call *call, uint32_t id,
+                     const struct frame_header *h, const uint8_t *p)
+{
+    struct msg_error m;
+    char why[MSG_TEXT_MAX + 128];
+    if (msg_error_decode(p, h->length, &m))
+        return -EBADMSG;
+    uint32_t blamed = id;
+    if (m.code == PROTO_E_PEER)
+        blamed = id == call->prefill ? call->decode : call->prefill;
+    const struct worker *w = worker_of(call->service, id);
+    snprintf(why, sizeof(why), "worker %s failed (%s: %.300s)",
+             w ? w->hello.name : "?", proto_code_name(m.code), m.text);
+    call_instance_lost(call, blamed, why);
+    return 0;
+}
+
+static int on_tokens(struct service *s, uint32_t id,
+                     const struct frame_header *h, const uint8_t *p)
+{
+    struct msg_tokens m;
+    if (msg_tokens_decode(p, h->length, &m))
+        return -EBADMSG;
+    for (uint32_t i = 0; i < m.n; i++) {
+        struct msg_token t = msg_tokens_at(&m, i);
+        struct service_call *call = call_find(s, t.request_id);
+        if (!call)
+            continue; /* cancelled while the frame was on its way */
+        if (id != call->decode || t.index != call->n_output ||
+            t.index >= call->max_tokens)
+            return -EPROTO;
+        if (call->state == CALL_TRANSFERRING) {
+            (void)pool_decode_started(s->pool, id, call->wire_id);
+            if (!call_set_state(call, CALL_DECODING))
+                return -EPROTO;
+        }
+        (void)pool_decode_progress(s->pool, id, call->wire_id, t.index + 1);
+        (void)call_token(call, t.token);
+    }
+    return 0;
+}
+
+int call_frame(struct service *service, uint32_t id,
+               const struct frame_header *h, const uint8_t *payload)
+{
+    if (h->type == FRAME_TOKENS)
+        return on_tokens(service, id, h, payload);
+    struct service_call *call = call_find(service, h->request_id);
+    if (!call)
+        return 0; /* an attempt that was cancelled or given up */
+    if (id != call->prefill && id != call->decode)
+        return -EPROTO;
+    switch (h->type) {
+    case FRAME_DECODE_READY:
+        return on_decode_ready(call, id, h, payload);
+    case FRAME_PREFILL_STARTED:
+        return on_prefill_started(call, id, h, payload);
+    case FRAME_PREFILL_DONE:
+        return on_prefill_done(call, id, h, payload);
+    case FRAME_DONE:
+        return on_done(call, id, h, payload);
+    case FRAME_FAILED:
+        return on_failed(call, id, h, payload);
+    default:
+        return -EPROTO;
+    }
+}

@@ -1,0 +1,171 @@
+/*
+ * What the daemon's scheduler side is made of. Private to conductor/service.c,
+ * call.c and instances.c, which share it; the front sees conductor/service.h.
+ *
+ *   service.c    the interface to the front; set-up
+ *   service_report.c  metrics and health
+ *   call.c       a request's life: decide, send, retry, fail
+ *   call_frame.c what workers report about a request
+ *   instances.c  what workers send: joining, block events, loss
+ *
+ * Invariants:
+ *   - a live call is in exactly one of: the inbox (state RECEIVED), the wait
+ *     list (state WAITING), or with workers (any later state);
+ *   - every attempt has a wire id of its own, so that a late frame of an
+ *     earlier attempt finds no call;
+ *   - callbacks to the front come from the event loop only, never from within
+ *     service_submit() or service_cancel().
+ */
+#ifndef CONDUCTOR_SERVICE_STATE_H
+#define CONDUCTOR_SERVICE_STATE_H
+
+#include "conductor/config.h"
+#include "conductor/core/pool.h"
+#include "conductor/core/prefix_index.h"
+#include "conductor/core/schedule.h"
+#include "conductor/link/worker_link.h"
+#include "conductor/metrics.h"
+#include "conductor/service.h"
+#include "predictor/cost_model.h"
+
+#include <event2/event.h>
+#include <stdbool.h>
+#include <sys/queue.h>
+
+enum call_state {
+    CALL_RECEIVED,     /* in the inbox, not looked at yet */
+    CALL_WAITING,      /* no room anywhere now; tried again when some appears */
+    CALL_SCHEDULED,    /* sent to its workers, not begun */
+    CALL_PREFILLING,   /* the prefill has begun */
+    CALL_TRANSFERRING, /* first token sent; its KV is on the way */
+    CALL_DECODING,
+    CALL_ENDED, /* done, failed, rejected or cancelled */
+};
+#define CALL_STATES 7
+
+struct service_call {
+    TAILQ_ENTRY(service_call) entry; /* inbox or wait list */
+    struct service *service;
+    const struct service_reply_ops *ops;
+    void *arg;
+    enum call_state state;
+    uint32_t slot;
+    uint64_t wire_id; /* of this attempt; 0 between attempts */
+    char request_id[32];
+
+    uint32_t *tokens; /* (n_tokens) */
+    uint32_t n_tokens;
+    uint32_t max_tokens;
+    uint64_t *keys; /* (n_keys) */
+    size_t n_keys;
+    uint64_t key_seed;
+    int64_t slo_ttft_us, slo_tbt_us; /* 0 = none */
+
+    int64_t arrived_us;
+    int64_t first_token_us, last_token_us;
+    uint32_t n_output; /* tokens handed to the front */
+    uint32_t retries;
+    bool accepted; /* once; a retry is not held to the SLO again */
+
+    uint32_t prefill, decode;       /* pool ids of this attempt */
+    bool prefill_open, decode_open; /* entered in the pool for this attempt */
+    uint32_t fetch_from;            /* pool id, or POOL_NO_INSTANCE */
+    struct prefill_estimate plan;
+    int64_t planned_us; /* when this attempt was decided */
+    int64_t predicted_ttft_us;
+    int64_t predicted_tbt_us;
+    uint32_t excluded[SCHEDULE_EXCLUDE_MAX];
+    size_t n_excluded;
+    struct service_result result;
+};
+
+TAILQ_HEAD(call_list, service_call);
+
+/* A registered worker, by its pool slot. */
+struct worker {
+    struct worker_link *link; /* NULL: slot not in use */
+    uint32_t id;              /* pool id */
+    struct msg_hello hello;
+    char host[MSG_HOST_MAX]; /* where its peers reach it */
+};
+
+struct service {
+    struct event_base *base;
+    struct config config;
+    struct cost_model cost;
+    struct pool *pool;
+    struct prefix_index *index;
+    struct scheduler *scheduler;
+    struct worker_links *links;
+    struct event *inbox_event; /* active while the inbox may hold calls */
+    struct event *tick;
+    struct metrics metrics;
+    struct service_model_info model;
+    uint64_t fingerprint; /* of the registered workers; 0 = none yet */
+    uint64_t kv_bytes_per_token;
+    uint32_t n_workers;
+    struct worker *workers; /* (max_instances), by pool slot */
+
+    struct service_call **calls; /* (max_calls), by slot */
+    uint32_t *free_slots;        /* stack */
+    uint32_t n_free, max_calls;
+    uint64_t next_attempt;
+    uint64_t next_request;
+    struct call_list inbox, waiting;
+    struct wire_buf out; /* scratch for one frame */
+};
+
+/* call_schedule(call): decides on a call that is in no list and carries the
+ * decision out: sends it to its workers, puts it on the wait list, or ends it.
+ */
+void call_schedule(struct service_call *call);
+
+/* call_send_prefill(call): sends the attempt's PREFILL to its worker. */
+void call_send_prefill(struct service_call *call);
+
+/* call_find(service, wire_id): the call of a running attempt, or NULL. */
+struct service_call *call_find(struct service *service, uint64_t wire_id);
+
+/* call_instance_lost(call, id, why): an instance that works for the call failed
+ * it: another choice before the first token, the end after it. */
+void call_instance_lost(struct service_call *call, uint32_t id,
+                        const char *why);
+
+/* call_frame(service, id, h, payload): a frame about a request from instance
+ * id. Returns 0, -EBADMSG, or -EPROTO for a type that is out of place. */
+__attribute__((warn_unused_result)) int call_frame(struct service *service,
+                                                   uint32_t id,
+                                                   const struct frame_header *h,
+                                                   const uint8_t *payload);
+
+/* call_retry_waiting(service): tries the wait list again, oldest first, until
+ * one finds no room. */
+void call_retry_waiting(struct service *service);
+
+/* call_expire_waiting(service, now_us): rejects what waited past its SLO. */
+void call_expire_waiting(struct service *service, int64_t now_us);
+
+/* call_set_state(call, next): changes the state if the transition table in
+ * call.c allows it; returns whether it did. */
+bool call_set_state(struct service_call *call, enum call_state next);
+
+/* call_close_pool(call): takes what is left of the attempt out of the pool. */
+void call_close_pool(struct service_call *call);
+
+/* call_free(call): frees memory and slot; the call is with no worker and in no
+ * list. */
+void call_free(struct service_call *call);
+
+/* service_link_ops: what the worker links call; arg is the service. */
+extern const struct worker_link_ops service_link_ops;
+
+/* instances_tick(service): suspects silent instances, clears those heard of. */
+void instances_tick(struct service *service);
+
+/* instances_count(service, role): ready instances with that role bit. */
+uint32_t instances_count(const struct service *service, unsigned role);
+
+/* worker_of(service, id): the worker of a pool id, or NULL if it is gone. */
+struct worker *worker_of(const struct service *service, uint32_t id);
+
+#endif

@@ -1,0 +1,137 @@
+/* The configuration: every option round-trips, every mistake is named. */
+#include "conductor/config.h"
+
+#include <CUnit/Basic.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int parse(struct config *c, const char *text, char err[CONFIG_ERROR_MAX])
+{
+    err[0] = '\0';
+    return config_parse(c, text, strlen(text), err);
+}
+
+static void test_defaults_round_trip(void)
+{
+    struct config a, b;
+    char err[CONFIG_ERROR_MAX], *text = NULL;
+    size_t len = 0;
+    config_defaults(&a);
+    CU_ASSERT_STRING_EQUAL(a.listen, "127.0.0.1:8080");
+    CU_ASSERT_EQUAL(a.block_tokens, 256);
+    CU_ASSERT_EQUAL(a.max_retries, 3);
+    a.block_tokens = 32;
+    a.kvcache_balancing_threshold = 1.1;
+    snprintf(a.policy, sizeof(a.policy), "random");
+    FILE *f = open_memstream(&text, &len);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(f);
+    CU_ASSERT_EQUAL(config_dump(&a, f), 0);
+    fclose(f);
+    memset(&b, 0, sizeof(b));
+    CU_ASSERT_EQUAL(config_parse(&b, text, len, err), 0);
+    CU_ASSERT_EQUAL(memcmp(&a, &b, sizeof(a)), 0);
+    free(text);
+}
+
+static void test_mistakes(void)
+{
+    static const struct {
+        const char *text;
+        const char *names; /* what the message must hold */
+    } cases[] = {
+        {"", "line 1"},
+        {"[]", "expected a JSON object, got an array"},
+        {"{\"bolck_tokens\": 16}", "bolck_tokens: no such option"},
+        {"{\"block_tokens\": 15}", "block_tokens: 15 is outside 16 to 512"},
+        {"{\"block_tokens\": 1e9}", "block_tokens: expected a whole number"},
+        {"{\"block_tokens\": \"16\"}", "got a string"},
+        {"{\"block_tokens\": true}", "got a boolean"},
+        {"{\"block_tokens\": 16, \"block_tokens\": 17}", "duplicate"},
+        {"{\"listen\": \"8080\"}", "listen: \"8080\" is not host:port"},
+        {"{\"listen\": \"a:99999\"}", "not host:port"},
+        {"{\"listen\": \"::1:80\"}", "not host:port"},
+        {"{\"listen\": 8080}", "listen: expected a string, got a number"},
+        {"{\"kvcache_balancing_threshold\": 0.5}", "outside 1 to 1000000"},
+        {"{\"slo_ttft_ms\": -1}", "slo_ttft_ms: -1 is outside 0"},
+        {"{\"listen\": null}", "got null"},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct config c, before;
+        char err[CONFIG_ERROR_MAX];
+        config_defaults(&c);
+        c.block_tokens = 77;
+        before = c;
+        CU_ASSERT_TRUE(parse(&c, cases[i].text, err) < 0);
+        CU_ASSERT_PTR_NOT_NULL(strstr(err, cases[i].names));
+        if (!strstr(err, cases[i].names))
+            printf("\n%s: \"%s\" lacks \"%s\"", cases[i].text, err,
+                   cases[i].names);
+        CU_ASSERT_EQUAL(memcmp(&c, &before, sizeof(c)), 0);
+    }
+}
+
+static void test_long_string(void)
+{
+    struct config c;
+    char err[CONFIG_ERROR_MAX], value[CONFIG_STRING_MAX + 1];
+    memset(value, 'x', sizeof(value) - 1);
+    value[sizeof(value) - 1] = '\0';
+    config_defaults(&c);
+    CU_ASSERT_EQUAL(config_set(&c, "model", value, err), -EINVAL);
+    CU_ASSERT_PTR_NOT_NULL(strstr(err, "model: longer than 255 bytes"));
+    value[CONFIG_STRING_MAX - 1] = '\0';
+    CU_ASSERT_EQUAL(config_set(&c, "model", value, err), 0);
+}
+
+static void test_set(void)
+{
+    struct config c;
+    char err[CONFIG_ERROR_MAX];
+    config_defaults(&c);
+    CU_ASSERT_EQUAL(config_set(&c, "slo_ttft_ms", "250", err), 0);
+    CU_ASSERT_EQUAL(c.slo_ttft_ms, 250);
+    CU_ASSERT_EQUAL(config_set(&c, "slo_ttft_ms", "2.5", err), -EINVAL);
+    CU_ASSERT_EQUAL(config_set(&c, "slo_ttft_ms", "nan", err), -EINVAL);
+    CU_ASSERT_EQUAL(config_set(&c, "slo_ttft_ms", "", err), -EINVAL);
+    CU_ASSERT_EQUAL(config_set(&c, "nothing", "1", err), -ENOENT);
+    CU_ASSERT_EQUAL(c.slo_ttft_ms, 250);
+}
+
+static void test_file_is_named(void)
+{
+    struct config c;
+    char err[CONFIG_ERROR_MAX];
+    CU_ASSERT_TRUE(config_load(&c, "/no/such/file.json", err) < 0);
+    CU_ASSERT_PTR_NOT_NULL(strstr(err, "/no/such/file.json"));
+}
+
+static void test_addresses(void)
+{
+    char host[CONFIG_STRING_MAX];
+    uint16_t port;
+    CU_ASSERT_EQUAL(config_split_address("[::1]:80", host, &port), 0);
+    CU_ASSERT_STRING_EQUAL(host, "::1");
+    CU_ASSERT_EQUAL(port, 80);
+    CU_ASSERT_EQUAL(config_split_address("h:0", host, &port), 0);
+    CU_ASSERT_EQUAL(config_split_address(":80", host, &port), -EINVAL);
+    CU_ASSERT_EQUAL(config_split_address("h:", host, &port), -EINVAL);
+    CU_ASSERT_EQUAL(config_split_address("h:-1", host, &port), -EINVAL);
+    CU_ASSERT_EQUAL(config_split_address("h:65536", host, &port), -EINVAL);
+}
+
+int main(void)
+{
+    CU_initialize_registry();
+    CU_pSuite s = CU_add_suite("config", NULL, NULL);
+    CU_add_test(s, "a dump loads back", test_defaults_round_trip);
+    CU_add_test(s, "mistakes are named and change nothing", test_mistakes);
+    CU_add_test(s, "strings are bounded", test_long_string);
+    CU_add_test(s, "one option from text", test_set);
+    CU_add_test(s, "a missing file is named", test_file_is_named);
+    CU_add_test(s, "addresses", test_addresses);
+    CU_basic_run_tests();
+    unsigned failures = CU_get_number_of_failures();
+    CU_cleanup_registry();
+    return failures ? 1 : 0;
+}

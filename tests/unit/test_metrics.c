@@ -1,0 +1,87 @@
+/* What Prometheus reads: buckets cumulate, sums and counts agree. */
+#include "conductor/metrics.h"
+
+#include <CUnit/Basic.h>
+#include <event2/buffer.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static char *written(const struct metrics *m)
+{
+    struct evbuffer *out = evbuffer_new();
+    CU_ASSERT_PTR_NOT_NULL_FATAL(out);
+    CU_ASSERT_EQUAL(metrics_write(m, out), 0);
+    size_t n = evbuffer_get_length(out);
+    char *text = malloc(n + 1);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(text);
+    evbuffer_remove(out, text, n);
+    text[n] = '\0';
+    evbuffer_free(out);
+    return text;
+}
+
+static void test_histogram(void)
+{
+    struct metrics m;
+    metrics_init(&m);
+    histogram_observe(&m.ttft_s, 0.001);  /* on a bound: in its bucket */
+    histogram_observe(&m.ttft_s, 0.0015); /* le 0.002 */
+    histogram_observe(&m.ttft_s, 1e9);    /* only +Inf */
+    histogram_observe(&m.ttft_s, (double)NAN);
+    char *t = written(&m);
+    const char *name = "conductor_time_to_first_token_seconds";
+    char line[128];
+    snprintf(line, sizeof(line), "\n%s_bucket{le=\"0.001\"} 1\n", name);
+    CU_ASSERT_PTR_NOT_NULL(strstr(t, line));
+    snprintf(line, sizeof(line), "\n%s_bucket{le=\"0.002\"} 2\n", name);
+    CU_ASSERT_PTR_NOT_NULL(strstr(t, line));
+    snprintf(line, sizeof(line), "\n%s_bucket{le=\"120\"} 2\n", name);
+    CU_ASSERT_PTR_NOT_NULL(strstr(t, line));
+    snprintf(line, sizeof(line), "\n%s_bucket{le=\"+Inf\"} 3\n", name);
+    CU_ASSERT_PTR_NOT_NULL(strstr(t, line));
+    snprintf(line, sizeof(line), "\n%s_count 3\n", name);
+    CU_ASSERT_PTR_NOT_NULL(strstr(t, line));
+    free(t);
+}
+
+static void test_counters(void)
+{
+    struct metrics m;
+    metrics_init(&m);
+    m.requests[METRICS_REJECTED] = 7;
+    m.fetched_blocks = 9;
+    char *t = written(&m);
+    CU_ASSERT_PTR_NOT_NULL(
+        strstr(t, "\nconductor_requests_total{outcome=\"rejected\"} 7\n"));
+    CU_ASSERT_PTR_NOT_NULL(strstr(t, "\nconductor_fetched_blocks_total 9\n"));
+    /* One TYPE line a metric, however many label sets. */
+    char *first = strstr(t, "# TYPE conductor_requests_total counter\n");
+    CU_ASSERT_PTR_NOT_NULL_FATAL(first);
+    CU_ASSERT_PTR_NULL(
+        strstr(first + 1, "# TYPE conductor_requests_total counter\n"));
+    free(t);
+}
+
+static void test_ratio_error(void)
+{
+    struct metrics m;
+    metrics_init(&m);
+    metrics_ratio_error(&m.ttft_error_ratio, 90, 100);
+    metrics_ratio_error(&m.ttft_error_ratio, 90, 0);
+    CU_ASSERT_DOUBLE_EQUAL(m.ttft_error_ratio.sum, 0.1, 1e-12);
+    CU_ASSERT_EQUAL(m.ttft_error_ratio.counts[3], 1); /* le 0.1 */
+}
+
+int main(void)
+{
+    CU_initialize_registry();
+    CU_pSuite s = CU_add_suite("metrics", NULL, NULL);
+    CU_add_test(s, "buckets cumulate", test_histogram);
+    CU_add_test(s, "counters", test_counters);
+    CU_add_test(s, "relative errors", test_ratio_error);
+    CU_basic_run_tests();
+    unsigned failures = CU_get_number_of_failures();
+    CU_cleanup_registry();
+    return failures ? 1 : 0;
+}
