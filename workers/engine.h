@@ -49,7 +49,6 @@ struct engine_config {
     uint32_t block_tokens;           /* multiple of 16 (0: 256) */
     uint32_t layers;                 /* the first so many (0: all) */
     uint32_t step_tokens;            /* most tokens in one step (0: 512) */
-    uint32_t blas_threads;           /* "cpu", for the process (0: 1) */
     const struct cost_model *cost;   /* "timed"; borrowed until engine_free() */
 };
 
@@ -91,6 +90,13 @@ struct engine_segment {
  * token of segments[segment] in `layer` are in the blocks, in the order of the
  * layers: they can be sent while later layers compute. Must be short. */
 typedef void engine_layer_done_fn(void *arg, size_t segment, uint32_t layer);
+
+/* What OPENBLAS_CORETYPE should have been when this process started, or NULL if
+ * it is well as it is. OpenBLAS falls back to kernels for a processor of 2004,
+ * five times slower, where it is older than the processor; it looks at the
+ * variable only while it is loaded, so a program that gets a name here sets the
+ * variable and executes itself anew. NULL if the variable is set. Static. */
+const char *engine_blas_coretype(void);
 
 /* Builds an engine. Borrows `config` for the call. Returns an owned engine, or
  * NULL with a message that names field and value in err[err_bytes] (never

@@ -83,6 +83,12 @@ int model_check(const struct model_shape *s, char *err, size_t err_bytes)
                  s->kv_heads, s->heads);
         return -EINVAL;
     }
+    if ((uint64_t)s->heads * s->head_dim > 1u << 24) {
+        snprintf(err, err_bytes,
+                 "model: heads is %u: times head_dim, %u, must be at most 2^24",
+                 s->heads, s->head_dim);
+        return -EINVAL;
+    }
     if (s->vocab <= MODEL_LAST_OUTPUT) {
         snprintf(err, err_bytes, "model: vocab is %u: must be above %d",
                  s->vocab, MODEL_LAST_OUTPUT);
