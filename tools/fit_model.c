@@ -121,34 +121,30 @@ static bool makes_sense(const struct fit_form *form,
            m.decode[2] >= 0.0;
 }
 
-/* Tries every set of terms; there are 15 at most. */
+/* Tries every set of terms, 15 at most. A set that makes sense and is part of
+ * another one that does never has less chi2, so no term is lost for nothing. */
 static int choose_terms(struct fit_part *part,
                         const struct cost_model_range *range)
 {
     const struct fit_form *form = part->form;
-    size_t best_terms = 0;
+    bool found = false;
     for (unsigned set = 1; set < 1U << form->terms; set++) {
         bool used[FIT_MAX_TERMS] = {false};
-        size_t terms = 0;
         struct fit_result result;
-        for (size_t j = 0; j < form->terms; j++) {
+        for (size_t j = 0; j < form->terms; j++)
             used[j] = (set >> j & 1U) != 0;
-            terms += used[j];
-        }
-        if (terms < best_terms)
-            continue;
         int rc = fit_regress(form, part->points, part->count, used, &result);
         if (rc != 0)
             return rc;
         if (!makes_sense(form, &result, range))
             continue;
-        if (terms > best_terms || result.chi2 < part->result.chi2) {
-            best_terms = terms;
+        if (!found || result.chi2 < part->result.chi2)
             part->result = result;
-        }
+        found = true;
     }
-    /* The constant alone is the mean of positive times. */
-    return best_terms > 0 ? 0 : -EIO;
+    /* The constant alone is a mean of positive times, so this is a safeguard.
+     */
+    return found ? 0 : -EIO;
 }
 
 /* How many different values of a, or of b, the points have. */

@@ -35,8 +35,8 @@ struct fit_report {
  * Repeats of a point count as one, their median: an interrupted measurement
  * then moves nothing. If the fit with all terms falls below 0, or falls where
  * the work rises, anywhere in the measured range, it is replaced by the fit
- * with the fewest terms left out (of these, the one with the least chi2) that
- * does neither; result.used then differs from full.used.
+ * with the least chi2 among those with fewer terms that do neither; result.used
+ * then differs from full.used.
  * Borrows the profile. Returns 0 with `m` and `report` filled in (the caller
  * owns the report's points: fit_report_fini()); or a negative errno with a
  * message in err (err_size bytes), nothing to free and `m` untouched: -EINVAL
