@@ -25,6 +25,7 @@ struct estimate_model {
 /* One prefill candidate, and why. */
 struct prefill_estimate {
     uint32_t instance;       /* pool id */
+    uint32_t slot;           /* and slot */
     uint32_t local_blocks;   /* leading blocks it has or will have computed */
     uint32_t used_blocks;    /* leading blocks the plan reuses, of any source */
     uint32_t fetch_from;     /* pool id that sends the blocks local_blocks ..
@@ -48,12 +49,13 @@ struct prefill_estimate {
 /* One decode candidate, and why. */
 struct decode_estimate {
     uint32_t instance;   /* pool id */
+    uint32_t slot;       /* and slot */
     int64_t batch;       /* with this request and those on their way */
     int64_t kv_tokens;   /* likewise */
     int64_t room_tokens; /* before this request */
     int64_t tbt_us;      /* one decode step of that batch */
     bool extrapolated;
-    bool no_room;  /* not eligible now */
+    bool no_room;  /* not eligible now: KV or number of decodes */
     bool too_long; /* not eligible ever: above its KV capacity */
 };
 
@@ -93,6 +95,7 @@ void estimate_prefill(const struct estimate_model *model,
  *   out  written in full.
  */
 void estimate_decode(const struct estimate_model *model,
+                     const struct pool *pool,
                      const struct pool_instance *instance, int64_t n_tokens,
                      int64_t max_output_tokens, struct decode_estimate *out);
 
@@ -105,6 +108,7 @@ void estimate_decode(const struct estimate_model *model,
  * instance would do. Cost: O(decodes^2); for rejected requests only.
  */
 int64_t estimate_decode_fits_in_us(const struct estimate_model *model,
+                                   const struct pool *pool,
                                    const struct pool_instance *instance,
                                    int64_t n_tokens, int64_t max_output_tokens,
                                    int64_t slo_tbt_us);

@@ -41,7 +41,7 @@ struct pool_prefill {
     int64_t cached_tokens;
     int64_t started_at_us; /* -1 while it waits */
     uint32_t keys_at;      /* where the pool keeps its block keys */
-    uint32_t n_keys;
+    uint32_t n_keys;       /* 0: none, or no room for them */
 };
 
 /* A request that decodes, or will, on an instance. */
@@ -87,7 +87,7 @@ struct pool_config {
     uint32_t max_pending_blocks;     /* blocks of unfinished prefills, counted
                                     once an instance; over it they are not seen
                                     by matches until stored */
-    const struct queue_order *order; /* static */
+    const struct queue_order *order; /* static; NULL: fifo */
     double correction_smoothing;     /* weight of a new observation, (0, 1] */
     double correction_min_ratio;
     double correction_max_ratio;
@@ -196,7 +196,7 @@ struct pool_prefill_request {
  * An instance is given a prefill: it waits from now on, and its blocks count
  * as pending there.
  * Returns 0; -ESTALE; -EEXIST: that request is there already; -ENOSPC: its
- * queue is full.
+ * queue is full; -EINVAL: a negative number.
  */
 int pool_prefill_accept(struct pool *pool, uint32_t id,
                         const struct pool_prefill_request *request)
@@ -235,12 +235,20 @@ int pool_decode_accept(struct pool *pool, uint32_t id, uint64_t request_id,
 /* Its KV is there and it joined the batch. Returns 0; -ESTALE; -ENOENT. */
 int pool_decode_started(struct pool *pool, uint32_t id, uint64_t request_id);
 
-/* It has produced so many tokens altogether. Returns 0; -ESTALE; -ENOENT. */
+/* It has produced so many tokens altogether.
+ * Returns 0; -ESTALE; -ENOENT; -EINVAL: negative. */
 int pool_decode_progress(struct pool *pool, uint32_t id, uint64_t request_id,
                          int64_t produced_tokens);
 
 /* It ended, in whatever way. Returns 0; -ESTALE; -ENOENT. */
 int pool_decode_done(struct pool *pool, uint32_t id, uint64_t request_id);
+
+/* Whether an instance can accept no more prefills, or decodes: the pool's
+ * bounds of waiting prefills and of decodes. */
+bool pool_prefill_full(const struct pool *pool,
+                       const struct pool_instance *instance);
+bool pool_decode_full(const struct pool *pool,
+                      const struct pool_instance *instance);
 
 /* What is left of the work in service, corrected, at least 0.
  * Cost: O(running). */

@@ -134,6 +134,9 @@ unsigned prefix_index_tiers(const struct prefix_index *index, uint32_t instance,
 /* Blocks that an instance holds; 0 for one out of range. */
 uint64_t prefix_index_held(const struct prefix_index *index, uint32_t instance);
 
+/* The bound of instances, the length of prefix_index_match()'s result. */
+uint32_t prefix_index_max_instances(const struct prefix_index *index);
+
 /* Counts for metrics. */
 struct prefix_index_stats prefix_index_stats(const struct prefix_index *index);
 

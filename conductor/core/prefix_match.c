@@ -272,6 +272,11 @@ uint64_t prefix_index_held(const struct prefix_index *index, uint32_t instance)
     return instance < index->max_instances ? index->held[instance] : 0;
 }
 
+uint32_t prefix_index_max_instances(const struct prefix_index *index)
+{
+    return index->max_instances;
+}
+
 struct prefix_index_stats prefix_index_stats(const struct prefix_index *index)
 {
     uint64_t fixed =

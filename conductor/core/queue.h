@@ -30,9 +30,10 @@ struct queue_order {
     const char *name;
     /* The item to serve next among n, or -1: none is ready at now_us. */
     int (*pick)(const struct queue_item *items, size_t n, int64_t now_us);
-    /* Optional shorter way to queue_wait_us(); may decline with -1. */
-    int64_t (*wait_us)(const struct queue_item *items, size_t n,
-                       const struct queue_item *item, int64_t start_us);
+    /* Optional shorter way to queue_wait_us(): when `item` would be begun by
+     * an instance that is free from start_us on, or -1: it does not know. */
+    int64_t (*begin_us)(const struct queue_item *items, size_t n,
+                        const struct queue_item *item, int64_t start_us);
 };
 
 /*
@@ -58,7 +59,7 @@ int queue_pick(const struct queue_order *order, const struct queue_item *items,
  *   item             borrowed, not among items.
  *   running_left_us  what is left of the work in service, at least 0.
  * Returns microseconds; INT64_MAX if it would never be ready. Cost: O(n) when
- * every older item is ready in time, else O(n^2).
+ * every older item is ready by its turn, else O(n^2).
  */
 int64_t queue_wait_us(const struct queue_order *order,
                       const struct queue_item *items, size_t n,

@@ -55,8 +55,8 @@ enum schedule_verdict {
     SCHEDULE_ACCEPT,
     SCHEDULE_REJECT_TTFT,         /* no choice within the TTFT SLO */
     SCHEDULE_REJECT_TBT,          /* or the TBT SLO */
-    SCHEDULE_NO_PREFILL_INSTANCE, /* none is ready */
-    SCHEDULE_NO_DECODE_INSTANCE,  /* none is ready */
+    SCHEDULE_NO_PREFILL_INSTANCE, /* none that could hold it is ready */
+    SCHEDULE_NO_DECODE_INSTANCE,  /* none that could hold it is ready */
     SCHEDULE_DECODE_FULL,         /* no decode instance has room now */
     SCHEDULE_QUEUE_FULL,          /* every prefill queue is at its bound */
     SCHEDULE_TOO_LONG,            /* longer than any instance's KV */
@@ -87,8 +87,8 @@ struct schedule_decision {
  *           its contents may be replaced between calls.
  *   pool, index  borrowed as long as the scheduler lives; the index holds at
  *                least pool_max_instances() instances.
- * Returns it, owned by the caller, or NULL: out of memory, no such policy or
- * a bad value.
+ * Returns it, owned by the caller, or NULL: out of memory, no such policy, a
+ * bad value, or an index with fewer instances than the pool.
  */
 struct scheduler *scheduler_new(const struct schedule_config *config,
                                 const struct estimate_model *model,

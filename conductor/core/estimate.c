@@ -1,0 +1,163 @@
+/* Estimates of one request on one instance. */
+#include "conductor/core/estimate.h"
+
+#include <string.h>
+
+static int64_t at_most_never(int64_t us)
+{
+    return us < ESTIMATE_NEVER_US ? us : ESTIMATE_NEVER_US;
+}
+
+uint32_t estimate_usable_blocks(uint32_t matched_blocks, int64_t n_tokens,
+                                uint32_t block_tokens)
+{
+    int64_t most = n_tokens > 0 ? (n_tokens - 1) / block_tokens : 0;
+
+    return matched_blocks < most ? matched_blocks : (uint32_t)most;
+}
+
+int64_t estimate_transfer_us(const struct estimate_model *model,
+                             const struct pool_instance *sender,
+                             uint32_t n_blocks, int64_t now_us)
+{
+    double bytes = (double)n_blocks * model->block_tokens *
+                   (double)model->kv_bytes_per_token;
+    double us = bytes * 1e6 / sender->link_bytes_per_s;
+    int64_t busy_us = sender->egress_free_us - now_us;
+
+    if (n_blocks == 0)
+        return 0;
+    if (!(us < (double)ESTIMATE_NEVER_US)) /* a rate of 0 comes here too */
+        return ESTIMATE_NEVER_US;
+    return at_most_never((busy_us > 0 ? busy_us : 0) + (int64_t)(us + 0.5));
+}
+
+void estimate_prefill(const struct estimate_model *model,
+                      const struct pool *pool,
+                      const struct pool_instance *instance, int64_t n_tokens,
+                      uint32_t local_blocks, uint32_t used_blocks,
+                      const struct pool_instance *sender, int64_t deadline_us,
+                      int64_t now_us, struct prefill_estimate *out)
+{
+    memset(out, 0, sizeof(*out)); /* padding too: decisions are compared */
+    out->instance = instance->id;
+    out->slot = instance->slot;
+    out->local_blocks = local_blocks;
+    out->used_blocks = used_blocks;
+    out->cached_tokens = (int64_t)used_blocks * model->block_tokens;
+    if (sender != NULL) {
+        out->fetch_from = sender->id;
+        out->transfer_us = estimate_transfer_us(
+            model, sender, used_blocks - local_blocks, now_us);
+    }
+    out->transfer_end_us = now_us + out->transfer_us;
+    out->predicted_us =
+        cost_model_prefill_us(model->cost, n_tokens - out->cached_tokens,
+                              out->cached_tokens, &out->extrapolated);
+    out->prefill_us =
+        correction_apply_us(&instance->correction, out->predicted_us);
+    out->queue_us = at_most_never(
+        pool_queue_wait_us(pool, instance, now_us, out->prefill_us, deadline_us,
+                           used_blocks > 0, now_us));
+    out->score_us = out->transfer_us + out->queue_us + out->prefill_us;
+    out->ttft_us = out->queue_us;
+    if (out->transfer_us > 0)
+        out->ttft_us = at_most_never(pool_queue_wait_us(
+            pool, instance, out->transfer_end_us, out->prefill_us, deadline_us,
+            used_blocks > 0, now_us));
+    out->ttft_us += out->prefill_us;
+    out->queue_full = pool_prefill_full(pool, instance);
+    out->too_long = n_tokens > instance->kv_capacity_tokens;
+}
+
+static int64_t step_us(const struct estimate_model *model, int64_t batch,
+                       int64_t kv_tokens, bool *extrapolated)
+{
+    return cost_model_decode_step_us(model->cost, batch, kv_tokens,
+                                     extrapolated);
+}
+
+void estimate_decode(const struct estimate_model *model,
+                     const struct pool *pool,
+                     const struct pool_instance *instance, int64_t n_tokens,
+                     int64_t max_output_tokens, struct decode_estimate *out)
+{
+    int64_t need_tokens = n_tokens + max_output_tokens;
+
+    memset(out, 0, sizeof(*out));
+    out->instance = instance->id;
+    out->slot = instance->slot;
+    out->batch = (int64_t)instance->n_decodes + 1;
+    out->kv_tokens = instance->decode_kv_tokens + n_tokens;
+    out->room_tokens = pool_decode_room_tokens(instance);
+    out->tbt_us =
+        step_us(model, out->batch, out->kv_tokens, &out->extrapolated);
+    out->no_room =
+        out->room_tokens < need_tokens || pool_decode_full(pool, instance);
+    out->too_long = need_tokens > instance->kv_capacity_tokens;
+}
+
+static int64_t remaining_tokens(const struct pool_decode *decode)
+{
+    int64_t left = decode->max_output_tokens - decode->produced_tokens;
+
+    return left > 0 ? left : 0;
+}
+
+/* The decode that ends next after the one at `last` (SIZE_MAX: the first),
+ * in order of remaining tokens, then of position. */
+static size_t next_to_end(const struct pool_instance *instance, size_t last)
+{
+    size_t best = SIZE_MAX;
+
+    for (size_t i = 0; i < instance->n_decodes; i++) {
+        int64_t left = remaining_tokens(&instance->decodes[i]);
+
+        if (last != SIZE_MAX) {
+            int64_t last_left = remaining_tokens(&instance->decodes[last]);
+
+            if (left < last_left || (left == last_left && i <= last))
+                continue;
+        }
+        if (best == SIZE_MAX ||
+            left < remaining_tokens(&instance->decodes[best]))
+            best = i;
+    }
+    return best;
+}
+
+int64_t estimate_decode_fits_in_us(const struct estimate_model *model,
+                                   const struct pool *pool,
+                                   const struct pool_instance *instance,
+                                   int64_t n_tokens, int64_t max_output_tokens,
+                                   int64_t slo_tbt_us)
+{
+    int64_t need_tokens = n_tokens + max_output_tokens;
+    int64_t room_tokens = pool_decode_room_tokens(instance);
+    int64_t batch = (int64_t)instance->n_decodes;
+    int64_t kv_tokens = instance->decode_kv_tokens;
+    int64_t today_us = step_us(model, batch, kv_tokens, NULL);
+    bool any_tbt = slo_tbt_us <= 0;
+    bool full = pool_decode_full(pool, instance);
+    size_t last = SIZE_MAX;
+    int64_t in_us = 0;
+
+    if (need_tokens > instance->kv_capacity_tokens ||
+        (!any_tbt && step_us(model, 1, n_tokens, NULL) > slo_tbt_us))
+        return ESTIMATE_NEVER_US;
+    while (batch > 0) {
+        if (!full && room_tokens >= need_tokens &&
+            (any_tbt || step_us(model, batch + 1, kv_tokens + n_tokens, NULL) <=
+                            slo_tbt_us))
+            break;
+        last = next_to_end(instance, last);
+        const struct pool_decode *decode = &instance->decodes[last];
+
+        room_tokens += decode->prompt_tokens + decode->max_output_tokens;
+        kv_tokens -= decode->prompt_tokens + decode->produced_tokens;
+        batch--;
+        full = false;
+        in_us = remaining_tokens(decode) * today_us;
+    }
+    return at_most_never(in_us);
+}

@@ -1,0 +1,112 @@
+/* Queue orders, and how long one waits under them. */
+#include "conductor/core/queue.h"
+
+#include <string.h>
+
+/* The oldest ready item. */
+static int fifo_pick(const struct queue_item *items, size_t n, int64_t now_us)
+{
+    int best = -1;
+
+    for (size_t i = 0; i < n; i++)
+        if (items[i].ready_at_us <= now_us &&
+            (best < 0 || items[i].arrival_seq < items[best].arrival_seq))
+            best = (int)i;
+    return best;
+}
+
+/* As long as each older item is ready by the time that those listed before
+ * it are served, there is no gap: all older ones go first, one after another,
+ * and younger ones never pass an item that is ready by then. */
+static int64_t fifo_begin_us(const struct queue_item *items, size_t n,
+                             const struct queue_item *item, int64_t start_us)
+{
+    int64_t begin_us = start_us;
+
+    for (size_t i = 0; i < n; i++) {
+        if (items[i].arrival_seq > item->arrival_seq)
+            continue;
+        if (items[i].ready_at_us > begin_us)
+            return -1;
+        begin_us += items[i].cost_us;
+    }
+    return item->ready_at_us <= begin_us ? begin_us : -1;
+}
+
+static const struct queue_order orders[] = {
+    {"fifo", fifo_pick, fifo_begin_us},
+};
+
+const struct queue_order *queue_order_by_name(const char *name)
+{
+    for (size_t i = 0; i < sizeof(orders) / sizeof(orders[0]); i++)
+        if (strcmp(orders[i].name, name) == 0)
+            return &orders[i];
+    return NULL;
+}
+
+int queue_pick(const struct queue_order *order, const struct queue_item *items,
+               size_t n, int64_t now_us)
+{
+    return order->pick(items, n, now_us);
+}
+
+static int64_t first_ready_us(const struct queue_item *items, size_t n)
+{
+    int64_t first_us = QUEUE_NOT_READY;
+
+    for (size_t i = 0; i < n; i++)
+        if (items[i].ready_at_us < first_us)
+            first_us = items[i].ready_at_us;
+    return first_us;
+}
+
+/* Serves the queue in thought until it takes up items[mine]. */
+static int64_t simulate_us(const struct queue_order *order,
+                           struct queue_item *items, size_t n, size_t mine,
+                           int64_t start_us)
+{
+    int64_t at_us = start_us;
+
+    for (;;) {
+        int next = order->pick(items, n, at_us);
+
+        if (next < 0) {
+            int64_t ready_us = first_ready_us(items, n);
+
+            if (ready_us <= at_us || ready_us == QUEUE_NOT_READY)
+                return INT64_MAX; /* the order will not take it */
+            at_us = ready_us;
+            continue;
+        }
+        if ((size_t)next == mine)
+            return at_us;
+        at_us += items[next].cost_us;
+        n--;
+        items[next] = items[n];
+        if (mine == n)
+            mine = (size_t)next;
+    }
+}
+
+int64_t queue_wait_us(const struct queue_order *order,
+                      const struct queue_item *items, size_t n,
+                      const struct queue_item *item, int64_t running_left_us,
+                      int64_t now_us)
+{
+    struct queue_item all[QUEUE_ITEMS_MAX];
+    int64_t start_us = now_us + running_left_us;
+    int64_t begin_us = -1;
+
+    if (item->ready_at_us == QUEUE_NOT_READY || n >= QUEUE_ITEMS_MAX)
+        return INT64_MAX;
+    if (order->begin_us != NULL)
+        begin_us = order->begin_us(items, n, item, start_us);
+    if (begin_us < 0) {
+        if (n > 0)
+            memcpy(all, items, n * sizeof(*items));
+        all[n] = *item;
+        begin_us = simulate_us(order, all, n + 1, n, start_us);
+    }
+    return begin_us == INT64_MAX ? INT64_MAX : begin_us - now_us;
+}

@@ -1,0 +1,106 @@
+/* The policies. All reuse what the chosen instance has; which blocks are
+ * fetched from elsewhere is settled before they choose. */
+#include "conductor/core/schedule_policy.h"
+
+#include <string.h>
+
+static bool eligible(const struct prefill_estimate *c)
+{
+    return !c->queue_full && !c->too_long;
+}
+
+static uint64_t next_random(uint64_t *state)
+{
+    uint64_t z = *state += UINT64_C(0x9e3779b97f4a7c15);
+
+    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
+    return z ^ (z >> 31);
+}
+
+static size_t choose_random(struct policy_state *state,
+                            const struct prefill_estimate *candidates, size_t n)
+{
+    uint64_t count = 0;
+    uint64_t skip;
+
+    for (size_t i = 0; i < n; i++)
+        count += eligible(&candidates[i]);
+    if (count == 0)
+        return n;
+    skip = ((next_random(&state->rng) >> 32) * count) >> 32;
+    for (size_t i = 0; i < n; i++)
+        if (eligible(&candidates[i]) && skip-- == 0)
+            return i;
+    return n;
+}
+
+static size_t choose_round_robin(struct policy_state *state,
+                                 const struct prefill_estimate *candidates,
+                                 size_t n)
+{
+    size_t best = n;
+
+    for (size_t i = 0; i < n; i++) {
+        if (!eligible(&candidates[i]))
+            continue;
+        if (best == n)
+            best = i; /* the first of all, unless one behind the last is */
+        if (state->turn != UINT32_MAX && candidates[i].slot > state->turn) {
+            best = i;
+            break;
+        }
+    }
+    if (best < n)
+        state->turn = candidates[best].slot;
+    return best;
+}
+
+static size_t choose_least_loaded(struct policy_state *state,
+                                  const struct prefill_estimate *candidates,
+                                  size_t n)
+{
+    size_t best = n;
+
+    (void)state;
+    for (size_t i = 0; i < n; i++)
+        if (eligible(&candidates[i]) &&
+            (best == n || candidates[i].queue_us < candidates[best].queue_us))
+            best = i;
+    return best;
+}
+
+static size_t choose_shortest(struct policy_state *state,
+                              const struct prefill_estimate *candidates,
+                              size_t n)
+{
+    size_t best = n;
+
+    (void)state;
+    for (size_t i = 0; i < n; i++)
+        if (eligible(&candidates[i]) &&
+            (best == n || candidates[i].score_us < candidates[best].score_us))
+            best = i;
+    return best;
+}
+
+static const struct schedule_policy policies[] = {
+    {"random", false, choose_random},
+    {"round_robin", false, choose_round_robin},
+    {"least_loaded", false, choose_least_loaded},
+    {"local_cache", false, choose_shortest},
+    {"global_cache", true, choose_shortest},
+};
+
+const struct schedule_policy *schedule_policy_by_name(const char *name)
+{
+    for (size_t i = 0; i < sizeof(policies) / sizeof(policies[0]); i++)
+        if (strcmp(policies[i].name, name) == 0)
+            return &policies[i];
+    return NULL;
+}
+
+const struct schedule_policy *schedule_policy_at(size_t i)
+{
+    return i < sizeof(policies) / sizeof(policies[0]) ? &policies[i] : NULL;
+}

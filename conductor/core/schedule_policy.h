@@ -1,0 +1,30 @@
+/* The choice among estimated prefill candidates. Internal to schedule. */
+#ifndef CONDUCTOR_CORE_SCHEDULE_POLICY_H
+#define CONDUCTOR_CORE_SCHEDULE_POLICY_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "conductor/core/estimate.h"
+
+/* What a policy may change from decision to decision. */
+struct policy_state {
+    uint64_t rng;  /* splitmix64 */
+    uint32_t turn; /* slot chosen last by round_robin */
+};
+
+struct schedule_policy {
+    const char *name;
+    bool fetches; /* candidates are estimated with Algorithm 1's fetches */
+    /* Returns the index of the chosen candidate among n, by slot ascending;
+     * n if none is eligible. */
+    size_t (*choose)(struct policy_state *state,
+                     const struct prefill_estimate *candidates, size_t n);
+};
+
+/* The policy of that name, NULL if there is none; the i-th, NULL beyond. */
+const struct schedule_policy *schedule_policy_by_name(const char *name);
+const struct schedule_policy *schedule_policy_at(size_t i);
+
+#endif

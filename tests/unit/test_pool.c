@@ -1,0 +1,385 @@
+/* The pool: ids, health, accepted work, corrections, pending blocks. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <CUnit/Basic.h>
+
+#include "conductor/core/pool.h"
+
+static struct pool *small_pool_of(uint32_t max_pending_blocks)
+{
+    struct pool_config config = pool_config_default;
+
+    config.max_instances = 3;
+    config.max_waiting = 4;
+    config.max_running = 2;
+    config.max_decodes = 3;
+    config.max_pending_blocks = max_pending_blocks;
+    return pool_new(&config);
+}
+
+static struct pool *small_pool(void)
+{
+    return small_pool_of(64);
+}
+
+static uint32_t add(struct pool *pool, unsigned role)
+{
+    uint32_t id = POOL_NO_INSTANCE;
+
+    CU_ASSERT_EQUAL(
+        pool_add(pool,
+                 &(struct pool_instance_config){.name = "w",
+                                                .role = role,
+                                                .kv_capacity_tokens = 10000,
+                                                .link_bytes_per_s = 1e9},
+                 &id),
+        0);
+    CU_ASSERT_NOT_EQUAL(id, POOL_NO_INSTANCE);
+    return id;
+}
+
+static int accept(struct pool *pool, uint32_t id, uint64_t request,
+                  int64_t cost_us, const uint64_t *keys, size_t n_keys)
+{
+    return pool_prefill_accept(
+        pool, id,
+        &(struct pool_prefill_request){.request_id = request,
+                                       .predicted_us = cost_us,
+                                       .uncached_tokens = 100,
+                                       .keys = keys,
+                                       .n_keys = n_keys});
+}
+
+static void test_ids(void)
+{
+    struct pool *pool = small_pool();
+    uint32_t a = add(pool, ROLE_PREFILL);
+    uint32_t b = add(pool, ROLE_DECODE);
+    uint32_t c = add(pool, ROLE_BOTH);
+    uint32_t d;
+    struct pool_instance_config bad = {.role = ROLE_BOTH,
+                                       .kv_capacity_tokens = 1};
+
+    CU_ASSERT_EQUAL(pool_add(pool, &bad, &d), -ENOSPC);
+    bad.role = 0;
+    CU_ASSERT_EQUAL(pool_add(pool, &bad, &d), -EINVAL);
+    CU_ASSERT_EQUAL(pool_slots(pool), 3);
+    CU_ASSERT_EQUAL(pool_get(pool, b)->slot, 1);
+    CU_ASSERT_EQUAL(pool_remove(pool, b), 0);
+    CU_ASSERT_PTR_NULL(pool_get(pool, b));
+    CU_ASSERT_PTR_NULL(pool_at(pool, 1));
+    CU_ASSERT_EQUAL(pool_remove(pool, b), -ESTALE);
+    /* The slot is used again, the old id is not. */
+    d = add(pool, ROLE_DECODE);
+    CU_ASSERT_EQUAL(pool_get(pool, d)->slot, 1);
+    CU_ASSERT_NOT_EQUAL(d, b);
+    CU_ASSERT_EQUAL(accept(pool, b, 1, 1, NULL, 0), -ESTALE);
+    CU_ASSERT_EQUAL(pool_set_health(pool, b, HEALTH_READY), -ESTALE);
+    CU_ASSERT_EQUAL(pool_decode_accept(pool, b, 1, 1, 1), -ESTALE);
+    CU_ASSERT_EQUAL(pool_prefill_done(pool, b, 1, 1), -ESTALE);
+    CU_ASSERT_EQUAL(pool_remove(pool, c), 0);
+    CU_ASSERT_EQUAL(pool_slots(pool), 2);
+    CU_ASSERT_PTR_NULL(pool_get(pool, POOL_NO_INSTANCE));
+    CU_ASSERT_PTR_NOT_NULL(pool_get(pool, a));
+    CU_ASSERT(pool_check(pool));
+    pool_free(pool);
+    pool_free(NULL);
+}
+
+static void test_health(void)
+{
+    struct pool *pool = small_pool();
+    uint32_t id = add(pool, ROLE_BOTH);
+
+    CU_ASSERT_EQUAL(pool_get(pool, id)->health, HEALTH_STARTING);
+    CU_ASSERT_EQUAL(pool_set_health(pool, id, HEALTH_READY), 0);
+    CU_ASSERT_EQUAL(pool_set_health(pool, id, HEALTH_READY), 0);
+    CU_ASSERT_EQUAL(pool_set_health(pool, id, HEALTH_STARTING), -EPERM);
+    CU_ASSERT_EQUAL(pool_set_health(pool, id, HEALTH_SUSPECT), 0);
+    CU_ASSERT_EQUAL(pool_set_health(pool, id, HEALTH_READY), 0);
+    CU_ASSERT_EQUAL(pool_set_health(pool, id, HEALTH_DRAINING), 0);
+    CU_ASSERT_EQUAL(pool_set_health(pool, id, HEALTH_GONE), 0);
+    CU_ASSERT_EQUAL(pool_set_health(pool, id, HEALTH_READY), -EPERM);
+    CU_ASSERT_EQUAL(pool_get(pool, id)->health, HEALTH_GONE);
+    CU_ASSERT_STRING_EQUAL(pool_health_name(HEALTH_SUSPECT), "suspect");
+    CU_ASSERT_STRING_EQUAL(pool_health_name((enum pool_health)9), "?");
+    pool_free(pool);
+}
+
+static int64_t wait_us(struct pool *pool, uint32_t id, int64_t now_us)
+{
+    return pool_queue_wait_us(pool, pool_get(pool, id), now_us, 1, 0, false,
+                              now_us);
+}
+
+static void test_queue_time(void)
+{
+    struct pool *pool = small_pool();
+    uint32_t id = add(pool, ROLE_PREFILL);
+
+    CU_ASSERT_EQUAL(wait_us(pool, id, 0), 0);
+    CU_ASSERT_EQUAL(accept(pool, id, 1, 1000, NULL, 0), 0);
+    CU_ASSERT_EQUAL(accept(pool, id, 1, 1000, NULL, 0), -EEXIST);
+    CU_ASSERT_EQUAL(accept(pool, id, 2, 300, NULL, 0), 0);
+    CU_ASSERT_EQUAL(wait_us(pool, id, 0), 1300);
+    CU_ASSERT_EQUAL(pool_prefill_started(pool, id, 1, 100), 0);
+    CU_ASSERT_EQUAL(pool_prefill_started(pool, id, 1, 100), -ENOENT);
+    CU_ASSERT_EQUAL(wait_us(pool, id, 100), 1300);
+    CU_ASSERT_EQUAL(wait_us(pool, id, 600), 800);
+    CU_ASSERT_EQUAL(wait_us(pool, id, 5000), 300); /* late is not negative */
+    /* It took twice as long: the ratio goes a quarter of the way to 2, and
+     * with it what waits. */
+    CU_ASSERT_EQUAL(pool_prefill_done(pool, id, 1, 2000), 0);
+    CU_ASSERT_DOUBLE_EQUAL(pool_get(pool, id)->correction.ratio, 1.25, 1e-12);
+    CU_ASSERT_EQUAL(wait_us(pool, id, 2100), 375);
+    CU_ASSERT(pool_check(pool));
+    /* What never started can be done or cancelled too; an unknown time
+     * teaches nothing. */
+    CU_ASSERT_EQUAL(pool_prefill_done(pool, id, 2, -1), 0);
+    CU_ASSERT_DOUBLE_EQUAL(pool_get(pool, id)->correction.ratio, 1.25, 1e-12);
+    CU_ASSERT_EQUAL(wait_us(pool, id, 2100), 0);
+    CU_ASSERT_EQUAL(pool_prefill_cancel(pool, id, 2), -ENOENT);
+    CU_ASSERT(pool_check(pool));
+    pool_free(pool);
+}
+
+static void test_ready(void)
+{
+    struct pool *pool = small_pool();
+    uint32_t id = add(pool, ROLE_PREFILL);
+    struct pool_prefill_request fetching = {
+        .request_id = 1, .predicted_us = 500, .ready_at_us = 9000};
+
+    CU_ASSERT_EQUAL(pool_prefill_accept(pool, id, &fetching), 0);
+    CU_ASSERT_EQUAL(wait_us(pool, id, 1000), 0); /* it would be passed */
+    CU_ASSERT_EQUAL(pool_prefill_ready(pool, id, 2, 1000), -ENOENT);
+    CU_ASSERT_EQUAL(pool_prefill_ready(pool, id, 1, 1000), 0);
+    CU_ASSERT_EQUAL(wait_us(pool, id, 1000), 500);
+    CU_ASSERT(pool_check(pool));
+    fetching.predicted_us = -1;
+    CU_ASSERT_EQUAL(pool_prefill_accept(pool, id, &fetching), -EINVAL);
+    pool_free(pool);
+}
+
+static void test_bounds(void)
+{
+    struct pool *pool = small_pool();
+    uint32_t id = add(pool, ROLE_BOTH);
+
+    for (uint64_t r = 1; r <= 4; r++)
+        CU_ASSERT_EQUAL(accept(pool, id, r, 10, NULL, 0), 0);
+    CU_ASSERT(pool_prefill_full(pool, pool_get(pool, id)));
+    CU_ASSERT_EQUAL(accept(pool, id, 5, 10, NULL, 0), -ENOSPC);
+    CU_ASSERT_EQUAL(pool_prefill_started(pool, id, 3, 0), 0);
+    CU_ASSERT_EQUAL(pool_prefill_started(pool, id, 1, 0), 0);
+    CU_ASSERT_EQUAL(pool_prefill_started(pool, id, 2, 0), -ENOSPC);
+    CU_ASSERT_EQUAL(accept(pool, id, 5, 10, NULL, 0), 0);
+    for (uint64_t r = 1; r <= 3; r++)
+        CU_ASSERT_EQUAL(pool_decode_accept(pool, id, r, 100, 50), 0);
+    CU_ASSERT_EQUAL(pool_decode_accept(pool, id, 3, 100, 50), -EEXIST);
+    CU_ASSERT_EQUAL(pool_decode_accept(pool, id, 4, 100, 50), -ENOSPC);
+    CU_ASSERT(pool_decode_full(pool, pool_get(pool, id)));
+    CU_ASSERT_EQUAL(pool_prefill_cancel(pool, id, 2), 0);
+    CU_ASSERT(pool_check(pool));
+    pool_free(pool);
+
+    struct pool_config bad = pool_config_default;
+    bad.max_waiting = QUEUE_ITEMS_MAX;
+    CU_ASSERT_PTR_NULL(pool_new(&bad));
+    bad = pool_config_default;
+    bad.correction_min_ratio = 5.0;
+    CU_ASSERT_PTR_NULL(pool_new(&bad));
+}
+
+static void test_decode(void)
+{
+    struct pool *pool = small_pool();
+    uint32_t id = add(pool, ROLE_BOTH);
+    const struct pool_instance *i = pool_get(pool, id);
+
+    CU_ASSERT_EQUAL(pool_decode_accept(pool, id, 1, 1000, 200), 0);
+    CU_ASSERT_EQUAL(pool_decode_accept(pool, id, 2, 500, 300), 0);
+    CU_ASSERT_EQUAL(i->decode_kv_tokens, 1500);
+    CU_ASSERT_EQUAL(i->decode_reserved_tokens, 2000);
+    CU_ASSERT_EQUAL(pool_decode_room_tokens(i), 8000);
+    CU_ASSERT_EQUAL(pool_decode_started(pool, id, 1), 0);
+    CU_ASSERT_EQUAL(pool_decode_progress(pool, id, 1, 20), 0);
+    CU_ASSERT_EQUAL(pool_decode_progress(pool, id, 1, 30), 0);
+    CU_ASSERT_EQUAL(pool_decode_progress(pool, id, 1, -1), -EINVAL);
+    CU_ASSERT_EQUAL(pool_decode_progress(pool, id, 9, 1), -ENOENT);
+    CU_ASSERT_EQUAL(i->decode_kv_tokens, 1530);
+    CU_ASSERT_EQUAL(pool_decode_room_tokens(i), 8000);
+    /* A running prefill of another request takes room, one of request 2 is
+     * counted already. */
+    CU_ASSERT_EQUAL(accept(pool, id, 2, 10, NULL, 0), 0);
+    CU_ASSERT_EQUAL(accept(pool, id, 3, 10, NULL, 0), 0);
+    CU_ASSERT_EQUAL(pool_prefill_started(pool, id, 2, 0), 0);
+    CU_ASSERT_EQUAL(pool_prefill_started(pool, id, 3, 0), 0);
+    CU_ASSERT_EQUAL(pool_decode_room_tokens(i), 7900);
+    CU_ASSERT_EQUAL(pool_decode_done(pool, id, 1), 0);
+    CU_ASSERT_EQUAL(pool_decode_done(pool, id, 1), -ENOENT);
+    CU_ASSERT_EQUAL(i->decode_kv_tokens, 500);
+    CU_ASSERT_EQUAL(i->decode_reserved_tokens, 800);
+    CU_ASSERT(pool_check(pool));
+    pool_free(pool);
+}
+
+static void test_links(void)
+{
+    struct pool *pool = small_pool();
+    uint32_t id = add(pool, ROLE_BOTH);
+    const struct pool_instance *i = pool_get(pool, id);
+
+    CU_ASSERT_EQUAL(pool_link_observed(pool, id, 5000000, 1000), 0);
+    CU_ASSERT_DOUBLE_EQUAL(i->link_bytes_per_s, 2e9, 1.0);
+    CU_ASSERT_EQUAL(pool_link_observed(pool, id, 0, 1000), 0);
+    CU_ASSERT_DOUBLE_EQUAL(i->link_bytes_per_s, 2e9, 1.0);
+    CU_ASSERT_EQUAL(pool_egress_book(pool, id, 700), 0);
+    CU_ASSERT_EQUAL(pool_egress_book(pool, id, 600), 0);
+    CU_ASSERT_EQUAL(i->egress_free_us, 700);
+    CU_ASSERT_EQUAL(pool_set_kv_used(pool, id, -1), -EINVAL);
+    CU_ASSERT_EQUAL(pool_set_kv_used(pool, id, 77), 0);
+    CU_ASSERT_EQUAL(i->kv_used_tokens, 77);
+    pool_free(pool);
+}
+
+static void test_pending(void)
+{
+    struct pool *pool = small_pool();
+    uint32_t a = add(pool, ROLE_PREFILL);
+    uint32_t b = add(pool, ROLE_PREFILL);
+    const uint64_t keys[] = {11, 12, 13, 14, 15};
+    const uint64_t other[] = {11, 12, 23};
+    uint64_t many[70];
+    uint32_t blocks[3];
+
+    for (uint64_t k = 0; k < 70; k++)
+        many[k] = 100 + k;
+    CU_ASSERT_EQUAL(accept(pool, a, 1, 10, keys, 5), 0);
+    CU_ASSERT_EQUAL(accept(pool, a, 2, 10, other, 3), 0);
+    CU_ASSERT_EQUAL(accept(pool, b, 3, 10, other, 3), 0);
+    pool_pending_match(pool, keys, 5, blocks);
+    CU_ASSERT(blocks[0] == 5 && blocks[1] == 2 && blocks[2] == 0);
+    /* Shared blocks stay as long as one request needs them. */
+    CU_ASSERT_EQUAL(pool_prefill_started(pool, a, 1, 0), 0);
+    CU_ASSERT_EQUAL(pool_prefill_done(pool, a, 1, 10), 0);
+    pool_pending_match(pool, keys, 5, blocks);
+    CU_ASSERT(blocks[0] == 2 && blocks[1] == 2);
+    CU_ASSERT_EQUAL(pool_prefill_cancel(pool, a, 2), 0);
+    pool_pending_match(pool, other, 3, blocks);
+    CU_ASSERT(blocks[0] == 0 && blocks[1] == 3);
+    /* Over the bound the work is accepted and its blocks are not seen. */
+    CU_ASSERT_EQUAL(accept(pool, a, 4, 10, many, 70), 0);
+    CU_ASSERT_EQUAL(accept(pool, a, 5, 10, many, 64), 0);
+    CU_ASSERT_EQUAL(pool_pending_dropped(pool), 2);
+    pool_pending_match(pool, many, 64, blocks);
+    CU_ASSERT_EQUAL(blocks[0], 0);
+    CU_ASSERT(pool_check(pool));
+    CU_ASSERT_EQUAL(pool_prefill_done(pool, a, 4, 10), 0);
+    CU_ASSERT_EQUAL(pool_remove(pool, b), 0);
+    CU_ASSERT_EQUAL(pool_remove(pool, a), 0);
+    pool_pending_match(pool, other, 3, blocks);
+    CU_ASSERT(blocks[0] == 0 && blocks[1] == 0);
+    CU_ASSERT(pool_check(pool));
+    pool_free(pool);
+}
+
+/* Random work, with the invariants checked after every operation, and the
+ * pending blocks against what the accepted prefills say. */
+static void test_random(void)
+{
+    const char *text = getenv("CONDUCTOR_SEED");
+    unsigned state = text != NULL ? (unsigned)strtoul(text, NULL, 0) : 4711;
+    struct pool *pool = small_pool_of(512);
+    uint32_t ids[3] = {add(pool, ROLE_BOTH), add(pool, ROLE_BOTH),
+                       add(pool, ROLE_BOTH)};
+
+    printf("\n    CONDUCTOR_SEED=%u ", state);
+    for (int op = 0; op < 100000; op++) {
+#define RND(k) (((state = state * 1664525u + 1013904223u) >> 8) % (k))
+        uint32_t *id = &ids[RND(3)];
+        uint64_t request = RND(12);
+        uint64_t keys[12];
+        size_t n = RND(13);
+        uint64_t tail = RND(3) + 1;
+
+        for (uint64_t k = 0; k < n; k++)
+            keys[k] = k < 4 ? k + 1 : tail * 1000 + k;
+        switch (RND(8)) {
+        case 0:
+        case 1:
+        case 2:
+            (void)!accept(pool, *id, request, (int64_t)RND(1000), keys, n);
+            (void)!pool_decode_accept(pool, *id, request, 10, 10);
+            break;
+        case 3:
+            (void)!pool_prefill_started(pool, *id, request, op);
+            (void)pool_decode_progress(pool, *id, request, (int64_t)RND(9));
+            break;
+        case 4:
+            (void)pool_prefill_done(pool, *id, request, (int64_t)RND(2000));
+            break;
+        case 5:
+            (void)pool_prefill_cancel(pool, *id, request);
+            break;
+        case 6:
+            (void)pool_decode_done(pool, *id, request);
+            break;
+        default:
+            if (RND(40) == 0) {
+                CU_ASSERT_EQUAL(pool_remove(pool, *id), 0);
+                *id = add(pool, ROLE_BOTH);
+            }
+        }
+#undef RND
+        if (!pool_check(pool)) {
+            CU_FAIL("an invariant is broken");
+            break;
+        }
+        uint32_t blocks[3];
+
+        pool_pending_match(pool, keys, n, blocks);
+        for (uint32_t s = 0; s < 3; s++) {
+            const struct pool_instance *i = pool_at(pool, s);
+            uint32_t most = 0;
+
+            /* Chains share four blocks, or all of them. */
+            for (size_t w = 0; w < i->n_waiting + i->n_running; w++) {
+                const struct pool_prefill *p =
+                    w < i->n_waiting ? &i->waiting[w]
+                                     : &i->running[w - i->n_waiting];
+                uint32_t low = p->n_keys < n ? p->n_keys : (uint32_t)n;
+
+                most = most > low ? most : low;
+            }
+            if (blocks[s] > most || (most <= 4 && blocks[s] != most)) {
+                CU_FAIL("pending blocks are wrong");
+                op = 100000;
+            }
+        }
+    }
+    CU_ASSERT_EQUAL(pool_pending_dropped(pool), 0);
+    pool_free(pool);
+}
+
+int main(void)
+{
+    CU_initialize_registry();
+    CU_pSuite suite = CU_add_suite("pool", NULL, NULL);
+    CU_add_test(suite, "ids", test_ids);
+    CU_add_test(suite, "health", test_health);
+    CU_add_test(suite, "queue time", test_queue_time);
+    CU_add_test(suite, "ready", test_ready);
+    CU_add_test(suite, "bounds", test_bounds);
+    CU_add_test(suite, "decode", test_decode);
+    CU_add_test(suite, "links", test_links);
+    CU_add_test(suite, "pending", test_pending);
+    CU_add_test(suite, "random", test_random);
+    CU_basic_run_tests();
+    unsigned failed = CU_get_number_of_failures();
+    CU_cleanup_registry();
+    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}

@@ -1,0 +1,103 @@
+/* Queue orders: what is picked, and how long one waits for it. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <CUnit/Basic.h>
+
+#include "conductor/core/queue.h"
+
+static const struct queue_order *fifo(void)
+{
+    return queue_order_by_name("fifo");
+}
+
+static void test_names(void)
+{
+    CU_ASSERT_PTR_NOT_NULL_FATAL(fifo());
+    CU_ASSERT_STRING_EQUAL(fifo()->name, "fifo");
+    CU_ASSERT_PTR_NULL(queue_order_by_name("sjf"));
+}
+
+/* The oldest that is ready, wherever it stands in the array. */
+static void test_pick(void)
+{
+    const struct queue_item items[] = {
+        {.arrival_seq = 7, .ready_at_us = 0},
+        {.arrival_seq = 3, .ready_at_us = 100},
+        {.arrival_seq = 5, .ready_at_us = 50},
+        {.arrival_seq = 1, .ready_at_us = QUEUE_NOT_READY},
+    };
+
+    CU_ASSERT_EQUAL(queue_pick(fifo(), items, 0, 10), -1);
+    CU_ASSERT_EQUAL(queue_pick(fifo(), items + 1, 1, 99), -1);
+    CU_ASSERT_EQUAL(queue_pick(fifo(), items, 4, 49), 0);
+    CU_ASSERT_EQUAL(queue_pick(fifo(), items, 4, 50), 2);
+    CU_ASSERT_EQUAL(queue_pick(fifo(), items, 4, 100), 1);
+}
+
+static void test_wait(void)
+{
+    const struct queue_item items[] = {
+        {.arrival_seq = 1, .ready_at_us = 0, .cost_us = 100},
+        {.arrival_seq = 2, .ready_at_us = 5000, .cost_us = 40},
+        {.arrival_seq = 3, .ready_at_us = 0, .cost_us = 7},
+    };
+    struct queue_item item = {.arrival_seq = 4, .cost_us = 1};
+
+    /* Nothing in the way; then what runs; then 1 and 3, passing 2. */
+    CU_ASSERT_EQUAL(queue_wait_us(fifo(), NULL, 0, &item, 0, 1000), 0);
+    CU_ASSERT_EQUAL(queue_wait_us(fifo(), NULL, 0, &item, 30, 1000), 30);
+    CU_ASSERT_EQUAL(queue_wait_us(fifo(), items, 3, &item, 30, 1000), 137);
+    /* It waits for its own blocks, and meets 2 at 5000. */
+    item.ready_at_us = 4000;
+    CU_ASSERT_EQUAL(queue_wait_us(fifo(), items, 3, &item, 30, 1000), 3000);
+    item.ready_at_us = 5000;
+    CU_ASSERT_EQUAL(queue_wait_us(fifo(), items, 3, &item, 30, 1000), 4040);
+    item.ready_at_us = QUEUE_NOT_READY;
+    CU_ASSERT_EQUAL(queue_wait_us(fifo(), items, 3, &item, 30, 1000),
+                    INT64_MAX);
+}
+
+/* The short way of an order agrees with serving the queue step by step. */
+static void test_short_way(void)
+{
+    const struct queue_order slow = {"slow", fifo()->pick, NULL};
+    unsigned state = 12345;
+
+    for (int round = 0; round < 20000; round++) {
+        struct queue_item items[8];
+        struct queue_item item;
+        size_t n;
+
+#define RND(k) ((int64_t)((state = state * 1664525u + 1013904223u) >> 8) % (k))
+        n = (size_t)RND(9);
+        for (size_t i = 0; i < n; i++)
+            items[i] = (struct queue_item){.arrival_seq = 2 * i + 1,
+                                           .ready_at_us = 900 + RND(300),
+                                           .cost_us = RND(200)};
+        item = (struct queue_item){.arrival_seq = (uint64_t)RND(9) * 2,
+                                   .ready_at_us = 900 + RND(500)};
+        int64_t left_us = RND(300);
+#undef RND
+        if (queue_wait_us(fifo(), items, n, &item, left_us, 1000) !=
+            queue_wait_us(&slow, items, n, &item, left_us, 1000)) {
+            CU_FAIL("the short way differs");
+            return;
+        }
+    }
+    CU_PASS("the short way agrees");
+}
+
+int main(void)
+{
+    CU_initialize_registry();
+    CU_pSuite suite = CU_add_suite("queue", NULL, NULL);
+    CU_add_test(suite, "names", test_names);
+    CU_add_test(suite, "pick", test_pick);
+    CU_add_test(suite, "wait", test_wait);
+    CU_add_test(suite, "short way", test_short_way);
+    CU_basic_run_tests();
+    unsigned failed = CU_get_number_of_failures();
+    CU_cleanup_registry();
+    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}
