@@ -1,0 +1,390 @@
+/*
+ * One request of the completion endpoints: a call per prompt, joined into one
+ * answer.
+ *
+ *   waiting --first token, stream--> streaming --last call--> freed
+ *           --last call-------------------------------------> freed
+ *   a call fails, the client goes, or reads too slowly: the other calls are
+ *   cancelled, and freed
+ *
+ *   left == number of calls that neither ended nor were cancelled
+ *   nothing is sent before the first token, so that until then an error can
+ *   still be a status
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "conductor/front/front_internal.h"
+#include "conductor/front/openai_reply.h"
+
+#define NAME_BYTES 64
+
+struct slot {
+    struct completion *completion;
+    struct service_call *call; /* NULL: ended, or not yet submitted */
+    bool scheduled;
+    bool begun; /* its first token came */
+    bool has_decode;
+    char request_id[NAME_BYTES];
+    char prefill[NAME_BYTES];
+    char decode[NAME_BYTES];
+    struct text_buf text;
+    struct openai_outcome outcome;
+};
+
+struct completion {
+    struct front *front;
+    struct http_conn *conn;
+    struct openai_reply_head head;
+    bool stream;
+    bool include_usage;
+    bool streaming;
+    struct text_buf out; /* being written */
+    size_t n;
+    size_t left;
+    struct slot slots[]; /* (n) */
+};
+
+static void completion_free(struct completion *c)
+{
+    for (size_t i = 0; i < c->n; i++) {
+        service_cancel(c->slots[i].call);
+        text_buf_fini(&c->slots[i].text);
+    }
+    text_buf_fini(&c->out);
+    c->front->in_flight--;
+    free(c);
+}
+
+static void on_gone(void *arg)
+{
+    completion_free(arg);
+}
+
+/* Answer with an error, or end the stream with one; frees. */
+static void fail(struct completion *c, const struct openai_error *error,
+                 int64_t retry_us)
+{
+    if (!c->streaming) {
+        front_reply_error(c->conn, error, retry_us);
+        completion_free(c);
+        return;
+    }
+    text_buf_clear(&c->out);
+    openai_chunk_error(error, &c->out);
+    openai_chunk_done(&c->out);
+    if (c->out.error || http_write(c->conn, c->out.data, c->out.len))
+        http_abort(c->conn);
+    else
+        http_end(c->conn);
+    completion_free(c);
+}
+
+static void fail_memory(struct completion *c)
+{
+    struct openai_error error;
+
+    openai_error_set(&error, 500, "out_of_memory", NULL, "out of memory");
+    fail(c, &error, 0);
+}
+
+/* Send what was written; false: the completion was freed. */
+static bool send_out(struct completion *c)
+{
+    if (c->out.error || http_write(c->conn, c->out.data, c->out.len)) {
+        http_abort(c->conn);
+        completion_free(c);
+        return false;
+    }
+    text_buf_clear(&c->out);
+    return true;
+}
+
+/* The slot that names the answer: the first that was given a place. */
+static const struct slot *name_slot(const struct completion *c)
+{
+    for (size_t i = 0; i < c->n; i++)
+        if (c->slots[i].scheduled)
+            return &c->slots[i];
+    return &c->slots[0];
+}
+
+/* What the answer's headers tell, and its id. */
+static void add_headers(struct completion *c)
+{
+    const struct slot *slot = name_slot(c);
+    char ms[32];
+
+    c->head.id = slot->request_id;
+    if (!slot->scheduled)
+        return;
+    snprintf(ms, sizeof(ms), "%.3f",
+             (double)slot->outcome.predicted_ttft_us / 1e3);
+    http_add_header(c->conn, "x-conductor-request-id", slot->request_id);
+    http_add_header(c->conn, "x-conductor-predicted-ttft-ms", ms);
+    http_add_header(c->conn, "x-conductor-prefill", slot->prefill);
+    if (slot->has_decode)
+        http_add_header(c->conn, "x-conductor-decode", slot->decode);
+}
+
+static void begin_stream(struct completion *c)
+{
+    c->streaming = true;
+    http_add_header(c->conn, "Cache-Control", "no-cache");
+    add_headers(c);
+    http_stream(c->conn, 200, "text/event-stream; charset=utf-8");
+}
+
+static void on_scheduled(void *arg, const struct service_decision *decision)
+{
+    struct slot *slot = arg;
+    const char *decode = decision->decode;
+
+    slot->scheduled = true;
+    slot->has_decode = decode != NULL;
+    snprintf(slot->request_id, NAME_BYTES, "%s", decision->request_id);
+    snprintf(slot->prefill, NAME_BYTES, "%s", decision->prefill);
+    snprintf(slot->decode, NAME_BYTES, "%s", decode ? decode : "");
+    slot->outcome.predicted_ttft_us = decision->predicted_ttft_us;
+}
+
+static void on_token(void *arg, uint32_t token)
+{
+    struct slot *slot = arg;
+    struct completion *c = slot->completion;
+    size_t index = (size_t)(slot - c->slots), n;
+    char text[4];
+
+    n = openai_token_text(token, text);
+    slot->outcome.output_tokens++;
+    if (!c->stream) {
+        text_buf_add(&slot->text, text, n);
+        return;
+    }
+    if (!c->streaming)
+        begin_stream(c);
+    if (!slot->begun)
+        openai_chunk_start(&c->head, index, &c->out);
+    slot->begun = true;
+    openai_chunk_text(&c->head, index, text, n, &c->out);
+    (void)send_out(c);
+}
+
+/* Outcomes in order, with their strings filled in; NULL: no memory. */
+static struct openai_outcome *outcomes(const struct completion *c)
+{
+    struct openai_outcome *all = calloc(c->n, sizeof(*all));
+
+    for (size_t i = 0; all && i < c->n; i++) {
+        const struct slot *slot = &c->slots[i];
+
+        all[i] = slot->outcome;
+        all[i].text = slot->text.data ? slot->text.data : "";
+        all[i].text_bytes = slot->text.len;
+        all[i].request_id = slot->request_id;
+        all[i].prefill = slot->prefill;
+        all[i].decode = slot->has_decode ? slot->decode : NULL;
+    }
+    return all;
+}
+
+/* All calls ended well; frees. */
+static void complete(struct completion *c)
+{
+    struct openai_outcome *all = outcomes(c);
+
+    if (!all) {
+        fail_memory(c);
+        return;
+    }
+    if (!c->stream) {
+        add_headers(c);
+        openai_reply_write(&c->head, all, c->n, &c->out);
+    } else {
+        if (c->include_usage)
+            openai_chunk_usage(&c->head, all, c->n, &c->out);
+        openai_chunk_done(&c->out);
+    }
+    free(all);
+    if (c->stream) {
+        if (!send_out(c))
+            return;
+        http_end(c->conn);
+    } else if (c->out.error) {
+        fail_memory(c);
+        return;
+    } else {
+        http_reply(c->conn, 200, "application/json", c->out.data, c->out.len);
+    }
+    completion_free(c);
+}
+
+static void on_done(void *arg, const struct service_result *result)
+{
+    struct slot *slot = arg;
+    struct completion *c = slot->completion;
+
+    slot->call = NULL;
+    slot->outcome.local_tokens = result->local_tokens;
+    slot->outcome.fetched_tokens = result->fetched_tokens;
+    slot->outcome.computed_tokens = result->computed_tokens;
+    slot->outcome.retries = result->retries;
+    slot->outcome.queue_us = result->queue_us;
+    slot->outcome.prefill_us = result->prefill_us;
+    if (slot->text.error) {
+        fail_memory(c);
+        return;
+    }
+    if (c->stream) {
+        if (!c->streaming)
+            begin_stream(c);
+        openai_chunk_finish(&c->head, (size_t)(slot - c->slots), &c->out);
+        if (!send_out(c))
+            return;
+    }
+    if (--c->left == 0)
+        complete(c);
+}
+
+static void on_failed(void *arg, const struct service_failure *failure)
+{
+    struct slot *slot = arg;
+    struct openai_error error;
+
+    slot->call = NULL;
+    openai_error_set(&error, failure->http_status, failure->code, NULL, "%s",
+                     failure->message);
+    fail(slot->completion, &error, failure->retry_after_us);
+}
+
+static const struct service_reply_ops reply_ops = {
+    .scheduled = on_scheduled,
+    .token = on_token,
+    .done = on_done,
+    .failed = on_failed,
+};
+
+static struct completion *completion_new(struct front *front,
+                                         struct http_conn *conn,
+                                         const struct openai_request *request)
+{
+    struct completion *c =
+        calloc(1, sizeof(*c) + request->n_prompts * sizeof(c->slots[0]));
+
+    if (!c)
+        return NULL;
+    c->front = front;
+    c->conn = conn;
+    c->stream = request->stream;
+    c->include_usage = request->include_usage;
+    c->n = c->left = request->n_prompts;
+    c->head = (struct openai_reply_head){
+        .kind = request->kind,
+        .id = "",
+        .model = service_model(front->service)->name,
+        .created_s = time(NULL),
+        .usage_follows = request->include_usage,
+    };
+    text_buf_init(&c->out, SIZE_MAX);
+    for (size_t i = 0; i < c->n; i++) {
+        struct slot *slot = &c->slots[i];
+
+        slot->completion = c;
+        /* A token's text has at most three bytes. */
+        text_buf_init(&slot->text, 3 * (size_t)request->max_tokens);
+        slot->outcome.prompt_tokens =
+            request->offsets[i + 1] - request->offsets[i];
+    }
+    front->in_flight++;
+    return c;
+}
+
+/* Submit one call per prompt. Returns 0 or -EAGAIN or -ENOMEM; then some may
+ * have been submitted. */
+static int submit_all(struct completion *c,
+                      const struct openai_request *request,
+                      struct service_request_params *params)
+{
+    for (size_t i = 0; i < c->n; i++) {
+        params->tokens = request->tokens + request->offsets[i];
+        params->n_tokens = request->offsets[i + 1] - request->offsets[i];
+        c->slots[i].call =
+            service_submit(c->front->service, params, &reply_ops, &c->slots[i]);
+        if (!c->slots[i].call)
+            return errno == EAGAIN ? -EAGAIN : -ENOMEM;
+    }
+    return 0;
+}
+
+static void refuse_unready(struct openai_error *error)
+{
+    openai_error_set(error, 503, "no_ready_instance", NULL,
+                     "no instance is ready to take the request");
+}
+
+/* Everything is checked: take the request on. Errors as a status. */
+static int take_on(struct front *front, struct http_conn *conn,
+                   const struct openai_request *request,
+                   struct service_request_params *params,
+                   struct openai_error *error)
+{
+    struct completion *c;
+    int rc;
+
+    if (!service_ready(front->service)) {
+        refuse_unready(error);
+        return -EAGAIN;
+    }
+    c = completion_new(front, conn, request);
+    if (!c)
+        return -ENOMEM;
+    rc = submit_all(c, request, params);
+    if (rc) {
+        completion_free(c);
+        if (rc == -EAGAIN)
+            openai_error_set(error, 429, "too_many_requests", NULL,
+                             "too many requests are in flight");
+        return rc;
+    }
+    http_on_gone(conn, on_gone, c);
+    return 0;
+}
+
+void completion_start(struct front *front, struct http_conn *conn,
+                      enum openai_kind kind, const struct http_head *head,
+                      const char *body, size_t n)
+{
+    const struct service_model_info *info = service_model(front->service);
+    const struct openai_model model = {info->name, info->vocab,
+                                       info->window_tokens};
+    struct service_request_params params = {0};
+    struct openai_request request = {.kind = kind};
+    struct openai_error error;
+    int rc;
+
+    rc = front_slo_header(head, "x-slo-ttft-ms", &params.slo_ttft_us, &error);
+    if (rc == 0)
+        rc =
+            front_slo_header(head, "x-slo-tpot-ms", &params.slo_tbt_us, &error);
+    if (rc == 0 && model.vocab == 0) {
+        /* No worker has said yet what the model is. */
+        refuse_unready(&error);
+        rc = -EAGAIN;
+    }
+    if (rc == 0)
+        rc = openai_request_parse(kind, body, n, &model, &front->options.limits,
+                                  &request, &error);
+    if (rc == 0) {
+        params.max_tokens = request.max_tokens;
+        params.salt = request.salt;
+        rc = take_on(front, conn, &request, &params, &error);
+    }
+    openai_request_fini(&request);
+    if (rc == -ENOMEM)
+        openai_error_set(&error, 500, "out_of_memory", NULL, "out of memory");
+    if (rc)
+        front_reply_error(conn, &error, 0);
+}

@@ -1,0 +1,50 @@
+/*
+ * The OpenAI-compatible front door: routes, requests, answers.
+ *
+ *   POST /v1/completions  /v1/chat/completions     GET /v1/models
+ *   GET  /health  /ready  /metrics
+ */
+#ifndef CONDUCTOR_FRONT_FRONT_H
+#define CONDUCTOR_FRONT_FRONT_H
+
+#include "conductor/front/http.h"
+#include "conductor/front/openai_request.h"
+#include "conductor/service.h"
+
+struct front;
+
+struct front_options {
+    struct http_options http;
+    struct openai_limits limits;
+};
+
+/* 127.0.0.1:8080, 1,024 connections, bodies of 16 MiB, heads of 16 KiB,
+ * 1 MiB unsent per client, 64 prompts a batch, 8,192 texts a chat, 1 MiB
+ * beside the prompt; 75 s idle, 60 s to receive, 30 s to write. */
+void front_options_default(struct front_options *options);
+
+/*
+ * Open the door.
+ *   base     borrowed, outlives the front; all work happens on its loop
+ *   service  borrowed, outlives the front
+ *   options  borrowed until return
+ * Returns 0 with *out owned by the caller; -EADDRINUSE, -EADDRNOTAVAIL,
+ * -EACCES or another negative errno when it can't listen; -ENOMEM.
+ */
+int front_new(struct event_base *base, struct service *service,
+              const struct front_options *options, struct front **out)
+    __attribute__((warn_unused_result));
+
+/* Cancel every request, close every connection, free. NULL is a no-op. */
+void front_free(struct front *front);
+
+/* Accept no more connections; requests in flight go on. */
+void front_stop(struct front *front);
+
+/* Completion requests being worked on: 0 after front_stop means drained. */
+size_t front_in_flight(const struct front *front);
+
+/* The port listened on, which options.http.port == 0 leaves open. */
+uint16_t front_port(const struct front *front);
+
+#endif

@@ -1,0 +1,36 @@
+/* What the files of the front share. */
+#ifndef CONDUCTOR_FRONT_FRONT_INTERNAL_H
+#define CONDUCTOR_FRONT_FRONT_INTERNAL_H
+
+#include "conductor/front/front.h"
+
+struct front {
+    struct service *service;
+    struct http_server *server;
+    struct front_options options;
+    size_t in_flight;
+};
+
+/*
+ * Serve one request of the completion endpoints; answers now or later.
+ * Borrows head and body[0 .. n) until it returns.
+ */
+void completion_start(struct front *front, struct http_conn *conn,
+                      enum openai_kind kind, const struct http_head *head,
+                      const char *body, size_t n);
+
+/*
+ * The SLO that a request header asks for, in microseconds.
+ *   name   lower case, e.g. "x-slo-ttft-ms"
+ *   us     set to 0 if the header isn't there
+ * Returns 0, or -EINVAL with *error set and *us untouched.
+ */
+int front_slo_header(const struct http_head *head, const char *name,
+                     int64_t *us, struct openai_error *error)
+    __attribute__((warn_unused_result));
+
+/* Answer with an error and, for retry_us > 0, how long to wait. */
+void front_reply_error(struct http_conn *conn, const struct openai_error *error,
+                       int64_t retry_us);
+
+#endif

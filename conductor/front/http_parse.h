@@ -1,0 +1,87 @@
+/*
+ * HTTP/1.0 and 1.1 requests as far as a server needs them, pure: bytes in,
+ * structs out. Strict where leniency lets two parties see different requests
+ * (RFC 9112, sections 5.1, 6.1 and 6.3): no folded lines, no space before a
+ * colon, one Content-Length, never both it and Transfer-Encoding.
+ */
+#ifndef CONDUCTOR_FRONT_HTTP_PARSE_H
+#define CONDUCTOR_FRONT_HTTP_PARSE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define HTTP_MAX_HEADERS 64
+
+struct http_slice {
+    const char *at;
+    size_t n;
+};
+
+struct http_header {
+    struct http_slice name;
+    struct http_slice value; /* without white space around it */
+};
+
+/* A request's head. Slices point into the parsed bytes. */
+struct http_head {
+    struct http_slice method;
+    struct http_slice path; /* without the query */
+    bool http10;
+    bool keep_alive;
+    bool chunked;
+    bool expect_continue;
+    int64_t content_length; /* -1: none given */
+    size_t n_headers;
+    struct http_header headers[HTTP_MAX_HEADERS];
+};
+
+/* Why a head was refused: an answer's status and one sentence. */
+struct http_fault {
+    int status;
+    const char *message; /* static */
+};
+
+/*
+ * Parse the head at bytes[0 .. n), up to and with its empty line.
+ * Returns its bytes (> 0); 0 when more are needed; -EBADMSG with *fault set.
+ * O(n).
+ */
+long http_parse_head(const char *bytes, size_t n, struct http_head *out,
+                     struct http_fault *fault)
+    __attribute__((warn_unused_result));
+
+/* The value of a header by its lower-case name; NULL if it isn't there. */
+const struct http_slice *http_find(const struct http_head *head,
+                                   const char *name);
+
+/* Whether a slice equals a C string; _fold: whatever the case. */
+bool http_is(struct http_slice s, const char *text);
+bool http_is_fold(struct http_slice s, const char *text);
+
+/* Decoder of a chunked body. Zero it before the first use. */
+struct http_chunked {
+    uint64_t left;  /* of the chunk being read */
+    unsigned state; /* private */
+    unsigned line;  /* bytes of the current line */
+    bool cr;        /* the last byte was a CR */
+};
+
+/* One piece of decoded body inside the input. */
+struct http_piece {
+    const char *at;
+    size_t n;
+};
+
+/*
+ * Decode from bytes[0 .. n) up to the end of one piece of data.
+ *   used   input bytes consumed
+ *   piece  data found, a slice of the input; n == 0: none yet
+ * Returns 1 when the body is complete, 0 when it goes on, -EBADMSG. Call
+ * again with the rest of the input while *used > 0.
+ */
+int http_chunked_next(struct http_chunked *decoder, const char *bytes, size_t n,
+                      size_t *used, struct http_piece *piece)
+    __attribute__((warn_unused_result));
+
+#endif

@@ -1,0 +1,30 @@
+/* Reads a JSON string into flat UTF-8 bytes. */
+#ifndef CONDUCTOR_FRONT_JSON_TEXT_H
+#define CONDUCTOR_FRONT_JSON_TEXT_H
+
+#include <stddef.h>
+
+/* Room that json_text_read may scribble on behind what it writes. */
+#define JSON_TEXT_SLACK_BYTES 64
+
+/*
+ * Read from just after the opening quote to just after the closing one.
+ *   at     in: first byte after '"'; out: first byte after the closing '"',
+ *          or near the byte that is wrong
+ *   end    end of the readable bytes
+ *   out    room for end - *at + JSON_TEXT_SLACK_BYTES bytes
+ *   n_out  bytes written, valid UTF-8, may contain NUL; set on success
+ *   why    what is wrong, a static string; set on an error only
+ * Returns 0 or -EINVAL. Lone surrogates, unknown escapes, raw control
+ * characters and invalid UTF-8 are refused. O(bytes): 32 or 64 at a time.
+ */
+int json_text_read(const char **at, const char *end, char *out, size_t *n_out,
+                   const char **why) __attribute__((warn_unused_result));
+
+/*
+ * The byte after the closing quote of a string whose text isn't wanted, given
+ * the byte after the opening one; NULL if it never closes. Checks nothing.
+ */
+const char *json_text_skip(const char *at, const char *end);
+
+#endif

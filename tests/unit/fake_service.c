@@ -1,0 +1,127 @@
+/* A service whose calls a test moves by hand. */
+#include "fake_service.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <event2/buffer.h>
+
+void fake_service_reset(struct service *service)
+{
+    for (size_t i = 0; i < service->n_calls; i++) {
+        free((void *)(uintptr_t)service->calls[i]->params.tokens);
+        free((void *)(uintptr_t)service->calls[i]->params.salt);
+        free(service->calls[i]);
+    }
+    service->n_calls = 0;
+    service->n_cancelled = 0;
+}
+
+struct service_call *service_submit(struct service *service,
+                                    const struct service_request_params *params,
+                                    const struct service_reply_ops *ops,
+                                    void *arg)
+{
+    struct service_call *call;
+    uint32_t *tokens;
+
+    if (service->n_calls == FAKE_CALLS ||
+        (service->submit_errno && service->allowed-- == 0)) {
+        errno = service->submit_errno ? service->submit_errno : EAGAIN;
+        return NULL;
+    }
+    call = calloc(1, sizeof(*call));
+    tokens = malloc(params->n_tokens * sizeof(*tokens));
+    memcpy(tokens, params->tokens, params->n_tokens * sizeof(*tokens));
+    call->service = service;
+    call->ops = ops;
+    call->arg = arg;
+    call->params = *params;
+    call->params.tokens = tokens;
+    call->params.salt = params->salt ? strdup(params->salt) : NULL;
+    return service->calls[service->n_calls++] = call;
+}
+
+void service_cancel(struct service_call *call)
+{
+    if (!call)
+        return;
+    if (call->dead)
+        abort(); /* a dead handle was used */
+    call->dead = call->cancelled = true;
+    call->service->n_cancelled++;
+}
+
+const struct service_model_info *service_model(const struct service *service)
+{
+    return &service->model;
+}
+
+bool service_ready(const struct service *service)
+{
+    return service->ready;
+}
+
+int service_metrics(const struct service *service, struct evbuffer *out)
+{
+    (void)service;
+    return evbuffer_add_printf(out, "fake_calls 1\n") < 0 ? -ENOMEM : 0;
+}
+
+int service_health(const struct service *service, struct evbuffer *out)
+{
+    (void)service;
+    return evbuffer_add_printf(out, "{\"status\":\"ok\"}") < 0 ? -ENOMEM : 0;
+}
+
+void fake_schedule(struct service_call *call, const char *prefill,
+                   const char *decode)
+{
+    const struct service_decision decision = {"r-17", prefill, decode, 1500};
+
+    if (!call->dead)
+        call->ops->scheduled(call->arg, &decision);
+}
+
+void fake_tokens(struct service_call *call, const char *text)
+{
+    for (const char *c = text; *c && !call->dead; c++)
+        call->ops->token(call->arg, (uint32_t)(unsigned char)*c);
+}
+
+void fake_done(struct service_call *call)
+{
+    const struct service_result result = {.local_tokens = 2,
+                                          .fetched_tokens = 1,
+                                          .computed_tokens = 3,
+                                          .queue_us = 250,
+                                          .prefill_us = 4000,
+                                          .retries = 1};
+
+    if (call->dead)
+        return;
+    call->dead = true;
+    call->ops->done(call->arg, &result);
+}
+
+void fake_fail(struct service_call *call, int http_status, const char *code,
+               const char *message, int64_t retry_after_us)
+{
+    const struct service_failure failure = {http_status, code, message,
+                                            retry_after_us, false};
+
+    if (call->dead)
+        return;
+    call->dead = true;
+    call->ops->failed(call->arg, &failure);
+}
+
+void fake_run(struct service_call *call)
+{
+    fake_schedule(call, "p0", "d0");
+    for (uint32_t i = 0; i < call->params.max_tokens; i++)
+        fake_tokens(call, (char[2]){(char)('a' + i % 26), '\0'});
+    fake_done(call);
+}

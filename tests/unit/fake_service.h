@@ -1,0 +1,48 @@
+/* A service whose calls a test moves by hand. */
+#ifndef TESTS_UNIT_FAKE_SERVICE_H
+#define TESTS_UNIT_FAKE_SERVICE_H
+
+#include "conductor/service.h"
+
+enum { FAKE_CALLS = 256 };
+
+struct service_call {
+    struct service *service;
+    const struct service_reply_ops *ops;
+    void *arg;
+    struct service_request_params params; /* tokens and salt copied */
+    bool dead;
+    bool cancelled;
+};
+
+struct service {
+    struct service_model_info model;
+    bool ready;
+    int submit_errno; /* submit fails with this, once `allowed` is used up */
+    size_t allowed;
+    struct service_call *calls[FAKE_CALLS];
+    size_t n_calls;
+    size_t n_cancelled;
+};
+
+/* Forget and free all calls. */
+void fake_service_reset(struct service *service);
+
+/* The call is placed on `prefill` and `decode` (NULL: none). */
+void fake_schedule(struct service_call *call, const char *prefill,
+                   const char *decode);
+
+/* The call outputs the bytes of `text` as tokens. */
+void fake_tokens(struct service_call *call, const char *text);
+
+/* The call ends well. */
+void fake_done(struct service_call *call);
+
+/* The call ends with an error. */
+void fake_fail(struct service_call *call, int http_status, const char *code,
+               const char *message, int64_t retry_after_us);
+
+/* All of it: placed on p0 and d0, as many letters as it may, done. */
+void fake_run(struct service_call *call);
+
+#endif
