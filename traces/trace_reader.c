@@ -36,6 +36,7 @@ int trace_reader_open(const char *path,
         options != NULL ? options : &defaults;
     *error = (struct trace_error){0};
     struct trace_reader *r = calloc(1, sizeof *r);
+    trace_error_set(error, "", "", 0, "out of memory");
     if (r == NULL) {
         return -ENOMEM;
     }
@@ -58,6 +59,7 @@ int trace_reader_open(const char *path,
         trace_error_set(error, "", "", 0, "%s", strerror(-rc));
         goto free_reader;
     }
+    *error = (struct trace_error){0};
     *reader = r;
     return 0;
 

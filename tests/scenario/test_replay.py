@@ -1,0 +1,194 @@
+"""conductor-replay against a fake server, and its words on bad input."""
+import csv
+import gzip
+import json
+import os
+import signal
+import subprocess
+import tempfile
+import time
+import unittest
+import xml.etree.ElementTree
+
+from fake_server import FakeServer
+from harness import settings
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(
+    os.path.abspath(__file__))))
+SAMPLE = os.path.join(ROOT, 'traces', 'sample.jsonl')
+
+
+def program():
+    return os.path.join(settings.build, 'tools', 'conductor-replay')
+
+
+def replay(*args):
+    return subprocess.run([program(), *map(str, args)], capture_output=True,
+                          text=True, timeout=60 * settings.scale)
+
+
+class Replay(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+
+    def path(self, name):
+        return os.path.join(self.folder, name)
+
+    def serve(self, **kind):
+        server = FakeServer(**kind)
+        self.addCleanup(server.close)
+        return server
+
+    def live(self, server, *args, trace=SAMPLE):
+        done = replay('live', '--url', server.url, '--trace', trace,
+                      '--length-scale', 16, '--report', self.path('r.json'),
+                      *args)
+        with open(self.path('r.json'), encoding='utf-8') as f:
+            return done, json.load(f)
+
+    def test_numbers(self):
+        server = self.serve()
+        done, report = self.live(
+            server, '--speed', 12, '--requests-csv', self.path('r.csv'),
+            '--plot', self.path('r.svg'))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(report['requests'], {
+            'total': 80, 'completed': 80, 'rejected': 0, 'failed': 0})
+        self.assertEqual(report['mode'], 'live')
+        self.assertEqual(report['policy'], 'global_cache')
+        # An infinite cache behind the server: the best possible, to the token.
+        self.assertGreater(report['prefix_hit_ratio'], 0.2)
+        self.assertAlmostEqual(report['prefix_hit_ratio'],
+                               report['best_possible_hit_ratio'], delta=0.003)
+        tokens = report['tokens']
+        self.assertEqual(tokens['input'],
+                         sum(len(r['prompt']) for r in server.requests))
+        self.assertEqual(tokens['output'],
+                         sum(r['max_tokens'] for r in server.requests))
+        self.assertEqual(tokens['reused'] + tokens['computed'],
+                         tokens['input'])
+        self.assertEqual(report['blocks']['fetched'], tokens['reused'] // 32)
+        self.assertGreaterEqual(report['ttft_s']['p50'], 0.002)
+        self.assertGreaterEqual(report['tbt_s']['p50'], 0.002)
+        self.assertEqual(report['retries'], 80)
+        with open(self.path('r.csv'), encoding='utf-8') as f:
+            rows = list(csv.DictReader(f))
+        self.assertEqual(len(rows), 80)
+        self.assertEqual(rows[3]['outcome'], 'completed')
+        self.assertEqual(rows[3]['prefill'], 'p0')
+        self.assertEqual(float(rows[3]['predicted_ttft_s']), 0.00625)
+        xml.etree.ElementTree.parse(self.path('r.svg'))
+
+    def test_open_loop(self):
+        # The server never answers in time: everything is sent on time anyway.
+        server = self.serve(behave=lambda index: 'hang')
+        start = time.monotonic()
+        done, report = self.live(server, '--speed', 60, '--timeout', 3,
+                                 '--requests', 20)
+        self.assertEqual(done.returncode, 1)
+        self.assertEqual(report['requests']['failed'], 20)
+        self.assertEqual(report['failures'][0]['reason'], 'timeout')
+        self.assertLess(report['send_lag_s']['max'], 1 * settings.scale)
+        self.assertLess(time.monotonic() - start, 10 * settings.scale)
+
+    def test_late_counts(self):
+        # One at a time: what waits to be sent is slow, not unseen.
+        server = self.serve(token_gap_s=0.01)
+        _, report = self.live(server, '--speed', 1000, '--max-in-flight', 1,
+                              '--requests', 10)
+        self.assertGreater(report['send_lag_s']['max'], 0.5)
+        self.assertGreater(report['ttft_s']['max'],
+                           report['send_lag_s']['max'])
+
+    def test_failures(self):
+        plan = {1: 429, 2: 500, 3: 'cut', 4: 'error', 5: 429, 6: 404}
+        server = self.serve(behave=lambda i: plan.get(i, 'answer'))
+        done, report = self.live(server, '--speed', 30, '--requests', 12)
+        self.assertEqual(done.returncode, 1)
+        self.assertEqual(report['requests'], {
+            'total': 12, 'completed': 6, 'rejected': 2, 'failed': 4})
+        reasons = {x['reason']: x['example'] for x in report['failures']}
+        self.assertEqual(reasons.pop('http 500 made_up'), 'no, 500')
+        self.assertEqual(reasons.pop('http 404 made_up'), 'no, 404')
+        self.assertEqual(reasons.pop('error event worker_gone'), 'worker lost')
+        self.assertEqual(list(reasons), ['connection closed'])
+        self.assertEqual(report['slo']['effective_ratio'], 0.5)
+
+    def test_no_server(self):
+        done = replay('live', '--url', 'http://127.0.0.1:1', '--trace', SAMPLE)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn('no answer from http://127.0.0.1:1/v1/models',
+                      done.stderr)
+
+    def test_block_size_warning(self):
+        server = self.serve(block_tokens=64)
+        done, _ = self.live(server, '--requests', 2, '--speed', 100)
+        self.assertIn("blocks have 64 tokens, the trace's 32", done.stderr)
+
+    def test_interrupt(self):
+        server = self.serve()
+        process = subprocess.Popen(
+            [program(), 'live', '--url', server.url, '--trace', SAMPLE,
+             '--length-scale', '16', '--report', self.path('r.json')],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        limit = time.monotonic() + 20 * settings.scale
+        while len(server.requests) < 3 and time.monotonic() < limit:
+            time.sleep(0.05)
+        time.sleep(1)
+        process.send_signal(signal.SIGINT)
+        out, _ = process.communicate(timeout=20 * settings.scale)
+        self.assertEqual(process.returncode, 130)
+        self.assertIn('prefix hit ratio', out)
+        with open(self.path('r.json'), encoding='utf-8') as f:
+            report = json.load(f)
+        self.assertGreater(report['requests']['completed'], 0)
+        self.assertLess(report['requests']['total'], 80)
+        self.assertEqual(report['requests']['failed'], 0)
+
+    def test_bad_trace(self):
+        lines = gzip.compress(b'{"timestamp": 5, "input_length": 600, '
+                              b'"output_length": 1, "hash_ids": [0, 1]}\n'
+                              b'{"timestamp": 4, "input_length": 6, '
+                              b'"output_length": 1, "hash_ids": [0]}\n')
+        with open(self.path('t.gz'), 'wb') as f:
+            f.write(lines)
+        done = replay('live', '--trace', self.path('t.gz'))
+        self.assertEqual(done.returncode, 1)
+        self.assertIn('t.gz:2: timestamp 4: goes backward, the line before '
+                      'has 5', done.stderr)
+        done = replay('live', '--trace', self.path('none'))
+        self.assertIn('none: No such file or directory', done.stderr)
+
+    def test_bad_command_lines(self):
+        for args, words in [
+                ([], 'usage: conductor-replay'),
+                (['sing'], "unknown command 'sing'"),
+                (['live'], '--trace FILE is missing'),
+                (['live', '--tracer', 'x'], "unknown option '--tracer'"),
+                (['live', '--trace', 'x', '--speed', '0'], '--speed 0'),
+                (['live', '--trace', 'x', '--length-scale', '3'],
+                 '--length-scale 3: must divide the block size of 512'),
+                (['live', '--trace', 'x', '--url', 'https://a'],
+                 '--url https://a: must be http://'),
+                (['generate', '--like', 'chat'], '--like chat'),
+                (['generate', '--like', 'synthetic', '--requests', '1.5'],
+                 '--requests 1.5: must be a whole number'),
+                (['generate', '--seed'], '--seed needs a value')]:
+            with self.subTest(args=args):
+                done = replay(*args)
+                self.assertEqual(done.returncode, 2)
+                self.assertIn(words, done.stderr)
+
+    def test_sample_is_what_its_command_makes(self):
+        done = replay('generate', '--like', 'conversation', '--requests', 80,
+                      '--rate', 1.4, '--seed', 1)
+        with open(SAMPLE, encoding='utf-8') as f:
+            self.assertEqual(done.stdout, f.read())
+
+    def test_help(self):
+        for args in (['--help'], ['live', '--help'], ['generate', '--help']):
+            done = replay(*args)
+            self.assertEqual(done.returncode, 0)
+            self.assertIn('examples:', done.stdout)

@@ -1,0 +1,92 @@
+/* conductor-replay: the table of subcommands. */
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "tools/replay_command.h"
+
+struct command {
+    const char *name;
+    const char *summary;
+    int (*run)(int argc, char **argv);
+};
+
+static const struct command commands[] = {
+    {"live", "replay a trace against a running conductor, and report",
+     replay_command_live},
+    {"generate", "write a trace with the statistics of a published workload",
+     replay_command_generate},
+};
+
+#define COMMAND_COUNT (sizeof commands / sizeof commands[0])
+
+static void print_help(FILE *file)
+{
+    fputs("usage: conductor-replay COMMAND [OPTIONS]\n\n"
+          "Request traces in the format of the Mooncake paper (FAST'25).\n\n",
+          file);
+    for (size_t i = 0; i < COMMAND_COUNT; i++) {
+        fprintf(file, "  %-10s %s\n", commands[i].name, commands[i].summary);
+    }
+    fputs("\nconductor-replay COMMAND --help explains a command.\n\n"
+          "examples:\n"
+          "  conductor-replay live --trace traces/sample.jsonl "
+          "--length-scale 16\n"
+          "  conductor-replay generate --like conversation --requests 100\n",
+          file);
+}
+
+void replay_complain(const char *name, const char *format, ...)
+{
+    fprintf(stderr, "conductor-replay %s: ", name);
+    va_list args;
+    va_start(args, format);
+    vfprintf(stderr, format, args);
+    va_end(args);
+    fputc('\n', stderr);
+}
+
+int replay_parse(const struct replay_usage *usage,
+                 const struct option_table *table, int argc, char **argv,
+                 int *status)
+{
+    char error[256];
+    int rc = options_parse(table, argc, argv, error, sizeof error);
+    if (rc == 0) {
+        return 0;
+    }
+    if (rc == 1) {
+        printf("usage: conductor-replay %s %s\n\n%s\n\n", usage->name,
+               usage->synopsis, usage->text);
+        options_print(table, stdout);
+        printf("\nexamples:\n%s", usage->examples);
+        *status = 0;
+        return -1;
+    }
+    replay_complain(usage->name, "%s", error);
+    fprintf(stderr, "try: conductor-replay %s --help\n", usage->name);
+    *status = REPLAY_EXIT_USAGE;
+    return -1;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc < 2) {
+        print_help(stderr);
+        return REPLAY_EXIT_USAGE;
+    }
+    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0) {
+        print_help(stdout);
+        return 0;
+    }
+    for (size_t i = 0; i < COMMAND_COUNT; i++) {
+        if (strcmp(argv[1], commands[i].name) == 0) {
+            return commands[i].run(argc - 1, argv + 1);
+        }
+    }
+    fprintf(stderr,
+            "conductor-replay: unknown command '%s'; "
+            "conductor-replay --help lists them\n",
+            argv[1]);
+    return REPLAY_EXIT_USAGE;
+}

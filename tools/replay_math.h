@@ -1,0 +1,40 @@
+/* The statistics that every report is made of, in one place. Pure. */
+#ifndef TOOLS_REPLAY_MATH_H
+#define TOOLS_REPLAY_MATH_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* All zero when count is 0. */
+struct replay_summary {
+    size_t count;
+    double mean;
+    double p50;
+    double p90;
+    double p99;
+    double max;
+};
+
+/* Sorts values[0 .. count) ascending. O(n log n). */
+void replay_sort(double *values, size_t count);
+
+/*
+ * The percentile at `share` (0 to 1) of ascending values, by linear
+ * interpolation between the ranks around share * (count - 1); 0 without values.
+ */
+double replay_percentile(const double *sorted, size_t count, double share);
+
+/* Sorts the values and sums them up. O(n log n). */
+struct replay_summary replay_summarise(double *values, size_t count);
+
+/*
+ * TBT as the Mooncake paper has it (FAST'25, section 5): the mean of the
+ * longest 10 % of the intervals, at least one. Sorts `intervals_us`; -1 without
+ * any. O(n log n).
+ */
+int64_t replay_tail_mean_us(int64_t *intervals_us, size_t count);
+
+/* part / whole, 0 when whole is 0. */
+double replay_ratio(uint64_t part, uint64_t whole);
+
+#endif

@@ -1,0 +1,63 @@
+/*
+ * Small SVG plots: panels with axes, points, lines and a legend. It knows
+ * nothing about what is plotted. The same data gives the same bytes.
+ */
+#ifndef TOOLS_REPLAY_PLOT_H
+#define TOOLS_REPLAY_PLOT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct plot;
+
+/* A panel: where it is in pixels, and what its axes show. Borrowed texts. */
+struct plot_panel {
+    double left, top, width, height; /* of the area inside the axes */
+    double x_min, x_max, y_min, y_max;
+    bool x_log, y_log; /* both ends above 0 then */
+    const char *title;
+    const char *x_label;
+    const char *y_label;
+};
+
+enum plot_mark { PLOT_DOT, PLOT_CROSS };
+
+/* Text is escaped; colours are any that SVG knows. */
+
+/* Starts an SVG file. Returns 0 with *plot owned, or a negative errno. */
+int plot_open(const char *path, int width, int height, const char *title,
+              struct plot **plot) __attribute__((warn_unused_result));
+
+/* Ends and closes the file, frees the plot. Returns 0 or -EIO. */
+int plot_close(struct plot *plot) __attribute__((warn_unused_result));
+
+/*
+ * Moves *min and *max outward to a range that is pleasant to read and never
+ * empty: to nice multiples, or to 1, 2 or 5 times a power of ten if `log`.
+ */
+void plot_nice_range(double *min, double *max, bool log);
+
+/* Draws frame, grid, ticks and labels of the panel. */
+void plot_axes(struct plot *plot, const struct plot_panel *panel);
+
+/* Draws marks at (x[i], y[i]); those outside of the panel are left out. */
+void plot_points(struct plot *plot, const struct plot_panel *panel,
+                 const double *x, const double *y, size_t count,
+                 enum plot_mark mark, const char *colour);
+
+/* Joins the points; as stairs (y changes at each x) if `step`. Points are
+ * moved to the panel's edge if they lie outside. */
+void plot_line(struct plot *plot, const struct plot_panel *panel,
+               const double *x, const double *y, size_t count, bool step,
+               const char *colour);
+
+/* A dashed line across the panel at x (`vertical`) or y = value, with a text
+ * beside it; nothing if the value lies outside. */
+void plot_guide(struct plot *plot, const struct plot_panel *panel, double value,
+                bool vertical, const char *text, const char *colour);
+
+/* The i-th entry of the panel's legend, above its right end. */
+void plot_legend(struct plot *plot, const struct plot_panel *panel, int i,
+                 enum plot_mark mark, const char *text, const char *colour);
+
+#endif

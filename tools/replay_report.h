@@ -1,0 +1,85 @@
+/*
+ * Records in, report out. Pure: `live` and `simulate` give the same report for
+ * the same records.
+ */
+#ifndef TOOLS_REPLAY_REPORT_H
+#define TOOLS_REPLAY_REPORT_H
+
+#include <stddef.h>
+#include <stdio.h>
+
+#include <jansson.h>
+
+#include "tools/replay_math.h"
+#include "tools/replay_record.h"
+
+/* What the records alone do not say. Borrowed texts. */
+struct replay_context {
+    const char *mode;      /* "live" or "simulate" */
+    const char *policy;    /* NULL: unknown */
+    uint32_t block_tokens; /* of the server, to count fetched blocks */
+    double slo_ttft_s;
+    double slo_tbt_s;
+    double best_possible_hit_ratio; /* below 0: unknown */
+    int64_t wall_us;
+};
+
+/* Different reasons kept; the rest is counted under the last, "other". */
+#define REPLAY_REASONS_MAX 12
+
+struct replay_reason {
+    char reason[48];
+    char example[128]; /* the first message */
+    uint64_t count;
+};
+
+struct replay_report {
+    struct replay_context context;
+    uint64_t total, completed, rejected, failed;
+    /* Of completed requests. */
+    uint64_t input_tokens, reused_tokens, computed_tokens, output_tokens;
+    uint64_t fetched_tokens, fetched_blocks;
+    double prefix_hit_ratio;      /* reused / input */
+    struct replay_summary ttft_s; /* from the intended time of sending */
+    struct replay_summary tbt_s;
+    struct replay_summary send_lag_s; /* of all that were sent */
+    uint64_t effective;               /* completed within both SLOs */
+    double effective_ratio;           /* of all requests */
+    /* |predicted - observed| / observed, observed from the real sending. */
+    struct replay_summary prediction_error;
+    uint64_t retries;
+    struct replay_reason reasons[REPLAY_REASONS_MAX];
+    size_t reason_count;
+};
+
+/*
+ * Computes the report of records[0 .. count) (borrowed); the report keeps the
+ * context's borrowed texts. Returns 0 or -ENOMEM. O(n log n).
+ */
+int replay_report_make(const struct replay_record *records, size_t count,
+                       const struct replay_context *context,
+                       struct replay_report *report)
+    __attribute__((warn_unused_result));
+
+/*
+ * The report as JSON; unknown numbers are null, others have at most six
+ * decimals. Returns a new reference, or NULL without memory.
+ */
+json_t *replay_report_json(const struct replay_report *report)
+    __attribute__((warn_unused_result));
+
+/* Writes `json` with sorted keys to `path`. Returns 0 or a negative errno. */
+int replay_json_write(const json_t *json, const char *path)
+    __attribute__((warn_unused_result));
+
+/* Prints the report as a table. */
+void replay_report_print(const struct replay_report *report, FILE *file);
+
+/* Writes a header and a line per record to `path`. 0 or a negative errno. */
+int replay_csv_write(const struct replay_record *records, size_t count,
+                     const char *path) __attribute__((warn_unused_result));
+
+/* The name of an outcome, as in the CSV file. */
+const char *replay_outcome_name(enum replay_outcome outcome);
+
+#endif
