@@ -40,7 +40,7 @@ static void count(void *arg, uint32_t done, uint32_t of)
     seen[1] = of;
 }
 
-/* Nine rows of ten within 20 % or 300 us: the machine may be busy. */
+/* No row is too short, and half of them are close: the machine may be busy. */
 static void check_rows(const struct profile_rows *rows, bool decode)
 {
     size_t near = 0;
@@ -50,10 +50,10 @@ static void check_rows(const struct profile_rows *rows, bool decode)
         double want =
             (double)(decode ? cost_model_decode_step_us(&cost, r->a, r->b, NULL)
                             : cost_model_prefill_us(&cost, r->a, r->b, NULL));
-        CU_ASSERT(r->us > want * 0.5);
-        near += r->us < want * 1.2 + 300;
+        CU_ASSERT(r->us > want * 0.9);
+        near += r->us < want * 1.5 + 1000;
     }
-    CU_ASSERT(near * 10 >= rows->count * 9);
+    CU_ASSERT(near * 2 >= rows->count);
 }
 
 static void test_profile(void)
