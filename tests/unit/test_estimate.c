@@ -1,0 +1,226 @@
+/* Estimates: the papers' unit values, transfers, decode. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <CUnit/Basic.h>
+
+#include "conductor/core/estimate.h"
+
+/* The Mooncake paper's flops(n) = l (a n^2 d + b n d^2) on 8 x 312 TFLOP/s at
+ * half of the peak, LLaMA3-70B. prefill(n, p) = (flops(n) - flops(p)) / G is
+ * exactly c1 u + c2 u^2 + c3 u p, since n^2 - p^2 = u^2 + 2 u p. */
+static struct cost_model paper_model(void)
+{
+    const double l = 80, d = 8192, a = 4, b = 22;
+    const double flops_per_us = 8 * 312e12 * 0.5 / 1e6;
+    struct cost_model m;
+
+    memset(&m, 0, sizeof(m));
+    m.prefill[1] = l * b * d * d / flops_per_us;
+    m.prefill[2] = l * a * d / flops_per_us;
+    m.prefill[3] = 2 * l * a * d / flops_per_us;
+    m.decode[0] = 1000;
+    m.decode[1] = 100;
+    m.decode[2] = 0.5;
+    m.range = (struct cost_model_range){1, 131072, 131072, 64, 1000000};
+    return m;
+}
+
+static struct pool *one_instance(uint32_t *id)
+{
+    struct pool_config config = pool_config_default;
+    struct pool *pool;
+
+    config.max_instances = 2;
+    config.max_decodes = 4;
+    config.max_waiting = 3;
+    pool = pool_new(&config);
+    CU_ASSERT_EQUAL(
+        pool_add(pool,
+                 &(struct pool_instance_config){.name = "w",
+                                                .role = ROLE_BOTH,
+                                                .kv_capacity_tokens = 200000,
+                                                .link_bytes_per_s = 100e9},
+                 id),
+        0);
+    return pool;
+}
+
+static void test_usable_blocks(void)
+{
+    CU_ASSERT_EQUAL(estimate_usable_blocks(9, 0, 256), 0);
+    CU_ASSERT_EQUAL(estimate_usable_blocks(9, 1, 256), 0);
+    CU_ASSERT_EQUAL(estimate_usable_blocks(9, 256, 256), 0);
+    CU_ASSERT_EQUAL(estimate_usable_blocks(9, 257, 256), 1);
+    CU_ASSERT_EQUAL(estimate_usable_blocks(1, 1024, 256), 1);
+    CU_ASSERT_EQUAL(estimate_usable_blocks(4, 1024, 256), 3);
+}
+
+/* The reference values, computed independently from the paper. */
+static void test_paper_values(void)
+{
+    struct cost_model cost = paper_model();
+    struct estimate_model model = {&cost, 512, 327680};
+    struct prefill_estimate e;
+    uint32_t id;
+    struct pool *pool = one_instance(&id);
+    const struct pool_instance *i = pool_get(pool, id);
+
+    estimate_prefill(&model, pool, i, 8192, 0, 0, NULL, 0, 0, &e);
+    CU_ASSERT_EQUAL(e.prefill_us, 916260);
+    estimate_prefill(&model, pool, i, 16384, 16, 16, NULL, 0, 0, &e);
+    CU_ASSERT_EQUAL(e.cached_tokens, 8192);
+    CU_ASSERT_EQUAL(e.prefill_us, 1198186);
+    estimate_prefill(&model, pool, i, 131072, 0, 0, NULL, 0, 0, &e);
+    CU_ASSERT_EQUAL(e.prefill_us, 48491282);
+    CU_ASSERT_FALSE(e.extrapolated);
+    CU_ASSERT_EQUAL(estimate_transfer_us(&model, i, 16, 0), 26844);
+    pool_free(pool);
+}
+
+static void test_prefill(void)
+{
+    struct cost_model cost = paper_model();
+    struct estimate_model model = {&cost, 512, 327680};
+    struct prefill_estimate e;
+    uint32_t id, sender_id;
+    struct pool *pool = one_instance(&id);
+    const struct pool_instance *i = pool_get(pool, id);
+
+    CU_ASSERT_EQUAL(
+        pool_add(pool,
+                 &(struct pool_instance_config){.role = ROLE_PREFILL,
+                                                .kv_capacity_tokens = 10,
+                                                .link_bytes_per_s = 100e9},
+                 &sender_id),
+        0);
+    const struct pool_instance *sender = pool_get(pool, sender_id);
+
+    /* Sends that are accepted already come first. */
+    CU_ASSERT_EQUAL(pool_egress_book(pool, sender_id, 5000), 0);
+    CU_ASSERT_EQUAL(estimate_transfer_us(&model, sender, 16, 2000), 29844);
+    CU_ASSERT_EQUAL(estimate_transfer_us(&model, sender, 16, 9000), 26844);
+    CU_ASSERT_EQUAL(estimate_transfer_us(&model, sender, 0, 2000), 0);
+
+    /* Transfer and queue are added for the choice and overlap in time. */
+    struct pool_prefill_request work = {.request_id = 1, .predicted_us = 20000};
+
+    CU_ASSERT_EQUAL(pool_prefill_accept(pool, id, &work), 0);
+    estimate_prefill(&model, pool, i, 16384, 0, 16, sender, 0, 9000, &e);
+    CU_ASSERT_EQUAL(e.instance, id);
+    CU_ASSERT_EQUAL(e.fetch_from, sender_id);
+    CU_ASSERT_EQUAL(e.local_blocks, 0);
+    CU_ASSERT_EQUAL(e.used_blocks, 16);
+    CU_ASSERT_EQUAL(e.transfer_us, 26844);
+    CU_ASSERT_EQUAL(e.transfer_end_us, 35844);
+    CU_ASSERT_EQUAL(e.queue_us, 20000);
+    CU_ASSERT_EQUAL(e.score_us, 26844 + 20000 + 1198186);
+    CU_ASSERT_EQUAL(e.ttft_us, 26844 + 1198186);
+
+    /* The correction scales this request and what waits. */
+    CU_ASSERT_EQUAL(pool_prefill_done(pool, id, 1, 40000), 0);
+    CU_ASSERT_EQUAL(pool_prefill_accept(pool, id, &work), 0);
+    estimate_prefill(&model, pool, i, 8192, 0, 0, NULL, 0, 9000, &e);
+    CU_ASSERT_EQUAL(e.predicted_us, 916260);
+    CU_ASSERT_EQUAL(e.prefill_us, 1145325);
+    CU_ASSERT_EQUAL(e.queue_us, 25000);
+    CU_ASSERT_FALSE(e.queue_full || e.too_long);
+
+    /* What cannot be. */
+    estimate_prefill(&model, pool, i, 200001, 0, 0, NULL, 0, 9000, &e);
+    CU_ASSERT(e.too_long && e.extrapolated);
+    for (work.request_id = 2; work.request_id <= 3; work.request_id++)
+        CU_ASSERT_EQUAL(pool_prefill_accept(pool, id, &work), 0);
+    estimate_prefill(&model, pool, i, 8192, 0, 0, NULL, 0, 9000, &e);
+    CU_ASSERT(e.queue_full);
+    pool_free(pool);
+}
+
+static void test_no_link(void)
+{
+    struct cost_model cost = paper_model();
+    struct estimate_model model = {&cost, 512, 327680};
+    struct pool_instance dead = {.link_bytes_per_s = 0};
+
+    CU_ASSERT_EQUAL(estimate_transfer_us(&model, &dead, 0, 0), 0);
+    CU_ASSERT_EQUAL(estimate_transfer_us(&model, &dead, 1, 0),
+                    ESTIMATE_NEVER_US);
+}
+
+static void test_decode(void)
+{
+    struct cost_model cost = paper_model();
+    struct estimate_model model = {&cost, 512, 327680};
+    struct decode_estimate e;
+    uint32_t id;
+    struct pool *pool = one_instance(&id);
+    const struct pool_instance *i = pool_get(pool, id);
+
+    estimate_decode(&model, pool, i, 1000, 100, &e);
+    CU_ASSERT_EQUAL(e.batch, 1);
+    CU_ASSERT_EQUAL(e.kv_tokens, 1000);
+    CU_ASSERT_EQUAL(e.tbt_us, 1000 + 100 + 500);
+    CU_ASSERT_FALSE(e.no_room || e.too_long);
+    /* What is on its way counts. */
+    CU_ASSERT_EQUAL(pool_decode_accept(pool, id, 1, 150000, 1000), 0);
+    estimate_decode(&model, pool, i, 48000, 1000, &e);
+    CU_ASSERT_EQUAL(e.tbt_us, 1000 + 200 + 99000);
+    CU_ASSERT_EQUAL(e.room_tokens, 49000);
+    CU_ASSERT_FALSE(e.no_room);
+    estimate_decode(&model, pool, i, 48000, 1001, &e);
+    CU_ASSERT(e.no_room && !e.too_long);
+    estimate_decode(&model, pool, i, 200000, 1, &e);
+    CU_ASSERT(e.no_room && e.too_long);
+    /* So does the number of decodes. */
+    for (uint64_t r = 2; r <= 4; r++)
+        CU_ASSERT_EQUAL(pool_decode_accept(pool, id, r, 1, 1), 0);
+    estimate_decode(&model, pool, i, 1, 1, &e);
+    CU_ASSERT(e.no_room);
+    pool_free(pool);
+}
+
+static void test_decode_fits_in(void)
+{
+    struct cost_model cost = paper_model();
+    struct estimate_model model = {&cost, 512, 327680};
+    uint32_t id;
+    struct pool *pool = one_instance(&id);
+    const struct pool_instance *i = pool_get(pool, id);
+
+#define FITS_IN(n, out, slo) \
+    estimate_decode_fits_in_us(&model, pool, i, n, out, slo)
+    CU_ASSERT_EQUAL(FITS_IN(1000, 10, 0), 0);
+    CU_ASSERT_EQUAL(FITS_IN(1000, 10, 1600), 0);
+    CU_ASSERT_EQUAL(FITS_IN(1000, 10, 1599), ESTIMATE_NEVER_US);
+    CU_ASSERT_EQUAL(FITS_IN(200000, 1, 0), ESTIMATE_NEVER_US);
+    CU_ASSERT_EQUAL(pool_decode_accept(pool, id, 1, 100000, 500), 0);
+    CU_ASSERT_EQUAL(pool_decode_accept(pool, id, 2, 60000, 200), 0);
+    CU_ASSERT_EQUAL(pool_decode_progress(pool, id, 2, 100), 0);
+    /* A step takes 1000 + 2 * 100 + 160100 / 2 = 81250 us today. */
+    CU_ASSERT_EQUAL(FITS_IN(1000, 10, 0), 0);
+    CU_ASSERT_EQUAL(FITS_IN(50000, 10, 0), 100 * 81250);
+    CU_ASSERT_EQUAL(FITS_IN(150000, 10, 0), 500 * 81250);
+    /* With the other one there: 1000 + 300 + 161100 / 2 = 81850. */
+    CU_ASSERT_EQUAL(FITS_IN(1000, 10, 81850), 0);
+    CU_ASSERT_EQUAL(FITS_IN(1000, 10, 81849), 100 * 81250);
+    CU_ASSERT_EQUAL(FITS_IN(1000, 10, 51700), 100 * 81250);
+    CU_ASSERT_EQUAL(FITS_IN(1000, 10, 51699), 500 * 81250);
+    pool_free(pool);
+}
+
+int main(void)
+{
+    CU_initialize_registry();
+    CU_pSuite suite = CU_add_suite("estimate", NULL, NULL);
+    CU_add_test(suite, "usable blocks", test_usable_blocks);
+    CU_add_test(suite, "paper values", test_paper_values);
+    CU_add_test(suite, "prefill", test_prefill);
+    CU_add_test(suite, "no link", test_no_link);
+    CU_add_test(suite, "decode", test_decode);
+    CU_add_test(suite, "decode fits in", test_decode_fits_in);
+    CU_basic_run_tests();
+    unsigned failed = CU_get_number_of_failures();
+    CU_cleanup_registry();
+    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}

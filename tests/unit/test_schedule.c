@@ -1,0 +1,516 @@
+/* The scheduler: what each policy chooses, what is rejected and why, and that
+ * the same inputs give the same decision. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <CUnit/Basic.h>
+
+#include "conductor/core/schedule.h"
+
+enum { BLOCK = 100, N_KEYS = 20 };
+
+/* prefill_us = 10 u; decode_step_us = 100 batch + kv / 10. A block takes 1000
+ * us to compute and 100 us to send. */
+struct rig {
+    struct cost_model cost;
+    struct pool *pool;
+    struct prefix_index *index;
+    struct scheduler *scheduler;
+    uint64_t keys[N_KEYS];
+    struct schedule_request request;
+    struct schedule_decision decision;
+    uint32_t ids[8];
+};
+
+static void rig_init(struct rig *r, const char *policy, double threshold)
+{
+    struct pool_config pool = pool_config_default;
+    struct prefix_index_config index = {.max_instances = 8, .max_keys = 1000};
+    struct schedule_config config = schedule_config_default;
+
+    memset(r, 0, sizeof(*r));
+    r->cost.prefill[1] = 10;
+    r->cost.decode[1] = 100;
+    r->cost.decode[2] = 0.1;
+    r->cost.range = (struct cost_model_range){1, 10000, 10000, 64, 1000000};
+    pool.max_instances = 8;
+    pool.max_waiting = 4;
+    r->pool = pool_new(&pool);
+    r->index = prefix_index_new(&index);
+    config.policy = policy;
+    config.kvcache_balancing_threshold = threshold;
+    struct estimate_model model = {&r->cost, BLOCK, 1000};
+    r->scheduler = scheduler_new(&config, &model, r->pool, r->index);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(r->scheduler);
+    for (uint64_t k = 0; k < N_KEYS; k++)
+        r->keys[k] = 1000 + k;
+    r->request = (struct schedule_request){.request_id = 1,
+                                           .keys = r->keys,
+                                           .n_keys = 10,
+                                           .n_tokens = 10 * BLOCK + 50,
+                                           .max_output_tokens = 1,
+                                           .now_us = 1000000};
+}
+
+static void rig_fini(struct rig *r)
+{
+    scheduler_free(r->scheduler);
+    prefix_index_free(r->index);
+    pool_free(r->pool);
+}
+
+static void add(struct rig *r, unsigned role, uint32_t held_blocks,
+                int64_t queue_us)
+{
+    uint32_t slot = pool_slots(r->pool);
+    struct pool_instance_config config = {
+        .role = role, .kv_capacity_tokens = 5000, .link_bytes_per_s = 1e9};
+    struct pool_prefill_request work = {.request_id = 900,
+                                        .predicted_us = queue_us};
+
+    CU_ASSERT_EQUAL(pool_add(r->pool, &config, &r->ids[slot]), 0);
+    CU_ASSERT_EQUAL(pool_set_health(r->pool, r->ids[slot], HEALTH_READY), 0);
+    CU_ASSERT_EQUAL(prefix_index_stored_chain(r->index, slot, TIER_HOST, 0,
+                                              r->keys, held_blocks, NULL),
+                    0);
+    if (queue_us > 0)
+        CU_ASSERT_EQUAL(pool_prefill_accept(r->pool, r->ids[slot], &work), 0);
+}
+
+static enum schedule_verdict decide(struct rig *r)
+{
+    schedule_decide(r->scheduler, &r->request, &r->decision);
+    return r->decision.verdict;
+}
+
+#define DECIDE_ACCEPT(r) CU_ASSERT_EQUAL(decide(r), SCHEDULE_ACCEPT)
+
+/* Algorithm 1 by hand. 1050 tokens, 10 blocks; holders of 8 and 2 blocks. */
+static void test_global_cache(void)
+{
+    struct rig r;
+
+    rig_init(&r, "global_cache", 1.0);
+    add(&r, ROLE_PREFILL, 8, 5000); /* 0 + 5000 + 2500 */
+    add(&r, ROLE_PREFILL, 2, 0);    /* 600 + 0 + 2500: fetches 2..7 */
+    add(&r, ROLE_PREFILL, 0, 0);    /* 800 + 0 + 2500: fetches 0..7 */
+    DECIDE_ACCEPT(&r);
+    CU_ASSERT_EQUAL(r.decision.prefill, r.ids[1]);
+    CU_ASSERT_EQUAL(r.decision.decode, POOL_NO_INSTANCE);
+    CU_ASSERT_EQUAL(r.decision.chosen.fetch_from, r.ids[0]);
+    CU_ASSERT_EQUAL(r.decision.chosen.local_blocks, 2);
+    CU_ASSERT_EQUAL(r.decision.chosen.used_blocks, 8);
+    CU_ASSERT_EQUAL(r.decision.n_candidates, 3);
+    CU_ASSERT_EQUAL(r.decision.candidates[0].score_us, 7500);
+    CU_ASSERT_EQUAL(r.decision.candidates[1].score_us, 3100);
+    CU_ASSERT_EQUAL(r.decision.candidates[2].score_us, 3300);
+    CU_ASSERT_EQUAL(r.decision.candidates[0].fetch_from, POOL_NO_INSTANCE);
+    rig_fini(&r);
+
+    /* 8 / 2 is not above 4: it uses its own two. The one without any is above
+     * every threshold and fetches. */
+    rig_init(&r, "global_cache", 4.0);
+    add(&r, ROLE_PREFILL, 8, 9000);
+    add(&r, ROLE_PREFILL, 2, 0);
+    add(&r, ROLE_PREFILL, 0, 0);
+    DECIDE_ACCEPT(&r);
+    CU_ASSERT_EQUAL(r.decision.candidates[1].score_us, 8500);
+    CU_ASSERT_EQUAL(r.decision.candidates[2].score_us, 3300);
+    CU_ASSERT_EQUAL(r.decision.prefill, r.ids[2]);
+    rig_fini(&r);
+}
+
+/* The last token is always computed, so one block of ten is not reused. */
+static void test_whole_prompt_cached(void)
+{
+    struct rig r;
+
+    rig_init(&r, "global_cache", 1.0);
+    r.request.n_tokens = 10 * BLOCK;
+    add(&r, ROLE_PREFILL, 10, 0);
+    add(&r, ROLE_PREFILL, 0, 0);
+    DECIDE_ACCEPT(&r);
+    CU_ASSERT_EQUAL(r.decision.prefill, r.ids[0]);
+    CU_ASSERT_EQUAL(r.decision.chosen.used_blocks, 9);
+    CU_ASSERT_EQUAL(r.decision.chosen.prefill_us, 1000);
+    CU_ASSERT_EQUAL(r.decision.candidates[1].used_blocks, 9);
+    rig_fini(&r);
+}
+
+static void test_sender(void)
+{
+    struct rig r;
+
+    rig_init(&r, "global_cache", 1.0);
+    add(&r, ROLE_PREFILL, 8, 90000);
+    add(&r, ROLE_PREFILL, 8, 90000);
+    add(&r, ROLE_PREFILL, 0, 0);
+    /* Equal matches: the lower slot, unless its link is busy for longer. */
+    DECIDE_ACCEPT(&r);
+    CU_ASSERT_EQUAL(r.decision.prefill, r.ids[2]);
+    CU_ASSERT_EQUAL(r.decision.chosen.fetch_from, r.ids[0]);
+    CU_ASSERT_EQUAL(pool_egress_book(r.pool, r.ids[0], 1000500), 0);
+    DECIDE_ACCEPT(&r);
+    CU_ASSERT_EQUAL(r.decision.chosen.fetch_from, r.ids[1]);
+    /* A draining instance still sends; one that is suspect does not, nor one
+     * that the caller excludes. */
+    CU_ASSERT_EQUAL(pool_set_health(r.pool, r.ids[1], HEALTH_DRAINING), 0);
+    DECIDE_ACCEPT(&r);
+    CU_ASSERT_EQUAL(r.decision.n_candidates, 2);
+    CU_ASSERT_EQUAL(r.decision.chosen.fetch_from, r.ids[1]);
+    CU_ASSERT_EQUAL(pool_set_health(r.pool, r.ids[1], HEALTH_SUSPECT), 0);
+    DECIDE_ACCEPT(&r);
+    CU_ASSERT_EQUAL(r.decision.chosen.fetch_from, r.ids[0]);
+    CU_ASSERT_EQUAL(r.decision.chosen.transfer_us, 1300);
+    r.request.exclude[0] = r.ids[0];
+    r.request.n_exclude = 1;
+    DECIDE_ACCEPT(&r);
+    CU_ASSERT_EQUAL(r.decision.chosen.fetch_from, POOL_NO_INSTANCE);
+    CU_ASSERT_EQUAL(r.decision.n_candidates, 1);
+    rig_fini(&r);
+}
+
+/* Accepted prefills will leave their blocks: local matches see them, others
+ * cannot fetch them yet. */
+static void test_pending(void)
+{
+    struct rig r;
+    struct schedule_decision first;
+
+    rig_init(&r, "global_cache", 1.0);
+    add(&r, ROLE_PREFILL, 0, 0);
+    add(&r, ROLE_PREFILL, 0, 0);
+    DECIDE_ACCEPT(&r);
+    first = r.decision;
+    CU_ASSERT_EQUAL(first.prefill, r.ids[0]);
+    CU_ASSERT_EQUAL(schedule_commit(r.scheduler, &r.request, &first), 0);
+    CU_ASSERT_EQUAL(schedule_commit(r.scheduler, &r.request, &first), -EEXIST);
+    r.request.request_id = 2;
+    DECIDE_ACCEPT(&r);
+    CU_ASSERT_EQUAL(r.decision.candidates[0].local_blocks, 10);
+    CU_ASSERT_EQUAL(r.decision.candidates[0].score_us, 10500 + 500);
+    CU_ASSERT_EQUAL(r.decision.candidates[1].used_blocks, 0);
+    CU_ASSERT_EQUAL(r.decision.candidates[1].score_us, 10500);
+    CU_ASSERT_EQUAL(r.decision.prefill, r.ids[1]);
+    CU_ASSERT(pool_check(r.pool));
+    rig_fini(&r);
+}
+
+static void test_other_policies(void)
+{
+    struct rig r;
+    uint32_t seen[3] = {0};
+
+    rig_init(&r, "local_cache", 1.0);
+    add(&r, ROLE_PREFILL, 8, 5000); /* 5000 + 2500 */
+    add(&r, ROLE_PREFILL, 2, 0);    /* 8500 */
+    add(&r, ROLE_PREFILL, 0, 0);    /* 10500 */
+    DECIDE_ACCEPT(&r);
+    CU_ASSERT_EQUAL(r.decision.prefill, r.ids[0]);
+    CU_ASSERT_EQUAL(r.decision.chosen.fetch_from, POOL_NO_INSTANCE);
+    rig_fini(&r);
+
+    rig_init(&r, "least_loaded", 1.0);
+    add(&r, ROLE_PREFILL, 8, 5000);
+    add(&r, ROLE_PREFILL, 2, 700);
+    add(&r, ROLE_PREFILL, 0, 700);
+    DECIDE_ACCEPT(&r);
+    CU_ASSERT_EQUAL(r.decision.prefill, r.ids[1]);
+    CU_ASSERT_EQUAL(r.decision.chosen.used_blocks, 2); /* reused all the same */
+    rig_fini(&r);
+
+    rig_init(&r, "round_robin", 1.0);
+    add(&r, ROLE_PREFILL, 8, 0);
+    add(&r, ROLE_PREFILL, 0, 0);
+    add(&r, ROLE_PREFILL, 0, 0);
+    for (uint32_t turn = 0; turn < 7; turn++) {
+        DECIDE_ACCEPT(&r);
+        CU_ASSERT_EQUAL(r.decision.prefill, r.ids[turn % 3]);
+    }
+    CU_ASSERT_EQUAL(pool_set_health(r.pool, r.ids[1], HEALTH_DRAINING), 0);
+    DECIDE_ACCEPT(&r);
+    CU_ASSERT_EQUAL(r.decision.prefill, r.ids[2]);
+    rig_fini(&r);
+
+    rig_init(&r, "random", 1.0);
+    add(&r, ROLE_PREFILL, 8, 0);
+    add(&r, ROLE_PREFILL, 0, 0);
+    add(&r, ROLE_PREFILL, 0, 0);
+    for (int i = 0; i < 3000; i++) {
+        DECIDE_ACCEPT(&r);
+        seen[r.decision.chosen.slot]++;
+    }
+    for (int i = 0; i < 3; i++)
+        CU_ASSERT(seen[i] > 900 && seen[i] < 1100);
+    rig_fini(&r);
+}
+
+static void test_ties_go_low(void)
+{
+    struct rig r;
+
+    rig_init(&r, "global_cache", 1.0);
+    add(&r, ROLE_DECODE, 0, 0);
+    add(&r, ROLE_PREFILL, 3, 0);
+    add(&r, ROLE_PREFILL, 3, 0);
+    add(&r, ROLE_DECODE, 0, 0);
+    r.request.max_output_tokens = 10;
+    DECIDE_ACCEPT(&r);
+    CU_ASSERT_EQUAL(r.decision.prefill, r.ids[1]);
+    CU_ASSERT_EQUAL(r.decision.decode, r.ids[0]);
+    rig_fini(&r);
+}
+
+static void test_decode_choice(void)
+{
+    struct rig r;
+
+    rig_init(&r, "global_cache", 1.0);
+    add(&r, ROLE_BOTH, 0, 0);
+    add(&r, ROLE_DECODE, 0, 0);
+    add(&r, ROLE_DECODE, 0, 0);
+    r.request.max_output_tokens = 10;
+    CU_ASSERT_EQUAL(pool_decode_accept(r.pool, r.ids[0], 77, 2000, 10), 0);
+    CU_ASSERT_EQUAL(pool_decode_accept(r.pool, r.ids[1], 78, 1000, 10), 0);
+    /* The shortest step has no room left: the next one is taken. */
+    CU_ASSERT_EQUAL(pool_decode_accept(r.pool, r.ids[2], 79, 10, 4000), 0);
+    DECIDE_ACCEPT(&r);
+    CU_ASSERT_EQUAL(r.decision.decode, r.ids[1]);
+    CU_ASSERT_EQUAL(r.decision.tbt_us, 2 * 100 + (1000 + 1050) / 10);
+    CU_ASSERT_EQUAL(r.decision.n_decode_candidates, 3);
+    CU_ASSERT(r.decision.decode_candidates[2].no_room);
+    /* The commit reserves, here on the instance that prefills too. */
+    r.request.exclude[0] = r.ids[1];
+    r.request.n_exclude = 1;
+    DECIDE_ACCEPT(&r);
+    CU_ASSERT_EQUAL(r.decision.decode, r.decision.prefill);
+    CU_ASSERT_EQUAL(schedule_commit(r.scheduler, &r.request, &r.decision), 0);
+    CU_ASSERT_EQUAL(pool_get(r.pool, r.ids[0])->decode_reserved_tokens,
+                    2010 + 1060);
+    CU_ASSERT_EQUAL(pool_get(r.pool, r.ids[0])->n_waiting, 1);
+    /* One token needs no decode. */
+    r.request.max_output_tokens = 1;
+    DECIDE_ACCEPT(&r);
+    CU_ASSERT_EQUAL(r.decision.decode, POOL_NO_INSTANCE);
+    CU_ASSERT_EQUAL(r.decision.n_decode_candidates, 0);
+    rig_fini(&r);
+}
+
+static void test_slo(void)
+{
+    struct rig r;
+
+    rig_init(&r, "global_cache", 1.0);
+    add(&r, ROLE_PREFILL, 0, 4000);
+    add(&r, ROLE_DECODE, 0, 0);
+    r.request.max_output_tokens = 10;
+    r.request.slo_ttft_us = 14500; /* 4000 + 10500 exactly */
+    r.request.slo_tbt_us = 205;    /* 100 + 105 exactly */
+    DECIDE_ACCEPT(&r);
+    CU_ASSERT_EQUAL(r.decision.retry_after_us, 0);
+    r.request.slo_ttft_us = 14499;
+    CU_ASSERT_EQUAL(decide(&r), SCHEDULE_REJECT_TTFT);
+    CU_ASSERT_EQUAL(r.decision.retry_after_us, 1);
+    CU_ASSERT_EQUAL(r.decision.prefill, r.ids[0]); /* with its estimate */
+    CU_ASSERT_EQUAL(r.decision.chosen.ttft_us, 14500);
+    CU_ASSERT_EQUAL(schedule_commit(r.scheduler, &r.request, &r.decision),
+                    -EINVAL);
+    r.request.slo_ttft_us = 10499; /* not even when idle */
+    CU_ASSERT_EQUAL(decide(&r), SCHEDULE_REJECT_TTFT);
+    CU_ASSERT_EQUAL(r.decision.retry_after_us, -1);
+    r.request.slo_ttft_us = 0;
+    r.request.slo_tbt_us = 204;
+    CU_ASSERT_EQUAL(decide(&r), SCHEDULE_REJECT_TBT);
+    CU_ASSERT_EQUAL(r.decision.retry_after_us, -1);
+    /* With another decode there: its 30 tokens at 200 us a step. */
+    CU_ASSERT_EQUAL(pool_decode_accept(r.pool, r.ids[1], 5, 1000, 30), 0);
+    r.request.slo_tbt_us = 205;
+    CU_ASSERT_EQUAL(decide(&r), SCHEDULE_REJECT_TBT);
+    CU_ASSERT_EQUAL(r.decision.retry_after_us, 30 * 200);
+    rig_fini(&r);
+}
+
+static void test_nowhere(void)
+{
+    struct rig r;
+
+    rig_init(&r, "global_cache", 1.0);
+    CU_ASSERT_EQUAL(decide(&r), SCHEDULE_NO_PREFILL_INSTANCE);
+    CU_ASSERT_EQUAL(r.decision.retry_after_us, -1);
+    add(&r, ROLE_DECODE, 10, 0);
+    CU_ASSERT_EQUAL(decide(&r), SCHEDULE_NO_PREFILL_INSTANCE);
+    add(&r, ROLE_PREFILL, 0, 0);
+    DECIDE_ACCEPT(&r);
+    CU_ASSERT_EQUAL(r.decision.chosen.fetch_from, r.ids[0]);
+    CU_ASSERT_EQUAL(pool_set_health(r.pool, r.ids[0], HEALTH_SUSPECT), 0);
+    r.request.max_output_tokens = 2;
+    CU_ASSERT_EQUAL(decide(&r), SCHEDULE_NO_DECODE_INSTANCE);
+    CU_ASSERT_EQUAL(pool_set_health(r.pool, r.ids[0], HEALTH_READY), 0);
+    DECIDE_ACCEPT(&r);
+
+    /* Longer than any KV, for the prompt or with its output. */
+    r.request.n_tokens = 5001;
+    CU_ASSERT_EQUAL(decide(&r), SCHEDULE_TOO_LONG);
+    r.request.n_tokens = 5000;
+    r.request.max_output_tokens = 1;
+    DECIDE_ACCEPT(&r);
+    r.request.max_output_tokens = 2;
+    CU_ASSERT_EQUAL(decide(&r), SCHEDULE_TOO_LONG);
+
+    /* No room for now. */
+    r.request.n_tokens = 1050;
+    CU_ASSERT_EQUAL(pool_decode_accept(r.pool, r.ids[0], 5, 4000, 20), 0);
+    CU_ASSERT_EQUAL(decide(&r), SCHEDULE_DECODE_FULL);
+    CU_ASSERT_EQUAL(r.decision.retry_after_us, 20 * 500);
+
+    /* Full queues; the place comes when the running one ends. */
+    r.request.max_output_tokens = 1;
+    for (r.request.request_id = 10; r.request.request_id < 15;
+         r.request.request_id++) {
+        DECIDE_ACCEPT(&r);
+        CU_ASSERT_EQUAL(schedule_commit(r.scheduler, &r.request, &r.decision),
+                        0);
+        if (r.request.request_id == 10)
+            CU_ASSERT_EQUAL(pool_prefill_started(r.pool, r.ids[1], 10, 1000000),
+                            0);
+    }
+    r.request.now_us += 100;
+    CU_ASSERT_EQUAL(decide(&r), SCHEDULE_QUEUE_FULL);
+    CU_ASSERT_EQUAL(r.decision.retry_after_us, 400);
+    rig_fini(&r);
+}
+
+/* A commit that fails leaves nothing behind, and books nothing twice. */
+static void test_commit(void)
+{
+    struct rig r;
+
+    rig_init(&r, "global_cache", 1.0);
+    add(&r, ROLE_PREFILL, 8, 90000);
+    add(&r, ROLE_PREFILL, 0, 0);
+    add(&r, ROLE_DECODE, 0, 0);
+    r.request.max_output_tokens = 10;
+    DECIDE_ACCEPT(&r);
+    CU_ASSERT_EQUAL(r.decision.chosen.fetch_from, r.ids[0]);
+    CU_ASSERT_EQUAL(pool_decode_accept(r.pool, r.ids[2], 1, 10, 10), 0);
+    CU_ASSERT_EQUAL(schedule_commit(r.scheduler, &r.request, &r.decision),
+                    -EEXIST);
+    CU_ASSERT_EQUAL(pool_get(r.pool, r.ids[1])->n_waiting, 0);
+    CU_ASSERT_EQUAL(pool_get(r.pool, r.ids[0])->egress_free_us, 0);
+    CU_ASSERT_EQUAL(pool_decode_done(r.pool, r.ids[2], 1), 0);
+    CU_ASSERT_EQUAL(schedule_commit(r.scheduler, &r.request, &r.decision), 0);
+    CU_ASSERT_EQUAL(pool_get(r.pool, r.ids[1])->n_waiting, 1);
+    CU_ASSERT_EQUAL(pool_get(r.pool, r.ids[1])->waiting[0].item.ready_at_us,
+                    1000800);
+    CU_ASSERT_EQUAL(pool_get(r.pool, r.ids[0])->egress_free_us, 1000800);
+    r.request.request_id = 2;
+    DECIDE_ACCEPT(&r);
+    CU_ASSERT_EQUAL(pool_remove(r.pool, r.decision.prefill), 0);
+    CU_ASSERT_EQUAL(schedule_commit(r.scheduler, &r.request, &r.decision),
+                    -ESTALE);
+    CU_ASSERT(pool_check(r.pool));
+    rig_fini(&r);
+}
+
+static void test_config(void)
+{
+    struct rig r;
+    struct schedule_config config = schedule_config_default;
+    struct estimate_model model;
+
+    rig_init(&r, "global_cache", 1.0);
+    model = (struct estimate_model){&r.cost, BLOCK, 1000};
+    config.policy = "nearest";
+    CU_ASSERT_PTR_NULL(scheduler_new(&config, &model, r.pool, r.index));
+    config = schedule_config_default;
+    config.admission = "generous";
+    CU_ASSERT_PTR_NULL(scheduler_new(&config, &model, r.pool, r.index));
+    config = schedule_config_default;
+    config.kvcache_balancing_threshold = 0.5;
+    CU_ASSERT_PTR_NULL(scheduler_new(&config, &model, r.pool, r.index));
+    for (size_t i = 0; schedule_policy_name(i) != NULL; i++) {
+        config = schedule_config_default;
+        config.policy = schedule_policy_name(i);
+        config.admission = "none";
+        struct scheduler *s = scheduler_new(&config, &model, r.pool, r.index);
+        CU_ASSERT_PTR_NOT_NULL(s);
+        scheduler_free(s);
+    }
+    for (int v = 0; v < SCHEDULE_VERDICTS; v++)
+        CU_ASSERT_STRING_NOT_EQUAL(
+            schedule_verdict_name((enum schedule_verdict)v), "?");
+    scheduler_free(NULL);
+    rig_fini(&r);
+}
+
+/* Two rigs fed alike decide alike, byte for byte. */
+static void test_deterministic(void)
+{
+    for (size_t p = 0; schedule_policy_name(p) != NULL; p++) {
+        struct rig r[2];
+        bool same = true;
+
+        for (int k = 0; k < 2; k++) {
+            rig_init(&r[k], schedule_policy_name(p), 1.0);
+            add(&r[k], ROLE_BOTH, 5, 100);
+            add(&r[k], ROLE_PREFILL, 2, 0);
+            add(&r[k], ROLE_BOTH, 0, 3000);
+        }
+        for (uint64_t id = 1; id <= 40 && same; id++) {
+            for (int k = 0; k < 2; k++) {
+                /* What the stack held before must not show. */
+                memset(&r[k].decision, k == 0 ? 0xaa : 0x55,
+                       sizeof(r[k].decision));
+                r[k].request.request_id = id;
+                r[k].request.n_keys = 1 + id % 10;
+                r[k].request.n_tokens = 1050;
+                r[k].request.max_output_tokens = (int64_t)(id % 3) * 5 + 1;
+                r[k].request.now_us += 500;
+                if (decide(&r[k]) == SCHEDULE_ACCEPT)
+                    CU_ASSERT_EQUAL(schedule_commit(r[k].scheduler,
+                                                    &r[k].request,
+                                                    &r[k].decision),
+                                    0);
+            }
+            const struct schedule_decision *a = &r[0].decision;
+            const struct schedule_decision *b = &r[1].decision;
+
+            same = memcmp(a->candidates, b->candidates,
+                          a->n_candidates * sizeof(*a->candidates)) == 0 &&
+                   (a->n_decode_candidates == 0 ||
+                    memcmp(a->decode_candidates, b->decode_candidates,
+                           a->n_decode_candidates *
+                               sizeof(*a->decode_candidates)) == 0);
+            r[0].decision.candidates = r[1].decision.candidates;
+            r[0].decision.decode_candidates = r[1].decision.decode_candidates;
+            same = same && memcmp(a, b, sizeof(*a)) == 0;
+        }
+        CU_ASSERT(same);
+        rig_fini(&r[0]);
+        rig_fini(&r[1]);
+    }
+}
+
+int main(void)
+{
+    CU_initialize_registry();
+    CU_pSuite suite = CU_add_suite("schedule", NULL, NULL);
+    CU_add_test(suite, "global cache", test_global_cache);
+    CU_add_test(suite, "whole prompt cached", test_whole_prompt_cached);
+    CU_add_test(suite, "sender", test_sender);
+    CU_add_test(suite, "pending", test_pending);
+    CU_add_test(suite, "other policies", test_other_policies);
+    CU_add_test(suite, "ties go low", test_ties_go_low);
+    CU_add_test(suite, "decode choice", test_decode_choice);
+    CU_add_test(suite, "slo", test_slo);
+    CU_add_test(suite, "nowhere", test_nowhere);
+    CU_add_test(suite, "commit", test_commit);
+    CU_add_test(suite, "config", test_config);
+    CU_add_test(suite, "deterministic", test_deterministic);
+    CU_basic_run_tests();
+    unsigned failed = CU_get_number_of_failures();
+    CU_cleanup_registry();
+    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}
