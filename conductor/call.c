@@ -226,6 +226,18 @@ static void call_send(struct service_call *call)
     worker_link_send(d->link, &s->out);
 }
 
+/* Logs the 1st, 2nd, 4th, 8th, ... of them: enough to be seen, and no flood. */
+static void note_extrapolation(struct service_call *call)
+{
+    struct service *s = call->service;
+    uint64_t n = ++s->metrics.extrapolated_predictions;
+    if ((n & (n - 1)) == 0)
+        log_warn("%s: the cost model extrapolates for %u tokens, %lld of them "
+                 "cached (%llu such predictions so far)",
+                 call->request_id, call->n_tokens,
+                 (long long)call->plan.cached_tokens, (unsigned long long)n);
+}
+
 static void call_carry_out(struct service_call *call,
                            const struct schedule_decision *d, int64_t now_us)
 {
@@ -240,7 +252,8 @@ static void call_carry_out(struct service_call *call,
     call->planned_us = now_us;
     call->predicted_ttft_us = d->chosen.ttft_us + (now_us - call->arrived_us);
     call->predicted_tbt_us = d->tbt_us;
-    s->metrics.extrapolated_predictions += d->chosen.extrapolated;
+    if (d->chosen.extrapolated)
+        note_extrapolation(call);
     if (!call_set_state(call, CALL_SCHEDULED))
         return;
     const struct worker *p = worker_of(s, call->prefill);

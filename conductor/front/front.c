@@ -113,9 +113,12 @@ static void models(struct front *front, struct http_conn *conn,
                    const struct http_head *head, const char *body, size_t n)
 {
     const struct service_model_info *info = service_model(front->service);
-    const struct openai_model_card card = {info->name, info->created_s,
-                                           info->window_tokens,
-                                           info->block_tokens, info->policy};
+    const struct openai_model_card card = {.name = info->name,
+                                           .created_s = info->created_s,
+                                           .vocab = info->vocab,
+                                           .window_tokens = info->window_tokens,
+                                           .block_tokens = info->block_tokens,
+                                           .policy = info->policy};
     struct text_buf buf;
 
     (void)head;

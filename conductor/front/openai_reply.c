@@ -195,8 +195,10 @@ void openai_models_write(const struct openai_model_card *card,
     text_buf_printf(out,
                     ",\"object\":\"model\",\"created\":%" PRId64
                     ",\"owned_by\":\"conductor\",\"max_model_len\":%u,"
-                    "\"conductor\":{\"block_tokens\":%u,\"policy\":",
-                    card->created_s, card->window_tokens, card->block_tokens);
+                    "\"conductor\":{\"block_tokens\":%u,\"vocab\":%u,"
+                    "\"window_tokens\":%u,\"policy\":",
+                    card->created_s, card->window_tokens, card->block_tokens,
+                    card->vocab, card->window_tokens);
     text_buf_json_str(out, card->policy);
     text_buf_puts(out, "}}]}");
 }

@@ -84,6 +84,7 @@ void openai_chunk_done(struct text_buf *out);
 struct openai_model_card {
     const char *name;
     int64_t created_s;
+    uint32_t vocab;
     uint32_t window_tokens;
     uint32_t block_tokens;
     const char *policy;

@@ -58,6 +58,12 @@ static void test_wait(void)
                     INT64_MAX);
 }
 
+static int64_t draw(unsigned *state, int64_t below)
+{
+    *state = *state * 1664525u + 1013904223u;
+    return (int64_t)(*state >> 8) % below;
+}
+
 /* The short way of an order agrees with serving the queue step by step. */
 static void test_short_way(void)
 {
@@ -69,16 +75,15 @@ static void test_short_way(void)
         struct queue_item item;
         size_t n;
 
-#define RND(k) ((int64_t)((state = state * 1664525u + 1013904223u) >> 8) % (k))
-        n = (size_t)RND(9);
+        n = (size_t)draw(&state, 9);
         for (size_t i = 0; i < n; i++)
-            items[i] = (struct queue_item){.arrival_seq = 2 * i + 1,
-                                           .ready_at_us = 900 + RND(300),
-                                           .cost_us = RND(200)};
-        item = (struct queue_item){.arrival_seq = (uint64_t)RND(9) * 2,
-                                   .ready_at_us = 900 + RND(500)};
-        int64_t left_us = RND(300);
-#undef RND
+            items[i] =
+                (struct queue_item){.arrival_seq = 2 * i + 1,
+                                    .ready_at_us = 900 + draw(&state, 300),
+                                    .cost_us = draw(&state, 200)};
+        item = (struct queue_item){.arrival_seq = (uint64_t)draw(&state, 9) * 2,
+                                   .ready_at_us = 900 + draw(&state, 500)};
+        int64_t left_us = draw(&state, 300);
         if (queue_wait_us(fifo(), items, n, &item, left_us, 1000) !=
             queue_wait_us(&slow, items, n, &item, left_us, 1000)) {
             CU_FAIL("the short way differs");

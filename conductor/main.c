@@ -1,0 +1,293 @@
+/* The program conductor: command line, signals, and the loop. */
+#include "base/log.h"
+#include "conductor/config.h"
+#include "conductor/front/front.h"
+#include "conductor/service_setup.h"
+
+#include <errno.h>
+#include <event2/event.h>
+#include <getopt.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define EXIT_USAGE 2
+#define MAX_DRAIN_S 30
+
+struct daemon {
+    struct event_base *base;
+    struct config config;
+    struct service *service;
+    struct front *front;
+    struct event *on_term, *on_int, *drain;
+    int drain_ticks;
+};
+
+static const char usage[] =
+    "Usage: conductor [options]\n"
+    "Schedules requests over the prefill and decode workers of an LLM cluster\n"
+    "and serves them through the OpenAI API.\n"
+    "\n"
+    "  -c, --config FILE       read this configuration (JSON)\n"
+    "  -s, --set NAME=VALUE    set one option over the file; may be repeated\n"
+    "  -t, --test              check the configuration and exit\n"
+    "      --dump-config       print the configuration in force and exit\n"
+    "      --config-reference  print all options as a Markdown table and exit\n"
+    "      --ports-file FILE   write the bound ports as JSON, for port 0\n"
+    "  -h, --help              this text\n"
+    "  -V, --version           print the version\n"
+    "\n"
+    "Signals: SIGTERM and SIGINT stop taking requests, finish those in flight\n"
+    "for at most 30 s, and exit; a second one exits at once.\n"
+    "\n"
+    "Examples:\n"
+    "  conductor --config conductor.json\n"
+    "  conductor -c conductor.json -s policy=local_cache -s log_level=debug\n"
+    "  conductor -t -c conductor.json\n"
+    "Exit status: 0 done, 1 could not run, 2 bad options or configuration.\n";
+
+enum { OPT_DUMP = 256, OPT_REFERENCE, OPT_PORTS };
+
+struct command_line {
+    const char *config_path, *ports_path;
+    const char **sets; /* (n_sets), borrowed from argv */
+    int n_sets;
+    int test, dump;
+};
+
+static int fail_usage(const char *text)
+{
+    fprintf(stderr, "conductor: %s\nTry 'conductor --help'.\n", text);
+    return EXIT_USAGE;
+}
+
+/* Returns -1 to go on, or an exit status. */
+static int parse_command_line(int argc, char **argv, struct command_line *cl)
+{
+    static const struct option longs[] = {
+        {"config", required_argument, NULL, 'c'},
+        {"set", required_argument, NULL, 's'},
+        {"test", no_argument, NULL, 't'},
+        {"dump-config", no_argument, NULL, OPT_DUMP},
+        {"config-reference", no_argument, NULL, OPT_REFERENCE},
+        {"ports-file", required_argument, NULL, OPT_PORTS},
+        {"help", no_argument, NULL, 'h'},
+        {"version", no_argument, NULL, 'V'},
+        {NULL, 0, NULL, 0},
+    };
+    int o;
+    while ((o = getopt_long(argc, argv, "c:s:thV", longs, NULL)) != -1) {
+        switch (o) {
+        case 'c':
+            cl->config_path = optarg;
+            break;
+        case 's':
+            cl->sets[cl->n_sets++] = optarg;
+            break;
+        case 't':
+            cl->test = 1;
+            break;
+        case OPT_DUMP:
+            cl->dump = 1;
+            break;
+        case OPT_REFERENCE:
+            config_reference(stdout);
+            return 0;
+        case OPT_PORTS:
+            cl->ports_path = optarg;
+            break;
+        case 'h':
+            fputs(usage, stdout);
+            return 0;
+        case 'V':
+            puts("conductor " CONDUCTOR_VERSION);
+            return 0;
+        default:
+            fputs("Try 'conductor --help'.\n", stderr);
+            return EXIT_USAGE;
+        }
+    }
+    if (optind < argc) {
+        char text[256];
+        snprintf(text, sizeof(text), "unexpected argument \"%.200s\"",
+                 argv[optind]);
+        return fail_usage(text);
+    }
+    return -1;
+}
+
+static int read_config(const struct command_line *cl, struct config *c)
+{
+    char err[CONFIG_ERROR_MAX];
+    config_defaults(c);
+    if (cl->config_path && config_load(c, cl->config_path, err))
+        return fail_usage(err);
+    for (int i = 0; i < cl->n_sets; i++) {
+        char name[64];
+        const char *eq = strchr(cl->sets[i], '=');
+        if (!eq || (size_t)(eq - cl->sets[i]) >= sizeof(name)) {
+            snprintf(err, sizeof(err), "--set \"%.200s\" is not NAME=VALUE",
+                     cl->sets[i]);
+            return fail_usage(err);
+        }
+        snprintf(name, sizeof(name), "%.*s", (int)(eq - cl->sets[i]),
+                 cl->sets[i]);
+        if (config_set(c, name, eq + 1, err))
+            return fail_usage(err);
+    }
+    enum log_level level;
+    if (log_level_parse(c->log_level, &level)) {
+        snprintf(err, sizeof(err),
+                 "log_level: \"%.200s\" is not one of error, warn, info, debug",
+                 c->log_level);
+        return fail_usage(err);
+    }
+    log_init("conductor", level);
+    return 0;
+}
+
+static int write_ports(const struct daemon *d, const char *path)
+{
+    char next[4096];
+    snprintf(next, sizeof(next), "%s.next", path);
+    FILE *f = fopen(next, "w");
+    if (!f) {
+        log_error("--ports-file %s: %s", path, strerror(errno));
+        return -1;
+    }
+    fprintf(f, "{\"http\": %u, \"worker\": %u}\n", front_port(d->front),
+            service_worker_port(d->service));
+    /* Whoever waits for the file never reads half of it. */
+    if (fclose(f) || rename(next, path)) {
+        log_error("--ports-file %s: %s", path, strerror(errno));
+        return -1;
+    }
+    return 0;
+}
+
+static void on_drain(evutil_socket_t fd, short what, void *arg)
+{
+    struct daemon *d = arg;
+    (void)fd;
+    (void)what;
+    if (front_in_flight(d->front) == 0 || d->drain_ticks++ > MAX_DRAIN_S * 20)
+        event_base_loopbreak(d->base);
+}
+
+static void on_stop(evutil_socket_t fd, short what, void *arg)
+{
+    struct daemon *d = arg;
+    (void)fd;
+    (void)what;
+    if (event_pending(d->drain, EV_TIMEOUT, NULL)) {
+        event_base_loopbreak(d->base);
+        return;
+    }
+    log_info("stopping; %zu requests in flight", front_in_flight(d->front));
+    front_stop(d->front);
+    struct timeval every = {0, 50000};
+    event_add(d->drain, &every);
+}
+
+static int open_front(struct daemon *d)
+{
+    struct front_options o;
+    char host[CONFIG_STRING_MAX];
+    uint16_t port;
+    front_options_default(&o);
+    if (config_split_address(d->config.listen, host, &port))
+        return -EINVAL;
+    o.http.host = host;
+    o.http.port = port;
+    o.http.max_connections = (size_t)d->config.max_connections;
+    o.http.max_body_bytes = (size_t)d->config.max_body_bytes;
+    int rc = front_new(d->base, d->service, &o, &d->front);
+    if (rc)
+        log_error("listen: %s: %s", d->config.listen, strerror(-rc));
+    return rc;
+}
+
+static int set_up(struct daemon *d)
+{
+    char err[CONFIG_ERROR_MAX];
+    d->base = event_base_new();
+    if (!d->base)
+        return -ENOMEM;
+    d->service = service_new(d->base, &d->config, err);
+    if (!d->service) {
+        log_error("%s", err);
+        return -EINVAL;
+    }
+    int rc = open_front(d);
+    if (rc)
+        return rc;
+    d->on_term = evsignal_new(d->base, SIGTERM, on_stop, d);
+    d->on_int = evsignal_new(d->base, SIGINT, on_stop, d);
+    d->drain = event_new(d->base, -1, EV_PERSIST, on_drain, d);
+    if (!d->on_term || !d->on_int || !d->drain || event_add(d->on_term, NULL) ||
+        event_add(d->on_int, NULL))
+        return -ENOMEM;
+    return 0;
+}
+
+static void tear_down(struct daemon *d)
+{
+    front_free(d->front);
+    service_free(d->service);
+    if (d->on_term)
+        event_free(d->on_term);
+    if (d->on_int)
+        event_free(d->on_int);
+    if (d->drain)
+        event_free(d->drain);
+    if (d->base)
+        event_base_free(d->base);
+}
+
+static int run(struct daemon *d, const char *ports_path)
+{
+    int status = EXIT_FAILURE;
+    signal(SIGPIPE, SIG_IGN);
+    if (set_up(d) || (ports_path && write_ports(d, ports_path)))
+        goto out;
+    log_info("serving model %s on port %u, workers on port %u, policy %s",
+             d->config.model, front_port(d->front),
+             service_worker_port(d->service), d->config.policy);
+    event_base_dispatch(d->base);
+    log_info("stopped");
+    status = EXIT_SUCCESS;
+out:
+    tear_down(d);
+    return status;
+}
+
+static int check_only(const struct config *c)
+{
+    char err[CONFIG_ERROR_MAX];
+    if (service_check_config(c, err))
+        return fail_usage(err);
+    puts("configuration ok");
+    return EXIT_SUCCESS;
+}
+
+int main(int argc, char **argv)
+{
+    struct daemon d = {0};
+    struct command_line cl = {0};
+    log_init("conductor", LOG_INFO);
+    cl.sets = calloc((size_t)argc + 1, sizeof(*cl.sets));
+    if (!cl.sets)
+        return EXIT_FAILURE;
+    int status = parse_command_line(argc, argv, &cl);
+    if (status < 0)
+        status = read_config(&cl, &d.config);
+    else
+        cl.test = -1; /* help or an error: nothing more to do */
+    free(cl.sets);
+    if (status || cl.test < 0)
+        return status;
+    if (cl.dump)
+        return config_dump(&d.config, stdout) ? EXIT_FAILURE : EXIT_SUCCESS;
+    return cl.test ? check_only(&d.config) : run(&d, cl.ports_path);
+}
