@@ -40,7 +40,8 @@ static void count(void *arg, uint32_t done, uint32_t of)
     seen[1] = of;
 }
 
-/* No row is too short, and half of them are close: the machine may be busy. */
+/* Half of the rows are close: the machine may be busy, and a step that follows
+ * a late one is shorter by as much. */
 static void check_rows(const struct profile_rows *rows, bool decode)
 {
     size_t near = 0;
@@ -50,8 +51,7 @@ static void check_rows(const struct profile_rows *rows, bool decode)
         double want =
             (double)(decode ? cost_model_decode_step_us(&cost, r->a, r->b, NULL)
                             : cost_model_prefill_us(&cost, r->a, r->b, NULL));
-        CU_ASSERT(r->us > want * 0.9);
-        near += r->us < want * 1.5 + 1000;
+        near += r->us > want * 0.9 && r->us < want * 1.3 + 500;
     }
     CU_ASSERT(near * 2 >= rows->count);
 }
