@@ -19,20 +19,14 @@ void replay_record_fail(struct replay_record *record, const char *reason,
         return;
     }
     record->outcome = REPLAY_FAILED;
-    snprintf(record->reason, sizeof record->reason, "%s", reason);
-    snprintf(record->message, sizeof record->message, "%s", message);
+    replay_copy_text(record->reason, sizeof record->reason, reason);
+    replay_copy_text(record->message, sizeof record->message, message);
 }
 
 static const char *text_of(const json_t *object, const char *key)
 {
     const char *text = json_string_value(json_object_get(object, key));
     return text != NULL ? text : "";
-}
-
-static void copy_text(char *to, size_t size, const json_t *object,
-                      const char *key)
-{
-    snprintf(to, size, "%s", text_of(object, key));
 }
 
 /* A JSON number that counts something; 0 when absent or out of range. */
@@ -130,9 +124,9 @@ static void read_usage(struct replay_answer *a, const json_t *usage)
 static void read_vendor(struct replay_answer *a, const json_t *vendor)
 {
     struct replay_record *r = a->record;
-    copy_text(r->id, sizeof r->id, vendor, "request_id");
-    copy_text(r->prefill, sizeof r->prefill, vendor, "prefill");
-    copy_text(r->decode, sizeof r->decode, vendor, "decode");
+    replay_copy_text(r->id, sizeof r->id, text_of(vendor, "request_id"));
+    replay_copy_text(r->prefill, sizeof r->prefill, text_of(vendor, "prefill"));
+    replay_copy_text(r->decode, sizeof r->decode, text_of(vendor, "decode"));
     if (json_object_get(vendor, "predicted_ttft_ms") != NULL) {
         r->predicted_ttft_us = time_of(vendor, "predicted_ttft_ms");
     }

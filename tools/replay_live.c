@@ -32,7 +32,8 @@ static const struct replay_usage usage = {
 struct settings {
     const char *url, *trace, *report, *csv, *plot;
     double speed, slo_ttft_s, slo_tbt_s, timeout_s;
-    uint64_t length_scale, block_tokens, requests, from, max_in_flight, seed;
+    uint64_t length_scale, block_tokens, requests, from, max_in_flight, seed,
+        vocab;
 };
 
 /* What GET /v1/models says; zeros where it does not. */
@@ -69,6 +70,8 @@ static int parse(int argc, char **argv, struct settings *s, int *status)
          "requests at once (default 512)"},
         {"seed", OPTION_COUNT, &s->seed, "S", 0, 9e15,
          "another one makes other prompts (default 0)"},
+        {"vocab", OPTION_COUNT, &s->vocab, "N", 1, UINT32_MAX,
+         "token ids stay below it (default: the server's, or 512)"},
         {"report", OPTION_TEXT, &s->report, "FILE", 0, 0,
          "write the report as JSON"},
         {"requests-csv", OPTION_TEXT, &s->csv, "FILE", 0, 0,
@@ -117,11 +120,10 @@ static int ask_model(struct event_base *base,
     const char *name = json_string_value(json_object_get(first, "id"));
     const char *policy = json_string_value(json_object_get(vendor, "policy"));
     *model = (struct model){.vocab_tokens = count_of(vendor, "vocab"),
-                            .window_tokens = count_of(vendor, "window_tokens"),
+                            .window_tokens = count_of(first, "max_model_len"),
                             .block_tokens = count_of(vendor, "block_tokens")};
     snprintf(model->name, sizeof model->name, "%s", name != NULL ? name : "");
-    snprintf(model->policy, sizeof model->policy, "%s",
-             policy != NULL ? policy : "");
+    replay_copy_text(model->policy, sizeof model->policy, policy);
     json_decref(page);
     if (name == NULL) {
         replay_complain(usage.name, "/v1/models names no model");
@@ -149,6 +151,16 @@ static void warn(const struct model *model, const struct replay_trace *trace)
                         (unsigned)trace->input_max_tokens,
                         (unsigned)model->window_tokens);
     }
+}
+
+/* 512 is the smallest vocabulary of our own models. */
+static uint32_t vocab_tokens(const struct settings *s,
+                             const struct model *model)
+{
+    if (s->vocab != 0) {
+        return (uint32_t)s->vocab;
+    }
+    return model->vocab_tokens != 0 ? model->vocab_tokens : 512;
 }
 
 /* A connection per request in flight: ask for as many files as we may have. */
@@ -232,8 +244,7 @@ static int run(const struct settings *s, struct event_base *base,
         .trace = trace,
         .model = model.name,
         .tokens = {.block_tokens = trace->block_tokens,
-                   .vocab_tokens =
-                       model.vocab_tokens != 0 ? model.vocab_tokens : 512,
+                   .vocab_tokens = vocab_tokens(s, &model),
                    .seed = s->seed},
         .first_index = s->from,
         .speed = s->speed,

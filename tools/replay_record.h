@@ -5,6 +5,7 @@
 #ifndef TOOLS_REPLAY_RECORD_H
 #define TOOLS_REPLAY_RECORD_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 enum replay_outcome {
@@ -42,5 +43,15 @@ struct replay_record {
     char prefill[32]; /* names of the chosen instances */
     char decode[32];
 };
+
+/*
+ * Copies a text from outside into to[0 .. size), cut to fit and terminated.
+ * What is not printable ASCII becomes '?': it goes to terminals and into JSON,
+ * and a cut must not leave half a character. `from` may be NULL: "".
+ */
+void replay_copy_text(char *to, size_t size, const char *from);
+
+/* The name of an outcome, as in the CSV file. */
+const char *replay_outcome_name(enum replay_outcome outcome);
 
 #endif

@@ -116,18 +116,3 @@ int replay_report_make(const struct replay_record *records, size_t count,
     free(room);
     return 0;
 }
-
-const char *replay_outcome_name(enum replay_outcome outcome)
-{
-    switch (outcome) {
-    case REPLAY_COMPLETED:
-        return "completed";
-    case REPLAY_REJECTED:
-        return "rejected";
-    case REPLAY_FAILED:
-        return "failed";
-    case REPLAY_PENDING:
-        break;
-    }
-    return "pending";
-}

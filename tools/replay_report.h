@@ -79,7 +79,4 @@ void replay_report_print(const struct replay_report *report, FILE *file);
 int replay_csv_write(const struct replay_record *records, size_t count,
                      const char *path) __attribute__((warn_unused_result));
 
-/* The name of an outcome, as in the CSV file. */
-const char *replay_outcome_name(enum replay_outcome outcome);
-
 #endif

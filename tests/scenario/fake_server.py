@@ -70,9 +70,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.wfile.write(text)
 
     def do_GET(self):
-        self.page(200, {'data': [{'id': 'tiny', 'conductor': {
-            'policy': 'global_cache', 'vocab': 512, 'window_tokens': 32768,
-            'block_tokens': self.fake.block_tokens}}]})
+        self.page(200, {'data': [{
+            'id': 'tiny', 'max_model_len': 32768, 'conductor': {
+                'policy': 'global_cache',
+                'block_tokens': self.fake.block_tokens}}]})
 
     def chunk(self, text):
         self.wfile.write(f'{len(text):x}\r\n{text}\r\n'.encode())

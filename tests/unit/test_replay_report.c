@@ -1,0 +1,221 @@
+/* The statistics and the report, on records with literal times. */
+#include <CUnit/Basic.h>
+#include <CUnit/CUnit.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tools/replay_math.h"
+#include "tools/replay_report.h"
+
+static void test_math(void)
+{
+    double v[] = {5, 1, 4, 2, 3};
+    struct replay_summary s = replay_summarise(v, 5);
+    CU_ASSERT_EQUAL(s.count, 5);
+    CU_ASSERT_DOUBLE_EQUAL(s.mean, 3.0, 1e-12);
+    CU_ASSERT_DOUBLE_EQUAL(s.p50, 3.0, 1e-12);
+    CU_ASSERT_DOUBLE_EQUAL(s.p90, 4.6, 1e-12); /* rank 3.6 of 0 to 4 */
+    CU_ASSERT_DOUBLE_EQUAL(s.p99, 4.96, 1e-12);
+    CU_ASSERT_DOUBLE_EQUAL(s.max, 5.0, 1e-12);
+    double one[] = {7};
+    CU_ASSERT_DOUBLE_EQUAL(replay_percentile(one, 1, 0.9), 7.0, 1e-12);
+    CU_ASSERT_DOUBLE_EQUAL(replay_percentile(one, 1, 1.0), 7.0, 1e-12);
+    CU_ASSERT_EQUAL(replay_summarise(NULL, 0).count, 0);
+    CU_ASSERT_DOUBLE_EQUAL(replay_ratio(1, 4), 0.25, 1e-12);
+    CU_ASSERT_DOUBLE_EQUAL(replay_ratio(1, 0), 0.0, 1e-12);
+}
+
+static void test_tail(void)
+{
+    /* 21 intervals: the longest 10 % are 3, of 21, 20 and 19. */
+    int64_t many[21];
+    for (int i = 0; i < 21; i++) {
+        many[i] = (i * 8) % 21 + 1;
+    }
+    CU_ASSERT_EQUAL(replay_tail_mean_us(many, 21), 20);
+    int64_t ten[] = {1, 2, 3, 4, 50, 6, 7, 8, 9, 10};
+    CU_ASSERT_EQUAL(replay_tail_mean_us(ten, 10), 50);
+    int64_t one[] = {4};
+    CU_ASSERT_EQUAL(replay_tail_mean_us(one, 1), 4);
+    CU_ASSERT_EQUAL(replay_tail_mean_us(NULL, 0), -1);
+}
+
+static struct replay_record answered(int64_t intended, int64_t sent,
+                                     int64_t first, int64_t tbt)
+{
+    return (struct replay_record){.outcome = REPLAY_COMPLETED,
+                                  .status = 200,
+                                  .intended_us = intended,
+                                  .sent_us = sent,
+                                  .first_token_us = first,
+                                  .end_us = first + 1000,
+                                  .tbt_us = tbt,
+                                  .prompt_tokens = 100,
+                                  .reused_tokens = 32,
+                                  .fetched_tokens = 32,
+                                  .computed_tokens = 68,
+                                  .generated_tokens = 3,
+                                  .predicted_ttft_us = -1,
+                                  .queue_us = -1,
+                                  .prefill_us = -1,
+                                  .retries = 1};
+}
+
+static struct replay_record lost(enum replay_outcome outcome,
+                                 const char *reason, const char *message)
+{
+    struct replay_record r = {.outcome = outcome,
+                              .sent_us = 10,
+                              .first_token_us = -1,
+                              .end_us = -1,
+                              .tbt_us = -1,
+                              .predicted_ttft_us = -1,
+                              .queue_us = -1,
+                              .prefill_us = -1};
+    snprintf(r.reason, sizeof r.reason, "%s", reason);
+    snprintf(r.message, sizeof r.message, "%s", message);
+    return r;
+}
+
+static const struct replay_context context = {.mode = "live",
+                                              .policy = "plan",
+                                              .block_tokens = 32,
+                                              .slo_ttft_s = 2.0,
+                                              .slo_tbt_s = 0.1,
+                                              .best_possible_hit_ratio = 0.5,
+                                              .wall_us = 9000000};
+
+static void test_report(void)
+{
+    struct replay_record r[] = {
+        answered(0, 0, 1000000, 50000),              /* in time */
+        answered(0, 1500000, 2500000, 50000),        /* late only by its lag */
+        answered(1000000, 1000000, 1500000, 200000), /* TBT missed */
+        answered(1000000, 1000000, 1500000, -1),     /* one token: no TBT */
+        lost(REPLAY_REJECTED, "http 429 slo_miss", ""),
+        lost(REPLAY_FAILED, "timeout", "first"),
+        lost(REPLAY_FAILED, "timeout", "second"),
+        lost(REPLAY_PENDING, "", ""),
+    };
+    r[0].predicted_ttft_us = 900000;  /* 10 % off */
+    r[1].predicted_ttft_us = 1200000; /* 20 % off the time since sending */
+    struct replay_report report;
+    CU_ASSERT_EQUAL(replay_report_make(r, 8, &context, &report), 0);
+    CU_ASSERT_EQUAL(report.total, 7);
+    CU_ASSERT_EQUAL(report.completed, 4);
+    CU_ASSERT_EQUAL(report.rejected, 1);
+    CU_ASSERT_EQUAL(report.failed, 2);
+    CU_ASSERT_EQUAL(report.reason_count, 1);
+    CU_ASSERT_EQUAL(report.reasons[0].count, 2);
+    CU_ASSERT_STRING_EQUAL(report.reasons[0].example, "first");
+    CU_ASSERT_EQUAL(report.input_tokens, 400);
+    CU_ASSERT_EQUAL(report.computed_tokens, 272);
+    CU_ASSERT_EQUAL(report.output_tokens, 12);
+    CU_ASSERT_EQUAL(report.fetched_blocks, 4);
+    CU_ASSERT_DOUBLE_EQUAL(report.prefix_hit_ratio, 0.32, 1e-12);
+    CU_ASSERT_DOUBLE_EQUAL(report.ttft_s.mean, 1.125, 1e-12);
+    CU_ASSERT_DOUBLE_EQUAL(report.ttft_s.max, 2.5, 1e-12);
+    CU_ASSERT_EQUAL(report.tbt_s.count, 3);
+    CU_ASSERT_DOUBLE_EQUAL(report.tbt_s.mean, 0.1, 1e-12);
+    CU_ASSERT_DOUBLE_EQUAL(report.send_lag_s.max, 1.5, 1e-12);
+    CU_ASSERT_EQUAL(report.effective, 2);
+    CU_ASSERT_DOUBLE_EQUAL(report.effective_ratio, 2.0 / 7, 1e-12);
+    CU_ASSERT_EQUAL(report.prediction_error.count, 2);
+    CU_ASSERT_DOUBLE_EQUAL(report.prediction_error.p50, 0.15, 1e-9);
+    CU_ASSERT_EQUAL(report.retries, 4);
+}
+
+/* More kinds of failure than are kept: none is lost from the count. */
+static void test_reasons(void)
+{
+    struct replay_record r[REPLAY_REASONS_MAX + 5];
+    size_t n = sizeof r / sizeof r[0];
+    for (size_t i = 0; i < n; i++) {
+        char reason[16];
+        snprintf(reason, sizeof reason, "cause %zu", i);
+        r[i] = lost(REPLAY_FAILED, reason, "");
+    }
+    struct replay_report report;
+    CU_ASSERT_EQUAL(replay_report_make(r, n, &context, &report), 0);
+    CU_ASSERT_EQUAL(report.reason_count, REPLAY_REASONS_MAX);
+    uint64_t sum = 0;
+    for (size_t i = 0; i < report.reason_count; i++) {
+        sum += report.reasons[i].count;
+    }
+    CU_ASSERT_EQUAL(sum, n);
+    CU_ASSERT_STRING_EQUAL(report.reasons[REPLAY_REASONS_MAX - 1].reason,
+                           "other");
+}
+
+static double real_at(const json_t *json, const char *a, const char *b)
+{
+    return json_real_value(json_object_get(json_object_get(json, a), b));
+}
+
+static void test_json(void)
+{
+    struct replay_record r[] = {answered(0, 0, 333333, 50000)};
+    struct replay_report report;
+    CU_ASSERT_EQUAL(replay_report_make(r, 1, &context, &report), 0);
+    json_t *json = replay_report_json(&report);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(json);
+    CU_ASSERT_DOUBLE_EQUAL(real_at(json, "ttft_s", "p50"), 0.333333, 1e-12);
+    CU_ASSERT_DOUBLE_EQUAL(real_at(json, "slo", "effective_ratio"), 1, 1e-12);
+    CU_ASSERT(json_is_null(
+        json_object_get(json_object_get(json_object_get(json, "prediction"),
+                                        "ttft_abs_rel_error"),
+                        "p50")));
+    json_decref(json);
+
+    /* Nothing answered: no number is invented. */
+    CU_ASSERT_EQUAL(replay_report_make(NULL, 0, &context, &report), 0);
+    report.context.policy = NULL;
+    json = replay_report_json(&report);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(json);
+    CU_ASSERT(
+        json_is_null(json_object_get(json_object_get(json, "ttft_s"), "mean")));
+    CU_ASSERT(json_is_null(json_object_get(json, "policy")));
+    CU_ASSERT_EQUAL(replay_json_write(json, "/nonexistent/r.json"), -ENOENT);
+    CU_ASSERT_EQUAL(replay_json_write(json, "/dev/full"), -EIO);
+    json_decref(json);
+}
+
+static void test_csv(void)
+{
+    char path[] = "/tmp/test_replay_csv.XXXXXX";
+    int fd = mkstemp(path);
+    CU_ASSERT_FATAL(fd >= 0);
+    struct replay_record r[] = {answered(1000000, 1500000, 2000000, 50000),
+                                lost(REPLAY_FAILED, "a \"b\", c", "")};
+    r[0].index = 7;
+    CU_ASSERT_EQUAL(replay_csv_write(r, 2, path), 0);
+    char text[2000] = "";
+    FILE *f = fdopen(fd, "r");
+    size_t n = fread(text, 1, sizeof text - 1, f);
+    fclose(f);
+    remove(path);
+    text[n] = '\0';
+    CU_ASSERT_PTR_NOT_NULL(
+        strstr(text, "\n7,completed,200,1.000000,0.500000,1.000000,,0.050000,"
+                     "1.001000,,,0,0,100,32,0,32,68,3,1,"));
+    CU_ASSERT_PTR_NOT_NULL(strstr(text, ",\"a \"\"b\"\", c\","));
+}
+
+int main(void)
+{
+    CU_initialize_registry();
+    CU_pSuite s = CU_add_suite("replay_report", NULL, NULL);
+    CU_add_test(s, "percentiles and ratios", test_math);
+    CU_add_test(s, "longest 10 %", test_tail);
+    CU_add_test(s, "report", test_report);
+    CU_add_test(s, "reasons", test_reasons);
+    CU_add_test(s, "json", test_json);
+    CU_add_test(s, "csv", test_csv);
+    CU_basic_set_mode(CU_BRM_VERBOSE);
+    CU_basic_run_tests();
+    unsigned failed = CU_get_number_of_failures();
+    CU_cleanup_registry();
+    return failed > 0;
+}
