@@ -206,6 +206,9 @@ static void test_decode_fits_in(void)
     CU_ASSERT_EQUAL(FITS_IN(1000, 10, 81849), 100 * 81250);
     CU_ASSERT_EQUAL(FITS_IN(1000, 10, 51700), 100 * 81250);
     CU_ASSERT_EQUAL(FITS_IN(1000, 10, 51699), 500 * 81250);
+    /* Two that end together: both have to, for this one. */
+    CU_ASSERT_EQUAL(pool_decode_accept(pool, id, 3, 30000, 100), 0);
+    CU_ASSERT_EQUAL(FITS_IN(99000, 10, 0), 100 * (1300 + 190100 / 2));
     pool_free(pool);
 }
 

@@ -287,6 +287,12 @@ static void test_pending(void)
     pool_free(pool);
 }
 
+static unsigned rnd(unsigned *state, unsigned below)
+{
+    *state = *state * 1664525u + 1013904223u;
+    return (*state >> 8) % below;
+}
+
 /* Random work, with the invariants checked after every operation, and the
  * pending blocks against what the accepted prefills say. */
 static void test_random(void)
@@ -299,28 +305,30 @@ static void test_random(void)
 
     printf("\n    CONDUCTOR_SEED=%u ", state);
     for (int op = 0; op < 100000; op++) {
-#define RND(k) (((state = state * 1664525u + 1013904223u) >> 8) % (k))
-        uint32_t *id = &ids[RND(3)];
-        uint64_t request = RND(12);
+        uint32_t *id = &ids[rnd(&state, 3)];
+        uint64_t request = rnd(&state, 12);
         uint64_t keys[12];
-        size_t n = RND(13);
-        uint64_t tail = RND(3) + 1;
+        size_t n = rnd(&state, 13);
+        uint64_t tail = rnd(&state, 3) + 1;
 
         for (uint64_t k = 0; k < n; k++)
             keys[k] = k < 4 ? k + 1 : tail * 1000 + k;
-        switch (RND(8)) {
+        switch (rnd(&state, 8)) {
         case 0:
         case 1:
         case 2:
-            (void)!accept(pool, *id, request, (int64_t)RND(1000), keys, n);
+            (void)!accept(pool, *id, request, (int64_t)rnd(&state, 1000), keys,
+                          n);
             (void)!pool_decode_accept(pool, *id, request, 10, 10);
             break;
         case 3:
             (void)!pool_prefill_started(pool, *id, request, op);
-            (void)pool_decode_progress(pool, *id, request, (int64_t)RND(9));
+            (void)pool_decode_progress(pool, *id, request,
+                                       (int64_t)rnd(&state, 9));
             break;
         case 4:
-            (void)pool_prefill_done(pool, *id, request, (int64_t)RND(2000));
+            (void)pool_prefill_done(pool, *id, request,
+                                    (int64_t)rnd(&state, 2000));
             break;
         case 5:
             (void)pool_prefill_cancel(pool, *id, request);
@@ -329,12 +337,11 @@ static void test_random(void)
             (void)pool_decode_done(pool, *id, request);
             break;
         default:
-            if (RND(40) == 0) {
+            if (rnd(&state, 40) == 0) {
                 CU_ASSERT_EQUAL(pool_remove(pool, *id), 0);
                 *id = add(pool, ROLE_BOTH);
             }
         }
-#undef RND
         if (!pool_check(pool)) {
             CU_FAIL("an invariant is broken");
             break;
