@@ -160,7 +160,8 @@ static void test_bounds(void)
 
 /* The chunks of one prompt behind a cached prefix: together T(u, p), which is
  * well below half of what they would cost as prompts of their own (86 times c0
- * is 26 ms). Best of five rounds, for a machine that is busy. */
+ * is 26 ms), and 86 late wake-ups do not add up. The best of some rounds, for
+ * a machine that is busy. */
 static void test_chunks_add_up(void)
 {
     struct engine_config c = valid();
@@ -169,9 +170,10 @@ static void test_chunks_add_up(void)
     uint32_t prompt[900] = {0};
     const uint32_t cached = 300;
     int64_t want_us = cost_model_prefill_us(&cost, 600, cached, NULL);
+    int64_t most_us = want_us + want_us / 5;
     int64_t best_us = INT64_MAX;
 
-    for (int round = 0; round < 5; round++) {
+    for (int round = 0; round < 20 && best_us > most_us; round++) {
         rig_init(&r, e, prompt, 900, 1);
         struct engine_segment s = rig_segment(&r, cached);
         CU_ASSERT_EQUAL(engine_step(e, &s, 1, NULL, NULL, NULL), 0);
@@ -192,7 +194,7 @@ static void test_chunks_add_up(void)
     }
     printf("[%lld us, model %lld us] ", (long long)best_us, (long long)want_us);
     CU_ASSERT(best_us >= want_us);
-    CU_ASSERT(best_us < want_us + want_us / 2);
+    CU_ASSERT(best_us <= most_us);
     engine_free(e);
 }
 
@@ -225,6 +227,28 @@ static void test_decode_time(void)
     for (int i = 0; i < 8; i++)
         rig_fini(&r[i]);
     engine_free(e);
+}
+
+/* Wrong KV in the middle shows too, where all rows behind it are right: the
+ * last decode steps of `r` again, without the KV of tokens 64 to 127. */
+static void check_inner_block(struct engine *e, struct rig_request *r)
+{
+    uint32_t differ = 0;
+
+    for (int round = 0; round < 2; round++) {
+        for (uint32_t i = 0; i < 6; i++) {
+            r->done = 200 + i;
+            struct engine_segment s = rig_segment(r, 1);
+            s.want_token = true;
+            CU_ASSERT_EQUAL(engine_step(e, &s, 1, NULL, NULL, NULL), 0);
+            if (round == 0)
+                CU_ASSERT_EQUAL(s.token_out, r->tokens[201 + i]);
+            differ += s.token_out != r->tokens[201 + i];
+        }
+        memset(r->blocks[2], 0, r->layout->block_bytes);
+        memset(r->blocks[3], 0, r->layout->block_bytes);
+    }
+    CU_ASSERT(differ >= 4);
 }
 
 /* Same KV however it was cut, and another answer from other KV. */
@@ -264,6 +288,7 @@ static void test_timed_kv(void)
         rig_fini(&b);
     }
     CU_ASSERT_EQUAL(differ, 20);
+    check_inner_block(e, &a);
     rig_fini(&a);
     engine_free(e);
     engine_free(other);
