@@ -1,14 +1,20 @@
 /*
- * A number of up to seven digits is found and converted in one 8-byte word
- * (SWAR). The distance to the next number is one (",") or two bytes (", ");
- * keeping the last distance in a variable keeps the test for the space out of
- * the chain of dependent loads. All else takes the slow path, a byte at a
- * time.
+ * Sixty-four bytes at a time, bit masks say where the digits, commas and
+ * spaces are; each comma's place then gives one number's end, and up to eight
+ * digits are converted in one word (SWAR). So the only chain of dependent
+ * steps from number to number is clearing a bit. A block that holds anything
+ * but numbers of up to eight digits, parted by "," or all by ", ", is left to
+ * the slow path, a byte at a time, which also says what is wrong.
  */
 #include "conductor/front/json_ids.h"
 
 #include <errno.h>
+#include <stdbool.h>
 #include <string.h>
+
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
 
 /* Eight ASCII digits in little-endian order, minus '0' each: their value. */
 static uint32_t eight_digits(uint64_t x)
@@ -47,34 +53,78 @@ static const char *slow_id(const char *p, const char *end, uint32_t *id,
     return p;
 }
 
-/* Numbers that are each followed by a comma, while eight bytes can be read;
- * returns the first byte that needs the slow path. */
+#ifdef __SSE2__
+struct masks {
+    uint64_t digit, comma, space;
+};
+
+static struct masks find(const char *p)
+{
+    struct masks m = {0, 0, 0};
+
+    for (int i = 0; i < 4; i++) {
+        __m128i v =
+            _mm_loadu_si128((const __m128i *)(const void *)(p + 16 * i));
+        __m128i value = _mm_sub_epi8(v, _mm_set1_epi8('0'));
+        __m128i digit =
+            _mm_cmpeq_epi8(_mm_min_epu8(value, _mm_set1_epi8(9)), value);
+        __m128i comma = _mm_cmpeq_epi8(v, _mm_set1_epi8(','));
+        __m128i space = _mm_cmpeq_epi8(v, _mm_set1_epi8(' '));
+
+        m.digit |= (uint64_t)(unsigned)_mm_movemask_epi8(digit) << (16 * i);
+        m.comma |= (uint64_t)(unsigned)_mm_movemask_epi8(comma) << (16 * i);
+        m.space |= (uint64_t)(unsigned)_mm_movemask_epi8(space) << (16 * i);
+    }
+    return m;
+}
+
+/*
+ * Numbers that each end at a comma, from the first byte of a number at p.
+ *   stride  1 or 2 bytes from a comma to the next number
+ * Returns where the slow path must go on, behind a comma if not at p.
+ */
 static const char *fast_ids(const char *p, const char *end, size_t stride,
                             uint32_t **out)
 {
+    const char *block = p, *start = p;
     uint32_t *o = *out;
+    uint64_t digit_before = 0, comma_before = 0;
 
-    while (end - p >= 10) {
-        uint64_t x, stop;
-        unsigned n;
+    for (; end - block >= 64 + 8; block += 64) {
+        struct masks m = find(block);
+        uint64_t after_digit = m.digit << 1 | digit_before;
+        uint64_t after_comma = m.comma << 1 | comma_before;
+        uint32_t *first = o;
+        bool odd = (m.digit | m.comma | m.space) != UINT64_MAX ||
+                   (m.comma & ~after_digit) != 0 ||
+                   m.space != (stride == 2 ? after_comma : 0);
 
-        memcpy(&x, p, 8);
-        x ^= 0x3030303030303030u;
-        stop = (((x & 0x7f7f7f7f7f7f7f7fu) + 0x7676767676767676u) | x) &
-               0x8080808080808080u;
-        if (stop == 0)
+        if (odd)
             break;
-        n = (unsigned)__builtin_ctzll(stop) / 8;
-        if (n == 0 || p[n] != ',' || (*p == '0' && n > 1))
+        for (uint64_t left = m.comma; left; left &= left - 1) {
+            const char *comma = block + __builtin_ctzll(left);
+            size_t n = (size_t)(comma - start);
+            uint64_t x;
+
+            memcpy(&x, start, 8);
+            odd |= n > 8 || (*start == '0' && n > 1);
+            *o++ = eight_digits((x ^ 0x3030303030303030u) << (64 - 8 * n) % 64);
+            start = comma + stride;
+        }
+        if (odd) {
+            o = first;
             break;
-        if (stride == 2 && p[n + 1] != ' ')
-            break;
-        *o++ = eight_digits(x << (64 - 8 * n));
-        p += n + stride;
+        }
+        /* Not `start`: the space before it may lie in the next block. */
+        if (m.comma)
+            p = block + 64 - __builtin_clzll(m.comma);
+        digit_before = m.digit >> 63;
+        comma_before = m.comma >> 63;
     }
     *out = o;
     return p;
 }
+#endif
 
 int json_ids_read(const char **at, const char *end, uint32_t *out,
                   size_t *n_out, const char **why)
@@ -88,7 +138,7 @@ int json_ids_read(const char **at, const char *end, uint32_t *out,
     for (;;) {
         const char *after;
 
-#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+#ifdef __SSE2__
         p = fast_ids(p, end, stride, &o);
 #endif
         p = skip_space(p, end);

@@ -23,6 +23,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "conductor/front/json_walk.h"
+
 enum json_scan_kind {
     JSON_SCAN_PROMPT,  /* top-level "prompt" */
     JSON_SCAN_MESSAGES /* texts in top-level "messages" */
@@ -61,7 +63,7 @@ struct json_scan {
     /* set when the scan fails with -EINVAL */
     size_t error_at;         /* offset in the body */
     const char *error_param; /* "prompt", "messages" or NULL */
-    char error[192];
+    char error[JSON_WALK_ERROR_BYTES];
 };
 
 /*

@@ -122,7 +122,10 @@ static int chat_tokens(const struct json_scan *scan, const json_t *rest,
         return -EINVAL;
     }
     text_buf_init(&bytes, SIZE_MAX);
-    rc = openai_chat_prompt(messages, scan, &bytes, error);
+    /* The texts and, at a guess, the marks of a message each. */
+    rc = text_buf_reserve(&bytes, scan->n_bytes + 32 * scan->n_spans);
+    if (rc == 0)
+        rc = openai_chat_prompt(messages, scan, &bytes, error);
     if (rc == 0)
         rc = widen(bytes.data, bytes.len, &out->tokens);
     if (rc == 0) {
@@ -137,22 +140,35 @@ static int chat_tokens(const struct json_scan *scan, const json_t *rest,
     return rc;
 }
 
-/* Every id is in the vocabulary. One pass for the largest; the index is
- * looked for only when there is something to say. */
+/* The index of the first id >= vocab, n if there is none. */
+static size_t first_outside(const uint32_t *ids, size_t n, uint32_t vocab)
+{
+    size_t at = 0;
+
+    for (; n - at >= 64; at += 64) {
+        uint32_t outside = 0;
+
+        for (size_t k = 0; k < 64; k++)
+            outside |= ids[at + k] >= vocab;
+        if (outside)
+            break;
+    }
+    while (at < n && ids[at] < vocab)
+        at++;
+    return at;
+}
+
+/* Every id is in the vocabulary. */
 static int check_ids(const struct openai_request *request,
                      const struct openai_model *model, bool batch,
                      struct openai_error *error)
 {
-    size_t n = request->offsets[request->n_prompts], prompt = 0, at;
-    uint32_t largest = 0;
+    size_t n = request->offsets[request->n_prompts], prompt = 0;
+    size_t at = first_outside(request->tokens, n, model->vocab);
     char outer[32] = "";
 
-    for (at = 0; at < n; at++)
-        largest = request->tokens[at] > largest ? request->tokens[at] : largest;
-    if (largest < model->vocab)
+    if (at == n)
         return 0;
-    for (at = 0; request->tokens[at] < model->vocab; at++)
-        ;
     while (at >= request->offsets[prompt + 1])
         prompt++;
     if (batch)
@@ -205,6 +221,7 @@ static int build(struct json_scan *scan, const json_t *rest,
                  struct openai_error *error)
 {
     bool batch = scan->form == JSON_FORM_ID_ARRAYS;
+    bool ids = batch || scan->form == JSON_FORM_IDS;
     struct openai_params params;
     int rc = openai_params_read(out->kind, rest, model, &params, error);
 
@@ -214,7 +231,7 @@ static int build(struct json_scan *scan, const json_t *rest,
                  : completion_tokens(scan, rest, out, error);
     if (rc == 0)
         rc = check_lengths(out, &params, model, error);
-    if (rc == 0)
+    if (rc == 0 && (ids || model->vocab < 256)) /* a byte is at most 255 */
         rc = check_ids(out, model, batch, error);
     if (rc)
         return rc;

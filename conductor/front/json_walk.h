@@ -1,0 +1,51 @@
+/*
+ * Walks over JSON objects and arrays whose members someone else reads.
+ * Knows just enough JSON for that; values that nobody reads are skipped
+ * bracket by bracket and left to be checked by a parser.
+ */
+#ifndef CONDUCTOR_FRONT_JSON_WALK_H
+#define CONDUCTOR_FRONT_JSON_WALK_H
+
+#include <stddef.h>
+
+#define JSON_WALK_ERROR_BYTES 192
+
+/* body <= p <= end. The reader's own state lies around this struct. */
+struct json_walk {
+    const char *p;
+    const char *body;
+    const char *end;
+    size_t max_depth;
+    const char *param; /* static: what the walk is inside of, or NULL */
+    size_t error_at;   /* of the failure: offset in the body */
+    const char *error_param;
+    char error[JSON_WALK_ERROR_BYTES];
+};
+
+/* Reads the value at p; `key` is its member's name, NULL in an array. Leaves
+ * p behind the value. Returns 0 or a negative error. */
+typedef int json_value_fn(struct json_walk *w, const char *key);
+
+/* Note an error at p, in words. Returns -EINVAL. */
+int json_walk_fail(struct json_walk *w, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/* Note that the JSON breaks off or goes wrong at p. Returns -EINVAL. */
+int json_walk_fail_syntax(struct json_walk *w, const char *expected);
+
+/* Go to the next byte that isn't white space; it, or NUL at the end. */
+char json_walk_peek(struct json_walk *w);
+
+/* Skip the value at p. Returns 0 or -EINVAL. O(bytes). */
+int json_walk_skip(struct json_walk *w) __attribute__((warn_unused_result));
+
+/* Walk the object whose '{' is at p, handing each value to `read`. Returns 0
+ * or the first error. A name of more than 256 bytes, or with a NUL, is one. */
+int json_walk_object(struct json_walk *w, json_value_fn *read)
+    __attribute__((warn_unused_result));
+
+/* Walk the array whose '[' is at p, as json_walk_object does. */
+int json_walk_array(struct json_walk *w, json_value_fn *read)
+    __attribute__((warn_unused_result));
+
+#endif

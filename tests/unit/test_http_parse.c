@@ -1,0 +1,175 @@
+/* Request heads and chunked bodies, whole and cut at every byte. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <CUnit/Basic.h>
+
+#include "conductor/front/http_parse.h"
+
+static long parse(const char *bytes, struct http_head *head,
+                  struct http_fault *fault)
+{
+    return http_parse_head(bytes, strlen(bytes), head, fault);
+}
+
+static void test_head(void)
+{
+    const char *bytes = "\r\nPOST /v1/x?a=b HTTP/1.1\r\nHost: h\r\n"
+                        "Content-Length:  12 \r\nX-Empty:\r\n"
+                        "Expect: 100-Continue\r\n\r\nbody";
+    struct http_head head;
+    struct http_fault fault;
+
+    CU_ASSERT_EQUAL(parse(bytes, &head, &fault), (long)strlen(bytes) - 4);
+    CU_ASSERT(http_is(head.method, "POST"));
+    CU_ASSERT(http_is(head.path, "/v1/x"));
+    CU_ASSERT_EQUAL(head.content_length, 12);
+    CU_ASSERT_TRUE(head.expect_continue);
+    CU_ASSERT_TRUE(head.keep_alive);
+    CU_ASSERT_EQUAL(http_find(&head, "x-empty")->n, 0);
+    CU_ASSERT_PTR_NULL(http_find(&head, "x-none"));
+    for (size_t n = 0; n < strlen(bytes) - 4; n++)
+        CU_ASSERT_EQUAL(http_parse_head(bytes, n, &head, &fault), 0);
+}
+
+static void test_keep_alive(void)
+{
+    struct http_head head;
+    struct http_fault fault;
+
+    CU_ASSERT(parse("GET / HTTP/1.0\r\n\r\n", &head, &fault) > 0);
+    CU_ASSERT_FALSE(head.keep_alive);
+    CU_ASSERT(
+        parse("GET / HTTP/1.0\nConnection: Keep-Alive\n\n", &head, &fault) > 0);
+    CU_ASSERT_TRUE(head.keep_alive);
+    CU_ASSERT(parse("GET / HTTP/1.1\r\nconnection: close\r\n\r\n", &head,
+                    &fault) > 0);
+    CU_ASSERT_FALSE(head.keep_alive);
+}
+
+static void test_refused(void)
+{
+    static const struct {
+        const char *bytes;
+        int status;
+    } cases[] = {
+        {"GET\r\n\r\n", 400},
+        {"GET /\r\n\r\n", 400},
+        {"GET  HTTP/1.1\r\n\r\n", 400},
+        {"G@T / HTTP/1.1\r\n\r\n", 400},
+        {"GET / HTTP/1.2\r\n\r\n", 505},
+        {"GET /\x01 HTTP/1.1\r\n\r\n", 400},
+        {"GET / HTTP/1.1\r\nA : b\r\n\r\n", 400},
+        {"GET / HTTP/1.1\r\nA: b\r\n folded\r\n\r\n", 400},
+        {"GET / HTTP/1.1\r\nA: b\rc\r\n\r\n", 400},
+        {"GET / HTTP/1.1\r\nContent-Length: +5\r\n\r\n", 400},
+        {"GET / HTTP/1.1\r\nContent-Length: 1, 1\r\n\r\n", 400},
+        {"GET / HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
+         400},
+        {"GET / HTTP/1.1\r\nContent-Length: 9999999999999999999\r\n\r\n", 400},
+        {"GET / HTTP/1.1\r\nContent-Length: 1\r\n"
+         "Transfer-Encoding: chunked\r\n\r\n",
+         400},
+        {"GET / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n", 400},
+        {"GET / HTTP/1.1\r\nTransfer-Encoding: gzip, chunked\r\n\r\n", 501},
+        {"GET / HTTP/1.1\r\nExpect: more\r\n\r\n", 417},
+    };
+    struct http_head head;
+    struct http_fault fault;
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        CU_ASSERT_EQUAL(parse(cases[i].bytes, &head, &fault), -EBADMSG);
+        CU_ASSERT_EQUAL(fault.status, cases[i].status);
+    }
+}
+
+static void test_many_headers(void)
+{
+    char bytes[4096] = "GET / HTTP/1.1\r\n";
+    struct http_head head;
+    struct http_fault fault;
+
+    for (int i = 0; i < HTTP_MAX_HEADERS; i++)
+        strcat(bytes, "a: b\r\n");
+    strcat(bytes, "\r\n");
+    CU_ASSERT(parse(bytes, &head, &fault) > 0);
+    strcpy(bytes + strlen(bytes) - 2, "a: b\r\n\r\n");
+    CU_ASSERT_EQUAL(parse(bytes, &head, &fault), -EBADMSG);
+    CU_ASSERT_EQUAL(fault.status, 431);
+}
+
+/* Decode in pieces of `step` bytes. 1: whole, 0: goes on, < 0: malformed. */
+static int decode(const char *bytes, size_t step, char *out, size_t *n_out)
+{
+    struct http_chunked decoder = {0};
+    size_t n = strlen(bytes), at = 0;
+    int rc = 0;
+
+    *n_out = 0;
+    while (at < n && rc == 0) {
+        struct http_piece piece;
+        size_t used;
+
+        rc = http_chunked_next(&decoder, bytes + at,
+                               n - at < step ? n - at : step, &used, &piece);
+        if (rc < 0)
+            break;
+        memcpy(out + *n_out, piece.at ? piece.at : "", piece.n);
+        *n_out += piece.n;
+        at += used;
+    }
+    return rc;
+}
+
+static void test_chunked(void)
+{
+    const char *bytes =
+        "5\r\nhello\r\nA;ext=\"v\"\r\n, chunks!!\r\n0\r\nT: x\r\n\r\n";
+    char out[100];
+    size_t n;
+
+    for (size_t step = 1; step < 60; step++) {
+        CU_ASSERT_EQUAL(decode(bytes, step, out, &n), 1);
+        CU_ASSERT_EQUAL(n, 15);
+        CU_ASSERT(memcmp(out, "hello, chunks!!", 15) == 0);
+    }
+    CU_ASSERT_EQUAL(decode("5\r\nhell", 9, out, &n), 0);
+    CU_ASSERT_EQUAL(n, 4);
+}
+
+static void test_bad_chunks(void)
+{
+    static const char *const cases[] = {
+        "\r\n",         "x\r\n",      ";a\r\n",   "5\rhello",
+        "2\r\nabc\r\n", "2\r\nab\rc", "1\r2\r\n", "fffffffffffffffff\r\n",
+        "-1\r\n",       "5 x\r\r",
+    };
+    char out[100];
+    size_t n;
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
+        CU_ASSERT_EQUAL(decode(cases[i], 100, out, &n), -EBADMSG);
+}
+
+int main(void)
+{
+    CU_pSuite suite;
+    unsigned failures;
+
+    if (CU_initialize_registry() != CUE_SUCCESS)
+        return 1;
+    suite = CU_add_suite("http_parse", NULL, NULL);
+    CU_add_test(suite, "head", test_head);
+    CU_add_test(suite, "keep-alive", test_keep_alive);
+    CU_add_test(suite, "refused", test_refused);
+    CU_add_test(suite, "many headers", test_many_headers);
+    CU_add_test(suite, "chunked", test_chunked);
+    CU_add_test(suite, "bad chunks", test_bad_chunks);
+    CU_basic_set_mode(CU_BRM_VERBOSE);
+    CU_basic_run_tests();
+    failures = CU_get_number_of_failures();
+    CU_cleanup_registry();
+    return failures != 0;
+}

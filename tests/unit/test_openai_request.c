@@ -1,0 +1,278 @@
+/* Request bodies: what is accepted, and what is refused by which words. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <CUnit/Basic.h>
+
+#include "conductor/front/openai_request.h"
+
+static const struct openai_model model = {"tiny", 512, 100};
+static const struct openai_limits limits = {4, 16, 4096};
+
+static int parse(enum openai_kind kind, const char *body,
+                 struct openai_request *out, struct openai_error *error)
+{
+    return openai_request_parse(kind, body, strlen(body), &model, &limits, out,
+                                error);
+}
+
+static void test_prompts(void)
+{
+    struct openai_request r;
+    struct openai_error e;
+
+    CU_ASSERT_EQUAL(parse(OPENAI_COMPLETION,
+                          "{\"prompt\":[\"ab\",\"\\u00e9\"],\"stream\":true,"
+                          "\"stream_options\":{\"include_usage\":true},"
+                          "\"cache_salt\":\"me\"}",
+                          &r, &e),
+                    0);
+    CU_ASSERT_EQUAL(r.n_prompts, 2);
+    CU_ASSERT_EQUAL(r.offsets[1], 2);
+    CU_ASSERT_EQUAL(r.offsets[2], 4);
+    CU_ASSERT_EQUAL(r.tokens[0], 'a');
+    CU_ASSERT_EQUAL(r.tokens[2], 0xc3);
+    CU_ASSERT_EQUAL(r.max_tokens, 16);
+    CU_ASSERT_TRUE(r.stream);
+    CU_ASSERT_TRUE(r.include_usage);
+    CU_ASSERT_STRING_EQUAL(r.salt, "me");
+    openai_request_fini(&r);
+    CU_ASSERT_EQUAL(parse(OPENAI_COMPLETION,
+                          "{\"prompt\":[[1,2],[511]],\"max_tokens\":98}", &r,
+                          &e),
+                    0);
+    CU_ASSERT_EQUAL(r.n_prompts, 2);
+    CU_ASSERT_EQUAL(r.tokens[2], 511);
+    CU_ASSERT_EQUAL(r.max_tokens, 98);
+    CU_ASSERT_FALSE(r.stream);
+    CU_ASSERT_PTR_NULL(r.salt);
+    openai_request_fini(&r);
+}
+
+/* The default is cut to the room there is; a wish isn't. */
+static void test_default_max_tokens(void)
+{
+    char body[400];
+    struct openai_request r;
+    struct openai_error e;
+
+    snprintf(body, sizeof(body), "{\"prompt\":\"%095d\"}", 0);
+    CU_ASSERT_EQUAL(parse(OPENAI_COMPLETION, body, &r, &e), 0);
+    CU_ASSERT_EQUAL(r.max_tokens, 5);
+    openai_request_fini(&r);
+    snprintf(body, sizeof(body), "{\"prompt\":\"%0100d\"}", 0);
+    CU_ASSERT_EQUAL(parse(OPENAI_COMPLETION, body, &r, &e), -EINVAL);
+    CU_ASSERT_STRING_EQUAL(e.code, "context_length_exceeded");
+    CU_ASSERT_EQUAL(
+        parse(OPENAI_CHAT,
+              "{\"messages\":[{\"role\":\"user\",\"content\":\"\"}]}", &r, &e),
+        0);
+    CU_ASSERT_EQUAL(r.max_tokens, 100 - r.offsets[1]);
+    openai_request_fini(&r);
+}
+
+static bool prompt_is(const struct openai_request *r, const char *text)
+{
+    if (r->offsets[1] != strlen(text))
+        return false;
+    for (size_t i = 0; text[i]; i++)
+        if (r->tokens[i] != (unsigned char)text[i])
+            return false;
+    return true;
+}
+
+static void test_chat(void)
+{
+    struct openai_request r;
+    struct openai_error e;
+
+    CU_ASSERT_EQUAL(
+        parse(OPENAI_CHAT,
+              "{\"max_completion_tokens\":3,\"messages\":["
+              "{\"role\":\"system\",\"content\":\"S\"},"
+              "{\"content\":[{\"type\":\"text\",\"text\":\"a\"},"
+              "{\"text\":\"b\",\"type\":\"text\"}],\"role\":\"user\"}]}",
+              &r, &e),
+        0);
+    CU_ASSERT(prompt_is(&r, "<|system|>\nS\n<|user|>\nab\n<|assistant|>\n"));
+    CU_ASSERT_EQUAL(r.max_tokens, 3);
+    CU_ASSERT_EQUAL(r.n_prompts, 1);
+    openai_request_fini(&r);
+}
+
+/* All that says nothing, at once. */
+static void test_neutral(void)
+{
+    struct openai_request r;
+    struct openai_error e;
+
+    CU_ASSERT_EQUAL(
+        parse(OPENAI_COMPLETION,
+              "{\"model\":\"tiny\",\"prompt\":\"a\",\"temperature\":0.0,"
+              "\"top_p\":1,\"n\":1,\"best_of\":1,\"frequency_penalty\":0,"
+              "\"presence_penalty\":-0.0,\"echo\":false,\"logprobs\":null,"
+              "\"stop\":[],\"suffix\":null,\"logit_bias\":{},\"seed\":7,"
+              "\"user\":\"u\",\"metadata\":{\"a\":\"b\"},\"stream\":null,"
+              "\"max_tokens\":null,\"stream_options\":null,"
+              "\"ignore_eos\":true}",
+              &r, &e),
+        0);
+    openai_request_fini(&r);
+    CU_ASSERT_EQUAL(
+        parse(OPENAI_CHAT,
+              "{\"messages\":[{\"role\":\"user\",\"content\":\"a\","
+              "\"name\":null}],\"logprobs\":false,\"tools\":[],"
+              "\"tool_choice\":\"none\",\"response_format\":"
+              "{\"type\":\"text\"},\"max_tokens\":5,"
+              "\"max_completion_tokens\":5,\"modalities\":[\"text\"],"
+              "\"store\":false}",
+              &r, &e),
+        0);
+    openai_request_fini(&r);
+}
+
+struct refusal {
+    enum openai_kind kind;
+    int status;
+    const char *body, *code, *param, *message;
+};
+
+static const struct refusal refusals[] = {
+    {OPENAI_COMPLETION, 400, "{\"prompt\":\"a\"", "invalid_json", "",
+     "expected ',' or '}'"},
+    {OPENAI_COMPLETION, 400, "{\"prompt\":\"a\",\"n\":tru}", "invalid_json", "",
+     "invalid token"},
+    {OPENAI_COMPLETION, 400, "{\"prompt\":\"a\",\"prompt\":\"b\"}",
+     "invalid_json", "", "duplicate object key"},
+    {OPENAI_COMPLETION, 400, "{}", "missing_parameter", "prompt", "required"},
+    {OPENAI_COMPLETION, 400, "{\"prompt\":null}", "missing_parameter", "prompt",
+     "is null"},
+    {OPENAI_COMPLETION, 400, "{\"prompt\":7}", "invalid_value", "prompt",
+     "must be a text"},
+    {OPENAI_COMPLETION, 400, "{\"prompt\":\"\"}", "invalid_value", "prompt",
+     "prompt 0 is empty"},
+    {OPENAI_COMPLETION, 400, "{\"prompt\":[[1],[]]}", "invalid_value", "prompt",
+     "prompt 1 is empty"},
+    {OPENAI_COMPLETION, 400, "{\"prompt\":[1,512]}", "invalid_value", "prompt",
+     "prompt[1] is 512: model 'tiny' has token ids from 0 to 511"},
+    {OPENAI_COMPLETION, 400, "{\"prompt\":[[1],[2,3],[4,4294967295]]}",
+     "invalid_value", "prompt", "prompt[2][1] is 4294967295"},
+    {OPENAI_COMPLETION, 400, "{\"prompt\":[[1],[1],[1],[1],[1]]}",
+     "invalid_value", "prompt", "more than 4"},
+    {OPENAI_COMPLETION, 400, "{\"prompt\":\"a\",\"max_tokens\":0}",
+     "invalid_value", "max_tokens", "'max_tokens' = 0"},
+    {OPENAI_COMPLETION, 400, "{\"prompt\":\"a\",\"max_tokens\":-1}",
+     "invalid_value", "max_tokens", "'max_tokens' = -1"},
+    {OPENAI_COMPLETION, 400, "{\"prompt\":\"a\",\"max_tokens\":1.5}",
+     "invalid_value", "max_tokens", "'max_tokens' = 1.5"},
+    {OPENAI_COMPLETION, 400, "{\"prompt\":\"a\",\"max_tokens\":\"9\"}",
+     "invalid_value", "max_tokens", "'max_tokens' = \"9\""},
+    {OPENAI_COMPLETION, 400, "{\"prompt\":\"a\",\"max_tokens\":100}",
+     "context_length_exceeded", "prompt",
+     "window of 100 tokens, but the prompt has 1 tokens and max_tokens is "
+     "100"},
+    {OPENAI_COMPLETION, 400, "{\"prompt\":\"a\",\"max_tokens\":99999999999999}",
+     "context_length_exceeded", "prompt", "4294967295"},
+    {OPENAI_COMPLETION, 404, "{\"prompt\":\"a\",\"model\":\"gpt-9\"}",
+     "model_not_found", "model", "'gpt-9' does not exist"},
+    {OPENAI_COMPLETION, 400, "{\"prompt\":\"a\",\"model\":7}", "invalid_value",
+     "model", "'model' = 7"},
+    {OPENAI_COMPLETION, 400, "{\"prompt\":\"a\",\"temperature\":0.7}",
+     "unsupported_parameter", "temperature",
+     "parameter 'temperature' = 0.7 is not supported by model 'tiny': it "
+     "decodes greedily; leave it out or set it to 0"},
+    {OPENAI_COMPLETION, 400, "{\"prompt\":\"a\",\"stop\":[\"x\"]}",
+     "unsupported_parameter", "stop", "'stop' = [\"x\"]"},
+    {OPENAI_COMPLETION, 400, "{\"prompt\":\"a\",\"n\":2}",
+     "unsupported_parameter", "n", "'n' = 2"},
+    {OPENAI_COMPLETION, 400, "{\"prompt\":\"a\",\"logprobs\":1}",
+     "unsupported_parameter", "logprobs", "'logprobs' = 1"},
+    {OPENAI_COMPLETION, 400, "{\"prompt\":\"a\",\"seed\":\"x\"}",
+     "unsupported_parameter", "seed", "must be an integer"},
+    {OPENAI_COMPLETION, 400, "{\"prompt\":\"a\",\"bogus\":1}",
+     "unknown_parameter", "bogus", "unknown parameter 'bogus'"},
+    {OPENAI_COMPLETION, 400, "{\"prompt\":\"a\",\"messages\":[]}",
+     "unknown_parameter", "messages", "unknown parameter 'messages'"},
+    {OPENAI_COMPLETION, 400, "{\"prompt\":\"a\",\"stream\":1}", "invalid_value",
+     "stream", "true or false"},
+    {OPENAI_COMPLETION, 400,
+     "{\"prompt\":\"a\",\"stream_options\":{\"include_usage\":true}}",
+     "invalid_value", "stream_options", "'stream' isn't true"},
+    {OPENAI_COMPLETION, 400,
+     "{\"prompt\":\"a\",\"stream\":true,\"stream_options\":{\"x\":1}}",
+     "unknown_parameter", "stream_options", "stream_options.x"},
+    {OPENAI_COMPLETION, 400, "{\"prompt\":\"a\",\"cache_salt\":\"\"}",
+     "invalid_value", "cache_salt", "1 to 256 bytes"},
+    {OPENAI_CHAT, 400, "{}", "missing_parameter", "messages", "required"},
+    {OPENAI_CHAT, 400, "{\"messages\":[]}", "invalid_value", "messages",
+     "is empty"},
+    {OPENAI_CHAT, 400, "{\"messages\":7}", "invalid_value", "messages",
+     "must be an array"},
+    {OPENAI_CHAT, 400, "{\"messages\":[7]}", "invalid_value", "messages",
+     "messages[0] must be an object"},
+    {OPENAI_CHAT, 400, "{\"messages\":[{\"content\":\"a\"}]}", "invalid_value",
+     "messages", "messages[0].role must be a string"},
+    {OPENAI_CHAT, 400, "{\"messages\":[{\"role\":\"root\",\"content\":\"a\"}]}",
+     "invalid_value", "messages", "messages[0].role is 'root'"},
+    {OPENAI_CHAT, 400, "{\"messages\":[{\"role\":\"user\"}]}", "invalid_value",
+     "messages", "messages[0].content must be"},
+    {OPENAI_CHAT, 400, "{\"messages\":[{\"role\":\"user\",\"content\":true}]}",
+     "invalid_value", "messages", "messages[0].content' must be"},
+    {OPENAI_CHAT, 400,
+     "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":"
+     "\"image_url\",\"image_url\":{}}]}]}",
+     "invalid_value", "messages", "messages[0].content[0]: only parts"},
+    {OPENAI_CHAT, 400,
+     "{\"messages\":[{\"role\":\"user\",\"content\":\"a\",\"name\":\"x\"}]}",
+     "invalid_value", "messages", "messages[0].name is not supported"},
+    {OPENAI_CHAT, 400,
+     "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],"
+     "\"tools\":[{}]}",
+     "unsupported_parameter", "tools", "it calls no tools"},
+    {OPENAI_CHAT, 400,
+     "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],"
+     "\"max_tokens\":1,\"max_completion_tokens\":2}",
+     "invalid_value", "max_completion_tokens", "the same as"},
+};
+
+static void test_refusals(void)
+{
+    for (size_t i = 0; i < sizeof(refusals) / sizeof(refusals[0]); i++) {
+        const struct refusal *want = &refusals[i];
+        struct openai_error e = {0};
+        struct openai_request r;
+        int rc = parse(want->kind, want->body, &r, &e);
+
+        if (rc != -EINVAL || e.http_status != want->status ||
+            strcmp(e.code, want->code) != 0 ||
+            strcmp(e.param, want->param) != 0 ||
+            !strstr(e.message, want->message)) {
+            printf("\n  %s\n  -> %d %s %s: %s", want->body, e.http_status,
+                   e.code, e.param, e.message);
+            CU_FAIL("another refusal");
+        }
+        openai_request_fini(&r);
+    }
+}
+
+int main(void)
+{
+    CU_pSuite suite;
+    unsigned failures;
+
+    if (CU_initialize_registry() != CUE_SUCCESS)
+        return 1;
+    suite = CU_add_suite("openai_request", NULL, NULL);
+    CU_add_test(suite, "prompts", test_prompts);
+    CU_add_test(suite, "default max_tokens", test_default_max_tokens);
+    CU_add_test(suite, "chat", test_chat);
+    CU_add_test(suite, "neutral parameters", test_neutral);
+    CU_add_test(suite, "refusals", test_refusals);
+    CU_basic_set_mode(CU_BRM_VERBOSE);
+    CU_basic_run_tests();
+    failures = CU_get_number_of_failures();
+    CU_cleanup_registry();
+    return failures != 0;
+}
