@@ -1,25 +1,19 @@
 /* Tokens to prefix-chained block keys. The formula stands in the header. */
 #include "conductor/core/block_key.h"
 
+#include <endian.h>
 #include <string.h>
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-static void put_le64(uint8_t *out, uint64_t value)
-{
-    for (int i = 0; i < 8; i++)
-        out[i] = (uint8_t)(value >> (8 * i));
-}
-
 /* Hashes LE64(length) || bytes: the length keeps the strings apart. */
 static void seed_add(XXH3_state_t *state, const char *text)
 {
-    uint8_t length[8];
     size_t n = text == NULL ? 0 : strlen(text);
+    uint64_t length = htole64(n);
 
-    put_le64(length, n);
-    (void)XXH3_64bits_update(state, length, sizeof(length));
+    (void)XXH3_64bits_update(state, &length, sizeof(length));
     if (n > 0)
         (void)XXH3_64bits_update(state, text, n);
 }
@@ -37,14 +31,19 @@ uint64_t block_key_seed(const char *model, const char *adapter,
     return XXH3_64bits_digest(&state);
 }
 
-static uint64_t block_hash(const uint32_t *tokens, uint32_t n, uint64_t seed)
+/* XXH3-64 with a seed, as withSeed computes it. For inputs this long that
+ * means a secret made from the seed, here once for all blocks. */
+static uint64_t block_hash(const uint32_t *tokens, uint32_t n,
+                           const uint8_t *secret, uint64_t seed)
 {
 #if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
-    return XXH3_64bits_withSeed(tokens, n * sizeof(*tokens), seed);
+    return XXH3_64bits_withSecretandSeed(tokens, n * sizeof(*tokens), secret,
+                                         XXH3_SECRET_DEFAULT_SIZE, seed);
 #else
     uint8_t bytes[4 * BLOCK_TOKENS_MAX];
     XXH3_state_t state;
 
+    (void)secret;
     XXH3_INITSTATE(&state);
     (void)XXH3_64bits_reset_withSeed(&state, seed);
     for (uint32_t at = 0; at < n; at += BLOCK_TOKENS_MAX) {
@@ -64,17 +63,19 @@ size_t block_keys_compute(const uint32_t *tokens, size_t n_tokens,
 {
     size_t n = n_tokens / block_tokens;
     uint64_t key = 0;
+    uint8_t secret[XXH3_SECRET_DEFAULT_SIZE];
 
+    XXH3_generateSecret_fromSeed(secret, seed);
     for (size_t i = 0; i < n; i++) {
         uint64_t local =
-            block_hash(tokens + i * block_tokens, block_tokens, seed);
-        uint8_t link[16];
+            block_hash(tokens + i * block_tokens, block_tokens, secret, seed);
+        uint64_t link[2];
 
         if (i == 0) {
             key = local;
         } else {
-            put_le64(link, key);
-            put_le64(link + 8, local);
+            link[0] = htole64(key);
+            link[1] = htole64(local);
             key = XXH3_64bits_withSeed(link, sizeof(link), seed);
         }
         keys[i] = key;

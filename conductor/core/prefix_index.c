@@ -289,6 +289,17 @@ int prefix_index_stored(struct prefix_index *index, uint32_t instance,
     return store_block(index, instance, 1u << tier, parent_key, 0, key, &at);
 }
 
+/* Fetches the head of a later key's hash chain into the cache. */
+static void prefetch_ahead(const struct prefix_index *ix, const uint64_t *keys,
+                           size_t n, size_t i)
+{
+    enum { AHEAD = 8 };
+
+    if (n - i > AHEAD)
+        __builtin_prefetch(
+            &ix->heads[table_bucket(ix, table_hash(ix, keys[i + AHEAD]))]);
+}
+
 int prefix_index_stored_chain(struct prefix_index *index, uint32_t instance,
                               enum block_tier tier, uint64_t parent_key,
                               const uint64_t *keys, size_t n, size_t *n_done)
@@ -303,6 +314,7 @@ int prefix_index_stored_chain(struct prefix_index *index, uint32_t instance,
         n = 0;
     }
     for (i = 0; i < n; i++) {
+        prefetch_ahead(index, keys, n, i);
         error = store_block(index, instance, 1u << tier, parent_key, parent,
                             keys[i], &at);
         if (error < 0)
@@ -334,6 +346,19 @@ int prefix_index_removed(struct prefix_index *index, uint32_t instance,
     else
         record->tiers &= (uint8_t)~bit;
     return 0;
+}
+
+int prefix_index_removed_keys(struct prefix_index *index, uint32_t instance,
+                              enum block_tier tier, const uint64_t *keys,
+                              size_t n)
+{
+    int error = 0;
+
+    for (size_t i = 0; i < n && error == 0; i++) {
+        prefetch_ahead(index, keys, n, i);
+        error = prefix_index_removed(index, instance, tier, keys[i]);
+    }
+    return error;
 }
 
 void prefix_index_cleared(struct prefix_index *index, uint32_t instance)

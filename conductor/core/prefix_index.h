@@ -95,6 +95,11 @@ int prefix_index_removed(struct prefix_index *index, uint32_t instance,
                          enum block_tier tier, uint64_t key)
     __attribute__((warn_unused_result));
 
+/* The same for n keys in any sequence, borrowed; faster than one by one. */
+int prefix_index_removed_keys(struct prefix_index *index, uint32_t instance,
+                              enum block_tier tier, const uint64_t *keys,
+                              size_t n) __attribute__((warn_unused_result));
+
 /*
  * An instance lost all its blocks in all tiers, or goes away. Its number may
  * be used for another instance afterwards.

@@ -188,6 +188,22 @@ static bool store_orderly(struct world *w, uint32_t i)
     return store_verdict(w, error) && (error == 0) == (done == n);
 }
 
+/* Some blocks at random in one event. */
+static bool remove_many(struct world *w, uint32_t i)
+{
+    enum block_tier tier = (enum block_tier)below(w, BLOCK_TIERS);
+    uint64_t keys[12];
+    size_t n = below(w, 13);
+
+    for (size_t k = 0; k < n; k++) {
+        uint32_t v = below(w, w->shape->nodes);
+
+        keys[k] = w->key[v];
+        truth_set(w, i, v, w->tiers[i][v] & ~(1u << tier));
+    }
+    return prefix_index_removed_keys(w->index, i, tier, keys, n) == 0;
+}
+
 static bool remove_one(struct world *w, uint32_t i, uint32_t v)
 {
     enum block_tier tier = (enum block_tier)below(w, BLOCK_TIERS);
@@ -288,8 +304,10 @@ static bool step(struct world *w)
     /* Tides, so that the index is met full, empty and between. */
     if (what < (w->ops / 8192 % 2 == 0 ? 11 : 7))
         return w->messy[i] ? store_messy(w, i) : store_orderly(w, i);
-    return w->messy[i] ? remove_one(w, i, below(w, w->shape->nodes))
-                       : remove_orderly(w, i);
+    if (!w->messy[i])
+        return remove_orderly(w, i);
+    return what == 15 ? remove_many(w, i)
+                      : remove_one(w, i, below(w, w->shape->nodes));
 }
 
 static void run(const struct shape *shape, uint64_t from, uint64_t ops)
