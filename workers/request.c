@@ -1,0 +1,164 @@
+/* Requests: memory, blocks and the table. */
+#include "workers/request.h"
+
+#include <stdlib.h>
+
+#include "conductor/core/block_key.h"
+#include "proto/wire.h"
+
+uint32_t request_blocks(uint32_t n_tokens, uint32_t max_tokens,
+                        uint32_t block_tokens)
+{
+    uint64_t tokens = (uint64_t)n_tokens + max_tokens - 1;
+
+    return (uint32_t)((tokens + block_tokens - 1) / block_tokens);
+}
+
+static int copy_prompt(struct request *r, const struct request_spec *spec)
+{
+    r->tokens = calloc(r->n_tokens, sizeof(*r->tokens));
+    r->keys = calloc(r->n_full + 1, sizeof(*r->keys));
+    r->extra = calloc(r->n_full + 1, sizeof(*r->extra));
+    if (!r->tokens || !r->keys || !r->extra)
+        return -1;
+    for (uint32_t i = 0; i < r->n_tokens; i++)
+        r->tokens[i] = wire_u32_at(spec->tokens, i);
+    block_keys_compute(r->tokens, r->n_tokens, spec->block_tokens,
+                       spec->key_seed, r->keys);
+    return 0;
+}
+
+struct request *request_new(const struct request_spec *spec)
+{
+    struct request *r = calloc(1, sizeof(*r));
+
+    if (!r)
+        return NULL;
+    r->id = spec->id;
+    r->state = spec->tokens ? REQUEST_WAITING : REQUEST_TICKET;
+    r->n_tokens = spec->n_tokens;
+    r->max_tokens = spec->max_tokens;
+    r->decodes_here = spec->decodes_here;
+    r->n_full = spec->n_tokens / spec->block_tokens;
+    r->n_reusable = (spec->n_tokens - 1) / spec->block_tokens;
+    r->n_blocks = request_blocks(spec->n_tokens,
+                                 spec->decodes_here ? spec->max_tokens : 1,
+                                 spec->block_tokens);
+    r->tip = KV_BLOCK_NONE;
+    r->ids = calloc(r->n_blocks, sizeof(*r->ids));
+    r->data = calloc(r->n_blocks, sizeof(*r->data));
+    if (!r->ids || !r->data || (spec->tokens && copy_prompt(r, spec))) {
+        request_free(r);
+        return NULL;
+    }
+    return r;
+}
+
+void request_free(struct request *r)
+{
+    if (!r)
+        return;
+    free(r->tokens);
+    free(r->keys);
+    free(r->extra);
+    free(r->ids);
+    free(r->data);
+    free(r->receive.next_token);
+    free(r);
+}
+
+void request_append(struct request *r, const struct kv_store *store,
+                    uint32_t id)
+{
+    r->ids[r->n_ids] = id;
+    r->data[r->n_ids] = kv_store_data(store, id);
+    r->n_ids++;
+}
+
+bool request_commit(struct request *r, struct kv_store *store,
+                    uint32_t block_tokens)
+{
+    uint32_t i = r->n_chained;
+    uint32_t held = KV_BLOCK_NONE;
+
+    if (r->chain_closed)
+        return false;
+    switch (kv_store_commit(store, r->ids[i], r->tip, r->keys[i],
+                            r->tokens + (size_t)i * block_tokens, &held)) {
+    case KV_COMMITTED:
+        r->tip = r->ids[i];
+        break;
+    case KV_DUPLICATE:
+        /* Both copies are equal. This request keeps its own, which may be on
+         * its way to a peer; the chain goes on from the held one. */
+        r->tip = held;
+        r->extra[r->n_extra++] = held;
+        break;
+    case KV_COLLISION:
+    case KV_ORPHAN:
+        r->chain_closed = true;
+        return false;
+    }
+    r->n_chained++;
+    return true;
+}
+
+void request_release(struct request *r, struct kv_store *store)
+{
+    while (r->n_ids > 0)
+        kv_store_release(store, r->ids[--r->n_ids]);
+    while (r->n_extra > 0)
+        kv_store_release(store, r->extra[--r->n_extra]);
+    r->n_chained = 0;
+    r->tip = KV_BLOCK_NONE;
+    r->position = 0;
+}
+
+/* Ids come from a conductor that counts, but need not. */
+static uint32_t bucket_of(uint64_t id)
+{
+    return (uint32_t)((id * 0x9e3779b97f4a7c15u) >> 54) % REQUEST_BUCKETS;
+}
+
+void request_table_init(struct request_table *t)
+{
+    for (uint32_t i = 0; i < REQUEST_BUCKETS; i++)
+        LIST_INIT(&t->buckets[i]);
+    t->n = 0;
+}
+
+struct request *request_find(const struct request_table *t, uint64_t id)
+{
+    struct request *r;
+
+    LIST_FOREACH(r, &t->buckets[bucket_of(id)], by_id)
+    {
+        if (r->id == id)
+            return r;
+    }
+    return NULL;
+}
+
+void request_insert(struct request_table *t, struct request *r)
+{
+    LIST_INSERT_HEAD(&t->buckets[bucket_of(r->id)], r, by_id);
+    t->n++;
+}
+
+void request_remove(struct request_table *t, struct request *r)
+{
+    LIST_REMOVE(r, by_id);
+    t->n--;
+}
+
+const char *request_state_name(enum request_state state)
+{
+    static const char *const names[] = {
+        [REQUEST_WAITING] = "waiting", [REQUEST_PREFILL] = "prefill",
+        [REQUEST_PUSHING] = "pushing", [REQUEST_TICKET] = "ticket",
+        [REQUEST_KV_WAIT] = "kv_wait", [REQUEST_RECEIVING] = "receiving",
+        [REQUEST_READY] = "ready",     [REQUEST_DECODE] = "decode",
+        [REQUEST_ENDED] = "ending",
+    };
+    return names[state];
+}

@@ -1,0 +1,182 @@
+/* One request inside a worker, from its frame to its last token, and the table
+ * that finds it by its id. A request is a prefill, a decode, or (role both)
+ * one after the other.
+ *
+ * Everything about requests happens on the worker's loop thread. The compute
+ * thread sees only the segments of the step it was given; `in_step` says that
+ * it may be writing this request's blocks just now, so they must stay.
+ *
+ * Invariants:
+ *   ids[0 .. n_ids) each carry one pin of this request
+ *   extra[0 .. n_extra) too: held twins of blocks that it had computed itself
+ *   ids[0 .. n_chained) were matched, fetched or committed; `tip` is the held
+ *     block at n_chained - 1 (or its twin), NONE if n_chained = 0
+ *   the KV of tokens [0, position) is complete in the blocks
+ */
+#ifndef WORKERS_REQUEST_H
+#define WORKERS_REQUEST_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/queue.h>
+
+#include "proto/message.h"
+#include "workers/kv_store.h"
+
+struct peer;
+struct inbound;
+
+enum request_state {
+    REQUEST_WAITING,   /* prefill: in the queue, perhaps still fetching */
+    REQUEST_PREFILL,   /* in the step loop */
+    REQUEST_PUSHING,   /* computed; KV still on its way to the decode worker */
+    REQUEST_TICKET,    /* decode: announced, no KV_BEGIN yet */
+    REQUEST_KV_WAIT,   /* KV_BEGIN came, waits for room */
+    REQUEST_RECEIVING, /* granted; KV arrives */
+    REQUEST_READY,     /* waits for a place in the batch */
+    REQUEST_DECODE,    /* in the batch */
+    REQUEST_ENDED,     /* about to be freed */
+};
+
+/* Blocks on their way from another worker; transfer_fetch.c. */
+struct request_fetch {
+    struct peer *peer; /* NULL: no fetch under way */
+    TAILQ_ENTRY(request) link;
+    uint32_t next_block; /* the one expected next */
+    uint32_t to_block;
+    uint32_t n_known; /* leading blocks whose tokens alone are expected */
+    uint32_t n_stored;
+    uint64_t bytes;
+    int64_t since_us; /* when it was asked for */
+    int64_t took_us;  /* arrival until the end of the fetch */
+};
+
+/* KV on its way to the decode worker; transfer_push.c. */
+struct request_push {
+    char host[MSG_HOST_MAX]; /* the decode worker; "": none */
+    uint16_t port;
+    struct peer *peer; /* NULL: not begun, or all was sent, or failed */
+    TAILQ_ENTRY(request) link;
+    bool failed;
+    bool granted;
+    uint32_t from_token;  /* start of the range being sent */
+    uint32_t end_token;   /* its end; = from_token: no range is chosen */
+    uint32_t layer;       /* being sent */
+    uint32_t sent_tokens; /* of the range, in this layer */
+    int64_t since_us;     /* when it was offered, then when it was computed */
+};
+
+/* KV that arrives from a prefill worker; transfer_receive.c. */
+struct request_receive {
+    struct inbound *from; /* NULL: no KV_BEGIN yet, or all is here */
+    TAILQ_ENTRY(request) link;
+    uint32_t *next_token; /* (layers), owned */
+};
+
+struct request {
+    uint64_t id;
+    enum request_state state;
+    LIST_ENTRY(request) by_id;
+    TAILQ_ENTRY(request) link; /* the list of its state, if it has one */
+    bool in_step;              /* the compute thread works on it */
+    bool dead;                 /* free it when the step ends */
+
+    uint32_t n_tokens;   /* of the prompt */
+    uint32_t max_tokens; /* of the answer, at least 1 */
+    uint32_t *tokens;    /* (n_tokens), owned; NULL: only decoded here */
+    uint64_t *keys;      /* (n_full), owned; NULL as well */
+    uint32_t n_full;     /* full blocks of the prompt */
+    uint32_t n_reusable; /* of these, so many may be reused: at least the
+                            last token must be computed */
+    bool decodes_here;   /* the answer's tokens need room in the blocks */
+
+    uint32_t n_blocks; /* in all */
+    uint32_t *ids;     /* (n_blocks), owned */
+    void **data;       /* (n_blocks), owned; memory of ids[i] */
+    uint32_t n_ids;
+    uint32_t *extra; /* (n_full), owned; NULL without tokens */
+    uint32_t n_extra;
+    uint32_t n_chained;
+    uint32_t tip;
+    bool chain_closed; /* a collision: no further block can be shared */
+
+    uint32_t position;      /* tokens whose KV is there */
+    uint32_t step_tokens;   /* of the step under way */
+    uint32_t step_segment;  /* its place in the step */
+    uint32_t cached_tokens; /* reused at the start of the prefill */
+    uint32_t last_token;
+    uint32_t n_output; /* tokens of the answer so far */
+
+    uint64_t seq; /* order of arrival */
+    int64_t arrival_us;
+    int64_t started_us;
+
+    struct request_fetch fetch;
+    struct request_push push;
+    struct request_receive receive;
+};
+
+TAILQ_HEAD(request_list, request);
+
+#define REQUEST_BUCKETS 1024u
+
+/* Finds requests by id. Bounded by those who insert. */
+struct request_table {
+    LIST_HEAD(, request) buckets[REQUEST_BUCKETS];
+    uint32_t n;
+};
+
+/* What request_new needs to know. `tokens` (n_tokens) is borrowed and copied;
+ * unaligned little-endian, as it stands in a frame; NULL for a request that
+ * is only decoded here. */
+struct request_spec {
+    uint64_t id;
+    uint64_t key_seed;
+    const uint8_t *tokens;
+    uint32_t n_tokens;
+    uint32_t max_tokens;
+    uint32_t block_tokens;
+    bool decodes_here;
+};
+
+/* Make a request in state REQUEST_WAITING, or REQUEST_TICKET without tokens.
+ * Returns it owned, or NULL: out of memory. O(tokens). */
+struct request *request_new(const struct request_spec *spec)
+    __attribute__((warn_unused_result));
+
+/* Free the request. Its blocks must have been released. NULL is a no-op. */
+void request_free(struct request *r);
+
+/* Blocks that `n_tokens` prompt tokens and `max_tokens` answered tokens need;
+ * the KV of the last answered token is never computed. */
+uint32_t request_blocks(uint32_t n_tokens, uint32_t max_tokens,
+                        uint32_t block_tokens);
+
+/* Note that ids[n_ids] is now `id`, whose pin the request takes over. */
+void request_append(struct request *r, const struct kv_store *store,
+                    uint32_t id);
+
+/* Share block `i` = n_chained, whose KV is complete, if the chain allows it.
+ * Returns true if the block is now held under its key. */
+bool request_commit(struct request *r, struct kv_store *store,
+                    uint32_t block_tokens);
+
+/* Give back all pins; position and chain return to 0. */
+void request_release(struct request *r, struct kv_store *store);
+
+/* Empty the table. */
+void request_table_init(struct request_table *t);
+
+/* The request of that id, or NULL. */
+struct request *request_find(const struct request_table *t, uint64_t id);
+
+/* Insert; no request of that id may be there. */
+void request_insert(struct request_table *t, struct request *r);
+
+/* Remove; the request must be there. */
+void request_remove(struct request_table *t, struct request *r);
+
+/* Name of a state, static, for logs. */
+const char *request_state_name(enum request_state state);
+
+#endif
