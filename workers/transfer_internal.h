@@ -1,0 +1,128 @@
+/* What the files of the transfer share. Nobody else includes this. */
+#ifndef WORKERS_TRANSFER_INTERNAL_H
+#define WORKERS_TRANSFER_INTERNAL_H
+
+#include "base/frame_conn.h"
+#include "workers/transfer.h"
+
+struct evconnlistener;
+
+/* Most connections in each direction. */
+#define TRANSFER_CONNS_MAX 256u
+/* Output of one connection that is buffered before it must drain. */
+#define TRANSFER_WATERMARK_BYTES (4u << 20)
+/* Data of one KV_LAYER frame. */
+#define TRANSFER_PIECE_BYTES (1u << 20)
+/* FETCHes that one connection may have open. */
+#define TRANSFER_SERVES_MAX 64u
+/* A connection says who it is within this time. */
+#define TRANSFER_HELLO_US 10000000
+
+/* An outbound connection. */
+struct peer {
+    TAILQ_ENTRY(peer) link;
+    struct transfer *transfer;
+    struct frame_conn *conn;
+    char host[MSG_HOST_MAX];
+    uint16_t port;
+    bool welcome;        /* WELCOME came: frames may be sent */
+    int64_t progress_us; /* time of the last block taken or KV sent */
+    struct request_list fetches;
+    struct request_list pushes;
+};
+
+/* One FETCH that is being answered. */
+struct serve {
+    TAILQ_ENTRY(serve) link;
+    uint64_t request_id;
+    uint32_t n_known;
+    uint32_t n;
+    uint32_t next;
+    uint32_t *ids; /* (n), owned, pinned from `next` on */
+};
+
+/* A connection that was accepted. */
+struct inbound {
+    TAILQ_ENTRY(inbound) link;
+    struct transfer *transfer;
+    struct frame_conn *conn;
+    char name[MSG_NAME_MAX];
+    bool hello; /* HELLO came and fits */
+    int64_t since_us;
+    TAILQ_HEAD(, serve) serves;
+    uint32_t n_serves;
+    struct request_list receives;
+};
+
+struct transfer {
+    struct transfer_config config;
+    struct msg_hello hello;
+    const struct transfer_ops *ops;
+    void *arg;
+    struct evconnlistener *listener;
+    uint16_t port;
+    struct frame_conn_limits limits;
+    TAILQ_HEAD(peer_list, peer) peers;
+    TAILQ_HEAD(, inbound) inbounds;
+    uint32_t n_peers;
+    uint32_t n_inbounds;
+    struct wire_buf buf; /* scratch for one frame */
+};
+
+/* The connection to host:port, made if need be. NULL: too many, no memory. */
+struct peer *transfer_peer(struct transfer *t, const char *host, uint16_t port);
+
+/* Close and free a connection, without callbacks; it must have no jobs that
+ * somebody waits for. */
+void peer_free(struct transfer *t, struct peer *p);
+void inbound_free(struct transfer *t, struct inbound *in);
+
+/* Take the accepted socket `fd`. */
+void inbound_accept(struct transfer *t, evutil_socket_t fd);
+
+/* Send what is in t->buf to `conn` and empty it. */
+void transfer_send(struct transfer *t, struct frame_conn *conn);
+
+/* Refuse `conn` for a frame that is malformed or out of place. */
+void transfer_bad_frame(struct frame_conn *conn, const struct frame_header *h,
+                        const char *why);
+
+/* Frames of the four jobs. Each returns 0 or -EBADMSG for a malformed one. */
+int fetch_on_block(struct peer *p, uint64_t id, const uint8_t *payload,
+                   size_t len, int64_t now_us);
+int fetch_on_end(struct peer *p, uint64_t id, const uint8_t *payload,
+                 size_t len, int64_t now_us);
+int push_on_grant(struct peer *p, uint64_t id, int64_t now_us);
+int push_on_refuse(struct peer *p, uint64_t id, const uint8_t *payload,
+                   size_t len);
+int serve_on_fetch(struct inbound *in, uint64_t id, const uint8_t *payload,
+                   size_t len);
+int receive_on_begin(struct inbound *in, uint64_t id, const uint8_t *payload,
+                     size_t len);
+int receive_on_layer(struct inbound *in, uint64_t id, const uint8_t *payload,
+                     size_t len);
+int receive_on_end(struct inbound *in, uint64_t id, const uint8_t *payload,
+                   size_t len);
+
+/* Send the FETCH or the KV_BEGIN of `r`; the peer has said WELCOME. */
+void fetch_send(struct peer *p, struct request *r);
+void push_send_begin(struct peer *p, struct request *r);
+
+/* End the fetch of `r` now; `why` is logged unless NULL. Calls fetch_ended. */
+void fetch_end(struct transfer *t, struct request *r, const char *why,
+               int64_t now_us);
+
+/* End the push of `r`. Calls push_ended. */
+void push_end(struct transfer *t, struct request *r, const char *why);
+
+/* Send what is ready of the pushes on `p`. */
+void push_pump(struct peer *p, int64_t now_us);
+
+/* Send blocks of the open FETCHes while the output takes them. */
+void serve_pump(struct inbound *in);
+
+/* Drop open FETCHes: that of `id`, or all. */
+void serve_drop(struct inbound *in, uint64_t id);
+void serve_drop_all(struct inbound *in);
+
+#endif
