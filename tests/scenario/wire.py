@@ -1,0 +1,265 @@
+"""Speaks proto/PROTOCOL.md from python: a stand-in for the conductor, and for
+a peer of a worker, with which a worker can be tested alone."""
+import socket
+import struct
+import threading
+import time
+
+from harness import settings
+
+(HELLO, WELCOME, ERROR, STATUS) = (1, 2, 3, 4)
+(PREFILL, DECODE, CANCEL) = (10, 11, 12)
+(DECODE_READY, PREFILL_STARTED, PREFILL_DONE, TOKENS, DONE, FAILED,
+ BLOCKS_STORED, BLOCKS_REMOVED, BLOCKS_CLEARED) = range(20, 29)
+(FETCH, FETCH_BLOCK, FETCH_END) = (40, 41, 42)
+(KV_BEGIN, KV_GRANT, KV_REFUSE, KV_LAYER, KV_END) = range(50, 55)
+
+MAGIC = 0x52444E43
+ROLES = {'prefill': 1, 'decode': 2, 'both': 3}
+
+
+def text(value):
+    raw = value.encode()
+    return struct.pack('<H', len(raw)) + raw
+
+
+def frame(kind, request_id=0, payload=b''):
+    return struct.pack('<IHHQ', len(payload), kind, 0, request_id) + payload
+
+
+def hello(kind=3, version=1, fingerprint=0, block_tokens=256):
+    return frame(HELLO, 0, struct.pack('<IHHBBQ', MAGIC, version, version, kind,
+                                       3, 3) + text('python') + text('cpu') +
+                 text('tiny') + struct.pack('<QIIIQQI', fingerprint,
+                                            block_tokens, 32768, 512, 1, 1, 1) +
+                 text('') + struct.pack('<H', 0))
+
+
+def welcome(heartbeat_ms=200):
+    return frame(WELCOME, 0, struct.pack('<HQII', 1, 3, 7, heartbeat_ms))
+
+
+def parse_hello(p):
+    at = 18
+    names = []
+    for _ in range(3):
+        n, = struct.unpack_from('<H', p, at)
+        names.append(p[at + 2:at + 2 + n].decode())
+        at += 2 + n
+    numbers = struct.unpack_from('<QIIIQQI', p, at)
+    at += struct.calcsize('<QIIIQQI')
+    n, = struct.unpack_from('<H', p, at)
+    host = p[at + 2:at + 2 + n].decode()
+    port, = struct.unpack_from('<H', p, at + 2 + n)
+    return {'name': names[0], 'role': p[9], 'fingerprint': numbers[0],
+            'block_tokens': numbers[1], 'blocks': numbers[4], 'host': host,
+            'port': port}
+
+
+def parse_reason(p):
+    return struct.unpack_from('<H', p)[0], p[4:].decode()
+
+
+class Closed(Exception):
+    pass
+
+
+class Link:
+    """One connection; a thread keeps what arrives."""
+
+    def __init__(self, sock):
+        self.sock = sock
+        self.frames = []  # (type, request id, payload)
+        self.closed = False
+        self.changed = threading.Condition()
+        sock.settimeout(None)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        threading.Thread(target=self.read, daemon=True).start()
+
+    def exactly(self, n):
+        parts = []
+        while n:
+            part = self.sock.recv(min(n, 1 << 20))
+            if not part:
+                raise Closed
+            parts.append(part)
+            n -= len(part)
+        return b''.join(parts)
+
+    def read(self):
+        try:
+            while True:
+                n, kind, _, rid = struct.unpack('<IHHQ', self.exactly(16))
+                item = kind, rid, self.exactly(n)
+                with self.changed:
+                    self.frames.append(item)
+                    self.changed.notify_all()
+        except (Closed, OSError):
+            with self.changed:
+                self.closed = True
+                self.changed.notify_all()
+
+    def send(self, data):
+        self.sock.sendall(data)
+
+    def close(self):
+        try:
+            self.sock.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass
+        self.sock.close()
+
+    def until(self, what, found, limit_s=20):
+        """The first true answer of found(frames)."""
+        end = time.monotonic() + limit_s * settings.scale
+        with self.changed:
+            while True:
+                got = found(self.frames)
+                if got:
+                    return got
+                if self.closed:
+                    raise AssertionError(f'closed while waiting for {what}')
+                left = end - time.monotonic()
+                if left <= 0:
+                    seen = [(k, r) for k, r, _ in self.frames][-12:]
+                    raise AssertionError(f'no {what} in time; last {seen}')
+                self.changed.wait(left)
+
+    def wait(self, kind, rid=None, limit_s=20):
+        return self.until(
+            f'frame {kind} of {rid}',
+            lambda frames: [p or b'\0' for k, r, p in frames if k == kind and
+                            (rid is None or r == rid)], limit_s)[-1]
+
+    def wait_closed(self, limit_s=20):
+        end = time.monotonic() + limit_s * settings.scale
+        with self.changed:
+            while not self.closed:
+                left = end - time.monotonic()
+                if left <= 0:
+                    raise AssertionError('not closed in time')
+                self.changed.wait(left)
+
+
+class WorkerLink(Link):
+    """The conductor's side of a worker's connection."""
+
+    def __init__(self, sock):
+        super().__init__(sock)
+        self.hello = parse_hello(self.wait(HELLO))
+
+    @property
+    def address(self):
+        return self.hello['host'], self.hello['port']
+
+    def prefill(self, rid, tokens, max_tokens=1, decode=None, fetch=None,
+                blocks=(0, 0), key_seed=5):
+        host, port = decode or ('', 0)
+        from_host, from_port = fetch or ('', 0)
+        self.send(frame(PREFILL, rid, struct.pack('<QI', key_seed, max_tokens) +
+                        text(host) + struct.pack('<H', port) +
+                        text(from_host) + struct.pack('<HII', from_port,
+                                                      *blocks) +
+                        struct.pack(f'<I{len(tokens)}I', len(tokens),
+                                    *tokens)))
+
+    def decode(self, rid, n_tokens, max_tokens):
+        self.send(frame(DECODE, rid, struct.pack('<II', n_tokens, max_tokens)))
+
+    def cancel(self, rid):
+        self.send(frame(CANCEL, rid))
+
+    def prefill_done(self, rid, limit_s=20):
+        names = ('first', 'local', 'fetched', 'computed', 'queue_us',
+                 'fetch_us', 'fetch_bytes', 'prefill_us')
+        return dict(zip(names, struct.unpack(
+            '<IIIIQQQQ', self.ended(rid, PREFILL_DONE, limit_s))))
+
+    def ended(self, rid, kind, limit_s=20):
+        """The frame `kind` of rid; FAILED of rid is an error."""
+        def found(frames):
+            for k, r, p in frames:
+                if r == rid and k == FAILED and kind != FAILED:
+                    raise AssertionError(f'{rid} FAILED: {parse_reason(p)}')
+                if r == rid and k == kind:
+                    return p or b'\0'
+            return None
+        return self.until(f'frame {kind} of {rid}', found, limit_s)
+
+    def tokens(self, rid):
+        """Those of TOKENS frames, by index."""
+        out = {}
+        with self.changed:
+            for kind, _, p in self.frames:
+                if kind != TOKENS:
+                    continue
+                for at in range(4, len(p), 16):
+                    r, index, token = struct.unpack_from('<QII', p, at)
+                    if r == rid:
+                        assert index not in out, 'a token came twice'
+                        out[index] = token
+        return out
+
+    def answer(self, rid, first, limit_s=60):
+        """All tokens of a request that decodes here."""
+        _, n = struct.unpack('<BI', self.ended(rid, DONE, limit_s))
+        rest = self.tokens(rid)
+        assert sorted(rest) == list(range(1, n)), (rid, n, sorted(rest))
+        return [first] + [rest[i] for i in range(1, n)]
+
+    def failure(self, rid, limit_s=20):
+        return parse_reason(self.ended(rid, FAILED, limit_s))
+
+    def held(self):
+        """Keys that the worker has reported and not taken back."""
+        keys = set()
+        with self.changed:
+            for kind, _, p in self.frames:
+                if kind == BLOCKS_STORED:
+                    parent, = struct.unpack_from('<Q', p, 1)
+                    assert parent == 0 or parent in keys, 'orphan'
+                    new = struct.unpack_from(f'<{(len(p) - 13) // 8}Q', p, 13)
+                    assert not keys & set(new), 'stored twice'
+                    keys |= set(new)
+                elif kind == BLOCKS_REMOVED:
+                    gone = struct.unpack_from(f'<{(len(p) - 5) // 8}Q', p, 5)
+                    assert keys >= set(gone), 'removed what was not there'
+                    keys -= set(gone)
+                elif kind == BLOCKS_CLEARED:
+                    keys = set()
+        return keys
+
+    def status(self, good, limit_s=20):
+        """Waits for a STATUS, from now on, that is good(fields)."""
+        names = ('queued', 'running', 'decodes', 'used', 'pinned')
+        start = len(self.frames)
+
+        def found(frames):
+            for kind, _, p in frames[start:]:
+                if kind == STATUS:
+                    fields = dict(zip(names, struct.unpack('<IIIQQ', p)))
+                    if good(fields):
+                        return fields
+            return None
+        return self.until('a good STATUS', found, limit_s)
+
+
+class Conductor:
+    """Accepts workers and welcomes them."""
+
+    def __init__(self):
+        self.listener = socket.create_server(('127.0.0.1', 0))
+        self.port = self.listener.getsockname()[1]
+
+    def accept(self, reply=None, limit_s=20):
+        self.listener.settimeout(limit_s * settings.scale)
+        link = WorkerLink(self.listener.accept()[0])
+        link.send(welcome() if reply is None else reply)
+        return link
+
+    def close(self):
+        self.listener.close()
+
+
+def connect(address):
+    return Link(socket.create_connection(address, timeout=10))

@@ -1,0 +1,143 @@
+/* conductor-worker: one engine process under a conductor. */
+#include <errno.h>
+#include <event2/event.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "predictor/cost_model_json.h"
+#include "workers/model.h"
+#include "workers/profile.h"
+#include "workers/worker.h"
+
+#define EXIT_USAGE 2
+
+static void on_signal(evutil_socket_t number, short what, void *arg)
+{
+    (void)what;
+    log_info("signal %d: leaving", (int)number);
+    event_base_loopbreak(arg);
+}
+
+/* Runs the worker until a signal, or until the conductor refuses it. */
+static int serve(const struct worker_options *o, struct engine *engine)
+{
+    char err[512] = "out of memory";
+    int status = EXIT_FAILURE;
+    struct event_base *base = event_base_new();
+    struct event *term = NULL;
+    struct event *intr = NULL;
+    struct worker *w = NULL;
+
+    if (!base || event_base_priority_init(base, 2))
+        goto done;
+    term = evsignal_new(base, SIGTERM, on_signal, base);
+    intr = evsignal_new(base, SIGINT, on_signal, base);
+    if (!term || !intr || event_add(term, NULL) || event_add(intr, NULL))
+        goto done;
+    w = worker_new(base, o, engine, err, sizeof(err));
+    if (!w)
+        goto done;
+    event_base_dispatch(base);
+    status = worker_exit_status(w);
+    err[0] = '\0';
+done:
+    if (err[0])
+        log_error("%s", err);
+    worker_free(w);
+    if (term)
+        event_free(term);
+    if (intr)
+        event_free(intr);
+    if (base)
+        event_base_free(base);
+    return status;
+}
+
+static void on_progress(void *arg, uint32_t done, uint32_t of)
+{
+    bool terminal = *(const bool *)arg;
+
+    /* On a terminal one line that changes, else a line every tenth. */
+    if (terminal)
+        fprintf(stderr, "\rprofiling: %u of %u%s", done, of,
+                done == of ? "\n" : "");
+    else if (done == of || done % ((of + 9) / 10) == 0)
+        fprintf(stderr, "profiling: %u of %u\n", done, of);
+}
+
+/* Times the engine into a file, which is there only if all went well. */
+static int profile(const struct worker_options *o, struct engine *engine)
+{
+    struct profile_config config = {
+        .model = o->model, .seed = o->seed, .max_batch = o->max_batch};
+    char err[512] = "cannot write it";
+    bool terminal = isatty(STDERR_FILENO);
+    FILE *out = fopen(o->profile, "w");
+
+    if (!out) {
+        fprintf(stderr, "conductor-worker: --profile %s: %s\n", o->profile,
+                strerror(errno));
+        return EXIT_USAGE;
+    }
+    int rc = profile_run(engine, &config, out, on_progress, &terminal, err,
+                         sizeof(err));
+    if (fclose(out) != 0 && rc == 0)
+        rc = -errno;
+    if (rc == 0)
+        return EXIT_SUCCESS;
+    fprintf(stderr, "conductor-worker: --profile %s: %s\n", o->profile, err);
+    remove(o->profile);
+    return EXIT_FAILURE;
+}
+
+/* Prints a message about the command line. */
+static int usage(const char *err)
+{
+    fprintf(stderr, "conductor-worker: %s\n", err);
+    return EXIT_USAGE;
+}
+
+int main(int argc, char **argv)
+{
+    struct worker_options o;
+    struct cost_model cost;
+    char err[512];
+    char names[256];
+
+    signal(SIGPIPE, SIG_IGN);
+    if (worker_options_parse(argc, argv, &o, err, sizeof(err)) < 0)
+        return usage(err);
+    if (o.help) {
+        fputs(worker_options_help(), stdout);
+        return EXIT_SUCCESS;
+    }
+    log_init("worker", o.log_level);
+    const struct model_shape *shape = model_find(o.model);
+    if (!shape) {
+        snprintf(err, sizeof(err), "--model %.100s: must be one of %s", o.model,
+                 model_names(names, sizeof(names)));
+        return usage(err);
+    }
+    if (o.cost_model &&
+        cost_model_load_file(o.cost_model, &cost, err, sizeof(err)) < 0)
+        return usage(err);
+    struct engine_config config = {
+        .kind = o.engine,
+        .shape = shape,
+        .seed = o.seed,
+        .block_tokens = o.block_tokens,
+        .step_tokens = o.step_tokens,
+        .cost = o.cost_model ? &cost : NULL,
+    };
+    struct engine *engine = engine_new(&config, err, sizeof(err));
+    if (!engine)
+        return usage(err);
+    int status = o.profile ? profile(&o, engine) : serve(&o, engine);
+    engine_free(engine);
+    return status;
+}

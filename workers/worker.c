@@ -1,0 +1,332 @@
+/* The worker: wiring, and the loop's turn in which everything goes on. */
+#include "workers/worker.h"
+
+#include <errno.h>
+#include <event2/event.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "workers/worker_internal.h"
+
+#define EVENTS_MAX 65536u
+#define TICK_US 100000
+#define OUT_BYTES (16u << 20)
+
+void worker_poke(struct worker *w)
+{
+    event_active(w->poke, 0, 0);
+}
+
+/* Hands the next step to the compute thread, if it is idle and there is one.
+ */
+static void next_step(struct worker *w)
+{
+    struct engine_segment *segments;
+
+    if (batch_thread_busy(w->thread))
+        return;
+    uint32_t n = batch_form(w->batch, clock_now_us(), &segments);
+    if (n == 0)
+        return;
+    bool watch = false;
+    for (uint32_t i = 0; i < n && !watch; i++) {
+        const struct request *r = batch_segment_owner(w->batch, i);
+        watch = transfer_pushes(r);
+    }
+    batch_thread_submit(w->thread, segments, n, watch);
+}
+
+/* Looks at the state and starts whatever is possible now. */
+static void go_on(struct worker *w)
+{
+    worker_grant(w);
+    next_step(w);
+    transfer_push_poke(w->transfer, clock_now_us());
+    worker_send_events(w);
+}
+
+static void on_poke(evutil_socket_t fd, short what, void *arg)
+{
+    (void)fd;
+    (void)what;
+    go_on(arg);
+}
+
+static void on_tick(evutil_socket_t fd, short what, void *arg)
+{
+    struct worker *w = arg;
+
+    (void)fd;
+    (void)what;
+    transfer_tick(w->transfer, clock_now_us());
+}
+
+static void on_step_done(void *arg, int rc, int64_t step_us)
+{
+    struct worker *w = arg;
+
+    if (rc < 0)
+        log_error("a step of %lld us failed: %s", (long long)step_us,
+                  strerror(-rc));
+    batch_complete(w->batch, rc);
+    /* The engine first, the news after. */
+    next_step(w);
+    worker_send_tokens(w);
+    go_on(w);
+}
+
+static void on_step_progress(void *arg)
+{
+    struct worker *w = arg;
+
+    transfer_push_poke(w->transfer, clock_now_us());
+}
+
+static const struct batch_thread_ops thread_ops = {
+    .done = on_step_done,
+    .progress = on_step_progress,
+};
+
+/* --- the conductor ----------------------------------------------------- */
+
+static void on_link_up(void *arg)
+{
+    worker_send_inventory(arg);
+}
+
+static int on_link_frame(void *arg, const struct frame_header *h,
+                         const uint8_t *payload)
+{
+    return worker_on_frame(arg, h, payload);
+}
+
+static void on_heartbeat(void *arg)
+{
+    worker_send_status(arg);
+}
+
+static void on_link_down(void *arg)
+{
+    struct worker *w = arg;
+
+    log_warn("the conductor is lost: %u requests are dropped, the cache stays",
+             w->requests.n);
+    worker_drop_all(w);
+}
+
+static void on_refused(void *arg, const char *why)
+{
+    struct worker *w = arg;
+
+    log_error("%s", why);
+    w->exit_status = 1;
+    event_base_loopbreak(w->base);
+}
+
+static const struct conductor_link_ops link_ops = {
+    .up = on_link_up,
+    .frame = on_link_frame,
+    .heartbeat = on_heartbeat,
+    .down = on_link_down,
+    .refused = on_refused,
+};
+
+/* --- making and freeing ------------------------------------------------ */
+
+static uint32_t capacity_blocks(const struct worker_options *o,
+                                const struct engine_kv_layout *layout)
+{
+    uint64_t n = o->kv_blocks;
+
+    if (n == 0)
+        n = ((uint64_t)o->kv_mib << 20) / layout->block_bytes;
+    return n > UINT32_MAX ? UINT32_MAX : (uint32_t)n;
+}
+
+static int make_store(struct worker *w, char *err, size_t err_bytes)
+{
+    const struct worker_options *o = w->options;
+    struct kv_store_config c = {
+        .capacity_blocks = capacity_blocks(o, w->layout),
+        .block_tokens = w->layout->block_tokens,
+        .block_bytes = w->layout->block_bytes,
+        .event_capacity = EVENTS_MAX,
+    };
+    double need_mib =
+        (double)c.capacity_blocks * (double)c.block_bytes / 1048576.0;
+    double have_mib = (double)sysconf(_SC_PHYS_PAGES) *
+                      (double)sysconf(_SC_PAGESIZE) / 1048576.0;
+
+    if (c.capacity_blocks == 0) {
+        snprintf(err, err_bytes,
+                 "--kv-mib %u: one block of %u tokens needs %.1f MiB",
+                 o->kv_mib, c.block_tokens, (double)c.block_bytes / 1048576.0);
+        return -EINVAL;
+    }
+    if (c.block_bytes + 4 * c.block_tokens + 4096 > FRAME_PAYLOAD_MAX_BYTES) {
+        snprintf(err, err_bytes,
+                 "--block-tokens %u: one block of this model is %.1f MiB, and "
+                 "must fit a frame of %u MiB; use fewer tokens",
+                 c.block_tokens, (double)c.block_bytes / 1048576.0,
+                 FRAME_PAYLOAD_MAX_BYTES >> 20);
+        return -EINVAL;
+    }
+    if (need_mib > have_mib) {
+        snprintf(err, err_bytes,
+                 "%u KV blocks of %.2f MiB need %.0f MiB, this machine has "
+                 "%.0f MiB; use a smaller --kv-blocks or --kv-mib",
+                 c.capacity_blocks, (double)c.block_bytes / 1048576.0, need_mib,
+                 have_mib);
+        return -ENOMEM;
+    }
+    int rc = kv_store_new(&c, &w->store);
+    if (rc < 0)
+        snprintf(err, err_bytes, "the KV store of %.0f MiB: %s", need_mib,
+                 strerror(-rc));
+    return rc;
+}
+
+static int make_batch(struct worker *w)
+{
+    const struct worker_options *o = w->options;
+    struct batch_config c = {
+        .store = w->store,
+        .layout = w->layout,
+        .order = "fifo",
+        .step_tokens = w->layout->step_tokens,
+        .max_batch = o->max_batch,
+        .max_queue = o->max_queue,
+    };
+
+    w->batch = batch_new(&c, &worker_batch_ops, w);
+    w->tokens = calloc(o->max_batch, sizeof(*w->tokens));
+    if (!w->batch || !w->tokens)
+        return -ENOMEM;
+    w->thread = batch_thread_new(w->base, w->engine, batch_max_segments(&c),
+                                 &thread_ops, w);
+    return w->thread ? 0 : -ENOMEM;
+}
+
+static void fill_hello(const struct worker *w, struct msg_hello *m)
+{
+    const struct worker_options *o = w->options;
+    struct kv_store_stats stats;
+
+    kv_store_stats(w->store, &stats);
+    *m = (struct msg_hello){
+        .magic = PROTO_MAGIC,
+        .version_min = PROTO_VERSION,
+        .version_max = PROTO_VERSION,
+        .kind = PROTO_PEER_WORKER,
+        .role = o->role,
+        .capabilities = PROTO_CAP_FETCH_TCP | PROTO_CAP_PUSH_TCP,
+        .fingerprint = w->layout->fingerprint,
+        .block_tokens = w->layout->block_tokens,
+        .window_tokens = w->layout->window_tokens,
+        .vocab = w->layout->vocab,
+        .kv_capacity_blocks = stats.capacity_blocks,
+        .kv_bytes_per_token = w->layout->block_bytes / w->layout->block_tokens,
+        .max_batch = o->max_batch,
+    };
+    snprintf(m->name, sizeof(m->name), "%s", o->name);
+    snprintf(m->engine, sizeof(m->engine), "%s", engine_kind(w->engine));
+    snprintf(m->model, sizeof(m->model), "%s", o->model);
+    /* A wildcard address is of no use to others. */
+    if (strcmp(o->listen.host, "0.0.0.0") && strcmp(o->listen.host, "::"))
+        snprintf(m->peer_host, sizeof(m->peer_host), "%s", o->listen.host);
+}
+
+static int make_connections(struct worker *w, char *err, size_t err_bytes)
+{
+    const struct worker_options *o = w->options;
+    struct msg_hello hello;
+
+    fill_hello(w, &hello);
+    struct transfer_config c = {
+        .base = w->base,
+        .store = w->store,
+        .layout = w->layout,
+        .listen_host = o->listen.host,
+        .listen_port = o->listen.port,
+        .hello = &hello,
+        .fetch_timeout_us = (int64_t)o->fetch_timeout_ms * 1000,
+        .push_timeout_us = (int64_t)o->push_timeout_ms * 1000,
+    };
+    int rc =
+        transfer_new(&c, &worker_transfer_ops, w, &w->transfer, err, err_bytes);
+    if (rc < 0)
+        return rc;
+    hello.peer_port = transfer_port(w->transfer);
+    log_info("worker %s: listening for workers on %s:%u", o->name,
+             o->listen.host, hello.peer_port);
+    w->link = conductor_link_new(w->base, o->conductor.host, o->conductor.port,
+                                 &hello, &link_ops, w);
+    return w->link ? 0 : -ENOMEM;
+}
+
+static int make_timers(struct worker *w)
+{
+    struct timeval tick = {0, TICK_US};
+
+    w->poke = event_new(w->base, -1, 0, on_poke, w);
+    w->tick = event_new(w->base, -1, EV_PERSIST, on_tick, w);
+    if (!w->poke || !w->tick || event_add(w->tick, &tick))
+        return -ENOMEM;
+    return 0;
+}
+
+struct worker *worker_new(struct event_base *base,
+                          const struct worker_options *options,
+                          struct engine *engine, char *err, size_t err_bytes)
+{
+    struct worker *w = calloc(1, sizeof(*w));
+
+    snprintf(err, err_bytes, "out of memory");
+    if (!w)
+        return NULL;
+    w->options = options;
+    w->base = base;
+    w->engine = engine;
+    w->layout = engine_kv_layout(engine);
+    request_table_init(&w->requests);
+    TAILQ_INIT(&w->kv_waits);
+    wire_buf_init(&w->out, OUT_BYTES);
+    if (make_store(w, err, err_bytes) < 0 || make_timers(w) < 0 ||
+        make_batch(w) < 0 || make_connections(w, err, err_bytes) < 0) {
+        worker_free(w);
+        return NULL;
+    }
+    return w;
+}
+
+void worker_free(struct worker *w)
+{
+    if (!w)
+        return;
+    batch_thread_free(w->thread); /* first: it writes into the blocks */
+    w->thread = NULL;
+    if (w->batch && batch_in_step(w->batch))
+        batch_abandon(w->batch);
+    if (w->transfer)
+        worker_drop_all(w);
+    conductor_link_free(w->link);
+    transfer_free(w->transfer);
+    batch_free(w->batch);
+    kv_store_free(w->store);
+    if (w->poke)
+        event_free(w->poke);
+    if (w->tick)
+        event_free(w->tick);
+    wire_buf_fini(&w->out);
+    free(w->tokens);
+    free(w);
+}
+
+int worker_exit_status(const struct worker *w)
+{
+    return w->exit_status;
+}

@@ -1,0 +1,90 @@
+/* What the files of the worker share. Nobody else includes this.
+ *
+ * Invariants:
+ *   every request of the table is in exactly one state, whose list (if any)
+ *     belongs to the batch, or to kv_waits (REQUEST_KV_WAIT)
+ *   n_arriving = requests in TICKET, KV_WAIT or RECEIVING <= max_queue
+ */
+#ifndef WORKERS_WORKER_INTERNAL_H
+#define WORKERS_WORKER_INTERNAL_H
+
+#include "workers/batch.h"
+#include "workers/batch_thread.h"
+#include "workers/conductor_link.h"
+#include "workers/transfer.h"
+#include "workers/worker.h"
+
+struct event;
+
+struct worker {
+    const struct worker_options *options;
+    struct event_base *base;
+    struct engine *engine;
+    const struct engine_kv_layout *layout;
+    struct kv_store *store;
+    struct batch *batch;
+    struct batch_thread *thread;
+    struct transfer *transfer;
+    struct conductor_link *link;
+    struct request_table requests;
+    struct request_list kv_waits; /* KV_BEGIN came, no room yet; FIFO */
+    uint32_t n_arriving;
+    struct msg_token *tokens; /* (max_batch) of the step that ended */
+    uint32_t n_tokens;
+    struct wire_buf out; /* scratch: frames for the conductor */
+    struct event *poke;  /* look what can go on */
+    struct event *tick;
+    int exit_status;
+};
+
+/* Have worker_go_on run in the next turn of the loop. */
+void worker_poke(struct worker *w);
+
+/* --- worker_requests.c --- */
+
+/* A frame from the conductor; see conductor_link_ops.frame. */
+int worker_on_frame(struct worker *w, const struct frame_header *h,
+                    const uint8_t *payload);
+
+/* Tell the conductor that `r` failed, and drop it. */
+void worker_fail(struct worker *w, struct request *r, uint16_t code,
+                 const char *why);
+
+/* Forget `r` everywhere and give back its blocks; if the step under way uses
+ * it, when that ends. */
+void worker_drop(struct worker *w, struct request *r);
+
+/* Drop every request. */
+void worker_drop_all(struct worker *w);
+
+/* --- worker_flow.c --- */
+
+/* Grant KV_BEGINs, oldest first, while there is room. */
+void worker_grant(struct worker *w);
+
+/* What the batch and the transfer tell about requests. */
+extern const struct batch_ops worker_batch_ops;
+extern const struct transfer_ops worker_transfer_ops;
+
+/* --- worker_report.c --- */
+
+/* Send w->out to the conductor and empty it. */
+void worker_send(struct worker *w);
+
+/* Send FAILED for a request id. */
+void worker_send_failed(struct worker *w, uint64_t id, uint16_t code,
+                        const char *why);
+
+/* Send the collected tokens as one frame. */
+void worker_send_tokens(struct worker *w);
+
+/* Send what the store gained and lost since the last call. */
+void worker_send_events(struct worker *w);
+
+/* Send all that the store holds. */
+void worker_send_inventory(struct worker *w);
+
+/* Send STATUS. */
+void worker_send_status(struct worker *w);
+
+#endif
