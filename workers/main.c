@@ -124,8 +124,10 @@ int main(int argc, char **argv)
         return usage(err);
     }
     if (o.cost_model &&
-        cost_model_load_file(o.cost_model, &cost, err, sizeof(err)) < 0)
-        return usage(err);
+        cost_model_load_file(o.cost_model, &cost, err, sizeof(err)) < 0) {
+        fprintf(stderr, "conductor-worker: --cost-model: %s\n", err);
+        return EXIT_USAGE;
+    }
     struct engine_config config = {
         .kind = o.engine,
         .shape = shape,

@@ -70,6 +70,8 @@ class Link:
     def __init__(self, sock):
         self.sock = sock
         self.frames = []  # (type, request id, payload)
+        self.by_id = {}  # the same by request id
+        self.token_entries = {}  # request id: (index, token) of TOKENS
         self.closed = False
         self.changed = threading.Condition()
         sock.settimeout(None)
@@ -93,6 +95,12 @@ class Link:
                 item = kind, rid, self.exactly(n)
                 with self.changed:
                     self.frames.append(item)
+                    self.by_id.setdefault(rid, []).append(item)
+                    if kind == TOKENS:
+                        for at in range(4, len(item[2]), 16):
+                            entry = struct.unpack_from('<QII', item[2], at)
+                            self.token_entries.setdefault(
+                                entry[0], []).append(entry[1:])
                     self.changed.notify_all()
         except (Closed, OSError):
             with self.changed:
@@ -128,8 +136,14 @@ class Link:
     def wait(self, kind, rid=None, limit_s=20):
         return self.until(
             f'frame {kind} of {rid}',
-            lambda frames: [p or b'\0' for k, r, p in frames if k == kind and
-                            (rid is None or r == rid)], limit_s)[-1]
+            lambda frames: [p or b'\0' for k, _, p in (
+                frames if rid is None else self.by_id.get(rid, []))
+                            if k == kind], limit_s)[-1]
+
+    def forget(self, rid):
+        """As if nothing had come about this request yet."""
+        with self.changed:
+            self.by_id.pop(rid, None)
 
     def wait_closed(self, limit_s=20):
         end = time.monotonic() + limit_s * settings.scale
@@ -177,27 +191,21 @@ class WorkerLink(Link):
 
     def ended(self, rid, kind, limit_s=20):
         """The frame `kind` of rid; FAILED of rid is an error."""
-        def found(frames):
-            for k, r, p in frames:
-                if r == rid and k == FAILED and kind != FAILED:
-                    raise AssertionError(f'{rid} FAILED: {parse_reason(p)}')
-                if r == rid and k == kind:
+        def found(_):
+            for k, _, p in self.by_id.get(rid, []):
+                if k == kind:
                     return p or b'\0'
+                if k == FAILED:
+                    raise AssertionError(f'{rid} FAILED: {parse_reason(p)}')
             return None
         return self.until(f'frame {kind} of {rid}', found, limit_s)
 
     def tokens(self, rid):
         """Those of TOKENS frames, by index."""
-        out = {}
         with self.changed:
-            for kind, _, p in self.frames:
-                if kind != TOKENS:
-                    continue
-                for at in range(4, len(p), 16):
-                    r, index, token = struct.unpack_from('<QII', p, at)
-                    if r == rid:
-                        assert index not in out, 'a token came twice'
-                        out[index] = token
+            entries = self.token_entries.get(rid, [])
+            out = dict(entries)
+        assert len(out) == len(entries), 'a token came twice'
         return out
 
     def answer(self, rid, first, limit_s=60):

@@ -1,0 +1,502 @@
+"""conductor-worker alone, under a stand-in for its conductor: what it computes
+is the same by every way the KV can take, and nothing that a peer or a frame
+does hurts more than it must."""
+import os
+import random
+import signal
+import struct
+import subprocess
+import tempfile
+import time
+import unittest
+
+import wire
+from harness import settings
+
+BLOCK = 16
+
+
+def program():
+    return os.path.join(settings.build, 'workers', 'conductor-worker')
+
+
+class WorkerCase(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.conductor = wire.Conductor()
+        self.links = []
+        self.processes = []
+
+    def short_name(self):
+        return self.id().replace('test_worker.', '')
+
+    def tearDown(self):
+        for link in self.links:
+            link.close()
+        for process in self.processes:
+            process.kill()
+            process.wait()
+        self.conductor.close()
+        self.folder.cleanup()
+
+    def log_path(self, name):
+        return os.path.join(self.folder.name, name + '.log')
+
+    def log(self, name):
+        with open(self.log_path(name)) as file:
+            return file.read()
+
+    def launch(self, name, role, *more):
+        with open(self.log_path(name), 'w') as log:
+            process = subprocess.Popen(
+                [program(), '--conductor', f'127.0.0.1:{self.conductor.port}',
+                 '--name', name, '--role', role, '--block-tokens', str(BLOCK),
+                 *more], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        self.processes.append(process)
+        return process
+
+    def worker(self, name, role, *more):
+        process = self.launch(name, role, *more)
+        link = self.accept()
+        link.process = process
+        link.role = role
+        return link
+
+    def accept(self, **options):
+        link = self.conductor.accept(**options)
+        self.links.append(link)
+        return link
+
+    def leave(self, link):
+        """SIGTERM: ends well, whatever it was doing."""
+        link.process.send_signal(signal.SIGTERM)
+        self.assertEqual(link.process.wait(20 * settings.scale), 0)
+
+    def idle(self, link):
+        """Nothing is left of any request."""
+        link.status(lambda s: s['pinned'] == 0 and s['queued'] == 0 and
+                    s['running'] == 0 and s['decodes'] == 0)
+
+    def run_here(self, link, rid, tokens, n, **more):
+        link.prefill(rid, tokens, n, **more)
+        done = link.prefill_done(rid, 60)
+        return link.answer(rid, done['first']), done
+
+    def run_split(self, p, d, rid, tokens, n, **more):
+        d.decode(rid, len(tokens), n)
+        d.wait(wire.DECODE_READY, rid)
+        p.prefill(rid, tokens, n, decode=d.address, **more)
+        done = p.prefill_done(rid, 60)
+        return d.answer(rid, done['first']), done
+
+
+def prompts(n, seed):
+    """Random prompts of which many share prefixes."""
+    rng = random.Random(seed)
+    roots = [[rng.randrange(256) for _ in range(400)] for _ in range(5)]
+    out = []
+    for _ in range(n):
+        root = rng.choice(out + roots)[:rng.randrange(1, 400)]
+        out.append(root + [rng.randrange(256)
+                           for _ in range(rng.randrange(1, 120))])
+    return out
+
+
+class SameTokens(WorkerCase):
+    def test_every_way(self):
+        """200 prompts: cold, local prefix, fetched prefix, eviction, split."""
+        seed = int(os.environ.get('CONDUCTOR_SEED', time.time_ns() % 2 ** 32))
+        print(f'   CONDUCTOR_SEED={seed}', flush=True)
+        todo = prompts(200, seed)
+        cold = self.worker('cold', 'both')
+        warm = self.worker('warm', 'both', '--step-tokens', '48', '--max-batch',
+                           '8')
+        fetcher = self.worker('fetcher', 'both')
+        small = self.worker('small', 'both', '--kv-blocks', '48')
+        p = self.worker('p', 'prefill', '--kv-blocks', '90')
+        d = self.worker('d', 'decode')
+        totals = {'local': 0, 'fetched': 0, 'small': 0, 'p_fetched': 0}
+        for i, tokens in enumerate(todo, 1):
+            n = 1 + i % 9
+            # Another key seed each time: nothing is ever found again.
+            want, done = self.run_here(cold, i, tokens, n, key_seed=i)
+            self.assertEqual(done['local'], 0)
+            blocks = 0, (len(tokens) - 1) // BLOCK
+            got, done = self.run_here(warm, i, tokens, n)
+            self.assertEqual(got, want)
+            totals['local'] += done['local']
+            got, done = self.run_here(fetcher, i, tokens, n,
+                                      fetch=warm.address, blocks=blocks)
+            self.assertEqual(got, want)
+            totals['fetched'] += done['fetched']
+            got, done = self.run_here(small, i, tokens, n)
+            self.assertEqual(got, want)
+            totals['small'] += done['local']
+            if n > 1:
+                got, done = self.run_split(p, d, i, tokens, n,
+                                           fetch=warm.address, blocks=blocks)
+                self.assertEqual(got, want)
+                totals['p_fetched'] += done['fetched']
+            self.assertEqual(done['local'] + done['fetched'] + done['computed'],
+                             len(tokens))
+        for what, n in totals.items():
+            self.assertGreater(n, 1000, what)
+        self.assertIn(wire.BLOCKS_REMOVED, [k for k, _, _ in small.frames])
+        for link in self.links:
+            self.idle(link)
+            used = link.status(lambda s: True)['used']
+            self.assertEqual(len(link.held()), used)
+            self.leave(link)
+
+    def test_many_at_once(self):
+        """All in flight together, under pressure for blocks."""
+        todo = prompts(60, 7)
+        cold = self.worker('cold', 'both')
+        a = self.worker('a', 'both', '--kv-blocks', '120')
+        p = self.worker('p', 'prefill', '--kv-blocks', '120')
+        d = self.worker('d', 'decode', '--kv-blocks', '100', '--max-batch', '4')
+        n = 12
+        want = {}
+        for i, tokens in enumerate(todo, 1):
+            want[i] = self.run_here(cold, i, tokens, n)[0]
+        for i, tokens in enumerate(todo, 1):
+            d.decode(i, len(tokens), n)
+            d.wait(wire.DECODE_READY, i)
+            blocks = 0, len(tokens) // BLOCK
+            a.prefill(i, tokens, n, fetch=p.address, blocks=blocks)
+            p.prefill(i, tokens, n, decode=d.address, fetch=a.address,
+                      blocks=blocks)
+        for i in want:
+            first = a.prefill_done(i, 60)['first']
+            self.assertEqual(a.answer(i, first), want[i])
+            first = p.prefill_done(i, 60)['first']
+            self.assertEqual(d.answer(i, first), want[i])
+        for link in self.links:
+            self.idle(link)
+            self.leave(link)
+
+
+class Refusals(WorkerCase):
+    def test_bad_requests(self):
+        both = self.worker('both', 'both', '--kv-blocks', '64')
+        p = self.worker('p', 'prefill')
+        d = self.worker('d', 'decode')
+        some = list(range(40))
+        cases = [
+            (both, lambda w: w.prefill(1, []), 4, '0 prompt tokens'),
+            (both, lambda w: w.prefill(1, some, 0), 4, 'max_tokens 0'),
+            (both, lambda w: w.prefill(1, some + [512]), 4, 'token 40 is 512'),
+            (both, lambda w: w.prefill(1, [1] * 32768, 2), 4, 'window'),
+            (both, lambda w: w.prefill(1, [1] * 1025), 6, '65 KV blocks'),
+            (both, lambda w: w.prefill(1, some, 1000), 6, '65 KV blocks'),
+            (both, lambda w: w.decode(1, 1000, 26), 6, '65 KV blocks'),
+            (both, lambda w: w.decode(1, 0, 26), 4, '0 prompt tokens'),
+            (p, lambda w: w.prefill(1, some, 2), 4, 'role'),
+            (p, lambda w: w.decode(1, 40, 2), 4, 'role'),
+            (d, lambda w: w.prefill(1, some), 4, 'role'),
+        ]
+        for i, (link, send, code, text) in enumerate(cases):
+            with self.subTest(text):
+                link.forget(1)
+                send(link)
+                got = link.failure(1)
+                self.assertEqual(got[0], code, got)
+                self.assertIn(text, got[1])
+        # Everything still works.
+        self.assertEqual(len(self.run_here(both, 50, some, 5)[0]), 5)
+        self.assertEqual(len(self.run_split(p, d, 51, some, 5)[0]), 5)
+
+    def test_queues_are_bounded(self):
+        link = self.worker('w', 'both', '--max-queue', '3')
+        long = [1] * 20000
+        for rid in range(1, 9):
+            link.prefill(rid, long[rid:])
+        code, text = link.failure(8)
+        self.assertEqual(code, 5)
+        self.assertIn('3 prefills wait', text)
+        for rid in range(20, 25):
+            link.decode(rid, 10, 5)
+        self.assertEqual(link.failure(23)[0], 5)
+        for rid in range(1, 30):
+            link.cancel(rid)
+        self.idle(link)
+        # The same id twice.
+        link.decode(40, 10, 5)
+        link.wait(wire.DECODE_READY, 40)
+        link.decode(40, 10, 5)
+        self.assertEqual(link.failure(40)[0], 10)
+
+    def test_garbage_closes_only_its_connection(self):
+        link = self.worker('w', 'both')
+        good = wire.hello(fingerprint=link.hello['fingerprint'],
+                          block_tokens=BLOCK)
+        begin = wire.frame(wire.KV_BEGIN, 1, struct.pack('<II', 40, 3))
+        cases = {
+            'noise': b'GET / HTTP/1.1\r\nHost: x\r\n\r\n' * 4,
+            'too long': struct.pack('<IHHQ', 1 << 31, wire.FETCH, 0, 1),
+            'no hello': wire.frame(wire.FETCH, 1, b'\0' * 8),
+            'version': wire.hello(version=9),
+            'kind': wire.hello(kind=2),
+            'fingerprint': wire.hello(fingerprint=1, block_tokens=BLOCK),
+            'blocks': wire.hello(fingerprint=link.hello['fingerprint'],
+                                 block_tokens=32),
+            'truncated': good + wire.frame(wire.FETCH, 1, b'\0' * 7),
+            'no keys': good + wire.frame(wire.FETCH, 1, b'\0' * 8),
+            'known': good + wire.frame(wire.FETCH, 1, struct.pack(
+                '<IIQ', 2, 1, 5)),
+            'type': good + wire.frame(99),
+            'grant': good + wire.frame(wire.KV_GRANT, 1),
+            'layer': good + begin + wire.frame(wire.KV_LAYER, 1, struct.pack(
+                '<IIII', 99, 0, 1, 512) + bytes(512)),
+            'range': good + begin + wire.frame(wire.KV_LAYER, 1, struct.pack(
+                '<IIII', 0, 0, 41, 41 * 512) + bytes(41 * 512)),
+            'hole': good + begin + wire.frame(wire.KV_LAYER, 1, struct.pack(
+                '<IIII', 0, 1, 1, 512) + bytes(512)),
+            'size': good + begin + wire.frame(wire.KV_LAYER, 1, struct.pack(
+                '<IIII', 0, 0, 1, 8) + bytes(8)),
+            'end': good + begin + wire.frame(wire.KV_END, 1,
+                                             struct.pack('<I', 1)),
+        }
+        for name, data in cases.items():
+            with self.subTest(name):
+                if begin in data:
+                    link.decode(1, 40, 3)
+                peer = wire.connect(link.address)
+                peer.send(data)
+                peer.wait_closed()
+                self.assertIn(wire.ERROR, [k for k, _, _ in peer.frames])
+                peer.close()
+                if begin in data:
+                    self.assertEqual(link.failure(1)[0], 7)
+                    link.forget(1)
+        # A ticket that nobody announced, or with other lengths.
+        peer = wire.connect(link.address)
+        peer.send(good + begin)
+        self.assertIn('announced', wire.parse_reason(
+            peer.wait(wire.KV_REFUSE, 1))[1])
+        link.decode(1, 41, 3)
+        link.wait(wire.DECODE_READY, 1)
+        peer.send(begin)
+        peer.until('a second refusal', lambda frames: sum(
+            k == wire.KV_REFUSE for k, _, _ in frames) == 2)
+        peer.close()
+        link.cancel(1)
+        self.assertEqual(len(self.run_here(link, 9, [1] * 40, 4)[0]), 4)
+        self.idle(link)
+
+    def test_conductor_of_another_version(self):
+        process = self.launch('w', 'both')
+        self.accept(reply=wire.frame(wire.ERROR, 0, struct.pack('<H', 1) +
+                                     wire.text('speaks version 9')))
+        self.assertGreater(process.wait(20 * settings.scale), 0)
+        self.assertIn('speaks version 9', self.log('w'))
+
+    def test_bad_options(self):
+        good = {'--conductor': '127.0.0.1:1'}
+        cases = [('--role', 'cook'), ('--engine', 'steam'),
+                 ('--engine', 'timed'), ('--model', 'gpt-4'),
+                 ('--conductor', 'nowhere'), ('--conductor', 'a:0'),
+                 ('--listen', '127.0.0.1:65536'), ('--listen', ':1'),
+                 ('--block-tokens', '7'), ('--block-tokens', '40'),
+                 ('--kv-blocks', 'many'), ('--kv-blocks', '0'),
+                 ('--step-tokens', '-1'),
+                 ('--max-batch', '513'), ('--max-queue', '1025'),
+                 ('--name', ''), ('--name', 'x' * 64), ('--seed', '1x'),
+                 ('--cost-model', '/nonexistent.json'),
+                 ('--log-level', 'loud'), ('--bogus', '1')]
+        for option, value in cases:
+            with self.subTest(f'{option} {value}'):
+                words = [w for pair in {**good, option: value}.items()
+                         for w in pair]
+                done = subprocess.run([program(), *words], timeout=20,
+                                      capture_output=True, text=True,
+                                      stdin=subprocess.DEVNULL)
+                self.assertEqual(done.returncode, 2, done.stderr)
+                self.assertIn(option, done.stderr)
+                if option != '--bogus':
+                    self.assertIn(value, done.stderr)
+        done = subprocess.run([program()], capture_output=True, text=True)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn('--conductor', done.stderr)
+        done = subprocess.run([program(), '--help'], capture_output=True,
+                              text=True)
+        self.assertEqual(done.returncode, 0)
+        self.assertIn('Examples:', done.stdout)
+
+    def test_memory(self):
+        done = subprocess.run([program(), '--conductor', '127.0.0.1:1',
+                               '--kv-blocks', '100000000'],
+                              timeout=20, capture_output=True, text=True)
+        self.assertGreater(done.returncode, 0)
+        self.assertIn('100000000 KV blocks of 0.50 MiB need 50000000 MiB',
+                      done.stderr)
+
+    def test_port_in_use(self):
+        taken = wire.Conductor()
+        done = subprocess.run([program(), '--conductor', '127.0.0.1:1',
+                               '--listen', f'127.0.0.1:{taken.port}'],
+                              timeout=20, capture_output=True, text=True)
+        taken.close()
+        self.assertGreater(done.returncode, 0)
+        self.assertIn(str(taken.port), done.stderr)
+        self.assertIn('in use', done.stderr)
+
+
+class Losses(WorkerCase):
+    def test_conductor_goes_and_comes_back(self):
+        link = self.worker('w', 'both')
+        tokens = list(range(200))
+        want, _ = self.run_here(link, 1, tokens, 6)
+        held = link.held()
+        link.prefill(2, [3] * 20000, 5)
+        link.wait(wire.PREFILL_STARTED, 2)
+        link.close()
+        again = self.accept()
+        again.until('the inventory', lambda f: again.held() >= held)
+        got, done = self.run_here(again, 1, tokens, 6)
+        self.assertEqual(got, want)
+        self.assertEqual(done['local'], 192)
+        self.idle(again)
+
+    def test_cancel_in_each_state(self):
+        a = self.worker('a', 'both')
+        b = self.worker('b', 'both', '--kv-blocks', '200')
+        long = [5] * 6000
+        # queued, prefilling, decoding
+        a.prefill(1, long, 5)
+        a.prefill(2, long[1:], 5)
+        a.wait(wire.PREFILL_STARTED, 1)
+        a.cancel(2)
+        a.cancel(1)
+        self.idle(a)
+        a.prefill(3, [1] * 50, 20000)
+        first = a.prefill_done(3)['first']
+        a.until('some tokens', lambda f: any(k == wire.TOKENS for k, _, _ in f))
+        a.cancel(3)
+        self.idle(a)
+        # announced; waiting for room; receiving
+        b.decode(4, 3000, 10)
+        b.wait(wire.DECODE_READY, 4)
+        b.cancel(4)
+        b.decode(5, 2000, 10)
+        b.decode(6, 2000, 10)
+        b.wait(wire.DECODE_READY, 6)
+        good = wire.hello(fingerprint=a.hello['fingerprint'],
+                          block_tokens=BLOCK)
+        peer = wire.connect(b.address)
+        begin = struct.pack('<II', 2000, 10)
+        peer.send(good + wire.frame(wire.KV_BEGIN, 5, begin))
+        peer.wait(wire.KV_GRANT, 5)
+        peer.send(wire.frame(wire.KV_BEGIN, 6, begin))
+        b.cancel(6)
+        b.cancel(5)
+        self.idle(b)
+        # KV of a cancelled request may still be on its way
+        peer.send(wire.frame(wire.KV_LAYER, 5, struct.pack(
+            '<IIII', 0, 0, 1, 512) + bytes(512)))
+        peer.send(wire.frame(wire.KV_END, 5, struct.pack('<I', 1)))
+        b.decode(7, 2000, 10)
+        peer.send(wire.frame(wire.KV_BEGIN, 7, begin))
+        peer.wait(wire.KV_GRANT, 7)
+        peer.close()
+        self.assertEqual(b.failure(7)[0], 7)
+        # fetching, from one that never answers; pushing, to one that never
+        # grants
+        silent = wire.Conductor()
+        a.prefill(8, list(range(100)), 3, fetch=('127.0.0.1', silent.port),
+                  blocks=(0, 6))
+        time.sleep(0.2)
+        a.cancel(8)
+        a.prefill(9, list(range(100)), 3, decode=('127.0.0.1', silent.port))
+        a.prefill_done(9)
+        a.cancel(9)
+        self.idle(a)
+        self.idle(b)
+        silent.close()
+        self.assertEqual(len(self.run_here(a, 10, [1] * 40, 4)[0]), 4)
+
+    def test_waits_for_room(self):
+        """Two that do not fit together are served one after the other."""
+        d = self.worker('d', 'decode', '--kv-blocks', '40')
+        p = self.worker('p', 'prefill')
+        for rid in (1, 2, 3):
+            d.decode(rid, 400, 100)
+            d.wait(wire.DECODE_READY, rid)
+            p.prefill(rid, [rid] * 400, 100, decode=d.address)
+        for rid in (1, 2, 3):
+            first = p.prefill_done(rid)['first']
+            self.assertEqual(len(d.answer(rid, first)), 100)
+        self.idle(d)
+        self.idle(p)
+
+    def test_silent_source(self):
+        """A source that answers nothing, or lies: the prefill is computed."""
+        a = self.worker('a', 'both', '--fetch-timeout-ms', '300')
+        tokens = list(range(100))
+        want, _ = self.run_here(a, 1, tokens, 5, key_seed=77)
+        silent = wire.Conductor()
+        got, done = self.run_here(a, 2, tokens, 5, blocks=(0, 6),
+                                  fetch=('127.0.0.1', silent.port))
+        self.assertEqual(got, want)
+        self.assertEqual(done['fetched'], 0)
+        self.assertGreaterEqual(done['fetch_us'], 300000)
+        silent.close()
+
+        liar = wire.Conductor()
+        a.prefill(3, tokens, 5, key_seed=78, blocks=(0, 6),
+                  fetch=('127.0.0.1', liar.port))
+        link = wire.Link(liar.listener.accept()[0])
+        link.wait(wire.HELLO)
+        link.send(wire.frame(wire.WELCOME, 0, struct.pack('<HQII', 1, 3, 0, 0)))
+        ask = link.wait(wire.FETCH, 3)
+        known, n = struct.unpack_from('<II', ask)
+        self.assertEqual((known, n), (0, 6))
+        key, = struct.unpack_from('<Q', ask, 8)
+        block = 2048 * BLOCK
+        link.send(wire.frame(
+            wire.FETCH_BLOCK, 3, struct.pack('<QQQI', key, 0, 1, BLOCK) +
+            struct.pack('<16I', *tokens[:16]) + struct.pack('<I', block) +
+            bytes(block)))
+        done = a.prefill_done(3)
+        self.assertEqual(done['fetched'], 0)
+        self.assertEqual(a.answer(3, done['first']), want)
+        link.close()
+        liar.close()
+        self.assertIn('checksum', self.log('a'))
+        # Nobody listens there.
+        got, done = self.run_here(a, 4, tokens, 5, key_seed=79, blocks=(0, 6),
+                                  fetch=('127.0.0.1', 1))
+        self.assertEqual(got, want)
+
+    def test_killed_peers(self):
+        """SIGKILL of the source while it sends, and of the decode worker."""
+        source = self.worker('source', 'prefill')
+        a = self.worker('a', 'both')
+        d = self.worker('d', 'decode')
+        tokens = [i * 7 % 256 for i in range(6000)]
+        want, _ = self.run_here(a, 1, tokens, 3, key_seed=1)
+        source.prefill(1, tokens)
+        source.prefill_done(1, 60)
+        a.prefill(2, tokens, 3, fetch=source.address, blocks=(0, 374))
+        time.sleep(0.01)
+        source.process.kill()
+        done = a.prefill_done(2, 60)
+        self.assertEqual(a.answer(2, done['first']), want)
+        d.decode(3, len(tokens), 5)
+        d.wait(wire.DECODE_READY, 3)
+        a.prefill(3, tokens, 5, key_seed=2, decode=d.address)
+        a.wait(wire.PREFILL_STARTED, 3)
+        d.process.kill()
+        self.assertEqual(a.failure(3, 60)[0], 7)
+        self.idle(a)
+        self.leave(a)
+
+    def test_term_while_busy(self):
+        a = self.worker('a', 'both')
+        a.prefill(1, [1] * 20000, 5)
+        a.wait(wire.PREFILL_STARTED, 1)
+        self.leave(a)
+
+
+if __name__ == '__main__':
+    unittest.main()
