@@ -167,6 +167,7 @@ static void test_errors(void)
         {"{\"prompt\":\"\\x\"}", "unknown escape"},
         {"{\"prompt\":\"\\u12g4\"}", "four hexadecimal digits"},
         {"{\"prompt\":\"\\ud800\"}", "surrogate without its other half"},
+        {"{\"prompt\":\"\\ud800\\ud800\"}", "surrogate without its other"},
         {"{\"prompt\":\"\\udc00\\ud800\"}", "surrogate without its other"},
         {"{\"prompt\":\"\n\"}", "raw control character"},
         {"{\"prompt\":\"\xff\"}", "isn't valid UTF-8"},

@@ -114,7 +114,8 @@ static void turn(void)
         (test);                                 \
     })
 
-static void client_send(struct client *c, const char *bytes, size_t n)
+/* Whether all could be sent. */
+static bool client_send(struct client *c, const char *bytes, size_t n)
 {
     time_t until = time(NULL) + GIVE_UP_S;
 
@@ -122,13 +123,14 @@ static void client_send(struct client *c, const char *bytes, size_t n)
         ssize_t sent = send(c->fd, bytes, n, MSG_NOSIGNAL);
 
         if (sent < 0 && errno != EAGAIN)
-            return;
+            return false;
         if (sent > 0) {
             bytes += sent;
             n -= (size_t)sent;
         }
         turn();
     }
+    return n == 0;
 }
 
 static void client_puts(struct client *c, const char *text)
@@ -433,8 +435,6 @@ static void test_routes(void)
     expect_raw("GET /metrics HTTP/1.0\r\n\r\n", 200, "fake_calls 1\n");
     expect_raw("GET /metrics HTTP/1.1\r\n\r\n", 200,
                "conductor_http_responses_total{class=\"2xx\"} 4\n");
-    expect_raw("HEAD /health HTTP/1.1\r\nConnection: close\r\n\r\n", 200,
-               "Content-Length: 15\r\n");
     expect_raw("GET /nothing HTTP/1.1\r\n\r\n", 404, "unknown_path");
     expect_raw("GET /v1/completions HTTP/1.1\r\n\r\n", 405, "Allow: POST\r\n");
     expect_raw("DELETE /health HTTP/1.1\r\n\r\n", 405, "Allow: GET, HEAD\r\n");
@@ -531,8 +531,8 @@ static void test_large_body(void)
     snprintf(head, sizeof(head),
              "POST /v1/completions HTTP/1.1\r\nContent-Length: %zu\r\n\r\n", n);
     client_puts(c, head);
-    client_send(c, big, n);
     CU_ASSERT(WAIT(c, whole(c)));
+    CU_ASSERT_TRUE(client_send(c, big, n));
     CU_ASSERT_EQUAL(status(c), 413);
     CU_ASSERT_PTR_NOT_NULL(strstr(c->text, "larger than 1048576 bytes"));
     client_free(c);
@@ -540,7 +540,7 @@ static void test_large_body(void)
     c = client_new();
     client_puts(c, "POST /v1/completions HTTP/1.1\r\n"
                    "Transfer-Encoding: chunked\r\n\r\n300000\r\n");
-    client_send(c, big, n);
+    CU_ASSERT_TRUE(client_send(c, big, n));
     CU_ASSERT(WAIT(c, whole(c)));
     CU_ASSERT_EQUAL(status(c), 413);
     client_free(c);
@@ -604,6 +604,28 @@ static void test_slow_reader(void)
     close_front();
 }
 
+/* Below that bound, a client that takes no byte for too long is cut off. */
+static void test_stalled_reader(void)
+{
+    struct front_options options = usual();
+    struct client *c;
+
+    options.http.max_output_bytes = 1 << 30;
+    options.http.write_us = 50000;
+    open_front(&options);
+    c = client_new();
+    client_post(c, "/v1/completions", "",
+                "{\"prompt\":[1],\"stream\":true,\"max_tokens\":900}");
+    CU_ASSERT_FATAL(WAIT(c, f.service.n_calls == 1));
+    /* More than the sockets' buffers take. */
+    for (size_t i = 0; i < 100000; i++)
+        fake_tokens(f.service.calls[0], "x");
+    CU_ASSERT(WAIT((struct client *)NULL, f.service.n_cancelled == 1));
+    CU_ASSERT_EQUAL(front_in_flight(f.front), 0);
+    client_free(c);
+    close_front();
+}
+
 static void test_connection_limit(void)
 {
     struct front_options options = usual();
@@ -627,23 +649,55 @@ static void test_connection_limit(void)
     close_front();
 }
 
-static void test_timeouts(void)
+static void test_idle(void)
 {
     struct front_options options = usual();
-    struct client *idle, *slow;
+    struct client *c;
 
     options.http.idle_us = 30000;
-    options.http.receive_us = 60000;
     open_front(&options);
-    idle = client_new();
-    slow = client_new();
-    client_puts(slow, "GET /ready HTT");
-    CU_ASSERT(WAIT(idle, idle->closed));
-    CU_ASSERT_EQUAL(idle->n, 0);
-    CU_ASSERT(WAIT(slow, whole(slow)));
-    CU_ASSERT_EQUAL(status(slow), 408);
-    client_free(idle);
-    client_free(slow);
+    c = client_new();
+    CU_ASSERT(WAIT(c, c->closed));
+    CU_ASSERT_EQUAL(c->n, 0);
+    client_free(c);
+    close_front();
+}
+
+/* A head and a body that never end. */
+static void test_slow_sender(void)
+{
+    struct front_options options = usual();
+    struct client *c;
+
+    options.http.receive_us = 30000;
+    open_front(&options);
+    c = client_new();
+    client_puts(c, "GET /ready HTT");
+    CU_ASSERT(WAIT(c, whole(c)));
+    CU_ASSERT_EQUAL(status(c), 408);
+    client_free(c);
+    c = client_new();
+    client_puts(c, "POST /v1/completions HTTP/1.1\r\n"
+                   "Content-Length: 10\r\n\r\n{");
+    CU_ASSERT(WAIT(c, whole(c)));
+    CU_ASSERT_EQUAL(status(c), 408);
+    client_free(c);
+    close_front();
+}
+
+/* The answer to HEAD is a head. */
+static void test_head_method(void)
+{
+    struct front_options options = usual();
+    struct client *c;
+
+    open_front(&options);
+    c = client_new();
+    client_puts(c, "HEAD /health HTTP/1.1\r\nConnection: close\r\n\r\n");
+    CU_ASSERT(WAIT(c, c->closed));
+    CU_ASSERT_PTR_NOT_NULL(strstr(c->text, "Content-Length: 15\r\n"));
+    CU_ASSERT_EQUAL(strcmp(c->text + c->n - 4, "\r\n\r\n"), 0);
+    client_free(c);
     close_front();
 }
 
@@ -683,8 +737,11 @@ int main(void)
     CU_add_test(suite, "large bodies", test_large_body);
     CU_add_test(suite, "chunked, pipelined", test_chunked);
     CU_add_test(suite, "slow reader", test_slow_reader);
+    CU_add_test(suite, "stalled reader", test_stalled_reader);
     CU_add_test(suite, "connection limit", test_connection_limit);
-    CU_add_test(suite, "timeouts", test_timeouts);
+    CU_add_test(suite, "idle client", test_idle);
+    CU_add_test(suite, "slow sender", test_slow_sender);
+    CU_add_test(suite, "HEAD", test_head_method);
     CU_add_test(suite, "port in use", test_port_in_use);
     CU_basic_set_mode(CU_BRM_VERBOSE);
     CU_basic_run_tests();
