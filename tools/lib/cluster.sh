@@ -1,0 +1,161 @@
+# Starts a conductor and workers on loopback, each logging into a folder of
+# this run, and ends them whatever happens. Source common.sh before this.
+
+# Our children: name by process id. They die with this script even if it is
+# killed, and they are ended in order by cluster_end.
+declare -A children=()
+
+# cluster_begin: makes the folder of this run, $run, and takes care that
+# everything ends when the script does.
+cluster_begin() {
+  local n=1
+  while ! mkdir "$root/run/$n" 2>/dev/null; do
+    [[ -e $root/run/$n ]] || die 1 "cannot create $root/run/$n"
+    n=$((n + 1))
+  done
+  run=$root/run/$n
+  trap cluster_end EXIT
+  trap 'exit 130' INT
+  trap 'exit 143' TERM HUP
+}
+
+# launch NAME COMMAND...: starts it in the background with its log.
+launch() {
+  local name=$1
+  shift
+  setpriv --pdeathsig KILL -- "$@" \
+    </dev/null >"$run/$name.log" 2>&1 &
+  children[$!]=$name
+}
+
+# show_log NAME: the end of its log, for a failure.
+show_log() {
+  printf '%s\n' "--- the end of $run/$1.log" >&2
+  tail -n 20 "$run/$1.log" >&2
+}
+
+# check_children: fails as soon as one of them has ended.
+check_children() {
+  local pid
+  for pid in "${!children[@]}"; do
+    if ! kill -0 "$pid" 2>/dev/null; then
+      local name=${children[$pid]} status=0
+      wait "$pid" || status=$?
+      unset "children[$pid]"
+      show_log "$name"
+      die 1 "$name ended with status $status"
+    fi
+  done
+}
+
+# json_string TEXT
+json_string() {
+  local text=${1//\\/\\\\}
+  printf '"%s"' "${text//\"/\\\"}"
+}
+
+# cluster_conductor MODEL BLOCK_TOKENS POLICY COST_MODEL: starts it and sets
+# http_port and worker_port.
+cluster_conductor() {
+  cat >"$run/conductor.json" <<END
+{
+  "listen": "127.0.0.1:0",
+  "worker_listen": "127.0.0.1:0",
+  "model": $(json_string "$1"),
+  "block_tokens": $2,
+  "policy": $(json_string "$3"),
+  "cost_model": $(json_string "$4")
+}
+END
+  launch conductor "$root/build/conductor/conductor" \
+    --config "$run/conductor.json" --ports-file "$run/ports.json"
+  local i ports='"http": *([0-9]+), *"worker": *([0-9]+)'
+  for ((i = 0; i < 200; i++)); do
+    check_children
+    if [[ -f $run/ports.json && $(<"$run/ports.json") =~ $ports ]]; then
+      http_port=${BASH_REMATCH[1]} worker_port=${BASH_REMATCH[2]}
+      return
+    fi
+    sleep 0.05
+  done
+  show_log conductor
+  die 1 'the conductor does not say which ports it has'
+}
+
+# cluster_worker NAME ROLE: of $engine, with $kv_mib of cache.
+cluster_worker() {
+  local more=()
+  [[ $engine != timed ]] || more=(--cost-model "$cost_model")
+  launch "$1" "$root/build/workers/conductor-worker" --name "$1" \
+    --role "$2" --engine "$engine" --model tiny \
+    --block-tokens "$block_tokens" --kv-mib "$kv_mib" \
+    --conductor "127.0.0.1:$worker_port" "${more[@]}"
+}
+
+# cluster_wait_ready PREFILL DECODE
+cluster_wait_ready() {
+  local i have=
+  for ((i = 0; i < 300; i++)); do
+    check_children
+    have=$(python3 "$root/tools/lib/instances.py" "$http_port") || have=
+    [[ $have != "$1 $2" ]] || return 0
+    sleep 0.1
+  done
+  show_log conductor
+  die 1 "not ready: waited for $1 prefill and $2 decode workers, have" \
+    "'${have:-no answer}'"
+}
+
+# cluster_replay: replays $trace and leaves report.json in $run. In the
+# background, so that a signal is not kept waiting until it is done.
+cluster_replay() {
+  local status=0
+  local options=(--speed "$speed" --length-scale "$length_scale"
+    --report "$run/report.json" --requests-csv "$run/requests.csv"
+    --plot "$run/ttft.svg")
+  [[ -z $requests ]] || options+=(--requests "$requests")
+  setpriv --pdeathsig KILL -- "$root/build/tools/conductor-replay" live \
+    --url "http://127.0.0.1:$http_port" --trace "$trace" "${options[@]}" \
+    </dev/null &
+  local pid=$!
+  children[$pid]=replay
+  wait "$pid" || status=$?
+  unset "children[$pid]"
+  check_children
+  [[ -s $run/report.json ]] || die 1 "the replay failed with status $status"
+}
+
+# report_failed: how many requests failed, of the report in $run.
+report_failed() {
+  python3 -c 'import json, sys
+requests = json.load(open(sys.argv[1]))["requests"]
+lost = requests["total"] - requests["completed"] - requests["rejected"]
+print(max(requests["failed"], lost))' "$run/report.json"
+}
+
+# cluster_stay: serves until a signal, or until a child ends.
+cluster_stay() {
+  trap 'return 0' INT
+  while sleep 0.5; do check_children; done
+}
+
+# cluster_end: ends what still runs, workers and conductor alike: first as
+# asked, after ten seconds by force.
+cluster_end() {
+  trap - EXIT
+  trap '' INT TERM HUP
+  local pid i
+  ((${#children[@]})) || return 0
+  kill -TERM "${!children[@]}" 2>/dev/null || true
+  for ((i = 0; i < 100; i++)); do
+    for pid in "${!children[@]}"; do
+      kill -0 "$pid" 2>/dev/null || unset "children[$pid]"
+    done
+    ((${#children[@]})) || return 0
+    sleep 0.1
+  done
+  for pid in "${!children[@]}"; do
+    printf '%s did not end in time, killed\n' "${children[$pid]}" >&2
+    kill -KILL "$pid" 2>/dev/null || true
+  done
+}
