@@ -1,9 +1,445 @@
-"""Settings and helpers of the scenario tests; python3 standard library only.
+"""Starts real programs on loopback for one test case and ends them with it.
+
+Each case has its own folder and the ports that the system gives it. Time
+limits bound a hang; no case judges how long anything took.
 """
+import collections
+import ctypes
+import http.client
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import tempfile
+import time
+import unittest
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(
+    os.path.abspath(__file__))))
+BLOCK_TOKENS = 16
+SANITIZER = re.compile(r'Sanitizer|runtime error:')
 
 
 class settings:
     """What the runner was told."""
-    build = 'build'
+    build = os.path.join(ROOT, 'build')
     scale = 1.0  # of every time limit
     keep = False
+
+
+def program(*path):
+    return os.path.join(settings.build, *path)
+
+
+CONDUCTOR = 'conductor', 'conductor'
+WORKER = 'workers', 'conductor-worker'
+REPLAY = 'tools', 'conductor-replay'
+FIT = 'tools', 'conductor-fit'
+
+
+def wait_until(what, condition, limit_s=30):
+    """Waits for condition() to be true and returns its value."""
+    end = time.monotonic() + limit_s * settings.scale
+    while True:
+        value = condition()
+        if value:
+            return value
+        if time.monotonic() > end:
+            raise AssertionError(f'waited in vain until {what}')
+        time.sleep(0.02)
+
+
+def die_with_parent():
+    """In the child: a runner that is killed leaves no daemon behind."""
+    pr_set_pdeathsig = 1
+    ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
+
+
+class Process:
+    """One program with its log."""
+
+    def __init__(self, folder, name, command):
+        self.name = name
+        self.log_path = os.path.join(folder, name + '.log')
+        with open(self.log_path, 'ab') as log:
+            self.child = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                cwd=folder, preexec_fn=die_with_parent)
+        self.killed = False
+
+    def log(self):
+        with open(self.log_path, encoding='utf-8', errors='replace') as f:
+            return f.read()
+
+    def alive(self):
+        return self.child.poll() is None
+
+    def kill(self):
+        """As a crash would: no farewell."""
+        self.killed = True
+        self.child.kill()
+        self.child.wait()
+
+    def wait(self, limit_s=30):
+        """Its exit status; -N if signal N ended it."""
+        try:
+            return self.child.wait(limit_s * settings.scale)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f'{self.name} does not end') from None
+
+    def complaint(self):
+        """Ends it; what a healthy program would not have done, or None."""
+        if self.alive():
+            self.child.terminate()
+        try:
+            status = self.wait(15)
+        except AssertionError as e:
+            self.kill()
+            return str(e)
+        found = SANITIZER.search(self.log())
+        if found:
+            return f'{self.name}: {found.group()} in its log'
+        if status != 0 and not self.killed:
+            return f'{self.name}: exit status {status}'
+        return None
+
+
+def cost_model_json(prefill=(200, 50, 0, 0), decode=(200, 10, 0)):
+    """A cost model as text, from its coefficients in microseconds: prefill of
+    1, u, u^2, u p and decode of 1, batch, kv_tokens."""
+    def polynomial(basis, coefficients):
+        return {'basis': basis, 'coefficients_us': coefficients, 'r2': 1,
+                'median_rel_error': 0, 'p95_rel_error': 0}
+    return json.dumps({
+        'format': 'conductor-cost-model', 'version': 1, 'engine': 'cpu',
+        'model': 'tiny', 'machine': 'none', 'date': '2026-01-01',
+        'units': {'time': 'us', 'length': 'tokens'},
+        'prefill': polynomial(['1', 'uncached_tokens', 'uncached_tokens^2',
+                               'uncached_tokens*cached_tokens'], prefill),
+        'decode': polynomial(['1', 'batch', 'kv_tokens'], decode),
+        'valid_range': {'uncached_min_tokens': 1,
+                        'uncached_max_tokens': 32768,
+                        'cached_max_tokens': 32768, 'batch_max': 64,
+                        'kv_tokens_max': 1000000}})
+
+
+Reply = collections.namedtuple('Reply', 'status headers body')
+
+
+class Api:
+    """The daemon's HTTP door."""
+
+    def __init__(self, port):
+        self.port = port
+
+    def open(self, method, path, body=None, headers=None, limit_s=60):
+        """Sends a request; returns (connection, response) to read from."""
+        if body is not None and not isinstance(body, (bytes, str)):
+            body = json.dumps(body)
+        connection = http.client.HTTPConnection(
+            '127.0.0.1', self.port, timeout=limit_s * settings.scale)
+        connection.request(method, path, body, {
+            **({'Content-Type': 'application/json'} if body else {}),
+            **(headers or {})})
+        return connection, connection.getresponse()
+
+    def request(self, method, path, body=None, headers=None):
+        """A whole exchange; a JSON body comes back decoded."""
+        connection, response = self.open(method, path, body, headers)
+        data = response.read()
+        connection.close()
+        if response.headers.get_content_type() == 'application/json':
+            data = json.loads(data)
+        return Reply(response.status, response.headers, data)
+
+    def complete(self, prompt, max_tokens=4, **more):
+        return self.request('POST', '/v1/completions',
+                            {'model': 'tiny', 'prompt': prompt,
+                             'max_tokens': max_tokens, **more})
+
+    def stream(self, path, body, headers=None):
+        """Generates the data of each server-sent event, decoded; the last one
+        is the text '[DONE]' if the daemon sent it."""
+        connection, response = self.open(
+            'POST', path, {'model': 'tiny', 'stream': True, **body}, headers)
+        try:
+            if response.status != 200:
+                raise AssertionError(f'{response.status}: {response.read()}')
+            for line in response:
+                if line.startswith(b'data: '):
+                    data = line[6:].strip().decode()
+                    yield data if data == '[DONE]' else json.loads(data)
+        finally:
+            connection.close()
+
+    def health(self):
+        return self.request('GET', '/health').body
+
+    def instances(self):
+        """(prefill, decode) instances that are ready."""
+        have = self.health()['instances']
+        return have['prefill'], have['decode']
+
+    def metrics(self):
+        """{'name{label="value"}': number}; fails where a line is none of
+        Prometheus's text format."""
+        text = self.request('GET', '/metrics').body.decode()
+        return parse_metrics(text)
+
+
+SAMPLE = re.compile(
+    r'([a-zA-Z_:][a-zA-Z0-9_:]*)'
+    r'(\{(?:[a-zA-Z_][a-zA-Z0-9_]*="(?:[^"\\\n]|\\["\\n])*",?)*\})?'
+    r' ([-+]?(?:[0-9.]+(?:[eE][-+]?[0-9]+)?|Inf)|NaN)(?: [0-9]+)?')
+
+
+def parse_metrics(text):
+    values, kinds = {}, {}
+    for line in text.splitlines():
+        if line.startswith('# TYPE '):
+            _, _, name, kind = line.split()
+            if name in kinds:
+                raise AssertionError(f'a second TYPE of {name}')
+            kinds[name] = kind
+        elif line and not line.startswith('#'):
+            found = SAMPLE.fullmatch(line)
+            if not found:
+                raise AssertionError(f'not a sample: {line!r}')
+            name, labels, value = found.groups()
+            family = re.sub(r'_(bucket|sum|count)$', '', name)
+            if name not in kinds and family not in kinds:
+                raise AssertionError(f'no TYPE of {name}')
+            key = name + (labels or '')
+            if key in values:
+                raise AssertionError(f'{key} comes twice')
+            values[key] = float(value)
+    return values
+
+
+def total(metrics, name):
+    """The sum of a metric over its labels."""
+    return sum(value for key, value in metrics.items()
+               if key == name or key.startswith(name + '{'))
+
+
+def cached_tokens(metrics, source):
+    """Prompt tokens that were not computed: source 'local' or 'fetched'."""
+    return metrics[f'conductor_cached_tokens_total{{source="{source}"}}']
+
+
+class Cluster:
+    """One conductor and its workers."""
+
+    def __init__(self, case, config=None, cost=None):
+        self.case = case
+        self.cost_model = case.write('cost.json', cost_model_json(
+            **(cost or {})))
+        self.config = {'listen': '127.0.0.1:0', 'worker_listen': '127.0.0.1:0',
+                       'model': 'tiny', 'block_tokens': BLOCK_TOKENS,
+                       'cost_model': self.cost_model, **(config or {})}
+        self.workers = {}
+        self.ports = {}
+        self.conductor = None
+
+    def start_conductor(self):
+        folder = self.case.folder
+        ports = os.path.join(folder, 'ports.json')
+        config = os.path.join(folder, 'conductor.json')
+        with open(config, 'w', encoding='utf-8') as f:
+            json.dump(self.config, f)
+        if os.path.exists(ports):
+            os.remove(ports)
+        self.conductor = self.case.start('conductor', [
+            program(*CONDUCTOR), '--config', config, '--ports-file', ports])
+
+        def bound():
+            self.case.assertTrue(self.conductor.alive(), 'conductor ended')
+            try:
+                with open(ports, encoding='utf-8') as f:
+                    return json.load(f)
+            except (OSError, ValueError):
+                return None
+        self.ports = wait_until('the conductor names its ports', bound)
+
+    def processes(self):
+        return [*self.workers.values(), self.conductor]
+
+    @property
+    def api(self):
+        return Api(self.ports['http'])
+
+    def start_worker(self, name, role, **options):
+        """Options of conductor-worker, with _ for -."""
+        command = [program(*WORKER), '--name', name, '--role', role,
+                   '--conductor', f'127.0.0.1:{self.ports["worker"]}']
+        if options.get('engine') == 'timed':
+            options.setdefault('cost_model', self.cost_model)
+        for option, value in {'engine': 'cpu', 'model': 'tiny',
+                              'block_tokens': BLOCK_TOKENS,
+                              **options}.items():
+            command += ['--' + option.replace('_', '-'), str(value)]
+        self.workers[name] = self.case.start(name, command)
+        return self.workers[name]
+
+    def wait_ready(self, prefill, decode):
+        """Until so many instances take prefill and decode work; one of role
+        both counts in both."""
+        def ready():
+            for worker in self.workers.values():
+                self.case.assertTrue(worker.alive() or worker.killed,
+                                     f'{worker.name} ended')
+            return self.api.instances() == (prefill, decode)
+        wait_until(f'{prefill} prefill and {decode} decode instances are '
+                   'ready', ready)
+
+
+class Case(unittest.TestCase):
+    """A test with its folder and its processes."""
+
+    def setUp(self):
+        self.folder = tempfile.mkdtemp(prefix='conductor-')
+        self.processes = []
+        self.failed = False  # set by the runner
+
+    def start(self, name, command):
+        process = Process(self.folder, name, command)
+        self.processes.append(process)
+        return process
+
+    def stop(self, process):
+        """Ends a process before the case does."""
+        self.processes.remove(process)
+        self.assertIsNone(process.complaint())
+
+    def run_program(self, *command, limit_s=60):
+        """Runs a program to its end; returns (status, output, errors)."""
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True,
+            text=True, errors='replace', cwd=self.folder, check=False,
+            timeout=limit_s * settings.scale)
+        self.assertIsNone(SANITIZER.search(done.stderr), done.stderr)
+        return done.returncode, done.stdout, done.stderr
+
+    def cluster(self, prefill=1, decode=1, both=0, config=None, cost=None,
+                **worker):
+        """Conductor and workers p0.., d0.., b0.. that are ready. config and
+        cost go to the conductor (cost also to timed engines), the rest to
+        every worker."""
+        cluster = Cluster(self, config, cost)
+        cluster.start_conductor()
+        for role, count in (('prefill', prefill), ('decode', decode),
+                            ('both', both)):
+            for i in range(count):
+                cluster.start_worker(f'{role[0]}{i}', role, **worker)
+        cluster.wait_ready(prefill + both, decode + both)
+        return cluster
+
+    def write(self, name, text):
+        path = os.path.join(self.folder, name)
+        with open(path, 'w', encoding='utf-8') as f:
+            f.write(text)
+        return path
+
+    def tearDown(self):
+        # Workers first: a worker that loses its conductor may only wait.
+        complaints = [c for c in (p.complaint() for p in self.processes[::-1])
+                      if c]
+        if complaints or self.failed:
+            for process in self.processes:
+                tail = process.log().splitlines()[-25:]
+                print(f'--- {process.name}.log', *tail, sep='\n      ')
+            print(f'--- kept {self.folder}', flush=True)
+        elif settings.keep:
+            print(f'      kept {self.folder}')
+        else:
+            shutil.rmtree(self.folder)
+        self.assertEqual(complaints, [])
+
+    def assertError(self, reply, status, *words):
+        """An error in OpenAI's shape whose message holds these words."""
+        self.assertEqual(reply.status, status, reply.body)
+        self.assertIsInstance(reply.body, dict)
+        error = reply.body['error']
+        self.assertIsInstance(error['message'], str)
+        self.assertIsInstance(error['type'], str)
+        for word in words:
+            self.assertIn(word, error['message'])
+
+
+class Peer:
+    """Speaks the framed protocol of PROTOCOL.md, also wrongly."""
+    HELLO, WELCOME, ERROR, STATUS = 1, 2, 3, 4
+    MAGIC = 0x52444e43
+    KIND_WORKER, KIND_WORKER_PEER = 2, 3
+
+    def __init__(self, port):
+        self.socket = socket.create_connection(
+            ('127.0.0.1', port), timeout=30 * settings.scale)
+
+    def close(self):
+        self.socket.close()
+
+    def send(self, data):
+        self.socket.sendall(data)
+
+    @staticmethod
+    def frame(kind, payload=b'', request_id=0, length=None, reserved=0):
+        if length is None:
+            length = len(payload)
+        return struct.pack('<IHHQ', length, kind, reserved,
+                           request_id) + payload
+
+    @staticmethod
+    def text(text):
+        data = text.encode()
+        return struct.pack('<H', len(data)) + data
+
+    @classmethod
+    def hello(cls, version=1, magic=MAGIC, kind=KIND_WORKER, role=1,
+              name='stranger', model='tiny', fingerprint=1,
+              block_tokens=BLOCK_TOKENS, window_tokens=32768, vocab=512,
+              capacity_blocks=1000, kv_bytes_per_token=1024):
+        payload = struct.pack('<IHHBBQ', magic, version, version, kind, role,
+                              3)
+        payload += cls.text(name) + cls.text('cpu') + cls.text(model)
+        payload += struct.pack('<QIIIQQI', fingerprint, block_tokens,
+                               window_tokens, vocab, capacity_blocks,
+                               kv_bytes_per_token, 8)
+        payload += cls.text('127.0.0.1') + struct.pack('<H', 1)
+        return cls.frame(cls.HELLO, payload)
+
+    def read(self, n):
+        """n bytes, or fewer at the end of the connection."""
+        data = b''
+        while len(data) < n:
+            try:
+                more = self.socket.recv(n - len(data))
+            except ConnectionResetError:
+                more = b''
+            if not more:
+                break
+            data += more
+        return data
+
+    def receive(self):
+        """(type, payload) of the next frame, or None at the end."""
+        header = self.read(16)
+        if len(header) < 16:
+            return None
+        length, kind, _, _ = struct.unpack('<IHHQ', header)
+        return kind, self.read(length)
+
+    def receive_error(self):
+        """The text of the ERROR that must come next, with the end of the
+        connection behind it."""
+        got = self.receive()
+        if got is None or got[0] != self.ERROR:
+            raise AssertionError(f'not an ERROR: {got}')
+        size = struct.unpack_from('<H', got[1], 2)[0]
+        if self.receive() is not None:
+            raise AssertionError('the connection goes on behind an ERROR')
+        return got[1][4:4 + size].decode()

@@ -1,0 +1,195 @@
+"""What the OpenAI API answers when all is well."""
+from harness import BLOCK_TOKENS, Case, cached_tokens, total
+
+TEXT = 'The quick brown fox jumps over the lazy dog. '
+
+
+class Completions(Case):
+    def test_answers_and_usage(self):
+        api = self.cluster().api
+        reply = api.complete(TEXT, 8)
+        self.assertEqual(reply.status, 200, reply.body)
+        body = reply.body
+        self.assertEqual(body['object'], 'text_completion')
+        self.assertEqual(body['model'], 'tiny')
+        self.assertTrue(body['id'])
+        self.assertIsInstance(body['created'], int)
+        choice, = body['choices']
+        self.assertEqual(choice['index'], 0)
+        self.assertEqual(choice['finish_reason'], 'length')
+        self.assertEqual(len(choice['text']), 8)
+        self.assertTrue(choice['text'].isascii() and
+                        choice['text'].isprintable(), choice)
+        self.assertEqual(body['usage']['prompt_tokens'], len(TEXT))
+        self.assertEqual(body['usage']['completion_tokens'], 8)
+        self.assertEqual(body['usage']['total_tokens'], len(TEXT) + 8)
+        self.assertEqual(
+            body['usage']['prompt_tokens_details']['cached_tokens'], 0)
+
+        again = api.complete(TEXT, 8).body
+        self.assertEqual(again['choices'][0]['text'], choice['text'])
+        self.assertEqual(
+            again['usage']['prompt_tokens_details']['cached_tokens'],
+            len(TEXT) // BLOCK_TOKENS * BLOCK_TOKENS)
+
+    def test_text_and_ids_are_the_same(self):
+        api = self.cluster().api
+        text = api.complete(TEXT, 8).body['choices'][0]['text']
+        ids = api.complete(list(TEXT.encode()), 8).body
+        self.assertEqual(ids['choices'][0]['text'], text)
+
+    def test_a_batch_is_its_prompts(self):
+        api = self.cluster().api
+        prompts = ['one', 'two', 'three' * 20]
+        alone = [api.complete(p, 5).body['choices'][0]['text']
+                 for p in prompts]
+        for batch in prompts, [list(p.encode()) for p in prompts]:
+            body = api.complete(batch, 5).body
+            choices = sorted(body['choices'], key=lambda c: c['index'])
+            self.assertEqual([c['index'] for c in choices], [0, 1, 2])
+            self.assertEqual([c['text'] for c in choices], alone)
+            self.assertEqual(body['usage']['prompt_tokens'],
+                             sum(map(len, prompts)))
+            self.assertEqual(body['usage']['completion_tokens'], 15)
+
+    def test_one_token_needs_no_decode(self):
+        api = self.cluster().api
+        whole = api.complete(TEXT, 4).body['choices'][0]['text']
+        body = api.complete(TEXT, 1).body
+        self.assertEqual(body['choices'][0]['text'], whole[0])
+        self.assertEqual(body['usage']['completion_tokens'], 1)
+
+    def test_stream(self):
+        api = self.cluster().api
+        whole = api.complete(TEXT, 8).body
+        events = list(api.stream('/v1/completions', {
+            'prompt': TEXT, 'max_tokens': 8,
+            'stream_options': {'include_usage': True}}))
+        self.assertEqual(events.pop(), '[DONE]')
+        usage = events.pop()
+        self.assertEqual(usage['choices'], [])
+        self.assertEqual(usage['usage']['completion_tokens'], 8)
+        self.assertEqual(usage['usage']['prompt_tokens'], len(TEXT))
+        choices = [c for e in events for c in e['choices']]
+        self.assertEqual(''.join(c['text'] for c in choices),
+                         whole['choices'][0]['text'])
+        self.assertEqual(choices[-1]['finish_reason'], 'length')
+        self.assertEqual({e['id'] for e in events}, {usage['id']})
+        self.assertEqual({e['object'] for e in events}, {'text_completion'})
+
+    def test_stream_of_a_batch(self):
+        api = self.cluster().api
+        prompts = ['one', 'two']
+        alone = [api.complete(p, 5).body['choices'][0]['text']
+                 for p in prompts]
+        texts = ['', '']
+        events = list(api.stream('/v1/completions',
+                                 {'prompt': prompts, 'max_tokens': 5}))
+        self.assertEqual(events.pop(), '[DONE]')
+        for event in events:
+            for choice in event['choices']:
+                texts[choice['index']] += choice['text']
+        self.assertEqual(texts, alone)
+
+
+class Chat(Case):
+    MESSAGES = [{'role': 'system', 'content': 'Be brief.'},
+                {'role': 'user', 'content': 'Hello'}]
+
+    def test_answer_and_stream(self):
+        api = self.cluster().api
+        reply = api.request('POST', '/v1/chat/completions', {
+            'model': 'tiny', 'messages': self.MESSAGES, 'max_tokens': 6})
+        self.assertEqual(reply.status, 200, reply.body)
+        self.assertEqual(reply.body['object'], 'chat.completion')
+        choice, = reply.body['choices']
+        self.assertEqual(choice['message']['role'], 'assistant')
+        self.assertEqual(len(choice['message']['content']), 6)
+        self.assertEqual(reply.body['usage']['completion_tokens'], 6)
+
+        events = list(api.stream('/v1/chat/completions', {
+            'messages': self.MESSAGES, 'max_tokens': 6}))
+        self.assertEqual(events.pop(), '[DONE]')
+        self.assertEqual({e['object'] for e in events},
+                         {'chat.completion.chunk'})
+        deltas = [e['choices'][0]['delta'] for e in events if e['choices']]
+        self.assertEqual(deltas[0]['role'], 'assistant')
+        self.assertEqual(''.join(d.get('content') or '' for d in deltas),
+                         choice['message']['content'])
+
+
+class Views(Case):
+    def test_models_health_ready(self):
+        api = self.cluster(prefill=2, decode=1).api
+        models = api.request('GET', '/v1/models').body
+        self.assertEqual(models['object'], 'list')
+        self.assertEqual([m['id'] for m in models['data']], ['tiny'])
+        self.assertEqual(api.request('GET', '/ready').status, 200)
+        self.assertEqual(api.instances(), (2, 1))
+
+    def test_metrics_count_requests(self):
+        api = self.cluster().api
+        api.complete(TEXT, 8)
+        api.complete(TEXT, 8)
+        metrics = api.metrics()
+        self.assertEqual(total(metrics, 'conductor_prompt_tokens_total'),
+                         2 * len(TEXT))
+        self.assertEqual(total(metrics, 'conductor_output_tokens_total'), 16)
+        cached = len(TEXT) // BLOCK_TOKENS * BLOCK_TOKENS
+        self.assertEqual(cached_tokens(metrics, 'local'), cached)
+        self.assertEqual(total(metrics, 'conductor_computed_tokens_total'),
+                         2 * len(TEXT) - cached)
+
+    def test_a_tenant_sees_no_other_cache(self):
+        api = self.cluster().api
+        def cached(salt):
+            usage = api.complete(TEXT, 2, cache_salt=salt).body['usage']
+            return usage['prompt_tokens_details']['cached_tokens']
+        self.assertEqual(cached('a'), 0)
+        self.assertEqual(cached('b'), 0)
+        self.assertGreater(cached('a'), 0)
+
+
+class NotReady(Case):
+    def test_without_instances(self):
+        cluster = self.cluster(prefill=0, decode=0)
+        self.assertEqual(cluster.api.request('GET', '/ready').status, 503)
+        self.assertEqual(cluster.api.request('GET', '/health').status, 200)
+        self.assertError(cluster.api.complete(TEXT), 503)
+
+    def test_prefill_alone_is_not_ready(self):
+        cluster = self.cluster(prefill=1, decode=0)
+        self.assertEqual(cluster.api.request('GET', '/ready').status, 503)
+        self.assertError(cluster.api.complete(TEXT), 503)
+        cluster.start_worker('d0', 'decode')
+        cluster.wait_ready(1, 1)
+        self.assertEqual(cluster.api.request('GET', '/ready').status, 200)
+        self.assertEqual(cluster.api.complete(TEXT).status, 200)
+
+
+class Slo(Case):
+    def test_a_miss_is_refused_at_once(self):
+        api = self.cluster(engine='timed',
+                           cost={'prefill': (1000000, 0, 0, 0)}).api
+        reply = api.request('POST', '/v1/completions',
+                            {'model': 'tiny', 'prompt': TEXT},
+                            {'x-slo-ttft-ms': '100'})
+        self.assertError(reply, 429, 'first token')
+        self.assertGreaterEqual(int(reply.headers['Retry-After']), 1)
+        reply = api.request('POST', '/v1/completions',
+                            {'model': 'tiny', 'prompt': TEXT,
+                             'max_tokens': 1}, {'x-slo-ttft-ms': '60000'})
+        self.assertEqual(reply.status, 200, reply.body)
+
+    def test_tbt_miss(self):
+        api = self.cluster(engine='timed',
+                           cost={'decode': (500000, 0, 0)}).api
+        reply = api.request('POST', '/v1/completions',
+                            {'model': 'tiny', 'prompt': TEXT},
+                            {'x-slo-tpot-ms': '10'})
+        self.assertError(reply, 429, 'between tokens')
+
+    def test_limits_of_the_configuration(self):
+        api = self.cluster(engine='timed', config={'slo_ttft_ms': 100},
+                           cost={'prefill': (1000000, 0, 0, 0)}).api
+        self.assertError(api.complete(TEXT, 1), 429, 'first token')
