@@ -8,11 +8,14 @@ static int64_t at_most_never(int64_t us)
     return us < ESTIMATE_NEVER_US ? us : ESTIMATE_NEVER_US;
 }
 
-uint32_t estimate_usable_blocks(uint32_t matched_blocks, int64_t n_tokens,
-                                uint32_t block_tokens)
+uint32_t estimate_usable_blocks(const struct estimate_model *model,
+                                uint32_t matched_blocks, int64_t n_tokens)
 {
-    int64_t most = n_tokens > 0 ? (n_tokens - 1) / block_tokens : 0;
+    int64_t last = n_tokens > 0 ? n_tokens - 1 : 0;
+    int64_t most = last / model->block_tokens;
 
+    if (model->whole_prompt_reuse && n_tokens > 0)
+        most++;
     return matched_blocks < most ? matched_blocks : (uint32_t)most;
 }
 
@@ -27,6 +30,8 @@ int64_t estimate_transfer_us(const struct estimate_model *model,
 
     if (n_blocks == 0)
         return 0;
+    if (model->links_unshared)
+        busy_us = 0;
     if (!(us < (double)ESTIMATE_NEVER_US)) /* a rate of 0 comes here too */
         return ESTIMATE_NEVER_US;
     return at_most_never((busy_us > 0 ? busy_us : 0) + (int64_t)(us + 0.5));
@@ -45,15 +50,18 @@ void estimate_prefill(const struct estimate_model *model,
     out->local_blocks = local_blocks;
     out->used_blocks = used_blocks;
     out->cached_tokens = (int64_t)used_blocks * model->block_tokens;
+    if (out->cached_tokens > n_tokens) /* a partial last block */
+        out->cached_tokens = n_tokens;
     if (sender != NULL) {
         out->fetch_from = sender->id;
         out->transfer_us = estimate_transfer_us(
             model, sender, used_blocks - local_blocks, now_us);
     }
     out->transfer_end_us = now_us + out->transfer_us;
-    out->predicted_us =
-        cost_model_prefill_us(model->cost, n_tokens - out->cached_tokens,
-                              out->cached_tokens, &out->extrapolated);
+    if (out->cached_tokens < n_tokens)
+        out->predicted_us =
+            cost_model_prefill_us(model->cost, n_tokens - out->cached_tokens,
+                                  out->cached_tokens, &out->extrapolated);
     out->prefill_us =
         correction_apply_us(&instance->correction, out->predicted_us);
     out->queue_us = at_most_never(

@@ -20,6 +20,11 @@ struct estimate_model {
     const struct cost_model *cost;
     uint32_t block_tokens;      /* at least 1 */
     int64_t kv_bytes_per_token; /* at least 1 */
+    /* What papers' models leave out; the daemon keeps both false. */
+    bool whole_prompt_reuse; /* all of a prompt may be reused, its partial last
+                                block too, and computing nothing takes no time;
+                                an engine has to compute the last token */
+    bool links_unshared;     /* transfers don't slow each other down */
 };
 
 /* One prefill candidate, and why. */
@@ -30,7 +35,7 @@ struct prefill_estimate {
     uint32_t used_blocks;    /* leading blocks the plan reuses, of any source */
     uint32_t fetch_from;     /* pool id that sends the blocks local_blocks ..
                                 used_blocks - 1, or POOL_NO_INSTANCE */
-    int64_t cached_tokens;   /* used_blocks in tokens */
+    int64_t cached_tokens;   /* used_blocks in tokens, at most the prompt's */
     int64_t transfer_us;     /* until they are here, congestion included */
     int64_t transfer_end_us; /* absolute; now if nothing is fetched */
     int64_t queue_us;        /* wait of a request whose blocks are here */
@@ -61,15 +66,19 @@ struct decode_estimate {
 
 /*
  * The leading blocks of a prompt that may be reused: at least its last token
- * must be computed, or there would be no logits to choose a token from.
- * Returns min(matched_blocks, (n_tokens - 1) / block_tokens); 0 for 0 tokens.
+ * must be computed, or there would be no logits to choose a token from, unless
+ * the model says whole_prompt_reuse.
+ * Returns min(matched_blocks, (n_tokens - 1) / block_tokens), with
+ * whole_prompt_reuse min(matched_blocks, ceil(n_tokens / block_tokens)); 0 for
+ * 0 tokens.
  */
-uint32_t estimate_usable_blocks(uint32_t matched_blocks, int64_t n_tokens,
-                                uint32_t block_tokens);
+uint32_t estimate_usable_blocks(const struct estimate_model *model,
+                                uint32_t matched_blocks, int64_t n_tokens);
 
 /*
  * How long a fetch of blocks takes from now on: the sender first ends the
- * sends it has accepted, then sends these at its link rate.
+ * sends it has accepted (unless links_unshared), then sends these at its link
+ * rate.
  * Returns microseconds, 0 for 0 blocks, ESTIMATE_NEVER_US if it cannot send.
  */
 int64_t estimate_transfer_us(const struct estimate_model *model,

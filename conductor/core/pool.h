@@ -240,6 +240,10 @@ int pool_decode_started(struct pool *pool, uint32_t id, uint64_t request_id);
 int pool_decode_progress(struct pool *pool, uint32_t id, uint64_t request_id,
                          int64_t produced_tokens);
 
+/* Every started decode of an instance has produced so many more tokens: steps
+ * of a whole batch at once. Returns 0; -ESTALE; -EINVAL: negative. */
+int pool_decode_advance(struct pool *pool, uint32_t id, int64_t more_tokens);
+
 /* It ended, in whatever way. Returns 0; -ESTALE; -ENOENT. */
 int pool_decode_done(struct pool *pool, uint32_t id, uint64_t request_id);
 

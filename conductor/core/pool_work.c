@@ -280,6 +280,23 @@ int pool_decode_progress(struct pool *pool, uint32_t id, uint64_t request_id,
     return 0;
 }
 
+int pool_decode_advance(struct pool *pool, uint32_t id, int64_t more_tokens)
+{
+    struct pool_slot *slot = pool_slot_of(pool, id);
+
+    if (slot == NULL)
+        return -ESTALE;
+    if (more_tokens < 0)
+        return -EINVAL;
+    for (size_t i = 0; i < slot->view.n_decodes; i++) {
+        if (!slot->decodes[i].started)
+            continue;
+        slot->decodes[i].produced_tokens += more_tokens;
+        slot->view.decode_kv_tokens += more_tokens;
+    }
+    return 0;
+}
+
 int pool_decode_done(struct pool *pool, uint32_t id, uint64_t request_id)
 {
     struct pool_slot *slot = pool_slot_of(pool, id);

@@ -33,8 +33,42 @@ static int64_t fifo_begin_us(const struct queue_item *items, size_t n,
     return item->ready_at_us <= begin_us ? begin_us : -1;
 }
 
+/* The oldest, once it is ready. */
+static int fifo_strict_pick(const struct queue_item *items, size_t n,
+                            int64_t now_us)
+{
+    size_t best = 0;
+
+    for (size_t i = 1; i < n; i++)
+        if (items[i].arrival_seq < items[best].arrival_seq)
+            best = i;
+    return n > 0 && items[best].ready_at_us <= now_us ? (int)best : -1;
+}
+
+/* One after another, if they stand in their order as the pool has them. */
+static int64_t fifo_strict_begin_us(const struct queue_item *items, size_t n,
+                                    const struct queue_item *item,
+                                    int64_t start_us)
+{
+    int64_t begin_us = start_us;
+
+    for (size_t i = 0; i < n; i++) {
+        if (i > 0 && items[i].arrival_seq < items[i - 1].arrival_seq)
+            return -1;
+        if (items[i].arrival_seq > item->arrival_seq)
+            continue;
+        if (items[i].ready_at_us == QUEUE_NOT_READY)
+            return INT64_MAX;
+        if (items[i].ready_at_us > begin_us)
+            begin_us = items[i].ready_at_us;
+        begin_us += items[i].cost_us;
+    }
+    return item->ready_at_us > begin_us ? item->ready_at_us : begin_us;
+}
+
 static const struct queue_order orders[] = {
     {"fifo", fifo_pick, fifo_begin_us},
+    {"fifo_strict", fifo_strict_pick, fifo_strict_begin_us},
 };
 
 const struct queue_order *queue_order_by_name(const char *name)
@@ -51,14 +85,16 @@ int queue_pick(const struct queue_order *order, const struct queue_item *items,
     return order->pick(items, n, now_us);
 }
 
-static int64_t first_ready_us(const struct queue_item *items, size_t n)
+/* When the next item will be ready that is not at at_us. */
+static int64_t next_ready_us(const struct queue_item *items, size_t n,
+                             int64_t at_us)
 {
-    int64_t first_us = QUEUE_NOT_READY;
+    int64_t next_us = QUEUE_NOT_READY;
 
     for (size_t i = 0; i < n; i++)
-        if (items[i].ready_at_us < first_us)
-            first_us = items[i].ready_at_us;
-    return first_us;
+        if (items[i].ready_at_us > at_us && items[i].ready_at_us < next_us)
+            next_us = items[i].ready_at_us;
+    return next_us;
 }
 
 /* Serves the queue in thought until it takes up items[mine]. */
@@ -72,11 +108,9 @@ static int64_t simulate_us(const struct queue_order *order,
         int next = order->pick(items, n, at_us);
 
         if (next < 0) {
-            int64_t ready_us = first_ready_us(items, n);
-
-            if (ready_us <= at_us || ready_us == QUEUE_NOT_READY)
+            at_us = next_ready_us(items, n, at_us);
+            if (at_us == QUEUE_NOT_READY)
                 return INT64_MAX; /* the order will not take it */
-            at_us = ready_us;
             continue;
         }
         if ((size_t)next == mine)
@@ -89,20 +123,39 @@ static int64_t simulate_us(const struct queue_order *order,
     }
 }
 
+/* No later than this, if every item will be ready. */
+static int64_t bound_us(const struct queue_item *items, size_t n,
+                        const struct queue_item *item, int64_t start_us)
+{
+    int64_t ready_us = item->ready_at_us;
+    int64_t cost_us = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        if (items[i].ready_at_us == QUEUE_NOT_READY)
+            continue; /* nobody waits for it for ever */
+        if (items[i].ready_at_us > ready_us)
+            ready_us = items[i].ready_at_us;
+        cost_us += items[i].cost_us;
+    }
+    return (ready_us > start_us ? ready_us : start_us) + cost_us;
+}
+
 int64_t queue_wait_us(const struct queue_order *order,
                       const struct queue_item *items, size_t n,
                       const struct queue_item *item, int64_t running_left_us,
                       int64_t now_us)
 {
-    struct queue_item all[QUEUE_ITEMS_MAX];
+    struct queue_item all[QUEUE_THOUGHT_ITEMS_MAX];
     int64_t start_us = now_us + running_left_us;
     int64_t begin_us = -1;
 
-    if (item->ready_at_us == QUEUE_NOT_READY || n >= QUEUE_ITEMS_MAX)
+    if (item->ready_at_us == QUEUE_NOT_READY)
         return INT64_MAX;
     if (order->begin_us != NULL)
         begin_us = order->begin_us(items, n, item, start_us);
-    if (begin_us < 0) {
+    if (begin_us < 0 && n >= QUEUE_THOUGHT_ITEMS_MAX) {
+        begin_us = bound_us(items, n, item, start_us);
+    } else if (begin_us < 0) {
         if (n > 0)
             memcpy(all, items, n * sizeof(*items));
         all[n] = *item;

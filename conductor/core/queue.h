@@ -11,7 +11,9 @@
 #include <stdint.h>
 
 /* Most items one queue can hold. */
-#define QUEUE_ITEMS_MAX 1024u
+#define QUEUE_ITEMS_MAX 65536u
+/* Most items that queue_wait_us() serves in thought one by one. */
+#define QUEUE_THOUGHT_ITEMS_MAX 1024u
 /* ready_at_us of an item whose fetch has no known end. */
 #define QUEUE_NOT_READY INT64_MAX
 
@@ -38,7 +40,8 @@ struct queue_order {
 
 /*
  * The order of that name: "fifo" (oldest ready item first; an item whose
- * fetch is under way does not block the ready ones behind it).
+ * fetch is under way does not block the ready ones behind it) or "fifo_strict"
+ * (it does: oldest item first, and it is waited for).
  * Returns it, static, or NULL: no such order.
  */
 const struct queue_order *queue_order_by_name(const char *name);
@@ -54,12 +57,11 @@ int queue_pick(const struct queue_order *order, const struct queue_item *items,
 /*
  * How long from now_us until `item` would be taken up, if it joined `items`
  * and nothing else came.
- *   items            (n), borrowed: waiting, not running; n <=
- *                    QUEUE_ITEMS_MAX - 1.
- *   item             borrowed, not among items.
- *   running_left_us  what is left of the work in service, at least 0.
- * Returns microseconds; INT64_MAX if it would never be ready. Cost: O(n) when
- * every older item is ready by its turn, else O(n^2).
+ *   items            (n), borrowed: waiting, not * Returns microseconds;
+ * INT64_MAX if it would never be ready. Cost: O(n) as long as the items are
+ * ready one by one as they are served, or with fifo_strict, else O(n^2). From
+ * QUEUE_THOUGHT_ITEMS_MAX items on, what would cost O(n^2) is answered with a
+ * bound: as if all of them went first, and only when all are ready.
  */
 int64_t queue_wait_us(const struct queue_order *order,
                       const struct queue_item *items, size_t n,

@@ -45,10 +45,12 @@ struct scheduler *scheduler_new(const struct schedule_config *config,
     s->state.rng = config->seed;
     s->state.turn = UINT32_MAX;
     s->threshold = config->kvcache_balancing_threshold;
+    s->coupled = config->coupled;
+    s->pooled_cache = config->pooled_cache;
     s->pool = pool;
     s->index = index;
     s->ready = calloc(prefix_index_max_instances(index), sizeof(*s->ready));
-    s->pending = calloc(n, sizeof(*s->pending));
+    s->pending = calloc(prefix_index_max_instances(index), sizeof(*s->pending));
     s->candidates = calloc(n, sizeof(*s->candidates));
     s->decode_candidates = calloc(n, sizeof(*s->decode_candidates));
     if (s->policy == NULL || s->admission == NULL || s->ready == NULL ||
@@ -69,6 +71,17 @@ void scheduler_free(struct scheduler *scheduler)
     free(scheduler->pending);
     free(scheduler->ready);
     free(scheduler);
+}
+
+int scheduler_set_expected(struct scheduler *scheduler,
+                           struct prefix_index *expected)
+{
+    /* The results have room for the first index's instances. */
+    if (prefix_index_max_instances(expected) !=
+        prefix_index_max_instances(scheduler->index))
+        return -EINVAL;
+    scheduler->expected = expected;
+    return 0;
 }
 
 /* When some candidate's queue will have shrunk enough for the TTFT SLO: its
@@ -158,7 +171,7 @@ int schedule_commit(struct scheduler *scheduler,
             .uncached_tokens = request->n_tokens - chosen->cached_tokens,
             .cached_tokens = chosen->cached_tokens,
             .keys = request->keys,
-            .n_keys = request->n_keys,
+            .n_keys = scheduler->expected == NULL ? request->n_keys : 0,
         });
     if (error < 0)
         return error;
@@ -170,7 +183,8 @@ int schedule_commit(struct scheduler *scheduler,
         (void)pool_prefill_cancel(pool, decision->prefill, request->request_id);
         return error;
     }
-    if (chosen->fetch_from != POOL_NO_INSTANCE)
+    if (chosen->fetch_from != POOL_NO_INSTANCE &&
+        !scheduler->model.links_unshared)
         (void)pool_egress_book(pool, chosen->fetch_from,
                                chosen->transfer_end_us);
     return 0;

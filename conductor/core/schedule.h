@@ -32,6 +32,9 @@ struct schedule_config {
     const char *admission; /* "plain" or "none" */
     double kvcache_balancing_threshold; /* at least 1; see above */
     uint64_t seed;                      /* of the policy "random" */
+    /* What only simulated clusters are; the daemon keeps both false. */
+    bool coupled;      /* a request decodes where it was prefilled */
+    bool pooled_cache; /* every instance reads every stored block at no cost */
 };
 
 /* global_cache, plain, threshold 1, seed 1. */
@@ -97,6 +100,20 @@ struct scheduler *scheduler_new(const struct schedule_config *config,
 
 /* Frees it; not the pool nor the index. NULL is a no-op. */
 void scheduler_free(struct scheduler *scheduler);
+
+/*
+ * From now on the blocks that an instance expects, which count as local
+ * matches, are those of this index instead of what the pool derives from
+ * accepted prefills, and commits give the pool no keys: for a caller that
+ * knows better, because its instances hold places for blocks from the moment
+ * of the decision on.
+ *   expected  borrowed as long as the scheduler lives; of as many instances
+ *             as its index.
+ * Returns 0 or -EINVAL: another number of instances.
+ */
+int scheduler_set_expected(struct scheduler *scheduler,
+                           struct prefix_index *expected)
+    __attribute__((warn_unused_result));
 
 /*
  * Decides on one request. Changes only the policy's own state (the random

@@ -21,8 +21,7 @@ static bool takes_work(const struct schedule_request *request,
 static uint32_t usable(const struct scheduler *s,
                        const struct schedule_request *request, uint32_t blocks)
 {
-    return estimate_usable_blocks(blocks, request->n_tokens,
-                                  s->model.block_tokens);
+    return estimate_usable_blocks(&s->model, blocks, request->n_tokens);
 }
 
 static int64_t busy_until_us(const struct pool_instance *instance,
@@ -68,6 +67,26 @@ static bool worth_fetching(const struct scheduler *s, uint32_t best_blocks,
            (double)best_blocks > s->threshold * (double)local_blocks;
 }
 
+/* For every slot, the leading blocks that are stored and those expected. */
+static void match(struct scheduler *s, const struct schedule_request *request)
+{
+    uint32_t most = 0;
+
+    prefix_index_match(s->index, request->keys, request->n_keys, s->ready);
+    if (s->expected != NULL)
+        prefix_index_match(s->expected, request->keys, request->n_keys,
+                           s->pending);
+    else
+        pool_pending_match(s->pool, request->keys, request->n_keys, s->pending);
+    if (!s->pooled_cache)
+        return;
+    for (uint32_t slot = 0; slot < pool_slots(s->pool); slot++)
+        if (s->ready[slot] > most)
+            most = s->ready[slot];
+    for (uint32_t slot = 0; slot < pool_slots(s->pool); slot++)
+        s->ready[slot] = most;
+}
+
 /* Estimates every prefill instance that takes work. */
 static size_t estimate_candidates(struct scheduler *s,
                                   const struct schedule_request *request)
@@ -78,8 +97,7 @@ static size_t estimate_candidates(struct scheduler *s,
     int64_t deadline_us =
         request->slo_ttft_us > 0 ? request->now_us + request->slo_ttft_us : 0;
 
-    prefix_index_match(s->index, request->keys, request->n_keys, s->ready);
-    pool_pending_match(s->pool, request->keys, request->n_keys, s->pending);
+    match(s, request);
     if (s->policy->fetches)
         sender = find_sender(s, request, &best_blocks);
     for (uint32_t slot = 0; slot < pool_slots(s->pool); slot++) {
@@ -192,7 +210,8 @@ bool schedule_choose_decode(struct scheduler *s,
         const struct pool_instance *i = pool_at(s->pool, slot);
         struct decode_estimate *c = &s->decode_candidates[n];
 
-        if (!takes_work(request, i, ROLE_DECODE))
+        if (!takes_work(request, i, ROLE_DECODE) ||
+            (s->coupled && i->id != decision->prefill))
             continue;
         estimate_decode(&s->model, s->pool, i, request->n_tokens,
                         request->max_output_tokens, c);

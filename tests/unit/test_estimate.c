@@ -27,6 +27,12 @@ static struct cost_model paper_model(void)
     return m;
 }
 
+static struct estimate_model model_of(const struct cost_model *cost)
+{
+    return (struct estimate_model){
+        .cost = cost, .block_tokens = 512, .kv_bytes_per_token = 327680};
+}
+
 static struct pool *one_instance(uint32_t *id)
 {
     struct pool_config config = pool_config_default;
@@ -49,19 +55,49 @@ static struct pool *one_instance(uint32_t *id)
 
 static void test_usable_blocks(void)
 {
-    CU_ASSERT_EQUAL(estimate_usable_blocks(9, 0, 256), 0);
-    CU_ASSERT_EQUAL(estimate_usable_blocks(9, 1, 256), 0);
-    CU_ASSERT_EQUAL(estimate_usable_blocks(9, 256, 256), 0);
-    CU_ASSERT_EQUAL(estimate_usable_blocks(9, 257, 256), 1);
-    CU_ASSERT_EQUAL(estimate_usable_blocks(1, 1024, 256), 1);
-    CU_ASSERT_EQUAL(estimate_usable_blocks(4, 1024, 256), 3);
+    struct estimate_model model = {.block_tokens = 256};
+
+    CU_ASSERT_EQUAL(estimate_usable_blocks(&model, 9, 0), 0);
+    CU_ASSERT_EQUAL(estimate_usable_blocks(&model, 9, 1), 0);
+    CU_ASSERT_EQUAL(estimate_usable_blocks(&model, 9, 256), 0);
+    CU_ASSERT_EQUAL(estimate_usable_blocks(&model, 9, 257), 1);
+    CU_ASSERT_EQUAL(estimate_usable_blocks(&model, 1, 1024), 1);
+    CU_ASSERT_EQUAL(estimate_usable_blocks(&model, 4, 1024), 3);
+    model.whole_prompt_reuse = true;
+    CU_ASSERT_EQUAL(estimate_usable_blocks(&model, 9, 0), 0);
+    CU_ASSERT_EQUAL(estimate_usable_blocks(&model, 9, 1), 1);
+    CU_ASSERT_EQUAL(estimate_usable_blocks(&model, 9, 256), 1);
+    CU_ASSERT_EQUAL(estimate_usable_blocks(&model, 9, 257), 2);
+    CU_ASSERT_EQUAL(estimate_usable_blocks(&model, 1, 257), 1);
+}
+
+/* What papers' models assume: nothing to compute takes no time, and a busy
+ * link is as fast as an idle one. */
+static void test_paper_options(void)
+{
+    struct cost_model cost = paper_model();
+    struct estimate_model model = model_of(&cost);
+    struct prefill_estimate e;
+    uint32_t id;
+    struct pool *pool = one_instance(&id);
+    const struct pool_instance *i = pool_get(pool, id);
+
+    model.whole_prompt_reuse = true;
+    model.links_unshared = true;
+    estimate_prefill(&model, pool, i, 700, 2, 2, NULL, 0, 0, &e);
+    CU_ASSERT_EQUAL(e.cached_tokens, 700);
+    CU_ASSERT_EQUAL(e.prefill_us, 0);
+    CU_ASSERT_EQUAL(e.ttft_us, 0);
+    CU_ASSERT_EQUAL(pool_egress_book(pool, id, 5000), 0);
+    CU_ASSERT_EQUAL(estimate_transfer_us(&model, i, 16, 2000), 26844);
+    pool_free(pool);
 }
 
 /* The reference values, computed independently from the paper. */
 static void test_paper_values(void)
 {
     struct cost_model cost = paper_model();
-    struct estimate_model model = {&cost, 512, 327680};
+    struct estimate_model model = model_of(&cost);
     struct prefill_estimate e;
     uint32_t id;
     struct pool *pool = one_instance(&id);
@@ -82,7 +118,7 @@ static void test_paper_values(void)
 static void test_prefill(void)
 {
     struct cost_model cost = paper_model();
-    struct estimate_model model = {&cost, 512, 327680};
+    struct estimate_model model = model_of(&cost);
     struct prefill_estimate e;
     uint32_t id, sender_id;
     struct pool *pool = one_instance(&id);
@@ -140,7 +176,7 @@ static void test_prefill(void)
 static void test_no_link(void)
 {
     struct cost_model cost = paper_model();
-    struct estimate_model model = {&cost, 512, 327680};
+    struct estimate_model model = model_of(&cost);
     struct pool_instance dead = {.link_bytes_per_s = 0};
 
     CU_ASSERT_EQUAL(estimate_transfer_us(&model, &dead, 0, 0), 0);
@@ -151,7 +187,7 @@ static void test_no_link(void)
 static void test_decode(void)
 {
     struct cost_model cost = paper_model();
-    struct estimate_model model = {&cost, 512, 327680};
+    struct estimate_model model = model_of(&cost);
     struct decode_estimate e;
     uint32_t id;
     struct pool *pool = one_instance(&id);
@@ -183,7 +219,7 @@ static void test_decode(void)
 static void test_decode_fits_in(void)
 {
     struct cost_model cost = paper_model();
-    struct estimate_model model = {&cost, 512, 327680};
+    struct estimate_model model = model_of(&cost);
     uint32_t id;
     struct pool *pool = one_instance(&id);
     const struct pool_instance *i = pool_get(pool, id);
@@ -217,6 +253,7 @@ int main(void)
     CU_initialize_registry();
     CU_pSuite suite = CU_add_suite("estimate", NULL, NULL);
     CU_add_test(suite, "usable blocks", test_usable_blocks);
+    CU_add_test(suite, "paper options", test_paper_options);
     CU_add_test(suite, "paper values", test_paper_values);
     CU_add_test(suite, "prefill", test_prefill);
     CU_add_test(suite, "no link", test_no_link);

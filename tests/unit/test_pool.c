@@ -212,6 +212,13 @@ static void test_decode(void)
     CU_ASSERT_EQUAL(pool_decode_progress(pool, id, 9, 1), -ENOENT);
     CU_ASSERT_EQUAL(i->decode_kv_tokens, 1530);
     CU_ASSERT_EQUAL(pool_decode_room_tokens(i), 8000);
+    /* Steps of the whole batch: request 2 has not started. */
+    CU_ASSERT_EQUAL(pool_decode_advance(pool, id, 5), 0);
+    CU_ASSERT_EQUAL(pool_decode_advance(pool, id, -1), -EINVAL);
+    CU_ASSERT_EQUAL(pool_decode_advance(pool, id + 1, 5), -ESTALE);
+    CU_ASSERT_EQUAL(i->decode_kv_tokens, 1535);
+    CU_ASSERT_EQUAL(i->decodes[0].produced_tokens, 35);
+    CU_ASSERT(pool_check(pool));
     /* A running prefill of another request takes room, one of request 2 is
      * counted already. */
     CU_ASSERT_EQUAL(accept(pool, id, 2, 10, NULL, 0), 0);

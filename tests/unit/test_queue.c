@@ -11,10 +11,16 @@ static const struct queue_order *fifo(void)
     return queue_order_by_name("fifo");
 }
 
+static const struct queue_order *fifo_strict(void)
+{
+    return queue_order_by_name("fifo_strict");
+}
+
 static void test_names(void)
 {
     CU_ASSERT_PTR_NOT_NULL_FATAL(fifo());
     CU_ASSERT_STRING_EQUAL(fifo()->name, "fifo");
+    CU_ASSERT_PTR_NOT_NULL_FATAL(fifo_strict());
     CU_ASSERT_PTR_NULL(queue_order_by_name("sjf"));
 }
 
@@ -33,6 +39,47 @@ static void test_pick(void)
     CU_ASSERT_EQUAL(queue_pick(fifo(), items, 4, 49), 0);
     CU_ASSERT_EQUAL(queue_pick(fifo(), items, 4, 50), 2);
     CU_ASSERT_EQUAL(queue_pick(fifo(), items, 4, 100), 1);
+}
+
+/* The oldest, and nothing while that is not ready. */
+static void test_pick_strict(void)
+{
+    const struct queue_item items[] = {
+        {.arrival_seq = 7, .ready_at_us = 0},
+        {.arrival_seq = 3, .ready_at_us = 100},
+    };
+
+    CU_ASSERT_EQUAL(queue_pick(fifo_strict(), items, 0, 10), -1);
+    CU_ASSERT_EQUAL(queue_pick(fifo_strict(), items, 2, 99), -1);
+    CU_ASSERT_EQUAL(queue_pick(fifo_strict(), items, 2, 100), 1);
+    CU_ASSERT_EQUAL(queue_pick(fifo_strict(), items, 1, 0), 0);
+}
+
+/* More items than are thought through one by one. */
+static void test_wait_long(void)
+{
+    enum { N = QUEUE_THOUGHT_ITEMS_MAX + 10 };
+    struct queue_item *items = calloc(N, sizeof(*items));
+    struct queue_item item = {.arrival_seq = N};
+
+    CU_ASSERT_PTR_NOT_NULL_FATAL(items);
+    for (size_t i = 0; i < N; i++)
+        items[i] = (struct queue_item){.arrival_seq = i, .cost_us = 10};
+    CU_ASSERT_EQUAL(queue_wait_us(fifo(), items, N, &item, 5, 100), 10 * N + 5);
+    CU_ASSERT_EQUAL(queue_wait_us(fifo_strict(), items, N, &item, 5, 100),
+                    10 * N + 5);
+    /* A gap: the bound for one, exact for the other. */
+    items[0].ready_at_us = 300;
+    CU_ASSERT_EQUAL(queue_wait_us(fifo(), items, N, &item, 5, 100),
+                    200 + 10 * N);
+    CU_ASSERT_EQUAL(queue_wait_us(fifo_strict(), items, N, &item, 5, 100),
+                    200 + 10 * N);
+    items[0].ready_at_us = QUEUE_NOT_READY;
+    CU_ASSERT_EQUAL(queue_wait_us(fifo(), items, N, &item, 5, 100),
+                    10 * (N - 1) + 5);
+    CU_ASSERT_EQUAL(queue_wait_us(fifo_strict(), items, N, &item, 5, 100),
+                    INT64_MAX);
+    free(items);
 }
 
 static void test_wait(void)
@@ -65,9 +112,9 @@ static int64_t draw(unsigned *state, int64_t below)
 }
 
 /* The short way of an order agrees with serving the queue step by step. */
-static void test_short_way(void)
+static void check_short_way(const struct queue_order *order)
 {
-    const struct queue_order slow = {"slow", fifo()->pick, NULL};
+    const struct queue_order slow = {"slow", order->pick, NULL};
     unsigned state = 12345;
 
     for (int round = 0; round < 20000; round++) {
@@ -84,7 +131,7 @@ static void test_short_way(void)
         item = (struct queue_item){.arrival_seq = (uint64_t)draw(&state, 9) * 2,
                                    .ready_at_us = 900 + draw(&state, 500)};
         int64_t left_us = draw(&state, 300);
-        if (queue_wait_us(fifo(), items, n, &item, left_us, 1000) !=
+        if (queue_wait_us(order, items, n, &item, left_us, 1000) !=
             queue_wait_us(&slow, items, n, &item, left_us, 1000)) {
             CU_FAIL("the short way differs");
             return;
@@ -93,13 +140,21 @@ static void test_short_way(void)
     CU_PASS("the short way agrees");
 }
 
+static void test_short_way(void)
+{
+    check_short_way(fifo());
+    check_short_way(fifo_strict());
+}
+
 int main(void)
 {
     CU_initialize_registry();
     CU_pSuite suite = CU_add_suite("queue", NULL, NULL);
     CU_add_test(suite, "names", test_names);
     CU_add_test(suite, "pick", test_pick);
+    CU_add_test(suite, "pick strict", test_pick_strict);
     CU_add_test(suite, "wait", test_wait);
+    CU_add_test(suite, "wait long", test_wait_long);
     CU_add_test(suite, "short way", test_short_way);
     CU_basic_run_tests();
     unsigned failed = CU_get_number_of_failures();

@@ -41,7 +41,8 @@ static void rig_init(struct rig *r, const char *policy, double threshold)
     r->index = prefix_index_new(&index);
     config.policy = policy;
     config.kvcache_balancing_threshold = threshold;
-    struct estimate_model model = {&r->cost, BLOCK, 1000};
+    struct estimate_model model = {
+        .cost = &r->cost, .block_tokens = BLOCK, .kv_bytes_per_token = 1000};
     r->scheduler = scheduler_new(&config, &model, r->pool, r->index);
     CU_ASSERT_PTR_NOT_NULL_FATAL(r->scheduler);
     for (uint64_t k = 0; k < N_KEYS; k++)
@@ -421,7 +422,8 @@ static void test_config(void)
     struct estimate_model model;
 
     rig_init(&r, "global_cache", 1.0);
-    model = (struct estimate_model){&r.cost, BLOCK, 1000};
+    model = (struct estimate_model){
+        .cost = &r.cost, .block_tokens = BLOCK, .kv_bytes_per_token = 1000};
     config.policy = "nearest";
     CU_ASSERT_PTR_NULL(scheduler_new(&config, &model, r.pool, r.index));
     config = schedule_config_default;
@@ -443,6 +445,87 @@ static void test_config(void)
             schedule_verdict_name((enum schedule_verdict)v), "?");
     scheduler_free(NULL);
     rig_fini(&r);
+}
+
+/* A rig whose scheduler has options of simulated clusters. */
+static void rig_init_simulated(struct rig *r, const char *policy, bool coupled,
+                               bool pooled_cache)
+{
+    struct schedule_config config = {.policy = policy,
+                                     .admission = "plain",
+                                     .kvcache_balancing_threshold = 1.0,
+                                     .coupled = coupled,
+                                     .pooled_cache = pooled_cache};
+    struct estimate_model model = {
+        .cost = &r->cost, .block_tokens = BLOCK, .kv_bytes_per_token = 1000};
+
+    rig_init(r, policy, 1.0);
+    scheduler_free(r->scheduler);
+    r->scheduler = scheduler_new(&config, &model, r->pool, r->index);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(r->scheduler);
+}
+
+static void test_coupled(void)
+{
+    struct rig r;
+
+    rig_init_simulated(&r, "local_cache", true, false);
+    r.request.max_output_tokens = 20;
+    add(&r, ROLE_BOTH, 0, 100);
+    add(&r, ROLE_BOTH, 0, 0);
+    add(&r, ROLE_DECODE, 0, 0);
+    /* The other two would decode it as fast, or faster. */
+    CU_ASSERT_EQUAL(pool_decode_accept(r.pool, r.ids[1], 77, 10, 10), 0);
+    DECIDE_ACCEPT(&r);
+    CU_ASSERT_EQUAL(r.decision.prefill, r.ids[1]);
+    CU_ASSERT_EQUAL(r.decision.decode, r.ids[1]);
+    CU_ASSERT_EQUAL(r.decision.n_decode_candidates, 1);
+    rig_fini(&r);
+}
+
+/* Everybody has what anybody stored, and nothing is sent. */
+static void test_pooled_cache(void)
+{
+    struct rig r;
+
+    rig_init_simulated(&r, "local_cache", false, true);
+    add(&r, ROLE_PREFILL, 8, 5000);
+    add(&r, ROLE_PREFILL, 2, 0);
+    DECIDE_ACCEPT(&r);
+    CU_ASSERT_EQUAL(r.decision.prefill, r.ids[1]);
+    CU_ASSERT_EQUAL(r.decision.chosen.local_blocks, 8);
+    CU_ASSERT_EQUAL(r.decision.chosen.fetch_from, POOL_NO_INSTANCE);
+    CU_ASSERT_EQUAL(r.decision.chosen.ttft_us, 2500);
+    rig_fini(&r);
+}
+
+/* An index of expected blocks takes the place of the pool's: they count where
+ * they are expected, and nowhere else. */
+static void test_expected(void)
+{
+    struct rig r;
+    struct prefix_index_config config = {.max_instances = 8, .max_keys = 1000};
+    struct prefix_index_config small = {.max_instances = 7, .max_keys = 1000};
+    struct prefix_index *expected = prefix_index_new(&config);
+    struct prefix_index *few = prefix_index_new(&small);
+
+    rig_init(&r, "global_cache", 1.0);
+    add(&r, ROLE_PREFILL, 0, 0);
+    add(&r, ROLE_PREFILL, 3, 0);
+    CU_ASSERT_EQUAL(scheduler_set_expected(r.scheduler, few), -EINVAL);
+    CU_ASSERT_EQUAL(scheduler_set_expected(r.scheduler, expected), 0);
+    CU_ASSERT_EQUAL(
+        prefix_index_stored_chain(expected, 0, TIER_DEVICE, 0, r.keys, 9, NULL),
+        0);
+    DECIDE_ACCEPT(&r);
+    CU_ASSERT_EQUAL(r.decision.prefill, r.ids[0]);
+    CU_ASSERT_EQUAL(r.decision.chosen.local_blocks, 9);
+    CU_ASSERT_EQUAL(r.decision.candidates[1].used_blocks, 3);
+    CU_ASSERT_EQUAL(schedule_commit(r.scheduler, &r.request, &r.decision), 0);
+    CU_ASSERT_EQUAL(pool_get(r.pool, r.ids[0])->waiting[0].n_keys, 0);
+    rig_fini(&r);
+    prefix_index_free(expected);
+    prefix_index_free(few);
 }
 
 /* Two rigs fed alike decide alike, byte for byte. */
@@ -508,6 +591,9 @@ int main(void)
     CU_add_test(suite, "nowhere", test_nowhere);
     CU_add_test(suite, "commit", test_commit);
     CU_add_test(suite, "config", test_config);
+    CU_add_test(suite, "coupled", test_coupled);
+    CU_add_test(suite, "pooled cache", test_pooled_cache);
+    CU_add_test(suite, "expected", test_expected);
     CU_add_test(suite, "deterministic", test_deterministic);
     CU_basic_run_tests();
     unsigned failed = CU_get_number_of_failures();
