@@ -55,6 +55,7 @@ void call_free(struct service_call *call)
     s->free_slots[s->n_free++] = call->slot;
     free(call->tokens);
     free(call->keys);
+    free(call->early);
     free(call);
 }
 
@@ -90,6 +91,8 @@ static void call_withdraw(struct service_call *call)
         send_cancel(s, call->decode, call->wire_id);
     call_close_pool(call);
     call->wire_id = 0;
+    call->n_early = 0;
+    call->early_done = false;
 }
 
 static void call_fail(struct service_call *call, int http_status,

@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* Hands a token over. The callback may cancel the call: false, if so. */
@@ -50,6 +51,42 @@ static void call_done(struct service_call *call)
     call->ops->done(call->arg, &call->result);
     call_free(call);
     event_active(s->inbox_event, EV_TIMEOUT, 0);
+}
+
+/* Hands over a token of the decode worker. False: the call is gone. */
+static bool call_decoded(struct service_call *call, uint32_t token)
+{
+    struct service *s = call->service;
+    if (call->state == CALL_TRANSFERRING) {
+        (void)pool_decode_started(s->pool, call->decode, call->wire_id);
+        if (!call_set_state(call, CALL_DECODING))
+            return false;
+    }
+    (void)pool_decode_progress(s->pool, call->decode, call->wire_id,
+                               call->n_output + 1);
+    return call_token(call, token);
+}
+
+/* Keeps a token that came before token 0. */
+static int call_keep_early(struct service_call *call, uint32_t token)
+{
+    if (!call->early)
+        call->early = calloc(call->max_tokens, sizeof(*call->early));
+    if (!call->early)
+        return -ENOMEM;
+    call->early[call->n_early++] = token;
+    return 0;
+}
+
+/* Hands over what came before token 0, now that this is out. */
+static void call_release_early(struct service_call *call)
+{
+    for (uint32_t i = 0; i < call->n_early; i++) {
+        if (!call_decoded(call, call->early[i]))
+            return;
+    }
+    if (call->early_done)
+        call_done(call);
 }
 
 static int on_decode_ready(struct service_call *call, uint32_t id,
@@ -139,8 +176,9 @@ static int on_prefill_done(struct service_call *call, uint32_t id,
     call->result.prefill_us = (int64_t)m.prefill_us;
     if (!call_set_state(call, CALL_TRANSFERRING))
         return -EPROTO;
-    (void)call_token(call, m.first_token);
     event_active(call->service->inbox_event, EV_TIMEOUT, 0);
+    if (call_token(call, m.first_token))
+        call_release_early(call);
     return 0;
 }
 
@@ -150,10 +188,16 @@ static int on_done(struct service_call *call, uint32_t id,
     struct msg_done m;
     if (msg_done_decode(p, h->length, &m))
         return -EBADMSG;
-    if (id != (call->decode ? call->decode : call->prefill) ||
-        call->n_output == 0 || m.output_tokens != call->n_output)
+    uint32_t last = call->decode ? call->decode : call->prefill;
+    uint32_t had = call->n_output ? call->n_output : 1 + call->n_early;
+    if (id != last || m.output_tokens != had)
         return -EPROTO;
-    call_done(call);
+    if (call->n_output)
+        call_done(call);
+    else if (call->decode == call->prefill || !call->decode)
+        return -EPROTO; /* one connection: its PREFILL_DONE comes first */
+    else
+        call->early_done = true;
     return 0;
 }
 
@@ -186,16 +230,14 @@ static int on_tokens(struct service *s, uint32_t id,
         struct service_call *call = call_find(s, t.request_id);
         if (!call)
             continue; /* cancelled while the frame was on its way */
-        if (id != call->decode || t.index != call->n_output ||
-            t.index >= call->max_tokens)
+        uint32_t expected = call->n_output ? call->n_output : 1 + call->n_early;
+        if (id != call->decode || t.index != expected ||
+            t.index >= call->max_tokens || call->early_done)
             return -EPROTO;
-        if (call->state == CALL_TRANSFERRING) {
-            (void)pool_decode_started(s->pool, id, call->wire_id);
-            if (!call_set_state(call, CALL_DECODING))
-                return -EPROTO;
-        }
-        (void)pool_decode_progress(s->pool, id, call->wire_id, t.index + 1);
-        (void)call_token(call, t.token);
+        if (call->n_output)
+            (void)call_decoded(call, t.token);
+        else if (call_keep_early(call, t.token))
+            return -ENOMEM;
     }
     return 0;
 }

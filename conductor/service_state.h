@@ -64,6 +64,11 @@ struct service_call {
     int64_t arrived_us;
     int64_t first_token_us, last_token_us;
     uint32_t n_output; /* tokens handed to the front */
+    /* Tokens 1.. of the decode worker that came before the prefill worker's
+     * token 0: two connections, no order between them. */
+    uint32_t *early; /* (n_early), room for max_tokens; NULL until needed */
+    uint32_t n_early;
+    bool early_done; /* its DONE came, too */
     uint32_t retries;
     bool accepted; /* once; a retry is not held to the SLO again */
 
