@@ -28,7 +28,7 @@ struct batch {
 
 uint32_t batch_max_segments(const struct batch_config *config)
 {
-    return config->max_batch + BATCH_PREFILLS_MAX;
+    return config->max_batch + config->max_prefills;
 }
 
 struct batch *batch_new(const struct batch_config *config,
@@ -206,7 +206,7 @@ static bool start_next(struct batch *b, int64_t now_us)
 {
     struct request *r = pick_next(b, now_us);
 
-    if (!r || b->n.prefills >= BATCH_PREFILLS_MAX)
+    if (!r || b->n.prefills >= b->config.max_prefills)
         return false;
     if (!take_blocks(b, r)) {
         if (b->n.prefills + b->n.decodes + b->n.ready > 0)

@@ -19,15 +19,13 @@
 #include "workers/engine.h"
 #include "workers/request.h"
 
-/* Most prefills that may be under way at once. One step rarely ends more. */
-#define BATCH_PREFILLS_MAX 16u
-
 struct batch_config {
     struct kv_store *store;                /* borrowed */
     const struct engine_kv_layout *layout; /* borrowed */
     const char *order;                     /* of the queue, as "fifo" */
     uint32_t step_tokens;                  /* budget of one step */
     uint32_t max_batch;                    /* decodes in one step */
+    uint32_t max_prefills;                 /* under way at once */
     uint32_t max_queue;                    /* waiting prefills */
 };
 

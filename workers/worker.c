@@ -199,6 +199,7 @@ static int make_batch(struct worker *w)
         .order = "fifo",
         .step_tokens = w->layout->step_tokens,
         .max_batch = o->max_batch,
+        .max_prefills = o->max_prefills,
         .max_queue = o->max_queue,
     };
 

@@ -49,6 +49,7 @@ static const struct option_row rows[] = {
      ENGINE_MAX_BLOCK_TOKENS},
     {"step-tokens", OPT_U32, FIELD(step_tokens), 1, ENGINE_MAX_STEP_TOKENS},
     {"max-batch", OPT_U32, FIELD(max_batch), 1, 4096},
+    {"max-prefills", OPT_U32, FIELD(max_prefills), 1, 64},
     {"max-queue", OPT_U32, FIELD(max_queue), 1, QUEUE_MAX},
     {"fetch-timeout-ms", OPT_U32, FIELD(fetch_timeout_ms), 1, 3600000},
     {"push-timeout-ms", OPT_U32, FIELD(push_timeout_ms), 1, 3600000},
@@ -83,6 +84,10 @@ const char *worker_options_help(void)
            "(256)\n"
            "  --step-tokens N        most tokens of one step (512)\n"
            "  --max-batch N          most requests that decode at once (64)\n"
+           "  --max-prefills N       most prefills under way at once (1); more "
+           "fill the\n"
+           "                         steps of an engine that is faster in "
+           "bulk\n"
            "  --max-queue N          most requests that wait (1024)\n"
            "  --fetch-timeout-ms N   compute what a peer does not send (5000)\n"
            "  --push-timeout-ms N    give up on a decode worker (60000)\n"
@@ -242,6 +247,7 @@ static void set_defaults(struct worker_options *o)
         .block_tokens = ENGINE_DEFAULT_BLOCK_TOKENS,
         .step_tokens = ENGINE_DEFAULT_STEP_TOKENS,
         .max_batch = 64,
+        .max_prefills = 1,
         .max_queue = QUEUE_MAX,
         .fetch_timeout_ms = 5000,
         .push_timeout_ms = 60000,

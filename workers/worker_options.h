@@ -29,6 +29,7 @@ struct worker_options {
     uint32_t block_tokens;
     uint32_t step_tokens;
     uint32_t max_batch;
+    uint32_t max_prefills;
     uint32_t max_queue;
     uint32_t fetch_timeout_ms;
     uint32_t push_timeout_ms;
