@@ -1,0 +1,205 @@
+"""Workers that die, clients that leave: nothing hangs, nothing is lost in
+silence."""
+import socket
+import threading
+
+from harness import Case, settings, total, wait_until
+
+TEXT = 'The quick brown fox jumps over the lazy dog. '
+# A prefill that takes 1.5 s, and steps that take 50 ms.
+SLOW_PREFILL = {'prefill': (1500000, 0, 0, 0)}
+SLOW_DECODE = {'prefill': (1000, 0, 0, 0), 'decode': (50000, 0, 0)}
+
+
+def in_background(call):
+    """Starts call(); returns a function that waits for what it returned."""
+    box = []
+
+    def run():
+        try:
+            box.append(call())
+        except Exception as e:  # noqa: BLE001, handed over to the test
+            box.append(e)
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+
+    def result():
+        thread.join(60 * settings.scale)
+        if not box:
+            raise AssertionError('a request hangs')
+        if isinstance(box[0], Exception):
+            raise box[0]
+        return box[0]
+    return result
+
+
+class KilledWorkers(Case):
+    def busy(self, cluster, role='prefill'):
+        """The worker that has the request."""
+        gauge = {'prefill': 'prefills_running', 'decode': 'decodes'}[role]
+
+        def find():
+            metrics = cluster.api.metrics()
+            for name, worker in cluster.workers.items():
+                if metrics.get(f'conductor_instance_{gauge}'
+                               f'{{instance="{name}"}}'):
+                    return worker
+            return None
+        return wait_until(f'a {role} worker has the request', find)
+
+    def test_prefill_worker_before_the_first_token(self):
+        cluster = self.cluster(prefill=2, decode=1, engine='timed',
+                               cost=SLOW_PREFILL)
+        answer = in_background(lambda: cluster.api.complete(TEXT, 4))
+        self.busy(cluster).kill()
+        reply = answer()
+        self.assertEqual(reply.status, 200, reply.body)
+        self.assertEqual(len(reply.body['choices'][0]['text']), 4)
+        cluster.wait_ready(1, 1)
+        metrics = cluster.api.metrics()
+        self.assertGreaterEqual(total(metrics, 'conductor_retries_total'), 1)
+
+    def test_the_only_prefill_worker(self):
+        cluster = self.cluster(engine='timed', cost=SLOW_PREFILL)
+        answer = in_background(lambda: cluster.api.complete(TEXT, 4))
+        self.busy(cluster).kill()
+        self.assertError(answer(), 503)
+        cluster.start_worker('p1', 'prefill', engine='timed')
+        cluster.wait_ready(1, 1)
+        self.assertEqual(cluster.api.complete(TEXT, 1).status, 200)
+
+    def test_decode_worker_before_the_first_token(self):
+        cluster = self.cluster(prefill=1, decode=2, engine='timed',
+                               cost=SLOW_PREFILL)
+        answer = in_background(lambda: cluster.api.complete(TEXT, 4))
+        self.busy(cluster, 'decode').kill()
+        reply = answer()
+        self.assertEqual(reply.status, 200, reply.body)
+        self.assertEqual(len(reply.body['choices'][0]['text']), 4)
+
+    def kill_in_stream(self, role):
+        cluster = self.cluster(prefill=1, decode=1, engine='timed',
+                               cost=SLOW_DECODE)
+        events = cluster.api.stream('/v1/completions',
+                                    {'prompt': TEXT, 'max_tokens': 60})
+        for _ in range(3):
+            self.assertIn('choices', next(events))
+        cluster.workers[role + '0'].kill()
+        return list(in_background(lambda: list(events))())
+
+    def test_decode_worker_in_the_stream(self):
+        rest = self.kill_in_stream('d')
+        errors = [e for e in rest if isinstance(e, dict) and 'error' in e]
+        self.assertEqual(len(errors), 1, rest[-3:])
+        self.assertIsInstance(errors[0]['error']['message'], str)
+
+    def test_prefill_worker_after_its_work(self):
+        # Its part is over: the decode worker goes on.
+        rest = self.kill_in_stream('p')
+        self.assertEqual(rest[-1], '[DONE]')
+        self.assertFalse([e for e in rest if 'error' in e])
+
+    def test_decode_worker_without_stream(self):
+        cluster = self.cluster(engine='timed', cost=SLOW_DECODE)
+        answer = in_background(lambda: cluster.api.complete(TEXT, 400))
+        wait_until('tokens come', lambda: total(
+            cluster.api.metrics(), 'conductor_output_tokens_total') > 3)
+        cluster.workers['d0'].kill()
+        reply = answer()
+        self.assertGreaterEqual(reply.status, 500, reply.body)
+        self.assertError(reply, reply.status)
+
+    def test_under_load(self):
+        """20 clients while workers die and come back: each request ends."""
+        cluster = self.cluster(prefill=2, decode=2)
+        answers = [in_background(
+            lambda i=i: [cluster.api.complete(TEXT * (i % 7 + 1) + str(i), 20)
+                         for _ in range(5)]) for i in range(20)]
+        cluster.workers['p0'].kill()
+        cluster.workers['d0'].kill()
+        cluster.start_worker('p2', 'prefill')
+        cluster.start_worker('d2', 'decode')
+        for answer in answers:
+            for reply in answer():
+                if reply.status == 200:
+                    text = reply.body['choices'][0]['text']
+                    self.assertEqual(len(text), 20)
+                else:
+                    self.assertError(reply, reply.status)
+                    self.assertGreaterEqual(reply.status, 500)
+        cluster.wait_ready(2, 2)
+        self.assertEqual(cluster.api.complete(TEXT).status, 200)
+
+    def test_the_holder_of_fetched_blocks(self):
+        """A fetch whose source is gone is only a miss."""
+        cluster = self.cluster(prefill=2, decode=1)
+        prompt = TEXT * 20
+        whole = cluster.api.complete(prompt, 8).body['choices'][0]['text']
+        cluster.workers['p0'].kill()
+        reply = cluster.api.complete(prompt, 8)
+        self.assertEqual(reply.status, 200, reply.body)
+        self.assertEqual(reply.body['choices'][0]['text'], whole)
+
+
+class RestartedConductor(Case):
+    def test_workers_come_back_with_their_blocks(self):
+        cluster = self.cluster(prefill=0, decode=0, both=1)
+        prompt = TEXT * 10
+        first = cluster.api.complete(prompt, 8).body
+        ports = cluster.ports
+        cluster.conductor.kill()
+        cluster.config.update(
+            listen=f'127.0.0.1:{ports["http"]}',
+            worker_listen=f'127.0.0.1:{ports["worker"]}')
+        cluster.start_conductor()
+        cluster.wait_ready(1, 1)
+        again = cluster.api.complete(prompt, 8).body
+        self.assertEqual(again['choices'][0]['text'],
+                         first['choices'][0]['text'])
+        self.assertGreater(
+            again['usage']['prompt_tokens_details']['cached_tokens'], 0)
+
+
+class Disconnects(Case):
+    def leave(self, cluster, body, started):
+        """Sends a request, closes the connection once started() is true."""
+        connection = socket.create_connection(
+            ('127.0.0.1', cluster.api.port), timeout=30 * settings.scale)
+        data = body.encode()
+        connection.sendall(
+            b'POST /v1/completions HTTP/1.1\r\nHost: a\r\n'
+            b'Content-Type: application/json\r\n'
+            b'Content-Length: %d\r\n\r\n%s' % (len(data), data))
+        wait_until('the request runs', started)
+        connection.close()
+
+    def idle(self, cluster):
+        """No work is left on any instance."""
+        metrics = cluster.api.metrics()
+        return not any(total(metrics, f'conductor_instance_{gauge}')
+                       for gauge in ('prefills_waiting', 'prefills_running',
+                                     'decodes'))
+
+    def check(self, stream, cost, started):
+        cluster = self.cluster(engine='timed', cost=cost)
+        api = cluster.api
+        self.leave(cluster,
+                   '{"model": "tiny", "prompt": "hello", "max_tokens": 2000,'
+                   f' "stream": {stream}}}',
+                   lambda: total(api.metrics(), started) > 0)
+        wait_until('it is cancelled', lambda: api.metrics().get(
+            'conductor_requests_total{outcome="cancelled"}'))
+        wait_until('no worker works on it', lambda: self.idle(cluster))
+        self.assertEqual(api.complete('hello', 1).status, 200)
+
+    def test_while_prefilling(self):
+        self.check('false', SLOW_PREFILL, 'conductor_instance_prefills_running')
+
+    def test_while_prefilling_a_stream(self):
+        self.check('true', SLOW_PREFILL, 'conductor_instance_prefills_running')
+
+    def test_while_decoding(self):
+        self.check('false', SLOW_DECODE, 'conductor_output_tokens_total')
+
+    def test_while_decoding_a_stream(self):
+        self.check('true', SLOW_DECODE, 'conductor_output_tokens_total')

@@ -1,0 +1,184 @@
+"""conductor-replay live against a real cluster, and tools/up."""
+import csv
+import json
+import os
+import signal
+import subprocess
+import time
+import unittest
+
+from harness import (REPLAY, ROOT, Case, program, settings, total,
+                     wait_until)
+from reference import infinite_cache_ratio, read_trace
+
+SAMPLE = os.path.join(ROOT, 'traces', 'sample.jsonl')
+
+
+class Live(Case):
+    def replay(self, cluster, *options):
+        paths = {name: os.path.join(self.folder, name)
+                 for name in ('report.json', 'requests.csv', 'ttft.svg')}
+        status, output, errors = self.run_program(
+            program(*REPLAY), 'live', '--url',
+            f'http://127.0.0.1:{cluster.ports["http"]}', '--report',
+            paths['report.json'], '--requests-csv', paths['requests.csv'], '--plot',
+            paths['ttft.svg'], '--trace', SAMPLE, *options, limit_s=120)
+        self.assertEqual(status, 0, errors)
+        with open(paths['report.json'], encoding='utf-8') as f:
+            return json.load(f), output, paths
+
+    def test_sixty_requests(self):
+        cluster = self.cluster(prefill=2, decode=1,
+                               config={'block_tokens': 32}, block_tokens=32)
+        report, output, paths = self.replay(
+            cluster, '--requests', '60', '--length-scale', '16', '--speed',
+            '20')
+        requests = report['requests']
+        self.assertEqual((requests['total'], requests['completed'],
+                          requests['rejected'], requests['failed']),
+                         (60, 60, 0, 0))
+        self.assertEqual(report['mode'], 'live')
+        self.assertEqual(report['policy'], 'global_cache')
+
+        trace = read_trace(SAMPLE, 60)
+        tokens = report['tokens']
+        self.assertEqual(tokens['input'], sum(
+            max(1, -(-r['input_length'] // 16)) for r in trace))
+        self.assertEqual(tokens['reused'] + tokens['computed'],
+                         tokens['input'])
+        self.assertAlmostEqual(report['prefix_hit_ratio'],
+                               tokens['reused'] / tokens['input'], places=4)
+        self.assertLessEqual(report['prefix_hit_ratio'],
+                             infinite_cache_ratio(trace, 16) + 1e-9)
+        self.assertGreater(report['prefix_hit_ratio'], 0)
+        metrics = cluster.api.metrics()
+        self.assertEqual(total(metrics, 'conductor_output_tokens_total'),
+                         tokens['output'])
+        for key in 'ttft_s', 'tbt_s':
+            values = [report[key][k] for k in ('p50', 'p90', 'p99', 'max')]
+            self.assertEqual(values, sorted(values))
+            self.assertGreater(values[0], 0)
+            self.assertLessEqual(report[key]['mean'], report[key]['max'])
+        self.assertIn('effective_ratio', report['slo'])
+        self.assertIn('p50', report['prediction']['ttft_abs_rel_error'])
+        self.assertGreater(report['wall_s'], 0)
+        self.assertIn('60', output)
+
+        with open(paths['requests.csv'], encoding='utf-8') as f:
+            rows = list(csv.DictReader(f))
+        self.assertEqual(len(rows), 60)
+        with open(paths['ttft.svg'], encoding='utf-8') as f:
+            self.assertIn('<svg', f.read(1000))
+
+    def test_one_after_the_other_reuses_all(self):
+        """Without haste and with room for all blocks the reuse is that of an
+        infinite cache, to the token."""
+        cluster = self.cluster(prefill=0, decode=0, both=1,
+                               config={'block_tokens': 32}, block_tokens=32)
+        report, _, _ = self.replay(cluster, '--requests', '40',
+                                   '--length-scale', '16', '--speed', '20')
+        self.assertAlmostEqual(
+            report['prefix_hit_ratio'],
+            infinite_cache_ratio(read_trace(SAMPLE, 40), 16), places=2)
+
+    def test_rejections_are_counted(self):
+        cluster = self.cluster(
+            engine='timed', block_tokens=32, cost={'prefill':
+                                                   (300000, 0, 0, 0)},
+            config={'block_tokens': 32, 'slo_ttft_ms': 500})
+        report, _, _ = self.replay(cluster, '--requests', '30',
+                                   '--length-scale', '16', '--speed', '50')
+        requests = report['requests']
+        self.assertGreater(requests['rejected'], 0)
+        self.assertGreater(requests['completed'], 0)
+        self.assertEqual(requests['failed'], 0)
+        self.assertEqual(requests['completed'] + requests['rejected'], 30)
+
+
+class Up(Case):
+    UP = os.path.join(ROOT, 'tools', 'up')
+
+    def test_wrong_options(self):
+        for options, word in ((['--bogus'], '--bogus'),
+                              (['--requests', 'all'], 'all'),
+                              (['--engine', 'steam'], 'steam'),
+                              (['--policy', 'psychic'], 'psychic'),
+                              (['--length-scale', '3'], '3'),
+                              (['--speed', '-1'], '-1'),
+                              (['--trace', '/nonexistent'], '/nonexistent'),
+                              (['--report'], '--report')):
+            with self.subTest(options):
+                status, _, errors = self.run_program(self.UP, *options)
+                self.assertEqual(status, 2)
+                self.assertIn(word, errors)
+
+    def children(self, session):
+        """The programs of a session that still run, from /proc/N/stat: pid
+        (name) state parent group session."""
+        found = []
+        for pid in filter(str.isdigit, os.listdir('/proc')):
+            try:
+                with open(f'/proc/{pid}/stat', encoding='utf-8') as f:
+                    name, rest = f.read().rsplit(')', 1)
+            except OSError:
+                continue
+            state, _, _, of_session = rest.split()[:4]
+            if int(of_session) == session and state != 'Z':
+                found.append(name)
+        return found
+
+    def start_up(self, *options):
+        log = os.path.join(self.folder, 'up.log')
+        with open(log, 'wb') as out:
+            child = subprocess.Popen(
+                [self.UP, *options], stdin=subprocess.DEVNULL, stdout=out,
+                stderr=out, start_new_session=True)
+        self.addCleanup(lambda: child.poll() is None and
+                        os.killpg(child.pid, signal.SIGKILL))
+
+        def said():
+            with open(log, encoding='utf-8', errors='replace') as f:
+                return f.read()
+        return child, said
+
+    def test_replays_twice_at_once(self):
+        report = os.path.join(self.folder, 'a.json')
+        options = '--requests', '20', '--speed', '50'
+        first, said = self.start_up(*options, '--report', report)
+        status, output, errors = self.run_program(
+            self.UP, *options, '--engine', 'timed', '--decode', '2',
+            limit_s=300)
+        self.assertEqual(status, 0, output + errors)
+        self.assertEqual(first.wait(300), 0, said())
+        with open(report, encoding='utf-8') as f:
+            self.assertEqual(json.load(f)['requests']['completed'], 20)
+        self.assertEqual(self.children(first.pid), [])
+
+    def stops(self, number, *options, when):
+        child, said = self.start_up(*options)
+        wait_until(f'it says "{when}"', lambda: when in said() or
+                   self.assertIsNone(child.poll(), said()), 200)
+        time.sleep(0.2)
+        os.killpg(child.pid, number)
+        status = child.wait(60)
+        wait_until('all have ended', lambda: not self.children(child.pid))
+        return status
+
+    def test_signals(self):
+        slow = '--speed', '0.001'
+        self.assertEqual(self.stops(signal.SIGINT, *slow,
+                                    when='replaying'), 130)
+        self.assertEqual(self.stops(signal.SIGTERM, *slow,
+                                    when='replaying'), 143)
+
+    def test_stays_until_it_is_told(self):
+        self.assertEqual(self.stops(signal.SIGINT, '--requests', '2',
+                                    '--speed', '50', '--stay',
+                                    when='curl -s'), 0)
+
+
+def load_tests(loader, tests, pattern):
+    """tools/up always runs build/: under another build it shows nothing."""
+    if settings.build != os.path.join(ROOT, 'build'):
+        return unittest.TestSuite(loader.loadTestsFromTestCase(Live))
+    return tests

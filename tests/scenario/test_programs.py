@@ -1,0 +1,176 @@
+"""Programs with bad configurations, files and ports say what is wrong."""
+import json
+import os
+import socket
+
+from harness import (CONDUCTOR, FIT, REPLAY, WORKER, Case, Cluster,
+                     cost_model_json, program, wait_until)
+
+
+class BadConfiguration(Case):
+    def refused(self, text, *words):
+        config = self.write('conductor.json', text)
+        status, _, errors = self.run_program(program(*CONDUCTOR), '--config',
+                                             config)
+        self.assertNotEqual(status, 0)
+        self.assertGreater(status, 0, errors)
+        for word in words:
+            self.assertIn(word, errors)
+
+    def refused_option(self, name, value, *words):
+        model = self.write('cost.json', cost_model_json())
+        self.refused(json.dumps({'cost_model': model, name: value}), name,
+                     *words)
+
+    def test_malformed(self):
+        self.refused('{"listen": ', 'conductor.json')
+        self.refused('[]', 'conductor.json', 'object')
+
+    def test_options(self):
+        for name, value, words in (
+                ('lisen', '127.0.0.1:0', []),
+                ('listen', 8080, []),
+                ('listen', 'nowhere', ['nowhere']),
+                ('listen', '127.0.0.1:99999', ['99999']),
+                ('block_tokens', 'many', []),
+                ('block_tokens', 8, ['8', '16', '512']),
+                ('block_tokens', 20.5, []),
+                ('policy', 'psychic', ['psychic', 'global_cache']),
+                ('log_level', 'loud', ['loud']),
+                ('slo_ttft_ms', -1, ['-1']),
+                ('max_body_bytes', 10, ['10'])):
+            with self.subTest(f'{name} = {value}'):
+                self.refused_option(name, value, *words)
+
+    def test_no_file(self):
+        status, _, errors = self.run_program(program(*CONDUCTOR), '--config',
+                                             '/nonexistent.json')
+        self.assertGreater(status, 0)
+        self.assertIn('/nonexistent.json', errors)
+
+    def test_port_in_use(self):
+        model = self.write('cost.json', cost_model_json())
+        with socket.create_server(('127.0.0.1', 0)) as taken:
+            address = '127.0.0.1:%d' % taken.getsockname()[1]
+            for option in 'listen', 'worker_listen':
+                self.refused(json.dumps({
+                    'listen': '127.0.0.1:0', 'worker_listen': '127.0.0.1:0',
+                    'cost_model': model, option: address}), address)
+
+    def test_cost_model(self):
+        good = json.loads(cost_model_json())
+        for name, text, word in (
+                ('no JSON', 'u + p', 'cost.json'),
+                ('another format', json.dumps({**good, 'format': 'x'}),
+                 'format'),
+                ('another version', json.dumps({**good, 'version': 2}),
+                 'version'),
+                ('no prefill', json.dumps(
+                    {k: v for k, v in good.items() if k != 'prefill'}),
+                 'prefill'),
+                ('negative', cost_model_json(prefill=(-5, 1, 0, 0)),
+                 'coefficients_us')):
+            with self.subTest(name):
+                self.refused(json.dumps({
+                    'cost_model': self.write('cost.json', text)}), word)
+        self.refused(json.dumps({'cost_model': '/nonexistent.json'}),
+                     '/nonexistent.json')
+
+
+class BadWorkerOptions(Case):
+    def test_options(self):
+        good = {'--conductor': '127.0.0.1:1', '--role': 'both',
+                '--engine': 'cpu', '--model': 'tiny', '--name': 'w'}
+        for option, value in (('--role', 'cook'), ('--engine', 'steam'),
+                              ('--model', 'gpt-4'),
+                              ('--conductor', 'nowhere'),
+                              ('--block-tokens', '7'),
+                              ('--kv-blocks', 'many'), ('--bogus', '1')):
+            with self.subTest(f'{option} {value}'):
+                options = [word for pair in {**good, option: value}.items()
+                           for word in pair]
+                status, _, errors = self.run_program(program(*WORKER),
+                                                     *options, limit_s=20)
+                self.assertGreater(status, 0, errors)
+                self.assertIn(option if option == '--bogus' else value,
+                              errors)
+
+    def test_a_worker_of_another_block_size(self):
+        """Conductor and worker both say why; the conductor serves on."""
+        cluster = self.cluster()
+        worker = cluster.start_worker('stranger', 'both', block_tokens=32)
+        wait_until('it is refused',
+                   lambda: 'stranger' in cluster.conductor.log() and
+                   'block' in worker.log())
+        self.assertGreater(worker.wait(), 0)
+        worker.killed = True
+        self.assertEqual(cluster.api.instances(), (1, 1))
+
+
+class BadTraces(Case):
+    GOOD = ('{"timestamp": 0, "input_length": 600, "output_length": 2, '
+            '"hash_ids": [0, 1]}\n')
+    BAD = (
+        ('no JSON', 'hello', ''),
+        ('no timestamp', '{"input_length": 1, "output_length": 1, '
+         '"hash_ids": [0]}', 'timestamp'),
+        ('negative length', '{"timestamp": 0, "input_length": -1, '
+         '"output_length": 1, "hash_ids": [0]}', 'input_length'),
+        ('text for a number', '{"timestamp": 0, "input_length": "x", '
+         '"output_length": 1, "hash_ids": [0]}', 'input_length'),
+        ('too few hash ids', '{"timestamp": 0, "input_length": 5000, '
+         '"output_length": 1, "hash_ids": [0]}', 'hash_ids'),
+    )
+
+    def replay(self, trace, *options):
+        report = os.path.join(self.folder, 'report.json')
+        return self.run_program(program(*REPLAY), 'live', '--url',
+                                'http://127.0.0.1:1', '--report', report,
+                                *options, '--trace', trace)
+
+    def test_lines(self):
+        for name, line, word in self.BAD:
+            with self.subTest(name):
+                trace = self.write('trace.jsonl', self.GOOD + line + '\n')
+                status, _, errors = self.replay(trace)
+                self.assertGreater(status, 0)
+                self.assertIn('trace.jsonl:2', errors)
+                self.assertIn(word, errors)
+
+    def test_no_file(self):
+        status, _, errors = self.replay('/nonexistent.jsonl')
+        self.assertGreater(status, 0)
+        self.assertIn('/nonexistent.jsonl', errors)
+
+    def test_nobody_answers(self):
+        status, _, errors = self.replay(self.write('trace.jsonl', self.GOOD))
+        self.assertGreater(status, 0)
+        self.assertIn('127.0.0.1', errors)
+
+
+class BadProfiles(Case):
+    def test_fit(self):
+        for name, text in (('empty', ''), ('no header', '1,2,3\n'),
+                           ('text', 'kind,a,b,us\nprefill,x,y,z\n')):
+            with self.subTest(name):
+                profile = self.write('profile.csv', text)
+                out = os.path.join(self.folder, 'model.json')
+                status, _, errors = self.run_program(program(*FIT), '--out',
+                                                     out, profile)
+                self.assertGreater(status, 0)
+                self.assertIn('profile.csv', errors)
+                self.assertFalse(os.path.exists(out))
+
+
+class Order(Case):
+    def test_workers_before_the_conductor(self):
+        """A worker that finds nobody tries again."""
+        cluster = Cluster(self)
+        with socket.create_server(('127.0.0.1', 0)) as free:
+            port = free.getsockname()[1]
+        cluster.config['worker_listen'] = f'127.0.0.1:{port}'
+        cluster.ports = {'worker': port}
+        cluster.start_worker('b0', 'both')
+        cluster.start_conductor()
+        cluster.wait_ready(1, 1)
+        self.assertEqual(cluster.api.complete('x').status, 200)

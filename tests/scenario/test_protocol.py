@@ -1,0 +1,98 @@
+"""Strangers on the worker port: each is told why and closed, and nothing else
+happens."""
+import re
+import struct
+
+from harness import Case, Peer, total
+
+
+class Strangers(Case):
+    def setUp(self):
+        super().setUp()
+        self.cluster_ = self.cluster()
+        self.api = self.cluster_.api
+
+    def tearDown(self):
+        try:
+            reply = self.api.complete('still here')
+            self.assertEqual(reply.status, 200, reply.body)
+            self.assertEqual(self.api.instances(), (1, 1))
+        finally:
+            super().tearDown()
+
+    def refused(self, data, *words, logged=True):
+        """The conductor answers `data` with an ERROR of these words."""
+        peer = Peer(self.cluster_.ports['worker'])
+        peer.send(data)
+        text = peer.receive_error()
+        peer.close()
+        for word in words:
+            self.assertIn(word, text)
+        if logged:
+            self.assertIn(words[0], self.cluster_.conductor.log())
+
+    def hello(self, **fields):
+        """A HELLO that fits this cluster but for `fields`. A refusal tells
+        the fingerprint of the model."""
+        peer = Peer(self.cluster_.ports['worker'])
+        peer.send(Peer.hello(name='scout', fingerprint=1))
+        found = re.search('have ([0-9a-f]{16})', peer.receive_error())
+        peer.close()
+        return Peer.hello(**{'fingerprint': int(found.group(1), 16),
+                             **fields})
+
+    def test_another_version(self):
+        self.refused(Peer.hello(version=9), '9', '1')
+
+    def test_another_model(self):
+        self.refused(Peer.hello(model='llama-8b'), 'llama-8b', 'tiny')
+
+    def test_another_block_size(self):
+        self.refused(Peer.hello(block_tokens=64), '64', '16')
+
+    def test_a_name_in_use(self):
+        self.refused(self.hello(name='p0'), 'p0')
+
+    def test_no_hello(self):
+        self.refused(Peer.frame(Peer.STATUS, bytes(28)), 'HELLO')
+
+    def test_bad_magic(self):
+        self.refused(Peer.hello(magic=1), 'HELLO')
+
+    def test_truncated_hello(self):
+        whole = Peer.hello()
+        self.refused(struct.pack('<I', 20) + whole[4:36], 'HELLO')
+
+    def test_too_long_a_frame(self):
+        self.refused(Peer.frame(Peer.HELLO, length=0xffffffff),
+                     str(0xffffffff))
+
+    def test_reserved_bits(self):
+        self.refused(Peer.frame(Peer.HELLO, reserved=1), 'reserved')
+
+    def test_http_on_the_worker_port(self):
+        peer = Peer(self.cluster_.ports['worker'])
+        peer.send(b'GET / HTTP/1.1\r\nHost: a\r\n\r\n')
+        while peer.receive():
+            pass
+        peer.close()
+
+    def test_bad_frame_after_welcome(self):
+        peer = Peer(self.cluster_.ports['worker'])
+        peer.send(self.hello())
+        self.assertEqual(peer.receive()[0], Peer.WELCOME)
+        peer.send(Peer.frame(26, b'\x07'))  # BLOCKS_STORED, cut short
+        while True:
+            kind, _ = peer.receive()
+            if kind == Peer.ERROR:
+                break
+        self.assertIsNone(peer.receive())
+        peer.close()
+        self.assertGreaterEqual(
+            total(self.api.metrics(), 'conductor_bad_frames_total'), 1)
+
+    def test_leaves_in_the_middle(self):
+        for size in 1, 10, 16, 30:
+            peer = Peer(self.cluster_.ports['worker'])
+            peer.send(Peer.hello()[:size])
+            peer.close()

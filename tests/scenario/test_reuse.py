@@ -1,0 +1,92 @@
+"""The greedy output of a prompt does not depend on where its KV came from."""
+import concurrent.futures
+import os
+import random
+
+from harness import BLOCK_TOKENS, Case, cached_tokens
+
+PROMPTS = 200
+OUTPUT_TOKENS = 6
+CLIENTS = 8
+
+
+def random_prompts(rng, count):
+    """Prompts that share prefixes as branches of trees do: each goes on from
+    a random cut of an earlier one, at a block's edge or within a block."""
+    prompts = []
+    for _ in range(count):
+        prefix = []
+        if prompts and rng.random() < 0.85:
+            earlier = rng.choice(prompts[-40:])
+            prefix = earlier[:rng.randint(1, len(earlier))]
+        new = [rng.randrange(512) for _ in range(rng.randint(1, 100))]
+        prompts.append((prefix + new)[:400])
+    return prompts
+
+
+class Reuse(Case):
+    def setUp(self):
+        super().setUp()
+        seed = int(os.environ.get('CONDUCTOR_SEED', '0')) or \
+            random.randrange(1, 1 << 32)
+        self.seed = f'CONDUCTOR_SEED={seed}'
+        self.prompts = random_prompts(random.Random(seed), PROMPTS)
+
+    def answers(self, cluster, fresh=False):
+        """The reply of each prompt; with `fresh`, each in a cache of its own,
+        so that nothing is reused."""
+        def ask(i):
+            more = {'cache_salt': f'salt {i}'} if fresh else {}
+            reply = cluster.api.complete(self.prompts[i], OUTPUT_TOKENS,
+                                         temperature=0, **more)
+            self.assertEqual(reply.status, 200, reply.body)
+            return reply.body
+        with concurrent.futures.ThreadPoolExecutor(CLIENTS) as pool:
+            return list(pool.map(ask, range(len(self.prompts))))
+
+    def check(self, source, least, **cluster):
+        """A cluster answers as a cold worker does, twice, and it reused more
+        than `least` tokens from `source`. Returns its metrics."""
+        oracle = self.cluster(prefill=0, decode=0, both=1)
+        cold = self.answers(oracle, fresh=True)
+        self.assertEqual(cached_tokens(oracle.api.metrics(), 'local'), 0)
+        texts = {reply['choices'][0]['text'] for reply in cold}
+        self.assertGreater(len(texts), PROMPTS // 2, 'answers tell nothing')
+        for process in oracle.processes():
+            self.stop(process)
+
+        tested = self.cluster(**cluster)
+        for _ in range(2):
+            warm = self.answers(tested)
+            for i, (a, b) in enumerate(zip(cold, warm)):
+                self.assertEqual(a['choices'][0]['text'],
+                                 b['choices'][0]['text'],
+                                 f'prompt {i}, {self.seed}')
+                self.assertEqual(a['usage']['completion_tokens'],
+                                 OUTPUT_TOKENS)
+        metrics = tested.api.metrics()
+        self.assertGreater(cached_tokens(metrics, source), least, self.seed)
+        return metrics
+
+    def test_local_prefix(self):
+        self.check('local', 100 * BLOCK_TOKENS, prefill=0, decode=0, both=1)
+
+    def test_fetched_prefix(self):
+        # Computing looks so dear that work goes to idle instances, and the
+        # blocks with it.
+        self.check('fetched', 0, prefill=0, decode=0, both=3,
+                   cost={'prefill': (1000, 1000, 0, 0)})
+
+    def test_eviction_pressure(self):
+        metrics = self.check('local', 0, prefill=0, decode=0, both=2,
+                             kv_blocks=96,
+                             cost={'prefill': (1000, 1000, 0, 0)})
+        self.assertGreater(
+            metrics['conductor_block_events_total{event="removed"}'], 100)
+
+    def test_prefill_and_decode_apart(self):
+        self.check('local', 0, prefill=1, decode=1)
+
+    def test_two_prefill_and_one_decode(self):
+        self.check('fetched', 0, prefill=2, decode=1,
+                   cost={'prefill': (1000, 1000, 0, 0)})
