@@ -1,4 +1,5 @@
 /* The program conductor: command line, signals, and the loop. */
+#include "base/event_loop.h"
 #include "base/log.h"
 #include "conductor/config.h"
 #include "conductor/front/front.h"
@@ -211,7 +212,7 @@ static int open_front(struct daemon *d)
 static int set_up(struct daemon *d)
 {
     char err[CONFIG_ERROR_MAX];
-    d->base = event_base_new();
+    d->base = event_loop_new(1);
     if (!d->base)
         return -ENOMEM;
     d->service = service_new(d->base, &d->config, err);

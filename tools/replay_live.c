@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/resource.h>
 
+#include "base/event_loop.h"
 #include "tools/replay_command.h"
 #include "tools/replay_figure.h"
 #include "tools/replay_load.h"
@@ -291,7 +292,7 @@ static int load_and_run(const struct settings *s,
         replay_complain(usage.name, "%s", error);
         return 1;
     }
-    struct event_base *base = event_base_new();
+    struct event_base *base = event_loop_new(1);
     struct replay_record *records = calloc(trace.count, sizeof records[0]);
     int status = 1;
     if (base != NULL && records != NULL) {

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/event_loop.h"
 #include "base/log.h"
 #include "predictor/cost_model_json.h"
 #include "workers/model.h"
@@ -28,12 +29,12 @@ static int serve(const struct worker_options *o, struct engine *engine)
 {
     char err[512] = "out of memory";
     int status = EXIT_FAILURE;
-    struct event_base *base = event_base_new();
+    struct event_base *base = event_loop_new(2);
     struct event *term = NULL;
     struct event *intr = NULL;
     struct worker *w = NULL;
 
-    if (!base || event_base_priority_init(base, 2))
+    if (!base)
         goto done;
     term = evsignal_new(base, SIGTERM, on_signal, base);
     intr = evsignal_new(base, SIGINT, on_signal, base);

@@ -1,0 +1,19 @@
+/* The event loop that every program runs. */
+#include "base/event_loop.h"
+
+struct event_base *event_loop_new(int n_priorities)
+{
+    struct event_config *config = event_config_new();
+    struct event_base *base = NULL;
+    if (!config)
+        return NULL;
+    if (event_config_set_flag(config, EVENT_BASE_FLAG_PRECISE_TIMER) == 0)
+        base = event_base_new_with_config(config);
+    event_config_free(config);
+    if (base && n_priorities > 1 &&
+        event_base_priority_init(base, n_priorities)) {
+        event_base_free(base);
+        return NULL;
+    }
+    return base;
+}

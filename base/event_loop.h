@@ -1,0 +1,15 @@
+/* The event loop that every program runs. */
+#ifndef BASE_EVENT_LOOP_H
+#define BASE_EVENT_LOOP_H
+
+#include <event2/event.h>
+
+/*
+ * event_loop_new(): a libevent base whose timers are precise: by default
+ * libevent reads a coarse clock that ticks every 4 ms, which is as long as a
+ * short prefill. n_priorities is at least 1. Returns owned (event_base_free),
+ * or NULL.
+ */
+struct event_base *event_loop_new(int n_priorities);
+
+#endif
