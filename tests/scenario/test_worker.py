@@ -261,6 +261,7 @@ class Refusals(WorkerCase):
             with self.subTest(name):
                 if begin in data:
                     link.decode(1, 40, 3)
+                    link.wait(wire.DECODE_READY, 1)
                 peer = wire.connect(link.address)
                 peer.send(data)
                 peer.wait_closed()
@@ -378,9 +379,9 @@ class Losses(WorkerCase):
         b.decode(4, 3000, 10)
         b.wait(wire.DECODE_READY, 4)
         b.cancel(4)
-        b.decode(5, 2000, 10)
-        b.decode(6, 2000, 10)
-        b.wait(wire.DECODE_READY, 6)
+        for rid in (5, 6):
+            b.decode(rid, 2000, 10)
+            b.wait(wire.DECODE_READY, rid)
         good = wire.hello(fingerprint=a.hello['fingerprint'],
                           block_tokens=BLOCK)
         peer = wire.connect(b.address)
@@ -396,6 +397,7 @@ class Losses(WorkerCase):
             '<IIII', 0, 0, 1, 512) + bytes(512)))
         peer.send(wire.frame(wire.KV_END, 5, struct.pack('<I', 1)))
         b.decode(7, 2000, 10)
+        b.wait(wire.DECODE_READY, 7)
         peer.send(wire.frame(wire.KV_BEGIN, 7, begin))
         peer.wait(wire.KV_GRANT, 7)
         peer.close()
