@@ -14,6 +14,8 @@ import wire
 from harness import settings
 
 BLOCK = 16
+BLOCK_BYTES = 2048 * BLOCK  # of tiny in float32
+ZEROES_XXH3 = 0xbfe2ad64afaf0dd7  # of so many zeroes
 
 
 def program():
@@ -432,7 +434,7 @@ class Losses(WorkerCase):
         self.idle(p)
 
     def test_silent_source(self):
-        """A source that answers nothing, or lies: the prefill is computed."""
+        """A source that answers nothing: the prefill is computed."""
         a = self.worker('a', 'both', '--fetch-timeout-ms', '300')
         tokens = list(range(100))
         want, _ = self.run_here(a, 1, tokens, 5, key_seed=77)
@@ -444,31 +446,62 @@ class Losses(WorkerCase):
         self.assertGreaterEqual(done['fetch_us'], 300000)
         silent.close()
 
-        liar = wire.Conductor()
-        a.prefill(3, tokens, 5, key_seed=78, blocks=(0, 6),
-                  fetch=('127.0.0.1', liar.port))
-        link = wire.Link(liar.listener.accept()[0])
-        link.wait(wire.HELLO)
-        link.send(wire.frame(wire.WELCOME, 0, struct.pack('<HQII', 1, 3, 0, 0)))
-        ask = link.wait(wire.FETCH, 3)
-        known, n = struct.unpack_from('<II', ask)
-        self.assertEqual((known, n), (0, 6))
-        key, = struct.unpack_from('<Q', ask, 8)
-        block = 2048 * BLOCK
-        link.send(wire.frame(
-            wire.FETCH_BLOCK, 3, struct.pack('<QQQI', key, 0, 1, BLOCK) +
-            struct.pack('<16I', *tokens[:16]) + struct.pack('<I', block) +
-            bytes(block)))
-        done = a.prefill_done(3)
-        self.assertEqual(done['fetched'], 0)
-        self.assertEqual(a.answer(3, done['first']), want)
-        link.close()
-        liar.close()
-        self.assertIn('checksum', self.log('a'))
         # Nobody listens there.
         got, done = self.run_here(a, 4, tokens, 5, key_seed=79, blocks=(0, 6),
                                   fetch=('127.0.0.1', 1))
         self.assertEqual(got, want)
+
+    def lie(self, worker, rid, tokens, want, blocks=(0, 6), **lies):
+        """Fetches from a source that sends one block of zeroes. Returns how
+        many tokens of it were used, after comparing the answer with `want`,
+        if that is not None."""
+        liar = wire.Conductor()
+        worker.prefill(rid, tokens, 5, key_seed=rid, blocks=blocks,
+                       fetch=('127.0.0.1', liar.port))
+        link = wire.Link(liar.listener.accept()[0])
+        link.wait(wire.HELLO)
+        link.send(wire.frame(wire.WELCOME, 0,
+                             struct.pack('<HQII', 1, 3, 0, 0)))
+        ask = link.wait(wire.FETCH, rid)
+        known, n = struct.unpack_from('<II', ask)
+        self.assertEqual((known, n), blocks)
+        key, = struct.unpack_from('<Q', ask, 8)
+        send = {'key': key, 'parent': 0, 'checksum': ZEROES_XXH3,
+                'words': tokens[:BLOCK], 'bytes': BLOCK_BYTES, **lies}
+        link.send(wire.frame(
+            wire.FETCH_BLOCK, rid,
+            struct.pack(f'<QQQI{len(send["words"])}II', send['key'],
+                        send['parent'], send['checksum'], len(send['words']),
+                        *send['words'], send['bytes']) +
+            bytes(send['bytes'])))
+        link.send(wire.frame(wire.FETCH_END, rid, struct.pack('<HI', 0, 1)))
+        done = worker.prefill_done(rid)
+        answer = worker.answer(rid, done['first'])
+        if want is not None:
+            self.assertEqual(answer, want)
+        link.close()
+        liar.close()
+        return done['fetched']
+
+    def test_lying_source(self):
+        """What does not fit this prompt in every respect is not used."""
+        a = self.worker('a', 'both')
+        tokens = list(range(100))
+        want, _ = self.run_here(a, 1, tokens, 5, key_seed=1)
+        lies = [('checksum', {'checksum': 1}, 'checksum'),
+                ('tokens', {'words': [9] + tokens[1:BLOCK]}, 'other tokens'),
+                ('fewer tokens', {'words': tokens[:8]}, 'number of tokens'),
+                ('key', {'key': 5}, 'another block'),
+                ('parent', {'parent': 5}, 'another block'),
+                ('size', {'bytes': BLOCK_BYTES - 1}, 'another size')]
+        for rid, (name, lie, said) in enumerate(lies, 10):
+            with self.subTest(name):
+                self.assertEqual(self.lie(a, rid, tokens, want, **lie), 0)
+                self.assertRegex(self.log('a'), f'request {rid}: .*{said}')
+        # The same without a lie is taken: what was refused above would have
+        # been used.
+        self.assertEqual(self.lie(a, 30, tokens, None), BLOCK)
+        self.idle(a)
 
     def test_killed_peers(self):
         """SIGKILL of the source while it sends, and of the decode worker."""

@@ -1,0 +1,456 @@
+/* The step loop, step by step: budgets, order, reuse, room, removal. No
+ * engine: the test answers the segments itself. */
+#include <CUnit/Basic.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "workers/batch.h"
+
+#define BT 16u
+#define STEP 64u
+
+struct rig {
+    struct kv_store *store;
+    struct batch *batch;
+    struct engine_kv_layout layout;
+    struct engine_segment *segments;
+    uint32_t n;
+    uint64_t next_id;
+    char log[512]; /* what happened, e.g. "s1 p1 " */
+};
+
+static void note(void *arg, char what, struct request *r)
+{
+    struct rig *rig = arg;
+    size_t len = strlen(rig->log);
+
+    snprintf(rig->log + len, sizeof(rig->log) - len, "%c%u ", what,
+             (unsigned)r->id);
+}
+
+static void free_request(struct rig *rig, struct request *r)
+{
+    request_release(r, rig->store);
+    request_free(r);
+}
+
+static void on_started(void *arg, struct request *r)
+{
+    note(arg, 's', r);
+}
+
+static void on_prefilled(void *arg, struct request *r)
+{
+    note(arg, 'p', r);
+    if (!r->decodes_here || r->max_tokens == 1)
+        free_request(arg, r);
+}
+
+static void on_token(void *arg, struct request *r)
+{
+    note(arg, 't', r);
+}
+
+static void on_finished(void *arg, struct request *r)
+{
+    note(arg, 'd', r);
+    CU_ASSERT(batch_remove(((struct rig *)arg)->batch, r));
+    free_request(arg, r);
+}
+
+static void on_failed(void *arg, struct request *r, const char *why)
+{
+    CU_ASSERT_PTR_NOT_NULL(why);
+    note(arg, 'f', r);
+    CU_ASSERT(batch_remove(((struct rig *)arg)->batch, r));
+    free_request(arg, r);
+}
+
+static void on_removed(void *arg, struct request *r)
+{
+    note(arg, 'r', r);
+    free_request(arg, r);
+}
+
+static const struct batch_ops ops = {on_started,  on_prefilled, on_token,
+                                     on_finished, on_failed,    on_removed};
+
+static void rig_init(struct rig *rig, uint32_t blocks, uint32_t max_queue)
+{
+    struct kv_store_config sc = {.capacity_blocks = blocks,
+                                 .block_tokens = BT,
+                                 .block_bytes = 64,
+                                 .event_capacity = 16};
+    memset(rig, 0, sizeof(*rig));
+    rig->layout = (struct engine_kv_layout){
+        .layers = 1, .block_tokens = BT, .vocab = 512};
+    CU_ASSERT_EQUAL_FATAL(kv_store_new(&sc, &rig->store), 0);
+    struct batch_config c = {.store = rig->store,
+                             .layout = &rig->layout,
+                             .order = "fifo",
+                             .step_tokens = STEP,
+                             .max_batch = 3,
+                             .max_queue = max_queue};
+    rig->batch = batch_new(&c, &ops, rig);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(rig->batch);
+    rig->next_id = 1;
+}
+
+static void rig_fini(struct rig *rig)
+{
+    struct kv_store_stats stats;
+
+    kv_store_check(rig->store);
+    kv_store_stats(rig->store, &stats);
+    CU_ASSERT_EQUAL(stats.private_blocks, 0);
+    CU_ASSERT_EQUAL(stats.unpinned_blocks, stats.held_blocks);
+    batch_free(rig->batch);
+    kv_store_free(rig->store);
+}
+
+/* A prompt of `n` tokens; those of the same `kind` share their beginnings. */
+static struct request *make(struct rig *rig, uint32_t kind, uint32_t n,
+                            uint32_t max_tokens)
+{
+    uint8_t bytes[4 * 1024];
+
+    for (uint32_t i = 0; i < n; i++) {
+        bytes[4 * i] = (uint8_t)kind;
+        bytes[4 * i + 1] = 0;
+        bytes[4 * i + 2] = 0;
+        bytes[4 * i + 3] = 0;
+    }
+    struct request *r =
+        request_new(&(struct request_spec){.id = rig->next_id++,
+                                           .key_seed = 1,
+                                           .tokens = bytes,
+                                           .n_tokens = n,
+                                           .max_tokens = max_tokens,
+                                           .block_tokens = BT,
+                                           .decodes_here = true});
+    CU_ASSERT_PTR_NOT_NULL_FATAL(r);
+    return r;
+}
+
+static struct request *enqueue(struct rig *rig, uint32_t kind, uint32_t n,
+                               uint32_t max_tokens)
+{
+    struct request *r = make(rig, kind, n, max_tokens);
+
+    CU_ASSERT_EQUAL_FATAL(batch_enqueue(rig->batch, r), 0);
+    return r;
+}
+
+/* Forms a step and writes it as "id:position+tokens" into `out`. */
+static const char *form(struct rig *rig, char out[256])
+{
+    size_t len = 0;
+
+    out[0] = '\0';
+    rig->n = batch_form(rig->batch, 1000, &rig->segments);
+    for (uint32_t i = 0; i < rig->n; i++) {
+        const struct engine_segment *s = &rig->segments[i];
+        len +=
+            (size_t)snprintf(out + len, 256 - len, "%u:%u+%u%s%s ",
+                             (unsigned)s->request_id, s->position, s->n_tokens,
+                             s->want_token ? "!" : "", s->decode ? "d" : "");
+    }
+    return out;
+}
+
+static void complete(struct rig *rig, int rc)
+{
+    for (uint32_t i = 0; i < rig->n; i++)
+        rig->segments[i].token_out = 65;
+    batch_complete(rig->batch, rc);
+    kv_store_check(rig->store);
+}
+
+static void expect(struct rig *rig, const char *log)
+{
+    CU_ASSERT_STRING_EQUAL(rig->log, log);
+    rig->log[0] = '\0';
+}
+
+/* Runs steps until nothing is left; returns how many. */
+static int drain(struct rig *rig)
+{
+    char out[256];
+    int n = 0;
+
+    while (*form(rig, out)) {
+        complete(rig, 0);
+        n++;
+        CU_ASSERT_FATAL(n < 1000);
+    }
+    rig->log[0] = '\0';
+    return n;
+}
+
+#define STEP_IS(rig, text)                             \
+    do {                                               \
+        char out_[256];                                \
+        CU_ASSERT_STRING_EQUAL(form(rig, out_), text); \
+    } while (0)
+
+static void test_chunks_and_decodes(void)
+{
+    struct rig rig;
+
+    rig_init(&rig, 100, 10);
+    enqueue(&rig, 1, 100, 3);
+    enqueue(&rig, 2, 10, 1);
+    STEP_IS(&rig, "1:0+64 ");
+    expect(&rig, "s1 ");
+    complete(&rig, 0);
+    /* The second starts in the room that the first leaves. */
+    STEP_IS(&rig, "1:64+36! 2:0+10! ");
+    complete(&rig, 0);
+    expect(&rig, "s2 p1 p2 ");
+    /* Decodes come first, and a prefill gets the rest of the budget. */
+    enqueue(&rig, 3, 200, 1);
+    STEP_IS(&rig, "1:100+1!d 3:0+63 ");
+    complete(&rig, 0);
+    expect(&rig, "s3 t1 ");
+    STEP_IS(&rig, "1:101+1!d 3:63+63 ");
+    complete(&rig, 0);
+    expect(&rig, "t1 d1 ");
+    drain(&rig);
+    rig_fini(&rig);
+}
+
+static void test_reuse(void)
+{
+    struct rig rig;
+    struct request *r;
+
+    rig_init(&rig, 100, 10);
+    enqueue(&rig, 1, 40, 1);
+    drain(&rig);
+    /* Two full blocks of the 40 tokens are there. */
+    r = enqueue(&rig, 1, 41, 1);
+    STEP_IS(&rig, "2:32+9! ");
+    CU_ASSERT_EQUAL(r->cached_tokens, 32);
+    complete(&rig, 0);
+    /* At least the last token is computed, with its block. */
+    enqueue(&rig, 1, 32, 1);
+    STEP_IS(&rig, "3:16+16! ");
+    complete(&rig, 0);
+    enqueue(&rig, 2, 41, 1);
+    STEP_IS(&rig, "4:0+41! ");
+    complete(&rig, 0);
+    rig_fini(&rig);
+}
+
+static void test_batch_is_bounded(void)
+{
+    struct rig rig;
+
+    rig_init(&rig, 100, 10);
+    for (uint32_t i = 0; i < 4; i++)
+        enqueue(&rig, i, 2, 3);
+    STEP_IS(&rig, "1:0+2! 2:0+2! 3:0+2! 4:0+2! ");
+    complete(&rig, 0);
+    STEP_IS(&rig, "1:2+1!d 2:2+1!d 3:2+1!d ");
+    complete(&rig, 0);
+    STEP_IS(&rig, "1:3+1!d 2:3+1!d 3:3+1!d ");
+    complete(&rig, 0);
+    STEP_IS(&rig, "4:2+1!d ");
+    complete(&rig, 0);
+    drain(&rig);
+    rig_fini(&rig);
+}
+
+static void test_queue_is_bounded(void)
+{
+    struct rig rig;
+    struct request *a, *b, *c;
+
+    rig_init(&rig, 100, 2);
+    a = enqueue(&rig, 1, 5, 1);
+    b = enqueue(&rig, 2, 5, 1);
+    c = make(&rig, 3, 5, 1);
+    CU_ASSERT_EQUAL(batch_enqueue(rig.batch, c), -EBUSY);
+    CU_ASSERT(batch_remove(rig.batch, b));
+    free_request(&rig, b);
+    CU_ASSERT_EQUAL(batch_enqueue(rig.batch, c), 0);
+    CU_ASSERT(batch_remove(rig.batch, a));
+    free_request(&rig, a);
+    STEP_IS(&rig, "3:0+5! ");
+    complete(&rig, 0);
+    rig_fini(&rig);
+}
+
+/* A request that still fetches does not block those behind it. */
+static void test_fetching_waits(void)
+{
+    struct rig rig;
+    struct request *a;
+    int peer;
+
+    rig_init(&rig, 100, 10);
+    a = enqueue(&rig, 1, 5, 1);
+    a->fetch.peer = (struct peer *)(void *)&peer;
+    enqueue(&rig, 2, 5, 1);
+    STEP_IS(&rig, "2:0+5! ");
+    complete(&rig, 0);
+    STEP_IS(&rig, "");
+    a->fetch.peer = NULL;
+    STEP_IS(&rig, "1:0+5! ");
+    complete(&rig, 0);
+    rig_fini(&rig);
+}
+
+static void test_room(void)
+{
+    struct rig rig;
+
+    rig_init(&rig, 5, 10);
+    enqueue(&rig, 1, 40, 9); /* 48 tokens of KV: 3 blocks */
+    enqueue(&rig, 2, 40, 1); /* 3 blocks */
+    STEP_IS(&rig, "1:0+40! ");
+    complete(&rig, 0);
+    STEP_IS(&rig, "1:40+1!d ");
+    for (int i = 0; i < 7; i++) {
+        complete(&rig, 0);
+        CU_ASSERT_EQUAL(batch_form(rig.batch, 1000, &rig.segments), 1);
+        rig.n = 1;
+    }
+    complete(&rig, 0);
+    rig.log[0] = '\0';
+    STEP_IS(&rig, "2:0+40! ");
+    expect(&rig, "s2 ");
+    complete(&rig, 0);
+    rig_fini(&rig);
+}
+
+/* Blocks that were fetched for two waiting requests leave room for neither:
+ * the one behind gives its pins up. */
+static void test_pins_are_no_deadlock(void)
+{
+    struct rig rig;
+    struct request *r[2];
+    uint32_t ids[2];
+
+    rig_init(&rig, 4, 10);
+    for (uint32_t i = 0; i < 2; i++) {
+        r[i] = enqueue(&rig, i, 40, 1); /* needs 3 of 4 */
+        CU_ASSERT_EQUAL_FATAL(kv_store_alloc(rig.store, 2, ids), 0);
+        for (uint32_t k = 0; k < 2; k++) {
+            request_append(r[i], rig.store, ids[k]);
+            CU_ASSERT(request_commit(r[i], rig.store, BT));
+        }
+        r[i]->fetch.n_stored = 2;
+    }
+    STEP_IS(&rig, "1:32+8! ");
+    CU_ASSERT_EQUAL(r[0]->fetch.n_stored, 2);
+    complete(&rig, 0);
+    /* What was evicted of the other's is computed; the rest is reused. */
+    STEP_IS(&rig, "2:16+24! ");
+    CU_ASSERT_EQUAL(r[1]->fetch.n_stored, 1);
+    complete(&rig, 0);
+    rig_fini(&rig);
+}
+
+static void test_removal_in_step(void)
+{
+    struct rig rig;
+    struct request *a, *b;
+    struct kv_store_stats stats;
+
+    rig_init(&rig, 100, 10);
+    a = enqueue(&rig, 1, 20, 5);
+    b = enqueue(&rig, 2, 20, 1);
+    STEP_IS(&rig, "1:0+20! 2:0+20! ");
+    CU_ASSERT(!batch_remove(rig.batch, a));
+    CU_ASSERT(!batch_remove(rig.batch, a));
+    CU_ASSERT_PTR_NULL(batch_segment_owner(rig.batch, 0));
+    CU_ASSERT_PTR_EQUAL(batch_segment_owner(rig.batch, 1), b);
+    kv_store_stats(rig.store, &stats);
+    CU_ASSERT_EQUAL(stats.private_blocks, 4);
+    rig.log[0] = '\0';
+    complete(&rig, 0);
+    expect(&rig, "r1 p2 ");
+    STEP_IS(&rig, "");
+    /* The same when the step is never completed. */
+    a = enqueue(&rig, 3, 20, 5);
+    STEP_IS(&rig, "3:0+20! ");
+    CU_ASSERT(!batch_remove(rig.batch, a));
+    rig.log[0] = '\0';
+    batch_abandon(rig.batch);
+    expect(&rig, "r3 ");
+    rig_fini(&rig);
+}
+
+static void test_failed_step(void)
+{
+    struct rig rig;
+
+    rig_init(&rig, 100, 10);
+    enqueue(&rig, 1, 20, 5);
+    enqueue(&rig, 2, 20, 5);
+    STEP_IS(&rig, "1:0+20! 2:0+20! ");
+    complete(&rig, 0);
+    enqueue(&rig, 3, 20, 5);
+    STEP_IS(&rig, "1:20+1!d 2:20+1!d 3:0+20! ");
+    rig.log[0] = '\0';
+    complete(&rig, -EINVAL);
+    expect(&rig, "f1 f2 f3 ");
+    STEP_IS(&rig, "");
+    rig_fini(&rig);
+}
+
+static void test_unknown_order(void)
+{
+    struct batch_config c = {
+        .order = "lifo", .step_tokens = 8, .max_batch = 1, .max_queue = 1};
+
+    CU_ASSERT_PTR_NULL(batch_new(&c, &ops, NULL));
+    batch_free(NULL);
+}
+
+static void test_request_table(void)
+{
+    struct request_table t;
+    struct request r[3] = {{.id = 1}, {.id = 1025}, {.id = UINT64_MAX}};
+
+    request_table_init(&t);
+    for (int i = 0; i < 3; i++) {
+        CU_ASSERT_PTR_NULL(request_find(&t, r[i].id));
+        request_insert(&t, &r[i]);
+        CU_ASSERT_PTR_EQUAL(request_find(&t, r[i].id), &r[i]);
+    }
+    request_remove(&t, &r[1]);
+    CU_ASSERT_PTR_NULL(request_find(&t, 1025));
+    CU_ASSERT_PTR_EQUAL(request_find(&t, 1), &r[0]);
+    CU_ASSERT_EQUAL(t.n, 2);
+    /* n + max - 1 tokens: the last answered token has no KV. */
+    CU_ASSERT_EQUAL(request_blocks(16, 1, 16), 1);
+    CU_ASSERT_EQUAL(request_blocks(16, 2, 16), 2);
+    CU_ASSERT_EQUAL(request_blocks(1, UINT32_MAX, 16), 1u << 28);
+    CU_ASSERT_EQUAL(request_blocks(UINT32_MAX, 3, 16), (1u << 28) + 1);
+}
+
+int main(void)
+{
+    CU_initialize_registry();
+    CU_pSuite s = CU_add_suite("batch", NULL, NULL);
+    CU_add_test(s, "chunks and decodes", test_chunks_and_decodes);
+    CU_add_test(s, "reuse", test_reuse);
+    CU_add_test(s, "batch is bounded", test_batch_is_bounded);
+    CU_add_test(s, "queue is bounded", test_queue_is_bounded);
+    CU_add_test(s, "fetching waits", test_fetching_waits);
+    CU_add_test(s, "room", test_room);
+    CU_add_test(s, "pins are no deadlock", test_pins_are_no_deadlock);
+    CU_add_test(s, "removal in step", test_removal_in_step);
+    CU_add_test(s, "failed step", test_failed_step);
+    CU_add_test(s, "unknown order", test_unknown_order);
+    CU_add_test(s, "request table", test_request_table);
+    CU_basic_set_mode(CU_BRM_VERBOSE);
+    CU_basic_run_tests();
+    unsigned failed = CU_get_number_of_failures();
+    CU_cleanup_registry();
+    return failed > 0;
+}
