@@ -253,7 +253,8 @@ static void call_carry_out(struct service_call *call,
     call->decode_open = d->decode != POOL_NO_INSTANCE;
     call->plan = d->chosen;
     call->planned_us = now_us;
-    call->predicted_ttft_us = d->chosen.ttft_us + (now_us - call->arrived_us);
+    call->predicted_ttft_us =
+        d->chosen.ttft_us + s->overhead_us + (now_us - call->arrived_us);
     call->predicted_tbt_us = d->tbt_us;
     if (d->chosen.extrapolated)
         note_extrapolation(call);

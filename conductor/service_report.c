@@ -105,6 +105,10 @@ int service_metrics(const struct service *service, struct evbuffer *out)
         "# HELP conductor_requests_in_flight Requests not ended yet.\n"
         "# TYPE conductor_requests_in_flight gauge\n"
         "conductor_requests_in_flight %u\n"
+        "# HELP conductor_overhead_seconds Time to first token outside queue "
+        "and prefill, smoothed.\n"
+        "# TYPE conductor_overhead_seconds gauge\n"
+        "conductor_overhead_seconds %.6f\n"
         "# HELP conductor_index_blocks Distinct blocks in the index.\n"
         "# TYPE conductor_index_blocks gauge\n"
         "conductor_index_blocks %llu\n"
@@ -114,7 +118,8 @@ int service_metrics(const struct service *service, struct evbuffer *out)
         "# HELP conductor_index_bytes Memory of the index.\n"
         "# TYPE conductor_index_bytes gauge\n"
         "conductor_index_bytes %llu\n",
-        service->max_calls - service->n_free, (unsigned long long)x.keys,
+        service->max_calls - service->n_free,
+        (double)service->overhead_us / 1e6, (unsigned long long)x.keys,
         (unsigned long long)x.holders, (unsigned long long)x.bytes);
     return n < 0 ? -ENOMEM : write_instances(service, out);
 }

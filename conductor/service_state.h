@@ -114,6 +114,9 @@ struct service {
     struct service_call **calls; /* (max_calls), by slot */
     uint32_t *free_slots;        /* stack */
     uint32_t n_free, max_calls;
+    /* Smoothed time that a first token spends outside queue and prefill:
+     * hand-over, frames, wake-ups. */
+    int64_t overhead_us;
     uint64_t next_attempt;
     uint64_t next_request;
     struct call_list inbox, waiting;
