@@ -77,7 +77,8 @@ static void on_removed(void *arg, struct request *r)
 static const struct batch_ops ops = {on_started,  on_prefilled, on_token,
                                      on_finished, on_failed,    on_removed};
 
-static void rig_init(struct rig *rig, uint32_t blocks, uint32_t max_queue)
+static void rig_init_prefills(struct rig *rig, uint32_t blocks,
+                              uint32_t max_queue, uint32_t max_prefills)
 {
     struct kv_store_config sc = {.capacity_blocks = blocks,
                                  .block_tokens = BT,
@@ -92,10 +93,16 @@ static void rig_init(struct rig *rig, uint32_t blocks, uint32_t max_queue)
                              .order = "fifo",
                              .step_tokens = STEP,
                              .max_batch = 3,
+                             .max_prefills = max_prefills,
                              .max_queue = max_queue};
     rig->batch = batch_new(&c, &ops, rig);
     CU_ASSERT_PTR_NOT_NULL_FATAL(rig->batch);
     rig->next_id = 1;
+}
+
+static void rig_init(struct rig *rig, uint32_t blocks, uint32_t max_queue)
+{
+    rig_init_prefills(rig, blocks, max_queue, 4);
 }
 
 static void rig_fini(struct rig *rig)
@@ -218,6 +225,22 @@ static void test_chunks_and_decodes(void)
     complete(&rig, 0);
     expect(&rig, "t1 d1 ");
     drain(&rig);
+    rig_fini(&rig);
+}
+
+/* One at a time: the second does not wait with the first for both, and finds
+ * the prefix that the first has computed. */
+static void test_one_prefill_at_a_time(void)
+{
+    struct rig rig;
+
+    rig_init_prefills(&rig, 100, 10, 1);
+    enqueue(&rig, 1, 33, 1);
+    enqueue(&rig, 1, 40, 1);
+    STEP_IS(&rig, "1:0+33! ");
+    complete(&rig, 0);
+    STEP_IS(&rig, "2:32+8! ");
+    complete(&rig, 0);
     rig_fini(&rig);
 }
 
@@ -404,8 +427,11 @@ static void test_failed_step(void)
 
 static void test_unknown_order(void)
 {
-    struct batch_config c = {
-        .order = "lifo", .step_tokens = 8, .max_batch = 1, .max_queue = 1};
+    struct batch_config c = {.order = "lifo",
+                             .step_tokens = 8,
+                             .max_batch = 1,
+                             .max_prefills = 1,
+                             .max_queue = 1};
 
     CU_ASSERT_PTR_NULL(batch_new(&c, &ops, NULL));
     batch_free(NULL);
@@ -438,6 +464,7 @@ int main(void)
     CU_initialize_registry();
     CU_pSuite s = CU_add_suite("batch", NULL, NULL);
     CU_add_test(s, "chunks and decodes", test_chunks_and_decodes);
+    CU_add_test(s, "one prefill at a time", test_one_prefill_at_a_time);
     CU_add_test(s, "reuse", test_reuse);
     CU_add_test(s, "batch is bounded", test_batch_is_bounded);
     CU_add_test(s, "queue is bounded", test_queue_is_bounded);
