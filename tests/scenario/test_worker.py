@@ -154,7 +154,8 @@ class SameTokens(WorkerCase):
         """All in flight together, under pressure for blocks."""
         todo = prompts(60, 7)
         cold = self.worker('cold', 'both')
-        a = self.worker('a', 'both', '--kv-blocks', '120')
+        a = self.worker('a', 'both', '--kv-blocks', '120', '--step-tokens',
+                        '37', '--max-batch', '9', '--max-prefills', '3')
         p = self.worker('p', 'prefill', '--kv-blocks', '120')
         d = self.worker('d', 'decode', '--kv-blocks', '100', '--max-batch', '4')
         n = 12

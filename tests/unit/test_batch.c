@@ -205,6 +205,7 @@ static int drain(struct rig *rig)
 static void test_chunks_and_decodes(void)
 {
     struct rig rig;
+    struct kv_store_stats stats;
 
     rig_init(&rig, 100, 10);
     enqueue(&rig, 1, 100, 3);
@@ -221,6 +222,9 @@ static void test_chunks_and_decodes(void)
     STEP_IS(&rig, "1:100+1!d 3:0+63 ");
     complete(&rig, 0);
     expect(&rig, "s3 t1 ");
+    /* Whole blocks are shared at once: 6 of the first, 3 of the third. */
+    kv_store_stats(rig.store, &stats);
+    CU_ASSERT_EQUAL(stats.held_blocks, 9);
     STEP_IS(&rig, "1:101+1!d 3:63+63 ");
     complete(&rig, 0);
     expect(&rig, "t1 d1 ");
