@@ -86,6 +86,10 @@ static void call_withdraw(struct service_call *call)
     struct service *s = call->service;
     if (!call->wire_id)
         return;
+    struct worker *p = worker_of(s, call->prefill);
+    call_unsend(call);
+    if (p)
+        call_flush_unsent(p); /* those behind it wait no longer */
     send_cancel(s, call->prefill, call->wire_id);
     if (call->decode != call->prefill)
         send_cancel(s, call->decode, call->wire_id);
@@ -182,51 +186,6 @@ static void call_reject(struct service_call *call,
         break;
     }
     call_fail(call, 500, "internal_error", "no decision was reached", 0);
-}
-
-void call_send_prefill(struct service_call *call)
-{
-    struct service *s = call->service;
-    struct worker *p = worker_of(s, call->prefill);
-    struct worker *d = worker_of(s, call->decode);
-    struct worker *f = worker_of(s, call->fetch_from);
-    struct msg_prefill m = {
-        .key_seed = call->key_seed,
-        .max_tokens = call->max_tokens,
-        .n_tokens = call->n_tokens,
-        .tokens = (const uint8_t *)call->tokens,
-    };
-    if (!p)
-        return; /* its loss is on the way and finds this call */
-    if (d && d != p) {
-        snprintf(m.decode_host, sizeof(m.decode_host), "%s", d->host);
-        m.decode_port = d->hello.peer_port;
-    }
-    if (f && call->plan.used_blocks > call->plan.local_blocks) {
-        snprintf(m.fetch_host, sizeof(m.fetch_host), "%s", f->host);
-        m.fetch_port = f->hello.peer_port;
-        m.fetch_from_block = call->plan.local_blocks;
-        m.fetch_to_block = call->plan.used_blocks;
-    }
-    wire_buf_reset(&s->out);
-    msg_prefill_encode(&s->out, call->wire_id, &m);
-    worker_link_send(p->link, &s->out);
-}
-
-/* The decode worker is told first: it may refuse, and the KV that arrives
- * there must find the request announced. */
-static void call_send(struct service_call *call)
-{
-    struct service *s = call->service;
-    struct worker *d = worker_of(s, call->decode);
-    if (!d || call->decode == call->prefill) {
-        call_send_prefill(call);
-        return;
-    }
-    struct msg_decode m = {call->n_tokens, call->max_tokens};
-    wire_buf_reset(&s->out);
-    msg_decode_encode(&s->out, call->wire_id, &m);
-    worker_link_send(d->link, &s->out);
 }
 
 /* Logs the 1st, 2nd, 4th, 8th, ... of them: enough to be seen, and no flood. */

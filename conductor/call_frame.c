@@ -97,7 +97,7 @@ static int on_decode_ready(struct service_call *call, uint32_t id,
         return -EBADMSG;
     if (id != call->decode || call->state != CALL_SCHEDULED)
         return -EPROTO;
-    call_send_prefill(call);
+    call_clear(call);
     return 0;
 }
 

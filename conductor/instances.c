@@ -134,6 +134,7 @@ static uint16_t on_joined(void *arg, struct worker_link *link,
     struct worker *w = &s->workers[pool_get(s->pool, id)->slot];
     w->link = link;
     w->id = id;
+    TAILQ_INIT(&w->unsent);
     w->hello = *m;
     snprintf(w->host, sizeof(w->host), "%s", peer_host);
     worker_link_set_owner(link, w);
@@ -278,8 +279,10 @@ void instances_tick(struct service *service)
     int64_t now_us = clock_now_us();
     int64_t late_us = service->config.worker_timeout_ms * 1000 / 2;
     for (uint32_t i = 0; i < pool_slots(service->pool); i++) {
-        const struct worker *w = &service->workers[i];
+        struct worker *w = &service->workers[i];
         const struct pool_instance *in = pool_at(service->pool, i);
+        if (w->link)
+            call_flush_unsent(w);
         if (!w->link || !in || in->health != HEALTH_READY ||
             now_us - worker_link_last_frame_us(w->link) < late_us)
             continue;

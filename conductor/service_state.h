@@ -5,6 +5,7 @@
  *   service.c    the interface to the front; set-up
  *   service_report.c  metrics and health
  *   call.c       a request's life: decide, send, retry, fail
+ *   call_send.c  its frames to the workers, in the order of the decisions
  *   call_frame.c what workers report about a request
  *   instances.c  what workers send: joining, block events, loss
  *
@@ -44,7 +45,8 @@ enum call_state {
 #define CALL_STATES 7
 
 struct service_call {
-    TAILQ_ENTRY(service_call) entry; /* inbox or wait list */
+    TAILQ_ENTRY(service_call) entry;  /* inbox or wait list */
+    TAILQ_ENTRY(service_call) unsent; /* of its prefill worker */
     struct service *service;
     const struct service_reply_ops *ops;
     void *arg;
@@ -73,6 +75,8 @@ struct service_call {
     bool accepted; /* once; a retry is not held to the SLO again */
 
     uint32_t prefill, decode;       /* pool ids of this attempt */
+    bool is_unsent;                 /* PREFILL was not sent yet */
+    bool cleared;                   /* to be sent: no decode worker, or ready */
     bool prefill_open, decode_open; /* entered in the pool for this attempt */
     uint32_t fetch_from;            /* pool id, or POOL_NO_INSTANCE */
     struct prefill_estimate plan;
@@ -92,6 +96,7 @@ struct worker {
     uint32_t id;              /* pool id */
     struct msg_hello hello;
     char host[MSG_HOST_MAX]; /* where its peers reach it */
+    struct call_list unsent; /* prefills decided and not sent, oldest first */
 };
 
 struct service {
@@ -128,8 +133,18 @@ struct service {
  */
 void call_schedule(struct service_call *call);
 
-/* call_send_prefill(call): sends the attempt's PREFILL to its worker. */
-void call_send_prefill(struct service_call *call);
+/* call_send(call): announces the attempt to its decode worker, if another
+ * worker decodes, and lines it up for its prefill worker. */
+void call_send(struct service_call *call);
+
+/* call_clear(call): its decode worker is ready; the PREFILL may go. */
+void call_clear(struct service_call *call);
+
+/* call_unsend(call): takes it out of the line; nothing if it was sent. */
+void call_unsend(struct service_call *call);
+
+/* call_flush_unsent(worker): sends what may go. */
+void call_flush_unsent(struct worker *worker);
 
 /* call_find(service, wire_id): the call of a running attempt, or NULL. */
 struct service_call *call_find(struct service *service, uint64_t wire_id);

@@ -1,0 +1,92 @@
+/* A request's frames to its workers.
+ *
+ * Prefill workers serve first come, first served, and the estimates count on
+ * it: so PREFILLs leave in the order of the decisions, although some wait for
+ * their decode worker's DECODE_READY. A decode worker that does not answer
+ * holds the others up for ORDER_PATIENCE_US and no longer. */
+#include "conductor/service_state.h"
+
+#include "base/clock.h"
+
+#include <stdio.h>
+
+#define ORDER_PATIENCE_US 5000
+
+static void send_prefill(struct service_call *call, const struct worker *p)
+{
+    struct service *s = call->service;
+    struct worker *d = worker_of(s, call->decode);
+    struct worker *f = worker_of(s, call->fetch_from);
+    struct msg_prefill m = {
+        .key_seed = call->key_seed,
+        .max_tokens = call->max_tokens,
+        .n_tokens = call->n_tokens,
+        .tokens = (const uint8_t *)call->tokens,
+    };
+    if (d && d != p) {
+        snprintf(m.decode_host, sizeof(m.decode_host), "%s", d->host);
+        m.decode_port = d->hello.peer_port;
+    }
+    if (f && call->plan.used_blocks > call->plan.local_blocks) {
+        snprintf(m.fetch_host, sizeof(m.fetch_host), "%s", f->host);
+        m.fetch_port = f->hello.peer_port;
+        m.fetch_from_block = call->plan.local_blocks;
+        m.fetch_to_block = call->plan.used_blocks;
+    }
+    wire_buf_reset(&s->out);
+    msg_prefill_encode(&s->out, call->wire_id, &m);
+    worker_link_send(p->link, &s->out);
+}
+
+void call_flush_unsent(struct worker *worker)
+{
+    struct service_call *call, *next;
+    int64_t now_us = clock_now_us();
+    for (call = TAILQ_FIRST(&worker->unsent); call; call = next) {
+        next = TAILQ_NEXT(call, unsent);
+        if (call->cleared) {
+            call_unsend(call);
+            send_prefill(call, worker);
+        } else if (now_us - call->planned_us < ORDER_PATIENCE_US) {
+            return;
+        }
+    }
+}
+
+void call_unsend(struct service_call *call)
+{
+    struct worker *p = worker_of(call->service, call->prefill);
+    if (p && call->is_unsent)
+        TAILQ_REMOVE(&p->unsent, call, unsent);
+    call->is_unsent = false;
+}
+
+void call_clear(struct service_call *call)
+{
+    struct worker *p = worker_of(call->service, call->prefill);
+    call->cleared = true;
+    if (p)
+        call_flush_unsent(p);
+}
+
+/* The decode worker is told first: it may refuse, and the KV that arrives
+ * there must find the request announced. */
+void call_send(struct service_call *call)
+{
+    struct service *s = call->service;
+    struct worker *p = worker_of(s, call->prefill);
+    struct worker *d = worker_of(s, call->decode);
+    if (!p)
+        return; /* its loss is on the way and finds this call */
+    call->is_unsent = true;
+    call->cleared = false;
+    TAILQ_INSERT_TAIL(&p->unsent, call, unsent);
+    if (!d || d == p) {
+        call_clear(call);
+        return;
+    }
+    struct msg_decode m = {call->n_tokens, call->max_tokens};
+    wire_buf_reset(&s->out);
+    msg_decode_encode(&s->out, call->wire_id, &m);
+    worker_link_send(d->link, &s->out);
+}
