@@ -1,0 +1,145 @@
+"""What workers report comes over connections that nothing orders. Workers
+played by this test make the orders happen that real ones make by chance."""
+import socket
+import struct
+import threading
+
+from harness import BLOCK_TOKENS, Case, Cluster
+import wire
+
+
+class PlayedWorker(wire.Link):
+    """A worker's side of its link to a real conductor."""
+
+    def __init__(self, port, name, role):
+        super().__init__(socket.create_connection(('127.0.0.1', port), 10))
+        self.send(wire.frame(wire.HELLO, 0, struct.pack(
+            '<IHHBBQ', wire.MAGIC, 1, 1, 2, wire.ROLES[role], 3) +
+            wire.text(name) + wire.text('played') + wire.text('tiny') +
+            struct.pack('<QIIIQQI', 99, BLOCK_TOKENS, 32768, 512, 1000, 64,
+                        64) + wire.text('127.0.0.1') + struct.pack('<H', 9)))
+        self.wait(wire.WELCOME)
+        self.send(wire.frame(wire.STATUS, 0, bytes(28)))
+
+    def next(self, kind, n=1):
+        """The n-th frame of this kind so far: (request id, payload)."""
+        def found(frames):
+            some = [(rid, p) for k, rid, p in frames if k == kind]
+            return some[n - 1] if len(some) >= n else None
+        return self.until(f'frame {kind}, number {n}', found)
+
+    def prefilled(self, rid, first, n_tokens):
+        self.send(wire.frame(wire.PREFILL_STARTED, rid, struct.pack('<Q', 1)))
+        self.send(wire.frame(wire.PREFILL_DONE, rid, struct.pack(
+            '<IIIIQQQQ', first, 0, 0, n_tokens, 1, 0, 0, 5)))
+
+    def decoded(self, rid, tokens):
+        self.send(wire.frame(wire.TOKENS, 0, struct.pack('<I', len(tokens)) +
+                             b''.join(struct.pack('<QII', rid, i + 1, t)
+                                      for i, t in enumerate(tokens))))
+
+    def done(self, rid, n):
+        self.send(wire.frame(wire.DONE, rid, struct.pack('<BI', 1, n)))
+
+
+class Order(Case):
+    def setUp(self):
+        super().setUp()
+        self.cluster_ = Cluster(self, {'max_retries': 0,
+                                       'worker_timeout_ms': 60000})
+        self.cluster_.start_conductor()
+        port = self.cluster_.ports['worker']
+        self.p = PlayedWorker(port, 'p', 'prefill')
+        self.d = PlayedWorker(port, 'd', 'decode')
+        self.cluster_.wait_ready(1, 1)
+        self.replies = {}
+        self.threads = []
+
+    def tearDown(self):
+        self.p.close()
+        self.d.close()
+        super().tearDown()
+
+    def begin(self, name, prompt, max_tokens):
+        def run():
+            self.replies[name] = self.cluster_.api.complete(prompt, max_tokens)
+        self.threads.append(threading.Thread(target=run))
+        self.threads[-1].start()
+
+    def finish(self):
+        for thread in self.threads:
+            thread.join(30)
+
+    def announced(self, n=1):
+        rid, _ = self.d.next(wire.DECODE, n)
+        return rid
+
+    def ready(self, rid):
+        self.d.send(wire.frame(wire.DECODE_READY, rid))
+
+    def test_tokens_before_token_0(self):
+        self.begin('a', 'hello', 4)
+        rid = self.announced()
+        self.ready(rid)
+        self.p.next(wire.PREFILL)
+        self.d.decoded(rid, [66, 67, 68])
+        self.d.done(rid, 4)
+        # The conductor has read them when it answers what came after.
+        self.d.send(wire.frame(wire.BLOCKS_CLEARED))
+        self.d.send(wire.frame(wire.STATUS, 0, struct.pack(
+            '<IIIQQ', 0, 0, 0, 7, 0)))
+        key = 'conductor_instance_kv_used_tokens{instance="d"}'
+        while self.cluster_.api.metrics()[key] != 7 * BLOCK_TOKENS:
+            pass
+        self.p.prefilled(rid, 65, 5)
+        self.finish()
+        self.assertEqual(self.replies['a'].status, 200, self.replies)
+        self.assertEqual(self.replies['a'].body['choices'][0]['text'], 'ABCD')
+        self.assertEqual(self.cluster_.api.instances(), (1, 1))
+
+    def test_a_gap_in_early_tokens_costs_the_link(self):
+        self.begin('a', 'hello', 4)
+        rid = self.announced()
+        self.ready(rid)
+        self.p.next(wire.PREFILL)
+        self.d.send(wire.frame(wire.TOKENS, 0, struct.pack(
+            '<IQII', 1, rid, 2, 66)))
+        self.d.wait_closed()
+        self.finish()
+        self.assertEqual(self.replies['a'].status, 502, self.replies)
+
+    def test_one_token_waits_its_turn(self):
+        """PREFILLs leave in the order of the decisions."""
+        self.begin('a', 'first of two', 4)
+        first = self.announced()
+        self.begin('b', 'second', 1)
+        in_flight = 'conductor_requests_in_flight'
+        while self.cluster_.api.metrics()[in_flight] != 2:
+            pass
+        self.ready(first)
+        sent = [self.p.next(wire.PREFILL, n)[0] for n in (1, 2)]
+        # On a machine that stalls for the patience of 5 ms the second may
+        # leave first: what counts here is that both leave and are served.
+        self.assertIn(first, sent)
+        second = next(r for r in sent if r != first)
+        self.p.prefilled(first, 65, 12)
+        self.d.decoded(first, [66, 67, 68])
+        self.d.done(first, 4)
+        self.p.prefilled(second, 90, 6)
+        self.p.done(second, 1)
+        self.finish()
+        texts = [self.replies[k].body['choices'][0]['text'] for k in 'ab']
+        self.assertEqual(texts, ['ABCD', 'Z'])
+
+    def test_a_silent_decode_worker_holds_nobody_up(self):
+        self.begin('a', 'never announced', 4)
+        self.announced()
+        self.begin('b', 'goes on', 1)
+        rid, _ = self.p.next(wire.PREFILL)
+        self.p.prefilled(rid, 90, 7)
+        self.p.done(rid, 1)
+        self.threads[1].join(30)
+        self.assertEqual(self.replies['b'].status, 200)
+        self.d.close()
+        self.finish()
+        self.assertEqual(self.replies['a'].status, 502, self.replies)
