@@ -21,7 +21,8 @@ struct trace_reader {
     int64_t last_arrival_us;
     uint64_t line;
     bool at_end;
-    char *buffer; /* unread bytes are buffer[begin .. end) */
+    bool discards; /* what is left of a line that was too long */
+    char *buffer;  /* unread bytes are buffer[begin .. end) */
     size_t capacity;
     size_t begin;
     size_t end;
@@ -94,6 +95,8 @@ static int fill(struct trace_reader *r, struct trace_error *error)
         if (r->capacity > TRACE_LINE_BYTES_MAX) {
             trace_error_set(error, "", "", 0, "the line exceeds %zu bytes",
                             TRACE_LINE_BYTES_MAX);
+            r->discards = true;
+            r->begin = r->end;
             return -EINVAL;
         }
         char *buffer = realloc(r->buffer, r->capacity * 2);
@@ -116,11 +119,38 @@ static int fill(struct trace_reader *r, struct trace_error *error)
     return 0;
 }
 
+/* Drops bytes until behind the end of the line that was too long. */
+static int discard_line(struct trace_reader *r, struct trace_error *error)
+{
+    while (r->discards) {
+        char *from = r->buffer + r->begin;
+        char *newline = memchr(from, '\n', r->end - r->begin);
+        if (newline != NULL) {
+            r->begin += (size_t)(newline - from) + 1;
+            r->discards = false;
+            break;
+        }
+        r->begin = r->end;
+        if (r->at_end) {
+            break;
+        }
+        int rc = fill(r, error);
+        if (rc != 0) {
+            return rc;
+        }
+    }
+    return 0;
+}
+
 /* Finds the next line; *bytes excludes the newline. 1, 0 at the end, < 0. */
 static int next_line(struct trace_reader *r, const char **line, size_t *bytes,
                      struct trace_error *error)
 {
     size_t looked = 0;
+    int failed = discard_line(r, error);
+    if (failed != 0) {
+        return failed;
+    }
     for (;;) {
         char *from = r->buffer + r->begin;
         size_t unread = r->end - r->begin;
@@ -138,14 +168,16 @@ static int next_line(struct trace_reader *r, const char **line, size_t *bytes,
         looked = unread;
         int rc = fill(r, error);
         if (rc != 0) {
-            error->line = r->line + 1;
+            error->line = ++r->line;
             return rc;
         }
     }
 }
 
+/* Whether every id follows the one it always follows; with `learn`, ids that
+ * are new are remembered. */
 static int check_chain(struct trace_reader *r, const struct trace_request *q,
-                       struct trace_error *error)
+                       bool learn, struct trace_error *error)
 {
     uint64_t before = ID_MAP_NONE;
     for (size_t i = 0; i < q->block_count; i++) {
@@ -160,11 +192,9 @@ static int check_chain(struct trace_reader *r, const struct trace_request *q,
                             i);
             return -EINVAL;
         }
-        if (known == NULL) {
-            int rc = id_map_put(r->before, id, before);
-            if (rc == -ENOMEM) {
-                return rc;
-            }
+        if (known == NULL && learn &&
+            id_map_put(r->before, id, before) == -ENOMEM) {
+            return -ENOMEM;
         }
         before = id;
     }
@@ -192,8 +222,17 @@ static int check_request(struct trace_reader *r, const struct trace_request *q,
                         blocks);
         return -EINVAL;
     }
-    r->last_arrival_us = q->arrival_us;
-    return r->before != NULL ? check_chain(r, q, error) : 0;
+    int rc = 0;
+    if (r->before != NULL) {
+        /* Twice: a bad line is not to teach anything. Only an id that comes
+         * twice in one line is found out while it is learnt. */
+        rc = check_chain(r, q, false, error);
+        rc = rc == 0 ? check_chain(r, q, true, error) : rc;
+    }
+    if (rc == 0) {
+        r->last_arrival_us = q->arrival_us;
+    }
+    return rc;
 }
 
 static bool is_blank(const char *line, size_t bytes)

@@ -40,7 +40,9 @@ int trace_reader_open(const char *path,
  * Reads the next request into `request` ({0} or one filled before; its room is
  * reused). Empty lines are skipped. Returns 1; 0 at the end of the file;
  * -EINVAL for a bad line, -EIO for a damaged file or -ENOMEM, each with
- * `error` filled. After an error the reader is only good for _free.
+ * `error` filled. After -EINVAL the next call goes on with the next line, as
+ * if the bad one were not there; after the others the reader is only good for
+ * _free.
  */
 int trace_reader_next(struct trace_reader *reader,
                       struct trace_request *request, struct trace_error *error)

@@ -136,6 +136,53 @@ static void test_files(void)
     CU_ASSERT_STRING_EQUAL(e.reason, "No such file or directory");
 }
 
+/* Behind a bad line the reader goes on, and has learnt nothing from it. */
+static void test_go_on(void)
+{
+    static const char text[] =
+        LINE(5, 1000, "[0, 1]") "nonsense\n" LINE(4, 1, "[0]")
+            LINE(9, 2000, "[0, 2, 1, 3]") LINE(9, 1, "[0, 5]")
+                LINE(6, 1500, "[0, 1, 2]");
+    struct trace_reader *r = NULL;
+    struct trace_request q = {0};
+    struct trace_error e;
+    uint64_t bad[8] = {0};
+    int n_bad = 0, n_good = 0, rc;
+
+    write_file(text, sizeof text - 1);
+    CU_ASSERT_EQUAL_FATAL(trace_reader_open(path, NULL, &r, &e), 0);
+    while ((rc = trace_reader_next(r, &q, &e)) != 0 && n_bad < 8) {
+        if (rc == 1) {
+            n_good++;
+        } else {
+            bad[n_bad++] = e.line;
+        }
+    }
+    CU_ASSERT_EQUAL(n_good, 2);
+    CU_ASSERT_EQUAL(n_bad, 4);
+    for (int i = 0; i < 4; i++) {
+        CU_ASSERT_EQUAL(bad[i], (uint64_t)i + 2);
+    }
+    trace_reader_free(r);
+
+    /* Behind a line that is too long, too. */
+    size_t bytes = TRACE_LINE_BYTES_MAX * 3;
+    char *spaces = malloc(bytes + 200);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(spaces);
+    memset(spaces, 'x', bytes);
+    strcpy(spaces + bytes, "\n" LINE(5, 1000, "[0, 1]"));
+    write_file(spaces, strlen(spaces));
+    free(spaces);
+    CU_ASSERT_EQUAL_FATAL(trace_reader_open(path, NULL, &r, &e), 0);
+    CU_ASSERT_EQUAL(trace_reader_next(r, &q, &e), -EINVAL);
+    CU_ASSERT_EQUAL(e.line, 1);
+    CU_ASSERT_EQUAL(trace_reader_next(r, &q, &e), 1);
+    CU_ASSERT_EQUAL(q.input_tokens, 1000);
+    CU_ASSERT_EQUAL(trace_reader_next(r, &q, &e), 0);
+    trace_request_fini(&q);
+    trace_reader_free(r);
+}
+
 static void test_writer(void)
 {
     uint64_t ids[] = {0, 9};
@@ -259,6 +306,7 @@ int main(void)
     CU_add_test(s, "lines", test_lines);
     CU_add_test(s, "rules between lines", test_rules);
     CU_add_test(s, "files", test_files);
+    CU_add_test(s, "go on behind a bad line", test_go_on);
     CU_add_test(s, "writer", test_writer);
     CU_add_test(s, "infinite cache", test_stats);
     CU_add_test(s, "scale", test_scale);
