@@ -1,0 +1,65 @@
+/*
+ * How the blocks of a trace come back: how many others were touched in between
+ * (their stack distance), after how long, and how often each. The distances
+ * give the hit ratio of one LRU cache of every capacity in a single pass
+ * (Mattson et al., 1970): a cache of C blocks hits a touch exactly if fewer
+ * than C other blocks were touched since the last one of the same block.
+ */
+#ifndef TRACES_TRACE_REUSE_H
+#define TRACES_TRACE_REUSE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "traces/trace.h"
+
+struct trace_reuse;
+
+/* Nothing seen yet. Returns owned, or NULL without memory. */
+struct trace_reuse *trace_reuse_new(void) __attribute__((warn_unused_result));
+
+/* Frees it; NULL is a no-op. */
+void trace_reuse_free(struct trace_reuse *reuse);
+
+/*
+ * Touches the blocks of the next request (borrowed), first to last; a partial
+ * last one counts. Returns 0, -ENOMEM, or -E2BIG beyond 2^31 different blocks;
+ * only good for _free then. O(log unique) a block; remembers all different
+ * blocks, about 100 bytes each, and 4 bytes for every touch of a known one.
+ */
+int trace_reuse_add(struct trace_reuse *reuse,
+                    const struct trace_request *request)
+    __attribute__((warn_unused_result));
+
+/* All touches so far, different blocks, and those of them touched once. */
+uint64_t trace_reuse_touches(const struct trace_reuse *reuse);
+uint64_t trace_reuse_unique(const struct trace_reuse *reuse);
+uint64_t trace_reuse_used_once(const struct trace_reuse *reuse);
+
+/* Touches that one LRU cache of `capacity_blocks` hits. O(capacity). */
+uint64_t trace_reuse_hits(const struct trace_reuse *reuse,
+                          uint64_t capacity_blocks);
+
+/*
+ * The time between two touches of a block that a share (0 to 1) of all reuses
+ * does not exceed, in milliseconds, by linear interpolation between ranks; 0
+ * without any. The first call after _add sorts: O(n log n).
+ */
+double trace_reuse_gap_ms(struct trace_reuse *reuse, double share);
+
+/* The touches of each block, most first: uses (unique), or NULL without
+ * memory; owned by the caller. O(n log n). */
+uint32_t *trace_reuse_popularity(const struct trace_reuse *reuse)
+    __attribute__((warn_unused_result));
+
+/*
+ * The ids of the blocks ranked ranks[0 .. n) (from 1) by their number of
+ * touches, into ids[0 .. n); among equals the one seen first ranks first.
+ * A rank beyond the last block gets the last one's id. Returns 0, -ENOMEM, or
+ * -EINVAL without blocks. O(unique log unique).
+ */
+int trace_reuse_ranked(const struct trace_reuse *reuse, const uint64_t *ranks,
+                       size_t n, uint64_t *ids)
+    __attribute__((warn_unused_result));
+
+#endif
