@@ -16,6 +16,8 @@ static const struct command commands[] = {
      replay_command_live},
     {"generate", "write a trace with the statistics of a published workload",
      replay_command_generate},
+    {"stats", "say what a trace asks for and what caches can do for it",
+     replay_command_stats},
 };
 
 #define COMMAND_COUNT (sizeof commands / sizeof commands[0])

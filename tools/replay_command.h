@@ -34,5 +34,6 @@ void replay_complain(const char *name, const char *format, ...)
 /* Each gets its own name as argv[0] and returns the exit status. */
 int replay_command_live(int argc, char **argv);
 int replay_command_generate(int argc, char **argv);
+int replay_command_stats(int argc, char **argv);
 
 #endif

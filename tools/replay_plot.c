@@ -191,10 +191,8 @@ static void log_ticks(struct plot *plot, const struct plot_panel *p,
     }
 }
 
-void plot_axes(struct plot *plot, const struct plot_panel *p)
+static void put_frame(struct plot *plot, const struct plot_panel *p)
 {
-    (p->x_log ? log_ticks : linear_ticks)(plot, p, true);
-    (p->y_log ? log_ticks : linear_ticks)(plot, p, false);
     fprintf(plot->file,
             "<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\" "
             "fill=\"none\" stroke=\"" INK "\"/>\n",
@@ -208,6 +206,24 @@ void plot_axes(struct plot *plot, const struct plot_panel *p)
              p->left - 48, p->top + p->height / 2);
     put_text(plot, p->left - 48, p->top + p->height / 2, "middle", turned,
              p->y_label);
+}
+
+void plot_axes(struct plot *plot, const struct plot_panel *p)
+{
+    (p->x_log ? log_ticks : linear_ticks)(plot, p, true);
+    (p->y_log ? log_ticks : linear_ticks)(plot, p, false);
+    put_frame(plot, p);
+}
+
+void plot_axes_named(struct plot *plot, const struct plot_panel *p,
+                     const char *const *names, size_t count)
+{
+    (p->y_log ? log_ticks : linear_ticks)(plot, p, false);
+    for (size_t i = 0; i < count; i++) {
+        put_text(plot, at_x(p, (double)i + 0.5), p->top + p->height + 18,
+                 "middle", "", names[i]);
+    }
+    put_frame(plot, p);
 }
 
 static void put_mark(struct plot *plot, double x, double y, enum plot_mark mark,
@@ -294,4 +310,42 @@ void plot_legend(struct plot *plot, const struct plot_panel *p, int i,
     double x = p->left + p->width - 240 + 120 * i;
     put_mark(plot, x, p->top - 14, mark, colour);
     put_text(plot, x + 8, p->top - 10, "start", "font-size=\"11\"", text);
+}
+
+const char *plot_colour(size_t i)
+{
+    static const char *const colours[] = {"#1f6fb4", "#c8372d", "#2f9147",
+                                          "#e08a1e", "#7a4fb0", "#4a4a4a",
+                                          "#16a3ad", "#c25a9c"};
+    return colours[i % (sizeof colours / sizeof colours[0])];
+}
+
+void plot_key(struct plot *plot, const struct plot_panel *p,
+              enum plot_corner corner, size_t i, size_t count, const char *text,
+              const char *colour)
+{
+    double line = 16;
+    double x = corner == PLOT_TOP_LEFT ? p->left + 10 : p->left + p->width - 10;
+    double y = corner == PLOT_BOTTOM_RIGHT
+                   ? p->top + p->height - 10 - line * (double)(count - 1 - i)
+                   : p->top + 18 + line * (double)i;
+    double in = corner == PLOT_TOP_LEFT ? 1 : -1;
+    put_line(plot, x, y - 4, x + in * 18, y - 4, colour, "stroke-width=\"3\"");
+    put_text(plot, x + in * 24, y, in > 0 ? "start" : "end", "font-size=\"11\"",
+             text);
+}
+
+void plot_bar(struct plot *plot, const struct plot_panel *p, double x,
+              double width, double y, const char *text, const char *colour)
+{
+    double left = at_x(p, x - width / 2);
+    double top = at_y(p, clamp(y, p->y_min, p->y_max));
+    fprintf(plot->file,
+            "<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\" "
+            "fill=\"%s\"/>\n",
+            left, top, at_x(p, x + width / 2) - left, p->top + p->height - top,
+            colour);
+    if (text != NULL) {
+        put_text(plot, at_x(p, x), top - 4, "middle", "font-size=\"10\"", text);
+    }
 }

@@ -56,6 +56,26 @@ void plot_line(struct plot *plot, const struct plot_panel *panel,
 void plot_guide(struct plot *plot, const struct plot_panel *panel, double value,
                 bool vertical, const char *text, const char *colour);
 
+/* The i-th of a set of colours that differ from each other; it repeats. */
+const char *plot_colour(size_t i);
+
+/* Where the key of a panel with many series stands. */
+enum plot_corner { PLOT_TOP_LEFT, PLOT_TOP_RIGHT, PLOT_BOTTOM_RIGHT };
+
+/* The i-th of `count` entries of the panel's key, inside its corner. */
+void plot_key(struct plot *plot, const struct plot_panel *panel,
+              enum plot_corner corner, size_t i, size_t count, const char *text,
+              const char *colour);
+
+/* As plot_axes(), with names[i] (count) below x = i + 0.5 instead of ticks. */
+void plot_axes_named(struct plot *plot, const struct plot_panel *panel,
+                     const char *const *names, size_t count);
+
+/* A bar from the panel's lower edge up to y, from x - width / 2 on; `text`
+ * above it may be NULL. Linear x only. */
+void plot_bar(struct plot *plot, const struct plot_panel *panel, double x,
+              double width, double y, const char *text, const char *colour);
+
 /* The i-th entry of the panel's legend, above its right end. */
 void plot_legend(struct plot *plot, const struct plot_panel *panel, int i,
                  enum plot_mark mark, const char *text, const char *colour);

@@ -188,7 +188,8 @@ class Replay(unittest.TestCase):
             self.assertEqual(done.stdout, f.read())
 
     def test_help(self):
-        for args in (['--help'], ['live', '--help'], ['generate', '--help']):
+        for args in (['--help'], ['live', '--help'], ['generate', '--help'],
+                     ['stats', '--help']):
             done = replay(*args)
             self.assertEqual(done.returncode, 0)
             self.assertIn('examples:', done.stdout)
