@@ -39,6 +39,10 @@ refuse(const struct report *r, const char *path, const char *format, ...)
     va_start(args, format);
     (void)vsnprintf(what, sizeof(what), format, args);
     va_end(args);
+    /* The JSON parser quotes what it stumbled over, line ends included. */
+    for (char *c = what; *c != '\0'; c++)
+        if ((unsigned char)*c < ' ' || *c == 127)
+            *c = '?';
     (void)snprintf(r->err, r->err_size, "cost model %s: %s%s%s", r->name, path,
                    path[0] == '\0' ? "" : ": ", what);
     return -EINVAL;

@@ -333,6 +333,8 @@ static void test_not_a_model(void)
                      "\"conductor-cost-model\"");
     load_whole("{\"format\":", "cost model m.json: line 1, column 10: "
                                "unexpected token near end of file");
+    load_whole("{\"a\\\n\": 1}", "cost model m.json: line 2, column 0: "
+                                 "invalid escape near '\"a\\?'");
 }
 
 static void test_file_errors(void)
