@@ -252,9 +252,8 @@ static void bench_decide(uint32_t instances)
     struct pool_config config = pool_config_default;
     struct prefix_index *ix = prefix_index_new(&(struct prefix_index_config){
         .max_instances = instances, .max_keys = 1u << 20, .seed = 1});
-    struct estimate_model model = {.cost = &cost,
-                                   .block_tokens = 512,
-                                   .kv_bytes_per_token = 327680};
+    struct estimate_model model = {
+        .cost = &cost, .block_tokens = 512, .kv_bytes_per_token = 327680};
     struct schedule_decision decision;
     double times[2000];
     uint64_t keys[CHAIN];
