@@ -1,13 +1,16 @@
 """Workers that die, clients that leave: nothing hangs, nothing is lost in
 silence."""
+import json
 import socket
 import threading
 
-from harness import Case, settings, total, wait_until
+from harness import BLOCK_TOKENS, Case, settings, total, wait_until
 
 TEXT = 'The quick brown fox jumps over the lazy dog. '
-# A prefill that takes 1.5 s, and steps that take 50 ms.
+# A prefill that takes 1.5 s at once, and decode steps of 50 ms.
 SLOW_PREFILL = {'prefill': (1500000, 0, 0, 0)}
+# One that takes 20 s for 20,000 tokens, step by step.
+STEADY_PREFILL = {'prefill': (0, 1000, 0, 0)}
 SLOW_DECODE = {'prefill': (1000, 0, 0, 0), 'decode': (50000, 0, 0)}
 
 
@@ -173,33 +176,48 @@ class Disconnects(Case):
         wait_until('the request runs', started)
         connection.close()
 
-    def idle(self, cluster):
-        """No work is left on any instance."""
-        metrics = cluster.api.metrics()
-        return not any(total(metrics, f'conductor_instance_{gauge}')
-                       for gauge in ('prefills_waiting', 'prefills_running',
-                                     'decodes'))
-
-    def check(self, stream, cost, started):
-        cluster = self.cluster(engine='timed', cost=cost)
+    def check(self, stream, cost, started, tokens=5):
+        """Returns the metrics once the workers have forgotten a request of
+        `tokens` prompt tokens whose client left after started() was true."""
+        cluster = self.cluster(engine='timed', cost=cost,
+                               config={'heartbeat_ms': 50})
         api = cluster.api
-        self.leave(cluster,
-                   '{"model": "tiny", "prompt": "hello", "max_tokens": 2000,'
-                   f' "stream": {stream}}}',
-                   lambda: total(api.metrics(), started) > 0)
-        wait_until('it is cancelled', lambda: api.metrics().get(
-            'conductor_requests_total{outcome="cancelled"}'))
-        wait_until('no worker works on it', lambda: self.idle(cluster))
+        kv_used = 'conductor_instance_kv_used_tokens{instance="d0"}'
+
+        def runs():
+            metrics = api.metrics()
+            return metrics[kv_used] and started(metrics)
+        body = {'model': 'tiny', 'prompt': [7] * tokens, 'max_tokens': 2000,
+                'stream': stream}
+        self.leave(cluster, json.dumps(body), runs)
+        wait_until('it is cancelled', lambda: api.metrics()
+                   ['conductor_requests_total{outcome="cancelled"}'])
+        # What the worker itself reports, not what the conductor believes.
+        wait_until('the decode worker has let go of its KV',
+                   lambda: api.metrics()[kv_used] == 0)
         self.assertEqual(api.complete('hello', 1).status, 200)
+        return api.metrics()
+
+    def prefilling(self, stream):
+        """The prefill ends in the middle: not all of its blocks appear, though
+        the worker has since served a request that queued behind it."""
+        stored = 'conductor_block_events_total{event="stored"}'
+        metrics = self.check(stream, STEADY_PREFILL, lambda m: m[stored],
+                             tokens=20000)
+        self.assertLess(metrics[stored], 20000 // BLOCK_TOKENS)
+
+    def decoding(self, stream):
+        self.check(stream, SLOW_DECODE,
+                   lambda m: m['conductor_output_tokens_total'])
 
     def test_while_prefilling(self):
-        self.check('false', SLOW_PREFILL, 'conductor_instance_prefills_running')
+        self.prefilling(False)
 
     def test_while_prefilling_a_stream(self):
-        self.check('true', SLOW_PREFILL, 'conductor_instance_prefills_running')
+        self.prefilling(True)
 
     def test_while_decoding(self):
-        self.check('false', SLOW_DECODE, 'conductor_output_tokens_total')
+        self.decoding(False)
 
     def test_while_decoding_a_stream(self):
-        self.check('true', SLOW_DECODE, 'conductor_output_tokens_total')
+        self.decoding(True)
