@@ -1,0 +1,78 @@
+/*
+ * The cached blocks of one node: least recently used first out, tier by tier.
+ * A block is in one tier at a time. What a tier has no room for goes down to
+ * the next tier, and from the last one it is gone; every move is told, so that
+ * the prefix index follows. Internal to sim.
+ */
+#ifndef SIM_BLOCK_CACHE_H
+#define SIM_BLOCK_CACHE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "conductor/core/prefix_index.h"
+
+#define BLOCK_CACHE_NONE UINT32_MAX
+#define BLOCK_CACHE_NO_TIER BLOCK_TIERS /* from: it is new; to: it is gone */
+
+struct cached_block {
+    uint64_t key;
+    uint64_t parent; /* key of the block before it, 0 for a first one */
+    uint64_t owner;  /* for the caller: who placed it */
+    uint32_t newer;  /* in its tier's list, or the next free slot */
+    uint32_t older;
+    uint32_t next; /* in the hash chain */
+    uint8_t tier;
+    bool ready; /* for the caller: false until its KV is there */
+};
+
+struct block_cache;
+
+/* Told of every move of a block; it must not call the cache. */
+typedef void block_cache_moved_fn(void *arg, const struct cached_block *block,
+                                  unsigned from_tier, unsigned to_tier);
+
+/*
+ * Makes an empty cache.
+ *   capacity_blocks  (BLOCK_TIERS), 0: there is no such tier.
+ *   moved, arg       borrowed.
+ * Returns it, owned, or NULL without memory.
+ */
+struct block_cache *block_cache_new(const uint64_t *capacity_blocks,
+                                    block_cache_moved_fn *moved, void *arg)
+    __attribute__((warn_unused_result));
+
+/* Frees it; NULL is a no-op. */
+void block_cache_free(struct block_cache *cache);
+
+/* The slot of a block, BLOCK_CACHE_NONE if it is not cached. */
+uint32_t block_cache_find(const struct block_cache *cache, uint64_t key);
+
+/* The block in a slot, valid until the next block_cache_place(). */
+struct cached_block *block_cache_at(struct block_cache *cache, uint32_t slot);
+
+/* Makes a block the most recently used of the first tier. */
+void block_cache_touch(struct block_cache *cache, uint32_t slot);
+
+/*
+ * Caches a block that is not cached yet, in the first tier, as the most
+ * recently used. `ready` and `owner` are the block's fields.
+ * Returns 0, or -ENOMEM with nothing changed. A cache without room for a
+ * single block takes none, and that is no error.
+ */
+int block_cache_place(struct block_cache *cache, uint64_t key, uint64_t parent,
+                      uint64_t owner, bool ready)
+    __attribute__((warn_unused_result));
+
+/* Changes the room of a tier; what no longer fits moves down. */
+void block_cache_set_capacity(struct block_cache *cache, enum block_tier tier,
+                              uint64_t capacity_blocks);
+
+/* The cached blocks of all tiers. */
+uint64_t block_cache_count(const struct block_cache *cache);
+
+/* Whether lists, chains and counts agree. For tests. O(blocks). */
+bool block_cache_check(const struct block_cache *cache);
+
+#endif

@@ -1,0 +1,199 @@
+/* Blocks in the nodes' caches, and what the prefix index is told of them. */
+#include <errno.h>
+
+#include "sim/internal.h"
+
+static void tell(struct sim *sim, struct prefix_index *index, uint32_t slot,
+                 const struct cached_block *block, unsigned from, unsigned to)
+{
+    int rc = 0;
+
+    if (to != BLOCK_CACHE_NO_TIER)
+        rc = prefix_index_stored(index, slot, (enum block_tier)to,
+                                 block->parent, block->key);
+    /* -EEXIST: the source's ids are not prefix-chained; such a block is not
+     * usable, as in the daemon. */
+    if (rc == -ENOSPC)
+        sim_fail(sim, rc, "more cached blocks than can be indexed");
+    if (from != BLOCK_CACHE_NO_TIER)
+        rc = prefix_index_removed(index, slot, (enum block_tier)from,
+                                  block->key);
+}
+
+static void on_moved(void *arg, const struct cached_block *block, unsigned from,
+                     unsigned to)
+{
+    struct sim_node *node = arg;
+    struct sim *sim = node->sim;
+
+    if (sim->expected != NULL)
+        tell(sim, sim->expected, node->index, block, from, to);
+    if (block->ready)
+        tell(sim, sim->index, node->index, block, from, to);
+}
+
+int sim_copies_init(struct sim *sim)
+{
+    const struct cluster *c = &sim->cluster;
+    uint32_t n = c->prefill_nodes + c->coupled_nodes;
+    bool pooled = sim->shared;
+    uint64_t capacity[BLOCK_TIERS];
+
+    if (!c->prefix_cache)
+        return 0;
+    for (unsigned t = 0; t < BLOCK_TIERS; t++)
+        capacity[t] = (uint64_t)c->tiers[t].capacity_tokens / c->block_tokens *
+                      (pooled ? n : 1);
+    for (uint32_t i = 0; i < n; i++) {
+        struct sim_node *node = &sim->nodes[i];
+
+        node->cache = pooled && i > 0
+                          ? sim->nodes[0].cache
+                          : block_cache_new(capacity, on_moved, node);
+        if (node->cache == NULL)
+            return -ENOMEM;
+    }
+    return 0;
+}
+
+void sim_copies_fini(struct sim *sim)
+{
+    for (uint32_t i = 0; i < sim->n_nodes; i++)
+        if (i == 0 || !sim->shared)
+            block_cache_free(sim->nodes[i].cache);
+}
+
+static uint64_t parent_of(const struct sim_request *r, uint32_t i)
+{
+    return i == 0 ? 0 : r->keys[i - 1];
+}
+
+static void place(struct sim *sim, struct sim_node *node,
+                  const struct sim_request *r, uint32_t i, bool ready)
+{
+    int rc = block_cache_place(node->cache, r->keys[i], parent_of(r, i),
+                               r->record.index, ready);
+
+    if (rc < 0)
+        sim_fail(sim, rc, "out of memory");
+}
+
+void sim_copies_dispatch(struct sim *sim, struct sim_node *node,
+                         const struct sim_request *request)
+{
+    for (uint32_t i = 0; node->cache != NULL && i < request->n_keys; i++) {
+        uint32_t slot = block_cache_find(node->cache, request->keys[i]);
+
+        if (slot == BLOCK_CACHE_NONE)
+            place(sim, node, request, i, false);
+        else
+            block_cache_touch(node->cache, slot);
+    }
+}
+
+void sim_copies_ready(struct sim *sim, struct sim_node *node,
+                      const struct sim_request *request)
+{
+    uint32_t owner = sim->shared ? sim->nodes[0].index : node->index;
+
+    for (uint32_t i = 0; node->cache != NULL && i < request->n_keys; i++) {
+        uint32_t slot = block_cache_find(node->cache, request->keys[i]);
+        struct cached_block *block;
+
+        if (slot == BLOCK_CACHE_NONE)
+            continue;
+        block = block_cache_at(node->cache, slot);
+        if (block->ready || block->owner != request->record.index)
+            continue;
+        block->ready = true;
+        tell(sim, sim->index, owner, block, BLOCK_CACHE_NO_TIER, block->tier);
+    }
+}
+
+void sim_copies_touch(struct sim *sim, struct sim_node *node,
+                      const struct sim_request *request)
+{
+    (void)sim;
+    for (uint32_t i = request->n_keys; node->cache != NULL && i > 0; i--) {
+        uint32_t slot = block_cache_find(node->cache, request->keys[i - 1]);
+
+        if (slot != BLOCK_CACHE_NONE)
+            block_cache_touch(node->cache, slot);
+    }
+}
+
+uint32_t sim_copies_match(struct sim *sim, struct sim_node *node,
+                          const struct sim_request *request, int64_t *load_us)
+{
+    double block_bytes = (double)sim->cluster.block_tokens *
+                         (double)sim->cluster.kv_bytes_per_token;
+    double us = 0.0;
+    uint32_t n = 0;
+
+    *load_us = 0;
+    while (node->cache != NULL && n < request->n_keys) {
+        uint32_t slot = block_cache_find(node->cache, request->keys[n]);
+        double rate;
+
+        if (slot == BLOCK_CACHE_NONE)
+            break;
+        rate = sim->cluster.tiers[block_cache_at(node->cache, slot)->tier]
+                   .read_bytes_per_s;
+        if (rate > 0.0)
+            us += block_bytes / rate * 1e6;
+        n++;
+    }
+    for (uint32_t i = n; i > 0; i--) {
+        uint32_t slot = block_cache_find(node->cache, request->keys[i - 1]);
+
+        /* A small first tier may have pushed it out again. */
+        if (slot != BLOCK_CACHE_NONE)
+            block_cache_touch(node->cache, slot);
+    }
+    *load_us = (int64_t)us;
+    return n;
+}
+
+void sim_copies_store(struct sim *sim, struct sim_node *node,
+                      const struct sim_request *request, uint32_t first,
+                      uint32_t last)
+{
+    for (uint32_t i = first; node->cache != NULL && i < last; i++)
+        if (block_cache_find(node->cache, request->keys[i]) == BLOCK_CACHE_NONE)
+            place(sim, node, request, i, true);
+}
+
+void sim_copies_share_memory(struct sim *sim, struct sim_node *node)
+{
+    int64_t left = sim->cluster.decode_kv_tokens - node->decode_tokens;
+
+    if (node->role != ROLE_BOTH || node->cache == NULL)
+        return;
+    if (sim->shared) {
+        left = 0;
+        for (uint32_t i = 0; i < sim->n_nodes; i++)
+            left += sim->cluster.decode_kv_tokens - sim->nodes[i].decode_tokens;
+    }
+    block_cache_set_capacity(
+        node->cache, TIER_DEVICE,
+        left < 0 ? 0 : (uint64_t)left / sim->cluster.block_tokens);
+}
+
+void sim_copies_watch(struct sim *sim, int64_t now_us)
+{
+    const struct sim_config *c = &sim->config;
+
+    while (c->n_watch > 0 && sim->next_watch_us <= now_us) {
+        uint32_t copies[SIM_WATCH_MAX] = {0};
+
+        for (size_t w = 0; w < c->n_watch; w++)
+            for (uint32_t i = 0; i < sim->n_nodes; i++)
+                copies[w] +=
+                    prefix_index_tiers(sim->index, i,
+                                       sim_key_of(c->watch_ids[w])) != 0;
+        if (sim->io.copies != NULL)
+            sim->io.copies(sim->io.arg, sim->next_watch_us / SIM_SLOWDOWN,
+                           copies);
+        sim->next_watch_us += c->watch_interval_us * SIM_SLOWDOWN;
+    }
+}

@@ -1,0 +1,240 @@
+/*
+ * Batches of decodes. Between joins and ends nothing changes but the KV that
+ * grows by a token a request and step, so that many steps are one event:
+ *
+ *   k steps of n requests with v tokens of KV take
+ *   k (d0 + d1 n + d2 v) + d2 n k (k - 1) / 2
+ *
+ * The duration of every step is kept for as long as a request of the batch
+ * was in it, for its TBT.
+ */
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+
+#include "sim/internal.h"
+
+#define LOG_FIRST 1024u
+
+int sim_batch_init(struct sim *sim, struct sim_batch *batch)
+{
+    TAILQ_INIT(&batch->ready);
+    batch->requests =
+        calloc(sim->cluster.decode_max_batch, sizeof(struct sim_request *));
+    batch->log_us = calloc(LOG_FIRST, sizeof(*batch->log_us));
+    batch->log_mask = LOG_FIRST - 1;
+    return batch->requests != NULL && batch->log_us != NULL ? 0 : -ENOMEM;
+}
+
+void sim_batch_fini(struct sim_batch *batch)
+{
+    free(batch->requests);
+    free(batch->log_us);
+}
+
+void sim_decode_add(struct sim *sim, struct sim_request *request)
+{
+    struct sim_node *node = &sim->nodes[request->record.decode_node];
+
+    TAILQ_INSERT_TAIL(&node->batch.ready, request, link);
+    sim_node_poke(sim, node);
+}
+
+void sim_decode_join(struct sim *sim, struct sim_node *node)
+{
+    struct sim_batch *b = &node->batch;
+    struct sim_request *r;
+
+    while ((r = TAILQ_FIRST(&b->ready)) != NULL &&
+           b->n < sim->cluster.decode_max_batch) {
+        uint64_t id = r->record.index + 1;
+
+        TAILQ_REMOVE(&b->ready, r, link);
+        b->requests[b->n++] = r;
+        b->kv_tokens += (int64_t)r->n_tokens + 1;
+        r->join_step = b->step;
+        r->finish_step = b->step + r->n_output - 2;
+        r->first_gap_us = sim->now_us - r->record.first_token_us;
+        /* It was accepted there, and stays until it ends. */
+        (void)pool_decode_started(sim->pool, node->id, id);
+        (void)pool_decode_progress(sim->pool, node->id, id, 1);
+    }
+}
+
+int64_t sim_decode_run_us(const struct sim *sim, const struct sim_batch *batch,
+                          uint64_t steps)
+{
+    const double *d = sim->cluster.cost.decode;
+    double n = (double)batch->n;
+    double k = (double)steps;
+    double first = d[0] + d[1] * n + d[2] * (double)batch->kv_tokens;
+
+    return llround(k * first + d[2] * n * k * (k - 1.0) / 2.0);
+}
+
+uint64_t sim_decode_steps_to_finish(const struct sim_batch *batch)
+{
+    uint64_t last = UINT64_MAX;
+
+    for (uint32_t i = 0; i < batch->n; i++)
+        if (batch->requests[i]->finish_step < last)
+            last = batch->requests[i]->finish_step;
+    return last - batch->step + 1;
+}
+
+uint64_t sim_decode_steps_in(const struct sim *sim,
+                             const struct sim_batch *batch, int64_t us)
+{
+    uint64_t low = 1;
+    uint64_t high = batch->run_steps;
+
+    while (low < high) {
+        uint64_t mid = low + (high - low) / 2;
+
+        if (sim_decode_run_us(sim, batch, mid) >= us)
+            high = mid;
+        else
+            low = mid + 1;
+    }
+    return low;
+}
+
+/* Room in the log for the steps of the run, behind those still needed. */
+static int log_reserve(struct sim_batch *b)
+{
+    uint64_t oldest = b->step;
+    uint64_t need, size = b->log_mask + 1;
+    int64_t *log_us;
+
+    for (uint32_t i = 0; i < b->n; i++)
+        if (b->requests[i]->join_step < oldest)
+            oldest = b->requests[i]->join_step;
+    need = b->step + b->run_steps - oldest;
+    if (need <= size)
+        return 0;
+    while (size < need)
+        size *= 2;
+    log_us = calloc(size, sizeof(*log_us));
+    if (log_us == NULL)
+        return -ENOMEM;
+    for (uint64_t s = oldest; s < b->step; s++)
+        log_us[s & (size - 1)] = b->log_us[s & b->log_mask];
+    free(b->log_us);
+    b->log_us = log_us;
+    b->log_mask = size - 1;
+    return 0;
+}
+
+/* Brings the n - k longest to the end of x, in no order. Quickselect. */
+static void select_longest(int64_t *x, size_t n, size_t k)
+{
+    size_t low = 0, high = n;
+
+    while (high - low > 1) {
+        int64_t pivot = x[low + (high - low) / 2];
+        size_t i = low, less = low, more = high;
+
+        while (i < more) {
+            int64_t value = x[i];
+
+            if (value < pivot) {
+                x[i++] = x[less];
+                x[less++] = value;
+            } else if (value > pivot) {
+                x[i] = x[--more];
+                x[more] = value;
+            } else {
+                i++;
+            }
+        }
+        if (k < less)
+            high = less;
+        else if (k >= more)
+            low = more;
+        else
+            return;
+    }
+}
+
+/* Mooncake, FAST'25, section 5: the mean of the longest 10 %, at least one. */
+static int64_t tail_mean_us(int64_t *intervals_us, size_t n)
+{
+    size_t longest = (n + 9) / 10;
+    int64_t sum_us = 0;
+
+    select_longest(intervals_us, n, n - longest);
+    for (size_t i = n - longest; i < n; i++)
+        sum_us += intervals_us[i];
+    return sum_us / (int64_t)longest;
+}
+
+static int64_t request_tbt_us(struct sim *sim, const struct sim_batch *b,
+                              const struct sim_request *r)
+{
+    size_t n = (size_t)(r->finish_step - r->join_step) + 1;
+
+    if (n > sim->n_scratch) {
+        int64_t *scratch_us = realloc(sim->scratch_us, n * sizeof(int64_t));
+
+        if (scratch_us == NULL) {
+            sim_fail(sim, -ENOMEM, "out of memory");
+            return -1;
+        }
+        sim->scratch_us = scratch_us;
+        sim->n_scratch = n;
+    }
+    for (size_t i = 0; i < n; i++)
+        sim->scratch_us[i] = b->log_us[(r->join_step + i) & b->log_mask];
+    sim->scratch_us[0] += r->first_gap_us;
+    return tail_mean_us(sim->scratch_us, n);
+}
+
+static void finish(struct sim *sim, struct sim_node *node,
+                   struct sim_request *r)
+{
+    node->batch.kv_tokens -= (int64_t)r->n_tokens + r->n_output;
+    if (node->role == ROLE_BOTH)
+        node->decode_tokens -=
+            r->n_output + r->n_tokens % sim->cluster.block_tokens;
+    (void)pool_decode_done(sim->pool, node->id, r->record.index + 1);
+    r->record.tbt_us = request_tbt_us(sim, &node->batch, r);
+    sim->room = true;
+    sim_end(sim, r, SIM_COMPLETED, NULL);
+}
+
+void sim_decode_advance(struct sim *sim, struct sim_node *node,
+                        int64_t extra_us)
+{
+    struct sim_batch *b = &node->batch;
+    int64_t before_us = 0;
+    uint32_t kept = 0;
+    uint64_t left = b->n > 0 ? b->run_steps : 0;
+
+    if (left == 0)
+        return;
+    if (log_reserve(b) < 0) {
+        sim_fail(sim, -ENOMEM, "out of memory");
+        return;
+    }
+    for (uint64_t k = 1; k <= left; k++) {
+        int64_t until_us = sim_decode_run_us(sim, b, k);
+
+        b->log_us[(b->step + k - 1) & b->log_mask] =
+            until_us - before_us + extra_us;
+        before_us = until_us;
+    }
+    b->step += left;
+    b->kv_tokens += (int64_t)(left * b->n);
+    (void)pool_decode_advance(sim->pool, node->id, (int64_t)left);
+    for (uint32_t i = 0; i < b->n; i++) {
+        struct sim_request *r = b->requests[i];
+
+        if (r->finish_step < b->step)
+            finish(sim, node, r);
+        else
+            b->requests[kept++] = r;
+    }
+    if (kept < b->n)
+        sim_copies_share_memory(sim, node);
+    b->n = kept;
+}

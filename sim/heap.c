@@ -1,0 +1,144 @@
+/* The event heap; see heap.h.
+ *
+ * Invariants: entries[i] is not before entries[(i - 1) / 4];
+ * places[entries[i].id] == i, and NONE for every other id. */
+#include "sim/heap.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define ARITY 4u
+#define NONE UINT32_MAX
+
+void sim_heap_fini(struct sim_heap *heap)
+{
+    free(heap->entries);
+    free(heap->places);
+    memset(heap, 0, sizeof(*heap));
+}
+
+int sim_heap_reserve(struct sim_heap *heap, uint32_t n_ids)
+{
+    struct sim_heap_entry *entries;
+    uint32_t *places;
+
+    if (n_ids <= heap->n_ids)
+        return 0;
+    entries = realloc(heap->entries, n_ids * sizeof(*entries));
+    if (entries == NULL)
+        return -ENOMEM;
+    heap->entries = entries;
+    places = realloc(heap->places, n_ids * sizeof(*places));
+    if (places == NULL)
+        return -ENOMEM;
+    heap->places = places;
+    for (uint32_t id = heap->n_ids; id < n_ids; id++)
+        places[id] = NONE;
+    heap->capacity = n_ids;
+    heap->n_ids = n_ids;
+    return 0;
+}
+
+static bool before(const struct sim_heap_entry *a,
+                   const struct sim_heap_entry *b)
+{
+    if (a->at_us != b->at_us)
+        return a->at_us < b->at_us;
+    if (a->rank != b->rank)
+        return a->rank < b->rank;
+    return a->id < b->id;
+}
+
+static void put(struct sim_heap *heap, uint32_t i,
+                const struct sim_heap_entry *entry)
+{
+    heap->entries[i] = *entry;
+    heap->places[entry->id] = i;
+}
+
+/* Moves an entry from the hole at i towards the root, and puts it down. */
+static void rise(struct sim_heap *heap, uint32_t i, struct sim_heap_entry entry)
+{
+    while (i > 0) {
+        uint32_t parent = (i - 1) / ARITY;
+
+        if (!before(&entry, &heap->entries[parent]))
+            break;
+        put(heap, i, &heap->entries[parent]);
+        i = parent;
+    }
+    put(heap, i, &entry);
+}
+
+/* Moves an entry from the hole at i towards the leaves, and puts it down. */
+static void sink(struct sim_heap *heap, uint32_t i, struct sim_heap_entry entry)
+{
+    for (;;) {
+        uint32_t first = i * ARITY + 1;
+        uint32_t last = first + ARITY < heap->n ? first + ARITY : heap->n;
+        uint32_t least = first;
+
+        if (first >= heap->n)
+            break;
+        for (uint32_t c = first + 1; c < last; c++)
+            if (before(&heap->entries[c], &heap->entries[least]))
+                least = c;
+        if (!before(&heap->entries[least], &entry))
+            break;
+        put(heap, i, &heap->entries[least]);
+        i = least;
+    }
+    put(heap, i, &entry);
+}
+
+void sim_heap_set(struct sim_heap *heap, uint32_t id, uint32_t rank,
+                  int64_t at_us)
+{
+    struct sim_heap_entry entry = {at_us, rank, id};
+    uint32_t i = heap->places[id];
+
+    if (i == NONE)
+        rise(heap, heap->n++, entry);
+    else if (before(&entry, &heap->entries[i]))
+        rise(heap, i, entry);
+    else
+        sink(heap, i, entry);
+}
+
+void sim_heap_remove(struct sim_heap *heap, uint32_t id)
+{
+    uint32_t i = heap->places[id];
+
+    if (i == NONE)
+        return;
+    heap->places[id] = NONE;
+    struct sim_heap_entry last = heap->entries[--heap->n];
+
+    if (i == heap->n)
+        return;
+    if (before(&last, &heap->entries[i]))
+        rise(heap, i, last);
+    else
+        sink(heap, i, last);
+}
+
+const struct sim_heap_entry *sim_heap_first(const struct sim_heap *heap)
+{
+    return heap->n > 0 ? &heap->entries[0] : NULL;
+}
+
+bool sim_heap_check(const struct sim_heap *heap)
+{
+    uint32_t placed = 0;
+
+    for (uint32_t i = 0; i < heap->n; i++) {
+        if (heap->places[heap->entries[i].id] != i)
+            return false;
+        if (i > 0 && before(&heap->entries[i], &heap->entries[(i - 1) / ARITY]))
+            return false;
+    }
+    for (uint32_t id = 0; id < heap->n_ids; id++)
+        placed += heap->places[id] != NONE;
+    return placed == heap->n;
+}

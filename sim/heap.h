@@ -1,0 +1,47 @@
+/*
+ * The events to come: a 4-ary heap with the place of every event known, so
+ * that a time can be changed. Equal times come out by rank, then by id: the
+ * order never depends on history. Internal to sim.
+ */
+#ifndef SIM_HEAP_H
+#define SIM_HEAP_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct sim_heap_entry {
+    int64_t at_us;
+    uint32_t rank;
+    uint32_t id;
+};
+
+struct sim_heap {
+    struct sim_heap_entry *entries; /* (capacity) */
+    uint32_t *places;               /* (n_ids): index in entries, or NONE */
+    uint32_t n;
+    uint32_t capacity;
+    uint32_t n_ids;
+};
+
+/* Frees the memory; the struct becomes an empty heap, as {0} is one. */
+void sim_heap_fini(struct sim_heap *heap);
+
+/* Makes room for the ids below n_ids. Returns 0 or -ENOMEM. */
+int sim_heap_reserve(struct sim_heap *heap, uint32_t n_ids)
+    __attribute__((warn_unused_result));
+
+/* Sets the time of an event, new or not; its id is below the reserved number.
+ * O(log n). */
+void sim_heap_set(struct sim_heap *heap, uint32_t id, uint32_t rank,
+                  int64_t at_us);
+
+/* Takes an event out; nothing if it is not in. O(log n). */
+void sim_heap_remove(struct sim_heap *heap, uint32_t id);
+
+/* The first event, NULL if there is none. Borrowed until the next change. */
+const struct sim_heap_entry *sim_heap_first(const struct sim_heap *heap);
+
+/* Whether order and places are right. For tests. */
+bool sim_heap_check(const struct sim_heap *heap);
+
+#endif

@@ -1,0 +1,277 @@
+/*
+ * What a running simulation is made of. Internal to sim:
+ *
+ *   sim.c       the loop over events, records in order
+ *   setup.c     checks the configuration and makes the parts
+ *   dispatch.c  arrivals, decisions, those who wait for room, fetches
+ *   prefill.c   chunks of prompts, their blocks and their KV for decode nodes
+ *   decode.c    batches of decodes
+ *   node.c      the step loop of a node, which joins the two
+ *   copies.c    blocks in caches and in the prefix index
+ *
+ * Slow motion: inside, everything happens SIM_SLOWDOWN times as slowly. Costs
+ * and arrivals are multiplied, rates divided, records divided again. Core
+ * counts whole microseconds, and a rounding of half a microsecond can decide
+ * which of two nearly equal queues is shorter, after which a saturated cluster
+ * goes another way for good (docs/decisions/031-slow-motion.md). Every `_us`
+ * inside is a microsecond of the slow world.
+ *
+ * Invariants:
+ *   - a request that has arrived and not ended is in exactly one of: the list
+ *     `waiting` (no room), a node's queue, a node's active prefills, on the
+ *     way (its flows, a pipeline), a node's ready list, a node's batch;
+ *   - pool, prefix index and caches change together: the index holds for a
+ *     node exactly the ready blocks of its cache.
+ */
+#ifndef SIM_INTERNAL_H
+#define SIM_INTERNAL_H
+
+#include <stdbool.h>
+#include <sys/queue.h>
+
+#include "conductor/core/pool.h"
+#include "conductor/core/prefix_index.h"
+#include "conductor/core/schedule.h"
+#include "sim/block_cache.h"
+#include "sim/heap.h"
+#include "sim/links.h"
+#include "sim/sim.h"
+#include "traces/random.h"
+
+#define SIM_SLOWDOWN 1000
+/* Longest time that fits: 31 years. */
+#define SIM_SPAN_MAX_US 1e15
+#define SIM_NODE_RANK 1u /* in the heap: after the ends of transfers */
+
+/* Prefills under way on a node at once: as workers/batch.h. */
+#define SIM_ACTIVE_MAX 16
+
+/* What the end of a transfer means. */
+enum sim_flow {
+    SIM_FLOW_FETCH, /* cached blocks have come to a prefill node */
+    SIM_FLOW_PUSH,  /* KV has come to a decode node */
+    SIM_FLOW_PIPE,  /* the last chunk has left a pipeline */
+};
+
+struct sim_request {
+    TAILQ_ENTRY(sim_request) every; /* all that have not ended */
+    TAILQ_ENTRY(sim_request) link;  /* waiting, or a node's ready list */
+    uint64_t *keys;                 /* (n_keys) */
+    uint32_t n_keys;
+    uint32_t n_tokens;
+    uint32_t n_output; /* 0 and 1 need no decode */
+    int64_t accepted_at_us;
+    int64_t started_us;
+    struct prefill_estimate plan;
+    double fetched_bytes;
+    int64_t fetch_us;
+
+    uint32_t cached_tokens;
+    uint32_t position;    /* tokens whose KV is there */
+    uint32_t step_tokens; /* of the step under way */
+    int64_t load_us;      /* reading cached blocks that computing can't hide */
+    uint32_t n_pushes;    /* transfers to the decode node under way */
+    bool prefilled;
+
+    uint64_t join_step;   /* of its decode node, the first that it was in */
+    uint64_t finish_step; /* and the last */
+    int64_t first_gap_us; /* from its first token to the begin of join_step */
+
+    struct sim_record record; /* in slow time until it is handed over */
+};
+
+TAILQ_HEAD(sim_request_list, sim_request);
+
+/* The batch of a node that decodes. */
+struct sim_batch {
+    struct sim_request **requests; /* (max_batch) */
+    uint32_t n;
+    struct sim_request_list ready; /* KV is here, joins at the next step */
+    uint64_t step;                 /* steps ended so far */
+    int64_t kv_tokens;             /* at the next step */
+    int64_t *log_us; /* (log_mask + 1): duration of step s at s & log_mask */
+    uint64_t log_mask;
+    uint64_t run_steps; /* of the step or run of steps under way */
+    int64_t run_start_us;
+};
+
+struct sim_node {
+    struct sim *sim;
+    uint32_t index; /* of the node, and its slot in the pool */
+    uint32_t id;    /* in the pool */
+    unsigned role;
+    struct block_cache *cache;  /* NULL: it keeps no blocks */
+    struct sim_request **queue; /* (max_waiting), beside items */
+    struct queue_item *items;   /* (max_waiting) */
+    uint32_t n_waiting;
+    uint32_t queue_capacity;
+    struct sim_request *active[SIM_ACTIVE_MAX];
+    uint32_t n_active;
+    int64_t *stage_free_us; /* (pipeline_stages) */
+    uint64_t next_seq;      /* of the queue */
+    bool in_step;
+    bool computes;         /* the step under way has prefill chunks */
+    int64_t decode_tokens; /* of accepted decodes, beyond their full blocks */
+    struct sim_batch batch;
+};
+
+struct sim {
+    struct sim_config config;
+    struct cluster cluster; /* slowed down */
+    const struct queue_order *order;
+    struct sim_io io;
+    char *err; /* (SIM_ERROR_BYTES) */
+    int rc;    /* the first error; the loop ends on it */
+
+    struct pool *pool;
+    struct prefix_index *index;
+    struct prefix_index *expected; /* NULL: blocks are placed at service */
+    struct scheduler *scheduler;
+    struct sim_heap heap;
+    struct sim_links *links;
+    struct sim_node *nodes; /* (n_nodes) */
+    uint32_t n_nodes;
+    bool shared; /* ideal_pool: all nodes have the cache of node 0 */
+    struct sim_request_list every;
+
+    struct sim_request_list waiting; /* no room on any node */
+    uint64_t n_waiting;
+    bool room; /* something has been freed since the last try */
+
+    int64_t now_us;
+    int64_t epoch_us; /* arrival of the first request, of the source's time */
+    uint64_t n_unfinished;
+    int64_t next_watch_us;
+    int64_t *scratch_us; /* (n_scratch) intervals of one request */
+    size_t n_scratch;
+    struct sim_summary summary;
+
+    /* Records of the requests first .. first + n - 1 that ended out of order:
+     * (record_mask + 1) at index & record_mask; outcome -1: not yet. */
+    struct sim_record *records;
+    uint64_t record_mask;
+    uint64_t record_first;
+};
+
+/* setup.c: whether a configuration can be run. Returns 0 or -EINVAL. */
+int sim_check_config(const struct sim_config *config, char err[SIM_ERROR_BYTES])
+    __attribute__((warn_unused_result));
+
+/* setup.c: makes all parts of a zeroed simulation for a checked configuration.
+ * Returns 0 or -ENOMEM; sim_fini() in either case. */
+int sim_init(struct sim *sim, const struct sim_config *config,
+             const struct sim_io *io, char *err)
+    __attribute__((warn_unused_result));
+
+/* setup.c: frees all parts, and requests that have not ended. */
+void sim_fini(struct sim *sim);
+
+/* The key of a block id: never 0, which is no key, but for one id in 2^64. */
+static inline uint64_t sim_key_of(uint64_t id)
+{
+    uint64_t key = random_mix(id);
+
+    return key != 0 ? key : 1;
+}
+
+/* Keeps the first error, with its message, and ends the loop. */
+void sim_fail(struct sim *sim, int rc, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* Hands over the record of a request that has ended and frees the request. */
+void sim_end(struct sim *sim, struct sim_request *request,
+             enum sim_outcome outcome, const char *reason);
+
+/* dispatch.c: a request of the source arrives now. */
+void sim_arrive(struct sim *sim, const struct trace_request *request);
+
+/* dispatch.c: tries those who wait for room, oldest first. */
+void sim_retry_waiting(struct sim *sim);
+
+/* dispatch.c: a fetch has ended. */
+void sim_fetch_ended(struct sim *sim, const struct links_end *end);
+
+/* copies.c: makes the caches, told to the indexes. Returns 0 or -ENOMEM. */
+int sim_copies_init(struct sim *sim) __attribute__((warn_unused_result));
+
+/* copies.c: frees them. */
+void sim_copies_fini(struct sim *sim);
+
+/* copies.c: matches, touches and places all blocks of a request on its node at
+ * dispatch. */
+void sim_copies_dispatch(struct sim *sim, struct sim_node *node,
+                         const struct sim_request *request);
+
+/* copies.c: the blocks that the request placed at dispatch are ready. */
+void sim_copies_ready(struct sim *sim, struct sim_node *node,
+                      const struct sim_request *request);
+
+/* copies.c: how many leading blocks of a request the node's cache has; they
+ * become the most recently used. *load_us: to read them into the device. */
+uint32_t sim_copies_match(struct sim *sim, struct sim_node *node,
+                          const struct sim_request *request, int64_t *load_us);
+
+/* copies.c: the blocks first .. last - 1 of a request are now on the node. */
+void sim_copies_store(struct sim *sim, struct sim_node *node,
+                      const struct sim_request *request, uint32_t first,
+                      uint32_t last);
+
+/* copies.c: a request's blocks become the most recently used, the last one
+ * before the one in front of it: leaves are older, and leave first. */
+void sim_copies_touch(struct sim *sim, struct sim_node *node,
+                      const struct sim_request *request);
+
+/* copies.c: how much memory decodes of a coupled node leave to its cache. */
+void sim_copies_share_memory(struct sim *sim, struct sim_node *node);
+
+/* copies.c: tells the copies of the watched blocks at each time up to now. */
+void sim_copies_watch(struct sim *sim, int64_t now_us);
+
+/* node.c: looks whether a node can begin a step, or must end a run of decode
+ * steps early, now that something has come to it. */
+void sim_node_poke(struct sim *sim, struct sim_node *node);
+
+/* node.c: the step under way ends. */
+void sim_node_step_ended(struct sim *sim, struct sim_node *node);
+
+/* prefill.c: gives the node's prefills their tokens of the next step.
+ * Returns the time they take together; *any: whether there are any. */
+int64_t sim_prefill_form(struct sim *sim, struct sim_node *node, bool *any);
+
+/* prefill.c: takes in the step's tokens. */
+void sim_prefill_advance(struct sim *sim, struct sim_node *node);
+
+/* prefill.c: the last chunk of a request has left the pipeline. */
+void sim_prefill_pipe_ended(struct sim *sim, struct sim_request *request);
+
+/* prefill.c: KV has come to the request's decode node. */
+void sim_push_ended(struct sim *sim, const struct links_end *end);
+
+/* decode.c: makes the batch of a node; 0 or -ENOMEM. And frees it. */
+int sim_batch_init(struct sim *sim, struct sim_batch *batch)
+    __attribute__((warn_unused_result));
+void sim_batch_fini(struct sim_batch *batch);
+
+/* decode.c: a request's KV is all on its decode node. */
+void sim_decode_add(struct sim *sim, struct sim_request *request);
+
+/* decode.c: those who are ready join, as many as there are places. */
+void sim_decode_join(struct sim *sim, struct sim_node *node);
+
+/* decode.c: the time of the batch's next `steps` steps. */
+int64_t sim_decode_run_us(const struct sim *sim, const struct sim_batch *batch,
+                          uint64_t steps);
+
+/* decode.c: steps until the first request of the batch has its last token. */
+uint64_t sim_decode_steps_to_finish(const struct sim_batch *batch);
+
+/* decode.c: the least number of steps that take at least `us`. */
+uint64_t sim_decode_steps_in(const struct sim *sim,
+                             const struct sim_batch *batch, int64_t us);
+
+/* decode.c: the run under way ends now; `extra_us` of it were spent on
+ * prefill chunks, in its one step. Requests that have all their tokens end. */
+void sim_decode_advance(struct sim *sim, struct sim_node *node,
+                        int64_t extra_us);
+
+#endif

@@ -1,0 +1,214 @@
+/* Transfers that share links; see links.h.
+ *
+ * Invariants: a flow with from != NONE is in the list of what its sender sends
+ * and of what its receiver receives, whose lengths are n[]; left and rate are
+ * those at since_us; its event stands at the time when nothing is left. */
+#include "sim/links.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#define NONE UINT32_MAX
+
+enum { SEND, RECEIVE };
+
+struct flow {
+    uint32_t node[2]; /* sender and receiver, NONE: a delay */
+    uint32_t next[2]; /* in the lists of both; [0]: the next free one */
+    uint32_t prev[2];
+    double bytes;
+    double left; /* at since_us */
+    double rate; /* bytes per microsecond */
+    int64_t since_us;
+    int64_t started_us;
+    void *what;
+    int kind;
+};
+
+struct link_side {
+    uint32_t first; /* flow, NONE: none */
+    uint32_t n;
+};
+
+struct sim_links {
+    struct links_config config;
+    double bytes_per_us;
+    struct flow *flows; /* (capacity) */
+    uint32_t capacity;
+    uint32_t fresh;
+    uint32_t free_flow;
+    struct link_side *sides[2]; /* (n_nodes) each */
+};
+
+struct sim_links *links_new(const struct links_config *config)
+{
+    struct sim_links *l = calloc(1, sizeof(*l));
+
+    if (l == NULL)
+        return NULL;
+    l->config = *config;
+    l->bytes_per_us = config->bytes_per_s / 1e6;
+    l->free_flow = NONE;
+    for (int side = 0; side < 2; side++) {
+        l->sides[side] = calloc(config->n_nodes, sizeof(struct link_side));
+        if (l->sides[side] == NULL) {
+            links_free(l);
+            return NULL;
+        }
+        for (uint32_t i = 0; i < config->n_nodes; i++)
+            l->sides[side][i].first = NONE;
+    }
+    return l;
+}
+
+void links_free(struct sim_links *links)
+{
+    if (links == NULL)
+        return;
+    free(links->sides[SEND]);
+    free(links->sides[RECEIVE]);
+    free(links->flows);
+    free(links);
+}
+
+static uint32_t take_flow(struct sim_links *l)
+{
+    uint32_t f = l->free_flow;
+
+    if (f != NONE) {
+        l->free_flow = l->flows[f].next[0];
+        return f;
+    }
+    if (l->fresh == l->capacity) {
+        uint32_t n = l->capacity == 0 ? 64 : l->capacity * 2;
+        struct flow *flows = realloc(l->flows, n * sizeof(*flows));
+
+        if (flows == NULL)
+            return NONE;
+        l->flows = flows;
+        l->capacity = n;
+        if (sim_heap_reserve(l->config.heap, l->config.first_id + n) < 0)
+            return NONE;
+    }
+    return l->fresh++;
+}
+
+static void attach(struct sim_links *l, uint32_t f, int side)
+{
+    struct flow *flow = &l->flows[f];
+    struct link_side *s = &l->sides[side][flow->node[side]];
+
+    flow->prev[side] = NONE;
+    flow->next[side] = s->first;
+    if (s->first != NONE)
+        l->flows[s->first].prev[side] = f;
+    s->first = f;
+    s->n++;
+}
+
+static void detach(struct sim_links *l, uint32_t f, int side)
+{
+    struct flow *flow = &l->flows[f];
+    struct link_side *s = &l->sides[side][flow->node[side]];
+
+    if (flow->prev[side] != NONE)
+        l->flows[flow->prev[side]].next[side] = flow->next[side];
+    else
+        s->first = flow->next[side];
+    if (flow->next[side] != NONE)
+        l->flows[flow->next[side]].prev[side] = flow->prev[side];
+    s->n--;
+}
+
+static double share(const struct sim_links *l, const struct flow *flow)
+{
+    uint32_t n = l->sides[SEND][flow->node[SEND]].n;
+    uint32_t m = l->sides[RECEIVE][flow->node[RECEIVE]].n;
+
+    if (!l->config.shared)
+        return l->bytes_per_us;
+    return l->bytes_per_us / (double)(n > m ? n : m);
+}
+
+/* Takes off what has gone over since the last change, and goes on at the rate
+ * of now. */
+static void renew(struct sim_links *l, uint32_t f, int64_t now_us)
+{
+    struct flow *flow = &l->flows[f];
+
+    flow->left -= flow->rate * (double)(now_us - flow->since_us);
+    if (flow->left < 0.0)
+        flow->left = 0.0;
+    flow->since_us = now_us;
+    flow->rate = share(l, flow);
+    sim_heap_set(l->config.heap, l->config.first_id + f, LINKS_RANK,
+                 now_us + (int64_t)(flow->left / flow->rate + 0.5));
+}
+
+static void renew_side(struct sim_links *l, int side, uint32_t node,
+                       int64_t now_us)
+{
+    for (uint32_t f = l->sides[side][node].first; f != NONE;
+         f = l->flows[f].next[side])
+        renew(l, f, now_us);
+}
+
+int links_start(struct sim_links *links, uint32_t from, uint32_t to,
+                double bytes, int kind, void *what, int64_t now_us)
+{
+    uint32_t f = take_flow(links);
+
+    if (f == NONE)
+        return -ENOMEM;
+    links->flows[f] = (struct flow){.node = {from, to},
+                                    .bytes = bytes,
+                                    .left = bytes,
+                                    .since_us = now_us,
+                                    .started_us = now_us,
+                                    .what = what,
+                                    .kind = kind};
+    attach(links, f, SEND);
+    attach(links, f, RECEIVE);
+    if (links->config.shared) {
+        renew_side(links, SEND, from, now_us);
+        renew_side(links, RECEIVE, to, now_us);
+    } else {
+        renew(links, f, now_us);
+    }
+    return 0;
+}
+
+int links_delay(struct sim_links *links, int kind, void *what, int64_t now_us,
+                int64_t at_us)
+{
+    uint32_t f = take_flow(links);
+
+    if (f == NONE)
+        return -ENOMEM;
+    links->flows[f] = (struct flow){
+        .node = {NONE, NONE}, .started_us = now_us, .what = what, .kind = kind};
+    sim_heap_set(links->config.heap, links->config.first_id + f, LINKS_RANK,
+                 at_us);
+    return 0;
+}
+
+struct links_end links_finish(struct sim_links *links, uint32_t id,
+                              int64_t now_us)
+{
+    uint32_t f = id - links->config.first_id;
+    struct flow flow = links->flows[f];
+
+    sim_heap_remove(links->config.heap, id);
+    if (flow.node[SEND] != NONE) {
+        detach(links, f, SEND);
+        detach(links, f, RECEIVE);
+    }
+    links->flows[f].next[0] = links->free_flow;
+    links->free_flow = f;
+    if (flow.node[SEND] != NONE && links->config.shared) {
+        renew_side(links, SEND, flow.node[SEND], now_us);
+        renew_side(links, RECEIVE, flow.node[RECEIVE], now_us);
+    }
+    return (struct links_end){flow.what, flow.kind, flow.bytes,
+                              flow.started_us};
+}

@@ -1,0 +1,68 @@
+/*
+ * The step loop of a node. A step computes one token of every decode and as
+ * many prefill tokens as its budget leaves; while there is nothing to prefill,
+ * decode steps run on as one event until the batch changes.
+ */
+#include "sim/internal.h"
+
+static void begin_step(struct sim *sim, struct sim_node *node)
+{
+    struct sim_batch *b = &node->batch;
+    int64_t us = 0;
+
+    node->computes = false;
+    if ((node->role & ROLE_DECODE) != 0)
+        sim_decode_join(sim, node);
+    if ((node->role & ROLE_PREFILL) != 0)
+        us = sim_prefill_form(sim, node, &node->computes);
+    node->in_step = node->computes || b->n > 0;
+    if (!node->in_step)
+        return;
+    b->run_start_us = sim->now_us;
+    b->run_steps =
+        node->computes || b->n == 0 ? 1 : sim_decode_steps_to_finish(b);
+    if (b->n > 0)
+        us += sim_decode_run_us(sim, b, b->run_steps);
+    sim_heap_set(&sim->heap, node->index, SIM_NODE_RANK, sim->now_us + us);
+}
+
+/* Something has come that wants to be in the next step: a run of decode steps
+ * ends with the step under way. */
+static void cut_run(struct sim *sim, struct sim_node *node)
+{
+    struct sim_batch *b = &node->batch;
+    int64_t spent_us = sim->now_us - b->run_start_us;
+
+    if (node->computes || b->run_steps == 1)
+        return;
+    b->run_steps = sim_decode_steps_in(sim, b, spent_us);
+    sim_heap_set(&sim->heap, node->index, SIM_NODE_RANK,
+                 b->run_start_us + sim_decode_run_us(sim, b, b->run_steps));
+}
+
+void sim_node_poke(struct sim *sim, struct sim_node *node)
+{
+    bool joins = !TAILQ_EMPTY(&node->batch.ready) &&
+                 node->batch.n < sim->cluster.decode_max_batch;
+
+    if (!node->in_step)
+        begin_step(sim, node);
+    else if (joins || node->n_waiting > 0)
+        cut_run(sim, node);
+}
+
+void sim_node_step_ended(struct sim *sim, struct sim_node *node)
+{
+    struct sim_batch *b = &node->batch;
+    int64_t step_us = sim->now_us - b->run_start_us;
+
+    sim_heap_remove(&sim->heap, node->index);
+    if (b->n > 0)
+        sim_decode_advance(
+            sim, node,
+            node->computes ? step_us - sim_decode_run_us(sim, b, 1) : 0);
+    if (node->computes)
+        sim_prefill_advance(sim, node);
+    node->in_step = false;
+    begin_step(sim, node);
+}

@@ -1,0 +1,285 @@
+/* Chunks of prompts: what a node computes in a step, the blocks that come of
+ * it, and the KV that goes to the decode node. */
+#include <errno.h>
+#include <string.h>
+
+#include "sim/internal.h"
+
+static bool decodes_elsewhere(const struct sim_request *r)
+{
+    return r->record.decode_node != SIM_NO_NODE &&
+           r->record.decode_node != r->record.prefill_node;
+}
+
+static int64_t model_us(const struct sim *sim, uint32_t uncached,
+                        uint32_t cached)
+{
+    if (uncached == 0)
+        return 0;
+    return cost_model_prefill_us(&sim->cluster.cost, uncached, cached, NULL);
+}
+
+/* What the next n tokens add to the cost of the prompt so far; over the chunks
+ * of a prompt this is the cost of the whole, as in workers/engine_timed.c. */
+static int64_t chunk_us(const struct sim *sim, const struct sim_request *r,
+                        uint32_t n)
+{
+    uint32_t done = r->position - r->cached_tokens;
+
+    return model_us(sim, done + n, r->cached_tokens) -
+           model_us(sim, done, r->cached_tokens);
+}
+
+/* KV of so many tokens goes to the decode node; `share` of each. */
+static void push(struct sim *sim, struct sim_request *r, uint32_t tokens,
+                 double share)
+{
+    double bytes =
+        (double)tokens * (double)sim->cluster.kv_bytes_per_token * share;
+    int rc;
+
+    if (!decodes_elsewhere(r) || tokens == 0)
+        return;
+    rc = links_start(sim->links, r->record.prefill_node, r->record.decode_node,
+                     bytes, SIM_FLOW_PUSH, r, sim->now_us);
+    if (rc < 0) {
+        sim_fail(sim, rc, "out of memory");
+        return;
+    }
+    r->n_pushes++;
+    sim->summary.pushes.bytes += (uint64_t)bytes;
+}
+
+/* Layer by layer: a chunk's KV is on the way while it is computed, except that
+ * of its last layer. */
+static double early_share(const struct sim *sim)
+{
+    return 1.0 - 1.0 / (double)sim->cluster.layers;
+}
+
+static void remove_waiting(struct sim_node *node, uint32_t i)
+{
+    size_t behind = node->n_waiting - i - 1;
+
+    memmove(node->queue + i, node->queue + i + 1,
+            behind * sizeof(struct sim_request *));
+    memmove(node->items + i, node->items + i + 1,
+            behind * sizeof(*node->items));
+    node->n_waiting--;
+}
+
+/* What is reused is settled now, as a worker does, or was at dispatch. */
+static void settle_reuse(struct sim *sim, struct sim_node *node,
+                         struct sim_request *r)
+{
+    const struct prefill_estimate *plan = &r->plan;
+    int64_t local = plan->local_blocks;
+    int64_t compute_us;
+    uint32_t n;
+
+    if (sim->cluster.cache_at == CLUSTER_CACHE_AT_SERVICE) {
+        n = sim_copies_match(sim, node, r, &r->load_us);
+        n = estimate_usable_blocks(
+            &(struct estimate_model){.block_tokens = sim->cluster.block_tokens,
+                                     .whole_prompt_reuse =
+                                         sim->cluster.whole_prompt_reuse},
+            n, r->n_tokens);
+    } else {
+        n = plan->used_blocks;
+    }
+    r->cached_tokens = n * sim->cluster.block_tokens;
+    if (r->cached_tokens > r->n_tokens)
+        r->cached_tokens = r->n_tokens;
+    r->position = r->cached_tokens;
+    local *= sim->cluster.block_tokens;
+    if (plan->fetch_from == POOL_NO_INSTANCE || local > r->cached_tokens)
+        local = r->cached_tokens;
+    r->record.local_tokens = (uint32_t)local;
+    r->record.fetched_tokens = r->cached_tokens - (uint32_t)local;
+    r->record.computed_tokens = r->n_tokens - r->cached_tokens;
+    /* Layer l + 1 is read while layer l computes; the first can't hide. */
+    compute_us =
+        model_us(sim, r->n_tokens - r->cached_tokens, r->cached_tokens);
+    int64_t first_us = r->load_us / sim->cluster.layers;
+    r->load_us =
+        r->load_us > compute_us + first_us ? r->load_us - compute_us : first_us;
+}
+
+/* Takes the next request off the queue. NULL: none that can begin. */
+static struct sim_request *start_next(struct sim *sim, struct sim_node *node)
+{
+    struct sim_request *r;
+    int i;
+
+    if (node->n_waiting == 0 || node->n_active == SIM_ACTIVE_MAX)
+        return NULL;
+    i = queue_pick(sim->order, node->items, node->n_waiting, sim->now_us);
+    if (i < 0)
+        return NULL;
+    r = node->queue[i];
+    remove_waiting(node, (uint32_t)i);
+    settle_reuse(sim, node, r);
+    r->started_us = sim->now_us;
+    r->record.queue_us = sim->now_us - r->accepted_at_us;
+    (void)!pool_prefill_started(sim->pool, node->id, r->record.index + 1,
+                                sim->now_us);
+    node->active[node->n_active++] = r;
+    sim->room = true;
+    return r;
+}
+
+/* Gives a request at most `budget` tokens of the step. Returns their time. */
+static int64_t add_chunk(struct sim *sim, struct sim_request *r,
+                         uint32_t *budget)
+{
+    uint32_t left = r->n_tokens - r->position;
+    uint32_t n = left < *budget ? left : *budget;
+    int64_t us = chunk_us(sim, r, n) + r->load_us;
+    bool first = r->position == r->cached_tokens;
+
+    r->step_tokens = n;
+    r->load_us = 0;
+    *budget -= n;
+    if (sim->cluster.layerwise)
+        push(sim, r, n + (first ? r->cached_tokens : 0), early_share(sim));
+    return us;
+}
+
+int64_t sim_prefill_form(struct sim *sim, struct sim_node *node, bool *any)
+{
+    const struct cluster *c = &sim->cluster;
+    uint32_t budget = c->step_tokens > 0 ? c->step_tokens : UINT32_MAX;
+    struct sim_request *r;
+    int64_t us = 0;
+
+    budget -= node->batch.n < budget ? node->batch.n : budget;
+    for (uint32_t i = 0; i < node->n_active; i++)
+        node->active[i]->step_tokens = 0;
+    for (uint32_t i = 0; i < node->n_active && budget > 0; i++) {
+        us += add_chunk(sim, node->active[i], &budget);
+        *any = true;
+    }
+    while (budget > 0 && (node->n_active == 0 || c->mix_requests) &&
+           (r = start_next(sim, node)) != NULL) {
+        us += add_chunk(sim, r, &budget);
+        *any = true;
+    }
+    return us;
+}
+
+/* The blocks that are full now, and did not come from the cache. */
+static void store_blocks(struct sim *sim, struct sim_node *node,
+                         const struct sim_request *r, uint32_t from)
+{
+    uint32_t bt = sim->cluster.block_tokens;
+    uint32_t last = r->position / bt;
+
+    if (r->position == r->n_tokens && last < r->n_keys)
+        last++; /* a partial last block, where those have keys */
+    sim_copies_store(sim, node, r, from / bt, last);
+    if (r->position == r->n_tokens)
+        sim_copies_touch(sim, node, r);
+}
+
+/* The pool compares what was observed with what was predicted; if more or
+ * fewer tokens were computed than planned, it is scaled, as the daemon does. */
+static int64_t comparable_us(const struct sim *sim, const struct sim_request *r)
+{
+    int64_t actual_us =
+        model_us(sim, r->n_tokens - r->cached_tokens, r->cached_tokens);
+
+    if (actual_us == 0)
+        return -1;
+    if (actual_us == r->plan.predicted_us)
+        return r->record.prefill_us; /* exactly: ties depend on it */
+    return (int64_t)((double)r->record.prefill_us *
+                     (double)r->plan.predicted_us / (double)actual_us);
+}
+
+static void prefill_done(struct sim *sim, struct sim_request *r)
+{
+    struct sim_node *node = &sim->nodes[r->record.prefill_node];
+    uint64_t id = r->record.index + 1;
+
+    r->record.first_token_us = sim->now_us;
+    r->record.prefill_us = sim->now_us - r->started_us;
+    r->prefilled = true;
+    if (sim->cluster.cache_at == CLUSTER_CACHE_AT_DISPATCH)
+        sim_copies_ready(sim, node, r);
+    if (r->fetched_bytes > 0.0 && sim->cluster.links_shared)
+        (void)pool_link_observed(sim->pool, r->plan.fetch_from,
+                                 (int64_t)r->fetched_bytes, r->fetch_us);
+    (void)pool_prefill_done(sim->pool, node->id, id, comparable_us(sim, r));
+    sim->room = true;
+    if (decodes_elsewhere(r)) {
+        sim->summary.pushes.count++;
+        if (!sim->cluster.layerwise)
+            push(sim, r, r->n_tokens, 1.0);
+        if (r->n_pushes == 0)
+            sim_decode_add(sim, r);
+    } else if (r->record.decode_node != SIM_NO_NODE) {
+        sim_decode_add(sim, r);
+    } else {
+        sim_end(sim, r, SIM_COMPLETED, NULL);
+    }
+}
+
+void sim_prefill_pipe_ended(struct sim *sim, struct sim_request *request)
+{
+    prefill_done(sim, request);
+}
+
+void sim_push_ended(struct sim *sim, const struct links_end *end)
+{
+    struct sim_request *r = end->what;
+
+    r->n_pushes--;
+    if (r->n_pushes == 0 && r->prefilled)
+        sim_decode_add(sim, r);
+}
+
+/* The step's chunk of a request goes through the stages behind the first, one
+ * step each. Returns when it leaves the last. */
+static int64_t pass_stages(struct sim *sim, struct sim_node *node,
+                           int64_t step_us)
+{
+    int64_t at_us = sim->now_us;
+
+    for (uint32_t s = 1; s < sim->cluster.pipeline_stages; s++) {
+        if (node->stage_free_us[s] > at_us)
+            at_us = node->stage_free_us[s];
+        at_us += step_us;
+        node->stage_free_us[s] = at_us;
+    }
+    return at_us;
+}
+
+void sim_prefill_advance(struct sim *sim, struct sim_node *node)
+{
+    int64_t step_us = sim->now_us - node->batch.run_start_us;
+    int64_t out_us = pass_stages(sim, node, step_us);
+    uint32_t n = node->n_active;
+
+    node->n_active = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        struct sim_request *r = node->active[i];
+        uint32_t from = r->position;
+        bool first = from == r->cached_tokens;
+        int rc = 0;
+
+        r->position += r->step_tokens;
+        if (sim->cluster.cache_at == CLUSTER_CACHE_AT_SERVICE)
+            store_blocks(sim, node, r, from);
+        if (sim->cluster.layerwise)
+            push(sim, r, r->step_tokens + (first ? r->cached_tokens : 0),
+                 1.0 - early_share(sim));
+        if (r->position < r->n_tokens)
+            node->active[node->n_active++] = r;
+        else if (out_us > sim->now_us)
+            rc = links_delay(sim->links, SIM_FLOW_PIPE, r, sim->now_us, out_us);
+        else
+            prefill_done(sim, r);
+        if (rc < 0)
+            sim_fail(sim, rc, "out of memory");
+    }
+}

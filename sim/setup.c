@@ -1,0 +1,264 @@
+/* Checks a configuration and makes the parts of a simulation. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "sim/internal.h"
+
+#define POOLED_POLICY "ideal_pool"
+#define MAX_UNFINISHED (UINT64_C(1) << 22)
+#define MAX_DECODES 1024u /* of a node, as the daemon's */
+/* Blocks that the prefix index can know, 36 bytes each and 16 a copy. */
+#define INDEX_KEYS_MAX (UINT64_C(1) << 26)
+#define PENDING_KEYS_MAX (UINT64_C(1) << 23)
+
+const char *sim_policy_name(size_t i)
+{
+    const char *name = schedule_policy_name(i);
+
+    if (name != NULL)
+        return name;
+    return i == 0 || schedule_policy_name(i - 1) != NULL ? POOLED_POLICY : NULL;
+}
+
+/* Everything happens SIM_SLOWDOWN times as slowly, and a node of several
+ * machines computes as many chunks at once. */
+static void slow_down(struct cluster *c)
+{
+    for (size_t i = 0; i < COST_MODEL_PREFILL_TERMS; i++)
+        c->cost.prefill[i] *= (double)SIM_SLOWDOWN / c->pipeline_stages;
+    for (size_t i = 0; i < COST_MODEL_DECODE_TERMS; i++)
+        c->cost.decode[i] *= (double)SIM_SLOWDOWN;
+    c->link_bytes_per_s /= (double)SIM_SLOWDOWN;
+    for (unsigned t = 0; t < BLOCK_TIERS; t++)
+        c->tiers[t].read_bytes_per_s /= (double)SIM_SLOWDOWN;
+}
+
+static uint64_t at_most(uint64_t x, uint64_t most)
+{
+    return x < most ? x : most;
+}
+
+static int make_index(const struct sim *sim, struct prefix_index **index)
+{
+    const struct cluster *c = &sim->cluster;
+    uint64_t blocks = 1024;
+
+    for (unsigned t = 0; t < BLOCK_TIERS; t++)
+        blocks += (uint64_t)c->tiers[t].capacity_tokens / c->block_tokens *
+                  (c->prefill_nodes + c->coupled_nodes);
+    /* As many again for parents that are cached nowhere. */
+    *index = prefix_index_new(&(struct prefix_index_config){
+        .max_instances = sim->n_nodes,
+        .max_keys = (uint32_t)at_most(2 * blocks, INDEX_KEYS_MAX),
+        .seed = sim->config.seed,
+    });
+    return *index != NULL ? 0 : -ENOMEM;
+}
+
+static int make_pool(struct sim *sim)
+{
+    const struct cluster *c = &sim->cluster;
+    struct pool_config config = pool_config_default;
+    uint64_t pending = (uint64_t)sim->n_nodes << 14;
+
+    config.max_instances = sim->n_nodes;
+    config.max_waiting = c->max_waiting;
+    config.max_running = SIM_ACTIVE_MAX + 64 * c->pipeline_stages;
+    config.max_decodes =
+        c->decode_max_batch > MAX_DECODES ? c->decode_max_batch : MAX_DECODES;
+    config.max_pending_blocks = (uint32_t)at_most(
+        pending < config.max_pending_blocks ? config.max_pending_blocks
+                                            : pending,
+        PENDING_KEYS_MAX);
+    config.order = sim->order;
+    config.seed = sim->config.seed;
+    sim->pool = pool_new(&config);
+    return sim->pool != NULL ? 0 : -ENOMEM;
+}
+
+/* The memory of a node that prefills only. */
+static int64_t all_tiers_tokens(const struct cluster *c)
+{
+    int64_t tokens = 0;
+
+    for (unsigned t = 0; t < BLOCK_TIERS; t++)
+        tokens += c->tiers[t].capacity_tokens;
+    return tokens;
+}
+
+static int add_node(struct sim *sim, uint32_t i)
+{
+    const struct cluster *c = &sim->cluster;
+    struct sim_node *node = &sim->nodes[i];
+    char name[POOL_NAME_BYTES];
+    int rc;
+
+    cluster_node_name(c, i, name, sizeof(name));
+    node->sim = sim;
+    node->index = i;
+    node->role = i < c->coupled_nodes   ? ROLE_BOTH
+                 : i < c->prefill_nodes ? ROLE_PREFILL
+                                        : ROLE_DECODE;
+    rc = pool_add(sim->pool,
+                  &(struct pool_instance_config){
+                      .name = name,
+                      .role = node->role,
+                      .kv_capacity_tokens = node->role == ROLE_PREFILL
+                                                ? all_tiers_tokens(c)
+                                                : c->decode_kv_tokens,
+                      .link_bytes_per_s = c->link_bytes_per_s,
+                  },
+                  &node->id);
+    if (rc == 0)
+        rc = pool_set_health(sim->pool, node->id, HEALTH_READY);
+    node->stage_free_us =
+        calloc(c->pipeline_stages, sizeof(*node->stage_free_us));
+    if (rc == 0 && node->stage_free_us == NULL)
+        rc = -ENOMEM;
+    return rc == 0 ? sim_batch_init(sim, &node->batch) : rc;
+}
+
+static int make_scheduler(struct sim *sim)
+{
+    const struct sim_config *config = &sim->config;
+    const struct cluster *c = &sim->cluster;
+
+    sim->scheduler = scheduler_new(
+        &(struct schedule_config){
+            .policy = sim->shared ? "local_cache" : config->policy,
+            .admission =
+                config->admission != NULL ? config->admission : "plain",
+            .kvcache_balancing_threshold = c->kvcache_balancing_threshold,
+            .seed = config->seed,
+            .coupled = c->coupled_nodes > 0,
+            .pooled_cache = sim->shared,
+        },
+        &(struct estimate_model){
+            .cost = &c->cost,
+            .block_tokens = c->block_tokens,
+            .kv_bytes_per_token = c->kv_bytes_per_token,
+            .whole_prompt_reuse = c->whole_prompt_reuse,
+            .links_unshared = !c->links_shared,
+        },
+        sim->pool, sim->index);
+    if (sim->scheduler == NULL)
+        return -ENOMEM; /* the names are checked */
+    if (sim->expected != NULL)
+        return scheduler_set_expected(sim->scheduler, sim->expected);
+    return 0;
+}
+
+static int make_parts(struct sim *sim)
+{
+    const struct cluster *c = &sim->cluster;
+    int rc = make_pool(sim);
+
+    if (rc == 0)
+        rc = make_index(sim, &sim->index);
+    /* Who places blocks at dispatch knows best what a node will have. */
+    if (rc == 0 && c->cache_at == CLUSTER_CACHE_AT_DISPATCH && !sim->shared)
+        rc = make_index(sim, &sim->expected);
+    for (uint32_t i = 0; rc == 0 && i < sim->n_nodes; i++)
+        rc = add_node(sim, i);
+    if (rc == 0)
+        rc = sim_copies_init(sim);
+    if (rc == 0)
+        rc = make_scheduler(sim);
+    if (rc == 0)
+        rc = sim_heap_reserve(&sim->heap, sim->n_nodes);
+    if (rc < 0)
+        return rc;
+    sim->links = links_new(&(struct links_config){
+        .heap = &sim->heap,
+        .first_id = sim->n_nodes,
+        .n_nodes = sim->n_nodes,
+        .bytes_per_s = c->link_bytes_per_s,
+        .shared = c->links_shared,
+    });
+    return sim->links != NULL ? 0 : -ENOMEM;
+}
+
+static void node_fini(struct sim_node *node)
+{
+    sim_batch_fini(&node->batch);
+    free(node->stage_free_us);
+    free(node->queue);
+    free(node->items);
+}
+
+void sim_fini(struct sim *sim)
+{
+    struct sim_request *r;
+
+    sim_copies_fini(sim);
+    for (uint32_t i = 0; sim->nodes != NULL && i < sim->n_nodes; i++)
+        node_fini(&sim->nodes[i]);
+    while ((r = TAILQ_FIRST(&sim->every)) != NULL) {
+        TAILQ_REMOVE(&sim->every, r, every);
+        free(r->keys);
+        free(r);
+    }
+    links_free(sim->links);
+    sim_heap_fini(&sim->heap);
+    scheduler_free(sim->scheduler);
+    prefix_index_free(sim->expected);
+    prefix_index_free(sim->index);
+    pool_free(sim->pool);
+    free(sim->nodes);
+    free(sim->scratch_us);
+    free(sim->records);
+}
+
+int sim_init(struct sim *sim, const struct sim_config *config,
+             const struct sim_io *io, char *err)
+{
+    TAILQ_INIT(&sim->waiting);
+    TAILQ_INIT(&sim->every);
+    sim->config = *config;
+    if (sim->config.max_unfinished == 0)
+        sim->config.max_unfinished = MAX_UNFINISHED;
+    sim->io = *io;
+    sim->err = err;
+    sim->cluster = *config->cluster;
+    slow_down(&sim->cluster);
+    sim->order = queue_order_by_name(sim->cluster.order);
+    sim->shared = strcmp(config->policy, POOLED_POLICY) == 0;
+    sim->n_nodes = cluster_nodes(&sim->cluster);
+    sim->nodes = calloc(sim->n_nodes, sizeof(*sim->nodes));
+    return sim->nodes != NULL ? make_parts(sim) : -ENOMEM;
+}
+
+static bool known_policy(const char *policy)
+{
+    for (size_t i = 0; sim_policy_name(i) != NULL; i++)
+        if (strcmp(sim_policy_name(i), policy) == 0)
+            return true;
+    return false;
+}
+
+int sim_check_config(const struct sim_config *c, char err[SIM_ERROR_BYTES])
+{
+    char why[CLUSTER_ERROR_BYTES];
+    const char *admission = c->admission != NULL ? c->admission : "plain";
+
+    if (cluster_check(c->cluster, why) < 0)
+        snprintf(err, SIM_ERROR_BYTES, "%.200s", why);
+    else if (!known_policy(c->policy))
+        snprintf(err, SIM_ERROR_BYTES, "no policy \"%.100s\"", c->policy);
+    else if (admission_policy_by_name(admission) == NULL)
+        snprintf(err, SIM_ERROR_BYTES, "no admission \"%.100s\"", admission);
+    else if (!(c->speed >= 1e-9 && c->speed <= 1e9))
+        snprintf(err, SIM_ERROR_BYTES, "a speed of %g, not in 1e-9 to 1e9",
+                 c->speed);
+    else if (c->slo_ttft_us < 0 || c->slo_ttft_us > (int64_t)SIM_SPAN_MAX_US ||
+             c->slo_tbt_us < 0 || c->slo_tbt_us > (int64_t)SIM_SPAN_MAX_US)
+        snprintf(err, SIM_ERROR_BYTES, "an SLO below 0 or above 30 years");
+    else if (c->n_watch > SIM_WATCH_MAX ||
+             (c->n_watch > 0 && c->watch_interval_us < 1))
+        snprintf(err, SIM_ERROR_BYTES, "bad watch of blocks");
+    else
+        return 0;
+    return -EINVAL;
+}

@@ -1,0 +1,119 @@
+/*
+ * The simulator: requests of a trace through a described cluster, decided by
+ * the archive conductor/core and by nothing else, on a virtual clock.
+ *
+ * Same configuration and same requests, same records and summary, byte for
+ * byte. Memory grows with the simulated state (cached blocks, requests that
+ * have not ended), never with the length of the trace.
+ */
+#ifndef SIM_SIM_H
+#define SIM_SIM_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "sim/cluster.h"
+#include "traces/trace.h"
+
+#define SIM_ERROR_BYTES 256
+#define SIM_WATCH_MAX 16
+#define SIM_NO_NODE UINT32_MAX
+
+struct sim_config {
+    const struct cluster *cluster; /* borrowed for the run */
+    const char *policy;    /* of core/schedule, or "ideal_pool": one cache as
+                              large as all together, which every node reads
+                              at no cost */
+    const char *admission; /* of core/admission; NULL: "plain" */
+    double speed;          /* arrivals come so many times as fast; above 0 */
+    int64_t slo_ttft_us;   /* asked for by every request; 0: none */
+    int64_t slo_tbt_us;    /* likewise */
+    uint64_t seed;
+    uint64_t max_unfinished; /* requests in the system at once, more are
+                                refused; 0: 4 million */
+    /* Blocks whose copies are counted every watch_interval_us of virtual
+     * time. */
+    const uint64_t *watch_ids; /* (n_watch), borrowed */
+    size_t n_watch;            /* at most SIM_WATCH_MAX; 0: none */
+    int64_t watch_interval_us; /* above 0 if n_watch is */
+};
+
+enum sim_outcome {
+    SIM_COMPLETED,
+    SIM_REJECTED, /* no choice meets the SLO */
+    SIM_FAILED,   /* cannot be served at all */
+};
+
+/* What became of one request. Times count from the first arrival, -1 where
+ * there is none. */
+struct sim_record {
+    uint64_t index; /* in the order of the source, from 0 */
+    enum sim_outcome outcome;
+    const char *reason; /* static: the verdict of who was not served */
+    int64_t arrival_us;
+    int64_t first_token_us; /* end of prefill */
+    int64_t end_us;         /* last token, or the refusal */
+    int64_t tbt_us;         /* mean of the longest 10 % of its intervals */
+    int64_t queue_us;       /* from acceptance to the begin of its prefill */
+    int64_t prefill_us;     /* begin to end of its prefill */
+    int64_t predicted_ttft_us;
+    int64_t predicted_tbt_us;
+    uint32_t input_tokens;
+    uint32_t output_tokens;
+    uint32_t local_tokens; /* reused from the node's own cache */
+    uint32_t fetched_tokens;
+    uint32_t computed_tokens;
+    uint32_t prefill_node; /* SIM_NO_NODE: none */
+    uint32_t decode_node;
+};
+
+struct sim_count {
+    uint64_t count;
+    uint64_t bytes;
+};
+
+struct sim_summary {
+    uint64_t requests;
+    uint64_t events; /* arrivals, steps, ends of transfers */
+    uint64_t decisions;
+    int64_t simulated_us;          /* first arrival to last event */
+    struct sim_count fetches;      /* of cached blocks between nodes */
+    struct sim_count pushes;       /* of KV to decode nodes */
+    uint64_t max_unfinished;       /* requests in the system at once */
+    uint64_t max_waiting_for_room; /* of these, not accepted by any node */
+    uint64_t index_bytes;          /* memory of the prefix index at the end */
+};
+
+/* Where requests come from and records go to. */
+struct sim_io {
+    /*
+     * Fills the next request; it is {0} or one that was filled before, and
+     * belongs to the caller. Returns 1; 0: no more; or a negative errno,
+     * which ends the run.
+     */
+    int (*next)(void *arg, struct trace_request *request);
+    /* Takes the record of a request that ended, in the order of the source. */
+    void (*record)(void *arg, const struct sim_record *record);
+    /* Copies of the watched blocks at a time, (n_watch). May be NULL. */
+    void (*copies)(void *arg, int64_t at_us, const uint32_t *copies);
+    void *arg;
+};
+
+/*
+ * Runs the whole source.
+ *   config, io  borrowed for the run.
+ *   summary     written on success.
+ *   err         a message of one line on error.
+ * Returns 0; -EINVAL: a bad configuration (the policy's name among it);
+ * -ERANGE: arrivals over 30 years apart; -ENOMEM; -ENOSPC: more cached blocks
+ * than can be indexed; or what io->next returned.
+ */
+int sim_run(const struct sim_config *config, const struct sim_io *io,
+            struct sim_summary *summary, char err[SIM_ERROR_BYTES])
+    __attribute__((warn_unused_result));
+
+/* The names of the policies, core's and the simulator's own: the i-th, NULL
+ * beyond. */
+const char *sim_policy_name(size_t i);
+
+#endif

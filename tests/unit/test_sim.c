@@ -1,0 +1,676 @@
+/*
+ * The simulator on small clusters with literal times, against a decode loop
+ * that counts token by token, and on random traces for what must always hold.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <CUnit/Basic.h>
+
+#include "sim/sim.h"
+#include "traces/random.h"
+
+#define BLOCK 512
+enum { REQUESTS_MAX = 4000 };
+
+/* A source of requests in memory and a sink that keeps all records. */
+struct rig {
+    struct cluster cluster;
+    struct sim_config config;
+    struct trace_request requests[REQUESTS_MAX];
+    size_t n_requests;
+    size_t n_given;
+    struct sim_record records[REQUESTS_MAX];
+    size_t n_records;
+    struct sim_summary summary;
+    uint32_t last_copies[SIM_WATCH_MAX];
+    int n_copies;
+};
+
+static uint64_t seed(void)
+{
+    const char *text = getenv("CONDUCTOR_SEED");
+
+    return text != NULL ? strtoull(text, NULL, 10) : 1;
+}
+
+static int next(void *arg, struct trace_request *request)
+{
+    struct rig *r = arg;
+
+    if (r->n_given == r->n_requests)
+        return 0;
+    return trace_request_copy(request, &r->requests[r->n_given++]) == 0
+               ? 1
+               : -ENOMEM;
+}
+
+static void take(void *arg, const struct sim_record *record)
+{
+    struct rig *r = arg;
+
+    CU_ASSERT_EQUAL_FATAL(record->index, r->n_records);
+    r->records[r->n_records++] = *record;
+}
+
+static void take_copies(void *arg, int64_t at_us, const uint32_t *copies)
+{
+    struct rig *r = arg;
+
+    CU_ASSERT_EQUAL(at_us, r->n_copies * r->config.watch_interval_us);
+    memcpy(r->last_copies, copies, r->config.n_watch * sizeof(*copies));
+    r->n_copies++;
+}
+
+/* The paper's model on two prefill nodes with the reference conventions. */
+static struct rig *rig_new(void)
+{
+    struct rig *r = calloc(1, sizeof(*r));
+    const double us = 1e6 / (8 * 312e12 * 0.5);
+
+    CU_ASSERT_PTR_NOT_NULL_FATAL(r);
+    r->cluster = (struct cluster){.name = "test",
+                                  .layers = 80,
+                                  .block_tokens = BLOCK,
+                                  .kv_bytes_per_token = 327680,
+                                  .prefill_nodes = 2,
+                                  .order = "fifo_strict",
+                                  .max_waiting = 100,
+                                  .pipeline_stages = 1,
+                                  .prefix_cache = true,
+                                  .link_bytes_per_s = 100e9,
+                                  .cache_at = CLUSTER_CACHE_AT_DISPATCH,
+                                  .whole_prompt_reuse = true,
+                                  .kvcache_balancing_threshold = 1.0};
+    r->cluster.tiers[TIER_DEVICE].capacity_tokens = 3000000;
+    r->cluster.cost.prefill[1] = 80.0 * 22 * 8192 * 8192 * us;
+    r->cluster.cost.prefill[2] = 80.0 * 4 * 8192 * us;
+    r->cluster.cost.prefill[3] = 2 * r->cluster.cost.prefill[2];
+    r->cluster.cost.range =
+        (struct cost_model_range){0, 1 << 30, 1 << 30, 1 << 30, 1 << 30};
+    r->config = (struct sim_config){.cluster = &r->cluster,
+                                    .policy = "global_cache",
+                                    .speed = 1.0,
+                                    .seed = seed()};
+    return r;
+}
+
+static void rig_free(struct rig *r)
+{
+    for (size_t i = 0; i < r->n_requests; i++)
+        trace_request_fini(&r->requests[i]);
+    free(r);
+}
+
+/* A request whose blocks are first_id, first_id + 1, ... */
+static void ask(struct rig *r, int64_t arrival_us, uint32_t input_tokens,
+                uint32_t output_tokens, uint64_t first_id)
+{
+    struct trace_request *t = &r->requests[r->n_requests++];
+    size_t n = (input_tokens + BLOCK - 1) / BLOCK;
+
+    CU_ASSERT_EQUAL_FATAL(trace_request_reserve(t, n), 0);
+    t->arrival_us = arrival_us;
+    t->input_tokens = input_tokens;
+    t->output_tokens = output_tokens;
+    t->block_count = n;
+    for (size_t i = 0; i < n; i++)
+        t->hash_ids[i] = first_id + i;
+}
+
+static int run_it(struct rig *r, char *err)
+{
+    struct sim_io io = {next, take, take_copies, r};
+
+    r->n_given = r->n_records = 0;
+    r->n_copies = 0;
+    return sim_run(&r->config, &io, &r->summary, err);
+}
+
+static void run(struct rig *r)
+{
+    char err[SIM_ERROR_BYTES] = "";
+    int rc = run_it(r, err);
+
+    if (rc != 0)
+        printf("\n    %d %s", rc, err);
+    CU_ASSERT_EQUAL_FATAL(rc, 0);
+    CU_ASSERT_EQUAL(r->n_records, r->n_requests);
+}
+
+static int64_t ttft_us(const struct rig *r, size_t i)
+{
+    return r->records[i].first_token_us - r->records[i].arrival_us;
+}
+
+/* The unit values that were computed independently. */
+static void test_paper_values(void)
+{
+    struct rig *r = rig_new();
+
+    ask(r, 0, 8192, 1, 1000);
+    ask(r, 100000000, 131072, 1, 5000); /* ties: node 0, for 48 s */
+    ask(r, 100000000, 16384, 1, 1000);  /* node 1 fetches 8192 tokens */
+    ask(r, 300000000, 16384, 1, 1000);  /* both have all of it */
+    ask(r, 400000000, 16000, 1, 1000);  /* a partial last block: 1031 */
+    run(r);
+    CU_ASSERT_EQUAL(ttft_us(r, 0), 916260);
+    CU_ASSERT_EQUAL(r->records[0].prefill_node, 0);
+    CU_ASSERT_EQUAL(ttft_us(r, 1), 48491282);
+    CU_ASSERT_EQUAL(r->records[1].prefill_node, 0);
+    CU_ASSERT_EQUAL(ttft_us(r, 2), 1225029); /* 26843.55 + 1198185.75 */
+    CU_ASSERT_EQUAL(r->records[2].prefill_node, 1);
+    CU_ASSERT_EQUAL(r->records[2].fetched_tokens, 8192);
+    CU_ASSERT_EQUAL(r->records[2].local_tokens, 0);
+    CU_ASSERT_EQUAL(r->records[2].predicted_ttft_us, ttft_us(r, 2));
+    CU_ASSERT_EQUAL(ttft_us(r, 3), 0);
+    CU_ASSERT_EQUAL(r->records[3].local_tokens, 16384);
+    CU_ASSERT_EQUAL(ttft_us(r, 4), 0);
+    CU_ASSERT_EQUAL(r->records[4].local_tokens, 16000);
+    CU_ASSERT_EQUAL(r->summary.fetches.count, 1);
+    CU_ASSERT_EQUAL(r->summary.fetches.bytes, 8192 * 327680ull);
+    CU_ASSERT_EQUAL(r->summary.simulated_us, 400000000);
+
+    /* Twice as fast: arrivals at half their time. */
+    r->config.speed = 2.0;
+    run(r);
+    CU_ASSERT_EQUAL(r->records[1].arrival_us, 50000000);
+    CU_ASSERT_EQUAL(ttft_us(r, 1), 48491282);
+    rig_free(r);
+}
+
+/* Costs of whole microseconds: 10 a token, 1000 + 100 n + 0.1 v a step. */
+static void make_simple(struct rig *r)
+{
+    struct cluster *c = &r->cluster;
+
+    memset(&c->cost, 0, sizeof(c->cost));
+    c->cost.prefill[1] = 10;
+    c->cost.decode[0] = 1000;
+    c->cost.decode[1] = 100;
+    c->cost.decode[2] = 0.1;
+    c->cache_at = CLUSTER_CACHE_AT_SERVICE;
+    c->whole_prompt_reuse = false;
+    c->prefill_nodes = 1;
+    c->decode_nodes = 1;
+    c->decode_kv_tokens = 100000;
+    c->decode_max_batch = 8;
+    c->kv_bytes_per_token = 1000;
+    c->link_bytes_per_s = 1e9; /* a token a microsecond */
+    c->links_shared = true;
+    c->layers = 4;
+    r->config.policy = "local_cache";
+}
+
+static void test_decode_by_hand(void)
+{
+    struct rig *r = rig_new();
+
+    make_simple(r);
+    ask(r, 0, 1000, 4, 1);
+    ask(r, 50000, 1000, 1, 7); /* no decode at all */
+    run(r);
+    /* 1000 tokens of KV: 1 ms behind the prefill. Steps with 1001, 1002 and
+     * 1003 tokens. The first interval has the transfer in it. */
+    CU_ASSERT_EQUAL(r->records[0].first_token_us, 10000);
+    CU_ASSERT_EQUAL(r->records[0].end_us, 11000 + 3600 + 1);
+    CU_ASSERT_EQUAL(r->records[0].tbt_us, 2200);
+    CU_ASSERT_EQUAL(r->records[0].prefill_node, 0);
+    CU_ASSERT_EQUAL(r->records[0].decode_node, 1);
+    CU_ASSERT_EQUAL(r->records[0].predicted_tbt_us, 1200);
+    CU_ASSERT_EQUAL(r->summary.pushes.count, 1);
+    CU_ASSERT_EQUAL(r->summary.pushes.bytes, 1000000);
+    CU_ASSERT_EQUAL(r->records[1].end_us, 60000);
+    CU_ASSERT_EQUAL(r->records[1].decode_node, SIM_NO_NODE);
+    CU_ASSERT_EQUAL(r->records[1].tbt_us, -1);
+
+    /* Layer by layer, only the last quarter is left behind the prefill. */
+    r->cluster.layerwise = true;
+    run(r);
+    CU_ASSERT_EQUAL(r->records[0].first_token_us, 10000);
+    CU_ASSERT_EQUAL(r->records[0].end_us, 10250 + 3600 + 1);
+    CU_ASSERT_EQUAL(r->summary.pushes.bytes, 1000000);
+    rig_free(r);
+}
+
+/* Two requests meet on the decode node: the second one joins at the end of the
+ * step under way, and steps get longer. */
+static void test_decode_joins(void)
+{
+    struct rig *r = rig_new();
+
+    make_simple(r);
+    r->cluster.cost.decode[2] = 0;
+    ask(r, 0, 1000, 11, 1);  /* KV there at 11000, ten steps of 1100 */
+    ask(r, 1000, 500, 3, 7); /* prefill to 15000, there at 15500 */
+    run(r);
+    /* It joins at 15400 + 1100 = 15500 + ..: steps end at 12100, ..., 15400,
+     * 16500; then two steps of 1200 with both. */
+    CU_ASSERT_EQUAL(r->records[1].end_us, 16500 + 2400);
+    CU_ASSERT_EQUAL(r->records[1].tbt_us, 16500 + 1200 - 15000);
+    /* Five steps alone, two together, three alone. */
+    CU_ASSERT_EQUAL(r->records[0].end_us, 11000 + 8 * 1100 + 2400);
+    CU_ASSERT_EQUAL(r->records[0].tbt_us, 2100);
+    rig_free(r);
+}
+
+/* A coupled node: decodes first, then as many prompt tokens as the budget of
+ * the step leaves. */
+static void test_coupled(void)
+{
+    struct rig *r = rig_new();
+
+    make_simple(r);
+    r->cluster.prefill_nodes = r->cluster.decode_nodes = 0;
+    r->cluster.coupled_nodes = 1;
+    r->cluster.step_tokens = 101;
+    r->cluster.mix_requests = true;
+    r->cluster.cost.decode[2] = 0;
+    ask(r, 0, 101, 5, 1);
+    ask(r, 500, 250, 1, 7);
+    run(r);
+    /* 0: prefill of 101 tokens to 1010. Then steps of one decode (1100) and
+     * 100, 100 and 50 prompt tokens; then the fourth token alone. */
+    CU_ASSERT_EQUAL(r->records[0].first_token_us, 1010);
+    CU_ASSERT_EQUAL(r->records[1].first_token_us, 1010 + 2 * 2100 + 1100 + 500);
+    CU_ASSERT_EQUAL(r->records[0].end_us, 1010 + 2 * 2100 + 1600 + 1100);
+    CU_ASSERT_EQUAL(r->records[0].tbt_us, 2100);
+    CU_ASSERT_EQUAL(r->records[0].decode_node, 0);
+    rig_free(r);
+}
+
+/* Two stages: a prompt of four chunks takes five half chunks, and the next
+ * one follows two behind. */
+static void test_pipeline(void)
+{
+    struct rig *r = rig_new();
+
+    make_simple(r);
+    r->cluster.decode_nodes = 0;
+    r->cluster.pipeline_stages = 2;
+    r->cluster.step_tokens = 100;
+    ask(r, 0, 400, 1, 1);
+    ask(r, 0, 100, 1, 7);
+    run(r);
+    CU_ASSERT_EQUAL(r->records[0].first_token_us, 5 * 500);
+    CU_ASSERT_EQUAL(r->records[1].first_token_us, 6 * 500);
+    rig_free(r);
+}
+
+/* Blocks that went down to host memory are read back layer by layer. */
+static void test_tiers(void)
+{
+    struct rig *r = rig_new();
+
+    make_simple(r);
+    r->cluster.decode_nodes = 0;
+    r->cluster.tiers[TIER_DEVICE].capacity_tokens = 2 * BLOCK;
+    r->cluster.tiers[TIER_HOST].capacity_tokens = 4 * BLOCK;
+    r->cluster.tiers[TIER_HOST].read_bytes_per_s = 1e9;
+    ask(r, 0, 2 * BLOCK + 10, 1, 1);
+    ask(r, 100000, 2 * BLOCK + 10, 1, 51); /* pushes 1 and 2 down */
+    ask(r, 200000, 2 * BLOCK + 10, 1, 1);
+    ask(r, 300000, 2 * BLOCK + 10, 1, 1);
+    run(r);
+    CU_ASSERT_EQUAL(ttft_us(r, 0), 10340);
+    CU_ASSERT_EQUAL(r->records[2].local_tokens, 1024);
+    /* 1024 us to read; 100 us of computing hide 100 of the last three layers'
+     * 768. */
+    CU_ASSERT_EQUAL(ttft_us(r, 2), 1024);
+    CU_ASSERT_EQUAL(ttft_us(r, 3), 100);
+    rig_free(r);
+}
+
+static void test_slo(void)
+{
+    struct rig *r = rig_new();
+
+    make_simple(r);
+    r->cluster.decode_nodes = 0;
+    r->config.slo_ttft_us = 25000;
+    for (int i = 0; i < 4; i++)
+        ask(r, 0, 1000, 1, (uint64_t)i * 10);
+    ask(r, 0, 3200000, 1, 100);
+    run(r);
+    CU_ASSERT_EQUAL(ttft_us(r, 1), 20000);
+    for (int i = 2; i < 4; i++) {
+        CU_ASSERT_EQUAL(r->records[i].outcome, SIM_REJECTED);
+        CU_ASSERT_STRING_EQUAL(r->records[i].reason, "reject_slo_ttft");
+        CU_ASSERT_EQUAL(r->records[i].predicted_ttft_us, 30000);
+        CU_ASSERT_EQUAL(r->records[i].first_token_us, -1);
+    }
+    CU_ASSERT_EQUAL(r->records[4].outcome, SIM_FAILED);
+    CU_ASSERT_STRING_EQUAL(r->records[4].reason, "too_long");
+    r->config.admission = "none";
+    run(r);
+    CU_ASSERT_EQUAL(r->records[3].outcome, SIM_COMPLETED);
+    CU_ASSERT_EQUAL(ttft_us(r, 3), 40000);
+    rig_free(r);
+}
+
+/* Without room on the decode node a request waits outside, in its turn. */
+static void test_no_room(void)
+{
+    struct rig *r = rig_new();
+
+    make_simple(r);
+    r->cluster.decode_kv_tokens = 1500;
+    ask(r, 0, 1000, 11, 1);
+    ask(r, 0, 1000, 11, 7);
+    ask(r, 0, 500, 2, 20);
+    run(r);
+    CU_ASSERT_EQUAL(r->summary.max_waiting_for_room, 2);
+    CU_ASSERT_EQUAL(r->records[1].queue_us, 0);
+    CU_ASSERT_EQUAL(r->records[1].first_token_us, r->records[0].end_us + 10000);
+    CU_ASSERT(r->records[2].first_token_us > r->records[1].first_token_us);
+    CU_ASSERT_EQUAL(r->records[2].outcome, SIM_COMPLETED);
+    /* With an SLO that the room comes too late for it does not wait. */
+    r->config.slo_ttft_us = 15000;
+    run(r);
+    CU_ASSERT_EQUAL(r->records[1].outcome, SIM_REJECTED);
+    CU_ASSERT_STRING_EQUAL(r->records[1].reason, "no_capacity");
+    rig_free(r);
+}
+
+static void test_watch(void)
+{
+    struct rig *r = rig_new();
+    const uint64_t ids[] = {1000, 5000, 77};
+
+    ask(r, 0, 8192, 1, 1000);
+    ask(r, 100000000, 131072, 1, 5000);
+    ask(r, 100000000, 16384, 1, 1000);
+    ask(r, 200000000, 512, 1, 9000);
+    r->config.watch_ids = ids;
+    r->config.n_watch = 3;
+    r->config.watch_interval_us = 30000000;
+    run(r);
+    CU_ASSERT_EQUAL(r->n_copies, 7); /* at 0, 30, ..., 180 s */
+    CU_ASSERT_EQUAL(r->last_copies[0], 2);
+    CU_ASSERT_EQUAL(r->last_copies[1], 1);
+    CU_ASSERT_EQUAL(r->last_copies[2], 0);
+    rig_free(r);
+}
+
+static void test_bad_config(void)
+{
+    struct rig *r = rig_new();
+    char err[SIM_ERROR_BYTES];
+
+    r->config.policy = "best";
+    CU_ASSERT_EQUAL(run_it(r, err), -EINVAL);
+    CU_ASSERT_STRING_EQUAL(err, "no policy \"best\"");
+    r->config.policy = "random";
+    r->config.admission = "all";
+    CU_ASSERT_EQUAL(run_it(r, err), -EINVAL);
+    r->config.admission = NULL;
+    r->config.speed = 0;
+    CU_ASSERT_EQUAL(run_it(r, err), -EINVAL);
+    r->config.speed = 1e-9;
+    ask(r, 0, 10, 1, 1);
+    ask(r, 10000000000, 10, 1, 1);
+    CU_ASSERT_EQUAL(run_it(r, err), -ERANGE);
+    r->config.speed = 1;
+    r->cluster.prefill_nodes = 0;
+    CU_ASSERT_EQUAL(run_it(r, err), -EINVAL);
+    rig_free(r);
+}
+
+static int fail_next(void *arg, struct trace_request *request)
+{
+    struct rig *r = arg;
+
+    return r->n_given == 3 ? -EIO : next(arg, request);
+}
+
+/* A source that fails ends the run, and nothing is lost (a sanitizer looks). */
+static void test_source_fails(void)
+{
+    struct rig *r = rig_new();
+    struct sim_io io = {fail_next, take, NULL, r};
+    char err[SIM_ERROR_BYTES];
+
+    for (int i = 0; i < 5; i++)
+        ask(r, 0, 100000, 1, (uint64_t)i * 1000);
+    CU_ASSERT_EQUAL(sim_run(&r->config, &io, &r->summary, err), -EIO);
+    rig_free(r);
+}
+
+/* Prompts that share beginnings, at random times. */
+static void ask_random(struct rig *r, struct random_state *random, size_t n,
+                       uint32_t gap_us, uint32_t output_max)
+{
+    int64_t at_us = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        uint32_t tokens = 1 + random_below(random, 20 * BLOCK);
+
+        at_us += random_below(random, gap_us);
+        ask(r, at_us, tokens, random_below(random, output_max),
+            1000 * (1 + (uint64_t)random_below(random, 30)));
+    }
+}
+
+/* The obvious decode loop: one step after another, one token a request. */
+static void decode_slowly(const struct rig *r, size_t n, const int64_t *ready,
+                          int64_t *end)
+{
+    const double *d = r->cluster.cost.decode;
+    uint32_t produced[REQUESTS_MAX] = {0};
+    bool in[REQUESTS_MAX] = {false};
+    double now = 0;
+    size_t n_done = 0;
+
+    for (size_t i = 0; i < n; i++)
+        n_done += r->requests[i].output_tokens < 2;
+    while (n_done < n) {
+        double batch = 0, kv = 0, earliest = 1e18;
+
+        for (size_t i = 0; i < n; i++) {
+            if (produced[i] == UINT32_MAX || r->requests[i].output_tokens < 2)
+                continue;
+            if (!in[i] && (double)ready[i] <= now + 1e-6) {
+                in[i] = true;
+                produced[i] = 1;
+            }
+            if (!in[i] && (double)ready[i] < earliest)
+                earliest = (double)ready[i];
+            batch += in[i];
+            kv += in[i] ? (double)r->requests[i].input_tokens + produced[i] : 0;
+        }
+        if (batch == 0) {
+            now = earliest;
+            continue;
+        }
+        now += d[0] + d[1] * batch + d[2] * kv;
+        for (size_t i = 0; i < n; i++)
+            if (in[i] && ++produced[i] == r->requests[i].output_tokens) {
+                in[i] = false;
+                produced[i] = UINT32_MAX;
+                end[i] = (int64_t)(now + 0.5);
+                n_done++;
+            }
+    }
+}
+
+static void test_decode_against_loop(void)
+{
+    struct rig *r = rig_new();
+    struct random_state random;
+    static int64_t ready[REQUESTS_MAX], end[REQUESTS_MAX];
+
+    random_init(&random, seed());
+    make_simple(r);
+    r->cluster.decode_max_batch = 1000;
+    r->cluster.decode_kv_tokens = 100000000;
+    r->cluster.prefix_cache = false;
+    r->cluster.kv_bytes_per_token = 1;
+    r->cluster.link_bytes_per_s = 1e15; /* KV is there at once */
+    r->cluster.layers = 1;
+    ask_random(r, &random, 400, 40000, 300);
+    run(r);
+    for (size_t i = 0; i < r->n_requests; i++)
+        ready[i] = r->records[i].first_token_us;
+    decode_slowly(r, r->n_requests, ready, end);
+    for (size_t i = 0; i < r->n_requests; i++) {
+        if (r->requests[i].output_tokens < 2)
+            continue;
+        int64_t off_us = r->records[i].end_us - end[i];
+
+        if (off_us < -2 || off_us > 2) {
+            printf("\n    seed %llu, request %zu: %lld, not %lld",
+                   (unsigned long long)seed(), i,
+                   (long long)r->records[i].end_us, (long long)end[i]);
+            CU_FAIL("ends at another time");
+            break;
+        }
+    }
+    rig_free(r);
+}
+
+static void check_record(const struct rig *r, const struct sim_record *x)
+{
+    const struct trace_request *t = &r->requests[x->index];
+
+    CU_ASSERT_EQUAL(x->input_tokens, t->input_tokens);
+    if (x->outcome != SIM_COMPLETED) {
+        CU_ASSERT_PTR_NOT_NULL(x->reason);
+        return;
+    }
+    CU_ASSERT_EQUAL(x->local_tokens + x->fetched_tokens + x->computed_tokens,
+                    x->input_tokens);
+    CU_ASSERT(x->queue_us >= 0 && x->prefill_us >= 0);
+    CU_ASSERT(x->first_token_us >= x->arrival_us);
+    CU_ASSERT(x->end_us >= x->first_token_us);
+    CU_ASSERT(x->predicted_ttft_us >= 0);
+    if (x->decode_node != SIM_NO_NODE) {
+        int64_t whole_us = x->end_us - x->first_token_us;
+
+        CU_ASSERT(t->output_tokens > 1);
+        CU_ASSERT(x->tbt_us <= whole_us + 1);
+        CU_ASSERT(x->tbt_us * (t->output_tokens - 1) >=
+                  whole_us - t->output_tokens);
+    }
+}
+
+/* Every kind of cluster under every policy: each request has one record that
+ * makes sense, in order, and the same again the second time. */
+static void check_always(void (*change)(struct cluster *), uint64_t random_seed)
+{
+    static struct sim_record first[REQUESTS_MAX];
+
+    for (size_t p = 0; sim_policy_name(p) != NULL; p++) {
+        struct rig *r = rig_new();
+        struct random_state random;
+
+        random_init(&random, random_seed);
+        make_simple(r);
+        r->cluster.prefill_nodes = 3;
+        r->cluster.decode_nodes = 2;
+        r->cluster.layerwise = true;
+        r->cluster.tiers[TIER_DEVICE].capacity_tokens = 40 * BLOCK;
+        change(&r->cluster);
+        ask_random(r, &random, 600, 60000, 60);
+        r->config.policy = sim_policy_name(p);
+        r->config.seed = random_seed;
+        r->config.slo_ttft_us = random_below(&random, 2) * 400000;
+        run(r);
+        for (size_t i = 0; i < r->n_records; i++)
+            check_record(r, &r->records[i]);
+        memcpy(first, r->records, sizeof(first));
+        run(r);
+        CU_ASSERT_EQUAL(
+            memcmp(first, r->records, r->n_records * sizeof(first[0])), 0);
+        rig_free(r);
+    }
+}
+
+static void no_change(struct cluster *c)
+{
+    (void)c;
+}
+
+static void tiny_memory(struct cluster *c)
+{
+    c->tiers[TIER_DEVICE].capacity_tokens = 25 * BLOCK;
+    c->tiers[TIER_HOST].capacity_tokens = 3 * BLOCK;
+    c->tiers[TIER_HOST].read_bytes_per_s = 1e8;
+    c->tiers[TIER_DISK].capacity_tokens = 30 * BLOCK;
+    c->tiers[TIER_DISK].read_bytes_per_s = 1e7;
+    c->decode_kv_tokens = 25 * BLOCK;
+    c->max_waiting = 3;
+}
+
+static void slow_links(struct cluster *c)
+{
+    c->link_bytes_per_s = 1e8;
+    c->step_tokens = 700;
+    c->mix_requests = true;
+    snprintf(c->order, sizeof(c->order), "fifo");
+}
+
+static void coupled(struct cluster *c)
+{
+    c->prefill_nodes = c->decode_nodes = 0;
+    c->coupled_nodes = 4;
+    c->step_tokens = 300;
+    c->mix_requests = true;
+    c->decode_kv_tokens = 30 * BLOCK;
+}
+
+static void coupled_uncached(struct cluster *c)
+{
+    coupled(c);
+    c->prefix_cache = false;
+}
+
+static void pipelined(struct cluster *c)
+{
+    c->pipeline_stages = 3;
+    c->step_tokens = 512;
+}
+
+static void at_dispatch(struct cluster *c)
+{
+    c->cache_at = CLUSTER_CACHE_AT_DISPATCH;
+    c->whole_prompt_reuse = true;
+    c->decode_nodes = 0;
+    c->tiers[TIER_DEVICE].capacity_tokens = 25 * BLOCK;
+}
+
+static void test_always(void)
+{
+    printf("\n    seed %llu ", (unsigned long long)seed());
+    check_always(no_change, seed());
+    check_always(tiny_memory, seed() + 1);
+    check_always(slow_links, seed() + 2);
+    check_always(coupled, seed() + 3);
+    check_always(coupled_uncached, seed() + 4);
+    check_always(pipelined, seed() + 5);
+    check_always(at_dispatch, seed() + 6);
+}
+
+int main(void)
+{
+    CU_initialize_registry();
+    CU_pSuite suite = CU_add_suite("sim", NULL, NULL);
+    CU_add_test(suite, "paper values", test_paper_values);
+    CU_add_test(suite, "decode by hand", test_decode_by_hand);
+    CU_add_test(suite, "decode joins", test_decode_joins);
+    CU_add_test(suite, "coupled", test_coupled);
+    CU_add_test(suite, "pipeline", test_pipeline);
+    CU_add_test(suite, "tiers", test_tiers);
+    CU_add_test(suite, "slo", test_slo);
+    CU_add_test(suite, "no room", test_no_room);
+    CU_add_test(suite, "watch", test_watch);
+    CU_add_test(suite, "bad config", test_bad_config);
+    CU_add_test(suite, "source fails", test_source_fails);
+    CU_add_test(suite, "decode against loop", test_decode_against_loop);
+    CU_add_test(suite, "always", test_always);
+    CU_basic_run_tests();
+    unsigned failed = CU_get_number_of_failures();
+    CU_cleanup_registry();
+    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}

@@ -1,0 +1,251 @@
+/* Cluster descriptions: what is read, and what is said of what is wrong. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <CUnit/Basic.h>
+
+#include "sim/cluster.h"
+
+#define MODEL                                                             \
+    "\"format\": \"conductor-cluster\", \"version\": 1, \"name\": \"c\"," \
+    "\"model\": {\"layers\": 80, \"kv_bytes_per_token\": 327680,"         \
+    " \"block_tokens\": 512},"
+#define COST                                                                  \
+    "\"cost\": {\"kind\": \"flops\", \"d_model\": 8192, \"a\": 4, \"b\": 22," \
+    " \"flops_per_s\": 2.496e15, \"mfu\": 0.5},"
+#define POLYNOMIAL                                                       \
+    "\"cost\": {\"kind\": \"polynomial\", \"prefill_us\": [1, 2, 3, 4]," \
+    " \"decode_us\": [5, 6, 7]},"
+#define PREFILL "\"prefill\": {\"nodes\": 2, \"device\": {\"tokens\": 9000}},"
+#define NO_DECODE "\"decode\": \"none\","
+#define DECODE \
+    "\"decode\": {\"nodes\": 3, \"kv_tokens\": 10, \"max_batch\": 4},"
+#define COUPLED                                                          \
+    "\"coupled\": {\"nodes\": 5, \"kv_tokens\": 9000, \"max_batch\": 4," \
+    " \"step_tokens\": 64, \"mix_requests\": true, \"prefix_cache\": false},"
+#define LINKS "\"links\": {\"gbps\": 8}"
+
+static int load(const char *text, struct cluster *c, char *err)
+{
+    err[0] = '\0';
+    return cluster_load_buffer(text, strlen(text), "F", c, err);
+}
+
+static void refused_with(int want, const char *text, const char *message)
+{
+    struct cluster c;
+    char err[CLUSTER_ERROR_BYTES];
+    int rc;
+
+    memset(&c, 0x5a, sizeof(c));
+    rc = load(text, &c, err);
+    if (rc != want || strcmp(err, message) != 0) {
+        printf("\n    got %d \"%s\"", rc, err);
+        CU_FAIL("not as expected");
+    }
+    CU_ASSERT_EQUAL(c.name[0], 0x5a);
+}
+
+static void refused(const char *text, const char *message)
+{
+    refused_with(-EINVAL, text, message);
+}
+
+static void test_flops(void)
+{
+    struct cluster c;
+    char err[CLUSTER_ERROR_BYTES];
+
+    CU_ASSERT_EQUAL_FATAL(
+        load("{" MODEL COST PREFILL NO_DECODE LINKS "}", &c, err), 0);
+    /* The paper's unit values. */
+    CU_ASSERT_EQUAL(cost_model_prefill_us(&c.cost, 8192, 0, NULL), 916260);
+    CU_ASSERT_EQUAL(cost_model_prefill_us(&c.cost, 8192, 8192, NULL), 1198186);
+    CU_ASSERT_EQUAL(cost_model_prefill_us(&c.cost, 131072, 0, NULL), 48491282);
+    CU_ASSERT_DOUBLE_EQUAL(c.link_bytes_per_s, 1e9, 1);
+    /* What is not said. */
+    CU_ASSERT_STRING_EQUAL(c.order, "fifo");
+    CU_ASSERT_EQUAL(c.step_tokens, 0);
+    CU_ASSERT_EQUAL(c.max_waiting, 1023);
+    CU_ASSERT_EQUAL(c.pipeline_stages, 1);
+    CU_ASSERT(c.prefix_cache && c.links_shared && c.layerwise);
+    CU_ASSERT_FALSE(c.whole_prompt_reuse || c.mix_requests);
+    CU_ASSERT_EQUAL(c.cache_at, CLUSTER_CACHE_AT_SERVICE);
+    CU_ASSERT_EQUAL(c.decode_nodes, 0);
+}
+
+/* Chunk i costs 50 + i ms: 50 + 51 + 52 + 53 for four of them. */
+static void test_chunks(void)
+{
+    struct cluster c;
+    char err[CLUSTER_ERROR_BYTES];
+
+    CU_ASSERT_EQUAL_FATAL(
+        load("{" MODEL
+             "\"cost\": {\"kind\": \"chunks\", \"chunk_tokens\": 512, "
+             "\"first_ms\": 50, \"step_ms\": 1}," PREFILL NO_DECODE LINKS "}",
+             &c, err),
+        0);
+    CU_ASSERT_EQUAL(cost_model_prefill_us(&c.cost, 512, 0, NULL), 50000);
+    CU_ASSERT_EQUAL(cost_model_prefill_us(&c.cost, 2048, 0, NULL), 206000);
+    CU_ASSERT_EQUAL(cost_model_prefill_us(&c.cost, 1024, 1024, NULL), 105000);
+}
+
+static void test_decode_and_coupled(void)
+{
+    struct cluster c;
+    char err[CLUSTER_ERROR_BYTES];
+    char name[16];
+
+    CU_ASSERT_EQUAL_FATAL(
+        load("{" MODEL POLYNOMIAL PREFILL DECODE LINKS "}", &c, err), 0);
+    CU_ASSERT_EQUAL(cost_model_decode_step_us(&c.cost, 2, 10, NULL), 87);
+    CU_ASSERT_EQUAL(cluster_nodes(&c), 5);
+    cluster_node_name(&c, 1, name, sizeof(name));
+    CU_ASSERT_STRING_EQUAL(name, "prefill-1");
+    cluster_node_name(&c, 4, name, sizeof(name));
+    CU_ASSERT_STRING_EQUAL(name, "decode-2");
+
+    CU_ASSERT_EQUAL_FATAL(load("{" MODEL POLYNOMIAL COUPLED LINKS "}", &c, err),
+                          0);
+    CU_ASSERT_EQUAL(c.coupled_nodes, 5);
+    CU_ASSERT_EQUAL(c.prefill_nodes + c.decode_nodes, 0);
+    CU_ASSERT(c.mix_requests && !c.prefix_cache);
+    cluster_node_name(&c, 4, name, sizeof(name));
+    CU_ASSERT_STRING_EQUAL(name, "coupled-4");
+
+    /* Weights of 1 GB at half of 2 GB/s are a second; 327,680 bytes of KV
+     * 328 us; a token's flops 80 * 22 * 8192^2 / 1.248e15. */
+    CU_ASSERT_EQUAL_FATAL(
+        load("{" MODEL
+             "\"cost\": {\"kind\": \"flops\", \"d_model\": 8192, \"a\": 4, "
+             "\"b\": 22, \"flops_per_s\": 2.496e15, \"mfu\": 0.5, "
+             "\"decode\": {\"weight_bytes\": 1e9, \"memory_bytes_per_s\": 2e9,"
+             " \"memory_use\": 0.5, \"step_ms\": 1}}," PREFILL DECODE LINKS "}",
+             &c, err),
+        0);
+    CU_ASSERT_DOUBLE_EQUAL(c.cost.decode[0], 1001000, 1e-6);
+    CU_ASSERT_DOUBLE_EQUAL(c.cost.decode[1], 94.64070564102563, 1e-9);
+    CU_ASSERT_DOUBLE_EQUAL(c.cost.decode[2], 327.68, 1e-9);
+}
+
+static void test_errors(void)
+{
+    refused("", "F: line 1, column 0: '[' or '{' expected near end of file");
+    refused("[]", "F: expected an object");
+    refused("{}", "F: format: missing, expected a text of 1 to 31 printable "
+                  "bytes");
+    refused("{" MODEL COST PREFILL NO_DECODE LINKS ", \"nodes\": 3}",
+            "F: nodes: no such field");
+    refused(
+        "{" MODEL COST
+        "\"prefill\": {\"nodes\": 0, \"device\": {\"tokens\": 9000}}," NO_DECODE
+            LINKS "}",
+        "F: prefill.nodes: expected an integer of 1 to 8192, got 0");
+    refused("{" MODEL COST "\"prefill\": {\"nodes\": 2, \"order\": \"lifo\", "
+            "\"device\": {\"tokens\": 9000}}," NO_DECODE LINKS "}",
+            "F: c: prefill.order: no order \"lifo\"");
+    refused("{" MODEL COST "\"prefill\": {\"nodes\": 2, \"device\": "
+            "{\"tokens\": \"many\"}}," NO_DECODE LINKS "}",
+            "F: prefill.device.tokens: expected an integer of 1 to "
+            "1000000000000, got \"many\"");
+    refused(
+        "{" MODEL COST
+        "\"prefill\": {\"nodes\": 2, \"device\": {\"tokens\": 500}}," NO_DECODE
+            LINKS "}",
+        "F: c: prefill.device.tokens: less than a block");
+    refused("{" MODEL "\"cost\": {\"kind\": \"guess\"}," PREFILL NO_DECODE LINKS
+            "}",
+            "F: cost.kind: expected \"flops\", \"polynomial\" or \"chunks\", "
+            "got \"guess\"");
+    refused(
+        "{" MODEL
+        "\"cost\": {\"kind\": \"polynomial\", \"prefill_us\": [1, 2]}," PREFILL
+            NO_DECODE LINKS "}",
+        "F: cost.prefill_us: expected an array of 4 numbers, got [1,2]");
+    refused("{" MODEL "\"cost\": {\"kind\": \"polynomial\", "
+            "\"prefill_us\": [0, 1, -1, 0]}," PREFILL NO_DECODE LINKS "}",
+            "F: cost: prefill term 2 is -1, below 0");
+    refused_with(
+        -ENOENT,
+        "{" MODEL
+        "\"cost\": {\"kind\": \"polynomial\", \"file\": \"none.json\"}," PREFILL
+            NO_DECODE LINKS "}",
+        "cost model none.json: No such file or directory");
+    refused("{" MODEL COST PREFILL DECODE LINKS "}",
+            "F: c: nodes that decode need a decode cost");
+    refused("{" MODEL POLYNOMIAL PREFILL COUPLED LINKS "}",
+            "F: coupled: does not go with \"prefill\" and \"decode\"");
+    refused("{" MODEL POLYNOMIAL PREFILL DECODE "\"links\": {\"gbps\": 0}}",
+            "F: c: links.gbps: 0, but KV has to reach decode nodes");
+    refused("{" MODEL COST PREFILL NO_DECODE LINKS
+            ", \"conventions\": {\"cache_at\": \"noon\"}}",
+            "F: conventions.cache_at: expected \"service\" or \"dispatch\", "
+            "got \"noon\"");
+    refused("{" MODEL COST
+            "\"prefill\": {\"nodes\": 2, \"mix_requests\": true, "
+            "\"device\": {\"tokens\": 9000}}," NO_DECODE LINKS "}",
+            "F: c: mix_requests needs step_tokens");
+}
+
+static void test_override(void)
+{
+    struct cluster c;
+    char err[CLUSTER_ERROR_BYTES];
+
+    CU_ASSERT_EQUAL_FATAL(
+        load("{" MODEL POLYNOMIAL PREFILL DECODE LINKS "}", &c, err), 0);
+    CU_ASSERT_EQUAL(cluster_override(&c, -1, -1, -1, err), 0);
+    CU_ASSERT_EQUAL(cluster_nodes(&c), 5);
+    CU_ASSERT_EQUAL(cluster_override(&c, 7, 0, 16, err), 0);
+    CU_ASSERT_EQUAL(c.prefill_nodes, 7);
+    CU_ASSERT_EQUAL(c.decode_nodes, 0);
+    CU_ASSERT_DOUBLE_EQUAL(c.link_bytes_per_s, 2e9, 1);
+    CU_ASSERT_EQUAL(cluster_override(&c, 0, -1, -1, err), -EINVAL);
+    CU_ASSERT_STRING_EQUAL(err, "c: no node prefills");
+    CU_ASSERT_EQUAL(c.prefill_nodes, 7);
+    CU_ASSERT_EQUAL(cluster_override(&c, 8000, 8000, -1, err), -EINVAL);
+    CU_ASSERT_STRING_EQUAL(err, "c: more than 8192 nodes");
+}
+
+/* The files of the repository; the folder comes from meson. */
+static void test_files(void)
+{
+    static const char *const names[] = {"reference-16", "paper-16",
+                                        "paper-16-coupled"};
+    const char *folder = getenv("CONDUCTOR_CLUSTERS");
+    char err[CLUSTER_ERROR_BYTES];
+    char path[1024];
+    struct cluster c;
+
+    CU_ASSERT_EQUAL(cluster_load_file("/nonexistent.json", &c, err), -ENOENT);
+    CU_ASSERT_STRING_EQUAL(err, "/nonexistent.json: No such file or directory");
+    for (size_t i = 0; folder != NULL && i < 3; i++) {
+        snprintf(path, sizeof(path), "%s/%s.json", folder, names[i]);
+        if (cluster_load_file(path, &c, err) != 0) {
+            printf("\n    %s", err);
+            CU_FAIL("does not load");
+            continue;
+        }
+        CU_ASSERT_STRING_EQUAL(c.name, names[i]);
+        CU_ASSERT_EQUAL(cluster_nodes(&c), 16);
+    }
+}
+
+int main(void)
+{
+    CU_initialize_registry();
+    CU_pSuite suite = CU_add_suite("sim_cluster", NULL, NULL);
+    CU_add_test(suite, "flops", test_flops);
+    CU_add_test(suite, "chunks", test_chunks);
+    CU_add_test(suite, "decode and coupled", test_decode_and_coupled);
+    CU_add_test(suite, "errors", test_errors);
+    CU_add_test(suite, "override", test_override);
+    CU_add_test(suite, "files", test_files);
+    CU_basic_run_tests();
+    unsigned failed = CU_get_number_of_failures();
+    CU_cleanup_registry();
+    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}

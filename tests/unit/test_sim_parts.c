@@ -1,0 +1,333 @@
+/* The simulator's parts: the event heap, the cache of a node, the links. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <CUnit/Basic.h>
+
+#include "sim/block_cache.h"
+#include "sim/heap.h"
+#include "sim/links.h"
+#include "traces/random.h"
+
+static uint64_t seed(void)
+{
+    const char *text = getenv("CONDUCTOR_SEED");
+
+    return text != NULL ? strtoull(text, NULL, 10) : 1;
+}
+
+/* Against an array that is searched. */
+static void test_heap(void)
+{
+    enum { N = 50 };
+    struct sim_heap heap = {0};
+    int64_t at[N];
+    struct random_state random;
+
+    random_init(&random, seed());
+    for (int i = 0; i < N; i++)
+        at[i] = -1;
+    CU_ASSERT_PTR_NULL(sim_heap_first(&heap));
+    CU_ASSERT_EQUAL(sim_heap_reserve(&heap, 10), 0);
+    CU_ASSERT_EQUAL(sim_heap_reserve(&heap, N), 0);
+    for (int round = 0; round < 20000; round++) {
+        uint32_t id = random_below(&random, N);
+        const struct sim_heap_entry *first;
+        int best = -1;
+
+        if (random_below(&random, 3) == 0) {
+            at[id] = -1;
+            sim_heap_remove(&heap, id);
+        } else {
+            at[id] = random_below(&random, 20);
+            sim_heap_set(&heap, id, id % 2, at[id]);
+        }
+        for (int i = 0; i < N; i++)
+            if (at[i] >= 0 && (best < 0 || at[i] < at[best] ||
+                               (at[i] == at[best] && i % 2 < best % 2)))
+                best = i;
+        first = sim_heap_first(&heap);
+        if ((first == NULL) != (best < 0) ||
+            (first != NULL && first->id != (uint32_t)best)) {
+            printf("seed %llu\n", (unsigned long long)seed());
+            CU_FAIL_FATAL("another event is first");
+        }
+    }
+    CU_ASSERT(sim_heap_check(&heap));
+    sim_heap_fini(&heap);
+}
+
+/* What the cache tells: who holds what, as an index would believe. */
+enum { KEYS = 60 };
+struct told {
+    int tier[KEYS]; /* BLOCK_CACHE_NO_TIER: nowhere */
+    int wrong;
+};
+
+static void on_moved(void *arg, const struct cached_block *block, unsigned from,
+                     unsigned to)
+{
+    struct told *told = arg;
+
+    told->wrong += told->tier[block->key] != (int)from;
+    told->tier[block->key] = (int)to;
+}
+
+/* The obvious cache: an array by age, newest first. */
+struct slow_cache {
+    uint64_t keys[BLOCK_TIERS][KEYS];
+    size_t n[BLOCK_TIERS];
+    size_t capacity[BLOCK_TIERS];
+};
+
+static void slow_remove(struct slow_cache *c, uint64_t key)
+{
+    for (int t = 0; t < BLOCK_TIERS; t++)
+        for (size_t i = 0; i < c->n[t]; i++)
+            if (c->keys[t][i] == key) {
+                memmove(&c->keys[t][i], &c->keys[t][i + 1],
+                        (c->n[t] - i - 1) * sizeof(uint64_t));
+                c->n[t]--;
+                return;
+            }
+}
+
+static void slow_put(struct slow_cache *c, int t, uint64_t key)
+{
+    while (t < BLOCK_TIERS && c->capacity[t] == 0)
+        t++;
+    if (t == BLOCK_TIERS)
+        return;
+    memmove(&c->keys[t][1], &c->keys[t][0], c->n[t] * sizeof(uint64_t));
+    c->keys[t][0] = key;
+    c->n[t]++;
+    while (c->n[t] > c->capacity[t]) {
+        uint64_t oldest = c->keys[t][--c->n[t]];
+
+        slow_put(c, t + 1, oldest);
+    }
+}
+
+static int slow_tier(const struct slow_cache *c, uint64_t key)
+{
+    for (int t = 0; t < BLOCK_TIERS; t++)
+        for (size_t i = 0; i < c->n[t]; i++)
+            if (c->keys[t][i] == key)
+                return t;
+    return BLOCK_CACHE_NO_TIER;
+}
+
+static void check_cache(const uint64_t *capacity, uint64_t random_seed)
+{
+    struct told told = {.wrong = 0};
+    struct slow_cache slow = {0};
+    struct block_cache *cache = block_cache_new(capacity, on_moved, &told);
+    struct random_state random;
+
+    CU_ASSERT_PTR_NOT_NULL_FATAL(cache);
+    random_init(&random, random_seed);
+    for (int t = 0; t < BLOCK_TIERS; t++)
+        slow.capacity[t] = capacity[t];
+    for (int k = 0; k < KEYS; k++)
+        told.tier[k] = BLOCK_CACHE_NO_TIER;
+    for (int round = 0; round < 5000; round++) {
+        uint64_t key = random_below(&random, KEYS);
+        uint32_t slot = block_cache_find(cache, key);
+
+        if (slot != BLOCK_CACHE_NONE)
+            block_cache_touch(cache, slot);
+        else
+            CU_ASSERT_EQUAL_FATAL(block_cache_place(cache, key, 0, 7, true), 0);
+        slow_remove(&slow, key);
+        slow_put(&slow, 0, key);
+        if (round == 3000 && capacity[0] > 2) {
+            block_cache_set_capacity(cache, TIER_DEVICE, 2);
+            slow.capacity[0] = 2;
+            while (slow.n[0] > 2) {
+                uint64_t oldest = slow.keys[0][--slow.n[0]];
+
+                slow_put(&slow, 1, oldest);
+            }
+        }
+        for (uint64_t k = 0; k < KEYS; k++)
+            if (told.tier[k] != slow_tier(&slow, k) || told.wrong > 0) {
+                printf("seed %llu, round %d\n", (unsigned long long)random_seed,
+                       round);
+                CU_FAIL_FATAL("the cache differs from the obvious one");
+            }
+    }
+    CU_ASSERT(block_cache_check(cache));
+    block_cache_free(cache);
+}
+
+static void test_cache(void)
+{
+    const uint64_t one[] = {7, 0, 0};
+    const uint64_t three[] = {3, 5, 9};
+    const uint64_t outer[] = {4, 0, 6};
+    const uint64_t none[] = {0, 0, 0};
+
+    check_cache(one, seed());
+    check_cache(three, seed());
+    check_cache(outer, seed());
+    check_cache(none, seed());
+    block_cache_free(NULL);
+}
+
+static void on_moved_count(void *arg, const struct cached_block *block,
+                           unsigned from, unsigned to)
+{
+    uint64_t *n_gone = arg;
+
+    (void)block;
+    (void)from;
+    *n_gone += to == BLOCK_CACHE_NO_TIER;
+}
+
+/* Grows beyond its first slots and finds everything again. */
+static void test_cache_grows(void)
+{
+    const uint64_t capacity[] = {3000, 0, 0};
+    uint64_t n_gone = 0;
+    struct block_cache *cache =
+        block_cache_new(capacity, on_moved_count, &n_gone);
+
+    CU_ASSERT_PTR_NOT_NULL_FATAL(cache);
+    for (uint64_t k = 1; k <= 5000; k++)
+        CU_ASSERT_EQUAL_FATAL(block_cache_place(cache, k << 32, 0, k, false),
+                              0);
+    CU_ASSERT_EQUAL(n_gone, 2000);
+    CU_ASSERT_EQUAL(block_cache_count(cache), 3000);
+    for (uint64_t k = 1; k <= 5000; k++)
+        CU_ASSERT_EQUAL(block_cache_find(cache, k << 32) != BLOCK_CACHE_NONE,
+                        k > 2000);
+    uint32_t slot = block_cache_find(cache, UINT64_C(4000) << 32);
+    CU_ASSERT_EQUAL(block_cache_at(cache, slot)->owner, 4000);
+    CU_ASSERT_FALSE(block_cache_at(cache, slot)->ready);
+    CU_ASSERT(block_cache_check(cache));
+    block_cache_free(cache);
+}
+
+struct links_rig {
+    struct sim_heap heap;
+    struct sim_links *links;
+};
+
+static void links_setup(struct links_rig *r, bool shared)
+{
+    memset(r, 0, sizeof(*r));
+    CU_ASSERT_EQUAL_FATAL(sim_heap_reserve(&r->heap, 4), 0);
+    r->links = links_new(&(struct links_config){.heap = &r->heap,
+                                                .first_id = 4,
+                                                .n_nodes = 4,
+                                                .bytes_per_s = 1e6,
+                                                .shared = shared});
+    CU_ASSERT_PTR_NOT_NULL_FATAL(r->links);
+}
+
+static void links_teardown(struct links_rig *r)
+{
+    links_free(r->links);
+    sim_heap_fini(&r->heap);
+}
+
+/* The next transfer must be `kind`, and end then. */
+static void expect_end(struct links_rig *r, int kind, int64_t at_us)
+{
+    const struct sim_heap_entry *first = sim_heap_first(&r->heap);
+    struct links_end end;
+
+    CU_ASSERT_PTR_NOT_NULL_FATAL(first);
+    CU_ASSERT_EQUAL(first->at_us, at_us);
+    CU_ASSERT_EQUAL(first->rank, LINKS_RANK);
+    end = links_finish(r->links, first->id, first->at_us);
+    CU_ASSERT_EQUAL(end.kind, kind);
+}
+
+/* A byte a microsecond. Two that leave node 0 at once have half of it each;
+ * one that comes later to a busy receiver shares with it there. */
+static void test_links_shared(void)
+{
+    struct links_rig r;
+
+    links_setup(&r, true);
+    CU_ASSERT_EQUAL(links_start(r.links, 0, 1, 100, 1, NULL, 0), 0);
+    CU_ASSERT_EQUAL(links_start(r.links, 0, 2, 400, 2, NULL, 0), 0);
+    CU_ASSERT_EQUAL(links_start(r.links, 3, 0, 50, 3, NULL, 0), 0);
+    /* 3 is alone in its direction: 50. 1 ends at 200; then 2 has 300 left and
+     * the whole link, until 4 comes to its receiver at 300: 200 left. */
+    expect_end(&r, 3, 50);
+    expect_end(&r, 1, 200);
+    CU_ASSERT_EQUAL(links_start(r.links, 1, 2, 50, 4, NULL, 300), 0);
+    expect_end(&r, 4, 400);
+    expect_end(&r, 2, 550);
+    CU_ASSERT_PTR_NULL(sim_heap_first(&r.heap));
+    links_teardown(&r);
+}
+
+static void test_links_unshared(void)
+{
+    struct links_rig r;
+
+    links_setup(&r, false);
+    CU_ASSERT_EQUAL(links_start(r.links, 0, 1, 100, 1, NULL, 0), 0);
+    CU_ASSERT_EQUAL(links_start(r.links, 0, 1, 400, 2, NULL, 0), 0);
+    CU_ASSERT_EQUAL(links_delay(r.links, 3, NULL, 0, 70), 0);
+    CU_ASSERT_EQUAL(links_start(r.links, 0, 1, 0, 4, NULL, 20), 0);
+    expect_end(&r, 4, 20);
+    expect_end(&r, 3, 70);
+    expect_end(&r, 1, 100);
+    expect_end(&r, 2, 400);
+    links_teardown(&r);
+    links_free(NULL);
+}
+
+/* Whatever comes and goes, nothing is sent faster than its links allow, and
+ * all of it arrives: total bytes over total time of a busy link. */
+static void test_links_conserve(void)
+{
+    struct links_rig r;
+    struct random_state random;
+    int64_t now_us = 0;
+    double sent = 0;
+    int n = 0;
+
+    links_setup(&r, true);
+    random_init(&random, seed());
+    for (int i = 0; i < 300; i++) {
+        uint32_t to = 1 + random_below(&random, 3);
+        double bytes = 1 + random_below(&random, 10000);
+
+        sent += bytes;
+        CU_ASSERT_EQUAL(links_start(r.links, 0, to, bytes, 1, NULL, now_us), 0);
+    }
+    while (sim_heap_first(&r.heap) != NULL) {
+        struct sim_heap_entry first = *sim_heap_first(&r.heap);
+
+        CU_ASSERT(first.at_us >= now_us);
+        now_us = first.at_us;
+        (void)links_finish(r.links, first.id, now_us);
+        n++;
+    }
+    CU_ASSERT_EQUAL(n, 300);
+    /* Node 0 was busy all the time. Ends are rounded to microseconds. */
+    CU_ASSERT_DOUBLE_EQUAL((double)now_us, sent, 300);
+    links_teardown(&r);
+}
+
+int main(void)
+{
+    CU_initialize_registry();
+    CU_pSuite suite = CU_add_suite("sim_parts", NULL, NULL);
+    CU_add_test(suite, "heap", test_heap);
+    CU_add_test(suite, "cache", test_cache);
+    CU_add_test(suite, "cache grows", test_cache_grows);
+    CU_add_test(suite, "links shared", test_links_shared);
+    CU_add_test(suite, "links unshared", test_links_unshared);
+    CU_add_test(suite, "links conserve", test_links_conserve);
+    CU_basic_run_tests();
+    unsigned failed = CU_get_number_of_failures();
+    CU_cleanup_registry();
+    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}
