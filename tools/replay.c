@@ -14,6 +14,8 @@ struct command {
 static const struct command commands[] = {
     {"live", "replay a trace against a running conductor, and report",
      replay_command_live},
+    {"simulate", "run a trace through a described cluster, and report",
+     replay_command_simulate},
     {"generate", "write a trace with the statistics of a published workload",
      replay_command_generate},
     {"stats", "say what a trace asks for and what caches can do for it",

@@ -35,5 +35,6 @@ void replay_complain(const char *name, const char *format, ...)
 int replay_command_live(int argc, char **argv);
 int replay_command_generate(int argc, char **argv);
 int replay_command_stats(int argc, char **argv);
+int replay_command_simulate(int argc, char **argv);
 
 #endif

@@ -7,10 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* One array per distribution, each with room for every record. */
-struct samples {
-    double *ttft_s, *tbt_s, *lag_s, *error;
-    size_t ttft, tbt, lag, errors;
+struct replay_tally {
+    struct replay_report report; /* without its distributions */
+    struct replay_distribution ttft_s, tbt_s, lag_s, error;
 };
 
 static void count_reason(struct replay_report *report,
@@ -39,9 +38,9 @@ static double seconds(int64_t us)
     return (double)us / 1e6;
 }
 
-static void add_completed(struct replay_report *report, struct samples *s,
-                          const struct replay_record *r)
+static int add_completed(struct replay_tally *t, const struct replay_record *r)
 {
+    struct replay_report *report = &t->report;
     report->completed++;
     report->input_tokens += r->prompt_tokens;
     report->reused_tokens += r->reused_tokens;
@@ -50,69 +49,104 @@ static void add_completed(struct replay_report *report, struct samples *s,
     report->fetched_tokens += r->fetched_tokens;
     report->retries += r->retries;
     if (r->first_token_us < 0) {
-        return;
+        return 0;
     }
     double ttft_s = seconds(r->first_token_us - r->intended_us);
     double observed_s = seconds(r->first_token_us - r->sent_us);
     bool in_time = ttft_s <= report->context.slo_ttft_s;
-    s->ttft_s[s->ttft++] = ttft_s;
-    if (r->tbt_us >= 0) {
-        s->tbt_s[s->tbt++] = seconds(r->tbt_us);
+    int rc = replay_distribution_add(&t->ttft_s, ttft_s);
+    if (rc == 0 && r->tbt_us >= 0) {
+        rc = replay_distribution_add(&t->tbt_s, seconds(r->tbt_us));
         in_time = in_time && seconds(r->tbt_us) <= report->context.slo_tbt_s;
     }
     report->effective += in_time ? 1 : 0;
-    if (r->predicted_ttft_us >= 0 && observed_s > 0) {
-        s->error[s->errors++] =
-            fabs(seconds(r->predicted_ttft_us) - observed_s) / observed_s;
+    if (rc == 0 && r->predicted_ttft_us >= 0 && observed_s > 0) {
+        rc = replay_distribution_add(
+            &t->error,
+            fabs(seconds(r->predicted_ttft_us) - observed_s) / observed_s);
     }
+    return rc;
 }
 
-static void add_record(struct replay_report *report, struct samples *s,
-                       const struct replay_record *r)
+struct replay_tally *replay_tally_new(double slo_ttft_s, double slo_tbt_s)
 {
-    if (r->outcome == REPLAY_PENDING) {
+    struct replay_tally *t = calloc(1, sizeof *t);
+    if (t != NULL) {
+        t->report.context.slo_ttft_s = slo_ttft_s;
+        t->report.context.slo_tbt_s = slo_tbt_s;
+    }
+    return t;
+}
+
+void replay_tally_free(struct replay_tally *tally)
+{
+    if (tally == NULL) {
         return;
     }
-    report->total++;
-    if (r->sent_us >= 0) {
-        s->lag_s[s->lag++] = seconds(r->sent_us - r->intended_us);
-    }
-    if (r->outcome == REPLAY_COMPLETED) {
-        add_completed(report, s, r);
-    } else if (r->outcome == REPLAY_REJECTED) {
-        report->rejected++;
-    } else {
-        report->failed++;
-        count_reason(report, r);
-    }
+    replay_distribution_fini(&tally->ttft_s);
+    replay_distribution_fini(&tally->tbt_s);
+    replay_distribution_fini(&tally->lag_s);
+    replay_distribution_fini(&tally->error);
+    free(tally);
 }
 
-int replay_report_make(const struct replay_record *records, size_t count,
-                       const struct replay_context *context,
-                       struct replay_report *report)
+int replay_tally_add(struct replay_tally *tally, const struct replay_record *r)
 {
-    double *room = calloc(count + 1, 4 * sizeof room[0]);
-    if (room == NULL) {
-        return -ENOMEM;
+    int rc = 0;
+    if (r->outcome == REPLAY_PENDING) {
+        return 0;
     }
-    struct samples s = {.ttft_s = room,
-                        .tbt_s = room + count,
-                        .lag_s = room + 2 * count,
-                        .error = room + 3 * count};
-    *report = (struct replay_report){.context = *context};
-    for (size_t i = 0; i < count; i++) {
-        add_record(report, &s, &records[i]);
+    tally->report.total++;
+    if (r->sent_us >= 0) {
+        rc = replay_distribution_add(&tally->lag_s,
+                                     seconds(r->sent_us - r->intended_us));
     }
+    if (rc == 0 && r->outcome == REPLAY_COMPLETED) {
+        rc = add_completed(tally, r);
+    } else if (r->outcome == REPLAY_REJECTED) {
+        tally->report.rejected++;
+    } else if (r->outcome == REPLAY_FAILED) {
+        tally->report.failed++;
+        count_reason(&tally->report, r);
+    }
+    return rc;
+}
+
+void replay_tally_report(struct replay_tally *tally,
+                         const struct replay_context *context,
+                         struct replay_report *report)
+{
+    double slo_ttft_s = tally->report.context.slo_ttft_s;
+    double slo_tbt_s = tally->report.context.slo_tbt_s;
+    *report = tally->report;
+    report->context = *context;
+    report->context.slo_ttft_s = slo_ttft_s;
+    report->context.slo_tbt_s = slo_tbt_s;
     if (context->block_tokens > 0) {
         report->fetched_blocks = report->fetched_tokens / context->block_tokens;
     }
     report->prefix_hit_ratio =
         replay_ratio(report->reused_tokens, report->input_tokens);
     report->effective_ratio = replay_ratio(report->effective, report->total);
-    report->ttft_s = replay_summarise(s.ttft_s, s.ttft);
-    report->tbt_s = replay_summarise(s.tbt_s, s.tbt);
-    report->send_lag_s = replay_summarise(s.lag_s, s.lag);
-    report->prediction_error = replay_summarise(s.error, s.errors);
-    free(room);
-    return 0;
+    report->ttft_s = replay_distribution_summary(&tally->ttft_s);
+    report->tbt_s = replay_distribution_summary(&tally->tbt_s);
+    report->send_lag_s = replay_distribution_summary(&tally->lag_s);
+    report->prediction_error = replay_distribution_summary(&tally->error);
+}
+
+int replay_report_make(const struct replay_record *records, size_t count,
+                       const struct replay_context *context,
+                       struct replay_report *report)
+{
+    struct replay_tally *tally =
+        replay_tally_new(context->slo_ttft_s, context->slo_tbt_s);
+    int rc = tally != NULL ? 0 : -ENOMEM;
+    for (size_t i = 0; i < count && rc == 0; i++) {
+        rc = replay_tally_add(tally, &records[i]);
+    }
+    if (rc == 0) {
+        replay_tally_report(tally, context, report);
+    }
+    replay_tally_free(tally);
+    return rc;
 }

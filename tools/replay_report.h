@@ -10,6 +10,7 @@
 
 #include <jansson.h>
 
+#include "tools/replay_distribution.h"
 #include "tools/replay_math.h"
 #include "tools/replay_record.h"
 
@@ -52,6 +53,27 @@ struct replay_report {
     size_t reason_count;
 };
 
+/* A report in the making, for records that come one by one and are not kept.
+ * Its memory is bounded, see replay_distribution.h. */
+struct replay_tally;
+
+/* An empty one, owned by the caller, or NULL without memory. */
+struct replay_tally *replay_tally_new(double slo_ttft_s, double slo_tbt_s)
+    __attribute__((warn_unused_result));
+
+/* Frees it; NULL is a no-op. */
+void replay_tally_free(struct replay_tally *tally);
+
+/* Takes a record in (borrowed for the call). Returns 0 or -ENOMEM. */
+int replay_tally_add(struct replay_tally *tally, const struct replay_record *r)
+    __attribute__((warn_unused_result));
+
+/* The report of all records so far. It keeps the context's borrowed texts; the
+ * SLOs are those of replay_tally_new(). O(n log n). */
+void replay_tally_report(struct replay_tally *tally,
+                         const struct replay_context *context,
+                         struct replay_report *report);
+
 /*
  * Computes the report of records[0 .. count) (borrowed); the report keeps the
  * context's borrowed texts. Returns 0 or -ENOMEM. O(n log n).
@@ -74,6 +96,11 @@ int replay_json_write(const json_t *json, const char *path)
 
 /* Prints the report as a table. */
 void replay_report_print(const struct replay_report *report, FILE *file);
+
+/* Writes the header of a CSV file of records, and a record's line. Errors stay
+ * in the stream: ask ferror(). */
+void replay_csv_header(FILE *file);
+void replay_csv_line(const struct replay_record *record, FILE *file);
 
 /* Writes a header and a line per record to `path`. 0 or a negative errno. */
 int replay_csv_write(const struct replay_record *records, size_t count,

@@ -175,7 +175,7 @@ static void csv_time(FILE *f, bool is_known, int64_t us)
     fputc(',', f);
 }
 
-static void csv_line(const struct replay_record *r, FILE *f)
+void replay_csv_line(const struct replay_record *r, FILE *f)
 {
     bool first = r->first_token_us >= 0;
     fprintf(f, "%" PRIu64 ",%s,%d,", r->index, replay_outcome_name(r->outcome),
@@ -202,6 +202,16 @@ static void csv_line(const struct replay_record *r, FILE *f)
     }
 }
 
+void replay_csv_header(FILE *f)
+{
+    fputs("index,outcome,status,intended_s,send_lag_s,ttft_s,predicted_ttft_s,"
+          "tbt_s,total_s,queue_s,prefill_s,input_tokens,output_tokens,"
+          "prompt_tokens,reused_tokens,local_tokens,fetched_tokens,"
+          "computed_tokens,generated_tokens,retries,prefill,decode,id,reason,"
+          "message\n",
+          f);
+}
+
 int replay_csv_write(const struct replay_record *records, size_t n,
                      const char *path)
 {
@@ -209,14 +219,9 @@ int replay_csv_write(const struct replay_record *records, size_t n,
     if (f == NULL) {
         return -errno;
     }
-    fputs("index,outcome,status,intended_s,send_lag_s,ttft_s,predicted_ttft_s,"
-          "tbt_s,total_s,queue_s,prefill_s,input_tokens,output_tokens,"
-          "prompt_tokens,reused_tokens,local_tokens,fetched_tokens,"
-          "computed_tokens,generated_tokens,retries,prefill,decode,id,reason,"
-          "message\n",
-          f);
+    replay_csv_header(f);
     for (size_t i = 0; i < n; i++) {
-        csv_line(&records[i], f);
+        replay_csv_line(&records[i], f);
     }
     bool failed = ferror(f) != 0;
     if (fclose(f) != 0 || failed) {

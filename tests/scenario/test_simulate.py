@@ -1,0 +1,244 @@
+"""conductor-replay simulate: against an independent calculation, and its words.
+
+The published trace is used where CONDUCTOR_TRACE names it.
+"""
+import csv
+import gzip
+import json
+import os
+import subprocess
+import tempfile
+import unittest
+
+import reference_sim
+from harness import settings
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(
+    os.path.abspath(__file__))))
+SAMPLE = os.path.join(ROOT, 'traces', 'sample.jsonl')
+CLUSTERS = os.path.join(ROOT, 'traces', 'clusters')
+REFERENCE = os.path.join(CLUSTERS, 'reference-16.json')
+PAPER = os.path.join(CLUSTERS, 'paper-16.json')
+COUPLED = os.path.join(CLUSTERS, 'paper-16-coupled.json')
+
+# facts of the published conversation trace: mean, p50, p99, hit
+PUBLISHED = {
+    'round_robin': (3.997977, 1.068000, 37.721115, 0.095507),
+    'least_loaded': (1.828749, 0.654051, 22.548542, 0.093056),
+    'local_cache': (1.398113, 0.439918, 18.169526, 0.325808),
+    'global_cache': (1.294404, 0.321998, 18.010187, 0.367949),
+}
+
+
+def replay(*args):
+    return subprocess.run(
+        [os.path.join(settings.build, 'tools', 'conductor-replay'),
+         *map(str, args)],
+        capture_output=True, text=True, timeout=120 * settings.scale)
+
+
+class Simulate(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+
+    def path(self, name):
+        return os.path.join(self.folder, name)
+
+    def write(self, name, text):
+        with open(self.path(name), 'w', encoding='utf-8') as file:
+            file.write(text)
+        return self.path(name)
+
+    def simulate(self, trace, cluster, policy, *args):
+        done = replay('simulate', '--trace', trace, '--cluster', cluster,
+                      '--policy', policy, '--report', self.path('r.json'),
+                      *args)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        with open(self.path('r.json'), encoding='utf-8') as file:
+            return json.load(file)
+
+    def compare(self, trace, cluster, nodes, speed, tolerance,
+                capacity=3_000_000):
+        requests = reference_sim.read(trace)
+        for policy in reference_sim.POLICIES:
+            want = reference_sim.simulate(requests, policy, nodes, speed,
+                                          capacity)
+            report = self.simulate(trace, cluster, policy, '--prefill', nodes,
+                                   '--speed', speed)
+            with self.subTest(policy=policy, nodes=nodes, speed=speed):
+                self.assertEqual(report['requests']['completed'],
+                                 len(requests))
+                for name in 'mean', 'p50', 'p99':
+                    self.assertAlmostEqual(
+                        report['ttft_s'][name], want[name],
+                        delta=2e-6 + tolerance * want[name], msg=name)
+                self.assertAlmostEqual(report['prefix_hit_ratio'],
+                                       want['hit'], delta=1e-6 + tolerance)
+
+    def generated(self, like, requests, rate, seed):
+        trace = self.path('t.jsonl')
+        done = replay('generate', '--like', like, '--requests', requests,
+                      '--rate', rate, '--seed', seed, '--out', trace)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return trace
+
+    def small_caches(self, tokens):
+        with open(REFERENCE, encoding='utf-8') as file:
+            cluster = json.load(file)
+        cluster['prefill']['device']['tokens'] = tokens
+        return self.write('small.json', json.dumps(cluster))
+
+    def test_reference_sample(self):
+        for nodes, speed in (16, 1), (4, 1), (3, 2), (1, 3):
+            self.compare(SAMPLE, REFERENCE, nodes, speed, 0)
+
+    def test_reference_generated(self):
+        """Loaded, and with caches that evict from the first minute on."""
+        trace = self.generated('toolagent', 1500, 4, 7)
+        self.compare(trace, REFERENCE, 6, 1, 1e-3)
+        self.compare(trace, self.small_caches(200_000), 6, 2, 1e-3, 200_000)
+
+    def test_reference_saturated(self):
+        """Queues so long that blocks leave the cache before they are ready."""
+        trace = self.generated('synthetic', 400, 20, 3)
+        self.compare(trace, self.small_caches(300_000), 2, 3, 1e-3, 300_000)
+
+    @unittest.skipUnless(os.environ.get('CONDUCTOR_TRACE'),
+                         'CONDUCTOR_TRACE names no published trace')
+    def test_reference_published(self):
+        trace = os.environ['CONDUCTOR_TRACE']
+        for policy, want in PUBLISHED.items():
+            report = self.simulate(trace, REFERENCE, policy)
+            got = (*(report['ttft_s'][k] for k in ('mean', 'p50', 'p99')),
+                   report['prefix_hit_ratio'])
+            for a, b in zip(got, want):
+                self.assertAlmostEqual(a / b, 1, delta=1e-3, msg=policy)
+        for nodes, speed in (16, 2), (16, 3), (10, 2), (8, 1):
+            self.compare(trace, REFERENCE, nodes, speed, 1e-3)
+
+    def test_same_bytes(self):
+        for cluster in REFERENCE, PAPER, COUPLED:
+            for policy in 'random', 'global_cache', 'ideal_pool':
+                texts = []
+                for _ in range(2):
+                    self.simulate(SAMPLE, cluster, policy, '--seed', 5,
+                                  '--slo-ttft', 2, '--speed', 20,
+                                  '--requests-csv', self.path('r.csv'))
+                    with open(self.path('r.json'), 'rb') as a, \
+                            open(self.path('r.csv'), 'rb') as b:
+                        texts.append(a.read() + b.read())
+                self.assertEqual(*texts)
+
+    def test_report(self):
+        report = self.simulate(SAMPLE, PAPER, 'global_cache', '--timing',
+                               '--requests', 50, '--requests-csv',
+                               self.path('r.csv'))
+        self.assertEqual(report['mode'], 'simulate')
+        self.assertEqual(report['requests']['total'], 50)
+        self.assertGreater(report['sim']['wall_s'], 0)
+        self.assertGreater(report['sim']['requests_per_wall_s'], 0)
+        self.assertGreater(report['sim']['events'], 50)
+        self.assertEqual(report['transfers']['bytes'],
+                         report['tokens']['fetched'] * 327680)
+        first = report['replicas']['ranks'][0]
+        self.assertEqual((first['rank'], first['block']), (1, 0))
+        self.assertEqual(len(first['copies']),
+                         len(report['replicas']['times_s']))
+        self.assertEqual(report['replicas']['times_s'][:2], [0, 30])
+        with open(self.path('r.csv'), encoding='utf-8') as file:
+            rows = list(csv.DictReader(file))
+        self.assertEqual([int(r['index']) for r in rows], list(range(50)))
+        ttft = sum(float(r['ttft_s']) for r in rows) / 50
+        self.assertAlmostEqual(ttft, report['ttft_s']['mean'], delta=1e-6)
+        # Without --timing nothing in the report depends on this machine.
+        report = self.simulate(SAMPLE, PAPER, 'global_cache')
+        self.assertIsNone(report['sim']['wall_s'])
+        self.assertIsNone(report['sim']['requests_per_wall_s'])
+
+    def test_options(self):
+        one = self.simulate(SAMPLE, PAPER, 'global_cache', '--prefill', 2,
+                            '--decode', 0)
+        self.assertIsNone(one['tbt_s']['mean'])
+        self.assertEqual(one['trace']['prefill_nodes'], 2)
+        slow = self.simulate(SAMPLE, PAPER, 'global_cache', '--prefill', 2,
+                             '--decode', 1, '--link-gbps', 10)
+        fast = self.simulate(SAMPLE, PAPER, 'global_cache', '--prefill', 2,
+                             '--decode', 1, '--link-gbps', 400)
+        self.assertGreater(slow['ttft_s']['mean'] + slow['tbt_s']['mean'],
+                           fast['ttft_s']['mean'] + fast['tbt_s']['mean'])
+        part = self.simulate(SAMPLE, REFERENCE, 'local_cache', '--from', 70)
+        self.assertEqual(part['requests']['total'], 10)
+        zipped = self.path('s.gz')
+        with open(SAMPLE, 'rb') as a, gzip.open(zipped, 'wb') as b:
+            b.write(a.read())
+        again = self.simulate(zipped, REFERENCE, 'local_cache', '--from', 70)
+        self.assertEqual(part['ttft_s'], again['ttft_s'])
+
+    def test_slo(self):
+        """Rejected at arrival; no accepted one misses it by more than its
+        prediction was off."""
+        report = self.simulate(SAMPLE, REFERENCE, 'global_cache', '--prefill',
+                               1, '--speed', 4, '--slo-ttft', 3,
+                               '--requests-csv', self.path('r.csv'))
+        self.assertGreater(report['requests']['rejected'], 5)
+        self.assertEqual(report['slo']['effective'],
+                         report['requests']['completed'])
+        with open(self.path('r.csv'), encoding='utf-8') as file:
+            for row in csv.DictReader(file):
+                if row['outcome'] == 'completed':
+                    ttft = float(row['ttft_s'])
+                    off = abs(ttft - float(row['predicted_ttft_s']))
+                    self.assertLessEqual(ttft, 3 + off + 1e-6)
+        report = self.simulate(SAMPLE, REFERENCE, 'global_cache', '--prefill',
+                               1, '--speed', 4, '--slo-ttft', 3,
+                               '--admission', 'none')
+        self.assertEqual(report['requests']['rejected'], 0)
+        self.assertLess(report['slo']['effective'],
+                        report['requests']['completed'])
+
+    def test_bad_lines(self):
+        with open(SAMPLE, encoding='utf-8') as file:
+            lines = file.read().splitlines()
+        lines[3] = '{"timestamp": "now"}'
+        lines[5] = 'what'
+        trace = self.write('bad.jsonl', '\n'.join(lines))
+        done = replay('simulate', '--trace', trace, '--cluster', REFERENCE,
+                      '--policy', 'random')
+        self.assertEqual(done.returncode, 1)
+        self.assertIn('bad.jsonl:4: timestamp', done.stderr)
+        report = self.simulate(trace, REFERENCE, 'random', '--skip-bad')
+        self.assertEqual(report['requests']['total'], len(lines) - 2)
+        self.assertEqual(report['sim']['skipped_lines'], 2)
+
+    def refused(self, status, text, *args):
+        done = replay('simulate', *args)
+        self.assertEqual(done.returncode, status, done.stderr)
+        self.assertIn(text, done.stderr)
+
+    def test_words(self):
+        good = '--trace', SAMPLE, '--cluster', REFERENCE
+        self.refused(2, '--policy NAME is missing', *good)
+        self.refused(2, 'is not one of random round_robin least_loaded '
+                     'local_cache global_cache', *good, '--policy', 'best')
+        self.refused(2, 'must divide', *good, '--policy', 'random',
+                     '--length-scale', 3)
+        self.refused(1, 'blocks have 128 tokens', *good, '--policy', 'random',
+                     '--length-scale', 4)
+        self.refused(1, 'no.jsonl: No such file', '--trace', 'no.jsonl',
+                     '--cluster', REFERENCE, '--policy', 'random')
+        self.refused(1, 'no.json: No such file', '--trace', SAMPLE,
+                     '--cluster', 'no.json', '--policy', 'random')
+        bad = self.write('bad.json', '{"format": "conductor-cluster", '
+                                     '"version": 2}')
+        self.refused(1, 'bad.json: version: expected an integer of 1 to 1, '
+                     'got 2', '--trace', SAMPLE, '--cluster', bad, '--policy',
+                     'random')
+        self.refused(1, 'coupled nodes do not go with', '--trace', SAMPLE,
+                     '--cluster', COUPLED, '--policy', 'random', '--decode',
+                     3)
+
+
+if __name__ == '__main__':
+    unittest.main()

@@ -1,0 +1,383 @@
+/* See replay_sim.h. */
+#include "tools/replay_sim.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "traces/trace_reader.h"
+
+struct run {
+    const struct replay_sim_params *params;
+    struct replay_sim_result *result;
+    struct replay_tally *tally;
+    struct trace_reader *reader;
+    uint64_t n_given;
+    char *error; /* (size) */
+    size_t size;
+    int rc; /* of a callback that cannot return it */
+};
+
+static int open_source(struct run *run)
+{
+    const struct replay_source *s = &run->params->source;
+    struct trace_reader_options options = {.block_tokens = s->block_tokens};
+    struct trace_error why = {0};
+    run->n_given = 0;
+    if (s->path == NULL) {
+        return 0;
+    }
+    int rc = trace_reader_open(s->path, &options, &run->reader, &why);
+    if (rc != 0) {
+        trace_error_format(&why, s->path, run->error, run->size);
+    }
+    return rc;
+}
+
+static void close_source(struct run *run)
+{
+    trace_reader_free(run->reader);
+    run->reader = NULL;
+}
+
+/* The next good line: 1, 0 at the end, or a negative errno. */
+static int read_good(struct run *run, struct trace_request *request)
+{
+    const struct replay_source *s = &run->params->source;
+    struct replay_sim_result *result = run->result;
+    for (;;) {
+        struct trace_error why = {0};
+        int rc = trace_reader_next(run->reader, request, &why);
+        if (rc >= 0) {
+            return rc;
+        }
+        trace_error_format(&why, s->path, run->error, run->size);
+        if (rc != -EINVAL || !s->skip_bad) {
+            return rc;
+        }
+        if (result->skipped++ == 0) {
+            trace_error_format(&why, s->path, result->first_skipped,
+                               sizeof result->first_skipped);
+        }
+    }
+}
+
+static int read_next(struct run *run, struct trace_request *request)
+{
+    const struct replay_source *s = &run->params->source;
+    int rc = 1;
+    do {
+        rc = read_good(run, request);
+    } while (rc == 1 && run->n_given++ < s->from);
+    if (rc == 1) {
+        trace_request_scale(request, s->length_scale);
+    }
+    return rc;
+}
+
+/* sim_io.next */
+static int next_request(void *arg, struct trace_request *request)
+{
+    struct run *run = arg;
+    const struct replay_source *s = &run->params->source;
+    uint64_t done = run->n_given - (run->n_given < s->from ? 0 : s->from);
+    if (run->rc != 0) {
+        return run->rc;
+    }
+    if (s->requests != 0 && run->n_given >= s->from && done >= s->requests) {
+        return 0;
+    }
+    if (s->path != NULL) {
+        return read_next(run, request);
+    }
+    if (run->n_given == s->trace->count) {
+        return 0;
+    }
+    int rc = trace_request_copy(request, &s->trace->requests[run->n_given++]);
+    return rc == 0 ? 1 : rc;
+}
+
+static void keep_error(struct run *run, int rc)
+{
+    if (run->rc == 0) {
+        run->rc = rc;
+    }
+}
+
+static enum replay_outcome outcome_of(const struct sim_record *r)
+{
+    switch (r->outcome) {
+    case SIM_COMPLETED:
+        return REPLAY_COMPLETED;
+    case SIM_REJECTED:
+        return REPLAY_REJECTED;
+    case SIM_FAILED:
+        break;
+    }
+    return REPLAY_FAILED;
+}
+
+static void name_node(const struct run *run, uint32_t node, char *name,
+                      size_t size)
+{
+    if (node != SIM_NO_NODE) {
+        cluster_node_name(run->params->sim.cluster, node, name, size);
+    }
+}
+
+/* sim_io.record */
+static void take_record(void *arg, const struct sim_record *r)
+{
+    struct run *run = arg;
+    struct replay_record record = {
+        .index = r->index + run->params->source.from,
+        .outcome = outcome_of(r),
+        .intended_us = r->arrival_us,
+        .sent_us = r->arrival_us,
+        .first_token_us = r->first_token_us,
+        .end_us = r->end_us,
+        .tbt_us = r->tbt_us,
+        .input_tokens = r->input_tokens,
+        .output_tokens = r->output_tokens,
+        .prompt_tokens = r->input_tokens,
+        .reused_tokens = r->local_tokens + r->fetched_tokens,
+        .local_tokens = r->local_tokens,
+        .fetched_tokens = r->fetched_tokens,
+        .computed_tokens = r->computed_tokens,
+        .generated_tokens =
+            r->decode_node != SIM_NO_NODE ? r->output_tokens : 1,
+        .predicted_ttft_us = r->predicted_ttft_us,
+        .queue_us = r->queue_us,
+        .prefill_us = r->prefill_us,
+    };
+    replay_copy_text(record.reason, sizeof record.reason, r->reason);
+    name_node(run, r->prefill_node, record.prefill, sizeof record.prefill);
+    name_node(run, r->decode_node, record.decode, sizeof record.decode);
+    keep_error(run, replay_tally_add(run->tally, &record));
+    if (run->params->observe != NULL) {
+        keep_error(run,
+                   run->params->observe(run->params->observe_arg, &record));
+    }
+    if (run->params->csv != NULL) {
+        replay_csv_line(&record, run->params->csv);
+    }
+}
+
+/* sim_io.copies */
+static void take_copies(void *arg, int64_t at_us, const uint32_t *copies)
+{
+    struct run *run = arg;
+    struct replay_copies *c = &run->result->copies;
+    size_t width = run->result->facts.n_ranked;
+    if (c->n == c->capacity) {
+        size_t capacity = c->capacity == 0 ? 64 : c->capacity * 2;
+        int64_t *at = realloc(c->at_us, capacity * sizeof at[0]);
+        c->at_us = at != NULL ? at : c->at_us;
+        uint32_t *rows = realloc(c->copies, capacity * width * sizeof rows[0]);
+        c->copies = rows != NULL ? rows : c->copies;
+        if (at == NULL || rows == NULL) {
+            keep_error(run, -ENOMEM);
+            return;
+        }
+        c->capacity = capacity;
+    }
+    c->at_us[c->n] = at_us;
+    memcpy(c->copies + c->n * width, copies, width * sizeof copies[0]);
+    c->n++;
+}
+
+static int count_facts(struct run *run)
+{
+    const struct cluster *cluster = run->params->sim.cluster;
+    struct replay_counter *counter =
+        replay_counter_new(cluster->block_tokens, cluster->whole_prompt_reuse);
+    struct trace_request request = {0};
+    int rc = counter != NULL ? open_source(run) : -ENOMEM;
+    if (rc != 0) {
+        goto free_counter;
+    }
+    while ((rc = next_request(run, &request)) == 1) {
+        rc = replay_counter_add(counter, &request);
+        if (rc != 0) {
+            break;
+        }
+    }
+    if (rc == 0) {
+        rc = replay_counter_facts(counter, &run->result->facts);
+    }
+    run->result->skipped = 0; /* they come again */
+    close_source(run);
+free_counter:
+    trace_request_fini(&request);
+    replay_counter_free(counter);
+    return rc;
+}
+
+static int simulate(struct run *run)
+{
+    struct sim_config config = run->params->sim;
+    struct replay_sim_result *result = run->result;
+    const struct sim_io io = {.next = next_request,
+                              .record = take_record,
+                              .copies = take_copies,
+                              .arg = run};
+    char why[SIM_ERROR_BYTES] = "";
+    config.watch_ids = result->facts.ranked;
+    config.n_watch = result->facts.n_ranked;
+    config.watch_interval_us = REPLAY_COPIES_INTERVAL_US;
+    int rc = open_source(run);
+    if (rc != 0) {
+        return rc;
+    }
+    int64_t begin_us = clock_now_us();
+    rc = sim_run(&config, &io, &result->summary, why);
+    result->wall_s = (double)(clock_now_us() - begin_us) / 1e6;
+    close_source(run);
+    if (rc == 0) {
+        rc = run->rc;
+    }
+    if (rc != 0 && run->error[0] == '\0') {
+        snprintf(run->error, run->size, "%s", why);
+    }
+    return rc;
+}
+
+static int check_source(const struct replay_sim_params *p, char *error,
+                        size_t size)
+{
+    uint32_t blocks = p->sim.cluster->block_tokens;
+    uint32_t scaled = p->source.path != NULL
+                          ? p->source.block_tokens / p->source.length_scale
+                          : p->source.trace->block_tokens;
+    if (scaled == blocks) {
+        return 0;
+    }
+    snprintf(error, size,
+             "the trace's blocks have %" PRIu32 " tokens, those of cluster %s "
+             "%" PRIu32,
+             scaled, p->sim.cluster->name, blocks);
+    return -EINVAL;
+}
+
+int replay_sim_run(const struct replay_sim_params *params,
+                   struct replay_sim_result *result, char *error, size_t size)
+{
+    struct run run = {
+        .params = params, .result = result, .error = error, .size = size};
+    int rc = check_source(params, error, size);
+    if (rc != 0) {
+        return rc;
+    }
+    error[0] = '\0';
+    memset(result, 0, sizeof *result);
+    result->facts.best_possible_hit_ratio = -1.0;
+    run.tally = replay_tally_new(params->slo_ttft_s, params->slo_tbt_s);
+    if (run.tally == NULL) {
+        rc = -ENOMEM;
+    }
+    if (rc == 0 && params->with_facts) {
+        rc = count_facts(&run);
+    }
+    if (rc == 0) {
+        rc = simulate(&run);
+    }
+    if (rc == 0) {
+        const struct replay_context context = {
+            .mode = "simulate",
+            .policy = params->sim.policy,
+            .block_tokens = params->sim.cluster->block_tokens,
+            .best_possible_hit_ratio = result->facts.best_possible_hit_ratio,
+            .wall_us = result->summary.simulated_us};
+        replay_tally_report(run.tally, &context, &result->report);
+    } else {
+        if (error[0] == '\0') {
+            snprintf(error, size, "%s", strerror(-rc));
+        }
+        replay_sim_result_fini(result);
+    }
+    replay_tally_free(run.tally);
+    return rc;
+}
+
+void replay_sim_result_fini(struct replay_sim_result *result)
+{
+    free(result->copies.at_us);
+    free(result->copies.copies);
+    result->copies = (struct replay_copies){0};
+}
+
+static json_t *count_json(const struct sim_count *c)
+{
+    return json_pack("{s:I, s:I}", "count", (json_int_t)c->count, "bytes",
+                     (json_int_t)c->bytes);
+}
+
+/* "replicas": one list of times, and per rank the block and its copies. */
+static json_t *copies_json(const struct replay_sim_result *r)
+{
+    json_t *times = json_array();
+    json_t *ranks = json_array();
+    size_t width = r->facts.n_ranked;
+    for (size_t t = 0; t < r->copies.n; t++) {
+        json_array_append_new(times,
+                              json_real((double)r->copies.at_us[t] / 1e6));
+    }
+    for (size_t w = 0; w < width; w++) {
+        json_t *counts = json_array();
+        for (size_t t = 0; t < r->copies.n; t++) {
+            json_array_append_new(
+                counts, json_integer(r->copies.copies[t * width + w]));
+        }
+        json_array_append_new(
+            ranks,
+            json_pack("{s:I, s:I, s:I, s:o}", "rank",
+                      (json_int_t)replay_ranks[w], "block",
+                      (json_int_t)r->facts.ranked[w], "references",
+                      (json_int_t)r->facts.references[w], "copies", counts));
+    }
+    return json_pack("{s:f, s:o, s:o}", "interval_s",
+                     (double)REPLAY_COPIES_INTERVAL_US / 1e6, "times_s", times,
+                     "ranks", ranks);
+}
+
+json_t *replay_sim_json(const struct replay_sim_result *result, bool timing)
+{
+    const struct sim_summary *s = &result->summary;
+    double rate =
+        result->wall_s > 0 ? (double)s->requests / result->wall_s : 0.0;
+    json_t *json = replay_report_json(&result->report);
+    json_t *sim = json_pack(
+        "{s:f, s:I, s:I, s:I, s:I, s:I, s:o, s:o}", "simulated_s",
+        (double)s->simulated_us / 1e6, "events", (json_int_t)s->events,
+        "decisions", (json_int_t)s->decisions, "max_unfinished",
+        (json_int_t)s->max_unfinished, "max_waiting_for_room",
+        (json_int_t)s->max_waiting_for_room, "skipped_lines",
+        (json_int_t)result->skipped, "wall_s",
+        timing ? json_real(result->wall_s) : json_null(), "requests_per_wall_s",
+        timing ? json_real(rate) : json_null());
+    if (json == NULL || json_object_set_new(json, "sim", sim) != 0 ||
+        json_object_set_new(json, "transfers", count_json(&s->fetches)) != 0 ||
+        json_object_set_new(json, "pushes", count_json(&s->pushes)) != 0 ||
+        json_object_set_new(json, "replicas", copies_json(result)) != 0) {
+        json_decref(json);
+        return NULL;
+    }
+    return json;
+}
+
+void replay_sim_print(const struct replay_sim_result *result, FILE *file)
+{
+    const struct sim_summary *s = &result->summary;
+    replay_report_print(&result->report, file);
+    fprintf(file,
+            "  %-22s %10" PRIu64 "  (%.3g GB)\n  %-22s %10" PRIu64
+            "  (%.3g GB)\n  %-22s %10" PRIu64 "  at once\n  %-22s %10" PRIu64
+            "\n\n",
+            "fetches between nodes", s->fetches.count,
+            (double)s->fetches.bytes / 1e9, "KV sent to decode nodes",
+            s->pushes.count, (double)s->pushes.bytes / 1e9, "requests, at most",
+            s->max_unfinished, "events", s->events);
+}
