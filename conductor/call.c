@@ -1,4 +1,4 @@
-/* A request's life: from the inbox to its last callback. */
+/* A request's life: its states, its failures, its end. */
 #include "conductor/service_state.h"
 
 #include "base/clock.h"
@@ -99,9 +99,8 @@ static void call_withdraw(struct service_call *call)
     call->early_done = false;
 }
 
-static void call_fail(struct service_call *call, int http_status,
-                      const char *code, const char *message,
-                      int64_t retry_after_us)
+void call_fail(struct service_call *call, int http_status, const char *code,
+               const char *message, int64_t retry_after_us)
 {
     struct service *s = call->service;
     struct service_failure failure = {
@@ -121,203 +120,6 @@ static void call_fail(struct service_call *call, int http_status,
     call_free(call);
 }
 
-static void fill_request(const struct service_call *call, int64_t now_us,
-                         struct schedule_request *r)
-{
-    int64_t elapsed_us = now_us - call->arrived_us;
-    memset(r, 0, sizeof(*r));
-    r->request_id = call->wire_id;
-    r->keys = call->keys;
-    r->n_keys = call->n_keys;
-    r->n_tokens = call->n_tokens;
-    r->max_output_tokens = call->max_tokens;
-    r->now_us = now_us;
-    if (!call->accepted) {
-        r->slo_tbt_us = call->slo_tbt_us;
-        if (call->slo_ttft_us)
-            r->slo_ttft_us = call->slo_ttft_us > elapsed_us
-                                 ? call->slo_ttft_us - elapsed_us
-                                 : 1;
-    }
-    memcpy(r->exclude, call->excluded, sizeof(call->excluded));
-    r->n_exclude = call->n_excluded;
-}
-
-static void call_reject(struct service_call *call,
-                        const struct schedule_decision *d)
-{
-    char text[256];
-    int64_t retry_us = d->retry_after_us > 0 ? d->retry_after_us : 0;
-    int64_t waited_us = clock_now_us() - call->arrived_us;
-    switch (d->verdict) {
-    case SCHEDULE_REJECT_TTFT:
-        snprintf(text, sizeof(text),
-                 "predicted time to first token %.0f ms is over the limit of "
-                 "%.0f ms on every instance",
-                 (double)(d->chosen.ttft_us + waited_us) / 1e3,
-                 (double)call->slo_ttft_us / 1e3);
-        call_fail(call, 429, "slo_ttft_exceeded", text, retry_us);
-        return;
-    case SCHEDULE_REJECT_TBT:
-        snprintf(text, sizeof(text),
-                 "predicted time between tokens %.1f ms is over the limit of "
-                 "%.1f ms on every instance",
-                 (double)d->tbt_us / 1e3, (double)call->slo_tbt_us / 1e3);
-        call_fail(call, 429, "slo_tbt_exceeded", text, retry_us);
-        return;
-    case SCHEDULE_NO_PREFILL_INSTANCE:
-        call_fail(call, 503, "no_prefill_instance",
-                  "no prefill instance is ready", 1000000);
-        return;
-    case SCHEDULE_NO_DECODE_INSTANCE:
-        call_fail(call, 503, "no_decode_instance",
-                  "no decode instance is ready", 1000000);
-        return;
-    case SCHEDULE_TOO_LONG:
-        snprintf(text, sizeof(text),
-                 "prompt of %u tokens and max_tokens %u are more than the KV "
-                 "cache of any ready instance holds",
-                 call->n_tokens, call->max_tokens);
-        call_fail(call, 400, "prompt_exceeds_kv_capacity", text, 0);
-        return;
-    case SCHEDULE_ACCEPT:
-    case SCHEDULE_DECODE_FULL:
-    case SCHEDULE_QUEUE_FULL:
-        break;
-    }
-    call_fail(call, 500, "internal_error", "no decision was reached", 0);
-}
-
-/* Logs the 1st, 2nd, 4th, 8th, ... of them: enough to be seen, and no flood. */
-static void note_extrapolation(struct service_call *call)
-{
-    struct service *s = call->service;
-    uint64_t n = ++s->metrics.extrapolated_predictions;
-    if ((n & (n - 1)) == 0)
-        log_warn("%s: the cost model extrapolates for %u tokens, %lld of them "
-                 "cached (%llu such predictions so far)",
-                 call->request_id, call->n_tokens,
-                 (long long)call->plan.cached_tokens, (unsigned long long)n);
-}
-
-static void call_carry_out(struct service_call *call,
-                           const struct schedule_decision *d, int64_t now_us)
-{
-    struct service *s = call->service;
-    call->accepted = true;
-    call->prefill = d->prefill;
-    call->decode = d->decode;
-    call->fetch_from = d->chosen.fetch_from;
-    call->prefill_open = true;
-    call->decode_open = d->decode != POOL_NO_INSTANCE;
-    call->plan = d->chosen;
-    call->planned_us = now_us;
-    call->predicted_ttft_us =
-        d->chosen.ttft_us + s->overhead_us + (now_us - call->arrived_us);
-    call->predicted_tbt_us = d->tbt_us;
-    if (d->chosen.extrapolated)
-        note_extrapolation(call);
-    if (!call_set_state(call, CALL_SCHEDULED))
-        return;
-    const struct worker *p = worker_of(s, call->prefill);
-    const struct worker *w = worker_of(s, call->decode);
-    struct service_decision told = {
-        .request_id = call->request_id,
-        .prefill = p ? p->hello.name : "?",
-        .decode = w ? w->hello.name : NULL,
-        .predicted_ttft_us = call->predicted_ttft_us,
-    };
-    log_debug("%s: %u tokens to %s, decode %s, %u local and %u fetched "
-              "blocks, predicted TTFT %lld us",
-              call->request_id, call->n_tokens, told.prefill,
-              told.decode ? told.decode : "-", call->plan.local_blocks,
-              call->plan.used_blocks - call->plan.local_blocks,
-              (long long)told.predicted_ttft_us);
-    call_send(call);
-    call->ops->scheduled(call->arg, &told);
-}
-
-/* Nothing has room now. Without a TTFT SLO the call waits; with one it waits
- * only if the room is expected in time. */
-static void call_wait(struct service_call *call, int64_t retry_after_us,
-                      int64_t now_us)
-{
-    int64_t left_us = call->arrived_us + call->slo_ttft_us - now_us;
-    if (call->slo_ttft_us && !call->accepted &&
-        (retry_after_us < 0 || retry_after_us > left_us)) {
-        call_fail(call, 429, "no_capacity",
-                  "no instance has room for this request within its time to "
-                  "first token limit",
-                  retry_after_us > 0 ? retry_after_us : 0);
-        return;
-    }
-    if (call_set_state(call, CALL_WAITING))
-        TAILQ_INSERT_TAIL(&call->service->waiting, call, entry);
-}
-
-void call_schedule(struct service_call *call)
-{
-    struct service *s = call->service;
-    struct schedule_request request;
-    struct schedule_decision decision;
-    int64_t now_us = clock_now_us();
-    if (!s->scheduler) {
-        call_fail(call, 503, "no_prefill_instance",
-                  "no worker has registered yet", 1000000);
-        return;
-    }
-    call->wire_id = s->next_attempt++ * s->max_calls + call->slot;
-    fill_request(call, now_us, &request);
-    schedule_decide(s->scheduler, &request, &decision);
-    histogram_observe(&s->metrics.decision_s,
-                      (double)(clock_now_us() - now_us) / 1e6);
-    int rc = decision.verdict == SCHEDULE_ACCEPT
-                 ? schedule_commit(s->scheduler, &request, &decision)
-                 : -EAGAIN;
-    if (rc == 0) {
-        call_carry_out(call, &decision, now_us);
-        return;
-    }
-    call->wire_id = 0;
-    if (decision.verdict == SCHEDULE_ACCEPT ||
-        decision.verdict == SCHEDULE_DECODE_FULL ||
-        decision.verdict == SCHEDULE_QUEUE_FULL)
-        call_wait(call, decision.retry_after_us, now_us);
-    else
-        call_reject(call, &decision);
-}
-
-void call_retry_waiting(struct service *service)
-{
-    struct call_list rest = TAILQ_HEAD_INITIALIZER(rest);
-    TAILQ_CONCAT(&rest, &service->waiting, entry);
-    while (!TAILQ_EMPTY(&rest)) {
-        struct service_call *call = TAILQ_FIRST(&rest);
-        TAILQ_REMOVE(&rest, call, entry);
-        if (!call_set_state(call, CALL_RECEIVED))
-            continue;
-        call_schedule(call);
-        if (!TAILQ_EMPTY(&service->waiting))
-            break; /* it still finds no room: neither will the younger ones */
-    }
-    TAILQ_CONCAT(&service->waiting, &rest, entry);
-}
-
-void call_expire_waiting(struct service *service, int64_t now_us)
-{
-    struct service_call *call, *next;
-    for (call = TAILQ_FIRST(&service->waiting); call; call = next) {
-        next = TAILQ_NEXT(call, entry);
-        if (!call->slo_ttft_us || call->accepted ||
-            now_us - call->arrived_us < call->slo_ttft_us)
-            continue;
-        TAILQ_REMOVE(&service->waiting, call, entry);
-        call_fail(call, 429, "slo_ttft_exceeded",
-                  "no instance had room within the time to first token limit",
-                  0);
-    }
-}
-
 void call_instance_lost(struct service_call *call, uint32_t id, const char *why)
 {
     struct service *s = call->service;
@@ -329,8 +131,9 @@ void call_instance_lost(struct service_call *call, uint32_t id, const char *why)
         call_fail(call, 502, "worker_failed", text, 0);
         return;
     }
-    if (id != POOL_NO_INSTANCE && call->n_excluded < SCHEDULE_EXCLUDE_MAX)
-        call->excluded[call->n_excluded++] = id;
+    if (id != POOL_NO_INSTANCE) /* the oldest makes room */
+        call->excluded[call->n_excluded++ % SCHEDULE_EXCLUDE_MAX] = id;
+    snprintf(call->last_failure, sizeof(call->last_failure), "%s", why);
     call->retries++;
     s->metrics.retries++;
     log_info("%s: %s; another choice is made", call->request_id, why);

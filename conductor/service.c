@@ -24,11 +24,7 @@ static void on_inbox(evutil_socket_t fd, short what, void *arg)
     (void)fd;
     (void)what;
     call_retry_waiting(s);
-    while (!TAILQ_EMPTY(&s->inbox)) {
-        struct service_call *call = TAILQ_FIRST(&s->inbox);
-        TAILQ_REMOVE(&s->inbox, call, entry);
-        call_schedule(call);
-    }
+    call_take_inbox(s);
 }
 
 static void on_tick(evutil_socket_t fd, short what, void *arg)

@@ -55,7 +55,8 @@ struct service_failure {
     int http_status;        /* 400 .. 599 */
     const char *code;       /* short, stable, as in "slo_miss" */
     const char *message;    /* one sentence for people */
-    int64_t retry_after_us; /* 0: unknown; else the earliest useful time */
+    int64_t retry_after_us; /* 0: unknown; -1: never; else the earliest
+                               useful time */
     bool after_first_token; /* a status line can't be changed any more */
 };
 

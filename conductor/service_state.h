@@ -4,7 +4,9 @@
  *
  *   service.c    the interface to the front; set-up
  *   service_report.c  metrics and health
- *   call.c       a request's life: decide, send, retry, fail
+ *   call.c       a request's life: states, failures, the end
+ *   call_decide.c  asking the core, carrying its decision out
+ *   call_wait.c  the inbox and the wait list
  *   call_send.c  its frames to the workers, in the order of the decisions
  *   call_frame.c what workers report about a request
  *   instances.c  what workers send: joining, block events, loss
@@ -83,8 +85,9 @@ struct service_call {
     int64_t planned_us; /* when this attempt was decided */
     int64_t predicted_ttft_us;
     int64_t predicted_tbt_us;
-    uint32_t excluded[SCHEDULE_EXCLUDE_MAX];
-    size_t n_excluded;
+    uint32_t excluded[SCHEDULE_EXCLUDE_MAX]; /* what failed it, a ring */
+    size_t n_excluded;                       /* ever put into it */
+    char last_failure[160];                  /* why it was scheduled again */
     struct service_result result;
 };
 
@@ -128,10 +131,20 @@ struct service {
     struct wire_buf out; /* scratch for one frame */
 };
 
-/* call_schedule(call): decides on a call that is in no list and carries the
- * decision out: sends it to its workers, puts it on the wait list, or ends it.
- */
-void call_schedule(struct service_call *call);
+/* call_place(call, behind_others): decides on a call that is in no list and
+ * carries the decision out: sends it to its workers, or ends it. Returns true
+ * for these; false if it has to wait for room, or for others before it. */
+__attribute__((warn_unused_result)) bool call_place(struct service_call *call,
+                                                    bool behind_others);
+
+/* call_fail(call, http_status, code, message, retry_after_us): ends a call
+ * that is in no list with an error; it is freed. The callback may cancel other
+ * calls. retry_after_us as in struct service_failure. */
+void call_fail(struct service_call *call, int http_status, const char *code,
+               const char *message, int64_t retry_after_us);
+
+/* call_take_inbox(service): places what has arrived. */
+void call_take_inbox(struct service *service);
 
 /* call_send(call): announces the attempt to its decode worker, if another
  * worker decodes, and lines it up for its prefill worker. */
