@@ -75,7 +75,8 @@ void estimate_prefill(const struct estimate_model *model,
             used_blocks > 0, now_us));
     out->ttft_us += out->prefill_us;
     out->queue_full = pool_prefill_full(pool, instance);
-    out->too_long = n_tokens > instance->kv_capacity_tokens;
+    out->too_long =
+        pool_kv_tokens(instance, n_tokens, 1) > instance->kv_capacity_tokens;
 }
 
 static int64_t step_us(const struct estimate_model *model, int64_t batch,
@@ -90,7 +91,7 @@ void estimate_decode(const struct estimate_model *model,
                      const struct pool_instance *instance, int64_t n_tokens,
                      int64_t max_output_tokens, struct decode_estimate *out)
 {
-    int64_t need_tokens = n_tokens + max_output_tokens;
+    int64_t need_tokens = pool_kv_tokens(instance, n_tokens, max_output_tokens);
 
     memset(out, 0, sizeof(*out));
     out->instance = instance->id;
@@ -140,7 +141,7 @@ int64_t estimate_decode_fits_in_us(const struct estimate_model *model,
                                    int64_t n_tokens, int64_t max_output_tokens,
                                    int64_t slo_tbt_us)
 {
-    int64_t need_tokens = n_tokens + max_output_tokens;
+    int64_t need_tokens = pool_kv_tokens(instance, n_tokens, max_output_tokens);
     int64_t room_tokens = pool_decode_room_tokens(instance);
     int64_t batch = (int64_t)instance->n_decodes;
     int64_t kv_tokens = instance->decode_kv_tokens;
@@ -161,7 +162,8 @@ int64_t estimate_decode_fits_in_us(const struct estimate_model *model,
         last = next_to_end(instance, last);
         const struct pool_decode *decode = &instance->decodes[last];
 
-        room_tokens += decode->prompt_tokens + decode->max_output_tokens;
+        room_tokens += pool_kv_tokens(instance, decode->prompt_tokens,
+                                      decode->max_output_tokens);
         kv_tokens -= decode->prompt_tokens + decode->produced_tokens;
         batch--;
         full = false;

@@ -6,7 +6,7 @@
  *   item.cost_us = correction * predicted_us, of waiting and running items;
  *   started_at_us < 0 exactly for waiting items;
  *   decode_kv_tokens = sum of prompt + produced, decode_reserved_tokens = sum
- *   of prompt + max_output over decodes;
+ *   of pool_kv_tokens() over decodes;
  *   the pending blocks are those of waiting and running items that have keys.
  */
 #include "conductor/core/pool.h"
@@ -161,6 +161,7 @@ int pool_add(struct pool *pool, const struct pool_instance_config *config,
         .role = config->role,
         .health = HEALTH_STARTING,
         .kv_capacity_tokens = config->kv_capacity_tokens,
+        .block_tokens = config->block_tokens > 0 ? config->block_tokens : 1,
         .link_bytes_per_s = config->link_bytes_per_s,
         .waiting = slot->waiting,
         .queue = slot->queue,

@@ -61,6 +61,7 @@ struct pool_instance {
     unsigned role; /* ROLE_* */
     enum pool_health health;
     int64_t kv_capacity_tokens;
+    int64_t block_tokens;         /* KV is held in blocks of so many */
     int64_t kv_used_tokens;       /* as last reported, cached blocks included */
     double link_bytes_per_s;      /* smoothed egress rate; 0: cannot send */
     int64_t egress_free_us;       /* when its accepted sends will be over */
@@ -69,7 +70,8 @@ struct pool_instance {
     size_t n_running;
     size_t n_decodes;
     int64_t decode_kv_tokens;       /* of all decodes, as of now */
-    int64_t decode_reserved_tokens; /* of all decodes, at their longest */
+    int64_t decode_reserved_tokens; /* of all decodes, at their longest, in
+                                       whole blocks */
     /* Arrays of the counts above, owned by the pool. queue[i] is
      * waiting[i].item, laid out for queue_pick() and queue_wait_us(). */
     const struct pool_prefill *waiting;
@@ -105,6 +107,7 @@ struct pool_instance_config {
     unsigned role;              /* ROLE_*, at least one */
     int64_t kv_capacity_tokens; /* above 0 */
     double link_bytes_per_s;    /* first guess, at least 0 */
+    uint32_t block_tokens;      /* of its KV blocks; 0: 1 */
 };
 
 struct pool;
@@ -271,6 +274,15 @@ int64_t pool_queue_wait_us(const struct pool *pool,
                            int64_t ready_at_us, int64_t cost_us,
                            int64_t deadline_us, bool has_cached_prefix,
                            int64_t now_us);
+
+/*
+ * The KV of a request on an instance at its longest: of its prompt and of all
+ * output tokens but the last, which is never fed back, in whole blocks.
+ *   prompt_tokens, max_output_tokens  at least 0; 0 or 1 output tokens: the
+ *                                     prompt's KV alone.
+ */
+int64_t pool_kv_tokens(const struct pool_instance *instance,
+                       int64_t prompt_tokens, int64_t max_output_tokens);
 
 /* Tokens of KV that decodes may still reserve on an instance: its capacity
  * less what decodes hold or will hold and what running prefills hold. Cached

@@ -244,7 +244,8 @@ int pool_decode_accept(struct pool *pool, uint32_t id, uint64_t request_id,
         .max_output_tokens = max_output_tokens,
     };
     slot->view.decode_kv_tokens += prompt_tokens;
-    slot->view.decode_reserved_tokens += prompt_tokens + max_output_tokens;
+    slot->view.decode_reserved_tokens +=
+        pool_kv_tokens(&slot->view, prompt_tokens, max_output_tokens);
     return 0;
 }
 
@@ -311,7 +312,7 @@ int pool_decode_done(struct pool *pool, uint32_t id, uint64_t request_id)
 
     view->decode_kv_tokens -= decode->prompt_tokens + decode->produced_tokens;
     view->decode_reserved_tokens -=
-        decode->prompt_tokens + decode->max_output_tokens;
+        pool_kv_tokens(view, decode->prompt_tokens, decode->max_output_tokens);
     size_t behind = view->n_decodes - (size_t)(decode - slot->decodes) - 1;
 
     memmove(decode, decode + 1, behind * sizeof(*decode));
@@ -365,6 +366,17 @@ int64_t pool_queue_wait_us(const struct pool *pool,
                          pool_running_left_us(instance, now_us), now_us);
 }
 
+int64_t pool_kv_tokens(const struct pool_instance *instance,
+                       int64_t prompt_tokens, int64_t max_output_tokens)
+{
+    int64_t tokens = prompt_tokens;
+
+    if (max_output_tokens > 1)
+        tokens += max_output_tokens - 1;
+    return (tokens + instance->block_tokens - 1) / instance->block_tokens *
+           instance->block_tokens;
+}
+
 int64_t pool_decode_room_tokens(const struct pool_instance *instance)
 {
     int64_t room =
@@ -378,7 +390,8 @@ int64_t pool_decode_room_tokens(const struct pool_instance *instance)
         for (size_t d = 0; d < instance->n_decodes && !counted; d++)
             counted = instance->decodes[d].request_id == p->request_id;
         if (!counted)
-            room -= p->uncached_tokens + p->cached_tokens;
+            room -= pool_kv_tokens(instance,
+                                   p->uncached_tokens + p->cached_tokens, 1);
     }
     return room;
 }

@@ -118,9 +118,10 @@ static size_t estimate_candidates(struct scheduler *s,
 }
 
 /* Why nothing was eligible: no instance of the role, whatever its health, is
- * large enough; or those that are don't take work. */
-static enum schedule_verdict why_none(const struct scheduler *s, unsigned role,
-                                      int64_t need_tokens,
+ * large enough for so much output; or those that are don't take work. */
+static enum schedule_verdict why_none(const struct scheduler *s,
+                                      const struct schedule_request *request,
+                                      unsigned role, int64_t max_output_tokens,
                                       enum schedule_verdict no_instance)
 {
     bool any = false;
@@ -130,7 +131,8 @@ static enum schedule_verdict why_none(const struct scheduler *s, unsigned role,
 
         if (i == NULL || (i->role & role) == 0 || i->health == HEALTH_GONE)
             continue;
-        if (need_tokens <= i->kv_capacity_tokens)
+        if (pool_kv_tokens(i, request->n_tokens, max_output_tokens) <=
+            i->kv_capacity_tokens)
             return no_instance;
         any = true;
     }
@@ -178,8 +180,8 @@ bool schedule_choose_prefill(struct scheduler *s,
         decision->verdict = SCHEDULE_QUEUE_FULL;
         decision->retry_after_us = place_in_us(s, decision, request->now_us);
     } else {
-        decision->verdict = why_none(s, ROLE_PREFILL, request->n_tokens,
-                                     SCHEDULE_NO_PREFILL_INSTANCE);
+        decision->verdict =
+            why_none(s, request, ROLE_PREFILL, 1, SCHEDULE_NO_PREFILL_INSTANCE);
     }
     return false;
 }
@@ -235,9 +237,9 @@ bool schedule_choose_decode(struct scheduler *s,
         decision->retry_after_us =
             schedule_decode_fits_in_us(s, request, roomiest);
     } else {
-        decision->verdict = why_none(
-            s, ROLE_DECODE, request->n_tokens + request->max_output_tokens,
-            SCHEDULE_NO_DECODE_INSTANCE);
+        decision->verdict =
+            why_none(s, request, ROLE_DECODE, request->max_output_tokens,
+                     SCHEDULE_NO_DECODE_INSTANCE);
     }
     return false;
 }

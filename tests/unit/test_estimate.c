@@ -200,19 +200,53 @@ static void test_decode(void)
     CU_ASSERT_FALSE(e.no_room || e.too_long);
     /* What is on its way counts. */
     CU_ASSERT_EQUAL(pool_decode_accept(pool, id, 1, 150000, 1000), 0);
-    estimate_decode(&model, pool, i, 48000, 1000, &e);
+    estimate_decode(&model, pool, i, 48000, 1002, &e);
     CU_ASSERT_EQUAL(e.tbt_us, 1000 + 200 + 99000);
-    CU_ASSERT_EQUAL(e.room_tokens, 49000);
+    CU_ASSERT_EQUAL(e.room_tokens, 49001);
     CU_ASSERT_FALSE(e.no_room);
-    estimate_decode(&model, pool, i, 48000, 1001, &e);
+    estimate_decode(&model, pool, i, 48000, 1003, &e);
     CU_ASSERT(e.no_room && !e.too_long);
-    estimate_decode(&model, pool, i, 200000, 1, &e);
+    estimate_decode(&model, pool, i, 200000, 2, &e);
     CU_ASSERT(e.no_room && e.too_long);
     /* So does the number of decodes. */
     for (uint64_t r = 2; r <= 4; r++)
         CU_ASSERT_EQUAL(pool_decode_accept(pool, id, r, 1, 1), 0);
     estimate_decode(&model, pool, i, 1, 1, &e);
     CU_ASSERT(e.no_room);
+    pool_free(pool);
+}
+
+/* Four blocks hold four short requests, however few tokens they are. */
+static void test_decode_blocks(void)
+{
+    struct cost_model cost = paper_model();
+    struct estimate_model model = model_of(&cost);
+    struct pool_instance_config config = {
+        .role = ROLE_BOTH, .kv_capacity_tokens = 1024, .block_tokens = 256};
+    struct prefill_estimate p;
+    struct decode_estimate e;
+    uint32_t id;
+    struct pool *pool = one_instance(&id);
+
+    CU_ASSERT_EQUAL(pool_add(pool, &config, &id), 0);
+    const struct pool_instance *i = pool_get(pool, id);
+
+    for (uint64_t r = 1; r <= 3; r++)
+        CU_ASSERT_EQUAL(pool_decode_accept(pool, id, r, 2, 50), 0);
+    estimate_decode(&model, pool, i, 2, 50, &e);
+    CU_ASSERT_FALSE(e.no_room);
+    estimate_decode(&model, pool, i, 206, 52, &e);
+    CU_ASSERT(e.no_room && !e.too_long);
+    CU_ASSERT_EQUAL(estimate_decode_fits_in_us(&model, pool, i, 206, 52, 0),
+                    50 * (1000 + 3 * 100 + 3));
+    estimate_decode(&model, pool, i, 1000, 25, &e);
+    CU_ASSERT_FALSE(e.too_long);
+    estimate_decode(&model, pool, i, 1000, 26, &e);
+    CU_ASSERT(e.too_long);
+    estimate_prefill(&model, pool, i, 1024, 0, 0, NULL, 0, 0, &p);
+    CU_ASSERT_FALSE(p.too_long);
+    estimate_prefill(&model, pool, i, 1025, 0, 0, NULL, 0, 0, &p);
+    CU_ASSERT(p.too_long);
     pool_free(pool);
 }
 
@@ -229,7 +263,7 @@ static void test_decode_fits_in(void)
     CU_ASSERT_EQUAL(FITS_IN(1000, 10, 0), 0);
     CU_ASSERT_EQUAL(FITS_IN(1000, 10, 1600), 0);
     CU_ASSERT_EQUAL(FITS_IN(1000, 10, 1599), ESTIMATE_NEVER_US);
-    CU_ASSERT_EQUAL(FITS_IN(200000, 1, 0), ESTIMATE_NEVER_US);
+    CU_ASSERT_EQUAL(FITS_IN(200000, 2, 0), ESTIMATE_NEVER_US);
     CU_ASSERT_EQUAL(pool_decode_accept(pool, id, 1, 100000, 500), 0);
     CU_ASSERT_EQUAL(pool_decode_accept(pool, id, 2, 60000, 200), 0);
     CU_ASSERT_EQUAL(pool_decode_progress(pool, id, 2, 100), 0);
@@ -258,6 +292,7 @@ int main(void)
     CU_add_test(suite, "prefill", test_prefill);
     CU_add_test(suite, "no link", test_no_link);
     CU_add_test(suite, "decode", test_decode);
+    CU_add_test(suite, "decode blocks", test_decode_blocks);
     CU_add_test(suite, "decode fits in", test_decode_fits_in);
     CU_basic_run_tests();
     unsigned failed = CU_get_number_of_failures();

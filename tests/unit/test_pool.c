@@ -203,15 +203,15 @@ static void test_decode(void)
     CU_ASSERT_EQUAL(pool_decode_accept(pool, id, 1, 1000, 200), 0);
     CU_ASSERT_EQUAL(pool_decode_accept(pool, id, 2, 500, 300), 0);
     CU_ASSERT_EQUAL(i->decode_kv_tokens, 1500);
-    CU_ASSERT_EQUAL(i->decode_reserved_tokens, 2000);
-    CU_ASSERT_EQUAL(pool_decode_room_tokens(i), 8000);
+    CU_ASSERT_EQUAL(i->decode_reserved_tokens, 1998);
+    CU_ASSERT_EQUAL(pool_decode_room_tokens(i), 8002);
     CU_ASSERT_EQUAL(pool_decode_started(pool, id, 1), 0);
     CU_ASSERT_EQUAL(pool_decode_progress(pool, id, 1, 20), 0);
     CU_ASSERT_EQUAL(pool_decode_progress(pool, id, 1, 30), 0);
     CU_ASSERT_EQUAL(pool_decode_progress(pool, id, 1, -1), -EINVAL);
     CU_ASSERT_EQUAL(pool_decode_progress(pool, id, 9, 1), -ENOENT);
     CU_ASSERT_EQUAL(i->decode_kv_tokens, 1530);
-    CU_ASSERT_EQUAL(pool_decode_room_tokens(i), 8000);
+    CU_ASSERT_EQUAL(pool_decode_room_tokens(i), 8002);
     /* Steps of the whole batch: request 2 has not started. */
     CU_ASSERT_EQUAL(pool_decode_advance(pool, id, 5), 0);
     CU_ASSERT_EQUAL(pool_decode_advance(pool, id, -1), -EINVAL);
@@ -225,12 +225,41 @@ static void test_decode(void)
     CU_ASSERT_EQUAL(accept(pool, id, 3, 10, NULL, 0), 0);
     CU_ASSERT_EQUAL(pool_prefill_started(pool, id, 2, 0), 0);
     CU_ASSERT_EQUAL(pool_prefill_started(pool, id, 3, 0), 0);
-    CU_ASSERT_EQUAL(pool_decode_room_tokens(i), 7900);
+    CU_ASSERT_EQUAL(pool_decode_room_tokens(i), 7902);
     CU_ASSERT_EQUAL(pool_decode_done(pool, id, 1), 0);
     CU_ASSERT_EQUAL(pool_decode_done(pool, id, 1), -ENOENT);
     CU_ASSERT_EQUAL(i->decode_kv_tokens, 500);
-    CU_ASSERT_EQUAL(i->decode_reserved_tokens, 800);
+    CU_ASSERT_EQUAL(i->decode_reserved_tokens, 799);
     CU_ASSERT(pool_check(pool));
+    pool_free(pool);
+}
+
+/* Workers allocate whole blocks, and never feed the last token back. */
+static void test_blocks(void)
+{
+    struct pool *pool = small_pool();
+    struct pool_instance_config config = {
+        .role = ROLE_BOTH, .kv_capacity_tokens = 1024, .block_tokens = 256};
+    uint32_t id;
+
+    CU_ASSERT_EQUAL(pool_add(pool, &config, &id), 0);
+    const struct pool_instance *i = pool_get(pool, id);
+
+    CU_ASSERT_EQUAL(pool_kv_tokens(i, 0, 0), 0);
+    CU_ASSERT_EQUAL(pool_kv_tokens(i, 1, 0), 256);
+    CU_ASSERT_EQUAL(pool_kv_tokens(i, 256, 1), 256);
+    CU_ASSERT_EQUAL(pool_kv_tokens(i, 206, 51), 256);
+    CU_ASSERT_EQUAL(pool_kv_tokens(i, 206, 52), 512);
+    CU_ASSERT_EQUAL(pool_decode_accept(pool, id, 1, 2, 50), 0);
+    CU_ASSERT_EQUAL(pool_decode_accept(pool, id, 2, 250, 50), 0);
+    CU_ASSERT_EQUAL(i->decode_reserved_tokens, 256 + 512);
+    CU_ASSERT_EQUAL(pool_decode_room_tokens(i), 256);
+    CU_ASSERT_EQUAL(accept(pool, id, 3, 10, NULL, 0), 0); /* 100 tokens */
+    CU_ASSERT_EQUAL(pool_prefill_started(pool, id, 3, 0), 0);
+    CU_ASSERT_EQUAL(pool_decode_room_tokens(i), 0);
+    CU_ASSERT(pool_check(pool));
+    CU_ASSERT_EQUAL(pool_decode_done(pool, id, 2), 0);
+    CU_ASSERT_EQUAL(i->decode_reserved_tokens, 256);
     pool_free(pool);
 }
 
@@ -389,6 +418,7 @@ int main(void)
     CU_add_test(suite, "ready", test_ready);
     CU_add_test(suite, "bounds", test_bounds);
     CU_add_test(suite, "decode", test_decode);
+    CU_add_test(suite, "blocks", test_blocks);
     CU_add_test(suite, "links", test_links);
     CU_add_test(suite, "pending", test_pending);
     CU_add_test(suite, "random", test_random);

@@ -289,7 +289,7 @@ static void test_decode_choice(void)
     CU_ASSERT_EQUAL(r.decision.decode, r.decision.prefill);
     CU_ASSERT_EQUAL(schedule_commit(r.scheduler, &r.request, &r.decision), 0);
     CU_ASSERT_EQUAL(pool_get(r.pool, r.ids[0])->decode_reserved_tokens,
-                    2010 + 1060);
+                    2009 + 1059);
     CU_ASSERT_EQUAL(pool_get(r.pool, r.ids[0])->n_waiting, 1);
     /* One token needs no decode. */
     r.request.max_output_tokens = 1;
