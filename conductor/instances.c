@@ -123,6 +123,7 @@ static uint16_t on_joined(void *arg, struct worker_link *link,
             (int64_t)m->kv_capacity_blocks * (int64_t)m->block_tokens,
         .link_bytes_per_s = (double)s->config.link_mbps * 1e6 / 8,
         .block_tokens = m->block_tokens,
+        .max_batch = m->max_batch,
     };
     int rc = pool_add(s->pool, &in, &id);
     if (rc) {

@@ -66,6 +66,7 @@ struct pool_instance {
     double link_bytes_per_s;      /* smoothed egress rate; 0: cannot send */
     int64_t egress_free_us;       /* when its accepted sends will be over */
     struct correction correction; /* of prefill times */
+    size_t max_batch; /* decodes that it steps together; 0: any number */
     size_t n_waiting;
     size_t n_running;
     size_t n_decodes;
@@ -108,6 +109,7 @@ struct pool_instance_config {
     int64_t kv_capacity_tokens; /* above 0 */
     double link_bytes_per_s;    /* first guess, at least 0 */
     uint32_t block_tokens;      /* of its KV blocks; 0: 1 */
+    uint32_t max_batch;         /* decodes that it steps together; 0: any */
 };
 
 struct pool;
@@ -230,7 +232,8 @@ int pool_prefill_done(struct pool *pool, uint32_t id, uint64_t request_id,
 int pool_prefill_cancel(struct pool *pool, uint32_t id, uint64_t request_id);
 
 /* An instance will decode a request; its KV is on the way.
- * Returns 0; -ESTALE; -EEXIST; -ENOSPC: max_decodes; -EINVAL: negative. */
+ * Returns 0; -ESTALE; -EEXIST; -ENOSPC: max_decodes or its max_batch;
+ * -EINVAL: negative. */
 int pool_decode_accept(struct pool *pool, uint32_t id, uint64_t request_id,
                        int64_t prompt_tokens, int64_t max_output_tokens)
     __attribute__((warn_unused_result));
@@ -250,10 +253,13 @@ int pool_decode_advance(struct pool *pool, uint32_t id, int64_t more_tokens);
 /* It ended, in whatever way. Returns 0; -ESTALE; -ENOENT. */
 int pool_decode_done(struct pool *pool, uint32_t id, uint64_t request_id);
 
-/* Whether an instance can accept no more prefills, or decodes: the pool's
- * bounds of waiting prefills and of decodes. */
+/* Whether an instance can accept no more prefills: max_waiting wait. */
 bool pool_prefill_full(const struct pool *pool,
                        const struct pool_instance *instance);
+
+/* Whether it can accept no more decodes: max_decodes of the pool, or its own
+ * max_batch, beyond which a request would wait between its first two tokens
+ * for as long as another one takes. */
 bool pool_decode_full(const struct pool *pool,
                       const struct pool_instance *instance);
 

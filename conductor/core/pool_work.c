@@ -236,7 +236,7 @@ int pool_decode_accept(struct pool *pool, uint32_t id, uint64_t request_id,
         return -EINVAL;
     if (find_decode(slot, request_id) != NULL)
         return -EEXIST;
-    if (slot->view.n_decodes == pool->config.max_decodes)
+    if (pool_decode_full(pool, &slot->view))
         return -ENOSPC;
     slot->decodes[slot->view.n_decodes++] = (struct pool_decode){
         .request_id = request_id,
@@ -329,7 +329,9 @@ bool pool_prefill_full(const struct pool *pool,
 bool pool_decode_full(const struct pool *pool,
                       const struct pool_instance *instance)
 {
-    return instance->n_decodes >= pool->config.max_decodes;
+    return instance->n_decodes >= pool->config.max_decodes ||
+           (instance->max_batch > 0 &&
+            instance->n_decodes >= instance->max_batch);
 }
 
 int64_t pool_running_left_us(const struct pool_instance *instance,

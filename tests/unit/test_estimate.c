@@ -250,6 +250,31 @@ static void test_decode_blocks(void)
     pool_free(pool);
 }
 
+/* A batch that is full has room when the first of it ends. */
+static void test_max_batch(void)
+{
+    struct cost_model cost = paper_model();
+    struct estimate_model model = model_of(&cost);
+    struct pool_instance_config config = {
+        .role = ROLE_DECODE, .kv_capacity_tokens = 10000, .max_batch = 2};
+    struct decode_estimate e;
+    uint32_t id;
+    struct pool *pool = one_instance(&id);
+
+    CU_ASSERT_EQUAL(pool_add(pool, &config, &id), 0);
+    const struct pool_instance *i = pool_get(pool, id);
+
+    CU_ASSERT_EQUAL(pool_decode_accept(pool, id, 1, 100, 30), 0);
+    estimate_decode(&model, pool, i, 100, 10, &e);
+    CU_ASSERT_FALSE(e.no_room);
+    CU_ASSERT_EQUAL(pool_decode_accept(pool, id, 2, 100, 20), 0);
+    estimate_decode(&model, pool, i, 100, 10, &e);
+    CU_ASSERT(e.no_room && !e.too_long);
+    CU_ASSERT_EQUAL(estimate_decode_fits_in_us(&model, pool, i, 100, 10, 0),
+                    20 * (1000 + 2 * 100 + 100));
+    pool_free(pool);
+}
+
 static void test_decode_fits_in(void)
 {
     struct cost_model cost = paper_model();
@@ -293,6 +318,7 @@ int main(void)
     CU_add_test(suite, "no link", test_no_link);
     CU_add_test(suite, "decode", test_decode);
     CU_add_test(suite, "decode blocks", test_decode_blocks);
+    CU_add_test(suite, "max batch", test_max_batch);
     CU_add_test(suite, "decode fits in", test_decode_fits_in);
     CU_basic_run_tests();
     unsigned failed = CU_get_number_of_failures();

@@ -263,6 +263,27 @@ static void test_blocks(void)
     pool_free(pool);
 }
 
+static void test_max_batch(void)
+{
+    struct pool *pool = small_pool();
+    struct pool_instance_config config = {
+        .role = ROLE_DECODE, .kv_capacity_tokens = 1000, .max_batch = 2};
+    uint32_t id;
+
+    CU_ASSERT_EQUAL(pool_add(pool, &config, &id), 0);
+    const struct pool_instance *i = pool_get(pool, id);
+
+    CU_ASSERT_EQUAL(pool_decode_accept(pool, id, 1, 10, 10), 0);
+    CU_ASSERT_FALSE(pool_decode_full(pool, i));
+    CU_ASSERT_EQUAL(pool_decode_accept(pool, id, 2, 10, 10), 0);
+    CU_ASSERT(pool_decode_full(pool, i));
+    CU_ASSERT_EQUAL(pool_decode_accept(pool, id, 3, 10, 10), -ENOSPC);
+    CU_ASSERT_EQUAL(pool_decode_done(pool, id, 1), 0);
+    CU_ASSERT_EQUAL(pool_decode_accept(pool, id, 3, 10, 10), 0);
+    CU_ASSERT(pool_check(pool));
+    pool_free(pool);
+}
+
 static void test_links(void)
 {
     struct pool *pool = small_pool();
@@ -419,6 +440,7 @@ int main(void)
     CU_add_test(suite, "bounds", test_bounds);
     CU_add_test(suite, "decode", test_decode);
     CU_add_test(suite, "blocks", test_blocks);
+    CU_add_test(suite, "max batch", test_max_batch);
     CU_add_test(suite, "links", test_links);
     CU_add_test(suite, "pending", test_pending);
     CU_add_test(suite, "random", test_random);
