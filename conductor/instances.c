@@ -29,6 +29,17 @@ uint32_t instances_count(const struct service *service, unsigned role)
     return n;
 }
 
+/* A name goes into logs, headers and metrics: printable, without blanks, as
+ * conductor-worker's --name demands. */
+static bool name_ok(const char *name)
+{
+    for (const char *c = name; *c; c++) {
+        if (*c <= ' ' || *c > '~')
+            return false;
+    }
+    return *name != '\0';
+}
+
 /* Whether this worker can serve beside the ones that are there. */
 static uint16_t check_hello(const struct service *s, const struct msg_hello *m,
                             char text[MSG_TEXT_MAX])
@@ -36,6 +47,12 @@ static uint16_t check_hello(const struct service *s, const struct msg_hello *m,
     if (m->kind != PROTO_PEER_WORKER || m->role == 0) {
         snprintf(text, MSG_TEXT_MAX, "kind %u with role %u is not a worker",
                  m->kind, m->role);
+        return PROTO_E_INVALID;
+    }
+    if (!name_ok(m->name)) {
+        snprintf(text, MSG_TEXT_MAX,
+                 "name: must be 1 to %d printable characters without blanks",
+                 MSG_NAME_MAX - 1);
         return PROTO_E_INVALID;
     }
     if (strcmp(m->model, s->config.model) != 0) {

@@ -73,9 +73,22 @@ static const struct instance_gauge {
     {"blocks", "Blocks that the index knows to be here.", blocks},
 };
 
+/* A label's value between its quotes; line ends would need it too, and no name
+ * has them. */
+static void escape_label(const char *from, char to[2 * POOL_NAME_BYTES])
+{
+    for (; *from; from++) {
+        if (*from == '"' || *from == '\\')
+            *to++ = '\\';
+        *to++ = *from;
+    }
+    *to = '\0';
+}
+
 static int write_instances(const struct service *s, struct evbuffer *out)
 {
     size_t n = sizeof(instance_gauges) / sizeof(instance_gauges[0]);
+    char label[2 * POOL_NAME_BYTES];
     int bad = 0;
     for (size_t g = 0; g < n; g++) {
         const struct instance_gauge *d = &instance_gauges[g];
@@ -85,10 +98,12 @@ static int write_instances(const struct service *s, struct evbuffer *out)
                                    d->name, d->help, d->name) < 0;
         for (uint32_t i = 0; i < pool_slots(s->pool); i++) {
             const struct pool_instance *in = pool_at(s->pool, i);
-            if (in)
-                bad |= evbuffer_add_printf(
-                           out, "conductor_instance_%s{instance=\"%s\"} %.9g\n",
-                           d->name, in->name, d->value(s, in)) < 0;
+            if (!in)
+                continue;
+            escape_label(in->name, label);
+            bad |= evbuffer_add_printf(
+                       out, "conductor_instance_%s{instance=\"%s\"} %.9g\n",
+                       d->name, label, d->value(s, in)) < 0;
         }
     }
     return bad ? -ENOMEM : 0;

@@ -3,7 +3,7 @@ happens."""
 import re
 import struct
 
-from harness import Case, Peer, total
+from harness import Case, Peer, total, wait_until
 
 
 class Strangers(Case):
@@ -52,6 +52,22 @@ class Strangers(Case):
 
     def test_a_name_in_use(self):
         self.refused(self.hello(name='p0'), 'p0')
+
+    def test_names_nobody_could_print(self):
+        for name in '', 'a b', 'a\nb', 'ü', '\x7f':
+            with self.subTest(name=name):
+                self.refused(self.hello(name=name), 'name')
+
+    def test_a_name_to_be_escaped(self):
+        peer = Peer(self.cluster_.ports['worker'])
+        peer.send(self.hello(name='a"b\\c'))
+        self.assertEqual(peer.receive()[0], Peer.WELCOME)
+        lines = self.api.request('GET', '/metrics').body.decode().splitlines()
+        self.assertIn('conductor_instance_ready{instance="a\\"b\\\\c"} 0',
+                      lines)
+        peer.close()
+        wait_until('it is gone', lambda: self.api.health()[
+            'instances']['starting'] == 0)
 
     def test_no_hello(self):
         self.refused(Peer.frame(Peer.STATUS, bytes(28)), 'HELLO')
