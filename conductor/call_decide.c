@@ -65,12 +65,14 @@ static void call_reject(struct service_call *call,
     char text[256];
     switch (d->verdict) {
     case SCHEDULE_REJECT_TTFT:
+        call->service->metrics.rejected_ttft++;
         reject_slo(call, d, "slo_ttft_exceeded", "time to first token",
                    d->chosen.ttft_us + call->service->overhead_us + now_us -
                        call->arrived_us,
                    call->slo_ttft_us);
         return;
     case SCHEDULE_REJECT_TBT:
+        call->service->metrics.rejected_tbt++;
         reject_slo(call, d, "slo_tbt_exceeded", "time between tokens",
                    d->tbt_us, call->slo_tbt_us);
         return;
@@ -199,6 +201,7 @@ bool call_place(struct service_call *call, bool behind_others)
         return true;
     }
     if (!accept && !may_wait(call, decision.retry_after_us, now_us)) {
+        s->metrics.rejected_no_room++;
         call_fail(call, 429, "no_capacity",
                   "no instance has room for this request within its time to "
                   "first token limit",

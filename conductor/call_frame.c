@@ -232,8 +232,14 @@ static int on_failed(struct service_call *call, uint32_t id,
     if (m.code == PROTO_E_PEER)
         blamed = id == call->prefill ? call->decode : call->prefill;
     const struct worker *w = worker_of(call->service, id);
-    snprintf(why, sizeof(why), "worker %s failed (%s: %.300s)",
-             w ? w->hello.name : "?", proto_code_name(m.code), m.text);
+    const struct worker *b = worker_of(call->service, blamed);
+    if (blamed == id)
+        snprintf(why, sizeof(why), "worker %s failed (%s: %.300s)",
+                 w ? w->hello.name : "?", proto_code_name(m.code), m.text);
+    else
+        snprintf(why, sizeof(why),
+                 "worker %s says that worker %s failed: %.300s",
+                 w ? w->hello.name : "?", b ? b->hello.name : "?", m.text);
     call_instance_lost(call, blamed, why);
     return 0;
 }

@@ -57,6 +57,7 @@ void call_expire_waiting(struct service *service, int64_t now_us)
     struct service_call *call;
     while ((call = first_expired(service, now_us))) {
         TAILQ_REMOVE(&service->waiting, call, entry);
+        service->metrics.rejected_ttft++;
         call_fail(call, 429, "slo_ttft_exceeded",
                   "no instance had room within the time to first token limit",
                   0);

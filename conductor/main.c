@@ -118,12 +118,32 @@ static int parse_command_line(int argc, char **argv, struct command_line *cl)
     return -1;
 }
 
+/* A relative cost_model of a file is relative to that file, wherever the
+ * daemon was started. */
+static int anchor_cost_model(struct config *c, const char *path)
+{
+    char whole[CONFIG_STRING_MAX];
+    const char *slash = strrchr(path, '/');
+    if (!slash || !*c->cost_model || c->cost_model[0] == '/')
+        return 0;
+    int n = snprintf(whole, sizeof(whole), "%.*s/%s", (int)(slash - path), path,
+                     c->cost_model);
+    if (n < 0 || (size_t)n >= sizeof(whole))
+        return fail_usage("cost_model: the path is too long");
+    memcpy(c->cost_model, whole, sizeof(whole));
+    return 0;
+}
+
 static int read_config(const struct command_line *cl, struct config *c)
 {
     char err[CONFIG_ERROR_MAX];
     config_defaults(c);
-    if (cl->config_path && config_load(c, cl->config_path, err))
-        return fail_usage(err);
+    if (cl->config_path) {
+        if (config_load(c, cl->config_path, err))
+            return fail_usage(err);
+        if (anchor_cost_model(c, cl->config_path))
+            return EXIT_USAGE;
+    }
     for (int i = 0; i < cl->n_sets; i++) {
         char name[64];
         const char *eq = strchr(cl->sets[i], '=');

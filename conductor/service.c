@@ -63,6 +63,8 @@ struct service_call *service_submit(struct service *service,
 {
     struct service *s = service;
     if (s->n_free == 0) {
+        s->metrics.rejected_no_room++;
+        s->metrics.requests[METRICS_REJECTED]++;
         errno = EAGAIN;
         return NULL;
     }
@@ -175,8 +177,18 @@ int service_check_config(const struct config *config,
                  "--profile and conductor-fit");
         return -EINVAL;
     }
-    return cost_model_load_file(config->cost_model, &cost, err,
-                                CONFIG_ERROR_MAX);
+    int rc =
+        cost_model_load_file(config->cost_model, &cost, err, CONFIG_ERROR_MAX);
+    if (rc)
+        return rc;
+    if (strcmp(cost.model, config->model) != 0) {
+        snprintf(err, CONFIG_ERROR_MAX,
+                 "cost_model: %.200s was fitted for model \"%.60s\", but model "
+                 "is \"%.60s\"",
+                 config->cost_model, cost.model, config->model);
+        return -EINVAL;
+    }
+    return 0;
 }
 
 static struct worker_links *service_listen(struct service *s,
