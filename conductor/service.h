@@ -52,7 +52,7 @@ struct service_result {
 
 /* How a request ended badly. Strings are borrowed for the callback only. */
 struct service_failure {
-    int http_status;        /* 400 .. 599 */
+    int http_status;        /* 400 .. 599; 400 blames the prompt */
     const char *code;       /* short, stable, as in "slo_miss" */
     const char *message;    /* one sentence for people */
     int64_t retry_after_us; /* 0: unknown; -1: never; else the earliest

@@ -255,8 +255,11 @@ static void on_failed(void *arg, const struct service_failure *failure)
     struct openai_error error;
 
     slot->call = NULL;
-    openai_error_set(&error, failure->http_status, failure->code, NULL, "%s",
-                     failure->message);
+    openai_error_set(&error, failure->http_status, failure->code,
+                     failure->http_status == 400
+                         ? openai_prompt_param(slot->completion->head.kind)
+                         : NULL,
+                     "%s", failure->message);
     fail(slot->completion, &error, failure->retry_after_us);
 }
 

@@ -45,18 +45,23 @@ static bool is_token_slice(struct http_slice s)
     return s.n > 0;
 }
 
-/* The line at *at without its end, *at behind it. False: none is complete. */
-static bool take_line(const char **at, const char *end, struct http_slice *line)
+/*
+ * The line at *at without its CR LF, *at behind it. Returns 1, 0 when none is
+ * complete, or refuses one that ends in a bare LF: where one party takes that
+ * as an end and another does not, they see different requests.
+ */
+static long take_line(const char **at, const char *end, struct http_slice *line,
+                      struct http_fault *fault)
 {
     const char *newline = memchr(*at, '\n', (size_t)(end - *at));
 
     if (!newline)
-        return false;
-    *line = (struct http_slice){*at, (size_t)(newline - *at)};
-    if (line->n && line->at[line->n - 1] == '\r')
-        line->n--;
+        return 0;
+    if (newline == *at || newline[-1] != '\r')
+        return refuse(fault, 400, "a line that doesn't end in CR LF");
+    *line = (struct http_slice){*at, (size_t)(newline - *at) - 1};
     *at = newline + 1;
-    return true;
+    return 1;
 }
 
 static struct http_slice trim(struct http_slice s)
@@ -70,11 +75,33 @@ static struct http_slice trim(struct http_slice s)
     return s;
 }
 
+/*
+ * The request target as a path without its query: "/path?query", the same
+ * behind "http://authority" (RFC 9112, 3.2.2, whatever the authority, as this
+ * server is all there is), or another form as it is, which no route has.
+ */
+static struct http_slice target_path(struct http_slice target)
+{
+    static const char scheme[] = "http://";
+    const char *end = target.at + target.n, *at = target.at, *query;
+
+    if (target.n >= sizeof(scheme) - 1 &&
+        strncasecmp(at, scheme, sizeof(scheme) - 1) == 0) {
+        at += sizeof(scheme) - 1;
+        while (at < end && *at != '/' && *at != '?')
+            at++;
+        if (at == end || *at == '?')
+            return (struct http_slice){"/", 1};
+    }
+    query = memchr(at, '?', (size_t)(end - at));
+    return (struct http_slice){at, (size_t)((query ? query : end) - at)};
+}
+
 /* METHOD SP TARGET SP HTTP/1.x */
 static long parse_request_line(struct http_slice line, struct http_head *out,
                                struct http_fault *fault)
 {
-    const char *end = line.at + line.n, *space, *second, *query;
+    const char *end = line.at + line.n, *space, *second;
     struct http_slice version;
 
     space = memchr(line.at, ' ', line.n);
@@ -94,9 +121,7 @@ static long parse_request_line(struct http_slice line, struct http_head *out,
     out->http10 = http_is(version, "HTTP/1.0");
     if (!out->http10 && !http_is(version, "HTTP/1.1"))
         return refuse(fault, 505, "only HTTP/1.0 and HTTP/1.1 are spoken");
-    query = memchr(out->path.at, '?', out->path.n);
-    if (query)
-        out->path.n = (size_t)(query - out->path.at);
+    out->path = target_path(out->path);
     out->keep_alive = !out->http10;
     return 0;
 }
@@ -119,6 +144,22 @@ static long parse_length(struct http_slice value, struct http_head *out,
     return 0;
 }
 
+/* The options of one Connection header, a list (RFC 9110, 7.6.1). "close"
+ * wins over "keep-alive", wherever it stands. */
+static void apply_connection(struct http_slice value, struct http_head *out)
+{
+    while (value.n) {
+        const char *comma = memchr(value.at, ',', value.n);
+        size_t n = comma ? (size_t)(comma - value.at) : value.n;
+        struct http_slice item = trim((struct http_slice){value.at, n});
+
+        out->close = out->close || http_is_fold(item, "close");
+        out->keep_alive = out->keep_alive || http_is_fold(item, "keep-alive");
+        n += comma != NULL;
+        value = (struct http_slice){value.at + n, value.n - n};
+    }
+}
+
 /* The headers that say how a message is framed. */
 static long apply_header(struct http_slice name, struct http_slice value,
                          struct http_head *out, struct http_fault *fault)
@@ -132,12 +173,10 @@ static long apply_header(struct http_slice name, struct http_slice value,
                           "Transfer-Encoding");
         out->chunked = true;
     }
-    if (http_is_fold(name, "connection")) {
-        if (http_is_fold(value, "close"))
-            out->keep_alive = false;
-        else if (http_is_fold(value, "keep-alive"))
-            out->keep_alive = true;
-    }
+    if (http_is_fold(name, "host") && out->n_hosts++)
+        return refuse(fault, 400, "two Host headers");
+    if (http_is_fold(name, "connection"))
+        apply_connection(value, out);
     if (http_is_fold(name, "expect")) {
         if (!http_is_fold(value, "100-continue"))
             return refuse(fault, 417,
@@ -182,21 +221,27 @@ long http_parse_head(const char *bytes, size_t n, struct http_head *out,
 
     *out = (struct http_head){.content_length = -1};
     do { /* RFC 9112, 2.2: empty lines before a request are skipped */
-        if (!take_line(&p, end, &line))
-            return 0;
+        rc = take_line(&p, end, &line, fault);
+        if (rc <= 0)
+            return rc;
     } while (line.n == 0);
     rc = parse_request_line(line, out, fault);
     if (rc)
         return rc;
     for (;;) {
-        if (!take_line(&p, end, &line))
-            return 0;
+        rc = take_line(&p, end, &line, fault);
+        if (rc <= 0)
+            return rc;
         if (line.n == 0)
             break;
         rc = parse_header(line, out, fault);
         if (rc)
             return rc;
     }
+    if (!out->http10 && out->n_hosts == 0) /* RFC 9112, 3.2 */
+        return refuse(fault, 400, "a request of HTTP/1.1 needs a Host header");
+    if (out->close)
+        out->keep_alive = false;
     if (out->chunked && (out->content_length >= 0 || out->http10))
         return refuse(fault, 400, "Transfer-Encoding where it can't stand");
     return p - bytes;
@@ -232,12 +277,12 @@ static void end_line(struct http_chunked *d, bool empty)
     d->line = 0;
 }
 
-/* One byte outside the data. */
+/* One byte outside the data. Lines end in CR LF, nothing else. */
 static int frame_byte(struct http_chunked *d, char c)
 {
     int digit = hex_digit(c);
 
-    if (d->cr && c != '\n')
+    if (d->cr != (c == '\n')) /* a bare CR or a bare LF */
         return -EBADMSG;
     d->cr = c == '\r';
     if (d->cr)

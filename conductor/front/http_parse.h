@@ -2,7 +2,8 @@
  * HTTP/1.0 and 1.1 requests as far as a server needs them, pure: bytes in,
  * structs out. Strict where leniency lets two parties see different requests
  * (RFC 9112, sections 5.1, 6.1 and 6.3): no folded lines, no space before a
- * colon, one Content-Length, never both it and Transfer-Encoding.
+ * colon, one Content-Length, never both it and Transfer-Encoding, exactly one
+ * Host in HTTP/1.1, and CR LF as the only end of a line.
  */
 #ifndef CONDUCTOR_FRONT_HTTP_PARSE_H
 #define CONDUCTOR_FRONT_HTTP_PARSE_H
@@ -23,15 +24,18 @@ struct http_header {
     struct http_slice value; /* without white space around it */
 };
 
-/* A request's head. Slices point into the parsed bytes. */
+/* A request's head. Slices point into the parsed bytes,
+ * or are constant. */
 struct http_head {
     struct http_slice method;
-    struct http_slice path; /* without the query */
+    struct http_slice path; /* without query, or http://host before it */
     bool http10;
     bool keep_alive;
+    bool close; /* the client said so; then keep_alive is false */
     bool chunked;
     bool expect_continue;
     int64_t content_length; /* -1: none given */
+    size_t n_hosts;
     size_t n_headers;
     struct http_header headers[HTTP_MAX_HEADERS];
 };
@@ -55,8 +59,11 @@ long http_parse_head(const char *bytes, size_t n, struct http_head *out,
 const struct http_slice *http_find(const struct http_head *head,
                                    const char *name);
 
-/* Whether a slice equals a C string; _fold: whatever the case. */
+/* Whether slice `s` and C string `text`, both borrowed, are the same bytes. */
 bool http_is(struct http_slice s, const char *text);
+
+/* As http_is, but ASCII letters equal each other whatever their case, as in
+ * the names of headers. */
 bool http_is_fold(struct http_slice s, const char *text);
 
 /* Decoder of a chunked body. Zero it before the first use. */

@@ -265,9 +265,9 @@ static int read_max_tokens(const json_t *body, const char *name,
     /* More than any window holds; the check against it will say so. */
     if (n > UINT32_MAX)
         n = UINT32_MAX;
-    if (out->has_max_tokens && out->max_tokens != (uint32_t)n)
+    if (out->max_tokens_param && out->max_tokens != (uint32_t)n)
         return bad_value(error, name, value, "the same as 'max_tokens'");
-    out->has_max_tokens = true;
+    out->max_tokens_param = name;
     out->max_tokens = (uint32_t)n;
     return 0;
 }

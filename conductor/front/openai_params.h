@@ -12,8 +12,8 @@
 
 /* Parameters as given, before they are checked against the prompt. */
 struct openai_params {
-    bool has_max_tokens;
-    uint32_t max_tokens; /* >= 1 when given */
+    const char *max_tokens_param; /* the name it was given by; NULL: not */
+    uint32_t max_tokens;          /* >= 1 when given */
     bool stream;
     bool include_usage;
     const char *salt; /* borrowed from the object, NULL: none */

@@ -181,12 +181,18 @@ static int check_ids(const struct openai_request *request,
     return -EINVAL;
 }
 
+const char *openai_prompt_param(enum openai_kind kind)
+{
+    return kind == OPENAI_CHAT ? "messages" : "prompt";
+}
+
 /* No prompt is empty, and each leaves room for the answer. */
 static int check_lengths(struct openai_request *request,
                          const struct openai_params *params,
                          const struct openai_model *model,
                          struct openai_error *error)
 {
+    const char *param = params->max_tokens_param;
     size_t longest = 0, room;
     uint32_t usual = request->kind == OPENAI_CHAT ? DEFAULT_CHAT_MAX_TOKENS
                                                   : DEFAULT_MAX_TOKENS;
@@ -203,12 +209,13 @@ static int check_lengths(struct openai_request *request,
     }
     room = longest < model->window_tokens ? model->window_tokens - longest : 0;
     request->max_tokens = params->max_tokens;
-    if (!params->has_max_tokens)
+    if (!params->max_tokens_param)
         request->max_tokens = room && room < usual ? (uint32_t)room : usual;
     if (request->max_tokens <= room)
         return 0;
-    openai_error_set(error, 400, "context_length_exceeded",
-                     request->kind == OPENAI_CHAT ? "messages" : "prompt",
+    if (room == 0 || !params->max_tokens_param)
+        param = openai_prompt_param(request->kind);
+    openai_error_set(error, 400, "context_length_exceeded", param,
                      "model '%.100s' has a window of %u tokens, but the "
                      "prompt has %zu tokens and max_tokens is %u",
                      model->name, model->window_tokens, longest,

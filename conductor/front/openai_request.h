@@ -62,6 +62,9 @@ int openai_request_parse(enum openai_kind kind, const char *body, size_t n,
                          struct openai_request *out, struct openai_error *error)
     __attribute__((warn_unused_result));
 
+/* The parameter that holds the prompt, to be blamed in errors; static. */
+const char *openai_prompt_param(enum openai_kind kind);
+
 /* Free what a request owns. A zeroed struct is fine. */
 void openai_request_fini(struct openai_request *request);
 

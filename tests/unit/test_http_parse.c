@@ -36,17 +36,56 @@ static void test_head(void)
 
 static void test_keep_alive(void)
 {
+    static const char *const closing[] = {
+        "connection: close\r\n",
+        "Connection: foo, Close\r\n",
+        "Connection: close , keep-alive\r\n",
+        "Connection: close\r\nConnection: keep-alive\r\n",
+        "Connection: ,,\tclose\r\n",
+    };
     struct http_head head;
     struct http_fault fault;
 
     CU_ASSERT(parse("GET / HTTP/1.0\r\n\r\n", &head, &fault) > 0);
     CU_ASSERT_FALSE(head.keep_alive);
-    CU_ASSERT(
-        parse("GET / HTTP/1.0\nConnection: Keep-Alive\n\n", &head, &fault) > 0);
-    CU_ASSERT_TRUE(head.keep_alive);
-    CU_ASSERT(parse("GET / HTTP/1.1\r\nconnection: close\r\n\r\n", &head,
+    CU_ASSERT(parse("GET / HTTP/1.0\r\nConnection: Keep-Alive\r\n\r\n", &head,
                     &fault) > 0);
-    CU_ASSERT_FALSE(head.keep_alive);
+    CU_ASSERT_TRUE(head.keep_alive);
+    for (size_t i = 0; i < sizeof(closing) / sizeof(closing[0]); i++) {
+        char bytes[200];
+
+        snprintf(bytes, sizeof(bytes), "GET / HTTP/1.1\r\nHost: h\r\n%s\r\n",
+                 closing[i]);
+        CU_ASSERT(parse(bytes, &head, &fault) > 0);
+        CU_ASSERT_FALSE(head.keep_alive);
+    }
+    CU_ASSERT(parse("GET / HTTP/1.1\r\nHost: h\r\nConnection: closed, \r\n\r\n",
+                    &head, &fault) > 0);
+    CU_ASSERT_TRUE(head.keep_alive);
+}
+
+static void test_targets(void)
+{
+    static const char *const cases[][2] = {
+        {"/a/b?c=/d", "/a/b"},
+        {"http://h/a?b", "/a"},
+        {"HTTP://h:80/a/b", "/a/b"},
+        {"http://h", "/"},
+        {"http://h?q=/x", "/"},
+        {"http:/a", "http:/a"},
+        {"*", "*"},
+    };
+    struct http_head head;
+    struct http_fault fault;
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        char bytes[200];
+
+        snprintf(bytes, sizeof(bytes), "GET %s HTTP/1.1\r\nHost: h\r\n\r\n",
+                 cases[i][0]);
+        CU_ASSERT(parse(bytes, &head, &fault) > 0);
+        CU_ASSERT(http_is(head.path, cases[i][1]));
+    }
 }
 
 static void test_refused(void)
@@ -75,6 +114,12 @@ static void test_refused(void)
         {"GET / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n", 400},
         {"GET / HTTP/1.1\r\nTransfer-Encoding: gzip, chunked\r\n\r\n", 501},
         {"GET / HTTP/1.1\r\nExpect: more\r\n\r\n", 417},
+        {"GET / HTTP/1.1\r\n\r\n", 400},
+        {"GET / HTTP/1.1\r\nHost: a\r\nHost: a\r\n\r\n", 400},
+        {"GET / HTTP/1.1\nHost: a\r\n\r\n", 400},
+        {"GET / HTTP/1.1\r\nHost: a\n\r\n", 400},
+        {"GET / HTTP/1.1\r\nHost: a\r\n\n", 400},
+        {"\nGET / HTTP/1.1\r\nHost: a\r\n\r\n", 400},
     };
     struct http_head head;
     struct http_fault fault;
@@ -87,11 +132,11 @@ static void test_refused(void)
 
 static void test_many_headers(void)
 {
-    char bytes[4096] = "GET / HTTP/1.1\r\n";
+    char bytes[4096] = "GET / HTTP/1.1\r\nHost: h\r\n";
     struct http_head head;
     struct http_fault fault;
 
-    for (int i = 0; i < HTTP_MAX_HEADERS; i++)
+    for (int i = 1; i < HTTP_MAX_HEADERS; i++)
         strcat(bytes, "a: b\r\n");
     strcat(bytes, "\r\n");
     CU_ASSERT(parse(bytes, &head, &fault) > 0);
@@ -142,9 +187,10 @@ static void test_chunked(void)
 static void test_bad_chunks(void)
 {
     static const char *const cases[] = {
-        "\r\n",         "x\r\n",      ";a\r\n",   "5\rhello",
-        "2\r\nabc\r\n", "2\r\nab\rc", "1\r2\r\n", "fffffffffffffffff\r\n",
-        "-1\r\n",       "5 x\r\r",
+        "\r\n",         "x\r\n",       ";a\r\n",    "5\rhello",
+        "2\r\nabc\r\n", "2\r\nab\rc",  "1\r2\r\n",  "fffffffffffffffff\r\n",
+        "-1\r\n",       "5 x\r\r",     "2\nab\r\n", "2\r\nab\n",
+        "0\r\n\n",      "0\r\nT: t\n", "2;x=y\nab",
     };
     char out[100];
     size_t n;
@@ -163,6 +209,7 @@ int main(void)
     suite = CU_add_suite("http_parse", NULL, NULL);
     CU_add_test(suite, "head", test_head);
     CU_add_test(suite, "keep-alive", test_keep_alive);
+    CU_add_test(suite, "targets", test_targets);
     CU_add_test(suite, "refused", test_refused);
     CU_add_test(suite, "many headers", test_many_headers);
     CU_add_test(suite, "chunked", test_chunked);

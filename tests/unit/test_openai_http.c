@@ -329,11 +329,22 @@ static void test_failures(void)
     json_decref(body);
     CU_ASSERT_TRUE(f.service.calls[1]->cancelled);
 
+    /* What the service refuses about a request is its prompt. */
+    c->n = 0;
+    client_post(c, "/v1/completions", "", "{\"prompt\":[1]}");
+    CU_ASSERT_FATAL(WAIT(c, f.service.n_calls == 3));
+    fake_fail(f.service.calls[2], 400, "too_long", "too long", 0);
+    CU_ASSERT(WAIT(c, whole(c)));
+    CU_ASSERT_EQUAL(status(c), 400);
+    body = body_json(c);
+    CU_ASSERT_STRING_EQUAL(error_field(body, "param"), "prompt");
+    json_decref(body);
+
     c->n = 0;
     client_post(c, "/v1/completions", "", "{\"prompt\":[1],\"stream\":true}");
-    CU_ASSERT_FATAL(WAIT(c, f.service.n_calls == 3));
-    fake_tokens(f.service.calls[2], "q");
-    fake_fail(f.service.calls[2], 502, "worker_lost", "d0 died", 0);
+    CU_ASSERT_FATAL(WAIT(c, f.service.n_calls == 4));
+    fake_tokens(f.service.calls[3], "q");
+    fake_fail(f.service.calls[3], 502, "worker_lost", "d0 died", 0);
     CU_ASSERT(WAIT(c, strstr(c->text, "\r\n0\r\n\r\n") != NULL));
     CU_ASSERT_EQUAL(status(c), 200);
     CU_ASSERT_PTR_NOT_NULL(
@@ -430,19 +441,27 @@ static void test_routes(void)
     open_front(&options);
     expect_raw("GET /v1/models HTTP/1.1\r\nHost: x\r\n\r\n", 200,
                "\"id\":\"tiny\",\"object\":\"model\"");
-    expect_raw("GET /health HTTP/1.1\r\n\r\n", 200, "{\"status\":\"ok\"}");
-    expect_raw("GET /ready?x=1 HTTP/1.1\r\n\r\n", 200, "{\"ready\":true}");
+    expect_raw("GET /health HTTP/1.1\r\nHost: x\r\n\r\n", 200,
+               "{\"status\":\"ok\"}");
+    expect_raw("GET /ready?x=1 HTTP/1.1\r\nHost: x\r\n\r\n", 200,
+               "{\"ready\":true}");
+    expect_raw("GET http://any.host:80/ready HTTP/1.1\r\nHost: x\r\n\r\n", 200,
+               "{\"ready\":true}");
     expect_raw("GET /metrics HTTP/1.0\r\n\r\n", 200, "fake_calls 1\n");
-    expect_raw("GET /metrics HTTP/1.1\r\n\r\n", 200,
-               "conductor_http_responses_total{class=\"2xx\"} 4\n");
-    expect_raw("GET /nothing HTTP/1.1\r\n\r\n", 404, "unknown_path");
-    expect_raw("GET /v1/completions HTTP/1.1\r\n\r\n", 405, "Allow: POST\r\n");
-    expect_raw("DELETE /health HTTP/1.1\r\n\r\n", 405, "Allow: GET, HEAD\r\n");
-    expect_raw("POST /v1/completions HTTP/1.1\r\nContent-Type: text/plain\r\n"
+    expect_raw("GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n", 200,
+               "conductor_http_responses_total{class=\"2xx\"} 5\n");
+    expect_raw("GET /nothing HTTP/1.1\r\nHost: x\r\n\r\n", 404, "unknown_path");
+    expect_raw("GET /v1/completions HTTP/1.1\r\nHost: x\r\n\r\n", 405,
+               "Allow: POST\r\n");
+    expect_raw("DELETE /health HTTP/1.1\r\nHost: x\r\n\r\n", 405,
+               "Allow: GET, HEAD\r\n");
+    expect_raw("POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: "
+               "text/plain\r\n"
                "Content-Length: 2\r\n\r\n{}",
                415, "application/json");
     f.service.ready = false;
-    expect_raw("GET /ready HTTP/1.1\r\n\r\n", 503, "{\"ready\":false}");
+    expect_raw("GET /ready HTTP/1.1\r\nHost: x\r\n\r\n", 503,
+               "{\"ready\":false}");
     close_front();
 }
 
@@ -453,14 +472,18 @@ static void test_bad_http(void)
 
     open_front(&options);
     expect_raw("hello\r\n\r\n", 400, "invalid_http");
+    expect_raw("GET /ready HTTP/1.1\r\n\r\n", 400, "Host");
+    expect_raw("GET /ready HTTP/1.1\nHost: x\n\n", 400, "CR LF");
     expect_raw("GET / HTTP/2.0\r\n\r\n", 505, "HTTP/1.1");
-    expect_raw("GET / HTTP/1.1\r\nno colon\r\n\r\n", 400, "colon");
-    expect_raw("POST /v1/completions HTTP/1.1\r\nContent-Length: x\r\n\r\n",
-               400, "Content-Length");
-    expect_raw("POST /v1/completions HTTP/1.1\r\nContent-Length: 5\r\n"
-               "Transfer-Encoding: chunked\r\n\r\n",
-               400, "Transfer-Encoding");
-    expect_raw("POST /v1/completions HTTP/1.1\r\n"
+    expect_raw("GET / HTTP/1.1\r\nHost: x\r\nno colon\r\n\r\n", 400, "colon");
+    expect_raw(
+        "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: x\r\n\r\n",
+        400, "Content-Length");
+    expect_raw(
+        "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n"
+        "Transfer-Encoding: chunked\r\n\r\n",
+        400, "Transfer-Encoding");
+    expect_raw("POST /v1/completions HTTP/1.1\r\nHost: x\r\n"
                "Transfer-Encoding: chunked\r\n\r\nzz\r\n",
                400, "chunked body is malformed");
     memset(big, 'a', sizeof(big) - 1);
@@ -529,7 +552,9 @@ static void test_large_body(void)
     open_front(&options);
     c = client_new();
     snprintf(head, sizeof(head),
-             "POST /v1/completions HTTP/1.1\r\nContent-Length: %zu\r\n\r\n", n);
+             "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: "
+             "%zu\r\n\r\n",
+             n);
     client_puts(c, head);
     CU_ASSERT(WAIT(c, whole(c)));
     CU_ASSERT_TRUE(client_send(c, big, n));
@@ -538,7 +563,7 @@ static void test_large_body(void)
     client_free(c);
 
     c = client_new();
-    client_puts(c, "POST /v1/completions HTTP/1.1\r\n"
+    client_puts(c, "POST /v1/completions HTTP/1.1\r\nHost: x\r\n"
                    "Transfer-Encoding: chunked\r\n\r\n300000\r\n");
     CU_ASSERT_TRUE(client_send(c, big, n));
     CU_ASSERT(WAIT(c, whole(c)));
@@ -546,8 +571,9 @@ static void test_large_body(void)
     client_free(c);
 
     c = client_new();
-    client_puts(c, "POST /v1/completions HTTP/1.1\r\nContent-Length: 15\r\n"
-                   "Expect: 100-continue\r\n\r\n");
+    client_puts(
+        c, "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 15\r\n"
+           "Expect: 100-continue\r\n\r\n");
     CU_ASSERT(WAIT(c, strstr(c->text, "100 Continue\r\n\r\n") != NULL));
     client_puts(c, "{\"prompt\":\"ab\"}");
     CU_ASSERT(WAIT(c, f.service.n_calls == 1));
@@ -563,14 +589,14 @@ static void test_chunked(void)
 
     open_front(&options);
     c = client_new();
-    client_puts(c, "POST /v1/completions HTTP/1.1\r\n"
+    client_puts(c, "POST /v1/completions HTTP/1.1\r\nHost: x\r\n"
                    "Transfer-Encoding: chunked\r\n\r\n5;x=y\r\n{\"pro\r\n");
     client_puts(c, "A\r\nmpt\":\"ab\"}\r\n0\r\nT: t\r\n\r\nGET /ready");
     CU_ASSERT_FATAL(WAIT(c, f.service.n_calls == 1));
     CU_ASSERT_EQUAL(f.service.calls[0]->params.n_tokens, 2);
     CU_ASSERT_EQUAL(f.service.calls[0]->params.tokens[1], 'b');
     /* A request sent ahead waits for its turn. */
-    client_puts(c, " HTTP/1.1\r\nConnection: close\r\n\r\n");
+    client_puts(c, " HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
     turn();
     fake_run(f.service.calls[0]);
     CU_ASSERT(WAIT(c, c->closed));
@@ -643,7 +669,7 @@ static void test_connection_limit(void)
     client_free(c[3]);
     turn();
     turn();
-    expect_raw("GET /ready HTTP/1.1\r\n\r\n", 200, "true");
+    expect_raw("GET /ready HTTP/1.1\r\nHost: x\r\n\r\n", 200, "true");
     client_free(c[1]);
     client_free(c[2]);
     close_front();
@@ -677,7 +703,7 @@ static void test_slow_sender(void)
     CU_ASSERT_EQUAL(status(c), 408);
     client_free(c);
     c = client_new();
-    client_puts(c, "POST /v1/completions HTTP/1.1\r\n"
+    client_puts(c, "POST /v1/completions HTTP/1.1\r\nHost: x\r\n"
                    "Content-Length: 10\r\n\r\n{");
     CU_ASSERT(WAIT(c, whole(c)));
     CU_ASSERT_EQUAL(status(c), 408);
@@ -693,7 +719,8 @@ static void test_head_method(void)
 
     open_front(&options);
     c = client_new();
-    client_puts(c, "HEAD /health HTTP/1.1\r\nConnection: close\r\n\r\n");
+    client_puts(
+        c, "HEAD /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
     CU_ASSERT(WAIT(c, c->closed));
     CU_ASSERT_PTR_NOT_NULL(strstr(c->text, "Content-Length: 15\r\n"));
     CU_ASSERT_EQUAL(strcmp(c->text + c->n - 4, "\r\n\r\n"), 0);

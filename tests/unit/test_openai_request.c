@@ -65,6 +65,7 @@ static void test_default_max_tokens(void)
     snprintf(body, sizeof(body), "{\"prompt\":\"%0100d\"}", 0);
     CU_ASSERT_EQUAL(parse(OPENAI_COMPLETION, body, &r, &e), -EINVAL);
     CU_ASSERT_STRING_EQUAL(e.code, "context_length_exceeded");
+    CU_ASSERT_STRING_EQUAL(e.param, "prompt");
     CU_ASSERT_EQUAL(
         parse(OPENAI_CHAT,
               "{\"messages\":[{\"role\":\"user\",\"content\":\"\"}]}", &r, &e),
@@ -170,11 +171,15 @@ static const struct refusal refusals[] = {
     {OPENAI_COMPLETION, 400, "{\"prompt\":\"a\",\"max_tokens\":\"9\"}",
      "invalid_value", "max_tokens", "'max_tokens' = \"9\""},
     {OPENAI_COMPLETION, 400, "{\"prompt\":\"a\",\"max_tokens\":100}",
-     "context_length_exceeded", "prompt",
+     "context_length_exceeded", "max_tokens",
      "window of 100 tokens, but the prompt has 1 tokens and max_tokens is "
      "100"},
     {OPENAI_COMPLETION, 400, "{\"prompt\":\"a\",\"max_tokens\":99999999999999}",
-     "context_length_exceeded", "prompt", "4294967295"},
+     "context_length_exceeded", "max_tokens", "4294967295"},
+    {OPENAI_CHAT, 400,
+     "{\"messages\":[{\"role\":\"user\",\"content\":\"\"}],"
+     "\"max_completion_tokens\":99}",
+     "context_length_exceeded", "max_completion_tokens", "is 99"},
     {OPENAI_COMPLETION, 404, "{\"prompt\":\"a\",\"model\":\"gpt-9\"}",
      "model_not_found", "model", "'gpt-9' does not exist"},
     {OPENAI_COMPLETION, 400, "{\"prompt\":\"a\",\"model\":7}", "invalid_value",
