@@ -9,6 +9,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* What a worker may report at most: far above any real value, far below what
+ * sums and products of them could overflow. */
+#define REPORTED_MAX_US ((uint64_t)COST_MODEL_MAX_US)
+#define REPORTED_MAX_BYTES (UINT64_C(1) << 50)
+
 /* Hands a token over. The callback may cancel the call: false, if so. */
 static bool call_token(struct service_call *call, uint32_t token)
 {
@@ -127,8 +132,9 @@ static int64_t comparable_us(const struct service_call *call,
     int64_t actual_us = cost_model_prefill_us(
         &call->service->cost, m->computed_tokens,
         (int64_t)m->local_tokens + m->fetched_tokens, NULL);
-    return (int64_t)((double)m->prefill_us * (double)call->plan.predicted_us /
-                     (double)actual_us);
+    double us = (double)m->prefill_us * (double)call->plan.predicted_us /
+                (double)actual_us;
+    return us < (double)COST_MODEL_MAX_US ? (int64_t)us : COST_MODEL_MAX_US;
 }
 
 /* Follows the overhead by an eighth of the difference, which counts for at
@@ -175,16 +181,26 @@ static void count_prefill(struct service_call *call,
     call->prefill_open = false;
 }
 
+static bool prefill_done_ok(const struct service_call *call,
+                            const struct msg_prefill_done *m)
+{
+    uint64_t sum =
+        (uint64_t)m->local_tokens + m->fetched_tokens + m->computed_tokens;
+    return sum == call->n_tokens && m->computed_tokens > 0 &&
+           m->first_token < call->service->model.vocab &&
+           m->queue_us <= REPORTED_MAX_US && m->fetch_us <= REPORTED_MAX_US &&
+           m->prefill_us <= REPORTED_MAX_US &&
+           m->fetch_bytes <= REPORTED_MAX_BYTES;
+}
+
 static int on_prefill_done(struct service_call *call, uint32_t id,
                            const struct frame_header *h, const uint8_t *p)
 {
     struct msg_prefill_done m;
     if (msg_prefill_done_decode(p, h->length, &m))
         return -EBADMSG;
-    uint64_t sum =
-        (uint64_t)m.local_tokens + m.fetched_tokens + m.computed_tokens;
     if (id != call->prefill || call->state != CALL_PREFILLING ||
-        sum != call->n_tokens || m.computed_tokens == 0)
+        !prefill_done_ok(call, &m))
         return -EPROTO;
     count_prefill(call, &m);
     learn_overhead(call, &m);
@@ -257,7 +273,8 @@ static int on_tokens(struct service *s, uint32_t id,
             continue; /* cancelled while the frame was on its way */
         uint32_t expected = call->n_output ? call->n_output : 1 + call->n_early;
         if (id != call->decode || t.index != expected ||
-            t.index >= call->max_tokens || call->early_done)
+            t.index >= call->max_tokens || t.token >= s->model.vocab ||
+            call->early_done)
             return -EPROTO;
         if (call->n_output)
             (void)call_decoded(call, t.token);

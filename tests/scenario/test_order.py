@@ -108,6 +108,51 @@ class Order(Case):
         self.finish()
         self.assertEqual(self.replies['a'].status, 502, self.replies)
 
+    def test_reports_out_of_bounds_cost_the_link(self):
+        good = {'first': 65, 'local': 0, 'fetched': 0, 'computed': 5,
+                'queue_us': 1, 'fetch_us': 0, 'fetch_bytes': 0,
+                'prefill_us': 5}
+        for n, (field, value) in enumerate((
+                ('first', 512), ('queue_us', 1 << 63),
+                ('fetch_us', (1 << 64) - 1), ('fetch_bytes', 1 << 62),
+                ('prefill_us', 10**12 + 1)), 1):
+            with self.subTest(field=field):
+                self.begin(field, 'hello', 4)
+                rid = self.announced(n)
+                self.ready(rid)
+                self.p.next(wire.PREFILL)
+                self.p.send(wire.frame(wire.PREFILL_STARTED, rid,
+                                       struct.pack('<Q', 1)))
+                self.p.send(wire.frame(wire.PREFILL_DONE, rid, struct.pack(
+                    '<IIIIQQQQ', *{**good, field: value}.values())))
+                self.p.wait_closed()
+                self.finish()
+                self.assertEqual(self.replies[field].status, 502)
+            self.p = PlayedWorker(self.cluster_.ports['worker'], 'p',
+                                  'prefill')
+            self.cluster_.wait_ready(1, 1)
+
+    def test_the_longest_report_is_taken(self):
+        self.begin('a', 'hello', 1)
+        rid, _ = self.p.next(wire.PREFILL)
+        self.p.send(wire.frame(wire.PREFILL_STARTED, rid,
+                               struct.pack('<Q', 1)))
+        self.p.send(wire.frame(wire.PREFILL_DONE, rid, struct.pack(
+            '<IIIIQQQQ', 511, 0, 0, 5, *[10**12, 10**12, 1 << 50, 10**12])))
+        self.p.done(rid, 1)
+        self.finish()
+        self.assertEqual(self.replies['a'].status, 200, self.replies)
+
+    def test_a_token_out_of_the_vocabulary_costs_the_link(self):
+        self.begin('a', 'hello', 4)
+        rid = self.announced()
+        self.ready(rid)
+        self.p.next(wire.PREFILL)
+        self.d.decoded(rid, [66, 512])
+        self.d.wait_closed()
+        self.finish()
+        self.assertEqual(self.replies['a'].status, 502, self.replies)
+
     def test_one_token_waits_its_turn(self):
         """PREFILLs leave in the order of the decisions."""
         self.begin('a', 'first of two', 4)
