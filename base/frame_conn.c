@@ -161,10 +161,19 @@ static void on_write(struct bufferevent *bev, void *arg)
     (void)conn_leave(c);
 }
 
+/* The socket has no error of its own then. */
+static void fail_lookup(struct frame_conn *c, int error)
+{
+    char text[MSG_TEXT_MAX];
+    snprintf(text, sizeof(text), "cannot look up the host: %s",
+             evutil_gai_strerror(error));
+    frame_conn_fail(c, text);
+}
+
 static void on_event(struct bufferevent *bev, short what, void *arg)
 {
     struct frame_conn *c = arg;
-    (void)bev;
+    int lookup = bufferevent_socket_get_dns_error(bev);
     if (what & BEV_EVENT_CONNECTED) {
         int one = 1;
         setsockopt(bufferevent_getfd(c->bev), IPPROTO_TCP, TCP_NODELAY, &one,
@@ -178,6 +187,8 @@ static void on_event(struct bufferevent *bev, short what, void *arg)
     }
     if (what & BEV_EVENT_EOF)
         frame_conn_fail(c, "closed by the other side");
+    else if (lookup)
+        fail_lookup(c, lookup);
     else
         frame_conn_fail(c, evutil_socket_error_to_string(
                                evutil_socket_geterror(bufferevent_getfd(bev))));

@@ -11,6 +11,7 @@
 
 #define RETRY_FIRST_MS 100
 #define RETRY_MOST_MS 5000
+#define WELCOME_USUAL_MS 2000 /* later is worth a word */
 #define WELCOME_PATIENCE_MS 10000
 #define HEARTBEAT_MIN_MS 20
 #define HEARTBEAT_MAX_MS 60000
@@ -26,6 +27,7 @@ struct conductor_link {
     struct event *retry;     /* the next attempt, or the end of patience */
     struct event *heartbeat;
     int64_t retry_ms;
+    bool overdue; /* WELCOME did not come in the usual time */
     bool up;
     bool was_up; /* at least once */
 };
@@ -164,7 +166,8 @@ static void connect_now(struct conductor_link *l)
     msg_hello_encode(&buf, 0, &l->hello);
     frame_conn_send(l->conn, &buf);
     wire_buf_fini(&buf);
-    start_timer(l->retry, WELCOME_PATIENCE_MS);
+    l->overdue = false;
+    start_timer(l->retry, WELCOME_USUAL_MS);
 }
 
 static void on_retry(evutil_socket_t fd, short what, void *arg)
@@ -173,10 +176,17 @@ static void on_retry(evutil_socket_t fd, short what, void *arg)
 
     (void)fd;
     (void)what;
-    if (l->conn)
-        frame_conn_fail(l->conn, "no answer to HELLO");
-    else
+    if (!l->conn) {
         connect_now(l);
+    } else if (l->overdue) {
+        frame_conn_fail(l->conn, "no answer to HELLO");
+    } else {
+        l->overdue = true;
+        log_warn("conductor %s:%u: no answer to HELLO yet; is this its "
+                 "worker_listen, not its port for clients?",
+                 l->host, l->port);
+        start_timer(l->retry, WELCOME_PATIENCE_MS - WELCOME_USUAL_MS);
+    }
 }
 
 static void on_heartbeat(evutil_socket_t fd, short what, void *arg)
