@@ -20,6 +20,11 @@ static const struct command commands[] = {
      replay_command_generate},
     {"stats", "say what a trace asks for and what caches can do for it",
      replay_command_stats},
+    {"compare", "simulate a trace under several policies, side by side",
+     replay_command_compare},
+    {"figures", "the Mooncake paper's figures, for every trace found",
+     replay_command_figures},
+    {"size", "find the smallest cluster that meets SLOs", replay_command_size},
 };
 
 #define COMMAND_COUNT (sizeof commands / sizeof commands[0])

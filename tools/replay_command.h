@@ -35,6 +35,9 @@ void replay_complain(const char *name, const char *format, ...)
 int replay_command_live(int argc, char **argv);
 int replay_command_generate(int argc, char **argv);
 int replay_command_stats(int argc, char **argv);
+int replay_command_compare(int argc, char **argv);
+int replay_command_size(int argc, char **argv);
+int replay_command_figures(int argc, char **argv);
 int replay_command_simulate(int argc, char **argv);
 
 #endif

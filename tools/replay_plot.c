@@ -324,12 +324,13 @@ void plot_key(struct plot *plot, const struct plot_panel *p,
               enum plot_corner corner, size_t i, size_t count, const char *text,
               const char *colour)
 {
+    bool left = corner == PLOT_TOP_LEFT || corner == PLOT_BOTTOM_LEFT;
+    bool top = corner == PLOT_TOP_LEFT || corner == PLOT_TOP_RIGHT;
     double line = 16;
-    double x = corner == PLOT_TOP_LEFT ? p->left + 10 : p->left + p->width - 10;
-    double y = corner == PLOT_BOTTOM_RIGHT
-                   ? p->top + p->height - 10 - line * (double)(count - 1 - i)
-                   : p->top + 18 + line * (double)i;
-    double in = corner == PLOT_TOP_LEFT ? 1 : -1;
+    double x = left ? p->left + 10 : p->left + p->width - 10;
+    double y = top ? p->top + 18 + line * (double)i
+                   : p->top + p->height - 10 - line * (double)(count - 1 - i);
+    double in = left ? 1 : -1;
     put_line(plot, x, y - 4, x + in * 18, y - 4, colour, "stroke-width=\"3\"");
     put_text(plot, x + in * 24, y, in > 0 ? "start" : "end", "font-size=\"11\"",
              text);

@@ -60,7 +60,12 @@ void plot_guide(struct plot *plot, const struct plot_panel *panel, double value,
 const char *plot_colour(size_t i);
 
 /* Where the key of a panel with many series stands. */
-enum plot_corner { PLOT_TOP_LEFT, PLOT_TOP_RIGHT, PLOT_BOTTOM_RIGHT };
+enum plot_corner {
+    PLOT_TOP_LEFT,
+    PLOT_TOP_RIGHT,
+    PLOT_BOTTOM_LEFT,
+    PLOT_BOTTOM_RIGHT
+};
 
 /* The i-th of `count` entries of the panel's key, inside its corner. */
 void plot_key(struct plot *plot, const struct plot_panel *panel,

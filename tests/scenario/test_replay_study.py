@@ -1,0 +1,224 @@
+"""conductor-replay compare and size: the same numbers as simulate has."""
+import csv
+import json
+import os
+import tempfile
+import unittest
+import xml.etree.ElementTree
+
+from test_replay import ROOT, SAMPLE, replay
+
+CLUSTERS = os.path.join(ROOT, 'traces', 'clusters')
+REFERENCE = os.path.join(CLUSTERS, 'reference-16.json')
+PAPER = os.path.join(CLUSTERS, 'paper-16.json')
+
+
+class Study(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+
+    def path(self, name):
+        return os.path.join(self.folder, name)
+
+    def trace(self, requests, seed=1, like='conversation', rate=4):
+        done = replay('generate', '--like', like, '--requests', requests,
+                      '--rate', rate, '--seed', seed, '--out',
+                      self.path('t.jsonl'))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return self.path('t.jsonl')
+
+    def simulate(self, trace, *args):
+        done = replay('simulate', '--trace', trace, '--report',
+                      self.path('r.json'), *args)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        with open(self.path('r.json'), encoding='utf-8') as f:
+            return json.load(f)
+
+    def rows(self):
+        with open(self.path('o.csv'), encoding='utf-8') as f:
+            return list(csv.DictReader(f))
+
+    def test_compare_is_what_simulate_says(self):
+        trace = self.trace(300)
+        args = ['compare', '--trace', trace, '--cluster', PAPER, '--speeds',
+                '1,5', '--prefill', '2,3', '--decode', 2, '--policies',
+                'random,global_cache', '--csv', self.path('o.csv'), '--plot',
+                self.path('o.svg'), '--slo-ttft', 20]
+        done = replay(*args, '--jobs', 4)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        rows = self.rows()
+        self.assertEqual(
+            [(r['nodes'], r['speed'], r['policy']) for r in rows],
+            [(n, s, p) for n in '23' for s in '15'
+             for p in ('random', 'global_cache')])
+        for row in rows:
+            report = self.simulate(
+                trace, '--cluster', PAPER, '--prefill', row['nodes'],
+                '--decode', 2, '--speed', row['speed'], '--policy',
+                row['policy'], '--slo-ttft', 20)
+            self.assertEqual(float(row['ttft_mean_s']),
+                             report['ttft_s']['mean'])
+            self.assertEqual(float(row['ttft_p99_s']), report['ttft_s']['p99'])
+            self.assertEqual(float(row['hit_ratio']),
+                             report['prefix_hit_ratio'])
+            self.assertEqual(float(row['effective_ratio']),
+                             report['slo']['effective_ratio'])
+            self.assertEqual(int(row['rejected']),
+                             report['requests']['rejected'])
+        xml.etree.ElementTree.parse(self.path('o.svg'))
+        # However many run at once: the same bytes.
+        with open(self.path('o.csv'), 'rb') as f:
+            before = f.read()
+        one = replay(*args, '--jobs', 1)
+        self.assertEqual(one.stdout, done.stdout)
+        with open(self.path('o.csv'), 'rb') as f:
+            self.assertEqual(f.read(), before)
+
+    def test_compare_plots(self):
+        for lists in (['--prefill', '2,4'], ['--speeds', '1'],
+                      ['--speeds', '1,2', '--prefill', '2,3,4,5']):
+            done = replay('compare', '--trace', SAMPLE, '--cluster', REFERENCE,
+                          '--plot', self.path('o.svg'), *lists)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            xml.etree.ElementTree.parse(self.path('o.svg'))
+
+    def by_hand(self, trace, side, slo, target):
+        """Every size up to side x side, as one would try them."""
+        best = None
+        for prefill in range(1, side + 1):
+            for decode in range(1, side + 1):
+                report = self.simulate(
+                    trace, '--cluster', PAPER, '--prefill', prefill,
+                    '--decode', decode, '--policy', 'global_cache', '--speed',
+                    8, *slo)
+                ratio = report['slo']['effective_ratio']
+                key = (prefill + decode, -ratio, prefill)
+                if ratio >= target and (best is None or key < best[0]):
+                    best = key, prefill, decode
+        return best and best[1:]
+
+    def test_size_is_what_trying_all_finds(self):
+        trace = self.trace(250)
+        for target, ttft, tbt in ((0.95, 10, 0.05), (0.8, 5, 0.1),
+                                  (0.99, 60, 0.026)):
+            slo = ['--slo-ttft', ttft, '--slo-tbt', tbt]
+            with self.subTest(target=target, slo=slo):
+                best = self.by_hand(trace, 6, slo, target)
+                done = replay('size', '--trace', trace, '--cluster-template',
+                              PAPER, '--target', target, '--speed', 8,
+                              '--max-prefill', 6, '--max-decode', 6, '--csv',
+                              self.path('o.csv'), '--plot', self.path('o.svg'),
+                              *slo)
+                if best is None:
+                    self.assertEqual(done.returncode, 1)
+                    self.assertIn('not even 12 nodes', done.stdout)
+                    continue
+                self.assertEqual(done.returncode, 0, done.stderr)
+                self.assertIn(f'{best[0]} prefill and {best[1]} decode',
+                              done.stdout)
+                self.assertLess(len(self.rows()), 36)
+                xml.etree.ElementTree.parse(self.path('o.svg'))
+
+    def test_size_of_one_kind(self):
+        trace = self.trace(200)
+        done = replay('size', '--trace', trace, '--cluster-template',
+                      REFERENCE, '--slo-ttft', 10, '--speed', 8)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn(' prefill nodes, ', done.stdout)
+        done = replay('size', '--trace', trace, '--cluster-template',
+                      os.path.join(CLUSTERS, 'paper-16-coupled.json'),
+                      '--slo-ttft', 10, '--slo-tbt', 0.5, '--speed', 4,
+                      '--policy', 'local_cache')
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn(' coupled nodes, ', done.stdout)
+
+    def test_figures(self):
+        self.trace(150)
+        os.mkdir(self.path('in'))
+        os.rename(self.path('t.jsonl'), self.path('in/conversation.jsonl'))
+        for like in ('toolagent', 'synthetic'):
+            os.rename(self.trace(100, like=like, rate=6),
+                      self.path(f'in/{like}.jsonl'))
+        done = replay('figures', '--traces', self.path('in'), '--out',
+                      self.path('out'), '--clusters', CLUSTERS)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        with open(self.path('out/RESULTS.md'), encoding='utf-8') as f:
+            results = f.read()
+        for figure in ('01', '05', '08', '09', '10', '11', '13', '15',
+                       'goodput'):
+            for name in ('conversation', 'toolagent', 'synthetic'):
+                stem = f'{name}/figure-{figure}'
+                self.assertIn(f'({stem}.svg)', results)
+                xml.etree.ElementTree.parse(self.path(f'out/{stem}.svg'))
+                with open(self.path(f'out/{stem}.csv'),
+                          encoding='utf-8') as f:
+                    rows = list(csv.reader(f))
+                self.assertGreater(len(rows), 1)
+                self.assertEqual({len(r) for r in rows}, {len(rows[0])})
+        # Every table row has as many cells as its header.
+        for block in results.split('\n\n'):
+            lines = block.strip().split('\n')
+            if lines[0].startswith('|'):
+                self.assertGreater(len(lines), 3)
+                self.assertEqual({line.count('|') for line in lines},
+                                 {lines[0].count('|')}, lines)
+        # However many run at once: the same bytes.
+        texts = []
+        for jobs in (1, 3):
+            done = replay('figures', '--traces', self.path('in'), '--out',
+                          self.path('out'), '--clusters', CLUSTERS, '--jobs',
+                          jobs, '--only', '08,10,11')
+            self.assertEqual(done.returncode, 0, done.stderr)
+            with open(self.path('out/RESULTS.md'), encoding='utf-8') as f:
+                texts.append(f.read())
+        self.assertEqual(*texts)
+
+    def test_bad_figures(self):
+        os.mkdir(self.path('in'))
+        for args, words, status in [
+                ([], '--traces DIR is missing', 2),
+                (['--traces', self.path('in')], '--out DIR is missing', 2),
+                (['--traces', self.path('in'), '--out', self.path('o'),
+                  '--only', '05,12'], '--only 05,12: must be of', 2),
+                (['--traces', '/nowhere', '--out', self.path('o')],
+                 '--traces /nowhere: No such file', 1),
+                (['--traces', self.path('in'), '--out', self.path('o')],
+                 'holds no *.jsonl', 1)]:
+            done = replay('figures', *args)
+            self.assertEqual(done.returncode, status)
+            self.assertIn(words, done.stderr)
+
+    def test_bad_command_lines(self):
+        both = ['--trace', SAMPLE, '--cluster', REFERENCE]
+        size = ['--trace', SAMPLE, '--cluster-template', PAPER]
+        for args, words, status in [
+                (['compare'], '--cluster FILE is missing', 2),
+                (['compare', '--cluster', PAPER], '--trace FILE is missing', 2),
+                (['compare', *both, '--policies', 'best'],
+                 '--policies best: must be random,', 2),
+                (['compare', *both, '--speeds', '1,x'], '--speeds 1,x', 2),
+                (['compare', *both, '--prefill', '1.5'],
+                 '--prefill 1.5: must be whole', 2),
+                (['compare', '--trace', SAMPLE, '--cluster', '/nowhere'],
+                 '/nowhere: No such file', 1),
+                (['compare', '--trace', '/nowhere', '--cluster', PAPER],
+                 '/nowhere: No such file', 1),
+                (['size', *size], '--slo-ttft S is missing', 2),
+                (['size', *size, '--slo-ttft', '3'],
+                 '--slo-tbt S is missing', 2),
+                (['size', *size, '--slo-ttft', '3', '--slo-tbt', '1',
+                  '--policy', 'x'], '--policy x', 2),
+                (['size', *size, '--slo-ttft', '3', '--target', '1.5'],
+                 '--target 1.5', 2)]:
+            with self.subTest(args=args):
+                done = replay(*args)
+                self.assertEqual(done.returncode, status)
+                self.assertIn(words, done.stderr)
+
+    def test_help(self):
+        for name in ('compare', 'figures', 'size'):
+            done = replay(name, '--help')
+            self.assertEqual(done.returncode, 0)
+            self.assertIn('examples:', done.stdout)

@@ -1,0 +1,104 @@
+/*
+ * Many simulations of one trace, side by side on the cores of this machine.
+ * Each case is independent: the numbers do not depend on how many run at once.
+ */
+#ifndef TOOLS_REPLAY_STUDY_H
+#define TOOLS_REPLAY_STUDY_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "sim/cluster.h"
+#include "tools/replay_options.h"
+#include "tools/replay_sim.h"
+
+#define REPLAY_STUDY_ERROR_BYTES 1024
+
+/* What the cases of a study have in common. */
+struct replay_study {
+    struct replay_source source;
+    uint64_t jobs;    /* simulations at once; 0: as many as there are cores */
+    const char *what; /* for progress on stderr: "simulations" */
+    bool quiet;       /* no progress */
+};
+
+/* Of one request, seconds; -1: it was not answered, or has no such time. */
+struct replay_latency {
+    float ttft_s;
+    float tbt_s;
+};
+
+/* One simulation: the upper part is the caller's, the rest is filled. */
+struct replay_case {
+    struct cluster cluster;
+    const char *policy;
+    const char *admission; /* NULL: plain */
+    double speed;
+    double slo_ttft_s; /* asked for by every request; 0: none */
+    double slo_tbt_s;
+    double effective_ttft_s; /* what counts as effective */
+    double effective_tbt_s;  /* 0: any */
+    uint64_t seed;
+    bool with_facts;     /* also the best ratio, ranks and their copies */
+    bool keep_latencies; /* of every request */
+    uint64_t misses_max; /* give up beyond so many requests that are not
+                            effective; 0: never */
+
+    bool gave_up; /* then there is no result */
+    struct replay_sim_result result;
+    double arrivals_s;      /* from the first to the last, at this speed */
+    double prefill_s;       /* time of all prefill nodes together */
+    double worst_overrun_s; /* largest TTFT - SLO of an accepted request
+                               beyond its prediction error; 0: none */
+    struct replay_latency *latencies; /* (n_latencies), in trace order */
+    size_t n_latencies;
+    size_t latency_capacity;
+    uint64_t misses;
+};
+
+/* How a study's options appear in a subcommand's table. */
+#define REPLAY_STUDY_SPECS(o)                                           \
+    {"trace", OPTION_TEXT, &(o).source.path,      "FILE",               \
+     0,       0,           "JSONL, plain or gzip"},                     \
+        {"from", OPTION_COUNT, &(o).source.from,           "N",         \
+         0,      1e12,         "skip its first N requests"},            \
+        {"requests", OPTION_COUNT, &(o).source.requests,  "N",          \
+         1,          1e12,         "only so many of them"},             \
+        {"skip-bad", OPTION_FLAG, &(o).source.skip_bad,           NULL, \
+         0,          0,           "skip bad lines and count them"},     \
+    {                                                                   \
+        "jobs", OPTION_COUNT, &(o).jobs, "N", 1, 1024,                  \
+            "simulations at once (default: the cores of this machine)"  \
+    }
+
+/* What a case is with nothing said: speed 1, seed 1, no SLO asked for, and
+ * effective within 30 s and 0.2 s, as in the Mooncake paper. */
+struct replay_case replay_case_make(const struct cluster *cluster,
+                                    const char *policy);
+
+/*
+ * Runs all cases.
+ *   study  borrowed; the source's block size must be 0 (it becomes that of
+ *          each cluster) or set.
+ *   cases  (n), filled; to be freed with replay_cases_fini() in any case.
+ *   error  the message of the first case that failed.
+ * Returns 0 or a negative errno.
+ */
+int replay_study_run(const struct replay_study *study,
+                     struct replay_case *cases, size_t n,
+                     char error[REPLAY_STUDY_ERROR_BYTES])
+    __attribute__((warn_unused_result));
+
+/* Frees what the cases own, not the array. */
+void replay_cases_fini(struct replay_case *cases, size_t n);
+
+/* Effective requests per second of the trace's time at the case's speed. */
+double replay_case_goodput(const struct replay_case *c);
+
+/* The share of all requests within both limits; needs keep_latencies. A
+ * request without TBT (one token) meets any TBT. O(requests). */
+double replay_case_effective(const struct replay_case *c, double ttft_s,
+                             double tbt_s);
+
+#endif
