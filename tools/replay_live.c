@@ -70,7 +70,7 @@ static int parse(int argc, char **argv, struct settings *s, int *status)
         {"max-in-flight", OPTION_COUNT, &s->max_in_flight, "N", 1, 65536,
          "requests at once (default 512)"},
         {"seed", OPTION_COUNT, &s->seed, "S", 0, 9e15,
-         "another one makes other prompts (default 0)"},
+         "another makes new prompts for a warm server (default 0)"},
         {"vocab", OPTION_COUNT, &s->vocab, "N", 1, UINT32_MAX,
          "token ids stay below it (default: the server's, or 512)"},
         {"report", OPTION_TEXT, &s->report, "FILE", 0, 0,
@@ -262,7 +262,10 @@ static int run(const struct settings *s, struct event_base *base,
                                                     : trace->block_tokens,
             .slo_ttft_s = s->slo_ttft_s,
             .slo_tbt_s = s->slo_tbt_s,
-            .best_possible_hit_ratio = replay_best_hit_ratio(trace, records),
+            .best_possible_hit_ratio = replay_best_hit_ratio(
+                trace, records,
+                model.block_tokens != 0 &&
+                    model.block_tokens < trace->block_tokens),
             .wall_us = result.wall_us};
         rc = replay_report_make(records, trace->count, &context, &report);
     }

@@ -99,9 +99,11 @@ int replay_trace_load(const struct replay_load_options *options,
 }
 
 double replay_best_hit_ratio(const struct replay_trace *trace,
-                             const struct replay_record *records)
+                             const struct replay_record *records,
+                             bool with_partial)
 {
-    struct trace_stats *stats = trace_stats_new(trace->block_tokens, false);
+    struct trace_stats *stats =
+        trace_stats_new(trace->block_tokens, with_partial);
     int rc = stats != NULL ? 0 : -ENOMEM;
     for (size_t i = 0; i < trace->count && rc == 0; i++) {
         if (records[i].outcome == REPLAY_COMPLETED) {

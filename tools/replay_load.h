@@ -2,6 +2,7 @@
 #ifndef TOOLS_REPLAY_LOAD_H
 #define TOOLS_REPLAY_LOAD_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -36,12 +37,15 @@ int replay_trace_load(const struct replay_load_options *options,
 
 /*
  * What an infinite cache would reuse of the requests that were answered:
- * reused over input tokens, full blocks only, in the order of the trace.
+ * reused over input tokens, in the order of the trace; full blocks only, or
+ * also the last one of a prompt (`with_partial`: a bound for a server whose
+ * blocks are smaller than the trace's).
  * records[0 .. trace->count) belong to its requests. Returns a ratio, or -1
  * without memory. O(blocks).
  */
 double replay_best_hit_ratio(const struct replay_trace *trace,
-                             const struct replay_record *records);
+                             const struct replay_record *records,
+                             bool with_partial);
 
 /* Frees what the trace owns. */
 void replay_trace_fini(struct replay_trace *trace);

@@ -3,9 +3,11 @@
 
 #include <errno.h>
 #include <math.h>
-#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* Above the best ratio by more than this is no matter of rounding. */
+#define HIT_RATIO_SLACK 0.01
 
 struct replay_tally {
     struct replay_report report; /* without its distributions */
@@ -127,6 +129,10 @@ void replay_tally_report(struct replay_tally *tally,
     }
     report->prefix_hit_ratio =
         replay_ratio(report->reused_tokens, report->input_tokens);
+    report->held_before =
+        !context->starts_cold && context->best_possible_hit_ratio >= 0 &&
+        report->prefix_hit_ratio >
+            context->best_possible_hit_ratio + HIT_RATIO_SLACK;
     report->effective_ratio = replay_ratio(report->effective, report->total);
     report->ttft_s = replay_distribution_summary(&tally->ttft_s);
     report->tbt_s = replay_distribution_summary(&tally->tbt_s);

@@ -5,6 +5,7 @@
 #ifndef TOOLS_REPLAY_REPORT_H
 #define TOOLS_REPLAY_REPORT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
 
@@ -23,6 +24,7 @@ struct replay_context {
     double slo_tbt_s;
     double best_possible_hit_ratio; /* below 0: unknown */
     int64_t wall_us;
+    bool starts_cold; /* the caches are known to be empty at the start */
 };
 
 /* Different reasons kept; the rest is counted under the last, "other". */
@@ -40,7 +42,10 @@ struct replay_report {
     /* Of completed requests. */
     uint64_t input_tokens, reused_tokens, computed_tokens, output_tokens;
     uint64_t fetched_tokens, fetched_blocks;
-    double prefix_hit_ratio;      /* reused / input */
+    double prefix_hit_ratio; /* reused / input */
+    /* More was reused than these requests share: the server held part of their
+     * prompts before, so that the best possible ratio is no bound. */
+    bool held_before;
     struct replay_summary ttft_s; /* from the intended time of sending */
     struct replay_summary tbt_s;
     struct replay_summary send_lag_s; /* of all that were sent */

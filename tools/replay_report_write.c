@@ -53,7 +53,7 @@ json_t *replay_report_json(const struct replay_report *r)
     return json_pack(
         "{s:s, s:s?, s:{s:o, s:o, s:o, s:o}, s:{s:o, s:o, s:o, s:o, s:o},"
         " s:{s:o}, s:o, s:o, s:o, s:o, s:o, s:{s:o, s:o, s:o, s:o},"
-        " s:{s:o, s:{s:o, s:o}}, s:o, s:o, s:o}",
+        " s:{s:o, s:{s:o, s:o}}, s:o, s:o, s:o, s:b}",
         "mode", c->mode, "policy", c->policy, /**/
         "requests", "total", count(r->total), "completed", count(r->completed),
         "rejected", count(r->rejected), "failed", count(r->failed), /**/
@@ -76,7 +76,8 @@ json_t *replay_report_json(const struct replay_report *r)
         "p90", known(predicted, r->prediction_error.p90), /**/
         "retries", count(r->retries),                     /**/
         "failures", reasons_json(r),                      /**/
-        "wall_s", number((double)c->wall_us / 1e6));
+        "wall_s", number((double)c->wall_us / 1e6), "held_before",
+        (int)r->held_before);
 }
 
 int replay_json_write(const json_t *json, const char *path)
@@ -126,7 +127,12 @@ static void print_counts(const struct replay_report *r, FILE *f)
             "fetched tokens", r->fetched_tokens, r->fetched_blocks);
     fprintf(f, "  %-22s %9.1f%%", "prefix hit ratio",
             100 * r->prefix_hit_ratio);
-    if (r->context.best_possible_hit_ratio >= 0) {
+    if (r->held_before) {
+        fputs("\n    more than these requests share: the server already held "
+              "part of their\n    prompts. Restart the workers, or use "
+              "another --seed, to measure reuse.",
+              f);
+    } else if (r->context.best_possible_hit_ratio >= 0) {
         fprintf(f, "  (an infinite cache: %.1f%%)",
                 100 * r->context.best_possible_hit_ratio);
     }

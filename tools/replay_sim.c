@@ -290,7 +290,8 @@ int replay_sim_run(const struct replay_sim_params *params,
             .policy = params->sim.policy,
             .block_tokens = params->sim.cluster->block_tokens,
             .best_possible_hit_ratio = result->facts.best_possible_hit_ratio,
-            .wall_us = result->summary.simulated_us};
+            .wall_us = result->summary.simulated_us,
+            .starts_cold = true};
         replay_tally_report(run.tally, &context, &result->report);
     } else {
         if (error[0] == '\0') {

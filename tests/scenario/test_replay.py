@@ -81,6 +81,19 @@ class Replay(unittest.TestCase):
         self.assertEqual(float(rows[3]['predicted_ttft_s']), 0.00625)
         xml.etree.ElementTree.parse(self.path('r.svg'))
 
+    def test_twice_on_one_server(self):
+        server = self.serve()
+        options = '--speed', 60, '--requests', 20
+        done, report = self.live(server, *options)
+        self.assertIn('an infinite cache', done.stdout)
+        self.assertFalse(report['held_before'])
+        done, report = self.live(server, *options)
+        self.assertNotIn('an infinite cache', done.stdout)
+        self.assertIn('already held', done.stdout)
+        self.assertTrue(report['held_before'])
+        done, _ = self.live(server, *options, '--seed', 1)
+        self.assertIn('an infinite cache', done.stdout)
+
     def test_open_loop(self):
         # The server never answers in time: everything is sent on time anyway.
         server = self.serve(behave=lambda index: 'hang')

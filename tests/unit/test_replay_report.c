@@ -159,6 +159,38 @@ static void test_report(void)
     CU_ASSERT_EQUAL(report.retries, 4);
 }
 
+static void print_to(const struct replay_report *report, char *text, size_t n)
+{
+    FILE *f = fmemopen(text, n, "w");
+    CU_ASSERT_PTR_NOT_NULL_FATAL(f);
+    replay_report_print(report, f);
+    fclose(f);
+}
+
+/* A server that held the prompts before is not compared with the best. */
+static void test_held_before(void)
+{
+    struct replay_record r[] = {answered(0, 0, 333333, 50000)};
+    struct replay_context c = context;
+    struct replay_report report;
+    char text[4000];
+    for (int held = 0; held < 2; held++) {
+        c.best_possible_hit_ratio = held ? 0.30 : 0.315; /* reached: 0.32 */
+        CU_ASSERT_EQUAL(replay_report_make(r, 1, &c, &report), 0);
+        CU_ASSERT_EQUAL(report.held_before, held != 0);
+        print_to(&report, text, sizeof text);
+        CU_ASSERT_EQUAL(strstr(text, "an infinite cache") == NULL, held != 0);
+        CU_ASSERT_EQUAL(strstr(text, "already held") != NULL, held != 0);
+    }
+    c.starts_cold = true;
+    CU_ASSERT_EQUAL(replay_report_make(r, 1, &c, &report), 0);
+    CU_ASSERT_FALSE(report.held_before);
+    c.starts_cold = false;
+    c.best_possible_hit_ratio = -1;
+    CU_ASSERT_EQUAL(replay_report_make(r, 1, &c, &report), 0);
+    CU_ASSERT_FALSE(report.held_before);
+}
+
 /* More kinds of failure than are kept: none is lost from the count. */
 static void test_reasons(void)
 {
@@ -243,6 +275,7 @@ int main(void)
     CU_add_test(s, "longest 10 %", test_tail);
     CU_add_test(s, "distribution", test_distribution);
     CU_add_test(s, "report", test_report);
+    CU_add_test(s, "held before", test_held_before);
     CU_add_test(s, "reasons", test_reasons);
     CU_add_test(s, "json", test_json);
     CU_add_test(s, "csv", test_csv);
