@@ -7,6 +7,7 @@
 #include "conductor/service_state.h"
 
 #include "base/clock.h"
+#include "conductor/core/block_key.h"
 
 #include <stdio.h>
 
@@ -85,7 +86,12 @@ void call_send(struct service_call *call)
         call_clear(call);
         return;
     }
-    struct msg_decode m = {call->n_tokens, call->max_tokens};
+    struct msg_decode m = {
+        .n_tokens = call->n_tokens,
+        .max_tokens = call->max_tokens,
+        .prompt_digest = block_key_prompt_digest(call->tokens, call->n_tokens,
+                                                 call->key_seed),
+    };
     wire_buf_reset(&s->out);
     msg_decode_encode(&s->out, call->wire_id, &m);
     worker_link_send(d->link, &s->out);

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <time.h>
 
 #define TICK_US 100000
@@ -108,6 +109,18 @@ bool service_ready(const struct service *service)
            instances_count(service, ROLE_DECODE) > 0;
 }
 
+/* Wire ids are next_attempt * max_calls + slot. They begin at a random place in
+ * the lower half of the numbers: a worker that still acts for a conductor that
+ * is gone must not meet its ids again, and the slot survives, since the other
+ * half takes longer to use up than any machine lasts. */
+static uint64_t first_attempt(uint64_t max_calls)
+{
+    uint64_t random = 0;
+    if (getrandom(&random, sizeof(random), GRND_NONBLOCK) < 0)
+        random = (uint64_t)clock_now_us() * 0x9e3779b97f4a7c15u;
+    return 1 + random % (UINT64_MAX / 2 / max_calls);
+}
+
 static void service_lists_init(struct service *s)
 {
     TAILQ_INIT(&s->inbox);
@@ -118,7 +131,7 @@ static void service_lists_init(struct service *s)
     s->model.policy = s->config.policy;
     s->model.block_tokens = (uint32_t)s->config.block_tokens;
     s->model.created_s = time(NULL);
-    s->next_attempt = 1;
+    s->next_attempt = first_attempt((uint64_t)s->config.max_in_flight);
 }
 
 static int service_alloc(struct service *s)

@@ -205,6 +205,7 @@ void msg_decode_encode(struct wire_buf *buf, uint64_t request_id,
     size_t at = frame_begin(buf, FRAME_DECODE, request_id);
     wire_put_u32(buf, m->n_tokens);
     wire_put_u32(buf, m->max_tokens);
+    wire_put_u64(buf, m->prompt_digest);
     frame_end(buf, at);
 }
 
@@ -214,6 +215,7 @@ int msg_decode_decode(const void *payload, size_t len, struct msg_decode *m)
     wire_reader_init(&r, payload, len);
     m->n_tokens = wire_get_u32(&r);
     m->max_tokens = wire_get_u32(&r);
+    m->prompt_digest = wire_get_u64(&r);
     return finish(&r, true);
 }
 

@@ -123,6 +123,7 @@ struct msg_prefill {
 struct msg_decode {
     uint32_t n_tokens; /* prompt tokens whose KV will arrive */
     uint32_t max_tokens;
+    uint64_t prompt_digest; /* block_key_prompt_digest() */
 };
 
 struct msg_prefill_started {
@@ -207,6 +208,7 @@ struct msg_fetch_end {
 struct msg_kv_begin {
     uint32_t n_tokens;
     uint32_t max_tokens;
+    uint64_t prompt_digest; /* of the prompt that was computed */
 };
 
 /* K rows, then V rows, of tokens [from, from + n) in one layer. */

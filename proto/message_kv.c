@@ -123,6 +123,7 @@ void msg_kv_begin_encode(struct wire_buf *buf, uint64_t request_id,
     size_t at = frame_begin(buf, FRAME_KV_BEGIN, request_id);
     wire_put_u32(buf, m->n_tokens);
     wire_put_u32(buf, m->max_tokens);
+    wire_put_u64(buf, m->prompt_digest);
     frame_end(buf, at);
 }
 
@@ -132,6 +133,7 @@ int msg_kv_begin_decode(const void *payload, size_t len, struct msg_kv_begin *m)
     wire_reader_init(&r, payload, len);
     m->n_tokens = wire_get_u32(&r);
     m->max_tokens = wire_get_u32(&r);
+    m->prompt_digest = wire_get_u64(&r);
     return finish(&r, true);
 }
 

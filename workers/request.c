@@ -25,6 +25,8 @@ static int copy_prompt(struct request *r, const struct request_spec *spec)
         r->tokens[i] = wire_u32_at(spec->tokens, i);
     block_keys_compute(r->tokens, r->n_tokens, spec->block_tokens,
                        spec->key_seed, r->keys);
+    r->prompt_digest =
+        block_key_prompt_digest(r->tokens, r->n_tokens, spec->key_seed);
     return 0;
 }
 
@@ -38,6 +40,7 @@ struct request *request_new(const struct request_spec *spec)
     r->state = spec->tokens ? REQUEST_WAITING : REQUEST_TICKET;
     r->n_tokens = spec->n_tokens;
     r->max_tokens = spec->max_tokens;
+    r->prompt_digest = spec->prompt_digest;
     r->decodes_here = spec->decodes_here;
     r->n_full = spec->n_tokens / spec->block_tokens;
     r->n_reusable = (spec->n_tokens - 1) / spec->block_tokens;

@@ -81,14 +81,15 @@ struct request {
     bool in_step;              /* the compute thread works on it */
     bool dead;                 /* free it when the step ends */
 
-    uint32_t n_tokens;   /* of the prompt */
-    uint32_t max_tokens; /* of the answer, at least 1 */
-    uint32_t *tokens;    /* (n_tokens), owned; NULL: only decoded here */
-    uint64_t *keys;      /* (n_full), owned; NULL as well */
-    uint32_t n_full;     /* full blocks of the prompt */
-    uint32_t n_reusable; /* of these, so many may be reused: at least the
-                            last token must be computed */
-    bool decodes_here;   /* the answer's tokens need room in the blocks */
+    uint32_t n_tokens;      /* of the prompt */
+    uint32_t max_tokens;    /* of the answer, at least 1 */
+    uint32_t *tokens;       /* (n_tokens), owned; NULL: only decoded here */
+    uint64_t *keys;         /* (n_full), owned; NULL as well */
+    uint32_t n_full;        /* full blocks of the prompt */
+    uint32_t n_reusable;    /* of these, so many may be reused: at least the
+                               last token must be computed */
+    bool decodes_here;      /* the answer's tokens need room in the blocks */
+    uint64_t prompt_digest; /* block_key_prompt_digest() */
 
     uint32_t n_blocks; /* in all */
     uint32_t *ids;     /* (n_blocks), owned */
@@ -132,6 +133,7 @@ struct request_table {
 struct request_spec {
     uint64_t id;
     uint64_t key_seed;
+    uint64_t prompt_digest; /* without tokens; else it is computed */
     const uint8_t *tokens;
     uint32_t n_tokens;
     uint32_t max_tokens;

@@ -28,7 +28,8 @@ bool transfer_pushes(const struct request *r)
 void push_send_begin(struct peer *p, struct request *r)
 {
     struct msg_kv_begin m = {.n_tokens = r->n_tokens,
-                             .max_tokens = r->max_tokens};
+                             .max_tokens = r->max_tokens,
+                             .prompt_digest = r->prompt_digest};
 
     msg_kv_begin_encode(&p->transfer->buf, r->id, &m);
     transfer_send(p->transfer, p->conn);

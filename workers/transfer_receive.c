@@ -1,6 +1,8 @@
 /* Receiving the KV of a request that is decoded here. Every layer's rows must
  * arrive in order and without a hole; that is checked, and so are all bounds,
- * before a byte is copied. */
+ * before a byte is copied. An id alone proves nothing: a prefill worker that
+ * still acts for a conductor that is gone may use one that is in use again.
+ * So the prompt's digest must be the one that DECODE announced. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,6 +30,8 @@ int receive_on_begin(struct inbound *in, uint64_t id, const uint8_t *payload,
         return refuse(in, id, "no such request is announced here");
     if (m.n_tokens != r->n_tokens || m.max_tokens != r->max_tokens)
         return refuse(in, id, "the request was announced with other lengths");
+    if (m.prompt_digest != r->prompt_digest)
+        return refuse(in, id, "the request was announced for another prompt");
     r->receive.next_token =
         calloc(t->config.layout->layers, sizeof(*r->receive.next_token));
     if (!r->receive.next_token)

@@ -213,6 +213,7 @@ static int on_decode(struct worker *w, uint64_t id, const uint8_t *payload,
         &(struct request_spec){.id = id,
                                .n_tokens = m.n_tokens,
                                .max_tokens = m.max_tokens,
+                               .prompt_digest = m.prompt_digest,
                                .block_tokens = w->layout->block_tokens,
                                .decodes_here = true});
     if (!r)

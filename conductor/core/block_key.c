@@ -33,7 +33,7 @@ uint64_t block_key_seed(const char *model, const char *adapter,
 
 /* XXH3-64 with a seed, as withSeed computes it. For inputs this long that
  * means a secret made from the seed, here once for all blocks. */
-static uint64_t block_hash(const uint32_t *tokens, uint32_t n,
+static uint64_t block_hash(const uint32_t *tokens, size_t n,
                            const uint8_t *secret, uint64_t seed)
 {
 #if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
@@ -46,13 +46,13 @@ static uint64_t block_hash(const uint32_t *tokens, uint32_t n,
     (void)secret;
     XXH3_INITSTATE(&state);
     (void)XXH3_64bits_reset_withSeed(&state, seed);
-    for (uint32_t at = 0; at < n; at += BLOCK_TOKENS_MAX) {
-        uint32_t part = n - at < BLOCK_TOKENS_MAX ? n - at : BLOCK_TOKENS_MAX;
+    for (size_t at = 0; at < n; at += BLOCK_TOKENS_MAX) {
+        size_t part = n - at < BLOCK_TOKENS_MAX ? n - at : BLOCK_TOKENS_MAX;
 
-        for (uint32_t i = 0; i < part; i++)
+        for (size_t i = 0; i < part; i++)
             for (uint32_t b = 0; b < 4; b++)
                 bytes[4 * i + b] = (uint8_t)(tokens[at + i] >> (8 * b));
-        (void)XXH3_64bits_update(&state, bytes, 4 * (size_t)part);
+        (void)XXH3_64bits_update(&state, bytes, 4 * part);
     }
     return XXH3_64bits_digest(&state);
 #endif
@@ -81,4 +81,13 @@ size_t block_keys_compute(const uint32_t *tokens, size_t n_tokens,
         keys[i] = key;
     }
     return n;
+}
+
+uint64_t block_key_prompt_digest(const uint32_t *tokens, size_t n_tokens,
+                                 uint64_t seed)
+{
+    uint8_t secret[XXH3_SECRET_DEFAULT_SIZE];
+
+    XXH3_generateSecret_fromSeed(secret, seed);
+    return block_hash(tokens, n_tokens, secret, seed);
 }

@@ -41,4 +41,15 @@ uint64_t block_key_seed(const char *model, const char *adapter,
 size_t block_keys_compute(const uint32_t *tokens, size_t n_tokens,
                           uint32_t block_tokens, uint64_t seed, uint64_t *keys);
 
+/*
+ * A number for a whole prompt, its partial last block included: XXH3-64 over
+ * all tokens as little-endian u32, seeded. It tells prompts of equal length
+ * apart where their keys are not at hand.
+ *   tokens    (n_tokens), borrowed.
+ *   seed      from block_key_seed().
+ * Returns the digest. Cost: one pass over the tokens.
+ */
+uint64_t block_key_prompt_digest(const uint32_t *tokens, size_t n_tokens,
+                                 uint64_t seed);
+
 #endif

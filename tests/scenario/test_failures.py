@@ -1,10 +1,16 @@
 """Workers that die, clients that leave: nothing hangs, nothing is lost in
 silence."""
 import json
+import os
+import random
+import re
+import signal
 import socket
+import struct
 import threading
 
-from harness import BLOCK_TOKENS, Case, settings, total, wait_until
+from harness import BLOCK_TOKENS, Case, Peer, settings, total, wait_until
+import wire
 
 TEXT = 'The quick brown fox jumps over the lazy dog. '
 # A prefill that takes 1.5 s at once, and decode steps of 50 ms.
@@ -145,22 +151,84 @@ class KilledWorkers(Case):
 
 
 class RestartedConductor(Case):
+    def restart(self, cluster):
+        """A new conductor on the old one's ports."""
+        cluster.conductor.kill()
+        cluster.config.update(
+            listen=f'127.0.0.1:{cluster.ports["http"]}',
+            worker_listen=f'127.0.0.1:{cluster.ports["worker"]}')
+        cluster.start_conductor()
+
     def test_workers_come_back_with_their_blocks(self):
         cluster = self.cluster(prefill=0, decode=0, both=1)
         prompt = TEXT * 10
         first = cluster.api.complete(prompt, 8).body
-        ports = cluster.ports
-        cluster.conductor.kill()
-        cluster.config.update(
-            listen=f'127.0.0.1:{ports["http"]}',
-            worker_listen=f'127.0.0.1:{ports["worker"]}')
-        cluster.start_conductor()
+        self.restart(cluster)
         cluster.wait_ready(1, 1)
         again = cluster.api.complete(prompt, 8).body
         self.assertEqual(again['choices'][0]['text'],
                          first['choices'][0]['text'])
         self.assertGreater(
             again['usage']['prompt_tokens_details']['cached_tokens'], 0)
+
+
+    def worker_facts(self, cluster):
+        """(fingerprint, port for peers of d0), as the conductor says them."""
+        peer = Peer(cluster.ports['worker'])
+        peer.send(Peer.hello(name='stranger', fingerprint=1))
+        said = peer.receive_error()
+        peer.close()
+        joined = re.search(r'worker d0 joined.*:(\d+)$',
+                           cluster.conductor.log(), re.M)
+        return (int(re.search(r'have ([0-9a-f]{16})', said).group(1), 16),
+                int(joined.group(1)))
+
+    def test_kv_of_a_straggler(self):
+        """A prefill worker that still acts for the conductor that is gone
+        pushes KV under the first id that conductors used to give. The decode
+        worker must not decode from it."""
+        cluster = self.cluster(prefill=1, decode=1)
+        prompt, n = 'Hello, cold reference', 12
+        want = cluster.api.complete(prompt, n, cache_salt='cold').body
+        fingerprint, port = self.worker_facts(cluster)
+        self.restart(cluster)
+        cluster.wait_ready(1, 1)
+        in_flight = 4096  # the default of max_in_flight, and slot 0
+        straggler = wire.connect(('127.0.0.1', port))
+        straggler.send(wire.hello(fingerprint=fingerprint,
+                                  block_tokens=BLOCK_TOKENS))
+        straggler.wait(wire.WELCOME)
+        p0 = cluster.workers['p0'].child.pid
+        os.kill(p0, signal.SIGSTOP)
+        try:
+            answer = in_background(lambda: cluster.api.complete(prompt, n))
+            wait_until('d0 has the request', lambda: cluster.api.metrics()[
+                'conductor_instance_decodes{instance="d0"}'])
+            self.push_garbage(straggler, in_flight, len(prompt), n)
+        finally:
+            os.kill(p0, signal.SIGCONT)
+        reply = answer()
+        self.assertEqual(reply.status, 200, reply.body)
+        self.assertEqual(reply.body['choices'][0]['text'],
+                         want['choices'][0]['text'])
+        self.assertIn('announced', wire.parse_reason(
+            straggler.wait(wire.KV_REFUSE, in_flight))[1])
+        straggler.close()
+
+    def push_garbage(self, link, rid, n_tokens, max_tokens):
+        """As a prefill worker of tiny would, but whatever the answer is."""
+        link.send(wire.frame(wire.KV_BEGIN, rid, struct.pack(
+            '<IIQ', n_tokens, max_tokens, 1)))
+        link.until('a grant or a refusal', lambda frames: any(
+            k in (wire.KV_GRANT, wire.KV_REFUSE) for k, _, _ in frames))
+        for layer in range(4):
+            data = bytes(random.Random(layer).choice((0, 60))
+                         for _ in range(512 * n_tokens))
+            link.send(wire.frame(wire.KV_LAYER, rid, struct.pack(
+                '<IIII', layer, 0, n_tokens, len(data)) + data))
+        link.send(wire.frame(wire.KV_END, rid, struct.pack('<I', 70)))
+        link.send(wire.frame(wire.FETCH, 1, struct.pack('<IIQ', 0, 1, 5)))
+        link.wait(wire.FETCH_END, 1)  # it has read all that came before
 
 
 class Disconnects(Case):

@@ -47,22 +47,29 @@ class Order(Case):
         super().setUp()
         self.cluster_ = Cluster(self, {'max_retries': 0,
                                        'worker_timeout_ms': 60000})
+        self.join()
+        self.replies = {}
+        self.threads = []
+
+    def join(self):
         self.cluster_.start_conductor()
         port = self.cluster_.ports['worker']
         self.p = PlayedWorker(port, 'p', 'prefill')
         self.d = PlayedWorker(port, 'd', 'decode')
         self.cluster_.wait_ready(1, 1)
-        self.replies = {}
-        self.threads = []
 
     def tearDown(self):
         self.p.close()
         self.d.close()
         super().tearDown()
 
-    def begin(self, name, prompt, max_tokens):
+    def begin(self, name, prompt, max_tokens, **more):
         def run():
-            self.replies[name] = self.cluster_.api.complete(prompt, max_tokens)
+            try:
+                self.replies[name] = self.cluster_.api.complete(
+                    prompt, max_tokens, **more)
+            except OSError:
+                pass  # its conductor was killed
         self.threads.append(threading.Thread(target=run))
         self.threads[-1].start()
 
@@ -73,6 +80,13 @@ class Order(Case):
     def announced(self, n=1):
         rid, _ = self.d.next(wire.DECODE, n)
         return rid
+
+    def restart_conductor(self):
+        """The same cluster under a new conductor; its workers are new too."""
+        self.p.close()
+        self.d.close()
+        self.cluster_.conductor.kill()
+        self.join()
 
     def ready(self, rid):
         self.d.send(wire.frame(wire.DECODE_READY, rid))
@@ -152,6 +166,35 @@ class Order(Case):
         self.d.wait_closed()
         self.finish()
         self.assertEqual(self.replies['a'].status, 502, self.replies)
+
+    def test_ids_of_two_conductors_do_not_meet(self):
+        """A straggler of the first must not name a request of the second."""
+        self.begin('a', 'hello', 4)
+        old = self.announced()
+        self.restart_conductor()
+        self.threads.clear()
+        self.begin('b', 'hello', 4)
+        new = self.announced()
+        self.assertGreater(abs(old - new), 1 << 20)
+        self.d.close()
+        self.finish()
+        self.assertEqual(self.replies['b'].status, 502, self.replies)
+
+    def test_decode_announces_the_prompt(self):
+        """DECODE's digest is that of PREFILL's tokens and key seed."""
+        mine = {'cache_salt': 'mine'}
+        for n, (prompt, salt) in enumerate((('hello', {}), ('hello', mine),
+                                            ('h' * 500, {})), 1):
+            self.begin(n, prompt, 4, **salt)
+            rid, p = self.d.next(wire.DECODE, n)
+            *lengths, digest = struct.unpack('<IIQ', p)
+            self.assertEqual(lengths, [len(prompt), 4])
+            self.ready(rid)
+            _, p = self.p.next(wire.PREFILL, n)
+            seed, = struct.unpack_from('<Q', p)
+            self.assertEqual(digest, wire.prompt_digest(prompt.encode(), seed))
+        self.d.close()
+        self.finish()
 
     def test_one_token_waits_its_turn(self):
         """PREFILLs leave in the order of the decisions."""

@@ -85,7 +85,7 @@ class WorkerCase(unittest.TestCase):
         return link.answer(rid, done['first']), done
 
     def run_split(self, p, d, rid, tokens, n, **more):
-        d.decode(rid, len(tokens), n)
+        d.decode_of(rid, tokens, n)
         d.wait(wire.DECODE_READY, rid)
         p.prefill(rid, tokens, n, decode=d.address, **more)
         done = p.prefill_done(rid, 60)
@@ -163,7 +163,7 @@ class SameTokens(WorkerCase):
         for i, tokens in enumerate(todo, 1):
             want[i] = self.run_here(cold, i, tokens, n)[0]
         for i, tokens in enumerate(todo, 1):
-            d.decode(i, len(tokens), n)
+            d.decode_of(i, tokens, n)
             d.wait(wire.DECODE_READY, i)
             blocks = 0, len(tokens) // BLOCK
             a.prefill(i, tokens, n, fetch=p.address, blocks=blocks)
@@ -233,7 +233,7 @@ class Refusals(WorkerCase):
         link = self.worker('w', 'both')
         good = wire.hello(fingerprint=link.hello['fingerprint'],
                           block_tokens=BLOCK)
-        begin = wire.frame(wire.KV_BEGIN, 1, struct.pack('<II', 40, 3))
+        begin = wire.frame(wire.KV_BEGIN, 1, struct.pack('<IIQ', 40, 3, 0))
         cases = {
             'noise': b'GET / HTTP/1.1\r\nHost: x\r\n\r\n' * 4,
             'too long': struct.pack('<IHHQ', 1 << 31, wire.FETCH, 0, 1),
@@ -286,6 +286,25 @@ class Refusals(WorkerCase):
         peer.close()
         link.cancel(1)
         self.assertEqual(len(self.run_here(link, 9, [1] * 40, 4)[0]), 4)
+        self.idle(link)
+
+    def test_kv_of_another_prompt(self):
+        """An id and lengths that fit do not make it the same request."""
+        link = self.worker('w', 'decode')
+        link.decode(1, 40, 3, digest=7)
+        link.wait(wire.DECODE_READY, 1)
+        peer = wire.connect(link.address)
+        peer.send(wire.hello(fingerprint=link.hello['fingerprint'],
+                             block_tokens=BLOCK))
+        peer.send(wire.frame(wire.KV_BEGIN, 1, struct.pack('<IIQ', 40, 3, 8)))
+        code, text = wire.parse_reason(peer.wait(wire.KV_REFUSE, 1))
+        self.assertEqual(code, 4)
+        self.assertIn('another prompt', text)
+        # It still waits for its own.
+        peer.send(wire.frame(wire.KV_BEGIN, 1, struct.pack('<IIQ', 40, 3, 7)))
+        peer.wait(wire.KV_GRANT, 1)
+        peer.close()
+        self.assertEqual(link.failure(1)[0], 7)
         self.idle(link)
 
     def test_conductor_of_another_version(self):
@@ -388,7 +407,7 @@ class Losses(WorkerCase):
         good = wire.hello(fingerprint=a.hello['fingerprint'],
                           block_tokens=BLOCK)
         peer = wire.connect(b.address)
-        begin = struct.pack('<II', 2000, 10)
+        begin = struct.pack('<IIQ', 2000, 10, 0)
         peer.send(good + wire.frame(wire.KV_BEGIN, 5, begin))
         peer.wait(wire.KV_GRANT, 5)
         peer.send(wire.frame(wire.KV_BEGIN, 6, begin))
@@ -425,7 +444,7 @@ class Losses(WorkerCase):
         d = self.worker('d', 'decode', '--kv-blocks', '40')
         p = self.worker('p', 'prefill')
         for rid in (1, 2, 3):
-            d.decode(rid, 400, 100)
+            d.decode_of(rid, [rid] * 400, 100)
             d.wait(wire.DECODE_READY, rid)
             p.prefill(rid, [rid] * 400, 100, decode=d.address)
         for rid in (1, 2, 3):
@@ -518,7 +537,7 @@ class Losses(WorkerCase):
         source.process.kill()
         done = a.prefill_done(2, 60)
         self.assertEqual(a.answer(2, done['first']), want)
-        d.decode(3, len(tokens), 5)
+        d.decode_of(3, tokens, 5, key_seed=2)
         d.wait(wire.DECODE_READY, 3)
         a.prefill(3, tokens, 5, key_seed=2, decode=d.address)
         a.wait(wire.PREFILL_STARTED, 3)

@@ -1,5 +1,6 @@
 """Speaks proto/PROTOCOL.md from python: a stand-in for the conductor, and for
 a peer of a worker, with which a worker can be tested alone."""
+import ctypes
 import socket
 import struct
 import threading
@@ -16,6 +17,15 @@ from harness import settings
 
 MAGIC = 0x52444E43
 ROLES = {'prefill': 1, 'decode': 2, 'both': 3}
+
+
+def prompt_digest(tokens, key_seed=5):
+    """XXH3-64 of the tokens, from the library itself."""
+    xxh3 = ctypes.CDLL('libxxhash.so.0').XXH3_64bits_withSeed
+    xxh3.restype = ctypes.c_uint64
+    xxh3.argtypes = ctypes.c_char_p, ctypes.c_size_t, ctypes.c_uint64
+    data = struct.pack(f'<{len(tokens)}I', *tokens)
+    return xxh3(data, len(data), key_seed)
 
 
 def text(value):
@@ -177,8 +187,14 @@ class WorkerLink(Link):
                         struct.pack(f'<I{len(tokens)}I', len(tokens),
                                     *tokens)))
 
-    def decode(self, rid, n_tokens, max_tokens):
-        self.send(frame(DECODE, rid, struct.pack('<II', n_tokens, max_tokens)))
+    def decode(self, rid, n_tokens, max_tokens, digest=0):
+        self.send(frame(DECODE, rid, struct.pack('<IIQ', n_tokens, max_tokens,
+                                                 digest)))
+
+    def decode_of(self, rid, tokens, max_tokens, key_seed=5):
+        """Announces a prompt that a real worker will compute."""
+        self.decode(rid, len(tokens), max_tokens,
+                    prompt_digest(tokens, key_seed))
 
     def cancel(self, rid):
         self.send(frame(CANCEL, rid))

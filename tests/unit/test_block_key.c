@@ -88,6 +88,29 @@ static void test_seed(void)
                         block_key_seed("m", "", "tenant 2"));
 }
 
+/* The digest covers every token, in blocks or not, at every length at which
+ * the hash works differently. */
+static void test_prompt_digest(void)
+{
+    static const size_t lengths[] = {1, 2, 4, 5, 16, 31, 60, 61, 300, N};
+    uint32_t tokens[N];
+    uint8_t bytes[4 * N];
+
+    fill(tokens, N);
+    for (size_t i = 0; i < 4 * N; i++)
+        bytes[i] = (uint8_t)(tokens[i / 4] >> (8 * (i % 4)));
+    for (size_t i = 0; i < sizeof(lengths) / sizeof(lengths[0]); i++) {
+        size_t n = lengths[i];
+        uint64_t digest = block_key_prompt_digest(tokens, n, 7);
+
+        CU_ASSERT_EQUAL(digest, XXH3_64bits_withSeed(bytes, 4 * n, 7));
+        CU_ASSERT_NOT_EQUAL(digest, block_key_prompt_digest(tokens, n, 8));
+        tokens[n - 1] ^= 1;
+        CU_ASSERT_NOT_EQUAL(digest, block_key_prompt_digest(tokens, n, 7));
+        tokens[n - 1] ^= 1;
+    }
+}
+
 int main(void)
 {
     CU_initialize_registry();
@@ -96,6 +119,7 @@ int main(void)
     CU_add_test(suite, "chain", test_chain);
     CU_add_test(suite, "partial", test_partial);
     CU_add_test(suite, "seed", test_seed);
+    CU_add_test(suite, "digest of a prompt", test_prompt_digest);
     CU_basic_run_tests();
     unsigned failed = CU_get_number_of_failures();
     CU_cleanup_registry();

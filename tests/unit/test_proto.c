@@ -123,7 +123,7 @@ static void encode_all(struct wire_buf *b)
                                              .fetch_to_block = 3,
                                              .n_tokens = 4,
                                              .tokens = u8(tokens)});
-    msg_decode_encode(b, 13, &(struct msg_decode){100, 5});
+    msg_decode_encode(b, 13, &(struct msg_decode){100, 5, 7});
     msg_prefill_started_encode(b, 14, &(struct msg_prefill_started){1});
     msg_prefill_done_encode(
         b, 15, &(struct msg_prefill_done){65, 1, 2, 3, 4, 5, 6, 7});
@@ -138,7 +138,7 @@ static void encode_all(struct wire_buf *b)
         b, 17,
         &(struct msg_fetch_block){1, 2, 3, 4, u8(tokens), 5, u8("hello")});
     msg_fetch_end_encode(b, 17, &(struct msg_fetch_end){PROTO_OK, 1});
-    msg_kv_begin_encode(b, 18, &(struct msg_kv_begin){100, 5});
+    msg_kv_begin_encode(b, 18, &(struct msg_kv_begin){100, 5, 7});
     msg_error_like_encode(b, FRAME_KV_REFUSE, 18, PROTO_E_CAPACITY, "full");
     msg_kv_layer_encode(b, 18, &(struct msg_kv_layer){1, 2, 3, 4, u8("abcd")});
     msg_kv_end_encode(b, 18, &(struct msg_kv_end){66});
@@ -209,6 +209,22 @@ static void test_round_trip(void)
     CU_ASSERT_EQUAL(wire_u32_at(fo.tokens, 2), 0xfffffffe);
     CU_ASSERT_EQUAL(memcmp(fo.data, "hello", 5), 0);
 
+    struct msg_decode de;
+    wire_buf_reset(&b);
+    msg_decode_encode(&b, 7, &(struct msg_decode){100, 5, UINT64_MAX - 9});
+    CU_ASSERT_EQUAL(msg_decode_decode(b.data + FRAME_HEADER_BYTES,
+                                      b.len - FRAME_HEADER_BYTES, &de),
+                    0);
+    CU_ASSERT_EQUAL(de.prompt_digest, UINT64_MAX - 9);
+
+    struct msg_kv_begin kb;
+    wire_buf_reset(&b);
+    msg_kv_begin_encode(&b, 7, &(struct msg_kv_begin){100, 5, UINT64_MAX - 8});
+    CU_ASSERT_EQUAL(msg_kv_begin_decode(b.data + FRAME_HEADER_BYTES,
+                                        b.len - FRAME_HEADER_BYTES, &kb),
+                    0);
+    CU_ASSERT_EQUAL(kb.prompt_digest, UINT64_MAX - 8);
+
     struct msg_tokens mt;
     wire_buf_reset(&b);
     msg_tokens_encode(&b, (struct msg_token[]){{1, 2, 3}, {4, 5, 6}}, 2);
@@ -262,15 +278,15 @@ static void test_header(void)
 static void test_limits(void)
 {
     struct wire_buf b;
-    wire_buf_init(&b, 40);
+    wire_buf_init(&b, 48);
     msg_empty_encode(&b, FRAME_CANCEL, 1);
     CU_ASSERT_FALSE(b.failed);
     CU_ASSERT_EQUAL(b.len, FRAME_HEADER_BYTES);
-    msg_decode_encode(&b, 1, &(struct msg_decode){1, 1});
+    msg_decode_encode(&b, 1, &(struct msg_decode){1, 1, 1});
     CU_ASSERT_FALSE(b.failed);
     msg_empty_encode(&b, FRAME_CANCEL, 1);
     CU_ASSERT_TRUE(b.failed);
-    CU_ASSERT_TRUE(b.len <= 40);
+    CU_ASSERT_TRUE(b.len <= 48);
     wire_buf_fini(&b);
 
     /* A count that promises more than there is. */
