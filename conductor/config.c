@@ -15,7 +15,8 @@ struct option_def {
     enum option_type type;
     size_t offset;
     const char *unit;
-    double min, max; /* of numbers */
+    double min, max; /* of numbers; of a string's length, unless max is 0 */
+    double step;     /* numbers are multiples of it; 0: any */
     const char *initial;
     const char *help;
 };
@@ -23,50 +24,53 @@ struct option_def {
 #define AT(field) offsetof(struct config, field)
 
 static const struct option_def options[] = {
-    {"listen", OPTION_ADDRESS, AT(listen), "host:port", 0, 0, "127.0.0.1:8080",
+    {"listen", OPTION_ADDRESS, AT(listen), "host:port", 0, 0, 0,
+     "127.0.0.1:8080",
      "where clients reach the HTTP API; port 0 takes any free one"},
-    {"worker_listen", OPTION_ADDRESS, AT(worker_listen), "host:port", 0, 0,
+    {"worker_listen", OPTION_ADDRESS, AT(worker_listen), "host:port", 0, 0, 0,
      "127.0.0.1:8081", "where workers register; port 0 takes any free one"},
-    {"model", OPTION_STRING, AT(model), "", 0, 0, "tiny",
+    {"model", OPTION_STRING, AT(model), "", 1, 63, 0, "tiny",
      "the served model; a worker of another model is refused"},
-    {"block_tokens", OPTION_INT, AT(block_tokens), "tokens", 16, 512, "256",
+    {"block_tokens", OPTION_INT, AT(block_tokens), "tokens", 16, 512, 16, "256",
      "tokens in one KV block; a worker of another size is refused"},
-    {"policy", OPTION_STRING, AT(policy), "", 0, 0, "global_cache",
+    {"policy", OPTION_STRING, AT(policy), "", 0, 0, 0, "global_cache",
      "how a request's prefill instance is chosen: random, round_robin, "
      "least_loaded, local_cache or global_cache"},
     {"kvcache_balancing_threshold", OPTION_NUMBER,
-     AT(kvcache_balancing_threshold), "ratio", 1, 1e6, "1",
+     AT(kvcache_balancing_threshold), "ratio", 1, 1e6, 0, "1",
      "global_cache: fetch blocks when the best match elsewhere is longer than "
      "the local one by more than this factor"},
-    {"cost_model", OPTION_STRING, AT(cost_model), "file", 0, 0, "",
+    {"cost_model", OPTION_STRING, AT(cost_model), "file", 0, 0, 0, "",
      "the model that conductor-fit wrote; needed for every policy"},
-    {"seed", OPTION_INT, AT(seed), "", 0, 9e15, "1",
+    {"seed", OPTION_INT, AT(seed), "", 0, 9e15, 0, "1",
      "seed of the random policy"},
-    {"slo_ttft_ms", OPTION_INT, AT(slo_ttft_ms), "ms", 0, 86400000, "0",
+    {"slo_ttft_ms", OPTION_INT, AT(slo_ttft_ms), "ms", 0, 86400000, 0, "0",
      "default limit on the time to first token; 0 = none"},
-    {"slo_tbt_ms", OPTION_INT, AT(slo_tbt_ms), "ms", 0, 86400000, "0",
+    {"slo_tbt_ms", OPTION_INT, AT(slo_tbt_ms), "ms", 0, 86400000, 0, "0",
      "default limit on the time between tokens; 0 = none"},
     {"max_body_bytes", OPTION_INT, AT(max_body_bytes), "bytes", 1024, 1 << 28,
-     "16777216", "longest request body; a longer one is answered 413"},
-    {"max_connections", OPTION_INT, AT(max_connections), "", 1, 100000, "4096",
-     "open client connections"},
-    {"max_in_flight", OPTION_INT, AT(max_in_flight), "requests", 1, 1000000,
+     0, "16777216", "longest request body; a longer one is answered 413"},
+    {"max_connections", OPTION_INT, AT(max_connections), "", 1, 100000, 0,
+     "4096", "open client connections"},
+    {"max_in_flight", OPTION_INT, AT(max_in_flight), "requests", 1, 1000000, 0,
      "4096", "requests between arrival and last token; more are answered 429"},
-    {"max_instances", OPTION_INT, AT(max_instances), "instances", 1, 4096,
+    {"max_instances", OPTION_INT, AT(max_instances), "instances", 1, 4096, 0,
      "256", "registered workers; more are refused"},
     {"max_queue_per_instance", OPTION_INT, AT(max_queue_per_instance),
-     "requests", 1, 1023, "512", "prefills waiting on one instance"},
+     "requests", 1, 1023, 0, "512", "prefills waiting on one instance"},
     {"index_max_blocks", OPTION_INT, AT(index_max_blocks), "blocks", 1024,
-     1000000000, "4194304", "distinct blocks that the prefix index knows"},
-    {"heartbeat_ms", OPTION_INT, AT(heartbeat_ms), "ms", 10, 60000, "500",
+     1000000000, 0, "4194304", "distinct blocks that the prefix index knows"},
+    {"heartbeat_ms", OPTION_INT, AT(heartbeat_ms), "ms", 10, 60000, 0, "500",
      "how often a worker reports its state"},
     {"worker_timeout_ms", OPTION_INT, AT(worker_timeout_ms), "ms", 100, 600000,
-     "5000", "a worker that is silent for this long is taken as gone"},
-    {"max_retries", OPTION_INT, AT(max_retries), "", 0, 100, "3",
+     0, "5000",
+     "a worker that is silent for this long is taken as gone; at least two "
+     "heartbeat_ms"},
+    {"max_retries", OPTION_INT, AT(max_retries), "", 0, 100, 0, "3",
      "other choices tried when a worker fails before the first token"},
-    {"link_mbps", OPTION_INT, AT(link_mbps), "Mbit/s", 1, 10000000, "10000",
+    {"link_mbps", OPTION_INT, AT(link_mbps), "Mbit/s", 1, 10000000, 0, "10000",
      "first guess of what a link between workers carries; measured later"},
-    {"log_level", OPTION_STRING, AT(log_level), "", 0, 0, "info",
+    {"log_level", OPTION_STRING, AT(log_level), "", 0, 0, 0, "info",
      "error, warn, info or debug"},
 };
 
@@ -122,6 +126,12 @@ static int set_string(struct config *c, const struct option_def *o,
                  CONFIG_STRING_MAX - 1);
         return -EINVAL;
     }
+    if (o->max > 0 &&
+        ((double)strlen(value) < o->min || (double)strlen(value) > o->max)) {
+        snprintf(err, CONFIG_ERROR_MAX, "%s: must be %.0f to %.0f bytes long",
+                 o->name, o->min, o->max);
+        return -EINVAL;
+    }
     if (o->type == OPTION_ADDRESS && config_split_address(value, host, &port)) {
         snprintf(err, CONFIG_ERROR_MAX,
                  "%s: \"%s\" is not host:port (for example 127.0.0.1:8080)",
@@ -139,6 +149,11 @@ static int set_number(struct config *c, const struct option_def *o,
     if (!isfinite(value) || value < o->min || value > o->max) {
         snprintf(err, CONFIG_ERROR_MAX, "%s: %s is outside %.10g to %.10g%s%s",
                  o->name, text, o->min, o->max, *o->unit ? " " : "", o->unit);
+        return -ERANGE;
+    }
+    if (o->step > 0 && fmod(value, o->step) != 0) {
+        snprintf(err, CONFIG_ERROR_MAX, "%s: %s is no multiple of %.10g",
+                 o->name, text, o->step);
         return -ERANGE;
     }
     if (o->type == OPTION_INT) {
@@ -170,6 +185,17 @@ int config_set(struct config *c, const char *name, const char *value,
         return -EINVAL;
     }
     return set_number(c, o, number, value, err);
+}
+
+int config_check(const struct config *c, char err[CONFIG_ERROR_MAX])
+{
+    if (c->worker_timeout_ms >= 2 * c->heartbeat_ms)
+        return 0;
+    snprintf(err, CONFIG_ERROR_MAX,
+             "worker_timeout_ms: %lld is less than two heartbeat_ms of %lld: a "
+             "worker would be taken as gone between two reports",
+             (long long)c->worker_timeout_ms, (long long)c->heartbeat_ms);
+    return -EINVAL;
 }
 
 void config_defaults(struct config *c)
@@ -304,11 +330,15 @@ int config_dump(const struct config *c, FILE *out)
 
 static void reference_range(FILE *out, const struct option_def *o)
 {
-    if (o->type == OPTION_STRING || o->type == OPTION_ADDRESS)
+    if (o->max > 0 && o->type == OPTION_STRING)
+        fprintf(out, "string, %.0f to %.0f bytes", o->min, o->max);
+    else if (o->type == OPTION_STRING || o->type == OPTION_ADDRESS)
         fputs("string", out);
     else
         fprintf(out, "%s, %.10g to %.10g",
                 o->type == OPTION_INT ? "integer" : "number", o->min, o->max);
+    if (o->step > 0)
+        fprintf(out, ", multiple of %.10g", o->step);
 }
 
 void config_reference(FILE *out)

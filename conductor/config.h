@@ -62,6 +62,12 @@ __attribute__((warn_unused_result)) int config_set(struct config *c,
                                                    const char *value,
                                                    char err[CONFIG_ERROR_MAX]);
 
+/* config_check(c, err): what no option's own range can say: a worker must have
+ * time for two reports before it is taken as gone. Call it when every option is
+ * set. Returns 0, or -EINVAL with a message in err. */
+__attribute__((warn_unused_result)) int
+config_check(const struct config *c, char err[CONFIG_ERROR_MAX]);
+
 /* config_dump(c, out): the whole configuration as JSON that config_load()
  * reads back to the same values. Returns 0 or -EIO. */
 __attribute__((warn_unused_result)) int config_dump(const struct config *c,

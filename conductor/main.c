@@ -157,6 +157,8 @@ static int read_config(const struct command_line *cl, struct config *c)
         if (config_set(c, name, eq + 1, err))
             return fail_usage(err);
     }
+    if (config_check(c, err))
+        return fail_usage(err);
     enum log_level level;
     if (log_level_parse(c->log_level, &level)) {
         snprintf(err, sizeof(err),

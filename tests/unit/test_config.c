@@ -44,6 +44,8 @@ static void test_mistakes(void)
         {"[]", "expected a JSON object, got an array"},
         {"{\"bolck_tokens\": 16}", "bolck_tokens: no such option"},
         {"{\"block_tokens\": 15}", "block_tokens: 15 is outside 16 to 512"},
+        {"{\"block_tokens\": 17}", "block_tokens: 17 is no multiple of 16"},
+        {"{\"model\": \"\"}", "model: must be 1 to 63 bytes long"},
         {"{\"block_tokens\": 1e9}", "block_tokens: expected a whole number"},
         {"{\"block_tokens\": \"16\"}", "got a string"},
         {"{\"block_tokens\": true}", "got a boolean"},
@@ -78,9 +80,12 @@ static void test_long_string(void)
     memset(value, 'x', sizeof(value) - 1);
     value[sizeof(value) - 1] = '\0';
     config_defaults(&c);
-    CU_ASSERT_EQUAL(config_set(&c, "model", value, err), -EINVAL);
-    CU_ASSERT_PTR_NOT_NULL(strstr(err, "model: longer than 255 bytes"));
+    CU_ASSERT_EQUAL(config_set(&c, "cost_model", value, err), -EINVAL);
+    CU_ASSERT_PTR_NOT_NULL(strstr(err, "cost_model: longer than 255 bytes"));
     value[CONFIG_STRING_MAX - 1] = '\0';
+    CU_ASSERT_EQUAL(config_set(&c, "cost_model", value, err), 0);
+    CU_ASSERT_EQUAL(config_set(&c, "model", value, err), -EINVAL);
+    value[63] = '\0'; /* what HELLO can say */
     CU_ASSERT_EQUAL(config_set(&c, "model", value, err), 0);
 }
 
@@ -96,6 +101,21 @@ static void test_set(void)
     CU_ASSERT_EQUAL(config_set(&c, "slo_ttft_ms", "", err), -EINVAL);
     CU_ASSERT_EQUAL(config_set(&c, "nothing", "1", err), -ENOENT);
     CU_ASSERT_EQUAL(c.slo_ttft_ms, 250);
+}
+
+static void test_options_together(void)
+{
+    struct config c;
+    char err[CONFIG_ERROR_MAX];
+    config_defaults(&c);
+    CU_ASSERT_EQUAL(config_check(&c, err), 0);
+    c.heartbeat_ms = 200;
+    c.worker_timeout_ms = 400;
+    CU_ASSERT_EQUAL(config_check(&c, err), 0);
+    c.worker_timeout_ms = 399;
+    CU_ASSERT_EQUAL(config_check(&c, err), -EINVAL);
+    CU_ASSERT_PTR_NOT_NULL(strstr(err, "worker_timeout_ms: 399"));
+    CU_ASSERT_PTR_NOT_NULL(strstr(err, "heartbeat_ms of 200"));
 }
 
 static void test_file_is_named(void)
@@ -128,6 +148,7 @@ int main(void)
     CU_add_test(s, "mistakes are named and change nothing", test_mistakes);
     CU_add_test(s, "strings are bounded", test_long_string);
     CU_add_test(s, "one option from text", test_set);
+    CU_add_test(s, "options fit each other", test_options_together);
     CU_add_test(s, "a missing file is named", test_file_is_named);
     CU_add_test(s, "addresses", test_addresses);
     CU_basic_run_tests();
