@@ -32,6 +32,7 @@ static void count_reason(struct replay_report *report,
         snprintf(slot->reason, sizeof slot->reason, "%s", r->reason);
         snprintf(slot->example, sizeof slot->example, "%s", r->message);
     }
+    slot->varies = slot->varies || strcmp(slot->example, r->message) != 0;
     slot->count++;
 }
 

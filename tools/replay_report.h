@@ -33,6 +33,7 @@ struct replay_context {
 struct replay_reason {
     char reason[48];
     char example[128]; /* the first message */
+    bool varies;       /* there were other messages */
     uint64_t count;
 };
 

@@ -116,8 +116,8 @@ static void print_counts(const struct replay_report *r, FILE *f)
             "requests", r->total, r->completed, r->rejected, r->failed);
     for (size_t i = 0; i < r->reason_count; i++) {
         const struct replay_reason *x = &r->reasons[i];
-        fprintf(f, "    failed: %-20s %6" PRIu64 "  %s\n", x->reason, x->count,
-                x->example);
+        fprintf(f, "    failed: %-20s %6" PRIu64 "  %s%s\n", x->reason,
+                x->count, x->varies ? "for example: " : "", x->example);
     }
     fprintf(
         f, "  %-22s %10" PRIu64 "  reused %" PRIu64 ", computed %" PRIu64 "\n",
@@ -148,8 +148,8 @@ void replay_report_print(const struct replay_report *r, FILE *f)
     print_counts(r, f);
     fprintf(f, "\n  %-22s %10s %10s %10s %10s %10s\n", "", "mean", "p50", "p90",
             "p99", "max");
-    print_summary(f, "TTFT (ms)", &r->ttft_s, 1e3);
-    print_summary(f, "TBT (ms)", &r->tbt_s, 1e3);
+    print_summary(f, "TTFT, completed (ms)", &r->ttft_s, 1e3);
+    print_summary(f, "TBT, slowest 10 % (ms)", &r->tbt_s, 1e3);
     print_summary(f, "send lag (ms)", &r->send_lag_s, 1e3);
     print_summary(f, "TTFT predicted off (%)", &r->prediction_error, 1e2);
     fprintf(f,

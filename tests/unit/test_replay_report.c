@@ -173,7 +173,7 @@ static void test_held_before(void)
     struct replay_record r[] = {answered(0, 0, 333333, 50000)};
     struct replay_context c = context;
     struct replay_report report;
-    char text[4000];
+    char text[4000] = "";
     for (int held = 0; held < 2; held++) {
         c.best_possible_hit_ratio = held ? 0.30 : 0.315; /* reached: 0.32 */
         CU_ASSERT_EQUAL(replay_report_make(r, 1, &c, &report), 0);
@@ -211,6 +211,21 @@ static void test_reasons(void)
     CU_ASSERT_EQUAL(sum, n);
     CU_ASSERT_STRING_EQUAL(report.reasons[REPLAY_REASONS_MAX - 1].reason,
                            "other");
+}
+
+/* One message stands for all; the table says so only where others differed. */
+static void test_examples(void)
+{
+    struct replay_record r[] = {lost(REPLAY_FAILED, "http 400", "too long"),
+                                lost(REPLAY_FAILED, "http 400", "too wide"),
+                                lost(REPLAY_FAILED, "http 500", "alas"),
+                                lost(REPLAY_FAILED, "http 500", "alas")};
+    struct replay_report report;
+    char text[4000] = "";
+    CU_ASSERT_EQUAL(replay_report_make(r, 4, &context, &report), 0);
+    print_to(&report, text, sizeof text);
+    CU_ASSERT_PTR_NOT_NULL(strstr(text, "2  for example: too long\n"));
+    CU_ASSERT_PTR_NOT_NULL(strstr(text, "2  alas\n"));
 }
 
 static double real_at(const json_t *json, const char *a, const char *b)
@@ -277,6 +292,7 @@ int main(void)
     CU_add_test(s, "report", test_report);
     CU_add_test(s, "held before", test_held_before);
     CU_add_test(s, "reasons", test_reasons);
+    CU_add_test(s, "examples", test_examples);
     CU_add_test(s, "json", test_json);
     CU_add_test(s, "csv", test_csv);
     CU_basic_set_mode(CU_BRM_VERBOSE);
