@@ -105,14 +105,15 @@ static int draw(const struct series *s, const struct replay_record *records,
                                       "Distribution",
                                       "TTFT (s)",
                                       "share of requests"};
-    char title[160];
+    char title[320];
     snprintf(title, sizeof title,
              "%s replay, policy %s: %" PRIu64 " of %" PRIu64
-             " requests answered, %.1f %% of input reused",
+             " requests answered, %.1f %% of input reused%s",
              report->context.mode,
              report->context.policy != NULL ? report->context.policy
                                             : "unknown",
-             report->completed, report->total, 100 * report->prefix_hit_ratio);
+             report->completed, report->total, 100 * report->prefix_hit_ratio,
+             replay_report_ending(report).text);
     struct plot *plot = NULL;
     int rc = plot_open(path, 1160, 480, title, &plot);
     if (rc != 0) {

@@ -266,7 +266,9 @@ static int run(const struct settings *s, struct event_base *base,
                 trace, records,
                 model.block_tokens != 0 &&
                     model.block_tokens < trace->block_tokens),
-            .wall_us = result.wall_us};
+            .wall_us = result.wall_us,
+            .asked = trace->count,
+            .interrupted = result.interrupted};
         rc = replay_report_make(records, trace->count, &context, &report);
     }
     if (rc != 0) {

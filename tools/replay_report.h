@@ -24,6 +24,8 @@ struct replay_context {
     double slo_tbt_s;
     double best_possible_hit_ratio; /* below 0: unknown */
     int64_t wall_us;
+    uint64_t asked;   /* requests to replay; read if interrupted */
+    bool interrupted; /* the user stopped it before all were answered */
     bool starts_cold; /* the caches are known to be empty at the start */
 };
 
@@ -99,6 +101,12 @@ json_t *replay_report_json(const struct replay_report *report)
 /* Writes `json` with sorted keys to `path`. Returns 0 or a negative errno. */
 int replay_json_write(const json_t *json, const char *path)
     __attribute__((warn_unused_result));
+
+/* ": interrupted after N of M requests", or "" if it was not. */
+struct replay_ending {
+    char text[96];
+};
+struct replay_ending replay_report_ending(const struct replay_report *report);
 
 /* Prints the report as a table. */
 void replay_report_print(const struct replay_report *report, FILE *file);

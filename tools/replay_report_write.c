@@ -53,7 +53,7 @@ json_t *replay_report_json(const struct replay_report *r)
     return json_pack(
         "{s:s, s:s?, s:{s:o, s:o, s:o, s:o}, s:{s:o, s:o, s:o, s:o, s:o},"
         " s:{s:o}, s:o, s:o, s:o, s:o, s:o, s:{s:o, s:o, s:o, s:o},"
-        " s:{s:o, s:{s:o, s:o}}, s:o, s:o, s:o, s:b}",
+        " s:{s:o, s:{s:o, s:o}}, s:o, s:o, s:o, s:b, s:b}",
         "mode", c->mode, "policy", c->policy, /**/
         "requests", "total", count(r->total), "completed", count(r->completed),
         "rejected", count(r->rejected), "failed", count(r->failed), /**/
@@ -77,7 +77,7 @@ json_t *replay_report_json(const struct replay_report *r)
         "retries", count(r->retries),                     /**/
         "failures", reasons_json(r),                      /**/
         "wall_s", number((double)c->wall_us / 1e6), "held_before",
-        (int)r->held_before);
+        (int)r->held_before, "interrupted", (int)c->interrupted);
 }
 
 int replay_json_write(const json_t *json, const char *path)
@@ -139,12 +139,23 @@ static void print_counts(const struct replay_report *r, FILE *f)
     fputc('\n', f);
 }
 
+struct replay_ending replay_report_ending(const struct replay_report *report)
+{
+    struct replay_ending ending = {""};
+    if (report->context.interrupted) {
+        snprintf(ending.text, sizeof ending.text,
+                 ": interrupted after %" PRIu64 " of %" PRIu64 " requests",
+                 report->total, report->context.asked);
+    }
+    return ending;
+}
+
 void replay_report_print(const struct replay_report *r, FILE *f)
 {
     const struct replay_context *c = &r->context;
-    fprintf(f, "\n%s replay, policy %s, %.1f s\n\n", c->mode,
-            c->policy != NULL ? c->policy : "unknown",
-            (double)c->wall_us / 1e6);
+    fprintf(f, "\n%s replay, policy %s, %.1f s%s\n\n", c->mode,
+            c->policy != NULL ? c->policy : "unknown", (double)c->wall_us / 1e6,
+            replay_report_ending(r).text);
     print_counts(r, f);
     fprintf(f, "\n  %-22s %10s %10s %10s %10s %10s\n", "", "mean", "p50", "p90",
             "p99", "max");

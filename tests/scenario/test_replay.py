@@ -58,6 +58,8 @@ class Replay(unittest.TestCase):
             'total': 80, 'completed': 80, 'rejected': 0, 'failed': 0})
         self.assertEqual(report['mode'], 'live')
         self.assertEqual(report['policy'], 'global_cache')
+        self.assertFalse(report['interrupted'])
+        self.assertNotIn('interrupted', done.stdout)
         # An infinite cache behind the server: the best possible, to the token.
         self.assertGreater(report['prefix_hit_ratio'], 0.2)
         self.assertAlmostEqual(report['prefix_hit_ratio'],
@@ -144,7 +146,8 @@ class Replay(unittest.TestCase):
         server = self.serve()
         process = subprocess.Popen(
             [program(), 'live', '--url', server.url, '--trace', SAMPLE,
-             '--length-scale', '16', '--report', self.path('r.json')],
+             '--length-scale', '16', '--report', self.path('r.json'),
+             '--plot', self.path('r.svg')],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         limit = time.monotonic() + 20 * settings.scale
         while len(server.requests) < 3 and time.monotonic() < limit:
@@ -157,7 +160,13 @@ class Replay(unittest.TestCase):
         with open(self.path('r.json'), encoding='utf-8') as f:
             report = json.load(f)
         self.assertGreater(report['requests']['completed'], 0)
-        self.assertLess(report['requests']['total'], 80)
+        answered = report['requests']['total']
+        self.assertLess(answered, 80)
+        self.assertTrue(report['interrupted'])
+        words = f'interrupted after {answered} of 80 requests'
+        self.assertIn(words, out)
+        with open(self.path('r.svg'), encoding='utf-8') as f:
+            self.assertIn(words, f.read())
         self.assertEqual(report['requests']['failed'], 0)
 
     def test_bad_trace(self):
