@@ -240,8 +240,11 @@ static int on_status(struct service *s, uint32_t id, const uint8_t *p,
     if (msg_status_decode(p, len, &m))
         return -EBADMSG;
     const struct pool_instance *in = pool_get(s->pool, id);
-    if (m.kv_used_blocks > (uint64_t)in->kv_capacity_tokens)
+    struct worker *w = &s->workers[in->slot];
+    if (m.kv_used_blocks > w->hello.kv_capacity_blocks ||
+        m.kv_pinned_blocks > m.kv_used_blocks)
         return -EPROTO;
+    w->kv_pinned_blocks = m.kv_pinned_blocks;
     int rc = pool_set_kv_used(
         s->pool, id, (int64_t)m.kv_used_blocks * s->config.block_tokens);
     if (rc == 0 && in->health == HEALTH_STARTING) {

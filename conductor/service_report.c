@@ -34,6 +34,12 @@ static double kv_used(const struct service *s, const struct pool_instance *in)
     return (double)in->kv_used_tokens;
 }
 
+static double kv_pinned(const struct service *s, const struct pool_instance *in)
+{
+    return (double)s->workers[in->slot].kv_pinned_blocks *
+           (double)s->config.block_tokens;
+}
+
 static double kv_room(const struct service *s, const struct pool_instance *in)
 {
     (void)s;
@@ -66,6 +72,8 @@ static const struct instance_gauge {
     {"prefills_running", "Prefills under way.", running},
     {"decodes", "Requests that decode here, or will.", decodes},
     {"kv_used_tokens", "KV in use, cached blocks included.", kv_used},
+    {"kv_pinned_tokens", "KV in use by requests; the rest can be evicted.",
+     kv_pinned},
     {"kv_capacity_tokens", "KV room.", kv_room},
     {"prefill_correction_ratio", "Observed over predicted prefill time.",
      ratio},

@@ -98,8 +98,9 @@ struct worker {
     struct worker_link *link; /* NULL: slot not in use */
     uint32_t id;              /* pool id */
     struct msg_hello hello;
-    char host[MSG_HOST_MAX]; /* where its peers reach it */
-    struct call_list unsent; /* prefills decided and not sent, oldest first */
+    char host[MSG_HOST_MAX];   /* where its peers reach it */
+    uint64_t kv_pinned_blocks; /* as last reported */
+    struct call_list unsent;   /* prefills decided and not sent, oldest first */
 };
 
 struct service {

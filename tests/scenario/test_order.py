@@ -4,7 +4,7 @@ import socket
 import struct
 import threading
 
-from harness import BLOCK_TOKENS, Case, Cluster
+from harness import BLOCK_TOKENS, Case, Cluster, wait_until
 import wire
 
 
@@ -121,6 +121,26 @@ class Order(Case):
         self.d.wait_closed()
         self.finish()
         self.assertEqual(self.replies['a'].status, 502, self.replies)
+
+    def status(self, used, pinned):
+        self.d.send(wire.frame(wire.STATUS, 0, struct.pack(
+            '<IIIQQ', 0, 0, 0, used, pinned)))
+
+    def test_status_counts_blocks(self):
+        def gauge(name):
+            return self.cluster_.api.metrics()[
+                f'conductor_instance_{name}{{instance="d"}}']
+        self.status(1000, 3)
+        wait_until('the status is read', lambda: gauge(
+            'kv_used_tokens') == 1000 * BLOCK_TOKENS)
+        self.assertEqual(gauge('kv_pinned_tokens'), 3 * BLOCK_TOKENS)
+        self.assertEqual(gauge('kv_capacity_tokens'), 1000 * BLOCK_TOKENS)
+        self.status(1001, 3)  # it has 1000
+        self.d.wait_closed()
+
+    def test_status_pins_more_than_it_uses(self):
+        self.status(3, 4)
+        self.d.wait_closed()
 
     def test_reports_out_of_bounds_cost_the_link(self):
         good = {'first': 65, 'local': 0, 'fetched': 0, 'computed': 5,
