@@ -31,6 +31,32 @@ struct frame_conn {
     bool freed;      /* frame_conn_free() inside a callback */
 };
 
+/* A host that vanished without a word is noticed within this time, whether
+ * there is something to send to it or not. */
+#define DEAD_AFTER_MS 10000
+#define PROBE_IDLE_S 4
+#define PROBE_INTERVAL_S 2
+
+/* Failing to set an option is no reason to refuse a connection. */
+static void tune_socket(evutil_socket_t fd)
+{
+    static const struct {
+        int level, option, value;
+    } options[] = {
+        {IPPROTO_TCP, TCP_NODELAY, 1},
+        {SOL_SOCKET, SO_KEEPALIVE, 1},
+        {IPPROTO_TCP, TCP_KEEPIDLE, PROBE_IDLE_S},
+        {IPPROTO_TCP, TCP_KEEPINTVL, PROBE_INTERVAL_S},
+        {IPPROTO_TCP, TCP_KEEPCNT,
+         (DEAD_AFTER_MS / 1000 - PROBE_IDLE_S) / PROBE_INTERVAL_S},
+        {IPPROTO_TCP, TCP_USER_TIMEOUT, DEAD_AFTER_MS},
+    };
+
+    for (size_t i = 0; i < sizeof(options) / sizeof(options[0]); i++)
+        (void)setsockopt(fd, options[i].level, options[i].option,
+                         &options[i].value, sizeof(options[i].value));
+}
+
 static void conn_destroy(struct frame_conn *c)
 {
     if (c->bev)
@@ -175,9 +201,7 @@ static void on_event(struct bufferevent *bev, short what, void *arg)
     struct frame_conn *c = arg;
     int lookup = bufferevent_socket_get_dns_error(bev);
     if (what & BEV_EVENT_CONNECTED) {
-        int one = 1;
-        setsockopt(bufferevent_getfd(c->bev), IPPROTO_TCP, TCP_NODELAY, &one,
-                   sizeof(one));
+        tune_socket(bufferevent_getfd(c->bev));
         if (c->ops->connected) {
             c->in_callback++;
             c->ops->connected(c->arg);
@@ -241,9 +265,8 @@ struct frame_conn *frame_conn_new(struct event_base *base, evutil_socket_t fd,
                                   const struct frame_conn_limits *limits,
                                   const struct frame_conn_ops *ops, void *arg)
 {
-    int one = 1;
     evutil_make_socket_nonblocking(fd);
-    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+    tune_socket(fd);
     struct frame_conn *c = conn_alloc(base, fd, limits, ops, arg);
     if (!c)
         return NULL;

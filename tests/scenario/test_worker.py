@@ -11,7 +11,7 @@ import time
 import unittest
 
 import wire
-from harness import settings
+from harness import settings, wait_until
 
 BLOCK = 16
 BLOCK_BYTES = 2048 * BLOCK  # of tiny in float32
@@ -522,6 +522,28 @@ class Losses(WorkerCase):
         # been used.
         self.assertEqual(self.lie(a, 30, tokens, None), BLOCK)
         self.idle(a)
+
+    def keepalive_timers(self, port):
+        """How many ends of established connections to this port, at the side
+        that connected, have the kernel probe the other side."""
+        with open('/proc/net/tcp') as file:
+            rows = [line.split() for line in file][1:]
+        far, established, keepalive = f'0100007F:{port:04X}', '01', '02:'
+        return sum(row[2] == far and row[3] == established and
+                   row[5].startswith(keepalive) for row in rows)
+
+    def test_vanished_hosts_are_noticed(self):
+        """The kernel probes the conductor's host and those of other workers:
+        nobody else would notice that one was switched off."""
+        a = self.worker('a', 'both')
+        b = self.worker('b', 'both')
+        tokens = list(range(100))
+        self.run_here(a, 1, tokens, 1)
+        self.run_here(b, 2, tokens, 1, fetch=a.address, blocks=(0, 6))
+        for port, ends in ((self.conductor.port, 2), (a.address[1], 1)):
+            # While data is on its way another timer runs.
+            wait_until('keepalive runs', lambda: self.keepalive_timers(
+                port) == ends)
 
     def test_killed_peers(self):
         """SIGKILL of the source while it sends, and of the decode worker."""
