@@ -21,7 +21,9 @@ static const struct replay_usage usage = {
             "the trace says so, waiting for no answer,\nand reports what came "
             "back. TTFT counts from when a request should have been sent.\n"
             "Ends with 1 if a request failed; a 429 is a rejection, not a "
-            "failure.",
+            "failure.\n--length-scale 16 makes the trace's blocks of 512 "
+            "tokens blocks of 32: the server should\nhave the same "
+            "block_tokens, else hits are lost.",
     .examples =
         "  conductor-replay live --trace traces/sample.jsonl "
         "--length-scale 16\n"
@@ -133,16 +135,32 @@ static int ask_model(struct event_base *base,
     return 0;
 }
 
+/* Blocks that the trace's are no multiple of, and what to do about it. */
+static void warn_blocks(const struct settings *s, const struct model *model,
+                        const struct replay_trace *trace)
+{
+    char cure[64] = "";
+    if (s->block_tokens % model->block_tokens == 0) {
+        snprintf(cure, sizeof cure, "--length-scale %" PRIu64 " here, or ",
+                 s->block_tokens / model->block_tokens);
+    }
+    replay_complain(
+        usage.name,
+        "warning: the server's blocks have %u tokens, the "
+        "trace's %u: hits will be lost. Use %sblock_tokens %u in "
+        "the conductor's configuration and --block-tokens %u in "
+        "its workers",
+        (unsigned)model->block_tokens, (unsigned)trace->block_tokens, cure,
+        (unsigned)trace->block_tokens, (unsigned)trace->block_tokens);
+}
+
 /* What will make the numbers worse than they need be. */
-static void warn(const struct model *model, const struct replay_trace *trace)
+static void warn(const struct settings *s, const struct model *model,
+                 const struct replay_trace *trace)
 {
     if (model->block_tokens != 0 &&
-        model->block_tokens != trace->block_tokens) {
-        replay_complain(usage.name,
-                        "warning: the server's blocks have %u tokens, the "
-                        "trace's %u: hits will be lost",
-                        (unsigned)model->block_tokens,
-                        (unsigned)trace->block_tokens);
+        trace->block_tokens % model->block_tokens != 0) {
+        warn_blocks(s, model, trace);
     }
     if (model->window_tokens != 0 &&
         trace->input_max_tokens >= model->window_tokens) {
@@ -238,7 +256,7 @@ static int run(const struct settings *s, struct event_base *base,
     if (ask_model(base, server, &model) != 0) {
         return 1;
     }
-    warn(&model, trace);
+    warn(s, &model, trace);
     const struct replay_run_params params = {
         .base = base,
         .server = server,

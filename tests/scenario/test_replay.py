@@ -138,9 +138,19 @@ class Replay(unittest.TestCase):
                       done.stderr)
 
     def test_block_size_warning(self):
-        server = self.serve(block_tokens=64)
-        done, _ = self.live(server, '--requests', 2, '--speed', 100)
-        self.assertIn("blocks have 64 tokens, the trace's 32", done.stderr)
+        for of_server, words in (
+                (64, ["blocks have 64 tokens, the trace's 32",
+                      '--length-scale 8 here, or block_tokens 32 in',
+                      '--block-tokens 32 in its workers']),
+                (48, ["blocks have 48 tokens, the trace's 32",
+                      'Use block_tokens 32 in']),
+                (32, []), (16, [])):
+            with self.subTest(of_server=of_server):
+                server = self.serve(block_tokens=of_server)
+                done, _ = self.live(server, '--requests', 2, '--speed', 100)
+                for text in words:
+                    self.assertIn(text, done.stderr)
+                self.assertEqual('warning' in done.stderr, bool(words))
 
     def test_interrupt(self):
         server = self.serve()
@@ -182,6 +192,24 @@ class Replay(unittest.TestCase):
                       'has 5', done.stderr)
         done = replay('live', '--trace', self.path('none'))
         self.assertIn('none: No such file or directory', done.stderr)
+
+    def test_no_requests(self):
+        with open(self.path('empty.jsonl'), 'w', encoding='utf-8'):
+            pass
+        with open(self.path('bad.jsonl'), 'w', encoding='utf-8') as f:
+            f.write('hello\n')
+        for command in 'live', 'stats':
+            with self.subTest(command):
+                done = replay(command, '--trace', self.path('empty.jsonl'))
+                self.assertEqual(done.returncode, 1)
+                self.assertIn('empty.jsonl: is empty', done.stderr)
+                done = replay(command, '--trace', SAMPLE, '--from', 90)
+                self.assertEqual(done.returncode, 1)
+                self.assertIn('holds 80 requests, and --from skips 90',
+                              done.stderr)
+        done = replay('stats', '--trace', self.path('bad.jsonl'), '--skip-bad')
+        self.assertEqual(done.returncode, 1)
+        self.assertIn('holds no good line', done.stderr)
 
     def test_bad_command_lines(self):
         for args, words in [
