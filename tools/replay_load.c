@@ -53,12 +53,14 @@ static int read_all(struct trace_reader *reader,
                     struct replay_trace *trace, struct trace_error *error)
 {
     struct trace_request request = {0};
+    uint64_t read = 0;
     int rc = 0;
     for (uint64_t i = 0; o->requests == 0 || i < o->from + o->requests; i++) {
         rc = trace_reader_next(reader, &request, error);
         if (rc <= 0) {
             break;
         }
+        read++;
         rc = i < o->from ? 0 : add_scaled(trace, &request, o->length_scale);
         if (rc != 0) {
             trace_error_set(error, "", "", 0, "out of memory");
@@ -67,9 +69,13 @@ static int read_all(struct trace_reader *reader,
     }
     trace_request_fini(&request);
     if (rc == 0 && trace->count == 0) {
-        trace_error_set(error, "", "", 0,
-                        "holds no request behind the first %llu",
-                        (unsigned long long)o->from);
+        if (read == 0) {
+            trace_error_set(error, "", "", 0, "is empty");
+        } else {
+            trace_error_set(
+                error, "", "", 0, "holds %llu requests, and --from skips %llu",
+                (unsigned long long)read, (unsigned long long)o->from);
+        }
         rc = -EINVAL;
     }
     return rc;

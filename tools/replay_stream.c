@@ -94,6 +94,21 @@ const char *replay_stream_error(const struct replay_stream *source)
     return source->error;
 }
 
+void replay_stream_say_empty(const struct replay_stream *source,
+                             char error[REPLAY_STREAM_ERROR_BYTES])
+{
+    const struct replay_stream_options *o = &source->options;
+    if (source->index > 0) {
+        snprintf(error, REPLAY_STREAM_ERROR_BYTES,
+                 "%s: holds %llu requests, and --from skips %llu", o->path,
+                 (unsigned long long)source->index,
+                 (unsigned long long)o->from);
+    } else {
+        snprintf(error, REPLAY_STREAM_ERROR_BYTES, "%s: %s", o->path,
+                 source->skipped > 0 ? "holds no good line" : "is empty");
+    }
+}
+
 uint64_t replay_stream_skipped(const struct replay_stream *source)
 {
     return source->skipped;

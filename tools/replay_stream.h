@@ -73,6 +73,10 @@ int replay_stream_next(void *source, struct trace_request *request)
 /* "FILE:LINE: ..." of the error that ended the source; "" if none did. */
 const char *replay_stream_error(const struct replay_stream *source);
 
+/* Says in `error` why a source that has ended gave no request. */
+void replay_stream_say_empty(const struct replay_stream *source,
+                             char error[REPLAY_STREAM_ERROR_BYTES]);
+
 /* Bad lines skipped so far. */
 uint64_t replay_stream_skipped(const struct replay_stream *source);
 

@@ -155,9 +155,7 @@ int replay_workload_read(const struct replay_stream_options *options,
     if (f != NULL && f->reuse != NULL && r.stats != NULL && r.first != NULL) {
         rc = read_all(source, &r, f, error);
         if (rc == 0 && r.count == 0) {
-            snprintf(error, REPLAY_STREAM_ERROR_BYTES,
-                     "%s: holds no request behind the first %llu",
-                     options->path, (unsigned long long)options->from);
+            replay_stream_say_empty(source, error);
             rc = -EINVAL;
         }
         rc = rc == 0 ? finish(&r, f) : rc;

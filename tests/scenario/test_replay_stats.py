@@ -111,7 +111,7 @@ class Stats(unittest.TestCase):
         self.assertEqual(facts['requests'], 1)
         done, _ = self.stats(self.path('t'), '--skip-bad')
         self.assertEqual(done.returncode, 1)
-        self.assertIn('holds no request', done.stderr)
+        self.assertIn('holds no good line', done.stderr)
 
     def test_bad_command_lines(self):
         for args, words in [
