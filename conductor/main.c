@@ -225,6 +225,9 @@ static int open_front(struct daemon *d)
     o.http.port = port;
     o.http.max_connections = (size_t)d->config.max_connections;
     o.http.max_body_bytes = (size_t)d->config.max_body_bytes;
+    /* A batch that could never be in flight as a whole is refused as such. */
+    if (o.limits.max_prompts > (size_t)d->config.max_in_flight)
+        o.limits.max_prompts = (size_t)d->config.max_in_flight;
     int rc = front_new(d->base, d->service, &o, &d->front);
     if (rc)
         log_error("listen: %s: %s", d->config.listen, strerror(-rc));

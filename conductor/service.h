@@ -60,10 +60,14 @@ struct service_failure {
     bool after_first_token; /* a status line can't be changed any more */
 };
 
-/* A call's callbacks. All four are set. They come from the event loop, never
- * from inside service_submit or service_cancel, and may call service_cancel
- * on their own call (except done and failed, after which it is dead) and
- * service_submit. */
+/*
+ * A call's callbacks. All four are set. They come from the event loop, never
+ * from inside service_submit or service_cancel. Each may call service_submit,
+ * and service_cancel on any call that is alive: on its own (except done and
+ * failed, after which it is dead) and on others, as one failed prompt of a
+ * batch cancels the rest. So the service must expect that any call but the
+ * one it is at is gone after a callback, and its own too.
+ */
 struct service_reply_ops {
     /* A choice was made. Comes once, and again after each retry; never
      * after the first token. */

@@ -64,7 +64,8 @@ static void on_gone(void *arg)
     completion_free(arg);
 }
 
-/* Answer with an error, or end the stream with one; frees. */
+/* Answer with an error, or end the stream with one; frees, which cancels the
+ * other calls. retry_us as in front_reply_error. */
 static void fail(struct completion *c, const struct openai_error *error,
                  int64_t retry_us)
 {

@@ -22,7 +22,7 @@ void front_reply_error(struct http_conn *conn, const struct openai_error *error,
 {
     char seconds[24];
 
-    if (retry_us <= 0 &&
+    if (retry_us == 0 &&
         (error->http_status == 429 || error->http_status == 503))
         retry_us = DEFAULT_RETRY_US;
     if (retry_us > 0) {

@@ -29,7 +29,11 @@ int front_slo_header(const struct http_head *head, const char *name,
                      int64_t *us, struct openai_error *error)
     __attribute__((warn_unused_result));
 
-/* Answer with an error and, for retry_us > 0, how long to wait. */
+/*
+ * Answer with an error.
+ *   retry_us  > 0: told as Retry-After, rounded up to seconds; 0: unknown, so
+ *             that 429 and 503 tell 1 s; < 0: never, and nothing is told
+ */
 void front_reply_error(struct http_conn *conn, const struct openai_error *error,
                        int64_t retry_us);
 

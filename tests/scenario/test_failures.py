@@ -9,7 +9,8 @@ import socket
 import struct
 import threading
 
-from harness import BLOCK_TOKENS, Case, Peer, settings, total, wait_until
+from harness import (BLOCK_TOKENS, Case, Peer, cost_model_json, settings,
+                     total, wait_until)
 import wire
 
 TEXT = 'The quick brown fox jumps over the lazy dog. '
@@ -148,6 +149,82 @@ class KilledWorkers(Case):
         reply = cluster.api.complete(prompt, 8)
         self.assertEqual(reply.status, 200, reply.body)
         self.assertEqual(reply.body['choices'][0]['text'], whole)
+
+
+class Batches(Case):
+    """The first prompt that fails takes the others of its batch with it, out
+    of whatever state and list they are in."""
+
+    def post(self, cluster, prompts, max_tokens, **headers):
+        return cluster.api.request(
+            'POST', '/v1/completions',
+            {'model': 'tiny', 'prompt': prompts, 'max_tokens': max_tokens},
+            {'x-slo-' + k.replace('_', '-'): str(v)
+             for k, v in headers.items()})
+
+    def goes_on(self, cluster):
+        """Nothing is left of the batch, and requests are served."""
+        self.assertTrue(cluster.conductor.alive())
+        self.assertEqual(cluster.api.complete(TEXT, 1).status, 200)
+        self.assertEqual(
+            cluster.api.metrics()['conductor_http_in_flight'], 0)
+
+    def test_slo_that_cannot_be_met(self):
+        cluster = self.cluster(engine='timed',
+                               cost={'prefill': (1000000, 0, 0, 0),
+                                     'decode': (50000, 0, 0)})
+        for headers in {'ttft_ms': 100}, {'tpot_ms': 10}:
+            for n in 2, 40:
+                self.assertError(
+                    self.post(cluster, [TEXT] * n, 4, **headers), 429)
+        self.goes_on(cluster)
+
+    def test_wait_that_expires(self):
+        """Another request has all of the decode worker's room for longer than
+        the conductor, which believes in fast decodes, expects."""
+        cluster = self.cluster(decode=0, engine='timed',
+                               cost={'decode': (2000, 0, 0)})
+        cluster.start_worker(
+            'd0', 'decode', engine='timed', kv_blocks=12,
+            cost_model=self.write('slow.json', cost_model_json(**SLOW_DECODE)))
+        cluster.wait_ready(1, 1)
+        first = in_background(lambda: cluster.api.complete([1] * 16, 150))
+        wait_until('it decodes', lambda: total(
+            cluster.api.metrics(), 'conductor_output_tokens_total'))
+        batches = [in_background(lambda: self.post(
+            cluster, [[2] * 16] * 3, 100, ttft_ms=2000)) for _ in range(3)]
+        for batch in batches:
+            self.assertError(batch(), 429, 'within')
+        self.assertEqual(first().status, 200)
+        self.goes_on(cluster)
+
+    def test_more_than_may_be_in_flight(self):
+        cluster = self.cluster(config={'max_in_flight': 4})
+        reply = self.post(cluster, ['x'] * 5, 1)
+        self.assertError(reply, 400, '4')
+        self.assertIsNone(reply.headers['Retry-After'])
+        self.assertEqual(self.post(cluster, ['x'] * 4, 1).status, 200)
+
+    def kill_decode(self, cluster, when):
+        answer = in_background(lambda: self.post(cluster, [TEXT] * 2, 400))
+        wait_until('the batch runs', when)
+        cluster.workers['d0'].kill()
+        reply = answer()
+        self.assertGreaterEqual(reply.status, 500, reply.body)
+        self.assertError(reply, reply.status)
+        cluster.start_worker('d1', 'decode', engine='timed')
+        cluster.wait_ready(1, 1)
+        self.goes_on(cluster)
+
+    def test_the_only_decode_worker_before_the_first_token(self):
+        cluster = self.cluster(engine='timed', cost=SLOW_PREFILL)
+        self.kill_decode(cluster, lambda: total(
+            cluster.api.metrics(), 'conductor_instance_prefills_running'))
+
+    def test_the_only_decode_worker_after_the_first_token(self):
+        cluster = self.cluster(engine='timed', cost=SLOW_DECODE)
+        self.kill_decode(cluster, lambda: total(
+            cluster.api.metrics(), 'conductor_output_tokens_total') > 3)
 
 
 class RestartedConductor(Case):

@@ -354,6 +354,49 @@ static void test_failures(void)
     close_front();
 }
 
+/* Retry-After: the time if it is known, 1 s if not, nothing for never. */
+static void test_retry_after(void)
+{
+    static const struct {
+        int status;
+        int64_t retry_us;
+        const char *header; /* NULL: none */
+    } cases[] = {
+        {429, 1, "Retry-After: 1\r\n"},
+        {429, 2000001, "Retry-After: 3\r\n"},
+        {429, 0, "Retry-After: 1\r\n"},
+        {429, -1, NULL},
+        {503, 0, "Retry-After: 1\r\n"},
+        {503, -1, NULL},
+        {502, 0, NULL},
+        {400, -1, NULL},
+    };
+    struct front_options options = usual();
+    struct client *c;
+
+    open_front(&options);
+    c = client_new();
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        const char *header;
+
+        c->n = 0;
+        client_post(c, "/v1/completions", "", "{\"prompt\":[[1],[2]]}");
+        CU_ASSERT_FATAL(WAIT(c, f.service.n_calls == 2 * i + 2));
+        fake_fail(f.service.calls[2 * i + 1], cases[i].status, "x", "y",
+                  cases[i].retry_us);
+        CU_ASSERT_TRUE(f.service.calls[2 * i]->cancelled);
+        CU_ASSERT(WAIT(c, whole(c)));
+        CU_ASSERT_EQUAL(status(c), cases[i].status);
+        header = strstr(c->text, "Retry-After");
+        CU_ASSERT_EQUAL(header != NULL, cases[i].header != NULL);
+        if (header && cases[i].header)
+            CU_ASSERT_EQUAL(
+                strncmp(header, cases[i].header, strlen(cases[i].header)), 0);
+    }
+    client_free(c);
+    close_front();
+}
+
 static void test_cancel(void)
 {
     struct front_options options = usual();
@@ -755,6 +798,7 @@ int main(void)
     CU_add_test(suite, "batch", test_batch);
     CU_add_test(suite, "stream", test_stream);
     CU_add_test(suite, "failures", test_failures);
+    CU_add_test(suite, "Retry-After", test_retry_after);
     CU_add_test(suite, "cancel", test_cancel);
     CU_add_test(suite, "free in flight", test_free_in_flight);
     CU_add_test(suite, "submit fails", test_submit_fails);
