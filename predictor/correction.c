@@ -46,6 +46,8 @@ int64_t correction_apply_us(const struct correction *c, int64_t predicted_us)
     const int64_t most_us = INT64_MAX / 4;
     if (predicted_us <= 0)
         return 0;
+    if (c->ratio == 1.0) /* as long as predictions hold; saves the rounding */
+        return predicted_us < most_us ? predicted_us : most_us;
     double us = (double)predicted_us * c->ratio;
     if (!(us < (double)most_us))
         return most_us;

@@ -37,14 +37,48 @@ int64_t estimate_transfer_us(const struct estimate_model *model,
     return at_most_never((busy_us > 0 ? busy_us : 0) + (int64_t)(us + 0.5));
 }
 
+static int64_t predict_us(const struct estimate_model *model, int64_t n_tokens,
+                          int64_t cached_tokens, struct estimate_memo *memo)
+{
+    if (memo->predicted && memo->cached_tokens == cached_tokens)
+        return memo->predicted_us;
+    memo->predicted = true;
+    memo->cached_tokens = cached_tokens;
+    memo->predicted_us = 0;
+    memo->extrapolated = false;
+    if (cached_tokens < n_tokens)
+        memo->predicted_us =
+            cost_model_prefill_us(model->cost, n_tokens - cached_tokens,
+                                  cached_tokens, &memo->extrapolated);
+    return memo->predicted_us;
+}
+
+static int64_t transfer_us(const struct estimate_model *model,
+                           const struct pool_instance *sender,
+                           uint32_t n_blocks, int64_t now_us,
+                           struct estimate_memo *memo)
+{
+    if (n_blocks > 0 && memo->sent_blocks != n_blocks) {
+        memo->sent_blocks = n_blocks;
+        memo->transfer_us =
+            estimate_transfer_us(model, sender, n_blocks, now_us);
+    }
+    return n_blocks > 0 ? memo->transfer_us : 0;
+}
+
+static const struct prefill_estimate nothing;
+
 void estimate_prefill(const struct estimate_model *model,
                       const struct pool *pool,
                       const struct pool_instance *instance, int64_t n_tokens,
                       uint32_t local_blocks, uint32_t used_blocks,
                       const struct pool_instance *sender, int64_t deadline_us,
-                      int64_t now_us, struct prefill_estimate *out)
+                      int64_t now_us, struct estimate_memo *memo,
+                      struct prefill_estimate *out)
 {
-    memset(out, 0, sizeof(*out)); /* padding too: decisions are compared */
+    /* Padding too: decisions are compared. Copied: a string instruction takes
+     * longer to start than the rest of this function. */
+    memcpy(out, &nothing, sizeof(*out));
     out->instance = instance->id;
     out->slot = instance->slot;
     out->local_blocks = local_blocks;
@@ -54,14 +88,12 @@ void estimate_prefill(const struct estimate_model *model,
         out->cached_tokens = n_tokens;
     if (sender != NULL) {
         out->fetch_from = sender->id;
-        out->transfer_us = estimate_transfer_us(
-            model, sender, used_blocks - local_blocks, now_us);
+        out->transfer_us = transfer_us(
+            model, sender, used_blocks - local_blocks, now_us, memo);
     }
     out->transfer_end_us = now_us + out->transfer_us;
-    if (out->cached_tokens < n_tokens)
-        out->predicted_us =
-            cost_model_prefill_us(model->cost, n_tokens - out->cached_tokens,
-                                  out->cached_tokens, &out->extrapolated);
+    out->predicted_us = predict_us(model, n_tokens, out->cached_tokens, memo);
+    out->extrapolated = memo->extrapolated;
     out->prefill_us =
         correction_apply_us(&instance->correction, out->predicted_us);
     out->queue_us = at_most_never(

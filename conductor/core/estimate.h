@@ -85,11 +85,24 @@ int64_t estimate_transfer_us(const struct estimate_model *model,
                              const struct pool_instance *sender,
                              uint32_t n_blocks, int64_t now_us);
 
+/* The last answers of one request's estimates, for those that ask the same
+ * again: most instances have the same blocks. {0} at first; good for one model,
+ * prompt, sender and time. */
+struct estimate_memo {
+    bool predicted; /* whether predicted_us is that of cached_tokens */
+    bool extrapolated;
+    int64_t cached_tokens;
+    int64_t predicted_us;
+    uint32_t sent_blocks; /* 0: transfer_us is of none */
+    int64_t transfer_us;
+};
+
 /*
  * Estimates a prefill of n_tokens on an instance.
  *   local_blocks  usable leading blocks that it has.
  *   used_blocks   usable leading blocks after the fetch, >= local_blocks.
  *   sender        sends the difference; NULL if there is none.
+ *   memo          of this request's estimates so far.
  *   out           written in full.
  */
 void estimate_prefill(const struct estimate_model *model,
@@ -97,7 +110,8 @@ void estimate_prefill(const struct estimate_model *model,
                       const struct pool_instance *instance, int64_t n_tokens,
                       uint32_t local_blocks, uint32_t used_blocks,
                       const struct pool_instance *sender, int64_t deadline_us,
-                      int64_t now_us, struct prefill_estimate *out);
+                      int64_t now_us, struct estimate_memo *memo,
+                      struct prefill_estimate *out);
 
 /*
  * Estimates the decoding of a request on an instance.

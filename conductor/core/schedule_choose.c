@@ -18,10 +18,9 @@ static bool takes_work(const struct schedule_request *request,
            instance->health == HEALTH_READY && !excluded(request, instance->id);
 }
 
-static uint32_t usable(const struct scheduler *s,
-                       const struct schedule_request *request, uint32_t blocks)
+static uint32_t lesser(uint32_t a, uint32_t b)
 {
-    return estimate_usable_blocks(&s->model, blocks, request->n_tokens);
+    return a < b ? a : b;
 }
 
 static int64_t busy_until_us(const struct pool_instance *instance,
@@ -36,14 +35,14 @@ static int64_t busy_until_us(const struct pool_instance *instance,
  * slot. Returns NULL if nobody has any. */
 static const struct pool_instance *
 find_sender(const struct scheduler *s, const struct schedule_request *request,
-            uint32_t *best_blocks)
+            uint32_t usable_blocks, uint32_t *best_blocks)
 {
     const struct pool_instance *best = NULL;
 
     *best_blocks = 0;
     for (uint32_t slot = 0; slot < pool_slots(s->pool); slot++) {
         const struct pool_instance *i = pool_at(s->pool, slot);
-        uint32_t blocks = usable(s, request, s->ready[slot]);
+        uint32_t blocks = lesser(s->ready[slot], usable_blocks);
 
         if (blocks == 0 || blocks < *best_blocks || i == NULL ||
             !(i->link_bytes_per_s > 0.0) || excluded(request, i->id) ||
@@ -93,18 +92,21 @@ static size_t estimate_candidates(struct scheduler *s,
 {
     const struct pool_instance *sender = NULL;
     uint32_t best_blocks = 0;
+    struct estimate_memo memo = {.predicted = false};
+    uint32_t usable_blocks =
+        estimate_usable_blocks(&s->model, UINT32_MAX, request->n_tokens);
     size_t n = 0;
     int64_t deadline_us =
         request->slo_ttft_us > 0 ? request->now_us + request->slo_ttft_us : 0;
 
     match(s, request);
     if (s->policy->fetches)
-        sender = find_sender(s, request, &best_blocks);
+        sender = find_sender(s, request, usable_blocks, &best_blocks);
     for (uint32_t slot = 0; slot < pool_slots(s->pool); slot++) {
         const struct pool_instance *i = pool_at(s->pool, slot);
         uint32_t matched = s->ready[slot] > s->pending[slot] ? s->ready[slot]
                                                              : s->pending[slot];
-        uint32_t local = usable(s, request, matched);
+        uint32_t local = lesser(matched, usable_blocks);
         /* Never from itself: nobody has more than the best. */
         bool fetch = worth_fetching(s, best_blocks, local);
 
@@ -112,7 +114,8 @@ static size_t estimate_candidates(struct scheduler *s,
             continue;
         estimate_prefill(&s->model, s->pool, i, request->n_tokens, local,
                          fetch ? best_blocks : local, fetch ? sender : NULL,
-                         deadline_us, request->now_us, &s->candidates[n++]);
+                         deadline_us, request->now_us, &memo,
+                         &s->candidates[n++]);
     }
     return n;
 }

@@ -77,6 +77,7 @@ static void test_paper_options(void)
 {
     struct cost_model cost = paper_model();
     struct estimate_model model = model_of(&cost);
+    struct estimate_memo memo;
     struct prefill_estimate e;
     uint32_t id;
     struct pool *pool = one_instance(&id);
@@ -84,7 +85,8 @@ static void test_paper_options(void)
 
     model.whole_prompt_reuse = true;
     model.links_unshared = true;
-    estimate_prefill(&model, pool, i, 700, 2, 2, NULL, 0, 0, &e);
+    memo = (struct estimate_memo){.predicted = false};
+    estimate_prefill(&model, pool, i, 700, 2, 2, NULL, 0, 0, &memo, &e);
     CU_ASSERT_EQUAL(e.cached_tokens, 700);
     CU_ASSERT_EQUAL(e.prefill_us, 0);
     CU_ASSERT_EQUAL(e.ttft_us, 0);
@@ -98,17 +100,21 @@ static void test_paper_values(void)
 {
     struct cost_model cost = paper_model();
     struct estimate_model model = model_of(&cost);
+    struct estimate_memo memo;
     struct prefill_estimate e;
     uint32_t id;
     struct pool *pool = one_instance(&id);
     const struct pool_instance *i = pool_get(pool, id);
 
-    estimate_prefill(&model, pool, i, 8192, 0, 0, NULL, 0, 0, &e);
+    memo = (struct estimate_memo){.predicted = false};
+    estimate_prefill(&model, pool, i, 8192, 0, 0, NULL, 0, 0, &memo, &e);
     CU_ASSERT_EQUAL(e.prefill_us, 916260);
-    estimate_prefill(&model, pool, i, 16384, 16, 16, NULL, 0, 0, &e);
+    memo = (struct estimate_memo){.predicted = false};
+    estimate_prefill(&model, pool, i, 16384, 16, 16, NULL, 0, 0, &memo, &e);
     CU_ASSERT_EQUAL(e.cached_tokens, 8192);
     CU_ASSERT_EQUAL(e.prefill_us, 1198186);
-    estimate_prefill(&model, pool, i, 131072, 0, 0, NULL, 0, 0, &e);
+    memo = (struct estimate_memo){.predicted = false};
+    estimate_prefill(&model, pool, i, 131072, 0, 0, NULL, 0, 0, &memo, &e);
     CU_ASSERT_EQUAL(e.prefill_us, 48491282);
     CU_ASSERT_FALSE(e.extrapolated);
     CU_ASSERT_EQUAL(estimate_transfer_us(&model, i, 16, 0), 26844);
@@ -119,6 +125,7 @@ static void test_prefill(void)
 {
     struct cost_model cost = paper_model();
     struct estimate_model model = model_of(&cost);
+    struct estimate_memo memo;
     struct prefill_estimate e;
     uint32_t id, sender_id;
     struct pool *pool = one_instance(&id);
@@ -143,7 +150,8 @@ static void test_prefill(void)
     struct pool_prefill_request work = {.request_id = 1, .predicted_us = 20000};
 
     CU_ASSERT_EQUAL(pool_prefill_accept(pool, id, &work), 0);
-    estimate_prefill(&model, pool, i, 16384, 0, 16, sender, 0, 9000, &e);
+    memo = (struct estimate_memo){.predicted = false};
+    estimate_prefill(&model, pool, i, 16384, 0, 16, sender, 0, 9000, &memo, &e);
     CU_ASSERT_EQUAL(e.instance, id);
     CU_ASSERT_EQUAL(e.fetch_from, sender_id);
     CU_ASSERT_EQUAL(e.local_blocks, 0);
@@ -157,18 +165,21 @@ static void test_prefill(void)
     /* The correction scales this request and what waits. */
     CU_ASSERT_EQUAL(pool_prefill_done(pool, id, 1, 40000), 0);
     CU_ASSERT_EQUAL(pool_prefill_accept(pool, id, &work), 0);
-    estimate_prefill(&model, pool, i, 8192, 0, 0, NULL, 0, 9000, &e);
+    memo = (struct estimate_memo){.predicted = false};
+    estimate_prefill(&model, pool, i, 8192, 0, 0, NULL, 0, 9000, &memo, &e);
     CU_ASSERT_EQUAL(e.predicted_us, 916260);
     CU_ASSERT_EQUAL(e.prefill_us, 1145325);
     CU_ASSERT_EQUAL(e.queue_us, 25000);
     CU_ASSERT_FALSE(e.queue_full || e.too_long);
 
     /* What cannot be. */
-    estimate_prefill(&model, pool, i, 200001, 0, 0, NULL, 0, 9000, &e);
+    memo = (struct estimate_memo){.predicted = false};
+    estimate_prefill(&model, pool, i, 200001, 0, 0, NULL, 0, 9000, &memo, &e);
     CU_ASSERT(e.too_long && e.extrapolated);
     for (work.request_id = 2; work.request_id <= 3; work.request_id++)
         CU_ASSERT_EQUAL(pool_prefill_accept(pool, id, &work), 0);
-    estimate_prefill(&model, pool, i, 8192, 0, 0, NULL, 0, 9000, &e);
+    memo = (struct estimate_memo){.predicted = false};
+    estimate_prefill(&model, pool, i, 8192, 0, 0, NULL, 0, 9000, &memo, &e);
     CU_ASSERT(e.queue_full);
     pool_free(pool);
 }
@@ -223,6 +234,7 @@ static void test_decode_blocks(void)
     struct estimate_model model = model_of(&cost);
     struct pool_instance_config config = {
         .role = ROLE_BOTH, .kv_capacity_tokens = 1024, .block_tokens = 256};
+    struct estimate_memo memo;
     struct prefill_estimate p;
     struct decode_estimate e;
     uint32_t id;
@@ -243,9 +255,11 @@ static void test_decode_blocks(void)
     CU_ASSERT_FALSE(e.too_long);
     estimate_decode(&model, pool, i, 1000, 26, &e);
     CU_ASSERT(e.too_long);
-    estimate_prefill(&model, pool, i, 1024, 0, 0, NULL, 0, 0, &p);
+    memo = (struct estimate_memo){.predicted = false};
+    estimate_prefill(&model, pool, i, 1024, 0, 0, NULL, 0, 0, &memo, &p);
     CU_ASSERT_FALSE(p.too_long);
-    estimate_prefill(&model, pool, i, 1025, 0, 0, NULL, 0, 0, &p);
+    memo = (struct estimate_memo){.predicted = false};
+    estimate_prefill(&model, pool, i, 1025, 0, 0, NULL, 0, 0, &memo, &p);
     CU_ASSERT(p.too_long);
     pool_free(pool);
 }
