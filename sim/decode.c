@@ -189,13 +189,22 @@ static int64_t request_tbt_us(struct sim *sim, const struct sim_batch *b,
     return tail_mean_us(sim->scratch_us, n);
 }
 
+int64_t sim_decode_tokens(const struct sim *sim, const struct sim_node *node,
+                          const struct sim_request *request)
+{
+    int64_t bt = sim->cluster.block_tokens;
+
+    return pool_kv_tokens(pool_get(sim->pool, node->id), request->n_tokens,
+                          request->n_output) -
+           request->n_tokens / bt * bt;
+}
+
 static void finish(struct sim *sim, struct sim_node *node,
                    struct sim_request *r)
 {
     node->batch.kv_tokens -= (int64_t)r->n_tokens + r->n_output;
     if (node->role == ROLE_BOTH)
-        node->decode_tokens -=
-            r->n_output + r->n_tokens % sim->cluster.block_tokens;
+        node->decode_tokens -= sim_decode_tokens(sim, node, r);
     (void)pool_decode_done(sim->pool, node->id, r->record.index + 1);
     r->record.tbt_us = request_tbt_us(sim, &node->batch, r);
     sim->room = true;

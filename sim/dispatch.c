@@ -1,7 +1,7 @@
 /*
  * From arrival to a node's queue. What is done here with a decision is what
- * conductor/call.c does with it: carry it out, let the request wait for room,
- * or refuse it.
+ * conductor/call_decide.c does with it: carry it out, let the request wait for
+ * room, or refuse it; who comes while others wait, waits behind them.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -156,8 +156,7 @@ static void carry_out(struct sim *sim, struct sim_request *r,
         r->record.decode_node = decode->slot;
     }
     if (decode != NULL && node->role == ROLE_BOTH) {
-        node->decode_tokens +=
-            r->n_output + r->n_tokens % sim->cluster.block_tokens;
+        node->decode_tokens += sim_decode_tokens(sim, node, r);
         sim_copies_share_memory(sim, node);
     }
     if (sim->cluster.cache_at == CLUSTER_CACHE_AT_DISPATCH)
@@ -185,13 +184,16 @@ static bool may_wait(const struct sim *sim, const struct sim_request *r,
 
 enum tried { TRIED_ACCEPTED, TRIED_ENDED, TRIED_NO_ROOM };
 
-static enum tried try_schedule(struct sim *sim, struct sim_request *r)
+static enum tried try_schedule(struct sim *sim, struct sim_request *r,
+                               bool behind_others)
 {
     struct schedule_request asked = ask_for(sim, r);
     struct schedule_decision d;
 
     sim->summary.decisions++;
     schedule_decide(sim->scheduler, &asked, &d);
+    if (d.verdict == SCHEDULE_ACCEPT && behind_others)
+        return TRIED_NO_ROOM;
     if (d.verdict == SCHEDULE_ACCEPT &&
         schedule_commit(sim->scheduler, &asked, &d) == 0) {
         carry_out(sim, r, &asked, &d);
@@ -227,7 +229,7 @@ void sim_retry_waiting(struct sim *sim)
     sim->room = false;
     while ((r = TAILQ_FIRST(&sim->waiting)) != NULL && sim->rc == 0) {
         TAILQ_REMOVE(&sim->waiting, r, link);
-        if (try_schedule(sim, r) == TRIED_NO_ROOM) {
+        if (try_schedule(sim, r, false) == TRIED_NO_ROOM) {
             TAILQ_INSERT_HEAD(&sim->waiting, r, link);
             return; /* neither will the younger ones find any */
         }
@@ -257,7 +259,7 @@ void sim_arrive(struct sim *sim, const struct trace_request *request)
         sim->summary.max_unfinished = sim->n_unfinished;
     if (sim->n_unfinished > bound)
         sim_end(sim, r, SIM_FAILED, "too_many_unfinished");
-    else if (try_schedule(sim, r) == TRIED_NO_ROOM)
+    else if (try_schedule(sim, r, !TAILQ_EMPTY(&sim->waiting)) == TRIED_NO_ROOM)
         wait_for_room(sim, r);
 }
 

@@ -269,6 +269,11 @@ uint64_t sim_decode_steps_to_finish(const struct sim_batch *batch);
 uint64_t sim_decode_steps_in(const struct sim *sim,
                              const struct sim_batch *batch, int64_t us);
 
+/* decode.c: the memory that a request's decode takes on a node beside the full
+ * blocks of its prompt, which are cached blocks. */
+int64_t sim_decode_tokens(const struct sim *sim, const struct sim_node *node,
+                          const struct sim_request *request);
+
 /* decode.c: the run under way ends now; `extra_us` of it were spent on
  * prefill chunks, in its one step. Requests that have all their tokens end. */
 void sim_decode_advance(struct sim *sim, struct sim_node *node,

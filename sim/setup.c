@@ -8,7 +8,6 @@
 
 #define POOLED_POLICY "ideal_pool"
 #define MAX_UNFINISHED (UINT64_C(1) << 22)
-#define MAX_DECODES 1024u /* of a node, as the daemon's */
 /* Blocks that the prefix index can know, 36 bytes each and 16 a copy. */
 #define INDEX_KEYS_MAX (UINT64_C(1) << 26)
 #define PENDING_KEYS_MAX (UINT64_C(1) << 23)
@@ -66,8 +65,7 @@ static int make_pool(struct sim *sim)
     config.max_instances = sim->n_nodes;
     config.max_waiting = c->max_waiting;
     config.max_running = SIM_ACTIVE_MAX + 64 * c->pipeline_stages;
-    config.max_decodes =
-        c->decode_max_batch > MAX_DECODES ? c->decode_max_batch : MAX_DECODES;
+    config.max_decodes = c->decode_max_batch > 0 ? c->decode_max_batch : 1;
     config.max_pending_blocks = (uint32_t)at_most(
         pending < config.max_pending_blocks ? config.max_pending_blocks
                                             : pending,
@@ -109,6 +107,8 @@ static int add_node(struct sim *sim, uint32_t i)
                                                 ? all_tiers_tokens(c)
                                                 : c->decode_kv_tokens,
                       .link_bytes_per_s = c->link_bytes_per_s,
+                      .block_tokens = c->block_tokens,
+                      .max_batch = c->decode_max_batch,
                   },
                   &node->id);
     if (rc == 0)

@@ -26,6 +26,7 @@ struct rig {
     size_t n_records;
     struct sim_summary summary;
     uint32_t last_copies[SIM_WATCH_MAX];
+    uint32_t copies_at[8]; /* of the first watched block, the first times */
     int n_copies;
 };
 
@@ -61,6 +62,8 @@ static void take_copies(void *arg, int64_t at_us, const uint32_t *copies)
 
     CU_ASSERT_EQUAL(at_us, r->n_copies * r->config.watch_interval_us);
     memcpy(r->last_copies, copies, r->config.n_watch * sizeof(*copies));
+    if (r->n_copies < 8)
+        r->copies_at[r->n_copies] = copies[0];
     r->n_copies++;
 }
 
@@ -297,6 +300,17 @@ static void test_pipeline(void)
     CU_ASSERT_EQUAL(r->records[0].first_token_us, 5 * 500);
     CU_ASSERT_EQUAL(r->records[1].first_token_us, 6 * 500);
     rig_free(r);
+
+    /* A short chunk waits for the long one in front of it. */
+    r = rig_new();
+    make_simple(r);
+    r->cluster.decode_nodes = 0;
+    r->cluster.pipeline_stages = 2;
+    r->cluster.step_tokens = 100;
+    ask(r, 0, 150, 1, 1);
+    run(r);
+    CU_ASSERT_EQUAL(r->records[0].first_token_us, 2 * 500 + 250);
+    rig_free(r);
 }
 
 /* Blocks that went down to host memory are read back layer by layer. */
@@ -320,6 +334,37 @@ static void test_tiers(void)
      * 768. */
     CU_ASSERT_EQUAL(ttft_us(r, 2), 1024);
     CU_ASSERT_EQUAL(ttft_us(r, 3), 100);
+    rig_free(r);
+}
+
+/* At dispatch: a block that was pushed out while its request waits, and placed
+ * again by another one, is ready when that one ends, not before. */
+static void test_placed_again(void)
+{
+    struct rig *r = rig_new();
+
+    make_simple(r);
+    r->cluster.decode_nodes = 0;
+    r->cluster.cache_at = CLUSTER_CACHE_AT_DISPATCH;
+    r->cluster.prefill_nodes = 2;
+    r->cluster.tiers[TIER_DEVICE].capacity_tokens = 2 * BLOCK;
+    r->config.policy = "round_robin";
+    ask(r, 0, 1024, 1, 1);      /* node 0 until 10240 */
+    ask(r, 0, 1024, 1, 90000); /* node 1 */
+    ask(r, 0, 1024, 1, 50);     /* node 0: pushes the first two out */
+    ask(r, 0, 1024, 1, 90500);
+    ask(r, 0, 1024, 1, 1); /* node 0: placed again, until 30720 */
+    ask(r, 0, 1024, 1, 90600);
+    ask(r, 40000, 10, 1, 3);
+    r->config.watch_ids = (const uint64_t[]){1};
+    r->config.n_watch = 1;
+    r->config.watch_interval_us = 12000;
+    run(r);
+    CU_ASSERT_EQUAL(r->records[4].first_token_us, 30720);
+    CU_ASSERT_EQUAL(r->records[4].local_tokens, 0);
+    CU_ASSERT_EQUAL(r->copies_at[1], 0); /* 12000: the first has ended */
+    CU_ASSERT_EQUAL(r->copies_at[2], 0);
+    CU_ASSERT_EQUAL(r->copies_at[3], 1);
     rig_free(r);
 }
 
@@ -371,6 +416,18 @@ static void test_no_room(void)
     run(r);
     CU_ASSERT_EQUAL(r->records[1].outcome, SIM_REJECTED);
     CU_ASSERT_STRING_EQUAL(r->records[1].reason, "no_capacity");
+    rig_free(r);
+
+    /* What ends at the time of an arrival has ended before it. */
+    r = rig_new();
+    make_simple(r);
+    r->cluster.decode_kv_tokens = 1500;
+    r->cluster.cost.decode[2] = 0;
+    ask(r, 0, 1000, 11, 1);
+    ask(r, 22000, 1000, 11, 7);
+    run(r);
+    CU_ASSERT_EQUAL(r->records[0].end_us, 22000);
+    CU_ASSERT_EQUAL(r->summary.max_waiting_for_room, 0);
     rig_free(r);
 }
 
@@ -662,6 +719,7 @@ int main(void)
     CU_add_test(suite, "coupled", test_coupled);
     CU_add_test(suite, "pipeline", test_pipeline);
     CU_add_test(suite, "tiers", test_tiers);
+    CU_add_test(suite, "placed again", test_placed_again);
     CU_add_test(suite, "slo", test_slo);
     CU_add_test(suite, "no room", test_no_room);
     CU_add_test(suite, "watch", test_watch);
