@@ -167,6 +167,44 @@ static uint16_t on_joined(void *arg, struct worker_link *link,
     return 0;
 }
 
+/* What the loss of a worker means for a call that it works for. A prefill
+ * worker has no part in a decode that is under way. While the KV is on its way,
+ * only the decode worker knows whether all of it came: it goes on, or says that
+ * its peer failed. */
+static void call_worker_left(struct service_call *call, uint32_t id,
+                             const char *why)
+{
+    bool decodes = call->decode == id || call->decode == POOL_NO_INSTANCE;
+    if (!decodes && call->state == CALL_DECODING)
+        return;
+    if (decodes || call->state != CALL_TRANSFERRING) {
+        call_instance_lost(call, POOL_NO_INSTANCE, why);
+        return;
+    }
+    call->orphaned_us = clock_now_us();
+    call->service->has_orphans = true;
+}
+
+/* A peer that vanished without a word, or before its KV_BEGIN, is nothing that
+ * a decode worker would notice. */
+static void fail_orphans(struct service *s, int64_t now_us)
+{
+    if (!s->has_orphans)
+        return;
+    s->has_orphans = false;
+    for (uint32_t i = 0; i < s->max_calls; i++) {
+        struct service_call *call = s->calls[i];
+        if (!call || !call->orphaned_us || call->state != CALL_TRANSFERRING)
+            continue;
+        if (now_us - call->orphaned_us < s->config.worker_timeout_ms * 1000)
+            s->has_orphans = true;
+        else
+            call_instance_lost(call, POOL_NO_INSTANCE,
+                               "the prefill worker is gone, and its KV did not "
+                               "arrive in time");
+    }
+}
+
 static void on_left(void *arg, struct worker_link *link, const char *reason)
 {
     struct service *s = arg;
@@ -183,10 +221,8 @@ static void on_left(void *arg, struct worker_link *link, const char *reason)
     for (uint32_t i = 0; i < s->max_calls; i++) {
         struct service_call *call = s->calls[i];
         if (call && call->wire_id &&
-            (call->prefill == id || call->decode == id) &&
-            /* A prefill worker has no part in a decode that is under way. */
-            !(call->state == CALL_DECODING && call->decode != id))
-            call_instance_lost(call, POOL_NO_INSTANCE, why);
+            (call->prefill == id || call->decode == id))
+            call_worker_left(call, id, why);
     }
     rc = pool_remove(s->pool, id);
     (void)rc;
@@ -300,6 +336,7 @@ void instances_tick(struct service *service)
 {
     int64_t now_us = clock_now_us();
     int64_t late_us = service->config.worker_timeout_ms * 1000 / 2;
+    fail_orphans(service, now_us);
     for (uint32_t i = 0; i < pool_slots(service->pool); i++) {
         struct worker *w = &service->workers[i];
         const struct pool_instance *in = pool_at(service->pool, i);

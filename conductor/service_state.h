@@ -73,6 +73,9 @@ struct service_call {
     uint32_t *early; /* (n_early), room for max_tokens; NULL until needed */
     uint32_t n_early;
     bool early_done; /* its DONE came, too */
+    /* When its prefill worker was lost while its KV may still have been on its
+     * way; 0: it was not. */
+    int64_t orphaned_us;
     uint32_t retries;
     bool accepted; /* once; a retry is not held to the SLO again */
 
@@ -118,6 +121,7 @@ struct service {
     uint64_t fingerprint; /* of the registered workers; 0 = none yet */
     uint64_t kv_bytes_per_token;
     uint32_t n_workers;
+    bool has_orphans;       /* some call may be orphaned */
     struct worker *workers; /* (max_instances), by pool slot */
 
     struct service_call **calls; /* (max_calls), by slot */
@@ -196,7 +200,8 @@ void call_free(struct service_call *call);
 /* service_link_ops: what the worker links call; arg is the service. */
 extern const struct worker_link_ops service_link_ops;
 
-/* instances_tick(service): suspects silent instances, clears those heard of. */
+/* instances_tick(service): suspects silent instances, clears those heard of;
+ * fails orphans whose decode worker says nothing. */
 void instances_tick(struct service *service);
 
 /* instances_count(service, role): ready instances with that role bit. */

@@ -8,6 +8,7 @@ import signal
 import socket
 import struct
 import threading
+import time
 
 from harness import (BLOCK_TOKENS, Case, Peer, cost_model_json, settings,
                      total, wait_until)
@@ -106,6 +107,19 @@ class KilledWorkers(Case):
     def test_prefill_worker_after_its_work(self):
         # Its part is over: the decode worker goes on.
         rest = self.kill_in_stream('p')
+        self.assertEqual(rest[-1], '[DONE]')
+        self.assertFalse([e for e in rest if 'error' in e])
+
+    def test_prefill_worker_when_the_kv_has_arrived(self):
+        # The decode worker has everything and is in its first step of 2 s.
+        cluster = self.cluster(engine='timed', cost={
+            'prefill': (1000, 0, 0, 0), 'decode': (2000000, 0, 0)})
+        events = cluster.api.stream('/v1/completions',
+                                    {'prompt': TEXT, 'max_tokens': 2})
+        self.assertIn('choices', next(events))
+        time.sleep(0.5)
+        cluster.workers['p0'].kill()
+        rest = in_background(lambda: list(events))()
         self.assertEqual(rest[-1], '[DONE]')
         self.assertFalse([e for e in rest if 'error' in e])
 

@@ -42,6 +42,39 @@ class PlayedWorker(wire.Link):
         self.send(wire.frame(wire.DONE, rid, struct.pack('<BI', 1, n)))
 
 
+class Orphans(Case):
+    def test_a_decode_worker_that_waits_for_a_lost_peer(self):
+        """The prefill worker leaves before its KV_BEGIN: the decode worker
+        lives, and never says a word about the request."""
+        cluster = Cluster(self, {'worker_timeout_ms': 1000})
+        cluster.start_conductor()
+        port = cluster.ports['worker']
+        p = PlayedWorker(port, 'p', 'prefill')
+        d = PlayedWorker(port, 'd', 'decode')
+        cluster.wait_ready(1, 1)
+        replies = []
+        thread = threading.Thread(
+            target=lambda: replies.append(cluster.api.complete('hello', 4)))
+        thread.start()
+        rid, _ = d.next(wire.DECODE)
+        d.send(wire.frame(wire.DECODE_READY, rid))
+        p.next(wire.PREFILL)
+        p.prefilled(rid, 65, 5)
+        wait_until('token 0 is out', lambda: cluster.api.metrics()[
+            'conductor_output_tokens_total'] == 1)
+        p.close()
+        for _ in range(100):
+            d.send(wire.frame(wire.STATUS, 0, bytes(28)))
+            thread.join(0.1)
+            if replies:
+                break
+        self.assertEqual([r.status for r in replies], [502])
+        self.assertIn('prefill worker', replies[0].body['error']['message'])
+        d.wait(wire.CANCEL, rid)
+        self.assertEqual(cluster.api.instances(), (0, 1))
+        d.close()
+
+
 class Order(Case):
     def setUp(self):
         super().setUp()
