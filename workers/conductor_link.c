@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/clock.h"
 #include "base/frame_conn.h"
 #include "base/log.h"
 
@@ -13,6 +14,9 @@
 #define RETRY_MOST_MS 5000
 #define WELCOME_USUAL_MS 2000 /* later is worth a word */
 #define WELCOME_PATIENCE_MS 10000
+/* A name in use may belong to a worker that hangs, until the conductor gives
+ * that up; or to one that lives, which no waiting helps. */
+#define NAME_PATIENCE_US 15000000
 #define HEARTBEAT_MIN_MS 20
 #define HEARTBEAT_MAX_MS 60000
 
@@ -30,6 +34,8 @@ struct conductor_link {
     bool overdue; /* WELCOME did not come in the usual time */
     bool up;
     bool was_up; /* at least once */
+    /* Since when the name has been refused as in use; 0: not the last time. */
+    int64_t name_taken_us;
 };
 
 static struct timeval ms_to_timeval(int64_t ms)
@@ -66,30 +72,46 @@ static int on_welcome(struct conductor_link *l, const uint8_t *payload,
     l->retry_ms = RETRY_FIRST_MS;
     l->up = true;
     l->was_up = true;
+    l->name_taken_us = 0;
     l->ops->up(l->arg);
     l->ops->heartbeat(l->arg);
     return 0;
 }
 
-/* Whether trying again could help. A name that is in use may be this worker's
- * own connection, which the conductor does not know to be lost yet. */
-static bool is_final(const struct conductor_link *l, uint16_t code)
+/* Whether waiting for the name could help. It may be held by this worker's own
+ * connection, which the conductor does not know to be lost yet. */
+static bool name_may_come_free(struct conductor_link *l)
+{
+    int64_t now_us = clock_now_us();
+
+    if (l->name_taken_us == 0)
+        l->name_taken_us = now_us;
+    return l->was_up || now_us - l->name_taken_us < NAME_PATIENCE_US;
+}
+
+/* Whether trying again cannot help. */
+static bool is_final(struct conductor_link *l, uint16_t code)
 {
     return code == PROTO_E_VERSION || code == PROTO_E_INCOMPATIBLE ||
-           code == PROTO_E_INVALID || (code == PROTO_E_DUPLICATE && !l->was_up);
+           code == PROTO_E_INVALID ||
+           (code == PROTO_E_DUPLICATE && !name_may_come_free(l));
 }
 
 static int on_error(struct conductor_link *l, const uint8_t *payload,
                     size_t len)
 {
     struct msg_error m;
-    char text[MSG_TEXT_MAX + 64];
+    char text[MSG_TEXT_MAX + 128];
 
     if (msg_error_decode(payload, len, &m))
         return -EBADMSG;
-    snprintf(text, sizeof(text), "the conductor refuses this worker (%s): %s",
-             proto_code_name(m.code), m.text);
-    if (is_final(l, m.code))
+    bool final = is_final(l, m.code);
+    bool waits = m.code == PROTO_E_DUPLICATE && !final;
+    snprintf(text, sizeof(text), "the conductor refuses this worker (%s): %s%s",
+             proto_code_name(m.code), m.text,
+             waits ? "; waiting for it to give up the worker of that name"
+                   : "");
+    if (final)
         l->ops->refused(l->arg, text);
     else
         frame_conn_fail(l->conn, text);

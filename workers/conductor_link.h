@@ -1,5 +1,7 @@
 /* The worker's connection to its conductor: connects, says HELLO, waits for
  * WELCOME, and begins again with growing pauses when the connection is lost.
+ * A refusal is the end, but for a name in use: a worker that was never taken
+ * waits 15 s for the name, one that was waits for ever.
  */
 #ifndef WORKERS_CONDUCTOR_LINK_H
 #define WORKERS_CONDUCTOR_LINK_H

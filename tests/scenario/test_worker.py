@@ -314,6 +314,31 @@ class Refusals(WorkerCase):
         self.assertGreater(process.wait(20 * settings.scale), 0)
         self.assertIn('speaks version 9', self.log('w'))
 
+    def test_a_name_in_use_may_come_free(self):
+        """The namesake may hang and be given up soon."""
+        taken = wire.frame(wire.ERROR, 0, struct.pack('<H', 10) +
+                           wire.text('w is registered'))
+        process = self.launch('w', 'both')
+        for _ in range(3):
+            self.accept(reply=taken).close()
+            self.assertIsNone(process.poll())
+        link = self.accept()
+        self.assertRegex(self.log('w'), 'w is registered; waiting for')
+        self.assertEqual(len(self.run_here(link, 1, [1] * 40, 4)[0]), 4)
+
+    def test_a_name_in_use_for_good(self):
+        process = self.launch('w', 'both')
+        taken = wire.frame(wire.ERROR, 0, struct.pack('<H', 10) +
+                           wire.text('w is registered'))
+        first = time.monotonic()
+        while process.poll() is None:
+            try:
+                self.accept(reply=taken, limit_s=1).close()
+            except TimeoutError:
+                pass
+        self.assertGreater(process.returncode, 0)
+        self.assertGreaterEqual(time.monotonic() - first, 15)
+
     def test_bad_options(self):
         good = {'--conductor': '127.0.0.1:1'}
         cases = [('--role', 'cook'), ('--engine', 'steam'),
