@@ -30,6 +30,14 @@ static struct timeval timeval_of(int64_t us)
     return (struct timeval){.tv_sec = us / 1000000, .tv_usec = us % 1000000};
 }
 
+static void cut_slashes(char *path)
+{
+    size_t n = strlen(path);
+    while (n > 0 && path[n - 1] == '/') {
+        path[--n] = '\0';
+    }
+}
+
 int replay_server_parse(const char *url, struct replay_server *server)
 {
     struct evhttp_uri *uri = evhttp_uri_parse(url);
@@ -47,9 +55,11 @@ int replay_server_parse(const char *url, struct replay_server *server)
     if (good) {
         snprintf(server->host, sizeof server->host, "%s", host);
         snprintf(server->path, sizeof server->path, "%s", path);
+        cut_slashes(server->path);
         size_t n = strlen(server->path);
-        while (n > 0 && server->path[n - 1] == '/') {
-            server->path[--n] = '\0';
+        if (n >= 3 && strcmp(server->path + n - 3, "/v1") == 0) {
+            server->path[n - 3] = '\0';
+            cut_slashes(server->path);
         }
         server->port = port > 0 ? (uint16_t)port : 80;
     }

@@ -22,7 +22,8 @@ struct replay_server {
 };
 
 /*
- * Reads "http://host[:port][/prefix]". Returns 0, or -EINVAL for anything
+ * Reads "http://host[:port][/prefix]"; a /v1 at its end, as clients of the
+ * OpenAI API have it, is no part of the prefix. Returns 0, or -EINVAL for anything
  * else, https too; *server is untouched then.
  */
 int replay_server_parse(const char *url, struct replay_server *server)

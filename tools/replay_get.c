@@ -1,11 +1,18 @@
 /* One blocking GET of a JSON page; see replay_call.h. */
 #include <errno.h>
 #include <stdio.h>
+#include <fcntl.h>
+#include <netdb.h>
+#include <poll.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <event2/http.h>
 
 #include "tools/replay_call.h"
+
+#define REASON_MS 2000
 
 struct get {
     struct event_base *base;
@@ -27,6 +34,58 @@ static void on_page(struct evhttp_request *request, void *arg)
         }
     }
     event_base_loopbreak(get->base);
+}
+
+/* Connects to one address; 0 or a positive errno. */
+static int try_address(const struct addrinfo *a)
+{
+    int why = 0;
+    socklen_t size = sizeof why;
+    int fd = socket(a->ai_family, a->ai_socktype | SOCK_NONBLOCK | SOCK_CLOEXEC,
+                    a->ai_protocol);
+    if (fd < 0) {
+        return errno;
+    }
+    struct pollfd ready = {.fd = fd, .events = POLLOUT};
+    if (connect(fd, a->ai_addr, a->ai_addrlen) != 0) {
+        why = errno;
+        if (why == EINPROGRESS) {
+            why = ETIMEDOUT;
+            if (poll(&ready, 1, REASON_MS) > 0 &&
+                getsockopt(fd, SOL_SOCKET, SO_ERROR, &why, &size) != 0) {
+                why = errno;
+            }
+        }
+    }
+    close(fd);
+    return why;
+}
+
+/*
+ * Why a server does not answer. libevent loses the error of a connection that
+ * fails, so one more is tried. Blocks for REASON_MS per address at most.
+ */
+static const char *find_reason(const struct replay_server *server)
+{
+    char port[8];
+    snprintf(port, sizeof port, "%u", (unsigned)server->port);
+    const struct addrinfo hints = {.ai_family = AF_UNSPEC,
+                                   .ai_socktype = SOCK_STREAM};
+    struct addrinfo *list = NULL;
+    int rc = getaddrinfo(server->host, port, &hints, &list);
+    if (rc != 0) {
+        return gai_strerror(rc);
+    }
+    int why = ETIMEDOUT;
+    for (const struct addrinfo *a = list; a != NULL; a = a->ai_next) {
+        why = try_address(a);
+        if (why == 0) {
+            break;
+        }
+    }
+    freeaddrinfo(list);
+    return why != 0 ? strerror(why)
+                    : "it takes connections, but gives no HTTP answer";
 }
 
 int replay_get_json(struct event_base *base, const struct replay_server *server,
@@ -60,8 +119,8 @@ int replay_get_json(struct event_base *base, const struct replay_server *server,
         return 0;
     }
     if (get.status == 0) {
-        snprintf(error, size, "no answer from http://%s:%u%s", server->host,
-                 (unsigned)server->port, full);
+        snprintf(error, size, "no answer from http://%s:%u%s: %s", server->host,
+                 (unsigned)server->port, full, find_reason(server));
     } else {
         snprintf(error, size, "http://%s:%u%s answered %d %s", server->host,
                  (unsigned)server->port, full, get.status,

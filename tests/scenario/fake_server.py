@@ -27,6 +27,7 @@ class FakeServer:
         self.blocks = set()
         self.requests = []  # the parsed bodies
         self.arrivals_s = []
+        self.paths = set()  # that were asked for
         handler = type('Handler', (Handler,), {'fake': self})
         self.http = Server(('127.0.0.1', 0), handler)
         self.url = f'http://127.0.0.1:{self.http.server_address[1]}'
@@ -70,6 +71,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.wfile.write(text)
 
     def do_GET(self):
+        self.fake.paths.add(self.path)
         self.page(200, {'data': [{
             'id': 'tiny', 'max_model_len': 32768, 'conductor': {
                 'policy': 'global_cache',
@@ -86,6 +88,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.chunk(text[len(text) // 2:])
 
     def do_POST(self):
+        self.fake.paths.add(self.path)
         size = int(self.headers['Content-Length'])
         body = json.loads(self.rfile.read(size))
         index = self.fake.accept(body)

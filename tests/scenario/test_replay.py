@@ -4,8 +4,10 @@ import gzip
 import json
 import os
 import signal
+import socket
 import subprocess
 import tempfile
+import threading
 import time
 import unittest
 import xml.etree.ElementTree
@@ -134,8 +136,30 @@ class Replay(unittest.TestCase):
     def test_no_server(self):
         done = replay('live', '--url', 'http://127.0.0.1:1', '--trace', SAMPLE)
         self.assertEqual(done.returncode, 1)
-        self.assertIn('no answer from http://127.0.0.1:1/v1/models',
-                      done.stderr)
+        self.assertIn('no answer from http://127.0.0.1:1/v1/models: '
+                      'Connection refused', done.stderr)
+        done = replay('live', '--url', 'http://nohost.invalid', '--trace',
+                      SAMPLE)
+        self.assertRegex(done.stderr, 'http://nohost.invalid:80/v1/models: .')
+        self.assertNotIn('Success', done.stderr)
+        with socket.create_server(('127.0.0.1', 0)) as other:
+            def hang_up():
+                while True:
+                    try:
+                        other.accept()[0].close()
+                    except OSError:
+                        return
+            threading.Thread(target=hang_up, daemon=True).start()
+            done = replay('live', '--url', 'http://127.0.0.1:%d'
+                          % other.getsockname()[1], '--trace', SAMPLE)
+        self.assertIn('gives no HTTP answer', done.stderr)
+
+    def test_url_as_openai_clients_have_it(self):
+        server = self.serve()
+        server.url += '/v1/'
+        done, _ = self.live(server, '--requests', 2, '--speed', 100)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(server.paths, {'/v1/models', '/v1/completions'})
 
     def test_block_size_warning(self):
         for of_server, words in (

@@ -236,6 +236,12 @@ static void test_server(void)
     CU_ASSERT_STRING_EQUAL(s.host, "127.0.0.1");
     CU_ASSERT_EQUAL(s.port, 8080);
     CU_ASSERT_STRING_EQUAL(s.path, "");
+    CU_ASSERT_EQUAL(replay_server_parse("http://host/v1", &s), 0);
+    CU_ASSERT_STRING_EQUAL(s.path, "");
+    CU_ASSERT_EQUAL(replay_server_parse("http://host/a/v1//", &s), 0);
+    CU_ASSERT_STRING_EQUAL(s.path, "/a");
+    CU_ASSERT_EQUAL(replay_server_parse("http://host/av1", &s), 0);
+    CU_ASSERT_STRING_EQUAL(s.path, "/av1");
     CU_ASSERT_EQUAL(replay_server_parse("http://host/a/b//", &s), 0);
     CU_ASSERT_EQUAL(s.port, 80);
     CU_ASSERT_STRING_EQUAL(s.path, "/a/b");
