@@ -28,6 +28,17 @@ static struct pool_decode *find_decode(const struct pool_slot *slot,
     return NULL;
 }
 
+/* A request's decode and the slot it is on. Returns 0; -ESTALE; -ENOENT. */
+static int get_decode(const struct pool *pool, uint32_t id, uint64_t request_id,
+                      struct pool_slot **slot, struct pool_decode **decode)
+{
+    *slot = pool_slot_of(pool, id);
+    if (*slot == NULL)
+        return -ESTALE;
+    *decode = find_decode(*slot, request_id);
+    return *decode == NULL ? -ENOENT : 0;
+}
+
 /* Keeps a prefill's keys and counts them as pending. Without room for them
  * the prefill is accepted all the same: what they serve is an estimate. */
 static void remember_keys(struct pool *pool, uint32_t slot,
@@ -251,14 +262,12 @@ int pool_decode_accept(struct pool *pool, uint32_t id, uint64_t request_id,
 
 int pool_decode_started(struct pool *pool, uint32_t id, uint64_t request_id)
 {
-    struct pool_slot *slot = pool_slot_of(pool, id);
+    struct pool_slot *slot;
+    struct pool_decode *decode;
+    int error = get_decode(pool, id, request_id, &slot, &decode);
 
-    if (slot == NULL)
-        return -ESTALE;
-    struct pool_decode *decode = find_decode(slot, request_id);
-
-    if (decode == NULL)
-        return -ENOENT;
+    if (error < 0)
+        return error;
     decode->started = true;
     return 0;
 }
@@ -266,14 +275,12 @@ int pool_decode_started(struct pool *pool, uint32_t id, uint64_t request_id)
 int pool_decode_progress(struct pool *pool, uint32_t id, uint64_t request_id,
                          int64_t produced_tokens)
 {
-    struct pool_slot *slot = pool_slot_of(pool, id);
+    struct pool_slot *slot;
+    struct pool_decode *decode;
+    int error = get_decode(pool, id, request_id, &slot, &decode);
 
-    if (slot == NULL)
-        return -ESTALE;
-    struct pool_decode *decode = find_decode(slot, request_id);
-
-    if (decode == NULL)
-        return -ENOENT;
+    if (error < 0)
+        return error;
     if (produced_tokens < 0)
         return -EINVAL;
     slot->view.decode_kv_tokens += produced_tokens - decode->produced_tokens;
@@ -300,14 +307,12 @@ int pool_decode_advance(struct pool *pool, uint32_t id, int64_t more_tokens)
 
 int pool_decode_done(struct pool *pool, uint32_t id, uint64_t request_id)
 {
-    struct pool_slot *slot = pool_slot_of(pool, id);
+    struct pool_slot *slot;
+    struct pool_decode *decode;
+    int error = get_decode(pool, id, request_id, &slot, &decode);
 
-    if (slot == NULL)
-        return -ESTALE;
-    struct pool_decode *decode = find_decode(slot, request_id);
-
-    if (decode == NULL)
-        return -ENOENT;
+    if (error < 0)
+        return error;
     struct pool_instance *view = &slot->view;
 
     view->decode_kv_tokens -= decode->prompt_tokens + decode->produced_tokens;

@@ -56,32 +56,44 @@ static size_t choose_round_robin(struct policy_state *state,
     return best;
 }
 
+/* The first eligible one of those for which cost_us is lowest. */
+static size_t
+choose_lowest(const struct prefill_estimate *candidates, size_t n,
+              int64_t (*cost_us)(const struct prefill_estimate *candidate))
+{
+    size_t best = n;
+
+    for (size_t i = 0; i < n; i++)
+        if (eligible(&candidates[i]) &&
+            (best == n || cost_us(&candidates[i]) < cost_us(&candidates[best])))
+            best = i;
+    return best;
+}
+
+static int64_t queue_of(const struct prefill_estimate *candidate)
+{
+    return candidate->queue_us;
+}
+
+static int64_t score_of(const struct prefill_estimate *candidate)
+{
+    return candidate->score_us;
+}
+
 static size_t choose_least_loaded(struct policy_state *state,
                                   const struct prefill_estimate *candidates,
                                   size_t n)
 {
-    size_t best = n;
-
     (void)state;
-    for (size_t i = 0; i < n; i++)
-        if (eligible(&candidates[i]) &&
-            (best == n || candidates[i].queue_us < candidates[best].queue_us))
-            best = i;
-    return best;
+    return choose_lowest(candidates, n, queue_of);
 }
 
 static size_t choose_shortest(struct policy_state *state,
                               const struct prefill_estimate *candidates,
                               size_t n)
 {
-    size_t best = n;
-
     (void)state;
-    for (size_t i = 0; i < n; i++)
-        if (eligible(&candidates[i]) &&
-            (best == n || candidates[i].score_us < candidates[best].score_us))
-            best = i;
-    return best;
+    return choose_lowest(candidates, n, score_of);
 }
 
 static const struct schedule_policy policies[] = {

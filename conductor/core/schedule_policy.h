@@ -23,8 +23,10 @@ struct schedule_policy {
                      const struct prefill_estimate *candidates, size_t n);
 };
 
-/* The policy of that name, NULL if there is none; the i-th, NULL beyond. */
+/* The policy of that name, static; NULL if there is none. */
 const struct schedule_policy *schedule_policy_by_name(const char *name);
+
+/* The i-th policy, static; NULL beyond the last. For lists of names. */
 const struct schedule_policy *schedule_policy_at(size_t i);
 
 #endif
