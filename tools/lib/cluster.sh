@@ -4,6 +4,7 @@
 # Our children: name by process id. They die with this script even if it is
 # killed, and they are ended in order by cluster_end.
 declare -A children=()
+lenient=
 
 # cluster_begin: makes the folder of this run, $run, and takes care that
 # everything ends when the script does.
@@ -34,17 +35,39 @@ show_log() {
   tail -n 20 "$run/$1.log" >&2
 }
 
-# check_children: fails as soon as one of them has ended.
+# quietly COMMAND...: while it waits, bash does not report a child that is
+# killed; that is child_ended's job.
+quietly() { "$@"; } 2>/dev/null
+
+# describe_status STATUS: how a child ended, in words.
+describe_status() {
+  if (($1 > 128)); then
+    echo "was killed (signal $(($1 - 128)), $(kill -l "$1"))"
+  else
+    echo "ended with status $1"
+  fi
+}
+
+# child_ended PID: fails, with the end of its log. With --stay a cluster that
+# has served once goes on without a worker: requests go to the others.
+child_ended() {
+  local name=${children[$1]} status=0 how
+  quietly wait "$1" || status=$?
+  unset "children[$1]"
+  how=$(describe_status "$status")
+  if [[ -n $lenient && $name != conductor ]]; then
+    say "$name $how; serving on without it"
+    return
+  fi
+  show_log "$name"
+  die 1 "$name $how"
+}
+
+# check_children: looks for any that have ended.
 check_children() {
   local pid
   for pid in "${!children[@]}"; do
-    if ! kill -0 "$pid" 2>/dev/null; then
-      local name=${children[$pid]} status=0
-      wait "$pid" || status=$?
-      unset "children[$pid]"
-      show_log "$name"
-      die 1 "$name ended with status $status"
-    fi
+    kill -0 "$pid" 2>/dev/null || child_ended "$pid"
   done
 }
 
@@ -76,7 +99,7 @@ END
       http_port=${BASH_REMATCH[1]} worker_port=${BASH_REMATCH[2]}
       return
     fi
-    sleep 0.05
+    quietly sleep 0.05
   done
   show_log conductor
   die 1 'the conductor does not say which ports it has'
@@ -99,7 +122,10 @@ cluster_wait_ready() {
     check_children
     have=$(python3 "$root/tools/lib/instances.py" "$http_port") || have=
     [[ $have != "$1 $2" ]] || return 0
-    sleep 0.1
+    ((i % 30 != 29)) ||
+      say "waiting: ${have% *} of $1 prefill and ${have#* } of $2 decode" \
+        "workers are ready"
+    quietly sleep 0.1
   done
   show_log conductor
   die 1 "not ready: waited for $1 prefill and $2 decode workers, have" \
@@ -119,7 +145,7 @@ cluster_replay() {
     </dev/null &
   local pid=$!
   children[$pid]=replay
-  wait "$pid" || status=$?
+  quietly wait "$pid" || status=$?
   unset "children[$pid]"
   check_children
   [[ -s $run/report.json ]] || die 1 "the replay failed with status $status"
@@ -133,10 +159,11 @@ lost = requests["total"] - requests["completed"] - requests["rejected"]
 print(max(requests["failed"], lost))' "$run/report.json"
 }
 
-# cluster_stay: serves until a signal, or until a child ends.
+# cluster_stay: serves until Ctrl-C, or until the conductor ends.
 cluster_stay() {
-  trap 'return 0' INT
-  while sleep 0.5; do check_children; done
+  local stopping=
+  trap 'stopping=1' INT
+  while quietly sleep 0.5 && [[ -z $stopping ]]; do check_children; done
 }
 
 # cluster_end: ends what still runs, workers and conductor alike: first as

@@ -15,10 +15,11 @@ die() {
 
 # with_lock COMMAND...: runs the command while no other script of this clone
 # installs or builds. The command must not leave a process behind: it would
-# inherit the lock.
+# inherit the lock. Ctrl-C ends it with 130 and without a word of failure.
 with_lock() {
   mkdir -p "$root/run"
   (
+    trap 'exit 130' INT
     flock -n 9 || {
       say 'waiting for another tools/up or tools/test to finish building'
       flock 9

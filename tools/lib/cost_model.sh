@@ -2,6 +2,9 @@
 # run/cost-model. Delete a file there to have it measured again.
 # Source common.sh before this.
 
+# How far the fit may be off in the median, in percent, without a warning.
+cost_model_good_percent=15
+
 # cost_model_path MODEL BLOCK_TOKENS: prints where the cost model of the CPU
 # engine on this machine is or will be.
 cost_model_path() {
@@ -27,4 +30,17 @@ cost_model_make() {
     die 1 "could not measure the CPU engine, see $log"
   fi
   mv "$file.new" "$file"
+}
+
+# cost_model_show FILE: one line with how good its fit is, and a warning if it
+# is not.
+cost_model_show() {
+  local file=$1 dir=${1%/*} line status=0
+  line=$(python3 "$root/tools/lib/fit_error.py" "$file" \
+    "$cost_model_good_percent") || status=$?
+  ((status == 0 || status == 3)) || die 1 "cannot read $file, delete it"
+  say "$line"
+  ((status == 0)) || printf '%s: %s\n' "${0##*/}" \
+    "warning: predictions will be poor; was this machine busy? To measure \
+again: rm -r ${dir#"$root"/}" >&2
 }
