@@ -32,10 +32,16 @@ void wire_buf_fini(struct wire_buf *buf);
 /* wire_buf_reset(buf): forgets the content and keeps the memory. */
 void wire_buf_reset(struct wire_buf *buf);
 
-/* wire_put_u8/u16/u32/u64(buf, v): appends v, little-endian. */
+/* wire_put_u8(buf, v): appends the byte v. */
 void wire_put_u8(struct wire_buf *buf, uint8_t v);
+
+/* wire_put_u16(buf, v): appends v as 2 little-endian bytes. */
 void wire_put_u16(struct wire_buf *buf, uint16_t v);
+
+/* wire_put_u32(buf, v): appends v as 4 little-endian bytes. */
 void wire_put_u32(struct wire_buf *buf, uint32_t v);
+
+/* wire_put_u64(buf, v): appends v as 8 little-endian bytes. */
 void wire_put_u64(struct wire_buf *buf, uint64_t v);
 
 /* wire_put_bytes(buf, p, n): appends n bytes as they are. */
@@ -45,8 +51,11 @@ void wire_put_bytes(struct wire_buf *buf, const void *p, size_t n);
  * NUL. A string longer than 65,535 bytes sets `failed`. */
 void wire_put_str(struct wire_buf *buf, const char *s);
 
-/* wire_put_u32s/u64s(buf, v, n): appends a u32 count and n values. */
+/* wire_put_u32s(buf, v, n): appends a u32 count and the n values of v, which
+ * is native, aligned and borrowed. */
 void wire_put_u32s(struct wire_buf *buf, const uint32_t *v, uint32_t n);
+
+/* wire_put_u64s(buf, v, n): the same with values of 8 bytes. */
 void wire_put_u64s(struct wire_buf *buf, const uint64_t *v, uint32_t n);
 
 /*
@@ -63,10 +72,16 @@ struct wire_reader {
 /* wire_reader_init(r, data, len): reads from data, which must outlive r. */
 void wire_reader_init(struct wire_reader *r, const void *data, size_t len);
 
-/* wire_get_u8/u16/u32/u64(r): the next value, or 0 past the end. */
+/* wire_get_u8(r): the next byte, or 0 past the end. */
 uint8_t wire_get_u8(struct wire_reader *r);
+
+/* wire_get_u16(r): the next 2 bytes as a little-endian value, or 0. */
 uint16_t wire_get_u16(struct wire_reader *r);
+
+/* wire_get_u32(r): the next 4 bytes as a little-endian value, or 0. */
 uint32_t wire_get_u32(struct wire_reader *r);
+
+/* wire_get_u64(r): the next 8 bytes as a little-endian value, or 0. */
 uint64_t wire_get_u64(struct wire_reader *r);
 
 /* wire_get_bytes(r, n): a view of the next n bytes (owned by the reader's
@@ -83,8 +98,11 @@ void wire_get_str(struct wire_reader *r, char *out, size_t cap);
 const uint8_t *wire_get_array(struct wire_reader *r, size_t elem_bytes,
                               uint32_t *n);
 
-/* wire_u32_at/u64_at(p, i): element i of an unaligned little-endian array. */
+/* wire_u32_at(p, i): element i of an unaligned little-endian array p of u32,
+ * whose length the caller knows. */
 uint32_t wire_u32_at(const uint8_t *p, size_t i);
+
+/* wire_u64_at(p, i): the same of u64. */
 uint64_t wire_u64_at(const uint8_t *p, size_t i);
 
 /* wire_done(r): true when all was read, and nothing past the end. */

@@ -141,6 +141,11 @@ uint16_t transfer_port(const struct transfer *t)
     return t->port;
 }
 
+struct request *transfer_find(const struct transfer *t, uint64_t id)
+{
+    return t->ops->find(t->arg, id);
+}
+
 static int64_t later(int64_t a_us, int64_t b_us)
 {
     return a_us > b_us ? a_us : b_us;

@@ -13,16 +13,12 @@
 #include "base/log.h"
 #include "workers/transfer_internal.h"
 
-static struct request *find(const struct peer *p, uint64_t id)
+/* The request that fetches from `p` under that id, or NULL: it is over here. */
+static struct request *fetch_of(const struct peer *p, uint64_t id)
 {
-    struct request *r;
+    struct request *r = transfer_find(p->transfer, id);
 
-    TAILQ_FOREACH(r, &p->fetches, fetch.link)
-    {
-        if (r->id == id)
-            return r;
-    }
-    return NULL;
+    return r && r->fetch.peer == p ? r : NULL;
 }
 
 void fetch_send(struct peer *p, struct request *r)
@@ -129,7 +125,7 @@ static const char *keep(struct transfer *t, struct request *r,
 int fetch_on_block(struct peer *p, uint64_t id, const uint8_t *payload,
                    size_t len, int64_t now_us)
 {
-    struct request *r = find(p, id);
+    struct request *r = fetch_of(p, id);
     struct msg_fetch_block m;
 
     if (msg_fetch_block_decode(payload, len, &m))
@@ -151,7 +147,7 @@ int fetch_on_block(struct peer *p, uint64_t id, const uint8_t *payload,
 int fetch_on_end(struct peer *p, uint64_t id, const uint8_t *payload,
                  size_t len, int64_t now_us)
 {
-    struct request *r = find(p, id);
+    struct request *r = fetch_of(p, id);
     struct msg_fetch_end m;
 
     if (msg_fetch_end_decode(payload, len, &m))

@@ -72,13 +72,18 @@ struct transfer {
 /* The connection to host:port, made if need be. NULL: too many, no memory. */
 struct peer *transfer_peer(struct transfer *t, const char *host, uint16_t port);
 
-/* Close and free a connection, without callbacks; it must have no jobs that
- * somebody waits for. */
+/* Close and free an outbound connection, without callbacks; it must have no
+ * jobs that somebody waits for. */
 void peer_free(struct transfer *t, struct peer *p);
+
+/* The same for one that was accepted. */
 void inbound_free(struct transfer *t, struct inbound *in);
 
 /* Take the accepted socket `fd`. */
 void inbound_accept(struct transfer *t, evutil_socket_t fd);
+
+/* The worker's request of that id, or NULL. */
+struct request *transfer_find(const struct transfer *t, uint64_t id);
 
 /* Send what is in t->buf to `conn` and empty it. */
 void transfer_send(struct transfer *t, struct frame_conn *conn);
@@ -87,25 +92,47 @@ void transfer_send(struct transfer *t, struct frame_conn *conn);
 void transfer_bad_frame(struct frame_conn *conn, const struct frame_header *h,
                         const char *why);
 
-/* Frames of the four jobs. Each returns 0 or -EBADMSG for a malformed one. */
+/* --- frames of the four jobs ---
+ * Each takes the frame about request `id` with its `payload` of `len` bytes,
+ * borrowed, at now_us. Returns 0, also if the request is gone here, or -EBADMSG
+ * if the frame is malformed or does not fit the request. */
+
+/* FETCH_BLOCK: verifies and keeps the block, or ends the fetch. */
 int fetch_on_block(struct peer *p, uint64_t id, const uint8_t *payload,
                    size_t len, int64_t now_us);
+
+/* FETCH_END: ends the fetch with what came. */
 int fetch_on_end(struct peer *p, uint64_t id, const uint8_t *payload,
                  size_t len, int64_t now_us);
+
+/* KV_GRANT: sends what is computed already. */
 int push_on_grant(struct peer *p, uint64_t id, int64_t now_us);
+
+/* KV_REFUSE: ends the push with the peer's reason. */
 int push_on_refuse(struct peer *p, uint64_t id, const uint8_t *payload,
                    size_t len);
+
+/* FETCH: opens it and sends its first blocks. */
 int serve_on_fetch(struct inbound *in, uint64_t id, const uint8_t *payload,
                    size_t len);
+
+/* KV_BEGIN: asks for blocks if it fits the announced request, else answers
+ * KV_REFUSE. */
 int receive_on_begin(struct inbound *in, uint64_t id, const uint8_t *payload,
                      size_t len);
+
+/* KV_LAYER: copies the rows into the request's blocks. */
 int receive_on_layer(struct inbound *in, uint64_t id, const uint8_t *payload,
                      size_t len);
+
+/* KV_END: hands the request over to decode. */
 int receive_on_end(struct inbound *in, uint64_t id, const uint8_t *payload,
                    size_t len);
 
-/* Send the FETCH or the KV_BEGIN of `r`; the peer has said WELCOME. */
+/* Send the FETCH of `r`; the peer has said WELCOME. */
 void fetch_send(struct peer *p, struct request *r);
+
+/* Send the KV_BEGIN of `r`; the peer has said WELCOME. */
 void push_send_begin(struct peer *p, struct request *r);
 
 /* End the fetch of `r` now; `why` is logged unless NULL. Calls fetch_ended. */
@@ -121,8 +148,10 @@ void push_pump(struct peer *p, int64_t now_us);
 /* Send blocks of the open FETCHes while the output takes them. */
 void serve_pump(struct inbound *in);
 
-/* Drop open FETCHes: that of `id`, or all. */
+/* Drop the open FETCH of `id`, if there is one. */
 void serve_drop(struct inbound *in, uint64_t id);
+
+/* Drop all open FETCHes. */
 void serve_drop_all(struct inbound *in);
 
 #endif

@@ -8,16 +8,12 @@
 
 #include "workers/transfer_internal.h"
 
-static struct request *find(const struct peer *p, uint64_t id)
+/* The request that pushes to `p` under that id, or NULL: it is over here. */
+static struct request *push_of(const struct peer *p, uint64_t id)
 {
-    struct request *r;
+    struct request *r = transfer_find(p->transfer, id);
 
-    TAILQ_FOREACH(r, &p->pushes, push.link)
-    {
-        if (r->id == id)
-            return r;
-    }
-    return NULL;
+    return r && r->push.peer == p ? r : NULL;
 }
 
 bool transfer_pushes(const struct request *r)
@@ -58,7 +54,7 @@ void push_end(struct transfer *t, struct request *r, const char *why)
 
 int push_on_grant(struct peer *p, uint64_t id, int64_t now_us)
 {
-    struct request *r = find(p, id);
+    struct request *r = push_of(p, id);
 
     if (!r)
         return 0; /* cancelled here while the grant was on its way */
@@ -71,7 +67,7 @@ int push_on_grant(struct peer *p, uint64_t id, int64_t now_us)
 int push_on_refuse(struct peer *p, uint64_t id, const uint8_t *payload,
                    size_t len)
 {
-    struct request *r = find(p, id);
+    struct request *r = push_of(p, id);
     struct msg_error m;
 
     if (msg_error_decode(payload, len, &m))

@@ -21,7 +21,7 @@ int receive_on_begin(struct inbound *in, uint64_t id, const uint8_t *payload,
                      size_t len)
 {
     struct transfer *t = in->transfer;
-    struct request *r = t->ops->find(t->arg, id);
+    struct request *r = transfer_find(t, id);
     struct msg_kv_begin m;
 
     if (msg_kv_begin_decode(payload, len, &m))
@@ -55,16 +55,11 @@ int transfer_grant(struct transfer *t, struct request *r)
 
 /* The request that `in` may send KV for now, or NULL: it was cancelled here
  * while its KV was on its way. */
-static struct request *find(const struct inbound *in, uint64_t id)
+static struct request *receive_of(const struct inbound *in, uint64_t id)
 {
-    struct request *r;
+    struct request *r = transfer_find(in->transfer, id);
 
-    TAILQ_FOREACH(r, &in->receives, receive.link)
-    {
-        if (r->id == id)
-            return r;
-    }
-    return NULL;
+    return r && r->receive.from == in ? r : NULL;
 }
 
 static void copy_rows(const struct transfer *t, struct request *r,
@@ -96,7 +91,7 @@ int receive_on_layer(struct inbound *in, uint64_t id, const uint8_t *payload,
 {
     const struct transfer *t = in->transfer;
     const struct engine_kv_layout *layout = t->config.layout;
-    struct request *r = find(in, id);
+    struct request *r = receive_of(in, id);
     struct msg_kv_layer m;
 
     if (msg_kv_layer_decode(payload, len, &m))
@@ -118,7 +113,7 @@ int receive_on_end(struct inbound *in, uint64_t id, const uint8_t *payload,
                    size_t len)
 {
     struct transfer *t = in->transfer;
-    struct request *r = find(in, id);
+    struct request *r = receive_of(in, id);
     struct msg_kv_end m;
 
     if (msg_kv_end_decode(payload, len, &m) ||

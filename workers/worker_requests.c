@@ -63,12 +63,16 @@ static int turn_away(struct worker *w, uint64_t id, uint16_t code,
 
 /* Checks what PREFILL and DECODE have in common. Returns 0, or a code with
  * text. decodes: the answer's tokens need room here. */
-static uint16_t check_lengths(const struct worker *w, uint32_t n_tokens,
-                              uint32_t max_tokens, bool decodes,
-                              char text[MSG_TEXT_MAX])
+static uint16_t check_request(const struct worker *w, uint64_t id,
+                              uint32_t n_tokens, uint32_t max_tokens,
+                              bool decodes, char text[MSG_TEXT_MAX])
 {
     uint32_t window = w->layout->window_tokens;
 
+    if (request_find(&w->requests, id)) {
+        snprintf(text, MSG_TEXT_MAX, "the request id is in use");
+        return PROTO_E_DUPLICATE;
+    }
     if (n_tokens == 0 || max_tokens == 0) {
         snprintf(text, MSG_TEXT_MAX,
                  "%u prompt tokens and max_tokens %u: both must be 1 or more",
@@ -108,11 +112,8 @@ static uint16_t check_prefill(const struct worker *w, uint64_t id,
                  "no decode worker is named, and the role is prefill");
         return PROTO_E_INVALID;
     }
-    if (request_find(&w->requests, id)) {
-        snprintf(text, MSG_TEXT_MAX, "the request id is in use");
-        return PROTO_E_DUPLICATE;
-    }
-    uint16_t code = check_lengths(w, m->n_tokens, m->max_tokens, decodes, text);
+    uint16_t code =
+        check_request(w, id, m->n_tokens, m->max_tokens, decodes, text);
     if (code)
         return code;
     for (uint32_t i = 0; i < m->n_tokens; i++) {
@@ -125,6 +126,19 @@ static uint16_t check_prefill(const struct worker *w, uint64_t id,
         return PROTO_E_INVALID;
     }
     return PROTO_OK;
+}
+
+/* Makes the request that a frame asks for, or turns it away (NULL). */
+static struct request *make_request(struct worker *w, struct request_spec spec)
+{
+    spec.block_tokens = w->layout->block_tokens;
+    struct request *r = request_new(&spec);
+
+    if (r)
+        r->arrival_us = clock_now_us();
+    else
+        turn_away(w, spec.id, PROTO_E_BUSY, "out of memory");
+    return r;
 }
 
 /* Pins what is held here, and asks the named worker for what follows. */
@@ -164,23 +178,21 @@ static int on_prefill(struct worker *w, uint64_t id, const uint8_t *payload,
     uint16_t code = check_prefill(w, id, &m, decodes, text);
     if (code)
         return turn_away(w, id, code, text);
-    struct request *r = request_new(
-        &(struct request_spec){.id = id,
-                               .key_seed = m.key_seed,
-                               .tokens = m.tokens,
-                               .n_tokens = m.n_tokens,
-                               .max_tokens = m.max_tokens,
-                               .block_tokens = w->layout->block_tokens,
-                               .decodes_here = decodes});
+    struct request *r =
+        make_request(w, (struct request_spec){.id = id,
+                                              .key_seed = m.key_seed,
+                                              .tokens = m.tokens,
+                                              .n_tokens = m.n_tokens,
+                                              .max_tokens = m.max_tokens,
+                                              .decodes_here = decodes});
     if (!r)
-        return turn_away(w, id, PROTO_E_BUSY, "out of memory");
+        return 0;
     if (batch_enqueue(w->batch, r) < 0) {
         request_free(r);
         snprintf(text, sizeof(text), "the queue is full: %u prefills wait",
                  w->options->max_queue);
         return turn_away(w, id, PROTO_E_BUSY, text);
     }
-    r->arrival_us = clock_now_us();
     if (m.max_tokens > 1) {
         snprintf(r->push.host, sizeof(r->push.host), "%s", m.decode_host);
         r->push.port = m.decode_port;
@@ -202,23 +214,19 @@ static int on_decode(struct worker *w, uint64_t id, const uint8_t *payload,
     if (!(w->options->role & PROTO_ROLE_DECODE))
         return turn_away(w, id, PROTO_E_INVALID,
                          "DECODE, but the role is prefill");
-    if (request_find(&w->requests, id))
-        return turn_away(w, id, PROTO_E_DUPLICATE, "the request id is in use");
-    uint16_t code = check_lengths(w, m.n_tokens, m.max_tokens, true, text);
+    uint16_t code = check_request(w, id, m.n_tokens, m.max_tokens, true, text);
     if (code)
         return turn_away(w, id, code, text);
     if (w->n_arriving >= w->options->max_queue)
         return turn_away(w, id, PROTO_E_BUSY, "too many decodes are announced");
-    struct request *r = request_new(
-        &(struct request_spec){.id = id,
-                               .n_tokens = m.n_tokens,
-                               .max_tokens = m.max_tokens,
-                               .prompt_digest = m.prompt_digest,
-                               .block_tokens = w->layout->block_tokens,
-                               .decodes_here = true});
+    struct request *r =
+        make_request(w, (struct request_spec){.id = id,
+                                              .n_tokens = m.n_tokens,
+                                              .max_tokens = m.max_tokens,
+                                              .prompt_digest = m.prompt_digest,
+                                              .decodes_here = true});
     if (!r)
-        return turn_away(w, id, PROTO_E_BUSY, "out of memory");
-    r->arrival_us = clock_now_us();
+        return 0;
     request_insert(&w->requests, r);
     w->n_arriving++;
     msg_empty_encode(&w->out, FRAME_DECODE_READY, id);
