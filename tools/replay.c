@@ -62,6 +62,12 @@ int replay_parse(const struct replay_usage *usage,
     char error[256];
     int rc = options_parse(table, argc, argv, error, sizeof error);
     if (rc == 0) {
+        rc = options_check_outputs(table, error, sizeof error);
+        if (rc != 0) {
+            replay_complain(usage->name, "%s", error);
+            *status = 1;
+            return -1;
+        }
         return 0;
     }
     if (rc == 1) {

@@ -23,8 +23,8 @@ struct replay_server {
 
 /*
  * Reads "http://host[:port][/prefix]"; a /v1 at its end, as clients of the
- * OpenAI API have it, is no part of the prefix. Returns 0, or -EINVAL for anything
- * else, https too; *server is untouched then.
+ * OpenAI API have it, is no part of the prefix. Returns 0, or -EINVAL for
+ * anything else, https too; *server is untouched then.
  */
 int replay_server_parse(const char *url, struct replay_server *server)
     __attribute__((warn_unused_result));

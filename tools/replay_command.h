@@ -20,7 +20,8 @@ struct replay_usage {
 };
 
 /*
- * Parses the options of a subcommand; prints the help or the error. Returns 0
+ * Parses the options of a subcommand and tries its output files; prints the
+ * help or the error. Returns 0
  * to go on, or -1 with the status to exit with in *status.
  */
 int replay_parse(const struct replay_usage *usage,

@@ -60,8 +60,8 @@ static int parse(int argc, char **argv, struct settings *s, int *status)
          "seconds between tokens that they ask for"},
         {"seed", OPTION_COUNT, &s->seed, "S", 0, 9e15,
          "of random choices (default 1)"},
-        {"csv", OPTION_TEXT, &s->csv, "FILE", 0, 0, "a line a simulation"},
-        {"plot", OPTION_TEXT, &s->plot, "FILE", 0, 0, "SVG"},
+        {"csv", OPTION_OUTPUT, &s->csv, "FILE", 0, 0, "a line a simulation"},
+        {"plot", OPTION_OUTPUT, &s->plot, "FILE", 0, 0, "SVG"},
     };
     const struct option_table table = {specs, sizeof specs / sizeof specs[0]};
     if (replay_parse(&usage, &table, argc, argv, status) != 0) {

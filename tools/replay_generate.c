@@ -103,7 +103,7 @@ int replay_command_generate(int argc, char **argv)
         {"rate", OPTION_NUMBER, &rate, "R", 1e-6, 1e6,
          "requests per second (default: the workload's)"},
         {"seed", OPTION_COUNT, &seed, "S", 0, 9e15, "default 1"},
-        {"out", OPTION_TEXT, &out, "FILE", 0, 0, "default: stdout"},
+        {"out", OPTION_OUTPUT, &out, "FILE", 0, 0, "default: stdout"},
     };
     const struct option_table table = {specs, sizeof specs / sizeof specs[0]};
     int status = 0;

@@ -75,11 +75,11 @@ static int parse(int argc, char **argv, struct settings *s, int *status)
          "another makes new prompts for a warm server (default 0)"},
         {"vocab", OPTION_COUNT, &s->vocab, "N", 1, UINT32_MAX,
          "token ids stay below it (default: the server's, or 512)"},
-        {"report", OPTION_TEXT, &s->report, "FILE", 0, 0,
+        {"report", OPTION_OUTPUT, &s->report, "FILE", 0, 0,
          "write the report as JSON"},
-        {"requests-csv", OPTION_TEXT, &s->csv, "FILE", 0, 0,
+        {"requests-csv", OPTION_OUTPUT, &s->csv, "FILE", 0, 0,
          "write a line per request"},
-        {"plot", OPTION_TEXT, &s->plot, "FILE", 0, 0,
+        {"plot", OPTION_OUTPUT, &s->plot, "FILE", 0, 0,
          "draw TTFT over time and its distribution (SVG)"},
     };
     const struct option_table table = {specs, sizeof specs / sizeof specs[0]};

@@ -2,11 +2,14 @@
 #include "tools/replay_options.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <math.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 static const struct option_spec *find(const struct option_table *table,
                                       const char *name, size_t bytes)
@@ -44,7 +47,7 @@ static int set_number(const struct option_spec *spec, const char *text,
 static int set_value(const struct option_spec *spec, const char *text,
                      char *error, size_t size)
 {
-    if (spec->kind != OPTION_TEXT) {
+    if (spec->kind != OPTION_TEXT && spec->kind != OPTION_OUTPUT) {
         return set_number(spec, text, error, size);
     }
     *(const char **)spec->value = text;
@@ -84,6 +87,41 @@ int options_parse(const struct option_table *table, int argc, char **argv,
         const char *text = equals != NULL ? equals + 1 : argv[++i];
         int rc = set_value(spec, text, error, size);
         if (rc != 0) {
+            return rc;
+        }
+    }
+    return 0;
+}
+
+static int check_output(const char *path)
+{
+    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (fd >= 0) {
+        close(fd);
+        return unlink(path) == 0 ? 0 : -errno;
+    }
+    if (errno != EEXIST) {
+        return -errno;
+    }
+    struct stat about;
+    if (stat(path, &about) != 0 || access(path, W_OK) != 0) {
+        return -errno;
+    }
+    return S_ISDIR(about.st_mode) ? -EISDIR : 0;
+}
+
+int options_check_outputs(const struct option_table *table, char *error,
+                          size_t size)
+{
+    for (size_t i = 0; i < table->count; i++) {
+        const struct option_spec *spec = &table->specs[i];
+        const char *path = spec->kind == OPTION_OUTPUT
+                               ? *(const char *const *)spec->value
+                               : NULL;
+        int rc = path != NULL ? check_output(path) : 0;
+        if (rc != 0) {
+            snprintf(error, size, "--%s %s: %s", spec->name, path,
+                     strerror(-rc));
             return rc;
         }
     }

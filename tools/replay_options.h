@@ -8,6 +8,7 @@
 enum option_kind {
     OPTION_FLAG,   /* bool */
     OPTION_TEXT,   /* const char *, borrowed from argv */
+    OPTION_OUTPUT, /* as TEXT: the path of a file to write */
     OPTION_COUNT,  /* uint64_t */
     OPTION_NUMBER, /* double */
 };
@@ -34,6 +35,14 @@ struct option_table {
  */
 int options_parse(const struct option_table *table, int argc, char **argv,
                   char *error, size_t size) __attribute__((warn_unused_result));
+
+/*
+ * Whether the files of all OUTPUT options can be written, before the work whose
+ * result they are to hold. Files that exist are not changed; others are made
+ * and removed. Returns 0 or a negative errno with a message in `error`.
+ */
+int options_check_outputs(const struct option_table *table, char *error,
+                          size_t size) __attribute__((warn_unused_result));
 
 /* Prints one line per option to `file`. */
 void options_print(const struct option_table *table, FILE *file);

@@ -69,9 +69,9 @@ static int parse(int argc, char **argv, struct settings *s, int *status)
          "look no further (default 64)"},
         {"seed", OPTION_COUNT, &s->seed, "S", 0, 9e15,
          "of random choices (default 1)"},
-        {"csv", OPTION_TEXT, &s->csv, "FILE", 0, 0,
+        {"csv", OPTION_OUTPUT, &s->csv, "FILE", 0, 0,
          "a line for every size that was simulated"},
-        {"plot", OPTION_TEXT, &s->plot, "FILE", 0, 0,
+        {"plot", OPTION_OUTPUT, &s->plot, "FILE", 0, 0,
          "the border between enough and too few, as SVG"},
     };
     const struct option_table table = {specs, sizeof specs / sizeof specs[0]};

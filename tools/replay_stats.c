@@ -130,8 +130,8 @@ int replay_command_stats(int argc, char **argv)
         REPLAY_STREAM_SPECS(s.source),
         {"capacities", OPTION_TEXT, &s.capacities, "LIST", 0, 0,
          "of the LRU cache, in millions of tokens (default 1,3,10,30,50)"},
-        {"json", OPTION_TEXT, &s.json, "FILE", 0, 0, "all numbers as JSON"},
-        {"plot", OPTION_TEXT, &s.plot, "FILE", 0, 0,
+        {"json", OPTION_OUTPUT, &s.json, "FILE", 0, 0, "all numbers as JSON"},
+        {"plot", OPTION_OUTPUT, &s.plot, "FILE", 0, 0,
          "hit ratio over capacity, popularity and reuse gaps as SVG"},
     };
     const struct option_table table = {specs, sizeof specs / sizeof specs[0]};

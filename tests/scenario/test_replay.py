@@ -235,6 +235,34 @@ class Replay(unittest.TestCase):
         self.assertEqual(done.returncode, 1)
         self.assertIn('holds no good line', done.stderr)
 
+    def test_outputs_that_cannot_be_written(self):
+        # Said before anything is sent or computed, and nothing is left behind.
+        server = self.serve()
+        live = 'live', '--url', server.url, '--trace', SAMPLE
+        for command in (
+                (*live, '--report'), (*live, '--plot'),
+                (*live, '--requests-csv'),
+                ('stats', '--trace', SAMPLE, '--json'),
+                ('generate', '--like', 'synthetic', '--out'),
+                ('simulate', '--trace', SAMPLE, '--cluster', 'none',
+                 '--policy', 'random', '--report')):
+            for path, why in (('/nonexistent/a', 'No such file'),
+                              (self.folder, 'Is a directory')):
+                with self.subTest(command=command, path=path):
+                    done = replay(*command, path)
+                    self.assertEqual(done.returncode, 1)
+                    self.assertIn(f'{command[-1]} {path}: {why}', done.stderr)
+        self.assertEqual(server.paths, set())
+        kept = self.path('kept')
+        with open(kept, 'w', encoding='utf-8') as f:
+            f.write('before')
+        done = replay(*live, '--block-tokens', 7, '--report', kept, '--plot',
+                      self.path('new'))
+        self.assertNotEqual(done.returncode, 0)
+        with open(kept, encoding='utf-8') as f:
+            self.assertEqual(f.read(), 'before')
+        self.assertEqual(os.listdir(self.folder), ['kept'])
+
     def test_bad_command_lines(self):
         for args, words in [
                 ([], 'usage: conductor-replay'),
