@@ -9,12 +9,14 @@
 #include <event2/event.h>
 #include <getopt.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define EXIT_USAGE 2
 #define MAX_DRAIN_S 30
+#define TICKS_PER_S 20 /* looks at whether it has drained */
 
 struct daemon {
     struct event_base *base;
@@ -194,8 +196,13 @@ static void on_drain(evutil_socket_t fd, short what, void *arg)
     struct daemon *d = arg;
     (void)fd;
     (void)what;
-    if (front_in_flight(d->front) == 0 || d->drain_ticks++ > MAX_DRAIN_S * 20)
-        event_base_loopbreak(d->base);
+    bool drained = front_drained(d->front);
+    if (!drained && d->drain_ticks++ < MAX_DRAIN_S * TICKS_PER_S)
+        return;
+    if (!drained)
+        log_warn("giving up after %d s; %zu requests are cut off", MAX_DRAIN_S,
+                 front_in_flight(d->front));
+    event_base_loopbreak(d->base);
 }
 
 static void on_stop(evutil_socket_t fd, short what, void *arg)
@@ -209,7 +216,7 @@ static void on_stop(evutil_socket_t fd, short what, void *arg)
     }
     log_info("stopping; %zu requests in flight", front_in_flight(d->front));
     front_stop(d->front);
-    struct timeval every = {0, 50000};
+    struct timeval every = {0, 1000000 / TICKS_PER_S};
     event_add(d->drain, &every);
 }
 

@@ -369,6 +369,12 @@ void completion_start(struct front *front, struct http_conn *conn,
     struct openai_error error;
     int rc;
 
+    if (front->draining) {
+        openai_error_set(&error, 503, "shutting_down", NULL,
+                         "the server is shutting down");
+        front_reply_error(conn, &error, 0);
+        return;
+    }
     rc = front_slo_header(head, "x-slo-ttft-ms", &params.slo_ttft_us, &error);
     if (rc == 0)
         rc =

@@ -132,7 +132,7 @@ static void models(struct front *front, struct http_conn *conn,
 static void ready(struct front *front, struct http_conn *conn,
                   const struct http_head *head, const char *body, size_t n)
 {
-    bool yes = service_ready(front->service);
+    bool yes = service_ready(front->service) && !front->draining;
     const char *text = yes ? "{\"ready\":true}\n" : "{\"ready\":false}\n";
 
     (void)head;
@@ -332,7 +332,13 @@ void front_free(struct front *front)
 
 void front_stop(struct front *front)
 {
-    http_server_stop(front->server);
+    front->draining = true;
+    http_server_drain(front->server);
+}
+
+bool front_drained(const struct front *front)
+{
+    return front->in_flight == 0 && !http_server_busy(front->server);
 }
 
 size_t front_in_flight(const struct front *front)

@@ -7,6 +7,8 @@
 #ifndef CONDUCTOR_FRONT_FRONT_H
 #define CONDUCTOR_FRONT_FRONT_H
 
+#include <stdbool.h>
+
 #include "conductor/front/http.h"
 #include "conductor/front/openai_request.h"
 #include "conductor/service.h"
@@ -38,10 +40,18 @@ int front_new(struct event_base *base, struct service *service,
 /* Cancel every request, close every connection, free. NULL is a no-op. */
 void front_free(struct front *front);
 
-/* Accept no more connections; requests in flight go on. */
+/*
+ * Take no more requests: no connection is accepted, idle ones are closed, the
+ * others with their next answer. Requests in flight go on; a completion that
+ * still comes is answered 503 "shutting_down", and /ready says false.
+ */
 void front_stop(struct front *front);
 
-/* Completion requests being worked on: 0 after front_stop means drained. */
+/* Whether nothing is left to do: no request is in flight, and every answer
+ * was handed to the system. O(connections). */
+bool front_drained(const struct front *front);
+
+/* Completion requests being worked on. */
 size_t front_in_flight(const struct front *front);
 
 /* The port listened on, which options.http.port == 0 leaves open. */

@@ -9,6 +9,7 @@ struct front {
     struct http_server *server;
     struct front_options options;
     size_t in_flight;
+    bool draining; /* front_stop was called */
 };
 
 /*

@@ -8,7 +8,8 @@
  * limit on connections; and its own error pages are HTML.
  *
  *   HEAD -> BODY -> HANDLING -> SENDING -> HEAD        keep-alive
- *                                       -> LINGER      said "close"
+ *                                       -> LINGER      said "close", drain
+ *   HEAD -> LINGER                                     idle, drain
  *   any state -> DEAD, freed by the next turn of the loop
  *
  * A client that closes its sending side while its request is being worked on
@@ -17,6 +18,7 @@
 #ifndef CONDUCTOR_FRONT_HTTP_H
 #define CONDUCTOR_FRONT_HTTP_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -74,8 +76,16 @@ int http_server_new(struct event_base *base, const struct http_options *options,
 /* Close everything; the gone callbacks of what is being worked on run. */
 void http_server_free(struct http_server *server);
 
-/* Accept no more connections; those that are there go on. */
-void http_server_stop(struct http_server *server);
+/*
+ * Accept no more connections, close those that are between two requests, and
+ * the others after their next answer, which says so. Requests that are being
+ * received still reach the handler. O(connections).
+ */
+void http_server_drain(struct http_server *server);
+
+/* Whether an answer is owed or not yet wholly taken by the system, on any
+ * connection. O(connections). */
+bool http_server_busy(const struct http_server *server);
 
 /* The port listened on. */
 uint16_t http_server_port(const struct http_server *server);

@@ -253,6 +253,12 @@ static void linger(struct http_conn *conn)
     http_conn_arm(conn, LINGER_US);
 }
 
+void http_conn_drain(struct http_conn *conn)
+{
+    if (conn->state == HTTP_HEAD && !conn->receiving)
+        linger(conn);
+}
+
 static void on_write(struct bufferevent *bev, void *arg)
 {
     struct http_conn *conn = arg;
@@ -260,7 +266,7 @@ static void on_write(struct bufferevent *bev, void *arg)
     if (conn->state != HTTP_SENDING ||
         evbuffer_get_length(bufferevent_get_output(bev)) > 0)
         return;
-    if (conn->close) {
+    if (conn->close || conn->server->draining) {
         linger(conn);
         return;
     }

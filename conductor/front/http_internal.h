@@ -48,6 +48,7 @@ struct http_server {
     http_handler *handler;
     void *arg;
     uint16_t port;
+    bool draining; /* each connection ends with its next answer */
     LIST_HEAD(, http_conn) conns;
 };
 
@@ -66,6 +67,9 @@ void http_conn_gone(struct http_conn *conn);
 
 /* (Re)start the state's timer; 0 stops it. */
 void http_conn_arm(struct http_conn *conn, int64_t us);
+
+/* The server drains: close the connection if it is between two requests. */
+void http_conn_drain(struct http_conn *conn);
 
 /* An answer is whole: nothing is owed any more. */
 void http_conn_answered(struct http_conn *conn);

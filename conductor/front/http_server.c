@@ -155,18 +155,42 @@ free_server:
     return rc;
 }
 
-void http_server_stop(struct http_server *server)
+static void stop_listening(struct http_server *server)
 {
     if (server->listener)
         evconnlistener_free(server->listener);
     server->listener = NULL;
 }
 
+void http_server_drain(struct http_server *server)
+{
+    struct http_conn *conn;
+
+    stop_listening(server);
+    server->draining = true;
+    LIST_FOREACH(conn, &server->conns, link)
+    {
+        http_conn_drain(conn);
+    }
+}
+
+bool http_server_busy(const struct http_server *server)
+{
+    const struct http_conn *conn;
+
+    LIST_FOREACH(conn, &server->conns, link)
+    {
+        if (conn->state == HTTP_HANDLING || conn->state == HTTP_SENDING)
+            return true;
+    }
+    return false;
+}
+
 void http_server_free(struct http_server *server)
 {
     if (!server)
         return;
-    http_server_stop(server);
+    stop_listening(server);
     while (!LIST_EMPTY(&server->conns))
         http_conn_free(LIST_FIRST(&server->conns));
     event_free(server->resume);

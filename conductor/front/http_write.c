@@ -68,6 +68,7 @@ static void write_head(struct http_conn *conn, int status, const char *type,
     struct tm tm;
     char date[64];
 
+    conn->close = conn->close || conn->server->draining;
     gmtime_r(&now, &tm);
     strftime(date, sizeof(date), "%a, %d %b %Y %H:%M:%S GMT", &tm);
     evbuffer_add_printf(out, "HTTP/1.1 %d %s\r\nDate: %s\r\n", status,

@@ -241,6 +241,43 @@ class Batches(Case):
             cluster.api.metrics(), 'conductor_output_tokens_total') > 3)
 
 
+class StoppedConductor(Case):
+    def test_sigterm_lets_requests_end_and_takes_no_more(self):
+        cluster = self.cluster(engine='timed', cost=SLOW_DECODE)
+        kept, response = cluster.api.open('GET', '/ready')
+        self.assertEqual((response.status, response.read()),
+                         (200, b'{"ready":true}\n'))
+        late = socket.create_connection(
+            ('127.0.0.1', cluster.api.port), timeout=30 * settings.scale)
+        late.sendall(b'POST /v1/completions HTTP/1.1\r\nHost: a\r\n'
+                     b'Content-Length: 14\r\n')
+        events = cluster.api.stream('/v1/completions',
+                                    {'prompt': TEXT, 'max_tokens': 40})
+        batch = in_background(lambda: cluster.api.complete([TEXT] * 2, 30))
+        self.assertIn('choices', next(events))
+        wait_until('the batch decodes, too', lambda: total(
+            cluster.api.metrics(), 'conductor_instance_decodes') == 3)
+        cluster.conductor.child.terminate()
+        # The connection that waits for its next request is closed, ...
+        self.assertEqual(kept.sock.recv(1), b'')
+        # ... one on which a request was coming refuses it, ...
+        late.sendall(b'\r\n{"prompt":"x"}')
+        answer = b''.join(iter(lambda: late.recv(65536), b''))
+        self.assertIn(b' 503 ', answer)
+        self.assertIn(b'shutting_down', answer)
+        self.assertIn(b'Connection: close', answer)
+        # ... and what was in flight ends well.
+        rest = list(events)
+        self.assertEqual(rest[-1], '[DONE]')
+        self.assertFalse([e for e in rest if 'error' in e])
+        reply = batch()
+        self.assertEqual(reply.status, 200, reply.body)
+        self.assertEqual(reply.headers['Connection'], 'close')
+        self.assertEqual(cluster.conductor.wait(), 0)
+        kept.close()
+        late.close()
+
+
 class RestartedConductor(Case):
     def restart(self, cluster):
         """A new conductor on the old one's ports."""

@@ -446,6 +446,107 @@ static void test_free_in_flight(void)
     close_front();
 }
 
+/* After front_stop what is in work ends well, and nothing new begins. */
+static void test_stop(void)
+{
+    struct front_options options = usual();
+    struct client *idle, *late, *whole_one, *stream;
+
+    open_front(&options);
+    idle = client_new();
+    client_puts(idle, "GET /ready HTTP/1.1\r\nHost: x\r\n\r\n");
+    CU_ASSERT(WAIT(idle, whole(idle)));
+    CU_ASSERT_EQUAL(status(idle), 200);
+    whole_one = client_new();
+    client_post(whole_one, "/v1/completions", "", "{\"prompt\":[[1],[2]]}");
+    CU_ASSERT_FATAL(WAIT(whole_one, f.service.n_calls == 2));
+    stream = client_new();
+    client_post(stream, "/v1/completions", "",
+                "{\"prompt\":[1],\"stream\":true}");
+    CU_ASSERT_FATAL(WAIT(stream, f.service.n_calls == 3));
+    fake_tokens(f.service.calls[2], "a");
+    late = client_new();
+    client_puts(late, "POST /v1/completions HTTP/1.1\r\nHost: x\r\n"
+                      "Content-Length: 14\r\n");
+    for (int i = 0; i < 10; i++)
+        turn();
+
+    front_stop(f.front);
+    CU_ASSERT_FALSE(front_drained(f.front));
+    CU_ASSERT(WAIT(idle, idle->closed));
+    client_puts(late, "\r\n{\"prompt\":[1]}");
+    CU_ASSERT(WAIT(late, late->closed));
+    CU_ASSERT_EQUAL(status(late), 503);
+    CU_ASSERT_PTR_NOT_NULL(strstr(late->text, "shutting_down"));
+    CU_ASSERT_PTR_NOT_NULL(strstr(late->text, "Retry-After: 1\r\n"));
+    CU_ASSERT_PTR_NOT_NULL(strstr(late->text, "Connection: close\r\n"));
+    CU_ASSERT_EQUAL(f.service.n_calls, 3);
+
+    fake_run(f.service.calls[0]);
+    fake_run(f.service.calls[1]);
+    CU_ASSERT(WAIT(whole_one, whole_one->closed));
+    CU_ASSERT_EQUAL(status(whole_one), 200);
+    CU_ASSERT_PTR_NOT_NULL(strstr(whole_one->text, "Connection: close\r\n"));
+    CU_ASSERT_FALSE(front_drained(f.front));
+    fake_done(f.service.calls[2]);
+    CU_ASSERT(WAIT(stream, stream->closed));
+    CU_ASSERT_PTR_NOT_NULL(strstr(stream->text, "[DONE]"));
+    CU_ASSERT_TRUE(front_drained(f.front));
+    client_free(idle);
+    client_free(late);
+    client_free(whole_one);
+    client_free(stream);
+    close_front();
+}
+
+/* /ready of a client that was asking while the front stopped. */
+static void test_stop_ready(void)
+{
+    struct front_options options = usual();
+    struct client *c;
+
+    open_front(&options);
+    c = client_new();
+    client_puts(c, "GET /ready HTTP/1.1\r\nHost:");
+    for (int i = 0; i < 10; i++)
+        turn();
+    front_stop(f.front);
+    CU_ASSERT_TRUE(front_drained(f.front));
+    client_puts(c, " x\r\n\r\n");
+    CU_ASSERT(WAIT(c, c->closed));
+    CU_ASSERT_EQUAL(status(c), 503);
+    CU_ASSERT_PTR_NOT_NULL(strstr(c->text, "{\"ready\":false}"));
+    client_free(c);
+    close_front();
+}
+
+/* An answer that the client has yet to take keeps the front from being done. */
+static void test_stop_unsent(void)
+{
+    struct front_options options = usual();
+    struct client *c;
+
+    options.http.max_output_bytes = 1 << 30;
+    open_front(&options);
+    c = client_new();
+    client_post(c, "/v1/completions", "", "{\"prompt\":[1],\"stream\":true}");
+    CU_ASSERT_FATAL(WAIT(c, f.service.n_calls == 1));
+    /* More than the sockets' buffers take. */
+    for (size_t i = 0; i < 100000; i++)
+        fake_tokens(f.service.calls[0], "x");
+    fake_done(f.service.calls[0]);
+    front_stop(f.front);
+    for (int i = 0; i < 10; i++)
+        turn();
+    CU_ASSERT_EQUAL(front_in_flight(f.front), 0);
+    CU_ASSERT_FALSE(front_drained(f.front));
+    while (WAIT(c, c->closed || c->n == sizeof(c->text) - 1) && !c->closed)
+        c->n = 0;
+    CU_ASSERT_TRUE(front_drained(f.front));
+    client_free(c);
+    close_front();
+}
+
 static void test_submit_fails(void)
 {
     struct front_options options = usual();
@@ -801,6 +902,9 @@ int main(void)
     CU_add_test(suite, "Retry-After", test_retry_after);
     CU_add_test(suite, "cancel", test_cancel);
     CU_add_test(suite, "free in flight", test_free_in_flight);
+    CU_add_test(suite, "stop", test_stop);
+    CU_add_test(suite, "stop, /ready", test_stop_ready);
+    CU_add_test(suite, "stop, unsent answer", test_stop_unsent);
     CU_add_test(suite, "submit fails", test_submit_fails);
     CU_add_test(suite, "routes", test_routes);
     CU_add_test(suite, "bad HTTP", test_bad_http);
