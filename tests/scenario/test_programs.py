@@ -2,6 +2,7 @@
 import json
 import os
 import socket
+import subprocess
 
 from harness import (CONDUCTOR, FIT, REPLAY, WORKER, Case, Cluster,
                      cost_model_json, program, wait_until)
@@ -97,6 +98,23 @@ class BadWorkerOptions(Case):
                 self.assertGreater(status, 0, errors)
                 self.assertIn(option if option == '--bogus' else value,
                               errors)
+
+    def test_conductor_is_not_there(self):
+        """A worker tries again and says what is wrong."""
+        def says(address, *words):
+            worker = subprocess.Popen(
+                [program(*WORKER), '--conductor', address],
+                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+            try:
+                self.assertTrue(any(all(word in line for word in words)
+                                    for line in worker.stdout), address)
+            finally:
+                worker.kill()
+                worker.communicate()
+
+        says('no host:1', 'cannot look up', 'trying again')
+        with socket.create_server(('127.0.0.1', 0)) as silent:
+            says('127.0.0.1:%d' % silent.getsockname()[1], 'worker_listen')
 
     def test_a_worker_of_another_block_size(self):
         """Conductor and worker both say why; the conductor serves on."""
