@@ -3,6 +3,7 @@
  *
  * Invariants (pool_check asserts them):
  *   queue[i] = waiting[i].item, arrival_seq ascending;
+ *   load = the sum and the latest of queue;
  *   item.cost_us = correction * predicted_us, of waiting and running items;
  *   started_at_us < 0 exactly for waiting items;
  *   decode_kv_tokens = sum of prompt + produced, decode_reserved_tokens = sum
@@ -166,6 +167,7 @@ int pool_add(struct pool *pool, const struct pool_instance_config *config,
         .max_batch = config->max_batch,
         .waiting = slot->waiting,
         .queue = slot->queue,
+        .load = {.latest_ready_us = INT64_MIN},
         .running = slot->running,
         .decodes = slot->decodes,
     };

@@ -77,6 +77,7 @@ struct pool_instance {
      * waiting[i].item, laid out for queue_pick() and queue_wait_us(). */
     const struct pool_prefill *waiting;
     const struct queue_item *queue;
+    struct queue_load load; /* of queue */
     const struct pool_prefill *running;
     const struct pool_decode *decodes;
 };

@@ -14,6 +14,7 @@ static bool check_item(const struct pool_slot *slot,
 static bool check_prefills(const struct pool_slot *slot, uint64_t *units)
 {
     const struct pool_instance *view = &slot->view;
+    struct queue_load load = {.latest_ready_us = INT64_MIN};
 
     for (size_t i = 0; i < view->n_waiting; i++) {
         const struct pool_prefill *p = &slot->waiting[i];
@@ -25,9 +26,15 @@ static bool check_prefills(const struct pool_slot *slot, uint64_t *units)
             q->cost_us != p->item.cost_us ||
             (i > 0 && slot->queue[i - 1].arrival_seq >= q->arrival_seq))
             return false;
+        load.cost_us += q->cost_us;
+        if (q->ready_at_us > load.latest_ready_us)
+            load.latest_ready_us = q->ready_at_us;
         if (p->n_keys > 0)
             *units += UINT64_C(1) << arena_class_of(p->n_keys);
     }
+    if (load.cost_us != view->load.cost_us ||
+        load.latest_ready_us != view->load.latest_ready_us)
+        return false;
     for (size_t i = 0; i < view->n_running; i++) {
         const struct pool_prefill *p = &slot->running[i];
 

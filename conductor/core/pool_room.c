@@ -46,9 +46,9 @@ int64_t pool_queue_wait_us(const struct pool *pool,
         .has_cached_prefix = has_cached_prefix,
     };
 
-    return queue_wait_us(pool->config.order, instance->queue,
-                         instance->n_waiting, &item,
-                         pool_running_left_us(instance, now_us), now_us);
+    return queue_wait_youngest_us(
+        pool->config.order, instance->queue, instance->n_waiting,
+        &instance->load, &item, pool_running_left_us(instance, now_us), now_us);
 }
 
 int64_t pool_kv_tokens(const struct pool_instance *instance,

@@ -115,7 +115,21 @@ int pool_prefill_accept(struct pool *pool, uint32_t id,
     };
     remember_keys(pool, view->slot, request->keys, request->n_keys, prefill);
     slot->queue[view->n_waiting++] = prefill->item;
+    view->load.cost_us += prefill->item.cost_us;
+    if (prefill->item.ready_at_us > view->load.latest_ready_us)
+        view->load.latest_ready_us = prefill->item.ready_at_us;
     return 0;
+}
+
+/* After the item that was ready last has changed or gone. */
+static void find_latest_ready(struct pool_instance *view)
+{
+    int64_t latest_us = INT64_MIN;
+
+    for (size_t i = 0; i < view->n_waiting; i++)
+        if (view->queue[i].ready_at_us > latest_us)
+            latest_us = view->queue[i].ready_at_us;
+    view->load.latest_ready_us = latest_us;
 }
 
 int pool_prefill_ready(struct pool *pool, uint32_t id, uint64_t request_id,
@@ -131,6 +145,7 @@ int pool_prefill_ready(struct pool *pool, uint32_t id, uint64_t request_id,
         return -ENOENT;
     slot->waiting[i].item.ready_at_us = now_us;
     slot->queue[i].ready_at_us = now_us;
+    find_latest_ready(&slot->view);
     return 0;
 }
 
@@ -144,6 +159,9 @@ static struct pool_prefill take_waiting(struct pool_slot *slot, size_t i)
     memmove(slot->queue + i, slot->queue + i + 1,
             behind * sizeof(*slot->queue));
     slot->view.n_waiting--;
+    slot->view.load.cost_us -= taken.item.cost_us;
+    if (taken.item.ready_at_us == slot->view.load.latest_ready_us)
+        find_latest_ready(&slot->view);
     return taken;
 }
 
@@ -197,9 +215,11 @@ static void apply_correction(struct pool_slot *slot)
     for (size_t i = 0; i < view->n_waiting; i++) {
         struct pool_prefill *p = &slot->waiting[i];
 
+        view->load.cost_us -= p->item.cost_us;
         p->item.cost_us =
             correction_apply_us(&view->correction, p->predicted_us);
         slot->queue[i].cost_us = p->item.cost_us;
+        view->load.cost_us += p->item.cost_us;
     }
     for (size_t i = 0; i < view->n_running; i++) {
         struct pool_prefill *p = &slot->running[i];

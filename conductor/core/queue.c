@@ -67,8 +67,8 @@ static int64_t fifo_strict_begin_us(const struct queue_item *items, size_t n,
 }
 
 static const struct queue_order orders[] = {
-    {"fifo", fifo_pick, fifo_begin_us},
-    {"fifo_strict", fifo_strict_pick, fifo_strict_begin_us},
+    {"fifo", fifo_pick, fifo_begin_us, true},
+    {"fifo_strict", fifo_strict_pick, fifo_strict_begin_us, true},
 };
 
 const struct queue_order *queue_order_by_name(const char *name)
@@ -162,4 +162,18 @@ int64_t queue_wait_us(const struct queue_order *order,
         begin_us = simulate_us(order, all, n + 1, n, start_us);
     }
     return begin_us == INT64_MAX ? INT64_MAX : begin_us - now_us;
+}
+
+int64_t queue_wait_youngest_us(const struct queue_order *order,
+                               const struct queue_item *items, size_t n,
+                               const struct queue_load *load,
+                               const struct queue_item *item,
+                               int64_t running_left_us, int64_t now_us)
+{
+    int64_t start_us = now_us + running_left_us;
+
+    if (order->by_age && load->latest_ready_us <= start_us &&
+        item->ready_at_us <= start_us + load->cost_us)
+        return running_left_us + load->cost_us;
+    return queue_wait_us(order, items, n, item, running_left_us, now_us);
 }

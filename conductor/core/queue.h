@@ -27,6 +27,12 @@ struct queue_item {
     bool has_cached_prefix;
 };
 
+/* What the items of a queue add up to, kept by who changes it. */
+struct queue_load {
+    int64_t cost_us;
+    int64_t latest_ready_us; /* of all items, or later; INT64_MIN: no items */
+};
+
 /* One order; the table below names them all. */
 struct queue_order {
     const char *name;
@@ -36,6 +42,8 @@ struct queue_order {
      * an instance that is free from start_us on, or -1: it does not know. */
     int64_t (*begin_us)(const struct queue_item *items, size_t n,
                         const struct queue_item *item, int64_t start_us);
+    /* Items that are ready are served by their age, one after another. */
+    bool by_age;
 };
 
 /*
@@ -67,5 +75,17 @@ int64_t queue_wait_us(const struct queue_order *order,
                       const struct queue_item *items, size_t n,
                       const struct queue_item *item, int64_t running_left_us,
                       int64_t now_us);
+
+/*
+ * The same for an item that is younger than all of `items`, whose load is
+ * known.
+ * Cost: O(1) for orders by age as long as all are ready when the instance gets
+ * free, else as queue_wait_us().
+ */
+int64_t queue_wait_youngest_us(const struct queue_order *order,
+                               const struct queue_item *items, size_t n,
+                               const struct queue_load *load,
+                               const struct queue_item *item,
+                               int64_t running_left_us, int64_t now_us);
 
 #endif

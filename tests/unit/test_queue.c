@@ -114,7 +114,7 @@ static int64_t draw(unsigned *state, int64_t below)
 /* The short way of an order agrees with serving the queue step by step. */
 static void check_short_way(const struct queue_order *order)
 {
-    const struct queue_order slow = {"slow", order->pick, NULL};
+    const struct queue_order slow = {"slow", order->pick, NULL, false};
     unsigned state = 12345;
 
     for (int round = 0; round < 20000; round++) {
@@ -140,6 +140,46 @@ static void check_short_way(const struct queue_order *order)
     CU_PASS("the short way agrees");
 }
 
+/* The youngest item, from what the others add up to, and from each of them. */
+static void check_youngest(const struct queue_order *order)
+{
+    unsigned state = 54321;
+    int n_short = 0;
+
+    for (int round = 0; round < 20000; round++) {
+        struct queue_load load = {.latest_ready_us = INT64_MIN};
+        struct queue_item items[8];
+        struct queue_item item = {.arrival_seq = 100};
+        size_t n = (size_t)draw(&state, 9);
+        int64_t left_us = draw(&state, 300);
+
+        for (size_t i = 0; i < n; i++) {
+            items[i] =
+                (struct queue_item){.arrival_seq = i,
+                                    .ready_at_us = 900 + draw(&state, 200),
+                                    .cost_us = draw(&state, 200)};
+            load.cost_us += items[i].cost_us;
+            if (items[i].ready_at_us > load.latest_ready_us)
+                load.latest_ready_us = items[i].ready_at_us;
+        }
+        item.ready_at_us = 900 + draw(&state, 500);
+        n_short += load.latest_ready_us <= 1000 + left_us;
+        if (queue_wait_us(order, items, n, &item, left_us, 1000) !=
+            queue_wait_youngest_us(order, items, n, &load, &item, left_us,
+                                   1000)) {
+            CU_FAIL("the youngest waits for another time");
+            return;
+        }
+    }
+    CU_ASSERT(n_short > 5000 && n_short < 19000);
+}
+
+static void test_youngest(void)
+{
+    check_youngest(fifo());
+    check_youngest(fifo_strict());
+}
+
 static void test_short_way(void)
 {
     check_short_way(fifo());
@@ -156,6 +196,7 @@ int main(void)
     CU_add_test(suite, "wait", test_wait);
     CU_add_test(suite, "wait long", test_wait_long);
     CU_add_test(suite, "short way", test_short_way);
+    CU_add_test(suite, "youngest", test_youngest);
     CU_basic_run_tests();
     unsigned failed = CU_get_number_of_failures();
     CU_cleanup_registry();
