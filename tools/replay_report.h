@@ -46,8 +46,9 @@ struct replay_report {
     uint64_t input_tokens, reused_tokens, computed_tokens, output_tokens;
     uint64_t fetched_tokens, fetched_blocks;
     double prefix_hit_ratio; /* reused / input */
-    /* More was reused than these requests share: the server held part of their
-     * prompts before, so that the best possible ratio is no bound. */
+    /* More was reused than these requests share, and none was lost whose blocks
+     * the others may have found: the server held part of their prompts before,
+     * so that the best possible ratio is no bound. */
     bool held_before;
     struct replay_summary ttft_s; /* from the intended time of sending */
     struct replay_summary tbt_s;
