@@ -11,12 +11,16 @@
 #define RED "#c8372d"
 #define GREY "#777"
 
+#define LOST_KINDS 2
+#define LANE_HEIGHT 18.0
+#define LANE_GAP 12.0
+
 /* The points of the figure, seconds; each array has room for every record. */
 struct series {
     double *sent, *ttft; /* of answered requests */
     size_t answered;
-    double *lost, *lost_y; /* rejected and failed */
-    size_t lost_count;
+    double *lost[LOST_KINDS]; /* when sent: rejected, failed */
+    size_t lost_count[LOST_KINDS];
     double *sorted, *shares; /* the distribution; one more point at 0 */
 };
 
@@ -32,7 +36,8 @@ static void collect(const struct replay_record *records, size_t count,
             s->ttft[s->answered++] = ttft_s > floor_s ? ttft_s : floor_s;
         } else if (r->outcome == REPLAY_REJECTED ||
                    r->outcome == REPLAY_FAILED) {
-            s->lost[s->lost_count++] = at_s;
+            size_t kind = r->outcome == REPLAY_FAILED;
+            s->lost[kind][s->lost_count[kind]++] = at_s;
         }
     }
     for (size_t i = 0; i < s->answered; i++) {
@@ -44,22 +49,40 @@ static void collect(const struct replay_record *records, size_t count,
     s->shares[0] = 0.0;
 }
 
+/*
+ * Requests without a TTFT stand in lanes of their own, at the top of the area,
+ * which shrinks by them.
+ */
+static void draw_lost(struct plot *plot, const struct series *s,
+                      struct plot_panel *area)
+{
+    static const char *const names[LOST_KINDS] = {"rejected", "failed"};
+    for (size_t i = 0; i < LOST_KINDS; i++) {
+        if (s->lost_count[i] == 0) {
+            continue;
+        }
+        struct plot_panel lane = *area;
+        lane.height = LANE_HEIGHT;
+        lane.title = names[i];
+        plot_lane(plot, &lane, s->lost[i], s->lost_count[i], RED);
+        area->top += LANE_HEIGHT + LANE_GAP;
+        area->height -= LANE_HEIGHT + LANE_GAP;
+    }
+}
+
 static void draw_time(struct plot *plot, const struct series *s,
                       const struct replay_report *report,
                       const struct plot_panel *panel)
 {
-    plot_axes(plot, panel);
-    plot_points(plot, panel, s->sent, s->ttft, s->answered, PLOT_DOT, BLUE);
-    for (size_t i = 0; i < s->lost_count; i++) {
-        s->lost_y[i] = panel->y_max;
-    }
-    plot_points(plot, panel, s->lost, s->lost_y, s->lost_count, PLOT_CROSS,
-                RED);
+    struct plot_panel area = *panel;
+    plot_title(plot, &area);
+    area.title = "";
+    draw_lost(plot, s, &area);
+    plot_axes(plot, &area);
+    plot_points(plot, &area, s->sent, s->ttft, s->answered, PLOT_DOT, BLUE);
     char text[48];
     snprintf(text, sizeof text, "SLO %g s", report->context.slo_ttft_s);
-    plot_guide(plot, panel, report->context.slo_ttft_s, false, text, RED);
-    plot_legend(plot, panel, 0, PLOT_DOT, "answered", BLUE);
-    plot_legend(plot, panel, 1, PLOT_CROSS, "rejected or failed", RED);
+    plot_guide(plot, &area, report->context.slo_ttft_s, false, text, RED);
 }
 
 static void draw_distribution(struct plot *plot, const struct series *s,
@@ -74,7 +97,8 @@ static void draw_distribution(struct plot *plot, const struct series *s,
         snprintf(text, sizeof text, "p50 %.3g s", report->ttft_s.p50);
         plot_guide(plot, panel, report->ttft_s.p50, true, text, GREY);
         snprintf(text, sizeof text, "p99 %.3g s", report->ttft_s.p99);
-        plot_guide(plot, panel, report->ttft_s.p99, true, text, GREY);
+        plot_guide_above(plot, panel, report->ttft_s.p99, report->ttft_s.p50,
+                         text, GREY);
     }
 }
 
@@ -88,10 +112,19 @@ static int draw(const struct series *s, const struct replay_record *records,
     double start_s = 0;
     plot_nice_range(&ttft_min, &ttft_max, true);
     plot_nice_range(&start_s, &end_s, false);
-    struct plot_panel time = {
-        80,        80,       560,   330,  start_s,          end_s,
-        ttft_min,  ttft_max, false, true, "TTFT over time", "sent at (s)",
-        "TTFT (s)"};
+    struct plot_panel time = {80,
+                              80,
+                              560,
+                              330,
+                              start_s,
+                              end_s,
+                              ttft_min,
+                              ttft_max,
+                              false,
+                              true,
+                              "TTFT of completed requests",
+                              "sent at (s)",
+                              "TTFT (s)"};
     struct plot_panel distribution = {740,
                                       80,
                                       380,
@@ -134,8 +167,7 @@ int replay_figure_write(const struct replay_record *records, size_t count,
     }
     struct series s = {.sent = values,
                        .ttft = values + room,
-                       .lost = values + 2 * room,
-                       .lost_y = values + 3 * room,
+                       .lost = {values + 2 * room, values + 3 * room},
                        .sorted = values + 4 * room,
                        .shares = values + 5 * room};
     /* A logarithmic axis cannot show 0: nothing is faster than 0.1 ms. */

@@ -8,6 +8,9 @@
 
 #define INK "#333"
 #define GRID "#e4e4e4"
+/* Vertical guides nearer than this would write over each other: a text to the
+ * right of the left one and one to the left of the other. */
+#define GUIDE_TEXT_WIDTH 170
 
 struct plot {
     FILE *file;
@@ -191,14 +194,26 @@ static void log_ticks(struct plot *plot, const struct plot_panel *p,
     }
 }
 
-static void put_frame(struct plot *plot, const struct plot_panel *p)
+static void put_rect(struct plot *plot, const struct plot_panel *p)
 {
     fprintf(plot->file,
             "<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\" "
             "fill=\"none\" stroke=\"" INK "\"/>\n",
             p->left, p->top, p->width, p->height);
-    put_text(plot, p->left, p->top - 10, "start", "font-weight=\"bold\"",
-             p->title);
+}
+
+void plot_title(struct plot *plot, const struct plot_panel *p)
+{
+    if (p->title[0] != '\0') {
+        put_text(plot, p->left, p->top - 10, "start", "font-weight=\"bold\"",
+                 p->title);
+    }
+}
+
+static void put_frame(struct plot *plot, const struct plot_panel *p)
+{
+    put_rect(plot, p);
+    plot_title(plot, p);
     put_text(plot, p->left + p->width / 2, p->top + p->height + 40, "middle",
              "", p->x_label);
     char turned[96];
@@ -279,8 +294,24 @@ void plot_line(struct plot *plot, const struct plot_panel *p, const double *x,
     fputs("\"/>\n", plot->file);
 }
 
-void plot_guide(struct plot *plot, const struct plot_panel *p, double value,
-                bool vertical, const char *text, const char *colour)
+void plot_lane(struct plot *plot, const struct plot_panel *p, const double *x,
+               size_t count, const char *colour)
+{
+    put_rect(plot, p);
+    for (size_t i = 0; i < count; i++) {
+        if (x[i] >= p->x_min && x[i] <= p->x_max) {
+            put_mark(plot, at_x(p, x[i]), p->top + p->height / 2, PLOT_CROSS,
+                     colour);
+        }
+    }
+    put_text(plot, p->left - 8, p->top + p->height / 2 + 4, "end",
+             "font-size=\"11\"", p->title);
+}
+
+/* A guide with its text, if vertical, `lift` pixels above the lowest place. */
+static void put_guide(struct plot *plot, const struct plot_panel *p,
+                      double value, bool vertical, double lift,
+                      const char *text, const char *colour)
 {
     double min = vertical ? p->x_min : p->y_min;
     double max = vertical ? p->x_max : p->y_max;
@@ -294,7 +325,7 @@ void plot_guide(struct plot *plot, const struct plot_panel *p, double value,
         put_line(plot, x, p->top, x, p->top + p->height, colour,
                  "stroke-dasharray=\"4 3\"");
         bool right = x > p->left + 0.8 * p->width;
-        put_text(plot, right ? x - 4 : x + 4, p->top + p->height - 8,
+        put_text(plot, right ? x - 4 : x + 4, p->top + p->height - 8 - lift,
                  right ? "end" : "start", style, text);
     } else {
         double y = at_y(p, value);
@@ -304,12 +335,18 @@ void plot_guide(struct plot *plot, const struct plot_panel *p, double value,
     }
 }
 
-void plot_legend(struct plot *plot, const struct plot_panel *p, int i,
-                 enum plot_mark mark, const char *text, const char *colour)
+void plot_guide(struct plot *plot, const struct plot_panel *p, double value,
+                bool vertical, const char *text, const char *colour)
 {
-    double x = p->left + p->width - 240 + 120 * i;
-    put_mark(plot, x, p->top - 14, mark, colour);
-    put_text(plot, x + 8, p->top - 10, "start", "font-size=\"11\"", text);
+    put_guide(plot, p, value, vertical, 0, text, colour);
+}
+
+void plot_guide_above(struct plot *plot, const struct plot_panel *p,
+                      double value, double below, const char *text,
+                      const char *colour)
+{
+    bool near = fabs(at_x(p, value) - at_x(p, below)) < GUIDE_TEXT_WIDTH;
+    put_guide(plot, p, value, true, near ? 14 : 0, text, colour);
 }
 
 const char *plot_colour(size_t i)

@@ -37,6 +37,9 @@ int plot_close(struct plot *plot) __attribute__((warn_unused_result));
  */
 void plot_nice_range(double *min, double *max, bool log);
 
+/* Writes the panel's title above it. */
+void plot_title(struct plot *plot, const struct plot_panel *panel);
+
 /* Draws frame, grid, ticks and labels of the panel. */
 void plot_axes(struct plot *plot, const struct plot_panel *panel);
 
@@ -55,6 +58,17 @@ void plot_line(struct plot *plot, const struct plot_panel *panel,
  * beside it; nothing if the value lies outside. */
 void plot_guide(struct plot *plot, const struct plot_panel *panel, double value,
                 bool vertical, const char *text, const char *colour);
+
+/* Draws a lane, a flat panel without scales: crosses at x[0 .. count), its
+ * title on the left. */
+void plot_lane(struct plot *plot, const struct plot_panel *lane,
+               const double *x, size_t count, const char *colour);
+
+/* Writes the text of a vertical guide at `value` a line above that of another
+ * at `below` if both would stand at one place. Otherwise as plot_guide(). */
+void plot_guide_above(struct plot *plot, const struct plot_panel *panel,
+                      double value, double below, const char *text,
+                      const char *colour);
 
 /* The i-th of a set of colours that differ from each other; it repeats. */
 const char *plot_colour(size_t i);
@@ -80,9 +94,5 @@ void plot_axes_named(struct plot *plot, const struct plot_panel *panel,
  * above it may be NULL. Linear x only. */
 void plot_bar(struct plot *plot, const struct plot_panel *panel, double x,
               double width, double y, const char *text, const char *colour);
-
-/* The i-th entry of the panel's legend, above its right end. */
-void plot_legend(struct plot *plot, const struct plot_panel *panel, int i,
-                 enum plot_mark mark, const char *text, const char *colour);
 
 #endif

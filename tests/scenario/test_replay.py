@@ -133,6 +133,23 @@ class Replay(unittest.TestCase):
         self.assertEqual(list(reasons), ['connection closed'])
         self.assertEqual(report['slo']['effective_ratio'], 0.5)
 
+    def test_figure(self):
+        """What has no TTFT stands beside its own word, above the scale."""
+        server = self.serve(behave=lambda i: {1: 429, 2: 500}.get(i, 'answer'))
+        self.live(server, '--speed', 60, '--requests', 12, '--plot',
+                  self.path('r.svg'))
+        tree = xml.etree.ElementTree.parse(self.path('r.svg'))
+        svg = '{http://www.w3.org/2000/svg}'
+        words = {text.text: float(text.get('y')) for text in
+                 tree.iter(svg + 'text')}
+        crosses = [float(path.get('d').split()[1].split('l')[0]) + 3
+                   for path in tree.iter(svg + 'path')]
+        dots = [float(dot.get('cy')) for dot in tree.iter(svg + 'circle')]
+        self.assertEqual((len(crosses), len(dots)), (2, 10))
+        self.assertAlmostEqual(crosses[0], words['rejected'] - 4)
+        self.assertAlmostEqual(crosses[1], words['failed'] - 4)
+        self.assertGreater(min(dots), crosses[1] + 9)
+
     def test_no_server(self):
         done = replay('live', '--url', 'http://127.0.0.1:1', '--trace', SAMPLE)
         self.assertEqual(done.returncode, 1)
