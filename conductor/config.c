@@ -50,6 +50,10 @@ static const struct option_def options[] = {
      "default limit on the time between tokens; 0 = none"},
     {"max_body_bytes", OPTION_INT, AT(max_body_bytes), "bytes", 1024, 1 << 28,
      0, "16777216", "longest request body; a longer one is answered 413"},
+    {"max_body_total_bytes", OPTION_INT, AT(max_body_total_bytes), "bytes",
+     1 << 20, 1e12, 0, "1073741824",
+     "request bodies being received, all together; what does not fit is "
+     "answered 503"},
     {"max_connections", OPTION_INT, AT(max_connections), "", 1, 100000, 0,
      "4096", "open client connections"},
     {"max_in_flight", OPTION_INT, AT(max_in_flight), "requests", 1, 1000000, 0,
@@ -189,13 +193,23 @@ int config_set(struct config *c, const char *name, const char *value,
 
 int config_check(const struct config *c, char err[CONFIG_ERROR_MAX])
 {
-    if (c->worker_timeout_ms >= 2 * c->heartbeat_ms)
-        return 0;
-    snprintf(err, CONFIG_ERROR_MAX,
-             "worker_timeout_ms: %lld is less than two heartbeat_ms of %lld: a "
-             "worker would be taken as gone between two reports",
-             (long long)c->worker_timeout_ms, (long long)c->heartbeat_ms);
-    return -EINVAL;
+    if (c->worker_timeout_ms < 2 * c->heartbeat_ms) {
+        snprintf(
+            err, CONFIG_ERROR_MAX,
+            "worker_timeout_ms: %lld is less than two heartbeat_ms of %lld: a "
+            "worker would be taken as gone between two reports",
+            (long long)c->worker_timeout_ms, (long long)c->heartbeat_ms);
+        return -EINVAL;
+    }
+    if (c->max_body_total_bytes < c->max_body_bytes) {
+        snprintf(
+            err, CONFIG_ERROR_MAX,
+            "max_body_total_bytes: %lld is less than max_body_bytes, %lld: "
+            "the longest body would never be taken",
+            (long long)c->max_body_total_bytes, (long long)c->max_body_bytes);
+        return -EINVAL;
+    }
+    return 0;
 }
 
 void config_defaults(struct config *c)

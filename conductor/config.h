@@ -26,6 +26,7 @@ struct config {
     int64_t slo_ttft_ms;
     int64_t slo_tbt_ms;
     int64_t max_body_bytes;
+    int64_t max_body_total_bytes;
     int64_t max_connections;
     int64_t max_in_flight;
     int64_t max_instances;
@@ -63,7 +64,8 @@ __attribute__((warn_unused_result)) int config_set(struct config *c,
                                                    char err[CONFIG_ERROR_MAX]);
 
 /* config_check(c, err): what no option's own range can say: a worker must have
- * time for two reports before it is taken as gone. Call it when every option is
+ * time for two reports before it is taken as gone, and the longest body room
+ * among all bodies. Call it when every option is
  * set. Returns 0, or -EINVAL with a message in err. */
 __attribute__((warn_unused_result)) int
 config_check(const struct config *c, char err[CONFIG_ERROR_MAX]);

@@ -231,6 +231,7 @@ static int open_front(struct daemon *d)
     o.http.host = host;
     o.http.port = port;
     o.http.max_connections = (size_t)d->config.max_connections;
+    o.http.max_body_total_bytes = (size_t)d->config.max_body_total_bytes;
     o.http.max_body_bytes = (size_t)d->config.max_body_bytes;
     /* A batch that could never be in flight as a whole is refused as such. */
     if (o.limits.max_prompts > (size_t)d->config.max_in_flight)

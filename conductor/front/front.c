@@ -198,9 +198,16 @@ static int write_metrics(struct front *front, struct evbuffer *out)
         "slowly.\n"
         "# TYPE conductor_http_slow_total counter\n"
         "conductor_http_slow_total %" PRIu64 "\n"
+        "# HELP conductor_http_body_bytes Bodies being received.\n"
+        "# TYPE conductor_http_body_bytes gauge\n"
+        "conductor_http_body_bytes %zu\n"
+        "# HELP conductor_http_bodies_refused_total Bodies refused as all "
+        "together were too large.\n"
+        "# TYPE conductor_http_bodies_refused_total counter\n"
+        "conductor_http_bodies_refused_total %" PRIu64 "\n"
         "# HELP conductor_http_responses_total Answers by class of status.\n"
         "# TYPE conductor_http_responses_total counter\n",
-        s->gone, s->slow);
+        s->gone, s->slow, s->body_bytes, s->bodies_refused);
     for (int i = 2; i <= 5; i++)
         evbuffer_add_printf(out,
                             "conductor_http_responses_total{class=\"%dxx\"} "
@@ -291,6 +298,7 @@ void front_options_default(struct front_options *options)
                  .max_connections = 1024,
                  .max_head_bytes = 16384,
                  .max_body_bytes = 16 << 20,
+                 .max_body_total_bytes = 1 << 30,
                  .max_output_bytes = 1 << 20,
                  .idle_us = 75000000,
                  .receive_us = 60000000,

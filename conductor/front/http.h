@@ -35,10 +35,12 @@ struct http_options {
     size_t max_connections;
     size_t max_head_bytes;
     size_t max_body_bytes;
-    size_t max_output_bytes; /* not yet taken by a client, per connection */
-    int64_t idle_us;         /* between requests */
-    int64_t receive_us;      /* for one whole request to arrive */
-    int64_t write_us;        /* without the client taking a byte */
+    size_t max_body_total_bytes; /* of all connections together; bounds
+                                  * max_body_bytes, too */
+    size_t max_output_bytes;     /* not yet taken by a client, per connection */
+    int64_t idle_us;             /* between requests */
+    int64_t receive_us;          /* for one whole request to arrive */
+    int64_t write_us;            /* without the client taking a byte */
 };
 
 /* Counts since the start. */
@@ -48,8 +50,10 @@ struct http_stats {
     uint64_t requests; /* handed to the handler */
     uint64_t gone;     /* clients that left while being worked for */
     uint64_t slow;     /* streams cut off over max_output_bytes or write_us */
-    uint64_t by_class[6]; /* answers by status / 100 */
-    size_t connections;   /* open now */
+    uint64_t by_class[6];    /* answers by status / 100 */
+    uint64_t bodies_refused; /* over max_body_total_bytes */
+    size_t connections;      /* open now */
+    size_t body_bytes;       /* of bodies being received and handled */
 };
 
 /*

@@ -4,6 +4,8 @@
  *
  *   state == HTTP_HANDLING  <=>  the handler owes an answer
  *   gone != NULL            =>   state == HTTP_HANDLING
+ *   sum of body.len over the connections == server->stats.body_bytes
+ *                                        <= options.max_body_total_bytes
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -38,6 +40,12 @@ void http_conn_gone(struct http_conn *conn)
         gone(conn->gone_arg);
 }
 
+void http_conn_drop_body(struct http_conn *conn)
+{
+    conn->server->stats.body_bytes -= conn->body.len;
+    text_buf_fini(&conn->body);
+}
+
 void http_conn_free(struct http_conn *conn)
 {
     http_conn_gone(conn);
@@ -45,7 +53,7 @@ void http_conn_free(struct http_conn *conn)
     conn->server->stats.connections--;
     event_free(conn->timer);
     bufferevent_free(conn->bev);
-    text_buf_fini(&conn->body);
+    http_conn_drop_body(conn);
     text_buf_fini(&conn->extra);
     free(conn->head_bytes);
     free(conn);
@@ -63,7 +71,7 @@ void http_conn_answered(struct http_conn *conn)
 {
     conn->state = HTTP_SENDING;
     conn->gone = NULL;
-    text_buf_fini(&conn->body);
+    http_conn_drop_body(conn);
     /* Where nothing is left to send the write callback must come anyway. */
     bufferevent_trigger(conn->bev, EV_WRITE,
                         BEV_TRIG_IGNORE_WATERMARKS | BEV_TRIG_DEFER_CALLBACKS);
@@ -94,7 +102,18 @@ static void refuse_body(struct http_conn *conn)
     http_reply_error(conn, &error);
 }
 
-/* The request is whole. */
+/* All bodies together are too large: this one may come again later. */
+static void refuse_for_now(struct http_conn *conn)
+{
+    conn->server->stats.bodies_refused++;
+    http_add_header(conn, "Retry-After", "1");
+    refuse(conn, 503, "too_many_body_bytes",
+           "the bodies of the requests being received take all the memory "
+           "that is there for them");
+}
+
+/* The request is whole. Its body isn't needed once the handler is back, while
+ * the answer may take minutes. */
 static void handle(struct http_conn *conn)
 {
     conn->state = HTTP_HANDLING;
@@ -103,6 +122,18 @@ static void handle(struct http_conn *conn)
     conn->server->handler(conn->server->arg, conn, &conn->head,
                           conn->body.len ? conn->body.data : "",
                           conn->body.len);
+    http_conn_drop_body(conn);
+}
+
+/* Make room for n more bytes of body: 0, -EDQUOT over max_body_total_bytes,
+ * -ENOBUFS over max_body_bytes, -ENOMEM. */
+static int reserve_body(struct http_conn *conn, size_t n)
+{
+    const struct http_server *server = conn->server;
+
+    if (n > server->options.max_body_total_bytes - server->stats.body_bytes)
+        return -EDQUOT;
+    return text_buf_reserve(&conn->body, n);
 }
 
 /* Keep the head's bytes while its request lasts, and point into them. */
@@ -165,8 +196,8 @@ static bool read_head(struct http_conn *conn)
     return true;
 }
 
-/* The body's next piece by Content-Length. Whether the body is whole, < 0 on
- * no memory. */
+/* The body's next piece by Content-Length. Whether the body is whole, < 0 as
+ * reserve_body. */
 static int read_sized(struct http_conn *conn)
 {
     struct evbuffer *in = bufferevent_get_input(conn->bev);
@@ -176,17 +207,18 @@ static int read_sized(struct http_conn *conn)
     size_t take = have < want ? have : want;
 
     if (take) {
-        int rc = text_buf_reserve(&conn->body, take);
+        int rc = reserve_body(conn, take);
 
         if (rc)
             return rc;
         evbuffer_remove(in, conn->body.data + conn->body.len, take);
         conn->body.len += take;
+        conn->server->stats.body_bytes += take;
     }
     return take == want;
 }
 
-/* The same for a chunked body; also -EBADMSG and -ENOBUFS. */
+/* The same for a chunked body; also -EBADMSG. */
 static int read_chunked(struct http_conn *conn)
 {
     struct evbuffer *in = bufferevent_get_input(conn->bev);
@@ -195,16 +227,20 @@ static int read_chunked(struct http_conn *conn)
     while (evbuffer_peek(in, -1, NULL, &run, 1) > 0 && run.iov_len > 0) {
         struct http_piece piece;
         size_t used;
+        bool done;
         int rc = http_chunked_next(&conn->chunked, run.iov_base, run.iov_len,
                                    &used, &piece);
 
         if (rc < 0)
             return rc;
-        text_buf_add(&conn->body, piece.at, piece.n);
-        if (conn->body.error)
-            return conn->body.error;
-        evbuffer_drain(in, used);
+        done = rc > 0;
+        rc = reserve_body(conn, piece.n);
         if (rc)
+            return rc;
+        text_buf_add(&conn->body, piece.at, piece.n);
+        conn->server->stats.body_bytes += piece.n;
+        evbuffer_drain(in, used);
+        if (done)
             return 1;
     }
     return 0;
@@ -216,6 +252,8 @@ static void read_body(struct http_conn *conn)
 
     if (rc == -ENOBUFS)
         refuse_body(conn);
+    else if (rc == -EDQUOT)
+        refuse_for_now(conn);
     else if (rc == -EBADMSG)
         refuse(conn, 400, "invalid_http", "the chunked body is malformed");
     else if (rc < 0)

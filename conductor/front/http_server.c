@@ -126,6 +126,9 @@ int http_server_new(struct event_base *base, const struct http_options *options,
     server->base = base;
     server->options = *options;
     server->options.host = NULL; /* borrowed; not needed any more */
+    /* A body that can't ever fit is refused for good. */
+    if (server->options.max_body_bytes > options->max_body_total_bytes)
+        server->options.max_body_bytes = options->max_body_total_bytes;
     server->handler = handler;
     server->arg = arg;
     LIST_INIT(&server->conns);

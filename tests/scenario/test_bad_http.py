@@ -3,7 +3,7 @@ everything else keeps running."""
 import json
 import socket
 
-from harness import Case, settings
+from harness import Case, settings, wait_until
 
 COMPLETIONS = '/v1/completions'
 CHAT = '/v1/chat/completions'
@@ -166,6 +166,32 @@ class BadRequests(Case):
     def test_a_body_that_never_comes(self):
         self.raw(b'POST /v1/completions HTTP/1.1\r\nHost: a\r\n'
                  b'Content-Length: 1000\r\n\r\n{"model"')
+
+
+class ManyBodies(Case):
+    def test_bodies_are_bounded_together(self):
+        mib = 1 << 20
+        cluster = self.cluster(config={'max_body_bytes': mib,
+                                       'max_body_total_bytes': mib})
+        gauge = 'conductor_http_body_bytes'
+        with socket.create_connection(
+                ('127.0.0.1', cluster.api.port),
+                timeout=20 * settings.scale) as s:
+            s.sendall(b'POST /v1/completions HTTP/1.1\r\nHost: a\r\n'
+                      b'Content-Length: 600000\r\n\r\n' + b' ' * 590000)
+            wait_until('it has arrived', lambda:
+                       cluster.api.metrics()[gauge] == 590000)
+            try:
+                reply = cluster.api.complete('x' * 500000)
+                self.assertError(reply, 503)
+                self.assertEqual(reply.headers['Retry-After'], '1')
+            except (BrokenPipeError, ConnectionResetError):
+                pass  # answered and closed before all of it was sent
+            self.assertEqual(cluster.api.metrics()[
+                'conductor_http_bodies_refused_total'], 1)
+        wait_until('it is forgotten', lambda:
+                   cluster.api.metrics()[gauge] == 0)
+        self.assertError(cluster.api.complete('x' * 500000), 400, '32768')
 
 
 class TooLongForAnyInstance(Case):

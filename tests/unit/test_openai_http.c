@@ -726,6 +726,74 @@ static void test_large_body(void)
     close_front();
 }
 
+/* A POST whose head declares n bytes of body (0: chunked), and the first part
+ * of that. */
+static struct client *client_begin(size_t n, const char *part, size_t n_part)
+{
+    struct client *c = client_new();
+    char head[200], framing[50];
+
+    snprintf(framing, sizeof(framing),
+             n ? "Content-Length: %zu" : "Transfer-Encoding: chunked", n);
+    snprintf(head, sizeof(head),
+             "POST /v1/completions HTTP/1.1\r\nHost: x\r\n%s\r\n\r\n%s",
+             framing, n ? "" : "384\r\n");
+    client_puts(c, head);
+    CU_ASSERT_TRUE(client_send(c, part, n_part));
+    for (int i = 0; i < 10; i++)
+        turn();
+    return c;
+}
+
+static void expect_busy(size_t n, const char *part, size_t n_part)
+{
+    struct client *c = client_begin(n, part, n_part);
+
+    CU_ASSERT(WAIT(c, whole(c)));
+    CU_ASSERT_EQUAL(status(c), 503);
+    CU_ASSERT_PTR_NOT_NULL(strstr(c->text, "too_many_body_bytes"));
+    CU_ASSERT_PTR_NOT_NULL(strstr(c->text, "Retry-After: 1\r\n"));
+    client_free(c);
+}
+
+/* All bodies together are bounded, and let go once they were submitted. */
+static void test_body_total(void)
+{
+    struct front_options options = usual();
+    struct client *a, *b;
+    char body[900];
+
+    memset(body, ' ', sizeof(body));
+    memcpy(body, "{\"prompt\":[1]}", 14);
+    options.http.max_body_total_bytes = 1000;
+    open_front(&options);
+    a = client_begin(900, body, 600);
+    expect_raw("GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n", 200,
+               "conductor_http_body_bytes 600\n");
+    expect_busy(900, body, 401);
+    expect_busy(0, body, 401);
+    b = client_begin(900, body, 400); /* just fits */
+    CU_ASSERT_EQUAL(b->n, 0);
+    client_free(b); /* and gives it back by leaving */
+    turn();
+    turn();
+    CU_ASSERT_TRUE(client_send(a, body + 600, 300));
+    CU_ASSERT_FATAL(WAIT(a, f.service.n_calls == 1));
+    expect_raw("GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n", 200,
+               "conductor_http_body_bytes 0\n");
+    b = client_begin(0, body, 900); /* while the first is in flight */
+    client_puts(b, "\r\n0\r\n\r\n");
+    CU_ASSERT(WAIT(b, f.service.n_calls == 2));
+    expect_raw("POST /v1/completions HTTP/1.1\r\nHost: x\r\n"
+               "Content-Length: 1001\r\n\r\n",
+               413, "larger than 1000 bytes");
+    expect_raw("GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n", 200,
+               "conductor_http_bodies_refused_total 2\n");
+    client_free(a);
+    client_free(b);
+    close_front();
+}
+
 static void test_chunked(void)
 {
     struct front_options options = usual();
@@ -910,6 +978,7 @@ int main(void)
     CU_add_test(suite, "bad HTTP", test_bad_http);
     CU_add_test(suite, "bad bodies", test_bad_body);
     CU_add_test(suite, "large bodies", test_large_body);
+    CU_add_test(suite, "all bodies", test_body_total);
     CU_add_test(suite, "chunked, pipelined", test_chunked);
     CU_add_test(suite, "slow reader", test_slow_reader);
     CU_add_test(suite, "stalled reader", test_stalled_reader);
