@@ -65,11 +65,15 @@ int queue_pick(const struct queue_order *order, const struct queue_item *items,
 /*
  * How long from now_us until `item` would be taken up, if it joined `items`
  * and nothing else came.
- *   items            (n), borrowed: waiting, not * Returns microseconds;
- * INT64_MAX if it would never be ready. Cost: O(n) as long as the items are
- * ready one by one as they are served, or with fifo_strict, else O(n^2). From
- * QUEUE_THOUGHT_ITEMS_MAX items on, what would cost O(n^2) is answered with a
- * bound: as if all of them went first, and only when all are ready.
+ *   items            (n), borrowed: waiting, not running; n <=
+ *                    QUEUE_ITEMS_MAX - 1.
+ *   item             borrowed, not among items.
+ *   running_left_us  what is left of the work in service, at least 0.
+ * Returns microseconds; INT64_MAX if it would never be ready. Cost: O(n) as
+ * long as the items are ready one by one as they are served, or with
+ * fifo_strict, else O(n^2). From QUEUE_THOUGHT_ITEMS_MAX items on, what would
+ * cost O(n^2) is answered with a bound: as if all of them went first, and only
+ * when all are ready.
  */
 int64_t queue_wait_us(const struct queue_order *order,
                       const struct queue_item *items, size_t n,
