@@ -30,6 +30,7 @@ static const char help_text[] =
     "  -o, --out FILE    write the model here (needed)\n"
     "  -p, --plot FILE   draw predicted against measured as an SVG\n"
     "  -h, --help        this text\n"
+    "  -V, --version     print the version\n"
     "\n"
     "Examples:\n"
     "  conductor-worker --profile tiny.csv\n"
@@ -53,9 +54,10 @@ static int parse_options(int argc, char **argv, struct options *options)
         {"out", required_argument, NULL, 'o'},
         {"plot", required_argument, NULL, 'p'},
         {"help", no_argument, NULL, 'h'},
+        {"version", no_argument, NULL, 'V'},
         {NULL, 0, NULL, 0},
     };
-    for (int c; (c = getopt_long(argc, argv, "o:p:h", longs, NULL)) != -1;) {
+    for (int c; (c = getopt_long(argc, argv, "o:p:hV", longs, NULL)) != -1;) {
         switch (c) {
         case 'o':
             options->out = optarg;
@@ -65,6 +67,9 @@ static int parse_options(int argc, char **argv, struct options *options)
             break;
         case 'h':
             (void)fputs(help_text, stdout);
+            return 0;
+        case 'V':
+            (void)puts("conductor-fit " CONDUCTOR_VERSION);
             return 0;
         default:
             (void)fputs("Try conductor-fit --help.\n", stderr);

@@ -37,7 +37,8 @@ static void print_help(FILE *file)
     for (size_t i = 0; i < COMMAND_COUNT; i++) {
         fprintf(file, "  %-10s %s\n", commands[i].name, commands[i].summary);
     }
-    fputs("\nconductor-replay COMMAND --help explains a command.\n\n"
+    fputs("\nconductor-replay COMMAND --help explains a command.\n"
+          "conductor-replay --version prints the version.\n\n"
           "examples:\n"
           "  conductor-replay live --trace traces/sample.jsonl "
           "--length-scale 16\n"
@@ -92,6 +93,10 @@ int main(int argc, char **argv)
     }
     if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0) {
         print_help(stdout);
+        return 0;
+    }
+    if (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "-V") == 0) {
+        puts("conductor-replay " CONDUCTOR_VERSION);
         return 0;
     }
     for (size_t i = 0; i < COMMAND_COUNT; i++) {

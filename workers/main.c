@@ -117,6 +117,10 @@ int main(int argc, char **argv)
         fputs(worker_options_help(), stdout);
         return EXIT_SUCCESS;
     }
+    if (o.version) {
+        puts("conductor-worker " CONDUCTOR_VERSION);
+        return EXIT_SUCCESS;
+    }
     log_init("worker", o.log_level);
     const struct model_shape *shape = model_find(o.model);
     if (!shape) {

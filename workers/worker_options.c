@@ -14,7 +14,7 @@
 #define QUEUE_MAX 1024
 
 enum kind {
-    OPT_HELP,
+    OPT_FLAG,
     OPT_U32,
     OPT_U64,
     OPT_TEXT,
@@ -35,7 +35,8 @@ struct option_row {
 #define FIELD(f) offsetof(struct worker_options, f)
 
 static const struct option_row rows[] = {
-    {"help", OPT_HELP, FIELD(help), 0, 0},
+    {"help", OPT_FLAG, FIELD(help), 0, 0},
+    {"version", OPT_FLAG, FIELD(version), 0, 0},
     {"conductor", OPT_ADDRESS, FIELD(conductor), 1, 65535},
     {"listen", OPT_ADDRESS, FIELD(listen), 0, 65535},
     {"name", OPT_NAME, FIELD(name), 0, 0},
@@ -97,6 +98,7 @@ const char *worker_options_help(void)
            "  --profile FILE.csv     time the engine over a grid, and exit\n"
            "  --log-level LEVEL      error, warn, info or debug (info)\n"
            "  --help                 this text\n"
+           "  --version              print the version\n"
            "\n"
            "Examples:\n"
            "  conductor-worker --conductor 127.0.0.1:8081 --role prefill "
@@ -207,8 +209,8 @@ static int put(const struct option_row *row, const char *value,
     void *field = (char *)o + row->offset;
 
     switch (row->kind) {
-    case OPT_HELP:
-        o->help = true;
+    case OPT_FLAG:
+        *(bool *)field = true;
         return 0;
     case OPT_U32:
     case OPT_U64:
@@ -299,13 +301,13 @@ int worker_options_parse(int argc, char **argv, struct worker_options *o,
         table[i] = (struct option){
             .name = rows[i].name,
             .has_arg =
-                rows[i].kind == OPT_HELP ? no_argument : required_argument,
+                rows[i].kind == OPT_FLAG ? no_argument : required_argument,
         };
     optind = 1;
     opterr = 0;
     while ((c = getopt_long(argc, argv, ":", table, &row)) == 0) {
         int rc = put(&rows[row], optarg, o, err, err_bytes);
-        if (rc < 0 || o->help)
+        if (rc < 0 || o->help || o->version)
             return rc;
     }
     if (c != -1 || optind < argc) {

@@ -17,6 +17,7 @@ struct worker_address {
 /* Plain data, all checked by worker_options_parse. Strings point into argv. */
 struct worker_options {
     bool help;
+    bool version;
     struct worker_address conductor;
     struct worker_address listen; /* port 0: any */
     char name[MSG_NAME_MAX];
@@ -39,8 +40,8 @@ struct worker_options {
 };
 
 /* Fill `o` from argv. Returns 0, or -EINVAL with a message that names option
- * and value in err[err_bytes]. With --help, o->help is set and the rest is
- * not checked. */
+ * and value in err[err_bytes]. With --help or --version that is set and the
+ * rest is not checked. */
 int worker_options_parse(int argc, char **argv, struct worker_options *o,
                          char *err, size_t err_bytes)
     __attribute__((warn_unused_result));

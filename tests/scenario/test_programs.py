@@ -128,6 +128,19 @@ class BadWorkerOptions(Case):
         self.assertEqual(cluster.api.instances(), (1, 1))
 
 
+class Versions(Case):
+    def test_all_have_the_same(self):
+        said = []
+        for words in CONDUCTOR, WORKER, REPLAY, FIT:
+            name = os.path.basename(program(*words))
+            status, output, errors = self.run_program(program(*words),
+                                                      '--version')
+            self.assertEqual((status, errors), (0, ''), name)
+            self.assertRegex(output, rf'^{name} \d+\.\d+\.\d+\n$')
+            said.append(output.split()[1])
+        self.assertEqual(len(set(said)), 1, said)
+
+
 class BadTraces(Case):
     GOOD = ('{"timestamp": 0, "input_length": 600, "output_length": 2, '
             '"hash_ids": [0, 1]}\n')
