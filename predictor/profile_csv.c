@@ -231,6 +231,20 @@ static int merge_name(const struct parser *s, const char *key, const char *name,
     return 0;
 }
 
+/* The blocks' size shapes what attention costs, so sizes are not mixed. A file
+ * that does not give one goes with any. */
+static int merge_block_tokens(const struct parser *s, int64_t *of_profile)
+{
+    int64_t tokens = s->meta.block_tokens;
+    if (tokens != 0 && *of_profile != 0 && tokens != *of_profile)
+        return refuse(s, -EINVAL,
+                      "block_tokens: got %lld, but another file is of %lld",
+                      (long long)tokens, (long long)*of_profile);
+    if (tokens != 0)
+        *of_profile = tokens;
+    return 0;
+}
+
 static int parse_header(struct parser *s, const char *line)
 {
     struct profile *p = s->profile;
@@ -244,9 +258,10 @@ static int parse_header(struct parser *s, const char *line)
         rc = merge_name(s, "machine", s->meta.machine, p->machine, true);
     if (rc == 0)
         rc = merge_name(s, "date", s->meta.date, p->date, false);
+    if (rc == 0)
+        rc = merge_block_tokens(s, &p->block_tokens);
     if (rc != 0)
         return rc;
-    p->block_tokens = s->meta.block_tokens;
     p->seed = s->meta.seed;
     s->in_rows = true;
     return 0;

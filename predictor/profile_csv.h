@@ -41,8 +41,9 @@ struct profile_rows {
     size_t capacity;
 };
 
-/* Start with all bytes zero. block_tokens and seed are 0 where not given;
- * they and the date are those of the last file. */
+/* Start with all bytes zero. block_tokens and seed are 0 where not given. The
+ * seed and the date are those of the last file; block_tokens that of every file
+ * which gives it. */
 struct profile {
     char engine[COST_MODEL_NAME_BYTES];
     char model[COST_MODEL_NAME_BYTES];

@@ -50,6 +50,12 @@ static void test_profile(void)
                     0);
     CU_ASSERT_EQUAL(p.prefill.count, 3);
     CU_ASSERT_STRING_EQUAL(p.date, "2025-02-01");
+    CU_ASSERT_EQUAL(p.block_tokens, 256);
+    CU_ASSERT_EQUAL(read_text(&p, META "# block_tokens: 256\n" HEADER, err), 0);
+    CU_ASSERT_EQUAL(read_text(&p, META "# block_tokens: 32\n" HEADER, err),
+                    -EINVAL);
+    CU_ASSERT_STRING_EQUAL(
+        err, "p.csv:6: block_tokens: got 32, but another file is of 256");
     CU_ASSERT_EQUAL(read_text(&p,
                               "# engine: cpu\n# model: 7b\n# machine: m\n"
                               "# date: 2025-02-01\n" HEADER,
