@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "tools/replay_command.h"
+#include "traces/trace_file.h"
 #include "traces/trace_generate.h"
 #include "traces/trace_stats.h"
 #include "traces/trace_writer.h"
@@ -17,7 +18,7 @@ static const struct replay_usage usage = {
             "an infinite cache would reuse.\nThe same seed gives the same "
             "trace on every machine. What came out goes to stderr.",
     .examples =
-        "  conductor-replay generate --like conversation --out conv.jsonl\n"
+        "  conductor-replay generate --like conversation --out conv.jsonl.gz\n"
         "  conductor-replay generate --like synthetic --requests 200 "
         "--rate 2 --seed 7\n",
 };
@@ -56,7 +57,7 @@ static int write_trace(struct trace_generator *generator, uint64_t requests,
                        const char *path)
 {
     struct trace_stats *stats = trace_stats_new(TRACE_BLOCK_TOKENS, true);
-    FILE *file = path != NULL ? fopen(path, "w") : stdout;
+    FILE *file = path != NULL ? trace_file_create(path) : stdout;
     int rc = -ENOMEM;
     if (file == NULL) {
         rc = -errno;
@@ -103,7 +104,8 @@ int replay_command_generate(int argc, char **argv)
         {"rate", OPTION_NUMBER, &rate, "R", 1e-6, 1e6,
          "requests per second (default: the workload's)"},
         {"seed", OPTION_COUNT, &seed, "S", 0, 9e15, "default 1"},
-        {"out", OPTION_OUTPUT, &out, "FILE", 0, 0, "default: stdout"},
+        {"out", OPTION_OUTPUT, &out, "FILE", 0, 0,
+         "gzip if it ends in .gz (default: stdout)"},
     };
     const struct option_table table = {specs, sizeof specs / sizeof specs[0]};
     int status = 0;

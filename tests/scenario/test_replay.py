@@ -306,6 +306,25 @@ class Replay(unittest.TestCase):
         with open(SAMPLE, encoding='utf-8') as f:
             self.assertEqual(done.stdout, f.read())
 
+    def test_generate_gzip(self):
+        options = 'generate', '--like', 'toolagent', '--requests', 300, '--out'
+        plain = replay(*options[:-1]).stdout
+        for name in 'a.jsonl', 'a.jsonl.gz', 'b.jsonl.gz':
+            self.assertEqual(replay(*options, self.path(name)).returncode, 0)
+        with open(self.path('a.jsonl'), encoding='utf-8') as f:
+            self.assertEqual(f.read(), plain)
+        with gzip.open(self.path('a.jsonl.gz'), 'rt') as f:
+            self.assertEqual(f.read(), plain)
+        with open(self.path('a.jsonl.gz'), 'rb') as a, \
+                open(self.path('b.jsonl.gz'), 'rb') as b:
+            self.assertEqual(a.read(), b.read())
+        self.assertEqual(replay('stats', '--trace', self.path('a.jsonl.gz'))
+                         .returncode, 0)
+        os.symlink('/dev/full', self.path('full.gz'))
+        done = replay(*options, self.path('full.gz'))
+        self.assertEqual(done.returncode, 1)
+        self.assertRegex(done.stderr, 'full.gz: (No space|Input/output)')
+
     def test_help(self):
         for args in (['--help'], ['live', '--help'], ['generate', '--help'],
                      ['stats', '--help']):
