@@ -44,9 +44,11 @@ class Reuse(Case):
         with concurrent.futures.ThreadPoolExecutor(CLIENTS) as pool:
             return list(pool.map(ask, range(len(self.prompts))))
 
-    def check(self, source, least, **cluster):
-        """A cluster answers as a cold worker does, twice, and it reused more
-        than `least` tokens from `source`. Returns its metrics."""
+    def check(self, local=0, fetched=0, **cluster):
+        """A cluster answers as a cold worker does, twice. Of these requests,
+        2 * PROMPTS in all, at least `local` reused blocks of the worker that
+        computed them, and at least `fetched` blocks of another. Returns the
+        metrics and the pairs of workers (prefill, decode) that served."""
         oracle = self.cluster(prefill=0, decode=0, both=1)
         cold = self.answers(oracle, fresh=True)
         self.assertEqual(cached_tokens(oracle.api.metrics(), 'local'), 0)
@@ -56,6 +58,8 @@ class Reuse(Case):
             self.stop(process)
 
         tested = self.cluster(**cluster)
+        reuses = {'local': 0, 'fetched': 0}
+        pairs = set()
         for _ in range(2):
             warm = self.answers(tested)
             for i, (a, b) in enumerate(zip(cold, warm)):
@@ -64,29 +68,43 @@ class Reuse(Case):
                                  f'prompt {i}, {self.seed}')
                 self.assertEqual(a['usage']['completion_tokens'],
                                  OUTPUT_TOKENS)
+                pairs.add((b['conductor']['prefill'], b['conductor']['decode']))
+                for source in reuses:
+                    reuses[source] += b['conductor'][source + '_tokens'] > 0
+        print(f'   of {2 * PROMPTS} requests reused: {reuses}', flush=True)
+        self.assertGreaterEqual(reuses['local'], local, self.seed)
+        self.assertGreaterEqual(reuses['fetched'], fetched, self.seed)
         metrics = tested.api.metrics()
-        self.assertGreater(cached_tokens(metrics, source), least, self.seed)
-        return metrics
+        for source, n in reuses.items():
+            self.assertGreaterEqual(cached_tokens(metrics, source),
+                                    n * BLOCK_TOKENS)
+        return metrics, pairs
 
     def test_local_prefix(self):
-        self.check('local', 100 * BLOCK_TOKENS, prefill=0, decode=0, both=1)
+        self.check(local=PROMPTS, prefill=0, decode=0, both=1)
 
     def test_fetched_prefix(self):
         # Computing looks so dear that work goes to idle instances, and the
         # blocks with it.
-        self.check('fetched', 0, prefill=0, decode=0, both=3,
-                   cost={'prefill': (1000, 1000, 0, 0)})
+        self.check(local=PROMPTS // 2, fetched=PROMPTS // 4, prefill=0,
+                   decode=0, both=3, cost={'prefill': (1000, 1000, 0, 0)})
 
     def test_eviction_pressure(self):
-        metrics = self.check('local', 0, prefill=0, decode=0, both=2,
-                             kv_blocks=96,
-                             cost={'prefill': (1000, 1000, 0, 0)})
+        blocks = 96
+        metrics, _ = self.check(local=PROMPTS // 4, fetched=PROMPTS // 20,
+                                prefill=0, decode=0, both=2, kv_blocks=blocks,
+                                cost={'prefill': (1000, 1000, 0, 0)})
+        # Each store was emptied and filled again, more than once.
         self.assertGreater(
-            metrics['conductor_block_events_total{event="removed"}'], 100)
+            metrics['conductor_block_events_total{event="removed"}'],
+            2 * 2 * blocks)
 
     def test_prefill_and_decode_apart(self):
-        self.check('local', 0, prefill=1, decode=1)
+        _, pairs = self.check(local=PROMPTS, prefill=1, decode=1)
+        self.assertEqual(pairs, {('p0', 'd0')})
 
     def test_two_prefill_and_one_decode(self):
-        self.check('fetched', 0, prefill=2, decode=1,
-                   cost={'prefill': (1000, 1000, 0, 0)})
+        _, pairs = self.check(local=PROMPTS // 2, fetched=PROMPTS // 5,
+                              prefill=2, decode=1,
+                              cost={'prefill': (1000, 1000, 0, 0)})
+        self.assertEqual(pairs, {('p0', 'd0'), ('p1', 'd0')})

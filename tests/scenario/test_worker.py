@@ -117,7 +117,7 @@ class SameTokens(WorkerCase):
         small = self.worker('small', 'both', '--kv-blocks', '48')
         p = self.worker('p', 'prefill', '--kv-blocks', '90')
         d = self.worker('d', 'decode')
-        totals = {'local': 0, 'fetched': 0, 'small': 0, 'p_fetched': 0}
+        hits = {'local': 0, 'fetched': 0, 'small': 0, 'p_fetched': 0}
         for i, tokens in enumerate(todo, 1):
             n = 1 + i % 9
             # Another key seed each time: nothing is ever found again.
@@ -126,24 +126,27 @@ class SameTokens(WorkerCase):
             blocks = 0, (len(tokens) - 1) // BLOCK
             got, done = self.run_here(warm, i, tokens, n)
             self.assertEqual(got, want)
-            totals['local'] += done['local']
+            hits['local'] += done['local'] > 0
             got, done = self.run_here(fetcher, i, tokens, n,
                                       fetch=warm.address, blocks=blocks)
             self.assertEqual(got, want)
-            totals['fetched'] += done['fetched']
+            hits['fetched'] += done['fetched'] > 0
             got, done = self.run_here(small, i, tokens, n)
             self.assertEqual(got, want)
-            totals['small'] += done['local']
+            hits['small'] += done['local'] > 0
             if n > 1:
                 got, done = self.run_split(p, d, i, tokens, n,
                                            fetch=warm.address, blocks=blocks)
                 self.assertEqual(got, want)
-                totals['p_fetched'] += done['fetched']
+                hits['p_fetched'] += done['fetched'] > 0
             self.assertEqual(done['local'] + done['fetched'] + done['computed'],
                              len(tokens))
-        for what, n in totals.items():
-            self.assertGreater(n, 1000, what)
-        self.assertIn(wire.BLOCKS_REMOVED, [k for k, _, _ in small.frames])
+        print(f'   of {len(todo)} prompts reused: {hits}', flush=True)
+        for what, n in hits.items():
+            self.assertGreater(n, len(todo) // 5, what)
+        removed = sum((len(p) - 5) // 8 for k, _, p in small.frames
+                      if k == wire.BLOCKS_REMOVED)
+        self.assertGreater(removed, 10 * 48)
         for link in self.links:
             self.idle(link)
             used = link.status(lambda s: True)['used']
