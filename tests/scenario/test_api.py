@@ -1,5 +1,9 @@
 """What the OpenAI API answers when all is well."""
-from harness import BLOCK_TOKENS, Case, cached_tokens, total, wait_until
+import os
+import re
+
+from harness import (BLOCK_TOKENS, ROOT, Case, cached_tokens, total,
+                     wait_until)
 from test_failures import in_background
 
 TEXT = 'The quick brown fox jumps over the lazy dog. '
@@ -127,6 +131,19 @@ class Views(Case):
         self.assertEqual([m['id'] for m in models['data']], ['tiny'])
         self.assertEqual(api.request('GET', '/ready').status, 200)
         self.assertEqual(api.instances(), (2, 1))
+
+    def test_manual_has_all_metrics(self):
+        text = self.cluster().api.request('GET', '/metrics').body.decode()
+        served = re.findall(r'^# TYPE (\S+) (\S+)$', text, re.MULTILINE)
+        with open(os.path.join(ROOT, 'docs', 'api.md'),
+                  encoding='utf-8') as manual:
+            manual = manual.read()
+        kinds = re.split(r'^\| (?=counter|gauge|histogram)', manual,
+                         flags=re.MULTILINE)[1:]
+        listed = [(name, part.split()[0]) for part in kinds
+                  for name in re.findall(r'^\| `(conductor_\w+)`', part,
+                                         re.MULTILINE)]
+        self.assertEqual(sorted(listed), sorted(served))
 
     def test_metrics_count_requests(self):
         api = self.cluster().api
