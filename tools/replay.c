@@ -22,6 +22,8 @@ static const struct command commands[] = {
      replay_command_stats},
     {"compare", "simulate a trace under several policies, side by side",
      replay_command_compare},
+    {"agree", "compare a live replay with its simulation",
+     replay_command_agree},
     {"figures", "the Mooncake paper's figures, for every trace found",
      replay_command_figures},
     {"size", "find the smallest cluster that meets SLOs", replay_command_size},

@@ -1,5 +1,6 @@
 # Starts a conductor and workers on loopback, each logging into a folder of
-# this run, and ends them whatever happens. Source common.sh before this.
+# this run, and ends them whatever happens. Source common.sh before this. The
+# programs are those in $built, by default the project's build.
 
 # Our children: name by process id. They die with this script even if it is
 # killed, and they are ended in order by cluster_end.
@@ -90,7 +91,7 @@ cluster_conductor() {
   "cost_model": $(json_string "$4")
 }
 END
-  launch conductor "$root/build/conductor/conductor" \
+  launch conductor "${built:-$root/build}/conductor/conductor" \
     --config "$run/conductor.json" --ports-file "$run/ports.json"
   local i ports='"http": *([0-9]+), *"worker": *([0-9]+)'
   for ((i = 0; i < 200; i++)); do
@@ -109,7 +110,7 @@ END
 cluster_worker() {
   local more=()
   [[ $engine != timed ]] || more=(--cost-model "$cost_model")
-  launch "$1" "$root/build/workers/conductor-worker" --name "$1" \
+  launch "$1" "${built:-$root/build}/workers/conductor-worker" --name "$1" \
     --role "$2" --engine "$engine" --model tiny \
     --block-tokens "$block_tokens" --kv-mib "$kv_mib" \
     --conductor "127.0.0.1:$worker_port" "${more[@]}"
@@ -140,7 +141,8 @@ cluster_replay() {
     --report "$run/report.json" --requests-csv "$run/requests.csv"
     --plot "$run/ttft.svg")
   [[ -z $requests ]] || options+=(--requests "$requests")
-  setpriv --pdeathsig KILL -- "$root/build/tools/conductor-replay" live \
+  setpriv --pdeathsig KILL -- \
+    "${built:-$root/build}/tools/conductor-replay" live \
     --url "http://127.0.0.1:$http_port" --trace "$trace" "${options[@]}" \
     </dev/null &
   local pid=$!

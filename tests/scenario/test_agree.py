@@ -1,0 +1,126 @@
+"""conductor-replay agree: a live report against the simulation of the same."""
+import json
+import os
+import subprocess
+import tempfile
+import unittest
+
+from harness import settings
+from test_replay import ROOT, SAMPLE, replay
+
+AGREE_3 = os.path.join(ROOT, 'traces', 'clusters', 'agree-3.json')
+
+
+class Agree(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+
+    def path(self, name):
+        return os.path.join(self.folder, name)
+
+    def live_report(self, **changes):
+        """As `live` would have written it, with the simulator's numbers."""
+        done = replay('simulate', '--trace', SAMPLE, '--cluster', AGREE_3,
+                      '--policy', 'local_cache', '--length-scale', 16,
+                      '--from', 10, '--requests', 50, '--speed', 2,
+                      '--report', self.path('live.json'))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        with open(self.path('live.json'), encoding='utf-8') as f:
+            report = json.load(f)
+        report['trace'] = {'file': SAMPLE, 'from': 10, 'requests': 50,
+                           'length_scale': 16, 'block_tokens': 32, 'speed': 2}
+        report['ttft_s'].update(changes.pop('ttft_s', {}))
+        report.update(changes)
+        with open(self.path('live.json'), 'w', encoding='utf-8') as f:
+            json.dump(report, f)
+        return report
+
+    def agree(self, *args):
+        return replay('agree', '--live', self.path('live.json'), '--cluster',
+                      AGREE_3, '--json', self.path('a.json'), *args)
+
+    def test_same(self):
+        report = self.live_report()
+        done = self.agree()
+        self.assertEqual(done.returncode, 0, done.stderr + done.stdout)
+        with open(self.path('a.json'), encoding='utf-8') as f:
+            result = json.load(f)
+        for name in ('mean', 'p50', 'p90', 'p99'):
+            pair = result[f'ttft_{name}_s']
+            self.assertEqual(pair['live'], report['ttft_s'][name])
+            self.assertAlmostEqual(pair['percent'], 0, places=3)
+        self.assertAlmostEqual(result['prefix_hit_ratio']['points'], 0,
+                               places=3)
+
+    def test_limits(self):
+        p50 = self.live_report()['ttft_s']['p50']
+        self.live_report(ttft_s={'p50': p50 * 1.1})
+        done = self.agree()
+        self.assertEqual(done.returncode, 1)
+        self.assertRegex(done.stdout, r'p50 .* -9.09 % +DIFFERS')
+        self.assertEqual(self.agree('--max-ttft', 10).returncode, 0)
+        hits = self.live_report()['prefix_hit_ratio']
+        self.live_report(prefix_hit_ratio=hits + 0.006)
+        done = self.agree()
+        self.assertEqual(done.returncode, 1)
+        self.assertRegex(done.stdout, r'hit ratio .* -0.60 points +DIFFERS')
+
+    def test_bad_reports(self):
+        report = self.live_report()
+        report['requests'] = {'total': 50, 'completed': 48}
+        with open(self.path('live.json'), 'w', encoding='utf-8') as f:
+            json.dump(report, f)
+        done = self.agree()
+        self.assertEqual(done.returncode, 1)
+        self.assertIn('2 requests were not completed live', done.stderr)
+        for spoil, words in (
+                (lambda r: r.pop('trace'), 'live.json: trace.file: missing'),
+                (lambda r: r['trace'].update(speed=0), 'trace.speed'),
+                (lambda r: r['trace'].update(length_scale=0),
+                 'trace.length_scale'),
+                (lambda r: r['ttft_s'].update(p90='x'), 'ttft_s.p90'),
+                (lambda r: r.update(policy=None), 'policy: missing'),
+                (lambda r: r.update(policy='best'), 'best')):
+            report = self.live_report()
+            spoil(report)
+            with open(self.path('live.json'), 'w', encoding='utf-8') as f:
+                json.dump(report, f)
+            done = self.agree()
+            self.assertEqual(done.returncode, 1)
+            self.assertIn(words, done.stderr)
+        with open(self.path('live.json'), 'w', encoding='utf-8') as f:
+            f.write('{')
+        self.assertIn('live.json:1:', self.agree().stderr)
+
+    def test_bad_command_lines(self):
+        for args, words in (([], '--live FILE is missing'),
+                            (['--live', 'x'], '--cluster FILE is missing')):
+            done = replay('agree', *args)
+            self.assertEqual(done.returncode, 2)
+            self.assertIn(words, done.stderr)
+        done = replay('agree', '--help')
+        self.assertEqual(done.returncode, 0)
+        self.assertIn('examples:', done.stdout)
+
+    def test_with_real_programs(self):
+        """Loose limits: the machine that runs tests is busy."""
+        done = subprocess.run(
+            [os.path.join(ROOT, 'tools', 'agree'), '--build', settings.build,
+             '--requests', '25', '--speed', '2', '--json',
+             self.path('a.json')], capture_output=True, text=True,
+            timeout=120 * settings.scale)
+        self.assertIn('completed live', done.stdout, done.stderr)
+        with open(self.path('a.json'), encoding='utf-8') as f:
+            result = json.load(f)
+        self.assertLess(abs(result['ttft_p50_s']['percent']), 25)
+        self.assertLess(abs(result['prefix_hit_ratio']['points']), 2)
+        for args, words in ((['--speed', '0'], "--speed: '0'"),
+                            (['--policy', 'best'], "--policy: 'best'"),
+                            (['--what'], "unknown option '--what'")):
+            done = subprocess.run(
+                [os.path.join(ROOT, 'tools', 'agree'), *args],
+                capture_output=True, text=True, timeout=60)
+            self.assertEqual(done.returncode, 2)
+            self.assertIn(words, done.stderr)
