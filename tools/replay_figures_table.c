@@ -129,7 +129,7 @@ static const struct figure figures[] = {
                 "paper. Below, it is flatter where there is load to spare "
                 "(half as much again at 24 Gbit/s on the public trace at its "
                 "own speed, little on our synthetic trace, which comes at 1 "
-                "request a second) and sharp where there is not: five times as "
+                "request a second) and sharp where there is not: six times as "
                 "much at 1.5 times the speed. `global_cache` weighs a transfer "
                 "against computing and stops fetching over a slow link; what "
                 "hurts is then the KV for decode nodes, which fills the links. "
@@ -150,9 +150,10 @@ static const struct figure figures[] = {
          "raise TBT. On synthetic the best split is next to 1:1 as in the "
          "paper, but in the middle of a long flat stretch. The conversation "
          "and tool-and-agent traces want more prefill nodes the faster they "
-         "come, up to 14 + 2, since their prompts are long and a decode step "
-         "costs here only what reading weights and KV costs; what else an "
-         "engine does between steps would move the best towards 1:1.",
+         "come, up to 13 + 3 (at four times the speed no split of 16 nodes "
+         "serves them), since their prompts are long and a decode step costs "
+         "here only what reading weights and KV costs; what else an engine "
+         "does between steps would move the best towards 1:1.",
      .run = figure_ratio},
     {.id = "goodput",
      .title = "Goodput with a TTFT SLO of 30 s",
