@@ -349,9 +349,9 @@ static void test_placed_again(void)
     r->cluster.prefill_nodes = 2;
     r->cluster.tiers[TIER_DEVICE].capacity_tokens = 2 * BLOCK;
     r->config.policy = "round_robin";
-    ask(r, 0, 1024, 1, 1);      /* node 0 until 10240 */
+    ask(r, 0, 1024, 1, 1);     /* node 0 until 10240 */
     ask(r, 0, 1024, 1, 90000); /* node 1 */
-    ask(r, 0, 1024, 1, 50);     /* node 0: pushes the first two out */
+    ask(r, 0, 1024, 1, 50);    /* node 0: pushes the first two out */
     ask(r, 0, 1024, 1, 90500);
     ask(r, 0, 1024, 1, 1); /* node 0: placed again, until 30720 */
     ask(r, 0, 1024, 1, 90600);
