@@ -52,6 +52,8 @@ static void on_layer(void *arg, size_t segment, uint32_t layer)
         wake_loop(t);
 }
 
+static const struct engine_step_ops step_ops = {.layer_done = on_layer};
+
 static void *thread_main(void *arg)
 {
     struct batch_thread *t = arg;
@@ -67,7 +69,7 @@ static void *thread_main(void *arg)
         pthread_mutex_unlock(&t->lock);
 
         int64_t begin_us = clock_now_us();
-        int rc = engine_step(t->engine, segments, n, on_layer, t, &t->abort);
+        int rc = engine_step(t->engine, segments, n, &step_ops, t, &t->abort);
         int64_t step_us = clock_now_us() - begin_us;
 
         pthread_mutex_lock(&t->lock);

@@ -2,9 +2,13 @@
  * behind it can trust it. */
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "workers/engine_impl.h"
+
+/* Alignment of host memory for blocks: what direct I/O asks for. */
+#define KV_PAGE_BYTES ((size_t)4096)
 
 static const struct engine_ops *const kinds[] = {
     &engine_cpu_ops,
@@ -137,9 +141,10 @@ static bool segment_ok(const struct engine_kv_layout *l,
 }
 
 int engine_step(struct engine *e, struct engine_segment *segments, size_t n,
-                engine_layer_done_fn *layer_done, void *arg,
+                const struct engine_step_ops *ops, void *arg,
                 const atomic_bool *abort)
 {
+    static const struct engine_step_ops silent = {NULL, NULL};
     uint64_t tokens = 0;
 
     for (size_t i = 0; i < n; i++) {
@@ -151,5 +156,47 @@ int engine_step(struct engine *e, struct engine_segment *segments, size_t n,
     }
     if (n == 0)
         return -EINVAL;
-    return e->ops->step(e, segments, n, layer_done, arg, abort);
+    return e->ops->step(e, segments, n, ops ? ops : &silent, arg, abort);
+}
+
+void *engine_kv_alloc(struct engine *e, size_t bytes)
+{
+    if (e->ops->kv_alloc)
+        return e->ops->kv_alloc(e, bytes);
+    if (bytes > SIZE_MAX - (KV_PAGE_BYTES - 1))
+        return NULL;
+    return aligned_alloc(KV_PAGE_BYTES, (bytes + KV_PAGE_BYTES - 1) /
+                                            KV_PAGE_BYTES * KV_PAGE_BYTES);
+}
+
+void engine_kv_free(struct engine *e, void *memory)
+{
+    if (e->ops->kv_free)
+        e->ops->kv_free(e, memory);
+    else
+        free(memory);
+}
+
+void engine_kv_forget(struct engine *e, void *block)
+{
+    if (e->ops->kv_forget)
+        e->ops->kv_forget(e, block);
+}
+
+int engine_kv_upload(struct engine *e, void *const *blocks, size_t n,
+                     uint32_t from_layer, uint32_t to_layer, uint64_t *ticket)
+{
+    if (from_layer > to_layer || to_layer > e->layout.layers)
+        return -EINVAL;
+    if (e->ops->kv_upload)
+        return e->ops->kv_upload(e, blocks, n, from_layer, to_layer, ticket);
+    *ticket = 0;
+    return 0;
+}
+
+int engine_kv_upload_done(struct engine *e, uint64_t ticket, bool wait)
+{
+    if (e->ops->kv_upload_done)
+        return e->ops->kv_upload_done(e, ticket, wait);
+    return 1;
 }

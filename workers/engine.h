@@ -20,7 +20,9 @@
  * was computed here or copied from an engine with the same fingerprint on a
  * machine with the same kind of processor.
  *
- * An engine may be used by one thread at a time.
+ * Steps are taken on one thread at a time. The functions on host blocks
+ * (engine_kv_forget() and those of uploads) may be called on another one while
+ * a step runs, for blocks that the step does not have.
  */
 #ifndef WORKERS_ENGINE_H
 #define WORKERS_ENGINE_H
@@ -76,8 +78,11 @@ struct engine_segment {
     const uint32_t *tokens; /* [n_tokens], borrowed for the call */
     uint32_t n_tokens;      /* at least 1 */
     uint32_t position;      /* tokens that have their KV already */
-    uint32_t cached_tokens; /* of these, reused and not computed: <= position;
-                               constant over the request's prefill */
+    uint32_t cached_tokens; /* tokens in front of the run of chunks that this
+                               one belongs to: <= position. What an engine
+                               that simulates takes as reused. A prefill may
+                               begin a new run, with cached_tokens = position,
+                               where it jumps over what was loaded */
     bool decode;            /* counts as decode, not as prefill */
     bool want_token;        /* answer the token after the last one */
     uint32_t token_out;     /* set by the step if want_token */
@@ -86,10 +91,20 @@ struct engine_segment {
                                aligned, block_bytes each */
 };
 
-/* Called from within engine_step(), on its thread, once the K and V of every
- * token of segments[segment] in `layer` are in the blocks, in the order of the
- * layers: they can be sent while later layers compute. Must be short. */
-typedef void engine_layer_done_fn(void *arg, size_t segment, uint32_t layer);
+/* What a step tells and asks while it runs, on its own thread, for each
+ * segment, layer by layer from the first on. Either may be NULL. In which
+ * order the two come for one layer is the engine's choice. */
+struct engine_step_ops {
+    /* Waits until the rows of `layer` of the tokens in front of
+     * segments[segment] are in its blocks; the engine reads none of them
+     * before. Returns 0, or a negative errno: they will not come. NULL: all
+     * rows of all layers are there from the start. Must return soon after the
+     * step's abort flag is set. */
+    int (*layer_wait)(void *arg, size_t segment, uint32_t layer);
+    /* The K and V of every token of segments[segment] in `layer` are in the
+     * blocks: they can be sent while later layers compute. Must be short. */
+    void (*layer_done)(void *arg, size_t segment, uint32_t layer);
+};
 
 /* What OPENBLAS_CORETYPE should have been when this process started, or NULL if
  * it is well as it is. OpenBLAS falls back to kernels for a processor of 2004,
@@ -120,16 +135,46 @@ const struct engine_kv_layout *engine_kv_layout(const struct engine *e);
  * together. Writes KV rows position .. position + n_tokens - 1 of each segment
  * and its token_out. Greedy: the printable id with the largest logit, the
  * lowest id among equals.
- *   layer_done, arg   see above; layer_done may be NULL
- *   abort             NULL, or a flag looked at between layers
+ *   ops, arg   see above; ops may be NULL; borrowed for the call
+ *   abort      NULL, or a flag looked at between layers
  * Returns 0; -EINVAL if a segment breaks a bound above (nothing was written);
- * -ECANCELED if *abort was set: the KV rows of this step are then undefined,
- * those in front of them are untouched, and the step can be repeated.
+ * -ECANCELED if *abort was set, -EIO if a layer_wait failed: the KV rows of
+ * this step are then undefined, those in front of them are untouched, and the
+ * step can be repeated.
  * Cost: that of the model; "timed" sleeps instead. */
 __attribute__((warn_unused_result)) int
 engine_step(struct engine *e, struct engine_segment *segments, size_t n,
-            engine_layer_done_fn *layer_done, void *arg,
+            const struct engine_step_ops *ops, void *arg,
             const atomic_bool *abort);
+
+/* Memory for `bytes` (at least 1) of host blocks, aligned to a page; locked
+ * into memory where the engine copies it to a card. Returns it owned
+ * (engine_kv_free), or NULL. */
+__attribute__((warn_unused_result)) void *engine_kv_alloc(struct engine *e,
+                                                          size_t bytes);
+
+/* Frees what engine_kv_alloc() returned; no step may use it. NULL is fine. */
+void engine_kv_free(struct engine *e, void *memory);
+
+/* The host block `block` is about to get contents that are not those that the
+ * engine knows: what it keeps of it elsewhere is dropped, and never written
+ * back. A no-op for engines that compute in host memory. */
+void engine_kv_forget(struct engine *e, void *block);
+
+/* Begins to copy layers [from_layer, to_layer) of the host blocks[n], which
+ * are complete and stay as they are, to where the engine computes, so that a
+ * step finds them there. It need not be called, and an engine without memory
+ * of its own does nothing. Sets *ticket. Returns 0, -EINVAL for layers that do
+ * not exist, -EBUSY if too much is under way or no room is left (a step will
+ * then do it), -EIO. */
+__attribute__((warn_unused_result)) int
+engine_kv_upload(struct engine *e, void *const *blocks, size_t n,
+                 uint32_t from_layer, uint32_t to_layer, uint64_t *ticket);
+
+/* Whether the upload of that ticket is over: 1, 0 (not yet; never with
+ * `wait`), or -EIO. */
+__attribute__((warn_unused_result)) int
+engine_kv_upload_done(struct engine *e, uint64_t ticket, bool wait);
 
 /* Address of the K or V row of a slot (0 .. block_tokens - 1) of a layer in
  * `block`. Rows of consecutive slots follow each other, so a range of tokens

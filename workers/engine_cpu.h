@@ -83,7 +83,7 @@ cpu_check_invariance(const struct cpu_engine *e);
 
 /* engine_ops.step of this engine. */
 int cpu_step(struct engine *base, struct engine_segment *segments, size_t n,
-             engine_layer_done_fn *layer_done, void *arg,
+             const struct engine_step_ops *ops, void *arg,
              const atomic_bool *abort);
 
 /* attended = attention of the queries of tile `tile` over the KV in the

@@ -183,7 +183,7 @@ static void answer(struct cpu_engine *e, struct engine_segment *segments,
 }
 
 int cpu_step(struct engine *base, struct engine_segment *segments, size_t n,
-             engine_layer_done_fn *layer_done, void *arg,
+             const struct engine_step_ops *ops, void *arg,
              const atomic_bool *abort)
 {
     struct cpu_engine *e = (struct cpu_engine *)base;
@@ -196,8 +196,9 @@ int cpu_step(struct engine *base, struct engine_segment *segments, size_t n,
             return -ECANCELED;
         for (size_t t = 0; t < tiles; t++)
             project_qkv(e, segments, t, layer);
-        for (size_t s = 0; layer_done && s < n; s++)
-            layer_done(arg, s, layer);
+        engine_layer_done(ops, arg, n, layer);
+        if (engine_wait_layer(ops, arg, n, layer) < 0)
+            return -EIO;
         for (size_t t = 0; t < tiles; t++)
             finish_layer(e, segments, t, layer);
     }

@@ -2,6 +2,8 @@
 #ifndef WORKERS_ENGINE_IMPL_H
 #define WORKERS_ENGINE_IMPL_H
 
+#include <errno.h>
+
 #include "workers/engine.h"
 
 /* One kind of engine. */
@@ -17,10 +19,18 @@ struct engine_ops {
                              const struct engine_kv_layout *layout, char *err,
                              size_t err_bytes);
     void (*destroy)(struct engine *e);
-    /* As engine_step(); the segments keep their bounds. */
+    /* As engine_step(); the segments keep their bounds, `ops` is not NULL. */
     int (*step)(struct engine *e, struct engine_segment *segments, size_t n,
-                engine_layer_done_fn *layer_done, void *arg,
+                const struct engine_step_ops *ops, void *arg,
                 const atomic_bool *abort);
+    /* As the functions of engine.h; all NULL for an engine that computes in
+     * host memory. */
+    void *(*kv_alloc)(struct engine *e, size_t bytes);
+    void (*kv_free)(struct engine *e, void *memory);
+    void (*kv_forget)(struct engine *e, void *block);
+    int (*kv_upload)(struct engine *e, void *const *blocks, size_t n,
+                     uint32_t from_layer, uint32_t to_layer, uint64_t *ticket);
+    int (*kv_upload_done)(struct engine *e, uint64_t ticket, bool wait);
 };
 
 /* The first member of every engine. `ops` and `layout` are set by
@@ -32,6 +42,24 @@ struct engine {
 
 extern const struct engine_ops engine_cpu_ops;
 extern const struct engine_ops engine_timed_ops;
+
+/* Waits for the rows of `layer` in front of all n segments: 0, or -EIO. */
+static inline int engine_wait_layer(const struct engine_step_ops *ops,
+                                    void *arg, size_t n, uint32_t layer)
+{
+    for (size_t s = 0; ops->layer_wait && s < n; s++)
+        if (ops->layer_wait(arg, s, layer) < 0)
+            return -EIO;
+    return 0;
+}
+
+/* Says that the rows of `layer` of all n segments are written. */
+static inline void engine_layer_done(const struct engine_step_ops *ops,
+                                     void *arg, size_t n, uint32_t layer)
+{
+    for (size_t s = 0; ops->layer_done && s < n; s++)
+        ops->layer_done(arg, s, layer);
+}
 
 static inline bool engine_aborted(const atomic_bool *abort)
 {

@@ -187,7 +187,7 @@ static bool sleep_until(int64_t when_us, const atomic_bool *abort)
 }
 
 static int timed_step(struct engine *base, struct engine_segment *segments,
-                      size_t n, engine_layer_done_fn *layer_done, void *arg,
+                      size_t n, const struct engine_step_ops *ops, void *arg,
                       const atomic_bool *abort)
 {
     struct timed_engine *e = (struct timed_engine *)base;
@@ -197,6 +197,11 @@ static int timed_step(struct engine *base, struct engine_segment *segments,
     if (start_us - e->busy_until_us < CONTINUE_WITHIN_US)
         start_us = e->busy_until_us;
     for (uint32_t layer = 0; layer < e->n_layers; layer++) {
+        int64_t wait_us = clock_now_us();
+        if (engine_wait_layer(ops, arg, n, layer) < 0)
+            return -EIO;
+        /* A layer that came late moves the rest of the step. */
+        start_us += clock_now_us() - wait_us;
         for (size_t s = 0; s < n; s++)
             write_rows(e, &segments[s], layer);
         e->busy_until_us = start_us + total_us * (layer + 1) / e->n_layers;
@@ -204,8 +209,7 @@ static int timed_step(struct engine *base, struct engine_segment *segments,
             e->busy_until_us = clock_now_us();
             return -ECANCELED;
         }
-        for (size_t s = 0; layer_done && s < n; s++)
-            layer_done(arg, s, layer);
+        engine_layer_done(ops, arg, n, layer);
     }
     for (size_t s = 0; s < n; s++) {
         if (segments[s].want_token)

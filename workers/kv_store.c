@@ -23,6 +23,18 @@ static bool config_ok(const struct kv_store_config *c)
                (SIZE_MAX - 4096) / c->capacity_blocks - KV_BLOCK_ALIGN;
 }
 
+static void *own_alloc(void *arg, size_t bytes)
+{
+    (void)arg;
+    return aligned_alloc(4096, (bytes + 4095) & ~(size_t)4095);
+}
+
+static void own_free(void *arg, void *memory)
+{
+    (void)arg;
+    free(memory);
+}
+
 static int alloc_arrays(struct kv_store *s)
 {
     size_t n = s->config.capacity_blocks;
@@ -31,7 +43,7 @@ static int alloc_arrays(struct kv_store *s)
 
     s->slot_mask = n_slots - 1;
     s->slot_shift = 64 - (unsigned)__builtin_ctz(n_slots);
-    s->slab = aligned_alloc(4096, (slab_bytes + 4095) & ~(size_t)4095);
+    s->slab = s->config.memory.alloc(s->config.memory.arg, slab_bytes);
     s->tokens = calloc(n, s->config.block_tokens * sizeof(*s->tokens));
     s->blocks = calloc(n, sizeof(*s->blocks));
     s->free_ids = calloc(n, sizeof(*s->free_ids));
@@ -52,6 +64,10 @@ int kv_store_new(const struct kv_store_config *config, struct kv_store **out)
     if (!s)
         return -ENOMEM;
     s->config = *config;
+    if (!config->memory.alloc) {
+        s->config.memory.alloc = own_alloc;
+        s->config.memory.free = own_free;
+    }
     s->stride_bytes = (config->block_bytes + KV_BLOCK_ALIGN - 1) /
                       KV_BLOCK_ALIGN * KV_BLOCK_ALIGN;
     int rc = alloc_arrays(s);
@@ -78,7 +94,8 @@ void kv_store_free(struct kv_store *store)
 {
     if (!store)
         return;
-    free(store->slab);
+    if (store->slab)
+        store->config.memory.free(store->config.memory.arg, store->slab);
     free(store->tokens);
     free(store->blocks);
     free(store->free_ids);
@@ -228,6 +245,9 @@ static uint32_t alloc_one(struct kv_store *store)
     store->blocks[id].state = KV_PRIVATE;
     store->blocks[id].pins = 1;
     store->n_private++;
+    if (store->config.memory.taken)
+        store->config.memory.taken(store->config.memory.arg,
+                                   kv_store_data(store, id));
     return id;
 }
 

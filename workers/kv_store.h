@@ -30,12 +30,24 @@
 
 struct kv_store;
 
+/* Whose memory the blocks lie in, and who else keeps something of them. */
+struct kv_store_memory {
+    /* Memory for the slab, aligned to KV_BLOCK_ALIGN at least; NULL: none. */
+    void *(*alloc)(void *arg, size_t bytes);
+    void (*free)(void *arg, void *memory);
+    /* The block at `data` was taken for new contents: nothing that is known of
+     * the old ones holds. May be NULL. */
+    void (*taken)(void *arg, void *data);
+    void *arg; /* borrowed for the store's life */
+};
+
 /* What a store is made of. */
 struct kv_store_config {
-    uint32_t capacity_blocks; /* blocks in the slab, at least 1 */
-    uint32_t block_tokens;    /* tokens in one block, at least 1 */
-    size_t block_bytes;       /* KV bytes of one block, at least 1 */
-    uint32_t event_capacity;  /* events kept between two drains, >= 1 */
+    uint32_t capacity_blocks;      /* blocks in the slab, at least 1 */
+    uint32_t block_tokens;         /* tokens in one block, at least 1 */
+    size_t block_bytes;            /* KV bytes of one block, at least 1 */
+    uint32_t event_capacity;       /* events kept between two drains, >= 1 */
+    struct kv_store_memory memory; /* alloc NULL: the store's own, by page */
 };
 
 /* What kv_store_commit did. */

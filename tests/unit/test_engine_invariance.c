@@ -199,6 +199,8 @@ static void note_done(void *arg, size_t segment, uint32_t layer)
         atomic_store(log->abort_at_layer_1, true);
 }
 
+static const struct engine_step_ops note_ops = {.layer_done = note_done};
+
 static void test_layer_done_and_abort(void)
 {
     struct engine *e = new_engine(16, 512);
@@ -213,9 +215,9 @@ static void test_layer_done_and_abort(void)
     }
     struct done_log log = {
         .s = s, .layout = engine_kv_layout(e), .abort_at_layer_1 = &stop};
-    CU_ASSERT_EQUAL(engine_step(e, s, 2, note_done, &log, &stop), -ECANCELED);
+    CU_ASSERT_EQUAL(engine_step(e, s, 2, &note_ops, &log, &stop), -ECANCELED);
     CU_ASSERT_EQUAL(log.calls, 4);
-    CU_ASSERT_EQUAL(engine_step(e, s, 2, note_done, &log, &stop), -ECANCELED);
+    CU_ASSERT_EQUAL(engine_step(e, s, 2, &note_ops, &log, &stop), -ECANCELED);
     CU_ASSERT_EQUAL(log.calls, 4);
     for (int i = 0; i < 2; i++) {
         rig_fini(&r[i]);
@@ -223,7 +225,7 @@ static void test_layer_done_and_abort(void)
         s[i] = rig_segment(&r[i], 30 + (uint32_t)i);
     }
     log = (struct done_log){.s = s, .layout = engine_kv_layout(e)};
-    CU_ASSERT_EQUAL(engine_step(e, s, 2, note_done, &log, NULL), 0);
+    CU_ASSERT_EQUAL(engine_step(e, s, 2, &note_ops, &log, NULL), 0);
     CU_ASSERT_EQUAL(log.calls, 8);
     rig_fini(&r[0]);
     rig_fini(&r[1]);

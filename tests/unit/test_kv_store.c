@@ -70,6 +70,67 @@ static void test_config(void)
     kv_store_free(NULL);
 }
 
+/* Memory that is given, refused, and told of. */
+struct memory {
+    void *slab;
+    void *taken[8];
+    uint32_t n_taken;
+    bool refuse;
+};
+
+static void *memory_alloc(void *arg, size_t bytes)
+{
+    struct memory *m = arg;
+
+    m->slab = m->refuse ? NULL : aligned_alloc(64, (bytes + 63) / 64 * 64);
+    return m->slab;
+}
+
+static void memory_free(void *arg, void *memory)
+{
+    struct memory *m = arg;
+
+    CU_ASSERT_PTR_EQUAL(memory, m->slab);
+    m->slab = NULL;
+    free(memory);
+}
+
+static void memory_taken(void *arg, void *data)
+{
+    struct memory *m = arg;
+
+    m->taken[m->n_taken++ % 8] = data;
+}
+
+/* Every block that is handed out is announced, also one that was evicted. */
+static void test_memory(void)
+{
+    struct memory m = {.refuse = true};
+    struct kv_store_config config = {
+        .capacity_blocks = 4,
+        .block_tokens = BT,
+        .block_bytes = 100,
+        .event_capacity = 8,
+        .memory = {memory_alloc, memory_free, memory_taken, &m}};
+    struct kv_store *store = NULL;
+    uint32_t ids[4];
+
+    CU_ASSERT_EQUAL(kv_store_new(&config, &store), -ENOMEM);
+    m.refuse = false;
+    CU_ASSERT_EQUAL_FATAL(kv_store_new(&config, &store), 0);
+    fill(store, 4);
+    CU_ASSERT_EQUAL(m.n_taken, 4);
+    CU_ASSERT_EQUAL_FATAL(kv_store_alloc(store, 2, ids), 0);
+    CU_ASSERT_EQUAL(m.n_taken, 6);
+    for (uint32_t i = 0; i < 2; i++) {
+        CU_ASSERT_PTR_EQUAL(m.taken[4 + i], kv_store_data(store, ids[i]));
+        kv_store_release(store, ids[i]);
+    }
+    CU_ASSERT_PTR_EQUAL(kv_store_data(store, 0), m.slab);
+    kv_store_free(store);
+    CU_ASSERT_PTR_NULL(m.slab);
+}
+
 static void test_match_and_pins(void)
 {
     struct kv_store *store = new_store(4, 64);
@@ -493,6 +554,7 @@ int main(void)
     CU_initialize_registry();
     CU_pSuite s = CU_add_suite("kv_store", NULL, NULL);
     CU_add_test(s, "configuration", test_config);
+    CU_add_test(s, "memory", test_memory);
     CU_add_test(s, "match and pins", test_match_and_pins);
     CU_add_test(s, "parent identity", test_parent_identity);
     CU_add_test(s, "duplicate", test_duplicate);
