@@ -66,9 +66,30 @@ static int64_t fifo_strict_begin_us(const struct queue_item *items, size_t n,
     return item->ready_at_us > begin_us ? item->ready_at_us : begin_us;
 }
 
+/* The oldest ready item without a cached prefix, or else the oldest with one:
+ * what is cached can be loaded while others are computed (Cake's adaptive
+ * scheduling; decode steps come before both and aren't in this queue). */
+static int uncached_first_pick(const struct queue_item *items, size_t n,
+                               int64_t now_us)
+{
+    int best = -1;
+
+    for (size_t i = 0; i < n; i++) {
+        if (items[i].ready_at_us > now_us)
+            continue;
+        if (best < 0 ||
+            (items[i].has_cached_prefix == items[best].has_cached_prefix
+                 ? items[i].arrival_seq < items[best].arrival_seq
+                 : items[best].has_cached_prefix))
+            best = (int)i;
+    }
+    return best;
+}
+
 static const struct queue_order orders[] = {
     {"fifo", fifo_pick, fifo_begin_us, true},
     {"fifo_strict", fifo_strict_pick, fifo_strict_begin_us, true},
+    {"uncached_first", uncached_first_pick, NULL, false},
 };
 
 const struct queue_order *queue_order_by_name(const char *name)

@@ -48,9 +48,11 @@ struct queue_order {
 
 /*
  * The order of that name: "fifo" (oldest ready item first; an item whose
- * fetch is under way does not block the ready ones behind it) or "fifo_strict"
- * (it does: oldest item first, and it is waited for).
- * Returns it, static, or NULL: no such order.
+ * fetch is under way does not block the ready ones behind it), "fifo_strict"
+ * (it does: oldest item first, and it is waited for) or "uncached_first" (as
+ * "fifo", but items with a cached prefix after all others, as in Cake's
+ * adaptive scheduling; they wait as long as others keep coming). Returns it,
+ * static, or NULL: no such order.
  */
 const struct queue_order *queue_order_by_name(const char *name);
 

@@ -55,6 +55,33 @@ static void test_pick_strict(void)
     CU_ASSERT_EQUAL(queue_pick(fifo_strict(), items, 1, 0), 0);
 }
 
+/* What has no cached prefix first, each kind by age. */
+static void test_pick_uncached_first(void)
+{
+    const struct queue_order *order = queue_order_by_name("uncached_first");
+    const struct queue_item items[] = {
+        {.arrival_seq = 2, .has_cached_prefix = true},
+        {.arrival_seq = 1, .has_cached_prefix = true},
+        {.arrival_seq = 9, .cost_us = 5},
+        {.arrival_seq = 7, .ready_at_us = 50, .cost_us = 3},
+        {.arrival_seq = 8, .ready_at_us = 50, .cost_us = 4},
+    };
+    const struct queue_item late = {.arrival_seq = 10};
+    const struct queue_item cached = {.arrival_seq = 10,
+                                      .has_cached_prefix = true};
+
+    CU_ASSERT_PTR_NOT_NULL_FATAL(order);
+    CU_ASSERT_EQUAL(queue_pick(order, items, 0, 0), -1);
+    CU_ASSERT_EQUAL(queue_pick(order, items, 2, 0), 1);
+    CU_ASSERT_EQUAL(queue_pick(order, items, 5, 0), 2);
+    CU_ASSERT_EQUAL(queue_pick(order, items, 5, 50), 3);
+    CU_ASSERT_EQUAL(queue_pick(order, items + 3, 2, 49), -1);
+    /* Behind the three of its own kind, before the cached ones. */
+    CU_ASSERT_EQUAL(queue_wait_us(order, items, 5, &late, 60, 0), 72);
+    CU_ASSERT_EQUAL(queue_wait_us(order, items, 5, &cached, 60, 0), 72);
+    CU_ASSERT_EQUAL(queue_wait_us(order, items, 1, &late, 0, 0), 0);
+}
+
 /* More items than are thought through one by one. */
 static void test_wait_long(void)
 {
@@ -193,6 +220,7 @@ int main(void)
     CU_add_test(suite, "names", test_names);
     CU_add_test(suite, "pick", test_pick);
     CU_add_test(suite, "pick strict", test_pick_strict);
+    CU_add_test(suite, "pick uncached first", test_pick_uncached_first);
     CU_add_test(suite, "wait", test_wait);
     CU_add_test(suite, "wait long", test_wait_long);
     CU_add_test(suite, "short way", test_short_way);
