@@ -6,8 +6,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include <cblas.h>
-
 #include "workers/engine_cpu.h"
 #include "workers/engine_cpu_weights.h"
 
@@ -190,15 +188,13 @@ static struct engine *cpu_create(const struct engine_config *config,
         e->frequency[i] = pow((double)e->shape.rope_theta,
                               -2.0 * (double)i / (double)e->shape.head_dim);
     draw_weights(e);
-    /* Threads split a product by columns on some cores, and lanes then differ.
-     */
-    openblas_set_num_threads(1);
+    cpu_multiply_init();
     if (cpu_check_invariance(e) != 0) {
         snprintf(err, err_bytes,
-                 "cpu: OpenBLAS (core %s) gives a token other results in other "
-                 "columns of a batch: KV could not be reused; set "
+                 "cpu: the matrix product (%s) gives a token other results in "
+                 "other columns of a batch: KV could not be reused; set "
                  "OPENBLAS_CORETYPE to another core",
-                 openblas_get_corename());
+                 cpu_multiply_name());
         goto fail;
     }
     return &e->base;

@@ -68,6 +68,14 @@ static inline size_t cpu_tile(size_t tile, uint32_t features)
     return tile * features * CPU_LANES;
 }
 
+/* Once before cpu_multiply(), in every engine: settings of the whole process.
+ */
+void cpu_multiply_init(void);
+
+/* The kernels that multiply, for messages: OpenBLAS's name of them, or "plain".
+ * Static. */
+const char *cpu_multiply_name(void);
+
 /* y = beta y + x w for one tile: w is [inputs][outputs], x [inputs][CPU_LANES],
  * y [outputs][CPU_LANES]. Its shape never depends on how many lanes are in use,
  * and lanes are its columns: docs/decisions/020 says why that is what makes a

@@ -1,38 +1,11 @@
-/* The matrix product of engine "cpu": which BLAS kernels it gets, and the
- * proof that a token's lane does not matter to them. */
+/* The proof that a token's lane does not matter to the matrix product of engine
+ * "cpu", whichever it is. */
 #include <errno.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cblas.h>
-
 #include "workers/engine_cpu.h"
-
-const char *engine_blas_coretype(void)
-{
-    if (getenv("OPENBLAS_CORETYPE") ||
-        strcmp(openblas_get_corename(), "Prescott") != 0)
-        return NULL;
-#if defined(__x86_64__)
-    __builtin_cpu_init();
-    if (__builtin_cpu_supports("avx512vl") &&
-        __builtin_cpu_supports("avx512bw") &&
-        __builtin_cpu_supports("avx512dq"))
-        return "SkylakeX";
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
-        return "Haswell";
-#endif
-    return NULL;
-}
-
-void cpu_multiply(uint32_t inputs, uint32_t outputs, const float *w,
-                  const float *x, float beta, float *y)
-{
-    cblas_sgemm(CblasRowMajor, CblasTrans, CblasNoTrans, (int)outputs,
-                CPU_LANES, (int)inputs, 1.0f, w, (int)outputs, x, CPU_LANES,
-                beta, y, CPU_LANES);
-}
 
 /* A few digits that are no round numbers, from a linear congruence. */
 static float noise(uint32_t *state)

@@ -57,9 +57,9 @@ model_check(const struct model_shape *shape, char *err, size_t err_bytes);
 uint64_t model_kv_bytes_per_token(const struct model_shape *shape,
                                   uint32_t element_bytes);
 
-/* What two workers must agree on before one uses the other's KV: XXH3-64 over
- * the shape (its name apart), the layers in use, the seed of the weights and
- * the element type. */
+/* What two workers must agree on before one uses the other's KV: a hash
+ * (FNV-1a, 64 bits) over the shape (its name apart), the layers in use, the
+ * seed of the weights and the element type. */
 uint64_t model_fingerprint(const struct model_shape *shape, uint32_t layers,
                            uint64_t seed, enum model_element element);
 

@@ -1,0 +1,2 @@
+/* The same as Basic.h: see there. */
+#include <CUnit/Basic.h>
