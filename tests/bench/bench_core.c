@@ -11,6 +11,7 @@
 #include <time.h>
 
 #include "conductor/core/block_key.h"
+#include "conductor/core/load_plan.h"
 #include "conductor/core/prefix_index.h"
 #include "conductor/core/schedule.h"
 
@@ -244,6 +245,46 @@ static void bench_staircase(uint32_t holders)
     prefix_index_free(ix);
 }
 
+/* Plans of 16k to 128k cached tokens at around the rate that splits them. */
+static void bench_load_plan(size_t n_sources)
+{
+    struct cost_model cost = {.prefill = {500, 40, 0.0006, 0.0012}};
+    struct load_source sources[LOAD_PLAN_SOURCES_MAX];
+    static double times[ROUNDS];
+    char name[80];
+
+    for (size_t r = 0; r < ROUNDS; r++) {
+        struct load_plan_request request = {
+            .cost = &cost,
+            .cost_ratio = 1.0,
+            .n_tokens = 16384 + (int64_t)(rng() % (PROMPT_TOKENS - 16384)),
+            .block_tokens = 256,
+            .block_bytes = 256 * 131072,
+            .layers = 32,
+            .step_tokens = 512,
+            .sources = sources,
+            .n_sources = n_sources,
+            .modes = LOAD_MODE_ALL,
+        };
+        struct load_plan plan;
+
+        request.usable_blocks = (uint32_t)(request.n_tokens - 1) / 256;
+        for (size_t i = 0; i < n_sources; i++)
+            sources[i] = (struct load_source){
+                .to_block =
+                    i == 0 ? request.usable_blocks : (uint32_t)(rng() % 512),
+                .bytes_per_s = 1e9 + (double)(rng() % 4000000000),
+                .free_at_us = (int64_t)(rng() % 100000),
+                .by_layer = i % 2 == 0,
+            };
+        double from = now_s();
+        must(load_plan_make(&request, &plan));
+        times[r] = now_s() - from;
+    }
+    snprintf(name, sizeof(name), "load plan, %zu sources", n_sources);
+    latency(name, times, ROUNDS, n_sources <= 2 ? "goal 1 to 2" : "");
+}
+
 static void bench_decide(uint32_t instances)
 {
     struct cost_model cost = {.prefill = {500, 10, 0.001, 0.002},
@@ -324,6 +365,10 @@ int main(int argc, char **argv)
     bench_hash();
     bench_staircase(64);
     bench_staircase(1024);
+    bench_load_plan(1);
+    bench_load_plan(2);
+    bench_load_plan(4);
+    bench_load_plan(LOAD_PLAN_SOURCES_MAX);
     bench_decide(16);
     bench_decide(1000);
     printf("-- index of %.2f million blocks\n", millions);
