@@ -131,7 +131,7 @@ static int64_t comparable_us(const struct service_call *call,
 {
     int64_t actual_us = cost_model_prefill_us(
         &call->service->cost, m->computed_tokens,
-        (int64_t)m->local_tokens + m->fetched_tokens, NULL);
+        (int64_t)m->local_tokens + m->fetched_tokens + m->disk_tokens, NULL);
     double us = (double)m->prefill_us * (double)call->plan.predicted_us /
                 (double)actual_us;
     return us < (double)COST_MODEL_MAX_US ? (int64_t)us : COST_MODEL_MAX_US;
@@ -184,13 +184,14 @@ static void count_prefill(struct service_call *call,
 static bool prefill_done_ok(const struct service_call *call,
                             const struct msg_prefill_done *m)
 {
-    uint64_t sum =
-        (uint64_t)m->local_tokens + m->fetched_tokens + m->computed_tokens;
+    uint64_t sum = (uint64_t)m->local_tokens + m->fetched_tokens +
+                   m->disk_tokens + m->computed_tokens;
     return sum == call->n_tokens && m->computed_tokens > 0 &&
            m->first_token < call->service->model.vocab &&
            m->queue_us <= REPORTED_MAX_US && m->fetch_us <= REPORTED_MAX_US &&
-           m->prefill_us <= REPORTED_MAX_US &&
-           m->fetch_bytes <= REPORTED_MAX_BYTES;
+           m->prefill_us <= REPORTED_MAX_US && m->load_us <= REPORTED_MAX_US &&
+           m->fetch_bytes <= REPORTED_MAX_BYTES &&
+           m->disk_bytes <= REPORTED_MAX_BYTES;
 }
 
 static int on_prefill_done(struct service_call *call, uint32_t id,

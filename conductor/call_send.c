@@ -29,10 +29,12 @@ static void send_prefill(struct service_call *call, const struct worker *p)
         m.decode_port = d->hello.peer_port;
     }
     if (f && call->plan.used_blocks > call->plan.local_blocks) {
-        snprintf(m.fetch_host, sizeof(m.fetch_host), "%s", f->host);
-        m.fetch_port = f->hello.peer_port;
-        m.fetch_from_block = call->plan.local_blocks;
-        m.fetch_to_block = call->plan.used_blocks;
+        struct msg_source *source = &m.sources[m.n_sources++];
+        source->kind = PROTO_SOURCE_PEER;
+        snprintf(source->host, sizeof(source->host), "%s", f->host);
+        source->port = f->hello.peer_port;
+        source->from_block = call->plan.local_blocks;
+        source->to_block = call->plan.used_blocks;
     }
     wire_buf_reset(&s->out);
     msg_prefill_encode(&s->out, call->wire_id, &m);

@@ -9,6 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* No disk is faster; a worker that says so lies. */
+#define DISK_RATE_MAX_BYTES_PER_S (UINT64_C(1) << 44)
+
 struct worker *worker_of(const struct service *service, uint32_t id)
 {
     const struct pool_instance *in = pool_get(service->pool, id);
@@ -69,10 +72,11 @@ static uint16_t check_hello(const struct service *s, const struct msg_hello *m,
     }
     if (m->kv_capacity_blocks == 0 || m->kv_bytes_per_token == 0 ||
         m->window_tokens == 0 || m->vocab == 0 ||
-        m->kv_capacity_blocks > INT64_MAX / 512 / m->kv_bytes_per_token) {
+        m->kv_capacity_blocks > INT64_MAX / 512 / m->kv_bytes_per_token ||
+        m->disk_capacity_blocks > INT64_MAX / 512 / m->kv_bytes_per_token) {
         snprintf(text, MSG_TEXT_MAX,
-                 "kv_capacity_blocks, kv_bytes_per_token, window_tokens or "
-                 "vocab is out of range");
+                 "kv_capacity_blocks, disk_capacity_blocks, "
+                 "kv_bytes_per_token, window_tokens or vocab is out of range");
         return PROTO_E_INVALID;
     }
     if (s->n_workers && m->fingerprint != s->fingerprint) {
@@ -278,7 +282,9 @@ static int on_status(struct service *s, uint32_t id, const uint8_t *p,
     const struct pool_instance *in = pool_get(s->pool, id);
     struct worker *w = &s->workers[in->slot];
     if (m.kv_used_blocks > w->hello.kv_capacity_blocks ||
-        m.kv_pinned_blocks > m.kv_used_blocks)
+        m.kv_pinned_blocks > m.kv_used_blocks ||
+        m.disk_used_blocks > w->hello.disk_capacity_blocks ||
+        m.disk_bytes_per_s > DISK_RATE_MAX_BYTES_PER_S)
         return -EPROTO;
     w->kv_pinned_blocks = m.kv_pinned_blocks;
     int rc = pool_set_kv_used(

@@ -52,6 +52,7 @@ void msg_hello_encode(struct wire_buf *buf, uint64_t request_id,
     wire_put_u32(buf, m->vocab);
     wire_put_u64(buf, m->kv_capacity_blocks);
     wire_put_u64(buf, m->kv_bytes_per_token);
+    wire_put_u64(buf, m->disk_capacity_blocks);
     wire_put_u32(buf, m->max_batch);
     wire_put_str(buf, m->peer_host);
     wire_put_u16(buf, m->peer_port);
@@ -87,6 +88,7 @@ int msg_hello_decode(const void *payload, size_t len, struct msg_hello *m)
     m->vocab = wire_get_u32(&r);
     m->kv_capacity_blocks = wire_get_u64(&r);
     m->kv_bytes_per_token = wire_get_u64(&r);
+    m->disk_capacity_blocks = wire_get_u64(&r);
     m->max_batch = wire_get_u32(&r);
     wire_get_str(&r, m->peer_host, sizeof(m->peer_host));
     m->peer_port = wire_get_u16(&r);
@@ -152,6 +154,8 @@ void msg_status_encode(struct wire_buf *buf, uint64_t request_id,
     wire_put_u32(buf, m->decode_active);
     wire_put_u64(buf, m->kv_used_blocks);
     wire_put_u64(buf, m->kv_pinned_blocks);
+    wire_put_u64(buf, m->disk_used_blocks);
+    wire_put_u64(buf, m->disk_bytes_per_s);
     frame_end(buf, at);
 }
 
@@ -164,7 +168,31 @@ int msg_status_decode(const void *payload, size_t len, struct msg_status *m)
     m->decode_active = wire_get_u32(&r);
     m->kv_used_blocks = wire_get_u64(&r);
     m->kv_pinned_blocks = wire_get_u64(&r);
+    m->disk_used_blocks = wire_get_u64(&r);
+    m->disk_bytes_per_s = wire_get_u64(&r);
     return finish(&r, true);
+}
+
+static void put_source(struct wire_buf *buf, const struct msg_source *m)
+{
+    wire_put_u8(buf, m->kind);
+    wire_put_str(buf, m->host);
+    wire_put_u16(buf, m->port);
+    wire_put_u32(buf, m->from_block);
+    wire_put_u32(buf, m->to_block);
+}
+
+/* Returns whether its values are in range. */
+static bool get_source(struct wire_reader *r, struct msg_source *m)
+{
+    m->kind = wire_get_u8(r);
+    wire_get_str(r, m->host, sizeof(m->host));
+    m->port = wire_get_u16(r);
+    m->from_block = wire_get_u32(r);
+    m->to_block = wire_get_u32(r);
+    return m->from_block <= m->to_block &&
+           ((m->kind == PROTO_SOURCE_PEER && m->host[0] != '\0') ||
+            (m->kind == PROTO_SOURCE_DISK && m->host[0] == '\0'));
 }
 
 void msg_prefill_encode(struct wire_buf *buf, uint64_t request_id,
@@ -175,10 +203,11 @@ void msg_prefill_encode(struct wire_buf *buf, uint64_t request_id,
     wire_put_u32(buf, m->max_tokens);
     wire_put_str(buf, m->decode_host);
     wire_put_u16(buf, m->decode_port);
-    wire_put_str(buf, m->fetch_host);
-    wire_put_u16(buf, m->fetch_port);
-    wire_put_u32(buf, m->fetch_from_block);
-    wire_put_u32(buf, m->fetch_to_block);
+    wire_put_u8(buf, m->load_mode);
+    wire_put_u32(buf, m->split_block);
+    wire_put_u8(buf, m->n_sources);
+    for (size_t i = 0; i < m->n_sources && i < MSG_SOURCES_MAX; i++)
+        put_source(buf, &m->sources[i]);
     wire_put_u32s(buf, (const uint32_t *)(const void *)m->tokens, m->n_tokens);
     frame_end(buf, at);
 }
@@ -191,12 +220,16 @@ int msg_prefill_decode(const void *payload, size_t len, struct msg_prefill *m)
     m->max_tokens = wire_get_u32(&r);
     wire_get_str(&r, m->decode_host, sizeof(m->decode_host));
     m->decode_port = wire_get_u16(&r);
-    wire_get_str(&r, m->fetch_host, sizeof(m->fetch_host));
-    m->fetch_port = wire_get_u16(&r);
-    m->fetch_from_block = wire_get_u32(&r);
-    m->fetch_to_block = wire_get_u32(&r);
+    m->load_mode = wire_get_u8(&r);
+    m->split_block = wire_get_u32(&r);
+    m->n_sources = wire_get_u8(&r);
+    bool in_range =
+        m->load_mode < PROTO_LOAD_COUNT && m->n_sources <= MSG_SOURCES_MAX;
+    memset(m->sources, 0, sizeof(m->sources));
+    for (size_t i = 0; in_range && i < m->n_sources; i++)
+        in_range = get_source(&r, &m->sources[i]);
     m->tokens = wire_get_array(&r, 4, &m->n_tokens);
-    return finish(&r, m->fetch_from_block <= m->fetch_to_block);
+    return finish(&r, in_range);
 }
 
 void msg_decode_encode(struct wire_buf *buf, uint64_t request_id,
@@ -244,10 +277,13 @@ void msg_prefill_done_encode(struct wire_buf *buf, uint64_t request_id,
     wire_put_u32(buf, m->local_tokens);
     wire_put_u32(buf, m->fetched_tokens);
     wire_put_u32(buf, m->computed_tokens);
+    wire_put_u32(buf, m->disk_tokens);
     wire_put_u64(buf, m->queue_us);
     wire_put_u64(buf, m->fetch_us);
     wire_put_u64(buf, m->fetch_bytes);
     wire_put_u64(buf, m->prefill_us);
+    wire_put_u64(buf, m->load_us);
+    wire_put_u64(buf, m->disk_bytes);
     frame_end(buf, at);
 }
 
@@ -260,10 +296,13 @@ int msg_prefill_done_decode(const void *payload, size_t len,
     m->local_tokens = wire_get_u32(&r);
     m->fetched_tokens = wire_get_u32(&r);
     m->computed_tokens = wire_get_u32(&r);
+    m->disk_tokens = wire_get_u32(&r);
     m->queue_us = wire_get_u64(&r);
     m->fetch_us = wire_get_u64(&r);
     m->fetch_bytes = wire_get_u64(&r);
     m->prefill_us = wire_get_u64(&r);
+    m->load_us = wire_get_u64(&r);
+    m->disk_bytes = wire_get_u64(&r);
     return finish(&r, true);
 }
 

@@ -16,11 +16,13 @@
 #include <stdint.h>
 
 #define PROTO_MAGIC 0x52444e43u /* "CNDR" */
-#define PROTO_VERSION 1u
+#define PROTO_VERSION 2u
 
 #define MSG_NAME_MAX 64  /* bytes of a name, with its NUL */
 #define MSG_HOST_MAX 256 /* bytes of a host, with its NUL */
 #define MSG_TEXT_MAX 512 /* bytes of a message for people, with its NUL */
+
+#define MSG_SOURCES_MAX 4 /* that one prefill may load from */
 
 /* What a side can do; only what both name may be used. */
 enum proto_capability {
@@ -45,6 +47,21 @@ enum proto_tier {
     PROTO_TIER_HOST = 1,
     PROTO_TIER_DISK = 2,
     PROTO_TIER_COUNT = 3,
+};
+
+/* What a prefill does about the blocks that its sources name. */
+enum proto_load_mode {
+    PROTO_LOAD_AUTO = 0,    /* loads all of them, and what its own disk holds */
+    PROTO_LOAD_COMPUTE = 1, /* loads none */
+    PROTO_LOAD_LOAD = 2,    /* loads all, then computes the rest */
+    PROTO_LOAD_BOTH = 3,    /* computes from the front, loads from the end */
+    PROTO_LOAD_LAYERWISE = 4, /* computes the rest while layers come */
+    PROTO_LOAD_COUNT = 5,
+};
+
+enum proto_source_kind {
+    PROTO_SOURCE_PEER = 1, /* another worker */
+    PROTO_SOURCE_DISK = 2, /* the worker's own disk */
 };
 
 /* Why something failed, in ERROR, FAILED, FETCH_END and KV_REFUSE. */
@@ -80,6 +97,7 @@ struct msg_hello {
     uint32_t vocab;
     uint64_t kv_capacity_blocks;
     uint64_t kv_bytes_per_token;
+    uint64_t disk_capacity_blocks; /* 0: no disk tier */
     uint32_t max_batch;
     char peer_host[MSG_HOST_MAX]; /* where other workers reach this one; "" =
                                      the address this connection comes from */
@@ -104,6 +122,16 @@ struct msg_status {
     uint32_t decode_active; /* sequences in the batch */
     uint64_t kv_used_blocks;
     uint64_t kv_pinned_blocks;
+    uint64_t disk_used_blocks;
+    uint64_t disk_bytes_per_s; /* as observed when reading; 0: not yet */
+};
+
+/* Blocks [from_block, to_block) of the prompt can be loaded there. */
+struct msg_source {
+    uint8_t kind;            /* enum proto_source_kind */
+    char host[MSG_HOST_MAX]; /* of a peer; "" for the disk */
+    uint16_t port;
+    uint32_t from_block, to_block;
 };
 
 struct msg_prefill {
@@ -112,10 +140,10 @@ struct msg_prefill {
     /* Where the KV goes; "" = nowhere, or it stays here (role both). */
     char decode_host[MSG_HOST_MAX];
     uint16_t decode_port;
-    /* Blocks [fetch_from, fetch_to) are held by this worker; "" = none. */
-    char fetch_host[MSG_HOST_MAX];
-    uint16_t fetch_port;
-    uint32_t fetch_from_block, fetch_to_block;
+    uint8_t load_mode;    /* enum proto_load_mode */
+    uint32_t split_block; /* both: where compute and load should meet */
+    uint8_t n_sources;
+    struct msg_source sources[MSG_SOURCES_MAX];
     uint32_t n_tokens;
     const uint8_t *tokens; /* (n_tokens) u32 */
 };
@@ -133,12 +161,16 @@ struct msg_prefill_started {
 struct msg_prefill_done {
     uint32_t first_token;
     uint32_t local_tokens;   /* reused from this worker's own cache */
-    uint32_t fetched_tokens; /* reused after being fetched */
+    uint32_t fetched_tokens; /* reused after being fetched from others */
     uint32_t computed_tokens;
+    uint32_t disk_tokens; /* reused from this worker's own disk */
     uint64_t queue_us;
     uint64_t fetch_us; /* arrival until the fetch ended; 0 without one */
     uint64_t fetch_bytes;
     uint64_t prefill_us; /* start until the first token */
+    uint64_t load_us;    /* first block asked for until the last one came, of
+                            all sources; 0: nothing was loaded */
+    uint64_t disk_bytes; /* read from this worker's own disk */
 };
 
 /* Tokens of many requests in one frame: index counts from 0, the token of

@@ -141,15 +141,25 @@ static struct request *make_request(struct worker *w, struct request_spec spec)
     return r;
 }
 
+/* The first worker among the sources; NULL: none. */
+static const struct msg_source *peer_of(const struct msg_prefill *m)
+{
+    for (size_t i = 0; i < m->n_sources; i++)
+        if (m->sources[i].kind == PROTO_SOURCE_PEER)
+            return &m->sources[i];
+    return NULL;
+}
+
 /* Pins what is held here, and asks the named worker for what follows. */
 static void begin_fetch(struct worker *w, struct request *r,
                         const struct msg_prefill *m)
 {
-    uint32_t to = m->fetch_to_block;
+    const struct msg_source *from = peer_of(m);
+    uint32_t to = from ? from->to_block : 0;
 
     if (to > r->n_reusable)
         to = r->n_reusable;
-    if (!m->fetch_host[0] || to == 0)
+    if (to == 0)
         return;
     uint32_t *ids = calloc(to, sizeof(*ids));
     if (!ids)
@@ -160,10 +170,10 @@ static void begin_fetch(struct worker *w, struct request *r,
     free(ids);
     r->n_chained = n;
     r->tip = n > 0 ? r->ids[n - 1] : KV_BLOCK_NONE;
-    if (n < to && transfer_fetch(w->transfer, r, m->fetch_host, m->fetch_port,
-                                 to, r->arrival_us) < 0)
+    if (n < to && transfer_fetch(w->transfer, r, from->host, from->port, to,
+                                 r->arrival_us) < 0)
         log_warn("request %llu: cannot fetch from %s:%u; computing instead",
-                 (unsigned long long)r->id, m->fetch_host, m->fetch_port);
+                 (unsigned long long)r->id, from->host, from->port);
 }
 
 static int on_prefill(struct worker *w, uint64_t id, const uint8_t *payload,

@@ -14,6 +14,14 @@ static uint64_t sum_views(const uint8_t *p, uint32_t n, size_t elem_bytes)
     return sum;
 }
 
+static uint64_t sum_sources(const struct msg_prefill *m)
+{
+    uint64_t sum = 0;
+    for (size_t i = 0; i < m->n_sources; i++)
+        sum += strlen(m->sources[i].host) + m->sources[i].to_block;
+    return sum;
+}
+
 static uint64_t decode_more(uint16_t type, const uint8_t *p, size_t len)
 {
     struct msg_fetch fetch;
@@ -32,7 +40,7 @@ static uint64_t decode_more(uint16_t type, const uint8_t *p, size_t len)
         return tokens.n ? msg_tokens_at(&tokens, tokens.n - 1).token : 0;
     if (type == FRAME_PREFILL && !msg_prefill_decode(p, len, &prefill))
         return sum_views(prefill.tokens, prefill.n_tokens, 4) +
-               strlen(prefill.decode_host) + strlen(prefill.fetch_host);
+               strlen(prefill.decode_host) + sum_sources(&prefill);
     return 0;
 }
 

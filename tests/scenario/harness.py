@@ -399,16 +399,16 @@ class Peer:
         return struct.pack('<H', len(data)) + data
 
     @classmethod
-    def hello(cls, version=1, magic=MAGIC, kind=KIND_WORKER, role=1,
+    def hello(cls, version=2, magic=MAGIC, kind=KIND_WORKER, role=1,
               name='stranger', model='tiny', fingerprint=1,
               block_tokens=BLOCK_TOKENS, window_tokens=32768, vocab=512,
               capacity_blocks=1000, kv_bytes_per_token=1024):
         payload = struct.pack('<IHHBBQ', magic, version, version, kind, role,
                               3)
         payload += cls.text(name) + cls.text('cpu') + cls.text(model)
-        payload += struct.pack('<QIIIQQI', fingerprint, block_tokens,
+        payload += struct.pack('<QIIIQQQI', fingerprint, block_tokens,
                                window_tokens, vocab, capacity_blocks,
-                               kv_bytes_per_token, 8)
+                               kv_bytes_per_token, 0, 8)
         payload += cls.text('127.0.0.1') + struct.pack('<H', 1)
         return cls.frame(cls.HELLO, payload)
 

@@ -14,12 +14,12 @@ class PlayedWorker(wire.Link):
     def __init__(self, port, name, role):
         super().__init__(socket.create_connection(('127.0.0.1', port), 10))
         self.send(wire.frame(wire.HELLO, 0, struct.pack(
-            '<IHHBBQ', wire.MAGIC, 1, 1, 2, wire.ROLES[role], 3) +
+            '<IHHBBQ', wire.MAGIC, 2, 2, 2, wire.ROLES[role], 3) +
             wire.text(name) + wire.text('played') + wire.text('tiny') +
-            struct.pack('<QIIIQQI', 99, BLOCK_TOKENS, 32768, 512, 1000, 64,
-                        64) + wire.text('127.0.0.1') + struct.pack('<H', 9)))
+            struct.pack('<QIIIQQQI', 99, BLOCK_TOKENS, 32768, 512, 1000, 64,
+                        0, 64) + wire.text('127.0.0.1') + struct.pack('<H', 9)))
         self.wait(wire.WELCOME)
-        self.send(wire.frame(wire.STATUS, 0, bytes(28)))
+        self.send(wire.frame(wire.STATUS, 0, bytes(44)))
 
     def next(self, kind, n=1):
         """The n-th frame of this kind so far: (request id, payload)."""
@@ -31,7 +31,7 @@ class PlayedWorker(wire.Link):
     def prefilled(self, rid, first, n_tokens):
         self.send(wire.frame(wire.PREFILL_STARTED, rid, struct.pack('<Q', 1)))
         self.send(wire.frame(wire.PREFILL_DONE, rid, struct.pack(
-            '<IIIIQQQQ', first, 0, 0, n_tokens, 1, 0, 0, 5)))
+            '<IIIIIQQQQQQ', first, 0, 0, n_tokens, 0, 1, 0, 0, 5, 0, 0)))
 
     def decoded(self, rid, tokens):
         self.send(wire.frame(wire.TOKENS, 0, struct.pack('<I', len(tokens)) +
@@ -64,7 +64,7 @@ class Orphans(Case):
             'conductor_output_tokens_total'] == 1)
         p.close()
         for _ in range(100):
-            d.send(wire.frame(wire.STATUS, 0, bytes(28)))
+            d.send(wire.frame(wire.STATUS, 0, bytes(44)))
             thread.join(0.1)
             if replies:
                 break
@@ -134,7 +134,7 @@ class Order(Case):
         # The conductor has read them when it answers what came after.
         self.d.send(wire.frame(wire.BLOCKS_CLEARED))
         self.d.send(wire.frame(wire.STATUS, 0, struct.pack(
-            '<IIIQQ', 0, 0, 0, 7, 0)))
+            '<IIIQQQQ', 0, 0, 0, 7, 0, 0, 0)))
         key = 'conductor_instance_kv_used_tokens{instance="d"}'
         while self.cluster_.api.metrics()[key] != 7 * BLOCK_TOKENS:
             pass
@@ -155,9 +155,9 @@ class Order(Case):
         self.finish()
         self.assertEqual(self.replies['a'].status, 502, self.replies)
 
-    def status(self, used, pinned):
+    def status(self, used, pinned, disk=0, rate=0):
         self.d.send(wire.frame(wire.STATUS, 0, struct.pack(
-            '<IIIQQ', 0, 0, 0, used, pinned)))
+            '<IIIQQQQ', 0, 0, 0, used, pinned, disk, rate)))
 
     def test_status_counts_blocks(self):
         def gauge(name):
@@ -175,14 +175,23 @@ class Order(Case):
         self.status(3, 4)
         self.d.wait_closed()
 
+    def test_status_of_a_disk_that_is_none(self):
+        self.status(3, 3, disk=1)
+        self.d.wait_closed()
+
+    def test_status_of_a_rate_that_is_none(self):
+        self.status(3, 3, rate=1 << 63)
+        self.d.wait_closed()
+
     def test_reports_out_of_bounds_cost_the_link(self):
         good = {'first': 65, 'local': 0, 'fetched': 0, 'computed': 5,
-                'queue_us': 1, 'fetch_us': 0, 'fetch_bytes': 0,
-                'prefill_us': 5}
+                'disk': 0, 'queue_us': 1, 'fetch_us': 0, 'fetch_bytes': 0,
+                'prefill_us': 5, 'load_us': 0, 'disk_bytes': 0}
         for n, (field, value) in enumerate((
                 ('first', 512), ('queue_us', 1 << 63),
                 ('fetch_us', (1 << 64) - 1), ('fetch_bytes', 1 << 62),
-                ('prefill_us', 10**12 + 1)), 1):
+                ('prefill_us', 10**12 + 1), ('load_us', 10**12 + 1),
+                ('disk_bytes', 1 << 62), ('disk', 1)), 1):
             with self.subTest(field=field):
                 self.begin(field, 'hello', 4)
                 rid = self.announced(n)
@@ -191,7 +200,7 @@ class Order(Case):
                 self.p.send(wire.frame(wire.PREFILL_STARTED, rid,
                                        struct.pack('<Q', 1)))
                 self.p.send(wire.frame(wire.PREFILL_DONE, rid, struct.pack(
-                    '<IIIIQQQQ', *{**good, field: value}.values())))
+                    '<IIIIIQQQQQQ', *{**good, field: value}.values())))
                 self.p.wait_closed()
                 self.finish()
                 self.assertEqual(self.replies[field].status, 502)
@@ -205,7 +214,8 @@ class Order(Case):
         self.p.send(wire.frame(wire.PREFILL_STARTED, rid,
                                struct.pack('<Q', 1)))
         self.p.send(wire.frame(wire.PREFILL_DONE, rid, struct.pack(
-            '<IIIIQQQQ', 511, 0, 0, 5, *[10**12, 10**12, 1 << 50, 10**12])))
+            '<IIIIIQQQQQQ', 511, 0, 0, 5, 0, *[10**12, 10**12, 1 << 50, 10**12,
+                                            10**12, 1 << 50])))
         self.p.done(rid, 1)
         self.finish()
         self.assertEqual(self.replies['a'].status, 200, self.replies)

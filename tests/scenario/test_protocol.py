@@ -42,7 +42,7 @@ class Strangers(Case):
                              **fields})
 
     def test_another_version(self):
-        self.refused(Peer.hello(version=9), '9', '1')
+        self.refused(Peer.hello(version=9), '9', '2')
 
     def test_another_model(self):
         self.refused(Peer.hello(model='llama-8b'), 'llama-8b', 'tiny')
@@ -70,7 +70,7 @@ class Strangers(Case):
             'instances']['starting'] == 0)
 
     def test_no_hello(self):
-        self.refused(Peer.frame(Peer.STATUS, bytes(28)), 'HELLO')
+        self.refused(Peer.frame(Peer.STATUS, bytes(44)), 'HELLO')
 
     def test_bad_magic(self):
         self.refused(Peer.hello(magic=1), 'HELLO')

@@ -509,7 +509,7 @@ class Losses(WorkerCase):
         link = wire.Link(liar.listener.accept()[0])
         link.wait(wire.HELLO)
         link.send(wire.frame(wire.WELCOME, 0,
-                             struct.pack('<HQII', 1, 3, 0, 0)))
+                             struct.pack('<HQII', 2, 3, 0, 0)))
         ask = link.wait(wire.FETCH, rid)
         known, n = struct.unpack_from('<II', ask)
         self.assertEqual((known, n), blocks)

@@ -16,6 +16,9 @@ from harness import settings
 (KV_BEGIN, KV_GRANT, KV_REFUSE, KV_LAYER, KV_END) = range(50, 55)
 
 MAGIC = 0x52444E43
+(AUTO, COMPUTE, LOAD, BOTH, LAYERWISE) = range(5)  # load modes
+(PEER, DISK) = (1, 2)  # kinds of sources
+
 ROLES = {'prefill': 1, 'decode': 2, 'both': 3}
 
 
@@ -37,16 +40,17 @@ def frame(kind, request_id=0, payload=b''):
     return struct.pack('<IHHQ', len(payload), kind, 0, request_id) + payload
 
 
-def hello(kind=3, version=1, fingerprint=0, block_tokens=256):
+def hello(kind=3, version=2, fingerprint=0, block_tokens=256):
     return frame(HELLO, 0, struct.pack('<IHHBBQ', MAGIC, version, version, kind,
                                        3, 3) + text('python') + text('cpu') +
-                 text('tiny') + struct.pack('<QIIIQQI', fingerprint,
-                                            block_tokens, 32768, 512, 1, 1, 1) +
+                 text('tiny') + struct.pack('<QIIIQQQI', fingerprint,
+                                            block_tokens, 32768, 512, 1, 1, 0,
+                                            1) +
                  text('') + struct.pack('<H', 0))
 
 
 def welcome(heartbeat_ms=200):
-    return frame(WELCOME, 0, struct.pack('<HQII', 1, 3, 7, heartbeat_ms))
+    return frame(WELCOME, 0, struct.pack('<HQII', 2, 3, 7, heartbeat_ms))
 
 
 def parse_hello(p):
@@ -56,14 +60,14 @@ def parse_hello(p):
         n, = struct.unpack_from('<H', p, at)
         names.append(p[at + 2:at + 2 + n].decode())
         at += 2 + n
-    numbers = struct.unpack_from('<QIIIQQI', p, at)
-    at += struct.calcsize('<QIIIQQI')
+    numbers = struct.unpack_from('<QIIIQQQI', p, at)
+    at += struct.calcsize('<QIIIQQQI')
     n, = struct.unpack_from('<H', p, at)
     host = p[at + 2:at + 2 + n].decode()
     port, = struct.unpack_from('<H', p, at + 2 + n)
     return {'name': names[0], 'role': p[9], 'fingerprint': numbers[0],
             'block_tokens': numbers[1], 'blocks': numbers[4], 'host': host,
-            'port': port}
+            'port': port, 'disk_blocks': numbers[6]}
 
 
 def parse_reason(p):
@@ -177,13 +181,20 @@ class WorkerLink(Link):
         return self.hello['host'], self.hello['port']
 
     def prefill(self, rid, tokens, max_tokens=1, decode=None, fetch=None,
-                blocks=(0, 0), key_seed=5):
+                blocks=(0, 0), key_seed=5, mode=AUTO, split=0, sources=()):
+        """sources: (address, or None for the own disk; from block, to block);
+        fetch and blocks are the short way to one."""
         host, port = decode or ('', 0)
-        from_host, from_port = fetch or ('', 0)
+        if fetch:
+            sources = [(fetch, *blocks)]
+        named = b''.join(
+            struct.pack('<B', PEER if address else DISK) +
+            text(address[0] if address else '') +
+            struct.pack('<HII', address[1] if address else 0, first, end)
+            for address, first, end in sources)
         self.send(frame(PREFILL, rid, struct.pack('<QI', key_seed, max_tokens) +
                         text(host) + struct.pack('<H', port) +
-                        text(from_host) + struct.pack('<HII', from_port,
-                                                      *blocks) +
+                        struct.pack('<BIB', mode, split, len(sources)) + named +
                         struct.pack(f'<I{len(tokens)}I', len(tokens),
                                     *tokens)))
 
@@ -200,10 +211,11 @@ class WorkerLink(Link):
         self.send(frame(CANCEL, rid))
 
     def prefill_done(self, rid, limit_s=20):
-        names = ('first', 'local', 'fetched', 'computed', 'queue_us',
-                 'fetch_us', 'fetch_bytes', 'prefill_us')
+        names = ('first', 'local', 'fetched', 'computed', 'disk', 'queue_us',
+                 'fetch_us', 'fetch_bytes', 'prefill_us', 'load_us',
+                 'disk_bytes')
         return dict(zip(names, struct.unpack(
-            '<IIIIQQQQ', self.ended(rid, PREFILL_DONE, limit_s))))
+            '<IIIIIQQQQQQ', self.ended(rid, PREFILL_DONE, limit_s))))
 
     def ended(self, rid, kind, limit_s=20):
         """The frame `kind` of rid; FAILED of rid is an error."""
@@ -255,13 +267,14 @@ class WorkerLink(Link):
 
     def status(self, good, limit_s=20):
         """Waits for a STATUS, from now on, that is good(fields)."""
-        names = ('queued', 'running', 'decodes', 'used', 'pinned')
+        names = ('queued', 'running', 'decodes', 'used', 'pinned',
+                 'disk_used', 'disk_rate')
         start = len(self.frames)
 
         def found(frames):
             for kind, _, p in frames[start:]:
                 if kind == STATUS:
-                    fields = dict(zip(names, struct.unpack('<IIIQQ', p)))
+                    fields = dict(zip(names, struct.unpack('<IIIQQQQ', p)))
                     if good(fields):
                         return fields
             return None

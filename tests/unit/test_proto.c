@@ -99,6 +99,7 @@ static struct msg_hello example_hello(void)
                           .vocab = 512,
                           .kv_capacity_blocks = 1000,
                           .kv_bytes_per_token = 4096,
+                          .disk_capacity_blocks = 77,
                           .max_batch = 64,
                           .peer_host = "127.0.0.1",
                           .peer_port = 9999};
@@ -113,20 +114,24 @@ static void encode_all(struct wire_buf *b)
     msg_welcome_encode(b, 0, &(struct msg_welcome){1, 3, 5, 500});
     msg_error_encode(b, 0, &(struct msg_error){PROTO_E_BUSY, "no"});
     msg_error_like_encode(b, FRAME_FAILED, 11, PROTO_E_PEER, "gone");
-    msg_status_encode(b, 0, &(struct msg_status){1, 2, 3, 4, 5});
-    msg_prefill_encode(b, 12,
-                       &(struct msg_prefill){.key_seed = 42,
-                                             .max_tokens = 7,
-                                             .decode_host = "::1",
-                                             .decode_port = 1,
-                                             .fetch_host = "",
-                                             .fetch_to_block = 3,
-                                             .n_tokens = 4,
-                                             .tokens = u8(tokens)});
+    msg_status_encode(b, 0, &(struct msg_status){1, 2, 3, 4, 5, 6, 7});
+    msg_prefill_encode(
+        b, 12,
+        &(struct msg_prefill){.key_seed = 42,
+                              .max_tokens = 7,
+                              .decode_host = "::1",
+                              .decode_port = 1,
+                              .load_mode = PROTO_LOAD_BOTH,
+                              .split_block = 1,
+                              .n_sources = 2,
+                              .sources = {{PROTO_SOURCE_PEER, "::2", 4, 0, 3},
+                                          {PROTO_SOURCE_DISK, "", 0, 2, 5}},
+                              .n_tokens = 4,
+                              .tokens = u8(tokens)});
     msg_decode_encode(b, 13, &(struct msg_decode){100, 5, 7});
     msg_prefill_started_encode(b, 14, &(struct msg_prefill_started){1});
     msg_prefill_done_encode(
-        b, 15, &(struct msg_prefill_done){65, 1, 2, 3, 4, 5, 6, 7});
+        b, 15, &(struct msg_prefill_done){65, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10});
     msg_tokens_encode(b, (struct msg_token[]){{1, 2, 3}, {4, 5, 6}}, 2);
     msg_done_encode(b, 16, &(struct msg_done){PROTO_FINISH_LENGTH, 9});
     msg_blocks_stored_encode(b, 0,
@@ -183,6 +188,49 @@ static void visit_cuts(const struct frame_header *h, const uint8_t *p)
     free(longer);
 }
 
+/* A plan survives; one that names what there is not is refused. */
+static void test_sources(void)
+{
+    struct msg_prefill good = {.load_mode = PROTO_LOAD_LAYERWISE,
+                               .split_block = 9,
+                               .n_sources = MSG_SOURCES_MAX};
+    struct msg_prefill bad[7], out;
+    struct wire_buf b;
+    for (uint32_t i = 0; i < MSG_SOURCES_MAX; i++)
+        good.sources[i] =
+            (struct msg_source){i == 2 ? PROTO_SOURCE_DISK : PROTO_SOURCE_PEER,
+                                "h", (uint16_t)i, i, 2 * i};
+    good.sources[2].host[0] = '\0';
+    for (size_t i = 0; i < 7; i++)
+        bad[i] = good;
+    bad[0].load_mode = PROTO_LOAD_COUNT;
+    bad[1].n_sources = MSG_SOURCES_MAX + 1;
+    bad[2].sources[3].kind = 0;
+    bad[3].sources[3].kind = 3;
+    bad[4].sources[0].host[0] = '\0';
+    bad[5].sources[2].host[0] = 'x';
+    bad[6].sources[1].from_block = 3;
+    wire_buf_init(&b, 4096);
+    msg_prefill_encode(&b, 7, &good);
+    CU_ASSERT_EQUAL_FATAL(msg_prefill_decode(b.data + FRAME_HEADER_BYTES,
+                                             b.len - FRAME_HEADER_BYTES, &out),
+                          0);
+    CU_ASSERT_EQUAL(out.load_mode, PROTO_LOAD_LAYERWISE);
+    CU_ASSERT_EQUAL(out.split_block, 9);
+    CU_ASSERT_EQUAL(out.n_sources, MSG_SOURCES_MAX);
+    CU_ASSERT_STRING_EQUAL(out.sources[3].host, "h");
+    CU_ASSERT_EQUAL(out.sources[2].kind, PROTO_SOURCE_DISK);
+    CU_ASSERT_EQUAL(out.sources[3].to_block, 6);
+    for (size_t i = 0; i < 7; i++) {
+        wire_buf_reset(&b);
+        msg_prefill_encode(&b, 7, &bad[i]);
+        CU_ASSERT_EQUAL(msg_prefill_decode(b.data + FRAME_HEADER_BYTES,
+                                           b.len - FRAME_HEADER_BYTES, &out),
+                        -EBADMSG);
+    }
+    wire_buf_fini(&b);
+}
+
 static void test_cut_and_extended(void)
 {
     each_frame(visit_cuts);
@@ -198,6 +246,17 @@ static void test_round_trip(void)
                                      b.len - FRAME_HEADER_BYTES, &out),
                     0);
     CU_ASSERT_EQUAL(memcmp(&in, &out, sizeof(in)), 0);
+
+    struct msg_prefill_done done = {65, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10}, done2;
+    wire_buf_reset(&b);
+    msg_prefill_done_encode(&b, 77, &done);
+    CU_ASSERT_EQUAL(msg_prefill_done_decode(b.data + FRAME_HEADER_BYTES,
+                                            b.len - FRAME_HEADER_BYTES, &done2),
+                    0);
+    CU_ASSERT_EQUAL(done2.disk_tokens, 4);
+    CU_ASSERT_EQUAL(done2.prefill_us, 8);
+    CU_ASSERT_EQUAL(done2.load_us, 9);
+    CU_ASSERT_EQUAL(done2.disk_bytes, 10);
 
     struct msg_fetch_block fb = {1, 2, 3, 4, u8(tokens), 5, u8("hello")}, fo;
     wire_buf_reset(&b);
@@ -320,6 +379,7 @@ int main(void)
     CU_add_test(s, "messages survive a round trip", test_round_trip);
     CU_add_test(s, "cut and extended payloads are refused",
                 test_cut_and_extended);
+    CU_add_test(s, "a prefill's sources", test_sources);
     CU_add_test(s, "another version is recognised", test_other_version);
     CU_add_test(s, "header limits", test_header);
     CU_add_test(s, "buffers are bounded", test_limits);
