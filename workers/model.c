@@ -107,6 +107,31 @@ uint64_t model_kv_bytes_per_token(const struct model_shape *shape,
            element_bytes;
 }
 
+/* Of one layer. */
+static double layer_weights(const struct model_shape *s)
+{
+    double q = (double)s->heads * s->head_dim;
+    double kv = (double)s->kv_heads * s->head_dim;
+
+    return (2 * q + 2 * kv + 3.0 * s->ffn) * s->d_model;
+}
+
+double model_weights(const struct model_shape *s, uint32_t layers)
+{
+    return layers * layer_weights(s) + (double)s->d_model * MODEL_OUTPUTS;
+}
+
+double model_prefill_flops(const struct model_shape *s, uint32_t layers,
+                           uint32_t from, uint32_t to)
+{
+    double q = (double)s->heads * s->head_dim;
+    double a = from;
+    double b = to;
+    double seen = (b * (b + 1) - a * (a + 1)) / 2;
+
+    return layers * (2 * layer_weights(s) * (b - a) + 4 * q * seen);
+}
+
 /* Little-endian, so that the fingerprint is the same on every machine. */
 static uint8_t *put_u32(uint8_t *p, uint32_t v)
 {

@@ -1,9 +1,6 @@
 /* How fast engine "cpu" is against what one core can do: sgemm of a large
  * square, measured in the same run.
- *
- * FLOPs of a token at position t: 2 x weights for the products, and
- * 4 x heads x head_dim x (t + 1) for attention, in every layer. Usage:
- * bench_engine [MODEL [LAYERS]] */
+ * Usage: bench_engine [MODEL [LAYERS]] */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -34,18 +31,6 @@ static double peak_gflops(void)
     }
     free(a);
     return 2e-3 * (double)n * PEAK_SIDE / (double)best_us;
-}
-
-/* Of tokens [from, to). */
-static double flops(const struct model_shape *s, uint32_t layers, double from,
-                    double to)
-{
-    double q = (double)s->heads * s->head_dim;
-    double kv = (double)s->kv_heads * s->head_dim;
-    double weights = (2 * q + 2 * kv + 3.0 * s->ffn) * s->d_model;
-    double seen = (to * (to + 1) - from * (from + 1)) / 2;
-
-    return layers * (2 * weights * (to - from) + 4 * q * seen);
 }
 
 static void **new_blocks(const struct engine_kv_layout *l, uint32_t tokens)
@@ -119,12 +104,14 @@ int main(int argc, char **argv)
            "of peak");
     for (uint32_t n = 128; n <= most; n *= 4) {
         int64_t us = time_steps(e, tokens, blocks, 0, n, 512);
-        double gflops = flops(shape, l->layers, 0, n) * 1e-3 / (double)us;
+        double gflops =
+            model_prefill_flops(shape, l->layers, 0, n) * 1e-3 / (double)us;
         printf("prefill %-8u %10lld %10.0f %10.1f %7.0f%%\n", n, (long long)us,
                n * 1e6 / (double)us, gflops, 100 * gflops / peak);
         uint32_t steps = most > 512 ? 16 : 2;
         us = time_steps(e, tokens, blocks, n - steps, n, 1) / steps;
-        gflops = flops(shape, l->layers, n - 1, n) * 1e-3 / (double)us;
+        gflops =
+            model_prefill_flops(shape, l->layers, n - 1, n) * 1e-3 / (double)us;
         printf("decode  %-8u %10lld %10.0f %10.1f %7.0f%%\n", n, (long long)us,
                1e6 / (double)us, gflops, 100 * gflops / peak);
     }

@@ -60,6 +60,24 @@ static void test_check(void)
     CU_ASSERT_STRING_EQUAL(err, "model: vocab is 126: must be above 126");
 }
 
+/* 2 x 8.03 G less the embeddings (2 x 128256 x 4096), as published; attention
+ * apart by the difference between two places. */
+static void test_work(void)
+{
+    const struct model_shape *s = model_find("llama3-8b");
+    double weights = model_weights(s, 32);
+    double first = model_prefill_flops(s, 32, 0, 1);
+    double later = model_prefill_flops(s, 32, 1000, 1001);
+
+    CU_ASSERT_DOUBLE_EQUAL(weights, 8.03e9 - 2 * 128256.0 * 4096, 0.01e9);
+    CU_ASSERT_DOUBLE_EQUAL(later - first, 32 * 4 * 4096.0 * 1000, 1);
+    CU_ASSERT_DOUBLE_EQUAL(first, 2 * (weights - 4096 * 95.0) + 32 * 4 * 4096.0,
+                           1);
+    CU_ASSERT_DOUBLE_EQUAL(model_prefill_flops(s, 32, 0, 100) +
+                               model_prefill_flops(s, 32, 100, 300),
+                           model_prefill_flops(s, 32, 0, 300), 1e3);
+}
+
 static void test_fingerprint(void)
 {
     struct model_shape s = *model_find("tiny");
@@ -98,6 +116,7 @@ int main(void)
     CU_add_test(suite, "KV bytes as published", test_kv_bytes);
     CU_add_test(suite, "table", test_table);
     CU_add_test(suite, "check", test_check);
+    CU_add_test(suite, "weights and operations", test_work);
     CU_add_test(suite, "fingerprint", test_fingerprint);
     CU_add_test(suite, "KV row addresses", test_kv_row);
     CU_basic_set_mode(CU_BRM_VERBOSE);
