@@ -31,6 +31,7 @@ struct run {
     struct profile_config config;
     uint32_t max_tokens;
     uint32_t *tokens; /* [max_tokens], one prompt for all */
+    void *memory;     /* of all blocks */
     void **blocks;    /* [n_blocks]; the first hold that prompt's KV */
     uint32_t n_blocks;
     struct engine_segment *segments; /* [max_batch] */
@@ -221,7 +222,10 @@ static void write_head(const struct run *r, FILE *out)
     time_t now = time(NULL);
     struct tm tm;
 
-    machine_name(machine, sizeof(machine));
+    if (r->config.machine)
+        snprintf(machine, sizeof(machine), "%s", r->config.machine);
+    else
+        machine_name(machine, sizeof(machine));
     if (gmtime_r(&now, &tm))
         strftime(date, sizeof(date), "%Y-%m-%d", &tm);
     fprintf(out,
@@ -289,11 +293,12 @@ static int allocate(struct run *r)
     r->blocks = calloc(n, sizeof(*r->blocks));
     if (!r->tokens || !r->segments || !r->blocks)
         return -ENOMEM;
-    for (; r->n_blocks < n; r->n_blocks++) {
-        r->blocks[r->n_blocks] = aligned_alloc(64, r->layout->block_bytes);
-        if (!r->blocks[r->n_blocks])
-            return -ENOMEM;
-    }
+    r->memory = engine_kv_alloc(r->e, n * (size_t)r->layout->block_bytes);
+    if (!r->memory)
+        return -ENOMEM;
+    for (; r->n_blocks < n; r->n_blocks++)
+        r->blocks[r->n_blocks] =
+            (char *)r->memory + r->n_blocks * r->layout->block_bytes;
     for (uint32_t i = 0; i < r->max_tokens; i++)
         r->tokens[i] = MODEL_FIRST_OUTPUT + next_random(&state, MODEL_OUTPUTS);
     return 0;
@@ -310,9 +315,11 @@ static int fill_blocks(struct run *r)
     for (uint32_t i = 0; i < n; i++)
         memset(r->blocks[i], 0, r->layout->block_bytes);
     rc = prefill(r, 0, r->max_tokens);
-    for (uint32_t i = n; rc == 0 && i < r->n_blocks; i++)
+    for (uint32_t i = n; rc == 0 && i < r->n_blocks; i++) {
+        engine_kv_forget(r->e, r->blocks[i]);
         memcpy(r->blocks[i], r->blocks[filled ? i % filled : 0],
                r->layout->block_bytes);
+    }
     return rc;
 }
 
@@ -342,7 +349,8 @@ done:
     if (rc != 0)
         snprintf(err, err_bytes, "profile: %s", strerror(-rc));
     for (uint32_t i = 0; i < r.n_blocks; i++)
-        free(r.blocks[i]);
+        engine_kv_forget(e, r.blocks[i]);
+    engine_kv_free(e, r.memory);
     free(r.blocks);
     free(r.segments);
     free(r.tokens);

@@ -19,6 +19,7 @@
 /* Zero in a field marked (0: ...) takes that. */
 struct profile_config {
     const char *model;       /* its name, for the file; borrowed */
+    const char *machine;     /* for the file; borrowed (NULL: the processor) */
     uint64_t seed;           /* of the weights, for the file; and the order */
     uint32_t max_tokens;     /* prefix + prompt (0: 4096 or the window) */
     uint32_t max_batch;      /* of decode (0: 64 or the engine's step_tokens) */
