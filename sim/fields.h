@@ -1,7 +1,7 @@
 /*
  * Reading checked fields out of a JSON file, with the first error kept: a
  * reader goes on with harmless values behind an error, and asks at the end.
- * Internal to sim.
+ * For the files of the simulator and of conductor-replay.
  */
 #ifndef SIM_FIELDS_H
 #define SIM_FIELDS_H

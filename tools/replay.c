@@ -26,6 +26,8 @@ static const struct command commands[] = {
      replay_command_agree},
     {"figures", "the Mooncake paper's figures, for every trace found",
      replay_command_figures},
+    {"cake", "the Cake paper's speed-ups, predicted with the load plan",
+     replay_command_cake},
     {"size", "find the smallest cluster that meets SLOs", replay_command_size},
 };
 

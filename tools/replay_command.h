@@ -39,6 +39,7 @@ int replay_command_stats(int argc, char **argv);
 int replay_command_compare(int argc, char **argv);
 int replay_command_size(int argc, char **argv);
 int replay_command_agree(int argc, char **argv);
+int replay_command_cake(int argc, char **argv);
 int replay_command_figures(int argc, char **argv);
 int replay_command_simulate(int argc, char **argv);
 

@@ -1,0 +1,181 @@
+"""conductor-replay cake: against a walk step by step, and on bad input."""
+import csv
+import json
+import os
+import random
+import statistics
+import tempfile
+import unittest
+import xml.etree.ElementTree
+
+import reference_cake
+from test_replay import ROOT, replay
+
+OWN = os.path.join(ROOT, 'tests', 'scenario', 'data', 'cake.csv')
+FACTS = os.path.join(os.path.dirname(ROOT), 'shared', 'facts')
+PUBLISHED = os.path.join(FACTS, 'cake_table3.csv')
+PUBLISHED_COSTS = os.path.join(FACTS, 'cake_calibration.json')
+COLUMNS = ['hardware', 'util_pct', 'bandwidth_gbps', 'model', 'seq_len',
+           'chunk', 'kv_bits', 'speedup_io', 'speedup_compute']
+
+
+def need(path):
+    if not os.path.exists(path):
+        raise unittest.SkipTest(f'{path} is not there')
+    return path
+
+
+def some_calibration(dice):
+    sizes = {f'm{i}': dice.randrange(16, 10 ** 6) for i in range(3)}
+    costs = []
+    for model in sizes:
+        alpha = dice.uniform(0.01, 0.3)
+        costs.append({'hardware': 'x', 'model': model, 'alpha': alpha,
+                      'beta': alpha * dice.choice((0, 0.02, 0.05))})
+    return {'io_fixed_s': dice.uniform(0, 0.1),
+            'io_piece_s': dice.choice((0, 0.001, 0.02)),
+            'io_piece_tokens': dice.choice((16, 100, 128, 512)),
+            'final_step_s': dice.uniform(0, 0.1),
+            'chunk_tokens': dice.choice((256, 512)),
+            'step_tokens': 'chunk_tokens * utilisation',
+            'kv_bytes_per_token': sizes, 'chunk_cost_s': costs}
+
+
+def some_row(dice):
+    return {'hardware': 'x', 'model': f'm{dice.randrange(3)}',
+            'util_pct': dice.choice((6.25, 12.5, 25, 50, 87.5, 100)),
+            'bandwidth_gbps': dice.choice((0.5, 7, 25, 32, 56, 100)),
+            'seq_len': dice.choice((1, 100, 4096, 8192, 10001, 16384, 32768)),
+            'chunk': dice.choice((256, 512, 1024, 2048)),
+            'kv_bits': dice.choice((16, 8, 4)),
+            'speedup_io': dice.uniform(1, 9),
+            'speedup_compute': dice.uniform(1, 9)}
+
+
+class Cake(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+
+    def path(self, name):
+        return os.path.join(self.folder, name)
+
+    def write(self, name, text):
+        with open(self.path(name), 'w', encoding='utf-8') as f:
+            f.write(text)
+        return self.path(name)
+
+    def table(self, rows):
+        with open(self.path('t.csv'), 'w', encoding='utf-8', newline='') as f:
+            out = csv.DictWriter(f, COLUMNS)
+            out.writeheader()
+            out.writerows(rows)
+        return self.path('t.csv')
+
+    def json(self, *args):
+        done = replay('cake', *args, '--json')
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return json.loads(done.stdout)
+
+    def test_equals_a_walk(self):
+        seed = random.randrange(10 ** 6)
+        dice = random.Random(seed)
+        for round_ in range(10):
+            calibration = some_calibration(dice)
+            rows = [some_row(dice) for _ in range(60)]
+            got = self.json(
+                '--table', self.table(rows), '--calibration',
+                self.write('c.json', json.dumps(calibration)))
+            for row, line in zip(rows, got['rows'], strict=True):
+                cake, load, compute, split = reference_cake.walk(calibration,
+                                                                 row)
+                with self.subTest(seed=seed, round=round_, row=row):
+                    self.assertEqual(line['split_tokens'], split)
+                    for key, value in (('cake', cake), ('load', load),
+                                       ('compute', compute)):
+                        self.assertAlmostEqual(
+                            line[f'predicted_{key}_s'], value, delta=3e-6)
+                    fastest = min((cake, 'both'), (load, 'load'),
+                                  (compute, 'compute'))
+                    if abs(fastest[0] - cake) > 1e-5 or fastest[1] == 'both':
+                        self.assertEqual(line['fastest'], fastest[1])
+            for key, name in (('io', 'speedup_io'),
+                              ('compute', 'speedup_compute')):
+                errors = [abs(r[f'predicted_{name}'] / r[name] - 1)
+                          for r in got['rows']]
+                self.assertAlmostEqual(got['median_rel_error'][name],
+                                       statistics.median(errors), 6)
+                self.assertAlmostEqual(got['largest_rel_error'][name],
+                                       max(errors), 6)
+                for row, error in zip(got['rows'], errors):
+                    self.assertAlmostEqual(row[f'rel_error_{key}'], error, 6)
+
+    def test_published_table(self):
+        got = self.json('--table', need(PUBLISHED))
+        self.assertEqual(len(got['rows']), 60)
+        self.assertLessEqual(got['median_rel_error']['speedup_io'], 0.025)
+        self.assertLessEqual(got['median_rel_error']['speedup_compute'], 0.02)
+
+    def test_own_constants_are_the_published_ones(self):
+        with open(need(PUBLISHED_COSTS), encoding='utf-8') as f:
+            costs = json.load(f)['chunk_cost_s']
+        rows = [dict(row, hardware=cost['hardware'], model=cost['model'])
+                for cost in costs
+                for row in (some_row(random.Random(i)) for i in range(20))]
+        table = self.table(rows)
+        self.assertEqual(
+            self.json('--table', table),
+            self.json('--table', table, '--calibration', PUBLISHED_COSTS))
+
+    def test_outputs(self):
+        args = ('--table', OWN)
+        got = self.json(*args)
+        done = replay('cake', *args, '--csv', self.path('o.csv'), '--plot',
+                      self.path('o.svg'))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn('6 rows.', done.stdout)
+        self.assertIn('Relative error over loading: median', done.stdout)
+        with open(self.path('o.csv'), encoding='utf-8') as f:
+            rows = list(csv.DictReader(f))
+        self.assertEqual(len(rows), 6)
+        for row, line in zip(rows, got['rows']):
+            self.assertEqual(row['hardware'], line['hardware'])
+            self.assertAlmostEqual(float(row['predicted_cake_s']),
+                                   line['predicted_cake_s'], 6)
+        xml.etree.ElementTree.parse(self.path('o.svg'))
+
+    def test_unknown_rows(self):
+        rows = [dict(some_row(random.Random(1)), hardware='A100',
+                     model='LongAlpaca-13B'),
+                dict(some_row(random.Random(1)), hardware='B200',
+                     model='LongAlpaca-13B')]
+        table = self.table(rows)
+        done = replay('cake', '--table', table)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn(f'{table}:3: hardware: ', done.stderr)
+        self.assertIn('"B200"', done.stderr)
+        got = self.json('--table', table, '--skip-unknown')
+        self.assertEqual((len(got['rows']), got['skipped_rows']), (1, 1))
+        done = replay('cake', '--table', table, '--skip-unknown')
+        self.assertIn('1 row skipped', done.stdout)
+
+    def test_bad_input(self):
+        bad = self.write('t.csv', ','.join(COLUMNS) +
+                         '\nA100,0,7,LongAlpaca-13B,1,512,16,1,1\n')
+        for args, status, words in (
+                ((), 2, '--table FILE is missing'),
+                (('--table', self.path('no.csv')), 1, 'No such file'),
+                (('--table', self.folder), 1, 'Is a directory'),
+                (('--table', bad), 1, 't.csv:2: util_pct: expected a number'),
+                (('--table', OWN, '--calibration',
+                  self.write('c.json', '{"io_fixed_s": -1}')), 1,
+                 'c.json: io_fixed_s: expected a number of 0 to 10000, got -1'),
+                (('--table', OWN, '--calibration', self.path('no.json')), 1,
+                 'No such file'),
+                (('--table', OWN, '--plot', '/nowhere/o.svg'), 1, '/nowhere')):
+            with self.subTest(args=args):
+                done = replay('cake', *args)
+                self.assertEqual(done.returncode, status, done.stderr)
+                self.assertIn(words, done.stderr)
+                self.assertEqual(done.stdout, '')
