@@ -28,6 +28,10 @@ static const struct command commands[] = {
      replay_command_figures},
     {"cake", "the Cake paper's speed-ups, predicted with the load plan",
      replay_command_cake},
+    {"cake-fluctuation", "budget and bandwidth that change, simulated",
+     replay_command_cake_fluctuation},
+    {"cake-adaptive", "a cached prompt among short ones, simulated",
+     replay_command_cake_adaptive},
     {"size", "find the smallest cluster that meets SLOs", replay_command_size},
 };
 
@@ -39,7 +43,7 @@ static void print_help(FILE *file)
           "Request traces in the format of the Mooncake paper (FAST'25).\n\n",
           file);
     for (size_t i = 0; i < COMMAND_COUNT; i++) {
-        fprintf(file, "  %-10s %s\n", commands[i].name, commands[i].summary);
+        fprintf(file, "  %-16s  %s\n", commands[i].name, commands[i].summary);
     }
     fputs("\nconductor-replay COMMAND --help explains a command.\n"
           "conductor-replay --version prints the version.\n\n"

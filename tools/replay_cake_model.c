@@ -97,6 +97,7 @@ int cake_engine_init(struct cake_engine *engine,
         .step_tokens = step,
         .piece_tokens = calibration->io_piece_tokens,
         .piece_bytes = piece_bytes,
+        .piece_extra_s = calibration->io_piece_s,
         .piece_s = piece_bytes * 8 / (setup->bandwidth_gbps * 1e9) +
                    calibration->io_piece_s,
         .load_fixed_s = calibration->io_fixed_s,

@@ -27,7 +27,8 @@ struct cake_engine {
     int64_t step_tokens;  /* at least 1 */
     int64_t piece_tokens; /* at least 1 */
     double piece_bytes;
-    double piece_s; /* piece_bytes / bandwidth, and io_piece_s */
+    double piece_extra_s; /* io_piece_s */
+    double piece_s;       /* piece_bytes / bandwidth + piece_extra_s */
     double load_fixed_s;
     double final_step_s;
     struct cost_model cost; /* of the prompt's tokens in such steps */

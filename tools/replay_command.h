@@ -40,6 +40,8 @@ int replay_command_compare(int argc, char **argv);
 int replay_command_size(int argc, char **argv);
 int replay_command_agree(int argc, char **argv);
 int replay_command_cake(int argc, char **argv);
+int replay_command_cake_adaptive(int argc, char **argv);
+int replay_command_cake_fluctuation(int argc, char **argv);
 int replay_command_figures(int argc, char **argv);
 int replay_command_simulate(int argc, char **argv);
 

@@ -179,3 +179,65 @@ class Cake(unittest.TestCase):
                 self.assertEqual(done.returncode, status, done.stderr)
                 self.assertIn(words, done.stderr)
                 self.assertEqual(done.stdout, '')
+
+
+class Experiments(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+
+    def path(self, name):
+        return os.path.join(self.folder, name)
+
+    def rows(self, *args):
+        done = replay(*args, '--csv', self.path('o.csv'), '--plot',
+                      self.path('o.svg'))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn('simulated: ', done.stdout)
+        xml.etree.ElementTree.parse(self.path('o.svg'))
+        with open(self.path('o.csv'), encoding='utf-8') as f:
+            return [{k: v if k == 'order' else float(v)
+                     for k, v in row.items()} for row in csv.DictReader(f)]
+
+    def test_fluctuation(self):
+        rows = self.rows('cake-fluctuation', '--runs', 30, '--seed', 5)
+        self.assertEqual([r['seed'] for r in rows], list(range(5, 35)))
+        for r in rows:
+            with self.subTest(row=r):
+                self.assertLess(r['ideal_s'], r['cake_s'])
+                self.assertLess(r['cake_s'], r['compute_s'])
+                self.assertLess(r['cake_s'], r['load_s'])
+        self.assertEqual(
+            rows, self.rows('cake-fluctuation', '--runs', 30, '--seed', 5))
+        # On average about what the plan makes of the means.
+        mean = statistics.mean(r['cake_s'] for r in rows)
+        self.assertAlmostEqual(mean / rows[0]['planned_s'], 1, delta=0.1)
+
+    def test_adaptive(self):
+        rows = self.rows('cake-adaptive', '--runs', 10)
+        self.assertEqual([(r['bandwidth_gbps'], r['order']) for r in rows],
+                         [(b, o) for b in (7, 25, 32, 56, 100)
+                          for o in ('fifo', 'uncached_first')])
+        for fifo, uncached_first in zip(rows[::2], rows[1::2]):
+            self.assertLess(uncached_first['done_s'], fifo['done_s'])
+            self.assertLess(uncached_first['computed_tokens'],
+                            fifo['computed_tokens'])
+            self.assertLess(uncached_first['short_ttft_mean_s'],
+                            fifo['short_ttft_mean_s'])
+
+    def test_bad_options(self):
+        for args, status, words in (
+                (('cake-fluctuation', '--gbps', 0), 2, '--gbps'),
+                (('cake-fluctuation', '--budget', 2000), 1, '--budget 2000'),
+                (('cake-fluctuation', '--kv-bits', 5), 1, '--kv-bits 5'),
+                (('cake-fluctuation', '--gbps', 0.001), 1, 'more than a day'),
+                (('cake-adaptive', '--hardware', 'B200'), 1, '"B200"'),
+                (('cake-adaptive', '--model', 'x' * 99), 1, '--model xxx'),
+                (('cake-adaptive', '--bandwidths', '7,-1'), 2, '--bandwidths'),
+                (('cake-adaptive', '--short-max', 5), 2, '--short-max 5')):
+            with self.subTest(args=args):
+                done = replay(*args)
+                self.assertEqual(done.returncode, status, done.stderr)
+                self.assertIn(words, done.stderr)
+                self.assertEqual(done.stdout, '')
