@@ -22,8 +22,8 @@ static const char *best_name(const struct cake_line *line)
 
 void cake_result_print(const struct cake_result *r, FILE *file)
 {
-    fprintf(file, "%63s  %-23s  %-23s\n", "", "  speed-up over loading",
-            " over computing");
+    fprintf(file, "%70s%-22s  %s\n", "", "speed-up over loading",
+            "over computing");
     fprintf(file,
             "%-8s %5s %6s  %-15s %7s %6s %4s  %8s  %7s %7s %6s  %7s %7s %6s  "
             "%s\n",
