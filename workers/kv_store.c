@@ -132,7 +132,7 @@ static void order_append(struct kv_store *store, uint32_t id)
     store->order_tail = id;
 }
 
-static void order_remove(struct kv_store *store, uint32_t id)
+void kv_order_remove(struct kv_store *store, uint32_t id)
 {
     const struct kv_block *b = &store->blocks[id];
 
@@ -146,8 +146,7 @@ static void order_remove(struct kv_store *store, uint32_t id)
         store->blocks[b->order_next].order_prev = b->order_prev;
 }
 
-/* Put the block where its pins and children say it belongs. */
-static void settle(struct kv_store *store, uint32_t id)
+void kv_settle(struct kv_store *store, uint32_t id)
 {
     const struct kv_block *b = &store->blocks[id];
     bool evictable = b->state == KV_HELD && b->pins == 0 && b->children == 0;
@@ -158,7 +157,7 @@ static void settle(struct kv_store *store, uint32_t id)
         kv_heap_remove(store, id);
 }
 
-static void make_free(struct kv_store *store, uint32_t id)
+void kv_make_free(struct kv_store *store, uint32_t id)
 {
     store->blocks[id].state = KV_FREE;
     store->free_ids[store->n_free++] = id;
@@ -173,16 +172,16 @@ static void evict(struct kv_store *store, uint32_t id)
 
     kv_heap_remove(store, id);
     kv_map_remove(store, b->key);
-    order_remove(store, id);
+    kv_order_remove(store, id);
     b->parent = KV_BLOCK_NONE;
     b->key = 0;
     store->n_held--;
     store->n_unpinned--;
     store->n_evicted++;
-    make_free(store, id);
+    kv_make_free(store, id);
     if (parent != KV_BLOCK_NONE) {
         store->blocks[parent].children--;
-        settle(store, parent);
+        kv_settle(store, parent);
     }
     kv_event_push(store, &event);
 }
@@ -193,7 +192,7 @@ void kv_store_pin(struct kv_store *store, uint32_t id)
 
     if (b->pins++ == 0) {
         store->n_unpinned--;
-        settle(store, id);
+        kv_settle(store, id);
     }
 }
 
@@ -234,6 +233,21 @@ uint32_t kv_store_match_keys(struct kv_store *store, const uint64_t *keys,
     return n;
 }
 
+uint32_t kv_store_find(const struct kv_store *store, uint64_t key,
+                       uint32_t parent, const uint32_t *tokens)
+{
+    uint32_t id = kv_map_find(store, key);
+
+    if (id == KV_BLOCK_NONE || !block_equals(store, id, parent, tokens))
+        return KV_BLOCK_NONE;
+    return id;
+}
+
+uint32_t kv_store_find_key(const struct kv_store *store, uint64_t key)
+{
+    return kv_map_find(store, key);
+}
+
 static uint32_t alloc_one(struct kv_store *store)
 {
     if (store->n_free == 0) {
@@ -244,6 +258,7 @@ static uint32_t alloc_one(struct kv_store *store)
     uint32_t id = store->free_ids[--store->n_free];
     store->blocks[id].state = KV_PRIVATE;
     store->blocks[id].pins = 1;
+    store->blocks[id].number = ++store->n_allocs;
     store->n_private++;
     if (store->config.memory.taken)
         store->config.memory.taken(store->config.memory.arg,
@@ -282,7 +297,7 @@ static void hold(struct kv_store *store, uint32_t id, uint32_t parent,
     store->n_held++;
     if (parent != KV_BLOCK_NONE) {
         store->blocks[parent].children++;
-        settle(store, parent);
+        kv_settle(store, parent);
         event.has_parent = true;
         event.parent_key = store->blocks[parent].key;
     }
@@ -317,43 +332,12 @@ void kv_store_release(struct kv_store *store, uint32_t id)
         return;
     if (b->state == KV_PRIVATE) {
         store->n_private--;
-        make_free(store, id);
+        kv_make_free(store, id);
         return;
     }
     b->last_used = ++store->tick;
     store->n_unpinned++;
-    settle(store, id);
-}
-
-static void clear_one(struct kv_store *store, uint32_t id)
-{
-    struct kv_block *b = &store->blocks[id];
-
-    if (b->heap_pos != KV_BLOCK_NONE)
-        kv_heap_remove(store, id);
-    kv_map_remove(store, b->key);
-    order_remove(store, id);
-    b->key = 0;
-    b->parent = KV_BLOCK_NONE;
-    b->children = 0;
-    store->n_held--;
-    if (b->pins > 0) {
-        b->state = KV_PRIVATE;
-        store->n_private++;
-    } else {
-        store->n_unpinned--;
-        make_free(store, id);
-    }
-}
-
-void kv_store_clear(struct kv_store *store)
-{
-    struct kv_event event = {.kind = KV_EVENT_CLEARED};
-
-    /* Nothing reads a parent meanwhile, so the order does not matter. */
-    while (store->order_head != KV_BLOCK_NONE)
-        clear_one(store, store->order_head);
-    kv_event_push(store, &event);
+    kv_settle(store, id);
 }
 
 void *kv_store_data(const struct kv_store *store, uint32_t id)
@@ -369,6 +353,16 @@ uint64_t kv_store_key(const struct kv_store *store, uint32_t id)
 const uint32_t *kv_store_tokens(const struct kv_store *store, uint32_t id)
 {
     return tokens_of(store, id);
+}
+
+uint32_t kv_store_parent(const struct kv_store *store, uint32_t id)
+{
+    return store->blocks[id].parent;
+}
+
+uint64_t kv_store_number(const struct kv_store *store, uint32_t id)
+{
+    return store->blocks[id].number;
 }
 
 bool kv_store_is_held(const struct kv_store *store, uint32_t id)

@@ -104,6 +104,16 @@ uint32_t kv_store_match(struct kv_store *store, const uint64_t *keys,
 uint32_t kv_store_match_keys(struct kv_store *store, const uint64_t *keys,
                              uint32_t n_blocks, uint32_t *ids);
 
+/* The held block of these `tokens` (block_tokens, borrowed) under `key` behind
+ * the very block `parent` (KV_BLOCK_NONE: a first block), or KV_BLOCK_NONE. No
+ * pin. */
+uint32_t kv_store_find(const struct kv_store *store, uint64_t key,
+                       uint32_t parent, const uint32_t *tokens);
+
+/* The block that is held under `key`, whatever its tokens, or KV_BLOCK_NONE.
+ * No pin. */
+uint32_t kv_store_find_key(const struct kv_store *store, uint64_t key);
+
 /* Add one pin to a block that the caller already has a pin on. */
 void kv_store_pin(struct kv_store *store, uint32_t id);
 
@@ -132,12 +142,24 @@ void kv_store_release(struct kv_store *store, uint32_t id);
  * have the pins. Records one cleared event. O(capacity). */
 void kv_store_clear(struct kv_store *store);
 
+/* Hold block `id`, which is held, and all that is behind it no more, pinned or
+ * not, as kv_store_clear does with everything: its contents turned out to be of
+ * no use. Records removed events. O(held blocks): for rare cases. */
+void kv_store_drop(struct kv_store *store, uint32_t id);
+
 /* The memory of block `id`: block_bytes bytes, aligned to KV_BLOCK_ALIGN,
  * stable for the store's life. */
 void *kv_store_data(const struct kv_store *store, uint32_t id);
 
 /* The key of the held block `id`; 0 for a block that is not held. */
 uint64_t kv_store_key(const struct kv_store *store, uint32_t id);
+
+/* The parent of the held block `id`; KV_BLOCK_NONE for a first block. */
+uint32_t kv_store_parent(const struct kv_store *store, uint32_t id);
+
+/* The number of block `id`'s allocation, never 0: no two contents of a store
+ * ever have the same one, so (id, number) names a block for good. */
+uint64_t kv_store_number(const struct kv_store *store, uint32_t id);
 
 /* The tokens (block_tokens) of the held block `id`. Borrowed until the
  * caller's pin is released. */

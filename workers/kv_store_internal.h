@@ -19,6 +19,7 @@ enum kv_state { KV_FREE, KV_PRIVATE, KV_HELD };
 struct kv_block {
     uint64_t key;
     uint64_t last_used; /* tick of the last release; unique */
+    uint64_t number;    /* of the allocation; unique */
     uint32_t parent;    /* KV_BLOCK_NONE: first block of a prompt */
     uint32_t children;  /* held blocks that name this one as parent */
     uint32_t pins;
@@ -46,6 +47,7 @@ struct kv_store {
     uint32_t n_held;
     uint32_t n_unpinned;
     uint64_t n_evicted;
+    uint64_t n_allocs;
     uint64_t tick;
 
     struct kv_slot *slots;
@@ -78,6 +80,15 @@ void kv_heap_push(struct kv_store *store, uint32_t id);
 
 /* Take block `id` out of the heap, where it must be. O(log n). */
 void kv_heap_remove(struct kv_store *store, uint32_t id);
+
+/* Take the held block `id` out of the commit order. */
+void kv_order_remove(struct kv_store *store, uint32_t id);
+
+/* Put the block where its pins and children say it belongs. */
+void kv_settle(struct kv_store *store, uint32_t id);
+
+/* Put block `id`, which is nobody's now, to the free ones. */
+void kv_make_free(struct kv_store *store, uint32_t id);
 
 /* Record an event, or the loss of all of them when the ring is full. */
 void kv_event_push(struct kv_store *store, const struct kv_event *event);

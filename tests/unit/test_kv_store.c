@@ -181,6 +181,33 @@ static void test_parent_identity(void)
     kv_store_free(store);
 }
 
+/* A number names one content of a block for good. */
+static void test_identity(void)
+{
+    struct kv_store *store = new_store(2, 64);
+    uint32_t id[2];
+
+    fill(store, 2);
+    uint32_t root = kv_store_find(store, keys[0], KV_BLOCK_NONE, prompt);
+    CU_ASSERT_NOT_EQUAL_FATAL(root, KV_BLOCK_NONE);
+    uint32_t child = kv_store_find(store, keys[1], root, prompt + BT);
+    CU_ASSERT_NOT_EQUAL_FATAL(child, KV_BLOCK_NONE);
+    CU_ASSERT_EQUAL(kv_store_parent(store, child), root);
+    CU_ASSERT_EQUAL(kv_store_parent(store, root), KV_BLOCK_NONE);
+    CU_ASSERT_EQUAL(kv_store_find(store, keys[1], KV_BLOCK_NONE, prompt + BT),
+                    KV_BLOCK_NONE);
+    CU_ASSERT_EQUAL(kv_store_find(store, keys[1], root, prompt), KV_BLOCK_NONE);
+    CU_ASSERT_EQUAL(kv_store_find_key(store, keys[1]), child);
+    uint64_t number = kv_store_number(store, child);
+    CU_ASSERT_NOT_EQUAL(number, 0);
+    CU_ASSERT_NOT_EQUAL(number, kv_store_number(store, root));
+    CU_ASSERT_EQUAL_FATAL(kv_store_alloc(store, 1, id), 0);
+    CU_ASSERT_EQUAL(id[0], child);
+    CU_ASSERT_NOT_EQUAL(kv_store_number(store, child), number);
+    kv_store_release(store, id[0]);
+    kv_store_free(store);
+}
+
 static void test_duplicate(void)
 {
     struct kv_store *store = new_store(4, 64);
@@ -463,6 +490,35 @@ static void mirror_event(struct model *m, const struct kv_event *e)
     }
 }
 
+/* A held block and all behind it go, pinned or not. */
+static void op_drop(struct model *m)
+{
+    uint32_t top = rnd(m, CAP);
+    bool dropped[CAP] = {false};
+    bool more = true;
+
+    if (m->e[top].state != 2)
+        return;
+    kv_store_drop(m->store, top);
+    dropped[top] = true;
+    while (more) {
+        more = false;
+        for (int i = 0; i < CAP; i++) {
+            if (m->e[i].state != 2 || dropped[i] ||
+                m->e[i].parent == KV_BLOCK_NONE || !dropped[m->e[i].parent])
+                continue;
+            dropped[i] = true;
+            more = true;
+        }
+    }
+    for (int i = 0; i < CAP; i++) {
+        if (!dropped[i])
+            continue;
+        m->e[i].state = m->e[i].pins > 0;
+        m->e[i].parent = KV_BLOCK_NONE;
+    }
+}
+
 static void op_drain(struct model *m)
 {
     struct kv_event e;
@@ -503,6 +559,8 @@ static void random_op(struct model *m)
 
     if (op < 2)
         op_clear(m);
+    else if (op < 8)
+        op_drop(m);
     else if (op < 60)
         op_drain(m);
     else if (op < 160)
@@ -557,6 +615,7 @@ int main(void)
     CU_add_test(s, "memory", test_memory);
     CU_add_test(s, "match and pins", test_match_and_pins);
     CU_add_test(s, "parent identity", test_parent_identity);
+    CU_add_test(s, "identity", test_identity);
     CU_add_test(s, "duplicate", test_duplicate);
     CU_add_test(s, "events and inventory", test_events_and_inventory);
     CU_add_test(s, "random against model", test_random);
