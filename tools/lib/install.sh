@@ -18,6 +18,7 @@ libcunit1-dev     pc:cunit
 libxxhash-dev     pc:libxxhash
 libopenblas-dev   pc:openblas
 zlib1g-dev        pc:zlib
+liburing-dev      pc:liburing
 '
 fuzz_needs='
 clang             cmd:clang

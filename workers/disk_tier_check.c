@@ -1,0 +1,69 @@
+/* The invariants of the disk tier as assertions; see disk_tier_internal.h. */
+#undef NDEBUG
+#include <assert.h>
+
+#include "workers/disk_tier_internal.h"
+
+static uint32_t check_reads(const struct disk_tier *t)
+{
+    const struct disk_read *r;
+    uint32_t n = 0;
+    uint32_t under_way = 0;
+
+    for (uint32_t i = 0; i < t->config.max_reads; i++)
+        under_way += t->read_pool[i].under_way;
+    TAILQ_FOREACH(r, &t->free_reads, link)
+    {
+        assert(r->under_way == 0);
+        n++;
+    }
+    assert(n + t->n_reads == t->config.max_reads);
+    TAILQ_FOREACH(r, &t->reads, link)
+    {
+        assert(r->queued && r->begun_bytes < r->bytes && r->error == 0);
+    }
+    TAILQ_FOREACH(r, &t->ended, link)
+    {
+        assert(!r->queued && r->under_way == 0);
+    }
+    return under_way;
+}
+
+static void check_writes(const struct disk_tier *t)
+{
+    const struct disk_write *w;
+    uint32_t n = 0;
+    uint32_t n_free = 0;
+    uint32_t under_way = 0;
+
+    TAILQ_FOREACH(w, &t->free_writes, link)
+    {
+        n_free++;
+    }
+    TAILQ_FOREACH(w, &t->writes, link)
+    {
+        assert(!kv_store_is_held(t->index, w->slot));
+        assert(!w->header_begun || n == 0);
+        assert(w->done_bytes <= w->begun_bytes);
+        under_way += w->under_way;
+        n++;
+    }
+    assert(n == t->n_writes && n + n_free == t->config.max_writes);
+    assert(under_way == t->n_write_pieces);
+}
+
+void disk_tier_check(const struct disk_tier *t)
+{
+    const struct disk_piece *p;
+    uint32_t n_free = 0;
+
+    kv_store_check(t->index);
+    STAILQ_FOREACH(p, &t->free_pieces, free_link)
+    {
+        n_free++;
+    }
+    assert(n_free == t->n_free_pieces);
+    uint32_t reading = check_reads(t);
+    check_writes(t);
+    assert(n_free + reading + t->n_write_pieces == DISK_DEPTH);
+}
