@@ -99,7 +99,8 @@ static int plan(struct study *study, const struct cake_calibration *calibration,
                                  &engine, error);
     if (rc == 0) {
         rc = cake_engine_predict(&engine, &study->planned);
-        snprintf(error, CAKE_ERROR_BYTES, "--tokens %llu: there is no plan",
+        snprintf(error, CAKE_ERROR_BYTES,
+                 "--tokens %llu: take too long to compute",
                  (unsigned long long)s->common.tokens);
     }
     return rc;

@@ -161,6 +161,9 @@ int cake_engine_predict(const struct cake_engine *engine,
     int64_t n = engine->n_tokens;
     int64_t split = 0;
     int rc = plan_split(engine, &split);
+    if (rc == 0 && compute_s(engine, n) * MICROSECONDS >= COST_MODEL_MAX_US) {
+        rc = -EINVAL;
+    }
     if (rc != 0) {
         return rc;
     }

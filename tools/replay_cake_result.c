@@ -19,7 +19,8 @@ static int predict(const struct cake_row *row,
     }
     rc = cake_engine_predict(&engine, &line->predicted);
     if (rc != 0) {
-        snprintf(error, CAKE_ERROR_BYTES, "seq_len: no plan for %lld tokens",
+        snprintf(error, CAKE_ERROR_BYTES,
+                 "seq_len: %lld tokens take too long to compute",
                  (long long)engine.n_tokens);
         return rc;
     }

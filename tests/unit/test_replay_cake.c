@@ -302,6 +302,16 @@ static void test_result(void)
     CU_ASSERT_EQUAL_FATAL(read_table(HEADER "A102,5,25,m,1,1,16,1,1\n"), 0);
     CU_ASSERT_EQUAL(cake_result_make(&table, "t.csv", c, true, &r, error),
                     -ENOENT);
+    CU_ASSERT_EQUAL_FATAL(
+        read_table(HEADER "A100,.1,25,LongAlpaca-13B,10000000,512,16,1,1\n"),
+        -EINVAL); /* a digit comes first */
+    CU_ASSERT_EQUAL_FATAL(
+        read_table(HEADER "A100,0.2,25,LongAlpaca-13B,10000000,512,16,1,1\n"),
+        0);
+    CU_ASSERT_EQUAL(cake_result_make(&table, "t.csv", c, true, &r, error),
+                    -EINVAL);
+    CU_ASSERT_STRING_EQUAL(
+        error, "t.csv:2: seq_len: 10000000 tokens take too long to compute");
     cake_table_fini(&table);
 }
 
