@@ -7,6 +7,7 @@
 #include "sim/internal.h"
 
 #define POOLED_POLICY "ideal_pool"
+#define UNKNOWN_POLICY "plan"
 #define MAX_UNFINISHED (UINT64_C(1) << 22)
 /* Blocks that the prefix index can know, 36 bytes each and 16 a copy. */
 #define INDEX_KEYS_MAX (UINT64_C(1) << 26)
@@ -16,9 +17,11 @@ const char *sim_policy_name(size_t i)
 {
     const char *name = schedule_policy_name(i);
 
-    if (name != NULL)
-        return name;
-    return i == 0 || schedule_policy_name(i - 1) != NULL ? POOLED_POLICY : NULL;
+    /* The last one, which a simulation cannot carry out yet, gives its place
+     * to the policy that only a simulation has. */
+    if (name != NULL && strcmp(name, UNKNOWN_POLICY) == 0)
+        return POOLED_POLICY;
+    return name;
 }
 
 /* Everything happens SIM_SLOWDOWN times as slowly, and a node of several

@@ -92,6 +92,7 @@ void estimate_prefill(const struct estimate_model *model,
             model, sender, used_blocks - local_blocks, now_us, memo);
     }
     out->transfer_end_us = now_us + out->transfer_us;
+    out->ready_us = out->transfer_end_us;
     out->predicted_us = predict_us(model, n_tokens, out->cached_tokens, memo);
     out->extrapolated = memo->extrapolated;
     out->prefill_us =
@@ -109,6 +110,107 @@ void estimate_prefill(const struct estimate_model *model,
     out->queue_full = pool_prefill_full(pool, instance);
     out->too_long =
         pool_kv_tokens(instance, n_tokens, 1) > instance->kv_capacity_tokens;
+}
+
+void estimate_add_own_load(const struct pool *pool,
+                           const struct pool_instance *instance,
+                           int64_t own_ready_us, int64_t deadline_us,
+                           int64_t now_us, struct prefill_estimate *out)
+{
+    if (own_ready_us <= out->ready_us)
+        return;
+    out->ready_us = own_ready_us;
+    out->ttft_us = at_most_never(pool_queue_wait_us(
+                       pool, instance, own_ready_us, out->prefill_us,
+                       deadline_us, true, now_us)) +
+                   out->prefill_us;
+}
+
+/* The cost model's word on a plan's computing, before and after its load. */
+static int64_t plan_predicted_us(const struct estimate_model *model,
+                                 const struct estimate_plan_request *request,
+                                 const struct load_plan *plan,
+                                 bool *extrapolated)
+{
+    int64_t from = (int64_t)request->resident_blocks * model->block_tokens;
+    int64_t split = (int64_t)plan->split_block * model->block_tokens;
+    int64_t cached = (int64_t)plan->cached_blocks * model->block_tokens;
+    bool beyond = false;
+    int64_t us = 0;
+
+    *extrapolated = false;
+    if (split > from)
+        us = cost_model_prefill_us(model->cost, split - from, from,
+                                   extrapolated);
+    if (cached < request->n_tokens)
+        us += cost_model_prefill_us(model->cost, request->n_tokens - cached,
+                                    cached, &beyond);
+    *extrapolated |= beyond;
+    return us;
+}
+
+/* When a plan's prefill can be begun so that it ends in time and leaves the
+ * engine to others until then. */
+static int64_t plan_ready_us(const struct load_plan *plan, int64_t begin_us)
+{
+    switch (plan->mode) {
+    case LOAD_MODE_LOAD:
+        return plan->load_end_us;
+    case LOAD_MODE_LAYERWISE:
+        return plan->finish_us - plan->compute_us;
+    case LOAD_MODE_COMPUTE:
+    case LOAD_MODE_BOTH:
+        break;
+    }
+    return begin_us;
+}
+
+void estimate_plan(const struct estimate_model *model,
+                   const struct pool_instance *instance,
+                   const struct estimate_plan_request *request,
+                   struct load_plan *plan, struct prefill_estimate *out)
+{
+    struct load_plan_request ask = {
+        .cost = model->cost,
+        .cost_ratio = instance->correction.ratio,
+        .n_tokens = request->n_tokens,
+        .block_tokens = model->block_tokens,
+        .block_bytes = model->block_tokens * model->kv_bytes_per_token,
+        .layers = model->layers,
+        .resident_blocks = request->resident_blocks,
+        .usable_blocks = request->usable_blocks,
+        .now_us = request->now_us,
+        .compute_free_us = request->now_us + request->queue_us,
+        .sources = request->sources,
+        .n_sources = request->n_sources,
+        .modes = request->modes,
+    };
+
+    if (load_plan_make(&ask, plan) < 0) {
+        /* Only a source can be wrong, and computing needs none. */
+        ask.n_sources = 0;
+        (void)!load_plan_make(&ask, plan);
+    }
+    out->planned = true;
+    out->at_least = false;
+    out->load_mode = plan->mode;
+    out->local_blocks = request->resident_blocks;
+    out->split_block = plan->split_block;
+    out->used_blocks = plan->cached_blocks;
+    out->cached_tokens = (int64_t)plan->cached_blocks * model->block_tokens;
+    if (out->cached_tokens > request->n_tokens) /* a partial last block */
+        out->cached_tokens = request->n_tokens;
+    out->cached_tokens -=
+        (int64_t)(plan->split_block - request->resident_blocks) *
+        model->block_tokens;
+    out->transfer_end_us = plan->load_end_us;
+    out->transfer_us = plan->load_end_us - request->now_us;
+    out->ready_us = plan_ready_us(plan, request->now_us);
+    out->predicted_us =
+        plan_predicted_us(model, request, plan, &out->extrapolated);
+    out->prefill_us = plan->compute_us;
+    out->ttft_us = plan->finish_us - request->now_us;
+    out->score_us = out->ttft_us;
 }
 
 static int64_t step_us(const struct estimate_model *model, int64_t batch,

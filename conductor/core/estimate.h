@@ -9,6 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "conductor/core/load_plan.h"
 #include "conductor/core/pool.h"
 #include "predictor/cost_model.h"
 
@@ -20,6 +21,7 @@ struct estimate_model {
     const struct cost_model *cost;
     uint32_t block_tokens;      /* at least 1 */
     int64_t kv_bytes_per_token; /* at least 1 */
+    uint32_t layers;            /* of the model; 0: no loads by layer */
     /* What papers' models leave out; the daemon keeps both false. */
     bool whole_prompt_reuse; /* all of a prompt may be reused, its partial last
                                 block too, and computing nothing takes no time;
@@ -35,20 +37,32 @@ struct prefill_estimate {
     uint32_t used_blocks;    /* leading blocks the plan reuses, of any source */
     uint32_t fetch_from;     /* pool id that sends the blocks local_blocks ..
                                 used_blocks - 1, or POOL_NO_INSTANCE */
-    int64_t cached_tokens;   /* used_blocks in tokens, at most the prompt's */
+    int64_t cached_tokens;   /* that are not computed: used_blocks in tokens, at
+                                most the prompt's */
     int64_t transfer_us;     /* until they are here, congestion included */
     int64_t transfer_end_us; /* absolute; now if nothing is fetched */
+    int64_t ready_us;        /* absolute: when it can be begun, as far as blocks
+                                go, those of its own slow tiers too */
     int64_t queue_us;        /* wait of a request whose blocks are here */
     int64_t predicted_us;    /* prefill, the cost model's word */
     int64_t prefill_us;      /* prefill, corrected for this instance */
-    int64_t score_us;  /* transfer + queue + prefill: Algorithm 1's sum, by
-                          which policies choose */
-    int64_t ttft_us;   /* predicted: the transfer overlaps the queue, so this
-                          is when its turn comes with its blocks there, plus
-                          prefill; at most score_us while all are ready */
-    bool extrapolated; /* the cost model was asked beyond its range */
-    bool queue_full;   /* not eligible */
-    bool too_long;     /* not eligible: prompt above its KV capacity */
+    int64_t score_us; /* transfer + queue + prefill: Algorithm 1's sum, by
+                         which policies choose */
+    int64_t ttft_us;  /* predicted: the transfer overlaps the queue, so this
+                         is when its turn comes with its blocks there, plus
+                         prefill; at most score_us while all are ready */
+    bool planned;     /* by a load plan: local_blocks are resident,
+                         used_blocks - split_block come from sources, transfer
+                         is the whole load, predicted and prefill are the work
+                         of the engine, score = ttft */
+    bool at_least;    /* planned, and score and ttft are lower bounds: it was
+                         not worked out, since another one is better */
+    enum load_mode load_mode;
+    uint32_t split_block; /* [local_blocks, split_block) is computed although
+                             it is cached somewhere */
+    bool extrapolated;    /* the cost model was asked beyond its range */
+    bool queue_full;      /* not eligible */
+    bool too_long;        /* not eligible: prompt above its KV capacity */
 };
 
 /* One decode candidate, and why. */
@@ -112,6 +126,41 @@ void estimate_prefill(const struct estimate_model *model,
                       const struct pool_instance *sender, int64_t deadline_us,
                       int64_t now_us, struct estimate_memo *memo,
                       struct prefill_estimate *out);
+
+/*
+ * Adds that the instance first reads blocks from a slow tier of its own: this
+ * overlaps the queue as a transfer does. Algorithm 1's sum stays as it is.
+ *   own_ready_us  absolute: when they will have been read.
+ *   out           written by estimate_prefill() before.
+ */
+void estimate_add_own_load(const struct pool *pool,
+                           const struct pool_instance *instance,
+                           int64_t own_ready_us, int64_t deadline_us,
+                           int64_t now_us, struct prefill_estimate *out);
+
+/* What planning needs to know of a request on an instance. */
+struct estimate_plan_request {
+    int64_t n_tokens;
+    uint32_t resident_blocks; /* usable leading blocks at no cost */
+    uint32_t usable_blocks;
+    int64_t queue_us; /* its wait there */
+    int64_t now_us;
+    const struct load_source *sources; /* (n_sources) */
+    size_t n_sources;
+    unsigned modes; /* LOAD_MODE_BIT()s */
+};
+
+/*
+ * The first finishing load plan of a request on an instance.
+ *   plan  written, all pieces and shares in it.
+ *   out   its plan's part is written: blocks, transfer, predicted, prefill,
+ *         ready, score, ttft; the rest stays.
+ * Cost: load_plan_make().
+ */
+void estimate_plan(const struct estimate_model *model,
+                   const struct pool_instance *instance,
+                   const struct estimate_plan_request *request,
+                   struct load_plan *plan, struct prefill_estimate *out);
 
 /*
  * Estimates the decoding of a request on an instance.

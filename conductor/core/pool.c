@@ -132,11 +132,19 @@ void pool_free(struct pool *pool)
     free(pool);
 }
 
+static bool tiers_ok(const struct pool_instance_config *c)
+{
+    for (size_t t = 0; t < BLOCK_TIERS; t++)
+        if (!isfinite(c->tier_bytes_per_s[t]) || c->tier_bytes_per_s[t] < 0.0)
+            return false;
+    return true;
+}
+
 static bool instance_config_ok(const struct pool_instance_config *c)
 {
     return (c->role & ROLE_BOTH) != 0 && (c->role & ~ROLE_BOTH) == 0 &&
            c->kv_capacity_tokens > 0 && isfinite(c->link_bytes_per_s) &&
-           c->link_bytes_per_s >= 0.0;
+           c->link_bytes_per_s >= 0.0 && tiers_ok(c);
 }
 
 int pool_add(struct pool *pool, const struct pool_instance_config *config,
@@ -171,6 +179,8 @@ int pool_add(struct pool *pool, const struct pool_instance_config *config,
         .running = slot->running,
         .decodes = slot->decodes,
     };
+    memcpy(slot->view.tier_bytes_per_s, config->tier_bytes_per_s,
+           sizeof(slot->view.tier_bytes_per_s));
     if (config->name != NULL)
         strncpy(slot->view.name, config->name, POOL_NAME_BYTES - 1);
     /* The bounds were checked by pool_new(). */
@@ -254,6 +264,18 @@ int pool_set_kv_used(struct pool *pool, uint32_t id, int64_t used_tokens)
     return 0;
 }
 
+/* Both numbers are above 0. */
+static void smooth_rate(const struct pool *pool, double *rate, int64_t bytes,
+                        int64_t elapsed_us)
+{
+    double seen = (double)bytes * 1e6 / (double)elapsed_us;
+
+    if (*rate > 0.0)
+        *rate += pool->config.link_smoothing * (seen - *rate);
+    else
+        *rate = seen;
+}
+
 int pool_link_observed(struct pool *pool, uint32_t id, int64_t bytes,
                        int64_t elapsed_us)
 {
@@ -263,14 +285,52 @@ int pool_link_observed(struct pool *pool, uint32_t id, int64_t bytes,
         return -ESTALE;
     if (bytes <= 0 || elapsed_us <= 0)
         return 0;
-    double seen = (double)bytes * 1e6 / (double)elapsed_us;
-    double *rate = &slot->view.link_bytes_per_s;
-
-    if (*rate > 0.0)
-        *rate += pool->config.link_smoothing * (seen - *rate);
-    else
-        *rate = seen;
+    smooth_rate(pool, &slot->view.link_bytes_per_s, bytes, elapsed_us);
     return 0;
+}
+
+/* The slot of an id that has such a tier. Returns 0, -ESTALE or -EINVAL. */
+static int tier_slot(const struct pool *pool, uint32_t id, enum block_tier tier,
+                     struct pool_slot **slot)
+{
+    *slot = pool_slot_of(pool, id);
+    if (*slot == NULL)
+        return -ESTALE;
+    return (unsigned)tier < BLOCK_TIERS ? 0 : -EINVAL;
+}
+
+int pool_tier_observed(struct pool *pool, uint32_t id, enum block_tier tier,
+                       int64_t bytes, int64_t elapsed_us)
+{
+    struct pool_slot *slot;
+    int error = tier_slot(pool, id, tier, &slot);
+
+    if (error == 0 && bytes > 0 && elapsed_us > 0)
+        smooth_rate(pool, &slot->view.tier_bytes_per_s[tier], bytes,
+                    elapsed_us);
+    return error;
+}
+
+int pool_set_tier_rate(struct pool *pool, uint32_t id, enum block_tier tier,
+                       double bytes_per_s)
+{
+    struct pool_slot *slot;
+    int error = tier_slot(pool, id, tier, &slot);
+
+    if (error == 0 && isfinite(bytes_per_s) && bytes_per_s > 0.0)
+        slot->view.tier_bytes_per_s[tier] = bytes_per_s;
+    return error;
+}
+
+int pool_tier_book(struct pool *pool, uint32_t id, enum block_tier tier,
+                   int64_t until_us)
+{
+    struct pool_slot *slot;
+    int error = tier_slot(pool, id, tier, &slot);
+
+    if (error == 0 && until_us > slot->view.tier_free_us[tier])
+        slot->view.tier_free_us[tier] = until_us;
+    return error;
 }
 
 int pool_egress_book(struct pool *pool, uint32_t id, int64_t until_us)

@@ -13,6 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "conductor/core/prefix_index.h"
 #include "conductor/core/queue.h"
 #include "predictor/correction.h"
 
@@ -61,10 +62,14 @@ struct pool_instance {
     unsigned role; /* ROLE_* */
     enum pool_health health;
     int64_t kv_capacity_tokens;
-    int64_t block_tokens;         /* KV is held in blocks of so many */
-    int64_t kv_used_tokens;       /* as last reported, cached blocks included */
-    double link_bytes_per_s;      /* smoothed egress rate; 0: cannot send */
-    int64_t egress_free_us;       /* when its accepted sends will be over */
+    int64_t block_tokens;    /* KV is held in blocks of so many */
+    int64_t kv_used_tokens;  /* as last reported, cached blocks included */
+    double link_bytes_per_s; /* smoothed egress rate; 0: cannot send */
+    int64_t egress_free_us;  /* when its accepted sends will be over */
+    /* At what rate blocks of a tier are read to where they are computed with;
+     * 0: at no cost. And when what is accepted will have been read. */
+    double tier_bytes_per_s[BLOCK_TIERS];
+    int64_t tier_free_us[BLOCK_TIERS];
     struct correction correction; /* of prefill times */
     size_t max_batch; /* decodes that it steps together; 0: any number */
     size_t n_waiting;
@@ -95,7 +100,8 @@ struct pool_config {
     double correction_smoothing;     /* weight of a new observation, (0, 1] */
     double correction_min_ratio;
     double correction_max_ratio;
-    double link_smoothing; /* weight of a new observed link rate, (0, 1] */
+    double link_smoothing; /* weight of a new observed link or tier rate,
+                              (0, 1] */
     uint64_t seed;
 };
 
@@ -109,8 +115,9 @@ struct pool_instance_config {
     unsigned role;              /* ROLE_*, at least one */
     int64_t kv_capacity_tokens; /* above 0 */
     double link_bytes_per_s;    /* first guess, at least 0 */
-    uint32_t block_tokens;      /* of its KV blocks; 0: 1 */
-    uint32_t max_batch;         /* decodes that it steps together; 0: any */
+    double tier_bytes_per_s[BLOCK_TIERS]; /* at least 0; 0: at no cost */
+    uint32_t block_tokens;                /* of its KV blocks; 0: 1 */
+    uint32_t max_batch; /* decodes that it steps together; 0: any */
 };
 
 struct pool;
@@ -185,6 +192,23 @@ int pool_link_observed(struct pool *pool, uint32_t id, int64_t bytes,
 /* Books a send on an instance's egress link until `until_us`.
  * Returns 0 or -ESTALE. */
 int pool_egress_book(struct pool *pool, uint32_t id, int64_t until_us);
+
+/* As pool_link_observed(), for reads of an instance's tier. A tier at no cost
+ * has one from then on. Returns 0, -ESTALE or -EINVAL: no such tier. */
+int pool_tier_observed(struct pool *pool, uint32_t id, enum block_tier tier,
+                       int64_t bytes, int64_t elapsed_us)
+    __attribute__((warn_unused_result));
+
+/* Takes over a tier's rate that the instance has smoothed itself.
+ *   bytes_per_s  above 0 and finite, else the call changes nothing.
+ * Returns 0, -ESTALE or -EINVAL: no such tier. */
+int pool_set_tier_rate(struct pool *pool, uint32_t id, enum block_tier tier,
+                       double bytes_per_s) __attribute__((warn_unused_result));
+
+/* Books reads of an instance's tier until `until_us`.
+ * Returns 0, -ESTALE or -EINVAL: no such tier. */
+int pool_tier_book(struct pool *pool, uint32_t id, enum block_tier tier,
+                   int64_t until_us);
 
 /* A prefill to accept. */
 struct pool_prefill_request {

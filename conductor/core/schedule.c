@@ -47,6 +47,8 @@ struct scheduler *scheduler_new(const struct schedule_config *config,
     s->threshold = config->kvcache_balancing_threshold;
     s->coupled = config->coupled;
     s->pooled_cache = config->pooled_cache;
+    s->load_modes =
+        config->load_modes != 0 ? config->load_modes : LOAD_MODE_ALL;
     s->pool = pool;
     s->index = index;
     s->ready = calloc(prefix_index_max_instances(index), sizeof(*s->ready));
@@ -84,6 +86,14 @@ int scheduler_set_expected(struct scheduler *scheduler,
     return 0;
 }
 
+/* The least that stays of a candidate's time without its queue. A planned load
+ * overlaps it. */
+static int64_t without_queue_us(const struct prefill_estimate *e)
+{
+    return e->planned ? e->ttft_us - e->queue_us
+                      : e->transfer_us + e->prefill_us;
+}
+
 /* When some candidate's queue will have shrunk enough for the TTFT SLO: its
  * wait falls by a second each second, its transfer and its prefill don't. */
 static int64_t ttft_fits_in_us(const struct schedule_request *request,
@@ -96,7 +106,7 @@ static int64_t ttft_fits_in_us(const struct schedule_request *request,
         int64_t in_us = e->ttft_us - request->slo_ttft_us;
 
         if (e->too_long || e->queue_full ||
-            e->transfer_us + e->prefill_us > request->slo_ttft_us)
+            without_queue_us(e) > request->slo_ttft_us)
             continue;
         if (in_us < 0)
             in_us = 0;
@@ -146,6 +156,54 @@ void schedule_decide(struct scheduler *scheduler,
         admit(scheduler, request, decision);
 }
 
+/* Whether the sources that a plan uses are still there. */
+static bool sources_live(const struct pool *pool,
+                         const struct schedule_decision *decision)
+{
+    for (size_t i = 0; i < decision->n_sources; i++)
+        if (decision->plan.of_source[i].n_blocks > 0 &&
+            pool_get(pool, decision->sources[i].instance) == NULL)
+            return false;
+    return true;
+}
+
+/* The links and tiers that a plan uses are busy until it is through. */
+static void book_sources(struct scheduler *s,
+                         const struct schedule_decision *decision)
+{
+    for (size_t i = 0; i < decision->n_sources; i++) {
+        const struct schedule_source *source = &decision->sources[i];
+        const struct load_share *share = &decision->plan.of_source[i];
+
+        if (share->n_blocks == 0)
+            continue;
+        if (source->instance != decision->prefill && !s->model.links_unshared)
+            (void)pool_egress_book(s->pool, source->instance, share->end_us);
+        if (pool_get(s->pool, source->instance)
+                ->tier_bytes_per_s[source->tier] > 0.0)
+            (void)pool_tier_book(s->pool, source->instance, source->tier,
+                                 share->end_us);
+    }
+}
+
+/* Without a plan all that its own slow tiers hold is read from there. */
+static void book_own(struct scheduler *s,
+                     const struct schedule_request *request,
+                     const struct prefill_estimate *chosen)
+{
+    const struct pool_instance *i = pool_get(s->pool, chosen->instance);
+    struct schedule_own own;
+
+    if (chosen->ready_us <= request->now_us)
+        return;
+    schedule_own_blocks(
+        s, request, i, schedule_lesser(s->ready[i->slot], chosen->local_blocks),
+        &own);
+    for (size_t o = 0; o < own.n_sources; o++)
+        (void)pool_tier_book(s->pool, i->id, own.sources[o].tier,
+                             chosen->ready_us);
+}
+
 int schedule_commit(struct scheduler *scheduler,
                     const struct schedule_request *request,
                     const struct schedule_decision *decision)
@@ -156,15 +214,16 @@ int schedule_commit(struct scheduler *scheduler,
 
     if (decision->verdict != SCHEDULE_ACCEPT)
         return -EINVAL;
-    if (chosen->fetch_from != POOL_NO_INSTANCE &&
-        pool_get(pool, chosen->fetch_from) == NULL)
+    if ((chosen->fetch_from != POOL_NO_INSTANCE &&
+         pool_get(pool, chosen->fetch_from) == NULL) ||
+        !sources_live(pool, decision))
         return -ESTALE;
     error = pool_prefill_accept(
         pool, decision->prefill,
         &(struct pool_prefill_request){
             .request_id = request->request_id,
             .predicted_us = chosen->predicted_us,
-            .ready_at_us = chosen->transfer_end_us,
+            .ready_at_us = chosen->ready_us,
             .deadline_us = request->slo_ttft_us > 0
                                ? request->now_us + request->slo_ttft_us
                                : 0,
@@ -187,6 +246,10 @@ int schedule_commit(struct scheduler *scheduler,
         !scheduler->model.links_unshared)
         (void)pool_egress_book(pool, chosen->fetch_from,
                                chosen->transfer_end_us);
+    if (chosen->planned)
+        book_sources(scheduler, decision);
+    else
+        book_own(scheduler, request, chosen);
     return 0;
 }
 

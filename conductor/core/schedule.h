@@ -9,6 +9,10 @@
  * match, else it uses what it has; the smallest T_transfer + T_queue +
  * T_prefill wins. Then the decode instance with the lowest predicted TBT
  * among those with room. A missed SLO rejects.
+ *
+ * plan: for every prefill instance the load plan (load_plan.h) that finishes
+ * first, from its own slow tiers and the best other holders; the earliest
+ * finishing time wins, of equal ones the shorter queue, then the lower slot.
  */
 #ifndef CONDUCTOR_CORE_SCHEDULE_H
 #define CONDUCTOR_CORE_SCHEDULE_H
@@ -23,15 +27,19 @@
 #include "conductor/core/prefix_index.h"
 
 #define SCHEDULE_EXCLUDE_MAX 8
+/* Other instances that a plan loads from, and all its sources. */
+#define SCHEDULE_PEERS_MAX 3
+#define SCHEDULE_SOURCES_MAX (SCHEDULE_PEERS_MAX + BLOCK_TIERS)
 
 struct scheduler;
 
 struct schedule_config {
     const char *policy;    /* "random", "round_robin", "least_loaded",
-                              "local_cache", "global_cache" */
+                              "local_cache", "global_cache", "plan" */
     const char *admission; /* "plain" or "none" */
     double kvcache_balancing_threshold; /* at least 1; see above */
     uint64_t seed;                      /* of the policy "random" */
+    unsigned load_modes; /* of policy plan: LOAD_MODE_BIT()s; 0: all */
     /* What only simulated clusters are; the daemon keeps both false. */
     bool coupled;      /* a request decodes where it was prefilled */
     bool pooled_cache; /* every instance reads every stored block at no cost */
@@ -66,15 +74,28 @@ enum schedule_verdict {
 };
 #define SCHEDULE_VERDICTS 8
 
+/* Who can send blocks [from_block, to_block) of a prompt: another instance, or
+ * a slow tier of the prefill instance itself. */
+struct schedule_source {
+    uint32_t instance;    /* pool id; that of prefill itself: its own tier */
+    enum block_tier tier; /* which; of others the slowest that they read */
+    uint32_t from_block;
+    uint32_t to_block;
+};
+
 /* Where to, and why. Pool ids are POOL_NO_INSTANCE where nothing is chosen. */
 struct schedule_decision {
     enum schedule_verdict verdict;
     uint32_t prefill; /* pool id; also set when an SLO rejects */
     uint32_t decode;  /* pool id; may equal prefill; none for 1 token */
     struct prefill_estimate chosen; /* of prefill, all 0 if none */
-    int64_t tbt_us;                 /* of decode, 0 if none */
-    int64_t retry_after_us;         /* rejected: when it would fit, from now, if
-                                       nothing else came; -1: never or not known */
+    /* If it is planned: its plan, and what its sources' indices mean. */
+    struct load_plan plan;
+    struct schedule_source sources[SCHEDULE_SOURCES_MAX];
+    size_t n_sources;
+    int64_t tbt_us;         /* of decode, 0 if none */
+    int64_t retry_after_us; /* rejected: when it would fit, from now, if
+                               nothing else came; -1: never or not known */
     /* Every ready instance that was looked at, by slot. Borrowed from the
      * scheduler until its next schedule_decide(). */
     const struct prefill_estimate *candidates;

@@ -10,17 +10,20 @@ static bool excluded(const struct schedule_request *request, uint32_t id)
     return false;
 }
 
-/* Whether an instance may be chosen for a role. */
-static bool takes_work(const struct schedule_request *request,
-                       const struct pool_instance *instance, unsigned role)
+bool schedule_takes_work(const struct schedule_request *request,
+                         const struct pool_instance *instance, unsigned role)
 {
     return instance != NULL && (instance->role & role) != 0 &&
            instance->health == HEALTH_READY && !excluded(request, instance->id);
 }
 
-static uint32_t lesser(uint32_t a, uint32_t b)
+bool schedule_can_send(const struct schedule_request *request,
+                       const struct pool_instance *instance)
 {
-    return a < b ? a : b;
+    return instance != NULL && instance->link_bytes_per_s > 0.0 &&
+           !excluded(request, instance->id) &&
+           (instance->health == HEALTH_READY ||
+            instance->health == HEALTH_DRAINING);
 }
 
 static int64_t busy_until_us(const struct pool_instance *instance,
@@ -30,23 +33,20 @@ static int64_t busy_until_us(const struct pool_instance *instance,
                                                       : request->now_us;
 }
 
-/* FindBestPrefixMatch: who can send the most leading blocks, counting only
- * stored ones. Ties go to the link that is free first, then to the lowest
- * slot. Returns NULL if nobody has any. */
-static const struct pool_instance *
-find_sender(const struct scheduler *s, const struct schedule_request *request,
-            uint32_t usable_blocks, uint32_t *best_blocks)
+const struct pool_instance *
+schedule_find_sender(const struct scheduler *s,
+                     const struct schedule_request *request,
+                     uint32_t usable_blocks, uint32_t *best_blocks)
 {
     const struct pool_instance *best = NULL;
 
     *best_blocks = 0;
     for (uint32_t slot = 0; slot < pool_slots(s->pool); slot++) {
         const struct pool_instance *i = pool_at(s->pool, slot);
-        uint32_t blocks = lesser(s->ready[slot], usable_blocks);
+        uint32_t blocks = schedule_lesser(s->ready[slot], usable_blocks);
 
-        if (blocks == 0 || blocks < *best_blocks || i == NULL ||
-            !(i->link_bytes_per_s > 0.0) || excluded(request, i->id) ||
-            (i->health != HEALTH_READY && i->health != HEALTH_DRAINING))
+        if (blocks == 0 || blocks < *best_blocks ||
+            !schedule_can_send(request, i))
             continue;
         if (blocks == *best_blocks &&
             busy_until_us(i, request) >= busy_until_us(best, request))
@@ -86,36 +86,54 @@ static void match(struct scheduler *s, const struct schedule_request *request)
         s->ready[slot] = most;
 }
 
+/* Own blocks in slow tiers have to be read first. */
+static void add_own_load(const struct scheduler *s,
+                         const struct schedule_request *request,
+                         const struct pool_instance *instance, uint32_t local,
+                         int64_t deadline_us, struct prefill_estimate *estimate)
+{
+    struct schedule_own own;
+
+    schedule_own_blocks(s, request, instance,
+                        schedule_lesser(s->ready[instance->slot], local), &own);
+    if (own.n_sources > 0 && s->pending[instance->slot] < local)
+        estimate_add_own_load(
+            s->pool, instance,
+            schedule_own_ready_us(s, instance, &own, request->now_us),
+            deadline_us, request->now_us, estimate);
+}
+
 /* Estimates every prefill instance that takes work. */
 static size_t estimate_candidates(struct scheduler *s,
-                                  const struct schedule_request *request)
+                                  const struct schedule_request *request,
+                                  uint32_t usable_blocks)
 {
     const struct pool_instance *sender = NULL;
     uint32_t best_blocks = 0;
     struct estimate_memo memo = {.predicted = false};
-    uint32_t usable_blocks =
-        estimate_usable_blocks(&s->model, UINT32_MAX, request->n_tokens);
     size_t n = 0;
     int64_t deadline_us =
         request->slo_ttft_us > 0 ? request->now_us + request->slo_ttft_us : 0;
 
-    match(s, request);
     if (s->policy->fetches)
-        sender = find_sender(s, request, usable_blocks, &best_blocks);
+        sender = schedule_find_sender(s, request, usable_blocks, &best_blocks);
     for (uint32_t slot = 0; slot < pool_slots(s->pool); slot++) {
         const struct pool_instance *i = pool_at(s->pool, slot);
         uint32_t matched = s->ready[slot] > s->pending[slot] ? s->ready[slot]
                                                              : s->pending[slot];
-        uint32_t local = lesser(matched, usable_blocks);
+        uint32_t local = schedule_lesser(matched, usable_blocks);
         /* Never from itself: nobody has more than the best. */
         bool fetch = worth_fetching(s, best_blocks, local);
 
-        if (!takes_work(request, i, ROLE_PREFILL))
+        if (!schedule_takes_work(request, i, ROLE_PREFILL))
             continue;
         estimate_prefill(&s->model, s->pool, i, request->n_tokens, local,
                          fetch ? best_blocks : local, fetch ? sender : NULL,
                          deadline_us, request->now_us, &memo,
-                         &s->candidates[n++]);
+                         &s->candidates[n]);
+        if (local > 0)
+            add_own_load(s, request, i, local, deadline_us, &s->candidates[n]);
+        n++;
     }
     return n;
 }
@@ -166,15 +184,22 @@ bool schedule_choose_prefill(struct scheduler *s,
                              const struct schedule_request *request,
                              struct schedule_decision *decision)
 {
+    uint32_t usable_blocks =
+        estimate_usable_blocks(&s->model, UINT32_MAX, request->n_tokens);
     bool full = false;
     size_t best;
 
+    match(s, request);
     decision->candidates = s->candidates;
-    decision->n_candidates = estimate_candidates(s, request);
+    decision->n_candidates =
+        s->policy->plans ? schedule_plan_candidates(s, request, usable_blocks)
+                         : estimate_candidates(s, request, usable_blocks);
     best = s->policy->choose(&s->state, s->candidates, decision->n_candidates);
     if (best < decision->n_candidates) {
         decision->chosen = s->candidates[best];
         decision->prefill = decision->chosen.instance;
+        if (s->policy->plans)
+            schedule_plan_chosen(s, request, usable_blocks, decision);
         return true;
     }
     for (size_t c = 0; c < decision->n_candidates; c++)
@@ -215,7 +240,7 @@ bool schedule_choose_decode(struct scheduler *s,
         const struct pool_instance *i = pool_at(s->pool, slot);
         struct decode_estimate *c = &s->decode_candidates[n];
 
-        if (!takes_work(request, i, ROLE_DECODE) ||
+        if (!schedule_takes_work(request, i, ROLE_DECODE) ||
             (s->coupled && i->id != decision->prefill))
             continue;
         estimate_decode(&s->model, s->pool, i, request->n_tokens,

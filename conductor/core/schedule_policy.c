@@ -96,12 +96,35 @@ static size_t choose_shortest(struct policy_state *state,
     return choose_lowest(candidates, n, score_of);
 }
 
+/* The earliest end; then the shorter queue, then the lower slot. What is only
+ * known to be at least so long has lost to another one. */
+static size_t choose_first_done(struct policy_state *state,
+                                const struct prefill_estimate *candidates,
+                                size_t n)
+{
+    size_t best = n;
+
+    (void)state;
+    for (size_t i = 0; i < n; i++) {
+        const struct prefill_estimate *c = &candidates[i];
+
+        if (!eligible(c) || c->at_least)
+            continue;
+        if (best == n || c->ttft_us < candidates[best].ttft_us ||
+            (c->ttft_us == candidates[best].ttft_us &&
+             c->queue_us < candidates[best].queue_us))
+            best = i;
+    }
+    return best;
+}
+
 static const struct schedule_policy policies[] = {
-    {"random", false, choose_random},
-    {"round_robin", false, choose_round_robin},
-    {"least_loaded", false, choose_least_loaded},
-    {"local_cache", false, choose_shortest},
-    {"global_cache", true, choose_shortest},
+    {"random", false, false, choose_random},
+    {"round_robin", false, false, choose_round_robin},
+    {"least_loaded", false, false, choose_least_loaded},
+    {"local_cache", false, false, choose_shortest},
+    {"global_cache", true, false, choose_shortest},
+    {"plan", false, true, choose_first_done},
 };
 
 const struct schedule_policy *schedule_policy_by_name(const char *name)

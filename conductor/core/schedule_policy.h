@@ -17,6 +17,7 @@ struct policy_state {
 struct schedule_policy {
     const char *name;
     bool fetches; /* candidates are estimated with Algorithm 1's fetches */
+    bool plans;   /* or with load plans */
     /* Returns the index of the chosen candidate among n, by slot ascending;
      * n if none is eligible. */
     size_t (*choose)(struct policy_state *state,

@@ -285,7 +285,8 @@ static void bench_load_plan(size_t n_sources)
     latency(name, times, ROUNDS, n_sources <= 2 ? "goal 1 to 2" : "");
 }
 
-static void bench_decide(uint32_t instances)
+/* `busy`: queues of different lengths and engines of different speeds. */
+static void bench_decide(uint32_t instances, const char *policy, bool busy)
 {
     struct cost_model cost = {.prefill = {500, 10, 0.001, 0.002},
                               .decode = {1000, 100, 0.01},
@@ -293,8 +294,10 @@ static void bench_decide(uint32_t instances)
     struct pool_config config = pool_config_default;
     struct prefix_index *ix = prefix_index_new(&(struct prefix_index_config){
         .max_instances = instances, .max_keys = 1u << 20, .seed = 1});
-    struct estimate_model model = {
-        .cost = &cost, .block_tokens = 512, .kv_bytes_per_token = 327680};
+    struct estimate_model model = {.cost = &cost,
+                                   .block_tokens = 512,
+                                   .kv_bytes_per_token = 327680,
+                                   .layers = 80};
     struct schedule_decision decision;
     double times[2000];
     uint64_t keys[CHAIN];
@@ -313,22 +316,31 @@ static void bench_decide(uint32_t instances)
                       &(struct pool_instance_config){
                           .role = i % 2 ? ROLE_DECODE : ROLE_PREFILL,
                           .kv_capacity_tokens = 3000000,
-                          .link_bytes_per_s = 1e11},
+                          .link_bytes_per_s = 1e11,
+                          .tier_bytes_per_s = {[TIER_DISK] = 3e9}},
                       &id));
         must(pool_set_health(pool, id, HEALTH_READY));
         for (uint64_t r = 0; r < 4 && i % 2 == 0; r++)
             must(pool_prefill_accept(
                 pool, id,
-                &(struct pool_prefill_request){.request_id = r,
-                                               .predicted_us = 1000}));
+                &(struct pool_prefill_request){
+                    .request_id = r,
+                    .predicted_us =
+                        busy ? 1000 + (int64_t)(rng() % 1000000) : 1000}));
+        if (busy && i % 2 == 0)
+            must(pool_prefill_done(pool, id, 0, (int64_t)(rng() % 1000000)));
         for (uint64_t c = 0; c < 8; c++) {
             chain_keys(rng() % 4096, keys);
-            must(prefix_index_stored_chain(ix, i, TIER_HOST, 0, keys, CHAIN,
+            must(prefix_index_stored_chain(ix, i, TIER_HOST, 0, keys, CHAIN / 2,
                                            NULL));
+            must(prefix_index_stored_chain(ix, i, TIER_DISK,
+                                           keys[CHAIN / 2 - 1],
+                                           keys + CHAIN / 2, CHAIN / 2, NULL));
         }
     }
-    struct scheduler *s =
-        scheduler_new(&schedule_config_default, &model, pool, ix);
+    struct schedule_config how = schedule_config_default;
+    how.policy = policy;
+    struct scheduler *s = scheduler_new(&how, &model, pool, ix);
     if (s == NULL)
         abort();
     for (size_t r = 0; r < 2000; r++) {
@@ -343,9 +355,11 @@ static void bench_decide(uint32_t instances)
         schedule_decide(s, &request, &decision);
         times[r] = now_s() - from;
     }
-    snprintf(name, sizeof(name), "decide, %u instances, 128 blocks", instances);
+    snprintf(name, sizeof(name), "decide, %s, %u%s, 128 blocks", policy,
+             instances, busy ? " busy" : "");
     latency(name, times, 2000,
-            instances == 1000 ? "goal 3 at p99 with 1,000 estimates" : "");
+            instances == 1000 && !busy ? "goal 3 at p99 with 1,000 estimates"
+                                       : "");
     scheduler_free(s);
     pool_free(pool);
     prefix_index_free(ix);
@@ -369,8 +383,12 @@ int main(int argc, char **argv)
     bench_load_plan(2);
     bench_load_plan(4);
     bench_load_plan(LOAD_PLAN_SOURCES_MAX);
-    bench_decide(16);
-    bench_decide(1000);
+    for (int busy = 0; busy < 2; busy++) {
+        bench_decide(16, "global_cache", busy);
+        bench_decide(16, "plan", busy);
+        bench_decide(1000, "global_cache", busy);
+        bench_decide(1000, "plan", busy);
+    }
     printf("-- index of %.2f million blocks\n", millions);
     bench_index((uint64_t)(millions * 1e6) / CHAIN * CHAIN);
     return 0;

@@ -89,7 +89,8 @@ static void rig_init(struct rig *r)
     pool.max_decodes = 3;
     pool.max_pending_blocks = 16;
     pool.order = queue_order_by_name(flags & 1 ? "fifo" : "fifo_strict");
-    config.policy = schedule_policy_name(below(r, 5));
+    config.policy = schedule_policy_name(below(r, 6));
+    config.load_modes = byte(r) & LOAD_MODE_ALL;
     config.admission = flags & 2 ? "plain" : "none";
     config.kvcache_balancing_threshold = flags & 4 ? 1.0 : 1.5;
     config.coupled = flags & 8;
@@ -106,6 +107,7 @@ static void rig_init(struct rig *r)
                       &(struct estimate_model){.cost = &r->cost,
                                                .block_tokens = BLOCK,
                                                .kv_bytes_per_token = 64,
+                                               .layers = below(r, 3),
                                                .whole_prompt_reuse = flags & 32,
                                                .links_unshared = flags & 64},
                       r->pool, r->index);
@@ -129,6 +131,7 @@ static void on_add(struct rig *r)
         .link_bytes_per_s = (double)number(r, 40),
         .block_tokens = below(r, 2) * BLOCK,
         .max_batch = below(r, 4),
+        .tier_bytes_per_s = {[TIER_DISK] = (double)number(r, 40)},
     };
 
     if (pool_add(r->pool, &config, &id) < 0)
@@ -160,6 +163,32 @@ static void on_stored(struct rig *r, uint32_t slot)
                                      keys + first, n, NULL);
 }
 
+/* A plan's pieces cover what it loads, each from one that has it. */
+static void check_plan(const struct rig *r, const struct schedule_request *q,
+                       const struct schedule_decision *d)
+{
+    uint32_t block = d->plan.split_block;
+
+    CHECK(d->chosen.planned && !d->chosen.at_least);
+    CHECK(d->plan.finish_us - q->now_us == d->chosen.ttft_us);
+    CHECK(d->plan.n_pieces <= LOAD_PLAN_PIECES_MAX);
+    CHECK(d->n_sources <= SCHEDULE_SOURCES_MAX);
+    for (uint32_t p = 0; p < d->plan.n_pieces; p++) {
+        const struct load_piece *piece = &d->plan.pieces[p];
+        const struct schedule_source *s = &d->sources[piece->source];
+
+        CHECK(piece->source < d->n_sources && piece->from_block == block);
+        CHECK(piece->from_block >= s->from_block &&
+              piece->to_block <= s->to_block);
+        CHECK(pool_get(r->pool, s->instance) != NULL);
+        block = piece->to_block;
+    }
+    CHECK(block == d->plan.cached_blocks && block <= q->n_keys);
+    for (size_t i = 0; i < q->n_exclude; i++)
+        for (size_t s = 0; s < d->n_sources; s++)
+            CHECK(q->exclude[i] != d->sources[s].instance);
+}
+
 static void check_choice(const struct rig *r, const struct schedule_request *q,
                          const struct schedule_decision *d)
 {
@@ -175,6 +204,8 @@ static void check_choice(const struct rig *r, const struct schedule_request *q,
     CHECK(c->fetch_from == POOL_NO_INSTANCE ||
           (c->fetch_from != d->prefill &&
            pool_get(r->pool, c->fetch_from) != NULL));
+    if (c->planned)
+        check_plan(r, q, d);
     CHECK((t != NULL) == (q->max_output_tokens > 1));
     for (size_t i = 0; i < q->n_exclude; i++)
         CHECK(q->exclude[i] != d->prefill && q->exclude[i] != c->fetch_from &&
@@ -203,7 +234,8 @@ static int64_t work(const struct rig *r)
 
         if (i != NULL)
             n += (int64_t)(i->n_waiting + i->n_decodes) +
-                 i->decode_reserved_tokens + i->egress_free_us;
+                 i->decode_reserved_tokens + i->egress_free_us +
+                 i->tier_free_us[TIER_DISK];
     }
     return n;
 }
@@ -286,10 +318,20 @@ static void on_report(struct rig *r, uint32_t id)
 {
     int64_t bytes = number(r, 50) - 1;
 
-    switch (below(r, 4)) {
+    switch (below(r, 6)) {
     case 0:
         (void)!pool_set_health(r->pool, id,
                                (enum pool_health)below(r, HEALTH_STATES + 1));
+        break;
+    case 3:
+        (void)!pool_tier_observed(r->pool, id,
+                                  (enum block_tier)below(r, BLOCK_TIERS + 1),
+                                  bytes, number(r, 40) - 1);
+        break;
+    case 4:
+        (void)pool_tier_book(r->pool, id,
+                             (enum block_tier)below(r, BLOCK_TIERS + 1),
+                             r->now_us + number(r, 40));
         break;
     case 1:
         (void)pool_link_observed(r->pool, id, bytes, number(r, 40) - 1);

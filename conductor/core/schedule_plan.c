@@ -1,0 +1,266 @@
+/*
+ * Candidates with load plans: when each instance would be done, and which need
+ * not be worked out to know that they lose.
+ *
+ * A candidate that was not worked out carries a lower bound of its end. Two
+ * hold: its queue and what must be computed behind all that is cached
+ * anywhere; and the end of another one that has at least as much at no cost,
+ * no longer queue and no slower engine (a dominating one), since it could
+ * follow the same plan. Both are exact, so leaving candidates out changes
+ * nothing: test_schedule_plan compares with working out all of them.
+ */
+#include <string.h>
+
+#include "conductor/core/schedule_internal.h"
+
+#define DOMINATORS_MAX 8
+
+static void work_out(const struct scheduler *s,
+                     const struct schedule_request *request,
+                     uint32_t usable_blocks, const struct schedule_site *site,
+                     unsigned modes, struct load_plan *plan,
+                     struct prefill_estimate *e)
+{
+    estimate_plan(&s->model, pool_get(s->pool, e->instance),
+                  &(struct estimate_plan_request){
+                      .n_tokens = request->n_tokens,
+                      .resident_blocks = site->resident,
+                      .usable_blocks = usable_blocks,
+                      .queue_us = e->queue_us,
+                      .now_us = request->now_us,
+                      .sources = site->loads,
+                      .n_sources = site->n,
+                      .modes = modes,
+                  },
+                  plan, e);
+}
+
+/* Most blocks that an instance could reuse, wherever they are. */
+static uint32_t most_cached(const struct scheduler *s,
+                            const struct pool_instance *i,
+                            uint32_t usable_blocks)
+{
+    uint32_t most = s->ready[i->slot] > s->pending[i->slot]
+                        ? s->ready[i->slot]
+                        : s->pending[i->slot];
+
+    for (size_t k = 0; k < s->peers.n; k++)
+        if (s->peers.at[k].source.to_block > most)
+            most = s->peers.at[k].source.to_block;
+    return schedule_lesser(most, usable_blocks);
+}
+
+static const struct prefill_estimate nothing;
+
+/* As if all that is cached anywhere were there by its turn. */
+static void estimate_at_least(const struct scheduler *s,
+                              const struct schedule_request *request,
+                              const struct pool_instance *i,
+                              uint32_t usable_blocks,
+                              struct estimate_memo *memo,
+                              struct prefill_estimate *out)
+{
+    uint32_t cached = most_cached(s, i, usable_blocks);
+    int64_t tokens = (int64_t)cached * s->model.block_tokens;
+
+    if (tokens > request->n_tokens)
+        tokens = request->n_tokens;
+    if (!memo->predicted || memo->cached_tokens != tokens) {
+        memo->predicted = true;
+        memo->cached_tokens = tokens;
+        memo->predicted_us =
+            tokens < request->n_tokens
+                ? cost_model_prefill_us(s->model.cost,
+                                        request->n_tokens - tokens, tokens,
+                                        &memo->extrapolated)
+                : 0;
+    }
+    memcpy(out, &nothing, sizeof(*out)); /* padding too */
+    out->instance = i->id;
+    out->slot = i->slot;
+    out->planned = true;
+    out->at_least = true;
+    out->local_blocks = schedule_lesser(s->ready[i->slot] > s->pending[i->slot]
+                                            ? s->ready[i->slot]
+                                            : s->pending[i->slot],
+                                        usable_blocks);
+    out->split_block = out->local_blocks;
+    out->used_blocks = cached;
+    out->cached_tokens = tokens;
+    out->transfer_end_us = request->now_us;
+    out->ready_us = request->now_us;
+    out->predicted_us = memo->predicted_us;
+    out->extrapolated = memo->extrapolated;
+    out->prefill_us = correction_apply_us(&i->correction, memo->predicted_us);
+    out->queue_us = pool_queue_wait_us(
+        s->pool, i, request->now_us, out->prefill_us,
+        request->slo_ttft_us > 0 ? request->now_us + request->slo_ttft_us : 0,
+        cached > 0, request->now_us);
+    if (out->queue_us > ESTIMATE_NEVER_US)
+        out->queue_us = ESTIMATE_NEVER_US;
+    out->ttft_us = out->queue_us + out->prefill_us;
+    if (out->ttft_us > ESTIMATE_NEVER_US)
+        out->ttft_us = ESTIMATE_NEVER_US;
+    out->score_us = out->ttft_us;
+    out->queue_full = pool_prefill_full(s->pool, i);
+    out->too_long =
+        pool_kv_tokens(i, request->n_tokens, 1) > i->kv_capacity_tokens;
+}
+
+/* A worked-out candidate without blocks in slow tiers. */
+struct dominator {
+    uint32_t resident;
+    int64_t queue_us;
+    double ratio;
+    int64_t ttft_us;
+};
+
+struct search {
+    struct scheduler *s;
+    const struct schedule_request *request;
+    uint32_t usable_blocks;
+    struct prefill_estimate *best; /* worked out; NULL: none yet */
+    struct dominator dominators[DOMINATORS_MAX];
+    size_t n_dominators; /* ever; the array is a ring */
+};
+
+/* The order of choose_first_done(). */
+static bool before(const struct prefill_estimate *a,
+                   const struct prefill_estimate *b)
+{
+    if (a->ttft_us != b->ttft_us)
+        return a->ttft_us < b->ttft_us;
+    if (a->queue_us != b->queue_us)
+        return a->queue_us < b->queue_us;
+    return a->slot < b->slot;
+}
+
+static bool is_peer(const struct scheduler *s, uint32_t id)
+{
+    for (size_t k = 0; k < s->peers.n; k++)
+        if (s->peers.at[k].source.instance == id)
+            return true;
+    return false;
+}
+
+/* Raises a candidate's bound to the ends of those that dominate it. A peer has
+ * one peer less, so another one instead, which these may not have had. */
+static void raise_bound(const struct search *f, struct prefill_estimate *e)
+{
+    const struct scheduler *s = f->s;
+    const struct pool_instance *i = pool_get(s->pool, e->instance);
+    size_t n =
+        f->n_dominators < DOMINATORS_MAX ? f->n_dominators : DOMINATORS_MAX;
+
+    if (is_peer(s, e->instance) ||
+        (s->ready[e->slot] > 0 && schedule_has_slow_tier(i)))
+        return;
+    for (size_t d = 0; d < n; d++) {
+        const struct dominator *other = &f->dominators[d];
+
+        if (other->resident >= e->local_blocks &&
+            other->queue_us <= e->queue_us &&
+            other->ratio <= i->correction.ratio && other->ttft_us > e->ttft_us)
+            e->ttft_us = e->score_us = other->ttft_us;
+    }
+}
+
+static void search_work_out(struct search *f, struct prefill_estimate *e)
+{
+    const struct pool_instance *i = pool_get(f->s->pool, e->instance);
+    struct load_plan plan;
+    struct schedule_site site;
+
+    schedule_find_site(f->s, f->request, i, f->usable_blocks, &site);
+    work_out(f->s, f->request, f->usable_blocks, &site, f->s->load_modes, &plan,
+             e);
+    if (!site.own)
+        f->dominators[f->n_dominators++ % DOMINATORS_MAX] = (struct dominator){
+            site.resident, e->queue_us, i->correction.ratio, e->ttft_us};
+    if (f->best == NULL || before(e, f->best))
+        f->best = e;
+}
+
+size_t schedule_plan_candidates(struct scheduler *s,
+                                const struct schedule_request *request,
+                                uint32_t usable_blocks)
+{
+    struct search f = {
+        .s = s, .request = request, .usable_blocks = usable_blocks};
+    struct estimate_memo memo = {.predicted = false};
+    struct prefill_estimate *first = NULL;
+    size_t n = 0;
+
+    schedule_find_peers(s, request, usable_blocks);
+    for (uint32_t slot = 0; slot < pool_slots(s->pool); slot++) {
+        const struct pool_instance *i = pool_at(s->pool, slot);
+        struct prefill_estimate *e = &s->candidates[n];
+
+        if (!schedule_takes_work(request, i, ROLE_PREFILL))
+            continue;
+        estimate_at_least(s, request, i, usable_blocks, &memo, e);
+        n++;
+        if (!e->queue_full && !e->too_long &&
+            (first == NULL || before(e, first)))
+            first = e;
+    }
+    if (first == NULL)
+        return n;
+    search_work_out(&f, first);
+    for (size_t c = 0; c < n; c++) {
+        struct prefill_estimate *e = &s->candidates[c];
+
+        if (e == first || e->queue_full || e->too_long || before(f.best, e))
+            continue;
+        raise_bound(&f, e);
+        if (!before(f.best, e))
+            search_work_out(&f, e);
+    }
+    return n;
+}
+
+/*
+ * Whether to compute less although the prompt is done later. Computing what
+ * could be loaded costs engine time, and those that come until the queue is
+ * empty wait for it; as many as wait now are taken for their number.
+ */
+static bool worth_saving(const struct pool_instance *i,
+                         const struct schedule_request *request,
+                         const struct prefill_estimate *fast,
+                         const struct prefill_estimate *thrifty)
+{
+    int64_t later_us = thrifty->ttft_us - fast->ttft_us;
+    int64_t saved_us = fast->prefill_us - thrifty->prefill_us;
+
+    if (saved_us <= 0 ||
+        (request->slo_ttft_us > 0 && thrifty->ttft_us > request->slo_ttft_us))
+        return false;
+    return (double)later_us <= (double)i->n_waiting * (double)saved_us;
+}
+
+void schedule_plan_chosen(struct scheduler *s,
+                          const struct schedule_request *request,
+                          uint32_t usable_blocks,
+                          struct schedule_decision *decision)
+{
+    const unsigned loads =
+        LOAD_MODE_BIT(LOAD_MODE_LOAD) | LOAD_MODE_BIT(LOAD_MODE_LAYERWISE);
+    const struct pool_instance *i = pool_get(s->pool, decision->prefill);
+    struct prefill_estimate thrifty = decision->chosen;
+    struct load_plan plan;
+    struct schedule_site site;
+
+    schedule_find_site(s, request, i, usable_blocks, &site);
+    work_out(s, request, usable_blocks, &site, s->load_modes, &decision->plan,
+             &decision->chosen);
+    decision->n_sources = site.n;
+    memcpy(decision->sources, site.sources, site.n * sizeof(site.sources[0]));
+    if (i->n_waiting == 0 || site.n == 0 || !(s->load_modes & loads))
+        return;
+    work_out(s, request, usable_blocks, &site, s->load_modes & loads, &plan,
+             &thrifty);
+    if (worth_saving(i, request, &decision->chosen, &thrifty)) {
+        decision->chosen = thrifty;
+        decision->plan = plan;
+    }
+}
