@@ -108,6 +108,7 @@ int main(int argc, char **argv)
     rc = bench_engine(&b, &narrow, SEGMENT_TOKENS, c.tokens);
     if (rc != 0)
         goto done;
+    sheet_fact(&b.sheet, "model", "narrow: KV rows of llama3-8b");
     c.prompt = bench_prompt(&b, c.tokens);
     rc = c.prompt ? bench_kv_init(&b, &c.kv, c.tokens) : -ENOMEM;
     /* The store first: it writes what the upload reads. */

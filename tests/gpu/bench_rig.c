@@ -264,7 +264,6 @@ int bench_kv_init(struct bench *b, struct bench_kv *kv, uint32_t tokens)
                  bytes >> 20);
         return -ENOMEM;
     }
-    memset(kv->memory, 0, bytes);
     for (uint32_t i = 0; i < n; i++)
         kv->blocks[i] = (char *)kv->memory + i * b->layout->block_bytes;
     return 0;

@@ -72,8 +72,8 @@ double bench_left_s(const struct bench *b);
 __attribute__((format(printf, 2, 3))) void bench_say(const struct bench *b,
                                                      const char *format, ...);
 
-/* Blocks for `tokens` tokens, all bytes 0. Returns 0, or -ENOMEM with a message
- * in b->err. */
+/* Blocks for `tokens` tokens, with anything in them. Returns 0, or -ENOMEM with
+ * a message in b->err. */
 __attribute__((warn_unused_result)) int
 bench_kv_init(struct bench *b, struct bench_kv *kv, uint32_t tokens);
 void bench_kv_fini(struct bench *b, struct bench_kv *kv);

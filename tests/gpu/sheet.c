@@ -19,7 +19,14 @@ static void set_number(char *to, double value, int decimals)
 
 static struct sheet_fact *new_fact(struct sheet *s, const char *name)
 {
-    unsigned i = s->n_facts < SHEET_MAX_FACTS ? s->n_facts++ : s->n_facts - 1;
+    unsigned i = 0;
+
+    while (i < s->n_facts && strcmp(s->facts[i].name, name) != 0)
+        i++;
+    if (i == SHEET_MAX_FACTS)
+        i--;
+    else if (i == s->n_facts)
+        s->n_facts++;
     struct sheet_fact *f = &s->facts[i];
 
     snprintf(f->name, sizeof(f->name), "%s", name);

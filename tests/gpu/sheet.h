@@ -35,7 +35,7 @@ struct sheet {
     unsigned left_out; /* rows that time, memory or the sheet had no room for */
 };
 
-/* One line of JSON's "facts" and of the table's head. */
+/* One of JSON's "facts"; a second one of that name takes its place. */
 void sheet_fact(struct sheet *s, const char *name, const char *text);
 void sheet_fact_number(struct sheet *s, const char *name, double value,
                        int decimals);
