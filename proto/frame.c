@@ -40,10 +40,14 @@ const char *frame_type_name(uint16_t type)
         return "BLOCKS_CLEARED";
     case FRAME_FETCH:
         return "FETCH";
-    case FRAME_FETCH_BLOCK:
-        return "FETCH_BLOCK";
+    case FRAME_FETCH_DATA:
+        return "FETCH_DATA";
     case FRAME_FETCH_END:
         return "FETCH_END";
+    case FRAME_FETCH_CHAIN:
+        return "FETCH_CHAIN";
+    case FRAME_FETCH_READ:
+        return "FETCH_READ";
     case FRAME_KV_BEGIN:
         return "KV_BEGIN";
     case FRAME_KV_GRANT:

@@ -47,8 +47,10 @@ enum frame_type {
 
     /* Worker to worker. */
     FRAME_FETCH = 40,
-    FRAME_FETCH_BLOCK = 41,
+    FRAME_FETCH_DATA = 41,
     FRAME_FETCH_END = 42,
+    FRAME_FETCH_CHAIN = 43,
+    FRAME_FETCH_READ = 44,
     FRAME_KV_BEGIN = 50,
     FRAME_KV_GRANT = 51,
     FRAME_KV_REFUSE = 52,

@@ -212,29 +212,38 @@ struct msg_blocks_removed {
     const uint8_t *keys; /* (n) u64 */
 };
 
-/* The first n_known of the chain are in the asker's store already: they are
- * answered without data, so that it can compare the tokens of the whole prefix
- * with its own. */
+/* Opens a fetch: which of these blocks does the other side hold? */
 struct msg_fetch {
-    uint32_t n_known; /* at most n */
     uint32_t n;
     const uint8_t *keys; /* (n) u64, a chain that begins a prompt */
 };
 
-/* One whole block. The receiver compares tokens and parent with what it asked
- * for before it keeps the block. */
-struct msg_fetch_block {
-    uint64_t key, parent;
-    uint64_t checksum; /* XXH3-64 of data, seed 0 */
+/* The answer: the tokens of the leading blocks that are held, which the asker
+ * compares with its own before it uses anything. */
+struct msg_fetch_chain {
     uint32_t n_tokens;
     const uint8_t *tokens; /* (n_tokens) u32 */
+};
+
+/* Asks for layers [from_layer, from_layer + n_layers) of one block of an open
+ * fetch. */
+struct msg_fetch_read {
+    uint32_t block; /* of the chain */
+    uint32_t from_layer, n_layers;
+};
+
+/* What was asked for. */
+struct msg_fetch_data {
+    uint32_t block;
+    uint32_t from_layer, n_layers;
+    uint64_t checksum; /* XXH3-64 of data, seed 0 */
     uint32_t n_data;
     const uint8_t *data; /* (n_data) bytes, in the engine's block layout */
 };
 
+/* The other side ends the fetch. */
 struct msg_fetch_end {
-    uint16_t code;     /* PROTO_OK, or why it ended early */
-    uint32_t n_blocks; /* sent */
+    uint16_t code; /* why */
 };
 
 struct msg_kv_begin {
@@ -275,7 +284,9 @@ MSG_DECLARE(msg_done);
 MSG_DECLARE(msg_blocks_stored);
 MSG_DECLARE(msg_blocks_removed);
 MSG_DECLARE(msg_fetch);
-MSG_DECLARE(msg_fetch_block);
+MSG_DECLARE(msg_fetch_chain);
+MSG_DECLARE(msg_fetch_read);
+MSG_DECLARE(msg_fetch_data);
 MSG_DECLARE(msg_fetch_end);
 MSG_DECLARE(msg_kv_begin);
 /* msg_kv_layer_encode() may be given data = NULL: it then writes the frame's

@@ -58,7 +58,6 @@ void msg_fetch_encode(struct wire_buf *buf, uint64_t request_id,
                       const struct msg_fetch *m)
 {
     size_t at = frame_begin(buf, FRAME_FETCH, request_id);
-    wire_put_u32(buf, m->n_known);
     wire_put_u64s(buf, native_u64(m->keys), m->n);
     frame_end(buf, at);
 }
@@ -67,35 +66,72 @@ int msg_fetch_decode(const void *payload, size_t len, struct msg_fetch *m)
 {
     struct wire_reader r;
     wire_reader_init(&r, payload, len);
-    m->n_known = wire_get_u32(&r);
     m->keys = wire_get_array(&r, 8, &m->n);
-    return finish(&r, m->n_known <= m->n);
+    return finish(&r, true);
 }
 
-void msg_fetch_block_encode(struct wire_buf *buf, uint64_t request_id,
-                            const struct msg_fetch_block *m)
+void msg_fetch_chain_encode(struct wire_buf *buf, uint64_t request_id,
+                            const struct msg_fetch_chain *m)
 {
-    size_t at = frame_begin(buf, FRAME_FETCH_BLOCK, request_id);
-    wire_put_u64(buf, m->key);
-    wire_put_u64(buf, m->parent);
-    wire_put_u64(buf, m->checksum);
+    size_t at = frame_begin(buf, FRAME_FETCH_CHAIN, request_id);
     wire_put_u32s(buf, (const uint32_t *)(const void *)m->tokens, m->n_tokens);
+    frame_end(buf, at);
+}
+
+int msg_fetch_chain_decode(const void *payload, size_t len,
+                           struct msg_fetch_chain *m)
+{
+    struct wire_reader r;
+    wire_reader_init(&r, payload, len);
+    m->tokens = wire_get_array(&r, 4, &m->n_tokens);
+    return finish(&r, true);
+}
+
+void msg_fetch_read_encode(struct wire_buf *buf, uint64_t request_id,
+                           const struct msg_fetch_read *m)
+{
+    size_t at = frame_begin(buf, FRAME_FETCH_READ, request_id);
+    wire_put_u32(buf, m->block);
+    wire_put_u32(buf, m->from_layer);
+    wire_put_u32(buf, m->n_layers);
+    frame_end(buf, at);
+}
+
+int msg_fetch_read_decode(const void *payload, size_t len,
+                          struct msg_fetch_read *m)
+{
+    struct wire_reader r;
+    wire_reader_init(&r, payload, len);
+    m->block = wire_get_u32(&r);
+    m->from_layer = wire_get_u32(&r);
+    m->n_layers = wire_get_u32(&r);
+    return finish(&r, m->n_layers > 0);
+}
+
+void msg_fetch_data_encode(struct wire_buf *buf, uint64_t request_id,
+                           const struct msg_fetch_data *m)
+{
+    size_t at = frame_begin(buf, FRAME_FETCH_DATA, request_id);
+    wire_put_u32(buf, m->block);
+    wire_put_u32(buf, m->from_layer);
+    wire_put_u32(buf, m->n_layers);
+    wire_put_u64(buf, m->checksum);
     wire_put_u32(buf, m->n_data);
     wire_put_bytes(buf, m->data, m->n_data);
     frame_end(buf, at);
 }
 
-int msg_fetch_block_decode(const void *payload, size_t len,
-                           struct msg_fetch_block *m)
+int msg_fetch_data_decode(const void *payload, size_t len,
+                          struct msg_fetch_data *m)
 {
     struct wire_reader r;
     wire_reader_init(&r, payload, len);
-    m->key = wire_get_u64(&r);
-    m->parent = wire_get_u64(&r);
+    m->block = wire_get_u32(&r);
+    m->from_layer = wire_get_u32(&r);
+    m->n_layers = wire_get_u32(&r);
     m->checksum = wire_get_u64(&r);
-    m->tokens = wire_get_array(&r, 4, &m->n_tokens);
     m->data = wire_get_array(&r, 1, &m->n_data);
-    return finish(&r, true);
+    return finish(&r, m->n_layers > 0);
 }
 
 void msg_fetch_end_encode(struct wire_buf *buf, uint64_t request_id,
@@ -103,7 +139,6 @@ void msg_fetch_end_encode(struct wire_buf *buf, uint64_t request_id,
 {
     size_t at = frame_begin(buf, FRAME_FETCH_END, request_id);
     wire_put_u16(buf, m->code);
-    wire_put_u32(buf, m->n_blocks);
     frame_end(buf, at);
 }
 
@@ -113,7 +148,6 @@ int msg_fetch_end_decode(const void *payload, size_t len,
     struct wire_reader r;
     wire_reader_init(&r, payload, len);
     m->code = wire_get_u16(&r);
-    m->n_blocks = wire_get_u32(&r);
     return finish(&r, true);
 }
 

@@ -24,11 +24,15 @@ struct batch {
     struct engine_segment *segments; /* (max_segments) */
     struct request **segment_owners; /* (max_segments) */
     uint32_t n_segments;             /* of the step under way */
+    uint32_t max_segments;
 };
+
+/* Prefills that are loading may join a step beside max_prefills others. */
+#define LOADING_SEGMENTS 8u
 
 uint32_t batch_max_segments(const struct batch_config *config)
 {
-    return config->max_batch + config->max_prefills;
+    return config->max_batch + config->max_prefills + LOADING_SEGMENTS;
 }
 
 struct batch *batch_new(const struct batch_config *config,
@@ -42,6 +46,7 @@ struct batch *batch_new(const struct batch_config *config,
     b->config = *config;
     b->ops = ops;
     b->arg = arg;
+    b->max_segments = n_segments;
     b->order = queue_order_by_name(config->order);
     TAILQ_INIT(&b->waiting);
     TAILQ_INIT(&b->prefills);
@@ -132,19 +137,47 @@ static void start_decode(struct batch *b, struct request *r)
     b->n.decodes++;
 }
 
-/* The waiting request to serve next, or NULL. */
-static struct request *pick_next(struct batch *b, int64_t now_us)
+/* Whether blocks of `r` may still come, so that it can wait. */
+static bool is_loading(const struct request *r)
+{
+    return r->load != NULL && !r->gated;
+}
+
+int batch_take_ahead(struct batch *b, struct request *r)
+{
+    const struct request *older;
+    struct kv_store_stats stats;
+    uint64_t need = r->n_blocks;
+
+    TAILQ_FOREACH(older, &b->waiting, link)
+    {
+        if (older == r)
+            break;
+        need += older->n_ids == 0 ? older->n_blocks : 0;
+    }
+    kv_store_stats(b->config.store, &stats);
+    if (need > (uint64_t)stats.free_blocks + stats.unpinned_blocks)
+        return -ENOSPC;
+    return request_take(r, b->config.store, b->config.layout->block_tokens);
+}
+
+/* The waiting request to serve next, or NULL. loading: those count too that
+ * are loading; only_taken: only those that have their blocks. */
+static struct request *pick_next(struct batch *b, bool loading, bool only_taken,
+                                 int64_t now_us)
 {
     struct request *r;
     uint32_t n = 0;
 
     TAILQ_FOREACH(r, &b->waiting, link)
     {
+        if ((is_loading(r) && !loading) || (r->n_ids == 0 && only_taken))
+            continue;
         b->items[n] = (struct queue_item){
             .arrival_seq = r->seq,
-            .ready_at_us = r->fetch.peer ? QUEUE_NOT_READY : 0,
+            .ready_at_us = r->held_back ? QUEUE_NOT_READY : 0,
             .cost_us = r->n_tokens,
-            .has_cached_prefix = r->n_ids > 0,
+            .has_cached_prefix = is_loading(r),
         };
         b->items_of[n++] = r;
     }
@@ -152,75 +185,57 @@ static struct request *pick_next(struct batch *b, int64_t now_us)
     return i < 0 ? NULL : b->items_of[i];
 }
 
-/* Reuses what the store holds and allocates the rest. Blocks that were fetched
- * are pinned already and match again. False: no room for all of it. */
+/* False: no room for all of its blocks. */
 static bool take_blocks(struct batch *b, struct request *r)
 {
-    struct kv_store *store = b->config.store;
-    uint32_t *ids = calloc(r->n_blocks, sizeof(*ids));
-
-    if (!ids)
-        return false;
-    uint32_t n = kv_store_match(store, r->keys, r->tokens, r->n_reusable, ids);
-    uint32_t rest = r->n_blocks - n;
-    if (kv_store_alloc(store, rest, ids + n) < 0) {
-        while (n > 0)
-            kv_store_release(store, ids[--n]);
-        free(ids);
-        return false;
-    }
-    /* The pins from the fetch are double now. */
-    request_release(r, store);
-    for (uint32_t i = 0; i < r->n_blocks; i++)
-        request_append(r, store, ids[i]);
-    free(ids);
-    r->n_chained = n;
-    r->tip = n > 0 ? r->ids[n - 1] : KV_BLOCK_NONE;
-    r->chain_closed = false;
-    r->cached_tokens = n * b->config.layout->block_tokens;
-    r->position = r->cached_tokens;
-    if (r->fetch.n_stored > n)
-        r->fetch.n_stored = n;
-    return true;
+    return r->n_ids > 0 || request_take(r, b->config.store,
+                                        b->config.layout->block_tokens) == 0;
 }
 
-/* Pins of fetched blocks could make waiting requests wait for each other. If
- * nothing is under way that will give blocks back, those behind `r` lose
- * their pins: what they fetched may be evicted, and is then computed. */
-static bool relieve(struct batch *b, const struct request *r)
+static uint32_t prefills_at_work(const struct batch *b)
 {
-    struct request *other;
-    bool any = false;
+    const struct request *r;
+    uint32_t n = 0;
 
-    TAILQ_FOREACH(other, &b->waiting, link)
+    TAILQ_FOREACH(r, &b->prefills, link)
     {
-        if (other == r || other->fetch.peer || other->n_ids == 0)
-            continue;
-        request_release(other, b->config.store);
-        any = true;
+        n += !is_loading(r);
     }
-    return any;
+    return n;
 }
 
-static bool start_next(struct batch *b, int64_t now_us)
+/* The next waiting request that can have its blocks, or NULL. One that took
+ * them ahead of its turn needs nothing more, and will give them back. */
+static struct request *next_with_blocks(struct batch *b, bool loading,
+                                        int64_t now_us)
 {
-    struct request *r = pick_next(b, now_us);
+    struct request *r = pick_next(b, loading, false, now_us);
 
-    if (!r || b->n.prefills >= b->config.max_prefills)
-        return false;
-    if (!take_blocks(b, r)) {
-        if (b->n.prefills + b->n.decodes + b->n.ready > 0)
-            return false;
-        if (!relieve(b, r) || !take_blocks(b, r))
-            return false;
-    }
+    if (r && !take_blocks(b, r))
+        r = pick_next(b, loading, true, now_us);
+    if (r && r->n_ids == 0)
+        return NULL;
+    return r;
+}
+
+/* loading: one that is loading counts too. */
+static struct request *start_next(struct batch *b, bool loading, int64_t now_us)
+{
+    if (b->n_segments >= b->max_segments ||
+        prefills_at_work(b) >= b->config.max_prefills)
+        return NULL;
+    struct request *r = next_with_blocks(b, loading, now_us);
+    if (!r)
+        return NULL;
+    if (!r->gated)
+        request_adopt(r, b->config.store, b->config.layout->block_tokens);
     unlink_request(b, r);
     r->state = REQUEST_PREFILL;
     r->started_us = now_us;
     TAILQ_INSERT_TAIL(&b->prefills, r, link);
     b->n.prefills++;
     b->ops->started(b->arg, r);
-    return true;
+    return r;
 }
 
 static void add_segment(struct batch *b, struct request *r,
@@ -260,37 +275,69 @@ static uint32_t add_decodes(struct batch *b, uint32_t budget)
     return used;
 }
 
+/* Adds what of `r` fits the budget; returns how many tokens. */
 static uint32_t add_chunk(struct batch *b, struct request *r, uint32_t budget)
 {
-    uint32_t left = r->n_tokens - r->position;
-    uint32_t n = left < budget ? left : budget;
+    uint32_t bt = b->config.layout->block_tokens;
 
+    if (b->n_segments >= b->max_segments || budget == 0)
+        return 0;
+    if (!r->gated)
+        request_advance(r, b->config.store, bt);
+    uint32_t from = r->gated ? r->gate_token : r->position;
+    uint32_t room = r->gated ? r->n_tokens - from : request_room(r, bt);
+    uint32_t n = room < budget ? room : budget;
+    if (is_loading(r))
+        n = b->ops->chunk(b->arg, r, n);
+    if (n == 0)
+        return 0;
     add_segment(b, r,
                 &(struct engine_segment){.request_id = r->id,
-                                         .tokens = r->tokens + r->position,
+                                         .tokens = r->tokens + from,
                                          .n_tokens = n,
-                                         .position = r->position,
-                                         .cached_tokens = r->cached_tokens,
-                                         .want_token = n == left,
+                                         .position = from,
+                                         .cached_tokens =
+                                             r->gated ? from : r->cached_tokens,
+                                         .want_token = n == r->n_tokens - from,
                                          .blocks = r->data});
+    r->step_tokens = from - r->position + n;
     return n;
+}
+
+/* Chunks of the prefills under way that are loading, or of the others. */
+static uint32_t add_chunks(struct batch *b, bool loading, uint32_t budget)
+{
+    struct request *r;
+
+    TAILQ_FOREACH(r, &b->prefills, link)
+    {
+        if (is_loading(r) == loading && !r->held_back && !r->in_step)
+            budget -= add_chunk(b, r, budget);
+    }
+    return budget;
+}
+
+static uint32_t start_more(struct batch *b, bool loading, uint32_t budget,
+                           int64_t now_us)
+{
+    struct request *r;
+
+    while (budget > 0 && (r = start_next(b, loading, now_us)))
+        budget -= add_chunk(b, r, budget);
+    return budget;
 }
 
 uint32_t batch_form(struct batch *b, int64_t now_us,
                     struct engine_segment **segments)
 {
     uint32_t budget = b->config.step_tokens;
-    struct request *r;
 
     b->n_segments = 0;
     budget -= add_decodes(b, budget);
-    TAILQ_FOREACH(r, &b->prefills, link)
-    {
-        if (budget > 0)
-            budget -= add_chunk(b, r, budget);
-    }
-    while (budget > 0 && start_next(b, now_us))
-        budget -= add_chunk(b, TAILQ_LAST(&b->prefills, request_list), budget);
+    budget = add_chunks(b, false, budget);
+    budget = start_more(b, false, budget, now_us);
+    budget = add_chunks(b, true, budget);
+    start_more(b, true, budget, now_us);
     *segments = b->segments;
     return b->n_segments;
 }
@@ -311,11 +358,11 @@ static void advance_prefill(struct batch *b, struct request *r,
 {
     uint32_t block_tokens = b->config.layout->block_tokens;
 
-    r->position += s->n_tokens;
-    while (r->n_chained < r->n_full &&
-           (uint64_t)(r->n_chained + 1) * block_tokens <= r->position &&
-           request_commit(r, b->config.store, block_tokens))
-        ;
+    /* Behind a gate the position jumps over the blocks that came. */
+    request_advance(r, b->config.store, block_tokens);
+    r->position = s->position + s->n_tokens;
+    r->gated = false;
+    request_advance(r, b->config.store, block_tokens);
     if (!s->want_token)
         return;
     r->last_token = s->token_out;
@@ -336,8 +383,23 @@ static void advance_decode(struct batch *b, struct request *r,
     b->ops->finished(b->arg, r);
 }
 
+/* A request that was waited for in vain is told so; for the others the step
+ * did not happen. Returns whether there was one. */
+static bool take_stall(struct batch *b, struct request *r)
+{
+    if (r->dead || !r->gated)
+        return r->gated;
+    r->gated = false;
+    b->ops->stalled(b->arg, r);
+    return true;
+}
+
 void batch_complete(struct batch *b, int rc)
 {
+    bool stall = false;
+
+    for (uint32_t i = 0; rc == -EIO && i < b->n_segments; i++)
+        stall |= take_stall(b, b->segment_owners[i]);
     for (uint32_t i = 0; i < b->n_segments; i++) {
         struct request *r = b->segment_owners[i];
         /* Those further down stay in_step, so that a callback which removes
@@ -345,6 +407,8 @@ void batch_complete(struct batch *b, int rc)
         r->in_step = false;
         if (r->dead) {
             b->ops->removed(b->arg, r);
+        } else if (rc < 0 && stall) {
+            continue;
         } else if (rc < 0) {
             unlink_request(b, r);
             r->state = REQUEST_ENDED;

@@ -4,7 +4,9 @@
  *
  * A step has a budget of tokens. All decodes come first, one token each, then
  * chunks of the prefills that are under way, then prefills from the queue, in
- * the order that conductor/core/queue.h says.
+ * the order that conductor/core/queue.h says; and last, of what is left, those
+ * whose cached prefix is still being loaded: it comes without the engine
+ * (Cake's adaptive order).
  *
  *      queue --(room for its blocks)--> prefills --+--> done, or PUSHING
  *                                                  +--> decodes (role both)
@@ -25,15 +27,22 @@ struct batch_config {
     const char *order;                     /* of the queue, as "fifo" */
     uint32_t step_tokens;                  /* budget of one step */
     uint32_t max_batch;                    /* decodes in one step */
-    uint32_t max_prefills;                 /* under way at once */
+    uint32_t max_prefills;                 /* under way at once, apart from
+                                              those that are loading */
     uint32_t max_queue;                    /* waiting prefills */
 };
 
 /* What happened to a request; called from batch_form and batch_complete.
- * `started` and `token` must not remove any request. */
+ * Those in front of `prefilled`, and `token`, must not remove any request. */
 struct batch_ops {
     /* The prefill was taken from the queue; its blocks are allocated. */
     void (*started)(void *arg, struct request *r);
+    /* How many of the next `most` tokens of `r`, which is loading, to compute
+     * in the step that is formed; 0: it waits for its load. */
+    uint32_t (*chunk)(void *arg, struct request *r, uint32_t most);
+    /* The layers that the step waited for at r's gate did not come in time:
+     * nothing was computed. */
+    void (*stalled)(void *arg, struct request *r);
     /* The first token is there (r->last_token). The request then goes on as a
      * decode if decodes_here and max_tokens > 1; else the callee owns it. */
     void (*prefilled)(void *arg, struct request *r);
@@ -74,6 +83,12 @@ int batch_enqueue(struct batch *b, struct request *r)
 /* Take a request whose KV has arrived (REQUEST_RECEIVING); borrowed as above.
  * The number of such requests is bounded by the blocks of the store. */
 void batch_add_decode(struct batch *b, struct request *r);
+
+/* Give the waiting prefill `r` its blocks now, so that they can be loaded
+ * before its turn. 0; or -ENOSPC: they are not to be had without taking room
+ * from older ones that wait without blocks. O(waiting + blocks). */
+int batch_take_ahead(struct batch *b, struct request *r)
+    __attribute__((warn_unused_result));
 
 /* Forget `r` wherever it is. Returns true if the caller may free it now, or
  * false if the step under way still uses it: `removed` comes then. */

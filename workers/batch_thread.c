@@ -4,10 +4,15 @@
 #include <event2/event.h>
 #include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
 #include "base/clock.h"
+
+/* A step that is begun behind layers on their way expects each in time; more
+ * than this late, and the engine has better things to do. */
+#define PATIENCE_US 250000
 
 struct batch_thread {
     struct engine *engine;
@@ -30,7 +35,8 @@ struct batch_thread {
 
     atomic_bool abort;
     bool watch; /* written before a step is posted, read while it runs */
-    atomic_uint *layers_done; /* (max_segments) */
+    atomic_uint *layers_done;  /* (max_segments) */
+    struct layer_gate **gates; /* (max_segments), as `watch` */
     uint32_t max_segments;
 };
 
@@ -52,7 +58,15 @@ static void on_layer(void *arg, size_t segment, uint32_t layer)
         wake_loop(t);
 }
 
-static const struct engine_step_ops step_ops = {.layer_done = on_layer};
+static int on_wait(void *arg, size_t segment, uint32_t layer)
+{
+    struct batch_thread *t = arg;
+    struct layer_gate *gate = t->gates[segment];
+
+    return gate ? layer_gate_wait(gate, layer, PATIENCE_US, &t->abort) : 0;
+}
+
+static const struct engine_step_ops step_ops = {on_wait, on_layer};
 
 static void *thread_main(void *arg)
 {
@@ -99,6 +113,7 @@ static void on_wakeup(evutil_socket_t fd, short what, void *arg)
     pthread_mutex_unlock(&t->lock);
     if (ended) {
         t->busy = false;
+        memset(t->gates, 0, t->max_segments * sizeof(struct layer_gate *));
         t->ops->done(t->arg, rc, step_us);
     } else if (t->busy) {
         t->ops->progress(t->arg);
@@ -123,10 +138,11 @@ struct batch_thread *batch_thread_new(struct event_base *base,
     pthread_cond_init(&t->posted, NULL);
     t->fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     t->layers_done = calloc(max_segments, sizeof(*t->layers_done));
+    t->gates = calloc(max_segments, sizeof(struct layer_gate *));
     if (t->fd >= 0)
         t->wakeup = event_new(base, t->fd, EV_READ | EV_PERSIST, on_wakeup, t);
-    if (!t->layers_done || !t->wakeup || event_priority_set(t->wakeup, 0) ||
-        event_add(t->wakeup, NULL) ||
+    if (!t->layers_done || !t->gates || !t->wakeup ||
+        event_priority_set(t->wakeup, 0) || event_add(t->wakeup, NULL) ||
         pthread_create(&t->thread, NULL, thread_main, t)) {
         batch_thread_free(t);
         return NULL;
@@ -154,7 +170,14 @@ void batch_thread_free(struct batch_thread *t)
     pthread_cond_destroy(&t->posted);
     pthread_mutex_destroy(&t->lock);
     free(t->layers_done);
+    free(t->gates);
     free(t);
+}
+
+void batch_thread_gate(struct batch_thread *t, uint32_t segment,
+                       struct layer_gate *gate)
+{
+    t->gates[segment] = gate;
 }
 
 void batch_thread_submit(struct batch_thread *t,

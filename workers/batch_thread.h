@@ -8,6 +8,7 @@
 #define WORKERS_BATCH_THREAD_H
 
 #include "workers/engine.h"
+#include "workers/layer_gate.h"
 
 struct event_base;
 struct batch_thread;
@@ -32,6 +33,11 @@ batch_thread_new(struct event_base *base, struct engine *engine,
 /* Abandon the step under way at its next layer, join the thread, free. NULL is
  * a no-op. No callback comes any more. */
 void batch_thread_free(struct batch_thread *t);
+
+/* Where segments[segment] of the next step waits for layers in front of it;
+ * NULL (what it is after every step): it does not. Borrowed until `done`. */
+void batch_thread_gate(struct batch_thread *t, uint32_t segment,
+                       struct layer_gate *gate);
 
 /* Run a step of segments[n], borrowed until `done`. The thread must be idle.
  * watch: report progress of layers. */

@@ -1,7 +1,9 @@
 /* Requests: memory, blocks and the table. */
 #include "workers/request.h"
 
+#include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "conductor/core/block_key.h"
 #include "proto/wire.h"
@@ -19,7 +21,8 @@ static int copy_prompt(struct request *r, const struct request_spec *spec)
     r->tokens = calloc(r->n_tokens, sizeof(*r->tokens));
     r->keys = calloc(r->n_full + 1, sizeof(*r->keys));
     r->extra = calloc(r->n_full + 1, sizeof(*r->extra));
-    if (!r->tokens || !r->keys || !r->extra)
+    r->origin = calloc(r->n_full + 1, sizeof(*r->origin));
+    if (!r->tokens || !r->keys || !r->extra || !r->origin)
         return -1;
     for (uint32_t i = 0; i < r->n_tokens; i++)
         r->tokens[i] = wire_u32_at(spec->tokens, i);
@@ -48,6 +51,7 @@ struct request *request_new(const struct request_spec *spec)
                                  spec->decodes_here ? spec->max_tokens : 1,
                                  spec->block_tokens);
     r->tip = KV_BLOCK_NONE;
+    layer_gate_init(&r->gate);
     r->ids = calloc(r->n_blocks, sizeof(*r->ids));
     r->data = calloc(r->n_blocks, sizeof(*r->data));
     if (!r->ids || !r->data || (spec->tokens && copy_prompt(r, spec))) {
@@ -64,9 +68,11 @@ void request_free(struct request *r)
     free(r->tokens);
     free(r->keys);
     free(r->extra);
+    free(r->origin);
     free(r->ids);
     free(r->data);
     free(r->receive.next_token);
+    layer_gate_fini(&r->gate);
     free(r);
 }
 
@@ -76,6 +82,64 @@ void request_append(struct request *r, const struct kv_store *store,
     r->ids[r->n_ids] = id;
     r->data[r->n_ids] = kv_store_data(store, id);
     r->n_ids++;
+}
+
+void request_replace(struct request *r, struct kv_store *store, uint32_t i,
+                     uint32_t id)
+{
+    kv_store_release(store, r->ids[i]);
+    r->ids[i] = id;
+    r->data[i] = kv_store_data(store, id);
+}
+
+int request_take(struct request *r, struct kv_store *store,
+                 uint32_t block_tokens)
+{
+    uint32_t *ids = calloc(r->n_blocks, sizeof(*ids));
+
+    if (!ids)
+        return -ENOMEM;
+    uint32_t n = kv_store_match(store, r->keys, r->tokens, r->n_reusable, ids);
+    int rc = kv_store_alloc(store, r->n_blocks - n, ids + n);
+    if (rc < 0) {
+        while (n > 0)
+            kv_store_release(store, ids[--n]);
+        free(ids);
+        return rc;
+    }
+    for (uint32_t i = 0; i < r->n_blocks; i++)
+        request_append(r, store, ids[i]);
+    r->n_chained = n;
+    r->tip = n > 0 ? ids[n - 1] : KV_BLOCK_NONE;
+    r->chain_closed = false;
+    r->n_local = n;
+    r->position = r->cached_tokens = n * block_tokens;
+    free(ids);
+    return 0;
+}
+
+void request_adopt(struct request *r, struct kv_store *store,
+                   uint32_t block_tokens)
+{
+    uint32_t *ids = calloc(r->n_reusable + 1, sizeof(*ids));
+
+    if (!ids)
+        return; /* it does without */
+    uint32_t n = kv_store_match(store, r->keys, r->tokens, r->n_reusable, ids);
+    uint32_t known = n < r->n_chained ? n : r->n_chained;
+    for (uint32_t i = 0; i < known; i++)
+        kv_store_release(store, ids[i]);
+    for (uint32_t i = known; i < n; i++) {
+        request_replace(r, store, i, ids[i]);
+        r->origin[i] = BLOCK_COMPUTED;
+    }
+    if (n > r->n_chained) {
+        r->n_chained = n;
+        r->tip = ids[n - 1];
+        r->n_local = n;
+        r->position = r->cached_tokens = n * block_tokens;
+    }
+    free(ids);
 }
 
 bool request_commit(struct request *r, struct kv_store *store,
@@ -106,6 +170,33 @@ bool request_commit(struct request *r, struct kv_store *store,
     return true;
 }
 
+void request_advance(struct request *r, struct kv_store *store,
+                     uint32_t block_tokens)
+{
+    uint32_t i = r->position / block_tokens;
+
+    if (r->position % block_tokens == 0 && i < r->n_reusable && r->origin[i]) {
+        for (; i < r->n_reusable && r->origin[i]; i++) {
+            r->n_fetched += r->origin[i] == BLOCK_FETCHED;
+            r->n_disk += r->origin[i] == BLOCK_FROM_DISK;
+        }
+        r->position = r->cached_tokens = i * block_tokens;
+    }
+    while (r->n_chained < r->n_full &&
+           (uint64_t)(r->n_chained + 1) * block_tokens <= r->position &&
+           request_commit(r, store, block_tokens))
+        ;
+}
+
+uint32_t request_room(const struct request *r, uint32_t block_tokens)
+{
+    uint32_t i = (r->position + block_tokens - 1) / block_tokens;
+
+    while (i < r->n_reusable && !r->origin[i])
+        i++;
+    return (i < r->n_reusable ? i * block_tokens : r->n_tokens) - r->position;
+}
+
 void request_release(struct request *r, struct kv_store *store)
 {
     while (r->n_ids > 0)
@@ -115,6 +206,10 @@ void request_release(struct request *r, struct kv_store *store)
     r->n_chained = 0;
     r->tip = KV_BLOCK_NONE;
     r->position = 0;
+    r->cached_tokens = 0;
+    r->n_local = r->n_fetched = r->n_disk = 0;
+    if (r->origin)
+        memset(r->origin, 0, r->n_full + 1);
 }
 
 /* Ids come from a conductor that counts, but need not. */

@@ -7,11 +7,16 @@
  * it may be writing this request's blocks just now, so they must stay.
  *
  * Invariants:
+ *   a request has all the blocks that it will ever need (n_ids = n_blocks), or
+ *     none (n_ids = 0)
  *   ids[0 .. n_ids) each carry one pin of this request
  *   extra[0 .. n_extra) too: held twins of blocks that it had computed itself
- *   ids[0 .. n_chained) were matched, fetched or committed; `tip` is the held
- *     block at n_chained - 1 (or its twin), NONE if n_chained = 0
+ *   ids[0 .. n_chained) were matched or committed; `tip` is the held block at
+ *     n_chained - 1 (or its twin), NONE if n_chained = 0
  *   the KV of tokens [0, position) is complete in the blocks
+ *   origin[i] of a block behind position says that its KV is complete too
+ *   n_local + n_fetched + n_disk = blocks in front of position that were not
+ *     computed
  */
 #ifndef WORKERS_REQUEST_H
 #define WORKERS_REQUEST_H
@@ -21,10 +26,12 @@
 #include <sys/queue.h>
 
 #include "proto/message.h"
+#include "workers/layer_gate.h"
 #include "workers/kv_store.h"
 
 struct peer;
 struct inbound;
+struct load; /* workers/loader.h */
 
 enum request_state {
     REQUEST_WAITING,   /* prefill: in the queue, perhaps still fetching */
@@ -38,17 +45,11 @@ enum request_state {
     REQUEST_ENDED,     /* about to be freed */
 };
 
-/* Blocks on their way from another worker; transfer_fetch.c. */
-struct request_fetch {
-    struct peer *peer; /* NULL: no fetch under way */
-    TAILQ_ENTRY(request) link;
-    uint32_t next_block; /* the one expected next */
-    uint32_t to_block;
-    uint32_t n_known; /* leading blocks whose tokens alone are expected */
-    uint32_t n_stored;
-    uint64_t bytes;
-    int64_t since_us; /* when it was asked for */
-    int64_t took_us;  /* arrival until the end of the fetch */
+/* Who brought a block of the prompt. */
+enum block_origin {
+    BLOCK_COMPUTED = 0, /* here, or it is not there yet */
+    BLOCK_FETCHED,      /* from another worker */
+    BLOCK_FROM_DISK,
 };
 
 /* KV on its way to the decode worker; transfer_push.c. */
@@ -102,9 +103,9 @@ struct request {
     bool chain_closed; /* a collision: no further block can be shared */
 
     uint32_t position;      /* tokens whose KV is there */
-    uint32_t step_tokens;   /* of the step under way */
+    uint32_t step_tokens;   /* behind them, complete after the step under way */
     uint32_t step_segment;  /* its place in the step */
-    uint32_t cached_tokens; /* reused at the start of the prefill */
+    uint32_t cached_tokens; /* in front of the run of chunks under way */
     uint32_t last_token;
     uint32_t n_output; /* tokens of the answer so far */
 
@@ -112,7 +113,23 @@ struct request {
     int64_t arrival_us;
     int64_t started_us;
 
-    struct request_fetch fetch;
+    /* What the loader does for it; loader.h. */
+    struct load *load; /* NULL: nothing is or will be on its way */
+    bool held_back;    /* nothing may be computed before its load says so */
+    uint8_t *origin;   /* (n_full + 1), owned: enum block_origin; NULL without
+                          tokens */
+    uint32_t n_local;  /* blocks that were in the store */
+    uint32_t n_fetched;
+    uint32_t n_disk;
+    uint64_t fetch_bytes; /* loaded from others, used or not */
+    uint64_t disk_bytes;
+    int64_t load_us; /* from arrival to the end of its load */
+    /* Layers that are still on their way may be computed behind: the next step
+     * begins at gate_token and waits at `gate` for each. */
+    bool gated;
+    uint32_t gate_token;
+    struct layer_gate gate;
+
     struct request_push push;
     struct request_receive receive;
 };
@@ -154,9 +171,34 @@ void request_free(struct request *r);
 uint32_t request_blocks(uint32_t n_tokens, uint32_t max_tokens,
                         uint32_t block_tokens);
 
+/* Take all the blocks of `r`, a prefill without blocks: those of the prompt
+ * that the store holds, and the rest as private ones. 0, or -ENOSPC or -ENOMEM,
+ * and it has none. O(n_blocks). */
+int request_take(struct request *r, struct kv_store *store,
+                 uint32_t block_tokens) __attribute__((warn_unused_result));
+
+/* Reuse what the store has come to hold of the prompt since request_take();
+ * nothing was computed yet. Blocks that were loaded meanwhile are given back
+ * where others hold them. O(n_full). */
+void request_adopt(struct request *r, struct kv_store *store,
+                   uint32_t block_tokens);
+
 /* Note that ids[n_ids] is now `id`, whose pin the request takes over. */
 void request_append(struct request *r, const struct kv_store *store,
                     uint32_t id);
+
+/* Use `id` instead of ids[i], whose pin is released. */
+void request_replace(struct request *r, struct kv_store *store, uint32_t i,
+                     uint32_t id);
+
+/* Move on over blocks that were loaded, which begins a new run of chunks, and
+ * share what is complete. */
+void request_advance(struct request *r, struct kv_store *store,
+                     uint32_t block_tokens);
+
+/* Tokens between the position and the next block that was loaded, or the end
+ * of the prompt. O(blocks between them). */
+uint32_t request_room(const struct request *r, uint32_t block_tokens);
 
 /* Share block `i` = n_chained, whose KV is complete, if the chain allows it.
  * Returns true if the block is now held under its key. */

@@ -78,12 +78,14 @@ static int listen_on(struct transfer *t, char *err, size_t err_bytes)
     return 0;
 }
 
-/* The longest frame there is carries one whole block with its tokens. */
+/* The longest frames carry a whole block, or the tokens of a chain. */
 static void set_limits(struct transfer *t)
 {
     const struct engine_kv_layout *layout = t->config.layout;
-    uint32_t longest = (uint32_t)layout->block_bytes + 4 * layout->block_tokens;
+    uint32_t longest = (uint32_t)layout->block_bytes;
 
+    if (longest < 4 * layout->window_tokens)
+        longest = 4 * layout->window_tokens;
     if (longest < TRANSFER_PIECE_BYTES)
         longest = TRANSFER_PIECE_BYTES;
     t->limits = (struct frame_conn_limits){
@@ -158,11 +160,12 @@ static bool stalled(const struct peer *p, int64_t now_us)
 {
     const struct transfer_config *c = &p->transfer->config;
     const struct request *r;
+    const struct fetch *f;
 
-    TAILQ_FOREACH(r, &p->fetches, fetch.link)
+    TAILQ_FOREACH(f, &p->fetches, link)
     {
-        if (now_us - later(r->fetch.since_us, p->progress_us) >=
-            c->fetch_timeout_us)
+        if ((!f->chain || !TAILQ_EMPTY(&f->pieces)) &&
+            now_us - later(f->since_us, p->progress_us) >= c->fetch_timeout_us)
             return true;
     }
     TAILQ_FOREACH(r, &p->pushes, push.link)
@@ -217,14 +220,6 @@ void transfer_tick(struct transfer *t, int64_t now_us)
 
 void transfer_forget(struct transfer *t, struct request *r)
 {
-    if (r->fetch.peer) {
-        if (r->fetch.peer->welcome) {
-            msg_empty_encode(&t->buf, FRAME_CANCEL, r->id);
-            transfer_send(t, r->fetch.peer->conn);
-        }
-        TAILQ_REMOVE(&r->fetch.peer->fetches, r, fetch.link);
-        r->fetch.peer = NULL;
-    }
     if (r->push.peer) {
         TAILQ_REMOVE(&r->push.peer->pushes, r, push.link);
         r->push.peer = NULL;

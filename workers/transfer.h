@@ -1,7 +1,7 @@
 /* Moving KV between workers over TCP: the listener, the pooled connections,
  * and four jobs on them:
  *
- *   fetch    ask a peer for blocks of a waiting prefill     transfer_fetch.c
+ *   fetch    read blocks of a prompt from a peer            transfer_fetch.c
  *   serve    answer such a peer                             transfer_serve.c
  *   push     stream a prefill's KV to its decode worker     transfer_push.c
  *   receive  take such a stream                             transfer_receive.c
@@ -18,6 +18,7 @@
 
 #include "proto/message.h"
 #include "workers/engine.h"
+#include "workers/loader.h"
 #include "workers/request.h"
 
 struct event_base;
@@ -27,6 +28,7 @@ struct transfer_config {
     struct event_base *base;               /* borrowed */
     struct kv_store *store;                /* borrowed */
     const struct engine_kv_layout *layout; /* borrowed */
+    struct loader *loader;                 /* borrowed; for fetches */
     const char *listen_host;               /* address or name */
     uint16_t listen_port;                  /* 0: any */
     const struct msg_hello *hello;         /* what this worker is; copied */
@@ -36,12 +38,11 @@ struct transfer_config {
 
 /* All run on the loop's thread. */
 struct transfer_ops {
-    /* The fetch of `r` is over, with all blocks, some or none. */
-    void (*fetch_ended)(void *arg, struct request *r);
     /* All KV of `r` was handed to the connection (why = NULL), or it cannot
      * be. The callee may free r. */
     void (*push_ended)(void *arg, struct request *r, const char *why);
-    /* Layers written of r's tokens in the step under way; 0 if in none. */
+    /* Layers that are complete of the tokens that the step under way adds to
+     * r's position; 0 if it is in none. */
     uint32_t (*layers_done)(void *arg, const struct request *r);
     /* The request of that id, or NULL. */
     struct request *(*find)(void *arg, uint64_t id);
@@ -71,12 +72,10 @@ uint16_t transfer_port(const struct transfer *t);
 /* End what made no progress in time; call it some times a second. */
 void transfer_tick(struct transfer *t, int64_t now_us);
 
-/* Fetch the blocks [r->n_chained, to_block) of the waiting prefill `r`, whose
- * first n_chained blocks are pinned; to_block <= r->n_reusable. Each block is
- * verified and kept with a pin. 0: fetch_ended comes later; or a negative
- * errno: it does not. */
-int transfer_fetch(struct transfer *t, struct request *r, const char *host,
-                   uint16_t port, uint32_t to_block, int64_t now_us)
+/* The peer at host:port as a source of the loader, which owns it. NULL: no
+ * memory, or too many. */
+struct loader_source *transfer_source(struct transfer *t, const char *host,
+                                      uint16_t port)
     __attribute__((warn_unused_result));
 
 /* Offer the KV of `r`, whose prefill starts, to the decode worker at
@@ -96,7 +95,8 @@ bool transfer_pushes(const struct request *r);
 int transfer_grant(struct transfer *t, struct request *r)
     __attribute__((warn_unused_result));
 
-/* Forget every job of `r`, without a callback. */
+/* Forget push and receipt of `r`, without a callback. Its fetches are the
+ * loader's. */
 void transfer_forget(struct transfer *t, struct request *r);
 
 #endif

@@ -56,6 +56,8 @@ static int inbound_dispatch(struct inbound *in, const struct frame_header *h,
     switch (h->type) {
     case FRAME_FETCH:
         return serve_on_fetch(in, h->request_id, payload, h->length);
+    case FRAME_FETCH_READ:
+        return serve_on_read(in, h->request_id, payload, h->length);
     case FRAME_CANCEL:
         serve_drop(in, h->request_id);
         return 0;

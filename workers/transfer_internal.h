@@ -15,6 +15,8 @@ struct evconnlistener;
 #define TRANSFER_PIECE_BYTES (1u << 20)
 /* FETCHes that one connection may have open. */
 #define TRANSFER_SERVES_MAX 64u
+/* FETCH_READs of one of them that wait for their answers. */
+#define TRANSFER_READS_MAX 64u
 /* A connection says who it is within this time. */
 #define TRANSFER_HELLO_US 10000000
 
@@ -27,18 +29,34 @@ struct peer {
     uint16_t port;
     bool welcome;        /* WELCOME came: frames may be sent */
     int64_t progress_us; /* time of the last block taken or KV sent */
-    struct request_list fetches;
+    TAILQ_HEAD(, fetch) fetches;
     struct request_list pushes;
+};
+
+/* Reading from a peer for one request. */
+struct fetch {
+    TAILQ_ENTRY(fetch) link;
+    struct peer *peer;
+    struct load_run *run; /* borrowed, as are these of its request: */
+    uint64_t id;
+    const uint64_t *keys;   /* (n_keys) */
+    const uint32_t *tokens; /* of the prompt */
+    uint32_t n_keys;
+    bool chain;                      /* it was said what the peer holds */
+    int64_t since_us;                /* begin of the wait for the next answer */
+    struct loader_piece_list pieces; /* in the order of their answers */
 };
 
 /* One FETCH that is being answered. */
 struct serve {
     TAILQ_ENTRY(serve) link;
     uint64_t request_id;
-    uint32_t n_known;
+    bool chain_sent;
     uint32_t n;
-    uint32_t next;
-    uint32_t *ids; /* (n), owned, pinned from `next` on */
+    uint32_t *ids;                                   /* (n), owned, pinned */
+    struct msg_fetch_read reads[TRANSFER_READS_MAX]; /* a ring */
+    uint32_t first_read;
+    uint32_t n_reads;
 };
 
 /* A connection that was accepted. */
@@ -97,13 +115,17 @@ void transfer_bad_frame(struct frame_conn *conn, const struct frame_header *h,
  * borrowed, at now_us. Returns 0, also if the request is gone here, or -EBADMSG
  * if the frame is malformed or does not fit the request. */
 
-/* FETCH_BLOCK: verifies and keeps the block, or ends the fetch. */
-int fetch_on_block(struct peer *p, uint64_t id, const uint8_t *payload,
+/* FETCH_CHAIN: compares its tokens, and says how many blocks can be read. */
+int fetch_on_chain(struct peer *p, uint64_t id, const uint8_t *payload,
                    size_t len, int64_t now_us);
 
-/* FETCH_END: ends the fetch with what came. */
+/* FETCH_DATA: verifies it and puts it in its place. */
+int fetch_on_data(struct peer *p, uint64_t id, const uint8_t *payload,
+                  size_t len, int64_t now_us);
+
+/* FETCH_END: ends the fetch. */
 int fetch_on_end(struct peer *p, uint64_t id, const uint8_t *payload,
-                 size_t len, int64_t now_us);
+                 size_t len);
 
 /* KV_GRANT: sends what is computed already. */
 int push_on_grant(struct peer *p, uint64_t id, int64_t now_us);
@@ -112,9 +134,13 @@ int push_on_grant(struct peer *p, uint64_t id, int64_t now_us);
 int push_on_refuse(struct peer *p, uint64_t id, const uint8_t *payload,
                    size_t len);
 
-/* FETCH: opens it and sends its first blocks. */
+/* FETCH: opens it and says what is held. */
 int serve_on_fetch(struct inbound *in, uint64_t id, const uint8_t *payload,
                    size_t len);
+
+/* FETCH_READ: sends a piece of a block. */
+int serve_on_read(struct inbound *in, uint64_t id, const uint8_t *payload,
+                  size_t len);
 
 /* KV_BEGIN: asks for blocks if it fits the announced request, else answers
  * KV_REFUSE. */
@@ -129,15 +155,14 @@ int receive_on_layer(struct inbound *in, uint64_t id, const uint8_t *payload,
 int receive_on_end(struct inbound *in, uint64_t id, const uint8_t *payload,
                    size_t len);
 
-/* Send the FETCH of `r`; the peer has said WELCOME. */
-void fetch_send(struct peer *p, struct request *r);
+/* Send the FETCH of `f`; the peer has said WELCOME. */
+void fetch_send(struct peer *p, struct fetch *f);
 
 /* Send the KV_BEGIN of `r`; the peer has said WELCOME. */
 void push_send_begin(struct peer *p, struct request *r);
 
-/* End the fetch of `r` now; `why` is logged unless NULL. Calls fetch_ended. */
-void fetch_end(struct transfer *t, struct request *r, const char *why,
-               int64_t now_us);
+/* End `f`: what was asked for will not come. `why` is logged. */
+void fetch_fail(struct fetch *f, const char *why);
 
 /* End the push of `r`. Calls push_ended. */
 void push_end(struct transfer *t, struct request *r, const char *why);
@@ -145,7 +170,7 @@ void push_end(struct transfer *t, struct request *r, const char *why);
 /* Send what is ready of the pushes on `p`. */
 void push_pump(struct peer *p, int64_t now_us);
 
-/* Send blocks of the open FETCHes while the output takes them. */
+/* Answer the open FETCHes while the output takes it. */
 void serve_pump(struct inbound *in);
 
 /* Drop the open FETCH of `id`, if there is one. */

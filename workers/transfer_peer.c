@@ -26,13 +26,14 @@ static int peer_welcome(struct peer *p, const uint8_t *payload, size_t len)
 {
     struct msg_welcome m;
     struct request *r;
+    struct fetch *f;
 
     if (msg_welcome_decode(payload, len, &m) || m.version != PROTO_VERSION)
         return -EBADMSG;
     p->welcome = true;
-    TAILQ_FOREACH(r, &p->fetches, fetch.link)
+    TAILQ_FOREACH(f, &p->fetches, link)
     {
-        fetch_send(p, r);
+        fetch_send(p, f);
     }
     TAILQ_FOREACH(r, &p->pushes, push.link)
     {
@@ -53,10 +54,12 @@ static int peer_dispatch(struct peer *p, const struct frame_header *h,
     if (!p->welcome)
         return -EPROTO;
     switch (h->type) {
-    case FRAME_FETCH_BLOCK:
-        return fetch_on_block(p, h->request_id, payload, h->length, now_us);
+    case FRAME_FETCH_CHAIN:
+        return fetch_on_chain(p, h->request_id, payload, h->length, now_us);
+    case FRAME_FETCH_DATA:
+        return fetch_on_data(p, h->request_id, payload, h->length, now_us);
     case FRAME_FETCH_END:
-        return fetch_on_end(p, h->request_id, payload, h->length, now_us);
+        return fetch_on_end(p, h->request_id, payload, h->length);
     case FRAME_KV_GRANT:
         if (h->length != 0)
             return -EBADMSG;
@@ -88,13 +91,12 @@ static void on_peer_closed(void *arg, const char *reason)
 {
     struct peer *p = arg;
     struct transfer *t = p->transfer;
-    int64_t now_us = clock_now_us();
 
     log_info("connection to worker %s:%u ended: %s", p->host, p->port, reason);
     TAILQ_REMOVE(&t->peers, p, link);
     t->n_peers--;
     while (!TAILQ_EMPTY(&p->fetches))
-        fetch_end(t, TAILQ_FIRST(&p->fetches), reason, now_us);
+        fetch_fail(TAILQ_FIRST(&p->fetches), reason);
     while (!TAILQ_EMPTY(&p->pushes))
         push_end(t, TAILQ_FIRST(&p->pushes), reason);
     frame_conn_free(p->conn);

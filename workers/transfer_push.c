@@ -153,7 +153,8 @@ static void step_on(const struct transfer *t, struct request_push *push)
 static bool piece_ready(const struct transfer *t, const struct request *r)
 {
     return r->push.end_token <= r->position ||
-           r->push.layer < t->ops->layers_done(t->arg, r);
+           (r->push.end_token <= r->position + r->step_tokens &&
+            r->push.layer < t->ops->layers_done(t->arg, r));
 }
 
 /* Returns true if all was sent. */

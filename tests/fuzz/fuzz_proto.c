@@ -25,15 +25,17 @@ static uint64_t sum_sources(const struct msg_prefill *m)
 static uint64_t decode_more(uint16_t type, const uint8_t *p, size_t len)
 {
     struct msg_fetch fetch;
-    struct msg_fetch_block block;
+    struct msg_fetch_chain chain;
+    struct msg_fetch_data fetched;
     struct msg_kv_layer layer;
     struct msg_tokens tokens;
     struct msg_prefill prefill;
     if (type == FRAME_FETCH && !msg_fetch_decode(p, len, &fetch))
         return sum_views(fetch.keys, fetch.n, 8);
-    if (type == FRAME_FETCH_BLOCK && !msg_fetch_block_decode(p, len, &block))
-        return sum_views(block.tokens, block.n_tokens, 4) +
-               sum_views(block.data, block.n_data, 1);
+    if (type == FRAME_FETCH_CHAIN && !msg_fetch_chain_decode(p, len, &chain))
+        return sum_views(chain.tokens, chain.n_tokens, 4);
+    if (type == FRAME_FETCH_DATA && !msg_fetch_data_decode(p, len, &fetched))
+        return sum_views(fetched.data, fetched.n_data, 1);
     if (type == FRAME_KV_LAYER && !msg_kv_layer_decode(p, len, &layer))
         return sum_views(layer.data, layer.n_data, 1);
     if (type == FRAME_TOKENS && !msg_tokens_decode(p, len, &tokens))

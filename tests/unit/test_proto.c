@@ -27,7 +27,9 @@ static int decode_any(uint16_t type, const void *p, size_t len)
         struct msg_blocks_stored stored;
         struct msg_blocks_removed removed;
         struct msg_fetch fetch;
-        struct msg_fetch_block fetch_block;
+        struct msg_fetch_chain fetch_chain;
+        struct msg_fetch_read fetch_read;
+        struct msg_fetch_data fetch_data;
         struct msg_fetch_end fetch_end;
         struct msg_kv_begin kv_begin;
         struct msg_kv_layer kv_layer;
@@ -62,8 +64,12 @@ static int decode_any(uint16_t type, const void *p, size_t len)
         return msg_blocks_removed_decode(p, len, &m.removed);
     case FRAME_FETCH:
         return msg_fetch_decode(p, len, &m.fetch);
-    case FRAME_FETCH_BLOCK:
-        return msg_fetch_block_decode(p, len, &m.fetch_block);
+    case FRAME_FETCH_CHAIN:
+        return msg_fetch_chain_decode(p, len, &m.fetch_chain);
+    case FRAME_FETCH_READ:
+        return msg_fetch_read_decode(p, len, &m.fetch_read);
+    case FRAME_FETCH_DATA:
+        return msg_fetch_data_decode(p, len, &m.fetch_data);
     case FRAME_FETCH_END:
         return msg_fetch_end_decode(p, len, &m.fetch_end);
     case FRAME_KV_BEGIN:
@@ -138,11 +144,12 @@ static void encode_all(struct wire_buf *b)
                              &(struct msg_blocks_stored){1, 5, 3, u8(keys)});
     msg_blocks_removed_encode(b, 0,
                               &(struct msg_blocks_removed){1, 3, u8(keys)});
-    msg_fetch_encode(b, 17, &(struct msg_fetch){1, 3, u8(keys)});
-    msg_fetch_block_encode(
-        b, 17,
-        &(struct msg_fetch_block){1, 2, 3, 4, u8(tokens), 5, u8("hello")});
-    msg_fetch_end_encode(b, 17, &(struct msg_fetch_end){PROTO_OK, 1});
+    msg_fetch_encode(b, 17, &(struct msg_fetch){3, u8(keys)});
+    msg_fetch_chain_encode(b, 17, &(struct msg_fetch_chain){4, u8(tokens)});
+    msg_fetch_read_encode(b, 17, &(struct msg_fetch_read){2, 0, 4});
+    msg_fetch_data_encode(b, 17,
+                          &(struct msg_fetch_data){2, 0, 4, 9, 5, u8("hello")});
+    msg_fetch_end_encode(b, 17, &(struct msg_fetch_end){PROTO_E_BUSY});
     msg_kv_begin_encode(b, 18, &(struct msg_kv_begin){100, 5, 7});
     msg_error_like_encode(b, FRAME_KV_REFUSE, 18, PROTO_E_CAPACITY, "full");
     msg_kv_layer_encode(b, 18, &(struct msg_kv_layer){1, 2, 3, 4, u8("abcd")});
@@ -165,7 +172,7 @@ static void each_frame(frame_visit visit)
         visit(&h, b.data + at + FRAME_HEADER_BYTES);
         at += FRAME_HEADER_BYTES + h.length;
     }
-    CU_ASSERT_EQUAL(n, 20);
+    CU_ASSERT_EQUAL(n, 22);
     wire_buf_fini(&b);
 }
 
@@ -258,15 +265,21 @@ static void test_round_trip(void)
     CU_ASSERT_EQUAL(done2.load_us, 9);
     CU_ASSERT_EQUAL(done2.disk_bytes, 10);
 
-    struct msg_fetch_block fb = {1, 2, 3, 4, u8(tokens), 5, u8("hello")}, fo;
+    struct msg_fetch_data fd = {1, 2, 3, UINT64_MAX - 7, 5, u8("hello")}, fo;
     wire_buf_reset(&b);
-    msg_fetch_block_encode(&b, 77, &fb);
-    CU_ASSERT_EQUAL(msg_fetch_block_decode(b.data + FRAME_HEADER_BYTES,
-                                           b.len - FRAME_HEADER_BYTES, &fo),
+    msg_fetch_data_encode(&b, 77, &fd);
+    CU_ASSERT_EQUAL(msg_fetch_data_decode(b.data + FRAME_HEADER_BYTES,
+                                          b.len - FRAME_HEADER_BYTES, &fo),
                     0);
-    CU_ASSERT_EQUAL(fo.parent, 2);
-    CU_ASSERT_EQUAL(wire_u32_at(fo.tokens, 2), 0xfffffffe);
+    CU_ASSERT_EQUAL(fo.from_layer, 2);
+    CU_ASSERT_EQUAL(fo.checksum, UINT64_MAX - 7);
     CU_ASSERT_EQUAL(memcmp(fo.data, "hello", 5), 0);
+    fd.n_layers = 0; /* says nothing */
+    wire_buf_reset(&b);
+    msg_fetch_data_encode(&b, 77, &fd);
+    CU_ASSERT_EQUAL(msg_fetch_data_decode(b.data + FRAME_HEADER_BYTES,
+                                          b.len - FRAME_HEADER_BYTES, &fo),
+                    -EBADMSG);
 
     struct msg_decode de;
     wire_buf_reset(&b);

@@ -1,0 +1,128 @@
+/* What the files of the loader share. Nobody else includes this. */
+#ifndef WORKERS_LOADER_INTERNAL_H
+#define WORKERS_LOADER_INTERNAL_H
+
+#include "workers/loader.h"
+#include "workers/step_pace.h"
+
+#define LOADER_NAME_MAX 300
+
+struct event;
+
+struct loader_source {
+    TAILQ_ENTRY(loader_source) link;
+    char name[LOADER_NAME_MAX];
+    const struct loader_source_ops *ops;
+    void *arg;
+    uint32_t n_runs;    /* that were opened and are not closed */
+    uint32_t in_flight; /* pieces */
+    /* Smoothed: the time in which it was seen to send so many bytes. */
+    double seen_us;
+    double seen_bytes;
+    int64_t last_us; /* end of its last piece */
+};
+
+/* What one source does for one load. */
+struct load_run {
+    struct load *load;
+    struct loader_source *source;
+    void *session; /* NULL: none, or over */
+    bool open;     /* `held` is known */
+    bool ended;    /* it is asked for nothing more */
+    uint32_t from; /* what it was planned to send */
+    uint32_t to;   /* half open */
+    uint32_t held; /* leading blocks that it can send */
+    uint32_t in_flight;
+    LIST_HEAD(, load_part) parts;
+};
+
+/* A piece, and what only the loader knows of it. */
+struct load_part {
+    struct loader_piece piece;
+    LIST_ENTRY(load_part) of_run;
+    bool parked; /* there, but not due */
+};
+
+/* One block of a prompt: how many of its layers were asked for, are on their
+ * way, are there. */
+struct load_block {
+    uint16_t asked;
+    uint16_t flying;
+    uint16_t got;
+};
+
+struct load {
+    TAILQ_ENTRY(load) link;
+    struct loader *loader;
+    struct request *r;
+    enum load_mode mode;
+    bool begun;   /* it has its blocks, and sources were asked */
+    bool spoilt;  /* layerwise: it cannot be completed */
+    bool stalled; /* layerwise: a step waited in vain; all must be there */
+    uint32_t n_runs;
+    struct load_run runs[LOAD_SOURCES_MAX];
+    uint32_t first;   /* block that was not resident */
+    uint32_t claimed; /* blocks in front are the engine's */
+    uint32_t end;     /* layerwise: of what is loaded; 0: not known yet */
+    struct load_block *blocks; /* (n_reusable), owned */
+    uint32_t *layer_got;       /* (layers), owned: blocks that have it */
+    int64_t last_us;           /* begin, or last piece */
+};
+
+struct loader {
+    struct loader_config config;
+    const struct loader_ops *ops;
+    void *arg;
+    struct step_pace pace;
+    TAILQ_HEAD(, loader_source) sources;
+    uint32_t n_sources;
+    TAILQ_HEAD(load_list, load) loads; /* the oldest first */
+    struct loader_piece_list parked;   /* by due_us */
+    uint32_t in_flight;
+    int64_t link_free_us; /* of the throttle */
+    int64_t wake_us;      /* look again then; INT64_MAX: no need */
+    struct event *timer;
+};
+
+/* --- loader.c --- */
+
+/* Close the load: the request goes on without it. */
+void load_end(struct load *load);
+
+/* End it if nothing that is of use can come any more. Returns whether it
+ * ended; `load` is then gone. */
+bool load_check(struct load *load);
+
+/* One past the last block that sources have or may have. */
+uint32_t load_last(const struct load *load);
+
+/* Whether block b, which is not there, is on its way or can be asked for. */
+bool load_coming(const struct load *load, uint32_t b);
+
+/* --- loader_pieces.c --- */
+
+/* Ask for what is next, of all loads, the oldest first. */
+void loader_pump(struct loader *l);
+
+/* Take the pieces of `run` away from it. Parked ones end. */
+void loader_orphan(struct loader *l, struct load_run *run);
+
+/* Hand on parked pieces that are due, and set the timer anew. */
+void loader_tick(struct loader *l);
+
+/* Have loader_tick() called at when_us, or before. */
+void loader_wake_at(struct loader *l, int64_t when_us);
+
+/* --- loader_meet.c --- */
+
+/* Where load and prefill are. */
+void load_meeting(const struct load *load, uint32_t most,
+                  struct load_meeting *m);
+
+/* Layerwise: let the request go once its layers will come in time. */
+void load_maybe_gate(struct load *load);
+
+/* Time until all of it is there, as far as it is known; negative: not known. */
+double load_left_us(const struct load *load);
+
+#endif

@@ -1,0 +1,351 @@
+/* Pieces: what to ask for next, and what becomes of an answer. */
+#include <errno.h>
+#include <event2/event.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "workers/loader_internal.h"
+
+/* A source has so much under way that it never waits for us; more would only
+ * be in vain where computing and loading meet. */
+#define AHEAD_US 2000
+#define PIECES_MIN 2u
+#define PIECES_MAX 16u
+
+/* What the past counts in the smoothed rate when a piece comes. */
+#define KEEP 0.8
+
+static uint32_t window_of(const struct loader_source *s, uint64_t piece_bytes)
+{
+    if (s->seen_bytes <= 0)
+        return PIECES_MIN;
+    double us = s->seen_us / s->seen_bytes * (double)piece_bytes;
+    double n = us > 0 ? 1 + AHEAD_US / us : PIECES_MAX;
+    return n < PIECES_MIN ? PIECES_MIN
+                          : (n > PIECES_MAX ? PIECES_MAX : (uint32_t)n);
+}
+
+static bool askable(const struct load_run *run, uint32_t b)
+{
+    return run->load->blocks[b].asked == 0 && load_coming(run->load, b);
+}
+
+/* The last block that nobody was asked for: of those it was planned to send,
+ * else of all that it has. KV_BLOCK_NONE: none. */
+static uint32_t next_block(const struct load_run *run)
+{
+    uint32_t to = run->to < run->held ? run->to : run->held;
+
+    for (uint32_t b = to; b > run->from; b--)
+        if (askable(run, b - 1))
+            return b - 1;
+    for (uint32_t b = run->held; b > 0; b--)
+        if (askable(run, b - 1))
+            return b - 1;
+    return KV_BLOCK_NONE;
+}
+
+/* The first block of the lowest layer that was not asked for. */
+static uint32_t next_layer(const struct load_run *run)
+{
+    const struct load *load = run->load;
+    uint32_t best = KV_BLOCK_NONE;
+    uint32_t best_asked = load->loader->config.layout->layers;
+
+    for (uint32_t b = load->first; b < load->end && b < run->held; b++) {
+        if (load->blocks[b].asked < best_asked) {
+            best = b;
+            best_asked = load->blocks[b].asked;
+        }
+    }
+    return best;
+}
+
+/* Layers are asked for when all sources have said what they have: it is clear
+ * then what a layer needs. */
+static bool fix_end(struct load *load)
+{
+    for (uint32_t i = 0; i < load->n_runs; i++)
+        if (!load->runs[i].open)
+            return false;
+    if (load->end == 0)
+        load->end = load_last(load);
+    return true;
+}
+
+/* The part for what `run` is asked next, or NULL: nothing, or no memory. */
+static struct load_part *next_part(struct load_run *run)
+{
+    struct load *load = run->load;
+    const struct engine_kv_layout *layout = load->loader->config.layout;
+    bool by_layer = load->mode == LOAD_MODE_LAYERWISE;
+    uint32_t b = by_layer ? next_layer(run) : next_block(run);
+
+    if (b == KV_BLOCK_NONE)
+        return NULL;
+    struct load_part *part = calloc(1, sizeof(*part));
+    if (!part)
+        return NULL;
+    struct load_block *block = &load->blocks[b];
+    part->piece = (struct loader_piece){
+        .run = run,
+        .source = run->source,
+        .block = b,
+        .from_layer = block->asked,
+        .n_layers = by_layer ? 1 : layout->layers,
+        .data =
+            engine_kv_row(layout, load->r->data[b], block->asked, ENGINE_K, 0),
+        .id = load->r->ids[b],
+    };
+    part->piece.bytes =
+        layout->block_bytes / layout->layers * part->piece.n_layers;
+    block->asked = (uint16_t)(block->asked + part->piece.n_layers);
+    block->flying = (uint16_t)(block->flying + part->piece.n_layers);
+    return part;
+}
+
+/* Pieces go over a link of the given rate, one after another. */
+static void throttle(struct loader *l, struct loader_piece *p)
+{
+    if (l->config.bytes_per_s <= 0)
+        return;
+    if (l->in_flight == 0 || l->link_free_us < p->from_us)
+        l->link_free_us = p->from_us;
+    l->link_free_us +=
+        (int64_t)((double)p->bytes / l->config.bytes_per_s * 1e6);
+    p->due_us = l->link_free_us;
+}
+
+/* Returns false when there is nothing to ask for. */
+static bool ask(struct loader *l, struct load_run *run)
+{
+    struct load_part *part = next_part(run);
+
+    if (!part)
+        return false;
+    struct loader_piece *p = &part->piece;
+    p->from_us = l->config.now_us();
+    throttle(l, p);
+    kv_store_pin(l->config.store, p->id);
+    LIST_INSERT_HEAD(&run->parts, part, of_run);
+    run->in_flight++;
+    run->source->in_flight++;
+    l->in_flight++;
+    int rc = run->source->ops->read(run->source->arg, run->session, p);
+    if (rc < 0)
+        loader_done(l, p, rc);
+    return rc == 0;
+}
+
+static void pump_run(struct loader *l, struct load_run *run)
+{
+    const struct engine_kv_layout *layout = l->config.layout;
+    bool by_layer = run->load->mode == LOAD_MODE_LAYERWISE;
+    uint64_t bytes = layout->block_bytes / (by_layer ? layout->layers : 1);
+
+    while (run->open && !run->ended &&
+           run->source->in_flight < window_of(run->source, bytes) &&
+           ask(l, run))
+        ;
+}
+
+static void pump_load(struct loader *l, struct load *load)
+{
+    for (uint32_t i = 0; i < load->n_runs && !load->spoilt; i++)
+        pump_run(l, &load->runs[i]);
+}
+
+void loader_pump(struct loader *l)
+{
+    struct load *next;
+
+    for (struct load *load = TAILQ_FIRST(&l->loads); load; load = next) {
+        next = TAILQ_NEXT(load, link);
+        if (!load->begun)
+            continue;
+        if (load->mode != LOAD_MODE_LAYERWISE || fix_end(load))
+            pump_load(l, load);
+        if (!load_check(load))
+            load_maybe_gate(load);
+    }
+}
+
+/* --- answers ------------------------------------------------------------ */
+
+static void learn_rate(struct loader *l, const struct loader_piece *p)
+{
+    struct loader_source *s = p->source;
+    int64_t now_us = l->config.now_us();
+    int64_t end_us = p->due_us > 0 && p->due_us < now_us ? p->due_us : now_us;
+    int64_t from_us = p->from_us > s->last_us ? p->from_us : s->last_us;
+
+    s->seen_us =
+        KEEP * s->seen_us + (double)(end_us > from_us ? end_us - from_us : 0);
+    s->seen_bytes = KEEP * s->seen_bytes + (double)p->bytes;
+    s->last_us = end_us;
+}
+
+/* All layers in order that all blocks have. */
+static void open_gate(struct load *load)
+{
+    uint32_t layers = load->loader->config.layout->layers;
+    uint32_t blocks = load->end - load->first;
+    uint32_t n = layer_gate_layers(&load->r->gate);
+
+    while (!load->spoilt && n < layers && load->layer_got[n] == blocks)
+        n++;
+    layer_gate_open(&load->r->gate, n);
+}
+
+static void count_bytes(struct request *r, enum block_origin origin,
+                        uint64_t bytes)
+{
+    if (origin == BLOCK_FROM_DISK)
+        r->disk_bytes += bytes;
+    else
+        r->fetch_bytes += bytes;
+}
+
+/* The bytes of a piece that is waited for are in the request's block. */
+static void take_in(struct loader *l, struct load *load,
+                    const struct loader_piece *p)
+{
+    struct request *r = load->r;
+    struct load_block *block = &load->blocks[p->block];
+    uint64_t ticket;
+
+    block->got = (uint16_t)(block->got + p->n_layers);
+    if (block->got == l->config.layout->layers)
+        r->origin[p->block] = (uint8_t)p->source->ops->origin;
+    count_bytes(r, p->source->ops->origin, p->bytes);
+    for (uint32_t i = 0; i < p->n_layers; i++)
+        load->layer_got[p->from_layer + i]++;
+    if (load->mode == LOAD_MODE_LAYERWISE)
+        open_gate(load);
+    /* An engine that has no room or too much to do copies it in its step. */
+    int rc = l->config.engine
+                 ? engine_kv_upload(l->config.engine, &r->data[p->block], 1,
+                                    p->from_layer, p->from_layer + p->n_layers,
+                                    &ticket)
+                 : 0;
+    (void)rc;
+}
+
+/* The block is to come from somewhere else, or to be computed. */
+static void give_up(struct load *load, const struct loader_piece *p)
+{
+    struct load_block *block = &load->blocks[p->block];
+
+    if (load->mode == LOAD_MODE_LAYERWISE)
+        load->spoilt = true;
+    else
+        block->asked = 0;
+    if (!p->run->ended)
+        log_warn("request %llu: block %u did not come from %s: %s",
+                 (unsigned long long)load->r->id, p->block, p->source->name,
+                 strerror(-p->rc));
+    p->run->ended = true;
+}
+
+static void finish(struct loader *l, struct load_part *part)
+{
+    struct loader_piece *p = &part->piece;
+
+    if (p->run) {
+        struct load *load = p->run->load;
+        bool ours = load->r->ids[p->block] == p->id;
+        LIST_REMOVE(part, of_run);
+        p->run->in_flight--;
+        load->last_us = l->config.now_us();
+        if (ours)
+            load->blocks[p->block].flying =
+                (uint16_t)(load->blocks[p->block].flying - p->n_layers);
+        if (p->rc < 0)
+            give_up(load, p);
+        else if (ours)
+            take_in(l, load, p);
+    }
+    if (p->rc == 0)
+        learn_rate(l, p);
+    p->source->in_flight--;
+    l->in_flight--;
+    kv_store_release(l->config.store, p->id);
+    free(part);
+    l->ops->poke(l->arg);
+}
+
+static struct load_part *part_of(struct loader_piece *p)
+{
+    return (struct load_part *)(void *)((char *)p -
+                                        offsetof(struct load_part, piece));
+}
+
+static void park(struct loader *l, struct loader_piece *p)
+{
+    struct loader_piece *at = TAILQ_LAST(&l->parked, loader_piece_list);
+
+    while (at && at->due_us > p->due_us)
+        at = TAILQ_PREV(at, loader_piece_list, link);
+    if (at)
+        TAILQ_INSERT_AFTER(&l->parked, at, p, link);
+    else
+        TAILQ_INSERT_HEAD(&l->parked, p, link);
+    part_of(p)->parked = true;
+    loader_wake_at(l, p->due_us);
+}
+
+void loader_done(struct loader *l, struct loader_piece *p, int rc)
+{
+    p->rc = rc;
+    if (rc == 0 && p->run && p->due_us > l->config.now_us())
+        park(l, p);
+    else
+        finish(l, part_of(p));
+}
+
+void loader_orphan(struct loader *l, struct load_run *run)
+{
+    struct load_part *part;
+
+    while ((part = LIST_FIRST(&run->parts))) {
+        LIST_REMOVE(part, of_run);
+        part->piece.run = NULL;
+        run->in_flight--;
+        if (!part->parked)
+            continue; /* its source has it */
+        TAILQ_REMOVE(&l->parked, &part->piece, link);
+        finish(l, part);
+    }
+}
+
+/* --- time --------------------------------------------------------------- */
+
+void loader_wake_at(struct loader *l, int64_t when_us)
+{
+    if (when_us >= l->wake_us)
+        return;
+    l->wake_us = when_us;
+    if (!l->timer)
+        return;
+    int64_t us = when_us - l->config.now_us();
+    us = us > 0 ? us : 0;
+    struct timeval tv = {us / 1000000, us % 1000000};
+    event_add(l->timer, &tv);
+}
+
+void loader_tick(struct loader *l)
+{
+    int64_t now_us = l->config.now_us();
+    struct loader_piece *p;
+
+    l->wake_us = INT64_MAX;
+    while ((p = TAILQ_FIRST(&l->parked)) && p->due_us <= now_us) {
+        TAILQ_REMOVE(&l->parked, p, link);
+        part_of(p)->parked = false;
+        finish(l, part_of(p));
+    }
+    if (p)
+        loader_wake_at(l, p->due_us);
+    l->ops->poke(l->arg);
+}
