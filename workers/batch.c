@@ -433,9 +433,9 @@ void batch_abandon(struct batch *b)
     b->n_segments = 0;
 }
 
-const struct request *batch_segment_owner(const struct batch *b, uint32_t i)
+struct request *batch_segment_owner(const struct batch *b, uint32_t i)
 {
-    const struct request *r = b->segment_owners[i];
+    struct request *r = b->segment_owners[i];
 
     return r->dead ? NULL : r;
 }

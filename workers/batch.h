@@ -108,7 +108,7 @@ void batch_abandon(struct batch *b);
 
 /* Whose tokens segment `i` of the step under way are; NULL if it was removed
  * meanwhile. Borrowed. */
-const struct request *batch_segment_owner(const struct batch *b, uint32_t i);
+struct request *batch_segment_owner(const struct batch *b, uint32_t i);
 
 /* True while a step is under way. */
 bool batch_in_step(const struct batch *b);

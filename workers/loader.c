@@ -217,6 +217,14 @@ static void close_run(struct load_run *run)
         run->source->ops->close(run->source->arg, session);
 }
 
+static bool has_peer(const struct load *load)
+{
+    for (uint32_t i = 0; i < load->n_runs; i++)
+        if (load->runs[i].source->ops->origin == BLOCK_FETCHED)
+            return true;
+    return false;
+}
+
 void load_end(struct load *load)
 {
     struct loader *l = load->loader;
@@ -231,7 +239,10 @@ void load_end(struct load *load)
         layer_gate_fail(&r->gate);
         r->gated = r->in_step;
     }
-    r->load_us = l->config.now_us() - r->arrival_us;
+    if (load->asked_us > 0 && load->last_us > load->asked_us)
+        r->load_us = load->last_us - load->asked_us;
+    if (has_peer(load))
+        r->fetch_us = l->config.now_us() - r->arrival_us;
     r->load = NULL;
     r->held_back = false;
     TAILQ_REMOVE(&l->loads, load, link);

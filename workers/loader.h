@@ -41,9 +41,10 @@ struct loader;
 struct loader_source;
 
 /* A whole block, or one layer of it, on its way. Made by the loader; a source
- * may use `link` while it has it. */
+ * may use `link` and `own` while it has it. */
 struct loader_piece {
     TAILQ_ENTRY(loader_piece) link;
+    void *own;
     struct load_run *run; /* NULL: nobody waits for it any more */
     struct loader_source *source;
     uint32_t block;
@@ -141,6 +142,13 @@ int loader_add(struct loader *l, struct request *r,
  */
 void loader_poke(struct loader *l, int (*take)(void *arg, struct request *r),
                  void *take_arg);
+
+/* When loader_tick() is due; INT64_MAX: not at all. A loader with an event
+ * base sees to it itself. */
+int64_t loader_wake_us(const struct loader *l);
+
+/* Hand on what was held back for a throttle and is due. */
+void loader_tick(struct loader *l);
 
 /* batch_ops.chunk: how many of the next `most` tokens of `r` to compute now,
  * while the rest of its load comes. They end where a block ends, if the load is

@@ -66,6 +66,7 @@ struct load {
     uint32_t end;     /* layerwise: of what is loaded; 0: not known yet */
     struct load_block *blocks; /* (n_reusable), owned */
     uint32_t *layer_got;       /* (layers), owned: blocks that have it */
+    int64_t asked_us;          /* first piece; 0: none yet */
     int64_t last_us;           /* begin, or last piece */
 };
 
@@ -106,9 +107,6 @@ void loader_pump(struct loader *l);
 
 /* Take the pieces of `run` away from it. Parked ones end. */
 void loader_orphan(struct loader *l, struct load_run *run);
-
-/* Hand on parked pieces that are due, and set the timer anew. */
-void loader_tick(struct loader *l);
 
 /* Have loader_tick() called at when_us, or before. */
 void loader_wake_at(struct loader *l, int64_t when_us);

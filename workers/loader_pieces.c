@@ -126,6 +126,8 @@ static bool ask(struct loader *l, struct load_run *run)
         return false;
     struct loader_piece *p = &part->piece;
     p->from_us = l->config.now_us();
+    if (run->load->asked_us == 0)
+        run->load->asked_us = p->from_us;
     throttle(l, p);
     kv_store_pin(l->config.store, p->id);
     LIST_INSERT_HEAD(&run->parts, part, of_run);
@@ -332,6 +334,11 @@ void loader_wake_at(struct loader *l, int64_t when_us)
     us = us > 0 ? us : 0;
     struct timeval tv = {us / 1000000, us % 1000000};
     event_add(l->timer, &tv);
+}
+
+int64_t loader_wake_us(const struct loader *l)
+{
+    return l->wake_us;
 }
 
 void loader_tick(struct loader *l)

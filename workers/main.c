@@ -25,7 +25,8 @@ static void on_signal(evutil_socket_t number, short what, void *arg)
 }
 
 /* Runs the worker until a signal, or until the conductor refuses it. */
-static int serve(const struct worker_options *o, struct engine *engine)
+static int serve(const struct worker_options *o, struct engine *engine,
+                 const struct cost_model *cost)
 {
     char err[512] = "out of memory";
     int status = EXIT_FAILURE;
@@ -40,7 +41,7 @@ static int serve(const struct worker_options *o, struct engine *engine)
     intr = evsignal_new(base, SIGINT, on_signal, base);
     if (!term || !intr || event_add(term, NULL) || event_add(intr, NULL))
         goto done;
-    w = worker_new(base, o, engine, err, sizeof(err));
+    w = worker_new(base, o, engine, cost, err, sizeof(err));
     if (!w)
         goto done;
     event_base_dispatch(base);
@@ -144,7 +145,8 @@ int main(int argc, char **argv)
     struct engine *engine = engine_new(&config, err, sizeof(err));
     if (!engine)
         return usage(err);
-    int status = o.profile ? profile(&o, engine) : serve(&o, engine);
+    int status =
+        o.profile ? profile(&o, engine) : serve(&o, engine, config.cost);
     engine_free(engine);
     return status;
 }

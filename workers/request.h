@@ -123,7 +123,8 @@ struct request {
     uint32_t n_disk;
     uint64_t fetch_bytes; /* loaded from others, used or not */
     uint64_t disk_bytes;
-    int64_t load_us; /* from arrival to the end of its load */
+    int64_t load_us;  /* from the first block asked for to the last that came */
+    int64_t fetch_us; /* from arrival to the end of a load from others */
     /* Layers that are still on their way may be computed behind: the next step
      * begins at gate_token and waits at `gate` for each. */
     bool gated;

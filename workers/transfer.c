@@ -218,7 +218,7 @@ void transfer_tick(struct transfer *t, int64_t now_us)
     }
 }
 
-void transfer_forget(struct transfer *t, struct request *r)
+void transfer_forget(struct request *r)
 {
     if (r->push.peer) {
         TAILQ_REMOVE(&r->push.peer->pushes, r, push.link);

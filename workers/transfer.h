@@ -97,6 +97,6 @@ int transfer_grant(struct transfer *t, struct request *r)
 
 /* Forget push and receipt of `r`, without a callback. Its fetches are the
  * loader's. */
-void transfer_forget(struct transfer *t, struct request *r);
+void transfer_forget(struct request *r);
 
 #endif

@@ -33,9 +33,16 @@ static void next_step(struct worker *w)
     if (n == 0)
         return;
     bool watch = false;
-    for (uint32_t i = 0; i < n && !watch; i++) {
-        const struct request *r = batch_segment_owner(w->batch, i);
-        watch = transfer_pushes(r);
+    w->step = segments;
+    w->n_step = n;
+    w->step_gated = false;
+    for (uint32_t i = 0; i < n; i++) {
+        struct request *r = batch_segment_owner(w->batch, i);
+        watch |= transfer_pushes(r);
+        if (!r->gated)
+            continue;
+        batch_thread_gate(w->thread, i, &r->gate);
+        w->step_gated = true;
     }
     batch_thread_submit(w->thread, segments, n, watch);
 }
@@ -44,6 +51,7 @@ static void next_step(struct worker *w)
 static void go_on(struct worker *w)
 {
     worker_grant(w);
+    worker_load_poke(w);
     next_step(w);
     transfer_push_poke(w->transfer, clock_now_us());
     worker_send_events(w);
@@ -72,6 +80,8 @@ static void on_step_done(void *arg, int rc, int64_t step_us)
     if (rc < 0)
         log_error("a step of %lld us failed: %s", (long long)step_us,
                   strerror(-rc));
+    else if (!w->step_gated)
+        loader_learn(w->loader, w->step, w->n_step, step_us);
     batch_complete(w->batch, rc);
     /* The engine first, the news after. */
     next_step(w);
@@ -212,7 +222,7 @@ static int make_batch(struct worker *w)
     struct batch_config c = {
         .store = w->store,
         .layout = w->layout,
-        .order = "fifo",
+        .order = "uncached_first",
         .step_tokens = w->layout->step_tokens,
         .max_batch = o->max_batch,
         .max_prefills = o->max_prefills,
@@ -226,6 +236,22 @@ static int make_batch(struct worker *w)
     w->thread = batch_thread_new(w->base, w->engine, batch_max_segments(&c),
                                  &thread_ops, w);
     return w->thread ? 0 : -ENOMEM;
+}
+
+static int make_loader(struct worker *w, const struct cost_model *cost)
+{
+    struct loader_config c = {
+        .base = w->base,
+        .store = w->store,
+        .layout = w->layout,
+        .engine = w->engine,
+        .cost = cost,
+        .bytes_per_s = w->options->load_gbps * 1e9 / 8,
+        .now_us = clock_now_us,
+    };
+
+    w->loader = loader_new(&c, &worker_loader_ops, w);
+    return w->loader ? 0 : -ENOMEM;
 }
 
 static void fill_hello(const struct worker *w, struct msg_hello *m)
@@ -267,6 +293,7 @@ static int make_connections(struct worker *w, char *err, size_t err_bytes)
         .base = w->base,
         .store = w->store,
         .layout = w->layout,
+        .loader = w->loader,
         .listen_host = o->listen.host,
         .listen_port = o->listen.port,
         .hello = &hello,
@@ -298,7 +325,8 @@ static int make_timers(struct worker *w)
 
 struct worker *worker_new(struct event_base *base,
                           const struct worker_options *options,
-                          struct engine *engine, char *err, size_t err_bytes)
+                          struct engine *engine, const struct cost_model *cost,
+                          char *err, size_t err_bytes)
 {
     struct worker *w = calloc(1, sizeof(*w));
 
@@ -313,7 +341,8 @@ struct worker *worker_new(struct event_base *base,
     TAILQ_INIT(&w->kv_waits);
     wire_buf_init(&w->out, OUT_BYTES);
     if (make_store(w, err, err_bytes) < 0 || make_timers(w) < 0 ||
-        make_batch(w) < 0 || make_connections(w, err, err_bytes) < 0) {
+        make_batch(w) < 0 || make_loader(w, cost) < 0 ||
+        make_connections(w, err, err_bytes) < 0) {
         worker_free(w);
         return NULL;
     }
@@ -332,6 +361,7 @@ void worker_free(struct worker *w)
         worker_drop_all(w);
     conductor_link_free(w->link);
     transfer_free(w->transfer);
+    loader_free(w->loader);
     batch_free(w->batch);
     kv_store_free(w->store);
     if (w->poke)

@@ -7,15 +7,18 @@
 #include "workers/engine.h"
 #include "workers/worker_options.h"
 
+struct cost_model;
 struct event_base;
 struct worker;
 
-/* Make a worker on `engine` (borrowed, as are `base` and `options`): allocates
+/* Make a worker on `engine` (borrowed, as are `base`, `options` and `cost`, a
+ * cost model of that engine or NULL): allocates
  * the store, listens for peers, starts connecting to the conductor. Returns
  * it owned, or NULL with a message in err[err_bytes]. */
 struct worker *worker_new(struct event_base *base,
                           const struct worker_options *options,
-                          struct engine *engine, char *err, size_t err_bytes)
+                          struct engine *engine, const struct cost_model *cost,
+                          char *err, size_t err_bytes)
     __attribute__((warn_unused_result));
 
 /* Drop all requests, close everything, free. NULL is a no-op. */

@@ -21,16 +21,20 @@ static void on_started(void *arg, struct request *r)
 static void send_prefill_done(struct worker *w, const struct request *r,
                               int64_t now_us)
 {
-    uint32_t fetched = r->fetch.n_stored * w->layout->block_tokens;
+    uint32_t bt = w->layout->block_tokens;
     struct msg_prefill_done m = {
         .first_token = r->last_token,
-        .local_tokens = r->cached_tokens - fetched,
-        .fetched_tokens = fetched,
-        .computed_tokens = r->n_tokens - r->cached_tokens,
+        .local_tokens = r->n_local * bt,
+        .fetched_tokens = r->n_fetched * bt,
+        .disk_tokens = r->n_disk * bt,
+        .computed_tokens =
+            r->n_tokens - (r->n_local + r->n_fetched + r->n_disk) * bt,
         .queue_us = (uint64_t)(r->started_us - r->arrival_us),
-        .fetch_us = (uint64_t)r->fetch.took_us,
-        .fetch_bytes = r->fetch.bytes,
+        .fetch_us = (uint64_t)r->fetch_us,
+        .fetch_bytes = r->fetch_bytes,
         .prefill_us = (uint64_t)(now_us - r->started_us),
+        .load_us = (uint64_t)r->load_us,
+        .disk_bytes = r->disk_bytes,
     };
 
     msg_prefill_done_encode(&w->out, r->id, &m);
@@ -94,8 +98,24 @@ static void on_removed(void *arg, struct request *r)
     worker_poke(w);
 }
 
+static uint32_t on_chunk(void *arg, struct request *r, uint32_t most)
+{
+    struct worker *w = arg;
+
+    return loader_chunk(w->loader, r, most);
+}
+
+static void on_stalled(void *arg, struct request *r)
+{
+    struct worker *w = arg;
+
+    loader_stalled(w->loader, r);
+}
+
 const struct batch_ops worker_batch_ops = {
     .started = on_started,
+    .chunk = on_chunk,
+    .stalled = on_stalled,
     .prefilled = on_prefilled,
     .token = on_token,
     .finished = on_finished,
@@ -104,12 +124,6 @@ const struct batch_ops worker_batch_ops = {
 };
 
 /* --- transfers --------------------------------------------------------- */
-
-static void on_fetch_ended(void *arg, struct request *r)
-{
-    (void)r; /* the queue serves it from now on */
-    worker_poke(arg);
-}
 
 static void on_push_ended(void *arg, struct request *r, const char *why)
 {
@@ -125,7 +139,12 @@ static uint32_t on_layers_done(void *arg, const struct request *r)
 
     if (!r->in_step || r->dead || !batch_thread_busy(w->thread))
         return 0;
-    return batch_thread_layers_done(w->thread, r->step_segment);
+    uint32_t n = batch_thread_layers_done(w->thread, r->step_segment);
+    if (!r->gated)
+        return n;
+    /* What is in front of its tokens may come later than they. */
+    uint32_t came = layer_gate_layers(&r->gate);
+    return came < n ? came : n;
 }
 
 static struct request *on_find(void *arg, uint64_t id)
@@ -165,7 +184,6 @@ static void on_receive_failed(void *arg, struct request *r, const char *why)
 }
 
 const struct transfer_ops worker_transfer_ops = {
-    .fetch_ended = on_fetch_ended,
     .push_ended = on_push_ended,
     .layers_done = on_layers_done,
     .find = on_find,
@@ -192,3 +210,15 @@ void worker_grant(struct worker *w)
     while (!TAILQ_EMPTY(&w->kv_waits) && grant(w, TAILQ_FIRST(&w->kv_waits)))
         ;
 }
+
+/* --- loads ------------------------------------------------------------- */
+
+static void on_load_poke(void *arg)
+{
+    struct worker *w = arg;
+
+    /* The decode worker may wait for what came. */
+    worker_poke(w);
+}
+
+const struct loader_ops worker_loader_ops = {.poke = on_load_poke};

@@ -11,6 +11,7 @@
 #include "workers/batch.h"
 #include "workers/batch_thread.h"
 #include "workers/conductor_link.h"
+#include "workers/loader.h"
 #include "workers/transfer.h"
 #include "workers/worker.h"
 
@@ -24,6 +25,10 @@ struct worker {
     struct kv_store *store;
     struct batch *batch;
     struct batch_thread *thread;
+    struct engine_segment *step; /* under way; borrowed from the batch */
+    uint32_t n_step;
+    bool step_gated; /* it waits for layers: its time says nothing */
+    struct loader *loader;
     struct transfer *transfer;
     struct conductor_link *link;
     struct request_table requests;
@@ -57,6 +62,15 @@ void worker_drop(struct worker *w, struct request *r);
 /* Drop every request. */
 void worker_drop_all(struct worker *w);
 
+/* --- worker_load.c --- */
+
+/* Have the loader load what `m` says for `r`, which it asks for. */
+void worker_begin_load(struct worker *w, struct request *r,
+                       const struct msg_prefill *m);
+
+/* Let the loader go on. */
+void worker_load_poke(struct worker *w);
+
 /* --- worker_flow.c --- */
 
 /* Grant KV_BEGINs, oldest first, while there is room. */
@@ -65,6 +79,7 @@ void worker_grant(struct worker *w);
 /* What the batch and the transfer tell about requests. */
 extern const struct batch_ops worker_batch_ops;
 extern const struct transfer_ops worker_transfer_ops;
+extern const struct loader_ops worker_loader_ops;
 
 /* --- worker_report.c --- */
 

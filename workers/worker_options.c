@@ -12,6 +12,7 @@
 #include "workers/engine.h"
 
 #define QUEUE_MAX 1024
+#define GBPS_MAX 1e6
 
 enum kind {
     OPT_FLAG,
@@ -22,7 +23,9 @@ enum kind {
     OPT_ROLE,
     OPT_NAME,
     OPT_LEVEL,
-    OPT_ENGINE
+    OPT_ENGINE,
+    OPT_LOAD_MODE,
+    OPT_GBPS
 };
 
 struct option_row {
@@ -54,6 +57,8 @@ static const struct option_row rows[] = {
     {"max-queue", OPT_U32, FIELD(max_queue), 1, QUEUE_MAX},
     {"fetch-timeout-ms", OPT_U32, FIELD(fetch_timeout_ms), 1, 3600000},
     {"push-timeout-ms", OPT_U32, FIELD(push_timeout_ms), 1, 3600000},
+    {"load-mode", OPT_LOAD_MODE, FIELD(load_mode), 0, 0},
+    {"load-gbps", OPT_GBPS, FIELD(load_gbps), 0, 0},
     {"cost-model", OPT_TEXT, FIELD(cost_model), 0, 0},
     {"profile", OPT_TEXT, FIELD(profile), 0, 0},
     {"log-level", OPT_LEVEL, FIELD(log_level), 0, 0},
@@ -95,6 +100,11 @@ const char *worker_options_help(void)
            "  --max-queue N          most requests that wait (1024)\n"
            "  --fetch-timeout-ms N   compute what a peer does not send (5000)\n"
            "  --push-timeout-ms N    give up on a decode worker (60000)\n"
+           "  --load-mode MODE       auto: as the conductor plans; or for all "
+           "requests\n"
+           "                         compute, load, both or layerwise (auto)\n"
+           "  --load-gbps X          throttle loads to X Gbit/s in all, for "
+           "experiments\n"
            "  --profile FILE.csv     time the engine over a grid, and exit\n"
            "  --log-level LEVEL      error, warn, info or debug (info)\n"
            "  --help                 this text\n"
@@ -203,6 +213,39 @@ static int put_role(const char *value, uint8_t *role, char *err,
     return bad(err, err_bytes, "role", value, "prefill, decode or both");
 }
 
+static int put_load_mode(const char *value, uint8_t *mode, char *err,
+                         size_t err_bytes)
+{
+    static const char *const names[PROTO_LOAD_COUNT] = {
+        [PROTO_LOAD_AUTO] = "auto",           [PROTO_LOAD_COMPUTE] = "compute",
+        [PROTO_LOAD_LOAD] = "load",           [PROTO_LOAD_BOTH] = "both",
+        [PROTO_LOAD_LAYERWISE] = "layerwise",
+    };
+
+    for (uint8_t i = 0; i < PROTO_LOAD_COUNT; i++) {
+        if (strcmp(value, names[i]) == 0) {
+            *mode = i;
+            return 0;
+        }
+    }
+    return bad(err, err_bytes, "load-mode", value,
+               "auto, compute, load, both or layerwise");
+}
+
+static int put_gbps(const char *value, double *gbps, char *err,
+                    size_t err_bytes)
+{
+    char *end;
+    double v = strtod(value, &end);
+
+    /* Also not a number, and so much that it is none. */
+    if (end == value || *end || !(v > 0) || v > GBPS_MAX)
+        return bad(err, err_bytes, "load-gbps", value,
+                   "a number of Gbit/s above 0, at most 1e6");
+    *gbps = v;
+    return 0;
+}
+
 static int put(const struct option_row *row, const char *value,
                struct worker_options *o, char *err, size_t err_bytes)
 {
@@ -231,6 +274,10 @@ static int put(const struct option_row *row, const char *value,
             return bad(err, err_bytes, row->name, value,
                        "error, warn, info or debug");
         return 0;
+    case OPT_LOAD_MODE:
+        return put_load_mode(value, field, err, err_bytes);
+    case OPT_GBPS:
+        return put_gbps(value, field, err, err_bytes);
     case OPT_TEXT:
         if (!*value)
             return bad(err, err_bytes, row->name, value, "not empty");

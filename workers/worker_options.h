@@ -34,6 +34,8 @@ struct worker_options {
     uint32_t max_queue;
     uint32_t fetch_timeout_ms;
     uint32_t push_timeout_ms;
+    uint8_t load_mode; /* enum proto_load_mode; auto: as the conductor plans */
+    double load_gbps;  /* 0: no throttle */
     const char *cost_model; /* NULL: none */
     const char *profile;    /* NULL: serve */
     enum log_level log_level;

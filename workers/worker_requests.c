@@ -23,7 +23,8 @@ static void release_and_free(struct worker *w, struct request *r)
 
 void worker_drop(struct worker *w, struct request *r)
 {
-    transfer_forget(w->transfer, r);
+    loader_forget(w->loader, r);
+    transfer_forget(r);
     if (r->state == REQUEST_KV_WAIT)
         TAILQ_REMOVE(&w->kv_waits, r, link);
     if (is_arriving(r))
@@ -141,41 +142,6 @@ static struct request *make_request(struct worker *w, struct request_spec spec)
     return r;
 }
 
-/* The first worker among the sources; NULL: none. */
-static const struct msg_source *peer_of(const struct msg_prefill *m)
-{
-    for (size_t i = 0; i < m->n_sources; i++)
-        if (m->sources[i].kind == PROTO_SOURCE_PEER)
-            return &m->sources[i];
-    return NULL;
-}
-
-/* Pins what is held here, and asks the named worker for what follows. */
-static void begin_fetch(struct worker *w, struct request *r,
-                        const struct msg_prefill *m)
-{
-    const struct msg_source *from = peer_of(m);
-    uint32_t to = from ? from->to_block : 0;
-
-    if (to > r->n_reusable)
-        to = r->n_reusable;
-    if (to == 0)
-        return;
-    uint32_t *ids = calloc(to, sizeof(*ids));
-    if (!ids)
-        return;
-    uint32_t n = kv_store_match(w->store, r->keys, r->tokens, to, ids);
-    for (uint32_t i = 0; i < n; i++)
-        request_append(r, w->store, ids[i]);
-    free(ids);
-    r->n_chained = n;
-    r->tip = n > 0 ? r->ids[n - 1] : KV_BLOCK_NONE;
-    if (n < to && transfer_fetch(w->transfer, r, from->host, from->port, to,
-                                 r->arrival_us) < 0)
-        log_warn("request %llu: cannot fetch from %s:%u; computing instead",
-                 (unsigned long long)r->id, from->host, from->port);
-}
-
 static int on_prefill(struct worker *w, uint64_t id, const uint8_t *payload,
                       size_t len)
 {
@@ -208,7 +174,7 @@ static int on_prefill(struct worker *w, uint64_t id, const uint8_t *payload,
         r->push.port = m.decode_port;
     }
     request_insert(&w->requests, r);
-    begin_fetch(w, r, &m);
+    worker_begin_load(w, r, &m);
     worker_poke(w);
     return 0;
 }

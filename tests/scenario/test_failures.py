@@ -355,8 +355,8 @@ class RestartedConductor(Case):
             link.send(wire.frame(wire.KV_LAYER, rid, struct.pack(
                 '<IIII', layer, 0, n_tokens, len(data)) + data))
         link.send(wire.frame(wire.KV_END, rid, struct.pack('<I', 70)))
-        link.send(wire.frame(wire.FETCH, 1, struct.pack('<IIQ', 0, 1, 5)))
-        link.wait(wire.FETCH_END, 1)  # it has read all that came before
+        link.send(wire.frame(wire.FETCH, 1, struct.pack('<IQ', 1, 5)))
+        link.wait(wire.FETCH_CHAIN, 1)  # it has read all that came before
 
 
 class Disconnects(Case):

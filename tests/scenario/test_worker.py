@@ -248,8 +248,9 @@ class Refusals(WorkerCase):
                                  block_tokens=32),
             'truncated': good + wire.frame(wire.FETCH, 1, b'\0' * 7),
             'no keys': good + wire.frame(wire.FETCH, 1, b'\0' * 8),
-            'known': good + wire.frame(wire.FETCH, 1, struct.pack(
-                '<IIQ', 2, 1, 5)),
+            'not held': good + wire.frame(wire.FETCH, 1, struct.pack(
+                '<IQ', 1, 5)) + wire.frame(wire.FETCH_READ, 1, struct.pack(
+                    '<III', 0, 0, 4)),
             'type': good + wire.frame(99),
             'grant': good + wire.frame(wire.KV_GRANT, 1),
             'layer': good + begin + wire.frame(wire.KV_LAYER, 1, struct.pack(
@@ -499,30 +500,28 @@ class Losses(WorkerCase):
                                   fetch=('127.0.0.1', 1))
         self.assertEqual(got, want)
 
-    def lie(self, worker, rid, tokens, want, blocks=(0, 6), **lies):
+    def lie(self, worker, rid, tokens, want, **lies):
         """Fetches from a source that sends one block of zeroes. Returns how
         many tokens of it were used, after comparing the answer with `want`,
         if that is not None."""
         liar = wire.Conductor()
-        worker.prefill(rid, tokens, 5, key_seed=rid, blocks=blocks,
+        worker.prefill(rid, tokens, 5, key_seed=rid, blocks=(0, 6),
                        fetch=('127.0.0.1', liar.port))
         link = wire.Link(liar.listener.accept()[0])
         link.wait(wire.HELLO)
         link.send(wire.frame(wire.WELCOME, 0,
                              struct.pack('<HQII', 2, 3, 0, 0)))
         ask = link.wait(wire.FETCH, rid)
-        known, n = struct.unpack_from('<II', ask)
-        self.assertEqual((known, n), blocks)
-        key, = struct.unpack_from('<Q', ask, 8)
-        send = {'key': key, 'parent': 0, 'checksum': ZEROES_XXH3,
-                'words': tokens[:BLOCK], 'bytes': BLOCK_BYTES, **lies}
-        link.send(wire.frame(
-            wire.FETCH_BLOCK, rid,
-            struct.pack(f'<QQQI{len(send["words"])}II', send['key'],
-                        send['parent'], send['checksum'], len(send['words']),
-                        *send['words'], send['bytes']) +
-            bytes(send['bytes'])))
-        link.send(wire.frame(wire.FETCH_END, rid, struct.pack('<HI', 0, 1)))
+        self.assertEqual(struct.unpack_from('<I', ask), (6,))
+        lie = {'words': tokens[:BLOCK], 'block': 0, 'layers': 4,
+               'checksum': ZEROES_XXH3, 'bytes': BLOCK_BYTES, **lies}
+        link.send(wire.frame(wire.FETCH_CHAIN, rid, struct.pack(
+            f'<{len(lie["words"]) + 1}I', len(lie['words']), *lie['words'])))
+        if lie['words'] == tokens[:BLOCK]:
+            link.wait(wire.FETCH_READ, rid)
+            link.send(wire.frame(wire.FETCH_DATA, rid, struct.pack(
+                '<IIIQI', lie['block'], 0, lie['layers'], lie['checksum'],
+                lie['bytes']) + bytes(lie['bytes'])))
         done = worker.prefill_done(rid)
         answer = worker.answer(rid, done['first'])
         if want is not None:
@@ -536,16 +535,21 @@ class Losses(WorkerCase):
         a = self.worker('a', 'both')
         tokens = list(range(100))
         want, _ = self.run_here(a, 1, tokens, 5, key_seed=1)
-        lies = [('checksum', {'checksum': 1}, 'checksum'),
+        lies = [('checksum', {'checksum': 1}, 'did not come'),
                 ('tokens', {'words': [9] + tokens[1:BLOCK]}, 'other tokens'),
-                ('fewer tokens', {'words': tokens[:8]}, 'number of tokens'),
-                ('key', {'key': 5}, 'another block'),
-                ('parent', {'parent': 5}, 'another block'),
-                ('size', {'bytes': BLOCK_BYTES - 1}, 'another size')]
+                ('size', {'bytes': BLOCK_BYTES - 1}, 'did not come')]
         for rid, (name, lie, said) in enumerate(lies, 10):
             with self.subTest(name):
                 self.assertEqual(self.lie(a, rid, tokens, want, **lie), 0)
                 self.assertRegex(self.log('a'), f'request {rid}: .*{said}')
+        for rid, (name, lie) in enumerate([
+                ('fewer tokens', {'words': tokens[:8]}),
+                ('more tokens', {'words': tokens[:7 * BLOCK]}),
+                ('another block', {'block': 1}),
+                ('another layer', {'layers': 3})], 20):
+            with self.subTest(name):
+                self.assertEqual(self.lie(a, rid, tokens, want, **lie), 0)
+                self.assertRegex(self.log('a'), 'malformed')
         # The same without a lie is taken: what was refused above would have
         # been used.
         self.assertEqual(self.lie(a, 30, tokens, None), BLOCK)

@@ -18,6 +18,7 @@ struct rig {
     struct engine_segment *segments;
     uint32_t n;
     uint64_t next_id;
+    uint32_t chunk;
     char log[512]; /* what happened, e.g. "s1 p1 " */
 };
 
@@ -74,8 +75,30 @@ static void on_removed(void *arg, struct request *r)
     free_request(arg, r);
 }
 
-static const struct batch_ops ops = {on_started,  on_prefilled, on_token,
-                                     on_finished, on_failed,    on_removed};
+/* Tokens that the load of every request lets the engine have at once. */
+static uint32_t on_chunk(void *arg, struct request *r, uint32_t most)
+{
+    const struct rig *rig = arg;
+
+    note(arg, 'c', r);
+    return most < rig->chunk ? most : rig->chunk;
+}
+
+static void on_stalled(void *arg, struct request *r)
+{
+    note(arg, 'w', r);
+}
+
+static const struct batch_ops ops = {
+    .started = on_started,
+    .chunk = on_chunk,
+    .stalled = on_stalled,
+    .prefilled = on_prefilled,
+    .token = on_token,
+    .finished = on_finished,
+    .failed = on_failed,
+    .removed = on_removed,
+};
 
 static void rig_init_prefills(struct rig *rig, uint32_t blocks,
                               uint32_t max_queue, uint32_t max_prefills)
@@ -90,7 +113,7 @@ static void rig_init_prefills(struct rig *rig, uint32_t blocks,
     CU_ASSERT_EQUAL_FATAL(kv_store_new(&sc, &rig->store), 0);
     struct batch_config c = {.store = rig->store,
                              .layout = &rig->layout,
-                             .order = "fifo",
+                             .order = "uncached_first",
                              .step_tokens = STEP,
                              .max_batch = 3,
                              .max_prefills = max_prefills,
@@ -310,23 +333,165 @@ static void test_queue_is_bounded(void)
     rig_fini(&rig);
 }
 
-/* A request that still fetches does not block those behind it. */
-static void test_fetching_waits(void)
+/* Stands for a load, which only the loader looks into. */
+static struct load *const some_load = (struct load *)(void *)&ops;
+
+/* A request that must wait for its load does not block those behind it. */
+static void test_loading_waits(void)
 {
     struct rig rig;
     struct request *a;
-    int peer;
 
     rig_init(&rig, 100, 10);
     a = enqueue(&rig, 1, 5, 1);
-    a->fetch.peer = (struct peer *)(void *)&peer;
+    a->load = some_load;
+    a->held_back = true;
     enqueue(&rig, 2, 5, 1);
     STEP_IS(&rig, "2:0+5! ");
     complete(&rig, 0);
     STEP_IS(&rig, "");
-    a->fetch.peer = NULL;
+    a->load = NULL;
+    a->held_back = false;
     STEP_IS(&rig, "1:0+5! ");
     complete(&rig, 0);
+    rig_fini(&rig);
+}
+
+/* What is left of a step goes to those that are loading, as far as they want
+ * it; they take no place from the others, even if only one may be under way. */
+static void test_loading_comes_last(void)
+{
+    struct rig rig;
+    struct request *a;
+
+    rig_init_prefills(&rig, 100, 10, 1);
+    rig.chunk = 32;
+    a = enqueue(&rig, 1, 200, 1);
+    a->load = some_load;
+    STEP_IS(&rig, "1:0+32 ");
+    expect(&rig, "s1 c1 ");
+    complete(&rig, 0);
+    enqueue(&rig, 2, 100, 1);
+    enqueue(&rig, 3, 20, 1);
+    STEP_IS(&rig, "2:0+64 ");
+    complete(&rig, 0);
+    /* One at a time without a load: 3 waits for 2. */
+    STEP_IS(&rig, "2:64+36! 1:32+28 ");
+    complete(&rig, 0);
+    rig.chunk = 0;
+    STEP_IS(&rig, "3:0+20! ");
+    complete(&rig, 0);
+    STEP_IS(&rig, "");
+    /* When the load is over it is the oldest. */
+    a->load = NULL;
+    enqueue(&rig, 4, 20, 1);
+    STEP_IS(&rig, "1:60+64 ");
+    complete(&rig, 0);
+    drain(&rig);
+    rig_fini(&rig);
+}
+
+/* The position jumps over blocks that were loaded, and no chunk reaches into
+ * one; they are shared once all in front of them are there. */
+static void test_jump(void)
+{
+    struct rig rig;
+    struct request *a;
+    struct kv_store_stats stats;
+
+    rig_init(&rig, 100, 10);
+    rig.chunk = 64;
+    a = enqueue(&rig, 1, 105, 1);
+    CU_ASSERT_EQUAL_FATAL(batch_take_ahead(rig.batch, a), 0);
+    a->load = some_load;
+    a->origin[2] = BLOCK_FETCHED;
+    a->origin[3] = BLOCK_FROM_DISK;
+    a->origin[5] = BLOCK_FROM_DISK;
+    STEP_IS(&rig, "1:0+32 ");
+    CU_ASSERT_EQUAL(rig.segments[0].cached_tokens, 0);
+    complete(&rig, 0);
+    CU_ASSERT_EQUAL(a->position, 64);
+    kv_store_stats(rig.store, &stats);
+    CU_ASSERT_EQUAL(stats.held_blocks, 4);
+    STEP_IS(&rig, "1:64+16 ");
+    CU_ASSERT_EQUAL(rig.segments[0].cached_tokens, 64);
+    complete(&rig, 0);
+    CU_ASSERT_EQUAL(a->n_fetched, 1);
+    CU_ASSERT_EQUAL(a->n_disk, 2);
+    a->load = NULL;
+    STEP_IS(&rig, "1:96+9! ");
+    CU_ASSERT_EQUAL(rig.segments[0].cached_tokens, 96);
+    complete(&rig, 0);
+    rig_fini(&rig);
+}
+
+/* Blocks taken ahead are found again, with what others have shared since. */
+static void test_adopt(void)
+{
+    struct rig rig;
+    struct request *a, *b;
+
+    rig_init(&rig, 100, 10);
+    b = enqueue(&rig, 1, 80, 1);
+    a = enqueue(&rig, 1, 100, 1);
+    CU_ASSERT_EQUAL_FATAL(batch_take_ahead(rig.batch, a), 0);
+    a->load = some_load;
+    a->held_back = true;
+    a->origin[3] = BLOCK_FETCHED;
+    a->origin[5] = BLOCK_FETCHED;
+    CU_ASSERT_EQUAL(a->n_local, 0);
+    STEP_IS(&rig, "1:0+64 ");
+    complete(&rig, 0);
+    STEP_IS(&rig, "1:64+16! ");
+    (void)b;
+    complete(&rig, 0);
+    a->load = NULL;
+    a->held_back = false;
+    STEP_IS(&rig, "2:96+4! ");
+    CU_ASSERT_EQUAL(a->n_local, 5);
+    CU_ASSERT_EQUAL(a->n_fetched, 1);
+    complete(&rig, 0);
+    rig_fini(&rig);
+}
+
+/* Layers on their way: the step begins behind them, and if they don't come it
+ * did not happen for anybody. */
+static void test_gate(void)
+{
+    struct rig rig;
+    struct request *a;
+
+    rig_init(&rig, 100, 10);
+    enqueue(&rig, 2, 10, 3);
+    STEP_IS(&rig, "1:0+10! ");
+    complete(&rig, 0);
+    a = enqueue(&rig, 1, 105, 1);
+    CU_ASSERT_EQUAL_FATAL(batch_take_ahead(rig.batch, a), 0);
+    a->load = some_load;
+    for (int round = 0; round < 2; round++) {
+        a->gated = true;
+        a->gate_token = 96;
+        rig.log[0] = '\0';
+        STEP_IS(&rig, "1:10+1!d 2:96+9! ");
+        CU_ASSERT_EQUAL(a->position, 0);
+        CU_ASSERT_EQUAL(a->step_tokens, 105);
+        if (round == 0) {
+            complete(&rig, -EIO);
+            expect(&rig, "s2 w2 ");
+            CU_ASSERT_FALSE(a->gated);
+            CU_ASSERT_EQUAL(a->position, 0);
+        }
+    }
+    for (uint32_t i = 0; i < 6; i++)
+        a->origin[i] = BLOCK_FETCHED;
+    a->load = NULL;
+    CU_ASSERT_EQUAL(a->n_fetched, 0);
+    complete(&rig, 0);
+    expect(&rig, "t1 p2 ");
+    /* An engine that fails by itself still fails its requests. */
+    STEP_IS(&rig, "1:11+1!d ");
+    complete(&rig, -EIO);
+    expect(&rig, "f1 ");
     rig_fini(&rig);
 }
 
@@ -353,31 +518,31 @@ static void test_room(void)
     rig_fini(&rig);
 }
 
-/* Blocks that were fetched for two waiting requests leave room for neither:
- * the one behind gives its pins up. */
-static void test_pins_are_no_deadlock(void)
+/* Blocks ahead of one's turn: only what leaves those in front their room; and
+ * who has them runs, even if somebody older does not fit. */
+static void test_take_ahead(void)
 {
     struct rig rig;
-    struct request *r[2];
-    uint32_t ids[2];
+    struct request *a, *b, *c;
+    uint32_t ids[3];
 
-    rig_init(&rig, 4, 10);
-    for (uint32_t i = 0; i < 2; i++) {
-        r[i] = enqueue(&rig, i, 40, 1); /* needs 3 of 4 */
-        CU_ASSERT_EQUAL_FATAL(kv_store_alloc(rig.store, 2, ids), 0);
-        for (uint32_t k = 0; k < 2; k++) {
-            request_append(r[i], rig.store, ids[k]);
-            CU_ASSERT(request_commit(r[i], rig.store, BT));
-        }
-        r[i]->fetch.n_stored = 2;
-    }
-    STEP_IS(&rig, "1:32+8! ");
-    CU_ASSERT_EQUAL(r[0]->fetch.n_stored, 2);
+    rig_init(&rig, 7, 10);
+    a = enqueue(&rig, 1, 40, 1); /* 3 blocks each */
+    b = enqueue(&rig, 2, 40, 1);
+    c = enqueue(&rig, 3, 40, 1);
+    CU_ASSERT_EQUAL(batch_take_ahead(rig.batch, c), -ENOSPC);
+    CU_ASSERT_EQUAL(batch_take_ahead(rig.batch, b), 0);
+    CU_ASSERT_EQUAL(batch_take_ahead(rig.batch, c), -ENOSPC);
+    /* Somebody else takes the room of the first. */
+    CU_ASSERT_EQUAL_FATAL(kv_store_alloc(rig.store, 3, ids), 0);
+    STEP_IS(&rig, "2:0+40! ");
     complete(&rig, 0);
-    /* What was evicted of the other's is computed; the rest is reused. */
-    STEP_IS(&rig, "2:16+24! ");
-    CU_ASSERT_EQUAL(r[1]->fetch.n_stored, 1);
+    for (int i = 0; i < 3; i++)
+        kv_store_release(rig.store, ids[i]);
+    STEP_IS(&rig, "1:0+40! 3:0+24 ");
     complete(&rig, 0);
+    (void)a;
+    drain(&rig);
     rig_fini(&rig);
 }
 
@@ -472,9 +637,13 @@ int main(void)
     CU_add_test(s, "reuse", test_reuse);
     CU_add_test(s, "batch is bounded", test_batch_is_bounded);
     CU_add_test(s, "queue is bounded", test_queue_is_bounded);
-    CU_add_test(s, "fetching waits", test_fetching_waits);
+    CU_add_test(s, "loading waits", test_loading_waits);
+    CU_add_test(s, "loading comes last", test_loading_comes_last);
+    CU_add_test(s, "jump over loaded blocks", test_jump);
+    CU_add_test(s, "adopt", test_adopt);
+    CU_add_test(s, "gate", test_gate);
     CU_add_test(s, "room", test_room);
-    CU_add_test(s, "pins are no deadlock", test_pins_are_no_deadlock);
+    CU_add_test(s, "take ahead", test_take_ahead);
     CU_add_test(s, "removal in step", test_removal_in_step);
     CU_add_test(s, "failed step", test_failed_step);
     CU_add_test(s, "unknown order", test_unknown_order);

@@ -1,0 +1,67 @@
+/* What a PREFILL says about loading, and how this worker follows it. */
+#include "base/log.h"
+#include "workers/worker_internal.h"
+
+/* The mode that holds: that of the command line, else that of the plan. Who
+ * plans nothing gets all that is named, before the rest is computed. */
+static enum load_mode mode_of(const struct worker *w,
+                              const struct msg_prefill *m)
+{
+    uint8_t mode = w->options->load_mode;
+
+    switch (mode == PROTO_LOAD_AUTO ? m->load_mode : mode) {
+    case PROTO_LOAD_COMPUTE:
+        return LOAD_MODE_COMPUTE;
+    case PROTO_LOAD_BOTH:
+        return LOAD_MODE_BOTH;
+    case PROTO_LOAD_LAYERWISE:
+        return LOAD_MODE_LAYERWISE;
+    default:
+        return LOAD_MODE_LOAD;
+    }
+}
+
+static void add_peer(struct worker *w, const struct request *r,
+                     struct load_request *plan, const struct msg_source *from)
+{
+    struct loader_source *s =
+        transfer_source(w->transfer, from->host, from->port);
+
+    if (!s) {
+        log_warn("request %llu: cannot load from %s:%u: too many sources",
+                 (unsigned long long)r->id, from->host, from->port);
+        return;
+    }
+    plan->sources[plan->n_sources].source = s;
+    plan->sources[plan->n_sources].from_block = from->from_block;
+    plan->sources[plan->n_sources].to_block = from->to_block;
+    plan->n_sources++;
+}
+
+void worker_begin_load(struct worker *w, struct request *r,
+                       const struct msg_prefill *m)
+{
+    struct load_request plan = {.mode = mode_of(w, m)};
+
+    if (plan.mode == LOAD_MODE_COMPUTE || r->n_reusable == 0)
+        return;
+    for (uint8_t i = 0; i < m->n_sources; i++)
+        if (m->sources[i].kind == PROTO_SOURCE_PEER &&
+            m->sources[i].to_block > m->sources[i].from_block)
+            add_peer(w, r, &plan, &m->sources[i]);
+    if (plan.n_sources > 0 && loader_add(w->loader, r, &plan) < 0)
+        log_warn("request %llu: out of memory; computing instead of loading",
+                 (unsigned long long)r->id);
+}
+
+static int take_ahead(void *arg, struct request *r)
+{
+    struct worker *w = arg;
+
+    return batch_take_ahead(w->batch, r);
+}
+
+void worker_load_poke(struct worker *w)
+{
+    loader_poke(w->loader, take_ahead, w);
+}
