@@ -180,7 +180,8 @@ bool kv_store_take_resync(struct kv_store *store);
 void kv_store_forget_events(struct kv_store *store);
 
 /* Walk all held blocks, parents before children. *cursor starts as
- * KV_BLOCK_NONE; no other call may change the store between two steps. Fills
+ * KV_BLOCK_NONE, or as a held block behind which to begin; no other call may
+ * change the store between two steps, apart from pins. Fills
  * `event` as KV_EVENT_STORED and returns true, or false at the end. */
 bool kv_store_inventory(const struct kv_store *store, uint32_t *cursor,
                         struct kv_event *event);

@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "workers/disk_tier.h"
 #include "workers/worker_internal.h"
 
 #define EVENTS_MAX 65536u
@@ -71,6 +72,7 @@ static void on_tick(evutil_socket_t fd, short what, void *arg)
     (void)fd;
     (void)what;
     transfer_tick(w->transfer, clock_now_us());
+    worker_disk_poke(w);
 }
 
 static void on_step_done(void *arg, int rc, int64_t step_us)
@@ -258,8 +260,11 @@ static void fill_hello(const struct worker *w, struct msg_hello *m)
 {
     const struct worker_options *o = w->options;
     struct kv_store_stats stats;
+    struct kv_store_stats disk = {0};
 
     kv_store_stats(w->store, &stats);
+    if (worker_disk_tier(w))
+        kv_store_stats(disk_tier_index(worker_disk_tier(w)), &disk);
     *m = (struct msg_hello){
         .magic = PROTO_MAGIC,
         .version_min = PROTO_VERSION,
@@ -273,6 +278,7 @@ static void fill_hello(const struct worker *w, struct msg_hello *m)
         .vocab = w->layout->vocab,
         .kv_capacity_blocks = stats.capacity_blocks,
         .kv_bytes_per_token = w->layout->block_bytes / w->layout->block_tokens,
+        .disk_capacity_blocks = disk.capacity_blocks,
         .max_batch = o->max_batch,
     };
     snprintf(m->name, sizeof(m->name), "%s", o->name);
@@ -341,8 +347,8 @@ struct worker *worker_new(struct event_base *base,
     TAILQ_INIT(&w->kv_waits);
     wire_buf_init(&w->out, OUT_BYTES);
     if (make_store(w, err, err_bytes) < 0 || make_timers(w) < 0 ||
-        make_batch(w) < 0 || make_loader(w, cost) < 0 ||
-        make_connections(w, err, err_bytes) < 0) {
+        worker_disk_open(w, err, err_bytes) < 0 || make_batch(w) < 0 ||
+        make_loader(w, cost) < 0 || make_connections(w, err, err_bytes) < 0) {
         worker_free(w);
         return NULL;
     }
@@ -361,6 +367,7 @@ void worker_free(struct worker *w)
         worker_drop_all(w);
     conductor_link_free(w->link);
     transfer_free(w->transfer);
+    worker_disk_close(w); /* hands back what was being read */
     loader_free(w->loader);
     batch_free(w->batch);
     kv_store_free(w->store);

@@ -23,6 +23,7 @@ struct worker {
     struct engine *engine;
     const struct engine_kv_layout *layout;
     struct kv_store *store;
+    struct worker_disk *disk; /* NULL: no disk tier */
     struct batch *batch;
     struct batch_thread *thread;
     struct engine_segment *step; /* under way; borrowed from the batch */
@@ -71,6 +72,25 @@ void worker_begin_load(struct worker *w, struct request *r,
 /* Let the loader go on. */
 void worker_load_poke(struct worker *w);
 
+/* --- worker_disk.c --- */
+
+/* Open the disk tier, if the options name one. 0, or a negative errno with a
+ * message that names the option in err[err_bytes]. Blocks. */
+int worker_disk_open(struct worker *w, char *err, size_t err_bytes)
+    __attribute__((warn_unused_result));
+
+/* Close it. Waits for the I/O under way. Without a tier a no-op. */
+void worker_disk_close(struct worker *w);
+
+/* The store holds a block under `key`, or was told so once more. */
+void worker_disk_stored(struct worker *w, uint64_t key);
+
+/* Go on with what had to wait; call it some times a second. */
+void worker_disk_poke(struct worker *w);
+
+/* The tier, or NULL. */
+struct disk_tier *worker_disk_tier(const struct worker *w);
+
 /* --- worker_flow.c --- */
 
 /* Grant KV_BEGINs, oldest first, while there is room. */
@@ -93,10 +113,10 @@ void worker_send_failed(struct worker *w, uint64_t id, uint16_t code,
 /* Send the collected tokens as one frame. */
 void worker_send_tokens(struct worker *w);
 
-/* Send what the store gained and lost since the last call. */
+/* Send what the store and the disk tier gained and lost since the last call. */
 void worker_send_events(struct worker *w);
 
-/* Send all that the store holds. */
+/* Send all that the store and the disk tier hold. */
 void worker_send_inventory(struct worker *w);
 
 /* Send STATUS. */

@@ -49,6 +49,8 @@ static const struct option_row rows[] = {
     {"seed", OPT_U64, FIELD(seed), 0, UINT64_MAX},
     {"kv-blocks", OPT_U32, FIELD(kv_blocks), 1, 1u << 30},
     {"kv-mib", OPT_U32, FIELD(kv_mib), 1, 1u << 24},
+    {"disk-path", OPT_TEXT, FIELD(disk_path), 0, 0},
+    {"disk-mib", OPT_U32, FIELD(disk_mib), 1, 1u << 28},
     {"block-tokens", OPT_U32, FIELD(block_tokens), ENGINE_MIN_BLOCK_TOKENS,
      ENGINE_MAX_BLOCK_TOKENS},
     {"step-tokens", OPT_U32, FIELD(step_tokens), 1, ENGINE_MAX_STEP_TOKENS},
@@ -89,6 +91,10 @@ const char *worker_options_help(void)
            "  --cost-model FILE      from conductor-fit; needed by timed\n"
            "  --kv-mib N             memory for KV blocks in MiB (512)\n"
            "  --kv-blocks N          the same in blocks\n"
+           "  --disk-path FILE       keep KV blocks in this file as well, made "
+           "if it is not\n"
+           "                         there; found again after a restart\n"
+           "  --disk-mib N           its size in MiB, allocated at once\n"
            "  --block-tokens N       tokens of a block, a multiple of 16 "
            "(256)\n"
            "  --step-tokens N        most tokens of one step (512)\n"
@@ -326,6 +332,12 @@ static int check_together(const struct worker_options *o, char *err,
     }
     if (strcmp(o->engine, "timed") == 0 && !o->cost_model) {
         snprintf(err, err_bytes, "--engine timed: needs --cost-model FILE");
+        return -EINVAL;
+    }
+    if (!o->disk_path != !o->disk_mib) {
+        snprintf(err, err_bytes, "--%s needs --%s",
+                 o->disk_path ? "disk-path FILE" : "disk-mib N",
+                 o->disk_path ? "disk-mib N" : "disk-path FILE");
         return -EINVAL;
     }
     if (!o->profile && !o->conductor.port) {

@@ -36,6 +36,8 @@ struct worker_options {
     uint32_t push_timeout_ms;
     uint8_t load_mode; /* enum proto_load_mode; auto: as the conductor plans */
     double load_gbps;  /* 0: no throttle */
+    const char *disk_path;  /* NULL: no disk tier */
+    uint32_t disk_mib;      /* 0 without disk_path */
     const char *cost_model; /* NULL: none */
     const char *profile;    /* NULL: serve */
     enum log_level log_level;

@@ -1,4 +1,5 @@
 /* What a worker tells its conductor: tokens, block events, load. */
+#include "workers/disk_tier.h"
 #include "workers/worker_internal.h"
 
 /* Keys of one frame; an inventory takes several. */
@@ -28,6 +29,7 @@ void worker_send_tokens(struct worker *w)
 /* Keys that will go out in one frame: a chain of stored blocks, or removed
  * ones. */
 struct run {
+    uint8_t tier; /* enum proto_tier */
     enum kv_event_kind kind;
     uint64_t parent;
     uint32_t n;
@@ -40,14 +42,14 @@ static void run_send(struct worker *w, struct run *run)
         return;
     const uint8_t *keys = (const uint8_t *)run->keys;
     if (run->kind == KV_EVENT_STORED) {
-        struct msg_blocks_stored m = {.tier = PROTO_TIER_HOST,
+        struct msg_blocks_stored m = {.tier = run->tier,
                                       .parent = run->parent,
                                       .n = run->n,
                                       .keys = keys};
         msg_blocks_stored_encode(&w->out, 0, &m);
     } else {
         struct msg_blocks_removed m = {
-            .tier = PROTO_TIER_HOST, .n = run->n, .keys = keys};
+            .tier = run->tier, .n = run->n, .keys = keys};
         msg_blocks_removed_encode(&w->out, 0, &m);
     }
     worker_send(w);
@@ -64,12 +66,8 @@ static bool run_continues(const struct run *run, const struct kv_event *e)
 
 static void run_add(struct worker *w, struct run *run, const struct kv_event *e)
 {
-    if (e->kind == KV_EVENT_CLEARED) {
-        run_send(w, run);
-        msg_empty_encode(&w->out, FRAME_BLOCKS_CLEARED, 0);
-        worker_send(w);
-        return;
-    }
+    if (e->kind == KV_EVENT_STORED && run->tier == PROTO_TIER_HOST)
+        worker_disk_stored(w, e->key);
     if (!run_continues(run, e)) {
         run_send(w, run);
         run->kind = e->kind;
@@ -78,32 +76,64 @@ static void run_add(struct worker *w, struct run *run, const struct kv_event *e)
     run->keys[run->n++] = e->key;
 }
 
-void worker_send_inventory(struct worker *w)
+static void send_inventory_of(struct worker *w, struct kv_store *store,
+                              uint8_t tier)
 {
-    struct run run = {.n = 0};
+    struct run run = {.tier = tier};
     struct kv_event e;
     uint32_t cursor = KV_BLOCK_NONE;
 
-    kv_store_forget_events(w->store);
-    (void)kv_store_take_resync(w->store);
-    while (kv_store_inventory(w->store, &cursor, &e))
+    kv_store_forget_events(store);
+    (void)kv_store_take_resync(store);
+    while (kv_store_inventory(store, &cursor, &e))
         run_add(w, &run, &e);
     run_send(w, &run);
 }
 
-void worker_send_events(struct worker *w)
+/* The index of the disk tier, or NULL. */
+static struct kv_store *disk_index(const struct worker *w)
 {
-    struct run run = {.n = 0};
+    struct disk_tier *tier = worker_disk_tier(w);
+
+    return tier ? disk_tier_index(tier) : NULL;
+}
+
+void worker_send_inventory(struct worker *w)
+{
+    send_inventory_of(w, w->store, PROTO_TIER_HOST);
+    if (disk_index(w))
+        send_inventory_of(w, disk_index(w), PROTO_TIER_DISK);
+}
+
+/* False: it was cleared, which holds for all tiers at once. */
+static bool send_events_of(struct worker *w, struct kv_store *store,
+                           uint8_t tier)
+{
+    struct run run = {.tier = tier};
     struct kv_event e;
 
-    if (kv_store_take_resync(w->store)) {
-        run_add(w, &run, &(struct kv_event){.kind = KV_EVENT_CLEARED});
-        worker_send_inventory(w);
-        return;
-    }
-    while (kv_store_next_event(w->store, &e))
+    while (kv_store_next_event(store, &e)) {
+        if (e.kind == KV_EVENT_CLEARED)
+            return false;
         run_add(w, &run, &e);
+    }
     run_send(w, &run);
+    return true;
+}
+
+void worker_send_events(struct worker *w)
+{
+    struct kv_store *disk = disk_index(w);
+    bool anew = kv_store_take_resync(w->store);
+
+    anew = (disk && kv_store_take_resync(disk)) || anew;
+    anew = anew || !send_events_of(w, w->store, PROTO_TIER_HOST);
+    anew = anew || (disk && !send_events_of(w, disk, PROTO_TIER_DISK));
+    if (!anew)
+        return;
+    msg_empty_encode(&w->out, FRAME_BLOCKS_CLEARED, 0);
+    worker_send(w);
+    worker_send_inventory(w);
 }
 
 void worker_send_status(struct worker *w)
@@ -121,6 +151,12 @@ void worker_send_status(struct worker *w)
         .kv_pinned_blocks =
             stats.private_blocks + stats.held_blocks - stats.unpinned_blocks,
     };
+    if (worker_disk_tier(w)) {
+        struct disk_tier_stats disk;
+        disk_tier_stats(worker_disk_tier(w), &disk);
+        m.disk_used_blocks = disk.held_blocks;
+        m.disk_bytes_per_s = disk.read_bytes_per_s;
+    }
     msg_status_encode(&w->out, 0, &m);
     worker_send(w);
 }

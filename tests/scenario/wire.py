@@ -18,6 +18,7 @@ from harness import settings
 MAGIC = 0x52444E43
 (AUTO, COMPUTE, LOAD, BOTH, LAYERWISE) = range(5)  # load modes
 (PEER, DISK) = (1, 2)  # kinds of sources
+HOST, ON_DISK = 1, 2  # tiers
 
 ROLES = {'prefill': 1, 'decode': 2, 'both': 3}
 
@@ -246,11 +247,13 @@ class WorkerLink(Link):
     def failure(self, rid, limit_s=20):
         return parse_reason(self.ended(rid, FAILED, limit_s))
 
-    def held(self):
-        """Keys that the worker has reported and not taken back."""
+    def held(self, tier=HOST):
+        """Keys that the worker has reported in a tier and not taken back."""
         keys = set()
         with self.changed:
             for kind, _, p in self.frames:
+                if kind in (BLOCKS_STORED, BLOCKS_REMOVED) and p[0] != tier:
+                    continue
                 if kind == BLOCKS_STORED:
                     parent, = struct.unpack_from('<Q', p, 1)
                     assert parent == 0 or parent in keys, 'orphan'
