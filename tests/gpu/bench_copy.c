@@ -58,16 +58,14 @@ static double upload_us(struct copies *c)
     return rc >= 0 ? bench_now_us() - start_us : rc;
 }
 
-/* The first call is the warm-up. `moves`: whether the engine moves anything. */
-static int measure(struct copies *c, const char *way, enum card_copy raw_way,
-                   double (*once)(struct copies *c), bool moves)
+/* The first call is the warm-up. `raw`: bytes a second of a plain copy. */
+static int measure(struct copies *c, const char *way, double raw,
+                   double (*once)(struct copies *c))
 {
     struct bench *b = c->b;
     double bytes = (double)c->kv.n_blocks * (double)b->layout->block_bytes;
-    double raw = 0;
     uint32_t n = 0;
-    int rc = b->card->copy(raw_way, c->kv.memory, (size_t)bytes, &raw, b->err,
-                           sizeof(b->err));
+    int rc = 0;
 
     for (; rc == 0 && n <= b->options.repeats && n <= MAX_REPEATS; n++) {
         c->us[n] = once(c);
@@ -76,7 +74,8 @@ static int measure(struct copies *c, const char *way, enum card_copy raw_way,
     if (rc != 0)
         return rc;
     double us = bench_median(c->us + 1, n - 1);
-    double rate = moves ? bytes / us * 1e6 : (double)NAN;
+    /* An engine in host memory moves nothing. */
+    double rate = b->card->gpu ? bytes / us * 1e6 : (double)NAN;
     sheet_text(&b->sheet, "way", way);
     sheet_number(&b->sheet, "mb", bytes * 1e-6, 1);
     sheet_number(&b->sheet, "ms", us * 1e-3, 3);
@@ -105,7 +104,13 @@ int main(int argc, char **argv)
                    ? b.options.max_tokens / SEGMENT_TOKENS * SEGMENT_TOKENS
                    : STEP_TOKENS;
     c.tokens = c.tokens ? c.tokens : SEGMENT_TOKENS;
-    rc = bench_engine(&b, &narrow, SEGMENT_TOKENS, c.tokens);
+    double raw[2] = {0};
+    size_t bytes = model_kv_bytes_per_token(&narrow, 2) * c.tokens;
+    for (int way = 0; rc == 0 && way < 2; way++)
+        rc = b.card->copy((enum card_copy)way, bytes, &raw[way], b.err,
+                          sizeof(b.err));
+    if (rc == 0)
+        rc = bench_engine(&b, &narrow, SEGMENT_TOKENS, c.tokens);
     if (rc != 0)
         goto done;
     sheet_fact(&b.sheet, "model", "narrow: KV rows of llama3-8b");
@@ -113,9 +118,9 @@ int main(int argc, char **argv)
     rc = c.prompt ? bench_kv_init(&b, &c.kv, c.tokens) : -ENOMEM;
     /* The store first: it writes what the upload reads. */
     if (rc == 0)
-        rc = measure(&c, "to_host", CARD_TO_HOST, store_us, b.card->gpu);
+        rc = measure(&c, "to_host", raw[CARD_TO_HOST], store_us);
     if (rc == 0)
-        rc = measure(&c, "to_device", CARD_TO_DEVICE, upload_us, b.card->gpu);
+        rc = measure(&c, "to_device", raw[CARD_TO_DEVICE], upload_us);
 done:
     if (c.kv.blocks)
         bench_kv_fini(&b, &c.kv);

@@ -7,6 +7,7 @@
 #include "tests/gpu/cake_run.h"
 
 #define BT CAKE_BLOCK_TOKENS
+#define POLL_US 50
 
 /* A load under way, and how far the computing is. */
 struct pull {
@@ -81,8 +82,11 @@ static int bring_block(struct cake *c, uint32_t block)
     int rc = engine_kv_upload(c->b->engine, &c->kv.blocks[block], 1, 0,
                               c->b->layout->layers, &ticket);
 
-    if (rc == 0)
-        rc = engine_kv_upload_done(c->b->engine, ticket, true);
+    /* Looking again and again, as the worker does: waiting in the engine would
+     * keep a step from beginning. */
+    while (rc == 0 &&
+           (rc = engine_kv_upload_done(c->b->engine, ticket, false)) == 0)
+        sleep_until(bench_now_us() + POLL_US);
     /* Without room the step brings it. */
     return rc == -EBUSY || rc > 0 ? 0 : rc;
 }

@@ -11,7 +11,8 @@
 
 enum card_copy { CARD_TO_DEVICE, CARD_TO_HOST };
 
-/* All functions return 0, or a negative errno with a message in
+/* To be asked before there is an engine, which may take all memory of the card.
+ * All functions return 0, or a negative errno with a message in
  * err[err_bytes], and take the median of several tries after a warm-up. */
 struct card {
     bool gpu;
@@ -23,10 +24,10 @@ struct card {
     /* Bytes a second of a large copy within the device's memory, read and
      * written bytes both counted. */
     int (*memory)(double *bytes_per_s, char *err, size_t err_bytes);
-    /* Bytes a second of copies of `bytes` between `host` (page-locked, or the
-     * figure is another one) and the device, as one piece. */
-    int (*copy)(enum card_copy way, void *host, size_t bytes,
-                double *bytes_per_s, char *err, size_t err_bytes);
+    /* Bytes a second of copies of `bytes` between page-locked host memory and
+     * the device, as one piece. */
+    int (*copy)(enum card_copy way, size_t bytes, double *bytes_per_s,
+                char *err, size_t err_bytes);
 };
 
 extern const struct card card_host;

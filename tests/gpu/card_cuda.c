@@ -23,7 +23,7 @@ struct job {
     cudaEvent_t to;
     cublasHandle_t blas;
     void *memory[3];
-    void *host; /* the caller's */
+    void *host; /* page-locked */
     size_t bytes;
     enum card_copy way;
 };
@@ -56,6 +56,7 @@ static void job_fini(struct job *j)
 {
     for (unsigned i = 0; i < 3; i++)
         (void)cudaFree(j->memory[i]);
+    (void)cudaFreeHost(j->host);
     if (j->blas)
         (void)cublasDestroy(j->blas);
     if (j->from)
@@ -197,13 +198,15 @@ static int cuda_memory(double *bytes_per_s, char *err, size_t err_bytes)
     return 0;
 }
 
-static int cuda_copy(enum card_copy way, void *host, size_t bytes,
-                     double *bytes_per_s, char *err, size_t err_bytes)
+static int cuda_copy(enum card_copy way, size_t bytes, double *bytes_per_s,
+                     char *err, size_t err_bytes)
 {
-    struct job j = {.way = way, .host = host};
+    struct job j = {.way = way};
     double seconds = 0;
     cudaError_t rc = job_init(&j, bytes, 1);
 
+    if (rc == cudaSuccess)
+        rc = cudaMallocHost(&j.host, bytes);
     if (rc == cudaSuccess)
         rc = cudaMemset(j.memory[0], 0, bytes);
     if (rc == cudaSuccess)
