@@ -113,6 +113,35 @@ class GpuCheck(unittest.TestCase):
                                         result['benches'].values()))
         self.assertIn('trial (', done.stdout)
 
+    def test_engine_only_build(self):
+        """Without any of the libraries the engines, their tests and the
+        benches build, with the warnings as errors."""
+        os.mkdir(self.path('nothing'))
+        env = dict(os.environ, PKG_CONFIG_LIBDIR=self.path('nothing'),
+                   PKG_CONFIG_PATH='')
+
+        def run(*words):
+            done = subprocess.run(words, env=env, capture_output=True,
+                                  text=True, check=False,
+                                  timeout=600 * settings.scale)
+            self.assertEqual(done.returncode, 0, done.stdout[-3000:] +
+                             done.stderr[-1000:])
+            return done.stdout
+
+        said = run('meson', 'setup', self.path('b'), ROOT, '-Dparts=engine',
+                   '-Dcuda=disabled')
+        self.assertIn('no OpenBLAS', said)
+        self.assertIn('no CUnit', said)
+        run('ninja', '-C', self.path('b'))
+        deps = run('ninja', '-C', self.path('b'), '-t', 'deps')
+        self.assertIn('standin/CUnit/Basic.h', deps)
+        self.assertNotRegex(deps, 'event2/|jansson|gsl_|xxhash|cblas|'
+                                  'include/CUnit|zlib')
+        for name in ('model', 'engine', 'engine_cpu', 'profile'):
+            run(self.path('b', 'tests', 'unit', 'test_' + name))
+        run(self.path('b', 'tests', 'gpu', 'check_modes'), '--engine', 'cpu',
+            '--model', 'tiny', '--repeats', '3')
+
     def test_no_card(self):
         done = self.run_check(card='')
         self.assertEqual(done.returncode, 77, done.stderr + done.stdout)

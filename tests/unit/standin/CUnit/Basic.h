@@ -1,7 +1,8 @@
-/* What the tests of the engines use of CUnit, for machines without it: a GPU
+/* As much of CUnit as this project uses, for machines without it: a GPU
  * machine that cannot install anything (-Dparts=engine). One suite a program,
  * as everywhere in this folder; a failed check is printed with file and line,
- * and a *_FATAL one leaves its test.
+ * and a *_FATAL one leaves its test. All of CUnit's checks are here, so that a
+ * test need not know with which of the two it is built.
  */
 #ifndef STANDIN_CUNIT_BASIC_H
 #define STANDIN_CUNIT_BASIC_H
@@ -100,27 +101,61 @@ static inline void standin_check(int ok, const char *what, const char *file,
     standin_check((ok) ? 1 : 0, what, __FILE__, __LINE__, fatal)
 #define STANDIN_NEAR(a, b, by) \
     (fabs((double)(a) - (double)(b)) <= fabs((double)(by)))
+#define STANDIN_SAME(a, b) ((const void *)(a) == (const void *)(b))
 
 #define CU_PASS(text) STANDIN_CHECK(1, text, 0)
 #define CU_FAIL(text) STANDIN_CHECK(0, text, 0)
 #define CU_FAIL_FATAL(text) STANDIN_CHECK(0, text, 1)
+#define CU_TEST(a) STANDIN_CHECK(a, #a, 0)
+#define CU_TEST_FATAL(a) STANDIN_CHECK(a, #a, 1)
 #define CU_ASSERT(a) STANDIN_CHECK(a, #a, 0)
 #define CU_ASSERT_FATAL(a) STANDIN_CHECK(a, #a, 1)
 #define CU_ASSERT_TRUE(a) STANDIN_CHECK(a, #a, 0)
+#define CU_ASSERT_TRUE_FATAL(a) STANDIN_CHECK(a, #a, 1)
 #define CU_ASSERT_FALSE(a) STANDIN_CHECK(!(a), "not " #a, 0)
+#define CU_ASSERT_FALSE_FATAL(a) STANDIN_CHECK(!(a), "not " #a, 1)
 #define CU_ASSERT_EQUAL(a, b) STANDIN_CHECK((a) == (b), #a " == " #b, 0)
 #define CU_ASSERT_EQUAL_FATAL(a, b) STANDIN_CHECK((a) == (b), #a " == " #b, 1)
 #define CU_ASSERT_NOT_EQUAL(a, b) STANDIN_CHECK((a) != (b), #a " != " #b, 0)
+#define CU_ASSERT_NOT_EQUAL_FATAL(a, b) \
+    STANDIN_CHECK((a) != (b), #a " != " #b, 1)
 #define CU_ASSERT_PTR_EQUAL(a, b) \
-    STANDIN_CHECK((const void *)(a) == (const void *)(b), #a " == " #b, 0)
+    STANDIN_CHECK(STANDIN_SAME(a, b), #a " == " #b, 0)
+#define CU_ASSERT_PTR_EQUAL_FATAL(a, b) \
+    STANDIN_CHECK(STANDIN_SAME(a, b), #a " == " #b, 1)
+#define CU_ASSERT_PTR_NOT_EQUAL(a, b) \
+    STANDIN_CHECK(!STANDIN_SAME(a, b), #a " != " #b, 0)
+#define CU_ASSERT_PTR_NOT_EQUAL_FATAL(a, b) \
+    STANDIN_CHECK(!STANDIN_SAME(a, b), #a " != " #b, 1)
 #define CU_ASSERT_PTR_NULL(a) STANDIN_CHECK((a) == NULL, #a " is NULL", 0)
+#define CU_ASSERT_PTR_NULL_FATAL(a) STANDIN_CHECK((a) == NULL, #a " is NULL", 1)
 #define CU_ASSERT_PTR_NOT_NULL(a) \
     STANDIN_CHECK((a) != NULL, #a " is not NULL", 0)
 #define CU_ASSERT_PTR_NOT_NULL_FATAL(a) \
     STANDIN_CHECK((a) != NULL, #a " is not NULL", 1)
 #define CU_ASSERT_STRING_EQUAL(a, b) \
     STANDIN_CHECK(strcmp(a, b) == 0, #a " is " #b, 0)
+#define CU_ASSERT_STRING_EQUAL_FATAL(a, b) \
+    STANDIN_CHECK(strcmp(a, b) == 0, #a " is " #b, 1)
+#define CU_ASSERT_STRING_NOT_EQUAL(a, b) \
+    STANDIN_CHECK(strcmp(a, b) != 0, #a " is not " #b, 0)
+#define CU_ASSERT_STRING_NOT_EQUAL_FATAL(a, b) \
+    STANDIN_CHECK(strcmp(a, b) != 0, #a " is not " #b, 1)
+#define CU_ASSERT_NSTRING_EQUAL(a, b, n) \
+    STANDIN_CHECK(strncmp(a, b, n) == 0, #a " begins as " #b, 0)
+#define CU_ASSERT_NSTRING_EQUAL_FATAL(a, b, n) \
+    STANDIN_CHECK(strncmp(a, b, n) == 0, #a " begins as " #b, 1)
+#define CU_ASSERT_NSTRING_NOT_EQUAL(a, b, n) \
+    STANDIN_CHECK(strncmp(a, b, n) != 0, #a " begins not as " #b, 0)
+#define CU_ASSERT_NSTRING_NOT_EQUAL_FATAL(a, b, n) \
+    STANDIN_CHECK(strncmp(a, b, n) != 0, #a " begins not as " #b, 1)
 #define CU_ASSERT_DOUBLE_EQUAL(a, b, by) \
     STANDIN_CHECK(STANDIN_NEAR(a, b, by), #a " is near " #b, 0)
+#define CU_ASSERT_DOUBLE_EQUAL_FATAL(a, b, by) \
+    STANDIN_CHECK(STANDIN_NEAR(a, b, by), #a " is near " #b, 1)
+#define CU_ASSERT_DOUBLE_NOT_EQUAL(a, b, by) \
+    STANDIN_CHECK(!STANDIN_NEAR(a, b, by), #a " is not near " #b, 0)
+#define CU_ASSERT_DOUBLE_NOT_EQUAL_FATAL(a, b, by) \
+    STANDIN_CHECK(!STANDIN_NEAR(a, b, by), #a " is not near " #b, 1)
 
 #endif
