@@ -110,8 +110,8 @@ static uint32_t *tokens_of(const struct kv_store *store, uint32_t id)
     return store->tokens + (size_t)id * store->config.block_tokens;
 }
 
-static bool block_equals(const struct kv_store *store, uint32_t id,
-                         uint32_t parent, const uint32_t *tokens)
+bool kv_block_equals(const struct kv_store *store, uint32_t id, uint32_t parent,
+                     const uint32_t *tokens)
 {
     size_t bytes = store->config.block_tokens * sizeof(*tokens);
 
@@ -196,58 +196,6 @@ void kv_store_pin(struct kv_store *store, uint32_t id)
     }
 }
 
-uint32_t kv_store_match(struct kv_store *store, const uint64_t *keys,
-                        const uint32_t *tokens, uint32_t n_blocks,
-                        uint32_t *ids)
-{
-    uint32_t parent = KV_BLOCK_NONE;
-    uint32_t n = 0;
-
-    for (; n < n_blocks; n++) {
-        uint32_t id = kv_map_find(store, keys[n]);
-        if (id == KV_BLOCK_NONE ||
-            !block_equals(store, id, parent,
-                          tokens + (size_t)n * store->config.block_tokens))
-            break;
-        kv_store_pin(store, id);
-        ids[n] = id;
-        parent = id;
-    }
-    return n;
-}
-
-uint32_t kv_store_match_keys(struct kv_store *store, const uint64_t *keys,
-                             uint32_t n_blocks, uint32_t *ids)
-{
-    uint32_t parent = KV_BLOCK_NONE;
-    uint32_t n = 0;
-
-    for (; n < n_blocks; n++) {
-        uint32_t id = kv_map_find(store, keys[n]);
-        if (id == KV_BLOCK_NONE || store->blocks[id].parent != parent)
-            break;
-        kv_store_pin(store, id);
-        ids[n] = id;
-        parent = id;
-    }
-    return n;
-}
-
-uint32_t kv_store_find(const struct kv_store *store, uint64_t key,
-                       uint32_t parent, const uint32_t *tokens)
-{
-    uint32_t id = kv_map_find(store, key);
-
-    if (id == KV_BLOCK_NONE || !block_equals(store, id, parent, tokens))
-        return KV_BLOCK_NONE;
-    return id;
-}
-
-uint32_t kv_store_find_key(const struct kv_store *store, uint64_t key)
-{
-    return kv_map_find(store, key);
-}
-
 static uint32_t alloc_one(struct kv_store *store)
 {
     if (store->n_free == 0) {
@@ -312,7 +260,7 @@ enum kv_commit kv_store_commit(struct kv_store *store, uint32_t id,
         return KV_ORPHAN;
     uint32_t other = kv_map_find(store, key);
     if (other != KV_BLOCK_NONE) {
-        if (!block_equals(store, other, parent, tokens))
+        if (!kv_block_equals(store, other, parent, tokens))
             return KV_COLLISION;
         kv_store_pin(store, other);
         *held = other;

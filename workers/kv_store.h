@@ -99,6 +99,10 @@ uint32_t kv_store_match(struct kv_store *store, const uint64_t *keys,
                         const uint32_t *tokens, uint32_t n_blocks,
                         uint32_t *ids);
 
+/* How many blocks kv_store_match would match; no pins. O(run). */
+uint32_t kv_store_count(const struct kv_store *store, const uint64_t *keys,
+                        const uint32_t *tokens, uint32_t n_blocks);
+
 /* As kv_store_match, by keys alone, for somebody else's prompt: he must compare
  * the tokens of every block before he uses it. */
 uint32_t kv_store_match_keys(struct kv_store *store, const uint64_t *keys,

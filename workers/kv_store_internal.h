@@ -81,6 +81,11 @@ void kv_heap_push(struct kv_store *store, uint32_t id);
 /* Take block `id` out of the heap, where it must be. O(log n). */
 void kv_heap_remove(struct kv_store *store, uint32_t id);
 
+/* Whether the held block `id` has these tokens (block_tokens) and this parent.
+ */
+bool kv_block_equals(const struct kv_store *store, uint32_t id, uint32_t parent,
+                     const uint32_t *tokens);
+
 /* Take the held block `id` out of the commit order. */
 void kv_order_remove(struct kv_store *store, uint32_t id);
 

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "base/log.h"
+#include "workers/disk_source.h"
 #include "workers/worker_internal.h"
 #include "workers/write_behind.h"
 
@@ -129,4 +130,12 @@ void worker_disk_poke(struct worker *w)
 struct disk_tier *worker_disk_tier(const struct worker *w)
 {
     return w->disk ? w->disk->tier : NULL;
+}
+
+uint64_t worker_disk_bytes_per_s(const struct worker *w)
+{
+    const struct loader_source *s =
+        w->disk ? disk_source(w->loader, w->disk->tier) : NULL;
+
+    return s ? (uint64_t)loader_source_bytes_per_s(s) : 0;
 }

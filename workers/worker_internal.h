@@ -91,6 +91,10 @@ void worker_disk_poke(struct worker *w);
 /* The tier, or NULL. */
 struct disk_tier *worker_disk_tier(const struct worker *w);
 
+/* The rate at which loads have come from disk, throttled or not; 0: not known
+ * yet, or no tier. */
+uint64_t worker_disk_bytes_per_s(const struct worker *w);
+
 /* --- worker_flow.c --- */
 
 /* Grant KV_BEGINs, oldest first, while there is room. */

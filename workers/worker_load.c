@@ -1,5 +1,6 @@
 /* What a PREFILL says about loading, and how this worker follows it. */
 #include "base/log.h"
+#include "workers/disk_source.h"
 #include "workers/worker_internal.h"
 
 /* The mode that holds: that of the command line, else that of the plan. Who
@@ -38,6 +39,38 @@ static void add_peer(struct worker *w, const struct request *r,
     plan->n_sources++;
 }
 
+/* The plan's part for the own disk. NULL: it names none. */
+static const struct msg_source *disk_of(const struct msg_prefill *m)
+{
+    for (uint8_t i = 0; i < m->n_sources; i++)
+        if (m->sources[i].kind == PROTO_SOURCE_DISK)
+            return &m->sources[i];
+    return NULL;
+}
+
+/* Who plans nothing, or is overruled, need not name the own disk. */
+static void add_disk(struct worker *w, const struct request *r,
+                     struct load_request *plan, const struct msg_prefill *m)
+{
+    const struct msg_source *from = disk_of(m);
+    struct disk_tier *tier = worker_disk_tier(w);
+    bool named = m->load_mode != PROTO_LOAD_AUTO &&
+                 w->options->load_mode == PROTO_LOAD_AUTO;
+
+    if (!tier || (named && !from))
+        return;
+    uint32_t n = disk_source_blocks(tier, r, r->n_reusable);
+    if (n == 0 || n <= kv_store_count(w->store, r->keys, r->tokens, n))
+        return; /* memory has it */
+    struct loader_source *s = disk_source(w->loader, tier);
+    if (!s)
+        return;
+    plan->sources[plan->n_sources].source = s;
+    plan->sources[plan->n_sources].from_block = from ? from->from_block : 0;
+    plan->sources[plan->n_sources].to_block = from ? from->to_block : n;
+    plan->n_sources++;
+}
+
 void worker_begin_load(struct worker *w, struct request *r,
                        const struct msg_prefill *m)
 {
@@ -49,6 +82,7 @@ void worker_begin_load(struct worker *w, struct request *r,
         if (m->sources[i].kind == PROTO_SOURCE_PEER &&
             m->sources[i].to_block > m->sources[i].from_block)
             add_peer(w, r, &plan, &m->sources[i]);
+    add_disk(w, r, &plan, m);
     if (plan.n_sources > 0 && loader_add(w->loader, r, &plan) < 0)
         log_warn("request %llu: out of memory; computing instead of loading",
                  (unsigned long long)r->id);

@@ -155,7 +155,7 @@ void worker_send_status(struct worker *w)
         struct disk_tier_stats disk;
         disk_tier_stats(worker_disk_tier(w), &disk);
         m.disk_used_blocks = disk.held_blocks;
-        m.disk_bytes_per_s = disk.read_bytes_per_s;
+        m.disk_bytes_per_s = worker_disk_bytes_per_s(w);
     }
     msg_status_encode(&w->out, 0, &m);
     worker_send(w);

@@ -3,9 +3,11 @@ import os
 import random
 import shutil
 import signal
+import time
 
 import wire
-from test_worker import BLOCK, BLOCK_BYTES, WorkerCase
+from harness import BLOCK_TOKENS, Case, total
+from test_worker import BLOCK, BLOCK_BYTES, WorkerCase, prompts
 
 MIB = 16  # of the slab: hundreds of blocks
 
@@ -165,3 +167,183 @@ class Refusing(DiskCase):
         self.refused('was made for', options=[*same[:3], str(2 * MIB)])
         w = self.disk_worker()
         self.leave(w)
+
+
+class Loading(DiskCase):
+    """What comes from disk is what was computed."""
+
+    def setUp(self):
+        super().setUp()
+        seed = int(os.environ.get('CONDUCTOR_SEED', time.time_ns() % 2 ** 32))
+        print(f'   CONDUCTOR_SEED={seed}', flush=True)
+        self.rng = random.Random(seed)
+        self.oracle = self.worker('oracle', 'both')
+
+    def expected(self, rid, tokens, n):
+        """Computed in a cache of its own."""
+        return self.run_here(self.oracle, rid, tokens, n, key_seed=rid)[0]
+
+    def ask(self, w, rid, tokens, n=4, **more):
+        """The answer must be right; returns what PREFILL_DONE said."""
+        answer, done = self.run_here(w, rid, tokens, n, **more)
+        self.assertEqual(answer, self.expected(rid, tokens, n), done)
+        self.assertEqual(done['local'] + done['fetched'] + done['disk'] +
+                         done['computed'], len(tokens), done)
+        self.assertEqual(done['fetched'], 0)
+        self.assertGreaterEqual(done['disk_bytes'],
+                                done['disk'] // BLOCK * BLOCK_BYTES)
+        w.forget(rid)
+        self.oracle.forget(rid)
+        return done
+
+    def way(self):
+        """A plan for the own disk, or none at all."""
+        if self.rng.random() < 0.4:
+            return {}
+        mode = self.rng.choice((wire.LOAD, wire.BOTH, wire.LAYERWISE))
+        return {'mode': mode, 'sources': [(None, 0, self.rng.randrange(1, 40))]}
+
+    def damage(self):
+        """Flips bytes all over the file, or cuts it."""
+        size = os.path.getsize(self.path())
+        if self.rng.random() < 0.3:
+            os.truncate(self.path(), self.rng.randrange(4096, size))
+            return
+        with open(self.path(), 'r+b') as file:
+            for _ in range(self.rng.randrange(1, 40)):
+                at = self.rng.randrange(size)
+                file.seek(at)
+                byte = file.read(1)
+                file.seek(at)
+                file.write(bytes([byte[0] ^ 1 << self.rng.randrange(8)]))
+
+    def test_after_eviction(self):
+        """Memory for one prompt, disk for all."""
+        w = self.disk_worker('w', 'both', '--kv-blocks', '28')
+        for rid in range(1, 10):
+            self.assertEqual(self.ask(w, rid, prompt(rid))['disk'], 0)
+            self.written(w, rid * (200 // BLOCK))
+        for rid in range(11, 20):
+            done = self.ask(w, rid, prompt(rid - 10))
+            self.assertEqual(done['disk'] + done['local'], 192, done)
+            self.assertEqual(done['computed'], 8)
+        self.idle(w)
+        self.assertGreater(w.status(lambda s: s['disk_rate'])['disk_rate'], 0)
+        self.leave(w)
+
+    def test_everything(self):
+        """Random prompts that share prefixes: computed, evicted, loaded in
+        every mode, with restarts of every kind and damage in between."""
+        options = '--kv-blocks', '60', '--log-level', 'warn'
+        w = self.disk_worker('w', 'both', *options, mib=8)
+        todo = prompts(160, self.rng.randrange(1 << 30))
+        n = {'disk': 0, 'local': 0, 'damaged': 0, 'restarts': 0}
+        for rid, tokens in enumerate(todo, 1):
+            done = self.ask(w, rid, tokens, **self.way())
+            n['disk'] += done['disk'] > 0
+            n['local'] += done['local'] > 0
+            if rid % 16:
+                continue
+            self.rng.choice((self.leave, self.kill))(w)
+            n['restarts'] += 1
+            if rid > 80:
+                self.damage()
+                n['damaged'] += 1
+            w = self.disk_worker('w', 'both', *options, mib=8)
+        print(f'   of {len(todo)} prompts: {n}', flush=True)
+        self.assertGreater(n['disk'], 40)
+        self.leave(w)
+
+    def test_damaged(self):
+        """Each block on disk is damaged: computed, said in the log, healed."""
+        w = self.disk_worker()
+        self.ask(w, 1, prompt(1))
+        self.written(w, 12)
+        self.leave(w)
+        with open(self.path(), 'r+b') as file:
+            slots = (MIB << 20) - 8192
+            slots //= BLOCK_BYTES + 4096
+            for slot in range(slots):
+                file.seek(8192 + slots * 4096 + slot * BLOCK_BYTES + 100)
+                file.write(b'wrong')
+        w = self.disk_worker()
+        self.assertEqual(self.ask(w, 2, prompt(1))['disk'], 0)
+        self.assertIn('do not fit their checksum', self.log('w'))
+        # Each time the last damaged one is found, dropped and written anew.
+        found = []
+        for rid in range(3, 20):
+            self.written(w, 12)
+            self.kill(w)
+            w = self.disk_worker()
+            found.append(self.ask(w, rid, prompt(1))['disk'])
+            if found[-1] == 192:
+                break
+        self.assertEqual(found[-1], 192, found)
+        self.leave(w)
+
+    def test_cancel_while_loading(self):
+        """Requests that go away in the middle leave no pins."""
+        w = self.disk_worker('w', 'both', '--kv-blocks', '100', '--load-gbps',
+                             '0.2')
+        self.ask(w, 1, prompt(1, 800))
+        self.written(w, 50)
+        self.leave(w)
+        w = self.disk_worker('w', 'both', '--kv-blocks', '100', '--load-gbps',
+                             '0.2')
+        for rid in range(2, 20):
+            w.prefill(rid, prompt(1, 800), mode=rid % 3 + wire.LOAD,
+                      sources=[(None, 0, 50)])
+            time.sleep(0.004 * (rid % 5))
+            w.cancel(rid)
+        self.idle(w)
+        self.assertEqual(self.ask(w, 30, prompt(1, 801))['computed'], 1)
+        self.leave(w)
+
+    def test_plan_without_disk(self):
+        """A plan that does not name the disk is followed."""
+        w = self.disk_worker()
+        self.ask(w, 1, prompt(1))
+        self.written(w, 12)
+        self.leave(w)
+        w = self.disk_worker()
+        self.assertEqual(
+            self.ask(w, 2, prompt(1), mode=wire.COMPUTE)['computed'], 200)
+        self.leave(w)
+
+
+class UnderAConductor(Case):
+    def start(self, name, command):
+        """Each worker has a slab of its own."""
+        if '--name' in command:
+            command = [*command, '--disk-path',
+                       os.path.join(self.folder, name + '.slab'),
+                       '--disk-mib', '64']
+        return super().start(name, command)
+
+    def answers(self, cluster):
+        out = []
+        for seed in range(12):
+            reply = cluster.api.complete(prompt(seed, 300), 5, temperature=0)
+            self.assertEqual(reply.status, 200, reply.body)
+            out.append(reply.body['choices'][0]['text'])
+        return out
+
+    def test_restarts(self):
+        """Workers are killed and the conductor is restarted: the answers stay,
+        and nearly all of the prompts comes from disk."""
+        cluster = self.cluster(prefill=1, decode=1)
+        cold = self.answers(cluster)
+        time.sleep(0.5)  # what is written behind
+        cluster.workers['p0'].kill()
+        cluster.conductor.kill()
+        for process in cluster.processes():
+            process.killed or self.stop(process)
+        cluster.workers = {}
+        cluster.start_conductor()
+        for name, role in ('p0', 'prefill'), ('d0', 'decode'):
+            cluster.start_worker(name, role)
+        cluster.wait_ready(1, 1)
+        self.assertEqual(self.answers(cluster), cold)
+        computed = total(cluster.api.metrics(),
+                         'conductor_computed_tokens_total')
+        self.assertLess(computed, 12 * 2 * BLOCK_TOKENS)
