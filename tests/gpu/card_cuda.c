@@ -56,7 +56,8 @@ static void job_fini(struct job *j)
 {
     for (unsigned i = 0; i < 3; i++)
         (void)cudaFree(j->memory[i]);
-    (void)cudaFreeHost(j->host);
+    if (j->host)
+        (void)cudaFreeHost(j->host);
     if (j->blas)
         (void)cublasDestroy(j->blas);
     if (j->from)

@@ -195,6 +195,14 @@ class GpuCheck(unittest.TestCase):
         self.assertEqual(done.returncode, 1)
         self.assertRegex(done.stdout, r'memcheck.* 1 <= 0 +FAIL')
         self.assertIn('copy: FAIL: exit status 3: boom', done.stdout)
+        self.script('#!/bin/sh\necho Device not supported\nexit 1\n', 'bin',
+                    'compute-sanitizer')
+        done = self.run_check('--build', self.path('build'),
+                              card='Played Card, 1.2, 80 MiB, 9.0')
+        self.assertEqual(done.returncode, 1)
+        self.assertRegex(done.stdout, r'memcheck.* - <= 0 +NOT MEASURED')
+        self.assertIn('sanitizer: left out: compute-sanitizer does not',
+                      done.stdout)
 
     def test_limits(self):
         """A value at its limit is kept, one beyond it is not."""
