@@ -116,10 +116,10 @@ static void call_carry_out(struct service_call *call,
     call->accepted = true;
     call->prefill = d->prefill;
     call->decode = d->decode;
-    call->fetch_from = d->chosen.fetch_from;
     call->prefill_open = true;
     call->decode_open = d->decode != POOL_NO_INSTANCE;
     call->plan = d->chosen;
+    call_plan_sources(call, d);
     call->planned_us = now_us;
     call->predicted_ttft_us =
         d->chosen.ttft_us + s->overhead_us + (now_us - call->arrived_us);
@@ -137,10 +137,12 @@ static void call_carry_out(struct service_call *call,
         .predicted_ttft_us = call->predicted_ttft_us,
     };
     log_debug("%s: %u tokens to %s, decode %s, %u local and %u fetched "
-              "blocks, predicted TTFT %lld us",
+              "blocks, %s, predicted TTFT %lld us",
               call->request_id, call->n_tokens, told.prefill,
               told.decode ? told.decode : "-", call->plan.local_blocks,
               call->plan.used_blocks - call->plan.local_blocks,
+              call->plan.planned ? load_mode_name(call->plan.load_mode)
+                                 : "no plan",
               (long long)told.predicted_ttft_us);
     call_send(call);
     call->ops->scheduled(call->arg, &told);

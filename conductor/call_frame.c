@@ -129,6 +129,11 @@ static int on_prefill_started(struct service_call *call, uint32_t id,
 static int64_t comparable_us(const struct service_call *call,
                              const struct msg_prefill_done *m)
 {
+    /* With layers still coming, time is not the engine's alone. */
+    if (call->plan.planned && call->plan.load_mode == LOAD_MODE_LAYERWISE)
+        return -1;
+    if (m->computed_tokens == call->n_tokens - call->plan.cached_tokens)
+        return (int64_t)m->prefill_us;
     int64_t actual_us = cost_model_prefill_us(
         &call->service->cost, m->computed_tokens,
         (int64_t)m->local_tokens + m->fetched_tokens + m->disk_tokens, NULL);
@@ -155,6 +160,36 @@ static void learn_overhead(struct service_call *call,
         s->overhead_us = 0;
 }
 
+/* The only instance that a call fetches from; none if there are several, whose
+ * shares of what was observed nobody knows. */
+static uint32_t only_peer(const struct service_call *call)
+{
+    uint32_t peer = POOL_NO_INSTANCE;
+    for (uint32_t i = 0; i < call->n_sources; i++) {
+        uint32_t from = call->sources[i].instance;
+        if (from == call->prefill || from == peer)
+            continue;
+        if (peer != POOL_NO_INSTANCE)
+            return POOL_NO_INSTANCE;
+        peer = from;
+    }
+    return peer;
+}
+
+/* Rates of disks come with STATUS, smoothed by who reads. */
+static void learn_loads(struct service_call *call,
+                        const struct msg_prefill_done *m)
+{
+    struct service *s = call->service;
+    uint64_t us = m->load_us ? m->load_us : m->fetch_us;
+    if (m->fetch_bytes || m->disk_bytes)
+        metrics_ratio_error(&s->metrics.transfer_error_ratio,
+                            call->plan.transfer_us, (int64_t)us);
+    if (m->fetch_bytes)
+        (void)pool_link_observed(s->pool, only_peer(call),
+                                 (int64_t)m->fetch_bytes, (int64_t)m->fetch_us);
+}
+
 static void count_prefill(struct service_call *call,
                           const struct msg_prefill_done *m)
 {
@@ -164,6 +199,9 @@ static void count_prefill(struct service_call *call,
     x->prompt_tokens += call->n_tokens;
     x->local_tokens += m->local_tokens;
     x->fetched_tokens += m->fetched_tokens;
+    x->disk_tokens += m->disk_tokens;
+    x->disk_bytes += m->disk_bytes;
+    x->load_modes[call->load_mode]++;
     x->computed_tokens += m->computed_tokens;
     x->fetched_blocks += m->fetched_tokens / (uint32_t)s->config.block_tokens;
     x->fetched_bytes += m->fetch_bytes;
@@ -171,12 +209,7 @@ static void count_prefill(struct service_call *call,
     histogram_observe(&x->prefill_s, (double)m->prefill_us / 1e6);
     metrics_ratio_error(&x->prefill_error_ratio, call->plan.prefill_us,
                         comparable);
-    if (m->fetch_bytes) {
-        metrics_ratio_error(&x->transfer_error_ratio, call->plan.transfer_us,
-                            (int64_t)m->fetch_us);
-        (void)pool_link_observed(s->pool, call->fetch_from,
-                                 (int64_t)m->fetch_bytes, (int64_t)m->fetch_us);
-    }
+    learn_loads(call, m);
     (void)pool_prefill_done(s->pool, call->prefill, call->wire_id, comparable);
     call->prefill_open = false;
 }
@@ -207,6 +240,7 @@ static int on_prefill_done(struct service_call *call, uint32_t id,
     learn_overhead(call, &m);
     call->result.local_tokens = m.local_tokens;
     call->result.fetched_tokens = m.fetched_tokens;
+    call->result.disk_tokens = m.disk_tokens;
     call->result.computed_tokens = m.computed_tokens;
     call->result.queue_us = (int64_t)m.queue_us;
     call->result.prefill_us = (int64_t)m.prefill_us;

@@ -35,7 +35,7 @@ static const struct option_def options[] = {
      "tokens in one KV block; a worker of another size is refused"},
     {"policy", OPTION_STRING, AT(policy), "", 0, 0, 0, "global_cache",
      "how a request's prefill instance is chosen: random, round_robin, "
-     "least_loaded, local_cache or global_cache"},
+     "least_loaded, local_cache, global_cache or plan"},
     {"kvcache_balancing_threshold", OPTION_NUMBER,
      AT(kvcache_balancing_threshold), "ratio", 1, 1e6, 0, "1",
      "global_cache: fetch blocks when the best match elsewhere is longer than "
@@ -74,6 +74,11 @@ static const struct option_def options[] = {
      "other choices tried when a worker fails before the first token"},
     {"link_mbps", OPTION_INT, AT(link_mbps), "Mbit/s", 1, 10000000, 0, "10000",
      "first guess of what a link between workers carries; measured later"},
+    {"disk_mbps", OPTION_INT, AT(disk_mbps), "Mbit/s", 1, 10000000, 0, "8000",
+     "first guess of what a worker reads from its disk; measured later"},
+    {"explain_requests", OPTION_INT, AT(explain_requests), "requests", 0,
+     100000, 0, "256",
+     "last requests that GET /admin/explain/ID tells of; 0 = none"},
     {"log_level", OPTION_STRING, AT(log_level), "", 0, 0, 0, "info",
      "error, warn, info or debug"},
 };

@@ -36,6 +36,8 @@ struct config {
     int64_t worker_timeout_ms;
     int64_t max_retries;
     int64_t link_mbps;
+    int64_t disk_mbps;
+    int64_t explain_requests;
     char log_level[CONFIG_STRING_MAX];
 };
 

@@ -111,6 +111,7 @@ static int adopt_fleet(struct service *s, const struct msg_hello *m)
         .cost = &s->cost,
         .block_tokens = m->block_tokens,
         .kv_bytes_per_token = (int64_t)m->kv_bytes_per_token,
+        .layers = m->layers,
     };
     struct scheduler *next = scheduler_new(&config, &model, s->pool, s->index);
     if (!next)
@@ -146,6 +147,8 @@ static uint16_t on_joined(void *arg, struct worker_link *link,
         .block_tokens = m->block_tokens,
         .max_batch = m->max_batch,
     };
+    if (m->disk_capacity_blocks)
+        in.tier_bytes_per_s[TIER_DISK] = (double)s->config.disk_mbps * 1e6 / 8;
     int rc = pool_add(s->pool, &in, &id);
     if (rc) {
         snprintf(text, MSG_TEXT_MAX,
@@ -287,8 +290,12 @@ static int on_status(struct service *s, uint32_t id, const uint8_t *p,
         m.disk_bytes_per_s > DISK_RATE_MAX_BYTES_PER_S)
         return -EPROTO;
     w->kv_pinned_blocks = m.kv_pinned_blocks;
+    w->disk_used_blocks = m.disk_used_blocks;
     int rc = pool_set_kv_used(
         s->pool, id, (int64_t)m.kv_used_blocks * s->config.block_tokens);
+    if (rc == 0 && m.disk_bytes_per_s)
+        rc = pool_set_tier_rate(s->pool, id, TIER_DISK,
+                                (double)m.disk_bytes_per_s);
     if (rc == 0 && in->health == HEALTH_STARTING) {
         rc = pool_set_health(s->pool, id, HEALTH_READY);
         event_active(s->inbox_event, EV_TIMEOUT, 0);

@@ -28,13 +28,16 @@ enum metrics_outcome {
     METRICS_OUTCOMES,
 };
 
+#define METRICS_LOAD_MODES 5
+
 struct metrics {
     uint64_t requests[METRICS_OUTCOMES];
     uint64_t rejected_ttft, rejected_tbt, rejected_no_room;
     uint64_t retries;
     uint64_t prompt_tokens; /* of requests whose prefill finished */
-    uint64_t local_tokens, fetched_tokens, computed_tokens;
-    uint64_t fetched_blocks, fetched_bytes;
+    uint64_t local_tokens, fetched_tokens, disk_tokens, computed_tokens;
+    uint64_t fetched_blocks, fetched_bytes, disk_bytes;
+    uint64_t load_modes[METRICS_LOAD_MODES]; /* by enum proto_load_mode */
     uint64_t output_tokens;
     uint64_t block_events_stored, block_events_removed, block_events_refused;
     uint64_t extrapolated_predictions;

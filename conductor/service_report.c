@@ -58,6 +58,18 @@ static double link_rate(const struct service *s, const struct pool_instance *in)
     return in->link_bytes_per_s;
 }
 
+static double disk_used(const struct service *s, const struct pool_instance *in)
+{
+    return (double)s->workers[in->slot].disk_used_blocks *
+           (double)s->config.block_tokens;
+}
+
+static double disk_rate(const struct service *s, const struct pool_instance *in)
+{
+    (void)s;
+    return in->tier_bytes_per_s[TIER_DISK];
+}
+
 static double blocks(const struct service *s, const struct pool_instance *in)
 {
     return (double)prefix_index_held(s->index, in->slot);
@@ -78,6 +90,9 @@ static const struct instance_gauge {
     {"prefill_correction_ratio", "Observed over predicted prefill time.",
      ratio},
     {"link_bytes_per_second", "Smoothed rate of sending blocks.", link_rate},
+    {"disk_used_tokens", "KV on the instance's disk.", disk_used},
+    {"disk_bytes_per_second", "Rate of reading from its disk; 0: it has none.",
+     disk_rate},
     {"blocks", "Blocks that the index knows to be here.", blocks},
 };
 

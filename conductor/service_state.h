@@ -46,6 +46,12 @@ enum call_state {
 };
 #define CALL_STATES 7
 
+/* Blocks [from_block, to_block) come from there. */
+struct call_source {
+    uint32_t instance; /* pool id; the prefill instance itself: its disk */
+    uint32_t from_block, to_block;
+};
+
 struct service_call {
     TAILQ_ENTRY(service_call) entry;  /* inbox or wait list */
     TAILQ_ENTRY(service_call) unsent; /* of its prefill worker */
@@ -83,7 +89,9 @@ struct service_call {
     bool is_unsent;                 /* PREFILL was not sent yet */
     bool cleared;                   /* to be sent: no decode worker, or ready */
     bool prefill_open, decode_open; /* entered in the pool for this attempt */
-    uint32_t fetch_from;            /* pool id, or POOL_NO_INSTANCE */
+    struct call_source sources[MSG_SOURCES_MAX]; /* (n_sources) to load from */
+    uint32_t n_sources;
+    uint8_t load_mode; /* enum proto_load_mode */
     struct prefill_estimate plan;
     int64_t planned_us; /* when this attempt was decided */
     int64_t predicted_ttft_us;
@@ -103,6 +111,7 @@ struct worker {
     struct msg_hello hello;
     char host[MSG_HOST_MAX];   /* where its peers reach it */
     uint64_t kv_pinned_blocks; /* as last reported */
+    uint64_t disk_used_blocks; /* likewise */
     struct call_list unsent;   /* prefills decided and not sent, oldest first */
 };
 
@@ -154,6 +163,11 @@ void call_take_inbox(struct service *service);
 /* call_send(call): announces the attempt to its decode worker, if another
  * worker decodes, and lines it up for its prefill worker. */
 void call_send(struct service_call *call);
+
+/* call_plan_sources(call, decision): takes over what the decision says of
+ * loading. */
+void call_plan_sources(struct service_call *call,
+                       const struct schedule_decision *decision);
 
 /* call_clear(call): its decode worker is ready; the PREFILL may go. */
 void call_clear(struct service_call *call);

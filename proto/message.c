@@ -54,6 +54,7 @@ void msg_hello_encode(struct wire_buf *buf, uint64_t request_id,
     wire_put_u64(buf, m->kv_bytes_per_token);
     wire_put_u64(buf, m->disk_capacity_blocks);
     wire_put_u32(buf, m->max_batch);
+    wire_put_u32(buf, m->layers);
     wire_put_str(buf, m->peer_host);
     wire_put_u16(buf, m->peer_port);
     frame_end(buf, at);
@@ -90,6 +91,7 @@ int msg_hello_decode(const void *payload, size_t len, struct msg_hello *m)
     m->kv_bytes_per_token = wire_get_u64(&r);
     m->disk_capacity_blocks = wire_get_u64(&r);
     m->max_batch = wire_get_u32(&r);
+    m->layers = wire_get_u32(&r);
     wire_get_str(&r, m->peer_host, sizeof(m->peer_host));
     m->peer_port = wire_get_u16(&r);
     return finish(&r, m->kind >= PROTO_PEER_CONDUCTOR &&

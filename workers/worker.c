@@ -280,6 +280,7 @@ static void fill_hello(const struct worker *w, struct msg_hello *m)
         .kv_bytes_per_token = w->layout->block_bytes / w->layout->block_tokens,
         .disk_capacity_blocks = disk.capacity_blocks,
         .max_batch = o->max_batch,
+        .layers = w->layout->layers,
     };
     snprintf(m->name, sizeof(m->name), "%s", o->name);
     snprintf(m->engine, sizeof(m->engine), "%s", engine_kind(w->engine));

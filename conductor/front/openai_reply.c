@@ -37,8 +37,8 @@ static void write_usage(const struct openai_outcome *outcomes, size_t n,
     for (size_t i = 0; i < n; i++) {
         prompt += outcomes[i].prompt_tokens;
         output += outcomes[i].output_tokens;
-        cached +=
-            (uint64_t)outcomes[i].local_tokens + outcomes[i].fetched_tokens;
+        cached += (uint64_t)outcomes[i].local_tokens +
+                  outcomes[i].fetched_tokens + outcomes[i].disk_tokens;
     }
     text_buf_printf(
         out,
@@ -66,8 +66,9 @@ static void write_vendor_one(const struct openai_outcome *o,
     write_ms("predicted_ttft_ms", o->predicted_ttft_us, out);
     text_buf_printf(out,
                     ",\"local_tokens\":%u,\"fetched_tokens\":%u,"
-                    "\"computed_tokens\":%u",
-                    o->local_tokens, o->fetched_tokens, o->computed_tokens);
+                    "\"disk_tokens\":%u,\"computed_tokens\":%u",
+                    o->local_tokens, o->fetched_tokens, o->disk_tokens,
+                    o->computed_tokens);
     write_ms("queue_ms", o->queue_us, out);
     write_ms("prefill_ms", o->prefill_us, out);
     text_buf_printf(out, ",\"retries\":%u}", o->retries);

@@ -406,9 +406,9 @@ class Peer:
         payload = struct.pack('<IHHBBQ', magic, version, version, kind, role,
                               3)
         payload += cls.text(name) + cls.text('cpu') + cls.text(model)
-        payload += struct.pack('<QIIIQQQI', fingerprint, block_tokens,
+        payload += struct.pack('<QIIIQQQII', fingerprint, block_tokens,
                                window_tokens, vocab, capacity_blocks,
-                               kv_bytes_per_token, 0, 8)
+                               kv_bytes_per_token, 0, 8, 2)
         payload += cls.text('127.0.0.1') + struct.pack('<H', 1)
         return cls.frame(cls.HELLO, payload)
 

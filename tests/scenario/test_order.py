@@ -16,8 +16,8 @@ class PlayedWorker(wire.Link):
         self.send(wire.frame(wire.HELLO, 0, struct.pack(
             '<IHHBBQ', wire.MAGIC, 2, 2, 2, wire.ROLES[role], 3) +
             wire.text(name) + wire.text('played') + wire.text('tiny') +
-            struct.pack('<QIIIQQQI', 99, BLOCK_TOKENS, 32768, 512, 1000, 64,
-                        0, 64) + wire.text('127.0.0.1') + struct.pack('<H', 9)))
+            struct.pack('<QIIIQQQII', 99, BLOCK_TOKENS, 32768, 512, 1000, 64,
+                        0, 64, 2) + wire.text('127.0.0.1') + struct.pack('<H', 9)))
         self.wait(wire.WELCOME)
         self.send(wire.frame(wire.STATUS, 0, bytes(44)))
 

@@ -44,9 +44,9 @@ def frame(kind, request_id=0, payload=b''):
 def hello(kind=3, version=2, fingerprint=0, block_tokens=256):
     return frame(HELLO, 0, struct.pack('<IHHBBQ', MAGIC, version, version, kind,
                                        3, 3) + text('python') + text('cpu') +
-                 text('tiny') + struct.pack('<QIIIQQQI', fingerprint,
+                 text('tiny') + struct.pack('<QIIIQQQII', fingerprint,
                                             block_tokens, 32768, 512, 1, 1, 0,
-                                            1) +
+                                            1, 2) +
                  text('') + struct.pack('<H', 0))
 
 
@@ -61,8 +61,8 @@ def parse_hello(p):
         n, = struct.unpack_from('<H', p, at)
         names.append(p[at + 2:at + 2 + n].decode())
         at += 2 + n
-    numbers = struct.unpack_from('<QIIIQQQI', p, at)
-    at += struct.calcsize('<QIIIQQQI')
+    numbers = struct.unpack_from('<QIIIQQQII', p, at)
+    at += struct.calcsize('<QIIIQQQII')
     n, = struct.unpack_from('<H', p, at)
     host = p[at + 2:at + 2 + n].decode()
     port, = struct.unpack_from('<H', p, at + 2 + n)

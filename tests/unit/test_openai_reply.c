@@ -25,7 +25,8 @@ static const struct openai_outcome two[2] = {
      .prefill_us = 6000,
      .local_tokens = 4,
      .fetched_tokens = 2,
-     .computed_tokens = 4,
+     .disk_tokens = 1,
+     .computed_tokens = 3,
      .output_tokens = 3,
      .retries = 1},
     {.text = "",
@@ -96,7 +97,7 @@ static void test_whole(void)
     CU_ASSERT(int_is(v, "usage.prompt_tokens", 17));
     CU_ASSERT(int_is(v, "usage.completion_tokens", 4));
     CU_ASSERT(int_is(v, "usage.total_tokens", 21));
-    CU_ASSERT(int_is(v, "usage.prompt_tokens_details.cached_tokens", 6));
+    CU_ASSERT(int_is(v, "usage.prompt_tokens_details.cached_tokens", 7));
     CU_ASSERT(text_is(v, "conductor.requests.1.prefill", "p1"));
     CU_ASSERT(json_is_null(at(v, "conductor.requests.1.decode")));
     json_decref(v);
@@ -114,7 +115,8 @@ static void test_whole(void)
                            6.0, 1e-9);
     CU_ASSERT(int_is(v, "conductor.local_tokens", 4));
     CU_ASSERT(int_is(v, "conductor.fetched_tokens", 2));
-    CU_ASSERT(int_is(v, "conductor.computed_tokens", 4));
+    CU_ASSERT(int_is(v, "conductor.disk_tokens", 1));
+    CU_ASSERT(int_is(v, "conductor.computed_tokens", 3));
     CU_ASSERT(int_is(v, "conductor.retries", 1));
     json_decref(v);
     text_buf_fini(&b);

@@ -107,6 +107,7 @@ static struct msg_hello example_hello(void)
                           .kv_bytes_per_token = 4096,
                           .disk_capacity_blocks = 77,
                           .max_batch = 64,
+                          .layers = 2,
                           .peer_host = "127.0.0.1",
                           .peer_port = 9999};
     return m;
