@@ -104,6 +104,7 @@ void call_fail(struct service_call *call, int http_status, const char *code,
 {
     struct service *s = call->service;
     struct service_failure failure = {
+        .request_id = call->request_id,
         .http_status = http_status,
         .code = code,
         .message = message,
@@ -115,6 +116,8 @@ void call_fail(struct service_call *call, int http_status, const char *code,
         return;
     s->metrics
         .requests[http_status == 429 ? METRICS_REJECTED : METRICS_FAILED]++;
+    explain_ended(s->explain, call, http_status == 429 ? "rejected" : "failed",
+                  code);
     log_debug("%s: failed, %s: %s", call->request_id, code, message);
     call->ops->failed(call->arg, &failure);
     call_free(call);
@@ -155,6 +158,7 @@ void service_cancel(struct service_call *call)
     call_withdraw(call);
     if (call_set_state(call, CALL_ENDED))
         s->metrics.requests[METRICS_CANCELLED]++;
+    explain_ended(s->explain, call, "cancelled", NULL);
     call_free(call);
     event_active(s->inbox_event, EV_TIMEOUT, 0); /* room for a waiting one */
 }

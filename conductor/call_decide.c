@@ -144,6 +144,7 @@ static void call_carry_out(struct service_call *call,
               call->plan.planned ? load_mode_name(call->plan.load_mode)
                                  : "no plan",
               (long long)told.predicted_ttft_us);
+    explain_decided(s->explain, call, d);
     call_send(call);
     call->ops->scheduled(call->arg, &told);
 }
@@ -199,11 +200,13 @@ bool call_place(struct service_call *call, bool behind_others)
     call->wire_id = 0;
     if (!accept && decision.verdict != SCHEDULE_DECODE_FULL &&
         decision.verdict != SCHEDULE_QUEUE_FULL) {
+        explain_decided(s->explain, call, &decision);
         call_reject(call, &decision, now_us);
         return true;
     }
     if (!accept && !may_wait(call, decision.retry_after_us, now_us)) {
         s->metrics.rejected_no_room++;
+        explain_decided(s->explain, call, &decision);
         call_fail(call, 429, "no_capacity",
                   "no instance has room for this request within its time to "
                   "first token limit",

@@ -22,6 +22,7 @@ static bool call_token(struct service_call *call, uint32_t token)
     int64_t now_us = clock_now_us();
     if (call->n_output == 0) {
         call->first_token_us = now_us;
+        explain_first_token(s->explain, call, now_us - call->arrived_us);
         histogram_observe(&s->metrics.ttft_s,
                           (double)(now_us - call->arrived_us) / 1e6);
         if (!call->retries)
@@ -51,6 +52,7 @@ static void call_done(struct service_call *call)
     if (!call_set_state(call, CALL_ENDED))
         return;
     s->metrics.requests[METRICS_COMPLETED]++;
+    explain_ended(s->explain, call, "completed", NULL);
     call->result.output_tokens = call->n_output;
     call->result.retries = call->retries;
     call->ops->done(call->arg, &call->result);
@@ -238,6 +240,7 @@ static int on_prefill_done(struct service_call *call, uint32_t id,
         return -EPROTO;
     count_prefill(call, &m);
     learn_overhead(call, &m);
+    explain_prefilled(call->service->explain, call, &m);
     call->result.local_tokens = m.local_tokens;
     call->result.fetched_tokens = m.fetched_tokens;
     call->result.disk_tokens = m.disk_tokens;

@@ -76,9 +76,8 @@ static const struct option_def options[] = {
      "first guess of what a link between workers carries; measured later"},
     {"disk_mbps", OPTION_INT, AT(disk_mbps), "Mbit/s", 1, 10000000, 0, "8000",
      "first guess of what a worker reads from its disk; measured later"},
-    {"explain_requests", OPTION_INT, AT(explain_requests), "requests", 0,
-     100000, 0, "256",
-     "last requests that GET /admin/explain/ID tells of; 0 = none"},
+    {"explain_requests", OPTION_INT, AT(explain_requests), "requests", 0, 10000,
+     0, "256", "last requests that GET /admin/explain/ID tells of; 0 = none"},
     {"log_level", OPTION_STRING, AT(log_level), "", 0, 0, 0, "info",
      "error, warn, info or debug"},
 };

@@ -84,9 +84,10 @@ struct service_call *service_submit(struct service *service,
         p->slo_ttft_us ? p->slo_ttft_us : s->config.slo_ttft_ms * 1000;
     call->slo_tbt_us =
         p->slo_tbt_us ? p->slo_tbt_us : s->config.slo_tbt_ms * 1000;
+    call->number = s->next_request++;
     snprintf(call->request_id, sizeof(call->request_id), "%llx-%llx",
              (unsigned long long)s->model.created_s,
-             (unsigned long long)s->next_request++);
+             (unsigned long long)call->number);
     TAILQ_INSERT_TAIL(&s->inbox, call, entry);
     event_active(s->inbox_event, EV_TIMEOUT, 0);
     return call;
@@ -151,13 +152,14 @@ static int service_alloc(struct service *s)
     s->max_calls = (uint32_t)c->max_in_flight;
     s->pool = pool_new(&pool);
     s->index = prefix_index_new(&index);
+    s->explain = explain_new((uint32_t)c->explain_requests);
     s->workers = calloc((size_t)c->max_instances, sizeof(*s->workers));
     s->calls = calloc(s->max_calls, sizeof(struct service_call *));
     s->free_slots = calloc(s->max_calls, sizeof(*s->free_slots));
     s->inbox_event = event_new(s->base, -1, 0, on_inbox, s);
     s->tick = event_new(s->base, -1, EV_PERSIST, on_tick, s);
-    if (!s->pool || !s->index || !s->workers || !s->calls || !s->free_slots ||
-        !s->inbox_event || !s->tick)
+    if (!s->explain || !s->pool || !s->index || !s->workers || !s->calls ||
+        !s->free_slots || !s->inbox_event || !s->tick)
         return -ENOMEM;
     for (uint32_t i = 0; i < s->max_calls; i++)
         s->free_slots[s->n_free++] = s->max_calls - 1 - i;
@@ -260,6 +262,7 @@ void service_free(struct service *s)
         event_free(s->inbox_event);
     if (s->tick)
         event_free(s->tick);
+    explain_free(s->explain);
     scheduler_free(s->scheduler);
     prefix_index_free(s->index);
     pool_free(s->pool);

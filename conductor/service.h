@@ -53,6 +53,7 @@ struct service_result {
 
 /* How a request ended badly. Strings are borrowed for the callback only. */
 struct service_failure {
+    const char *request_id; /* at most 63 bytes, no spaces */
     int http_status;        /* 400 .. 599; 400 blames the prompt */
     const char *code;       /* short, stable, as in "slo_miss" */
     const char *message;    /* one sentence for people */
@@ -126,6 +127,12 @@ bool service_ready(const struct service *service);
  */
 int service_metrics(const struct service *service, struct evbuffer *out)
     __attribute__((warn_unused_result));
+
+/* Append, as JSON, why the request with that id went where it went and what
+ * came of it. Returns 0; -ENOENT: nothing is known of it, or not any more;
+ * -ENOMEM. */
+int service_explain(const struct service *service, const char *id,
+                    struct evbuffer *out) __attribute__((warn_unused_result));
 
 /*
  * Append one JSON object that says how the service is (status, instances by

@@ -162,6 +162,12 @@ int service_metrics(const struct service *service, struct evbuffer *out)
     return n < 0 ? -ENOMEM : write_instances(service, out);
 }
 
+int service_explain(const struct service *service, const char *id,
+                    struct evbuffer *out)
+{
+    return explain_write(service->explain, id, out);
+}
+
 int service_health(const struct service *service, struct evbuffer *out)
 {
     uint32_t by_health[HEALTH_STATES] = {0};

@@ -9,6 +9,7 @@
  *   call_wait.c  the inbox and the wait list
  *   call_send.c  its frames to the workers, in the order of the decisions
  *   call_frame.c what workers report about a request
+ *   explain.c    the last decisions, for who asks why
  *   instances.c  what workers send: joining, block events, loss
  *
  * Invariants:
@@ -26,6 +27,7 @@
 #include "conductor/core/pool.h"
 #include "conductor/core/prefix_index.h"
 #include "conductor/core/schedule.h"
+#include "conductor/explain.h"
 #include "conductor/link/worker_link.h"
 #include "conductor/metrics.h"
 #include "conductor/service.h"
@@ -62,6 +64,7 @@ struct service_call {
     uint32_t slot;
     uint64_t wire_id; /* of this attempt; 0 between attempts */
     char request_id[32];
+    uint64_t number; /* of the request, in its id too */
 
     uint32_t *tokens; /* (n_tokens) */
     uint32_t n_tokens;
@@ -126,6 +129,7 @@ struct service {
     struct event *inbox_event; /* active while the inbox may hold calls */
     struct event *tick;
     struct metrics metrics;
+    struct explain *explain;
     struct service_model_info model;
     uint64_t fingerprint; /* of the registered workers; 0 = none yet */
     uint64_t kv_bytes_per_token;

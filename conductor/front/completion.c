@@ -262,6 +262,9 @@ static void on_failed(void *arg, const struct service_failure *failure)
                          ? openai_prompt_param(slot->completion->head.kind)
                          : NULL,
                      "%s", failure->message);
+    if (!slot->completion->streaming && failure->request_id)
+        http_add_header(slot->completion->conn, "x-conductor-request-id",
+                        failure->request_id);
     fail(slot->completion, &error, failure->retry_after_us);
 }
 

@@ -235,11 +235,51 @@ static void metrics(struct front *front, struct http_conn *conn,
                   write_metrics);
 }
 
+#define EXPLAIN_PATH "/admin/explain/"
+
+/* Why a request went where it went: the path ends in its id. */
+static void explain(struct front *front, struct http_conn *conn,
+                    const struct http_head *head, const char *body, size_t n)
+{
+    char id[64] = "";
+    size_t id_bytes = head->path.n - strlen(EXPLAIN_PATH);
+    struct evbuffer *buf = evbuffer_new();
+    struct openai_error error;
+    int rc = -ENOENT;
+
+    (void)body;
+    (void)n;
+    if (id_bytes < sizeof(id))
+        memcpy(id, head->path.at + strlen(EXPLAIN_PATH), id_bytes);
+    if (!buf)
+        rc = -ENOMEM;
+    else if (id[0])
+        rc = service_explain(front->service, id, buf);
+    if (rc == 0) {
+        http_reply(conn, 200, "application/json", evbuffer_pullup(buf, -1),
+                   evbuffer_get_length(buf));
+    } else {
+        if (rc == -ENOENT)
+            openai_error_set(&error, 404, "unknown_request", NULL,
+                             "nothing is known of request '%.*s', or not any "
+                             "more",
+                             id_bytes < 40 ? (int)id_bytes : 40,
+                             head->path.at + strlen(EXPLAIN_PATH));
+        else
+            openai_error_set(&error, 500, "out_of_memory", NULL,
+                             "out of memory");
+        http_reply_error(conn, &error);
+    }
+    if (buf)
+        evbuffer_free(buf);
+}
+
 static const struct route {
-    const char *path;
-    bool post; /* else GET, and with it HEAD */
+    const char *path; /* the whole, or up to its last '/' */
+    bool post;        /* else GET, and with it HEAD */
     route_fn *serve;
 } routes[] = {
+    {EXPLAIN_PATH, false, explain},
     {"/v1/completions", true, completions},
     {"/v1/chat/completions", true, chat_completions},
     {"/v1/models", false, models},
@@ -250,9 +290,14 @@ static const struct route {
 
 static const struct route *find_route(struct http_slice path)
 {
-    for (size_t i = 0; i < sizeof(routes) / sizeof(routes[0]); i++)
-        if (http_is(path, routes[i].path))
+    for (size_t i = 0; i < sizeof(routes) / sizeof(routes[0]); i++) {
+        size_t n = strlen(routes[i].path);
+        bool open = routes[i].path[n - 1] == '/';
+
+        if (http_is(path, routes[i].path) ||
+            (open && path.n > n && memcmp(path.at, routes[i].path, n) == 0))
             return &routes[i];
+    }
     return NULL;
 }
 

@@ -11,15 +11,24 @@ import wire
 class PlayedWorker(wire.Link):
     """A worker's side of its link to a real conductor."""
 
-    def __init__(self, port, name, role):
+    def __init__(self, port, name, role, disk_blocks=0):
         super().__init__(socket.create_connection(('127.0.0.1', port), 10))
         self.send(wire.frame(wire.HELLO, 0, struct.pack(
             '<IHHBBQ', wire.MAGIC, 2, 2, 2, wire.ROLES[role], 3) +
             wire.text(name) + wire.text('played') + wire.text('tiny') +
             struct.pack('<QIIIQQQII', 99, BLOCK_TOKENS, 32768, 512, 1000, 64,
-                        0, 64, 2) + wire.text('127.0.0.1') + struct.pack('<H', 9)))
+                        disk_blocks, 64, 2) + wire.text('127.0.0.1') + struct.pack('<H', 9)))
         self.wait(wire.WELCOME)
-        self.send(wire.frame(wire.STATUS, 0, bytes(44)))
+        self.status()
+
+    def status(self, used=0, pinned=0, disk=0, rate=0):
+        self.send(wire.frame(wire.STATUS, 0, struct.pack(
+            '<IIIQQQQ', 0, 0, 0, used, pinned, disk, rate)))
+
+    def hold(self, keys, tier):
+        """Reports a prompt's first blocks as stored."""
+        self.send(wire.frame(wire.BLOCKS_STORED, 0, struct.pack(
+            f'<BQI{len(keys)}Q', tier, 0, len(keys), *keys)))
 
     def next(self, kind, n=1):
         """The n-th frame of this kind so far: (request id, payload)."""
@@ -28,10 +37,12 @@ class PlayedWorker(wire.Link):
             return some[n - 1] if len(some) >= n else None
         return self.until(f'frame {kind}, number {n}', found)
 
-    def prefilled(self, rid, first, n_tokens):
+    def prefilled(self, rid, first, n_tokens, disk=0, load_us=0, disk_bytes=0,
+                  prefill_us=5):
         self.send(wire.frame(wire.PREFILL_STARTED, rid, struct.pack('<Q', 1)))
         self.send(wire.frame(wire.PREFILL_DONE, rid, struct.pack(
-            '<IIIIIQQQQQQ', first, 0, 0, n_tokens, 0, 1, 0, 0, 5, 0, 0)))
+            '<IIIIIQQQQQQ', first, 0, 0, n_tokens, disk, 1, 0, 0,
+            prefill_us, load_us, disk_bytes)))
 
     def decoded(self, rid, tokens):
         self.send(wire.frame(wire.TOKENS, 0, struct.pack('<I', len(tokens)) +
@@ -75,25 +86,20 @@ class Orphans(Case):
         d.close()
 
 
-class Order(Case):
+class PlayedCase(Case):
+    """Requests in the background, to a cluster_ of played workers p and d."""
+
     def setUp(self):
         super().setUp()
-        self.cluster_ = Cluster(self, {'max_retries': 0,
-                                       'worker_timeout_ms': 60000})
-        self.join()
+        self.cluster_ = None
+        self.p = self.d = None
         self.replies = {}
         self.threads = []
 
-    def join(self):
-        self.cluster_.start_conductor()
-        port = self.cluster_.ports['worker']
-        self.p = PlayedWorker(port, 'p', 'prefill')
-        self.d = PlayedWorker(port, 'd', 'decode')
-        self.cluster_.wait_ready(1, 1)
-
     def tearDown(self):
-        self.p.close()
-        self.d.close()
+        for worker in self.p, self.d:
+            if worker:
+                worker.close()
         super().tearDown()
 
     def begin(self, name, prompt, max_tokens, **more):
@@ -109,6 +115,21 @@ class Order(Case):
     def finish(self):
         for thread in self.threads:
             thread.join(30)
+
+
+class Order(PlayedCase):
+    def setUp(self):
+        super().setUp()
+        self.cluster_ = Cluster(self, {'max_retries': 0,
+                                       'worker_timeout_ms': 60000})
+        self.join()
+
+    def join(self):
+        self.cluster_.start_conductor()
+        port = self.cluster_.ports['worker']
+        self.p = PlayedWorker(port, 'p', 'prefill')
+        self.d = PlayedWorker(port, 'd', 'decode')
+        self.cluster_.wait_ready(1, 1)
 
     def announced(self, n=1):
         rid, _ = self.d.next(wire.DECODE, n)
@@ -156,8 +177,7 @@ class Order(Case):
         self.assertEqual(self.replies['a'].status, 502, self.replies)
 
     def status(self, used, pinned, disk=0, rate=0):
-        self.d.send(wire.frame(wire.STATUS, 0, struct.pack(
-            '<IIIQQQQ', 0, 0, 0, used, pinned, disk, rate)))
+        self.d.status(used, pinned, disk, rate)
 
     def test_status_counts_blocks(self):
         def gauge(name):

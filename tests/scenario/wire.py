@@ -32,6 +32,21 @@ def prompt_digest(tokens, key_seed=5):
     return xxh3(data, len(data), key_seed)
 
 
+def block_keys(tokens, block_tokens, seed):
+    """As DESIGN 2.1 says."""
+    xxh3 = ctypes.CDLL('libxxhash.so.0').XXH3_64bits_withSeed
+    xxh3.restype = ctypes.c_uint64
+    xxh3.argtypes = ctypes.c_char_p, ctypes.c_size_t, ctypes.c_uint64
+    keys = []
+    for at in range(0, len(tokens) // block_tokens * block_tokens,
+                    block_tokens):
+        key = prompt_digest(tokens[at:at + block_tokens], seed)
+        if keys:
+            key = xxh3(struct.pack('<QQ', keys[-1], key), 16, seed)
+        keys.append(key)
+    return keys
+
+
 def text(value):
     raw = value.encode()
     return struct.pack('<H', len(raw)) + raw

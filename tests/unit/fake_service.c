@@ -70,6 +70,15 @@ int service_metrics(const struct service *service, struct evbuffer *out)
     return evbuffer_add_printf(out, "fake_calls 1\n") < 0 ? -ENOMEM : 0;
 }
 
+int service_explain(const struct service *service, const char *id,
+                    struct evbuffer *out)
+{
+    (void)service;
+    if (strcmp(id, "r-17") != 0)
+        return -ENOENT;
+    return evbuffer_add_printf(out, "{\"why\":1}") < 0 ? -ENOMEM : 0;
+}
+
 int service_health(const struct service *service, struct evbuffer *out)
 {
     (void)service;
@@ -109,8 +118,12 @@ void fake_done(struct service_call *call)
 void fake_fail(struct service_call *call, int http_status, const char *code,
                const char *message, int64_t retry_after_us)
 {
-    const struct service_failure failure = {http_status, code, message,
-                                            retry_after_us, false};
+    const struct service_failure failure = {.request_id = "r-17",
+                                            http_status,
+                                            code,
+                                            message,
+                                            retry_after_us,
+                                            false};
 
     if (call->dead)
         return;

@@ -603,6 +603,17 @@ static void test_routes(void)
                "text/plain\r\n"
                "Content-Length: 2\r\n\r\n{}",
                415, "application/json");
+    expect_raw("GET /admin/explain/r-17 HTTP/1.0\r\n\r\n", 200, "{\"why\":1}");
+    expect_raw("GET /admin/explain/r-18 HTTP/1.0\r\n\r\n", 404,
+               "nothing is known of request 'r-18'");
+    expect_raw("GET /admin/explain/ HTTP/1.0\r\n\r\n", 404, "unknown_request");
+    expect_raw("GET /admin/explain/"
+               "0123456789012345678901234567890123456789012345678901234567890"
+               "123456789 HTTP/1.0\r\n\r\n",
+               404, "unknown_request");
+    expect_raw("POST /admin/explain/r-17 HTTP/1.0\r\nContent-Length: 0\r\n"
+               "\r\n",
+               405, "method_not_allowed");
     f.service.ready = false;
     expect_raw("GET /ready HTTP/1.1\r\nHost: x\r\n\r\n", 503,
                "{\"ready\":false}");

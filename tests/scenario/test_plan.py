@@ -1,0 +1,189 @@
+"""The policy plan through the daemon, and why it decided as it did. Workers
+played by the test say what they hold and how fast they read it."""
+import struct
+
+from harness import BLOCK_TOKENS, Cluster, wait_until
+from test_order import PlayedCase, PlayedWorker
+import wire
+
+BYTES_PER_TOKEN = 64
+BLOCK_BYTES = BLOCK_TOKENS * BYTES_PER_TOKEN
+PROMPT = 'p' * (10 * BLOCK_TOKENS + 5)
+
+
+def parse_prefill(p):
+    """What PREFILL says of loading: mode, split, sources."""
+    at = 12
+    n, = struct.unpack_from('<H', p, at)
+    at += 2 + n + 2
+    mode, split, n_sources = struct.unpack_from('<BIB', p, at)
+    at += 6
+    sources = []
+    for _ in range(n_sources):
+        kind, n = struct.unpack_from('<BH', p, at)
+        host = p[at + 3:at + 3 + n].decode()
+        port, first, end = struct.unpack_from('<HII', p, at + 3 + n)
+        at += 3 + n + 10
+        sources.append((kind, host, port, first, end))
+    return mode, split, sources
+
+
+class Plan(PlayedCase):
+    """A prefill worker p with a disk, a worker q that also prefills, and a
+    prompt of ten blocks at 100 us a token."""
+
+    CONFIG = {'policy': 'plan', 'max_retries': 0, 'worker_timeout_ms': 60000}
+    COST = {'prefill': (0, 100, 0, 0)}
+
+    def begin_cluster(self, **config):
+        self.cluster_ = Cluster(self, {**self.CONFIG, **config}, self.COST)
+        self.cluster_.start_conductor()
+        self.p = PlayedWorker(self.cluster_.ports['worker'], 'p', 'prefill',
+                              disk_blocks=1000)
+        self.d = PlayedWorker(self.cluster_.ports['worker'], 'd', 'decode')
+        self.cluster_.wait_ready(1, 1)
+
+    def explain(self, request_id, status=200):
+        reply = self.cluster_.api.request('GET',
+                                          f'/admin/explain/{request_id}')
+        self.assertEqual(reply.status, status, reply.body)
+        return reply.body
+
+    def ask(self, name, number, computed, **reused):
+        """One request of one token; returns what PREFILL said of loading."""
+        self.begin(name, PROMPT, 1)
+        rid, p = self.p.next(wire.PREFILL, number)
+        self.p.prefilled(rid, 65, computed, **reused)
+        self.p.done(rid, 1)
+        self.finish()
+        self.assertEqual(self.replies[name].status, 200, self.replies)
+        return parse_prefill(p)
+
+    def keys(self):
+        """The keys of the prompt, with the seed of a first request."""
+        self.begin('seed', 'hello', 1)
+        rid, p = self.p.next(wire.PREFILL)
+        self.p.prefilled(rid, 65, 5, prefill_us=500)  # as predicted
+        self.p.done(rid, 1)
+        self.finish()
+        seed, = struct.unpack_from('<Q', p)
+        return wire.block_keys(PROMPT.encode(), BLOCK_TOKENS, seed)
+
+    def test_own_disk(self):
+        self.begin_cluster()
+        # 0.1 ms a token; a block in half the time that it takes to compute.
+        rate = BLOCK_BYTES * 2 * 10**6 // (BLOCK_TOKENS * 100)
+        self.p.hold(self.keys(), tier=2)
+        self.p.status(disk=10, rate=rate)
+        gauge = 'conductor_instance_disk_bytes_per_second{instance="p"}'
+        wait_until('the rate is known', lambda: self.cluster_.api.metrics()[
+            gauge] == rate)
+        n = len(PROMPT)
+        self.assertEqual(self.cluster_.api.metrics()[
+            'conductor_instance_disk_used_tokens{instance="p"}'],
+                         10 * BLOCK_TOKENS)
+        # 3 blocks are computed, 7 loaded meanwhile.
+        mode, split, sources = self.ask(
+            'a', 2, n - 7 * BLOCK_TOKENS, disk=7 * BLOCK_TOKENS,
+            load_us=12345, disk_bytes=7 * BLOCK_BYTES)
+        self.assertEqual((mode, split), (wire.BOTH, 3))
+        self.assertEqual(sources, [(wire.DISK, '', 0, 0, 10)])
+        vendor = self.replies['a'].body['conductor']
+        self.assertEqual(vendor['disk_tokens'], 7 * BLOCK_TOKENS)
+        self.assertEqual(self.replies['a'].body['usage'][
+            'prompt_tokens_details']['cached_tokens'], 7 * BLOCK_TOKENS)
+        why = self.explain(vendor['request_id'])
+        self.assertEqual(why['state'], 'completed')
+        self.assertEqual((why['policy'], why['verdict'], why['prefill']),
+                         ('plan', 'accept', 'p'))
+        plan = why['plan']
+        self.assertEqual((plan['mode'], plan['resident_blocks'],
+                          plan['split_block'], plan['cached_blocks']),
+                         ('both', 0, 3, 10))
+        ms = BLOCK_TOKENS * 0.1
+        self.assertEqual([(s['instance'], s['from'], s['from_block'],
+                           s['to_block'], s['start_ms'])
+                          for s in plan['sources']], [('p', 'disk', 3, 10, 0)])
+        self.assertAlmostEqual(plan['sources'][0]['end_ms'], 3.5 * ms, 1)
+        self.assertAlmostEqual(why['predicted']['ttft_ms'], 3.5 * ms + 0.5, 1)
+        self.assertEqual([c['instance'] for c in why['candidates']], ['p'])
+        actual = why['actual']
+        self.assertEqual((actual['disk_tokens'], actual['load_ms']),
+                         (7 * BLOCK_TOKENS, 12.345))
+        self.assertGreater(actual['ttft_ms'], 0)
+        metrics = self.cluster_.api.metrics()
+        for name, value in (('prefills_total{load="both"}', 1),
+                            ('prefills_total{load="compute"}', 1),
+                            ('prefills_total{load="auto"}', 0),
+                            ('cached_tokens_total{source="disk"}',
+                             7 * BLOCK_TOKENS),
+                            ('disk_bytes_total', 7 * BLOCK_BYTES)):
+            self.assertEqual(metrics['conductor_' + name], value, name)
+
+    def test_a_peer(self):
+        """q holds the prompt and is busy: p fetches some and computes some."""
+        self.begin_cluster()
+        keys = self.keys()
+        self.cluster_.wait_ready(1, 1)
+        q = PlayedWorker(self.cluster_.ports['worker'], 'q', 'prefill')
+        q.hold(keys, tier=1)
+        self.cluster_.wait_ready(2, 1)
+        self.begin('long', PROMPT + 'x' * 9000, 1)
+        q.next(wire.PREFILL)
+        self.begin('a', PROMPT, 1)
+        rid, frame = self.p.next(wire.PREFILL, 2)
+        self.p.prefilled(rid, 65, len(PROMPT))
+        self.p.done(rid, 1)
+        q.close()
+        self.finish()
+        mode, split, sources = parse_prefill(frame)
+        self.assertIn(mode, (wire.LOAD, wire.LAYERWISE))
+        self.assertEqual((split, sources), (0, [
+            (wire.PEER, '127.0.0.1', 9, 0, 10)]))
+        self.assertEqual(self.replies['long'].status, 502)
+        name = self.replies['long'].headers['x-conductor-request-id']
+        why = self.explain(name)
+        self.assertEqual((why['state'], why['reason'], why['prefill']),
+                         ('failed', 'worker_failed', 'q'))
+        name = self.replies['a'].body['conductor']['request_id']
+        source, = self.explain(name)['plan']['sources']
+        self.assertEqual((source['instance'], source['from']), ('q', 'link'))
+
+    def test_algorithm_1_is_explained_too(self):
+        self.begin_cluster(policy='global_cache')
+        mode, split, sources = self.ask('a', 1, len(PROMPT))
+        self.assertEqual((mode, split, sources), (wire.AUTO, 0, []))
+        why = self.explain(self.replies['a'].body['conductor']['request_id'])
+        self.assertEqual(why['plan']['mode'], 'auto')
+        self.assertEqual(why['plan']['sources'], [])
+
+    def test_rejected(self):
+        self.begin_cluster()
+        reply = self.cluster_.api.request(
+            'POST', '/v1/completions', {'prompt': PROMPT, 'max_tokens': 1},
+            {'x-slo-ttft-ms': '1'})
+        self.assertError(reply, 429)
+        name = reply.headers['x-conductor-request-id']
+        why = self.explain(name)
+        self.assertEqual((why['state'], why['reason'], why['verdict']),
+                         ('rejected', 'slo_ttft_exceeded', 'reject_slo_ttft'))
+        self.assertEqual(why['slo_ttft_ms'], 1)
+        self.assertEqual(why['actual'], {'ttft_ms': None})
+
+    def test_only_the_last_ones_are_known(self):
+        self.begin_cluster(explain_requests=2)
+        names = []
+        for n in range(3):
+            self.ask(n, n + 1, len(PROMPT))
+            names.append(
+                self.replies[n].body['conductor']['request_id'])
+        self.explain(names[0], 404)
+        for name in names[1:]:
+            self.assertEqual(self.explain(name)['request_id'], name)
+        for name in '', 'x', '-', names[2] + '0', 'z-' + names[2][-1]:
+            self.explain(name, 404)
+
+    def test_none_are_known(self):
+        self.begin_cluster(explain_requests=0)
+        self.ask('a', 1, len(PROMPT))
+        self.explain(self.replies['a'].body['conductor']['request_id'], 404)
