@@ -99,7 +99,7 @@ struct msg_hello {
     uint64_t kv_bytes_per_token;
     uint64_t disk_capacity_blocks; /* 0: no disk tier */
     uint32_t max_batch;
-    uint32_t layers; /* 0: cannot load layer by layer */
+    uint32_t layers;              /* 0: cannot load layer by layer */
     char peer_host[MSG_HOST_MAX]; /* where other workers reach this one; "" =
                                      the address this connection comes from */
     uint16_t peer_port;
