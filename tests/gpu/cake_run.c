@@ -2,6 +2,7 @@
 #include <math.h>
 #include <pthread.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "conductor/core/load_plan.h"
 #include "tests/gpu/cake_run.h"
@@ -12,8 +13,9 @@
 /* A load under way, and how far the computing is. */
 struct pull {
     struct cake *c;
-    bool alone; /* load everything, whatever the plan says */
+    bool alone; /* the engine waits for all of it */
     double start_us;
+    double each_us;          /* a block on the link */
     struct cake_loaded *out; /* NULL: nobody asks when blocks came */
 
     pthread_mutex_t lock;
@@ -22,10 +24,8 @@ struct pull {
      * computed, or will be when the step ends that is running. */
     uint32_t loaded_from;
     uint32_t claimed;
-    bool engine_waits;      /* it will not compute the next block */
-    bool busy;              /* block loaded_from - 1 is on its way */
-    double arrives_us;      /* when the one on its way, or the last one, came */
-    double compute_free_us; /* when the running step should end */
+    bool uploading;    /* block loaded_from - 1: no step may have it */
+    double arrives_us; /* when block loaded_from - 1 comes, if it still does */
     int rc;
 };
 
@@ -34,36 +34,25 @@ uint32_t cake_blocks(const struct cake *c)
     return (c->n_tokens - 1) / BT;
 }
 
-static void sleep_until(double us)
+static struct timespec at_us(double us)
 {
-    const struct timespec ts = {(time_t)(us * 1e-6), (long)fmod(us * 1e3, 1e9)};
-
-    while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &ts, NULL) == EINTR)
-        continue;
+    return (struct timespec){(time_t)(us * 1e-6), (long)fmod(us * 1e3, 1e9)};
 }
 
-/* Where the two should meet: blocks [from, result) are for the engine, the
- * ones behind it, up to `to`, for the link. Under the lock. */
-static uint32_t plan_split(const struct pull *p, uint32_t from, uint32_t to,
-                           double compute_free_us, double link_free_us)
+/* What the conductor would choose. */
+static enum load_mode choose(const struct cake *c)
 {
-    const struct cake *c = p->c;
     const struct load_source source = {
-        .from_block = from,
-        .to_block = to,
+        .to_block = cake_blocks(c),
         .bytes_per_s = c->bytes_per_s,
-        .free_at_us = (int64_t)link_free_us,
     };
     const struct load_plan_request request = {
         .cost = &c->cost,
         .cost_ratio = 1,
-        .n_tokens = (int64_t)to * BT + c->n_tokens - cake_blocks(c) * BT,
+        .n_tokens = c->n_tokens,
         .block_tokens = BT,
         .block_bytes = (int64_t)c->b->layout->block_bytes,
-        .resident_blocks = from,
-        .usable_blocks = to,
-        .now_us = (int64_t)bench_now_us(),
-        .compute_free_us = (int64_t)compute_free_us,
+        .usable_blocks = cake_blocks(c),
         .sources = &source,
         .n_sources = 1,
         .modes = LOAD_MODE_BIT(LOAD_MODE_COMPUTE) |
@@ -71,69 +60,56 @@ static uint32_t plan_split(const struct pull *p, uint32_t from, uint32_t to,
     };
     struct load_plan plan;
 
-    if (load_plan_make(&request, &plan) != 0)
-        return to;
-    return plan.mode == LOAD_MODE_COMPUTE ? to : plan.split_block;
+    return load_plan_make(&request, &plan) == 0 ? plan.mode : LOAD_MODE_BOTH;
 }
 
+/* Looks again and again, as the worker does: waiting in the engine would keep a
+ * step from beginning. Without room the step brings the block itself. */
 static int bring_block(struct cake *c, uint32_t block)
 {
     uint64_t ticket = 0;
     int rc = engine_kv_upload(c->b->engine, &c->kv.blocks[block], 1, 0,
                               c->b->layout->layers, &ticket);
 
-    /* Looking again and again, as the worker does: waiting in the engine would
-     * keep a step from beginning. */
-    while (rc == 0 &&
-           (rc = engine_kv_upload_done(c->b->engine, ticket, false)) == 0)
-        sleep_until(bench_now_us() + POLL_US);
-    /* Without room the step brings it. */
+    while (rc == 0) {
+        rc = engine_kv_upload_done(c->b->engine, ticket, false);
+        if (rc == 0)
+            usleep(POLL_US);
+    }
     return rc == -EBUSY || rc > 0 ? 0 : rc;
 }
 
-/* Whether the next block is the link's. Waits while the engine should have it.
- * Under the lock. */
-static bool may_load(struct pull *p)
+/* Waits until the next block has come. False: the engine has it, or all are
+ * there. Under the lock. */
+static bool next_block(struct pull *p)
 {
+    if (p->loaded_from <= p->claimed || p->rc != 0)
+        return false;
+    const struct timespec until = at_us(p->arrives_us);
     while (p->loaded_from > p->claimed && p->rc == 0) {
-        double now_us = bench_now_us();
-        double free_us = fmax(now_us, p->compute_free_us);
-
-        /* Ties must not leave both waiting for the other. */
-        if (p->alone || p->engine_waits ||
-            plan_split(p, p->claimed, p->loaded_from, free_us, now_us) <
-                p->loaded_from)
-            return true;
-        pthread_cond_wait(&p->changed, &p->lock);
+        if (pthread_cond_timedwait(&p->changed, &p->lock, &until) == ETIMEDOUT)
+            break;
     }
-    return false;
+    return p->loaded_from > p->claimed && p->rc == 0;
 }
 
 static void *load_blocks(void *arg)
 {
     struct pull *p = arg;
-    double each_us =
-        (double)p->c->b->layout->block_bytes / p->c->bytes_per_s * 1e6;
     uint32_t all = p->loaded_from;
 
     pthread_mutex_lock(&p->lock);
-    while (may_load(p)) {
+    while (next_block(p)) {
         uint32_t block = p->loaded_from - 1;
-        /* The link goes on at once when a block is through, not when this
-         * thread wakes up, unless it had nothing to do. */
-        double from_us = fmax(p->arrives_us, p->start_us);
-        if (bench_now_us() - from_us > each_us)
-            from_us = bench_now_us();
-        p->busy = true;
-        p->arrives_us = from_us + each_us;
-        double until_us = p->arrives_us;
+        p->uploading = true;
         pthread_mutex_unlock(&p->lock);
-        sleep_until(until_us);
         int rc = bring_block(p->c, block);
         pthread_mutex_lock(&p->lock);
-        p->busy = false;
         p->rc = rc < 0 ? rc : p->rc;
         p->loaded_from = block;
+        p->uploading = false;
+        /* The link went on when the block was through. */
+        p->arrives_us += p->each_us;
         if (p->out)
             p->out->arrived_us[all - 1 - block] = bench_now_us() - p->start_us;
         pthread_cond_broadcast(&p->changed);
@@ -144,18 +120,23 @@ static void *load_blocks(void *arg)
 
 static int pull_start(struct pull *p, struct cake *c, pthread_t *thread)
 {
+    pthread_condattr_t monotonic;
+
     p->c = c;
     p->loaded_from = cake_blocks(c);
+    p->each_us = (double)c->b->layout->block_bytes / c->bytes_per_s * 1e6;
     bench_kv_forget(c->b, &c->kv, 0, bench_blocks(c->b, c->n_tokens));
     pthread_mutex_init(&p->lock, NULL);
-    pthread_cond_init(&p->changed, NULL);
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&p->changed, &monotonic);
+    pthread_condattr_destroy(&monotonic);
     p->start_us = bench_now_us();
-    p->arrives_us = p->start_us;
-    p->compute_free_us = p->start_us;
+    p->arrives_us = p->start_us + p->each_us;
     return -pthread_create(thread, NULL, load_blocks, p);
 }
 
-/* Ends the load, which needs no more blocks than it began. */
+/* Ends the load, which needs no more blocks. */
 static int pull_stop(struct pull *p, pthread_t thread, int rc)
 {
     pthread_mutex_lock(&p->lock);
@@ -169,68 +150,87 @@ static int pull_stop(struct pull *p, pthread_t thread, int rc)
     return p->rc;
 }
 
-/* The step from `at` on: up to the end of what the plan gives the engine. Waits
- * while it gives nothing. 0: the two have met, or the load failed. */
+/* Tokens of the step from `at` on. Waits while the load is sooner with what is
+ * left. 0: the two have met, or the load failed. */
 static uint32_t next_step(struct pull *p, uint32_t at)
 {
     const struct cake *c = p->c;
-    uint32_t here = at / BT;
+    uint32_t begun = (at + BT - 1) / BT;
     uint32_t n = 0;
 
     pthread_mutex_lock(&p->lock);
-    while (p->rc == 0 && here < p->loaded_from) {
-        uint32_t free_to = p->busy ? p->loaded_from - 1 : p->loaded_from;
-        double now_us = bench_now_us();
-        uint32_t split = here;
-        /* A block that was begun is finished. */
-        if (at % BT != 0)
-            split = here + 1;
-        else if (here < free_to)
-            split = plan_split(p, here, free_to, now_us,
-                               p->busy ? p->arrives_us : now_us);
-        n = split * BT > at ? split * BT - at : 0;
-        n = n < c->budget ? n : c->budget;
+    while (p->rc == 0 && at < p->loaded_from * BT) {
+        uint32_t end = p->loaded_from - p->uploading;
+        uint32_t left = end * BT > at ? end * BT - at : 0;
+        const struct load_meeting m = {
+            .position = at,
+            .block_tokens = BT,
+            .most = left < c->budget ? left : c->budget,
+            .missing = end > begun ? end - begun : 0,
+            .first_us = fmax(0, p->arrives_us + p->each_us * p->uploading -
+                                    bench_now_us()),
+            .block_us = p->each_us,
+        };
+        n = p->alone || left == 0 ? 0 : load_meeting_chunk(&m, &c->pace);
         if (n > 0) {
             p->claimed = (at + n + BT - 1) / BT;
-            p->compute_free_us =
-                now_us + (double)cost_model_prefill_us(&c->cost, n, at, NULL);
             pthread_cond_broadcast(&p->changed);
             break;
         }
-        p->engine_waits = true;
-        pthread_cond_broadcast(&p->changed);
         pthread_cond_wait(&p->changed, &p->lock);
-        p->engine_waits = false;
     }
     pthread_mutex_unlock(&p->lock);
     return n;
 }
 
-int cake_both(struct cake *c, struct cake_both *out)
+/* Steps of the budget over tokens [from, to) of the prompt; the answer if these
+ * are its last. */
+static int compute(struct cake *c, uint32_t from, uint32_t to, uint32_t cached,
+                   uint32_t *token)
 {
-    struct pull p = {0};
+    for (uint32_t at = from; at < to; at += c->budget) {
+        uint32_t end = to - at < c->budget ? to : at + c->budget;
+        double us = bench_step_us(c->b, c->prompt, &c->kv, at, end, cached,
+                                  end == c->n_tokens ? token : NULL);
+        if (us < 0)
+            return (int)us;
+    }
+    return 0;
+}
+
+/* Both until they meet; sets *at to where. */
+static int meet(struct cake *c, struct pull *p, uint32_t *at)
+{
     pthread_t thread;
-    uint32_t at = 0;
     uint32_t n;
-    int rc = pull_start(&p, c, &thread);
+    int rc = pull_start(p, c, &thread);
 
     if (rc != 0)
         return rc;
-    while (rc == 0 && (n = next_step(&p, at)) > 0) {
-        double us = bench_step_us(c->b, c->prompt, &c->kv, at, at + n, 0, NULL);
-        rc = us < 0 ? (int)us : 0;
-        at += n;
+    *at = 0;
+    while (rc == 0 && (n = next_step(p, *at)) > 0) {
+        rc = compute(c, *at, *at + n, 0, NULL);
+        *at += n;
     }
-    rc = pull_stop(&p, thread, rc);
-    if (rc != 0)
-        return rc;
-    /* The suffix may be longer than a step's budget. */
-    uint32_t from = cake_blocks(c) * BT;
-    for (uint32_t i = from; rc == 0 && i < c->n_tokens; i += c->budget) {
-        uint32_t to = i + c->budget < c->n_tokens ? i + c->budget : c->n_tokens;
-        double us = bench_step_us(c->b, c->prompt, &c->kv, i, to, from,
-                                  to == c->n_tokens ? &out->token : NULL);
-        rc = us < 0 ? (int)us : 0;
+    return pull_stop(p, thread, rc);
+}
+
+int cake_both(struct cake *c, struct cake_both *out)
+{
+    enum load_mode mode = choose(c);
+    struct pull p = {.alone = mode == LOAD_MODE_LOAD};
+    uint32_t all = cake_blocks(c) * BT;
+    uint32_t at = 0;
+    int rc;
+
+    if (mode == LOAD_MODE_COMPUTE) {
+        p.start_us = bench_now_us();
+        at = all;
+        rc = compute(c, 0, c->n_tokens, 0, &out->token);
+    } else {
+        rc = meet(c, &p, &at);
+        if (rc == 0)
+            rc = compute(c, all, c->n_tokens, all, &out->token);
     }
     out->us = bench_now_us() - p.start_us;
     out->split_block = at / BT;
@@ -240,24 +240,13 @@ int cake_both(struct cake *c, struct cake_both *out)
 int cake_load(struct cake *c, struct cake_loaded *out)
 {
     struct pull p = {.alone = true, .out = out};
-    pthread_t thread;
-    int rc = pull_start(&p, c, &thread);
-
-    if (rc != 0)
-        return rc;
-    pthread_mutex_lock(&p.lock);
-    while (p.loaded_from > 0 && p.rc == 0)
-        pthread_cond_wait(&p.changed, &p.lock);
-    pthread_mutex_unlock(&p.lock);
-    rc = pull_stop(&p, thread, 0);
+    uint32_t all = cake_blocks(c) * BT;
+    uint32_t at;
+    int rc = meet(c, &p, &at);
     double loaded_us = bench_now_us();
-    uint32_t from = cake_blocks(c) * BT;
-    for (uint32_t i = from; rc == 0 && i < c->n_tokens; i += c->budget) {
-        uint32_t to = i + c->budget < c->n_tokens ? i + c->budget : c->n_tokens;
-        double us = bench_step_us(c->b, c->prompt, &c->kv, i, to, from,
-                                  to == c->n_tokens ? &out->token : NULL);
-        rc = us < 0 ? (int)us : 0;
-    }
+
+    if (rc == 0)
+        rc = compute(c, all, c->n_tokens, all, &out->token);
     out->suffix_us = bench_now_us() - loaded_us;
     out->us = bench_now_us() - p.start_us;
     return rc;
@@ -303,6 +292,7 @@ void cake_learn(struct cake *c, const struct cake_computed *computed)
     double c1 = fmax(0.001, alpha / tokens - c3 * tokens / 2);
 
     c->cost = (struct cost_model){.prefill = {0, c1, c3 / 2, c3}};
+    c->pace = (struct step_pace){.cost = &c->cost};
 }
 
 /* Measured time to compute the first `tokens`. */

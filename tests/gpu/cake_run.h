@@ -3,15 +3,16 @@
  *
  * The KV is in the host blocks all the time; the link is a delay: a block
  * counts as there when its bytes would have come, and goes to the device then.
- * Blocks come from the end backward, one after the other. Both sides ask
- * conductor/core/load_plan where to meet, before every step and before every
- * block.
+ * Blocks come from the end backward, one after the other. As in a worker,
+ * conductor/core/load_plan chooses the mode, and workers/step_pace before every
+ * step how far to compute.
  */
 #ifndef TESTS_GPU_CAKE_RUN_H
 #define TESTS_GPU_CAKE_RUN_H
 
 #include "predictor/cost_model.h"
 #include "tests/gpu/bench_rig.h"
+#include "workers/step_pace.h"
 
 #define CAKE_BLOCK_TOKENS 128 /* the paper's load chunk */
 #define CAKE_STEP_TOKENS 512  /* the paper's token budget */
@@ -28,6 +29,7 @@ struct cake {
     uint32_t budget;        /* tokens of a step */
     double bytes_per_s;     /* of the link */
     struct cost_model cost; /* of steps of `budget` tokens */
+    struct step_pace pace;  /* the same, as a worker uses it */
 };
 
 /* Blocks of the prompt that may be loaded: all but that of the last token. */
@@ -65,8 +67,8 @@ __attribute__((warn_unused_result)) int cake_load(struct cake *c,
 __attribute__((warn_unused_result)) int cake_both(struct cake *c,
                                                   struct cake_both *out);
 
-/* Sets c->cost from what the steps took: a constant for each token, and a part
- * that grows with the tokens in front of it. Least squares. */
+/* Sets c->cost and c->pace from what the steps took: a constant for each token,
+ * and a part that grows with the tokens in front of it. Least squares. */
 void cake_learn(struct cake *c, const struct cake_computed *computed);
 
 /* The time of a merge without loss: the least, over all blocks where the two

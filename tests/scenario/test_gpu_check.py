@@ -28,8 +28,8 @@ GOOD = {
     'bench_cake': [{'tokens': 4096, 'to_ideal': 1.08, 'to_best': 0.7,
                     'same_answer': 'yes'}],
     'bench_layerwise': [
-        {'load_layer_ms': 1, 'compute_layer_ms': 1, 'exposed_layers': 1.5},
-        {'load_layer_ms': 2, 'compute_layer_ms': 1, 'exposed_layers': 9}],
+        {'exposed_layers': 1.5, 'can_hide': 'yes'},
+        {'exposed_layers': 9, 'can_hide': 'no'}],
     'bench_decode': [{'batch': 1, 'share': 0.8}],
     'check_modes': [{'cases': 3, 'wrong': 0}],
 }
