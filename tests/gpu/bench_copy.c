@@ -75,7 +75,7 @@ static int measure(struct copies *c, const char *way, double raw,
         return rc;
     double us = bench_median(c->us + 1, n - 1);
     /* An engine in host memory moves nothing. */
-    double rate = b->card->gpu ? bytes / us * 1e6 : (double)NAN;
+    double rate = b->card->copies ? bytes / us * 1e6 : (double)NAN;
     sheet_text(&b->sheet, "way", way);
     sheet_number(&b->sheet, "mb", bytes * 1e-6, 1);
     sheet_number(&b->sheet, "ms", us * 1e-3, 3);

@@ -175,7 +175,7 @@ static int run(struct layerwise *w, uint32_t most)
             if (bench_left_s(w->b) < 0)
                 w->b->sheet.left_out++;
             /* An engine in host memory has nothing to bring anywhere. */
-            else if (link || w->b->card->gpu)
+            else if (link || w->b->card->copies)
                 rc = measure(w, link);
         }
     }

@@ -147,7 +147,10 @@ static void parse(struct bench *b, const char *about, int argc, char **argv)
 
 static const struct card *find_card(const char *engine)
 {
-#ifdef CONDUCTOR_CUDA
+#ifdef CONDUCTOR_CUDA_EMULATED
+    if (strcmp(engine, "cuda") == 0)
+        return &card_emulated;
+#elif defined(CONDUCTOR_CUDA)
     if (strcmp(engine, "cuda") == 0)
         return &card_cuda;
 #endif

@@ -15,7 +15,8 @@ enum card_copy { CARD_TO_DEVICE, CARD_TO_HOST };
  * All functions return 0, or a negative errno with a message in
  * err[err_bytes], and take the median of several tries after a warm-up. */
 struct card {
-    bool gpu;
+    bool gpu;    /* a real one */
+    bool copies; /* the engine computes in memory of its own */
     /* Writes the device's name into name[name_bytes]. */
     int (*name)(char *name, size_t name_bytes, char *err, size_t err_bytes);
     /* Floating-point operations a second of a large square matrix product of
@@ -31,6 +32,7 @@ struct card {
 };
 
 extern const struct card card_host;
+extern const struct card card_emulated; /* engine "cuda" without a card */
 #ifdef CONDUCTOR_CUDA
 extern const struct card card_cuda;
 #endif

@@ -237,6 +237,7 @@ static int cuda_name(char *name, size_t name_bytes, char *err, size_t err_bytes)
 
 const struct card card_cuda = {
     .gpu = true,
+    .copies = true,
     .name = cuda_name,
     .multiply = cuda_multiply,
     .memory = cuda_memory,

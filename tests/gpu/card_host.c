@@ -105,8 +105,27 @@ static int host_copy(enum card_copy way, size_t bytes, double *bytes_per_s,
     return 0;
 }
 
+static int emulated_name(char *name, size_t name_bytes, char *err,
+                         size_t err_bytes)
+{
+    (void)err;
+    (void)err_bytes;
+    snprintf(name, name_bytes, "an emulated card");
+    return 0;
+}
+
+const struct card card_emulated = {
+    .gpu = false,
+    .copies = true,
+    .name = emulated_name,
+    .multiply = host_multiply,
+    .memory = host_memory,
+    .copy = host_copy,
+};
+
 const struct card card_host = {
     .gpu = false,
+    .copies = false,
     .name = host_name,
     .multiply = host_multiply,
     .memory = host_memory,
