@@ -497,9 +497,10 @@ static void random_rig(struct rig *r)
                                         pick(1, 4) * 500);
         }
         if (pick(0, 8) == 0)
-            CU_ASSERT_EQUAL(pool_set_health(r->pool, r->ids[slot],
-                                            HEALTH_SUSPECT + pick(-1, 0)),
-                            0);
+            CU_ASSERT_EQUAL(
+                pool_set_health(r->pool, r->ids[slot],
+                                pick(0, 1) ? HEALTH_SUSPECT : HEALTH_DRAINING),
+                0);
     }
     r->request.n_keys = (size_t)pick(0, N_KEYS);
     r->request.n_tokens = (int64_t)r->request.n_keys * BLOCK + pick(1, 99);
