@@ -1,8 +1,9 @@
 """The policy plan through the daemon, and why it decided as it did. Workers
 played by the test say what they hold and how fast they read it."""
+import os
 import struct
 
-from harness import BLOCK_TOKENS, Cluster, wait_until
+from harness import BLOCK_TOKENS, Case, Cluster, wait_until
 from test_order import PlayedCase, PlayedWorker
 import wire
 
@@ -187,3 +188,52 @@ class Plan(PlayedCase):
         self.begin_cluster(explain_requests=0)
         self.ask('a', 1, len(PROMPT))
         self.explain(self.replies['a'].body['conductor']['request_id'], 404)
+
+
+class RealWorkers(Case):
+    """Real workers under the policy plan: the answers of every way."""
+
+    def rounds(self, disk):
+        """Eight prompts, three times over, of which memory holds one and a
+        half on each of two prefill workers. Returns the answers of each
+        round, and the explanations of all but the first."""
+        cluster = Cluster(self, {'policy': 'plan', 'disk_mbps': 1000},
+                          {'prefill': (0, 400, 0, 0)})
+        cluster.start_conductor()
+        for name in 'p0', 'p1':
+            options = {'disk_path': os.path.join(self.folder, name + '.slab'),
+                       'disk_mib': 64} if disk else {}
+            cluster.start_worker(name, 'prefill', kv_blocks=64, **options)
+        cluster.start_worker('d0', 'decode')
+        cluster.wait_ready(2, 1)
+        prompts = [chr(97 + i) * (40 * BLOCK_TOKENS + 3) for i in range(8)]
+        answers, why = [], []
+        for n in range(3):
+            replies = [cluster.api.complete(prompt, 3) for prompt in prompts]
+            self.assertEqual([r.status for r in replies], [200] * 8)
+            answers.append([r.body['choices'][0]['text'] for r in replies])
+            why += [cluster.api.request(
+                'GET', '/admin/explain/' + r.body['conductor']['request_id']
+            ).body for r in replies if n > 0]
+        self.assertEqual(answers[1], answers[0])
+        self.assertEqual(answers[2], answers[0])
+        for w in why:
+            self.assertEqual((w['state'], w['policy']), ('completed', 'plan'))
+            self.assertEqual(
+                sum(w['actual'][f'{source}_tokens'] for source in (
+                    'local', 'fetched', 'disk', 'computed')),
+                w['prompt_tokens'])
+        return why
+
+    def test_with_disks(self):
+        why = self.rounds(disk=True)
+        told = {(s['from'], w['plan']['mode'])
+                for w in why for s in w['plan']['sources']}
+        self.assertIn('disk', {kind for kind, _ in told}, why)
+        self.assertGreater(sum(w['actual']['disk_tokens'] for w in why), 0)
+
+    def test_without_disks(self):
+        why = self.rounds(disk=False)
+        self.assertEqual(sum(w['actual']['disk_tokens'] for w in why), 0)
+        self.assertNotIn('disk', {s['from'] for w in why
+                                  for s in w['plan']['sources']})
