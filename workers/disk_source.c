@@ -12,7 +12,6 @@
 #include "base/log.h"
 
 struct source {
-    struct loader *loader;
     struct disk_tier *tier;
 };
 
@@ -65,14 +64,13 @@ static void on_read(void *arg, int rc)
 {
     struct reading *reading = arg;
     struct session *s = reading->session;
-    struct loader *loader = s->source->loader;
     struct loader_piece *piece = reading->piece;
 
     LIST_REMOVE(reading, link);
     free(reading);
     if (s->closed && LIST_EMPTY(&s->readings))
         free(s);
-    loader_done(loader, piece, rc);
+    loader_done(piece, rc);
 }
 
 static int source_read(void *arg, void *session, struct loader_piece *piece)
@@ -134,7 +132,6 @@ struct loader_source *disk_source(struct loader *loader, struct disk_tier *tier)
     struct source *source = calloc(1, sizeof(*source));
     if (!source)
         return NULL;
-    source->loader = loader;
     source->tier = tier;
     s = loader_add_source(loader, name, &source_ops, source);
     if (!s)

@@ -90,6 +90,7 @@ struct loader_source *loader_add_source(struct loader *l, const char *name,
     if (!make_room(l) || !(s = calloc(1, sizeof(*s))))
         return NULL;
     snprintf(s->name, sizeof(s->name), "%s", name);
+    s->loader = l;
     s->ops = ops;
     s->arg = arg;
     TAILQ_INSERT_TAIL(&l->sources, s, link);

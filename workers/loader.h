@@ -45,6 +45,7 @@ struct loader_source;
 struct loader_piece {
     TAILQ_ENTRY(loader_piece) link;
     void *own;
+    void *session;        /* that it is read in; NULL: closed, as `run` */
     struct load_run *run; /* NULL: nobody waits for it any more */
     struct loader_source *source;
     uint32_t block;
@@ -177,6 +178,6 @@ void loader_run_failed(struct load_run *run, const char *why);
 
 /* Of a source: the read of `piece` is over. rc 0: its bytes are in their place
  * and verified; else why not, and the run ends. */
-void loader_done(struct loader *l, struct loader_piece *piece, int rc);
+void loader_done(struct loader_piece *piece, int rc);
 
 #endif

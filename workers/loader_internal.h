@@ -11,6 +11,7 @@ struct event;
 
 struct loader_source {
     TAILQ_ENTRY(loader_source) link;
+    struct loader *loader;
     char name[LOADER_NAME_MAX];
     const struct loader_source_ops *ops;
     void *arg;

@@ -107,7 +107,9 @@ uint32_t loader_chunk(struct loader *l, struct request *r, uint32_t most)
         return claim(load, most);
     load_meeting(load, most, &m);
     uint32_t n = claim(load, load_meeting_chunk(&m, &l->pace));
-    if (n == 0)
+    if (n > 0)
+        (void)load_check(load); /* that may have been all */
+    else
         loader_wake_at(l, l->config.now_us() + LOOK_AGAIN_US +
                               (int64_t)load_meeting_us(&m, m.missing));
     return n;

@@ -90,6 +90,7 @@ static struct load_part *next_part(struct load_run *run)
     struct load_block *block = &load->blocks[b];
     part->piece = (struct loader_piece){
         .run = run,
+        .session = run->session,
         .source = run->source,
         .block = b,
         .from_layer = block->asked,
@@ -136,7 +137,7 @@ static bool ask(struct loader *l, struct load_run *run)
     l->in_flight++;
     int rc = run->source->ops->read(run->source->arg, run->session, p);
     if (rc < 0)
-        loader_done(l, p, rc);
+        loader_done(p, rc);
     return rc == 0;
 }
 
@@ -297,8 +298,10 @@ static void park(struct loader *l, struct loader_piece *p)
     loader_wake_at(l, p->due_us);
 }
 
-void loader_done(struct loader *l, struct loader_piece *p, int rc)
+void loader_done(struct loader_piece *p, int rc)
 {
+    struct loader *l = p->source->loader;
+
     p->rc = rc;
     if (rc == 0 && p->run && p->due_us > l->config.now_us())
         park(l, p);
@@ -313,6 +316,7 @@ void loader_orphan(struct loader *l, struct load_run *run)
     while ((part = LIST_FIRST(&run->parts))) {
         LIST_REMOVE(part, of_run);
         part->piece.run = NULL;
+        part->piece.session = NULL;
         run->in_flight--;
         if (!part->parked)
             continue; /* its source has it */

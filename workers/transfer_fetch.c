@@ -88,12 +88,11 @@ static int fetch_read(void *arg, void *session, struct loader_piece *piece)
 
 static void fetch_free(struct fetch *f, int rc)
 {
-    struct loader *loader = f->peer->transfer->config.loader;
     struct loader_piece *piece;
 
     while ((piece = TAILQ_FIRST(&f->pieces))) {
         TAILQ_REMOVE(&f->pieces, piece, link);
-        loader_done(loader, piece, rc);
+        loader_done(piece, rc);
     }
     TAILQ_REMOVE(&f->peer->fetches, f, link);
     free(f);
@@ -211,7 +210,7 @@ int fetch_on_data(struct peer *p, uint64_t id, const uint8_t *payload,
     if (rc == 0)
         memcpy(piece->data, m.data, m.n_data);
     TAILQ_REMOVE(&f->pieces, piece, link);
-    loader_done(p->transfer->config.loader, piece, rc);
+    loader_done(piece, rc);
     return 0;
 }
 

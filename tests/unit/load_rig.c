@@ -18,6 +18,7 @@ static void free_request(struct load_rig *rig, struct request *r)
 {
     loader_forget(rig->loader, r);
     request_release(r, rig->store);
+    rig->live[r->id % RIG_ANSWERS] = NULL;
     request_free(r);
 }
 
@@ -38,13 +39,21 @@ static void on_stalled(void *arg, struct request *r)
 {
     struct load_rig *rig = arg;
 
+    rig->n_stalled++;
     loader_stalled(rig->loader, r);
 }
 
 static void note(struct load_rig *rig, const struct request *r)
 {
-    if (rig->n_answer < 64)
-        rig->answer[rig->n_answer++] = r->last_token;
+    struct rig_answer *a = &rig->answers[r->id % RIG_ANSWERS];
+
+    if (a->id != r->id)
+        *a = (struct rig_answer){.id = r->id,
+                                 .n_local = r->n_local,
+                                 .n_fetched = r->n_fetched,
+                                 .n_disk = r->n_disk};
+    if (a->n < 16)
+        a->tokens[a->n++] = r->last_token;
 }
 
 static void end(struct load_rig *rig, struct request *r)
@@ -61,7 +70,6 @@ static void on_prefilled(void *arg, struct request *r)
     CU_ASSERT_PTR_NULL(r->load);
     rig->prefilled_us = rig_now_us;
     rig->last = *r;
-    rig->n_answer = 0;
     note(rig, r);
     if (r->max_tokens == 1)
         end(rig, r);
@@ -170,6 +178,14 @@ void load_rig_fini(struct load_rig *rig)
     kv_store_free(rig->store);
 }
 
+static void name_source(struct load_request *plan, struct loader_source *s,
+                        const struct request *r)
+{
+    plan->sources[plan->n_sources].source = s;
+    plan->sources[plan->n_sources].to_block = r->n_reusable;
+    plan->n_sources++;
+}
+
 struct request *load_rig_request(struct load_rig *rig, const uint32_t *tokens,
                                  uint32_t n_tokens, uint32_t max_tokens,
                                  enum load_mode mode)
@@ -186,20 +202,25 @@ struct request *load_rig_request(struct load_rig *rig, const uint32_t *tokens,
 
     CU_ASSERT_PTR_NOT_NULL_FATAL(r);
     r->arrival_us = rig_now_us;
+    rig->live[r->id % RIG_ANSWERS] = r;
     CU_ASSERT_EQUAL_FATAL(batch_enqueue(rig->batch, r), 0);
-    for (uint32_t i = 0; i < rig->n_sources; i++) {
-        plan.sources[i].source = rig->sources[i].source;
-        plan.sources[i].to_block = r->n_reusable;
-    }
-    plan.n_sources = rig->n_sources;
+    for (uint32_t i = 0; i < rig->n_sources; i++)
+        if (!rig->sources[i].unused)
+            name_source(&plan, rig->sources[i].source, r);
+    if (rig->disk)
+        name_source(&plan, rig->disk, r);
     if (mode != LOAD_MODE_COMPUTE && plan.n_sources && r->n_reusable)
         CU_ASSERT_EQUAL_FATAL(loader_add(rig->loader, r, &plan), 0);
     load_rig_poke(rig);
     return r;
 }
 
-void load_rig_cancel(struct load_rig *rig, struct request *r)
+void load_rig_cancel(struct load_rig *rig, uint64_t id)
 {
+    struct request *r = rig->live[id % RIG_ANSWERS];
+
+    if (!r || r->id != id || r->dead)
+        return;
     loader_forget(rig->loader, r);
     if (batch_remove(rig->batch, r))
         free_request(rig, r);
@@ -323,7 +344,7 @@ static void source_close(void *arg, void *session)
         if (!piece->run) {
             TAILQ_REMOVE(&s->pieces, piece, link);
             s->n_pieces--;
-            loader_done(s->rig->loader, piece, -ECANCELED);
+            loader_done(piece, -ECANCELED);
         }
         piece = next;
     }
@@ -379,7 +400,7 @@ void source_deliver(struct rig_source *s, uint32_t i)
     TAILQ_REMOVE(&s->pieces, piece, link);
     s->n_pieces--;
     s->n_read++;
-    loader_done(s->rig->loader, piece, rc);
+    loader_done(piece, rc);
 }
 
 void source_lose(struct rig_source *s)
@@ -394,7 +415,7 @@ void source_lose(struct rig_source *s)
     while ((piece = TAILQ_FIRST(&s->pieces))) {
         TAILQ_REMOVE(&s->pieces, piece, link);
         s->n_pieces--;
-        loader_done(s->rig->loader, piece, -ECONNRESET);
+        loader_done(piece, -ECONNRESET);
     }
 }
 

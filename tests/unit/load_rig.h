@@ -40,7 +40,18 @@ struct rig_source {
     double us_per_byte;
     int64_t busy_until_us; /* of the invented link */
     uint32_t limit_blocks; /* it has no more than these; 0: all */
+    bool unused;           /* new requests do not name it */
     uint64_t n_read;
+};
+
+#define RIG_ANSWERS 16
+
+/* What became of the request of that id. */
+struct rig_answer {
+    uint64_t id;
+    uint32_t n;
+    uint32_t tokens[16];
+    uint32_t n_local, n_fetched, n_disk; /* blocks */
 };
 
 struct load_rig {
@@ -57,10 +68,13 @@ struct load_rig {
     uint32_t n; /* segments of the step under way */
     uint32_t n_done;
     uint32_t n_failed;
-    int64_t prefilled_us; /* when the last prefill ended */
-    uint32_t answer[64];  /* of the last request that ended */
-    uint32_t n_answer;
-    struct request last; /* a copy of its numbers when it was prefilled */
+    int64_t prefilled_us;                   /* when the last prefill ended */
+    struct request last;                    /* a copy of its numbers then */
+    struct rig_answer answers[RIG_ANSWERS]; /* by id */
+    struct request *live[RIG_ANSWERS];      /* by id */
+    struct loader_source *disk;             /* named by new requests, if any */
+    uint32_t n_gated;                       /* steps that waited for layers */
+    uint32_t n_stalled;
 };
 
 /* The invented clock. */
@@ -107,14 +121,14 @@ void source_lose(struct rig_source *s);
 /* Time at which its first piece is there, by its rate; INT64_MAX: none. */
 int64_t source_next_us(const struct rig_source *s);
 
-/* Queue a prompt; max_tokens are answered here. mode and the rig's sources,
- * each planned for all blocks. */
+/* Queue a prompt; max_tokens, at most 16, are answered here. mode and the rig's
+ * sources, each planned for all blocks. */
 struct request *load_rig_request(struct load_rig *rig, const uint32_t *tokens,
                                  uint32_t n_tokens, uint32_t max_tokens,
                                  enum load_mode mode);
 
-/* Drop it, as a CANCEL does. */
-void load_rig_cancel(struct load_rig *rig, struct request *r);
+/* Drop the request of that id, if it is still there, as a CANCEL does. */
+void load_rig_cancel(struct load_rig *rig, uint64_t id);
 
 /* The loader goes on. Do so after everything that may poke. */
 void load_rig_poke(struct load_rig *rig);
