@@ -9,9 +9,9 @@
 
 /* A source has so much under way that it never waits for us; more would only
  * be in vain where computing and loading meet. */
-#define AHEAD_US 2000
+#define AHEAD_US 5000
 #define PIECES_MIN 2u
-#define PIECES_MAX 16u
+#define PIECES_MAX 32u
 
 /* What the past counts in the smoothed rate when a piece comes. */
 #define KEEP 0.8

@@ -355,6 +355,10 @@ class Refusals(WorkerCase):
                  ('--max-batch', '513'), ('--max-queue', '1025'),
                  ('--name', ''), ('--name', 'x' * 64), ('--seed', '1x'),
                  ('--cost-model', '/nonexistent.json'),
+                 ('--load-mode', 'some'), ('--load-gbps', '0'),
+                 ('--load-gbps', '-1'), ('--load-gbps', 'nan'),
+                 ('--load-gbps', '1x'), ('--load-gbps', ''),
+                 ('--load-gbps', 'inf'),
                  ('--log-level', 'loud'), ('--bogus', '1')]
         for option, value in cases:
             with self.subTest(f'{option} {value}'):
