@@ -129,7 +129,8 @@ int main(int argc, char **argv)
         rc =
             measure(&b, 2048, tokens, prompt, &kv, peak, b.options.seconds / 2);
     if (rc == 0)
-        rc = measure(&b, 512, tokens, prompt, &kv, peak, 0);
+        rc = measure(&b, tokens < 512 ? tokens : 512, tokens, prompt, &kv, peak,
+                     0);
 done:
     if (kv.blocks)
         bench_kv_fini(&b, &kv);

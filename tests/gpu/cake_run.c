@@ -287,7 +287,9 @@ void cake_learn(struct cake *c, const struct cake_computed *computed)
     }
     double spread = n * sxx - sx * sx;
     double beta = spread > 0 ? fmax(0, (n * sxy - sx * sy) / spread) : 0;
-    double alpha = n > 0 ? (sy - beta * sx) / n : 0;
+    /* A prompt of less than one step has its mean. */
+    double alpha =
+        n > 0 ? (sy - beta * sx) / n : computed->us * tokens / c->n_tokens;
     double c3 = beta / tokens;
     double c1 = fmax(0.001, alpha / tokens - c3 * tokens / 2);
 

@@ -92,6 +92,16 @@ static void test_learn(void)
                            1);
 }
 
+static void test_learn_little(void)
+{
+    static struct cake_computed computed = {.us = 300, .step_us = {300}};
+    struct cake c = {.n_tokens = 150, .budget = 256};
+
+    cake_learn(&c, &computed);
+    CU_ASSERT_DOUBLE_EQUAL(cost_model_prefill_us(&c.cost, 150, 0, NULL), 300,
+                           1);
+}
+
 /* Four blocks that load in 5 each and compute in 10 each, 10 for the suffix. */
 static void test_ideal(void)
 {
@@ -127,6 +137,7 @@ int main(void)
     CU_add_test(suite, "sheet", test_sheet);
     CU_add_test(suite, "full sheet", test_sheet_full);
     CU_add_test(suite, "learn", test_learn);
+    CU_add_test(suite, "learn from less than a step", test_learn_little);
     CU_add_test(suite, "ideal", test_ideal);
     CU_basic_set_mode(CU_BRM_VERBOSE);
     CU_basic_run_tests();
