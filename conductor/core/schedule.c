@@ -47,6 +47,7 @@ struct scheduler *scheduler_new(const struct schedule_config *config,
     s->threshold = config->kvcache_balancing_threshold;
     s->coupled = config->coupled;
     s->pooled_cache = config->pooled_cache;
+    s->disks_send = config->disks_send;
     s->load_modes =
         config->load_modes != 0 ? config->load_modes : LOAD_MODE_ALL;
     s->pool = pool;

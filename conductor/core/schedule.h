@@ -40,6 +40,8 @@ struct schedule_config {
     double kvcache_balancing_threshold; /* at least 1; see above */
     uint64_t seed;                      /* of the policy "random" */
     unsigned load_modes; /* of policy plan: LOAD_MODE_BIT()s; 0: all */
+    bool disks_send; /* an instance also sends what only its disk holds, if that
+                        has a rate; workers send from memory alone */
     /* What only simulated clusters are; the daemon keeps both false. */
     bool coupled;      /* a request decodes where it was prefilled */
     bool pooled_cache; /* every instance reads every stored block at no cost */

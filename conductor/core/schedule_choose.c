@@ -48,6 +48,9 @@ schedule_find_sender(const struct scheduler *s,
         if (blocks == 0 || blocks < *best_blocks ||
             !schedule_can_send(request, i))
             continue;
+        blocks = schedule_sendable(s, request, i, blocks);
+        if (blocks == 0 || blocks < *best_blocks)
+            continue;
         if (blocks == *best_blocks &&
             busy_until_us(i, request) >= busy_until_us(best, request))
             continue;

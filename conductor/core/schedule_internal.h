@@ -33,6 +33,7 @@ struct scheduler {
     struct prefill_estimate *candidates;
     struct decode_estimate *decode_candidates;
     unsigned load_modes;
+    bool disks_send;
     struct schedule_peers peers; /* of the request that is decided on */
 };
 
@@ -49,6 +50,13 @@ bool schedule_takes_work(const struct schedule_request *request,
 /* Whether an instance can send blocks of this request to others. */
 bool schedule_can_send(const struct schedule_request *request,
                        const struct pool_instance *instance);
+
+/* Of an instance's first `blocks` blocks, which it holds, how many leading ones
+ * it can send. Cost: one probe a block if it has a slow disk. */
+uint32_t schedule_sendable(const struct scheduler *s,
+                           const struct schedule_request *request,
+                           const struct pool_instance *instance,
+                           uint32_t blocks);
 
 /* FindBestPrefixMatch: who can send the most leading blocks, counting only
  * stored ones. Ties go to the link that is free first, then to the lowest

@@ -79,6 +79,24 @@ void schedule_own_blocks(const struct scheduler *s,
                           (enum block_tier)t, own);
 }
 
+uint32_t schedule_sendable(const struct scheduler *s,
+                           const struct schedule_request *request,
+                           const struct pool_instance *instance,
+                           uint32_t blocks)
+{
+    struct prefix_run runs[RUNS_MAX];
+    uint32_t sendable = 0;
+    size_t n;
+
+    if (s->disks_send || instance->tier_bytes_per_s[TIER_DISK] <= 0.0)
+        return blocks;
+    n = prefix_index_runs(s->index, instance->slot, request->keys, blocks, runs,
+                          RUNS_MAX);
+    for (size_t r = 0; r < n && runs[r].tier != TIER_DISK; r++)
+        sendable += runs[r].n_blocks;
+    return sendable;
+}
+
 static int64_t at_most_never(double us)
 {
     return us < (double)ESTIMATE_NEVER_US ? (int64_t)(us + 0.5)
@@ -193,6 +211,7 @@ void schedule_find_peers(struct scheduler *s,
 
         if (blocks == 0 || i == deepest || !schedule_can_send(request, i))
             continue;
+        blocks = schedule_sendable(s, request, i, blocks);
         double w = worth_of(s, request, i, blocks, horizon_us);
 
         if (!(w >= 1.0))
@@ -208,11 +227,14 @@ void schedule_find_peers(struct scheduler *s,
         worth[at] = w;
         slots[at] = slot;
     }
-    for (uint32_t k = 0; k < n; k++)
-        if (peer_of(s, request, pool_at(s->pool, slots[k]),
-                    schedule_lesser(s->ready[slots[k]], usable_blocks),
-                    &p->at[p->n]))
+    for (uint32_t k = 0; k < n; k++) {
+        const struct pool_instance *i = pool_at(s->pool, slots[k]);
+        uint32_t blocks = schedule_sendable(
+            s, request, i, schedule_lesser(s->ready[slots[k]], usable_blocks));
+
+        if (peer_of(s, request, i, blocks, &p->at[p->n]))
             p->n++;
+    }
 }
 
 static void site_add(struct schedule_site *site,

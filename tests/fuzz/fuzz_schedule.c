@@ -91,6 +91,7 @@ static void rig_init(struct rig *r)
     pool.order = queue_order_by_name(flags & 1 ? "fifo" : "fifo_strict");
     config.policy = schedule_policy_name(below(r, 6));
     config.load_modes = byte(r) & LOAD_MODE_ALL;
+    config.disks_send = below(r, 2);
     config.admission = flags & 2 ? "plain" : "none";
     config.kvcache_balancing_threshold = flags & 4 ? 1.0 : 1.5;
     config.coupled = flags & 8;

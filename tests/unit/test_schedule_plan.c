@@ -34,6 +34,7 @@ static int64_t pick(int64_t low, int64_t high)
 struct rig {
     struct cost_model cost;
     struct estimate_model model;
+    bool disks_send;
     struct pool *pool;
     struct prefix_index *index;
     struct scheduler *scheduler;
@@ -44,7 +45,8 @@ struct rig {
 };
 
 /* prefill_us = 10 u: a block takes 1000 us to compute, 100 us to send. */
-static void rig_init(struct rig *r, const char *policy, unsigned load_modes)
+static void rig_init(struct rig *r, const char *policy, unsigned load_modes,
+                     bool disks_send)
 {
     struct pool_config pool = pool_config_default;
     struct schedule_config config = schedule_config_default;
@@ -59,6 +61,7 @@ static void rig_init(struct rig *r, const char *policy, unsigned load_modes)
         .max_instances = SLOTS, .max_keys = 1000});
     config.policy = policy;
     config.load_modes = load_modes;
+    config.disks_send = r->disks_send = disks_send;
     r->model = (struct estimate_model){.cost = &r->cost,
                                        .block_tokens = BLOCK,
                                        .kv_bytes_per_token = 1000,
@@ -123,7 +126,7 @@ static void test_own_disk(void)
 {
     struct rig r;
 
-    rig_init(&r, "plan", WHOLE_BLOCKS);
+    rig_init(&r, "plan", WHOLE_BLOCKS, false);
     add(&r, 0, 2e8);
     hold(&r, 0, TIER_HOST, 0, 2);
     hold(&r, 0, TIER_DISK, 2, 8);
@@ -159,7 +162,7 @@ static void test_queue(void)
 {
     struct rig r;
 
-    rig_init(&r, "plan", WHOLE_BLOCKS);
+    rig_init(&r, "plan", WHOLE_BLOCKS, false);
     add(&r, 0, 2e8);
     hold(&r, 0, TIER_DISK, 0, 8);
     wait_there(&r, 0, 7, 3600);
@@ -177,7 +180,7 @@ static void test_thrift(void)
 {
     struct rig r;
 
-    rig_init(&r, "plan", WHOLE_BLOCKS);
+    rig_init(&r, "plan", WHOLE_BLOCKS, false);
     add(&r, 0, 2e8);
     hold(&r, 0, TIER_DISK, 0, 10);
     decide(&r);
@@ -203,7 +206,7 @@ static void test_two_peers(void)
 {
     struct rig r;
 
-    rig_init(&r, "plan", WHOLE_BLOCKS);
+    rig_init(&r, "plan", WHOLE_BLOCKS, false);
     add(&r, 1e8, 0); /* 1 ms a block */
     add(&r, 1e8, 0);
     add(&r, 1e8, 0);
@@ -224,12 +227,31 @@ static void test_two_peers(void)
     rig_fini(&r);
 }
 
+/* What lies on another's disk alone it does not send, unless told. */
+static void test_disks_of_others(void)
+{
+    for (int sends = 0; sends < 2; sends++) {
+        struct rig r;
+
+        rig_init(&r, "plan", WHOLE_BLOCKS, sends);
+        add(&r, 1e9, 1e9);
+        add(&r, 1e9, 0);
+        hold(&r, 0, TIER_HOST, 0, 3);
+        hold(&r, 0, TIER_DISK, 3, 9);
+        wait_there(&r, 0, 7, 90000);
+        decide(&r);
+        CU_ASSERT_EQUAL(r.decision.prefill, r.ids[1]);
+        CU_ASSERT_EQUAL(r.decision.chosen.used_blocks, sends ? 9 : 3);
+        rig_fini(&r);
+    }
+}
+
 /* Algorithm 1's sum does not know of disks; the prediction does. */
 static void test_other_policies(void)
 {
     struct rig r;
 
-    rig_init(&r, "local_cache", 0);
+    rig_init(&r, "local_cache", 0, false);
     add(&r, 0, 2e8);
     hold(&r, 0, TIER_HOST, 0, 2);
     hold(&r, 0, TIER_DISK, 2, 8);
@@ -251,7 +273,7 @@ static void test_rates(void)
     struct rig r;
     const struct pool_instance *i;
 
-    rig_init(&r, "plan", WHOLE_BLOCKS);
+    rig_init(&r, "plan", WHOLE_BLOCKS, false);
     add(&r, 0, 0);
     i = pool_get(r.pool, r.ids[0]);
     CU_ASSERT_EQUAL(pool_tier_observed(r.pool, r.ids[0], TIER_DISK, 0, 5), 0);
@@ -368,6 +390,11 @@ static size_t find_senders(const struct rig *r, uint32_t usable,
         int64_t free_us = i->egress_free_us;
         int64_t busy_us = free_us > now_us ? free_us - now_us : 0;
 
+        for (uint32_t b = 0; b < blocks; b++)
+            if (!r->disks_send && i->tier_bytes_per_s[TIER_DISK] > 0 &&
+                prefix_index_tiers(r->index, slot, r->keys[b]) ==
+                    1u << TIER_DISK)
+                blocks = b;
         if (blocks == 0 || !(i->link_bytes_per_s > 0) ||
             i->health == HEALTH_SUSPECT ||
             (r->request.n_exclude > 0 && r->request.exclude[0] == i->id))
@@ -376,7 +403,7 @@ static size_t find_senders(const struct rig *r, uint32_t usable,
         double worth =
             (double)(whole_us - busy_us) * i->link_bytes_per_s / (1e6 * bytes);
 
-        size_t n_own = own_ranges(r, i, usable, own, &skip);
+        size_t n_own = own_ranges(r, i, blocks, own, &skip);
         for (size_t o = 0; o < n_own; o++) {
             double read_us = (own[o].to_block - own[o].from_block) * bytes *
                              1e6 / own[o].bytes_per_s;
@@ -569,7 +596,7 @@ static void test_obvious(void)
         uint64_t at = rng_state;
         struct rig r;
 
-        rig_init(&r, "plan", 0);
+        rig_init(&r, "plan", 0, pick(0, 1));
         random_rig(&r);
         if (!as_obvious(&r, &left_out)) {
             printf("SCHEDULE_PLAN_SEED=%llu\n", (unsigned long long)at);
@@ -593,6 +620,7 @@ int main(void)
     CU_add_test(suite, "queue", test_queue);
     CU_add_test(suite, "thrift", test_thrift);
     CU_add_test(suite, "two peers", test_two_peers);
+    CU_add_test(suite, "disks of others", test_disks_of_others);
     CU_add_test(suite, "other policies", test_other_policies);
     CU_add_test(suite, "rates", test_rates);
     CU_add_test(suite, "the obvious way", test_obvious);
