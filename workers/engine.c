@@ -10,9 +10,18 @@
 /* Alignment of host memory for blocks: what direct I/O asks for. */
 #define KV_PAGE_BYTES ((size_t)4096)
 
+#ifdef ENGINE_CUDA
+#define KINDS "cpu, timed or cuda"
+#else
+#define KINDS "cpu or timed (built without CUDA)"
+#endif
+
 static const struct engine_ops *const kinds[] = {
     &engine_cpu_ops,
     &engine_timed_ops,
+#ifdef ENGINE_CUDA
+    &engine_cuda_ops,
+#endif
 };
 
 static const struct engine_ops *kind_find(const char *name)
@@ -70,7 +79,7 @@ struct engine *engine_new(const struct engine_config *config, char *err,
     const struct engine_ops *ops = kind_find(c.kind);
 
     if (!ops) {
-        snprintf(err, err_bytes, "engine: kind is %s: must be cpu or timed",
+        snprintf(err, err_bytes, "engine: kind is %s: must be " KINDS,
                  c.kind ? c.kind : "missing");
         return NULL;
     }
@@ -85,7 +94,7 @@ struct engine *engine_new(const struct engine_config *config, char *err,
         return NULL;
 
     uint32_t row_bytes = ops->row_bytes(c.shape);
-    const struct engine_kv_layout layout = {
+    struct engine_kv_layout layout = {
         .layers = c.layers,
         .block_tokens = c.block_tokens,
         .kv_row_bytes = row_bytes,
@@ -113,6 +122,16 @@ void engine_free(struct engine *e)
 const char *engine_kind(const struct engine *e)
 {
     return e->ops->kind;
+}
+
+const char *engine_device(const struct engine *e)
+{
+    return e->ops->device ? e->ops->device(e) : "";
+}
+
+const char *engine_error(const struct engine *e)
+{
+    return e->ops->error ? e->ops->error(e) : "";
 }
 
 bool engine_simulates(const struct engine *e)

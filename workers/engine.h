@@ -3,7 +3,8 @@
  * that the caller owns, so that the store, the loader and the transfers can
  * move them without asking the engine.
  *
- * Kinds: "cpu" (a real transformer in float32) and "timed" (simulates: no
+ * Kinds: "cpu" (a real transformer in float32), "cuda" (the same in bfloat16 on
+ * a card, where the project was built with nvcc) and "timed" (simulates: no
  * tensors, it sleeps as long as a cost model says).
  *
  * A block holds the KV of block_tokens consecutive tokens of one request:
@@ -18,7 +19,8 @@
  * for bit, however its prompt was cut into steps, whatever other segments were
  * in these steps, whatever the block size, and whether the KV in front of it
  * was computed here or copied from an engine with the same fingerprint on a
- * machine with the same kind of processor.
+ * machine with the same kind of processor. "cuda" may round a token that was
+ * decoded otherwise than the same token in a prompt.
  *
  * Steps are taken on one thread at a time. The functions on host blocks
  * (engine_kv_forget() and those of uploads) may be called on another one while
@@ -45,13 +47,15 @@ struct engine;
 
 /* How to build an engine. Zero in a field marked (0: ...) takes that. */
 struct engine_config {
-    const char *kind;                /* "cpu" or "timed" */
+    const char *kind;                /* "cpu", "timed" or "cuda" */
     const struct model_shape *shape; /* borrowed until engine_free() */
     uint64_t seed;                   /* of the weights */
     uint32_t block_tokens;           /* multiple of 16 (0: 256) */
     uint32_t layers;                 /* the first so many (0: all) */
     uint32_t step_tokens;            /* most tokens in one step (0: 512) */
     const struct cost_model *cost;   /* "timed"; borrowed until engine_free() */
+    uint64_t device_kv_bytes;        /* "cuda": memory for KV on the card (0:
+                                        what is free there) */
 };
 
 /* Where things are in a block. Plain data. */
@@ -102,7 +106,8 @@ struct engine_step_ops {
      * step's abort flag is set. */
     int (*layer_wait)(void *arg, size_t segment, uint32_t layer);
     /* The K and V of every token of segments[segment] in `layer` are in the
-     * blocks: they can be sent while later layers compute. Must be short. */
+     * blocks: they can be sent while later layers compute. Must be short.
+     * Those of a decode segment may stay where the engine computes. */
     void (*layer_done)(void *arg, size_t segment, uint32_t layer);
 };
 
@@ -122,8 +127,16 @@ engine_new(const struct engine_config *config, char *err, size_t err_bytes);
 /* Frees `e` and all it owns, not the KV blocks. NULL is fine. */
 void engine_free(struct engine *e);
 
-/* "cpu" or "timed"; static. */
+/* "cpu", "timed" or "cuda"; static. */
 const char *engine_kind(const struct engine *e);
+
+/* What computes, as "NVIDIA H100, ...", for people; "" if there is nothing to
+ * say. Valid until engine_free(). */
+const char *engine_device(const struct engine *e);
+
+/* Why a function returned -ENODEV; "" if none did. Valid until engine_free().
+ */
+const char *engine_error(const struct engine *e);
 
 /* Whether the times of this engine are made up (from a cost model). */
 bool engine_simulates(const struct engine *e);
@@ -140,7 +153,8 @@ const struct engine_kv_layout *engine_kv_layout(const struct engine *e);
  * Returns 0; -EINVAL if a segment breaks a bound above (nothing was written);
  * -ECANCELED if *abort was set, -EIO if a layer_wait failed: the KV rows of
  * this step are then undefined, those in front of them are untouched, and the
- * step can be repeated.
+ * step can be repeated; -ENODEV if the card is gone (engine_error()): the
+ * engine can then only be freed.
  * Cost: that of the model; "timed" sleeps instead. */
 __attribute__((warn_unused_result)) int
 engine_step(struct engine *e, struct engine_segment *segments, size_t n,

@@ -159,8 +159,8 @@ nomem:
 }
 
 static struct engine *cpu_create(const struct engine_config *config,
-                                 const struct engine_kv_layout *layout,
-                                 char *err, size_t err_bytes)
+                                 struct engine_kv_layout *layout, char *err,
+                                 size_t err_bytes)
 {
     struct cpu_engine *e;
 

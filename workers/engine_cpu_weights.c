@@ -45,9 +45,16 @@ void weights_size(const struct model_shape *s, enum weight_tensor tensor,
     *columns = size[tensor][1];
 }
 
+uint64_t weights_stream(uint64_t seed, enum weight_tensor tensor,
+                        uint32_t layer)
+{
+    return splitmix64(splitmix64(seed + GOLDEN) + (uint64_t)tensor * GOLDEN +
+                      ((uint64_t)layer << 32));
+}
+
 /* An embedding is looked up, not multiplied: its numbers have the gain for
  * their standard deviation. */
-static float tensor_scale(const struct model_shape *s, enum weight_tensor t)
+float weights_scale(const struct model_shape *s, enum weight_tensor t)
 {
     uint32_t rows;
     uint32_t columns;
@@ -62,10 +69,8 @@ void weights_draw(const struct model_shape *shape, uint64_t seed,
                   enum weight_tensor tensor, uint32_t layer, uint64_t first,
                   size_t n, float *out, size_t stride)
 {
-    uint64_t stream =
-        splitmix64(splitmix64(seed + GOLDEN) + (uint64_t)tensor * GOLDEN +
-                   ((uint64_t)layer << 32));
-    float scale = tensor_scale(shape, tensor);
+    uint64_t stream = weights_stream(seed, tensor, layer);
+    float scale = weights_scale(shape, tensor);
 
     for (size_t i = 0; i < n; i++) {
         uint64_t z = splitmix64(stream + (first + i + 1) * GOLDEN);

@@ -14,9 +14,10 @@ struct engine_ops {
     /* Bytes of one K (or V) row of `shape`. */
     uint32_t (*row_bytes)(const struct model_shape *shape);
     /* Builds it. `config` has its defaults filled in and is valid as far as
-     * every kind demands; `layout` is to be copied. As engine_new(). */
+     * every kind demands; `layout` is to be copied, and its window_tokens may
+     * be lowered. As engine_new(). */
     struct engine *(*create)(const struct engine_config *config,
-                             const struct engine_kv_layout *layout, char *err,
+                             struct engine_kv_layout *layout, char *err,
                              size_t err_bytes);
     void (*destroy)(struct engine *e);
     /* As engine_step(); the segments keep their bounds, `ops` is not NULL. */
@@ -25,6 +26,8 @@ struct engine_ops {
                 const atomic_bool *abort);
     /* As the functions of engine.h; all NULL for an engine that computes in
      * host memory. */
+    const char *(*device)(const struct engine *e);
+    const char *(*error)(const struct engine *e);
     void *(*kv_alloc)(struct engine *e, size_t bytes);
     void (*kv_free)(struct engine *e, void *memory);
     void (*kv_forget)(struct engine *e, void *block);
@@ -42,6 +45,7 @@ struct engine {
 
 extern const struct engine_ops engine_cpu_ops;
 extern const struct engine_ops engine_timed_ops;
+extern const struct engine_ops engine_cuda_ops; /* with ENGINE_CUDA */
 
 /* Waits for the rows of `layer` in front of all n segments: 0, or -EIO. */
 static inline int engine_wait_layer(const struct engine_step_ops *ops,

@@ -45,8 +45,8 @@ static uint32_t timed_row_bytes(const struct model_shape *shape)
 }
 
 static struct engine *timed_create(const struct engine_config *config,
-                                   const struct engine_kv_layout *layout,
-                                   char *err, size_t err_bytes)
+                                   struct engine_kv_layout *layout, char *err,
+                                   size_t err_bytes)
 {
     struct timed_engine *e;
 

@@ -139,7 +139,9 @@ int main(int argc, char **argv)
         .shape = shape,
         .seed = o.seed,
         .block_tokens = o.block_tokens,
+        .layers = o.layers,
         .step_tokens = o.step_tokens,
+        .device_kv_bytes = (uint64_t)o.device_kv_mib << 20,
         .cost = o.cost_model ? &cost : NULL,
     };
     struct engine *engine = engine_new(&config, err, sizeof(err));

@@ -75,10 +75,26 @@ static void on_tick(evutil_socket_t fd, short what, void *arg)
     worker_disk_poke(w);
 }
 
+/* The engine will compute nothing any more: the worker leaves, so that the
+ * conductor gives its requests to others. */
+static void on_engine_lost(struct worker *w)
+{
+    log_error("the engine is lost: %s; this worker leaves, start it again when "
+              "the card is well",
+              engine_error(w->engine));
+    w->exit_status = 1;
+    event_base_loopbreak(w->base);
+}
+
 static void on_step_done(void *arg, int rc, int64_t step_us)
 {
     struct worker *w = arg;
 
+    if (rc == -ENODEV) {
+        batch_abandon(w->batch);
+        on_engine_lost(w);
+        return;
+    }
     if (rc < 0)
         log_error("a step of %lld us failed: %s", (long long)step_us,
                   strerror(-rc));
@@ -213,8 +229,9 @@ static int make_store(struct worker *w, char *err, size_t err_bytes)
     }
     int rc = kv_store_new(&c, &w->store);
     if (rc < 0)
-        snprintf(err, err_bytes, "the KV store of %.0f MiB: %s", need_mib,
-                 strerror(-rc));
+        snprintf(err, err_bytes, "the KV store of %.0f MiB: %s%s%s", need_mib,
+                 strerror(-rc), *engine_error(w->engine) ? ": " : "",
+                 engine_error(w->engine));
     return rc;
 }
 
@@ -312,6 +329,9 @@ static int make_connections(struct worker *w, char *err, size_t err_bytes)
     if (rc < 0)
         return rc;
     hello.peer_port = transfer_port(w->transfer);
+    if (*engine_device(w->engine))
+        log_info("worker %s: engine %s: %s", o->name, engine_kind(w->engine),
+                 engine_device(w->engine));
     log_info("worker %s: listening for workers on %s:%u", o->name,
              o->listen.host, hello.peer_port);
     w->link = conductor_link_new(w->base, o->conductor.host, o->conductor.port,

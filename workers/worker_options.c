@@ -46,7 +46,9 @@ static const struct option_row rows[] = {
     {"role", OPT_ROLE, FIELD(role), 0, 0},
     {"engine", OPT_ENGINE, FIELD(engine), 0, 0},
     {"model", OPT_TEXT, FIELD(model), 0, 0},
+    {"layers", OPT_U32, FIELD(layers), 1, 1024},
     {"seed", OPT_U64, FIELD(seed), 0, UINT64_MAX},
+    {"device-kv-mib", OPT_U32, FIELD(device_kv_mib), 1, 1u << 24},
     {"kv-blocks", OPT_U32, FIELD(kv_blocks), 1, 1u << 30},
     {"kv-mib", OPT_U32, FIELD(kv_mib), 1, 1u << 24},
     {"disk-path", OPT_TEXT, FIELD(disk_path), 0, 0},
@@ -83,14 +85,20 @@ const char *worker_options_help(void)
            "  --role ROLE            prefill, decode or both (both)\n"
            "  --engine ENGINE        cpu: a real transformer; timed: simulates "
            "one by the\n"
-           "                         time that --cost-model says (cpu)\n"
+           "                         time that --cost-model says; cuda: a "
+           "transformer\n"
+           "                         on the first visible card (cpu)\n"
            "  --model NAME           shape of the model: tiny, llama3-8b, "
            "llama3-70b,\n"
            "                         longalpaca-7b or longalpaca-13b (tiny)\n"
+           "  --layers N             only the first N layers (all)\n"
            "  --seed N               of the weights (1)\n"
            "  --cost-model FILE      from conductor-fit; needed by timed\n"
            "  --kv-mib N             memory for KV blocks in MiB (512)\n"
            "  --kv-blocks N          the same in blocks\n"
+           "  --device-kv-mib N      of these, on the card of engine cuda in "
+           "MiB (all that\n"
+           "                         is free there)\n"
            "  --disk-path FILE       keep KV blocks in this file as well, made "
            "if it is not\n"
            "                         there; found again after a restart\n"
@@ -271,8 +279,9 @@ static int put(const struct option_row *row, const char *value,
     case OPT_ROLE:
         return put_role(value, field, err, err_bytes);
     case OPT_ENGINE:
-        if (strcmp(value, "cpu") && strcmp(value, "timed"))
-            return bad(err, err_bytes, row->name, value, "cpu or timed");
+        if (strcmp(value, "cpu") && strcmp(value, "timed") &&
+            strcmp(value, "cuda"))
+            return bad(err, err_bytes, row->name, value, "cpu, timed or cuda");
         *(const char **)field = value;
         return 0;
     case OPT_LEVEL:

@@ -1,0 +1,66 @@
+/* What the card's files share. C++, not for users of cuda_engine.h. */
+#ifndef WORKERS_CUDA_CARD_H
+#define WORKERS_CUDA_CARD_H
+
+#include "workers/cuda/kernels.h"
+#include "workers/cuda/multiply.h"
+
+/* Matrices of one layer, each [outputs][inputs]: q, k and v below each other
+ * in one, gate and up in another. */
+struct card_layer {
+    bf16 *matrix[MULTIPLY_MATRICES];
+};
+
+/* Activations of a step, all [rows][...]; see kernels.h. */
+struct card_scratch {
+    float *x;          /* [d_model] the residual stream */
+    bf16 *norm;        /* [d_model] */
+    bf16 *qkv;         /* [q_dim + 2 kv_dim] */
+    bf16 *attended;    /* [q_dim] */
+    bf16 *gate_up;     /* [2 ffn] */
+    bf16 *inner;       /* [ffn] */
+    float2 *turns;     /* [head_dim / 2] */
+    double *frequency; /* [head_dim / 2], of one row only */
+    float *partial;    /* [splits][heads][PARTIAL_FLOATS] */
+    uint32_t *answers;
+    unsigned char *batch; /* the description, as in host memory */
+};
+
+struct cuda_card {
+    struct model_shape shape;
+    uint64_t seed;
+    uint32_t layers, block_tokens;
+    uint32_t q_dim, kv_dim;
+    size_t row_bytes, page_bytes; /* of KV */
+    uint32_t prefill_rows;        /* room, with padding */
+    struct cuda_card_limits limits;
+    struct cuda_batch batch;
+    unsigned char *host; /* page-locked: the arrays of `batch`, answers */
+    uint32_t *host_answers;
+    uint64_t embed_stream;
+    float embed_scale;
+    unsigned char *weights; /* holds every matrix */
+    struct card_layer *layer;
+    bf16 *head;
+    unsigned char *scratch_memory;
+    struct card_scratch scratch;
+    unsigned char *pages;
+    struct multiply *multiply;
+    cudaStream_t compute, load, store;
+    cudaEvent_t *loaded, *placed, *stored; /* [layers] */
+    cudaEvent_t tickets[CUDA_TICKETS];
+    char name[64];
+    char error[160];
+};
+
+/* Notes what failed. Returns 0 for cudaSuccess, else -ENODEV. */
+int card_check(struct cuda_card *c, cudaError_t rc, const char *what);
+
+/* The same for launches since the last check. */
+int card_check_launch(struct cuda_card *c, const char *what);
+
+/* Hands out the arrays of the batch from host memory, and those of the card at
+ * the same distances. Returns how many bytes they take. */
+size_t card_place_batch(struct cuda_card *c, unsigned char *memory);
+
+#endif
