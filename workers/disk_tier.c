@@ -61,9 +61,8 @@ static int make_rest(struct disk_tier *t)
     wire_buf_init(&t->scratch, t->slab.page_bytes);
     t->layer_bytes = t->slab.geometry.block_bytes / t->slab.geometry.layers;
     STAILQ_INIT(&t->free_pieces);
-    for (uint32_t i = 0; i < DISK_DEPTH; i++)
-        STAILQ_INSERT_TAIL(&t->free_pieces, &t->pieces[i], free_link);
-    t->n_free_pieces = DISK_DEPTH;
+    for (uint32_t i = 0; i < DISK_PIECES; i++)
+        STAILQ_INSERT_TAIL(&t->free_pieces, &t->pieces[i], link);
     int rc = t->page ? make_index(t) : -ENOMEM;
     if (rc == 0)
         rc = disk_reads_init(t);
@@ -114,10 +113,13 @@ int disk_tier_open(const struct disk_tier_config *config,
     return 0;
 }
 
-static void take_in(struct disk_tier *t, bool wait);
+static void reap(struct disk_tier *t, bool wait, struct disk_pieces *came);
+static void take_in(struct disk_tier *t, struct disk_pieces *came);
 
 void disk_tier_close(struct disk_tier *t)
 {
+    struct disk_pieces came;
+
     if (!t)
         return;
     t->closing = true;
@@ -125,8 +127,10 @@ void disk_tier_close(struct disk_tier *t)
         disk_reads_cancel_all(t);
         disk_writes_cancel_all(t);
         disk_io_flush(t->io);
-        while (t->n_free_pieces < DISK_DEPTH)
-            take_in(t, true);
+        while (t->n_under_way > 0) {
+            reap(t, true, &came);
+            take_in(t, &came);
+        }
         disk_reads_deliver(t);
         disk_writes_deliver(t);
     }
@@ -168,26 +172,32 @@ struct kv_store *disk_tier_index(struct disk_tier *t)
 
 /* --- going on ---------------------------------------------------------- */
 
-static void put_piece(struct disk_tier *t, struct disk_piece *p)
-{
-    STAILQ_INSERT_HEAD(&t->free_pieces, p, free_link);
-    t->n_free_pieces++;
-}
-
-static void take_in(struct disk_tier *t, bool wait)
+/* Puts all that is over into `came`; with `wait`, at least one. */
+static void reap(struct disk_tier *t, bool wait, struct disk_pieces *came)
 {
     struct disk_op *op;
 
+    STAILQ_INIT(came);
     while ((op = disk_io_reap(t->io, wait))) {
         struct disk_piece *p = (struct disk_piece *)op;
-        if (p->read) {
-            disk_reads_piece_over(t, p);
-        } else {
-            t->n_write_pieces--;
-            disk_writes_piece_over(t, p);
-        }
-        put_piece(t, p);
+        t->n_under_way--;
+        t->n_write_pieces -= p->write != NULL;
+        STAILQ_INSERT_TAIL(came, p, link);
         wait = false;
+    }
+}
+
+static void take_in(struct disk_tier *t, struct disk_pieces *came)
+{
+    struct disk_piece *p;
+
+    while ((p = STAILQ_FIRST(came))) {
+        STAILQ_REMOVE_HEAD(came, link);
+        if (p->read)
+            disk_reads_piece_over(t, p);
+        else
+            disk_writes_piece_over(t, p);
+        STAILQ_INSERT_HEAD(&t->free_pieces, p, link);
     }
 }
 
@@ -207,29 +217,38 @@ static bool begin_one(struct disk_tier *t, struct disk_piece *p)
     return true;
 }
 
-void disk_tier_pump(struct disk_tier *t)
+static void begin_all(struct disk_tier *t)
 {
     struct disk_piece *p;
 
-    if (t->in_poll || t->closing)
-        return;
-    while ((p = STAILQ_FIRST(&t->free_pieces)) && begin_one(t, p)) {
-        STAILQ_REMOVE_HEAD(&t->free_pieces, free_link);
-        t->n_free_pieces--;
+    while (t->n_under_way < DISK_DEPTH && (p = STAILQ_FIRST(&t->free_pieces)) &&
+           begin_one(t, p)) {
+        STAILQ_REMOVE_HEAD(&t->free_pieces, link);
+        t->n_under_way++;
         disk_io_submit(t->io, &p->op);
     }
     disk_io_flush(t->io);
 }
 
+void disk_tier_pump(struct disk_tier *t)
+{
+    if (!t->in_poll && !t->closing)
+        begin_all(t);
+}
+
 void disk_tier_poll(struct disk_tier *t)
 {
+    struct disk_pieces came;
+
     disk_io_clear(t->io);
     t->in_poll = true;
-    take_in(t, false);
+    reap(t, false, &came);
+    begin_all(t); /* the disk first, then the sums */
+    take_in(t, &came);
     disk_reads_deliver(t);
     disk_writes_deliver(t);
     t->in_poll = false;
-    disk_tier_pump(t);
+    begin_all(t);
 }
 
 /* --- blocks ------------------------------------------------------------ */

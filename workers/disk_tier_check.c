@@ -58,12 +58,13 @@ void disk_tier_check(const struct disk_tier *t)
     uint32_t n_free = 0;
 
     kv_store_check(t->index);
-    STAILQ_FOREACH(p, &t->free_pieces, free_link)
+    STAILQ_FOREACH(p, &t->free_pieces, link)
     {
         n_free++;
     }
-    assert(n_free == t->n_free_pieces);
     uint32_t reading = check_reads(t);
     check_writes(t);
-    assert(n_free + reading + t->n_write_pieces == DISK_DEPTH);
+    assert(t->n_under_way == reading + t->n_write_pieces);
+    assert(t->n_under_way <= DISK_DEPTH);
+    assert(n_free + t->n_under_way == DISK_PIECES);
 }

@@ -1,7 +1,7 @@
 /* What the files of the disk tier share. Nobody else includes this.
  *
  * Invariants, asserted by disk_tier_check:
- *   pieces free + under way = DISK_DEPTH
+ *   pieces free + under way = DISK_PIECES, and under way <= DISK_DEPTH
  *   a read is in `reads` while it has pieces to begin, in `ended` when only its
  *     callback is missing; else all its pieces are under way
  *   a write has a private slot of the index and one pin on its parent's slot
@@ -14,8 +14,10 @@
 #include "workers/disk_io.h"
 #include "workers/disk_tier.h"
 
-/* Pieces under way at once, and their size. */
+/* Pieces under way at once, and their size. There are twice as many, so that
+ * the next ones are under way while those that came are verified. */
 #define DISK_DEPTH 32u
+#define DISK_PIECES (2 * DISK_DEPTH)
 #define DISK_PIECE_BYTES (1u << 20)
 
 /* Pieces of writes under way: without reads, and beside them. One always goes
@@ -38,8 +40,10 @@ struct disk_piece {
     struct disk_write *write; /* one of the two */
     uint32_t index;           /* of a read's pieces; of a write, unused */
     bool header;              /* of a write: not data but the slot's header */
-    STAILQ_ENTRY(disk_piece) free_link;
+    STAILQ_ENTRY(disk_piece) link; /* of those that are free, or came */
 };
+
+STAILQ_HEAD(disk_pieces, disk_piece);
 
 /* Its bytes are cut into pieces from its own start. */
 struct disk_read {
@@ -91,10 +95,10 @@ struct disk_tier {
     bool in_poll;
     bool closing;
 
-    struct disk_piece pieces[DISK_DEPTH];
-    STAILQ_HEAD(, disk_piece) free_pieces;
-    uint32_t n_free_pieces;
-    uint32_t n_write_pieces; /* under way */
+    struct disk_piece pieces[DISK_PIECES];
+    struct disk_pieces free_pieces;
+    uint32_t n_under_way;
+    uint32_t n_write_pieces; /* of these */
 
     struct disk_read *read_pool;
     uint64_t *read_maps;
