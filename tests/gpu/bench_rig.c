@@ -14,6 +14,7 @@ static const char options_help[] =
     "  --max-tokens N     longest request [the bench's own]\n"
     "  --repeats N        measurements of a cell, the median counts [5]\n"
     "  --kv-mib N         most MiB of host blocks [16384]\n"
+    "  --device-kv-mib N  most MiB of KV on the card [what is free there]\n"
     "  --seconds S        leave out what would not fit in [60]\n"
     "  --seed N           of weights and prompts [1]\n"
     "  --json FILE        write the results there as well\n";
@@ -91,6 +92,7 @@ static void parse(struct bench *b, const char *about, int argc, char **argv)
         {"max-tokens", required_argument, NULL, 't'},
         {"repeats", required_argument, NULL, 'r'},
         {"kv-mib", required_argument, NULL, 'k'},
+        {"device-kv-mib", required_argument, NULL, 'd'},
         {"seconds", required_argument, NULL, 's'},
         {"seed", required_argument, NULL, 'S'},
         {"json", required_argument, NULL, 'j'},
@@ -120,6 +122,9 @@ static void parse(struct bench *b, const char *about, int argc, char **argv)
             break;
         case 'k':
             o->kv_mib = (uint64_t)number(b, name, optarg, 1, 1 << 24);
+            break;
+        case 'd':
+            o->device_kv_mib = (uint64_t)number(b, name, optarg, 1, 1 << 24);
             break;
         case 's':
             o->seconds = number(b, name, optarg, 0.1, 3600);
@@ -204,6 +209,7 @@ int bench_engine(struct bench *b, const struct model_shape *shape,
         .layers = b->options.layers,
         .block_tokens = block_tokens,
         .step_tokens = step_tokens,
+        .device_kv_bytes = b->options.device_kv_mib << 20,
     };
     const char *better = engine_blas_coretype();
 
@@ -233,6 +239,8 @@ static int write_json(struct bench *b)
 
 int bench_close(struct bench *b, int rc)
 {
+    if (rc == -ENODEV && b->engine)
+        snprintf(b->err, sizeof(b->err), "%s", engine_error(b->engine));
     if (rc < 0) {
         fprintf(stderr, "%s: %s\n", b->name,
                 b->err[0] ? b->err : strerror(-rc));

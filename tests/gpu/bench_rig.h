@@ -22,8 +22,9 @@ struct bench_options {
     uint32_t repeats;    /* 5 */
     uint64_t kv_mib;     /* of host blocks: cells that need more are left out;
                             16384 */
-    uint64_t seed;       /* 1 */
-    double seconds;      /* cells that would not fit are left out; 60 */
+    uint64_t device_kv_mib; /* of KV on a card (0: what is free) */
+    uint64_t seed;          /* 1 */
+    double seconds;         /* cells that would not fit are left out; 60 */
 };
 
 struct bench {

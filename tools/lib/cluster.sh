@@ -110,6 +110,8 @@ END
 cluster_worker() {
   local more=()
   [[ $engine != timed ]] || more=(--cost-model "$cost_model")
+  # Else the first worker would take all of the card.
+  [[ $engine != cuda ]] || more=(--device-kv-mib "$kv_mib")
   launch "$1" "${built:-$root/build}/workers/conductor-worker" --name "$1" \
     --role "$2" --engine "$engine" --model tiny \
     --block-tokens "$block_tokens" --kv-mib "$kv_mib" \
