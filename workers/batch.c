@@ -4,28 +4,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "conductor/core/queue.h"
-
-struct batch {
-    struct batch_config config;
-    const struct batch_ops *ops;
-    void *arg;
-    const struct queue_order *order;
-
-    struct request_list waiting;
-    struct request_list prefills;
-    struct request_list ready;
-    struct request_list decodes;
-    struct batch_counts n;
-    uint64_t next_seq;
-
-    struct queue_item *items;        /* (max_queue) scratch of pick_next */
-    struct request **items_of;       /* (max_queue) */
-    struct engine_segment *segments; /* (max_segments) */
-    struct request **segment_owners; /* (max_segments) */
-    uint32_t n_segments;             /* of the step under way */
-    uint32_t max_segments;
-};
+#include "workers/batch_internal.h"
 
 /* Prefills that are loading may join a step beside max_prefills others. */
 #define LOADING_SEGMENTS 8u
@@ -92,8 +71,7 @@ void batch_add_decode(struct batch *b, struct request *r)
     b->n.ready++;
 }
 
-/* Takes `r` out of the list of its state. */
-static void unlink_request(struct batch *b, struct request *r)
+void batch_unlink(struct batch *b, struct request *r)
 {
     switch (r->state) {
     case REQUEST_WAITING:
@@ -125,7 +103,7 @@ bool batch_remove(struct batch *b, struct request *r)
 {
     if (r->dead)
         return false;
-    unlink_request(b, r);
+    batch_unlink(b, r);
     r->dead = r->in_step;
     return !r->dead;
 }
@@ -135,107 +113,6 @@ static void start_decode(struct batch *b, struct request *r)
     r->state = REQUEST_DECODE;
     TAILQ_INSERT_TAIL(&b->decodes, r, link);
     b->n.decodes++;
-}
-
-/* Whether blocks of `r` may still come, so that it can wait. */
-static bool is_loading(const struct request *r)
-{
-    return r->load != NULL && !r->gated;
-}
-
-int batch_take_ahead(struct batch *b, struct request *r)
-{
-    const struct request *older;
-    struct kv_store_stats stats;
-    uint64_t need = r->n_blocks;
-
-    TAILQ_FOREACH(older, &b->waiting, link)
-    {
-        if (older == r)
-            break;
-        need += older->n_ids == 0 ? older->n_blocks : 0;
-    }
-    kv_store_stats(b->config.store, &stats);
-    if (need > (uint64_t)stats.free_blocks + stats.unpinned_blocks)
-        return -ENOSPC;
-    return request_take(r, b->config.store, b->config.layout->block_tokens);
-}
-
-/* The waiting request to serve next, or NULL. loading: those count too that
- * are loading; only_taken: only those that have their blocks. */
-static struct request *pick_next(struct batch *b, bool loading, bool only_taken,
-                                 int64_t now_us)
-{
-    struct request *r;
-    uint32_t n = 0;
-
-    TAILQ_FOREACH(r, &b->waiting, link)
-    {
-        if ((is_loading(r) && !loading) || (r->n_ids == 0 && only_taken))
-            continue;
-        b->items[n] = (struct queue_item){
-            .arrival_seq = r->seq,
-            .ready_at_us = r->held_back ? QUEUE_NOT_READY : 0,
-            .cost_us = r->n_tokens,
-            .has_cached_prefix = is_loading(r),
-        };
-        b->items_of[n++] = r;
-    }
-    int i = n ? queue_pick(b->order, b->items, n, now_us) : -1;
-    return i < 0 ? NULL : b->items_of[i];
-}
-
-/* False: no room for all of its blocks. */
-static bool take_blocks(struct batch *b, struct request *r)
-{
-    return r->n_ids > 0 || request_take(r, b->config.store,
-                                        b->config.layout->block_tokens) == 0;
-}
-
-static uint32_t prefills_at_work(const struct batch *b)
-{
-    const struct request *r;
-    uint32_t n = 0;
-
-    TAILQ_FOREACH(r, &b->prefills, link)
-    {
-        n += !is_loading(r);
-    }
-    return n;
-}
-
-/* The next waiting request that can have its blocks, or NULL. One that took
- * them ahead of its turn needs nothing more, and will give them back. */
-static struct request *next_with_blocks(struct batch *b, bool loading,
-                                        int64_t now_us)
-{
-    struct request *r = pick_next(b, loading, false, now_us);
-
-    if (r && !take_blocks(b, r))
-        r = pick_next(b, loading, true, now_us);
-    if (r && r->n_ids == 0)
-        return NULL;
-    return r;
-}
-
-/* loading: one that is loading counts too. */
-static struct request *start_next(struct batch *b, bool loading, int64_t now_us)
-{
-    if (b->n_segments >= b->max_segments ||
-        prefills_at_work(b) >= b->config.max_prefills)
-        return NULL;
-    struct request *r = next_with_blocks(b, loading, now_us);
-    if (!r)
-        return NULL;
-    if (!r->gated)
-        request_adopt(r, b->config.store, b->config.layout->block_tokens);
-    unlink_request(b, r);
-    r->state = REQUEST_PREFILL;
-    r->started_us = now_us;
-    TAILQ_INSERT_TAIL(&b->prefills, r, link);
-    b->n.prefills++;
-    b->ops->started(b->arg, r);
-    return r;
 }
 
 static void add_segment(struct batch *b, struct request *r,
@@ -255,7 +132,7 @@ static uint32_t add_decodes(struct batch *b, uint32_t budget)
     uint32_t used = 0;
 
     while ((r = TAILQ_FIRST(&b->ready)) && b->n.decodes < b->config.max_batch) {
-        unlink_request(b, r);
+        batch_unlink(b, r);
         start_decode(b, r);
     }
     TAILQ_FOREACH(r, &b->decodes, link)
@@ -287,7 +164,7 @@ static uint32_t add_chunk(struct batch *b, struct request *r, uint32_t budget)
     uint32_t from = r->gated ? r->gate_token : r->position;
     uint32_t room = r->gated ? r->n_tokens - from : request_room(r, bt);
     uint32_t n = room < budget ? room : budget;
-    if (is_loading(r))
+    if (batch_is_loading(r))
         n = b->ops->chunk(b->arg, r, n);
     if (n == 0)
         return 0;
@@ -311,7 +188,7 @@ static uint32_t add_chunks(struct batch *b, bool loading, uint32_t budget)
 
     TAILQ_FOREACH(r, &b->prefills, link)
     {
-        if (is_loading(r) == loading && !r->held_back && !r->in_step)
+        if (batch_is_loading(r) == loading && !r->held_back && !r->in_step)
             budget -= add_chunk(b, r, budget);
     }
     return budget;
@@ -322,7 +199,7 @@ static uint32_t start_more(struct batch *b, bool loading, uint32_t budget,
 {
     struct request *r;
 
-    while (budget > 0 && (r = start_next(b, loading, now_us)))
+    while (budget > 0 && (r = batch_start_next(b, loading, now_us)))
         budget -= add_chunk(b, r, budget);
     return budget;
 }
@@ -345,7 +222,7 @@ uint32_t batch_form(struct batch *b, int64_t now_us,
 static void end_prefill(struct batch *b, struct request *r)
 {
     r->n_output = 1;
-    unlink_request(b, r);
+    batch_unlink(b, r);
     if (r->decodes_here && r->max_tokens > 1)
         batch_add_decode(b, r);
     else
@@ -378,7 +255,7 @@ static void advance_decode(struct batch *b, struct request *r,
     b->ops->token(b->arg, r);
     if (r->n_output < r->max_tokens)
         return;
-    unlink_request(b, r);
+    batch_unlink(b, r);
     r->state = REQUEST_ENDED;
     b->ops->finished(b->arg, r);
 }
@@ -410,7 +287,7 @@ void batch_complete(struct batch *b, int rc)
         } else if (rc < 0 && stall) {
             continue;
         } else if (rc < 0) {
-            unlink_request(b, r);
+            batch_unlink(b, r);
             r->state = REQUEST_ENDED;
             b->ops->failed(b->arg, r, "the engine failed on a step");
         } else if (r->state == REQUEST_PREFILL) {

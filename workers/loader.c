@@ -296,20 +296,16 @@ static void open_run(struct load_run *run)
     }
 }
 
-static bool begin(struct load *load, int (*take)(void *arg, struct request *r),
-                  void *take_arg)
+static void begin(struct load *load)
 {
     struct request *r = load->r;
 
-    if (r->n_ids == 0 && take(take_arg, r) < 0)
-        return false;
     load->begun = true;
     load->first = r->n_chained;
     load->last_us = load->loader->config.now_us();
     layer_gate_reset(&r->gate);
     for (uint32_t i = 0; i < load->n_runs; i++)
         open_run(&load->runs[i]);
-    return true;
 }
 
 /* Nothing of it is anywhere: the request waits for its turn without blocks. */
@@ -318,7 +314,7 @@ static void drop_empty(struct load *load)
     struct request *r = load->r;
     struct kv_store *store = load->loader->config.store;
 
-    if (load_check(load) && r->state == REQUEST_WAITING && r->n_fetched == 0)
+    if (load_check(load) && r->state == REQUEST_WAITING)
         request_release(r, store);
 }
 
@@ -326,11 +322,19 @@ void loader_poke(struct loader *l, int (*take)(void *arg, struct request *r),
                  void *take_arg)
 {
     struct load *next;
+    bool room = true;
 
     for (struct load *load = TAILQ_FIRST(&l->loads); load; load = next) {
         next = TAILQ_NEXT(load, link);
-        if (!load->begun && begin(load, take, take_arg))
-            drop_empty(load);
+        if (load->begun)
+            continue;
+        /* Where there is no room for one there is none for those behind it. */
+        if (load->r->n_ids == 0 && room)
+            room = take(take_arg, load->r) == 0;
+        if (load->r->n_ids == 0)
+            continue;
+        begin(load);
+        drop_empty(load);
     }
     loader_pump(l);
 }

@@ -9,6 +9,8 @@
 
 struct event;
 
+_Static_assert(LOAD_SOURCES_MAX <= LOAD_TAILS_MAX, "a tail for each source");
+
 struct loader_source {
     TAILQ_ENTRY(loader_source) link;
     struct loader *loader;

@@ -50,17 +50,28 @@ static uint32_t count_ahead(const struct load *load)
     return n;
 }
 
+static struct load_tail tail_of(const struct load_run *run)
+{
+    struct loader *l = run->load->loader;
+    double us = block_us_of(l, run->source);
+    double since_us = (double)(l->config.now_us() - run->source->last_us);
+
+    return (struct load_tail){.blocks = run->in_flight,
+                              .first_us = us > since_us ? us - since_us : 0,
+                              .block_us = us};
+}
+
 void load_meeting(const struct load *load, uint32_t most,
                   struct load_meeting *m)
 {
     const struct request *r = load->r;
     double since_us = (double)(load->loader->config.now_us() - load->last_us);
     double us = pace_of(load);
+    double first_us = us > since_us ? us - since_us : 0;
 
-    /* It has become slower, or stands still. */
+    /* It has become slower, or stands still: it may take as long again. */
     if (us > 0 && since_us > 2 * us)
-        us = since_us;
-    uint32_t ahead = count_ahead(load);
+        us = first_us = since_us;
     *m = (struct load_meeting){
         .position = r->position,
         .cached = r->cached_tokens,
@@ -68,9 +79,11 @@ void load_meeting(const struct load *load, uint32_t most,
         .most = most,
         .missing = count_coming(load),
         .block_us = us,
-        .first_us =
-            ahead > 0 || since_us > us ? (ahead + 1) * us : us - since_us,
+        .first_us = first_us + count_ahead(load) * us,
     };
+    for (uint32_t i = 0; i < load->n_runs; i++)
+        if (load->runs[i].in_flight > 0)
+            m->tails[m->n_tails++] = tail_of(&load->runs[i]);
 }
 
 /* The engine computes these n tokens: blocks that are on their way become

@@ -141,6 +141,50 @@ static bool ask(struct loader *l, struct load_run *run)
     return rc == 0;
 }
 
+static double piece_us(const struct loader_source *s, uint64_t bytes)
+{
+    return s->seen_bytes > 0 ? s->seen_us / s->seen_bytes * (double)bytes : 0;
+}
+
+/* Pieces that no source was asked for. */
+static uint32_t count_unasked(const struct load *load)
+{
+    uint32_t layers = load->loader->config.layout->layers;
+    bool by_layer = load->mode == LOAD_MODE_LAYERWISE;
+    uint32_t last = load_last(load);
+    uint32_t n = 0;
+
+    for (uint32_t b = load->first; b < last; b++) {
+        if (by_layer)
+            n += layers - load->blocks[b].asked;
+        else
+            n += load->blocks[b].asked == 0 && load_coming(load, b);
+    }
+    return n;
+}
+
+/* Whether the other sources of the load would be done with all that nobody was
+ * asked for before this one could send another piece: a slow one must not hold
+ * up the end. */
+static bool others_are_faster(const struct load_run *run, uint64_t bytes)
+{
+    const struct load *load = run->load;
+    double mine_us = piece_us(run->source, bytes);
+    uint32_t pieces = 0;
+    double per_us = 0;
+
+    for (uint32_t i = 0; i < load->n_runs; i++) {
+        const struct load_run *other = &load->runs[i];
+        double us = piece_us(other->source, bytes);
+        if (other == run || other->ended || !other->open || us <= 0)
+            continue;
+        per_us += 1 / us;
+        pieces += other->source->in_flight;
+    }
+    return per_us > 0 && mine_us * (run->source->in_flight + 1) >
+                             (pieces + count_unasked(load)) / per_us;
+}
+
 static void pump_run(struct loader *l, struct load_run *run)
 {
     const struct engine_kv_layout *layout = l->config.layout;
@@ -149,7 +193,7 @@ static void pump_run(struct loader *l, struct load_run *run)
 
     while (run->open && !run->ended &&
            run->source->in_flight < window_of(run->source, bytes) &&
-           ask(l, run))
+           !others_are_faster(run, bytes) && ask(l, run))
         ;
 }
 

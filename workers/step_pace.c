@@ -95,9 +95,22 @@ double step_pace_us(const struct step_pace *p, uint32_t n_tokens,
     return fitted_us(p, n_tokens, n_tokens * mean_position(n_tokens, position));
 }
 
+static double blocks_us(double first_us, double block_us, uint32_t blocks)
+{
+    return blocks ? first_us + (blocks - 1.0) * block_us : 0;
+}
+
 double load_meeting_us(const struct load_meeting *m, uint32_t blocks)
 {
-    return blocks ? m->first_us + (blocks - 1.0) * m->block_us : 0;
+    double us = blocks_us(m->first_us, m->block_us, blocks);
+
+    for (uint32_t i = 0; i < m->n_tails; i++) {
+        const struct load_tail *t = &m->tails[i];
+        double tail_us = blocks_us(t->first_us, t->block_us,
+                                   t->blocks < blocks ? t->blocks : blocks);
+        us = tail_us > us ? tail_us : us;
+    }
+    return us;
 }
 
 /* When both are done if the chunk has n_tokens and takes chunk_us. */

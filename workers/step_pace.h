@@ -26,6 +26,8 @@ void step_pace_learn(struct step_pace *p, const struct engine_segment *segments,
 double step_pace_us(const struct step_pace *p, uint32_t n_tokens,
                     uint32_t position, uint32_t cached);
 
+#define LOAD_TAILS_MAX 5
+
 /* Where a load that comes from the end is, seen from a prefill that goes
  * forward. Blocks are those behind the one that `position` is in. */
 struct load_meeting {
@@ -37,6 +39,14 @@ struct load_meeting {
     uint32_t missing; /* blocks that are to be loaded or computed */
     double first_us;  /* until the next one of them is loaded */
     double block_us;  /* and each one after it; 0: not known */
+    /* With several sources: what each of them has under way, which no other
+     * will bring. */
+    uint32_t n_tails;
+    struct load_tail {
+        uint32_t blocks;
+        double first_us;
+        double block_us;
+    } tails[LOAD_TAILS_MAX];
 };
 
 /* How long until the load has brought `blocks` more. */

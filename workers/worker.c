@@ -102,6 +102,7 @@ static void on_step_done(void *arg, int rc, int64_t step_us)
         loader_learn(w->loader, w->step, w->n_step, step_us);
     batch_complete(w->batch, rc);
     /* The engine first, the news after. */
+    worker_load_poke(w);
     next_step(w);
     worker_send_tokens(w);
     go_on(w);

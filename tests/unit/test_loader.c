@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/unit/engine_rig.h"
+#include "base/log.h"
 #include "tests/unit/load_rig.h"
 
 #define BT 16u
@@ -129,12 +129,253 @@ static void test_ratios(void)
     printf(" ");
 }
 
+/* Two sources share a prompt by their speed: together nearly as good as one of
+ * the same rate (what a slow one has under way where the pointers meet is
+ * lost), and better than the faster alone. */
+static void test_two_sources(void)
+{
+    const double compute_us = (double)run_us(0, BLOCKS * BT);
+    const double block_us = compute_us / BLOCKS;
+
+    for (double part = 1.5; part < 9; part *= 1.7) {
+        double other_us = 1 / (1 / block_us - 1 / (part * block_us));
+        double faster_us =
+            part * block_us < other_us ? part * block_us : other_us;
+        int64_t one = ttft_us(LOAD_MODE_BOTH, block_us, 0);
+        int64_t two = ttft_us(LOAD_MODE_BOTH, part * block_us, other_us);
+        int64_t alone = ttft_us(LOAD_MODE_BOTH, faster_us, 0);
+        printf("[one %lld two %lld, the faster alone %lld] ", (long long)one,
+               (long long)two, (long long)alone);
+        CU_ASSERT((double)two <= 1.15 * (double)one);
+        CU_ASSERT(two <= alone);
+    }
+}
+
+/* What a source has by plan, it is asked for first. */
+static void test_planned_runs(void)
+{
+    struct load_rig rig;
+    struct load_request plan = {.mode = LOAD_MODE_LOAD, .n_sources = 2};
+
+    init(&rig, 200);
+    add_source(&rig, BLOCK_FROM_DISK, 100, BLOCKS);
+    add_source(&rig, BLOCK_FETCHED, 100, BLOCKS);
+    rig.sources[0].unused = rig.sources[1].unused = true;
+    struct request *r =
+        load_rig_request(&rig, prompt[0], PROMPT, 1, LOAD_MODE_LOAD);
+    for (uint32_t i = 0; i < 2; i++) {
+        plan.sources[i].source = rig.sources[i].source;
+        plan.sources[i].from_block = i * 40;
+        plan.sources[i].to_block = i ? BLOCKS : 40;
+    }
+    CU_ASSERT_EQUAL_FATAL(loader_add(rig.loader, r, &plan), 0);
+    load_rig_poke(&rig);
+    CU_ASSERT_EQUAL(TAILQ_FIRST(&rig.sources[0].pieces)->block, 39);
+    CU_ASSERT_EQUAL(TAILQ_FIRST(&rig.sources[1].pieces)->block, 63);
+    CU_ASSERT(load_rig_run(&rig, step_us));
+    /* The faster done helps the other: 24 and 40 blocks become 32 each. */
+    CU_ASSERT(rig.last.n_disk >= 31 && rig.last.n_disk <= 33);
+    CU_ASSERT_EQUAL(rig.last.n_disk + rig.last.n_fetched, BLOCKS);
+    load_rig_fini(&rig);
+}
+
+/* 64 blocks of 1 KiB at 10 MB/s are 6.55 ms, however fast the source is. */
+static void test_throttle(void)
+{
+    struct load_rig rig;
+    struct load_rig_config c = {
+        .layout = layout, .blocks = 200, .max_prefills = 1, .bytes_per_s = 1e7};
+
+    load_rig_init(&rig, &c);
+    add_source(&rig, BLOCK_FROM_DISK, 1, BLOCKS);
+    int64_t start_us = rig_now_us;
+    load_rig_request(&rig, prompt[0], PROMPT, 1, LOAD_MODE_LOAD);
+    CU_ASSERT(load_rig_run(&rig, step_us));
+    int64_t suffix_us = run_us(BLOCKS * BT, PROMPT - BLOCKS * BT);
+    int64_t took_us = rig.prefilled_us - start_us - suffix_us;
+    printf("[%lld us] ", (long long)took_us);
+    CU_ASSERT(took_us >= 6500 && took_us <= 6700);
+    CU_ASSERT_EQUAL(rig.last.load_us, took_us);
+    load_rig_fini(&rig);
+}
+
+/* Layer by layer: the suffix ends one layer after the last one came, and the
+ * step is not begun before that can be. */
+static void test_layerwise(void)
+{
+    struct load_rig rig;
+
+    init(&rig, 200);
+    add_source(&rig, BLOCK_FETCHED, 100, BLOCKS);
+    load_rig_request(&rig, prompt[1], PROMPT, 1, LOAD_MODE_LAYERWISE);
+    CU_ASSERT(load_rig_run(&rig, step_us));
+    rig_now_us += 1000;
+    int64_t start_us = rig_now_us;
+    struct request *r =
+        load_rig_request(&rig, prompt[0], PROMPT, 1, LOAD_MODE_LAYERWISE);
+    while (load_rig_form(&rig) == 0) {
+        CU_ASSERT(r->held_back);
+        CU_ASSERT_FATAL(rig.sources[0].n_pieces > 0);
+        rig_now_us = source_next_us(&rig.sources[0]);
+        rig.sources[0].busy_until_us = rig_now_us;
+        source_deliver(&rig.sources[0], 0);
+        load_rig_poke(&rig);
+    }
+    int64_t suffix_us = step_us(rig.segments, 1);
+    int64_t begun_us = rig_now_us - start_us;
+    CU_ASSERT(r->gated);
+    CU_ASSERT_EQUAL(rig.segments[0].position, BLOCKS * BT);
+    /* Three quarters of the step before the load ends, to a piece. */
+    printf("[begun at %lld of 6400 us, a step is %lld us] ",
+           (long long)begun_us, (long long)suffix_us);
+    CU_ASSERT(begun_us >= 6400 - suffix_us * 3 / 4 - 50);
+    CU_ASSERT(begun_us <= 6400 - suffix_us * 3 / 4 + 50);
+    while (rig.sources[0].n_pieces > 0) {
+        source_deliver(&rig.sources[0], 0);
+        load_rig_poke(&rig);
+    }
+    CU_ASSERT_EQUAL(layer_gate_layers(&r->gate), LAYERS);
+    rig.segments[0].token_out = 65;
+    load_rig_complete(&rig, 0);
+    CU_ASSERT_EQUAL(rig.last.n_fetched, BLOCKS);
+    CU_ASSERT_EQUAL(rig.n_done, 2);
+    load_rig_fini(&rig);
+}
+
+/* A bad piece, a lost source, one that cannot be asked, one that has less than
+ * it was thought to have: what it does not send, the other does, or nobody. */
+static void test_failures(void)
+{
+    for (int what = 0; what < 8; what++) {
+        for (int mode = LOAD_MODE_LOAD; mode <= LOAD_MODE_LAYERWISE; mode++) {
+            struct load_rig rig;
+            init(&rig, 200);
+            struct rig_source *a = add_source(&rig, BLOCK_FETCHED, 50, BLOCKS);
+            if (what >= 4)
+                add_source(&rig, BLOCK_FROM_DISK, 50, BLOCKS);
+            a->fail_in = what % 4 == 0 ? 20 : 0;
+            a->refuses = what % 4 == 1;
+            a->limit_blocks = what % 4 == 2 ? 5 : 0;
+            struct request *r = load_rig_request(&rig, prompt[0], PROMPT, 1,
+                                                 (enum load_mode)mode);
+            if (what % 4 == 3)
+                source_lose(a);
+            load_rig_poke(&rig);
+            CU_ASSERT(load_rig_run(&rig, step_us));
+            CU_ASSERT_EQUAL(rig.n_done, 1);
+            (void)r;
+            if (what >= 4 && mode == LOAD_MODE_LOAD)
+                CU_ASSERT_EQUAL(rig.last.n_fetched + rig.last.n_disk, BLOCKS);
+            if (what == 0 && mode != LOAD_MODE_LAYERWISE)
+                CU_ASSERT(rig.last.n_fetched >= 19 && rig.last.n_fetched < 60);
+            if (what == 1 || what == 3)
+                CU_ASSERT_EQUAL(rig.last.n_fetched, 0);
+            if (what == 2 && mode == LOAD_MODE_LOAD)
+                CU_ASSERT_EQUAL(rig.last.n_fetched, 5);
+            load_rig_fini(&rig);
+        }
+    }
+}
+
+/* A source that stops in the middle is not waited for for ever. */
+static void test_standstill(void)
+{
+    struct load_rig rig;
+
+    init(&rig, 200);
+    struct rig_source *a = add_source(&rig, BLOCK_FETCHED, 100, BLOCKS);
+    load_rig_request(&rig, prompt[1], PROMPT, 1, LOAD_MODE_BOTH);
+    CU_ASSERT(load_rig_run(&rig, step_us));
+    load_rig_settle(&rig);
+    load_rig_request(&rig, prompt[0], PROMPT, 1, LOAD_MODE_BOTH);
+    for (int i = 0; i < 10; i++) {
+        rig_now_us += 100;
+        source_deliver(a, 0);
+        load_rig_poke(&rig);
+    }
+    a->us_per_byte = 1e9; /* no more for days */
+    int64_t start_us = rig_now_us;
+    CU_ASSERT(load_rig_run(&rig, step_us));
+    CU_ASSERT_EQUAL(rig.last.n_fetched, 10);
+    /* It is not much slower than computing all the rest. */
+    int64_t rest_us = run_us(0, PROMPT - 10 * BT);
+    CU_ASSERT(rig.prefilled_us - start_us < rest_us * 5 / 4);
+    load_rig_fini(&rig);
+}
+
+/* No room for another block: what is on its way is waited for. */
+static void test_no_room_to_take_over(void)
+{
+    struct load_rig rig;
+
+    init(&rig, (PROMPT + BT - 1) / BT);
+    add_source(&rig, BLOCK_FROM_DISK, 300, BLOCKS);
+    load_rig_request(&rig, prompt[0], PROMPT, 1, LOAD_MODE_BOTH);
+    CU_ASSERT(load_rig_run(&rig, step_us));
+    CU_ASSERT_EQUAL(rig.n_done, 1);
+    CU_ASSERT(rig.last.n_disk > 10);
+    load_rig_fini(&rig);
+}
+
+/* Room for one prompt: the second waits for the first, with its load. */
+static void test_room_for_one(void)
+{
+    for (int mode = LOAD_MODE_LOAD; mode <= LOAD_MODE_LAYERWISE; mode++) {
+        struct load_rig rig;
+        init(&rig, 80);
+        add_source(&rig, BLOCK_FETCHED, 50, BLOCKS);
+        for (int i = 0; i < 6; i++)
+            load_rig_request(&rig, prompt[i % 2], PROMPT - 3 * (uint32_t)i, 1,
+                             i == 3 ? LOAD_MODE_COMPUTE : (enum load_mode)mode);
+        CU_ASSERT(load_rig_run(&rig, step_us));
+        CU_ASSERT_EQUAL(rig.n_done, 6);
+        load_rig_fini(&rig);
+    }
+}
+
+/* While one waits for its load, others have the engine, and it has what they
+ * leave; when its load is over it is the oldest. */
+static void test_uncached_first(void)
+{
+    static uint32_t other[4][100];
+    struct load_rig rig;
+
+    init(&rig, 400);
+    add_source(&rig, BLOCK_FETCHED, 200, BLOCKS);
+    load_rig_request(&rig, prompt[0], PROMPT, 1, LOAD_MODE_BOTH);
+    rig.sources[0].unused = true;
+    for (uint32_t i = 0; i < 4; i++) {
+        other[i][0] = 100 + i;
+        load_rig_request(&rig, other[i], 100, 1, LOAD_MODE_LOAD);
+    }
+    int64_t start_us = rig_now_us;
+    CU_ASSERT(load_rig_run(&rig, step_us));
+    CU_ASSERT_EQUAL(rig.n_done, 5);
+    CU_ASSERT_EQUAL(rig.last.id, 1);
+    /* Nothing was lost by it: the engine never stood still. */
+    int64_t ideal = ideal_us(200) + 4 * run_us(0, 100);
+    printf("[%lld us, one after the other %lld] ",
+           (long long)(rig.prefilled_us - start_us), (long long)ideal);
+    CU_ASSERT(rig.prefilled_us - start_us < ideal);
+    load_rig_fini(&rig);
+}
+
 int main(void)
 {
+    log_init("test", LOG_ERROR);
     make_prompts();
     CU_initialize_registry();
     CU_pSuite s = CU_add_suite("loader", NULL, NULL);
     CU_add_test(s, "ratios of computing and loading", test_ratios);
+    CU_add_test(s, "two sources", test_two_sources);
+    CU_add_test(s, "planned runs", test_planned_runs);
+    CU_add_test(s, "throttle", test_throttle);
+    CU_add_test(s, "layerwise", test_layerwise);
+    CU_add_test(s, "failures", test_failures);
+    CU_add_test(s, "standstill", test_standstill);
+    CU_add_test(s, "no room to take over", test_no_room_to_take_over);
+    CU_add_test(s, "room for one", test_room_for_one);
+    CU_add_test(s, "uncached first", test_uncached_first);
     CU_basic_set_mode(CU_BRM_VERBOSE);
     CU_basic_run_tests();
     unsigned failed = CU_get_number_of_failures();
