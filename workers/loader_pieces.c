@@ -74,17 +74,14 @@ static bool fix_end(struct load *load)
     return true;
 }
 
-/* The part for what `run` is asked next, or NULL: nothing, or no memory. */
-static struct load_part *next_part(struct load_run *run)
+/* The next piece of block b; NULL: no memory. */
+static struct load_part *new_part(struct load_run *run, uint32_t b)
 {
     struct load *load = run->load;
     const struct engine_kv_layout *layout = load->loader->config.layout;
     bool by_layer = load->mode == LOAD_MODE_LAYERWISE;
-    uint32_t b = by_layer ? next_layer(run) : next_block(run);
-
-    if (b == KV_BLOCK_NONE)
-        return NULL;
     struct load_part *part = calloc(1, sizeof(*part));
+
     if (!part)
         return NULL;
     struct load_block *block = &load->blocks[b];
@@ -118,10 +115,10 @@ static void throttle(struct loader *l, struct loader_piece *p)
     p->due_us = l->link_free_us;
 }
 
-/* Returns false when there is nothing to ask for. */
-static bool ask(struct loader *l, struct load_run *run)
+/* Returns whether it can be asked for more. */
+static bool ask(struct loader *l, struct load_run *run, uint32_t b)
 {
-    struct load_part *part = next_part(run);
+    struct load_part *part = new_part(run, b);
 
     if (!part)
         return false;
@@ -163,26 +160,25 @@ static uint32_t count_unasked(const struct load *load)
     return n;
 }
 
-/* Whether the other sources of the load would be done with all that nobody was
- * asked for before this one could send another piece: a slow one must not hold
- * up the end. */
-static bool others_are_faster(const struct load_run *run, uint64_t bytes)
+/* Whether another source, which has block b too, would be done with all that
+ * nobody was asked for before this one could send one more piece: a slow one
+ * must not hold up the end. The fastest never waits for others. */
+static bool another_is_faster(const struct load_run *run, uint32_t b,
+                              uint64_t bytes)
 {
     const struct load *load = run->load;
-    double mine_us = piece_us(run->source, bytes);
-    uint32_t pieces = 0;
-    double per_us = 0;
+    double mine_us =
+        piece_us(run->source, bytes) * (run->source->in_flight + 1);
+    uint32_t unasked = load->n_runs > 1 ? count_unasked(load) : 0;
 
     for (uint32_t i = 0; i < load->n_runs; i++) {
         const struct load_run *other = &load->runs[i];
         double us = piece_us(other->source, bytes);
-        if (other == run || other->ended || !other->open || us <= 0)
-            continue;
-        per_us += 1 / us;
-        pieces += other->source->in_flight;
+        if (other != run && !other->ended && other->open && other->held > b &&
+            us > 0 && us * (other->source->in_flight + unasked) < mine_us)
+            return true;
     }
-    return per_us > 0 && mine_us * (run->source->in_flight + 1) >
-                             (pieces + count_unasked(load)) / per_us;
+    return false;
 }
 
 static void pump_run(struct loader *l, struct load_run *run)
@@ -192,9 +188,12 @@ static void pump_run(struct loader *l, struct load_run *run)
     uint64_t bytes = layout->block_bytes / (by_layer ? layout->layers : 1);
 
     while (run->open && !run->ended &&
-           run->source->in_flight < window_of(run->source, bytes) &&
-           !others_are_faster(run, bytes) && ask(l, run))
-        ;
+           run->source->in_flight < window_of(run->source, bytes)) {
+        uint32_t b = by_layer ? next_layer(run) : next_block(run);
+        if (b == KV_BLOCK_NONE || another_is_faster(run, b, bytes) ||
+            !ask(l, run, b))
+            return;
+    }
 }
 
 static void pump_load(struct loader *l, struct load *load)

@@ -151,6 +151,25 @@ static void test_two_sources(void)
     }
 }
 
+/* A slow source is not spared where the faster one has nothing. */
+static void test_slow_has_more(void)
+{
+    struct load_rig rig;
+
+    init(&rig, 400);
+    struct rig_source *fast = add_source(&rig, BLOCK_FETCHED, 20, BLOCKS);
+    add_source(&rig, BLOCK_FROM_DISK, 400, BLOCKS);
+    for (int i = 0; i < 2; i++) {
+        load_rig_request(&rig, prompt[i], PROMPT, 1, LOAD_MODE_LOAD);
+        CU_ASSERT(load_rig_run(&rig, step_us));
+        CU_ASSERT_EQUAL(rig.last.n_fetched + rig.last.n_disk, BLOCKS);
+        fast->limit_blocks = 5;
+    }
+    CU_ASSERT_EQUAL(rig.last.n_disk, BLOCKS - 5);
+    CU_ASSERT_EQUAL(rig.n_done, 2);
+    load_rig_fini(&rig);
+}
+
 /* What a source has by plan, it is asked for first. */
 static void test_planned_runs(void)
 {
@@ -368,6 +387,7 @@ int main(void)
     CU_pSuite s = CU_add_suite("loader", NULL, NULL);
     CU_add_test(s, "ratios of computing and loading", test_ratios);
     CU_add_test(s, "two sources", test_two_sources);
+    CU_add_test(s, "slow source has more", test_slow_has_more);
     CU_add_test(s, "planned runs", test_planned_runs);
     CU_add_test(s, "throttle", test_throttle);
     CU_add_test(s, "layerwise", test_layerwise);
