@@ -31,31 +31,48 @@ load_keys(bf16 *tile, const bf16 *base, const struct kv_view &kv,
     uint32_t page = first / kv.page_tokens;
     uint32_t slot = first - page * kv.page_tokens;
     int chunk = me % chunks;
-    const bf16 *rows = base + (size_t)table[page] * kv.page_numbers + chunk * 8;
+    int row = me / chunks;
+    const bf16 *from = base + (size_t)table[page] * kv.page_numbers +
+                       (size_t)(slot + (uint32_t)row) * kv.kv_dim + chunk * 8;
 
+    if (slot + keys <= kv.page_tokens && first + keys <= end_key) {
+        /* All in one page, all there: nearly always. */
 #pragma unroll
-    for (int row = me / chunks; row < keys; row += rows_at_once) {
+        for (int i = 0; i < keys / rows_at_once; i++) {
+            copy16_async(tile + tile_at<D>(row + i * rows_at_once, chunk), from,
+                         true);
+            from += rows_at_once * (size_t)kv.kv_dim;
+        }
+        return;
+    }
+#pragma unroll 1
+    for (; row < keys; row += rows_at_once) {
         uint32_t at = slot + (uint32_t)row;
         bool valid = first + (uint32_t)row < end_key;
-        const bf16 *from = rows;
-        if (at < kv.page_tokens) {
-            from += (size_t)at * kv.kv_dim;
-        } else if (valid) {
-            uint32_t next = page + at / kv.page_tokens;
-            from = base + (size_t)table[next] * kv.page_numbers + chunk * 8 +
-                   (size_t)(at % kv.page_tokens) * kv.kv_dim;
-        }
+        from = base;
+        if (valid)
+            from +=
+                (size_t)table[page + at / kv.page_tokens] * kv.page_numbers +
+                (size_t)(at % kv.page_tokens) * kv.kv_dim + chunk * 8;
         copy16_async(tile + tile_at<D>(row, chunk), from, valid);
     }
 }
 
-/* score = q k^T for the warp's queries, from row q_row of tile `q` on, and
+/* Where a warp reads: how a chunk is swapped depends on the lane only, so the
+ * place of a chunk further on is that of the first one with some bits turned
+ * over, and rows further on lie at a fixed distance. Written out like this the
+ * addresses take no registers.
+ *
+ * score = q k^T for the warp's queries, from row q_row of tile `q` on, and
  * n_tiles x 8 keys, from row k_row of tile `k` on. */
 template <int D, int m_tiles, int n_tiles>
 __device__ __forceinline__ void score_keys(float score[m_tiles][n_tiles][4],
                                            const bf16 *q, int q_row,
                                            const bf16 *k, int k_row, int lane)
 {
+    int q_at = tile_at<D>(q_row + lane % 16, lane / 16);
+    int k_at = tile_at<D>(k_row + lane / 16 * 8 + lane % 8, lane / 8 % 2);
+
 #pragma unroll
     for (int m = 0; m < m_tiles; m++)
 #pragma unroll
@@ -68,14 +85,11 @@ __device__ __forceinline__ void score_keys(float score[m_tiles][n_tiles][4],
         uint32_t a[m_tiles][4];
 #pragma unroll
         for (int m = 0; m < m_tiles; m++)
-            load_matrices(a[m], q + tile_at<D>(q_row + m * 16 + lane % 16,
-                                               d * 2 + lane / 16));
+            load_matrices(a[m], q + (q_at ^ d * 16) + m * 16 * D);
 #pragma unroll
         for (int n = 0; n < n_tiles; n += 2) {
             uint32_t b[4];
-            load_matrices(
-                b, k + tile_at<D>(k_row + n * 8 + lane / 16 * 8 + lane % 8,
-                                  d * 2 + lane / 8 % 2));
+            load_matrices(b, k + (k_at ^ d * 16) + n * 8 * D);
 #pragma unroll
             for (int m = 0; m < m_tiles; m++) {
                 mma_16816(score[m][n], a[m], b);
@@ -137,6 +151,8 @@ __device__ __forceinline__ void add_values(float out[m_tiles][D / 8][4],
                                            float weight[m_tiles][n_tiles][4],
                                            const bf16 *v, int v_row, int lane)
 {
+    int v_at = tile_at<D>(v_row + lane % 16, lane / 16);
+
 #pragma unroll
     for (int n = 0; n < n_tiles; n += 2) {
         uint32_t a[m_tiles][4];
@@ -150,8 +166,7 @@ __device__ __forceinline__ void add_values(float out[m_tiles][D / 8][4],
 #pragma unroll
         for (int d = 0; d < D / 8; d += 2) {
             uint32_t b[4];
-            load_matrices_transposed(
-                b, v + tile_at<D>(v_row + n * 8 + lane % 16, d + lane / 16));
+            load_matrices_transposed(b, v + (v_at ^ d * 8) + n * 8 * D);
 #pragma unroll
             for (int m = 0; m < m_tiles; m++) {
                 mma_16816(out[m][d], a[m], b);

@@ -45,19 +45,23 @@ load_queries(bf16 *q, const struct attend_view &a, const struct cuda_tile &tile,
 
 /* Keys that a row must not see get minus infinity. */
 __device__ __forceinline__ void mask_keys(float score[M_TILES][N_TILES][4],
-                                          const uint32_t limit[M_TILES][2],
-                                          uint32_t first, int lane)
+                                          uint32_t position, uint32_t group,
+                                          uint32_t first, int warp_row,
+                                          int lane)
 {
 #pragma unroll
     for (int m = 0; m < M_TILES; m++)
 #pragma unroll
-        for (int n = 0; n < N_TILES; n++)
+        for (int r = 0; r < 2; r++) {
+            uint32_t row = (uint32_t)(warp_row + m * 16 + r * 8 + lane / 4);
+            uint32_t last = position + row / group;
 #pragma unroll
-            for (int i = 0; i < 4; i++) {
-                uint32_t key = first + (uint32_t)(n * 8 + lane % 4 * 2 + i % 2);
-                if (key >= limit[m][i / 2])
-                    score[m][n][i] = -INFINITY;
-            }
+            for (int n = 0; n < N_TILES; n++)
+#pragma unroll
+                for (int i = 0; i < 2; i++)
+                    if (first + (uint32_t)(n * 8 + lane % 4 * 2 + i) > last)
+                        score[m][n][2 * r + i] = -INFINITY;
+        }
 }
 
 /* Writes the warp's rows over its queries, which only it read, and from there
@@ -117,14 +121,11 @@ __global__ void __launch_bounds__(ATTEND_THREADS, 2)
     int warp_row = (int)threadIdx.x / WARP_LANES * WARP_ROWS;
     float out[M_TILES][D / 8][4];
     struct softmax<M_TILES> s;
-    uint32_t limit[M_TILES][2];
 
 #pragma unroll
     for (int m = 0; m < M_TILES; m++)
 #pragma unroll
         for (int r = 0; r < 2; r++) {
-            uint32_t row = (uint32_t)(warp_row + m * 16 + r * 8 + lane / 4);
-            limit[m][r] = tile.position + row / group + 1;
             s.most[m][r] = -INFINITY;
             s.sum[m][r] = 0;
 #pragma unroll
@@ -151,7 +152,7 @@ __global__ void __launch_bounds__(ATTEND_THREADS, 2)
                                                end_key, (int)threadIdx.x);
         copy_commit();
         if (first + KEYS > tile.position + 1)
-            mask_keys(score, limit, first, lane);
+            mask_keys(score, tile.position, group, first, warp_row, lane);
         weigh_keys<D, M_TILES, N_TILES>(&s, score, out, score_scale<D>());
         add_values<D, M_TILES, N_TILES>(out, score, v, 0, lane);
     }

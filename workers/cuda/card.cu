@@ -295,7 +295,7 @@ static int make_multiply(struct cuda_card *c)
 
     sizes_of(c, sizes);
     c->multiply =
-        multiply_new(c->compute, sizes, c->layer[0].matrix, c->limits.rows,
+        multiply_new(c->compute, sizes, c->layer[0].matrix, c->prefill_rows,
                      c->scratch.inner, (float *)c->scratch.gate_up);
     if (c->multiply)
         return 0;
@@ -413,8 +413,9 @@ struct cuda_card *cuda_card_open(const struct cuda_card_config *config,
     c->row_bytes = c->kv_dim * sizeof(bf16);
     c->page_bytes = (size_t)c->layers * 2 * c->block_tokens * c->row_bytes;
     c->prefill_rows = round_up(config->step_tokens, CUDA_PREFILL_ROWS);
-    c->limits.rows =
-        c->prefill_rows + round_up(config->step_tokens, CUDA_DECODE_ROWS);
+    /* Prompts and decodes together are step_tokens; each kind is padded. */
+    c->limits.rows = round_up(config->step_tokens, CUDA_DECODE_ROWS) +
+                     CUDA_PREFILL_ROWS + CUDA_DECODE_ROWS;
     c->limits.splits =
         (uint32_t)max_size(MIN_SPLITS, s->window_tokens / CUDA_SPLIT_KEYS + 1);
     c->limits.table =

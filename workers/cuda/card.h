@@ -32,7 +32,7 @@ struct cuda_card {
     uint32_t layers, block_tokens;
     uint32_t q_dim, kv_dim;
     size_t row_bytes, page_bytes; /* of KV */
-    uint32_t prefill_rows;        /* room, with padding */
+    uint32_t prefill_rows;        /* most of prompts, with padding */
     struct cuda_card_limits limits;
     struct cuda_batch batch;
     unsigned char *host; /* page-locked: the arrays of `batch`, answers */

@@ -240,12 +240,14 @@ static void describe(struct cuda_engine *e)
 
 /* --- layers --------------------------------------------------------------- */
 
+/* Copies what the layer needs up, or what is to be stored down. Returns how
+ * many pieces, or -ENODEV. */
 static int copy_uses(struct step *t, uint32_t layer, bool up)
 {
     struct cuda_engine *e = t->e;
-    int rc = 0;
+    int n = 0;
 
-    for (uint32_t i = 0; i < t->g->n_uses && rc == 0; i++) {
+    for (uint32_t i = 0; i < t->g->n_uses; i++) {
         const struct cuda_use *use = &t->g->uses[i];
         struct cuda_piece piece = {
             .block = use->block,
@@ -258,10 +260,12 @@ static int copy_uses(struct step *t, uint32_t layer, bool up)
         };
         if (piece.from_slot >= piece.to_slot || (!up && !use->stores))
             continue;
-        rc = up ? cuda_card_upload(e->card, &piece)
-                : cuda_card_download(e->card, &piece);
+        if ((up ? cuda_card_upload(e->card, &piece)
+                : cuda_card_download(e->card, &piece)) < 0)
+            return -ENODEV;
+        n++;
     }
-    return rc;
+    return n;
 }
 
 static int wait_layer(struct step *t, uint32_t layer)
@@ -300,10 +304,12 @@ static int run_layer(struct step *t, uint32_t layer)
         (rc = cuda_card_store(card, layer)) < 0 ||
         (rc = copy_uses(t, layer, false)) < 0 ||
         (rc = cuda_card_mark_stored(card, layer)) < 0 ||
-        (rc = wait_layer(t, layer)) < 0 ||
-        (rc = copy_uses(t, layer, true)) < 0 ||
-        (rc = cuda_card_loaded(card, layer)) < 0 ||
-        (rc = cuda_card_attend(card, layer)) < 0)
+        (rc = wait_layer(t, layer)) < 0 || (rc = copy_uses(t, layer, true)) < 0)
+        return rc;
+    /* The stream may be busy with uploads that are none of this step's. */
+    if (rc > 0 && (rc = cuda_card_loaded(card, layer)) < 0)
+        return rc;
+    if ((rc = cuda_card_attend(card, layer)) < 0)
         return rc;
     return say_done(t, layer + 1, false);
 }
