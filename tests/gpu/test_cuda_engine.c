@@ -77,10 +77,25 @@ static void fini(struct engine *e, struct rig_request *r)
     rig_fini(r);
 }
 
-/* The host blocks begin anew. */
-static void forget(struct engine *e, struct rig_request *r)
+/* The host blocks begin anew, after they were another request's. */
+static void reuse(struct engine *e, struct rig_request *r, uint64_t *state)
 {
     uint32_t bt = r->layout->block_tokens;
+    uint32_t prompt[MOST_PROMPT];
+    struct rig_request other = *r;
+
+    for (uint32_t i = 0; i < r->n_prompt; i++)
+        prompt[i] = rig_random(state, 256);
+    other.tokens = prompt;
+    other.done = 0;
+    other.n_tokens = r->n_prompt;
+    while (other.done < r->n_prompt) {
+        uint32_t left = r->n_prompt - other.done;
+        struct engine_segment s = rig_segment(&other, left < 64 ? left : 64);
+        s.want_token = false;
+        CU_ASSERT_EQUAL_FATAL(engine_step(e, &s, 1, NULL, NULL, NULL), 0);
+        rig_take(&other, &s);
+    }
 
     for (uint32_t i = 0; i < (r->room + bt - 1) / bt; i++) {
         engine_kv_forget(e, r->blocks[i]);
@@ -255,7 +270,7 @@ static void run_loaded(struct engine *e, struct rig_request *r,
     uint32_t split = rig_random(state, cached + 1);
     uint32_t chunk = 1 + rig_random(state, 100);
 
-    forget(e, r);
+    reuse(e, r, state);
     switch (rig_random(state, 3)) {
     case 0: /* load */
         load_blocks(e, r, source, 0, cached, state);
