@@ -272,9 +272,9 @@ class Cluster:
     def api(self):
         return Api(self.ports['http'])
 
-    def start_worker(self, name, role, **options):
+    def start_worker(self, name, role, path=WORKER, **options):
         """Options of conductor-worker, with _ for -."""
-        command = [program(*WORKER), '--name', name, '--role', role,
+        command = [program(*path), '--name', name, '--role', role,
                    '--conductor', f'127.0.0.1:{self.ports["worker"]}']
         if options.get('engine') == 'timed':
             options.setdefault('cost_model', self.cost_model)

@@ -6,6 +6,7 @@
 #include <deque>
 #include <map>
 #include <mutex>
+#include <unistd.h>
 #include <vector>
 
 #include "emulate.h"
@@ -108,8 +109,26 @@ unsigned emulate_random(unsigned below)
     return (unsigned)((random_state >> 33) % below);
 }
 
+/* Memory of the card as the environment says, for whole programs. */
+static size_t given_memory()
+{
+    const char *mib = getenv("EMULATE_MEMORY_MIB");
+
+    return mib ? (size_t)strtoull(mib, NULL, 0) << 20 : memory_bytes;
+}
+
+/* The same for a card that disappears: when this file appears. */
+static bool lose_now()
+{
+    static const char *const file = getenv("EMULATE_LOSE_FILE");
+
+    return file && access(file, F_OK) == 0;
+}
+
 cudaError_t emulate_call()
 {
+    if (lose_now())
+        calls_left = 0;
     if (calls_left > 0)
         calls_left--;
     return calls_left == 0 ? fail(cudaErrorLaunchFailure) : cudaSuccess;
@@ -145,6 +164,7 @@ cudaError_t emulate_set_shared(size_t bytes)
 cudaError_t cudaGetDeviceCount(int *n)
 {
     CALL();
+    memory_bytes = given_memory();
     *n = memory_bytes > 0;
     return *n ? cudaSuccess : fail(cudaErrorNoDevice);
 }
