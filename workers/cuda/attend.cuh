@@ -36,8 +36,9 @@ load_keys(bf16 *tile, const bf16 *base, const struct kv_view &kv,
                        (size_t)(slot + (uint32_t)row) * kv.kv_dim + chunk * 8;
 
     if (slot + keys <= kv.page_tokens && first + keys <= end_key) {
-        /* All in one page, all there: nearly always. */
-#pragma unroll
+        /* All in one page, all there: nearly always. All 8 at a time would
+         * cost the prefill kernel registers that it does not have. */
+#pragma unroll 4
         for (int i = 0; i < keys / rows_at_once; i++) {
             copy16_async(tile + tile_at<D>(row + i * rows_at_once, chunk), from,
                          true);

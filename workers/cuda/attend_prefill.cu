@@ -32,8 +32,8 @@ load_queries(bf16 *q, const struct attend_view &a, const struct cuda_tile &tile,
     int chunk = (int)threadIdx.x % chunks;
 
 #pragma unroll
-    for (int row = (int)threadIdx.x / chunks; row < ROWS;
-         row += ATTEND_THREADS / chunks) {
+    for (int i = 0; i < ROWS * chunks / ATTEND_THREADS; i++) {
+        int row = (int)threadIdx.x / chunks + i * (ATTEND_THREADS / chunks);
         uint32_t token = (uint32_t)row / group;
         uint32_t head = kv_head * group + (uint32_t)row % group;
         bool valid = token < tile.n_tokens;
@@ -90,8 +90,9 @@ store_rows(bf16 *q, int warp_row, const float out[M_TILES][D / 8][4],
         }
     __syncwarp();
 #pragma unroll
-    for (int i = lane; i < WARP_ROWS * chunks; i += WARP_LANES) {
-        int row = warp_row + i / chunks, chunk = i % chunks;
+    for (int i = 0; i < WARP_ROWS * chunks / WARP_LANES; i++) {
+        int at = i * WARP_LANES + lane;
+        int row = warp_row + at / chunks, chunk = at % chunks;
         uint32_t token = (uint32_t)row / group;
         uint32_t head = kv_head * group + (uint32_t)row % group;
         if (token < tile.n_tokens)

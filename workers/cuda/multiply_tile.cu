@@ -26,7 +26,8 @@ __device__ __forceinline__ void load_tile(bf16 *tile, const bf16 *matrix,
                                           uint32_t inputs, uint32_t from)
 {
 #pragma unroll
-    for (int i = (int)threadIdx.x; i < edge * (DEPTH / 8); i += threads) {
+    for (int k = 0; k < edge * (DEPTH / 8) / threads; k++) {
+        int i = k * threads + (int)threadIdx.x;
         uint32_t r = row + (uint32_t)(i / (DEPTH / 8));
         int chunk = i % (DEPTH / 8);
         bool valid = r < rows;
