@@ -22,21 +22,38 @@ static enum load_mode mode_of(const struct worker *w,
     }
 }
 
+/* A source that is named twice sends what lies between its ends: a fetch is
+ * under way for a request only once on a connection. */
+static void add_source(struct load_request *plan, struct loader_source *s,
+                       uint32_t from_block, uint32_t to_block)
+{
+    uint32_t i = 0;
+
+    while (i < plan->n_sources && plan->sources[i].source != s)
+        i++;
+    if (i == plan->n_sources) {
+        plan->sources[plan->n_sources++].source = s;
+        plan->sources[i].from_block = from_block;
+        plan->sources[i].to_block = to_block;
+        return;
+    }
+    if (from_block < plan->sources[i].from_block)
+        plan->sources[i].from_block = from_block;
+    if (to_block > plan->sources[i].to_block)
+        plan->sources[i].to_block = to_block;
+}
+
 static void add_peer(struct worker *w, const struct request *r,
                      struct load_request *plan, const struct msg_source *from)
 {
     struct loader_source *s =
         transfer_source(w->transfer, from->host, from->port);
 
-    if (!s) {
+    if (s)
+        add_source(plan, s, from->from_block, from->to_block);
+    else
         log_warn("request %llu: cannot load from %s:%u: too many sources",
                  (unsigned long long)r->id, from->host, from->port);
-        return;
-    }
-    plan->sources[plan->n_sources].source = s;
-    plan->sources[plan->n_sources].from_block = from->from_block;
-    plan->sources[plan->n_sources].to_block = from->to_block;
-    plan->n_sources++;
 }
 
 /* The plan's part for the own disk. NULL: it names none. */
@@ -65,10 +82,7 @@ static void add_disk(struct worker *w, const struct request *r,
     struct loader_source *s = disk_source(w->loader, tier);
     if (!s)
         return;
-    plan->sources[plan->n_sources].source = s;
-    plan->sources[plan->n_sources].from_block = from ? from->from_block : 0;
-    plan->sources[plan->n_sources].to_block = from ? from->to_block : n;
-    plan->n_sources++;
+    add_source(plan, s, from ? from->from_block : 0, from ? from->to_block : n);
 }
 
 void worker_begin_load(struct worker *w, struct request *r,

@@ -60,10 +60,10 @@ class SameTokens(LoadCase):
                 t = self.restart(t, 'both', *options, *self.disk('t'))
             end = (len(tokens) - 1) // BLOCK
             sources = [(a.address, 0, end), (b.address, end // 2, end),
-                       (None, 0, end)]
+                       (None, 0, end), (a.address, end // 3, end)]
             rng.shuffle(sources)
             ask = {'mode': rng.choice(MODES),
-                   'sources': sources[:rng.randrange(1, 4)]}
+                   'sources': sources[:rng.randrange(1, 5)]}
             if i % 3:
                 got, done = self.run_here(t, i, tokens, n, **ask)
             else:
