@@ -31,9 +31,11 @@ void emulate_have_cublaslt(bool have);
 #define SEED 99
 
 /* Of a KV row against engine "cpu": length of the difference over length of the
- * row. bfloat16 has 8 bits, the difference grows through the layers of a random
- * model. */
-#define CPU_TOLERANCE 0.12
+ * row, as the root mean square over the rows of a layer, and at worst. bfloat16
+ * has 8 bits, and the difference grows from layer to layer of a random model:
+ * 0.004, 0.013, 0.022, 0.032 on the emulated card, 0.1 at worst. */
+#define CPU_TOLERANCE(layer) (0.006 + 0.013 * (layer))
+#define CPU_WORST 0.3
 
 static struct engine *new_engine(const char *kind, uint32_t block_tokens,
                                  uint32_t step_tokens, uint32_t pages)
@@ -422,7 +424,9 @@ static void test_close_to_cpu(void)
     struct engine *a = new_engine("cuda", 32, 256, 40);
     struct engine *b = new_engine("cpu", 32, 256, 0);
     uint32_t layers = engine_kv_layout(a)->layers;
+    double squares[8] = {0};
     double worst = 0;
+    uint64_t rows = 0;
     uint32_t same = 0;
 
     for (int round = 0; round < ROUNDS; round++) {
@@ -441,13 +445,17 @@ static void test_close_to_cpu(void)
                     double d =
                         row_difference(&cuda, &cpu, t, l, (enum engine_which)w);
                     worst = d > worst || d != d ? d : worst;
+                    squares[l] += d * d;
                 }
+        rows += 2 * (uint64_t)n;
         fini(a, &cuda);
         rig_fini(&cpu);
     }
     printf("[largest difference %.3f, %u of %d first answers equal] ", worst,
            same, ROUNDS);
-    CU_ASSERT(worst < CPU_TOLERANCE);
+    CU_ASSERT(worst < CPU_WORST);
+    for (uint32_t l = 0; l < layers; l++)
+        CU_ASSERT(sqrt(squares[l] / (double)rows) < CPU_TOLERANCE(l));
     engine_free(a);
     engine_free(b);
 }
