@@ -11,13 +11,8 @@ extern "C" {
 #include "workers/engine_cpu_weights.h"
 }
 
-#define GIB 0x1p30
-/* Left to the driver: its own memory grows when kernels are loaded. */
-#define RESERVE_BYTES ((size_t)256 << 20)
-#define WORKSPACE_BYTES ((size_t)32 << 20)
 #define MIN_SPLITS 8192
 #define MIN_TABLE 65536
-#define ALIGN_BYTES 256
 
 int card_check(struct cuda_card *c, cudaError_t rc, const char *what)
 {
@@ -31,97 +26,6 @@ int card_check(struct cuda_card *c, cudaError_t rc, const char *what)
 int card_check_launch(struct cuda_card *c, const char *what)
 {
     return card_check(c, cudaGetLastError(), what);
-}
-
-/* Hands out pieces of one allocation; with `memory` NULL it only counts. */
-struct arena {
-    unsigned char *memory;
-    size_t used;
-};
-
-template <class item> static void take(struct arena *a, item **p, size_t n)
-{
-    *p = a->memory ? (item *)(a->memory + a->used) : NULL;
-    a->used += (n * sizeof(item) + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
-}
-
-static uint32_t round_up(uint32_t n, uint32_t unit)
-{
-    return (n + unit - 1) / unit * unit;
-}
-
-static void sizes_of(const struct cuda_card *c, struct multiply_size *sizes)
-{
-    const struct model_shape *s = &c->shape;
-
-    sizes[MULTIPLY_QKV] = {s->d_model, c->q_dim + 2 * c->kv_dim};
-    sizes[MULTIPLY_GATE_UP] = {s->d_model, 2 * s->ffn};
-    sizes[MULTIPLY_O] = {c->q_dim, s->d_model};
-    sizes[MULTIPLY_DOWN] = {s->ffn, s->d_model};
-}
-
-static size_t place_weights(struct cuda_card *c, unsigned char *memory)
-{
-    struct arena a = {memory, 0};
-    struct multiply_size sizes[MULTIPLY_MATRICES];
-
-    sizes_of(c, sizes);
-    for (uint32_t l = 0; l < c->layers; l++)
-        for (int m = 0; m < MULTIPLY_MATRICES; m++)
-            take(&a, &c->layer[l].matrix[m],
-                 (size_t)sizes[m].inputs * sizes[m].outputs);
-    take(&a, &c->head, (size_t)MODEL_OUTPUTS * c->shape.d_model);
-    return a.used;
-}
-
-static size_t max_size(size_t a, size_t b)
-{
-    return a > b ? a : b;
-}
-
-static size_t place_scratch(struct cuda_card *c, unsigned char *memory)
-{
-    struct arena a = {memory, 0};
-    const struct model_shape *s = &c->shape;
-    struct card_scratch *t = &c->scratch;
-    size_t rows = c->limits.rows;
-
-    take(&a, &t->x, rows * s->d_model);
-    take(&a, &t->norm, rows * s->d_model);
-    take(&a, &t->qkv, rows * (c->q_dim + 2 * (size_t)c->kv_dim));
-    take(&a, &t->attended, rows * c->q_dim);
-    /* These two are what the check of the products works in: room for the
-     * widest x and y. */
-    take(&a, &t->gate_up,
-         rows * max_size(max_size(2 * (size_t)s->ffn, 2 * (size_t)s->d_model),
-                         c->q_dim + 2 * (size_t)c->kv_dim));
-    take(&a, &t->inner,
-         rows * max_size(max_size(s->ffn, s->d_model), c->q_dim));
-    take(&a, &t->turns, rows * (s->head_dim / 2));
-    take(&a, &t->frequency, s->head_dim / 2);
-    take(&a, &t->partial,
-         (size_t)c->limits.splits * s->heads *
-             PARTIAL_FLOATS((size_t)s->head_dim));
-    take(&a, &t->answers, rows);
-    take(&a, &t->batch, card_place_batch(c, NULL));
-    return a.used;
-}
-
-size_t card_place_batch(struct cuda_card *c, unsigned char *memory)
-{
-    struct arena a = {memory, 0};
-    struct cuda_batch *b = &c->batch;
-    size_t rows = c->limits.rows;
-
-    take(&a, &b->tokens, rows);
-    take(&a, &b->positions, rows);
-    take(&a, &b->pages, rows);
-    take(&a, &b->decodes, rows);
-    take(&a, &b->wanted, rows);
-    take(&a, &b->tiles, rows);
-    take(&a, &b->splits, c->limits.splits);
-    take(&a, &b->table, c->limits.table);
-    return a.used;
 }
 
 /* What the kernels can do. */
@@ -155,65 +59,6 @@ int cuda_card_present(char *err, size_t err_bytes)
              "say, or use --engine cpu",
              rc == cudaSuccess ? "none is visible" : cudaGetErrorString(rc));
     return -ENODEV;
-}
-
-static uint64_t least_page_bytes(const struct cuda_card *c,
-                                 const struct cuda_card_config *config)
-{
-    uint64_t pages =
-        (config->step_tokens + c->block_tokens - 1) / c->block_tokens + 1;
-    uint64_t least = pages * c->page_bytes;
-
-    return config->page_bytes > least ? config->page_bytes : least;
-}
-
-/* The most layers that would fit in `have` bytes. */
-static uint32_t fitting_layers(const struct cuda_card *c, size_t weights,
-                               size_t scratch, size_t have)
-{
-    size_t a_layer = weights / c->layers;
-    size_t rest = scratch + WORKSPACE_BYTES + RESERVE_BYTES;
-
-    return have > rest ? (uint32_t)((have - rest) / (a_layer + a_layer / 4))
-                       : 0;
-}
-
-/* Says that the model does not fit, with what there is and what would. */
-static int check_fits(const struct cuda_card *c,
-                      const struct cuda_card_config *config, size_t weights,
-                      size_t scratch, char *err, size_t err_bytes)
-{
-    size_t have, total;
-    double kv = (double)least_page_bytes(c, config);
-    double need = (double)weights + (double)scratch + kv +
-                  (double)(WORKSPACE_BYTES + RESERVE_BYTES);
-
-    if (cudaMemGetInfo(&have, &total) != cudaSuccess) {
-        snprintf(err, err_bytes, "cuda: %s: %s", c->name,
-                 cudaGetErrorString(cudaGetLastError()));
-        return -ENODEV;
-    }
-    if (need <= (double)have)
-        return 0;
-    uint32_t fit = fitting_layers(c, weights, scratch, have);
-    int n = snprintf(
-        err, err_bytes,
-        "cuda: model %s with %u layers needs %.2f GiB on the card (weights "
-        "%.2f, step of %u tokens %.2f, KV at least %.2f), and %s has %.2f GiB "
-        "free of %.2f: ",
-        c->shape.name, c->layers, need / GIB, (double)weights / GIB,
-        config->step_tokens, (double)scratch / GIB, kv / GIB, c->name,
-        (double)have / GIB, (double)total / GIB);
-    if (n < 0 || (size_t)n >= err_bytes)
-        return -ENOMEM;
-    if (fit > 0 && fit < c->layers)
-        snprintf(err + n, err_bytes - (size_t)n,
-                 "take --layers %u, a smaller model, or end what else uses it",
-                 fit);
-    else
-        snprintf(err + n, err_bytes - (size_t)n,
-                 "take a smaller model or step, or end what else uses it");
-    return -ENOMEM;
 }
 
 static int make_streams(struct cuda_card *c)
@@ -293,7 +138,7 @@ static int make_multiply(struct cuda_card *c)
 {
     struct multiply_size sizes[MULTIPLY_MATRICES];
 
-    sizes_of(c, sizes);
+    card_sizes(c, sizes);
     c->multiply =
         multiply_new(c->compute, sizes, c->layer[0].matrix, c->prefill_rows,
                      c->scratch.inner, (float *)c->scratch.gate_up);
@@ -301,26 +146,6 @@ static int make_multiply(struct cuda_card *c)
         return 0;
     snprintf(c->error, sizeof(c->error), "no matrix product works");
     return -ENODEV;
-}
-
-static int make_pages(struct cuda_card *c,
-                      const struct cuda_card_config *config)
-{
-    size_t have, total;
-    int rc = card_check(c, cudaMemGetInfo(&have, &total), "memory");
-
-    if (rc < 0)
-        return rc;
-    size_t bytes = have > RESERVE_BYTES ? have - RESERVE_BYTES : 0;
-    if (config->page_bytes > 0)
-        bytes = config->page_bytes;
-    c->limits.pages = (uint32_t)(bytes / c->page_bytes);
-    if ((uint64_t)c->limits.pages * c->page_bytes <
-        least_page_bytes(c, config) - (config->page_bytes ? c->page_bytes : 0))
-        return card_check(c, cudaErrorMemoryAllocation, "pages");
-    return card_check(
-        c, cudaMalloc((void **)&c->pages, c->limits.pages * c->page_bytes),
-        "pages");
 }
 
 static int make_host(struct cuda_card *c)
@@ -339,8 +164,9 @@ static int make_host(struct cuda_card *c)
 static int fill_card(struct cuda_card *c, const struct cuda_card_config *config,
                      char *err, size_t err_bytes)
 {
-    size_t weights = place_weights(c, NULL), scratch = place_scratch(c, NULL);
-    int rc = check_fits(c, config, weights, scratch, err, err_bytes);
+    size_t weights = card_place_weights(c, NULL),
+           scratch = card_place_scratch(c, NULL);
+    int rc = card_check_fits(c, config, weights, scratch, err, err_bytes);
 
     if (rc < 0)
         return rc;
@@ -352,12 +178,12 @@ static int fill_card(struct cuda_card *c, const struct cuda_card_config *config,
                          "weights")) == 0 &&
         (rc = card_check(c, cudaMalloc((void **)&c->scratch_memory, scratch),
                          "scratch memory")) == 0) {
-        place_weights(c, c->weights);
-        place_scratch(c, c->scratch_memory);
+        card_place_weights(c, c->weights);
+        card_place_scratch(c, c->scratch_memory);
         /* The check of the products overwrites the first layer. */
         if ((rc = make_host(c)) == 0 && (rc = make_multiply(c)) == 0 &&
             (rc = draw_weights(c)) == 0 && (rc = copy_frequencies(c)) == 0)
-            rc = make_pages(c, config);
+            rc = card_make_pages(c, config);
     }
     if (rc < 0)
         snprintf(err, err_bytes, "cuda: %s: %s", c->name,
@@ -412,14 +238,14 @@ struct cuda_card *cuda_card_open(const struct cuda_card_config *config,
     c->kv_dim = s->kv_heads * s->head_dim;
     c->row_bytes = c->kv_dim * sizeof(bf16);
     c->page_bytes = (size_t)c->layers * 2 * c->block_tokens * c->row_bytes;
-    c->prefill_rows = round_up(config->step_tokens, CUDA_PREFILL_ROWS);
+    c->prefill_rows = card_round_up(config->step_tokens, CUDA_PREFILL_ROWS);
     /* Prompts and decodes together are step_tokens; each kind is padded. */
-    c->limits.rows = round_up(config->step_tokens, CUDA_DECODE_ROWS) +
+    c->limits.rows = card_round_up(config->step_tokens, CUDA_DECODE_ROWS) +
                      CUDA_PREFILL_ROWS + CUDA_DECODE_ROWS;
     c->limits.splits =
-        (uint32_t)max_size(MIN_SPLITS, s->window_tokens / CUDA_SPLIT_KEYS + 1);
+        (uint32_t)card_max(MIN_SPLITS, s->window_tokens / CUDA_SPLIT_KEYS + 1);
     c->limits.table =
-        (uint32_t)max_size(MIN_TABLE, s->window_tokens / c->block_tokens + 1);
+        (uint32_t)card_max(MIN_TABLE, s->window_tokens / c->block_tokens + 1);
     if (find_card(c, err, err_bytes) < 0 ||
         fill_card(c, config, err, err_bytes) < 0) {
         cuda_card_close(c);

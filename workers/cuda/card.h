@@ -59,6 +59,33 @@ int card_check(struct cuda_card *c, cudaError_t rc, const char *what);
 /* The same for launches since the last check. */
 int card_check_launch(struct cuda_card *c, const char *what);
 
+static inline uint32_t card_round_up(uint32_t n, uint32_t unit)
+{
+    return (n + unit - 1) / unit * unit;
+}
+
+static inline size_t card_max(size_t a, size_t b)
+{
+    return a > b ? a : b;
+}
+
+/* The matrices of a layer. */
+void card_sizes(const struct cuda_card *c, struct multiply_size *sizes);
+
+/* Hand out the weights, and the activations, from `memory`; NULL: only count.
+ * Return how many bytes they take. */
+size_t card_place_weights(struct cuda_card *c, unsigned char *memory);
+size_t card_place_scratch(struct cuda_card *c, unsigned char *memory);
+
+/* Says in `err` that the model does not fit, with what there is and what would.
+ * Returns 0, -ENOMEM or -ENODEV. */
+int card_check_fits(const struct cuda_card *c,
+                    const struct cuda_card_config *config, size_t weights,
+                    size_t scratch, char *err, size_t err_bytes);
+
+/* Takes the memory for pages: what is asked for, or what is left. */
+int card_make_pages(struct cuda_card *c, const struct cuda_card_config *config);
+
 /* Hands out the arrays of the batch from host memory, and those of the card at
  * the same distances. Returns how many bytes they take. */
 size_t card_place_batch(struct cuda_card *c, unsigned char *memory);

@@ -1,4 +1,4 @@
-/* Engine "cuda": what its two files share, and what tests ask it. */
+/* Engine "cuda": what its files share, and what tests ask it. */
 #ifndef WORKERS_CUDA_ENGINE_CUDA_H
 #define WORKERS_CUDA_ENGINE_CUDA_H
 
@@ -44,6 +44,36 @@ struct cuda_engine {
     char error[240];
     char device[224];
 };
+
+static inline uint32_t cuda_min(uint32_t a, uint32_t b)
+{
+    return a < b ? a : b;
+}
+
+/* Whether a segment goes the way of decodes. */
+static inline bool cuda_decodes(const struct engine_segment *s)
+{
+    return s->decode && s->n_tokens == 1;
+}
+
+/* Blocks of a segment, those it writes included. */
+static inline uint32_t cuda_blocks_of(const struct cuda_engine *e,
+                                      const struct engine_segment *s)
+{
+    uint32_t bt = e->base.layout.block_tokens;
+
+    return (s->position + s->n_tokens + bt - 1) / bt;
+}
+
+/* Pieces of a segment's decode attention; 0 for a prompt. */
+static inline uint32_t cuda_splits_of(const struct engine_segment *s)
+{
+    return cuda_decodes(s) ? s->position / CUDA_SPLIT_KEYS + 1 : 0;
+}
+
+/* Fills in the card's batch for the group, whose pages are taken. Called with
+ * the lock. */
+void cuda_describe_group(struct cuda_engine *e);
 
 /* engine_ops.step of this engine. */
 int cuda_step(struct engine *base, struct engine_segment *segments, size_t n,

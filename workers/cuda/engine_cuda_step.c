@@ -25,34 +25,6 @@ struct step {
     uint32_t layers_done;
 };
 
-static bool decodes(const struct engine_segment *s)
-{
-    return s->decode && s->n_tokens == 1;
-}
-
-static uint32_t min_u32(uint32_t a, uint32_t b)
-{
-    return a < b ? a : b;
-}
-
-static uint32_t round_up(uint32_t n, uint32_t unit)
-{
-    return (n + unit - 1) / unit * unit;
-}
-
-static uint32_t blocks_of(const struct cuda_engine *e,
-                          const struct engine_segment *s)
-{
-    uint32_t bt = e->base.layout.block_tokens;
-
-    return (s->position + s->n_tokens + bt - 1) / bt;
-}
-
-static uint32_t splits_of(const struct engine_segment *s)
-{
-    return decodes(s) ? s->position / CUDA_SPLIT_KEYS + 1 : 0;
-}
-
 /* --- pages -------------------------------------------------------------- */
 
 static struct cuda_use *use_of(const struct cuda_engine *e, uint32_t page)
@@ -85,13 +57,13 @@ static int use_block(struct cuda_engine *e, const struct engine_segment *s,
         if (page_cache_ticket(e->pages, page) > g->ticket)
             g->ticket = page_cache_ticket(e->pages, page);
     }
-    needed = min_u32(needed, bt);
+    needed = cuda_min(needed, bt);
     if (needed > use->needed)
         use->needed = needed;
     if (end > start && needed < bt) {
         use->from = needed;
-        use->to = min_u32(end - start, bt);
-        use->stores = !decodes(s);
+        use->to = cuda_min(end - start, bt);
+        use->stores = !cuda_decodes(s);
     }
     return 0;
 }
@@ -112,7 +84,7 @@ static int use_segment(struct cuda_engine *e, const struct engine_segment *s)
     uint32_t before = e->group.n_uses;
     int rc = 0;
 
-    for (uint32_t i = 0; i < blocks_of(e, s) && rc == 0; i++)
+    for (uint32_t i = 0; i < cuda_blocks_of(e, s) && rc == 0; i++)
         rc = use_block(e, s, i);
     if (rc < 0)
         unuse(e, before);
@@ -132,8 +104,8 @@ static int gather(struct cuda_engine *e, size_t n)
     g->ticket = 0;
     for (g->end = g->first; g->end < n; g->end++) {
         const struct engine_segment *s = &g->segments[g->end];
-        table += blocks_of(e, s);
-        splits += splits_of(s);
+        table += cuda_blocks_of(e, s);
+        splits += cuda_splits_of(s);
         if (g->end > g->first &&
             (table > limits->table || splits > limits->splits))
             break;
@@ -150,92 +122,6 @@ static int gather(struct cuda_engine *e, size_t n)
     if (g->ticket <= e->ticket_over)
         g->ticket = 0;
     return g->end > g->first ? 0 : rc;
-}
-
-/* --- the description of a group ------------------------------------------ */
-
-static void add_row(struct cuda_batch *b, uint32_t row, uint32_t token,
-                    uint32_t position, uint32_t page)
-{
-    b->tokens[row] = token;
-    b->positions[row] = position;
-    b->pages[row] = page;
-}
-
-static void pad_rows(struct cuda_batch *b, uint32_t from, uint32_t to)
-{
-    for (uint32_t row = from; row < to; row++)
-        add_row(b, row, 0, 0, CUDA_NO_PAGE);
-}
-
-static void add_tiles(const struct cuda_engine *e, struct cuda_batch *b,
-                      const struct engine_segment *s, uint32_t row,
-                      uint32_t table)
-{
-    uint32_t most = CUDA_TILE_ROWS / e->group_heads;
-
-    for (uint32_t i = 0; i < s->n_tokens; i += most)
-        b->tiles[b->n_tiles++] = (struct cuda_tile){
-            row + i, min_u32(most, s->n_tokens - i), s->position + i, table};
-}
-
-static void add_splits(struct cuda_batch *b, const struct engine_segment *s,
-                       uint32_t table)
-{
-    uint32_t end = s->position + 1;
-
-    b->decodes[b->n_decodes] = (struct cuda_decode){b->n_splits, splits_of(s)};
-    for (uint32_t key = 0; key < end; key += CUDA_SPLIT_KEYS)
-        b->splits[b->n_splits++] = (struct cuda_split){
-            b->n_decodes, key, min_u32(key + CUDA_SPLIT_KEYS, end), table};
-    b->n_decodes++;
-}
-
-static void add_segment(struct cuda_engine *e, struct cuda_batch *b, size_t n,
-                        uint32_t row)
-{
-    const struct engine_segment *s = &e->group.segments[n];
-    uint32_t bt = e->base.layout.block_tokens;
-    uint32_t table = b->n_table;
-
-    for (uint32_t i = 0; i < blocks_of(e, s); i++)
-        b->table[b->n_table++] = page_cache_find(e->pages, s->blocks[i]);
-    for (uint32_t i = 0; i < s->n_tokens; i++)
-        add_row(b, row + i, s->tokens[i], s->position + i,
-                b->table[table + (s->position + i) / bt]);
-    if (decodes(s))
-        add_splits(b, s, table);
-    else
-        add_tiles(e, b, s, row, table);
-    if (s->want_token) {
-        e->answer_of[b->n_wanted] = n;
-        b->wanted[b->n_wanted++] = row + s->n_tokens - 1;
-    }
-}
-
-/* Prompts first, then decodes. */
-static void describe(struct cuda_engine *e)
-{
-    struct cuda_batch *b = cuda_card_batch(e->card);
-    const struct cuda_group *g = &e->group;
-    uint32_t row = 0;
-
-    b->n_table = b->n_tiles = b->n_splits = b->n_decodes = b->n_wanted = 0;
-    for (size_t i = g->first; i < g->end; i++) {
-        if (decodes(&g->segments[i]))
-            continue;
-        add_segment(e, b, i, row);
-        row += g->segments[i].n_tokens;
-    }
-    b->prefill_rows = round_up(row, CUDA_PREFILL_ROWS);
-    pad_rows(b, row, b->prefill_rows);
-    row = b->prefill_rows;
-    for (size_t i = g->first; i < g->end; i++) {
-        if (decodes(&g->segments[i]))
-            add_segment(e, b, i, row++);
-    }
-    b->decode_rows = round_up(row - b->prefill_rows, CUDA_DECODE_ROWS);
-    pad_rows(b, row, b->prefill_rows + b->decode_rows);
 }
 
 /* --- layers --------------------------------------------------------------- */
@@ -369,7 +255,7 @@ static int run_group(struct step *t, size_t n)
     pthread_mutex_lock(&e->lock);
     int rc = e->lost ? -ENODEV : gather(e, n);
     if (rc == 0)
-        describe(e);
+        cuda_describe_group(e);
     pthread_mutex_unlock(&e->lock);
     if (rc < 0)
         return rc == -EBUSY ? -ENOMEM : rc;

@@ -7,7 +7,6 @@
 #include "workers/cuda/lt.h"
 #include "workers/cuda/multiply.h"
 
-#define WORKSPACE_BYTES ((size_t)32 << 20)
 #define CANDIDATES 16
 #define PROBE_ROWS 7 /* different ones in a probe */
 
@@ -75,7 +74,7 @@ static int run_lt(struct multiply *m, cudaStream_t s, const struct plan *p,
         return -EIO;
     cublasStatus_t rc =
         m->lt.Matmul(m->handle, p->desc, &one, w, l.w, x, l.x, &beta, y, l.y, y,
-                     l.y, &p->algo, m->workspace, WORKSPACE_BYTES, s);
+                     l.y, &p->algo, m->workspace, MULTIPLY_WORKSPACE_BYTES, s);
     layouts_free(&m->lt, &l);
     return rc == CUBLAS_STATUS_SUCCESS ? 0 : -EIO;
 }
@@ -210,7 +209,7 @@ static int candidates(struct multiply *m, const struct plan *p, uint32_t rows,
 {
     const struct lt *lt = &m->lt;
     uint32_t reduction = CUBLASLT_REDUCTION_SCHEME_NONE;
-    size_t workspace = WORKSPACE_BYTES;
+    size_t workspace = MULTIPLY_WORKSPACE_BYTES;
     cublasLtMatmulPreference_t preference = NULL;
     struct layouts l;
     int n = 0;
@@ -323,7 +322,8 @@ struct multiply *multiply_new(cudaStream_t s, const struct multiply_size *sizes,
     p.host_x = (uint16_t *)malloc(rows * inputs * sizeof(uint16_t));
     p.host_y = (unsigned char *)malloc(rows * outputs * sizeof(float));
     int rc = p.host_x && p.host_y &&
-                     cudaMalloc(&m->workspace, WORKSPACE_BYTES) == cudaSuccess
+                     cudaMalloc(&m->workspace, MULTIPLY_WORKSPACE_BYTES) ==
+                         cudaSuccess
                  ? choose_all(m, &p, sizes, weights)
                  : -ENOMEM;
     free(p.host_x);

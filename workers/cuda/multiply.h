@@ -8,6 +8,9 @@
 
 #include "workers/cuda/kernels.h"
 
+/* Memory on the card that cuBLASLt may use. */
+#define MULTIPLY_WORKSPACE_BYTES ((size_t)32 << 20)
+
 /* Who computes a product: rows of prompts, or of decodes. */
 enum multiply_kind { MULTIPLY_PREFILL, MULTIPLY_DECODE, MULTIPLY_KINDS };
 
