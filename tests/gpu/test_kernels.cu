@@ -86,13 +86,19 @@ template <class item> struct device_array {
     }
     explicit device_array(const std::vector<item> &v) : device_array(v.size())
     {
-        must(cudaMemcpy(p, v.data(), n * sizeof(item), cudaMemcpyHostToDevice),
-             "copy");
+        put(v);
     }
     device_array(const device_array &) = delete;
     ~device_array()
     {
         cudaFree(p);
+    }
+    void put(const std::vector<item> &v)
+    {
+        must(cudaMemcpyAsync(p, v.data(), n * sizeof(item),
+                             cudaMemcpyHostToDevice, stream),
+             "copy");
+        must(cudaStreamSynchronize(stream), "copy");
     }
     /* What is there after all kernels; the margin must be as it was. */
     std::vector<item> get(const char *kernel) const
@@ -414,10 +420,7 @@ static void test_products(void)
     }
     printf("  products by %s\n", multiply_name(m));
     for (int i = 0; i < MULTIPLY_MATRICES; i++)
-        must(cudaMemcpy(on_card[i], weights[i].data(),
-                        weights[i].size() * sizeof(bf16),
-                        cudaMemcpyHostToDevice),
-             "copy");
+        arrays[i]->put(weights[i]);
     for (int k = 0; k < MULTIPLY_KINDS; k++)
         for (int i = 0; i < MULTIPLY_MATRICES; i++) {
             uint32_t in = sizes[i].inputs, out = sizes[i].outputs;

@@ -128,10 +128,15 @@ static int copy_frequencies(struct cuda_card *c)
     for (uint32_t i = 0; i < half; i++)
         frequency[i] = pow((double)c->shape.rope_theta,
                            -2.0 * (double)i / (double)c->shape.head_dim);
-    return card_check(c,
-                      cudaMemcpy(c->scratch.frequency, frequency,
-                                 half * sizeof(double), cudaMemcpyHostToDevice),
-                      "frequencies");
+    /* A plain copy may end after the call: it waits for no stream of ours. */
+    int rc = card_check(c,
+                        cudaMemcpyAsync(c->scratch.frequency, frequency,
+                                        half * sizeof(double),
+                                        cudaMemcpyHostToDevice, c->compute),
+                        "frequencies");
+    if (rc < 0)
+        return rc;
+    return card_check(c, cudaStreamSynchronize(c->compute), "frequencies");
 }
 
 static int make_multiply(struct cuda_card *c)

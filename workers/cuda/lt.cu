@@ -13,13 +13,15 @@
 #define TEXT_OF(x) #x
 #define TEXT(x) TEXT_OF(x)
 
+/* It stays once it is loaded: a library that registered code with the driver is
+ * better not taken away. */
 static bool open_library(struct lt *l)
 {
 #ifdef CUDA_EMULATED
     l->library = l;
 #else
-    l->library =
-        dlopen("libcublasLt.so." TEXT(CUBLAS_VER_MAJOR), RTLD_NOW | RTLD_LOCAL);
+    l->library = dlopen("libcublasLt.so." TEXT(CUBLAS_VER_MAJOR),
+                        RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
 #endif
     return l->library != NULL;
 }
