@@ -150,7 +150,7 @@ uint32_t sim_copies_match(struct sim *sim, struct sim_node *node,
         if (slot != BLOCK_CACHE_NONE)
             block_cache_touch(node->cache, slot);
     }
-    *load_us = (int64_t)us;
+    *load_us = (int64_t)sim_bounded_us(us);
     return n;
 }
 
@@ -182,15 +182,16 @@ void sim_copies_share_memory(struct sim *sim, struct sim_node *node)
 void sim_copies_watch(struct sim *sim, int64_t now_us)
 {
     const struct sim_config *c = &sim->config;
+    uint32_t copies[SIM_WATCH_MAX] = {0};
 
-    while (c->n_watch > 0 && sim->next_watch_us <= now_us) {
-        uint32_t copies[SIM_WATCH_MAX] = {0};
-
-        for (size_t w = 0; w < c->n_watch; w++)
-            for (uint32_t i = 0; i < sim->n_nodes; i++)
-                copies[w] +=
-                    prefix_index_tiers(sim->index, i,
-                                       sim_key_of(c->watch_ids[w])) != 0;
+    if (c->n_watch == 0 || sim->next_watch_us > now_us)
+        return;
+    /* Since the event before nothing has changed. */
+    for (size_t w = 0; w < c->n_watch; w++)
+        for (uint32_t i = 0; i < sim->n_nodes; i++)
+            copies[w] += prefix_index_tiers(sim->index, i,
+                                            sim_key_of(c->watch_ids[w])) != 0;
+    while (sim->next_watch_us <= now_us) {
         if (sim->io.copies != NULL)
             sim->io.copies(sim->io.arg, sim->next_watch_us / SIM_SLOWDOWN,
                            copies);

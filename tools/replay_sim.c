@@ -16,7 +16,8 @@ struct run {
     struct replay_tally *tally;
     struct trace_reader *reader;
     uint64_t n_given;
-    char *error; /* (size) */
+    uint64_t n_counted; /* by the first pass */
+    char *error;        /* (size) */
     size_t size;
     int rc; /* of a callback that cannot return it */
 };
@@ -24,7 +25,8 @@ struct run {
 static int open_source(struct run *run)
 {
     const struct replay_source *s = &run->params->source;
-    struct trace_reader_options options = {.block_tokens = s->block_tokens};
+    struct trace_reader_options options = {.block_tokens = s->block_tokens,
+                                           .regular_only = true};
     struct trace_error why = {0};
     run->n_given = 0;
     if (s->path == NULL) {
@@ -128,6 +130,20 @@ static void name_node(const struct run *run, uint32_t node, char *name,
     }
 }
 
+/* Each pass opens the file again. */
+static int check_passes(const struct run *run)
+{
+    uint64_t n = run->result->summary.requests;
+    if (!run->params->with_facts || n == run->n_counted) {
+        return 0;
+    }
+    snprintf(run->error, run->size,
+             "the trace has changed: %" PRIu64 " requests, %" PRIu64
+             " when it was first read",
+             n, run->n_counted);
+    return -ESTALE;
+}
+
 /* sim_io.record */
 static void take_record(void *arg, const struct sim_record *r)
 {
@@ -166,12 +182,31 @@ static void take_record(void *arg, const struct sim_record *r)
     }
 }
 
+/* Leaves every second count out. */
+static void thin_copies(struct replay_copies *c, size_t width)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < c->n; i += 2) {
+        c->at_us[kept] = c->at_us[i];
+        memmove(c->copies + kept++ * width, c->copies + i * width,
+                width * sizeof c->copies[0]);
+    }
+    c->n = kept;
+    c->interval_us *= 2;
+}
+
 /* sim_io.copies */
 static void take_copies(void *arg, int64_t at_us, const uint32_t *copies)
 {
     struct run *run = arg;
     struct replay_copies *c = &run->result->copies;
     size_t width = run->result->facts.n_ranked;
+    if (c->n == REPLAY_COPIES_MAX) {
+        thin_copies(c, width);
+    }
+    if (at_us % c->interval_us != 0) {
+        return;
+    }
     if (c->n == c->capacity) {
         size_t capacity = c->capacity == 0 ? 64 : c->capacity * 2;
         int64_t *at = realloc(c->at_us, capacity * sizeof at[0]);
@@ -204,6 +239,7 @@ static int count_facts(struct run *run)
         if (rc != 0) {
             break;
         }
+        run->n_counted++;
     }
     if (rc == 0) {
         rc = replay_counter_facts(counter, &run->result->facts);
@@ -228,6 +264,7 @@ static int simulate(struct run *run)
     config.watch_ids = result->facts.ranked;
     config.n_watch = result->facts.n_ranked;
     config.watch_interval_us = REPLAY_COPIES_INTERVAL_US;
+    result->copies.interval_us = REPLAY_COPIES_INTERVAL_US;
     int rc = open_source(run);
     if (rc != 0) {
         return rc;
@@ -285,6 +322,9 @@ int replay_sim_run(const struct replay_sim_params *params,
         rc = simulate(&run);
     }
     if (rc == 0) {
+        rc = check_passes(&run);
+    }
+    if (rc == 0) {
         const struct replay_context context = {
             .mode = "simulate",
             .policy = params->sim.policy,
@@ -308,77 +348,4 @@ void replay_sim_result_fini(struct replay_sim_result *result)
     free(result->copies.at_us);
     free(result->copies.copies);
     result->copies = (struct replay_copies){0};
-}
-
-static json_t *count_json(const struct sim_count *c)
-{
-    return json_pack("{s:I, s:I}", "count", (json_int_t)c->count, "bytes",
-                     (json_int_t)c->bytes);
-}
-
-/* "replicas": one list of times, and per rank the block and its copies. */
-static json_t *copies_json(const struct replay_sim_result *r)
-{
-    json_t *times = json_array();
-    json_t *ranks = json_array();
-    size_t width = r->facts.n_ranked;
-    for (size_t t = 0; t < r->copies.n; t++) {
-        json_array_append_new(times,
-                              json_real((double)r->copies.at_us[t] / 1e6));
-    }
-    for (size_t w = 0; w < width; w++) {
-        json_t *counts = json_array();
-        for (size_t t = 0; t < r->copies.n; t++) {
-            json_array_append_new(
-                counts, json_integer(r->copies.copies[t * width + w]));
-        }
-        json_array_append_new(
-            ranks,
-            json_pack("{s:I, s:I, s:I, s:o}", "rank",
-                      (json_int_t)replay_ranks[w], "block",
-                      (json_int_t)r->facts.ranked[w], "references",
-                      (json_int_t)r->facts.references[w], "copies", counts));
-    }
-    return json_pack("{s:f, s:o, s:o}", "interval_s",
-                     (double)REPLAY_COPIES_INTERVAL_US / 1e6, "times_s", times,
-                     "ranks", ranks);
-}
-
-json_t *replay_sim_json(const struct replay_sim_result *result, bool timing)
-{
-    const struct sim_summary *s = &result->summary;
-    double rate =
-        result->wall_s > 0 ? (double)s->requests / result->wall_s : 0.0;
-    json_t *json = replay_report_json(&result->report);
-    json_t *sim = json_pack(
-        "{s:f, s:I, s:I, s:I, s:I, s:I, s:o, s:o}", "simulated_s",
-        (double)s->simulated_us / 1e6, "events", (json_int_t)s->events,
-        "decisions", (json_int_t)s->decisions, "max_unfinished",
-        (json_int_t)s->max_unfinished, "max_waiting_for_room",
-        (json_int_t)s->max_waiting_for_room, "skipped_lines",
-        (json_int_t)result->skipped, "wall_s",
-        timing ? json_real(result->wall_s) : json_null(), "requests_per_wall_s",
-        timing ? json_real(rate) : json_null());
-    if (json == NULL || json_object_set_new(json, "sim", sim) != 0 ||
-        json_object_set_new(json, "transfers", count_json(&s->fetches)) != 0 ||
-        json_object_set_new(json, "pushes", count_json(&s->pushes)) != 0 ||
-        json_object_set_new(json, "replicas", copies_json(result)) != 0) {
-        json_decref(json);
-        return NULL;
-    }
-    return json;
-}
-
-void replay_sim_print(const struct replay_sim_result *result, FILE *file)
-{
-    const struct sim_summary *s = &result->summary;
-    replay_report_print(&result->report, file);
-    fprintf(file,
-            "  %-22s %10" PRIu64 "  (%.3g GB)\n  %-22s %10" PRIu64
-            "  (%.3g GB)\n  %-22s %10" PRIu64 "  at once\n  %-22s %10" PRIu64
-            "\n\n",
-            "fetches between nodes", s->fetches.count,
-            (double)s->fetches.bytes / 1e9, "KV sent to decode nodes",
-            s->pushes.count, (double)s->pushes.bytes / 1e9, "requests, at most",
-            s->max_unfinished, "events", s->events);
 }

@@ -20,10 +20,13 @@
 
 /* Virtual time between two counts of copies, as in the paper's figure 11. */
 #define REPLAY_COPIES_INTERVAL_US INT64_C(30000000)
+/* Counts kept of a run; of a longer one every second is left out, again and
+ * again. */
+#define REPLAY_COPIES_MAX 4096
 
 /* Where requests come from. */
 struct replay_source {
-    const char *path;                 /* NULL: from `trace` */
+    const char *path; /* a regular file, read twice; NULL: from `trace` */
     const struct replay_trace *trace; /* borrowed */
     uint32_t block_tokens;            /* of the file, before scaling */
     uint32_t length_scale;            /* at least 1 */
@@ -49,8 +52,9 @@ struct replay_sim_params {
 struct replay_copies {
     int64_t *at_us;   /* (n) */
     uint32_t *copies; /* (n, facts.n_ranked) */
-    size_t n;
+    size_t n;         /* at most REPLAY_COPIES_MAX */
     size_t capacity;
+    int64_t interval_us; /* of virtual time between two */
 };
 
 struct replay_sim_result {

@@ -132,15 +132,15 @@ static int ask(void *arg, struct search_answer *answers, size_t n)
 static int count_requests(struct sizing *z)
 {
     const struct replay_source *from = &z->s->study.source;
-    const struct replay_stream_options options = {.path = from->path,
-                                                  .from = from->from,
-                                                  .requests = from->requests,
-                                                  .block_tokens =
-                                                      z->template.block_tokens,
-                                                  .skip_bad = from->skip_bad};
+    struct replay_stream_options o = {.path = from->path,
+                                      .from = from->from,
+                                      .requests = from->requests,
+                                      .block_tokens = z->template.block_tokens,
+                                      .skip_bad = from->skip_bad,
+                                      .regular_only = true};
     struct replay_stream *stream = NULL;
     struct trace_request request = {0};
-    int rc = replay_stream_open(&options, &stream, z->error);
+    int rc = replay_stream_open(&o, &stream, z->error);
     if (rc != 0) {
         return rc;
     }

@@ -22,7 +22,8 @@ int replay_stream_open(const struct replay_stream_options *options,
                        char error[REPLAY_STREAM_ERROR_BYTES])
 {
     const struct trace_reader_options reading = {
-        .block_tokens = (uint32_t)options->block_tokens};
+        .block_tokens = (uint32_t)options->block_tokens,
+        .regular_only = options->regular_only};
     struct trace_error why = {0};
     struct replay_stream *s = calloc(1, sizeof *s);
     int rc = -ENOMEM;

@@ -21,6 +21,7 @@ struct replay_stream_options {
     uint64_t block_tokens; /* of the trace */
     bool skip_bad;         /* go on behind a bad line, else it is an error */
     bool quiet;            /* say nothing of the bad lines that are skipped */
+    bool regular_only;     /* who reads the file again refuses a pipe */
 };
 
 /* How its options appear in a subcommand's table. */

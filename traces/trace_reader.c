@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <sys/stat.h>
+
 #include <zlib.h>
 
 #include "traces/id_map.h"
@@ -27,6 +29,18 @@ struct trace_reader {
     size_t begin;
     size_t end;
 };
+
+/* What cannot be opened is gzopen()'s to tell. */
+static int check_regular(const char *path, struct trace_error *error)
+{
+    struct stat status;
+    if (stat(path, &status) != 0 || S_ISREG(status.st_mode)) {
+        return 0;
+    }
+    trace_error_set(error, "", "", 0,
+                    "not a regular file, and it is read more than once");
+    return -ESPIPE;
+}
 
 int trace_reader_open(const char *path,
                       const struct trace_reader_options *options,
@@ -51,6 +65,10 @@ int trace_reader_open(const char *path,
                                                        : (size_t)4 << 20);
     }
     if (r->buffer == NULL || (r->before == NULL && !o->skip_chain_check)) {
+        goto free_reader;
+    }
+    rc = o->regular_only ? check_regular(path, error) : 0;
+    if (rc != 0) {
         goto free_reader;
     }
     errno = 0;

@@ -23,13 +23,16 @@ struct trace_reader_options {
      * the bound go unchecked. 0: 4 million. */
     size_t chain_limit_ids;
     bool skip_chain_check;
+    /* Who opens the file again reads the same: only a regular file will do. */
+    bool regular_only;
 };
 
 struct trace_reader;
 
 /*
  * Opens `path`; options may be NULL. Returns 0 with *reader owned by the
- * caller, or a negative errno with `error` filled and *reader untouched.
+ * caller, or a negative errno with `error` filled and *reader untouched;
+ * -ESPIPE: not a regular file, though regular_only.
  */
 int trace_reader_open(const char *path,
                       const struct trace_reader_options *options,

@@ -217,6 +217,33 @@ class Simulate(unittest.TestCase):
         self.assertEqual(done.returncode, status, done.stderr)
         self.assertIn(text, done.stderr)
 
+    def test_pipe(self):
+        """A trace is read twice: what can be read once only is refused."""
+        pipe = self.path('pipe')
+        os.mkfifo(pipe)
+        self.refused(1, 'pipe: not a regular file, and it is read more than '
+                     'once', '--trace', pipe, '--cluster', REFERENCE,
+                     '--policy', 'random')
+        done = replay('size', '--trace', pipe, '--cluster-template',
+                      REFERENCE, '--slo-ttft', 3)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn('pipe: not a regular file', done.stderr)
+
+    def test_long_silence(self):
+        """Copies are counted at 4096 times at most, however long it takes."""
+        line = ('{"timestamp": %d, "input_length": 600, "output_length": 1, '
+                '"hash_ids": [1, 2]}\n')
+        trace = self.write('gap.jsonl', line % 0 + line % 3_000_000_000)
+        copies = self.simulate(trace, REFERENCE, 'local_cache')['replicas']
+        times = copies['times_s']
+        self.assertLessEqual(len(times), 4096)
+        self.assertGreater(len(times), 2048)
+        self.assertEqual(copies['interval_s'], 30 * 32)
+        self.assertEqual(times, [i * 960 for i in range(len(times))])
+        self.assertGreater(times[-1], 3_000_000 - 960)
+        self.assertEqual(copies['ranks'][0]['copies'][1:],
+                         [1] * (len(times) - 1))
+
     def test_words(self):
         good = '--trace', SAMPLE, '--cluster', REFERENCE
         self.refused(2, '--policy NAME is missing', *good)
