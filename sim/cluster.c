@@ -7,6 +7,9 @@
 
 #include "conductor/core/queue.h"
 
+/* A bit per millisecond: nothing real is slower. */
+#define GBPS_MIN 1e-6
+
 __attribute__((format(printf, 2, 3))) static int
 refuse(char err[CLUSTER_ERROR_BYTES], const char *format, ...)
 {
@@ -61,6 +64,9 @@ static int check_memory(const struct cluster *c, char err[CLUSTER_ERROR_BYTES])
                       c->name);
     if (c->mix_requests && c->step_tokens == 0)
         return refuse(err, "%s: mix_requests needs step_tokens", c->name);
+    if (c->link_bytes_per_s > 0.0 && c->link_bytes_per_s * 8 / 1e9 < GBPS_MIN)
+        return refuse(err, "%s: links.gbps: %g, expected 0 or at least %g",
+                      c->name, c->link_bytes_per_s * 8 / 1e9, GBPS_MIN);
     if (c->decode_nodes > 0 && !(c->link_bytes_per_s > 0.0))
         return refuse(err,
                       "%s: links.gbps: 0, but KV has to reach decode "

@@ -15,6 +15,7 @@
 #define TOKENS_MAX INT64_C(1000000000000)
 #define BYTES_PER_S_MAX 1e18
 #define PATH_BYTES 1024
+#define TERM_MAX_US 1e9 /* as the longest cost that is told apart */
 
 static const char *const root_keys[] = {
     "format",  "version", "name",    "about", "model",       "cost",
@@ -67,7 +68,7 @@ static void read_flops_decode(struct fields *f, const struct fields_object *o,
         return;
     fields_known(f, &d, flops_decode_keys);
     double bytes_per_s =
-        fields_number(f, &d, "memory_bytes_per_s", 1.0, BYTES_PER_S_MAX, NULL) *
+        fields_number(f, &d, "memory_bytes_per_s", 1e6, BYTES_PER_S_MAX, NULL) *
         fields_number(f, &d, "memory_use", 1e-3, 1.0, NULL);
     double weight_bytes = fields_number(f, &d, "weight_bytes", 0.0, 1e18, NULL);
     double step_ms = fields_number(f, &d, "step_ms", 0.0, 1e6, &no_overhead_ms);
@@ -87,7 +88,7 @@ static void read_flops(struct fields *f, const struct fields_object *o,
     double d = fields_number(f, o, "d_model", 1.0, 1e6, NULL);
     double a = fields_number(f, o, "a", 0.0, 1e6, NULL);
     double b = fields_number(f, o, "b", 0.0, 1e6, NULL);
-    double per_s = fields_number(f, o, "flops_per_s", 1.0, 1e24, NULL) *
+    double per_s = fields_number(f, o, "flops_per_s", 1e6, 1e24, NULL) *
                    fields_number(f, o, "mfu", 1e-3, 1.0, NULL);
 
     c->cost.prefill[1] = l * b * d * d / per_s * 1e6;
@@ -151,6 +152,17 @@ static void read_polynomial(struct fields *f, const struct fields_object *o,
     snprintf(c->cost.engine, sizeof(c->cost.engine), "polynomial");
 }
 
+/* Whatever they were made of: no token takes longer. */
+static void check_terms(struct fields *f, const char *what, const double *us,
+                        size_t n)
+{
+    for (size_t i = 0; f->rc == 0 && i < n; i++)
+        if (!(us[i] >= 0.0 && us[i] <= TERM_MAX_US))
+            fields_refuse(f, "cost", "",
+                          "%s term %zu is %g us, expected 0 to %g", what, i,
+                          us[i], TERM_MAX_US);
+}
+
 static void read_cost(struct fields *f, const struct fields_object *root,
                       struct cluster *c)
 {
@@ -170,14 +182,8 @@ static void read_cost(struct fields *f, const struct fields_object *root,
                       "expected \"flops\", \"polynomial\" or \"chunks\", got "
                       "\"%s\"",
                       kind);
-    for (size_t i = 0; f->rc == 0 && i < COST_MODEL_PREFILL_TERMS; i++)
-        if (!(c->cost.prefill[i] >= 0.0))
-            fields_refuse(f, "cost", "", "prefill term %zu is %g, below 0", i,
-                          c->cost.prefill[i]);
-    for (size_t i = 0; f->rc == 0 && i < COST_MODEL_DECODE_TERMS; i++)
-        if (!(c->cost.decode[i] >= 0.0))
-            fields_refuse(f, "cost", "", "decode term %zu is %g, below 0", i,
-                          c->cost.decode[i]);
+    check_terms(f, "prefill", c->cost.prefill, COST_MODEL_PREFILL_TERMS);
+    check_terms(f, "decode", c->cost.decode, COST_MODEL_DECODE_TERMS);
 }
 
 static void read_tier(struct fields *f, const struct fields_object *prefill,

@@ -69,7 +69,7 @@ int64_t sim_decode_run_us(const struct sim *sim, const struct sim_batch *batch,
     double k = (double)steps;
     double first = d[0] + d[1] * n + d[2] * (double)batch->kv_tokens;
 
-    return llround(k * first + d[2] * n * k * (k - 1.0) / 2.0);
+    return llround(sim_bounded_us(k * first + d[2] * n * k * (k - 1.0) / 2.0));
 }
 
 uint64_t sim_decode_steps_to_finish(const struct sim_batch *batch)

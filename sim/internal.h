@@ -39,7 +39,7 @@
 #include "traces/random.h"
 
 #define SIM_SLOWDOWN 1000
-/* Longest time that fits: 31 years. */
+/* Longest time that fits, 31 years: SIM_LAST_US before the slow motion. */
 #define SIM_SPAN_MAX_US 1e15
 #define SIM_NODE_RANK 1u /* in the heap: after the ends of transfers */
 

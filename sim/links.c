@@ -142,7 +142,8 @@ static void renew(struct sim_links *l, uint32_t f, int64_t now_us)
     flow->since_us = now_us;
     flow->rate = share(l, flow);
     sim_heap_set(l->config.heap, l->config.first_id + f, LINKS_RANK,
-                 now_us + (int64_t)(flow->left / flow->rate + 0.5));
+                 now_us +
+                     (int64_t)(sim_bounded_us(flow->left / flow->rate) + 0.5));
 }
 
 static void renew_side(struct sim_links *l, int side, uint32_t node,

@@ -100,6 +100,12 @@ static void settle_reuse(struct sim *sim, struct sim_node *node,
     /* Layer l + 1 is read while layer l computes; the first can't hide. */
     compute_us =
         model_us(sim, r->n_tokens - r->cached_tokens, r->cached_tokens);
+    /* The model's longest answer stands for all longer ones. */
+    if (compute_us >= COST_MODEL_MAX_US)
+        sim_fail(sim, -ERANGE,
+                 "request %llu: a prefill of %u tokens takes more than 1,000 s",
+                 (unsigned long long)r->record.index,
+                 (unsigned)r->record.computed_tokens);
     int64_t first_us = r->load_us / sim->cluster.layers;
     r->load_us =
         r->load_us > compute_us + first_us ? r->load_us - compute_us : first_us;
@@ -134,7 +140,7 @@ static int64_t add_chunk(struct sim *sim, struct sim_request *r,
 {
     uint32_t left = r->n_tokens - r->position;
     uint32_t n = left < *budget ? left : *budget;
-    int64_t us = chunk_us(sim, r, n) + r->load_us;
+    int64_t us = sim_sum_us(chunk_us(sim, r, n), r->load_us);
     bool first = r->position == r->cached_tokens;
 
     r->step_tokens = n;
@@ -156,12 +162,12 @@ int64_t sim_prefill_form(struct sim *sim, struct sim_node *node, bool *any)
     for (uint32_t i = 0; i < node->n_active; i++)
         node->active[i]->step_tokens = 0;
     for (uint32_t i = 0; i < node->n_active && budget > 0; i++) {
-        us += add_chunk(sim, node->active[i], &budget);
+        us = sim_sum_us(us, add_chunk(sim, node->active[i], &budget));
         *any = true;
     }
     while (budget > 0 && (node->n_active == 0 || c->mix_requests) &&
            (r = start_next(sim, node)) != NULL) {
-        us += add_chunk(sim, r, &budget);
+        us = sim_sum_us(us, add_chunk(sim, r, &budget));
         *any = true;
     }
     return us;
@@ -248,7 +254,7 @@ static int64_t pass_stages(struct sim *sim, struct sim_node *node,
     for (uint32_t s = 1; s < sim->cluster.pipeline_stages; s++) {
         if (node->stage_free_us[s] > at_us)
             at_us = node->stage_free_us[s];
-        at_us += step_us;
+        at_us = sim_sum_us(at_us, step_us);
         node->stage_free_us[s] = at_us;
     }
     return at_us;

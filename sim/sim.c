@@ -122,6 +122,10 @@ static void run_event(struct sim *sim, const struct sim_heap_entry *event)
 {
     uint32_t id = event->id;
 
+    if (event->at_us > SIM_LAST_US) {
+        sim_fail(sim, -ERANGE, "an event lies over 30 years ahead");
+        return;
+    }
     sim_copies_watch(sim, event->at_us);
     sim->now_us = event->at_us;
     sim->summary.events++;

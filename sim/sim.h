@@ -105,7 +105,8 @@ struct sim_io {
  *   summary     written on success.
  *   err         a message of one line on error.
  * Returns 0; -EINVAL: a bad configuration (the policy's name among it);
- * -ERANGE: arrivals over 30 years apart; -ENOMEM; -ENOSPC: more cached blocks
+ * -ERANGE: arrivals over 30 years apart, something that takes longer, or a
+ * prefill over 1,000 s; -ENOMEM; -ENOSPC: more cached blocks
  * than can be indexed; or what io->next returned.
  */
 int sim_run(const struct sim_config *config, const struct sim_io *io,

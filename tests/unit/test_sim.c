@@ -483,6 +483,45 @@ static int fail_next(void *arg, struct trace_request *request)
 }
 
 /* A source that fails ends the run, and nothing is lost (a sanitizer looks). */
+static void expect_error(struct rig *r, int want, const char *message)
+{
+    char err[SIM_ERROR_BYTES] = "";
+
+    int rc = run_it(r, err);
+
+    if (rc != want || strcmp(err, message) != 0) {
+        printf("\n    got %d \"%s\"", rc, err);
+        CU_FAIL("not as expected");
+    }
+    rig_free(r);
+}
+
+/* What lies beyond all times ends the run, and is not taken for quick. */
+static void test_too_long_times(void)
+{
+    struct rig *r = rig_new();
+
+    /* 500 tokens, 2.5 s each. */
+    make_simple(r);
+    r->cluster.cost.prefill[1] = 2500000;
+    ask(r, 0, 500, 1, 1);
+    expect_error(r, -ERANGE,
+                 "request 0: a prefill of 500 tokens takes more than 1,000 s");
+
+    r = rig_new();
+    make_simple(r);
+    r->cluster.cost.decode[0] = 1e300;
+    ask(r, 0, 500, 3, 1);
+    expect_error(r, -ERANGE, "an event lies over 30 years ahead");
+
+    r = rig_new();
+    make_simple(r);
+    r->cluster.link_bytes_per_s = 125;
+    r->cluster.kv_bytes_per_token = 1 << 30;
+    ask(r, 0, 500, 3, 1);
+    expect_error(r, -ERANGE, "an event lies over 30 years ahead");
+}
+
 static void test_source_fails(void)
 {
     struct rig *r = rig_new();
@@ -724,6 +763,7 @@ int main(void)
     CU_add_test(suite, "no room", test_no_room);
     CU_add_test(suite, "watch", test_watch);
     CU_add_test(suite, "bad config", test_bad_config);
+    CU_add_test(suite, "too long times", test_too_long_times);
     CU_add_test(suite, "source fails", test_source_fails);
     CU_add_test(suite, "decode against loop", test_decode_against_loop);
     CU_add_test(suite, "always", test_always);

@@ -167,7 +167,18 @@ static void test_errors(void)
         "F: cost.prefill_us: expected an array of 4 numbers, got [1,2]");
     refused("{" MODEL "\"cost\": {\"kind\": \"polynomial\", "
             "\"prefill_us\": [0, 1, -1, 0]}," PREFILL NO_DECODE LINKS "}",
-            "F: cost: prefill term 2 is -1, below 0");
+            "F: cost: prefill term 2 is -1 us, expected 0 to 1e+09");
+    refused(
+        "{" MODEL "\"cost\": {\"kind\": \"polynomial\", "
+        "\"prefill_us\": [0, 1, 0, 0], \"decode_us\": [1e300, 0, 0]}," PREFILL
+            NO_DECODE LINKS "}",
+        "F: cost: decode term 0 is 1e+300 us, expected 0 to 1e+09");
+    refused("{" MODEL "\"cost\": {\"kind\": \"flops\", \"d_model\": 8192, "
+            "\"a\": 4, \"b\": 22, \"flops_per_s\": 1, \"mfu\": 0.5}," PREFILL
+                NO_DECODE LINKS "}",
+            "F: cost.flops_per_s: expected a number of 1e+06 to 1e+24, got 1");
+    refused("{" MODEL COST PREFILL NO_DECODE "\"links\": {\"gbps\": 1e-12}}",
+            "F: c: links.gbps: 1e-12, expected 0 or at least 1e-06");
     refused_with(
         -ENOENT,
         "{" MODEL
