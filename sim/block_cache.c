@@ -195,6 +195,14 @@ void block_cache_touch(struct block_cache *cache, uint32_t slot)
     make_fit(cache, to);
 }
 
+void block_cache_keep(struct block_cache *cache, uint32_t slot)
+{
+    unsigned tier = cache->slots[slot].tier;
+
+    list_remove(cache, slot);
+    list_add(cache, slot, tier);
+}
+
 int block_cache_place(struct block_cache *cache, uint64_t key, uint64_t parent,
                       uint64_t owner, bool ready)
 {

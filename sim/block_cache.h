@@ -55,6 +55,9 @@ struct cached_block *block_cache_at(struct block_cache *cache, uint32_t slot);
 /* Makes a block the most recently used of the first tier. */
 void block_cache_touch(struct block_cache *cache, uint32_t slot);
 
+/* Makes a block the most recently used of the tier where it is. */
+void block_cache_keep(struct block_cache *cache, uint32_t slot);
+
 /*
  * Caches a block that is not cached yet, in the first tier, as the most
  * recently used. `ready` and `owner` are the block's fields.

@@ -122,6 +122,20 @@ void sim_copies_touch(struct sim *sim, struct sim_node *node,
     }
 }
 
+void sim_copies_keep(struct sim_node *node, const struct sim_request *request)
+{
+    uint32_t n = 0;
+
+    if (node->cache == NULL)
+        return;
+    while (n < request->n_keys &&
+           block_cache_find(node->cache, request->keys[n]) != BLOCK_CACHE_NONE)
+        n++;
+    while (n-- > 0)
+        block_cache_keep(node->cache,
+                         block_cache_find(node->cache, request->keys[n]));
+}
+
 uint32_t sim_copies_match(struct sim *sim, struct sim_node *node,
                           const struct sim_request *request, int64_t *load_us)
 {

@@ -55,12 +55,14 @@ static bool ttft_only(const struct sim *sim)
     return sim->cluster.decode_nodes + sim->cluster.coupled_nodes == 0;
 }
 
-/* As fill_request() in the daemon: what is left of the SLO. */
+/* As fill_request() in the daemon: what is left of the SLO, in the first stage
+ * of a pipeline. What will be reused is not known yet. */
 static struct schedule_request ask_for(const struct sim *sim,
                                        const struct sim_request *r)
 {
     int64_t slo_us = sim->config.slo_ttft_us * SIM_SLOWDOWN;
-    int64_t left_us = slo_us - (sim->now_us - r->record.arrival_us);
+    int64_t left_us = slo_us - (sim->now_us - r->record.arrival_us) -
+                      sim_prefill_passage_us(sim, r->n_tokens, 0);
 
     return (struct schedule_request){
         .request_id = r->record.index + 1,
@@ -139,6 +141,15 @@ static int64_t elapsed_us(const struct sim *sim, const struct sim_request *r)
     return sim->now_us - r->record.arrival_us;
 }
 
+/* From arrival on. */
+static int64_t predicted_ttft_us(const struct sim *sim,
+                                 const struct sim_request *r,
+                                 const struct prefill_estimate *chosen)
+{
+    return elapsed_us(sim, r) + chosen->ttft_us +
+           sim_prefill_passage_us(sim, r->n_tokens, chosen->cached_tokens);
+}
+
 static void carry_out(struct sim *sim, struct sim_request *r,
                       const struct schedule_request *asked,
                       const struct schedule_decision *d)
@@ -149,7 +160,7 @@ static void carry_out(struct sim *sim, struct sim_request *r,
 
     r->plan = d->chosen;
     r->accepted_at_us = sim->now_us;
-    r->record.predicted_ttft_us = d->chosen.ttft_us + elapsed_us(sim, r);
+    r->record.predicted_ttft_us = predicted_ttft_us(sim, r, &d->chosen);
     r->record.prefill_node = node->index;
     if (decode != NULL) {
         r->record.predicted_tbt_us = d->tbt_us;
@@ -161,6 +172,8 @@ static void carry_out(struct sim *sim, struct sim_request *r,
     }
     if (sim->cluster.cache_at == CLUSTER_CACHE_AT_DISPATCH)
         sim_copies_dispatch(sim, node, r);
+    else
+        sim_copies_keep(node, r);
     rc = start_fetch(sim, node, r);
     if (rc == 0)
         rc = enqueue(sim, node, r, asked);
@@ -210,7 +223,7 @@ static enum tried try_schedule(struct sim *sim, struct sim_request *r,
     case SCHEDULE_REJECT_TTFT:
     case SCHEDULE_REJECT_TBT:
         if (d.chosen.instance != POOL_NO_INSTANCE)
-            r->record.predicted_ttft_us = d.chosen.ttft_us + elapsed_us(sim, r);
+            r->record.predicted_ttft_us = predicted_ttft_us(sim, r, &d.chosen);
         sim_end(sim, r, SIM_REJECTED, schedule_verdict_name(d.verdict));
         return TRIED_ENDED;
     case SCHEDULE_NO_PREFILL_INSTANCE:

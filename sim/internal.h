@@ -62,6 +62,7 @@ struct sim_request {
     uint32_t n_output; /* 0 and 1 need no decode */
     int64_t accepted_at_us;
     int64_t started_us;
+    int64_t engine_us; /* begin to end in the first stage of its node */
     struct prefill_estimate plan;
     double fetched_bytes;
     int64_t fetch_us;
@@ -206,6 +207,10 @@ void sim_copies_dispatch(struct sim *sim, struct sim_node *node,
 void sim_copies_ready(struct sim *sim, struct sim_node *node,
                       const struct sim_request *request);
 
+/* copies.c: what the node has of a request that will wait there becomes the
+ * most recently used of its tiers, as a worker does. */
+void sim_copies_keep(struct sim_node *node, const struct sim_request *request);
+
 /* copies.c: how many leading blocks of a request the node's cache has; they
  * become the most recently used. *load_us: to read them into the device. */
 uint32_t sim_copies_match(struct sim *sim, struct sim_node *node,
@@ -237,6 +242,12 @@ void sim_node_step_ended(struct sim *sim, struct sim_node *node);
 /* prefill.c: gives the node's prefills their tokens of the next step.
  * Returns the time they take together; *any: whether there are any. */
 int64_t sim_prefill_form(struct sim *sim, struct sim_node *node, bool *any);
+
+/* prefill.c: how long a prompt needs behind the first stage of its node: one
+ * step of its longest chunk a stage, the first, the last full or the last one.
+ * Core knows of the first stage only. 0 without a pipeline. */
+int64_t sim_prefill_passage_us(const struct sim *sim, uint32_t n_tokens,
+                               int64_t cached_tokens);
 
 /* prefill.c: takes in the step's tokens. */
 void sim_prefill_advance(struct sim *sim, struct sim_node *node);

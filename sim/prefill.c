@@ -111,6 +111,30 @@ static void settle_reuse(struct sim *sim, struct sim_node *node,
         r->load_us > compute_us + first_us ? r->load_us - compute_us : first_us;
 }
 
+int64_t sim_prefill_passage_us(const struct sim *sim, uint32_t n_tokens,
+                               int64_t cached_tokens)
+{
+    uint32_t p = cached_tokens < n_tokens ? (uint32_t)cached_tokens : n_tokens;
+    uint32_t u = n_tokens - p;
+    uint32_t step = sim->cluster.step_tokens;
+    uint32_t full;
+    int64_t us, longest_us;
+
+    if (sim->cluster.pipeline_stages == 1 || u == 0)
+        return 0;
+    if (step == 0 || step > u)
+        step = u;
+    full = u / step * step;
+    longest_us = model_us(sim, step, p);
+    us = model_us(sim, full, p) - model_us(sim, full - step, p);
+    if (us > longest_us)
+        longest_us = us;
+    us = model_us(sim, u, p) - model_us(sim, full, p);
+    if (us > longest_us)
+        longest_us = us;
+    return longest_us * (sim->cluster.pipeline_stages - 1);
+}
+
 /* Takes the next request off the queue. NULL: none that can begin. */
 static struct sim_request *start_next(struct sim *sim, struct sim_node *node)
 {
@@ -197,9 +221,9 @@ static int64_t comparable_us(const struct sim *sim, const struct sim_request *r)
     if (actual_us == 0)
         return -1;
     if (actual_us == r->plan.predicted_us)
-        return r->record.prefill_us; /* exactly: ties depend on it */
-    return (int64_t)((double)r->record.prefill_us *
-                     (double)r->plan.predicted_us / (double)actual_us);
+        return r->engine_us; /* exactly: ties depend on it */
+    return (int64_t)((double)r->engine_us * (double)r->plan.predicted_us /
+                     (double)actual_us);
 }
 
 static void prefill_done(struct sim *sim, struct sim_request *r)
@@ -279,6 +303,7 @@ void sim_prefill_advance(struct sim *sim, struct sim_node *node)
         if (sim->cluster.layerwise)
             push(sim, r, r->step_tokens + (first ? r->cached_tokens : 0),
                  1.0 - early_share(sim));
+        r->engine_us = sim->now_us - r->started_us;
         if (r->position < r->n_tokens)
             node->active[node->n_active++] = r;
         else if (out_us > sim->now_us)

@@ -61,6 +61,7 @@ int batch_enqueue(struct batch *b, struct request *r)
     r->seq = b->next_seq++;
     TAILQ_INSERT_TAIL(&b->waiting, r, link);
     b->n.waiting++;
+    request_touch(r, b->config.store);
     return 0;
 }
 

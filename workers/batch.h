@@ -76,7 +76,8 @@ struct batch *batch_new(const struct batch_config *config,
 void batch_free(struct batch *b);
 
 /* Queue the prefill `r` (REQUEST_WAITING), which the batch borrows until a
- * callback says otherwise. 0, or -EBUSY: the queue is full. */
+ * callback says otherwise; the blocks that it would reuse now become the most
+ * recently used. 0, or -EBUSY: the queue is full. */
 int batch_enqueue(struct batch *b, struct request *r)
     __attribute__((warn_unused_result));
 

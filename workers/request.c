@@ -118,6 +118,16 @@ int request_take(struct request *r, struct kv_store *store,
     return 0;
 }
 
+void request_touch(struct request *r, struct kv_store *store)
+{
+    /* ids holds nothing yet. */
+    uint32_t n =
+        kv_store_match(store, r->keys, r->tokens, r->n_reusable, r->ids);
+
+    while (n > 0)
+        kv_store_release(store, r->ids[--n]);
+}
+
 void request_adopt(struct request *r, struct kv_store *store,
                    uint32_t block_tokens)
 {

@@ -178,6 +178,10 @@ uint32_t request_blocks(uint32_t n_tokens, uint32_t max_tokens,
 int request_take(struct request *r, struct kv_store *store,
                  uint32_t block_tokens) __attribute__((warn_unused_result));
 
+/* Make what the store holds of the prompt of `r`, a prefill without blocks, the
+ * most recently used: it may wait for long. No pins. O(run). */
+void request_touch(struct request *r, struct kv_store *store);
+
 /* Reuse what the store has come to hold of the prompt since request_take();
  * nothing was computed yet. Blocks that were loaded meanwhile are given back
  * where others hold them. O(n_full). */

@@ -146,14 +146,48 @@ static void admit(struct scheduler *s, const struct schedule_request *request,
     }
 }
 
+static bool meets_ttft(const struct scheduler *s,
+                       const struct schedule_request *request, int64_t ttft_us)
+{
+    const struct admission_request ask = {.ttft_us = ttft_us,
+                                          .slo_ttft_us = request->slo_ttft_us};
+
+    return s->admission->decide(&ask) == ADMISSION_ACCEPT;
+}
+
+/* Whatever the policy prefers, nothing is rejected that another candidate would
+ * serve in time: the first one to finish takes it. A plan is that already. */
+static void choose_in_time(struct scheduler *s,
+                           const struct schedule_request *request,
+                           struct schedule_decision *decision)
+{
+    const struct prefill_estimate *best = NULL;
+
+    if (s->policy->plans || meets_ttft(s, request, decision->chosen.ttft_us))
+        return;
+    for (size_t c = 0; c < decision->n_candidates; c++) {
+        const struct prefill_estimate *e = &decision->candidates[c];
+
+        if (!e->too_long && !e->queue_full &&
+            (best == NULL || e->ttft_us < best->ttft_us))
+            best = e;
+    }
+    if (best == NULL || !meets_ttft(s, request, best->ttft_us))
+        return;
+    decision->chosen = *best;
+    decision->prefill = best->instance;
+}
+
 void schedule_decide(struct scheduler *scheduler,
                      const struct schedule_request *request,
                      struct schedule_decision *decision)
 {
     memset(decision, 0, sizeof(*decision));
     decision->retry_after_us = -1;
-    if (schedule_choose_prefill(scheduler, request, decision) &&
-        schedule_choose_decode(scheduler, request, decision))
+    if (!schedule_choose_prefill(scheduler, request, decision))
+        return;
+    choose_in_time(scheduler, request, decision);
+    if (schedule_choose_decode(scheduler, request, decision))
         admit(scheduler, request, decision);
 }
 

@@ -8,7 +8,11 @@
  * 0), the missing blocks are fetched from the instance with the longest
  * match, else it uses what it has; the smallest T_transfer + T_queue +
  * T_prefill wins. Then the decode instance with the lowest predicted TBT
- * among those with room. A missed SLO rejects.
+ * among those with room.
+ *
+ * Every policy: if its choice misses the TTFT SLO, the candidate with the
+ * lowest predicted TTFT takes its place if that one meets it. A missed SLO
+ * rejects.
  *
  * plan: for every prefill instance the load plan (load_plan.h) that finishes
  * first, from its own slow tiers and the best other holders; the earliest

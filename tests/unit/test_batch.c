@@ -425,6 +425,28 @@ static void test_jump(void)
     rig_fini(&rig);
 }
 
+/* What a waiting prefill would reuse is not the first to be evicted. */
+static void test_touch(void)
+{
+    struct rig rig;
+    struct request *r;
+
+    rig_init(&rig, 12, 10);
+    enqueue(&rig, 1, 64, 1);
+    drain(&rig);
+    enqueue(&rig, 2, 64, 1);
+    drain(&rig);
+    /* Room for four more, and the next one needs six. */
+    enqueue(&rig, 3, 90, 1);
+    r = enqueue(&rig, 1, 70, 1);
+    STEP_IS(&rig, "3:0+64 ");
+    complete(&rig, 0);
+    STEP_IS(&rig, "3:64+26! 4:64+6! ");
+    CU_ASSERT_EQUAL(r->cached_tokens, 64);
+    complete(&rig, 0);
+    rig_fini(&rig);
+}
+
 /* Blocks taken ahead are found again, with what others have shared since. */
 static void test_adopt(void)
 {
@@ -641,6 +663,7 @@ int main(void)
     CU_add_test(s, "loading comes last", test_loading_comes_last);
     CU_add_test(s, "jump over loaded blocks", test_jump);
     CU_add_test(s, "adopt", test_adopt);
+    CU_add_test(s, "touch at arrival", test_touch);
     CU_add_test(s, "gate", test_gate);
     CU_add_test(s, "room", test_room);
     CU_add_test(s, "take ahead", test_take_ahead);

@@ -299,6 +299,30 @@ static void test_decode_choice(void)
     rig_fini(&r);
 }
 
+/* Nothing is rejected that another candidate serves in time. */
+static void test_in_time(void)
+{
+    struct rig r;
+
+    rig_init(&r, "least_loaded", 1.0);
+    add(&r, ROLE_PREFILL, 0, 0);    /* 10500: the shortest queue */
+    add(&r, ROLE_PREFILL, 8, 2000); /* 2000 + 2500 */
+    add(&r, ROLE_PREFILL, 8, 1000); /* 1000 + 2500 */
+    DECIDE_ACCEPT(&r);
+    CU_ASSERT_EQUAL(r.decision.prefill, r.ids[0]);
+    r.request.slo_ttft_us = 10500;
+    DECIDE_ACCEPT(&r);
+    CU_ASSERT_EQUAL(r.decision.prefill, r.ids[0]);
+    r.request.slo_ttft_us = 10499;
+    DECIDE_ACCEPT(&r);
+    CU_ASSERT_EQUAL(r.decision.prefill, r.ids[2]);
+    CU_ASSERT_EQUAL(r.decision.chosen.ttft_us, 3500);
+    r.request.slo_ttft_us = 3499;
+    CU_ASSERT_EQUAL(decide(&r), SCHEDULE_REJECT_TTFT);
+    CU_ASSERT_EQUAL(r.decision.prefill, r.ids[0]);
+    rig_fini(&r);
+}
+
 static void test_slo(void)
 {
     struct rig r;
@@ -588,6 +612,7 @@ int main(void)
     CU_add_test(suite, "ties go low", test_ties_go_low);
     CU_add_test(suite, "decode choice", test_decode_choice);
     CU_add_test(suite, "slo", test_slo);
+    CU_add_test(suite, "in time", test_in_time);
     CU_add_test(suite, "nowhere", test_nowhere);
     CU_add_test(suite, "commit", test_commit);
     CU_add_test(suite, "config", test_config);

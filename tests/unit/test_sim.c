@@ -301,6 +301,28 @@ static void test_pipeline(void)
     CU_ASSERT_EQUAL(r->records[1].first_token_us, 6 * 500);
     rig_free(r);
 
+    /* What is predicted counts the passage, also after one was observed. */
+    r = rig_new();
+    make_simple(r);
+    r->cluster.decode_nodes = 0;
+    r->cluster.pipeline_stages = 4;
+    r->cluster.step_tokens = 100;
+    for (int i = 0; i < 10; i++)
+        ask(r, 10000 * i, 400, 1, 1 + 10 * (uint64_t)i);
+    run(r);
+    for (int i = 0; i < 10; i++) {
+        CU_ASSERT_EQUAL(ttft_us(r, (size_t)i), 7 * 250);
+        CU_ASSERT_EQUAL(r->records[i].predicted_ttft_us, 7 * 250);
+    }
+    r->config.slo_ttft_us = 7 * 250;
+    run(r);
+    CU_ASSERT_EQUAL(r->records[9].outcome, SIM_COMPLETED);
+    r->config.slo_ttft_us--;
+    run(r);
+    CU_ASSERT_EQUAL(r->records[0].outcome, SIM_REJECTED);
+    CU_ASSERT_EQUAL(r->records[0].predicted_ttft_us, 7 * 250);
+    rig_free(r);
+
     /* A short chunk waits for the long one in front of it. */
     r = rig_new();
     make_simple(r);
@@ -392,6 +414,24 @@ static void test_slo(void)
     run(r);
     CU_ASSERT_EQUAL(r->records[3].outcome, SIM_COMPLETED);
     CU_ASSERT_EQUAL(ttft_us(r, 3), 40000);
+    rig_free(r);
+}
+
+/* A request that waits finds the blocks again that it was sent to. */
+static void test_kept(void)
+{
+    struct rig *r = rig_new();
+
+    make_simple(r);
+    r->cluster.decode_nodes = 0;
+    r->cluster.tiers[TIER_DEVICE].capacity_tokens = 6 * BLOCK;
+    ask(r, 0, 2 * BLOCK + 10, 1, 1);
+    ask(r, 100000, 2 * BLOCK + 10, 1, 51);
+    ask(r, 200000, 4 * BLOCK + 10, 1, 101); /* pushes the oldest two out */
+    ask(r, 200000, 2 * BLOCK + 10, 1, 1);
+    run(r);
+    CU_ASSERT_EQUAL(r->records[3].local_tokens, 2 * BLOCK);
+    CU_ASSERT_EQUAL(ttft_us(r, 3), r->records[3].predicted_ttft_us);
     rig_free(r);
 }
 
@@ -760,6 +800,7 @@ int main(void)
     CU_add_test(suite, "tiers", test_tiers);
     CU_add_test(suite, "placed again", test_placed_again);
     CU_add_test(suite, "slo", test_slo);
+    CU_add_test(suite, "kept", test_kept);
     CU_add_test(suite, "no room", test_no_room);
     CU_add_test(suite, "watch", test_watch);
     CU_add_test(suite, "bad config", test_bad_config);
