@@ -108,6 +108,24 @@ int cluster_override(struct cluster *cluster, int64_t prefill_nodes,
     return rc;
 }
 
+int cluster_override_cache(struct cluster *cluster, int64_t device_tokens,
+                           char err[CLUSTER_ERROR_BYTES])
+{
+    struct cluster changed = *cluster;
+    int rc;
+
+    if (cluster->coupled_nodes > 0)
+        return refuse(err,
+                      "%s: coupled nodes have no cache of their own: its "
+                      "blocks share coupled.kv_tokens",
+                      cluster->name);
+    changed.tiers[TIER_DEVICE].capacity_tokens = device_tokens;
+    rc = cluster_check(&changed, err);
+    if (rc == 0)
+        *cluster = changed;
+    return rc;
+}
+
 uint32_t cluster_nodes(const struct cluster *cluster)
 {
     return cluster->coupled_nodes + cluster->prefill_nodes +

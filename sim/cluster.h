@@ -108,6 +108,14 @@ int cluster_override(struct cluster *cluster, int64_t prefill_nodes,
                      char err[CLUSTER_ERROR_BYTES])
     __attribute__((warn_unused_result));
 
+/*
+ * Replaces the tokens that each prefill node's device keeps cached.
+ * Returns 0, or -EINVAL with a message and the cluster unchanged.
+ */
+int cluster_override_cache(struct cluster *cluster, int64_t device_tokens,
+                           char err[CLUSTER_ERROR_BYTES])
+    __attribute__((warn_unused_result));
+
 /* All nodes; they are numbered prefill or coupled ones first. */
 uint32_t cluster_nodes(const struct cluster *cluster);
 

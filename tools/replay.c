@@ -1,4 +1,5 @@
 /* conductor-replay: the table of subcommands. */
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -64,6 +65,17 @@ void replay_complain(const char *name, const char *format, ...)
     fputc('\n', stderr);
 }
 
+static void say_try(const char *name)
+{
+    fprintf(stderr, "try conductor-replay %s --help\n", name);
+}
+
+void replay_missing(const char *name, const char *option)
+{
+    replay_complain(name, "%s is missing", option);
+    say_try(name);
+}
+
 int replay_parse(const struct replay_usage *usage,
                  const struct option_table *table, int argc, char **argv,
                  int *status)
@@ -88,12 +100,12 @@ int replay_parse(const struct replay_usage *usage,
         return -1;
     }
     replay_complain(usage->name, "%s", error);
-    fprintf(stderr, "try: conductor-replay %s --help\n", usage->name);
+    say_try(usage->name);
     *status = REPLAY_EXIT_USAGE;
     return -1;
 }
 
-int main(int argc, char **argv)
+static int run_command(int argc, char **argv)
 {
     if (argc < 2) {
         print_help(stderr);
@@ -117,4 +129,16 @@ int main(int argc, char **argv)
             "conductor-replay --help lists them\n",
             argv[1]);
     return REPLAY_EXIT_USAGE;
+}
+
+/* What could not be printed was not done. */
+int main(int argc, char **argv)
+{
+    int status = run_command(argc, argv);
+    if (fflush(stdout) != 0 || ferror(stdout) != 0) {
+        fprintf(stderr, "conductor-replay: standard output: %s\n",
+                strerror(errno));
+        return status != 0 ? status : 1;
+    }
+    return status;
 }

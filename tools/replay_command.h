@@ -32,6 +32,9 @@ int replay_parse(const struct replay_usage *usage,
 void replay_complain(const char *name, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
+/* Says which required option is missing, and where help is. */
+void replay_missing(const char *name, const char *option);
+
 /* Each gets its own name as argv[0] and returns the exit status. */
 int replay_command_live(int argc, char **argv);
 int replay_command_generate(int argc, char **argv);

@@ -69,8 +69,8 @@ static int parse(int argc, char **argv, struct settings *s, int *status)
     }
     *status = REPLAY_EXIT_USAGE;
     if (s->study.source.path == NULL || s->cluster == NULL) {
-        replay_complain(usage.name, "%s is missing",
-                        s->cluster == NULL ? "--cluster FILE" : "--trace FILE");
+        replay_missing(usage.name,
+                       s->cluster == NULL ? "--cluster FILE" : "--trace FILE");
         return -1;
     }
     return 0;

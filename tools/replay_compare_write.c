@@ -40,7 +40,10 @@ void replay_comparison_print(const struct replay_comparison *c, FILE *file)
     bool with_slo = c->cases[0].slo_ttft_s > 0 || c->cases[0].slo_tbt_s > 0;
     fprintf(file, "%5s %6s  %-14s %9s %9s %9s %9s %7s %9s %8s%s\n", "nodes",
             "speed", "policy", "mean (s)", "p50", "p90", "p99", "hits",
-            "effective", "goodput", with_slo ? "  rejected  overrun (s)" : "");
+            "effective", "goodput",
+            with_slo ? "  rejected      late  latest (s)  predicted off p99, "
+                       "max (s)"
+                     : "");
     for (size_t n = 0; n < c->nodes.count; n++) {
         for (size_t v = 0; v < c->speeds.count; v++) {
             for (size_t p = 0; p < c->policies.count; p++) {
@@ -55,9 +58,10 @@ void replay_comparison_print(const struct replay_comparison *c, FILE *file)
                         r->ttft_s.p90, r->ttft_s.p99, 100 * r->prefix_hit_ratio,
                         100 * r->effective_ratio, replay_case_goodput(one));
                 if (with_slo) {
-                    fprintf(file, "  %8llu  %8.3f",
+                    fprintf(file, "  %8llu  %8llu  %10.3f  %8.3f %8.3f",
                             (unsigned long long)r->rejected,
-                            one->worst_overrun_s);
+                            (unsigned long long)one->late, one->latest_s,
+                            one->error_s.p99, one->error_s.max);
                 }
                 fputc('\n', file);
             }
@@ -81,7 +85,7 @@ int replay_comparison_csv(const struct replay_comparison *c, const char *path)
     }
     fputs("nodes,speed,policy,ttft_mean_s,ttft_p50_s,ttft_p90_s,ttft_p99_s,"
           "tbt_p90_s,hit_ratio,effective_ratio,goodput_per_s,completed,"
-          "rejected,failed,prefill_s,overrun_s\n",
+          "rejected,failed,prefill_s,late,latest_s,error_p99_s,error_max_s\n",
           f);
     for (size_t i = 0; i < c->n_cases; i++) {
         const struct replay_case *one = &c->cases[i];
@@ -89,14 +93,15 @@ int replay_comparison_csv(const struct replay_comparison *c, const char *path)
         fprintf(
             f,
             "%u,%g,%s,%.6f,%.6f,%.6f,%.6f,%.6f,%.6f,%.6f,%.6f,%llu,%llu,"
-            "%llu,%.3f,%.6f\n",
+            "%llu,%.3f,%llu,%.6f,%.6f,%.6f\n",
             (unsigned)(one->cluster.prefill_nodes + one->cluster.coupled_nodes),
             one->speed, one->policy, r->ttft_s.mean, r->ttft_s.p50,
             r->ttft_s.p90, r->ttft_s.p99, r->tbt_s.p90, r->prefix_hit_ratio,
             r->effective_ratio, replay_case_goodput(one),
             (unsigned long long)r->completed, (unsigned long long)r->rejected,
             (unsigned long long)r->failed, one->prefill_s,
-            one->worst_overrun_s);
+            (unsigned long long)one->late, one->latest_s, one->error_s.p99,
+            one->error_s.max);
     }
     bool failed = ferror(f) != 0;
     return (fclose(f) != 0 || failed) ? -EIO : 0;

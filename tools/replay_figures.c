@@ -342,8 +342,8 @@ int replay_command_figures(int argc, char **argv)
         return status;
     }
     if (s.traces == NULL || s.out == NULL) {
-        replay_complain(usage.name, "%s is missing",
-                        s.traces == NULL ? "--traces DIR" : "--out DIR");
+        replay_missing(usage.name,
+                       s.traces == NULL ? "--traces DIR" : "--out DIR");
         return REPLAY_EXIT_USAGE;
     }
     if (check_only(&s) != 0) {

@@ -162,7 +162,8 @@ int figure_goodput(struct figure_run *run)
     int rc = figure_simulate(run, cases, 2 * GOODPUT_SPEEDS);
     FILE *csv = rc == 0 ? figure_csv(run, "goodput",
                                      "cluster,speed,goodput_per_s,"
-                                     "effective_ratio,rejected,overrun_s")
+                                     "effective_ratio,rejected,late,latest_s,"
+                                     "error_p99_s,error_max_s")
                         : NULL;
     if (csv == NULL) {
         replay_cases_fini(cases, 2 * GOODPUT_SPEEDS);
@@ -171,7 +172,10 @@ int figure_goodput(struct figure_run *run)
     for (size_t k = 0; k < 2; k++) {
         double highest = 0;
         double drop = 0;
-        double overrun_s = 0;
+        uint64_t late = 0;
+        double latest_s = 0;
+        double p99_s = 0;
+        double max_s = 0;
         fprintf(run->table, "| %s | %s |", run->name, names[k]);
         for (size_t v = 0; v < GOODPUT_SPEEDS; v++) {
             const struct replay_case *c = &cases[k * GOODPUT_SPEEDS + v];
@@ -180,14 +184,19 @@ int figure_goodput(struct figure_run *run)
             effective[k][v] = c->result.report.effective_ratio;
             highest = fmax(highest, goodput[k][v]);
             drop = fmax(drop, 1 - goodput[k][v] / highest);
-            overrun_s = fmax(overrun_s, c->worst_overrun_s);
-            fprintf(csv, "%s,%g,%.6f,%.6f,%llu,%.6f\n", names[k], x[v],
-                    goodput[k][v], effective[k][v],
+            late += c->late;
+            latest_s = fmax(latest_s, c->latest_s);
+            p99_s = fmax(p99_s, c->error_s.p99);
+            max_s = fmax(max_s, c->error_s.max);
+            fprintf(csv, "%s,%g,%.6f,%.6f,%llu,%llu,%.6f,%.6f,%.6f\n", names[k],
+                    x[v], goodput[k][v], effective[k][v],
                     (unsigned long long)c->result.report.rejected,
-                    c->worst_overrun_s);
+                    (unsigned long long)c->late, c->latest_s, c->error_s.p99,
+                    c->error_s.max);
             fprintf(run->table, " %.2f |", goodput[k][v]);
         }
-        fprintf(run->table, " %.1f %% | %.3f s |\n", 100 * drop, overrun_s);
+        fprintf(run->table, " %.1f %% | %llu, %.3f s | %.3f s, %.3f s |\n",
+                100 * drop, (unsigned long long)late, latest_s, p99_s, max_s);
     }
     replay_cases_fini(cases, 2 * GOODPUT_SPEEDS);
     const struct chart charts[] = {

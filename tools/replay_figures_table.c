@@ -162,10 +162,11 @@ static const struct figure figures[] = {
               "away (the paper's section on overload asks for the same).",
      .setup = "`global_cache`, speeds 1 to 8. Effective requests per second of "
               "the trace's time; the largest drop below what a lower speed "
-              "reached; the most by which an accepted request missed the SLO "
-              "beyond its prediction error.",
+              "reached; accepted requests that missed the SLO at all speeds "
+              "together, and by how much at most; the prediction error of "
+              "TTFT in seconds, the largest p99 of a speed and the maximum.",
      .header = "cluster | 1 | 2 | 3 | 4 | 5 | 6 | 7 | 8 | largest drop | "
-               "overrun |",
+               "late, latest | predicted off by p99, max |",
      .differs = "Nothing to compare with.",
      .run = figure_goodput},
 };

@@ -88,7 +88,7 @@ static int parse(int argc, char **argv, struct settings *s, int *status)
     }
     *status = REPLAY_EXIT_USAGE;
     if (s->trace == NULL) {
-        replay_complain(usage.name, "--trace FILE is missing");
+        replay_missing(usage.name, "--trace FILE");
         return -1;
     }
     if (s->block_tokens % s->length_scale != 0) {

@@ -17,9 +17,11 @@ struct replay_tally {
 static void count_reason(struct replay_report *report,
                          const struct replay_record *r)
 {
+    bool rejected = r->outcome == REPLAY_REJECTED;
     struct replay_reason *slot = NULL;
     for (size_t i = 0; i < report->reason_count && slot == NULL; i++) {
-        if (strcmp(report->reasons[i].reason, r->reason) == 0) {
+        if (report->reasons[i].rejected == rejected &&
+            strcmp(report->reasons[i].reason, r->reason) == 0) {
             slot = &report->reasons[i];
         }
     }
@@ -29,6 +31,7 @@ static void count_reason(struct replay_report *report,
     }
     if (slot == NULL) {
         slot = &report->reasons[report->reason_count++];
+        slot->rejected = rejected;
         snprintf(slot->reason, sizeof slot->reason, "%s", r->reason);
         snprintf(slot->example, sizeof slot->example, "%s", r->message);
     }
@@ -100,6 +103,7 @@ int replay_tally_add(struct replay_tally *tally, const struct replay_record *r)
         return 0;
     }
     tally->report.total++;
+    tally->report.offered_tokens += r->input_tokens;
     if (r->sent_us >= 0) {
         rc = replay_distribution_add(&tally->lag_s,
                                      seconds(r->sent_us - r->intended_us));
@@ -108,6 +112,9 @@ int replay_tally_add(struct replay_tally *tally, const struct replay_record *r)
         rc = add_completed(tally, r);
     } else if (r->outcome == REPLAY_REJECTED) {
         tally->report.rejected++;
+        if (r->reason[0] != '\0') {
+            count_reason(&tally->report, r);
+        }
     } else if (r->outcome == REPLAY_FAILED) {
         tally->report.failed++;
         count_reason(&tally->report, r);

@@ -36,12 +36,14 @@ struct replay_reason {
     char reason[48];
     char example[128]; /* the first message */
     bool varies;       /* there were other messages */
+    bool rejected;     /* else failed */
     uint64_t count;
 };
 
 struct replay_report {
     struct replay_context context;
     uint64_t total, completed, rejected, failed;
+    uint64_t offered_tokens; /* input of all requests, as asked */
     /* Of completed requests. */
     uint64_t input_tokens, reused_tokens, computed_tokens, output_tokens;
     uint64_t fetched_tokens, fetched_blocks;
@@ -108,6 +110,10 @@ struct replay_ending {
     char text[96];
 };
 struct replay_ending replay_report_ending(const struct replay_report *report);
+
+/* Prints a line for each reason of what was rejected or failed: how many, and
+ * a sentence on what it means or the server's message. */
+void replay_report_reasons(const struct replay_report *report, FILE *file);
 
 /* Prints the report as a table. */
 void replay_report_print(const struct replay_report *report, FILE *file);

@@ -31,12 +31,13 @@ static json_t *summary_json(const struct replay_summary *s)
                      "p99", known(any, s->p99), "max", known(any, s->max));
 }
 
-static json_t *reasons_json(const struct replay_report *report)
+static json_t *reasons_json(const struct replay_report *report, bool rejected)
 {
     json_t *list = json_array();
     for (size_t i = 0; i < report->reason_count; i++) {
         const struct replay_reason *r = &report->reasons[i];
-        if (json_array_append_new(
+        if (r->rejected == rejected &&
+            json_array_append_new(
                 list, json_pack("{s:s, s:o, s:s}", "reason", r->reason, "count",
                                 count(r->count), "example", r->example)) != 0) {
             json_decref(list);
@@ -53,7 +54,7 @@ json_t *replay_report_json(const struct replay_report *r)
     return json_pack(
         "{s:s, s:s?, s:{s:o, s:o, s:o, s:o}, s:{s:o, s:o, s:o, s:o, s:o},"
         " s:{s:o}, s:o, s:o, s:o, s:o, s:o, s:{s:o, s:o, s:o, s:o},"
-        " s:{s:o, s:{s:o, s:o}}, s:o, s:o, s:o, s:b, s:b}",
+        " s:{s:o, s:{s:o, s:o}}, s:o, s:o, s:o, s:o, s:b, s:b}",
         "mode", c->mode, "policy", c->policy, /**/
         "requests", "total", count(r->total), "completed", count(r->completed),
         "rejected", count(r->rejected), "failed", count(r->failed), /**/
@@ -75,7 +76,8 @@ json_t *replay_report_json(const struct replay_report *r)
         "ttft_abs_rel_error", "p50", known(predicted, r->prediction_error.p50),
         "p90", known(predicted, r->prediction_error.p90), /**/
         "retries", count(r->retries),                     /**/
-        "failures", reasons_json(r),                      /**/
+        "failures", reasons_json(r, false),               /**/
+        "rejections", reasons_json(r, true),              /**/
         "wall_s", number((double)c->wall_us / 1e6), "held_before",
         (int)r->held_before, "interrupted", (int)c->interrupted);
 }
@@ -108,17 +110,46 @@ static void print_summary(FILE *f, const char *name,
             s->max * scale);
 }
 
+/* What the verdicts of a simulation mean; NULL: none of them. */
+static const char *meaning(const char *reason)
+{
+    static const struct {
+        const char *reason, *text;
+    } all[] = {
+        {"too_long", "prompt and answer are longer than the KV memory of any "
+                     "node (kv_tokens, or the prefill cache)"},
+        {"no_capacity", "no node had room, and none was to have it within "
+                        "the TTFT SLO"},
+        {"reject_slo_ttft", "no choice was to answer within the TTFT SLO"},
+        {"reject_slo_tbt", "no choice was to decode within the TBT SLO"},
+    };
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+        if (strcmp(all[i].reason, reason) == 0) {
+            return all[i].text;
+        }
+    }
+    return NULL;
+}
+
+void replay_report_reasons(const struct replay_report *r, FILE *f)
+{
+    for (size_t i = 0; i < r->reason_count; i++) {
+        const struct replay_reason *x = &r->reasons[i];
+        const char *text = meaning(x->reason);
+        fprintf(f, "    %s: %-20s %6" PRIu64 "  %s%s\n",
+                x->rejected ? "rejected" : "failed", x->reason, x->count,
+                x->varies && text == NULL ? "for example: " : "",
+                text != NULL ? text : x->example);
+    }
+}
+
 static void print_counts(const struct replay_report *r, FILE *f)
 {
     fprintf(f,
             "  %-22s %10" PRIu64 "  completed %" PRIu64 ", rejected %" PRIu64
             ", failed %" PRIu64 "\n",
             "requests", r->total, r->completed, r->rejected, r->failed);
-    for (size_t i = 0; i < r->reason_count; i++) {
-        const struct replay_reason *x = &r->reasons[i];
-        fprintf(f, "    failed: %-20s %6" PRIu64 "  %s%s\n", x->reason,
-                x->count, x->varies ? "for example: " : "", x->example);
-    }
+    replay_report_reasons(r, f);
     fprintf(
         f, "  %-22s %10" PRIu64 "  reused %" PRIu64 ", computed %" PRIu64 "\n",
         "input tokens", r->input_tokens, r->reused_tokens, r->computed_tokens);

@@ -20,21 +20,21 @@ struct search_answer {
     struct search_size size;
     bool meets;
     double effective_ratio;
+    uint64_t judged; /* requests that were seen before it was given up */
 };
 
 struct search {
     uint32_t prefill_max; /* at least 1 */
     uint32_t decode_max;  /* 0: there are no decode nodes */
-    bool whole_border;    /* walk on where it can only get worse, to show it */
     /*
-     * Fills `meets` and `effective_ratio` of answers[0 .. n), which have
-     * different sizes; it may try them side by side. Returns 0 or a negative
-     * errno, which ends the search.
+     * Fills all but `size` of answers[0 .. n), which have different sizes; it
+     * may try them side by side. Returns 0 or a negative errno, which ends the
+     * search.
      */
     int (*ask)(void *arg, struct search_answer *answers, size_t n);
     void *arg;
 
-    /* Filled: every size that was asked for, once. */
+    /* Filled: every size that was asked for, once, by number of nodes. */
     struct search_answer *answers; /* (count), free() them */
     size_t count;
     size_t capacity;
@@ -45,14 +45,17 @@ struct search {
 /*
  * Finds the size with the fewest nodes in all that meets the target; among
  * equals the one with the highest ratio, then with fewer prefill nodes. It
- * walks the border between the sizes that meet it and those that don't, on the
- * assumption that one more node never hurts; then it asks for every split of
- * one node fewer, and goes on below if one of them meets the target after all.
- * So no split with one node fewer meets the target, assumption or not.
+ * assumes nothing of what more nodes do: it asks for every split of every
+ * number of nodes, from the least on, until one of them meets the target.
  *   search  maxima and callback from the caller, the rest zero.
- * Returns 0, with `found` false if the largest size fails; -ENOMEM or what ask
- * returned. O(prefill_max + decode_max) sizes.
+ * Returns 0, with `found` false if no size up to the maxima meets it; -ENOMEM
+ * or what ask returned. All sizes up to the answer's number of nodes.
  */
 int search_run(struct search *search) __attribute__((warn_unused_result));
+
+/* The splits of so many nodes within the maxima, by prefill nodes, into
+ * sizes[0 .. nodes). Returns how many. */
+size_t search_splits(uint32_t nodes, uint32_t prefill_max, uint32_t decode_max,
+                     struct search_size *sizes);
 
 #endif

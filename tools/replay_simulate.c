@@ -89,7 +89,7 @@ static int parse(int argc, char **argv, struct settings *s, int *status)
                           : s->policy == NULL  ? "--policy NAME"
                                                : NULL;
     if (missing != NULL) {
-        replay_complain(usage.name, "%s is missing", missing);
+        replay_missing(usage.name, missing);
         return -1;
     }
     if (s->block_tokens % s->length_scale != 0) {

@@ -1,16 +1,13 @@
 /* conductor-replay size: how many nodes a trace needs under SLOs. */
 #include <errno.h>
 #include <inttypes.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "tools/replay_command.h"
-#include "tools/replay_plot.h"
-#include "tools/replay_search.h"
+#include "tools/replay_size.h"
 #include "tools/replay_stream.h"
-#include "tools/replay_study.h"
 
 static const struct replay_usage usage = {
     .name = "size",
@@ -20,6 +17,9 @@ static const struct replay_usage usage = {
         "Finds the smallest number of prefill and decode nodes, and their "
         "ratio, with which a\nshare of all requests meets both SLOs. The "
         "template says what a node is; its numbers\nof nodes don't matter. "
+        "Every split of 2, 3, 4 ... nodes is tried, as many\nat once as there "
+        "are jobs, until one will do; a size is given up as soon as too\nmany "
+        "requests have missed. "
         "Requests ask for the SLOs, so what no choice can meet is\nrejected "
         "at arrival, and counts as missed. A template without decode nodes, "
         "or with\ncoupled ones, is sized in the one number it has.",
@@ -35,15 +35,17 @@ static const struct replay_usage usage = {
 struct settings {
     struct replay_study study;
     const char *cluster, *policy, *csv, *plot;
-    double slo_ttft_s, slo_tbt_s, target, speed;
+    double slo_ttft_s, slo_tbt_s, target, speed, link_gbps, cache_tokens;
     uint64_t max_prefill, max_decode, seed;
 };
+
+/* Sizes that are simulated to their ends where none will do. */
+#define FURTHEST 8
 
 /* What the search's callback needs. */
 struct sizing {
     const struct settings *s;
-    struct cluster template;
-    uint64_t requests;
+    struct replay_sizing result;
     char error[REPLAY_STUDY_ERROR_BYTES];
 };
 
@@ -52,7 +54,10 @@ static int parse(int argc, char **argv, struct settings *s, int *status)
     const struct option_spec specs[] = {
         REPLAY_STUDY_SPECS(s->study),
         {"cluster-template", OPTION_TEXT, &s->cluster, "FILE", 0, 0,
-         "a cluster description (sim/DESIGN.md)"},
+         "what a node is (docs/clusters.md)"},
+        {"cluster", OPTION_TEXT, &s->cluster, "FILE", 0, 0,
+         "the same, as other commands call it"},
+        REPLAY_OVERRIDE_SPECS(s->link_gbps, s->cache_tokens),
         {"policy", OPTION_TEXT, &s->policy, "NAME", 0, 0,
          "how requests are placed (default global_cache)"},
         {"slo-ttft", OPTION_NUMBER, &s->slo_ttft_s, "S", 1e-3, 1e6,
@@ -72,7 +77,7 @@ static int parse(int argc, char **argv, struct settings *s, int *status)
         {"csv", OPTION_OUTPUT, &s->csv, "FILE", 0, 0,
          "a line for every size that was simulated"},
         {"plot", OPTION_OUTPUT, &s->plot, "FILE", 0, 0,
-         "the border between enough and too few, as SVG"},
+         "the sizes, and the best share by number of nodes, as SVG"},
     };
     const struct option_table table = {specs, sizeof specs / sizeof specs[0]};
     if (replay_parse(&usage, &table, argc, argv, status) != 0) {
@@ -84,10 +89,27 @@ static int parse(int argc, char **argv, struct settings *s, int *status)
                           : !(s->slo_ttft_s > 0) ? "--slo-ttft S"
                                                  : NULL;
     if (missing != NULL) {
-        replay_complain(usage.name, "%s is missing", missing);
+        replay_missing(usage.name, missing);
         return -1;
     }
     return 0;
+}
+
+static int make_case(struct sizing *z, struct search_size size,
+                     struct replay_case *c)
+{
+    const struct settings *s = z->s;
+    struct cluster cluster = z->result.template;
+    bool decodes = cluster.decode_nodes > 0;
+    int rc =
+        cluster_override(&cluster, size.prefill,
+                         decodes ? (int64_t)size.decode : -1, -1, z->error);
+    *c = replay_case_make(&cluster, s->policy);
+    c->speed = s->speed;
+    c->seed = s->seed;
+    c->slo_ttft_s = c->effective_ttft_s = s->slo_ttft_s;
+    c->slo_tbt_s = c->effective_tbt_s = s->slo_tbt_s;
+    return rc;
 }
 
 static int ask(void *arg, struct search_answer *answers, size_t n)
@@ -101,30 +123,89 @@ static int ask(void *arg, struct search_answer *answers, size_t n)
         return -ENOMEM;
     }
     for (size_t i = 0; i < n && rc == 0; i++) {
-        struct replay_case *c = &cases[i];
-        struct cluster cluster = z->template;
-        bool decodes = cluster.decode_nodes > 0;
-        rc = cluster_override(&cluster, answers[i].size.prefill,
-                              decodes ? (int64_t)answers[i].size.decode : -1,
-                              -1, z->error);
-        *c = replay_case_make(&cluster, s->policy);
-        c->speed = s->speed;
-        c->seed = s->seed;
-        c->slo_ttft_s = c->effective_ttft_s = s->slo_ttft_s;
-        c->slo_tbt_s = c->effective_tbt_s = s->slo_tbt_s;
-        c->misses_max =
-            (uint64_t)((1 - s->target) * (double)z->requests + 1e-6);
+        rc = make_case(z, answers[i].size, &cases[i]);
+        cases[i].gives_up = true;
+        cases[i].misses_max =
+            (uint64_t)((1 - s->target) * (double)z->result.requests + 1e-6);
     }
     if (rc == 0) {
+        fprintf(stderr, "%" PRIu32 " nodes: %zu splits\n",
+                answers[0].size.prefill + answers[0].size.decode, n);
         rc = replay_study_run(&s->study, cases, n, z->error);
     }
     for (size_t i = 0; i < n && rc == 0; i++) {
         double ratio = cases[i].result.report.effective_ratio;
         answers[i].effective_ratio = cases[i].gave_up ? -1 : ratio;
         answers[i].meets = !cases[i].gave_up && ratio >= s->target - 1e-12;
+        answers[i].judged = cases[i].judged;
     }
     replay_cases_fini(cases, n);
     free(cases);
+    return rc;
+}
+
+/* The answer and all splits of the totals below it. */
+static size_t sizes_below(const struct search *search,
+                          struct search_size *sizes)
+{
+    uint32_t nodes = search->best.size.prefill + search->best.size.decode;
+    size_t n = 0;
+    sizes[n++] = search->best.size;
+    for (uint32_t below = 1; below <= SIZE_TOTALS_BELOW && below < nodes;
+         below++) {
+        n += search_splits(nodes - below, search->prefill_max,
+                           search->decode_max, sizes + n);
+    }
+    return n;
+}
+
+static int by_judged(const void *a, const void *b)
+{
+    const struct search_answer *x = a;
+    const struct search_answer *y = b;
+    if (x->judged != y->judged) {
+        return x->judged > y->judged ? -1 : 1;
+    }
+    return x->size.prefill + x->size.decode < y->size.prefill + y->size.decode
+               ? -1
+               : 1;
+}
+
+/* Those where most requests were seen before they were given up. */
+static size_t furthest(const struct search *search, struct search_size *sizes)
+{
+    size_t n = search->count < FURTHEST ? search->count : FURTHEST;
+    qsort(search->answers, search->count, sizeof search->answers[0], by_judged);
+    for (size_t i = 0; i < n; i++) {
+        sizes[i] = search->answers[i].size;
+    }
+    return n;
+}
+
+/* Simulates to the end what is to be told about. */
+static int finish(struct sizing *z)
+{
+    struct replay_sizing *r = &z->result;
+    uint32_t nodes = r->search.best.size.prefill + r->search.best.size.decode;
+    size_t room = FURTHEST + 1 + (size_t)SIZE_TOTALS_BELOW * nodes;
+    struct search_size *sizes = calloc(room, sizeof sizes[0]);
+    r->ended = calloc(room, sizeof r->ended[0]);
+    if (sizes == NULL || r->ended == NULL) {
+        snprintf(z->error, sizeof z->error, "out of memory");
+        free(sizes);
+        return -ENOMEM;
+    }
+    r->n_ended = r->search.found ? sizes_below(&r->search, sizes)
+                                 : furthest(&r->search, sizes);
+    int rc = 0;
+    for (size_t i = 0; i < r->n_ended && rc == 0; i++) {
+        rc = make_case(z, sizes[i], &r->ended[i]);
+    }
+    if (rc == 0) {
+        fprintf(stderr, "%zu sizes to their ends\n", r->n_ended);
+        rc = replay_study_run(&z->s->study, r->ended, r->n_ended, z->error);
+    }
+    free(sizes);
     return rc;
 }
 
@@ -135,7 +216,8 @@ static int count_requests(struct sizing *z)
     struct replay_stream_options o = {.path = from->path,
                                       .from = from->from,
                                       .requests = from->requests,
-                                      .block_tokens = z->template.block_tokens,
+                                      .block_tokens =
+                                          z->result.template.block_tokens,
                                       .skip_bad = from->skip_bad,
                                       .regular_only = true};
     struct replay_stream *stream = NULL;
@@ -145,176 +227,18 @@ static int count_requests(struct sizing *z)
         return rc;
     }
     while ((rc = replay_stream_next(stream, &request)) > 0) {
-        z->requests++;
+        z->result.requests++;
     }
     if (rc < 0) {
         snprintf(z->error, sizeof z->error, "%s", replay_stream_error(stream));
     }
-    if (rc == 0 && z->requests == 0) {
+    if (rc == 0 && z->result.requests == 0) {
         snprintf(z->error, sizeof z->error, "%s: holds no such request",
                  from->path);
         rc = -EINVAL;
     }
     trace_request_fini(&request);
     replay_stream_free(stream);
-    return rc;
-}
-
-static void print_size(const struct sizing *z, struct search_size size)
-{
-    if (z->template.decode_nodes > 0) {
-        printf("%" PRIu32 " nodes: %" PRIu32 " prefill and %" PRIu32
-               " decode (P/D %.2f)",
-               size.prefill + size.decode, size.prefill, size.decode,
-               (double)size.prefill / size.decode);
-    } else {
-        printf("%" PRIu32 " %s nodes", size.prefill,
-               z->template.coupled_nodes > 0 ? "coupled" : "prefill");
-    }
-}
-
-static void print_result(const struct sizing *z, const struct search *search)
-{
-    const struct settings *s = z->s;
-    printf("%" PRIu64 " requests at speed %g, policy %s; TTFT within %g s",
-           z->requests, s->speed, s->policy, s->slo_ttft_s);
-    if (s->slo_tbt_s > 0) {
-        printf(", TBT within %g s", s->slo_tbt_s);
-    }
-    printf("; target %.4g %%\n", 100 * s->target);
-    if (!search->found) {
-        printf("not even ");
-        print_size(
-            z, (struct search_size){search->prefill_max, search->decode_max});
-        printf(" will do\n");
-        return;
-    }
-    printf("smallest cluster: ");
-    print_size(z, search->best.size);
-    printf(", %.2f %% effective\n", 100 * search->best.effective_ratio);
-    printf("%zu sizes simulated; no split of one node fewer will do\n",
-           search->count);
-}
-
-static int write_csv(const struct search *search, const char *path)
-{
-    FILE *f = fopen(path, "w");
-    if (f == NULL) {
-        return -errno;
-    }
-    fputs("prefill,decode,nodes,meets,effective_ratio\n", f);
-    for (size_t i = 0; i < search->count; i++) {
-        const struct search_answer *a = &search->answers[i];
-        fprintf(f, "%" PRIu32 ",%" PRIu32 ",%" PRIu32 ",%d,", a->size.prefill,
-                a->size.decode, a->size.prefill + a->size.decode, a->meets);
-        if (a->effective_ratio >= 0) {
-            fprintf(f, "%.6f", a->effective_ratio);
-        }
-        fputc('\n', f);
-    }
-    bool failed = ferror(f) != 0;
-    return (fclose(f) != 0 || failed) ? -EIO : 0;
-}
-
-/* Copies the sizes that meet the target, or those that don't. */
-static size_t points(const struct search *search, bool meets, double *x,
-                     double *y)
-{
-    size_t n = 0;
-    for (size_t i = 0; i < search->count; i++) {
-        if (search->answers[i].meets == meets) {
-            x[n] = search->answers[i].size.prefill;
-            y[n++] = search->answers[i].size.decode;
-        }
-    }
-    return n;
-}
-
-/* The least decode nodes known to do with each number of prefill nodes, which
- * never rises: n points. */
-static size_t border(const struct search *search, double *x, double *y,
-                     uint32_t prefill_max)
-{
-    size_t n = 0;
-    for (uint32_t p = 1; p <= prefill_max; p++) {
-        double least = n > 0 ? y[n - 1] : INFINITY;
-        for (size_t i = 0; i < search->count; i++) {
-            const struct search_answer *a = &search->answers[i];
-            if (a->meets && a->size.prefill == p) {
-                least = fmin(least, a->size.decode);
-            }
-        }
-        if (isfinite(least)) {
-            x[n] = p;
-            y[n++] = least;
-        }
-    }
-    return n;
-}
-
-static void draw(struct plot *plot, const struct search *search, double *x,
-                 double *y)
-{
-    struct search_size best = search->best.size;
-    double zero = 0;
-    double x_max = best.prefill + best.decode + 2;
-    double y_max = x_max;
-    plot_nice_range(&zero, &x_max, false);
-    plot_nice_range(&zero, &y_max, false);
-    struct plot_panel panel = {80,
-                               80,
-                               480,
-                               420,
-                               0,
-                               x_max,
-                               0,
-                               y_max,
-                               false,
-                               false,
-                               "",
-                               "prefill nodes",
-                               "decode nodes"};
-    double bx = best.prefill;
-    double by = best.decode;
-    plot_axes(plot, &panel);
-    /* Straight up from the first one, to the right behind the last. */
-    size_t n = border(search, x + 1, y + 1, (uint32_t)x_max);
-    x[0] = n > 0 ? x[1] : 0;
-    y[0] = y_max;
-    plot_line(plot, &panel, x, y, n + 1, true, plot_colour(0));
-    n = points(search, true, x, y);
-    plot_points(plot, &panel, x, y, n, PLOT_DOT, plot_colour(0));
-    n = points(search, false, x, y);
-    plot_points(plot, &panel, x, y, n, PLOT_CROSS, plot_colour(1));
-    char text[64];
-    snprintf(text, sizeof text, "%" PRIu32 " + %" PRIu32 " is the smallest",
-             best.prefill, best.decode);
-    plot_points(plot, &panel, &bx, &by, 1, PLOT_CROSS, plot_colour(2));
-    plot_points(plot, &panel, &bx, &by, 1, PLOT_DOT, plot_colour(2));
-    plot_key(plot, &panel, PLOT_TOP_RIGHT, 0, 3, "meets the target",
-             plot_colour(0));
-    plot_key(plot, &panel, PLOT_TOP_RIGHT, 1, 3, "too small", plot_colour(1));
-    plot_key(plot, &panel, PLOT_TOP_RIGHT, 2, 3, text, plot_colour(2));
-}
-
-static int write_plot(const struct sizing *z, const struct search *search,
-                      const char *path)
-{
-    size_t room = search->count + 2 * (search->best.size.prefill +
-                                       search->best.size.decode + 8);
-    double *x = calloc(room, 2 * sizeof x[0]);
-    struct plot *plot = NULL;
-    char title[160];
-    snprintf(title, sizeof title,
-             "%.4g %% of requests within TTFT %g s and TBT %g s, %s",
-             100 * z->s->target, z->s->slo_ttft_s, z->s->slo_tbt_s,
-             z->template.name);
-    int rc = x != NULL ? plot_open(path, 600, 560, title, &plot) : -ENOMEM;
-    if (rc == 0) {
-        draw(plot, search, x, x + room);
-        rc = plot_close(plot);
-    }
-    free(x);
     return rc;
 }
 
@@ -326,34 +250,50 @@ static int complain_file(const char *path, int rc)
     return rc;
 }
 
-static int run(struct sizing *z)
+static int search_sizes(struct sizing *z)
 {
-    const struct settings *s = z->s;
-    bool decodes = z->template.decode_nodes > 0;
-    struct search search = {.prefill_max = (uint32_t)s->max_prefill,
-                            .decode_max = decodes ? (uint32_t)s->max_decode : 0,
-                            .whole_border = s->plot != NULL,
-                            .ask = ask,
-                            .arg = z};
     int rc = count_requests(z);
     if (rc == 0) {
         snprintf(z->error, sizeof z->error, "out of memory");
-        rc = search_run(&search);
+        rc = search_run(&z->result.search);
     }
+    return rc == 0 ? finish(z) : rc;
+}
+
+static int run(struct sizing *z)
+{
+    const struct settings *s = z->s;
+    struct replay_sizing *r = &z->result;
+    bool decodes = r->template.decode_nodes > 0;
+    r->search =
+        (struct search){.prefill_max = (uint32_t)s->max_prefill,
+                        .decode_max = decodes ? (uint32_t)s->max_decode : 0,
+                        .ask = ask,
+                        .arg = z};
+    r->policy = s->policy;
+    r->slo_ttft_s = s->slo_ttft_s;
+    r->slo_tbt_s = s->slo_tbt_s;
+    r->target = s->target;
+    r->speed = s->speed;
+    int rc = search_sizes(z);
     if (rc != 0) {
         replay_complain(usage.name, "%s", z->error);
-        free(search.answers);
-        return 1;
+    } else {
+        replay_size_print(r, stdout);
+        rc = r->search.found ? 0 : 1;
+        if (s->csv != NULL) {
+            rc |= complain_file(s->csv, replay_size_csv(r, s->csv));
+        }
+        if (s->plot != NULL && r->search.found) {
+            rc |= complain_file(s->plot, replay_size_plot(r, s->plot));
+        }
     }
-    print_result(z, &search);
-    if (s->csv != NULL) {
-        rc |= complain_file(s->csv, write_csv(&search, s->csv));
+    if (r->ended != NULL) {
+        replay_cases_fini(r->ended, r->n_ended);
     }
-    if (s->plot != NULL && search.found) {
-        rc |= complain_file(s->plot, write_plot(z, &search, s->plot));
-    }
-    free(search.answers);
-    return rc != 0 || !search.found ? 1 : 0;
+    free(r->ended);
+    free(r->search.answers);
+    return rc != 0 ? 1 : 0;
 }
 
 static bool is_policy(const char *name)
@@ -369,10 +309,12 @@ static bool is_policy(const char *name)
 
 int replay_command_size(int argc, char **argv)
 {
-    struct settings s = {.study = {.what = "sizes", .quiet = true},
+    struct settings s = {.study = {.what = "sizes", .quiet = false},
                          .policy = "global_cache",
                          .target = 0.95,
                          .speed = 1,
+                         .link_gbps = -1,
+                         .cache_tokens = -1,
                          .max_prefill = 64,
                          .max_decode = 64,
                          .seed = 1};
@@ -387,13 +329,15 @@ int replay_command_size(int argc, char **argv)
         return REPLAY_EXIT_USAGE;
     }
     char error[CLUSTER_ERROR_BYTES];
-    if (cluster_load_file(s.cluster, &z.template, error) != 0) {
+    if (cluster_load_file(s.cluster, &z.result.template, error) != 0 ||
+        replay_override(&z.result.template, s.link_gbps, s.cache_tokens,
+                        error) != 0) {
         replay_complain(usage.name, "%s", error);
         return 1;
     }
     if (!(s.slo_tbt_s > 0) &&
-        z.template.decode_nodes + z.template.coupled_nodes > 0) {
-        replay_complain(usage.name, "--slo-tbt S is missing");
+        z.result.template.decode_nodes + z.result.template.coupled_nodes > 0) {
+        replay_missing(usage.name, "--slo-tbt S");
         return REPLAY_EXIT_USAGE;
     }
     return run(&z);

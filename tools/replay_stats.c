@@ -142,7 +142,7 @@ int replay_command_stats(int argc, char **argv)
         return status;
     }
     if (s.source.path == NULL) {
-        replay_complain(usage.name, "--trace FILE is missing");
+        replay_missing(usage.name, "--trace FILE");
         return REPLAY_EXIT_USAGE;
     }
     if (replay_list_numbers("capacities", s.capacities, 1e-6, 1e9, &capacities,

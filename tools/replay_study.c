@@ -37,6 +37,17 @@ struct replay_case replay_case_make(const struct cluster *cluster,
                                 .effective_tbt_s = 0.2};
 }
 
+int replay_override(struct cluster *cluster, double link_gbps,
+                    double cache_tokens, char error[CLUSTER_ERROR_BYTES])
+{
+    int rc = link_gbps >= 0
+                 ? cluster_override(cluster, -1, -1, link_gbps, error)
+                 : 0;
+    return rc == 0 && cache_tokens >= 0
+               ? cluster_override_cache(cluster, (int64_t)cache_tokens, error)
+               : rc;
+}
+
 static double seconds(int64_t us)
 {
     return (double)us / 1e6;
@@ -59,6 +70,19 @@ static int keep_latency(struct replay_case *c, double ttft_s, double tbt_s)
     return 0;
 }
 
+/* What the predictions of an answered request were worth. */
+static int keep_prediction(struct replay_case *c, double ttft_s,
+                           double predicted_s)
+{
+    if (c->slo_ttft_s > 0 && ttft_s > c->slo_ttft_s) {
+        c->late++;
+        c->latest_s = fmax(c->latest_s, ttft_s - c->slo_ttft_s);
+    }
+    return predicted_s >= 0 ? replay_distribution_add(
+                                  &c->errors_s, fabs(ttft_s - predicted_s))
+                            : 0;
+}
+
 static int observe(void *arg, const struct replay_record *r)
 {
     struct replay_case *c = arg;
@@ -66,23 +90,21 @@ static int observe(void *arg, const struct replay_record *r)
     double ttft_s =
         answered ? seconds(r->first_token_us - r->intended_us) : -1.0;
     double tbt_s = answered && r->tbt_us >= 0 ? seconds(r->tbt_us) : -1.0;
+    int rc = 0;
+    c->judged++;
     c->arrivals_s = fmax(c->arrivals_s, seconds(r->intended_us));
     if (answered) {
         c->prefill_s += seconds(r->prefill_us);
-    }
-    if (answered && c->slo_ttft_s > 0) {
-        double off_s = fabs(ttft_s - seconds(r->predicted_ttft_us));
-        c->worst_overrun_s =
-            fmax(c->worst_overrun_s, ttft_s - c->slo_ttft_s - off_s);
+        rc = keep_prediction(c, ttft_s, seconds(r->predicted_ttft_us));
     }
     if (!answered || ttft_s > c->effective_ttft_s ||
         tbt_s > c->effective_tbt_s) {
         c->misses++;
-        if (c->misses_max > 0 && c->misses > c->misses_max) {
+        if (c->gives_up && c->misses > c->misses_max) {
             return -ECANCELED;
         }
     }
-    return c->keep_latencies ? keep_latency(c, ttft_s, tbt_s) : 0;
+    return rc == 0 && c->keep_latencies ? keep_latency(c, ttft_s, tbt_s) : rc;
 }
 
 static int run_case(const struct replay_study *study, struct replay_case *c,
@@ -115,8 +137,10 @@ static int run_case(const struct replay_study *study, struct replay_case *c,
         replay_sim_run(&params, &c->result, error, REPLAY_STUDY_ERROR_BYTES);
     if (rc == -ECANCELED) {
         c->gave_up = true;
-        return 0;
+        rc = 0;
     }
+    c->error_s = replay_distribution_summary(&c->errors_s);
+    replay_distribution_fini(&c->errors_s);
     return rc;
 }
 

@@ -42,19 +42,23 @@ struct replay_case {
     uint64_t seed;
     bool with_facts;     /* also the best ratio, ranks and their copies */
     bool keep_latencies; /* of every request */
-    uint64_t misses_max; /* give up beyond so many requests that are not
-                            effective; 0: never */
+    bool gives_up;       /* beyond misses_max requests that are not effective */
+    uint64_t misses_max;
 
     bool gave_up; /* then there is no result */
     struct replay_sim_result result;
-    double arrivals_s;      /* from the first to the last, at this speed */
-    double prefill_s;       /* time of all prefill nodes together */
-    double worst_overrun_s; /* largest TTFT - SLO of an accepted request
-                               beyond its prediction error; 0: none */
+    double arrivals_s; /* from the first to the last, at this speed */
+    double prefill_s;  /* time of all prefill nodes together */
+    uint64_t late;   /* accepted requests that asked for a TTFT and missed it */
+    double latest_s; /* by how much at most; 0: none was late */
+    struct replay_summary error_s;    /* of the predicted TTFT, absolute, of all
+                                         that were answered */
     struct replay_latency *latencies; /* (n_latencies), in trace order */
     size_t n_latencies;
     size_t latency_capacity;
+    uint64_t judged; /* requests that ended, also of a case given up */
     uint64_t misses;
+    struct replay_distribution errors_s; /* behind error_s */
 };
 
 /* How a study's options appear in a subcommand's table. */
@@ -71,6 +75,26 @@ struct replay_case {
         "jobs", OPTION_COUNT, &(o).jobs, "N", 1, 1024,                  \
             "simulations at once (default: the cores of this machine)"  \
     }
+
+/* What a command can replace of a cluster file: the rate of links (negative:
+ * nothing) and the cache (negative: nothing). */
+#define REPLAY_OVERRIDE_SPECS(gbps, tokens)                        \
+    {"link-gbps",                                                  \
+     OPTION_NUMBER,                                                \
+     &(gbps),                                                      \
+     "X",                                                          \
+     0,                                                            \
+     1e9,                                                          \
+     "Gbit/s of every link, instead of the file's"},               \
+    {                                                              \
+        "cache-tokens", OPTION_NUMBER, &(tokens), "N", 1, 1e12,    \
+            "tokens that a prefill node's device caches, likewise" \
+    }
+
+/* Replaces them. 0, or -EINVAL with a message and the cluster unchanged. */
+int replay_override(struct cluster *cluster, double link_gbps,
+                    double cache_tokens, char error[CLUSTER_ERROR_BYTES])
+    __attribute__((warn_unused_result));
 
 /* What a case is with nothing said: speed 1, seed 1, no SLO asked for, and
  * effective within 30 s and 0.2 s, as in the Mooncake paper. */
