@@ -53,6 +53,7 @@ struct cluster {
     uint32_t step_tokens;     /* computed in one step; 0: the whole prompt */
     bool mix_requests;        /* a step may end one prompt and begin another */
     uint32_t max_waiting;     /* accepted prefills waiting on a node */
+    int64_t handover_us;      /* from a decision until its node knows of it */
     uint32_t pipeline_stages; /* machines of one node, see DESIGN.md */
     bool prefix_cache;        /* false: nothing is ever reused */
     struct cluster_tier tiers[BLOCK_TIERS];

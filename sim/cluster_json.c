@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,14 +26,13 @@ static const char *const model_keys[] = {"layers", "kv_bytes_per_token",
 static const char *const prefill_keys[] = {
     "nodes",           "order",        "step_tokens", "mix_requests",
     "max_waiting",     "prefix_cache", "device",      "host",
-    "pipeline_stages", "disk",         NULL};
+    "pipeline_stages", "disk",         "handover_ms", NULL};
 static const char *const tier_keys[] = {"tokens", "gbytes_per_s", NULL};
 static const char *const decode_keys[] = {"nodes", "kv_tokens", "max_batch",
                                           NULL};
 static const char *const coupled_keys[] = {
-    "nodes",        "order",       "step_tokens",
-    "mix_requests", "max_waiting", "prefix_cache",
-    "kv_tokens",    "max_batch",   NULL};
+    "nodes",        "order",     "step_tokens", "mix_requests", "max_waiting",
+    "prefix_cache", "kv_tokens", "max_batch",   "handover_ms",  NULL};
 static const char *const links_keys[] = {"gbps", "shared", "layerwise", NULL};
 static const char *const convention_keys[] = {
     "cache_at", "whole_prompt_reuse", "kvcache_balancing_threshold", NULL};
@@ -207,6 +207,7 @@ static void read_server(struct fields *f, const struct fields_object *o,
                         struct cluster *c)
 {
     const int64_t whole_prompt = 0, few = 1023;
+    const double at_once = 0.0;
 
     fields_text(f, o, "order", c->order, sizeof(c->order), "fifo");
     c->step_tokens = (uint32_t)fields_integer(f, o, "step_tokens", 0, 1 << 30,
@@ -214,6 +215,8 @@ static void read_server(struct fields *f, const struct fields_object *o,
     c->mix_requests = fields_bool(f, o, "mix_requests", false);
     c->max_waiting = (uint32_t)fields_integer(f, o, "max_waiting", 1,
                                               QUEUE_ITEMS_MAX - 1, &few);
+    c->handover_us =
+        llround(fields_number(f, o, "handover_ms", 0.0, 1e6, &at_once) * 1e3);
     c->prefix_cache = fields_bool(f, o, "prefix_cache", true);
 }
 

@@ -50,18 +50,31 @@ static struct sim_request *request_new(const struct sim *sim,
     return r;
 }
 
+static int64_t elapsed_us(const struct sim *sim, const struct sim_request *r)
+{
+    return sim->now_us - r->record.arrival_us;
+}
+
+/* What of a TTFT no estimate of a node knows. */
+static int64_t promised_from_us(const struct sim *sim,
+                                const struct sim_request *r)
+{
+    return elapsed_us(sim, r) + sim->cluster.handover_us;
+}
+
 static bool ttft_only(const struct sim *sim)
 {
     return sim->cluster.decode_nodes + sim->cluster.coupled_nodes == 0;
 }
 
 /* As fill_request() in the daemon: what is left of the SLO, in the first stage
- * of a pipeline. What will be reused is not known yet. */
+ * of a pipeline. The hand-over is part of the TTFT that is promised. What will
+ * be reused is not known yet. */
 static struct schedule_request ask_for(const struct sim *sim,
                                        const struct sim_request *r)
 {
     int64_t slo_us = sim->config.slo_ttft_us * SIM_SLOWDOWN;
-    int64_t left_us = slo_us - (sim->now_us - r->record.arrival_us) -
+    int64_t left_us = slo_us - promised_from_us(sim, r) -
                       sim_prefill_passage_us(sim, r->n_tokens, 0);
 
     return (struct schedule_request){
@@ -109,7 +122,9 @@ static int enqueue(struct sim *sim, struct sim_node *node,
     node->queue[node->n_waiting] = r;
     node->items[node->n_waiting++] = (struct queue_item){
         .arrival_seq = node->next_seq++,
-        .ready_at_us = r->fetched_bytes > 0.0 ? QUEUE_NOT_READY : 0,
+        .ready_at_us = r->fetched_bytes > 0.0 || sim->cluster.handover_us > 0
+                           ? QUEUE_NOT_READY
+                           : 0,
         .cost_us = r->plan.prefill_us,
         .deadline_us =
             asked->slo_ttft_us > 0 ? sim->now_us + asked->slo_ttft_us : 0,
@@ -136,9 +151,33 @@ static int start_fetch(struct sim *sim, struct sim_node *node,
                        SIM_FLOW_FETCH, r, sim->now_us);
 }
 
-static int64_t elapsed_us(const struct sim *sim, const struct sim_request *r)
+/* The node can begin with it now. */
+static void set_ready(struct sim *sim, struct sim_request *r)
 {
-    return sim->now_us - r->record.arrival_us;
+    struct sim_node *node = &sim->nodes[r->record.prefill_node];
+    uint32_t i = 0;
+
+    while (node->queue[i] != r)
+        i++;
+    node->items[i].ready_at_us = sim->now_us;
+    sim_node_poke(sim, node);
+}
+
+/* Tells the node, at once or after the hand-over. It has its place in the
+ * queue from the decision on: hand-overs keep the order of the decisions. */
+static int hand_over(struct sim *sim, struct sim_node *node,
+                     struct sim_request *r,
+                     const struct schedule_request *asked)
+{
+    int64_t handover_us = sim->cluster.handover_us;
+    int rc = handover_us > 0 ? 0 : start_fetch(sim, node, r);
+
+    if (rc == 0)
+        rc = enqueue(sim, node, r, asked);
+    if (rc == 0 && handover_us > 0)
+        rc = links_delay(sim->links, SIM_FLOW_HANDOVER, r, sim->now_us,
+                         sim->now_us + handover_us);
+    return rc;
 }
 
 /* From arrival on. */
@@ -146,7 +185,7 @@ static int64_t predicted_ttft_us(const struct sim *sim,
                                  const struct sim_request *r,
                                  const struct prefill_estimate *chosen)
 {
-    return elapsed_us(sim, r) + chosen->ttft_us +
+    return promised_from_us(sim, r) + chosen->ttft_us +
            sim_prefill_passage_us(sim, r->n_tokens, chosen->cached_tokens);
 }
 
@@ -159,7 +198,7 @@ static void carry_out(struct sim *sim, struct sim_request *r,
     int rc;
 
     r->plan = d->chosen;
-    r->accepted_at_us = sim->now_us;
+    r->accepted_at_us = sim->now_us + sim->cluster.handover_us;
     r->record.predicted_ttft_us = predicted_ttft_us(sim, r, &d->chosen);
     r->record.prefill_node = node->index;
     if (decode != NULL) {
@@ -174,9 +213,7 @@ static void carry_out(struct sim *sim, struct sim_request *r,
         sim_copies_dispatch(sim, node, r);
     else
         sim_copies_keep(node, r);
-    rc = start_fetch(sim, node, r);
-    if (rc == 0)
-        rc = enqueue(sim, node, r, asked);
+    rc = hand_over(sim, node, r, asked);
     if (rc < 0)
         sim_fail(sim, rc, "out of memory");
     else
@@ -276,20 +313,26 @@ void sim_arrive(struct sim *sim, const struct trace_request *request)
         wait_for_room(sim, r);
 }
 
+void sim_handed_over(struct sim *sim, struct sim_request *request)
+{
+    struct sim_node *node = &sim->nodes[request->record.prefill_node];
+
+    if (start_fetch(sim, node, request) < 0)
+        sim_fail(sim, -ENOMEM, "out of memory");
+    else if (!(request->fetched_bytes > 0.0))
+        set_ready(sim, request);
+}
+
 void sim_fetch_ended(struct sim *sim, const struct links_end *end)
 {
     struct sim_request *r = end->what;
     struct sim_node *node = &sim->nodes[r->record.prefill_node];
-    uint32_t i = 0;
 
     r->fetch_us = sim->now_us - end->started_us;
     if (sim->cluster.cache_at == CLUSTER_CACHE_AT_SERVICE)
         sim_copies_store(sim, node, r, r->plan.local_blocks,
                          r->plan.used_blocks);
-    while (node->queue[i] != r)
-        i++;
-    node->items[i].ready_at_us = sim->now_us;
     (void)!pool_prefill_ready(sim->pool, node->id, r->record.index + 1,
                               sim->now_us);
-    sim_node_poke(sim, node);
+    set_ready(sim, r);
 }

@@ -48,9 +48,10 @@
 
 /* What the end of a transfer means. */
 enum sim_flow {
-    SIM_FLOW_FETCH, /* cached blocks have come to a prefill node */
-    SIM_FLOW_PUSH,  /* KV has come to a decode node */
-    SIM_FLOW_PIPE,  /* the last chunk has left a pipeline */
+    SIM_FLOW_HANDOVER, /* a decision has come to its prefill node */
+    SIM_FLOW_FETCH,    /* cached blocks have come to a prefill node */
+    SIM_FLOW_PUSH,     /* KV has come to a decode node */
+    SIM_FLOW_PIPE,     /* the last chunk has left a pipeline */
 };
 
 struct sim_request {
@@ -188,6 +189,9 @@ void sim_arrive(struct sim *sim, const struct trace_request *request);
 
 /* dispatch.c: tries those who wait for room, oldest first. */
 void sim_retry_waiting(struct sim *sim);
+
+/* dispatch.c: a decision has come to the node that it chose. */
+void sim_handed_over(struct sim *sim, struct sim_request *request);
 
 /* dispatch.c: a fetch has ended. */
 void sim_fetch_ended(struct sim *sim, const struct links_end *end);

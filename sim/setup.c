@@ -32,6 +32,7 @@ static void slow_down(struct cluster *c)
         c->cost.prefill[i] *= (double)SIM_SLOWDOWN / c->pipeline_stages;
     for (size_t i = 0; i < COST_MODEL_DECODE_TERMS; i++)
         c->cost.decode[i] *= (double)SIM_SLOWDOWN;
+    c->handover_us *= SIM_SLOWDOWN;
     c->link_bytes_per_s /= (double)SIM_SLOWDOWN;
     for (unsigned t = 0; t < BLOCK_TIERS; t++)
         c->tiers[t].read_bytes_per_s /= (double)SIM_SLOWDOWN;

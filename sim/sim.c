@@ -106,6 +106,9 @@ static void end_flow(struct sim *sim, uint32_t id)
     struct links_end end = links_finish(sim->links, id, sim->now_us);
 
     switch ((enum sim_flow)end.kind) {
+    case SIM_FLOW_HANDOVER:
+        sim_handed_over(sim, end.what);
+        break;
     case SIM_FLOW_FETCH:
         sim_fetch_ended(sim, &end);
         break;

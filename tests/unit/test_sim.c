@@ -238,6 +238,54 @@ static void test_decode_by_hand(void)
     rig_free(r);
 }
 
+/* An idle node begins as much later; who comes to a busy one loses nothing.
+ * The pool counts it as waiting until then, and a TTFT that is promised has the
+ * hand-over in it. */
+static void test_handover(void)
+{
+    struct rig *r = rig_new();
+
+    make_simple(r);
+    r->cluster.prefill_nodes = 2;
+    r->cluster.handover_us = 600;
+    r->config.policy = "least_loaded";
+    ask(r, 0, 1000, 1, 1);      /* node 0, 600 to 10600 */
+    ask(r, 5000, 1000, 1, 7);   /* node 1, 5600 to 15600 */
+    ask(r, 10300, 1000, 1, 13); /* node 0 is not free yet, but before node 1 */
+    ask(r, 20500, 500, 1, 19);  /* node 1; node 0 has 100 us to go */
+    run(r);
+    CU_ASSERT_EQUAL(ttft_us(r, 0), 10600);
+    CU_ASSERT_EQUAL(r->records[0].predicted_ttft_us, 10600);
+    CU_ASSERT_EQUAL(r->records[0].queue_us, 0);
+    CU_ASSERT_EQUAL(r->records[1].prefill_node, 1);
+    CU_ASSERT_EQUAL(r->records[2].prefill_node, 0);
+    CU_ASSERT_EQUAL(ttft_us(r, 2), 10600); /* free before it is handed over */
+    CU_ASSERT_EQUAL(r->records[3].prefill_node, 1);
+    CU_ASSERT_EQUAL(ttft_us(r, 3), 5600);
+
+    /* An SLO that the hand-over breaks. */
+    r->config.slo_ttft_us = 10300;
+    run(r);
+    CU_ASSERT_EQUAL(r->records[0].outcome, SIM_REJECTED);
+    CU_ASSERT_EQUAL(r->records[3].outcome, SIM_COMPLETED);
+
+    /* Blocks are fetched when the node knows that it should. */
+    rig_free(r);
+    r = rig_new();
+    make_simple(r);
+    r->cluster.prefill_nodes = 2;
+    r->cluster.handover_us = 600;
+    r->config.policy = "global_cache";
+    ask(r, 0, BLOCK * 4, 1, 1);
+    ask(r, 50000, BLOCK * 40, 1, 100); /* node 0 for 200 ms */
+    ask(r, 60000, BLOCK * 5, 1, 1);    /* node 1 fetches 2 ms, computes 5 */
+    run(r);
+    CU_ASSERT_EQUAL(r->records[2].prefill_node, 1);
+    CU_ASSERT_EQUAL(r->records[2].fetched_tokens, BLOCK * 4);
+    CU_ASSERT_EQUAL(ttft_us(r, 2), 600 + BLOCK * 4 + BLOCK * 10);
+    rig_free(r);
+}
+
 /* Two requests meet on the decode node: the second one joins at the end of the
  * step under way, and steps get longer. */
 static void test_decode_joins(void)
@@ -794,6 +842,7 @@ int main(void)
     CU_pSuite suite = CU_add_suite("sim", NULL, NULL);
     CU_add_test(suite, "paper values", test_paper_values);
     CU_add_test(suite, "decode by hand", test_decode_by_hand);
+    CU_add_test(suite, "hand-over", test_handover);
     CU_add_test(suite, "decode joins", test_decode_joins);
     CU_add_test(suite, "coupled", test_coupled);
     CU_add_test(suite, "pipeline", test_pipeline);

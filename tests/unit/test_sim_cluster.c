@@ -69,6 +69,7 @@ static void test_flops(void)
     CU_ASSERT_STRING_EQUAL(c.order, "fifo");
     CU_ASSERT_EQUAL(c.step_tokens, 0);
     CU_ASSERT_EQUAL(c.max_waiting, 1023);
+    CU_ASSERT_EQUAL(c.handover_us, 0);
     CU_ASSERT_EQUAL(c.pipeline_stages, 1);
     CU_ASSERT(c.prefix_cache && c.links_shared && c.layerwise);
     CU_ASSERT_FALSE(c.whole_prompt_reuse || c.mix_requests);
