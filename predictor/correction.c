@@ -41,14 +41,20 @@ void correction_observe(struct correction *c, int64_t predicted_us,
         c->observations++;
 }
 
+double correction_factor(const struct correction *c)
+{
+    return fabs(c->ratio - 1.0) <= CORRECTION_NOISE ? 1.0 : c->ratio;
+}
+
 int64_t correction_apply_us(const struct correction *c, int64_t predicted_us)
 {
     const int64_t most_us = INT64_MAX / 4;
+    double factor = correction_factor(c);
     if (predicted_us <= 0)
         return 0;
-    if (c->ratio == 1.0) /* as long as predictions hold; saves the rounding */
+    if (factor == 1.0) /* as long as predictions hold; saves the rounding */
         return predicted_us < most_us ? predicted_us : most_us;
-    double us = (double)predicted_us * c->ratio;
+    double us = (double)predicted_us * factor;
     if (!(us < (double)most_us))
         return most_us;
     return (int64_t)llround(us);

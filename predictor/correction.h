@@ -9,9 +9,11 @@
 
 #include <stdint.h>
 
+#define CORRECTION_NOISE 0.03
+
 /* Plain data; set it up with correction_init(). */
 struct correction {
-    double ratio;     /* what predictions are multiplied by */
+    double ratio;     /* observed to predicted, smoothed */
     double smoothing; /* share of a new observation, 0 < smoothing <= 1 */
     double min_ratio; /* bounds of each observation, so of the ratio too */
     double max_ratio;
@@ -33,7 +35,12 @@ __attribute__((warn_unused_result)) int correction_init(struct correction *c,
 void correction_observe(struct correction *c, int64_t predicted_us,
                         int64_t observed_us);
 
-/* The predicted time times the ratio, in microseconds, rounded to nearest and
+/* What predictions are multiplied by: the ratio, but 1 as long as it is within
+ * CORRECTION_NOISE of 1. So near, it says more about the last completions than
+ * about the machine, and equal instances would look different by chance. */
+double correction_factor(const struct correction *c);
+
+/* The predicted time times the factor, in microseconds, rounded to nearest and
  * clamped to 0 .. INT64_MAX / 4, so that a few of them can be added. */
 int64_t correction_apply_us(const struct correction *c, int64_t predicted_us);
 

@@ -172,7 +172,7 @@ void estimate_plan(const struct estimate_model *model,
 {
     struct load_plan_request ask = {
         .cost = model->cost,
-        .cost_ratio = instance->correction.ratio,
+        .cost_ratio = correction_factor(&instance->correction),
         .n_tokens = request->n_tokens,
         .block_tokens = model->block_tokens,
         .block_bytes = model->block_tokens * model->kv_bytes_per_token,

@@ -160,7 +160,8 @@ static void raise_bound(const struct search *f, struct prefill_estimate *e)
 
         if (other->resident >= e->local_blocks &&
             other->queue_us <= e->queue_us &&
-            other->ratio <= i->correction.ratio && other->ttft_us > e->ttft_us)
+            other->ratio <= correction_factor(&i->correction) &&
+            other->ttft_us > e->ttft_us)
             e->ttft_us = e->score_us = other->ttft_us;
     }
 }
@@ -175,8 +176,9 @@ static void search_work_out(struct search *f, struct prefill_estimate *e)
     work_out(f->s, f->request, f->usable_blocks, &site, f->s->load_modes, &plan,
              e);
     if (!site.own)
-        f->dominators[f->n_dominators++ % DOMINATORS_MAX] = (struct dominator){
-            site.resident, e->queue_us, i->correction.ratio, e->ttft_us};
+        f->dominators[f->n_dominators++ % DOMINATORS_MAX] =
+            (struct dominator){site.resident, e->queue_us,
+                               correction_factor(&i->correction), e->ttft_us};
     if (f->best == NULL || before(e, f->best))
         f->best = e;
 }

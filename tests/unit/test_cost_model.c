@@ -171,6 +171,26 @@ static void test_correction(void)
     CU_ASSERT(c.ratio >= 0.5);
 }
 
+/* Some per cent of one completion make no instance differ from its equals. */
+static void test_correction_noise(void)
+{
+    struct correction c;
+    CU_ASSERT_EQUAL_FATAL(correction_init(&c, 0.25, 0.5, 4.0), 0);
+    correction_observe(&c, 1000, 1100);
+    CU_ASSERT_DOUBLE_EQUAL(c.ratio, 1.025, 1e-12);
+    CU_ASSERT_DOUBLE_EQUAL(correction_factor(&c), 1.0, 0.0);
+    CU_ASSERT_EQUAL(correction_apply_us(&c, 100000), 100000);
+    correction_observe(&c, 1000, 1100);
+    CU_ASSERT_DOUBLE_EQUAL(correction_factor(&c), c.ratio, 0.0);
+    CU_ASSERT_EQUAL(correction_apply_us(&c, 100000), 104375);
+    for (int i = 0; i < 20; i++)
+        correction_observe(&c, 1000, 980);
+    CU_ASSERT_DOUBLE_EQUAL(correction_factor(&c), 1.0, 0.0);
+    for (int i = 0; i < 20; i++)
+        correction_observe(&c, 1000, 900);
+    CU_ASSERT_DOUBLE_EQUAL(correction_factor(&c), c.ratio, 0.0);
+}
+
 static void test_correction_edges(void)
 {
     struct correction c;
@@ -375,6 +395,7 @@ int main(void)
     CU_add_test(suite, "least values", test_least);
     CU_add_test(suite, "least of NaN", test_least_of_nan);
     CU_add_test(suite, "correction", test_correction);
+    CU_add_test(suite, "correction noise", test_correction_noise);
     CU_add_test(suite, "correction edges", test_correction_edges);
     CU_add_test(suite, "round trip", test_round_trip);
     CU_add_test(suite, "broken files", test_broken_files);

@@ -463,7 +463,7 @@ static int64_t obvious_ttft_us(const struct rig *r,
                                    r->request.now_us);
     struct load_plan_request ask = {
         .cost = &r->cost,
-        .cost_ratio = i->correction.ratio,
+        .cost_ratio = correction_factor(&i->correction),
         .n_tokens = r->request.n_tokens,
         .block_tokens = BLOCK,
         .block_bytes = BLOCK * 1000,
