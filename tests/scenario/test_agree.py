@@ -8,6 +8,7 @@ import unittest
 from harness import settings
 from test_replay import ROOT, SAMPLE, replay
 
+DECISIONS = os.path.join(ROOT, 'tools', 'lib', 'decisions.py')
 AGREE_3 = os.path.join(ROOT, 'traces', 'clusters', 'agree-3.json')
 
 
@@ -93,6 +94,29 @@ class Agree(unittest.TestCase):
         with open(self.path('live.json'), 'w', encoding='utf-8') as f:
             f.write('{')
         self.assertIn('live.json:1:', self.agree().stderr)
+
+    def test_decisions(self):
+        columns = ('index', 'intended_s', 'prefill', 'reused_tokens',
+                   'prompt_tokens', 'queue_s')
+        live = [[i, f'{i / 8:.6f}', f'prefill-{i % 2}', 32, 100, '0.001000']
+                for i in range(8)]
+        simulated = [list(row) for row in live]
+        simulated[3][2], simulated[5][2] = 'prefill-0', 'prefill-0'
+        simulated[4][3] = 64  # another hit at the same place is no decision
+        for name, rows in (('live.csv', live), ('sim.csv', simulated)):
+            with open(self.path(name), 'w', encoding='utf-8') as f:
+                for row in [columns] + rows:
+                    f.write(','.join(map(str, row)) + '\n')
+        for other, words in (('live.csv', '8 of 8 the same'),
+                             ('sim.csv', '6 of 8 the same')):
+            done = subprocess.run(
+                ['python3', DECISIONS, self.path('live.csv'),
+                 self.path(other)], capture_output=True, text=True,
+                timeout=30, check=False)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertIn(words, done.stdout)
+            self.assertEqual('request 3, at 0.3750 s' in done.stdout,
+                             other == 'sim.csv')
 
     def test_bad_command_lines(self):
         for args, words in (([], '--live FILE is missing'),
