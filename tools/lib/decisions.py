@@ -37,9 +37,8 @@ def main():
           f'  simulated  {describe(second)}\n'
           'Behind it the caches hold other blocks, so what follows differs, '
           'too. It is a\ndifference in logic only if it comes back at the same '
-          'request; else a hand-over\nwas late by more than the instances were '
-          'apart: repeat on an idle machine, or\nreplay more requests, so that '
-          'one counts for less.')
+          'request; else the machine\nstalled: repeat while it is idle, or '
+          'replay more requests, so that one counts\nfor less.')
 
 
 main()
