@@ -136,8 +136,11 @@ void sim_copies_keep(struct sim_node *node, const struct sim_request *request)
                          block_cache_find(node->cache, request->keys[n]));
 }
 
-uint32_t sim_copies_match(struct sim *sim, struct sim_node *node,
-                          const struct sim_request *request, int64_t *load_us)
+/* The leading blocks that a node has; those from `planned` on only where they
+ * are at no cost. */
+static uint32_t match(struct sim *sim, struct sim_node *node,
+                      const struct sim_request *request, uint32_t planned,
+                      int64_t *load_us)
 {
     double block_bytes = (double)sim->cluster.block_tokens *
                          (double)sim->cluster.kv_bytes_per_token;
@@ -153,6 +156,8 @@ uint32_t sim_copies_match(struct sim *sim, struct sim_node *node,
             break;
         rate = sim->cluster.tiers[block_cache_at(node->cache, slot)->tier]
                    .read_bytes_per_s;
+        if (rate > 0.0 && n >= planned)
+            break;
         if (rate > 0.0)
             us += block_bytes / rate * 1e6;
         n++;
@@ -166,6 +171,33 @@ uint32_t sim_copies_match(struct sim *sim, struct sim_node *node,
     }
     *load_us = (int64_t)sim_bounded_us(us);
     return n;
+}
+
+uint32_t sim_copies_match(struct sim *sim, struct sim_node *node,
+                          const struct sim_request *request, int64_t *load_us)
+{
+    return match(sim, node, request, UINT32_MAX, load_us);
+}
+
+uint32_t sim_copies_resident(struct sim *sim, struct sim_node *node,
+                             const struct sim_request *request,
+                             uint32_t planned, int64_t *load_us)
+{
+    return match(sim, node, request, planned, load_us);
+}
+
+void sim_copies_loaded(struct sim *sim, struct sim_node *node,
+                       const struct sim_request *request, uint32_t first,
+                       uint32_t last)
+{
+    for (uint32_t i = first; node->cache != NULL && i < last; i++) {
+        uint32_t slot = block_cache_find(node->cache, request->keys[i]);
+
+        if (slot == BLOCK_CACHE_NONE)
+            place(sim, node, request, i, true);
+        else
+            block_cache_touch(node->cache, slot);
+    }
 }
 
 void sim_copies_store(struct sim *sim, struct sim_node *node,

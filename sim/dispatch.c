@@ -112,6 +112,15 @@ static int queue_reserve(struct sim_node *node)
     return 0;
 }
 
+/* Whether it cannot be begun before its blocks have come. What is computed
+ * from the front meanwhile can. */
+static bool waits_for_blocks(const struct sim_request *r)
+{
+    if (r->load != NULL)
+        return !r->load->over && r->load->plan.mode != LOAD_MODE_BOTH;
+    return r->fetched_bytes > 0.0;
+}
+
 static int enqueue(struct sim *sim, struct sim_node *node,
                    struct sim_request *r, const struct schedule_request *asked)
 {
@@ -119,10 +128,11 @@ static int enqueue(struct sim *sim, struct sim_node *node,
 
     if (rc < 0)
         return rc;
+    r->queued = true;
     node->queue[node->n_waiting] = r;
     node->items[node->n_waiting++] = (struct queue_item){
         .arrival_seq = node->next_seq++,
-        .ready_at_us = r->fetched_bytes > 0.0 || sim->cluster.handover_us > 0
+        .ready_at_us = waits_for_blocks(r) || sim->cluster.handover_us > 0
                            ? QUEUE_NOT_READY
                            : 0,
         .cost_us = r->plan.prefill_us,
@@ -131,6 +141,30 @@ static int enqueue(struct sim *sim, struct sim_node *node,
         .has_cached_prefix = r->plan.used_blocks > 0,
     };
     return 0;
+}
+
+/* What its sender may have to read first: a load of all from one source. */
+static int fetch_by_block(struct sim *sim, struct sim_request *r,
+                          const struct pool_instance *sender)
+{
+    static const struct schedule_decision none;
+    struct schedule_decision d = none;
+    const struct sim_node *holder = &sim->nodes[sender->slot];
+
+    d.plan.mode = LOAD_MODE_LOAD;
+    d.plan.split_block = r->plan.local_blocks;
+    d.plan.cached_blocks = r->plan.used_blocks;
+    d.plan.pieces[d.plan.n_pieces++] = (struct load_piece){
+        .from_block = r->plan.local_blocks, .to_block = r->plan.used_blocks};
+    d.sources[d.n_sources++].instance = sender->id;
+    for (uint32_t i = d.plan.split_block; i < d.plan.cached_blocks; i++) {
+        uint32_t slot = block_cache_find(holder->cache, r->keys[i]);
+
+        if (slot != BLOCK_CACHE_NONE &&
+            block_cache_at(holder->cache, slot)->tier == TIER_DISK)
+            d.sources[0].tier = TIER_DISK;
+    }
+    return sim_load_begin(sim, r, &d);
 }
 
 /* Starts the fetch that the decision asks for. */
@@ -143,6 +177,8 @@ static int start_fetch(struct sim *sim, struct sim_node *node,
 
     if (sender == NULL || blocks == 0)
         return 0;
+    if (sim->cluster.tiers[TIER_DISK].read_bytes_per_s > 0.0)
+        return fetch_by_block(sim, r, sender);
     r->fetched_bytes = (double)blocks * sim->cluster.block_tokens *
                        (double)sim->cluster.kv_bytes_per_token;
     sim->summary.fetches.count++;
@@ -213,7 +249,9 @@ static void carry_out(struct sim *sim, struct sim_request *r,
         sim_copies_dispatch(sim, node, r);
     else
         sim_copies_keep(node, r);
-    rc = hand_over(sim, node, r, asked);
+    rc = d->chosen.planned ? sim_load_begin(sim, r, d) : 0;
+    if (rc == 0)
+        rc = hand_over(sim, node, r, asked);
     if (rc < 0)
         sim_fail(sim, rc, "out of memory");
     else
@@ -319,8 +357,22 @@ void sim_handed_over(struct sim *sim, struct sim_request *request)
 
     if (start_fetch(sim, node, request) < 0)
         sim_fail(sim, -ENOMEM, "out of memory");
-    else if (!(request->fetched_bytes > 0.0))
+    else if (!waits_for_blocks(request))
         set_ready(sim, request);
+}
+
+void sim_load_ready(struct sim *sim, struct sim_request *request)
+{
+    const struct sim_node *node = &sim->nodes[request->record.prefill_node];
+
+    if (request->held && request->load->over) {
+        sim_prefill_done(sim, request);
+    } else if (request->queued && request->record.queue_us < 0 &&
+               sim->now_us >= request->accepted_at_us) {
+        (void)!pool_prefill_ready(sim->pool, node->id,
+                                  request->record.index + 1, sim->now_us);
+        set_ready(sim, request);
+    }
 }
 
 void sim_fetch_ended(struct sim *sim, const struct links_end *end)

@@ -4,7 +4,9 @@
  *   sim.c       the loop over events, records in order
  *   setup.c     checks the configuration and makes the parts
  *   dispatch.c  arrivals, decisions, those who wait for room, fetches
+ *   load.c      blocks that a plan loads from slow tiers and other nodes
  *   prefill.c   chunks of prompts, their blocks and their KV for decode nodes
+ *   reuse.c     what a prefill need not compute
  *   decode.c    batches of decodes
  *   node.c      the step loop of a node, which joins the two
  *   copies.c    blocks in caches and in the prefix index
@@ -35,6 +37,7 @@
 #include "sim/block_cache.h"
 #include "sim/heap.h"
 #include "sim/links.h"
+#include "sim/load.h"
 #include "sim/sim.h"
 #include "traces/random.h"
 
@@ -52,6 +55,9 @@ enum sim_flow {
     SIM_FLOW_FETCH,    /* cached blocks have come to a prefill node */
     SIM_FLOW_PUSH,     /* KV has come to a decode node */
     SIM_FLOW_PIPE,     /* the last chunk has left a pipeline */
+    SIM_FLOW_READ,     /* a block has been read from a slow tier */
+    SIM_FLOW_LOAD,     /* a block that a plan loads has come over the links */
+    SIM_FLOW_DUE,      /* a prefill by layer can begin, as planned */
 };
 
 struct sim_request {
@@ -67,12 +73,19 @@ struct sim_request {
     struct prefill_estimate plan;
     double fetched_bytes;
     int64_t fetch_us;
+    struct sim_load *load; /* what a plan loads; NULL: nothing (more) */
 
     uint32_t cached_tokens;
     uint32_t position;    /* tokens whose KV is there */
     uint32_t step_tokens; /* of the step under way */
     int64_t load_us;      /* reading cached blocks that computing can't hide */
     uint32_t n_pushes;    /* transfers to the decode node under way */
+    uint32_t unsent_tokens; /* reused, and not yet on the way to be decoded */
+    uint32_t step_sends;    /* tokens whose KV leaves in the step under way */
+    int64_t computed_us;    /* of its prefill, in the model's time */
+    int64_t waited_us;      /* and for reads */
+    bool queued;            /* it is or was in a node's queue */
+    bool held;              /* computed, but for a layer that is to come */
     bool prefilled;
 
     uint64_t join_step;   /* of its decode node, the first that it was in */
@@ -102,7 +115,8 @@ struct sim_node {
     uint32_t index; /* of the node, and its slot in the pool */
     uint32_t id;    /* in the pool */
     unsigned role;
-    struct block_cache *cache;  /* NULL: it keeps no blocks */
+    struct block_cache *cache;                   /* NULL: it keeps no blocks */
+    struct sim_source_list readers[BLOCK_TIERS]; /* the first one reads */
     struct sim_request **queue; /* (max_waiting), beside items */
     struct queue_item *items;   /* (max_waiting) */
     uint32_t n_waiting;
@@ -134,6 +148,8 @@ struct sim {
     struct sim_node *nodes; /* (n_nodes) */
     uint32_t n_nodes;
     bool shared; /* ideal_pool: all nodes have the cache of node 0 */
+    bool plans;  /* the policy knows what reading slow tiers takes */
+    struct sim_load_list loads;
     struct sim_request_list every;
 
     struct sim_request_list waiting; /* no room on any node */
@@ -196,6 +212,9 @@ void sim_handed_over(struct sim *sim, struct sim_request *request);
 /* dispatch.c: a fetch has ended. */
 void sim_fetch_ended(struct sim *sim, const struct links_end *end);
 
+/* dispatch.c: what a request waits for before it can begin, or end, is here. */
+void sim_load_ready(struct sim *sim, struct sim_request *request);
+
 /* copies.c: makes the caches, told to the indexes. Returns 0 or -ENOMEM. */
 int sim_copies_init(struct sim *sim) __attribute__((warn_unused_result));
 
@@ -220,6 +239,17 @@ void sim_copies_keep(struct sim_node *node, const struct sim_request *request);
 uint32_t sim_copies_match(struct sim *sim, struct sim_node *node,
                           const struct sim_request *request, int64_t *load_us);
 
+/* copies.c: as sim_copies_match(), of blocks that are there at no cost, and
+ * of the first `planned` ones in whatever tier. */
+uint32_t sim_copies_resident(struct sim *sim, struct sim_node *node,
+                             const struct sim_request *request,
+                             uint32_t planned, int64_t *load_us);
+
+/* copies.c: the blocks first .. last - 1 of a request have been loaded. */
+void sim_copies_loaded(struct sim *sim, struct sim_node *node,
+                       const struct sim_request *request, uint32_t first,
+                       uint32_t last);
+
 /* copies.c: the blocks first .. last - 1 of a request are now on the node. */
 void sim_copies_store(struct sim *sim, struct sim_node *node,
                       const struct sim_request *request, uint32_t first,
@@ -243,6 +273,18 @@ void sim_node_poke(struct sim *sim, struct sim_node *node);
 /* node.c: the step under way ends. */
 void sim_node_step_ended(struct sim *sim, struct sim_node *node);
 
+/* prefill.c: computing tokens behind cached ones, by the cost model. */
+int64_t sim_model_us(const struct sim *sim, uint32_t uncached, uint32_t cached);
+
+/* reuse.c: what a request reuses is settled, at the begin of its prefill. */
+void sim_reuse_settle(struct sim *sim, struct sim_node *node,
+                      struct sim_request *request);
+
+/* reuse.c: up to which token a prefill may compute before it looks again at
+ * what has been loaded; one that has met its load goes on behind it. */
+uint32_t sim_reuse_chunk_end(struct sim *sim, struct sim_node *node,
+                             struct sim_request *request);
+
 /* prefill.c: gives the node's prefills their tokens of the next step.
  * Returns the time they take together; *any: whether there are any. */
 int64_t sim_prefill_form(struct sim *sim, struct sim_node *node, bool *any);
@@ -255,6 +297,9 @@ int64_t sim_prefill_passage_us(const struct sim *sim, uint32_t n_tokens,
 
 /* prefill.c: takes in the step's tokens. */
 void sim_prefill_advance(struct sim *sim, struct sim_node *node);
+
+/* prefill.c: a request's last token is computed and all it waits for here. */
+void sim_prefill_done(struct sim *sim, struct sim_request *request);
 
 /* prefill.c: the last chunk of a request has left the pipeline. */
 void sim_prefill_pipe_ended(struct sim *sim, struct sim_request *request);

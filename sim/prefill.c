@@ -11,8 +11,7 @@ static bool decodes_elsewhere(const struct sim_request *r)
            r->record.decode_node != r->record.prefill_node;
 }
 
-static int64_t model_us(const struct sim *sim, uint32_t uncached,
-                        uint32_t cached)
+int64_t sim_model_us(const struct sim *sim, uint32_t uncached, uint32_t cached)
 {
     if (uncached == 0)
         return 0;
@@ -26,8 +25,8 @@ static int64_t chunk_us(const struct sim *sim, const struct sim_request *r,
 {
     uint32_t done = r->position - r->cached_tokens;
 
-    return model_us(sim, done + n, r->cached_tokens) -
-           model_us(sim, done, r->cached_tokens);
+    return sim_model_us(sim, done + n, r->cached_tokens) -
+           sim_model_us(sim, done, r->cached_tokens);
 }
 
 /* KV of so many tokens goes to the decode node; `share` of each. */
@@ -68,49 +67,6 @@ static void remove_waiting(struct sim_node *node, uint32_t i)
     node->n_waiting--;
 }
 
-/* What is reused is settled now, as a worker does, or was at dispatch. */
-static void settle_reuse(struct sim *sim, struct sim_node *node,
-                         struct sim_request *r)
-{
-    const struct prefill_estimate *plan = &r->plan;
-    int64_t local = plan->local_blocks;
-    int64_t compute_us;
-    uint32_t n;
-
-    if (sim->cluster.cache_at == CLUSTER_CACHE_AT_SERVICE) {
-        n = sim_copies_match(sim, node, r, &r->load_us);
-        n = estimate_usable_blocks(
-            &(struct estimate_model){.block_tokens = sim->cluster.block_tokens,
-                                     .whole_prompt_reuse =
-                                         sim->cluster.whole_prompt_reuse},
-            n, r->n_tokens);
-    } else {
-        n = plan->used_blocks;
-    }
-    r->cached_tokens = n * sim->cluster.block_tokens;
-    if (r->cached_tokens > r->n_tokens)
-        r->cached_tokens = r->n_tokens;
-    r->position = r->cached_tokens;
-    local *= sim->cluster.block_tokens;
-    if (plan->fetch_from == POOL_NO_INSTANCE || local > r->cached_tokens)
-        local = r->cached_tokens;
-    r->record.local_tokens = (uint32_t)local;
-    r->record.fetched_tokens = r->cached_tokens - (uint32_t)local;
-    r->record.computed_tokens = r->n_tokens - r->cached_tokens;
-    /* Layer l + 1 is read while layer l computes; the first can't hide. */
-    compute_us =
-        model_us(sim, r->n_tokens - r->cached_tokens, r->cached_tokens);
-    /* The model's longest answer stands for all longer ones. */
-    if (compute_us >= COST_MODEL_MAX_US)
-        sim_fail(sim, -ERANGE,
-                 "request %llu: a prefill of %u tokens takes more than 1,000 s",
-                 (unsigned long long)r->record.index,
-                 (unsigned)r->record.computed_tokens);
-    int64_t first_us = r->load_us / sim->cluster.layers;
-    r->load_us =
-        r->load_us > compute_us + first_us ? r->load_us - compute_us : first_us;
-}
-
 int64_t sim_prefill_passage_us(const struct sim *sim, uint32_t n_tokens,
                                int64_t cached_tokens)
 {
@@ -125,11 +81,11 @@ int64_t sim_prefill_passage_us(const struct sim *sim, uint32_t n_tokens,
     if (step == 0 || step > u)
         step = u;
     full = u / step * step;
-    longest_us = model_us(sim, step, p);
-    us = model_us(sim, full, p) - model_us(sim, full - step, p);
+    longest_us = sim_model_us(sim, step, p);
+    us = sim_model_us(sim, full, p) - sim_model_us(sim, full - step, p);
     if (us > longest_us)
         longest_us = us;
-    us = model_us(sim, u, p) - model_us(sim, full, p);
+    us = sim_model_us(sim, u, p) - sim_model_us(sim, full, p);
     if (us > longest_us)
         longest_us = us;
     return longest_us * (sim->cluster.pipeline_stages - 1);
@@ -148,7 +104,7 @@ static struct sim_request *start_next(struct sim *sim, struct sim_node *node)
         return NULL;
     r = node->queue[i];
     remove_waiting(node, (uint32_t)i);
-    settle_reuse(sim, node, r);
+    sim_reuse_settle(sim, node, r);
     r->started_us = sim->now_us;
     r->record.queue_us = sim->now_us - r->accepted_at_us;
     (void)!pool_prefill_started(sim->pool, node->id, r->record.index + 1,
@@ -159,19 +115,27 @@ static struct sim_request *start_next(struct sim *sim, struct sim_node *node)
 }
 
 /* Gives a request at most `budget` tokens of the step. Returns their time. */
-static int64_t add_chunk(struct sim *sim, struct sim_request *r,
-                         uint32_t *budget)
+static int64_t add_chunk(struct sim *sim, struct sim_node *node,
+                         struct sim_request *r, uint32_t *budget)
 {
-    uint32_t left = r->n_tokens - r->position;
-    uint32_t n = left < *budget ? left : *budget;
-    int64_t us = sim_sum_us(chunk_us(sim, r, n), r->load_us);
-    bool first = r->position == r->cached_tokens;
+    uint32_t bt = sim->cluster.block_tokens;
+    uint32_t left, n;
+    int64_t us;
 
+    left = sim_reuse_chunk_end(sim, node, r) - r->position;
+    n = left < *budget ? left : *budget;
+    us = chunk_us(sim, r, n);
+    r->computed_us += us;
+    us = sim_sum_us(us, r->load_us);
+    if (r->load != NULL && r->load->plan.mode != LOAD_MODE_LAYERWISE)
+        sim_load_claim(sim, r->load, (r->position + n + bt - 1) / bt);
     r->step_tokens = n;
+    r->step_sends = n + r->unsent_tokens;
+    r->unsent_tokens = 0;
     r->load_us = 0;
     *budget -= n;
     if (sim->cluster.layerwise)
-        push(sim, r, n + (first ? r->cached_tokens : 0), early_share(sim));
+        push(sim, r, r->step_sends, early_share(sim));
     return us;
 }
 
@@ -184,14 +148,14 @@ int64_t sim_prefill_form(struct sim *sim, struct sim_node *node, bool *any)
 
     budget -= node->batch.n < budget ? node->batch.n : budget;
     for (uint32_t i = 0; i < node->n_active; i++)
-        node->active[i]->step_tokens = 0;
+        node->active[i]->step_tokens = node->active[i]->step_sends = 0;
     for (uint32_t i = 0; i < node->n_active && budget > 0; i++) {
-        us = sim_sum_us(us, add_chunk(sim, node->active[i], &budget));
+        us = sim_sum_us(us, add_chunk(sim, node, node->active[i], &budget));
         *any = true;
     }
     while (budget > 0 && (node->n_active == 0 || c->mix_requests) &&
            (r = start_next(sim, node)) != NULL) {
-        us = sim_sum_us(us, add_chunk(sim, r, &budget));
+        us = sim_sum_us(us, add_chunk(sim, node, r, &budget));
         *any = true;
     }
     return us;
@@ -216,9 +180,13 @@ static void store_blocks(struct sim *sim, struct sim_node *node,
 static int64_t comparable_us(const struct sim *sim, const struct sim_request *r)
 {
     int64_t actual_us =
-        model_us(sim, r->n_tokens - r->cached_tokens, r->cached_tokens);
+        sim_model_us(sim, r->n_tokens - r->cached_tokens, r->cached_tokens);
 
-    if (actual_us == 0)
+    /* A planned one may have come in two runs, and waited for loads. */
+    if (r->plan.planned && r->computed_us > 0)
+        return (int64_t)((double)(r->engine_us - r->waited_us) *
+                         (double)r->plan.predicted_us / (double)r->computed_us);
+    if (actual_us == 0 || r->plan.planned)
         return -1;
     if (actual_us == r->plan.predicted_us)
         return r->engine_us; /* exactly: ties depend on it */
@@ -226,11 +194,15 @@ static int64_t comparable_us(const struct sim *sim, const struct sim_request *r)
                      (double)actual_us);
 }
 
-static void prefill_done(struct sim *sim, struct sim_request *r)
+void sim_prefill_done(struct sim *sim, struct sim_request *r)
 {
     struct sim_node *node = &sim->nodes[r->record.prefill_node];
     uint64_t id = r->record.index + 1;
 
+    r->held = r->load != NULL && !r->load->over;
+    if (r->held)
+        return; /* its last layer is still to come */
+    sim_load_let_go(sim, r);
     r->record.first_token_us = sim->now_us;
     r->record.prefill_us = sim->now_us - r->started_us;
     r->prefilled = true;
@@ -256,7 +228,7 @@ static void prefill_done(struct sim *sim, struct sim_request *r)
 
 void sim_prefill_pipe_ended(struct sim *sim, struct sim_request *request)
 {
-    prefill_done(sim, request);
+    sim_prefill_done(sim, request);
 }
 
 void sim_push_ended(struct sim *sim, const struct links_end *end)
@@ -294,22 +266,20 @@ void sim_prefill_advance(struct sim *sim, struct sim_node *node)
     for (uint32_t i = 0; i < n; i++) {
         struct sim_request *r = node->active[i];
         uint32_t from = r->position;
-        bool first = from == r->cached_tokens;
         int rc = 0;
 
         r->position += r->step_tokens;
         if (sim->cluster.cache_at == CLUSTER_CACHE_AT_SERVICE)
             store_blocks(sim, node, r, from);
         if (sim->cluster.layerwise)
-            push(sim, r, r->step_tokens + (first ? r->cached_tokens : 0),
-                 1.0 - early_share(sim));
+            push(sim, r, r->step_sends, 1.0 - early_share(sim));
         r->engine_us = sim->now_us - r->started_us;
         if (r->position < r->n_tokens)
             node->active[node->n_active++] = r;
         else if (out_us > sim->now_us)
             rc = links_delay(sim->links, SIM_FLOW_PIPE, r, sim->now_us, out_us);
         else
-            prefill_done(sim, r);
+            sim_prefill_done(sim, r);
         if (rc < 0)
             sim_fail(sim, rc, "out of memory");
     }

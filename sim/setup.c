@@ -7,7 +7,6 @@
 #include "sim/internal.h"
 
 #define POOLED_POLICY "ideal_pool"
-#define UNKNOWN_POLICY "plan"
 #define MAX_UNFINISHED (UINT64_C(1) << 22)
 /* Blocks that the prefix index can know, 36 bytes each and 16 a copy. */
 #define INDEX_KEYS_MAX (UINT64_C(1) << 26)
@@ -17,9 +16,8 @@ const char *sim_policy_name(size_t i)
 {
     const char *name = schedule_policy_name(i);
 
-    /* The last one, which a simulation cannot carry out yet, gives its place
-     * to the policy that only a simulation has. */
-    if (name != NULL && strcmp(name, UNKNOWN_POLICY) == 0)
+    /* Behind the last one the policy that only a simulation has. */
+    if (name == NULL && i > 0 && schedule_policy_name(i - 1) != NULL)
         return POOLED_POLICY;
     return name;
 }
@@ -94,27 +92,31 @@ static int add_node(struct sim *sim, uint32_t i)
 {
     const struct cluster *c = &sim->cluster;
     struct sim_node *node = &sim->nodes[i];
+    struct pool_instance_config config;
     char name[POOL_NAME_BYTES];
     int rc;
 
     cluster_node_name(c, i, name, sizeof(name));
+    for (unsigned t = 0; t < BLOCK_TIERS; t++)
+        TAILQ_INIT(&node->readers[t]);
     node->sim = sim;
     node->index = i;
     node->role = i < c->coupled_nodes   ? ROLE_BOTH
                  : i < c->prefill_nodes ? ROLE_PREFILL
                                         : ROLE_DECODE;
-    rc = pool_add(sim->pool,
-                  &(struct pool_instance_config){
-                      .name = name,
-                      .role = node->role,
-                      .kv_capacity_tokens = node->role == ROLE_PREFILL
-                                                ? all_tiers_tokens(c)
-                                                : c->decode_kv_tokens,
-                      .link_bytes_per_s = c->link_bytes_per_s,
-                      .block_tokens = c->block_tokens,
-                      .max_batch = c->decode_max_batch,
-                  },
-                  &node->id);
+    config = (struct pool_instance_config){
+        .name = name,
+        .role = node->role,
+        .kv_capacity_tokens = node->role == ROLE_PREFILL ? all_tiers_tokens(c)
+                                                         : c->decode_kv_tokens,
+        .link_bytes_per_s = c->link_bytes_per_s,
+        .block_tokens = c->block_tokens,
+        .max_batch = c->decode_max_batch,
+    };
+    if (sim->plans)
+        for (unsigned t = 0; t < BLOCK_TIERS; t++)
+            config.tier_bytes_per_s[t] = c->tiers[t].read_bytes_per_s;
+    rc = pool_add(sim->pool, &config, &node->id);
     if (rc == 0)
         rc = pool_set_health(sim->pool, node->id, HEALTH_READY);
     node->stage_free_us =
@@ -136,6 +138,7 @@ static int make_scheduler(struct sim *sim)
                 config->admission != NULL ? config->admission : "plain",
             .kvcache_balancing_threshold = c->kvcache_balancing_threshold,
             .seed = config->seed,
+            .disks_send = true,
             .coupled = c->coupled_nodes > 0,
             .pooled_cache = sim->shared,
         },
@@ -143,6 +146,7 @@ static int make_scheduler(struct sim *sim)
             .cost = &c->cost,
             .block_tokens = c->block_tokens,
             .kv_bytes_per_token = c->kv_bytes_per_token,
+            .layers = c->layers,
             .whole_prompt_reuse = c->whole_prompt_reuse,
             .links_unshared = !c->links_shared,
         },
@@ -197,6 +201,7 @@ void sim_fini(struct sim *sim)
     struct sim_request *r;
 
     sim_copies_fini(sim);
+    sim_load_fini(sim);
     for (uint32_t i = 0; sim->nodes != NULL && i < sim->n_nodes; i++)
         node_fini(&sim->nodes[i]);
     while ((r = TAILQ_FIRST(&sim->every)) != NULL) {
@@ -220,6 +225,7 @@ int sim_init(struct sim *sim, const struct sim_config *config,
 {
     TAILQ_INIT(&sim->waiting);
     TAILQ_INIT(&sim->every);
+    TAILQ_INIT(&sim->loads);
     sim->config = *config;
     if (sim->config.max_unfinished == 0)
         sim->config.max_unfinished = MAX_UNFINISHED;
@@ -229,6 +235,7 @@ int sim_init(struct sim *sim, const struct sim_config *config,
     slow_down(&sim->cluster);
     sim->order = queue_order_by_name(sim->cluster.order);
     sim->shared = strcmp(config->policy, POOLED_POLICY) == 0;
+    sim->plans = strcmp(config->policy, "plan") == 0;
     sim->n_nodes = cluster_nodes(&sim->cluster);
     sim->nodes = calloc(sim->n_nodes, sizeof(*sim->nodes));
     return sim->nodes != NULL ? make_parts(sim) : -ENOMEM;

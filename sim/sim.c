@@ -96,6 +96,7 @@ void sim_end(struct sim *sim, struct sim_request *request,
         sim->record_first++;
     }
 free_request:
+    sim_load_let_go(sim, request);
     TAILQ_REMOVE(&sim->every, request, every);
     free(request->keys);
     free(request);
@@ -117,6 +118,15 @@ static void end_flow(struct sim *sim, uint32_t id)
         break;
     case SIM_FLOW_PIPE:
         sim_prefill_pipe_ended(sim, end.what);
+        break;
+    case SIM_FLOW_READ:
+        sim_load_read(sim, &end);
+        break;
+    case SIM_FLOW_LOAD:
+        sim_load_sent(sim, &end);
+        break;
+    case SIM_FLOW_DUE:
+        sim_load_due(sim, &end);
         break;
     }
 }

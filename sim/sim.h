@@ -76,10 +76,12 @@ struct sim_summary {
     uint64_t requests;
     uint64_t events; /* arrivals, steps, ends of transfers */
     uint64_t decisions;
-    int64_t simulated_us;          /* first arrival to last event */
-    struct sim_count fetches;      /* of cached blocks between nodes */
-    struct sim_count pushes;       /* of KV to decode nodes */
-    uint64_t max_unfinished;       /* requests in the system at once */
+    int64_t simulated_us;                /* first arrival to last event */
+    struct sim_count fetches;            /* of cached blocks between nodes */
+    struct sim_count pushes;             /* of KV to decode nodes */
+    uint64_t loaded_tokens[BLOCK_TIERS]; /* by plans, from tiers of the node
+                                            itself and of others */
+    uint64_t max_unfinished;             /* requests in the system at once */
     uint64_t max_waiting_for_room; /* of these, not accepted by any node */
     uint64_t index_bytes;          /* memory of the prefix index at the end */
 };

@@ -37,6 +37,14 @@ static json_t *copies_json(const struct replay_sim_result *r)
                      "ranks", ranks);
 }
 
+/* What plans loaded, by the tier that it came from. */
+static json_t *loaded_json(const uint64_t *tokens)
+{
+    return json_pack(
+        "{s:I, s:I, s:I}", "device", (json_int_t)tokens[TIER_DEVICE], "host",
+        (json_int_t)tokens[TIER_HOST], "disk", (json_int_t)tokens[TIER_DISK]);
+}
+
 json_t *replay_sim_json(const struct replay_sim_result *result, bool timing)
 {
     const struct sim_summary *s = &result->summary;
@@ -54,6 +62,8 @@ json_t *replay_sim_json(const struct replay_sim_result *result, bool timing)
         timing ? json_real(rate) : json_null());
     if (json == NULL || json_object_set_new(json, "sim", sim) != 0 ||
         json_object_set_new(json, "transfers", count_json(&s->fetches)) != 0 ||
+        json_object_set_new(json, "loaded_tokens",
+                            loaded_json(s->loaded_tokens)) != 0 ||
         json_object_set_new(json, "pushes", count_json(&s->pushes)) != 0 ||
         json_object_set_new(json, "replicas", copies_json(result)) != 0) {
         json_decref(json);

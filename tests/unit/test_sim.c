@@ -407,6 +407,96 @@ static void test_tiers(void)
     rig_free(r);
 }
 
+/* One node, a prompt of 8 blocks of which the last 6 are on its disk; a block
+ * is computed and read in 5120 us each. */
+static struct rig *plan_rig(void)
+{
+    struct rig *r = rig_new();
+
+    make_simple(r);
+    r->cluster.decode_nodes = 0;
+    r->cluster.tiers[TIER_DEVICE].capacity_tokens = 2 * BLOCK;
+    r->cluster.tiers[TIER_DISK].capacity_tokens = 40 * BLOCK;
+    r->cluster.tiers[TIER_DISK].read_bytes_per_s = 1e8;
+    r->config.policy = "plan";
+    ask(r, 0, 8 * BLOCK + 10, 1, 1);
+    return r;
+}
+
+/* Three blocks are computed while the three behind them are read. */
+static void test_plan_both(void)
+{
+    struct rig *r = plan_rig();
+
+    ask(r, 100000, 8 * BLOCK + 10, 1, 1);
+    run(r);
+    CU_ASSERT_EQUAL(ttft_us(r, 0), 41060);
+    CU_ASSERT_EQUAL(ttft_us(r, 1), 3 * 5120 + 100);
+    CU_ASSERT_EQUAL(r->records[1].predicted_ttft_us, 3 * 5120 + 100);
+    CU_ASSERT_EQUAL(r->records[1].local_tokens, 5 * BLOCK);
+    CU_ASSERT_EQUAL(r->records[1].computed_tokens, 3 * BLOCK + 10);
+    CU_ASSERT_EQUAL(r->summary.loaded_tokens[TIER_DISK], 3 * BLOCK);
+
+    /* In steps of a block and a half it is the same. */
+    r->cluster.step_tokens = BLOCK + BLOCK / 2;
+    run(r);
+    CU_ASSERT_EQUAL(ttft_us(r, 1), 3 * 5120 + 100);
+    CU_ASSERT_EQUAL(r->records[1].computed_tokens, 3 * BLOCK + 10);
+    rig_free(r);
+}
+
+/* All is read while others compute; what was in memory is on the disk by then
+ * and read at its turn, of which 100 us hide behind the rest. */
+static void test_plan_load(void)
+{
+    struct rig *r = plan_rig();
+
+    ask(r, 100000, 5000, 1, 100);
+    ask(r, 100001, 8 * BLOCK + 10, 1, 1);
+    run(r);
+    CU_ASSERT_EQUAL(ttft_us(r, 1), 50000);
+    CU_ASSERT_EQUAL(r->records[2].predicted_ttft_us, 49999 + 100);
+    CU_ASSERT_EQUAL(ttft_us(r, 2), 49999 + 2 * 5120);
+    CU_ASSERT_EQUAL(r->records[2].computed_tokens, 10);
+    CU_ASSERT_EQUAL(r->summary.loaded_tokens[TIER_DISK], 6 * BLOCK);
+    rig_free(r);
+}
+
+/* 40 ms to compute hide all of four layers' loads but the first one's. */
+static void test_plan_layerwise(void)
+{
+    struct rig *r = plan_rig();
+
+    ask(r, 100000, 8 * BLOCK + 4000, 1, 1);
+    run(r);
+    CU_ASSERT_EQUAL(r->records[1].predicted_ttft_us, 6 * 5120 / 4 + 40000);
+    CU_ASSERT_EQUAL(ttft_us(r, 1), 6 * 5120 / 4 + 40000);
+    CU_ASSERT_EQUAL(r->records[1].queue_us, 6 * 5120 / 4);
+    CU_ASSERT_EQUAL(r->records[1].computed_tokens, 4000);
+    CU_ASSERT_EQUAL(r->summary.loaded_tokens[TIER_DISK], 6 * BLOCK);
+    rig_free(r);
+}
+
+/* Two requests read from one disk: 4 blocks of the first, which computes the
+ * other 4, then all 8 of the second, since somebody waits: layer by layer, so
+ * that a quarter of its last tokens is left when all are here. */
+static void test_plan_shares_disk(void)
+{
+    struct rig *r = plan_rig();
+
+    ask(r, 50000, 8 * BLOCK + 10, 1, 51);
+    ask(r, 100000, 2 * BLOCK + 10, 1, 91);
+    ask(r, 200000, 500, 1, 99);
+    ask(r, 200001, 8 * BLOCK + 10, 1, 1);
+    ask(r, 200002, 8 * BLOCK + 10, 1, 51);
+    run(r);
+    CU_ASSERT_EQUAL(ttft_us(r, 4), 4999 + 4 * 5120 + 100);
+    CU_ASSERT_EQUAL(ttft_us(r, 5), 12 * 5120 - 1 + 25);
+    CU_ASSERT_EQUAL(r->records[5].predicted_ttft_us, ttft_us(r, 5));
+    CU_ASSERT_EQUAL(r->summary.loaded_tokens[TIER_DISK], 12 * BLOCK);
+    rig_free(r);
+}
+
 /* At dispatch: a block that was pushed out while its request waits, and placed
  * again by another one, is ready when that one ends, not before. */
 static void test_placed_again(void)
@@ -847,6 +937,10 @@ int main(void)
     CU_add_test(suite, "coupled", test_coupled);
     CU_add_test(suite, "pipeline", test_pipeline);
     CU_add_test(suite, "tiers", test_tiers);
+    CU_add_test(suite, "plan both", test_plan_both);
+    CU_add_test(suite, "plan load", test_plan_load);
+    CU_add_test(suite, "plan layerwise", test_plan_layerwise);
+    CU_add_test(suite, "plan shares disk", test_plan_shares_disk);
     CU_add_test(suite, "placed again", test_placed_again);
     CU_add_test(suite, "slo", test_slo);
     CU_add_test(suite, "kept", test_kept);

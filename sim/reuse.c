@@ -1,0 +1,173 @@
+/* What a prefill reuses: blocks of its node's cache, and what it loads. */
+#include <errno.h>
+
+#include "sim/internal.h"
+
+static uint32_t usable_blocks(const struct sim *sim,
+                              const struct sim_request *r, uint32_t n)
+{
+    return estimate_usable_blocks(
+        &(struct estimate_model){.block_tokens = sim->cluster.block_tokens,
+                                 .whole_prompt_reuse =
+                                     sim->cluster.whole_prompt_reuse},
+        n, r->n_tokens);
+}
+
+static uint32_t tokens_of(const struct sim *sim, const struct sim_request *r,
+                          uint32_t blocks)
+{
+    uint64_t tokens = (uint64_t)blocks * sim->cluster.block_tokens;
+
+    return tokens < r->n_tokens ? (uint32_t)tokens : r->n_tokens;
+}
+
+/* The model's longest answer stands for all longer ones. */
+static void check_length(struct sim *sim, const struct sim_request *r,
+                         int64_t compute_us)
+{
+    if (compute_us >= COST_MODEL_MAX_US)
+        sim_fail(sim, -ERANGE,
+                 "request %llu: a prefill of %u tokens takes more than 1,000 s",
+                 (unsigned long long)r->record.index,
+                 (unsigned)r->record.computed_tokens);
+}
+
+/* Layer l + 1 is read while layer l computes; the first can't hide. */
+static int64_t exposed_us(const struct sim *sim, int64_t compute_us,
+                          int64_t read_us)
+{
+    int64_t first_us = read_us / sim->cluster.layers;
+
+    return read_us > compute_us + first_us ? read_us - compute_us : first_us;
+}
+
+static bool loads_by_layer(const struct sim_request *r)
+{
+    return r->load != NULL && r->load->plan.mode == LOAD_MODE_LAYERWISE;
+}
+
+/* Whether it computes towards what is being loaded. */
+static bool meets_load(const struct sim_request *r)
+{
+    return r->load != NULL && !loads_by_layer(r);
+}
+
+/* From here on a request goes on behind what was loaded. */
+static void jump(struct sim *sim, struct sim_node *node, struct sim_request *r)
+{
+    struct sim_load *load = r->load;
+    uint32_t bt = sim->cluster.block_tokens;
+    uint32_t from = r->position;
+    uint32_t to = tokens_of(sim, r, load->plan.cached_blocks);
+
+    for (uint32_t i = from / bt; i < load->plan.cached_blocks; i++) {
+        const struct sim_source *s = sim_load_source(load, i);
+        uint32_t begin = i * bt > from ? i * bt : from;
+        uint32_t n = tokens_of(sim, r, i + 1) - begin;
+
+        sim->summary.loaded_tokens[s->tier] += n;
+        if (s->holder == node->index)
+            r->record.local_tokens += n;
+        else
+            r->record.fetched_tokens += n;
+    }
+    if (sim->cluster.cache_at == CLUSTER_CACHE_AT_SERVICE)
+        sim_copies_loaded(sim, node, r, from / bt, load->plan.cached_blocks);
+    r->record.computed_tokens -= to - from;
+    r->unsent_tokens += to - from;
+    r->cached_tokens = r->position = to;
+    if (load->plan.mode != LOAD_MODE_LAYERWISE)
+        sim_load_let_go(sim, r);
+}
+
+/* Layers are loaded while those in front of them compute: how long the engine
+ * waits for the last one, if the load is late. */
+static int64_t late_us(const struct sim *sim, const struct sim_request *r)
+{
+    uint32_t cached = tokens_of(sim, r, r->load->plan.cached_blocks);
+    int64_t suffix_us = sim_model_us(sim, r->n_tokens - cached, cached);
+    int64_t late = sim_load_left_us(sim, r->load) - suffix_us +
+                   suffix_us / sim->cluster.layers;
+
+    return late > 0 ? late : 0;
+}
+
+/* As planned: blocks at no cost are reused, others as their loads come. */
+static void settle_planned(struct sim *sim, struct sim_node *node,
+                           struct sim_request *r)
+{
+    uint32_t n = r->plan.local_blocks;
+
+    if (sim->cluster.cache_at == CLUSTER_CACHE_AT_SERVICE)
+        n = usable_blocks(sim, r,
+                          sim_copies_resident(sim, node, r, n, &r->load_us));
+    r->position = r->cached_tokens = tokens_of(sim, r, n);
+    r->record.local_tokens = r->unsent_tokens = r->cached_tokens;
+    r->record.computed_tokens = r->n_tokens - r->cached_tokens;
+    check_length(sim, r, r->plan.predicted_us);
+    r->load_us = exposed_us(sim, r->plan.predicted_us, r->load_us);
+    if (r->load != NULL && n >= r->load->plan.cached_blocks)
+        sim_load_let_go(sim, r);
+    /* What should be in front of it is gone: that is computed first. */
+    if (r->load != NULL && n < r->load->plan.split_block)
+        r->load->plan.mode = LOAD_MODE_BOTH;
+    if (loads_by_layer(r)) {
+        r->load_us += late_us(sim, r);
+        jump(sim, node, r);
+    }
+    r->waited_us = r->load_us;
+}
+
+/* What is reused is settled now, as a worker does, or was at dispatch. */
+void sim_reuse_settle(struct sim *sim, struct sim_node *node,
+                      struct sim_request *r)
+{
+    const struct prefill_estimate *plan = &r->plan;
+    int64_t local = plan->local_blocks;
+    int64_t compute_us;
+    uint32_t n = plan->used_blocks;
+
+    if (plan->planned) {
+        settle_planned(sim, node, r);
+        return;
+    }
+    if (r->load != NULL && sim->cluster.cache_at == CLUSTER_CACHE_AT_SERVICE)
+        sim_copies_loaded(sim, node, r, sim_load_met(r->load),
+                          plan->used_blocks);
+    sim_load_let_go(sim, r);
+    if (sim->cluster.cache_at == CLUSTER_CACHE_AT_SERVICE)
+        n = usable_blocks(sim, r, sim_copies_match(sim, node, r, &r->load_us));
+    r->cached_tokens = r->unsent_tokens = tokens_of(sim, r, n);
+    r->position = r->cached_tokens;
+    local *= sim->cluster.block_tokens;
+    if (plan->fetch_from == POOL_NO_INSTANCE || local > r->cached_tokens)
+        local = r->cached_tokens;
+    r->record.local_tokens = (uint32_t)local;
+    r->record.fetched_tokens = r->cached_tokens - (uint32_t)local;
+    r->record.computed_tokens = r->n_tokens - r->cached_tokens;
+    compute_us = sim_model_us(sim, r->record.computed_tokens, r->cached_tokens);
+    check_length(sim, r, compute_us);
+    r->load_us = exposed_us(sim, compute_us, r->load_us);
+}
+
+/* How far a request may compute now that loads come from its end: to where
+ * they have come, and while more come block by block behind the split. */
+uint32_t sim_reuse_chunk_end(struct sim *sim, struct sim_node *node,
+                             struct sim_request *r)
+{
+    const struct sim_load *load = r->load;
+    uint32_t next = r->position / sim->cluster.block_tokens + 1;
+    uint32_t end;
+
+    if (meets_load(r) && r->position >= tokens_of(sim, r, sim_load_met(load)))
+        jump(sim, node, r);
+    if (!meets_load(r))
+        return r->n_tokens;
+    end = sim_load_met(load);
+    if (!load->over) {
+        if (next < load->plan.split_block)
+            next = load->plan.split_block;
+        end = next < end ? next : end;
+    }
+    return tokens_of(sim, r, end);
+}
