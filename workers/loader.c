@@ -10,6 +10,12 @@
 #include "base/log.h"
 #include "workers/loader_internal.h"
 
+static const struct load_rate_config pace_config = {.memory_us = 20000};
+static const struct load_rate_config rate_config = {.memory_us = 1000000,
+                                                    .least_us = 5000,
+                                                    .least_bytes = 16u << 20,
+                                                    .most_slower = 4};
+
 static void on_timer(evutil_socket_t fd, short what, void *arg)
 {
     (void)fd;
@@ -91,6 +97,8 @@ struct loader_source *loader_add_source(struct loader *l, const char *name,
         return NULL;
     snprintf(s->name, sizeof(s->name), "%s", name);
     s->loader = l;
+    s->pace.config = &pace_config;
+    s->rate.config = &rate_config;
     s->ops = ops;
     s->arg = arg;
     TAILQ_INSERT_TAIL(&l->sources, s, link);
@@ -113,7 +121,10 @@ struct loader_source *loader_find_source(const struct loader *l,
 
 double loader_source_bytes_per_s(const struct loader_source *s)
 {
-    return s->seen_us > 0 ? s->seen_bytes / s->seen_us * 1e6 : 0;
+    double rate = load_rate_bytes_per_s(&s->rate);
+    double most = s->loader->config.bytes_per_s;
+
+    return most > 0 && (rate <= 0 || rate > most) ? most : rate;
 }
 
 int loader_add(struct loader *l, struct request *r,
@@ -265,8 +276,10 @@ bool load_check(struct load *load)
 {
     if (load->spoilt)
         layer_gate_fail(&load->r->gate);
-    if (!load->begun ||
-        (load->spoilt ? in_flight(load) > 0 : anything_coming(load)))
+    /* What was cut off a load by layers may still be on its way. */
+    bool whole = load->spoilt || load->mode == LOAD_MODE_LAYERWISE;
+    if (!load->begun || (whole && in_flight(load) > 0) ||
+        (!load->spoilt && anything_coming(load)))
         return false;
     load_end(load);
     return true;

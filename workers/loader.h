@@ -128,7 +128,8 @@ struct loader_source *loader_add_source(struct loader *l, const char *name,
 struct loader_source *loader_find_source(const struct loader *l,
                                          const char *name);
 
-/* Smoothed rate at which the source was seen to send; 0: not known yet. */
+/* Smoothed rate at which the source was seen to send, at most that of the
+ * throttle, which holds also until it is known; 0: not known yet. */
 double loader_source_bytes_per_s(const struct loader_source *s);
 
 /* Note what is to be loaded for the waiting prefill `r`: sets r->load, and

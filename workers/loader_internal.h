@@ -2,6 +2,7 @@
 #ifndef WORKERS_LOADER_INTERNAL_H
 #define WORKERS_LOADER_INTERNAL_H
 
+#include "workers/load_rate.h"
 #include "workers/loader.h"
 #include "workers/step_pace.h"
 
@@ -17,12 +18,10 @@ struct loader_source {
     char name[LOADER_NAME_MAX];
     const struct loader_source_ops *ops;
     void *arg;
-    uint32_t n_runs;    /* that were opened and are not closed */
-    uint32_t in_flight; /* pieces */
-    /* Smoothed: the time in which it was seen to send so many bytes. */
-    double seen_us;
-    double seen_bytes;
-    int64_t last_us; /* end of its last piece */
+    uint32_t n_runs;       /* that were opened and are not closed */
+    uint32_t in_flight;    /* pieces */
+    struct load_rate pace; /* just now: where pointers meet */
+    struct load_rate rate; /* in the long run: what others are told */
 };
 
 /* What one source does for one load. */
@@ -61,7 +60,8 @@ struct load {
     enum load_mode mode;
     bool begun;   /* it has its blocks, and sources were asked */
     bool spoilt;  /* layerwise: it cannot be completed */
-    bool stalled; /* layerwise: a step waited in vain; all must be there */
+    bool stalled; /* layerwise: a step waited in vain, or not all blocks will
+                     come; what comes is used when all of it is there */
     uint32_t n_runs;
     struct load_run runs[LOAD_SOURCES_MAX];
     uint32_t first;   /* block that was not resident */
@@ -107,6 +107,8 @@ bool load_coming(const struct load *load, uint32_t b);
 
 /* Ask for what is next, of all loads, the oldest first. */
 void loader_pump(struct loader *l);
+
+/* --- loader_answers.c --- */
 
 /* Take the pieces of `run` away from it. Parked ones end. */
 void loader_orphan(struct loader *l, struct load_run *run);

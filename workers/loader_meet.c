@@ -6,9 +6,8 @@
 
 static double block_us_of(const struct loader *l, const struct loader_source *s)
 {
-    return s->seen_bytes > 0 ? s->seen_us / s->seen_bytes *
-                                   (double)l->config.layout->block_bytes
-                             : 0;
+    return load_rate_us_per_byte(&s->pace) *
+           (double)l->config.layout->block_bytes;
 }
 
 /* Microseconds a block with all sources at work that are known; 0: none is. */
@@ -54,7 +53,7 @@ static struct load_tail tail_of(const struct load_run *run)
 {
     struct loader *l = run->load->loader;
     double us = block_us_of(l, run->source);
-    double since_us = (double)(l->config.now_us() - run->source->last_us);
+    double since_us = (double)(l->config.now_us() - run->source->pace.end_us);
 
     return (struct load_tail){.blocks = run->in_flight,
                               .first_us = us > since_us ? us - since_us : 0,

@@ -1,10 +1,6 @@
-/* Pieces: what to ask for next, and what becomes of an answer. */
-#include <errno.h>
-#include <event2/event.h>
+/* Pieces: what to ask for next. */
 #include <stdlib.h>
-#include <string.h>
 
-#include "base/log.h"
 #include "workers/loader_internal.h"
 
 /* A source has so much under way that it never waits for us; more would only
@@ -13,15 +9,10 @@
 #define PIECES_MIN 2u
 #define PIECES_MAX 32u
 
-/* What the past counts in the smoothed rate when a piece comes. */
-#define KEEP 0.8
-
 static uint32_t window_of(const struct loader_source *s, uint64_t piece_bytes)
 {
-    if (s->seen_bytes <= 0)
-        return PIECES_MIN;
-    double us = s->seen_us / s->seen_bytes * (double)piece_bytes;
-    double n = us > 0 ? 1 + AHEAD_US / us : PIECES_MAX;
+    double us = load_rate_us_per_byte(&s->pace) * (double)piece_bytes;
+    double n = us > 0 ? 1 + AHEAD_US / us : PIECES_MIN;
     return n < PIECES_MIN ? PIECES_MIN
                           : (n > PIECES_MAX ? PIECES_MAX : (uint32_t)n);
 }
@@ -132,6 +123,8 @@ static bool ask(struct loader *l, struct load_run *run, uint32_t b)
     run->in_flight++;
     run->source->in_flight++;
     l->in_flight++;
+    load_rate_begin(&run->source->pace, p->from_us);
+    load_rate_begin(&run->source->rate, p->from_us);
     int rc = run->source->ops->read(run->source->arg, run->session, p);
     if (rc < 0)
         loader_done(p, rc);
@@ -140,7 +133,7 @@ static bool ask(struct loader *l, struct load_run *run, uint32_t b)
 
 static double piece_us(const struct loader_source *s, uint64_t bytes)
 {
-    return s->seen_bytes > 0 ? s->seen_us / s->seen_bytes * (double)bytes : 0;
+    return load_rate_us_per_byte(&s->pace) * (double)bytes;
 }
 
 /* Pieces that no source was asked for. */
@@ -215,191 +208,4 @@ void loader_pump(struct loader *l)
         if (!load_check(load))
             load_maybe_gate(load);
     }
-}
-
-/* --- answers ------------------------------------------------------------ */
-
-static void learn_rate(struct loader *l, const struct loader_piece *p)
-{
-    struct loader_source *s = p->source;
-    int64_t now_us = l->config.now_us();
-    int64_t end_us = p->due_us > 0 && p->due_us < now_us ? p->due_us : now_us;
-    int64_t from_us = p->from_us > s->last_us ? p->from_us : s->last_us;
-
-    s->seen_us =
-        KEEP * s->seen_us + (double)(end_us > from_us ? end_us - from_us : 0);
-    s->seen_bytes = KEEP * s->seen_bytes + (double)p->bytes;
-    s->last_us = end_us;
-}
-
-/* All layers in order that all blocks have. */
-static void open_gate(struct load *load)
-{
-    uint32_t layers = load->loader->config.layout->layers;
-    uint32_t blocks = load->end - load->first;
-    uint32_t n = layer_gate_layers(&load->r->gate);
-
-    while (!load->spoilt && n < layers && load->layer_got[n] == blocks)
-        n++;
-    layer_gate_open(&load->r->gate, n);
-}
-
-static void count_bytes(struct request *r, enum block_origin origin,
-                        uint64_t bytes)
-{
-    if (origin == BLOCK_FROM_DISK)
-        r->disk_bytes += bytes;
-    else
-        r->fetch_bytes += bytes;
-}
-
-/* The bytes of a piece that is waited for are in the request's block. */
-static void take_in(struct loader *l, struct load *load,
-                    const struct loader_piece *p)
-{
-    struct request *r = load->r;
-    struct load_block *block = &load->blocks[p->block];
-    uint64_t ticket;
-
-    block->got = (uint16_t)(block->got + p->n_layers);
-    if (block->got == l->config.layout->layers)
-        r->origin[p->block] = (uint8_t)p->source->ops->origin;
-    count_bytes(r, p->source->ops->origin, p->bytes);
-    for (uint32_t i = 0; i < p->n_layers; i++)
-        load->layer_got[p->from_layer + i]++;
-    if (load->mode == LOAD_MODE_LAYERWISE)
-        open_gate(load);
-    /* An engine that has no room or too much to do copies it in its step. */
-    int rc = l->config.engine
-                 ? engine_kv_upload(l->config.engine, &r->data[p->block], 1,
-                                    p->from_layer, p->from_layer + p->n_layers,
-                                    &ticket)
-                 : 0;
-    (void)rc;
-}
-
-/* The block is to come from somewhere else, or to be computed. */
-static void give_up(struct load *load, const struct loader_piece *p)
-{
-    struct load_block *block = &load->blocks[p->block];
-
-    if (load->mode == LOAD_MODE_LAYERWISE)
-        load->spoilt = true;
-    else
-        block->asked = 0;
-    if (!p->run->ended)
-        log_warn("request %llu: block %u did not come from %s: %s",
-                 (unsigned long long)load->r->id, p->block, p->source->name,
-                 strerror(-p->rc));
-    p->run->ended = true;
-}
-
-static void finish(struct loader *l, struct load_part *part)
-{
-    struct loader_piece *p = &part->piece;
-
-    if (p->run) {
-        struct load *load = p->run->load;
-        bool ours = load->r->ids[p->block] == p->id;
-        LIST_REMOVE(part, of_run);
-        p->run->in_flight--;
-        load->last_us = l->config.now_us();
-        if (ours)
-            load->blocks[p->block].flying =
-                (uint16_t)(load->blocks[p->block].flying - p->n_layers);
-        if (p->rc < 0)
-            give_up(load, p);
-        else if (ours)
-            take_in(l, load, p);
-    }
-    if (p->rc == 0)
-        learn_rate(l, p);
-    p->source->in_flight--;
-    l->in_flight--;
-    kv_store_release(l->config.store, p->id);
-    free(part);
-    l->ops->poke(l->arg);
-}
-
-static struct load_part *part_of(struct loader_piece *p)
-{
-    return (struct load_part *)(void *)((char *)p -
-                                        offsetof(struct load_part, piece));
-}
-
-static void park(struct loader *l, struct loader_piece *p)
-{
-    struct loader_piece *at = TAILQ_LAST(&l->parked, loader_piece_list);
-
-    while (at && at->due_us > p->due_us)
-        at = TAILQ_PREV(at, loader_piece_list, link);
-    if (at)
-        TAILQ_INSERT_AFTER(&l->parked, at, p, link);
-    else
-        TAILQ_INSERT_HEAD(&l->parked, p, link);
-    part_of(p)->parked = true;
-    loader_wake_at(l, p->due_us);
-}
-
-void loader_done(struct loader_piece *p, int rc)
-{
-    struct loader *l = p->source->loader;
-
-    p->rc = rc;
-    if (rc == 0 && p->run && p->due_us > l->config.now_us())
-        park(l, p);
-    else
-        finish(l, part_of(p));
-}
-
-void loader_orphan(struct loader *l, struct load_run *run)
-{
-    struct load_part *part;
-
-    while ((part = LIST_FIRST(&run->parts))) {
-        LIST_REMOVE(part, of_run);
-        part->piece.run = NULL;
-        part->piece.session = NULL;
-        run->in_flight--;
-        if (!part->parked)
-            continue; /* its source has it */
-        TAILQ_REMOVE(&l->parked, &part->piece, link);
-        finish(l, part);
-    }
-}
-
-/* --- time --------------------------------------------------------------- */
-
-void loader_wake_at(struct loader *l, int64_t when_us)
-{
-    if (when_us >= l->wake_us)
-        return;
-    l->wake_us = when_us;
-    if (!l->timer)
-        return;
-    int64_t us = when_us - l->config.now_us();
-    us = us > 0 ? us : 0;
-    struct timeval tv = {us / 1000000, us % 1000000};
-    event_add(l->timer, &tv);
-}
-
-int64_t loader_wake_us(const struct loader *l)
-{
-    return l->wake_us;
-}
-
-void loader_tick(struct loader *l)
-{
-    int64_t now_us = l->config.now_us();
-    struct loader_piece *p;
-
-    l->wake_us = INT64_MAX;
-    while ((p = TAILQ_FIRST(&l->parked)) && p->due_us <= now_us) {
-        TAILQ_REMOVE(&l->parked, p, link);
-        part_of(p)->parked = false;
-        finish(l, part_of(p));
-    }
-    if (p)
-        loader_wake_at(l, p->due_us);
-    l->ops->poke(l->arg);
 }

@@ -206,7 +206,8 @@ static void test_throttle(void)
         .layout = layout, .blocks = 200, .max_prefills = 1, .bytes_per_s = 1e7};
 
     load_rig_init(&rig, &c);
-    add_source(&rig, BLOCK_FROM_DISK, 1, BLOCKS);
+    struct rig_source *a = add_source(&rig, BLOCK_FROM_DISK, 1, BLOCKS);
+    CU_ASSERT_EQUAL(loader_source_bytes_per_s(a->source), 1e7);
     int64_t start_us = rig_now_us;
     load_rig_request(&rig, prompt[0], PROMPT, 1, LOAD_MODE_LOAD);
     CU_ASSERT(load_rig_run(&rig, step_us));
@@ -215,6 +216,8 @@ static void test_throttle(void)
     printf("[%lld us] ", (long long)took_us);
     CU_ASSERT(took_us >= 6500 && took_us <= 6700);
     CU_ASSERT_EQUAL(rig.last.load_us, took_us);
+    double rate = loader_source_bytes_per_s(a->source);
+    CU_ASSERT(rate > 0.95e7 && rate <= 1e7);
     load_rig_fini(&rig);
 }
 
@@ -259,6 +262,40 @@ static void test_layerwise(void)
     CU_ASSERT_EQUAL(rig.last.n_fetched, BLOCKS);
     CU_ASSERT_EQUAL(rig.n_done, 2);
     load_rig_fini(&rig);
+}
+
+/* Layer by layer with a damaged block: what is in front of it is used, also if
+ * a step waits for the layers already, as it does for the last one. */
+static void test_layerwise_damage(void)
+{
+    for (uint32_t layer = 0; layer < LAYERS; layer++) {
+        uint32_t bad = layer == LAYERS - 1 ? BLOCKS - 1 : 50;
+        struct load_rig rig;
+        init(&rig, 200);
+        struct rig_source *a = add_source(&rig, BLOCK_FROM_DISK, 100, BLOCKS);
+        load_rig_request(&rig, prompt[1], PROMPT, 1, LOAD_MODE_LAYERWISE);
+        CU_ASSERT(load_rig_run(&rig, step_us));
+        struct request *r =
+            load_rig_request(&rig, prompt[0], PROMPT, 1, LOAD_MODE_LAYERWISE);
+        a->fail_in = layer * BLOCKS + bad + 1;
+        while (a->fail_in > 0) {
+            rig_now_us = source_next_us(a);
+            a->busy_until_us = rig_now_us;
+            source_deliver(a, 0);
+            load_rig_poke(&rig);
+            if (rig.n == 0)
+                load_rig_form(&rig);
+        }
+        CU_ASSERT_EQUAL(rig.n, layer == LAYERS - 1);
+        if (rig.n > 0) {
+            CU_ASSERT_EQUAL(layer_gate_wait(&r->gate, layer, 0, NULL), -EIO);
+            load_rig_complete(&rig, -EIO);
+        }
+        CU_ASSERT(load_rig_run(&rig, step_us));
+        CU_ASSERT_EQUAL(rig.last.n_disk, bad);
+        CU_ASSERT_EQUAL(rig.n_done, 2);
+        load_rig_fini(&rig);
+    }
 }
 
 /* A bad piece, a lost source, one that cannot be asked, one that has less than
@@ -391,6 +428,7 @@ int main(void)
     CU_add_test(s, "planned runs", test_planned_runs);
     CU_add_test(s, "throttle", test_throttle);
     CU_add_test(s, "layerwise", test_layerwise);
+    CU_add_test(s, "layerwise damage", test_layerwise_damage);
     CU_add_test(s, "failures", test_failures);
     CU_add_test(s, "standstill", test_standstill);
     CU_add_test(s, "no room to take over", test_no_room_to_take_over);
