@@ -106,12 +106,15 @@ END
   die 1 'the conductor does not say which ports it has'
 }
 
-# cluster_worker NAME ROLE: of $engine, with $kv_mib of cache.
+# cluster_worker NAME ROLE: of $engine, with $kv_mib of cache, and where it
+# prefills, $disk_mib (if set) of it on disk.
 cluster_worker() {
   local more=()
   [[ $engine != timed ]] || more=(--cost-model "$cost_model")
   # Else the first worker would take all of the card.
   [[ $engine != cuda ]] || more=(--device-kv-mib "$kv_mib")
+  [[ -z ${disk_mib:-} || $2 == decode ]] ||
+    more+=(--disk-path "$run/$1.kv" --disk-mib "$disk_mib")
   launch "$1" "${built:-$root/build}/workers/conductor-worker" --name "$1" \
     --role "$2" --engine "$engine" --model tiny \
     --block-tokens "$block_tokens" --kv-mib "$kv_mib" \
@@ -170,11 +173,9 @@ cluster_stay() {
   while quietly sleep 0.5 && [[ -z $stopping ]]; do check_children; done
 }
 
-# cluster_end: ends what still runs, workers and conductor alike: first as
+# end_children: ends what still runs, workers and conductor alike: first as
 # asked, after ten seconds by force.
-cluster_end() {
-  trap - EXIT
-  trap '' INT TERM HUP
+end_children() {
   local pid i
   ((${#children[@]})) || return 0
   kill -TERM "${!children[@]}" 2>/dev/null || true
@@ -189,4 +190,12 @@ cluster_end() {
     printf '%s did not end in time, killed\n' "${children[$pid]}" >&2
     kill -KILL "$pid" 2>/dev/null || true
   done
+}
+
+# cluster_end: ends what still runs, and deletes the workers' KV on disk.
+cluster_end() {
+  trap - EXIT
+  trap '' INT TERM HUP
+  end_children
+  rm -f "$run"/*.kv
 }
