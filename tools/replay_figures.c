@@ -41,57 +41,6 @@ struct figure_trace {
     struct figure_run run;
 };
 
-void figure_path(const struct figure_run *run, const char *id,
-                 const char *ending, char path[FIGURE_PATH_BYTES])
-{
-    snprintf(path, FIGURE_PATH_BYTES, "%s/%s/figure-%s.%s", run->out, run->name,
-             id, ending);
-}
-
-FILE *figure_csv(struct figure_run *run, const char *id, const char *header)
-{
-    char path[FIGURE_PATH_BYTES];
-    figure_path(run, id, "csv", path);
-    FILE *file = fopen(path, "w");
-    if (file == NULL) {
-        snprintf(run->error, sizeof run->error, "%.900s: %s", path,
-                 strerror(errno));
-        return NULL;
-    }
-    fprintf(file, "%s\n", header);
-    return file;
-}
-
-int figure_csv_close(struct figure_run *run, FILE *file)
-{
-    bool failed = ferror(file) != 0;
-    if (fclose(file) != 0 || failed) {
-        snprintf(run->error, sizeof run->error, "cannot write a CSV file");
-        return -EIO;
-    }
-    return 0;
-}
-
-int figure_chart(struct figure_run *run, const char *id, const char *title,
-                 const struct chart *charts, size_t n_charts)
-{
-    char path[FIGURE_PATH_BYTES];
-    char full[NAME_BYTES + 128];
-    figure_path(run, id, "svg", path);
-    snprintf(full, sizeof full, "%s: %s", run->name, title);
-    int rc = chart_write(path, full, charts, n_charts);
-    if (rc != 0) {
-        snprintf(run->error, sizeof run->error, "%.900s: %s", path,
-                 strerror(-rc));
-    }
-    return rc;
-}
-
-int figure_simulate(struct figure_run *run, struct replay_case *cases, size_t n)
-{
-    return replay_study_run(&run->study, cases, n, run->error);
-}
-
 static enum figure_workload workload_of(const char *name)
 {
     return strstr(name, "conversation") != NULL ? FIGURE_CONVERSATION
@@ -196,16 +145,30 @@ static int prepare(const struct settings *s, struct figure_trace *t)
     return 0;
 }
 
-static void write_head(FILE *f, const struct figure_trace *traces, size_t n)
+static void write_head(FILE *f, const struct settings *s,
+                       const struct figure_trace *traces, size_t n)
 {
     fputs("# The Mooncake paper's figures, from the simulator\n\n"
           "Written by `conductor-replay figures`; the numbers come from its "
-          "simulations, with\nthe daemon's own scheduling code, and the words "
-          "on differences are about the public\nconversation trace and traces "
-          "generated after the paper's description of its\nworkloads. Times "
-          "are of the described cluster, not of the machine that simulates.\n"
-          "Clusters are in `traces/clusters/`, the format of traces in "
-          "`traces/DESIGN.md`.\n\n"
+          "simulations, with\nthe daemon's own scheduling code. Times are of "
+          "the described cluster, not of the\nmachine that simulates. "
+          "Clusters are in `traces/clusters/`, the format of traces\nin "
+          "`traces/DESIGN.md`.\n\nWhat agrees with the paper and what "
+          "differs is worked out from the numbers: a\npercentage agrees "
+          "within 5 points. A trace stands for the workload in its name;\n"
+          "without one, or where the paper has no number of that workload, "
+          "nothing is\nsaid.\n\n",
+          f);
+    if (s->study.source.requests > 0) {
+        fprintf(f,
+                "Of each trace the first %" PRIu64 " requests "
+                "(`--requests`).",
+                s->study.source.requests);
+    } else {
+        fputs("All requests of each trace.", f);
+    }
+    fputs(" Admission: `plain`, which rejects only where a\nrequest asks for "
+          "an SLO; requests ask for one only under \"Goodput\".\n\n"
           "| trace | requests | mean input | mean output | over | best hit "
           "ratio (tokens) |\n|---|---|---|---|---|---|\n",
           f);
@@ -229,6 +192,33 @@ static void write_rule(FILE *f, const char *header)
     fputc('\n', f);
 }
 
+/* How each trace compares with the paper. */
+static void write_verdicts(FILE *f, const char *verdicts)
+{
+    if (verdicts[0] != '\0') {
+        fprintf(f, "\n**Against the paper:**\n\n%s", verdicts);
+    } else {
+        fputs("\nThe paper has no such figure of any of these traces.\n", f);
+    }
+}
+
+static int run_figure(FILE *table, FILE *verdicts, const struct figure *figure,
+                      struct figure_trace *traces, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        struct figure_run *run = &traces[i].run;
+        fprintf(stderr, "figure %s of %s\n", figure->id, traces[i].name);
+        run->table = table;
+        run->verdicts = verdicts;
+        if (figure->run(run) != 0) {
+            replay_complain(usage.name, "%s: figure %s: %s", traces[i].path,
+                            figure->id, run->error);
+            return -1;
+        }
+    }
+    return 0;
+}
+
 static int write_figure(FILE *f, const struct figure *figure,
                         struct figure_trace *traces, size_t n)
 {
@@ -236,21 +226,28 @@ static int write_figure(FILE *f, const struct figure *figure,
             "\n## %s\n\n**Paper:** %s\n\n**Simulated:** %s\n\n| trace | %s\n",
             figure->title, figure->paper, figure->setup, figure->header);
     write_rule(f, figure->header);
-    for (size_t i = 0; i < n; i++) {
-        fprintf(stderr, "figure %s of %s\n", figure->id, traces[i].name);
-        traces[i].run.table = f;
-        if (figure->run(&traces[i].run) != 0) {
-            replay_complain(usage.name, "%s: figure %s: %s", traces[i].path,
-                            figure->id, traces[i].run.error);
-            return -1;
-        }
+    char *verdicts = NULL;
+    size_t size = 0;
+    FILE *memory = open_memstream(&verdicts, &size);
+    if (memory == NULL) {
+        replay_complain(usage.name, "out of memory");
+        return -1;
     }
-    fprintf(f, "\n**Where we differ:** %s\n\n", figure->differs);
-    for (size_t i = 0; i < n; i++) {
+    int rc = run_figure(f, memory, figure, traces, n);
+    if (fclose(memory) != 0 && rc == 0) {
+        replay_complain(usage.name, "out of memory");
+        rc = -1;
+    }
+    if (rc == 0) {
+        write_verdicts(f, verdicts);
+        fprintf(f, "\n**On the method:** %s\n\n", figure->notes);
+    }
+    free(verdicts);
+    for (size_t i = 0; i < n && rc == 0; i++) {
         fprintf(f, "![%s](%s/figure-%s.svg)\n", traces[i].name, traces[i].name,
                 figure->id);
     }
-    return 0;
+    return rc;
 }
 
 static bool is_wanted(const struct settings *s, const char *id)
@@ -281,7 +278,7 @@ static int write_results(const struct settings *s, struct figure_trace *traces,
         return 1;
     }
     int rc = 0;
-    write_head(f, traces, n);
+    write_head(f, s, traces, n);
     for (size_t i = 0; rc == 0 && (figure = figure_at(i)) != NULL; i++) {
         if (is_wanted(s, figure->id)) {
             rc = write_figure(f, figure, traces, n);

@@ -32,17 +32,18 @@ struct figure_run {
     struct cluster reference; /* prefill nodes of the reference values */
     struct cluster paper;     /* prefill and decode nodes */
     struct cluster coupled;
-    FILE *table; /* RESULTS.md: one row is written for the trace */
+    FILE *table;    /* RESULTS.md: one row is written for the trace */
+    FILE *verdicts; /* lines on how that compares with the paper */
     char error[REPLAY_STUDY_ERROR_BYTES];
 };
 
 struct figure {
     const char *id; /* "05": names its files */
     const char *title;
-    const char *paper;   /* what the paper states */
-    const char *setup;   /* what we simulate */
-    const char *header;  /* of the table, cells behind the trace's name */
-    const char *differs; /* where we differ from the paper, and why */
+    const char *paper;  /* what the paper states */
+    const char *setup;  /* what we simulate */
+    const char *header; /* of the table, cells behind the trace's name */
+    const char *notes;  /* on the method: what explains differences */
     /* Returns 0, or a negative errno with the message in run->error. */
     int (*run)(struct figure_run *run);
 };
@@ -60,6 +61,20 @@ int figure_replicas(struct figure_run *run);  /* 11 */
 int figure_bandwidth(struct figure_run *run); /* 13 */
 int figure_ratio(struct figure_run *run);     /* 15 */
 int figure_goodput(struct figure_run *run);   /* ours: the SLO holds */
+
+/* A share or gain agrees with the paper's within so many points. */
+#define FIGURE_AGREES_POINTS 5.0
+
+/* For them: adds a line that the trace agrees with the paper, or differs, and
+ * in what numbers; printf-style, without a full stop. Only for workloads that
+ * the paper has numbers of. */
+void figure_verdict(const struct figure_run *run, bool agrees,
+                    const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* For them: the same for percentages; `what` begins the sentence. */
+void figure_verdict_percent(const struct figure_run *run, const char *what,
+                            double ours, double paper);
 
 /* For them: the path of the figure's file with this ending. */
 void figure_path(const struct figure_run *run, const char *id,

@@ -45,7 +45,13 @@ int figure_prefill(struct figure_run *run)
         run->name, seconds[0], seconds[1], 100 * (seconds[1] / seconds[0] - 1),
         seconds[2], 100 * (seconds[2] / seconds[0] - 1));
     static const char *const paper[] = {"-36 %", "-53 %", "-64 %", "-"};
+    static const double percent[] = {-36, -53, -64};
     fprintf(run->table, "%s |\n", paper[run->workload]);
+    if (run->workload != FIGURE_OTHER) {
+        figure_verdict_percent(run, "prefill time with the global cache",
+                               100 * (seconds[2] / seconds[0] - 1),
+                               percent[run->workload]);
+    }
     rc = figure_csv_close(run, csv);
     return rc != 0 ? rc
                    : figure_chart(run, "08", "GPU time of prefill", &chart, 1);
@@ -77,6 +83,17 @@ int figure_lru(struct figure_run *run)
                 100 * ratio / f->best_block_ratio);
     }
     fprintf(run->table, " %.4f |\n", f->best_block_ratio);
+    if (run->workload != FIGURE_OTHER) {
+        double few = replay_workload_lru_ratio(f, 3e6) / f->best_block_ratio;
+        double many = replay_workload_lru_ratio(f, 50e6) / f->best_block_ratio;
+        figure_verdict(run, few < 0.5,
+                       "3 M tokens reach %.0f %% of the highest ratio, less "
+                       "than half in the paper (in most cases)",
+                       100 * few);
+        figure_verdict(run, many >= 0.95,
+                       "50 M tokens reach %.0f %%, nearly all in the paper",
+                       100 * many);
+    }
     const struct chart chart = {
         .title = "One LRU cache",
         .x_label = "capacity (M tokens)",
@@ -129,6 +146,18 @@ int figure_global(struct figure_run *run)
             100 * hits[3], hits[2] / hits[0], hits[2] / hits[1],
             100 * (seconds[2] / seconds[0] - 1),
             100 * (seconds[2] / seconds[1] - 1));
+    if (run->workload != FIGURE_OTHER) {
+        double times = hits[2] / hits[0];
+        double change = 100 * (seconds[2] / seconds[0] - 1);
+        figure_verdict(run, times <= 2.36 * 1.05,
+                       "hits of placement by load times %.2f, up to 2.36 in "
+                       "the paper",
+                       times);
+        figure_verdict(run, change >= -48 - FIGURE_AGREES_POINTS,
+                       "prefill time against placement by load %+.0f %%, down "
+                       "to -48 %% in the paper",
+                       change);
+    }
     const struct chart charts[] = {
         {.title = "Hit ratio",
          .x_label = "",
@@ -182,26 +211,48 @@ static size_t copies_series(const struct replay_case *c, double *x,
     return n;
 }
 
+/* "Almost every" of the 16 is 14 and more, "few" less than half. */
+static void copies_verdict(const struct figure_run *run,
+                           const double mean[REPLAY_RANKS])
+{
+    const size_t rank_100 = 2;
+    double all = run->reference.prefill_nodes;
+    if (run->workload == FIGURE_OTHER || !isfinite(mean[rank_100])) {
+        return;
+    }
+    bool few = run->workload == FIGURE_SYNTHETIC;
+    figure_verdict(run,
+                   few ? mean[0] < all / 2 && mean[rank_100] < all / 2
+                       : mean[rank_100] >= 0.875 * all,
+                   "the key of rank 1 is on %.1f of %.0f nodes, that of rank "
+                   "100 on %.1f, %s in the paper",
+                   mean[0], all, mean[rank_100],
+                   few ? "few copies" : "the top 100 on almost every one");
+}
+
 static void copies_row(const struct figure_run *run,
                        const struct replay_case *c)
 {
     const struct replay_copies *copies = &c->result.copies;
     size_t width = c->result.facts.n_ranked;
+    double mean[REPLAY_RANKS];
     fprintf(run->table, "| %s |", run->name);
     for (size_t w = 0; w < REPLAY_RANKS; w++) {
         double sum = 0;
+        mean[w] = NAN;
         for (size_t t = copies->n / 2; t < copies->n && w < width; t++) {
             sum += copies->copies[t * width + w];
         }
         if (w < width && copies->n > 0) {
-            fprintf(run->table, " %.1f (%llu) |",
-                    sum / (double)(copies->n - copies->n / 2),
+            mean[w] = sum / (double)(copies->n - copies->n / 2);
+            fprintf(run->table, " %.1f (%llu) |", mean[w],
                     (unsigned long long)c->result.facts.references[w]);
         } else {
             fputs(" - |", run->table);
         }
     }
     fputc('\n', run->table);
+    copies_verdict(run, mean);
 }
 
 int figure_replicas(struct figure_run *run)

@@ -69,7 +69,23 @@ static double best_of(double (*ratio)[TBT_SLOS], size_t from, size_t to,
     return best;
 }
 
-static void capacity_row(const struct figure_run *run,
+static void capacity_verdict(const struct figure_run *run, double speed,
+                             double over_prefix, double largest)
+{
+    static const double paper[] = {498, 42, 40};
+    char what[96];
+    if (run->workload == FIGURE_OTHER) {
+        return;
+    }
+    bool any_slo = run->workload == FIGURE_CONVERSATION;
+    snprintf(what, sizeof what, "at speed %g, %s", speed,
+             any_slo ? "the largest gain over coupled"
+                     : "the gain over a prefix cache at 200 ms");
+    figure_verdict_percent(run, what, any_slo ? largest : over_prefix,
+                           paper[run->workload]);
+}
+
+static void capacity_row(const struct figure_run *run, double speed,
                          double (*ratio)[TBT_SLOS])
 {
     double gain = 0;
@@ -90,11 +106,15 @@ static void capacity_row(const struct figure_run *run,
             100 * ratio[3][slo_200], 100 * ratio[4][slo_200],
             100 * ratio[5][slo_200], 100 * ratio[6][slo_200]);
     double prefix = ratio[4][slo_200];
-    fprintf(run->table, "%+.0f %% | %+.0f %% at %g ms |\n",
-            prefix > 0
-                ? 100 * (best_of(ratio, 0, DISAGGREGATED, slo_200) / prefix - 1)
-                : INFINITY,
-            100 * gain, at_s * 1e3);
+    double over_prefix =
+        100 * (best_of(ratio, 0, DISAGGREGATED, slo_200) / prefix - 1);
+    if (prefix > 0) {
+        fprintf(run->table, "%+.0f %% | ", over_prefix);
+    } else {
+        fputs("- | ", run->table);
+    }
+    fprintf(run->table, "%+.0f %% at %g ms |\n", 100 * gain, at_s * 1e3);
+    capacity_verdict(run, speed, over_prefix, 100 * gain);
 }
 
 static int capacity_write(struct figure_run *run,
@@ -159,7 +179,7 @@ int figure_capacity(struct figure_run *run)
     if (rc == 0) {
         for (size_t v = 0; v < CAPACITY_SPEEDS; v++) {
             fprintf(run->table, "| %s | %g |", run->name, capacity_speeds[v]);
-            capacity_row(run, ratio[v]);
+            capacity_row(run, capacity_speeds[v], ratio[v]);
         }
     }
     return rc;
@@ -225,6 +245,36 @@ static int ratio_write(struct figure_run *run, const struct split_series *y)
                                   charts, 3);
 }
 
+/* Splits within a point of the best, of which there may be many. */
+static size_t near_best(const double effective[SPLITS], size_t best)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < SPLITS; i++) {
+        n += effective[i] >= effective[best] - 0.01;
+    }
+    return n;
+}
+
+static void ratio_verdict(const struct figure_run *run,
+                          const struct split_series *y, size_t v, size_t best)
+{
+    const double *ttft_s = y->ttft_s[v];
+    const double *tbt_s = y->tbt_s[v];
+    figure_verdict(run, best >= 7 && best <= 9,
+                   "at speed %g, %zu + %zu is best (%zu splits are within a "
+                   "point of it), about 1:1 in the paper",
+                   ratio_speeds[v], best, 16 - best,
+                   near_best(y->effective[v], best - 2));
+    figure_verdict(run,
+                   ttft_s[2] >= ttft_s[6] && ttft_s[6] >= ttft_s[10] &&
+                       tbt_s[2] <= tbt_s[6] && tbt_s[6] <= tbt_s[10],
+                   "at speed %g, from 4 over 8 to 12 prefill nodes TTFT goes "
+                   "%.2f, %.2f, %.2f s and TBT %.1f, %.1f, %.1f ms, down and "
+                   "up in the paper",
+                   ratio_speeds[v], ttft_s[2], ttft_s[6], ttft_s[10],
+                   1e3 * tbt_s[2], 1e3 * tbt_s[6], 1e3 * tbt_s[10]);
+}
+
 static void ratio_row(const struct figure_run *run,
                       const struct split_series *y, size_t v)
 {
@@ -241,6 +291,9 @@ static void ratio_row(const struct figure_run *run,
             y->ttft_s[v][2], y->ttft_s[v][even], y->ttft_s[v][10],
             1e3 * y->tbt_s[v][2], 1e3 * y->tbt_s[v][even],
             1e3 * y->tbt_s[v][10]);
+    if (run->workload == FIGURE_SYNTHETIC) {
+        ratio_verdict(run, y, v, best + 2);
+    }
 }
 
 int figure_ratio(struct figure_run *run)

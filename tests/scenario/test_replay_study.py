@@ -180,6 +180,10 @@ class Study(unittest.TestCase):
         self.trace(150)
         os.mkdir(self.path('in'))
         os.rename(self.path('t.jsonl'), self.path('in/conversation.jsonl'))
+        with open(self.path('in/conversation.jsonl'), 'rb') as f:
+            conversation = f.read()
+        with open(self.path('in/other.jsonl'), 'wb') as f:
+            f.write(conversation)
         for like in ('toolagent', 'synthetic'):
             os.rename(self.trace(100, like=like, rate=6),
                       self.path(f'in/{like}.jsonl'))
@@ -199,6 +203,19 @@ class Study(unittest.TestCase):
                     rows = list(csv.reader(f))
                 self.assertGreater(len(rows), 1)
                 self.assertEqual({len(r) for r in rows}, {len(rows[0])})
+        # Verdicts come from the numbers, and only where the paper has any.
+        with open(self.path('out/synthetic/figure-08.csv'),
+                  encoding='utf-8') as f:
+            seconds = [float(r['prefill_s_per_request'])
+                       for r in csv.DictReader(f)]
+        change = 100 * (seconds[2] / seconds[0] - 1)
+        self.assertIn(
+            f'- synthetic: {"agrees" if abs(change + 64) <= 5 else "differs"}'
+            f': prefill time with the global cache {change:+.0f} %, -64 % in',
+            results)
+        self.assertNotIn('- other: ', results)
+        self.assertIn('The paper has no such figure', results)
+        self.assertIn('All requests of each trace', results)
         # Every table row has as many cells as its header.
         for block in results.split('\n\n'):
             lines = block.strip().split('\n')
