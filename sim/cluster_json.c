@@ -133,7 +133,13 @@ static void load_cost_file(struct fields *f, const struct fields_object *o,
                    slash != NULL && name[0] != '/' ? (int)(slash + 1 - f->file)
                                                    : 0,
                    f->file, name);
-    f->rc = cost_model_load_file(path, &c->cost, f->err, f->err_size);
+    char why[256];
+    int rc = cost_model_load_file(path, &c->cost, why, sizeof(why));
+
+    if (rc != 0) {
+        fields_refuse(f, o->path, "file", "%s", why);
+        f->rc = rc;
+    }
 }
 
 static void read_polynomial(struct fields *f, const struct fields_object *o,

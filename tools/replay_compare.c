@@ -31,8 +31,9 @@ static const struct replay_usage usage = {
 
 struct settings {
     struct replay_study study;
-    const char *cluster, *policies, *speeds, *prefill, *csv, *plot;
-    double slo_ttft_s, slo_tbt_s, link_gbps;
+    const char *cluster, *policies, *speeds, *prefill, *links, *admission;
+    const char *csv, *plot;
+    double slo_ttft_s, slo_tbt_s, cache_tokens;
     uint64_t decode, seed;
 };
 
@@ -43,7 +44,7 @@ static int parse(int argc, char **argv, struct settings *s, int *status)
     const struct option_spec specs[] = {
         REPLAY_STUDY_SPECS(s->study),
         {"cluster", OPTION_TEXT, &s->cluster, "FILE", 0, 0,
-         "the cluster's description (sim/DESIGN.md)"},
+         "the cluster's description (docs/clusters.md)"},
         {"policies", OPTION_TEXT, &s->policies, "LIST", 0, 0,
          "default random,least_loaded,local_cache,global_cache"},
         {"speeds", OPTION_TEXT, &s->speeds, "LIST", 0, 0,
@@ -52,8 +53,12 @@ static int parse(int argc, char **argv, struct settings *s, int *status)
          "numbers of prefill (or coupled) nodes (default: the file's)"},
         {"decode", OPTION_COUNT, &s->decode, "N", 0, CLUSTER_NODES_MAX,
          "decode nodes, instead of the file's"},
-        {"link-gbps", OPTION_NUMBER, &s->link_gbps, "X", 0, 1e9,
-         "rate of every link, instead of the file's"},
+        {"link-gbps", OPTION_TEXT, &s->links, "LIST", 0, 0,
+         "Gbit/s of every link, instead of the file's"},
+        {"cache-tokens", OPTION_NUMBER, &s->cache_tokens, "N", 1, 1e12,
+         "tokens that a prefill node's device caches, likewise"},
+        {"admission", OPTION_TEXT, &s->admission, "NAME", 0, 0,
+         "plain or none, as of simulate (default plain)"},
         {"slo-ttft", OPTION_NUMBER, &s->slo_ttft_s, "S", 0, 1e6,
          "seconds to the first token that requests ask for"},
         {"slo-tbt", OPTION_NUMBER, &s->slo_tbt_s, "S", 0, 1e6,
@@ -85,7 +90,9 @@ static int read_lists(const struct settings *s, struct replay_comparison *c)
                             error) != 0 ||
         (s->prefill != NULL &&
          replay_list_numbers("prefill", s->prefill, 1, CLUSTER_NODES_MAX,
-                             &c->nodes, error) != 0)) {
+                             &c->nodes, error) != 0) ||
+        (s->links != NULL && replay_list_numbers("link-gbps", s->links, 0, 1e9,
+                                                 &c->links, error) != 0)) {
         replay_complain(usage.name, "%s", error);
         return -1;
     }
@@ -99,34 +106,48 @@ static int read_lists(const struct settings *s, struct replay_comparison *c)
     return 0;
 }
 
-/* One case for every number of nodes, speed and policy, in this order. */
+static struct replay_case make_case(const struct settings *s,
+                                    const struct cluster *cluster, double speed,
+                                    const char *policy)
+{
+    struct replay_case one = replay_case_make(cluster, policy);
+    one.speed = speed;
+    one.seed = s->seed;
+    one.admission = s->admission;
+    one.slo_ttft_s = s->slo_ttft_s;
+    one.slo_tbt_s = s->slo_tbt_s;
+    if (s->slo_ttft_s > 0) {
+        one.effective_ttft_s = s->slo_ttft_s;
+    }
+    if (s->slo_tbt_s > 0) {
+        one.effective_tbt_s = s->slo_tbt_s;
+    }
+    return one;
+}
+
+/* One case for every rate of links, number of nodes, speed and policy, in this
+ * order. */
 static int make_cases(const struct settings *s, const struct cluster *file,
                       struct replay_comparison *c)
 {
     char error[CLUSTER_ERROR_BYTES];
     size_t i = 0;
-    for (size_t n = 0; n < c->nodes.count; n++) {
+    for (size_t n = 0; n < replay_comparison_clusters(c); n++) {
         struct cluster cluster = *file;
-        if (cluster_override(&cluster, (int64_t)c->nodes.values[n],
+        double gbps =
+            c->links.count > 0 ? c->links.values[n / c->nodes.count] : -1;
+        if (cluster_override(&cluster,
+                             (int64_t)c->nodes.values[n % c->nodes.count],
                              s->decode == NOT_GIVEN ? -1 : (int64_t)s->decode,
-                             s->link_gbps, error) != 0) {
+                             -1, error) != 0 ||
+            replay_override(&cluster, gbps, s->cache_tokens, error) != 0) {
             replay_complain(usage.name, "%s", error);
             return -EINVAL;
         }
         for (size_t v = 0; v < c->speeds.count; v++) {
             for (size_t p = 0; p < c->policies.count; p++) {
-                struct replay_case *one = &c->cases[i++];
-                *one = replay_case_make(&cluster, c->policies.names[p]);
-                one->speed = c->speeds.values[v];
-                one->seed = s->seed;
-                one->slo_ttft_s = s->slo_ttft_s;
-                one->slo_tbt_s = s->slo_tbt_s;
-                if (s->slo_ttft_s > 0) {
-                    one->effective_ttft_s = s->slo_ttft_s;
-                }
-                if (s->slo_tbt_s > 0) {
-                    one->effective_tbt_s = s->slo_tbt_s;
-                }
+                c->cases[i++] = make_case(s, &cluster, c->speeds.values[v],
+                                          c->policies.names[p]);
             }
         }
     }
@@ -164,7 +185,8 @@ int replay_command_compare(int argc, char **argv)
     struct settings s = {.policies =
                              "random,least_loaded,local_cache,global_cache",
                          .speeds = "1",
-                         .link_gbps = -1,
+                         .admission = "plain",
+                         .cache_tokens = -1,
                          .decode = NOT_GIVEN,
                          .seed = 1};
     static const struct replay_comparison none;
@@ -175,7 +197,8 @@ int replay_command_compare(int argc, char **argv)
     if (parse(argc, argv, &s, &status) != 0) {
         return status;
     }
-    if (read_lists(&s, &c) != 0) {
+    if (read_lists(&s, &c) != 0 ||
+        replay_check_admission(usage.name, s.admission) != 0) {
         return REPLAY_EXIT_USAGE;
     }
     if (cluster_load_file(s.cluster, &file, error) != 0) {
@@ -186,7 +209,8 @@ int replay_command_compare(int argc, char **argv)
         c.nodes.values[c.nodes.count++] =
             file.prefill_nodes + file.coupled_nodes;
     }
-    c.n_cases = c.nodes.count * c.speeds.count * c.policies.count;
+    c.n_cases =
+        replay_comparison_clusters(&c) * c.speeds.count * c.policies.count;
     c.cases = calloc(c.n_cases, sizeof c.cases[0]);
     if (c.cases == NULL) {
         replay_complain(usage.name, "out of memory");

@@ -110,6 +110,48 @@ static int check_output(const char *path)
     return S_ISDIR(about.st_mode) ? -EISDIR : 0;
 }
 
+/* Whether two paths lead, or would lead, to one regular file. */
+static bool same_file(const char *a, const char *b)
+{
+    struct stat x;
+    struct stat y;
+    int is_a = stat(a, &x);
+    int is_b = stat(b, &y);
+    if (is_a == 0 && is_b == 0) {
+        return S_ISREG(x.st_mode) && x.st_dev == y.st_dev &&
+               x.st_ino == y.st_ino;
+    }
+    const char *slash_a = strrchr(a, '/');
+    const char *slash_b = strrchr(b, '/');
+    const char *name_a = slash_a != NULL ? slash_a + 1 : a;
+    const char *name_b = slash_b != NULL ? slash_b + 1 : b;
+    if (is_a == is_b && strcmp(name_a, name_b) == 0) {
+        char folder_a[4096];
+        char folder_b[4096];
+        snprintf(folder_a, sizeof folder_a, "%.*s.", (int)(name_a - a), a);
+        snprintf(folder_b, sizeof folder_b, "%.*s.", (int)(name_b - b), b);
+        return stat(folder_a, &x) == 0 && stat(folder_b, &y) == 0 &&
+               x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+    }
+    return false;
+}
+
+/* The option whose file an output would destroy; NULL: none. */
+static const struct option_spec *shares_file(const struct option_table *table,
+                                             const struct option_spec *output)
+{
+    const char *path = *(const char *const *)output->value;
+    for (size_t i = 0; i < table->count; i++) {
+        const struct option_spec *spec = &table->specs[i];
+        bool text = spec->kind == OPTION_TEXT || spec->kind == OPTION_OUTPUT;
+        const char *other = text ? *(const char *const *)spec->value : NULL;
+        if (spec != output && other != NULL && same_file(path, other)) {
+            return spec;
+        }
+    }
+    return NULL;
+}
+
 int options_check_outputs(const struct option_table *table, char *error,
                           size_t size)
 {
@@ -123,6 +165,13 @@ int options_check_outputs(const struct option_table *table, char *error,
             snprintf(error, size, "--%s %s: %s", spec->name, path,
                      strerror(-rc));
             return rc;
+        }
+        const struct option_spec *other =
+            path != NULL ? shares_file(table, spec) : NULL;
+        if (other != NULL) {
+            snprintf(error, size, "--%s %s: is the file of --%s", spec->name,
+                     path, other->name);
+            return -EINVAL;
         }
     }
     return 0;

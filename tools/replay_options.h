@@ -39,7 +39,8 @@ int options_parse(const struct option_table *table, int argc, char **argv,
 /*
  * Whether the files of all OUTPUT options can be written, before the work whose
  * result they are to hold. Files that exist are not changed; others are made
- * and removed. Returns 0 or a negative errno with a message in `error`.
+ * and removed. A file of two outputs, or of an output and a TEXT option, is an
+ * error. Returns 0 or a negative errno with a message in `error`.
  */
 int options_check_outputs(const struct option_table *table, char *error,
                           size_t size) __attribute__((warn_unused_result));

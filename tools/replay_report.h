@@ -26,6 +26,7 @@ struct replay_context {
     int64_t wall_us;
     uint64_t asked;   /* requests to replay; read if interrupted */
     bool interrupted; /* the user stopped it before all were answered */
+    bool no_decode;   /* requests end with their first token */
     bool starts_cold; /* the caches are known to be empty at the start */
 };
 
@@ -110,6 +111,9 @@ struct replay_ending {
     char text[96];
 };
 struct replay_ending replay_report_ending(const struct replay_report *report);
+
+/* What a simulation's reason means, in words, or the reason itself. */
+const char *replay_reason_text(const char *reason);
 
 /* Prints a line for each reason of what was rejected or failed: how many, and
  * a sentence on what it means or the server's message. */

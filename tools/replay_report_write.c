@@ -110,8 +110,7 @@ static void print_summary(FILE *f, const char *name,
             s->max * scale);
 }
 
-/* What the verdicts of a simulation mean; NULL: none of them. */
-static const char *meaning(const char *reason)
+const char *replay_reason_text(const char *reason)
 {
     static const struct {
         const char *reason, *text;
@@ -128,19 +127,47 @@ static const char *meaning(const char *reason)
             return all[i].text;
         }
     }
-    return NULL;
+    return reason;
 }
 
 void replay_report_reasons(const struct replay_report *r, FILE *f)
 {
     for (size_t i = 0; i < r->reason_count; i++) {
         const struct replay_reason *x = &r->reasons[i];
-        const char *text = meaning(x->reason);
+        const char *text = replay_reason_text(x->reason);
+        bool known = text != x->reason;
         fprintf(f, "    %s: %-20s %6" PRIu64 "  %s%s\n",
                 x->rejected ? "rejected" : "failed", x->reason, x->count,
-                x->varies && text == NULL ? "for example: " : "",
-                text != NULL ? text : x->example);
+                x->varies && !known ? "for example: " : "",
+                known ? text : x->example);
     }
+}
+
+/* Of completed requests, and beside an infinite cache's of all offered, since
+ * both must be of the same requests to be compared. */
+static void print_hits(const struct replay_report *r, FILE *f)
+{
+    if (r->input_tokens == 0) {
+        fprintf(f, "  %-22s %10s\n", "prefix hit ratio", "-");
+        return;
+    }
+    fprintf(f, "  %-22s %9.1f%%  of completed requests", "prefix hit ratio",
+            100 * r->prefix_hit_ratio);
+    if (r->held_before) {
+        fputs("\n    more than these requests share: the server already held "
+              "part of their\n    prompts. Restart the workers, or use "
+              "another --seed, to measure reuse.",
+              f);
+    } else if (r->context.best_possible_hit_ratio >= 0) {
+        bool all = r->completed == r->total;
+        if (!all) {
+            fprintf(f, "\n  %-22s %9.1f%%  of all offered", "",
+                    100 * replay_ratio(r->reused_tokens, r->offered_tokens));
+        }
+        fprintf(f, "  (an infinite cache: %.1f%%)",
+                100 * r->context.best_possible_hit_ratio);
+    }
+    fputc('\n', f);
 }
 
 static void print_counts(const struct replay_report *r, FILE *f)
@@ -150,24 +177,18 @@ static void print_counts(const struct replay_report *r, FILE *f)
             ", failed %" PRIu64 "\n",
             "requests", r->total, r->completed, r->rejected, r->failed);
     replay_report_reasons(r, f);
-    fprintf(
-        f, "  %-22s %10" PRIu64 "  reused %" PRIu64 ", computed %" PRIu64 "\n",
-        "input tokens", r->input_tokens, r->reused_tokens, r->computed_tokens);
-    fprintf(f, "  %-22s %10" PRIu64 "\n", "output tokens", r->output_tokens);
+    fprintf(f,
+            "  %-22s %10" PRIu64 "  completed %" PRIu64 ": reused %" PRIu64
+            ", computed %" PRIu64 "\n",
+            "input tokens offered", r->offered_tokens, r->input_tokens,
+            r->reused_tokens, r->computed_tokens);
+    if (!r->context.no_decode) {
+        fprintf(f, "  %-22s %10" PRIu64 "\n", "output tokens",
+                r->output_tokens);
+    }
     fprintf(f, "  %-22s %10" PRIu64 "  (%" PRIu64 " blocks)\n",
             "fetched tokens", r->fetched_tokens, r->fetched_blocks);
-    fprintf(f, "  %-22s %9.1f%%", "prefix hit ratio",
-            100 * r->prefix_hit_ratio);
-    if (r->held_before) {
-        fputs("\n    more than these requests share: the server already held "
-              "part of their\n    prompts. Restart the workers, or use "
-              "another --seed, to measure reuse.",
-              f);
-    } else if (r->context.best_possible_hit_ratio >= 0) {
-        fprintf(f, "  (an infinite cache: %.1f%%)",
-                100 * r->context.best_possible_hit_ratio);
-    }
-    fputc('\n', f);
+    print_hits(r, f);
 }
 
 struct replay_ending replay_report_ending(const struct replay_report *report)
@@ -191,14 +212,19 @@ void replay_report_print(const struct replay_report *r, FILE *f)
     fprintf(f, "\n  %-22s %10s %10s %10s %10s %10s\n", "", "mean", "p50", "p90",
             "p99", "max");
     print_summary(f, "TTFT, completed (ms)", &r->ttft_s, 1e3);
-    print_summary(f, "TBT, slowest 10 % (ms)", &r->tbt_s, 1e3);
+    if (!c->no_decode) {
+        print_summary(f, "TBT, slowest 10 % (ms)", &r->tbt_s, 1e3);
+    }
     print_summary(f, "send lag (ms)", &r->send_lag_s, 1e3);
     print_summary(f, "TTFT predicted off (%)", &r->prediction_error, 1e2);
     fprintf(f,
-            "\n  %-22s %9.1f%%  (%" PRIu64 " of %" PRIu64
-            " within TTFT %g s and TBT %g s)\n\n",
+            "\n  %-22s %9.1f%%  (%" PRIu64 " of %" PRIu64 " within TTFT %g s",
             "effective requests", 100 * r->effective_ratio, r->effective,
-            r->total, c->slo_ttft_s, c->slo_tbt_s);
+            r->total, c->slo_ttft_s);
+    if (!c->no_decode) {
+        fprintf(f, " and TBT %g s", c->slo_tbt_s);
+    }
+    fputs(")\n\n", f);
 }
 
 /* A text between quotes, quotes doubled (RFC 4180). */

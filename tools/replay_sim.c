@@ -299,6 +299,28 @@ static int check_source(const struct replay_sim_params *p, char *error,
     return -EINVAL;
 }
 
+/* A run without a request, or that could serve none, is no result. */
+static int check_result(const struct run *run)
+{
+    const struct replay_report *r = &run->result->report;
+    const char *path = run->params->source.path;
+    if (r->total > 0 && r->failed < r->total) {
+        return 0;
+    }
+    int n = snprintf(run->error, run->size,
+                     "%s: ", path != NULL ? path : "the trace");
+    if (r->total == 0) {
+        snprintf(run->error + n, run->size - (size_t)n, "holds no request%s",
+                 run->params->source.from > 0 ? " behind --from" : "");
+    } else {
+        snprintf(run->error + n, run->size - (size_t)n,
+                 "none of %" PRIu64 " requests can be served by cluster %s: %s",
+                 r->total, run->params->sim.cluster->name,
+                 replay_reason_text(r->reasons[0].reason));
+    }
+    return -EINVAL;
+}
+
 int replay_sim_run(const struct replay_sim_params *params,
                    struct replay_sim_result *result, char *error, size_t size)
 {
@@ -331,9 +353,14 @@ int replay_sim_run(const struct replay_sim_params *params,
             .block_tokens = params->sim.cluster->block_tokens,
             .best_possible_hit_ratio = result->facts.best_possible_hit_ratio,
             .wall_us = result->summary.simulated_us,
-            .starts_cold = true};
+            .starts_cold = true,
+            .no_decode = params->sim.cluster->decode_nodes +
+                             params->sim.cluster->coupled_nodes ==
+                         0};
         replay_tally_report(run.tally, &context, &result->report);
-    } else {
+        rc = check_result(&run);
+    }
+    if (rc != 0) {
         if (error[0] == '\0') {
             snprintf(error, size, "%s", strerror(-rc));
         }

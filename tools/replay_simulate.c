@@ -1,11 +1,14 @@
 /* conductor-replay simulate: a trace through a described cluster. */
 #include <errno.h>
 #include <inttypes.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "tools/replay_command.h"
+#include "tools/replay_output.h"
 #include "tools/replay_sim.h"
+#include "tools/replay_study.h"
 
 static const struct replay_usage usage = {
     .name = "simulate",
@@ -28,7 +31,7 @@ static const struct replay_usage usage = {
 
 struct settings {
     const char *trace, *cluster, *policy, *admission, *report, *csv;
-    double speed, slo_ttft_s, slo_tbt_s, link_gbps;
+    double speed, slo_ttft_s, slo_tbt_s, link_gbps, cache_tokens;
     uint64_t requests, from, seed, prefill, decode, block_tokens, length_scale;
     bool skip_bad, timing;
 };
@@ -43,11 +46,13 @@ static int parse(int argc, char **argv, struct settings *s, int *status)
         {"trace", OPTION_TEXT, &s->trace, "FILE", 0, 0,
          "JSON lines, plain or gzip"},
         {"cluster", OPTION_TEXT, &s->cluster, "FILE", 0, 0,
-         "the cluster's description (sim/DESIGN.md)"},
+         "the cluster's description (docs/clusters.md)"},
         {"policy", OPTION_TEXT, &s->policy, "NAME", 0, 0,
          "how requests are placed; a wrong name lists them"},
         {"admission", OPTION_TEXT, &s->admission, "NAME", 0, 0,
-         "plain (reject what misses an SLO) or none (default plain)"},
+         "plain (reject what misses an SLO) or none: then only what no node\n"
+         "                         has room for within a TTFT SLO (default "
+         "plain)"},
         {"speed", OPTION_NUMBER, &s->speed, "X", 1e-3, 1e6,
          "2 sends twice as fast as the trace (default 1)"},
         {"requests", OPTION_COUNT, &s->requests, "N", 1, 1e12,
@@ -64,8 +69,7 @@ static int parse(int argc, char **argv, struct settings *s, int *status)
          "prefill (or coupled) nodes, instead of the file's"},
         {"decode", OPTION_COUNT, &s->decode, "N", 0, CLUSTER_NODES_MAX,
          "decode nodes, instead of the file's; 0: TTFT only"},
-        {"link-gbps", OPTION_NUMBER, &s->link_gbps, "X", 0, 1e9,
-         "rate of every link, instead of the file's"},
+        REPLAY_OVERRIDE_SPECS(s->link_gbps, s->cache_tokens),
         {"block-tokens", OPTION_COUNT, &s->block_tokens, "N", 1, 65536,
          "block size of the trace (default 512)"},
         {"length-scale", OPTION_COUNT, &s->length_scale, "S", 1, 65536,
@@ -123,8 +127,10 @@ static int load_cluster(const struct settings *s, struct cluster *cluster)
     if (rc == 0) {
         rc = cluster_override(
             cluster, s->prefill == NOT_GIVEN ? -1 : (int64_t)s->prefill,
-            s->decode == NOT_GIVEN ? -1 : (int64_t)s->decode, s->link_gbps,
-            error);
+            s->decode == NOT_GIVEN ? -1 : (int64_t)s->decode, -1, error);
+    }
+    if (rc == 0) {
+        rc = replay_override(cluster, s->link_gbps, s->cache_tokens, error);
     }
     if (rc != 0) {
         replay_complain(usage.name, "%s", error);
@@ -162,8 +168,31 @@ static int write_report(const struct settings *s, const struct cluster *c,
     return rc;
 }
 
+/* What was simulated, for who reads only the output. */
+static void print_head(const struct settings *s, const struct cluster *c)
+{
+    printf("\n%s at speed %g on %s: ", s->trace, s->speed, c->name);
+    if (c->coupled_nodes > 0) {
+        printf("%" PRIu32 " coupled", c->coupled_nodes);
+    } else if (c->decode_nodes > 0) {
+        printf("%" PRIu32 " prefill + %" PRIu32 " decode", c->prefill_nodes,
+               c->decode_nodes);
+    } else {
+        printf("%" PRIu32 " prefill", c->prefill_nodes);
+    }
+    printf(" nodes, links of %g Gbit/s\npolicy %s, admission %s, ",
+           c->link_bytes_per_s * 8 / 1e9, s->policy, s->admission);
+    if (s->slo_ttft_s > 0) {
+        printf("TTFT SLO %g s", s->slo_ttft_s);
+    }
+    if (s->slo_tbt_s > 0) {
+        printf("%sTBT SLO %g s", s->slo_ttft_s > 0 ? ", " : "", s->slo_tbt_s);
+    }
+    puts(s->slo_ttft_s > 0 || s->slo_tbt_s > 0 ? "" : "no SLO asked for");
+}
+
 static int run(const struct settings *s, const struct cluster *cluster,
-               FILE *csv)
+               FILE *csv, bool *simulated)
 {
     const struct replay_sim_params params = {
         .sim = {.cluster = cluster,
@@ -192,6 +221,8 @@ static int run(const struct settings *s, const struct cluster *cluster,
         replay_complain(usage.name, "%s", error);
         return 1;
     }
+    *simulated = true;
+    print_head(s, cluster);
     replay_sim_print(&result, stdout);
     fprintf(stderr, "%.3f s, %.0f requests/s\n", result.wall_s,
             (double)result.summary.requests / result.wall_s);
@@ -208,36 +239,40 @@ static int run(const struct settings *s, const struct cluster *cluster,
 
 int replay_command_simulate(int argc, char **argv)
 {
-    struct settings s = {.speed = 1,
+    struct settings s = {.admission = "plain",
+                         .speed = 1,
                          .seed = 1,
                          .link_gbps = -1,
+                         .cache_tokens = -1,
                          .prefill = NOT_GIVEN,
                          .decode = NOT_GIVEN,
                          .block_tokens = TRACE_BLOCK_TOKENS,
                          .length_scale = 1};
     struct cluster cluster;
-    FILE *csv = NULL;
+    struct replay_output csv = {.file = NULL};
     int status = 0;
     if (parse(argc, argv, &s, &status) != 0) {
         return status;
     }
-    if (check_policy(s.policy) != 0) {
+    if (check_policy(s.policy) != 0 ||
+        replay_check_admission(usage.name, s.admission) != 0) {
         return REPLAY_EXIT_USAGE;
     }
     if (load_cluster(&s, &cluster) != 0) {
         return 1;
     }
-    if (s.csv != NULL) {
-        csv = fopen(s.csv, "w");
-        if (csv == NULL) {
-            replay_complain(usage.name, "%s: %s", s.csv, strerror(errno));
-            return 1;
+    int rc = s.csv != NULL ? replay_output_open(&csv, s.csv) : 0;
+    if (rc == 0) {
+        if (csv.file != NULL) {
+            replay_csv_header(csv.file);
         }
-        replay_csv_header(csv);
+        bool simulated = false;
+        status = run(&s, &cluster, csv.file, &simulated);
+        rc = replay_output_close(&csv, simulated);
     }
-    status = run(&s, &cluster, csv);
-    if (csv != NULL && (ferror(csv) != 0) + (fclose(csv) != 0) > 0) {
-        replay_complain(usage.name, "%s: %s", s.csv, strerror(EIO));
+    if (rc != 0) {
+        replay_complain(usage.name, "--requests-csv %s: %s", s.csv,
+                        strerror(-rc));
         status = 1;
     }
     return status;

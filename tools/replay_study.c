@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "conductor/core/admission.h"
 #include "tools/replay_ticker.h"
 
 #define JOBS_MAX 1024
@@ -46,6 +47,17 @@ int replay_override(struct cluster *cluster, double link_gbps,
     return rc == 0 && cache_tokens >= 0
                ? cluster_override_cache(cluster, (int64_t)cache_tokens, error)
                : rc;
+}
+
+int replay_check_admission(const char *name, const char *admission)
+{
+    if (admission_policy_by_name(admission) != NULL) {
+        return 0;
+    }
+    fprintf(stderr,
+            "conductor-replay %s: --admission %s: must be plain, none\n", name,
+            admission);
+    return -1;
 }
 
 static double seconds(int64_t us)

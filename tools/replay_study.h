@@ -96,6 +96,11 @@ int replay_override(struct cluster *cluster, double link_gbps,
                     double cache_tokens, char error[CLUSTER_ERROR_BYTES])
     __attribute__((warn_unused_result));
 
+/* Whether there is an admission policy of that name. 0, or -1 after a complaint
+ * of the subcommand `name` that lists them. */
+int replay_check_admission(const char *name, const char *admission)
+    __attribute__((warn_unused_result));
+
 /* What a case is with nothing said: speed 1, seed 1, no SLO asked for, and
  * effective within 30 s and 0.2 s, as in the Mooncake paper. */
 struct replay_case replay_case_make(const struct cluster *cluster,
