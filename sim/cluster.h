@@ -1,7 +1,7 @@
 /*
  * The description of a simulated cluster: how many nodes of which kind, what
  * their work costs, what they hold, how they are linked. Plain data, read from
- * a JSON file (format: sim/DESIGN.md).
+ * a JSON file (format: docs/clusters.md).
  */
 #ifndef SIM_CLUSTER_H
 #define SIM_CLUSTER_H

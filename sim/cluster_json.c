@@ -1,4 +1,4 @@
-/* Reads a cluster description from JSON. The format is in DESIGN.md. */
+/* Reads a cluster description from JSON. The format is in docs/clusters.md. */
 #include "sim/cluster.h"
 
 #include <errno.h>

@@ -60,7 +60,8 @@ static void print_head(const struct replay_comparison *c, FILE *file)
             (unsigned long long)one->result.report.total, one->cluster.name,
             one->admission != NULL ? one->admission : "plain");
     if (one->slo_ttft_s > 0) {
-        fprintf(file, "TTFT within %g s ", one->slo_ttft_s);
+        fprintf(file, "TTFT within %g s%s", one->slo_ttft_s,
+                one->slo_tbt_s > 0 ? ", " : "");
     }
     if (one->slo_tbt_s > 0) {
         fprintf(file, "TBT within %g s", one->slo_tbt_s);

@@ -2,12 +2,13 @@
 import csv
 import json
 import os
+import subprocess
 import tempfile
 import unittest
 from random import Random
 import xml.etree.ElementTree
 
-from test_replay import ROOT, SAMPLE, replay
+from test_replay import ROOT, SAMPLE, program, replay
 
 CLUSTERS = os.path.join(ROOT, 'traces', 'clusters')
 REFERENCE = os.path.join(CLUSTERS, 'reference-16.json')
@@ -249,6 +250,76 @@ class Study(unittest.TestCase):
             self.assertEqual(done.returncode, status)
             self.assertIn(words, done.stderr)
 
+    def test_compare_links(self):
+        trace = self.trace(100)
+        done = replay('compare', '--trace', trace, '--cluster', PAPER,
+                      '--link-gbps', '25,400', '--prefill', '2,4', '--decode',
+                      2, '--policies', 'global_cache', '--cache-tokens',
+                      '1000000', '--admission', 'none', '--csv',
+                      self.path('o.csv'), '--plot', self.path('o.svg'))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn('4+2     400', done.stdout)
+        self.assertIn('TBT (s)', done.stdout)
+        self.assertIn('asked for: no SLO', done.stdout)
+        for row in self.rows():
+            report = self.simulate(
+                trace, '--cluster', PAPER, '--prefill', row['nodes'],
+                '--decode', row['decode_nodes'], '--link-gbps',
+                row['link_gbps'], '--cache-tokens', '1000000', '--policy',
+                'global_cache')
+            self.assertEqual(float(row['ttft_mean_s']),
+                             report['ttft_s']['mean'])
+        self.assertEqual([(r['link_gbps'], r['nodes']) for r in self.rows()],
+                         [('25', '2'), ('25', '4'), ('400', '2'), ('400', '4')])
+
+    def test_no_result(self):
+        """What was not served is no result, and destroys none."""
+        trace = self.trace(20)
+        empty, short = self.path('empty.jsonl'), self.path('short.json')
+        open(empty, 'w', encoding='utf-8').close()
+        with open(PAPER, encoding='utf-8') as f:
+            paper = json.load(f)
+        paper['decode']['kv_tokens'] = 10
+        with open(short, 'w', encoding='utf-8') as f:
+            json.dump(paper, f)
+        slo = ['--slo-ttft', 3, '--slo-tbt', 1]
+        for args, words in [
+                (['--trace', empty, '--cluster', PAPER], 'holds no'),
+                (['--trace', trace, '--cluster', PAPER, '--from', 20],
+                 'holds no'),
+                (['--trace', trace, '--cluster', short],
+                 'none of 20 requests can be served')]:
+            for command in (['simulate', '--policy', 'random'], ['compare'],
+                            ['size', '--max-prefill', 2, *slo]):
+                with self.subTest(args=args, command=command):
+                    done = replay(*command, *args)
+                    self.assertEqual(done.returncode, 1)
+                    self.assertIn(words, done.stderr)
+                    self.assertEqual(done.stdout, '')
+        with open(trace, 'rb') as f:
+            before = f.read()
+        simulate = ['simulate', '--cluster', PAPER, '--policy', 'random']
+        for args, words in [
+                (['--trace', trace, '--requests-csv', trace],
+                 'is the file of --trace'),
+                (['--trace', trace, '--requests-csv', self.path('x'),
+                  '--report', os.path.join(self.folder, '.', 'x')],
+                 'is the file of --requests-csv'),
+                (['--trace', empty, '--requests-csv', short], 'holds no')]:
+            done = replay(*simulate, *args)
+            self.assertEqual(done.returncode, 1)
+            self.assertIn(words, done.stderr)
+        with open(trace, 'rb') as f:
+            self.assertEqual(f.read(), before)
+        with open(short, encoding='utf-8') as f:
+            self.assertEqual(json.load(f), paper)
+        self.assertEqual(sorted(os.listdir(self.folder)),
+                         ['empty.jsonl', 'short.json', 't.jsonl'])
+        with open('/dev/full', 'w', encoding='utf-8') as full:
+            done = subprocess.run([program(), 'compare', '--help'],
+                                  stdout=full, check=False)
+        self.assertEqual(done.returncode, 1)
+
     def test_bad_command_lines(self):
         both = ['--trace', SAMPLE, '--cluster', REFERENCE]
         size = ['--trace', SAMPLE, '--cluster-template', PAPER]
@@ -260,6 +331,8 @@ class Study(unittest.TestCase):
                 (['compare', *both, '--speeds', '1,x'], '--speeds 1,x', 2),
                 (['compare', *both, '--prefill', '1.5'],
                  '--prefill 1.5: must be whole', 2),
+                (['compare', *both, '--admission', 'x'],
+                 '--admission x: must be plain, none', 2),
                 (['compare', '--trace', SAMPLE, '--cluster', '/nowhere'],
                  '/nowhere: No such file', 1),
                 (['compare', '--trace', '/nowhere', '--cluster', PAPER],
