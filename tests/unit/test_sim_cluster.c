@@ -185,7 +185,7 @@ static void test_errors(void)
         "{" MODEL
         "\"cost\": {\"kind\": \"polynomial\", \"file\": \"none.json\"}," PREFILL
             NO_DECODE LINKS "}",
-        "cost model none.json: No such file or directory");
+        "F: cost.file: cost model none.json: No such file or directory");
     refused("{" MODEL COST PREFILL DECODE LINKS "}",
             "F: c: nodes that decode need a decode cost");
     refused("{" MODEL POLYNOMIAL PREFILL COUPLED LINKS "}",
