@@ -70,7 +70,7 @@ void loader_free(struct loader *l)
     free(l);
 }
 
-/* Room for one more source, at the expense of one without runs. */
+/* Room for one more source, at the expense of one that nobody uses. */
 static bool make_room(struct loader *l)
 {
     struct loader_source *s;
@@ -79,7 +79,7 @@ static bool make_room(struct loader *l)
         return true;
     TAILQ_FOREACH(s, &l->sources, link)
     {
-        if (s->n_runs > 0 || s->in_flight > 0)
+        if (s->n_runs > 0 || s->in_flight > 0 || s->holds > 0)
             continue;
         free_source(l, s);
         return true;
@@ -117,6 +117,16 @@ struct loader_source *loader_find_source(const struct loader *l,
             return s;
     }
     return NULL;
+}
+
+void loader_source_hold(struct loader_source *s)
+{
+    s->holds++;
+}
+
+void loader_source_release(struct loader_source *s)
+{
+    s->holds--;
 }
 
 double loader_source_bytes_per_s(const struct loader_source *s)

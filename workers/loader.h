@@ -128,6 +128,13 @@ struct loader_source *loader_add_source(struct loader *l, const char *name,
 struct loader_source *loader_find_source(const struct loader *l,
                                          const char *name);
 
+/* A source lives until it is in no load, not held, and its place is needed: by
+ * the next loader_add_source(). Who keeps a pointer over one holds it. */
+void loader_source_hold(struct loader_source *s);
+
+/* Ends a loader_source_hold(). */
+void loader_source_release(struct loader_source *s);
+
 /* Smoothed rate at which the source was seen to send, at most that of the
  * throttle, which holds also until it is known; 0: not known yet. */
 double loader_source_bytes_per_s(const struct loader_source *s);

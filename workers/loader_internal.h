@@ -19,6 +19,7 @@ struct loader_source {
     const struct loader_source_ops *ops;
     void *arg;
     uint32_t n_runs;       /* that were opened and are not closed */
+    uint32_t holds;        /* loader_source_hold() */
     uint32_t in_flight;    /* pieces */
     struct load_rate pace; /* just now: where pointers meet */
     struct load_rate rate; /* in the long run: what others are told */

@@ -32,6 +32,7 @@ static void add_source(struct load_request *plan, struct loader_source *s,
     while (i < plan->n_sources && plan->sources[i].source != s)
         i++;
     if (i == plan->n_sources) {
+        loader_source_hold(s); /* until all are known */
         plan->sources[plan->n_sources++].source = s;
         plan->sources[i].from_block = from_block;
         plan->sources[i].to_block = to_block;
@@ -100,6 +101,8 @@ void worker_begin_load(struct worker *w, struct request *r,
     if (plan.n_sources > 0 && loader_add(w->loader, r, &plan) < 0)
         log_warn("request %llu: out of memory; computing instead of loading",
                  (unsigned long long)r->id);
+    for (uint32_t i = 0; i < plan.n_sources; i++)
+        loader_source_release(plan.sources[i].source);
 }
 
 static int take_ahead(void *arg, struct request *r)

@@ -358,7 +358,8 @@ class Refusals(WorkerCase):
                  ('--load-mode', 'some'), ('--load-gbps', '0'),
                  ('--load-gbps', '-1'), ('--load-gbps', 'nan'),
                  ('--load-gbps', '1x'), ('--load-gbps', ''),
-                 ('--load-gbps', 'inf'),
+                 ('--load-gbps', 'inf'), ('--load-gbps', '1e-320'),
+                 ('--load-gbps', '9e-7'),
                  ('--log-level', 'loud'), ('--bogus', '1')]
         for option, value in cases:
             with self.subTest(f'{option} {value}'):

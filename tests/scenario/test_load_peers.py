@@ -1,0 +1,142 @@
+"""Peers that are many, slow on purpose, or named twice: no worker falls over
+them, and no other request pays for them."""
+import os
+import struct
+import threading
+import time
+import unittest
+
+import wire
+from harness import cost_model_json
+from test_load import LoadCase
+
+LAYERS = 80  # of llama3-70b
+
+
+class Trickle:
+    """A peer that has a prompt's first blocks. The layers from the third on are
+    each sent late_s after they were asked for."""
+
+    def __init__(self, tokens, late_s):
+        self.listener = wire.Conductor()
+        self.tokens = tokens
+        self.late_s = late_s
+        threading.Thread(target=self.run, daemon=True).start()
+
+    @property
+    def address(self):
+        return '127.0.0.1', self.listener.port
+
+    def run(self):
+        link = wire.Link(self.listener.listener.accept()[0])
+        link.wait(wire.HELLO)
+        link.send(wire.frame(wire.WELCOME, 0,
+                             struct.pack('<HQII', 2, 3, 0, 0)))
+        rid = link.until('a FETCH', lambda frames: next(
+            (r for k, r, _ in frames if k == wire.FETCH), None))
+        n = len(self.tokens)
+        link.send(wire.frame(wire.FETCH_CHAIN, rid,
+                             struct.pack(f'<{n + 1}I', n, *self.tokens)))
+        done = 0
+        while not link.closed:
+            reads = [p for k, _, p in link.frames if k == wire.FETCH_READ]
+            if len(reads) == done:
+                time.sleep(0.002)
+                continue
+            block, layer, layers = struct.unpack('<III', reads[done])
+            done += 1
+            if layer > 1 and block == 0:
+                time.sleep(self.late_s)
+            self.send(link, rid, block, layer, layers)
+
+    def send(self, link, rid, block, layer, layers):
+        words = 64 * layers
+        try:
+            link.send(wire.frame(wire.FETCH_DATA, rid, struct.pack(
+                '<IIIQI', block, layer, layers,
+                wire.prompt_digest([0] * words, 0), 4 * words)
+                + bytes(4 * words)))
+        except OSError:
+            link.closed = True
+
+    def close(self):
+        self.listener.close()
+
+
+class Peers(LoadCase):
+    def short_name(self):
+        return self.id().replace('test_load_peers.', '')
+
+    def test_more_than_there_is_room_for(self):
+        """A worker that has loaded from as many addresses as it remembers gets
+        a request that names the oldest of them and a new one, which does not
+        take the place of the first."""
+        t = self.worker('t', 'both')
+        for port in range(1, 65):
+            t.prefill(port, [port] * 40, 1, mode=wire.LOAD,
+                      sources=[(('127.0.0.1', port), 0, 2)])
+            t.prefill_done(port)
+        for port in range(65, 75):
+            t.prefill(port, [port] * 200, 1, mode=wire.LOAD,
+                      sources=[(('127.0.0.1', 1), 0, 12),
+                               (('127.0.0.1', port), 0, 12)])
+            t.prefill_done(port)
+        self.idle(t)
+        self.leave(t)
+
+    def test_late_with_every_layer(self):
+        """A step that waits for layers gives up after a quarter of a second in
+        all, not after as much for each: those who decode go on."""
+        cost = os.path.join(self.folder.name, 'cost.json')
+        with open(cost, 'w') as file:
+            file.write(cost_model_json(prefill=(200, 1000, 0, 0)))
+        t = self.worker('t', 'both', '--engine', 'timed', '--model',
+                        'llama3-70b', '--cost-model', cost)
+        tokens = list(range(32)) + [7] * 400
+        peer = Trickle(tokens[:32], 0.06)
+        self.addCleanup(peer.close)
+        t.prefill(1, [3] * 16, 100000)
+        t.prefill_done(1)
+        t.prefill(5, tokens, 1, mode=wire.LAYERWISE,
+                  sources=[(peer.address, 0, 2)])
+        longest = 0
+        seen = len(t.token_entries.get(1, ()))
+        last = time.monotonic()
+        while not any(k == wire.PREFILL_DONE for k, *_ in t.by_id.get(5, ())):
+            time.sleep(0.005)
+            now = time.monotonic()
+            n = len(t.token_entries.get(1, ()))
+            if n > seen:
+                longest = max(longest, now - last)
+                seen, last = n, now
+            self.assertLess(now - last, 20)
+        print(f'   {longest:.2f} s without a token', flush=True)
+        self.assertGreater(seen, 10)
+        # A step of it takes 0.4 s, and 80 layers of 60 ms would be 4.8 s.
+        self.assertLess(longest, 2)
+        t.cancel(1)
+        self.idle(t)
+        self.leave(t)
+
+    def test_named_twice(self):
+        """One peer for two runs of a prompt: it sends both, and its connection,
+        over which another request loads, stays."""
+        a = self.worker('a', 'both')
+        t = self.worker('t', 'both', '--load-gbps', '0.2')
+        long = [i * 7 % 251 for i in range(2000)]
+        short = [i * 11 % 251 for i in range(800)]
+        want_long, _ = self.run_here(a, 1, long, 4)
+        want_short, _ = self.run_here(a, 2, short, 4)
+        t.prefill(10, long, 4, mode=wire.LOAD, sources=[(a.address, 0, 124)])
+        t.prefill(11, short, 4, mode=wire.LOAD,
+                  sources=[(a.address, 0, 20), (a.address, 30, 49)])
+        for rid, want, n in ((10, want_long, 124), (11, want_short, 49)):
+            done = t.prefill_done(rid, 60)
+            self.assertEqual(t.answer(rid, done['first']), want)
+            self.assertEqual(done['fetched'], n * 16, done)
+        self.assertNotIn('ended', self.log('t'))
+        self.assertNotIn('malformed', self.log('t') + self.log('a'))
+
+
+if __name__ == '__main__':
+    unittest.main()

@@ -1,0 +1,118 @@
+/* The loader's table of sources when it is full, and its throttle when it is
+ * all but shut. */
+#include <CUnit/Basic.h>
+#include <stdio.h>
+
+#include "base/log.h"
+#include "tests/unit/load_rig.h"
+
+#define BT 16u
+#define PROMPT 70u /* 4 blocks may be reused */
+
+static uint32_t prompt[PROMPT];
+
+static void init(struct load_rig *rig, double bytes_per_s)
+{
+    struct load_rig_config c = {.layout = {.layers = 4,
+                                           .block_tokens = BT,
+                                           .kv_row_bytes = 8,
+                                           .block_bytes = 1024,
+                                           .vocab = 512,
+                                           .window_tokens = 4096,
+                                           .step_tokens = 64},
+                                .blocks = 20,
+                                .max_prefills = 1,
+                                .bytes_per_s = bytes_per_s};
+
+    load_rig_init(rig, &c);
+}
+
+static void on_forget(void *arg)
+{
+    bool *gone = arg;
+
+    *gone = true;
+}
+
+static struct loader_source *add(struct load_rig *rig, uint32_t i, bool *gone)
+{
+    static const struct loader_source_ops ops = {.forget = on_forget};
+    char name[16];
+
+    snprintf(name, sizeof(name), "s%u", i);
+    return loader_add_source(rig->loader, name, &ops, gone);
+}
+
+/* In a full table a new source takes the place of the oldest that nobody
+ * uses, and of none that is held. */
+static void test_full_table(void)
+{
+    static bool gone[LOADER_SOURCES_MAX + 2];
+    struct loader_source *s[LOADER_SOURCES_MAX + 1];
+    struct load_rig rig;
+
+    init(&rig, 0);
+    for (uint32_t i = 0; i < LOADER_SOURCES_MAX; i++) {
+        s[i] = add(&rig, i, &gone[i]);
+        CU_ASSERT_PTR_NOT_NULL_FATAL(s[i]);
+    }
+    loader_source_hold(s[0]);
+    s[LOADER_SOURCES_MAX] =
+        add(&rig, LOADER_SOURCES_MAX, &gone[LOADER_SOURCES_MAX]);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(s[LOADER_SOURCES_MAX]);
+    CU_ASSERT_FALSE(gone[0]);
+    CU_ASSERT_TRUE(gone[1]);
+    CU_ASSERT_PTR_EQUAL(loader_find_source(rig.loader, "s0"), s[0]);
+    CU_ASSERT_PTR_NULL(loader_find_source(rig.loader, "s1"));
+    for (uint32_t i = 2; i <= LOADER_SOURCES_MAX; i++)
+        loader_source_hold(s[i]);
+    CU_ASSERT_PTR_NULL(add(&rig, 99, &gone[LOADER_SOURCES_MAX + 1]));
+    loader_source_release(s[0]);
+    CU_ASSERT_PTR_NOT_NULL(add(&rig, 99, &gone[LOADER_SOURCES_MAX + 1]));
+    CU_ASSERT_TRUE(gone[0]);
+    for (uint32_t i = 2; i <= LOADER_SOURCES_MAX; i++)
+        loader_source_release(s[i]);
+    load_rig_fini(&rig);
+}
+
+/* At a rate that lets nothing through in a lifetime, nothing comes: the time
+ * at which it would is not so far off that it wraps to the past. */
+static void test_shut_throttle(void)
+{
+    static const double rates[] = {1e-12, 1e-300, 5e-324};
+
+    for (size_t i = 0; i < sizeof(rates) / sizeof(rates[0]); i++) {
+        struct load_rig rig;
+        init(&rig, rates[i]);
+        struct rig_source *s = load_rig_source(&rig, BLOCK_FETCHED);
+        source_add(s, prompt, PROMPT / BT, NULL);
+        struct request *r =
+            load_rig_request(&rig, prompt, PROMPT, 1, LOAD_MODE_LOAD);
+        load_rig_poke(&rig);
+        CU_ASSERT(s->n_pieces > 1);
+        while (s->n_pieces > 0)
+            source_deliver(s, 0);
+        load_rig_poke(&rig);
+        CU_ASSERT_EQUAL(r->origin[PROMPT / BT - 1], BLOCK_COMPUTED);
+        CU_ASSERT(r->held_back);
+        CU_ASSERT(loader_wake_us(rig.loader) > rig_now_us + 1000000000000);
+        load_rig_cancel(&rig, r->id);
+        load_rig_fini(&rig);
+    }
+}
+
+int main(void)
+{
+    log_init("test", LOG_ERROR);
+    for (uint32_t i = 0; i < PROMPT; i++)
+        prompt[i] = i % 251;
+    CU_initialize_registry();
+    CU_pSuite s = CU_add_suite("load sources", NULL, NULL);
+    CU_add_test(s, "full table", test_full_table);
+    CU_add_test(s, "shut throttle", test_shut_throttle);
+    CU_basic_set_mode(CU_BRM_VERBOSE);
+    CU_basic_run_tests();
+    unsigned failed = CU_get_number_of_failures();
+    CU_cleanup_registry();
+    return failed > 0;
+}
