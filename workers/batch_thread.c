@@ -10,8 +10,10 @@
 
 #include "base/clock.h"
 
-/* A step that is begun behind layers on their way expects each in time; more
- * than this late, and the engine has better things to do. */
+/* A step that is begun behind layers on their way expects each in time. More
+ * than this in all, over its layers and segments, and the engine has better
+ * things to do: a source that is a little late with every layer is as bad as
+ * one that stands still. */
 #define PATIENCE_US 250000
 
 struct batch_thread {
@@ -33,6 +35,7 @@ struct batch_thread {
     int rc;
     int64_t step_us; /* ... to here */
 
+    int64_t patience_us; /* left of this step's; of the compute thread */
     atomic_bool abort;
     bool watch; /* written before a step is posted, read while it runs */
     atomic_uint *layers_done;  /* (max_segments) */
@@ -63,7 +66,12 @@ static int on_wait(void *arg, size_t segment, uint32_t layer)
     struct batch_thread *t = arg;
     struct layer_gate *gate = t->gates[segment];
 
-    return gate ? layer_gate_wait(gate, layer, PATIENCE_US, &t->abort) : 0;
+    if (!gate || layer_gate_layers(gate) > layer)
+        return 0;
+    int64_t begin_us = clock_now_us();
+    int rc = layer_gate_wait(gate, layer, t->patience_us, &t->abort);
+    t->patience_us -= clock_now_us() - begin_us;
+    return rc;
 }
 
 static const struct engine_step_ops step_ops = {on_wait, on_layer};
@@ -82,6 +90,7 @@ static void *thread_main(void *arg)
         uint32_t n = t->n;
         pthread_mutex_unlock(&t->lock);
 
+        t->patience_us = PATIENCE_US;
         int64_t begin_us = clock_now_us();
         int rc = engine_step(t->engine, segments, n, &step_ops, t, &t->abort);
         int64_t step_us = clock_now_us() - begin_us;
