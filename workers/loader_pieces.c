@@ -94,6 +94,9 @@ static struct load_part *new_part(struct load_run *run, uint32_t b)
     return part;
 }
 
+/* The throttle's link is at most so long behind: no time overflows. */
+#define BEHIND_MAX_US 1e15
+
 /* Pieces go over a link of the given rate, one after another. */
 static void throttle(struct loader *l, struct loader_piece *p)
 {
@@ -101,8 +104,11 @@ static void throttle(struct loader *l, struct loader_piece *p)
         return;
     if (l->in_flight == 0 || l->link_free_us < p->from_us)
         l->link_free_us = p->from_us;
-    l->link_free_us +=
-        (int64_t)((double)p->bytes / l->config.bytes_per_s * 1e6);
+    double behind_us = (double)(l->link_free_us - p->from_us) +
+                       (double)p->bytes / l->config.bytes_per_s * 1e6;
+    l->link_free_us =
+        p->from_us +
+        (int64_t)(behind_us < BEHIND_MAX_US ? behind_us : BEHIND_MAX_US);
     p->due_us = l->link_free_us;
 }
 

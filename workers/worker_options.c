@@ -12,6 +12,7 @@
 #include "workers/engine.h"
 
 #define QUEUE_MAX 1024
+#define GBPS_MIN 1e-6
 #define GBPS_MAX 1e6
 
 enum kind {
@@ -252,10 +253,11 @@ static int put_gbps(const char *value, double *gbps, char *err,
     char *end;
     double v = strtod(value, &end);
 
-    /* Also not a number, and so much that it is none. */
-    if (end == value || *end || !(v > 0) || v > GBPS_MAX)
+    /* Also not a number, so much that it is no limit, so little that nothing
+     * would ever come. */
+    if (end == value || *end || !(v >= GBPS_MIN) || v > GBPS_MAX)
         return bad(err, err_bytes, "load-gbps", value,
-                   "a number of Gbit/s above 0, at most 1e6");
+                   "a number of Gbit/s from 1e-6 to 1e6");
     *gbps = v;
     return 0;
 }
