@@ -115,12 +115,13 @@ static int on_prefill_started(struct service_call *call, uint32_t id,
     struct msg_prefill_started m;
     if (msg_prefill_started_decode(p, h->length, &m))
         return -EBADMSG;
-    if (id != call->prefill || call->state != CALL_SCHEDULED)
+    if (id != call->prefill || call->state != CALL_SCHEDULED ||
+        m.queue_us > REPORTED_MAX_US)
         return -EPROTO;
     int64_t now_us = clock_now_us();
     (void)pool_prefill_started(s->pool, id, call->wire_id, now_us);
-    int64_t predicted_us = call->plan.ttft_us - call->plan.prefill_us;
-    int64_t error_us = now_us - call->planned_us - predicted_us;
+    /* Both without what is loaded. */
+    int64_t error_us = (int64_t)m.queue_us - call->plan.queue_us;
     histogram_observe(&s->metrics.queue_error_s,
                       (double)(error_us < 0 ? -error_us : error_us) / 1e6);
     return call_set_state(call, CALL_PREFILLING) ? 0 : -EPROTO;
@@ -132,7 +133,7 @@ static int64_t comparable_us(const struct service_call *call,
                              const struct msg_prefill_done *m)
 {
     /* With layers still coming, time is not the engine's alone. */
-    if (call->plan.planned && call->plan.load_mode == LOAD_MODE_LAYERWISE)
+    if (m->load_mode == PROTO_LOAD_LAYERWISE)
         return -1;
     if (m->computed_tokens == call->n_tokens - call->plan.cached_tokens)
         return (int64_t)m->prefill_us;
@@ -150,6 +151,8 @@ static void learn_overhead(struct service_call *call,
                            const struct msg_prefill_done *m)
 {
     struct service *s = call->service;
+    if (m->load_us || m->fetch_us)
+        return; /* what was waited for a load is no overhead */
     int64_t seen_us = clock_now_us() - call->planned_us - (int64_t)m->queue_us -
                       (int64_t)m->prefill_us;
     int64_t off_us = seen_us - s->overhead_us;
@@ -203,7 +206,7 @@ static void count_prefill(struct service_call *call,
     x->fetched_tokens += m->fetched_tokens;
     x->disk_tokens += m->disk_tokens;
     x->disk_bytes += m->disk_bytes;
-    x->load_modes[call->load_mode]++;
+    x->load_modes[m->load_mode - PROTO_LOAD_COMPUTE]++;
     x->computed_tokens += m->computed_tokens;
     x->fetched_blocks += m->fetched_tokens / (uint32_t)s->config.block_tokens;
     x->fetched_bytes += m->fetch_bytes;

@@ -136,6 +136,9 @@ static void put_actual(struct writer *w, const struct explain_record *r)
     put_limit(w, "ttft_ms", r->ttft_us);
     if (r->prefilled) {
         PUT(w, ",");
+        PUT(w, "\"mode\":\"%s\",",
+            load_mode_name(
+                (enum load_mode)(m->load_mode - PROTO_LOAD_COMPUTE)));
         put_ms(w, "queue_ms", (int64_t)m->queue_us);
         PUT(w, ",");
         put_ms(w, "prefill_ms", (int64_t)m->prefill_us);

@@ -28,7 +28,7 @@ enum metrics_outcome {
     METRICS_OUTCOMES,
 };
 
-#define METRICS_LOAD_MODES 5
+#define METRICS_LOAD_MODES 4
 
 struct metrics {
     uint64_t requests[METRICS_OUTCOMES];
@@ -37,7 +37,7 @@ struct metrics {
     uint64_t prompt_tokens; /* of requests whose prefill finished */
     uint64_t local_tokens, fetched_tokens, disk_tokens, computed_tokens;
     uint64_t fetched_blocks, fetched_bytes, disk_bytes;
-    uint64_t load_modes[METRICS_LOAD_MODES]; /* by enum proto_load_mode */
+    uint64_t load_modes[METRICS_LOAD_MODES]; /* by enum load_mode */
     uint64_t output_tokens;
     uint64_t block_events_stored, block_events_removed, block_events_refused;
     uint64_t extrapolated_predictions;

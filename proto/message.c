@@ -286,6 +286,7 @@ void msg_prefill_done_encode(struct wire_buf *buf, uint64_t request_id,
     wire_put_u64(buf, m->prefill_us);
     wire_put_u64(buf, m->load_us);
     wire_put_u64(buf, m->disk_bytes);
+    wire_put_u8(buf, m->load_mode);
     frame_end(buf, at);
 }
 
@@ -305,7 +306,9 @@ int msg_prefill_done_decode(const void *payload, size_t len,
     m->prefill_us = wire_get_u64(&r);
     m->load_us = wire_get_u64(&r);
     m->disk_bytes = wire_get_u64(&r);
-    return finish(&r, true);
+    m->load_mode = wire_get_u8(&r);
+    return finish(&r, m->load_mode > PROTO_LOAD_AUTO &&
+                          m->load_mode < PROTO_LOAD_COUNT);
 }
 
 void msg_tokens_encode(struct wire_buf *buf, const struct msg_token *entries,

@@ -156,7 +156,8 @@ struct msg_decode {
 };
 
 struct msg_prefill_started {
-    uint64_t queue_us; /* from PREFILL's arrival until now */
+    uint64_t queue_us; /* from PREFILL's arrival until now, without the time
+                          in which only its load was waited for */
 };
 
 struct msg_prefill_done {
@@ -165,13 +166,14 @@ struct msg_prefill_done {
     uint32_t fetched_tokens; /* reused after being fetched from others */
     uint32_t computed_tokens;
     uint32_t disk_tokens; /* reused from this worker's own disk */
-    uint64_t queue_us;
-    uint64_t fetch_us; /* arrival until the fetch ended; 0 without one */
+    uint64_t queue_us;    /* as in PREFILL_STARTED */
+    uint64_t fetch_us;    /* arrival until the fetch ended; 0 without one */
     uint64_t fetch_bytes;
     uint64_t prefill_us; /* start until the first token */
     uint64_t load_us;    /* first block asked for until the last one came, of
                             all sources; 0: nothing was loaded */
     uint64_t disk_bytes; /* read from this worker's own disk */
+    uint8_t load_mode;   /* enum proto_load_mode that was used; not auto */
 };
 
 /* Tokens of many requests in one frame: index counts from 0, the token of

@@ -99,14 +99,30 @@ static struct request *next_with_blocks(struct batch *b, bool loading,
     return r;
 }
 
+/* There is room in the step, and nobody wants it but those whose load is not
+ * ready. */
+static void note_turns(struct batch *b, int64_t now_us)
+{
+    struct request *r;
+
+    TAILQ_FOREACH(r, &b->waiting, link)
+    {
+        if (r->held_back && r->n_ids > 0 && r->turn_us == 0)
+            r->turn_us = now_us;
+    }
+}
+
 struct request *batch_start_next(struct batch *b, bool loading, int64_t now_us)
 {
     if (b->n_segments >= b->max_segments ||
         prefills_at_work(b) >= b->config.max_prefills)
         return NULL;
     struct request *r = next_with_blocks(b, loading, now_us);
-    if (!r)
+    if (!r) {
+        if (loading)
+            note_turns(b, now_us);
         return NULL;
+    }
     if (!r->gated)
         request_adopt(r, b->config.store, b->config.layout->block_tokens);
     batch_unlink(b, r);

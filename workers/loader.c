@@ -265,7 +265,10 @@ void load_end(struct load *load)
         r->load_us = load->last_us - load->asked_us;
     if (has_peer(load))
         r->fetch_us = l->config.now_us() - r->arrival_us;
+    r->load_mode = (uint8_t)(load->stalled ? LOAD_MODE_LOAD : load->mode);
     r->load = NULL;
+    if (r->held_back)
+        r->freed_us = l->config.now_us();
     r->held_back = false;
     TAILQ_REMOVE(&l->loads, load, link);
     free(load->blocks);

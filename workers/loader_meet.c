@@ -174,6 +174,7 @@ void load_maybe_gate(struct load *load)
     r->gate_token = from;
     r->gated = true;
     r->held_back = false;
+    r->freed_us = l->config.now_us();
     l->ops->poke(l->arg);
 }
 

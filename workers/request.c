@@ -76,6 +76,15 @@ void request_free(struct request *r)
     free(r);
 }
 
+int64_t request_queue_us(const struct request *r)
+{
+    int64_t us = r->started_us - r->arrival_us;
+
+    if (r->turn_us > 0 && r->freed_us > r->turn_us)
+        us -= r->freed_us - r->turn_us;
+    return us > 0 ? us : 0;
+}
+
 void request_append(struct request *r, const struct kv_store *store,
                     uint32_t id)
 {

@@ -112,6 +112,9 @@ struct request {
     uint64_t seq; /* order of arrival */
     int64_t arrival_us;
     int64_t started_us;
+    int64_t turn_us;  /* the engine was there for it, its load was not; 0: that
+                         did not happen */
+    int64_t freed_us; /* it need not wait for its load any more */
 
     /* What the loader does for it; loader.h. */
     struct load *load; /* NULL: nothing is or will be on its way */
@@ -121,6 +124,7 @@ struct request {
     uint32_t n_local;  /* blocks that were in the store */
     uint32_t n_fetched;
     uint32_t n_disk;
+    uint8_t load_mode;    /* enum load_mode in which it was loaded */
     uint64_t fetch_bytes; /* loaded from others, used or not */
     uint64_t disk_bytes;
     int64_t load_us;  /* from the first block asked for to the last that came */
@@ -187,6 +191,10 @@ void request_touch(struct request *r, struct kv_store *store);
  * where others hold them. O(n_full). */
 void request_adopt(struct request *r, struct kv_store *store,
                    uint32_t block_tokens);
+
+/* How long the prefill, which has begun, waited for its turn: not counted is
+ * the time in which it waited for its load alone. */
+int64_t request_queue_us(const struct request *r);
 
 /* Note that ids[n_ids] is now `id`, whose pin the request takes over. */
 void request_append(struct request *r, const struct kv_store *store,

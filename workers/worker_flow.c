@@ -9,8 +9,7 @@
 static void on_started(void *arg, struct request *r)
 {
     struct worker *w = arg;
-    struct msg_prefill_started m = {
-        .queue_us = (uint64_t)(r->started_us - r->arrival_us)};
+    struct msg_prefill_started m = {.queue_us = (uint64_t)request_queue_us(r)};
 
     msg_prefill_started_encode(&w->out, r->id, &m);
     worker_send(w);
@@ -29,12 +28,15 @@ static void send_prefill_done(struct worker *w, const struct request *r,
         .disk_tokens = r->n_disk * bt,
         .computed_tokens =
             r->n_tokens - (r->n_local + r->n_fetched + r->n_disk) * bt,
-        .queue_us = (uint64_t)(r->started_us - r->arrival_us),
+        .queue_us = (uint64_t)request_queue_us(r),
         .fetch_us = (uint64_t)r->fetch_us,
         .fetch_bytes = r->fetch_bytes,
         .prefill_us = (uint64_t)(now_us - r->started_us),
         .load_us = (uint64_t)r->load_us,
         .disk_bytes = r->disk_bytes,
+        .load_mode = r->n_fetched + r->n_disk > 0
+                         ? (uint8_t)(PROTO_LOAD_COMPUTE + r->load_mode)
+                         : PROTO_LOAD_COMPUTE,
     };
 
     msg_prefill_done_encode(&w->out, r->id, &m);

@@ -38,11 +38,11 @@ class PlayedWorker(wire.Link):
         return self.until(f'frame {kind}, number {n}', found)
 
     def prefilled(self, rid, first, n_tokens, disk=0, load_us=0, disk_bytes=0,
-                  prefill_us=5):
+                  prefill_us=5, load_mode=wire.COMPUTE):
         self.send(wire.frame(wire.PREFILL_STARTED, rid, struct.pack('<Q', 1)))
         self.send(wire.frame(wire.PREFILL_DONE, rid, struct.pack(
-            '<IIIIIQQQQQQ', first, 0, 0, n_tokens, disk, 1, 0, 0,
-            prefill_us, load_us, disk_bytes)))
+            '<IIIIIQQQQQQB', first, 0, 0, n_tokens, disk, 1, 0, 0,
+            prefill_us, load_us, disk_bytes, load_mode)))
 
     def decoded(self, rid, tokens):
         self.send(wire.frame(wire.TOKENS, 0, struct.pack('<I', len(tokens)) +
@@ -206,12 +206,14 @@ class Order(PlayedCase):
     def test_reports_out_of_bounds_cost_the_link(self):
         good = {'first': 65, 'local': 0, 'fetched': 0, 'computed': 5,
                 'disk': 0, 'queue_us': 1, 'fetch_us': 0, 'fetch_bytes': 0,
-                'prefill_us': 5, 'load_us': 0, 'disk_bytes': 0}
+                'prefill_us': 5, 'load_us': 0, 'disk_bytes': 0,
+                'load_mode': 1}
         for n, (field, value) in enumerate((
                 ('first', 512), ('queue_us', 1 << 63),
                 ('fetch_us', (1 << 64) - 1), ('fetch_bytes', 1 << 62),
                 ('prefill_us', 10**12 + 1), ('load_us', 10**12 + 1),
-                ('disk_bytes', 1 << 62), ('disk', 1)), 1):
+                ('disk_bytes', 1 << 62), ('disk', 1), ('load_mode', 0),
+                ('load_mode', 5)), 1):
             with self.subTest(field=field):
                 self.begin(field, 'hello', 4)
                 rid = self.announced(n)
@@ -220,7 +222,7 @@ class Order(PlayedCase):
                 self.p.send(wire.frame(wire.PREFILL_STARTED, rid,
                                        struct.pack('<Q', 1)))
                 self.p.send(wire.frame(wire.PREFILL_DONE, rid, struct.pack(
-                    '<IIIIIQQQQQQ', *{**good, field: value}.values())))
+                    '<IIIIIQQQQQQB', *{**good, field: value}.values())))
                 self.p.wait_closed()
                 self.finish()
                 self.assertEqual(self.replies[field].status, 502)
@@ -234,8 +236,8 @@ class Order(PlayedCase):
         self.p.send(wire.frame(wire.PREFILL_STARTED, rid,
                                struct.pack('<Q', 1)))
         self.p.send(wire.frame(wire.PREFILL_DONE, rid, struct.pack(
-            '<IIIIIQQQQQQ', 511, 0, 0, 5, 0, *[10**12, 10**12, 1 << 50, 10**12,
-                                            10**12, 1 << 50])))
+            '<IIIIIQQQQQQB', 511, 0, 0, 5, 0, *[10**12, 10**12, 1 << 50,
+                                             10**12, 10**12, 1 << 50, 4])))
         self.p.done(rid, 1)
         self.finish()
         self.assertEqual(self.replies['a'].status, 200, self.replies)

@@ -2,6 +2,7 @@
 played by the test say what they hold and how fast they read it."""
 import os
 import struct
+import time
 
 from harness import BLOCK_TOKENS, Case, Cluster, wait_until
 from test_order import PlayedCase, PlayedWorker
@@ -86,7 +87,8 @@ class Plan(PlayedCase):
         # 3 blocks are computed, 7 loaded meanwhile.
         mode, split, sources = self.ask(
             'a', 2, n - 7 * BLOCK_TOKENS, disk=7 * BLOCK_TOKENS,
-            load_us=12345, disk_bytes=7 * BLOCK_BYTES)
+            load_us=12345, disk_bytes=7 * BLOCK_BYTES,
+            load_mode=wire.LAYERWISE)  # as its command line may say
         self.assertEqual((mode, split), (wire.BOTH, 3))
         self.assertEqual(sources, [(wire.DISK, '', 0, 0, 10)])
         vendor = self.replies['a'].body['conductor']
@@ -109,17 +111,32 @@ class Plan(PlayedCase):
         self.assertAlmostEqual(why['predicted']['ttft_ms'], 3.5 * ms + 0.5, 1)
         self.assertEqual([c['instance'] for c in why['candidates']], ['p'])
         actual = why['actual']
-        self.assertEqual((actual['disk_tokens'], actual['load_ms']),
-                         (7 * BLOCK_TOKENS, 12.345))
+        self.assertEqual((actual['mode'], actual['disk_tokens'],
+                          actual['load_ms']),
+                         ('layerwise', 7 * BLOCK_TOKENS, 12.345))
         self.assertGreater(actual['ttft_ms'], 0)
         metrics = self.cluster_.api.metrics()
-        for name, value in (('prefills_total{load="both"}', 1),
+        for name, value in (('prefills_total{load="both"}', 0),
                             ('prefills_total{load="compute"}', 1),
-                            ('prefills_total{load="auto"}', 0),
+                            ('prefills_total{load="layerwise"}', 1),
                             ('cached_tokens_total{source="disk"}',
                              7 * BLOCK_TOKENS),
                             ('disk_bytes_total', 7 * BLOCK_BYTES)):
             self.assertEqual(metrics['conductor_' + name], value, name)
+
+    def test_queue_is_not_load(self):
+        """What the worker waited for its load is no error of the queue."""
+        self.begin_cluster()
+        self.begin('a', PROMPT, 1)
+        rid, _ = self.p.next(wire.PREFILL)
+        time.sleep(0.3)
+        self.p.prefilled(rid, 65, len(PROMPT))
+        self.p.done(rid, 1)
+        self.finish()
+        metrics = self.cluster_.api.metrics()
+        name = 'conductor_queue_prediction_error_seconds'
+        self.assertEqual(metrics[name + '_count'], 1)
+        self.assertLess(metrics[name + '_sum'], 0.01)
 
     def test_a_peer(self):
         """q holds the prompt and is busy: p fetches some and computes some."""

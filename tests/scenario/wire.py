@@ -229,9 +229,9 @@ class WorkerLink(Link):
     def prefill_done(self, rid, limit_s=20):
         names = ('first', 'local', 'fetched', 'computed', 'disk', 'queue_us',
                  'fetch_us', 'fetch_bytes', 'prefill_us', 'load_us',
-                 'disk_bytes')
+                 'disk_bytes', 'load_mode')
         return dict(zip(names, struct.unpack(
-            '<IIIIIQQQQQQ', self.ended(rid, PREFILL_DONE, limit_s))))
+            '<IIIIIQQQQQQB', self.ended(rid, PREFILL_DONE, limit_s))))
 
     def ended(self, rid, kind, limit_s=20):
         """The frame `kind` of rid; FAILED of rid is an error."""

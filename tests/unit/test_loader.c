@@ -221,6 +221,37 @@ static void test_throttle(void)
     load_rig_fini(&rig);
 }
 
+/* The time in which only the load was waited for is none of the queue's; that
+ * in which another had the engine is. */
+static void test_queue(void)
+{
+    for (int mode = LOAD_MODE_LOAD; mode <= LOAD_MODE_LAYERWISE; mode++) {
+        for (int busy = 0; busy < 2; busy++) {
+            struct load_rig rig;
+            init(&rig, 200);
+            add_source(&rig, BLOCK_FROM_DISK, 20, BLOCKS);
+            int64_t step = 0;
+            if (busy) {
+                load_rig_request(&rig, prompt[1], STEP, 1, LOAD_MODE_COMPUTE);
+                load_rig_form(&rig);
+                step = step_us(rig.segments, 1);
+            }
+            load_rig_request(&rig, prompt[0], PROMPT, 1, (enum load_mode)mode);
+            if (busy) {
+                rig_now_us += step;
+                rig.segments[0].token_out = 65;
+                load_rig_complete(&rig, 0);
+            }
+            CU_ASSERT(load_rig_run(&rig, step_us));
+            CU_ASSERT(rig.last.load_us >=
+                      (mode == LOAD_MODE_BOTH ? 600 : 1200));
+            CU_ASSERT_EQUAL(request_queue_us(&rig.last), step);
+            CU_ASSERT_EQUAL(rig.last.load_mode, mode);
+            load_rig_fini(&rig);
+        }
+    }
+}
+
 /* Layer by layer: the suffix ends one layer after the last one came, and the
  * step is not begun before that can be. */
 static void test_layerwise(void)
@@ -427,6 +458,7 @@ int main(void)
     CU_add_test(s, "slow source has more", test_slow_has_more);
     CU_add_test(s, "planned runs", test_planned_runs);
     CU_add_test(s, "throttle", test_throttle);
+    CU_add_test(s, "queue", test_queue);
     CU_add_test(s, "layerwise", test_layerwise);
     CU_add_test(s, "layerwise damage", test_layerwise_damage);
     CU_add_test(s, "failures", test_failures);

@@ -138,7 +138,8 @@ static void encode_all(struct wire_buf *b)
     msg_decode_encode(b, 13, &(struct msg_decode){100, 5, 7});
     msg_prefill_started_encode(b, 14, &(struct msg_prefill_started){1});
     msg_prefill_done_encode(
-        b, 15, &(struct msg_prefill_done){65, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10});
+        b, 15,
+        &(struct msg_prefill_done){65, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 3});
     msg_tokens_encode(b, (struct msg_token[]){{1, 2, 3}, {4, 5, 6}}, 2);
     msg_done_encode(b, 16, &(struct msg_done){PROTO_FINISH_LENGTH, 9});
     msg_blocks_stored_encode(b, 0,
@@ -255,7 +256,8 @@ static void test_round_trip(void)
                     0);
     CU_ASSERT_EQUAL(memcmp(&in, &out, sizeof(in)), 0);
 
-    struct msg_prefill_done done = {65, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10}, done2;
+    struct msg_prefill_done done = {65, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 4},
+                            done2;
     wire_buf_reset(&b);
     msg_prefill_done_encode(&b, 77, &done);
     CU_ASSERT_EQUAL(msg_prefill_done_decode(b.data + FRAME_HEADER_BYTES,
