@@ -61,6 +61,7 @@ struct load {
     enum load_mode mode;
     bool begun;   /* it has its blocks, and sources were asked */
     bool spoilt;  /* layerwise: it cannot be completed */
+    bool late;    /* nothing more is asked for */
     bool stalled; /* layerwise: a step waited in vain, or not all blocks will
                      come; what comes is used when all of it is there */
     uint32_t n_runs;
