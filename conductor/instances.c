@@ -82,9 +82,11 @@ static uint16_t check_hello(const struct service *s, const struct msg_hello *m,
     if (s->n_workers && m->fingerprint != s->fingerprint) {
         snprintf(text, MSG_TEXT_MAX,
                  "fingerprint %016llx, the other workers have %016llx: same "
-                 "model name, other weights, seed or engine",
+                 "model name, other weights, --seed, --engine or number of "
+                 "--layers (this worker has %u): start it as the others, or "
+                 "with a conductor of its own",
                  (unsigned long long)m->fingerprint,
-                 (unsigned long long)s->fingerprint);
+                 (unsigned long long)s->fingerprint, m->layers);
         return PROTO_E_INCOMPATIBLE;
     }
     for (uint32_t i = 0; i < pool_slots(s->pool); i++) {

@@ -228,10 +228,11 @@ static int allocate(struct opening *o)
         return fail(o, -rc, "%s: %.0f MiB cannot be allocated: %s",
                     o->config->path, mib(s->file_bytes), strerror(rc));
     return fail(o, -rc,
-                "%s: %.0f MiB are needed, it has %.0f MiB, and the file system "
-                "has %.0f MiB free (%s): ask for less",
-                o->config->path, mib(s->file_bytes), mib(o->size_bytes),
-                mib(free_bytes), strerror(rc));
+                "%s: %u blocks need a file of %.0f MiB, it has %.0f MiB, and "
+                "the file system has %.0f MiB free%s: ask for less",
+                o->config->path, s->slots, mib(s->file_bytes),
+                mib(o->size_bytes), mib(free_bytes),
+                rc == EFBIG ? " and no files of that size" : "");
 }
 
 static int fill(struct opening *o)

@@ -129,6 +129,11 @@ int main(int argc, char **argv)
                  model_names(names, sizeof(names)));
         return usage(err);
     }
+    if (o.layers > shape->layers) {
+        snprintf(err, sizeof(err), "--layers %u: model %s has %u layers",
+                 o.layers, shape->name, shape->layers);
+        return usage(err);
+    }
     if (o.cost_model &&
         cost_model_load_file(o.cost_model, &cost, err, sizeof(err)) < 0) {
         fprintf(stderr, "conductor-worker: --cost-model: %s\n", err);

@@ -73,7 +73,8 @@ static int open_tier(struct worker *w, struct disk_tier **tier, char *err,
     };
     int rc = disk_tier_open(&c, tier, why, sizeof(why));
     if (rc < 0)
-        snprintf(err, err_bytes, "--disk-path: %s", why);
+        snprintf(err, err_bytes, "--disk-path, --disk-mib %u: %s",
+                 w->options->disk_mib, why);
     return rc;
 }
 

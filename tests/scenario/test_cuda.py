@@ -75,7 +75,7 @@ class Cuda(Case):
             self.assertIn(words, errors)
         status, _, errors = run_worker(self, EMULATED, '--layers', '5')
         self.assertEqual(status, 2)
-        self.assertIn('layers is 5: must be 1 to 4', errors)
+        self.assertIn('--layers 5: model tiny has 4 layers', errors)
 
     def test_without_a_card(self):
         if os.path.exists('/dev/nvidia0'):

@@ -127,6 +127,10 @@ class Refusing(DiskCase):
         self.refused('--disk-mib 0', status=2,
                      options=['--disk-path', 'x', '--disk-mib', '0'])
 
+    def test_more_layers_than_the_model_has(self):
+        self.refused('--layers 5: model tiny has 4 layers', status=2,
+                     options=['--layers', '5'])
+
     def test_files(self):
         with open(self.path(), 'w', encoding='utf-8') as file:
             file.write('a diary')
@@ -143,10 +147,13 @@ class Refusing(DiskCase):
     def test_no_space(self):
         """More than the file system has: the sizes are said, and no file is
         left."""
-        mib = shutil.disk_usage(self.folder.name).free * 2 >> 20
-        self.refused('--disk-path', 'MiB are needed', 'MiB free', options=[
-            '--disk-path', self.path(), '--disk-mib', str(mib)])
-        self.assertFalse(os.path.exists(self.path()))
+        twice = shutil.disk_usage(self.folder.name).free * 2 >> 20
+        for mib in twice, 100000000:
+            self.refused('--disk-path', f'--disk-mib {mib}',
+                         'blocks need a file of', 'MiB free',
+                         options=['--disk-path', self.path(), '--disk-mib',
+                                  str(mib)])
+            self.assertFalse(os.path.exists(self.path()))
 
     def test_too_small(self):
         self.refused('do not hold one block', options=[

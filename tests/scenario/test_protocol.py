@@ -47,6 +47,10 @@ class Strangers(Case):
     def test_another_model(self):
         self.refused(Peer.hello(model='llama-8b'), 'llama-8b', 'tiny')
 
+    def test_another_fingerprint(self):
+        self.refused(Peer.hello(fingerprint=1), '0000000000000001', '--seed',
+                     '--layers', 'start it as the others')
+
     def test_another_block_size(self):
         self.refused(Peer.hello(block_tokens=64), '64', '16')
 
