@@ -14,6 +14,8 @@
 #include "base/log.h"
 #include "workers/disk_tier_internal.h"
 
+#define SAY_PAUSE_US 5000000
+
 struct slot_meta *disk_slot_meta(const struct disk_tier *t, uint32_t slot)
 {
     return kv_store_data(t->index, slot);
@@ -25,18 +27,34 @@ uint64_t disk_layer_sum(const struct disk_tier *t, const char *block,
     return XXH3_64bits(block + layer * t->layer_bytes, t->layer_bytes);
 }
 
+/* A disk that loses much would otherwise fill the log: one block is named, and
+ * next time how many were not. */
+static void say_dropped(struct disk_tier *t, uint32_t slot, const char *why)
+{
+    int64_t now_us = clock_now_us();
+
+    if (now_us < t->say_again_at_us) {
+        t->unsaid++;
+        return;
+    }
+    log_warn("%s: block %016llx in slot %u is dropped: %s; and %llu others "
+             "since the last such line",
+             t->path, (unsigned long long)kv_store_key(t->index, slot), slot,
+             why, (unsigned long long)t->unsaid);
+    t->unsaid = 0;
+    t->say_again_at_us = now_us + SAY_PAUSE_US;
+}
+
 void disk_tier_condemn(struct disk_tier *t, struct disk_ref ref,
                        const char *why)
 {
-    log_warn("%s: block %016llx in slot %u is dropped: %s", t->path,
-             (unsigned long long)kv_store_key(t->index, ref.slot), ref.slot,
-             why);
+    say_dropped(t, ref.slot, why);
     t->stats.damaged_blocks++;
     /* Those behind it are orphans after a restart, so one header is enough. */
     int rc = disk_slab_erase(&t->slab, ref.slot);
     if (rc < 0)
-        log_warn("%s: the header of slot %u cannot be erased: %s", t->path,
-                 ref.slot, strerror(-rc));
+        log_debug("%s: the header of slot %u cannot be erased: %s", t->path,
+                  ref.slot, strerror(-rc));
     kv_store_drop(t->index, ref.slot);
 }
 

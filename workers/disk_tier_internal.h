@@ -116,6 +116,8 @@ struct disk_tier {
     uint64_t number_base;      /* random: no number of another run again */
     uint64_t next_order;       /* 1 .. */
     int64_t write_again_at_us; /* after a failure */
+    int64_t say_again_at_us;   /* that a block was dropped */
+    uint64_t unsaid; /* dropped blocks that the log does not know of */
 
     int64_t busy_since_us; /* reads are under way since; rate not counted yet */
     uint64_t busy_bytes;

@@ -3,6 +3,7 @@
 #include <CUnit/Basic.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -104,6 +105,45 @@ static void test_damaged_data(void)
         CU_ASSERT_EQUAL(disk_rig_read(&rig, &p, 5, 0, 3), 0);
         disk_rig_fini(&rig);
     }
+}
+
+/* Lines that were written to `file`. */
+static int count_lines(FILE *file)
+{
+    int n = 0;
+
+    rewind(file);
+    for (int c; (c = getc(file)) != EOF;)
+        n += c == '\n';
+    return n;
+}
+
+/* Many damaged blocks at a time are one line of the log. */
+static void test_one_line_for_many(void)
+{
+    struct disk_rig rig;
+    struct rig_prompt p;
+    struct disk_tier_stats s;
+    FILE *log = tmpfile();
+    int keep = dup(STDERR_FILENO);
+
+    CU_ASSERT_FATAL(log && keep >= 0);
+    filled(&rig, &p);
+    for (uint32_t i = 2; i < RIG_CHAIN; i++)
+        disk_rig_flip(&rig,
+                      disk_rig_data_offset(&rig, disk_rig_slot(&rig, &p, i)));
+    log_init("test", LOG_WARN);
+    CU_ASSERT_FATAL(dup2(fileno(log), STDERR_FILENO) >= 0);
+    for (uint32_t i = RIG_CHAIN; i-- > 2;)
+        CU_ASSERT_EQUAL(disk_rig_read(&rig, &p, i, 0, 3), -EBADMSG);
+    CU_ASSERT_FATAL(dup2(keep, STDERR_FILENO) >= 0);
+    log_init("test", LOG_ERROR);
+    disk_tier_stats(rig.t, &s);
+    CU_ASSERT_EQUAL(s.damaged_blocks, RIG_CHAIN - 2);
+    CU_ASSERT_EQUAL(count_lines(log), 1);
+    close(keep);
+    fclose(log);
+    disk_rig_fini(&rig);
 }
 
 /* The header of an older block whose data were overwritten in part: what a
@@ -264,6 +304,7 @@ int main(void)
     CU_add_test(s, "damaged slot header", test_damaged_header);
     CU_add_test(s, "damaged file header", test_damaged_file_header);
     CU_add_test(s, "damaged data", test_damaged_data);
+    CU_add_test(s, "one line for many", test_one_line_for_many);
     CU_add_test(s, "torn write", test_torn_write);
     CU_add_test(s, "misplaced header", test_misplaced);
     CU_add_test(s, "another parent", test_other_parent);
