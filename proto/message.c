@@ -23,11 +23,6 @@ const char *proto_code_name(uint16_t code)
     return code < sizeof(names) / sizeof(names[0]) ? names[code] : "unknown";
 }
 
-static int finish(const struct wire_reader *r, bool in_range)
-{
-    return wire_done(r) && in_range ? 0 : -EBADMSG;
-}
-
 void msg_empty_encode(struct wire_buf *buf, uint16_t type, uint64_t request_id)
 {
     frame_end(buf, frame_begin(buf, type, request_id));
@@ -94,9 +89,9 @@ int msg_hello_decode(const void *payload, size_t len, struct msg_hello *m)
     m->layers = wire_get_u32(&r);
     wire_get_str(&r, m->peer_host, sizeof(m->peer_host));
     m->peer_port = wire_get_u16(&r);
-    return finish(&r, m->kind >= PROTO_PEER_CONDUCTOR &&
-                          m->kind <= PROTO_PEER_WORKER_PEER &&
-                          m->role <= PROTO_ROLE_BOTH);
+    return wire_end(&r, m->kind >= PROTO_PEER_CONDUCTOR &&
+                            m->kind <= PROTO_PEER_WORKER_PEER &&
+                            m->role <= PROTO_ROLE_BOTH);
 }
 
 void msg_welcome_encode(struct wire_buf *buf, uint64_t request_id,
@@ -118,7 +113,7 @@ int msg_welcome_decode(const void *payload, size_t len, struct msg_welcome *m)
     m->capabilities = wire_get_u64(&r);
     m->instance_id = wire_get_u32(&r);
     m->heartbeat_ms = wire_get_u32(&r);
-    return finish(&r, true);
+    return wire_end(&r, true);
 }
 
 void msg_error_like_encode(struct wire_buf *buf, uint16_t type,
@@ -144,7 +139,7 @@ int msg_error_decode(const void *payload, size_t len, struct msg_error *m)
     wire_reader_init(&r, payload, len);
     m->code = wire_get_u16(&r);
     wire_get_str(&r, m->text, sizeof(m->text));
-    return finish(&r, true);
+    return wire_end(&r, true);
 }
 
 void msg_status_encode(struct wire_buf *buf, uint64_t request_id,
@@ -172,7 +167,7 @@ int msg_status_decode(const void *payload, size_t len, struct msg_status *m)
     m->kv_pinned_blocks = wire_get_u64(&r);
     m->disk_used_blocks = wire_get_u64(&r);
     m->disk_bytes_per_s = wire_get_u64(&r);
-    return finish(&r, true);
+    return wire_end(&r, true);
 }
 
 static void put_source(struct wire_buf *buf, const struct msg_source *m)
@@ -231,7 +226,7 @@ int msg_prefill_decode(const void *payload, size_t len, struct msg_prefill *m)
     for (size_t i = 0; in_range && i < m->n_sources; i++)
         in_range = get_source(&r, &m->sources[i]);
     m->tokens = wire_get_array(&r, 4, &m->n_tokens);
-    return finish(&r, in_range);
+    return wire_end(&r, in_range);
 }
 
 void msg_decode_encode(struct wire_buf *buf, uint64_t request_id,
@@ -251,7 +246,7 @@ int msg_decode_decode(const void *payload, size_t len, struct msg_decode *m)
     m->n_tokens = wire_get_u32(&r);
     m->max_tokens = wire_get_u32(&r);
     m->prompt_digest = wire_get_u64(&r);
-    return finish(&r, true);
+    return wire_end(&r, true);
 }
 
 void msg_prefill_started_encode(struct wire_buf *buf, uint64_t request_id,
@@ -268,7 +263,7 @@ int msg_prefill_started_decode(const void *payload, size_t len,
     struct wire_reader r;
     wire_reader_init(&r, payload, len);
     m->queue_us = wire_get_u64(&r);
-    return finish(&r, true);
+    return wire_end(&r, true);
 }
 
 void msg_prefill_done_encode(struct wire_buf *buf, uint64_t request_id,
@@ -307,8 +302,8 @@ int msg_prefill_done_decode(const void *payload, size_t len,
     m->load_us = wire_get_u64(&r);
     m->disk_bytes = wire_get_u64(&r);
     m->load_mode = wire_get_u8(&r);
-    return finish(&r, m->load_mode > PROTO_LOAD_AUTO &&
-                          m->load_mode < PROTO_LOAD_COUNT);
+    return wire_end(&r, m->load_mode > PROTO_LOAD_AUTO &&
+                            m->load_mode < PROTO_LOAD_COUNT);
 }
 
 void msg_tokens_encode(struct wire_buf *buf, const struct msg_token *entries,
@@ -329,7 +324,7 @@ int msg_tokens_decode(const void *payload, size_t len, struct msg_tokens *m)
     struct wire_reader r;
     wire_reader_init(&r, payload, len);
     m->entries = wire_get_array(&r, MSG_TOKEN_BYTES, &m->n);
-    return finish(&r, true);
+    return wire_end(&r, true);
 }
 
 struct msg_token msg_tokens_at(const struct msg_tokens *m, uint32_t i)
@@ -355,6 +350,6 @@ int msg_done_decode(const void *payload, size_t len, struct msg_done *m)
     wire_reader_init(&r, payload, len);
     m->finish = wire_get_u8(&r);
     m->output_tokens = wire_get_u32(&r);
-    return finish(&r, m->finish == PROTO_FINISH_LENGTH ||
-                          m->finish == PROTO_FINISH_STOP);
+    return wire_end(&r, m->finish == PROTO_FINISH_LENGTH ||
+                            m->finish == PROTO_FINISH_STOP);
 }

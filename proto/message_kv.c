@@ -2,13 +2,6 @@
  * to the decode worker. */
 #include "proto/message.h"
 
-#include <errno.h>
-
-static int finish(const struct wire_reader *r, bool in_range)
-{
-    return wire_done(r) && in_range ? 0 : -EBADMSG;
-}
-
 static const uint64_t *native_u64(const uint8_t *p)
 {
     return (const uint64_t *)(const void *)p;
@@ -32,7 +25,7 @@ int msg_blocks_stored_decode(const void *payload, size_t len,
     m->tier = wire_get_u8(&r);
     m->parent = wire_get_u64(&r);
     m->keys = wire_get_array(&r, 8, &m->n);
-    return finish(&r, m->tier < PROTO_TIER_COUNT);
+    return wire_end(&r, m->tier < PROTO_TIER_COUNT);
 }
 
 void msg_blocks_removed_encode(struct wire_buf *buf, uint64_t request_id,
@@ -51,7 +44,7 @@ int msg_blocks_removed_decode(const void *payload, size_t len,
     wire_reader_init(&r, payload, len);
     m->tier = wire_get_u8(&r);
     m->keys = wire_get_array(&r, 8, &m->n);
-    return finish(&r, m->tier < PROTO_TIER_COUNT);
+    return wire_end(&r, m->tier < PROTO_TIER_COUNT);
 }
 
 void msg_fetch_encode(struct wire_buf *buf, uint64_t request_id,
@@ -67,7 +60,7 @@ int msg_fetch_decode(const void *payload, size_t len, struct msg_fetch *m)
     struct wire_reader r;
     wire_reader_init(&r, payload, len);
     m->keys = wire_get_array(&r, 8, &m->n);
-    return finish(&r, true);
+    return wire_end(&r, true);
 }
 
 void msg_fetch_chain_encode(struct wire_buf *buf, uint64_t request_id,
@@ -84,7 +77,7 @@ int msg_fetch_chain_decode(const void *payload, size_t len,
     struct wire_reader r;
     wire_reader_init(&r, payload, len);
     m->tokens = wire_get_array(&r, 4, &m->n_tokens);
-    return finish(&r, true);
+    return wire_end(&r, true);
 }
 
 void msg_fetch_read_encode(struct wire_buf *buf, uint64_t request_id,
@@ -105,7 +98,7 @@ int msg_fetch_read_decode(const void *payload, size_t len,
     m->block = wire_get_u32(&r);
     m->from_layer = wire_get_u32(&r);
     m->n_layers = wire_get_u32(&r);
-    return finish(&r, m->n_layers > 0);
+    return wire_end(&r, m->n_layers > 0);
 }
 
 void msg_fetch_data_encode(struct wire_buf *buf, uint64_t request_id,
@@ -131,7 +124,7 @@ int msg_fetch_data_decode(const void *payload, size_t len,
     m->n_layers = wire_get_u32(&r);
     m->checksum = wire_get_u64(&r);
     m->data = wire_get_array(&r, 1, &m->n_data);
-    return finish(&r, m->n_layers > 0);
+    return wire_end(&r, m->n_layers > 0);
 }
 
 void msg_fetch_end_encode(struct wire_buf *buf, uint64_t request_id,
@@ -148,7 +141,7 @@ int msg_fetch_end_decode(const void *payload, size_t len,
     struct wire_reader r;
     wire_reader_init(&r, payload, len);
     m->code = wire_get_u16(&r);
-    return finish(&r, true);
+    return wire_end(&r, true);
 }
 
 void msg_kv_begin_encode(struct wire_buf *buf, uint64_t request_id,
@@ -168,7 +161,7 @@ int msg_kv_begin_decode(const void *payload, size_t len, struct msg_kv_begin *m)
     m->n_tokens = wire_get_u32(&r);
     m->max_tokens = wire_get_u32(&r);
     m->prompt_digest = wire_get_u64(&r);
-    return finish(&r, true);
+    return wire_end(&r, true);
 }
 
 void msg_kv_layer_encode(struct wire_buf *buf, uint64_t request_id,
@@ -202,7 +195,7 @@ int msg_kv_layer_decode(const void *payload, size_t len, struct msg_kv_layer *m)
     m->from_token = wire_get_u32(&r);
     m->n_tokens = wire_get_u32(&r);
     m->data = wire_get_array(&r, 1, &m->n_data);
-    return finish(&r, true);
+    return wire_end(&r, true);
 }
 
 void msg_kv_end_encode(struct wire_buf *buf, uint64_t request_id,
@@ -218,5 +211,5 @@ int msg_kv_end_decode(const void *payload, size_t len, struct msg_kv_end *m)
     struct wire_reader r;
     wire_reader_init(&r, payload, len);
     m->first_token = wire_get_u32(&r);
-    return finish(&r, true);
+    return wire_end(&r, true);
 }

@@ -1,6 +1,7 @@
 /* Little-endian reading and writing of bounded byte buffers. */
 #include "proto/wire.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -207,4 +208,9 @@ uint64_t wire_u64_at(const uint8_t *p, size_t i)
 bool wire_done(const struct wire_reader *r)
 {
     return !r->failed && r->pos == r->len;
+}
+
+int wire_end(const struct wire_reader *r, bool in_range)
+{
+    return wire_done(r) && in_range ? 0 : -EBADMSG;
 }

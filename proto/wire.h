@@ -108,4 +108,8 @@ uint64_t wire_u64_at(const uint8_t *p, size_t i);
 /* wire_done(r): true when all was read, and nothing past the end. */
 bool wire_done(const struct wire_reader *r);
 
+/* wire_end(r, in_range): what a decoder returns: 0 if wire_done() and what was
+ * read is in its range, else -EBADMSG. */
+int wire_end(const struct wire_reader *r, bool in_range);
+
 #endif
