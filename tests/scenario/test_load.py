@@ -94,7 +94,7 @@ class Meeting(LoadCase):
     def test_modes_of_the_command_line(self):
         for mode, loads, computes in (('compute', 0, 1), ('load', 1, 0),
                                       ('both', 1, 1), ('layerwise', 1, 0)):
-            with self.subTest(mode):
+            with self.part(mode):
                 t, tokens, want = self.warm('--load-mode', mode,
                                             '--load-gbps', '1')
                 got, done = self.run_here(t, 2, tokens, 4)
@@ -108,8 +108,6 @@ class Meeting(LoadCase):
                     self.assertLess(done['disk_bytes'],
                                     (done['disk'] + 20 * BLOCK) * 2048)
                 self.leave(t)
-                t.close()
-                os.unlink(self.disk('t')[1])
 
     def test_throttle(self):
         """8,000 tokens are 15.6 MiB: half a second at a quarter of a gigabit."""
@@ -123,30 +121,44 @@ class Meeting(LoadCase):
 
     def test_others_compute_meanwhile(self):
         """A request that waits for its load does not hold the engine, although
-        only one may be under way; in mode both it takes what others leave."""
+        only one may be under way; in mode both it takes what others leave. All
+        are there before the first step, and no block comes until the others
+        are done."""
+        tokens = [i * 7 % 251 for i in range(2000)]
+        others = range(3, 8)
         for mode in ('load', 'both', 'layerwise'):
-            with self.subTest(mode):
-                t, tokens, want = self.warm('--load-mode', mode,
-                                            '--load-gbps', '0.05', n=2000)
-                t.prefill(2, tokens, 4)
-                for rid in range(3, 8):
+            with self.part(mode):
+                a = self.worker('a', 'both')
+                want, _ = self.run_here(a, 1, tokens, 4)
+                t = self.worker('t', 'both', '--load-mode', mode,
+                                '--max-prefills', '1', '--max-batch', '8',
+                                '--step-tokens', '32',
+                                '--fetch-timeout-ms', '3600000')
+                gate = wire.Gate(a.address)
+                self.addCleanup(gate.close)
+                t.process.send_signal(signal.SIGSTOP)
+                t.prefill(2, tokens, 4, sources=[(gate.address, 0, 124)])
+                for rid in others:
                     t.prefill(rid, [rid] * 300, 1)
-                for rid in range(3, 8):
-                    t.prefill_done(rid)
-                self.assertEqual([k for k, _, _ in t.by_id.get(2, [])
-                                  if k == wire.PREFILL_DONE], [])
-                done = t.prefill_done(2)
+                t.process.send_signal(signal.SIGCONT)
+                for rid in others:
+                    t.prefill_done(rid, 60)
+                gate.open()
+                done = t.prefill_done(2, 60)
                 self.assertEqual(t.answer(2, done['first']), want)
+                self.assertEqual(
+                    [rid for kind, rid, _ in t.frames
+                     if kind == wire.PREFILL_DONE], [*others, 2])
+                if mode != 'both':
+                    self.assertGreater(done['fetched'], 0)
                 self.idle(t)
                 self.leave(t)
-                t.close()
-                os.unlink(self.disk('t')[1])
 
     def test_cancelled(self):
         """In the middle of a slow load: nothing stays pinned, and the next
         request finds what was there."""
         for mode in ('load', 'both', 'layerwise'):
-            with self.subTest(mode):
+            with self.part(mode):
                 t, tokens, want = self.warm('--load-mode', mode,
                                             '--load-gbps', '0.1')
                 for rid in range(2, 6):
@@ -158,8 +170,6 @@ class Meeting(LoadCase):
                 self.assertEqual(got, want)
                 self.idle(t)
                 self.leave(t)
-                t.close()
-                os.unlink(self.disk('t')[1])
 
 
 class Losses(LoadCase):
@@ -169,7 +179,7 @@ class Losses(LoadCase):
         tokens = [i * 7 % 251 for i in range(4000)]
         end = (len(tokens) - 1) // BLOCK
         for mode in (wire.LOAD, wire.BOTH, wire.LAYERWISE):
-            with self.subTest(mode):
+            with self.part(mode):
                 a = self.worker('a', 'both')
                 b = self.worker('b', 'both')
                 t = self.worker('t', 'both', '--load-gbps', '0.1')
@@ -191,7 +201,7 @@ class Losses(LoadCase):
         tokens = [i * 7 % 251 for i in range(4000)]
         end = (len(tokens) - 1) // BLOCK
         for mode in (wire.LOAD, wire.BOTH, wire.LAYERWISE):
-            with self.subTest(mode):
+            with self.part(mode):
                 a = self.worker('a', 'both')
                 t = self.worker('t', 'both', '--load-gbps', '0.1',
                                 '--fetch-timeout-ms', '300')
@@ -213,7 +223,7 @@ class Losses(LoadCase):
         """Bytes of the slab change: that block is computed."""
         tokens = [i * 7 % 251 for i in range(4000)]
         for mode in ('load', 'both', 'layerwise'):
-            with self.subTest(mode):
+            with self.part(mode):
                 t = self.worker('t', 'both', *self.disk('t'))
                 want, _ = self.run_here(t, 1, tokens, 4)
                 self.settle(t)
@@ -232,8 +242,6 @@ class Losses(LoadCase):
                 self.assertGreater(done['computed'], BLOCK)
                 self.idle(t)
                 self.leave(t)
-                t.close()
-                os.unlink(path)
 
 
 if __name__ == '__main__':

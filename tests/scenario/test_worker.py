@@ -1,6 +1,7 @@
 """conductor-worker alone, under a stand-in for its conductor: what it computes
 is the same by every way the KV can take, and nothing that a peer or a frame
 does hurts more than it must."""
+import contextlib
 import os
 import random
 import signal
@@ -41,6 +42,17 @@ class WorkerCase(unittest.TestCase):
         self.conductor.close()
         self.folder.cleanup()
 
+    @contextlib.contextmanager
+    def part(self, name):
+        """A subtest with workers of its own: they end with it, however it
+        ends, and the next one has another folder."""
+        with self.subTest(name):
+            try:
+                yield
+            finally:
+                self.tearDown()
+                self.setUp()
+
     def log_path(self, name):
         return os.path.join(self.folder.name, name + '.log')
 
@@ -59,7 +71,10 @@ class WorkerCase(unittest.TestCase):
 
     def worker(self, name, role, *more):
         process = self.launch(name, role, *more)
-        link = self.accept()
+        try:
+            link = self.accept()
+        except TimeoutError:
+            raise AssertionError(f'{name} does not come: {self.log(name)}')
         link.process = process
         link.role = role
         return link

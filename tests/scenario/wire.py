@@ -94,6 +94,17 @@ class Closed(Exception):
     pass
 
 
+def exactly(sock, n):
+    parts = []
+    while n:
+        part = sock.recv(min(n, 1 << 20))
+        if not part:
+            raise Closed
+        parts.append(part)
+        n -= len(part)
+    return b''.join(parts)
+
+
 class Link:
     """One connection; a thread keeps what arrives."""
 
@@ -108,21 +119,11 @@ class Link:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         threading.Thread(target=self.read, daemon=True).start()
 
-    def exactly(self, n):
-        parts = []
-        while n:
-            part = self.sock.recv(min(n, 1 << 20))
-            if not part:
-                raise Closed
-            parts.append(part)
-            n -= len(part)
-        return b''.join(parts)
-
     def read(self):
         try:
             while True:
-                n, kind, _, rid = struct.unpack('<IHHQ', self.exactly(16))
-                item = kind, rid, self.exactly(n)
+                n, kind, _, rid = struct.unpack('<IHHQ', exactly(self.sock, 16))
+                item = kind, rid, exactly(self.sock, n)
                 with self.changed:
                     self.frames.append(item)
                     self.by_id.setdefault(rid, []).append(item)
@@ -318,3 +319,48 @@ class Conductor:
 
 def connect(address):
     return Link(socket.create_connection(address, timeout=10))
+
+
+class Gate:
+    """A peer in front of another one: hands on what both say, but keeps the
+    blocks that it sends until open()."""
+
+    def __init__(self, behind):
+        self.behind = behind
+        self.listener = Conductor()
+        self.opened = threading.Event()
+        threading.Thread(target=self.run, daemon=True).start()
+
+    @property
+    def address(self):
+        return '127.0.0.1', self.listener.port
+
+    def open(self):
+        self.opened.set()
+
+    def run(self):
+        try:
+            asker = self.listener.listener.accept()[0]
+        except OSError:
+            return  # closed, and nobody came
+        peer = socket.create_connection(self.behind)
+        threading.Thread(target=self.hand_on, args=(asker, peer, False),
+                         daemon=True).start()
+        self.hand_on(peer, asker, True)
+
+    def hand_on(self, source, sink, gated):
+        try:
+            while True:
+                head = exactly(source, 16)
+                n, kind, _, _ = struct.unpack('<IHHQ', head)
+                data = exactly(source, n)
+                if gated and kind == FETCH_DATA:
+                    self.opened.wait()
+                sink.sendall(head + data)
+        except (Closed, OSError):
+            for sock in source, sink:
+                sock.close()
+
+    def close(self):
+        self.open()
+        self.listener.close()
