@@ -150,6 +150,7 @@ void explain_decided(struct explain *explain, const struct service_call *call,
     put_name(s, d->prefill, r->prefill);
     put_name(s, d->decode, r->decode);
     r->chosen = d->chosen;
+    r->engine_price = d->engine_price;
     if (d->verdict == SCHEDULE_ACCEPT)
         r->predicted_ttft_us = call->predicted_ttft_us;
     r->predicted_tbt_us = d->tbt_us;

@@ -38,6 +38,7 @@ struct explain_record {
     enum schedule_verdict verdict;
     char prefill[POOL_NAME_BYTES], decode[POOL_NAME_BYTES]; /* "": none */
     struct prefill_estimate chosen;
+    double engine_price;
     int64_t predicted_ttft_us; /* with the hand-over; 0: none */
     int64_t predicted_tbt_us;
     struct explain_source sources[LOAD_PLAN_PIECES_MAX];

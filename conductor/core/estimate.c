@@ -211,6 +211,8 @@ void estimate_plan(const struct estimate_model *model,
     out->prefill_us = plan->compute_us;
     out->ttft_us = plan->finish_us - request->now_us;
     out->score_us = out->ttft_us;
+    out->late = false;
+    out->last_prefill = instance->last_prefill;
 }
 
 static int64_t step_us(const struct estimate_model *model, int64_t batch,

@@ -47,16 +47,19 @@ struct prefill_estimate {
     int64_t predicted_us;    /* prefill, the cost model's word */
     int64_t prefill_us;      /* prefill, corrected for this instance */
     int64_t score_us; /* transfer + queue + prefill: Algorithm 1's sum, by
-                         which policies choose */
+                         which policies choose. Planned: ttft + prefill times
+                         the decision's engine_price */
     int64_t ttft_us;  /* predicted: the transfer overlaps the queue, so this
                          is when its turn comes with its blocks there, plus
                          prefill; at most score_us while all are ready */
     bool planned;     /* by a load plan: local_blocks are resident,
                          used_blocks - split_block come from sources, transfer
                          is the whole load, predicted and prefill are the work
-                         of the engine, score = ttft */
+                         of the engine */
     bool at_least;    /* planned, and score and ttft are lower bounds: it was
                          not worked out, since another one is better */
+    bool late;        /* planned, and its ttft misses the request's SLO */
+    uint64_t last_prefill; /* planned: the instance's */
     enum load_mode load_mode;
     uint32_t split_block; /* [local_blocks, split_block) is computed although
                              it is cached somewhere */

@@ -71,7 +71,9 @@ struct pool_instance {
     double tier_bytes_per_s[BLOCK_TIERS];
     int64_t tier_free_us[BLOCK_TIERS];
     struct correction correction; /* of prefill times */
-    size_t max_batch; /* decodes that it steps together; 0: any number */
+    size_t max_batch;      /* decodes that it steps together; 0: any number */
+    uint64_t last_prefill; /* its last one's number among all that the pool
+                              accepted, from 1 on; 0: it never had one */
     size_t n_waiting;
     size_t n_running;
     size_t n_decodes;

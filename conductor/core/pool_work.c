@@ -114,6 +114,7 @@ int pool_prefill_accept(struct pool *pool, uint32_t id,
         .started_at_us = -1,
     };
     remember_keys(pool, view->slot, request->keys, request->n_keys, prefill);
+    view->last_prefill = prefill->item.arrival_seq + 1;
     slot->queue[view->n_waiting++] = prefill->item;
     view->load.cost_us += prefill->item.cost_us;
     if (prefill->item.ready_at_us > view->load.latest_ready_us)

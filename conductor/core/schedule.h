@@ -15,8 +15,11 @@
  * rejects.
  *
  * plan: for every prefill instance the load plan (load_plan.h) that finishes
- * first, from its own slow tiers and the best other holders; the earliest
- * finishing time wins, of equal ones the shorter queue, then the lower slot.
+ * first, from its own slow tiers and the best other holders. What meets the
+ * TTFT SLO comes before what does not; then the lowest finishing time + engine
+ * work x engine_price wins, of equal ones the shorter queue, then the instance
+ * whose last prefill came longest ago, then the lower slot. On the chosen
+ * instance, loading all takes the plan's place if it scores lower.
  */
 #ifndef CONDUCTOR_CORE_SCHEDULE_H
 #define CONDUCTOR_CORE_SCHEDULE_H
@@ -99,7 +102,9 @@ struct schedule_decision {
     struct load_plan plan;
     struct schedule_source sources[SCHEDULE_SOURCES_MAX];
     size_t n_sources;
-    int64_t tbt_us;         /* of decode, 0 if none */
+    double engine_price; /* planned: seconds that others were taken to wait for
+                            a second of an engine's time */
+    int64_t tbt_us;      /* of decode, 0 if none */
     int64_t retry_after_us; /* rejected: when it would fit, from now, if
                                nothing else came; -1: never or not known */
     /* Every ready instance that was looked at, by slot. Borrowed from the

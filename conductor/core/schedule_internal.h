@@ -35,6 +35,7 @@ struct scheduler {
     unsigned load_modes;
     bool disks_send;
     struct schedule_peers peers; /* of the request that is decided on */
+    double engine_price;         /* likewise; see schedule_decision */
 };
 
 /* The lesser of two counts of blocks. */

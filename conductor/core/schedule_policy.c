@@ -96,25 +96,36 @@ static size_t choose_shortest(struct policy_state *state,
     return choose_lowest(candidates, n, score_of);
 }
 
-/* The earliest end; then the shorter queue, then the lower slot. What is only
- * known to be at least so long has lost to another one. */
-static size_t choose_first_done(struct policy_state *state,
-                                const struct prefill_estimate *candidates,
-                                size_t n)
+bool schedule_plan_before(const struct prefill_estimate *a,
+                          const struct prefill_estimate *b)
+{
+    int64_t end_a = a->late ? a->ttft_us : a->score_us;
+    int64_t end_b = b->late ? b->ttft_us : b->score_us;
+
+    if (a->late != b->late)
+        return b->late;
+    if (end_a != end_b)
+        return end_a < end_b;
+    if (a->queue_us != b->queue_us)
+        return a->queue_us < b->queue_us;
+    if (a->last_prefill != b->last_prefill)
+        return a->last_prefill < b->last_prefill;
+    return a->slot < b->slot;
+}
+
+/* What is only known to be at least so long has lost to another one. */
+static size_t choose_planned(struct policy_state *state,
+                             const struct prefill_estimate *candidates,
+                             size_t n)
 {
     size_t best = n;
 
     (void)state;
-    for (size_t i = 0; i < n; i++) {
-        const struct prefill_estimate *c = &candidates[i];
-
-        if (!eligible(c) || c->at_least)
-            continue;
-        if (best == n || c->ttft_us < candidates[best].ttft_us ||
-            (c->ttft_us == candidates[best].ttft_us &&
-             c->queue_us < candidates[best].queue_us))
+    for (size_t i = 0; i < n; i++)
+        if (eligible(&candidates[i]) && !candidates[i].at_least &&
+            (best == n ||
+             schedule_plan_before(&candidates[i], &candidates[best])))
             best = i;
-    }
     return best;
 }
 
@@ -124,7 +135,7 @@ static const struct schedule_policy policies[] = {
     {"least_loaded", false, false, choose_least_loaded},
     {"local_cache", false, false, choose_shortest},
     {"global_cache", true, false, choose_shortest},
-    {"plan", false, true, choose_first_done},
+    {"plan", false, true, choose_planned},
 };
 
 const struct schedule_policy *schedule_policy_by_name(const char *name)

@@ -24,6 +24,15 @@ struct schedule_policy {
                      const struct prefill_estimate *candidates, size_t n);
 };
 
+/*
+ * Whether the policy plan prefers candidate a, both planned: what meets the
+ * SLO first; the lower score, or the earlier end if both are late; the shorter
+ * queue; the instance whose last prefill came longest ago, so that all fill
+ * alike; the lower slot.
+ */
+bool schedule_plan_before(const struct prefill_estimate *a,
+                          const struct prefill_estimate *b);
+
 /* The policy of that name, static; NULL if there is none. */
 const struct schedule_policy *schedule_policy_by_name(const char *name);
 

@@ -103,6 +103,7 @@ class Plan(PlayedCase):
         self.assertEqual((plan['mode'], plan['resident_blocks'],
                           plan['split_block'], plan['cached_blocks']),
                          ('both', 0, 3, 10))
+        self.assertEqual(plan['engine_price'], 0)  # nobody else is there
         ms = BLOCK_TOKENS * 0.1
         self.assertEqual([(s['instance'], s['from'], s['from_block'],
                            s['to_block'], s['start_ms'])

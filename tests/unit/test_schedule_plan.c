@@ -201,12 +201,73 @@ static void test_thrift(void)
     rig_fini(&r);
 }
 
+/* Who has more cached takes it although it is done later, while others are on
+ * their way who would wait for what another one computes. */
+static void test_price(void)
+{
+    struct rig r;
+
+    rig_init(&r, "plan", WHOLE_BLOCKS, false);
+    for (int i = 0; i < 4; i++)
+        add(&r, 0, 0);
+    hold(&r, 3, TIER_HOST, 0, 6);
+    wait_there(&r, 3, 7, 7000);
+    decide(&r);
+    /* 4.5 ms behind 7, or 10.5 ms at once: 1 + 1/16 s a second. */
+    CU_ASSERT_EQUAL(r.decision.engine_price, 1.0625);
+    CU_ASSERT_EQUAL(r.decision.prefill, r.ids[3]);
+    CU_ASSERT_EQUAL(r.decision.chosen.ttft_us, 11500);
+    CU_ASSERT_EQUAL(r.decision.chosen.score_us, 11500 + 4781);
+    /* Not if that misses the SLO. */
+    r.request.slo_ttft_us = 11000;
+    decide(&r);
+    CU_ASSERT_EQUAL(r.decision.prefill, r.ids[0]);
+    CU_ASSERT_EQUAL(r.decision.chosen.ttft_us, 10500);
+    CU_ASSERT_FALSE(r.decision.chosen.late);
+    /* And if all miss it, the first to be done. */
+    r.request.slo_ttft_us = 100;
+    schedule_decide(r.scheduler, &r.request, &r.decision);
+    CU_ASSERT_EQUAL(r.decision.verdict, SCHEDULE_REJECT_TTFT);
+    CU_ASSERT_EQUAL(r.decision.prefill, r.ids[0]);
+    CU_ASSERT(r.decision.chosen.late);
+    /* A second has no price while nothing is under way. */
+    r.request.slo_ttft_us = 0;
+    CU_ASSERT_EQUAL(pool_prefill_cancel(r.pool, r.ids[3], 7), 0);
+    decide(&r);
+    CU_ASSERT_EQUAL(r.decision.engine_price, 0);
+    CU_ASSERT_EQUAL(r.decision.chosen.score_us, r.decision.chosen.ttft_us);
+    rig_fini(&r);
+}
+
+/* Of equal ones whose last prefill came longest ago. */
+static void test_turns(void)
+{
+    struct rig r;
+
+    rig_init(&r, "plan", WHOLE_BLOCKS, false);
+    for (int i = 0; i < 3; i++)
+        add(&r, 0, 0);
+    for (uint64_t id = 1; id < 10; id++) {
+        uint32_t turn = (uint32_t)(id - 1) % 3;
+
+        r.request.request_id = id;
+        decide(&r);
+        CU_ASSERT_EQUAL(r.decision.prefill, r.ids[turn]);
+        CU_ASSERT_EQUAL(schedule_commit(r.scheduler, &r.request, &r.decision),
+                        0);
+        CU_ASSERT_EQUAL(pool_prefill_cancel(r.pool, r.ids[turn], id), 0);
+    }
+    rig_fini(&r);
+}
+
 /* Two holders send at once; their links are booked. */
 static void test_two_peers(void)
 {
     struct rig r;
 
-    rig_init(&r, "plan", WHOLE_BLOCKS, false);
+    rig_init(&r, "plan",
+             LOAD_MODE_BIT(LOAD_MODE_COMPUTE) | LOAD_MODE_BIT(LOAD_MODE_BOTH),
+             false);
     add(&r, 1e8, 0); /* 1 ms a block */
     add(&r, 1e8, 0);
     add(&r, 1e8, 0);
@@ -436,11 +497,19 @@ static size_t find_senders(const struct rig *r, uint32_t usable,
     return n < SCHEDULE_PEERS_MAX + 1 ? n : SCHEDULE_PEERS_MAX + 1;
 }
 
-/* When one instance would be done, from now; its queue too. */
-static int64_t obvious_ttft_us(const struct rig *r,
-                               const struct pool_instance *i, uint32_t usable,
-                               const struct sender *senders, size_t n_senders,
-                               const uint32_t *pending, int64_t *queue_us)
+struct obvious {
+    int64_t queue_us;
+    int64_t ttft_us;
+    int64_t prefill_us;
+    int64_t score_us;
+    bool late;
+};
+
+/* When one instance would be done, from now, and what that takes. */
+static struct obvious obvious_of(const struct rig *r,
+                                 const struct pool_instance *i, uint32_t usable,
+                                 const struct sender *senders, size_t n_senders,
+                                 const uint32_t *pending, double price)
 {
     struct load_source sources[LOAD_PLAN_SOURCES_MAX];
     struct load_source own[BLOCK_TIERS];
@@ -459,8 +528,9 @@ static int64_t obvious_ttft_us(const struct rig *r,
             sources[n++] = senders[s].load;
             peers++;
         }
-    *queue_us = pool_queue_wait_us(r->pool, i, r->request.now_us, 1, 0, false,
-                                   r->request.now_us);
+    struct obvious o = {.queue_us =
+                            pool_queue_wait_us(r->pool, i, r->request.now_us, 1,
+                                               0, false, r->request.now_us)};
     struct load_plan_request ask = {
         .cost = &r->cost,
         .cost_ratio = correction_factor(&i->correction),
@@ -471,13 +541,51 @@ static int64_t obvious_ttft_us(const struct rig *r,
         .resident_blocks = resident,
         .usable_blocks = usable,
         .now_us = r->request.now_us,
-        .compute_free_us = r->request.now_us + *queue_us,
+        .compute_free_us = r->request.now_us + o.queue_us,
         .sources = sources,
         .n_sources = n,
         .modes = LOAD_MODE_ALL,
     };
     CU_ASSERT_EQUAL_FATAL(load_plan_make(&ask, &plan), 0);
-    return plan.finish_us - r->request.now_us;
+    o.ttft_us = plan.finish_us - r->request.now_us;
+    o.prefill_us = plan.compute_us;
+    o.score_us = o.ttft_us + (int64_t)(price * (double)o.prefill_us);
+    o.late = r->request.slo_ttft_us > 0 && o.ttft_us > r->request.slo_ttft_us;
+    return o;
+}
+
+/* What a second of engine time costs others; see schedule_plan.c. */
+static double obvious_price(const struct rig *r)
+{
+    double waiting = 0, running = 0;
+    size_t n = 0;
+
+    for (uint32_t slot = 0; slot < pool_slots(r->pool); slot++) {
+        const struct pool_instance *i = pool_at(r->pool, slot);
+
+        if (i->health != HEALTH_READY ||
+            (r->request.n_exclude > 0 && r->request.exclude[0] == i->id))
+            continue;
+        n++;
+        waiting += (double)i->n_waiting;
+        running += (double)i->n_running;
+    }
+    return waiting + running > 0 ? 1 + waiting / (double)n / 4 : 0;
+}
+
+/* Whether one comes before the other; they differ in nothing else. */
+static bool obvious_before(const struct obvious *a, const struct obvious *b)
+{
+    if (a->late != b->late)
+        return b->late;
+    if (a->late ? a->ttft_us != b->ttft_us : a->score_us != b->score_us)
+        return a->late ? a->ttft_us < b->ttft_us : a->score_us < b->score_us;
+    return a->queue_us < b->queue_us;
+}
+
+static bool obvious_tie(const struct obvious *a, const struct obvious *b)
+{
+    return !obvious_before(a, b) && !obvious_before(b, a);
 }
 
 static void random_rig(struct rig *r)
@@ -531,6 +639,8 @@ static void random_rig(struct rig *r)
     }
     r->request.n_keys = (size_t)pick(0, N_KEYS);
     r->request.n_tokens = (int64_t)r->request.n_keys * BLOCK + pick(1, 99);
+    if (pick(0, 2) == 0)
+        r->request.slo_ttft_us = pick(1000, 30000);
     if (pick(0, 5) == 0) {
         r->request.exclude[0] = r->ids[pick(0, pool_slots(r->pool) - 1)];
         r->request.n_exclude = 1;
@@ -545,42 +655,47 @@ static bool as_obvious(struct rig *r, unsigned *left_out)
     struct sender senders[SLOTS];
     size_t n = find_senders(r, usable, senders);
     const struct prefill_estimate *best = NULL;
-    int64_t best_us = INT64_MAX, best_queue_us = 0;
+    struct obvious best_o = {.late = true};
     uint32_t best_id = POOL_NO_INSTANCE;
+    uint64_t best_turn = 0;
+    double price = obvious_price(r);
 
     pool_pending_match(r->pool, r->keys, r->request.n_keys, pending);
     schedule_decide(r->scheduler, &r->request, &r->decision);
     for (size_t c = 0; c < r->decision.n_candidates; c++) {
         const struct prefill_estimate *e = &r->decision.candidates[c];
         const struct pool_instance *i = pool_get(r->pool, e->instance);
-        int64_t queue_us;
-        int64_t us =
-            obvious_ttft_us(r, i, usable, senders, n, pending, &queue_us);
+        struct obvious o = obvious_of(r, i, usable, senders, n, pending, price);
 
-        if (e->queue_us != queue_us ||
-            (e->at_least ? e->ttft_us > us : e->ttft_us != us)) {
-            printf("slot %u: %s %lld, should be %lld; queue %lld, %lld\n",
+        if (e->queue_us != o.queue_us ||
+            (e->at_least
+                 ? e->ttft_us > o.ttft_us || e->score_us > o.score_us
+                 : e->ttft_us != o.ttft_us || e->score_us != o.score_us)) {
+            printf("slot %u: %s %lld, %lld, should be %lld, %lld; queue %lld, "
+                   "%lld\n",
                    e->slot, e->at_least ? "at least" : "is",
-                   (long long)e->ttft_us, (long long)us, (long long)e->queue_us,
-                   (long long)queue_us);
+                   (long long)e->ttft_us, (long long)e->score_us,
+                   (long long)o.ttft_us, (long long)o.score_us,
+                   (long long)e->queue_us, (long long)o.queue_us);
             return false;
         }
         *left_out += e->at_least;
         if (e->queue_full || e->too_long)
             continue;
-        if (us < best_us || (us == best_us && queue_us < best_queue_us)) {
+        if (best == NULL || obvious_before(&o, &best_o) ||
+            (obvious_tie(&o, &best_o) && i->last_prefill < best_turn)) {
             best = e;
             best_id = e->instance;
-            best_us = us;
-            best_queue_us = queue_us;
+            best_o = o;
+            best_turn = i->last_prefill;
         }
     }
     if (r->decision.prefill != best_id)
         printf("chose %u, should be %u at %lld\n", r->decision.prefill, best_id,
-               (long long)best_us);
+               (long long)best_o.score_us);
     return r->decision.prefill == best_id &&
            (best == NULL ||
-            (!best->at_least && r->decision.chosen.ttft_us >= best_us &&
+            (!best->at_least && r->decision.chosen.ttft_us >= best_o.ttft_us &&
              r->decision.chosen.prefill_us <= best->prefill_us));
 }
 
@@ -619,6 +734,8 @@ int main(void)
     CU_add_test(suite, "own disk", test_own_disk);
     CU_add_test(suite, "queue", test_queue);
     CU_add_test(suite, "thrift", test_thrift);
+    CU_add_test(suite, "price of engine time", test_price);
+    CU_add_test(suite, "turns", test_turns);
     CU_add_test(suite, "two peers", test_two_peers);
     CU_add_test(suite, "disks of others", test_disks_of_others);
     CU_add_test(suite, "other policies", test_other_policies);

@@ -478,21 +478,21 @@ static void test_plan_layerwise(void)
 }
 
 /* Two requests read from one disk: 4 blocks of the first, which computes the
- * other 4, then all 8 of the second, since somebody waits: layer by layer, so
- * that a quarter of its last tokens is left when all are here. */
+ * other 4 as nobody else is there, then all 8 of the second, since the first
+ * one is: layer by layer, so that a quarter of its last tokens is left when all
+ * are here. */
 static void test_plan_shares_disk(void)
 {
     struct rig *r = plan_rig();
 
     ask(r, 50000, 8 * BLOCK + 10, 1, 51);
     ask(r, 100000, 2 * BLOCK + 10, 1, 91);
-    ask(r, 200000, 500, 1, 99);
-    ask(r, 200001, 8 * BLOCK + 10, 1, 1);
-    ask(r, 200002, 8 * BLOCK + 10, 1, 51);
+    ask(r, 200000, 8 * BLOCK + 10, 1, 1);
+    ask(r, 200001, 8 * BLOCK + 10, 1, 51);
     run(r);
-    CU_ASSERT_EQUAL(ttft_us(r, 4), 4999 + 4 * 5120 + 100);
-    CU_ASSERT_EQUAL(ttft_us(r, 5), 12 * 5120 - 1 + 25);
-    CU_ASSERT_EQUAL(r->records[5].predicted_ttft_us, ttft_us(r, 5));
+    CU_ASSERT_EQUAL(ttft_us(r, 3), 4 * 5120 + 100);
+    CU_ASSERT_EQUAL(ttft_us(r, 4), 12 * 5120 - 1 + 25);
+    CU_ASSERT_EQUAL(r->records[4].predicted_ttft_us, ttft_us(r, 4));
     CU_ASSERT_EQUAL(r->summary.loaded_tokens[TIER_DISK], 12 * BLOCK);
     rig_free(r);
 }
