@@ -267,7 +267,8 @@ void load_end(struct load *load)
         r->fetch_us = l->config.now_us() - r->arrival_us;
     r->load_mode = (uint8_t)(load->stalled ? LOAD_MODE_LOAD : load->mode);
     r->load = NULL;
-    if (r->held_back)
+    /* Who has begun waits no more for a turn. */
+    if (r->held_back && r->state == REQUEST_WAITING)
         r->freed_us = l->config.now_us();
     r->held_back = false;
     TAILQ_REMOVE(&l->loads, load, link);

@@ -329,6 +329,37 @@ static void test_layerwise_damage(void)
     }
 }
 
+/* A step that waited in vain is time of the prefill, which has begun: what it
+ * had waited for its turn stays what it was. */
+static void test_stalled_queue_time(void)
+{
+    struct load_rig rig;
+
+    init(&rig, 200);
+    struct rig_source *a = add_source(&rig, BLOCK_FETCHED, 100, BLOCKS);
+    load_rig_request(&rig, prompt[1], PROMPT, 1, LOAD_MODE_LAYERWISE);
+    CU_ASSERT(load_rig_run(&rig, step_us));
+    rig_now_us += 1000;
+    struct request *r =
+        load_rig_request(&rig, prompt[0], PROMPT, 1, LOAD_MODE_LAYERWISE);
+    r->arrival_us -= 70000; /* behind others */
+    while (load_rig_form(&rig) == 0) {
+        rig_now_us = source_next_us(a);
+        a->busy_until_us = rig_now_us;
+        source_deliver(a, 0);
+        load_rig_poke(&rig);
+    }
+    int64_t queue_us = request_queue_us(r);
+    CU_ASSERT(queue_us >= 70000);
+    rig_now_us += 250000;
+    load_rig_complete(&rig, -EIO);
+    CU_ASSERT(r->held_back);
+    CU_ASSERT(load_rig_run(&rig, step_us));
+    CU_ASSERT_EQUAL(rig.n_stalled, 1);
+    CU_ASSERT_EQUAL(request_queue_us(&rig.last), queue_us);
+    load_rig_fini(&rig);
+}
+
 /* A bad piece, a lost source, one that cannot be asked, one that has less than
  * it was thought to have: what it does not send, the other does, or nobody. */
 static void test_failures(void)
@@ -461,6 +492,7 @@ int main(void)
     CU_add_test(s, "queue", test_queue);
     CU_add_test(s, "layerwise", test_layerwise);
     CU_add_test(s, "layerwise damage", test_layerwise_damage);
+    CU_add_test(s, "stalled queue time", test_stalled_queue_time);
     CU_add_test(s, "failures", test_failures);
     CU_add_test(s, "standstill", test_standstill);
     CU_add_test(s, "no room to take over", test_no_room_to_take_over);
