@@ -315,7 +315,8 @@ static void open_run(struct load_run *run)
     struct load *load = run->load;
     const struct loader_source *s = run->source;
 
-    run->session = s->ops->open(s->arg, run, load->r, load->r->n_reusable);
+    if (s->n_hung == 0)
+        run->session = s->ops->open(s->arg, run, load->r, load->r->n_reusable);
     if (!run->session) {
         run->ended = true;
         run->open = true;
@@ -372,6 +373,8 @@ void loader_opened(struct load_run *run, uint32_t n_blocks)
 {
     struct loader *l = run->load->loader;
 
+    if (run->open)
+        return; /* too late */
     run->open = true;
     run->held = n_blocks < run->load->r->n_reusable ? n_blocks
                                                     : run->load->r->n_reusable;

@@ -73,7 +73,9 @@ struct loader_source_ops {
      * loader_done(), not from in here. 0, or a negative errno: it will not. */
     int (*read)(void *arg, void *session, struct loader_piece *piece);
     /* Nobody reads in that session any more: hand back its pieces, at once or
-     * when their reads end. */
+     * when their reads end. A read may take as long as it likes: its memory
+     * stays. Nobody waits for it longer than 30 s, and until it ends the source
+     * is asked for nothing. */
     void (*close)(void *arg, void *session);
     /* The source is gone, and with it the use of `arg`. May be NULL. */
     void (*forget)(void *arg);
@@ -93,6 +95,9 @@ struct loader_ops {
     /* Blocks of waiting or running requests came, or a load is over: form
      * steps anew. Not from within calls of the loader's functions. */
     void (*poke)(void *arg);
+    /* A read into blocks of `r` hangs, and there is no room for others in their
+     * place: drop the request. Called from loader_poke() only. */
+    void (*failed)(void *arg, struct request *r, const char *why);
 };
 
 /* What is known of a load when it is asked for. */

@@ -69,6 +69,8 @@ static const char *why_not(int rc)
         return "it is not there any more";
     case -ENODATA:
         return "the file ends in front of it";
+    case -ETIMEDOUT:
+        return "it takes too long";
     default:
         return strerror(-rc);
     }
@@ -114,24 +116,45 @@ static void give_up(struct load *load, const struct loader_piece *p)
     p->run->ended = true;
 }
 
+/* `part` is no more on its way to its run. Returns whether its block is still
+ * the request's. */
+static bool land(struct load_part *part)
+{
+    struct loader_piece *p = &part->piece;
+    struct load *load = p->run->load;
+    struct load_block *block = &load->blocks[p->block];
+    bool ours = load->r->ids[p->block] == p->id;
+
+    LIST_REMOVE(part, of_run);
+    p->run->in_flight--;
+    if (ours)
+        block->flying = (uint16_t)(block->flying - p->n_layers);
+    return ours;
+}
+
+void loader_miss(struct load_part *part)
+{
+    struct loader_piece *p = &part->piece;
+
+    (void)land(part);
+    give_up(p->run->load, p);
+    p->run = NULL;
+    p->session = NULL;
+}
+
 static void finish(struct loader *l, struct load_part *part)
 {
     struct loader_piece *p = &part->piece;
 
     if (p->run) {
         struct load *load = p->run->load;
-        bool ours = load->r->ids[p->block] == p->id;
-        LIST_REMOVE(part, of_run);
-        p->run->in_flight--;
         load->last_us = l->config.now_us();
-        if (ours)
-            load->blocks[p->block].flying =
-                (uint16_t)(load->blocks[p->block].flying - p->n_layers);
         if (p->rc < 0)
-            give_up(load, p);
-        else if (ours)
+            loader_miss(part);
+        else if (land(part))
             take_in(l, load, p);
     }
+    p->source->n_hung -= part->hung;
     uint64_t came_bytes = p->rc == 0 ? p->bytes : 0;
     load_rate_end(&p->source->pace, l->config.now_us(), came_bytes);
     load_rate_end(&p->source->rate, l->config.now_us(), came_bytes);
@@ -173,6 +196,14 @@ void loader_done(struct loader_piece *p, int rc)
         finish(l, part_of(p));
 }
 
+void loader_unpark(struct loader *l, struct load_part *part, int rc)
+{
+    TAILQ_REMOVE(&l->parked, &part->piece, link);
+    part->parked = false;
+    part->piece.rc = rc;
+    finish(l, part);
+}
+
 void loader_orphan(struct loader *l, struct load_run *run)
 {
     struct load_part *part;
@@ -182,10 +213,9 @@ void loader_orphan(struct loader *l, struct load_run *run)
         part->piece.run = NULL;
         part->piece.session = NULL;
         run->in_flight--;
-        if (!part->parked)
-            continue; /* its source has it */
-        TAILQ_REMOVE(&l->parked, &part->piece, link);
-        finish(l, part);
+        if (part->parked)
+            loader_unpark(l, part, part->piece.rc);
+        /* else its source has it */
     }
 }
 
@@ -216,9 +246,7 @@ void loader_tick(struct loader *l)
 
     l->wake_us = INT64_MAX;
     while ((p = TAILQ_FIRST(&l->parked)) && p->due_us <= now_us) {
-        TAILQ_REMOVE(&l->parked, p, link);
-        part_of(p)->parked = false;
-        finish(l, part_of(p));
+        loader_unpark(l, part_of(p), p->rc);
     }
     if (p)
         loader_wake_at(l, p->due_us);

@@ -21,6 +21,7 @@ struct loader_source {
     uint32_t n_runs;       /* that were opened and are not closed */
     uint32_t holds;        /* loader_source_hold() */
     uint32_t in_flight;    /* pieces */
+    uint32_t n_hung;       /* of these, that nobody waits for any more */
     struct load_rate pace; /* just now: where pointers meet */
     struct load_rate rate; /* in the long run: what others are told */
 };
@@ -44,6 +45,7 @@ struct load_part {
     struct loader_piece piece;
     LIST_ENTRY(load_part) of_run;
     bool parked; /* there, but not due */
+    bool hung;   /* counted as such by its source */
 };
 
 /* One block of a prompt: how many of its layers were asked for, are on their
@@ -115,10 +117,32 @@ void loader_pump(struct loader *l);
 /* Take the pieces of `run` away from it. Parked ones end. */
 void loader_orphan(struct loader *l, struct load_run *run);
 
+/* End a parked piece, which is not to be used. */
+void loader_unpark(struct loader *l, struct load_part *part, int rc);
+
+/* Take `part`, which did not come (its rc says why), away from its run: the
+ * block is to come from somewhere else, or to be computed. */
+void loader_miss(struct load_part *part);
+
 /* Have loader_tick() called at when_us, or before. */
 void loader_wake_at(struct loader *l, int64_t when_us);
 
+/* --- loader_late.c --- */
+
+/* Wait no more for what takes too long, and look again when more may do so.
+ * Returns whether the request was dropped; `load` is then gone. */
+bool load_give_up(struct loader *l, struct load *load);
+
+/* When nobody waits for a piece any more that its source has not handed back.
+ */
+int64_t loader_hung_us(const struct loader_piece *p);
+
 /* --- loader_meet.c --- */
+
+/* Another block in the place of block b, into which a read is under way: what
+ * that brings is of no use. 0, or -ENOSPC. */
+int load_replace(struct load *load, uint32_t b)
+    __attribute__((warn_unused_result));
 
 /* Where load and prefill are. */
 void load_meeting(const struct load *load, uint32_t most,

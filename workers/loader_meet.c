@@ -85,24 +85,31 @@ void load_meeting(const struct load *load, uint32_t most,
             m->tails[m->n_tails++] = tail_of(&load->runs[i]);
 }
 
+int load_replace(struct load *load, uint32_t b)
+{
+    struct kv_store *store = load->loader->config.store;
+    uint32_t id;
+    int rc = kv_store_alloc(store, 1, &id);
+
+    if (rc < 0)
+        return rc;
+    request_replace(load->r, store, b, id);
+    load->blocks[b] = (struct load_block){0};
+    return 0;
+}
+
 /* The engine computes these n tokens: blocks that are on their way become
  * others, into which nobody reads. Returns how many tokens can be had. */
 static uint32_t claim(struct load *load, uint32_t n)
 {
-    struct loader *l = load->loader;
-    struct request *r = load->r;
-    uint32_t bt = l->config.layout->block_tokens;
+    const struct request *r = load->r;
+    uint32_t bt = load->loader->config.layout->block_tokens;
     uint32_t end = (r->position + n + bt - 1) / bt;
-    uint32_t id;
 
     for (uint32_t b = (r->position + bt - 1) / bt; b < end && b < r->n_reusable;
          b++) {
-        if (load->blocks[b].flying > 0) {
-            if (kv_store_alloc(l->config.store, 1, &id) < 0)
-                return b * bt - r->position;
-            request_replace(r, l->config.store, b, id);
-            load->blocks[b].flying = 0;
-        }
+        if (load->blocks[b].flying > 0 && load_replace(load, b) < 0)
+            return b * bt - r->position;
         load->claimed = b + 1;
     }
     return n;

@@ -1,7 +1,6 @@
 /* Pieces: what to ask for next. */
 #include <stdlib.h>
 
-#include "base/log.h"
 #include "workers/loader_internal.h"
 
 /* A source has so much under way that it never waits for us; more would only
@@ -98,11 +97,6 @@ static struct load_part *new_part(struct load_run *run, uint32_t b)
 /* The throttle's link is at most so long behind: no time overflows. */
 #define BEHIND_MAX_US 1e15
 
-/* A request waits for a load so long, and so many times what it takes to
- * compute its prompt. */
-#define HELD_US 30e6
-#define HELD_RATIO 4
-
 /* Pieces go over a link of the given rate, one after another. */
 static void throttle(struct loader *l, struct loader_piece *p)
 {
@@ -137,6 +131,7 @@ static bool ask(struct loader *l, struct load_run *run, uint32_t b)
     l->in_flight++;
     load_rate_begin(&run->source->pace, p->from_us);
     load_rate_begin(&run->source->rate, p->from_us);
+    loader_wake_at(l, loader_hung_us(p));
     int rc = run->source->ops->read(run->source->arg, run->session, p);
     if (rc < 0)
         loader_done(p, rc);
@@ -207,35 +202,6 @@ static void pump_load(struct loader *l, struct load *load)
         pump_run(l, &load->runs[i]);
 }
 
-/* When a request has waited long enough for its load. */
-static int64_t held_until_us(const struct load *load)
-{
-    double us = step_pace_us(&load->loader->pace, load->r->n_tokens, 0, 0);
-    double held_us = us > 0 ? HELD_US + HELD_RATIO * us : HELD_US;
-
-    return load->asked_us +
-           (int64_t)(held_us < BEHIND_MAX_US ? held_us : BEHIND_MAX_US);
-}
-
-/* A source that sends ever so little holds a request that waits for all of its
- * blocks only so long: nothing more is asked for then. */
-static void give_up_late(struct loader *l, struct load *load)
-{
-    if (!load->r->held_back || load->asked_us == 0 || load->late)
-        return;
-    int64_t until_us = held_until_us(load);
-    if (l->config.now_us() < until_us) {
-        loader_wake_at(l, until_us);
-        return;
-    }
-    log_warn("request %llu: its load takes too long; the rest is computed",
-             (unsigned long long)load->r->id);
-    load->late = true;
-    load->spoilt = load->mode == LOAD_MODE_LAYERWISE;
-    for (uint32_t i = 0; i < load->n_runs; i++)
-        load->runs[i].ended = true;
-}
-
 void loader_pump(struct loader *l)
 {
     struct load *next;
@@ -244,7 +210,8 @@ void loader_pump(struct loader *l)
         next = TAILQ_NEXT(load, link);
         if (!load->begun)
             continue;
-        give_up_late(l, load);
+        if (load_give_up(l, load))
+            continue;
         if (load->mode != LOAD_MODE_LAYERWISE || fix_end(load))
             pump_load(l, load);
         if (!load_check(load))

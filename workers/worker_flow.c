@@ -223,4 +223,12 @@ static void on_load_poke(void *arg)
     worker_poke(w);
 }
 
-const struct loader_ops worker_loader_ops = {.poke = on_load_poke};
+static void on_load_failed(void *arg, struct request *r, const char *why)
+{
+    worker_fail(arg, r, PROTO_E_INTERNAL, why);
+}
+
+const struct loader_ops worker_loader_ops = {
+    .poke = on_load_poke,
+    .failed = on_load_failed,
+};

@@ -117,7 +117,20 @@ static void on_poke(void *arg)
     rig->poked = true;
 }
 
-static const struct loader_ops loader_ops = {.poke = on_poke};
+static void on_load_failed(void *arg, struct request *r, const char *why)
+{
+    struct load_rig *rig = arg;
+
+    (void)why;
+    rig->n_failed++;
+    rig->answers[r->id % RIG_ANSWERS] =
+        (struct rig_answer){.id = r->id, .no_room = true};
+    CU_ASSERT(batch_remove(rig->batch, r));
+    free_request(rig, r);
+}
+
+static const struct loader_ops loader_ops = {.poke = on_poke,
+                                             .failed = on_load_failed};
 
 void load_rig_init(struct load_rig *rig, const struct load_rig_config *c)
 {
@@ -314,7 +327,7 @@ static int source_read(void *arg, void *session, struct loader_piece *piece)
     return 0;
 }
 
-/* Bytes arrive, also when nobody waits for them any more. */
+/* Bytes arrive, also when nobody waits for them any more: those are wrong. */
 static void fill(const struct rig_source *s, const struct loader_piece *piece,
                  int rc)
 {
@@ -324,7 +337,7 @@ static void fill(const struct rig_source *s, const struct loader_piece *piece,
 
     if (!p || !p->kv)
         return;
-    if (rc == 0)
+    if (rc == 0 && piece->run)
         memcpy(piece->data, p->kv + piece->block * l->block_bytes + offset,
                piece->bytes);
     else
@@ -425,9 +438,10 @@ int64_t source_next_us(const struct rig_source *s)
 {
     const struct loader_piece *piece = TAILQ_FIRST(&s->pieces);
 
-    return piece ? s->busy_until_us +
-                       (int64_t)(s->us_per_byte * (double)piece->bytes)
-                 : INT64_MAX;
+    return piece && !s->hangs
+               ? s->busy_until_us +
+                     (int64_t)(s->us_per_byte * (double)piece->bytes)
+               : INT64_MAX;
 }
 
 /* The next thing that happens, at the latest at end_us. Returns false if

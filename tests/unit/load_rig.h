@@ -35,6 +35,7 @@ struct rig_source {
     struct source_session sessions[32];
     bool lingers;     /* as a disk: what was asked for cannot be taken back */
     bool late_open;   /* opened by source_open_all() */
+    bool hangs;       /* nothing comes by itself */
     bool refuses;     /* open() fails */
     uint32_t fail_in; /* this many pieces from now one is bad; 0: none */
     double us_per_byte;
@@ -52,6 +53,7 @@ struct rig_answer {
     uint32_t n;
     uint32_t tokens[16];
     uint32_t n_local, n_fetched, n_disk; /* blocks */
+    bool no_room; /* for what it was to compute instead of a read that hangs */
 };
 
 struct load_rig {

@@ -38,6 +38,7 @@ struct world {
     bool give_up;    /* layers do not come in time */
     uint64_t cancel; /* this request, at any time; 0: none */
     uint32_t used_fetched, used_disk, used_local, gated, stalled, lost;
+    uint32_t hung, no_room;
 };
 
 static uint32_t any(struct world *w, uint32_t below)
@@ -192,6 +193,8 @@ static bool bring(struct world *w, uint32_t most)
 
     for (uint32_t i = 0; i < w->rig.n_sources; i++) {
         struct rig_source *s = &w->rig.sources[i];
+        if (s->hangs)
+            continue;
         if (s->late_open && any(w, 3) == 0)
             source_open_all(s);
         for (uint32_t k = any(w, most + 1); k > 0 && s->n_pieces > 0; k--) {
@@ -214,8 +217,24 @@ static void wait_a_little(struct world *w)
     if (poll(&fd, 1, 2) > 0)
         disk_tier_poll(w->tier);
     for (uint32_t i = 0; i < w->rig.n_sources; i++)
-        source_open_all(&w->rig.sources[i]);
+        if (!w->rig.sources[i].hangs)
+            source_open_all(&w->rig.sources[i]);
     rig_now_us += 200 + any(w, 2000);
+    loader_tick(w->rig.loader);
+    load_rig_poke(&w->rig);
+}
+
+/* Everything that is under way takes longer than anybody waits; one of the
+ * peers goes on standing still, or does no more. */
+static void maybe_hang(struct world *w)
+{
+    if (any(w, 200) > 0)
+        return;
+    struct rig_source *s = &w->rig.sources[any(w, 2)];
+    s->hangs = !s->hangs;
+    s->lingers = true;
+    w->hung++;
+    rig_now_us += 31000000;
     loader_tick(w->rig.loader);
     load_rig_poke(&w->rig);
 }
@@ -296,6 +315,7 @@ static void run_all(struct world *w)
         if (c.waiting + c.prefills + c.ready + c.decodes == 0)
             return;
         maybe_cancel(w);
+        maybe_hang(w);
         if (any(w, 150) == 0)
             source_lose(&w->rig.sources[any(w, 2)]);
         bring(w, 2);
@@ -312,6 +332,9 @@ static void check(struct world *w, const struct ask *a)
     const struct rig_answer *got = &w->rig.answers[a->id % RIG_ANSWERS];
 
     CU_ASSERT_EQUAL_FATAL(got->id, a->id);
+    w->no_room += got->no_room;
+    if (got->no_room)
+        return;
     CU_ASSERT_EQUAL(got->n, ANSWERS);
     CU_ASSERT_EQUAL(memcmp(got->tokens, a->want, sizeof(a->want)), 0);
     CU_ASSERT((got->n_local + got->n_fetched + got->n_disk) * BT < a->n);
@@ -328,6 +351,7 @@ static void turn_knobs(struct world *w)
     for (uint32_t i = 0; i < w->rig.n_sources; i++) {
         struct rig_source *s = &w->rig.sources[i];
         s->unused = any(w, 3) == 0;
+        s->lingers = s->hangs;
         s->refuses = any(w, 12) == 0;
         s->late_open = any(w, 2);
         s->limit_blocks = any(w, 3) ? 0 : 1 + any(w, MOST_BLOCKS);
@@ -356,12 +380,14 @@ static void one_case(struct world *w)
             w->cancel = r->id;
     }
     uint64_t cancelled = w->cancel;
+    uint32_t no_room = w->no_room;
     run_all(w);
     w->cancel = 0;
     for (uint32_t i = 0; i < n; i++)
         if (asks[i].id != cancelled)
             check(w, &asks[i]);
-    CU_ASSERT_EQUAL(w->rig.n_failed, 0);
+    CU_ASSERT(w->rig.n_failed <= w->no_room - no_room + (cancelled != 0));
+    w->rig.n_failed = 0;
     if (any(w, 2))
         write_to_disk(w, any(w, PROMPTS));
     kv_store_check(w->rig.store);
@@ -415,8 +441,9 @@ static void test_random_cases(void)
     }
     world_fini(w);
     printf("[%u used the store, %u a peer, %u the disk; %u steps waited for "
-           "layers, %u in vain] ",
-           w->used_local, w->used_fetched, w->used_disk, w->gated, w->stalled);
+           "layers, %u in vain; reads hung %u times, %u requests had no room] ",
+           w->used_local, w->used_fetched, w->used_disk, w->gated, w->stalled,
+           w->hung, w->no_room);
     /* Each way was gone, and more than now and then. */
     CU_ASSERT(w->used_local > 50 && w->used_fetched > 50 && w->used_disk > 50);
     CU_ASSERT(w->gated > 10);

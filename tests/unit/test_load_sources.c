@@ -142,6 +142,131 @@ static void test_ever_so_little(void)
     }
 }
 
+/* A poke of everything, `us` later. */
+static void later(struct load_rig *rig, int64_t us)
+{
+    rig_now_us += us;
+    loader_tick(rig->loader);
+    load_rig_poke(rig);
+}
+
+/* Reads that do not end: the request is computed, into other blocks, and the
+ * source is asked for nothing until they do; then it is as good as before. */
+static void test_hangs(void)
+{
+    for (int mode = LOAD_MODE_LOAD; mode <= LOAD_MODE_LAYERWISE; mode++) {
+        struct load_rig rig;
+        init(&rig, 0);
+        struct rig_source *s = load_rig_source(&rig, BLOCK_FROM_DISK);
+        source_add(s, prompt, PROMPT / BT, NULL);
+        struct request *r =
+            load_rig_request(&rig, prompt, PROMPT, 1, (enum load_mode)mode);
+        uint32_t n = s->n_pieces;
+        CU_ASSERT(n > 0);
+        s->hangs = true;
+        later(&rig, 29000000);
+        CU_ASSERT_PTR_NOT_NULL(r->load);
+        later(&rig, 1000000);
+        CU_ASSERT_PTR_NULL(r->load);
+        CU_ASSERT(load_rig_run(&rig, step_us));
+        CU_ASSERT_EQUAL(rig.n_done, 1);
+        CU_ASSERT_EQUAL(rig.last.n_disk, 0);
+        kv_store_clear(rig.store);
+        load_rig_request(&rig, prompt, PROMPT, 1, (enum load_mode)mode);
+        CU_ASSERT(load_rig_run(&rig, step_us));
+        CU_ASSERT_EQUAL(rig.n_done, 2);
+        CU_ASSERT_EQUAL(s->n_pieces, n);
+        while (s->n_pieces > 0)
+            source_deliver(s, 0);
+        s->hangs = false;
+        kv_store_clear(rig.store);
+        load_rig_request(&rig, prompt, PROMPT, 1, LOAD_MODE_LOAD);
+        CU_ASSERT(load_rig_run(&rig, step_us));
+        CU_ASSERT_EQUAL(rig.last.n_disk, PROMPT / BT);
+        load_rig_fini(&rig);
+    }
+}
+
+/* Two sources of which one hangs, with one read of two or before it has said
+ * what it has: the other brings the rest, all of it if there is time. */
+static void test_one_hangs(void)
+{
+    for (int what = 0; what < 4; what++) {
+        struct load_rig rig;
+        init(&rig, 0);
+        struct rig_source *s = load_rig_source(&rig, BLOCK_FROM_DISK);
+        struct rig_source *good = load_rig_source(&rig, BLOCK_FETCHED);
+        source_add(s, prompt, PROMPT / BT, NULL);
+        source_add(good, prompt, PROMPT / BT, NULL);
+        s->late_open = what % 2;
+        struct request *r =
+            load_rig_request(&rig, prompt, PROMPT, 1,
+                             what < 2 ? LOAD_MODE_LOAD : LOAD_MODE_LAYERWISE);
+        for (int i = 0; r->load && i < 400; i++) {
+            if (s->n_pieces > 1)
+                source_deliver(s, 1);
+            if (good->n_pieces > 0)
+                source_deliver(good, 0);
+            later(&rig, 200000);
+        }
+        CU_ASSERT_PTR_NULL(r->load);
+        CU_ASSERT(load_rig_run(&rig, step_us));
+        CU_ASSERT_EQUAL(rig.n_done, 1);
+        uint32_t n = rig.last.n_fetched + rig.last.n_disk;
+        if (s->late_open)
+            CU_ASSERT_EQUAL(n, PROMPT / BT);
+        if (what == 0)
+            CU_ASSERT_EQUAL(n, PROMPT / BT - 1);
+        load_rig_fini(&rig);
+    }
+}
+
+/* No room for other blocks: the request fails, and the worker goes on. */
+static void test_hangs_without_room(void)
+{
+    struct load_rig rig;
+    struct kv_store_stats stats;
+
+    init(&rig, 0);
+    struct rig_source *s = load_rig_source(&rig, BLOCK_FROM_DISK);
+    source_add(s, prompt, PROMPT / BT, NULL);
+    for (int i = 0; i < 3; i++) /* 63 blocks are more than there are */
+        load_rig_request(&rig, prompt, PROMPT, 1, LOAD_MODE_LOAD);
+    kv_store_stats(rig.store, &stats);
+    uint32_t spare[60];
+    uint32_t n = stats.free_blocks;
+    CU_ASSERT_EQUAL_FATAL(kv_store_alloc(rig.store, n, spare), 0);
+    later(&rig, 30000000);
+    CU_ASSERT_EQUAL(rig.n_failed, 1);
+    while (n > 0)
+        kv_store_release(rig.store, spare[--n]);
+    load_rig_poke(&rig);
+    CU_ASSERT(load_rig_run(&rig, step_us));
+    CU_ASSERT_EQUAL(rig.n_done, 2);
+    load_rig_fini(&rig);
+}
+
+/* A piece that a shut throttle keeps back does not hold a request for ever. */
+static void test_late_in_the_throttle(void)
+{
+    struct load_rig rig;
+
+    init(&rig, 1e-3);
+    struct rig_source *s = load_rig_source(&rig, BLOCK_FETCHED);
+    source_add(s, prompt, PROMPT / BT, NULL);
+    struct request *r =
+        load_rig_request(&rig, prompt, PROMPT, 1, LOAD_MODE_LOAD);
+    while (s->n_pieces > 0)
+        source_deliver(s, 0);
+    later(&rig, 29000000);
+    CU_ASSERT(r->held_back);
+    later(&rig, 2000000);
+    CU_ASSERT(load_rig_run(&rig, step_us));
+    CU_ASSERT_EQUAL(rig.n_done, 1);
+    CU_ASSERT_EQUAL(rig.last.n_fetched, 0);
+    load_rig_fini(&rig);
+}
+
 int main(void)
 {
     log_init("test", LOG_ERROR);
@@ -152,6 +277,10 @@ int main(void)
     CU_add_test(s, "full table", test_full_table);
     CU_add_test(s, "shut throttle", test_shut_throttle);
     CU_add_test(s, "ever so little", test_ever_so_little);
+    CU_add_test(s, "hangs", test_hangs);
+    CU_add_test(s, "one hangs", test_one_hangs);
+    CU_add_test(s, "hangs without room", test_hangs_without_room);
+    CU_add_test(s, "late in the throttle", test_late_in_the_throttle);
     CU_basic_set_mode(CU_BRM_VERBOSE);
     CU_basic_run_tests();
     unsigned failed = CU_get_number_of_failures();
