@@ -51,10 +51,8 @@ void disk_tier_condemn(struct disk_tier *t, struct disk_ref ref,
     say_dropped(t, ref.slot, why);
     t->stats.damaged_blocks++;
     /* Those behind it are orphans after a restart, so one header is enough. */
-    int rc = disk_slab_erase(&t->slab, ref.slot);
-    if (rc < 0)
-        log_debug("%s: the header of slot %u cannot be erased: %s", t->path,
-                  ref.slot, strerror(-rc));
+    kv_store_pin(t->index, ref.slot);
+    disk_erases_add(t, ref.slot);
     kv_store_drop(t->index, ref.slot);
 }
 
@@ -76,12 +74,17 @@ static int make_index(struct disk_tier *t)
 static int make_rest(struct disk_tier *t)
 {
     t->page = aligned_alloc(DISK_ALIGN_BYTES, t->slab.page_bytes);
+    t->blank = aligned_alloc(DISK_ALIGN_BYTES, t->slab.page_bytes);
+    t->first_erase = DISK_SLOT_NONE;
     wire_buf_init(&t->scratch, t->slab.page_bytes);
     t->layer_bytes = t->slab.geometry.block_bytes / t->slab.geometry.layers;
     STAILQ_INIT(&t->free_pieces);
     for (uint32_t i = 0; i < DISK_PIECES; i++)
         STAILQ_INSERT_TAIL(&t->free_pieces, &t->pieces[i], link);
-    int rc = t->page ? make_index(t) : -ENOMEM;
+    if (!t->page || !t->blank)
+        return -ENOMEM;
+    memset(t->blank, 0, t->slab.page_bytes);
+    int rc = make_index(t);
     if (rc == 0)
         rc = disk_reads_init(t);
     if (rc == 0)
@@ -151,12 +154,14 @@ void disk_tier_close(struct disk_tier *t)
         }
         disk_reads_deliver(t);
         disk_writes_deliver(t);
+        disk_erases_finish(t);
     }
     disk_io_free(t->io);
     kv_store_free(t->index);
     disk_slab_close(&t->slab);
     wire_buf_fini(&t->scratch);
     free(t->page);
+    free(t->blank);
     free(t->read_pool);
     free(t->read_maps);
     free(t->write_pool);
@@ -199,7 +204,7 @@ static void reap(struct disk_tier *t, bool wait, struct disk_pieces *came)
     while ((op = disk_io_reap(t->io, wait))) {
         struct disk_piece *p = (struct disk_piece *)op;
         t->n_under_way--;
-        t->n_write_pieces -= p->write != NULL;
+        t->n_write_pieces -= p->op.write;
         STAILQ_INSERT_TAIL(came, p, link);
         wait = false;
     }
@@ -213,6 +218,8 @@ static void take_in(struct disk_tier *t, struct disk_pieces *came)
         STAILQ_REMOVE_HEAD(came, link);
         if (p->read)
             disk_reads_piece_over(t, p);
+        else if (!p->write)
+            disk_erases_piece_over(t, p);
         else
             disk_writes_piece_over(t, p);
         STAILQ_INSERT_HEAD(&t->free_pieces, p, link);
@@ -229,7 +236,9 @@ static bool begin_one(struct disk_tier *t, struct disk_piece *p)
     p->write = NULL;
     if (disk_reads_begin(t, p))
         return true;
-    if (t->n_write_pieces >= write_depth || !disk_writes_begin(t, p))
+    if (t->n_write_pieces >= write_depth)
+        return false;
+    if (!disk_erases_begin(t, p) && !disk_writes_begin(t, p))
         return false;
     t->n_write_pieces++;
     return true;

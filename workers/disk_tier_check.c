@@ -29,6 +29,33 @@ static uint32_t check_reads(const struct disk_tier *t)
     return under_way;
 }
 
+static bool is_free(const struct disk_tier *t, const struct disk_piece *p)
+{
+    const struct disk_piece *f;
+
+    STAILQ_FOREACH(f, &t->free_pieces, link)
+    {
+        if (f == p)
+            return true;
+    }
+    return false;
+}
+
+/* Pieces under way that erase a header. */
+static uint32_t erasing(const struct disk_tier *t)
+{
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < DISK_PIECES; i++) {
+        const struct disk_piece *p = &t->pieces[i];
+        if (p->read || p->write || is_free(t, p))
+            continue;
+        assert(!kv_store_is_held(t->index, p->index));
+        n++;
+    }
+    return n;
+}
+
 static void check_writes(const struct disk_tier *t)
 {
     const struct disk_write *w;
@@ -49,7 +76,7 @@ static void check_writes(const struct disk_tier *t)
         n++;
     }
     assert(n == t->n_writes && n + n_free == t->config.max_writes);
-    assert(under_way == t->n_write_pieces);
+    assert(under_way + erasing(t) == t->n_write_pieces);
 }
 
 void disk_tier_check(const struct disk_tier *t)
@@ -67,4 +94,7 @@ void disk_tier_check(const struct disk_tier *t)
     assert(t->n_under_way == reading + t->n_write_pieces);
     assert(t->n_under_way <= DISK_DEPTH);
     assert(n_free + t->n_under_way == DISK_PIECES);
+    uint32_t slot = t->first_erase;
+    for (; slot != DISK_SLOT_NONE; slot = disk_slot_meta(t, slot)->next_erase)
+        assert(!kv_store_is_held(t->index, slot));
 }

@@ -7,6 +7,8 @@
  *   a write has a private slot of the index and one pin on its parent's slot
  *   the header of a write is begun when its data is on disk and all writes in
  *     front of it are over, so that commits are in order
+ *   a slot whose header is to be erased has a pin until it is, so that nothing
+ *     is written there meanwhile
  */
 #ifndef WORKERS_DISK_TIER_INTERNAL_H
 #define WORKERS_DISK_TIER_INTERNAL_H
@@ -31,14 +33,16 @@
 struct slot_meta {
     uint64_t number; /* in the file */
     uint64_t order;
-    uint64_t sums[]; /* (layers) */
+    uint32_t next_erase; /* the slot whose header is erased after this one's;
+                            DISK_SLOT_NONE: the last */
+    uint64_t sums[];     /* (layers) */
 };
 
 struct disk_piece {
     struct disk_op op; /* first: they are the same address */
     struct disk_read *read;
-    struct disk_write *write; /* one of the two */
-    uint32_t index;           /* of a read's pieces; of a write, unused */
+    struct disk_write *write; /* one of the two; none: erases a header */
+    uint32_t index;           /* of a read's pieces; of an erasure, the slot */
     bool header;              /* of a write: not data but the slot's header */
     STAILQ_ENTRY(disk_piece) link; /* of those that are free, or came */
 };
@@ -111,8 +115,11 @@ struct disk_tier {
     struct disk_writes writes; /* in order */
     struct disk_writes free_writes;
     uint32_t n_writes;
+    uint32_t first_erase; /* slot, or DISK_SLOT_NONE */
+    uint32_t last_erase;
     struct wire_buf scratch;
     void *page;                /* of the header under way */
+    void *blank;               /* a page of zeroes */
     uint64_t number_base;      /* random: no number of another run again */
     uint64_t next_order;       /* 1 .. */
     int64_t write_again_at_us; /* after a failure */
@@ -159,6 +166,21 @@ void disk_reads_deliver(struct disk_tier *t);
 
 /* End all that is not begun. */
 void disk_reads_cancel_all(struct disk_tier *t);
+
+/* --- disk_tier_erase.c --- */
+
+/* Make the header of `slot` empty as soon as it may be, and release the slot
+ * then: takes over one pin. */
+void disk_erases_add(struct disk_tier *t, uint32_t slot);
+
+/* Begin the next one with `p`. False: there is none. */
+bool disk_erases_begin(struct disk_tier *t, struct disk_piece *p);
+
+/* One is over. */
+void disk_erases_piece_over(struct disk_tier *t, struct disk_piece *p);
+
+/* Do what is left, now. Blocks. */
+void disk_erases_finish(struct disk_tier *t);
 
 /* --- disk_tier_write.c --- */
 

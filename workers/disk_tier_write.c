@@ -225,16 +225,15 @@ static bool parent_lost(const struct disk_tier *t, const struct disk_write *w)
            !kv_store_is_held(t->index, w->parent);
 }
 
-/* The slot still has the header of the block that was there before, but no more
- * its data. (After a crash that is so as well: then the checksums tell.) */
+/* Gives back the slot of a write that failed. It still has the header of the
+ * block that was there before, but no more its data. (After a crash that is so
+ * as well: then the checksums tell.) */
 static void clean_up(struct disk_tier *t, const struct disk_write *w)
 {
     if (w->begun_bytes == 0)
-        return;
-    int rc = disk_slab_erase(&t->slab, w->slot);
-    if (rc < 0)
-        log_debug("%s: the header of slot %u cannot be erased: %s", t->path,
-                  w->slot, strerror(-rc));
+        kv_store_release(t->index, w->slot);
+    else
+        disk_erases_add(t, w->slot);
 }
 
 void disk_writes_deliver(struct disk_tier *t)
@@ -250,12 +249,13 @@ void disk_writes_deliver(struct disk_tier *t)
         if (!w->over)
             return;
         int rc = w->error ? w->error : commit(t, w);
-        if (rc < 0)
-            clean_up(t, w);
         disk_tier_done_fn *done = w->done;
         void *arg = w->arg;
         TAILQ_REMOVE(&t->writes, w, link);
-        kv_store_release(t->index, w->slot);
+        if (rc < 0)
+            clean_up(t, w);
+        else
+            kv_store_release(t->index, w->slot);
         if (w->parent != DISK_SLOT_NONE)
             kv_store_release(t->index, w->parent);
         t->n_writes--;

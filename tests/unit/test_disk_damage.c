@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/log.h"
@@ -144,6 +145,66 @@ static void test_one_line_for_many(void)
     close(keep);
     fclose(log);
     disk_rig_fini(&rig);
+}
+
+/* Writes by this thread, which is what the event loop waits for. The tier makes
+ * all others through io_uring or on threads of its own. */
+static int blocking_writes;
+
+ssize_t pwrite(int fd, const void *buf, size_t bytes, off_t offset)
+{
+    blocking_writes += gettid() == getpid();
+    return syscall(SYS_pwrite64, fd, buf, bytes, offset);
+}
+
+static bool is_blank(const struct disk_rig *rig, uint32_t slot)
+{
+    char page[4096];
+    int fd = open(rig->path, O_RDONLY);
+    bool blank = true;
+
+    CU_ASSERT_FATAL(fd >= 0);
+    CU_ASSERT_EQUAL(
+        pread(fd, page, 4096, (off_t)disk_rig_page_offset(rig, slot)), 4096);
+    for (int i = 0; i < 4096; i++)
+        blank = blank && page[i] == 0;
+    close(fd);
+    return blank;
+}
+
+/* Damage is found on the event loop, which does not wait until the header is
+ * erased; the slot is written again only then. */
+static void test_erased_later(void)
+{
+    struct disk_rig rig;
+    struct rig_prompt p;
+
+    for (int uring = 0; uring < 2; uring++) {
+        filled(&rig, &p);
+        rig.config.uring = uring;
+        disk_rig_reopen(&rig);
+        uint32_t slot = disk_rig_slot(&rig, &p, 5);
+        disk_rig_flip(&rig, disk_rig_data_offset(&rig, slot));
+        blocking_writes = 0;
+        CU_ASSERT_EQUAL(disk_rig_read(&rig, &p, 5, 0, 3), -EBADMSG);
+        CU_ASSERT_EQUAL(blocking_writes, 0);
+        disk_rig_reopen(&rig);
+        CU_ASSERT(is_blank(&rig, slot));
+        blocking_writes = 0;
+        CU_ASSERT_EQUAL(disk_rig_write(&rig, &p, 5, RIG_CHAIN), 0);
+        CU_ASSERT_EQUAL(blocking_writes, 0);
+        disk_rig_flip(&rig, disk_rig_data_offset(
+                                &rig, disk_rig_slot(&rig, &p, RIG_CHAIN - 1)));
+        blocking_writes = 0;
+        CU_ASSERT_EQUAL(disk_rig_read(&rig, &p, RIG_CHAIN - 1, 0, 3), -EBADMSG);
+        CU_ASSERT_EQUAL(disk_rig_write(&rig, &p, RIG_CHAIN - 1, RIG_CHAIN), 0);
+        CU_ASSERT_EQUAL(blocking_writes, 0);
+        disk_rig_reopen(&rig);
+        CU_ASSERT_EQUAL(disk_rig_match(&rig, &p), RIG_CHAIN);
+        for (uint32_t i = 0; i < RIG_CHAIN; i++)
+            CU_ASSERT_EQUAL(disk_rig_read(&rig, &p, i, 0, 3), 0);
+        disk_rig_fini(&rig);
+    }
 }
 
 /* The header of an older block whose data were overwritten in part: what a
@@ -305,6 +366,7 @@ int main(void)
     CU_add_test(s, "damaged file header", test_damaged_file_header);
     CU_add_test(s, "damaged data", test_damaged_data);
     CU_add_test(s, "one line for many", test_one_line_for_many);
+    CU_add_test(s, "erased later", test_erased_later);
     CU_add_test(s, "torn write", test_torn_write);
     CU_add_test(s, "misplaced header", test_misplaced);
     CU_add_test(s, "another parent", test_other_parent);
