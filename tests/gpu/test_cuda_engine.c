@@ -10,6 +10,7 @@
 
 #include <CUnit/Basic.h>
 
+#include "tests/unit/cases.h"
 #include "tests/unit/engine_rig.h"
 #include "workers/cuda/engine_cuda.h"
 #include "workers/cuda/kernels_ref.h"
@@ -151,11 +152,12 @@ static void expect_same(const struct rig_request *a,
 static void test_mixed(void)
 {
     uint64_t state = rig_seed("mixed");
+    uint32_t rounds = cases_of(ROUNDS);
     struct engine *plain = new_engine("cuda", 64, 256, 40);
     uint64_t evicted = 0;
     uint64_t written_back = 0;
 
-    for (int round = 0; round < ROUNDS; round++) {
+    for (uint32_t round = 0; round < rounds; round++) {
         uint32_t bt = 16 * (1 + rig_random(&state, 6));
         /* One request fits, four do not. */
         struct engine *e = new_engine("cuda", bt, 30 + rig_random(&state, 90),
@@ -309,8 +311,9 @@ static void run_loaded(struct engine *e, struct rig_request *r,
 static void test_modes(void)
 {
     uint64_t state = rig_seed("modes");
+    uint32_t rounds = cases_of(ROUNDS);
 
-    for (int round = 0; round < ROUNDS; round++) {
+    for (uint32_t round = 0; round < rounds; round++) {
         uint32_t bt = 16 * (1 + rig_random(&state, 3));
         struct engine *a = new_engine("cuda", bt, 256, 60);
         struct engine *b =
@@ -421,6 +424,7 @@ static double row_difference(const struct rig_request *cuda,
 static void test_close_to_cpu(void)
 {
     uint64_t state = rig_seed("cpu");
+    uint32_t rounds = cases_of(ROUNDS);
     struct engine *a = new_engine("cuda", 32, 256, 40);
     struct engine *b = new_engine("cpu", 32, 256, 0);
     uint32_t layers = engine_kv_layout(a)->layers;
@@ -429,7 +433,7 @@ static void test_close_to_cpu(void)
     uint64_t rows = 0;
     uint32_t same = 0;
 
-    for (int round = 0; round < ROUNDS; round++) {
+    for (uint32_t round = 0; round < rounds; round++) {
         struct rig_request cuda;
         struct rig_request cpu;
         uint32_t prompt[MOST_PROMPT];
@@ -451,8 +455,8 @@ static void test_close_to_cpu(void)
         fini(a, &cuda);
         rig_fini(&cpu);
     }
-    printf("[largest difference %.3f, %u of %d first answers equal] ", worst,
-           same, ROUNDS);
+    printf("[largest difference %.3f, %u of %u first answers equal] ", worst,
+           same, rounds);
     CU_ASSERT(worst < CPU_WORST);
     for (uint32_t l = 0; l < layers; l++)
         CU_ASSERT(sqrt(squares[l] / (double)rows) < CPU_TOLERANCE(l));

@@ -2,7 +2,7 @@
  * The prefix index against a linear scan: millions of random events, among
  * them stores out of order, removals in any order, clears, instances that
  * come and go, and workers that name wrong parents. Environment:
- * CONDUCTOR_SEED and CONDUCTOR_OPS (default 10 million).
+ * CONDUCTOR_SEED; of 10 million operations, CONDUCTOR_CASES percent.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -12,11 +12,11 @@
 #include <CUnit/Basic.h>
 
 #include "conductor/core/prefix_index.h"
+#include "tests/unit/cases.h"
 
 enum { MAX_DEPTH = 96, MAX_NODES = 6000, MAX_INSTANCES = 64 };
 
 static uint64_t seed;
-static uint64_t n_ops = 10000000;
 
 static uint64_t rng(uint64_t *state)
 {
@@ -342,7 +342,7 @@ static void test_equals_linear_scan(void)
 {
     printf("\n    CONDUCTOR_SEED=%llu", (unsigned long long)seed);
     for (size_t s = 0; s < N_SHAPES; s++)
-        run(&shapes[s], seed + s, n_ops / N_SHAPES + 1);
+        run(&shapes[s], seed + s, cases_of(10000000) / N_SHAPES + 1);
 }
 
 static struct prefix_index *small_index(uint32_t max_keys)
@@ -439,11 +439,8 @@ static void test_bounds(void)
 int main(void)
 {
     const char *seed_text = getenv("CONDUCTOR_SEED");
-    const char *ops_text = getenv("CONDUCTOR_OPS");
 
     seed = seed_text != NULL ? strtoull(seed_text, NULL, 0) : 20250219;
-    if (ops_text != NULL)
-        n_ops = strtoull(ops_text, NULL, 0);
     CU_initialize_registry();
     CU_pSuite suite = CU_add_suite("prefix_index", NULL, NULL);
     CU_add_test(suite, "refusals", test_refusals);
