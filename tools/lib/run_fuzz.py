@@ -1,9 +1,11 @@
-"""Runs every libFuzzer target of a build for some seconds each.
+"""Runs every libFuzzer target of a build for some seconds each, one on each of
+the processors at a time.
 
 What a target finds to be new goes to the build folder; the corpus in the
 repository (tests/fuzz/corpus/NAME) is only read.
 """
 import argparse
+import concurrent.futures
 import os
 import re
 import subprocess
@@ -57,8 +59,10 @@ def main():
         and os.path.isfile(os.path.join(folder, f)) and args.filter in f)
     print(f'== fuzz: {len(programs)} targets, {args.seconds} s each',
           flush=True)
-    for program in programs:
-        good, words = run_target(args.build, program, args.seconds)
+    pool = concurrent.futures.ThreadPoolExecutor(os.cpu_count())
+    found = pool.map(lambda p: run_target(args.build, p, args.seconds),
+                     programs)
+    for program, (good, words) in zip(programs, found):
         counts.passed += good
         counts.failed += not good
         print(f'   {program:24} {"ok" if good else "FAIL":8} {words}',
