@@ -33,7 +33,7 @@ static const struct option_def options[] = {
      "the served model; a worker of another model is refused"},
     {"block_tokens", OPTION_INT, AT(block_tokens), "tokens", 16, 512, 16, "256",
      "tokens in one KV block; a worker of another size is refused"},
-    {"policy", OPTION_STRING, AT(policy), "", 0, 0, 0, "global_cache",
+    {"policy", OPTION_STRING, AT(policy), "", 0, 0, 0, "plan",
      "how a request's prefill instance is chosen: random, round_robin, "
      "least_loaded, local_cache, global_cache or plan"},
     {"kvcache_balancing_threshold", OPTION_NUMBER,

@@ -59,7 +59,7 @@ static int parse(int argc, char **argv, struct settings *s, int *status)
          "the same, as other commands call it"},
         REPLAY_OVERRIDE_SPECS(s->link_gbps, s->cache_tokens),
         {"policy", OPTION_TEXT, &s->policy, "NAME", 0, 0,
-         "how requests are placed (default global_cache)"},
+         "how requests are placed (default plan)"},
         {"slo-ttft", OPTION_NUMBER, &s->slo_ttft_s, "S", 1e-3, 1e6,
          "seconds to the first token"},
         {"slo-tbt", OPTION_NUMBER, &s->slo_tbt_s, "S", 1e-4, 1e6,
@@ -310,7 +310,7 @@ static bool is_policy(const char *name)
 int replay_command_size(int argc, char **argv)
 {
     struct settings s = {.study = {.what = "sizes", .quiet = false},
-                         .policy = "global_cache",
+                         .policy = "plan",
                          .target = 0.95,
                          .speed = 1,
                          .link_gbps = -1,

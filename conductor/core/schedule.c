@@ -19,7 +19,7 @@ static const char *const verdict_names[SCHEDULE_VERDICTS] = {
 };
 
 const struct schedule_config schedule_config_default = {
-    .policy = "global_cache",
+    .policy = "plan",
     .admission = "plain",
     .kvcache_balancing_threshold = 1.0,
     .seed = 1,

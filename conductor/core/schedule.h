@@ -54,7 +54,7 @@ struct schedule_config {
     bool pooled_cache; /* every instance reads every stored block at no cost */
 };
 
-/* global_cache, plain, threshold 1, seed 1. */
+/* plan, plain, threshold 1, seed 1. */
 extern const struct schedule_config schedule_config_default;
 
 struct schedule_request {

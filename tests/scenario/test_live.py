@@ -38,7 +38,7 @@ class Live(Case):
                           requests['rejected'], requests['failed']),
                          (60, 60, 0, 0))
         self.assertEqual(report['mode'], 'live')
-        self.assertEqual(report['policy'], 'global_cache')
+        self.assertEqual(report['policy'], 'plan')
 
         trace = read_trace(SAMPLE, 60)
         tokens = report['tokens']
