@@ -190,9 +190,12 @@ static void learn_loads(struct service_call *call,
     if (m->fetch_bytes || m->disk_bytes)
         metrics_ratio_error(&s->metrics.transfer_error_ratio,
                             call->plan.transfer_us, (int64_t)us);
-    if (m->fetch_bytes)
+    /* Not by fetch_us, which begins when the prefill arrives and has the wait
+     * for room and for other loads in it. What a disk took as well cannot be
+     * told apart. */
+    if (m->fetch_bytes && !m->disk_bytes)
         (void)pool_link_observed(s->pool, only_peer(call),
-                                 (int64_t)m->fetch_bytes, (int64_t)m->fetch_us);
+                                 (int64_t)m->fetch_bytes, (int64_t)m->load_us);
 }
 
 static void count_prefill(struct service_call *call,

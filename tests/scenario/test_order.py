@@ -38,11 +38,12 @@ class PlayedWorker(wire.Link):
         return self.until(f'frame {kind}, number {n}', found)
 
     def prefilled(self, rid, first, n_tokens, disk=0, load_us=0, disk_bytes=0,
-                  prefill_us=5, load_mode=wire.COMPUTE):
+                  prefill_us=5, load_mode=wire.COMPUTE, fetched=0, fetch_us=0,
+                  fetch_bytes=0):
         self.send(wire.frame(wire.PREFILL_STARTED, rid, struct.pack('<Q', 1)))
         self.send(wire.frame(wire.PREFILL_DONE, rid, struct.pack(
-            '<IIIIIQQQQQQB', first, 0, 0, n_tokens, disk, 1, 0, 0,
-            prefill_us, load_us, disk_bytes, load_mode)))
+            '<IIIIIQQQQQQB', first, 0, fetched, n_tokens, disk, 1, fetch_us,
+            fetch_bytes, prefill_us, load_us, disk_bytes, load_mode)))
 
     def decoded(self, rid, tokens):
         self.send(wire.frame(wire.TOKENS, 0, struct.pack('<I', len(tokens)) +

@@ -149,10 +149,18 @@ class Plan(PlayedCase):
         self.cluster_.wait_ready(2, 1)
         self.begin('long', PROMPT + 'x' * 9000, 1)
         q.next(wire.PREFILL)
+        rate = 'conductor_instance_link_bytes_per_second{instance="q"}'
+        self.assertEqual(self.cluster_.api.metrics()[rate], 1.25e9)
         self.begin('a', PROMPT, 1)
         rid, frame = self.p.next(wire.PREFILL, 2)
-        self.p.prefilled(rid, 65, len(PROMPT))
+        # A millisecond of loading, after ten seconds of waiting for room.
+        n = 10 * BLOCK_TOKENS
+        self.p.prefilled(rid, 65, len(PROMPT) - n, fetched=n, fetch_us=10**7,
+                         load_us=1000, fetch_bytes=25 * 10**5,
+                         load_mode=wire.LOAD)
         self.p.done(rid, 1)
+        wait_until('q is known to be faster', lambda:
+                   self.cluster_.api.metrics()[rate] > 1.25e9)
         q.close()
         self.finish()
         mode, split, sources = parse_prefill(frame)
