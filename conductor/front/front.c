@@ -1,4 +1,4 @@
-/* Routes and the small endpoints. */
+/* Routes, and what all endpoints share. */
 #include "conductor/front/front_internal.h"
 
 #include <errno.h>
@@ -7,15 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <event2/buffer.h>
-
-#include "conductor/front/openai_reply.h"
-
 #define MAX_SLO_MS 86400000.0
 #define DEFAULT_RETRY_US 1000000
-
-typedef void route_fn(struct front *front, struct http_conn *conn,
-                      const struct http_head *head, const char *body, size_t n);
 
 void front_reply_error(struct http_conn *conn, const struct openai_error *error,
                        int64_t retry_us)
@@ -95,197 +88,19 @@ static void chat_completions(struct front *front, struct http_conn *conn,
     completion_start(front, conn, OPENAI_CHAT, head, body, n);
 }
 
-static void reply_buf(struct http_conn *conn, int status, const char *type,
-                      struct text_buf *buf)
-{
-    struct openai_error error;
-
-    if (buf->error) {
-        openai_error_set(&error, 500, "out_of_memory", NULL, "out of memory");
-        http_reply_error(conn, &error);
-    } else {
-        http_reply(conn, status, type, buf->data, buf->len);
-    }
-    text_buf_fini(buf);
-}
-
-static void models(struct front *front, struct http_conn *conn,
-                   const struct http_head *head, const char *body, size_t n)
-{
-    const struct service_model_info *info = service_model(front->service);
-    const struct openai_model_card card = {.name = info->name,
-                                           .created_s = info->created_s,
-                                           .vocab = info->vocab,
-                                           .window_tokens = info->window_tokens,
-                                           .block_tokens = info->block_tokens,
-                                           .policy = info->policy};
-    struct text_buf buf;
-
-    (void)head;
-    (void)body;
-    (void)n;
-    text_buf_init(&buf, 65536);
-    openai_models_write(&card, &buf);
-    reply_buf(conn, 200, "application/json", &buf);
-}
-
-static void ready(struct front *front, struct http_conn *conn,
-                  const struct http_head *head, const char *body, size_t n)
-{
-    bool yes = service_ready(front->service) && !front->draining;
-    const char *text = yes ? "{\"ready\":true}\n" : "{\"ready\":false}\n";
-
-    (void)head;
-    (void)body;
-    (void)n;
-    http_reply(conn, yes ? 200 : 503, "application/json", text, strlen(text));
-}
-
-/* Answer with what `write` appends to an evbuffer. */
-static void reply_written(struct front *front, struct http_conn *conn,
-                          const char *type,
-                          int (*write)(struct front *, struct evbuffer *))
-{
-    struct evbuffer *buf = evbuffer_new();
-    struct openai_error error;
-    const unsigned char *bytes;
-
-    if (!buf || write(front, buf)) {
-        openai_error_set(&error, 500, "out_of_memory", NULL, "out of memory");
-        http_reply_error(conn, &error);
-    } else {
-        bytes = evbuffer_pullup(buf, -1);
-        http_reply(conn, 200, type, bytes, evbuffer_get_length(buf));
-    }
-    if (buf)
-        evbuffer_free(buf);
-}
-
-static int write_health(struct front *front, struct evbuffer *out)
-{
-    return service_health(front->service, out);
-}
-
-static int write_metrics(struct front *front, struct evbuffer *out)
-{
-    const struct http_stats *s = http_server_stats(front->server);
-    int rc = service_metrics(front->service, out);
-
-    if (rc)
-        return rc;
-    evbuffer_add_printf(
-        out,
-        "# HELP conductor_http_connections Client connections open.\n"
-        "# TYPE conductor_http_connections gauge\n"
-        "conductor_http_connections %zu\n"
-        "# HELP conductor_http_in_flight Completion requests in work.\n"
-        "# TYPE conductor_http_in_flight gauge\n"
-        "conductor_http_in_flight %zu\n"
-        "# HELP conductor_http_connections_total Connections accepted.\n"
-        "# TYPE conductor_http_connections_total counter\n"
-        "conductor_http_connections_total %" PRIu64 "\n"
-        "# HELP conductor_http_refused_total Connections over the limit.\n"
-        "# TYPE conductor_http_refused_total counter\n"
-        "conductor_http_refused_total %" PRIu64 "\n",
-        s->connections, front->in_flight, s->accepted, s->refused);
-    evbuffer_add_printf(
-        out,
-        "# HELP conductor_http_gone_total Clients that left before their "
-        "answer.\n"
-        "# TYPE conductor_http_gone_total counter\n"
-        "conductor_http_gone_total %" PRIu64 "\n"
-        "# HELP conductor_http_slow_total Clients cut off for reading too "
-        "slowly.\n"
-        "# TYPE conductor_http_slow_total counter\n"
-        "conductor_http_slow_total %" PRIu64 "\n"
-        "# HELP conductor_http_body_bytes Bodies being received.\n"
-        "# TYPE conductor_http_body_bytes gauge\n"
-        "conductor_http_body_bytes %zu\n"
-        "# HELP conductor_http_bodies_refused_total Bodies refused as all "
-        "together were too large.\n"
-        "# TYPE conductor_http_bodies_refused_total counter\n"
-        "conductor_http_bodies_refused_total %" PRIu64 "\n"
-        "# HELP conductor_http_responses_total Answers by class of status.\n"
-        "# TYPE conductor_http_responses_total counter\n",
-        s->gone, s->slow, s->body_bytes, s->bodies_refused);
-    for (int i = 2; i <= 5; i++)
-        evbuffer_add_printf(out,
-                            "conductor_http_responses_total{class=\"%dxx\"} "
-                            "%" PRIu64 "\n",
-                            i, s->by_class[i]);
-    return 0;
-}
-
-static void health(struct front *front, struct http_conn *conn,
-                   const struct http_head *head, const char *body, size_t n)
-{
-    (void)head;
-    (void)body;
-    (void)n;
-    reply_written(front, conn, "application/json", write_health);
-}
-
-static void metrics(struct front *front, struct http_conn *conn,
-                    const struct http_head *head, const char *body, size_t n)
-{
-    (void)head;
-    (void)body;
-    (void)n;
-    reply_written(front, conn, "text/plain; version=0.0.4; charset=utf-8",
-                  write_metrics);
-}
-
-#define EXPLAIN_PATH "/admin/explain/"
-
-/* Why a request went where it went: the path ends in its id. */
-static void explain(struct front *front, struct http_conn *conn,
-                    const struct http_head *head, const char *body, size_t n)
-{
-    char id[64] = "";
-    size_t id_bytes = head->path.n - strlen(EXPLAIN_PATH);
-    struct evbuffer *buf = evbuffer_new();
-    struct openai_error error;
-    int rc = -ENOENT;
-
-    (void)body;
-    (void)n;
-    if (id_bytes < sizeof(id))
-        memcpy(id, head->path.at + strlen(EXPLAIN_PATH), id_bytes);
-    if (!buf)
-        rc = -ENOMEM;
-    else if (id[0])
-        rc = service_explain(front->service, id, buf);
-    if (rc == 0) {
-        http_reply(conn, 200, "application/json", evbuffer_pullup(buf, -1),
-                   evbuffer_get_length(buf));
-    } else {
-        if (rc == -ENOENT)
-            openai_error_set(&error, 404, "unknown_request", NULL,
-                             "nothing is known of request '%.*s', or not any "
-                             "more",
-                             id_bytes < 40 ? (int)id_bytes : 40,
-                             head->path.at + strlen(EXPLAIN_PATH));
-        else
-            openai_error_set(&error, 500, "out_of_memory", NULL,
-                             "out of memory");
-        http_reply_error(conn, &error);
-    }
-    if (buf)
-        evbuffer_free(buf);
-}
-
 static const struct route {
     const char *path; /* the whole, or up to its last '/' */
     bool post;        /* else GET, and with it HEAD */
-    route_fn *serve;
+    front_serve_fn *serve;
 } routes[] = {
-    {EXPLAIN_PATH, false, explain},
+    {VIEW_EXPLAIN_PATH, false, view_explain},
     {"/v1/completions", true, completions},
     {"/v1/chat/completions", true, chat_completions},
-    {"/v1/models", false, models},
-    {"/health", false, health},
-    {"/ready", false, ready},
-    {"/metrics", false, metrics},
+    {"/v1/models", false, view_models},
+    {VIEW_MODEL_PATH, false, view_model},
+    {"/health", false, view_health},
+    {"/ready", false, view_ready},
+    {"/metrics", false, view_metrics},
 };
 
 static const struct route *find_route(struct http_slice path)

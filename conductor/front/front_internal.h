@@ -12,6 +12,19 @@ struct front {
     bool draining; /* front_stop was called */
 };
 
+/* Serves one request; answers now or later. Borrows head and body[0 .. n) until
+ * it returns. */
+typedef void front_serve_fn(struct front *front, struct http_conn *conn,
+                            const struct http_head *head, const char *body,
+                            size_t n);
+
+/* GET, with what the paths of the open ones end in. */
+#define VIEW_EXPLAIN_PATH "/admin/explain/"
+#define VIEW_MODEL_PATH "/v1/models/"
+front_serve_fn view_models, view_health, view_ready, view_metrics;
+front_serve_fn view_explain; /* a request, by its id */
+front_serve_fn view_model;   /* a model, by its name */
+
 /*
  * Serve one request of the completion endpoints; answers now or later.
  * Borrows head and body[0 .. n) until it returns.

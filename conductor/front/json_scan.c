@@ -244,6 +244,8 @@ static int on_message_member(struct json_walk *w, const char *key)
         return take_message_text(w);
     if (c == '[')
         return json_walk_array(w, on_part);
+    if (c == 'n') /* null: whether it may have no content, its role says */
+        return json_walk_skip(w);
     return json_walk_fail(
         w,
         "'messages[%zu].content' must be a string or an array of "

@@ -110,7 +110,9 @@ static int add_message(const json_t *message, const struct json_scan *scan,
     if (rc)
         return rc;
     text_buf_printf(out, "<|%s|>\n", role);
-    if (json_is_array(content))
+    if (json_is_null(content) && strcmp(role, "assistant") == 0)
+        rc = 0; /* as a client sends back an answer without text */
+    else if (json_is_array(content))
         rc = add_parts(content, scan, index, next, out, error);
     else if (!json_is_true(content) || add_text(scan, next, out))
         rc = refuse(error, index,

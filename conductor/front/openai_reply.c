@@ -188,10 +188,10 @@ void openai_chunk_done(struct text_buf *out)
     text_buf_puts(out, "data: [DONE]\n\n");
 }
 
-void openai_models_write(const struct openai_model_card *card,
-                         struct text_buf *out)
+void openai_model_write(const struct openai_model_card *card,
+                        struct text_buf *out)
 {
-    text_buf_puts(out, "{\"object\":\"list\",\"data\":[{\"id\":");
+    text_buf_puts(out, "{\"id\":");
     text_buf_json_str(out, card->name);
     text_buf_printf(out,
                     ",\"object\":\"model\",\"created\":%" PRId64
@@ -201,5 +201,13 @@ void openai_models_write(const struct openai_model_card *card,
                     card->created_s, card->window_tokens, card->block_tokens,
                     card->vocab, card->window_tokens);
     text_buf_json_str(out, card->policy);
-    text_buf_puts(out, "}}]}");
+    text_buf_puts(out, "}}");
+}
+
+void openai_models_write(const struct openai_model_card *card,
+                         struct text_buf *out)
+{
+    text_buf_puts(out, "{\"object\":\"list\",\"data\":[");
+    openai_model_write(card, out);
+    text_buf_puts(out, "]}");
 }

@@ -129,6 +129,12 @@ class Views(Case):
         models = api.request('GET', '/v1/models').body
         self.assertEqual(models['object'], 'list')
         self.assertEqual([m['id'] for m in models['data']], ['tiny'])
+        self.assertEqual(api.request('GET', '/v1/models/tiny').body,
+                         models['data'][0])
+        none = api.request('GET', '/v1/models/gpt-9')
+        self.assertEqual((none.status, none.body['error']['code']),
+                         (404, 'model_not_found'))
+        self.assertIn("'gpt-9'", none.body['error']['message'])
         self.assertEqual(api.request('GET', '/ready').status, 200)
         self.assertEqual(api.instances(), (2, 1))
 

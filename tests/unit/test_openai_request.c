@@ -101,6 +101,17 @@ static void test_chat(void)
     CU_ASSERT_EQUAL(r.max_tokens, 3);
     CU_ASSERT_EQUAL(r.n_prompts, 1);
     openai_request_fini(&r);
+    /* What an assistant had nothing to say to. */
+    CU_ASSERT_EQUAL(
+        parse(OPENAI_CHAT,
+              "{\"messages\":[{\"role\":\"user\",\"content\":\"U\"},"
+              "{\"role\":\"assistant\",\"content\":null},"
+              "{\"role\":\"user\",\"content\":\"V\"}]}",
+              &r, &e),
+        0);
+    CU_ASSERT(prompt_is(&r, "<|user|>\nU\n<|assistant|>\n\n<|user|>\nV\n"
+                            "<|assistant|>\n"));
+    openai_request_fini(&r);
 }
 
 /* All that says nothing, at once. */
