@@ -53,6 +53,18 @@ def wait_until(what, condition, limit_s=30):
         time.sleep(0.02)
 
 
+def mostly_waits(case):
+    """Decorates a case that takes long without work: it is begun early, so
+    that others run beside it."""
+    case.mostly_waits = True
+    return case
+
+
+def waits_long(test):
+    method = getattr(test, test.id().rsplit('.', 1)[-1], None)
+    return getattr(method, 'mostly_waits', False)
+
+
 def die_with_parent():
     """In the child: a runner that is killed leaves no daemon behind."""
     pr_set_pdeathsig = 1

@@ -10,8 +10,8 @@ import struct
 import threading
 import time
 
-from harness import (BLOCK_TOKENS, Case, Peer, cost_model_json, settings,
-                     total, wait_until)
+from harness import (BLOCK_TOKENS, Case, Peer, cost_model_json, mostly_waits,
+                     settings, total, wait_until)
 import wire
 
 TEXT = 'The quick brown fox jumps over the lazy dog. '
@@ -193,6 +193,7 @@ class Batches(Case):
                     self.post(cluster, [TEXT] * n, 4, **headers), 429)
         self.goes_on(cluster)
 
+    @mostly_waits
     def test_wait_that_expires(self):
         """Another request has all of the decode worker's room for longer than
         the conductor, which believes in fast decodes, expects."""

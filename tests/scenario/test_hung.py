@@ -6,7 +6,7 @@ import re
 import signal
 import threading
 
-from harness import Case, total, wait_until
+from harness import Case, mostly_waits, total, wait_until
 from test_failures import SLOW_DECODE, SLOW_PREFILL, TEXT, in_background
 
 PROMPTS = [TEXT * (i % 7 + 1) + str(i) for i in range(24)]
@@ -103,6 +103,7 @@ class HungWorkers(Case):
     def test_both_at_once(self):
         self.under_load('p0', 'd0')
 
+    @mostly_waits
     def test_the_only_prefill_worker(self):
         cluster = self.cluster(engine='timed', cost=SLOW_PREFILL, config=SOON)
         answer = in_background(lambda: cluster.api.complete(TEXT, 4))
@@ -114,6 +115,7 @@ class HungWorkers(Case):
         cluster.wait_ready(1, 1)
         self.served_by(cluster, 'p0', 'd0')
 
+    @mostly_waits
     def test_the_only_decode_worker_in_a_stream(self):
         cluster = self.cluster(engine='timed', cost=SLOW_DECODE, config=SOON)
         events = cluster.api.stream('/v1/completions',

@@ -7,7 +7,7 @@ import time
 import unittest
 
 import wire
-from harness import cost_model_json
+from harness import cost_model_json, mostly_waits
 from test_load import LoadCase
 
 LAYERS = 80  # of llama3-70b
@@ -84,6 +84,7 @@ class Peers(LoadCase):
         self.idle(t)
         self.leave(t)
 
+    @mostly_waits
     def test_late_with_every_layer(self):
         """A step that waits for layers gives up after a quarter of a second in
         all, not after as much for each: those who decode go on."""

@@ -12,7 +12,7 @@ import time
 import unittest
 
 import wire
-from harness import settings, wait_until
+from harness import mostly_waits, settings, wait_until
 
 BLOCK = 16
 BLOCK_BYTES = 2048 * BLOCK  # of tiny in float32
@@ -345,6 +345,7 @@ class Refusals(WorkerCase):
         self.assertRegex(self.log('w'), 'w is registered; waiting for')
         self.assertEqual(len(self.run_here(link, 1, [1] * 40, 4)[0]), 4)
 
+    @mostly_waits
     def test_a_name_in_use_for_good(self):
         process = self.launch('w', 'both')
         taken = wire.frame(wire.ERROR, 0, struct.pack('<H', 10) +
