@@ -11,6 +11,10 @@
 #define HELD_RATIO 4
 #define HUNG_US 30000000
 
+/* And so long until a source has said what it has: by layers nothing is asked
+ * for before, and there must be time left for it. */
+#define OPEN_US 15000000
+
 /* No time overflows. */
 #define HELD_MAX_US 1e15
 
@@ -24,16 +28,17 @@ static int64_t held_until_us(const struct load *load)
 {
     double us = step_pace_us(&load->loader->pace, load->r->n_tokens, 0, 0);
     double held_us = us > 0 ? HELD_US + HELD_RATIO * us : HELD_US;
+    /* Its sources may be so busy with others that nothing was asked for. */
+    int64_t since_us = load->asked_us > 0 ? load->asked_us : load->last_us;
 
-    return load->asked_us +
-           (int64_t)(held_us < HELD_MAX_US ? held_us : HELD_MAX_US);
+    return since_us + (int64_t)(held_us < HELD_MAX_US ? held_us : HELD_MAX_US);
 }
 
 /* A source that sends ever so little holds a request that waits for all of its
  * blocks only so long: nothing more is asked for then. */
 static void give_up_late(struct loader *l, struct load *load)
 {
-    if (!load->r->held_back || load->asked_us == 0 || load->late)
+    if (!load->r->held_back || load->late)
         return;
     int64_t until_us = held_until_us(load);
     if (l->config.now_us() < until_us) {
@@ -90,7 +95,7 @@ static int leave_overdue(struct loader *l, struct load_run *run)
  * others asked for. */
 static void give_up_opening(struct loader *l, struct load_run *run)
 {
-    int64_t until_us = run->load->last_us + HUNG_US;
+    int64_t until_us = run->load->last_us + OPEN_US;
 
     if (run->open)
         return;

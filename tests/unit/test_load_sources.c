@@ -142,6 +142,40 @@ static void test_ever_so_little(void)
     }
 }
 
+/* Nor those behind it, who are not even asked for. */
+static void test_ever_so_little_for_many(void)
+{
+    static uint32_t prompts[2][PROMPT];
+    struct request *r[2];
+    struct load_rig rig;
+    bool waiting = true;
+
+    init(&rig, 0);
+    struct rig_source *s = load_rig_source(&rig, BLOCK_FETCHED);
+    for (uint32_t i = 0; i < 2; i++) {
+        for (uint32_t k = 0; k < PROMPT; k++)
+            prompts[i][k] = (k * 7 + i) % 250;
+        source_add(s, prompts[i], PROMPT / BT, NULL);
+    }
+    int64_t start_us = rig_now_us;
+    for (uint32_t i = 0; i < 2; i++)
+        r[i] = load_rig_request(&rig, prompts[i], PROMPT, 1, LOAD_MODE_LOAD);
+    while (waiting && s->n_pieces > 0) {
+        waiting = false;
+        rig_now_us += 4900000;
+        source_deliver(s, 0);
+        loader_tick(rig.loader);
+        load_rig_poke(&rig);
+        for (uint32_t i = 0; i < 2; i++)
+            waiting = waiting || r[i]->load;
+    }
+    CU_ASSERT(rig_now_us - start_us > 30000000);
+    CU_ASSERT(rig_now_us - start_us < 50000000);
+    CU_ASSERT(load_rig_run(&rig, step_us));
+    CU_ASSERT_EQUAL(rig.n_done, 2);
+    load_rig_fini(&rig);
+}
+
 /* A poke of everything, `us` later. */
 static void later(struct load_rig *rig, int64_t us)
 {
@@ -277,6 +311,7 @@ int main(void)
     CU_add_test(s, "full table", test_full_table);
     CU_add_test(s, "shut throttle", test_shut_throttle);
     CU_add_test(s, "ever so little", test_ever_so_little);
+    CU_add_test(s, "ever so little for many", test_ever_so_little_for_many);
     CU_add_test(s, "hangs", test_hangs);
     CU_add_test(s, "one hangs", test_one_hangs);
     CU_add_test(s, "hangs without room", test_hangs_without_room);
