@@ -18,6 +18,8 @@ int card_check(struct cuda_card *c, cudaError_t rc, const char *what)
 {
     if (rc == cudaSuccess)
         return 0;
+    /* The runtime keeps it for the next who asks: that is not this error's. */
+    (void)cudaGetLastError();
     snprintf(c->error, sizeof(c->error), "%s: %s", what,
              cudaGetErrorString(rc));
     return -ENODEV;
@@ -319,7 +321,6 @@ void *cuda_card_host_alloc(struct cuda_card *c, size_t bytes)
 
     if (rc == cudaSuccess)
         return p;
-    (void)cudaGetLastError();
     (void)card_check(c, rc, "page-locked host memory");
     return NULL;
 }

@@ -223,8 +223,11 @@ static int event_over(struct cuda_card *c, cudaEvent_t e, bool wait)
 {
     cudaError_t rc = wait ? cudaEventSynchronize(e) : cudaEventQuery(e);
 
-    if (rc == cudaErrorNotReady)
+    if (rc == cudaErrorNotReady) {
+        /* Kept as an error, which the check of the next launch would find. */
+        (void)cudaGetLastError();
         return 0;
+    }
     int failed = card_check(c, rc, "a copy");
     return failed < 0 ? failed : 1;
 }

@@ -150,6 +150,8 @@ static int probe_run(struct multiply *m, struct probe *p,
     size_t y_bytes = rows * out * (plan->adds ? sizeof(float) : sizeof(bf16));
 
     fill_probe(p->host_x, rows, plan->size.inputs, period, shift);
+    /* What the algorithm before this one left behind is not its fault. */
+    (void)cudaGetLastError();
     if (cudaMemcpyAsync(p->x, p->host_x, rows * in * sizeof(bf16),
                         cudaMemcpyHostToDevice, p->s) ||
         cudaMemsetAsync(p->y, plan->adds ? 0 : 0xff, y_bytes, p->s) ||

@@ -39,7 +39,7 @@ std::map<uintptr_t, size_t> allocations;
 size_t memory_bytes = (size_t)1 << 30;
 size_t used_bytes;
 long calls_left = -1;
-cudaError_t last_error;
+thread_local cudaError_t last_error;
 uint64_t random_state;
 
 typedef std::lock_guard<std::recursive_mutex> guard;
@@ -357,7 +357,8 @@ cudaError_t cudaEventQuery(cudaEvent_t e)
     for (unsigned i = emulate_random(4); i > 0; i--)
         if (e->completed < e->recorded)
             advance();
-    return e->completed >= e->recorded ? cudaSuccess : cudaErrorNotReady;
+    /* No failure, and yet cudaGetLastError() has it, as on a card. */
+    return e->completed >= e->recorded ? cudaSuccess : fail(cudaErrorNotReady);
 }
 
 cudaError_t cudaEventSynchronize(cudaEvent_t e)
