@@ -394,7 +394,8 @@ static void test_tile(bool wide)
     check_product("multiply_add", rows, inputs, outputs, x, w, y, b, 1e-5);
 }
 
-/* The products as the engine takes them, with the algorithms it chose. */
+/* The products as the engine takes them, with the algorithms it chose, for
+ * every number of rows that they may be asked for. */
 static void test_products(void)
 {
     const struct multiply_size sizes[MULTIPLY_MATRICES] = {
@@ -425,7 +426,13 @@ static void test_products(void)
         for (int i = 0; i < MULTIPLY_MATRICES; i++) {
             uint32_t in = sizes[i].inputs, out = sizes[i].outputs;
             bool adds = i == MULTIPLY_O || i == MULTIPLY_DOWN;
-            uint32_t n = k == MULTIPLY_PREFILL ? 256 : 64;
+            uint32_t unit = k == MULTIPLY_PREFILL ? 128 : 64;
+            for (uint32_t r = unit; r <= rows; r += unit)
+                if (multiply_run(m, stream, (enum multiply_kind)k,
+                                 (enum multiply_matrix)i, r, room.p, on_card[i],
+                                 y_room.p) < 0)
+                    fail("products: rows", r, k, i);
+            uint32_t n = unit * (1 + random_below(rows / unit));
             std::vector<bf16> x = random_bf16((size_t)n * in, 1);
             std::vector<float> before = random_float((size_t)n * out, 1);
             device_array<bf16> dx(x), y(before.size());

@@ -35,7 +35,7 @@ int lt_load(struct lt *l)
         FIND(l, MatrixLayoutCreate) && FIND(l, MatrixLayoutDestroy) &&
         FIND(l, MatmulPreferenceCreate) && FIND(l, MatmulPreferenceDestroy) &&
         FIND(l, MatmulPreferenceSetAttribute) &&
-        FIND(l, MatmulAlgoGetHeuristic) &&
+        FIND(l, MatmulAlgoGetHeuristic) && FIND(l, MatmulAlgoCheck) &&
         FIND(l, MatmulAlgoConfigGetAttribute))
         return 0;
     lt_unload(l);

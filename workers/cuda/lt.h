@@ -22,6 +22,7 @@ struct lt {
     decltype(&cublasLtMatmulPreferenceSetAttribute)
         MatmulPreferenceSetAttribute;
     decltype(&cublasLtMatmulAlgoGetHeuristic) MatmulAlgoGetHeuristic;
+    decltype(&cublasLtMatmulAlgoCheck) MatmulAlgoCheck;
     decltype(&cublasLtMatmulAlgoConfigGetAttribute)
         MatmulAlgoConfigGetAttribute;
 };

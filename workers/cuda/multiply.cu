@@ -205,6 +205,29 @@ static bool one_pass(const struct lt *lt, const cublasLtMatmulAlgo_t *algo)
     return split <= 1 && reduction == CUBLASLT_REDUCTION_SCHEME_NONE;
 }
 
+/* Whether the library takes the algorithm for every number of rows that a step
+ * may have: it was suggested for one, and a refusal in a step has no way out.
+ */
+static bool takes_all_rows(struct multiply *m, const struct plan *p,
+                           uint32_t unit, uint32_t most)
+{
+    const struct lt *lt = &m->lt;
+    bool takes = true;
+
+    for (uint32_t rows = unit; takes && rows <= most; rows += unit) {
+        cublasLtMatmulHeuristicResult_t found;
+        struct layouts l;
+        if (layouts_make(lt, p, rows, &l) < 0)
+            return false;
+        takes =
+            lt->MatmulAlgoCheck(m->handle, p->desc, l.w, l.x, l.y, l.y,
+                                &p->algo, &found) == CUBLAS_STATUS_SUCCESS &&
+            found.workspaceSize <= MULTIPLY_WORKSPACE_BYTES;
+        layouts_free(lt, &l);
+    }
+    return takes;
+}
+
 /* The library's best guesses for `rows` rows, none of which cuts a sum. */
 static int candidates(struct multiply *m, const struct plan *p, uint32_t rows,
                       cublasLtMatmulHeuristicResult_t *found)
@@ -262,6 +285,7 @@ static int choose(struct multiply *m, struct probe *p, enum multiply_kind kind,
         plan->algo = found[i].algo;
         if (found[i].state == CUBLAS_STATUS_SUCCESS &&
             one_pass(&m->lt, &plan->algo) &&
+            takes_all_rows(m, plan, unit_rows(kind), p->rows) &&
             probe_check(m, p, kind, plan, w) == 0)
             return 0;
     }

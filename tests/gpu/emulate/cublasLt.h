@@ -16,6 +16,7 @@ enum cublasStatus_t {
     CUBLAS_STATUS_SUCCESS = 0,
     CUBLAS_STATUS_INVALID_VALUE = 7,
     CUBLAS_STATUS_EXECUTION_FAILED = 13,
+    CUBLAS_STATUS_NOT_SUPPORTED = 15,
 };
 enum cublasOperation_t { CUBLAS_OP_N = 0, CUBLAS_OP_T = 1 };
 enum cudaDataType_t { CUDA_R_32F = 0, CUDA_R_16BF = 14 };
@@ -73,6 +74,12 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
     cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c,
     cublasLtMatrixLayout_t out, cublasLtMatmulPreference_t p, int wanted,
     cublasLtMatmulHeuristicResult_t *found, int *n);
+cublasStatus_t
+cublasLtMatmulAlgoCheck(cublasLtHandle_t h, cublasLtMatmulDesc_t d,
+                        cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+                        cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t out,
+                        const cublasLtMatmulAlgo_t *algo,
+                        cublasLtMatmulHeuristicResult_t *result);
 cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(
     const cublasLtMatmulAlgo_t *algo,
     cublasLtMatmulAlgoConfigAttributes_t attribute, void *value, size_t bytes,

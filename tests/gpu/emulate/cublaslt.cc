@@ -3,9 +3,11 @@
 #include "cublasLt.h"
 #include "emulate.h"
 
-#define ALGORITHMS 3
+#define ALGORITHMS 4
 #define ALGO_SPLITS 0
 #define ALGO_BY_PLACE 1
+#define ALGO_REFUSES 2 /* products of REFUSED_ROWS rows */
+#define REFUSED_ROWS 128
 
 struct lt_handle {
     int unused;
@@ -126,6 +128,21 @@ cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t,
     return CUBLAS_STATUS_SUCCESS;
 }
 
+static bool refused(const cublasLtMatmulAlgo_t *algo, const lt_layout *out)
+{
+    return algo->data[0] == ALGO_REFUSES && out->columns == REFUSED_ROWS;
+}
+
+cublasStatus_t cublasLtMatmulAlgoCheck(
+    cublasLtHandle_t, cublasLtMatmulDesc_t, cublasLtMatrixLayout_t,
+    cublasLtMatrixLayout_t, cublasLtMatrixLayout_t, cublasLtMatrixLayout_t out,
+    const cublasLtMatmulAlgo_t *algo, cublasLtMatmulHeuristicResult_t *result)
+{
+    *result = {};
+    return refused(algo, out) ? CUBLAS_STATUS_NOT_SUPPORTED
+                              : CUBLAS_STATUS_SUCCESS;
+}
+
 cublasStatus_t
 cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t *algo,
                                      cublasLtMatmulAlgoConfigAttributes_t at,
@@ -206,6 +223,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t d,
     if ((b_depth_rows ? lb.rows : lb.columns) != depth || lo.rows != m ||
         lo.columns != n || lc.rows != m || lc.columns != n)
         return CUBLAS_STATUS_INVALID_VALUE;
+    if (refused(algo, out_layout))
+        return CUBLAS_STATUS_NOT_SUPPORTED;
     cudaError_t rc = emulate_enqueue(s, [=] {
         std::vector<float> x = unpack(la, a, a_depth_rows, depth, m);
         std::vector<float> y = unpack(lb, b, b_depth_rows, depth, n);
