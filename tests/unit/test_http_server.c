@@ -1,0 +1,426 @@
+/* The HTTP server over real sockets: routes, limits, clients that are slow, odd
+ * or gone. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <CUnit/Basic.h>
+
+#include "front_client.h"
+
+static void test_routes(void)
+{
+    struct front_options options = front_usual();
+
+    front_open(&options);
+    expect_raw("GET /v1/models HTTP/1.1\r\nHost: x\r\n\r\n", 200,
+               "\"id\":\"tiny\",\"object\":\"model\"");
+    expect_raw("GET /health HTTP/1.1\r\nHost: x\r\n\r\n", 200,
+               "{\"status\":\"ok\"}");
+    expect_raw("GET /ready?x=1 HTTP/1.1\r\nHost: x\r\n\r\n", 200,
+               "{\"ready\":true}");
+    expect_raw("GET http://any.host:80/ready HTTP/1.1\r\nHost: x\r\n\r\n", 200,
+               "{\"ready\":true}");
+    expect_raw("GET /metrics HTTP/1.0\r\n\r\n", 200, "fake_calls 1\n");
+    expect_raw("GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n", 200,
+               "conductor_http_responses_total{class=\"2xx\"} 5\n");
+    expect_raw("GET /nothing HTTP/1.1\r\nHost: x\r\n\r\n", 404, "unknown_path");
+    expect_raw("GET /v1/completions HTTP/1.1\r\nHost: x\r\n\r\n", 405,
+               "Allow: POST\r\n");
+    expect_raw("DELETE /health HTTP/1.1\r\nHost: x\r\n\r\n", 405,
+               "Allow: GET, HEAD\r\n");
+    expect_raw("POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: "
+               "text/plain\r\n"
+               "Content-Length: 2\r\n\r\n{}",
+               415, "application/json");
+    expect_raw("GET /admin/explain/r-17 HTTP/1.0\r\n\r\n", 200, "{\"why\":1}");
+    expect_raw("GET /admin/explain/r-18 HTTP/1.0\r\n\r\n", 404,
+               "nothing is known of request 'r-18'");
+    expect_raw("GET /admin/explain/ HTTP/1.0\r\n\r\n", 404, "unknown_request");
+    expect_raw("GET /admin/explain/"
+               "0123456789012345678901234567890123456789012345678901234567890"
+               "123456789 HTTP/1.0\r\n\r\n",
+               404, "unknown_request");
+    expect_raw("POST /admin/explain/r-17 HTTP/1.0\r\nContent-Length: 0\r\n"
+               "\r\n",
+               405, "method_not_allowed");
+    f.service.ready = false;
+    expect_raw("GET /ready HTTP/1.1\r\nHost: x\r\n\r\n", 503,
+               "{\"ready\":false}");
+    front_close();
+}
+
+static void test_bad_http(void)
+{
+    struct front_options options = front_usual();
+    static char big[40000];
+
+    front_open(&options);
+    expect_raw("hello\r\n\r\n", 400, "invalid_http");
+    expect_raw("GET /ready HTTP/1.1\r\n\r\n", 400, "Host");
+    expect_raw("GET /ready HTTP/1.1\nHost: x\n\n", 400, "CR LF");
+    expect_raw("GET / HTTP/2.0\r\n\r\n", 505, "HTTP/1.1");
+    expect_raw("GET / HTTP/1.1\r\nHost: x\r\nno colon\r\n\r\n", 400, "colon");
+    expect_raw(
+        "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: x\r\n\r\n",
+        400, "Content-Length");
+    expect_raw(
+        "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n"
+        "Transfer-Encoding: chunked\r\n\r\n",
+        400, "Transfer-Encoding");
+    expect_raw("POST /v1/completions HTTP/1.1\r\nHost: x\r\n"
+               "Transfer-Encoding: chunked\r\n\r\nzz\r\n",
+               400, "chunked body is malformed");
+    memset(big, 'a', sizeof(big) - 1);
+    memcpy(big, "GET / HTTP/1.1\r\nX: ", 19);
+    expect_raw(big, 431, "head_too_large");
+    front_close();
+}
+
+static void test_bad_body(void)
+{
+    static const struct {
+        const char *headers, *body;
+        int status;
+        const char *part;
+    } cases[] = {
+        {"", "", 400, "invalid_json"},
+        {"", "{\"prompt\":", 400, "invalid_json"},
+        {"", "{\"prompt\":[512]}", 400, "prompt[0] is 512"},
+        {"", "{\"prompt\":[]}", 400, "prompt 0 is empty"},
+        {"", "{\"prompt\":\"a\",\"temperature\":0.7}", 400,
+         "'temperature' = 0.7 is not supported by model 'tiny'"},
+        {"", "{\"prompt\":\"a\",\"max_tokens\":1000}", 400,
+         "context_length_exceeded"},
+        {"", "{\"prompt\":\"a\",\"model\":\"gpt\"}", 404, "model_not_found"},
+        {"x-slo-ttft-ms: soon\r\n", "{\"prompt\":\"a\"}", 400,
+         "header 'x-slo-ttft-ms' is 'soon'"},
+        {"x-slo-tpot-ms: -1\r\n", "{\"prompt\":\"a\"}", 400,
+         "header 'x-slo-tpot-ms' is '-1'"},
+        {"x-slo-tpot-ms: 0\r\n", "{\"prompt\":\"a\"}", 400, "x-slo-tpot-ms"},
+    };
+    struct front_options options = front_usual();
+    struct client *c;
+
+    front_open(&options);
+    c = client_new(); /* one connection for all: an error doesn't end it */
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        json_t *body;
+
+        c->n = 0;
+        client_post(c, "/v1/completions", cases[i].headers, cases[i].body);
+        CU_ASSERT(WAIT(c, client_whole(c)));
+        body = client_json(c);
+        if (client_status(c) != cases[i].status || !body ||
+            !(strstr(error_field(body, "message"), cases[i].part) ||
+              strstr(error_field(body, "code"), cases[i].part))) {
+            printf("\n  %s\n  -> %s", cases[i].body, c->text);
+            CU_FAIL("another answer");
+        }
+        json_decref(body);
+    }
+    CU_ASSERT_EQUAL(f.service.n_calls, 0);
+    client_free(c);
+    front_close();
+}
+
+/* A client that writes all before it reads still sees why it was refused. */
+static void test_large_body(void)
+{
+    struct front_options options = front_usual();
+    struct client *c;
+    size_t n = 3 << 20;
+    char *big = malloc(n), head[200];
+
+    memset(big, ' ', n);
+    options.http.max_body_bytes = 1 << 20;
+    front_open(&options);
+    c = client_new();
+    snprintf(head, sizeof(head),
+             "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: "
+             "%zu\r\n\r\n",
+             n);
+    client_puts(c, head);
+    CU_ASSERT(WAIT(c, client_whole(c)));
+    CU_ASSERT_TRUE(client_send(c, big, n));
+    CU_ASSERT_EQUAL(client_status(c), 413);
+    CU_ASSERT_PTR_NOT_NULL(strstr(c->text, "larger than 1048576 bytes"));
+    client_free(c);
+
+    c = client_new();
+    client_puts(c, "POST /v1/completions HTTP/1.1\r\nHost: x\r\n"
+                   "Transfer-Encoding: chunked\r\n\r\n300000\r\n");
+    CU_ASSERT_TRUE(client_send(c, big, n));
+    CU_ASSERT(WAIT(c, client_whole(c)));
+    CU_ASSERT_EQUAL(client_status(c), 413);
+    client_free(c);
+
+    c = client_new();
+    client_puts(
+        c, "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 15\r\n"
+           "Expect: 100-continue\r\n\r\n");
+    CU_ASSERT(WAIT(c, strstr(c->text, "100 Continue\r\n\r\n") != NULL));
+    client_puts(c, "{\"prompt\":\"ab\"}");
+    CU_ASSERT(WAIT(c, f.service.n_calls == 1));
+    client_free(c);
+    free(big);
+    front_close();
+}
+
+/* A POST whose head declares n bytes of body (0: chunked), and the first part
+ * of that. */
+static struct client *client_begin(size_t n, const char *part, size_t n_part)
+{
+    struct client *c = client_new();
+    char head[200], framing[50];
+
+    snprintf(framing, sizeof(framing),
+             n ? "Content-Length: %zu" : "Transfer-Encoding: chunked", n);
+    snprintf(head, sizeof(head),
+             "POST /v1/completions HTTP/1.1\r\nHost: x\r\n%s\r\n\r\n%s",
+             framing, n ? "" : "384\r\n");
+    client_puts(c, head);
+    CU_ASSERT_TRUE(client_send(c, part, n_part));
+    for (int i = 0; i < 10; i++)
+        front_turn();
+    return c;
+}
+
+static void expect_busy(size_t n, const char *part, size_t n_part)
+{
+    struct client *c = client_begin(n, part, n_part);
+
+    CU_ASSERT(WAIT(c, client_whole(c)));
+    CU_ASSERT_EQUAL(client_status(c), 503);
+    CU_ASSERT_PTR_NOT_NULL(strstr(c->text, "too_many_body_bytes"));
+    CU_ASSERT_PTR_NOT_NULL(strstr(c->text, "Retry-After: 1\r\n"));
+    client_free(c);
+}
+
+/* All bodies together are bounded, and let go once they were submitted. */
+static void test_body_total(void)
+{
+    struct front_options options = front_usual();
+    struct client *a, *b;
+    char body[900];
+
+    memset(body, ' ', sizeof(body));
+    memcpy(body, "{\"prompt\":[1]}", 14);
+    options.http.max_body_total_bytes = 1000;
+    front_open(&options);
+    a = client_begin(900, body, 600);
+    expect_raw("GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n", 200,
+               "conductor_http_body_bytes 600\n");
+    expect_busy(900, body, 401);
+    expect_busy(0, body, 401);
+    b = client_begin(900, body, 400); /* just fits */
+    CU_ASSERT_EQUAL(b->n, 0);
+    client_free(b); /* and gives it back by leaving */
+    front_turn();
+    front_turn();
+    CU_ASSERT_TRUE(client_send(a, body + 600, 300));
+    CU_ASSERT_FATAL(WAIT(a, f.service.n_calls == 1));
+    expect_raw("GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n", 200,
+               "conductor_http_body_bytes 0\n");
+    b = client_begin(0, body, 900); /* while the first is in flight */
+    client_puts(b, "\r\n0\r\n\r\n");
+    CU_ASSERT(WAIT(b, f.service.n_calls == 2));
+    expect_raw("POST /v1/completions HTTP/1.1\r\nHost: x\r\n"
+               "Content-Length: 1001\r\n\r\n",
+               413, "larger than 1000 bytes");
+    expect_raw("GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n", 200,
+               "conductor_http_bodies_refused_total 2\n");
+    client_free(a);
+    client_free(b);
+    front_close();
+}
+
+static void test_chunked(void)
+{
+    struct front_options options = front_usual();
+    struct client *c;
+
+    front_open(&options);
+    c = client_new();
+    client_puts(c, "POST /v1/completions HTTP/1.1\r\nHost: x\r\n"
+                   "Transfer-Encoding: chunked\r\n\r\n5;x=y\r\n{\"pro\r\n");
+    client_puts(c, "A\r\nmpt\":\"ab\"}\r\n0\r\nT: t\r\n\r\nGET /ready");
+    CU_ASSERT_FATAL(WAIT(c, f.service.n_calls == 1));
+    CU_ASSERT_EQUAL(f.service.calls[0]->params.n_tokens, 2);
+    CU_ASSERT_EQUAL(f.service.calls[0]->params.tokens[1], 'b');
+    /* A request sent ahead waits for its turn. */
+    client_puts(c, " HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+    front_turn();
+    fake_run(f.service.calls[0]);
+    CU_ASSERT(WAIT(c, c->closed));
+    CU_ASSERT_PTR_NOT_NULL(strstr(c->text, "{\"ready\":true}"));
+    client_free(c);
+    front_close();
+}
+
+/* A stream nobody reads is cut off; memory stays bounded. */
+static void test_slow_reader(void)
+{
+    struct front_options options = front_usual();
+    struct client *c;
+    size_t sent = 0;
+
+    options.http.max_output_bytes = 100000;
+    front_open(&options);
+    c = client_new();
+    client_post(c, "/v1/completions", "",
+                "{\"prompt\":[1],\"stream\":true,\"max_tokens\":900}");
+    CU_ASSERT_FATAL(WAIT(c, f.service.n_calls == 1));
+    while (!f.service.calls[0]->cancelled && sent < 10000000) {
+        fake_tokens(f.service.calls[0], "x");
+        sent++;
+    }
+    CU_ASSERT_TRUE(f.service.calls[0]->cancelled);
+    CU_ASSERT(sent < 2000);
+    CU_ASSERT_EQUAL(front_in_flight(f.front), 0);
+    CU_ASSERT(WAIT(c, c->closed));
+    client_free(c);
+    front_close();
+}
+
+/* Below that bound, a client that takes no byte for too long is cut off. */
+static void test_stalled_reader(void)
+{
+    struct front_options options = front_usual();
+    struct client *c;
+
+    options.http.max_output_bytes = 1 << 30;
+    options.http.write_us = 50000;
+    front_open(&options);
+    c = client_new();
+    client_post(c, "/v1/completions", "",
+                "{\"prompt\":[1],\"stream\":true,\"max_tokens\":900}");
+    CU_ASSERT_FATAL(WAIT(c, f.service.n_calls == 1));
+    /* More than the sockets' buffers take. */
+    for (size_t i = 0; i < 100000; i++)
+        fake_tokens(f.service.calls[0], "x");
+    CU_ASSERT(WAIT((struct client *)NULL, f.service.n_cancelled == 1));
+    CU_ASSERT_EQUAL(front_in_flight(f.front), 0);
+    client_free(c);
+    front_close();
+}
+
+static void test_connection_limit(void)
+{
+    struct front_options options = front_usual();
+    struct client *c[4];
+
+    options.http.max_connections = 3;
+    front_open(&options);
+    for (size_t i = 0; i < 4; i++)
+        c[i] = client_new();
+    CU_ASSERT(WAIT(c[3], c[3]->closed));
+    CU_ASSERT_EQUAL(client_status(c[3]), 503);
+    CU_ASSERT(client_whole(c[3]));
+    CU_ASSERT_PTR_NOT_NULL(strstr(c[3]->text, "too_many_connections\"}}"));
+    client_free(c[0]);
+    client_free(c[3]);
+    front_turn();
+    front_turn();
+    expect_raw("GET /ready HTTP/1.1\r\nHost: x\r\n\r\n", 200, "true");
+    client_free(c[1]);
+    client_free(c[2]);
+    front_close();
+}
+
+static void test_idle(void)
+{
+    struct front_options options = front_usual();
+    struct client *c;
+
+    options.http.idle_us = 30000;
+    front_open(&options);
+    c = client_new();
+    CU_ASSERT(WAIT(c, c->closed));
+    CU_ASSERT_EQUAL(c->n, 0);
+    client_free(c);
+    front_close();
+}
+
+/* A head and a body that never end. */
+static void test_slow_sender(void)
+{
+    struct front_options options = front_usual();
+    struct client *c;
+
+    options.http.receive_us = 30000;
+    front_open(&options);
+    c = client_new();
+    client_puts(c, "GET /ready HTT");
+    CU_ASSERT(WAIT(c, client_whole(c)));
+    CU_ASSERT_EQUAL(client_status(c), 408);
+    client_free(c);
+    c = client_new();
+    client_puts(c, "POST /v1/completions HTTP/1.1\r\nHost: x\r\n"
+                   "Content-Length: 10\r\n\r\n{");
+    CU_ASSERT(WAIT(c, client_whole(c)));
+    CU_ASSERT_EQUAL(client_status(c), 408);
+    client_free(c);
+    front_close();
+}
+
+/* The answer to HEAD is a head. */
+static void test_head_method(void)
+{
+    struct front_options options = front_usual();
+    struct client *c;
+
+    front_open(&options);
+    c = client_new();
+    client_puts(
+        c, "HEAD /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+    CU_ASSERT(WAIT(c, c->closed));
+    CU_ASSERT_PTR_NOT_NULL(strstr(c->text, "Content-Length: 15\r\n"));
+    CU_ASSERT_EQUAL(strcmp(c->text + c->n - 4, "\r\n\r\n"), 0);
+    client_free(c);
+    front_close();
+}
+
+static void test_port_in_use(void)
+{
+    struct front_options options = front_usual();
+    struct front *second;
+
+    front_open(&options);
+    options.http.port = front_port(f.front);
+    CU_ASSERT_EQUAL(front_new(f.base, &f.service, &options, &second),
+                    -EADDRINUSE);
+    options.http.host = "not-an-address.invalid";
+    CU_ASSERT_EQUAL(front_new(f.base, &f.service, &options, &second),
+                    -EADDRNOTAVAIL);
+    front_close();
+}
+
+int main(void)
+{
+    CU_pSuite suite;
+    unsigned failures;
+
+    if (CU_initialize_registry() != CUE_SUCCESS)
+        return 1;
+    suite = CU_add_suite("http_server", NULL, NULL);
+    CU_add_test(suite, "routes", test_routes);
+    CU_add_test(suite, "bad HTTP", test_bad_http);
+    CU_add_test(suite, "bad bodies", test_bad_body);
+    CU_add_test(suite, "large bodies", test_large_body);
+    CU_add_test(suite, "all bodies", test_body_total);
+    CU_add_test(suite, "chunked, pipelined", test_chunked);
+    CU_add_test(suite, "slow reader", test_slow_reader);
+    CU_add_test(suite, "stalled reader", test_stalled_reader);
+    CU_add_test(suite, "connection limit", test_connection_limit);
+    CU_add_test(suite, "idle client", test_idle);
+    CU_add_test(suite, "slow sender", test_slow_sender);
+    CU_add_test(suite, "HEAD", test_head_method);
+    CU_add_test(suite, "port in use", test_port_in_use);
+    CU_basic_set_mode(CU_BRM_VERBOSE);
+    CU_basic_run_tests();
+    failures = CU_get_number_of_failures();
+    CU_cleanup_registry();
+    return failures != 0;
+}
