@@ -6,7 +6,7 @@ import signal
 import time
 
 import wire
-from harness import BLOCK_TOKENS, Case, total
+from harness import BLOCK_TOKENS, Case, total, wait_until
 from test_worker import BLOCK, BLOCK_BYTES, WorkerCase, prompts
 
 MIB = 16  # of the slab: hundreds of blocks
@@ -341,7 +341,10 @@ class UnderAConductor(Case):
         and nearly all of the prompts comes from disk."""
         cluster = self.cluster(prefill=1, decode=1)
         cold = self.answers(cluster)
-        time.sleep(0.5)  # what is written behind
+        # What is written behind.
+        wait_until('all is on disk', lambda: cluster.api.metrics()[
+            'conductor_instance_disk_used_tokens{instance="p0"}'] >=
+            12 * (300 // BLOCK_TOKENS * BLOCK_TOKENS))
         cluster.workers['p0'].kill()
         cluster.conductor.kill()
         for process in cluster.processes():

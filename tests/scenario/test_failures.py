@@ -8,7 +8,6 @@ import signal
 import socket
 import struct
 import threading
-import time
 
 from harness import (BLOCK_TOKENS, Case, Peer, cost_model_json, mostly_waits,
                      settings, total, wait_until)
@@ -113,11 +112,17 @@ class KilledWorkers(Case):
     def test_prefill_worker_when_the_kv_has_arrived(self):
         # The decode worker has everything and is in its first step of 2 s.
         cluster = self.cluster(engine='timed', cost={
-            'prefill': (1000, 0, 0, 0), 'decode': (2000000, 0, 0)})
+            'prefill': (1000, 0, 0, 0), 'decode': (2000000, 0, 0)},
+            config={'heartbeat_ms': 100})
         events = cluster.api.stream('/v1/completions',
                                     {'prompt': TEXT, 'max_tokens': 2})
         self.assertIn('choices', next(events))
-        time.sleep(0.5)
+        p0 = 'conductor_instance_kv_{}_tokens{{instance="p0"}}'.format
+
+        def sent():
+            metrics = cluster.api.metrics()
+            return metrics[p0('used')] > 0 and metrics[p0('pinned')] == 0
+        wait_until('p0 has sent all and keeps it for others', sent)
         cluster.workers['p0'].kill()
         rest = in_background(lambda: list(events))()
         self.assertEqual(rest[-1], '[DONE]')

@@ -8,6 +8,7 @@ import time
 import unittest
 
 import wire
+from harness import wait_until
 from test_worker import BLOCK, WorkerCase, prompts
 
 MODES = (wire.AUTO, wire.COMPUTE, wire.LOAD, wire.BOTH, wire.LAYERWISE)
@@ -96,7 +97,7 @@ class Meeting(LoadCase):
                                       ('both', 1, 1), ('layerwise', 1, 0)):
             with self.part(mode):
                 t, tokens, want = self.warm('--load-mode', mode,
-                                            '--load-gbps', '1')
+                                            '--load-gbps', '0.2')
                 got, done = self.run_here(t, 2, tokens, 4)
                 self.assertEqual(got, want)
                 self.assertEqual(done['disk'] > 0, bool(loads), done)
@@ -110,14 +111,14 @@ class Meeting(LoadCase):
                 self.leave(t)
 
     def test_throttle(self):
-        """8,000 tokens are 15.6 MiB: half a second at a quarter of a gigabit."""
+        """8,000 tokens are 15.6 MiB: at least half a second at a quarter of a
+        gigabit. That it is not much longer is for test_loader's clock."""
         t, tokens, want = self.warm('--load-mode', 'load', '--load-gbps',
                                     str(31 * MIB_GBPS), n=8000)
         got, done = self.run_here(t, 2, tokens, 4)
         self.assertEqual(got, want)
         self.assertGreater(done['disk'], 7000)
         self.assertGreater(done['load_us'], 450000)
-        self.assertLess(done['load_us'], 900000)
 
     def test_others_compute_meanwhile(self):
         """A request that waits for its load does not hold the engine, although
@@ -197,19 +198,23 @@ class Losses(LoadCase):
                 self.leave(t)
 
     def test_a_source_that_stops(self):
-        """SIGSTOP of a peer: it is given up, and what came is used."""
+        """SIGSTOP of a peer after 20 blocks: it is given up, and what came is
+        used. Somebody else has the engine until these are there."""
         tokens = [i * 7 % 251 for i in range(4000)]
         end = (len(tokens) - 1) // BLOCK
         for mode in (wire.LOAD, wire.BOTH, wire.LAYERWISE):
             with self.part(mode):
                 a = self.worker('a', 'both')
-                t = self.worker('t', 'both', '--load-gbps', '0.1',
-                                '--fetch-timeout-ms', '300')
+                t = self.worker('t', 'both', '--fetch-timeout-ms', '300')
                 want, _ = self.run_here(a, 1, tokens, 4)
+                gate = wire.Gate(a.address, 20)
+                self.addCleanup(gate.close)
+                t.prefill(3, [1] * 30000, 1)
                 t.prefill(2, tokens, 4, mode=mode,
-                          sources=[(a.address, 0, end)])
-                time.sleep(0.15)
+                          sources=[(gate.address, 0, end)])
+                wait_until('20 blocks have come', lambda: gate.closed)
                 os.kill(a.process.pid, signal.SIGSTOP)
+                t.cancel(3)
                 done = t.prefill_done(2)
                 os.kill(a.process.pid, signal.SIGCONT)
                 self.assertEqual(t.answer(2, done['first']), want)

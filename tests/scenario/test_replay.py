@@ -99,16 +99,24 @@ class Replay(unittest.TestCase):
         self.assertIn('an infinite cache', done.stdout)
 
     def test_open_loop(self):
-        # The server never answers in time: everything is sent on time anyway.
+        # The server answers nobody before all have asked.
+        all_asked = threading.Barrier(20)
+
+        def behave(_):
+            all_asked.wait(60 * settings.scale)
+            return 'answer'
+        server = self.serve(behave=behave)
+        done, report = self.live(server, '--speed', 60, '--requests', 20)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(report['requests']['completed'], 20)
+
+    def test_no_answer(self):
         server = self.serve(behave=lambda index: 'hang')
-        start = time.monotonic()
-        done, report = self.live(server, '--speed', 60, '--timeout', 3,
+        done, report = self.live(server, '--speed', 60, '--timeout', 2,
                                  '--requests', 20)
         self.assertEqual(done.returncode, 1)
         self.assertEqual(report['requests']['failed'], 20)
         self.assertEqual(report['failures'][0]['reason'], 'timeout')
-        self.assertLess(report['send_lag_s']['max'], 1 * settings.scale)
-        self.assertLess(time.monotonic() - start, 10 * settings.scale)
 
     def test_late_counts(self):
         # One at a time: what waits to be sent is slow, not unseen.

@@ -322,11 +322,13 @@ def connect(address):
 
 
 class Gate:
-    """A peer in front of another one: hands on what both say, but keeps the
-    blocks that it sends until open()."""
+    """A peer in front of another one: hands on what both say, but after so many
+    blocks that it sends keeps the others until open()."""
 
-    def __init__(self, behind):
+    def __init__(self, behind, blocks=0):
         self.behind = behind
+        self.blocks = blocks
+        self.closed = False  # and blocks wait
         self.listener = Conductor()
         self.opened = threading.Event()
         threading.Thread(target=self.run, daemon=True).start()
@@ -348,6 +350,13 @@ class Gate:
                          daemon=True).start()
         self.hand_on(peer, asker, True)
 
+    def wait_for_turn(self):
+        if self.blocks == 0:
+            self.closed = True
+            self.opened.wait()
+        else:
+            self.blocks -= 1
+
     def hand_on(self, source, sink, gated):
         try:
             while True:
@@ -355,7 +364,7 @@ class Gate:
                 n, kind, _, _ = struct.unpack('<IHHQ', head)
                 data = exactly(source, n)
                 if gated and kind == FETCH_DATA:
-                    self.opened.wait()
+                    self.wait_for_turn()
                 sink.sendall(head + data)
         except (Closed, OSError):
             for sock in source, sink:
