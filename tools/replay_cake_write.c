@@ -22,21 +22,21 @@ static const char *best_name(const struct cake_line *line)
 
 void cake_result_print(const struct cake_result *r, FILE *file)
 {
-    fprintf(file, "%70s%-22s  %s\n", "", "speed-up over loading",
+    fprintf(file, "%70s%-24s  %s\n", "", "speed-up over loading",
             "over computing");
     fprintf(file,
-            "%-8s %5s %6s  %-15s %7s %6s %4s  %8s  %7s %7s %6s  %7s %7s %6s  "
+            "%-8s %5s %6s  %-15s %7s %6s %4s  %8s  %7s %9s %6s  %7s %9s %6s  "
             "%s\n",
             "hardware", "util", "Gbit/s", "model", "tokens", "chunk", "bits",
-            "TTFT (s)", "paper", "model", "error", "paper", "model", "error",
-            "fastest");
+            "TTFT (s)", "paper", "predicted", "error", "paper", "predicted",
+            "error", "fastest");
     for (size_t i = 0; i < r->n_lines; i++) {
         const struct cake_line *line = &r->lines[i];
         const struct cake_setup *s = &line->row->setup;
         const struct cake_prediction *p = &line->predicted;
         fprintf(file,
-                "%-8s %4g%% %6g  %-15s %7lld %6lld %4d  %8.3f  %7.2f %7.2f "
-                "%5.1f%%  %7.2f %7.2f %5.1f%%  %s\n",
+                "%-8s %4g%% %6g  %-15s %7lld %6lld %4d  %8.3f  %7.2f %9.2f "
+                "%5.1f%%  %7.2f %9.2f %5.1f%%  %s\n",
                 s->hardware, 100 * s->utilisation, s->bandwidth_gbps, s->model,
                 (long long)s->n_tokens, (long long)s->chunk_tokens, s->kv_bits,
                 p->cake_s, line->row->speedup_io, p->speedup_io,
