@@ -160,7 +160,7 @@ static void report(struct experiment *x, const struct known *k,
                  100.0 * both->split_block / cake_blocks(&x->cake), 1);
     sheet_text(s, "same_answer", equal ? "yes" : "no");
     sheet_number(s, "repeats", n, 0);
-    sheet_end_row(s, stdout);
+    bench_end_row(x->b);
 }
 
 /* Whether the cell fits the time that is left; what is not known yet is taken
@@ -273,6 +273,11 @@ int main(int argc, char **argv)
         sheet_fact_number(&b.sheet, "layers", b.layout->layers, 0);
         x.prompt = bench_prompt(&b, most);
         rc = x.prompt ? bench_kv_init(&b, &x.cake.kv, most) : -ENOMEM;
+        /* Rather the shorter prompts than none. */
+        while (rc == -ENOMEM && x.prompt && most > 4096) {
+            most /= 2;
+            rc = bench_kv_init(&b, &x.cake.kv, most);
+        }
         x.cake.prompt = x.prompt;
     }
     if (rc == 0 && b.card->gpu)

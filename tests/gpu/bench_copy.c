@@ -83,7 +83,7 @@ static int measure(struct copies *c, const char *way, double raw,
     sheet_number(&b->sheet, "raw_gb_per_s", raw * 1e-9, 2);
     sheet_number(&b->sheet, "share", rate / raw, 4);
     sheet_number(&b->sheet, "repeats", n - 1, 0);
-    sheet_end_row(&b->sheet, stdout);
+    bench_end_row(b);
     return 0;
 }
 

@@ -79,7 +79,7 @@ static void report(struct decode *d, uint32_t batch, uint32_t tokens, double us,
     sheet_number(&b->sheet, "gb_per_s", rate * 1e-9, 1);
     sheet_number(&b->sheet, "share", rate / d->memory_bytes_per_s, 4);
     sheet_number(&b->sheet, "repeats", repeats, 0);
-    sheet_end_row(&b->sheet, stdout);
+    bench_end_row(b);
 }
 
 /* The first step brings the pages to the device, the second is a warm-up. */

@@ -143,7 +143,7 @@ static int measure(struct layerwise *w, bool link)
     /* Else the link alone takes longer than the suffix. */
     sheet_text(&b->sheet, "can_hide", each <= compute ? "yes" : "no");
     sheet_number(&b->sheet, "repeats", n - 1, 0);
-    sheet_end_row(&b->sheet, stdout);
+    bench_end_row(b);
     return 0;
 }
 

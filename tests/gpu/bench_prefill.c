@@ -56,7 +56,7 @@ static void report(struct bench *b, struct passes *p, const char *what,
     sheet_number(&b->sheet, "tflops", rate * 1e-12, 3);
     sheet_number(&b->sheet, "share", rate / peak, 4);
     sheet_number(&b->sheet, "repeats", p->n, 0);
-    sheet_end_row(&b->sheet, stdout);
+    bench_end_row(b);
 }
 
 static void report_all(struct bench *b, struct passes *p, double peak)

@@ -220,21 +220,36 @@ int bench_engine(struct bench *b, const struct model_shape *shape,
     if (!b->engine)
         return -EINVAL;
     b->layout = engine_kv_layout(b->engine);
+    const char *device = engine_device(b->engine);
+    if (*device) {
+        bench_say(b, "%s", device);
+        sheet_fact(&b->sheet, "engine_device", device);
+    }
     return 0;
 }
 
+/* Whole or not at all, as it may be the last thing that the program does. */
 static int write_json(struct bench *b)
 {
-    FILE *out = b->options.json ? fopen(b->options.json, "w") : NULL;
+    char part[4096];
 
     if (!b->options.json)
         return 0;
+    snprintf(part, sizeof(part), "%s.part", b->options.json);
+    FILE *out = fopen(part, "w");
     if (!out)
         return -errno;
     int rc = sheet_write_json(&b->sheet, b->name, out);
     if (fclose(out) != 0 && rc == 0)
         rc = -errno;
-    return rc;
+    return rc == 0 && rename(part, b->options.json) != 0 ? -errno : rc;
+}
+
+void bench_end_row(struct bench *b)
+{
+    sheet_end_row(&b->sheet, stdout);
+    /* bench_close() says it if that fails. */
+    (void)!write_json(b);
 }
 
 int bench_close(struct bench *b, int rc)

@@ -62,6 +62,10 @@ __attribute__((warn_unused_result)) int
 bench_engine(struct bench *b, const struct model_shape *shape,
              uint32_t block_tokens, uint32_t step_tokens);
 
+/* Ends the sheet's row, and writes the JSON as it is by now: whoever ends the
+ * program before its time has what was measured. */
+void bench_end_row(struct bench *b);
+
 /* Says what went wrong (rc < 0: b->err or the number's name), writes the JSON
  * and frees what is left. Returns the exit status of the program. */
 __attribute__((warn_unused_result)) int bench_close(struct bench *b, int rc);

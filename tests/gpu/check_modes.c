@@ -187,7 +187,7 @@ static int run(struct check *c, uint32_t most)
     sheet_number(&b->sheet, "wrong", wrong, 0);
     sheet_number(&b->sheet, "tokens_each", ANSWER, 0);
     sheet_number(&b->sheet, "seed", (double)b->options.seed, 0);
-    sheet_end_row(&b->sheet, stdout);
+    bench_end_row(b);
     if (rc == 0 && wrong) {
         snprintf(b->err, sizeof(b->err), "%u answers differ", wrong);
         rc = -EBADMSG;

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <CUnit/Basic.h>
 
@@ -128,6 +129,28 @@ static void test_ideal(void)
     CU_ASSERT_DOUBLE_EQUAL(cake_ideal_us(&c, &computed, &loaded), 11, 1e-9);
 }
 
+/* What was measured is in the file after every row. */
+static void test_json_by_row(void)
+{
+    char name[] = "/tmp/test_gpu_rig-XXXXXX";
+    static struct bench b = {.name = "x"};
+    char text[400];
+
+    CU_ASSERT_FATAL(close(mkstemp(name)) == 0);
+    b.options.json = name;
+    for (int i = 1; i < 3; i++) {
+        sheet_number(&b.sheet, "n", i, 0);
+        bench_end_row(&b);
+        FILE *in = fopen(name, "r");
+        CU_ASSERT_PTR_NOT_NULL_FATAL(in);
+        text[fread(text, 1, sizeof(text) - 1, in)] = '\0';
+        fclose(in);
+        CU_ASSERT_PTR_NOT_NULL(strstr(text, "{\"n\": 1}"));
+        CU_ASSERT_EQUAL(strstr(text, "{\"n\": 2}") != NULL, i == 2);
+    }
+    CU_ASSERT_EQUAL(remove(name), 0);
+}
+
 int main(void)
 {
     if (CU_initialize_registry() != CUE_SUCCESS)
@@ -136,6 +159,7 @@ int main(void)
     CU_add_test(suite, "median", test_median);
     CU_add_test(suite, "sheet", test_sheet);
     CU_add_test(suite, "full sheet", test_sheet_full);
+    CU_add_test(suite, "JSON by row", test_json_by_row);
     CU_add_test(suite, "learn", test_learn);
     CU_add_test(suite, "learn from less than a step", test_learn_little);
     CU_add_test(suite, "ideal", test_ideal);

@@ -215,6 +215,24 @@ class GpuCheck(unittest.TestCase):
         self.assertIn('sanitizer: left out: compute-sanitizer does not',
                       done.stdout)
 
+    def test_played_slow(self):
+        """A bench that does not end leaves the rows that it wrote."""
+        self.play()
+        self.script(PLAYED.format(python=sys.executable,
+                                  rows=GOOD['bench_decode']) +
+                    'import time; time.sleep(600)\n', 'build', 'tests', 'gpu',
+                    'bench_decode')
+        self.script('#!/bin/sh\nexec sleep 600\n', 'bin',
+                    'compute-sanitizer')
+        done = self.run_check('--build', self.path('build'), '--minutes',
+                              0.25, card='Played Card, 1.2, 80 MiB, 9.0')
+        self.assertEqual(done.returncode, 1, done.stderr + done.stdout)
+        self.assertRegex(done.stdout, 'sanitizer: left out: no end after')
+        self.assertIn('decode: FAIL: no end after', done.stdout)
+        self.assertEqual(self.results()['benches']['decode']['rows'],
+                         GOOD['bench_decode'])
+        self.assertLess(self.results()['seconds'], 30)
+
     def test_limits(self):
         """A value at its limit is kept, one beyond it is not."""
         for column, at, beyond in (('to_ideal', 1.08, 1.0801),

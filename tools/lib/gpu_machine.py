@@ -30,6 +30,16 @@ def card():
                 cards=len(lines))
 
 
+def commit(root):
+    """Which source this is, and whether it was changed."""
+    def git(*words):
+        return (output(['git', '-C', root, *words]) or '').strip()
+
+    head = git('rev-parse', '--short', 'HEAD')
+    changed = ' with changes' if head and git('status', '--porcelain') else ''
+    return f'commit {head}{changed}' if head else 'commit unknown'
+
+
 def program(name, *places):
     """Path of a program on PATH or at one of the places, or None."""
     return shutil.which(name) or next(
