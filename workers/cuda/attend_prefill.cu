@@ -111,7 +111,8 @@ __global__ void __launch_bounds__(ATTEND_THREADS, 2)
     bf16 *q = (bf16 *)memory;
     bf16 *k = q + ROWS * D;
     bf16 *v = k + KEYS * D;
-    const struct cuda_tile tile = tiles[blockIdx.y];
+    /* Those with the most keys come last: begun first, they end in time. */
+    const struct cuda_tile tile = tiles[gridDim.y - 1 - blockIdx.y];
     uint32_t kv_head = blockIdx.x;
     uint32_t group = a.heads / a.kv_heads;
     uint32_t end_key = tile.position + tile.n_tokens;
