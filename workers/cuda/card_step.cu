@@ -178,6 +178,12 @@ static int copy(struct cuda_card *c, const struct cuda_piece *p, bool up)
     cudaMemcpyKind kind = up ? cudaMemcpyHostToDevice : cudaMemcpyDeviceToHost;
     cudaStream_t s = up ? c->load : c->store;
 
+    if (p->n_blocks > 1)
+        return card_check(c,
+                          cudaMemcpy2DAsync(to, c->page_bytes, from,
+                                            c->page_bytes, width * height,
+                                            p->n_blocks, kind, s),
+                          "a copy");
     if (width == pitch)
         return card_check(c, cudaMemcpyAsync(to, from, width * height, kind, s),
                           "a copy");

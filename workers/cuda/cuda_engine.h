@@ -98,10 +98,13 @@ struct cuda_card_limits {
     uint32_t splits;
 };
 
-/* A rectangle of a page and of its host block, which have the same layout. */
+/* A rectangle of a page and of its host block, which have the same layout; or
+ * the same one of several of them, which follow each other on both sides and
+ * lie in one piece of host memory: then it is all rows of one layer. */
 struct cuda_piece {
     void *block;
     uint32_t page;
+    uint32_t n_blocks;
     uint32_t from_layer;
     uint32_t to_layer;
     uint32_t from_slot; /* rows of K and V of each of the layers */

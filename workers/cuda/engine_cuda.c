@@ -114,12 +114,22 @@ static void *cuda_kv_alloc(struct engine *base, size_t bytes)
                  "%.2f GiB cannot be locked into host memory (%s): use a "
                  "smaller --kv-mib",
                  (double)bytes / 0x1p30, cuda_card_error(e->card));
+    for (size_t i = 0; p && i < CUDA_HOSTS; i++)
+        if (!e->hosts[i].memory) {
+            e->hosts[i] = (struct cuda_host){p, bytes};
+            break;
+        }
     return p;
 }
 
 static void cuda_kv_free(struct engine *base, void *memory)
 {
-    cuda_card_host_free(((struct cuda_engine *)base)->card, memory);
+    struct cuda_engine *e = (struct cuda_engine *)base;
+
+    for (size_t i = 0; memory && i < CUDA_HOSTS; i++)
+        if (e->hosts[i].memory == memory)
+            e->hosts[i].memory = NULL;
+    cuda_card_host_free(e->card, memory);
 }
 
 static void cuda_kv_forget(struct engine *base, void *block)
@@ -154,6 +164,7 @@ static int write_back(struct cuda_engine *e, const struct page_dirty *d)
     const struct cuda_piece piece = {
         .block = d->block,
         .page = d->page,
+        .n_blocks = 1,
         .to_layer = e->layers,
         .from_slot = d->from_slot,
         .to_slot = d->to_slot,
@@ -191,6 +202,7 @@ static int upload_block(struct cuda_engine *e, void *block, uint32_t from_layer,
     const struct cuda_piece piece = {
         .block = block,
         .page = page,
+        .n_blocks = 1,
         .from_layer = from_layer,
         .to_layer = to_layer,
         .to_slot = bt,

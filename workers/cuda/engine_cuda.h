@@ -27,16 +27,24 @@ struct cuda_group {
     uint64_t ticket; /* the last that copies to one of the pages */
 };
 
+/* Page-locked memory that engine_kv_alloc() gave out. */
+struct cuda_host {
+    unsigned char *memory; /* NULL: none */
+    size_t bytes;
+};
+#define CUDA_HOSTS 8 /* that are known; of others, copies are not joined */
+
 struct cuda_engine {
     struct engine base;
     struct cuda_card *card;
     uint32_t layers;
     uint32_t group_heads; /* heads / kv_heads */
     struct cuda_group group;
-    uint32_t *use_of;     /* [pages] which use, valid where it points back */
-    size_t *answer_of;    /* [rows] segment of each wanted row */
-    uint32_t *answers;    /* [rows] */
-    pthread_mutex_t lock; /* guards from here ... */
+    uint32_t *use_of;  /* [pages] which use, valid where it points back */
+    size_t *answer_of; /* [rows] segment of each wanted row */
+    uint32_t *answers; /* [rows] */
+    struct cuda_host hosts[CUDA_HOSTS]; /* do not change during a step */
+    pthread_mutex_t lock;               /* guards from here ... */
     struct page_cache *pages;
     uint64_t ticket;      /* the last that was given */
     uint64_t ticket_over; /* it and all before are over */
