@@ -101,10 +101,15 @@ static int time_all(struct layerwise *w, struct times *t, bool link, uint32_t n)
     if (link)
         w->layer_us = LINK_SHARE * bench_median(t->suffix_us + 1, n - 1) /
                       w->b->layout->layers;
+    /* A layer's load is a hundredth of the suffix: what is compared is measured
+     * side by side, as warm as each other. */
     for (uint32_t i = 0; i < n; i++) {
         t->both_us[i] = suffix_us(w, true, link);
         if (t->both_us[i] < 0)
             return (int)t->both_us[i];
+        t->suffix_us[i] = suffix_us(w, false, false);
+        if (t->suffix_us[i] < 0)
+            return (int)t->suffix_us[i];
     }
     return 0;
 }
