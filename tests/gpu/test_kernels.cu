@@ -11,6 +11,7 @@
 #include <time.h>
 #include <vector>
 
+#include "tests/gpu/fragments.cuh"
 #include "workers/cuda/kernels.h"
 #include "workers/cuda/multiply.h"
 
@@ -149,6 +150,48 @@ struct rows {
         }
     }
 };
+
+/* Small whole numbers: every sum is exact. */
+static std::vector<bf16> random_whole(size_t n)
+{
+    std::vector<bf16> v(n);
+
+    for (bf16 &x : v)
+        x = ref_bf16((float)random_below(17) - 8);
+    return v;
+}
+
+static void test_fragments(void)
+{
+    std::vector<bf16> a = random_whole(256), b = random_whole(128);
+    std::vector<float> c(128);
+    for (float &x : c)
+        x = (float)random_below(100);
+    device_array<bf16> da(a), db(b);
+    device_array<float> dc(c);
+    auto mma = fragment_mma_kernel;
+    LAUNCH(mma, 1, WARP_LANES, 0, stream, da.p, db.p, dc.p);
+    std::vector<float> got = dc.get("mma");
+    for (int r = 0; r < 16; r++)
+        for (int k = 0; k < 8; k++) {
+            double want = c[r * 8 + k];
+            for (int i = 0; i < 16; i++)
+                want += ref_float(a[r * 16 + i]) * ref_float(b[i * 8 + k]);
+            expect("mma", (size_t)(r * 8 + k), got[r * 8 + k], want, 0, 0);
+        }
+    device_array<uint32_t> out(2 * 32 * 4);
+    auto load = fragment_load_kernel;
+    LAUNCH(load, 1, WARP_LANES, 256 * sizeof(bf16), stream, da.p, out.p);
+    std::vector<uint32_t> words = out.get("ldmatrix");
+    for (int i = 0; i < 2 * 32 * 4 * 2; i++) {
+        int turned = i / 256, lane = i / 8 % 32, j = i / 2 % 4;
+        int row = lane / 4, column = lane % 4 * 2 + i % 2;
+        bf16 want = turned ? a[j * 64 + column * 8 + row]
+                           : a[j * 64 + row * 8 + column];
+        expect("ldmatrix", (size_t)i, words[i / 2] >> i % 2 * 16 & 0xffff, want,
+               0, 0);
+    }
+}
 
 static void test_draw(void)
 {
@@ -667,6 +710,7 @@ int main(int, char **argv)
     must(attend_prefill_prepare(), "kernels");
     must(attend_decode_prepare(), "kernels");
     must(multiply_prepare(), "kernels");
+    run("mma, ldmatrix", test_fragments);
     run("draw", test_draw);
     run("draw as engine cpu", test_draw_is_the_cpus);
     run("embed", test_embed);
