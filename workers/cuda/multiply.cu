@@ -24,7 +24,9 @@ struct multiply {
     cublasLtHandle_t handle;
     void *workspace;
     struct plan plans[MULTIPLY_KINDS][MULTIPLY_MATRICES];
-    char name[96];
+    /* Suggestions that were not taken, by why. */
+    int cut_sums, not_all_rows, differ;
+    char name[128];
 };
 
 /* The three matrices of a product as cuBLASLt sees them: column-major, so that
@@ -283,11 +285,16 @@ static int choose(struct multiply *m, struct probe *p, enum multiply_kind kind,
         n = candidates(m, plan, rows, found);
     for (int i = 0; i < n; i++) {
         plan->algo = found[i].algo;
-        if (found[i].state == CUBLAS_STATUS_SUCCESS &&
-            one_pass(&m->lt, &plan->algo) &&
-            takes_all_rows(m, plan, unit_rows(kind), p->rows) &&
-            probe_check(m, p, kind, plan, w) == 0)
+        if (found[i].state != CUBLAS_STATUS_SUCCESS)
+            continue;
+        if (!one_pass(&m->lt, &plan->algo))
+            m->cut_sums++;
+        else if (!takes_all_rows(m, plan, unit_rows(kind), p->rows))
+            m->not_all_rows++;
+        else if (probe_check(m, p, kind, plan, w) == 0)
             return 0;
+        else
+            m->differ++;
     }
     plan->own = true;
     return probe_check(m, p, kind, plan, w);
@@ -320,9 +327,12 @@ static void name_it(struct multiply *m)
     if (!m->handle)
         snprintf(m->name, sizeof(m->name), "own kernels (no cuBLASLt)");
     else
-        snprintf(m->name, sizeof(m->name), "cuBLASLt %zu for %d of %d products",
+        snprintf(m->name, sizeof(m->name),
+                 "cuBLASLt %zu for %d of %d products (not taken: %d cut sums, "
+                 "%d not for all rows, %d differ)",
                  m->lt.GetVersion(), MULTIPLY_KINDS * MULTIPLY_MATRICES - own,
-                 MULTIPLY_KINDS * MULTIPLY_MATRICES);
+                 MULTIPLY_KINDS * MULTIPLY_MATRICES, m->cut_sums,
+                 m->not_all_rows, m->differ);
 }
 
 struct multiply *multiply_new(cudaStream_t s, const struct multiply_size *sizes,

@@ -40,7 +40,8 @@ struct multiply *multiply_new(cudaStream_t s, const struct multiply_size *sizes,
                               float *y);
 void multiply_free(struct multiply *m);
 
-/* "cuBLASLt", "own kernels" or both, with versions; valid until freed. */
+/* What computes the products, and why suggestions of cuBLASLt were not taken;
+ * valid until freed. */
 const char *multiply_name(const struct multiply *m);
 
 /* y = x w^T, or y += x w^T for MULTIPLY_O and MULTIPLY_DOWN, whose y is float
