@@ -87,31 +87,38 @@ int scheduler_set_expected(struct scheduler *scheduler,
     return 0;
 }
 
-/* The least that stays of a candidate's time without its queue. A planned load
- * overlaps it. */
-static int64_t without_queue_us(const struct prefill_estimate *e)
+/* When a candidate's queue will have shrunk enough for the TTFT SLO, from now;
+ * -1: never. Its wait falls by a second each second, its transfer and its
+ * prefill don't. */
+static int64_t candidate_fits_in_us(const struct scheduler *s,
+                                    const struct schedule_request *request,
+                                    const struct prefill_estimate *e)
 {
-    return e->planned ? e->ttft_us - e->queue_us
-                      : e->transfer_us + e->prefill_us;
+    if (e->planned)
+        return schedule_plan_fits_in_us(s, request, e);
+    if (e->transfer_us + e->prefill_us > request->slo_ttft_us)
+        return -1;
+    return e->ttft_us > request->slo_ttft_us ? e->ttft_us - request->slo_ttft_us
+                                             : 0;
 }
 
-/* When some candidate's queue will have shrunk enough for the TTFT SLO: its
- * wait falls by a second each second, its transfer and its prefill don't. */
-static int64_t ttft_fits_in_us(const struct schedule_request *request,
+/* When the first of the candidates will: no sooner than what each one misses
+ * the SLO by, so that most need not be looked at behind the chosen one. */
+static int64_t ttft_fits_in_us(const struct scheduler *s,
+                               const struct schedule_request *request,
                                const struct schedule_decision *decision)
 {
-    int64_t best_us = -1;
+    int64_t best_us = candidate_fits_in_us(s, request, &decision->chosen);
 
     for (size_t c = 0; c < decision->n_candidates; c++) {
         const struct prefill_estimate *e = &decision->candidates[c];
         int64_t in_us = e->ttft_us - request->slo_ttft_us;
 
-        if (e->too_long || e->queue_full ||
-            without_queue_us(e) > request->slo_ttft_us)
+        if (e->too_long || e->queue_full || e->instance == decision->prefill ||
+            (best_us >= 0 && in_us >= best_us))
             continue;
-        if (in_us < 0)
-            in_us = 0;
-        if (best_us < 0 || in_us < best_us)
+        in_us = candidate_fits_in_us(s, request, e);
+        if (in_us >= 0 && (best_us < 0 || in_us < best_us))
             best_us = in_us;
     }
     return best_us;
@@ -134,7 +141,7 @@ static void admit(struct scheduler *s, const struct schedule_request *request,
         break;
     case ADMISSION_REJECT_TTFT:
         decision->verdict = SCHEDULE_REJECT_TTFT;
-        decision->retry_after_us = ttft_fits_in_us(request, decision);
+        decision->retry_after_us = ttft_fits_in_us(s, request, decision);
         break;
     case ADMISSION_REJECT_TBT:
         decision->verdict = SCHEDULE_REJECT_TBT;

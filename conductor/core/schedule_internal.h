@@ -135,6 +135,19 @@ void schedule_plan_chosen(struct scheduler *s,
                           uint32_t usable_blocks,
                           struct schedule_decision *decision);
 
+/*
+ * When a planned candidate that is late will meet the TTFT SLO if nothing else
+ * comes, from now: its queue and what its sources are busy with shrink, loads
+ * that they hid don't. -1: not even when all that is done. Of sources it knows
+ * those that it has now; others may be better by then.
+ *   candidate  of the request just decided on; may be a lower bound.
+ * Cost: some plans. Where each later look finds a little missing it ends with
+ * the last, which is then a little too soon.
+ */
+int64_t schedule_plan_fits_in_us(const struct scheduler *s,
+                                 const struct schedule_request *request,
+                                 const struct prefill_estimate *candidate);
+
 /* Estimates every prefill candidate and lets the policy choose: writes
  * candidates, chosen and prefill, or the verdict and retry_after_us.
  * Returns whether one was chosen. */

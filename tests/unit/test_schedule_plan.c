@@ -240,6 +240,51 @@ static void test_price(void)
     rig_fini(&r);
 }
 
+/* A wait hides a load only as long as it lasts, and what another one could
+ * load need not come in time: neither is told to come again in vain. */
+static void test_fits(void)
+{
+    struct rig r;
+
+    rig_init(&r, "plan",
+             LOAD_MODE_BIT(LOAD_MODE_COMPUTE) | LOAD_MODE_BIT(LOAD_MODE_LOAD),
+             false);
+    add(&r, 0, 2e8);
+    hold(&r, 0, TIER_DISK, 0, 10);
+    wait_there(&r, 0, 7, 6000);
+    r.request.slo_ttft_us = 5600; /* 5 ms of load behind 6, then 0.5 */
+    schedule_decide(r.scheduler, &r.request, &r.decision);
+    CU_ASSERT_EQUAL(r.decision.verdict, SCHEDULE_REJECT_TTFT);
+    CU_ASSERT_EQUAL(r.decision.retry_after_us, 900);
+    r.request.slo_ttft_us = 5400;
+    schedule_decide(r.scheduler, &r.request, &r.decision);
+    CU_ASSERT_EQUAL(r.decision.verdict, SCHEDULE_REJECT_TTFT);
+    CU_ASSERT_EQUAL(r.decision.retry_after_us, -1);
+    /* Its disk is busy for longer than its engine. */
+    CU_ASSERT_EQUAL(pool_tier_book(r.pool, r.ids[0], TIER_DISK, 1000000 + 8000),
+                    0);
+    r.request.slo_ttft_us = 5600;
+    schedule_decide(r.scheduler, &r.request, &r.decision);
+    CU_ASSERT_EQUAL(r.decision.chosen.ttft_us, 13500);
+    CU_ASSERT_EQUAL(r.decision.retry_after_us, 7900);
+    rig_fini(&r);
+
+    rig_init(&r, "plan", WHOLE_BLOCKS, false);
+    add(&r, 0, 0);
+    add(&r, 0, 0);
+    add(&r, 1e6, 0); /* 100 ms a block */
+    hold(&r, 2, TIER_HOST, 0, 10);
+    CU_ASSERT_EQUAL(pool_set_health(r.pool, r.ids[2], HEALTH_DRAINING), 0);
+    wait_there(&r, 1, 7, 12000);
+    r.request.slo_ttft_us = 5000;
+    schedule_decide(r.scheduler, &r.request, &r.decision);
+    CU_ASSERT_EQUAL(r.decision.verdict, SCHEDULE_REJECT_TTFT);
+    CU_ASSERT(r.decision.candidates[1].at_least);
+    CU_ASSERT_EQUAL(r.decision.candidates[1].ttft_us, 12500);
+    CU_ASSERT_EQUAL(r.decision.retry_after_us, -1);
+    rig_fini(&r);
+}
+
 /* Of equal ones whose last prefill came longest ago. */
 static void test_turns(void)
 {
@@ -737,6 +782,7 @@ int main(void)
     CU_add_test(suite, "queue", test_queue);
     CU_add_test(suite, "thrift", test_thrift);
     CU_add_test(suite, "price of engine time", test_price);
+    CU_add_test(suite, "when it fits", test_fits);
     CU_add_test(suite, "turns", test_turns);
     CU_add_test(suite, "two peers", test_two_peers);
     CU_add_test(suite, "disks of others", test_disks_of_others);
