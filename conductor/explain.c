@@ -63,10 +63,25 @@ static void put_name(const struct service *s, uint32_t id,
     snprintf(name, POOL_NAME_BYTES, "%s", in ? in->name : "");
 }
 
-static bool better(const struct prefill_estimate *a,
+/* The chosen one, then those that could have been, then the others. */
+static int rank_of(const struct schedule_decision *d,
+                   const struct prefill_estimate *c)
+{
+    if (c->instance == d->prefill)
+        return 0;
+    return c->queue_full || c->too_long ? 2 : 1;
+}
+
+static bool better(const struct schedule_decision *d,
+                   const struct prefill_estimate *a,
                    const struct prefill_estimate *b)
 {
-    return a->score_us < b->score_us;
+    int rank_a = rank_of(d, a), rank_b = rank_of(d, b);
+    if (rank_a != rank_b)
+        return rank_a < rank_b;
+    if (a->late != b->late)
+        return b->late;
+    return a->late ? a->ttft_us < b->ttft_us : a->score_us < b->score_us;
 }
 
 /* Keeps the best ones, which are the ones that one asks about. */
@@ -79,13 +94,13 @@ static void put_candidates(struct explain_record *r, const struct service *s,
         uint32_t at = n;
         if (n == EXPLAIN_CANDIDATES_MAX) {
             r->n_left_out++;
-            if (!better(&d->candidates[i], kept[n - 1]))
+            if (!better(d, &d->candidates[i], kept[n - 1]))
                 continue;
             at = n - 1;
         } else {
             n++;
         }
-        for (; at > 0 && better(&d->candidates[i], kept[at - 1]); at--)
+        for (; at > 0 && better(d, &d->candidates[i], kept[at - 1]); at--)
             kept[at] = kept[at - 1];
         kept[at] = &d->candidates[i];
     }

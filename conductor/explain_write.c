@@ -74,9 +74,11 @@ static void put_candidate(struct writer *w, const struct explain_candidate *c)
     put_name(w, "fetch_from", c->fetch_from);
     PUT(w, ",\"mode\":%s%s%s", planned ? "\"" : "",
         planned ? load_mode_name(e->load_mode) : "null", planned ? "\"" : "");
-    PUT(w, ",\"extrapolated\":%s,\"queue_full\":%s,\"too_long\":%s}",
-        e->extrapolated ? "true" : "false", e->queue_full ? "true" : "false",
-        e->too_long ? "true" : "false");
+    PUT(w,
+        ",\"late\":%s,\"extrapolated\":%s,\"queue_full\":%s,"
+        "\"too_long\":%s}",
+        e->late ? "true" : "false", e->extrapolated ? "true" : "false",
+        e->queue_full ? "true" : "false", e->too_long ? "true" : "false");
 }
 
 static void put_source(struct writer *w, const struct explain_source *s)

@@ -2,6 +2,7 @@
 played by the test say what they hold and how fast they read it."""
 import os
 import struct
+import threading
 import time
 
 from harness import BLOCK_TOKENS, Case, Cluster, wait_until
@@ -65,7 +66,8 @@ class Plan(PlayedCase):
         """The keys of the prompt, with the seed of a first request."""
         self.begin('seed', 'hello', 1)
         rid, p = self.p.next(wire.PREFILL)
-        self.p.prefilled(rid, 65, 5, prefill_us=500)  # as predicted
+        self.p.prefilled(rid, 65, 5,
+                         prefill_us=5 * self.COST['prefill'][1])  # as predicted
         self.p.done(rid, 1)
         self.finish()
         seed, = struct.unpack_from('<Q', p)
@@ -196,6 +198,38 @@ class Plan(PlayedCase):
                          ('rejected', 'slo_ttft_exceeded', 'reject_slo_ttft'))
         self.assertEqual(why['slo_ttft_ms'], 1)
         self.assertEqual(why['actual'], {'ttft_ms': None})
+
+    def test_late_ones_stand_behind(self):
+        """q, busy, has it on its disk: the best one, were it not too late."""
+        self.COST = {'prefill': (0, 10000, 0, 0)}
+        self.begin_cluster()
+        keys = self.keys()
+        q = PlayedWorker(self.cluster_.ports['worker'], 'q', 'prefill',
+                         disk_blocks=1000)
+        q.hold(keys, tier=2)
+        q.status(disk=10, rate=10**6)
+        gauge = 'conductor_instance_disk_bytes_per_second{instance="q"}'
+        wait_until('the rate is known', lambda: self.cluster_.api.metrics(
+            ).get(gauge) == 10**6)
+        self.begin('long', 'x' * 250, 1)
+        q.next(wire.PREFILL)
+
+        def ask():
+            self.replies['a'] = self.cluster_.api.request(
+                'POST', '/v1/completions', {'prompt': PROMPT, 'max_tokens': 1},
+                {'x-slo-ttft-ms': '2200'})
+        self.threads.append(threading.Thread(target=ask))
+        self.threads[-1].start()
+        rid, _ = self.p.next(wire.PREFILL, 2)
+        self.p.prefilled(rid, 65, len(PROMPT))
+        self.p.done(rid, 1)
+        q.close()
+        self.finish()
+        why = self.explain(self.replies['a'].body['conductor']['request_id'])
+        p, q = why['candidates']
+        self.assertEqual((p['instance'], p['late'], q['instance'], q['late']),
+                         ('p', False, 'q', True))
+        self.assertLess(q['score_ms'], p['score_ms'])
 
     def test_only_the_last_ones_are_known(self):
         self.begin_cluster(explain_requests=2)
