@@ -50,6 +50,32 @@ void view_models(struct front *front, struct http_conn *conn,
     reply_buf(conn, 200, "application/json", &buf);
 }
 
+static int hex_of(char c)
+{
+    if (c >= '0' && c <= '9')
+        return c - '0';
+    if (c >= 'a' && c <= 'f')
+        return c - 'a' + 10;
+    return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+}
+
+/* Whether part of a path, where bytes may stand as "%2F", names `text`. */
+static bool names(const char *at, size_t n, const char *text)
+{
+    size_t i = 0;
+
+    for (; i < n && *text; i++, text++) {
+        int high = at[i] == '%' && n - i > 2 ? hex_of(at[i + 1]) : -1;
+        int low = high >= 0 ? hex_of(at[i + 2]) : -1;
+        int byte = low >= 0 ? high * 16 + low : (unsigned char)at[i];
+
+        if (byte != (unsigned char)*text)
+            return false;
+        i += low >= 0 ? 2 : 0;
+    }
+    return i == n && !*text;
+}
+
 void view_model(struct front *front, struct http_conn *conn,
                 const struct http_head *head, const char *body, size_t n)
 {
@@ -61,7 +87,7 @@ void view_model(struct front *front, struct http_conn *conn,
 
     (void)body;
     (void)n;
-    if (!http_is((struct http_slice){name, name_bytes}, card.name)) {
+    if (!names(name, name_bytes, card.name)) {
         openai_error_set(&error, 404, "model_not_found", "model",
                          "model '%.*s' does not exist; this server has '%s'",
                          name_bytes < 100 ? (int)name_bytes : 100, name,

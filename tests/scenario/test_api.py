@@ -2,8 +2,8 @@
 import os
 import re
 
-from harness import (BLOCK_TOKENS, ROOT, Case, cached_tokens, mostly_waits,
-                     total, wait_until)
+from harness import (BLOCK_TOKENS, ROOT, Case, Cluster, cached_tokens,
+                     cost_model_json, mostly_waits, total, wait_until)
 from test_failures import in_background
 
 TEXT = 'The quick brown fox jumps over the lazy dog. '
@@ -137,6 +137,19 @@ class Views(Case):
         self.assertIn("'gpt-9'", none.body['error']['message'])
         self.assertEqual(api.request('GET', '/ready').status, 200)
         self.assertEqual(api.instances(), (2, 1))
+
+    def test_model_by_escaped_name(self):
+        cost = self.write('cost-ab.json',
+                          cost_model_json().replace('tiny', 'a/b 1%'))
+        cluster = Cluster(self, {'model': 'a/b 1%', 'cost_model': cost})
+        cluster.start_conductor()
+        for name, status in (('a/b%201%25', 200), ('a%2fb%201%25', 200),
+                             ('%61%2Fb%201%', 200), ('a%2Fb%201', 404),
+                             ('a%2Fb%201%25%25', 404), ('a%2', 404)):
+            reply = cluster.api.request('GET', '/v1/models/' + name)
+            self.assertEqual(reply.status, status, name)
+            if status == 200:
+                self.assertEqual(reply.body['id'], 'a/b 1%')
 
     def test_manual_has_all_metrics(self):
         text = self.cluster().api.request('GET', '/metrics').body.decode()
