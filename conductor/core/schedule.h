@@ -19,7 +19,8 @@
  * TTFT SLO comes before what does not; then the lowest finishing time + engine
  * work x engine_price wins, of equal ones the shorter queue, then the instance
  * whose last prefill came longest ago, then the lower slot. On the chosen
- * instance, loading all takes the plan's place if it scores lower.
+ * instance, loading all takes the plan's place if it scores lower, unless
+ * computing all would end before it.
  */
 #ifndef CONDUCTOR_CORE_SCHEDULE_H
 #define CONDUCTOR_CORE_SCHEDULE_H

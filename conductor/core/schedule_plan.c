@@ -21,9 +21,10 @@
 /*
  * What others wait for a second of an engine's time, in seconds. Those that
  * will come before the queue is empty wait for all that is computed before
- * them. How many that will be is not known: one if anything is under way in
- * the pool, and the more the more wait now. That a quarter of the mean queue
- * is a good measure was found by simulation (decision 013), not derived.
+ * them. How many that will be is not known: one if a prefill is under way
+ * where this one could go, and the more the more wait now. That a quarter of
+ * the mean queue is a good measure was found by simulation (decision 013), not
+ * derived.
  */
 static double engine_price(size_t n_instances, size_t n_waiting,
                            size_t n_running)
@@ -272,7 +273,8 @@ void schedule_plan_chosen(struct scheduler *s,
     decision->engine_price = s->engine_price;
     if (s->engine_price <= 0.0 || site.n == 0 || !(s->load_modes & loads))
         return;
-    /* Later, but with less to compute. */
+    /* Later, but with less to compute; or computing all, if that ends sooner,
+     * which then loses (decision 013). */
     work_out(s, request, usable_blocks, &site, s->load_modes & loads, &plan,
              &thrifty);
     if (schedule_plan_before(&thrifty, &decision->chosen)) {
