@@ -41,6 +41,12 @@ void correction_observe(struct correction *c, int64_t predicted_us,
         c->observations++;
 }
 
+void correction_forget(struct correction *c, double share)
+{
+    c->ratio =
+        clamp(c->ratio + share * (1.0 - c->ratio), c->min_ratio, c->max_ratio);
+}
+
 double correction_factor(const struct correction *c)
 {
     return fabs(c->ratio - 1.0) <= CORRECTION_NOISE ? 1.0 : c->ratio;

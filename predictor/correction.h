@@ -35,6 +35,10 @@ __attribute__((warn_unused_result)) int correction_init(struct correction *c,
 void correction_observe(struct correction *c, int64_t predicted_us,
                         int64_t observed_us);
 
+/* Goes back towards 1 by a share in [0, 1], for an instance of which nothing is
+ * observed: what was seen long ago says less and less. Within the bounds. */
+void correction_forget(struct correction *c, double share);
+
 /* What predictions are multiplied by: the ratio, but 1 as long as it is within
  * CORRECTION_NOISE of 1. So near, it says more about the last completions than
  * about the machine, and equal instances would look different by chance. */

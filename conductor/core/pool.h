@@ -226,7 +226,9 @@ struct pool_prefill_request {
 
 /*
  * An instance is given a prefill: it waits from now on, and its blocks count
- * as pending there.
+ * as pending there. The corrections of instances that have not had one for long
+ * fade a little: a slow instance gets no work, so nothing else would ever say
+ * that it is no longer slow.
  * Returns 0; -ESTALE; -EEXIST: that request is there already; -ENOSPC: its
  * queue is full; -EINVAL: a negative number.
  */

@@ -146,6 +146,40 @@ static void test_queue_time(void)
     pool_free(pool);
 }
 
+/* Of two the one that was slow fades back while the other has all the work. */
+static void test_forget(void)
+{
+    struct pool *pool = small_pool();
+    uint32_t slow = add(pool, ROLE_PREFILL), other = add(pool, ROLE_PREFILL);
+    double ratio;
+
+    CU_ASSERT_EQUAL(accept(pool, slow, 1, 1000, NULL, 0), 0);
+    CU_ASSERT_EQUAL(accept(pool, other, 2, 1000, NULL, 0), 0);
+    CU_ASSERT_EQUAL(pool_prefill_done(pool, slow, 1, 4000), 0);
+    CU_ASSERT_EQUAL(pool_prefill_done(pool, other, 2, 4000), 0);
+    CU_ASSERT_DOUBLE_EQUAL(pool_get(pool, slow)->correction.ratio, 1.75, 1e-12);
+    for (uint64_t id = 3; id < 40; id++) {
+        ratio = pool_get(pool, slow)->correction.ratio;
+        CU_ASSERT_EQUAL(accept(pool, other, id, 1000, NULL, 0), 0);
+        CU_ASSERT_EQUAL(pool_prefill_done(pool, other, id, 1750), 0);
+        if (id < 6) /* not yet */
+            CU_ASSERT_EQUAL(pool_get(pool, slow)->correction.ratio, ratio);
+    }
+    ratio = pool_get(pool, slow)->correction.ratio;
+    CU_ASSERT(ratio > 1.0 && ratio < 1.0 + 0.75 / 8);
+    CU_ASSERT_DOUBLE_EQUAL(pool_get(pool, other)->correction.ratio, 1.75,
+                           1e-12);
+    /* Not while it has something to do. */
+    CU_ASSERT_EQUAL(accept(pool, slow, 1, 1000, NULL, 0), 0);
+    for (uint64_t id = 40; id < 60; id++) {
+        CU_ASSERT_EQUAL(accept(pool, other, id, 1000, NULL, 0), 0);
+        CU_ASSERT_EQUAL(pool_prefill_cancel(pool, other, id), 0);
+    }
+    CU_ASSERT_EQUAL(pool_get(pool, slow)->correction.ratio, ratio);
+    CU_ASSERT(pool_check(pool));
+    pool_free(pool);
+}
+
 static void test_ready(void)
 {
     struct pool *pool = small_pool();
@@ -436,6 +470,7 @@ int main(void)
     CU_add_test(suite, "ids", test_ids);
     CU_add_test(suite, "health", test_health);
     CU_add_test(suite, "queue time", test_queue_time);
+    CU_add_test(suite, "forget", test_forget);
     CU_add_test(suite, "ready", test_ready);
     CU_add_test(suite, "bounds", test_bounds);
     CU_add_test(suite, "decode", test_decode);
