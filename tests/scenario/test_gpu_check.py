@@ -77,18 +77,18 @@ class GpuCheck(unittest.TestCase):
             f.write(text)
         os.chmod(self.path(*names), stat.S_IRWXU)
 
-    def run_check(self, *args, card=None):
+    def run_check(self, *args, card=None, out=None):
         """With nvidia-smi as the machine has it, or a played one: `card` is
-        what it prints, '' for none."""
+        what it prints, '' for none. `out`: the folder, else our own."""
         env = dict(os.environ)
         if card is not None:
             self.script('#!/bin/sh\n' + (f'echo "{card}"\n' if card else
                                          'exit 9\n'), 'bin', 'nvidia-smi')
             env['PATH'] = self.path('bin') + os.pathsep + env['PATH']
         return subprocess.run(
-            [CHECK, *map(str, args), '--out', self.path('out')], env=env,
-            capture_output=True, text=True, timeout=300 * settings.scale,
-            check=False)
+            [CHECK, *map(str, args), '--out', out or self.path('out')],
+            env=env, capture_output=True, text=True,
+            timeout=300 * settings.scale, check=False)
 
     def results(self):
         with open(self.path('out', 'results.json'), encoding='utf-8') as f:
@@ -120,6 +120,7 @@ class GpuCheck(unittest.TestCase):
         self.assertEqual(len(rows), sum(len(b['rows']) for b in
                                         result['benches'].values()))
         self.assertIn('trial (', done.stdout)
+        self.assertIn('A trial judges no limit', done.stdout)
 
     def test_engine_only_build(self):
         """Without any of the libraries the engines, their tests and the
@@ -166,6 +167,16 @@ class GpuCheck(unittest.TestCase):
             done = self.run_check(*words, card='')
             self.assertEqual(done.returncode, 2, done.stderr)
             self.assertIn(say, done.stderr)
+
+    def test_out_cannot_be(self):
+        with open(self.path('file'), 'w', encoding='utf-8'):
+            pass
+        for out in ('/proc/x', self.path('file'), self.path('file', 'x')):
+            done = self.run_check('--engine', 'cpu', '--build', settings.build,
+                                  card='', out=out)
+            self.assertEqual(done.returncode, 2, done.stderr)
+            self.assertIn(f'gpu-check: --out {out}: no folder', done.stderr)
+            self.assertNotIn('Traceback', done.stderr)
 
     def play(self, **spoilt):
         for name, rows in {**GOOD, **spoilt}.items():

@@ -94,6 +94,9 @@ def number(value):
 def verdict_lines(checks, trial):
     """The table of the terminal."""
     width = max(len(c.what) for c in checks)
+    if trial:
+        yield ('A trial judges no limit: its exit status is 0 when every stage '
+               'got through.')
     for c in checks:
         sign = '>=' if c.at_least else '<='
         verdict = f'trial ({c.verdict})' if trial else c.verdict
