@@ -338,8 +338,10 @@ class UnderAConductor(Case):
 
     def test_restarts(self):
         """Workers are killed and the conductor is restarted: the answers stay,
-        and nearly all of the prompts comes from disk."""
-        cluster = self.cluster(prefill=1, decode=1)
+        and nearly all of the prompts comes from disk, as under every policy
+        that may not compute what it could load."""
+        cluster = self.cluster(prefill=1, decode=1,
+                               config={'policy': 'global_cache'})
         cold = self.answers(cluster)
         # What is written behind.
         wait_until('all is on disk', lambda: cluster.api.metrics()[
