@@ -115,9 +115,11 @@ static void put_candidates(struct explain_record *r, const struct service *s,
 
 /* A plan's pieces, or what Algorithm 1 fetches. */
 static void put_sources(struct explain_record *r, const struct service *s,
-                        const struct schedule_decision *d, int64_t now_us)
+                        const struct schedule_decision *d)
 {
     const struct prefill_estimate *c = &d->chosen;
+    /* When it was decided; a rejected call has no planned_us. */
+    int64_t now_us = c->transfer_end_us - c->transfer_us;
     if (!c->planned && c->fetch_from != POOL_NO_INSTANCE) {
         r->sources[0] = (struct explain_source){.from_block = c->local_blocks,
                                                 .to_block = c->used_blocks,
@@ -171,7 +173,7 @@ void explain_decided(struct explain *explain, const struct service_call *call,
     r->predicted_tbt_us = d->tbt_us;
     r->ttft_us = -1;
     put_candidates(r, s, d);
-    put_sources(r, s, d, call->planned_us);
+    put_sources(r, s, d);
 }
 
 void explain_prefilled(struct explain *explain, const struct service_call *call,

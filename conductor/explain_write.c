@@ -47,13 +47,21 @@ static void put_limit(struct writer *w, const char *key, int64_t us)
         PUT(w, "\"%s\":null", key);
 }
 
+/* Until the last block is there. Without a plan the transfer is what others
+ * send, and the instance reads its own slow tiers besides. */
+static int64_t load_us(const struct prefill_estimate *e)
+{
+    return e->planned ? e->transfer_us
+                      : e->transfer_us + e->ready_us - e->transfer_end_us;
+}
+
 static void put_estimate(struct writer *w, const struct prefill_estimate *e)
 {
     put_ms(w, "ttft_ms", e->ttft_us);
     PUT(w, ",");
     put_ms(w, "queue_ms", e->queue_us);
     PUT(w, ",");
-    put_ms(w, "load_ms", e->transfer_us);
+    put_ms(w, "load_ms", load_us(e));
     PUT(w, ",");
     put_ms(w, "prefill_ms", e->prefill_us);
     PUT(w, ",");

@@ -73,15 +73,19 @@ class Plan(PlayedCase):
         seed, = struct.unpack_from('<Q', p)
         return wire.block_keys(PROMPT.encode(), BLOCK_TOKENS, seed)
 
-    def test_own_disk(self):
-        self.begin_cluster()
-        # 0.1 ms a token; a block in half the time that it takes to compute.
+    def hold_on_disk(self):
+        """p has the prompt on its disk, which reads a block in half the time
+        that it takes to compute, 0.1 ms a token."""
         rate = BLOCK_BYTES * 2 * 10**6 // (BLOCK_TOKENS * 100)
         self.p.hold(self.keys(), tier=2)
         self.p.status(disk=10, rate=rate)
         gauge = 'conductor_instance_disk_bytes_per_second{instance="p"}'
         wait_until('the rate is known', lambda: self.cluster_.api.metrics()[
             gauge] == rate)
+
+    def test_own_disk(self):
+        self.begin_cluster()
+        self.hold_on_disk()
         n = len(PROMPT)
         self.assertEqual(self.cluster_.api.metrics()[
             'conductor_instance_disk_used_tokens{instance="p"}'],
@@ -185,6 +189,34 @@ class Plan(PlayedCase):
         why = self.explain(self.replies['a'].body['conductor']['request_id'])
         self.assertEqual(why['plan']['mode'], 'auto')
         self.assertEqual(why['plan']['sources'], [])
+        self.assertEqual(why['predicted']['load_ms'], 0)
+
+    def test_own_disk_without_plans(self):
+        """The worker reads its disk by itself; that takes time all the same:
+        ten blocks, each in half the time that it takes to compute."""
+        self.begin_cluster(policy='global_cache')
+        self.hold_on_disk()
+        mode, split, sources = self.ask('a', 2, 5, disk=10 * BLOCK_TOKENS)
+        self.assertEqual((mode, split, sources), (wire.AUTO, 0, []))
+        why = self.explain(self.replies['a'].body['conductor']['request_id'])
+        read_ms = 5 * BLOCK_TOKENS * 0.1
+        for told in why['predicted'], why['candidates'][0]:
+            self.assertAlmostEqual(told['load_ms'], read_ms, 2)
+            self.assertAlmostEqual(told['ttft_ms'], read_ms + 0.5, 1)
+        self.assertEqual(why['plan']['sources'], [])
+
+    def test_sources_of_a_rejected_one(self):
+        """Their times are from the decision on, too."""
+        self.begin_cluster()
+        self.hold_on_disk()
+        reply = self.cluster_.api.request(
+            'POST', '/v1/completions', {'prompt': PROMPT, 'max_tokens': 1},
+            {'x-slo-ttft-ms': '1'})
+        self.assertError(reply, 429)
+        why = self.explain(reply.headers['x-conductor-request-id'])
+        source, = why['plan']['sources']
+        self.assertEqual(source['start_ms'], 0)
+        self.assertAlmostEqual(source['end_ms'], why['predicted']['load_ms'])
 
     def test_rejected(self):
         self.begin_cluster()
