@@ -85,9 +85,11 @@ uint32_t disk_slab_slots(const struct disk_geometry *g, uint64_t bytes);
 uint64_t disk_slab_bytes(const struct disk_geometry *g, uint32_t slots);
 
 /* Open the slab, or make it if there is no file or an empty one. What is
- * missing at the end of a truncated one is added, empty. Returns 0 and *out, to
- * be closed; or a negative errno with a message about the file in
- * err[err_bytes], and the file is as it was: -EINVAL (no regular file, foreign,
+ * missing at the end of a truncated one is added, and the headers of blocks
+ * whose data were there, even in part, are erased; the log says how many.
+ * Returns 0 and *out, to be closed; or a negative errno with a message about
+ * the file in err[err_bytes], and the file is as it was, but for headers that
+ * were erased or mended: -EINVAL (no regular file, foreign,
  * of another geometry or size, too small for one block), -EACCES, -EBUSY (in
  * use), -ENOSPC, or what the system said. Blocks: a new file is allocated. */
 int disk_slab_open(const struct disk_slab_config *config, struct disk_slab *out,

@@ -235,24 +235,66 @@ static int allocate(struct opening *o)
                 rc == EFBIG ? " and no files of that size" : "");
 }
 
+/* What was behind the end of a truncated file. */
+struct tail {
+    const struct opening *o;
+    uint32_t lost; /* blocks */
+    int rc;
+};
+
+/* Erases the header of a block of which not all data are there. */
+static void lose(void *arg, uint32_t slot, const struct disk_slot *s)
+{
+    struct tail *t = arg;
+    const struct disk_slab *slab = &t->o->slab;
+    uint64_t end = disk_slab_data_offset(slab, slot);
+
+    (void)s;
+    if (end + slab->geometry.block_bytes <= t->o->size_bytes || t->rc < 0)
+        return;
+    t->rc = disk_slab_erase(slab, slot);
+    t->lost += t->rc == 0;
+}
+
+/* Drops what a truncated file has lost. Only then may it grow again: one that
+ * is whole is not looked at like this. */
+static int drop_tail(struct opening *o)
+{
+    const struct disk_slab *s = &o->slab;
+    struct tail t = {.o = o};
+    bool headers_cut = o->size_bytes < s->data_offset;
+
+    /* Up to the data, so that the headers can be read. */
+    if (headers_cut && ftruncate(s->fd, (off_t)s->data_offset) < 0)
+        return fail(o, -errno, "%s cannot be written: %s", o->config->path,
+                    strerror(errno));
+    int64_t damaged = disk_slab_scan(s, lose, &t);
+    if (damaged < 0 || t.rc < 0) {
+        int rc = t.rc < 0 ? t.rc : (int)damaged;
+        return fail(o, rc, "%s: what it has lost cannot be dropped: %s",
+                    o->config->path, strerror(-rc));
+    }
+    log_warn("%s: truncated to %llu of %llu bytes: %s%u blocks lost",
+             o->config->path, (unsigned long long)o->size_bytes,
+             (unsigned long long)s->file_bytes, headers_cut ? "at least " : "",
+             t.lost);
+    return 0;
+}
+
 static int fill(struct opening *o)
 {
-    if (o->fresh) {
-        if (getrandom(&o->slab.file_id, sizeof(o->slab.file_id), 0) < 0)
-            return fail(o, -errno, "no random numbers: %s", strerror(errno));
-    } else if (o->size_bytes < o->slab.file_bytes) {
-        log_warn("%s: truncated to %llu of %llu bytes; what is missing counts "
-                 "as empty",
-                 o->config->path, (unsigned long long)o->size_bytes,
-                 (unsigned long long)o->slab.file_bytes);
-    }
+    if (o->fresh && getrandom(&o->slab.file_id, sizeof(o->slab.file_id), 0) < 0)
+        return fail(o, -errno, "no random numbers: %s", strerror(errno));
     /* The headers first: a file that is ours but too short is filled up next
      * time, one without a header would be somebody else's. If they are there
      * already, one of them may be damaged. */
     int rc = write_headers(o);
     if (rc < 0)
         return rc;
-    rc = allocate(o);
+    if (!o->fresh && o->size_bytes < o->slab.file_bytes)
+        rc = drop_tail(o);
+    if (rc == 0)
+        rc = allocate(o);
     if (rc < 0 && ftruncate(o->slab.fd, (off_t)o->size_bytes) < 0)
         log_warn("%s: %s", o->config->path, strerror(errno));
     return rc;

@@ -289,6 +289,21 @@ class Loading(DiskCase):
         self.assertEqual(found[-1], 192, found)
         self.leave(w)
 
+    def test_truncated(self):
+        """What was behind the end is not found again, and is counted."""
+        w = self.disk_worker()
+        self.ask(w, 1, prompt(1))
+        self.written(w, 12)
+        self.leave(w)
+        slots = ((MIB << 20) - 8192) // (BLOCK_BYTES + 4096)
+        data = 8192 + slots * 4096
+        os.truncate(self.path(), data + 5 * BLOCK_BYTES + 1)
+        w = self.disk_worker()
+        self.written(w, 5)
+        self.assertIn('7 blocks lost', self.log('w'))
+        self.assertEqual(self.ask(w, 2, prompt(1))['disk'], 5 * BLOCK)
+        self.leave(w)
+
     def test_cancel_while_loading(self):
         """Requests that go away in the middle leave no pins."""
         w = self.disk_worker('w', 'both', '--kv-blocks', '100', '--load-gbps',

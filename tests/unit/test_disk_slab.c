@@ -211,21 +211,17 @@ static void test_truncated(void)
             continue;
         }
         CU_ASSERT_EQUAL_FATAL(rc, 0);
-        uint32_t n = disk_rig_match(&rig, &p);
-        /* Headers are left if the cut is behind them. */
-        CU_ASSERT_EQUAL(n, cuts[i] < 8192 + 4096       ? 0
-                           : cuts[i] < 8192 + 8 * 4096 ? (cuts[i] - 8192) / 4096
-                                                       : RIG_CHAIN);
-        for (uint32_t k = 0; k < n; k++) {
-            if (disk_rig_match(&rig, &p) <= k)
-                break; /* dropped with the one in front */
-            int want =
-                disk_rig_data_offset(&rig, k) + 12288 <= (uint64_t)cuts[i]
-                    ? 0
-                    : -EBADMSG;
-            CU_ASSERT_EQUAL(disk_rig_read(&rig, &p, k, 0, 3), want);
-        }
-        n = disk_rig_match(&rig, &p);
+        /* What the cut left whole is found, and nothing else, also when the
+         * file has its size again. */
+        uint32_t n = 0;
+        while (n < RIG_CHAIN &&
+               disk_rig_data_offset(&rig, n) + 12288 <= (uint64_t)cuts[i])
+            n++;
+        CU_ASSERT_EQUAL(disk_rig_match(&rig, &p), n);
+        disk_rig_reopen(&rig);
+        CU_ASSERT_EQUAL_FATAL(disk_rig_match(&rig, &p), n);
+        for (uint32_t k = 0; k < n; k++)
+            CU_ASSERT_EQUAL(disk_rig_read(&rig, &p, k, 0, 3), 0);
         CU_ASSERT_EQUAL(disk_rig_write(&rig, &p, n, RIG_CHAIN), 0);
         disk_rig_reopen(&rig);
         CU_ASSERT_EQUAL(disk_rig_match(&rig, &p), RIG_CHAIN);
