@@ -212,27 +212,39 @@ static int write_headers(struct opening *o)
     return 0;
 }
 
+/* Bytes that the file may have: what it has, and what is free. */
+static uint64_t room(const struct opening *o)
+{
+    struct statvfs fs;
+    struct stat st;
+
+    if (fstatvfs(o->slab.fd, &fs) < 0 || fstat(o->slab.fd, &st) < 0)
+        return 0;
+    return (uint64_t)fs.f_bavail * fs.f_frsize + (uint64_t)st.st_blocks * 512;
+}
+
 /* All of its space now, so that no write fails for lack of it later. */
 static int allocate(struct opening *o)
 {
     const struct disk_slab *s = &o->slab;
-    struct statvfs fs;
-    uint64_t free_bytes = 0;
-
-    if (fstatvfs(s->fd, &fs) == 0)
-        free_bytes = (uint64_t)fs.f_bavail * fs.f_frsize;
+    uint64_t most = room(o);
     int rc = posix_fallocate(s->fd, 0, (off_t)s->file_bytes);
+
     if (rc == 0)
         return 0;
+    if (rc == EFBIG && most >= s->file_bytes)
+        return fail(o, -rc,
+                    "%s: the file system has no files of %.0f MiB: ask for "
+                    "less",
+                    o->config->path, mib(s->file_bytes));
     if (rc != ENOSPC && rc != EFBIG)
         return fail(o, -rc, "%s: %.0f MiB cannot be allocated: %s",
                     o->config->path, mib(s->file_bytes), strerror(rc));
     return fail(o, -rc,
-                "%s: %u blocks need a file of %.0f MiB, it has %.0f MiB, and "
-                "the file system has %.0f MiB free%s: ask for less",
-                o->config->path, s->slots, mib(s->file_bytes),
-                mib(o->size_bytes), mib(free_bytes),
-                rc == EFBIG ? " and no files of that size" : "");
+                "%s: %.0f MiB are more than the file system has room for: it "
+                "may be at most %llu MiB",
+                o->config->path, mib(o->config->bytes),
+                (unsigned long long)(most >> 20));
 }
 
 /* What was behind the end of a truncated file. */
@@ -345,6 +357,19 @@ static int open_all(struct opening *o)
     return rc;
 }
 
+/* What would do is said in whole MiB: that is how it is asked for. */
+static int too_small(struct opening *o)
+{
+    const struct disk_geometry *g = &o->config->geometry;
+    uint64_t need = disk_slab_bytes(g, 1);
+
+    return fail(o, -EINVAL,
+                "%s: %.1f MiB do not hold one block of %.1f MiB, which needs "
+                "%.2f MiB with its headers: ask for at least %llu MiB",
+                o->config->path, mib(o->config->bytes), mib(g->block_bytes),
+                mib(need), (unsigned long long)((need + 0xfffff) >> 20));
+}
+
 int disk_slab_open(const struct disk_slab_config *config, struct disk_slab *out,
                    char *err, size_t err_bytes)
 {
@@ -353,10 +378,7 @@ int disk_slab_open(const struct disk_slab_config *config, struct disk_slab *out,
     uint32_t slots = disk_slab_slots(&config->geometry, config->bytes);
 
     if (slots == 0)
-        return fail(&o, -EINVAL,
-                    "%s: %.1f MiB do not hold one block of %.1f MiB",
-                    config->path, mib(config->bytes),
-                    mib(config->geometry.block_bytes));
+        return too_small(&o);
     disk_slab_lay_out(&o.slab, &config->geometry, slots);
     int rc = open_all(&o);
     if (rc == 0) {

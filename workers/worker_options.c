@@ -96,7 +96,7 @@ const char *worker_options_help(void)
            "  --seed N               of the weights (1)\n"
            "  --cost-model FILE      from conductor-fit; needed by timed\n"
            "  --kv-mib N             memory for KV blocks in MiB (512)\n"
-           "  --kv-blocks N          the same in blocks\n"
+           "  --kv-blocks N          the same in blocks; not both\n"
            "  --device-kv-mib N      of these, on the card of engine cuda in "
            "MiB (all that\n"
            "                         is free there)\n"
@@ -312,7 +312,6 @@ static void set_defaults(struct worker_options *o)
         .engine = "cpu",
         .model = "tiny",
         .seed = 1,
-        .kv_mib = 512,
         .block_tokens = ENGINE_DEFAULT_BLOCK_TOKENS,
         .step_tokens = ENGINE_DEFAULT_STEP_TOKENS,
         .max_batch = 64,
@@ -343,6 +342,12 @@ static int check_together(const struct worker_options *o, char *err,
     }
     if (strcmp(o->engine, "timed") == 0 && !o->cost_model) {
         snprintf(err, err_bytes, "--engine timed: needs --cost-model FILE");
+        return -EINVAL;
+    }
+    if (o->kv_mib && o->kv_blocks) {
+        snprintf(err, err_bytes,
+                 "--kv-mib %u and --kv-blocks %u: give only one of them",
+                 o->kv_mib, o->kv_blocks);
         return -EINVAL;
     }
     if (!o->disk_path != !o->disk_mib) {
@@ -388,5 +393,8 @@ int worker_options_parse(int argc, char **argv, struct worker_options *o,
                  what);
         return -EINVAL;
     }
-    return check_together(o, err, err_bytes);
+    int rc = check_together(o, err, err_bytes);
+    if (!o->kv_mib && !o->kv_blocks)
+        o->kv_mib = 512;
+    return rc;
 }

@@ -28,7 +28,7 @@ struct worker_options {
     uint32_t layers;        /* 0: all */
     uint32_t device_kv_mib; /* 0: what is free */
     uint32_t kv_blocks;     /* 0: as kv_mib says */
-    uint32_t kv_mib;
+    uint32_t kv_mib;        /* 0: as kv_blocks says */
     uint32_t block_tokens;
     uint32_t step_tokens;
     uint32_t max_batch;

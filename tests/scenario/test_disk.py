@@ -150,13 +150,14 @@ class Refusing(DiskCase):
         twice = shutil.disk_usage(self.folder.name).free * 2 >> 20
         for mib in twice, 100000000:
             self.refused('--disk-path', f'--disk-mib {mib}',
-                         'blocks need a file of', 'MiB free',
+                         f'{mib} MiB are more than', 'may be at most',
                          options=['--disk-path', self.path(), '--disk-mib',
                                   str(mib)])
             self.assertFalse(os.path.exists(self.path()))
 
     def test_too_small(self):
-        self.refused('do not hold one block', options=[
+        self.refused('do not hold one block', 'with its headers',
+                     'ask for at least 2 MiB', options=[
             '--disk-path', self.path(), '--disk-mib', '1', '--block-tokens',
             '512'])
 

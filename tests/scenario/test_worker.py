@@ -396,6 +396,13 @@ class Refusals(WorkerCase):
         self.assertEqual(done.returncode, 0)
         self.assertIn('Examples:', done.stdout)
 
+    def test_kv_size_twice(self):
+        done = subprocess.run([program(), '--conductor', '127.0.0.1:1',
+                               '--kv-mib', '1', '--kv-blocks', '3'],
+                              timeout=20, capture_output=True, text=True)
+        self.assertEqual(done.returncode, 2, done.stderr)
+        self.assertIn('--kv-mib 1 and --kv-blocks 3', done.stderr)
+
     def test_memory(self):
         done = subprocess.run([program(), '--conductor', '127.0.0.1:1',
                                '--kv-blocks', '100000000'],

@@ -140,11 +140,11 @@ static void test_refused(void)
     rmdir(rig.path);
     uint64_t bytes = rig.config.bytes;
     rig.config.bytes = 8192;
-    refused(&rig, -EINVAL, "do not hold one block");
+    refused(&rig, -EINVAL, "ask for at least 1 MiB");
     struct statvfs fs;
     CU_ASSERT_EQUAL_FATAL(statvfs(rig.folder, &fs), 0);
     rig.config.bytes = 2 * (uint64_t)fs.f_bavail * fs.f_frsize + (1 << 30);
-    refused(&rig, -ENOSPC, "MiB free");
+    refused(&rig, -ENOSPC, "at most");
     rig.config.bytes = bytes;
     disk_rig_fini(&rig);
 
