@@ -1,5 +1,9 @@
-/* The daemon's configuration: one option table drives everything. */
+/* The daemon's configuration: the option table drives everything. */
 #include "conductor/config.h"
+
+#include "base/log.h"
+#include "conductor/config_options.h"
+#include "conductor/core/schedule.h"
 
 #include <errno.h>
 #include <jansson.h>
@@ -7,91 +11,6 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum option_type { OPTION_STRING, OPTION_INT, OPTION_NUMBER, OPTION_ADDRESS };
-
-struct option_def {
-    const char *name;
-    enum option_type type;
-    size_t offset;
-    const char *unit;
-    double min, max; /* of numbers; of a string's length, unless max is 0 */
-    double step;     /* numbers are multiples of it; 0: any */
-    const char *initial;
-    const char *help;
-};
-
-#define AT(field) offsetof(struct config, field)
-
-static const struct option_def options[] = {
-    {"listen", OPTION_ADDRESS, AT(listen), "host:port", 0, 0, 0,
-     "127.0.0.1:8080",
-     "where clients reach the HTTP API; port 0 takes any free one"},
-    {"worker_listen", OPTION_ADDRESS, AT(worker_listen), "host:port", 0, 0, 0,
-     "127.0.0.1:8081", "where workers register; port 0 takes any free one"},
-    {"model", OPTION_STRING, AT(model), "", 1, 63, 0, "tiny",
-     "the served model; a worker of another model is refused"},
-    {"block_tokens", OPTION_INT, AT(block_tokens), "tokens", 16, 512, 16, "256",
-     "tokens in one KV block; a worker of another size is refused"},
-    {"policy", OPTION_STRING, AT(policy), "", 0, 0, 0, "plan",
-     "how a request's prefill instance is chosen: random, round_robin, "
-     "least_loaded, local_cache, global_cache or plan"},
-    {"kvcache_balancing_threshold", OPTION_NUMBER,
-     AT(kvcache_balancing_threshold), "ratio", 1, 1e6, 0, "1",
-     "global_cache: fetch blocks when the best match elsewhere is longer than "
-     "the local one by more than this factor"},
-    {"cost_model", OPTION_STRING, AT(cost_model), "file", 0, 0, 0, "",
-     "the model that conductor-fit wrote; needed for every policy"},
-    {"seed", OPTION_INT, AT(seed), "", 0, 9e15, 0, "1",
-     "seed of the random policy"},
-    {"slo_ttft_ms", OPTION_INT, AT(slo_ttft_ms), "ms", 0, 86400000, 0, "0",
-     "default limit on the time to first token; 0 = none"},
-    {"slo_tbt_ms", OPTION_INT, AT(slo_tbt_ms), "ms", 0, 86400000, 0, "0",
-     "default limit on the time between tokens; 0 = none"},
-    {"max_body_bytes", OPTION_INT, AT(max_body_bytes), "bytes", 1024, 1 << 28,
-     0, "16777216", "longest request body; a longer one is answered 413"},
-    {"max_body_total_bytes", OPTION_INT, AT(max_body_total_bytes), "bytes",
-     1 << 20, 1e12, 0, "1073741824",
-     "request bodies being received, all together; what does not fit is "
-     "answered 503"},
-    {"max_connections", OPTION_INT, AT(max_connections), "", 1, 100000, 0,
-     "4096", "open client connections"},
-    {"max_in_flight", OPTION_INT, AT(max_in_flight), "requests", 1, 1000000, 0,
-     "4096", "requests between arrival and last token; more are answered 429"},
-    {"max_instances", OPTION_INT, AT(max_instances), "instances", 1, 4096, 0,
-     "256", "registered workers; more are refused"},
-    {"max_queue_per_instance", OPTION_INT, AT(max_queue_per_instance),
-     "requests", 1, 1023, 0, "512", "prefills waiting on one instance"},
-    {"index_max_blocks", OPTION_INT, AT(index_max_blocks), "blocks", 1024,
-     1000000000, 0, "4194304", "distinct blocks that the prefix index knows"},
-    {"heartbeat_ms", OPTION_INT, AT(heartbeat_ms), "ms", 10, 60000, 0, "500",
-     "how often a worker reports its state"},
-    {"worker_timeout_ms", OPTION_INT, AT(worker_timeout_ms), "ms", 100, 600000,
-     0, "5000",
-     "a worker that is silent for this long is taken as gone; at least two "
-     "heartbeat_ms"},
-    {"max_retries", OPTION_INT, AT(max_retries), "", 0, 100, 0, "3",
-     "other choices tried when a worker fails before the first token"},
-    {"link_mbps", OPTION_INT, AT(link_mbps), "Mbit/s", 1, 10000000, 0, "10000",
-     "first guess of what a link between workers carries; measured later"},
-    {"disk_mbps", OPTION_INT, AT(disk_mbps), "Mbit/s", 1, 10000000, 0, "8000",
-     "first guess of what a worker reads from its disk; measured later"},
-    {"explain_requests", OPTION_INT, AT(explain_requests), "requests", 0, 10000,
-     0, "256", "last requests that GET /admin/explain/ID tells of; 0 = none"},
-    {"log_level", OPTION_STRING, AT(log_level), "", 0, 0, 0, "info",
-     "error, warn, info or debug"},
-};
-
-#define N_OPTIONS (sizeof(options) / sizeof(options[0]))
-
-static const struct option_def *option_find(const char *name)
-{
-    for (size_t i = 0; i < N_OPTIONS; i++) {
-        if (strcmp(options[i].name, name) == 0)
-            return &options[i];
-    }
-    return NULL;
-}
 
 static char *string_at(const struct config *c, const struct option_def *o)
 {
@@ -124,11 +43,47 @@ int config_split_address(const char *text, char *host, uint16_t *port)
     return 0;
 }
 
-static int set_string(struct config *c, const struct option_def *o,
-                      const char *value, char err[CONFIG_ERROR_MAX])
+static int check_policy(const struct option_def *o, const char *value,
+                        char err[CONFIG_ERROR_MAX])
+{
+    int n = snprintf(err, CONFIG_ERROR_MAX, "%s: \"%.200s\" is not one of",
+                     o->name, value);
+    for (size_t i = 0; schedule_policy_name(i); i++) {
+        if (strcmp(schedule_policy_name(i), value) == 0)
+            return 0;
+        n += snprintf(err + n, CONFIG_ERROR_MAX - (size_t)n, " %s",
+                      schedule_policy_name(i));
+    }
+    return -EINVAL;
+}
+
+/* What a string must be beyond its length. */
+static int check_text(const struct option_def *o, const char *value,
+                      char err[CONFIG_ERROR_MAX])
 {
     char host[CONFIG_STRING_MAX];
     uint16_t port;
+    enum log_level level;
+    if (o->type == OPTION_POLICY)
+        return check_policy(o, value, err);
+    if (o->type == OPTION_ADDRESS && config_split_address(value, host, &port)) {
+        snprintf(err, CONFIG_ERROR_MAX,
+                 "%s: \"%s\" is not host:port (for example 127.0.0.1:8080)",
+                 o->name, value);
+        return -EINVAL;
+    }
+    if (o->type == OPTION_LOG_LEVEL && log_level_parse(value, &level)) {
+        snprintf(err, CONFIG_ERROR_MAX,
+                 "%s: \"%.200s\" is not one of error, warn, info, debug",
+                 o->name, value);
+        return -EINVAL;
+    }
+    return 0;
+}
+
+static int set_string(struct config *c, const struct option_def *o,
+                      const char *value, char err[CONFIG_ERROR_MAX])
+{
     if (strlen(value) >= CONFIG_STRING_MAX) {
         snprintf(err, CONFIG_ERROR_MAX, "%s: longer than %d bytes", o->name,
                  CONFIG_STRING_MAX - 1);
@@ -140,12 +95,9 @@ static int set_string(struct config *c, const struct option_def *o,
                  o->name, o->min, o->max);
         return -EINVAL;
     }
-    if (o->type == OPTION_ADDRESS && config_split_address(value, host, &port)) {
-        snprintf(err, CONFIG_ERROR_MAX,
-                 "%s: \"%s\" is not host:port (for example 127.0.0.1:8080)",
-                 o->name, value);
-        return -EINVAL;
-    }
+    int rc = check_text(o, value, err);
+    if (rc)
+        return rc;
     snprintf(string_at(c, o), CONFIG_STRING_MAX, "%s", value);
     return 0;
 }
@@ -176,13 +128,13 @@ static int set_number(struct config *c, const struct option_def *o,
 int config_set(struct config *c, const char *name, const char *value,
                char err[CONFIG_ERROR_MAX])
 {
-    const struct option_def *o = option_find(name);
+    const struct option_def *o = config_option_find(name);
     if (!o) {
         snprintf(err, CONFIG_ERROR_MAX,
                  "%s: no such option (--config-reference lists them)", name);
         return -ENOENT;
     }
-    if (o->type == OPTION_STRING || o->type == OPTION_ADDRESS)
+    if (config_option_is_text(o))
         return set_string(c, o, value, err);
     char *end;
     double number = strtod(value, &end);
@@ -220,9 +172,10 @@ void config_defaults(struct config *c)
 {
     char err[CONFIG_ERROR_MAX];
     memset(c, 0, sizeof(*c));
-    for (size_t i = 0; i < N_OPTIONS; i++) {
+    const struct option_def *o;
+    for (size_t i = 0; (o = config_option(i)); i++) {
         /* The table's own defaults are valid: a unit test sets each. */
-        int rc = config_set(c, options[i].name, options[i].initial, err);
+        int rc = config_set(c, o->name, o->initial, err);
         (void)rc;
     }
 }
@@ -235,11 +188,26 @@ static const char *json_type_name(const json_t *v)
     return names[json_typeof(v)];
 }
 
+static void wrong_type(const struct option_def *o, const json_t *v,
+                       char err[CONFIG_ERROR_MAX])
+{
+    char *shown =
+        json_is_null(v)
+            ? NULL
+            : json_dumps(v, JSON_ENCODE_ANY | JSON_COMPACT | JSON_ENSURE_ASCII);
+    snprintf(err, CONFIG_ERROR_MAX, "%s: expected %s, got %s%s%.100s", o->name,
+             config_option_is_text(o)
+                 ? "a string"
+                 : (o->type == OPTION_INT ? "a whole number" : "a number"),
+             json_type_name(v), shown ? " " : "", shown ? shown : "");
+    free(shown);
+}
+
 static int set_json(struct config *c, const char *name, const json_t *v,
                     char err[CONFIG_ERROR_MAX])
 {
-    const struct option_def *o = option_find(name);
-    bool text = o && (o->type == OPTION_STRING || o->type == OPTION_ADDRESS);
+    const struct option_def *o = config_option_find(name);
+    bool text = o && config_option_is_text(o);
     if (!o)
         return config_set(c, name, "", err);
     if (text && json_is_string(v))
@@ -251,10 +219,7 @@ static int set_json(struct config *c, const char *name, const json_t *v,
         snprintf(shown, sizeof(shown), "%.17g", number);
         return set_number(c, o, number, shown, err);
     }
-    snprintf(err, CONFIG_ERROR_MAX, "%s: expected %s, got %s", name,
-             text ? "a string"
-                  : (o->type == OPTION_INT ? "a whole number" : "a number"),
-             json_type_name(v));
+    wrong_type(o, v, err);
     return -EINVAL;
 }
 
@@ -333,9 +298,9 @@ int config_dump(const struct config *c, FILE *out)
 {
     json_t *root = json_object();
     int rc = root ? 0 : -EIO;
-    for (size_t i = 0; rc == 0 && i < N_OPTIONS; i++) {
-        if (json_object_set_new(root, options[i].name,
-                                option_json(c, &options[i])))
+    const struct option_def *o;
+    for (size_t i = 0; rc == 0 && (o = config_option(i)); i++) {
+        if (json_object_set_new(root, o->name, option_json(c, o)))
             rc = -EIO;
     }
     if (rc == 0 && json_dumpf(root, out, JSON_INDENT(2)))
@@ -344,34 +309,4 @@ int config_dump(const struct config *c, FILE *out)
     if (rc == 0 && fputc('\n', out) == EOF)
         rc = -EIO;
     return rc;
-}
-
-static void reference_range(FILE *out, const struct option_def *o)
-{
-    if (o->max > 0 && o->type == OPTION_STRING)
-        fprintf(out, "string, %.0f to %.0f bytes", o->min, o->max);
-    else if (o->type == OPTION_STRING || o->type == OPTION_ADDRESS)
-        fputs("string", out);
-    else
-        fprintf(out, "%s, %.10g to %.10g",
-                o->type == OPTION_INT ? "integer" : "number", o->min, o->max);
-    if (o->step > 0)
-        fprintf(out, ", multiple of %.10g", o->step);
-}
-
-void config_reference(FILE *out)
-{
-    fputs("# Configuration\n\n"
-          "One JSON object; every option may be left out. Written by\n"
-          "`conductor --config-reference`.\n\n"
-          "| option | type and range | unit | default | meaning |\n"
-          "|---|---|---|---|---|\n",
-          out);
-    for (size_t i = 0; i < N_OPTIONS; i++) {
-        const struct option_def *o = &options[i];
-        fprintf(out, "| `%s` | ", o->name);
-        reference_range(out, o);
-        fprintf(out, " | %s | `%s` | %s |\n", o->unit,
-                *o->initial ? o->initial : "\"\"", o->help);
-    }
 }

@@ -13,7 +13,8 @@
 #define CONFIG_STRING_MAX 256
 #define CONFIG_ERROR_MAX 512
 
-/* Every option; config.c's table gives unit, range, default and help. */
+/* Every option; the table of config_options.c gives unit, range, default and
+ * help. */
 struct config {
     char listen[CONFIG_STRING_MAX];
     char worker_listen[CONFIG_STRING_MAX];

@@ -167,25 +167,10 @@ static int service_alloc(struct service *s)
     return event_add(s->tick, &every) ? -ENOMEM : 0;
 }
 
-static int check_policy(const struct config *c, char err[CONFIG_ERROR_MAX])
-{
-    int n = snprintf(err, CONFIG_ERROR_MAX, "policy: \"%.200s\" is not one of",
-                     c->policy);
-    for (size_t i = 0; schedule_policy_name(i); i++) {
-        if (strcmp(schedule_policy_name(i), c->policy) == 0)
-            return 0;
-        n += snprintf(err + n, CONFIG_ERROR_MAX - (size_t)n, " %s",
-                      schedule_policy_name(i));
-    }
-    return -EINVAL;
-}
-
 int service_check_config(const struct config *config,
                          char err[CONFIG_ERROR_MAX])
 {
     struct cost_model cost;
-    if (check_policy(config, err))
-        return -EINVAL;
     if (!*config->cost_model) {
         snprintf(err, CONFIG_ERROR_MAX,
                  "cost_model: not set; make one with conductor-worker "

@@ -10,8 +10,8 @@
 #include <event2/event.h>
 
 /* service_check_config(config, err): whether service_new() would accept the
- * options that only it can judge: the policy and the cost model file. Returns
- * 0 or a negative errno with a message in err. */
+ * options that only it can judge: the cost model file. Returns 0 or a negative
+ * errno with a message in err. */
 __attribute__((warn_unused_result)) int
 service_check_config(const struct config *config, char err[CONFIG_ERROR_MAX]);
 

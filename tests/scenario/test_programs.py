@@ -30,21 +30,21 @@ class BadConfiguration(Case):
     def test_options(self):
         for name, value, words in (
                 ('lisen', '127.0.0.1:0', []),
-                ('listen', 8080, []),
+                ('listen', 8080, ['8080']),
                 ('listen', 'nowhere', ['nowhere']),
                 ('listen', '127.0.0.1:99999', ['99999']),
-                ('block_tokens', 'many', []),
+                ('block_tokens', 'many', ['"many"']),
                 ('block_tokens', 8, ['8', '16', '512']),
-                ('block_tokens', 20.5, []),
+                ('block_tokens', 20.5, ['20.5']),
                 ('block_tokens', 24, ['24', '16']),
                 ('model', '', []),
-                ('heartbeat_ms', 60000, ['worker_timeout_ms']),
                 ('policy', 'psychic', ['psychic', 'global_cache']),
                 ('log_level', 'loud', ['loud']),
                 ('slo_ttft_ms', -1, ['-1']),
                 ('max_body_bytes', 10, ['10'])):
             with self.subTest(f'{name} = {value}'):
-                self.refused_option(name, value, *words)
+                self.refused_option(name, value, 'conductor.json', *words)
+        self.refused_option('heartbeat_ms', 60000, 'worker_timeout_ms')
 
     def test_no_file(self):
         status, _, errors = self.run_program(program(*CONDUCTOR), '--config',
