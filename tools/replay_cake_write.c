@@ -44,10 +44,11 @@ void cake_result_print(const struct cake_result *r, FILE *file)
                 p->speedup_compute, 100 * line->error_compute, best_name(line));
     }
     fprintf(file,
-            "\n%zu rows. Relative error over loading: median %.2f %%, largest "
+            "\n%zu row%s. Relative error over loading: median %.2f %%, largest "
             "%.2f %%;\nover computing: median %.2f %%, largest %.2f %%.\n",
-            r->n_lines, 100 * r->io.median, 100 * r->io.largest,
-            100 * r->compute.median, 100 * r->compute.largest);
+            r->n_lines, r->n_lines == 1 ? "" : "s", 100 * r->io.median,
+            100 * r->io.largest, 100 * r->compute.median,
+            100 * r->compute.largest);
     if (r->n_skipped > 0) {
         fprintf(file, "%zu row%s skipped that the calibration does not know.\n",
                 r->n_skipped, r->n_skipped == 1 ? "" : "s");

@@ -145,6 +145,14 @@ class Cake(unittest.TestCase):
                                    line['predicted_cake_s'], 6)
         xml.etree.ElementTree.parse(self.path('o.svg'))
 
+    def test_one_row(self):
+        dice = random.Random(1)
+        costs = self.write('c.json', json.dumps(some_calibration(dice)))
+        done = replay('cake', '--table', self.table([some_row(dice)]),
+                      '--calibration', costs)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn('\n1 row. Relative error', done.stdout)
+
     def test_unknown_rows(self):
         rows = [dict(some_row(random.Random(1)), hardware='A100',
                      model='LongAlpaca-13B'),
