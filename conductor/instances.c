@@ -168,9 +168,9 @@ static uint16_t on_joined(void *arg, struct worker_link *link,
     worker_link_set_owner(link, w);
     s->n_workers++;
     welcome->instance_id = id;
-    log_info("worker %s joined: role %u, engine %s, %llu blocks of %u tokens, "
+    log_info("worker %s joined: role %s, engine %s, %llu blocks of %u tokens, "
              "peers reach it at %s:%u",
-             m->name, m->role, m->engine,
+             m->name, proto_role_name(m->role), m->engine,
              (unsigned long long)m->kv_capacity_blocks, m->block_tokens,
              w->host, m->peer_port);
     return 0;

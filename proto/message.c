@@ -23,6 +23,17 @@ const char *proto_code_name(uint16_t code)
     return code < sizeof(names) / sizeof(names[0]) ? names[code] : "unknown";
 }
 
+const char *proto_role_name(uint8_t role)
+{
+    static const char *const names[] = {
+        [PROTO_ROLE_PREFILL] = "prefill",
+        [PROTO_ROLE_DECODE] = "decode",
+        [PROTO_ROLE_BOTH] = "both",
+    };
+    return role >= PROTO_ROLE_PREFILL && role <= PROTO_ROLE_BOTH ? names[role]
+                                                                 : "unknown";
+}
+
 void msg_empty_encode(struct wire_buf *buf, uint16_t type, uint64_t request_id)
 {
     frame_end(buf, frame_begin(buf, type, request_id));

@@ -82,6 +82,10 @@ enum proto_code {
 /* proto_code_name(code): a short lower-case name, "unknown" for others. */
 const char *proto_code_name(uint16_t code);
 
+/* proto_role_name(role): "prefill", "decode" or "both", as a worker's --role
+ * says it; "unknown" for others. */
+const char *proto_role_name(uint8_t role);
+
 struct msg_hello {
     uint32_t magic;
     uint16_t version_min, version_max;

@@ -217,11 +217,9 @@ static int put_name(const char *value, char *name, char *err, size_t err_bytes)
 static int put_role(const char *value, uint8_t *role, char *err,
                     size_t err_bytes)
 {
-    static const char *const names[] = {"prefill", "decode", "both"};
-
-    for (uint8_t i = 0; i < 3; i++) {
-        if (strcmp(value, names[i]) == 0) {
-            *role = (uint8_t)(PROTO_ROLE_PREFILL + i);
+    for (uint8_t r = PROTO_ROLE_PREFILL; r <= PROTO_ROLE_BOTH; r++) {
+        if (strcmp(value, proto_role_name(r)) == 0) {
+            *role = r;
             return 0;
         }
     }
