@@ -106,8 +106,16 @@ const struct service_model_info *service_model(const struct service *service)
 
 bool service_ready(const struct service *service)
 {
-    return instances_count(service, ROLE_PREFILL) > 0 &&
-           instances_count(service, ROLE_DECODE) > 0;
+    return service_lacks(service) == NULL;
+}
+
+const char *service_lacks(const struct service *service)
+{
+    bool prefill = instances_count(service, ROLE_PREFILL) > 0;
+    bool decode = instances_count(service, ROLE_DECODE) > 0;
+    if (prefill)
+        return decode ? NULL : "decode";
+    return decode ? "prefill" : "";
 }
 
 /* Wire ids are next_attempt * max_calls + slot. They begin at a random place in

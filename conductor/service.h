@@ -121,6 +121,10 @@ const struct service_model_info *service_model(const struct service *service);
 /* Whether at least one prefill and one decode instance take requests. */
 bool service_ready(const struct service *service);
 
+/* What it lacks to be ready: "prefill" or "decode", where no instance of that
+ * role takes requests, "" where none takes any; NULL if it is ready. Static. */
+const char *service_lacks(const struct service *service);
+
 /*
  * Append the service's metrics in Prometheus's text format to `out`
  * (borrowed). Returns 0 or -ENOMEM. O(instances).

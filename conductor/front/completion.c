@@ -327,12 +327,6 @@ static int submit_all(struct completion *c,
     return 0;
 }
 
-static void refuse_unready(struct openai_error *error)
-{
-    openai_error_set(error, 503, "no_ready_instance", NULL,
-                     "no instance is ready to take the request");
-}
-
 /* Everything is checked: take the request on. Errors as a status. */
 static int take_on(struct front *front, struct http_conn *conn,
                    const struct openai_request *request,
@@ -343,7 +337,7 @@ static int take_on(struct front *front, struct http_conn *conn,
     int rc;
 
     if (!service_ready(front->service)) {
-        refuse_unready(error);
+        front_set_unready(front, error);
         return -EAGAIN;
     }
     c = completion_new(front, conn, request);
@@ -385,7 +379,7 @@ void completion_start(struct front *front, struct http_conn *conn,
             front_slo_header(head, "x-slo-tpot-ms", &params.slo_tbt_us, &error);
     if (rc == 0 && model.vocab == 0) {
         /* No worker has said yet what the model is. */
-        refuse_unready(&error);
+        front_set_unready(front, &error);
         rc = -EAGAIN;
     }
     if (rc == 0)

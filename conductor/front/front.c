@@ -55,6 +55,20 @@ int front_slo_header(const struct http_head *head, const char *name,
     return 0;
 }
 
+void front_set_unready(const struct front *front, struct openai_error *error)
+{
+    const char *lacks = service_lacks(front->service);
+    char code[sizeof(error->code)];
+
+    if (!lacks || !*lacks) {
+        openai_error_set(error, 503, "no_ready_instance", NULL,
+                         "no instance is ready to take the request");
+        return;
+    }
+    snprintf(code, sizeof(code), "no_%s_instance", lacks);
+    openai_error_set(error, 503, code, NULL, "no %s instance is ready", lacks);
+}
+
 /* JSON, or nothing said about the type. */
 static bool is_json(const struct http_head *head)
 {

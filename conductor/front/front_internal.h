@@ -43,6 +43,10 @@ int front_slo_header(const struct http_head *head, const char *name,
                      int64_t *us, struct openai_error *error)
     __attribute__((warn_unused_result));
 
+/* Set *error to a 503 that says which instances are missing, as the service
+ * is not ready. */
+void front_set_unready(const struct front *front, struct openai_error *error);
+
 /*
  * Answer with an error.
  *   retry_us  > 0: told as Retry-After, rounded up to seconds; 0: unknown, so

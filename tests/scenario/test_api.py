@@ -192,12 +192,26 @@ class NotReady(Case):
         cluster = self.cluster(prefill=0, decode=0)
         self.assertEqual(cluster.api.request('GET', '/ready').status, 503)
         self.assertEqual(cluster.api.request('GET', '/health').status, 200)
-        self.assertError(cluster.api.complete(TEXT), 503)
+        self.refused(cluster, 'no_ready_instance', 'no instance is ready')
+
+    def refused(self, cluster, code, *words):
+        reply = cluster.api.complete(TEXT)
+        self.assertError(reply, 503, *words)
+        self.assertEqual(reply.body['error']['code'], code)
+
+    def test_decode_alone_is_not_ready(self):
+        cluster = self.cluster(prefill=0, decode=1)
+        self.assertEqual(cluster.api.request('GET', '/ready').status, 503)
+        self.refused(cluster, 'no_prefill_instance',
+                     'no prefill instance is ready')
+        self.assertIn('worker d0 joined: role decode, ',
+                      cluster.conductor.log())
 
     def test_prefill_alone_is_not_ready(self):
         cluster = self.cluster(prefill=1, decode=0)
         self.assertEqual(cluster.api.request('GET', '/ready').status, 503)
-        self.assertError(cluster.api.complete(TEXT), 503)
+        self.refused(cluster, 'no_decode_instance',
+                     'no decode instance is ready')
         cluster.start_worker('d0', 'decode')
         cluster.wait_ready(1, 1)
         self.assertEqual(cluster.api.request('GET', '/ready').status, 200)

@@ -64,6 +64,13 @@ bool service_ready(const struct service *service)
     return service->ready;
 }
 
+const char *service_lacks(const struct service *service)
+{
+    if (service->ready)
+        return NULL;
+    return service->lacks ? service->lacks : "";
+}
+
 int service_metrics(const struct service *service, struct evbuffer *out)
 {
     (void)service;

@@ -18,7 +18,8 @@ struct service_call {
 struct service {
     struct service_model_info model;
     bool ready;
-    int submit_errno; /* submit fails with this, once `allowed` is used up */
+    const char *lacks; /* while not ready; NULL: everything */
+    int submit_errno;  /* submit fails with this, once `allowed` is used up */
     size_t allowed;
     struct service_call *calls[FAKE_CALLS];
     size_t n_calls;

@@ -379,6 +379,13 @@ static void test_submit_fails(void)
     CU_ASSERT(WAIT(c, client_whole(c)));
     CU_ASSERT_EQUAL(client_status(c), 503);
     CU_ASSERT_PTR_NOT_NULL(strstr(c->text, "no_ready_instance"));
+    f.service.lacks = "prefill";
+    c->n = 0;
+    client_post(c, "/v1/completions", "", "{\"prompt\":[1]}");
+    CU_ASSERT(WAIT(c, client_whole(c)));
+    CU_ASSERT_EQUAL(client_status(c), 503);
+    CU_ASSERT_PTR_NOT_NULL(strstr(c->text, "no_prefill_instance"));
+    CU_ASSERT_PTR_NOT_NULL(strstr(c->text, "no prefill instance is ready"));
     /* No worker has registered yet: nothing to check an id against. */
     f.service.model.vocab = 0;
     f.service.model.window_tokens = 0;
