@@ -77,39 +77,68 @@ static bool config_ok(const struct engine_config *c, char *err,
     return true;
 }
 
+/* Checks *c, fills in its defaults and *layout. Returns the kind, or NULL with
+ * a message. */
+static const struct engine_ops *prepare(struct engine_config *c,
+                                        struct engine_kv_layout *layout,
+                                        char *err, size_t err_bytes)
+{
+    const struct engine_ops *ops = kind_find(c->kind);
+
+    if (!ops) {
+        snprintf(err, err_bytes, "engine: kind is %s: must be " KINDS,
+                 c->kind ? c->kind : "missing");
+        return NULL;
+    }
+    if (!c->shape) {
+        snprintf(err, err_bytes, "engine: shape is missing");
+        return NULL;
+    }
+    if (model_check(c->shape, err, err_bytes) != 0)
+        return NULL;
+    fill_defaults(c);
+    if (!config_ok(c, err, err_bytes))
+        return NULL;
+
+    uint32_t row_bytes = ops->row_bytes(c->shape);
+    *layout = (struct engine_kv_layout){
+        .layers = c->layers,
+        .block_tokens = c->block_tokens,
+        .kv_row_bytes = row_bytes,
+        .block_bytes = (uint64_t)c->layers * 2 * c->block_tokens * row_bytes,
+        .fingerprint =
+            model_fingerprint(c->shape, c->layers, c->seed, ops->element),
+        .vocab = c->shape->vocab,
+        .window_tokens = c->shape->window_tokens,
+        .step_tokens = c->step_tokens,
+    };
+    return ops;
+}
+
+int engine_plan(const struct engine_config *config,
+                struct engine_kv_layout *layout, struct engine_needs *needs,
+                char *err, size_t err_bytes)
+{
+    struct engine_config c = *config;
+    const struct engine_ops *ops = prepare(&c, layout, err, err_bytes);
+
+    if (!ops)
+        return -EINVAL;
+    *needs = (struct engine_needs){0};
+    if (ops->needs)
+        ops->needs(&c, needs);
+    return 0;
+}
+
 struct engine *engine_new(const struct engine_config *config, char *err,
                           size_t err_bytes)
 {
     struct engine_config c = *config;
-    const struct engine_ops *ops = kind_find(c.kind);
+    struct engine_kv_layout layout;
+    const struct engine_ops *ops = prepare(&c, &layout, err, err_bytes);
 
-    if (!ops) {
-        snprintf(err, err_bytes, "engine: kind is %s: must be " KINDS,
-                 c.kind ? c.kind : "missing");
+    if (!ops)
         return NULL;
-    }
-    if (!c.shape) {
-        snprintf(err, err_bytes, "engine: shape is missing");
-        return NULL;
-    }
-    if (model_check(c.shape, err, err_bytes) != 0)
-        return NULL;
-    fill_defaults(&c);
-    if (!config_ok(&c, err, err_bytes))
-        return NULL;
-
-    uint32_t row_bytes = ops->row_bytes(c.shape);
-    struct engine_kv_layout layout = {
-        .layers = c.layers,
-        .block_tokens = c.block_tokens,
-        .kv_row_bytes = row_bytes,
-        .block_bytes = (uint64_t)c.layers * 2 * c.block_tokens * row_bytes,
-        .fingerprint =
-            model_fingerprint(c.shape, c.layers, c.seed, ops->element),
-        .vocab = c.shape->vocab,
-        .window_tokens = c.shape->window_tokens,
-        .step_tokens = c.step_tokens,
-    };
     struct engine *e = ops->create(&c, &layout, err, err_bytes);
     if (!e)
         return NULL;

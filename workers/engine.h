@@ -70,6 +70,12 @@ struct engine_kv_layout {
     uint32_t step_tokens;   /* sum of n_tokens in a step must not be more */
 };
 
+/* What an engine takes of the host's memory, apart from KV blocks. */
+struct engine_needs {
+    uint64_t weights_bytes; /* 0: none, or on a card */
+    uint64_t step_bytes;    /* what a step computes in */
+};
+
 enum engine_which { ENGINE_K = 0, ENGINE_V = 1 };
 
 /* What one step does for one request: computes n_tokens tokens behind the
@@ -118,9 +124,18 @@ struct engine_step_ops {
  * variable and executes itself anew. NULL if the variable is set. Static. */
 const char *engine_blas_coretype(void);
 
+/* What engine_new() would make of `config`, without making it: *layout, whose
+ * window_tokens a card may still lower, and *needs. Returns 0, or -EINVAL with
+ * a message that names field and value in err[err_bytes] (never NULL). */
+__attribute__((warn_unused_result)) int
+engine_plan(const struct engine_config *config, struct engine_kv_layout *layout,
+            struct engine_needs *needs, char *err, size_t err_bytes);
+
 /* Builds an engine. Borrows `config` for the call. Returns an owned engine, or
  * NULL with a message that names field and value in err[err_bytes] (never
- * NULL). Cost: the weights of "cpu" are drawn here, about 1 ns a number. */
+ * NULL). It does not ask whether the machine has the memory: engine_plan() says
+ * how much that is. Cost: the weights of "cpu" are drawn here, about 1 ns a
+ * number. */
 __attribute__((warn_unused_result)) struct engine *
 engine_new(const struct engine_config *config, char *err, size_t err_bytes);
 

@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "workers/engine_cpu.h"
 #include "workers/engine_cpu_weights.h"
@@ -45,9 +44,10 @@ static void place_weights(struct cpu_engine *e, struct arena *a)
 {
     const struct model_shape *s = &e->shape;
     uint64_t d = s->d_model;
+    struct cpu_layer spare; /* as long as there are no layers */
 
     for (uint32_t l = 0; l < e->n_layers; l++) {
-        struct cpu_layer *y = &e->layers[l];
+        struct cpu_layer *y = e->layers ? &e->layers[l] : &spare;
         y->qkv = take(a, d * (e->q_dim + 2 * (uint64_t)e->kv_dim));
         y->o = take(a, e->q_dim * d);
         y->gate = take(a, d * s->ffn);
@@ -109,21 +109,28 @@ static void draw_weights(struct cpu_engine *e)
     draw(e, WEIGHT_HEAD, 0, e->head, MODEL_OUTPUTS);
 }
 
-/* Says in `err` that the model does not fit, with what would. */
-static int check_fits(const struct cpu_engine *e, uint64_t bytes, char *err,
-                      size_t err_bytes)
+static void set_sizes(struct cpu_engine *e, const struct engine_config *config)
 {
-    long pages = sysconf(_SC_PHYS_PAGES);
-    long page_bytes = sysconf(_SC_PAGESIZE);
-    double have = (double)pages * (double)page_bytes;
+    e->shape = *config->shape;
+    e->seed = config->seed;
+    e->n_layers = config->layers;
+    e->q_dim = e->shape.heads * e->shape.head_dim;
+    e->kv_dim = e->shape.kv_heads * e->shape.head_dim;
+    e->max_tiles = (config->step_tokens + CPU_LANES - 1) / CPU_LANES;
+}
 
-    if (pages <= 0 || page_bytes <= 0 || (double)bytes <= have)
-        return 0;
-    snprintf(err, err_bytes,
-             "cpu: model %s with %u layers needs %.1f GiB of memory, and the "
-             "machine has %.1f GiB: take fewer layers or a smaller model",
-             e->shape.name, e->n_layers, (double)bytes / 0x1p30, have / 0x1p30);
-    return -ENOMEM;
+static void cpu_needs(const struct engine_config *config,
+                      struct engine_needs *needs)
+{
+    struct cpu_engine e = {0};
+    struct arena weights = {0};
+    struct arena scratch = {0};
+
+    set_sizes(&e, config);
+    place_weights(&e, &weights);
+    place_scratch(&e, &scratch);
+    needs->weights_bytes = weights.used * sizeof(float);
+    needs->step_bytes = scratch.used * sizeof(float);
 }
 
 static int allocate(struct cpu_engine *e, char *err, size_t err_bytes)
@@ -139,9 +146,6 @@ static int allocate(struct cpu_engine *e, char *err, size_t err_bytes)
         goto nomem;
     place_weights(e, &weights);
     place_scratch(e, &scratch);
-    if (check_fits(e, (weights.used + scratch.used) * sizeof(float), err,
-                   err_bytes) != 0)
-        return -ENOMEM;
     e->memory = aligned_alloc(64, weights.used * sizeof(float));
     e->scratch_memory = aligned_alloc(64, scratch.used * sizeof(float));
     if (!e->memory || !e->scratch_memory)
@@ -175,12 +179,7 @@ static struct engine *cpu_create(const struct engine_config *config,
         return NULL;
     }
     e->base.layout = *layout;
-    e->shape = *config->shape;
-    e->seed = config->seed;
-    e->n_layers = config->layers;
-    e->q_dim = e->shape.heads * e->shape.head_dim;
-    e->kv_dim = e->shape.kv_heads * e->shape.head_dim;
-    e->max_tiles = (config->step_tokens + CPU_LANES - 1) / CPU_LANES;
+    set_sizes(e, config);
     e->kernels = cpu_kernels_best();
     if (allocate(e, err, err_bytes) != 0)
         goto fail;
@@ -209,6 +208,7 @@ const struct engine_ops engine_cpu_ops = {
     .simulates = false,
     .element = MODEL_FLOAT32,
     .row_bytes = cpu_row_bytes,
+    .needs = cpu_needs,
     .create = cpu_create,
     .destroy = cpu_destroy,
     .step = cpu_step,

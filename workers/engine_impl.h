@@ -13,6 +13,9 @@ struct engine_ops {
     enum model_element element;
     /* Bytes of one K (or V) row of `shape`. */
     uint32_t (*row_bytes)(const struct model_shape *shape);
+    /* Adds up what create() would take; NULL: next to nothing. */
+    void (*needs)(const struct engine_config *config,
+                  struct engine_needs *needs);
     /* Builds it. `config` has its defaults filled in and is valid as far as
      * every kind demands; `layout` is to be copied, and its window_tokens may
      * be lowered. As engine_new(). */

@@ -14,8 +14,10 @@
 #include "workers/model.h"
 #include "workers/profile.h"
 #include "workers/worker.h"
+#include "workers/worker_memory.h"
 
 #define EXIT_USAGE 2
+#define SAY_WEIGHTS_BYTES (256u << 20)
 
 static void on_signal(evutil_socket_t number, short what, void *arg)
 {
@@ -104,6 +106,45 @@ static int usage(const char *err)
     return EXIT_USAGE;
 }
 
+/* Whether there is memory for all of it; says so where it takes long. */
+static int check_memory(const struct worker_options *o,
+                        const struct engine_kv_layout *layout,
+                        const struct engine_needs *needs)
+{
+    char err[512];
+
+    if (worker_memory_check(o, layout, needs, worker_memory_of_machine(), err,
+                            sizeof(err)) < 0) {
+        log_error("%s", err);
+        return -1;
+    }
+    if (needs->weights_bytes >= SAY_WEIGHTS_BYTES)
+        log_info("making %.1f GiB of weights of %s",
+                 (double)needs->weights_bytes / 0x1p30, o->model);
+    return 0;
+}
+
+/* Makes the engine and has it work. Returns the exit status. */
+static int run(const struct worker_options *o,
+               const struct engine_config *config)
+{
+    char err[512];
+    struct engine_kv_layout layout;
+    struct engine_needs needs;
+
+    if (engine_plan(config, &layout, &needs, err, sizeof(err)) < 0)
+        return usage(err);
+    if (check_memory(o, &layout, &needs) < 0)
+        return EXIT_FAILURE;
+    struct engine *engine = engine_new(config, err, sizeof(err));
+    if (!engine)
+        return usage(err);
+    int status =
+        o->profile ? profile(o, engine) : serve(o, engine, config->cost);
+    engine_free(engine);
+    return status;
+}
+
 int main(int argc, char **argv)
 {
     struct worker_options o;
@@ -149,11 +190,5 @@ int main(int argc, char **argv)
         .device_kv_bytes = (uint64_t)o.device_kv_mib << 20,
         .cost = o.cost_model ? &cost : NULL,
     };
-    struct engine *engine = engine_new(&config, err, sizeof(err));
-    if (!engine)
-        return usage(err);
-    int status =
-        o.profile ? profile(&o, engine) : serve(&o, engine, config.cost);
-    engine_free(engine);
-    return status;
+    return run(&o, &config);
 }

@@ -6,12 +6,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/log.h"
 #include "workers/disk_tier.h"
 #include "workers/worker_internal.h"
+#include "workers/worker_memory.h"
 
 #define EVENTS_MAX 65536u
 #define TICK_US 100000
@@ -166,16 +166,6 @@ static const struct conductor_link_ops link_ops = {
 
 /* --- making and freeing ------------------------------------------------ */
 
-static uint32_t capacity_blocks(const struct worker_options *o,
-                                const struct engine_kv_layout *layout)
-{
-    uint64_t n = o->kv_blocks;
-
-    if (n == 0)
-        n = ((uint64_t)o->kv_mib << 20) / layout->block_bytes;
-    return n > UINT32_MAX ? UINT32_MAX : (uint32_t)n;
-}
-
 static void *kv_alloc(void *arg, size_t bytes)
 {
     return engine_kv_alloc(arg, bytes);
@@ -193,9 +183,8 @@ static void kv_taken(void *arg, void *data)
 
 static int make_store(struct worker *w, char *err, size_t err_bytes)
 {
-    const struct worker_options *o = w->options;
     struct kv_store_config c = {
-        .capacity_blocks = capacity_blocks(o, w->layout),
+        .capacity_blocks = worker_memory_blocks(w->options, w->layout),
         .block_tokens = w->layout->block_tokens,
         .block_bytes = w->layout->block_bytes,
         .event_capacity = EVENTS_MAX,
@@ -203,31 +192,6 @@ static int make_store(struct worker *w, char *err, size_t err_bytes)
     };
     double need_mib =
         (double)c.capacity_blocks * (double)c.block_bytes / 1048576.0;
-    double have_mib = (double)sysconf(_SC_PHYS_PAGES) *
-                      (double)sysconf(_SC_PAGESIZE) / 1048576.0;
-
-    if (c.capacity_blocks == 0) {
-        snprintf(err, err_bytes,
-                 "--kv-mib %u: one block of %u tokens needs %.1f MiB",
-                 o->kv_mib, c.block_tokens, (double)c.block_bytes / 1048576.0);
-        return -EINVAL;
-    }
-    if (c.block_bytes + 4 * c.block_tokens + 4096 > FRAME_PAYLOAD_MAX_BYTES) {
-        snprintf(err, err_bytes,
-                 "--block-tokens %u: one block of this model is %.1f MiB, and "
-                 "must fit a frame of %u MiB; use fewer tokens",
-                 c.block_tokens, (double)c.block_bytes / 1048576.0,
-                 FRAME_PAYLOAD_MAX_BYTES >> 20);
-        return -EINVAL;
-    }
-    if (need_mib > have_mib) {
-        snprintf(err, err_bytes,
-                 "%u KV blocks of %.2f MiB need %.0f MiB, this machine has "
-                 "%.0f MiB; use a smaller --kv-blocks or --kv-mib",
-                 c.capacity_blocks, (double)c.block_bytes / 1048576.0, need_mib,
-                 have_mib);
-        return -ENOMEM;
-    }
     int rc = kv_store_new(&c, &w->store);
     if (rc < 0)
         snprintf(err, err_bytes, "the KV store of %.0f MiB: %s%s%s", need_mib,

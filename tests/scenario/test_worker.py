@@ -404,12 +404,36 @@ class Refusals(WorkerCase):
         self.assertIn('--kv-mib 1 and --kv-blocks 3', done.stderr)
 
     def test_memory(self):
-        done = subprocess.run([program(), '--conductor', '127.0.0.1:1',
-                               '--kv-blocks', '100000000'],
-                              timeout=20, capture_output=True, text=True)
-        self.assertGreater(done.returncode, 0)
-        self.assertIn('100000000 KV blocks of 0.50 MiB need 50000000 MiB',
-                      done.stderr)
+        """Weights and KV count together, and nothing is made before."""
+        pages = os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGE_SIZE')
+        mib = pages >> 20
+        for options, words in (
+                (['--kv-blocks', '100000000'],
+                 ['12207.0 GiB for KV blocks', '--kv-blocks of at most']),
+                (['--model', 'llama3-8b', '--layers', '4', '--kv-mib',
+                  str(mib - 1000)],
+                 ['3.3 GiB for weights', '--kv-mib of at most',
+                  f'this machine has {pages / 2 ** 30:.1f} GiB']),
+                (['--model', 'llama3-70b', '--layers', '80'],
+                 ['model llama3-70b', '--layers N'])):
+            started = time.monotonic()
+            done = subprocess.run([program(), '--conductor', '127.0.0.1:1',
+                                   '--block-tokens', '64', *options],
+                                  timeout=20, capture_output=True, text=True)
+            self.assertEqual(done.returncode, 1, done.stderr)
+            self.assertLess(time.monotonic() - started, 2)
+            for word in words:
+                self.assertIn(word, done.stderr)
+
+    def test_weights_take_long(self):
+        """It is said before they are made."""
+        process = subprocess.Popen(
+            [program(), '--conductor', '127.0.0.1:1', '--model', 'llama3-8b',
+             '--layers', '1'], stderr=subprocess.PIPE, text=True)
+        line = process.stderr.readline()
+        process.kill()
+        process.communicate()
+        self.assertIn('making 0.8 GiB of weights of llama3-8b', line)
 
     def test_port_in_use(self):
         taken = wire.Conductor()

@@ -73,20 +73,27 @@ static void test_config(void)
     expect_refused(&c, "cpu: head_dim is 12: must be a multiple of 8");
 }
 
-/* A published model at full size says what it needs and does not try. */
-static void test_too_large(void)
+/* What a model needs is said without making it, however much it is. */
+static void test_plan(void)
 {
     struct engine_config c = valid();
     struct model_shape huge = *model_find("llama3-70b");
+    struct engine_kv_layout layout;
+    struct engine_needs needs;
     char err[200] = "";
 
     huge.layers = 100000;
     c.kind = "cpu";
     c.shape = &huge;
-    CU_ASSERT_PTR_NULL(engine_new(&c, err, sizeof(err)));
-    CU_ASSERT_PTR_NOT_NULL(
-        strstr(err, "cpu: model llama3-70b with 100000 layers needs 3187"));
-    CU_ASSERT_PTR_NOT_NULL(strstr(err, "take fewer layers"));
+    CU_ASSERT_EQUAL(engine_plan(&c, &layout, &needs, err, sizeof(err)), 0);
+    CU_ASSERT_EQUAL(needs.weights_bytes,
+                    (uint64_t)(4 * model_weights(&huge, 100000)));
+    CU_ASSERT(needs.step_bytes > 0);
+    CU_ASSERT_EQUAL(layout.layers, 100000);
+    c.block_tokens = 8;
+    CU_ASSERT_EQUAL(engine_plan(&c, &layout, &needs, err, sizeof(err)),
+                    -EINVAL);
+    CU_ASSERT_STRING_EQUAL(err, "engine: block_tokens is 8: must be 16 to 512");
 }
 
 static struct engine *new_engine(const struct engine_config *c)
@@ -317,7 +324,7 @@ int main(void)
         return 1;
     CU_pSuite suite = CU_add_suite("engine", NULL, NULL);
     CU_add_test(suite, "bad configurations", test_config);
-    CU_add_test(suite, "model too large", test_too_large);
+    CU_add_test(suite, "plan", test_plan);
     CU_add_test(suite, "layout", test_layout);
     CU_add_test(suite, "bounds of a step", test_bounds);
     CU_add_test(suite, "timed: chunks add up", test_chunks_add_up);
