@@ -77,6 +77,16 @@ class Cuda(Case):
         self.assertEqual(status, 2)
         self.assertIn('--layers 5: model tiny has 4 layers', errors)
 
+    def test_without_a_driver(self):
+        os.environ.update(EMULATE_MEMORY_MIB='0', EMULATE_NO_DRIVER='1')
+        try:
+            status, _, errors = run_worker(self, EMULATED)
+        finally:
+            del os.environ['EMULATE_MEMORY_MIB']
+            del os.environ['EMULATE_NO_DRIVER']
+        self.assertEqual(status, 2)
+        self.assertIn('no card: no CUDA driver was found', errors)
+
     def test_without_a_card(self):
         if os.path.exists('/dev/nvidia0'):
             self.skipTest('there is a card')

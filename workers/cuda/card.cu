@@ -51,11 +51,19 @@ static int check_shape(const struct model_shape *s, char *err, size_t err_bytes)
 int cuda_card_present(char *err, size_t err_bytes)
 {
     int n = 0;
+    int driver = -1;
     cudaError_t rc = cudaGetDeviceCount(&n);
 
     if (rc == cudaSuccess && n > 0)
         return 0;
     (void)cudaGetLastError();
+    /* The runtime calls a driver that is not there one that is too old. */
+    if (cudaDriverGetVersion(&driver) == cudaSuccess && driver == 0) {
+        snprintf(err, err_bytes,
+                 "cuda: no card: no CUDA driver was found; install one, or use "
+                 "--engine cpu");
+        return -ENODEV;
+    }
     snprintf(err, err_bytes,
              "cuda: no card: %s; see what nvidia-smi and CUDA_VISIBLE_DEVICES "
              "say, or use --engine cpu",

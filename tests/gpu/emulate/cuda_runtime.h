@@ -18,6 +18,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <functional>
 
@@ -148,6 +149,12 @@ struct cudaDeviceProp {
 typedef struct emulate_stream *cudaStream_t;
 typedef struct emulate_event *cudaEvent_t;
 
+/* With EMULATE_NO_DRIVER in the environment there is none. */
+inline cudaError_t cudaDriverGetVersion(int *version)
+{
+    *version = std::getenv("EMULATE_NO_DRIVER") ? 0 : 12000;
+    return cudaSuccess;
+}
 cudaError_t cudaGetDeviceCount(int *n);
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int device);
 cudaError_t cudaSetDevice(int device);
