@@ -3,7 +3,7 @@
 
 #include "base/log.h"
 #include "conductor/config_options.h"
-#include "conductor/core/schedule.h"
+#include "conductor/core/schedule/schedule.h"
 
 #include <errno.h>
 #include <jansson.h>

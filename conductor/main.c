@@ -3,7 +3,7 @@
 #include "base/log.h"
 #include "conductor/config.h"
 #include "conductor/front/front.h"
-#include "conductor/service_setup.h"
+#include "conductor/service/setup.h"
 
 #include <errno.h>
 #include <event2/event.h>

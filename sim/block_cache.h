@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "conductor/core/prefix_index.h"
+#include "conductor/core/index/prefix_index.h"
 
 #define BLOCK_CACHE_NONE UINT32_MAX
 #define BLOCK_CACHE_NO_TIER BLOCK_TIERS /* from: it is new; to: it is gone */

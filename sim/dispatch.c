@@ -1,6 +1,6 @@
 /*
  * From arrival to a node's queue. What is done here with a decision is what
- * conductor/call_decide.c does with it: carry it out, let the request wait for
+ * conductor/service/request_decide.c does with it: carry it out, let the request wait for
  * room, or refuse it; who comes while others wait, waits behind them.
  */
 #include <errno.h>

@@ -31,9 +31,9 @@
 #include <stdbool.h>
 #include <sys/queue.h>
 
-#include "conductor/core/pool.h"
-#include "conductor/core/prefix_index.h"
-#include "conductor/core/schedule.h"
+#include "conductor/core/pool/pool.h"
+#include "conductor/core/index/prefix_index.h"
+#include "conductor/core/schedule/schedule.h"
 #include "sim/block_cache.h"
 #include "sim/heap.h"
 #include "sim/links.h"
@@ -46,7 +46,7 @@
 #define SIM_SPAN_MAX_US 1e15
 #define SIM_NODE_RANK 1u /* in the heap: after the ends of transfers */
 
-/* Prefills under way on a node at once: as workers/batch.h. */
+/* Prefills under way on a node at once: as workers/step/batch.h. */
 #define SIM_ACTIVE_MAX 16
 
 /* What the end of a transfer means. */

@@ -14,7 +14,7 @@
 
 #include <sys/queue.h>
 
-#include "conductor/core/schedule.h"
+#include "conductor/core/schedule/schedule.h"
 
 struct sim;
 struct sim_load;

@@ -19,7 +19,7 @@ int64_t sim_model_us(const struct sim *sim, uint32_t uncached, uint32_t cached)
 }
 
 /* What the next n tokens add to the cost of the prompt so far; over the chunks
- * of a prompt this is the cost of the whole, as in workers/engine_timed.c. */
+ * of a prompt this is the cost of the whole, as in workers/engine/timed.c. */
 static int64_t chunk_us(const struct sim *sim, const struct sim_request *r,
                         uint32_t n)
 {

@@ -12,7 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "sim/cluster.h"
+#include "sim/cluster/cluster.h"
 #include "traces/trace.h"
 
 #define SIM_ERROR_BYTES 256

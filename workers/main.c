@@ -11,10 +11,10 @@
 #include "base/event_loop.h"
 #include "base/log.h"
 #include "predictor/cost_model_json.h"
-#include "workers/model.h"
-#include "workers/profile.h"
-#include "workers/worker.h"
-#include "workers/worker_memory.h"
+#include "workers/engine/model.h"
+#include "workers/engine/profile.h"
+#include "workers/service/worker.h"
+#include "workers/memory.h"
 
 #define EXIT_USAGE 2
 #define SAY_WEIGHTS_BYTES (256u << 20)

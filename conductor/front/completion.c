@@ -17,8 +17,8 @@
 #include <string.h>
 #include <time.h>
 
-#include "conductor/front/front_internal.h"
-#include "conductor/front/openai_reply.h"
+#include "conductor/front/internal.h"
+#include "conductor/front/openai/reply.h"
 
 #define NAME_BYTES 64
 

@@ -1,5 +1,5 @@
 /* Routes, and what all endpoints share. */
-#include "conductor/front/front_internal.h"
+#include "conductor/front/internal.h"
 
 #include <errno.h>
 #include <inttypes.h>

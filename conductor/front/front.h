@@ -9,9 +9,9 @@
 
 #include <stdbool.h>
 
-#include "conductor/front/http.h"
-#include "conductor/front/openai_request.h"
-#include "conductor/service.h"
+#include "conductor/front/http/http.h"
+#include "conductor/front/openai/request.h"
+#include "conductor/service/service.h"
 
 struct front;
 

@@ -1,6 +1,6 @@
 /* What can be looked at: the model, health, readiness, metrics, and why a
  * request went where it went. */
-#include "conductor/front/front_internal.h"
+#include "conductor/front/internal.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -8,7 +8,7 @@
 
 #include <event2/buffer.h>
 
-#include "conductor/front/openai_reply.h"
+#include "conductor/front/openai/reply.h"
 
 static void reply_buf(struct http_conn *conn, int status, const char *type,
                       struct text_buf *buf)

@@ -10,10 +10,10 @@
 #include <string.h>
 #include <time.h>
 
-#include "conductor/core/block_key.h"
-#include "conductor/core/load_plan.h"
-#include "conductor/core/prefix_index.h"
-#include "conductor/core/schedule.h"
+#include "conductor/core/index/block_key.h"
+#include "conductor/core/plan/load_plan.h"
+#include "conductor/core/index/prefix_index.h"
+#include "conductor/core/schedule/schedule.h"
 
 enum { CHAIN = 128, BATCH = 32, ROUNDS = 20000, PROMPT_TOKENS = 131072 };
 

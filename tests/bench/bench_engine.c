@@ -7,8 +7,8 @@
 #include <cblas.h>
 
 #include "base/clock.h"
-#include "workers/engine.h"
-#include "workers/engine_cpu_kernels.h"
+#include "workers/engine/engine.h"
+#include "workers/engine/cpu/kernels.h"
 
 #define PEAK_SIDE 1024
 #define MAX_TOKENS 8192

@@ -11,10 +11,10 @@
 
 #include <jansson.h>
 
-#include "conductor/front/json_scan.h"
-#include "conductor/front/openai_request.h"
-#include "conductor/front/text_buf.h"
-#include "conductor/front/utf8.h"
+#include "conductor/front/json/scan.h"
+#include "conductor/front/openai/request.h"
+#include "conductor/front/json/text_buf.h"
+#include "conductor/front/json/utf8.h"
 
 static const struct json_scan_limits scan_limits = {8192, 1 << 20, 32};
 static const struct openai_model model = {"tiny", UINT32_MAX, UINT32_MAX};

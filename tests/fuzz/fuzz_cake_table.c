@@ -3,7 +3,7 @@
 #include <assert.h>
 #include <string.h>
 
-#include "tools/replay_cake_table.h"
+#include "tools/replay/paper/cake/table.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -3,7 +3,7 @@
 #include <assert.h>
 #include <string.h>
 
-#include "sim/cluster.h"
+#include "sim/cluster/cluster.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -13,7 +13,7 @@
 #include <xxhash.h>
 
 #include "base/log.h"
-#include "workers/disk_tier.h"
+#include "workers/disk/tier.h"
 
 #define SLOTS 6u
 #define PAGE 4096u

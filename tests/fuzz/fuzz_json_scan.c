@@ -1,5 +1,5 @@
 /* Any bytes as a body: what the scanner takes must be what jansson reads. */
-#include "conductor/front/json_scan.h"
+#include "conductor/front/json/scan.h"
 
 #include <stdlib.h>
 #include <string.h>

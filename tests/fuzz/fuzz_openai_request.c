@@ -1,5 +1,5 @@
 /* Any bytes as a request body, and as an HTTP head and a chunked body. */
-#include "conductor/front/openai_request.h"
+#include "conductor/front/openai/request.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -7,7 +7,7 @@
 
 #include <jansson.h>
 
-#include "conductor/front/http_parse.h"
+#include "conductor/front/http/parse.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tools/replay_answer.h"
+#include "tools/replay/live/answer.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 

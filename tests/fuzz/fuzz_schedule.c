@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "conductor/core/schedule.h"
+#include "conductor/core/schedule/schedule.h"
 
 enum { BLOCK = 16, SLOTS = 4, CHAIN_BLOCKS = 8, OPS_MAX = 400 };
 

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include "tests/gpu/bench_rig.h"
-#include "workers/profile.h"
+#include "workers/engine/profile.h"
 
 static void on_progress(void *arg, uint32_t done, uint32_t of)
 {

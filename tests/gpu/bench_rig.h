@@ -10,7 +10,7 @@
 
 #include "tests/gpu/card.h"
 #include "tests/gpu/sheet.h"
-#include "workers/engine.h"
+#include "workers/engine/engine.h"
 
 /* Zero in a field marked (0: ...) takes that. */
 struct bench_options {

@@ -4,7 +4,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "conductor/core/load_plan.h"
+#include "conductor/core/plan/load_plan.h"
 #include "tests/gpu/cake_run.h"
 
 #define BT CAKE_BLOCK_TOKENS

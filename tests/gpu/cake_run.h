@@ -12,7 +12,7 @@
 
 #include "predictor/cost_model.h"
 #include "tests/gpu/bench_rig.h"
-#include "workers/step_pace.h"
+#include "workers/load/step_pace.h"
 
 #define CAKE_BLOCK_TOKENS 128 /* the paper's load chunk */
 #define CAKE_STEP_TOKENS 512  /* the paper's token budget */

@@ -7,7 +7,7 @@
 #include "base/clock.h"
 #include "tests/gpu/bench_rig.h"
 #include "tests/gpu/card.h"
-#include "workers/engine_cpu.h"
+#include "workers/engine/cpu/cpu.h"
 
 #define TRIES 5
 #define SIDE 1024

@@ -6,7 +6,7 @@
 #ifndef TESTS_GPU_FRAGMENTS_CUH
 #define TESTS_GPU_FRAGMENTS_CUH
 
-#include "workers/cuda/device.cuh"
+#include "workers/engine/cuda/device.cuh"
 
 /* Numbers of a lane: a_i, i < 8; b_i and c_i, i < 4. */
 __host__ __device__ inline int a_row(int lane, int i)

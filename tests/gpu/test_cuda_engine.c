@@ -12,8 +12,8 @@
 
 #include "tests/unit/cases.h"
 #include "tests/unit/engine_rig.h"
-#include "workers/cuda/engine_cuda.h"
-#include "workers/cuda/kernels_ref.h"
+#include "workers/engine/cuda/engine.h"
+#include "workers/engine/cuda/kernels_ref.h"
 
 #ifdef EMULATED
 void emulate_set_memory(size_t bytes);

@@ -12,12 +12,12 @@
 #include <vector>
 
 #include "tests/gpu/fragments.cuh"
-#include "workers/cuda/kernels.h"
-#include "workers/cuda/multiply.h"
+#include "workers/engine/cuda/kernels.h"
+#include "workers/engine/cuda/multiply.h"
 
 extern "C" {
-#include "workers/cuda/kernels_ref.h"
-#include "workers/engine_cpu_weights.h"
+#include "workers/engine/cuda/kernels_ref.h"
+#include "workers/engine/cpu/weights.h"
 }
 
 #define MARGIN 64

@@ -11,7 +11,7 @@ import unittest
 
 from harness import ROOT, settings
 
-sys.path.insert(0, os.path.join(ROOT, 'tools', 'lib'))
+sys.path.insert(0, os.path.join(ROOT, 'tools'))
 
 import gpu_fit  # noqa: E402
 import gpu_report  # noqa: E402

@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-#include "workers/engine.h"
+#include "workers/engine/engine.h"
 
 struct rig_request {
     const struct engine_kv_layout *layout;

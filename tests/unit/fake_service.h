@@ -2,7 +2,7 @@
 #ifndef TESTS_UNIT_FAKE_SERVICE_H
 #define TESTS_UNIT_FAKE_SERVICE_H
 
-#include "conductor/service.h"
+#include "conductor/service/service.h"
 
 enum { FAKE_CALLS = 256 };
 

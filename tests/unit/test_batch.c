@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "workers/batch.h"
+#include "workers/step/batch.h"
 
 #define BT 16u
 #define STEP 64u

@@ -7,7 +7,7 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-#include "conductor/core/block_key.h"
+#include "conductor/core/index/block_key.h"
 
 enum { N = 1000 };
 

@@ -10,8 +10,8 @@
 #include <CUnit/Basic.h>
 
 #include "tests/unit/engine_rig.h"
-#include "workers/engine_cpu_kernels.h"
-#include "workers/engine_cpu_weights.h"
+#include "workers/engine/cpu/kernels.h"
+#include "workers/engine/cpu/weights.h"
 
 #define TOLERANCE 2e-4
 

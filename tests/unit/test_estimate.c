@@ -5,7 +5,7 @@
 
 #include <CUnit/Basic.h>
 
-#include "conductor/core/estimate.h"
+#include "conductor/core/plan/estimate.h"
 
 /* The Mooncake paper's flops(n) = l (a n^2 d + b n d^2) on 8 x 312 TFLOP/s at
  * half of the peak, LLaMA3-70B. prefill(n, p) = (flops(n) - flops(p)) / G is

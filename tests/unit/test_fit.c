@@ -10,8 +10,8 @@
 
 #include <CUnit/Basic.h>
 
-#include "tools/fit_model.h"
-#include "tools/fit_plot.h"
+#include "tools/fit/model.h"
+#include "tools/fit/plot.h"
 
 static const double true_prefill[4] = {1000.0, 40.0, 0.01, 0.02};
 static const double true_decode[3] = {500.0, 60.0, 0.05};

@@ -6,7 +6,7 @@
 
 #include <CUnit/Basic.h>
 
-#include "conductor/front/http_parse.h"
+#include "conductor/front/http/parse.h"
 
 static long parse(const char *bytes, struct http_head *head,
                   struct http_fault *fault)

@@ -10,9 +10,9 @@
 #include <CUnit/Basic.h>
 #include <jansson.h>
 
-#include "conductor/front/json_scan.h"
-#include "conductor/front/text_buf.h"
-#include "conductor/front/utf8.h"
+#include "conductor/front/json/scan.h"
+#include "conductor/front/json/text_buf.h"
+#include "conductor/front/json/utf8.h"
 
 static const struct json_scan_limits limits = {64, 1 << 20, 32};
 

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "workers/kv_store.h"
+#include "workers/store/kv_store.h"
 
 #define BT 2       /* tokens of a block */
 #define CAP 24     /* blocks of the model */

@@ -15,7 +15,7 @@
 #include "base/log.h"
 #include "tests/unit/engine_rig.h"
 #include "tests/unit/load_rig.h"
-#include "workers/disk_source.h"
+#include "workers/disk/source.h"
 
 #define BT 16u
 #define STEP 48u

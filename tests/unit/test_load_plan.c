@@ -9,7 +9,7 @@
 
 #include <CUnit/Basic.h>
 
-#include "conductor/core/load_plan.h"
+#include "conductor/core/plan/load_plan.h"
 
 /* 1 us a token, so that examples can be done by hand. */
 static const struct cost_model unit_cost = {.prefill = {0, 1, 0, 0}};

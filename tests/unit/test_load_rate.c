@@ -2,7 +2,7 @@
 #include <CUnit/Basic.h>
 #include <stdio.h>
 
-#include "workers/load_rate.h"
+#include "workers/load/rate.h"
 
 #define PIECE (1u << 20)
 #define TRUE_RATE 3e9

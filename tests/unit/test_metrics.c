@@ -1,5 +1,5 @@
 /* What Prometheus reads: buckets cumulate, sums and counts agree. */
-#include "conductor/metrics.h"
+#include "conductor/service/metrics.h"
 
 #include <CUnit/Basic.h>
 #include <event2/buffer.h>

@@ -4,8 +4,8 @@
 
 #include <CUnit/Basic.h>
 
-#include "workers/engine.h"
-#include "workers/model.h"
+#include "workers/engine/engine.h"
+#include "workers/engine/model.h"
 
 /* KV per token of the table in the Cake paper, 2 bytes a number. */
 static void test_kv_bytes(void)

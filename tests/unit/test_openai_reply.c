@@ -6,7 +6,7 @@
 #include <CUnit/Basic.h>
 #include <jansson.h>
 
-#include "conductor/front/openai_reply.h"
+#include "conductor/front/openai/reply.h"
 
 static const struct openai_reply_head chat = {OPENAI_CHAT, "r\"1", "tiny", 99,
                                               true};

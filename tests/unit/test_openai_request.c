@@ -6,7 +6,7 @@
 
 #include <CUnit/Basic.h>
 
-#include "conductor/front/openai_request.h"
+#include "conductor/front/openai/request.h"
 
 static const struct openai_model model = {"tiny", 512, 100};
 static const struct openai_limits limits = {4, 16, 4096};

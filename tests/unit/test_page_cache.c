@@ -6,7 +6,7 @@
 #include <CUnit/Basic.h>
 
 #include "tests/unit/engine_rig.h"
-#include "workers/cuda/page_cache.h"
+#include "workers/engine/cuda/page_cache.h"
 
 #define PAGES 7
 #define BLOCKS 20

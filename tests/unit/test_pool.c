@@ -6,7 +6,7 @@
 
 #include <CUnit/Basic.h>
 
-#include "conductor/core/pool.h"
+#include "conductor/core/pool/pool.h"
 
 static struct pool *small_pool_of(uint32_t max_pending_blocks)
 {

@@ -11,7 +11,7 @@
 
 #include <CUnit/Basic.h>
 
-#include "conductor/core/prefix_index.h"
+#include "conductor/core/index/prefix_index.h"
 #include "tests/unit/cases.h"
 
 enum { MAX_DEPTH = 96, MAX_NODES = 6000, MAX_INSTANCES = 64 };

@@ -8,7 +8,7 @@
 #include <CUnit/Basic.h>
 
 #include "predictor/profile_csv.h"
-#include "workers/profile.h"
+#include "workers/engine/profile.h"
 
 /* Steps of some hundred microseconds, so that the whole grid is quick. */
 static const struct cost_model cost = {

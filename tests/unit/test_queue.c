@@ -4,7 +4,7 @@
 
 #include <CUnit/Basic.h>
 
-#include "conductor/core/queue.h"
+#include "conductor/core/step/queue.h"
 
 static const struct queue_order *fifo(void)
 {

@@ -8,9 +8,9 @@
 
 #include <event2/buffer.h>
 
-#include "tools/replay_answer.h"
-#include "tools/replay_call.h"
-#include "tools/replay_run.h"
+#include "tools/replay/live/answer.h"
+#include "tools/replay/live/call.h"
+#include "tools/replay/live/run.h"
 
 struct seen {
     char text[256]; /* the events, each in brackets */

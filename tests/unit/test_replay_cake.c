@@ -6,7 +6,7 @@
 
 #include <CUnit/Basic.h>
 
-#include "tools/replay_cake_result.h"
+#include "tools/replay/paper/cake/result.h"
 
 #define HEADER                                                      \
     "hardware,util_pct,bandwidth_gbps,model,seq_len,chunk,kv_bits," \

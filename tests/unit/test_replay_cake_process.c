@@ -5,7 +5,7 @@
 
 #include <CUnit/Basic.h>
 
-#include "tools/replay_cake_process.h"
+#include "tools/replay/paper/cake/process.h"
 
 /* A token takes a millisecond in steps of 100, ten are loaded in 0.05 s, the
  * last step takes half a second. */

@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tools/replay_figure.h"
-#include "tools/replay_math.h"
-#include "tools/replay_report.h"
+#include "tools/plot/figure.h"
+#include "tools/replay/math.h"
+#include "tools/replay/report/report.h"
 
 static void test_math(void)
 {

@@ -7,7 +7,7 @@
 
 #include <CUnit/Basic.h>
 
-#include "conductor/core/schedule.h"
+#include "conductor/core/schedule/schedule.h"
 
 enum { BLOCK = 100, N_KEYS = 20 };
 

@@ -8,7 +8,7 @@
 
 #include <CUnit/Basic.h>
 
-#include "conductor/core/schedule.h"
+#include "conductor/core/schedule/schedule.h"
 #include "tests/unit/cases.h"
 
 enum { BLOCK = 100, N_KEYS = 24, SLOTS = 12 };
@@ -600,7 +600,7 @@ static struct obvious obvious_of(const struct rig *r,
     return o;
 }
 
-/* What a second of engine time costs others; see schedule_plan.c. */
+/* What a second of engine time costs others; see conductor/core/schedule/plan.c. */
 static double obvious_price(const struct rig *r)
 {
     double waiting = 0, running = 0;

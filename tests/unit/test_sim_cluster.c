@@ -6,7 +6,7 @@
 
 #include <CUnit/Basic.h>
 
-#include "sim/cluster.h"
+#include "sim/cluster/cluster.h"
 
 #define MODEL                                                             \
     "\"format\": \"conductor-cluster\", \"version\": 1, \"name\": \"c\"," \

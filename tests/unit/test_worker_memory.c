@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "workers/worker_memory.h"
+#include "workers/memory.h"
 
 #define GIB (1ull << 30)
 

@@ -11,7 +11,7 @@
 
 #include "base/log.h"
 #include "disk_rig.h"
-#include "workers/write_behind.h"
+#include "workers/disk/write_behind.h"
 
 #define STORE_BLOCKS 24u
 

@@ -1,4 +1,4 @@
-/* A stand-in for the CUDA runtime, so that the kernels of workers/cuda/ run on
+/* A stand-in for the CUDA runtime, so that the kernels of workers/engine/cuda/ run on
  * a CPU: slow, small, and strict. It SIMULATES a card; no time that it takes
  * says anything about one.
  *

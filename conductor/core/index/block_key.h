@@ -1,0 +1,55 @@
+/*
+ * Block keys: a name for a block of a prompt that covers the block and
+ * everything before it, so that equal keys mean equal prefixes.
+ *
+ *   local[i] = XXH3-64(tokens of block i as little-endian u32, seed)
+ *   key[0]   = local[0]
+ *   key[i]   = XXH3-64(LE64(key[i-1]) || LE64(local[i]), seed)
+ *
+ * This is the two-step hashing of the KV-indexer standard. The long hashes
+ * do not depend on each other, only the 16-byte steps do.
+ */
+#ifndef CONDUCTOR_CORE_INDEX_BLOCK_KEY_H
+#define CONDUCTOR_CORE_INDEX_BLOCK_KEY_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define BLOCK_TOKENS_MIN 16u
+#define BLOCK_TOKENS_MAX 512u
+#define BLOCK_TOKENS_DEFAULT 256u
+
+/*
+ * The seed of all keys of one model, adapter and tenant. Each string is
+ * hashed behind its length, so ("ab", "c") and ("a", "bc") differ: two
+ * tenants never share a key, and none can probe what another has cached.
+ *   model, adapter, salt  NUL-terminated, borrowed; NULL means "".
+ * Returns the seed. Same strings, same seed, on every machine.
+ */
+uint64_t block_key_seed(const char *model, const char *adapter,
+                        const char *salt);
+
+/*
+ * Computes the keys of all full blocks of a prompt; a partial last block has
+ * no key.
+ *   tokens        (n_tokens), borrowed.
+ *   block_tokens  tokens in a block, at least 1.
+ *   seed          from block_key_seed().
+ *   keys          (n_tokens / block_tokens), written.
+ * Returns the number of keys written. Cost: one pass over the tokens.
+ */
+size_t block_keys_compute(const uint32_t *tokens, size_t n_tokens,
+                          uint32_t block_tokens, uint64_t seed, uint64_t *keys);
+
+/*
+ * A number for a whole prompt, its partial last block included: XXH3-64 over
+ * all tokens as little-endian u32, seeded. It tells prompts of equal length
+ * apart where their keys are not at hand.
+ *   tokens    (n_tokens), borrowed.
+ *   seed      from block_key_seed().
+ * Returns the digest. Cost: one pass over the tokens.
+ */
+uint64_t block_key_prompt_digest(const uint32_t *tokens, size_t n_tokens,
+                                 uint64_t seed);
+
+#endif

@@ -1,0 +1,309 @@
+/* Estimates of one request on one instance. */
+#include "conductor/core/plan/estimate.h"
+
+#include <string.h>
+
+static int64_t at_most_never(int64_t us)
+{
+    return us < ESTIMATE_NEVER_US ? us : ESTIMATE_NEVER_US;
+}
+
+uint32_t estimate_usable_blocks(const struct estimate_model *model,
+                                uint32_t matched_blocks, int64_t n_tokens)
+{
+    int64_t last = n_tokens > 0 ? n_tokens - 1 : 0;
+    int64_t most = last / model->block_tokens;
+
+    if (model->whole_prompt_reuse && n_tokens > 0)
+        most++;
+    return matched_blocks < most ? matched_blocks : (uint32_t)most;
+}
+
+int64_t estimate_transfer_us(const struct estimate_model *model,
+                             const struct pool_instance *sender,
+                             uint32_t n_blocks, int64_t now_us)
+{
+    double bytes = (double)n_blocks * model->block_tokens *
+                   (double)model->kv_bytes_per_token;
+    double us = bytes * 1e6 / sender->link_bytes_per_s;
+    int64_t busy_us = sender->egress_free_us - now_us;
+
+    if (n_blocks == 0)
+        return 0;
+    if (model->links_unshared)
+        busy_us = 0;
+    if (!(us < (double)ESTIMATE_NEVER_US)) /* a rate of 0 comes here too */
+        return ESTIMATE_NEVER_US;
+    return at_most_never((busy_us > 0 ? busy_us : 0) + (int64_t)(us + 0.5));
+}
+
+static int64_t predict_us(const struct estimate_model *model, int64_t n_tokens,
+                          int64_t cached_tokens, struct estimate_memo *memo)
+{
+    if (memo->predicted && memo->cached_tokens == cached_tokens)
+        return memo->predicted_us;
+    memo->predicted = true;
+    memo->cached_tokens = cached_tokens;
+    memo->predicted_us = 0;
+    memo->extrapolated = false;
+    if (cached_tokens < n_tokens)
+        memo->predicted_us =
+            cost_model_prefill_us(model->cost, n_tokens - cached_tokens,
+                                  cached_tokens, &memo->extrapolated);
+    return memo->predicted_us;
+}
+
+static int64_t transfer_us(const struct estimate_model *model,
+                           const struct pool_instance *sender,
+                           uint32_t n_blocks, int64_t now_us,
+                           struct estimate_memo *memo)
+{
+    if (n_blocks > 0 && memo->sent_blocks != n_blocks) {
+        memo->sent_blocks = n_blocks;
+        memo->transfer_us =
+            estimate_transfer_us(model, sender, n_blocks, now_us);
+    }
+    return n_blocks > 0 ? memo->transfer_us : 0;
+}
+
+static const struct prefill_estimate nothing;
+
+void estimate_prefill(const struct estimate_model *model,
+                      const struct pool *pool,
+                      const struct pool_instance *instance, int64_t n_tokens,
+                      uint32_t local_blocks, uint32_t used_blocks,
+                      const struct pool_instance *sender, int64_t deadline_us,
+                      int64_t now_us, struct estimate_memo *memo,
+                      struct prefill_estimate *out)
+{
+    /* Padding too: decisions are compared. Copied: a string instruction takes
+     * longer to start than the rest of this function. */
+    memcpy(out, &nothing, sizeof(*out));
+    out->instance = instance->id;
+    out->slot = instance->slot;
+    out->local_blocks = local_blocks;
+    out->used_blocks = used_blocks;
+    out->cached_tokens = (int64_t)used_blocks * model->block_tokens;
+    if (out->cached_tokens > n_tokens) /* a partial last block */
+        out->cached_tokens = n_tokens;
+    if (sender != NULL) {
+        out->fetch_from = sender->id;
+        out->transfer_us = transfer_us(
+            model, sender, used_blocks - local_blocks, now_us, memo);
+    }
+    out->transfer_end_us = now_us + out->transfer_us;
+    out->ready_us = out->transfer_end_us;
+    out->predicted_us = predict_us(model, n_tokens, out->cached_tokens, memo);
+    out->extrapolated = memo->extrapolated;
+    out->prefill_us =
+        correction_apply_us(&instance->correction, out->predicted_us);
+    out->queue_us = at_most_never(
+        pool_queue_wait_us(pool, instance, now_us, out->prefill_us, deadline_us,
+                           used_blocks > 0, now_us));
+    out->score_us = out->transfer_us + out->queue_us + out->prefill_us;
+    out->ttft_us = out->queue_us;
+    if (out->transfer_us > 0)
+        out->ttft_us = at_most_never(pool_queue_wait_us(
+            pool, instance, out->transfer_end_us, out->prefill_us, deadline_us,
+            used_blocks > 0, now_us));
+    out->ttft_us += out->prefill_us;
+    out->queue_full = pool_prefill_full(pool, instance);
+    out->too_long =
+        pool_kv_tokens(instance, n_tokens, 1) > instance->kv_capacity_tokens;
+}
+
+void estimate_add_own_load(const struct pool *pool,
+                           const struct pool_instance *instance,
+                           int64_t own_ready_us, int64_t deadline_us,
+                           int64_t now_us, struct prefill_estimate *out)
+{
+    if (own_ready_us <= out->ready_us)
+        return;
+    out->ready_us = own_ready_us;
+    out->ttft_us = at_most_never(pool_queue_wait_us(
+                       pool, instance, own_ready_us, out->prefill_us,
+                       deadline_us, true, now_us)) +
+                   out->prefill_us;
+}
+
+/* The cost model's word on a plan's computing, before and after its load. */
+static int64_t plan_predicted_us(const struct estimate_model *model,
+                                 const struct estimate_plan_request *request,
+                                 const struct load_plan *plan,
+                                 bool *extrapolated)
+{
+    int64_t from = (int64_t)request->resident_blocks * model->block_tokens;
+    int64_t split = (int64_t)plan->split_block * model->block_tokens;
+    int64_t cached = (int64_t)plan->cached_blocks * model->block_tokens;
+    bool beyond = false;
+    int64_t us = 0;
+
+    *extrapolated = false;
+    if (split > from)
+        us = cost_model_prefill_us(model->cost, split - from, from,
+                                   extrapolated);
+    if (cached < request->n_tokens)
+        us += cost_model_prefill_us(model->cost, request->n_tokens - cached,
+                                    cached, &beyond);
+    *extrapolated |= beyond;
+    return us;
+}
+
+/* When a plan's prefill can be begun so that it ends in time and leaves the
+ * engine to others until then. */
+static int64_t plan_ready_us(const struct load_plan *plan, int64_t begin_us)
+{
+    switch (plan->mode) {
+    case LOAD_MODE_LOAD:
+        return plan->load_end_us;
+    case LOAD_MODE_LAYERWISE:
+        return plan->finish_us - plan->compute_us;
+    case LOAD_MODE_COMPUTE:
+    case LOAD_MODE_BOTH:
+        break;
+    }
+    return begin_us;
+}
+
+void estimate_plan(const struct estimate_model *model,
+                   const struct pool_instance *instance,
+                   const struct estimate_plan_request *request,
+                   struct load_plan *plan, struct prefill_estimate *out)
+{
+    struct load_plan_request ask = {
+        .cost = model->cost,
+        .cost_ratio = correction_factor(&instance->correction),
+        .n_tokens = request->n_tokens,
+        .block_tokens = model->block_tokens,
+        .block_bytes = model->block_tokens * model->kv_bytes_per_token,
+        .layers = model->layers,
+        .resident_blocks = request->resident_blocks,
+        .usable_blocks = request->usable_blocks,
+        .now_us = request->now_us,
+        .compute_free_us = request->now_us + request->queue_us,
+        .sources = request->sources,
+        .n_sources = request->n_sources,
+        .modes = request->modes,
+    };
+
+    if (load_plan_make(&ask, plan) < 0) {
+        /* Only a source can be wrong, and computing needs none. */
+        ask.n_sources = 0;
+        (void)!load_plan_make(&ask, plan);
+    }
+    out->planned = true;
+    out->at_least = false;
+    out->load_mode = plan->mode;
+    out->local_blocks = request->resident_blocks;
+    out->split_block = plan->split_block;
+    out->used_blocks = plan->cached_blocks;
+    out->cached_tokens = (int64_t)plan->cached_blocks * model->block_tokens;
+    if (out->cached_tokens > request->n_tokens) /* a partial last block */
+        out->cached_tokens = request->n_tokens;
+    out->cached_tokens -=
+        (int64_t)(plan->split_block - request->resident_blocks) *
+        model->block_tokens;
+    out->transfer_end_us = plan->load_end_us;
+    out->transfer_us = plan->load_end_us - request->now_us;
+    out->ready_us = plan_ready_us(plan, request->now_us);
+    out->predicted_us =
+        plan_predicted_us(model, request, plan, &out->extrapolated);
+    out->prefill_us = plan->compute_us;
+    out->ttft_us = plan->finish_us - request->now_us;
+    out->score_us = out->ttft_us;
+    out->late = false;
+    out->last_prefill = instance->last_prefill;
+}
+
+static int64_t step_us(const struct estimate_model *model, int64_t batch,
+                       int64_t kv_tokens, bool *extrapolated)
+{
+    return cost_model_decode_step_us(model->cost, batch, kv_tokens,
+                                     extrapolated);
+}
+
+void estimate_decode(const struct estimate_model *model,
+                     const struct pool *pool,
+                     const struct pool_instance *instance, int64_t n_tokens,
+                     int64_t max_output_tokens, struct decode_estimate *out)
+{
+    int64_t need_tokens = pool_kv_tokens(instance, n_tokens, max_output_tokens);
+
+    memset(out, 0, sizeof(*out));
+    out->instance = instance->id;
+    out->slot = instance->slot;
+    out->batch = (int64_t)instance->n_decodes + 1;
+    out->kv_tokens = instance->decode_kv_tokens + n_tokens;
+    out->room_tokens = pool_decode_room_tokens(instance);
+    out->tbt_us =
+        step_us(model, out->batch, out->kv_tokens, &out->extrapolated);
+    out->no_room =
+        out->room_tokens < need_tokens || pool_decode_full(pool, instance);
+    out->too_long = need_tokens > instance->kv_capacity_tokens;
+}
+
+static int64_t remaining_tokens(const struct pool_decode *decode)
+{
+    int64_t left = decode->max_output_tokens - decode->produced_tokens;
+
+    return left > 0 ? left : 0;
+}
+
+/* The decode that ends next after the one at `last` (SIZE_MAX: the first),
+ * in order of remaining tokens, then of position. */
+static size_t next_to_end(const struct pool_instance *instance, size_t last)
+{
+    size_t best = SIZE_MAX;
+
+    for (size_t i = 0; i < instance->n_decodes; i++) {
+        int64_t left = remaining_tokens(&instance->decodes[i]);
+
+        if (last != SIZE_MAX) {
+            int64_t last_left = remaining_tokens(&instance->decodes[last]);
+
+            if (left < last_left || (left == last_left && i <= last))
+                continue;
+        }
+        if (best == SIZE_MAX ||
+            left < remaining_tokens(&instance->decodes[best]))
+            best = i;
+    }
+    return best;
+}
+
+int64_t estimate_decode_fits_in_us(const struct estimate_model *model,
+                                   const struct pool *pool,
+                                   const struct pool_instance *instance,
+                                   int64_t n_tokens, int64_t max_output_tokens,
+                                   int64_t slo_tbt_us)
+{
+    int64_t need_tokens = pool_kv_tokens(instance, n_tokens, max_output_tokens);
+    int64_t room_tokens = pool_decode_room_tokens(instance);
+    int64_t batch = (int64_t)instance->n_decodes;
+    int64_t kv_tokens = instance->decode_kv_tokens;
+    int64_t today_us = step_us(model, batch, kv_tokens, NULL);
+    bool any_tbt = slo_tbt_us <= 0;
+    bool full = pool_decode_full(pool, instance);
+    size_t last = SIZE_MAX;
+    int64_t in_us = 0;
+
+    if (need_tokens > instance->kv_capacity_tokens ||
+        (!any_tbt && step_us(model, 1, n_tokens, NULL) > slo_tbt_us))
+        return ESTIMATE_NEVER_US;
+    while (batch > 0) {
+        if (!full && room_tokens >= need_tokens &&
+            (any_tbt || step_us(model, batch + 1, kv_tokens + n_tokens, NULL) <=
+                            slo_tbt_us))
+            break;
+        last = next_to_end(instance, last);
+        const struct pool_decode *decode = &instance->decodes[last];
+
+        room_tokens += pool_kv_tokens(instance, decode->prompt_tokens,
+                                      decode->max_output_tokens);
+        kv_tokens -= decode->prompt_tokens + decode->produced_tokens;
+        batch--;
+        full = false;
+        in_us = remaining_tokens(decode) * today_us;
+    }
+    return at_most_never(in_us);
+}

@@ -1,0 +1,191 @@
+/*
+ * What one request would cost on one instance: time to first token (TTFT) of
+ * a prefill, time between tokens (TBT) of a decode.
+ */
+#ifndef CONDUCTOR_CORE_PLAN_ESTIMATE_H
+#define CONDUCTOR_CORE_PLAN_ESTIMATE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "conductor/core/plan/load_plan.h"
+#include "conductor/core/pool/pool.h"
+#include "predictor/cost_model.h"
+
+/* What never fits: larger than every time that can. */
+#define ESTIMATE_NEVER_US (INT64_MAX / 4)
+
+/* What all estimates share. Borrowed by who holds one. */
+struct estimate_model {
+    const struct cost_model *cost;
+    uint32_t block_tokens;      /* at least 1 */
+    int64_t kv_bytes_per_token; /* at least 1 */
+    uint32_t layers;            /* of the model; 0: no loads by layer */
+    /* What papers' models leave out; the daemon keeps both false. */
+    bool whole_prompt_reuse; /* all of a prompt may be reused, its partial last
+                                block too, and computing nothing takes no time;
+                                an engine has to compute the last token */
+    bool links_unshared;     /* transfers don't slow each other down */
+};
+
+/* One prefill candidate, and why. */
+struct prefill_estimate {
+    uint32_t instance;       /* pool id */
+    uint32_t slot;           /* and slot */
+    uint32_t local_blocks;   /* leading blocks it has or will have computed */
+    uint32_t used_blocks;    /* leading blocks the plan reuses, of any source */
+    uint32_t fetch_from;     /* pool id that sends the blocks local_blocks ..
+                                used_blocks - 1, or POOL_NO_INSTANCE */
+    int64_t cached_tokens;   /* that are not computed: used_blocks in tokens, at
+                                most the prompt's */
+    int64_t transfer_us;     /* until they are here, congestion included */
+    int64_t transfer_end_us; /* absolute; now if nothing is fetched */
+    int64_t ready_us;        /* absolute: when it can be begun, as far as blocks
+                                go, those of its own slow tiers too */
+    int64_t queue_us;        /* wait of a request whose blocks are here */
+    int64_t predicted_us;    /* prefill, the cost model's word */
+    int64_t prefill_us;      /* prefill, corrected for this instance */
+    int64_t score_us; /* transfer + queue + prefill: Algorithm 1's sum, by
+                         which policies choose. Planned: ttft + prefill times
+                         the decision's engine_price */
+    int64_t ttft_us;  /* predicted: the transfer overlaps the queue, so this
+                         is when its turn comes with its blocks there, plus
+                         prefill; at most score_us while all are ready */
+    bool planned;     /* by a load plan: local_blocks are resident,
+                         used_blocks - split_block come from sources, transfer
+                         is the whole load, predicted and prefill are the work
+                         of the engine */
+    bool at_least;    /* planned, and score and ttft are lower bounds: it was
+                         not worked out, since another one is better */
+    bool late;        /* planned, and its ttft misses the request's SLO */
+    uint64_t last_prefill; /* planned: the instance's */
+    enum load_mode load_mode;
+    uint32_t split_block; /* [local_blocks, split_block) is computed although
+                             it is cached somewhere */
+    bool extrapolated;    /* the cost model was asked beyond its range */
+    bool queue_full;      /* not eligible */
+    bool too_long;        /* not eligible: prompt above its KV capacity */
+};
+
+/* One decode candidate, and why. */
+struct decode_estimate {
+    uint32_t instance;   /* pool id */
+    uint32_t slot;       /* and slot */
+    int64_t batch;       /* with this request and those on their way */
+    int64_t kv_tokens;   /* likewise */
+    int64_t room_tokens; /* before this request */
+    int64_t tbt_us;      /* one decode step of that batch */
+    bool extrapolated;
+    bool no_room;  /* not eligible now: KV or number of decodes */
+    bool too_long; /* not eligible ever: above its KV capacity */
+};
+
+/*
+ * The leading blocks of a prompt that may be reused: at least its last token
+ * must be computed, or there would be no logits to choose a token from, unless
+ * the model says whole_prompt_reuse.
+ * Returns min(matched_blocks, (n_tokens - 1) / block_tokens), with
+ * whole_prompt_reuse min(matched_blocks, ceil(n_tokens / block_tokens)); 0 for
+ * 0 tokens.
+ */
+uint32_t estimate_usable_blocks(const struct estimate_model *model,
+                                uint32_t matched_blocks, int64_t n_tokens);
+
+/*
+ * How long a fetch of blocks takes from now on: the sender first ends the
+ * sends it has accepted (unless links_unshared), then sends these at its link
+ * rate.
+ * Returns microseconds, 0 for 0 blocks, ESTIMATE_NEVER_US if it cannot send.
+ */
+int64_t estimate_transfer_us(const struct estimate_model *model,
+                             const struct pool_instance *sender,
+                             uint32_t n_blocks, int64_t now_us);
+
+/* The last answers of one request's estimates, for those that ask the same
+ * again: most instances have the same blocks. {0} at first; good for one model,
+ * prompt, sender and time. */
+struct estimate_memo {
+    bool predicted; /* whether predicted_us is that of cached_tokens */
+    bool extrapolated;
+    int64_t cached_tokens;
+    int64_t predicted_us;
+    uint32_t sent_blocks; /* 0: transfer_us is of none */
+    int64_t transfer_us;
+};
+
+/*
+ * Estimates a prefill of n_tokens on an instance.
+ *   local_blocks  usable leading blocks that it has.
+ *   used_blocks   usable leading blocks after the fetch, >= local_blocks.
+ *   sender        sends the difference; NULL if there is none.
+ *   memo          of this request's estimates so far.
+ *   out           written in full.
+ */
+void estimate_prefill(const struct estimate_model *model,
+                      const struct pool *pool,
+                      const struct pool_instance *instance, int64_t n_tokens,
+                      uint32_t local_blocks, uint32_t used_blocks,
+                      const struct pool_instance *sender, int64_t deadline_us,
+                      int64_t now_us, struct estimate_memo *memo,
+                      struct prefill_estimate *out);
+
+/*
+ * Adds that the instance first reads blocks from a slow tier of its own: this
+ * overlaps the queue as a transfer does. Algorithm 1's sum stays as it is.
+ *   own_ready_us  absolute: when they will have been read.
+ *   out           written by estimate_prefill() before.
+ */
+void estimate_add_own_load(const struct pool *pool,
+                           const struct pool_instance *instance,
+                           int64_t own_ready_us, int64_t deadline_us,
+                           int64_t now_us, struct prefill_estimate *out);
+
+/* What planning needs to know of a request on an instance. */
+struct estimate_plan_request {
+    int64_t n_tokens;
+    uint32_t resident_blocks; /* usable leading blocks at no cost */
+    uint32_t usable_blocks;
+    int64_t queue_us; /* its wait there */
+    int64_t now_us;
+    const struct load_source *sources; /* (n_sources) */
+    size_t n_sources;
+    unsigned modes; /* LOAD_MODE_BIT()s */
+};
+
+/*
+ * The first finishing load plan of a request on an instance.
+ *   plan  written, all pieces and shares in it.
+ *   out   its plan's part is written: blocks, transfer, predicted, prefill,
+ *         ready, score, ttft; the rest stays.
+ * Cost: load_plan_make().
+ */
+void estimate_plan(const struct estimate_model *model,
+                   const struct pool_instance *instance,
+                   const struct estimate_plan_request *request,
+                   struct load_plan *plan, struct prefill_estimate *out);
+
+/*
+ * Estimates the decoding of a request on an instance.
+ *   out  written in full.
+ */
+void estimate_decode(const struct estimate_model *model,
+                     const struct pool *pool,
+                     const struct pool_instance *instance, int64_t n_tokens,
+                     int64_t max_output_tokens, struct decode_estimate *out);
+
+/*
+ * When an instance would have room for the request and a TBT within the SLO,
+ * if nothing else came and its decodes ran to their full length at today's
+ * step time.
+ *   slo_tbt_us  0: any TBT will do.
+ * Returns microseconds from now, ESTIMATE_NEVER_US if not even an idle
+ * instance would do. Cost: O(decodes^2); for rejected requests only.
+ */
+int64_t estimate_decode_fits_in_us(const struct estimate_model *model,
+                                   const struct pool *pool,
+                                   const struct pool_instance *instance,
+                                   int64_t n_tokens, int64_t max_output_tokens,
+                                   int64_t slo_tbt_us);
+
+#endif

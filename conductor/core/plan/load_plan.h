@@ -1,0 +1,126 @@
+/*
+ * Which blocks of a cached prompt to load and which to compute all the same,
+ * so that both end at once: the bidirectional loading of the Cake paper
+ * ("Compute Or Load KV Cache? Why Not Both?", section 4), with several sources
+ * and layerwise loading, and the best of all modes instead of always one.
+ *
+ *      0        resident      split                  cached         n_tokens
+ *      |  there   | computed ->|<- loaded from the end | computed at last |
+ *
+ * Computing b - a tokens behind a costs cost_model_prefill_us(b - a, a), as
+ * one run however it is chunked: the polynomial telescopes.
+ */
+#ifndef CONDUCTOR_CORE_PLAN_LOAD_PLAN_H
+#define CONDUCTOR_CORE_PLAN_LOAD_PLAN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "predictor/cost_model.h"
+
+/* Later than every time that can be reached. */
+#define LOAD_PLAN_NEVER_US (INT64_MAX / 4)
+
+#define LOAD_PLAN_SOURCES_MAX 8
+/* A piece ends where another run begins or where its source has sent all that
+ * it can, each of which happens once a source, and at the end. */
+#define LOAD_PLAN_PIECES_MAX (2 * LOAD_PLAN_SOURCES_MAX + 1)
+
+enum load_mode {
+    LOAD_MODE_COMPUTE,   /* nothing is loaded */
+    LOAD_MODE_LOAD,      /* all of it is loaded, then the rest computed */
+    LOAD_MODE_BOTH,      /* computed from the front, loaded from the end */
+    LOAD_MODE_LAYERWISE, /* all of it is loaded layer by layer, while layers
+                            that are there compute the rest */
+};
+#define LOAD_MODES 4
+#define LOAD_MODE_BIT(mode) (1u << (mode))
+#define LOAD_MODE_ALL ((1u << LOAD_MODES) - 1)
+
+/* One holder and tier that can send blocks, one after another. */
+struct load_source {
+    uint32_t id;            /* the caller's own */
+    uint32_t from_block;    /* the half-open run of blocks */
+    uint32_t to_block;      /* that it can send */
+    double bytes_per_s;     /* above 0 */
+    int64_t free_at_us;     /* absolute: when it can begin */
+    int64_t block_extra_us; /* of each block beside its bytes, at least 0 */
+    bool by_layer;          /* can send all blocks layer by layer */
+};
+
+struct load_plan_request {
+    const struct cost_model *cost; /* borrowed */
+    double cost_ratio;             /* correction of the instance, above 0 */
+    int64_t n_tokens;              /* of the prompt, at least 1 */
+    uint32_t block_tokens;         /* at least 1 */
+    int64_t block_bytes;           /* at least 1 */
+    uint32_t layers;               /* of the model; 0: no layerwise mode */
+    uint32_t resident_blocks;      /* leading blocks that need neither */
+    uint32_t usable_blocks;        /* most blocks that may be reused */
+    uint32_t step_tokens;          /* a split is at a multiple of so many, in
+                                      whole blocks rounded up, behind resident; 0:
+                                      at any block */
+    int64_t now_us;
+    int64_t compute_free_us;           /* when its turn to compute comes */
+    const struct load_source *sources; /* (n_sources), borrowed */
+    size_t n_sources;                  /* at most LOAD_PLAN_SOURCES_MAX */
+    unsigned modes; /* LOAD_MODE_BIT()s; computing is always possible */
+};
+
+/* Blocks that one source sends without a gap. */
+struct load_piece {
+    uint32_t source; /* its index in the request */
+    uint32_t from_block;
+    uint32_t to_block;
+};
+
+/* What one source sends altogether; all 0 if nothing. */
+struct load_share {
+    uint32_t n_blocks;
+    int64_t start_us;
+    int64_t end_us;
+};
+
+/* Plain data. Times are absolute and at most LOAD_PLAN_NEVER_US. */
+struct load_plan {
+    enum load_mode mode;
+    uint32_t split_block;   /* [resident, split) is computed first */
+    uint32_t cached_blocks; /* [split, cached) is loaded; = split if nothing */
+    uint32_t n_pieces;
+    int64_t finish_us;   /* the prompt is done */
+    int64_t load_end_us; /* the last block is there; now if none is loaded */
+    int64_t compute_us;  /* work of the engine, before and after the load */
+    /* Cover [split, cached), ascending; each source sends its own from the
+     * highest block down. */
+    struct load_piece pieces[LOAD_PLAN_PIECES_MAX];
+    struct load_share of_source[LOAD_PLAN_SOURCES_MAX];
+};
+
+/*
+ * The plan that finishes first, of all allowed modes, splits and assignments
+ * of blocks to sources:
+ *   compute    finish = free + C(resident, n)
+ *   load       finish = max(free, load_end) + C(cached, n)
+ *   both       finish = max(free + C(resident, split), load_end) + C(cached, n)
+ *   layerwise  with b = C(cached, n) / layers and, of each source, its start s
+ *              and a = its load / layers:
+ *              finish = max(free + layers b, s + a + layers b,
+ *                           s + layers a + b)
+ * where cached is the end of one of the sources' runs. Ties go to fewer
+ * computed tokens, then to the lower mode; blocks that several sources can
+ * send in time to the one whose run ends first, then to the lower index.
+ *   request  borrowed; runs are cut to [resident, usable).
+ *   plan     written in full, or untouched on error.
+ * Returns 0 or -EINVAL: a value out of its range.
+ * The answer is exact as long as the cost rises with the tokens computed.
+ * Cost: with c distinct ends of s sources and n splits about
+ * O(c s (log n + log microseconds)); no allocation.
+ */
+int load_plan_make(const struct load_plan_request *request,
+                   struct load_plan *plan) __attribute__((warn_unused_result));
+
+/* "compute", "load", "both", "layerwise"; "?" for a number that is none. */
+const char *load_mode_name(enum load_mode mode);
+
+#endif

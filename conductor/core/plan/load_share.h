@@ -1,0 +1,65 @@
+/*
+ * Sharing the blocks of a load out among those who can send them. Internal to
+ * load_plan.
+ */
+#ifndef CONDUCTOR_CORE_PLAN_LOAD_SHARE_H
+#define CONDUCTOR_CORE_PLAN_LOAD_SHARE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "conductor/core/plan/load_plan.h"
+
+/* A source, cut to what a request may load; from = to if nothing. */
+struct load_sender {
+    uint32_t from_block;
+    uint32_t to_block;
+    int64_t start_us;
+    double block_us;
+    bool by_layer;
+};
+
+struct load_senders {
+    struct load_sender at[LOAD_PLAN_SOURCES_MAX];
+    size_t n;
+};
+
+/* Blocks to be loaded. By layer, it is in time when the prompt is done in
+ * time: the rest behind it is computed layer by layer as layers come. */
+struct load {
+    uint32_t from_block;
+    uint32_t to_block;
+    bool by_layer;
+    uint32_t layers;       /* by layer: at least 1 */
+    int64_t rest_us;       /* by layer: computing the rest */
+    int64_t rest_layer_us; /* of it, one layer, rounded up */
+};
+
+struct load_sharing {
+    struct load_piece pieces[LOAD_PLAN_PIECES_MAX];
+    uint32_t n_pieces;
+};
+
+/* How long a sender sends so many blocks, at most LOAD_PLAN_NEVER_US. */
+int64_t load_sending_us(const struct load_sender *sender, uint32_t blocks);
+
+/*
+ * Whether a load can be in time at until_us.
+ *   sharing  who sends what then, written if so; NULL if nobody asks.
+ * Cost: O(senders^2).
+ */
+bool load_can_end(const struct load_senders *senders, const struct load *load,
+                  int64_t until_us, struct load_sharing *sharing);
+
+/*
+ * The first time of low_us .. high_us at which a load can be in time;
+ * LOAD_PLAN_NEVER_US if there is none.
+ *   high_us  below LOAD_PLAN_NEVER_US.
+ * Cost: O(senders^2 log(microseconds)), O(senders^2) if only one has any.
+ */
+int64_t load_first_end_us(const struct load_senders *senders,
+                          const struct load *load, int64_t low_us,
+                          int64_t high_us);
+
+#endif

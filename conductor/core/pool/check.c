@@ -1,0 +1,81 @@
+/* The invariants at the top of pool.c, counted anew. */
+#include <string.h>
+
+#include "conductor/core/pool/internal.h"
+
+static bool check_item(const struct pool_slot *slot,
+                       const struct pool_prefill *p, bool running)
+{
+    return p->item.cost_us ==
+               correction_apply_us(&slot->view.correction, p->predicted_us) &&
+           (p->started_at_us >= 0) == running;
+}
+
+static bool check_prefills(const struct pool_slot *slot, uint64_t *units)
+{
+    const struct pool_instance *view = &slot->view;
+    struct queue_load load = {.latest_ready_us = INT64_MIN};
+
+    for (size_t i = 0; i < view->n_waiting; i++) {
+        const struct pool_prefill *p = &slot->waiting[i];
+        const struct queue_item *q = &slot->queue[i];
+
+        if (!check_item(slot, p, false) ||
+            q->arrival_seq != p->item.arrival_seq ||
+            q->ready_at_us != p->item.ready_at_us ||
+            q->cost_us != p->item.cost_us ||
+            (i > 0 && slot->queue[i - 1].arrival_seq >= q->arrival_seq))
+            return false;
+        load.cost_us += q->cost_us;
+        if (q->ready_at_us > load.latest_ready_us)
+            load.latest_ready_us = q->ready_at_us;
+        if (p->n_keys > 0)
+            *units += UINT64_C(1) << arena_class_of(p->n_keys);
+    }
+    if (load.cost_us != view->load.cost_us ||
+        load.latest_ready_us != view->load.latest_ready_us)
+        return false;
+    for (size_t i = 0; i < view->n_running; i++) {
+        const struct pool_prefill *p = &slot->running[i];
+
+        if (!check_item(slot, p, true))
+            return false;
+        if (p->n_keys > 0)
+            *units += UINT64_C(1) << arena_class_of(p->n_keys);
+    }
+    return true;
+}
+
+static bool check_decodes(const struct pool_slot *slot)
+{
+    const struct pool_instance *view = &slot->view;
+    int64_t kv = 0;
+    int64_t reserved = 0;
+
+    for (size_t i = 0; i < view->n_decodes; i++) {
+        const struct pool_decode *d = &slot->decodes[i];
+
+        kv += d->prompt_tokens + d->produced_tokens;
+        reserved +=
+            pool_kv_tokens(view, d->prompt_tokens, d->max_output_tokens);
+    }
+    return kv == view->decode_kv_tokens &&
+           reserved == view->decode_reserved_tokens;
+}
+
+bool pool_check(const struct pool *pool)
+{
+    uint64_t units = 0;
+
+    for (uint32_t s = 0; s < pool->n_slots; s++) {
+        const struct pool_slot *slot = &pool->slots[s];
+
+        if (!slot->in_use)
+            continue;
+        if (slot->view.slot != s || !check_prefills(slot, &units) ||
+            !check_decodes(slot))
+            return false;
+    }
+    return units == pool->keys.used_units && arena_check(&pool->keys) &&
+           pending_check(pool->pending);
+}

@@ -1,0 +1,172 @@
+/* Counted chains: a table of counts beside a prefix index that answers. */
+#include "conductor/core/pool/pending.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "conductor/core/index/prefix_index.h"
+
+/* Linear probing; count 0 is an empty slot, deletion shifts back. */
+struct slot {
+    uint64_t key;
+    uint32_t instance;
+    uint32_t count;
+};
+
+struct pending {
+    struct prefix_index *index;
+    struct slot *slots;
+    uint32_t mask; /* slots - 1, a power of two less one */
+    uint32_t n_used;
+    uint32_t max_blocks;
+    uint64_t seed;
+};
+
+struct pending *pending_new(uint32_t max_instances, uint32_t max_blocks,
+                            uint64_t seed)
+{
+    struct prefix_index_config config = {
+        .max_instances = max_instances, .max_keys = max_blocks, .seed = seed};
+    uint32_t n_slots = 2;
+    struct pending *pending;
+
+    if (max_blocks == 0 || max_blocks > UINT32_C(1) << 28)
+        return NULL;
+    while (n_slots < 2 * max_blocks)
+        n_slots *= 2;
+    pending = calloc(1, sizeof(*pending));
+    if (pending == NULL)
+        return NULL;
+    pending->max_blocks = max_blocks;
+    pending->mask = n_slots - 1;
+    pending->seed = seed;
+    pending->index = prefix_index_new(&config);
+    pending->slots = calloc(n_slots, sizeof(*pending->slots));
+    if (pending->index == NULL || pending->slots == NULL) {
+        pending_free(pending);
+        return NULL;
+    }
+    return pending;
+}
+
+void pending_free(struct pending *pending)
+{
+    if (pending == NULL)
+        return;
+    free(pending->slots);
+    prefix_index_free(pending->index);
+    free(pending);
+}
+
+static uint32_t home(const struct pending *pending, uint32_t instance,
+                     uint64_t key)
+{
+    uint64_t hash = (key ^ pending->seed) + instance;
+
+    return (uint32_t)((hash * UINT64_C(0xbf58476d1ce4e5b9)) >> 32) &
+           pending->mask;
+}
+
+/* The slot of a pair, or the empty one where it belongs. */
+static uint32_t find(const struct pending *pending, uint32_t instance,
+                     uint64_t key)
+{
+    uint32_t at = home(pending, instance, key);
+
+    while (pending->slots[at].count != 0 &&
+           (pending->slots[at].key != key ||
+            pending->slots[at].instance != instance))
+        at = (at + 1) & pending->mask;
+    return at;
+}
+
+static void erase(struct pending *pending, uint32_t hole)
+{
+    struct slot *slots = pending->slots;
+    uint32_t mask = pending->mask;
+
+    for (uint32_t at = (hole + 1) & mask; slots[at].count != 0;
+         at = (at + 1) & mask) {
+        uint32_t from = home(pending, slots[at].instance, slots[at].key);
+
+        /* It may move back only if that is not before its home. */
+        if (((at - from) & mask) < ((at - hole) & mask))
+            continue;
+        slots[hole] = slots[at];
+        hole = at;
+    }
+    slots[hole].count = 0;
+    pending->n_used--;
+}
+
+int pending_add(struct pending *pending, uint32_t instance,
+                const uint64_t *keys, size_t n)
+{
+    int error = 0;
+    size_t i;
+
+    for (i = 0; i < n; i++) {
+        uint32_t at = find(pending, instance, keys[i]);
+
+        if (pending->slots[at].count > 0) {
+            pending->slots[at].count++;
+            continue;
+        }
+        error = pending->n_used == pending->max_blocks
+                    ? -ENOSPC
+                    : prefix_index_stored(pending->index, instance, TIER_DEVICE,
+                                          i == 0 ? 0 : keys[i - 1], keys[i]);
+        if (error < 0)
+            break;
+        pending->slots[at] = (struct slot){keys[i], instance, 1};
+        pending->n_used++;
+    }
+    if (error < 0)
+        pending_drop(pending, instance, keys, i);
+    return error;
+}
+
+void pending_drop(struct pending *pending, uint32_t instance,
+                  const uint64_t *keys, size_t n)
+{
+    while (n > 0) {
+        uint32_t at = find(pending, instance, keys[--n]);
+
+        if (pending->slots[at].count == 0 || --pending->slots[at].count > 0)
+            continue;
+        /* The instance is in range: it was added. */
+        (void)!prefix_index_removed(pending->index, instance, TIER_DEVICE,
+                                    keys[n]);
+        erase(pending, at);
+    }
+}
+
+void pending_match(struct pending *pending, const uint64_t *keys, size_t n,
+                   uint32_t *blocks)
+{
+    prefix_index_match(pending->index, keys, n, blocks);
+}
+
+uint64_t pending_blocks(const struct pending *pending)
+{
+    return pending->n_used;
+}
+
+bool pending_check(const struct pending *pending)
+{
+    uint32_t used = 0;
+
+    for (uint32_t at = 0; at <= pending->mask; at++) {
+        const struct slot *slot = &pending->slots[at];
+
+        if (slot->count == 0)
+            continue;
+        used++;
+        if (find(pending, slot->instance, slot->key) != at ||
+            prefix_index_tiers(pending->index, slot->instance, slot->key) == 0)
+            return false;
+    }
+    return used == pending->n_used &&
+           prefix_index_stats(pending->index).holders == used &&
+           prefix_index_check(pending->index);
+}

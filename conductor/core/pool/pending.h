@@ -1,0 +1,49 @@
+/*
+ * The blocks that unfinished prefills will leave on their instances: chains
+ * from the first block on, counted, since several requests share blocks.
+ * Internal to the pool.
+ *
+ * Invariant: count(i, k) = added chains of i that contain k and are not
+ * dropped; the index holds (i, k) exactly where that is above 0.
+ */
+#ifndef CONDUCTOR_CORE_POOL_PENDING_H
+#define CONDUCTOR_CORE_POOL_PENDING_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct pending;
+
+/* Makes an empty one with room for max_blocks (instance, block) pairs, all
+ * memory reserved. Returns it, owned, or NULL. */
+struct pending *pending_new(uint32_t max_instances, uint32_t max_blocks,
+                            uint64_t seed) __attribute__((warn_unused_result));
+
+/* Frees it. NULL is a no-op. */
+void pending_free(struct pending *pending);
+
+/*
+ * Counts the chain keys[0 .. n-1], from a prompt's first block on.
+ * Returns 0, or with nothing changed: -ENOSPC: no room; -EEXIST, -EINVAL:
+ * keys that no prompt has.
+ */
+int pending_add(struct pending *pending, uint32_t instance,
+                const uint64_t *keys, size_t n)
+    __attribute__((warn_unused_result));
+
+/* Takes a chain back that was added before. */
+void pending_drop(struct pending *pending, uint32_t instance,
+                  const uint64_t *keys, size_t n);
+
+/* See pool_pending_match(). */
+void pending_match(struct pending *pending, const uint64_t *keys, size_t n,
+                   uint32_t *blocks);
+
+/* The pairs counted. */
+uint64_t pending_blocks(const struct pending *pending);
+
+/* Checks the invariant as far as it can be seen. For tests. */
+bool pending_check(const struct pending *pending);
+
+#endif

@@ -1,0 +1,356 @@
+/*
+ * The instances themselves; their accepted work is in work.c.
+ *
+ * Invariants (pool_check asserts them):
+ *   queue[i] = waiting[i].item, arrival_seq ascending;
+ *   load = the sum and the latest of queue;
+ *   item.cost_us = correction * predicted_us, of waiting and running items;
+ *   started_at_us < 0 exactly for waiting items;
+ *   decode_kv_tokens = sum of prompt + produced, decode_reserved_tokens = sum
+ *   of pool_kv_tokens() over decodes;
+ *   the pending blocks are those of waiting and running items that have keys.
+ */
+#include "conductor/core/pool/pool.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "conductor/core/pool/internal.h"
+#include "conductor/core/index/prefix_index.h"
+
+#define GENERATION_MAX 0xffffu
+
+static const char *const health_names[HEALTH_STATES] = {
+    [HEALTH_STARTING] = "starting", [HEALTH_READY] = "ready",
+    [HEALTH_DRAINING] = "draining", [HEALTH_SUSPECT] = "suspect",
+    [HEALTH_GONE] = "gone",
+};
+
+/* [from][to]; the same state again is handled apart. */
+static const bool health_allowed[HEALTH_STATES][HEALTH_STATES] = {
+    [HEALTH_STARTING] = {[HEALTH_READY] = true,
+                         [HEALTH_DRAINING] = true,
+                         [HEALTH_SUSPECT] = true,
+                         [HEALTH_GONE] = true},
+    [HEALTH_READY] = {[HEALTH_DRAINING] = true,
+                      [HEALTH_SUSPECT] = true,
+                      [HEALTH_GONE] = true},
+    [HEALTH_DRAINING] =
+        {[HEALTH_READY] = true, [HEALTH_SUSPECT] = true, [HEALTH_GONE] = true},
+    [HEALTH_SUSPECT] =
+        {[HEALTH_READY] = true, [HEALTH_DRAINING] = true, [HEALTH_GONE] = true},
+};
+
+const struct pool_config pool_config_default = {
+    .max_instances = 64,
+    .max_waiting = 512,
+    .max_running = 64,
+    .max_decodes = 1024,
+    .max_pending_blocks = 1u << 18,
+    .order = NULL, /* fifo */
+    .correction_smoothing = 0.25,
+    .correction_min_ratio = 0.25,
+    .correction_max_ratio = 4.0,
+    .link_smoothing = 0.25,
+    .seed = 1,
+};
+
+static bool config_ok(const struct pool_config *c)
+{
+    struct correction correction;
+
+    return c->max_instances >= 1 &&
+           c->max_instances <= PREFIX_INDEX_INSTANCES_MAX &&
+           c->max_waiting >= 1 && c->max_waiting < QUEUE_ITEMS_MAX &&
+           c->max_running >= 1 && c->max_decodes >= 1 &&
+           c->link_smoothing > 0.0 && c->link_smoothing <= 1.0 &&
+           correction_init(&correction, c->correction_smoothing,
+                           c->correction_min_ratio,
+                           c->correction_max_ratio) == 0;
+}
+
+static int reserve(struct pool *pool)
+{
+    const struct pool_config *c = &pool->config;
+    size_t n = c->max_instances;
+
+    pool->slots = calloc(n, sizeof(*pool->slots));
+    pool->waiting = calloc(n * c->max_waiting, sizeof(*pool->waiting));
+    pool->queue = calloc(n * c->max_waiting, sizeof(*pool->queue));
+    pool->running = calloc(n * c->max_running, sizeof(*pool->running));
+    pool->decodes = calloc(n * c->max_decodes, sizeof(*pool->decodes));
+    pool->pending =
+        pending_new(c->max_instances, c->max_pending_blocks, c->seed);
+    if (pool->slots == NULL || pool->waiting == NULL || pool->queue == NULL ||
+        pool->running == NULL || pool->decodes == NULL || pool->pending == NULL)
+        return -ENOMEM;
+    /* Arrays of keys are rounded up to powers of two. */
+    return arena_init(&pool->keys, 2 * (uint64_t)c->max_pending_blocks);
+}
+
+struct pool *pool_new(const struct pool_config *config)
+{
+    struct pool *pool;
+
+    if (!config_ok(config))
+        return NULL;
+    pool = calloc(1, sizeof(*pool));
+    if (pool == NULL)
+        return NULL;
+    pool->config = *config;
+    if (pool->config.order == NULL)
+        pool->config.order = queue_order_by_name("fifo");
+    if (reserve(pool) < 0) {
+        pool_free(pool);
+        return NULL;
+    }
+    for (uint32_t s = 0; s < config->max_instances; s++) {
+        struct pool_slot *slot = &pool->slots[s];
+
+        slot->generation = 1;
+        slot->waiting = pool->waiting + (size_t)s * config->max_waiting;
+        slot->queue = pool->queue + (size_t)s * config->max_waiting;
+        slot->running = pool->running + (size_t)s * config->max_running;
+        slot->decodes = pool->decodes + (size_t)s * config->max_decodes;
+    }
+    return pool;
+}
+
+void pool_free(struct pool *pool)
+{
+    if (pool == NULL)
+        return;
+    arena_fini(&pool->keys);
+    pending_free(pool->pending);
+    free(pool->decodes);
+    free(pool->running);
+    free(pool->queue);
+    free(pool->waiting);
+    free(pool->slots);
+    free(pool);
+}
+
+static bool tiers_ok(const struct pool_instance_config *c)
+{
+    for (size_t t = 0; t < BLOCK_TIERS; t++)
+        if (!isfinite(c->tier_bytes_per_s[t]) || c->tier_bytes_per_s[t] < 0.0)
+            return false;
+    return true;
+}
+
+static bool instance_config_ok(const struct pool_instance_config *c)
+{
+    return (c->role & ROLE_BOTH) != 0 && (c->role & ~ROLE_BOTH) == 0 &&
+           c->kv_capacity_tokens > 0 && isfinite(c->link_bytes_per_s) &&
+           c->link_bytes_per_s >= 0.0 && tiers_ok(c);
+}
+
+int pool_add(struct pool *pool, const struct pool_instance_config *config,
+             uint32_t *id)
+{
+    const struct pool_config *c = &pool->config;
+    struct pool_slot *slot;
+    uint32_t s = 0;
+
+    if (!instance_config_ok(config))
+        return -EINVAL;
+    while (s < pool->n_slots && pool->slots[s].in_use)
+        s++;
+    if (s == c->max_instances)
+        return -ENOSPC;
+    if (s == pool->n_slots)
+        pool->n_slots++;
+    slot = &pool->slots[s];
+    slot->in_use = true;
+    slot->view = (struct pool_instance){
+        .id = slot->generation << 16 | s,
+        .slot = s,
+        .role = config->role,
+        .health = HEALTH_STARTING,
+        .kv_capacity_tokens = config->kv_capacity_tokens,
+        .block_tokens = config->block_tokens > 0 ? config->block_tokens : 1,
+        .link_bytes_per_s = config->link_bytes_per_s,
+        .max_batch = config->max_batch,
+        .waiting = slot->waiting,
+        .queue = slot->queue,
+        .load = {.latest_ready_us = INT64_MIN},
+        .running = slot->running,
+        .decodes = slot->decodes,
+    };
+    memcpy(slot->view.tier_bytes_per_s, config->tier_bytes_per_s,
+           sizeof(slot->view.tier_bytes_per_s));
+    if (config->name != NULL)
+        strncpy(slot->view.name, config->name, POOL_NAME_BYTES - 1);
+    /* The bounds were checked by pool_new(). */
+    (void)!correction_init(&slot->view.correction, c->correction_smoothing,
+                           c->correction_min_ratio, c->correction_max_ratio);
+    *id = slot->view.id;
+    return 0;
+}
+
+int pool_remove(struct pool *pool, uint32_t id)
+{
+    struct pool_slot *slot = pool_slot_of(pool, id);
+
+    if (slot == NULL)
+        return -ESTALE;
+    for (size_t i = 0; i < slot->view.n_waiting; i++)
+        pool_forget_keys(pool, slot->view.slot, &slot->waiting[i]);
+    for (size_t i = 0; i < slot->view.n_running; i++)
+        pool_forget_keys(pool, slot->view.slot, &slot->running[i]);
+    slot->in_use = false;
+    slot->generation =
+        slot->generation == GENERATION_MAX ? 1 : slot->generation + 1;
+    while (pool->n_slots > 0 && !pool->slots[pool->n_slots - 1].in_use)
+        pool->n_slots--;
+    return 0;
+}
+
+const struct pool_instance *pool_get(const struct pool *pool, uint32_t id)
+{
+    const struct pool_slot *slot = pool_slot_of(pool, id);
+
+    return slot == NULL ? NULL : &slot->view;
+}
+
+const struct pool_instance *pool_at(const struct pool *pool, uint32_t slot)
+{
+    if (slot >= pool->n_slots || !pool->slots[slot].in_use)
+        return NULL;
+    return &pool->slots[slot].view;
+}
+
+uint32_t pool_slots(const struct pool *pool)
+{
+    return pool->n_slots;
+}
+
+uint32_t pool_max_instances(const struct pool *pool)
+{
+    return pool->config.max_instances;
+}
+
+int pool_set_health(struct pool *pool, uint32_t id, enum pool_health health)
+{
+    struct pool_slot *slot = pool_slot_of(pool, id);
+
+    if (slot == NULL)
+        return -ESTALE;
+    if (slot->view.health == health)
+        return 0;
+    if ((unsigned)health >= HEALTH_STATES ||
+        !health_allowed[slot->view.health][health])
+        return -EPERM;
+    slot->view.health = health;
+    return 0;
+}
+
+const char *pool_health_name(enum pool_health health)
+{
+    return (unsigned)health < HEALTH_STATES ? health_names[health] : "?";
+}
+
+int pool_set_kv_used(struct pool *pool, uint32_t id, int64_t used_tokens)
+{
+    struct pool_slot *slot = pool_slot_of(pool, id);
+
+    if (slot == NULL)
+        return -ESTALE;
+    if (used_tokens < 0)
+        return -EINVAL;
+    slot->view.kv_used_tokens = used_tokens;
+    return 0;
+}
+
+/* Both numbers are above 0. */
+static void smooth_rate(const struct pool *pool, double *rate, int64_t bytes,
+                        int64_t elapsed_us)
+{
+    double seen = (double)bytes * 1e6 / (double)elapsed_us;
+
+    if (*rate > 0.0)
+        *rate += pool->config.link_smoothing * (seen - *rate);
+    else
+        *rate = seen;
+}
+
+int pool_link_observed(struct pool *pool, uint32_t id, int64_t bytes,
+                       int64_t elapsed_us)
+{
+    struct pool_slot *slot = pool_slot_of(pool, id);
+
+    if (slot == NULL)
+        return -ESTALE;
+    if (bytes <= 0 || elapsed_us <= 0)
+        return 0;
+    smooth_rate(pool, &slot->view.link_bytes_per_s, bytes, elapsed_us);
+    return 0;
+}
+
+/* The slot of an id that has such a tier. Returns 0, -ESTALE or -EINVAL. */
+static int tier_slot(const struct pool *pool, uint32_t id, enum block_tier tier,
+                     struct pool_slot **slot)
+{
+    *slot = pool_slot_of(pool, id);
+    if (*slot == NULL)
+        return -ESTALE;
+    return (unsigned)tier < BLOCK_TIERS ? 0 : -EINVAL;
+}
+
+int pool_tier_observed(struct pool *pool, uint32_t id, enum block_tier tier,
+                       int64_t bytes, int64_t elapsed_us)
+{
+    struct pool_slot *slot;
+    int error = tier_slot(pool, id, tier, &slot);
+
+    if (error == 0 && bytes > 0 && elapsed_us > 0)
+        smooth_rate(pool, &slot->view.tier_bytes_per_s[tier], bytes,
+                    elapsed_us);
+    return error;
+}
+
+int pool_set_tier_rate(struct pool *pool, uint32_t id, enum block_tier tier,
+                       double bytes_per_s)
+{
+    struct pool_slot *slot;
+    int error = tier_slot(pool, id, tier, &slot);
+
+    if (error == 0 && isfinite(bytes_per_s) && bytes_per_s > 0.0)
+        slot->view.tier_bytes_per_s[tier] = bytes_per_s;
+    return error;
+}
+
+int pool_tier_book(struct pool *pool, uint32_t id, enum block_tier tier,
+                   int64_t until_us)
+{
+    struct pool_slot *slot;
+    int error = tier_slot(pool, id, tier, &slot);
+
+    if (error == 0 && until_us > slot->view.tier_free_us[tier])
+        slot->view.tier_free_us[tier] = until_us;
+    return error;
+}
+
+int pool_egress_book(struct pool *pool, uint32_t id, int64_t until_us)
+{
+    struct pool_slot *slot = pool_slot_of(pool, id);
+
+    if (slot == NULL)
+        return -ESTALE;
+    if (until_us > slot->view.egress_free_us)
+        slot->view.egress_free_us = until_us;
+    return 0;
+}
+
+void pool_pending_match(struct pool *pool, const uint64_t *keys, size_t n,
+                        uint32_t *blocks)
+{
+    pending_match(pool->pending, keys, n, blocks);
+}
+
+uint64_t pool_pending_dropped(const struct pool *pool)
+{
+    return pool->n_dropped;
+}

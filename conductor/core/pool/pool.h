@@ -1,0 +1,342 @@
+/*
+ * The instances as the scheduler sees them: role, health, accepted work, KV
+ * room, links. Fed by what the workers report; nothing here calls outward.
+ *
+ * An instance has a slot (small, reused; the index of arrays and of the
+ * prefix index) and an id (slot and generation; never 0). Calls take ids: one
+ * that outlived its instance gets -ESTALE and changes nothing.
+ */
+#ifndef CONDUCTOR_CORE_POOL_POOL_H
+#define CONDUCTOR_CORE_POOL_POOL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "conductor/core/index/prefix_index.h"
+#include "conductor/core/step/queue.h"
+#include "predictor/correction.h"
+
+#define POOL_NO_INSTANCE 0u /* an id that no instance has */
+#define POOL_NAME_BYTES 64
+
+#define ROLE_PREFILL 1u
+#define ROLE_DECODE 2u
+#define ROLE_BOTH (ROLE_PREFILL | ROLE_DECODE)
+
+enum pool_health {
+    HEALTH_STARTING, /* connected, says nothing yet of its readiness */
+    HEALTH_READY,    /* gets work */
+    HEALTH_DRAINING, /* finishes its work, gets none; may still send blocks */
+    HEALTH_SUSPECT,  /* late: gets no work until it answers again */
+    HEALTH_GONE,     /* lost; only removal is left */
+};
+#define HEALTH_STATES 5
+
+/* A prefill that an instance has accepted. */
+struct pool_prefill {
+    uint64_t request_id;
+    struct queue_item item; /* cost_us is corrected: predicted * ratio */
+    int64_t predicted_us;   /* the cost model's word, uncorrected */
+    int64_t uncached_tokens;
+    int64_t cached_tokens;
+    int64_t started_at_us; /* -1 while it waits */
+    uint32_t keys_at;      /* where the pool keeps its block keys */
+    uint32_t n_keys;       /* 0: none, or no room for them */
+};
+
+/* A request that decodes, or will, on an instance. */
+struct pool_decode {
+    uint64_t request_id;
+    int64_t prompt_tokens;
+    int64_t max_output_tokens;
+    int64_t produced_tokens;
+    bool started; /* false: its KV is on the way */
+};
+
+/* Read it; change it through the calls below only. */
+struct pool_instance {
+    char name[POOL_NAME_BYTES];
+    uint32_t id;
+    uint32_t slot;
+    unsigned role; /* ROLE_* */
+    enum pool_health health;
+    int64_t kv_capacity_tokens;
+    int64_t block_tokens;    /* KV is held in blocks of so many */
+    int64_t kv_used_tokens;  /* as last reported, cached blocks included */
+    double link_bytes_per_s; /* smoothed egress rate; 0: cannot send */
+    int64_t egress_free_us;  /* when its accepted sends will be over */
+    /* At what rate blocks of a tier are read to where they are computed with;
+     * 0: at no cost. And when what is accepted will have been read. */
+    double tier_bytes_per_s[BLOCK_TIERS];
+    int64_t tier_free_us[BLOCK_TIERS];
+    struct correction correction; /* of prefill times */
+    size_t max_batch;      /* decodes that it steps together; 0: any number */
+    uint64_t last_prefill; /* its last one's number among all that the pool
+                              accepted, from 1 on; 0: it never had one */
+    size_t n_waiting;
+    size_t n_running;
+    size_t n_decodes;
+    int64_t decode_kv_tokens;       /* of all decodes, as of now */
+    int64_t decode_reserved_tokens; /* of all decodes, at their longest, in
+                                       whole blocks */
+    /* Arrays of the counts above, owned by the pool. queue[i] is
+     * waiting[i].item, laid out for queue_pick() and queue_wait_us(). */
+    const struct pool_prefill *waiting;
+    const struct queue_item *queue;
+    struct queue_load load; /* of queue */
+    const struct pool_prefill *running;
+    const struct pool_decode *decodes;
+};
+
+struct pool_config {
+    uint32_t max_instances; /* 1..PREFIX_INDEX_INSTANCES_MAX */
+    uint32_t max_waiting;   /* prefills waiting on one instance,
+                               1..QUEUE_ITEMS_MAX - 1 */
+    uint32_t max_running;   /* prefills begun on one instance, at least 1 */
+    uint32_t max_decodes;   /* on one instance, at least 1 */
+    uint32_t max_pending_blocks;     /* blocks of unfinished prefills, counted
+                                    once an instance; over it they are not seen
+                                    by matches until stored */
+    const struct queue_order *order; /* static; NULL: fifo */
+    double correction_smoothing;     /* weight of a new observation, (0, 1] */
+    double correction_min_ratio;
+    double correction_max_ratio;
+    double link_smoothing; /* weight of a new observed link or tier rate,
+                              (0, 1] */
+    uint64_t seed;
+};
+
+/* 64 instances, 512 waiting, 64 running, 1024 decodes, 1 << 18 pending
+ * blocks, fifo, 0.25 in 0.25 .. 4, 0.25, seed 1. */
+extern const struct pool_config pool_config_default;
+
+/* What is known of an instance when it registers. */
+struct pool_instance_config {
+    const char *name;           /* borrowed; cut to POOL_NAME_BYTES - 1 */
+    unsigned role;              /* ROLE_*, at least one */
+    int64_t kv_capacity_tokens; /* above 0 */
+    double link_bytes_per_s;    /* first guess, at least 0 */
+    double tier_bytes_per_s[BLOCK_TIERS]; /* at least 0; 0: at no cost */
+    uint32_t block_tokens;                /* of its KV blocks; 0: 1 */
+    uint32_t max_batch; /* decodes that it steps together; 0: any */
+};
+
+struct pool;
+
+/*
+ * Makes a pool without instances. All memory is reserved here (untouched
+ * pages cost nothing); no later call allocates.
+ *   config  borrowed for the call.
+ * Returns it, owned by the caller, or NULL: out of memory or bad bounds.
+ */
+struct pool *pool_new(const struct pool_config *config)
+    __attribute__((warn_unused_result));
+
+/* Frees the pool. NULL is a no-op. */
+void pool_free(struct pool *pool);
+
+/*
+ * Adds an instance in HEALTH_STARTING.
+ *   id  its id, written on success. Its slot is pool_get(pool, id)->slot.
+ * Returns 0; -EINVAL: bad role, capacity or rate; -ENOSPC: pool full.
+ */
+int pool_add(struct pool *pool, const struct pool_instance_config *config,
+             uint32_t *id) __attribute__((warn_unused_result));
+
+/*
+ * Removes an instance with all its accepted work. The caller also calls
+ * prefix_index_cleared(index, slot) before the slot is used again, that is
+ * before the next pool_add().
+ * Returns 0 or -ESTALE.
+ */
+int pool_remove(struct pool *pool, uint32_t id);
+
+/* The instance of an id, borrowed until it is removed; NULL if stale. */
+const struct pool_instance *pool_get(const struct pool *pool, uint32_t id);
+
+/* The instance in a slot, borrowed; NULL if the slot is free or beyond. */
+const struct pool_instance *pool_at(const struct pool *pool, uint32_t slot);
+
+/* One above the highest slot in use: for (s = 0; s < pool_slots(p); s++). */
+uint32_t pool_slots(const struct pool *pool);
+
+/* The bound of slots, the length of arrays that are indexed by slot. */
+uint32_t pool_max_instances(const struct pool *pool);
+
+/*
+ * Changes the health of an instance, if the transition table allows it:
+ *   starting -> ready, draining, suspect, gone
+ *   ready    -> draining, suspect, gone
+ *   draining -> ready, suspect, gone
+ *   suspect  -> ready, draining, gone
+ * The same state again is allowed and changes nothing.
+ * Returns 0; -ESTALE; -EPERM: no such transition.
+ */
+int pool_set_health(struct pool *pool, uint32_t id, enum pool_health health)
+    __attribute__((warn_unused_result));
+
+/* "starting", "ready", ...; "?" for a number that is no state. */
+const char *pool_health_name(enum pool_health health);
+
+/* Takes over the KV tokens that an instance reports as used.
+ * Returns 0; -ESTALE; -EINVAL: negative. */
+int pool_set_kv_used(struct pool *pool, uint32_t id, int64_t used_tokens);
+
+/*
+ * Smooths a measured transfer into the sender's link rate.
+ *   bytes, elapsed_us  both above 0, else the call changes nothing.
+ * Returns 0 or -ESTALE.
+ */
+int pool_link_observed(struct pool *pool, uint32_t id, int64_t bytes,
+                       int64_t elapsed_us);
+
+/* Books a send on an instance's egress link until `until_us`.
+ * Returns 0 or -ESTALE. */
+int pool_egress_book(struct pool *pool, uint32_t id, int64_t until_us);
+
+/* As pool_link_observed(), for reads of an instance's tier. A tier at no cost
+ * has one from then on. Returns 0, -ESTALE or -EINVAL: no such tier. */
+int pool_tier_observed(struct pool *pool, uint32_t id, enum block_tier tier,
+                       int64_t bytes, int64_t elapsed_us)
+    __attribute__((warn_unused_result));
+
+/* Takes over a tier's rate that the instance has smoothed itself.
+ *   bytes_per_s  above 0 and finite, else the call changes nothing.
+ * Returns 0, -ESTALE or -EINVAL: no such tier. */
+int pool_set_tier_rate(struct pool *pool, uint32_t id, enum block_tier tier,
+                       double bytes_per_s) __attribute__((warn_unused_result));
+
+/* Books reads of an instance's tier until `until_us`.
+ * Returns 0, -ESTALE or -EINVAL: no such tier. */
+int pool_tier_book(struct pool *pool, uint32_t id, enum block_tier tier,
+                   int64_t until_us);
+
+/* A prefill to accept. */
+struct pool_prefill_request {
+    uint64_t request_id; /* unique among the instance's prefills */
+    int64_t predicted_us;
+    int64_t ready_at_us; /* when its blocks will have been fetched */
+    int64_t deadline_us; /* 0: none */
+    int64_t uncached_tokens;
+    int64_t cached_tokens;
+    const uint64_t *keys; /* (n_keys), copied: expected there from now on */
+    size_t n_keys;
+};
+
+/*
+ * An instance is given a prefill: it waits from now on, and its blocks count
+ * as pending there. The corrections of instances that have not had one for long
+ * fade a little: a slow instance gets no work, so nothing else would ever say
+ * that it is no longer slow.
+ * Returns 0; -ESTALE; -EEXIST: that request is there already; -ENOSPC: its
+ * queue is full; -EINVAL: a negative number.
+ */
+int pool_prefill_accept(struct pool *pool, uint32_t id,
+                        const struct pool_prefill_request *request)
+    __attribute__((warn_unused_result));
+
+/* Its blocks are there (earlier or later than estimated): ready from now.
+ * Returns 0; -ESTALE; -ENOENT: no such prefill waits. */
+int pool_prefill_ready(struct pool *pool, uint32_t id, uint64_t request_id,
+                       int64_t now_us);
+
+/* The instance took it up.
+ * Returns 0; -ESTALE; -ENOENT; -ENOSPC: max_running are begun already. */
+int pool_prefill_started(struct pool *pool, uint32_t id, uint64_t request_id,
+                         int64_t now_us);
+
+/*
+ * It is done, waiting or started before: it leaves the instance, its pending
+ * blocks go (the instance has reported them stored by then), and the
+ * correction learns from it.
+ *   observed_us  time of service without the waiting; negative: unknown.
+ * Returns 0; -ESTALE; -ENOENT.
+ */
+int pool_prefill_done(struct pool *pool, uint32_t id, uint64_t request_id,
+                      int64_t observed_us);
+
+/* It is cancelled or failed: as done, and nothing is learnt.
+ * Returns 0; -ESTALE; -ENOENT. */
+int pool_prefill_cancel(struct pool *pool, uint32_t id, uint64_t request_id);
+
+/* An instance will decode a request; its KV is on the way.
+ * Returns 0; -ESTALE; -EEXIST; -ENOSPC: max_decodes or its max_batch;
+ * -EINVAL: negative. */
+int pool_decode_accept(struct pool *pool, uint32_t id, uint64_t request_id,
+                       int64_t prompt_tokens, int64_t max_output_tokens)
+    __attribute__((warn_unused_result));
+
+/* Its KV is there and it joined the batch. Returns 0; -ESTALE; -ENOENT. */
+int pool_decode_started(struct pool *pool, uint32_t id, uint64_t request_id);
+
+/* It has produced so many tokens altogether.
+ * Returns 0; -ESTALE; -ENOENT; -EINVAL: negative. */
+int pool_decode_progress(struct pool *pool, uint32_t id, uint64_t request_id,
+                         int64_t produced_tokens);
+
+/* Every started decode of an instance has produced so many more tokens: steps
+ * of a whole batch at once. Returns 0; -ESTALE; -EINVAL: negative. */
+int pool_decode_advance(struct pool *pool, uint32_t id, int64_t more_tokens);
+
+/* It ended, in whatever way. Returns 0; -ESTALE; -ENOENT. */
+int pool_decode_done(struct pool *pool, uint32_t id, uint64_t request_id);
+
+/* Whether an instance can accept no more prefills: max_waiting wait. */
+bool pool_prefill_full(const struct pool *pool,
+                       const struct pool_instance *instance);
+
+/* Whether it can accept no more decodes: max_decodes of the pool, or its own
+ * max_batch, beyond which a request would wait between its first two tokens
+ * for as long as another one takes. */
+bool pool_decode_full(const struct pool *pool,
+                      const struct pool_instance *instance);
+
+/* What is left of the work in service, corrected, at least 0.
+ * Cost: O(running). */
+int64_t pool_running_left_us(const struct pool_instance *instance,
+                             int64_t now_us);
+
+/*
+ * How long a new prefill would wait on an instance before it is taken up, by
+ * the instance's queue order.
+ *   ready_at_us  when its blocks would be there; at most now_us: at once.
+ *   cost_us      its own corrected cost; deadline_us 0: none.
+ * Returns microseconds from now_us. Cost: see queue_wait_us().
+ */
+int64_t pool_queue_wait_us(const struct pool *pool,
+                           const struct pool_instance *instance,
+                           int64_t ready_at_us, int64_t cost_us,
+                           int64_t deadline_us, bool has_cached_prefix,
+                           int64_t now_us);
+
+/*
+ * The KV of a request on an instance at its longest: of its prompt and of all
+ * output tokens but the last, which is never fed back, in whole blocks.
+ *   prompt_tokens, max_output_tokens  at least 0; 0 or 1 output tokens: the
+ *                                     prompt's KV alone.
+ */
+int64_t pool_kv_tokens(const struct pool_instance *instance,
+                       int64_t prompt_tokens, int64_t max_output_tokens);
+
+/* Tokens of KV that decodes may still reserve on an instance: its capacity
+ * less what decodes hold or will hold and what running prefills hold. Cached
+ * blocks can be evicted and do not count. May be negative. */
+int64_t pool_decode_room_tokens(const struct pool_instance *instance);
+
+/*
+ * For every slot, how many leading blocks the instance is expected to hold
+ * because unfinished prefills on it cover them.
+ *   blocks  (pool_max_instances()), written.
+ * Cost: as prefix_index_match() without holes.
+ */
+void pool_pending_match(struct pool *pool, const uint64_t *keys, size_t n,
+                        uint32_t *blocks);
+
+/* Accepted prefills whose blocks did not fit into max_pending_blocks. */
+uint64_t pool_pending_dropped(const struct pool *pool);
+
+/* Checks the invariants at the top of pool.c. For tests. */
+bool pool_check(const struct pool *pool);
+
+#endif

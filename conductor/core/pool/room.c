@@ -1,0 +1,82 @@
+/* What an instance has left: places, time and KV. Nothing here changes it. */
+#include "conductor/core/pool/pool.h"
+
+#include "conductor/core/pool/internal.h"
+
+bool pool_prefill_full(const struct pool *pool,
+                       const struct pool_instance *instance)
+{
+    return instance->n_waiting >= pool->config.max_waiting;
+}
+
+bool pool_decode_full(const struct pool *pool,
+                      const struct pool_instance *instance)
+{
+    return instance->n_decodes >= pool->config.max_decodes ||
+           (instance->max_batch > 0 &&
+            instance->n_decodes >= instance->max_batch);
+}
+
+int64_t pool_running_left_us(const struct pool_instance *instance,
+                             int64_t now_us)
+{
+    int64_t left_us = 0;
+
+    for (size_t i = 0; i < instance->n_running; i++) {
+        const struct pool_prefill *p = &instance->running[i];
+        int64_t end_us = p->started_at_us + p->item.cost_us;
+
+        if (end_us > now_us)
+            left_us += end_us - now_us;
+    }
+    return left_us;
+}
+
+int64_t pool_queue_wait_us(const struct pool *pool,
+                           const struct pool_instance *instance,
+                           int64_t ready_at_us, int64_t cost_us,
+                           int64_t deadline_us, bool has_cached_prefix,
+                           int64_t now_us)
+{
+    struct queue_item item = {
+        .arrival_seq = pool->next_seq,
+        .ready_at_us = ready_at_us,
+        .cost_us = cost_us,
+        .deadline_us = deadline_us,
+        .has_cached_prefix = has_cached_prefix,
+    };
+
+    return queue_wait_youngest_us(
+        pool->config.order, instance->queue, instance->n_waiting,
+        &instance->load, &item, pool_running_left_us(instance, now_us), now_us);
+}
+
+int64_t pool_kv_tokens(const struct pool_instance *instance,
+                       int64_t prompt_tokens, int64_t max_output_tokens)
+{
+    int64_t tokens = prompt_tokens;
+
+    if (max_output_tokens > 1)
+        tokens += max_output_tokens - 1;
+    return (tokens + instance->block_tokens - 1) / instance->block_tokens *
+           instance->block_tokens;
+}
+
+int64_t pool_decode_room_tokens(const struct pool_instance *instance)
+{
+    int64_t room =
+        instance->kv_capacity_tokens - instance->decode_reserved_tokens;
+
+    for (size_t i = 0; i < instance->n_running; i++) {
+        const struct pool_prefill *p = &instance->running[i];
+        bool counted = false;
+
+        /* One that decodes here too has its prompt in the reservation. */
+        for (size_t d = 0; d < instance->n_decodes && !counted; d++)
+            counted = instance->decodes[d].request_id == p->request_id;
+        if (!counted)
+            room -= pool_kv_tokens(instance,
+                                   p->uncached_tokens + p->cached_tokens, 1);
+    }
+    return room;
+}

@@ -1,0 +1,360 @@
+/* The work that instances have accepted: prefills that wait or run, and
+ * decodes. Invariants are at the top of pool.c. */
+#include "conductor/core/pool/pool.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "conductor/core/pool/internal.h"
+#include "predictor/cost_model.h"
+
+#define NOT_FOUND SIZE_MAX
+
+static size_t find_prefill(const struct pool_prefill *prefills, size_t n,
+                           uint64_t request_id)
+{
+    for (size_t i = 0; i < n; i++)
+        if (prefills[i].request_id == request_id)
+            return i;
+    return NOT_FOUND;
+}
+
+static struct pool_decode *find_decode(const struct pool_slot *slot,
+                                       uint64_t request_id)
+{
+    for (size_t i = 0; i < slot->view.n_decodes; i++)
+        if (slot->decodes[i].request_id == request_id)
+            return &slot->decodes[i];
+    return NULL;
+}
+
+/* A request's decode and the slot it is on. Returns 0; -ESTALE; -ENOENT. */
+static int get_decode(const struct pool *pool, uint32_t id, uint64_t request_id,
+                      struct pool_slot **slot, struct pool_decode **decode)
+{
+    *slot = pool_slot_of(pool, id);
+    if (*slot == NULL)
+        return -ESTALE;
+    *decode = find_decode(*slot, request_id);
+    return *decode == NULL ? -ENOENT : 0;
+}
+
+/* Keeps a prefill's keys and counts them as pending. Without room for them
+ * the prefill is accepted all the same: what they serve is an estimate. */
+static void remember_keys(struct pool *pool, uint32_t slot,
+                          const uint64_t *keys, size_t n,
+                          struct pool_prefill *prefill)
+{
+    uint32_t at = ARENA_NONE;
+
+    prefill->n_keys = 0;
+    if (n == 0)
+        return;
+    if (n <= pool->config.max_pending_blocks)
+        at = arena_alloc(&pool->keys, arena_class_of(n));
+    if (at == ARENA_NONE) {
+        pool->n_dropped++;
+        return;
+    }
+    if (pending_add(pool->pending, slot, keys, n) < 0) {
+        arena_free(&pool->keys, at, arena_class_of(n));
+        pool->n_dropped++;
+        return;
+    }
+    memcpy(arena_at(&pool->keys, at), keys, n * sizeof(*keys));
+    prefill->keys_at = at;
+    prefill->n_keys = (uint32_t)n;
+}
+
+void pool_forget_keys(struct pool *pool, uint32_t slot,
+                      const struct pool_prefill *prefill)
+{
+    if (prefill->n_keys == 0)
+        return;
+    pending_drop(pool->pending, slot, arena_at(&pool->keys, prefill->keys_at),
+                 prefill->n_keys);
+    arena_free(&pool->keys, prefill->keys_at, arena_class_of(prefill->n_keys));
+}
+
+/* Each prefill lets one instance forget, in turn, if it is idle and two rounds
+ * have gone without it. After 16 turns an eighth of its correction is left. */
+static void forget_next(struct pool *pool)
+{
+    struct pool_slot *slot = &pool->slots[pool->next_seq % pool->n_slots];
+    const struct pool_instance *view = &slot->view;
+
+    if (slot->in_use && view->n_waiting + view->n_running == 0 &&
+        pool->next_seq - view->last_prefill >= 2 * (uint64_t)pool->n_slots)
+        correction_forget(&slot->view.correction, 1.0 / 8.0);
+}
+
+int pool_prefill_accept(struct pool *pool, uint32_t id,
+                        const struct pool_prefill_request *request)
+{
+    struct pool_slot *slot = pool_slot_of(pool, id);
+    int64_t predicted_us = request->predicted_us;
+
+    if (slot == NULL)
+        return -ESTALE;
+    if (predicted_us < 0 || request->uncached_tokens < 0 ||
+        request->cached_tokens < 0)
+        return -EINVAL;
+    if (predicted_us > COST_MODEL_MAX_US)
+        predicted_us = COST_MODEL_MAX_US;
+    struct pool_instance *view = &slot->view;
+
+    if (find_prefill(slot->waiting, view->n_waiting, request->request_id) !=
+            NOT_FOUND ||
+        find_prefill(slot->running, view->n_running, request->request_id) !=
+            NOT_FOUND)
+        return -EEXIST;
+    if (view->n_waiting == pool->config.max_waiting)
+        return -ENOSPC;
+    struct pool_prefill *prefill = &slot->waiting[view->n_waiting];
+
+    *prefill = (struct pool_prefill){
+        .request_id = request->request_id,
+        .item = {.arrival_seq = pool->next_seq++,
+                 .ready_at_us = request->ready_at_us,
+                 .cost_us =
+                     correction_apply_us(&view->correction, predicted_us),
+                 .deadline_us = request->deadline_us,
+                 .has_cached_prefix = request->cached_tokens > 0},
+        .predicted_us = predicted_us,
+        .uncached_tokens = request->uncached_tokens,
+        .cached_tokens = request->cached_tokens,
+        .started_at_us = -1,
+    };
+    remember_keys(pool, view->slot, request->keys, request->n_keys, prefill);
+    view->last_prefill = prefill->item.arrival_seq + 1;
+    slot->queue[view->n_waiting++] = prefill->item;
+    forget_next(pool);
+    view->load.cost_us += prefill->item.cost_us;
+    if (prefill->item.ready_at_us > view->load.latest_ready_us)
+        view->load.latest_ready_us = prefill->item.ready_at_us;
+    return 0;
+}
+
+/* After the item that was ready last has changed or gone. */
+static void find_latest_ready(struct pool_instance *view)
+{
+    int64_t latest_us = INT64_MIN;
+
+    for (size_t i = 0; i < view->n_waiting; i++)
+        if (view->queue[i].ready_at_us > latest_us)
+            latest_us = view->queue[i].ready_at_us;
+    view->load.latest_ready_us = latest_us;
+}
+
+int pool_prefill_ready(struct pool *pool, uint32_t id, uint64_t request_id,
+                       int64_t now_us)
+{
+    struct pool_slot *slot = pool_slot_of(pool, id);
+
+    if (slot == NULL)
+        return -ESTALE;
+    size_t i = find_prefill(slot->waiting, slot->view.n_waiting, request_id);
+
+    if (i == NOT_FOUND)
+        return -ENOENT;
+    slot->waiting[i].item.ready_at_us = now_us;
+    slot->queue[i].ready_at_us = now_us;
+    find_latest_ready(&slot->view);
+    return 0;
+}
+
+static struct pool_prefill take_waiting(struct pool_slot *slot, size_t i)
+{
+    struct pool_prefill taken = slot->waiting[i];
+    size_t behind = slot->view.n_waiting - i - 1;
+
+    memmove(slot->waiting + i, slot->waiting + i + 1,
+            behind * sizeof(*slot->waiting));
+    memmove(slot->queue + i, slot->queue + i + 1,
+            behind * sizeof(*slot->queue));
+    slot->view.n_waiting--;
+    slot->view.load.cost_us -= taken.item.cost_us;
+    if (taken.item.ready_at_us == slot->view.load.latest_ready_us)
+        find_latest_ready(&slot->view);
+    return taken;
+}
+
+int pool_prefill_started(struct pool *pool, uint32_t id, uint64_t request_id,
+                         int64_t now_us)
+{
+    struct pool_slot *slot = pool_slot_of(pool, id);
+
+    if (slot == NULL)
+        return -ESTALE;
+    size_t i = find_prefill(slot->waiting, slot->view.n_waiting, request_id);
+
+    if (i == NOT_FOUND)
+        return -ENOENT;
+    if (slot->view.n_running == pool->config.max_running)
+        return -ENOSPC;
+    struct pool_prefill prefill = take_waiting(slot, i);
+
+    prefill.started_at_us = now_us;
+    slot->running[slot->view.n_running++] = prefill;
+    return 0;
+}
+
+/* Takes a prefill off an instance, waiting or running. */
+static int take_prefill(struct pool *pool, struct pool_slot *slot,
+                        uint64_t request_id, struct pool_prefill *taken)
+{
+    struct pool_instance *view = &slot->view;
+    size_t i = find_prefill(slot->running, view->n_running, request_id);
+
+    if (i != NOT_FOUND) {
+        *taken = slot->running[i];
+        memmove(slot->running + i, slot->running + i + 1,
+                (view->n_running - i - 1) * sizeof(*slot->running));
+        view->n_running--;
+    } else {
+        i = find_prefill(slot->waiting, view->n_waiting, request_id);
+        if (i == NOT_FOUND)
+            return -ENOENT;
+        *taken = take_waiting(slot, i);
+    }
+    pool_forget_keys(pool, view->slot, taken);
+    return 0;
+}
+
+/* What waits and runs costs what the correction says now. */
+static void apply_correction(struct pool_slot *slot)
+{
+    struct pool_instance *view = &slot->view;
+
+    for (size_t i = 0; i < view->n_waiting; i++) {
+        struct pool_prefill *p = &slot->waiting[i];
+
+        view->load.cost_us -= p->item.cost_us;
+        p->item.cost_us =
+            correction_apply_us(&view->correction, p->predicted_us);
+        slot->queue[i].cost_us = p->item.cost_us;
+        view->load.cost_us += p->item.cost_us;
+    }
+    for (size_t i = 0; i < view->n_running; i++) {
+        struct pool_prefill *p = &slot->running[i];
+
+        p->item.cost_us =
+            correction_apply_us(&view->correction, p->predicted_us);
+    }
+}
+
+int pool_prefill_done(struct pool *pool, uint32_t id, uint64_t request_id,
+                      int64_t observed_us)
+{
+    struct pool_slot *slot = pool_slot_of(pool, id);
+    struct pool_prefill done;
+    int error;
+
+    if (slot == NULL)
+        return -ESTALE;
+    error = take_prefill(pool, slot, request_id, &done);
+    if (error < 0)
+        return error;
+    correction_observe(&slot->view.correction, done.predicted_us, observed_us);
+    apply_correction(slot);
+    return 0;
+}
+
+int pool_prefill_cancel(struct pool *pool, uint32_t id, uint64_t request_id)
+{
+    struct pool_slot *slot = pool_slot_of(pool, id);
+    struct pool_prefill cancelled;
+
+    if (slot == NULL)
+        return -ESTALE;
+    return take_prefill(pool, slot, request_id, &cancelled);
+}
+
+int pool_decode_accept(struct pool *pool, uint32_t id, uint64_t request_id,
+                       int64_t prompt_tokens, int64_t max_output_tokens)
+{
+    struct pool_slot *slot = pool_slot_of(pool, id);
+
+    if (slot == NULL)
+        return -ESTALE;
+    if (prompt_tokens < 0 || max_output_tokens < 0)
+        return -EINVAL;
+    if (find_decode(slot, request_id) != NULL)
+        return -EEXIST;
+    if (pool_decode_full(pool, &slot->view))
+        return -ENOSPC;
+    slot->decodes[slot->view.n_decodes++] = (struct pool_decode){
+        .request_id = request_id,
+        .prompt_tokens = prompt_tokens,
+        .max_output_tokens = max_output_tokens,
+    };
+    slot->view.decode_kv_tokens += prompt_tokens;
+    slot->view.decode_reserved_tokens +=
+        pool_kv_tokens(&slot->view, prompt_tokens, max_output_tokens);
+    return 0;
+}
+
+int pool_decode_started(struct pool *pool, uint32_t id, uint64_t request_id)
+{
+    struct pool_slot *slot;
+    struct pool_decode *decode;
+    int error = get_decode(pool, id, request_id, &slot, &decode);
+
+    if (error < 0)
+        return error;
+    decode->started = true;
+    return 0;
+}
+
+int pool_decode_progress(struct pool *pool, uint32_t id, uint64_t request_id,
+                         int64_t produced_tokens)
+{
+    struct pool_slot *slot;
+    struct pool_decode *decode;
+    int error = get_decode(pool, id, request_id, &slot, &decode);
+
+    if (error < 0)
+        return error;
+    if (produced_tokens < 0)
+        return -EINVAL;
+    slot->view.decode_kv_tokens += produced_tokens - decode->produced_tokens;
+    decode->produced_tokens = produced_tokens;
+    return 0;
+}
+
+int pool_decode_advance(struct pool *pool, uint32_t id, int64_t more_tokens)
+{
+    struct pool_slot *slot = pool_slot_of(pool, id);
+
+    if (slot == NULL)
+        return -ESTALE;
+    if (more_tokens < 0)
+        return -EINVAL;
+    for (size_t i = 0; i < slot->view.n_decodes; i++) {
+        if (!slot->decodes[i].started)
+            continue;
+        slot->decodes[i].produced_tokens += more_tokens;
+        slot->view.decode_kv_tokens += more_tokens;
+    }
+    return 0;
+}
+
+int pool_decode_done(struct pool *pool, uint32_t id, uint64_t request_id)
+{
+    struct pool_slot *slot;
+    struct pool_decode *decode;
+    int error = get_decode(pool, id, request_id, &slot, &decode);
+
+    if (error < 0)
+        return error;
+    struct pool_instance *view = &slot->view;
+
+    view->decode_kv_tokens -= decode->prompt_tokens + decode->produced_tokens;
+    view->decode_reserved_tokens -=
+        pool_kv_tokens(view, decode->prompt_tokens, decode->max_output_tokens);
+    size_t behind = view->n_decodes - (size_t)(decode - slot->decodes) - 1;
+
+    memmove(decode, decode + 1, behind * sizeof(*decode));
+    view->n_decodes--;
+    return 0;
+}

@@ -1,0 +1,33 @@
+/*
+ * Whether a request that could be scheduled is let in. A policy of its own
+ * behind the scheduler's choice.
+ */
+#ifndef CONDUCTOR_CORE_SCHEDULE_ADMISSION_H
+#define CONDUCTOR_CORE_SCHEDULE_ADMISSION_H
+
+#include <stdint.h>
+
+enum admission_verdict {
+    ADMISSION_ACCEPT,
+    ADMISSION_REJECT_TTFT,
+    ADMISSION_REJECT_TBT,
+};
+
+/* What an admission policy may look at. SLOs of 0: none. */
+struct admission_request {
+    int64_t ttft_us; /* predicted for the chosen prefill instance */
+    int64_t tbt_us;  /* predicted for the chosen decode instance, 0: none */
+    int64_t slo_ttft_us;
+    int64_t slo_tbt_us;
+};
+
+struct admission_policy {
+    const char *name;
+    enum admission_verdict (*decide)(const struct admission_request *request);
+};
+
+/* The policy of that name, static: "plain" (reject what misses an SLO, the
+ * TTFT first) or "none" (let everything in). NULL: no such policy. */
+const struct admission_policy *admission_policy_by_name(const char *name);
+
+#endif

@@ -1,0 +1,170 @@
+/* The inside of the scheduler, shared by its files. Not for others. */
+#ifndef CONDUCTOR_CORE_SCHEDULE_INTERNAL_H
+#define CONDUCTOR_CORE_SCHEDULE_INTERNAL_H
+
+#include "conductor/core/schedule/schedule.h"
+#include "conductor/core/schedule/policy.h"
+
+/* An instance that others could load from. */
+struct schedule_peer {
+    struct schedule_source source;
+    struct load_source load;
+};
+
+/* Those of one request: one more than a plan uses, since none is its own. */
+struct schedule_peers {
+    struct schedule_peer at[SCHEDULE_PEERS_MAX + 1];
+    size_t n;
+};
+
+struct scheduler {
+    struct estimate_model model;
+    const struct schedule_policy *policy;
+    const struct admission_policy *admission;
+    struct policy_state state;
+    double threshold;
+    bool coupled;
+    bool pooled_cache;
+    struct pool *pool;
+    struct prefix_index *index;
+    struct prefix_index *expected; /* NULL: what is pending in the pool */
+    uint32_t *ready;               /* (instances): leading blocks stored */
+    uint32_t *pending;             /* (instances): leading blocks expected */
+    struct prefill_estimate *candidates;
+    struct decode_estimate *decode_candidates;
+    unsigned load_modes;
+    bool disks_send;
+    struct schedule_peers peers; /* of the request that is decided on */
+    double engine_price;         /* likewise; see schedule_decision */
+};
+
+/* The lesser of two counts of blocks. */
+static inline uint32_t schedule_lesser(uint32_t a, uint32_t b)
+{
+    return a < b ? a : b;
+}
+
+/* Whether an instance may be chosen for a role. */
+bool schedule_takes_work(const struct schedule_request *request,
+                         const struct pool_instance *instance, unsigned role);
+
+/* Whether an instance can send blocks of this request to others. */
+bool schedule_can_send(const struct schedule_request *request,
+                       const struct pool_instance *instance);
+
+/* Of an instance's first `blocks` blocks, which it holds, how many leading ones
+ * it can send. Cost: one probe a block if it has a slow disk. */
+uint32_t schedule_sendable(const struct scheduler *s,
+                           const struct schedule_request *request,
+                           const struct pool_instance *instance,
+                           uint32_t blocks);
+
+/* FindBestPrefixMatch: who can send the most leading blocks, counting only
+ * stored ones. Ties go to the link that is free first, then to the lowest
+ * slot. Returns NULL if nobody has any. */
+const struct pool_instance *
+schedule_find_sender(const struct scheduler *s,
+                     const struct schedule_request *request,
+                     uint32_t usable_blocks, uint32_t *best_blocks);
+
+/* The blocks in slow tiers that an instance itself holds behind its leading
+ * ones at no cost. */
+struct schedule_own {
+    uint32_t free_blocks; /* leading, at no cost */
+    struct schedule_source sources[BLOCK_TIERS];
+    size_t n_sources;
+};
+
+/*
+ * Looks them up. A range never holds blocks of a slower tier than its own, and
+ * together the ranges cover all from free_blocks to what is held of the first
+ * `blocks`, all of which it holds.
+ * Cost: one probe a block if the instance has slow tiers, else nothing.
+ */
+void schedule_own_blocks(const struct scheduler *s,
+                         const struct schedule_request *request,
+                         const struct pool_instance *instance, uint32_t blocks,
+                         struct schedule_own *own);
+
+/* When an instance will have read all of these itself; now_us if there are
+ * none. */
+int64_t schedule_own_ready_us(const struct scheduler *s,
+                              const struct pool_instance *instance,
+                              const struct schedule_own *own, int64_t now_us);
+
+/* Whether reads of some tier of an instance take time. */
+bool schedule_has_slow_tier(const struct pool_instance *instance);
+
+/* Finds the instances to load from, for s->peers: the deepest holder, as
+ * Algorithm 1 finds it, then those that could send most while the prompt was
+ * computed; of equals the lower slots. Cost: O(instances), and of the found
+ * ones as schedule_own_blocks(). */
+void schedule_find_peers(struct scheduler *s,
+                         const struct schedule_request *request,
+                         uint32_t usable_blocks);
+
+/* From where one instance could get the blocks of a request. */
+struct schedule_site {
+    uint32_t resident;
+    struct schedule_source sources[SCHEDULE_SOURCES_MAX];
+    struct load_source loads[SCHEDULE_SOURCES_MAX];
+    size_t n;
+    bool own; /* some of the sources are its own */
+};
+
+/* Looks it up, its own tiers first, then others out of s->peers. */
+void schedule_find_site(const struct scheduler *s,
+                        const struct schedule_request *request,
+                        const struct pool_instance *i, uint32_t usable_blocks,
+                        struct schedule_site *site);
+
+/*
+ * Policies that plan: estimates every instance that takes work, from s->ready
+ * and s->pending. Those that others surely beat are not worked out.
+ * Returns the number of candidates.
+ */
+size_t schedule_plan_candidates(struct scheduler *s,
+                                const struct schedule_request *request,
+                                uint32_t usable_blocks);
+
+/* Works the plan of the chosen candidate out in full, and makes it thriftier
+ * with the engine's time where others wait for it: writes chosen, plan and
+ * sources. */
+void schedule_plan_chosen(struct scheduler *s,
+                          const struct schedule_request *request,
+                          uint32_t usable_blocks,
+                          struct schedule_decision *decision);
+
+/*
+ * When a planned candidate that is late will meet the TTFT SLO if nothing else
+ * comes, from now: its queue and what its sources are busy with shrink, loads
+ * that they hid don't. -1: not even when all that is done. Of sources it knows
+ * those that it has now; others may be better by then.
+ *   candidate  of the request just decided on; may be a lower bound.
+ * Cost: some plans. Where each later look finds a little missing it ends with
+ * the last, which is then a little too soon.
+ */
+int64_t schedule_plan_fits_in_us(const struct scheduler *s,
+                                 const struct schedule_request *request,
+                                 const struct prefill_estimate *candidate);
+
+/* Estimates every prefill candidate and lets the policy choose: writes
+ * candidates, chosen and prefill, or the verdict and retry_after_us.
+ * Returns whether one was chosen. */
+bool schedule_choose_prefill(struct scheduler *s,
+                             const struct schedule_request *request,
+                             struct schedule_decision *decision);
+
+/* SelectDecodingInstance: the lowest predicted TBT among those with room.
+ * Writes decode_candidates, decode and tbt_us, or the verdict and
+ * retry_after_us. Returns true if one was chosen or none is needed. */
+bool schedule_choose_decode(struct scheduler *s,
+                            const struct schedule_request *request,
+                            struct schedule_decision *decision);
+
+/* When a decode candidate will fit the request, from now; -1: never. */
+int64_t schedule_decode_fits_in_us(const struct scheduler *s,
+                                   const struct schedule_request *request,
+                                   const struct decode_estimate *candidate);
+
+#endif

@@ -1,0 +1,308 @@
+/* Making a scheduler, deciding, admitting and committing. */
+#include "conductor/core/schedule/schedule.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "conductor/core/schedule/internal.h"
+
+static const char *const verdict_names[SCHEDULE_VERDICTS] = {
+    [SCHEDULE_ACCEPT] = "accept",
+    [SCHEDULE_REJECT_TTFT] = "reject_slo_ttft",
+    [SCHEDULE_REJECT_TBT] = "reject_slo_tbt",
+    [SCHEDULE_NO_PREFILL_INSTANCE] = "no_prefill_instance",
+    [SCHEDULE_NO_DECODE_INSTANCE] = "no_decode_instance",
+    [SCHEDULE_DECODE_FULL] = "decode_full",
+    [SCHEDULE_QUEUE_FULL] = "queue_full",
+    [SCHEDULE_TOO_LONG] = "too_long",
+};
+
+const struct schedule_config schedule_config_default = {
+    .policy = "plan",
+    .admission = "plain",
+    .kvcache_balancing_threshold = 1.0,
+    .seed = 1,
+};
+
+struct scheduler *scheduler_new(const struct schedule_config *config,
+                                const struct estimate_model *model,
+                                struct pool *pool, struct prefix_index *index)
+{
+    size_t n = pool_max_instances(pool);
+    struct scheduler *s;
+
+    if (prefix_index_max_instances(index) < n || model->block_tokens == 0 ||
+        model->kv_bytes_per_token < 1 ||
+        !(config->kvcache_balancing_threshold >= 1.0))
+        return NULL;
+    s = calloc(1, sizeof(*s));
+    if (s == NULL)
+        return NULL;
+    s->model = *model;
+    s->policy = schedule_policy_by_name(config->policy);
+    s->admission = admission_policy_by_name(config->admission);
+    s->state.rng = config->seed;
+    s->state.turn = UINT32_MAX;
+    s->threshold = config->kvcache_balancing_threshold;
+    s->coupled = config->coupled;
+    s->pooled_cache = config->pooled_cache;
+    s->disks_send = config->disks_send;
+    s->load_modes =
+        config->load_modes != 0 ? config->load_modes : LOAD_MODE_ALL;
+    s->pool = pool;
+    s->index = index;
+    s->ready = calloc(prefix_index_max_instances(index), sizeof(*s->ready));
+    s->pending = calloc(prefix_index_max_instances(index), sizeof(*s->pending));
+    s->candidates = calloc(n, sizeof(*s->candidates));
+    s->decode_candidates = calloc(n, sizeof(*s->decode_candidates));
+    if (s->policy == NULL || s->admission == NULL || s->ready == NULL ||
+        s->pending == NULL || s->candidates == NULL ||
+        s->decode_candidates == NULL) {
+        scheduler_free(s);
+        return NULL;
+    }
+    return s;
+}
+
+void scheduler_free(struct scheduler *scheduler)
+{
+    if (scheduler == NULL)
+        return;
+    free(scheduler->decode_candidates);
+    free(scheduler->candidates);
+    free(scheduler->pending);
+    free(scheduler->ready);
+    free(scheduler);
+}
+
+int scheduler_set_expected(struct scheduler *scheduler,
+                           struct prefix_index *expected)
+{
+    /* The results have room for the first index's instances. */
+    if (prefix_index_max_instances(expected) !=
+        prefix_index_max_instances(scheduler->index))
+        return -EINVAL;
+    scheduler->expected = expected;
+    return 0;
+}
+
+/* When a candidate's queue will have shrunk enough for the TTFT SLO, from now;
+ * -1: never. Its wait falls by a second each second, its transfer and its
+ * prefill don't. */
+static int64_t candidate_fits_in_us(const struct scheduler *s,
+                                    const struct schedule_request *request,
+                                    const struct prefill_estimate *e)
+{
+    if (e->planned)
+        return schedule_plan_fits_in_us(s, request, e);
+    if (e->transfer_us + e->prefill_us > request->slo_ttft_us)
+        return -1;
+    return e->ttft_us > request->slo_ttft_us ? e->ttft_us - request->slo_ttft_us
+                                             : 0;
+}
+
+/* When the first of the candidates will: no sooner than what each one misses
+ * the SLO by, so that most need not be looked at behind the chosen one. */
+static int64_t ttft_fits_in_us(const struct scheduler *s,
+                               const struct schedule_request *request,
+                               const struct schedule_decision *decision)
+{
+    int64_t best_us = candidate_fits_in_us(s, request, &decision->chosen);
+
+    for (size_t c = 0; c < decision->n_candidates; c++) {
+        const struct prefill_estimate *e = &decision->candidates[c];
+        int64_t in_us = e->ttft_us - request->slo_ttft_us;
+
+        if (e->too_long || e->queue_full || e->instance == decision->prefill ||
+            (best_us >= 0 && in_us >= best_us))
+            continue;
+        in_us = candidate_fits_in_us(s, request, e);
+        if (in_us >= 0 && (best_us < 0 || in_us < best_us))
+            best_us = in_us;
+    }
+    return best_us;
+}
+
+static void admit(struct scheduler *s, const struct schedule_request *request,
+                  struct schedule_decision *decision)
+{
+    struct admission_request ask = {
+        .ttft_us = decision->chosen.ttft_us,
+        .tbt_us = decision->tbt_us,
+        .slo_ttft_us = request->slo_ttft_us,
+        .slo_tbt_us = request->slo_tbt_us,
+    };
+
+    switch (s->admission->decide(&ask)) {
+    case ADMISSION_ACCEPT:
+        decision->verdict = SCHEDULE_ACCEPT;
+        decision->retry_after_us = 0;
+        break;
+    case ADMISSION_REJECT_TTFT:
+        decision->verdict = SCHEDULE_REJECT_TTFT;
+        decision->retry_after_us = ttft_fits_in_us(s, request, decision);
+        break;
+    case ADMISSION_REJECT_TBT:
+        decision->verdict = SCHEDULE_REJECT_TBT;
+        for (size_t c = 0; c < decision->n_decode_candidates; c++)
+            if (s->decode_candidates[c].instance == decision->decode)
+                decision->retry_after_us = schedule_decode_fits_in_us(
+                    s, request, &s->decode_candidates[c]);
+        break;
+    }
+}
+
+static bool meets_ttft(const struct scheduler *s,
+                       const struct schedule_request *request, int64_t ttft_us)
+{
+    const struct admission_request ask = {.ttft_us = ttft_us,
+                                          .slo_ttft_us = request->slo_ttft_us};
+
+    return s->admission->decide(&ask) == ADMISSION_ACCEPT;
+}
+
+/* Whatever the policy prefers, nothing is rejected that another candidate would
+ * serve in time: the first one to finish takes it. A plan is that already. */
+static void choose_in_time(struct scheduler *s,
+                           const struct schedule_request *request,
+                           struct schedule_decision *decision)
+{
+    const struct prefill_estimate *best = NULL;
+
+    if (s->policy->plans || meets_ttft(s, request, decision->chosen.ttft_us))
+        return;
+    for (size_t c = 0; c < decision->n_candidates; c++) {
+        const struct prefill_estimate *e = &decision->candidates[c];
+
+        if (!e->too_long && !e->queue_full &&
+            (best == NULL || e->ttft_us < best->ttft_us))
+            best = e;
+    }
+    if (best == NULL || !meets_ttft(s, request, best->ttft_us))
+        return;
+    decision->chosen = *best;
+    decision->prefill = best->instance;
+}
+
+void schedule_decide(struct scheduler *scheduler,
+                     const struct schedule_request *request,
+                     struct schedule_decision *decision)
+{
+    memset(decision, 0, sizeof(*decision));
+    decision->retry_after_us = -1;
+    if (!schedule_choose_prefill(scheduler, request, decision))
+        return;
+    choose_in_time(scheduler, request, decision);
+    if (schedule_choose_decode(scheduler, request, decision))
+        admit(scheduler, request, decision);
+}
+
+/* Whether the sources that a plan uses are still there. */
+static bool sources_live(const struct pool *pool,
+                         const struct schedule_decision *decision)
+{
+    for (size_t i = 0; i < decision->n_sources; i++)
+        if (decision->plan.of_source[i].n_blocks > 0 &&
+            pool_get(pool, decision->sources[i].instance) == NULL)
+            return false;
+    return true;
+}
+
+/* The links and tiers that a plan uses are busy until it is through. */
+static void book_sources(struct scheduler *s,
+                         const struct schedule_decision *decision)
+{
+    for (size_t i = 0; i < decision->n_sources; i++) {
+        const struct schedule_source *source = &decision->sources[i];
+        const struct load_share *share = &decision->plan.of_source[i];
+
+        if (share->n_blocks == 0)
+            continue;
+        if (source->instance != decision->prefill && !s->model.links_unshared)
+            (void)pool_egress_book(s->pool, source->instance, share->end_us);
+        if (pool_get(s->pool, source->instance)
+                ->tier_bytes_per_s[source->tier] > 0.0)
+            (void)pool_tier_book(s->pool, source->instance, source->tier,
+                                 share->end_us);
+    }
+}
+
+/* Without a plan all that its own slow tiers hold is read from there. */
+static void book_own(struct scheduler *s,
+                     const struct schedule_request *request,
+                     const struct prefill_estimate *chosen)
+{
+    const struct pool_instance *i = pool_get(s->pool, chosen->instance);
+    struct schedule_own own;
+
+    if (chosen->ready_us <= request->now_us)
+        return;
+    schedule_own_blocks(
+        s, request, i, schedule_lesser(s->ready[i->slot], chosen->local_blocks),
+        &own);
+    for (size_t o = 0; o < own.n_sources; o++)
+        (void)pool_tier_book(s->pool, i->id, own.sources[o].tier,
+                             chosen->ready_us);
+}
+
+int schedule_commit(struct scheduler *scheduler,
+                    const struct schedule_request *request,
+                    const struct schedule_decision *decision)
+{
+    const struct prefill_estimate *chosen = &decision->chosen;
+    struct pool *pool = scheduler->pool;
+    int error;
+
+    if (decision->verdict != SCHEDULE_ACCEPT)
+        return -EINVAL;
+    if ((chosen->fetch_from != POOL_NO_INSTANCE &&
+         pool_get(pool, chosen->fetch_from) == NULL) ||
+        !sources_live(pool, decision))
+        return -ESTALE;
+    error = pool_prefill_accept(
+        pool, decision->prefill,
+        &(struct pool_prefill_request){
+            .request_id = request->request_id,
+            .predicted_us = chosen->predicted_us,
+            .ready_at_us = chosen->ready_us,
+            .deadline_us = request->slo_ttft_us > 0
+                               ? request->now_us + request->slo_ttft_us
+                               : 0,
+            .uncached_tokens = request->n_tokens - chosen->cached_tokens,
+            .cached_tokens = chosen->cached_tokens,
+            .keys = request->keys,
+            .n_keys = scheduler->expected == NULL ? request->n_keys : 0,
+        });
+    if (error < 0)
+        return error;
+    if (decision->decode != POOL_NO_INSTANCE)
+        error =
+            pool_decode_accept(pool, decision->decode, request->request_id,
+                               request->n_tokens, request->max_output_tokens);
+    if (error < 0) {
+        (void)pool_prefill_cancel(pool, decision->prefill, request->request_id);
+        return error;
+    }
+    if (chosen->fetch_from != POOL_NO_INSTANCE &&
+        !scheduler->model.links_unshared)
+        (void)pool_egress_book(pool, chosen->fetch_from,
+                               chosen->transfer_end_us);
+    if (chosen->planned)
+        book_sources(scheduler, decision);
+    else
+        book_own(scheduler, request, chosen);
+    return 0;
+}
+
+const char *schedule_verdict_name(enum schedule_verdict verdict)
+{
+    return (unsigned)verdict < SCHEDULE_VERDICTS ? verdict_names[verdict] : "?";
+}
+
+const char *schedule_policy_name(size_t i)
+{
+    const struct schedule_policy *policy = schedule_policy_at(i);
+
+    return policy == NULL ? NULL : policy->name;
+}

@@ -1,0 +1,179 @@
+/*
+ * Chooses where a request is prefilled, from where its blocks come and where
+ * it is decoded. The same inputs give the same decision, byte for byte.
+ *
+ * global_cache is Algorithm 1 of the Mooncake paper (FAST'25, section 4): for
+ * every prefill instance, if best_len / prefix_len is above
+ * kvcache_balancing_threshold (always so for prefix_len 0 and best_len above
+ * 0), the missing blocks are fetched from the instance with the longest
+ * match, else it uses what it has; the smallest T_transfer + T_queue +
+ * T_prefill wins. Then the decode instance with the lowest predicted TBT
+ * among those with room.
+ *
+ * Every policy: if its choice misses the TTFT SLO, the candidate with the
+ * lowest predicted TTFT takes its place if that one meets it. A missed SLO
+ * rejects.
+ *
+ * plan: for every prefill instance the load plan (load_plan.h) that finishes
+ * first, from its own slow tiers and the best other holders. What meets the
+ * TTFT SLO comes before what does not; then the lowest finishing time + engine
+ * work x engine_price wins, of equal ones the shorter queue, then the instance
+ * whose last prefill came longest ago, then the lower slot. On the chosen
+ * instance, loading all takes the plan's place if it scores lower, unless
+ * computing all would end before it.
+ */
+#ifndef CONDUCTOR_CORE_SCHEDULE_SCHEDULE_H
+#define CONDUCTOR_CORE_SCHEDULE_SCHEDULE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "conductor/core/schedule/admission.h"
+#include "conductor/core/plan/estimate.h"
+#include "conductor/core/pool/pool.h"
+#include "conductor/core/index/prefix_index.h"
+
+#define SCHEDULE_EXCLUDE_MAX 8
+/* Other instances that a plan loads from, and all its sources. */
+#define SCHEDULE_PEERS_MAX 3
+#define SCHEDULE_SOURCES_MAX (SCHEDULE_PEERS_MAX + BLOCK_TIERS)
+
+struct scheduler;
+
+struct schedule_config {
+    const char *policy;    /* "random", "round_robin", "least_loaded",
+                              "local_cache", "global_cache", "plan" */
+    const char *admission; /* "plain" or "none" */
+    double kvcache_balancing_threshold; /* at least 1; see above */
+    uint64_t seed;                      /* of the policy "random" */
+    unsigned load_modes; /* of policy plan: LOAD_MODE_BIT()s; 0: all */
+    bool disks_send; /* an instance also sends what only its disk holds, if that
+                        has a rate; workers send from memory alone */
+    /* What only simulated clusters are; the daemon keeps both false. */
+    bool coupled;      /* a request decodes where it was prefilled */
+    bool pooled_cache; /* every instance reads every stored block at no cost */
+};
+
+/* plan, plain, threshold 1, seed 1. */
+extern const struct schedule_config schedule_config_default;
+
+struct schedule_request {
+    uint64_t request_id;
+    const uint64_t *keys; /* (n_keys), borrowed: of its full blocks */
+    size_t n_keys;
+    int64_t n_tokens;          /* of the prompt, at least 1 */
+    int64_t max_output_tokens; /* at least 1; 1 needs no decode */
+    int64_t slo_ttft_us;       /* 0: none */
+    int64_t slo_tbt_us;        /* 0: none */
+    int64_t now_us;
+    /* Pool ids that must not be chosen nor fetched from: what failed it. */
+    uint32_t exclude[SCHEDULE_EXCLUDE_MAX];
+    size_t n_exclude;
+};
+
+enum schedule_verdict {
+    SCHEDULE_ACCEPT,
+    SCHEDULE_REJECT_TTFT,         /* no choice within the TTFT SLO */
+    SCHEDULE_REJECT_TBT,          /* or the TBT SLO */
+    SCHEDULE_NO_PREFILL_INSTANCE, /* none that could hold it is ready */
+    SCHEDULE_NO_DECODE_INSTANCE,  /* none that could hold it is ready */
+    SCHEDULE_DECODE_FULL,         /* no decode instance has room now */
+    SCHEDULE_QUEUE_FULL,          /* every prefill queue is at its bound */
+    SCHEDULE_TOO_LONG,            /* longer than any instance's KV */
+};
+#define SCHEDULE_VERDICTS 8
+
+/* Who can send blocks [from_block, to_block) of a prompt: another instance, or
+ * a slow tier of the prefill instance itself. */
+struct schedule_source {
+    uint32_t instance;    /* pool id; that of prefill itself: its own tier */
+    enum block_tier tier; /* which; of others the slowest that they read */
+    uint32_t from_block;
+    uint32_t to_block;
+};
+
+/* Where to, and why. Pool ids are POOL_NO_INSTANCE where nothing is chosen. */
+struct schedule_decision {
+    enum schedule_verdict verdict;
+    uint32_t prefill; /* pool id; also set when an SLO rejects */
+    uint32_t decode;  /* pool id; may equal prefill; none for 1 token */
+    struct prefill_estimate chosen; /* of prefill, all 0 if none */
+    /* If it is planned: its plan, and what its sources' indices mean. */
+    struct load_plan plan;
+    struct schedule_source sources[SCHEDULE_SOURCES_MAX];
+    size_t n_sources;
+    double engine_price; /* planned: seconds that others were taken to wait for
+                            a second of an engine's time */
+    int64_t tbt_us;      /* of decode, 0 if none */
+    int64_t retry_after_us; /* rejected: when it would fit, from now, if
+                               nothing else came; -1: never or not known */
+    /* Every ready instance that was looked at, by slot. Borrowed from the
+     * scheduler until its next schedule_decide(). */
+    const struct prefill_estimate *candidates;
+    size_t n_candidates;
+    const struct decode_estimate *decode_candidates;
+    size_t n_decode_candidates;
+};
+
+/*
+ * Makes a scheduler.
+ *   config  borrowed for the call.
+ *   model   copied; model->cost is borrowed as long as the scheduler lives,
+ *           its contents may be replaced between calls.
+ *   pool, index  borrowed as long as the scheduler lives; the index holds at
+ *                least pool_max_instances() instances.
+ * Returns it, owned by the caller, or NULL: out of memory, no such policy, a
+ * bad value, or an index with fewer instances than the pool.
+ */
+struct scheduler *scheduler_new(const struct schedule_config *config,
+                                const struct estimate_model *model,
+                                struct pool *pool, struct prefix_index *index)
+    __attribute__((warn_unused_result));
+
+/* Frees it; not the pool nor the index. NULL is a no-op. */
+void scheduler_free(struct scheduler *scheduler);
+
+/*
+ * From now on the blocks that an instance expects, which count as local
+ * matches, are those of this index instead of what the pool derives from
+ * accepted prefills, and commits give the pool no keys: for a caller that
+ * knows better, because its instances hold places for blocks from the moment
+ * of the decision on.
+ *   expected  borrowed as long as the scheduler lives; of as many instances
+ *             as its index.
+ * Returns 0 or -EINVAL: another number of instances.
+ */
+int scheduler_set_expected(struct scheduler *scheduler,
+                           struct prefix_index *expected)
+    __attribute__((warn_unused_result));
+
+/*
+ * Decides on one request. Changes only the policy's own state (the random
+ * sequence, the turn of round_robin); accept the work with
+ * schedule_commit().
+ *   decision  written in full.
+ * Cost: hashing aside, a match and O(instances) estimates.
+ */
+void schedule_decide(struct scheduler *scheduler,
+                     const struct schedule_request *request,
+                     struct schedule_decision *decision);
+
+/*
+ * Enters an accepted decision into the pool: the prefill with its pending
+ * blocks, the decode's reservation and the sender's egress link.
+ * Returns 0, or with nothing changed: -EINVAL: not an accepting decision;
+ * -ESTALE, -ENOSPC, -EEXIST: the pool has changed since.
+ */
+int schedule_commit(struct scheduler *scheduler,
+                    const struct schedule_request *request,
+                    const struct schedule_decision *decision)
+    __attribute__((warn_unused_result));
+
+/* "accept", "reject_slo_ttft", ...: for logs and error bodies. */
+const char *schedule_verdict_name(enum schedule_verdict verdict);
+
+/* The names of the policies, for help and checks: the i-th, NULL beyond. */
+const char *schedule_policy_name(size_t i);
+
+#endif

@@ -1,0 +1,285 @@
+/*
+ * From where a request's blocks can come: an instance's own slow tiers, and
+ * the best of the others that hold some.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "conductor/core/schedule/internal.h"
+
+#define RUNS_MAX 16
+
+static double block_bytes(const struct scheduler *s)
+{
+    return (double)s->model.block_tokens * (double)s->model.kv_bytes_per_token;
+}
+
+bool schedule_has_slow_tier(const struct pool_instance *instance)
+{
+    for (size_t t = 0; t < BLOCK_TIERS; t++)
+        if (instance->tier_bytes_per_s[t] > 0.0)
+            return true;
+    return false;
+}
+
+static double rate_of(const struct pool_instance *instance,
+                      enum block_tier tier)
+{
+    double rate = instance->tier_bytes_per_s[tier];
+
+    return rate > 0.0 ? rate : INFINITY;
+}
+
+/* The stretch of a tier: from its first run, with what follows and is no
+ * slower. */
+static void add_own_range(const struct pool_instance *instance,
+                          const struct prefix_run *runs, size_t n,
+                          enum block_tier tier, struct schedule_own *own)
+{
+    size_t first = 0;
+    size_t last;
+
+    while (first < n && runs[first].tier != tier)
+        first++;
+    if (first == n)
+        return;
+    last = first;
+    while (last + 1 < n &&
+           rate_of(instance, runs[last + 1].tier) >= rate_of(instance, tier))
+        last++;
+    own->sources[own->n_sources++] = (struct schedule_source){
+        .instance = instance->id,
+        .tier = tier,
+        .from_block = runs[first].first_block,
+        .to_block = runs[last].first_block + runs[last].n_blocks,
+    };
+}
+
+void schedule_own_blocks(const struct scheduler *s,
+                         const struct schedule_request *request,
+                         const struct pool_instance *instance, uint32_t blocks,
+                         struct schedule_own *own)
+{
+    struct prefix_run runs[RUNS_MAX];
+    size_t n, at_no_cost = 0;
+
+    own->free_blocks = blocks;
+    own->n_sources = 0;
+    if (blocks == 0 || !schedule_has_slow_tier(instance))
+        return;
+    n = prefix_index_runs(s->index, instance->slot, request->keys, blocks, runs,
+                          RUNS_MAX);
+    own->free_blocks = 0;
+    while (at_no_cost < n &&
+           instance->tier_bytes_per_s[runs[at_no_cost].tier] <= 0.0)
+        own->free_blocks += runs[at_no_cost++].n_blocks;
+    for (unsigned t = 0; t < BLOCK_TIERS; t++)
+        if (instance->tier_bytes_per_s[t] > 0.0)
+            add_own_range(instance, runs + at_no_cost, n - at_no_cost,
+                          (enum block_tier)t, own);
+}
+
+uint32_t schedule_sendable(const struct scheduler *s,
+                           const struct schedule_request *request,
+                           const struct pool_instance *instance,
+                           uint32_t blocks)
+{
+    struct prefix_run runs[RUNS_MAX];
+    uint32_t sendable = 0;
+    size_t n;
+
+    if (s->disks_send || instance->tier_bytes_per_s[TIER_DISK] <= 0.0)
+        return blocks;
+    n = prefix_index_runs(s->index, instance->slot, request->keys, blocks, runs,
+                          RUNS_MAX);
+    for (size_t r = 0; r < n && runs[r].tier != TIER_DISK; r++)
+        sendable += runs[r].n_blocks;
+    return sendable;
+}
+
+static int64_t at_most_never(double us)
+{
+    return us < (double)ESTIMATE_NEVER_US ? (int64_t)(us + 0.5)
+                                          : ESTIMATE_NEVER_US;
+}
+
+/* When an instance's tier can begin to read. */
+static int64_t tier_free_us(const struct pool_instance *instance,
+                            enum block_tier tier, int64_t now_us)
+{
+    int64_t us = instance->tier_free_us[tier];
+
+    return us > now_us ? us : now_us;
+}
+
+int64_t schedule_own_ready_us(const struct scheduler *s,
+                              const struct pool_instance *instance,
+                              const struct schedule_own *own, int64_t now_us)
+{
+    int64_t ready_us = now_us;
+
+    for (size_t i = 0; i < own->n_sources; i++) {
+        const struct schedule_source *o = &own->sources[i];
+        int64_t end_us =
+            tier_free_us(instance, o->tier, now_us) +
+            at_most_never((double)(o->to_block - o->from_block) *
+                          block_bytes(s) * 1e6 / rate_of(instance, o->tier));
+
+        if (end_us > ready_us)
+            ready_us = end_us;
+    }
+    return ready_us;
+}
+
+/* What another instance can send, and how fast: as its link does, or as its
+ * slow tiers can be read, whichever takes longer. */
+static bool peer_of(const struct scheduler *s,
+                    const struct schedule_request *request,
+                    const struct pool_instance *i, uint32_t blocks,
+                    struct schedule_peer *peer)
+{
+    struct schedule_own own;
+    double us = blocks * block_bytes(s) * 1e6 / i->link_bytes_per_s;
+    int64_t free_us =
+        s->model.links_unshared ? request->now_us : i->egress_free_us;
+
+    peer->source = (struct schedule_source){
+        .instance = i->id, .tier = TIER_DEVICE, .to_block = blocks};
+    schedule_own_blocks(s, request, i, blocks, &own);
+    for (size_t o = 0; o < own.n_sources; o++) {
+        enum block_tier tier = own.sources[o].tier;
+        double read_us =
+            (double)(own.sources[o].to_block - own.sources[o].from_block) *
+            block_bytes(s) * 1e6 / rate_of(i, tier);
+
+        if (read_us > us)
+            us = read_us;
+        if (tier_free_us(i, tier, request->now_us) > free_us)
+            free_us = tier_free_us(i, tier, request->now_us);
+        if (peer->source.tier == TIER_DEVICE ||
+            rate_of(i, tier) < rate_of(i, peer->source.tier))
+            peer->source.tier = tier;
+    }
+    peer->load = (struct load_source){
+        .id = i->id,
+        .to_block = blocks,
+        .bytes_per_s = blocks * block_bytes(s) * 1e6 / us,
+        .free_at_us = free_us,
+        .by_layer = true,
+    };
+    return peer->load.bytes_per_s > 0.0 && isfinite(peer->load.bytes_per_s);
+}
+
+/* How many blocks an instance could send until a given time. */
+static double worth_of(const struct scheduler *s,
+                       const struct schedule_request *request,
+                       const struct pool_instance *i, uint32_t blocks,
+                       int64_t horizon_us)
+{
+    int64_t busy_us = i->egress_free_us - request->now_us;
+    double sent;
+
+    if (busy_us < 0 || s->model.links_unshared)
+        busy_us = 0;
+    sent = (double)(horizon_us - busy_us) * i->link_bytes_per_s /
+           (1e6 * block_bytes(s));
+    return sent < blocks ? sent : blocks;
+}
+
+void schedule_find_peers(struct scheduler *s,
+                         const struct schedule_request *request,
+                         uint32_t usable_blocks)
+{
+    double worth[SCHEDULE_PEERS_MAX + 1];
+    struct schedule_peers *p = &s->peers;
+    uint32_t slots[SCHEDULE_PEERS_MAX + 1];
+    uint32_t n = 0, deepest_blocks;
+    int64_t horizon_us =
+        cost_model_prefill_us(s->model.cost, request->n_tokens, 0, NULL);
+    const struct pool_instance *deepest =
+        schedule_find_sender(s, request, usable_blocks, &deepest_blocks);
+
+    p->n = 0;
+    if (deepest == NULL)
+        return;
+    slots[n] = deepest->slot;
+    worth[n++] = INFINITY;
+    for (uint32_t slot = 0; slot < pool_slots(s->pool); slot++) {
+        const struct pool_instance *i = pool_at(s->pool, slot);
+        uint32_t blocks = schedule_lesser(s->ready[slot], usable_blocks);
+        uint32_t at = n;
+
+        if (blocks == 0 || i == deepest || !schedule_can_send(request, i))
+            continue;
+        blocks = schedule_sendable(s, request, i, blocks);
+        double w = worth_of(s, request, i, blocks, horizon_us);
+
+        if (!(w >= 1.0))
+            continue;
+        while (at > 0 && worth[at - 1] < w)
+            at--;
+        if (at > SCHEDULE_PEERS_MAX)
+            continue;
+        if (n <= SCHEDULE_PEERS_MAX)
+            n++;
+        memmove(&worth[at + 1], &worth[at], (n - 1 - at) * sizeof(worth[0]));
+        memmove(&slots[at + 1], &slots[at], (n - 1 - at) * sizeof(slots[0]));
+        worth[at] = w;
+        slots[at] = slot;
+    }
+    for (uint32_t k = 0; k < n; k++) {
+        const struct pool_instance *i = pool_at(s->pool, slots[k]);
+        uint32_t blocks = schedule_sendable(
+            s, request, i, schedule_lesser(s->ready[slots[k]], usable_blocks));
+
+        if (peer_of(s, request, i, blocks, &p->at[p->n]))
+            p->n++;
+    }
+}
+
+static void site_add(struct schedule_site *site,
+                     const struct schedule_source *source,
+                     const struct load_source *load)
+{
+    site->sources[site->n] = *source;
+    site->loads[site->n++] = *load;
+}
+
+void schedule_find_site(const struct scheduler *s,
+                        const struct schedule_request *request,
+                        const struct pool_instance *i, uint32_t usable_blocks,
+                        struct schedule_site *site)
+{
+    uint32_t ready = schedule_lesser(s->ready[i->slot], usable_blocks);
+    uint32_t pending = schedule_lesser(s->pending[i->slot], usable_blocks);
+    struct schedule_own own;
+    size_t n_own;
+
+    schedule_own_blocks(s, request, i, ready, &own);
+    site->resident = own.free_blocks > pending ? own.free_blocks : pending;
+    site->n = 0;
+    for (size_t o = 0; o < own.n_sources; o++) {
+        const struct schedule_source *source = &own.sources[o];
+
+        if (source->to_block > site->resident)
+            site_add(site, source,
+                     &(struct load_source){
+                         .id = i->id,
+                         .from_block = source->from_block,
+                         .to_block = source->to_block,
+                         .bytes_per_s = i->tier_bytes_per_s[source->tier],
+                         .free_at_us = i->tier_free_us[source->tier],
+                         .by_layer = true,
+                     });
+    }
+    n_own = site->n;
+    site->own = n_own > 0;
+    for (size_t k = 0; k < s->peers.n && site->n < n_own + SCHEDULE_PEERS_MAX;
+         k++) {
+        const struct schedule_peer *peer = &s->peers.at[k];
+
+        if (peer->source.instance != i->id &&
+            peer->source.to_block > site->resident)
+            site_add(site, &peer->source, &peer->load);
+    }
+}

@@ -1,0 +1,97 @@
+/*
+ * The order in which an instance serves its accepted prefills. The same code
+ * picks in the worker's step loop and in the simulator, and tells the
+ * scheduler how long a request would wait: nobody else assumes an order.
+ */
+#ifndef CONDUCTOR_CORE_STEP_QUEUE_H
+#define CONDUCTOR_CORE_STEP_QUEUE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Most items one queue can hold. */
+#define QUEUE_ITEMS_MAX 65536u
+/* Most items that queue_wait_us() serves in thought one by one. */
+#define QUEUE_THOUGHT_ITEMS_MAX 1024u
+/* ready_at_us of an item whose fetch has no known end. */
+#define QUEUE_NOT_READY INT64_MAX
+
+struct queue_item {
+    uint64_t arrival_seq; /* grows with every accepted request */
+    int64_t ready_at_us;  /* its blocks are there: servable from then on. A
+                             worker says 0, or QUEUE_NOT_READY while it
+                             still fetches */
+    int64_t cost_us;      /* estimated time of service */
+    int64_t deadline_us;  /* 0: none */
+    bool has_cached_prefix;
+};
+
+/* What the items of a queue add up to, kept by who changes it. */
+struct queue_load {
+    int64_t cost_us;
+    int64_t latest_ready_us; /* of all items, or later; INT64_MIN: no items */
+};
+
+/* One order; the table below names them all. */
+struct queue_order {
+    const char *name;
+    /* The item to serve next among n, or -1: none is ready at now_us. */
+    int (*pick)(const struct queue_item *items, size_t n, int64_t now_us);
+    /* Optional shorter way to queue_wait_us(): when `item` would be begun by
+     * an instance that is free from start_us on, or -1: it does not know. */
+    int64_t (*begin_us)(const struct queue_item *items, size_t n,
+                        const struct queue_item *item, int64_t start_us);
+    /* Items that are ready are served by their age, one after another. */
+    bool by_age;
+};
+
+/*
+ * The order of that name: "fifo" (oldest ready item first; an item whose
+ * fetch is under way does not block the ready ones behind it), "fifo_strict"
+ * (it does: oldest item first, and it is waited for) or "uncached_first" (as
+ * "fifo", but items with a cached prefix after all others, as in Cake's
+ * adaptive scheduling; they wait as long as others keep coming). Returns it,
+ * static, or NULL: no such order.
+ */
+const struct queue_order *queue_order_by_name(const char *name);
+
+/*
+ * Which item an idle instance serves next.
+ *   items  (n), borrowed, in any sequence.
+ * Returns its index, or -1: none is ready at now_us. Cost: O(n).
+ */
+int queue_pick(const struct queue_order *order, const struct queue_item *items,
+               size_t n, int64_t now_us);
+
+/*
+ * How long from now_us until `item` would be taken up, if it joined `items`
+ * and nothing else came.
+ *   items            (n), borrowed: waiting, not running; n <=
+ *                    QUEUE_ITEMS_MAX - 1.
+ *   item             borrowed, not among items.
+ *   running_left_us  what is left of the work in service, at least 0.
+ * Returns microseconds; INT64_MAX if it would never be ready. Cost: O(n) as
+ * long as the items are ready one by one as they are served, or with
+ * fifo_strict, else O(n^2). From QUEUE_THOUGHT_ITEMS_MAX items on, what would
+ * cost O(n^2) is answered with a bound: as if all of them went first, and only
+ * when all are ready.
+ */
+int64_t queue_wait_us(const struct queue_order *order,
+                      const struct queue_item *items, size_t n,
+                      const struct queue_item *item, int64_t running_left_us,
+                      int64_t now_us);
+
+/*
+ * The same for an item that is younger than all of `items`, whose load is
+ * known.
+ * Cost: O(1) for orders by age as long as all are ready when the instance gets
+ * free, else as queue_wait_us().
+ */
+int64_t queue_wait_youngest_us(const struct queue_order *order,
+                               const struct queue_item *items, size_t n,
+                               const struct queue_load *load,
+                               const struct queue_item *item,
+                               int64_t running_left_us, int64_t now_us);
+
+#endif

@@ -1,0 +1,134 @@
+/*
+ * An HTTP/1.1 server on a libevent loop: connections, bodies, replies and
+ * streams, with a bound on everything a client can grow. It knows no routes.
+ *
+ * Why not evhttp (2.1.12): when a connection breaks while a request is being
+ * worked on it may run the request's callback again on the same object; a
+ * byte read at the wrong moment ends the process (event_errx); it has no
+ * limit on connections; and its own error pages are HTML.
+ *
+ *   HEAD -> BODY -> HANDLING -> SENDING -> HEAD        keep-alive
+ *                                       -> LINGER      said "close", drain
+ *   HEAD -> LINGER                                     idle, drain
+ *   any state -> DEAD, freed by the next turn of the loop
+ *
+ * A client that closes its sending side while its request is being worked on
+ * counts as gone, as nobody can tell that from a crash.
+ */
+#ifndef CONDUCTOR_FRONT_HTTP_HTTP_H
+#define CONDUCTOR_FRONT_HTTP_HTTP_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "conductor/front/http/parse.h"
+#include "conductor/front/openai/error.h"
+
+struct event_base;
+struct http_conn;
+struct http_server;
+
+struct http_options {
+    const char *host; /* numeric address or name to listen on */
+    uint16_t port;    /* 0: any free one */
+    size_t max_connections;
+    size_t max_head_bytes;
+    size_t max_body_bytes;
+    size_t max_body_total_bytes; /* of all connections together; bounds
+                                  * max_body_bytes, too */
+    size_t max_output_bytes;     /* not yet taken by a client, per connection */
+    int64_t idle_us;             /* between requests */
+    int64_t receive_us;          /* for one whole request to arrive */
+    int64_t write_us;            /* without the client taking a byte */
+};
+
+/* Counts since the start. */
+struct http_stats {
+    uint64_t accepted;
+    uint64_t refused;  /* over max_connections */
+    uint64_t requests; /* handed to the handler */
+    uint64_t gone;     /* clients that left while being worked for */
+    uint64_t slow;     /* streams cut off over max_output_bytes or write_us */
+    uint64_t by_class[6];    /* answers by status / 100 */
+    uint64_t bodies_refused; /* over max_body_total_bytes */
+    size_t connections;      /* open now */
+    size_t body_bytes;       /* of bodies being received and handled */
+};
+
+/*
+ * Called with each whole request. `head` and body[0 .. n) are borrowed until
+ * it returns. It answers at once or later, with exactly one of
+ * http_reply; http_stream and http_end; http_abort; unless the client goes
+ * first, which http_on_gone tells.
+ */
+typedef void http_handler(void *arg, struct http_conn *conn,
+                          const struct http_head *head, const char *body,
+                          size_t n);
+
+/*
+ * Listen and serve on `base` (borrowed, outlives the server).
+ *   options   copied
+ *   handler   called with `arg`
+ * Returns 0 with *out owned by the caller, or a negative errno, among them
+ * -EADDRINUSE, -EADDRNOTAVAIL (host), -EACCES, -ENOMEM.
+ */
+int http_server_new(struct event_base *base, const struct http_options *options,
+                    http_handler *handler, void *arg, struct http_server **out)
+    __attribute__((warn_unused_result));
+
+/* Close everything; the gone callbacks of what is being worked on run. */
+void http_server_free(struct http_server *server);
+
+/*
+ * Accept no more connections, close those that are between two requests, and
+ * the others after their next answer, which says so. Requests that are being
+ * received still reach the handler. O(connections).
+ */
+void http_server_drain(struct http_server *server);
+
+/* Whether an answer is owed or not yet wholly taken by the system, on any
+ * connection. O(connections). */
+bool http_server_busy(const struct http_server *server);
+
+/* The port listened on. */
+uint16_t http_server_port(const struct http_server *server);
+
+/* Counts; borrowed, lives as long as the server. */
+const struct http_stats *http_server_stats(const struct http_server *server);
+
+/* Have `gone(arg)` called if the client leaves before the answer ends. Not
+ * called from inside http_write, http_end or http_abort. */
+void http_on_gone(struct http_conn *conn, void (*gone)(void *arg), void *arg);
+
+/* Add a header to the answer, before http_reply or http_stream. Control
+ * characters in the value become '?'. Bounded to 4 KiB in all; what doesn't
+ * fit is left out. */
+void http_add_header(struct http_conn *conn, const char *name,
+                     const char *value);
+
+/* Answer as a whole. `body` is borrowed. The connection is no longer the
+ * caller's. */
+void http_reply(struct http_conn *conn, int status, const char *type,
+                const void *body, size_t n);
+
+/* Answer with an OpenAI error body. As http_reply. */
+void http_reply_error(struct http_conn *conn, const struct openai_error *error);
+
+/* Begin an answer of unknown length. */
+void http_stream(struct http_conn *conn, int status, const char *type);
+
+/*
+ * Send n bytes of a stream, borrowed. Returns 0, -ENOMEM, or -ENOBUFS when
+ * the client has left more than max_output_bytes lying; then http_abort it.
+ */
+int http_write(struct http_conn *conn, const void *bytes, size_t n)
+    __attribute__((warn_unused_result));
+
+/* End a stream well. The connection is no longer the caller's. */
+void http_end(struct http_conn *conn);
+
+/* Break the connection off. It is no longer the caller's. */
+void http_abort(struct http_conn *conn);
+
+#endif

@@ -1,0 +1,80 @@
+/* What the files of the HTTP server share. */
+#ifndef CONDUCTOR_FRONT_HTTP_INTERNAL_H
+#define CONDUCTOR_FRONT_HTTP_INTERNAL_H
+
+#include <sys/queue.h>
+
+#include <event2/buffer.h>
+#include <event2/bufferevent.h>
+#include <event2/event.h>
+
+#include "conductor/front/http/http.h"
+#include "conductor/front/json/text_buf.h"
+
+enum http_state {
+    HTTP_HEAD,     /* reading a head, or waiting for one */
+    HTTP_BODY,     /* reading a body */
+    HTTP_HANDLING, /* the handler owes an answer */
+    HTTP_SENDING,  /* the answer is whole, some of it unsent */
+    HTTP_LINGER,   /* all sent and shut; discarding until the client closes */
+    HTTP_DEAD      /* to be freed by the timer */
+};
+
+struct http_conn {
+    LIST_ENTRY(http_conn) link;
+    struct http_server *server;
+    struct bufferevent *bev;
+    struct event *timer; /* of the state, see http_conn_arm */
+    enum http_state state;
+    bool receiving;   /* HTTP_HEAD: a request has begun to arrive */
+    bool close;       /* no further request on this connection */
+    bool head_only;   /* the method is HEAD: no body in the answer */
+    bool chunked_out; /* the stream being sent is chunked */
+    char *head_bytes; /* what `head` points into */
+    struct http_head head;
+    struct http_chunked chunked;
+    struct text_buf body;
+    struct text_buf extra; /* headers of the answer to come */
+    void (*gone)(void *arg);
+    void *gone_arg;
+};
+
+struct http_server {
+    struct event_base *base;
+    struct evconnlistener *listener;
+    struct event *resume; /* listens again after an accept failed */
+    struct http_options options;
+    struct http_stats stats;
+    http_handler *handler;
+    void *arg;
+    uint16_t port;
+    bool draining; /* each connection ends with its next answer */
+    LIST_HEAD(, http_conn) conns;
+};
+
+/* Begin to serve a socket, taking it. Returns 0 or -ENOMEM (fd is closed). */
+int http_conn_open(struct http_server *server, evutil_socket_t fd)
+    __attribute__((warn_unused_result));
+
+/* Free a connection now; never from inside a handler or its callees. */
+void http_conn_free(struct http_conn *conn);
+
+/* Free a connection at the next turn of the loop. */
+void http_conn_die(struct http_conn *conn);
+
+/* Tell the handler's side, once, that the client is gone. */
+void http_conn_gone(struct http_conn *conn);
+
+/* (Re)start the state's timer; 0 stops it. */
+void http_conn_arm(struct http_conn *conn, int64_t us);
+
+/* Free the body, and give its bytes back to max_body_total_bytes. */
+void http_conn_drop_body(struct http_conn *conn);
+
+/* The server drains: close the connection if it is between two requests. */
+void http_conn_drain(struct http_conn *conn);
+
+/* An answer is whole: nothing is owed any more. */
+void http_conn_answered(struct http_conn *conn);
+
+#endif

@@ -1,0 +1,339 @@
+/* HTTP/1 request heads and chunked bodies. */
+#include "conductor/front/http/parse.h"
+
+#include <errno.h>
+#include <string.h>
+#include <strings.h>
+
+static long refuse(struct http_fault *fault, int status, const char *message)
+{
+    *fault = (struct http_fault){status, message};
+    return -EBADMSG;
+}
+
+bool http_is(struct http_slice s, const char *text)
+{
+    return s.n == strlen(text) && memcmp(s.at, text, s.n) == 0;
+}
+
+bool http_is_fold(struct http_slice s, const char *text)
+{
+    return s.n == strlen(text) && strncasecmp(s.at, text, s.n) == 0;
+}
+
+const struct http_slice *http_find(const struct http_head *head,
+                                   const char *name)
+{
+    for (size_t i = 0; i < head->n_headers; i++)
+        if (http_is_fold(head->headers[i].name, name))
+            return &head->headers[i].value;
+    return NULL;
+}
+
+/* A byte of a token (RFC 9110, section 5.6.2). */
+static bool is_token(unsigned char c)
+{
+    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') ||
+           (c >= 'A' && c <= 'Z') || (c && strchr("!#$%&'*+-.^_`|~", c));
+}
+
+static bool is_token_slice(struct http_slice s)
+{
+    for (size_t i = 0; i < s.n; i++)
+        if (!is_token((unsigned char)s.at[i]))
+            return false;
+    return s.n > 0;
+}
+
+/*
+ * The line at *at without its CR LF, *at behind it. Returns 1, 0 when none is
+ * complete, or refuses one that ends in a bare LF: where one party takes that
+ * as an end and another does not, they see different requests.
+ */
+static long take_line(const char **at, const char *end, struct http_slice *line,
+                      struct http_fault *fault)
+{
+    const char *newline = memchr(*at, '\n', (size_t)(end - *at));
+
+    if (!newline)
+        return 0;
+    if (newline == *at || newline[-1] != '\r')
+        return refuse(fault, 400, "a line that doesn't end in CR LF");
+    *line = (struct http_slice){*at, (size_t)(newline - *at) - 1};
+    *at = newline + 1;
+    return 1;
+}
+
+static struct http_slice trim(struct http_slice s)
+{
+    while (s.n && (*s.at == ' ' || *s.at == '\t')) {
+        s.at++;
+        s.n--;
+    }
+    while (s.n && (s.at[s.n - 1] == ' ' || s.at[s.n - 1] == '\t'))
+        s.n--;
+    return s;
+}
+
+/*
+ * The request target as a path without its query: "/path?query", the same
+ * behind "http://authority" (RFC 9112, 3.2.2, whatever the authority, as this
+ * server is all there is), or another form as it is, which no route has.
+ */
+static struct http_slice target_path(struct http_slice target)
+{
+    static const char scheme[] = "http://";
+    const char *end = target.at + target.n, *at = target.at, *query;
+
+    if (target.n >= sizeof(scheme) - 1 &&
+        strncasecmp(at, scheme, sizeof(scheme) - 1) == 0) {
+        at += sizeof(scheme) - 1;
+        while (at < end && *at != '/' && *at != '?')
+            at++;
+        if (at == end || *at == '?')
+            return (struct http_slice){"/", 1};
+    }
+    query = memchr(at, '?', (size_t)(end - at));
+    return (struct http_slice){at, (size_t)((query ? query : end) - at)};
+}
+
+/* METHOD SP TARGET SP HTTP/1.x */
+static long parse_request_line(struct http_slice line, struct http_head *out,
+                               struct http_fault *fault)
+{
+    const char *end = line.at + line.n, *space, *second;
+    struct http_slice version;
+
+    space = memchr(line.at, ' ', line.n);
+    if (!space)
+        return refuse(fault, 400, "the request line isn't HTTP/1");
+    second = memchr(space + 1, ' ', (size_t)(end - space - 1));
+    if (!second)
+        return refuse(fault, 400, "the request line isn't HTTP/1");
+    out->method = (struct http_slice){line.at, (size_t)(space - line.at)};
+    out->path = (struct http_slice){space + 1, (size_t)(second - space - 1)};
+    version = (struct http_slice){second + 1, (size_t)(end - second - 1)};
+    if (!is_token_slice(out->method) || out->path.n == 0)
+        return refuse(fault, 400, "the request line isn't HTTP/1");
+    for (size_t i = 0; i < out->path.n; i++)
+        if ((unsigned char)out->path.at[i] <= ' ')
+            return refuse(fault, 400, "the path holds a control character");
+    out->http10 = http_is(version, "HTTP/1.0");
+    if (!out->http10 && !http_is(version, "HTTP/1.1"))
+        return refuse(fault, 505, "only HTTP/1.0 and HTTP/1.1 are spoken");
+    out->path = target_path(out->path);
+    out->keep_alive = !out->http10;
+    return 0;
+}
+
+static long parse_length(struct http_slice value, struct http_head *out,
+                         struct http_fault *fault)
+{
+    int64_t length = 0;
+
+    for (size_t i = 0; i < value.n; i++) {
+        if (value.at[i] < '0' || value.at[i] > '9' || i >= 18)
+            return refuse(fault, 400, "Content-Length isn't a number");
+        length = length * 10 + (value.at[i] - '0');
+    }
+    if (value.n == 0)
+        return refuse(fault, 400, "Content-Length isn't a number");
+    if (out->content_length >= 0 && out->content_length != length)
+        return refuse(fault, 400, "two values of Content-Length");
+    out->content_length = length;
+    return 0;
+}
+
+/* The options of one Connection header, a list (RFC 9110, 7.6.1). "close"
+ * wins over "keep-alive", wherever it stands. */
+static void apply_connection(struct http_slice value, struct http_head *out)
+{
+    while (value.n) {
+        const char *comma = memchr(value.at, ',', value.n);
+        size_t n = comma ? (size_t)(comma - value.at) : value.n;
+        struct http_slice item = trim((struct http_slice){value.at, n});
+
+        out->close = out->close || http_is_fold(item, "close");
+        out->keep_alive = out->keep_alive || http_is_fold(item, "keep-alive");
+        n += comma != NULL;
+        value = (struct http_slice){value.at + n, value.n - n};
+    }
+}
+
+/* The headers that say how a message is framed. */
+static long apply_header(struct http_slice name, struct http_slice value,
+                         struct http_head *out, struct http_fault *fault)
+{
+    if (http_is_fold(name, "content-length"))
+        return parse_length(value, out, fault);
+    if (http_is_fold(name, "transfer-encoding")) {
+        if (!http_is_fold(value, "chunked") || out->chunked)
+            return refuse(fault, 501,
+                          "only 'chunked' is understood as "
+                          "Transfer-Encoding");
+        out->chunked = true;
+    }
+    if (http_is_fold(name, "host") && out->n_hosts++)
+        return refuse(fault, 400, "two Host headers");
+    if (http_is_fold(name, "connection"))
+        apply_connection(value, out);
+    if (http_is_fold(name, "expect")) {
+        if (!http_is_fold(value, "100-continue"))
+            return refuse(fault, 417,
+                          "only '100-continue' is understood as "
+                          "Expect");
+        out->expect_continue = true;
+    }
+    return 0;
+}
+
+static long parse_header(struct http_slice line, struct http_head *out,
+                         struct http_fault *fault)
+{
+    const char *colon = memchr(line.at, ':', line.n);
+    struct http_header *header = &out->headers[out->n_headers];
+
+    if (!colon)
+        return refuse(fault, 400, "a header line without a colon");
+    if (out->n_headers == HTTP_MAX_HEADERS)
+        return refuse(fault, 431, "more than 64 headers");
+    header->name = (struct http_slice){line.at, (size_t)(colon - line.at)};
+    header->value = trim(
+        (struct http_slice){colon + 1, (size_t)(line.at + line.n - colon - 1)});
+    if (!is_token_slice(header->name))
+        return refuse(fault, 400, "a header's name isn't a token");
+    for (size_t i = 0; i < header->value.n; i++) {
+        unsigned char c = (unsigned char)header->value.at[i];
+
+        if ((c < 0x20 && c != '\t') || c == 0x7f)
+            return refuse(fault, 400, "a header holds a control character");
+    }
+    out->n_headers++;
+    return apply_header(header->name, header->value, out, fault);
+}
+
+long http_parse_head(const char *bytes, size_t n, struct http_head *out,
+                     struct http_fault *fault)
+{
+    const char *p = bytes, *end = bytes + n;
+    struct http_slice line;
+    long rc;
+
+    *out = (struct http_head){.content_length = -1};
+    do { /* RFC 9112, 2.2: empty lines before a request are skipped */
+        rc = take_line(&p, end, &line, fault);
+        if (rc <= 0)
+            return rc;
+    } while (line.n == 0);
+    rc = parse_request_line(line, out, fault);
+    if (rc)
+        return rc;
+    for (;;) {
+        rc = take_line(&p, end, &line, fault);
+        if (rc <= 0)
+            return rc;
+        if (line.n == 0)
+            break;
+        rc = parse_header(line, out, fault);
+        if (rc)
+            return rc;
+    }
+    if (!out->http10 && out->n_hosts == 0) /* RFC 9112, 3.2 */
+        return refuse(fault, 400, "a request of HTTP/1.1 needs a Host header");
+    if (out->close)
+        out->keep_alive = false;
+    if (out->chunked && (out->content_length >= 0 || out->http10))
+        return refuse(fault, 400, "Transfer-Encoding where it can't stand");
+    return p - bytes;
+}
+
+enum {
+    CHUNK_SIZE, /* in the line with a chunk's size */
+    CHUNK_EXTENSION,
+    CHUNK_DATA,
+    CHUNK_DATA_END, /* CR LF behind the data */
+    CHUNK_TRAILER,  /* lines after the last chunk */
+    CHUNK_DONE
+};
+
+#define MAX_CHUNK_LINE_BYTES 4096
+#define MAX_CHUNK_BYTES ((uint64_t)1 << 40)
+
+static int hex_digit(char c)
+{
+    return c >= '0' && c <= '9'   ? c - '0'
+           : c >= 'a' && c <= 'f' ? c - 'a' + 10
+           : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                  : -1;
+}
+
+/* The end of a line with a size, or of a trailer line. */
+static void end_line(struct http_chunked *d, bool empty)
+{
+    if (d->state == CHUNK_TRAILER)
+        d->state = empty ? CHUNK_DONE : CHUNK_TRAILER;
+    else
+        d->state = d->left ? CHUNK_DATA : CHUNK_TRAILER;
+    d->line = 0;
+}
+
+/* One byte outside the data. Lines end in CR LF, nothing else. */
+static int frame_byte(struct http_chunked *d, char c)
+{
+    int digit = hex_digit(c);
+
+    if (d->cr != (c == '\n')) /* a bare CR or a bare LF */
+        return -EBADMSG;
+    d->cr = c == '\r';
+    if (d->cr)
+        return 0;
+    if (d->state == CHUNK_DATA_END) {
+        d->state = CHUNK_SIZE;
+        return c == '\n' ? 0 : -EBADMSG;
+    }
+    if (c == '\n') {
+        if (d->state == CHUNK_SIZE && d->line == 0)
+            return -EBADMSG;
+        end_line(d, d->line == 0);
+        return 0;
+    }
+    if (++d->line > MAX_CHUNK_LINE_BYTES)
+        return -EBADMSG;
+    if (d->state != CHUNK_SIZE)
+        return 0;
+    if (digit < 0) {
+        if (d->line == 1 || (c != ';' && c != ' ' && c != '\t'))
+            return -EBADMSG;
+        d->state = CHUNK_EXTENSION;
+        return 0;
+    }
+    d->left = d->left << 4 | (uint64_t)digit;
+    return d->left > MAX_CHUNK_BYTES ? -EBADMSG : 0;
+}
+
+int http_chunked_next(struct http_chunked *d, const char *bytes, size_t n,
+                      size_t *used, struct http_piece *piece)
+{
+    size_t at = 0;
+    int rc;
+
+    *piece = (struct http_piece){0};
+    while (at < n && d->state != CHUNK_DONE) {
+        if (d->state == CHUNK_DATA) {
+            size_t take = n - at < d->left ? n - at : (size_t)d->left;
+
+            *piece = (struct http_piece){bytes + at, take};
+            d->left -= take;
+            if (d->left == 0)
+                d->state = CHUNK_DATA_END;
+            at += take;
+            break;
+        }
+        rc = frame_byte(d, bytes[at]);
+        if (rc)
+            return rc;
+        at++;
+    }
+    *used = at;
+    return d->state == CHUNK_DONE;
+}

@@ -1,0 +1,157 @@
+/* Answers: status line, headers, whole bodies and chunked streams. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "conductor/front/http/internal.h"
+
+static const char *phrase(int status)
+{
+    static const struct {
+        int status;
+        const char *phrase;
+    } phrases[] = {
+        {200, "OK"},
+        {400, "Bad Request"},
+        {404, "Not Found"},
+        {405, "Method Not Allowed"},
+        {408, "Request Timeout"},
+        {413, "Content Too Large"},
+        {415, "Unsupported Media Type"},
+        {417, "Expectation Failed"},
+        {429, "Too Many Requests"},
+        {431, "Request Header Fields Too Large"},
+        {500, "Internal Server Error"},
+        {501, "Not Implemented"},
+        {502, "Bad Gateway"},
+        {503, "Service Unavailable"},
+        {504, "Gateway Timeout"},
+        {505, "HTTP Version Not Supported"},
+    };
+
+    for (size_t i = 0; i < sizeof(phrases) / sizeof(phrases[0]); i++)
+        if (phrases[i].status == status)
+            return phrases[i].phrase;
+    return status < 400 ? "OK" : "Error";
+}
+
+void http_on_gone(struct http_conn *conn, void (*gone)(void *arg), void *arg)
+{
+    conn->gone = gone;
+    conn->gone_arg = arg;
+}
+
+void http_add_header(struct http_conn *conn, const char *name,
+                     const char *value)
+{
+    struct text_buf *extra = &conn->extra;
+    size_t before = extra->len;
+
+    text_buf_puts(extra, name);
+    text_buf_puts(extra, ": ");
+    for (const char *c = value; *c; c++)
+        text_buf_add(extra, (unsigned char)*c < 0x20 || *c == 0x7f ? "?" : c,
+                     1);
+    text_buf_puts(extra, "\r\n");
+    if (extra->error) {
+        extra->len = before;
+        extra->error = 0;
+    }
+}
+
+static void write_head(struct http_conn *conn, int status, const char *type,
+                       int64_t length)
+{
+    struct evbuffer *out = bufferevent_get_output(conn->bev);
+    time_t now = time(NULL);
+    struct tm tm;
+    char date[64];
+
+    conn->close = conn->close || conn->server->draining;
+    gmtime_r(&now, &tm);
+    strftime(date, sizeof(date), "%a, %d %b %Y %H:%M:%S GMT", &tm);
+    evbuffer_add_printf(out, "HTTP/1.1 %d %s\r\nDate: %s\r\n", status,
+                        phrase(status), date);
+    if (type)
+        evbuffer_add_printf(out, "Content-Type: %s\r\n", type);
+    if (length >= 0)
+        evbuffer_add_printf(out, "Content-Length: %lld\r\n", (long long)length);
+    else if (conn->chunked_out)
+        evbuffer_add_printf(out, "Transfer-Encoding: chunked\r\n");
+    if (conn->close)
+        evbuffer_add_printf(out, "Connection: close\r\n");
+    else if (conn->head.http10)
+        evbuffer_add_printf(out, "Connection: keep-alive\r\n");
+    evbuffer_add(out, conn->extra.data, conn->extra.len);
+    evbuffer_add(out, "\r\n", 2);
+    text_buf_clear(&conn->extra);
+    conn->server->stats.by_class[status / 100 % 6]++;
+}
+
+void http_reply(struct http_conn *conn, int status, const char *type,
+                const void *body, size_t n)
+{
+    write_head(conn, status, type, (int64_t)n);
+    if (!conn->head_only && bufferevent_write(conn->bev, body, n)) {
+        http_conn_die(conn);
+        return;
+    }
+    http_conn_answered(conn);
+}
+
+void http_reply_error(struct http_conn *conn, const struct openai_error *error)
+{
+    struct text_buf body;
+
+    text_buf_init(&body, 16384);
+    openai_error_write(error, &body);
+    http_reply(conn, error->http_status, "application/json", body.data,
+               body.len);
+    text_buf_fini(&body);
+}
+
+void http_stream(struct http_conn *conn, int status, const char *type)
+{
+    conn->chunked_out = !conn->head.http10;
+    /* Without chunks only the end of the connection ends the body. */
+    if (!conn->chunked_out)
+        conn->close = true;
+    write_head(conn, status, type, -1);
+}
+
+int http_write(struct http_conn *conn, const void *bytes, size_t n)
+{
+    struct evbuffer *out = bufferevent_get_output(conn->bev);
+    char size[32];
+    int size_bytes;
+
+    if (n == 0)
+        return 0;
+    if (evbuffer_get_length(out) + n > conn->server->options.max_output_bytes) {
+        conn->server->stats.slow++;
+        return -ENOBUFS;
+    }
+    if (!conn->chunked_out)
+        return evbuffer_add(out, bytes, n) ? -ENOMEM : 0;
+    size_bytes = snprintf(size, sizeof(size), "%zx\r\n", n);
+    if (evbuffer_add(out, size, (size_t)size_bytes) ||
+        evbuffer_add(out, bytes, n) || evbuffer_add(out, "\r\n", 2))
+        return -ENOMEM;
+    return 0;
+}
+
+void http_end(struct http_conn *conn)
+{
+    if (conn->chunked_out &&
+        evbuffer_add(bufferevent_get_output(conn->bev), "0\r\n\r\n", 5)) {
+        http_conn_die(conn);
+        return;
+    }
+    http_conn_answered(conn);
+}
+
+void http_abort(struct http_conn *conn)
+{
+    http_conn_die(conn);
+}

@@ -1,0 +1,58 @@
+/* What the files of the front share. */
+#ifndef CONDUCTOR_FRONT_INTERNAL_H
+#define CONDUCTOR_FRONT_INTERNAL_H
+
+#include "conductor/front/front.h"
+
+struct front {
+    struct service *service;
+    struct http_server *server;
+    struct front_options options;
+    size_t in_flight;
+    bool draining; /* front_stop was called */
+};
+
+/* Serves one request; answers now or later. Borrows head and body[0 .. n) until
+ * it returns. */
+typedef void front_serve_fn(struct front *front, struct http_conn *conn,
+                            const struct http_head *head, const char *body,
+                            size_t n);
+
+/* GET, with what the paths of the open ones end in. */
+#define VIEW_EXPLAIN_PATH "/admin/explain/"
+#define VIEW_MODEL_PATH "/v1/models/"
+front_serve_fn view_models, view_health, view_ready, view_metrics;
+front_serve_fn view_explain; /* a request, by its id */
+front_serve_fn view_model;   /* a model, by its name */
+
+/*
+ * Serve one request of the completion endpoints; answers now or later.
+ * Borrows head and body[0 .. n) until it returns.
+ */
+void completion_start(struct front *front, struct http_conn *conn,
+                      enum openai_kind kind, const struct http_head *head,
+                      const char *body, size_t n);
+
+/*
+ * The SLO that a request header asks for, in microseconds.
+ *   name   lower case, e.g. "x-slo-ttft-ms"
+ *   us     set to 0 if the header isn't there
+ * Returns 0, or -EINVAL with *error set and *us untouched.
+ */
+int front_slo_header(const struct http_head *head, const char *name,
+                     int64_t *us, struct openai_error *error)
+    __attribute__((warn_unused_result));
+
+/* Set *error to a 503 that says which instances are missing, as the service
+ * is not ready. */
+void front_set_unready(const struct front *front, struct openai_error *error);
+
+/*
+ * Answer with an error.
+ *   retry_us  > 0: told as Retry-After, rounded up to seconds; 0: unknown, so
+ *             that 429 and 503 tell 1 s; < 0: never, and nothing is told
+ */
+void front_reply_error(struct http_conn *conn, const struct openai_error *error,
+                       int64_t retry_us);
+
+#endif

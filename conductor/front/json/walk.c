@@ -1,0 +1,154 @@
+/* Walking over JSON. */
+#include "conductor/front/json/walk.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "conductor/front/json/text.h"
+
+#define MAX_KEY_BYTES 256
+
+int json_walk_fail(struct json_walk *w, const char *format, ...)
+{
+    va_list args;
+
+    w->error_at = (size_t)(w->p - w->body);
+    w->error_param = w->param;
+    va_start(args, format);
+    vsnprintf(w->error, sizeof(w->error), format, args);
+    va_end(args);
+    return -EINVAL;
+}
+
+static void skip_space(struct json_walk *w)
+{
+    while (w->p < w->end &&
+           (*w->p == ' ' || *w->p == '\n' || *w->p == '\r' || *w->p == '\t'))
+        w->p++;
+}
+
+char json_walk_peek(struct json_walk *w)
+{
+    skip_space(w);
+    return w->p < w->end ? *w->p : '\0';
+}
+
+int json_walk_fail_syntax(struct json_walk *w, const char *expected)
+{
+    size_t at = (size_t)(w->p - w->body);
+
+    if (w->p == w->end)
+        return json_walk_fail(w, "the body ends at byte %zu; expected %s", at,
+                              expected);
+    return json_walk_fail(
+        w, "the body isn't valid JSON at byte %zu: expected %s", at, expected);
+}
+
+int json_walk_skip(struct json_walk *w)
+{
+    const char *start = w->p;
+    size_t depth = 0;
+
+    while (w->p < w->end) {
+        char c = *w->p;
+
+        if (depth == 0 && (c == ',' || c == '}' || c == ']'))
+            break;
+        if (c == '"') {
+            const char *after = json_text_skip(w->p + 1, w->end);
+
+            if (!after)
+                return json_walk_fail_syntax(w, "a closing quote");
+            w->p = after;
+            continue;
+        }
+        if ((c == '{' || c == '[') && ++depth > w->max_depth)
+            return json_walk_fail(
+                w, "the body is nested deeper than %zu levels", w->max_depth);
+        if (c == '}' || c == ']')
+            depth--;
+        w->p++;
+    }
+    return w->p > start ? 0 : json_walk_fail_syntax(w, "a value");
+}
+
+/* A member's key, unescaped into key[MAX_KEY_BYTES + 1]. */
+static int read_key(struct json_walk *w, char *key)
+{
+    char text[MAX_KEY_BYTES + JSON_TEXT_SLACK_BYTES];
+    const char *after = json_text_skip(w->p + 1, w->end), *why;
+    size_t n = 0;
+
+    if (!after)
+        return json_walk_fail_syntax(w, "a closing quote");
+    w->p++;
+    if (after - w->p > MAX_KEY_BYTES)
+        return json_walk_fail(w, "a member's name is longer than %d bytes",
+                              MAX_KEY_BYTES);
+    if (json_text_read(&w->p, after, text, &n, &why))
+        return json_walk_fail(w, "%s, in a member's name", why);
+    if (memchr(text, '\0', n))
+        return json_walk_fail(w, "a member's name holds a NUL character");
+    memcpy(key, text, n);
+    key[n] = '\0';
+    return 0;
+}
+
+int json_walk_object(struct json_walk *w, json_value_fn *read)
+{
+    char key[MAX_KEY_BYTES + 1];
+    int rc;
+
+    w->p++;
+    if (json_walk_peek(w) == '}') {
+        w->p++;
+        return 0;
+    }
+    for (;;) {
+        if (json_walk_peek(w) != '"')
+            return json_walk_fail_syntax(w, "a member's name");
+        rc = read_key(w, key);
+        if (rc)
+            return rc;
+        if (json_walk_peek(w) != ':')
+            return json_walk_fail_syntax(w, "':'");
+        w->p++;
+        skip_space(w);
+        rc = read(w, key);
+        if (rc)
+            return rc;
+        if (json_walk_peek(w) == '}')
+            break;
+        if (json_walk_peek(w) != ',')
+            return json_walk_fail_syntax(w, "',' or '}'");
+        w->p++;
+    }
+    w->p++;
+    return 0;
+}
+
+int json_walk_array(struct json_walk *w, json_value_fn *read)
+{
+    int rc;
+
+    w->p++;
+    if (json_walk_peek(w) == ']') {
+        w->p++;
+        return 0;
+    }
+    for (;;) {
+        skip_space(w);
+        rc = read(w, NULL);
+        if (rc)
+            return rc;
+        if (json_walk_peek(w) == ']')
+            break;
+        if (json_walk_peek(w) != ',')
+            return json_walk_fail_syntax(w, "',' or ']'");
+        w->p++;
+    }
+    w->p++;
+    return 0;
+}

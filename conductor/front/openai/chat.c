@@ -1,0 +1,148 @@
+/*
+ * Texts come from the scan in document order, so the n-th text that the walk
+ * over the messages meets is span n.
+ */
+#include "conductor/front/openai/chat.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+
+static const char *const roles[] = {"system", "developer", "user", "assistant",
+                                    "tool"};
+
+__attribute__((format(printf, 3, 4))) static int
+refuse(struct openai_error *error, size_t index, const char *format, ...)
+{
+    char what[256];
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(what, sizeof(what), format, args);
+    va_end(args);
+    openai_error_set(error, 400, "invalid_value", "messages", "messages[%zu]%s",
+                     index, what);
+    return -EINVAL;
+}
+
+static bool is_role(const char *role)
+{
+    for (size_t i = 0; i < sizeof(roles) / sizeof(roles[0]); i++)
+        if (strcmp(role, roles[i]) == 0)
+            return true;
+    return false;
+}
+
+/* Members that a message may have; others carry what a text can't say. */
+static int check_members(const json_t *message, size_t index,
+                         struct openai_error *error)
+{
+    const char *key;
+    json_t *value;
+
+    json_object_foreach((json_t *)message, key, value)
+    {
+        if (strcmp(key, "role") == 0 || strcmp(key, "content") == 0)
+            continue;
+        if (json_is_null(value) ||
+            (json_is_array(value) && json_array_size(value) == 0))
+            continue;
+        return refuse(error, index,
+                      ".%.60s is not supported: a message has a role and a "
+                      "content",
+                      key);
+    }
+    return 0;
+}
+
+static int add_text(const struct json_scan *scan, size_t *next,
+                    struct text_buf *out)
+{
+    const struct json_span *span = &scan->spans[*next];
+
+    if (*next >= scan->n_spans)
+        return -EINVAL;
+    text_buf_add(out, scan->bytes + span->start, span->count);
+    ++*next;
+    return 0;
+}
+
+static int add_parts(const json_t *parts, const struct json_scan *scan,
+                     size_t index, size_t *next, struct text_buf *out,
+                     struct openai_error *error)
+{
+    for (size_t i = 0; i < json_array_size(parts); i++) {
+        const json_t *part = json_array_get(parts, i);
+        const char *type = json_string_value(json_object_get(part, "type"));
+
+        if (!type || strcmp(type, "text") != 0)
+            return refuse(error, index,
+                          ".content[%zu]: only parts of type 'text' are "
+                          "supported",
+                          i);
+        if (!json_is_true(json_object_get(part, "text")) ||
+            add_text(scan, next, out))
+            return refuse(error, index, ".content[%zu].text is missing", i);
+    }
+    return 0;
+}
+
+static int add_message(const json_t *message, const struct json_scan *scan,
+                       size_t index, size_t *next, struct text_buf *out,
+                       struct openai_error *error)
+{
+    const char *role = json_string_value(json_object_get(message, "role"));
+    const json_t *content = json_object_get(message, "content");
+    int rc = 0;
+
+    if (!json_is_object(message))
+        return refuse(error, index, " must be an object");
+    if (!role)
+        return refuse(error, index, ".role must be a string");
+    if (!is_role(role))
+        return refuse(error, index,
+                      ".role is '%.60s': it must be system, developer, user, "
+                      "assistant or tool",
+                      role);
+    rc = check_members(message, index, error);
+    if (rc)
+        return rc;
+    text_buf_printf(out, "<|%s|>\n", role);
+    if (json_is_null(content) && strcmp(role, "assistant") == 0)
+        rc = 0; /* as a client sends back an answer without text */
+    else if (json_is_array(content))
+        rc = add_parts(content, scan, index, next, out, error);
+    else if (!json_is_true(content) || add_text(scan, next, out))
+        rc = refuse(error, index,
+                    ".content must be a string or an array of parts");
+    text_buf_puts(out, "\n");
+    return rc;
+}
+
+int openai_chat_prompt(const json_t *messages, const struct json_scan *scan,
+                       struct text_buf *out, struct openai_error *error)
+{
+    size_t next = 0;
+    int rc;
+
+    if (!json_is_array(messages)) {
+        openai_error_set(error, 400, "invalid_value", "messages",
+                         "'messages' must be an array of messages");
+        return -EINVAL;
+    }
+    if (json_array_size(messages) == 0) {
+        openai_error_set(error, 400, "invalid_value", "messages",
+                         "'messages' is empty");
+        return -EINVAL;
+    }
+    for (size_t i = 0; i < json_array_size(messages); i++) {
+        rc = add_message(json_array_get(messages, i), scan, i, &next, out,
+                         error);
+        if (rc)
+            return rc;
+    }
+    text_buf_puts(out, "<|assistant|>\n");
+    return out->error ? -ENOMEM : 0;
+}

@@ -1,0 +1,28 @@
+/* An error as OpenAI's API shows it, and its JSON. */
+#ifndef CONDUCTOR_FRONT_OPENAI_ERROR_H
+#define CONDUCTOR_FRONT_OPENAI_ERROR_H
+
+#include "conductor/front/json/text_buf.h"
+
+struct openai_error {
+    int http_status;
+    char type[32];
+    char code[48];  /* "" is null */
+    char param[64]; /* "" is null; the parameter at fault */
+    char message[512];
+};
+
+/*
+ * Fill `error` with a status, a code ("" for none), a parameter ("" or NULL
+ * for none) and a formatted message, cut off at the size of its field. The
+ * type follows from the status: invalid_request_error for 4xx,
+ * rate_limit_error for 429, server_error for 5xx.
+ */
+void openai_error_set(struct openai_error *error, int http_status,
+                      const char *code, const char *param, const char *format,
+                      ...) __attribute__((format(printf, 5, 6)));
+
+/* Append {"error":{"message":..,"type":..,"param":..,"code":..}}. */
+void openai_error_write(const struct openai_error *error, struct text_buf *out);
+
+#endif

@@ -1,0 +1,335 @@
+/* The parameter table of the OpenAI endpoints. */
+#include "conductor/front/openai/params.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_SALT_BYTES 256
+#define SHOWN_BYTES 64
+
+enum { COMPLETION = 1, CHAT = 2, BOTH = COMPLETION | CHAT };
+
+typedef bool neutral_fn(const json_t *value);
+
+static bool is_any(const json_t *v)
+{
+    (void)v;
+    return true;
+}
+
+static bool is_null(const json_t *v)
+{
+    (void)v; /* null is neutral everywhere and never gets here */
+    return false;
+}
+
+static bool is_zero(const json_t *v)
+{
+    return json_is_number(v) && fpclassify(json_number_value(v)) == FP_ZERO;
+}
+
+static bool is_one(const json_t *v)
+{
+    return json_is_number(v) && !islessgreater(json_number_value(v), 1.0);
+}
+
+static bool is_false(const json_t *v)
+{
+    return json_is_false(v);
+}
+
+static bool is_boolean(const json_t *v)
+{
+    return json_is_boolean(v);
+}
+
+static bool is_integer(const json_t *v)
+{
+    return json_is_integer(v);
+}
+
+static bool is_string(const json_t *v)
+{
+    return json_is_string(v);
+}
+
+static bool is_object(const json_t *v)
+{
+    return json_is_object(v);
+}
+
+static bool is_empty(const json_t *v)
+{
+    return (json_is_string(v) && json_string_length(v) == 0) ||
+           (json_is_array(v) && json_array_size(v) == 0) ||
+           (json_is_object(v) && json_object_size(v) == 0);
+}
+
+static bool is_none(const json_t *v)
+{
+    return json_is_string(v) && strcmp(json_string_value(v), "none") == 0;
+}
+
+static bool is_text_format(const json_t *v)
+{
+    const char *type = json_string_value(json_object_get(v, "type"));
+
+    return type && strcmp(type, "text") == 0 && json_object_size(v) == 1;
+}
+
+static bool is_text_only(const json_t *v)
+{
+    const char *first = json_string_value(json_array_get(v, 0));
+
+    return json_array_size(v) == 1 && first && strcmp(first, "text") == 0;
+}
+
+static bool is_default_tier(const json_t *v)
+{
+    const char *s = json_string_value(v);
+
+    return s && (strcmp(s, "auto") == 0 || strcmp(s, "default") == 0);
+}
+
+static const struct param {
+    const char *name;
+    int kinds;
+    neutral_fn *neutral; /* of a value other than null */
+    const char *reason;  /* why nothing else will do, and what would */
+} params[] = {
+    /* Read elsewhere: any value passes here. */
+    {"model", BOTH, is_any, ""},
+    {"prompt", COMPLETION, is_any, ""},
+    {"messages", CHAT, is_any, ""},
+    {"max_tokens", BOTH, is_any, ""},
+    {"max_completion_tokens", CHAT, is_any, ""},
+    {"stream", BOTH, is_any, ""},
+    {"stream_options", BOTH, is_any, ""},
+    {"cache_salt", BOTH, is_any, ""},
+    /* Change nothing about the answer. */
+    {"seed", BOTH, is_integer, "it must be an integer"},
+    {"user", BOTH, is_string, "it must be a string"},
+    {"safety_identifier", CHAT, is_string, "it must be a string"},
+    {"prompt_cache_key", BOTH, is_string, "it must be a string"},
+    {"metadata", BOTH, is_object, "it must be an object"},
+    {"ignore_eos", BOTH, is_boolean, "it must be true or false"},
+    {"parallel_tool_calls", CHAT, is_boolean, "it must be true or false"},
+    {"service_tier", BOTH, is_default_tier,
+     "there is one tier; leave it out or set it to \"auto\""},
+    /* Neutral values only. */
+    {"temperature", BOTH, is_zero,
+     "it decodes greedily; leave it out or set it to 0"},
+    {"top_p", BOTH, is_one, "it decodes greedily; leave it out or set it to 1"},
+    {"n", BOTH, is_one,
+     "it decodes greedily, so all answers would be the same; leave it out or "
+     "set it to 1"},
+    {"best_of", COMPLETION, is_one,
+     "it decodes greedily; leave it out or set it to 1"},
+    {"frequency_penalty", BOTH, is_zero,
+     "it has no penalties; leave it out or set it to 0"},
+    {"presence_penalty", BOTH, is_zero,
+     "it has no penalties; leave it out or set it to 0"},
+    {"logit_bias", BOTH, is_empty, "it has no bias; leave it out"},
+    {"logprobs", BOTH, is_false, "it returns no probabilities; leave it out"},
+    {"top_logprobs", CHAT, is_zero,
+     "it returns no probabilities; leave it out"},
+    {"echo", COMPLETION, is_false, "it can't; leave it out or set it to false"},
+    {"suffix", COMPLETION, is_empty, "it can't insert; leave it out"},
+    {"stop", BOTH, is_empty, "it has no stop sequences; leave it out"},
+    {"tools", CHAT, is_empty, "it calls no tools; leave it out"},
+    {"tool_choice", CHAT, is_none, "it calls no tools; leave it out"},
+    {"functions", CHAT, is_empty, "it calls no functions; leave it out"},
+    {"function_call", CHAT, is_none, "it calls no functions; leave it out"},
+    {"response_format", CHAT, is_text_format,
+     "it answers in plain text; leave it out"},
+    {"modalities", CHAT, is_text_only, "it answers in text; leave it out"},
+    {"store", CHAT, is_false, "nothing is stored; leave it out"},
+    {"audio", CHAT, is_null, "it answers in text; leave it out"},
+    {"prediction", CHAT, is_null, "it takes no prediction; leave it out"},
+    {"reasoning_effort", CHAT, is_none, "it doesn't reason; leave it out"},
+    {"verbosity", CHAT, is_null, "it can't; leave it out"},
+    {"web_search_options", CHAT, is_null, "it can't; leave it out"},
+};
+
+/* A value as JSON, cut short, for a message. */
+static void show(const json_t *value, char out[SHOWN_BYTES])
+{
+    char *text =
+        json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT | JSON_ENSURE_ASCII |
+                              JSON_REAL_PRECISION(6));
+    const char *shown = text ? text : "?";
+    bool cut = strlen(shown) >= SHOWN_BYTES;
+
+    snprintf(out, SHOWN_BYTES, "%.*s%s", SHOWN_BYTES - 4, shown,
+             cut ? "..." : "");
+    free(text);
+}
+
+static const struct param *find(enum openai_kind kind, const char *name)
+{
+    int bit = kind == OPENAI_CHAT ? CHAT : COMPLETION;
+
+    for (size_t i = 0; i < sizeof(params) / sizeof(params[0]); i++)
+        if ((params[i].kinds & bit) && strcmp(params[i].name, name) == 0)
+            return &params[i];
+    return NULL;
+}
+
+/* Every member is known and, where it must be, neutral. */
+static int check_members(enum openai_kind kind, const json_t *body,
+                         const struct openai_model *model,
+                         struct openai_error *error)
+{
+    const char *name;
+    json_t *value;
+    char shown[SHOWN_BYTES];
+
+    json_object_foreach((json_t *)body, name, value)
+    {
+        const struct param *param = find(kind, name);
+
+        if (!param) {
+            openai_error_set(error, 400, "unknown_parameter", name,
+                             "unknown parameter '%.60s'", name);
+            return -EINVAL;
+        }
+        if (json_is_null(value) || param->neutral(value))
+            continue;
+        show(value, shown);
+        openai_error_set(error, 400, "unsupported_parameter", name,
+                         "parameter '%s' = %s is not supported by model "
+                         "'%.100s': %s",
+                         name, shown, model->name, param->reason);
+        return -EINVAL;
+    }
+    return 0;
+}
+
+static int bad_value(struct openai_error *error, const char *name,
+                     const json_t *value, const char *must)
+{
+    char shown[SHOWN_BYTES];
+
+    show(value, shown);
+    openai_error_set(error, 400, "invalid_value", name,
+                     "parameter '%s' = %s: it must be %s", name, shown, must);
+    return -EINVAL;
+}
+
+static int read_model(const json_t *body, const struct openai_model *model,
+                      struct openai_error *error)
+{
+    const json_t *value = json_object_get(body, "model");
+
+    if (!value || json_is_null(value))
+        return 0;
+    if (!json_is_string(value))
+        return bad_value(error, "model", value, "a string");
+    if (strcmp(json_string_value(value), model->name) == 0)
+        return 0;
+    openai_error_set(error, 404, "model_not_found", "model",
+                     "the model '%.100s' does not exist; this server has "
+                     "'%.100s'",
+                     json_string_value(value), model->name);
+    return -EINVAL;
+}
+
+/* A boolean that may be absent or null. */
+static int read_bool(const json_t *object, const char *key, const char *name,
+                     bool *out, struct openai_error *error)
+{
+    const json_t *value = json_object_get(object, key);
+
+    if (!value || json_is_null(value))
+        return 0;
+    if (!json_is_boolean(value))
+        return bad_value(error, name, value, "true or false");
+    *out = json_is_true(value);
+    return 0;
+}
+
+static int read_max_tokens(const json_t *body, const char *name,
+                           struct openai_params *out,
+                           struct openai_error *error)
+{
+    const json_t *value = json_object_get(body, name);
+    json_int_t n = json_integer_value(value);
+
+    if (!value || json_is_null(value))
+        return 0;
+    if (!json_is_integer(value) || n < 1)
+        return bad_value(error, name, value, "a whole number of at least 1");
+    /* More than any window holds; the check against it will say so. */
+    if (n > UINT32_MAX)
+        n = UINT32_MAX;
+    if (out->max_tokens_param && out->max_tokens != (uint32_t)n)
+        return bad_value(error, name, value, "the same as 'max_tokens'");
+    out->max_tokens_param = name;
+    out->max_tokens = (uint32_t)n;
+    return 0;
+}
+
+static int read_stream(const json_t *body, struct openai_params *out,
+                       struct openai_error *error)
+{
+    const json_t *options = json_object_get(body, "stream_options");
+    const char *key;
+    json_t *value;
+
+    if (read_bool(body, "stream", "stream", &out->stream, error))
+        return -EINVAL;
+    if (!options || json_is_null(options))
+        return 0;
+    if (!json_is_object(options))
+        return bad_value(error, "stream_options", options, "an object");
+    if (!out->stream)
+        return bad_value(error, "stream_options", options,
+                         "left out when 'stream' isn't true");
+    json_object_foreach((json_t *)options, key, value)
+    {
+        if (strcmp(key, "include_usage") != 0 &&
+            strcmp(key, "include_obfuscation") != 0) {
+            openai_error_set(error, 400, "unknown_parameter", "stream_options",
+                             "unknown parameter 'stream_options.%.60s'", key);
+            return -EINVAL;
+        }
+    }
+    value = json_object_get(options, "include_obfuscation");
+    if (value && !json_is_null(value) && !json_is_false(value))
+        return bad_value(error, "stream_options.include_obfuscation", value,
+                         "false: there is none");
+    return read_bool(options, "include_usage", "stream_options.include_usage",
+                     &out->include_usage, error);
+}
+
+static int read_salt(const json_t *body, struct openai_params *out,
+                     struct openai_error *error)
+{
+    const json_t *value = json_object_get(body, "cache_salt");
+
+    if (!value || json_is_null(value))
+        return 0;
+    if (!json_is_string(value) || json_string_length(value) == 0 ||
+        json_string_length(value) > MAX_SALT_BYTES)
+        return bad_value(error, "cache_salt", value,
+                         "a string of 1 to 256 bytes");
+    out->salt = json_string_value(value);
+    return 0;
+}
+
+int openai_params_read(enum openai_kind kind, const json_t *body,
+                       const struct openai_model *model,
+                       struct openai_params *out, struct openai_error *error)
+{
+    *out = (struct openai_params){0};
+    if (read_model(body, model, error) ||
+        check_members(kind, body, model, error) ||
+        read_max_tokens(body, "max_tokens", out, error) ||
+        read_max_tokens(body, "max_completion_tokens", out, error) ||
+        read_stream(body, out, error) || read_salt(body, out, error))
+        return -EINVAL;
+    return 0;
+}

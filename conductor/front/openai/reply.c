@@ -1,0 +1,213 @@
+/* Answers in OpenAI's shape. */
+#include "conductor/front/openai/reply.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "conductor/front/json/utf8.h"
+
+size_t openai_token_text(uint32_t token, char *out)
+{
+    bool printable = (token >= 32 && token < 127) || token == '\n';
+
+    return utf8_put(out, printable ? token : 0xfffd);
+}
+
+static void write_head(const struct openai_reply_head *head, bool chunk,
+                       struct text_buf *out)
+{
+    bool chat = head->kind == OPENAI_CHAT;
+    const char *object = !chat   ? "text_completion"
+                         : chunk ? "chat.completion.chunk"
+                                 : "chat.completion";
+
+    text_buf_printf(out, "{\"id\":\"%s-", chat ? "chatcmpl" : "cmpl");
+    text_buf_json_piece(out, head->id, strlen(head->id));
+    text_buf_printf(
+        out, "\",\"object\":\"%s\",\"created\":%" PRId64 ",\"model\":", object,
+        head->created_s);
+    text_buf_json_str(out, head->model);
+}
+
+static void write_usage(const struct openai_outcome *outcomes, size_t n,
+                        struct text_buf *out)
+{
+    uint64_t prompt = 0, output = 0, cached = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        prompt += outcomes[i].prompt_tokens;
+        output += outcomes[i].output_tokens;
+        cached += (uint64_t)outcomes[i].local_tokens +
+                  outcomes[i].fetched_tokens + outcomes[i].disk_tokens;
+    }
+    text_buf_printf(
+        out,
+        "\"usage\":{\"prompt_tokens\":%" PRIu64
+        ",\"completion_tokens\":%" PRIu64 ",\"total_tokens\":%" PRIu64
+        ",\"prompt_tokens_details\":{\"cached_tokens\":%" PRIu64 "}}",
+        prompt, output, prompt + output, cached);
+}
+
+/* Microseconds as milliseconds. */
+static void write_ms(const char *name, int64_t us, struct text_buf *out)
+{
+    text_buf_printf(out, ",\"%s\":%.3f", name, (double)us / 1e3);
+}
+
+static void write_vendor_one(const struct openai_outcome *o,
+                             struct text_buf *out)
+{
+    text_buf_puts(out, "{\"request_id\":");
+    text_buf_json_str(out, o->request_id);
+    text_buf_puts(out, ",\"prefill\":");
+    text_buf_json_str(out, o->prefill);
+    text_buf_puts(out, ",\"decode\":");
+    text_buf_json_str(out, o->decode);
+    write_ms("predicted_ttft_ms", o->predicted_ttft_us, out);
+    text_buf_printf(out,
+                    ",\"local_tokens\":%u,\"fetched_tokens\":%u,"
+                    "\"disk_tokens\":%u,\"computed_tokens\":%u",
+                    o->local_tokens, o->fetched_tokens, o->disk_tokens,
+                    o->computed_tokens);
+    write_ms("queue_ms", o->queue_us, out);
+    write_ms("prefill_ms", o->prefill_us, out);
+    text_buf_printf(out, ",\"retries\":%u}", o->retries);
+}
+
+static void write_vendor(const struct openai_outcome *outcomes, size_t n,
+                         struct text_buf *out)
+{
+    text_buf_puts(out, "\"conductor\":");
+    if (n == 1) {
+        write_vendor_one(outcomes, out);
+        return;
+    }
+    text_buf_puts(out, "{\"requests\":[");
+    for (size_t i = 0; i < n; i++) {
+        text_buf_puts(out, i ? "," : "");
+        write_vendor_one(&outcomes[i], out);
+    }
+    text_buf_puts(out, "]}");
+}
+
+void openai_reply_write(const struct openai_reply_head *head,
+                        const struct openai_outcome *outcomes, size_t n,
+                        struct text_buf *out)
+{
+    write_head(head, false, out);
+    text_buf_puts(out, ",\"choices\":[");
+    for (size_t i = 0; i < n; i++) {
+        const struct openai_outcome *o = &outcomes[i];
+
+        text_buf_printf(out, "%s{\"index\":%zu,", i ? "," : "", i);
+        if (head->kind == OPENAI_CHAT) {
+            text_buf_puts(out,
+                          "\"message\":{\"role\":\"assistant\",\"content\":");
+            text_buf_json(out, o->text, o->text_bytes);
+            text_buf_puts(out, ",\"refusal\":null}");
+        } else {
+            text_buf_puts(out, "\"text\":");
+            text_buf_json(out, o->text, o->text_bytes);
+        }
+        text_buf_puts(out, ",\"logprobs\":null,\"finish_reason\":\"length\"}");
+    }
+    text_buf_puts(out, "],");
+    write_usage(outcomes, n, out);
+    text_buf_puts(out, ",");
+    write_vendor(outcomes, n, out);
+    text_buf_puts(out, "}");
+}
+
+/* An event with one choice; content NULL: the chat's role alone. */
+static void write_chunk(const struct openai_reply_head *head, size_t index,
+                        const char *content, size_t n, bool finish,
+                        struct text_buf *out)
+{
+    text_buf_puts(out, "data: ");
+    write_head(head, true, out);
+    text_buf_printf(out, ",\"choices\":[{\"index\":%zu,", index);
+    if (head->kind == OPENAI_COMPLETION) {
+        text_buf_puts(out, "\"text\":");
+        text_buf_json(out, content, n);
+    } else if (finish) {
+        text_buf_puts(out, "\"delta\":{}");
+    } else if (content) {
+        text_buf_puts(out, "\"delta\":{\"content\":");
+        text_buf_json(out, content, n);
+        text_buf_puts(out, "}");
+    } else {
+        text_buf_puts(out,
+                      "\"delta\":{\"role\":\"assistant\",\"content\":\"\"}");
+    }
+    text_buf_printf(out, ",\"logprobs\":null,\"finish_reason\":%s}]%s}\n\n",
+                    finish ? "\"length\"" : "null",
+                    head->usage_follows ? ",\"usage\":null" : "");
+}
+
+void openai_chunk_start(const struct openai_reply_head *head, size_t index,
+                        struct text_buf *out)
+{
+    if (head->kind == OPENAI_CHAT)
+        write_chunk(head, index, NULL, 0, false, out);
+}
+
+void openai_chunk_text(const struct openai_reply_head *head, size_t index,
+                       const char *text, size_t n, struct text_buf *out)
+{
+    write_chunk(head, index, text, n, false, out);
+}
+
+void openai_chunk_finish(const struct openai_reply_head *head, size_t index,
+                         struct text_buf *out)
+{
+    write_chunk(head, index, "", 0, true, out);
+}
+
+void openai_chunk_usage(const struct openai_reply_head *head,
+                        const struct openai_outcome *outcomes, size_t n,
+                        struct text_buf *out)
+{
+    text_buf_puts(out, "data: ");
+    write_head(head, true, out);
+    text_buf_puts(out, ",\"choices\":[],");
+    write_usage(outcomes, n, out);
+    text_buf_puts(out, ",");
+    write_vendor(outcomes, n, out);
+    text_buf_puts(out, "}\n\n");
+}
+
+void openai_chunk_error(const struct openai_error *error, struct text_buf *out)
+{
+    text_buf_puts(out, "data: ");
+    openai_error_write(error, out);
+    text_buf_puts(out, "\n\n");
+}
+
+void openai_chunk_done(struct text_buf *out)
+{
+    text_buf_puts(out, "data: [DONE]\n\n");
+}
+
+void openai_model_write(const struct openai_model_card *card,
+                        struct text_buf *out)
+{
+    text_buf_puts(out, "{\"id\":");
+    text_buf_json_str(out, card->name);
+    text_buf_printf(out,
+                    ",\"object\":\"model\",\"created\":%" PRId64
+                    ",\"owned_by\":\"conductor\",\"max_model_len\":%u,"
+                    "\"conductor\":{\"block_tokens\":%u,\"vocab\":%u,"
+                    "\"window_tokens\":%u,\"policy\":",
+                    card->created_s, card->window_tokens, card->block_tokens,
+                    card->vocab, card->window_tokens);
+    text_buf_json_str(out, card->policy);
+    text_buf_puts(out, "}}");
+}
+
+void openai_models_write(const struct openai_model_card *card,
+                         struct text_buf *out)
+{
+    text_buf_puts(out, "{\"object\":\"list\",\"data\":[");
+    openai_model_write(card, out);
+    text_buf_puts(out, "]}");
+}

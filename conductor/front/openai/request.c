@@ -1,0 +1,282 @@
+/* Request bodies: scan, parse the rest, check against the model. */
+#include "conductor/front/openai/request.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <jansson.h>
+
+#include "conductor/front/json/scan.h"
+#include "conductor/front/openai/chat.h"
+#include "conductor/front/openai/params.h"
+
+#define MAX_DEPTH 32
+#define DEFAULT_MAX_TOKENS 16
+#define DEFAULT_CHAT_MAX_TOKENS 256
+
+static int scan_body(enum openai_kind kind, const char *body, size_t n,
+                     const struct openai_limits *limits, struct json_scan *scan,
+                     struct openai_error *error)
+{
+    const struct json_scan_limits scan_limits = {
+        .max_spans =
+            kind == OPENAI_CHAT ? limits->max_messages : limits->max_prompts,
+        .max_rest_bytes = limits->max_rest_bytes,
+        .max_depth = MAX_DEPTH,
+    };
+    int rc = json_scan(
+        body, n, kind == OPENAI_CHAT ? JSON_SCAN_MESSAGES : JSON_SCAN_PROMPT,
+        &scan_limits, scan);
+
+    if (rc == -EINVAL)
+        openai_error_set(error, 400,
+                         scan->error_param ? "invalid_value" : "invalid_json",
+                         scan->error_param, "%s", scan->error);
+    return rc;
+}
+
+static int parse_rest(const struct json_scan *scan, json_t **out,
+                      struct openai_error *error)
+{
+    json_error_t what;
+
+    *out =
+        json_loadb(scan->rest, scan->rest_bytes, JSON_REJECT_DUPLICATES, &what);
+    if (*out)
+        return 0;
+    if (json_error_code(&what) == json_error_out_of_memory)
+        return -ENOMEM;
+    openai_error_set(error, 400, "invalid_json", NULL,
+                     "the body isn't valid JSON: %s", what.text);
+    return -EINVAL;
+}
+
+/* Bytes to token ids, one each. */
+static int widen(const char *bytes, size_t n, uint32_t **out)
+{
+    uint32_t *tokens = malloc((n + 1) * sizeof(*tokens));
+    size_t i = 0;
+
+    if (!tokens)
+        return -ENOMEM;
+    for (; i + 16 <= n; i += 16)
+        for (size_t k = 0; k < 16; k++)
+            tokens[i + k] = (unsigned char)bytes[i + k];
+    for (; i < n; i++)
+        tokens[i] = (unsigned char)bytes[i];
+    *out = tokens;
+    return 0;
+}
+
+/* Spans lie one behind the other without gaps, so ends are enough. */
+static int set_offsets(const struct json_scan *scan, struct openai_request *out)
+{
+    out->n_prompts = scan->n_spans;
+    out->offsets = malloc((scan->n_spans + 1) * sizeof(*out->offsets));
+    if (!out->offsets)
+        return -ENOMEM;
+    out->offsets[0] = 0;
+    for (size_t i = 0; i < scan->n_spans; i++)
+        out->offsets[i + 1] = scan->spans[i].start + scan->spans[i].count;
+    return 0;
+}
+
+static int completion_tokens(struct json_scan *scan, const json_t *rest,
+                             struct openai_request *out,
+                             struct openai_error *error)
+{
+    int rc;
+
+    switch (scan->form) {
+    case JSON_FORM_TEXT:
+    case JSON_FORM_TEXTS:
+        rc = widen(scan->bytes, scan->n_bytes, &out->tokens);
+        return rc ? rc : set_offsets(scan, out);
+    case JSON_FORM_IDS:
+    case JSON_FORM_ID_ARRAYS:
+        out->tokens = scan->ids;
+        scan->ids = NULL;
+        return set_offsets(scan, out);
+    case JSON_FORM_NONE:
+    case JSON_FORM_MESSAGES:
+        break;
+    }
+    openai_error_set(error, 400, "missing_parameter", "prompt",
+                     "'prompt' is required%s",
+                     json_object_get(rest, "prompt") ? ", and is null" : "");
+    return -EINVAL;
+}
+
+static int chat_tokens(const struct json_scan *scan, const json_t *rest,
+                       struct openai_request *out, struct openai_error *error)
+{
+    const json_t *messages = json_object_get(rest, "messages");
+    struct text_buf bytes;
+    int rc;
+
+    if (!messages) {
+        openai_error_set(error, 400, "missing_parameter", "messages",
+                         "'messages' is required");
+        return -EINVAL;
+    }
+    text_buf_init(&bytes, SIZE_MAX);
+    /* The texts and, at a guess, the marks of a message each. */
+    rc = text_buf_reserve(&bytes, scan->n_bytes + 32 * scan->n_spans);
+    if (rc == 0)
+        rc = openai_chat_prompt(messages, scan, &bytes, error);
+    if (rc == 0)
+        rc = widen(bytes.data, bytes.len, &out->tokens);
+    if (rc == 0) {
+        out->offsets = calloc(2, sizeof(*out->offsets));
+        rc = out->offsets ? 0 : -ENOMEM;
+    }
+    if (rc == 0) {
+        out->n_prompts = 1;
+        out->offsets[1] = bytes.len;
+    }
+    text_buf_fini(&bytes);
+    return rc;
+}
+
+/* The index of the first id >= vocab, n if there is none. */
+static size_t first_outside(const uint32_t *ids, size_t n, uint32_t vocab)
+{
+    size_t at = 0;
+
+    for (; n - at >= 64; at += 64) {
+        uint32_t outside = 0;
+
+        for (size_t k = 0; k < 64; k++)
+            outside |= ids[at + k] >= vocab;
+        if (outside)
+            break;
+    }
+    while (at < n && ids[at] < vocab)
+        at++;
+    return at;
+}
+
+/* Every id is in the vocabulary. */
+static int check_ids(const struct openai_request *request,
+                     const struct openai_model *model, bool batch,
+                     struct openai_error *error)
+{
+    size_t n = request->offsets[request->n_prompts], prompt = 0;
+    size_t at = first_outside(request->tokens, n, model->vocab);
+    char outer[32] = "";
+
+    if (at == n)
+        return 0;
+    while (at >= request->offsets[prompt + 1])
+        prompt++;
+    if (batch)
+        snprintf(outer, sizeof(outer), "[%zu]", prompt);
+    openai_error_set(error, 400, "invalid_value", "prompt",
+                     "prompt%s[%zu] is %u: model '%.100s' has token ids from "
+                     "0 to %u",
+                     outer, at - request->offsets[prompt], request->tokens[at],
+                     model->name, model->vocab - 1);
+    return -EINVAL;
+}
+
+const char *openai_prompt_param(enum openai_kind kind)
+{
+    return kind == OPENAI_CHAT ? "messages" : "prompt";
+}
+
+/* No prompt is empty, and each leaves room for the answer. */
+static int check_lengths(struct openai_request *request,
+                         const struct openai_params *params,
+                         const struct openai_model *model,
+                         struct openai_error *error)
+{
+    const char *param = params->max_tokens_param;
+    size_t longest = 0, room;
+    uint32_t usual = request->kind == OPENAI_CHAT ? DEFAULT_CHAT_MAX_TOKENS
+                                                  : DEFAULT_MAX_TOKENS;
+
+    for (size_t i = 0; i < request->n_prompts; i++) {
+        size_t length = request->offsets[i + 1] - request->offsets[i];
+
+        if (length == 0) {
+            openai_error_set(error, 400, "invalid_value", "prompt",
+                             "prompt %zu is empty", i);
+            return -EINVAL;
+        }
+        longest = length > longest ? length : longest;
+    }
+    room = longest < model->window_tokens ? model->window_tokens - longest : 0;
+    request->max_tokens = params->max_tokens;
+    if (!params->max_tokens_param)
+        request->max_tokens = room && room < usual ? (uint32_t)room : usual;
+    if (request->max_tokens <= room)
+        return 0;
+    if (room == 0 || !params->max_tokens_param)
+        param = openai_prompt_param(request->kind);
+    openai_error_set(error, 400, "context_length_exceeded", param,
+                     "model '%.100s' has a window of %u tokens, but the "
+                     "prompt has %zu tokens and max_tokens is %u",
+                     model->name, model->window_tokens, longest,
+                     request->max_tokens);
+    return -EINVAL;
+}
+
+static int build(struct json_scan *scan, const json_t *rest,
+                 const struct openai_model *model, struct openai_request *out,
+                 struct openai_error *error)
+{
+    bool batch = scan->form == JSON_FORM_ID_ARRAYS;
+    bool ids = batch || scan->form == JSON_FORM_IDS;
+    struct openai_params params;
+    int rc = openai_params_read(out->kind, rest, model, &params, error);
+
+    if (rc == 0)
+        rc = out->kind == OPENAI_CHAT
+                 ? chat_tokens(scan, rest, out, error)
+                 : completion_tokens(scan, rest, out, error);
+    if (rc == 0)
+        rc = check_lengths(out, &params, model, error);
+    if (rc == 0 && (ids || model->vocab < 256)) /* a byte is at most 255 */
+        rc = check_ids(out, model, batch, error);
+    if (rc)
+        return rc;
+    out->stream = params.stream;
+    out->include_usage = params.include_usage;
+    if (params.salt) {
+        out->salt = strdup(params.salt);
+        rc = out->salt ? 0 : -ENOMEM;
+    }
+    return rc;
+}
+
+int openai_request_parse(enum openai_kind kind, const char *body, size_t n,
+                         const struct openai_model *model,
+                         const struct openai_limits *limits,
+                         struct openai_request *out, struct openai_error *error)
+{
+    struct json_scan scan;
+    json_t *rest = NULL;
+    int rc;
+
+    *out = (struct openai_request){.kind = kind};
+    rc = scan_body(kind, body, n, limits, &scan, error);
+    if (rc == 0)
+        rc = parse_rest(&scan, &rest, error);
+    if (rc == 0)
+        rc = build(&scan, rest, model, out, error);
+    json_decref(rest);
+    json_scan_fini(&scan);
+    if (rc)
+        openai_request_fini(out);
+    return rc;
+}
+
+void openai_request_fini(struct openai_request *request)
+{
+    free(request->tokens);
+    free(request->offsets);
+    free(request->salt);
+    *request = (struct openai_request){.kind = request->kind};
+}

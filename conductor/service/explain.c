@@ -1,0 +1,205 @@
+/* Remembers decisions and what came of them. See explain.h. */
+#include "conductor/service/explain.h"
+
+#include "conductor/service/explain_state.h"
+#include "conductor/service/state.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct explain {
+    uint32_t n;
+    struct explain_record *records; /* (n), by number % n */
+};
+
+struct explain *explain_new(uint32_t n_requests)
+{
+    struct explain *e = calloc(1, sizeof(*e));
+    if (!e)
+        return NULL;
+    e->n = n_requests;
+    e->records = calloc((size_t)n_requests + 1, sizeof(*e->records));
+    if (!e->records) {
+        free(e);
+        return NULL;
+    }
+    return e;
+}
+
+void explain_free(struct explain *explain)
+{
+    if (!explain)
+        return;
+    free(explain->records);
+    free(explain);
+}
+
+/* The record of a call that was decided; NULL if a later one has its place. */
+static struct explain_record *record_of(struct explain *explain,
+                                        const struct service_call *call)
+{
+    if (explain->n == 0)
+        return NULL;
+    struct explain_record *r = &explain->records[call->number % explain->n];
+    return r->request_id[0] && r->number == call->number ? r : NULL;
+}
+
+const struct explain_record *explain_find(const struct explain *explain,
+                                          const char *id)
+{
+    const char *dash = strchr(id, '-');
+    if (!dash || explain->n == 0)
+        return NULL;
+    uint64_t number = strtoull(dash + 1, NULL, 16);
+    const struct explain_record *r = &explain->records[number % explain->n];
+    return r->request_id[0] && strcmp(r->request_id, id) == 0 ? r : NULL;
+}
+
+static void put_name(const struct service *s, uint32_t id,
+                     char name[POOL_NAME_BYTES])
+{
+    const struct pool_instance *in = pool_get(s->pool, id);
+    snprintf(name, POOL_NAME_BYTES, "%s", in ? in->name : "");
+}
+
+/* The chosen one, then those that could have been, then the others. */
+static int rank_of(const struct schedule_decision *d,
+                   const struct prefill_estimate *c)
+{
+    if (c->instance == d->prefill)
+        return 0;
+    return c->queue_full || c->too_long ? 2 : 1;
+}
+
+static bool better(const struct schedule_decision *d,
+                   const struct prefill_estimate *a,
+                   const struct prefill_estimate *b)
+{
+    int rank_a = rank_of(d, a), rank_b = rank_of(d, b);
+    if (rank_a != rank_b)
+        return rank_a < rank_b;
+    if (a->late != b->late)
+        return b->late;
+    return a->late ? a->ttft_us < b->ttft_us : a->score_us < b->score_us;
+}
+
+/* Keeps the best ones, which are the ones that one asks about. */
+static void put_candidates(struct explain_record *r, const struct service *s,
+                           const struct schedule_decision *d)
+{
+    const struct prefill_estimate *kept[EXPLAIN_CANDIDATES_MAX];
+    uint32_t n = 0;
+    for (size_t i = 0; i < d->n_candidates; i++) {
+        uint32_t at = n;
+        if (n == EXPLAIN_CANDIDATES_MAX) {
+            r->n_left_out++;
+            if (!better(d, &d->candidates[i], kept[n - 1]))
+                continue;
+            at = n - 1;
+        } else {
+            n++;
+        }
+        for (; at > 0 && better(d, &d->candidates[i], kept[at - 1]); at--)
+            kept[at] = kept[at - 1];
+        kept[at] = &d->candidates[i];
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        struct explain_candidate *c = &r->candidates[i];
+        c->estimate = *kept[i];
+        put_name(s, kept[i]->instance, c->name);
+        put_name(s, kept[i]->fetch_from, c->fetch_from);
+    }
+    r->n_candidates = n;
+}
+
+/* A plan's pieces, or what Algorithm 1 fetches. */
+static void put_sources(struct explain_record *r, const struct service *s,
+                        const struct schedule_decision *d)
+{
+    const struct prefill_estimate *c = &d->chosen;
+    /* When it was decided; a rejected call has no planned_us. */
+    int64_t now_us = c->transfer_end_us - c->transfer_us;
+    if (!c->planned && c->fetch_from != POOL_NO_INSTANCE) {
+        r->sources[0] = (struct explain_source){.from_block = c->local_blocks,
+                                                .to_block = c->used_blocks,
+                                                .start_us = -1,
+                                                .end_us = c->transfer_us};
+        put_name(s, c->fetch_from, r->sources[0].name);
+        r->n_sources = 1;
+    }
+    for (uint32_t i = 0; c->planned && i < d->plan.n_pieces; i++) {
+        const struct load_piece *piece = &d->plan.pieces[i];
+        const struct load_share *share = &d->plan.of_source[piece->source];
+        const struct schedule_source *from = &d->sources[piece->source];
+        r->sources[i] =
+            (struct explain_source){.own = from->instance == d->prefill,
+                                    .tier = from->tier,
+                                    .from_block = piece->from_block,
+                                    .to_block = piece->to_block,
+                                    .start_us = share->start_us - now_us,
+                                    .end_us = share->end_us - now_us};
+        put_name(s, from->instance, r->sources[i].name);
+        r->n_sources = i + 1;
+    }
+}
+
+void explain_decided(struct explain *explain, const struct service_call *call,
+                     const struct schedule_decision *d)
+{
+    const struct service *s = call->service;
+    if (explain->n == 0)
+        return;
+    struct explain_record *r = &explain->records[call->number % explain->n];
+    if (r->request_id[0] && r->number > call->number)
+        return; /* it waited for so long that a later one has its place */
+    memset(r, 0, sizeof(*r));
+    snprintf(r->request_id, sizeof(r->request_id), "%s", call->request_id);
+    r->number = call->number;
+    r->policy = s->config.policy;
+    r->state = "running";
+    r->attempt = call->retries + 1;
+    r->prompt_tokens = call->n_tokens;
+    r->max_tokens = call->max_tokens;
+    r->slo_ttft_us = call->slo_ttft_us;
+    r->slo_tbt_us = call->slo_tbt_us;
+    r->verdict = d->verdict;
+    put_name(s, d->prefill, r->prefill);
+    put_name(s, d->decode, r->decode);
+    r->chosen = d->chosen;
+    r->engine_price = d->engine_price;
+    if (d->verdict == SCHEDULE_ACCEPT)
+        r->predicted_ttft_us = call->predicted_ttft_us;
+    r->predicted_tbt_us = d->tbt_us;
+    r->ttft_us = -1;
+    put_candidates(r, s, d);
+    put_sources(r, s, d);
+}
+
+void explain_prefilled(struct explain *explain, const struct service_call *call,
+                       const struct msg_prefill_done *done)
+{
+    struct explain_record *r = record_of(explain, call);
+    if (!r)
+        return;
+    r->done = *done;
+    r->prefilled = true;
+}
+
+void explain_first_token(struct explain *explain,
+                         const struct service_call *call, int64_t ttft_us)
+{
+    struct explain_record *r = record_of(explain, call);
+    if (r)
+        r->ttft_us = ttft_us;
+}
+
+void explain_ended(struct explain *explain, const struct service_call *call,
+                   const char *how, const char *reason)
+{
+    struct explain_record *r = record_of(explain, call);
+    if (!r)
+        return;
+    r->state = how;
+    snprintf(r->reason, sizeof(r->reason), "%s", reason ? reason : "");
+}

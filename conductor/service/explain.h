@@ -1,0 +1,51 @@
+/*
+ * Why the last requests went where they went, and what came of it: what
+ * GET /admin/explain/ID tells. A ring by the number of the request, so that
+ * nothing is searched and the oldest make room.
+ */
+#ifndef CONDUCTOR_SERVICE_EXPLAIN_H
+#define CONDUCTOR_SERVICE_EXPLAIN_H
+
+#include "conductor/core/schedule/schedule.h"
+#include "proto/message.h"
+
+#include <stdint.h>
+
+struct evbuffer;
+struct explain;
+struct service_call;
+
+/* explain_new(n_requests): remembers so many; 0 is allowed, then none. Returns
+ * it owned, or NULL: out of memory. */
+struct explain *explain_new(uint32_t n_requests)
+    __attribute__((warn_unused_result));
+
+/* explain_free(explain): NULL is a no-op. */
+void explain_free(struct explain *explain);
+
+/* explain_decided(explain, call, decision): what was decided on a call, with
+ * its candidates, the best ones if there are many. What it remembered of an
+ * earlier attempt is replaced. Everything is copied. O(candidates). */
+void explain_decided(struct explain *explain, const struct service_call *call,
+                     const struct schedule_decision *decision);
+
+/* explain_prefilled(explain, call, done): what the worker said of the prefill.
+ */
+void explain_prefilled(struct explain *explain, const struct service_call *call,
+                       const struct msg_prefill_done *done);
+
+/* explain_first_token(explain, call, ttft_us): as the daemon saw it. */
+void explain_first_token(struct explain *explain,
+                         const struct service_call *call, int64_t ttft_us);
+
+/* explain_ended(explain, call, how, reason): how is "completed", "failed",
+ * "rejected" or "cancelled", static; reason a code, static, or NULL. */
+void explain_ended(struct explain *explain, const struct service_call *call,
+                   const char *how, const char *reason);
+
+/* explain_write(explain, id, out): appends what is remembered of the request
+ * with that id as JSON. Returns 0; -ENOENT: nothing is; -ENOMEM. */
+int explain_write(const struct explain *explain, const char *id,
+                  struct evbuffer *out) __attribute__((warn_unused_result));
+
+#endif

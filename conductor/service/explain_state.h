@@ -1,0 +1,58 @@
+/* What explain.c remembers and explain_write.c writes. Private to them. */
+#ifndef CONDUCTOR_SERVICE_EXPLAIN_STATE_H
+#define CONDUCTOR_SERVICE_EXPLAIN_STATE_H
+
+#include "conductor/core/pool/pool.h"
+#include "conductor/service/explain.h"
+
+#include <stdbool.h>
+
+#define EXPLAIN_CANDIDATES_MAX 16
+#define EXPLAIN_REASON_BYTES 48
+
+struct explain_candidate {
+    char name[POOL_NAME_BYTES];
+    char fetch_from[POOL_NAME_BYTES]; /* "": nobody */
+    struct prefill_estimate estimate;
+};
+
+/* Blocks that come from one place; times are from the decision on. */
+struct explain_source {
+    char name[POOL_NAME_BYTES];
+    bool own; /* its own tier, else a link */
+    enum block_tier tier;
+    uint32_t from_block, to_block;
+    int64_t start_us, end_us; /* of all that it sends; -1: not planned */
+};
+
+struct explain_record {
+    char request_id[32]; /* "": none */
+    uint64_t number;
+    const char *policy;
+    const char *state;
+    char reason[EXPLAIN_REASON_BYTES];
+    uint32_t attempt;
+    uint32_t prompt_tokens, max_tokens;
+    int64_t slo_ttft_us, slo_tbt_us; /* 0: none */
+
+    enum schedule_verdict verdict;
+    char prefill[POOL_NAME_BYTES], decode[POOL_NAME_BYTES]; /* "": none */
+    struct prefill_estimate chosen;
+    double engine_price;
+    int64_t predicted_ttft_us; /* with the hand-over; 0: none */
+    int64_t predicted_tbt_us;
+    struct explain_source sources[LOAD_PLAN_PIECES_MAX];
+    uint32_t n_sources;
+    struct explain_candidate candidates[EXPLAIN_CANDIDATES_MAX];
+    uint32_t n_candidates, n_left_out;
+
+    int64_t ttft_us; /* -1: no token yet */
+    bool prefilled;  /* done is set */
+    struct msg_prefill_done done;
+};
+
+/* The record of that id, or NULL. O(1). */
+const struct explain_record *explain_find(const struct explain *explain,
+                                          const char *id);
+
+#endif

@@ -1,0 +1,194 @@
+/* Writes what is remembered of a request as JSON. See explain.h. */
+#include "conductor/service/explain.h"
+
+#include "conductor/service/explain_state.h"
+
+#include <errno.h>
+#include <event2/buffer.h>
+
+/* JSON under way; the first failure sticks. */
+struct writer {
+    struct evbuffer *out;
+    bool failed;
+};
+
+#define PUT(w, ...) \
+    ((w)->failed =  \
+         (w)->failed || evbuffer_add_printf((w)->out, __VA_ARGS__) < 0)
+
+static const char *const tier_names[BLOCK_TIERS] = {
+    [TIER_DEVICE] = "device", [TIER_HOST] = "host", [TIER_DISK] = "disk"};
+
+/* A name of an instance, which is printable, or null. */
+static void put_name(struct writer *w, const char *key, const char *name)
+{
+    PUT(w, "\"%s\":", key);
+    if (!name[0]) {
+        PUT(w, "null");
+        return;
+    }
+    PUT(w, "\"");
+    for (; *name; name++)
+        PUT(w, *name == '"' || *name == '\\' ? "\\%c" : "%c", *name);
+    PUT(w, "\"");
+}
+
+static void put_ms(struct writer *w, const char *key, int64_t us)
+{
+    PUT(w, "\"%s\":%.3f", key, (double)us / 1e3);
+}
+
+/* A limit that may not be set. */
+static void put_limit(struct writer *w, const char *key, int64_t us)
+{
+    if (us > 0)
+        put_ms(w, key, us);
+    else
+        PUT(w, "\"%s\":null", key);
+}
+
+/* Until the last block is there. Without a plan the transfer is what others
+ * send, and the instance reads its own slow tiers besides. */
+static int64_t load_us(const struct prefill_estimate *e)
+{
+    return e->planned ? e->transfer_us
+                      : e->transfer_us + e->ready_us - e->transfer_end_us;
+}
+
+static void put_estimate(struct writer *w, const struct prefill_estimate *e)
+{
+    put_ms(w, "ttft_ms", e->ttft_us);
+    PUT(w, ",");
+    put_ms(w, "queue_ms", e->queue_us);
+    PUT(w, ",");
+    put_ms(w, "load_ms", load_us(e));
+    PUT(w, ",");
+    put_ms(w, "prefill_ms", e->prefill_us);
+    PUT(w, ",");
+    put_ms(w, "score_ms", e->score_us);
+    PUT(w, ",\"local_blocks\":%u,\"used_blocks\":%u,\"at_least\":%s",
+        e->local_blocks, e->used_blocks, e->at_least ? "true" : "false");
+}
+
+static void put_candidate(struct writer *w, const struct explain_candidate *c)
+{
+    const struct prefill_estimate *e = &c->estimate;
+    bool planned = e->planned && !e->at_least;
+    PUT(w, "{");
+    put_name(w, "instance", c->name);
+    PUT(w, ",");
+    put_estimate(w, e);
+    PUT(w, ",");
+    put_name(w, "fetch_from", c->fetch_from);
+    PUT(w, ",\"mode\":%s%s%s", planned ? "\"" : "",
+        planned ? load_mode_name(e->load_mode) : "null", planned ? "\"" : "");
+    PUT(w,
+        ",\"late\":%s,\"extrapolated\":%s,\"queue_full\":%s,"
+        "\"too_long\":%s}",
+        e->late ? "true" : "false", e->extrapolated ? "true" : "false",
+        e->queue_full ? "true" : "false", e->too_long ? "true" : "false");
+}
+
+static void put_source(struct writer *w, const struct explain_source *s)
+{
+    PUT(w, "{");
+    put_name(w, "instance", s->name);
+    PUT(w, ",\"from\":\"%s\",\"from_block\":%u,\"to_block\":%u,",
+        s->own ? tier_names[s->tier] : "link", s->from_block, s->to_block);
+    if (s->start_us < 0)
+        PUT(w, "\"start_ms\":null");
+    else
+        put_ms(w, "start_ms", s->start_us);
+    PUT(w, ",");
+    put_ms(w, "end_ms", s->end_us);
+    PUT(w, "}");
+}
+
+static void put_plan(struct writer *w, const struct explain_record *r)
+{
+    const struct prefill_estimate *c = &r->chosen;
+    PUT(w,
+        ",\"plan\":{\"mode\":\"%s\",\"engine_price\":%.3f,"
+        "\"resident_blocks\":%u,\"split_block\":%u,\"cached_blocks\":%u,"
+        "\"sources\":[",
+        c->planned ? load_mode_name(c->load_mode) : "auto", r->engine_price,
+        c->local_blocks, c->planned ? c->split_block : c->local_blocks,
+        c->used_blocks);
+    for (uint32_t i = 0; i < r->n_sources; i++) {
+        PUT(w, "%s", i ? "," : "");
+        put_source(w, &r->sources[i]);
+    }
+    PUT(w, "]}");
+}
+
+static void put_decision(struct writer *w, const struct explain_record *r)
+{
+    PUT(w, ",\"verdict\":\"%s\",", schedule_verdict_name(r->verdict));
+    put_name(w, "prefill", r->prefill);
+    PUT(w, ",");
+    put_name(w, "decode", r->decode);
+    if (!r->prefill[0]) {
+        PUT(w, ",\"predicted\":null,\"plan\":null");
+        return;
+    }
+    PUT(w, ",\"predicted\":{");
+    put_limit(w, "total_ttft_ms", r->predicted_ttft_us);
+    PUT(w, ",");
+    put_limit(w, "tbt_ms", r->predicted_tbt_us);
+    PUT(w, ",");
+    put_estimate(w, &r->chosen);
+    PUT(w, "}");
+    put_plan(w, r);
+}
+
+static void put_actual(struct writer *w, const struct explain_record *r)
+{
+    const struct msg_prefill_done *m = &r->done;
+    PUT(w, ",\"actual\":{");
+    put_limit(w, "ttft_ms", r->ttft_us);
+    if (r->prefilled) {
+        PUT(w, ",");
+        PUT(w, "\"mode\":\"%s\",",
+            load_mode_name(
+                (enum load_mode)(m->load_mode - PROTO_LOAD_COMPUTE)));
+        put_ms(w, "queue_ms", (int64_t)m->queue_us);
+        PUT(w, ",");
+        put_ms(w, "prefill_ms", (int64_t)m->prefill_us);
+        PUT(w, ",");
+        put_ms(w, "load_ms", (int64_t)(m->load_us ? m->load_us : m->fetch_us));
+        PUT(w,
+            ",\"local_tokens\":%u,\"fetched_tokens\":%u,\"disk_tokens\":%u,"
+            "\"computed_tokens\":%u",
+            m->local_tokens, m->fetched_tokens, m->disk_tokens,
+            m->computed_tokens);
+    }
+    PUT(w, "}");
+}
+
+int explain_write(const struct explain *explain, const char *id,
+                  struct evbuffer *out)
+{
+    const struct explain_record *r = explain_find(explain, id);
+    struct writer w = {.out = out};
+    if (!r)
+        return -ENOENT;
+    PUT(&w,
+        "{\"request_id\":\"%s\",\"policy\":\"%s\",\"state\":\"%s\","
+        "\"attempt\":%u,\"prompt_tokens\":%u,\"max_tokens\":%u,",
+        r->request_id, r->policy, r->state, r->attempt, r->prompt_tokens,
+        r->max_tokens);
+    put_name(&w, "reason", r->reason);
+    PUT(&w, ",");
+    put_limit(&w, "slo_ttft_ms", r->slo_ttft_us);
+    PUT(&w, ",");
+    put_limit(&w, "slo_tbt_ms", r->slo_tbt_us);
+    put_decision(&w, r);
+    put_actual(&w, r);
+    PUT(&w, ",\"candidates\":[");
+    for (uint32_t i = 0; i < r->n_candidates; i++) {
+        PUT(&w, "%s", i ? "," : "");
+        put_candidate(&w, &r->candidates[i]);
+    }
+    PUT(&w, "],\"candidates_left_out\":%u}\n", r->n_left_out);
+    return w.failed ? -ENOMEM : 0;
+}

@@ -1,0 +1,198 @@
+/* What the daemon counts, written for Prometheus. */
+#include "conductor/service/metrics.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <event2/buffer.h>
+#include <math.h>
+#include <stddef.h>
+#include <string.h>
+
+static const double time_bounds_s[] = {0.001, 0.002, 0.005, 0.01, 0.02, 0.05,
+                                       0.1,   0.2,   0.5,   1,    2,    5,
+                                       10,    20,    30,    60,   120};
+static const double error_bounds[] = {0.01, 0.02, 0.05, 0.1, 0.2,
+                                      0.3,  0.5,  1,    2,   5};
+static const double decision_bounds_s[] = {1e-6, 2e-6, 5e-6, 1e-5, 2e-5, 5e-5,
+                                           1e-4, 2e-4, 5e-4, 1e-3, 1e-2};
+
+#define BOUNDS(a) a, sizeof(a) / sizeof((a)[0])
+#define AT(field) offsetof(struct metrics, field)
+
+static const struct counter_def {
+    const char *name, *labels, *help;
+    size_t offset;
+} counters[] = {
+    {"conductor_requests_total", "{outcome=\"completed\"}",
+     "Requests by how they ended.", AT(requests[METRICS_COMPLETED])},
+    {"conductor_requests_total", "{outcome=\"rejected\"}", NULL,
+     AT(requests[METRICS_REJECTED])},
+    {"conductor_requests_total", "{outcome=\"failed\"}", NULL,
+     AT(requests[METRICS_FAILED])},
+    {"conductor_requests_total", "{outcome=\"cancelled\"}", NULL,
+     AT(requests[METRICS_CANCELLED])},
+    {"conductor_rejections_total", "{reason=\"slo_ttft\"}",
+     "Requests answered 429, by why.", AT(rejected_ttft)},
+    {"conductor_rejections_total", "{reason=\"slo_tbt\"}", NULL,
+     AT(rejected_tbt)},
+    {"conductor_rejections_total", "{reason=\"no_room\"}", NULL,
+     AT(rejected_no_room)},
+    {"conductor_retries_total", "", "Requests scheduled again after a failure.",
+     AT(retries)},
+    {"conductor_prompt_tokens_total", "",
+     "Prompt tokens of requests whose prefill finished.", AT(prompt_tokens)},
+    {"conductor_cached_tokens_total", "{source=\"local\"}",
+     "Prompt tokens whose KV was reused, by where it was.", AT(local_tokens)},
+    {"conductor_cached_tokens_total", "{source=\"fetched\"}", NULL,
+     AT(fetched_tokens)},
+    {"conductor_cached_tokens_total", "{source=\"disk\"}", NULL,
+     AT(disk_tokens)},
+    {"conductor_computed_tokens_total", "",
+     "Prompt tokens that were prefilled.", AT(computed_tokens)},
+    {"conductor_fetched_blocks_total", "",
+     "KV blocks reused after a fetch from another worker.", AT(fetched_blocks)},
+    {"conductor_fetched_bytes_total", "", "Bytes of these blocks.",
+     AT(fetched_bytes)},
+    {"conductor_disk_bytes_total", "",
+     "Bytes that workers read from their own disks.", AT(disk_bytes)},
+    {"conductor_prefills_total", "{load=\"compute\"}",
+     "Finished prefills by how the worker loaded blocks.", AT(load_modes[0])},
+    {"conductor_prefills_total", "{load=\"load\"}", NULL, AT(load_modes[1])},
+    {"conductor_prefills_total", "{load=\"both\"}", NULL, AT(load_modes[2])},
+    {"conductor_prefills_total", "{load=\"layerwise\"}", NULL,
+     AT(load_modes[3])},
+    {"conductor_output_tokens_total", "", "Tokens sent to clients.",
+     AT(output_tokens)},
+    {"conductor_block_events_total", "{event=\"stored\"}",
+     "Block events from workers, in blocks.", AT(block_events_stored)},
+    {"conductor_block_events_total", "{event=\"removed\"}", NULL,
+     AT(block_events_removed)},
+    {"conductor_block_events_refused_total", "",
+     "Block events that the index could not take (full, or a parent that "
+     "disagrees).",
+     AT(block_events_refused)},
+    {"conductor_extrapolated_predictions_total", "",
+     "Predictions outside the range that the cost model was fitted on.",
+     AT(extrapolated_predictions)},
+    {"conductor_workers_refused_total", "", "Workers that could not register.",
+     AT(workers_refused)},
+    {"conductor_workers_lost_total", "", "Registered workers that went away.",
+     AT(workers_lost)},
+    {"conductor_bad_frames_total", "",
+     "Frames that cost a worker its connection.", AT(bad_frames)},
+};
+
+static const struct histogram_def {
+    const char *name, *help;
+    size_t offset;
+    const double *bounds;
+    unsigned n_bounds;
+} histograms[] = {
+    {"conductor_time_to_first_token_seconds",
+     "Arrival of the request to its first token.", AT(ttft_s),
+     BOUNDS(time_bounds_s)},
+    {"conductor_inter_token_latency_seconds", "Between tokens of a request.",
+     AT(tbt_s), BOUNDS(time_bounds_s)},
+    {"conductor_queue_seconds",
+     "Waiting on the prefill instance for its turn, not for a load alone.",
+     AT(queue_s), BOUNDS(time_bounds_s)},
+    {"conductor_prefill_seconds", "Prefill, from its start to the first token.",
+     AT(prefill_s), BOUNDS(time_bounds_s)},
+    {"conductor_ttft_prediction_error_ratio",
+     "Absolute error of the predicted TTFT over the observed one.",
+     AT(ttft_error_ratio), BOUNDS(error_bounds)},
+    {"conductor_prefill_prediction_error_ratio",
+     "Absolute error of the predicted prefill time over the observed one.",
+     AT(prefill_error_ratio), BOUNDS(error_bounds)},
+    {"conductor_queue_prediction_error_seconds",
+     "Absolute error of the predicted queue time.", AT(queue_error_s),
+     BOUNDS(time_bounds_s)},
+    {"conductor_transfer_prediction_error_ratio",
+     "Absolute error of the predicted load time over the observed one.",
+     AT(transfer_error_ratio), BOUNDS(error_bounds)},
+    {"conductor_tbt_prediction_error_ratio",
+     "Absolute error of the predicted TBT over a request's mean one.",
+     AT(tbt_error_ratio), BOUNDS(error_bounds)},
+    {"conductor_decision_seconds", "Match, estimate and choice of one request.",
+     AT(decision_s), BOUNDS(decision_bounds_s)},
+};
+
+#define N_COUNTERS (sizeof(counters) / sizeof(counters[0]))
+#define N_HISTOGRAMS (sizeof(histograms) / sizeof(histograms[0]))
+
+static_assert(sizeof(time_bounds_s) / sizeof(double) <= HISTOGRAM_BUCKETS_MAX,
+              "a histogram holds its bounds");
+
+static void *field_at(const struct metrics *m, size_t offset)
+{
+    return (char *)(uintptr_t)m + offset;
+}
+
+void metrics_init(struct metrics *m)
+{
+    memset(m, 0, sizeof(*m));
+    for (size_t i = 0; i < N_HISTOGRAMS; i++) {
+        struct histogram *h = field_at(m, histograms[i].offset);
+        h->bounds = histograms[i].bounds;
+        h->n_bounds = histograms[i].n_bounds;
+    }
+}
+
+void histogram_observe(struct histogram *h, double value)
+{
+    unsigned i = 0;
+    if (isnan(value))
+        return;
+    while (i < h->n_bounds && value > h->bounds[i])
+        i++;
+    h->counts[i]++;
+    h->sum += value;
+}
+
+void metrics_ratio_error(struct histogram *h, int64_t predicted,
+                         int64_t observed)
+{
+    if (observed > 0)
+        histogram_observe(h, fabs((double)(predicted - observed)) /
+                                 (double)observed);
+}
+
+static int write_histogram(const struct histogram_def *d,
+                           const struct histogram *h, struct evbuffer *out)
+{
+    uint64_t cumulated = 0;
+    int bad = evbuffer_add_printf(out, "# HELP %s %s\n# TYPE %s histogram\n",
+                                  d->name, d->help, d->name) < 0;
+    for (unsigned i = 0; i < h->n_bounds; i++) {
+        cumulated += h->counts[i];
+        bad |= evbuffer_add_printf(out, "%s_bucket{le=\"%g\"} %llu\n", d->name,
+                                   h->bounds[i],
+                                   (unsigned long long)cumulated) < 0;
+    }
+    cumulated += h->counts[h->n_bounds];
+    bad |= evbuffer_add_printf(
+               out, "%s_bucket{le=\"+Inf\"} %llu\n%s_sum %.9g\n%s_count %llu\n",
+               d->name, (unsigned long long)cumulated, d->name, h->sum, d->name,
+               (unsigned long long)cumulated) < 0;
+    return bad ? -ENOMEM : 0;
+}
+
+int metrics_write(const struct metrics *m, struct evbuffer *out)
+{
+    int rc = 0;
+    for (size_t i = 0; rc == 0 && i < N_COUNTERS; i++) {
+        const struct counter_def *d = &counters[i];
+        const uint64_t *value = field_at(m, d->offset);
+        if (d->help &&
+            evbuffer_add_printf(out, "# HELP %s %s\n# TYPE %s counter\n",
+                                d->name, d->help, d->name) < 0)
+            rc = -ENOMEM;
+        if (evbuffer_add_printf(out, "%s%s %llu\n", d->name, d->labels,
+                                (unsigned long long)*value) < 0)
+            rc = -ENOMEM;
+    }
+    for (size_t i = 0; rc == 0 && i < N_HISTOGRAMS; i++)
+        rc = write_histogram(&histograms[i], field_at(m, histograms[i].offset),
+                             out);
+    return rc;
+}

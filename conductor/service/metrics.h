@@ -1,0 +1,71 @@
+/*
+ * What the daemon counts, and how Prometheus reads it (text format 0.0.4).
+ * Counters only ever rise; they live as long as the process.
+ */
+#ifndef CONDUCTOR_SERVICE_METRICS_H
+#define CONDUCTOR_SERVICE_METRICS_H
+
+#include <stdint.h>
+
+struct evbuffer;
+
+#define HISTOGRAM_BUCKETS_MAX 20
+
+/* Counts of values at or below each bound, cumulated when written. */
+struct histogram {
+    const double *bounds; /* ascending; the last bucket is +Inf */
+    unsigned n_bounds;
+    uint64_t counts[HISTOGRAM_BUCKETS_MAX + 1];
+    double sum;
+};
+
+/* How a request ended. */
+enum metrics_outcome {
+    METRICS_COMPLETED,
+    METRICS_REJECTED,
+    METRICS_FAILED,
+    METRICS_CANCELLED,
+    METRICS_OUTCOMES,
+};
+
+#define METRICS_LOAD_MODES 4
+
+struct metrics {
+    uint64_t requests[METRICS_OUTCOMES];
+    uint64_t rejected_ttft, rejected_tbt, rejected_no_room;
+    uint64_t retries;
+    uint64_t prompt_tokens; /* of requests whose prefill finished */
+    uint64_t local_tokens, fetched_tokens, disk_tokens, computed_tokens;
+    uint64_t fetched_blocks, fetched_bytes, disk_bytes;
+    uint64_t load_modes[METRICS_LOAD_MODES]; /* by enum load_mode */
+    uint64_t output_tokens;
+    uint64_t block_events_stored, block_events_removed, block_events_refused;
+    uint64_t extrapolated_predictions;
+    uint64_t workers_refused, workers_lost, bad_frames;
+    struct histogram ttft_s, tbt_s, queue_s, prefill_s;
+    struct histogram ttft_error_ratio;    /* |predicted - observed| / observed,
+                                             TTFT as the daemon saw it */
+    struct histogram prefill_error_ratio; /* corrected prediction */
+    struct histogram queue_error_s;       /* |predicted - observed| */
+    struct histogram transfer_error_ratio;
+    struct histogram tbt_error_ratio;
+    struct histogram decision_s; /* match, estimate and choice */
+};
+
+/* metrics_init(m): all at zero, with the buckets set. */
+void metrics_init(struct metrics *m);
+
+/* histogram_observe(h, value): counts one value; NaN is dropped. */
+void histogram_observe(struct histogram *h, double value);
+
+/* metrics_ratio_error(h, predicted, observed): observes the absolute relative
+ * error of a prediction; an observation of 0 or less says nothing. */
+void metrics_ratio_error(struct histogram *h, int64_t predicted,
+                         int64_t observed);
+
+/* metrics_write(m, out): everything in m, in Prometheus's text format. Returns
+ * 0 or -ENOMEM. */
+__attribute__((warn_unused_result)) int metrics_write(const struct metrics *m,
+                                                      struct evbuffer *out);
+
+#endif

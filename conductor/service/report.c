@@ -1,0 +1,190 @@
+/* What the service tells of itself: metrics and health. */
+#include "conductor/service/state.h"
+
+#include <errno.h>
+#include <event2/buffer.h>
+
+static double ready(const struct service *s, const struct pool_instance *in)
+{
+    (void)s;
+    return in->health == HEALTH_READY;
+}
+
+static double waiting(const struct service *s, const struct pool_instance *in)
+{
+    (void)s;
+    return (double)in->n_waiting;
+}
+
+static double running(const struct service *s, const struct pool_instance *in)
+{
+    (void)s;
+    return (double)in->n_running;
+}
+
+static double decodes(const struct service *s, const struct pool_instance *in)
+{
+    (void)s;
+    return (double)in->n_decodes;
+}
+
+static double kv_used(const struct service *s, const struct pool_instance *in)
+{
+    (void)s;
+    return (double)in->kv_used_tokens;
+}
+
+static double kv_pinned(const struct service *s, const struct pool_instance *in)
+{
+    return (double)s->workers[in->slot].kv_pinned_blocks *
+           (double)s->config.block_tokens;
+}
+
+static double kv_room(const struct service *s, const struct pool_instance *in)
+{
+    (void)s;
+    return (double)in->kv_capacity_tokens;
+}
+
+static double ratio(const struct service *s, const struct pool_instance *in)
+{
+    (void)s;
+    return in->correction.ratio;
+}
+
+static double link_rate(const struct service *s, const struct pool_instance *in)
+{
+    (void)s;
+    return in->link_bytes_per_s;
+}
+
+static double disk_used(const struct service *s, const struct pool_instance *in)
+{
+    return (double)s->workers[in->slot].disk_used_blocks *
+           (double)s->config.block_tokens;
+}
+
+static double disk_rate(const struct service *s, const struct pool_instance *in)
+{
+    (void)s;
+    return in->tier_bytes_per_s[TIER_DISK];
+}
+
+static double blocks(const struct service *s, const struct pool_instance *in)
+{
+    return (double)prefix_index_held(s->index, in->slot);
+}
+
+static const struct instance_gauge {
+    const char *name, *help;
+    double (*value)(const struct service *s, const struct pool_instance *in);
+} instance_gauges[] = {
+    {"ready", "1 while the instance is given work.", ready},
+    {"prefills_waiting", "Accepted prefills that have not begun.", waiting},
+    {"prefills_running", "Prefills under way.", running},
+    {"decodes", "Requests that decode here, or will.", decodes},
+    {"kv_used_tokens", "KV in use, cached blocks included.", kv_used},
+    {"kv_pinned_tokens", "KV in use by requests; the rest can be evicted.",
+     kv_pinned},
+    {"kv_capacity_tokens", "KV room.", kv_room},
+    {"prefill_correction_ratio", "Observed over predicted prefill time.",
+     ratio},
+    {"link_bytes_per_second", "Smoothed rate of sending blocks.", link_rate},
+    {"disk_used_tokens", "KV on the instance's disk.", disk_used},
+    {"disk_bytes_per_second", "Rate of reading from its disk; 0: it has none.",
+     disk_rate},
+    {"blocks", "Blocks that the index knows to be here.", blocks},
+};
+
+/* A label's value between its quotes; line ends would need it too, and no name
+ * has them. */
+static void escape_label(const char *from, char to[2 * POOL_NAME_BYTES])
+{
+    for (; *from; from++) {
+        if (*from == '"' || *from == '\\')
+            *to++ = '\\';
+        *to++ = *from;
+    }
+    *to = '\0';
+}
+
+static int write_instances(const struct service *s, struct evbuffer *out)
+{
+    size_t n = sizeof(instance_gauges) / sizeof(instance_gauges[0]);
+    char label[2 * POOL_NAME_BYTES];
+    int bad = 0;
+    for (size_t g = 0; g < n; g++) {
+        const struct instance_gauge *d = &instance_gauges[g];
+        bad |= evbuffer_add_printf(out,
+                                   "# HELP conductor_instance_%s %s\n"
+                                   "# TYPE conductor_instance_%s gauge\n",
+                                   d->name, d->help, d->name) < 0;
+        for (uint32_t i = 0; i < pool_slots(s->pool); i++) {
+            const struct pool_instance *in = pool_at(s->pool, i);
+            if (!in)
+                continue;
+            escape_label(in->name, label);
+            bad |= evbuffer_add_printf(
+                       out, "conductor_instance_%s{instance=\"%s\"} %.9g\n",
+                       d->name, label, d->value(s, in)) < 0;
+        }
+    }
+    return bad ? -ENOMEM : 0;
+}
+
+int service_metrics(const struct service *service, struct evbuffer *out)
+{
+    struct prefix_index_stats x = prefix_index_stats(service->index);
+    int rc = metrics_write(&service->metrics, out);
+    if (rc)
+        return rc;
+    int n = evbuffer_add_printf(
+        out,
+        "# HELP conductor_requests_in_flight Requests not ended yet.\n"
+        "# TYPE conductor_requests_in_flight gauge\n"
+        "conductor_requests_in_flight %u\n"
+        "# HELP conductor_overhead_seconds Time to first token outside queue "
+        "and prefill, smoothed.\n"
+        "# TYPE conductor_overhead_seconds gauge\n"
+        "conductor_overhead_seconds %.6f\n"
+        "# HELP conductor_index_blocks Distinct blocks in the index.\n"
+        "# TYPE conductor_index_blocks gauge\n"
+        "conductor_index_blocks %llu\n"
+        "# HELP conductor_index_holders Blocks times their holders.\n"
+        "# TYPE conductor_index_holders gauge\n"
+        "conductor_index_holders %llu\n"
+        "# HELP conductor_index_bytes Memory of the index.\n"
+        "# TYPE conductor_index_bytes gauge\n"
+        "conductor_index_bytes %llu\n",
+        service->max_calls - service->n_free,
+        (double)service->overhead_us / 1e6, (unsigned long long)x.keys,
+        (unsigned long long)x.holders, (unsigned long long)x.bytes);
+    return n < 0 ? -ENOMEM : write_instances(service, out);
+}
+
+int service_explain(const struct service *service, const char *id,
+                    struct evbuffer *out)
+{
+    return explain_write(service->explain, id, out);
+}
+
+int service_health(const struct service *service, struct evbuffer *out)
+{
+    uint32_t by_health[HEALTH_STATES] = {0};
+    for (uint32_t i = 0; i < pool_slots(service->pool); i++) {
+        const struct pool_instance *in = pool_at(service->pool, i);
+        if (in)
+            by_health[in->health]++;
+    }
+    int n = evbuffer_add_printf(
+        out,
+        "{\"status\": \"%s\", \"instances\": {\"prefill\": %u, \"decode\": %u, "
+        "\"starting\": %u, \"ready\": %u, \"draining\": %u, \"suspect\": %u}, "
+        "\"requests_in_flight\": %u}\n",
+        service_ready(service) ? "ready" : "not ready",
+        instances_count(service, ROLE_PREFILL),
+        instances_count(service, ROLE_DECODE), by_health[HEALTH_STARTING],
+        by_health[HEALTH_READY], by_health[HEALTH_DRAINING],
+        by_health[HEALTH_SUSPECT], service->max_calls - service->n_free);
+    return n < 0 ? -ENOMEM : 0;
+}

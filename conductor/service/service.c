@@ -1,0 +1,272 @@
+/* The interface to the front, and setting everything up. */
+#include "conductor/service/setup.h"
+#include "conductor/service/state.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "conductor/core/index/block_key.h"
+#include "predictor/cost_model_json.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <time.h>
+
+#define TICK_US 100000
+/* One prefill instance computes one prompt at a time and may begin a few. */
+#define MAX_RUNNING 64
+#define MAX_DECODES 1024
+
+static void on_inbox(evutil_socket_t fd, short what, void *arg)
+{
+    struct service *s = arg;
+    (void)fd;
+    (void)what;
+    call_retry_waiting(s);
+    call_take_inbox(s);
+}
+
+static void on_tick(evutil_socket_t fd, short what, void *arg)
+{
+    struct service *s = arg;
+    (void)fd;
+    (void)what;
+    instances_tick(s);
+    call_expire_waiting(s, clock_now_us());
+    call_retry_waiting(s);
+}
+
+static int call_copy_prompt(struct service_call *call,
+                            const struct service_request_params *p)
+{
+    const struct config *c = &call->service->config;
+    uint32_t block_tokens = (uint32_t)c->block_tokens;
+    size_t n_keys = p->n_tokens / block_tokens;
+    call->tokens = malloc(p->n_tokens * sizeof(*call->tokens));
+    call->keys = malloc((n_keys + 1) * sizeof(*call->keys));
+    if (!call->tokens || !call->keys)
+        return -ENOMEM;
+    memcpy(call->tokens, p->tokens, p->n_tokens * sizeof(*call->tokens));
+    call->n_tokens = (uint32_t)p->n_tokens;
+    call->max_tokens = p->max_tokens;
+    call->key_seed = block_key_seed(c->model, "", p->salt ? p->salt : "");
+    call->n_keys = block_keys_compute(call->tokens, call->n_tokens,
+                                      block_tokens, call->key_seed, call->keys);
+    return 0;
+}
+
+struct service_call *service_submit(struct service *service,
+                                    const struct service_request_params *p,
+                                    const struct service_reply_ops *ops,
+                                    void *arg)
+{
+    struct service *s = service;
+    if (s->n_free == 0) {
+        s->metrics.rejected_no_room++;
+        s->metrics.requests[METRICS_REJECTED]++;
+        errno = EAGAIN;
+        return NULL;
+    }
+    struct service_call *call = calloc(1, sizeof(*call));
+    if (!call)
+        return NULL;
+    call->service = s;
+    if (call_copy_prompt(call, p))
+        goto fail;
+    call->ops = ops;
+    call->arg = arg;
+    call->slot = s->free_slots[--s->n_free];
+    s->calls[call->slot] = call;
+    call->arrived_us = clock_now_us();
+    call->slo_ttft_us =
+        p->slo_ttft_us ? p->slo_ttft_us : s->config.slo_ttft_ms * 1000;
+    call->slo_tbt_us =
+        p->slo_tbt_us ? p->slo_tbt_us : s->config.slo_tbt_ms * 1000;
+    call->number = s->next_request++;
+    snprintf(call->request_id, sizeof(call->request_id), "%llx-%llx",
+             (unsigned long long)s->model.created_s,
+             (unsigned long long)call->number);
+    TAILQ_INSERT_TAIL(&s->inbox, call, entry);
+    event_active(s->inbox_event, EV_TIMEOUT, 0);
+    return call;
+fail:
+    free(call->tokens);
+    free(call->keys);
+    free(call);
+    errno = ENOMEM;
+    return NULL;
+}
+
+const struct service_model_info *service_model(const struct service *service)
+{
+    return &service->model;
+}
+
+bool service_ready(const struct service *service)
+{
+    return service_lacks(service) == NULL;
+}
+
+const char *service_lacks(const struct service *service)
+{
+    bool prefill = instances_count(service, ROLE_PREFILL) > 0;
+    bool decode = instances_count(service, ROLE_DECODE) > 0;
+    if (prefill)
+        return decode ? NULL : "decode";
+    return decode ? "prefill" : "";
+}
+
+/* Wire ids are next_attempt * max_calls + slot. They begin at a random place in
+ * the lower half of the numbers: a worker that still acts for a conductor that
+ * is gone must not meet its ids again, and the slot survives, since the other
+ * half takes longer to use up than any machine lasts. */
+static uint64_t first_attempt(uint64_t max_calls)
+{
+    uint64_t random = 0;
+    if (getrandom(&random, sizeof(random), GRND_NONBLOCK) < 0)
+        random = (uint64_t)clock_now_us() * 0x9e3779b97f4a7c15u;
+    return 1 + random % (UINT64_MAX / 2 / max_calls);
+}
+
+static void service_lists_init(struct service *s)
+{
+    TAILQ_INIT(&s->inbox);
+    TAILQ_INIT(&s->waiting);
+    wire_buf_init(&s->out, FRAME_PAYLOAD_MAX_BYTES);
+    metrics_init(&s->metrics);
+    s->model.name = s->config.model;
+    s->model.policy = s->config.policy;
+    s->model.block_tokens = (uint32_t)s->config.block_tokens;
+    s->model.created_s = time(NULL);
+    s->next_attempt = first_attempt((uint64_t)s->config.max_in_flight);
+}
+
+static int service_alloc(struct service *s)
+{
+    const struct config *c = &s->config;
+    struct pool_config pool = pool_config_default;
+    pool.max_instances = (uint32_t)c->max_instances;
+    pool.max_waiting = (uint32_t)c->max_queue_per_instance;
+    pool.max_running = MAX_RUNNING;
+    pool.max_decodes = MAX_DECODES;
+    pool.seed = (uint64_t)c->seed;
+    struct prefix_index_config index = {
+        .max_instances = (uint32_t)c->max_instances,
+        .max_keys = (uint32_t)c->index_max_blocks,
+        .seed = (uint64_t)c->seed,
+    };
+    s->max_calls = (uint32_t)c->max_in_flight;
+    s->pool = pool_new(&pool);
+    s->index = prefix_index_new(&index);
+    s->explain = explain_new((uint32_t)c->explain_requests);
+    s->workers = calloc((size_t)c->max_instances, sizeof(*s->workers));
+    s->calls = calloc(s->max_calls, sizeof(struct service_call *));
+    s->free_slots = calloc(s->max_calls, sizeof(*s->free_slots));
+    s->inbox_event = event_new(s->base, -1, 0, on_inbox, s);
+    s->tick = event_new(s->base, -1, EV_PERSIST, on_tick, s);
+    if (!s->explain || !s->pool || !s->index || !s->workers || !s->calls ||
+        !s->free_slots || !s->inbox_event || !s->tick)
+        return -ENOMEM;
+    for (uint32_t i = 0; i < s->max_calls; i++)
+        s->free_slots[s->n_free++] = s->max_calls - 1 - i;
+    struct timeval every = {0, TICK_US};
+    return event_add(s->tick, &every) ? -ENOMEM : 0;
+}
+
+int service_check_config(const struct config *config,
+                         char err[CONFIG_ERROR_MAX])
+{
+    struct cost_model cost;
+    if (!*config->cost_model) {
+        snprintf(err, CONFIG_ERROR_MAX,
+                 "cost_model: not set; make one with conductor-worker "
+                 "--profile and conductor-fit");
+        return -EINVAL;
+    }
+    int rc =
+        cost_model_load_file(config->cost_model, &cost, err, CONFIG_ERROR_MAX);
+    if (rc)
+        return rc;
+    if (strcmp(cost.model, config->model) != 0) {
+        snprintf(err, CONFIG_ERROR_MAX,
+                 "cost_model: %.200s was fitted for model \"%.60s\", but model "
+                 "is \"%.60s\"",
+                 config->cost_model, cost.model, config->model);
+        return -EINVAL;
+    }
+    return 0;
+}
+
+static struct worker_links *service_listen(struct service *s,
+                                           char err[CONFIG_ERROR_MAX])
+{
+    char host[CONFIG_STRING_MAX];
+    struct worker_links_config links = {
+        .host = host,
+        .max_links = (int)s->config.max_instances,
+        .heartbeat_ms = s->config.heartbeat_ms,
+        .timeout_ms = s->config.worker_timeout_ms,
+    };
+    if (config_split_address(s->config.worker_listen, host, &links.port)) {
+        snprintf(err, CONFIG_ERROR_MAX, "worker_listen: not host:port");
+        return NULL;
+    }
+    return worker_links_new(s->base, &links, &service_link_ops, s, err);
+}
+
+struct service *service_new(struct event_base *base,
+                            const struct config *config,
+                            char err[CONFIG_ERROR_MAX])
+{
+    struct service *s = NULL;
+    if (service_check_config(config, err))
+        return NULL;
+    s = calloc(1, sizeof(*s));
+    snprintf(err, CONFIG_ERROR_MAX, "out of memory");
+    if (!s)
+        return NULL;
+    s->base = base;
+    s->config = *config;
+    service_lists_init(s);
+    if (service_alloc(s) || cost_model_load_file(config->cost_model, &s->cost,
+                                                 err, CONFIG_ERROR_MAX))
+        goto fail;
+    s->links = service_listen(s, err);
+    if (!s->links)
+        goto fail;
+    return s;
+fail:
+    service_free(s);
+    return NULL;
+}
+
+void service_free(struct service *s)
+{
+    if (!s)
+        return;
+    worker_links_free(s->links);
+    for (uint32_t i = 0; s->calls && i < s->max_calls; i++) {
+        if (s->calls[i])
+            call_free(s->calls[i]);
+    }
+    if (s->inbox_event)
+        event_free(s->inbox_event);
+    if (s->tick)
+        event_free(s->tick);
+    explain_free(s->explain);
+    scheduler_free(s->scheduler);
+    prefix_index_free(s->index);
+    pool_free(s->pool);
+    wire_buf_fini(&s->out);
+    free(s->workers);
+    free(s->calls);
+    free(s->free_slots);
+    free(s);
+}
+
+uint16_t service_worker_port(const struct service *s)
+{
+    return worker_links_port(s->links);
+}

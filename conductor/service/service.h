@@ -1,0 +1,148 @@
+/*
+ * What the HTTP front door may ask of the daemon, and what it hears back.
+ *
+ * The boundary is made of messages: a call is submitted with everything it
+ * needs, and its fate comes back through four callbacks. The two sides share
+ * no state, so that the front may later run on threads of its own.
+ *
+ *   service_submit -> scheduled (again after every retry)
+ *                  -> token, token, ...
+ *                  -> done | failed      the call is dead afterwards
+ *   service_cancel at any time before that: silence, the call is dead
+ */
+#ifndef CONDUCTOR_SERVICE_SERVICE_H
+#define CONDUCTOR_SERVICE_SERVICE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct evbuffer;
+struct service;
+struct service_call;
+
+/* What one prompt asks for. Everything is borrowed until submit returns. */
+struct service_request_params {
+    const uint32_t *tokens; /* (n_tokens), every id < vocab */
+    size_t n_tokens;        /* 1 .. window_tokens - max_tokens */
+    uint32_t max_tokens;    /* 1 .. window_tokens - n_tokens */
+    int64_t slo_ttft_us;    /* 0: the configuration's default */
+    int64_t slo_tbt_us;     /* 0: the configuration's default */
+    const char *salt;       /* isolates a tenant's cache; NULL: none */
+};
+
+/* Where a request goes. Strings are borrowed for the callback only. */
+struct service_decision {
+    const char *request_id; /* at most 63 bytes, no spaces */
+    const char *prefill;    /* instance name, at most 63 bytes */
+    const char *decode;     /* instance name, NULL when none takes part */
+    int64_t predicted_ttft_us;
+};
+
+/* How a request ended well. */
+struct service_result {
+    uint32_t local_tokens;    /* KV found on the prefill instance */
+    uint32_t fetched_tokens;  /* KV loaded from another instance */
+    uint32_t disk_tokens;     /* KV loaded from the instance's own disk */
+    uint32_t computed_tokens; /* prompt tokens that were prefilled */
+    uint32_t output_tokens;   /* tokens handed to `token` */
+    uint32_t retries;         /* times it was scheduled again */
+    int64_t queue_us;         /* waited on the prefill instance */
+    int64_t prefill_us;       /* from its turn to its first token */
+};
+
+/* How a request ended badly. Strings are borrowed for the callback only. */
+struct service_failure {
+    const char *request_id; /* at most 63 bytes, no spaces */
+    int http_status;        /* 400 .. 599; 400 blames the prompt */
+    const char *code;       /* short, stable, as in "slo_miss" */
+    const char *message;    /* one sentence for people */
+    int64_t retry_after_us; /* 0: unknown; -1: never; else the earliest
+                               useful time */
+    bool after_first_token; /* a status line can't be changed any more */
+};
+
+/*
+ * A call's callbacks. All four are set. They come from the event loop, never
+ * from inside service_submit or service_cancel. Each may call service_submit,
+ * and service_cancel on any call that is alive: on its own (except done and
+ * failed, after which it is dead) and on others, as one failed prompt of a
+ * batch cancels the rest. So the service must expect that any call but the
+ * one it is at is gone after a callback, and its own too.
+ */
+struct service_reply_ops {
+    /* A choice was made. Comes once, and again after each retry; never
+     * after the first token. */
+    void (*scheduled)(void *arg, const struct service_decision *decision);
+    /* The next output token. */
+    void (*token)(void *arg, uint32_t token);
+    /* All tokens were handed over; ends the call. */
+    void (*done)(void *arg, const struct service_result *result);
+    /* The call ends with an error. */
+    void (*failed)(void *arg, const struct service_failure *failure);
+};
+
+/* The served model. Strings live as long as the service. vocab and window are 0
+ * until the first worker has registered. */
+struct service_model_info {
+    const char *name;
+    uint32_t vocab;         /* ids are < vocab */
+    uint32_t window_tokens; /* prompt and output together */
+    uint32_t block_tokens;  /* tokens in one KV block */
+    const char *policy;     /* how prefill instances are chosen */
+    int64_t created_s;      /* Unix time, for /v1/models */
+};
+
+/*
+ * Start a request.
+ *   params  borrowed until return
+ *   ops     borrowed until the call is dead
+ *   arg     handed to every callback
+ * Returns the call, owned by the service: the caller drops its pointer when
+ * done or failed comes, or gives it to service_cancel. NULL with errno
+ * ENOMEM or EAGAIN (too many in flight). Never calls back before it returns.
+ * O(n_tokens).
+ */
+struct service_call *service_submit(struct service *service,
+                                    const struct service_request_params *params,
+                                    const struct service_reply_ops *ops,
+                                    void *arg)
+    __attribute__((warn_unused_result));
+
+/*
+ * Give a request up: its work stops on every worker and no callback comes any
+ * more. The handle is dead afterwards. NULL is a no-op.
+ */
+void service_cancel(struct service_call *call);
+
+/* The served model; borrowed, lives as long as the service. */
+const struct service_model_info *service_model(const struct service *service);
+
+/* Whether at least one prefill and one decode instance take requests. */
+bool service_ready(const struct service *service);
+
+/* What it lacks to be ready: "prefill" or "decode", where no instance of that
+ * role takes requests, "" where none takes any; NULL if it is ready. Static. */
+const char *service_lacks(const struct service *service);
+
+/*
+ * Append the service's metrics in Prometheus's text format to `out`
+ * (borrowed). Returns 0 or -ENOMEM. O(instances).
+ */
+int service_metrics(const struct service *service, struct evbuffer *out)
+    __attribute__((warn_unused_result));
+
+/* Append, as JSON, why the request with that id went where it went and what
+ * came of it. Returns 0; -ENOENT: nothing is known of it, or not any more;
+ * -ENOMEM. */
+int service_explain(const struct service *service, const char *id,
+                    struct evbuffer *out) __attribute__((warn_unused_result));
+
+/*
+ * Append one JSON object that says how the service is (status, instances by
+ * health) to `out` (borrowed). Returns 0 or -ENOMEM. O(instances).
+ */
+int service_health(const struct service *service, struct evbuffer *out)
+    __attribute__((warn_unused_result));
+
+#endif

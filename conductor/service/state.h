@@ -1,0 +1,231 @@
+/*
+ * What the daemon's scheduler side is made of. Private to conductor/service/service.c,
+ * request.c and instances.c, which share it; the front sees conductor/service/service.h.
+ *
+ *   service.c    the interface to the front; set-up
+ *   report.c  metrics and health
+ *   request.c       a request's life: states, failures, the end
+ *   request_decide.c  asking the core, carrying its decision out
+ *   request_wait.c  the inbox and the wait list
+ *   request_send.c  its frames to the workers, in the order of the decisions
+ *   request_frame.c what workers report about a request
+ *   explain.c    the last decisions, for who asks why
+ *   instances.c  what workers send: joining, block events, loss
+ *
+ * Invariants:
+ *   - a live call is in exactly one of: the inbox (state RECEIVED), the wait
+ *     list (state WAITING), or with workers (any later state);
+ *   - every attempt has a wire id of its own, so that a late frame of an
+ *     earlier attempt finds no call;
+ *   - callbacks to the front come from the event loop only, never from within
+ *     service_submit() or service_cancel().
+ */
+#ifndef CONDUCTOR_SERVICE_STATE_H
+#define CONDUCTOR_SERVICE_STATE_H
+
+#include "conductor/config.h"
+#include "conductor/core/pool/pool.h"
+#include "conductor/core/index/prefix_index.h"
+#include "conductor/core/schedule/schedule.h"
+#include "conductor/service/explain.h"
+#include "conductor/link/worker_link.h"
+#include "conductor/service/metrics.h"
+#include "conductor/service/service.h"
+#include "predictor/cost_model.h"
+
+#include <event2/event.h>
+#include <stdbool.h>
+#include <sys/queue.h>
+
+enum call_state {
+    CALL_RECEIVED,     /* in the inbox, not looked at yet */
+    CALL_WAITING,      /* no room anywhere now; tried again when some appears */
+    CALL_SCHEDULED,    /* sent to its workers, not begun */
+    CALL_PREFILLING,   /* the prefill has begun */
+    CALL_TRANSFERRING, /* first token sent; its KV is on the way */
+    CALL_DECODING,
+    CALL_ENDED, /* done, failed, rejected or cancelled */
+};
+#define CALL_STATES 7
+
+/* Blocks [from_block, to_block) come from there. */
+struct call_source {
+    uint32_t instance; /* pool id; the prefill instance itself: its disk */
+    uint32_t from_block, to_block;
+};
+
+struct service_call {
+    TAILQ_ENTRY(service_call) entry;  /* inbox or wait list */
+    TAILQ_ENTRY(service_call) unsent; /* of its prefill worker */
+    struct service *service;
+    const struct service_reply_ops *ops;
+    void *arg;
+    enum call_state state;
+    uint32_t slot;
+    uint64_t wire_id; /* of this attempt; 0 between attempts */
+    char request_id[32];
+    uint64_t number; /* of the request, in its id too */
+
+    uint32_t *tokens; /* (n_tokens) */
+    uint32_t n_tokens;
+    uint32_t max_tokens;
+    uint64_t *keys; /* (n_keys) */
+    size_t n_keys;
+    uint64_t key_seed;
+    int64_t slo_ttft_us, slo_tbt_us; /* 0 = none */
+
+    int64_t arrived_us;
+    int64_t first_token_us, last_token_us;
+    uint32_t n_output; /* tokens handed to the front */
+    /* Tokens 1.. of the decode worker that came before the prefill worker's
+     * token 0: two connections, no order between them. */
+    uint32_t *early; /* (n_early), room for max_tokens; NULL until needed */
+    uint32_t n_early;
+    bool early_done; /* its DONE came, too */
+    /* When its prefill worker was lost while its KV may still have been on its
+     * way; 0: it was not. */
+    int64_t orphaned_us;
+    uint32_t retries;
+    bool accepted; /* once; a retry is not held to the SLO again */
+
+    uint32_t prefill, decode;       /* pool ids of this attempt */
+    bool is_unsent;                 /* PREFILL was not sent yet */
+    bool cleared;                   /* to be sent: no decode worker, or ready */
+    bool prefill_open, decode_open; /* entered in the pool for this attempt */
+    struct call_source sources[MSG_SOURCES_MAX]; /* (n_sources) to load from */
+    uint32_t n_sources;
+    uint8_t load_mode; /* enum proto_load_mode */
+    struct prefill_estimate plan;
+    int64_t planned_us; /* when this attempt was decided */
+    int64_t predicted_ttft_us;
+    int64_t predicted_tbt_us;
+    uint32_t excluded[SCHEDULE_EXCLUDE_MAX]; /* what failed it, a ring */
+    size_t n_excluded;                       /* ever put into it */
+    char last_failure[160];                  /* why it was scheduled again */
+    struct service_result result;
+};
+
+TAILQ_HEAD(call_list, service_call);
+
+/* A registered worker, by its pool slot. */
+struct worker {
+    struct worker_link *link; /* NULL: slot not in use */
+    uint32_t id;              /* pool id */
+    struct msg_hello hello;
+    char host[MSG_HOST_MAX];   /* where its peers reach it */
+    uint64_t kv_pinned_blocks; /* as last reported */
+    uint64_t disk_used_blocks; /* likewise */
+    struct call_list unsent;   /* prefills decided and not sent, oldest first */
+};
+
+struct service {
+    struct event_base *base;
+    struct config config;
+    struct cost_model cost;
+    struct pool *pool;
+    struct prefix_index *index;
+    struct scheduler *scheduler;
+    struct worker_links *links;
+    struct event *inbox_event; /* active while the inbox may hold calls */
+    struct event *tick;
+    struct metrics metrics;
+    struct explain *explain;
+    struct service_model_info model;
+    uint64_t fingerprint; /* of the registered workers; 0 = none yet */
+    uint64_t kv_bytes_per_token;
+    uint32_t n_workers;
+    bool has_orphans;       /* some call may be orphaned */
+    struct worker *workers; /* (max_instances), by pool slot */
+
+    struct service_call **calls; /* (max_calls), by slot */
+    uint32_t *free_slots;        /* stack */
+    uint32_t n_free, max_calls;
+    /* Smoothed time that a first token spends outside queue and prefill:
+     * hand-over, frames, wake-ups. */
+    int64_t overhead_us;
+    uint64_t next_attempt;
+    uint64_t next_request;
+    struct call_list inbox, waiting;
+    struct wire_buf out; /* scratch for one frame */
+};
+
+/* call_place(call, behind_others): decides on a call that is in no list and
+ * carries the decision out: sends it to its workers, or ends it. Returns true
+ * for these; false if it has to wait for room, or for others before it. */
+__attribute__((warn_unused_result)) bool call_place(struct service_call *call,
+                                                    bool behind_others);
+
+/* call_fail(call, http_status, code, message, retry_after_us): ends a call
+ * that is in no list with an error; it is freed. The callback may cancel other
+ * calls. retry_after_us as in struct service_failure. */
+void call_fail(struct service_call *call, int http_status, const char *code,
+               const char *message, int64_t retry_after_us);
+
+/* call_take_inbox(service): places what has arrived. */
+void call_take_inbox(struct service *service);
+
+/* call_send(call): announces the attempt to its decode worker, if another
+ * worker decodes, and lines it up for its prefill worker. */
+void call_send(struct service_call *call);
+
+/* call_plan_sources(call, decision): takes over what the decision says of
+ * loading. */
+void call_plan_sources(struct service_call *call,
+                       const struct schedule_decision *decision);
+
+/* call_clear(call): its decode worker is ready; the PREFILL may go. */
+void call_clear(struct service_call *call);
+
+/* call_unsend(call): takes it out of the line; nothing if it was sent. */
+void call_unsend(struct service_call *call);
+
+/* call_flush_unsent(worker): sends what may go. */
+void call_flush_unsent(struct worker *worker);
+
+/* call_find(service, wire_id): the call of a running attempt, or NULL. */
+struct service_call *call_find(struct service *service, uint64_t wire_id);
+
+/* call_instance_lost(call, id, why): an instance that works for the call failed
+ * it: another choice before the first token, the end after it. */
+void call_instance_lost(struct service_call *call, uint32_t id,
+                        const char *why);
+
+/* call_frame(service, id, h, payload): a frame about a request from instance
+ * id. Returns 0, -EBADMSG, or -EPROTO for a type that is out of place. */
+__attribute__((warn_unused_result)) int call_frame(struct service *service,
+                                                   uint32_t id,
+                                                   const struct frame_header *h,
+                                                   const uint8_t *payload);
+
+/* call_retry_waiting(service): tries the wait list again, oldest first, until
+ * one finds no room. */
+void call_retry_waiting(struct service *service);
+
+/* call_expire_waiting(service, now_us): rejects what waited past its SLO. */
+void call_expire_waiting(struct service *service, int64_t now_us);
+
+/* call_set_state(call, next): changes the state if the transition table in
+ * request.c allows it; returns whether it did. */
+bool call_set_state(struct service_call *call, enum call_state next);
+
+/* call_close_pool(call): takes what is left of the attempt out of the pool. */
+void call_close_pool(struct service_call *call);
+
+/* call_free(call): frees memory and slot; the call is with no worker and in no
+ * list. */
+void call_free(struct service_call *call);
+
+/* service_link_ops: what the worker links call; arg is the service. */
+extern const struct worker_link_ops service_link_ops;
+
+/* instances_tick(service): suspects silent instances, clears those heard of;
+ * fails orphans whose decode worker says nothing. */
+void instances_tick(struct service *service);
+
+/* instances_count(service, role): ready instances with that role bit. */
+uint32_t instances_count(const struct service *service, unsigned role);
+
+/* worker_of(service, id): the worker of a pool id, or NULL if it is gone. */
+struct worker *worker_of(const struct service *service, uint32_t id);
+
+#endif

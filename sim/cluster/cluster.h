@@ -1,0 +1,127 @@
+/*
+ * The description of a simulated cluster: how many nodes of which kind, what
+ * their work costs, what they hold, how they are linked. Plain data, read from
+ * a JSON file (format: docs/clusters.md).
+ */
+#ifndef SIM_CLUSTER_CLUSTER_H
+#define SIM_CLUSTER_CLUSTER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "conductor/core/index/prefix_index.h"
+#include "predictor/cost_model.h"
+
+#define CLUSTER_NAME_BYTES 64
+#define CLUSTER_ERROR_BYTES 512
+#define CLUSTER_NODES_MAX 8192
+#define CLUSTER_STAGES_MAX 64
+#define CLUSTER_JSON_MAX_BYTES (64 * 1024)
+
+/* Memory for cached blocks. */
+struct cluster_tier {
+    int64_t capacity_tokens; /* 0: there is no such tier */
+    double read_bytes_per_s; /* into the computing device; 0: at no cost */
+};
+
+/* When blocks are matched and given places in a node's cache. */
+enum cluster_cache_at {
+    /* As workers do: matched when the prefill begins, placed as computed. */
+    CLUSTER_CACHE_AT_SERVICE,
+    /* The reference conventions: matched, touched and placed front to back
+     * when the request is dispatched; ready when its prefill ends. */
+    CLUSTER_CACHE_AT_DISPATCH,
+};
+
+struct cluster {
+    char name[CLUSTER_NAME_BYTES];
+
+    /* The model and what it costs. */
+    uint32_t layers;
+    uint32_t block_tokens;
+    int64_t kv_bytes_per_token;
+    struct cost_model cost;
+
+    /* Either prefill nodes with or without decode nodes, or coupled ones. */
+    uint32_t prefill_nodes;
+    uint32_t decode_nodes; /* 0: TTFT only, a request ends with its prefill */
+    uint32_t coupled_nodes;
+
+    /* A node that prefills. */
+    char order[16];           /* of core/queue */
+    uint32_t step_tokens;     /* computed in one step; 0: the whole prompt */
+    bool mix_requests;        /* a step may end one prompt and begin another */
+    uint32_t max_waiting;     /* accepted prefills waiting on a node */
+    int64_t handover_us;      /* from a decision until its node knows of it */
+    uint32_t pipeline_stages; /* machines of one node, see DESIGN.md */
+    bool prefix_cache;        /* false: nothing is ever reused */
+    struct cluster_tier tiers[BLOCK_TIERS];
+
+    /* A node that decodes. */
+    int64_t decode_kv_tokens; /* of requests in decode; of a coupled node all
+                                 its memory, cached blocks share it */
+    uint32_t decode_max_batch;
+
+    /* Every node's link, each direction. */
+    double link_bytes_per_s;
+    bool links_shared; /* transfers that meet at a node share its link */
+    bool layerwise;    /* KV goes to the decode node layer by layer */
+
+    /* Conventions. */
+    enum cluster_cache_at cache_at;
+    bool whole_prompt_reuse; /* see struct estimate_model */
+    double kvcache_balancing_threshold;
+};
+
+/*
+ * Reads a description.
+ *   path  borrowed; a cost model file that it names is relative to it.
+ *   err   a message of one line that names file, field and value, on error.
+ * Returns 0; or a negative errno with *cluster untouched: -EINVAL for what is
+ * no valid description, or what opening and reading report.
+ */
+int cluster_load_file(const char *path, struct cluster *cluster,
+                      char err[CLUSTER_ERROR_BYTES])
+    __attribute__((warn_unused_result));
+
+/* As cluster_load_file(), from `size` bytes at `text`; `name` stands for the
+ * file in messages. */
+int cluster_load_buffer(const char *text, size_t size, const char *name,
+                        struct cluster *cluster, char err[CLUSTER_ERROR_BYTES])
+    __attribute__((warn_unused_result));
+
+/*
+ * Checks what holds between fields; loading calls it, and who changes fields
+ * (an override) calls it again.
+ * Returns 0, or -EINVAL with a message.
+ */
+int cluster_check(const struct cluster *cluster, char err[CLUSTER_ERROR_BYTES])
+    __attribute__((warn_unused_result));
+
+/*
+ * Replaces numbers of nodes and the link rate; a negative number leaves what
+ * is there. decode_nodes 0 means TTFT only.
+ * Returns 0, or -EINVAL with a message and the cluster unchanged.
+ */
+int cluster_override(struct cluster *cluster, int64_t prefill_nodes,
+                     int64_t decode_nodes, double link_gbps,
+                     char err[CLUSTER_ERROR_BYTES])
+    __attribute__((warn_unused_result));
+
+/*
+ * Replaces the tokens that each prefill node's device keeps cached.
+ * Returns 0, or -EINVAL with a message and the cluster unchanged.
+ */
+int cluster_override_cache(struct cluster *cluster, int64_t device_tokens,
+                           char err[CLUSTER_ERROR_BYTES])
+    __attribute__((warn_unused_result));
+
+/* All nodes; they are numbered prefill or coupled ones first. */
+uint32_t cluster_nodes(const struct cluster *cluster);
+
+/* "prefill-3", "decode-0", "coupled-7": the name of node i, into `name`. */
+void cluster_node_name(const struct cluster *cluster, uint32_t i, char *name,
+                       size_t size);
+
+#endif

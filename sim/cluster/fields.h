@@ -1,0 +1,70 @@
+/*
+ * Reading checked fields out of a JSON file, with the first error kept: a
+ * reader goes on with harmless values behind an error, and asks at the end.
+ * For the files of the simulator and of conductor-replay.
+ */
+#ifndef SIM_CLUSTER_FIELDS_H
+#define SIM_CLUSTER_FIELDS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <jansson.h>
+
+/* Where messages go, and the first error. */
+struct fields {
+    const char *file; /* borrowed */
+    char *err;        /* (err_size) */
+    size_t err_size;
+    int rc; /* 0: none so far */
+};
+
+/* An object of the file and its path: "", or "prefill.". json is NULL where it
+ * is missing; every field of it is then missing too. */
+struct fields_object {
+    json_t *json;
+    const char *path;
+};
+
+/* Keeps "FILE: PATH: message" if it is the first error. */
+void fields_refuse(struct fields *f, const char *path, const char *key,
+                   const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+
+/* The object under `key`, with `path` for its own fields; the field is allowed
+ * to be missing if `optional`. */
+struct fields_object fields_object(struct fields *f,
+                                   const struct fields_object *parent,
+                                   const char *key, const char *path,
+                                   bool optional);
+
+/* Refuses fields that are not among `keys`, which ends with NULL. */
+void fields_known(struct fields *f, const struct fields_object *o,
+                  const char *const *keys);
+
+/* A number in least .. most; `fallback` if it is missing and not NULL. */
+double fields_number(struct fields *f, const struct fields_object *o,
+                     const char *key, double least, double most,
+                     const double *fallback);
+
+/* An integer in least .. most; `fallback` if it is missing and not NULL. */
+int64_t fields_integer(struct fields *f, const struct fields_object *o,
+                       const char *key, int64_t least, int64_t most,
+                       const int64_t *fallback);
+
+/* True or false; `fallback` if it is missing. */
+bool fields_bool(struct fields *f, const struct fields_object *o,
+                 const char *key, bool fallback);
+
+/* A text of 1 to size - 1 printable bytes, copied into `text`; `fallback` if
+ * it is missing and not NULL. */
+void fields_text(struct fields *f, const struct fields_object *o,
+                 const char *key, char *text, size_t size,
+                 const char *fallback);
+
+/* An array of exactly n finite numbers. */
+void fields_numbers(struct fields *f, const struct fields_object *o,
+                    const char *key, double *numbers, size_t n);
+
+#endif

@@ -1,0 +1,403 @@
+/* Reads a cluster description from JSON. The format is in docs/clusters.md. */
+#include "sim/cluster/cluster.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "conductor/core/step/queue.h"
+#include "predictor/cost_model_json.h"
+#include "sim/cluster/fields.h"
+
+#define TOKENS_MAX INT64_C(1000000000000)
+#define BYTES_PER_S_MAX 1e18
+#define PATH_BYTES 1024
+#define TERM_MAX_US 1e9 /* as the longest cost that is told apart */
+
+static const char *const root_keys[] = {
+    "format",  "version", "name",    "about", "model",       "cost",
+    "prefill", "decode",  "coupled", "links", "conventions", NULL};
+static const char *const model_keys[] = {"layers", "kv_bytes_per_token",
+                                         "block_tokens", NULL};
+static const char *const prefill_keys[] = {
+    "nodes",           "order",        "step_tokens", "mix_requests",
+    "max_waiting",     "prefix_cache", "device",      "host",
+    "pipeline_stages", "disk",         "handover_ms", NULL};
+static const char *const tier_keys[] = {"tokens", "gbytes_per_s", NULL};
+static const char *const decode_keys[] = {"nodes", "kv_tokens", "max_batch",
+                                          NULL};
+static const char *const coupled_keys[] = {
+    "nodes",        "order",     "step_tokens", "mix_requests", "max_waiting",
+    "prefix_cache", "kv_tokens", "max_batch",   "handover_ms",  NULL};
+static const char *const links_keys[] = {"gbps", "shared", "layerwise", NULL};
+static const char *const convention_keys[] = {
+    "cache_at", "whole_prompt_reuse", "kvcache_balancing_threshold", NULL};
+static const char *const flops_keys[] = {"kind", "d_model",     "a",      "b",
+                                         "mfu",  "flops_per_s", "decode", NULL};
+static const char *const flops_decode_keys[] = {
+    "weight_bytes", "memory_bytes_per_s", "memory_use", "step_ms", NULL};
+static const char *const polynomial_keys[] = {"kind", "file", "prefill_us",
+                                              "decode_us", NULL};
+static const char *const chunks_keys[] = {"kind",    "chunk_tokens", "first_ms",
+                                          "step_ms", "decode_us",    NULL};
+
+/* Costs that come from a formula are no guess anywhere. */
+static const struct cost_model_range everywhere = {
+    .uncached_min_tokens = 0,
+    .uncached_max_tokens = TOKENS_MAX,
+    .cached_max_tokens = TOKENS_MAX,
+    .batch_max = TOKENS_MAX,
+    .kv_tokens_max = TOKENS_MAX,
+};
+
+/* A decode step reads the weights once and each request's KV, and computes
+ * `flops` for each request. */
+static void read_flops_decode(struct fields *f, const struct fields_object *o,
+                              double flops, double flops_per_s,
+                              struct cluster *c)
+{
+    const double no_overhead_ms = 0.0;
+    struct fields_object d =
+        fields_object(f, o, "decode", "cost.decode.", true);
+
+    if (d.json == NULL)
+        return;
+    fields_known(f, &d, flops_decode_keys);
+    double bytes_per_s =
+        fields_number(f, &d, "memory_bytes_per_s", 1e6, BYTES_PER_S_MAX, NULL) *
+        fields_number(f, &d, "memory_use", 1e-3, 1.0, NULL);
+    double weight_bytes = fields_number(f, &d, "weight_bytes", 0.0, 1e18, NULL);
+    double step_ms = fields_number(f, &d, "step_ms", 0.0, 1e6, &no_overhead_ms);
+
+    c->cost.decode[0] = step_ms * 1e3 + weight_bytes / bytes_per_s * 1e6;
+    c->cost.decode[1] = flops / flops_per_s * 1e6;
+    c->cost.decode[2] = (double)c->kv_bytes_per_token / bytes_per_s * 1e6;
+}
+
+/* Mooncake, FAST'25: flops(n) = l (a n^2 d + b n d^2). A prefill of u tokens
+ * behind p is flops(u + p) - flops(p), and (u + p)^2 - p^2 = u^2 + 2 u p. */
+static void read_flops(struct fields *f, const struct fields_object *o,
+                       struct cluster *c)
+{
+    fields_known(f, o, flops_keys);
+    double l = c->layers;
+    double d = fields_number(f, o, "d_model", 1.0, 1e6, NULL);
+    double a = fields_number(f, o, "a", 0.0, 1e6, NULL);
+    double b = fields_number(f, o, "b", 0.0, 1e6, NULL);
+    double per_s = fields_number(f, o, "flops_per_s", 1e6, 1e24, NULL) *
+                   fields_number(f, o, "mfu", 1e-3, 1.0, NULL);
+
+    c->cost.prefill[1] = l * b * d * d / per_s * 1e6;
+    c->cost.prefill[2] = l * a * d / per_s * 1e6;
+    c->cost.prefill[3] = 2.0 * c->cost.prefill[2];
+    read_flops_decode(f, o, l * b * d * d, per_s, c);
+    snprintf(c->cost.engine, sizeof(c->cost.engine), "flops");
+}
+
+/* Chunk i of a prompt costs first + i step; the sum over the chunks up to n
+ * tokens is a polynomial in n, and that up to p tokens is taken off. */
+static void read_chunks(struct fields *f, const struct fields_object *o,
+                        struct cluster *c)
+{
+    fields_known(f, o, chunks_keys);
+    double chunk = fields_number(f, o, "chunk_tokens", 1.0, 1e6, NULL);
+    double first_us = fields_number(f, o, "first_ms", 0.0, 1e9, NULL) * 1e3;
+    double step_us = fields_number(f, o, "step_ms", 0.0, 1e9, NULL) * 1e3;
+
+    c->cost.prefill[1] = (first_us - step_us / 2.0) / chunk;
+    c->cost.prefill[2] = step_us / (2.0 * chunk * chunk);
+    c->cost.prefill[3] = 2.0 * c->cost.prefill[2];
+    if (c->cost.prefill[1] < 0.0)
+        fields_refuse(f, o->path, "step_ms", "more than twice first_ms");
+    if (json_object_get(o->json, "decode_us") != NULL)
+        fields_numbers(f, o, "decode_us", c->cost.decode,
+                       COST_MODEL_DECODE_TERMS);
+    snprintf(c->cost.engine, sizeof(c->cost.engine), "chunks");
+}
+
+/* A cost model file beside the description. */
+static void load_cost_file(struct fields *f, const struct fields_object *o,
+                           struct cluster *c)
+{
+    const char *slash = strrchr(f->file, '/');
+    char name[256], path[PATH_BYTES];
+
+    fields_text(f, o, "file", name, sizeof(name), NULL);
+    if (f->rc != 0)
+        return;
+    (void)snprintf(path, sizeof(path), "%.*s%s",
+                   slash != NULL && name[0] != '/' ? (int)(slash + 1 - f->file)
+                                                   : 0,
+                   f->file, name);
+    char why[256];
+    int rc = cost_model_load_file(path, &c->cost, why, sizeof(why));
+
+    if (rc != 0) {
+        fields_refuse(f, o->path, "file", "%s", why);
+        f->rc = rc;
+    }
+}
+
+static void read_polynomial(struct fields *f, const struct fields_object *o,
+                            struct cluster *c)
+{
+    fields_known(f, o, polynomial_keys);
+    if (json_object_get(o->json, "file") != NULL) {
+        load_cost_file(f, o, c);
+        return;
+    }
+    fields_numbers(f, o, "prefill_us", c->cost.prefill,
+                   COST_MODEL_PREFILL_TERMS);
+    if (json_object_get(o->json, "decode_us") != NULL)
+        fields_numbers(f, o, "decode_us", c->cost.decode,
+                       COST_MODEL_DECODE_TERMS);
+    snprintf(c->cost.engine, sizeof(c->cost.engine), "polynomial");
+}
+
+/* Whatever they were made of: no token takes longer. */
+static void check_terms(struct fields *f, const char *what, const double *us,
+                        size_t n)
+{
+    for (size_t i = 0; f->rc == 0 && i < n; i++)
+        if (!(us[i] >= 0.0 && us[i] <= TERM_MAX_US))
+            fields_refuse(f, "cost", "",
+                          "%s term %zu is %g us, expected 0 to %g", what, i,
+                          us[i], TERM_MAX_US);
+}
+
+static void read_cost(struct fields *f, const struct fields_object *root,
+                      struct cluster *c)
+{
+    struct fields_object o = fields_object(f, root, "cost", "cost.", false);
+    char kind[32];
+
+    c->cost.range = everywhere;
+    fields_text(f, &o, "kind", kind, sizeof(kind), NULL);
+    if (strcmp(kind, "flops") == 0)
+        read_flops(f, &o, c);
+    else if (strcmp(kind, "polynomial") == 0)
+        read_polynomial(f, &o, c);
+    else if (strcmp(kind, "chunks") == 0)
+        read_chunks(f, &o, c);
+    else
+        fields_refuse(f, o.path, "kind",
+                      "expected \"flops\", \"polynomial\" or \"chunks\", got "
+                      "\"%s\"",
+                      kind);
+    check_terms(f, "prefill", c->cost.prefill, COST_MODEL_PREFILL_TERMS);
+    check_terms(f, "decode", c->cost.decode, COST_MODEL_DECODE_TERMS);
+}
+
+static void read_tier(struct fields *f, const struct fields_object *prefill,
+                      const char *key, const char *path, bool optional,
+                      struct cluster_tier *tier)
+{
+    const double free_reads = 0.0;
+    struct fields_object o = fields_object(f, prefill, key, path, optional);
+
+    if (o.json == NULL)
+        return;
+    fields_known(f, &o, tier_keys);
+    tier->capacity_tokens =
+        fields_integer(f, &o, "tokens", 1, TOKENS_MAX, NULL);
+    tier->read_bytes_per_s =
+        fields_number(f, &o, "gbytes_per_s", 1e-6, 1e9, &free_reads) * 1e9;
+}
+
+/* What a node that prefills has, coupled or not. */
+static void read_server(struct fields *f, const struct fields_object *o,
+                        struct cluster *c)
+{
+    const int64_t whole_prompt = 0, few = 1023;
+    const double at_once = 0.0;
+
+    fields_text(f, o, "order", c->order, sizeof(c->order), "fifo");
+    c->step_tokens = (uint32_t)fields_integer(f, o, "step_tokens", 0, 1 << 30,
+                                              &whole_prompt);
+    c->mix_requests = fields_bool(f, o, "mix_requests", false);
+    c->max_waiting = (uint32_t)fields_integer(f, o, "max_waiting", 1,
+                                              QUEUE_ITEMS_MAX - 1, &few);
+    c->handover_us =
+        llround(fields_number(f, o, "handover_ms", 0.0, 1e6, &at_once) * 1e3);
+    c->prefix_cache = fields_bool(f, o, "prefix_cache", true);
+}
+
+static void read_prefill(struct fields *f, const struct fields_object *root,
+                         struct cluster *c)
+{
+    const int64_t one = 1;
+    struct fields_object o =
+        fields_object(f, root, "prefill", "prefill.", false);
+
+    fields_known(f, &o, prefill_keys);
+    c->prefill_nodes =
+        (uint32_t)fields_integer(f, &o, "nodes", 1, CLUSTER_NODES_MAX, NULL);
+    c->pipeline_stages = (uint32_t)fields_integer(f, &o, "pipeline_stages", 1,
+                                                  CLUSTER_STAGES_MAX, &one);
+    read_server(f, &o, c);
+    read_tier(f, &o, "device", "prefill.device.", false,
+              &c->tiers[TIER_DEVICE]);
+    read_tier(f, &o, "host", "prefill.host.", true, &c->tiers[TIER_HOST]);
+    read_tier(f, &o, "disk", "prefill.disk.", true, &c->tiers[TIER_DISK]);
+}
+
+static void read_memory(struct fields *f, const struct fields_object *o,
+                        struct cluster *c)
+{
+    c->decode_kv_tokens =
+        fields_integer(f, o, "kv_tokens", 1, TOKENS_MAX, NULL);
+    c->decode_max_batch =
+        (uint32_t)fields_integer(f, o, "max_batch", 1, 1 << 16, NULL);
+}
+
+/* "none", or an object. */
+static void read_decode(struct fields *f, const struct fields_object *root,
+                        struct cluster *c)
+{
+    const json_t *value = json_object_get(root->json, "decode");
+
+    if (json_is_string(value) && strcmp(json_string_value(value), "none") == 0)
+        return;
+    struct fields_object o = fields_object(f, root, "decode", "decode.", false);
+
+    fields_known(f, &o, decode_keys);
+    c->decode_nodes =
+        (uint32_t)fields_integer(f, &o, "nodes", 1, CLUSTER_NODES_MAX, NULL);
+    read_memory(f, &o, c);
+}
+
+static void read_coupled(struct fields *f, const struct fields_object *root,
+                         struct cluster *c)
+{
+    struct fields_object o =
+        fields_object(f, root, "coupled", "coupled.", false);
+
+    if (json_object_get(root->json, "prefill") != NULL ||
+        json_object_get(root->json, "decode") != NULL)
+        fields_refuse(f, "", "coupled",
+                      "does not go with \"prefill\" and \"decode\"");
+    fields_known(f, &o, coupled_keys);
+    c->coupled_nodes =
+        (uint32_t)fields_integer(f, &o, "nodes", 1, CLUSTER_NODES_MAX, NULL);
+    c->pipeline_stages = 1;
+    read_server(f, &o, c);
+    read_memory(f, &o, c);
+    c->tiers[TIER_DEVICE].capacity_tokens = c->decode_kv_tokens;
+}
+
+static void read_links(struct fields *f, const struct fields_object *root,
+                       struct cluster *c)
+{
+    struct fields_object o = fields_object(f, root, "links", "links.", false);
+
+    fields_known(f, &o, links_keys);
+    c->link_bytes_per_s =
+        fields_number(f, &o, "gbps", 0.0, 1e9, NULL) * 1e9 / 8;
+    c->links_shared = fields_bool(f, &o, "shared", true);
+    c->layerwise = fields_bool(f, &o, "layerwise", true);
+}
+
+static void read_conventions(struct fields *f, const struct fields_object *root,
+                             struct cluster *c)
+{
+    const double any_longer = 1.0;
+    struct fields_object o =
+        fields_object(f, root, "conventions", "conventions.", true);
+    char at[16];
+
+    fields_known(f, &o, convention_keys);
+    fields_text(f, &o, "cache_at", at, sizeof(at), "service");
+    if (strcmp(at, "dispatch") == 0)
+        c->cache_at = CLUSTER_CACHE_AT_DISPATCH;
+    else if (strcmp(at, "service") != 0)
+        fields_refuse(f, o.path, "cache_at",
+                      "expected \"service\" or \"dispatch\", got \"%s\"", at);
+    c->whole_prompt_reuse = fields_bool(f, &o, "whole_prompt_reuse", false);
+    c->kvcache_balancing_threshold = fields_number(
+        f, &o, "kvcache_balancing_threshold", 1.0, 1e9, &any_longer);
+}
+
+static void read_cluster(struct fields *f, json_t *json, struct cluster *c)
+{
+    const struct fields_object root = {json, ""};
+    char format[32];
+
+    fields_text(f, &root, "format", format, sizeof(format), NULL);
+    if (strcmp(format, "conductor-cluster") != 0)
+        fields_refuse(f, "", "format", "expected \"conductor-cluster\"");
+    (void)fields_integer(f, &root, "version", 1, 1, NULL);
+    fields_known(f, &root, root_keys);
+    fields_text(f, &root, "name", c->name, sizeof(c->name), NULL);
+    struct fields_object o = fields_object(f, &root, "model", "model.", false);
+
+    fields_known(f, &o, model_keys);
+    c->layers = (uint32_t)fields_integer(f, &o, "layers", 1, 10000, NULL);
+    c->kv_bytes_per_token =
+        fields_integer(f, &o, "kv_bytes_per_token", 1, 1 << 30, NULL);
+    c->block_tokens =
+        (uint32_t)fields_integer(f, &o, "block_tokens", 1, 65536, NULL);
+    read_cost(f, &root, c);
+    if (json_object_get(json, "coupled") != NULL) {
+        read_coupled(f, &root, c);
+    } else {
+        read_prefill(f, &root, c);
+        read_decode(f, &root, c);
+    }
+    read_links(f, &root, c);
+    read_conventions(f, &root, c);
+}
+
+int cluster_load_buffer(const char *text, size_t size, const char *name,
+                        struct cluster *cluster, char err[CLUSTER_ERROR_BYTES])
+{
+    struct fields f = {name, err, CLUSTER_ERROR_BYTES, 0};
+    struct cluster c;
+    char why[CLUSTER_ERROR_BYTES];
+    json_error_t where;
+    json_t *json = json_loadb(text, size, JSON_REJECT_DUPLICATES, &where);
+
+    memset(&c, 0, sizeof(c));
+    if (json == NULL)
+        fields_refuse(&f, "", "", "line %d, column %d: %s", where.line,
+                      where.column, where.text);
+    else if (!json_is_object(json))
+        fields_refuse(&f, "", "", "expected an object");
+    else
+        read_cluster(&f, json, &c);
+    if (f.rc == 0 && cluster_check(&c, why) != 0)
+        fields_refuse(&f, "", "", "%.255s", why);
+    json_decref(json);
+    if (f.rc == 0)
+        *cluster = c;
+    return f.rc;
+}
+
+int cluster_load_file(const char *path, struct cluster *cluster,
+                      char err[CLUSTER_ERROR_BYTES])
+{
+    char *text = malloc(CLUSTER_JSON_MAX_BYTES + 1);
+    FILE *file = fopen(path, "re");
+    int rc = file == NULL ? -errno : 0;
+    size_t size = 0;
+
+    if (text == NULL)
+        rc = -ENOMEM;
+    if (rc == 0)
+        size = fread(text, 1, CLUSTER_JSON_MAX_BYTES + 1, file);
+    if (rc == 0 && ferror(file))
+        rc = -EIO;
+    if (rc == 0 && size > CLUSTER_JSON_MAX_BYTES)
+        rc = -EFBIG;
+    if (rc == 0)
+        rc = cluster_load_buffer(text, size, path, cluster, err);
+    else
+        (void)snprintf(err, CLUSTER_ERROR_BYTES, "%s: %s", path, strerror(-rc));
+    if (file != NULL)
+        (void)fclose(file);
+    free(text);
+    return rc;
+}

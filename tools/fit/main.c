@@ -1,0 +1,206 @@
+/* conductor-fit: fits a cost model to measured profiles.
+ *
+ * This program links the GNU Scientific Library (GPL-3.0-or-later). Its source
+ * is Apache-2.0 like all of the project; the built binary is a combined work
+ * under the GPL. No other program links GSL.
+ */
+#include <getopt.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "predictor/cost_model_json.h"
+#include "tools/fit/model.h"
+#include "tools/fit/plot.h"
+
+static const char help_text[] =
+    "Usage: conductor-fit --out MODEL.json [--plot FILE.svg] PROFILE.csv...\n"
+    "\n"
+    "Fits a cost model to measurements, for the conductor to predict prefill\n"
+    "and decode times with:\n"
+    "\n"
+    "  prefill_us(u, p) = c0 + c1 u + c2 u^2 + c3 u p\n"
+    "  decode_step_us(b, k) = d0 + d1 b + d2 k\n"
+    "\n"
+    "u: uncached tokens, p: cached tokens, b: batch, k: KV tokens in it.\n"
+    "The relative error is what is minimised. Repeats of a point count as\n"
+    "one, their median. Terms that would let a cost fall below 0, or fall\n"
+    "where the work rises, are left out. Profiles fitted together must be of\n"
+    "one engine, model, machine and block size.\n"
+    "\n"
+    "  -o, --out FILE    write the model here (needed)\n"
+    "  -p, --plot FILE   draw predicted against measured as an SVG\n"
+    "  -h, --help        this text\n"
+    "  -V, --version     print the version\n"
+    "\n"
+    "Examples:\n"
+    "  conductor-worker --profile tiny.csv\n"
+    "  conductor-fit --out tiny.json tiny.csv\n"
+    "  conductor-fit --out tiny.json --plot tiny.svg monday.csv friday.csv\n"
+    "\n"
+    "Exit status: 0 if the model was written, 1 if not, 2 for wrong usage.\n"
+    "\n"
+    "This program links the GNU Scientific Library: the binary is under the\n"
+    "GPL, version 3 or later. Its source is under Apache-2.0.\n";
+
+struct options {
+    const char *out;
+    const char *plot;
+};
+
+/* Returns -1 to go on, or the exit status. */
+static int parse_options(int argc, char **argv, struct options *options)
+{
+    static const struct option longs[] = {
+        {"out", required_argument, NULL, 'o'},
+        {"plot", required_argument, NULL, 'p'},
+        {"help", no_argument, NULL, 'h'},
+        {"version", no_argument, NULL, 'V'},
+        {NULL, 0, NULL, 0},
+    };
+    for (int c; (c = getopt_long(argc, argv, "o:p:hV", longs, NULL)) != -1;) {
+        switch (c) {
+        case 'o':
+            options->out = optarg;
+            break;
+        case 'p':
+            options->plot = optarg;
+            break;
+        case 'h':
+            (void)fputs(help_text, stdout);
+            return 0;
+        case 'V':
+            (void)puts("conductor-fit " CONDUCTOR_VERSION);
+            return 0;
+        default:
+            (void)fputs("Try conductor-fit --help.\n", stderr);
+            return 2;
+        }
+    }
+    if (options->out == NULL || optind == argc) {
+        (void)fprintf(stderr, "conductor-fit: %s. Try --help.\n",
+                      options->out == NULL ? "--out MODEL.json is missing"
+                                           : "no PROFILE.csv is given");
+        return 2;
+    }
+    return -1;
+}
+
+static void print_terms(const struct fit_part *part)
+{
+    const struct fit_result *r = &part->result;
+    (void)printf("  %-18s %14s %12s %9s\n", "term", "us a unit", "std error",
+                 "t");
+    for (size_t j = 0; j < part->form->terms; j++) {
+        const char *name = part->form->term_names[j];
+        if (!r->used[j])
+            (void)printf("  %-18s %14s %12s %9s\n", name, "left out", "-", "-");
+        else if (r->std_error[j] > 0.0)
+            (void)printf("  %-18s %14.6g %12.3g %9.1f\n", name,
+                         r->coefficient[j], r->std_error[j],
+                         r->coefficient[j] / r->std_error[j]);
+        else
+            (void)printf("  %-18s %14.6g %12s %9s\n", name, r->coefficient[j],
+                         "0", "-");
+    }
+}
+
+static void print_part(const struct fit_part *part)
+{
+    const struct fit_point *worst = &part->points[part->worst];
+    double us = fit_predict_us(part->form, &part->result, (double)worst->a,
+                               (double)worst->b);
+    (void)printf("%s: %zu points, medians of %zu measurements\n",
+                 part->form->name, part->count, part->rows);
+    print_terms(part);
+    (void)printf("  R^2 (weighted) %.5f\n", part->result.r2);
+    (void)printf("  relative error, cross-validated: median %.2f %%, "
+                 "p95 %.2f %%\n",
+                 100.0 * part->errors.median_rel, 100.0 * part->errors.p95_rel);
+    (void)printf("  worst point: %s %lld, %s %lld: measured %.6g us, "
+                 "predicted %.6g us (%+.1f %%)\n\n",
+                 part->form->term_names[1], (long long)worst->a,
+                 part->form->terms == COST_MODEL_PREFILL_TERMS ? "cached"
+                                                               : "kv_tokens",
+                 (long long)worst->b, worst->us, us,
+                 100.0 * (us - worst->us) / worst->us);
+}
+
+static void warn_part(const struct fit_part *part)
+{
+    for (size_t j = 0; j < part->form->terms; j++) {
+        const char *name = part->form->term_names[j];
+        if (!part->result.used[j])
+            (void)fprintf(stderr,
+                          "conductor-fit: warning: %s: left out the term %s "
+                          "(%.4g with all terms): with it a cost would fall "
+                          "below 0, or fall where the work rises\n",
+                          part->form->name, name, part->full.coefficient[j]);
+        else if (part->result.coefficient[j] < 0.0)
+            (void)fprintf(stderr,
+                          "conductor-fit: warning: %s: the coefficient of %s "
+                          "is negative (%.4g): trust no cost outside of the "
+                          "measured range\n",
+                          part->form->name, name, part->result.coefficient[j]);
+    }
+}
+
+static void print_report(const struct cost_model *m,
+                         const struct fit_report *report)
+{
+    const struct cost_model_range *r = &m->range;
+    (void)printf("%s on %s, %s, %s\n\n", m->model, m->engine, m->machine,
+                 m->date);
+    print_part(&report->prefill);
+    print_part(&report->decode);
+    (void)printf("valid for uncached %lld to %lld, cached to %lld, batch to "
+                 "%lld, kv_tokens to %lld\n",
+                 (long long)r->uncached_min_tokens,
+                 (long long)r->uncached_max_tokens,
+                 (long long)r->cached_max_tokens, (long long)r->batch_max,
+                 (long long)r->kv_tokens_max);
+    (void)fflush(stdout);
+    warn_part(&report->prefill);
+    warn_part(&report->decode);
+}
+
+/* Fits and writes. Returns 0, or a negative errno with a message in err. */
+static int run(const struct options *options, char **paths, char *err,
+               size_t err_size)
+{
+    struct profile profile = {0};
+    struct fit_report report = {0};
+    struct cost_model m;
+    int rc = 0;
+    for (; rc == 0 && *paths != NULL; paths++)
+        rc = profile_add_file(&profile, *paths, err, err_size);
+    if (rc == 0)
+        rc = fit_model(&profile, &m, &report, err, err_size);
+    if (rc != 0)
+        goto fini_profile;
+    print_report(&m, &report);
+    rc = cost_model_save_file(&m, options->out, err, err_size);
+    if (rc == 0 && options->plot != NULL)
+        rc = fit_plot_save(options->plot, &m, &report, err, err_size);
+    fit_report_fini(&report);
+fini_profile:
+    profile_fini(&profile);
+    return rc;
+}
+
+int main(int argc, char **argv)
+{
+    struct options options = {0};
+    char err[512] = "";
+    int status = parse_options(argc, argv, &options);
+    if (status >= 0)
+        return status;
+    if (run(&options, argv + optind, err, sizeof(err)) != 0) {
+        (void)fprintf(stderr, "conductor-fit: %s\n", err);
+        return EXIT_FAILURE;
+    }
+    (void)printf("wrote %s%s%s\n", options.out,
+                 options.plot != NULL ? " and " : "",
+                 options.plot != NULL ? options.plot : "");
+    return EXIT_SUCCESS;
+}

@@ -1,0 +1,51 @@
+/*
+ * The subcommands of conductor-replay. One file each; a new one is a function
+ * here and a line in the table of main.c.
+ */
+#ifndef TOOLS_REPLAY_COMMAND_H
+#define TOOLS_REPLAY_COMMAND_H
+
+#include "tools/replay/options.h"
+
+/* Exit statuses: a bad command line is 2, Ctrl-C is 130 as in a shell. */
+#define REPLAY_EXIT_USAGE 2
+#define REPLAY_EXIT_INTERRUPTED 130
+
+/* What --help says about a subcommand. */
+struct replay_usage {
+    const char *name;
+    const char *synopsis;
+    const char *text;     /* what it does */
+    const char *examples; /* each on its line, indented by two */
+};
+
+/*
+ * Parses the options of a subcommand and tries its output files; prints the
+ * help or the error. Returns 0
+ * to go on, or -1 with the status to exit with in *status.
+ */
+int replay_parse(const struct replay_usage *usage,
+                 const struct option_table *table, int argc, char **argv,
+                 int *status) __attribute__((warn_unused_result));
+
+/* Prints "conductor-replay NAME: message" to stderr, printf-style. */
+void replay_complain(const char *name, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/* Says which required option is missing, and where help is. */
+void replay_missing(const char *name, const char *option);
+
+/* Each gets its own name as argv[0] and returns the exit status. */
+int replay_command_live(int argc, char **argv);
+int replay_command_generate(int argc, char **argv);
+int replay_command_stats(int argc, char **argv);
+int replay_command_compare(int argc, char **argv);
+int replay_command_size(int argc, char **argv);
+int replay_command_agree(int argc, char **argv);
+int replay_command_cake(int argc, char **argv);
+int replay_command_cake_adaptive(int argc, char **argv);
+int replay_command_cake_fluctuation(int argc, char **argv);
+int replay_command_figures(int argc, char **argv);
+int replay_command_simulate(int argc, char **argv);
+
+#endif

@@ -1,0 +1,134 @@
+/* conductor-replay generate: a trace like a published workload. */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "tools/replay/command.h"
+#include "traces/trace_file.h"
+#include "traces/trace_generate.h"
+#include "traces/trace_stats.h"
+#include "traces/trace_writer.h"
+
+static const struct replay_usage usage = {
+    .name = "generate",
+    .synopsis = "--like WORKLOAD [OPTIONS]",
+    .text = "Writes a trace with the statistics of a workload of the Mooncake "
+            "paper (FAST'25):\nlengths, arrivals, and how much of the input "
+            "an infinite cache would reuse.\nThe same seed gives the same "
+            "trace on every machine. What came out goes to stderr.",
+    .examples =
+        "  conductor-replay generate --like conversation --out conv.jsonl.gz\n"
+        "  conductor-replay generate --like synthetic --requests 200 "
+        "--rate 2 --seed 7\n",
+};
+
+static int generate(struct trace_generator *generator, uint64_t requests,
+                    FILE *file, struct trace_stats *stats)
+{
+    struct trace_request request = {0};
+    int rc = 0;
+    for (uint64_t i = 0; i < requests && rc == 0; i++) {
+        rc = trace_generator_next(generator, &request);
+        if (rc == 0) {
+            rc = trace_write(file, &request);
+        }
+        if (rc == 0) {
+            rc = trace_stats_add(stats, &request);
+        }
+    }
+    trace_request_fini(&request);
+    return rc;
+}
+
+static void print_totals(const struct trace_totals *t)
+{
+    double n = (double)t->requests;
+    fprintf(stderr,
+            "%" PRIu64 " requests over %.0f s, mean input %.0f and output "
+            "%.0f tokens, an infinite cache reuses %.1f %% of the input\n",
+            t->requests,
+            (double)(t->last_arrival_us - t->first_arrival_us) / 1e6,
+            (double)t->input_tokens / n, (double)t->output_tokens / n,
+            100 * trace_totals_hit_ratio(t));
+}
+
+static int write_trace(struct trace_generator *generator, uint64_t requests,
+                       const char *path)
+{
+    struct trace_stats *stats = trace_stats_new(TRACE_BLOCK_TOKENS, true);
+    FILE *file = path != NULL ? trace_file_create(path) : stdout;
+    int rc = -ENOMEM;
+    if (file == NULL) {
+        rc = -errno;
+    } else if (stats != NULL) {
+        rc = generate(generator, requests, file, stats);
+    }
+    if (file != NULL && (path != NULL ? fclose(file) : fflush(file)) != 0 &&
+        rc == 0) {
+        rc = -errno;
+    }
+    if (rc == 0) {
+        print_totals(trace_stats_totals(stats));
+    } else {
+        replay_complain(usage.name, "%s: %s", path != NULL ? path : "stdout",
+                        strerror(-rc));
+    }
+    trace_stats_free(stats);
+    return rc == 0 ? 0 : 1;
+}
+
+static const struct trace_workload_facts *find_workload(const char *name)
+{
+    const struct trace_workload_facts *facts = NULL;
+    for (size_t i = 0; (facts = trace_workload_facts(i)) != NULL; i++) {
+        if (strcmp(facts->name, name) == 0) {
+            break;
+        }
+    }
+    return facts;
+}
+
+int replay_command_generate(int argc, char **argv)
+{
+    const char *like = NULL;
+    const char *out = NULL;
+    uint64_t requests = 0;
+    uint64_t seed = 1;
+    double rate = 0;
+    const struct option_spec specs[] = {
+        {"like", OPTION_TEXT, &like, "WORKLOAD", 0, 0,
+         "conversation, toolagent or synthetic"},
+        {"requests", OPTION_COUNT, &requests, "N", 1, 1e9,
+         "how many (default: as many as the paper's)"},
+        {"rate", OPTION_NUMBER, &rate, "R", 1e-6, 1e6,
+         "requests per second (default: the workload's)"},
+        {"seed", OPTION_COUNT, &seed, "S", 0, 9e15, "default 1"},
+        {"out", OPTION_OUTPUT, &out, "FILE", 0, 0,
+         "gzip if it ends in .gz (default: stdout)"},
+    };
+    const struct option_table table = {specs, sizeof specs / sizeof specs[0]};
+    int status = 0;
+    if (replay_parse(&usage, &table, argc, argv, &status) != 0) {
+        return status;
+    }
+    const struct trace_workload_facts *facts =
+        like != NULL ? find_workload(like) : NULL;
+    if (facts == NULL) {
+        replay_complain(usage.name,
+                        "--like %s: must be conversation, toolagent or "
+                        "synthetic",
+                        like != NULL ? like : "is missing");
+        return REPLAY_EXIT_USAGE;
+    }
+    struct trace_generator *generator = NULL;
+    int rc = trace_generator_new(like, seed, rate, &generator);
+    if (rc != 0) {
+        replay_complain(usage.name, "%s", strerror(-rc));
+        return 1;
+    }
+    status =
+        write_trace(generator, requests != 0 ? requests : facts->requests, out);
+    trace_generator_free(generator);
+    return status;
+}

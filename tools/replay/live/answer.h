@@ -1,0 +1,55 @@
+/*
+ * What the server says about one request, read into its record: the events of
+ * a streamed completion, or the body of an error. Pure: time is an argument.
+ */
+#ifndef TOOLS_REPLAY_LIVE_ANSWER_H
+#define TOOLS_REPLAY_LIVE_ANSWER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "tools/replay/report/record.h"
+#include "tools/replay/live/sse.h"
+
+/* Bytes of an error body that are kept. */
+#define ANSWER_BODY_BYTES_MAX 4096
+
+struct replay_answer {
+    struct replay_record *record; /* borrowed */
+    struct sse_parser sse;
+    int64_t now_us; /* when the bytes being read arrived */
+    int64_t last_token_us;
+    int64_t *intervals_us; /* between tokens */
+    size_t interval_count;
+    size_t interval_capacity;
+    bool has_usage;
+    bool done; /* the last event came */
+    char body[ANSWER_BODY_BYTES_MAX + 1];
+    size_t body_bytes;
+};
+
+/* Starts an answer for `record` (borrowed until _finish). */
+void replay_answer_init(struct replay_answer *answer,
+                        struct replay_record *record);
+
+/*
+ * Reads the next bytes of the response, which came at now_us with HTTP status
+ * `status`. What can't be understood makes the record a failure. O(bytes).
+ */
+void replay_answer_feed(struct replay_answer *answer, int status,
+                        const char *bytes, size_t count, int64_t now_us);
+
+/*
+ * The response is over at now_us, with `status` (0: the connection failed, then
+ * `reason` says how; otherwise NULL). Sets the record's outcome and times and
+ * frees what the answer holds.
+ */
+void replay_answer_finish(struct replay_answer *answer, int status,
+                          const char *reason, int64_t now_us);
+
+/* Makes a record a failure unless it is one already: the first cause stays. */
+void replay_record_fail(struct replay_record *record, const char *reason,
+                        const char *message);
+
+#endif

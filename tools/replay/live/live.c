@@ -1,0 +1,356 @@
+/* conductor-replay live: a trace against a running server. */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+
+#include "base/event_loop.h"
+#include "tools/replay/command.h"
+#include "tools/plot/figure.h"
+#include "tools/replay/report/load.h"
+#include "tools/replay/report/report.h"
+#include "tools/replay/live/run.h"
+
+static const struct replay_usage usage = {
+    .name = "live",
+    .synopsis = "--trace FILE [OPTIONS]",
+    .text = "Sends the requests of a trace to a running conductor (or any "
+            "server of the OpenAI\ncompletions API that takes token ids) when "
+            "the trace says so, waiting for no answer,\nand reports what came "
+            "back. TTFT counts from when a request should have been sent.\n"
+            "Ends with 1 if a request failed; a 429 is a rejection, not a "
+            "failure.\n--length-scale 16 makes the trace's blocks of 512 "
+            "tokens blocks of 32: the server should\nhave the same "
+            "block_tokens, else hits are lost.",
+    .examples =
+        "  conductor-replay live --trace traces/sample.jsonl "
+        "--length-scale 16\n"
+        "  conductor-replay live --url http://127.0.0.1:8080 --trace "
+        "conversation.jsonl.gz \\\n      --requests 500 --speed 2 --report "
+        "r.json --requests-csv r.csv --plot r.svg\n",
+};
+
+struct settings {
+    const char *url, *trace, *report, *csv, *plot;
+    double speed, slo_ttft_s, slo_tbt_s, timeout_s;
+    uint64_t length_scale, block_tokens, requests, from, max_in_flight, seed,
+        vocab;
+};
+
+/* What GET /v1/models says; zeros where it does not. */
+struct model {
+    char name[128];
+    char policy[64];
+    uint32_t vocab_tokens, window_tokens, block_tokens;
+};
+
+static int parse(int argc, char **argv, struct settings *s, int *status)
+{
+    const struct option_spec specs[] = {
+        {"url", OPTION_TEXT, &s->url, "URL", 0, 0,
+         "the server (default http://127.0.0.1:8080)"},
+        {"trace", OPTION_TEXT, &s->trace, "FILE", 0, 0,
+         "JSON lines, plain or gzip"},
+        {"speed", OPTION_NUMBER, &s->speed, "X", 1e-3, 1e6,
+         "2 sends twice as fast as the trace (default 1)"},
+        {"length-scale", OPTION_COUNT, &s->length_scale, "S", 1, 65536,
+         "divides lengths and block size alike (default 1)"},
+        {"block-tokens", OPTION_COUNT, &s->block_tokens, "N", 1, 65536,
+         "block size of the trace (default 512)"},
+        {"requests", OPTION_COUNT, &s->requests, "N", 1, 1e12,
+         "at most so many (default all)"},
+        {"from", OPTION_COUNT, &s->from, "K", 0, 1e12,
+         "skip the first K requests (default 0)"},
+        {"slo-ttft", OPTION_NUMBER, &s->slo_ttft_s, "S", 0, 1e6,
+         "seconds that count as in time (default 30)"},
+        {"slo-tbt", OPTION_NUMBER, &s->slo_tbt_s, "S", 0, 1e6,
+         "seconds between tokens (default 0.2)"},
+        {"timeout", OPTION_NUMBER, &s->timeout_s, "S", 1e-3, 1e6,
+         "seconds for one answer (default 300)"},
+        {"max-in-flight", OPTION_COUNT, &s->max_in_flight, "N", 1, 65536,
+         "requests at once (default 512)"},
+        {"seed", OPTION_COUNT, &s->seed, "S", 0, 9e15,
+         "another makes new prompts for a warm server (default 0)"},
+        {"vocab", OPTION_COUNT, &s->vocab, "N", 1, UINT32_MAX,
+         "token ids stay below it (default: the server's, or 512)"},
+        {"report", OPTION_OUTPUT, &s->report, "FILE", 0, 0,
+         "write the report as JSON"},
+        {"requests-csv", OPTION_OUTPUT, &s->csv, "FILE", 0, 0,
+         "write a line per request"},
+        {"plot", OPTION_OUTPUT, &s->plot, "FILE", 0, 0,
+         "draw TTFT over time and its distribution (SVG)"},
+    };
+    const struct option_table table = {specs, sizeof specs / sizeof specs[0]};
+    if (replay_parse(&usage, &table, argc, argv, status) != 0) {
+        return -1;
+    }
+    *status = REPLAY_EXIT_USAGE;
+    if (s->trace == NULL) {
+        replay_missing(usage.name, "--trace FILE");
+        return -1;
+    }
+    if (s->block_tokens % s->length_scale != 0) {
+        replay_complain(usage.name,
+                        "--length-scale %" PRIu64
+                        ": must divide the block size of %" PRIu64,
+                        s->length_scale, s->block_tokens);
+        return -1;
+    }
+    return 0;
+}
+
+static uint32_t count_of(const json_t *object, const char *key)
+{
+    json_int_t n = json_integer_value(json_object_get(object, key));
+    return n > 0 && n <= UINT32_MAX ? (uint32_t)n : 0;
+}
+
+static int ask_model(struct event_base *base,
+                     const struct replay_server *server, struct model *model)
+{
+    char error[512];
+    json_t *page = NULL;
+    int rc = replay_get_json(base, server, "/v1/models", 10000000, &page, error,
+                             sizeof error);
+    if (rc != 0) {
+        replay_complain(usage.name, "%s", error);
+        return rc;
+    }
+    const json_t *first = json_array_get(json_object_get(page, "data"), 0);
+    const json_t *vendor = json_object_get(first, "conductor");
+    const char *name = json_string_value(json_object_get(first, "id"));
+    const char *policy = json_string_value(json_object_get(vendor, "policy"));
+    *model = (struct model){.vocab_tokens = count_of(vendor, "vocab"),
+                            .window_tokens = count_of(first, "max_model_len"),
+                            .block_tokens = count_of(vendor, "block_tokens")};
+    snprintf(model->name, sizeof model->name, "%s", name != NULL ? name : "");
+    replay_copy_text(model->policy, sizeof model->policy, policy);
+    json_decref(page);
+    if (name == NULL) {
+        replay_complain(usage.name, "/v1/models names no model");
+        return -EIO;
+    }
+    return 0;
+}
+
+/* Blocks that the trace's are no multiple of, and what to do about it. */
+static void warn_blocks(const struct settings *s, const struct model *model,
+                        const struct replay_trace *trace)
+{
+    char cure[64] = "";
+    if (s->block_tokens % model->block_tokens == 0) {
+        snprintf(cure, sizeof cure, "--length-scale %" PRIu64 " here, or ",
+                 s->block_tokens / model->block_tokens);
+    }
+    replay_complain(
+        usage.name,
+        "warning: the server's blocks have %u tokens, the "
+        "trace's %u: hits will be lost. Use %sblock_tokens %u in "
+        "the conductor's configuration and --block-tokens %u in "
+        "its workers",
+        (unsigned)model->block_tokens, (unsigned)trace->block_tokens, cure,
+        (unsigned)trace->block_tokens, (unsigned)trace->block_tokens);
+}
+
+/* What will make the numbers worse than they need be. */
+static void warn(const struct settings *s, const struct model *model,
+                 const struct replay_trace *trace)
+{
+    if (model->block_tokens != 0 &&
+        trace->block_tokens % model->block_tokens != 0) {
+        warn_blocks(s, model, trace);
+    }
+    if (model->window_tokens != 0 &&
+        trace->input_max_tokens >= model->window_tokens) {
+        replay_complain(usage.name,
+                        "warning: the longest prompt has %u tokens, the "
+                        "model's window %u: it will be refused",
+                        (unsigned)trace->input_max_tokens,
+                        (unsigned)model->window_tokens);
+    }
+}
+
+/* 512 is the smallest vocabulary of our own models. */
+static uint32_t vocab_tokens(const struct settings *s,
+                             const struct model *model)
+{
+    if (s->vocab != 0) {
+        return (uint32_t)s->vocab;
+    }
+    return model->vocab_tokens != 0 ? model->vocab_tokens : 512;
+}
+
+/* A connection per request in flight: ask for as many files as we may have. */
+static void raise_file_limit(void)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
+        limit.rlim_cur = limit.rlim_max;
+        (void)setrlimit(RLIMIT_NOFILE, &limit);
+    }
+}
+
+/* How the numbers came about, added to the report so that it can be redone. */
+static json_t *settings_json(const struct settings *s,
+                             const struct replay_trace *trace)
+{
+    return json_pack(
+        "{s:s, s:I, s:I, s:I, s:I, s:f, s:I, s:I}", "file", s->trace,
+        "requests", (json_int_t)trace->count, "from", (json_int_t)s->from,
+        "length_scale", (json_int_t)s->length_scale, "block_tokens",
+        (json_int_t)trace->block_tokens, "speed", s->speed, "max_in_flight",
+        (json_int_t)s->max_in_flight, "seed", (json_int_t)s->seed);
+}
+
+static int complain_file(const char *path, int rc)
+{
+    if (rc != 0) {
+        replay_complain(usage.name, "%s: %s", path, strerror(-rc));
+    }
+    return rc;
+}
+
+static int write_report(const struct settings *s,
+                        const struct replay_trace *trace,
+                        const struct replay_report *report)
+{
+    json_t *json = replay_report_json(report);
+    int rc = -ENOMEM;
+    if (json != NULL &&
+        json_object_set_new(json, "trace", settings_json(s, trace)) == 0) {
+        rc = replay_json_write(json, s->report);
+    }
+    json_decref(json);
+    return rc;
+}
+
+/* Prints the report and writes the files that were asked for. */
+static int write_outputs(const struct settings *s,
+                         const struct replay_trace *trace,
+                         const struct replay_record *records,
+                         const struct replay_report *report)
+{
+    int rc = 0;
+    replay_report_print(report, stdout);
+    if (s->report != NULL) {
+        rc |= complain_file(s->report, write_report(s, trace, report));
+    }
+    if (s->csv != NULL) {
+        rc |= complain_file(s->csv,
+                            replay_csv_write(records, trace->count, s->csv));
+    }
+    if (s->plot != NULL) {
+        rc |= complain_file(s->plot, replay_figure_write(records, trace->count,
+                                                         report, s->plot));
+    }
+    return rc;
+}
+
+static int run(const struct settings *s, struct event_base *base,
+               const struct replay_server *server,
+               const struct replay_trace *trace, struct replay_record *records)
+{
+    struct model model;
+    if (ask_model(base, server, &model) != 0) {
+        return 1;
+    }
+    warn(s, &model, trace);
+    const struct replay_run_params params = {
+        .base = base,
+        .server = server,
+        .trace = trace,
+        .model = model.name,
+        .tokens = {.block_tokens = trace->block_tokens,
+                   .vocab_tokens = vocab_tokens(s, &model),
+                   .seed = s->seed},
+        .first_index = s->from,
+        .speed = s->speed,
+        .max_in_flight = s->max_in_flight,
+        .timeout_us = (int64_t)(s->timeout_s * 1e6)};
+    struct replay_run_result result = {0};
+    struct replay_report report;
+    int rc = replay_run(&params, records, &result);
+    if (rc == 0) {
+        const struct replay_context context = {
+            .mode = "live",
+            .policy = model.policy[0] != '\0' ? model.policy : NULL,
+            .block_tokens = model.block_tokens != 0 ? model.block_tokens
+                                                    : trace->block_tokens,
+            .slo_ttft_s = s->slo_ttft_s,
+            .slo_tbt_s = s->slo_tbt_s,
+            .best_possible_hit_ratio = replay_best_hit_ratio(
+                trace, records,
+                model.block_tokens != 0 &&
+                    model.block_tokens < trace->block_tokens),
+            .wall_us = result.wall_us,
+            .asked = trace->count,
+            .interrupted = result.interrupted};
+        rc = replay_report_make(records, trace->count, &context, &report);
+    }
+    if (rc != 0) {
+        replay_complain(usage.name, "%s", strerror(-rc));
+        return 1;
+    }
+    rc = write_outputs(s, trace, records, &report);
+    if (result.interrupted) {
+        return REPLAY_EXIT_INTERRUPTED;
+    }
+    return rc != 0 || report.failed > 0 ? 1 : 0;
+}
+
+static int load_and_run(const struct settings *s,
+                        const struct replay_server *server)
+{
+    const struct replay_load_options options = {
+        .path = s->trace,
+        .block_tokens = (uint32_t)s->block_tokens,
+        .length_scale = (uint32_t)s->length_scale,
+        .from = s->from,
+        .requests = s->requests};
+    struct replay_trace trace = {0};
+    char error[512];
+    if (replay_trace_load(&options, &trace, error, sizeof error) != 0) {
+        replay_complain(usage.name, "%s", error);
+        return 1;
+    }
+    struct event_base *base = event_loop_new(1);
+    struct replay_record *records = calloc(trace.count, sizeof records[0]);
+    int status = 1;
+    if (base != NULL && records != NULL) {
+        status = run(s, base, server, &trace, records);
+    } else {
+        replay_complain(usage.name, "out of memory");
+    }
+    free(records);
+    if (base != NULL) {
+        event_base_free(base);
+    }
+    replay_trace_fini(&trace);
+    return status;
+}
+
+int replay_command_live(int argc, char **argv)
+{
+    struct settings s = {.url = "http://127.0.0.1:8080",
+                         .speed = 1,
+                         .slo_ttft_s = 30,
+                         .slo_tbt_s = 0.2,
+                         .timeout_s = 300,
+                         .length_scale = 1,
+                         .block_tokens = TRACE_BLOCK_TOKENS,
+                         .max_in_flight = 512};
+    struct replay_server server;
+    int status = 0;
+    if (parse(argc, argv, &s, &status) != 0) {
+        return status;
+    }
+    if (replay_server_parse(s.url, &server) != 0) {
+        replay_complain(usage.name,
+                        "--url %s: must be http://HOST[:PORT][/PREFIX]", s.url);
+        return REPLAY_EXIT_USAGE;
+    }
+    raise_file_limit();
+    return load_and_run(&s, &server);
+}

@@ -1,0 +1,55 @@
+/*
+ * The open loop: each request is sent when the trace says so, whether the
+ * earlier ones are answered or not. A request that has to wait for
+ * max_in_flight is late, and its TTFT counts from when it should have gone.
+ */
+#ifndef TOOLS_REPLAY_LIVE_RUN_H
+#define TOOLS_REPLAY_LIVE_RUN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <event2/event.h>
+
+#include "tools/replay/live/call.h"
+#include "tools/replay/report/load.h"
+#include "tools/replay/report/record.h"
+#include "traces/trace_tokens.h"
+
+struct replay_run_params {
+    struct event_base *base;            /* borrowed */
+    const struct replay_server *server; /* borrowed */
+    const struct replay_trace *trace;   /* borrowed */
+    const char *model;                  /* name in the request */
+    struct trace_token_options tokens;
+    uint64_t first_index; /* index of the first request in its file */
+    double speed;         /* 2: twice as fast as the trace */
+    uint64_t max_in_flight;
+    int64_t timeout_us;
+};
+
+struct replay_run_result {
+    int64_t wall_us;
+    bool interrupted; /* SIGINT or SIGTERM; the rest was not sent */
+};
+
+/*
+ * Replays the trace into records (trace->count, filled here) and shows the
+ * progress on stderr. Those not sent stay REPLAY_PENDING, as do those in flight
+ * when the user stops it. Returns 0 or -ENOMEM.
+ */
+int replay_run(const struct replay_run_params *params,
+               struct replay_record *records, struct replay_run_result *result)
+    __attribute__((warn_unused_result));
+
+/*
+ * The JSON body of a streamed completion for `request`. Returns owned, or NULL
+ * without memory. O(tokens).
+ */
+struct evbuffer *replay_body_new(const struct trace_request *request,
+                                 const char *model,
+                                 const struct trace_token_options *tokens)
+    __attribute__((warn_unused_result));
+
+#endif

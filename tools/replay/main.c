@@ -1,0 +1,144 @@
+/* conductor-replay: the table of subcommands. */
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "tools/replay/command.h"
+
+struct command {
+    const char *name;
+    const char *summary;
+    int (*run)(int argc, char **argv);
+};
+
+static const struct command commands[] = {
+    {"live", "replay a trace against a running conductor, and report",
+     replay_command_live},
+    {"simulate", "run a trace through a described cluster, and report",
+     replay_command_simulate},
+    {"generate", "write a trace with the statistics of a published workload",
+     replay_command_generate},
+    {"stats", "say what a trace asks for and what caches can do for it",
+     replay_command_stats},
+    {"compare", "simulate a trace under several policies, side by side",
+     replay_command_compare},
+    {"agree", "compare a live replay with its simulation",
+     replay_command_agree},
+    {"figures", "the Mooncake paper's figures, for every trace found",
+     replay_command_figures},
+    {"cake", "the Cake paper's speed-ups, predicted with the load plan",
+     replay_command_cake},
+    {"cake-fluctuation", "budget and bandwidth that change, simulated",
+     replay_command_cake_fluctuation},
+    {"cake-adaptive", "a cached prompt among short ones, simulated",
+     replay_command_cake_adaptive},
+    {"size", "find the smallest cluster that meets SLOs", replay_command_size},
+};
+
+#define COMMAND_COUNT (sizeof commands / sizeof commands[0])
+
+static void print_help(FILE *file)
+{
+    fputs("usage: conductor-replay COMMAND [OPTIONS]\n\n"
+          "Request traces in the format of the Mooncake paper (FAST'25).\n\n",
+          file);
+    for (size_t i = 0; i < COMMAND_COUNT; i++) {
+        fprintf(file, "  %-16s  %s\n", commands[i].name, commands[i].summary);
+    }
+    fputs("\nconductor-replay COMMAND --help explains a command.\n"
+          "conductor-replay --version prints the version.\n\n"
+          "examples:\n"
+          "  conductor-replay live --trace traces/sample.jsonl "
+          "--length-scale 16\n"
+          "  conductor-replay generate --like conversation --requests 100\n",
+          file);
+}
+
+void replay_complain(const char *name, const char *format, ...)
+{
+    fprintf(stderr, "conductor-replay %s: ", name);
+    va_list args;
+    va_start(args, format);
+    vfprintf(stderr, format, args);
+    va_end(args);
+    fputc('\n', stderr);
+}
+
+static void say_try(const char *name)
+{
+    fprintf(stderr, "try conductor-replay %s --help\n", name);
+}
+
+void replay_missing(const char *name, const char *option)
+{
+    replay_complain(name, "%s is missing", option);
+    say_try(name);
+}
+
+int replay_parse(const struct replay_usage *usage,
+                 const struct option_table *table, int argc, char **argv,
+                 int *status)
+{
+    char error[256];
+    int rc = options_parse(table, argc, argv, error, sizeof error);
+    if (rc == 0) {
+        rc = options_check_outputs(table, error, sizeof error);
+        if (rc != 0) {
+            replay_complain(usage->name, "%s", error);
+            *status = 1;
+            return -1;
+        }
+        return 0;
+    }
+    if (rc == 1) {
+        printf("usage: conductor-replay %s %s\n\n%s\n\n", usage->name,
+               usage->synopsis, usage->text);
+        options_print(table, stdout);
+        printf("\nexamples:\n%s", usage->examples);
+        *status = 0;
+        return -1;
+    }
+    replay_complain(usage->name, "%s", error);
+    say_try(usage->name);
+    *status = REPLAY_EXIT_USAGE;
+    return -1;
+}
+
+static int run_command(int argc, char **argv)
+{
+    if (argc < 2) {
+        print_help(stderr);
+        return REPLAY_EXIT_USAGE;
+    }
+    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0) {
+        print_help(stdout);
+        return 0;
+    }
+    if (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "-V") == 0) {
+        puts("conductor-replay " CONDUCTOR_VERSION);
+        return 0;
+    }
+    for (size_t i = 0; i < COMMAND_COUNT; i++) {
+        if (strcmp(argv[1], commands[i].name) == 0) {
+            return commands[i].run(argc - 1, argv + 1);
+        }
+    }
+    fprintf(stderr,
+            "conductor-replay: unknown command '%s'; "
+            "conductor-replay --help lists them\n",
+            argv[1]);
+    return REPLAY_EXIT_USAGE;
+}
+
+/* What could not be printed was not done. */
+int main(int argc, char **argv)
+{
+    int status = run_command(argc, argv);
+    if (fflush(stdout) != 0 || ferror(stdout) != 0) {
+        fprintf(stderr, "conductor-replay: standard output: %s\n",
+                strerror(errno));
+        return status != 0 ? status : 1;
+    }
+    return status;
+}

@@ -1,0 +1,263 @@
+/* conductor-replay cake-adaptive: a cached prompt among short ones. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tools/replay/paper/cake/options.h"
+#include "tools/replay/paper/cake/process.h"
+#include "tools/plot/chart.h"
+#include "tools/replay/command.h"
+#include "tools/replay/list.h"
+#include "traces/random.h"
+
+static const struct replay_usage usage = {
+    .name = "cake-adaptive",
+    .synopsis = "[OPTIONS]",
+    .text =
+        "Simulates the Cake paper's adaptive-scheduling experiment: one cached "
+        "prompt, right\nbehind it short ones of 32 to 448 tokens that are not "
+        "cached (drawn), steps of 512\ntokens. First come, first served "
+        "(fifo), and with what has no cached prefix first\n(uncached_first), "
+        "so that the cached prompt is loaded meanwhile. Nothing is measured\n"
+        "here: costs as in conductor-replay cake, and there are no decode "
+        "steps.",
+    .examples =
+        "  conductor-replay cake-adaptive --plot a.svg --csv a.csv\n"
+        "  conductor-replay cake-adaptive --bandwidths 56 --short 50 --runs "
+        "100\n",
+};
+
+static const char *const orders[] = {"fifo", "uncached_first"};
+
+#define ORDERS (sizeof orders / sizeof orders[0])
+
+struct settings {
+    struct cake_options common;
+    struct replay_numbers gbps;
+    uint64_t n_short, least_tokens, most_tokens;
+    const char *bandwidths, *csv, *plot;
+};
+
+/* Means over the runs at one bandwidth, by order. */
+struct point {
+    struct cake_mixed of[ORDERS];
+};
+
+static int parse(int argc, char **argv, struct settings *s, int *status)
+{
+    const struct option_spec specs[] = {
+        CAKE_OPTIONS_SPECS(s->common),
+        {"bandwidths", OPTION_TEXT, &s->bandwidths, "LIST", 0, 0,
+         "of loading, in Gbit/s (default 7,25,32,56,100)"},
+        {"short", OPTION_COUNT, &s->n_short, "N", 1, CAKE_SHORT_MAX,
+         "prompts that are not cached (default 22)"},
+        {"short-min", OPTION_COUNT, &s->least_tokens, "N", 1, 1e6,
+         "least tokens of one (default 32)"},
+        {"short-max", OPTION_COUNT, &s->most_tokens, "N", 1, 1e6,
+         "most tokens of one (default 448)"},
+        {"csv", OPTION_OUTPUT, &s->csv, "FILE", 0, 0,
+         "a line for every bandwidth and order"},
+        {"plot", OPTION_OUTPUT, &s->plot, "FILE", 0, 0, "SVG"},
+    };
+    const struct option_table table = {specs, sizeof specs / sizeof specs[0]};
+    char error[REPLAY_LIST_ERROR_BYTES];
+    if (replay_parse(&usage, &table, argc, argv, status) != 0) {
+        return -1;
+    }
+    *status = REPLAY_EXIT_USAGE;
+    if (replay_list_numbers("bandwidths", s->bandwidths, 1e-3, 1e6, &s->gbps,
+                            error) != 0) {
+        replay_complain(usage.name, "%s", error);
+        return -1;
+    }
+    if (s->most_tokens < s->least_tokens) {
+        replay_complain(usage.name, "--short-max %llu: less than --short-min",
+                        (unsigned long long)s->most_tokens);
+        return -1;
+    }
+    return 0;
+}
+
+static void add(struct cake_mixed *sum, const struct cake_mixed *one,
+                double share)
+{
+    sum->done_s += one->done_s * share;
+    sum->cached_s += one->cached_s * share;
+    sum->short_mean_s += one->short_mean_s * share;
+    sum->computed_tokens += one->computed_tokens * share;
+    sum->tokens_per_s += one->tokens_per_s * share;
+}
+
+/* Both orders with the short prompts of one seed. */
+static int run(const struct settings *s, const struct cake_engine *engine,
+               uint64_t seed, struct point *point)
+{
+    int64_t tokens[CAKE_SHORT_MAX];
+    struct random_state dice;
+    random_init(&dice, seed);
+    for (uint64_t i = 0; i < s->n_short; i++) {
+        uint32_t span = (uint32_t)(s->most_tokens - s->least_tokens + 1);
+        tokens[i] = (int64_t)s->least_tokens + random_below(&dice, span);
+    }
+    for (size_t o = 0; o < ORDERS; o++) {
+        const struct cake_mix mix = {.engine = engine,
+                                     .short_tokens = tokens,
+                                     .n_short = s->n_short,
+                                     .order = orders[o]};
+        struct cake_mixed one;
+        int rc = cake_mix_run(&mix, &one);
+        if (rc != 0) {
+            return rc;
+        }
+        add(&point->of[o], &one, 1 / (double)s->common.runs);
+    }
+    return 0;
+}
+
+static int simulate(const struct settings *s, struct point *points,
+                    char error[CAKE_ERROR_BYTES])
+{
+    struct cake_calibration calibration;
+    int rc = cake_options_calibration(&s->common, &calibration, error);
+    for (size_t b = 0; b < s->gbps.count && rc == 0; b++) {
+        struct cake_engine engine;
+        rc = cake_options_engine(&s->common, &calibration, 1, s->gbps.values[b],
+                                 &engine, error);
+        for (uint64_t i = 0; i < s->common.runs && rc == 0; i++) {
+            rc = run(s, &engine, s->common.seed + i, &points[b]);
+            snprintf(error, CAKE_ERROR_BYTES, "%s", strerror(-rc));
+        }
+    }
+    return rc;
+}
+
+static void print(const struct settings *s, const struct point *points)
+{
+    printf("simulated: %llu cached tokens of %s on %s, then %llu prompts of "
+           "%llu to %llu\ntokens; means of %llu runs\n\n%7s %-14s %9s %12s "
+           "%12s %12s %10s %8s\n",
+           (unsigned long long)s->common.tokens, s->common.model,
+           s->common.hardware, (unsigned long long)s->n_short,
+           (unsigned long long)s->least_tokens,
+           (unsigned long long)s->most_tokens,
+           (unsigned long long)s->common.runs, "Gbit/s", "order", "all (s)",
+           "cached TTFT", "short TTFT", "tokens/s", "computed", "gain");
+    for (size_t b = 0; b < s->gbps.count; b++) {
+        for (size_t o = 0; o < ORDERS; o++) {
+            const struct cake_mixed *m = &points[b].of[o];
+            printf("%7g %-14s %9.3f %12.3f %12.3f %12.0f %10.0f",
+                   s->gbps.values[b], orders[o], m->done_s, m->cached_s,
+                   m->short_mean_s, m->tokens_per_s, m->computed_tokens);
+            if (o > 0) {
+                printf(" %+6.1f %%",
+                       100 * (points[b].of[0].done_s / m->done_s - 1));
+            }
+            putchar('\n');
+        }
+    }
+}
+
+static int write_csv(const struct settings *s, const struct point *points,
+                     const char *path)
+{
+    FILE *f = fopen(path, "w");
+    if (f == NULL) {
+        return -errno;
+    }
+    fputs("bandwidth_gbps,order,runs,done_s,cached_ttft_s,short_ttft_mean_s,"
+          "tokens_per_s,computed_tokens\n",
+          f);
+    for (size_t b = 0; b < s->gbps.count; b++) {
+        for (size_t o = 0; o < ORDERS; o++) {
+            const struct cake_mixed *m = &points[b].of[o];
+            fprintf(f, "%g,%s,%llu,%.6f,%.6f,%.6f,%.3f,%.1f\n",
+                    s->gbps.values[b], orders[o],
+                    (unsigned long long)s->common.runs, m->done_s, m->cached_s,
+                    m->short_mean_s, m->tokens_per_s, m->computed_tokens);
+        }
+    }
+    bool failed = ferror(f) != 0;
+    return fclose(f) != 0 || failed ? -EIO : 0;
+}
+
+static int write_plot(const struct settings *s, const struct point *points,
+                      const char *path)
+{
+    char names[REPLAY_LIST_MAX][16];
+    const char *groups[REPLAY_LIST_MAX];
+    double done_s[ORDERS][REPLAY_LIST_MAX];
+    double short_s[ORDERS][REPLAY_LIST_MAX];
+    struct chart charts[2] = {
+        {.title = "all prompts done, simulated",
+         .x_label = "Gbit/s",
+         .y_label = "seconds",
+         .groups = groups,
+         .key = PLOT_TOP_RIGHT},
+        {.title = "short prompts, mean time to the first token",
+         .x_label = "Gbit/s",
+         .y_label = "seconds",
+         .groups = groups,
+         .key = PLOT_TOP_RIGHT},
+    };
+    for (size_t b = 0; b < s->gbps.count; b++) {
+        snprintf(names[b], sizeof names[b], "%g", s->gbps.values[b]);
+        groups[b] = names[b];
+    }
+    for (size_t o = 0; o < ORDERS; o++) {
+        for (size_t b = 0; b < s->gbps.count; b++) {
+            done_s[o][b] = points[b].of[o].done_s;
+            short_s[o][b] = points[b].of[o].short_mean_s;
+        }
+        charts[0].series[o] =
+            (struct chart_series){orders[o], done_s[o], s->gbps.count};
+        charts[1].series[o] =
+            (struct chart_series){orders[o], short_s[o], s->gbps.count};
+        charts[0].n_series = charts[1].n_series = o + 1;
+    }
+    return chart_write(path, "A cached prompt among short ones (simulated)",
+                       charts, 2);
+}
+
+static int report(const struct settings *s, const struct point *points)
+{
+    const struct {
+        const char *path;
+        int (*write)(const struct settings *, const struct point *,
+                     const char *);
+    } outputs[] = {{s->csv, write_csv}, {s->plot, write_plot}};
+    int status = 0;
+    print(s, points);
+    for (size_t i = 0; i < sizeof outputs / sizeof outputs[0]; i++) {
+        int rc = outputs[i].path != NULL
+                     ? outputs[i].write(s, points, outputs[i].path)
+                     : 0;
+        if (rc != 0) {
+            replay_complain(usage.name, "%s: %s", outputs[i].path,
+                            strerror(-rc));
+            status = 1;
+        }
+    }
+    return status;
+}
+
+int replay_command_cake_adaptive(int argc, char **argv)
+{
+    struct settings s = {.common = CAKE_OPTIONS_DEFAULT,
+                         .bandwidths = "7,25,32,56,100",
+                         .n_short = 22,
+                         .least_tokens = 32,
+                         .most_tokens = 448};
+    struct point points[REPLAY_LIST_MAX];
+    char error[CAKE_ERROR_BYTES];
+    int status = 0;
+    if (parse(argc, argv, &s, &status) != 0) {
+        return status;
+    }
+    memset(points, 0, sizeof points);
+    if (simulate(&s, points, error) != 0) {
+        replay_complain(usage.name, "%s", error);
+        return 1;
+    }
+    return report(&s, points);
+}

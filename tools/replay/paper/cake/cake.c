@@ -1,0 +1,125 @@
+/* conductor-replay cake: a table of the Cake paper, predicted. */
+#include <stdio.h>
+#include <string.h>
+
+#include "tools/replay/paper/cake/result.h"
+#include "tools/replay/command.h"
+
+static const struct replay_usage usage = {
+    .name = "cake",
+    .synopsis = "--table FILE.csv [OPTIONS]",
+    .text =
+        "Predicts, for every row of a table of the Cake paper, how many times "
+        "as fast\ncomputing and loading at once is as loading alone and as "
+        "computing alone, and\nputs it beside what the paper states. Nothing "
+        "is measured here: the costs are\nconstants of the paper's machines "
+        "(tools/DESIGN.md), the split is the one that\nthe scheduler's load "
+        "plan makes.\n\nColumns: hardware, util_pct, bandwidth_gbps, model, "
+        "seq_len, chunk, kv_bits,\nspeedup_io, speedup_compute.",
+    .examples =
+        "  conductor-replay cake --table tests/scenario/data/cake.csv\n"
+        "  conductor-replay cake --table table3.csv --plot cake.svg --csv "
+        "cake.csv\n"
+        "  conductor-replay cake --table table5.csv --calibration own.json "
+        "--json\n",
+};
+
+struct settings {
+    const char *table, *calibration, *csv, *plot;
+    bool json, skip_unknown;
+};
+
+static int parse(int argc, char **argv, struct settings *s, int *status)
+{
+    const struct option_spec specs[] = {
+        {"table", OPTION_TEXT, &s->table, "FILE", 0, 0,
+         "the published speed-ups, as CSV"},
+        {"calibration", OPTION_TEXT, &s->calibration, "FILE", 0, 0,
+         "costs as JSON (default: those of the paper's machines)"},
+        {"skip-unknown", OPTION_FLAG, &s->skip_unknown, NULL, 0, 0,
+         "leave out rows that the calibration does not know"},
+        {"json", OPTION_FLAG, &s->json, NULL, 0, 0,
+         "print JSON instead of the table"},
+        {"csv", OPTION_OUTPUT, &s->csv, "FILE", 0, 0, "a line a row"},
+        {"plot", OPTION_OUTPUT, &s->plot, "FILE", 0, 0,
+         "predicted over published as SVG"},
+    };
+    const struct option_table table = {specs, sizeof specs / sizeof specs[0]};
+    if (replay_parse(&usage, &table, argc, argv, status) != 0) {
+        return -1;
+    }
+    if (s->table == NULL) {
+        replay_complain(usage.name, "--table FILE is missing");
+        *status = REPLAY_EXIT_USAGE;
+        return -1;
+    }
+    return 0;
+}
+
+static int print_json(const struct cake_result *r)
+{
+    json_t *json = cake_result_json(r);
+    if (json == NULL) {
+        replay_complain(usage.name, "out of memory");
+        return 1;
+    }
+    int rc =
+        json_dumpf(json, stdout,
+                   JSON_INDENT(2) | JSON_SORT_KEYS | JSON_REAL_PRECISION(12));
+    json_decref(json);
+    putchar('\n');
+    return rc != 0 ? 1 : 0;
+}
+
+static int report(const struct settings *s, const struct cake_result *r)
+{
+    const struct {
+        const char *path;
+        int (*write)(const struct cake_result *, const char *);
+    } outputs[] = {{s->csv, cake_result_csv}, {s->plot, cake_result_plot}};
+    int status = 0;
+    if (s->json) {
+        status = print_json(r);
+    } else {
+        cake_result_print(r, stdout);
+    }
+    for (size_t i = 0; i < sizeof outputs / sizeof outputs[0]; i++) {
+        int rc =
+            outputs[i].path != NULL ? outputs[i].write(r, outputs[i].path) : 0;
+        if (rc != 0) {
+            replay_complain(usage.name, "%s: %s", outputs[i].path,
+                            strerror(-rc));
+            status = 1;
+        }
+    }
+    return status;
+}
+
+int replay_command_cake(int argc, char **argv)
+{
+    struct settings s = {0};
+    struct cake_calibration calibration = *cake_calibration_default();
+    struct cake_table table = {0};
+    struct cake_result result;
+    char error[CAKE_ERROR_BYTES];
+    int status = 0;
+    if (parse(argc, argv, &s, &status) != 0) {
+        return status;
+    }
+    if ((s.calibration != NULL &&
+         cake_calibration_read_file(s.calibration, &calibration, error) != 0) ||
+        cake_table_read_file(s.table, &table, error) != 0) {
+        replay_complain(usage.name, "%s", error);
+        return 1;
+    }
+    if (cake_result_make(&table, s.table, &calibration, s.skip_unknown, &result,
+                         error) == 0) {
+        status = report(&s, &result);
+        cake_result_fini(&result);
+    } else {
+        replay_complain(usage.name, "%s", error);
+        status = 1;
+    }
+    cake_table_fini(&table);
+    return status;
+}

@@ -1,0 +1,304 @@
+/* conductor-replay cake-fluctuation: budget and bandwidth that change. */
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tools/replay/paper/cake/options.h"
+#include "tools/replay/paper/cake/process.h"
+#include "tools/plot/chart.h"
+#include "tools/replay/command.h"
+
+static const struct replay_usage usage = {
+    .name = "cake-fluctuation",
+    .synopsis = "[OPTIONS]",
+    .text =
+        "Simulates the Cake paper's fluctuation experiment: a cached prompt "
+        "for which the\nengine has a budget drawn anew before every step "
+        "(uniform in 0 to 512 tokens) and\nthe link a bandwidth drawn anew "
+        "every period (uniform in 0 to 25 Gbit/s). Time to\nthe first token "
+        "if it is computed alone, loaded alone, split where the load plan\n"
+        "says from the means, and if computing and loading go on until they "
+        "meet. Ideal is\nthe same meeting without steps, pieces and a last "
+        "step. Nothing is measured here:\ncosts as in conductor-replay cake.",
+    .examples =
+        "  conductor-replay cake-fluctuation --plot f.svg --csv f.csv\n"
+        "  conductor-replay cake-fluctuation --hardware H100 --tokens 8192 "
+        "--runs 100\n",
+};
+
+struct settings {
+    struct cake_options common;
+    uint64_t budget_tokens;
+    double gbps, period_ms;
+    const char *csv, *plot;
+};
+
+/* All runs, one a seed. */
+struct study {
+    const struct settings *settings;
+    struct cake_prediction planned; /* from the means */
+    struct cake_fluctuated *runs;   /* (settings->common.runs), owned */
+};
+
+/* What is compared; the columns of table, CSV and figure. */
+static const struct way {
+    const char *name;
+    const char *column;
+    size_t offset;
+} ways[] = {
+    {"computed", "compute_s", offsetof(struct cake_fluctuated, compute_s)},
+    {"loaded", "load_s", offsetof(struct cake_fluctuated, load_s)},
+    {"split as planned", "split_s", offsetof(struct cake_fluctuated, split_s)},
+    {"both until met", "cake_s", offsetof(struct cake_fluctuated, cake_s)},
+    {"ideal", "ideal_s", offsetof(struct cake_fluctuated, ideal_s)},
+};
+
+#define WAYS (sizeof ways / sizeof ways[0])
+
+static double time_of(const struct cake_fluctuated *r, size_t way)
+{
+    return *(const double *)((const char *)r + ways[way].offset);
+}
+
+static int parse(int argc, char **argv, struct settings *s, int *status)
+{
+    const struct option_spec specs[] = {
+        CAKE_OPTIONS_SPECS(s->common),
+        {"budget", OPTION_COUNT, &s->budget_tokens, "N", 1, 1e6,
+         "most tokens of a step that the prompt gets (default 512)"},
+        {"gbps", OPTION_NUMBER, &s->gbps, "X", 1e-3, 1e6,
+         "most bandwidth in Gbit/s (default 25)"},
+        {"period-ms", OPTION_NUMBER, &s->period_ms, "X", 1, 1e6,
+         "of one bandwidth (default 100)"},
+        {"csv", OPTION_OUTPUT, &s->csv, "FILE", 0, 0, "a line a run"},
+        {"plot", OPTION_OUTPUT, &s->plot, "FILE", 0, 0,
+         "all runs, and the pointers of the first, as SVG"},
+    };
+    const struct option_table table = {specs, sizeof specs / sizeof specs[0]};
+    return replay_parse(&usage, &table, argc, argv, status);
+}
+
+/* The means: half the budget, half the bandwidth. */
+static int plan(struct study *study, const struct cake_calibration *calibration,
+                char error[CAKE_ERROR_BYTES])
+{
+    const struct settings *s = study->settings;
+    double mean =
+        (double)s->budget_tokens / 2 / (double)calibration->chunk_tokens;
+    struct cake_engine engine;
+    if (mean > 1) {
+        snprintf(error, CAKE_ERROR_BYTES,
+                 "--budget %llu: its mean is more than a step's %lld tokens",
+                 (unsigned long long)s->budget_tokens,
+                 (long long)calibration->chunk_tokens);
+        return -EINVAL;
+    }
+    int rc = cake_options_engine(&s->common, calibration, mean, s->gbps / 2,
+                                 &engine, error);
+    if (rc == 0) {
+        rc = cake_engine_predict(&engine, &study->planned);
+        snprintf(error, CAKE_ERROR_BYTES,
+                 "--tokens %llu: take too long to compute",
+                 (unsigned long long)s->common.tokens);
+    }
+    return rc;
+}
+
+static int simulate(struct study *study, char error[CAKE_ERROR_BYTES])
+{
+    const struct settings *s = study->settings;
+    struct cake_calibration calibration;
+    struct cake_engine engine;
+    int rc = cake_options_calibration(&s->common, &calibration, error);
+    if (rc == 0) {
+        rc = plan(study, &calibration, error);
+    }
+    if (rc == 0) {
+        rc = cake_options_engine(&s->common, &calibration, 1, s->gbps, &engine,
+                                 error);
+    }
+    for (uint64_t i = 0; i < s->common.runs && rc == 0; i++) {
+        const struct cake_fluctuation f = {
+            .engine = &engine,
+            .budget_max_tokens = (int64_t)s->budget_tokens,
+            .gbps_max = s->gbps,
+            .period_s = s->period_ms / 1e3,
+            .seed = s->common.seed + i,
+            .split_tokens = study->planned.split_tokens,
+        };
+        rc = cake_fluctuate(&f, &study->runs[i]);
+        if (rc != 0) {
+            snprintf(error, CAKE_ERROR_BYTES,
+                     "seed %llu: the prompt takes more than a day",
+                     (unsigned long long)f.seed);
+        }
+    }
+    return rc;
+}
+
+/* Mean over the runs of way a's time over way b's. */
+static double mean_ratio(const struct study *study, size_t a, size_t b)
+{
+    double sum = 0;
+    for (uint64_t i = 0; i < study->settings->common.runs; i++) {
+        sum += time_of(&study->runs[i], a) / time_of(&study->runs[i], b);
+    }
+    return sum / (double)study->settings->common.runs;
+}
+
+/* Of the time by both over that of the better single one. */
+static double worst_ratio(const struct study *study)
+{
+    double worst = 0;
+    for (uint64_t i = 0; i < study->settings->common.runs; i++) {
+        const struct cake_fluctuated *r = &study->runs[i];
+        worst = fmax(worst, r->cake_s / fmin(r->compute_s, r->load_s));
+    }
+    return worst;
+}
+
+static void print(const struct study *study)
+{
+    const struct settings *s = study->settings;
+    double sums[WAYS] = {0};
+    printf("simulated: %llu cached tokens of %s on %s, budget 0 to %llu tokens "
+           "a step,\nbandwidth 0 to %g Gbit/s anew every %g ms; seconds to the "
+           "first token\n\n%6s",
+           (unsigned long long)s->common.tokens, s->common.model,
+           s->common.hardware, (unsigned long long)s->budget_tokens, s->gbps,
+           s->period_ms, "seed");
+    for (size_t w = 0; w < WAYS; w++) {
+        printf("  %16s", ways[w].name);
+    }
+    putchar('\n');
+    for (uint64_t i = 0; i < s->common.runs; i++) {
+        printf("%6llu", (unsigned long long)(s->common.seed + i));
+        for (size_t w = 0; w < WAYS; w++) {
+            sums[w] += time_of(&study->runs[i], w);
+            printf("  %16.3f", time_of(&study->runs[i], w));
+        }
+        putchar('\n');
+    }
+    printf("%6s", "mean");
+    for (size_t w = 0; w < WAYS; w++) {
+        printf("  %16.3f", sums[w] / (double)s->common.runs);
+    }
+    printf("\n\nTime to the first token over that of both until they meet, "
+           "means of the runs:\ncomputed %.2f, loaded %.2f, split as planned "
+           "%.3f, ideal %.3f. Both took at most\n%.2f times the better of "
+           "computed and loaded. From the mean budget and bandwidth\nthe load "
+           "plan expects %.3f s and %lld computed tokens.\n",
+           mean_ratio(study, 0, 3), mean_ratio(study, 1, 3),
+           mean_ratio(study, 2, 3), mean_ratio(study, 4, 3), worst_ratio(study),
+           study->planned.cake_s, (long long)study->planned.split_tokens);
+}
+
+static int write_csv(const struct study *study, const char *path)
+{
+    FILE *f = fopen(path, "w");
+    if (f == NULL) {
+        return -errno;
+    }
+    fputs("seed", f);
+    for (size_t w = 0; w < WAYS; w++) {
+        fprintf(f, ",%s", ways[w].column);
+    }
+    fputs(",met_tokens,planned_s,planned_tokens\n", f);
+    for (uint64_t i = 0; i < study->settings->common.runs; i++) {
+        const struct cake_fluctuated *r = &study->runs[i];
+        fprintf(f, "%llu",
+                (unsigned long long)(study->settings->common.seed + i));
+        for (size_t w = 0; w < WAYS; w++) {
+            fprintf(f, ",%.6f", time_of(r, w));
+        }
+        fprintf(f, ",%lld,%.6f,%lld\n", (long long)r->met_tokens,
+                study->planned.cake_s, (long long)study->planned.split_tokens);
+    }
+    bool failed = ferror(f) != 0;
+    return fclose(f) != 0 || failed ? -EIO : 0;
+}
+
+static int write_plot(const struct study *study, const char *path)
+{
+    double seeds[CAKE_RUNS_MAX];
+    double times[WAYS][CAKE_RUNS_MAX];
+    const struct cake_fluctuated *first = &study->runs[0];
+    size_t n = study->settings->common.runs;
+    struct chart charts[2] = {
+        {.title = "time to the first token, simulated",
+         .x_label = "seed",
+         .y_label = "seconds",
+         .x = seeds,
+         .key = PLOT_TOP_RIGHT},
+        {.title = "where both are, first seed",
+         .x_label = "seconds",
+         .y_label = "token of the prompt",
+         .x = first->course_s,
+         .key = PLOT_BOTTOM_RIGHT,
+         .n_series = 2,
+         .series = {{"computed up to", first->computed_tokens, first->n_course},
+                    {"loaded down to", first->unloaded_tokens,
+                     first->n_course}}},
+    };
+    for (size_t i = 0; i < n; i++) {
+        seeds[i] = (double)(study->settings->common.seed + i);
+    }
+    for (size_t w = 0; w < WAYS; w++) {
+        for (size_t i = 0; i < n; i++) {
+            times[w][i] = time_of(&study->runs[i], w);
+            /* Room for the key. */
+            charts[0].y_max = fmax(charts[0].y_max, 1.4 * times[w][i]);
+        }
+        charts[0].series[charts[0].n_series++] =
+            (struct chart_series){ways[w].name, times[w], n};
+    }
+    return chart_write(path, "Budget and bandwidth that change (simulated)",
+                       charts, 2);
+}
+
+static int report(const struct study *study)
+{
+    const struct {
+        const char *path;
+        int (*write)(const struct study *, const char *);
+    } outputs[] = {{study->settings->csv, write_csv},
+                   {study->settings->plot, write_plot}};
+    int status = 0;
+    print(study);
+    for (size_t i = 0; i < sizeof outputs / sizeof outputs[0]; i++) {
+        int rc = outputs[i].path != NULL
+                     ? outputs[i].write(study, outputs[i].path)
+                     : 0;
+        if (rc != 0) {
+            replay_complain(usage.name, "%s: %s", outputs[i].path,
+                            strerror(-rc));
+            status = 1;
+        }
+    }
+    return status;
+}
+
+int replay_command_cake_fluctuation(int argc, char **argv)
+{
+    struct settings s = {.common = CAKE_OPTIONS_DEFAULT,
+                         .budget_tokens = 512,
+                         .gbps = 25,
+                         .period_ms = 100};
+    struct study study = {.settings = &s};
+    char error[CAKE_ERROR_BYTES] = "out of memory";
+    int status = 0;
+    if (parse(argc, argv, &s, &status) != 0) {
+        return status;
+    }
+    study.runs = calloc(s.common.runs, sizeof study.runs[0]);
+    if (study.runs == NULL || simulate(&study, error) != 0) {
+        replay_complain(usage.name, "%s", error);
+        status = 1;
+    } else {
+        status = report(&study);
+    }
+    free(study.runs);
+    return status;
+}

@@ -1,0 +1,135 @@
+/* One cached prompt among short ones that aren't; see process.h. */
+#include "tools/replay/paper/cake/process.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+
+#include "conductor/core/step/queue.h"
+
+/* Request 0 is the cached prompt. */
+#define CACHED 0
+
+/* What is being served. */
+struct server {
+    const struct cake_mix *mix;
+    const struct queue_order *order;
+    struct queue_item *items; /* (n_items), waiting */
+    int64_t *left_tokens;     /* (n_short + 1) by arrival_seq: to compute */
+    size_t n_items;
+    double at_s;
+    double short_sum_s; /* of the times of those that are done */
+    double cached_s;
+};
+
+static int64_t tokens_of(const struct server *s, uint64_t seq)
+{
+    return seq == CACHED ? s->mix->engine->n_tokens
+                         : s->mix->short_tokens[seq - 1];
+}
+
+/* Tokens of the cached prompt that are loaded by now, in whole pieces. */
+static int64_t loaded_tokens(const struct server *s)
+{
+    const struct cake_engine *e = s->mix->engine;
+    double tokens =
+        floor(s->at_s / e->piece_s + 1e-9) * (double)e->piece_tokens;
+    return tokens < (double)e->n_tokens ? (int64_t)tokens : e->n_tokens;
+}
+
+/* Computes up to `budget` tokens of the item. Returns how many, and adds their
+ * cost to *takes_s. An item that needs no more in this step is not ready. */
+static int64_t compute(struct server *s, struct queue_item *item,
+                       int64_t budget, double *takes_s)
+{
+    uint64_t seq = item->arrival_seq;
+    int64_t before = tokens_of(s, seq) - s->left_tokens[seq];
+    int64_t wanted =
+        s->left_tokens[seq] - (seq == CACHED ? loaded_tokens(s) : 0);
+    int64_t tokens = wanted < budget ? wanted : budget;
+    *takes_s += (double)cost_model_prefill_us(&s->mix->engine->cost, tokens,
+                                              before, NULL) *
+                1e-6;
+    s->left_tokens[seq] -= tokens;
+    if (tokens == wanted) {
+        item->ready_at_us = QUEUE_NOT_READY;
+    }
+    return tokens;
+}
+
+/* What a step ended leaves the queue. */
+static void sweep(struct server *s)
+{
+    double ended_s = s->at_s;
+    int64_t loaded = loaded_tokens(s);
+    for (size_t i = s->n_items; i-- > 0;) {
+        uint64_t seq = s->items[i].arrival_seq;
+        s->items[i].ready_at_us = 0;
+        if (s->left_tokens[seq] > (seq == CACHED ? loaded : 0)) {
+            continue;
+        }
+        if (seq == CACHED) { /* the last step, which is its own */
+            s->at_s += s->mix->engine->final_step_s;
+            s->cached_s = s->at_s;
+        } else {
+            s->short_sum_s += ended_s;
+        }
+        s->items[i] = s->items[--s->n_items];
+    }
+}
+
+static void step(struct server *s)
+{
+    int64_t budget = s->mix->engine->step_tokens;
+    double takes_s = 0;
+    while (budget > 0) {
+        int i = queue_pick(s->order, s->items, s->n_items, 0);
+        if (i < 0) {
+            break;
+        }
+        budget -= compute(s, &s->items[i], budget, &takes_s);
+    }
+    s->at_s += takes_s;
+    sweep(s);
+}
+
+int cake_mix_run(const struct cake_mix *mix, struct cake_mixed *mixed)
+{
+    size_t n = mix->n_short + 1;
+    struct server s = {
+        .mix = mix, .order = queue_order_by_name(mix->order), .n_items = n};
+    int rc = -EINVAL;
+    double tokens = 0;
+    if (s.order == NULL || mix->n_short > CAKE_SHORT_MAX) {
+        return rc;
+    }
+    rc = -ENOMEM;
+    s.items = calloc(n, sizeof s.items[0]);
+    s.left_tokens = calloc(n, sizeof s.left_tokens[0]);
+    if (s.items == NULL || s.left_tokens == NULL) {
+        goto free_items;
+    }
+    for (size_t i = 0; i < n; i++) {
+        s.items[i].arrival_seq = i;
+        s.items[i].has_cached_prefix = i == CACHED;
+        s.left_tokens[i] = tokens_of(&s, i);
+        tokens += (double)s.left_tokens[i];
+    }
+    while (s.n_items > 0) {
+        step(&s);
+    }
+    *mixed = (struct cake_mixed){
+        .done_s = s.at_s,
+        .cached_s = s.cached_s,
+        .short_mean_s =
+            mix->n_short > 0 ? s.short_sum_s / (double)mix->n_short : 0,
+        .computed_tokens =
+            (double)(mix->engine->n_tokens - s.left_tokens[CACHED]),
+        .tokens_per_s = tokens / s.at_s,
+    };
+    rc = 0;
+free_items:
+    free(s.left_tokens);
+    free(s.items);
+    return rc;
+}

@@ -1,0 +1,67 @@
+/*
+ * How long a cached prompt takes on a machine of the calibration: computed,
+ * loaded, or both at once as Cake does. The merge is conductor/core/load_plan;
+ * here are the parameters in which the paper's process is coarser than a plan:
+ *
+ *   step     an engine step holds chunk * utilisation tokens of the prompt and
+ *            takes as long as a full chunk there, since others fill the rest
+ *   piece    loaded tokens count by whole pieces of io_piece_tokens
+ *   no wait  the engine looks for them at the end of a step only, and computes
+ *            the next one where a plan would wait for a load about to end
+ *   last     one more step of final_step_s ends the prompt
+ *
+ * Loading alone takes bytes / bandwidth, io_piece_s for every piece, and
+ * io_fixed_s once. Pure.
+ */
+#ifndef TOOLS_REPLAY_PAPER_CAKE_MODEL_H
+#define TOOLS_REPLAY_PAPER_CAKE_MODEL_H
+
+#include "conductor/core/plan/load_plan.h"
+#include "predictor/cost_model.h"
+#include "tools/replay/paper/cake/calibration.h"
+#include "tools/replay/paper/cake/table.h"
+
+/* A setup with its constants. Plain data. */
+struct cake_engine {
+    int64_t n_tokens;     /* of the prompt */
+    int64_t step_tokens;  /* at least 1 */
+    int64_t piece_tokens; /* at least 1 */
+    double piece_bytes;
+    double piece_extra_s; /* io_piece_s */
+    double piece_s;       /* piece_bytes / bandwidth + piece_extra_s */
+    double load_fixed_s;
+    double final_step_s;
+    struct cost_model cost; /* of the prompt's tokens in such steps */
+};
+
+/* Times of one setup in seconds, and what they say of Cake. */
+struct cake_prediction {
+    double compute_s;
+    double load_s;
+    double cake_s;
+    double speedup_io;      /* load_s / cake_s */
+    double speedup_compute; /* compute_s / cake_s */
+    int64_t split_tokens;   /* computed by Cake; the rest is loaded */
+    enum load_mode best;    /* the shortest of the three */
+};
+
+/*
+ * Looks the setup's constants up. Returns 0; -ENOENT: the calibration does not
+ * know the hardware or the model; -EINVAL: a step of less than one token, or
+ * of so many that its cost cannot be told. `error` has a message that names
+ * field and value then.
+ */
+int cake_engine_init(struct cake_engine *engine,
+                     const struct cake_calibration *calibration,
+                     const struct cake_setup *setup,
+                     char error[CAKE_ERROR_BYTES])
+    __attribute__((warn_unused_result));
+
+/* What the plan and the paper's process make of it. Returns 0, or -EINVAL:
+ * computing takes longer than costs are known (COST_MODEL_MAX_US). Cost: one
+ * plan, and the steps of a piece. */
+int cake_engine_predict(const struct cake_engine *engine,
+                        struct cake_prediction *prediction)
+    __attribute__((warn_unused_result));
+
+#endif

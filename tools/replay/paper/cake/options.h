@@ -1,0 +1,97 @@
+/* The options that the simulated experiments of the Cake paper share. */
+#ifndef TOOLS_REPLAY_PAPER_CAKE_OPTIONS_H
+#define TOOLS_REPLAY_PAPER_CAKE_OPTIONS_H
+
+#include "tools/replay/paper/cake/model.h"
+#include "tools/replay/options.h"
+
+/* Borrows its texts from argv. */
+struct cake_options {
+    const char *calibration; /* NULL: the default */
+    const char *hardware;
+    const char *model;
+    uint64_t tokens;
+    uint64_t kv_bits;
+    uint64_t seed;
+    uint64_t runs;
+};
+
+#define CAKE_OPTIONS_DEFAULT                                              \
+    {                                                                     \
+        .hardware = "2xA100", .model = "LongAlpaca-13B", .tokens = 16384, \
+        .kv_bits = 16, .seed = 1, .runs = 20                              \
+    }
+
+/* Most runs of one experiment, each with a seed of its own. */
+#define CAKE_RUNS_MAX 500
+
+#define CAKE_OPTIONS_SPECS(o)                                       \
+    {"hardware",                                                    \
+     OPTION_TEXT,                                                   \
+     &(o).hardware,                                                 \
+     "NAME",                                                        \
+     0,                                                             \
+     0,                                                             \
+     "of the calibration (default 2xA100)"},                        \
+        {"model",                                                   \
+         OPTION_TEXT,                                               \
+         &(o).model,                                                \
+         "NAME",                                                    \
+         0,                                                         \
+         0,                                                         \
+         "of the calibration (default LongAlpaca-13B)"},            \
+        {"tokens",                                                  \
+         OPTION_COUNT,                                              \
+         &(o).tokens,                                               \
+         "N",                                                       \
+         1,                                                         \
+         1e7,                                                       \
+         "of the cached prompt (default 16384)"},                   \
+        {"kv-bits",                                                 \
+         OPTION_COUNT,                                              \
+         &(o).kv_bits,                                              \
+         "N",                                                       \
+         4,                                                         \
+         16,                                                        \
+         "of a stored number: 16 (default), 8 or 4"},               \
+        {"calibration",                                             \
+         OPTION_TEXT,                                               \
+         &(o).calibration,                                          \
+         "FILE",                                                    \
+         0,                                                         \
+         0,                                                         \
+         "costs as JSON (default: those of the paper's machines)"}, \
+        {"seed",                                                    \
+         OPTION_COUNT,                                              \
+         &(o).seed,                                                 \
+         "S",                                                       \
+         0,                                                         \
+         9e15,                                                      \
+         "of the first run (default 1); the next has the next"},    \
+    {                                                               \
+        "runs", OPTION_COUNT, &(o).runs, "N", 1, CAKE_RUNS_MAX,     \
+            "with a seed each (default 20)"                         \
+    }
+
+/*
+ * Reads the calibration that is asked for, or the default. Returns 0 or a
+ * negative errno with a message in `error`.
+ */
+int cake_options_calibration(const struct cake_options *options,
+                             struct cake_calibration *calibration,
+                             char error[CAKE_ERROR_BYTES])
+    __attribute__((warn_unused_result));
+
+/*
+ * The engine of the options at that utilisation and bandwidth, in steps of the
+ * calibration's chunk_tokens. Returns 0 or a negative errno with a message that
+ * names the option in `error`.
+ */
+int cake_options_engine(const struct cake_options *options,
+                        const struct cake_calibration *calibration,
+                        double utilisation, double bandwidth_gbps,
+                        struct cake_engine *engine,
+                        char error[CAKE_ERROR_BYTES])
+    __attribute__((warn_unused_result));
+
+#endif

@@ -1,0 +1,218 @@
+/* A result as table, JSON, CSV and figure; see result.h. */
+#include "tools/replay/paper/cake/result.h"
+
+#include <errno.h>
+#include <math.h>
+#include <string.h>
+
+#include "tools/plot/plot.h"
+
+/* Fastest of the three, as the paper names them. */
+static const char *best_name(const struct cake_line *line)
+{
+    switch (line->predicted.best) {
+    case LOAD_MODE_COMPUTE:
+        return "compute";
+    case LOAD_MODE_LOAD:
+        return "load";
+    default:
+        return "both";
+    }
+}
+
+void cake_result_print(const struct cake_result *r, FILE *file)
+{
+    fprintf(file, "%70s%-24s  %s\n", "", "speed-up over loading",
+            "over computing");
+    fprintf(file,
+            "%-8s %5s %6s  %-15s %7s %6s %4s  %8s  %7s %9s %6s  %7s %9s %6s  "
+            "%s\n",
+            "hardware", "util", "Gbit/s", "model", "tokens", "chunk", "bits",
+            "TTFT (s)", "paper", "predicted", "error", "paper", "predicted",
+            "error", "fastest");
+    for (size_t i = 0; i < r->n_lines; i++) {
+        const struct cake_line *line = &r->lines[i];
+        const struct cake_setup *s = &line->row->setup;
+        const struct cake_prediction *p = &line->predicted;
+        fprintf(file,
+                "%-8s %4g%% %6g  %-15s %7lld %6lld %4d  %8.3f  %7.2f %9.2f "
+                "%5.1f%%  %7.2f %9.2f %5.1f%%  %s\n",
+                s->hardware, 100 * s->utilisation, s->bandwidth_gbps, s->model,
+                (long long)s->n_tokens, (long long)s->chunk_tokens, s->kv_bits,
+                p->cake_s, line->row->speedup_io, p->speedup_io,
+                100 * line->error_io, line->row->speedup_compute,
+                p->speedup_compute, 100 * line->error_compute, best_name(line));
+    }
+    fprintf(file,
+            "\n%zu row%s. Relative error over loading: median %.2f %%, largest "
+            "%.2f %%;\nover computing: median %.2f %%, largest %.2f %%.\n",
+            r->n_lines, r->n_lines == 1 ? "" : "s", 100 * r->io.median,
+            100 * r->io.largest, 100 * r->compute.median,
+            100 * r->compute.largest);
+    if (r->n_skipped > 0) {
+        fprintf(file, "%zu row%s skipped that the calibration does not know.\n",
+                r->n_skipped, r->n_skipped == 1 ? "" : "s");
+    }
+}
+
+static json_t *line_json(const struct cake_line *line)
+{
+    const struct cake_setup *s = &line->row->setup;
+    const struct cake_prediction *p = &line->predicted;
+    return json_pack(
+        "{s:s, s:f, s:f, s:s, s:I, s:I, s:i, s:f, s:f, s:f, s:f, s:f, s:f,"
+        " s:f, s:f, s:f, s:I, s:s}",
+        "hardware", s->hardware, "util_pct", 100 * s->utilisation,
+        "bandwidth_gbps", s->bandwidth_gbps, "model", s->model, "seq_len",
+        (json_int_t)s->n_tokens, "chunk", (json_int_t)s->chunk_tokens,
+        "kv_bits", s->kv_bits, "speedup_io", line->row->speedup_io,
+        "speedup_compute", line->row->speedup_compute, "predicted_speedup_io",
+        p->speedup_io, "predicted_speedup_compute", p->speedup_compute,
+        "rel_error_io", line->error_io, "rel_error_compute",
+        line->error_compute, "predicted_cake_s", p->cake_s, "predicted_load_s",
+        p->load_s, "predicted_compute_s", p->compute_s, "split_tokens",
+        (json_int_t)p->split_tokens, "fastest", best_name(line));
+}
+
+json_t *cake_result_json(const struct cake_result *r)
+{
+    json_t *rows = json_array();
+    for (size_t i = 0; i < r->n_lines; i++) {
+        if (json_array_append_new(rows, line_json(&r->lines[i])) != 0) {
+            json_decref(rows);
+            return NULL;
+        }
+    }
+    /* Takes `rows`, and is NULL without them. */
+    return json_pack("{s:{s:f, s:f}, s:{s:f, s:f}, s:I, s:o}",
+                     "median_rel_error", "speedup_io", r->io.median,
+                     "speedup_compute", r->compute.median, "largest_rel_error",
+                     "speedup_io", r->io.largest, "speedup_compute",
+                     r->compute.largest, "skipped_rows",
+                     (json_int_t)r->n_skipped, "rows", rows);
+}
+
+int cake_result_csv(const struct cake_result *r, const char *path)
+{
+    FILE *f = fopen(path, "w");
+    if (f == NULL) {
+        return -errno;
+    }
+    fputs("hardware,util_pct,bandwidth_gbps,model,seq_len,chunk,kv_bits,"
+          "speedup_io,speedup_compute,predicted_speedup_io,"
+          "predicted_speedup_compute,predicted_cake_s,predicted_load_s,"
+          "predicted_compute_s,split_tokens,fastest\n",
+          f);
+    for (size_t i = 0; i < r->n_lines; i++) {
+        const struct cake_line *line = &r->lines[i];
+        const struct cake_setup *s = &line->row->setup;
+        const struct cake_prediction *p = &line->predicted;
+        fprintf(f,
+                "%s,%g,%g,%s,%lld,%lld,%d,%g,%g,%.4f,%.4f,%.6f,%.6f,%.6f,"
+                "%lld,%s\n",
+                s->hardware, 100 * s->utilisation, s->bandwidth_gbps, s->model,
+                (long long)s->n_tokens, (long long)s->chunk_tokens, s->kv_bits,
+                line->row->speedup_io, line->row->speedup_compute,
+                p->speedup_io, p->speedup_compute, p->cake_s, p->load_s,
+                p->compute_s, (long long)p->split_tokens, best_name(line));
+    }
+    bool failed = ferror(f) != 0;
+    return fclose(f) != 0 || failed ? -EIO : 0;
+}
+
+/* Rows of one machine and model have a colour. */
+static bool same_machine(const struct cake_line *a, const struct cake_line *b)
+{
+    return strcmp(a->row->setup.hardware, b->row->setup.hardware) == 0 &&
+           strcmp(a->row->setup.model, b->row->setup.model) == 0;
+}
+
+#define MACHINES_MAX 12
+
+/* The first line of each machine; those beyond MACHINES_MAX share the last
+ * one's colour. */
+static size_t list_machines(const struct cake_result *r,
+                            const struct cake_line *machines[MACHINES_MAX])
+{
+    size_t n = 0;
+    for (size_t i = 0; i < r->n_lines && n < MACHINES_MAX; i++) {
+        size_t m = 0;
+        while (m < n && !same_machine(machines[m], &r->lines[i])) {
+            m++;
+        }
+        if (m == n) {
+            machines[n++] = &r->lines[i];
+        }
+    }
+    return n;
+}
+
+static double published(const struct cake_line *line, bool io)
+{
+    return io ? line->row->speedup_io : line->row->speedup_compute;
+}
+
+static double predicted(const struct cake_line *line, bool io)
+{
+    return io ? line->predicted.speedup_io : line->predicted.speedup_compute;
+}
+
+static void draw(struct plot *plot, const struct cake_result *r, bool io)
+{
+    const struct cake_line *machines[MACHINES_MAX];
+    size_t n = list_machines(r, machines);
+    double least = INFINITY;
+    double most = 0;
+    for (size_t i = 0; i < r->n_lines; i++) {
+        const struct cake_line *line = &r->lines[i];
+        least = fmin(least, fmin(published(line, io), predicted(line, io)));
+        most = fmax(most, fmax(published(line, io), predicted(line, io)));
+    }
+    plot_nice_range(&least, &most, true);
+    const struct plot_panel panel = {
+        .left = io ? 80 : 520,
+        .top = 80,
+        .width = 330,
+        .height = 330,
+        .x_min = least,
+        .x_max = most,
+        .y_min = least,
+        .y_max = most,
+        .x_log = true,
+        .y_log = true,
+        .title = io ? "over loading alone" : "over computing alone",
+        .x_label = "speed-up, published",
+        .y_label = "speed-up, predicted",
+    };
+    const double ends[2] = {least, most};
+    plot_axes(plot, &panel);
+    plot_line(plot, &panel, ends, ends, 2, false, "#999999");
+    for (size_t i = 0; i < r->n_lines; i++) {
+        size_t m = 0;
+        double x = published(&r->lines[i], io);
+        double y = predicted(&r->lines[i], io);
+        while (m + 1 < n && !same_machine(machines[m], &r->lines[i])) {
+            m++;
+        }
+        plot_points(plot, &panel, &x, &y, 1, PLOT_DOT, plot_colour(m));
+    }
+    for (size_t m = 0; m < n; m++) {
+        const struct cake_setup *s = &machines[m]->row->setup;
+        char text[2 * CAKE_NAME_BYTES + 2];
+        snprintf(text, sizeof text, "%s, %s", s->hardware, s->model);
+        plot_key(plot, &panel, PLOT_TOP_LEFT, m, n, text, plot_colour(m));
+    }
+}
+
+int cake_result_plot(const struct cake_result *r, const char *path)
+{
+    struct plot *plot = NULL;
+    int rc = plot_open(path, 900, 480,
+                       "Cake's speed-ups: published and predicted", &plot);
+    if (rc != 0) {
+        return rc;
+    }
+    draw(plot, r, true);
+    draw(plot, r, false);
+    return plot_close(plot);
+}

@@ -1,0 +1,124 @@
+/* See distribution.h.
+ *
+ * Bin 0 holds what is below 2^-30; bin 1 + 512 (e + 30) + s the numbers in
+ * 2^e (1 + s / 512) .. 2^e (1 + (s + 1) / 512), e < 34; larger ones are in the
+ * last bin. */
+#include "tools/replay/report/distribution.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SUB_BINS 512
+#define EXPONENT_MIN (-30)
+#define EXPONENT_END 34
+#define BINS (1 + SUB_BINS * (EXPONENT_END - EXPONENT_MIN))
+
+void replay_distribution_fini(struct replay_distribution *d)
+{
+    free(d->values);
+    free(d->bins);
+    memset(d, 0, sizeof *d);
+}
+
+static size_t bin_of(double x)
+{
+    int e = 0;
+    double m = frexp(x, &e); /* x = m 2^e, m in 0.5 .. 1 */
+    if (!(x >= ldexp(1.0, EXPONENT_MIN))) {
+        return 0;
+    }
+    if (e - 1 >= EXPONENT_END) {
+        return BINS - 1;
+    }
+    return 1 + (size_t)(e - 1 - EXPONENT_MIN) * SUB_BINS +
+           (size_t)((2 * m - 1) * SUB_BINS);
+}
+
+static double bin_middle(size_t bin)
+{
+    if (bin == 0) {
+        return 0.0;
+    }
+    size_t i = bin - 1;
+    return ldexp(1.0 + ((double)(i % SUB_BINS) + 0.5) / SUB_BINS,
+                 EXPONENT_MIN + (int)(i / SUB_BINS));
+}
+
+static int make_bins(struct replay_distribution *d)
+{
+    d->bins = calloc(BINS, sizeof d->bins[0]);
+    if (d->bins == NULL) {
+        return -ENOMEM;
+    }
+    for (size_t i = 0; i < d->count; i++) {
+        d->bins[bin_of(d->values[i])]++;
+    }
+    free(d->values);
+    d->values = NULL;
+    d->capacity = 0;
+    return 0;
+}
+
+static int grow(struct replay_distribution *d)
+{
+    size_t capacity = d->capacity == 0 ? 1024 : d->capacity * 2;
+    double *values = realloc(d->values, capacity * sizeof values[0]);
+    if (values == NULL) {
+        return -ENOMEM;
+    }
+    d->values = values;
+    d->capacity = capacity;
+    return 0;
+}
+
+int replay_distribution_add(struct replay_distribution *d, double x)
+{
+    int rc = 0;
+    if (d->bins == NULL && d->count == REPLAY_EXACT_MAX) {
+        rc = make_bins(d);
+    } else if (d->bins == NULL && d->count == d->capacity) {
+        rc = grow(d);
+    }
+    if (rc != 0) {
+        return rc;
+    }
+    if (d->bins != NULL) {
+        d->bins[bin_of(x)]++;
+    } else {
+        d->values[d->count] = x;
+    }
+    d->count++;
+    d->sum += x;
+    d->max = x > d->max ? x : d->max;
+    return 0;
+}
+
+/* The middle of the bin that holds the number of that rank. */
+static double at_share(const struct replay_distribution *d, double share)
+{
+    uint64_t rank = (uint64_t)(share * (double)(d->count - 1));
+    uint64_t seen = 0;
+    for (size_t i = 0; i < BINS; i++) {
+        seen += d->bins[i];
+        if (seen > rank) {
+            double x = bin_middle(i);
+            return x < d->max ? x : d->max;
+        }
+    }
+    return d->max;
+}
+
+struct replay_summary replay_distribution_summary(struct replay_distribution *d)
+{
+    if (d->bins == NULL) {
+        return replay_summarise(d->values, d->count);
+    }
+    return (struct replay_summary){.count = d->count,
+                                   .mean = d->sum / (double)d->count,
+                                   .p50 = at_share(d, 0.50),
+                                   .p90 = at_share(d, 0.90),
+                                   .p99 = at_share(d, 0.99),
+                                   .max = d->max};
+}

@@ -1,0 +1,37 @@
+/*
+ * Mean and percentiles of a stream of numbers in bounded memory: exact up to
+ * REPLAY_EXACT_MAX numbers, beyond that from bins that are 0.1 to 0.2 % wide
+ * (mean, maximum and count stay exact). Pure.
+ */
+#ifndef TOOLS_REPLAY_REPORT_DISTRIBUTION_H
+#define TOOLS_REPLAY_REPORT_DISTRIBUTION_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "tools/replay/math.h"
+
+#define REPLAY_EXACT_MAX ((size_t)1 << 20)
+
+/* {0} is an empty one. */
+struct replay_distribution {
+    double *values; /* (capacity), the exact ones; NULL once there are bins */
+    size_t count;
+    size_t capacity;
+    uint64_t *bins;
+    double sum;
+    double max;
+};
+
+/* Frees what it owns and empties it. */
+void replay_distribution_fini(struct replay_distribution *d);
+
+/* Adds x, at least 0. Returns 0 or -ENOMEM. O(1) amortised. */
+int replay_distribution_add(struct replay_distribution *d, double x)
+    __attribute__((warn_unused_result));
+
+/* What replay_summarise() says of the numbers. Reorders them. */
+struct replay_summary
+replay_distribution_summary(struct replay_distribution *d);
+
+#endif

@@ -1,0 +1,57 @@
+/*
+ * What became of one request of a trace: filled by a live replay or by a
+ * simulation, read by the report, the CSV file and the figures. Plain data.
+ */
+#ifndef TOOLS_REPLAY_REPORT_RECORD_H
+#define TOOLS_REPLAY_REPORT_RECORD_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum replay_outcome {
+    REPLAY_PENDING, /* not answered: left out of every number */
+    REPLAY_COMPLETED,
+    REPLAY_REJECTED, /* 429: no choice meets the SLO */
+    REPLAY_FAILED,
+};
+
+/* Times count from the start of the replay; -1 stands for "not known". */
+struct replay_record {
+    uint64_t index; /* in the trace, from 0 */
+    enum replay_outcome outcome;
+    int status;          /* HTTP, 0: none */
+    char reason[48];     /* of a failure: short, the same for the same cause */
+    char message[128];   /* of a failure: what the server said */
+    int64_t intended_us; /* when the trace wanted it sent */
+    int64_t sent_us;
+    int64_t first_token_us;
+    int64_t end_us;
+    int64_t tbt_us;        /* mean of the longest 10 % of its intervals */
+    uint32_t input_tokens; /* as asked */
+    uint32_t output_tokens;
+    uint32_t prompt_tokens; /* as the server counted */
+    uint32_t reused_tokens;
+    uint32_t local_tokens;   /* reused from the prefill worker's own store */
+    uint32_t fetched_tokens; /* brought from another worker */
+    uint32_t computed_tokens;
+    uint32_t generated_tokens;
+    int64_t predicted_ttft_us;
+    int64_t queue_us;
+    int64_t prefill_us;
+    uint32_t retries;
+    char id[48];
+    char prefill[32]; /* names of the chosen instances */
+    char decode[32];
+};
+
+/*
+ * Copies a text from outside into to[0 .. size), cut to fit and terminated.
+ * What is not printable ASCII becomes '?': it goes to terminals and into JSON,
+ * and a cut must not leave half a character. `from` may be NULL: "".
+ */
+void replay_copy_text(char *to, size_t size, const char *from);
+
+/* The name of an outcome, as in the CSV file. */
+const char *replay_outcome_name(enum replay_outcome outcome);
+
+#endif

@@ -1,0 +1,167 @@
+/* The numbers of the report; see report.h. */
+#include "tools/replay/report/report.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Above the best ratio by more than this is no matter of rounding. */
+#define HIT_RATIO_SLACK 0.01
+
+struct replay_tally {
+    struct replay_report report; /* without its distributions */
+    struct replay_distribution ttft_s, tbt_s, lag_s, error;
+};
+
+static void count_reason(struct replay_report *report,
+                         const struct replay_record *r)
+{
+    bool rejected = r->outcome == REPLAY_REJECTED;
+    struct replay_reason *slot = NULL;
+    for (size_t i = 0; i < report->reason_count && slot == NULL; i++) {
+        if (report->reasons[i].rejected == rejected &&
+            strcmp(report->reasons[i].reason, r->reason) == 0) {
+            slot = &report->reasons[i];
+        }
+    }
+    if (slot == NULL && report->reason_count == REPLAY_REASONS_MAX) {
+        slot = &report->reasons[REPLAY_REASONS_MAX - 1];
+        snprintf(slot->reason, sizeof slot->reason, "other");
+    }
+    if (slot == NULL) {
+        slot = &report->reasons[report->reason_count++];
+        slot->rejected = rejected;
+        snprintf(slot->reason, sizeof slot->reason, "%s", r->reason);
+        snprintf(slot->example, sizeof slot->example, "%s", r->message);
+    }
+    slot->varies = slot->varies || strcmp(slot->example, r->message) != 0;
+    slot->count++;
+}
+
+static double seconds(int64_t us)
+{
+    return (double)us / 1e6;
+}
+
+static int add_completed(struct replay_tally *t, const struct replay_record *r)
+{
+    struct replay_report *report = &t->report;
+    report->completed++;
+    report->input_tokens += r->prompt_tokens;
+    report->reused_tokens += r->reused_tokens;
+    report->computed_tokens += r->computed_tokens;
+    report->output_tokens += r->generated_tokens;
+    report->fetched_tokens += r->fetched_tokens;
+    report->retries += r->retries;
+    if (r->first_token_us < 0) {
+        return 0;
+    }
+    double ttft_s = seconds(r->first_token_us - r->intended_us);
+    double observed_s = seconds(r->first_token_us - r->sent_us);
+    bool in_time = ttft_s <= report->context.slo_ttft_s;
+    int rc = replay_distribution_add(&t->ttft_s, ttft_s);
+    if (rc == 0 && r->tbt_us >= 0) {
+        rc = replay_distribution_add(&t->tbt_s, seconds(r->tbt_us));
+        in_time = in_time && seconds(r->tbt_us) <= report->context.slo_tbt_s;
+    }
+    report->effective += in_time ? 1 : 0;
+    if (rc == 0 && r->predicted_ttft_us >= 0 && observed_s > 0) {
+        rc = replay_distribution_add(
+            &t->error,
+            fabs(seconds(r->predicted_ttft_us) - observed_s) / observed_s);
+    }
+    return rc;
+}
+
+struct replay_tally *replay_tally_new(double slo_ttft_s, double slo_tbt_s)
+{
+    struct replay_tally *t = calloc(1, sizeof *t);
+    if (t != NULL) {
+        t->report.context.slo_ttft_s = slo_ttft_s;
+        t->report.context.slo_tbt_s = slo_tbt_s;
+    }
+    return t;
+}
+
+void replay_tally_free(struct replay_tally *tally)
+{
+    if (tally == NULL) {
+        return;
+    }
+    replay_distribution_fini(&tally->ttft_s);
+    replay_distribution_fini(&tally->tbt_s);
+    replay_distribution_fini(&tally->lag_s);
+    replay_distribution_fini(&tally->error);
+    free(tally);
+}
+
+int replay_tally_add(struct replay_tally *tally, const struct replay_record *r)
+{
+    int rc = 0;
+    if (r->outcome == REPLAY_PENDING) {
+        return 0;
+    }
+    tally->report.total++;
+    tally->report.offered_tokens += r->input_tokens;
+    if (r->sent_us >= 0) {
+        rc = replay_distribution_add(&tally->lag_s,
+                                     seconds(r->sent_us - r->intended_us));
+    }
+    if (rc == 0 && r->outcome == REPLAY_COMPLETED) {
+        rc = add_completed(tally, r);
+    } else if (r->outcome == REPLAY_REJECTED) {
+        tally->report.rejected++;
+        if (r->reason[0] != '\0') {
+            count_reason(&tally->report, r);
+        }
+    } else if (r->outcome == REPLAY_FAILED) {
+        tally->report.failed++;
+        count_reason(&tally->report, r);
+    }
+    return rc;
+}
+
+void replay_tally_report(struct replay_tally *tally,
+                         const struct replay_context *context,
+                         struct replay_report *report)
+{
+    double slo_ttft_s = tally->report.context.slo_ttft_s;
+    double slo_tbt_s = tally->report.context.slo_tbt_s;
+    *report = tally->report;
+    report->context = *context;
+    report->context.slo_ttft_s = slo_ttft_s;
+    report->context.slo_tbt_s = slo_tbt_s;
+    if (context->block_tokens > 0) {
+        report->fetched_blocks = report->fetched_tokens / context->block_tokens;
+    }
+    report->prefix_hit_ratio =
+        replay_ratio(report->reused_tokens, report->input_tokens);
+    report->held_before =
+        !context->starts_cold && !context->interrupted && report->failed == 0 &&
+        context->best_possible_hit_ratio >= 0 &&
+        report->prefix_hit_ratio >
+            context->best_possible_hit_ratio + HIT_RATIO_SLACK;
+    report->effective_ratio = replay_ratio(report->effective, report->total);
+    report->ttft_s = replay_distribution_summary(&tally->ttft_s);
+    report->tbt_s = replay_distribution_summary(&tally->tbt_s);
+    report->send_lag_s = replay_distribution_summary(&tally->lag_s);
+    report->prediction_error = replay_distribution_summary(&tally->error);
+}
+
+int replay_report_make(const struct replay_record *records, size_t count,
+                       const struct replay_context *context,
+                       struct replay_report *report)
+{
+    struct replay_tally *tally =
+        replay_tally_new(context->slo_ttft_s, context->slo_tbt_s);
+    int rc = tally != NULL ? 0 : -ENOMEM;
+    for (size_t i = 0; i < count && rc == 0; i++) {
+        rc = replay_tally_add(tally, &records[i]);
+    }
+    if (rc == 0) {
+        replay_tally_report(tally, context, report);
+    }
+    replay_tally_free(tally);
+    return rc;
+}

@@ -1,0 +1,305 @@
+/* The report as a table, as JSON and as CSV; see report.h. */
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdbool.h>
+#include <string.h>
+
+#include "tools/replay/report/report.h"
+
+/* Six decimals are microseconds; more would be noise that changes files. */
+static json_t *number(double x)
+{
+    return isfinite(x) ? json_real(round(x * 1e6) / 1e6) : json_null();
+}
+
+static json_t *known(bool is_known, double x)
+{
+    return is_known ? number(x) : json_null();
+}
+
+static json_t *count(uint64_t n)
+{
+    return json_integer((json_int_t)n);
+}
+
+static json_t *summary_json(const struct replay_summary *s)
+{
+    bool any = s->count > 0;
+    return json_pack("{s:o, s:o, s:o, s:o, s:o}", "mean", known(any, s->mean),
+                     "p50", known(any, s->p50), "p90", known(any, s->p90),
+                     "p99", known(any, s->p99), "max", known(any, s->max));
+}
+
+static json_t *reasons_json(const struct replay_report *report, bool rejected)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; i < report->reason_count; i++) {
+        const struct replay_reason *r = &report->reasons[i];
+        if (r->rejected == rejected &&
+            json_array_append_new(
+                list, json_pack("{s:s, s:o, s:s}", "reason", r->reason, "count",
+                                count(r->count), "example", r->example)) != 0) {
+            json_decref(list);
+            return NULL;
+        }
+    }
+    return list;
+}
+
+json_t *replay_report_json(const struct replay_report *r)
+{
+    const struct replay_context *c = &r->context;
+    bool predicted = r->prediction_error.count > 0;
+    return json_pack(
+        "{s:s, s:s?, s:{s:o, s:o, s:o, s:o}, s:{s:o, s:o, s:o, s:o, s:o},"
+        " s:{s:o}, s:o, s:o, s:o, s:o, s:o, s:{s:o, s:o, s:o, s:o},"
+        " s:{s:o, s:{s:o, s:o}}, s:o, s:o, s:o, s:o, s:b, s:b}",
+        "mode", c->mode, "policy", c->policy, /**/
+        "requests", "total", count(r->total), "completed", count(r->completed),
+        "rejected", count(r->rejected), "failed", count(r->failed), /**/
+        "tokens", "input", count(r->input_tokens), "reused",
+        count(r->reused_tokens), "computed", count(r->computed_tokens),
+        "output", count(r->output_tokens), "fetched",
+        count(r->fetched_tokens),                        /**/
+        "blocks", "fetched", count(r->fetched_blocks),   /**/
+        "prefix_hit_ratio", number(r->prefix_hit_ratio), /**/
+        "best_possible_hit_ratio",
+        known(c->best_possible_hit_ratio >= 0, c->best_possible_hit_ratio),
+        "ttft_s", summary_json(&r->ttft_s),         /**/
+        "tbt_s", summary_json(&r->tbt_s),           /**/
+        "send_lag_s", summary_json(&r->send_lag_s), /**/
+        "slo", "ttft_s", number(c->slo_ttft_s), "tbt_s", number(c->slo_tbt_s),
+        "effective", count(r->effective), "effective_ratio",
+        number(r->effective_ratio), /**/
+        "prediction", "requests", count(r->prediction_error.count),
+        "ttft_abs_rel_error", "p50", known(predicted, r->prediction_error.p50),
+        "p90", known(predicted, r->prediction_error.p90), /**/
+        "retries", count(r->retries),                     /**/
+        "failures", reasons_json(r, false),               /**/
+        "rejections", reasons_json(r, true),              /**/
+        "wall_s", number((double)c->wall_us / 1e6), "held_before",
+        (int)r->held_before, "interrupted", (int)c->interrupted);
+}
+
+int replay_json_write(const json_t *json, const char *path)
+{
+    FILE *f = fopen(path, "w");
+    if (f == NULL) {
+        return -errno;
+    }
+    int rc = json_dumpf(
+        json, f, JSON_INDENT(2) | JSON_SORT_KEYS | JSON_REAL_PRECISION(12));
+    fputc('\n', f);
+    bool failed = rc != 0 || ferror(f) != 0;
+    if (fclose(f) != 0 || failed) {
+        return -EIO;
+    }
+    return 0;
+}
+
+static void print_summary(FILE *f, const char *name,
+                          const struct replay_summary *s, double scale)
+{
+    if (s->count == 0) {
+        fprintf(f, "  %-22s %10s\n", name, "-");
+        return;
+    }
+    fprintf(f, "  %-22s %10.1f %10.1f %10.1f %10.1f %10.1f\n", name,
+            s->mean * scale, s->p50 * scale, s->p90 * scale, s->p99 * scale,
+            s->max * scale);
+}
+
+const char *replay_reason_text(const char *reason)
+{
+    static const struct {
+        const char *reason, *text;
+    } all[] = {
+        {"too_long", "prompt and answer are longer than the KV memory of any "
+                     "node (kv_tokens, or the prefill cache)"},
+        {"no_capacity", "no node had room, and none was to have it within "
+                        "the TTFT SLO"},
+        {"reject_slo_ttft", "no choice was to answer within the TTFT SLO"},
+        {"reject_slo_tbt", "no choice was to decode within the TBT SLO"},
+    };
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+        if (strcmp(all[i].reason, reason) == 0) {
+            return all[i].text;
+        }
+    }
+    return reason;
+}
+
+void replay_report_reasons(const struct replay_report *r, FILE *f)
+{
+    for (size_t i = 0; i < r->reason_count; i++) {
+        const struct replay_reason *x = &r->reasons[i];
+        const char *text = replay_reason_text(x->reason);
+        bool known = text != x->reason;
+        fprintf(f, "    %s: %-20s %6" PRIu64 "  %s%s\n",
+                x->rejected ? "rejected" : "failed", x->reason, x->count,
+                x->varies && !known ? "for example: " : "",
+                known ? text : x->example);
+    }
+}
+
+/* Of completed requests, and beside an infinite cache's of all offered, since
+ * both must be of the same requests to be compared. */
+static void print_hits(const struct replay_report *r, FILE *f)
+{
+    if (r->input_tokens == 0) {
+        fprintf(f, "  %-22s %10s\n", "prefix hit ratio", "-");
+        return;
+    }
+    fprintf(f, "  %-22s %9.1f%%  of completed requests", "prefix hit ratio",
+            100 * r->prefix_hit_ratio);
+    if (r->held_before) {
+        fputs("\n    more than these requests share: the server already held "
+              "part of their\n    prompts. Restart the workers, or use "
+              "another --seed, to measure reuse.",
+              f);
+    } else if (r->context.best_possible_hit_ratio >= 0) {
+        bool all = r->completed == r->total;
+        if (!all) {
+            fprintf(f, "\n  %-22s %9.1f%%  of all offered", "",
+                    100 * replay_ratio(r->reused_tokens, r->offered_tokens));
+        }
+        fprintf(f, "  (an infinite cache: %.1f%%)",
+                100 * r->context.best_possible_hit_ratio);
+    }
+    fputc('\n', f);
+}
+
+static void print_counts(const struct replay_report *r, FILE *f)
+{
+    fprintf(f,
+            "  %-22s %10" PRIu64 "  completed %" PRIu64 ", rejected %" PRIu64
+            ", failed %" PRIu64 "\n",
+            "requests", r->total, r->completed, r->rejected, r->failed);
+    replay_report_reasons(r, f);
+    fprintf(f,
+            "  %-22s %10" PRIu64 "  completed %" PRIu64 ": reused %" PRIu64
+            ", computed %" PRIu64 "\n",
+            "input tokens offered", r->offered_tokens, r->input_tokens,
+            r->reused_tokens, r->computed_tokens);
+    if (!r->context.no_decode) {
+        fprintf(f, "  %-22s %10" PRIu64 "\n", "output tokens",
+                r->output_tokens);
+    }
+    fprintf(f, "  %-22s %10" PRIu64 "  (%" PRIu64 " blocks)\n",
+            "fetched tokens", r->fetched_tokens, r->fetched_blocks);
+    print_hits(r, f);
+}
+
+struct replay_ending replay_report_ending(const struct replay_report *report)
+{
+    struct replay_ending ending = {""};
+    if (report->context.interrupted) {
+        snprintf(ending.text, sizeof ending.text,
+                 ": interrupted after %" PRIu64 " of %" PRIu64 " requests",
+                 report->total, report->context.asked);
+    }
+    return ending;
+}
+
+void replay_report_print(const struct replay_report *r, FILE *f)
+{
+    const struct replay_context *c = &r->context;
+    fprintf(f, "\n%s replay, policy %s, %.1f s%s\n\n", c->mode,
+            c->policy != NULL ? c->policy : "unknown", (double)c->wall_us / 1e6,
+            replay_report_ending(r).text);
+    print_counts(r, f);
+    fprintf(f, "\n  %-22s %10s %10s %10s %10s %10s\n", "", "mean", "p50", "p90",
+            "p99", "max");
+    print_summary(f, "TTFT, completed (ms)", &r->ttft_s, 1e3);
+    if (!c->no_decode) {
+        print_summary(f, "TBT, slowest 10 % (ms)", &r->tbt_s, 1e3);
+    }
+    print_summary(f, "send lag (ms)", &r->send_lag_s, 1e3);
+    print_summary(f, "TTFT predicted off (%)", &r->prediction_error, 1e2);
+    fprintf(f,
+            "\n  %-22s %9.1f%%  (%" PRIu64 " of %" PRIu64 " within TTFT %g s",
+            "effective requests", 100 * r->effective_ratio, r->effective,
+            r->total, c->slo_ttft_s);
+    if (!c->no_decode) {
+        fprintf(f, " and TBT %g s", c->slo_tbt_s);
+    }
+    fputs(")\n\n", f);
+}
+
+/* A text between quotes, quotes doubled (RFC 4180). */
+static void csv_text(FILE *f, const char *text)
+{
+    fputc('"', f);
+    for (; *text != '\0'; text++) {
+        if (*text == '"') {
+            fputc('"', f);
+        }
+        fputc(*text, f);
+    }
+    fputc('"', f);
+}
+
+/* Seconds; empty when unknown. */
+static void csv_time(FILE *f, bool is_known, int64_t us)
+{
+    if (is_known) {
+        fprintf(f, "%.6f", (double)us / 1e6);
+    }
+    fputc(',', f);
+}
+
+void replay_csv_line(const struct replay_record *r, FILE *f)
+{
+    bool first = r->first_token_us >= 0;
+    fprintf(f, "%" PRIu64 ",%s,%d,", r->index, replay_outcome_name(r->outcome),
+            r->status);
+    csv_time(f, true, r->intended_us);
+    csv_time(f, r->sent_us >= 0, r->sent_us - r->intended_us);
+    csv_time(f, first, r->first_token_us - r->intended_us);
+    csv_time(f, r->predicted_ttft_us >= 0, r->predicted_ttft_us);
+    csv_time(f, r->tbt_us >= 0, r->tbt_us);
+    csv_time(f, r->end_us >= 0, r->end_us - r->intended_us);
+    csv_time(f, r->queue_us >= 0, r->queue_us);
+    csv_time(f, r->prefill_us >= 0, r->prefill_us);
+    fprintf(f,
+            "%" PRIu32 ",%" PRIu32 ",%" PRIu32 ",%" PRIu32 ",%" PRIu32
+            ",%" PRIu32 ",%" PRIu32 ",%" PRIu32 ",%" PRIu32 ",",
+            r->input_tokens, r->output_tokens, r->prompt_tokens,
+            r->reused_tokens, r->local_tokens, r->fetched_tokens,
+            r->computed_tokens, r->generated_tokens, r->retries);
+    const char *const texts[] = {r->prefill, r->decode, r->id, r->reason,
+                                 r->message};
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+        csv_text(f, texts[i]);
+        fputc(i + 1 < sizeof texts / sizeof texts[0] ? ',' : '\n', f);
+    }
+}
+
+void replay_csv_header(FILE *f)
+{
+    fputs("index,outcome,status,intended_s,send_lag_s,ttft_s,predicted_ttft_s,"
+          "tbt_s,total_s,queue_s,prefill_s,input_tokens,output_tokens,"
+          "prompt_tokens,reused_tokens,local_tokens,fetched_tokens,"
+          "computed_tokens,generated_tokens,retries,prefill,decode,id,reason,"
+          "message\n",
+          f);
+}
+
+int replay_csv_write(const struct replay_record *records, size_t n,
+                     const char *path)
+{
+    FILE *f = fopen(path, "w");
+    if (f == NULL) {
+        return -errno;
+    }
+    replay_csv_header(f);
+    for (size_t i = 0; i < n; i++) {
+        replay_csv_line(&records[i], f);
+    }
+    bool failed = ferror(f) != 0;
+    if (fclose(f) != 0 || failed) {
+        return -EIO;
+    }
+    return 0;
+}

@@ -1,0 +1,259 @@
+/* What `size` found as text, CSV and figure; see size.h. */
+#include "tools/replay/study/size.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+
+#include "tools/plot/plot.h"
+
+static uint32_t prefill_of(const struct replay_case *c)
+{
+    return c->cluster.prefill_nodes + c->cluster.coupled_nodes;
+}
+
+static uint32_t nodes_of(const struct replay_case *c)
+{
+    return cluster_nodes(&c->cluster);
+}
+
+static void print_nodes(const struct replay_case *c, FILE *f)
+{
+    uint32_t p = prefill_of(c);
+    uint32_t d = c->cluster.decode_nodes;
+    if (d > 0) {
+        fprintf(f,
+                "%" PRIu32 " nodes: %" PRIu32 " prefill and %" PRIu32
+                " decode (P/D %.2f)",
+                p + d, p, d, (double)p / d);
+    } else {
+        fprintf(f, "%" PRIu32 " %s nodes", p,
+                c->cluster.coupled_nodes > 0 ? "coupled" : "prefill");
+    }
+}
+
+/* Requests that came to nothing, by reason, and those that came late. */
+static void print_misses(const struct replay_case *c, FILE *f)
+{
+    const struct replay_report *r = &c->result.report;
+    fprintf(f,
+            "  not effective: %" PRIu64 " rejected, %" PRIu64
+            " failed, %" PRIu64 " completed too late\n",
+            r->rejected, r->failed, r->completed - r->effective);
+    replay_report_reasons(r, f);
+}
+
+static void print_served(const struct replay_case *c, FILE *f)
+{
+    const struct replay_report *r = &c->result.report;
+    print_misses(c, f);
+    fprintf(f, "  input tokens served: %.1f %% of those offered\n",
+            100 * replay_ratio(r->input_tokens, r->offered_tokens));
+    if (r->ttft_s.count > 0) {
+        fprintf(f, "  p90 of completed requests: TTFT %.3f s", r->ttft_s.p90);
+        if (r->tbt_s.count > 0) {
+            fprintf(f, ", TBT %.4f s", r->tbt_s.p90);
+        }
+        fputc('\n', f);
+    }
+}
+
+/* The best of ended[from .. to). */
+static const struct replay_case *best_of(const struct replay_sizing *z,
+                                         size_t from, size_t to)
+{
+    const struct replay_case *best = &z->ended[from];
+    for (size_t i = from + 1; i < to; i++) {
+        if (z->ended[i].result.report.effective_ratio >
+            best->result.report.effective_ratio) {
+            best = &z->ended[i];
+        }
+    }
+    return best;
+}
+
+/* Behind the cases of ended[from] that have as many nodes. */
+static size_t same_total(const struct replay_sizing *z, size_t from)
+{
+    size_t to = from + 1;
+    while (to < z->n_ended &&
+           nodes_of(&z->ended[to]) == nodes_of(&z->ended[from])) {
+        to++;
+    }
+    return to;
+}
+
+static void print_found(const struct replay_sizing *z, FILE *f)
+{
+    const struct replay_case *best = &z->ended[0];
+    fputs("smallest cluster: ", f);
+    print_nodes(best, f);
+    fprintf(f, ", %.2f %% effective\n",
+            100 * best->result.report.effective_ratio);
+    print_served(best, f);
+    fprintf(f,
+            "%zu sizes simulated: every split of every smaller number of "
+            "nodes; none meets the target\n",
+            z->search.count);
+    for (size_t i = 1; i < z->n_ended;) {
+        size_t to = same_total(z, i);
+        const struct replay_case *c = best_of(z, i, to);
+        fputs("  best with ", f);
+        print_nodes(c, f);
+        fprintf(f, ", %.2f %%\n", 100 * c->result.report.effective_ratio);
+        i = to;
+    }
+}
+
+static void print_not_found(const struct replay_sizing *z, FILE *f)
+{
+    const struct replay_case *best = best_of(z, 0, z->n_ended);
+    fprintf(f, "none of the %zu sizes up to %" PRIu32 " prefill%s nodes",
+            z->search.count, z->search.prefill_max,
+            z->search.decode_max > 0 ? "" : " (or coupled)");
+    if (z->search.decode_max > 0) {
+        fprintf(f, " and %" PRIu32 " decode nodes", z->search.decode_max);
+    }
+    fprintf(f,
+            " will do\nthe %zu that got furthest were simulated to their "
+            "ends; best of them: ",
+            z->n_ended);
+    print_nodes(best, f);
+    fprintf(f, ", %.2f %% effective\n",
+            100 * best->result.report.effective_ratio);
+    print_served(best, f);
+}
+
+void replay_size_print(const struct replay_sizing *z, FILE *f)
+{
+    fprintf(f,
+            "%" PRIu64 " requests at speed %g on nodes of %s, links of %g "
+            "Gbit/s, policy %s;\nTTFT within %g s",
+            z->requests, z->speed, z->template.name,
+            z->template.link_bytes_per_s * 8 / 1e9, z->policy, z->slo_ttft_s);
+    if (z->slo_tbt_s > 0) {
+        fprintf(f, ", TBT within %g s", z->slo_tbt_s);
+    }
+    fprintf(f, "; target %.4g %%\n", 100 * z->target);
+    if (z->search.found) {
+        print_found(z, f);
+    } else {
+        print_not_found(z, f);
+    }
+}
+
+int replay_size_csv(const struct replay_sizing *z, const char *path)
+{
+    FILE *f = fopen(path, "w");
+    if (f == NULL) {
+        return -errno;
+    }
+    fputs("prefill,decode,nodes,meets,effective_ratio,requests_judged\n", f);
+    for (size_t i = 0; i < z->search.count; i++) {
+        const struct search_answer *a = &z->search.answers[i];
+        fprintf(f, "%" PRIu32 ",%" PRIu32 ",%" PRIu32 ",%d,", a->size.prefill,
+                a->size.decode, a->size.prefill + a->size.decode, a->meets);
+        if (a->effective_ratio >= 0) {
+            fprintf(f, "%.6f", a->effective_ratio);
+        }
+        fprintf(f, ",%" PRIu64 "\n", a->judged);
+    }
+    bool failed = ferror(f) != 0;
+    return (fclose(f) != 0 || failed) ? -EIO : 0;
+}
+
+/* Copies the sizes that meet the target, or those that don't. */
+static size_t points(const struct search *search, bool meets, double *x,
+                     double *y)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < search->count; i++) {
+        if (search->answers[i].meets == meets) {
+            x[n] = search->answers[i].size.prefill;
+            y[n++] = search->answers[i].size.decode;
+        }
+    }
+    return n;
+}
+
+static void draw_sizes(struct plot *plot, const struct search *search,
+                       double *x, double *y)
+{
+    struct search_size best = search->best.size;
+    double zero = 0;
+    double most = best.prefill + best.decode + 2;
+    plot_nice_range(&zero, &most, false);
+    const struct plot_panel panel = {80,
+                                     80,
+                                     420,
+                                     420,
+                                     0,
+                                     most,
+                                     0,
+                                     most,
+                                     false,
+                                     false,
+                                     "Sizes",
+                                     "prefill nodes",
+                                     "decode nodes"};
+    double bx = best.prefill;
+    double by = best.decode;
+    char text[64];
+    plot_axes(plot, &panel);
+    size_t n = points(search, true, x, y);
+    plot_points(plot, &panel, x, y, n, PLOT_DOT, plot_colour(0));
+    n = points(search, false, x, y);
+    plot_points(plot, &panel, x, y, n, PLOT_CROSS, plot_colour(1));
+    snprintf(text, sizeof text, "%" PRIu32 " + %" PRIu32 " is the smallest",
+             best.prefill, best.decode);
+    plot_points(plot, &panel, &bx, &by, 1, PLOT_CROSS, plot_colour(2));
+    plot_points(plot, &panel, &bx, &by, 1, PLOT_DOT, plot_colour(2));
+    plot_key(plot, &panel, PLOT_TOP_RIGHT, 0, 3, "meets the target",
+             plot_colour(0));
+    plot_key(plot, &panel, PLOT_TOP_RIGHT, 1, 3, "does not", plot_colour(1));
+    plot_key(plot, &panel, PLOT_TOP_RIGHT, 2, 3, text, plot_colour(2));
+}
+
+/* The best share of each total that was simulated to its end. */
+static void draw_totals(struct plot *plot, const struct replay_sizing *z,
+                        double *x, double *y)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < z->n_ended;) {
+        size_t to = same_total(z, i);
+        const struct replay_case *c = best_of(z, i, to);
+        x[n] = nodes_of(c);
+        y[n++] = c->result.report.effective_ratio;
+        i = to;
+    }
+    double x_min = x[n - 1] - 1;
+    double x_max = x[0] + 1;
+    plot_nice_range(&x_min, &x_max, false);
+    const struct plot_panel panel = {
+        590, 80,    330,   420,          x_min,          x_max,      0,
+        1,   false, false, "Best share", "nodes in all", "effective"};
+    plot_axes(plot, &panel);
+    plot_line(plot, &panel, x, y, n, false, plot_colour(0));
+    plot_points(plot, &panel, x, y, n, PLOT_DOT, plot_colour(0));
+    plot_guide(plot, &panel, z->target, false, "target", plot_colour(1));
+}
+
+int replay_size_plot(const struct replay_sizing *z, const char *path)
+{
+    size_t room = z->search.count + z->n_ended + 1;
+    double *x = calloc(room, 2 * sizeof x[0]);
+    struct plot *plot = NULL;
+    char title[160];
+    snprintf(title, sizeof title,
+             "%.4g %% of requests within TTFT %g s and TBT %g s, %s",
+             100 * z->target, z->slo_ttft_s, z->slo_tbt_s, z->template.name);
+    int rc = x != NULL ? plot_open(path, 960, 560, title, &plot) : -ENOMEM;
+    if (rc == 0) {
+        draw_sizes(plot, &z->search, x, x + room);
+        draw_totals(plot, z, x, x + room);
+        rc = plot_close(plot);
+    }
+    free(x);
+    return rc;
+}

@@ -1,0 +1,244 @@
+/* See study.h. */
+#include "tools/replay/study/study.h"
+
+#include <errno.h>
+#include <math.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "conductor/core/schedule/admission.h"
+#include "tools/replay/live/ticker.h"
+
+#define JOBS_MAX 1024
+
+/* Shared by the threads of a study. */
+struct crew {
+    const struct replay_study *study;
+    struct replay_case *cases;
+    size_t n;
+    atomic_size_t next;
+    pthread_mutex_t lock; /* of what follows */
+    size_t done;
+    int rc;
+    char *error;
+    struct replay_ticker ticker;
+};
+
+struct replay_case replay_case_make(const struct cluster *cluster,
+                                    const char *policy)
+{
+    return (struct replay_case){.cluster = *cluster,
+                                .policy = policy,
+                                .speed = 1,
+                                .seed = 1,
+                                .effective_ttft_s = 30,
+                                .effective_tbt_s = 0.2};
+}
+
+int replay_override(struct cluster *cluster, double link_gbps,
+                    double cache_tokens, char error[CLUSTER_ERROR_BYTES])
+{
+    int rc = link_gbps >= 0
+                 ? cluster_override(cluster, -1, -1, link_gbps, error)
+                 : 0;
+    return rc == 0 && cache_tokens >= 0
+               ? cluster_override_cache(cluster, (int64_t)cache_tokens, error)
+               : rc;
+}
+
+int replay_check_admission(const char *name, const char *admission)
+{
+    if (admission_policy_by_name(admission) != NULL) {
+        return 0;
+    }
+    fprintf(stderr,
+            "conductor-replay %s: --admission %s: must be plain, none\n", name,
+            admission);
+    return -1;
+}
+
+static double seconds(int64_t us)
+{
+    return (double)us / 1e6;
+}
+
+static int keep_latency(struct replay_case *c, double ttft_s, double tbt_s)
+{
+    if (c->n_latencies == c->latency_capacity) {
+        size_t n = c->latency_capacity == 0 ? 4096 : c->latency_capacity * 2;
+        struct replay_latency *all =
+            realloc(c->latencies, n * sizeof c->latencies[0]);
+        if (all == NULL) {
+            return -ENOMEM;
+        }
+        c->latencies = all;
+        c->latency_capacity = n;
+    }
+    c->latencies[c->n_latencies++] =
+        (struct replay_latency){(float)ttft_s, (float)tbt_s};
+    return 0;
+}
+
+/* What the predictions of an answered request were worth. */
+static int keep_prediction(struct replay_case *c, double ttft_s,
+                           double predicted_s)
+{
+    if (c->slo_ttft_s > 0 && ttft_s > c->slo_ttft_s) {
+        c->late++;
+        c->latest_s = fmax(c->latest_s, ttft_s - c->slo_ttft_s);
+    }
+    return predicted_s >= 0 ? replay_distribution_add(
+                                  &c->errors_s, fabs(ttft_s - predicted_s))
+                            : 0;
+}
+
+static int observe(void *arg, const struct replay_record *r)
+{
+    struct replay_case *c = arg;
+    bool answered = r->outcome == REPLAY_COMPLETED && r->first_token_us >= 0;
+    double ttft_s =
+        answered ? seconds(r->first_token_us - r->intended_us) : -1.0;
+    double tbt_s = answered && r->tbt_us >= 0 ? seconds(r->tbt_us) : -1.0;
+    int rc = 0;
+    c->judged++;
+    c->arrivals_s = fmax(c->arrivals_s, seconds(r->intended_us));
+    if (answered) {
+        c->prefill_s += seconds(r->prefill_us);
+        rc = keep_prediction(c, ttft_s, seconds(r->predicted_ttft_us));
+    }
+    if (!answered || ttft_s > c->effective_ttft_s ||
+        tbt_s > c->effective_tbt_s) {
+        c->misses++;
+        if (c->gives_up && c->misses > c->misses_max) {
+            return -ECANCELED;
+        }
+    }
+    return rc == 0 && c->keep_latencies ? keep_latency(c, ttft_s, tbt_s) : rc;
+}
+
+static int run_case(const struct replay_study *study, struct replay_case *c,
+                    char error[REPLAY_STUDY_ERROR_BYTES])
+{
+    struct replay_sim_params params = {
+        .sim = {.cluster = &c->cluster,
+                .policy = c->policy,
+                .admission = c->admission,
+                .speed = c->speed,
+                .slo_ttft_us = llround(c->slo_ttft_s * 1e6),
+                .slo_tbt_us = llround(c->slo_tbt_s * 1e6),
+                .seed = c->seed},
+        .source = study->source,
+        .with_facts = c->with_facts,
+        .observe = observe,
+        .observe_arg = c};
+    if (params.source.block_tokens == 0) {
+        params.source.block_tokens = c->cluster.block_tokens;
+    }
+    if (params.source.length_scale == 0) {
+        params.source.length_scale = 1;
+    }
+    if (!(c->effective_tbt_s > 0)) {
+        c->effective_tbt_s = INFINITY;
+    }
+    params.slo_ttft_s = c->effective_ttft_s;
+    params.slo_tbt_s = c->effective_tbt_s;
+    int rc =
+        replay_sim_run(&params, &c->result, error, REPLAY_STUDY_ERROR_BYTES);
+    if (rc == -ECANCELED) {
+        c->gave_up = true;
+        rc = 0;
+    }
+    c->error_s = replay_distribution_summary(&c->errors_s);
+    replay_distribution_fini(&c->errors_s);
+    return rc;
+}
+
+static void *work(void *arg)
+{
+    struct crew *crew = arg;
+    char error[REPLAY_STUDY_ERROR_BYTES];
+    size_t i;
+    while ((i = atomic_fetch_add(&crew->next, 1)) < crew->n) {
+        int rc = run_case(crew->study, &crew->cases[i], error);
+        pthread_mutex_lock(&crew->lock);
+        crew->done++;
+        if (rc != 0 && crew->rc == 0) {
+            crew->rc = rc;
+            snprintf(crew->error, REPLAY_STUDY_ERROR_BYTES, "%s", error);
+            atomic_store(&crew->next, crew->n);
+        }
+        if (!crew->study->quiet) {
+            replay_ticker_show(&crew->ticker, crew->done);
+        }
+        pthread_mutex_unlock(&crew->lock);
+    }
+    return NULL;
+}
+
+/* This thread works too, so it goes on when no other can be had. */
+static size_t jobs_of(const struct replay_study *study, size_t n)
+{
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    size_t jobs = study->jobs > 0 ? study->jobs : cores > 0 ? (size_t)cores : 1;
+    jobs = jobs < n ? jobs : n;
+    return jobs < JOBS_MAX ? jobs : JOBS_MAX;
+}
+
+int replay_study_run(const struct replay_study *study,
+                     struct replay_case *cases, size_t n,
+                     char error[REPLAY_STUDY_ERROR_BYTES])
+{
+    struct crew crew = {.study = study, .cases = cases, .n = n, .error = error};
+    pthread_t threads[JOBS_MAX];
+    size_t started = 0;
+    int rc = pthread_mutex_init(&crew.lock, NULL);
+    if (rc != 0) {
+        snprintf(error, REPLAY_STUDY_ERROR_BYTES, "out of memory");
+        return -rc;
+    }
+    replay_ticker_init(&crew.ticker,
+                       study->what != NULL ? study->what : "simulations", n);
+    for (size_t jobs = jobs_of(study, n); started + 1 < jobs; started++) {
+        if (pthread_create(&threads[started], NULL, work, &crew) != 0) {
+            break;
+        }
+    }
+    (void)work(&crew);
+    for (size_t i = 0; i < started; i++) {
+        pthread_join(threads[i], NULL);
+    }
+    replay_ticker_end(&crew.ticker);
+    pthread_mutex_destroy(&crew.lock);
+    return crew.rc;
+}
+
+void replay_cases_fini(struct replay_case *cases, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        replay_sim_result_fini(&cases[i].result);
+        free(cases[i].latencies);
+        cases[i].latencies = NULL;
+    }
+}
+
+double replay_case_goodput(const struct replay_case *c)
+{
+    return c->arrivals_s > 0
+               ? (double)c->result.report.effective / c->arrivals_s
+               : 0.0;
+}
+
+double replay_case_effective(const struct replay_case *c, double ttft_s,
+                             double tbt_s)
+{
+    size_t effective = 0;
+    for (size_t i = 0; i < c->n_latencies; i++) {
+        const struct replay_latency *l = &c->latencies[i];
+        effective += l->ttft_s >= 0 && (double)l->ttft_s <= ttft_s &&
+                     (double)l->tbt_s <= tbt_s;
+    }
+    return replay_ratio(effective, c->n_latencies);
+}

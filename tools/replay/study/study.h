@@ -1,0 +1,133 @@
+/*
+ * Many simulations of one trace, side by side on the cores of this machine.
+ * Each case is independent: the numbers do not depend on how many run at once.
+ */
+#ifndef TOOLS_REPLAY_STUDY_STUDY_H
+#define TOOLS_REPLAY_STUDY_STUDY_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "sim/cluster/cluster.h"
+#include "tools/replay/options.h"
+#include "tools/replay/study/sim.h"
+
+#define REPLAY_STUDY_ERROR_BYTES 1024
+
+/* What the cases of a study have in common. */
+struct replay_study {
+    struct replay_source source;
+    uint64_t jobs;    /* simulations at once; 0: as many as there are cores */
+    const char *what; /* for progress on stderr: "simulations" */
+    bool quiet;       /* no progress */
+};
+
+/* Of one request, seconds; -1: it was not answered, or has no such time. */
+struct replay_latency {
+    float ttft_s;
+    float tbt_s;
+};
+
+/* One simulation: the upper part is the caller's, the rest is filled. */
+struct replay_case {
+    struct cluster cluster;
+    const char *policy;
+    const char *admission; /* NULL: plain */
+    double speed;
+    double slo_ttft_s; /* asked for by every request; 0: none */
+    double slo_tbt_s;
+    double effective_ttft_s; /* what counts as effective */
+    double effective_tbt_s;  /* 0: any */
+    uint64_t seed;
+    bool with_facts;     /* also the best ratio, ranks and their copies */
+    bool keep_latencies; /* of every request */
+    bool gives_up;       /* beyond misses_max requests that are not effective */
+    uint64_t misses_max;
+
+    bool gave_up; /* then there is no result */
+    struct replay_sim_result result;
+    double arrivals_s; /* from the first to the last, at this speed */
+    double prefill_s;  /* time of all prefill nodes together */
+    uint64_t late;   /* accepted requests that asked for a TTFT and missed it */
+    double latest_s; /* by how much at most; 0: none was late */
+    struct replay_summary error_s;    /* of the predicted TTFT, absolute, of all
+                                         that were answered */
+    struct replay_latency *latencies; /* (n_latencies), in trace order */
+    size_t n_latencies;
+    size_t latency_capacity;
+    uint64_t judged; /* requests that ended, also of a case given up */
+    uint64_t misses;
+    struct replay_distribution errors_s; /* behind error_s */
+};
+
+/* How a study's options appear in a subcommand's table. */
+#define REPLAY_STUDY_SPECS(o)                                           \
+    {"trace", OPTION_TEXT, &(o).source.path,      "FILE",               \
+     0,       0,           "JSONL, plain or gzip"},                     \
+        {"from", OPTION_COUNT, &(o).source.from,           "N",         \
+         0,      1e12,         "skip its first N requests"},            \
+        {"requests", OPTION_COUNT, &(o).source.requests,  "N",          \
+         1,          1e12,         "only so many of them"},             \
+        {"skip-bad", OPTION_FLAG, &(o).source.skip_bad,           NULL, \
+         0,          0,           "skip bad lines and count them"},     \
+    {                                                                   \
+        "jobs", OPTION_COUNT, &(o).jobs, "N", 1, 1024,                  \
+            "simulations at once (default: the cores of this machine)"  \
+    }
+
+/* What a command can replace of a cluster file: the rate of links (negative:
+ * nothing) and the cache (negative: nothing). */
+#define REPLAY_OVERRIDE_SPECS(gbps, tokens)                        \
+    {"link-gbps",                                                  \
+     OPTION_NUMBER,                                                \
+     &(gbps),                                                      \
+     "X",                                                          \
+     0,                                                            \
+     1e9,                                                          \
+     "Gbit/s of every link, instead of the file's"},               \
+    {                                                              \
+        "cache-tokens", OPTION_NUMBER, &(tokens), "N", 1, 1e12,    \
+            "tokens that a prefill node's device caches, likewise" \
+    }
+
+/* Replaces them. 0, or -EINVAL with a message and the cluster unchanged. */
+int replay_override(struct cluster *cluster, double link_gbps,
+                    double cache_tokens, char error[CLUSTER_ERROR_BYTES])
+    __attribute__((warn_unused_result));
+
+/* Whether there is an admission policy of that name. 0, or -1 after a complaint
+ * of the subcommand `name` that lists them. */
+int replay_check_admission(const char *name, const char *admission)
+    __attribute__((warn_unused_result));
+
+/* What a case is with nothing said: speed 1, seed 1, no SLO asked for, and
+ * effective within 30 s and 0.2 s, as in the Mooncake paper. */
+struct replay_case replay_case_make(const struct cluster *cluster,
+                                    const char *policy);
+
+/*
+ * Runs all cases.
+ *   study  borrowed; the source's block size must be 0 (it becomes that of
+ *          each cluster) or set.
+ *   cases  (n), filled; to be freed with replay_cases_fini() in any case.
+ *   error  the message of the first case that failed.
+ * Returns 0 or a negative errno.
+ */
+int replay_study_run(const struct replay_study *study,
+                     struct replay_case *cases, size_t n,
+                     char error[REPLAY_STUDY_ERROR_BYTES])
+    __attribute__((warn_unused_result));
+
+/* Frees what the cases own, not the array. */
+void replay_cases_fini(struct replay_case *cases, size_t n);
+
+/* Effective requests per second of the trace's time at the case's speed. */
+double replay_case_goodput(const struct replay_case *c);
+
+/* The share of all requests within both limits; needs keep_latencies. A
+ * request without TBT (one token) meets any TBT. O(requests). */
+double replay_case_effective(const struct replay_case *c, double ttft_s,
+                             double tbt_s);
+
+#endif

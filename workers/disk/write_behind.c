@@ -1,0 +1,216 @@
+/* Copying blocks to the disk tier.
+ *
+ * A block on disk needs its parent on disk. Where a block of the store is in
+ * the tier is noted by the numbers of both, so a note about other contents of
+ * either is never taken for true. */
+#include "workers/disk/write_behind.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#define WRITES_MAX 256u
+/* One of so many blocks of the store may be pinned for writing. */
+#define PINNED_SHARE 8u
+
+/* Where a block of the store is in the tier. */
+struct note {
+    uint64_t number; /* of the store's block; 0: nowhere */
+    struct disk_ref ref;
+};
+
+/* A write under way. */
+struct job {
+    struct write_behind *wb;
+    uint32_t id; /* of the store's block, with a pin */
+    struct job *next_free;
+};
+
+struct write_behind {
+    struct kv_store *store;
+    struct disk_tier *tier;
+    void (*released)(void *arg);
+    void *arg;
+    struct note *notes; /* (capacity_blocks) */
+    uint32_t *chain;    /* (capacity_blocks) scratch */
+    struct job *jobs;   /* (WRITES_MAX) */
+    struct job *free_jobs;
+    uint32_t n_jobs;
+    bool holds_all; /* the tier has room for all that the store can hold */
+    /* The block that found the queue full; number 0: none. Those behind it in
+     * the order of commits may not be on disk either. */
+    uint32_t behind_id;
+    uint64_t behind_number;
+};
+
+uint32_t write_behind_max(uint32_t capacity_blocks)
+{
+    uint32_t n = capacity_blocks / PINNED_SHARE;
+
+    return n < 1 ? 1 : n > WRITES_MAX ? WRITES_MAX : n;
+}
+
+struct write_behind *write_behind_new(struct kv_store *store,
+                                      struct disk_tier *tier,
+                                      void (*released)(void *arg), void *arg)
+{
+    struct write_behind *wb = calloc(1, sizeof(*wb));
+    struct kv_store_stats s;
+    struct kv_store_stats disk;
+
+    if (!wb)
+        return NULL;
+    kv_store_stats(store, &s);
+    kv_store_stats(disk_tier_index(tier), &disk);
+    wb->holds_all = disk.capacity_blocks >= s.capacity_blocks;
+    wb->store = store;
+    wb->tier = tier;
+    wb->released = released;
+    wb->arg = arg;
+    wb->notes = calloc(s.capacity_blocks, sizeof(*wb->notes));
+    wb->chain = calloc(s.capacity_blocks, sizeof(*wb->chain));
+    wb->jobs = calloc(WRITES_MAX, sizeof(*wb->jobs));
+    if (!wb->notes || !wb->chain || !wb->jobs) {
+        write_behind_free(wb);
+        return NULL;
+    }
+    for (uint32_t i = 0; i < WRITES_MAX; i++) {
+        wb->jobs[i].wb = wb;
+        wb->jobs[i].next_free = wb->free_jobs;
+        wb->free_jobs = &wb->jobs[i];
+    }
+    return wb;
+}
+
+void write_behind_free(struct write_behind *wb)
+{
+    if (!wb)
+        return;
+    free(wb->notes);
+    free(wb->chain);
+    free(wb->jobs);
+    free(wb);
+}
+
+/* Where the held block `id` is in the tier, or is about to be. */
+static struct disk_ref on_disk(const struct write_behind *wb, uint32_t id)
+{
+    const struct note *note = &wb->notes[id];
+
+    if (note->number == kv_store_number(wb->store, id) &&
+        disk_tier_has(wb->tier, note->ref))
+        return note->ref;
+    return DISK_REF_NONE;
+}
+
+static void on_written(void *arg, int rc)
+{
+    struct job *job = arg;
+    struct write_behind *wb = job->wb;
+
+    (void)rc; /* logged; the tier does not have it, so the note is void */
+    kv_store_release(wb->store, job->id);
+    job->next_free = wb->free_jobs;
+    wb->free_jobs = job;
+    wb->n_jobs--;
+    wb->released(wb->arg);
+}
+
+/* Queues block `id` behind `parent`. 0: it is on disk or will be. */
+static int write_one(struct write_behind *wb, uint32_t id,
+                     struct disk_ref parent)
+{
+    struct job *job = wb->free_jobs;
+    struct disk_ref ref;
+
+    if (!job)
+        return -EBUSY;
+    int rc =
+        disk_tier_write(wb->tier, parent, kv_store_key(wb->store, id),
+                        kv_store_tokens(wb->store, id),
+                        kv_store_data(wb->store, id), on_written, job, &ref);
+    if (rc < 0 && rc != -EEXIST)
+        return rc;
+    wb->notes[id] =
+        (struct note){.number = kv_store_number(wb->store, id), .ref = ref};
+    if (rc == -EEXIST)
+        return 0;
+    wb->free_jobs = job->next_free;
+    wb->n_jobs++;
+    job->id = id;
+    kv_store_pin(wb->store, id);
+    return 0;
+}
+
+/* Writes `id` and what is in front of it, from the top down. */
+static int write_chain(struct write_behind *wb, uint32_t id)
+{
+    struct disk_ref parent = DISK_REF_NONE;
+    uint32_t n = 0;
+
+    while (id != KV_BLOCK_NONE) {
+        parent = on_disk(wb, id);
+        if (parent.number != 0)
+            break;
+        wb->chain[n++] = id;
+        id = kv_store_parent(wb->store, id);
+    }
+    while (n > 0) {
+        id = wb->chain[--n];
+        int rc = write_one(wb, id, parent);
+        if (rc < 0)
+            return rc;
+        parent = wb->notes[id].ref;
+    }
+    return 0;
+}
+
+/* 0, or -EBUSY: no more for now. */
+static int write_or_note(struct write_behind *wb, uint32_t id)
+{
+    int rc = write_chain(wb, id);
+
+    /* A key that belongs to another block on disk stays in memory only. */
+    if (rc != -EBUSY && rc != -ENOSPC)
+        return 0;
+    wb->behind_id = id;
+    wb->behind_number = kv_store_number(wb->store, id);
+    return -EBUSY;
+}
+
+void write_behind_stored(struct write_behind *wb, uint64_t key)
+{
+    uint32_t id = kv_store_find_key(wb->store, key);
+
+    /* While something is behind, its turn comes before this one's. */
+    if (id == KV_BLOCK_NONE || wb->behind_number != 0)
+        return;
+    (void)write_or_note(wb, id);
+}
+
+void write_behind_resume(struct write_behind *wb)
+{
+    struct kv_event e;
+    uint32_t id = wb->behind_id;
+    uint64_t number = wb->behind_number;
+
+    if (number == 0)
+        return;
+    wb->behind_number = 0;
+    if (!kv_store_is_held(wb->store, id) ||
+        kv_store_number(wb->store, id) != number) {
+        /* It was evicted meanwhile. A tier that is smaller than the store would
+         * go round in circles if it began with the oldest block. */
+        id = KV_BLOCK_NONE;
+        if (!wb->holds_all || !kv_store_inventory(wb->store, &id, &e))
+            return;
+    }
+    do {
+        if (write_or_note(wb, id) < 0)
+            return;
+    } while (kv_store_inventory(wb->store, &id, &e));
+}
+
+uint32_t write_behind_pinned(const struct write_behind *wb)
+{
+    return wb->n_jobs;
+}

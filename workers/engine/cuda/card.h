@@ -1,0 +1,93 @@
+/* What the card's files share. C++, not for users of cuda_engine.h. */
+#ifndef WORKERS_ENGINE_CUDA_CARD_H
+#define WORKERS_ENGINE_CUDA_CARD_H
+
+#include "workers/engine/cuda/kernels.h"
+#include "workers/engine/cuda/multiply.h"
+
+/* Matrices of one layer, each [outputs][inputs]: q, k and v below each other
+ * in one, gate and up in another. */
+struct card_layer {
+    bf16 *matrix[MULTIPLY_MATRICES];
+};
+
+/* Activations of a step, all [rows][...]; see kernels.h. */
+struct card_scratch {
+    float *x;          /* [d_model] the residual stream */
+    bf16 *norm;        /* [d_model] */
+    bf16 *qkv;         /* [q_dim + 2 kv_dim] */
+    bf16 *attended;    /* [q_dim] */
+    bf16 *gate_up;     /* [2 ffn] */
+    bf16 *inner;       /* [ffn] */
+    float2 *turns;     /* [head_dim / 2] */
+    double *frequency; /* [head_dim / 2], of one row only */
+    float *partial;    /* [splits][heads][PARTIAL_FLOATS] */
+    uint32_t *answers;
+    unsigned char *batch; /* the description, as in host memory */
+};
+
+struct cuda_card {
+    struct model_shape shape;
+    uint64_t seed;
+    uint32_t layers, block_tokens;
+    uint32_t q_dim, kv_dim;
+    size_t row_bytes, page_bytes; /* of KV */
+    uint32_t prefill_rows;        /* most of prompts, with padding */
+    struct cuda_card_limits limits;
+    struct cuda_batch batch;
+    unsigned char *host; /* page-locked: the arrays of `batch`, answers */
+    uint32_t *host_answers;
+    uint64_t embed_stream;
+    float embed_scale;
+    unsigned char *weights; /* holds every matrix */
+    struct card_layer *layer;
+    bf16 *head;
+    unsigned char *scratch_memory;
+    struct card_scratch scratch;
+    unsigned char *pages;
+    struct multiply *multiply;
+    cudaStream_t compute, load, store;
+    cudaEvent_t *loaded, *placed, *stored; /* [layers] */
+    cudaEvent_t tickets[CUDA_TICKETS];
+    char name[64];
+    char error[160];
+};
+
+/* Notes what failed. Returns 0 for cudaSuccess, else -ENODEV. */
+int card_check(struct cuda_card *c, cudaError_t rc, const char *what);
+
+/* The same for launches since the last check. */
+int card_check_launch(struct cuda_card *c, const char *what);
+
+static inline uint32_t card_round_up(uint32_t n, uint32_t unit)
+{
+    return (n + unit - 1) / unit * unit;
+}
+
+static inline size_t card_max(size_t a, size_t b)
+{
+    return a > b ? a : b;
+}
+
+/* The matrices of a layer. */
+void card_sizes(const struct cuda_card *c, struct multiply_size *sizes);
+
+/* Hand out the weights, and the activations, from `memory`; NULL: only count.
+ * Return how many bytes they take. */
+size_t card_place_weights(struct cuda_card *c, unsigned char *memory);
+size_t card_place_scratch(struct cuda_card *c, unsigned char *memory);
+
+/* Says in `err` that the model does not fit, with what there is and what would.
+ * Returns 0, -ENOMEM or -ENODEV. */
+int card_check_fits(const struct cuda_card *c,
+                    const struct cuda_card_config *config, size_t weights,
+                    size_t scratch, char *err, size_t err_bytes);
+
+/* Takes the memory for pages: what is asked for, or what is left. */
+int card_make_pages(struct cuda_card *c, const struct cuda_card_config *config);
+
+/* Hands out the arrays of the batch from host memory, and those of the card at
+ * the same distances. Returns how many bytes they take. */
+size_t card_place_batch(struct cuda_card *c, unsigned char *memory);
+
+#endif

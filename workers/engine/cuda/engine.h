@@ -1,0 +1,109 @@
+/* Engine "cuda": what its files share, and what tests ask it. */
+#ifndef WORKERS_ENGINE_CUDA_ENGINE_H
+#define WORKERS_ENGINE_CUDA_ENGINE_H
+
+#include <pthread.h>
+
+#include "workers/engine/cuda/cuda_engine.h"
+#include "workers/engine/cuda/page_cache.h"
+#include "workers/engine/impl.h"
+
+/* A page that a step uses. */
+struct cuda_use {
+    void *block;
+    uint32_t page;
+    uint32_t needed; /* rows that the step reads and does not write */
+    uint32_t from;   /* rows [from, to) that it writes */
+    uint32_t to;
+    bool stores; /* they are to be in the host block as well */
+};
+
+/* Segments of a step that are computed together: as many as have room. */
+struct cuda_group {
+    struct engine_segment *segments; /* the step's */
+    size_t first, end;               /* of them */
+    struct cuda_use *uses;           /* [n_uses], room for all pages */
+    uint32_t n_uses;
+    uint64_t ticket; /* the last that copies to one of the pages */
+};
+
+/* Page-locked memory that engine_kv_alloc() gave out. */
+struct cuda_host {
+    unsigned char *memory; /* NULL: none */
+    size_t bytes;
+};
+#define CUDA_HOSTS 8 /* that are known; of others, copies are not joined */
+
+struct cuda_engine {
+    struct engine base;
+    struct cuda_card *card;
+    uint32_t layers;
+    uint32_t group_heads; /* heads / kv_heads */
+    struct cuda_group group;
+    uint32_t *use_of;  /* [pages] which use, valid where it points back */
+    size_t *answer_of; /* [rows] segment of each wanted row */
+    uint32_t *answers; /* [rows] */
+    struct cuda_host hosts[CUDA_HOSTS]; /* do not change during a step */
+    pthread_mutex_t lock;               /* guards from here ... */
+    struct page_cache *pages;
+    uint64_t ticket;      /* the last that was given */
+    uint64_t ticket_over; /* it and all before are over */
+    bool lost;            /* ... to here: the card */
+    char error[240];
+    char device[224];
+};
+
+static inline uint32_t cuda_min(uint32_t a, uint32_t b)
+{
+    return a < b ? a : b;
+}
+
+/* Whether a segment goes the way of decodes. */
+static inline bool cuda_decodes(const struct engine_segment *s)
+{
+    return s->decode && s->n_tokens == 1;
+}
+
+/* Blocks of a segment, those it writes included. */
+static inline uint32_t cuda_blocks_of(const struct cuda_engine *e,
+                                      const struct engine_segment *s)
+{
+    uint32_t bt = e->base.layout.block_tokens;
+
+    return (s->position + s->n_tokens + bt - 1) / bt;
+}
+
+/* Pieces of a segment's decode attention; 0 for a prompt. */
+static inline uint32_t cuda_splits_of(const struct engine_segment *s)
+{
+    return cuda_decodes(s) ? s->position / CUDA_SPLIT_KEYS + 1 : 0;
+}
+
+/* Fills in the card's batch for the group, whose pages are taken. Called with
+ * the lock. */
+void cuda_describe_group(struct cuda_engine *e);
+
+/* engine_ops.step of this engine. */
+int cuda_step(struct engine *base, struct engine_segment *segments, size_t n,
+              const struct engine_step_ops *ops, void *arg,
+              const atomic_bool *abort);
+
+/* Notes that the card is gone. Returns -ENODEV. */
+int cuda_lose(struct cuda_engine *e);
+
+/* Takes and pins the page of `block`, writing back what is in the way. Called
+ * with the lock. Returns PAGE_NONE if every page is in use, or the card is
+ * gone. */
+uint32_t cuda_take_page(struct cuda_engine *e, void *block);
+
+/* Looks which tickets are over. Called with the lock. 0 or -ENODEV. */
+int cuda_poll_tickets(struct cuda_engine *e, bool wait);
+
+/* Copies all rows that are on the card only to their blocks, for tests and for
+ * who wants the rows of decoded tokens. No step may run. 0 or -ENODEV. */
+int engine_cuda_flush(struct engine *base);
+
+/* For tests: what the cache did so far. */
+void engine_cuda_counts(struct engine *base, struct page_cache_counts *counts);
+
+#endif

@@ -1,0 +1,54 @@
+/* Matrix products of the engine: cuBLASLt with one algorithm for each matrix,
+ * chosen once, or the kernels of multiply_tile.cu. C++, of the card's files.
+ *
+ * A row of y depends on its own row of x and on nothing else, bit for bit:
+ * docs/decisions/023-fixed-algorithms.md says how that is made sure. */
+#ifndef WORKERS_ENGINE_CUDA_MULTIPLY_H
+#define WORKERS_ENGINE_CUDA_MULTIPLY_H
+
+#include "workers/engine/cuda/kernels.h"
+
+/* Memory on the card that cuBLASLt may use. */
+#define MULTIPLY_WORKSPACE_BYTES ((size_t)32 << 20)
+
+/* Who computes a product: rows of prompts, or of decodes. */
+enum multiply_kind { MULTIPLY_PREFILL, MULTIPLY_DECODE, MULTIPLY_KINDS };
+
+/* The matrices of a layer; the sums of the last two are added to y. */
+enum multiply_matrix {
+    MULTIPLY_QKV,
+    MULTIPLY_GATE_UP,
+    MULTIPLY_O,
+    MULTIPLY_DOWN,
+    MULTIPLY_MATRICES
+};
+
+struct multiply_size {
+    uint32_t inputs;
+    uint32_t outputs;
+};
+
+struct multiply;
+
+/* Chooses and checks an algorithm for each of sizes[MULTIPLY_MATRICES] and
+ * kind, and `rows` rows at most. x and y (float) have room for `rows` rows of
+ * any of the matrices, weights[MULTIPLY_MATRICES] for one of each; they are
+ * overwritten. `s` is waited for. Returns it owned, or NULL without memory or
+ * when the card fails. */
+struct multiply *multiply_new(cudaStream_t s, const struct multiply_size *sizes,
+                              bf16 *const *weights, uint32_t rows, bf16 *x,
+                              float *y);
+void multiply_free(struct multiply *m);
+
+/* What computes the products, and why suggestions of cuBLASLt were not taken;
+ * valid until freed. */
+const char *multiply_name(const struct multiply *m);
+
+/* y = x w^T, or y += x w^T for MULTIPLY_O and MULTIPLY_DOWN, whose y is float
+ * and not bf16. rows is a multiple of CUDA_PREFILL_ROWS or CUDA_DECODE_ROWS.
+ * Returns 0, or -EIO. */
+int multiply_run(struct multiply *m, cudaStream_t s, enum multiply_kind kind,
+                 enum multiply_matrix matrix, uint32_t rows, const bf16 *x,
+                 const bf16 *w, void *y);
+
+#endif

@@ -1,0 +1,260 @@
+/* The front of every engine: it checks what it is given, so that the kinds
+ * behind it can trust it. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "workers/engine/impl.h"
+
+/* Alignment of host memory for blocks: what direct I/O asks for. */
+#define KV_PAGE_BYTES ((size_t)4096)
+
+#ifdef ENGINE_CUDA
+#define KINDS "cpu, timed or cuda"
+#else
+#define KINDS "cpu or timed (built without CUDA)"
+#endif
+
+/* Much memory goes into huge pages: a device that reads 1 MiB into small ones
+ * has 256 places to write to, and is half as fast. */
+#define KV_HUGE_BYTES ((size_t)2 << 20)
+
+static const struct engine_ops *const kinds[] = {
+    &engine_cpu_ops,
+    &engine_timed_ops,
+#ifdef ENGINE_CUDA
+    &engine_cuda_ops,
+#endif
+};
+
+static const struct engine_ops *kind_find(const char *name)
+{
+    for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
+        if (name && strcmp(kinds[i]->kind, name) == 0)
+            return kinds[i];
+    }
+    return NULL;
+}
+
+static void fill_defaults(struct engine_config *c)
+{
+    if (c->block_tokens == 0)
+        c->block_tokens = ENGINE_DEFAULT_BLOCK_TOKENS;
+    if (c->layers == 0)
+        c->layers = c->shape->layers;
+    if (c->step_tokens == 0)
+        c->step_tokens = ENGINE_DEFAULT_STEP_TOKENS;
+}
+
+/* `value` must be lo .. hi. Returns whether it is, else writes a message. */
+static bool in_range(const char *field, uint32_t value, uint32_t lo,
+                     uint32_t hi, char *err, size_t err_bytes)
+{
+    if (value >= lo && value <= hi)
+        return true;
+    snprintf(err, err_bytes, "engine: %s is %u: must be %u to %u", field, value,
+             lo, hi);
+    return false;
+}
+
+static bool config_ok(const struct engine_config *c, char *err,
+                      size_t err_bytes)
+{
+    if (!in_range("block_tokens", c->block_tokens, ENGINE_MIN_BLOCK_TOKENS,
+                  ENGINE_MAX_BLOCK_TOKENS, err, err_bytes) ||
+        !in_range("layers", c->layers, 1, c->shape->layers, err, err_bytes) ||
+        !in_range("step_tokens", c->step_tokens, 1, ENGINE_MAX_STEP_TOKENS, err,
+                  err_bytes))
+        return false;
+    if (c->block_tokens % ENGINE_MIN_BLOCK_TOKENS != 0) {
+        snprintf(err, err_bytes,
+                 "engine: block_tokens is %u: must be a multiple of %d",
+                 c->block_tokens, ENGINE_MIN_BLOCK_TOKENS);
+        return false;
+    }
+    return true;
+}
+
+/* Checks *c, fills in its defaults and *layout. Returns the kind, or NULL with
+ * a message. */
+static const struct engine_ops *prepare(struct engine_config *c,
+                                        struct engine_kv_layout *layout,
+                                        char *err, size_t err_bytes)
+{
+    const struct engine_ops *ops = kind_find(c->kind);
+
+    if (!ops) {
+        snprintf(err, err_bytes, "engine: kind is %s: must be " KINDS,
+                 c->kind ? c->kind : "missing");
+        return NULL;
+    }
+    if (!c->shape) {
+        snprintf(err, err_bytes, "engine: shape is missing");
+        return NULL;
+    }
+    if (model_check(c->shape, err, err_bytes) != 0)
+        return NULL;
+    fill_defaults(c);
+    if (!config_ok(c, err, err_bytes))
+        return NULL;
+
+    uint32_t row_bytes = ops->row_bytes(c->shape);
+    *layout = (struct engine_kv_layout){
+        .layers = c->layers,
+        .block_tokens = c->block_tokens,
+        .kv_row_bytes = row_bytes,
+        .block_bytes = (uint64_t)c->layers * 2 * c->block_tokens * row_bytes,
+        .fingerprint =
+            model_fingerprint(c->shape, c->layers, c->seed, ops->element),
+        .vocab = c->shape->vocab,
+        .window_tokens = c->shape->window_tokens,
+        .step_tokens = c->step_tokens,
+    };
+    return ops;
+}
+
+int engine_plan(const struct engine_config *config,
+                struct engine_kv_layout *layout, struct engine_needs *needs,
+                char *err, size_t err_bytes)
+{
+    struct engine_config c = *config;
+    const struct engine_ops *ops = prepare(&c, layout, err, err_bytes);
+
+    if (!ops)
+        return -EINVAL;
+    *needs = (struct engine_needs){0};
+    if (ops->needs)
+        ops->needs(&c, needs);
+    return 0;
+}
+
+struct engine *engine_new(const struct engine_config *config, char *err,
+                          size_t err_bytes)
+{
+    struct engine_config c = *config;
+    struct engine_kv_layout layout;
+    const struct engine_ops *ops = prepare(&c, &layout, err, err_bytes);
+
+    if (!ops)
+        return NULL;
+    struct engine *e = ops->create(&c, &layout, err, err_bytes);
+    if (!e)
+        return NULL;
+    e->ops = ops;
+    e->layout = layout;
+    return e;
+}
+
+void engine_free(struct engine *e)
+{
+    if (e)
+        e->ops->destroy(e);
+}
+
+const char *engine_kind(const struct engine *e)
+{
+    return e->ops->kind;
+}
+
+const char *engine_device(const struct engine *e)
+{
+    return e->ops->device ? e->ops->device(e) : "";
+}
+
+const char *engine_error(const struct engine *e)
+{
+    return e->ops->error ? e->ops->error(e) : "";
+}
+
+bool engine_simulates(const struct engine *e)
+{
+    return e->ops->simulates;
+}
+
+const struct engine_kv_layout *engine_kv_layout(const struct engine *e)
+{
+    return &e->layout;
+}
+
+static bool segment_ok(const struct engine_kv_layout *l,
+                       const struct engine_segment *s)
+{
+    if (s->n_tokens == 0 || s->n_tokens > l->step_tokens ||
+        s->position > l->window_tokens ||
+        s->n_tokens > l->window_tokens - s->position ||
+        s->cached_tokens > s->position)
+        return false;
+    for (uint32_t i = 0; i < s->n_tokens; i++) {
+        if (s->tokens[i] >= l->vocab)
+            return false;
+    }
+    return true;
+}
+
+int engine_step(struct engine *e, struct engine_segment *segments, size_t n,
+                const struct engine_step_ops *ops, void *arg,
+                const atomic_bool *abort)
+{
+    static const struct engine_step_ops silent = {NULL, NULL};
+    uint64_t tokens = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        if (!segment_ok(&e->layout, &segments[i]))
+            return -EINVAL;
+        tokens += segments[i].n_tokens;
+        if (tokens > e->layout.step_tokens)
+            return -EINVAL;
+    }
+    if (n == 0)
+        return -EINVAL;
+    return e->ops->step(e, segments, n, ops ? ops : &silent, arg, abort);
+}
+
+void *engine_kv_alloc(struct engine *e, size_t bytes)
+{
+    if (e->ops->kv_alloc)
+        return e->ops->kv_alloc(e, bytes);
+    size_t page = bytes < KV_HUGE_BYTES ? KV_PAGE_BYTES : KV_HUGE_BYTES;
+    if (bytes > SIZE_MAX - (page - 1))
+        return NULL;
+    size_t rounded = (bytes + page - 1) / page * page;
+    void *memory = aligned_alloc(page, rounded);
+    /* Where the kernel has none it is only slower. */
+    if (memory && page == KV_HUGE_BYTES)
+        (void)madvise(memory, rounded, MADV_HUGEPAGE);
+    return memory;
+}
+
+void engine_kv_free(struct engine *e, void *memory)
+{
+    if (e->ops->kv_free)
+        e->ops->kv_free(e, memory);
+    else
+        free(memory);
+}
+
+void engine_kv_forget(struct engine *e, void *block)
+{
+    if (e->ops->kv_forget)
+        e->ops->kv_forget(e, block);
+}
+
+int engine_kv_upload(struct engine *e, void *const *blocks, size_t n,
+                     uint32_t from_layer, uint32_t to_layer, uint64_t *ticket)
+{
+    if (from_layer > to_layer || to_layer > e->layout.layers)
+        return -EINVAL;
+    if (e->ops->kv_upload)
+        return e->ops->kv_upload(e, blocks, n, from_layer, to_layer, ticket);
+    *ticket = 0;
+    return 0;
+}
+
+int engine_kv_upload_done(struct engine *e, uint64_t ticket, bool wait)
+{
+    if (e->ops->kv_upload_done)
+        return e->ops->kv_upload_done(e, ticket, wait);
+    return 1;
+}

@@ -1,0 +1,219 @@
+/* An engine computes tokens: it is the only thing in a worker that knows what
+ * a model does. It owns the weights and its scratch memory; KV lives in blocks
+ * that the caller owns, so that the store, the loader and the transfers can
+ * move them without asking the engine.
+ *
+ * Kinds: "cpu" (a real transformer in float32), "cuda" (the same in bfloat16 on
+ * a card, where the project was built with nvcc) and "timed" (simulates: no
+ * tensors, it sleeps as long as a cost model says).
+ *
+ * A block holds the KV of block_tokens consecutive tokens of one request:
+ *
+ *   layer 0                                   layer 1
+ *   +--------------------+--------------------+-----------
+ *   | K of slot 0,1,2... | V of slot 0,1,2... | K of ...
+ *   +--------------------+--------------------+-----------
+ *   each slot: kv_row_bytes, heads of K (or V) one after the other
+ *
+ * BATCH INVARIANCE: the KV rows and the answer of a token are the same, bit
+ * for bit, however its prompt was cut into steps, whatever other segments were
+ * in these steps, whatever the block size, and whether the KV in front of it
+ * was computed here or copied from an engine with the same fingerprint on a
+ * machine with the same kind of processor. "cuda" may round a token that was
+ * decoded otherwise than the same token in a prompt.
+ *
+ * Steps are taken on one thread at a time. The functions on host blocks
+ * (engine_kv_forget() and those of uploads) may be called on another one while
+ * a step runs, for blocks that the step does not have.
+ */
+#ifndef WORKERS_ENGINE_ENGINE_H
+#define WORKERS_ENGINE_ENGINE_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "workers/engine/model.h"
+
+#define ENGINE_MIN_BLOCK_TOKENS 16
+#define ENGINE_MAX_BLOCK_TOKENS 512
+#define ENGINE_DEFAULT_BLOCK_TOKENS 256
+#define ENGINE_DEFAULT_STEP_TOKENS 512
+#define ENGINE_MAX_STEP_TOKENS 16384
+
+struct cost_model; /* predictor/cost_model.h */
+struct engine;
+
+/* How to build an engine. Zero in a field marked (0: ...) takes that. */
+struct engine_config {
+    const char *kind;                /* "cpu", "timed" or "cuda" */
+    const struct model_shape *shape; /* borrowed until engine_free() */
+    uint64_t seed;                   /* of the weights */
+    uint32_t block_tokens;           /* multiple of 16 (0: 256) */
+    uint32_t layers;                 /* the first so many (0: all) */
+    uint32_t step_tokens;            /* most tokens in one step (0: 512) */
+    const struct cost_model *cost;   /* "timed"; borrowed until engine_free() */
+    uint64_t device_kv_bytes;        /* "cuda": memory for KV on the card (0:
+                                        what is free there) */
+};
+
+/* Where things are in a block. Plain data. */
+struct engine_kv_layout {
+    uint32_t layers;
+    uint32_t block_tokens;
+    uint32_t kv_row_bytes;  /* K (or V) of one token in one layer */
+    uint64_t block_bytes;   /* layers x 2 x block_tokens x kv_row_bytes */
+    uint64_t fingerprint;   /* of model_fingerprint() */
+    uint32_t vocab;         /* token ids must be less */
+    uint32_t window_tokens; /* position + n_tokens must not be more */
+    uint32_t step_tokens;   /* sum of n_tokens in a step must not be more */
+};
+
+/* What an engine takes of the host's memory, apart from KV blocks. */
+struct engine_needs {
+    uint64_t weights_bytes; /* 0: none, or on a card */
+    uint64_t step_bytes;    /* what a step computes in */
+};
+
+enum engine_which { ENGINE_K = 0, ENGINE_V = 1 };
+
+/* What one step does for one request: computes n_tokens tokens behind the
+ * `position` tokens whose KV is in the blocks already. A prefill chunk has
+ * many tokens; a decode segment has one, the token answered last, and
+ * `decode` set. Two segments of a step must not share a block that either of
+ * them writes to. */
+struct engine_segment {
+    uint64_t request_id;    /* the caller's own; the engine ignores it */
+    const uint32_t *tokens; /* [n_tokens], borrowed for the call */
+    uint32_t n_tokens;      /* at least 1 */
+    uint32_t position;      /* tokens that have their KV already */
+    uint32_t cached_tokens; /* tokens in front of the run of chunks that this
+                               one belongs to: <= position. What an engine
+                               that simulates takes as reused. A prefill may
+                               begin a new run, with cached_tokens = position,
+                               where it jumps over what was loaded */
+    bool decode;            /* counts as decode, not as prefill */
+    bool want_token;        /* answer the token after the last one */
+    uint32_t token_out;     /* set by the step if want_token */
+    void *const *blocks;    /* [ceil((position + n_tokens) / block_tokens)],
+                               block i holds tokens [i bt, (i + 1) bt); 64-byte
+                               aligned, block_bytes each */
+};
+
+/* What a step tells and asks while it runs, on its own thread, for each
+ * segment, layer by layer from the first on. Either may be NULL. In which
+ * order the two come for one layer is the engine's choice. */
+struct engine_step_ops {
+    /* Waits until the rows of `layer` of the tokens in front of
+     * segments[segment] are in its blocks; the engine reads none of them
+     * before. Returns 0, or a negative errno: they will not come. NULL: all
+     * rows of all layers are there from the start. Must return soon after the
+     * step's abort flag is set. */
+    int (*layer_wait)(void *arg, size_t segment, uint32_t layer);
+    /* The K and V of every token of segments[segment] in `layer` are in the
+     * blocks: they can be sent while later layers compute. Must be short.
+     * Those of a decode segment may stay where the engine computes. */
+    void (*layer_done)(void *arg, size_t segment, uint32_t layer);
+};
+
+/* What OPENBLAS_CORETYPE should have been when this process started, or NULL if
+ * it is well as it is. OpenBLAS falls back to kernels for a processor of 2004,
+ * five times slower, where it is older than the processor; it looks at the
+ * variable only while it is loaded, so a program that gets a name here sets the
+ * variable and executes itself anew. NULL if the variable is set. Static. */
+const char *engine_blas_coretype(void);
+
+/* What engine_new() would make of `config`, without making it: *layout, whose
+ * window_tokens a card may still lower, and *needs. Returns 0, or -EINVAL with
+ * a message that names field and value in err[err_bytes] (never NULL). */
+__attribute__((warn_unused_result)) int
+engine_plan(const struct engine_config *config, struct engine_kv_layout *layout,
+            struct engine_needs *needs, char *err, size_t err_bytes);
+
+/* Builds an engine. Borrows `config` for the call. Returns an owned engine, or
+ * NULL with a message that names field and value in err[err_bytes] (never
+ * NULL). It does not ask whether the machine has the memory: engine_plan() says
+ * how much that is. Cost: the weights of "cpu" are drawn here, about 1 ns a
+ * number. */
+__attribute__((warn_unused_result)) struct engine *
+engine_new(const struct engine_config *config, char *err, size_t err_bytes);
+
+/* Frees `e` and all it owns, not the KV blocks. NULL is fine. */
+void engine_free(struct engine *e);
+
+/* "cpu", "timed" or "cuda"; static. */
+const char *engine_kind(const struct engine *e);
+
+/* What computes, as "NVIDIA H100, ...", for people; "" if there is nothing to
+ * say. Valid until engine_free(). */
+const char *engine_device(const struct engine *e);
+
+/* Why a function returned -ENODEV; "" if none did. Valid until engine_free().
+ */
+const char *engine_error(const struct engine *e);
+
+/* Whether the times of this engine are made up (from a cost model). */
+bool engine_simulates(const struct engine *e);
+
+/* The layout of the KV blocks; valid until engine_free(). */
+const struct engine_kv_layout *engine_kv_layout(const struct engine *e);
+
+/* Computes one step: segments[n], at least one, of at most step_tokens tokens
+ * together. Writes KV rows position .. position + n_tokens - 1 of each segment
+ * and its token_out. Greedy: the printable id with the largest logit, the
+ * lowest id among equals.
+ *   ops, arg   see above; ops may be NULL; borrowed for the call
+ *   abort      NULL, or a flag looked at between layers
+ * Returns 0; -EINVAL if a segment breaks a bound above (nothing was written);
+ * -ECANCELED if *abort was set, -EIO if a layer_wait failed: the KV rows of
+ * this step are then undefined, those in front of them are untouched, and the
+ * step can be repeated; -ENODEV if the card is gone (engine_error()): the
+ * engine can then only be freed.
+ * Cost: that of the model; "timed" sleeps instead. */
+__attribute__((warn_unused_result)) int
+engine_step(struct engine *e, struct engine_segment *segments, size_t n,
+            const struct engine_step_ops *ops, void *arg,
+            const atomic_bool *abort);
+
+/* Memory for `bytes` (at least 1) of host blocks, aligned to a page; locked
+ * into memory where the engine copies it to a card. Returns it owned
+ * (engine_kv_free), or NULL. */
+__attribute__((warn_unused_result)) void *engine_kv_alloc(struct engine *e,
+                                                          size_t bytes);
+
+/* Frees what engine_kv_alloc() returned; no step may use it. NULL is fine. */
+void engine_kv_free(struct engine *e, void *memory);
+
+/* The host block `block` is about to get contents that are not those that the
+ * engine knows: what it keeps of it elsewhere is dropped, and never written
+ * back. A no-op for engines that compute in host memory. */
+void engine_kv_forget(struct engine *e, void *block);
+
+/* Begins to copy layers [from_layer, to_layer) of the host blocks[n], which
+ * are complete and stay as they are, to where the engine computes, so that a
+ * step finds them there. It need not be called, and an engine without memory
+ * of its own does nothing. Sets *ticket. Returns 0, -EINVAL for layers that do
+ * not exist, -EBUSY if too much is under way or no room is left (a step will
+ * then do it), -EIO. */
+__attribute__((warn_unused_result)) int
+engine_kv_upload(struct engine *e, void *const *blocks, size_t n,
+                 uint32_t from_layer, uint32_t to_layer, uint64_t *ticket);
+
+/* Whether the upload of that ticket is over: 1, 0 (not yet; never with
+ * `wait`), or -EIO. */
+__attribute__((warn_unused_result)) int
+engine_kv_upload_done(struct engine *e, uint64_t ticket, bool wait);
+
+/* Address of the K or V row of a slot (0 .. block_tokens - 1) of a layer in
+ * `block`. Rows of consecutive slots follow each other, so a range of tokens
+ * of one block, one layer and one of K and V is one piece of memory. */
+static inline void *engine_kv_row(const struct engine_kv_layout *layout,
+                                  void *block, uint32_t layer,
+                                  enum engine_which which, uint32_t slot)
+{
+    size_t row = ((size_t)layer * 2 + (size_t)which) * layout->block_tokens;
+    return (char *)block + (row + slot) * layout->kv_row_bytes;
+}
+
+#endif

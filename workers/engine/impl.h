@@ -1,0 +1,76 @@
+/* What the engines and engine.c share. Not for users of an engine. */
+#ifndef WORKERS_ENGINE_IMPL_H
+#define WORKERS_ENGINE_IMPL_H
+
+#include <errno.h>
+
+#include "workers/engine/engine.h"
+
+/* One kind of engine. */
+struct engine_ops {
+    const char *kind;
+    bool simulates;
+    enum model_element element;
+    /* Bytes of one K (or V) row of `shape`. */
+    uint32_t (*row_bytes)(const struct model_shape *shape);
+    /* Adds up what create() would take; NULL: next to nothing. */
+    void (*needs)(const struct engine_config *config,
+                  struct engine_needs *needs);
+    /* Builds it. `config` has its defaults filled in and is valid as far as
+     * every kind demands; `layout` is to be copied, and its window_tokens may
+     * be lowered. As engine_new(). */
+    struct engine *(*create)(const struct engine_config *config,
+                             struct engine_kv_layout *layout, char *err,
+                             size_t err_bytes);
+    void (*destroy)(struct engine *e);
+    /* As engine_step(); the segments keep their bounds, `ops` is not NULL. */
+    int (*step)(struct engine *e, struct engine_segment *segments, size_t n,
+                const struct engine_step_ops *ops, void *arg,
+                const atomic_bool *abort);
+    /* As the functions of engine.h; all NULL for an engine that computes in
+     * host memory. */
+    const char *(*device)(const struct engine *e);
+    const char *(*error)(const struct engine *e);
+    void *(*kv_alloc)(struct engine *e, size_t bytes);
+    void (*kv_free)(struct engine *e, void *memory);
+    void (*kv_forget)(struct engine *e, void *block);
+    int (*kv_upload)(struct engine *e, void *const *blocks, size_t n,
+                     uint32_t from_layer, uint32_t to_layer, uint64_t *ticket);
+    int (*kv_upload_done)(struct engine *e, uint64_t ticket, bool wait);
+};
+
+/* The first member of every engine. `ops` and `layout` are set by
+ * engine_new(). */
+struct engine {
+    const struct engine_ops *ops;
+    struct engine_kv_layout layout;
+};
+
+extern const struct engine_ops engine_cpu_ops;
+extern const struct engine_ops engine_timed_ops;
+extern const struct engine_ops engine_cuda_ops; /* with ENGINE_CUDA */
+
+/* Waits for the rows of `layer` in front of all n segments: 0, or -EIO. */
+static inline int engine_wait_layer(const struct engine_step_ops *ops,
+                                    void *arg, size_t n, uint32_t layer)
+{
+    for (size_t s = 0; ops->layer_wait && s < n; s++)
+        if (ops->layer_wait(arg, s, layer) < 0)
+            return -EIO;
+    return 0;
+}
+
+/* Says that the rows of `layer` of all n segments are written. */
+static inline void engine_layer_done(const struct engine_step_ops *ops,
+                                     void *arg, size_t n, uint32_t layer)
+{
+    for (size_t s = 0; ops->layer_done && s < n; s++)
+        ops->layer_done(arg, s, layer);
+}
+
+static inline bool engine_aborted(const atomic_bool *abort)
+{
+    return abort && atomic_load_explicit(abort, memory_order_relaxed);
+}
+
+#endif

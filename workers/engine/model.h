@@ -1,0 +1,77 @@
+/* The shape of a model. Models are data: every engine is built from one of
+ * these structs, and nothing else in the workers knows a model by its name.
+ */
+#ifndef WORKERS_ENGINE_MODEL_H
+#define WORKERS_ENGINE_MODEL_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* The only ids that a native model answers with: printable ASCII. */
+#define MODEL_FIRST_OUTPUT 32
+#define MODEL_LAST_OUTPUT 126
+#define MODEL_OUTPUTS (MODEL_LAST_OUTPUT - MODEL_FIRST_OUTPUT + 1)
+
+/* A decoder-only transformer of the Llama architecture. Plain data.
+ * Invariants (model_check): every count is at least 1, head_dim is even,
+ * heads is a multiple of kv_heads, vocab > MODEL_LAST_OUTPUT. */
+struct model_shape {
+    const char *name;
+    uint32_t layers;
+    uint32_t d_model;
+    uint32_t heads;
+    uint32_t kv_heads;
+    uint32_t head_dim;
+    uint32_t ffn;           /* inner width of the SwiGLU block */
+    uint32_t vocab;         /* token ids are 0 .. vocab - 1 */
+    float rope_theta;       /* base of the rotary frequencies */
+    float norm_eps;         /* of RMSNorm */
+    uint32_t window_tokens; /* prompt and answer together */
+};
+
+/* How one number of a KV row is stored. Part of the fingerprint. */
+enum model_element {
+    MODEL_FLOAT32 = 1,
+    MODEL_BFLOAT16 = 2,
+    MODEL_HASH64 = 3, /* engine "timed": a running hash, no tensor */
+};
+
+/* The shape called `name`, static, or NULL if there is none. */
+const struct model_shape *model_find(const char *name);
+
+/* The i-th known shape, static, or NULL from the end of the table on. For
+ * listings. */
+const struct model_shape *model_at(size_t i);
+
+/* Writes the known names as "tiny, llama3-8b, ..." into out[out_bytes], cut
+ * at its end and always NUL-terminated. For messages. Returns `out`. */
+const char *model_names(char *out, size_t out_bytes);
+
+/* Returns 0 if `shape` keeps the invariants above, else -EINVAL, with
+ * "model: <field> is <value>: <what it must be>" in err[err_bytes]. */
+__attribute__((warn_unused_result)) int
+model_check(const struct model_shape *shape, char *err, size_t err_bytes);
+
+/* Bytes of KV of one token in all layers of `shape`, with `element_bytes` a
+ * number: 2 (K and V) x layers x kv_heads x head_dim x element_bytes. */
+uint64_t model_kv_bytes_per_token(const struct model_shape *shape,
+                                  uint32_t element_bytes);
+
+/* Numbers in the weights that a step reads: the matrices of the first `layers`
+ * layers, and of the output. */
+double model_weights(const struct model_shape *shape, uint32_t layers);
+
+/* Floating-point operations (an addition and a multiplication are two) of
+ * computing tokens [from, to) of one request: the matrix products of `layers`
+ * layers, and attention of each token to itself and all in front of it. The
+ * output's product is left out: it is for one token of a prompt. */
+double model_prefill_flops(const struct model_shape *shape, uint32_t layers,
+                           uint32_t from, uint32_t to);
+
+/* What two workers must agree on before one uses the other's KV: a hash
+ * (FNV-1a, 64 bits) over the shape (its name apart), the layers in use, the
+ * seed of the weights and the element type. */
+uint64_t model_fingerprint(const struct model_shape *shape, uint32_t layers,
+                           uint64_t seed, enum model_element element);
+
+#endif

@@ -1,0 +1,358 @@
+/* The grid, and how its points are timed. */
+#include <errno.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "workers/engine/profile.h"
+
+#define MAX_POINTS 256
+
+/* One decode measurement is the mean of steps until both are reached, or of
+ * MAX_STEPS. */
+#define MIN_STEPS 2
+#define MAX_STEPS 16
+#define DECODE_US 4000
+
+/* Prefill: a = uncached, b = cached tokens. Decode: a = batch, b = KV tokens of
+ * each request, the new token included. */
+struct point {
+    bool decode;
+    uint32_t a;
+    uint32_t b;
+};
+
+struct run {
+    struct engine *e;
+    const struct engine_kv_layout *layout;
+    struct profile_config config;
+    uint32_t max_tokens;
+    uint32_t *tokens; /* [max_tokens], one prompt for all */
+    void *memory;     /* of all blocks */
+    void **blocks;    /* [n_blocks]; the first hold that prompt's KV */
+    uint32_t n_blocks;
+    struct engine_segment *segments; /* [max_batch] */
+    struct point points[MAX_POINTS];
+    uint32_t n_points;
+};
+
+static uint32_t blocks_of(const struct run *r, uint32_t tokens)
+{
+    uint32_t bt = r->layout->block_tokens;
+
+    return (tokens + bt - 1) / bt;
+}
+
+static void add_point(struct run *r, bool decode, uint32_t a, uint32_t b)
+{
+    if (r->n_points < MAX_POINTS)
+        r->points[r->n_points++] = (struct point){decode, a, b};
+}
+
+/* Small prompts are listed because a request with a long prefix has one;
+ * the others are shares of the largest. */
+static void plan_prefill(struct run *r)
+{
+    const uint32_t m = r->max_tokens;
+    const uint32_t uncached[] = {
+        1, 16, 48, 128, m / 16, m / 8, m / 4, m / 8 * 3, m / 2, m / 4 * 3, m};
+    const uint32_t cached[] = {0, m / 16, m / 4, m / 2, m / 4 * 3};
+
+    for (size_t i = 0; i < sizeof(uncached) / sizeof(uncached[0]); i++) {
+        /* With a small maximum the shares overlap the list. */
+        if (i >= 4 && uncached[i] <= 128)
+            continue;
+        for (size_t j = 0; j < sizeof(cached) / sizeof(cached[0]); j++) {
+            if (uncached[i] <= m - cached[j])
+                add_point(r, false, uncached[i], cached[j]);
+        }
+    }
+}
+
+static void plan_decode(struct run *r)
+{
+    const uint32_t m = r->max_tokens;
+    const uint32_t kv[] = {16, m / 16, m / 4, m};
+
+    for (uint32_t batch = 1; batch <= r->config.max_batch; batch *= 2) {
+        for (size_t i = 0; i < sizeof(kv) / sizeof(kv[0]); i++) {
+            uint64_t blocks = (uint64_t)batch * blocks_of(r, kv[i]);
+            if (kv[i] >= 1 && kv[i] <= m && blocks <= r->n_blocks)
+                add_point(r, true, batch, kv[i]);
+        }
+    }
+}
+
+/* Takes `n` tokens behind `from` of the prompt, in steps. */
+static int prefill(struct run *r, uint32_t from, uint32_t n)
+{
+    uint32_t at = from;
+
+    while (at < from + n) {
+        uint32_t left = from + n - at;
+        uint32_t most = r->layout->step_tokens;
+        struct engine_segment s = {
+            .tokens = r->tokens + at,
+            .n_tokens = left < most ? left : most,
+            .position = at,
+            .cached_tokens = from,
+            .want_token = left <= most,
+            .blocks = r->blocks,
+        };
+        int rc = engine_step(r->e, &s, 1, NULL, NULL, r->config.stop);
+        if (rc != 0)
+            return rc;
+        at += s.n_tokens;
+    }
+    return 0;
+}
+
+static int time_prefill(struct run *r, const struct point *p, double *us)
+{
+    int64_t start_us = clock_now_us();
+    int rc = prefill(r, p->b, p->a);
+
+    *us = (double)(clock_now_us() - start_us);
+    return rc;
+}
+
+/* Every request has blocks of its own: shared ones would stay in the cache.
+ * Their KV is that of the prompt, or was written by an earlier step like this;
+ * what it is does not change the time. */
+static int time_decode(struct run *r, const struct point *p, double *us)
+{
+    uint32_t each = blocks_of(r, p->b);
+    uint32_t steps = 0;
+    int64_t took_us = 0;
+
+    for (uint32_t i = 0; i < p->a; i++)
+        r->segments[i] = (struct engine_segment){
+            .tokens = r->tokens + p->b - 1,
+            .n_tokens = 1,
+            .position = p->b - 1,
+            .decode = true,
+            .want_token = true,
+            .blocks = r->blocks + (size_t)i * each,
+        };
+    int64_t start_us = clock_now_us();
+    while (steps < MIN_STEPS || (took_us < DECODE_US && steps < MAX_STEPS)) {
+        int rc =
+            engine_step(r->e, r->segments, p->a, NULL, NULL, r->config.stop);
+        if (rc != 0)
+            return rc;
+        took_us = clock_now_us() - start_us;
+        steps++;
+    }
+    *us = (double)took_us / steps;
+    return 0;
+}
+
+static uint32_t next_random(uint64_t *state, uint32_t below)
+{
+    *state = *state * UINT64_C(6364136223846793005) + 1442695040888963407u;
+    return (uint32_t)((*state >> 33) % below);
+}
+
+static void shuffle(struct run *r, uint64_t *state)
+{
+    for (uint32_t i = r->n_points; i > 1; i--) {
+        uint32_t j = next_random(state, i);
+        struct point p = r->points[i - 1];
+        r->points[i - 1] = r->points[j];
+        r->points[j] = p;
+    }
+}
+
+static int measure(struct run *r, FILE *out, profile_progress_fn *progress,
+                   void *arg)
+{
+    uint32_t of = r->config.repeats * r->n_points;
+    uint64_t state = r->config.seed;
+
+    for (uint32_t round = 0; round < r->config.repeats; round++) {
+        shuffle(r, &state);
+        for (uint32_t i = 0; i < r->n_points; i++) {
+            const struct point *p = &r->points[i];
+            double us = 0;
+            int rc =
+                p->decode ? time_decode(r, p, &us) : time_prefill(r, p, &us);
+            if (rc != 0)
+                return rc;
+            /* The reader takes no time of 0; the clock counts microseconds. */
+            us = us < 1 ? 1 : us;
+            if (p->decode)
+                fprintf(out, "decode,,,%u,%llu,%.1f\n", p->a,
+                        (unsigned long long)p->a * p->b, us);
+            else
+                fprintf(out, "prefill,%u,%u,,,%.1f\n", p->a, p->b, us);
+            if (progress)
+                progress(arg, round * r->n_points + i + 1, of);
+        }
+    }
+    return 0;
+}
+
+/* "<cores> x <processor>", as Linux names it. */
+static void machine_name(char *name, size_t bytes)
+{
+    char line[256];
+    char processor[256] = "unknown processor";
+    FILE *f = fopen("/proc/cpuinfo", "r");
+
+    while (f && fgets(line, sizeof(line), f)) {
+        char *value = strstr(line, ": ");
+        if (strncmp(line, "model name", 10) == 0 && value) {
+            value[strcspn(value, "\n")] = '\0';
+            snprintf(processor, sizeof(processor), "%s", value + 2);
+            break;
+        }
+    }
+    if (f)
+        fclose(f);
+    snprintf(name, bytes, "%ld x %s", sysconf(_SC_NPROCESSORS_ONLN), processor);
+}
+
+static void write_head(const struct run *r, FILE *out)
+{
+    char machine[64]; /* what a cost model keeps of a name */
+    char date[16] = "unknown";
+    time_t now = time(NULL);
+    struct tm tm;
+
+    if (r->config.machine)
+        snprintf(machine, sizeof(machine), "%s", r->config.machine);
+    else
+        machine_name(machine, sizeof(machine));
+    if (gmtime_r(&now, &tm))
+        strftime(date, sizeof(date), "%Y-%m-%d", &tm);
+    fprintf(out,
+            "# engine: %s\n# model: %s\n# machine: %s\n# date: %s\n"
+            "# block_tokens: %u\n# seed: %llu\n",
+            engine_kind(r->e), r->config.model, machine, date,
+            r->layout->block_tokens, (unsigned long long)r->config.seed);
+    if (engine_simulates(r->e))
+        fprintf(out, "# note: simulated; these times come from a cost model\n");
+    fprintf(out, "kind,uncached_tokens,cached_tokens,batch,kv_tokens,us\n");
+}
+
+static int configure(struct run *r, char *err, size_t err_bytes)
+{
+    struct profile_config *c = &r->config;
+    uint32_t window = r->layout->window_tokens;
+
+    if (c->max_tokens == 0)
+        c->max_tokens =
+            window < PROFILE_DEFAULT_TOKENS ? window : PROFILE_DEFAULT_TOKENS;
+    if (c->max_batch == 0)
+        c->max_batch = r->layout->step_tokens < PROFILE_DEFAULT_BATCH
+                           ? r->layout->step_tokens
+                           : PROFILE_DEFAULT_BATCH;
+    if (c->repeats == 0)
+        c->repeats = PROFILE_DEFAULT_REPEATS;
+    if (c->max_kv_bytes == 0)
+        c->max_kv_bytes = PROFILE_DEFAULT_KV_BYTES;
+    r->max_tokens = c->max_tokens;
+    if (c->max_tokens < 16 || c->max_tokens > window) {
+        snprintf(err, err_bytes,
+                 "profile: max_tokens is %u: must be 16 to %u, the window",
+                 c->max_tokens, window);
+        return -EINVAL;
+    }
+    if (c->max_batch > r->layout->step_tokens) {
+        snprintf(err, err_bytes,
+                 "profile: max_batch is %u: must be at most %u, the tokens of "
+                 "a step",
+                 c->max_batch, r->layout->step_tokens);
+        return -EINVAL;
+    }
+    uint64_t least = blocks_of(r, c->max_tokens) * r->layout->block_bytes;
+    if (c->max_kv_bytes < least) {
+        snprintf(err, err_bytes,
+                 "profile: max_kv_bytes is %llu: %u tokens need %llu",
+                 (unsigned long long)c->max_kv_bytes, c->max_tokens,
+                 (unsigned long long)least);
+        return -EINVAL;
+    }
+    return 0;
+}
+
+/* Blocks for the largest prompt, or for the largest batch as far as
+ * max_kv_bytes goes. */
+static int allocate(struct run *r)
+{
+    uint64_t want = (uint64_t)blocks_of(r, r->max_tokens) * r->config.max_batch;
+    uint64_t have = r->config.max_kv_bytes / r->layout->block_bytes;
+    uint64_t state = r->config.seed;
+    uint32_t n = (uint32_t)(want < have ? want : have);
+
+    r->tokens = calloc(r->max_tokens, sizeof(*r->tokens));
+    r->segments = calloc(r->config.max_batch, sizeof(*r->segments));
+    r->blocks = calloc(n, sizeof(*r->blocks));
+    if (!r->tokens || !r->segments || !r->blocks)
+        return -ENOMEM;
+    r->memory = engine_kv_alloc(r->e, n * (size_t)r->layout->block_bytes);
+    if (!r->memory)
+        return -ENOMEM;
+    for (; r->n_blocks < n; r->n_blocks++)
+        r->blocks[r->n_blocks] =
+            (char *)r->memory + r->n_blocks * r->layout->block_bytes;
+    for (uint32_t i = 0; i < r->max_tokens; i++)
+        r->tokens[i] = MODEL_FIRST_OUTPUT + next_random(&state, MODEL_OUTPUTS);
+    return 0;
+}
+
+/* Computes the prompt once, which also warms the engine up, and gives all the
+ * blocks behind it the same KV. */
+static int fill_blocks(struct run *r)
+{
+    uint32_t filled = r->max_tokens / r->layout->block_tokens;
+    uint32_t n = blocks_of(r, r->max_tokens);
+    int rc;
+
+    for (uint32_t i = 0; i < n; i++)
+        memset(r->blocks[i], 0, r->layout->block_bytes);
+    rc = prefill(r, 0, r->max_tokens);
+    for (uint32_t i = n; rc == 0 && i < r->n_blocks; i++) {
+        engine_kv_forget(r->e, r->blocks[i]);
+        memcpy(r->blocks[i], r->blocks[filled ? i % filled : 0],
+               r->layout->block_bytes);
+    }
+    return rc;
+}
+
+int profile_run(struct engine *e, const struct profile_config *config,
+                FILE *out, profile_progress_fn *progress, void *arg, char *err,
+                size_t err_bytes)
+{
+    struct run r = {.e = e, .layout = engine_kv_layout(e), .config = *config};
+    int rc = configure(&r, err, err_bytes);
+
+    if (rc != 0)
+        return rc;
+    rc = allocate(&r);
+    if (rc != 0)
+        goto done;
+    rc = fill_blocks(&r);
+    if (rc != 0)
+        goto done;
+    plan_prefill(&r);
+    plan_decode(&r);
+    write_head(&r, out);
+    rc = measure(&r, out, progress, arg);
+    if (rc == 0 && (fflush(out) != 0 || ferror(out)))
+        rc = -EIO;
+
+done:
+    if (rc != 0)
+        snprintf(err, err_bytes, "profile: %s", strerror(-rc));
+    for (uint32_t i = 0; i < r.n_blocks; i++)
+        engine_kv_forget(e, r.blocks[i]);
+    engine_kv_free(e, r.memory);
+    free(r.blocks);
+    free(r.segments);
+    free(r.tokens);
+    return rc;
+}

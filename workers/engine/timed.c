@@ -1,0 +1,229 @@
+/* Engine "timed": SIMULATES. It has no tensors and takes the time that a cost
+ * model says a step takes, so that the step loop, the store and the transfers
+ * around it can be loaded as a large machine would load them.
+ *
+ * Its KV is real in the one respect that matters to reuse: it follows from the
+ * tokens and from the KV in front of them. A row is 8 bytes:
+ *   K[t] = hash(K[t - 1], token t, layer), K[-1] = hash(seed)
+ *   V[t] = hash(K[t])
+ * and the token that is answered is a digest of the last rows and of one row
+ * in every SAMPLE_TOKENS, read from the blocks. Wrong KV gives a wrong answer.
+ *
+ * Invariants: the chunks of a prompt take together exactly
+ * prefill_us(uncached, cached); the times of consecutive steps do not drift. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "predictor/cost_model.h"
+#include "workers/engine/impl.h"
+
+#define SAMPLE_TOKENS 64
+
+/* A step that begins this soon after the last one was to end begins at that
+ * time: what the loop does between steps, and late wake-ups, cost nothing. */
+#define CONTINUE_WITHIN_US 1000
+
+/* The flag is looked at this often while a layer passes. */
+#define NAP_US 5000
+
+struct timed_engine {
+    struct engine base;
+    uint64_t seed;
+    uint32_t n_layers;
+    const struct cost_model *cost;
+    int64_t busy_until_us; /* when the last step was to end */
+};
+
+static uint32_t timed_row_bytes(const struct model_shape *shape)
+{
+    (void)shape;
+    return (uint32_t)sizeof(uint64_t);
+}
+
+static struct engine *timed_create(const struct engine_config *config,
+                                   struct engine_kv_layout *layout, char *err,
+                                   size_t err_bytes)
+{
+    struct timed_engine *e;
+
+    (void)layout;
+    if (!config->cost) {
+        snprintf(err, err_bytes,
+                 "timed: cost is missing: this engine takes its times from a "
+                 "cost model");
+        return NULL;
+    }
+    e = calloc(1, sizeof(*e));
+    if (!e) {
+        snprintf(err, err_bytes, "timed: %s", strerror(ENOMEM));
+        return NULL;
+    }
+    e->seed = config->seed;
+    e->n_layers = config->layers;
+    e->cost = config->cost;
+    return &e->base;
+}
+
+static void timed_destroy(struct engine *base)
+{
+    free(base);
+}
+
+static uint64_t mix(uint64_t a, uint64_t b)
+{
+    uint64_t z = (a ^ b) + UINT64_C(0x9e3779b97f4a7c15);
+
+    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
+    return z ^ (z >> 31);
+}
+
+static uint64_t *row_at(const struct timed_engine *e,
+                        const struct engine_segment *s, uint32_t token,
+                        uint32_t layer, enum engine_which which)
+{
+    uint32_t bt = e->base.layout.block_tokens;
+
+    return engine_kv_row(&e->base.layout, s->blocks[token / bt], layer, which,
+                         token % bt);
+}
+
+static void write_rows(const struct timed_engine *e,
+                       const struct engine_segment *s, uint32_t layer)
+{
+    uint64_t last = s->position == 0
+                        ? mix(e->seed, 0)
+                        : *row_at(e, s, s->position - 1, layer, ENGINE_K);
+
+    for (uint32_t i = 0; i < s->n_tokens; i++) {
+        uint32_t t = s->position + i;
+        last = mix(last, (uint64_t)layer << 32 | s->tokens[i]);
+        *row_at(e, s, t, layer, ENGINE_K) = last;
+        *row_at(e, s, t, layer, ENGINE_V) = mix(last, ~UINT64_C(0));
+    }
+}
+
+static uint32_t answer(const struct timed_engine *e,
+                       const struct engine_segment *s)
+{
+    uint32_t last = s->position + s->n_tokens - 1;
+    uint64_t digest = 0;
+
+    for (uint32_t t = SAMPLE_TOKENS / 4; t < last; t += SAMPLE_TOKENS) {
+        uint32_t layer = t / SAMPLE_TOKENS % e->n_layers;
+        digest = mix(digest, *row_at(e, s, t, layer, ENGINE_K));
+        digest = mix(digest, *row_at(e, s, t, layer, ENGINE_V));
+    }
+    for (uint32_t layer = 0; layer < e->n_layers; layer++) {
+        digest = mix(digest, *row_at(e, s, last, layer, ENGINE_K));
+        digest = mix(digest, *row_at(e, s, last, layer, ENGINE_V));
+    }
+    return MODEL_FIRST_OUTPUT + (uint32_t)(digest % MODEL_OUTPUTS);
+}
+
+/* T(u, p), and nothing for no tokens. */
+static int64_t prefill_us(const struct timed_engine *e, uint32_t uncached,
+                          uint32_t cached)
+{
+    if (uncached == 0)
+        return 0;
+    return cost_model_prefill_us(e->cost, uncached, cached, NULL);
+}
+
+/* What a chunk adds to the time of its prompt so far; over the chunks of a
+ * prompt this telescopes to T of the whole. */
+static int64_t chunk_us(const struct timed_engine *e,
+                        const struct engine_segment *s)
+{
+    uint32_t before = s->position - s->cached_tokens;
+    int64_t added = prefill_us(e, before + s->n_tokens, s->cached_tokens) -
+                    prefill_us(e, before, s->cached_tokens);
+
+    return added > 0 ? added : 0;
+}
+
+static int64_t step_us(const struct timed_engine *e,
+                       const struct engine_segment *segments, size_t n)
+{
+    int64_t us = 0;
+    int64_t batch = 0;
+    int64_t kv_tokens = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        const struct engine_segment *s = &segments[i];
+        if (s->decode) {
+            batch++;
+            kv_tokens += (int64_t)s->position + s->n_tokens;
+        } else {
+            us += chunk_us(e, s);
+        }
+    }
+    if (batch > 0)
+        us += cost_model_decode_step_us(e->cost, batch, kv_tokens, NULL);
+    return us;
+}
+
+/* Sleeps until `when_us`. Returns false as soon as it finds *abort set. */
+static bool sleep_until(int64_t when_us, const atomic_bool *abort)
+{
+    int64_t now_us = clock_now_us();
+
+    while (now_us < when_us && !engine_aborted(abort)) {
+        int64_t wake_us = now_us + NAP_US;
+        if (wake_us > when_us || !abort)
+            wake_us = when_us;
+        const struct timespec wake = {
+            .tv_sec = wake_us / 1000000,
+            .tv_nsec = wake_us % 1000000 * 1000,
+        };
+        clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &wake, NULL);
+        now_us = clock_now_us();
+    }
+    return !engine_aborted(abort);
+}
+
+static int timed_step(struct engine *base, struct engine_segment *segments,
+                      size_t n, const struct engine_step_ops *ops, void *arg,
+                      const atomic_bool *abort)
+{
+    struct timed_engine *e = (struct timed_engine *)base;
+    int64_t start_us = clock_now_us();
+    int64_t total_us = step_us(e, segments, n);
+
+    if (start_us - e->busy_until_us < CONTINUE_WITHIN_US)
+        start_us = e->busy_until_us;
+    for (uint32_t layer = 0; layer < e->n_layers; layer++) {
+        int64_t wait_us = clock_now_us();
+        if (engine_wait_layer(ops, arg, n, layer) < 0)
+            return -EIO;
+        /* A layer that came late moves the rest of the step. */
+        start_us += clock_now_us() - wait_us;
+        for (size_t s = 0; s < n; s++)
+            write_rows(e, &segments[s], layer);
+        e->busy_until_us = start_us + total_us * (layer + 1) / e->n_layers;
+        if (!sleep_until(e->busy_until_us, abort)) {
+            e->busy_until_us = clock_now_us();
+            return -ECANCELED;
+        }
+        engine_layer_done(ops, arg, n, layer);
+    }
+    for (size_t s = 0; s < n; s++) {
+        if (segments[s].want_token)
+            segments[s].token_out = answer(e, &segments[s]);
+    }
+    return 0;
+}
+
+const struct engine_ops engine_timed_ops = {
+    .kind = "timed",
+    .simulates = true,
+    .element = MODEL_HASH64,
+    .row_bytes = timed_row_bytes,
+    .create = timed_create,
+    .destroy = timed_destroy,
+    .step = timed_step,
+};

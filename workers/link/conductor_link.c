@@ -1,0 +1,272 @@
+/* The connection to the conductor. */
+#include "workers/link/conductor_link.h"
+
+#include <errno.h>
+#include <event2/event.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "base/frame_conn.h"
+#include "base/log.h"
+
+#define RETRY_FIRST_MS 100
+#define RETRY_MOST_MS 5000
+#define WELCOME_USUAL_MS 2000 /* later is worth a word */
+#define WELCOME_PATIENCE_MS 10000
+/* A name in use may belong to a worker that hangs, until the conductor gives
+ * that up; or to one that lives, which no waiting helps. */
+#define NAME_PATIENCE_US 15000000
+#define HEARTBEAT_MIN_MS 20
+#define HEARTBEAT_MAX_MS 60000
+
+struct conductor_link {
+    struct event_base *base;
+    const struct conductor_link_ops *ops;
+    void *arg;
+    struct msg_hello hello;
+    char host[MSG_HOST_MAX];
+    uint16_t port;
+    struct frame_conn *conn; /* NULL: waiting for the next attempt */
+    struct event *retry;     /* the next attempt, or the end of patience */
+    struct event *heartbeat;
+    int64_t retry_ms;
+    bool overdue; /* WELCOME did not come in the usual time */
+    bool up;
+    bool was_up; /* at least once */
+    /* Since when the name has been refused as in use; 0: not the last time. */
+    int64_t name_taken_us;
+};
+
+static struct timeval ms_to_timeval(int64_t ms)
+{
+    return (struct timeval){ms / 1000, ms % 1000 * 1000};
+}
+
+static void start_timer(struct event *event, int64_t ms)
+{
+    struct timeval tv = ms_to_timeval(ms);
+
+    event_add(event, &tv);
+}
+
+static int on_welcome(struct conductor_link *l, const uint8_t *payload,
+                      size_t len)
+{
+    struct msg_welcome m;
+
+    if (msg_welcome_decode(payload, len, &m))
+        return -EBADMSG;
+    if (m.version != PROTO_VERSION)
+        return -EPROTO;
+    /* Twice as often as asked for: one may be late. */
+    int64_t beat_ms = m.heartbeat_ms / 2;
+    if (beat_ms < HEARTBEAT_MIN_MS)
+        beat_ms = HEARTBEAT_MIN_MS;
+    if (beat_ms > HEARTBEAT_MAX_MS)
+        beat_ms = HEARTBEAT_MAX_MS;
+    log_info("conductor %s:%u: registered as %s, instance %u", l->host, l->port,
+             l->hello.name, m.instance_id);
+    event_del(l->retry);
+    start_timer(l->heartbeat, beat_ms);
+    l->retry_ms = RETRY_FIRST_MS;
+    l->up = true;
+    l->was_up = true;
+    l->name_taken_us = 0;
+    l->ops->up(l->arg);
+    l->ops->heartbeat(l->arg);
+    return 0;
+}
+
+/* Whether waiting for the name could help. It may be held by this worker's own
+ * connection, which the conductor does not know to be lost yet. */
+static bool name_may_come_free(struct conductor_link *l)
+{
+    int64_t now_us = clock_now_us();
+
+    if (l->name_taken_us == 0)
+        l->name_taken_us = now_us;
+    return l->was_up || now_us - l->name_taken_us < NAME_PATIENCE_US;
+}
+
+/* Whether trying again cannot help. */
+static bool is_final(struct conductor_link *l, uint16_t code)
+{
+    return code == PROTO_E_VERSION || code == PROTO_E_INCOMPATIBLE ||
+           code == PROTO_E_INVALID ||
+           (code == PROTO_E_DUPLICATE && !name_may_come_free(l));
+}
+
+static int on_error(struct conductor_link *l, const uint8_t *payload,
+                    size_t len)
+{
+    struct msg_error m;
+    char text[MSG_TEXT_MAX + 128];
+
+    if (msg_error_decode(payload, len, &m))
+        return -EBADMSG;
+    bool final = is_final(l, m.code);
+    bool waits = m.code == PROTO_E_DUPLICATE && !final;
+    snprintf(text, sizeof(text), "the conductor refuses this worker (%s): %s%s",
+             proto_code_name(m.code), m.text,
+             waits ? "; waiting for it to give up the worker of that name"
+                   : "");
+    if (final)
+        l->ops->refused(l->arg, text);
+    else
+        frame_conn_fail(l->conn, text);
+    return 0;
+}
+
+static void on_frame(void *arg, const struct frame_header *h,
+                     const uint8_t *payload)
+{
+    struct conductor_link *l = arg;
+    int rc;
+
+    if (h->type == FRAME_ERROR)
+        rc = on_error(l, payload, h->length);
+    else if (h->type == FRAME_WELCOME && !l->up)
+        rc = on_welcome(l, payload, h->length);
+    else
+        rc = l->up ? l->ops->frame(l->arg, h, payload) : -EPROTO;
+    if (rc == 0)
+        return;
+    char text[MSG_TEXT_MAX];
+    snprintf(text, sizeof(text), "frame %s (type %u, %u bytes): %s",
+             frame_type_name(h->type), h->type, h->length,
+             rc == -EBADMSG ? "malformed" : "out of place");
+    frame_conn_refuse(l->conn, PROTO_E_BAD_FRAME, text);
+}
+
+static void retry_later(struct conductor_link *l, const char *reason)
+{
+    log_warn("conductor %s:%u: %s; trying again in %lld ms", l->host, l->port,
+             reason, (long long)l->retry_ms);
+    start_timer(l->retry, l->retry_ms);
+    l->retry_ms *= 2;
+    if (l->retry_ms > RETRY_MOST_MS)
+        l->retry_ms = RETRY_MOST_MS;
+}
+
+static void on_closed(void *arg, const char *reason)
+{
+    struct conductor_link *l = arg;
+    bool was_up = l->up;
+
+    l->up = false;
+    frame_conn_free(l->conn);
+    l->conn = NULL;
+    event_del(l->heartbeat);
+    if (was_up)
+        l->ops->down(l->arg);
+    retry_later(l, reason);
+}
+
+static const struct frame_conn_ops conn_ops = {
+    .frame = on_frame,
+    .closed = on_closed,
+};
+
+static void connect_now(struct conductor_link *l)
+{
+    struct frame_conn_limits limits = {
+        .payload_bytes = 4 * l->hello.window_tokens + 4096,
+        .output_watermark_bytes = 64u << 20,
+        .output_limit_bytes = 64u << 20,
+    };
+    struct wire_buf buf;
+
+    log_info("conductor %s:%u: connecting", l->host, l->port);
+    l->conn =
+        frame_conn_connect(l->base, l->host, l->port, &limits, &conn_ops, l);
+    if (!l->conn) {
+        retry_later(l, "out of memory");
+        return;
+    }
+    wire_buf_init(&buf, 4096);
+    msg_hello_encode(&buf, 0, &l->hello);
+    frame_conn_send(l->conn, &buf);
+    wire_buf_fini(&buf);
+    l->overdue = false;
+    start_timer(l->retry, WELCOME_USUAL_MS);
+}
+
+static void on_retry(evutil_socket_t fd, short what, void *arg)
+{
+    struct conductor_link *l = arg;
+
+    (void)fd;
+    (void)what;
+    if (!l->conn) {
+        connect_now(l);
+    } else if (l->overdue) {
+        frame_conn_fail(l->conn, "no answer to HELLO");
+    } else {
+        l->overdue = true;
+        log_warn("conductor %s:%u: no answer to HELLO yet; is this its "
+                 "worker_listen, not its port for clients?",
+                 l->host, l->port);
+        start_timer(l->retry, WELCOME_PATIENCE_MS - WELCOME_USUAL_MS);
+    }
+}
+
+static void on_heartbeat(evutil_socket_t fd, short what, void *arg)
+{
+    struct conductor_link *l = arg;
+
+    (void)fd;
+    (void)what;
+    l->ops->heartbeat(l->arg);
+}
+
+struct conductor_link *conductor_link_new(struct event_base *base,
+                                          const char *host, uint16_t port,
+                                          const struct msg_hello *hello,
+                                          const struct conductor_link_ops *ops,
+                                          void *arg)
+{
+    struct conductor_link *l = calloc(1, sizeof(*l));
+
+    if (!l)
+        return NULL;
+    l->base = base;
+    l->ops = ops;
+    l->arg = arg;
+    l->hello = *hello;
+    snprintf(l->host, sizeof(l->host), "%s", host);
+    l->port = port;
+    l->retry_ms = RETRY_FIRST_MS;
+    l->retry = event_new(base, -1, 0, on_retry, l);
+    l->heartbeat = event_new(base, -1, EV_PERSIST, on_heartbeat, l);
+    if (!l->retry || !l->heartbeat) {
+        conductor_link_free(l);
+        return NULL;
+    }
+    connect_now(l);
+    return l;
+}
+
+void conductor_link_free(struct conductor_link *l)
+{
+    if (!l)
+        return;
+    frame_conn_free(l->conn);
+    if (l->retry)
+        event_free(l->retry);
+    if (l->heartbeat)
+        event_free(l->heartbeat);
+    free(l);
+}
+
+bool conductor_link_is_up(const struct conductor_link *l)
+{
+    return l->up;
+}
+
+void conductor_link_send(struct conductor_link *l, struct wire_buf *buf)
+{
+    if (l->up && (buf->len > 0 || buf->failed))
+        frame_conn_send(l->conn, buf);
+    wire_buf_reset(buf);
+}

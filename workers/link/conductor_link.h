@@ -1,0 +1,50 @@
+/* The worker's connection to its conductor: connects, says HELLO, waits for
+ * WELCOME, and begins again with growing pauses when the connection is lost.
+ * A refusal is the end, but for a name in use: a worker that was never taken
+ * waits 15 s for the name, one that was waits for ever.
+ */
+#ifndef WORKERS_LINK_CONDUCTOR_LINK_H
+#define WORKERS_LINK_CONDUCTOR_LINK_H
+
+#include <stdbool.h>
+
+#include "proto/message.h"
+
+struct event_base;
+struct conductor_link;
+
+struct conductor_link_ops {
+    /* WELCOME came: send the inventory; frames may flow. */
+    void (*up)(void *arg);
+    /* A frame after WELCOME. Returns 0, -EBADMSG (malformed) or -EPROTO (out
+     * of place): these two end the connection. */
+    int (*frame)(void *arg, const struct frame_header *h,
+                 const uint8_t *payload);
+    /* Time for a STATUS. */
+    void (*heartbeat)(void *arg);
+    /* The connection that was up is lost; connecting again is under way. */
+    void (*down)(void *arg);
+    /* The conductor will never take this worker; `why` is for people. No
+     * further attempt is made. */
+    void (*refused)(void *arg, const char *why);
+};
+
+/* Start connecting to host:port. `hello` is copied; `base`, `ops` and `arg`
+ * are borrowed. Returns it owned, or NULL: out of memory. */
+struct conductor_link *
+conductor_link_new(struct event_base *base, const char *host, uint16_t port,
+                   const struct msg_hello *hello,
+                   const struct conductor_link_ops *ops, void *arg)
+    __attribute__((warn_unused_result));
+
+/* Close and free, without a callback. NULL is a no-op. */
+void conductor_link_free(struct conductor_link *l);
+
+/* True between `up` and `down`. */
+bool conductor_link_is_up(const struct conductor_link *l);
+
+/* Send the frames in `buf` and empty it; while the link is down they are
+ * dropped, since the next conductor knows nothing of them. */
+void conductor_link_send(struct conductor_link *l, struct wire_buf *buf);
+
+#endif

@@ -1,0 +1,399 @@
+/* Loads: their sources, beginning and end. */
+#include "workers/load/loader.h"
+
+#include <errno.h>
+#include <event2/event.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "workers/load/internal.h"
+
+static const struct load_rate_config pace_config = {.memory_us = 20000};
+static const struct load_rate_config rate_config = {.memory_us = 1000000,
+                                                    .least_us = 5000,
+                                                    .least_bytes = 16u << 20,
+                                                    .most_slower = 4};
+
+static void on_timer(evutil_socket_t fd, short what, void *arg)
+{
+    (void)fd;
+    (void)what;
+    loader_tick(arg);
+}
+
+struct loader *loader_new(const struct loader_config *config,
+                          const struct loader_ops *ops, void *arg)
+{
+    struct loader *l = calloc(1, sizeof(*l));
+
+    if (!l)
+        return NULL;
+    l->config = *config;
+    l->ops = ops;
+    l->arg = arg;
+    l->pace.cost = config->cost;
+    l->wake_us = INT64_MAX;
+    TAILQ_INIT(&l->sources);
+    TAILQ_INIT(&l->loads);
+    TAILQ_INIT(&l->parked);
+    if (config->base) {
+        l->timer = event_new(config->base, -1, 0, on_timer, l);
+        if (!l->timer) {
+            loader_free(l);
+            return NULL;
+        }
+    }
+    return l;
+}
+
+static void free_source(struct loader *l, struct loader_source *s)
+{
+    TAILQ_REMOVE(&l->sources, s, link);
+    l->n_sources--;
+    if (s->ops->forget)
+        s->ops->forget(s->arg);
+    free(s);
+}
+
+void loader_free(struct loader *l)
+{
+    struct loader_source *s;
+
+    if (!l)
+        return;
+    while ((s = TAILQ_FIRST(&l->sources)))
+        free_source(l, s);
+    if (l->timer)
+        event_free(l->timer);
+    free(l);
+}
+
+/* Room for one more source, at the expense of one that nobody uses. */
+static bool make_room(struct loader *l)
+{
+    struct loader_source *s;
+
+    if (l->n_sources < LOADER_SOURCES_MAX)
+        return true;
+    TAILQ_FOREACH(s, &l->sources, link)
+    {
+        if (s->n_runs > 0 || s->in_flight > 0 || s->holds > 0)
+            continue;
+        free_source(l, s);
+        return true;
+    }
+    return false;
+}
+
+struct loader_source *loader_add_source(struct loader *l, const char *name,
+                                        const struct loader_source_ops *ops,
+                                        void *arg)
+{
+    struct loader_source *s;
+
+    if (!make_room(l) || !(s = calloc(1, sizeof(*s))))
+        return NULL;
+    snprintf(s->name, sizeof(s->name), "%s", name);
+    s->loader = l;
+    s->pace.config = &pace_config;
+    s->rate.config = &rate_config;
+    s->ops = ops;
+    s->arg = arg;
+    TAILQ_INSERT_TAIL(&l->sources, s, link);
+    l->n_sources++;
+    return s;
+}
+
+struct loader_source *loader_find_source(const struct loader *l,
+                                         const char *name)
+{
+    struct loader_source *s;
+
+    TAILQ_FOREACH(s, &l->sources, link)
+    {
+        if (strcmp(s->name, name) == 0)
+            return s;
+    }
+    return NULL;
+}
+
+void loader_source_hold(struct loader_source *s)
+{
+    s->holds++;
+}
+
+void loader_source_release(struct loader_source *s)
+{
+    s->holds--;
+}
+
+double loader_source_bytes_per_s(const struct loader_source *s)
+{
+    double rate = load_rate_bytes_per_s(&s->rate);
+    double most = s->loader->config.bytes_per_s;
+
+    return most > 0 && (rate <= 0 || rate > most) ? most : rate;
+}
+
+int loader_add(struct loader *l, struct request *r,
+               const struct load_request *plan)
+{
+    struct load *load = calloc(1, sizeof(*load));
+
+    if (!load)
+        return -ENOMEM;
+    load->blocks = calloc(r->n_reusable + 1, sizeof(*load->blocks));
+    load->layer_got =
+        calloc(l->config.layout->layers, sizeof(*load->layer_got));
+    if (!load->blocks || !load->layer_got) {
+        free(load->blocks);
+        free(load->layer_got);
+        free(load);
+        return -ENOMEM;
+    }
+    load->loader = l;
+    load->r = r;
+    load->mode = plan->mode;
+    load->n_runs = plan->n_sources;
+    for (uint32_t i = 0; i < plan->n_sources; i++) {
+        struct load_run *run = &load->runs[i];
+        run->load = load;
+        run->source = plan->sources[i].source;
+        run->source->n_runs++;
+        run->from = plan->sources[i].from_block;
+        run->to = plan->sources[i].to_block;
+        LIST_INIT(&run->parts);
+    }
+    TAILQ_INSERT_TAIL(&l->loads, load, link);
+    r->load = load;
+    r->held_back = plan->mode != LOAD_MODE_BOTH;
+    return 0;
+}
+
+/* --- what of it can come ------------------------------------------------ */
+
+uint32_t load_last(const struct load *load)
+{
+    uint32_t last = 0;
+
+    for (uint32_t i = 0; i < load->n_runs; i++) {
+        const struct load_run *run = &load->runs[i];
+        uint32_t end = run->open ? run->held : run->to;
+        if (end > load->r->n_reusable)
+            end = load->r->n_reusable;
+        if ((!run->ended || run->in_flight > 0) && end > last)
+            last = end;
+    }
+    return last;
+}
+
+/* The first block that the engine does not have. */
+static uint32_t first_wanted(const struct load *load)
+{
+    uint32_t bt = load->loader->config.layout->block_tokens;
+    uint32_t at = (load->r->position + bt - 1) / bt;
+
+    return at > load->claimed ? at : load->claimed;
+}
+
+bool load_coming(const struct load *load, uint32_t b)
+{
+    const struct load_block *block = &load->blocks[b];
+    uint32_t layers = load->loader->config.layout->layers;
+
+    if (b < first_wanted(load) || block->got == layers)
+        return false;
+    if (block->flying > 0)
+        return true;
+    for (uint32_t i = 0; i < load->n_runs; i++) {
+        const struct load_run *run = &load->runs[i];
+        if (!run->ended && b < (run->open ? run->held : run->to))
+            return true;
+    }
+    return false;
+}
+
+static bool anything_coming(const struct load *load)
+{
+    uint32_t last = load_last(load);
+
+    for (uint32_t b = first_wanted(load); b < last; b++)
+        if (load_coming(load, b))
+            return true;
+    return false;
+}
+
+/* --- the end ------------------------------------------------------------ */
+
+/* Ends the session. Pieces come back through loader_done(). */
+static void close_run(struct load_run *run)
+{
+    void *session = run->session;
+
+    run->ended = true;
+    run->session = NULL;
+    loader_orphan(run->load->loader, run);
+    if (session)
+        run->source->ops->close(run->source->arg, session);
+}
+
+static bool has_peer(const struct load *load)
+{
+    for (uint32_t i = 0; i < load->n_runs; i++)
+        if (load->runs[i].source->ops->origin == BLOCK_FETCHED)
+            return true;
+    return false;
+}
+
+void load_end(struct load *load)
+{
+    struct loader *l = load->loader;
+    struct request *r = load->r;
+
+    for (uint32_t i = 0; i < load->n_runs; i++) {
+        close_run(&load->runs[i]);
+        load->runs[i].source->n_runs--;
+    }
+    if (r->gated && (load->spoilt || anything_coming(load))) {
+        /* A step that waits at the gate gives up; else none begins. */
+        layer_gate_fail(&r->gate);
+        r->gated = r->in_step;
+    }
+    if (load->asked_us > 0 && load->last_us > load->asked_us)
+        r->load_us = load->last_us - load->asked_us;
+    if (has_peer(load))
+        r->fetch_us = l->config.now_us() - r->arrival_us;
+    r->load_mode = (uint8_t)(load->stalled ? LOAD_MODE_LOAD : load->mode);
+    r->load = NULL;
+    /* Who has begun waits no more for a turn. */
+    if (r->held_back && r->state == REQUEST_WAITING)
+        r->freed_us = l->config.now_us();
+    r->held_back = false;
+    TAILQ_REMOVE(&l->loads, load, link);
+    free(load->blocks);
+    free(load->layer_got);
+    free(load);
+}
+
+static uint32_t in_flight(const struct load *load)
+{
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < load->n_runs; i++)
+        n += load->runs[i].in_flight;
+    return n;
+}
+
+bool load_check(struct load *load)
+{
+    if (load->spoilt)
+        layer_gate_fail(&load->r->gate);
+    /* What was cut off a load by layers may still be on its way. */
+    bool whole = load->spoilt || load->mode == LOAD_MODE_LAYERWISE;
+    if (!load->begun || (whole && in_flight(load) > 0) ||
+        (!load->spoilt && anything_coming(load)))
+        return false;
+    load_end(load);
+    return true;
+}
+
+void loader_forget(struct loader *l, struct request *r)
+{
+    (void)l;
+    if (!r->load)
+        return;
+    r->load->spoilt = true;
+    load_end(r->load);
+}
+
+/* --- the beginning ------------------------------------------------------ */
+
+static void open_run(struct load_run *run)
+{
+    struct load *load = run->load;
+    const struct loader_source *s = run->source;
+
+    if (s->n_hung == 0)
+        run->session = s->ops->open(s->arg, run, load->r, load->r->n_reusable);
+    if (!run->session) {
+        run->ended = true;
+        run->open = true;
+        run->held = 0;
+    }
+}
+
+static void begin(struct load *load)
+{
+    struct request *r = load->r;
+
+    load->begun = true;
+    load->first = r->n_chained;
+    load->last_us = load->loader->config.now_us();
+    layer_gate_reset(&r->gate);
+    for (uint32_t i = 0; i < load->n_runs; i++)
+        open_run(&load->runs[i]);
+}
+
+/* Nothing of it is anywhere: the request waits for its turn without blocks. */
+static void drop_empty(struct load *load)
+{
+    struct request *r = load->r;
+    struct kv_store *store = load->loader->config.store;
+
+    if (load_check(load) && r->state == REQUEST_WAITING)
+        request_release(r, store);
+}
+
+void loader_poke(struct loader *l, int (*take)(void *arg, struct request *r),
+                 void *take_arg)
+{
+    struct load *next;
+    bool room = true;
+
+    for (struct load *load = TAILQ_FIRST(&l->loads); load; load = next) {
+        next = TAILQ_NEXT(load, link);
+        if (load->begun)
+            continue;
+        /* Where there is no room for one there is none for those behind it. */
+        if (load->r->n_ids == 0 && room)
+            room = take(take_arg, load->r) == 0;
+        if (load->r->n_ids == 0)
+            continue;
+        begin(load);
+        drop_empty(load);
+    }
+    loader_pump(l);
+}
+
+/* --- what sources say --------------------------------------------------- */
+
+void loader_opened(struct load_run *run, uint32_t n_blocks)
+{
+    struct loader *l = run->load->loader;
+
+    if (run->open)
+        return; /* too late */
+    run->open = true;
+    run->held = n_blocks < run->load->r->n_reusable ? n_blocks
+                                                    : run->load->r->n_reusable;
+    l->ops->poke(l->arg);
+}
+
+void loader_run_failed(struct load_run *run, const char *why)
+{
+    struct load *load = run->load;
+    struct loader *l = load->loader;
+
+    if (why)
+        log_warn("request %llu: loading from %s ended: %s",
+                 (unsigned long long)load->r->id, run->source->name, why);
+    run->session = NULL;
+    run->ended = true;
+    if (!run->open)
+        run->held = 0;
+    run->open = true;
+    load->spoilt = load->mode == LOAD_MODE_LAYERWISE;
+    l->ops->poke(l->arg);
+}

@@ -1,0 +1,196 @@
+/* The loader: fills the blocks of waiting and running prefills from elsewhere,
+ * from the end of the cached prefix backward, while the engine computes from
+ * the front; the two stop where they meet ("Compute Or Load KV Cache? Why Not
+ * Both?", sections 3 and 4). Or layer by layer, while the layers that are there
+ * compute the rest of the prompt.
+ *
+ *      0     resident   position ->        <- loaded        end    n_tokens
+ *      |  held  | computed |  neither yet  |   loaded blocks  | suffix |
+ *
+ * What a block comes from is a source: a peer, or the own disk. Each says how
+ * many leading blocks of the prompt it can send, after it has compared the
+ * tokens of all of them from the first on; the loader then asks each for piece
+ * after piece, the next one that is missing from the end backward. So several
+ * sources share the work by their speed, and one that fails leaves its rest to
+ * the others, or to the engine.
+ *
+ * Invariants:
+ *   a block is written by the engine or by one piece, never by both: what the
+ *     engine is to compute while a piece is on its way gets another block
+ *   a piece has a pin on the block that it is read into until its source is
+ *     done with it, also when nobody waits for it any more
+ *   request.origin[i] is set once all layers of block i were verified
+ *
+ * All on the loop's thread.
+ */
+#ifndef WORKERS_LOAD_LOADER_H
+#define WORKERS_LOAD_LOADER_H
+
+#include "conductor/core/plan/load_plan.h"
+#include "workers/engine/engine.h"
+#include "workers/service/request.h"
+
+#define LOAD_SOURCES_MAX 5 /* of one load: peers and the own disk */
+#define LOADER_SOURCES_MAX 64
+
+struct cost_model;
+struct event_base;
+struct load;
+struct load_run;
+struct loader;
+struct loader_source;
+
+/* A whole block, or one layer of it, on its way. Made by the loader; a source
+ * may use `link` and `own` while it has it. */
+struct loader_piece {
+    TAILQ_ENTRY(loader_piece) link;
+    void *own;
+    void *session;        /* that it is read in; NULL: closed, as `run` */
+    struct load_run *run; /* NULL: nobody waits for it any more */
+    struct loader_source *source;
+    uint32_t block;
+    uint32_t from_layer;
+    uint32_t n_layers;
+    void *data;      /* where layer from_layer begins */
+    uint64_t bytes;  /* of its layers */
+    uint32_t id;     /* of the block, with a pin of the piece */
+    int64_t from_us; /* when it was asked for */
+    int64_t due_us;  /* not before, for a throttled load */
+    int rc;
+};
+
+TAILQ_HEAD(loader_piece_list, loader_piece);
+
+/* A way to get blocks. */
+struct loader_source_ops {
+    enum block_origin origin;
+    /* Find out how many leading blocks of r's prompt, up to to_block, can be
+     * read; say so with loader_opened(), from in here or later. Returns the
+     * session, or NULL: it cannot be asked. */
+    void *(*open)(void *arg, struct load_run *run, const struct request *r,
+                  uint32_t to_block);
+    /* Read `piece` into its memory, verify it, and hand it back with
+     * loader_done(), not from in here. 0, or a negative errno: it will not. */
+    int (*read)(void *arg, void *session, struct loader_piece *piece);
+    /* Nobody reads in that session any more: hand back its pieces, at once or
+     * when their reads end. A read may take as long as it likes: its memory
+     * stays. Nobody waits for it longer than 30 s, and until it ends the source
+     * is asked for nothing. */
+    void (*close)(void *arg, void *session);
+    /* The source is gone, and with it the use of `arg`. May be NULL. */
+    void (*forget)(void *arg);
+};
+
+struct loader_config {
+    struct event_base *base;               /* borrowed; NULL: no timers */
+    struct kv_store *store;                /* borrowed */
+    const struct engine_kv_layout *layout; /* borrowed */
+    struct engine *engine;                 /* told of what comes; may be NULL */
+    const struct cost_model *cost;         /* of the engine; NULL: learnt */
+    double bytes_per_s;                    /* throttle of all loads; 0: none */
+    int64_t (*now_us)(void);               /* the clock */
+};
+
+struct loader_ops {
+    /* Blocks of waiting or running requests came, or a load is over: form
+     * steps anew. Not from within calls of the loader's functions. */
+    void (*poke)(void *arg);
+    /* A read into blocks of `r` hangs, and there is no room for others in their
+     * place: drop the request. Called from loader_poke() only. */
+    void (*failed)(void *arg, struct request *r, const char *why);
+};
+
+/* What is known of a load when it is asked for. */
+struct load_request {
+    enum load_mode mode;
+    uint32_t n_sources; /* at most LOAD_SOURCES_MAX */
+    struct {
+        struct loader_source *source;
+        uint32_t from_block; /* what it should send, by plan, */
+        uint32_t to_block;   /* half open; it may send more */
+    } sources[LOAD_SOURCES_MAX];
+};
+
+/* Make a loader. `config` is copied, what it points to and `ops` and `arg` are
+ * borrowed. Returns it owned, or NULL: out of memory. */
+struct loader *loader_new(const struct loader_config *config,
+                          const struct loader_ops *ops, void *arg)
+    __attribute__((warn_unused_result));
+
+/* Free it; no request may have a load, and every source must have handed back
+ * its pieces. NULL is a no-op. */
+void loader_free(struct loader *l);
+
+/* Add a source called `name` (copied, for logs). `ops` and `arg` are borrowed.
+ * Returns it, owned by the loader, or NULL: LOADER_SOURCES_MAX are in use, or
+ * no memory. */
+struct loader_source *loader_add_source(struct loader *l, const char *name,
+                                        const struct loader_source_ops *ops,
+                                        void *arg)
+    __attribute__((warn_unused_result));
+
+/* The source of that name, or NULL. O(sources). */
+struct loader_source *loader_find_source(const struct loader *l,
+                                         const char *name);
+
+/* A source lives until it is in no load, not held, and its place is needed: by
+ * the next loader_add_source(). Who keeps a pointer over one holds it. */
+void loader_source_hold(struct loader_source *s);
+
+/* Ends a loader_source_hold(). */
+void loader_source_release(struct loader_source *s);
+
+/* Smoothed rate at which the source was seen to send, at most that of the
+ * throttle, which holds also until it is known; 0: not known yet. */
+double loader_source_bytes_per_s(const struct loader_source *s);
+
+/* Note what is to be loaded for the waiting prefill `r`: sets r->load, and
+ * r->held_back where it must wait for it. `plan` is copied. It begins with the
+ * first loader_poke() that finds room. 0, -ENOMEM. */
+int loader_add(struct loader *l, struct request *r,
+               const struct load_request *plan)
+    __attribute__((warn_unused_result));
+
+/* Begin what can begin and ask for what is to come next. `take` gives a request
+ * its blocks if it may have them, as batch_take_ahead(); called with take_arg.
+ */
+void loader_poke(struct loader *l, int (*take)(void *arg, struct request *r),
+                 void *take_arg);
+
+/* When loader_tick() is due; INT64_MAX: not at all. A loader with an event
+ * base sees to it itself. */
+int64_t loader_wake_us(const struct loader *l);
+
+/* Hand on what was held back for a throttle and is due. */
+void loader_tick(struct loader *l);
+
+/* batch_ops.chunk: how many of the next `most` tokens of `r` to compute now,
+ * while the rest of its load comes. They end where a block ends, if the load is
+ * then met; the last block that would come in time is not computed. What is
+ * computed is not loaded any more. */
+uint32_t loader_chunk(struct loader *l, struct request *r, uint32_t most);
+
+/* The step that waited at r's gate failed. */
+void loader_stalled(struct loader *l, struct request *r);
+
+/* Drop the load of `r`, if it has one. Blocks into which a read is under way
+ * stay pinned until it ends. */
+void loader_forget(struct loader *l, struct request *r);
+
+/* A step of these n segments took step_us: learn from it. */
+void loader_learn(struct loader *l, const struct engine_segment *segments,
+                  uint32_t n, int64_t step_us);
+
+/* Of a source: blocks [0, n_blocks) can be read in that run's session. */
+void loader_opened(struct load_run *run, uint32_t n_blocks);
+
+/* Of a source: nothing more comes in this run, of which `why` is logged unless
+ * NULL. Its pieces are handed back by the source; the session is over and not
+ * closed by the loader. */
+void loader_run_failed(struct load_run *run, const char *why);
+
+/* Of a source: the read of `piece` is over. rc 0: its bytes are in their place
+ * and verified; else why not, and the run ends. */
+void loader_done(struct loader_piece *piece, int rc);
+
+#endif

@@ -1,0 +1,195 @@
+/* Where computing and loading meet, and when layers come in time. */
+#include "workers/load/internal.h"
+
+/* Look again at least this long after a decision to wait. */
+#define LOOK_AGAIN_US 500
+
+static double block_us_of(const struct loader *l, const struct loader_source *s)
+{
+    return load_rate_us_per_byte(&s->pace) *
+           (double)l->config.layout->block_bytes;
+}
+
+/* Microseconds a block with all sources at work that are known; 0: none is. */
+static double pace_of(const struct load *load)
+{
+    double blocks_per_us = 0;
+
+    for (uint32_t i = 0; i < load->n_runs; i++) {
+        const struct load_run *run = &load->runs[i];
+        double us = block_us_of(load->loader, run->source);
+        if (us > 0 && (!run->ended || run->in_flight > 0))
+            blocks_per_us += 1 / us;
+    }
+    return blocks_per_us > 0 ? 1 / blocks_per_us : 0;
+}
+
+static uint32_t count_coming(const struct load *load)
+{
+    uint32_t last = load_last(load);
+    uint32_t n = 0;
+
+    for (uint32_t b = load->first; b < last; b++)
+        n += load_coming(load, b);
+    return n;
+}
+
+/* Blocks that older loads are ahead with. */
+static uint32_t count_ahead(const struct load *load)
+{
+    const struct load *older;
+    uint32_t n = 0;
+
+    TAILQ_FOREACH(older, &load->loader->loads, link)
+    {
+        if (older == load)
+            break;
+        n += older->begun ? count_coming(older) : 0;
+    }
+    return n;
+}
+
+static struct load_tail tail_of(const struct load_run *run)
+{
+    struct loader *l = run->load->loader;
+    double us = block_us_of(l, run->source);
+    double since_us = (double)(l->config.now_us() - run->source->pace.end_us);
+
+    return (struct load_tail){.blocks = run->in_flight,
+                              .first_us = us > since_us ? us - since_us : 0,
+                              .block_us = us};
+}
+
+void load_meeting(const struct load *load, uint32_t most,
+                  struct load_meeting *m)
+{
+    const struct request *r = load->r;
+    double since_us = (double)(load->loader->config.now_us() - load->last_us);
+    double us = pace_of(load);
+    double first_us = us > since_us ? us - since_us : 0;
+
+    /* It has become slower, or stands still: it may take as long again. */
+    if (us > 0 && since_us > 2 * us)
+        us = first_us = since_us;
+    *m = (struct load_meeting){
+        .position = r->position,
+        .cached = r->cached_tokens,
+        .block_tokens = load->loader->config.layout->block_tokens,
+        .most = most,
+        .missing = count_coming(load),
+        .block_us = us,
+        .first_us = first_us + count_ahead(load) * us,
+    };
+    for (uint32_t i = 0; i < load->n_runs; i++)
+        if (load->runs[i].in_flight > 0)
+            m->tails[m->n_tails++] = tail_of(&load->runs[i]);
+}
+
+int load_replace(struct load *load, uint32_t b)
+{
+    struct kv_store *store = load->loader->config.store;
+    uint32_t id;
+    int rc = kv_store_alloc(store, 1, &id);
+
+    if (rc < 0)
+        return rc;
+    request_replace(load->r, store, b, id);
+    load->blocks[b] = (struct load_block){0};
+    return 0;
+}
+
+/* The engine computes these n tokens: blocks that are on their way become
+ * others, into which nobody reads. Returns how many tokens can be had. */
+static uint32_t claim(struct load *load, uint32_t n)
+{
+    const struct request *r = load->r;
+    uint32_t bt = load->loader->config.layout->block_tokens;
+    uint32_t end = (r->position + n + bt - 1) / bt;
+
+    for (uint32_t b = (r->position + bt - 1) / bt; b < end && b < r->n_reusable;
+         b++) {
+        if (load->blocks[b].flying > 0 && load_replace(load, b) < 0)
+            return b * bt - r->position;
+        load->claimed = b + 1;
+    }
+    return n;
+}
+
+uint32_t loader_chunk(struct loader *l, struct request *r, uint32_t most)
+{
+    struct load *load = r->load;
+    struct load_meeting m;
+
+    if (!load || load->mode != LOAD_MODE_BOTH || load_check(load))
+        return most;
+    if (!load->begun)
+        return claim(load, most);
+    load_meeting(load, most, &m);
+    uint32_t n = claim(load, load_meeting_chunk(&m, &l->pace));
+    if (n > 0)
+        (void)load_check(load); /* that may have been all */
+    else
+        loader_wake_at(l, l->config.now_us() + LOOK_AGAIN_US +
+                              (int64_t)load_meeting_us(&m, m.missing));
+    return n;
+}
+
+void loader_learn(struct loader *l, const struct engine_segment *segments,
+                  uint32_t n, int64_t step_us)
+{
+    step_pace_learn(&l->pace, segments, n, step_us);
+}
+
+/* --- layerwise ---------------------------------------------------------- */
+
+double load_left_us(const struct load *load)
+{
+    double us = pace_of(load);
+    const struct engine_kv_layout *layout = load->loader->config.layout;
+    uint64_t layers = 0;
+
+    if (us <= 0)
+        return -1;
+    for (uint32_t b = load->first; b < load->end; b++)
+        layers += layout->layers - load->blocks[b].got;
+    return us * (double)layers / layout->layers;
+}
+
+void load_maybe_gate(struct load *load)
+{
+    struct loader *l = load->loader;
+    struct request *r = load->r;
+    uint32_t layers = l->config.layout->layers;
+    uint32_t from = load->end * l->config.layout->block_tokens;
+
+    if (load->mode != LOAD_MODE_LAYERWISE || !r->held_back || load->spoilt ||
+        load->stalled || layer_gate_layers(&r->gate) == 0)
+        return;
+    uint32_t n = r->n_tokens - from;
+    if (n > l->config.layout->step_tokens)
+        n = l->config.layout->step_tokens;
+    double left_us = load_left_us(load);
+    double step_us = step_pace_us(&l->pace, n, from, from);
+    if (left_us < 0 || step_us < 0)
+        return; /* it waits for all layers */
+    /* The last layer must be there when the step comes to it. */
+    double early_us = left_us - step_us * (layers - 1) / layers;
+    if (early_us > 0) {
+        loader_wake_at(l, l->config.now_us() + (int64_t)early_us + 1);
+        return;
+    }
+    r->gate_token = from;
+    r->gated = true;
+    r->held_back = false;
+    r->freed_us = l->config.now_us();
+    l->ops->poke(l->arg);
+}
+
+void loader_stalled(struct loader *l, struct request *r)
+{
+    if (r->load) {
+        r->held_back = true; /* for all of its layers */
+        r->load->stalled = true;
+    }
+    l->ops->poke(l->arg);
+}

@@ -1,0 +1,151 @@
+/* The pace of the engine, and where computing and loading meet. */
+#include "workers/load/step_pace.h"
+
+#include "predictor/cost_model.h"
+
+/* What a step counts after the next one was seen. */
+#define KEEP 0.95
+/* Part of a new ratio in the smoothed one. */
+#define RATIO_GAIN 0.2
+
+static double run_us(const struct cost_model *cost, uint32_t uncached,
+                     uint32_t cached)
+{
+    return uncached
+               ? (double)cost_model_prefill_us(cost, uncached, cached, NULL)
+               : 0;
+}
+
+/* What the model says of a chunk: the runs' times telescope. */
+static double model_us(const struct cost_model *cost, uint32_t n_tokens,
+                       uint32_t position, uint32_t cached)
+{
+    uint32_t before = position - cached;
+    double us =
+        run_us(cost, before + n_tokens, cached) - run_us(cost, before, cached);
+
+    return us > 0 ? us : 0;
+}
+
+static double mean_position(uint32_t n_tokens, uint32_t position)
+{
+    return position + n_tokens / 2.0;
+}
+
+static void learn_ratio(struct step_pace *p, double expected_us, double us)
+{
+    if (expected_us <= 0)
+        return;
+    double ratio = us / expected_us;
+    p->ratio =
+        p->ratio > 0 ? p->ratio + RATIO_GAIN * (ratio - p->ratio) : ratio;
+}
+
+void step_pace_learn(struct step_pace *p, const struct engine_segment *segments,
+                     size_t n, int64_t us)
+{
+    double tokens = 0;
+    double depth = 0;
+    double expected_us = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        const struct engine_segment *s = &segments[i];
+        if (s->decode)
+            return;
+        tokens += s->n_tokens;
+        depth += s->n_tokens * mean_position(s->n_tokens, s->position);
+        if (p->cost)
+            expected_us +=
+                model_us(p->cost, s->n_tokens, s->position, s->cached_tokens);
+    }
+    if (p->cost) {
+        learn_ratio(p, expected_us, (double)us);
+        return;
+    }
+    p->nn = KEEP * p->nn + tokens * tokens;
+    p->nd = KEEP * p->nd + tokens * depth;
+    p->dd = KEEP * p->dd + depth * depth;
+    p->n_us = KEEP * p->n_us + tokens * (double)us;
+    p->d_us = KEEP * p->d_us + depth * (double)us;
+}
+
+/* Least squares; where positions hardly differed, or the fit would have a
+ * token take less the deeper it is, the mean of a token. */
+static double fitted_us(const struct step_pace *p, double tokens, double depth)
+{
+    double det = p->nn * p->dd - p->nd * p->nd;
+
+    if (det > 1e-3 * p->nn * p->dd) {
+        double b = (p->n_us * p->dd - p->d_us * p->nd) / det;
+        double d = (p->d_us * p->nn - p->n_us * p->nd) / det;
+        if (b >= 0 && d >= 0)
+            return b * tokens + d * depth;
+    }
+    return p->n_us / p->nn * tokens;
+}
+
+double step_pace_us(const struct step_pace *p, uint32_t n_tokens,
+                    uint32_t position, uint32_t cached)
+{
+    if (p->cost)
+        return (p->ratio > 0 ? p->ratio : 1) *
+               model_us(p->cost, n_tokens, position, cached);
+    if (p->nn <= 0)
+        return -1;
+    return fitted_us(p, n_tokens, n_tokens * mean_position(n_tokens, position));
+}
+
+static double blocks_us(double first_us, double block_us, uint32_t blocks)
+{
+    return blocks ? first_us + (blocks - 1.0) * block_us : 0;
+}
+
+double load_meeting_us(const struct load_meeting *m, uint32_t blocks)
+{
+    double us = blocks_us(m->first_us, m->block_us, blocks);
+
+    for (uint32_t i = 0; i < m->n_tails; i++) {
+        const struct load_tail *t = &m->tails[i];
+        double tail_us = blocks_us(t->first_us, t->block_us,
+                                   t->blocks < blocks ? t->blocks : blocks);
+        us = tail_us > us ? tail_us : us;
+    }
+    return us;
+}
+
+/* When both are done if the chunk has n_tokens and takes chunk_us. */
+static double done_us(const struct load_meeting *m, uint32_t n_tokens,
+                      double chunk_us)
+{
+    uint32_t bt = m->block_tokens;
+    uint32_t taken =
+        (m->position + n_tokens + bt - 1) / bt - (m->position + bt - 1) / bt;
+    double load_us =
+        load_meeting_us(m, taken < m->missing ? m->missing - taken : 0);
+
+    return load_us > chunk_us ? load_us : chunk_us;
+}
+
+uint32_t load_meeting_chunk(const struct load_meeting *m,
+                            const struct step_pace *p)
+{
+    uint32_t bt = m->block_tokens;
+    uint32_t first = bt - m->position % bt; /* tokens to the end of a block */
+    double us = step_pace_us(p, m->most, m->position, m->cached);
+
+    if (us < 0 || m->block_us <= 0 || m->missing == 0 ||
+        done_us(m, m->most, us) > us)
+        return m->most;
+    /* A block that was begun must be ended. */
+    uint32_t best = first < bt ? (first < m->most ? first : m->most) : 0;
+    double best_us = done_us(
+        m, best, best ? step_pace_us(p, best, m->position, m->cached) : 0);
+    for (uint32_t n = first; n <= m->most; n += bt) {
+        double n_us = done_us(m, n, step_pace_us(p, n, m->position, m->cached));
+        if (n_us < best_us) {
+            best = n;
+            best_us = n_us;
+        }
+    }
+    return best;
+}

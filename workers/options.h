@@ -1,0 +1,58 @@
+/* The command line of conductor-worker. */
+#ifndef WORKERS_OPTIONS_H
+#define WORKERS_OPTIONS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/log.h"
+#include "proto/message.h"
+
+struct worker_address {
+    char host[MSG_HOST_MAX];
+    uint16_t port;
+};
+
+/* Plain data, all checked by worker_options_parse. Strings point into argv. */
+struct worker_options {
+    bool help;
+    bool version;
+    struct worker_address conductor;
+    struct worker_address listen; /* port 0: any */
+    char name[MSG_NAME_MAX];
+    uint8_t role; /* enum proto_role */
+    const char *engine;
+    const char *model;
+    uint64_t seed;
+    uint32_t layers;        /* 0: all */
+    uint32_t device_kv_mib; /* 0: what is free */
+    uint32_t kv_blocks;     /* 0: as kv_mib says */
+    uint32_t kv_mib;        /* 0: as kv_blocks says */
+    uint32_t block_tokens;
+    uint32_t step_tokens;
+    uint32_t max_batch;
+    uint32_t max_prefills;
+    uint32_t max_queue;
+    uint32_t fetch_timeout_ms;
+    uint32_t push_timeout_ms;
+    uint8_t load_mode; /* enum proto_load_mode; auto: as the conductor plans */
+    double load_gbps;  /* 0: no throttle */
+    const char *disk_path;  /* NULL: no disk tier */
+    uint32_t disk_mib;      /* 0 without disk_path */
+    const char *cost_model; /* NULL: none */
+    const char *profile;    /* NULL: serve */
+    enum log_level log_level;
+};
+
+/* Fill `o` from argv. Returns 0, or -EINVAL with a message that names option
+ * and value in err[err_bytes]. With --help or --version that is set and the
+ * rest is not checked. */
+int worker_options_parse(int argc, char **argv, struct worker_options *o,
+                         char *err, size_t err_bytes)
+    __attribute__((warn_unused_result));
+
+/* The text that --help prints; static. */
+const char *worker_options_help(void);
+
+#endif

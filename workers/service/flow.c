@@ -1,0 +1,234 @@
+/* What the step loop and the transfers say about a request, and what follows
+ * from it. */
+#include "base/clock.h"
+#include "base/log.h"
+#include "workers/service/internal.h"
+
+/* --- the step loop ----------------------------------------------------- */
+
+static void on_started(void *arg, struct request *r)
+{
+    struct worker *w = arg;
+    struct msg_prefill_started m = {.queue_us = (uint64_t)request_queue_us(r)};
+
+    msg_prefill_started_encode(&w->out, r->id, &m);
+    worker_send(w);
+    if (r->push.host[0] && transfer_push(w->transfer, r, r->started_us) < 0)
+        r->push.failed = true; /* said when the prefill ends */
+}
+
+static void send_prefill_done(struct worker *w, const struct request *r,
+                              int64_t now_us)
+{
+    uint32_t bt = w->layout->block_tokens;
+    struct msg_prefill_done m = {
+        .first_token = r->last_token,
+        .local_tokens = r->n_local * bt,
+        .fetched_tokens = r->n_fetched * bt,
+        .disk_tokens = r->n_disk * bt,
+        .computed_tokens =
+            r->n_tokens - (r->n_local + r->n_fetched + r->n_disk) * bt,
+        .queue_us = (uint64_t)request_queue_us(r),
+        .fetch_us = (uint64_t)r->fetch_us,
+        .fetch_bytes = r->fetch_bytes,
+        .prefill_us = (uint64_t)(now_us - r->started_us),
+        .load_us = (uint64_t)r->load_us,
+        .disk_bytes = r->disk_bytes,
+        .load_mode = r->n_fetched + r->n_disk > 0
+                         ? (uint8_t)(PROTO_LOAD_COMPUTE + r->load_mode)
+                         : PROTO_LOAD_COMPUTE,
+    };
+
+    msg_prefill_done_encode(&w->out, r->id, &m);
+    worker_send(w);
+}
+
+static void send_done(struct worker *w, const struct request *r)
+{
+    struct msg_done m = {.finish = PROTO_FINISH_LENGTH,
+                         .output_tokens = r->n_output};
+
+    worker_send_tokens(w); /* DONE comes last */
+    msg_done_encode(&w->out, r->id, &m);
+    worker_send(w);
+}
+
+static void on_prefilled(void *arg, struct request *r)
+{
+    struct worker *w = arg;
+    int64_t now_us = clock_now_us();
+
+    send_prefill_done(w, r, now_us);
+    if (r->max_tokens == 1) {
+        send_done(w, r);
+        worker_drop(w, r);
+    } else if (r->push.failed) {
+        worker_fail(w, r, PROTO_E_PEER,
+                    "no connection to the decode worker could be made");
+    } else {
+        r->push.since_us = now_us;
+    }
+}
+
+static void on_token(void *arg, struct request *r)
+{
+    struct worker *w = arg;
+
+    w->tokens[w->n_tokens++] = (struct msg_token){
+        .request_id = r->id, .index = r->n_output - 1, .token = r->last_token};
+}
+
+static void on_finished(void *arg, struct request *r)
+{
+    struct worker *w = arg;
+
+    send_done(w, r);
+    worker_drop(w, r);
+}
+
+static void on_failed(void *arg, struct request *r, const char *why)
+{
+    worker_fail(arg, r, PROTO_E_INTERNAL, why);
+}
+
+static void on_removed(void *arg, struct request *r)
+{
+    struct worker *w = arg;
+
+    request_release(r, w->store);
+    request_free(r);
+    worker_poke(w);
+}
+
+static uint32_t on_chunk(void *arg, struct request *r, uint32_t most)
+{
+    struct worker *w = arg;
+
+    return loader_chunk(w->loader, r, most);
+}
+
+static void on_stalled(void *arg, struct request *r)
+{
+    struct worker *w = arg;
+
+    loader_stalled(w->loader, r);
+}
+
+const struct batch_ops worker_batch_ops = {
+    .started = on_started,
+    .chunk = on_chunk,
+    .stalled = on_stalled,
+    .prefilled = on_prefilled,
+    .token = on_token,
+    .finished = on_finished,
+    .failed = on_failed,
+    .removed = on_removed,
+};
+
+/* --- transfers --------------------------------------------------------- */
+
+static void on_push_ended(void *arg, struct request *r, const char *why)
+{
+    if (why)
+        worker_fail(arg, r, PROTO_E_PEER, why);
+    else
+        worker_drop(arg, r);
+}
+
+static uint32_t on_layers_done(void *arg, const struct request *r)
+{
+    struct worker *w = arg;
+
+    if (!r->in_step || r->dead || !batch_thread_busy(w->thread))
+        return 0;
+    uint32_t n = batch_thread_layers_done(w->thread, r->step_segment);
+    if (!r->gated)
+        return n;
+    /* What is in front of its tokens may come later than they. */
+    uint32_t came = layer_gate_layers(&r->gate);
+    return came < n ? came : n;
+}
+
+static struct request *on_find(void *arg, uint64_t id)
+{
+    struct worker *w = arg;
+
+    return request_find(&w->requests, id);
+}
+
+static void on_receive_begin(void *arg, struct request *r)
+{
+    struct worker *w = arg;
+
+    TAILQ_INSERT_TAIL(&w->kv_waits, r, link);
+    worker_grant(w);
+}
+
+static void on_received(void *arg, struct request *r)
+{
+    struct worker *w = arg;
+
+    w->n_arriving--;
+    if (r->n_output < r->max_tokens) {
+        batch_add_decode(w->batch, r);
+        worker_poke(w);
+        return;
+    }
+    /* It was done with its first token. */
+    r->state = REQUEST_ENDED;
+    send_done(w, r);
+    worker_drop(w, r);
+}
+
+static void on_receive_failed(void *arg, struct request *r, const char *why)
+{
+    worker_fail(arg, r, PROTO_E_PEER, why);
+}
+
+const struct transfer_ops worker_transfer_ops = {
+    .push_ended = on_push_ended,
+    .layers_done = on_layers_done,
+    .find = on_find,
+    .receive_begin = on_receive_begin,
+    .received = on_received,
+    .receive_failed = on_receive_failed,
+};
+
+static bool grant(struct worker *w, struct request *r)
+{
+    if (kv_store_alloc(w->store, r->n_blocks, r->ids) < 0)
+        return false;
+    for (uint32_t i = 0; i < r->n_blocks; i++)
+        request_append(r, w->store, r->ids[i]);
+    TAILQ_REMOVE(&w->kv_waits, r, link);
+    /* Cannot fail: r waits, and its sender is connected. */
+    int rc = transfer_grant(w->transfer, r);
+    (void)rc;
+    return true;
+}
+
+void worker_grant(struct worker *w)
+{
+    while (!TAILQ_EMPTY(&w->kv_waits) && grant(w, TAILQ_FIRST(&w->kv_waits)))
+        ;
+}
+
+/* --- loads ------------------------------------------------------------- */
+
+static void on_load_poke(void *arg)
+{
+    struct worker *w = arg;
+
+    /* The decode worker may wait for what came. */
+    worker_poke(w);
+}
+
+static void on_load_failed(void *arg, struct request *r, const char *why)
+{
+    worker_fail(arg, r, PROTO_E_INTERNAL, why);
+}
+
+const struct loader_ops worker_loader_ops = {
+    .poke = on_load_poke,
+    .failed = on_load_failed,
+};

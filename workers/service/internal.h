@@ -1,0 +1,129 @@
+/* What the files of the worker share. Nobody else includes this.
+ *
+ * Invariants:
+ *   every request of the table is in exactly one state, whose list (if any)
+ *     belongs to the batch, or to kv_waits (REQUEST_KV_WAIT)
+ *   n_arriving = requests in TICKET, KV_WAIT or RECEIVING <= max_queue
+ */
+#ifndef WORKERS_SERVICE_INTERNAL_H
+#define WORKERS_SERVICE_INTERNAL_H
+
+#include "workers/step/batch.h"
+#include "workers/step/thread.h"
+#include "workers/link/conductor_link.h"
+#include "workers/load/loader.h"
+#include "workers/transfer/transfer.h"
+#include "workers/service/worker.h"
+
+struct event;
+
+struct worker {
+    const struct worker_options *options;
+    struct event_base *base;
+    struct engine *engine;
+    const struct engine_kv_layout *layout;
+    struct kv_store *store;
+    struct worker_disk *disk; /* NULL: no disk tier */
+    struct batch *batch;
+    struct batch_thread *thread;
+    struct engine_segment *step; /* under way; borrowed from the batch */
+    uint32_t n_step;
+    bool step_gated; /* it waits for layers: its time says nothing */
+    struct loader *loader;
+    struct transfer *transfer;
+    struct conductor_link *link;
+    struct request_table requests;
+    struct request_list kv_waits; /* KV_BEGIN came, no room yet; FIFO */
+    uint32_t n_arriving;
+    struct msg_token *tokens; /* (max_batch) of the step that ended */
+    uint32_t n_tokens;
+    struct wire_buf out; /* scratch: frames for the conductor */
+    struct event *poke;  /* look what can go on */
+    struct event *tick;
+    int exit_status;
+};
+
+/* Have worker_go_on run in the next turn of the loop. */
+void worker_poke(struct worker *w);
+
+/* --- requests.c --- */
+
+/* A frame from the conductor; see conductor_link_ops.frame. */
+int worker_on_frame(struct worker *w, const struct frame_header *h,
+                    const uint8_t *payload);
+
+/* Tell the conductor that `r` failed, and drop it. */
+void worker_fail(struct worker *w, struct request *r, uint16_t code,
+                 const char *why);
+
+/* Forget `r` everywhere and give back its blocks; if the step under way uses
+ * it, when that ends. */
+void worker_drop(struct worker *w, struct request *r);
+
+/* Drop every request. */
+void worker_drop_all(struct worker *w);
+
+/* --- load.c --- */
+
+/* Have the loader load what `m` says for `r`, which it asks for. */
+void worker_begin_load(struct worker *w, struct request *r,
+                       const struct msg_prefill *m);
+
+/* Let the loader go on. */
+void worker_load_poke(struct worker *w);
+
+/* --- disk.c --- */
+
+/* Open the disk tier, if the options name one. 0, or a negative errno with a
+ * message that names the option in err[err_bytes]. Blocks. */
+int worker_disk_open(struct worker *w, char *err, size_t err_bytes)
+    __attribute__((warn_unused_result));
+
+/* Close it. Waits for the I/O under way. Without a tier a no-op. */
+void worker_disk_close(struct worker *w);
+
+/* The store holds a block under `key`, or was told so once more. */
+void worker_disk_stored(struct worker *w, uint64_t key);
+
+/* Go on with what had to wait; call it some times a second. */
+void worker_disk_poke(struct worker *w);
+
+/* The tier, or NULL. */
+struct disk_tier *worker_disk_tier(const struct worker *w);
+
+/* The rate at which loads have come from disk, throttled or not; 0: not known
+ * yet, or no tier. */
+uint64_t worker_disk_bytes_per_s(const struct worker *w);
+
+/* --- flow.c --- */
+
+/* Grant KV_BEGINs, oldest first, while there is room. */
+void worker_grant(struct worker *w);
+
+/* What the batch and the transfer tell about requests. */
+extern const struct batch_ops worker_batch_ops;
+extern const struct transfer_ops worker_transfer_ops;
+extern const struct loader_ops worker_loader_ops;
+
+/* --- report.c --- */
+
+/* Send w->out to the conductor and empty it. */
+void worker_send(struct worker *w);
+
+/* Send FAILED for a request id. */
+void worker_send_failed(struct worker *w, uint64_t id, uint16_t code,
+                        const char *why);
+
+/* Send the collected tokens as one frame. */
+void worker_send_tokens(struct worker *w);
+
+/* Send what the store and the disk tier gained and lost since the last call. */
+void worker_send_events(struct worker *w);
+
+/* Send all that the store and the disk tier hold. */
+void worker_send_inventory(struct worker *w);
+
+/* Send STATUS. */
+void worker_send_status(struct worker *w);
+
+#endif

@@ -1,0 +1,162 @@
+/* What a worker tells its conductor: tokens, block events, load. */
+#include "workers/disk/tier.h"
+#include "workers/service/internal.h"
+
+/* Keys of one frame; an inventory takes several. */
+#define REPORT_KEYS_MAX 4096u
+
+void worker_send(struct worker *w)
+{
+    conductor_link_send(w->link, &w->out);
+}
+
+void worker_send_failed(struct worker *w, uint64_t id, uint16_t code,
+                        const char *why)
+{
+    msg_error_like_encode(&w->out, FRAME_FAILED, id, code, why);
+    worker_send(w);
+}
+
+void worker_send_tokens(struct worker *w)
+{
+    if (w->n_tokens == 0)
+        return;
+    msg_tokens_encode(&w->out, w->tokens, w->n_tokens);
+    worker_send(w);
+    w->n_tokens = 0;
+}
+
+/* Keys that will go out in one frame: a chain of stored blocks, or removed
+ * ones. */
+struct run {
+    uint8_t tier; /* enum proto_tier */
+    enum kv_event_kind kind;
+    uint64_t parent;
+    uint32_t n;
+    uint64_t keys[REPORT_KEYS_MAX];
+};
+
+static void run_send(struct worker *w, struct run *run)
+{
+    if (run->n == 0)
+        return;
+    const uint8_t *keys = (const uint8_t *)run->keys;
+    if (run->kind == KV_EVENT_STORED) {
+        struct msg_blocks_stored m = {.tier = run->tier,
+                                      .parent = run->parent,
+                                      .n = run->n,
+                                      .keys = keys};
+        msg_blocks_stored_encode(&w->out, 0, &m);
+    } else {
+        struct msg_blocks_removed m = {
+            .tier = run->tier, .n = run->n, .keys = keys};
+        msg_blocks_removed_encode(&w->out, 0, &m);
+    }
+    worker_send(w);
+    run->n = 0;
+}
+
+static bool run_continues(const struct run *run, const struct kv_event *e)
+{
+    if (run->n == 0 || run->n == REPORT_KEYS_MAX || run->kind != e->kind)
+        return false;
+    return e->kind == KV_EVENT_REMOVED ||
+           (e->has_parent && e->parent_key == run->keys[run->n - 1]);
+}
+
+static void run_add(struct worker *w, struct run *run, const struct kv_event *e)
+{
+    if (e->kind == KV_EVENT_STORED && run->tier == PROTO_TIER_HOST)
+        worker_disk_stored(w, e->key);
+    if (!run_continues(run, e)) {
+        run_send(w, run);
+        run->kind = e->kind;
+        run->parent = e->has_parent ? e->parent_key : 0;
+    }
+    run->keys[run->n++] = e->key;
+}
+
+static void send_inventory_of(struct worker *w, struct kv_store *store,
+                              uint8_t tier)
+{
+    struct run run = {.tier = tier};
+    struct kv_event e;
+    uint32_t cursor = KV_BLOCK_NONE;
+
+    kv_store_forget_events(store);
+    (void)kv_store_take_resync(store);
+    while (kv_store_inventory(store, &cursor, &e))
+        run_add(w, &run, &e);
+    run_send(w, &run);
+}
+
+/* The index of the disk tier, or NULL. */
+static struct kv_store *disk_index(const struct worker *w)
+{
+    struct disk_tier *tier = worker_disk_tier(w);
+
+    return tier ? disk_tier_index(tier) : NULL;
+}
+
+void worker_send_inventory(struct worker *w)
+{
+    send_inventory_of(w, w->store, PROTO_TIER_HOST);
+    if (disk_index(w))
+        send_inventory_of(w, disk_index(w), PROTO_TIER_DISK);
+}
+
+/* False: it was cleared, which holds for all tiers at once. */
+static bool send_events_of(struct worker *w, struct kv_store *store,
+                           uint8_t tier)
+{
+    struct run run = {.tier = tier};
+    struct kv_event e;
+
+    while (kv_store_next_event(store, &e)) {
+        if (e.kind == KV_EVENT_CLEARED)
+            return false;
+        run_add(w, &run, &e);
+    }
+    run_send(w, &run);
+    return true;
+}
+
+void worker_send_events(struct worker *w)
+{
+    struct kv_store *disk = disk_index(w);
+    bool anew = kv_store_take_resync(w->store);
+
+    anew = (disk && kv_store_take_resync(disk)) || anew;
+    anew = anew || !send_events_of(w, w->store, PROTO_TIER_HOST);
+    anew = anew || (disk && !send_events_of(w, disk, PROTO_TIER_DISK));
+    if (!anew)
+        return;
+    msg_empty_encode(&w->out, FRAME_BLOCKS_CLEARED, 0);
+    worker_send(w);
+    worker_send_inventory(w);
+}
+
+void worker_send_status(struct worker *w)
+{
+    struct kv_store_stats stats;
+    struct batch_counts counts;
+
+    kv_store_stats(w->store, &stats);
+    batch_counts(w->batch, &counts);
+    struct msg_status m = {
+        .prefill_queued = counts.waiting,
+        .prefill_running = counts.prefills,
+        .decode_active = counts.decodes,
+        .kv_used_blocks = stats.private_blocks + stats.held_blocks,
+        .kv_pinned_blocks =
+            stats.private_blocks + stats.held_blocks - stats.unpinned_blocks,
+    };
+    if (worker_disk_tier(w)) {
+        struct disk_tier_stats disk;
+        disk_tier_stats(worker_disk_tier(w), &disk);
+        m.disk_used_blocks = disk.held_blocks;
+        m.disk_bytes_per_s = worker_disk_bytes_per_s(w);
+    }
+    msg_status_encode(&w->out, 0, &m);
+    worker_send(w);
+}

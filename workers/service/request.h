@@ -1,0 +1,239 @@
+/* One request inside a worker, from its frame to its last token, and the table
+ * that finds it by its id. A request is a prefill, a decode, or (role both)
+ * one after the other.
+ *
+ * Everything about requests happens on the worker's loop thread. The compute
+ * thread sees only the segments of the step it was given; `in_step` says that
+ * it may be writing this request's blocks just now, so they must stay.
+ *
+ * Invariants:
+ *   a request has all the blocks that it will ever need (n_ids = n_blocks), or
+ *     none (n_ids = 0)
+ *   ids[0 .. n_ids) each carry one pin of this request
+ *   extra[0 .. n_extra) too: held twins of blocks that it had computed itself
+ *   ids[0 .. n_chained) were matched or committed; `tip` is the held block at
+ *     n_chained - 1 (or its twin), NONE if n_chained = 0
+ *   the KV of tokens [0, position) is complete in the blocks
+ *   origin[i] of a block behind position says that its KV is complete too
+ *   n_local + n_fetched + n_disk = blocks in front of position that were not
+ *     computed
+ */
+#ifndef WORKERS_SERVICE_REQUEST_H
+#define WORKERS_SERVICE_REQUEST_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/queue.h>
+
+#include "proto/message.h"
+#include "workers/step/layer_gate.h"
+#include "workers/store/kv_store.h"
+
+struct peer;
+struct inbound;
+struct load; /* workers/load/loader.h */
+
+enum request_state {
+    REQUEST_WAITING,   /* prefill: in the queue, perhaps still fetching */
+    REQUEST_PREFILL,   /* in the step loop */
+    REQUEST_PUSHING,   /* computed; KV still on its way to the decode worker */
+    REQUEST_TICKET,    /* decode: announced, no KV_BEGIN yet */
+    REQUEST_KV_WAIT,   /* KV_BEGIN came, waits for room */
+    REQUEST_RECEIVING, /* granted; KV arrives */
+    REQUEST_READY,     /* waits for a place in the batch */
+    REQUEST_DECODE,    /* in the batch */
+    REQUEST_ENDED,     /* about to be freed */
+};
+
+/* Who brought a block of the prompt. */
+enum block_origin {
+    BLOCK_COMPUTED = 0, /* here, or it is not there yet */
+    BLOCK_FETCHED,      /* from another worker */
+    BLOCK_FROM_DISK,
+};
+
+/* KV on its way to the decode worker; transfer/push.c. */
+struct request_push {
+    char host[MSG_HOST_MAX]; /* the decode worker; "": none */
+    uint16_t port;
+    struct peer *peer; /* NULL: not begun, or all was sent, or failed */
+    TAILQ_ENTRY(request) link;
+    bool failed;
+    bool granted;
+    uint32_t from_token;  /* start of the range being sent */
+    uint32_t end_token;   /* its end; = from_token: no range is chosen */
+    uint32_t layer;       /* being sent */
+    uint32_t sent_tokens; /* of the range, in this layer */
+    int64_t since_us;     /* when it was offered, then when it was computed */
+};
+
+/* KV that arrives from a prefill worker; transfer/receive.c. */
+struct request_receive {
+    struct inbound *from; /* NULL: no KV_BEGIN yet, or all is here */
+    TAILQ_ENTRY(request) link;
+    uint32_t *next_token; /* (layers), owned */
+};
+
+struct request {
+    uint64_t id;
+    enum request_state state;
+    LIST_ENTRY(request) by_id;
+    TAILQ_ENTRY(request) link; /* the list of its state, if it has one */
+    bool in_step;              /* the compute thread works on it */
+    bool dead;                 /* free it when the step ends */
+
+    uint32_t n_tokens;      /* of the prompt */
+    uint32_t max_tokens;    /* of the answer, at least 1 */
+    uint32_t *tokens;       /* (n_tokens), owned; NULL: only decoded here */
+    uint64_t *keys;         /* (n_full), owned; NULL as well */
+    uint32_t n_full;        /* full blocks of the prompt */
+    uint32_t n_reusable;    /* of these, so many may be reused: at least the
+                               last token must be computed */
+    bool decodes_here;      /* the answer's tokens need room in the blocks */
+    uint64_t prompt_digest; /* block_key_prompt_digest() */
+
+    uint32_t n_blocks; /* in all */
+    uint32_t *ids;     /* (n_blocks), owned */
+    void **data;       /* (n_blocks), owned; memory of ids[i] */
+    uint32_t n_ids;
+    uint32_t *extra; /* (n_full), owned; NULL without tokens */
+    uint32_t n_extra;
+    uint32_t n_chained;
+    uint32_t tip;
+    bool chain_closed; /* a collision: no further block can be shared */
+
+    uint32_t position;      /* tokens whose KV is there */
+    uint32_t step_tokens;   /* behind them, complete after the step under way */
+    uint32_t step_segment;  /* its place in the step */
+    uint32_t cached_tokens; /* in front of the run of chunks under way */
+    uint32_t last_token;
+    uint32_t n_output; /* tokens of the answer so far */
+
+    uint64_t seq; /* order of arrival */
+    int64_t arrival_us;
+    int64_t started_us;
+    int64_t turn_us;  /* the engine was there for it, its load was not; 0: that
+                         did not happen */
+    int64_t freed_us; /* it need not wait for its load any more */
+
+    /* What the loader does for it; loader.h. */
+    struct load *load; /* NULL: nothing is or will be on its way */
+    bool held_back;    /* nothing may be computed before its load says so */
+    uint8_t *origin;   /* (n_full + 1), owned: enum block_origin; NULL without
+                          tokens */
+    uint32_t n_local;  /* blocks that were in the store */
+    uint32_t n_fetched;
+    uint32_t n_disk;
+    uint8_t load_mode;    /* enum load_mode in which it was loaded */
+    uint64_t fetch_bytes; /* loaded from others, used or not */
+    uint64_t disk_bytes;
+    int64_t load_us;  /* from the first block asked for to the last that came */
+    int64_t fetch_us; /* from arrival to the end of a load from others */
+    /* Layers that are still on their way may be computed behind: the next step
+     * begins at gate_token and waits at `gate` for each. */
+    bool gated;
+    uint32_t gate_token;
+    struct layer_gate gate;
+
+    struct request_push push;
+    struct request_receive receive;
+};
+
+TAILQ_HEAD(request_list, request);
+
+#define REQUEST_BUCKETS 1024u
+
+/* Finds requests by id. Bounded by those who insert. */
+struct request_table {
+    LIST_HEAD(, request) buckets[REQUEST_BUCKETS];
+    uint32_t n;
+};
+
+/* What request_new needs to know. `tokens` (n_tokens) is borrowed and copied;
+ * unaligned little-endian, as it stands in a frame; NULL for a request that
+ * is only decoded here. */
+struct request_spec {
+    uint64_t id;
+    uint64_t key_seed;
+    uint64_t prompt_digest; /* without tokens; else it is computed */
+    const uint8_t *tokens;
+    uint32_t n_tokens;
+    uint32_t max_tokens;
+    uint32_t block_tokens;
+    bool decodes_here;
+};
+
+/* Make a request in state REQUEST_WAITING, or REQUEST_TICKET without tokens.
+ * Returns it owned, or NULL: out of memory. O(tokens). */
+struct request *request_new(const struct request_spec *spec)
+    __attribute__((warn_unused_result));
+
+/* Free the request. Its blocks must have been released. NULL is a no-op. */
+void request_free(struct request *r);
+
+/* Blocks that `n_tokens` prompt tokens and `max_tokens` answered tokens need;
+ * the KV of the last answered token is never computed. */
+uint32_t request_blocks(uint32_t n_tokens, uint32_t max_tokens,
+                        uint32_t block_tokens);
+
+/* Take all the blocks of `r`, a prefill without blocks: those of the prompt
+ * that the store holds, and the rest as private ones. 0, or -ENOSPC or -ENOMEM,
+ * and it has none. O(n_blocks). */
+int request_take(struct request *r, struct kv_store *store,
+                 uint32_t block_tokens) __attribute__((warn_unused_result));
+
+/* Make what the store holds of the prompt of `r`, a prefill without blocks, the
+ * most recently used: it may wait for long. No pins. O(run). */
+void request_touch(struct request *r, struct kv_store *store);
+
+/* Reuse what the store has come to hold of the prompt since request_take();
+ * nothing was computed yet. Blocks that were loaded meanwhile are given back
+ * where others hold them. O(n_full). */
+void request_adopt(struct request *r, struct kv_store *store,
+                   uint32_t block_tokens);
+
+/* How long the prefill, which has begun, waited for its turn: not counted is
+ * the time in which it waited for its load alone. */
+int64_t request_queue_us(const struct request *r);
+
+/* Note that ids[n_ids] is now `id`, whose pin the request takes over. */
+void request_append(struct request *r, const struct kv_store *store,
+                    uint32_t id);
+
+/* Use `id` instead of ids[i], whose pin is released. */
+void request_replace(struct request *r, struct kv_store *store, uint32_t i,
+                     uint32_t id);
+
+/* Move on over blocks that were loaded, which begins a new run of chunks, and
+ * share what is complete. */
+void request_advance(struct request *r, struct kv_store *store,
+                     uint32_t block_tokens);
+
+/* Tokens between the position and the next block that was loaded, or the end
+ * of the prompt. O(blocks between them). */
+uint32_t request_room(const struct request *r, uint32_t block_tokens);
+
+/* Share block `i` = n_chained, whose KV is complete, if the chain allows it.
+ * Returns true if the block is now held under its key. */
+bool request_commit(struct request *r, struct kv_store *store,
+                    uint32_t block_tokens);
+
+/* Give back all pins; position and chain return to 0. */
+void request_release(struct request *r, struct kv_store *store);
+
+/* Empty the table. */
+void request_table_init(struct request_table *t);
+
+/* The request of that id, or NULL. */
+struct request *request_find(const struct request_table *t, uint64_t id);
+
+/* Insert; no request of that id may be there. */
+void request_insert(struct request_table *t, struct request *r);
+
+/* Remove; the request must be there. */
+void request_remove(struct request_table *t, struct request *r);
+
+/* Name of a state, static, for logs. */
+const char *request_state_name(enum request_state state);
+
+#endif

@@ -1,0 +1,236 @@
+/* A request's way through a worker: frames of the conductor start it, the
+ * step loop and the transfers move it on. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "workers/service/internal.h"
+
+static bool is_arriving(const struct request *r)
+{
+    return r->state == REQUEST_TICKET || r->state == REQUEST_KV_WAIT ||
+           r->state == REQUEST_RECEIVING;
+}
+
+static void release_and_free(struct worker *w, struct request *r)
+{
+    request_release(r, w->store);
+    request_free(r);
+    worker_poke(w);
+}
+
+void worker_drop(struct worker *w, struct request *r)
+{
+    loader_forget(w->loader, r);
+    transfer_forget(r);
+    if (r->state == REQUEST_KV_WAIT)
+        TAILQ_REMOVE(&w->kv_waits, r, link);
+    if (is_arriving(r))
+        w->n_arriving--;
+    request_remove(&w->requests, r);
+    if (batch_remove(w->batch, r))
+        release_and_free(w, r);
+}
+
+void worker_drop_all(struct worker *w)
+{
+    for (uint32_t i = 0; i < REQUEST_BUCKETS; i++)
+        while (!LIST_EMPTY(&w->requests.buckets[i]))
+            worker_drop(w, LIST_FIRST(&w->requests.buckets[i]));
+}
+
+void worker_fail(struct worker *w, struct request *r, uint16_t code,
+                 const char *why)
+{
+    log_warn("request %llu failed while %s: %s", (unsigned long long)r->id,
+             request_state_name(r->state), why);
+    worker_send_tokens(w);
+    worker_send_failed(w, r->id, code, why);
+    worker_drop(w, r);
+}
+
+/* --- frames ------------------------------------------------------------ */
+
+/* A request that is turned away at the door. */
+static int turn_away(struct worker *w, uint64_t id, uint16_t code,
+                     const char *why)
+{
+    log_warn("request %llu refused: %s", (unsigned long long)id, why);
+    worker_send_failed(w, id, code, why);
+    return 0;
+}
+
+/* Checks what PREFILL and DECODE have in common. Returns 0, or a code with
+ * text. decodes: the answer's tokens need room here. */
+static uint16_t check_request(const struct worker *w, uint64_t id,
+                              uint32_t n_tokens, uint32_t max_tokens,
+                              bool decodes, char text[MSG_TEXT_MAX])
+{
+    uint32_t window = w->layout->window_tokens;
+
+    if (request_find(&w->requests, id)) {
+        snprintf(text, MSG_TEXT_MAX, "the request id is in use");
+        return PROTO_E_DUPLICATE;
+    }
+    if (n_tokens == 0 || max_tokens == 0) {
+        snprintf(text, MSG_TEXT_MAX,
+                 "%u prompt tokens and max_tokens %u: both must be 1 or more",
+                 n_tokens, max_tokens);
+        return PROTO_E_INVALID;
+    }
+    if ((uint64_t)n_tokens + max_tokens - 1 > window) {
+        snprintf(text, MSG_TEXT_MAX,
+                 "%u prompt tokens and max_tokens %u do not fit the window of "
+                 "%u tokens",
+                 n_tokens, max_tokens, window);
+        return PROTO_E_INVALID;
+    }
+    struct kv_store_stats stats;
+    kv_store_stats(w->store, &stats);
+    uint32_t blocks = request_blocks(n_tokens, decodes ? max_tokens : 1,
+                                     w->layout->block_tokens);
+    if (blocks > stats.capacity_blocks) {
+        snprintf(text, MSG_TEXT_MAX,
+                 "%u KV blocks are needed, this worker has %u", blocks,
+                 stats.capacity_blocks);
+        return PROTO_E_CAPACITY;
+    }
+    return PROTO_OK;
+}
+
+static uint16_t check_prefill(const struct worker *w, uint64_t id,
+                              const struct msg_prefill *m, bool decodes,
+                              char text[MSG_TEXT_MAX])
+{
+    if (!(w->options->role & PROTO_ROLE_PREFILL)) {
+        snprintf(text, MSG_TEXT_MAX, "PREFILL, but the role is decode");
+        return PROTO_E_INVALID;
+    }
+    if (decodes && !(w->options->role & PROTO_ROLE_DECODE)) {
+        snprintf(text, MSG_TEXT_MAX,
+                 "no decode worker is named, and the role is prefill");
+        return PROTO_E_INVALID;
+    }
+    uint16_t code =
+        check_request(w, id, m->n_tokens, m->max_tokens, decodes, text);
+    if (code)
+        return code;
+    for (uint32_t i = 0; i < m->n_tokens; i++) {
+        uint32_t token = wire_u32_at(m->tokens, i);
+        if (token < w->layout->vocab)
+            continue;
+        snprintf(text, MSG_TEXT_MAX,
+                 "token %u is %u: ids must be below the vocabulary of %u", i,
+                 token, w->layout->vocab);
+        return PROTO_E_INVALID;
+    }
+    return PROTO_OK;
+}
+
+/* Makes the request that a frame asks for, or turns it away (NULL). */
+static struct request *make_request(struct worker *w, struct request_spec spec)
+{
+    spec.block_tokens = w->layout->block_tokens;
+    struct request *r = request_new(&spec);
+
+    if (r)
+        r->arrival_us = clock_now_us();
+    else
+        turn_away(w, spec.id, PROTO_E_BUSY, "out of memory");
+    return r;
+}
+
+static int on_prefill(struct worker *w, uint64_t id, const uint8_t *payload,
+                      size_t len)
+{
+    struct msg_prefill m;
+    char text[MSG_TEXT_MAX];
+
+    if (msg_prefill_decode(payload, len, &m))
+        return -EBADMSG;
+    bool decodes = !m.decode_host[0] && m.max_tokens > 1;
+    uint16_t code = check_prefill(w, id, &m, decodes, text);
+    if (code)
+        return turn_away(w, id, code, text);
+    struct request *r =
+        make_request(w, (struct request_spec){.id = id,
+                                              .key_seed = m.key_seed,
+                                              .tokens = m.tokens,
+                                              .n_tokens = m.n_tokens,
+                                              .max_tokens = m.max_tokens,
+                                              .decodes_here = decodes});
+    if (!r)
+        return 0;
+    if (batch_enqueue(w->batch, r) < 0) {
+        request_free(r);
+        snprintf(text, sizeof(text), "the queue is full: %u prefills wait",
+                 w->options->max_queue);
+        return turn_away(w, id, PROTO_E_BUSY, text);
+    }
+    if (m.max_tokens > 1) {
+        snprintf(r->push.host, sizeof(r->push.host), "%s", m.decode_host);
+        r->push.port = m.decode_port;
+    }
+    request_insert(&w->requests, r);
+    worker_begin_load(w, r, &m);
+    worker_poke(w);
+    return 0;
+}
+
+static int on_decode(struct worker *w, uint64_t id, const uint8_t *payload,
+                     size_t len)
+{
+    struct msg_decode m;
+    char text[MSG_TEXT_MAX];
+
+    if (msg_decode_decode(payload, len, &m))
+        return -EBADMSG;
+    if (!(w->options->role & PROTO_ROLE_DECODE))
+        return turn_away(w, id, PROTO_E_INVALID,
+                         "DECODE, but the role is prefill");
+    uint16_t code = check_request(w, id, m.n_tokens, m.max_tokens, true, text);
+    if (code)
+        return turn_away(w, id, code, text);
+    if (w->n_arriving >= w->options->max_queue)
+        return turn_away(w, id, PROTO_E_BUSY, "too many decodes are announced");
+    struct request *r =
+        make_request(w, (struct request_spec){.id = id,
+                                              .n_tokens = m.n_tokens,
+                                              .max_tokens = m.max_tokens,
+                                              .prompt_digest = m.prompt_digest,
+                                              .decodes_here = true});
+    if (!r)
+        return 0;
+    request_insert(&w->requests, r);
+    w->n_arriving++;
+    msg_empty_encode(&w->out, FRAME_DECODE_READY, id);
+    worker_send(w);
+    return 0;
+}
+
+int worker_on_frame(struct worker *w, const struct frame_header *h,
+                    const uint8_t *payload)
+{
+    struct request *r;
+
+    switch (h->type) {
+    case FRAME_PREFILL:
+        return on_prefill(w, h->request_id, payload, h->length);
+    case FRAME_DECODE:
+        return on_decode(w, h->request_id, payload, h->length);
+    case FRAME_CANCEL:
+        if (h->length != 0)
+            return -EBADMSG;
+        r = request_find(&w->requests, h->request_id);
+        if (r) {
+            log_debug("request %llu cancelled while %s",
+                      (unsigned long long)r->id, request_state_name(r->state));
+            worker_drop(w, r);
+        }
+        return 0;
+    default:
+        return -EPROTO;
+    }
+}

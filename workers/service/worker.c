@@ -1,0 +1,372 @@
+/* The worker: wiring, and the loop's turn in which everything goes on. */
+#include "workers/service/worker.h"
+
+#include <errno.h>
+#include <event2/event.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "workers/disk/tier.h"
+#include "workers/service/internal.h"
+#include "workers/memory.h"
+
+#define EVENTS_MAX 65536u
+#define TICK_US 100000
+#define OUT_BYTES (16u << 20)
+
+void worker_poke(struct worker *w)
+{
+    event_active(w->poke, 0, 0);
+}
+
+/* Hands the next step to the compute thread, if it is idle and there is one.
+ */
+static void next_step(struct worker *w)
+{
+    struct engine_segment *segments;
+
+    if (batch_thread_busy(w->thread))
+        return;
+    uint32_t n = batch_form(w->batch, clock_now_us(), &segments);
+    if (n == 0)
+        return;
+    bool watch = false;
+    w->step = segments;
+    w->n_step = n;
+    w->step_gated = false;
+    for (uint32_t i = 0; i < n; i++) {
+        struct request *r = batch_segment_owner(w->batch, i);
+        watch |= transfer_pushes(r);
+        if (!r->gated)
+            continue;
+        batch_thread_gate(w->thread, i, &r->gate);
+        w->step_gated = true;
+    }
+    batch_thread_submit(w->thread, segments, n, watch);
+}
+
+/* Looks at the state and starts whatever is possible now. */
+static void go_on(struct worker *w)
+{
+    worker_grant(w);
+    worker_load_poke(w);
+    next_step(w);
+    transfer_push_poke(w->transfer, clock_now_us());
+    worker_send_events(w);
+}
+
+static void on_poke(evutil_socket_t fd, short what, void *arg)
+{
+    (void)fd;
+    (void)what;
+    go_on(arg);
+}
+
+static void on_tick(evutil_socket_t fd, short what, void *arg)
+{
+    struct worker *w = arg;
+
+    (void)fd;
+    (void)what;
+    transfer_tick(w->transfer, clock_now_us());
+    worker_disk_poke(w);
+}
+
+/* The engine will compute nothing any more: the worker leaves, so that the
+ * conductor gives its requests to others. */
+static void on_engine_lost(struct worker *w)
+{
+    log_error("the engine is lost: %s; this worker leaves, start it again when "
+              "the card is well",
+              engine_error(w->engine));
+    w->exit_status = 1;
+    event_base_loopbreak(w->base);
+}
+
+static void on_step_done(void *arg, int rc, int64_t step_us)
+{
+    struct worker *w = arg;
+
+    if (rc == -ENODEV) {
+        batch_abandon(w->batch);
+        on_engine_lost(w);
+        return;
+    }
+    if (rc < 0)
+        log_error("a step of %lld us failed: %s", (long long)step_us,
+                  strerror(-rc));
+    else if (!w->step_gated)
+        loader_learn(w->loader, w->step, w->n_step, step_us);
+    batch_complete(w->batch, rc);
+    /* The engine first, the news after. */
+    worker_load_poke(w);
+    next_step(w);
+    worker_send_tokens(w);
+    go_on(w);
+}
+
+static void on_step_progress(void *arg)
+{
+    struct worker *w = arg;
+
+    transfer_push_poke(w->transfer, clock_now_us());
+}
+
+static const struct batch_thread_ops thread_ops = {
+    .done = on_step_done,
+    .progress = on_step_progress,
+};
+
+/* --- the conductor ----------------------------------------------------- */
+
+static void on_link_up(void *arg)
+{
+    worker_send_inventory(arg);
+}
+
+static int on_link_frame(void *arg, const struct frame_header *h,
+                         const uint8_t *payload)
+{
+    return worker_on_frame(arg, h, payload);
+}
+
+static void on_heartbeat(void *arg)
+{
+    worker_send_status(arg);
+}
+
+static void on_link_down(void *arg)
+{
+    struct worker *w = arg;
+
+    log_warn("the conductor is lost: %u requests are dropped, the cache stays",
+             w->requests.n);
+    worker_drop_all(w);
+}
+
+static void on_refused(void *arg, const char *why)
+{
+    struct worker *w = arg;
+
+    log_error("%s", why);
+    w->exit_status = 1;
+    event_base_loopbreak(w->base);
+}
+
+static const struct conductor_link_ops link_ops = {
+    .up = on_link_up,
+    .frame = on_link_frame,
+    .heartbeat = on_heartbeat,
+    .down = on_link_down,
+    .refused = on_refused,
+};
+
+/* --- making and freeing ------------------------------------------------ */
+
+static void *kv_alloc(void *arg, size_t bytes)
+{
+    return engine_kv_alloc(arg, bytes);
+}
+
+static void kv_free(void *arg, void *memory)
+{
+    engine_kv_free(arg, memory);
+}
+
+static void kv_taken(void *arg, void *data)
+{
+    engine_kv_forget(arg, data);
+}
+
+static int make_store(struct worker *w, char *err, size_t err_bytes)
+{
+    struct kv_store_config c = {
+        .capacity_blocks = worker_memory_blocks(w->options, w->layout),
+        .block_tokens = w->layout->block_tokens,
+        .block_bytes = w->layout->block_bytes,
+        .event_capacity = EVENTS_MAX,
+        .memory = {kv_alloc, kv_free, kv_taken, w->engine},
+    };
+    double need_mib =
+        (double)c.capacity_blocks * (double)c.block_bytes / 1048576.0;
+    int rc = kv_store_new(&c, &w->store);
+    if (rc < 0)
+        snprintf(err, err_bytes, "the KV store of %.0f MiB: %s%s%s", need_mib,
+                 strerror(-rc), *engine_error(w->engine) ? ": " : "",
+                 engine_error(w->engine));
+    return rc;
+}
+
+static int make_batch(struct worker *w)
+{
+    const struct worker_options *o = w->options;
+    struct batch_config c = {
+        .store = w->store,
+        .layout = w->layout,
+        .order = "uncached_first",
+        .step_tokens = w->layout->step_tokens,
+        .max_batch = o->max_batch,
+        .max_prefills = o->max_prefills,
+        .max_queue = o->max_queue,
+    };
+
+    w->batch = batch_new(&c, &worker_batch_ops, w);
+    w->tokens = calloc(o->max_batch, sizeof(*w->tokens));
+    if (!w->batch || !w->tokens)
+        return -ENOMEM;
+    w->thread = batch_thread_new(w->base, w->engine, batch_max_segments(&c),
+                                 &thread_ops, w);
+    return w->thread ? 0 : -ENOMEM;
+}
+
+static int make_loader(struct worker *w, const struct cost_model *cost)
+{
+    struct loader_config c = {
+        .base = w->base,
+        .store = w->store,
+        .layout = w->layout,
+        .engine = w->engine,
+        .cost = cost,
+        .bytes_per_s = w->options->load_gbps * 1e9 / 8,
+        .now_us = clock_now_us,
+    };
+
+    w->loader = loader_new(&c, &worker_loader_ops, w);
+    return w->loader ? 0 : -ENOMEM;
+}
+
+static void fill_hello(const struct worker *w, struct msg_hello *m)
+{
+    const struct worker_options *o = w->options;
+    struct kv_store_stats stats;
+    struct kv_store_stats disk = {0};
+
+    kv_store_stats(w->store, &stats);
+    if (worker_disk_tier(w))
+        kv_store_stats(disk_tier_index(worker_disk_tier(w)), &disk);
+    *m = (struct msg_hello){
+        .magic = PROTO_MAGIC,
+        .version_min = PROTO_VERSION,
+        .version_max = PROTO_VERSION,
+        .kind = PROTO_PEER_WORKER,
+        .role = o->role,
+        .capabilities = PROTO_CAP_FETCH_TCP | PROTO_CAP_PUSH_TCP,
+        .fingerprint = w->layout->fingerprint,
+        .block_tokens = w->layout->block_tokens,
+        .window_tokens = w->layout->window_tokens,
+        .vocab = w->layout->vocab,
+        .kv_capacity_blocks = stats.capacity_blocks,
+        .kv_bytes_per_token = w->layout->block_bytes / w->layout->block_tokens,
+        .disk_capacity_blocks = disk.capacity_blocks,
+        .max_batch = o->max_batch,
+        .layers = w->layout->layers,
+    };
+    snprintf(m->name, sizeof(m->name), "%s", o->name);
+    snprintf(m->engine, sizeof(m->engine), "%s", engine_kind(w->engine));
+    snprintf(m->model, sizeof(m->model), "%s", o->model);
+    /* A wildcard address is of no use to others. */
+    if (strcmp(o->listen.host, "0.0.0.0") && strcmp(o->listen.host, "::"))
+        snprintf(m->peer_host, sizeof(m->peer_host), "%s", o->listen.host);
+}
+
+static int make_connections(struct worker *w, char *err, size_t err_bytes)
+{
+    const struct worker_options *o = w->options;
+    struct msg_hello hello;
+
+    fill_hello(w, &hello);
+    struct transfer_config c = {
+        .base = w->base,
+        .store = w->store,
+        .layout = w->layout,
+        .loader = w->loader,
+        .listen_host = o->listen.host,
+        .listen_port = o->listen.port,
+        .hello = &hello,
+        .fetch_timeout_us = (int64_t)o->fetch_timeout_ms * 1000,
+        .push_timeout_us = (int64_t)o->push_timeout_ms * 1000,
+    };
+    int rc =
+        transfer_new(&c, &worker_transfer_ops, w, &w->transfer, err, err_bytes);
+    if (rc < 0)
+        return rc;
+    hello.peer_port = transfer_port(w->transfer);
+    if (*engine_device(w->engine))
+        log_info("worker %s: engine %s: %s", o->name, engine_kind(w->engine),
+                 engine_device(w->engine));
+    log_info("worker %s: listening for workers on %s:%u", o->name,
+             o->listen.host, hello.peer_port);
+    w->link = conductor_link_new(w->base, o->conductor.host, o->conductor.port,
+                                 &hello, &link_ops, w);
+    return w->link ? 0 : -ENOMEM;
+}
+
+static int make_timers(struct worker *w)
+{
+    struct timeval tick = {0, TICK_US};
+
+    w->poke = event_new(w->base, -1, 0, on_poke, w);
+    w->tick = event_new(w->base, -1, EV_PERSIST, on_tick, w);
+    if (!w->poke || !w->tick || event_add(w->tick, &tick))
+        return -ENOMEM;
+    return 0;
+}
+
+struct worker *worker_new(struct event_base *base,
+                          const struct worker_options *options,
+                          struct engine *engine, const struct cost_model *cost,
+                          char *err, size_t err_bytes)
+{
+    struct worker *w = calloc(1, sizeof(*w));
+
+    snprintf(err, err_bytes, "out of memory");
+    if (!w)
+        return NULL;
+    w->options = options;
+    w->base = base;
+    w->engine = engine;
+    w->layout = engine_kv_layout(engine);
+    request_table_init(&w->requests);
+    TAILQ_INIT(&w->kv_waits);
+    wire_buf_init(&w->out, OUT_BYTES);
+    if (make_store(w, err, err_bytes) < 0 || make_timers(w) < 0 ||
+        worker_disk_open(w, err, err_bytes) < 0 || make_batch(w) < 0 ||
+        make_loader(w, cost) < 0 || make_connections(w, err, err_bytes) < 0) {
+        worker_free(w);
+        return NULL;
+    }
+    return w;
+}
+
+void worker_free(struct worker *w)
+{
+    if (!w)
+        return;
+    batch_thread_free(w->thread); /* first: it writes into the blocks */
+    w->thread = NULL;
+    if (w->batch && batch_in_step(w->batch))
+        batch_abandon(w->batch);
+    if (w->transfer)
+        worker_drop_all(w);
+    conductor_link_free(w->link);
+    transfer_free(w->transfer);
+    worker_disk_close(w); /* hands back what was being read */
+    loader_free(w->loader);
+    batch_free(w->batch);
+    kv_store_free(w->store);
+    if (w->poke)
+        event_free(w->poke);
+    if (w->tick)
+        event_free(w->tick);
+    wire_buf_fini(&w->out);
+    free(w->tokens);
+    free(w);
+}
+
+int worker_exit_status(const struct worker *w)
+{
+    return w->exit_status;
+}

@@ -1,0 +1,30 @@
+/* A worker: one engine, one KV store, one step loop, and the connections that
+ * give them work. worker.c wires them; requests are in requests.c, what
+ * is told to the conductor in report.c. */
+#ifndef WORKERS_SERVICE_WORKER_H
+#define WORKERS_SERVICE_WORKER_H
+
+#include "workers/engine/engine.h"
+#include "workers/options.h"
+
+struct cost_model;
+struct event_base;
+struct worker;
+
+/* Make a worker on `engine` (borrowed, as are `base`, `options` and `cost`, a
+ * cost model of that engine or NULL): allocates
+ * the store, listens for peers, starts connecting to the conductor. Returns
+ * it owned, or NULL with a message in err[err_bytes]. */
+struct worker *worker_new(struct event_base *base,
+                          const struct worker_options *options,
+                          struct engine *engine, const struct cost_model *cost,
+                          char *err, size_t err_bytes)
+    __attribute__((warn_unused_result));
+
+/* Drop all requests, close everything, free. NULL is a no-op. */
+void worker_free(struct worker *w);
+
+/* 0, or 1 when the loop was left because the conductor refuses this worker. */
+int worker_exit_status(const struct worker *w);
+
+#endif

@@ -1,0 +1,329 @@
+/* The step loop; batch.h says what it promises. */
+#include "workers/step/batch.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "workers/step/internal.h"
+
+/* Prefills that are loading may join a step beside max_prefills others. */
+#define LOADING_SEGMENTS 8u
+
+uint32_t batch_max_segments(const struct batch_config *config)
+{
+    return config->max_batch + config->max_prefills + LOADING_SEGMENTS;
+}
+
+struct batch *batch_new(const struct batch_config *config,
+                        const struct batch_ops *ops, void *arg)
+{
+    uint32_t n_segments = batch_max_segments(config);
+    struct batch *b = calloc(1, sizeof(*b));
+
+    if (!b)
+        return NULL;
+    b->config = *config;
+    b->ops = ops;
+    b->arg = arg;
+    b->max_segments = n_segments;
+    b->order = queue_order_by_name(config->order);
+    TAILQ_INIT(&b->waiting);
+    TAILQ_INIT(&b->prefills);
+    TAILQ_INIT(&b->ready);
+    TAILQ_INIT(&b->decodes);
+    b->items = calloc(config->max_queue, sizeof(*b->items));
+    b->items_of = calloc(config->max_queue, sizeof(struct request *));
+    b->segments = calloc(n_segments, sizeof(*b->segments));
+    b->segment_owners = calloc(n_segments, sizeof(struct request *));
+    if (!b->order || !b->items || !b->items_of || !b->segments ||
+        !b->segment_owners) {
+        batch_free(b);
+        return NULL;
+    }
+    return b;
+}
+
+void batch_free(struct batch *b)
+{
+    if (!b)
+        return;
+    free(b->items);
+    free(b->items_of);
+    free(b->segments);
+    free(b->segment_owners);
+    free(b);
+}
+
+int batch_enqueue(struct batch *b, struct request *r)
+{
+    if (b->n.waiting >= b->config.max_queue)
+        return -EBUSY;
+    r->seq = b->next_seq++;
+    TAILQ_INSERT_TAIL(&b->waiting, r, link);
+    b->n.waiting++;
+    request_touch(r, b->config.store);
+    return 0;
+}
+
+void batch_add_decode(struct batch *b, struct request *r)
+{
+    r->state = REQUEST_READY;
+    TAILQ_INSERT_TAIL(&b->ready, r, link);
+    b->n.ready++;
+}
+
+void batch_unlink(struct batch *b, struct request *r)
+{
+    switch (r->state) {
+    case REQUEST_WAITING:
+        TAILQ_REMOVE(&b->waiting, r, link);
+        b->n.waiting--;
+        break;
+    case REQUEST_PREFILL:
+        TAILQ_REMOVE(&b->prefills, r, link);
+        b->n.prefills--;
+        break;
+    case REQUEST_READY:
+        TAILQ_REMOVE(&b->ready, r, link);
+        b->n.ready--;
+        break;
+    case REQUEST_DECODE:
+        TAILQ_REMOVE(&b->decodes, r, link);
+        b->n.decodes--;
+        break;
+    case REQUEST_PUSHING:
+    case REQUEST_TICKET:
+    case REQUEST_KV_WAIT:
+    case REQUEST_RECEIVING:
+    case REQUEST_ENDED:
+        break; /* not ours */
+    }
+}
+
+bool batch_remove(struct batch *b, struct request *r)
+{
+    if (r->dead)
+        return false;
+    batch_unlink(b, r);
+    r->dead = r->in_step;
+    return !r->dead;
+}
+
+static void start_decode(struct batch *b, struct request *r)
+{
+    r->state = REQUEST_DECODE;
+    TAILQ_INSERT_TAIL(&b->decodes, r, link);
+    b->n.decodes++;
+}
+
+static void add_segment(struct batch *b, struct request *r,
+                        const struct engine_segment *s)
+{
+    r->in_step = true;
+    r->step_tokens = s->n_tokens;
+    r->step_segment = b->n_segments;
+    b->segments[b->n_segments] = *s;
+    b->segment_owners[b->n_segments] = r;
+    b->n_segments++;
+}
+
+static uint32_t add_decodes(struct batch *b, uint32_t budget)
+{
+    struct request *r;
+    uint32_t used = 0;
+
+    while ((r = TAILQ_FIRST(&b->ready)) && b->n.decodes < b->config.max_batch) {
+        batch_unlink(b, r);
+        start_decode(b, r);
+    }
+    TAILQ_FOREACH(r, &b->decodes, link)
+    {
+        if (used == budget || used == b->config.max_batch)
+            break;
+        add_segment(b, r,
+                    &(struct engine_segment){.request_id = r->id,
+                                             .tokens = &r->last_token,
+                                             .n_tokens = 1,
+                                             .position = r->position,
+                                             .decode = true,
+                                             .want_token = true,
+                                             .blocks = r->data});
+        used++;
+    }
+    return used;
+}
+
+/* Adds what of `r` fits the budget; returns how many tokens. */
+static uint32_t add_chunk(struct batch *b, struct request *r, uint32_t budget)
+{
+    uint32_t bt = b->config.layout->block_tokens;
+
+    if (b->n_segments >= b->max_segments || budget == 0)
+        return 0;
+    if (!r->gated)
+        request_advance(r, b->config.store, bt);
+    uint32_t from = r->gated ? r->gate_token : r->position;
+    uint32_t room = r->gated ? r->n_tokens - from : request_room(r, bt);
+    uint32_t n = room < budget ? room : budget;
+    if (batch_is_loading(r))
+        n = b->ops->chunk(b->arg, r, n);
+    if (n == 0)
+        return 0;
+    add_segment(b, r,
+                &(struct engine_segment){.request_id = r->id,
+                                         .tokens = r->tokens + from,
+                                         .n_tokens = n,
+                                         .position = from,
+                                         .cached_tokens =
+                                             r->gated ? from : r->cached_tokens,
+                                         .want_token = n == r->n_tokens - from,
+                                         .blocks = r->data});
+    r->step_tokens = from - r->position + n;
+    return n;
+}
+
+/* Chunks of the prefills under way that are loading, or of the others. */
+static uint32_t add_chunks(struct batch *b, bool loading, uint32_t budget)
+{
+    struct request *r;
+
+    TAILQ_FOREACH(r, &b->prefills, link)
+    {
+        if (batch_is_loading(r) == loading && !r->held_back && !r->in_step)
+            budget -= add_chunk(b, r, budget);
+    }
+    return budget;
+}
+
+static uint32_t start_more(struct batch *b, bool loading, uint32_t budget,
+                           int64_t now_us)
+{
+    struct request *r;
+
+    while (budget > 0 && (r = batch_start_next(b, loading, now_us)))
+        budget -= add_chunk(b, r, budget);
+    return budget;
+}
+
+uint32_t batch_form(struct batch *b, int64_t now_us,
+                    struct engine_segment **segments)
+{
+    uint32_t budget = b->config.step_tokens;
+
+    b->n_segments = 0;
+    budget -= add_decodes(b, budget);
+    budget = add_chunks(b, false, budget);
+    budget = start_more(b, false, budget, now_us);
+    budget = add_chunks(b, true, budget);
+    start_more(b, true, budget, now_us);
+    *segments = b->segments;
+    return b->n_segments;
+}
+
+static void end_prefill(struct batch *b, struct request *r)
+{
+    r->n_output = 1;
+    batch_unlink(b, r);
+    if (r->decodes_here && r->max_tokens > 1)
+        batch_add_decode(b, r);
+    else
+        r->state = REQUEST_PUSHING;
+    b->ops->prefilled(b->arg, r);
+}
+
+static void advance_prefill(struct batch *b, struct request *r,
+                            const struct engine_segment *s)
+{
+    uint32_t block_tokens = b->config.layout->block_tokens;
+
+    /* Behind a gate the position jumps over the blocks that came. */
+    request_advance(r, b->config.store, block_tokens);
+    r->position = s->position + s->n_tokens;
+    r->gated = false;
+    request_advance(r, b->config.store, block_tokens);
+    if (!s->want_token)
+        return;
+    r->last_token = s->token_out;
+    end_prefill(b, r);
+}
+
+static void advance_decode(struct batch *b, struct request *r,
+                           const struct engine_segment *s)
+{
+    r->position++;
+    r->last_token = s->token_out;
+    r->n_output++;
+    b->ops->token(b->arg, r);
+    if (r->n_output < r->max_tokens)
+        return;
+    batch_unlink(b, r);
+    r->state = REQUEST_ENDED;
+    b->ops->finished(b->arg, r);
+}
+
+/* A request that was waited for in vain is told so; for the others the step
+ * did not happen. Returns whether there was one. */
+static bool take_stall(struct batch *b, struct request *r)
+{
+    if (r->dead || !r->gated)
+        return r->gated;
+    r->gated = false;
+    b->ops->stalled(b->arg, r);
+    return true;
+}
+
+void batch_complete(struct batch *b, int rc)
+{
+    bool stall = false;
+
+    for (uint32_t i = 0; rc == -EIO && i < b->n_segments; i++)
+        stall |= take_stall(b, b->segment_owners[i]);
+    for (uint32_t i = 0; i < b->n_segments; i++) {
+        struct request *r = b->segment_owners[i];
+        /* Those further down stay in_step, so that a callback which removes
+         * one of them does not free it under our feet. */
+        r->in_step = false;
+        if (r->dead) {
+            b->ops->removed(b->arg, r);
+        } else if (rc < 0 && stall) {
+            continue;
+        } else if (rc < 0) {
+            batch_unlink(b, r);
+            r->state = REQUEST_ENDED;
+            b->ops->failed(b->arg, r, "the engine failed on a step");
+        } else if (r->state == REQUEST_PREFILL) {
+            advance_prefill(b, r, &b->segments[i]);
+        } else {
+            advance_decode(b, r, &b->segments[i]);
+        }
+    }
+    b->n_segments = 0;
+}
+
+void batch_abandon(struct batch *b)
+{
+    for (uint32_t i = 0; i < b->n_segments; i++) {
+        struct request *r = b->segment_owners[i];
+        r->in_step = false;
+        if (r->dead)
+            b->ops->removed(b->arg, r);
+    }
+    b->n_segments = 0;
+}
+
+struct request *batch_segment_owner(const struct batch *b, uint32_t i)
+{
+    struct request *r = b->segment_owners[i];
+
+    return r->dead ? NULL : r;
+}
+
+bool batch_in_step(const struct batch *b)
+{
+    return b->n_segments > 0;
+}
+
+void batch_counts(const struct batch *b, struct batch_counts *counts)
+{
+    *counts = b->n;
+}

@@ -1,0 +1,216 @@
+/* The compute thread and its mailbox. */
+#include "workers/step/thread.h"
+
+#include <event2/event.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+
+/* A step that is begun behind layers on their way expects each in time. More
+ * than this in all, over its layers and segments, and the engine has better
+ * things to do: a source that is a little late with every layer is as bad as
+ * one that stands still. */
+#define PATIENCE_US 250000
+
+struct batch_thread {
+    struct engine *engine;
+    const struct batch_thread_ops *ops;
+    void *arg;
+    struct event *wakeup;
+    int fd;
+    pthread_t thread;
+    bool started;
+    bool busy; /* of the loop's thread */
+
+    pthread_mutex_t lock; /* guards from here ... */
+    pthread_cond_t posted;
+    struct engine_segment *segments;
+    uint32_t n; /* 0: no step is posted */
+    bool stop;
+    bool ended;
+    int rc;
+    int64_t step_us; /* ... to here */
+
+    int64_t patience_us; /* left of this step's; of the compute thread */
+    atomic_bool abort;
+    bool watch; /* written before a step is posted, read while it runs */
+    atomic_uint *layers_done;  /* (max_segments) */
+    struct layer_gate **gates; /* (max_segments), as `watch` */
+    uint32_t max_segments;
+};
+
+static void wake_loop(struct batch_thread *t)
+{
+    uint64_t one = 1;
+    /* Fails only when the counter is full, and then a wakeup is due anyway. */
+    ssize_t n = write(t->fd, &one, sizeof(one));
+    (void)n;
+}
+
+static void on_layer(void *arg, size_t segment, uint32_t layer)
+{
+    struct batch_thread *t = arg;
+
+    atomic_store_explicit(&t->layers_done[segment], layer + 1,
+                          memory_order_release);
+    if (t->watch)
+        wake_loop(t);
+}
+
+static int on_wait(void *arg, size_t segment, uint32_t layer)
+{
+    struct batch_thread *t = arg;
+    struct layer_gate *gate = t->gates[segment];
+
+    if (!gate || layer_gate_layers(gate) > layer)
+        return 0;
+    int64_t begin_us = clock_now_us();
+    int rc = layer_gate_wait(gate, layer, t->patience_us, &t->abort);
+    t->patience_us -= clock_now_us() - begin_us;
+    return rc;
+}
+
+static const struct engine_step_ops step_ops = {on_wait, on_layer};
+
+static void *thread_main(void *arg)
+{
+    struct batch_thread *t = arg;
+
+    pthread_mutex_lock(&t->lock);
+    for (;;) {
+        while (t->n == 0 && !t->stop)
+            pthread_cond_wait(&t->posted, &t->lock);
+        if (t->stop)
+            break;
+        struct engine_segment *segments = t->segments;
+        uint32_t n = t->n;
+        pthread_mutex_unlock(&t->lock);
+
+        t->patience_us = PATIENCE_US;
+        int64_t begin_us = clock_now_us();
+        int rc = engine_step(t->engine, segments, n, &step_ops, t, &t->abort);
+        int64_t step_us = clock_now_us() - begin_us;
+
+        pthread_mutex_lock(&t->lock);
+        t->n = 0;
+        t->rc = rc;
+        t->step_us = step_us;
+        t->ended = true;
+        wake_loop(t);
+    }
+    pthread_mutex_unlock(&t->lock);
+    return NULL;
+}
+
+static void on_wakeup(evutil_socket_t fd, short what, void *arg)
+{
+    struct batch_thread *t = arg;
+    uint64_t count;
+    ssize_t n = read(fd, &count, sizeof(count));
+
+    (void)n;
+    (void)what;
+    pthread_mutex_lock(&t->lock);
+    bool ended = t->ended;
+    int rc = t->rc;
+    int64_t step_us = t->step_us;
+    t->ended = false;
+    pthread_mutex_unlock(&t->lock);
+    if (ended) {
+        t->busy = false;
+        memset(t->gates, 0, t->max_segments * sizeof(struct layer_gate *));
+        t->ops->done(t->arg, rc, step_us);
+    } else if (t->busy) {
+        t->ops->progress(t->arg);
+    }
+}
+
+struct batch_thread *batch_thread_new(struct event_base *base,
+                                      struct engine *engine,
+                                      uint32_t max_segments,
+                                      const struct batch_thread_ops *ops,
+                                      void *arg)
+{
+    struct batch_thread *t = calloc(1, sizeof(*t));
+
+    if (!t)
+        return NULL;
+    t->engine = engine;
+    t->ops = ops;
+    t->arg = arg;
+    t->max_segments = max_segments;
+    pthread_mutex_init(&t->lock, NULL);
+    pthread_cond_init(&t->posted, NULL);
+    t->fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    t->layers_done = calloc(max_segments, sizeof(*t->layers_done));
+    t->gates = calloc(max_segments, sizeof(struct layer_gate *));
+    if (t->fd >= 0)
+        t->wakeup = event_new(base, t->fd, EV_READ | EV_PERSIST, on_wakeup, t);
+    if (!t->layers_done || !t->gates || !t->wakeup ||
+        event_priority_set(t->wakeup, 0) || event_add(t->wakeup, NULL) ||
+        pthread_create(&t->thread, NULL, thread_main, t)) {
+        batch_thread_free(t);
+        return NULL;
+    }
+    t->started = true;
+    return t;
+}
+
+void batch_thread_free(struct batch_thread *t)
+{
+    if (!t)
+        return;
+    if (t->started) {
+        atomic_store(&t->abort, true);
+        pthread_mutex_lock(&t->lock);
+        t->stop = true;
+        pthread_cond_signal(&t->posted);
+        pthread_mutex_unlock(&t->lock);
+        pthread_join(t->thread, NULL);
+    }
+    if (t->wakeup)
+        event_free(t->wakeup);
+    if (t->fd >= 0)
+        close(t->fd);
+    pthread_cond_destroy(&t->posted);
+    pthread_mutex_destroy(&t->lock);
+    free(t->layers_done);
+    free(t->gates);
+    free(t);
+}
+
+void batch_thread_gate(struct batch_thread *t, uint32_t segment,
+                       struct layer_gate *gate)
+{
+    t->gates[segment] = gate;
+}
+
+void batch_thread_submit(struct batch_thread *t,
+                         struct engine_segment *segments, uint32_t n,
+                         bool watch)
+{
+    for (uint32_t i = 0; i < n; i++)
+        atomic_store_explicit(&t->layers_done[i], 0, memory_order_relaxed);
+    t->watch = watch;
+    t->busy = true;
+    pthread_mutex_lock(&t->lock);
+    t->segments = segments;
+    t->n = n;
+    pthread_cond_signal(&t->posted);
+    pthread_mutex_unlock(&t->lock);
+}
+
+bool batch_thread_busy(const struct batch_thread *t)
+{
+    return t->busy;
+}
+
+uint32_t batch_thread_layers_done(const struct batch_thread *t,
+                                  uint32_t segment)
+{
+    return atomic_load_explicit(&t->layers_done[segment], memory_order_acquire);
+}

@@ -1,0 +1,96 @@
+/* The invariants of the KV store as assertions; see internal.h. */
+#undef NDEBUG
+#include <assert.h>
+
+#include "workers/store/internal.h"
+
+static void check_heap(const struct kv_store *store)
+{
+    for (uint32_t i = 0; i < store->heap_len; i++) {
+        const struct kv_block *b = &store->blocks[store->heap[i]];
+        assert(b->heap_pos == i);
+        if (i > 0)
+            assert(store->blocks[store->heap[(i - 1) / 2]].last_used <
+                   b->last_used);
+    }
+}
+
+static void check_order(const struct kv_store *store)
+{
+    uint32_t n = 0;
+    uint32_t prev = KV_BLOCK_NONE;
+
+    for (uint32_t id = store->order_head; id != KV_BLOCK_NONE;
+         id = store->blocks[id].order_next) {
+        assert(store->blocks[id].state == KV_HELD);
+        assert(store->blocks[id].order_prev == prev);
+        prev = id;
+        n++;
+        assert(n <= store->n_held);
+    }
+    assert(store->order_tail == prev);
+    assert(n == store->n_held);
+}
+
+static void check_map(const struct kv_store *store)
+{
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i <= store->slot_mask; i++) {
+        const struct kv_slot *slot = &store->slots[i];
+        if (slot->id == KV_BLOCK_NONE)
+            continue;
+        n++;
+        assert(store->blocks[slot->id].key == slot->key);
+        assert(kv_map_find(store, slot->key) == slot->id);
+    }
+    assert(n == store->n_held);
+}
+
+/* O(capacity): children are counted down through their parents. */
+static void check_blocks(const struct kv_store *store)
+{
+    uint32_t n[3] = {0, 0, 0};
+    uint32_t unpinned = 0;
+    uint32_t in_heap = 0;
+    uint64_t children = 0;
+    uint64_t with_parent = 0;
+
+    for (uint32_t id = 0; id < store->config.capacity_blocks; id++) {
+        const struct kv_block *b = &store->blocks[id];
+        n[b->state]++;
+        bool evictable =
+            b->state == KV_HELD && b->pins == 0 && b->children == 0;
+        assert((b->heap_pos != KV_BLOCK_NONE) == evictable);
+        in_heap += evictable;
+        if (b->state == KV_HELD) {
+            assert(kv_map_find(store, b->key) == id);
+            unpinned += b->pins == 0;
+            children += b->children;
+            with_parent += b->parent != KV_BLOCK_NONE;
+            if (b->parent != KV_BLOCK_NONE) {
+                assert(store->blocks[b->parent].state == KV_HELD);
+                assert(store->blocks[b->parent].children > 0);
+            }
+            continue;
+        }
+        assert(b->parent == KV_BLOCK_NONE && b->children == 0);
+        assert((b->pins > 0) == (b->state == KV_PRIVATE));
+    }
+    assert(n[KV_FREE] == store->n_free);
+    assert(n[KV_PRIVATE] == store->n_private);
+    assert(n[KV_HELD] == store->n_held);
+    assert(unpinned == store->n_unpinned);
+    assert(in_heap == store->heap_len);
+    assert(children == with_parent);
+}
+
+void kv_store_check(const struct kv_store *store)
+{
+    check_blocks(store);
+    check_map(store);
+    check_heap(store);
+    check_order(store);
+    for (uint32_t i = 0; i < store->n_free; i++)
+        assert(store->blocks[store->free_ids[i]].state == KV_FREE);
+}

@@ -1,0 +1,65 @@
+/* Forgetting blocks of the KV store other than by eviction: one and all behind
+ * it, or everything. */
+#include "workers/store/internal.h"
+
+/* The held block `id` is held no more: private to those who have pins, or
+ * free. The parent's count of children is the caller's. */
+static void let_go(struct kv_store *store, uint32_t id)
+{
+    struct kv_block *b = &store->blocks[id];
+
+    if (b->heap_pos != KV_BLOCK_NONE)
+        kv_heap_remove(store, id);
+    kv_map_remove(store, b->key);
+    kv_order_remove(store, id);
+    b->key = 0;
+    b->parent = KV_BLOCK_NONE;
+    b->children = 0;
+    store->n_held--;
+    if (b->pins > 0) {
+        b->state = KV_PRIVATE;
+        store->n_private++;
+    } else {
+        store->n_unpinned--;
+        kv_make_free(store, id);
+    }
+}
+
+void kv_store_clear(struct kv_store *store)
+{
+    struct kv_event event = {.kind = KV_EVENT_CLEARED};
+
+    /* Nothing reads a parent meanwhile, so the order does not matter. */
+    while (store->order_head != KV_BLOCK_NONE)
+        let_go(store, store->order_head);
+    kv_event_push(store, &event);
+}
+
+static void drop_one(struct kv_store *store, uint32_t id)
+{
+    struct kv_event event = {.kind = KV_EVENT_REMOVED,
+                             .key = store->blocks[id].key};
+
+    let_go(store, id);
+    kv_event_push(store, &event);
+}
+
+void kv_store_drop(struct kv_store *store, uint32_t id)
+{
+    uint32_t parent = store->blocks[id].parent;
+    uint32_t next = store->blocks[id].order_next;
+
+    drop_one(store, id);
+    if (parent != KV_BLOCK_NONE) {
+        store->blocks[parent].children--;
+        kv_settle(store, parent);
+    }
+    /* Parents come before their children, so one walk finds all of them. */
+    while (next != KV_BLOCK_NONE) {
+        uint32_t at = next;
+        parent = store->blocks[at].parent;
+        next = store->blocks[at].order_next;
+        if (parent != KV_BLOCK_NONE && store->blocks[parent].state != KV_HELD)
+            drop_one(store, at);
+    }
+}

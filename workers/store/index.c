@@ -1,0 +1,148 @@
+/* The parts of the KV store that find things: the map from key to block, the
+ * heap of evictable blocks and the ring of events. */
+#include "workers/store/internal.h"
+
+static uint32_t slot_home(const struct kv_store *store, uint64_t key)
+{
+    return (uint32_t)((key * 0x9e3779b97f4a7c15u) >> store->slot_shift);
+}
+
+static uint32_t slot_find(const struct kv_store *store, uint64_t key)
+{
+    uint32_t i = slot_home(store, key);
+
+    while (store->slots[i].id != KV_BLOCK_NONE && store->slots[i].key != key)
+        i = (i + 1) & store->slot_mask;
+    return i;
+}
+
+uint32_t kv_map_find(const struct kv_store *store, uint64_t key)
+{
+    return store->slots[slot_find(store, key)].id;
+}
+
+void kv_map_insert(struct kv_store *store, uint64_t key, uint32_t id)
+{
+    uint32_t i = slot_find(store, key);
+
+    store->slots[i] = (struct kv_slot){.key = key, .id = id};
+}
+
+void kv_map_remove(struct kv_store *store, uint64_t key)
+{
+    uint32_t mask = store->slot_mask;
+    uint32_t hole = slot_find(store, key);
+    uint32_t i = hole;
+
+    /* Close the gap: an entry may move back to the hole unless its home lies
+     * behind the hole, counted around the ring. */
+    for (;;) {
+        i = (i + 1) & mask;
+        if (store->slots[i].id == KV_BLOCK_NONE)
+            break;
+        uint32_t home = slot_home(store, store->slots[i].key);
+        if (((i - home) & mask) >= ((i - hole) & mask)) {
+            store->slots[hole] = store->slots[i];
+            hole = i;
+        }
+    }
+    store->slots[hole].id = KV_BLOCK_NONE;
+}
+
+static bool heap_less(const struct kv_store *store, uint32_t a, uint32_t b)
+{
+    return store->blocks[a].last_used < store->blocks[b].last_used;
+}
+
+static void heap_set(struct kv_store *store, uint32_t pos, uint32_t id)
+{
+    store->heap[pos] = id;
+    store->blocks[id].heap_pos = pos;
+}
+
+static void heap_up(struct kv_store *store, uint32_t pos, uint32_t id)
+{
+    while (pos > 0) {
+        uint32_t above = (pos - 1) / 2;
+        if (!heap_less(store, id, store->heap[above]))
+            break;
+        heap_set(store, pos, store->heap[above]);
+        pos = above;
+    }
+    heap_set(store, pos, id);
+}
+
+static void heap_down(struct kv_store *store, uint32_t pos, uint32_t id)
+{
+    for (;;) {
+        uint32_t below = 2 * pos + 1;
+        if (below >= store->heap_len)
+            break;
+        if (below + 1 < store->heap_len &&
+            heap_less(store, store->heap[below + 1], store->heap[below]))
+            below++;
+        if (!heap_less(store, store->heap[below], id))
+            break;
+        heap_set(store, pos, store->heap[below]);
+        pos = below;
+    }
+    heap_set(store, pos, id);
+}
+
+void kv_heap_push(struct kv_store *store, uint32_t id)
+{
+    heap_up(store, store->heap_len++, id);
+}
+
+void kv_heap_remove(struct kv_store *store, uint32_t id)
+{
+    uint32_t pos = store->blocks[id].heap_pos;
+    uint32_t last = store->heap[--store->heap_len];
+
+    store->blocks[id].heap_pos = KV_BLOCK_NONE;
+    if (last == id)
+        return;
+    if (pos > 0 && heap_less(store, last, store->heap[(pos - 1) / 2]))
+        heap_up(store, pos, last);
+    else
+        heap_down(store, pos, last);
+}
+
+void kv_event_push(struct kv_store *store, const struct kv_event *event)
+{
+    uint32_t capacity = store->config.event_capacity;
+
+    if (store->resync)
+        return; /* the inventory will say it all */
+    if (store->event_len == capacity) {
+        kv_store_forget_events(store);
+        return;
+    }
+    store->events[(store->event_head + store->event_len) % capacity] = *event;
+    store->event_len++;
+}
+
+bool kv_store_next_event(struct kv_store *store, struct kv_event *event)
+{
+    if (store->event_len == 0)
+        return false;
+    *event = store->events[store->event_head];
+    store->event_head = (store->event_head + 1) % store->config.event_capacity;
+    store->event_len--;
+    return true;
+}
+
+bool kv_store_take_resync(struct kv_store *store)
+{
+    bool resync = store->resync;
+
+    store->resync = false;
+    return resync;
+}
+
+void kv_store_forget_events(struct kv_store *store)
+{
+    store->event_head = 0;
+    store->event_len = 0;
+    store->resync = true;
+}

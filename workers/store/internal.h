@@ -1,0 +1,101 @@
+/* What the files of the KV store share. Nobody else includes this.
+ *
+ * Invariants, asserted by kv_store_check:
+ *   free + private + held = capacity
+ *   block is private            =>  pins >= 1, no key, no parent, no children
+ *   block is held               <=> map[key] = block
+ *   block is held with parent p =>  p is held and was committed before it
+ *   children(p)                  =  number of held blocks whose parent is p
+ *   block is in the heap        <=> held, pins = 0, children = 0
+ *   the commit-order list has exactly the held blocks
+ */
+#ifndef WORKERS_STORE_INTERNAL_H
+#define WORKERS_STORE_INTERNAL_H
+
+#include "workers/store/kv_store.h"
+
+enum kv_state { KV_FREE, KV_PRIVATE, KV_HELD };
+
+struct kv_block {
+    uint64_t key;
+    uint64_t last_used; /* tick of the last release; unique */
+    uint64_t number;    /* of the allocation; unique */
+    uint32_t parent;    /* KV_BLOCK_NONE: first block of a prompt */
+    uint32_t children;  /* held blocks that name this one as parent */
+    uint32_t pins;
+    uint32_t heap_pos;   /* KV_BLOCK_NONE: not in the heap */
+    uint32_t order_prev; /* commit order, of held blocks only */
+    uint32_t order_next;
+    enum kv_state state;
+};
+
+/* Open addressing, linear probing; id = KV_BLOCK_NONE marks an empty slot. */
+struct kv_slot {
+    uint64_t key;
+    uint32_t id;
+};
+
+struct kv_store {
+    struct kv_store_config config;
+    size_t stride_bytes;
+    unsigned char *slab;
+    uint32_t *tokens; /* (capacity_blocks, block_tokens) */
+    struct kv_block *blocks;
+    uint32_t *free_ids; /* a stack */
+    uint32_t n_free;
+    uint32_t n_private;
+    uint32_t n_held;
+    uint32_t n_unpinned;
+    uint64_t n_evicted;
+    uint64_t n_allocs;
+    uint64_t tick;
+
+    struct kv_slot *slots;
+    uint32_t slot_mask;
+    unsigned slot_shift;
+
+    uint32_t *heap; /* ids; least recently used evictable block on top */
+    uint32_t heap_len;
+
+    uint32_t order_head;
+    uint32_t order_tail;
+
+    struct kv_event *events; /* a ring */
+    uint32_t event_head;
+    uint32_t event_len;
+    bool resync;
+};
+
+/* The id held under `key`, or KV_BLOCK_NONE. */
+uint32_t kv_map_find(const struct kv_store *store, uint64_t key);
+
+/* Put `key` -> `id`; the key must not be there. */
+void kv_map_insert(struct kv_store *store, uint64_t key, uint32_t id);
+
+/* Remove `key`, which must be there. */
+void kv_map_remove(struct kv_store *store, uint64_t key);
+
+/* Put block `id` into the heap of evictable blocks. O(log n). */
+void kv_heap_push(struct kv_store *store, uint32_t id);
+
+/* Take block `id` out of the heap, where it must be. O(log n). */
+void kv_heap_remove(struct kv_store *store, uint32_t id);
+
+/* Whether the held block `id` has these tokens (block_tokens) and this parent.
+ */
+bool kv_block_equals(const struct kv_store *store, uint32_t id, uint32_t parent,
+                     const uint32_t *tokens);
+
+/* Take the held block `id` out of the commit order. */
+void kv_order_remove(struct kv_store *store, uint32_t id);
+
+/* Put the block where its pins and children say it belongs. */
+void kv_settle(struct kv_store *store, uint32_t id);
+
+/* Put block `id`, which is nobody's now, to the free ones. */
+void kv_make_free(struct kv_store *store, uint32_t id);
+
+/* Record an event, or the loss of all of them when the ring is full. */
+void kv_event_push(struct kv_store *store, const struct kv_event *event);
+
+#endif

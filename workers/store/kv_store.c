@@ -1,0 +1,356 @@
+/* The KV store: life of a block. The invariants are in internal.h. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "workers/store/internal.h"
+
+static uint32_t map_slots(uint32_t capacity_blocks)
+{
+    uint32_t n = 16;
+
+    while (n < 2 * (uint64_t)capacity_blocks)
+        n *= 2;
+    return n;
+}
+
+static bool config_ok(const struct kv_store_config *c)
+{
+    return c->capacity_blocks >= 1 && c->capacity_blocks <= 1u << 30 &&
+           c->block_tokens >= 1 && c->block_tokens <= 1u << 20 &&
+           c->block_bytes >= 1 && c->event_capacity >= 1 &&
+           c->block_bytes <=
+               (SIZE_MAX - 4096) / c->capacity_blocks - KV_BLOCK_ALIGN;
+}
+
+static void *own_alloc(void *arg, size_t bytes)
+{
+    (void)arg;
+    return aligned_alloc(4096, (bytes + 4095) & ~(size_t)4095);
+}
+
+static void own_free(void *arg, void *memory)
+{
+    (void)arg;
+    free(memory);
+}
+
+static int alloc_arrays(struct kv_store *s)
+{
+    size_t n = s->config.capacity_blocks;
+    uint32_t n_slots = map_slots(s->config.capacity_blocks);
+    size_t slab_bytes = n * s->stride_bytes;
+
+    s->slot_mask = n_slots - 1;
+    s->slot_shift = 64 - (unsigned)__builtin_ctz(n_slots);
+    s->slab = s->config.memory.alloc(s->config.memory.arg, slab_bytes);
+    s->tokens = calloc(n, s->config.block_tokens * sizeof(*s->tokens));
+    s->blocks = calloc(n, sizeof(*s->blocks));
+    s->free_ids = calloc(n, sizeof(*s->free_ids));
+    s->heap = calloc(n, sizeof(*s->heap));
+    s->slots = calloc(n_slots, sizeof(*s->slots));
+    s->events = calloc(s->config.event_capacity, sizeof(*s->events));
+    if (!s->slab || !s->tokens || !s->blocks || !s->free_ids || !s->heap ||
+        !s->slots || !s->events)
+        return -ENOMEM;
+    return 0;
+}
+
+int kv_store_new(const struct kv_store_config *config, struct kv_store **out)
+{
+    if (!config_ok(config))
+        return -EINVAL;
+    struct kv_store *s = calloc(1, sizeof(*s));
+    if (!s)
+        return -ENOMEM;
+    s->config = *config;
+    if (!config->memory.alloc) {
+        s->config.memory.alloc = own_alloc;
+        s->config.memory.free = own_free;
+    }
+    s->stride_bytes = (config->block_bytes + KV_BLOCK_ALIGN - 1) /
+                      KV_BLOCK_ALIGN * KV_BLOCK_ALIGN;
+    int rc = alloc_arrays(s);
+    if (rc < 0) {
+        kv_store_free(s);
+        return rc;
+    }
+    for (uint32_t i = 0; i <= s->slot_mask; i++)
+        s->slots[i].id = KV_BLOCK_NONE;
+    for (uint32_t id = 0; id < config->capacity_blocks; id++) {
+        s->blocks[id].parent = KV_BLOCK_NONE;
+        s->blocks[id].heap_pos = KV_BLOCK_NONE;
+        /* The lowest id is on top of the stack. */
+        s->free_ids[config->capacity_blocks - 1 - id] = id;
+    }
+    s->n_free = config->capacity_blocks;
+    s->order_head = KV_BLOCK_NONE;
+    s->order_tail = KV_BLOCK_NONE;
+    *out = s;
+    return 0;
+}
+
+void kv_store_free(struct kv_store *store)
+{
+    if (!store)
+        return;
+    if (store->slab)
+        store->config.memory.free(store->config.memory.arg, store->slab);
+    free(store->tokens);
+    free(store->blocks);
+    free(store->free_ids);
+    free(store->heap);
+    free(store->slots);
+    free(store->events);
+    free(store);
+}
+
+static uint32_t *tokens_of(const struct kv_store *store, uint32_t id)
+{
+    return store->tokens + (size_t)id * store->config.block_tokens;
+}
+
+bool kv_block_equals(const struct kv_store *store, uint32_t id, uint32_t parent,
+                     const uint32_t *tokens)
+{
+    size_t bytes = store->config.block_tokens * sizeof(*tokens);
+
+    return store->blocks[id].parent == parent &&
+           memcmp(tokens_of(store, id), tokens, bytes) == 0;
+}
+
+static void order_append(struct kv_store *store, uint32_t id)
+{
+    struct kv_block *b = &store->blocks[id];
+
+    b->order_prev = store->order_tail;
+    b->order_next = KV_BLOCK_NONE;
+    if (store->order_tail == KV_BLOCK_NONE)
+        store->order_head = id;
+    else
+        store->blocks[store->order_tail].order_next = id;
+    store->order_tail = id;
+}
+
+void kv_order_remove(struct kv_store *store, uint32_t id)
+{
+    const struct kv_block *b = &store->blocks[id];
+
+    if (b->order_prev == KV_BLOCK_NONE)
+        store->order_head = b->order_next;
+    else
+        store->blocks[b->order_prev].order_next = b->order_next;
+    if (b->order_next == KV_BLOCK_NONE)
+        store->order_tail = b->order_prev;
+    else
+        store->blocks[b->order_next].order_prev = b->order_prev;
+}
+
+void kv_settle(struct kv_store *store, uint32_t id)
+{
+    const struct kv_block *b = &store->blocks[id];
+    bool evictable = b->state == KV_HELD && b->pins == 0 && b->children == 0;
+
+    if (evictable && b->heap_pos == KV_BLOCK_NONE)
+        kv_heap_push(store, id);
+    else if (!evictable && b->heap_pos != KV_BLOCK_NONE)
+        kv_heap_remove(store, id);
+}
+
+void kv_make_free(struct kv_store *store, uint32_t id)
+{
+    store->blocks[id].state = KV_FREE;
+    store->free_ids[store->n_free++] = id;
+}
+
+/* The held, unpinned leaf `id` leaves. */
+static void evict(struct kv_store *store, uint32_t id)
+{
+    struct kv_block *b = &store->blocks[id];
+    uint32_t parent = b->parent;
+    struct kv_event event = {.kind = KV_EVENT_REMOVED, .key = b->key};
+
+    kv_heap_remove(store, id);
+    kv_map_remove(store, b->key);
+    kv_order_remove(store, id);
+    b->parent = KV_BLOCK_NONE;
+    b->key = 0;
+    store->n_held--;
+    store->n_unpinned--;
+    store->n_evicted++;
+    kv_make_free(store, id);
+    if (parent != KV_BLOCK_NONE) {
+        store->blocks[parent].children--;
+        kv_settle(store, parent);
+    }
+    kv_event_push(store, &event);
+}
+
+void kv_store_pin(struct kv_store *store, uint32_t id)
+{
+    struct kv_block *b = &store->blocks[id];
+
+    if (b->pins++ == 0) {
+        store->n_unpinned--;
+        kv_settle(store, id);
+    }
+}
+
+static uint32_t alloc_one(struct kv_store *store)
+{
+    if (store->n_free == 0) {
+        if (store->heap_len == 0)
+            return KV_BLOCK_NONE;
+        evict(store, store->heap[0]);
+    }
+    uint32_t id = store->free_ids[--store->n_free];
+    store->blocks[id].state = KV_PRIVATE;
+    store->blocks[id].pins = 1;
+    store->blocks[id].number = ++store->n_allocs;
+    store->n_private++;
+    if (store->config.memory.taken)
+        store->config.memory.taken(store->config.memory.arg,
+                                   kv_store_data(store, id));
+    return id;
+}
+
+int kv_store_alloc(struct kv_store *store, uint32_t n, uint32_t *ids)
+{
+    /* Do not empty the cache for a request that cannot be served yet. */
+    if ((uint64_t)store->n_free + store->n_unpinned < n)
+        return -ENOSPC;
+    for (uint32_t i = 0; i < n; i++) {
+        ids[i] = alloc_one(store);
+        if (ids[i] != KV_BLOCK_NONE)
+            continue;
+        while (i > 0)
+            kv_store_release(store, ids[--i]);
+        return -ENOSPC;
+    }
+    return 0;
+}
+
+static void hold(struct kv_store *store, uint32_t id, uint32_t parent,
+                 uint64_t key)
+{
+    struct kv_block *b = &store->blocks[id];
+    struct kv_event event = {.kind = KV_EVENT_STORED, .key = key};
+
+    b->state = KV_HELD;
+    b->key = key;
+    b->parent = parent;
+    kv_map_insert(store, key, id);
+    order_append(store, id);
+    store->n_private--;
+    store->n_held++;
+    if (parent != KV_BLOCK_NONE) {
+        store->blocks[parent].children++;
+        kv_settle(store, parent);
+        event.has_parent = true;
+        event.parent_key = store->blocks[parent].key;
+    }
+    kv_event_push(store, &event);
+}
+
+enum kv_commit kv_store_commit(struct kv_store *store, uint32_t id,
+                               uint32_t parent, uint64_t key,
+                               const uint32_t *tokens, uint32_t *held)
+{
+    if (parent != KV_BLOCK_NONE && store->blocks[parent].state != KV_HELD)
+        return KV_ORPHAN;
+    uint32_t other = kv_map_find(store, key);
+    if (other != KV_BLOCK_NONE) {
+        if (!kv_block_equals(store, other, parent, tokens))
+            return KV_COLLISION;
+        kv_store_pin(store, other);
+        *held = other;
+        return KV_DUPLICATE;
+    }
+    memcpy(tokens_of(store, id), tokens,
+           store->config.block_tokens * sizeof(*tokens));
+    hold(store, id, parent, key);
+    return KV_COMMITTED;
+}
+
+void kv_store_release(struct kv_store *store, uint32_t id)
+{
+    struct kv_block *b = &store->blocks[id];
+
+    if (--b->pins > 0)
+        return;
+    if (b->state == KV_PRIVATE) {
+        store->n_private--;
+        kv_make_free(store, id);
+        return;
+    }
+    b->last_used = ++store->tick;
+    store->n_unpinned++;
+    kv_settle(store, id);
+}
+
+void *kv_store_data(const struct kv_store *store, uint32_t id)
+{
+    return store->slab + (size_t)id * store->stride_bytes;
+}
+
+uint64_t kv_store_key(const struct kv_store *store, uint32_t id)
+{
+    return store->blocks[id].key;
+}
+
+const uint32_t *kv_store_tokens(const struct kv_store *store, uint32_t id)
+{
+    return tokens_of(store, id);
+}
+
+uint32_t kv_store_parent(const struct kv_store *store, uint32_t id)
+{
+    return store->blocks[id].parent;
+}
+
+uint64_t kv_store_number(const struct kv_store *store, uint32_t id)
+{
+    return store->blocks[id].number;
+}
+
+bool kv_store_is_held(const struct kv_store *store, uint32_t id)
+{
+    return store->blocks[id].state == KV_HELD;
+}
+
+static void stored_event(const struct kv_store *store, uint32_t id,
+                         struct kv_event *event)
+{
+    const struct kv_block *b = &store->blocks[id];
+
+    *event = (struct kv_event){.kind = KV_EVENT_STORED, .key = b->key};
+    if (b->parent != KV_BLOCK_NONE) {
+        event->has_parent = true;
+        event->parent_key = store->blocks[b->parent].key;
+    }
+}
+
+bool kv_store_inventory(const struct kv_store *store, uint32_t *cursor,
+                        struct kv_event *event)
+{
+    uint32_t id = *cursor == KV_BLOCK_NONE ? store->order_head
+                                           : store->blocks[*cursor].order_next;
+
+    if (id == KV_BLOCK_NONE)
+        return false;
+    stored_event(store, id, event);
+    *cursor = id;
+    return true;
+}
+
+void kv_store_stats(const struct kv_store *store, struct kv_store_stats *stats)
+{
+    *stats = (struct kv_store_stats){
+        .capacity_blocks = store->config.capacity_blocks,
+        .free_blocks = store->n_free,
+        .private_blocks = store->n_private,
+        .held_blocks = store->n_held,
+        .unpinned_blocks = store->n_unpinned,
+        .evicted_blocks = store->n_evicted,
+    };
+}

@@ -1,0 +1,69 @@
+/* Finding blocks in the KV store: by key, tokens and the very parent. */
+#include "workers/store/internal.h"
+
+uint32_t kv_store_match(struct kv_store *store, const uint64_t *keys,
+                        const uint32_t *tokens, uint32_t n_blocks,
+                        uint32_t *ids)
+{
+    uint32_t parent = KV_BLOCK_NONE;
+    uint32_t n = 0;
+
+    for (; n < n_blocks; n++) {
+        uint32_t id = kv_map_find(store, keys[n]);
+        if (id == KV_BLOCK_NONE ||
+            !kv_block_equals(store, id, parent,
+                             tokens + (size_t)n * store->config.block_tokens))
+            break;
+        kv_store_pin(store, id);
+        ids[n] = id;
+        parent = id;
+    }
+    return n;
+}
+
+uint32_t kv_store_count(const struct kv_store *store, const uint64_t *keys,
+                        const uint32_t *tokens, uint32_t n_blocks)
+{
+    uint32_t parent = KV_BLOCK_NONE;
+    uint32_t n = 0;
+
+    for (; n < n_blocks; n++) {
+        parent = kv_store_find(store, keys[n], parent,
+                               tokens + (size_t)n * store->config.block_tokens);
+        if (parent == KV_BLOCK_NONE)
+            break;
+    }
+    return n;
+}
+
+uint32_t kv_store_match_keys(struct kv_store *store, const uint64_t *keys,
+                             uint32_t n_blocks, uint32_t *ids)
+{
+    uint32_t parent = KV_BLOCK_NONE;
+    uint32_t n = 0;
+
+    for (; n < n_blocks; n++) {
+        uint32_t id = kv_map_find(store, keys[n]);
+        if (id == KV_BLOCK_NONE || store->blocks[id].parent != parent)
+            break;
+        kv_store_pin(store, id);
+        ids[n] = id;
+        parent = id;
+    }
+    return n;
+}
+
+uint32_t kv_store_find(const struct kv_store *store, uint64_t key,
+                       uint32_t parent, const uint32_t *tokens)
+{
+    uint32_t id = kv_map_find(store, key);
+
+    if (id == KV_BLOCK_NONE || !kv_block_equals(store, id, parent, tokens))
+        return KV_BLOCK_NONE;
+    return id;
+}
+
+uint32_t kv_store_find_key(const struct kv_store *store, uint64_t key)
+{
+    return kv_map_find(store, key);
+}

@@ -1,0 +1,228 @@
+/* Reading blocks of a prompt from a peer: a source of the loader.
+ *
+ * The peer is told the whole chain of keys, and answers with the tokens of the
+ * blocks that it holds of it. All are compared with the prompt, so that the
+ * peer's chain is this prompt from its first token on, and not another one
+ * whose keys collide; and its store keeps for every block which one it was
+ * computed behind. Then blocks and layers come in the order in which they are
+ * asked for, each with a checksum. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "workers/transfer/internal.h"
+
+/* Where a source sends its questions. */
+struct fetch_source {
+    struct transfer *transfer;
+    char host[MSG_HOST_MAX];
+    uint16_t port;
+};
+
+static struct fetch *fetch_of(const struct peer *p, uint64_t id)
+{
+    struct fetch *f;
+
+    TAILQ_FOREACH(f, &p->fetches, link)
+    {
+        if (f->id == id)
+            return f;
+    }
+    return NULL; /* it is over here */
+}
+
+void fetch_send(struct peer *p, struct fetch *f)
+{
+    struct msg_fetch m = {.n = f->n_keys, .keys = (const uint8_t *)f->keys};
+
+    msg_fetch_encode(&p->transfer->buf, f->id, &m);
+    transfer_send(p->transfer, p->conn);
+}
+
+static void *fetch_open(void *arg, struct load_run *run,
+                        const struct request *r, uint32_t to_block)
+{
+    const struct fetch_source *source = arg;
+    struct transfer *t = source->transfer;
+    struct peer *p = transfer_peer(t, source->host, source->port);
+    struct fetch *f = p && to_block > 0 ? calloc(1, sizeof(*f)) : NULL;
+
+    if (!f)
+        return NULL;
+    f->peer = p;
+    f->run = run;
+    f->id = r->id;
+    f->keys = r->keys;
+    f->tokens = r->tokens;
+    f->n_keys = to_block;
+    f->since_us = clock_now_us();
+    TAILQ_INIT(&f->pieces);
+    TAILQ_INSERT_TAIL(&p->fetches, f, link);
+    if (p->welcome)
+        fetch_send(p, f);
+    return f;
+}
+
+static int fetch_read(void *arg, void *session, struct loader_piece *piece)
+{
+    struct fetch *f = session;
+    struct transfer *t = f->peer->transfer;
+    struct msg_fetch_read m = {.block = piece->block,
+                               .from_layer = piece->from_layer,
+                               .n_layers = piece->n_layers};
+
+    (void)arg;
+    if (TAILQ_EMPTY(&f->pieces))
+        f->since_us = clock_now_us();
+    TAILQ_INSERT_TAIL(&f->pieces, piece, link);
+    msg_fetch_read_encode(&t->buf, f->id, &m);
+    transfer_send(t, f->peer->conn);
+    return 0;
+}
+
+static void fetch_free(struct fetch *f, int rc)
+{
+    struct loader_piece *piece;
+
+    while ((piece = TAILQ_FIRST(&f->pieces))) {
+        TAILQ_REMOVE(&f->pieces, piece, link);
+        loader_done(piece, rc);
+    }
+    TAILQ_REMOVE(&f->peer->fetches, f, link);
+    free(f);
+}
+
+static void fetch_close(void *arg, void *session)
+{
+    struct fetch *f = session;
+    struct transfer *t = f->peer->transfer;
+
+    (void)arg;
+    if (f->peer->welcome) {
+        msg_empty_encode(&t->buf, FRAME_CANCEL, f->id);
+        transfer_send(t, f->peer->conn);
+    }
+    fetch_free(f, -ECANCELED);
+}
+
+void fetch_fail(struct fetch *f, const char *why)
+{
+    loader_run_failed(f->run, why);
+    fetch_free(f, -ECONNRESET);
+}
+
+static const struct loader_source_ops fetch_ops = {
+    .origin = BLOCK_FETCHED,
+    .open = fetch_open,
+    .read = fetch_read,
+    .close = fetch_close,
+    .forget = free,
+};
+
+struct loader_source *transfer_source(struct transfer *t, const char *host,
+                                      uint16_t port)
+{
+    char name[MSG_HOST_MAX + 8];
+    struct loader *l = t->config.loader;
+
+    snprintf(name, sizeof(name), "%s:%u", host, port);
+    struct loader_source *s = loader_find_source(l, name);
+    if (s)
+        return s;
+    struct fetch_source *source = calloc(1, sizeof(*source));
+    if (!source)
+        return NULL;
+    source->transfer = t;
+    source->port = port;
+    snprintf(source->host, sizeof(source->host), "%s", host);
+    s = loader_add_source(l, name, &fetch_ops, source);
+    if (!s)
+        free(source);
+    return s;
+}
+
+/* Leading blocks of the chain whose tokens are those of the prompt. */
+static uint32_t verified_blocks(const struct fetch *f,
+                                const struct msg_fetch_chain *m, uint32_t bt)
+{
+    uint32_t i = 0;
+
+    while (i < m->n_tokens && f->tokens[i] == wire_u32_at(m->tokens, i))
+        i++;
+    return i / bt;
+}
+
+int fetch_on_chain(struct peer *p, uint64_t id, const uint8_t *payload,
+                   size_t len, int64_t now_us)
+{
+    uint32_t bt = p->transfer->config.layout->block_tokens;
+    struct fetch *f = fetch_of(p, id);
+    struct msg_fetch_chain m;
+
+    if (msg_fetch_chain_decode(payload, len, &m))
+        return -EBADMSG;
+    if (!f)
+        return 0;
+    if (f->chain || m.n_tokens % bt || m.n_tokens / bt > f->n_keys)
+        return -EBADMSG;
+    f->chain = true;
+    p->progress_us = now_us;
+    uint32_t n = verified_blocks(f, &m, bt);
+    if (n < m.n_tokens / bt)
+        log_warn("request %llu: %s:%u has other tokens under the key of block "
+                 "%u",
+                 (unsigned long long)id, p->host, p->port, n);
+    loader_opened(f->run, n);
+    return 0;
+}
+
+/* 0 if these are the bytes that `piece` waits for, else what is wrong. */
+static int verify(const struct loader_piece *piece,
+                  const struct msg_fetch_data *m)
+{
+    if (m->n_data != piece->bytes)
+        return -EMSGSIZE;
+    return XXH3_64bits(m->data, m->n_data) == m->checksum ? 0 : -EILSEQ;
+}
+
+int fetch_on_data(struct peer *p, uint64_t id, const uint8_t *payload,
+                  size_t len, int64_t now_us)
+{
+    struct fetch *f = fetch_of(p, id);
+    struct msg_fetch_data m;
+
+    if (msg_fetch_data_decode(payload, len, &m))
+        return -EBADMSG;
+    if (!f)
+        return 0;
+    struct loader_piece *piece = TAILQ_FIRST(&f->pieces);
+    if (!piece || m.block != piece->block ||
+        m.from_layer != piece->from_layer || m.n_layers != piece->n_layers)
+        return -EBADMSG;
+    p->progress_us = now_us;
+    int rc = verify(piece, &m);
+    if (rc == 0)
+        memcpy(piece->data, m.data, m.n_data);
+    TAILQ_REMOVE(&f->pieces, piece, link);
+    loader_done(piece, rc);
+    return 0;
+}
+
+int fetch_on_end(struct peer *p, uint64_t id, const uint8_t *payload,
+                 size_t len)
+{
+    struct fetch *f = fetch_of(p, id);
+    struct msg_fetch_end m;
+
+    if (msg_fetch_end_decode(payload, len, &m))
+        return -EBADMSG;
+    if (f)
+        fetch_fail(f, proto_code_name(m.code));
+    return 0;
+}

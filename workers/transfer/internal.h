@@ -1,0 +1,182 @@
+/* What the files of the transfer share. Nobody else includes this. */
+#ifndef WORKERS_TRANSFER_INTERNAL_H
+#define WORKERS_TRANSFER_INTERNAL_H
+
+#include "base/frame_conn.h"
+#include "workers/transfer/transfer.h"
+
+struct evconnlistener;
+
+/* Most connections in each direction. */
+#define TRANSFER_CONNS_MAX 256u
+/* Output of one connection that is buffered before it must drain. */
+#define TRANSFER_WATERMARK_BYTES (4u << 20)
+/* Data of one KV_LAYER frame. */
+#define TRANSFER_PIECE_BYTES (1u << 20)
+/* FETCHes that one connection may have open. */
+#define TRANSFER_SERVES_MAX 64u
+/* FETCH_READs of one of them that wait for their answers. */
+#define TRANSFER_READS_MAX 64u
+/* A connection says who it is within this time. */
+#define TRANSFER_HELLO_US 10000000
+
+/* An outbound connection. */
+struct peer {
+    TAILQ_ENTRY(peer) link;
+    struct transfer *transfer;
+    struct frame_conn *conn;
+    char host[MSG_HOST_MAX];
+    uint16_t port;
+    bool welcome;        /* WELCOME came: frames may be sent */
+    int64_t progress_us; /* time of the last block taken or KV sent */
+    TAILQ_HEAD(, fetch) fetches;
+    struct request_list pushes;
+};
+
+/* Reading from a peer for one request. */
+struct fetch {
+    TAILQ_ENTRY(fetch) link;
+    struct peer *peer;
+    struct load_run *run; /* borrowed, as are these of its request: */
+    uint64_t id;
+    const uint64_t *keys;   /* (n_keys) */
+    const uint32_t *tokens; /* of the prompt */
+    uint32_t n_keys;
+    bool chain;                      /* it was said what the peer holds */
+    int64_t since_us;                /* begin of the wait for the next answer */
+    struct loader_piece_list pieces; /* in the order of their answers */
+};
+
+/* One FETCH that is being answered. */
+struct serve {
+    TAILQ_ENTRY(serve) link;
+    uint64_t request_id;
+    bool chain_sent;
+    uint32_t n;
+    uint32_t *ids;                                   /* (n), owned, pinned */
+    struct msg_fetch_read reads[TRANSFER_READS_MAX]; /* a ring */
+    uint32_t first_read;
+    uint32_t n_reads;
+};
+
+/* A connection that was accepted. */
+struct inbound {
+    TAILQ_ENTRY(inbound) link;
+    struct transfer *transfer;
+    struct frame_conn *conn;
+    char name[MSG_NAME_MAX];
+    bool hello; /* HELLO came and fits */
+    int64_t since_us;
+    TAILQ_HEAD(, serve) serves;
+    uint32_t n_serves;
+    struct request_list receives;
+};
+
+struct transfer {
+    struct transfer_config config;
+    struct msg_hello hello;
+    const struct transfer_ops *ops;
+    void *arg;
+    struct evconnlistener *listener;
+    uint16_t port;
+    struct frame_conn_limits limits;
+    TAILQ_HEAD(peer_list, peer) peers;
+    TAILQ_HEAD(, inbound) inbounds;
+    uint32_t n_peers;
+    uint32_t n_inbounds;
+    struct wire_buf buf; /* scratch for one frame */
+};
+
+/* The connection to host:port, made if need be. NULL: too many, no memory. */
+struct peer *transfer_peer(struct transfer *t, const char *host, uint16_t port);
+
+/* Close and free an outbound connection, without callbacks; it must have no
+ * jobs that somebody waits for. */
+void peer_free(struct transfer *t, struct peer *p);
+
+/* The same for one that was accepted. */
+void inbound_free(struct transfer *t, struct inbound *in);
+
+/* Take the accepted socket `fd`. */
+void inbound_accept(struct transfer *t, evutil_socket_t fd);
+
+/* The worker's request of that id, or NULL. */
+struct request *transfer_find(const struct transfer *t, uint64_t id);
+
+/* Send what is in t->buf to `conn` and empty it. */
+void transfer_send(struct transfer *t, struct frame_conn *conn);
+
+/* Refuse `conn` for a frame that is malformed or out of place. */
+void transfer_bad_frame(struct frame_conn *conn, const struct frame_header *h,
+                        const char *why);
+
+/* --- frames of the four jobs ---
+ * Each takes the frame about request `id` with its `payload` of `len` bytes,
+ * borrowed, at now_us. Returns 0, also if the request is gone here, or -EBADMSG
+ * if the frame is malformed or does not fit the request. */
+
+/* FETCH_CHAIN: compares its tokens, and says how many blocks can be read. */
+int fetch_on_chain(struct peer *p, uint64_t id, const uint8_t *payload,
+                   size_t len, int64_t now_us);
+
+/* FETCH_DATA: verifies it and puts it in its place. */
+int fetch_on_data(struct peer *p, uint64_t id, const uint8_t *payload,
+                  size_t len, int64_t now_us);
+
+/* FETCH_END: ends the fetch. */
+int fetch_on_end(struct peer *p, uint64_t id, const uint8_t *payload,
+                 size_t len);
+
+/* KV_GRANT: sends what is computed already. */
+int push_on_grant(struct peer *p, uint64_t id, int64_t now_us);
+
+/* KV_REFUSE: ends the push with the peer's reason. */
+int push_on_refuse(struct peer *p, uint64_t id, const uint8_t *payload,
+                   size_t len);
+
+/* FETCH: opens it and says what is held. */
+int serve_on_fetch(struct inbound *in, uint64_t id, const uint8_t *payload,
+                   size_t len);
+
+/* FETCH_READ: sends a piece of a block. */
+int serve_on_read(struct inbound *in, uint64_t id, const uint8_t *payload,
+                  size_t len);
+
+/* KV_BEGIN: asks for blocks if it fits the announced request, else answers
+ * KV_REFUSE. */
+int receive_on_begin(struct inbound *in, uint64_t id, const uint8_t *payload,
+                     size_t len);
+
+/* KV_LAYER: copies the rows into the request's blocks. */
+int receive_on_layer(struct inbound *in, uint64_t id, const uint8_t *payload,
+                     size_t len);
+
+/* KV_END: hands the request over to decode. */
+int receive_on_end(struct inbound *in, uint64_t id, const uint8_t *payload,
+                   size_t len);
+
+/* Send the FETCH of `f`; the peer has said WELCOME. */
+void fetch_send(struct peer *p, struct fetch *f);
+
+/* Send the KV_BEGIN of `r`; the peer has said WELCOME. */
+void push_send_begin(struct peer *p, struct request *r);
+
+/* End `f`: what was asked for will not come. `why` is logged. */
+void fetch_fail(struct fetch *f, const char *why);
+
+/* End the push of `r`. Calls push_ended. */
+void push_end(struct transfer *t, struct request *r, const char *why);
+
+/* Send what is ready of the pushes on `p`. */
+void push_pump(struct peer *p, int64_t now_us);
+
+/* Answer the open FETCHes while the output takes it. */
+void serve_pump(struct inbound *in);
+
+/* Drop the open FETCH of `id`, if there is one. */
+void serve_drop(struct inbound *in, uint64_t id);
+
+/* Drop all open FETCHes. */
+void serve_drop_all(struct inbound *in);
+
+#endif

@@ -1,0 +1,169 @@
+/* Connections to other workers: one per peer, shared by all fetches and
+ * pushes. What they have to say waits until the peer has said WELCOME. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "workers/transfer/internal.h"
+
+static int peer_error(struct peer *p, const uint8_t *payload, size_t len)
+{
+    struct msg_error m;
+
+    if (msg_error_decode(payload, len, &m))
+        return -EBADMSG;
+    char text[MSG_TEXT_MAX + 64];
+    snprintf(text, sizeof(text), "refused by the peer (%s): %s",
+             proto_code_name(m.code), m.text);
+    frame_conn_fail(p->conn, text);
+    return 0;
+}
+
+static int peer_welcome(struct peer *p, const uint8_t *payload, size_t len)
+{
+    struct msg_welcome m;
+    struct request *r;
+    struct fetch *f;
+
+    if (msg_welcome_decode(payload, len, &m) || m.version != PROTO_VERSION)
+        return -EBADMSG;
+    p->welcome = true;
+    TAILQ_FOREACH(f, &p->fetches, link)
+    {
+        fetch_send(p, f);
+    }
+    TAILQ_FOREACH(r, &p->pushes, push.link)
+    {
+        push_send_begin(p, r);
+    }
+    return 0;
+}
+
+static int peer_dispatch(struct peer *p, const struct frame_header *h,
+                         const uint8_t *payload)
+{
+    int64_t now_us = clock_now_us();
+
+    if (h->type == FRAME_ERROR)
+        return peer_error(p, payload, h->length);
+    if (h->type == FRAME_WELCOME && !p->welcome)
+        return peer_welcome(p, payload, h->length);
+    if (!p->welcome)
+        return -EPROTO;
+    switch (h->type) {
+    case FRAME_FETCH_CHAIN:
+        return fetch_on_chain(p, h->request_id, payload, h->length, now_us);
+    case FRAME_FETCH_DATA:
+        return fetch_on_data(p, h->request_id, payload, h->length, now_us);
+    case FRAME_FETCH_END:
+        return fetch_on_end(p, h->request_id, payload, h->length);
+    case FRAME_KV_GRANT:
+        if (h->length != 0)
+            return -EBADMSG;
+        return push_on_grant(p, h->request_id, now_us);
+    case FRAME_KV_REFUSE:
+        return push_on_refuse(p, h->request_id, payload, h->length);
+    default:
+        return -EPROTO;
+    }
+}
+
+static void on_peer_frame(void *arg, const struct frame_header *h,
+                          const uint8_t *payload)
+{
+    struct peer *p = arg;
+    int rc = peer_dispatch(p, h, payload);
+
+    if (rc < 0)
+        transfer_bad_frame(p->conn, h,
+                           rc == -EPROTO ? "out of place" : "malformed");
+}
+
+static void on_peer_writable(void *arg)
+{
+    push_pump(arg, clock_now_us());
+}
+
+static void on_peer_closed(void *arg, const char *reason)
+{
+    struct peer *p = arg;
+    struct transfer *t = p->transfer;
+
+    log_info("connection to worker %s:%u ended: %s", p->host, p->port, reason);
+    TAILQ_REMOVE(&t->peers, p, link);
+    t->n_peers--;
+    while (!TAILQ_EMPTY(&p->fetches))
+        fetch_fail(TAILQ_FIRST(&p->fetches), reason);
+    while (!TAILQ_EMPTY(&p->pushes))
+        push_end(t, TAILQ_FIRST(&p->pushes), reason);
+    frame_conn_free(p->conn);
+    free(p);
+}
+
+static const struct frame_conn_ops peer_ops = {
+    .frame = on_peer_frame,
+    .writable = on_peer_writable,
+    .closed = on_peer_closed,
+};
+
+void peer_free(struct transfer *t, struct peer *p)
+{
+    TAILQ_REMOVE(&t->peers, p, link);
+    t->n_peers--;
+    frame_conn_free(p->conn);
+    free(p);
+}
+
+static bool peer_idle(const struct peer *p)
+{
+    return TAILQ_EMPTY(&p->fetches) && TAILQ_EMPTY(&p->pushes);
+}
+
+/* Room for one more outbound connection, at the expense of an idle one. */
+static bool make_room(struct transfer *t)
+{
+    struct peer *p;
+
+    if (t->n_peers < TRANSFER_CONNS_MAX)
+        return true;
+    TAILQ_FOREACH(p, &t->peers, link)
+    {
+        if (peer_idle(p)) {
+            peer_free(t, p);
+            return true;
+        }
+    }
+    return false;
+}
+
+struct peer *transfer_peer(struct transfer *t, const char *host, uint16_t port)
+{
+    struct peer *p;
+
+    TAILQ_FOREACH(p, &t->peers, link)
+    {
+        if (p->port == port && strcmp(p->host, host) == 0)
+            return p;
+    }
+    if (!make_room(t) || !(p = calloc(1, sizeof(*p))))
+        return NULL;
+    p->transfer = t;
+    p->port = port;
+    snprintf(p->host, sizeof(p->host), "%s", host);
+    TAILQ_INIT(&p->fetches);
+    TAILQ_INIT(&p->pushes);
+    p->conn = frame_conn_connect(t->config.base, host, port, &t->limits,
+                                 &peer_ops, p);
+    if (!p->conn) {
+        free(p);
+        return NULL;
+    }
+    TAILQ_INSERT_TAIL(&t->peers, p, link);
+    t->n_peers++;
+    msg_hello_encode(&t->buf, 0, &t->hello);
+    transfer_send(t, p->conn);
+    return p;
+}

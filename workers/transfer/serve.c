@@ -1,0 +1,186 @@
+/* Answering peers' FETCHes: the tokens of the held run of a chain, and then the
+ * blocks and layers that are asked for, as the connection's output takes them.
+ * The run is pinned until the fetch ends. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include "workers/transfer/internal.h"
+
+static void free_serve(struct inbound *in, struct serve *s)
+{
+    struct kv_store *store = in->transfer->config.store;
+
+    while (s->n > 0)
+        kv_store_release(store, s->ids[--s->n]);
+    TAILQ_REMOVE(&in->serves, s, link);
+    in->n_serves--;
+    free(s->ids);
+    free(s);
+}
+
+static struct serve *serve_of(struct inbound *in, uint64_t id)
+{
+    struct serve *s;
+
+    TAILQ_FOREACH(s, &in->serves, link)
+    {
+        if (s->request_id == id)
+            return s;
+    }
+    return NULL;
+}
+
+static void send_chain(struct inbound *in, const struct serve *s)
+{
+    struct transfer *t = in->transfer;
+    uint32_t bt = t->config.layout->block_tokens;
+    uint32_t *tokens = calloc((size_t)s->n * bt + 1, sizeof(*tokens));
+    struct msg_fetch_chain m = {.n_tokens = tokens ? s->n * bt : 0,
+                                .tokens = (const uint8_t *)tokens};
+
+    for (uint32_t i = 0; tokens && i < s->n; i++)
+        memcpy(tokens + (size_t)i * bt,
+               kv_store_tokens(t->config.store, s->ids[i]),
+               bt * sizeof(*tokens));
+    msg_fetch_chain_encode(&t->buf, s->request_id, &m);
+    transfer_send(t, in->conn);
+    free(tokens);
+}
+
+static void send_data(struct inbound *in, const struct serve *s,
+                      const struct msg_fetch_read *read)
+{
+    struct transfer *t = in->transfer;
+    const struct engine_kv_layout *layout = t->config.layout;
+    uint64_t layer_bytes = layout->block_bytes / layout->layers;
+    void *block = kv_store_data(t->config.store, s->ids[read->block]);
+    struct msg_fetch_data m = {
+        .block = read->block,
+        .from_layer = read->from_layer,
+        .n_layers = read->n_layers,
+        .n_data = (uint32_t)(layer_bytes * read->n_layers),
+        .data = engine_kv_row(layout, block, read->from_layer, ENGINE_K, 0),
+    };
+
+    m.checksum = XXH3_64bits(m.data, m.n_data);
+    msg_fetch_data_encode(&t->buf, s->request_id, &m);
+    transfer_send(t, in->conn);
+}
+
+/* Sends one thing of `s`; false: it waits to be asked. */
+static bool send_next(struct inbound *in, struct serve *s)
+{
+    if (!s->chain_sent) {
+        send_chain(in, s);
+        s->chain_sent = true;
+        return true;
+    }
+    if (s->n_reads == 0)
+        return false;
+    send_data(in, s, &s->reads[s->first_read]);
+    s->first_read = (s->first_read + 1) % TRANSFER_READS_MAX;
+    s->n_reads--;
+    return true;
+}
+
+/* One thing of each in turn. */
+void serve_pump(struct inbound *in)
+{
+    bool any = true;
+
+    while (any) {
+        struct serve *s;
+        any = false;
+        TAILQ_FOREACH(s, &in->serves, link)
+        {
+            if (frame_conn_full(in->conn))
+                return;
+            any |= send_next(in, s);
+        }
+    }
+}
+
+void serve_drop(struct inbound *in, uint64_t id)
+{
+    struct serve *s = serve_of(in, id);
+
+    if (s)
+        free_serve(in, s);
+}
+
+void serve_drop_all(struct inbound *in)
+{
+    while (!TAILQ_EMPTY(&in->serves))
+        free_serve(in, TAILQ_FIRST(&in->serves));
+}
+
+/* A job for the chain in `m`, whose held run is pinned; NULL: no memory. */
+static struct serve *new_serve(struct inbound *in, uint64_t id,
+                               const struct msg_fetch *m)
+{
+    struct serve *s = calloc(1, sizeof(*s));
+    uint64_t *keys = calloc(m->n, sizeof(*keys));
+    uint32_t *ids = calloc(m->n, sizeof(*ids));
+
+    if (!s || !keys || !ids) {
+        free(ids);
+        free(keys);
+        free(s);
+        return NULL;
+    }
+    for (uint32_t i = 0; i < m->n; i++)
+        keys[i] = wire_u64_at(m->keys, i);
+    s->request_id = id;
+    s->ids = ids;
+    s->n = kv_store_match_keys(in->transfer->config.store, keys, m->n, ids);
+    free(keys);
+    return s;
+}
+
+int serve_on_fetch(struct inbound *in, uint64_t id, const uint8_t *payload,
+                   size_t len)
+{
+    struct transfer *t = in->transfer;
+    const struct engine_kv_layout *layout = t->config.layout;
+    struct msg_fetch m;
+
+    if (msg_fetch_decode(payload, len, &m) || m.n == 0 ||
+        m.n > layout->window_tokens / layout->block_tokens)
+        return -EBADMSG;
+    serve_drop(in, id);
+    struct serve *s =
+        in->n_serves < TRANSFER_SERVES_MAX ? new_serve(in, id, &m) : NULL;
+    if (!s) {
+        struct msg_fetch_end end = {.code = PROTO_E_BUSY};
+        msg_fetch_end_encode(&t->buf, id, &end);
+        transfer_send(t, in->conn);
+        return 0;
+    }
+    TAILQ_INSERT_TAIL(&in->serves, s, link);
+    in->n_serves++;
+    serve_pump(in);
+    return 0;
+}
+
+int serve_on_read(struct inbound *in, uint64_t id, const uint8_t *payload,
+                  size_t len)
+{
+    uint32_t layers = in->transfer->config.layout->layers;
+    struct serve *s = serve_of(in, id);
+    struct msg_fetch_read m;
+
+    if (msg_fetch_read_decode(payload, len, &m))
+        return -EBADMSG;
+    if (!s)
+        return 0; /* its FETCH_END is on the way */
+    if (m.block >= s->n || m.from_layer >= layers ||
+        m.n_layers > layers - m.from_layer || s->n_reads == TRANSFER_READS_MAX)
+        return -EBADMSG;
+    s->reads[(s->first_read + s->n_reads++) % TRANSFER_READS_MAX] = m;
+    serve_pump(in);
+    return 0;
+}

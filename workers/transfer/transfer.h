@@ -1,0 +1,102 @@
+/* Moving KV between workers over TCP: the listener, the pooled connections,
+ * and four jobs on them:
+ *
+ *   fetch    read blocks of a prompt from a peer            fetch.c
+ *   serve    answer such a peer                             serve.c
+ *   push     stream a prefill's KV to its decode worker     push.c
+ *   receive  take such a stream                             receive.c
+ *
+ * The side that connects fetches and pushes; the side that accepts serves and
+ * receives. There is one outbound connection per peer, shared by all requests.
+ * Output is bounded: what is not sent yet stays in pinned blocks.
+ *
+ * A bad frame closes its connection, with a logged reason, and nothing else;
+ * a lost connection ends the jobs on it and nothing else.
+ */
+#ifndef WORKERS_TRANSFER_TRANSFER_H
+#define WORKERS_TRANSFER_TRANSFER_H
+
+#include "proto/message.h"
+#include "workers/engine/engine.h"
+#include "workers/load/loader.h"
+#include "workers/service/request.h"
+
+struct event_base;
+struct transfer;
+
+struct transfer_config {
+    struct event_base *base;               /* borrowed */
+    struct kv_store *store;                /* borrowed */
+    const struct engine_kv_layout *layout; /* borrowed */
+    struct loader *loader;                 /* borrowed; for fetches */
+    const char *listen_host;               /* address or name */
+    uint16_t listen_port;                  /* 0: any */
+    const struct msg_hello *hello;         /* what this worker is; copied */
+    int64_t fetch_timeout_us;              /* without progress */
+    int64_t push_timeout_us;               /* without progress, when computed */
+};
+
+/* All run on the loop's thread. */
+struct transfer_ops {
+    /* All KV of `r` was handed to the connection (why = NULL), or it cannot
+     * be. The callee may free r. */
+    void (*push_ended)(void *arg, struct request *r, const char *why);
+    /* Layers that are complete of the tokens that the step under way adds to
+     * r's position; 0 if it is in none. */
+    uint32_t (*layers_done)(void *arg, const struct request *r);
+    /* The request of that id, or NULL. */
+    struct request *(*find)(void *arg, uint64_t id);
+    /* KV_BEGIN fits the ticket `r`, which is now REQUEST_KV_WAIT: allocate
+     * its blocks, then call transfer_grant. */
+    void (*receive_begin)(void *arg, struct request *r);
+    /* All KV of `r` is here, and r->last_token. */
+    void (*received)(void *arg, struct request *r);
+    /* The sender of `r` is gone. The callee may free r. */
+    void (*receive_failed)(void *arg, struct request *r, const char *why);
+};
+
+/* Listen and be ready. `config` is borrowed for the call, what it points to
+ * (marked) and `ops` and `arg` for the transfer's life. Returns 0 and *out,
+ * owned; or a negative errno with a message in err[err_bytes]. */
+int transfer_new(const struct transfer_config *config,
+                 const struct transfer_ops *ops, void *arg,
+                 struct transfer **out, char *err, size_t err_bytes)
+    __attribute__((warn_unused_result));
+
+/* Close everything without callbacks. NULL is a no-op. */
+void transfer_free(struct transfer *t);
+
+/* The port that it listens on. */
+uint16_t transfer_port(const struct transfer *t);
+
+/* End what made no progress in time; call it some times a second. */
+void transfer_tick(struct transfer *t, int64_t now_us);
+
+/* The peer at host:port as a source of the loader, which owns it. NULL: no
+ * memory, or too many. */
+struct loader_source *transfer_source(struct transfer *t, const char *host,
+                                      uint16_t port)
+    __attribute__((warn_unused_result));
+
+/* Offer the KV of `r`, whose prefill starts, to the decode worker at
+ * r->push.host:port. 0: push_ended comes later; or a negative errno: it does
+ * not. */
+int transfer_push(struct transfer *t, struct request *r, int64_t now_us)
+    __attribute__((warn_unused_result));
+
+/* Send whatever of all pushes is computed and fits the output. Call it when a
+ * step made progress or ended. */
+void transfer_push_poke(struct transfer *t, int64_t now_us);
+
+/* True if `r` has KV to push. */
+bool transfer_pushes(const struct request *r);
+
+/* The blocks of `r` (REQUEST_KV_WAIT) are allocated: let its KV come. */
+int transfer_grant(struct transfer *t, struct request *r)
+    __attribute__((warn_unused_result));
+
+/* Forget push and receipt of `r`, without a callback. Its fetches are the
+ * loader's. */
+void transfer_forget(struct request *r);
+
+#endif
