@@ -105,7 +105,7 @@ void frame_conn_refuse(struct frame_conn *c, uint16_t code, const char *text)
         return;
     struct wire_buf buf;
     wire_buf_init(&buf, 4096);
-    msg_error_like_encode(&buf, FRAME_ERROR, 0, code, text);
+    msg_error_like_pack(&buf, FRAME_ERROR, 0, code, text);
     frame_conn_send(c, &buf);
     wire_buf_fini(&buf);
     if (c->ending)

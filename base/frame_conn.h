@@ -66,7 +66,7 @@ void frame_conn_free(struct frame_conn *c);
 void frame_conn_send(struct frame_conn *c, const struct wire_buf *buf);
 
 /* frame_conn_send_bytes(c, data, n): copies raw bytes behind a header that
- * announced them (see msg_kv_layer_encode). */
+ * announced them (see msg_kv_layer_pack). */
 void frame_conn_send_bytes(struct frame_conn *c, const void *data, size_t n);
 
 /* frame_conn_full(c): true when the output is over the watermark; wait for

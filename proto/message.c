@@ -34,12 +34,12 @@ const char *proto_role_name(uint8_t role)
                                                                  : "unknown";
 }
 
-void msg_empty_encode(struct wire_buf *buf, uint16_t type, uint64_t request_id)
+void msg_empty_pack(struct wire_buf *buf, uint16_t type, uint64_t request_id)
 {
     frame_end(buf, frame_begin(buf, type, request_id));
 }
 
-void msg_hello_encode(struct wire_buf *buf, uint64_t request_id,
+void msg_hello_pack(struct wire_buf *buf, uint64_t request_id,
                       const struct msg_hello *m)
 {
     size_t at = frame_begin(buf, FRAME_HELLO, request_id);
@@ -71,7 +71,7 @@ void msg_hello_encode(struct wire_buf *buf, uint64_t request_id,
  * another version decodes as far as its versions, with the rest zero, so that
  * the refusal can name them.
  */
-int msg_hello_decode(const void *payload, size_t len, struct msg_hello *m)
+int msg_hello_unpack(const void *payload, size_t len, struct msg_hello *m)
 {
     struct wire_reader r;
     wire_reader_init(&r, payload, len);
@@ -105,7 +105,7 @@ int msg_hello_decode(const void *payload, size_t len, struct msg_hello *m)
                             m->role <= PROTO_ROLE_BOTH);
 }
 
-void msg_welcome_encode(struct wire_buf *buf, uint64_t request_id,
+void msg_welcome_pack(struct wire_buf *buf, uint64_t request_id,
                         const struct msg_welcome *m)
 {
     size_t at = frame_begin(buf, FRAME_WELCOME, request_id);
@@ -116,7 +116,7 @@ void msg_welcome_encode(struct wire_buf *buf, uint64_t request_id,
     frame_end(buf, at);
 }
 
-int msg_welcome_decode(const void *payload, size_t len, struct msg_welcome *m)
+int msg_welcome_unpack(const void *payload, size_t len, struct msg_welcome *m)
 {
     struct wire_reader r;
     wire_reader_init(&r, payload, len);
@@ -127,7 +127,7 @@ int msg_welcome_decode(const void *payload, size_t len, struct msg_welcome *m)
     return wire_end(&r, true);
 }
 
-void msg_error_like_encode(struct wire_buf *buf, uint16_t type,
+void msg_error_like_pack(struct wire_buf *buf, uint16_t type,
                            uint64_t request_id, uint16_t code, const char *text)
 {
     char cut[MSG_TEXT_MAX];
@@ -138,13 +138,13 @@ void msg_error_like_encode(struct wire_buf *buf, uint16_t type,
     frame_end(buf, at);
 }
 
-void msg_error_encode(struct wire_buf *buf, uint64_t request_id,
+void msg_error_pack(struct wire_buf *buf, uint64_t request_id,
                       const struct msg_error *m)
 {
-    msg_error_like_encode(buf, FRAME_ERROR, request_id, m->code, m->text);
+    msg_error_like_pack(buf, FRAME_ERROR, request_id, m->code, m->text);
 }
 
-int msg_error_decode(const void *payload, size_t len, struct msg_error *m)
+int msg_error_unpack(const void *payload, size_t len, struct msg_error *m)
 {
     struct wire_reader r;
     wire_reader_init(&r, payload, len);
@@ -153,7 +153,7 @@ int msg_error_decode(const void *payload, size_t len, struct msg_error *m)
     return wire_end(&r, true);
 }
 
-void msg_status_encode(struct wire_buf *buf, uint64_t request_id,
+void msg_status_pack(struct wire_buf *buf, uint64_t request_id,
                        const struct msg_status *m)
 {
     size_t at = frame_begin(buf, FRAME_STATUS, request_id);
@@ -167,7 +167,7 @@ void msg_status_encode(struct wire_buf *buf, uint64_t request_id,
     frame_end(buf, at);
 }
 
-int msg_status_decode(const void *payload, size_t len, struct msg_status *m)
+int msg_status_unpack(const void *payload, size_t len, struct msg_status *m)
 {
     struct wire_reader r;
     wire_reader_init(&r, payload, len);
@@ -203,7 +203,7 @@ static bool get_source(struct wire_reader *r, struct msg_source *m)
             (m->kind == PROTO_SOURCE_DISK && m->host[0] == '\0'));
 }
 
-void msg_prefill_encode(struct wire_buf *buf, uint64_t request_id,
+void msg_prefill_pack(struct wire_buf *buf, uint64_t request_id,
                         const struct msg_prefill *m)
 {
     size_t at = frame_begin(buf, FRAME_PREFILL, request_id);
@@ -220,7 +220,7 @@ void msg_prefill_encode(struct wire_buf *buf, uint64_t request_id,
     frame_end(buf, at);
 }
 
-int msg_prefill_decode(const void *payload, size_t len, struct msg_prefill *m)
+int msg_prefill_unpack(const void *payload, size_t len, struct msg_prefill *m)
 {
     struct wire_reader r;
     wire_reader_init(&r, payload, len);
@@ -240,7 +240,7 @@ int msg_prefill_decode(const void *payload, size_t len, struct msg_prefill *m)
     return wire_end(&r, in_range);
 }
 
-void msg_decode_encode(struct wire_buf *buf, uint64_t request_id,
+void msg_decode_pack(struct wire_buf *buf, uint64_t request_id,
                        const struct msg_decode *m)
 {
     size_t at = frame_begin(buf, FRAME_DECODE, request_id);
@@ -250,7 +250,7 @@ void msg_decode_encode(struct wire_buf *buf, uint64_t request_id,
     frame_end(buf, at);
 }
 
-int msg_decode_decode(const void *payload, size_t len, struct msg_decode *m)
+int msg_decode_unpack(const void *payload, size_t len, struct msg_decode *m)
 {
     struct wire_reader r;
     wire_reader_init(&r, payload, len);
@@ -260,7 +260,7 @@ int msg_decode_decode(const void *payload, size_t len, struct msg_decode *m)
     return wire_end(&r, true);
 }
 
-void msg_prefill_started_encode(struct wire_buf *buf, uint64_t request_id,
+void msg_prefill_started_pack(struct wire_buf *buf, uint64_t request_id,
                                 const struct msg_prefill_started *m)
 {
     size_t at = frame_begin(buf, FRAME_PREFILL_STARTED, request_id);
@@ -268,7 +268,7 @@ void msg_prefill_started_encode(struct wire_buf *buf, uint64_t request_id,
     frame_end(buf, at);
 }
 
-int msg_prefill_started_decode(const void *payload, size_t len,
+int msg_prefill_started_unpack(const void *payload, size_t len,
                                struct msg_prefill_started *m)
 {
     struct wire_reader r;
@@ -277,7 +277,7 @@ int msg_prefill_started_decode(const void *payload, size_t len,
     return wire_end(&r, true);
 }
 
-void msg_prefill_done_encode(struct wire_buf *buf, uint64_t request_id,
+void msg_prefill_done_pack(struct wire_buf *buf, uint64_t request_id,
                              const struct msg_prefill_done *m)
 {
     size_t at = frame_begin(buf, FRAME_PREFILL_DONE, request_id);
@@ -296,7 +296,7 @@ void msg_prefill_done_encode(struct wire_buf *buf, uint64_t request_id,
     frame_end(buf, at);
 }
 
-int msg_prefill_done_decode(const void *payload, size_t len,
+int msg_prefill_done_unpack(const void *payload, size_t len,
                             struct msg_prefill_done *m)
 {
     struct wire_reader r;
@@ -317,7 +317,7 @@ int msg_prefill_done_decode(const void *payload, size_t len,
                             m->load_mode < PROTO_LOAD_COUNT);
 }
 
-void msg_tokens_encode(struct wire_buf *buf, const struct msg_token *entries,
+void msg_tokens_pack(struct wire_buf *buf, const struct msg_token *entries,
                        uint32_t n)
 {
     size_t at = frame_begin(buf, FRAME_TOKENS, 0);
@@ -330,7 +330,7 @@ void msg_tokens_encode(struct wire_buf *buf, const struct msg_token *entries,
     frame_end(buf, at);
 }
 
-int msg_tokens_decode(const void *payload, size_t len, struct msg_tokens *m)
+int msg_tokens_unpack(const void *payload, size_t len, struct msg_tokens *m)
 {
     struct wire_reader r;
     wire_reader_init(&r, payload, len);
@@ -346,7 +346,7 @@ struct msg_token msg_tokens_at(const struct msg_tokens *m, uint32_t i)
     return t;
 }
 
-void msg_done_encode(struct wire_buf *buf, uint64_t request_id,
+void msg_done_pack(struct wire_buf *buf, uint64_t request_id,
                      const struct msg_done *m)
 {
     size_t at = frame_begin(buf, FRAME_DONE, request_id);
@@ -355,7 +355,7 @@ void msg_done_encode(struct wire_buf *buf, uint64_t request_id,
     frame_end(buf, at);
 }
 
-int msg_done_decode(const void *payload, size_t len, struct msg_done *m)
+int msg_done_unpack(const void *payload, size_t len, struct msg_done *m)
 {
     struct wire_reader r;
     wire_reader_init(&r, payload, len);

@@ -1,12 +1,12 @@
 /*
  * The messages: one plain struct and one encode/decode pair each.
  *
- * X_encode(buf, request_id, m) appends a whole frame (header and payload) to
- * buf; a failure shows in buf->failed. X_decode(p, len, m) reads a payload and
+ * X_pack(buf, request_id, m) appends a whole frame (header and payload) to
+ * buf; a failure shows in buf->failed. X_unpack(p, len, m) reads a payload and
  * returns 0, or -EBADMSG when it is too short, too long, or holds a value
  * outside its range. Arrays of a decoded message are views into the payload
  * (not aligned: read them with wire_u32_at()/wire_u64_at()) and die with it.
- * Messages without a payload are written with msg_empty_encode().
+ * Messages without a payload are written with msg_empty_pack().
  */
 #ifndef PROTO_MESSAGE_H
 #define PROTO_MESSAGE_H
@@ -272,16 +272,16 @@ struct msg_kv_end {
 };
 
 #define MSG_DECLARE(name)                                         \
-    void name##_encode(struct wire_buf *buf, uint64_t request_id, \
+    void name##_pack(struct wire_buf *buf, uint64_t request_id, \
                        const struct name *m);                     \
-    __attribute__((warn_unused_result)) int name##_decode(        \
+    __attribute__((warn_unused_result)) int name##_unpack(        \
         const void *payload, size_t len, struct name *m)
 
 MSG_DECLARE(msg_hello);
 MSG_DECLARE(msg_welcome);
 MSG_DECLARE(msg_error);
 MSG_DECLARE(msg_status);
-/* msg_prefill_encode() takes m->tokens as a native, aligned uint32_t array. */
+/* msg_prefill_pack() takes m->tokens as a native, aligned uint32_t array. */
 MSG_DECLARE(msg_prefill);
 MSG_DECLARE(msg_decode);
 MSG_DECLARE(msg_prefill_started);
@@ -296,28 +296,28 @@ MSG_DECLARE(msg_fetch_read);
 MSG_DECLARE(msg_fetch_data);
 MSG_DECLARE(msg_fetch_end);
 MSG_DECLARE(msg_kv_begin);
-/* msg_kv_layer_encode() may be given data = NULL: it then writes the frame's
+/* msg_kv_layer_pack() may be given data = NULL: it then writes the frame's
  * header and fields for n_data bytes, and the caller sends the bytes behind. */
 MSG_DECLARE(msg_kv_layer);
 MSG_DECLARE(msg_kv_end);
 
-/* msg_empty_encode(buf, type, request_id): a frame without a payload (CANCEL,
+/* msg_empty_pack(buf, type, request_id): a frame without a payload (CANCEL,
  * DECODE_READY, BLOCKS_CLEARED, KV_GRANT). */
-void msg_empty_encode(struct wire_buf *buf, uint16_t type, uint64_t request_id);
+void msg_empty_pack(struct wire_buf *buf, uint16_t type, uint64_t request_id);
 
-/* msg_error_like_encode(buf, type, request_id, code, text): ERROR, FAILED and
+/* msg_error_like_pack(buf, type, request_id, code, text): ERROR, FAILED and
  * KV_REFUSE share msg_error's payload. Text is cut to MSG_TEXT_MAX - 1. */
-void msg_error_like_encode(struct wire_buf *buf, uint16_t type,
+void msg_error_like_pack(struct wire_buf *buf, uint16_t type,
                            uint64_t request_id, uint16_t code,
                            const char *text);
 
-/* msg_tokens_encode(buf, entries, n): one TOKENS frame of n native entries. */
-void msg_tokens_encode(struct wire_buf *buf, const struct msg_token *entries,
+/* msg_tokens_pack(buf, entries, n): one TOKENS frame of n native entries. */
+void msg_tokens_pack(struct wire_buf *buf, const struct msg_token *entries,
                        uint32_t n);
 
-/* msg_tokens_decode(payload, len, m): as the other decoders. */
+/* msg_tokens_unpack(payload, len, m): as the other decoders. */
 __attribute__((warn_unused_result)) int
-msg_tokens_decode(const void *payload, size_t len, struct msg_tokens *m);
+msg_tokens_unpack(const void *payload, size_t len, struct msg_tokens *m);
 
 /* msg_tokens_at(m, i): entry i < m->n. */
 struct msg_token msg_tokens_at(const struct msg_tokens *m, uint32_t i);

@@ -7,7 +7,7 @@ static const uint64_t *native_u64(const uint8_t *p)
     return (const uint64_t *)(const void *)p;
 }
 
-void msg_blocks_stored_encode(struct wire_buf *buf, uint64_t request_id,
+void msg_blocks_stored_pack(struct wire_buf *buf, uint64_t request_id,
                               const struct msg_blocks_stored *m)
 {
     size_t at = frame_begin(buf, FRAME_BLOCKS_STORED, request_id);
@@ -17,7 +17,7 @@ void msg_blocks_stored_encode(struct wire_buf *buf, uint64_t request_id,
     frame_end(buf, at);
 }
 
-int msg_blocks_stored_decode(const void *payload, size_t len,
+int msg_blocks_stored_unpack(const void *payload, size_t len,
                              struct msg_blocks_stored *m)
 {
     struct wire_reader r;
@@ -28,7 +28,7 @@ int msg_blocks_stored_decode(const void *payload, size_t len,
     return wire_end(&r, m->tier < PROTO_TIER_COUNT);
 }
 
-void msg_blocks_removed_encode(struct wire_buf *buf, uint64_t request_id,
+void msg_blocks_removed_pack(struct wire_buf *buf, uint64_t request_id,
                                const struct msg_blocks_removed *m)
 {
     size_t at = frame_begin(buf, FRAME_BLOCKS_REMOVED, request_id);
@@ -37,7 +37,7 @@ void msg_blocks_removed_encode(struct wire_buf *buf, uint64_t request_id,
     frame_end(buf, at);
 }
 
-int msg_blocks_removed_decode(const void *payload, size_t len,
+int msg_blocks_removed_unpack(const void *payload, size_t len,
                               struct msg_blocks_removed *m)
 {
     struct wire_reader r;
@@ -47,7 +47,7 @@ int msg_blocks_removed_decode(const void *payload, size_t len,
     return wire_end(&r, m->tier < PROTO_TIER_COUNT);
 }
 
-void msg_fetch_encode(struct wire_buf *buf, uint64_t request_id,
+void msg_fetch_pack(struct wire_buf *buf, uint64_t request_id,
                       const struct msg_fetch *m)
 {
     size_t at = frame_begin(buf, FRAME_FETCH, request_id);
@@ -55,7 +55,7 @@ void msg_fetch_encode(struct wire_buf *buf, uint64_t request_id,
     frame_end(buf, at);
 }
 
-int msg_fetch_decode(const void *payload, size_t len, struct msg_fetch *m)
+int msg_fetch_unpack(const void *payload, size_t len, struct msg_fetch *m)
 {
     struct wire_reader r;
     wire_reader_init(&r, payload, len);
@@ -63,7 +63,7 @@ int msg_fetch_decode(const void *payload, size_t len, struct msg_fetch *m)
     return wire_end(&r, true);
 }
 
-void msg_fetch_chain_encode(struct wire_buf *buf, uint64_t request_id,
+void msg_fetch_chain_pack(struct wire_buf *buf, uint64_t request_id,
                             const struct msg_fetch_chain *m)
 {
     size_t at = frame_begin(buf, FRAME_FETCH_CHAIN, request_id);
@@ -71,7 +71,7 @@ void msg_fetch_chain_encode(struct wire_buf *buf, uint64_t request_id,
     frame_end(buf, at);
 }
 
-int msg_fetch_chain_decode(const void *payload, size_t len,
+int msg_fetch_chain_unpack(const void *payload, size_t len,
                            struct msg_fetch_chain *m)
 {
     struct wire_reader r;
@@ -80,7 +80,7 @@ int msg_fetch_chain_decode(const void *payload, size_t len,
     return wire_end(&r, true);
 }
 
-void msg_fetch_read_encode(struct wire_buf *buf, uint64_t request_id,
+void msg_fetch_read_pack(struct wire_buf *buf, uint64_t request_id,
                            const struct msg_fetch_read *m)
 {
     size_t at = frame_begin(buf, FRAME_FETCH_READ, request_id);
@@ -90,7 +90,7 @@ void msg_fetch_read_encode(struct wire_buf *buf, uint64_t request_id,
     frame_end(buf, at);
 }
 
-int msg_fetch_read_decode(const void *payload, size_t len,
+int msg_fetch_read_unpack(const void *payload, size_t len,
                           struct msg_fetch_read *m)
 {
     struct wire_reader r;
@@ -101,7 +101,7 @@ int msg_fetch_read_decode(const void *payload, size_t len,
     return wire_end(&r, m->n_layers > 0);
 }
 
-void msg_fetch_data_encode(struct wire_buf *buf, uint64_t request_id,
+void msg_fetch_data_pack(struct wire_buf *buf, uint64_t request_id,
                            const struct msg_fetch_data *m)
 {
     size_t at = frame_begin(buf, FRAME_FETCH_DATA, request_id);
@@ -114,7 +114,7 @@ void msg_fetch_data_encode(struct wire_buf *buf, uint64_t request_id,
     frame_end(buf, at);
 }
 
-int msg_fetch_data_decode(const void *payload, size_t len,
+int msg_fetch_data_unpack(const void *payload, size_t len,
                           struct msg_fetch_data *m)
 {
     struct wire_reader r;
@@ -127,7 +127,7 @@ int msg_fetch_data_decode(const void *payload, size_t len,
     return wire_end(&r, m->n_layers > 0);
 }
 
-void msg_fetch_end_encode(struct wire_buf *buf, uint64_t request_id,
+void msg_fetch_end_pack(struct wire_buf *buf, uint64_t request_id,
                           const struct msg_fetch_end *m)
 {
     size_t at = frame_begin(buf, FRAME_FETCH_END, request_id);
@@ -135,7 +135,7 @@ void msg_fetch_end_encode(struct wire_buf *buf, uint64_t request_id,
     frame_end(buf, at);
 }
 
-int msg_fetch_end_decode(const void *payload, size_t len,
+int msg_fetch_end_unpack(const void *payload, size_t len,
                          struct msg_fetch_end *m)
 {
     struct wire_reader r;
@@ -144,7 +144,7 @@ int msg_fetch_end_decode(const void *payload, size_t len,
     return wire_end(&r, true);
 }
 
-void msg_kv_begin_encode(struct wire_buf *buf, uint64_t request_id,
+void msg_kv_begin_pack(struct wire_buf *buf, uint64_t request_id,
                          const struct msg_kv_begin *m)
 {
     size_t at = frame_begin(buf, FRAME_KV_BEGIN, request_id);
@@ -154,7 +154,7 @@ void msg_kv_begin_encode(struct wire_buf *buf, uint64_t request_id,
     frame_end(buf, at);
 }
 
-int msg_kv_begin_decode(const void *payload, size_t len, struct msg_kv_begin *m)
+int msg_kv_begin_unpack(const void *payload, size_t len, struct msg_kv_begin *m)
 {
     struct wire_reader r;
     wire_reader_init(&r, payload, len);
@@ -164,7 +164,7 @@ int msg_kv_begin_decode(const void *payload, size_t len, struct msg_kv_begin *m)
     return wire_end(&r, true);
 }
 
-void msg_kv_layer_encode(struct wire_buf *buf, uint64_t request_id,
+void msg_kv_layer_pack(struct wire_buf *buf, uint64_t request_id,
                          const struct msg_kv_layer *m)
 {
     size_t at = frame_begin(buf, FRAME_KV_LAYER, request_id);
@@ -187,7 +187,7 @@ void msg_kv_layer_encode(struct wire_buf *buf, uint64_t request_id,
         buf->data[at + i] = (uint8_t)(length >> (8 * i));
 }
 
-int msg_kv_layer_decode(const void *payload, size_t len, struct msg_kv_layer *m)
+int msg_kv_layer_unpack(const void *payload, size_t len, struct msg_kv_layer *m)
 {
     struct wire_reader r;
     wire_reader_init(&r, payload, len);
@@ -198,7 +198,7 @@ int msg_kv_layer_decode(const void *payload, size_t len, struct msg_kv_layer *m)
     return wire_end(&r, true);
 }
 
-void msg_kv_end_encode(struct wire_buf *buf, uint64_t request_id,
+void msg_kv_end_pack(struct wire_buf *buf, uint64_t request_id,
                        const struct msg_kv_end *m)
 {
     size_t at = frame_begin(buf, FRAME_KV_END, request_id);
@@ -206,7 +206,7 @@ void msg_kv_end_encode(struct wire_buf *buf, uint64_t request_id,
     frame_end(buf, at);
 }
 
-int msg_kv_end_decode(const void *payload, size_t len, struct msg_kv_end *m)
+int msg_kv_end_unpack(const void *payload, size_t len, struct msg_kv_end *m)
 {
     struct wire_reader r;
     wire_reader_init(&r, payload, len);

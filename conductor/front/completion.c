@@ -1,13 +1,13 @@
 /*
- * One request of the completion endpoints: a call per prompt, joined into one
+ * One HTTP request of the completion endpoints: a request per prompt, joined into one
  * answer.
  *
- *   waiting --first token, stream--> streaming --last call--> freed
- *           --last call-------------------------------------> freed
- *   a call fails, the client goes, or reads too slowly: the other calls are
+ *   waiting --first token, stream--> streaming --last part--> freed
+ *           --last part-------------------------------------> freed
+ *   a request fails, the client goes, or reads too slowly: the other requests are
  *   cancelled, and freed
  *
- *   left == number of calls that neither ended nor were cancelled
+ *   left == number of requests that neither ended nor were cancelled
  *   nothing is sent before the first token, so that until then an error can
  *   still be a status
  */
@@ -24,7 +24,7 @@
 
 struct slot {
     struct completion *completion;
-    struct service_call *call; /* NULL: ended, or not yet submitted */
+    struct service_request *request; /* NULL: ended, or not yet submitted */
     bool scheduled;
     bool begun; /* its first token came */
     bool has_decode;
@@ -51,7 +51,7 @@ struct completion {
 static void completion_free(struct completion *c)
 {
     for (size_t i = 0; i < c->n; i++) {
-        service_cancel(c->slots[i].call);
+        service_cancel(c->slots[i].request);
         text_buf_fini(&c->slots[i].text);
     }
     text_buf_fini(&c->out);
@@ -65,7 +65,7 @@ static void on_gone(void *arg)
 }
 
 /* Answer with an error, or end the stream with one; frees, which cancels the
- * other calls. retry_us as in front_reply_error. */
+ * other requests. retry_us as in front_reply_error. */
 static void fail(struct completion *c, const struct openai_error *error,
                  int64_t retry_us)
 {
@@ -192,7 +192,7 @@ static struct openai_outcome *outcomes(const struct completion *c)
     return all;
 }
 
-/* All calls ended well; frees. */
+/* All requests ended well; frees. */
 static void complete(struct completion *c)
 {
     struct openai_outcome *all = outcomes(c);
@@ -228,7 +228,7 @@ static void on_done(void *arg, const struct service_result *result)
     struct slot *slot = arg;
     struct completion *c = slot->completion;
 
-    slot->call = NULL;
+    slot->request = NULL;
     slot->outcome.local_tokens = result->local_tokens;
     slot->outcome.fetched_tokens = result->fetched_tokens;
     slot->outcome.disk_tokens = result->disk_tokens;
@@ -256,7 +256,7 @@ static void on_failed(void *arg, const struct service_failure *failure)
     struct slot *slot = arg;
     struct openai_error error;
 
-    slot->call = NULL;
+    slot->request = NULL;
     openai_error_set(&error, failure->http_status, failure->code,
                      failure->http_status == 400
                          ? openai_prompt_param(slot->completion->head.kind)
@@ -310,7 +310,7 @@ static struct completion *completion_new(struct front *front,
     return c;
 }
 
-/* Submit one call per prompt. Returns 0 or -EAGAIN or -ENOMEM; then some may
+/* Submit one request per prompt. Returns 0 or -EAGAIN or -ENOMEM; then some may
  * have been submitted. */
 static int submit_all(struct completion *c,
                       const struct openai_request *request,
@@ -319,9 +319,9 @@ static int submit_all(struct completion *c,
     for (size_t i = 0; i < c->n; i++) {
         params->tokens = request->tokens + request->offsets[i];
         params->n_tokens = request->offsets[i + 1] - request->offsets[i];
-        c->slots[i].call =
+        c->slots[i].request =
             service_submit(c->front->service, params, &reply_ops, &c->slots[i]);
-        if (!c->slots[i].call)
+        if (!c->slots[i].request)
             return errno == EAGAIN ? -EAGAIN : -ENOMEM;
     }
     return 0;

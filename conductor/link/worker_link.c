@@ -102,7 +102,7 @@ static void link_welcome(struct worker_link *link, const struct msg_hello *m)
     link->joined = 1;
     struct wire_buf buf;
     wire_buf_init(&buf, 4096);
-    msg_welcome_encode(&buf, 0, &welcome);
+    msg_welcome_pack(&buf, 0, &welcome);
     frame_conn_send(link->conn, &buf);
     wire_buf_fini(&buf);
 }
@@ -118,7 +118,7 @@ static void link_hello(struct worker_link *link, const struct frame_header *h,
         link_refuse(link, PROTO_E_BAD_FRAME, text, 1);
         return;
     }
-    if (msg_hello_decode(payload, h->length, &m)) {
+    if (msg_hello_unpack(payload, h->length, &m)) {
         link_refuse(link, PROTO_E_BAD_FRAME, "HELLO is malformed", 1);
         return;
     }

@@ -35,14 +35,14 @@ void explain_free(struct explain *explain)
     free(explain);
 }
 
-/* The record of a call that was decided; NULL if a later one has its place. */
+/* The record of a request that was decided; NULL if a later one has its place. */
 static struct explain_record *record_of(struct explain *explain,
-                                        const struct service_call *call)
+                                        const struct service_request *request)
 {
     if (explain->n == 0)
         return NULL;
-    struct explain_record *r = &explain->records[call->number % explain->n];
-    return r->request_id[0] && r->number == call->number ? r : NULL;
+    struct explain_record *r = &explain->records[request->number % explain->n];
+    return r->request_id[0] && r->number == request->number ? r : NULL;
 }
 
 const struct explain_record *explain_find(const struct explain *explain,
@@ -118,7 +118,7 @@ static void put_sources(struct explain_record *r, const struct service *s,
                         const struct schedule_decision *d)
 {
     const struct prefill_estimate *c = &d->chosen;
-    /* When it was decided; a rejected call has no planned_us. */
+    /* When it was decided; a rejected request has no planned_us. */
     int64_t now_us = c->transfer_end_us - c->transfer_us;
     if (!c->planned && c->fetch_from != POOL_NO_INSTANCE) {
         r->sources[0] = (struct explain_source){.from_block = c->local_blocks,
@@ -144,42 +144,42 @@ static void put_sources(struct explain_record *r, const struct service *s,
     }
 }
 
-void explain_decided(struct explain *explain, const struct service_call *call,
+void explain_decided(struct explain *explain, const struct service_request *request,
                      const struct schedule_decision *d)
 {
-    const struct service *s = call->service;
+    const struct service *s = request->service;
     if (explain->n == 0)
         return;
-    struct explain_record *r = &explain->records[call->number % explain->n];
-    if (r->request_id[0] && r->number > call->number)
+    struct explain_record *r = &explain->records[request->number % explain->n];
+    if (r->request_id[0] && r->number > request->number)
         return; /* it waited for so long that a later one has its place */
     memset(r, 0, sizeof(*r));
-    snprintf(r->request_id, sizeof(r->request_id), "%s", call->request_id);
-    r->number = call->number;
+    snprintf(r->request_id, sizeof(r->request_id), "%s", request->request_id);
+    r->number = request->number;
     r->policy = s->config.policy;
     r->state = "running";
-    r->attempt = call->retries + 1;
-    r->prompt_tokens = call->n_tokens;
-    r->max_tokens = call->max_tokens;
-    r->slo_ttft_us = call->slo_ttft_us;
-    r->slo_tbt_us = call->slo_tbt_us;
+    r->attempt = request->retries + 1;
+    r->prompt_tokens = request->n_tokens;
+    r->max_tokens = request->max_tokens;
+    r->slo_ttft_us = request->slo_ttft_us;
+    r->slo_tbt_us = request->slo_tbt_us;
     r->verdict = d->verdict;
     put_name(s, d->prefill, r->prefill);
     put_name(s, d->decode, r->decode);
     r->chosen = d->chosen;
     r->engine_price = d->engine_price;
     if (d->verdict == SCHEDULE_ACCEPT)
-        r->predicted_ttft_us = call->predicted_ttft_us;
+        r->predicted_ttft_us = request->predicted_ttft_us;
     r->predicted_tbt_us = d->tbt_us;
     r->ttft_us = -1;
     put_candidates(r, s, d);
     put_sources(r, s, d);
 }
 
-void explain_prefilled(struct explain *explain, const struct service_call *call,
+void explain_prefilled(struct explain *explain, const struct service_request *request,
                        const struct msg_prefill_done *done)
 {
-    struct explain_record *r = record_of(explain, call);
+    struct explain_record *r = record_of(explain, request);
     if (!r)
         return;
     r->done = *done;
@@ -187,17 +187,17 @@ void explain_prefilled(struct explain *explain, const struct service_call *call,
 }
 
 void explain_first_token(struct explain *explain,
-                         const struct service_call *call, int64_t ttft_us)
+                         const struct service_request *request, int64_t ttft_us)
 {
-    struct explain_record *r = record_of(explain, call);
+    struct explain_record *r = record_of(explain, request);
     if (r)
         r->ttft_us = ttft_us;
 }
 
-void explain_ended(struct explain *explain, const struct service_call *call,
+void explain_ended(struct explain *explain, const struct service_request *request,
                    const char *how, const char *reason)
 {
-    struct explain_record *r = record_of(explain, call);
+    struct explain_record *r = record_of(explain, request);
     if (!r)
         return;
     r->state = how;

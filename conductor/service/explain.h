@@ -13,7 +13,7 @@
 
 struct evbuffer;
 struct explain;
-struct service_call;
+struct service_request;
 
 /* explain_new(n_requests): remembers so many; 0 is allowed, then none. Returns
  * it owned, or NULL: out of memory. */
@@ -23,24 +23,24 @@ struct explain *explain_new(uint32_t n_requests)
 /* explain_free(explain): NULL is a no-op. */
 void explain_free(struct explain *explain);
 
-/* explain_decided(explain, call, decision): what was decided on a call, with
+/* explain_decided(explain, request, decision): what was decided on a request, with
  * its candidates, the best ones if there are many. What it remembered of an
  * earlier attempt is replaced. Everything is copied. O(candidates). */
-void explain_decided(struct explain *explain, const struct service_call *call,
+void explain_decided(struct explain *explain, const struct service_request *request,
                      const struct schedule_decision *decision);
 
-/* explain_prefilled(explain, call, done): what the worker said of the prefill.
+/* explain_prefilled(explain, request, done): what the worker said of the prefill.
  */
-void explain_prefilled(struct explain *explain, const struct service_call *call,
+void explain_prefilled(struct explain *explain, const struct service_request *request,
                        const struct msg_prefill_done *done);
 
-/* explain_first_token(explain, call, ttft_us): as the daemon saw it. */
+/* explain_first_token(explain, request, ttft_us): as the daemon saw it. */
 void explain_first_token(struct explain *explain,
-                         const struct service_call *call, int64_t ttft_us);
+                         const struct service_request *request, int64_t ttft_us);
 
-/* explain_ended(explain, call, how, reason): how is "completed", "failed",
+/* explain_ended(explain, request, how, reason): how is "completed", "failed",
  * "rejected" or "cancelled", static; reason a code, static, or NULL. */
-void explain_ended(struct explain *explain, const struct service_call *call,
+void explain_ended(struct explain *explain, const struct service_request *request,
                    const char *how, const char *reason);
 
 /* explain_write(explain, id, out): appends what is remembered of the request

@@ -176,22 +176,22 @@ static uint16_t on_joined(void *arg, struct worker_link *link,
     return 0;
 }
 
-/* What the loss of a worker means for a call that it works for. A prefill
+/* What the loss of a worker means for a request that it works for. A prefill
  * worker has no part in a decode that is under way. While the KV is on its way,
  * only the decode worker knows whether all of it came: it goes on, or says that
  * its peer failed. */
-static void call_worker_left(struct service_call *call, uint32_t id,
+static void request_worker_left(struct service_request *request, uint32_t id,
                              const char *why)
 {
-    bool decodes = call->decode == id || call->decode == POOL_NO_INSTANCE;
-    if (!decodes && call->state == CALL_DECODING)
+    bool decodes = request->decode == id || request->decode == POOL_NO_INSTANCE;
+    if (!decodes && request->state == REQUEST_DECODING)
         return;
-    if (decodes || call->state != CALL_TRANSFERRING) {
-        call_instance_lost(call, POOL_NO_INSTANCE, why);
+    if (decodes || request->state != REQUEST_TRANSFERRING) {
+        request_instance_lost(request, POOL_NO_INSTANCE, why);
         return;
     }
-    call->orphaned_us = clock_now_us();
-    call->service->has_orphans = true;
+    request->orphaned_us = clock_now_us();
+    request->service->has_orphans = true;
 }
 
 /* A peer that vanished without a word, or before its KV_BEGIN, is nothing that
@@ -201,14 +201,14 @@ static void fail_orphans(struct service *s, int64_t now_us)
     if (!s->has_orphans)
         return;
     s->has_orphans = false;
-    for (uint32_t i = 0; i < s->max_calls; i++) {
-        struct service_call *call = s->calls[i];
-        if (!call || !call->orphaned_us || call->state != CALL_TRANSFERRING)
+    for (uint32_t i = 0; i < s->max_requests; i++) {
+        struct service_request *request = s->requests[i];
+        if (!request || !request->orphaned_us || request->state != REQUEST_TRANSFERRING)
             continue;
-        if (now_us - call->orphaned_us < s->config.worker_timeout_ms * 1000)
+        if (now_us - request->orphaned_us < s->config.worker_timeout_ms * 1000)
             s->has_orphans = true;
         else
-            call_instance_lost(call, POOL_NO_INSTANCE,
+            request_instance_lost(request, POOL_NO_INSTANCE,
                                "the prefill worker is gone, and its KV did not "
                                "arrive in time");
     }
@@ -227,11 +227,11 @@ static void on_left(void *arg, struct worker_link *link, const char *reason)
     s->metrics.workers_lost++;
     int rc = pool_set_health(s->pool, id, HEALTH_GONE);
     (void)rc;
-    for (uint32_t i = 0; i < s->max_calls; i++) {
-        struct service_call *call = s->calls[i];
-        if (call && call->wire_id &&
-            (call->prefill == id || call->decode == id))
-            call_worker_left(call, id, why);
+    for (uint32_t i = 0; i < s->max_requests; i++) {
+        struct service_request *request = s->requests[i];
+        if (request && request->attempt_id &&
+            (request->prefill == id || request->decode == id))
+            request_worker_left(request, id, why);
     }
     rc = pool_remove(s->pool, id);
     (void)rc;
@@ -243,7 +243,7 @@ static int on_stored(struct service *s, uint32_t slot, const uint8_t *p,
                      size_t len)
 {
     struct msg_blocks_stored m;
-    if (msg_blocks_stored_decode(p, len, &m))
+    if (msg_blocks_stored_unpack(p, len, &m))
         return -EBADMSG;
     uint64_t parent = m.parent;
     for (uint32_t i = 0; i < m.n; i++) {
@@ -265,7 +265,7 @@ static int on_removed(struct service *s, uint32_t slot, const uint8_t *p,
                       size_t len)
 {
     struct msg_blocks_removed m;
-    if (msg_blocks_removed_decode(p, len, &m))
+    if (msg_blocks_removed_unpack(p, len, &m))
         return -EBADMSG;
     for (uint32_t i = 0; i < m.n; i++) {
         if (prefix_index_removed(s->index, slot, (enum block_tier)m.tier,
@@ -282,7 +282,7 @@ static int on_status(struct service *s, uint32_t id, const uint8_t *p,
                      size_t len)
 {
     struct msg_status m;
-    if (msg_status_decode(p, len, &m))
+    if (msg_status_unpack(p, len, &m))
         return -EBADMSG;
     const struct pool_instance *in = pool_get(s->pool, id);
     struct worker *w = &s->workers[in->slot];
@@ -327,7 +327,7 @@ static int on_frame(void *arg, struct worker_link *link,
         prefix_index_cleared(s->index, in->slot);
         return h->length ? -EBADMSG : 0;
     default:
-        return call_frame(s, w->id, h, payload);
+        return request_frame(s, w->id, h, payload);
     }
 }
 
@@ -356,7 +356,7 @@ void instances_tick(struct service *service)
         struct worker *w = &service->workers[i];
         const struct pool_instance *in = pool_at(service->pool, i);
         if (w->link)
-            call_flush_unsent(w);
+            request_flush_unsent(w);
         if (!w->link || !in || in->health != HEALTH_READY ||
             now_us - worker_link_last_frame_us(w->link) < late_us)
             continue;

@@ -156,7 +156,7 @@ int service_metrics(const struct service *service, struct evbuffer *out)
         "# HELP conductor_index_bytes Memory of the index.\n"
         "# TYPE conductor_index_bytes gauge\n"
         "conductor_index_bytes %llu\n",
-        service->max_calls - service->n_free,
+        service->max_requests - service->n_free,
         (double)service->overhead_us / 1e6, (unsigned long long)x.keys,
         (unsigned long long)x.holders, (unsigned long long)x.bytes);
     return n < 0 ? -ENOMEM : write_instances(service, out);
@@ -185,6 +185,6 @@ int service_health(const struct service *service, struct evbuffer *out)
         instances_count(service, ROLE_PREFILL),
         instances_count(service, ROLE_DECODE), by_health[HEALTH_STARTING],
         by_health[HEALTH_READY], by_health[HEALTH_DRAINING],
-        by_health[HEALTH_SUSPECT], service->max_calls - service->n_free);
+        by_health[HEALTH_SUSPECT], service->max_requests - service->n_free);
     return n < 0 ? -ENOMEM : 0;
 }

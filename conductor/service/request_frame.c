@@ -14,146 +14,146 @@
 #define REPORTED_MAX_US ((uint64_t)COST_MODEL_MAX_US)
 #define REPORTED_MAX_BYTES (UINT64_C(1) << 50)
 
-/* Hands a token over. The callback may cancel the call: false, if so. */
-static bool call_token(struct service_call *call, uint32_t token)
+/* Hands a token over. The callback may cancel the request: false, if so. */
+static bool request_token(struct service_request *request, uint32_t token)
 {
-    struct service *s = call->service;
-    uint64_t wire_id = call->wire_id;
+    struct service *s = request->service;
+    uint64_t attempt_id = request->attempt_id;
     int64_t now_us = clock_now_us();
-    if (call->n_output == 0) {
-        call->first_token_us = now_us;
-        explain_first_token(s->explain, call, now_us - call->arrived_us);
+    if (request->n_output == 0) {
+        request->first_token_us = now_us;
+        explain_first_token(s->explain, request, now_us - request->arrived_us);
         histogram_observe(&s->metrics.ttft_s,
-                          (double)(now_us - call->arrived_us) / 1e6);
-        if (!call->retries)
+                          (double)(now_us - request->arrived_us) / 1e6);
+        if (!request->retries)
             metrics_ratio_error(&s->metrics.ttft_error_ratio,
-                                call->predicted_ttft_us,
-                                now_us - call->arrived_us);
+                                request->predicted_ttft_us,
+                                now_us - request->arrived_us);
     } else {
         histogram_observe(&s->metrics.tbt_s,
-                          (double)(now_us - call->last_token_us) / 1e6);
+                          (double)(now_us - request->last_token_us) / 1e6);
     }
-    call->last_token_us = now_us;
-    call->n_output++;
+    request->last_token_us = now_us;
+    request->n_output++;
     s->metrics.output_tokens++;
-    call->ops->token(call->arg, token);
-    return call_find(s, wire_id) == call;
+    request->ops->token(request->arg, token);
+    return request_find(s, attempt_id) == request;
 }
 
-static void call_done(struct service_call *call)
+static void request_done(struct service_request *request)
 {
-    struct service *s = call->service;
-    if (call->n_output > 1)
-        metrics_ratio_error(&s->metrics.tbt_error_ratio, call->predicted_tbt_us,
-                            (call->last_token_us - call->first_token_us) /
-                                (call->n_output - 1));
-    call_close_pool(call);
-    call->wire_id = 0;
-    if (!call_set_state(call, CALL_ENDED))
+    struct service *s = request->service;
+    if (request->n_output > 1)
+        metrics_ratio_error(&s->metrics.tbt_error_ratio, request->predicted_tbt_us,
+                            (request->last_token_us - request->first_token_us) /
+                                (request->n_output - 1));
+    request_close_pool(request);
+    request->attempt_id = 0;
+    if (!request_set_state(request, REQUEST_ENDED))
         return;
     s->metrics.requests[METRICS_COMPLETED]++;
-    explain_ended(s->explain, call, "completed", NULL);
-    call->result.output_tokens = call->n_output;
-    call->result.retries = call->retries;
-    call->ops->done(call->arg, &call->result);
-    call_free(call);
+    explain_ended(s->explain, request, "completed", NULL);
+    request->result.output_tokens = request->n_output;
+    request->result.retries = request->retries;
+    request->ops->done(request->arg, &request->result);
+    request_free(request);
     event_active(s->inbox_event, EV_TIMEOUT, 0);
 }
 
-/* Hands over a token of the decode worker. False: the call is gone. */
-static bool call_decoded(struct service_call *call, uint32_t token)
+/* Hands over a token of the decode worker. False: the request is gone. */
+static bool request_decoded(struct service_request *request, uint32_t token)
 {
-    struct service *s = call->service;
-    if (call->state == CALL_TRANSFERRING) {
-        (void)pool_decode_started(s->pool, call->decode, call->wire_id);
-        if (!call_set_state(call, CALL_DECODING))
+    struct service *s = request->service;
+    if (request->state == REQUEST_TRANSFERRING) {
+        (void)pool_decode_started(s->pool, request->decode, request->attempt_id);
+        if (!request_set_state(request, REQUEST_DECODING))
             return false;
     }
-    (void)pool_decode_progress(s->pool, call->decode, call->wire_id,
-                               call->n_output + 1);
-    return call_token(call, token);
+    (void)pool_decode_progress(s->pool, request->decode, request->attempt_id,
+                               request->n_output + 1);
+    return request_token(request, token);
 }
 
 /* Keeps a token that came before token 0. */
-static int call_keep_early(struct service_call *call, uint32_t token)
+static int request_keep_early(struct service_request *request, uint32_t token)
 {
-    if (!call->early)
-        call->early = calloc(call->max_tokens, sizeof(*call->early));
-    if (!call->early)
+    if (!request->early)
+        request->early = calloc(request->max_tokens, sizeof(*request->early));
+    if (!request->early)
         return -ENOMEM;
-    call->early[call->n_early++] = token;
+    request->early[request->n_early++] = token;
     return 0;
 }
 
 /* Hands over what came before token 0, now that this is out. */
-static void call_release_early(struct service_call *call)
+static void request_release_early(struct service_request *request)
 {
-    for (uint32_t i = 0; i < call->n_early; i++) {
-        if (!call_decoded(call, call->early[i]))
+    for (uint32_t i = 0; i < request->n_early; i++) {
+        if (!request_decoded(request, request->early[i]))
             return;
     }
-    if (call->early_done)
-        call_done(call);
+    if (request->early_done)
+        request_done(request);
 }
 
-static int on_decode_ready(struct service_call *call, uint32_t id,
+static int on_decode_ready(struct service_request *request, uint32_t id,
                            const struct frame_header *h, const uint8_t *p)
 {
     (void)p;
     if (h->length)
         return -EBADMSG;
-    if (id != call->decode || call->state != CALL_SCHEDULED)
+    if (id != request->decode || request->state != REQUEST_SCHEDULED)
         return -EPROTO;
-    call_clear(call);
+    request_clear(request);
     return 0;
 }
 
-static int on_prefill_started(struct service_call *call, uint32_t id,
+static int on_prefill_started(struct service_request *request, uint32_t id,
                               const struct frame_header *h, const uint8_t *p)
 {
-    struct service *s = call->service;
+    struct service *s = request->service;
     struct msg_prefill_started m;
-    if (msg_prefill_started_decode(p, h->length, &m))
+    if (msg_prefill_started_unpack(p, h->length, &m))
         return -EBADMSG;
-    if (id != call->prefill || call->state != CALL_SCHEDULED ||
+    if (id != request->prefill || request->state != REQUEST_SCHEDULED ||
         m.queue_us > REPORTED_MAX_US)
         return -EPROTO;
     int64_t now_us = clock_now_us();
-    (void)pool_prefill_started(s->pool, id, call->wire_id, now_us);
+    (void)pool_prefill_started(s->pool, id, request->attempt_id, now_us);
     /* Both without what is loaded. */
-    int64_t error_us = (int64_t)m.queue_us - call->plan.queue_us;
+    int64_t error_us = (int64_t)m.queue_us - request->plan.queue_us;
     histogram_observe(&s->metrics.queue_error_s,
                       (double)(error_us < 0 ? -error_us : error_us) / 1e6);
-    return call_set_state(call, CALL_PREFILLING) ? 0 : -EPROTO;
+    return request_set_state(request, REQUEST_PREFILLING) ? 0 : -EPROTO;
 }
 
 /* What was observed, scaled to what was planned: the correction compares like
  * with like even if more or fewer blocks were reused than expected. */
-static int64_t comparable_us(const struct service_call *call,
+static int64_t comparable_us(const struct service_request *request,
                              const struct msg_prefill_done *m)
 {
     /* With layers still coming, time is not the engine's alone. */
     if (m->load_mode == PROTO_LOAD_LAYERWISE)
         return -1;
-    if (m->computed_tokens == call->n_tokens - call->plan.cached_tokens)
+    if (m->computed_tokens == request->n_tokens - request->plan.cached_tokens)
         return (int64_t)m->prefill_us;
     int64_t actual_us = cost_model_prefill_us(
-        &call->service->cost, m->computed_tokens,
+        &request->service->cost, m->computed_tokens,
         (int64_t)m->local_tokens + m->fetched_tokens + m->disk_tokens, NULL);
-    double us = (double)m->prefill_us * (double)call->plan.predicted_us /
+    double us = (double)m->prefill_us * (double)request->plan.predicted_us /
                 (double)actual_us;
     return us < (double)COST_MODEL_MAX_US ? (int64_t)us : COST_MODEL_MAX_US;
 }
 
 /* Follows the overhead by an eighth of the difference, which counts for at
  * most 1 ms: one stall of the machine says nothing about the next request. */
-static void learn_overhead(struct service_call *call,
+static void learn_overhead(struct service_request *request,
                            const struct msg_prefill_done *m)
 {
-    struct service *s = call->service;
+    struct service *s = request->service;
     if (m->load_us || m->fetch_us)
         return; /* what was waited for a load is no overhead */
-    int64_t seen_us = clock_now_us() - call->planned_us - (int64_t)m->queue_us -
+    int64_t seen_us = clock_now_us() - request->planned_us - (int64_t)m->queue_us -
                       (int64_t)m->prefill_us;
     int64_t off_us = seen_us - s->overhead_us;
     if (off_us > 1000)
@@ -165,14 +165,14 @@ static void learn_overhead(struct service_call *call,
         s->overhead_us = 0;
 }
 
-/* The only instance that a call fetches from; none if there are several, whose
+/* The only instance that a request fetches from; none if there are several, whose
  * shares of what was observed nobody knows. */
-static uint32_t only_peer(const struct service_call *call)
+static uint32_t only_peer(const struct service_request *request)
 {
     uint32_t peer = POOL_NO_INSTANCE;
-    for (uint32_t i = 0; i < call->n_sources; i++) {
-        uint32_t from = call->sources[i].instance;
-        if (from == call->prefill || from == peer)
+    for (uint32_t i = 0; i < request->n_sources; i++) {
+        uint32_t from = request->sources[i].instance;
+        if (from == request->prefill || from == peer)
             continue;
         if (peer != POOL_NO_INSTANCE)
             return POOL_NO_INSTANCE;
@@ -182,29 +182,29 @@ static uint32_t only_peer(const struct service_call *call)
 }
 
 /* Rates of disks come with STATUS, smoothed by who reads. */
-static void learn_loads(struct service_call *call,
+static void learn_loads(struct service_request *request,
                         const struct msg_prefill_done *m)
 {
-    struct service *s = call->service;
+    struct service *s = request->service;
     uint64_t us = m->load_us ? m->load_us : m->fetch_us;
     if (m->fetch_bytes || m->disk_bytes)
         metrics_ratio_error(&s->metrics.transfer_error_ratio,
-                            call->plan.transfer_us, (int64_t)us);
+                            request->plan.transfer_us, (int64_t)us);
     /* Not by fetch_us, which begins when the prefill arrives and has the wait
      * for room and for other loads in it. What a disk took as well cannot be
      * told apart. */
     if (m->fetch_bytes && !m->disk_bytes)
-        (void)pool_link_observed(s->pool, only_peer(call),
+        (void)pool_link_observed(s->pool, only_peer(request),
                                  (int64_t)m->fetch_bytes, (int64_t)m->load_us);
 }
 
-static void count_prefill(struct service_call *call,
+static void count_prefill(struct service_request *request,
                           const struct msg_prefill_done *m)
 {
-    struct service *s = call->service;
+    struct service *s = request->service;
     struct metrics *x = &s->metrics;
-    int64_t comparable = comparable_us(call, m);
-    x->prompt_tokens += call->n_tokens;
+    int64_t comparable = comparable_us(request, m);
+    x->prompt_tokens += request->n_tokens;
     x->local_tokens += m->local_tokens;
     x->fetched_tokens += m->fetched_tokens;
     x->disk_tokens += m->disk_tokens;
@@ -215,84 +215,84 @@ static void count_prefill(struct service_call *call,
     x->fetched_bytes += m->fetch_bytes;
     histogram_observe(&x->queue_s, (double)m->queue_us / 1e6);
     histogram_observe(&x->prefill_s, (double)m->prefill_us / 1e6);
-    metrics_ratio_error(&x->prefill_error_ratio, call->plan.prefill_us,
+    metrics_ratio_error(&x->prefill_error_ratio, request->plan.prefill_us,
                         comparable);
-    learn_loads(call, m);
-    (void)pool_prefill_done(s->pool, call->prefill, call->wire_id, comparable);
-    call->prefill_open = false;
+    learn_loads(request, m);
+    (void)pool_prefill_done(s->pool, request->prefill, request->attempt_id, comparable);
+    request->prefill_open = false;
 }
 
-static bool prefill_done_ok(const struct service_call *call,
+static bool prefill_done_ok(const struct service_request *request,
                             const struct msg_prefill_done *m)
 {
     uint64_t sum = (uint64_t)m->local_tokens + m->fetched_tokens +
                    m->disk_tokens + m->computed_tokens;
-    return sum == call->n_tokens && m->computed_tokens > 0 &&
-           m->first_token < call->service->model.vocab &&
+    return sum == request->n_tokens && m->computed_tokens > 0 &&
+           m->first_token < request->service->model.vocab &&
            m->queue_us <= REPORTED_MAX_US && m->fetch_us <= REPORTED_MAX_US &&
            m->prefill_us <= REPORTED_MAX_US && m->load_us <= REPORTED_MAX_US &&
            m->fetch_bytes <= REPORTED_MAX_BYTES &&
            m->disk_bytes <= REPORTED_MAX_BYTES;
 }
 
-static int on_prefill_done(struct service_call *call, uint32_t id,
+static int on_prefill_done(struct service_request *request, uint32_t id,
                            const struct frame_header *h, const uint8_t *p)
 {
     struct msg_prefill_done m;
-    if (msg_prefill_done_decode(p, h->length, &m))
+    if (msg_prefill_done_unpack(p, h->length, &m))
         return -EBADMSG;
-    if (id != call->prefill || call->state != CALL_PREFILLING ||
-        !prefill_done_ok(call, &m))
+    if (id != request->prefill || request->state != REQUEST_PREFILLING ||
+        !prefill_done_ok(request, &m))
         return -EPROTO;
-    count_prefill(call, &m);
-    learn_overhead(call, &m);
-    explain_prefilled(call->service->explain, call, &m);
-    call->result.local_tokens = m.local_tokens;
-    call->result.fetched_tokens = m.fetched_tokens;
-    call->result.disk_tokens = m.disk_tokens;
-    call->result.computed_tokens = m.computed_tokens;
-    call->result.queue_us = (int64_t)m.queue_us;
-    call->result.prefill_us = (int64_t)m.prefill_us;
-    if (!call_set_state(call, CALL_TRANSFERRING))
+    count_prefill(request, &m);
+    learn_overhead(request, &m);
+    explain_prefilled(request->service->explain, request, &m);
+    request->result.local_tokens = m.local_tokens;
+    request->result.fetched_tokens = m.fetched_tokens;
+    request->result.disk_tokens = m.disk_tokens;
+    request->result.computed_tokens = m.computed_tokens;
+    request->result.queue_us = (int64_t)m.queue_us;
+    request->result.prefill_us = (int64_t)m.prefill_us;
+    if (!request_set_state(request, REQUEST_TRANSFERRING))
         return -EPROTO;
-    event_active(call->service->inbox_event, EV_TIMEOUT, 0);
-    if (call_token(call, m.first_token))
-        call_release_early(call);
+    event_active(request->service->inbox_event, EV_TIMEOUT, 0);
+    if (request_token(request, m.first_token))
+        request_release_early(request);
     return 0;
 }
 
-static int on_done(struct service_call *call, uint32_t id,
+static int on_done(struct service_request *request, uint32_t id,
                    const struct frame_header *h, const uint8_t *p)
 {
     struct msg_done m;
-    if (msg_done_decode(p, h->length, &m))
+    if (msg_done_unpack(p, h->length, &m))
         return -EBADMSG;
-    uint32_t last = call->decode ? call->decode : call->prefill;
-    uint32_t had = call->n_output ? call->n_output : 1 + call->n_early;
+    uint32_t last = request->decode ? request->decode : request->prefill;
+    uint32_t had = request->n_output ? request->n_output : 1 + request->n_early;
     if (id != last || m.output_tokens != had)
         return -EPROTO;
-    if (call->n_output)
-        call_done(call);
-    else if (call->decode == call->prefill || !call->decode)
+    if (request->n_output)
+        request_done(request);
+    else if (request->decode == request->prefill || !request->decode)
         return -EPROTO; /* one connection: its PREFILL_DONE comes first */
     else
-        call->early_done = true;
+        request->early_done = true;
     return 0;
 }
 
 /* Who is to blame: for a failed peer the other instance, else the reporter. */
-static int on_failed(struct service_call *call, uint32_t id,
+static int on_failed(struct service_request *request, uint32_t id,
                      const struct frame_header *h, const uint8_t *p)
 {
     struct msg_error m;
     char why[MSG_TEXT_MAX + 128];
-    if (msg_error_decode(p, h->length, &m))
+    if (msg_error_unpack(p, h->length, &m))
         return -EBADMSG;
     uint32_t blamed = id;
     if (m.code == PROTO_E_PEER)
-        blamed = id == call->prefill ? call->decode : call->prefill;
-    const struct worker *w = worker_of(call->service, id);
-    const struct worker *b = worker_of(call->service, blamed);
+        blamed = id == request->prefill ? request->decode : request->prefill;
+    const struct worker *w = worker_of(request->service, id);
+    const struct worker *b = worker_of(request->service, blamed);
     if (blamed == id)
         snprintf(why, sizeof(why), "worker %s failed (%s: %.300s)",
                  w ? w->hello.name : "?", proto_code_name(m.code), m.text);
@@ -300,7 +300,7 @@ static int on_failed(struct service_call *call, uint32_t id,
         snprintf(why, sizeof(why),
                  "worker %s says that worker %s failed: %.300s",
                  w ? w->hello.name : "?", b ? b->hello.name : "?", m.text);
-    call_instance_lost(call, blamed, why);
+    request_instance_lost(request, blamed, why);
     return 0;
 }
 
@@ -308,47 +308,47 @@ static int on_tokens(struct service *s, uint32_t id,
                      const struct frame_header *h, const uint8_t *p)
 {
     struct msg_tokens m;
-    if (msg_tokens_decode(p, h->length, &m))
+    if (msg_tokens_unpack(p, h->length, &m))
         return -EBADMSG;
     for (uint32_t i = 0; i < m.n; i++) {
         struct msg_token t = msg_tokens_at(&m, i);
-        struct service_call *call = call_find(s, t.request_id);
-        if (!call)
+        struct service_request *request = request_find(s, t.request_id);
+        if (!request)
             continue; /* cancelled while the frame was on its way */
-        uint32_t expected = call->n_output ? call->n_output : 1 + call->n_early;
-        if (id != call->decode || t.index != expected ||
-            t.index >= call->max_tokens || t.token >= s->model.vocab ||
-            call->early_done)
+        uint32_t expected = request->n_output ? request->n_output : 1 + request->n_early;
+        if (id != request->decode || t.index != expected ||
+            t.index >= request->max_tokens || t.token >= s->model.vocab ||
+            request->early_done)
             return -EPROTO;
-        if (call->n_output)
-            (void)call_decoded(call, t.token);
-        else if (call_keep_early(call, t.token))
+        if (request->n_output)
+            (void)request_decoded(request, t.token);
+        else if (request_keep_early(request, t.token))
             return -ENOMEM;
     }
     return 0;
 }
 
-int call_frame(struct service *service, uint32_t id,
+int request_frame(struct service *service, uint32_t id,
                const struct frame_header *h, const uint8_t *payload)
 {
     if (h->type == FRAME_TOKENS)
         return on_tokens(service, id, h, payload);
-    struct service_call *call = call_find(service, h->request_id);
-    if (!call)
+    struct service_request *request = request_find(service, h->request_id);
+    if (!request)
         return 0; /* an attempt that was cancelled or given up */
-    if (id != call->prefill && id != call->decode)
+    if (id != request->prefill && id != request->decode)
         return -EPROTO;
     switch (h->type) {
     case FRAME_DECODE_READY:
-        return on_decode_ready(call, id, h, payload);
+        return on_decode_ready(request, id, h, payload);
     case FRAME_PREFILL_STARTED:
-        return on_prefill_started(call, id, h, payload);
+        return on_prefill_started(request, id, h, payload);
     case FRAME_PREFILL_DONE:
-        return on_prefill_done(call, id, h, payload);
+        return on_prefill_done(request, id, h, payload);
     case FRAME_DONE:
-        return on_done(call, id, h, payload);
+        return on_done(request, id, h, payload);
     case FRAME_FAILED:
-        return on_failed(call, id, h, payload);
+        return on_failed(request, id, h, payload);
     default:
         return -EPROTO;
     }

@@ -15,30 +15,30 @@
 
 /* Algorithm 1 loads all that it fetches from one instance; what the worker's
  * own disk holds it loads by itself. */
-static void fetch_source(struct service_call *call,
+static void fetch_source(struct service_request *request,
                          const struct prefill_estimate *plan)
 {
     if (plan->fetch_from != POOL_NO_INSTANCE &&
         plan->used_blocks > plan->local_blocks)
-        call->sources[call->n_sources++] = (struct call_source){
+        request->sources[request->n_sources++] = (struct request_source){
             plan->fetch_from, plan->local_blocks, plan->used_blocks};
 }
 
 /* A plan's pieces go out as they are, the highest ones if there are too many:
  * what nobody is asked for is computed. The lowest may go on below the split,
  * in case the computing is late. */
-void call_plan_sources(struct service_call *call,
+void request_plan_sources(struct service_request *request,
                        const struct schedule_decision *d)
 {
     const struct load_plan *plan = &d->plan;
     uint32_t first = 0;
-    call->n_sources = 0;
-    call->load_mode = PROTO_LOAD_AUTO;
+    request->n_sources = 0;
+    request->load_mode = PROTO_LOAD_AUTO;
     if (!d->chosen.planned) {
-        fetch_source(call, &d->chosen);
+        fetch_source(request, &d->chosen);
         return;
     }
-    call->load_mode = (uint8_t)(PROTO_LOAD_COMPUTE + plan->mode);
+    request->load_mode = (uint8_t)(PROTO_LOAD_COMPUTE + plan->mode);
     if (plan->n_pieces > MSG_SOURCES_MAX)
         first = plan->n_pieces - MSG_SOURCES_MAX;
     for (uint32_t i = first; i < plan->n_pieces; i++) {
@@ -47,24 +47,24 @@ void call_plan_sources(struct service_call *call,
         uint32_t lowest = from->from_block > d->chosen.local_blocks
                               ? from->from_block
                               : d->chosen.local_blocks;
-        call->sources[call->n_sources++] = (struct call_source){
+        request->sources[request->n_sources++] = (struct request_source){
             from->instance, i == 0 ? lowest : piece->from_block,
             piece->to_block};
     }
 }
 
 /* The sources that are still there. */
-static void fill_sources(const struct service_call *call, struct msg_prefill *m)
+static void fill_sources(const struct service_request *request, struct msg_prefill *m)
 {
-    m->load_mode = call->load_mode;
-    m->split_block = call->plan.split_block;
-    for (uint32_t i = 0; i < call->n_sources; i++) {
-        const struct call_source *from = &call->sources[i];
-        const struct worker *f = worker_of(call->service, from->instance);
+    m->load_mode = request->load_mode;
+    m->split_block = request->plan.split_block;
+    for (uint32_t i = 0; i < request->n_sources; i++) {
+        const struct request_source *from = &request->sources[i];
+        const struct worker *f = worker_of(request->service, from->instance);
         struct msg_source *source = &m->sources[m->n_sources];
         if (!f)
             continue;
-        if (from->instance == call->prefill) {
+        if (from->instance == request->prefill) {
             source->kind = PROTO_SOURCE_DISK;
         } else {
             source->kind = PROTO_SOURCE_PEER;
@@ -77,80 +77,80 @@ static void fill_sources(const struct service_call *call, struct msg_prefill *m)
     }
 }
 
-static void send_prefill(struct service_call *call, const struct worker *p)
+static void send_prefill(struct service_request *request, const struct worker *p)
 {
-    struct service *s = call->service;
-    struct worker *d = worker_of(s, call->decode);
+    struct service *s = request->service;
+    struct worker *d = worker_of(s, request->decode);
     struct msg_prefill m = {
-        .key_seed = call->key_seed,
-        .max_tokens = call->max_tokens,
-        .n_tokens = call->n_tokens,
-        .tokens = (const uint8_t *)call->tokens,
+        .key_seed = request->key_seed,
+        .max_tokens = request->max_tokens,
+        .n_tokens = request->n_tokens,
+        .tokens = (const uint8_t *)request->tokens,
     };
     if (d && d != p) {
         snprintf(m.decode_host, sizeof(m.decode_host), "%s", d->host);
         m.decode_port = d->hello.peer_port;
     }
-    fill_sources(call, &m);
+    fill_sources(request, &m);
     wire_buf_reset(&s->out);
-    msg_prefill_encode(&s->out, call->wire_id, &m);
+    msg_prefill_pack(&s->out, request->attempt_id, &m);
     worker_link_send(p->link, &s->out);
 }
 
-void call_flush_unsent(struct worker *worker)
+void request_flush_unsent(struct worker *worker)
 {
-    struct service_call *call, *next;
+    struct service_request *request, *next;
     int64_t now_us = clock_now_us();
-    for (call = TAILQ_FIRST(&worker->unsent); call; call = next) {
-        next = TAILQ_NEXT(call, unsent);
-        if (call->cleared) {
-            call_unsend(call);
-            send_prefill(call, worker);
-        } else if (now_us - call->planned_us < ORDER_PATIENCE_US) {
+    for (request = TAILQ_FIRST(&worker->unsent); request; request = next) {
+        next = TAILQ_NEXT(request, unsent);
+        if (request->cleared) {
+            request_unsend(request);
+            send_prefill(request, worker);
+        } else if (now_us - request->planned_us < ORDER_PATIENCE_US) {
             return;
         }
     }
 }
 
-void call_unsend(struct service_call *call)
+void request_unsend(struct service_request *request)
 {
-    struct worker *p = worker_of(call->service, call->prefill);
-    if (p && call->is_unsent)
-        TAILQ_REMOVE(&p->unsent, call, unsent);
-    call->is_unsent = false;
+    struct worker *p = worker_of(request->service, request->prefill);
+    if (p && request->is_unsent)
+        TAILQ_REMOVE(&p->unsent, request, unsent);
+    request->is_unsent = false;
 }
 
-void call_clear(struct service_call *call)
+void request_clear(struct service_request *request)
 {
-    struct worker *p = worker_of(call->service, call->prefill);
-    call->cleared = true;
+    struct worker *p = worker_of(request->service, request->prefill);
+    request->cleared = true;
     if (p)
-        call_flush_unsent(p);
+        request_flush_unsent(p);
 }
 
 /* The decode worker is told first: it may refuse, and the KV that arrives
  * there must find the request announced. */
-void call_send(struct service_call *call)
+void request_send(struct service_request *request)
 {
-    struct service *s = call->service;
-    struct worker *p = worker_of(s, call->prefill);
-    struct worker *d = worker_of(s, call->decode);
+    struct service *s = request->service;
+    struct worker *p = worker_of(s, request->prefill);
+    struct worker *d = worker_of(s, request->decode);
     if (!p)
-        return; /* its loss is on the way and finds this call */
-    call->is_unsent = true;
-    call->cleared = false;
-    TAILQ_INSERT_TAIL(&p->unsent, call, unsent);
+        return; /* its loss is on the way and finds this request */
+    request->is_unsent = true;
+    request->cleared = false;
+    TAILQ_INSERT_TAIL(&p->unsent, request, unsent);
     if (!d || d == p) {
-        call_clear(call);
+        request_clear(request);
         return;
     }
     struct msg_decode m = {
-        .n_tokens = call->n_tokens,
-        .max_tokens = call->max_tokens,
-        .prompt_digest = block_key_prompt_digest(call->tokens, call->n_tokens,
-                                                 call->key_seed),
+        .n_tokens = request->n_tokens,
+        .max_tokens = request->max_tokens,
+        .prompt_digest = block_key_prompt_digest(request->tokens, request->n_tokens,
+                                                 request->key_seed),
     };
     wire_buf_reset(&s->out);
-    msg_decode_encode(&s->out, call->wire_id, &m);
+    msg_decode_pack(&s->out, request->attempt_id, &m);
     worker_link_send(d->link, &s->out);
 }

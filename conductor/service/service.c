@@ -24,8 +24,8 @@ static void on_inbox(evutil_socket_t fd, short what, void *arg)
     struct service *s = arg;
     (void)fd;
     (void)what;
-    call_retry_waiting(s);
-    call_take_inbox(s);
+    request_retry_waiting(s);
+    request_take_inbox(s);
 }
 
 static void on_tick(evutil_socket_t fd, short what, void *arg)
@@ -34,30 +34,30 @@ static void on_tick(evutil_socket_t fd, short what, void *arg)
     (void)fd;
     (void)what;
     instances_tick(s);
-    call_expire_waiting(s, clock_now_us());
-    call_retry_waiting(s);
+    request_expire_waiting(s, clock_now_us());
+    request_retry_waiting(s);
 }
 
-static int call_copy_prompt(struct service_call *call,
+static int request_copy_prompt(struct service_request *request,
                             const struct service_request_params *p)
 {
-    const struct config *c = &call->service->config;
+    const struct config *c = &request->service->config;
     uint32_t block_tokens = (uint32_t)c->block_tokens;
     size_t n_keys = p->n_tokens / block_tokens;
-    call->tokens = malloc(p->n_tokens * sizeof(*call->tokens));
-    call->keys = malloc((n_keys + 1) * sizeof(*call->keys));
-    if (!call->tokens || !call->keys)
+    request->tokens = malloc(p->n_tokens * sizeof(*request->tokens));
+    request->keys = malloc((n_keys + 1) * sizeof(*request->keys));
+    if (!request->tokens || !request->keys)
         return -ENOMEM;
-    memcpy(call->tokens, p->tokens, p->n_tokens * sizeof(*call->tokens));
-    call->n_tokens = (uint32_t)p->n_tokens;
-    call->max_tokens = p->max_tokens;
-    call->key_seed = block_key_seed(c->model, "", p->salt ? p->salt : "");
-    call->n_keys = block_keys_compute(call->tokens, call->n_tokens,
-                                      block_tokens, call->key_seed, call->keys);
+    memcpy(request->tokens, p->tokens, p->n_tokens * sizeof(*request->tokens));
+    request->n_tokens = (uint32_t)p->n_tokens;
+    request->max_tokens = p->max_tokens;
+    request->key_seed = block_key_seed(c->model, "", p->salt ? p->salt : "");
+    request->n_keys = block_keys_compute(request->tokens, request->n_tokens,
+                                      block_tokens, request->key_seed, request->keys);
     return 0;
 }
 
-struct service_call *service_submit(struct service *service,
+struct service_request *service_submit(struct service *service,
                                     const struct service_request_params *p,
                                     const struct service_reply_ops *ops,
                                     void *arg)
@@ -69,32 +69,32 @@ struct service_call *service_submit(struct service *service,
         errno = EAGAIN;
         return NULL;
     }
-    struct service_call *call = calloc(1, sizeof(*call));
-    if (!call)
+    struct service_request *request = calloc(1, sizeof(*request));
+    if (!request)
         return NULL;
-    call->service = s;
-    if (call_copy_prompt(call, p))
+    request->service = s;
+    if (request_copy_prompt(request, p))
         goto fail;
-    call->ops = ops;
-    call->arg = arg;
-    call->slot = s->free_slots[--s->n_free];
-    s->calls[call->slot] = call;
-    call->arrived_us = clock_now_us();
-    call->slo_ttft_us =
+    request->ops = ops;
+    request->arg = arg;
+    request->slot = s->free_slots[--s->n_free];
+    s->requests[request->slot] = request;
+    request->arrived_us = clock_now_us();
+    request->slo_ttft_us =
         p->slo_ttft_us ? p->slo_ttft_us : s->config.slo_ttft_ms * 1000;
-    call->slo_tbt_us =
+    request->slo_tbt_us =
         p->slo_tbt_us ? p->slo_tbt_us : s->config.slo_tbt_ms * 1000;
-    call->number = s->next_request++;
-    snprintf(call->request_id, sizeof(call->request_id), "%llx-%llx",
+    request->number = s->next_request++;
+    snprintf(request->request_id, sizeof(request->request_id), "%llx-%llx",
              (unsigned long long)s->model.created_s,
-             (unsigned long long)call->number);
-    TAILQ_INSERT_TAIL(&s->inbox, call, entry);
+             (unsigned long long)request->number);
+    TAILQ_INSERT_TAIL(&s->inbox, request, entry);
     event_active(s->inbox_event, EV_TIMEOUT, 0);
-    return call;
+    return request;
 fail:
-    free(call->tokens);
-    free(call->keys);
-    free(call);
+    free(request->tokens);
+    free(request->keys);
+    free(request);
     errno = ENOMEM;
     return NULL;
 }
@@ -118,16 +118,16 @@ const char *service_lacks(const struct service *service)
     return decode ? "prefill" : "";
 }
 
-/* Wire ids are next_attempt * max_calls + slot. They begin at a random place in
+/* Wire ids are next_attempt * max_requests + slot. They begin at a random place in
  * the lower half of the numbers: a worker that still acts for a conductor that
  * is gone must not meet its ids again, and the slot survives, since the other
  * half takes longer to use up than any machine lasts. */
-static uint64_t first_attempt(uint64_t max_calls)
+static uint64_t first_attempt(uint64_t max_requests)
 {
     uint64_t random = 0;
     if (getrandom(&random, sizeof(random), GRND_NONBLOCK) < 0)
         random = (uint64_t)clock_now_us() * 0x9e3779b97f4a7c15u;
-    return 1 + random % (UINT64_MAX / 2 / max_calls);
+    return 1 + random % (UINT64_MAX / 2 / max_requests);
 }
 
 static void service_lists_init(struct service *s)
@@ -157,20 +157,20 @@ static int service_alloc(struct service *s)
         .max_keys = (uint32_t)c->index_max_blocks,
         .seed = (uint64_t)c->seed,
     };
-    s->max_calls = (uint32_t)c->max_in_flight;
+    s->max_requests = (uint32_t)c->max_in_flight;
     s->pool = pool_new(&pool);
     s->index = prefix_index_new(&index);
     s->explain = explain_new((uint32_t)c->explain_requests);
     s->workers = calloc((size_t)c->max_instances, sizeof(*s->workers));
-    s->calls = calloc(s->max_calls, sizeof(struct service_call *));
-    s->free_slots = calloc(s->max_calls, sizeof(*s->free_slots));
+    s->requests = calloc(s->max_requests, sizeof(struct service_request *));
+    s->free_slots = calloc(s->max_requests, sizeof(*s->free_slots));
     s->inbox_event = event_new(s->base, -1, 0, on_inbox, s);
     s->tick = event_new(s->base, -1, EV_PERSIST, on_tick, s);
-    if (!s->explain || !s->pool || !s->index || !s->workers || !s->calls ||
+    if (!s->explain || !s->pool || !s->index || !s->workers || !s->requests ||
         !s->free_slots || !s->inbox_event || !s->tick)
         return -ENOMEM;
-    for (uint32_t i = 0; i < s->max_calls; i++)
-        s->free_slots[s->n_free++] = s->max_calls - 1 - i;
+    for (uint32_t i = 0; i < s->max_requests; i++)
+        s->free_slots[s->n_free++] = s->max_requests - 1 - i;
     struct timeval every = {0, TICK_US};
     return event_add(s->tick, &every) ? -ENOMEM : 0;
 }
@@ -247,9 +247,9 @@ void service_free(struct service *s)
     if (!s)
         return;
     worker_links_free(s->links);
-    for (uint32_t i = 0; s->calls && i < s->max_calls; i++) {
-        if (s->calls[i])
-            call_free(s->calls[i]);
+    for (uint32_t i = 0; s->requests && i < s->max_requests; i++) {
+        if (s->requests[i])
+            request_free(s->requests[i]);
     }
     if (s->inbox_event)
         event_free(s->inbox_event);
@@ -261,7 +261,7 @@ void service_free(struct service *s)
     pool_free(s->pool);
     wire_buf_fini(&s->out);
     free(s->workers);
-    free(s->calls);
+    free(s->requests);
     free(s->free_slots);
     free(s);
 }

@@ -1,14 +1,14 @@
 /*
  * What the HTTP front door may ask of the daemon, and what it hears back.
  *
- * The boundary is made of messages: a call is submitted with everything it
+ * The boundary is made of messages: a request is submitted with everything it
  * needs, and its fate comes back through four callbacks. The two sides share
  * no state, so that the front may later run on threads of its own.
  *
  *   service_submit -> scheduled (again after every retry)
  *                  -> token, token, ...
- *                  -> done | failed      the call is dead afterwards
- *   service_cancel at any time before that: silence, the call is dead
+ *                  -> done | failed      the request is dead afterwards
+ *   service_cancel at any time before that: silence, the request is dead
  */
 #ifndef CONDUCTOR_SERVICE_SERVICE_H
 #define CONDUCTOR_SERVICE_SERVICE_H
@@ -19,7 +19,7 @@
 
 struct evbuffer;
 struct service;
-struct service_call;
+struct service_request;
 
 /* What one prompt asks for. Everything is borrowed until submit returns. */
 struct service_request_params {
@@ -63,11 +63,11 @@ struct service_failure {
 };
 
 /*
- * A call's callbacks. All four are set. They come from the event loop, never
+ * A request's callbacks. All four are set. They come from the event loop, never
  * from inside service_submit or service_cancel. Each may call service_submit,
- * and service_cancel on any call that is alive: on its own (except done and
+ * and service_cancel on any request that is alive: on its own (except done and
  * failed, after which it is dead) and on others, as one failed prompt of a
- * batch cancels the rest. So the service must expect that any call but the
+ * batch cancels the rest. So the service must expect that any request but the
  * one it is at is gone after a callback, and its own too.
  */
 struct service_reply_ops {
@@ -76,9 +76,9 @@ struct service_reply_ops {
     void (*scheduled)(void *arg, const struct service_decision *decision);
     /* The next output token. */
     void (*token)(void *arg, uint32_t token);
-    /* All tokens were handed over; ends the call. */
+    /* All tokens were handed over; ends the request. */
     void (*done)(void *arg, const struct service_result *result);
-    /* The call ends with an error. */
+    /* The request ends with an error. */
     void (*failed)(void *arg, const struct service_failure *failure);
 };
 
@@ -96,14 +96,14 @@ struct service_model_info {
 /*
  * Start a request.
  *   params  borrowed until return
- *   ops     borrowed until the call is dead
+ *   ops     borrowed until the request is dead
  *   arg     handed to every callback
- * Returns the call, owned by the service: the caller drops its pointer when
+ * Returns the request, owned by the service: the caller drops its pointer when
  * done or failed comes, or gives it to service_cancel. NULL with errno
  * ENOMEM or EAGAIN (too many in flight). Never calls back before it returns.
  * O(n_tokens).
  */
-struct service_call *service_submit(struct service *service,
+struct service_request *service_submit(struct service *service,
                                     const struct service_request_params *params,
                                     const struct service_reply_ops *ops,
                                     void *arg)
@@ -113,7 +113,7 @@ struct service_call *service_submit(struct service *service,
  * Give a request up: its work stops on every worker and no callback comes any
  * more. The handle is dead afterwards. NULL is a no-op.
  */
-void service_cancel(struct service_call *call);
+void service_cancel(struct service_request *request);
 
 /* The served model; borrowed, lives as long as the service. */
 const struct service_model_info *service_model(const struct service *service);

@@ -21,7 +21,7 @@ struct service *service_new(struct event_base *base,
                             const struct config *config,
                             char err[CONFIG_ERROR_MAX]);
 
-/* service_free(s): closes every worker's connection; live calls are dropped
+/* service_free(s): closes every worker's connection; live requests are dropped
  * without a callback, so the front goes first. */
 void service_free(struct service *s);
 

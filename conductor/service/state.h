@@ -13,10 +13,10 @@
  *   instances.c  what workers send: joining, block events, loss
  *
  * Invariants:
- *   - a live call is in exactly one of: the inbox (state RECEIVED), the wait
+ *   - a live request is in exactly one of: the inbox (state RECEIVED), the wait
  *     list (state WAITING), or with workers (any later state);
- *   - every attempt has a wire id of its own, so that a late frame of an
- *     earlier attempt finds no call;
+ *   - every attempt has a attempt id of its own, so that a late frame of an
+ *     earlier attempt finds no request;
  *   - callbacks to the front come from the event loop only, never from within
  *     service_submit() or service_cancel().
  */
@@ -37,32 +37,32 @@
 #include <stdbool.h>
 #include <sys/queue.h>
 
-enum call_state {
-    CALL_RECEIVED,     /* in the inbox, not looked at yet */
-    CALL_WAITING,      /* no room anywhere now; tried again when some appears */
-    CALL_SCHEDULED,    /* sent to its workers, not begun */
-    CALL_PREFILLING,   /* the prefill has begun */
-    CALL_TRANSFERRING, /* first token sent; its KV is on the way */
-    CALL_DECODING,
-    CALL_ENDED, /* done, failed, rejected or cancelled */
+enum request_state {
+    REQUEST_RECEIVED,     /* in the inbox, not looked at yet */
+    REQUEST_WAITING,      /* no room anywhere now; tried again when some appears */
+    REQUEST_SCHEDULED,    /* sent to its workers, not begun */
+    REQUEST_PREFILLING,   /* the prefill has begun */
+    REQUEST_TRANSFERRING, /* first token sent; its KV is on the way */
+    REQUEST_DECODING,
+    REQUEST_ENDED, /* done, failed, rejected or cancelled */
 };
-#define CALL_STATES 7
+#define REQUEST_STATES 7
 
 /* Blocks [from_block, to_block) come from there. */
-struct call_source {
+struct request_source {
     uint32_t instance; /* pool id; the prefill instance itself: its disk */
     uint32_t from_block, to_block;
 };
 
-struct service_call {
-    TAILQ_ENTRY(service_call) entry;  /* inbox or wait list */
-    TAILQ_ENTRY(service_call) unsent; /* of its prefill worker */
+struct service_request {
+    TAILQ_ENTRY(service_request) entry;  /* inbox or wait list */
+    TAILQ_ENTRY(service_request) unsent; /* of its prefill worker */
     struct service *service;
     const struct service_reply_ops *ops;
     void *arg;
-    enum call_state state;
+    enum request_state state;
     uint32_t slot;
-    uint64_t wire_id; /* of this attempt; 0 between attempts */
+    uint64_t attempt_id; /* of this attempt; 0 between attempts */
     char request_id[32];
     uint64_t number; /* of the request, in its id too */
 
@@ -92,7 +92,7 @@ struct service_call {
     bool is_unsent;                 /* PREFILL was not sent yet */
     bool cleared;                   /* to be sent: no decode worker, or ready */
     bool prefill_open, decode_open; /* entered in the pool for this attempt */
-    struct call_source sources[MSG_SOURCES_MAX]; /* (n_sources) to load from */
+    struct request_source sources[MSG_SOURCES_MAX]; /* (n_sources) to load from */
     uint32_t n_sources;
     uint8_t load_mode; /* enum proto_load_mode */
     struct prefill_estimate plan;
@@ -105,7 +105,7 @@ struct service_call {
     struct service_result result;
 };
 
-TAILQ_HEAD(call_list, service_call);
+TAILQ_HEAD(request_list, service_request);
 
 /* A registered worker, by its pool slot. */
 struct worker {
@@ -115,7 +115,7 @@ struct worker {
     char host[MSG_HOST_MAX];   /* where its peers reach it */
     uint64_t kv_pinned_blocks; /* as last reported */
     uint64_t disk_used_blocks; /* likewise */
-    struct call_list unsent;   /* prefills decided and not sent, oldest first */
+    struct request_list unsent;   /* prefills decided and not sent, oldest first */
 };
 
 struct service {
@@ -126,7 +126,7 @@ struct service {
     struct prefix_index *index;
     struct scheduler *scheduler;
     struct worker_links *links;
-    struct event *inbox_event; /* active while the inbox may hold calls */
+    struct event *inbox_event; /* active while the inbox may hold requests */
     struct event *tick;
     struct metrics metrics;
     struct explain *explain;
@@ -134,88 +134,88 @@ struct service {
     uint64_t fingerprint; /* of the registered workers; 0 = none yet */
     uint64_t kv_bytes_per_token;
     uint32_t n_workers;
-    bool has_orphans;       /* some call may be orphaned */
+    bool has_orphans;       /* some request may be orphaned */
     struct worker *workers; /* (max_instances), by pool slot */
 
-    struct service_call **calls; /* (max_calls), by slot */
+    struct service_request **requests; /* (max_requests), by slot */
     uint32_t *free_slots;        /* stack */
-    uint32_t n_free, max_calls;
+    uint32_t n_free, max_requests;
     /* Smoothed time that a first token spends outside queue and prefill:
      * hand-over, frames, wake-ups. */
     int64_t overhead_us;
     uint64_t next_attempt;
     uint64_t next_request;
-    struct call_list inbox, waiting;
+    struct request_list inbox, waiting;
     struct wire_buf out; /* scratch for one frame */
 };
 
-/* call_place(call, behind_others): decides on a call that is in no list and
+/* request_place(request, behind_others): decides on a request that is in no list and
  * carries the decision out: sends it to its workers, or ends it. Returns true
  * for these; false if it has to wait for room, or for others before it. */
-__attribute__((warn_unused_result)) bool call_place(struct service_call *call,
+__attribute__((warn_unused_result)) bool request_place(struct service_request *request,
                                                     bool behind_others);
 
-/* call_fail(call, http_status, code, message, retry_after_us): ends a call
+/* request_fail(request, http_status, code, message, retry_after_us): ends a request
  * that is in no list with an error; it is freed. The callback may cancel other
- * calls. retry_after_us as in struct service_failure. */
-void call_fail(struct service_call *call, int http_status, const char *code,
+ * requests. retry_after_us as in struct service_failure. */
+void request_fail(struct service_request *request, int http_status, const char *code,
                const char *message, int64_t retry_after_us);
 
-/* call_take_inbox(service): places what has arrived. */
-void call_take_inbox(struct service *service);
+/* request_take_inbox(service): places what has arrived. */
+void request_take_inbox(struct service *service);
 
-/* call_send(call): announces the attempt to its decode worker, if another
+/* request_send(request): announces the attempt to its decode worker, if another
  * worker decodes, and lines it up for its prefill worker. */
-void call_send(struct service_call *call);
+void request_send(struct service_request *request);
 
-/* call_plan_sources(call, decision): takes over what the decision says of
+/* request_plan_sources(request, decision): takes over what the decision says of
  * loading. */
-void call_plan_sources(struct service_call *call,
+void request_plan_sources(struct service_request *request,
                        const struct schedule_decision *decision);
 
-/* call_clear(call): its decode worker is ready; the PREFILL may go. */
-void call_clear(struct service_call *call);
+/* request_clear(request): its decode worker is ready; the PREFILL may go. */
+void request_clear(struct service_request *request);
 
-/* call_unsend(call): takes it out of the line; nothing if it was sent. */
-void call_unsend(struct service_call *call);
+/* request_unsend(request): takes it out of the line; nothing if it was sent. */
+void request_unsend(struct service_request *request);
 
-/* call_flush_unsent(worker): sends what may go. */
-void call_flush_unsent(struct worker *worker);
+/* request_flush_unsent(worker): sends what may go. */
+void request_flush_unsent(struct worker *worker);
 
-/* call_find(service, wire_id): the call of a running attempt, or NULL. */
-struct service_call *call_find(struct service *service, uint64_t wire_id);
+/* request_find(service, attempt_id): the request of a running attempt, or NULL. */
+struct service_request *request_find(struct service *service, uint64_t attempt_id);
 
-/* call_instance_lost(call, id, why): an instance that works for the call failed
+/* request_instance_lost(request, id, why): an instance that works for the request failed
  * it: another choice before the first token, the end after it. */
-void call_instance_lost(struct service_call *call, uint32_t id,
+void request_instance_lost(struct service_request *request, uint32_t id,
                         const char *why);
 
-/* call_frame(service, id, h, payload): a frame about a request from instance
+/* request_frame(service, id, h, payload): a frame about a request from instance
  * id. Returns 0, -EBADMSG, or -EPROTO for a type that is out of place. */
-__attribute__((warn_unused_result)) int call_frame(struct service *service,
+__attribute__((warn_unused_result)) int request_frame(struct service *service,
                                                    uint32_t id,
                                                    const struct frame_header *h,
                                                    const uint8_t *payload);
 
-/* call_retry_waiting(service): tries the wait list again, oldest first, until
+/* request_retry_waiting(service): tries the wait list again, oldest first, until
  * one finds no room. */
-void call_retry_waiting(struct service *service);
+void request_retry_waiting(struct service *service);
 
-/* call_expire_waiting(service, now_us): rejects what waited past its SLO. */
-void call_expire_waiting(struct service *service, int64_t now_us);
+/* request_expire_waiting(service, now_us): rejects what waited past its SLO. */
+void request_expire_waiting(struct service *service, int64_t now_us);
 
-/* call_set_state(call, next): changes the state if the transition table in
+/* request_set_state(request, next): changes the state if the transition table in
  * request.c allows it; returns whether it did. */
-bool call_set_state(struct service_call *call, enum call_state next);
+bool request_set_state(struct service_request *request, enum request_state next);
 
-/* call_close_pool(call): takes what is left of the attempt out of the pool. */
-void call_close_pool(struct service_call *call);
+/* request_close_pool(request): takes what is left of the attempt out of the pool. */
+void request_close_pool(struct service_request *request);
 
-/* call_free(call): frees memory and slot; the call is with no worker and in no
+/* request_free(request): frees memory and slot; the request is with no worker and in no
  * list. */
-void call_free(struct service_call *call);
+void request_free(struct service_request *request);
 
-/* service_link_ops: what the worker links call; arg is the service. */
+/* service_link_ops: what the worker links request; arg is the service. */
 extern const struct worker_link_ops service_link_ops;
 
 /* instances_tick(service): suspects silent instances, clears those heard of;

@@ -25,8 +25,8 @@ static void on_tick(evutil_socket_t fd, short what, void *arg)
 
     (void)fd;
     (void)what;
-    for (size_t i = 0; i < service->n_calls; i++)
-        fake_run(service->calls[i]);
+    for (size_t i = 0; i < service->n_requests; i++)
+        fake_run(service->requests[i]);
     fake_service_reset(service);
 }
 

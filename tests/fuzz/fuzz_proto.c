@@ -30,17 +30,17 @@ static uint64_t decode_more(uint16_t type, const uint8_t *p, size_t len)
     struct msg_kv_layer layer;
     struct msg_tokens tokens;
     struct msg_prefill prefill;
-    if (type == FRAME_FETCH && !msg_fetch_decode(p, len, &fetch))
+    if (type == FRAME_FETCH && !msg_fetch_unpack(p, len, &fetch))
         return sum_views(fetch.keys, fetch.n, 8);
-    if (type == FRAME_FETCH_CHAIN && !msg_fetch_chain_decode(p, len, &chain))
+    if (type == FRAME_FETCH_CHAIN && !msg_fetch_chain_unpack(p, len, &chain))
         return sum_views(chain.tokens, chain.n_tokens, 4);
-    if (type == FRAME_FETCH_DATA && !msg_fetch_data_decode(p, len, &fetched))
+    if (type == FRAME_FETCH_DATA && !msg_fetch_data_unpack(p, len, &fetched))
         return sum_views(fetched.data, fetched.n_data, 1);
-    if (type == FRAME_KV_LAYER && !msg_kv_layer_decode(p, len, &layer))
+    if (type == FRAME_KV_LAYER && !msg_kv_layer_unpack(p, len, &layer))
         return sum_views(layer.data, layer.n_data, 1);
-    if (type == FRAME_TOKENS && !msg_tokens_decode(p, len, &tokens))
+    if (type == FRAME_TOKENS && !msg_tokens_unpack(p, len, &tokens))
         return tokens.n ? msg_tokens_at(&tokens, tokens.n - 1).token : 0;
-    if (type == FRAME_PREFILL && !msg_prefill_decode(p, len, &prefill))
+    if (type == FRAME_PREFILL && !msg_prefill_unpack(p, len, &prefill))
         return sum_views(prefill.tokens, prefill.n_tokens, 4) +
                strlen(prefill.decode_host) + sum_sources(&prefill);
     return 0;
@@ -52,15 +52,15 @@ static uint64_t decode(uint16_t type, const uint8_t *p, size_t len)
     struct msg_error error;
     struct msg_blocks_stored stored;
     struct msg_blocks_removed removed;
-    if (type == FRAME_HELLO && !msg_hello_decode(p, len, &hello))
+    if (type == FRAME_HELLO && !msg_hello_unpack(p, len, &hello))
         return strlen(hello.name) + strlen(hello.peer_host);
-    if (type == FRAME_ERROR && !msg_error_decode(p, len, &error))
+    if (type == FRAME_ERROR && !msg_error_unpack(p, len, &error))
         return strlen(error.text);
     if (type == FRAME_BLOCKS_STORED &&
-        !msg_blocks_stored_decode(p, len, &stored))
+        !msg_blocks_stored_unpack(p, len, &stored))
         return sum_views(stored.keys, stored.n, 8);
     if (type == FRAME_BLOCKS_REMOVED &&
-        !msg_blocks_removed_decode(p, len, &removed))
+        !msg_blocks_removed_unpack(p, len, &removed))
         return sum_views(removed.keys, removed.n, 8);
     return decode_more(type, p, len);
 }

@@ -292,7 +292,7 @@ class Refusals(WorkerCase):
                 if begin in data:
                     self.assertEqual(link.failure(1)[0], 7)
                     link.forget(1)
-        # A ticket that nobody announced, or with other lengths.
+        # A decode that nobody announced, or with other lengths.
         peer = wire.connect(link.address)
         peer.send(good + begin)
         self.assertIn('announced', wire.parse_reason(

@@ -1,4 +1,4 @@
-/* A service whose calls a test moves by hand. */
+/* A service whose requests a test moves by hand. */
 #include "fake_service.h"
 
 #include <errno.h>
@@ -10,48 +10,48 @@
 
 void fake_service_reset(struct service *service)
 {
-    for (size_t i = 0; i < service->n_calls; i++) {
-        free((void *)(uintptr_t)service->calls[i]->params.tokens);
-        free((void *)(uintptr_t)service->calls[i]->params.salt);
-        free(service->calls[i]);
+    for (size_t i = 0; i < service->n_requests; i++) {
+        free((void *)(uintptr_t)service->requests[i]->params.tokens);
+        free((void *)(uintptr_t)service->requests[i]->params.salt);
+        free(service->requests[i]);
     }
-    service->n_calls = 0;
+    service->n_requests = 0;
     service->n_cancelled = 0;
 }
 
-struct service_call *service_submit(struct service *service,
+struct service_request *service_submit(struct service *service,
                                     const struct service_request_params *params,
                                     const struct service_reply_ops *ops,
                                     void *arg)
 {
-    struct service_call *call;
+    struct service_request *request;
     uint32_t *tokens;
 
-    if (service->n_calls == FAKE_CALLS ||
+    if (service->n_requests == FAKE_CALLS ||
         (service->submit_errno && service->allowed-- == 0)) {
         errno = service->submit_errno ? service->submit_errno : EAGAIN;
         return NULL;
     }
-    call = calloc(1, sizeof(*call));
+    request = calloc(1, sizeof(*request));
     tokens = malloc(params->n_tokens * sizeof(*tokens));
     memcpy(tokens, params->tokens, params->n_tokens * sizeof(*tokens));
-    call->service = service;
-    call->ops = ops;
-    call->arg = arg;
-    call->params = *params;
-    call->params.tokens = tokens;
-    call->params.salt = params->salt ? strdup(params->salt) : NULL;
-    return service->calls[service->n_calls++] = call;
+    request->service = service;
+    request->ops = ops;
+    request->arg = arg;
+    request->params = *params;
+    request->params.tokens = tokens;
+    request->params.salt = params->salt ? strdup(params->salt) : NULL;
+    return service->requests[service->n_requests++] = request;
 }
 
-void service_cancel(struct service_call *call)
+void service_cancel(struct service_request *request)
 {
-    if (!call)
+    if (!request)
         return;
-    if (call->dead)
+    if (request->dead)
         abort(); /* a dead handle was used */
-    call->dead = call->cancelled = true;
-    call->service->n_cancelled++;
+    request->dead = request->cancelled = true;
+    request->service->n_cancelled++;
 }
 
 const struct service_model_info *service_model(const struct service *service)
@@ -92,22 +92,22 @@ int service_health(const struct service *service, struct evbuffer *out)
     return evbuffer_add_printf(out, "{\"status\":\"ok\"}") < 0 ? -ENOMEM : 0;
 }
 
-void fake_schedule(struct service_call *call, const char *prefill,
+void fake_schedule(struct service_request *request, const char *prefill,
                    const char *decode)
 {
     const struct service_decision decision = {"r-17", prefill, decode, 1500};
 
-    if (!call->dead)
-        call->ops->scheduled(call->arg, &decision);
+    if (!request->dead)
+        request->ops->scheduled(request->arg, &decision);
 }
 
-void fake_tokens(struct service_call *call, const char *text)
+void fake_tokens(struct service_request *request, const char *text)
 {
-    for (const char *c = text; *c && !call->dead; c++)
-        call->ops->token(call->arg, (uint32_t)(unsigned char)*c);
+    for (const char *c = text; *c && !request->dead; c++)
+        request->ops->token(request->arg, (uint32_t)(unsigned char)*c);
 }
 
-void fake_done(struct service_call *call)
+void fake_done(struct service_request *request)
 {
     const struct service_result result = {.local_tokens = 2,
                                           .fetched_tokens = 1,
@@ -116,13 +116,13 @@ void fake_done(struct service_call *call)
                                           .prefill_us = 4000,
                                           .retries = 1};
 
-    if (call->dead)
+    if (request->dead)
         return;
-    call->dead = true;
-    call->ops->done(call->arg, &result);
+    request->dead = true;
+    request->ops->done(request->arg, &result);
 }
 
-void fake_fail(struct service_call *call, int http_status, const char *code,
+void fake_fail(struct service_request *request, int http_status, const char *code,
                const char *message, int64_t retry_after_us)
 {
     const struct service_failure failure = {.request_id = "r-17",
@@ -132,16 +132,16 @@ void fake_fail(struct service_call *call, int http_status, const char *code,
                                             retry_after_us,
                                             false};
 
-    if (call->dead)
+    if (request->dead)
         return;
-    call->dead = true;
-    call->ops->failed(call->arg, &failure);
+    request->dead = true;
+    request->ops->failed(request->arg, &failure);
 }
 
-void fake_run(struct service_call *call)
+void fake_run(struct service_request *request)
 {
-    fake_schedule(call, "p0", "d0");
-    for (uint32_t i = 0; i < call->params.max_tokens; i++)
-        fake_tokens(call, (char[2]){(char)('a' + i % 26), '\0'});
-    fake_done(call);
+    fake_schedule(request, "p0", "d0");
+    for (uint32_t i = 0; i < request->params.max_tokens; i++)
+        fake_tokens(request, (char[2]){(char)('a' + i % 26), '\0'});
+    fake_done(request);
 }

@@ -1,4 +1,4 @@
-/* A service whose calls a test moves by hand. */
+/* A service whose requests a test moves by hand. */
 #ifndef TESTS_UNIT_FAKE_SERVICE_H
 #define TESTS_UNIT_FAKE_SERVICE_H
 
@@ -6,7 +6,7 @@
 
 enum { FAKE_CALLS = 256 };
 
-struct service_call {
+struct service_request {
     struct service *service;
     const struct service_reply_ops *ops;
     void *arg;
@@ -21,29 +21,29 @@ struct service {
     const char *lacks; /* while not ready; NULL: everything */
     int submit_errno;  /* submit fails with this, once `allowed` is used up */
     size_t allowed;
-    struct service_call *calls[FAKE_CALLS];
-    size_t n_calls;
+    struct service_request *requests[FAKE_CALLS];
+    size_t n_requests;
     size_t n_cancelled;
 };
 
-/* Forget and free all calls. */
+/* Forget and free all requests. */
 void fake_service_reset(struct service *service);
 
-/* The call is placed on `prefill` and `decode` (NULL: none). */
-void fake_schedule(struct service_call *call, const char *prefill,
+/* The request is placed on `prefill` and `decode` (NULL: none). */
+void fake_schedule(struct service_request *request, const char *prefill,
                    const char *decode);
 
-/* The call outputs the bytes of `text` as tokens. */
-void fake_tokens(struct service_call *call, const char *text);
+/* The request outputs the bytes of `text` as tokens. */
+void fake_tokens(struct service_request *request, const char *text);
 
-/* The call ends well. */
-void fake_done(struct service_call *call);
+/* The request ends well. */
+void fake_done(struct service_request *request);
 
-/* The call ends with an error. */
-void fake_fail(struct service_call *call, int http_status, const char *code,
+/* The request ends with an error. */
+void fake_fail(struct service_request *request, int http_status, const char *code,
                const char *message, int64_t retry_after_us);
 
 /* All of it: placed on p0 and d0, as many letters as it may, done. */
-void fake_run(struct service_call *call);
+void fake_run(struct service_request *request);
 
 #endif

@@ -120,7 +120,7 @@ static void test_bad_body(void)
         }
         json_decref(body);
     }
-    CU_ASSERT_EQUAL(f.service.n_calls, 0);
+    CU_ASSERT_EQUAL(f.service.n_requests, 0);
     client_free(c);
     front_close();
 }
@@ -162,7 +162,7 @@ static void test_large_body(void)
            "Expect: 100-continue\r\n\r\n");
     CU_ASSERT(WAIT(c, strstr(c->text, "100 Continue\r\n\r\n") != NULL));
     client_puts(c, "{\"prompt\":\"ab\"}");
-    CU_ASSERT(WAIT(c, f.service.n_calls == 1));
+    CU_ASSERT(WAIT(c, f.service.n_requests == 1));
     client_free(c);
     free(big);
     front_close();
@@ -220,12 +220,12 @@ static void test_body_total(void)
     front_turn();
     front_turn();
     CU_ASSERT_TRUE(client_send(a, body + 600, 300));
-    CU_ASSERT_FATAL(WAIT(a, f.service.n_calls == 1));
+    CU_ASSERT_FATAL(WAIT(a, f.service.n_requests == 1));
     expect_raw("GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n", 200,
                "conductor_http_body_bytes 0\n");
     b = client_begin(0, body, 900); /* while the first is in flight */
     client_puts(b, "\r\n0\r\n\r\n");
-    CU_ASSERT(WAIT(b, f.service.n_calls == 2));
+    CU_ASSERT(WAIT(b, f.service.n_requests == 2));
     expect_raw("POST /v1/completions HTTP/1.1\r\nHost: x\r\n"
                "Content-Length: 1001\r\n\r\n",
                413, "larger than 1000 bytes");
@@ -246,13 +246,13 @@ static void test_chunked(void)
     client_puts(c, "POST /v1/completions HTTP/1.1\r\nHost: x\r\n"
                    "Transfer-Encoding: chunked\r\n\r\n5;x=y\r\n{\"pro\r\n");
     client_puts(c, "A\r\nmpt\":\"ab\"}\r\n0\r\nT: t\r\n\r\nGET /ready");
-    CU_ASSERT_FATAL(WAIT(c, f.service.n_calls == 1));
-    CU_ASSERT_EQUAL(f.service.calls[0]->params.n_tokens, 2);
-    CU_ASSERT_EQUAL(f.service.calls[0]->params.tokens[1], 'b');
+    CU_ASSERT_FATAL(WAIT(c, f.service.n_requests == 1));
+    CU_ASSERT_EQUAL(f.service.requests[0]->params.n_tokens, 2);
+    CU_ASSERT_EQUAL(f.service.requests[0]->params.tokens[1], 'b');
     /* A request sent ahead waits for its turn. */
     client_puts(c, " HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
     front_turn();
-    fake_run(f.service.calls[0]);
+    fake_run(f.service.requests[0]);
     CU_ASSERT(WAIT(c, c->closed));
     CU_ASSERT_PTR_NOT_NULL(strstr(c->text, "{\"ready\":true}"));
     client_free(c);
@@ -271,12 +271,12 @@ static void test_slow_reader(void)
     c = client_new();
     client_post(c, "/v1/completions", "",
                 "{\"prompt\":[1],\"stream\":true,\"max_tokens\":900}");
-    CU_ASSERT_FATAL(WAIT(c, f.service.n_calls == 1));
-    while (!f.service.calls[0]->cancelled && sent < 10000000) {
-        fake_tokens(f.service.calls[0], "x");
+    CU_ASSERT_FATAL(WAIT(c, f.service.n_requests == 1));
+    while (!f.service.requests[0]->cancelled && sent < 10000000) {
+        fake_tokens(f.service.requests[0], "x");
         sent++;
     }
-    CU_ASSERT_TRUE(f.service.calls[0]->cancelled);
+    CU_ASSERT_TRUE(f.service.requests[0]->cancelled);
     CU_ASSERT(sent < 2000);
     CU_ASSERT_EQUAL(front_in_flight(f.front), 0);
     CU_ASSERT(WAIT(c, c->closed));
@@ -296,10 +296,10 @@ static void test_stalled_reader(void)
     c = client_new();
     client_post(c, "/v1/completions", "",
                 "{\"prompt\":[1],\"stream\":true,\"max_tokens\":900}");
-    CU_ASSERT_FATAL(WAIT(c, f.service.n_calls == 1));
+    CU_ASSERT_FATAL(WAIT(c, f.service.n_requests == 1));
     /* More than the sockets' buffers take. */
     for (size_t i = 0; i < 100000; i++)
-        fake_tokens(f.service.calls[0], "x");
+        fake_tokens(f.service.requests[0], "x");
     CU_ASSERT(WAIT((struct client *)NULL, f.service.n_cancelled == 1));
     CU_ASSERT_EQUAL(front_in_flight(f.front), 0);
     client_free(c);

@@ -12,7 +12,7 @@ static void test_completion(void)
 {
     struct front_options options = front_usual();
     struct client *c;
-    struct service_call *call;
+    struct service_request *call;
     json_t *body, *choice;
 
     front_open(&options);
@@ -22,8 +22,8 @@ static void test_completion(void)
                 "X-SLO-TPOT-MS: 3\r\n",
                 "{\"model\":\"tiny\",\"prompt\":[5,6,7],\"max_tokens\":4,"
                 "\"cache_salt\":\"s\"}");
-    CU_ASSERT_FATAL(WAIT(c, f.service.n_calls == 1));
-    call = f.service.calls[0];
+    CU_ASSERT_FATAL(WAIT(c, f.service.n_requests == 1));
+    call = f.service.requests[0];
     CU_ASSERT_EQUAL(call->params.n_tokens, 3);
     CU_ASSERT_EQUAL(call->params.tokens[2], 7);
     CU_ASSERT_EQUAL(call->params.max_tokens, 4);
@@ -60,11 +60,11 @@ static void test_batch(void)
     c = client_new();
     client_post(c, "/v1/completions", "",
                 "{\"prompt\":[\"xy\",\"z\"],\"max_tokens\":2}");
-    CU_ASSERT_FATAL(WAIT(c, f.service.n_calls == 2));
-    fake_schedule(f.service.calls[1], "p1", NULL);
-    fake_tokens(f.service.calls[1], "no");
-    fake_done(f.service.calls[1]);
-    fake_run(f.service.calls[0]);
+    CU_ASSERT_FATAL(WAIT(c, f.service.n_requests == 2));
+    fake_schedule(f.service.requests[1], "p1", NULL);
+    fake_tokens(f.service.requests[1], "no");
+    fake_done(f.service.requests[1]);
+    fake_run(f.service.requests[0]);
     CU_ASSERT(WAIT(c, client_whole(c)));
     body = client_json(c);
     choices = json_object_get(body, "choices");
@@ -94,20 +94,20 @@ static void test_stream(void)
                 "{\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"}],"
                 "\"max_tokens\":2,\"stream\":true,"
                 "\"stream_options\":{\"include_usage\":true}}");
-    CU_ASSERT_FATAL(WAIT(c, f.service.n_calls == 1));
-    fake_schedule(f.service.calls[0], "p0", "d0");
+    CU_ASSERT_FATAL(WAIT(c, f.service.n_requests == 1));
+    fake_schedule(f.service.requests[0], "p0", "d0");
     front_turn();
     client_read(c);
     CU_ASSERT_EQUAL(c->n, 0);
     /* A retry before the first token: its place is what is told. */
-    fake_schedule(f.service.calls[0], "p2", "d0");
-    fake_tokens(f.service.calls[0], "a");
+    fake_schedule(f.service.requests[0], "p2", "d0");
+    fake_tokens(f.service.requests[0], "a");
     CU_ASSERT(WAIT(c, strstr(c->text, "\"content\":\"a\"") != NULL));
     CU_ASSERT_PTR_NOT_NULL(strstr(c->text, "x-conductor-prefill: p2\r\n"));
     CU_ASSERT_PTR_NOT_NULL(strstr(c->text, "text/event-stream"));
     CU_ASSERT_PTR_NOT_NULL(strstr(c->text, "\"role\":\"assistant\""));
-    fake_tokens(f.service.calls[0], "b");
-    fake_done(f.service.calls[0]);
+    fake_tokens(f.service.requests[0], "b");
+    fake_done(f.service.requests[0]);
     CU_ASSERT(WAIT(c, strstr(c->text, "\r\n0\r\n\r\n") != NULL));
     CU_ASSERT_PTR_NOT_NULL(strstr(c->text, "\"finish_reason\":\"length\""));
     CU_ASSERT_PTR_NOT_NULL(strstr(c->text, "\"cached_tokens\":3"));
@@ -128,9 +128,9 @@ static void test_failures(void)
     c = client_new();
     client_post(c, "/v1/completions", "",
                 "{\"prompt\":[[1],[2]],\"stream\":true}");
-    CU_ASSERT_FATAL(WAIT(c, f.service.n_calls == 2));
-    fake_schedule(f.service.calls[0], "p0", "d0");
-    fake_fail(f.service.calls[0], 429, "slo_miss", "too busy", 2500000);
+    CU_ASSERT_FATAL(WAIT(c, f.service.n_requests == 2));
+    fake_schedule(f.service.requests[0], "p0", "d0");
+    fake_fail(f.service.requests[0], 429, "slo_miss", "too busy", 2500000);
     CU_ASSERT(WAIT(c, client_whole(c)));
     CU_ASSERT_EQUAL(client_status(c), 429);
     CU_ASSERT_PTR_NOT_NULL(strstr(c->text, "Retry-After: 3\r\n"));
@@ -139,13 +139,13 @@ static void test_failures(void)
     CU_ASSERT_STRING_EQUAL(error_field(body, "message"), "too busy");
     CU_ASSERT_STRING_EQUAL(error_field(body, "type"), "rate_limit_error");
     json_decref(body);
-    CU_ASSERT_TRUE(f.service.calls[1]->cancelled);
+    CU_ASSERT_TRUE(f.service.requests[1]->cancelled);
 
     /* What the service refuses about a request is its prompt. */
     c->n = 0;
     client_post(c, "/v1/completions", "", "{\"prompt\":[1]}");
-    CU_ASSERT_FATAL(WAIT(c, f.service.n_calls == 3));
-    fake_fail(f.service.calls[2], 400, "too_long", "too long", 0);
+    CU_ASSERT_FATAL(WAIT(c, f.service.n_requests == 3));
+    fake_fail(f.service.requests[2], 400, "too_long", "too long", 0);
     CU_ASSERT(WAIT(c, client_whole(c)));
     CU_ASSERT_EQUAL(client_status(c), 400);
     body = client_json(c);
@@ -154,9 +154,9 @@ static void test_failures(void)
 
     c->n = 0;
     client_post(c, "/v1/completions", "", "{\"prompt\":[1],\"stream\":true}");
-    CU_ASSERT_FATAL(WAIT(c, f.service.n_calls == 4));
-    fake_tokens(f.service.calls[3], "q");
-    fake_fail(f.service.calls[3], 502, "worker_lost", "d0 died", 0);
+    CU_ASSERT_FATAL(WAIT(c, f.service.n_requests == 4));
+    fake_tokens(f.service.requests[3], "q");
+    fake_fail(f.service.requests[3], 502, "worker_lost", "d0 died", 0);
     CU_ASSERT(WAIT(c, strstr(c->text, "\r\n0\r\n\r\n") != NULL));
     CU_ASSERT_EQUAL(client_status(c), 200);
     CU_ASSERT_PTR_NOT_NULL(
@@ -193,10 +193,10 @@ static void test_retry_after(void)
 
         c->n = 0;
         client_post(c, "/v1/completions", "", "{\"prompt\":[[1],[2]]}");
-        CU_ASSERT_FATAL(WAIT(c, f.service.n_calls == 2 * i + 2));
-        fake_fail(f.service.calls[2 * i + 1], cases[i].status, "x", "y",
+        CU_ASSERT_FATAL(WAIT(c, f.service.n_requests == 2 * i + 2));
+        fake_fail(f.service.requests[2 * i + 1], cases[i].status, "x", "y",
                   cases[i].retry_us);
-        CU_ASSERT_TRUE(f.service.calls[2 * i]->cancelled);
+        CU_ASSERT_TRUE(f.service.requests[2 * i]->cancelled);
         CU_ASSERT(WAIT(c, client_whole(c)));
         CU_ASSERT_EQUAL(client_status(c), cases[i].status);
         header = strstr(c->text, "Retry-After");
@@ -219,21 +219,21 @@ static void test_cancel(void)
     /* While waiting, closed in order. */
     c = client_new();
     client_post(c, "/v1/completions", "", "{\"prompt\":[[1],[2],[3]]}");
-    CU_ASSERT_FATAL(WAIT(c, f.service.n_calls == 3));
+    CU_ASSERT_FATAL(WAIT(c, f.service.n_requests == 3));
     client_free(c);
     CU_ASSERT(WAIT((struct client *)NULL, f.service.n_cancelled == 3));
     /* While waiting, by a reset. */
     c = client_new();
     client_post(c, "/v1/completions", "", "{\"prompt\":[1]}");
-    CU_ASSERT_FATAL(WAIT(c, f.service.n_calls == 4));
+    CU_ASSERT_FATAL(WAIT(c, f.service.n_requests == 4));
     setsockopt(c->fd, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset));
     client_free(c);
     CU_ASSERT(WAIT((struct client *)NULL, f.service.n_cancelled == 4));
     /* In the middle of a stream. */
     c = client_new();
     client_post(c, "/v1/completions", "", "{\"prompt\":[1],\"stream\":true}");
-    CU_ASSERT_FATAL(WAIT(c, f.service.n_calls == 5));
-    fake_tokens(f.service.calls[4], "ab");
+    CU_ASSERT_FATAL(WAIT(c, f.service.n_requests == 5));
+    fake_tokens(f.service.requests[4], "ab");
     CU_ASSERT(WAIT(c, strstr(c->text, "\"b\"") != NULL));
     client_free(c);
     CU_ASSERT(WAIT((struct client *)NULL, f.service.n_cancelled == 5));
@@ -250,7 +250,7 @@ static void test_free_in_flight(void)
     front_open(&options);
     c = client_new();
     client_post(c, "/v1/completions", "", "{\"prompt\":[[1],[2]]}");
-    CU_ASSERT_FATAL(WAIT(c, f.service.n_calls == 2));
+    CU_ASSERT_FATAL(WAIT(c, f.service.n_requests == 2));
     front_free(f.front);
     CU_ASSERT_EQUAL(f.service.n_cancelled, 2);
     f.front = NULL;
@@ -271,12 +271,12 @@ static void test_stop(void)
     CU_ASSERT_EQUAL(client_status(idle), 200);
     whole_one = client_new();
     client_post(whole_one, "/v1/completions", "", "{\"prompt\":[[1],[2]]}");
-    CU_ASSERT_FATAL(WAIT(whole_one, f.service.n_calls == 2));
+    CU_ASSERT_FATAL(WAIT(whole_one, f.service.n_requests == 2));
     stream = client_new();
     client_post(stream, "/v1/completions", "",
                 "{\"prompt\":[1],\"stream\":true}");
-    CU_ASSERT_FATAL(WAIT(stream, f.service.n_calls == 3));
-    fake_tokens(f.service.calls[2], "a");
+    CU_ASSERT_FATAL(WAIT(stream, f.service.n_requests == 3));
+    fake_tokens(f.service.requests[2], "a");
     late = client_new();
     client_puts(late, "POST /v1/completions HTTP/1.1\r\nHost: x\r\n"
                       "Content-Length: 14\r\n");
@@ -292,15 +292,15 @@ static void test_stop(void)
     CU_ASSERT_PTR_NOT_NULL(strstr(late->text, "shutting_down"));
     CU_ASSERT_PTR_NOT_NULL(strstr(late->text, "Retry-After: 1\r\n"));
     CU_ASSERT_PTR_NOT_NULL(strstr(late->text, "Connection: close\r\n"));
-    CU_ASSERT_EQUAL(f.service.n_calls, 3);
+    CU_ASSERT_EQUAL(f.service.n_requests, 3);
 
-    fake_run(f.service.calls[0]);
-    fake_run(f.service.calls[1]);
+    fake_run(f.service.requests[0]);
+    fake_run(f.service.requests[1]);
     CU_ASSERT(WAIT(whole_one, whole_one->closed));
     CU_ASSERT_EQUAL(client_status(whole_one), 200);
     CU_ASSERT_PTR_NOT_NULL(strstr(whole_one->text, "Connection: close\r\n"));
     CU_ASSERT_FALSE(front_drained(f.front));
-    fake_done(f.service.calls[2]);
+    fake_done(f.service.requests[2]);
     CU_ASSERT(WAIT(stream, stream->closed));
     CU_ASSERT_PTR_NOT_NULL(strstr(stream->text, "[DONE]"));
     CU_ASSERT_TRUE(front_drained(f.front));
@@ -342,11 +342,11 @@ static void test_stop_unsent(void)
     front_open(&options);
     c = client_new();
     client_post(c, "/v1/completions", "", "{\"prompt\":[1],\"stream\":true}");
-    CU_ASSERT_FATAL(WAIT(c, f.service.n_calls == 1));
+    CU_ASSERT_FATAL(WAIT(c, f.service.n_requests == 1));
     /* More than the sockets' buffers take. */
     for (size_t i = 0; i < 100000; i++)
-        fake_tokens(f.service.calls[0], "x");
-    fake_done(f.service.calls[0]);
+        fake_tokens(f.service.requests[0], "x");
+    fake_done(f.service.requests[0]);
     front_stop(f.front);
     for (int i = 0; i < 10; i++)
         front_turn();

@@ -37,47 +37,47 @@ static int decode_any(uint16_t type, const void *p, size_t len)
     } m;
     switch ((enum frame_type)type) {
     case FRAME_HELLO:
-        return msg_hello_decode(p, len, &m.hello);
+        return msg_hello_unpack(p, len, &m.hello);
     case FRAME_WELCOME:
-        return msg_welcome_decode(p, len, &m.welcome);
+        return msg_welcome_unpack(p, len, &m.welcome);
     case FRAME_ERROR:
     case FRAME_FAILED:
     case FRAME_KV_REFUSE:
-        return msg_error_decode(p, len, &m.error);
+        return msg_error_unpack(p, len, &m.error);
     case FRAME_STATUS:
-        return msg_status_decode(p, len, &m.status);
+        return msg_status_unpack(p, len, &m.status);
     case FRAME_PREFILL:
-        return msg_prefill_decode(p, len, &m.prefill);
+        return msg_prefill_unpack(p, len, &m.prefill);
     case FRAME_DECODE:
-        return msg_decode_decode(p, len, &m.decode);
+        return msg_decode_unpack(p, len, &m.decode);
     case FRAME_PREFILL_STARTED:
-        return msg_prefill_started_decode(p, len, &m.started);
+        return msg_prefill_started_unpack(p, len, &m.started);
     case FRAME_PREFILL_DONE:
-        return msg_prefill_done_decode(p, len, &m.prefill_done);
+        return msg_prefill_done_unpack(p, len, &m.prefill_done);
     case FRAME_TOKENS:
-        return msg_tokens_decode(p, len, &m.tokens);
+        return msg_tokens_unpack(p, len, &m.tokens);
     case FRAME_DONE:
-        return msg_done_decode(p, len, &m.done);
+        return msg_done_unpack(p, len, &m.done);
     case FRAME_BLOCKS_STORED:
-        return msg_blocks_stored_decode(p, len, &m.stored);
+        return msg_blocks_stored_unpack(p, len, &m.stored);
     case FRAME_BLOCKS_REMOVED:
-        return msg_blocks_removed_decode(p, len, &m.removed);
+        return msg_blocks_removed_unpack(p, len, &m.removed);
     case FRAME_FETCH:
-        return msg_fetch_decode(p, len, &m.fetch);
+        return msg_fetch_unpack(p, len, &m.fetch);
     case FRAME_FETCH_CHAIN:
-        return msg_fetch_chain_decode(p, len, &m.fetch_chain);
+        return msg_fetch_chain_unpack(p, len, &m.fetch_chain);
     case FRAME_FETCH_READ:
-        return msg_fetch_read_decode(p, len, &m.fetch_read);
+        return msg_fetch_read_unpack(p, len, &m.fetch_read);
     case FRAME_FETCH_DATA:
-        return msg_fetch_data_decode(p, len, &m.fetch_data);
+        return msg_fetch_data_unpack(p, len, &m.fetch_data);
     case FRAME_FETCH_END:
-        return msg_fetch_end_decode(p, len, &m.fetch_end);
+        return msg_fetch_end_unpack(p, len, &m.fetch_end);
     case FRAME_KV_BEGIN:
-        return msg_kv_begin_decode(p, len, &m.kv_begin);
+        return msg_kv_begin_unpack(p, len, &m.kv_begin);
     case FRAME_KV_LAYER:
-        return msg_kv_layer_decode(p, len, &m.kv_layer);
+        return msg_kv_layer_unpack(p, len, &m.kv_layer);
     case FRAME_KV_END:
-        return msg_kv_end_decode(p, len, &m.kv_end);
+        return msg_kv_end_unpack(p, len, &m.kv_end);
     default:
         return -EBADMSG;
     }
@@ -117,12 +117,12 @@ static struct msg_hello example_hello(void)
 static void encode_all(struct wire_buf *b)
 {
     struct msg_hello hello = example_hello();
-    msg_hello_encode(b, 0, &hello);
-    msg_welcome_encode(b, 0, &(struct msg_welcome){1, 3, 5, 500});
-    msg_error_encode(b, 0, &(struct msg_error){PROTO_E_BUSY, "no"});
-    msg_error_like_encode(b, FRAME_FAILED, 11, PROTO_E_PEER, "gone");
-    msg_status_encode(b, 0, &(struct msg_status){1, 2, 3, 4, 5, 6, 7});
-    msg_prefill_encode(
+    msg_hello_pack(b, 0, &hello);
+    msg_welcome_pack(b, 0, &(struct msg_welcome){1, 3, 5, 500});
+    msg_error_pack(b, 0, &(struct msg_error){PROTO_E_BUSY, "no"});
+    msg_error_like_pack(b, FRAME_FAILED, 11, PROTO_E_PEER, "gone");
+    msg_status_pack(b, 0, &(struct msg_status){1, 2, 3, 4, 5, 6, 7});
+    msg_prefill_pack(
         b, 12,
         &(struct msg_prefill){.key_seed = 42,
                               .max_tokens = 7,
@@ -135,27 +135,27 @@ static void encode_all(struct wire_buf *b)
                                           {PROTO_SOURCE_DISK, "", 0, 2, 5}},
                               .n_tokens = 4,
                               .tokens = u8(tokens)});
-    msg_decode_encode(b, 13, &(struct msg_decode){100, 5, 7});
-    msg_prefill_started_encode(b, 14, &(struct msg_prefill_started){1});
-    msg_prefill_done_encode(
+    msg_decode_pack(b, 13, &(struct msg_decode){100, 5, 7});
+    msg_prefill_started_pack(b, 14, &(struct msg_prefill_started){1});
+    msg_prefill_done_pack(
         b, 15,
         &(struct msg_prefill_done){65, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 3});
-    msg_tokens_encode(b, (struct msg_token[]){{1, 2, 3}, {4, 5, 6}}, 2);
-    msg_done_encode(b, 16, &(struct msg_done){PROTO_FINISH_LENGTH, 9});
-    msg_blocks_stored_encode(b, 0,
+    msg_tokens_pack(b, (struct msg_token[]){{1, 2, 3}, {4, 5, 6}}, 2);
+    msg_done_pack(b, 16, &(struct msg_done){PROTO_FINISH_LENGTH, 9});
+    msg_blocks_stored_pack(b, 0,
                              &(struct msg_blocks_stored){1, 5, 3, u8(keys)});
-    msg_blocks_removed_encode(b, 0,
+    msg_blocks_removed_pack(b, 0,
                               &(struct msg_blocks_removed){1, 3, u8(keys)});
-    msg_fetch_encode(b, 17, &(struct msg_fetch){3, u8(keys)});
-    msg_fetch_chain_encode(b, 17, &(struct msg_fetch_chain){4, u8(tokens)});
-    msg_fetch_read_encode(b, 17, &(struct msg_fetch_read){2, 0, 4});
-    msg_fetch_data_encode(b, 17,
+    msg_fetch_pack(b, 17, &(struct msg_fetch){3, u8(keys)});
+    msg_fetch_chain_pack(b, 17, &(struct msg_fetch_chain){4, u8(tokens)});
+    msg_fetch_read_pack(b, 17, &(struct msg_fetch_read){2, 0, 4});
+    msg_fetch_data_pack(b, 17,
                           &(struct msg_fetch_data){2, 0, 4, 9, 5, u8("hello")});
-    msg_fetch_end_encode(b, 17, &(struct msg_fetch_end){PROTO_E_BUSY});
-    msg_kv_begin_encode(b, 18, &(struct msg_kv_begin){100, 5, 7});
-    msg_error_like_encode(b, FRAME_KV_REFUSE, 18, PROTO_E_CAPACITY, "full");
-    msg_kv_layer_encode(b, 18, &(struct msg_kv_layer){1, 2, 3, 4, u8("abcd")});
-    msg_kv_end_encode(b, 18, &(struct msg_kv_end){66});
+    msg_fetch_end_pack(b, 17, &(struct msg_fetch_end){PROTO_E_BUSY});
+    msg_kv_begin_pack(b, 18, &(struct msg_kv_begin){100, 5, 7});
+    msg_error_like_pack(b, FRAME_KV_REFUSE, 18, PROTO_E_CAPACITY, "full");
+    msg_kv_layer_pack(b, 18, &(struct msg_kv_layer){1, 2, 3, 4, u8("abcd")});
+    msg_kv_end_pack(b, 18, &(struct msg_kv_end){66});
 }
 
 typedef void (*frame_visit)(const struct frame_header *h, const uint8_t *p);
@@ -220,8 +220,8 @@ static void test_sources(void)
     bad[5].sources[2].host[0] = 'x';
     bad[6].sources[1].from_block = 3;
     wire_buf_init(&b, 4096);
-    msg_prefill_encode(&b, 7, &good);
-    CU_ASSERT_EQUAL_FATAL(msg_prefill_decode(b.data + FRAME_HEADER_BYTES,
+    msg_prefill_pack(&b, 7, &good);
+    CU_ASSERT_EQUAL_FATAL(msg_prefill_unpack(b.data + FRAME_HEADER_BYTES,
                                              b.len - FRAME_HEADER_BYTES, &out),
                           0);
     CU_ASSERT_EQUAL(out.load_mode, PROTO_LOAD_LAYERWISE);
@@ -232,8 +232,8 @@ static void test_sources(void)
     CU_ASSERT_EQUAL(out.sources[3].to_block, 6);
     for (size_t i = 0; i < 7; i++) {
         wire_buf_reset(&b);
-        msg_prefill_encode(&b, 7, &bad[i]);
-        CU_ASSERT_EQUAL(msg_prefill_decode(b.data + FRAME_HEADER_BYTES,
+        msg_prefill_pack(&b, 7, &bad[i]);
+        CU_ASSERT_EQUAL(msg_prefill_unpack(b.data + FRAME_HEADER_BYTES,
                                            b.len - FRAME_HEADER_BYTES, &out),
                         -EBADMSG);
     }
@@ -250,8 +250,8 @@ static void test_round_trip(void)
     struct wire_buf b;
     struct msg_hello in = example_hello(), out;
     wire_buf_init(&b, 1 << 20);
-    msg_hello_encode(&b, 0, &in);
-    CU_ASSERT_EQUAL(msg_hello_decode(b.data + FRAME_HEADER_BYTES,
+    msg_hello_pack(&b, 0, &in);
+    CU_ASSERT_EQUAL(msg_hello_unpack(b.data + FRAME_HEADER_BYTES,
                                      b.len - FRAME_HEADER_BYTES, &out),
                     0);
     CU_ASSERT_EQUAL(memcmp(&in, &out, sizeof(in)), 0);
@@ -259,8 +259,8 @@ static void test_round_trip(void)
     struct msg_prefill_done done = {65, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 4},
                             done2;
     wire_buf_reset(&b);
-    msg_prefill_done_encode(&b, 77, &done);
-    CU_ASSERT_EQUAL(msg_prefill_done_decode(b.data + FRAME_HEADER_BYTES,
+    msg_prefill_done_pack(&b, 77, &done);
+    CU_ASSERT_EQUAL(msg_prefill_done_unpack(b.data + FRAME_HEADER_BYTES,
                                             b.len - FRAME_HEADER_BYTES, &done2),
                     0);
     CU_ASSERT_EQUAL(done2.disk_tokens, 4);
@@ -270,8 +270,8 @@ static void test_round_trip(void)
 
     struct msg_fetch_data fd = {1, 2, 3, UINT64_MAX - 7, 5, u8("hello")}, fo;
     wire_buf_reset(&b);
-    msg_fetch_data_encode(&b, 77, &fd);
-    CU_ASSERT_EQUAL(msg_fetch_data_decode(b.data + FRAME_HEADER_BYTES,
+    msg_fetch_data_pack(&b, 77, &fd);
+    CU_ASSERT_EQUAL(msg_fetch_data_unpack(b.data + FRAME_HEADER_BYTES,
                                           b.len - FRAME_HEADER_BYTES, &fo),
                     0);
     CU_ASSERT_EQUAL(fo.from_layer, 2);
@@ -279,31 +279,31 @@ static void test_round_trip(void)
     CU_ASSERT_EQUAL(memcmp(fo.data, "hello", 5), 0);
     fd.n_layers = 0; /* says nothing */
     wire_buf_reset(&b);
-    msg_fetch_data_encode(&b, 77, &fd);
-    CU_ASSERT_EQUAL(msg_fetch_data_decode(b.data + FRAME_HEADER_BYTES,
+    msg_fetch_data_pack(&b, 77, &fd);
+    CU_ASSERT_EQUAL(msg_fetch_data_unpack(b.data + FRAME_HEADER_BYTES,
                                           b.len - FRAME_HEADER_BYTES, &fo),
                     -EBADMSG);
 
     struct msg_decode de;
     wire_buf_reset(&b);
-    msg_decode_encode(&b, 7, &(struct msg_decode){100, 5, UINT64_MAX - 9});
-    CU_ASSERT_EQUAL(msg_decode_decode(b.data + FRAME_HEADER_BYTES,
+    msg_decode_pack(&b, 7, &(struct msg_decode){100, 5, UINT64_MAX - 9});
+    CU_ASSERT_EQUAL(msg_decode_unpack(b.data + FRAME_HEADER_BYTES,
                                       b.len - FRAME_HEADER_BYTES, &de),
                     0);
     CU_ASSERT_EQUAL(de.prompt_digest, UINT64_MAX - 9);
 
     struct msg_kv_begin kb;
     wire_buf_reset(&b);
-    msg_kv_begin_encode(&b, 7, &(struct msg_kv_begin){100, 5, UINT64_MAX - 8});
-    CU_ASSERT_EQUAL(msg_kv_begin_decode(b.data + FRAME_HEADER_BYTES,
+    msg_kv_begin_pack(&b, 7, &(struct msg_kv_begin){100, 5, UINT64_MAX - 8});
+    CU_ASSERT_EQUAL(msg_kv_begin_unpack(b.data + FRAME_HEADER_BYTES,
                                         b.len - FRAME_HEADER_BYTES, &kb),
                     0);
     CU_ASSERT_EQUAL(kb.prompt_digest, UINT64_MAX - 8);
 
     struct msg_tokens mt;
     wire_buf_reset(&b);
-    msg_tokens_encode(&b, (struct msg_token[]){{1, 2, 3}, {4, 5, 6}}, 2);
-    CU_ASSERT_EQUAL(msg_tokens_decode(b.data + FRAME_HEADER_BYTES,
+    msg_tokens_pack(&b, (struct msg_token[]){{1, 2, 3}, {4, 5, 6}}, 2);
+    CU_ASSERT_EQUAL(msg_tokens_unpack(b.data + FRAME_HEADER_BYTES,
                                       b.len - FRAME_HEADER_BYTES, &mt),
                     0);
     struct msg_token t = msg_tokens_at(&mt, 1);
@@ -320,15 +320,15 @@ static void test_other_version(void)
     struct msg_hello m = example_hello();
     wire_buf_init(&b, 1 << 20);
     m.version_min = m.version_max = PROTO_VERSION + 1;
-    msg_hello_encode(&b, 0, &m);
+    msg_hello_pack(&b, 0, &m);
     wire_put_u32(&b, 99); /* a field that this version does not know */
-    CU_ASSERT_EQUAL(msg_hello_decode(b.data + FRAME_HEADER_BYTES,
+    CU_ASSERT_EQUAL(msg_hello_unpack(b.data + FRAME_HEADER_BYTES,
                                      b.len - FRAME_HEADER_BYTES, &m),
                     0);
     CU_ASSERT_EQUAL(m.version_min, PROTO_VERSION + 1);
     CU_ASSERT_EQUAL(m.kind, 0);
     b.data[FRAME_HEADER_BYTES] ^= 1;
-    CU_ASSERT_EQUAL(msg_hello_decode(b.data + FRAME_HEADER_BYTES,
+    CU_ASSERT_EQUAL(msg_hello_unpack(b.data + FRAME_HEADER_BYTES,
                                      b.len - FRAME_HEADER_BYTES, &m),
                     -EBADMSG);
     wire_buf_fini(&b);
@@ -354,12 +354,12 @@ static void test_limits(void)
 {
     struct wire_buf b;
     wire_buf_init(&b, 48);
-    msg_empty_encode(&b, FRAME_CANCEL, 1);
+    msg_empty_pack(&b, FRAME_CANCEL, 1);
     CU_ASSERT_FALSE(b.failed);
     CU_ASSERT_EQUAL(b.len, FRAME_HEADER_BYTES);
-    msg_decode_encode(&b, 1, &(struct msg_decode){1, 1, 1});
+    msg_decode_pack(&b, 1, &(struct msg_decode){1, 1, 1});
     CU_ASSERT_FALSE(b.failed);
-    msg_empty_encode(&b, FRAME_CANCEL, 1);
+    msg_empty_pack(&b, FRAME_CANCEL, 1);
     CU_ASSERT_TRUE(b.failed);
     CU_ASSERT_TRUE(b.len <= 48);
     wire_buf_fini(&b);
@@ -367,7 +367,7 @@ static void test_limits(void)
     /* A count that promises more than there is. */
     uint8_t lie[] = {1, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff};
     struct msg_blocks_stored m;
-    CU_ASSERT_EQUAL(msg_blocks_stored_decode(lie, sizeof(lie), &m), -EBADMSG);
+    CU_ASSERT_EQUAL(msg_blocks_stored_unpack(lie, sizeof(lie), &m), -EBADMSG);
     CU_ASSERT_EQUAL(m.n, 0);
 }
 
@@ -378,9 +378,9 @@ static void test_kv_layer_split(void)
     wire_buf_init(&whole, 4096);
     wire_buf_init(&split, 4096);
     struct msg_kv_layer m = {1, 2, 3, 4, u8("abcd")};
-    msg_kv_layer_encode(&whole, 9, &m);
+    msg_kv_layer_pack(&whole, 9, &m);
     m.data = NULL;
-    msg_kv_layer_encode(&split, 9, &m);
+    msg_kv_layer_pack(&split, 9, &m);
     wire_put_bytes(&split, "abcd", 4);
     CU_ASSERT_EQUAL_FATAL(whole.len, split.len);
     CU_ASSERT_EQUAL(memcmp(whole.data, split.data, whole.len), 0);

@@ -177,7 +177,7 @@ static void test_queue(void)
 }
 
 /* Others wait: 2 ms of the engine's time are not spent to be done earlier. */
-static void test_thrift(void)
+static void test_load_all(void)
 {
     struct rig r;
 
@@ -780,7 +780,7 @@ int main(void)
     CU_pSuite suite = CU_add_suite("schedule_plan", NULL, NULL);
     CU_add_test(suite, "own disk", test_own_disk);
     CU_add_test(suite, "queue", test_queue);
-    CU_add_test(suite, "thrift", test_thrift);
+    CU_add_test(suite, "load_all", test_load_all);
     CU_add_test(suite, "price of engine time", test_price);
     CU_add_test(suite, "when it fits", test_fits);
     CU_add_test(suite, "turns", test_turns);

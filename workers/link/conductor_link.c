@@ -55,7 +55,7 @@ static int on_welcome(struct conductor_link *l, const uint8_t *payload,
 {
     struct msg_welcome m;
 
-    if (msg_welcome_decode(payload, len, &m))
+    if (msg_welcome_unpack(payload, len, &m))
         return -EBADMSG;
     if (m.version != PROTO_VERSION)
         return -EPROTO;
@@ -103,7 +103,7 @@ static int on_error(struct conductor_link *l, const uint8_t *payload,
     struct msg_error m;
     char text[MSG_TEXT_MAX + 128];
 
-    if (msg_error_decode(payload, len, &m))
+    if (msg_error_unpack(payload, len, &m))
         return -EBADMSG;
     bool final = is_final(l, m.code);
     bool waits = m.code == PROTO_E_DUPLICATE && !final;
@@ -185,7 +185,7 @@ static void connect_now(struct conductor_link *l)
         return;
     }
     wire_buf_init(&buf, 4096);
-    msg_hello_encode(&buf, 0, &l->hello);
+    msg_hello_pack(&buf, 0, &l->hello);
     frame_conn_send(l->conn, &buf);
     wire_buf_fini(&buf);
     l->overdue = false;

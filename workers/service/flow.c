@@ -11,7 +11,7 @@ static void on_started(void *arg, struct request *r)
     struct worker *w = arg;
     struct msg_prefill_started m = {.queue_us = (uint64_t)request_queue_us(r)};
 
-    msg_prefill_started_encode(&w->out, r->id, &m);
+    msg_prefill_started_pack(&w->out, r->id, &m);
     worker_send(w);
     if (r->push.host[0] && transfer_push(w->transfer, r, r->started_us) < 0)
         r->push.failed = true; /* said when the prefill ends */
@@ -39,7 +39,7 @@ static void send_prefill_done(struct worker *w, const struct request *r,
                          : PROTO_LOAD_COMPUTE,
     };
 
-    msg_prefill_done_encode(&w->out, r->id, &m);
+    msg_prefill_done_pack(&w->out, r->id, &m);
     worker_send(w);
 }
 
@@ -49,7 +49,7 @@ static void send_done(struct worker *w, const struct request *r)
                          .output_tokens = r->n_output};
 
     worker_send_tokens(w); /* DONE comes last */
-    msg_done_encode(&w->out, r->id, &m);
+    msg_done_pack(&w->out, r->id, &m);
     worker_send(w);
 }
 

@@ -3,7 +3,7 @@
  * Invariants:
  *   every request of the table is in exactly one state, whose list (if any)
  *     belongs to the batch, or to kv_waits (REQUEST_KV_WAIT)
- *   n_arriving = requests in TICKET, KV_WAIT or RECEIVING <= max_queue
+ *   n_arriving = requests in ANNOUNCED, KV_WAIT or RECEIVING <= max_queue
  */
 #ifndef WORKERS_SERVICE_INTERNAL_H
 #define WORKERS_SERVICE_INTERNAL_H

@@ -13,7 +13,7 @@ void worker_send(struct worker *w)
 void worker_send_failed(struct worker *w, uint64_t id, uint16_t code,
                         const char *why)
 {
-    msg_error_like_encode(&w->out, FRAME_FAILED, id, code, why);
+    msg_error_like_pack(&w->out, FRAME_FAILED, id, code, why);
     worker_send(w);
 }
 
@@ -21,7 +21,7 @@ void worker_send_tokens(struct worker *w)
 {
     if (w->n_tokens == 0)
         return;
-    msg_tokens_encode(&w->out, w->tokens, w->n_tokens);
+    msg_tokens_pack(&w->out, w->tokens, w->n_tokens);
     worker_send(w);
     w->n_tokens = 0;
 }
@@ -46,11 +46,11 @@ static void run_send(struct worker *w, struct run *run)
                                       .parent = run->parent,
                                       .n = run->n,
                                       .keys = keys};
-        msg_blocks_stored_encode(&w->out, 0, &m);
+        msg_blocks_stored_pack(&w->out, 0, &m);
     } else {
         struct msg_blocks_removed m = {
             .tier = run->tier, .n = run->n, .keys = keys};
-        msg_blocks_removed_encode(&w->out, 0, &m);
+        msg_blocks_removed_pack(&w->out, 0, &m);
     }
     worker_send(w);
     run->n = 0;
@@ -131,7 +131,7 @@ void worker_send_events(struct worker *w)
     anew = anew || (disk && !send_events_of(w, disk, PROTO_TIER_DISK));
     if (!anew)
         return;
-    msg_empty_encode(&w->out, FRAME_BLOCKS_CLEARED, 0);
+    msg_empty_pack(&w->out, FRAME_BLOCKS_CLEARED, 0);
     worker_send(w);
     worker_send_inventory(w);
 }
@@ -157,6 +157,6 @@ void worker_send_status(struct worker *w)
         m.disk_used_blocks = disk.held_blocks;
         m.disk_bytes_per_s = worker_disk_bytes_per_s(w);
     }
-    msg_status_encode(&w->out, 0, &m);
+    msg_status_pack(&w->out, 0, &m);
     worker_send(w);
 }

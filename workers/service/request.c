@@ -40,7 +40,7 @@ struct request *request_new(const struct request_spec *spec)
     if (!r)
         return NULL;
     r->id = spec->id;
-    r->state = spec->tokens ? REQUEST_WAITING : REQUEST_TICKET;
+    r->state = spec->tokens ? REQUEST_WAITING : REQUEST_ANNOUNCED;
     r->n_tokens = spec->n_tokens;
     r->max_tokens = spec->max_tokens;
     r->prompt_digest = spec->prompt_digest;
@@ -272,7 +272,7 @@ const char *request_state_name(enum request_state state)
 {
     static const char *const names[] = {
         [REQUEST_WAITING] = "waiting", [REQUEST_PREFILL] = "prefill",
-        [REQUEST_PUSHING] = "pushing", [REQUEST_TICKET] = "ticket",
+        [REQUEST_PUSHING] = "pushing", [REQUEST_ANNOUNCED] = "ticket",
         [REQUEST_KV_WAIT] = "kv_wait", [REQUEST_RECEIVING] = "receiving",
         [REQUEST_READY] = "ready",     [REQUEST_DECODE] = "decode",
         [REQUEST_ENDED] = "ending",

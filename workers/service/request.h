@@ -37,7 +37,7 @@ enum request_state {
     REQUEST_WAITING,   /* prefill: in the queue, perhaps still fetching */
     REQUEST_PREFILL,   /* in the step loop */
     REQUEST_PUSHING,   /* computed; KV still on its way to the decode worker */
-    REQUEST_TICKET,    /* decode: announced, no KV_BEGIN yet */
+    REQUEST_ANNOUNCED,    /* decode: announced, no KV_BEGIN yet */
     REQUEST_KV_WAIT,   /* KV_BEGIN came, waits for room */
     REQUEST_RECEIVING, /* granted; KV arrives */
     REQUEST_READY,     /* waits for a place in the batch */
@@ -163,7 +163,7 @@ struct request_spec {
     bool decodes_here;
 };
 
-/* Make a request in state REQUEST_WAITING, or REQUEST_TICKET without tokens.
+/* Make a request in state REQUEST_WAITING, or REQUEST_ANNOUNCED without tokens.
  * Returns it owned, or NULL: out of memory. O(tokens). */
 struct request *request_new(const struct request_spec *spec)
     __attribute__((warn_unused_result));

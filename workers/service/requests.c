@@ -10,7 +10,7 @@
 
 static bool is_arriving(const struct request *r)
 {
-    return r->state == REQUEST_TICKET || r->state == REQUEST_KV_WAIT ||
+    return r->state == REQUEST_ANNOUNCED || r->state == REQUEST_KV_WAIT ||
            r->state == REQUEST_RECEIVING;
 }
 
@@ -148,7 +148,7 @@ static int on_prefill(struct worker *w, uint64_t id, const uint8_t *payload,
     struct msg_prefill m;
     char text[MSG_TEXT_MAX];
 
-    if (msg_prefill_decode(payload, len, &m))
+    if (msg_prefill_unpack(payload, len, &m))
         return -EBADMSG;
     bool decodes = !m.decode_host[0] && m.max_tokens > 1;
     uint16_t code = check_prefill(w, id, &m, decodes, text);
@@ -185,7 +185,7 @@ static int on_decode(struct worker *w, uint64_t id, const uint8_t *payload,
     struct msg_decode m;
     char text[MSG_TEXT_MAX];
 
-    if (msg_decode_decode(payload, len, &m))
+    if (msg_decode_unpack(payload, len, &m))
         return -EBADMSG;
     if (!(w->options->role & PROTO_ROLE_DECODE))
         return turn_away(w, id, PROTO_E_INVALID,
@@ -205,7 +205,7 @@ static int on_decode(struct worker *w, uint64_t id, const uint8_t *payload,
         return 0;
     request_insert(&w->requests, r);
     w->n_arriving++;
-    msg_empty_encode(&w->out, FRAME_DECODE_READY, id);
+    msg_empty_pack(&w->out, FRAME_DECODE_READY, id);
     worker_send(w);
     return 0;
 }

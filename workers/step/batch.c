@@ -92,7 +92,7 @@ void batch_unlink(struct batch *b, struct request *r)
         b->n.decodes--;
         break;
     case REQUEST_PUSHING:
-    case REQUEST_TICKET:
+    case REQUEST_ANNOUNCED:
     case REQUEST_KV_WAIT:
     case REQUEST_RECEIVING:
     case REQUEST_ENDED:

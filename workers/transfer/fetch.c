@@ -41,7 +41,7 @@ void fetch_send(struct peer *p, struct fetch *f)
 {
     struct msg_fetch m = {.n = f->n_keys, .keys = (const uint8_t *)f->keys};
 
-    msg_fetch_encode(&p->transfer->buf, f->id, &m);
+    msg_fetch_pack(&p->transfer->buf, f->id, &m);
     transfer_send(p->transfer, p->conn);
 }
 
@@ -81,7 +81,7 @@ static int fetch_read(void *arg, void *session, struct loader_piece *piece)
     if (TAILQ_EMPTY(&f->pieces))
         f->since_us = clock_now_us();
     TAILQ_INSERT_TAIL(&f->pieces, piece, link);
-    msg_fetch_read_encode(&t->buf, f->id, &m);
+    msg_fetch_read_pack(&t->buf, f->id, &m);
     transfer_send(t, f->peer->conn);
     return 0;
 }
@@ -105,7 +105,7 @@ static void fetch_close(void *arg, void *session)
 
     (void)arg;
     if (f->peer->welcome) {
-        msg_empty_encode(&t->buf, FRAME_CANCEL, f->id);
+        msg_empty_pack(&t->buf, FRAME_CANCEL, f->id);
         transfer_send(t, f->peer->conn);
     }
     fetch_free(f, -ECANCELED);
@@ -165,7 +165,7 @@ int fetch_on_chain(struct peer *p, uint64_t id, const uint8_t *payload,
     struct fetch *f = fetch_of(p, id);
     struct msg_fetch_chain m;
 
-    if (msg_fetch_chain_decode(payload, len, &m))
+    if (msg_fetch_chain_unpack(payload, len, &m))
         return -EBADMSG;
     if (!f)
         return 0;
@@ -197,7 +197,7 @@ int fetch_on_data(struct peer *p, uint64_t id, const uint8_t *payload,
     struct fetch *f = fetch_of(p, id);
     struct msg_fetch_data m;
 
-    if (msg_fetch_data_decode(payload, len, &m))
+    if (msg_fetch_data_unpack(payload, len, &m))
         return -EBADMSG;
     if (!f)
         return 0;
@@ -220,7 +220,7 @@ int fetch_on_end(struct peer *p, uint64_t id, const uint8_t *payload,
     struct fetch *f = fetch_of(p, id);
     struct msg_fetch_end m;
 
-    if (msg_fetch_end_decode(payload, len, &m))
+    if (msg_fetch_end_unpack(payload, len, &m))
         return -EBADMSG;
     if (f)
         fetch_fail(f, proto_code_name(m.code));

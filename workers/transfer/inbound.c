@@ -26,7 +26,7 @@ static int inbound_hello(struct inbound *in, const uint8_t *payload, size_t len)
     struct transfer *t = in->transfer;
     struct msg_hello m;
 
-    if (msg_hello_decode(payload, len, &m))
+    if (msg_hello_unpack(payload, len, &m))
         return -EBADMSG;
     const char *why = misfit(t, &m);
     if (why) {
@@ -41,7 +41,7 @@ static int inbound_hello(struct inbound *in, const uint8_t *payload, size_t len)
     struct msg_welcome w = {.version = PROTO_VERSION,
                             .capabilities =
                                 m.capabilities & t->hello.capabilities};
-    msg_welcome_encode(&t->buf, 0, &w);
+    msg_welcome_pack(&t->buf, 0, &w);
     transfer_send(t, in->conn);
     return 0;
 }

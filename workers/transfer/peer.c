@@ -13,7 +13,7 @@ static int peer_error(struct peer *p, const uint8_t *payload, size_t len)
 {
     struct msg_error m;
 
-    if (msg_error_decode(payload, len, &m))
+    if (msg_error_unpack(payload, len, &m))
         return -EBADMSG;
     char text[MSG_TEXT_MAX + 64];
     snprintf(text, sizeof(text), "refused by the peer (%s): %s",
@@ -28,7 +28,7 @@ static int peer_welcome(struct peer *p, const uint8_t *payload, size_t len)
     struct request *r;
     struct fetch *f;
 
-    if (msg_welcome_decode(payload, len, &m) || m.version != PROTO_VERSION)
+    if (msg_welcome_unpack(payload, len, &m) || m.version != PROTO_VERSION)
         return -EBADMSG;
     p->welcome = true;
     TAILQ_FOREACH(f, &p->fetches, link)
@@ -163,7 +163,7 @@ struct peer *transfer_peer(struct transfer *t, const char *host, uint16_t port)
     }
     TAILQ_INSERT_TAIL(&t->peers, p, link);
     t->n_peers++;
-    msg_hello_encode(&t->buf, 0, &t->hello);
+    msg_hello_pack(&t->buf, 0, &t->hello);
     transfer_send(t, p->conn);
     return p;
 }

@@ -27,7 +27,7 @@ void push_send_begin(struct peer *p, struct request *r)
                              .max_tokens = r->max_tokens,
                              .prompt_digest = r->prompt_digest};
 
-    msg_kv_begin_encode(&p->transfer->buf, r->id, &m);
+    msg_kv_begin_pack(&p->transfer->buf, r->id, &m);
     transfer_send(p->transfer, p->conn);
 }
 
@@ -70,7 +70,7 @@ int push_on_refuse(struct peer *p, uint64_t id, const uint8_t *payload,
     struct request *r = push_of(p, id);
     struct msg_error m;
 
-    if (msg_error_decode(payload, len, &m))
+    if (msg_error_unpack(payload, len, &m))
         return -EBADMSG;
     if (r)
         push_end(p->transfer, r, m.text);
@@ -132,7 +132,7 @@ static void send_piece(struct peer *p, struct request *r)
                              .from_token = from,
                              .n_tokens = n,
                              .n_data = 2 * n * row_bytes};
-    msg_kv_layer_encode(&t->buf, r->id, &m);
+    msg_kv_layer_pack(&t->buf, r->id, &m);
     transfer_send(t, p->conn);
     send_rows(p, r, ENGINE_K, from, n);
     send_rows(p, r, ENGINE_V, from, n);
@@ -177,7 +177,7 @@ static bool pump_one(struct peer *p, struct request *r, int64_t now_us)
     if (push->from_token < r->n_tokens || r->n_output == 0)
         return false;
     struct msg_kv_end m = {.first_token = r->last_token};
-    msg_kv_end_encode(&t->buf, r->id, &m);
+    msg_kv_end_pack(&t->buf, r->id, &m);
     transfer_send(t, p->conn);
     return true;
 }

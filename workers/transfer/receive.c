@@ -11,7 +11,7 @@
 
 static int refuse(struct inbound *in, uint64_t id, const char *why)
 {
-    msg_error_like_encode(&in->transfer->buf, FRAME_KV_REFUSE, id,
+    msg_error_like_pack(&in->transfer->buf, FRAME_KV_REFUSE, id,
                           PROTO_E_INVALID, why);
     transfer_send(in->transfer, in->conn);
     return 0;
@@ -24,9 +24,9 @@ int receive_on_begin(struct inbound *in, uint64_t id, const uint8_t *payload,
     struct request *r = transfer_find(t, id);
     struct msg_kv_begin m;
 
-    if (msg_kv_begin_decode(payload, len, &m))
+    if (msg_kv_begin_unpack(payload, len, &m))
         return -EBADMSG;
-    if (!r || r->state != REQUEST_TICKET)
+    if (!r || r->state != REQUEST_ANNOUNCED)
         return refuse(in, id, "no such request is announced here");
     if (m.n_tokens != r->n_tokens || m.max_tokens != r->max_tokens)
         return refuse(in, id, "the request was announced with other lengths");
@@ -48,7 +48,7 @@ int transfer_grant(struct transfer *t, struct request *r)
     if (!r->receive.from || r->state != REQUEST_KV_WAIT)
         return -EINVAL;
     r->state = REQUEST_RECEIVING;
-    msg_empty_encode(&t->buf, FRAME_KV_GRANT, r->id);
+    msg_empty_pack(&t->buf, FRAME_KV_GRANT, r->id);
     transfer_send(t, r->receive.from->conn);
     return 0;
 }
@@ -94,7 +94,7 @@ int receive_on_layer(struct inbound *in, uint64_t id, const uint8_t *payload,
     struct request *r = receive_of(in, id);
     struct msg_kv_layer m;
 
-    if (msg_kv_layer_decode(payload, len, &m))
+    if (msg_kv_layer_unpack(payload, len, &m))
         return -EBADMSG;
     if (!r)
         return 0;
@@ -116,7 +116,7 @@ int receive_on_end(struct inbound *in, uint64_t id, const uint8_t *payload,
     struct request *r = receive_of(in, id);
     struct msg_kv_end m;
 
-    if (msg_kv_end_decode(payload, len, &m) ||
+    if (msg_kv_end_unpack(payload, len, &m) ||
         m.first_token >= t->config.layout->vocab)
         return -EBADMSG;
     if (!r)

@@ -46,7 +46,7 @@ static void send_chain(struct inbound *in, const struct serve *s)
         memcpy(tokens + (size_t)i * bt,
                kv_store_tokens(t->config.store, s->ids[i]),
                bt * sizeof(*tokens));
-    msg_fetch_chain_encode(&t->buf, s->request_id, &m);
+    msg_fetch_chain_pack(&t->buf, s->request_id, &m);
     transfer_send(t, in->conn);
     free(tokens);
 }
@@ -67,7 +67,7 @@ static void send_data(struct inbound *in, const struct serve *s,
     };
 
     m.checksum = XXH3_64bits(m.data, m.n_data);
-    msg_fetch_data_encode(&t->buf, s->request_id, &m);
+    msg_fetch_data_pack(&t->buf, s->request_id, &m);
     transfer_send(t, in->conn);
 }
 
@@ -148,7 +148,7 @@ int serve_on_fetch(struct inbound *in, uint64_t id, const uint8_t *payload,
     const struct engine_kv_layout *layout = t->config.layout;
     struct msg_fetch m;
 
-    if (msg_fetch_decode(payload, len, &m) || m.n == 0 ||
+    if (msg_fetch_unpack(payload, len, &m) || m.n == 0 ||
         m.n > layout->window_tokens / layout->block_tokens)
         return -EBADMSG;
     serve_drop(in, id);
@@ -156,7 +156,7 @@ int serve_on_fetch(struct inbound *in, uint64_t id, const uint8_t *payload,
         in->n_serves < TRANSFER_SERVES_MAX ? new_serve(in, id, &m) : NULL;
     if (!s) {
         struct msg_fetch_end end = {.code = PROTO_E_BUSY};
-        msg_fetch_end_encode(&t->buf, id, &end);
+        msg_fetch_end_pack(&t->buf, id, &end);
         transfer_send(t, in->conn);
         return 0;
     }
@@ -173,7 +173,7 @@ int serve_on_read(struct inbound *in, uint64_t id, const uint8_t *payload,
     struct serve *s = serve_of(in, id);
     struct msg_fetch_read m;
 
-    if (msg_fetch_read_decode(payload, len, &m))
+    if (msg_fetch_read_unpack(payload, len, &m))
         return -EBADMSG;
     if (!s)
         return 0; /* its FETCH_END is on the way */

@@ -127,7 +127,7 @@ size_t schedule_plan_candidates(struct scheduler *s,
                                 const struct schedule_request *request,
                                 uint32_t usable_blocks);
 
-/* Works the plan of the chosen candidate out in full, and makes it thriftier
+/* Works the plan of the chosen candidate out in full, and lets it load all
  * with the engine's time where others wait for it: writes chosen, plan and
  * sources. */
 void schedule_plan_chosen(struct scheduler *s,

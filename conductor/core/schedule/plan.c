@@ -261,7 +261,7 @@ void schedule_plan_chosen(struct scheduler *s,
     const unsigned loads =
         LOAD_MODE_BIT(LOAD_MODE_LOAD) | LOAD_MODE_BIT(LOAD_MODE_LAYERWISE);
     const struct pool_instance *i = pool_get(s->pool, decision->prefill);
-    struct prefill_estimate thrifty = decision->chosen;
+    struct prefill_estimate load_all = decision->chosen;
     struct load_plan plan;
     struct schedule_site site;
 
@@ -276,9 +276,9 @@ void schedule_plan_chosen(struct scheduler *s,
     /* Later, but with less to compute; or computing all, if that ends sooner,
      * which then loses (decision 013). */
     work_out(s, request, usable_blocks, &site, s->load_modes & loads, &plan,
-             &thrifty);
-    if (schedule_plan_before(&thrifty, &decision->chosen)) {
-        decision->chosen = thrifty;
+             &load_all);
+    if (schedule_plan_before(&load_all, &decision->chosen)) {
+        decision->chosen = load_all;
         decision->plan = plan;
     }
 }
