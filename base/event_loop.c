@@ -5,6 +5,7 @@ struct event_base *event_loop_new(int n_priorities)
 {
     struct event_config *config = event_config_new();
     struct event_base *base = NULL;
+
     if (!config)
         return NULL;
     if (event_config_set_flag(config, EVENT_BASE_FLAG_PRECISE_TIMER) == 0)

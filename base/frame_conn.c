@@ -1,8 +1,6 @@
 /* A connection that speaks frames over a libevent bufferevent. */
 #include "base/frame_conn.h"
 
-#include "proto/message.h"
-
 #include <arpa/inet.h>
 #include <errno.h>
 #include <event2/buffer.h>
@@ -14,6 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+
+#include "proto/message.h"
 
 #define IO_CHUNK_BYTES (1u << 20)
 
@@ -124,6 +124,7 @@ static bool conn_read_frame(struct frame_conn *c, struct evbuffer *in)
     uint8_t bytes[FRAME_HEADER_BYTES];
     struct frame_header h;
     size_t have = evbuffer_get_length(in);
+
     if (have < FRAME_HEADER_BYTES) {
         bufferevent_setwatermark(c->bev, EV_READ, FRAME_HEADER_BYTES, 0);
         return false;
@@ -132,6 +133,7 @@ static bool conn_read_frame(struct frame_conn *c, struct evbuffer *in)
     int rc = frame_header_decode(bytes, c->limits.payload_bytes, &h);
     if (rc) {
         char text[MSG_TEXT_MAX];
+
         if (rc == -EMSGSIZE)
             snprintf(text, sizeof(text),
                      "frame %s (type %u): length %u is over the limit of %u",
@@ -166,6 +168,7 @@ static void on_read(struct bufferevent *bev, void *arg)
 {
     struct frame_conn *c = arg;
     struct evbuffer *in = bufferevent_get_input(bev);
+
     if (c->ending || c->flushing)
         return;
     while (conn_read_frame(c, in))
@@ -175,6 +178,7 @@ static void on_read(struct bufferevent *bev, void *arg)
 static void on_write(struct bufferevent *bev, void *arg)
 {
     struct frame_conn *c = arg;
+
     if (c->flushing) {
         if (evbuffer_get_length(bufferevent_get_output(bev)) == 0)
             frame_conn_fail(c, c->reason);
@@ -191,6 +195,7 @@ static void on_write(struct bufferevent *bev, void *arg)
 static void fail_lookup(struct frame_conn *c, int error)
 {
     char text[MSG_TEXT_MAX];
+
     snprintf(text, sizeof(text), "cannot look up the host: %s",
              evutil_gai_strerror(error));
     frame_conn_fail(c, text);
@@ -200,6 +205,7 @@ static void on_event(struct bufferevent *bev, short what, void *arg)
 {
     struct frame_conn *c = arg;
     int lookup = bufferevent_socket_get_dns_error(bev);
+
     if (what & BEV_EVENT_CONNECTED) {
         tune_socket(bufferevent_getfd(c->bev));
         if (c->ops->connected) {
@@ -225,6 +231,7 @@ static struct frame_conn *conn_alloc(struct event_base *base,
                                      void *arg)
 {
     struct frame_conn *c = calloc(1, sizeof(*c));
+
     if (!c) {
         if (fd >= 0)
             evutil_closesocket(fd);
@@ -255,6 +262,7 @@ int frame_conn_peer_host(const struct frame_conn *c, char *out, size_t cap)
     struct sockaddr_storage ss;
     socklen_t len = sizeof(ss);
     struct sockaddr *sa = (struct sockaddr *)&ss;
+
     if (getpeername(bufferevent_getfd(c->bev), sa, &len) ||
         getnameinfo(sa, len, out, (socklen_t)cap, NULL, 0, NI_NUMERICHOST))
         return -ENOTCONN;
@@ -289,6 +297,7 @@ struct frame_conn *frame_conn_connect(struct event_base *base, const char *host,
                                       void *arg)
 {
     struct frame_conn *c = conn_alloc(base, -1, limits, ops, arg);
+
     if (!c)
         return NULL;
     snprintf(c->peer, sizeof(c->peer), "%s:%u", host, port);

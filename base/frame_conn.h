@@ -14,11 +14,11 @@
 #ifndef BASE_FRAME_CONN_H
 #define BASE_FRAME_CONN_H
 
-#include "proto/frame.h"
-
 #include <event2/event.h>
 #include <stddef.h>
 #include <stdint.h>
+
+#include "proto/frame.h"
 
 struct frame_conn;
 

@@ -45,10 +45,9 @@ void log_line(enum log_level level, const char *format, ...)
     va_start(ap, format);
     vsnprintf(text, sizeof(text), format, ap);
     va_end(ap);
-    for (char *p = text; *p; p++) {
+    for (char *p = text; *p; p++)
         if ((unsigned char)*p < 32 || *p == 127)
             *p = '?';
-    }
     struct timeval tv;
     struct tm tm;
     gettimeofday(&tv, NULL);

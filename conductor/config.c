@@ -1,16 +1,16 @@
 /* The daemon's configuration: the option table drives everything. */
 #include "conductor/config.h"
 
-#include "base/log.h"
-#include "conductor/config_options.h"
-#include "conductor/core/schedule/schedule.h"
-
 #include <errno.h>
 #include <jansson.h>
 #include <math.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "base/log.h"
+#include "conductor/config_options.h"
+#include "conductor/core/schedule/schedule.h"
 
 static char *string_at(const struct config *c, const struct option_def *o)
 {
@@ -20,6 +20,7 @@ static char *string_at(const struct config *c, const struct option_def *o)
 int config_split_address(const char *text, char *host, uint16_t *port)
 {
     const char *colon = strrchr(text, ':');
+
     if (!colon || colon == text || colon[1] == '\0')
         return -EINVAL;
     char *end;
@@ -48,6 +49,7 @@ static int check_policy(const struct option_def *o, const char *value,
 {
     int n = snprintf(err, CONFIG_ERROR_MAX, "%s: \"%.200s\" is not one of",
                      o->name, value);
+
     for (size_t i = 0; schedule_policy_name(i); i++) {
         if (strcmp(schedule_policy_name(i), value) == 0)
             return 0;
@@ -64,6 +66,7 @@ static int check_text(const struct option_def *o, const char *value,
     char host[CONFIG_STRING_MAX];
     uint16_t port;
     enum log_level level;
+
     if (o->type == OPTION_POLICY)
         return check_policy(o, value, err);
     if (o->type == OPTION_ADDRESS && config_split_address(value, host, &port)) {
@@ -118,6 +121,7 @@ static int set_number(struct config *c, const struct option_def *o,
     }
     if (o->type == OPTION_INT) {
         int64_t whole = (int64_t)value;
+
         memcpy(string_at(c, o), &whole, sizeof(whole));
     } else {
         memcpy(string_at(c, o), &value, sizeof(value));
@@ -129,6 +133,7 @@ int config_set(struct config *c, const char *name, const char *value,
                char err[CONFIG_ERROR_MAX])
 {
     const struct option_def *o = config_option_find(name);
+
     if (!o) {
         snprintf(err, CONFIG_ERROR_MAX,
                  "%s: no such option (--config-reference lists them)", name);
@@ -171,11 +176,13 @@ int config_check(const struct config *c, char err[CONFIG_ERROR_MAX])
 void config_defaults(struct config *c)
 {
     char err[CONFIG_ERROR_MAX];
+
     memset(c, 0, sizeof(*c));
     const struct option_def *o;
     for (size_t i = 0; (o = config_option(i)); i++) {
         /* The table's own defaults are valid: a unit test sets each. */
         int rc = config_set(c, o->name, o->initial, err);
+
         (void)rc;
     }
 }
@@ -185,6 +192,7 @@ static const char *json_type_name(const json_t *v)
     static const char *const names[] = {"an object", "an array", "a string",
                                         "a number",  "a number", "a boolean",
                                         "a boolean", "null"};
+
     return names[json_typeof(v)];
 }
 
@@ -195,6 +203,7 @@ static void wrong_type(const struct option_def *o, const json_t *v,
         json_is_null(v)
             ? NULL
             : json_dumps(v, JSON_ENCODE_ANY | JSON_COMPACT | JSON_ENSURE_ASCII);
+
     snprintf(err, CONFIG_ERROR_MAX, "%s: expected %s, got %s%s%.100s", o->name,
              config_option_is_text(o)
                  ? "a string"
@@ -208,6 +217,7 @@ static int set_json(struct config *c, const char *name, const json_t *v,
 {
     const struct option_def *o = config_option_find(name);
     bool text = o && config_option_is_text(o);
+
     if (!o)
         return config_set(c, name, "", err);
     if (text && json_is_string(v))
@@ -216,6 +226,7 @@ static int set_json(struct config *c, const char *name, const json_t *v,
     if (!text && (whole || (o->type == OPTION_NUMBER && json_is_real(v)))) {
         char shown[32];
         double number = json_number_value(v);
+
         snprintf(shown, sizeof(shown), "%.17g", number);
         return set_number(c, o, number, shown, err);
     }
@@ -228,6 +239,7 @@ static int from_json(struct config *c, json_t *root, char err[CONFIG_ERROR_MAX])
     struct config next;
     const char *name;
     json_t *value;
+
     config_defaults(&next);
     if (!json_is_object(root)) {
         snprintf(err, CONFIG_ERROR_MAX, "expected a JSON object, got %s",
@@ -237,6 +249,7 @@ static int from_json(struct config *c, json_t *root, char err[CONFIG_ERROR_MAX])
     json_object_foreach(root, name, value)
     {
         int rc = set_json(&next, name, value, err);
+
         if (rc)
             return rc;
     }
@@ -249,6 +262,7 @@ int config_parse(struct config *c, const char *text, size_t len,
 {
     json_error_t why;
     json_t *root = json_loadb(text, len, JSON_REJECT_DUPLICATES, &why);
+
     if (!root) {
         snprintf(err, CONFIG_ERROR_MAX, "line %d, column %d: %s", why.line,
                  why.column, why.text);
@@ -264,6 +278,7 @@ int config_load(struct config *c, const char *path, char err[CONFIG_ERROR_MAX])
     char text[CONFIG_ERROR_MAX];
     json_error_t why;
     json_t *root = json_load_file(path, JSON_REJECT_DUPLICATES, &why);
+
     if (!root) {
         if (why.line < 0)
             snprintf(err, CONFIG_ERROR_MAX, "%.200s: %s", path, why.text);
@@ -283,11 +298,13 @@ static json_t *option_json(const struct config *c, const struct option_def *o)
 {
     if (o->type == OPTION_INT) {
         int64_t v;
+
         memcpy(&v, string_at(c, o), sizeof(v));
         return json_integer(v);
     }
     if (o->type == OPTION_NUMBER) {
         double v;
+
         memcpy(&v, string_at(c, o), sizeof(v));
         return json_real(v);
     }
@@ -299,10 +316,10 @@ int config_dump(const struct config *c, FILE *out)
     json_t *root = json_object();
     int rc = root ? 0 : -EIO;
     const struct option_def *o;
-    for (size_t i = 0; rc == 0 && (o = config_option(i)); i++) {
+
+    for (size_t i = 0; rc == 0 && (o = config_option(i)); i++)
         if (json_object_set_new(root, o->name, option_json(c, o)))
             rc = -EIO;
-    }
     if (rc == 0 && json_dumpf(root, out, JSON_INDENT(2)))
         rc = -EIO;
     json_decref(root);

@@ -1,10 +1,10 @@
 /* The option table, and the reference that is written from it. */
 #include "conductor/config_options.h"
 
-#include "conductor/config.h"
-
 #include <stdio.h>
 #include <string.h>
+
+#include "conductor/config.h"
 
 #define AT(field) offsetof(struct config, field)
 
@@ -76,10 +76,9 @@ const struct option_def *config_option(size_t i)
 
 const struct option_def *config_option_find(const char *name)
 {
-    for (size_t i = 0; i < N_OPTIONS; i++) {
+    for (size_t i = 0; i < N_OPTIONS; i++)
         if (strcmp(options[i].name, name) == 0)
             return &options[i];
-    }
     return NULL;
 }
 
@@ -111,6 +110,7 @@ void config_reference(FILE *out)
           out);
     for (size_t i = 0; i < N_OPTIONS; i++) {
         const struct option_def *o = &options[i];
+
         fprintf(out, "| `%s` | ", o->name);
         reference_range(out, o);
         fprintf(out, " | %s | `%s` | %s |\n", o->unit,

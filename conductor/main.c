@@ -1,10 +1,4 @@
 /* The program conductor: command line, signals, and the loop. */
-#include "base/event_loop.h"
-#include "base/log.h"
-#include "conductor/config.h"
-#include "conductor/front/front.h"
-#include "conductor/service/setup.h"
-
 #include <errno.h>
 #include <event2/event.h>
 #include <getopt.h>
@@ -13,6 +7,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "base/event_loop.h"
+#include "base/log.h"
+#include "conductor/config.h"
+#include "conductor/front/front.h"
+#include "conductor/service/setup.h"
 
 #define EXIT_USAGE 2
 #define MAX_DRAIN_S 30
@@ -113,6 +113,7 @@ static int parse_command_line(int argc, char **argv, struct command_line *cl)
     }
     if (optind < argc) {
         char text[256];
+
         snprintf(text, sizeof(text), "unexpected argument \"%.200s\"",
                  argv[optind]);
         return fail_usage(text);
@@ -126,6 +127,7 @@ static int anchor_cost_model(struct config *c, const char *path)
 {
     char whole[CONFIG_STRING_MAX];
     const char *slash = strrchr(path, '/');
+
     if (!slash || !*c->cost_model || c->cost_model[0] == '/')
         return 0;
     int n = snprintf(whole, sizeof(whole), "%.*s/%s", (int)(slash - path), path,
@@ -139,6 +141,7 @@ static int anchor_cost_model(struct config *c, const char *path)
 static int read_config(const struct command_line *cl, struct config *c)
 {
     char err[CONFIG_ERROR_MAX];
+
     config_defaults(c);
     if (cl->config_path) {
         if (config_load(c, cl->config_path, err))
@@ -149,6 +152,7 @@ static int read_config(const struct command_line *cl, struct config *c)
     for (int i = 0; i < cl->n_sets; i++) {
         char name[64];
         const char *eq = strchr(cl->sets[i], '=');
+
         if (!eq || (size_t)(eq - cl->sets[i]) >= sizeof(name)) {
             snprintf(err, sizeof(err), "--set \"%.200s\" is not NAME=VALUE",
                      cl->sets[i]);
@@ -170,6 +174,7 @@ static int read_config(const struct command_line *cl, struct config *c)
 static int write_ports(const struct daemon *d, const char *path)
 {
     char next[4096];
+
     snprintf(next, sizeof(next), "%s.next", path);
     FILE *f = fopen(next, "w");
     if (!f) {
@@ -189,6 +194,7 @@ static int write_ports(const struct daemon *d, const char *path)
 static void on_drain(evutil_socket_t fd, short what, void *arg)
 {
     struct daemon *d = arg;
+
     (void)fd;
     (void)what;
     bool drained = front_drained(d->front);
@@ -203,6 +209,7 @@ static void on_drain(evutil_socket_t fd, short what, void *arg)
 static void on_stop(evutil_socket_t fd, short what, void *arg)
 {
     struct daemon *d = arg;
+
     (void)fd;
     (void)what;
     if (event_pending(d->drain, EV_TIMEOUT, NULL)) {
@@ -220,6 +227,7 @@ static int open_front(struct daemon *d)
     struct front_options o;
     char host[CONFIG_STRING_MAX];
     uint16_t port;
+
     front_options_default(&o);
     if (config_split_address(d->config.listen, host, &port))
         return -EINVAL;
@@ -240,6 +248,7 @@ static int open_front(struct daemon *d)
 static int set_up(struct daemon *d)
 {
     char err[CONFIG_ERROR_MAX];
+
     d->base = event_loop_new(1);
     if (!d->base)
         return -ENOMEM;
@@ -277,6 +286,7 @@ static void tear_down(struct daemon *d)
 static int run(struct daemon *d, const char *ports_path)
 {
     int status = EXIT_FAILURE;
+
     signal(SIGPIPE, SIG_IGN);
     if (set_up(d) || (ports_path && write_ports(d, ports_path)))
         goto out;
@@ -294,6 +304,7 @@ out:
 static int check_only(const struct config *c)
 {
     char err[CONFIG_ERROR_MAX];
+
     if (service_check_config(c, err))
         return fail_usage(err);
     puts("configuration ok");
@@ -304,6 +315,7 @@ int main(int argc, char **argv)
 {
     struct daemon d = {0};
     struct command_line cl = {0};
+
     log_init("conductor", LOG_INFO);
     cl.sets = calloc((size_t)argc + 1, sizeof(*cl.sets));
     if (!cl.sets)

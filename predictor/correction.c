@@ -56,6 +56,7 @@ int64_t correction_apply_us(const struct correction *c, int64_t predicted_us)
 {
     const int64_t most_us = INT64_MAX / 4;
     double factor = correction_factor(c);
+
     if (predicted_us <= 0)
         return 0;
     if (factor == 1.0) /* as long as predictions hold; saves the rounding */

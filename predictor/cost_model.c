@@ -7,12 +7,14 @@
 static double prefill_poly(const struct cost_model *m, double u, double p)
 {
     const double *c = m->prefill;
+
     return c[0] + u * (c[1] + c[2] * u + c[3] * p);
 }
 
 static double decode_poly(const struct cost_model *m, double batch, double kv)
 {
     const double *d = m->decode;
+
     return d[0] + d[1] * batch + d[2] * kv;
 }
 
@@ -37,7 +39,8 @@ int64_t cost_model_prefill_us(const struct cost_model *m,
                               bool *extrapolated)
 {
     const struct cost_model_range *r = &m->range;
-    if (extrapolated != NULL)
+
+    if (extrapolated)
         *extrapolated = uncached_tokens < r->uncached_min_tokens ||
                         uncached_tokens > r->uncached_max_tokens ||
                         cached_tokens < 0 ||
@@ -50,7 +53,8 @@ int64_t cost_model_decode_step_us(const struct cost_model *m, int64_t batch,
                                   int64_t kv_tokens, bool *extrapolated)
 {
     const struct cost_model_range *r = &m->range;
-    if (extrapolated != NULL)
+
+    if (extrapolated)
         *extrapolated = batch < 1 || batch > r->batch_max || kv_tokens < 0 ||
                         kv_tokens > r->kv_tokens_max;
     return clamp_us(
@@ -71,8 +75,10 @@ double cost_model_prefill_least_us(const struct cost_model *m)
     const double u_max = (double)m->range.uncached_max_tokens;
     const double ends[2] = {0.0, (double)m->range.cached_max_tokens};
     double least = INFINITY;
+
     for (int i = 0; i < 2; i++) {
         double p = ends[i];
+
         least = lesser(least, prefill_poly(m, u_min, p));
         least = lesser(least, prefill_poly(m, u_max, p));
         double vertex =
@@ -90,6 +96,7 @@ double cost_model_prefill_least_slope_us(const struct cost_model *m)
                           (double)m->range.uncached_max_tokens};
     const double ps[2] = {0.0, (double)m->range.cached_max_tokens};
     double least = INFINITY;
+
     for (int i = 0; i < 2; i++) {
         least = lesser(least, c[3] * us[i]);
         for (int j = 0; j < 2; j++)
@@ -103,6 +110,7 @@ double cost_model_decode_least_us(const struct cost_model *m)
     const double kv_max = (double)m->range.kv_tokens_max;
     const double batches[2] = {1.0, (double)m->range.batch_max};
     double least = INFINITY;
+
     for (int i = 0; i < 2; i++) {
         least = lesser(least, decode_poly(m, batches[i], 0.0));
         least = lesser(least, decode_poly(m, batches[i], kv_max));

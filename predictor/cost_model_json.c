@@ -4,14 +4,13 @@
 #include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <jansson.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <jansson.h>
 
 #include "predictor/cost_model_fields.h"
 
@@ -36,6 +35,7 @@ refuse(const struct report *r, const char *path, const char *format, ...)
 {
     char what[192];
     va_list args;
+
     va_start(args, format);
     (void)vsnprintf(what, sizeof(what), format, args);
     va_end(args);
@@ -52,12 +52,12 @@ refuse(const struct report *r, const char *path, const char *format, ...)
 static int refuse_value(const struct report *r, const char *path,
                         const char *expected, const json_t *value)
 {
-    if (value == NULL)
+    if (!value)
         return refuse(r, path, "missing, expected %s", expected);
     char *text =
         json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT | JSON_ENSURE_ASCII |
                               JSON_REAL_PRECISION(6));
-    if (text == NULL)
+    if (!text)
         return -ENOMEM;
     int rc = refuse(r, path, "expected %s, got %.60s%s", expected, text,
                     strlen(text) > 60 ? "..." : "");
@@ -78,12 +78,14 @@ static int check_keys(const struct report *r, const struct object *o,
 {
     const char *key;
     json_t *value;
+
     json_object_foreach(o->json, key, value)
     {
         size_t i = 0;
-        while (keys[i] != NULL && strcmp(keys[i], key) != 0)
+
+        while (keys[i] && strcmp(keys[i], key) != 0)
             i++;
-        if (keys[i] != NULL)
+        if (keys[i])
             continue;
         char shown[33];
         (void)snprintf(shown, sizeof(shown), "%s", key);
@@ -111,6 +113,7 @@ static int read_constant(const struct report *r, const struct object *o,
 {
     char path[PATH_BYTES], quoted[PATH_BYTES];
     json_t *value = json_object_get(o->json, key);
+
     if (json_is_string(value) &&
         strcmp(json_string_value(value), expected) == 0)
         return 0;
@@ -124,12 +127,14 @@ static int read_name(const struct report *r, const struct object *o,
 {
     json_t *value = json_object_get(o->json, key);
     const char *text = json_string_value(value);
-    size_t length = text != NULL ? strlen(text) : 0;
+    size_t length = text ? strlen(text) : 0;
     bool ok = length >= 1 && length < COST_MODEL_NAME_BYTES;
+
     for (size_t i = 0; ok && i < length; i++)
         ok = iscntrl((unsigned char)text[i]) == 0;
     if (!ok) {
         char path[PATH_BYTES];
+
         field_path(path, o, key);
         return refuse_value(r, path, "a text of 1 to 63 bytes", value);
     }
@@ -141,9 +146,11 @@ static int read_tokens(const struct report *r, const struct object *o,
                        const char *key, int64_t least, int64_t *tokens)
 {
     json_t *value = json_object_get(o->json, key);
+
     if (!json_is_integer(value) || json_integer_value(value) < least ||
         json_integer_value(value) > MAX_TOKENS) {
         char path[PATH_BYTES], expected[PATH_BYTES];
+
         field_path(path, o, key);
         (void)snprintf(expected, sizeof(expected), "an integer of %lld to %d",
                        (long long)least, MAX_TOKENS);
@@ -159,8 +166,10 @@ static int read_number(const struct report *r, const struct object *o,
 {
     json_t *value = json_object_get(o->json, key);
     double x = json_number_value(value);
+
     if (!json_is_number(value) || !(x >= least && x <= most)) {
         char path[PATH_BYTES];
+
         field_path(path, o, key);
         return refuse_value(r, path, expected, value);
     }
@@ -174,9 +183,11 @@ static int read_basis(const struct report *r, const struct object *o,
     json_t *array = json_object_get(o->json, "basis");
     char path[PATH_BYTES];
     bool ok = json_array_size(array) == terms;
+
     for (size_t i = 0; ok && i < terms; i++) {
         const char *text = json_string_value(json_array_get(array, i));
-        ok = text != NULL && strcmp(text, basis[i]) == 0;
+
+        ok = text && strcmp(text, basis[i]) == 0;
     }
     if (ok)
         return 0;
@@ -189,8 +200,10 @@ static int read_coefficients(const struct report *r, const struct object *o,
 {
     json_t *array = json_object_get(o->json, "coefficients_us");
     char path[PATH_BYTES];
+
     if (json_array_size(array) != terms) {
         char expected[PATH_BYTES];
+
         field_path(path, o, "coefficients_us");
         (void)snprintf(expected, sizeof(expected), "an array of %zu numbers",
                        terms);
@@ -198,6 +211,7 @@ static int read_coefficients(const struct report *r, const struct object *o,
     }
     for (size_t i = 0; i < terms; i++) {
         json_t *value = json_array_get(array, i);
+
         /* No number in JSON is infinite, but a copy made by hand might be. */
         if (!json_is_number(value) || !isfinite(json_number_value(value))) {
             (void)snprintf(path, sizeof(path), "%scoefficients_us[%zu]",
@@ -217,6 +231,7 @@ static int read_polynomial(const struct report *r, json_t *root,
 {
     struct object o;
     int rc = read_object(r, root, key, path, cost_model_polynomial_keys, &o);
+
     if (rc == 0)
         rc = read_basis(r, &o, basis, terms);
     if (rc == 0)
@@ -239,6 +254,7 @@ static int read_range(const struct report *r, json_t *root,
     struct object o;
     int rc = read_object(r, root, "valid_range", "valid_range.",
                          cost_model_range_keys, &o);
+
     if (rc == 0)
         rc = read_tokens(r, &o, "uncached_min_tokens", 0,
                          &range->uncached_min_tokens);
@@ -260,6 +276,7 @@ static int check_costs(const struct report *r, const struct cost_model *m)
 {
     double prefill_us = cost_model_prefill_least_us(m);
     double decode_us = cost_model_decode_least_us(m);
+
     if (!(prefill_us >= 0.0))
         return refuse(r, "prefill.coefficients_us",
                       "a cost of %.6g us within valid_range, expected none "
@@ -278,6 +295,7 @@ static int read_header(const struct report *r, const struct object *root,
 {
     struct object units;
     int rc = read_constant(r, root, "format", COST_MODEL_FORMAT);
+
     if (rc != 0)
         return rc;
     json_t *version = json_object_get(root->json, "version");
@@ -307,6 +325,7 @@ static int read_model(const struct report *r, json_t *json,
                       struct cost_model *m)
 {
     const struct object root = {json, ""};
+
     if (!json_is_object(json))
         return refuse_value(r, "", "an object", json);
     int rc = read_header(r, &root, m);
@@ -330,10 +349,11 @@ int cost_model_load_buffer(const char *text, size_t size, const char *name,
 {
     const struct report r = {name, err, err_size};
     struct cost_model read;
+
     memset(&read, 0, sizeof(read));
     json_error_t where;
     json_t *json = json_loadb(text, size, JSON_REJECT_DUPLICATES, &where);
-    if (json == NULL)
+    if (!json)
         return refuse(&r, "", "line %d, column %d: %s", where.line,
                       where.column, where.text);
     int rc = read_model(&r, json, &read);
@@ -349,8 +369,10 @@ int cost_model_load_buffer(const char *text, size_t size, const char *name,
 static ssize_t read_all(int fd, char *text, size_t size)
 {
     size_t have = 0;
+
     while (have < size) {
         ssize_t n = read(fd, text + have, size - have);
+
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0)
@@ -370,9 +392,10 @@ int cost_model_load_file(const char *path, struct cost_model *m, char *err,
     /* One byte more, to see whether a file is too large. */
     char *text = malloc(COST_MODEL_JSON_MAX_BYTES + 1);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
+
     if (fd < 0)
         rc = -errno;
-    if (text == NULL || fd < 0) {
+    if (!text || fd < 0) {
         (void)refuse(&r, "", "%s", strerror(-rc));
         goto free_text;
     }

@@ -1,16 +1,14 @@
 /* Writes a cost model as JSON. See cost_model_json.h. */
-#include "predictor/cost_model_json.h"
-
 #include <errno.h>
+#include <jansson.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include <jansson.h>
-
 #include "predictor/cost_model_fields.h"
+#include "predictor/cost_model_json.h"
 
 /* Returns an owned object, or NULL for no memory or a number that is not
  * finite, which JSON has no way to say. */
@@ -20,6 +18,7 @@ static json_t *polynomial_json(const char *const *basis,
 {
     json_t *names = json_array();
     json_t *numbers = json_array();
+
     for (size_t i = 0; i < terms; i++) {
         if (json_array_append_new(names, json_string(basis[i])) != 0 ||
             json_array_append_new(numbers, json_real(coefficients[i])) != 0) {
@@ -37,6 +36,7 @@ static json_t *polynomial_json(const char *const *basis,
 static json_t *model_json(const struct cost_model *m)
 {
     const struct cost_model_range *r = &m->range;
+
     return json_pack(
         "{s:s, s:i, s:s, s:s, s:s, s:s, s:{s:s, s:s}, s:o, s:o,"
         " s:{s:I, s:I, s:I, s:I, s:I}}",
@@ -61,10 +61,11 @@ static int replace_file(const char *path, const char *text)
     char beside[PATH_MAX];
     int length =
         snprintf(beside, sizeof(beside), "%s.%ld.tmp", path, (long)getpid());
+
     if (length < 0 || (size_t)length >= sizeof(beside))
         return -ENAMETOOLONG;
     FILE *file = fopen(beside, "we");
-    if (file == NULL)
+    if (!file)
         return -errno;
     int rc = 0;
     if (fprintf(file, "%s\n", text) < 0 || fflush(file) != 0 ||
@@ -85,7 +86,8 @@ int cost_model_save_file(const struct cost_model *m, const char *path,
     struct cost_model read_back;
     int rc = -EINVAL;
     json_t *json = model_json(m);
-    if (json == NULL) {
+
+    if (!json) {
         (void)snprintf(err, err_size,
                        "cost model %s: a number that is not finite, a name "
                        "that is not UTF-8, or no memory",
@@ -94,7 +96,7 @@ int cost_model_save_file(const struct cost_model *m, const char *path,
     }
     char *text = json_dumps(json, JSON_INDENT(2));
     json_decref(json);
-    if (text == NULL) {
+    if (!text) {
         (void)snprintf(err, err_size, "cost model %s: out of memory", path);
         return -ENOMEM;
     }

@@ -56,6 +56,7 @@ refuse(const struct parser *s, int rc, const char *format, ...)
 {
     char what[256];
     va_list args;
+
     va_start(args, format);
     (void)vsnprintf(what, sizeof(what), format, args);
     va_end(args);
@@ -71,6 +72,7 @@ refuse(const struct parser *s, int rc, const char *format, ...)
 static bool parse_integer(const char *text, int64_t least, int64_t *number)
 {
     size_t length = strlen(text);
+
     if (length == 0 || length > 18 || strspn(text, "0123456789") != length)
         return false;
     *number = strtoll(text, NULL, 10);
@@ -83,6 +85,7 @@ static int parse_us(const struct parser *s, const char *text, double *us)
     /* strtod alone also takes spaces, signs, hexadecimals, inf and nan. */
     bool ok = isdigit((unsigned char)text[0]) != 0 &&
               strspn(text, "0123456789.eE+-") == strlen(text);
+
     if (ok) {
         *us = strtod(text, &end);
         ok = *end == '\0' && *us > 0.0 && *us <= (double)COST_MODEL_MAX_US;
@@ -103,7 +106,8 @@ static int append_row(const struct parser *s, struct profile_rows *rows,
         size_t capacity = rows->capacity == 0 ? 64 : rows->capacity * 2;
         struct profile_row *grown =
             realloc(rows->row, capacity * sizeof(*grown));
-        if (grown == NULL)
+
+        if (!grown)
             return refuse(s, -ENOMEM, "out of memory");
         rows->row = grown;
         rows->capacity = capacity;
@@ -117,8 +121,10 @@ static int append_row(const struct parser *s, struct profile_rows *rows,
 static size_t split(char *line, char *columns[COLUMNS])
 {
     size_t count = 0;
-    for (char *at = line; at != NULL && count <= COLUMNS; count++) {
+
+    for (char *at = line; at && count <= COLUMNS; count++) {
         char *column = strsep(&at, ",");
+
         if (count < COLUMNS)
             columns[count] = column;
     }
@@ -129,6 +135,7 @@ static int parse_row(const struct parser *s, char *line)
 {
     char *columns[COLUMNS];
     size_t count = split(line, columns);
+
     if (count != COLUMNS)
         return refuse(s, -EINVAL, "expected %d columns, got %s%zu", COLUMNS,
                       count > COLUMNS ? "more than " : "",
@@ -166,6 +173,7 @@ static int set_name(const struct parser *s, const char *key,
 {
     size_t length = strlen(value);
     bool ok = length >= 1 && length < COST_MODEL_NAME_BYTES;
+
     for (size_t i = 0; ok && i < length; i++)
         ok = iscntrl((unsigned char)value[i]) == 0;
     if (!ok)
@@ -180,6 +188,7 @@ static int set_integer(const struct parser *s, const char *key, int64_t *number,
                        const char *value)
 {
     char *end = NULL;
+
     errno = 0;
     int64_t parsed = strtoll(value, &end, 10);
     if (!isdigit((unsigned char)value[0]) || *end != '\0' || errno != 0)
@@ -194,8 +203,9 @@ static int parse_meta(struct parser *s, char *line)
 {
     char *value = line + 1;
     char *key = strsep(&value, ":");
+
     key += strspn(key, " \t");
-    if (value == NULL || s->in_rows)
+    if (!value || s->in_rows)
         return 0;
     value += strspn(value, " \t");
     for (size_t n = strlen(value); n > 0 && value[n - 1] == ' '; n--)
@@ -236,6 +246,7 @@ static int merge_name(const struct parser *s, const char *key, const char *name,
 static int merge_block_tokens(const struct parser *s, int64_t *of_profile)
 {
     int64_t tokens = s->meta.block_tokens;
+
     if (tokens != 0 && *of_profile != 0 && tokens != *of_profile)
         return refuse(s, -EINVAL,
                       "block_tokens: got %lld, but another file is of %lld",
@@ -248,6 +259,7 @@ static int merge_block_tokens(const struct parser *s, int64_t *of_profile)
 static int parse_header(struct parser *s, const char *line)
 {
     struct profile *p = s->profile;
+
     if (strcmp(line, header_line) != 0)
         return refuse(s, -EINVAL, "expected the header %s, got \"%.80s\"",
                       header_line, line);
@@ -270,11 +282,12 @@ static int parse_header(struct parser *s, const char *line)
 static int parse_line(struct parser *s, const char *text, size_t length)
 {
     char line[MAX_LINE_BYTES + 1];
+
     if (length > 0 && text[length - 1] == '\r')
         length--;
     if (length > MAX_LINE_BYTES)
         return refuse(s, -EINVAL, "longer than %d bytes", MAX_LINE_BYTES);
-    if (memchr(text, '\0', length) != NULL)
+    if (memchr(text, '\0', length))
         return refuse(s, -EINVAL, "a NUL byte");
     memcpy(line, text, length);
     line[length] = '\0';
@@ -290,10 +303,11 @@ int profile_add_buffer(struct profile *p, const char *text, size_t size,
 {
     struct parser s = {
         .profile = p, .name = name, .err = err, .err_size = err_size};
+
     for (size_t at = 0; at < size;) {
         const char *newline = memchr(text + at, '\n', size - at);
-        size_t length =
-            newline != NULL ? (size_t)(newline - (text + at)) : size - at;
+        size_t length = newline ? (size_t)(newline - (text + at)) : size - at;
+
         s.line++;
         int rc = parse_line(&s, text + at, length);
         if (rc != 0)
@@ -316,10 +330,11 @@ int profile_add_file(struct profile *p, const char *path, char *err,
     /* One byte more than allowed shows whether the file is too large. Memory
      * that no byte is read into is never touched. */
     char *text = malloc(size);
-    FILE *file = text != NULL ? fopen(path, "re") : NULL;
-    if (text == NULL)
+    FILE *file = text ? fopen(path, "re") : NULL;
+
+    if (!text)
         goto say;
-    if (file == NULL) {
+    if (!file) {
         rc = -errno;
         goto say;
     }
@@ -335,7 +350,7 @@ int profile_add_file(struct profile *p, const char *path, char *err,
 say:
     (void)snprintf(err, err_size, "%s: %s", path, strerror(-rc));
 close_file:
-    if (file != NULL)
+    if (file)
         (void)fclose(file);
     free(text);
     return rc;

@@ -66,6 +66,7 @@ int frame_header_decode(const uint8_t bytes[FRAME_HEADER_BYTES],
                         uint32_t payload_limit_bytes, struct frame_header *h)
 {
     struct wire_reader r;
+
     wire_reader_init(&r, bytes, FRAME_HEADER_BYTES);
     h->length = wire_get_u32(&r);
     h->type = wire_get_u16(&r);
@@ -81,6 +82,7 @@ int frame_header_decode(const uint8_t bytes[FRAME_HEADER_BYTES],
 size_t frame_begin(struct wire_buf *buf, uint16_t type, uint64_t request_id)
 {
     size_t begin = buf->len;
+
     wire_put_u32(buf, 0);
     wire_put_u16(buf, type);
     wire_put_u16(buf, 0);

@@ -13,10 +13,10 @@
 #ifndef PROTO_FRAME_H
 #define PROTO_FRAME_H
 
-#include "proto/wire.h"
-
 #include <stddef.h>
 #include <stdint.h>
+
+#include "proto/wire.h"
 
 #define FRAME_HEADER_BYTES 16u
 /* The hard limit of a payload; a connection may set a lower one. */

@@ -40,9 +40,10 @@ void msg_empty_pack(struct wire_buf *buf, uint16_t type, uint64_t request_id)
 }
 
 void msg_hello_pack(struct wire_buf *buf, uint64_t request_id,
-                      const struct msg_hello *m)
+                    const struct msg_hello *m)
 {
     size_t at = frame_begin(buf, FRAME_HELLO, request_id);
+
     wire_put_u32(buf, m->magic);
     wire_put_u16(buf, m->version_min);
     wire_put_u16(buf, m->version_max);
@@ -74,6 +75,7 @@ void msg_hello_pack(struct wire_buf *buf, uint64_t request_id,
 int msg_hello_unpack(const void *payload, size_t len, struct msg_hello *m)
 {
     struct wire_reader r;
+
     wire_reader_init(&r, payload, len);
     memset(m, 0, sizeof(*m));
     m->magic = wire_get_u32(&r);
@@ -106,9 +108,10 @@ int msg_hello_unpack(const void *payload, size_t len, struct msg_hello *m)
 }
 
 void msg_welcome_pack(struct wire_buf *buf, uint64_t request_id,
-                        const struct msg_welcome *m)
+                      const struct msg_welcome *m)
 {
     size_t at = frame_begin(buf, FRAME_WELCOME, request_id);
+
     wire_put_u16(buf, m->version);
     wire_put_u64(buf, m->capabilities);
     wire_put_u32(buf, m->instance_id);
@@ -119,6 +122,7 @@ void msg_welcome_pack(struct wire_buf *buf, uint64_t request_id,
 int msg_welcome_unpack(const void *payload, size_t len, struct msg_welcome *m)
 {
     struct wire_reader r;
+
     wire_reader_init(&r, payload, len);
     m->version = wire_get_u16(&r);
     m->capabilities = wire_get_u64(&r);
@@ -128,9 +132,10 @@ int msg_welcome_unpack(const void *payload, size_t len, struct msg_welcome *m)
 }
 
 void msg_error_like_pack(struct wire_buf *buf, uint16_t type,
-                           uint64_t request_id, uint16_t code, const char *text)
+                         uint64_t request_id, uint16_t code, const char *text)
 {
     char cut[MSG_TEXT_MAX];
+
     snprintf(cut, sizeof(cut), "%s", text);
     size_t at = frame_begin(buf, type, request_id);
     wire_put_u16(buf, code);
@@ -139,7 +144,7 @@ void msg_error_like_pack(struct wire_buf *buf, uint16_t type,
 }
 
 void msg_error_pack(struct wire_buf *buf, uint64_t request_id,
-                      const struct msg_error *m)
+                    const struct msg_error *m)
 {
     msg_error_like_pack(buf, FRAME_ERROR, request_id, m->code, m->text);
 }
@@ -147,6 +152,7 @@ void msg_error_pack(struct wire_buf *buf, uint64_t request_id,
 int msg_error_unpack(const void *payload, size_t len, struct msg_error *m)
 {
     struct wire_reader r;
+
     wire_reader_init(&r, payload, len);
     m->code = wire_get_u16(&r);
     wire_get_str(&r, m->text, sizeof(m->text));
@@ -154,9 +160,10 @@ int msg_error_unpack(const void *payload, size_t len, struct msg_error *m)
 }
 
 void msg_status_pack(struct wire_buf *buf, uint64_t request_id,
-                       const struct msg_status *m)
+                     const struct msg_status *m)
 {
     size_t at = frame_begin(buf, FRAME_STATUS, request_id);
+
     wire_put_u32(buf, m->prefill_queued);
     wire_put_u32(buf, m->prefill_running);
     wire_put_u32(buf, m->decode_active);
@@ -170,6 +177,7 @@ void msg_status_pack(struct wire_buf *buf, uint64_t request_id,
 int msg_status_unpack(const void *payload, size_t len, struct msg_status *m)
 {
     struct wire_reader r;
+
     wire_reader_init(&r, payload, len);
     m->prefill_queued = wire_get_u32(&r);
     m->prefill_running = wire_get_u32(&r);
@@ -204,9 +212,10 @@ static bool get_source(struct wire_reader *r, struct msg_source *m)
 }
 
 void msg_prefill_pack(struct wire_buf *buf, uint64_t request_id,
-                        const struct msg_prefill *m)
+                      const struct msg_prefill *m)
 {
     size_t at = frame_begin(buf, FRAME_PREFILL, request_id);
+
     wire_put_u64(buf, m->key_seed);
     wire_put_u32(buf, m->max_tokens);
     wire_put_str(buf, m->decode_host);
@@ -223,6 +232,7 @@ void msg_prefill_pack(struct wire_buf *buf, uint64_t request_id,
 int msg_prefill_unpack(const void *payload, size_t len, struct msg_prefill *m)
 {
     struct wire_reader r;
+
     wire_reader_init(&r, payload, len);
     m->key_seed = wire_get_u64(&r);
     m->max_tokens = wire_get_u32(&r);
@@ -241,9 +251,10 @@ int msg_prefill_unpack(const void *payload, size_t len, struct msg_prefill *m)
 }
 
 void msg_decode_pack(struct wire_buf *buf, uint64_t request_id,
-                       const struct msg_decode *m)
+                     const struct msg_decode *m)
 {
     size_t at = frame_begin(buf, FRAME_DECODE, request_id);
+
     wire_put_u32(buf, m->n_tokens);
     wire_put_u32(buf, m->max_tokens);
     wire_put_u64(buf, m->prompt_digest);
@@ -253,6 +264,7 @@ void msg_decode_pack(struct wire_buf *buf, uint64_t request_id,
 int msg_decode_unpack(const void *payload, size_t len, struct msg_decode *m)
 {
     struct wire_reader r;
+
     wire_reader_init(&r, payload, len);
     m->n_tokens = wire_get_u32(&r);
     m->max_tokens = wire_get_u32(&r);
@@ -261,9 +273,10 @@ int msg_decode_unpack(const void *payload, size_t len, struct msg_decode *m)
 }
 
 void msg_prefill_started_pack(struct wire_buf *buf, uint64_t request_id,
-                                const struct msg_prefill_started *m)
+                              const struct msg_prefill_started *m)
 {
     size_t at = frame_begin(buf, FRAME_PREFILL_STARTED, request_id);
+
     wire_put_u64(buf, m->queue_us);
     frame_end(buf, at);
 }
@@ -272,15 +285,17 @@ int msg_prefill_started_unpack(const void *payload, size_t len,
                                struct msg_prefill_started *m)
 {
     struct wire_reader r;
+
     wire_reader_init(&r, payload, len);
     m->queue_us = wire_get_u64(&r);
     return wire_end(&r, true);
 }
 
 void msg_prefill_done_pack(struct wire_buf *buf, uint64_t request_id,
-                             const struct msg_prefill_done *m)
+                           const struct msg_prefill_done *m)
 {
     size_t at = frame_begin(buf, FRAME_PREFILL_DONE, request_id);
+
     wire_put_u32(buf, m->first_token);
     wire_put_u32(buf, m->local_tokens);
     wire_put_u32(buf, m->fetched_tokens);
@@ -300,6 +315,7 @@ int msg_prefill_done_unpack(const void *payload, size_t len,
                             struct msg_prefill_done *m)
 {
     struct wire_reader r;
+
     wire_reader_init(&r, payload, len);
     m->first_token = wire_get_u32(&r);
     m->local_tokens = wire_get_u32(&r);
@@ -318,9 +334,10 @@ int msg_prefill_done_unpack(const void *payload, size_t len,
 }
 
 void msg_tokens_pack(struct wire_buf *buf, const struct msg_token *entries,
-                       uint32_t n)
+                     uint32_t n)
 {
     size_t at = frame_begin(buf, FRAME_TOKENS, 0);
+
     wire_put_u32(buf, n);
     for (uint32_t i = 0; i < n; i++) {
         wire_put_u64(buf, entries[i].request_id);
@@ -333,6 +350,7 @@ void msg_tokens_pack(struct wire_buf *buf, const struct msg_token *entries,
 int msg_tokens_unpack(const void *payload, size_t len, struct msg_tokens *m)
 {
     struct wire_reader r;
+
     wire_reader_init(&r, payload, len);
     m->entries = wire_get_array(&r, MSG_TOKEN_BYTES, &m->n);
     return wire_end(&r, true);
@@ -343,13 +361,15 @@ struct msg_token msg_tokens_at(const struct msg_tokens *m, uint32_t i)
     const uint8_t *p = m->entries + (size_t)i * MSG_TOKEN_BYTES;
     struct msg_token t = {wire_u64_at(p, 0), wire_u32_at(p, 2),
                           wire_u32_at(p, 3)};
+
     return t;
 }
 
 void msg_done_pack(struct wire_buf *buf, uint64_t request_id,
-                     const struct msg_done *m)
+                   const struct msg_done *m)
 {
     size_t at = frame_begin(buf, FRAME_DONE, request_id);
+
     wire_put_u8(buf, m->finish);
     wire_put_u32(buf, m->output_tokens);
     frame_end(buf, at);
@@ -358,6 +378,7 @@ void msg_done_pack(struct wire_buf *buf, uint64_t request_id,
 int msg_done_unpack(const void *payload, size_t len, struct msg_done *m)
 {
     struct wire_reader r;
+
     wire_reader_init(&r, payload, len);
     m->finish = wire_get_u8(&r);
     m->output_tokens = wire_get_u32(&r);

@@ -11,9 +11,9 @@
 #ifndef PROTO_MESSAGE_H
 #define PROTO_MESSAGE_H
 
-#include "proto/frame.h"
-
 #include <stdint.h>
+
+#include "proto/frame.h"
 
 #define PROTO_MAGIC 0x52444e43u /* "CNDR" */
 #define PROTO_VERSION 2u
@@ -271,10 +271,10 @@ struct msg_kv_end {
     uint32_t first_token;
 };
 
-#define MSG_DECLARE(name)                                         \
+#define MSG_DECLARE(name)                                       \
     void name##_pack(struct wire_buf *buf, uint64_t request_id, \
-                       const struct name *m);                     \
-    __attribute__((warn_unused_result)) int name##_unpack(        \
+                     const struct name *m);                     \
+    __attribute__((warn_unused_result)) int name##_unpack(      \
         const void *payload, size_t len, struct name *m)
 
 MSG_DECLARE(msg_hello);
@@ -308,12 +308,11 @@ void msg_empty_pack(struct wire_buf *buf, uint16_t type, uint64_t request_id);
 /* msg_error_like_pack(buf, type, request_id, code, text): ERROR, FAILED and
  * KV_REFUSE share msg_error's payload. Text is cut to MSG_TEXT_MAX - 1. */
 void msg_error_like_pack(struct wire_buf *buf, uint16_t type,
-                           uint64_t request_id, uint16_t code,
-                           const char *text);
+                         uint64_t request_id, uint16_t code, const char *text);
 
 /* msg_tokens_pack(buf, entries, n): one TOKENS frame of n native entries. */
 void msg_tokens_pack(struct wire_buf *buf, const struct msg_token *entries,
-                       uint32_t n);
+                     uint32_t n);
 
 /* msg_tokens_unpack(payload, len, m): as the other decoders. */
 __attribute__((warn_unused_result)) int

@@ -8,9 +8,10 @@ static const uint64_t *native_u64(const uint8_t *p)
 }
 
 void msg_blocks_stored_pack(struct wire_buf *buf, uint64_t request_id,
-                              const struct msg_blocks_stored *m)
+                            const struct msg_blocks_stored *m)
 {
     size_t at = frame_begin(buf, FRAME_BLOCKS_STORED, request_id);
+
     wire_put_u8(buf, m->tier);
     wire_put_u64(buf, m->parent);
     wire_put_u64s(buf, native_u64(m->keys), m->n);
@@ -21,6 +22,7 @@ int msg_blocks_stored_unpack(const void *payload, size_t len,
                              struct msg_blocks_stored *m)
 {
     struct wire_reader r;
+
     wire_reader_init(&r, payload, len);
     m->tier = wire_get_u8(&r);
     m->parent = wire_get_u64(&r);
@@ -29,9 +31,10 @@ int msg_blocks_stored_unpack(const void *payload, size_t len,
 }
 
 void msg_blocks_removed_pack(struct wire_buf *buf, uint64_t request_id,
-                               const struct msg_blocks_removed *m)
+                             const struct msg_blocks_removed *m)
 {
     size_t at = frame_begin(buf, FRAME_BLOCKS_REMOVED, request_id);
+
     wire_put_u8(buf, m->tier);
     wire_put_u64s(buf, native_u64(m->keys), m->n);
     frame_end(buf, at);
@@ -41,6 +44,7 @@ int msg_blocks_removed_unpack(const void *payload, size_t len,
                               struct msg_blocks_removed *m)
 {
     struct wire_reader r;
+
     wire_reader_init(&r, payload, len);
     m->tier = wire_get_u8(&r);
     m->keys = wire_get_array(&r, 8, &m->n);
@@ -48,9 +52,10 @@ int msg_blocks_removed_unpack(const void *payload, size_t len,
 }
 
 void msg_fetch_pack(struct wire_buf *buf, uint64_t request_id,
-                      const struct msg_fetch *m)
+                    const struct msg_fetch *m)
 {
     size_t at = frame_begin(buf, FRAME_FETCH, request_id);
+
     wire_put_u64s(buf, native_u64(m->keys), m->n);
     frame_end(buf, at);
 }
@@ -58,15 +63,17 @@ void msg_fetch_pack(struct wire_buf *buf, uint64_t request_id,
 int msg_fetch_unpack(const void *payload, size_t len, struct msg_fetch *m)
 {
     struct wire_reader r;
+
     wire_reader_init(&r, payload, len);
     m->keys = wire_get_array(&r, 8, &m->n);
     return wire_end(&r, true);
 }
 
 void msg_fetch_chain_pack(struct wire_buf *buf, uint64_t request_id,
-                            const struct msg_fetch_chain *m)
+                          const struct msg_fetch_chain *m)
 {
     size_t at = frame_begin(buf, FRAME_FETCH_CHAIN, request_id);
+
     wire_put_u32s(buf, (const uint32_t *)(const void *)m->tokens, m->n_tokens);
     frame_end(buf, at);
 }
@@ -75,15 +82,17 @@ int msg_fetch_chain_unpack(const void *payload, size_t len,
                            struct msg_fetch_chain *m)
 {
     struct wire_reader r;
+
     wire_reader_init(&r, payload, len);
     m->tokens = wire_get_array(&r, 4, &m->n_tokens);
     return wire_end(&r, true);
 }
 
 void msg_fetch_read_pack(struct wire_buf *buf, uint64_t request_id,
-                           const struct msg_fetch_read *m)
+                         const struct msg_fetch_read *m)
 {
     size_t at = frame_begin(buf, FRAME_FETCH_READ, request_id);
+
     wire_put_u32(buf, m->block);
     wire_put_u32(buf, m->from_layer);
     wire_put_u32(buf, m->n_layers);
@@ -94,6 +103,7 @@ int msg_fetch_read_unpack(const void *payload, size_t len,
                           struct msg_fetch_read *m)
 {
     struct wire_reader r;
+
     wire_reader_init(&r, payload, len);
     m->block = wire_get_u32(&r);
     m->from_layer = wire_get_u32(&r);
@@ -102,9 +112,10 @@ int msg_fetch_read_unpack(const void *payload, size_t len,
 }
 
 void msg_fetch_data_pack(struct wire_buf *buf, uint64_t request_id,
-                           const struct msg_fetch_data *m)
+                         const struct msg_fetch_data *m)
 {
     size_t at = frame_begin(buf, FRAME_FETCH_DATA, request_id);
+
     wire_put_u32(buf, m->block);
     wire_put_u32(buf, m->from_layer);
     wire_put_u32(buf, m->n_layers);
@@ -118,6 +129,7 @@ int msg_fetch_data_unpack(const void *payload, size_t len,
                           struct msg_fetch_data *m)
 {
     struct wire_reader r;
+
     wire_reader_init(&r, payload, len);
     m->block = wire_get_u32(&r);
     m->from_layer = wire_get_u32(&r);
@@ -128,9 +140,10 @@ int msg_fetch_data_unpack(const void *payload, size_t len,
 }
 
 void msg_fetch_end_pack(struct wire_buf *buf, uint64_t request_id,
-                          const struct msg_fetch_end *m)
+                        const struct msg_fetch_end *m)
 {
     size_t at = frame_begin(buf, FRAME_FETCH_END, request_id);
+
     wire_put_u16(buf, m->code);
     frame_end(buf, at);
 }
@@ -139,15 +152,17 @@ int msg_fetch_end_unpack(const void *payload, size_t len,
                          struct msg_fetch_end *m)
 {
     struct wire_reader r;
+
     wire_reader_init(&r, payload, len);
     m->code = wire_get_u16(&r);
     return wire_end(&r, true);
 }
 
 void msg_kv_begin_pack(struct wire_buf *buf, uint64_t request_id,
-                         const struct msg_kv_begin *m)
+                       const struct msg_kv_begin *m)
 {
     size_t at = frame_begin(buf, FRAME_KV_BEGIN, request_id);
+
     wire_put_u32(buf, m->n_tokens);
     wire_put_u32(buf, m->max_tokens);
     wire_put_u64(buf, m->prompt_digest);
@@ -157,6 +172,7 @@ void msg_kv_begin_pack(struct wire_buf *buf, uint64_t request_id,
 int msg_kv_begin_unpack(const void *payload, size_t len, struct msg_kv_begin *m)
 {
     struct wire_reader r;
+
     wire_reader_init(&r, payload, len);
     m->n_tokens = wire_get_u32(&r);
     m->max_tokens = wire_get_u32(&r);
@@ -165,9 +181,10 @@ int msg_kv_begin_unpack(const void *payload, size_t len, struct msg_kv_begin *m)
 }
 
 void msg_kv_layer_pack(struct wire_buf *buf, uint64_t request_id,
-                         const struct msg_kv_layer *m)
+                       const struct msg_kv_layer *m)
 {
     size_t at = frame_begin(buf, FRAME_KV_LAYER, request_id);
+
     wire_put_u32(buf, m->layer);
     wire_put_u32(buf, m->from_token);
     wire_put_u32(buf, m->n_tokens);
@@ -190,6 +207,7 @@ void msg_kv_layer_pack(struct wire_buf *buf, uint64_t request_id,
 int msg_kv_layer_unpack(const void *payload, size_t len, struct msg_kv_layer *m)
 {
     struct wire_reader r;
+
     wire_reader_init(&r, payload, len);
     m->layer = wire_get_u32(&r);
     m->from_token = wire_get_u32(&r);
@@ -199,9 +217,10 @@ int msg_kv_layer_unpack(const void *payload, size_t len, struct msg_kv_layer *m)
 }
 
 void msg_kv_end_pack(struct wire_buf *buf, uint64_t request_id,
-                       const struct msg_kv_end *m)
+                     const struct msg_kv_end *m)
 {
     size_t at = frame_begin(buf, FRAME_KV_END, request_id);
+
     wire_put_u32(buf, m->first_token);
     frame_end(buf, at);
 }
@@ -209,6 +228,7 @@ void msg_kv_end_pack(struct wire_buf *buf, uint64_t request_id,
 int msg_kv_end_unpack(const void *payload, size_t len, struct msg_kv_end *m)
 {
     struct wire_reader r;
+
     wire_reader_init(&r, payload, len);
     m->first_token = wire_get_u32(&r);
     return wire_end(&r, true);

@@ -31,6 +31,7 @@ static uint8_t *buf_extend(struct wire_buf *buf, size_t n)
     }
     if (n > buf->cap - buf->len) {
         size_t cap = buf->cap ? buf->cap : 256;
+
         while (cap - buf->len < n)
             cap *= 2;
         uint8_t *data = realloc(buf->data, cap);
@@ -49,6 +50,7 @@ static uint8_t *buf_extend(struct wire_buf *buf, size_t n)
 static void put_le(struct wire_buf *buf, uint64_t v, size_t n)
 {
     uint8_t *at = buf_extend(buf, n);
+
     for (size_t i = 0; at && i < n; i++)
         at[i] = (uint8_t)(v >> (8 * i));
 }
@@ -76,6 +78,7 @@ void wire_put_u64(struct wire_buf *buf, uint64_t v)
 void wire_put_bytes(struct wire_buf *buf, const void *p, size_t n)
 {
     uint8_t *at = buf_extend(buf, n);
+
     if (at && n)
         memcpy(at, p, n);
 }
@@ -83,6 +86,7 @@ void wire_put_bytes(struct wire_buf *buf, const void *p, size_t n)
 void wire_put_str(struct wire_buf *buf, const char *s)
 {
     size_t n = strlen(s);
+
     if (n > UINT16_MAX) {
         buf->failed = true;
         return;
@@ -141,6 +145,7 @@ static uint64_t get_le(struct wire_reader *r, size_t n)
 {
     const uint8_t *at = wire_get_bytes(r, n);
     uint64_t v = 0;
+
     for (size_t i = 0; at && i < n; i++)
         v |= (uint64_t)at[i] << (8 * i);
     return v;
@@ -184,6 +189,7 @@ const uint8_t *wire_get_array(struct wire_reader *r, size_t elem_bytes,
 {
     uint32_t count = wire_get_u32(r);
     const uint8_t *at = NULL;
+
     if (count > (r->len - r->pos) / elem_bytes)
         r->failed = true;
     else if (count)

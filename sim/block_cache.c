@@ -41,10 +41,10 @@ static int grow(struct block_cache *cache)
     if (n > UINT32_C(1) << 30)
         return -ENOMEM;
     heads = malloc(n * sizeof(*heads));
-    if (heads == NULL)
+    if (!heads)
         return -ENOMEM;
     slots = realloc(cache->slots, n * sizeof(*slots));
-    if (slots == NULL) {
+    if (!slots) {
         free(heads);
         return -ENOMEM;
     }
@@ -69,7 +69,7 @@ struct block_cache *block_cache_new(const uint64_t *capacity_blocks,
 {
     struct block_cache *cache = calloc(1, sizeof(*cache));
 
-    if (cache == NULL)
+    if (!cache)
         return NULL;
     cache->moved = moved;
     cache->arg = arg;
@@ -87,7 +87,7 @@ struct block_cache *block_cache_new(const uint64_t *capacity_blocks,
 
 void block_cache_free(struct block_cache *cache)
 {
-    if (cache == NULL)
+    if (!cache)
         return;
     free(cache->slots);
     free(cache->heads);

@@ -26,7 +26,7 @@ static void on_moved(void *arg, const struct cached_block *block, unsigned from,
     struct sim_node *node = arg;
     struct sim *sim = node->sim;
 
-    if (sim->expected != NULL)
+    if (sim->expected)
         tell(sim, sim->expected, node->index, block, from, to);
     if (block->ready)
         tell(sim, sim->index, node->index, block, from, to);
@@ -50,7 +50,7 @@ int sim_copies_init(struct sim *sim)
         node->cache = pooled && i > 0
                           ? sim->nodes[0].cache
                           : block_cache_new(capacity, on_moved, node);
-        if (node->cache == NULL)
+        if (!node->cache)
             return -ENOMEM;
     }
     return 0;
@@ -81,7 +81,7 @@ static void place(struct sim *sim, struct sim_node *node,
 void sim_copies_dispatch(struct sim *sim, struct sim_node *node,
                          const struct sim_request *request)
 {
-    for (uint32_t i = 0; node->cache != NULL && i < request->n_keys; i++) {
+    for (uint32_t i = 0; node->cache && i < request->n_keys; i++) {
         uint32_t slot = block_cache_find(node->cache, request->keys[i]);
 
         if (slot == BLOCK_CACHE_NONE)
@@ -96,7 +96,7 @@ void sim_copies_ready(struct sim *sim, struct sim_node *node,
 {
     uint32_t owner = sim->shared ? sim->nodes[0].index : node->index;
 
-    for (uint32_t i = 0; node->cache != NULL && i < request->n_keys; i++) {
+    for (uint32_t i = 0; node->cache && i < request->n_keys; i++) {
         uint32_t slot = block_cache_find(node->cache, request->keys[i]);
         struct cached_block *block;
 
@@ -114,7 +114,7 @@ void sim_copies_touch(struct sim *sim, struct sim_node *node,
                       const struct sim_request *request)
 {
     (void)sim;
-    for (uint32_t i = request->n_keys; node->cache != NULL && i > 0; i--) {
+    for (uint32_t i = request->n_keys; node->cache && i > 0; i--) {
         uint32_t slot = block_cache_find(node->cache, request->keys[i - 1]);
 
         if (slot != BLOCK_CACHE_NONE)
@@ -126,7 +126,7 @@ void sim_copies_keep(struct sim_node *node, const struct sim_request *request)
 {
     uint32_t n = 0;
 
-    if (node->cache == NULL)
+    if (!node->cache)
         return;
     while (n < request->n_keys &&
            block_cache_find(node->cache, request->keys[n]) != BLOCK_CACHE_NONE)
@@ -148,7 +148,7 @@ static uint32_t match(struct sim *sim, struct sim_node *node,
     uint32_t n = 0;
 
     *load_us = 0;
-    while (node->cache != NULL && n < request->n_keys) {
+    while (node->cache && n < request->n_keys) {
         uint32_t slot = block_cache_find(node->cache, request->keys[n]);
         double rate;
 
@@ -190,7 +190,7 @@ void sim_copies_loaded(struct sim *sim, struct sim_node *node,
                        const struct sim_request *request, uint32_t first,
                        uint32_t last)
 {
-    for (uint32_t i = first; node->cache != NULL && i < last; i++) {
+    for (uint32_t i = first; node->cache && i < last; i++) {
         uint32_t slot = block_cache_find(node->cache, request->keys[i]);
 
         if (slot == BLOCK_CACHE_NONE)
@@ -204,7 +204,7 @@ void sim_copies_store(struct sim *sim, struct sim_node *node,
                       const struct sim_request *request, uint32_t first,
                       uint32_t last)
 {
-    for (uint32_t i = first; node->cache != NULL && i < last; i++)
+    for (uint32_t i = first; node->cache && i < last; i++)
         if (block_cache_find(node->cache, request->keys[i]) == BLOCK_CACHE_NONE)
             place(sim, node, request, i, true);
 }
@@ -213,7 +213,7 @@ void sim_copies_share_memory(struct sim *sim, struct sim_node *node)
 {
     int64_t left = sim->cluster.decode_kv_tokens - node->decode_tokens;
 
-    if (node->role != ROLE_BOTH || node->cache == NULL)
+    if (node->role != ROLE_BOTH || !node->cache)
         return;
     if (sim->shared) {
         left = 0;
@@ -238,7 +238,7 @@ void sim_copies_watch(struct sim *sim, int64_t now_us)
             copies[w] += prefix_index_tiers(sim->index, i,
                                             sim_key_of(c->watch_ids[w])) != 0;
     while (sim->next_watch_us <= now_us) {
-        if (sim->io.copies != NULL)
+        if (sim->io.copies)
             sim->io.copies(sim->io.arg, sim->next_watch_us / SIM_SLOWDOWN,
                            copies);
         sim->next_watch_us += c->watch_interval_us * SIM_SLOWDOWN;

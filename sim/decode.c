@@ -23,7 +23,7 @@ int sim_batch_init(struct sim *sim, struct sim_batch *batch)
         calloc(sim->cluster.decode_max_batch, sizeof(struct sim_request *));
     batch->log_us = calloc(LOG_FIRST, sizeof(*batch->log_us));
     batch->log_mask = LOG_FIRST - 1;
-    return batch->requests != NULL && batch->log_us != NULL ? 0 : -ENOMEM;
+    return batch->requests && batch->log_us ? 0 : -ENOMEM;
 }
 
 void sim_batch_fini(struct sim_batch *batch)
@@ -45,7 +45,7 @@ void sim_decode_join(struct sim *sim, struct sim_node *node)
     struct sim_batch *b = &node->batch;
     struct sim_request *r;
 
-    while ((r = TAILQ_FIRST(&b->ready)) != NULL &&
+    while ((r = TAILQ_FIRST(&b->ready)) &&
            b->n < sim->cluster.decode_max_batch) {
         uint64_t id = r->record.index + 1;
 
@@ -115,7 +115,7 @@ static int log_reserve(struct sim_batch *b)
     while (size < need)
         size *= 2;
     log_us = calloc(size, sizeof(*log_us));
-    if (log_us == NULL)
+    if (!log_us)
         return -ENOMEM;
     for (uint64_t s = oldest; s < b->step; s++)
         log_us[s & (size - 1)] = b->log_us[s & b->log_mask];
@@ -176,7 +176,7 @@ static int64_t request_tbt_us(struct sim *sim, const struct sim_batch *b,
     if (n > sim->n_scratch) {
         int64_t *scratch_us = realloc(sim->scratch_us, n * sizeof(int64_t));
 
-        if (scratch_us == NULL) {
+        if (!scratch_us) {
             sim_fail(sim, -ENOMEM, "out of memory");
             return -1;
         }

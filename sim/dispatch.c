@@ -1,7 +1,8 @@
 /*
  * From arrival to a node's queue. What is done here with a decision is what
- * conductor/service/request_decide.c does with it: carry it out, let the request wait for
- * room, or refuse it; who comes while others wait, waits behind them.
+ * conductor/service/request_decide.c does with it: carry it out, let the
+ * request wait for room, or refuse it; who comes while others wait, waits
+ * behind them.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -17,7 +18,7 @@ static struct sim_request *request_new(const struct sim *sim,
     struct sim_request *r = calloc(1, sizeof(*r));
     size_t n = t->input_tokens / bt;
 
-    if (r == NULL)
+    if (!r)
         return NULL;
     if (sim->cluster.whole_prompt_reuse && t->input_tokens % bt != 0)
         n++;
@@ -26,7 +27,7 @@ static struct sim_request *request_new(const struct sim *sim,
     if (n > t->block_count)
         n = t->block_count;
     r->keys = malloc((n + 1) * sizeof(*r->keys));
-    if (r->keys == NULL) {
+    if (!r->keys) {
         free(r);
         return NULL;
     }
@@ -101,11 +102,11 @@ static int queue_reserve(struct sim_node *node)
     if (node->n_waiting < node->queue_capacity)
         return 0;
     queue = realloc(node->queue, n * sizeof(struct sim_request *));
-    if (queue == NULL)
+    if (!queue)
         return -ENOMEM;
     node->queue = queue;
     items = realloc(node->items, n * sizeof(*items));
-    if (items == NULL)
+    if (!items)
         return -ENOMEM;
     node->items = items;
     node->queue_capacity = n;
@@ -116,7 +117,7 @@ static int queue_reserve(struct sim_node *node)
  * from the front meanwhile can. */
 static bool waits_for_blocks(const struct sim_request *r)
 {
-    if (r->load != NULL)
+    if (r->load)
         return !r->load->over && r->load->plan.mode != LOAD_MODE_BOTH;
     return r->fetched_bytes > 0.0;
 }
@@ -175,7 +176,7 @@ static int start_fetch(struct sim *sim, struct sim_node *node,
     const struct pool_instance *sender =
         pool_get(sim->pool, r->plan.fetch_from);
 
-    if (sender == NULL || blocks == 0)
+    if (!sender || blocks == 0)
         return 0;
     if (sim->cluster.tiers[TIER_DISK].read_bytes_per_s > 0.0)
         return fetch_by_block(sim, r, sender);
@@ -237,11 +238,11 @@ static void carry_out(struct sim *sim, struct sim_request *r,
     r->accepted_at_us = sim->now_us + sim->cluster.handover_us;
     r->record.predicted_ttft_us = predicted_ttft_us(sim, r, &d->chosen);
     r->record.prefill_node = node->index;
-    if (decode != NULL) {
+    if (decode) {
         r->record.predicted_tbt_us = d->tbt_us;
         r->record.decode_node = decode->slot;
     }
-    if (decode != NULL && node->role == ROLE_BOTH) {
+    if (decode && node->role == ROLE_BOTH) {
         node->decode_tokens += sim_decode_tokens(sim, node, r);
         sim_copies_share_memory(sim, node);
     }
@@ -315,7 +316,7 @@ void sim_retry_waiting(struct sim *sim)
     struct sim_request *r;
 
     sim->room = false;
-    while ((r = TAILQ_FIRST(&sim->waiting)) != NULL && sim->rc == 0) {
+    while ((r = TAILQ_FIRST(&sim->waiting)) && sim->rc == 0) {
         TAILQ_REMOVE(&sim->waiting, r, link);
         if (try_schedule(sim, r, false) == TRIED_NO_ROOM) {
             TAILQ_INSERT_HEAD(&sim->waiting, r, link);
@@ -337,7 +338,7 @@ void sim_arrive(struct sim *sim, const struct trace_request *request)
     struct sim_request *r = request_new(sim, request);
     uint64_t bound = sim->config.max_unfinished;
 
-    if (r == NULL) {
+    if (!r) {
         sim_fail(sim, -ENOMEM, "out of memory");
         return;
     }

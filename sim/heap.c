@@ -26,11 +26,11 @@ int sim_heap_reserve(struct sim_heap *heap, uint32_t n_ids)
     if (n_ids <= heap->n_ids)
         return 0;
     entries = realloc(heap->entries, n_ids * sizeof(*entries));
-    if (entries == NULL)
+    if (!entries)
         return -ENOMEM;
     heap->entries = entries;
     places = realloc(heap->places, n_ids * sizeof(*places));
-    if (places == NULL)
+    if (!places)
         return -ENOMEM;
     heap->places = places;
     for (uint32_t id = heap->n_ids; id < n_ids; id++)

@@ -31,8 +31,8 @@
 #include <stdbool.h>
 #include <sys/queue.h>
 
-#include "conductor/core/pool/pool.h"
 #include "conductor/core/index/prefix_index.h"
+#include "conductor/core/pool/pool.h"
 #include "conductor/core/schedule/schedule.h"
 #include "sim/block_cache.h"
 #include "sim/heap.h"

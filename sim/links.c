@@ -44,14 +44,14 @@ struct sim_links *links_new(const struct links_config *config)
 {
     struct sim_links *l = calloc(1, sizeof(*l));
 
-    if (l == NULL)
+    if (!l)
         return NULL;
     l->config = *config;
     l->bytes_per_us = config->bytes_per_s / 1e6;
     l->free_flow = NONE;
     for (int side = 0; side < 2; side++) {
         l->sides[side] = calloc(config->n_nodes, sizeof(struct link_side));
-        if (l->sides[side] == NULL) {
+        if (!l->sides[side]) {
             links_free(l);
             return NULL;
         }
@@ -63,7 +63,7 @@ struct sim_links *links_new(const struct links_config *config)
 
 void links_free(struct sim_links *links)
 {
-    if (links == NULL)
+    if (!links)
         return;
     free(links->sides[SEND]);
     free(links->sides[RECEIVE]);
@@ -83,7 +83,7 @@ static uint32_t take_flow(struct sim_links *l)
         uint32_t n = l->capacity == 0 ? 64 : l->capacity * 2;
         struct flow *flows = realloc(l->flows, n * sizeof(*flows));
 
-        if (flows == NULL)
+        if (!flows)
             return NONE;
         l->flows = flows;
         l->capacity = n;

@@ -14,7 +14,7 @@ static double block_bytes(const struct sim *sim)
 
 static void free_if_done(struct sim *sim, struct sim_load *load)
 {
-    if (!load->over || load->n_events > 0 || load->request != NULL)
+    if (!load->over || load->n_events > 0 || load->request)
         return;
     TAILQ_REMOVE(&sim->loads, load, every);
     free(load);
@@ -52,8 +52,7 @@ static uint32_t tier_now(const struct sim *sim, const struct sim_source *s,
     const struct sim_node *holder = &sim->nodes[s->holder];
     uint32_t slot;
 
-    if (holder->cache == NULL ||
-        sim->cluster.cache_at == CLUSTER_CACHE_AT_DISPATCH)
+    if (!holder->cache || sim->cluster.cache_at == CLUSTER_CACHE_AT_DISPATCH)
         return s->tier;
     slot = block_cache_find(holder->cache, s->load->request->keys[block]);
     if (slot != BLOCK_CACHE_NONE)
@@ -73,7 +72,7 @@ static void load_over(struct sim *sim, struct sim_load *load)
             load->sources[i].n_here < load->sources[i].n_asked)
             return;
     load->over = true;
-    for (size_t i = 0; r != NULL && i < load->n_sources; i++) {
+    for (size_t i = 0; r && i < load->n_sources; i++) {
         const struct sim_source *s = &load->sources[i];
 
         if (sim->cluster.links_shared && s->holder != r->record.prefill_node &&
@@ -82,7 +81,7 @@ static void load_over(struct sim *sim, struct sim_load *load)
                                      (int64_t)(s->n_here * block_bytes(sim)),
                                      sim->now_us - s->started_us);
     }
-    if (r != NULL)
+    if (r)
         sim_load_ready(sim, r);
 }
 
@@ -126,7 +125,7 @@ static void send_block(struct sim *sim, struct sim_source *s)
 {
     uint32_t to;
 
-    if (s->load->request == NULL) {
+    if (!s->load->request) {
         here(sim, s);
         return;
     }
@@ -170,7 +169,7 @@ static void ask_next(struct sim *sim, struct sim_source *s)
     uint32_t block, tier;
 
     while (!s->over) {
-        if (s->load->request == NULL || !nth_block(s, s->n_asked, &block) ||
+        if (!s->load->request || !nth_block(s, s->n_asked, &block) ||
             block < s->load->floor) {
             stop(sim, s);
             return;
@@ -222,7 +221,7 @@ void sim_load_due(struct sim *sim, const struct links_end *end)
 {
     struct sim_load *load = end->what;
 
-    if (load->request != NULL)
+    if (load->request)
         sim_load_ready(sim, load->request);
     load->n_events--;
     free_if_done(sim, load);
@@ -236,7 +235,7 @@ int sim_load_begin(struct sim *sim, struct sim_request *request,
     if (decision->plan.n_pieces == 0)
         return 0;
     load = calloc(1, sizeof(*load));
-    if (load == NULL)
+    if (!load)
         return -ENOMEM;
     load->request = request;
     load->plan = decision->plan;
@@ -357,7 +356,7 @@ void sim_load_let_go(struct sim *sim, struct sim_request *request)
 {
     struct sim_load *load = request->load;
 
-    if (load == NULL)
+    if (!load)
         return;
     request->load = NULL;
     load->request = NULL;
@@ -371,7 +370,7 @@ void sim_load_fini(struct sim *sim)
 {
     struct sim_load *load;
 
-    while ((load = TAILQ_FIRST(&sim->loads)) != NULL) {
+    while ((load = TAILQ_FIRST(&sim->loads))) {
         TAILQ_REMOVE(&sim->loads, load, every);
         free(load);
     }

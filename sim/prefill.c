@@ -127,7 +127,7 @@ static int64_t add_chunk(struct sim *sim, struct sim_node *node,
     us = chunk_us(sim, r, n);
     r->computed_us += us;
     us = sim_sum_us(us, r->load_us);
-    if (r->load != NULL && r->load->plan.mode != LOAD_MODE_LAYERWISE)
+    if (r->load && r->load->plan.mode != LOAD_MODE_LAYERWISE)
         sim_load_claim(sim, r->load, (r->position + n + bt - 1) / bt);
     r->step_tokens = n;
     r->step_sends = n + r->unsent_tokens;
@@ -154,7 +154,7 @@ int64_t sim_prefill_form(struct sim *sim, struct sim_node *node, bool *any)
         *any = true;
     }
     while (budget > 0 && (node->n_active == 0 || c->mix_requests) &&
-           (r = start_next(sim, node)) != NULL) {
+           (r = start_next(sim, node))) {
         us = sim_sum_us(us, add_chunk(sim, node, r, &budget));
         *any = true;
     }
@@ -199,7 +199,7 @@ void sim_prefill_done(struct sim *sim, struct sim_request *r)
     struct sim_node *node = &sim->nodes[r->record.prefill_node];
     uint64_t id = r->record.index + 1;
 
-    r->held = r->load != NULL && !r->load->over;
+    r->held = r->load && !r->load->over;
     if (r->held)
         return; /* its last layer is still to come */
     sim_load_let_go(sim, r);

@@ -43,13 +43,13 @@ static int64_t exposed_us(const struct sim *sim, int64_t compute_us,
 
 static bool loads_by_layer(const struct sim_request *r)
 {
-    return r->load != NULL && r->load->plan.mode == LOAD_MODE_LAYERWISE;
+    return r->load && r->load->plan.mode == LOAD_MODE_LAYERWISE;
 }
 
 /* Whether it computes towards what is being loaded. */
 static bool meets_load(const struct sim_request *r)
 {
-    return r->load != NULL && !loads_by_layer(r);
+    return r->load && !loads_by_layer(r);
 }
 
 /* From here on a request goes on behind what was loaded. */
@@ -106,10 +106,10 @@ static void settle_planned(struct sim *sim, struct sim_node *node,
     r->record.computed_tokens = r->n_tokens - r->cached_tokens;
     check_length(sim, r, r->plan.predicted_us);
     r->load_us = exposed_us(sim, r->plan.predicted_us, r->load_us);
-    if (r->load != NULL && n >= r->load->plan.cached_blocks)
+    if (r->load && n >= r->load->plan.cached_blocks)
         sim_load_let_go(sim, r);
     /* What should be in front of it is gone: that is computed first. */
-    if (r->load != NULL && n < r->load->plan.split_block)
+    if (r->load && n < r->load->plan.split_block)
         r->load->plan.mode = LOAD_MODE_BOTH;
     if (loads_by_layer(r)) {
         r->load_us += late_us(sim, r);
@@ -131,7 +131,7 @@ void sim_reuse_settle(struct sim *sim, struct sim_node *node,
         settle_planned(sim, node, r);
         return;
     }
-    if (r->load != NULL && sim->cluster.cache_at == CLUSTER_CACHE_AT_SERVICE)
+    if (r->load && sim->cluster.cache_at == CLUSTER_CACHE_AT_SERVICE)
         sim_copies_loaded(sim, node, r, sim_load_met(r->load),
                           plan->used_blocks);
     sim_load_let_go(sim, r);

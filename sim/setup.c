@@ -17,7 +17,7 @@ const char *sim_policy_name(size_t i)
     const char *name = schedule_policy_name(i);
 
     /* Behind the last one the policy that only a simulation has. */
-    if (name == NULL && i > 0 && schedule_policy_name(i - 1) != NULL)
+    if (!name && i > 0 && schedule_policy_name(i - 1))
         return POOLED_POLICY;
     return name;
 }
@@ -55,7 +55,7 @@ static int make_index(const struct sim *sim, struct prefix_index **index)
         .max_keys = (uint32_t)at_most(2 * blocks, INDEX_KEYS_MAX),
         .seed = sim->config.seed,
     });
-    return *index != NULL ? 0 : -ENOMEM;
+    return *index ? 0 : -ENOMEM;
 }
 
 static int make_pool(struct sim *sim)
@@ -75,7 +75,7 @@ static int make_pool(struct sim *sim)
     config.order = sim->order;
     config.seed = sim->config.seed;
     sim->pool = pool_new(&config);
-    return sim->pool != NULL ? 0 : -ENOMEM;
+    return sim->pool ? 0 : -ENOMEM;
 }
 
 /* The memory of a node that prefills only. */
@@ -121,7 +121,7 @@ static int add_node(struct sim *sim, uint32_t i)
         rc = pool_set_health(sim->pool, node->id, HEALTH_READY);
     node->stage_free_us =
         calloc(c->pipeline_stages, sizeof(*node->stage_free_us));
-    if (rc == 0 && node->stage_free_us == NULL)
+    if (rc == 0 && !node->stage_free_us)
         rc = -ENOMEM;
     return rc == 0 ? sim_batch_init(sim, &node->batch) : rc;
 }
@@ -134,8 +134,7 @@ static int make_scheduler(struct sim *sim)
     sim->scheduler = scheduler_new(
         &(struct schedule_config){
             .policy = sim->shared ? "local_cache" : config->policy,
-            .admission =
-                config->admission != NULL ? config->admission : "plain",
+            .admission = config->admission ? config->admission : "plain",
             .kvcache_balancing_threshold = c->kvcache_balancing_threshold,
             .seed = config->seed,
             .disks_send = true,
@@ -151,9 +150,9 @@ static int make_scheduler(struct sim *sim)
             .links_unshared = !c->links_shared,
         },
         sim->pool, sim->index);
-    if (sim->scheduler == NULL)
+    if (!sim->scheduler)
         return -ENOMEM; /* the names are checked */
-    if (sim->expected != NULL)
+    if (sim->expected)
         return scheduler_set_expected(sim->scheduler, sim->expected);
     return 0;
 }
@@ -185,7 +184,7 @@ static int make_parts(struct sim *sim)
         .bytes_per_s = c->link_bytes_per_s,
         .shared = c->links_shared,
     });
-    return sim->links != NULL ? 0 : -ENOMEM;
+    return sim->links ? 0 : -ENOMEM;
 }
 
 static void node_fini(struct sim_node *node)
@@ -202,9 +201,9 @@ void sim_fini(struct sim *sim)
 
     sim_copies_fini(sim);
     sim_load_fini(sim);
-    for (uint32_t i = 0; sim->nodes != NULL && i < sim->n_nodes; i++)
+    for (uint32_t i = 0; sim->nodes && i < sim->n_nodes; i++)
         node_fini(&sim->nodes[i]);
-    while ((r = TAILQ_FIRST(&sim->every)) != NULL) {
+    while ((r = TAILQ_FIRST(&sim->every))) {
         TAILQ_REMOVE(&sim->every, r, every);
         free(r->keys);
         free(r);
@@ -238,12 +237,12 @@ int sim_init(struct sim *sim, const struct sim_config *config,
     sim->plans = strcmp(config->policy, "plan") == 0;
     sim->n_nodes = cluster_nodes(&sim->cluster);
     sim->nodes = calloc(sim->n_nodes, sizeof(*sim->nodes));
-    return sim->nodes != NULL ? make_parts(sim) : -ENOMEM;
+    return sim->nodes ? make_parts(sim) : -ENOMEM;
 }
 
 static bool known_policy(const char *policy)
 {
-    for (size_t i = 0; sim_policy_name(i) != NULL; i++)
+    for (size_t i = 0; sim_policy_name(i); i++)
         if (strcmp(sim_policy_name(i), policy) == 0)
             return true;
     return false;
@@ -252,13 +251,13 @@ static bool known_policy(const char *policy)
 int sim_check_config(const struct sim_config *c, char err[SIM_ERROR_BYTES])
 {
     char why[CLUSTER_ERROR_BYTES];
-    const char *admission = c->admission != NULL ? c->admission : "plain";
+    const char *admission = c->admission ? c->admission : "plain";
 
     if (cluster_check(c->cluster, why) < 0)
         snprintf(err, SIM_ERROR_BYTES, "%.200s", why);
     else if (!known_policy(c->policy))
         snprintf(err, SIM_ERROR_BYTES, "no policy \"%.100s\"", c->policy);
-    else if (admission_policy_by_name(admission) == NULL)
+    else if (!admission_policy_by_name(admission))
         snprintf(err, SIM_ERROR_BYTES, "no admission \"%.100s\"", admission);
     else if (!(c->speed >= 1e-9 && c->speed <= 1e9))
         snprintf(err, SIM_ERROR_BYTES, "a speed of %g, not in 1e-9 to 1e9",

@@ -48,7 +48,7 @@ static void hand_over(struct sim *sim, struct sim_record record)
 /* Room for the record of `index`; what is not there yet has another index. */
 static int records_reserve(struct sim *sim, uint64_t index)
 {
-    uint64_t n = sim->records == NULL ? 0 : sim->record_mask + 1;
+    uint64_t n = !sim->records ? 0 : sim->record_mask + 1;
     uint64_t need = n == 0 ? RECORDS_FIRST : n;
     struct sim_record *records;
 
@@ -57,7 +57,7 @@ static int records_reserve(struct sim *sim, uint64_t index)
     if (need == n)
         return 0;
     records = calloc(need, sizeof(*records));
-    if (records == NULL)
+    if (!records)
         return -ENOMEM;
     for (uint64_t i = 0; i < need; i++)
         records[i].index = UINT64_MAX;
@@ -172,7 +172,7 @@ static void run_until(struct sim *sim, int64_t until_us)
 {
     const struct sim_heap_entry *event;
 
-    while (sim->rc == 0 && (event = sim_heap_first(&sim->heap)) != NULL &&
+    while (sim->rc == 0 && (event = sim_heap_first(&sim->heap)) &&
            event->at_us <= until_us)
         run_event(sim, event);
 }
@@ -221,7 +221,7 @@ int sim_run(const struct sim_config *config, const struct sim_io *io,
         run(&sim);
     sim.summary.simulated_us = real_us(sim.now_us);
     sim.summary.index_bytes =
-        sim.index != NULL ? prefix_index_stats(sim.index).bytes : 0;
+        sim.index ? prefix_index_stats(sim.index).bytes : 0;
     if (sim.rc == 0)
         *summary = sim.summary;
     sim_fini(&sim);

@@ -21,9 +21,9 @@ struct id_map {
 static struct slot *slots_new(size_t count)
 {
     struct slot *slots = malloc(count * sizeof slots[0]);
-    for (size_t i = 0; slots != NULL && i < count; i++) {
+
+    for (size_t i = 0; slots && i < count; i++)
         slots[i].id = ID_MAP_NONE;
-    }
     return slots;
 }
 
@@ -32,9 +32,9 @@ static struct slot *find(struct slot *slots, size_t slot_count, uint64_t id)
 {
     size_t mask = slot_count - 1;
     size_t i = (size_t)random_mix(id) & mask;
-    while (slots[i].id != id && slots[i].id != ID_MAP_NONE) {
+
+    while (slots[i].id != id && slots[i].id != ID_MAP_NONE)
         i = (i + 1) & mask;
-    }
     return &slots[i];
 }
 
@@ -42,14 +42,12 @@ static int grow(struct id_map *map)
 {
     size_t slot_count = map->slot_count * 2;
     struct slot *slots = slots_new(slot_count);
-    if (slots == NULL) {
+
+    if (!slots)
         return -ENOMEM;
-    }
-    for (size_t i = 0; i < map->slot_count; i++) {
-        if (map->slots[i].id != ID_MAP_NONE) {
+    for (size_t i = 0; i < map->slot_count; i++)
+        if (map->slots[i].id != ID_MAP_NONE)
             *find(slots, slot_count, map->slots[i].id) = map->slots[i];
-        }
-    }
     free(map->slots);
     map->slots = slots;
     map->slot_count = slot_count;
@@ -59,13 +57,13 @@ static int grow(struct id_map *map)
 struct id_map *id_map_new(size_t limit)
 {
     struct id_map *map = calloc(1, sizeof *map);
-    if (map == NULL) {
+
+    if (!map)
         return NULL;
-    }
     map->slot_count = 1024;
     map->limit = limit;
     map->slots = slots_new(map->slot_count);
-    if (map->slots == NULL) {
+    if (!map->slots) {
         free(map);
         return NULL;
     }
@@ -74,7 +72,7 @@ struct id_map *id_map_new(size_t limit)
 
 void id_map_free(struct id_map *map)
 {
-    if (map != NULL) {
+    if (map) {
         free(map->slots);
         free(map);
     }
@@ -82,9 +80,8 @@ void id_map_free(struct id_map *map)
 
 const uint64_t *id_map_get(const struct id_map *map, uint64_t id)
 {
-    if (id == ID_MAP_NONE) {
+    if (id == ID_MAP_NONE)
         return NULL;
-    }
     const struct slot *slot = find(map->slots, map->slot_count, id);
     return slot->id == id ? &slot->value : NULL;
 }
@@ -92,18 +89,18 @@ const uint64_t *id_map_get(const struct id_map *map, uint64_t id)
 int id_map_put(struct id_map *map, uint64_t id, uint64_t value)
 {
     struct slot *slot = find(map->slots, map->slot_count, id);
+
     if (slot->id == id) {
         slot->value = value;
         return 0;
     }
-    if (map->count >= map->limit) {
+    if (map->count >= map->limit)
         return -ENOSPC;
-    }
     if ((map->count + 1) * 3 > map->slot_count * 2) {
         int rc = grow(map);
-        if (rc != 0) {
+
+        if (rc != 0)
             return rc;
-        }
         slot = find(map->slots, map->slot_count, id);
     }
     *slot = (struct slot){id, value};

@@ -9,19 +9,16 @@
 
 int trace_request_reserve(struct trace_request *request, size_t blocks)
 {
-    if (blocks <= request->block_capacity) {
+    if (blocks <= request->block_capacity)
         return 0;
-    }
     size_t capacity =
         request->block_capacity == 0 ? 32 : request->block_capacity;
-    while (capacity < blocks) {
+    while (capacity < blocks)
         capacity *= 2;
-    }
     uint64_t *ids =
         realloc(request->hash_ids, capacity * sizeof request->hash_ids[0]);
-    if (ids == NULL) {
+    if (!ids)
         return -ENOMEM;
-    }
     request->hash_ids = ids;
     request->block_capacity = capacity;
     return 0;
@@ -31,9 +28,9 @@ int trace_request_copy(struct trace_request *to,
                        const struct trace_request *from)
 {
     int rc = trace_request_reserve(to, from->block_count);
-    if (rc != 0) {
+
+    if (rc != 0)
         return rc;
-    }
     to->arrival_us = from->arrival_us;
     to->input_tokens = from->input_tokens;
     to->output_tokens = from->output_tokens;
@@ -54,6 +51,7 @@ void trace_request_fini(struct trace_request *request)
 static uint32_t scale_tokens(uint32_t tokens, uint32_t scale)
 {
     uint32_t scaled = tokens / scale + (tokens % scale != 0 ? 1 : 0);
+
     return scaled == 0 ? 1 : scaled;
 }
 
@@ -72,6 +70,7 @@ void trace_error_set(struct trace_error *error, const char *field,
                                                      : sizeof error->value - 1;
     for (size_t i = 0; i < n; i++) {
         char c = value[i];
+
         error->value[i] = c >= ' ' && c <= '~' ? c : '?';
     }
     error->value[n] = '\0';
@@ -85,9 +84,9 @@ void trace_error_format(const struct trace_error *error, const char *file,
                         char *text, size_t size)
 {
     char line[24] = "";
-    if (error->line > 0) {
+
+    if (error->line > 0)
         snprintf(line, sizeof line, ":%llu", (unsigned long long)error->line);
-    }
     const char *gap =
         error->field[0] != '\0' && error->value[0] != '\0' ? " " : "";
     const char *colon =

@@ -47,9 +47,9 @@ static uint32_t quantile(const struct quantile_table *table, uint32_t u)
     uint64_t at = (uint64_t)u * 1000; /* per mille, 32.32 */
     const struct quantile_knot *k = table->knots;
     size_t i = 1;
-    while (i < QUANTILE_KNOTS - 1 && at >= (uint64_t)k[i].per_mille << 32) {
+
+    while (i < QUANTILE_KNOTS - 1 && at >= (uint64_t)k[i].per_mille << 32)
         i++;
-    }
     uint64_t low = (uint64_t)k[i - 1].per_mille << 32;
     uint64_t high = (uint64_t)k[i].per_mille << 32;
     uint64_t rise = k[i].value - k[i - 1].value;
@@ -86,32 +86,27 @@ int trace_generator_new(const char *workload, uint64_t seed, double rate,
                         struct trace_generator **generator)
 {
     const struct trace_workload *w = NULL;
-    for (size_t i = 0; (w = trace_workload_at(i)) != NULL; i++) {
-        if (strcmp(w->facts.name, workload) == 0) {
+
+    for (size_t i = 0; (w = trace_workload_at(i)); i++)
+        if (strcmp(w->facts.name, workload) == 0)
             break;
-        }
-    }
-    if (w == NULL) {
+    if (!w)
         return -ENOENT;
-    }
-    if (rate != 0.0 && !(rate >= 1e-6 && rate <= 1e6)) {
+    if (rate != 0.0 && !(rate >= 1e-6 && rate <= 1e6))
         return -ERANGE;
-    }
     struct trace_generator *g = calloc(1, sizeof *g);
-    if (g == NULL) {
+    if (!g)
         return -ENOMEM;
-    }
     g->popular = calloc(w->popular_count, sizeof g->popular[0]);
-    if (g->popular == NULL) {
+    if (!g->popular) {
         free(g);
         return -ENOMEM;
     }
     g->workload = w;
     g->gap_us = rate != 0.0 ? (int64_t)(1e6 / rate) : w->gap_us;
     g->next_id = 1; /* 0 is the block that every prompt shares */
-    for (size_t i = 0; i < w->popular_count; i++) {
+    for (size_t i = 0; i < w->popular_count; i++)
         g->popular_weight += popular_weight(i);
-    }
     random_init(&g->random, seed);
     g->first_start = (uint32_t)random_u64(&g->random);
     *generator = g;
@@ -120,7 +115,7 @@ int trace_generator_new(const char *workload, uint64_t seed, double rate,
 
 static void session_free(struct session *session)
 {
-    if (session != NULL) {
+    if (session) {
         trace_request_fini(&session->base);
         free(session);
     }
@@ -128,15 +123,12 @@ static void session_free(struct session *session)
 
 void trace_generator_free(struct trace_generator *generator)
 {
-    if (generator == NULL) {
+    if (!generator)
         return;
-    }
-    for (size_t i = 0; i < generator->session_count; i++) {
+    for (size_t i = 0; i < generator->session_count; i++)
         session_free(generator->sessions[i]);
-    }
-    for (size_t i = 0; i < generator->workload->popular_count; i++) {
+    for (size_t i = 0; i < generator->workload->popular_count; i++)
         trace_request_fini(&generator->popular[i]);
-    }
     free(generator->popular);
     free(generator);
 }
@@ -147,13 +139,12 @@ static int extend(struct trace_generator *g, struct trace_request *request,
 {
     size_t blocks = (tokens + TRACE_BLOCK_TOKENS - 1) / TRACE_BLOCK_TOKENS;
     int rc = trace_request_reserve(request, blocks);
-    if (rc != 0) {
+
+    if (rc != 0)
         return rc;
-    }
     request->input_tokens = tokens;
-    while (request->block_count < blocks) {
+    while (request->block_count < blocks)
         request->hash_ids[request->block_count++] = g->next_id++;
-    }
     return 0;
 }
 
@@ -161,15 +152,14 @@ static int extend(struct trace_generator *g, struct trace_request *request,
 static int start_base(struct trace_generator *g, struct trace_request *base)
 {
     int rc = trace_request_reserve(base, 1);
-    if (rc != 0) {
+
+    if (rc != 0)
         return rc;
-    }
     base->hash_ids[0] = 0;
     base->block_count = 1;
     base->input_tokens = TRACE_BLOCK_TOKENS;
-    if (!chance(&g->random, g->workload->popular_per_mille)) {
+    if (!chance(&g->random, g->workload->popular_per_mille))
         return 0;
-    }
     uint32_t at = random_below(&g->random, (uint32_t)g->popular_weight);
     size_t rank = 0;
     while (at >= popular_weight(rank)) {
@@ -180,13 +170,12 @@ static int start_base(struct trace_generator *g, struct trace_request *base)
     if (popular->block_count == 0) {
         uint32_t blocks = quantile(&g->workload->popular_blocks,
                                    spread(UINT32_MAX / 2, rank));
+
         rc = trace_request_copy(popular, base);
-        if (rc == 0) {
+        if (rc == 0)
             rc = extend(g, popular, blocks * TRACE_BLOCK_TOKENS);
-        }
-        if (rc != 0) {
+        if (rc != 0)
             return rc;
-        }
     }
     return trace_request_copy(base, popular);
 }
@@ -195,18 +184,18 @@ static int start_base(struct trace_generator *g, struct trace_request *base)
 static int set_base(struct session *session, const struct trace_request *prompt)
 {
     int rc = trace_request_copy(&session->base, prompt);
-    if (rc == 0) {
+
+    if (rc == 0)
         session->base.block_count = prompt->input_tokens / TRACE_BLOCK_TOKENS;
-    }
     return rc;
 }
 
 static struct session *session_new(struct trace_generator *g)
 {
     struct session *session = calloc(1, sizeof *session);
-    if (session == NULL) {
+
+    if (!session)
         return NULL;
-    }
     session->branches = chance(&g->random, g->workload->branch_per_mille);
     if (start_base(g, &session->base) != 0) {
         session_free(session);
@@ -219,13 +208,12 @@ static struct session *session_new(struct trace_generator *g)
 static struct session *take_session(struct trace_generator *g)
 {
     size_t rested = g->session_count;
+
     while (rested > 0 && g->sessions[rested - 1]->last_us >
-                             g->clock_us - g->workload->pause_us) {
+                             g->clock_us - g->workload->pause_us)
         rested--;
-    }
-    if (rested == 0 || !chance(&g->random, g->workload->continue_per_mille)) {
+    if (rested == 0 || !chance(&g->random, g->workload->continue_per_mille))
         return NULL;
-    }
     size_t rank = draw(&g->random, &g->workload->recency) % rested;
     size_t i = rested - 1 - rank;
     struct session *session = g->sessions[i];
@@ -261,9 +249,9 @@ static int first_turn(struct trace_generator *g, struct session *session,
                       quantile(&g->workload->first_tokens,
                                spread(g->first_start, g->first_count++));
     int rc = extend(g, &session->base, limit(g, tokens));
-    if (rc != 0 || !session->branches) {
+
+    if (rc != 0 || !session->branches)
         return rc != 0 ? rc : trace_request_copy(request, &session->base);
-    }
     session->base.block_count = session->base.input_tokens / TRACE_BLOCK_TOKENS;
     rc = trace_request_copy(request, &session->base);
     tokens = (uint64_t)session->base.input_tokens +
@@ -277,12 +265,11 @@ static int later_turn(struct trace_generator *g, struct session *session,
 {
     uint64_t tokens = (uint64_t)session->base.input_tokens +
                       draw(&g->random, &g->workload->turn_tokens);
-    if (!session->branches) {
+
+    if (!session->branches)
         tokens += session->answer_tokens;
-    }
-    if (tokens > g->workload->input_max_tokens) {
+    if (tokens > g->workload->input_max_tokens)
         return 1;
-    }
     int rc = trace_request_copy(request, &session->base);
     return rc != 0 ? rc : extend(g, request, (uint32_t)tokens);
 }
@@ -291,6 +278,7 @@ static void advance_clock(struct trace_generator *g)
 {
     if (g->started) {
         uint64_t gap = random_exponential_q32(&g->random) >> 12; /* 44.20 */
+
         g->clock_us += (int64_t)((gap * (uint64_t)g->gap_us) >> 20);
     }
     g->started = true;
@@ -300,26 +288,25 @@ int trace_generator_next(struct trace_generator *generator,
                          struct trace_request *request)
 {
     struct trace_generator *g = generator;
+
     advance_clock(g);
     struct session *session = take_session(g);
-    int rc = session != NULL ? later_turn(g, session, request) : 1;
+    int rc = session ? later_turn(g, session, request) : 1;
     if (rc == 1) {
         session_free(session);
         session = session_new(g);
-        rc = session != NULL ? first_turn(g, session, request) : -ENOMEM;
+        rc = session ? first_turn(g, session, request) : -ENOMEM;
     }
-    if (rc != 0) {
+    if (rc != 0)
         goto free_session;
-    }
     request->output_tokens = draw(&g->random, &g->workload->output_tokens);
     request->arrival_us = g->clock_us - g->clock_us % g->workload->tick_us;
     session->answer_tokens = request->output_tokens;
     session->last_us = g->clock_us;
     if (!session->branches) {
         rc = set_base(session, request);
-        if (rc != 0) {
+        if (rc != 0)
             goto free_session;
-        }
     }
     put_session(g, session);
     return 0;

@@ -6,9 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
 #include <sys/stat.h>
-
 #include <zlib.h>
 
 #include "traces/id_map.h"
@@ -34,9 +32,9 @@ struct trace_reader {
 static int check_regular(const char *path, struct trace_error *error)
 {
     struct stat status;
-    if (stat(path, &status) != 0 || S_ISREG(status.st_mode)) {
+
+    if (stat(path, &status) != 0 || S_ISREG(status.st_mode))
         return 0;
-    }
     trace_error_set(error, "", "", 0,
                     "not a regular file, and it is read more than once");
     return -ESPIPE;
@@ -47,14 +45,13 @@ int trace_reader_open(const char *path,
                       struct trace_reader **reader, struct trace_error *error)
 {
     static const struct trace_reader_options defaults = {0};
-    const struct trace_reader_options *o =
-        options != NULL ? options : &defaults;
+    const struct trace_reader_options *o = options ? options : &defaults;
+
     *error = (struct trace_error){0};
     struct trace_reader *r = calloc(1, sizeof *r);
     trace_error_set(error, "", "", 0, "out of memory");
-    if (r == NULL) {
+    if (!r)
         return -ENOMEM;
-    }
     int rc = -ENOMEM;
     r->block_tokens =
         o->block_tokens != 0 ? o->block_tokens : TRACE_BLOCK_TOKENS;
@@ -64,16 +61,14 @@ int trace_reader_open(const char *path,
         r->before = id_map_new(o->chain_limit_ids != 0 ? o->chain_limit_ids
                                                        : (size_t)4 << 20);
     }
-    if (r->buffer == NULL || (r->before == NULL && !o->skip_chain_check)) {
+    if (!r->buffer || (!r->before && !o->skip_chain_check))
         goto free_reader;
-    }
     rc = o->regular_only ? check_regular(path, error) : 0;
-    if (rc != 0) {
+    if (rc != 0)
         goto free_reader;
-    }
     errno = 0;
     r->file = gzopen(path, "rb");
-    if (r->file == NULL) {
+    if (!r->file) {
         rc = errno != 0 ? -errno : -ENOMEM;
         trace_error_set(error, "", "", 0, "%s", strerror(-rc));
         goto free_reader;
@@ -89,12 +84,10 @@ free_reader:
 
 void trace_reader_free(struct trace_reader *reader)
 {
-    if (reader == NULL) {
+    if (!reader)
         return;
-    }
-    if (reader->file != NULL) {
+    if (reader->file)
         gzclose(reader->file);
-    }
     id_map_free(reader->before);
     free(reader->buffer);
     free(reader);
@@ -104,6 +97,7 @@ void trace_reader_free(struct trace_reader *reader)
 static int fill(struct trace_reader *r, struct trace_error *error)
 {
     size_t unread = r->end - r->begin;
+
     if (r->begin > 0) {
         memmove(r->buffer, r->buffer + r->begin, unread);
         r->begin = 0;
@@ -118,9 +112,8 @@ static int fill(struct trace_reader *r, struct trace_error *error)
             return -EINVAL;
         }
         char *buffer = realloc(r->buffer, r->capacity * 2);
-        if (buffer == NULL) {
+        if (!buffer)
             return -ENOMEM;
-        }
         r->buffer = buffer;
         r->capacity *= 2;
     }
@@ -143,19 +136,18 @@ static int discard_line(struct trace_reader *r, struct trace_error *error)
     while (r->discards) {
         char *from = r->buffer + r->begin;
         char *newline = memchr(from, '\n', r->end - r->begin);
-        if (newline != NULL) {
+
+        if (newline) {
             r->begin += (size_t)(newline - from) + 1;
             r->discards = false;
             break;
         }
         r->begin = r->end;
-        if (r->at_end) {
+        if (r->at_end)
             break;
-        }
         int rc = fill(r, error);
-        if (rc != 0) {
+        if (rc != 0)
             return rc;
-        }
     }
     return 0;
 }
@@ -166,23 +158,23 @@ static int next_line(struct trace_reader *r, const char **line, size_t *bytes,
 {
     size_t looked = 0;
     int failed = discard_line(r, error);
-    if (failed != 0) {
+
+    if (failed != 0)
         return failed;
-    }
     for (;;) {
         char *from = r->buffer + r->begin;
         size_t unread = r->end - r->begin;
         char *newline = memchr(from + looked, '\n', unread - looked);
-        if (newline != NULL || (r->at_end && unread > 0)) {
+
+        if (newline || (r->at_end && unread > 0)) {
             *line = from;
-            *bytes = newline != NULL ? (size_t)(newline - from) : unread;
-            r->begin += *bytes + (newline != NULL ? 1 : 0);
+            *bytes = newline ? (size_t)(newline - from) : unread;
+            r->begin += *bytes + (newline ? 1 : 0);
             r->line++;
             return 1;
         }
-        if (r->at_end) {
+        if (r->at_end)
             return 0;
-        }
         looked = unread;
         int rc = fill(r, error);
         if (rc != 0) {
@@ -198,22 +190,23 @@ static int check_chain(struct trace_reader *r, const struct trace_request *q,
                        bool learn, struct trace_error *error)
 {
     uint64_t before = ID_MAP_NONE;
+
     for (size_t i = 0; i < q->block_count; i++) {
         uint64_t id = q->hash_ids[i];
         const uint64_t *known = id_map_get(r->before, id);
-        if (known != NULL && *known != before) {
+
+        if (known && *known != before) {
             char text[24];
             int n = snprintf(text, sizeof text, "%" PRIu64, id);
+
             trace_error_set(error, "hash_ids", text, (size_t)n,
                             "at index %zu follows another id than before, "
                             "so it cannot stand for one prefix",
                             i);
             return -EINVAL;
         }
-        if (known == NULL && learn &&
-            id_map_put(r->before, id, before) == -ENOMEM) {
+        if (!known && learn && id_map_put(r->before, id, before) == -ENOMEM)
             return -ENOMEM;
-        }
         before = id;
     }
     return 0;
@@ -223,8 +216,10 @@ static int check_request(struct trace_reader *r, const struct trace_request *q,
                          struct trace_error *error)
 {
     char text[24];
+
     if (q->arrival_us < r->last_arrival_us) {
         int n = snprintf(text, sizeof text, "%" PRId64, q->arrival_us / 1000);
+
         trace_error_set(error, "timestamp", text, (size_t)n,
                         "goes backward, the line before has %" PRId64,
                         r->last_arrival_us / 1000);
@@ -234,6 +229,7 @@ static int check_request(struct trace_reader *r, const struct trace_request *q,
         (q->input_tokens + (size_t)r->block_tokens - 1) / r->block_tokens;
     if (q->block_count != blocks) {
         int n = snprintf(text, sizeof text, "[%zu ids]", q->block_count);
+
         trace_error_set(error, "hash_ids", text, (size_t)n,
                         "%u tokens in blocks of %u need %zu ids",
                         (unsigned)q->input_tokens, (unsigned)r->block_tokens,
@@ -241,25 +237,22 @@ static int check_request(struct trace_reader *r, const struct trace_request *q,
         return -EINVAL;
     }
     int rc = 0;
-    if (r->before != NULL) {
+    if (r->before) {
         /* Twice: a bad line is not to teach anything. Only an id that comes
          * twice in one line is found out while it is learnt. */
         rc = check_chain(r, q, false, error);
         rc = rc == 0 ? check_chain(r, q, true, error) : rc;
     }
-    if (rc == 0) {
+    if (rc == 0)
         r->last_arrival_us = q->arrival_us;
-    }
     return rc;
 }
 
 static bool is_blank(const char *line, size_t bytes)
 {
-    for (size_t i = 0; i < bytes; i++) {
-        if (line[i] != ' ' && line[i] != '\t' && line[i] != '\r') {
+    for (size_t i = 0; i < bytes; i++)
+        if (line[i] != ' ' && line[i] != '\t' && line[i] != '\r')
             return false;
-        }
-    }
     return true;
 }
 
@@ -271,19 +264,17 @@ int trace_reader_next(struct trace_reader *reader,
     size_t bytes = 0;
     do {
         int rc = next_line(reader, &line, &bytes, error);
-        if (rc <= 0) {
+
+        if (rc <= 0)
             return rc;
-        }
     } while (is_blank(line, bytes));
     int rc = trace_scan_line(line, bytes, request, error);
-    if (rc == 0) {
+    if (rc == 0)
         rc = check_request(reader, request, error);
-    }
     if (rc != 0) {
         error->line = reader->line;
-        if (rc == -ENOMEM) {
+        if (rc == -ENOMEM)
             trace_error_set(error, "", "", 0, "out of memory");
-        }
         return rc;
     }
     return 1;

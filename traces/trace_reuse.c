@@ -48,11 +48,11 @@ struct trace_reuse {
 struct trace_reuse *trace_reuse_new(void)
 {
     struct trace_reuse *reuse = calloc(1, sizeof *reuse);
-    if (reuse == NULL) {
+
+    if (!reuse)
         return NULL;
-    }
     reuse->known = id_map_new(SIZE_MAX);
-    if (reuse->known == NULL) {
+    if (!reuse->known) {
         free(reuse);
         return NULL;
     }
@@ -61,7 +61,7 @@ struct trace_reuse *trace_reuse_new(void)
 
 void trace_reuse_free(struct trace_reuse *reuse)
 {
-    if (reuse != NULL) {
+    if (reuse) {
         id_map_free(reuse->known);
         free(reuse->blocks);
         free(reuse->distances);
@@ -74,18 +74,17 @@ void trace_reuse_free(struct trace_reuse *reuse)
 
 static void mark(struct trace_reuse *reuse, size_t slot, uint32_t change)
 {
-    for (size_t i = slot + 1; i <= reuse->n_slots; i += i & (~i + 1)) {
+    for (size_t i = slot + 1; i <= reuse->n_slots; i += i & (~i + 1))
         reuse->marks[i] += change; /* modulo 2^32, so -1 works too */
-    }
 }
 
 /* The marks in slots 0 .. slot. */
 static size_t marked_up_to(const struct trace_reuse *reuse, size_t slot)
 {
     size_t sum = 0;
-    for (size_t i = slot + 1; i > 0; i -= i & (~i + 1)) {
+
+    for (size_t i = slot + 1; i > 0; i -= i & (~i + 1))
         sum += reuse->marks[i];
-    }
     return sum;
 }
 
@@ -93,12 +92,12 @@ static size_t marked_up_to(const struct trace_reuse *reuse, size_t slot)
 static int move_together(struct trace_reuse *reuse)
 {
     size_t n = SLOTS_FIRST;
-    while (n < 2 * reuse->n_blocks) {
+
+    while (n < 2 * reuse->n_blocks)
         n *= 2;
-    }
     uint32_t *marks = calloc(n + 1, sizeof marks[0]);
     uint32_t *owners = malloc(n * sizeof owners[0]);
-    if (marks == NULL || owners == NULL) {
+    if (!marks || !owners) {
         free(marks);
         free(owners);
         return -ENOMEM;
@@ -106,6 +105,7 @@ static int move_together(struct trace_reuse *reuse)
     size_t used = 0;
     for (size_t i = 0; i < reuse->next_slot; i++) {
         uint32_t owner = reuse->owners[i];
+
         if (owner != NO_BLOCK) {
             reuse->blocks[owner].slot = (uint32_t)used;
             owners[used++] = owner;
@@ -115,9 +115,8 @@ static int move_together(struct trace_reuse *reuse)
     for (size_t i = 1; i <= n; i++) {
         marks[i] += i <= used;
         size_t parent = i + (i & (~i + 1));
-        if (parent <= n) {
+        if (parent <= n)
             marks[parent] += marks[i];
-        }
     }
     free(reuse->marks);
     free(reuse->owners);
@@ -131,19 +130,17 @@ static int move_together(struct trace_reuse *reuse)
 static int grow_blocks(struct trace_reuse *reuse)
 {
     size_t n = reuse->block_capacity == 0 ? 1024 : reuse->block_capacity * 2;
-    if (n > BLOCKS_MAX) {
+
+    if (n > BLOCKS_MAX)
         return -E2BIG;
-    }
     struct block *blocks = realloc(reuse->blocks, n * sizeof blocks[0]);
-    if (blocks == NULL) {
+    if (!blocks)
         return -ENOMEM;
-    }
     reuse->blocks = blocks;
     uint64_t *distances =
         realloc(reuse->distances, n * sizeof reuse->distances[0]);
-    if (distances == NULL) {
+    if (!distances)
         return -ENOMEM;
-    }
     memset(distances + reuse->block_capacity, 0,
            (n - reuse->block_capacity) * sizeof distances[0]);
     reuse->distances = distances;
@@ -156,9 +153,9 @@ static int keep_gap(struct trace_reuse *reuse, int64_t gap_us)
     if (reuse->n_gaps == reuse->gap_capacity) {
         size_t n = reuse->gap_capacity == 0 ? 1024 : reuse->gap_capacity * 2;
         uint32_t *gaps = realloc(reuse->gaps_ms, n * sizeof gaps[0]);
-        if (gaps == NULL) {
+
+        if (!gaps)
             return -ENOMEM;
-        }
         reuse->gaps_ms = gaps;
         reuse->gap_capacity = n;
     }
@@ -173,9 +170,9 @@ static int keep_gap(struct trace_reuse *reuse, int64_t gap_us)
 static int add_block(struct trace_reuse *reuse, uint64_t id, uint32_t *index)
 {
     int rc = reuse->n_blocks == reuse->block_capacity ? grow_blocks(reuse) : 0;
-    if (rc == 0) {
+
+    if (rc == 0)
         rc = id_map_put(reuse->known, id, reuse->n_blocks);
-    }
     if (rc == 0) {
         *index = (uint32_t)reuse->n_blocks++;
         reuse->blocks[*index] = (struct block){.id = id, .slot = NO_BLOCK};
@@ -186,17 +183,17 @@ static int add_block(struct trace_reuse *reuse, uint64_t id, uint32_t *index)
 static int touch(struct trace_reuse *reuse, uint64_t id, int64_t now_us)
 {
     const uint64_t *found = id_map_get(reuse->known, id);
-    uint32_t index = found != NULL ? (uint32_t)*found : 0;
-    int rc = found != NULL ? 0 : add_block(reuse, id, &index);
-    if (rc == 0 && reuse->next_slot == reuse->n_slots) {
+    uint32_t index = found ? (uint32_t)*found : 0;
+    int rc = found ? 0 : add_block(reuse, id, &index);
+
+    if (rc == 0 && reuse->next_slot == reuse->n_slots)
         rc = move_together(reuse);
-    }
-    if (rc != 0) {
+    if (rc != 0)
         return rc;
-    }
     struct block *block = &reuse->blocks[index];
-    if (found != NULL) {
+    if (found) {
         size_t between = reuse->n_blocks - marked_up_to(reuse, block->slot);
+
         reuse->distances[between]++;
         mark(reuse, block->slot, UINT32_MAX);
         reuse->owners[block->slot] = NO_BLOCK;
@@ -215,9 +212,9 @@ int trace_reuse_add(struct trace_reuse *reuse,
                     const struct trace_request *request)
 {
     int rc = 0;
-    for (size_t i = 0; i < request->block_count && rc == 0; i++) {
+
+    for (size_t i = 0; i < request->block_count && rc == 0; i++)
         rc = touch(reuse, request->hash_ids[i], request->arrival_us);
-    }
     return rc;
 }
 
@@ -234,9 +231,9 @@ uint64_t trace_reuse_unique(const struct trace_reuse *reuse)
 uint64_t trace_reuse_used_once(const struct trace_reuse *reuse)
 {
     uint64_t once = 0;
-    for (size_t i = 0; i < reuse->n_blocks; i++) {
+
+    for (size_t i = 0; i < reuse->n_blocks; i++)
         once += reuse->blocks[i].uses == 1;
-    }
     return once;
 }
 
@@ -244,9 +241,9 @@ uint64_t trace_reuse_hits(const struct trace_reuse *reuse,
                           uint64_t capacity_blocks)
 {
     uint64_t hits = 0;
-    for (size_t i = 0; i < reuse->n_blocks && i < capacity_blocks; i++) {
+
+    for (size_t i = 0; i < reuse->n_blocks && i < capacity_blocks; i++)
         hits += reuse->distances[i];
-    }
     return hits;
 }
 
@@ -254,14 +251,14 @@ static int compare_u32(const void *a, const void *b)
 {
     uint32_t x = *(const uint32_t *)a;
     uint32_t y = *(const uint32_t *)b;
+
     return (x > y) - (x < y);
 }
 
 double trace_reuse_gap_ms(struct trace_reuse *reuse, double share)
 {
-    if (reuse->n_gaps == 0) {
+    if (reuse->n_gaps == 0)
         return 0;
-    }
     if (!reuse->gaps_sorted) {
         qsort(reuse->gaps_ms, reuse->n_gaps, sizeof reuse->gaps_ms[0],
               compare_u32);
@@ -270,9 +267,8 @@ double trace_reuse_gap_ms(struct trace_reuse *reuse, double share)
     double rank = share * (double)(reuse->n_gaps - 1);
     size_t low = (size_t)rank;
     double at = reuse->gaps_ms[low];
-    if (low + 1 >= reuse->n_gaps) {
+    if (low + 1 >= reuse->n_gaps)
         return at;
-    }
     return at + (rank - (double)low) * (reuse->gaps_ms[low + 1] - at);
 }
 
@@ -281,6 +277,7 @@ static int compare_most_used(const void *a, const void *b)
 {
     uint64_t x = *(const uint64_t *)a;
     uint64_t y = *(const uint64_t *)b;
+
     return (x < y) - (x > y);
 }
 
@@ -289,12 +286,11 @@ static uint64_t *rank_blocks(const struct trace_reuse *reuse)
 {
     size_t n = reuse->n_blocks;
     uint64_t *words = malloc((n > 0 ? n : 1) * sizeof words[0]);
-    for (size_t i = 0; words != NULL && i < n; i++) {
+
+    for (size_t i = 0; words && i < n; i++)
         words[i] = (uint64_t)reuse->blocks[i].uses << 32 | ~(uint32_t)i;
-    }
-    if (words != NULL) {
+    if (words)
         qsort(words, n, sizeof words[0], compare_most_used);
-    }
     return words;
 }
 
@@ -303,10 +299,10 @@ uint32_t *trace_reuse_popularity(const struct trace_reuse *reuse)
     uint64_t *words = rank_blocks(reuse);
     size_t n = reuse->n_blocks;
     uint32_t *uses = malloc((n > 0 ? n : 1) * sizeof uses[0]);
-    for (size_t i = 0; words != NULL && uses != NULL && i < n; i++) {
+
+    for (size_t i = 0; words && uses && i < n; i++)
         uses[i] = (uint32_t)(words[i] >> 32);
-    }
-    if (words == NULL) {
+    if (!words) {
         free(uses);
         uses = NULL;
     }
@@ -317,18 +313,16 @@ uint32_t *trace_reuse_popularity(const struct trace_reuse *reuse)
 int trace_reuse_ranked(const struct trace_reuse *reuse, const uint64_t *ranks,
                        size_t n, uint64_t *ids)
 {
-    if (reuse->n_blocks == 0) {
+    if (reuse->n_blocks == 0)
         return -EINVAL;
-    }
     uint64_t *words = rank_blocks(reuse);
-    if (words == NULL) {
+    if (!words)
         return -ENOMEM;
-    }
     for (size_t i = 0; i < n; i++) {
         uint64_t rank = ranks[i] > 1 ? ranks[i] - 1 : 0;
-        if (rank >= reuse->n_blocks) {
+
+        if (rank >= reuse->n_blocks)
             rank = reuse->n_blocks - 1;
-        }
         ids[i] = reuse->blocks[~(uint32_t)words[rank]].id;
     }
     free(words);

@@ -16,11 +16,11 @@ struct trace_stats {
 struct trace_stats *trace_stats_new(uint32_t block_tokens, bool with_partial)
 {
     struct trace_stats *stats = calloc(1, sizeof *stats);
-    if (stats == NULL) {
+
+    if (!stats)
         return NULL;
-    }
     stats->seen = id_map_new(SIZE_MAX);
-    if (stats->seen == NULL) {
+    if (!stats->seen) {
         free(stats);
         return NULL;
     }
@@ -31,7 +31,7 @@ struct trace_stats *trace_stats_new(uint32_t block_tokens, bool with_partial)
 
 void trace_stats_free(struct trace_stats *stats)
 {
-    if (stats != NULL) {
+    if (stats) {
         id_map_free(stats->seen);
         free(stats);
     }
@@ -42,25 +42,22 @@ int trace_stats_add(struct trace_stats *stats,
 {
     size_t usable = request->block_count;
     size_t full = request->input_tokens / stats->block_tokens;
-    if (!stats->with_partial && full < usable) {
+
+    if (!stats->with_partial && full < usable)
         usable = full;
-    }
     size_t hits = 0;
-    while (hits < usable &&
-           id_map_get(stats->seen, request->hash_ids[hits]) != NULL) {
+    while (hits < usable && id_map_get(stats->seen, request->hash_ids[hits]))
         hits++;
-    }
     for (size_t i = hits; i < usable; i++) {
         int rc = id_map_put(stats->seen, request->hash_ids[i], 0);
-        if (rc != 0) {
+
+        if (rc != 0)
             return rc;
-        }
     }
     uint64_t reused = (uint64_t)hits * stats->block_tokens;
     struct trace_totals *t = &stats->totals;
-    if (t->requests == 0) {
+    if (t->requests == 0)
         t->first_arrival_us = request->arrival_us;
-    }
     t->last_arrival_us = request->arrival_us;
     t->requests++;
     t->input_tokens += request->input_tokens;

@@ -104,5 +104,6 @@ const struct trace_workload *trace_workload_at(size_t i)
 const struct trace_workload_facts *trace_workload_facts(size_t i)
 {
     const struct trace_workload *workload = trace_workload_at(i);
-    return workload != NULL ? &workload->facts : NULL;
+
+    return workload ? &workload->facts : NULL;
 }

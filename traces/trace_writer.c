@@ -11,9 +11,8 @@ int trace_write(FILE *file, const struct trace_request *request)
             ", \"output_length\": %" PRIu32 ", \"hash_ids\": [",
             request->arrival_us / 1000, request->input_tokens,
             request->output_tokens);
-    for (size_t i = 0; i < request->block_count; i++) {
+    for (size_t i = 0; i < request->block_count; i++)
         fprintf(file, "%s%" PRIu64, i > 0 ? ", " : "", request->hash_ids[i]);
-    }
     fputs("]}\n", file);
     return ferror(file) != 0 ? -EIO : 0;
 }

@@ -13,8 +13,8 @@
 #include "predictor/cost_model_json.h"
 #include "workers/engine/model.h"
 #include "workers/engine/profile.h"
-#include "workers/service/worker.h"
 #include "workers/memory.h"
+#include "workers/service/worker.h"
 
 #define EXIT_USAGE 2
 #define SAY_WEIGHTS_BYTES (256u << 20)

@@ -380,11 +380,13 @@ int worker_options_parse(int argc, char **argv, struct worker_options *o,
     opterr = 0;
     while ((c = getopt_long(argc, argv, ":", table, &row)) == 0) {
         int rc = put(&rows[row], optarg, o, err, err_bytes);
+
         if (rc < 0 || o->help || o->version)
             return rc;
     }
     if (c != -1 || optind < argc) {
         const char *what = argv[c == -1 ? optind : optind - 1];
+
         snprintf(err, err_bytes,
                  c == ':' ? "%.200s: needs a value; try --help"
                           : "%.200s: no such option; try --help",

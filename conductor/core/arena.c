@@ -70,7 +70,7 @@ int arena_init(struct arena *arena, uint64_t n_units)
         arena->free_head[c] = ARENA_NONE;
     arena->units = calloc(arena->n_units, sizeof(*arena->units));
     arena->state = calloc(arena->n_units / 2, sizeof(*arena->state));
-    if (arena->units == NULL || arena->state == NULL) {
+    if (!arena->units || !arena->state) {
         arena_fini(arena);
         return -ENOMEM;
     }

@@ -1,11 +1,11 @@
 /*
- * One HTTP request of the completion endpoints: a request per prompt, joined into one
- * answer.
+ * One HTTP request of the completion endpoints: a request per prompt, joined
+ * into one answer.
  *
  *   waiting --first token, stream--> streaming --last part--> freed
  *           --last part-------------------------------------> freed
- *   a request fails, the client goes, or reads too slowly: the other requests are
- *   cancelled, and freed
+ *   a request fails, the client goes, or reads too slowly: the other requests
+ * are cancelled, and freed
  *
  *   left == number of requests that neither ended nor were cancelled
  *   nothing is sent before the first token, so that until then an error can
@@ -145,7 +145,7 @@ static void on_scheduled(void *arg, const struct service_decision *decision)
     const char *decode = decision->decode;
 
     slot->scheduled = true;
-    slot->has_decode = decode != NULL;
+    slot->has_decode = decode;
     snprintf(slot->request_id, NAME_BYTES, "%s", decision->request_id);
     snprintf(slot->prefill, NAME_BYTES, "%s", decision->prefill);
     snprintf(slot->decode, NAME_BYTES, "%s", decode ? decode : "");

@@ -1,11 +1,11 @@
 /* Routes, and what all endpoints share. */
-#include "conductor/front/internal.h"
-
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "conductor/front/internal.h"
 
 #define MAX_SLO_MS 86400000.0
 #define DEFAULT_RETRY_US 1000000

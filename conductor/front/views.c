@@ -1,13 +1,11 @@
 /* What can be looked at: the model, health, readiness, metrics, and why a
  * request went where it went. */
-#include "conductor/front/internal.h"
-
 #include <errno.h>
+#include <event2/buffer.h>
 #include <inttypes.h>
 #include <string.h>
 
-#include <event2/buffer.h>
-
+#include "conductor/front/internal.h"
 #include "conductor/front/openai/reply.h"
 
 static void reply_buf(struct http_conn *conn, int status, const char *type,

@@ -1,10 +1,6 @@
 /* Connections from native workers. */
 #include "conductor/link/worker_link.h"
 
-#include "base/clock.h"
-#include "base/frame_conn.h"
-#include "base/log.h"
-
 #include <errno.h>
 #include <event2/listener.h>
 #include <netdb.h>
@@ -13,6 +9,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+
+#include "base/clock.h"
+#include "base/frame_conn.h"
+#include "base/log.h"
 
 /* Connections that have not said HELLO yet, beyond max_links. */
 #define STRANGERS_MAX 64
@@ -60,6 +60,7 @@ static void link_free(struct worker_link *link)
 static void on_closed(void *arg, const char *reason)
 {
     struct worker_link *link = arg;
+
     if (link->joined) {
         log_warn("worker %s (%s) is gone: %s", link->name,
                  frame_conn_peer(link->conn), reason);
@@ -112,6 +113,7 @@ static void link_hello(struct worker_link *link, const struct frame_header *h,
 {
     struct msg_hello m;
     char text[MSG_TEXT_MAX];
+
     if (h->type != FRAME_HELLO) {
         snprintf(text, sizeof(text), "first frame is %s (type %u), not HELLO",
                  frame_type_name(h->type), h->type);
@@ -136,6 +138,7 @@ static void on_frame(void *arg, const struct frame_header *h,
                      const uint8_t *payload)
 {
     struct worker_link *link = arg;
+
     link->last_frame_us = clock_now_us();
     if (!link->joined) {
         link_hello(link, h, payload);
@@ -144,6 +147,7 @@ static void on_frame(void *arg, const struct frame_header *h,
     int rc = link->links->ops->frame(link->links->arg, link, h, payload);
     if (rc) {
         char text[MSG_TEXT_MAX];
+
         snprintf(text, sizeof(text), "frame %s (type %u, %u bytes): %s",
                  frame_type_name(h->type), h->type, h->length,
                  rc == -EBADMSG ? "malformed payload" : "out of place");
@@ -198,11 +202,13 @@ static void on_tick(evutil_socket_t fd, short what, void *arg)
 {
     struct worker_links *l = arg;
     int64_t now_us = clock_now_us();
+
     (void)fd;
     (void)what;
     for (struct worker_link *k = l->first; k; k = k->next) {
         char text[MSG_TEXT_MAX];
         int64_t silent_ms = (now_us - k->last_frame_us) / 1000;
+
         if (silent_ms <= l->config.timeout_ms)
             continue;
         snprintf(text, sizeof(text), "silent for %lld ms",
@@ -215,6 +221,7 @@ static uint16_t bound_port(evutil_socket_t fd)
 {
     struct sockaddr_storage ss;
     socklen_t len = sizeof(ss);
+
     if (getsockname(fd, (struct sockaddr *)&ss, &len))
         return 0;
     if (ss.ss_family == AF_INET6)
@@ -228,6 +235,7 @@ static int links_listen(struct worker_links *l, char err[MSG_TEXT_MAX])
                              .ai_flags = AI_PASSIVE};
     struct addrinfo *ai = NULL;
     char port[8];
+
     snprintf(port, sizeof(port), "%u", l->config.port);
     int rc = getaddrinfo(l->config.host, port, &hints, &ai);
     if (rc) {
@@ -254,6 +262,7 @@ struct worker_links *worker_links_new(struct event_base *base,
                                       void *arg, char err[MSG_TEXT_MAX])
 {
     struct worker_links *l = calloc(1, sizeof(*l));
+
     snprintf(err, MSG_TEXT_MAX, "out of memory");
     if (!l)
         return NULL;

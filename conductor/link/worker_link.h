@@ -9,10 +9,10 @@
 #ifndef CONDUCTOR_LINK_WORKER_LINK_H
 #define CONDUCTOR_LINK_WORKER_LINK_H
 
-#include "proto/message.h"
-
 #include <event2/event.h>
 #include <stdint.h>
+
+#include "proto/message.h"
 
 struct worker_links;
 struct worker_link;

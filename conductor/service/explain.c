@@ -1,12 +1,12 @@
 /* Remembers decisions and what came of them. See explain.h. */
 #include "conductor/service/explain.h"
 
-#include "conductor/service/explain_state.h"
-#include "conductor/service/state.h"
-
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "conductor/service/explain_state.h"
+#include "conductor/service/state.h"
 
 struct explain {
     uint32_t n;
@@ -16,6 +16,7 @@ struct explain {
 struct explain *explain_new(uint32_t n_requests)
 {
     struct explain *e = calloc(1, sizeof(*e));
+
     if (!e)
         return NULL;
     e->n = n_requests;
@@ -35,7 +36,8 @@ void explain_free(struct explain *explain)
     free(explain);
 }
 
-/* The record of a request that was decided; NULL if a later one has its place. */
+/* The record of a request that was decided; NULL if a later one has its place.
+ */
 static struct explain_record *record_of(struct explain *explain,
                                         const struct service_request *request)
 {
@@ -49,6 +51,7 @@ const struct explain_record *explain_find(const struct explain *explain,
                                           const char *id)
 {
     const char *dash = strchr(id, '-');
+
     if (!dash || explain->n == 0)
         return NULL;
     uint64_t number = strtoull(dash + 1, NULL, 16);
@@ -60,6 +63,7 @@ static void put_name(const struct service *s, uint32_t id,
                      char name[POOL_NAME_BYTES])
 {
     const struct pool_instance *in = pool_get(s->pool, id);
+
     snprintf(name, POOL_NAME_BYTES, "%s", in ? in->name : "");
 }
 
@@ -77,6 +81,7 @@ static bool better(const struct schedule_decision *d,
                    const struct prefill_estimate *b)
 {
     int rank_a = rank_of(d, a), rank_b = rank_of(d, b);
+
     if (rank_a != rank_b)
         return rank_a < rank_b;
     if (a->late != b->late)
@@ -90,8 +95,10 @@ static void put_candidates(struct explain_record *r, const struct service *s,
 {
     const struct prefill_estimate *kept[EXPLAIN_CANDIDATES_MAX];
     uint32_t n = 0;
+
     for (size_t i = 0; i < d->n_candidates; i++) {
         uint32_t at = n;
+
         if (n == EXPLAIN_CANDIDATES_MAX) {
             r->n_left_out++;
             if (!better(d, &d->candidates[i], kept[n - 1]))
@@ -106,6 +113,7 @@ static void put_candidates(struct explain_record *r, const struct service *s,
     }
     for (uint32_t i = 0; i < n; i++) {
         struct explain_candidate *c = &r->candidates[i];
+
         c->estimate = *kept[i];
         put_name(s, kept[i]->instance, c->name);
         put_name(s, kept[i]->fetch_from, c->fetch_from);
@@ -120,6 +128,7 @@ static void put_sources(struct explain_record *r, const struct service *s,
     const struct prefill_estimate *c = &d->chosen;
     /* When it was decided; a rejected request has no planned_us. */
     int64_t now_us = c->transfer_end_us - c->transfer_us;
+
     if (!c->planned && c->fetch_from != POOL_NO_INSTANCE) {
         r->sources[0] = (struct explain_source){.from_block = c->local_blocks,
                                                 .to_block = c->used_blocks,
@@ -132,6 +141,7 @@ static void put_sources(struct explain_record *r, const struct service *s,
         const struct load_piece *piece = &d->plan.pieces[i];
         const struct load_share *share = &d->plan.of_source[piece->source];
         const struct schedule_source *from = &d->sources[piece->source];
+
         r->sources[i] =
             (struct explain_source){.own = from->instance == d->prefill,
                                     .tier = from->tier,
@@ -144,10 +154,12 @@ static void put_sources(struct explain_record *r, const struct service *s,
     }
 }
 
-void explain_decided(struct explain *explain, const struct service_request *request,
+void explain_decided(struct explain *explain,
+                     const struct service_request *request,
                      const struct schedule_decision *d)
 {
     const struct service *s = request->service;
+
     if (explain->n == 0)
         return;
     struct explain_record *r = &explain->records[request->number % explain->n];
@@ -176,10 +188,12 @@ void explain_decided(struct explain *explain, const struct service_request *requ
     put_sources(r, s, d);
 }
 
-void explain_prefilled(struct explain *explain, const struct service_request *request,
+void explain_prefilled(struct explain *explain,
+                       const struct service_request *request,
                        const struct msg_prefill_done *done)
 {
     struct explain_record *r = record_of(explain, request);
+
     if (!r)
         return;
     r->done = *done;
@@ -190,14 +204,17 @@ void explain_first_token(struct explain *explain,
                          const struct service_request *request, int64_t ttft_us)
 {
     struct explain_record *r = record_of(explain, request);
+
     if (r)
         r->ttft_us = ttft_us;
 }
 
-void explain_ended(struct explain *explain, const struct service_request *request,
-                   const char *how, const char *reason)
+void explain_ended(struct explain *explain,
+                   const struct service_request *request, const char *how,
+                   const char *reason)
 {
     struct explain_record *r = record_of(explain, request);
+
     if (!r)
         return;
     r->state = how;

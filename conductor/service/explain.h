@@ -6,10 +6,10 @@
 #ifndef CONDUCTOR_SERVICE_EXPLAIN_H
 #define CONDUCTOR_SERVICE_EXPLAIN_H
 
+#include <stdint.h>
+
 #include "conductor/core/schedule/schedule.h"
 #include "proto/message.h"
-
-#include <stdint.h>
 
 struct evbuffer;
 struct explain;
@@ -23,25 +23,30 @@ struct explain *explain_new(uint32_t n_requests)
 /* explain_free(explain): NULL is a no-op. */
 void explain_free(struct explain *explain);
 
-/* explain_decided(explain, request, decision): what was decided on a request, with
- * its candidates, the best ones if there are many. What it remembered of an
- * earlier attempt is replaced. Everything is copied. O(candidates). */
-void explain_decided(struct explain *explain, const struct service_request *request,
+/* explain_decided(explain, request, decision): what was decided on a request,
+ * with its candidates, the best ones if there are many. What it remembered of
+ * an earlier attempt is replaced. Everything is copied. O(candidates). */
+void explain_decided(struct explain *explain,
+                     const struct service_request *request,
                      const struct schedule_decision *decision);
 
-/* explain_prefilled(explain, request, done): what the worker said of the prefill.
+/* explain_prefilled(explain, request, done): what the worker said of the
+ * prefill.
  */
-void explain_prefilled(struct explain *explain, const struct service_request *request,
+void explain_prefilled(struct explain *explain,
+                       const struct service_request *request,
                        const struct msg_prefill_done *done);
 
 /* explain_first_token(explain, request, ttft_us): as the daemon saw it. */
 void explain_first_token(struct explain *explain,
-                         const struct service_request *request, int64_t ttft_us);
+                         const struct service_request *request,
+                         int64_t ttft_us);
 
 /* explain_ended(explain, request, how, reason): how is "completed", "failed",
  * "rejected" or "cancelled", static; reason a code, static, or NULL. */
-void explain_ended(struct explain *explain, const struct service_request *request,
-                   const char *how, const char *reason);
+void explain_ended(struct explain *explain,
+                   const struct service_request *request, const char *how,
+                   const char *reason);
 
 /* explain_write(explain, id, out): appends what is remembered of the request
  * with that id as JSON. Returns 0; -ENOENT: nothing is; -ENOMEM. */

@@ -2,10 +2,10 @@
 #ifndef CONDUCTOR_SERVICE_EXPLAIN_STATE_H
 #define CONDUCTOR_SERVICE_EXPLAIN_STATE_H
 
+#include <stdbool.h>
+
 #include "conductor/core/pool/pool.h"
 #include "conductor/service/explain.h"
-
-#include <stdbool.h>
 
 #define EXPLAIN_CANDIDATES_MAX 16
 #define EXPLAIN_REASON_BYTES 48

@@ -1,10 +1,9 @@
 /* Writes what is remembered of a request as JSON. See explain.h. */
-#include "conductor/service/explain.h"
-
-#include "conductor/service/explain_state.h"
-
 #include <errno.h>
 #include <event2/buffer.h>
+
+#include "conductor/service/explain.h"
+#include "conductor/service/explain_state.h"
 
 /* JSON under way; the first failure sticks. */
 struct writer {
@@ -74,6 +73,7 @@ static void put_candidate(struct writer *w, const struct explain_candidate *c)
 {
     const struct prefill_estimate *e = &c->estimate;
     bool planned = e->planned && !e->at_least;
+
     PUT(w, "{");
     put_name(w, "instance", c->name);
     PUT(w, ",");
@@ -107,6 +107,7 @@ static void put_source(struct writer *w, const struct explain_source *s)
 static void put_plan(struct writer *w, const struct explain_record *r)
 {
     const struct prefill_estimate *c = &r->chosen;
+
     PUT(w,
         ",\"plan\":{\"mode\":\"%s\",\"engine_price\":%.3f,"
         "\"resident_blocks\":%u,\"split_block\":%u,\"cached_blocks\":%u,"
@@ -144,6 +145,7 @@ static void put_decision(struct writer *w, const struct explain_record *r)
 static void put_actual(struct writer *w, const struct explain_record *r)
 {
     const struct msg_prefill_done *m = &r->done;
+
     PUT(w, ",\"actual\":{");
     put_limit(w, "ttft_ms", r->ttft_us);
     if (r->prefilled) {
@@ -170,6 +172,7 @@ int explain_write(const struct explain *explain, const char *id,
 {
     const struct explain_record *r = explain_find(explain, id);
     struct writer w = {.out = out};
+
     if (!r)
         return -ENOENT;
     PUT(&w,

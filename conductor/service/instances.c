@@ -1,13 +1,12 @@
 /* Workers as instances: joining, what they hold, silence, loss. */
-#include "conductor/service/state.h"
-
-#include "base/clock.h"
-#include "base/log.h"
-
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "conductor/service/state.h"
 
 /* No disk is faster; a worker that says so lies. */
 #define DISK_RATE_MAX_BYTES_PER_S (UINT64_C(1) << 44)
@@ -15,6 +14,7 @@
 struct worker *worker_of(const struct service *service, uint32_t id)
 {
     const struct pool_instance *in = pool_get(service->pool, id);
+
     if (!in)
         return NULL;
     struct worker *w = &service->workers[in->slot];
@@ -24,8 +24,10 @@ struct worker *worker_of(const struct service *service, uint32_t id)
 uint32_t instances_count(const struct service *service, unsigned role)
 {
     uint32_t n = 0;
+
     for (uint32_t i = 0; i < pool_slots(service->pool); i++) {
         const struct pool_instance *in = pool_at(service->pool, i);
+
         if (in && in->health == HEALTH_READY && (in->role & role))
             n++;
     }
@@ -36,10 +38,9 @@ uint32_t instances_count(const struct service *service, unsigned role)
  * conductor-worker's --name demands. */
 static bool name_ok(const char *name)
 {
-    for (const char *c = name; *c; c++) {
+    for (const char *c = name; *c; c++)
         if (*c <= ' ' || *c > '~')
             return false;
-    }
     return *name != '\0';
 }
 
@@ -134,6 +135,7 @@ static uint16_t on_joined(void *arg, struct worker_link *link,
     struct service *s = arg;
     uint32_t id;
     uint16_t code = check_hello(s, m, text);
+
     if (code)
         return code;
     if (s->n_workers == 0 && adopt_fleet(s, m)) {
@@ -181,9 +183,10 @@ static uint16_t on_joined(void *arg, struct worker_link *link,
  * only the decode worker knows whether all of it came: it goes on, or says that
  * its peer failed. */
 static void request_worker_left(struct service_request *request, uint32_t id,
-                             const char *why)
+                                const char *why)
 {
     bool decodes = request->decode == id || request->decode == POOL_NO_INSTANCE;
+
     if (!decodes && request->state == REQUEST_DECODING)
         return;
     if (decodes || request->state != REQUEST_TRANSFERRING) {
@@ -203,14 +206,17 @@ static void fail_orphans(struct service *s, int64_t now_us)
     s->has_orphans = false;
     for (uint32_t i = 0; i < s->max_requests; i++) {
         struct service_request *request = s->requests[i];
-        if (!request || !request->orphaned_us || request->state != REQUEST_TRANSFERRING)
+
+        if (!request || !request->orphaned_us ||
+            request->state != REQUEST_TRANSFERRING)
             continue;
         if (now_us - request->orphaned_us < s->config.worker_timeout_ms * 1000)
             s->has_orphans = true;
         else
-            request_instance_lost(request, POOL_NO_INSTANCE,
-                               "the prefill worker is gone, and its KV did not "
-                               "arrive in time");
+            request_instance_lost(
+                request, POOL_NO_INSTANCE,
+                "the prefill worker is gone, and its KV did not "
+                "arrive in time");
     }
 }
 
@@ -220,6 +226,7 @@ static void on_left(void *arg, struct worker_link *link, const char *reason)
     struct worker *w = worker_link_owner(link);
     char why[MSG_TEXT_MAX + 128];
     uint32_t id = w->id, slot = pool_get(s->pool, id)->slot;
+
     snprintf(why, sizeof(why), "worker %s is gone: %.300s", w->hello.name,
              reason);
     w->link = NULL;
@@ -229,6 +236,7 @@ static void on_left(void *arg, struct worker_link *link, const char *reason)
     (void)rc;
     for (uint32_t i = 0; i < s->max_requests; i++) {
         struct service_request *request = s->requests[i];
+
         if (request && request->attempt_id &&
             (request->prefill == id || request->decode == id))
             request_worker_left(request, id, why);
@@ -243,6 +251,7 @@ static int on_stored(struct service *s, uint32_t slot, const uint8_t *p,
                      size_t len)
 {
     struct msg_blocks_stored m;
+
     if (msg_blocks_stored_unpack(p, len, &m))
         return -EBADMSG;
     uint64_t parent = m.parent;
@@ -250,6 +259,7 @@ static int on_stored(struct service *s, uint32_t slot, const uint8_t *p,
         uint64_t key = wire_u64_at(m.keys, i);
         int rc = prefix_index_stored(s->index, slot, (enum block_tier)m.tier,
                                      parent, key);
+
         if (rc == -EINVAL)
             return -EPROTO;
         if (rc)
@@ -265,13 +275,13 @@ static int on_removed(struct service *s, uint32_t slot, const uint8_t *p,
                       size_t len)
 {
     struct msg_blocks_removed m;
+
     if (msg_blocks_removed_unpack(p, len, &m))
         return -EBADMSG;
-    for (uint32_t i = 0; i < m.n; i++) {
+    for (uint32_t i = 0; i < m.n; i++)
         if (prefix_index_removed(s->index, slot, (enum block_tier)m.tier,
                                  wire_u64_at(m.keys, i)))
             return -EPROTO;
-    }
     s->metrics.block_events_removed += m.n;
     return 0;
 }
@@ -282,6 +292,7 @@ static int on_status(struct service *s, uint32_t id, const uint8_t *p,
                      size_t len)
 {
     struct msg_status m;
+
     if (msg_status_unpack(p, len, &m))
         return -EBADMSG;
     const struct pool_instance *in = pool_get(s->pool, id);
@@ -311,8 +322,10 @@ static int on_frame(void *arg, struct worker_link *link,
     struct service *s = arg;
     const struct worker *w = worker_link_owner(link);
     const struct pool_instance *in = pool_get(s->pool, w->id);
+
     if (in->health == HEALTH_SUSPECT) {
         int rc = pool_set_health(s->pool, w->id, HEALTH_READY);
+
         (void)rc;
         log_info("worker %s answers again", in->name);
     }
@@ -334,6 +347,7 @@ static int on_frame(void *arg, struct worker_link *link,
 static void on_refused(void *arg, int was_frame)
 {
     struct service *s = arg;
+
     if (was_frame)
         s->metrics.bad_frames++;
     else
@@ -351,10 +365,12 @@ void instances_tick(struct service *service)
 {
     int64_t now_us = clock_now_us();
     int64_t late_us = service->config.worker_timeout_ms * 1000 / 2;
+
     fail_orphans(service, now_us);
     for (uint32_t i = 0; i < pool_slots(service->pool); i++) {
         struct worker *w = &service->workers[i];
         const struct pool_instance *in = pool_at(service->pool, i);
+
         if (w->link)
             request_flush_unsent(w);
         if (!w->link || !in || in->health != HEALTH_READY ||

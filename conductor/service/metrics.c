@@ -133,6 +133,7 @@ void metrics_init(struct metrics *m)
     memset(m, 0, sizeof(*m));
     for (size_t i = 0; i < N_HISTOGRAMS; i++) {
         struct histogram *h = field_at(m, histograms[i].offset);
+
         h->bounds = histograms[i].bounds;
         h->n_bounds = histograms[i].n_bounds;
     }
@@ -141,6 +142,7 @@ void metrics_init(struct metrics *m)
 void histogram_observe(struct histogram *h, double value)
 {
     unsigned i = 0;
+
     if (isnan(value))
         return;
     while (i < h->n_bounds && value > h->bounds[i])
@@ -163,6 +165,7 @@ static int write_histogram(const struct histogram_def *d,
     uint64_t cumulated = 0;
     int bad = evbuffer_add_printf(out, "# HELP %s %s\n# TYPE %s histogram\n",
                                   d->name, d->help, d->name) < 0;
+
     for (unsigned i = 0; i < h->n_bounds; i++) {
         cumulated += h->counts[i];
         bad |= evbuffer_add_printf(out, "%s_bucket{le=\"%g\"} %llu\n", d->name,
@@ -180,9 +183,11 @@ static int write_histogram(const struct histogram_def *d,
 int metrics_write(const struct metrics *m, struct evbuffer *out)
 {
     int rc = 0;
+
     for (size_t i = 0; rc == 0 && i < N_COUNTERS; i++) {
         const struct counter_def *d = &counters[i];
         const uint64_t *value = field_at(m, d->offset);
+
         if (d->help &&
             evbuffer_add_printf(out, "# HELP %s %s\n# TYPE %s counter\n",
                                 d->name, d->help, d->name) < 0)

@@ -1,8 +1,8 @@
 /* What the service tells of itself: metrics and health. */
-#include "conductor/service/state.h"
-
 #include <errno.h>
 #include <event2/buffer.h>
+
+#include "conductor/service/state.h"
 
 static double ready(const struct service *s, const struct pool_instance *in)
 {
@@ -102,6 +102,7 @@ static void escape_label(const char *from, char to[2 * POOL_NAME_BYTES])
 {
     for (; *from; from++) {
         if (*from == '"' || *from == '\\')
+
             *to++ = '\\';
         *to++ = *from;
     }
@@ -113,14 +114,17 @@ static int write_instances(const struct service *s, struct evbuffer *out)
     size_t n = sizeof(instance_gauges) / sizeof(instance_gauges[0]);
     char label[2 * POOL_NAME_BYTES];
     int bad = 0;
+
     for (size_t g = 0; g < n; g++) {
         const struct instance_gauge *d = &instance_gauges[g];
+
         bad |= evbuffer_add_printf(out,
                                    "# HELP conductor_instance_%s %s\n"
                                    "# TYPE conductor_instance_%s gauge\n",
                                    d->name, d->help, d->name) < 0;
         for (uint32_t i = 0; i < pool_slots(s->pool); i++) {
             const struct pool_instance *in = pool_at(s->pool, i);
+
             if (!in)
                 continue;
             escape_label(in->name, label);
@@ -136,6 +140,7 @@ int service_metrics(const struct service *service, struct evbuffer *out)
 {
     struct prefix_index_stats x = prefix_index_stats(service->index);
     int rc = metrics_write(&service->metrics, out);
+
     if (rc)
         return rc;
     int n = evbuffer_add_printf(
@@ -171,8 +176,10 @@ int service_explain(const struct service *service, const char *id,
 int service_health(const struct service *service, struct evbuffer *out)
 {
     uint32_t by_health[HEALTH_STATES] = {0};
+
     for (uint32_t i = 0; i < pool_slots(service->pool); i++) {
         const struct pool_instance *in = pool_at(service->pool, i);
+
         if (in)
             by_health[in->health]++;
     }

@@ -1,13 +1,12 @@
 /* A request's life: its states, its failures, its end. */
-#include "conductor/service/state.h"
-
-#include "base/clock.h"
-#include "base/log.h"
-
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "conductor/service/state.h"
 
 static const char *const state_names[REQUEST_STATES] = {
     "received",     "waiting",  "scheduled", "prefilling",
@@ -17,9 +16,11 @@ static const char *const state_names[REQUEST_STATES] = {
 #define TO(s) (1u << (s))
 /* Which state may follow which. A retry goes back to RECEIVED. */
 static const unsigned transitions[REQUEST_STATES] = {
-    [REQUEST_RECEIVED] = TO(REQUEST_WAITING) | TO(REQUEST_SCHEDULED) | TO(REQUEST_ENDED),
+    [REQUEST_RECEIVED] =
+        TO(REQUEST_WAITING) | TO(REQUEST_SCHEDULED) | TO(REQUEST_ENDED),
     [REQUEST_WAITING] = TO(REQUEST_RECEIVED) | TO(REQUEST_ENDED),
-    [REQUEST_SCHEDULED] = TO(REQUEST_PREFILLING) | TO(REQUEST_RECEIVED) | TO(REQUEST_ENDED),
+    [REQUEST_SCHEDULED] =
+        TO(REQUEST_PREFILLING) | TO(REQUEST_RECEIVED) | TO(REQUEST_ENDED),
     [REQUEST_PREFILLING] =
         TO(REQUEST_TRANSFERRING) | TO(REQUEST_RECEIVED) | TO(REQUEST_ENDED),
     [REQUEST_TRANSFERRING] = TO(REQUEST_DECODING) | TO(REQUEST_ENDED),
@@ -41,16 +42,19 @@ bool request_set_state(struct service_request *request, enum request_state next)
     return true;
 }
 
-struct service_request *request_find(struct service *service, uint64_t attempt_id)
+struct service_request *request_find(struct service *service,
+                                     uint64_t attempt_id)
 {
     uint32_t slot = (uint32_t)(attempt_id % service->max_requests);
     struct service_request *request = service->requests[slot];
+
     return request && request->attempt_id == attempt_id ? request : NULL;
 }
 
 void request_free(struct service_request *request)
 {
     struct service *s = request->service;
+
     s->requests[request->slot] = NULL;
     s->free_slots[s->n_free++] = request->slot;
     free(request->tokens);
@@ -63,8 +67,10 @@ void request_free(struct service_request *request)
 void request_close_pool(struct service_request *request)
 {
     struct service *s = request->service;
+
     if (request->prefill_open)
-        (void)pool_prefill_cancel(s->pool, request->prefill, request->attempt_id);
+        (void)pool_prefill_cancel(s->pool, request->prefill,
+                                  request->attempt_id);
     if (request->decode_open)
         (void)pool_decode_done(s->pool, request->decode, request->attempt_id);
     request->prefill_open = request->decode_open = false;
@@ -73,6 +79,7 @@ void request_close_pool(struct service_request *request)
 static void send_cancel(struct service *s, uint32_t id, uint64_t attempt_id)
 {
     struct worker *w = worker_of(s, id);
+
     if (!w)
         return;
     wire_buf_reset(&s->out);
@@ -84,6 +91,7 @@ static void send_cancel(struct service *s, uint32_t id, uint64_t attempt_id)
 static void request_abort(struct service_request *request)
 {
     struct service *s = request->service;
+
     if (!request->attempt_id)
         return;
     struct worker *p = worker_of(s, request->prefill);
@@ -99,8 +107,8 @@ static void request_abort(struct service_request *request)
     request->early_done = false;
 }
 
-void request_fail(struct service_request *request, int http_status, const char *code,
-               const char *message, int64_t retry_after_us)
+void request_fail(struct service_request *request, int http_status,
+                  const char *code, const char *message, int64_t retry_after_us)
 {
     struct service *s = request->service;
     struct service_failure failure = {
@@ -116,19 +124,22 @@ void request_fail(struct service_request *request, int http_status, const char *
         return;
     s->metrics
         .requests[http_status == 429 ? METRICS_REJECTED : METRICS_FAILED]++;
-    explain_ended(s->explain, request, http_status == 429 ? "rejected" : "failed",
-                  code);
+    explain_ended(s->explain, request,
+                  http_status == 429 ? "rejected" : "failed", code);
     log_debug("%s: failed, %s: %s", request->request_id, code, message);
     request->ops->failed(request->arg, &failure);
     request_free(request);
 }
 
-void request_instance_lost(struct service_request *request, uint32_t id, const char *why)
+void request_instance_lost(struct service_request *request, uint32_t id,
+                           const char *why)
 {
     struct service *s = request->service;
     char text[MSG_TEXT_MAX + 64];
+
     request_abort(request);
-    if (request->n_output || request->retries >= (uint32_t)s->config.max_retries) {
+    if (request->n_output ||
+        request->retries >= (uint32_t)s->config.max_retries) {
         snprintf(text, sizeof(text), "%s after %u of %u tokens, %u retries",
                  why, request->n_output, request->max_tokens, request->retries);
         request_fail(request, 502, "worker_failed", text, 0);

@@ -1,18 +1,19 @@
 /* Deciding on a query through the core, and carrying the decision out. */
-#include "conductor/service/state.h"
-
-#include "base/clock.h"
-#include "base/log.h"
-
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "conductor/service/state.h"
 
 static void fill_request(const struct service_request *request, int64_t now_us,
                          struct schedule_request *r)
 {
     /* The hand-over is part of the TTFT that is promised. */
-    int64_t elapsed_us = now_us - request->arrived_us + request->service->overhead_us;
+    int64_t elapsed_us =
+        now_us - request->arrived_us + request->service->overhead_us;
+
     memset(r, 0, sizeof(*r));
     r->request_id = request->attempt_id;
     r->keys = request->keys;
@@ -40,6 +41,7 @@ static void reject_slo(struct service_request *request,
 {
     char text[256];
     int64_t retry_us = d->retry_after_us < 0 ? -1 : d->retry_after_us;
+
     snprintf(text, sizeof(text),
              "predicted %s %.3f ms is over the limit of %.3f ms on every "
              "instance%s",
@@ -53,6 +55,7 @@ static void reject_none(struct service_request *request, const char *code,
                         const char *role)
 {
     char text[MSG_TEXT_MAX];
+
     snprintf(text, sizeof(text), "no %s instance is ready%s%s", role,
              request->retries ? "; the last one failed: " : "",
              request->last_failure);
@@ -60,9 +63,10 @@ static void reject_none(struct service_request *request, const char *code,
 }
 
 static void request_reject(struct service_request *request,
-                        const struct schedule_decision *d, int64_t now_us)
+                           const struct schedule_decision *d, int64_t now_us)
 {
     char text[256];
+
     switch (d->verdict) {
     case SCHEDULE_REJECT_TTFT:
         request->service->metrics.rejected_ttft++;
@@ -102,6 +106,7 @@ static void note_extrapolation(struct service_request *request)
 {
     struct service *s = request->service;
     uint64_t n = ++s->metrics.extrapolated_predictions;
+
     if ((n & (n - 1)) == 0)
         log_warn("%s: the cost model extrapolates for %u tokens, %lld of them "
                  "cached (%llu such predictions so far)",
@@ -110,9 +115,10 @@ static void note_extrapolation(struct service_request *request)
 }
 
 static void request_carry_out(struct service_request *request,
-                           const struct schedule_decision *d, int64_t now_us)
+                              const struct schedule_decision *d, int64_t now_us)
 {
     struct service *s = request->service;
+
     request->accepted = true;
     request->prefill = d->prefill;
     request->decode = d->decode;
@@ -142,7 +148,7 @@ static void request_carry_out(struct service_request *request,
               told.decode ? told.decode : "-", request->plan.local_blocks,
               request->plan.used_blocks - request->plan.local_blocks,
               request->plan.planned ? load_mode_name(request->plan.load_mode)
-                                 : "no plan",
+                                    : "no plan",
               (long long)told.predicted_ttft_us);
     explain_decided(s->explain, request, d);
     request_send(request);
@@ -152,10 +158,11 @@ static void request_carry_out(struct service_request *request,
 /* Asks the core; a query that was failed by all there is may go to one of
  * them again rather than to nobody. */
 static void request_ask(struct service_request *request, int64_t now_us,
-                     struct schedule_request *query,
-                     struct schedule_decision *decision)
+                        struct schedule_request *query,
+                        struct schedule_decision *decision)
 {
     struct service *s = request->service;
+
     fill_request(request, now_us, query);
     schedule_decide(s->scheduler, query, decision);
     if (request->n_excluded &&
@@ -169,12 +176,13 @@ static void request_ask(struct service_request *request, int64_t now_us,
                       (double)(clock_now_us() - now_us) / 1e6);
 }
 
-/* Nothing has room now. Without a TTFT SLO the request may wait; with one only if
- * the room is expected in time. */
-static bool may_wait(const struct service_request *request, int64_t retry_after_us,
-                     int64_t now_us)
+/* Nothing has room now. Without a TTFT SLO the request may wait; with one only
+ * if the room is expected in time. */
+static bool may_wait(const struct service_request *request,
+                     int64_t retry_after_us, int64_t now_us)
 {
     int64_t left_us = request->arrived_us + request->slo_ttft_us - now_us;
+
     return !request->slo_ttft_us || request->accepted ||
            (retry_after_us >= 0 && retry_after_us <= left_us);
 }
@@ -185,6 +193,7 @@ bool request_place(struct service_request *request, bool behind_others)
     struct schedule_request query;
     struct schedule_decision decision;
     int64_t now_us = clock_now_us();
+
     if (!s->scheduler) {
         reject_none(request, "no_prefill_instance", "prefill");
         return true;
@@ -208,9 +217,9 @@ bool request_place(struct service_request *request, bool behind_others)
         s->metrics.rejected_no_room++;
         explain_decided(s->explain, request, &decision);
         request_fail(request, 429, "no_capacity",
-                  "no instance has room for this request within its time to "
-                  "first token limit",
-                  decision.retry_after_us);
+                     "no instance has room for this request within its time to "
+                     "first token limit",
+                     decision.retry_after_us);
         return true;
     }
     return false;

@@ -1,13 +1,12 @@
 /* What workers report about a request. */
-#include "conductor/service/state.h"
-
-#include "base/clock.h"
-#include "base/log.h"
-
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "conductor/service/state.h"
 
 /* What a worker may report at most: far above any real value, far below what
  * sums and products of them could overflow. */
@@ -20,6 +19,7 @@ static bool request_token(struct service_request *request, uint32_t token)
     struct service *s = request->service;
     uint64_t attempt_id = request->attempt_id;
     int64_t now_us = clock_now_us();
+
     if (request->n_output == 0) {
         request->first_token_us = now_us;
         explain_first_token(s->explain, request, now_us - request->arrived_us);
@@ -43,8 +43,10 @@ static bool request_token(struct service_request *request, uint32_t token)
 static void request_done(struct service_request *request)
 {
     struct service *s = request->service;
+
     if (request->n_output > 1)
-        metrics_ratio_error(&s->metrics.tbt_error_ratio, request->predicted_tbt_us,
+        metrics_ratio_error(&s->metrics.tbt_error_ratio,
+                            request->predicted_tbt_us,
                             (request->last_token_us - request->first_token_us) /
                                 (request->n_output - 1));
     request_close_pool(request);
@@ -64,8 +66,10 @@ static void request_done(struct service_request *request)
 static bool request_decoded(struct service_request *request, uint32_t token)
 {
     struct service *s = request->service;
+
     if (request->state == REQUEST_TRANSFERRING) {
-        (void)pool_decode_started(s->pool, request->decode, request->attempt_id);
+        (void)pool_decode_started(s->pool, request->decode,
+                                  request->attempt_id);
         if (!request_set_state(request, REQUEST_DECODING))
             return false;
     }
@@ -88,10 +92,9 @@ static int request_keep_early(struct service_request *request, uint32_t token)
 /* Hands over what came before token 0, now that this is out. */
 static void request_release_early(struct service_request *request)
 {
-    for (uint32_t i = 0; i < request->n_early; i++) {
+    for (uint32_t i = 0; i < request->n_early; i++)
         if (!request_decoded(request, request->early[i]))
             return;
-    }
     if (request->early_done)
         request_done(request);
 }
@@ -113,6 +116,7 @@ static int on_prefill_started(struct service_request *request, uint32_t id,
 {
     struct service *s = request->service;
     struct msg_prefill_started m;
+
     if (msg_prefill_started_unpack(p, h->length, &m))
         return -EBADMSG;
     if (id != request->prefill || request->state != REQUEST_SCHEDULED ||
@@ -151,10 +155,11 @@ static void learn_overhead(struct service_request *request,
                            const struct msg_prefill_done *m)
 {
     struct service *s = request->service;
+
     if (m->load_us || m->fetch_us)
         return; /* what was waited for a load is no overhead */
-    int64_t seen_us = clock_now_us() - request->planned_us - (int64_t)m->queue_us -
-                      (int64_t)m->prefill_us;
+    int64_t seen_us = clock_now_us() - request->planned_us -
+                      (int64_t)m->queue_us - (int64_t)m->prefill_us;
     int64_t off_us = seen_us - s->overhead_us;
     if (off_us > 1000)
         off_us = 1000;
@@ -165,13 +170,15 @@ static void learn_overhead(struct service_request *request,
         s->overhead_us = 0;
 }
 
-/* The only instance that a request fetches from; none if there are several, whose
- * shares of what was observed nobody knows. */
+/* The only instance that a request fetches from; none if there are several,
+ * whose shares of what was observed nobody knows. */
 static uint32_t only_peer(const struct service_request *request)
 {
     uint32_t peer = POOL_NO_INSTANCE;
+
     for (uint32_t i = 0; i < request->n_sources; i++) {
         uint32_t from = request->sources[i].instance;
+
         if (from == request->prefill || from == peer)
             continue;
         if (peer != POOL_NO_INSTANCE)
@@ -187,6 +194,7 @@ static void learn_loads(struct service_request *request,
 {
     struct service *s = request->service;
     uint64_t us = m->load_us ? m->load_us : m->fetch_us;
+
     if (m->fetch_bytes || m->disk_bytes)
         metrics_ratio_error(&s->metrics.transfer_error_ratio,
                             request->plan.transfer_us, (int64_t)us);
@@ -204,6 +212,7 @@ static void count_prefill(struct service_request *request,
     struct service *s = request->service;
     struct metrics *x = &s->metrics;
     int64_t comparable = comparable_us(request, m);
+
     x->prompt_tokens += request->n_tokens;
     x->local_tokens += m->local_tokens;
     x->fetched_tokens += m->fetched_tokens;
@@ -218,7 +227,8 @@ static void count_prefill(struct service_request *request,
     metrics_ratio_error(&x->prefill_error_ratio, request->plan.prefill_us,
                         comparable);
     learn_loads(request, m);
-    (void)pool_prefill_done(s->pool, request->prefill, request->attempt_id, comparable);
+    (void)pool_prefill_done(s->pool, request->prefill, request->attempt_id,
+                            comparable);
     request->prefill_open = false;
 }
 
@@ -227,6 +237,7 @@ static bool prefill_done_ok(const struct service_request *request,
 {
     uint64_t sum = (uint64_t)m->local_tokens + m->fetched_tokens +
                    m->disk_tokens + m->computed_tokens;
+
     return sum == request->n_tokens && m->computed_tokens > 0 &&
            m->first_token < request->service->model.vocab &&
            m->queue_us <= REPORTED_MAX_US && m->fetch_us <= REPORTED_MAX_US &&
@@ -239,6 +250,7 @@ static int on_prefill_done(struct service_request *request, uint32_t id,
                            const struct frame_header *h, const uint8_t *p)
 {
     struct msg_prefill_done m;
+
     if (msg_prefill_done_unpack(p, h->length, &m))
         return -EBADMSG;
     if (id != request->prefill || request->state != REQUEST_PREFILLING ||
@@ -265,6 +277,7 @@ static int on_done(struct service_request *request, uint32_t id,
                    const struct frame_header *h, const uint8_t *p)
 {
     struct msg_done m;
+
     if (msg_done_unpack(p, h->length, &m))
         return -EBADMSG;
     uint32_t last = request->decode ? request->decode : request->prefill;
@@ -286,6 +299,7 @@ static int on_failed(struct service_request *request, uint32_t id,
 {
     struct msg_error m;
     char why[MSG_TEXT_MAX + 128];
+
     if (msg_error_unpack(p, h->length, &m))
         return -EBADMSG;
     uint32_t blamed = id;
@@ -308,14 +322,17 @@ static int on_tokens(struct service *s, uint32_t id,
                      const struct frame_header *h, const uint8_t *p)
 {
     struct msg_tokens m;
+
     if (msg_tokens_unpack(p, h->length, &m))
         return -EBADMSG;
     for (uint32_t i = 0; i < m.n; i++) {
         struct msg_token t = msg_tokens_at(&m, i);
         struct service_request *request = request_find(s, t.request_id);
+
         if (!request)
             continue; /* cancelled while the frame was on its way */
-        uint32_t expected = request->n_output ? request->n_output : 1 + request->n_early;
+        uint32_t expected =
+            request->n_output ? request->n_output : 1 + request->n_early;
         if (id != request->decode || t.index != expected ||
             t.index >= request->max_tokens || t.token >= s->model.vocab ||
             request->early_done)
@@ -329,7 +346,7 @@ static int on_tokens(struct service *s, uint32_t id,
 }
 
 int request_frame(struct service *service, uint32_t id,
-               const struct frame_header *h, const uint8_t *payload)
+                  const struct frame_header *h, const uint8_t *payload)
 {
     if (h->type == FRAME_TOKENS)
         return on_tokens(service, id, h, payload);

@@ -4,12 +4,11 @@
  * it: so PREFILLs leave in the order of the decisions, although some wait for
  * their decode worker's DECODE_READY. A decode worker that does not answer
  * holds the others up for ORDER_PATIENCE_US and no longer. */
-#include "conductor/service/state.h"
+#include <stdio.h>
 
 #include "base/clock.h"
 #include "conductor/core/index/block_key.h"
-
-#include <stdio.h>
+#include "conductor/service/state.h"
 
 #define ORDER_PATIENCE_US 5000
 
@@ -28,10 +27,11 @@ static void fetch_source(struct service_request *request,
  * what nobody is asked for is computed. The lowest may go on below the split,
  * in case the computing is late. */
 void request_plan_sources(struct service_request *request,
-                       const struct schedule_decision *d)
+                          const struct schedule_decision *d)
 {
     const struct load_plan *plan = &d->plan;
     uint32_t first = 0;
+
     request->n_sources = 0;
     request->load_mode = PROTO_LOAD_AUTO;
     if (!d->chosen.planned) {
@@ -47,6 +47,7 @@ void request_plan_sources(struct service_request *request,
         uint32_t lowest = from->from_block > d->chosen.local_blocks
                               ? from->from_block
                               : d->chosen.local_blocks;
+
         request->sources[request->n_sources++] = (struct request_source){
             from->instance, i == 0 ? lowest : piece->from_block,
             piece->to_block};
@@ -54,7 +55,8 @@ void request_plan_sources(struct service_request *request,
 }
 
 /* The sources that are still there. */
-static void fill_sources(const struct service_request *request, struct msg_prefill *m)
+static void fill_sources(const struct service_request *request,
+                         struct msg_prefill *m)
 {
     m->load_mode = request->load_mode;
     m->split_block = request->plan.split_block;
@@ -62,6 +64,7 @@ static void fill_sources(const struct service_request *request, struct msg_prefi
         const struct request_source *from = &request->sources[i];
         const struct worker *f = worker_of(request->service, from->instance);
         struct msg_source *source = &m->sources[m->n_sources];
+
         if (!f)
             continue;
         if (from->instance == request->prefill) {
@@ -77,7 +80,8 @@ static void fill_sources(const struct service_request *request, struct msg_prefi
     }
 }
 
-static void send_prefill(struct service_request *request, const struct worker *p)
+static void send_prefill(struct service_request *request,
+                         const struct worker *p)
 {
     struct service *s = request->service;
     struct worker *d = worker_of(s, request->decode);
@@ -101,6 +105,7 @@ void request_flush_unsent(struct worker *worker)
 {
     struct service_request *request, *next;
     int64_t now_us = clock_now_us();
+
     for (request = TAILQ_FIRST(&worker->unsent); request; request = next) {
         next = TAILQ_NEXT(request, unsent);
         if (request->cleared) {
@@ -115,6 +120,7 @@ void request_flush_unsent(struct worker *worker)
 void request_unsend(struct service_request *request)
 {
     struct worker *p = worker_of(request->service, request->prefill);
+
     if (p && request->is_unsent)
         TAILQ_REMOVE(&p->unsent, request, unsent);
     request->is_unsent = false;
@@ -123,6 +129,7 @@ void request_unsend(struct service_request *request)
 void request_clear(struct service_request *request)
 {
     struct worker *p = worker_of(request->service, request->prefill);
+
     request->cleared = true;
     if (p)
         request_flush_unsent(p);
@@ -135,6 +142,7 @@ void request_send(struct service_request *request)
     struct service *s = request->service;
     struct worker *p = worker_of(s, request->prefill);
     struct worker *d = worker_of(s, request->decode);
+
     if (!p)
         return; /* its loss is on the way and finds this request */
     request->is_unsent = true;
@@ -147,8 +155,8 @@ void request_send(struct service_request *request)
     struct msg_decode m = {
         .n_tokens = request->n_tokens,
         .max_tokens = request->max_tokens,
-        .prompt_digest = block_key_prompt_digest(request->tokens, request->n_tokens,
-                                                 request->key_seed),
+        .prompt_digest = block_key_prompt_digest(
+            request->tokens, request->n_tokens, request->key_seed),
     };
     wire_buf_reset(&s->out);
     msg_decode_pack(&s->out, request->attempt_id, &m);

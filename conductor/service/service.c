@@ -1,18 +1,17 @@
 /* The interface to the front, and setting everything up. */
-#include "conductor/service/setup.h"
-#include "conductor/service/state.h"
-
-#include "base/clock.h"
-#include "base/log.h"
-#include "conductor/core/index/block_key.h"
-#include "predictor/cost_model_json.h"
-
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 #include <time.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "conductor/core/index/block_key.h"
+#include "conductor/service/setup.h"
+#include "conductor/service/state.h"
+#include "predictor/cost_model_json.h"
 
 #define TICK_US 100000
 /* One prefill instance computes one prompt at a time and may begin a few. */
@@ -22,6 +21,7 @@
 static void on_inbox(evutil_socket_t fd, short what, void *arg)
 {
     struct service *s = arg;
+
     (void)fd;
     (void)what;
     request_retry_waiting(s);
@@ -31,6 +31,7 @@ static void on_inbox(evutil_socket_t fd, short what, void *arg)
 static void on_tick(evutil_socket_t fd, short what, void *arg)
 {
     struct service *s = arg;
+
     (void)fd;
     (void)what;
     instances_tick(s);
@@ -39,11 +40,12 @@ static void on_tick(evutil_socket_t fd, short what, void *arg)
 }
 
 static int request_copy_prompt(struct service_request *request,
-                            const struct service_request_params *p)
+                               const struct service_request_params *p)
 {
     const struct config *c = &request->service->config;
     uint32_t block_tokens = (uint32_t)c->block_tokens;
     size_t n_keys = p->n_tokens / block_tokens;
+
     request->tokens = malloc(p->n_tokens * sizeof(*request->tokens));
     request->keys = malloc((n_keys + 1) * sizeof(*request->keys));
     if (!request->tokens || !request->keys)
@@ -52,17 +54,19 @@ static int request_copy_prompt(struct service_request *request,
     request->n_tokens = (uint32_t)p->n_tokens;
     request->max_tokens = p->max_tokens;
     request->key_seed = block_key_seed(c->model, "", p->salt ? p->salt : "");
-    request->n_keys = block_keys_compute(request->tokens, request->n_tokens,
-                                      block_tokens, request->key_seed, request->keys);
+    request->n_keys =
+        block_keys_compute(request->tokens, request->n_tokens, block_tokens,
+                           request->key_seed, request->keys);
     return 0;
 }
 
 struct service_request *service_submit(struct service *service,
-                                    const struct service_request_params *p,
-                                    const struct service_reply_ops *ops,
-                                    void *arg)
+                                       const struct service_request_params *p,
+                                       const struct service_reply_ops *ops,
+                                       void *arg)
 {
     struct service *s = service;
+
     if (s->n_free == 0) {
         s->metrics.rejected_no_room++;
         s->metrics.requests[METRICS_REJECTED]++;
@@ -106,25 +110,27 @@ const struct service_model_info *service_model(const struct service *service)
 
 bool service_ready(const struct service *service)
 {
-    return service_lacks(service) == NULL;
+    return !service_lacks(service);
 }
 
 const char *service_lacks(const struct service *service)
 {
     bool prefill = instances_count(service, ROLE_PREFILL) > 0;
     bool decode = instances_count(service, ROLE_DECODE) > 0;
+
     if (prefill)
         return decode ? NULL : "decode";
     return decode ? "prefill" : "";
 }
 
-/* Wire ids are next_attempt * max_requests + slot. They begin at a random place in
- * the lower half of the numbers: a worker that still acts for a conductor that
- * is gone must not meet its ids again, and the slot survives, since the other
- * half takes longer to use up than any machine lasts. */
+/* Wire ids are next_attempt * max_requests + slot. They begin at a random place
+ * in the lower half of the numbers: a worker that still acts for a conductor
+ * that is gone must not meet its ids again, and the slot survives, since the
+ * other half takes longer to use up than any machine lasts. */
 static uint64_t first_attempt(uint64_t max_requests)
 {
     uint64_t random = 0;
+
     if (getrandom(&random, sizeof(random), GRND_NONBLOCK) < 0)
         random = (uint64_t)clock_now_us() * 0x9e3779b97f4a7c15u;
     return 1 + random % (UINT64_MAX / 2 / max_requests);
@@ -147,6 +153,7 @@ static int service_alloc(struct service *s)
 {
     const struct config *c = &s->config;
     struct pool_config pool = pool_config_default;
+
     pool.max_instances = (uint32_t)c->max_instances;
     pool.max_waiting = (uint32_t)c->max_queue_per_instance;
     pool.max_running = MAX_RUNNING;
@@ -179,6 +186,7 @@ int service_check_config(const struct config *config,
                          char err[CONFIG_ERROR_MAX])
 {
     struct cost_model cost;
+
     if (!*config->cost_model) {
         snprintf(err, CONFIG_ERROR_MAX,
                  "cost_model: not set; make one with conductor-worker "
@@ -221,6 +229,7 @@ struct service *service_new(struct event_base *base,
                             char err[CONFIG_ERROR_MAX])
 {
     struct service *s = NULL;
+
     if (service_check_config(config, err))
         return NULL;
     s = calloc(1, sizeof(*s));
@@ -247,10 +256,9 @@ void service_free(struct service *s)
     if (!s)
         return;
     worker_links_free(s->links);
-    for (uint32_t i = 0; s->requests && i < s->max_requests; i++) {
+    for (uint32_t i = 0; s->requests && i < s->max_requests; i++)
         if (s->requests[i])
             request_free(s->requests[i]);
-    }
     if (s->inbox_event)
         event_free(s->inbox_event);
     if (s->tick)

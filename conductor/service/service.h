@@ -103,10 +103,10 @@ struct service_model_info {
  * ENOMEM or EAGAIN (too many in flight). Never calls back before it returns.
  * O(n_tokens).
  */
-struct service_request *service_submit(struct service *service,
-                                    const struct service_request_params *params,
-                                    const struct service_reply_ops *ops,
-                                    void *arg)
+struct service_request *
+service_submit(struct service *service,
+               const struct service_request_params *params,
+               const struct service_reply_ops *ops, void *arg)
     __attribute__((warn_unused_result));
 
 /*

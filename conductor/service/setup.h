@@ -1,13 +1,14 @@
 /*
- * Making and ending the service behind conductor/service/service.h. For main only.
+ * Making and ending the service behind conductor/service/service.h. For main
+ * only.
  */
 #ifndef CONDUCTOR_SERVICE_SETUP_H
 #define CONDUCTOR_SERVICE_SETUP_H
 
+#include <event2/event.h>
+
 #include "conductor/config.h"
 #include "conductor/service/service.h"
-
-#include <event2/event.h>
 
 /* service_check_config(config, err): whether service_new() would accept the
  * options that only it can judge: the cost model file. Returns 0 or a negative

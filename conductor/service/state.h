@@ -1,6 +1,7 @@
 /*
- * What the daemon's scheduler side is made of. Private to conductor/service/service.c,
- * request.c and instances.c, which share it; the front sees conductor/service/service.h.
+ * What the daemon's scheduler side is made of. Private to
+ * conductor/service/service.c, request.c and instances.c, which share it; the
+ * front sees conductor/service/service.h.
  *
  *   service.c    the interface to the front; set-up
  *   report.c  metrics and health
@@ -23,24 +24,24 @@
 #ifndef CONDUCTOR_SERVICE_STATE_H
 #define CONDUCTOR_SERVICE_STATE_H
 
-#include "conductor/config.h"
-#include "conductor/core/pool/pool.h"
-#include "conductor/core/index/prefix_index.h"
-#include "conductor/core/schedule/schedule.h"
-#include "conductor/service/explain.h"
-#include "conductor/link/worker_link.h"
-#include "conductor/service/metrics.h"
-#include "conductor/service/service.h"
-#include "predictor/cost_model.h"
-
 #include <event2/event.h>
 #include <stdbool.h>
 #include <sys/queue.h>
 
+#include "conductor/config.h"
+#include "conductor/core/index/prefix_index.h"
+#include "conductor/core/pool/pool.h"
+#include "conductor/core/schedule/schedule.h"
+#include "conductor/link/worker_link.h"
+#include "conductor/service/explain.h"
+#include "conductor/service/metrics.h"
+#include "conductor/service/service.h"
+#include "predictor/cost_model.h"
+
 enum request_state {
-    REQUEST_RECEIVED,     /* in the inbox, not looked at yet */
-    REQUEST_WAITING,      /* no room anywhere now; tried again when some appears */
-    REQUEST_SCHEDULED,    /* sent to its workers, not begun */
+    REQUEST_RECEIVED,  /* in the inbox, not looked at yet */
+    REQUEST_WAITING,   /* no room anywhere now; tried again when some appears */
+    REQUEST_SCHEDULED, /* sent to its workers, not begun */
     REQUEST_PREFILLING,   /* the prefill has begun */
     REQUEST_TRANSFERRING, /* first token sent; its KV is on the way */
     REQUEST_DECODING,
@@ -92,7 +93,8 @@ struct service_request {
     bool is_unsent;                 /* PREFILL was not sent yet */
     bool cleared;                   /* to be sent: no decode worker, or ready */
     bool prefill_open, decode_open; /* entered in the pool for this attempt */
-    struct request_source sources[MSG_SOURCES_MAX]; /* (n_sources) to load from */
+    struct request_source
+        sources[MSG_SOURCES_MAX]; /* (n_sources) to load from */
     uint32_t n_sources;
     uint8_t load_mode; /* enum proto_load_mode */
     struct prefill_estimate plan;
@@ -115,7 +117,8 @@ struct worker {
     char host[MSG_HOST_MAX];   /* where its peers reach it */
     uint64_t kv_pinned_blocks; /* as last reported */
     uint64_t disk_used_blocks; /* likewise */
-    struct request_list unsent;   /* prefills decided and not sent, oldest first */
+    struct request_list
+        unsent; /* prefills decided and not sent, oldest first */
 };
 
 struct service {
@@ -138,7 +141,7 @@ struct service {
     struct worker *workers; /* (max_instances), by pool slot */
 
     struct service_request **requests; /* (max_requests), by slot */
-    uint32_t *free_slots;        /* stack */
+    uint32_t *free_slots;              /* stack */
     uint32_t n_free, max_requests;
     /* Smoothed time that a first token spends outside queue and prefill:
      * hand-over, frames, wake-ups. */
@@ -149,17 +152,19 @@ struct service {
     struct wire_buf out; /* scratch for one frame */
 };
 
-/* request_place(request, behind_others): decides on a request that is in no list and
- * carries the decision out: sends it to its workers, or ends it. Returns true
- * for these; false if it has to wait for room, or for others before it. */
-__attribute__((warn_unused_result)) bool request_place(struct service_request *request,
-                                                    bool behind_others);
+/* request_place(request, behind_others): decides on a request that is in no
+ * list and carries the decision out: sends it to its workers, or ends it.
+ * Returns true for these; false if it has to wait for room, or for others
+ * before it. */
+__attribute__((warn_unused_result)) bool
+request_place(struct service_request *request, bool behind_others);
 
-/* request_fail(request, http_status, code, message, retry_after_us): ends a request
- * that is in no list with an error; it is freed. The callback may cancel other
- * requests. retry_after_us as in struct service_failure. */
-void request_fail(struct service_request *request, int http_status, const char *code,
-               const char *message, int64_t retry_after_us);
+/* request_fail(request, http_status, code, message, retry_after_us): ends a
+ * request that is in no list with an error; it is freed. The callback may
+ * cancel other requests. retry_after_us as in struct service_failure. */
+void request_fail(struct service_request *request, int http_status,
+                  const char *code, const char *message,
+                  int64_t retry_after_us);
 
 /* request_take_inbox(service): places what has arrived. */
 void request_take_inbox(struct service *service);
@@ -171,7 +176,7 @@ void request_send(struct service_request *request);
 /* request_plan_sources(request, decision): takes over what the decision says of
  * loading. */
 void request_plan_sources(struct service_request *request,
-                       const struct schedule_decision *decision);
+                          const struct schedule_decision *decision);
 
 /* request_clear(request): its decode worker is ready; the PREFILL may go. */
 void request_clear(struct service_request *request);
@@ -182,37 +187,41 @@ void request_unsend(struct service_request *request);
 /* request_flush_unsent(worker): sends what may go. */
 void request_flush_unsent(struct worker *worker);
 
-/* request_find(service, attempt_id): the request of a running attempt, or NULL. */
-struct service_request *request_find(struct service *service, uint64_t attempt_id);
+/* request_find(service, attempt_id): the request of a running attempt, or NULL.
+ */
+struct service_request *request_find(struct service *service,
+                                     uint64_t attempt_id);
 
-/* request_instance_lost(request, id, why): an instance that works for the request failed
- * it: another choice before the first token, the end after it. */
+/* request_instance_lost(request, id, why): an instance that works for the
+ * request failed it: another choice before the first token, the end after it.
+ */
 void request_instance_lost(struct service_request *request, uint32_t id,
-                        const char *why);
+                           const char *why);
 
 /* request_frame(service, id, h, payload): a frame about a request from instance
  * id. Returns 0, -EBADMSG, or -EPROTO for a type that is out of place. */
-__attribute__((warn_unused_result)) int request_frame(struct service *service,
-                                                   uint32_t id,
-                                                   const struct frame_header *h,
-                                                   const uint8_t *payload);
+__attribute__((warn_unused_result)) int
+request_frame(struct service *service, uint32_t id,
+              const struct frame_header *h, const uint8_t *payload);
 
-/* request_retry_waiting(service): tries the wait list again, oldest first, until
- * one finds no room. */
+/* request_retry_waiting(service): tries the wait list again, oldest first,
+ * until one finds no room. */
 void request_retry_waiting(struct service *service);
 
 /* request_expire_waiting(service, now_us): rejects what waited past its SLO. */
 void request_expire_waiting(struct service *service, int64_t now_us);
 
-/* request_set_state(request, next): changes the state if the transition table in
- * request.c allows it; returns whether it did. */
-bool request_set_state(struct service_request *request, enum request_state next);
+/* request_set_state(request, next): changes the state if the transition table
+ * in request.c allows it; returns whether it did. */
+bool request_set_state(struct service_request *request,
+                       enum request_state next);
 
-/* request_close_pool(request): takes what is left of the attempt out of the pool. */
+/* request_close_pool(request): takes what is left of the attempt out of the
+ * pool. */
 void request_close_pool(struct service_request *request);
 
-/* request_free(request): frees memory and slot; the request is with no worker and in no
- * list. */
+/* request_free(request): frees memory and slot; the request is with no worker
+ * and in no list. */
 void request_free(struct service_request *request);
 
 /* service_link_ops: what the worker links request; arg is the service. */

@@ -34,7 +34,7 @@ static int check_nodes(const struct cluster *c, char err[CLUSTER_ERROR_BYTES])
         CLUSTER_NODES_MAX)
         return refuse(err, "%s: more than %d nodes", c->name,
                       CLUSTER_NODES_MAX);
-    if (queue_order_by_name(c->order) == NULL)
+    if (!queue_order_by_name(c->order))
         return refuse(err, "%s: prefill.order: no order \"%s\"", c->name,
                       c->order);
     return 0;

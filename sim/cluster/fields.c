@@ -35,15 +35,15 @@ static void refuse_value(struct fields *f, const struct fields_object *o,
     const json_t *value = json_object_get(o->json, key);
     char *text;
 
-    if (value == NULL) {
+    if (!value) {
         fields_refuse(f, o->path, key, "missing, expected %s", expected);
         return;
     }
     text = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT |
                                  JSON_ENSURE_ASCII | JSON_REAL_PRECISION(6));
     fields_refuse(f, o->path, key, "expected %s, got %.*s%s", expected,
-                  SHOWN_BYTES, text != NULL ? text : "?",
-                  text != NULL && strlen(text) > SHOWN_BYTES ? "..." : "");
+                  SHOWN_BYTES, text ? text : "?",
+                  text && strlen(text) > SHOWN_BYTES ? "..." : "");
     free(text);
 }
 
@@ -54,7 +54,7 @@ struct fields_object fields_object(struct fields *f,
 {
     json_t *json = json_object_get(parent->json, key);
 
-    if (json == NULL && optional)
+    if (!json && optional)
         return (struct fields_object){NULL, path};
     if (!json_is_object(json))
         refuse_value(f, parent, key, "an object");
@@ -86,9 +86,9 @@ void fields_known(struct fields *f, const struct fields_object *o,
         char shown[SHOWN_BYTES];
         size_t i = 0;
 
-        while (keys[i] != NULL && strcmp(keys[i], key) != 0)
+        while (keys[i] && strcmp(keys[i], key) != 0)
             i++;
-        if (keys[i] != NULL)
+        if (keys[i])
             continue;
         copy_printable(shown, key, sizeof(shown));
         fields_refuse(f, o->path, shown, "no such field");
@@ -103,7 +103,7 @@ double fields_number(struct fields *f, const struct fields_object *o,
     double x = json_number_value(value);
     char expected[SHOWN_BYTES];
 
-    if (value == NULL && fallback != NULL)
+    if (!value && fallback)
         return *fallback;
     if (json_is_number(value) && x >= least && x <= most)
         return x;
@@ -121,7 +121,7 @@ int64_t fields_integer(struct fields *f, const struct fields_object *o,
     int64_t x = json_integer_value(value);
     char expected[SHOWN_BYTES];
 
-    if (value == NULL && fallback != NULL)
+    if (!value && fallback)
         return *fallback;
     if (json_is_integer(value) && x >= least && x <= most)
         return x;
@@ -136,7 +136,7 @@ bool fields_bool(struct fields *f, const struct fields_object *o,
 {
     const json_t *value = json_object_get(o->json, key);
 
-    if (value == NULL)
+    if (!value)
         return fallback;
     if (!json_is_boolean(value))
         refuse_value(f, o, key, "true or false");
@@ -147,11 +147,11 @@ void fields_text(struct fields *f, const struct fields_object *o,
                  const char *key, char *text, size_t size, const char *fallback)
 {
     const json_t *value = json_object_get(o->json, key);
-    const char *given = value == NULL ? fallback : json_string_value(value);
+    const char *given = !value ? fallback : json_string_value(value);
     char expected[SHOWN_BYTES];
 
     text[0] = '\0';
-    if (given != NULL && strlen(given) >= 1 && strlen(given) < size) {
+    if (given && strlen(given) >= 1 && strlen(given) < size) {
         copy_printable(text, given, size);
         if (strcmp(text, given) == 0)
             return;

@@ -6,11 +6,10 @@
 #ifndef SIM_CLUSTER_FIELDS_H
 #define SIM_CLUSTER_FIELDS_H
 
+#include <jansson.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
-#include <jansson.h>
 
 /* Where messages go, and the first error. */
 struct fields {

@@ -1,6 +1,4 @@
 /* Reads a cluster description from JSON. The format is in docs/clusters.md. */
-#include "sim/cluster/cluster.h"
-
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
@@ -11,6 +9,7 @@
 
 #include "conductor/core/step/queue.h"
 #include "predictor/cost_model_json.h"
+#include "sim/cluster/cluster.h"
 #include "sim/cluster/fields.h"
 
 #define TOKENS_MAX INT64_C(1000000000000)
@@ -64,7 +63,7 @@ static void read_flops_decode(struct fields *f, const struct fields_object *o,
     struct fields_object d =
         fields_object(f, o, "decode", "cost.decode.", true);
 
-    if (d.json == NULL)
+    if (!d.json)
         return;
     fields_known(f, &d, flops_decode_keys);
     double bytes_per_s =
@@ -113,7 +112,7 @@ static void read_chunks(struct fields *f, const struct fields_object *o,
     c->cost.prefill[3] = 2.0 * c->cost.prefill[2];
     if (c->cost.prefill[1] < 0.0)
         fields_refuse(f, o->path, "step_ms", "more than twice first_ms");
-    if (json_object_get(o->json, "decode_us") != NULL)
+    if (json_object_get(o->json, "decode_us"))
         fields_numbers(f, o, "decode_us", c->cost.decode,
                        COST_MODEL_DECODE_TERMS);
     snprintf(c->cost.engine, sizeof(c->cost.engine), "chunks");
@@ -130,8 +129,7 @@ static void load_cost_file(struct fields *f, const struct fields_object *o,
     if (f->rc != 0)
         return;
     (void)snprintf(path, sizeof(path), "%.*s%s",
-                   slash != NULL && name[0] != '/' ? (int)(slash + 1 - f->file)
-                                                   : 0,
+                   slash && name[0] != '/' ? (int)(slash + 1 - f->file) : 0,
                    f->file, name);
     char why[256];
     int rc = cost_model_load_file(path, &c->cost, why, sizeof(why));
@@ -146,13 +144,13 @@ static void read_polynomial(struct fields *f, const struct fields_object *o,
                             struct cluster *c)
 {
     fields_known(f, o, polynomial_keys);
-    if (json_object_get(o->json, "file") != NULL) {
+    if (json_object_get(o->json, "file")) {
         load_cost_file(f, o, c);
         return;
     }
     fields_numbers(f, o, "prefill_us", c->cost.prefill,
                    COST_MODEL_PREFILL_TERMS);
-    if (json_object_get(o->json, "decode_us") != NULL)
+    if (json_object_get(o->json, "decode_us"))
         fields_numbers(f, o, "decode_us", c->cost.decode,
                        COST_MODEL_DECODE_TERMS);
     snprintf(c->cost.engine, sizeof(c->cost.engine), "polynomial");
@@ -199,7 +197,7 @@ static void read_tier(struct fields *f, const struct fields_object *prefill,
     const double free_reads = 0.0;
     struct fields_object o = fields_object(f, prefill, key, path, optional);
 
-    if (o.json == NULL)
+    if (!o.json)
         return;
     fields_known(f, &o, tier_keys);
     tier->capacity_tokens =
@@ -276,8 +274,8 @@ static void read_coupled(struct fields *f, const struct fields_object *root,
     struct fields_object o =
         fields_object(f, root, "coupled", "coupled.", false);
 
-    if (json_object_get(root->json, "prefill") != NULL ||
-        json_object_get(root->json, "decode") != NULL)
+    if (json_object_get(root->json, "prefill") ||
+        json_object_get(root->json, "decode"))
         fields_refuse(f, "", "coupled",
                       "does not go with \"prefill\" and \"decode\"");
     fields_known(f, &o, coupled_keys);
@@ -341,7 +339,7 @@ static void read_cluster(struct fields *f, json_t *json, struct cluster *c)
     c->block_tokens =
         (uint32_t)fields_integer(f, &o, "block_tokens", 1, 65536, NULL);
     read_cost(f, &root, c);
-    if (json_object_get(json, "coupled") != NULL) {
+    if (json_object_get(json, "coupled")) {
         read_coupled(f, &root, c);
     } else {
         read_prefill(f, &root, c);
@@ -361,7 +359,7 @@ int cluster_load_buffer(const char *text, size_t size, const char *name,
     json_t *json = json_loadb(text, size, JSON_REJECT_DUPLICATES, &where);
 
     memset(&c, 0, sizeof(c));
-    if (json == NULL)
+    if (!json)
         fields_refuse(&f, "", "", "line %d, column %d: %s", where.line,
                       where.column, where.text);
     else if (!json_is_object(json))
@@ -381,10 +379,10 @@ int cluster_load_file(const char *path, struct cluster *cluster,
 {
     char *text = malloc(CLUSTER_JSON_MAX_BYTES + 1);
     FILE *file = fopen(path, "re");
-    int rc = file == NULL ? -errno : 0;
+    int rc = !file ? -errno : 0;
     size_t size = 0;
 
-    if (text == NULL)
+    if (!text)
         rc = -ENOMEM;
     if (rc == 0)
         size = fread(text, 1, CLUSTER_JSON_MAX_BYTES + 1, file);
@@ -396,7 +394,7 @@ int cluster_load_file(const char *path, struct cluster *cluster,
         rc = cluster_load_buffer(text, size, path, cluster, err);
     else
         (void)snprintf(err, CLUSTER_ERROR_BYTES, "%s: %s", path, strerror(-rc));
-    if (file != NULL)
+    if (file)
         (void)fclose(file);
     free(text);
     return rc;

@@ -11,8 +11,8 @@
 #include <time.h>
 
 #include "conductor/core/index/block_key.h"
-#include "conductor/core/plan/load_plan.h"
 #include "conductor/core/index/prefix_index.h"
+#include "conductor/core/plan/load_plan.h"
 #include "conductor/core/schedule/schedule.h"
 
 enum { CHAIN = 128, BATCH = 32, ROUNDS = 20000, PROMPT_TOKENS = 131072 };
@@ -71,7 +71,7 @@ static void bench_hash(void)
     uint64_t *keys = malloc(PROMPT_TOKENS / 16 * sizeof(*keys));
     uint64_t sum = 0;
 
-    if (tokens == NULL || keys == NULL)
+    if (!tokens || !keys)
         abort();
     for (size_t i = 0; i < PROMPT_TOKENS; i++)
         tokens[i] = (uint32_t)rng();
@@ -140,7 +140,7 @@ static void bench_match(struct prefix_index *ix, uint64_t n_chains,
     double *times = malloc(ROUNDS * sizeof(*times));
     uint64_t keys[2 * CHAIN];
 
-    if (times == NULL || blocks == NULL)
+    if (!times || !blocks)
         abort();
     for (size_t r = 0; r < ROUNDS; r++) {
         chain_keys(rng() % n_chains, keys);
@@ -165,7 +165,7 @@ static void bench_index(uint64_t n_keys)
                                       .seed = 1});
     struct prefix_index_stats one, two;
 
-    if (ix == NULL)
+    if (!ix)
         abort();
     double from = now_s();
     store_chains(ix, 0, 0, n_chains);
@@ -225,7 +225,7 @@ static void bench_staircase(uint32_t holders)
     double times[1000];
     char name[80];
 
-    if (ix == NULL || blocks == NULL)
+    if (!ix || !blocks)
         abort();
     for (size_t b = 0; b < 2 * CHAIN; b++)
         keys[b] = rng() | 1;
@@ -307,7 +307,7 @@ static void bench_decide(uint32_t instances, const char *policy, bool busy)
     config.max_waiting = 32;
     config.max_decodes = 64;
     struct pool *pool = pool_new(&config);
-    if (pool == NULL || ix == NULL)
+    if (!pool || !ix)
         abort();
     for (uint32_t i = 0; i < instances; i++) {
         uint32_t id;
@@ -341,7 +341,7 @@ static void bench_decide(uint32_t instances, const char *policy, bool busy)
     struct schedule_config how = schedule_config_default;
     how.policy = policy;
     struct scheduler *s = scheduler_new(&how, &model, pool, ix);
-    if (s == NULL)
+    if (!s)
         abort();
     for (size_t r = 0; r < 2000; r++) {
         struct schedule_request request = {.request_id = r + 10,

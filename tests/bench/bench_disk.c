@@ -126,6 +126,7 @@ static int fill(struct bench *b)
 
     for (uint32_t i = 0; i < b->blocks && b->rc == 0; i++) {
         struct disk_ref ref;
+
         fill_block(b->memory, b->config.geometry.block_bytes, i);
         token = i;
         int rc = disk_tier_write(b->t, DISK_REF_NONE, i + 1, &token, b->memory,
@@ -241,7 +242,7 @@ static int run_fio(const struct bench *b, const struct shape *s, bool huge,
     FILE *f = popen(command, "r");
     if (!f)
         return -1;
-    bool got = fgets(line, sizeof(line), f) != NULL;
+    bool got = fgets(line, sizeof(line), f);
     return pclose(f) == 0 && got ? parse_fio(line, 1024, sample) : -1;
 }
 
@@ -312,6 +313,7 @@ static int measure(struct bench *b, const struct shape *s, int repeats)
         /* Who goes first may profit or suffer: take turns. */
         for (int k = 0; k < SIDES; k++) {
             int side = i % 2 ? SIDES - 1 - k : k;
+
             if (run_side(b, s, side, &samples[side][i]) < 0)
                 return -1;
         }

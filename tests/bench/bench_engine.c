@@ -1,14 +1,13 @@
 /* How fast engine "cpu" is against what one core can do: sgemm of a large
  * square, measured in the same run.
  * Usage: bench_engine [MODEL [LAYERS]] */
+#include <cblas.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-#include <cblas.h>
-
 #include "base/clock.h"
-#include "workers/engine/engine.h"
 #include "workers/engine/cpu/kernels.h"
+#include "workers/engine/engine.h"
 
 #define PEAK_SIDE 1024
 #define MAX_TOKENS 8192
@@ -23,6 +22,7 @@ static double peak_gflops(void)
         return 0;
     for (int i = 0; i < 4; i++) {
         int64_t start_us = clock_now_us();
+
         cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, PEAK_SIDE,
                     PEAK_SIDE, PEAK_SIDE, 1, a, PEAK_SIDE, a + n, PEAK_SIDE, 0,
                     a + 2 * n, PEAK_SIDE);
@@ -106,6 +106,7 @@ int main(int argc, char **argv)
         int64_t us = time_steps(e, tokens, blocks, 0, n, 512);
         double gflops =
             model_prefill_flops(shape, l->layers, 0, n) * 1e-3 / (double)us;
+
         printf("prefill %-8u %10lld %10.0f %10.1f %7.0f%%\n", n, (long long)us,
                n * 1e6 / (double)us, gflops, 100 * gflops / peak);
         uint32_t steps = most > 512 ? 16 : 2;

@@ -4,17 +4,16 @@
  *
  *   bench_json [rounds]      default 40; GB/s are medians
  */
+#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-#include <jansson.h>
-
 #include "conductor/front/json/scan.h"
-#include "conductor/front/openai/request.h"
 #include "conductor/front/json/text_buf.h"
 #include "conductor/front/json/utf8.h"
+#include "conductor/front/openai/request.h"
 
 static const struct json_scan_limits scan_limits = {8192, 1 << 20, 32};
 static const struct openai_model model = {"tiny", UINT32_MAX, UINT32_MAX};
@@ -50,12 +49,11 @@ static void add_lines(struct text_buf *b, uint64_t *r, size_t n, uint32_t base)
 {
     char c[4];
 
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++)
         if (i % 80 == 79)
             text_buf_puts(b, "\\n");
         else
             text_buf_add(b, c, utf8_put(c, base + next(r) % 26));
-    }
 }
 
 static void add_text(struct text_buf *b, size_t n, uint32_t base)
@@ -114,7 +112,7 @@ static bool run(enum method method, const struct text_buf *body, bool chat)
     case JANSSON:
         tree = json_loadb(body->data, body->len, 0, NULL);
         json_decref(tree);
-        return tree != NULL;
+        return tree;
     }
     return false;
 }

@@ -37,7 +37,7 @@ static int next(void *arg, struct trace_request *request)
     struct source *s = arg;
     struct trace_error error;
 
-    if (s->reader != NULL)
+    if (s->reader)
         return trace_reader_next(s->reader, request, &error);
     if (s->left == 0)
         return 0;
@@ -148,7 +148,7 @@ int main(int argc, char **argv)
         return 2;
     }
     for (size_t p = 0; p < 3; p++) {
-        if (trace != NULL)
+        if (trace)
             run_file(&cluster, policies[p], trace);
         else
             run_generated("generated, making included", &cluster, policies[p],

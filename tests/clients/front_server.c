@@ -3,11 +3,10 @@
  * other languages: every call is answered with the letters of the alphabet.
  * Prints its port, and ends when its standard input does.
  */
+#include <event2/event.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
-
-#include <event2/event.h>
 
 #include "conductor/front/front.h"
 #include "tests/unit/fake_service.h"

@@ -15,11 +15,13 @@ static void check(const struct cake_calibration *c)
     assert(c->n_costs >= 1 && c->n_costs <= CAKE_COSTS_MAX);
     for (size_t i = 0; i < c->n_costs; i++) {
         const struct cake_chunk_cost *cost = &c->costs[i];
+
         assert(cost->alpha_s > 0 && cost->beta_s >= 0);
         assert(cake_calibration_cost(c, cost->hardware, cost->model) == cost);
     }
     for (size_t i = 0; i < c->n_models; i++) {
         const struct cake_model_size *model = &c->models[i];
+
         assert(model->kv_bytes_per_token >= 16);
         assert(cake_calibration_size(c, model->model) == model);
     }
@@ -31,9 +33,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct cake_calibration c;
     int rc = cake_calibration_read_buffer((const char *)data, size, "fuzz", &c,
                                           error);
+
     if (rc != 0) {
         assert(strncmp(error, "fuzz: ", 6) == 0);
-        assert(strchr(error, '\n') == NULL);
+        assert(!strchr(error, '\n'));
         return 0;
     }
     check(&c);

@@ -29,10 +29,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct cake_table table = {0};
     int rc =
         cake_table_read_buffer((const char *)data, size, "fuzz", &table, error);
+
     if (rc != 0) {
         assert(strncmp(error, "fuzz:", 5) == 0);
-        assert(strchr(error, '\n') == NULL);
-        assert(table.rows == NULL && table.count == 0);
+        assert(!strchr(error, '\n'));
+        assert(!table.rows && table.count == 0);
     } else {
         assert(table.count >= 1);
     }

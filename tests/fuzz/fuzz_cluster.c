@@ -14,7 +14,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     int rc = cluster_load_buffer((const char *)data, size, "fuzz", &c, err);
 
     if (rc != 0) {
-        assert(err[0] != '\0' && strchr(err, '\n') == NULL);
+        assert(err[0] != '\0' && !strchr(err, '\n'));
         return 0;
     }
     assert(cluster_check(&c, err) == 0);

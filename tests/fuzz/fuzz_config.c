@@ -1,9 +1,9 @@
 /* Feeds bytes to the configuration parser; what it takes, it must write and
  * read back to the same values. */
-#include "conductor/config.h"
-
 #include <stdlib.h>
 #include <string.h>
+
+#include "conductor/config.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -12,6 +12,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct config a, b;
     char err[CONFIG_ERROR_MAX], *text = NULL;
     size_t len = 0;
+
     if (config_parse(&a, (const char *)data, size, err))
         return 0;
     FILE *f = open_memstream(&text, &len);

@@ -13,9 +13,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct cost_model m;
     int rc = cost_model_load_buffer((const char *)data, size, "fuzz", &m, err,
                                     sizeof(err));
+
     if (rc != 0) {
         assert(strncmp(err, "cost model fuzz: ", 17) == 0);
-        assert(strchr(err, '\n') == NULL);
+        assert(!strchr(err, '\n'));
         return 0;
     }
     assert(cost_model_prefill_least_us(&m) >= 0.0);
@@ -24,6 +25,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     for (size_t i = 0; i < 5; i++)
         for (size_t j = 0; j < 5; j++) {
             int64_t us = cost_model_prefill_us(&m, tokens[i], tokens[j], NULL);
+
             assert(us >= 1 && us <= COST_MODEL_MAX_US);
             us = cost_model_decode_step_us(&m, tokens[i], tokens[j], NULL);
             assert(us >= 1 && us <= COST_MODEL_MAX_US);

@@ -67,6 +67,7 @@ static void use(struct disk_tier *t)
     while (kv_store_inventory(index, &cursor, &e)) {
         struct disk_ref ref = {.slot = cursor,
                                .number = kv_store_number(index, cursor)};
+
         if (disk_tier_read(t, ref, 0, 2, block[cursor], on_done, &busy, NULL) ==
             0)
             busy++;

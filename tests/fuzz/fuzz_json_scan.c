@@ -1,10 +1,9 @@
 /* Any bytes as a body: what the scanner takes must be what jansson reads. */
-#include "conductor/front/json/scan.h"
-
+#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <jansson.h>
+#include "conductor/front/json/scan.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -1,13 +1,11 @@
 /* Any bytes as a request body, and as an HTTP head and a chunked body. */
-#include "conductor/front/openai/request.h"
-
 #include <errno.h>
+#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <jansson.h>
-
 #include "conductor/front/http/parse.h"
+#include "conductor/front/openai/request.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -10,6 +10,7 @@ static void check_rows(const struct profile_rows *rows)
 {
     for (size_t i = 0; i < rows->count; i++) {
         const struct profile_row *row = &rows->row[i];
+
         assert(row->a >= 1 && row->a <= PROFILE_MAX_TOKENS);
         assert(row->b >= 0 && row->b <= PROFILE_MAX_TOKENS);
         assert(row->us > 0.0 && row->us <= (double)COST_MODEL_MAX_US);
@@ -20,13 +21,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     char err[128] = "";
     struct profile p = {0};
+
     /* Twice, so that the rules for a second file are reached. */
     for (int i = 0; i < 2; i++) {
         int rc = profile_add_buffer(&p, (const char *)data, size, "fuzz", err,
                                     sizeof(err));
+
         if (rc != 0) {
             assert(strncmp(err, "fuzz:", 5) == 0);
-            assert(strchr(err, '\n') == NULL);
+            assert(!strchr(err, '\n'));
             break;
         }
         assert(p.engine[0] != '\0' && p.date[0] != '\0');

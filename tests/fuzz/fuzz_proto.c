@@ -1,14 +1,15 @@
 /* Feeds a stream of bytes to the frame reader and every decoder. */
-#include "proto/message.h"
-
 #include <stdlib.h>
 #include <string.h>
+
+#include "proto/message.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static uint64_t sum_views(const uint8_t *p, uint32_t n, size_t elem_bytes)
 {
     uint64_t sum = 0;
+
     for (size_t i = 0; i < (size_t)n * elem_bytes; i++)
         sum += p[i];
     return sum;
@@ -17,6 +18,7 @@ static uint64_t sum_views(const uint8_t *p, uint32_t n, size_t elem_bytes)
 static uint64_t sum_sources(const struct msg_prefill *m)
 {
     uint64_t sum = 0;
+
     for (size_t i = 0; i < m->n_sources; i++)
         sum += strlen(m->sources[i].host) + m->sources[i].to_block;
     return sum;
@@ -30,6 +32,7 @@ static uint64_t decode_more(uint16_t type, const uint8_t *p, size_t len)
     struct msg_kv_layer layer;
     struct msg_tokens tokens;
     struct msg_prefill prefill;
+
     if (type == FRAME_FETCH && !msg_fetch_unpack(p, len, &fetch))
         return sum_views(fetch.keys, fetch.n, 8);
     if (type == FRAME_FETCH_CHAIN && !msg_fetch_chain_unpack(p, len, &chain))
@@ -52,6 +55,7 @@ static uint64_t decode(uint16_t type, const uint8_t *p, size_t len)
     struct msg_error error;
     struct msg_blocks_stored stored;
     struct msg_blocks_removed removed;
+
     if (type == FRAME_HELLO && !msg_hello_unpack(p, len, &hello))
         return strlen(hello.name) + strlen(hello.peer_host);
     if (type == FRAME_ERROR && !msg_error_unpack(p, len, &error))
@@ -69,6 +73,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct frame_header h;
     volatile uint64_t sink = 0;
+
     while (size >= FRAME_HEADER_BYTES) {
         if (frame_header_decode(data, 1 << 20, &h))
             return 0;

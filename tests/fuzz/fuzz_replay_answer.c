@@ -15,6 +15,7 @@ static struct replay_record answer(const char *text, size_t bytes, size_t cut,
 {
     struct replay_record record = {.first_token_us = -1, .input_tokens = 5};
     struct replay_answer answer;
+
     replay_answer_init(&answer, &record);
     replay_answer_feed(&answer, status, text, cut, 1000);
     replay_answer_feed(&answer, status, text + cut, bytes - cut, 1000);
@@ -24,9 +25,8 @@ static struct replay_record answer(const char *text, size_t bytes, size_t cut,
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
-    if (bytes < 2) {
+    if (bytes < 2)
         return 0;
-    }
     int status = data[0] % 4 == 0 ? 500 : 200;
     size_t cut = (size_t)data[1] % (bytes - 1);
     const char *text = (const char *)data + 2;
@@ -36,8 +36,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     if (whole.outcome == REPLAY_PENDING || whole.outcome != parts.outcome ||
         whole.generated_tokens != parts.generated_tokens ||
         strcmp(whole.reason, parts.reason) != 0 ||
-        whole.reused_tokens > whole.prompt_tokens) {
+        whole.reused_tokens > whole.prompt_tokens)
         abort();
-    }
     return 0;
 }

@@ -102,7 +102,7 @@ static void rig_init(struct rig *r)
                    strcmp(config.policy, "round_robin") != 0;
     r->pool = pool_new(&pool);
     r->index = prefix_index_new(&index);
-    CHECK(r->pool != NULL && r->index != NULL);
+    CHECK(r->pool && r->index);
     r->scheduler =
         scheduler_new(&config,
                       &(struct estimate_model){.cost = &r->cost,
@@ -112,7 +112,7 @@ static void rig_init(struct rig *r)
                                                .whole_prompt_reuse = flags & 32,
                                                .links_unshared = flags & 64},
                       r->pool, r->index);
-    CHECK(r->scheduler != NULL);
+    CHECK(r->scheduler);
 }
 
 static void rig_fini(struct rig *r)
@@ -181,7 +181,7 @@ static void check_plan(const struct rig *r, const struct schedule_request *q,
         CHECK(piece->source < d->n_sources && piece->from_block == block);
         CHECK(piece->from_block >= s->from_block &&
               piece->to_block <= s->to_block);
-        CHECK(pool_get(r->pool, s->instance) != NULL);
+        CHECK(pool_get(r->pool, s->instance));
         block = piece->to_block;
     }
     CHECK(block == d->plan.cached_blocks && block <= q->n_keys);
@@ -197,24 +197,23 @@ static void check_choice(const struct rig *r, const struct schedule_request *q,
     const struct pool_instance *t = pool_get(r->pool, d->decode);
     const struct prefill_estimate *c = &d->chosen;
 
-    CHECK(p != NULL && p->health == HEALTH_READY && p->role & ROLE_PREFILL);
+    CHECK(p && p->health == HEALTH_READY && p->role & ROLE_PREFILL);
     CHECK(!pool_prefill_full(r->pool, p));
     CHECK(pool_kv_tokens(p, q->n_tokens, 1) <= p->kv_capacity_tokens);
     CHECK(c->local_blocks <= c->used_blocks && c->used_blocks <= q->n_keys + 1);
     CHECK(c->cached_tokens <= q->n_tokens && c->ttft_us >= c->queue_us);
     CHECK(c->fetch_from == POOL_NO_INSTANCE ||
-          (c->fetch_from != d->prefill &&
-           pool_get(r->pool, c->fetch_from) != NULL));
+          (c->fetch_from != d->prefill && pool_get(r->pool, c->fetch_from)));
     if (c->planned)
         check_plan(r, q, d);
-    CHECK((t != NULL) == (q->max_output_tokens > 1));
+    CHECK((!t) != (q->max_output_tokens > 1));
     for (size_t i = 0; i < q->n_exclude; i++)
         CHECK(q->exclude[i] != d->prefill && q->exclude[i] != c->fetch_from &&
-              (t == NULL || q->exclude[i] != d->decode));
+              (!t || q->exclude[i] != d->decode));
     CHECK(d->retry_after_us == 0);
     if (!r->admits_all && q->slo_ttft_us > 0)
         CHECK(c->ttft_us <= q->slo_ttft_us);
-    if (t == NULL)
+    if (!t)
         return;
     CHECK(t->health == HEALTH_READY && t->role & ROLE_DECODE);
     CHECK(!r->coupled || t == p);
@@ -233,7 +232,7 @@ static int64_t work(const struct rig *r)
     for (uint32_t s = 0; s < SLOTS; s++) {
         const struct pool_instance *i = pool_at(r->pool, s);
 
-        if (i != NULL)
+        if (i)
             n += (int64_t)(i->n_waiting + i->n_decodes) +
                  i->decode_reserved_tokens + i->egress_free_us +
                  i->tier_free_us[TIER_DISK];

@@ -78,6 +78,7 @@ static int compute(struct experiment *x, size_t at)
 {
     struct known *k = &x->known[at];
     struct cake_computed *out = calloc(1, sizeof(*out));
+
     double(*step_us)[MAX_REPEATS] = calloc(CAKE_MAX_STEPS, sizeof(*step_us));
     double all_us[MAX_REPEATS];
     uint32_t n = 0;
@@ -189,6 +190,7 @@ static int run_cell(struct experiment *x, size_t at)
     x->cake.bytes_per_s = c->gbps * 1e9 / 8;
     for (size_t i = 0; i < at; i++) {
         const struct known *o = &x->known[i];
+
         if (o->cell->tokens != c->tokens)
             continue;
         if (o->computed && o->cell->util_pct == c->util_pct)
@@ -235,6 +237,7 @@ static int run(struct experiment *x, const struct cell *cells, size_t n,
     }
     for (size_t i = 0; i < n; i++) {
         const struct known *k = &x->known[i];
+
         for (size_t j = i + 1; j < n; j++) {
             if (x->known[j].computed == k->computed)
                 x->known[j].computed = NULL;
@@ -268,6 +271,7 @@ int main(int argc, char **argv)
     rc = bench_engine(&b, NULL, CAKE_BLOCK_TOKENS, CAKE_STEP_TOKENS);
     if (rc == 0) {
         uint64_t room = (b.options.kv_mib << 20) / b.layout->block_bytes;
+
         if (room < most / CAKE_BLOCK_TOKENS)
             most = (uint32_t)room * CAKE_BLOCK_TOKENS;
         sheet_fact_number(&b.sheet, "layers", b.layout->layers, 0);

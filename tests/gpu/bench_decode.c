@@ -29,6 +29,7 @@ static int fill(struct decode *d, uint32_t tokens)
         uint32_t to = at + l->step_tokens;
         double us = bench_step_us(d->b, d->prompt, &d->kv, at,
                                   to < tokens ? to : tokens, 0, NULL);
+
         if (us < 0)
             return (int)us;
     }

@@ -38,6 +38,7 @@ static int wait_for_layer(void *arg, size_t segment, uint32_t layer)
     if (left_us > 0) {
         const struct timespec ts = {(time_t)(left_us * 1e-6),
                                     (long)fmod(left_us * 1e3, 1e9)};
+
         nanosleep(&ts, NULL);
     }
     return 0;
@@ -161,6 +162,7 @@ static int fill(struct layerwise *w, uint32_t tokens)
         double us =
             bench_step_us(w->b, w->prompt, &w->kv, at,
                           at + most < tokens ? at + most : tokens, 0, NULL);
+
         if (us < 0)
             return (int)us;
     }
@@ -176,13 +178,12 @@ static int run(struct layerwise *w, uint32_t most)
     for (size_t i = 0; rc == 0 && i < sizeof(cells) / sizeof(cells[0]); i++) {
         w->prefix = most / cells[i][0];
         w->suffix = most / cells[i][1];
-        for (int link = 0; rc == 0 && link < 2; link++) {
+        for (int link = 0; rc == 0 && link < 2; link++)
             if (bench_left_s(w->b) < 0)
                 w->b->sheet.left_out++;
             /* An engine in host memory has nothing to bring anywhere. */
             else if (link || w->b->card->copies)
                 rc = measure(w, link);
-        }
     }
     return rc;
 }

@@ -29,6 +29,7 @@ static int pass(struct bench *b, struct passes *p, const uint32_t *prompt,
         bool last = at + p->chunk >= p->tokens;
         double us = bench_step_us(b, prompt, kv, at, at + p->chunk, 0,
                                   last ? &token : NULL);
+
         if (us < 0)
             return (int)us;
         if (keep)

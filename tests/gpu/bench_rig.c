@@ -1,11 +1,11 @@
+#include "tests/gpu/bench_rig.h"
+
 #include <errno.h>
 #include <getopt.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-
-#include "tests/gpu/bench_rig.h"
 
 static const char options_help[] =
     "  --engine KIND      cuda or cpu [cuda]\n"
@@ -104,6 +104,7 @@ static void parse(struct bench *b, const char *about, int argc, char **argv)
 
     for (int c; (c = getopt_long(argc, argv, "", longs, &i)) != -1;) {
         const char *name = c == '?' ? NULL : longs[i].name;
+
         switch (c) {
         case 'e':
             o->engine = optarg;
@@ -330,7 +331,7 @@ double bench_step_us(struct bench *b, const uint32_t *prompt,
         .n_tokens = to - from,
         .position = from,
         .cached_tokens = cached,
-        .want_token = token != NULL,
+        .want_token = token,
         .blocks = kv->blocks,
     };
     double start_us = bench_now_us();

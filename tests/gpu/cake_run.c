@@ -1,3 +1,5 @@
+#include "tests/gpu/cake_run.h"
+
 #include <errno.h>
 #include <math.h>
 #include <pthread.h>
@@ -5,7 +7,6 @@
 #include <unistd.h>
 
 #include "conductor/core/plan/load_plan.h"
-#include "tests/gpu/cake_run.h"
 
 #define BT CAKE_BLOCK_TOKENS
 #define POLL_US 50
@@ -86,10 +87,9 @@ static bool next_block(struct pull *p)
     if (p->loaded_from <= p->claimed || p->rc != 0)
         return false;
     const struct timespec until = at_us(p->arrives_us);
-    while (p->loaded_from > p->claimed && p->rc == 0) {
+    while (p->loaded_from > p->claimed && p->rc == 0)
         if (pthread_cond_timedwait(&p->changed, &p->lock, &until) == ETIMEDOUT)
             break;
-    }
     return p->loaded_from > p->claimed && p->rc == 0;
 }
 
@@ -101,6 +101,7 @@ static void *load_blocks(void *arg)
     pthread_mutex_lock(&p->lock);
     while (next_block(p)) {
         uint32_t block = p->loaded_from - 1;
+
         p->uploading = true;
         pthread_mutex_unlock(&p->lock);
         int rc = bring_block(p->c, block);
@@ -192,6 +193,7 @@ static int compute(struct cake *c, uint32_t from, uint32_t to, uint32_t cached,
         uint32_t end = to - at < c->budget ? to : at + c->budget;
         double us = bench_step_us(c->b, c->prompt, &c->kv, at, end, cached,
                                   end == c->n_tokens ? token : NULL);
+
         if (us < 0)
             return (int)us;
     }
@@ -262,6 +264,7 @@ int cake_compute(struct cake *c, struct cake_computed *out)
             at + c->budget < c->n_tokens ? at + c->budget : c->n_tokens;
         double us = bench_step_us(c->b, c->prompt, &c->kv, at, to, 0,
                                   to == c->n_tokens ? &out->token : NULL);
+
         if (us < 0)
             return (int)us;
         out->step_us[out->n_steps++] = us;
@@ -279,6 +282,7 @@ void cake_learn(struct cake *c, const struct cake_computed *computed)
 
     for (uint32_t i = 0; (i + 1) * c->budget <= c->n_tokens; i++) {
         double x = i * tokens;
+
         n += 1;
         sx += x;
         sy += computed->step_us[i];
@@ -319,6 +323,7 @@ double cake_ideal_us(const struct cake *c, const struct cake_computed *computed,
     for (uint32_t m = 0; m <= all; m++) {
         double compute = computed_us(c, computed, m * BT);
         double load = m < all ? loaded->arrived_us[all - 1 - m] : 0;
+
         best = fmin(best, fmax(compute, load) + loaded->suffix_us);
     }
     return best;

@@ -1,12 +1,11 @@
 /* The card, through the CUDA runtime and cuBLAS, without the engine. */
+#include <cublas_v2.h>
+#include <cuda_runtime_api.h>
 #include <errno.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cublas_v2.h>
-#include <cuda_runtime_api.h>
 
 #include "tests/gpu/bench_rig.h"
 #include "tests/gpu/card.h"
@@ -96,6 +95,7 @@ static cudaError_t time_job(struct job *j, job_fn *work, int each,
     for (int i = 0; i <= TRIES; i++) {
         float ms = 0;
         cudaError_t rc = time_once(j, work, each, &ms);
+
         if (rc != cudaSuccess)
             return rc;
         tries[i] = (double)ms * 1e-3 / each;

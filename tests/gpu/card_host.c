@@ -29,6 +29,7 @@ static int host_name(char *name, size_t name_bytes, char *err, size_t err_bytes)
     snprintf(name, name_bytes, "one core of an unknown processor");
     while (f && fgets(line, sizeof(line), f)) {
         char *value = strstr(line, ": ");
+
         if (strncmp(line, "model name", 10) == 0 && value) {
             value[strcspn(value, "\n")] = '\0';
             snprintf(name, name_bytes, "one core of %s", value + 2);
@@ -54,6 +55,7 @@ static int host_multiply(double *flops_per_s, char *err, size_t err_bytes)
         w[i] = (float)(i * 7919 % 1000) * 0x1p-10f;
     for (int try = 0; try <= TRIES; try++) {
         int64_t start_us = clock_now_us();
+
         for (size_t i = 0; i < SIDE / CPU_LANES; i++)
             cpu_multiply(SIDE, SIDE, w, w + n, 0, w + n + lanes);
         us[try] = (double)(clock_now_us() - start_us);
@@ -69,6 +71,7 @@ static double copy_us(void *to, const void *from, size_t bytes)
 
     for (int try = 0; try <= TRIES; try++) {
         int64_t start_us = clock_now_us();
+
         memcpy(to, from, bytes);
         us[try] = (double)(clock_now_us() - start_us);
     }

@@ -41,6 +41,7 @@ static int prefill(struct check *c, const struct bench_kv *kv, uint32_t from,
         uint32_t end = n < to - from ? from + n : to;
         double us = bench_step_us(c->b, c->tokens, kv, from, end, cached,
                                   end == c->n_tokens ? token : NULL);
+
         if (us < 0)
             return (int)us;
         from = end;

@@ -1,8 +1,8 @@
+#include "tests/gpu/sheet.h"
+
 #include <errno.h>
 #include <math.h>
 #include <string.h>
-
-#include "tests/gpu/sheet.h"
 
 static void set_text(char *to, const char *text)
 {
@@ -111,6 +111,7 @@ static void write_string(FILE *out, const char *text)
     for (const char *c = text; *c; c++) {
         if (*c == '"' || *c == '\\')
             fputc('\\', out);
+
         if ((unsigned char)*c >= ' ')
             fputc(*c, out);
     }

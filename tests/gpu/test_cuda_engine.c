@@ -2,13 +2,12 @@
  * same answers and the same KV, bit for bit, however the work is cut, wherever
  * the KV in front came from, with pages that are evicted meanwhile; and numbers
  * close to those of engine "cpu". Exits with 77 where there is no card. */
+#include <CUnit/Basic.h>
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <CUnit/Basic.h>
 
 #include "tests/unit/cases.h"
 #include "tests/unit/engine_rig.h"
@@ -95,6 +94,7 @@ static void reuse(struct engine *e, struct rig_request *r, uint64_t *state)
     while (other.done < r->n_prompt) {
         uint32_t left = r->n_prompt - other.done;
         struct engine_segment s = rig_segment(&other, left < 64 ? left : 64);
+
         s.want_token = false;
         CU_ASSERT_EQUAL_FATAL(engine_step(e, &s, 1, NULL, NULL, NULL), 0);
         rig_take(&other, &s);
@@ -123,6 +123,7 @@ static uint32_t mixed_step(struct engine *e, struct rig_request *r,
     for (uint32_t i = 0; i < REQUESTS; i++) {
         uint32_t k = (first + i) % REQUESTS;
         uint32_t most = r[k].n_tokens - r[k].done;
+
         if (r[k].n_tokens == r[k].room)
             continue;
         busy++;
@@ -165,9 +166,11 @@ static void test_mixed(void)
         struct page_cache_counts counts;
         struct rig_request alone[REQUESTS];
         struct rig_request mixed[REQUESTS];
+
         for (int k = 0; k < REQUESTS; k++) {
             uint32_t prompt[MOST_PROMPT];
             uint32_t n;
+
             do
                 n = random_prompt(&state, prompt);
             while (n < MOST_PROMPT / 2);
@@ -218,6 +221,7 @@ static void copy_layers(struct rig_request *to, const struct rig_request *from,
             for (int w = 0; w < 2; w++) {
                 uint32_t b = t / l->block_tokens;
                 uint32_t slot = t % l->block_tokens;
+
                 memcpy(engine_kv_row(l, to->blocks[b], layer,
                                      (enum engine_which)w, slot),
                        engine_kv_row(l, from->blocks[b], layer,
@@ -286,6 +290,7 @@ static void run_loaded(struct engine *e, struct rig_request *r,
             uint32_t left = split * bt - r->done;
             struct engine_segment s =
                 rig_segment(r, left < chunk ? left : chunk);
+
             CU_ASSERT_EQUAL(engine_step(e, &s, 1, NULL, NULL, NULL), 0);
             rig_take(r, &s);
         }
@@ -322,6 +327,7 @@ static void test_modes(void)
         struct rig_request loaded;
         uint32_t prompt[MOST_PROMPT];
         uint32_t n = random_prompt(&state, prompt);
+
         rig_init(&source, a, prompt, n, ANSWERS);
         rig_init(&loaded, b, prompt, n, ANSWERS);
         CU_ASSERT_EQUAL(rig_run(a, &source, 256, ANSWERS), 0);
@@ -358,6 +364,7 @@ static void note_done(void *arg, size_t segment, uint32_t layer)
     for (uint32_t t = s->position; t < s->position + s->n_tokens; t++)
         for (int w = 0; w < 2; w++) {
             uint32_t bits;
+
             memcpy(&bits,
                    engine_kv_row(log->layout, s->blocks[t / bt], layer,
                                  (enum engine_which)w, t % bt),
@@ -415,6 +422,7 @@ static double row_difference(const struct rig_request *cuda,
 
     for (uint32_t i = 0; i < n; i++) {
         double d = (double)ref_float(a[i]) - (double)b[i];
+
         apart += d * d;
         squares += (double)b[i] * (double)b[i];
     }
@@ -438,6 +446,7 @@ static void test_close_to_cpu(void)
         struct rig_request cpu;
         uint32_t prompt[MOST_PROMPT];
         uint32_t n = random_prompt(&state, prompt);
+
         rig_init(&cuda, a, prompt, n, 1);
         rig_init(&cpu, b, prompt, n, 1);
         CU_ASSERT_EQUAL(rig_run(a, &cuda, 256, 1), 0);
@@ -448,6 +457,7 @@ static void test_close_to_cpu(void)
                 for (int w = 0; w < 2; w++) {
                     double d =
                         row_difference(&cuda, &cpu, t, l, (enum engine_which)w);
+
                     worst = d > worst || d != d ? d : worst;
                     squares[l] += d * d;
                 }
@@ -517,6 +527,7 @@ static void test_lost(void)
         struct engine *e = new_engine("cuda", 16, 64, 20);
         struct rig_request r;
         uint64_t ticket;
+
         rig_init(&r, e, prompt, 40, 3);
         emulate_lose_card(after);
         int rc = rig_run(e, &r, 20, 3);

@@ -16,8 +16,8 @@
 #include "workers/engine/cuda/multiply.h"
 
 extern "C" {
-#include "workers/engine/cuda/kernels_ref.h"
 #include "workers/engine/cpu/weights.h"
+#include "workers/engine/cuda/kernels_ref.h"
 }
 
 #define MARGIN 64
@@ -175,6 +175,7 @@ static void test_fragments(void)
     for (int r = 0; r < 16; r++)
         for (int k = 0; k < 8; k++) {
             double want = c[r * 8 + k];
+
             for (int i = 0; i < 16; i++)
                 want += ref_float(a[r * 16 + i]) * ref_float(b[i * 8 + k]);
             expect("mma", (size_t)(r * 8 + k), got[r * 8 + k], want, 0, 0);
@@ -188,6 +189,7 @@ static void test_fragments(void)
         int row = lane / 4, column = lane % 4 * 2 + i % 2;
         bf16 want = turned ? a[j * 64 + column * 8 + row]
                            : a[j * 64 + row * 8 + column];
+
         expect("ldmatrix", (size_t)i, words[i / 2] >> i % 2 * 16 & 0xffff, want,
                0, 0);
     }
@@ -198,6 +200,7 @@ static void test_draw(void)
     uint32_t inputs = 32 * (1 + random_below(AT_MOST(9, 200)));
     uint32_t outputs = 1 + random_below(AT_MOST(99, 5000));
     uint64_t key = state;
+
     std::vector<bf16> want((size_t)inputs * outputs);
     device_array<bf16> out(want.size());
 
@@ -213,6 +216,7 @@ static void test_draw_is_the_cpus(void)
 {
     const struct model_shape *s = model_find("tiny");
     uint32_t inputs, outputs;
+
     weights_size(s, WEIGHT_GATE, &inputs, &outputs);
     std::vector<float> want((size_t)inputs * outputs);
     device_array<bf16> out(want.size());
@@ -232,6 +236,7 @@ static void test_embed(void)
 {
     uint32_t d = 4 * (1 + random_below(AT_MOST(90, 2048)));
     uint32_t n = 1 + random_below(20);
+
     rows r(n, 128256, 1000);
     device_array<uint32_t> tokens(r.tokens), positions(r.positions),
         pages(r.pages);
@@ -254,6 +259,7 @@ static void test_norm(void)
     uint32_t d =
         random_below(3) == 0 ? NORM_MAX : 4 * (1 + random_below(NORM_MAX / 4));
     uint32_t n = 1 + random_below(AT_MOST(3, 300));
+
     std::vector<float> x = random_float((size_t)n * d, 3);
     device_array<float> from(x);
     device_array<bf16> out(x.size());
@@ -277,6 +283,7 @@ static void test_place(uint32_t heads, uint32_t kv_heads, uint32_t dim)
     uint32_t page_tokens = 16 * (1 + random_below(5)), layer = random_below(3);
     uint32_t kv_dim = kv_heads * dim, width = (heads + 2 * kv_heads) * dim;
     size_t layer_numbers = (size_t)2 * page_tokens * kv_dim;
+
     rows r(n, 10, 32000);
     std::vector<double> frequency(half);
     for (uint32_t i = 0; i < half; i++)
@@ -301,10 +308,12 @@ static void test_place(uint32_t heads, uint32_t kv_heads, uint32_t dim)
         const bf16 *from = &before[(size_t)i * width];
         size_t slot = (size_t)i * 3 * layer_numbers + layer * layer_numbers +
                       (size_t)(r.positions[i] % page_tokens) * kv_dim;
+
         if (r.pages[i] == NO_PAGE)
             continue;
         for (uint32_t k = 0; k < half; k++) {
             double angle = r.positions[i] * frequency[k];
+
             expect("angles", k, cs[(size_t)i * half + k].x, cos(angle), 1e-6,
                    0);
             expect("angles", k, cs[(size_t)i * half + k].y, sin(angle), 1e-6,
@@ -337,6 +346,7 @@ static void test_swiglu(void)
 {
     uint32_t ffn = 8 * (1 + random_below(AT_MOST(500, 3584)));
     uint32_t n = 1 + random_below(AT_MOST(3, 200));
+
     std::vector<bf16> x = random_bf16((size_t)n * 2 * ffn, 4);
     x[0] = ref_bf16(-3e38f); /* its exponential is infinite */
     device_array<bf16> from(x), out((size_t)n * ffn);
@@ -346,6 +356,7 @@ static void test_swiglu(void)
     for (uint32_t i = 0; i < n; i++)
         for (uint32_t k = 0; k < ffn; k++) {
             const bf16 *row = &x[(size_t)i * 2 * ffn];
+
             expect("swiglu", (size_t)i * ffn + k,
                    ref_float(got[(size_t)i * ffn + k]),
                    ref_swiglu(ref_float(row[k]), ref_float(row[ffn + k])), 1e-6,
@@ -357,6 +368,7 @@ static void test_answer(void)
 {
     uint32_t d = 32 * (1 + random_below(AT_MOST(10, 128)));
     uint32_t n_rows = 5, n = 1 + random_below(8);
+
     std::vector<float> x = random_float((size_t)n_rows * d, 2);
     std::vector<bf16> head =
         random_bf16((size_t)MODEL_OUTPUTS * d, 1 / sqrtf((float)d));
@@ -381,6 +393,7 @@ static void test_answer(void)
         ref_norm(d, 1e-5, &x[(size_t)wanted[i] * d], norm.data());
         for (uint32_t o = 0; o < MODEL_OUTPUTS; o++) {
             double sum = 0;
+
             for (uint32_t k = 0; k < d; k++)
                 sum += norm[k] * ref_float(head[(size_t)o * d + k]);
             most = fmax(most, sum);
@@ -405,6 +418,7 @@ static void check_product(const char *kernel, uint32_t rows, uint32_t inputs,
         size_t at = (size_t)r * outputs + o;
         double want =
             ref_dot(inputs, &x[(size_t)r * inputs], &w[(size_t)o * inputs]);
+
         if (!before.empty())
             want += before[at];
         expect(kernel, at, got[at], want, 1e-5 * sqrt((double)inputs),
@@ -418,6 +432,7 @@ static void test_tile(bool wide)
     uint32_t rows = unit * (1 + random_below(AT_MOST(2, 9)));
     uint32_t inputs = 32 * (1 + random_below(AT_MOST(12, 200)));
     uint32_t outputs = 8 * (1 + random_below(AT_MOST(30, 600)));
+
     std::vector<bf16> x = random_bf16((size_t)rows * inputs, 1);
     std::vector<bf16> w =
         random_bf16((size_t)outputs * inputs, 1 / sqrtf((float)inputs));
@@ -444,6 +459,7 @@ static void test_products(void)
     const struct multiply_size sizes[MULTIPLY_MATRICES] = {
         {128, 256}, {128, 512}, {128, 128}, {256, 128}};
     const uint32_t rows = 384;
+
     std::vector<bf16> weights[MULTIPLY_MATRICES];
     bf16 *on_card[MULTIPLY_MATRICES];
     device_array<bf16> *arrays[MULTIPLY_MATRICES];
@@ -470,6 +486,7 @@ static void test_products(void)
             uint32_t in = sizes[i].inputs, out = sizes[i].outputs;
             bool adds = i == MULTIPLY_O || i == MULTIPLY_DOWN;
             uint32_t unit = k == MULTIPLY_PREFILL ? 128 : 64;
+
             for (uint32_t r = unit; r <= rows; r += unit)
                 if (multiply_run(m, stream, (enum multiply_kind)k,
                                  (enum multiply_matrix)i, r, room.p, on_card[i],
@@ -524,6 +541,7 @@ struct attend_case {
     uint32_t add_request(uint32_t n)
     {
         uint32_t first = (uint32_t)table.size();
+
         for (uint32_t t = 0; t < n; t += page_tokens) {
             table.push_back((uint32_t)(pool.size() / page_numbers));
             std::vector<bf16> page = random_bf16(page_numbers, 1);
@@ -538,6 +556,7 @@ struct attend_case {
     uint32_t add_rows(uint32_t n)
     {
         uint32_t first = (uint32_t)(qkv.size() / width);
+
         std::vector<bf16> q = random_bf16((size_t)n * width, 1.5f);
         qkv.insert(qkv.end(), q.begin(), q.end());
         return first;
@@ -564,6 +583,7 @@ struct attend_case {
                        k.data(), v.data(), want.data());
             for (uint32_t i = 0; i < dim; i++) {
                 size_t n = ((size_t)row * heads + h) * dim + i;
+
                 expect(kernel, n, ref_float(out[n]), want[i],
                        REF_ATTEND_ABSOLUTE, REF_ATTEND_RELATIVE);
             }
@@ -589,6 +609,7 @@ static void test_attend_prefill(uint32_t heads, uint32_t kv_heads, uint32_t dim)
         uint32_t prefix =
             random_below(3) ? random_length(AT_MOST(200, 3000)) : 0;
         uint32_t at = c.add_request(prefix + chunk), row = c.add_rows(chunk);
+
         for (uint32_t i = 0; i < chunk; i += most)
             tiles.push_back(
                 {row + i, chunk - i < most ? chunk - i : most, prefix + i, at});
@@ -627,6 +648,7 @@ static void test_attend_decode(uint32_t heads, uint32_t kv_heads, uint32_t dim)
     for (uint32_t i = 0; i < n; i++) {
         uint32_t end = random_length(AT_MOST(700, 5000));
         uint32_t at = c.add_request(end);
+
         c.add_rows(1);
         decodes.push_back({(uint32_t)splits.size(),
                            (end + CUDA_SPLIT_KEYS - 1) / CUDA_SPLIT_KEYS});

@@ -1,9 +1,9 @@
+#include "tests/unit/engine_rig.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-
-#include "tests/unit/engine_rig.h"
 
 static void *must(void *p)
 {
@@ -67,6 +67,7 @@ int rig_run(struct engine *e, struct rig_request *r, uint32_t chunk, uint32_t n)
         uint32_t left = r->n_tokens - r->done;
         struct engine_segment s = rig_segment(r, left < chunk ? left : chunk);
         int rc = engine_step(e, &s, 1, NULL, NULL, NULL);
+
         if (rc != 0)
             return rc;
         rig_take(r, &s);
@@ -105,6 +106,7 @@ uint64_t rig_kv_differs(const struct rig_request *a,
             for (int w = 0; w < 2; w++) {
                 const char *x = row(a, t, l, (enum engine_which)w);
                 const char *y = row(b, t, l, (enum engine_which)w);
+
                 for (uint32_t i = 0; i < a->layout->kv_row_bytes; i++)
                     bytes += x[i] != y[i];
             }

@@ -2,11 +2,10 @@
 #include "fake_service.h"
 
 #include <errno.h>
+#include <event2/buffer.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <event2/buffer.h>
 
 void fake_service_reset(struct service *service)
 {
@@ -19,10 +18,10 @@ void fake_service_reset(struct service *service)
     service->n_cancelled = 0;
 }
 
-struct service_request *service_submit(struct service *service,
-                                    const struct service_request_params *params,
-                                    const struct service_reply_ops *ops,
-                                    void *arg)
+struct service_request *
+service_submit(struct service *service,
+               const struct service_request_params *params,
+               const struct service_reply_ops *ops, void *arg)
 {
     struct service_request *request;
     uint32_t *tokens;
@@ -122,8 +121,8 @@ void fake_done(struct service_request *request)
     request->ops->done(request->arg, &result);
 }
 
-void fake_fail(struct service_request *request, int http_status, const char *code,
-               const char *message, int64_t retry_after_us)
+void fake_fail(struct service_request *request, int http_status,
+               const char *code, const char *message, int64_t retry_after_us)
 {
     const struct service_failure failure = {.request_id = "r-17",
                                             http_status,

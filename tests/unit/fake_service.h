@@ -40,8 +40,8 @@ void fake_tokens(struct service_request *request, const char *text);
 void fake_done(struct service_request *request);
 
 /* The request ends with an error. */
-void fake_fail(struct service_request *request, int http_status, const char *code,
-               const char *message, int64_t retry_after_us);
+void fake_fail(struct service_request *request, int http_status,
+               const char *code, const char *message, int64_t retry_after_us);
 
 /* All of it: placed on p0 and d0, as many letters as it may, done. */
 void fake_run(struct service_request *request);

@@ -1,5 +1,6 @@
 #include "front_client.h"
 
+#include <CUnit/Basic.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -9,8 +10,6 @@
 #include <strings.h>
 #include <sys/socket.h>
 #include <unistd.h>
-
-#include <CUnit/Basic.h>
 
 struct front_fixture f;
 

@@ -3,12 +3,11 @@
 #ifndef TESTS_UNIT_FRONT_CLIENT_H
 #define TESTS_UNIT_FRONT_CLIENT_H
 
+#include <event2/event.h>
+#include <jansson.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <time.h>
-
-#include <event2/event.h>
-#include <jansson.h>
 
 #include "conductor/front/front.h"
 #include "fake_service.h"
@@ -77,7 +76,7 @@ void expect_raw(const char *request, int want, const char *part);
             if (client)                         \
                 client_read(client);            \
         }                                       \
-        (test);                                 \
+        (test) ? true : false;                  \
     })
 
 #endif

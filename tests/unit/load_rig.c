@@ -165,6 +165,7 @@ void load_rig_settle(struct load_rig *rig)
 {
     for (uint32_t i = 0; i < rig->n_sources; i++) {
         struct rig_source *s = &rig->sources[i];
+
         while (s->n_pieces > 0)
             source_deliver(s, 0);
         if (s->busy_until_us > rig_now_us)
@@ -179,9 +180,8 @@ void load_rig_fini(struct load_rig *rig)
 
     load_rig_settle(rig);
 
-    for (uint32_t i = 0; i < rig->n_sources; i++) {
+    for (uint32_t i = 0; i < rig->n_sources; i++)
         source_clear(&rig->sources[i]);
-    }
     loader_free(rig->loader);
     kv_store_check(rig->store);
     kv_store_stats(rig->store, &stats);
@@ -278,6 +278,7 @@ static uint32_t blocks_of(const struct rig_source *s, const uint32_t *tokens,
     for (uint32_t i = 0; i < s->n_prompts; i++) {
         const struct source_prompt *p = &s->prompts[i];
         uint32_t k = 0;
+
         while (k < n && k < p->n_blocks &&
                memcmp(p->tokens + (size_t)k * bt, tokens + (size_t)k * bt,
                       bt * sizeof(*tokens)) == 0)
@@ -354,6 +355,7 @@ static void source_close(void *arg, void *session)
     struct loader_piece *piece = TAILQ_FIRST(&s->pieces);
     while (piece && !s->lingers) {
         struct loader_piece *next = TAILQ_NEXT(piece, link);
+
         if (!piece->run) {
             TAILQ_REMOVE(&s->pieces, piece, link);
             s->n_pieces--;
@@ -453,6 +455,7 @@ static bool pass_time(struct load_rig *rig, int64_t end_us)
 
     for (uint32_t i = 0; i < rig->n_sources; i++) {
         int64_t us = source_next_us(&rig->sources[i]);
+
         if (us < at_us) {
             at_us = us;
             next = &rig->sources[i];

@@ -3,8 +3,8 @@
 #ifndef TESTS_UNIT_LOAD_RIG_H
 #define TESTS_UNIT_LOAD_RIG_H
 
-#include "workers/step/batch.h"
 #include "workers/load/loader.h"
+#include "workers/step/batch.h"
 
 /* Prompts whose KV a source has. */
 struct source_prompt {

@@ -107,6 +107,7 @@ static void rig_init_prefills(struct rig *rig, uint32_t blocks,
                                  .block_tokens = BT,
                                  .block_bytes = 64,
                                  .event_capacity = 16};
+
     memset(rig, 0, sizeof(*rig));
     rig->layout = (struct engine_kv_layout){
         .layers = 1, .block_tokens = BT, .vocab = 512};
@@ -182,6 +183,7 @@ static const char *form(struct rig *rig, char out[256])
     rig->n = batch_form(rig->batch, 1000, &rig->segments);
     for (uint32_t i = 0; i < rig->n; i++) {
         const struct engine_segment *s = &rig->segments[i];
+
         len +=
             (size_t)snprintf(out + len, 256 - len, "%u:%u+%u%s%s ",
                              (unsigned)s->request_id, s->position, s->n_tokens,

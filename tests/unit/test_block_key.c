@@ -1,9 +1,8 @@
 /* Block keys: the published formula, chaining, and seeds that keep tenants
  * apart. */
+#include <CUnit/Basic.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <CUnit/Basic.h>
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 

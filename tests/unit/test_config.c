@@ -1,10 +1,10 @@
 /* The configuration: every option round-trips, every mistake is named. */
-#include "conductor/config.h"
-
 #include <CUnit/Basic.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "conductor/config.h"
 
 static int parse(struct config *c, const char *text, char err[CONFIG_ERROR_MAX])
 {
@@ -17,6 +17,7 @@ static void test_defaults_round_trip(void)
     struct config a, b;
     char err[CONFIG_ERROR_MAX], *text = NULL;
     size_t len = 0;
+
     config_defaults(&a);
     CU_ASSERT_STRING_EQUAL(a.listen, "127.0.0.1:8080");
     CU_ASSERT_EQUAL(a.block_tokens, 256);
@@ -67,6 +68,7 @@ static void test_mistakes(void)
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct config c, before;
         char err[CONFIG_ERROR_MAX];
+
         config_defaults(&c);
         c.block_tokens = 77;
         before = c;
@@ -83,6 +85,7 @@ static void test_long_string(void)
 {
     struct config c;
     char err[CONFIG_ERROR_MAX], value[CONFIG_STRING_MAX + 1];
+
     memset(value, 'x', sizeof(value) - 1);
     value[sizeof(value) - 1] = '\0';
     config_defaults(&c);
@@ -99,6 +102,7 @@ static void test_set(void)
 {
     struct config c;
     char err[CONFIG_ERROR_MAX];
+
     config_defaults(&c);
     CU_ASSERT_EQUAL(config_set(&c, "slo_ttft_ms", "250", err), 0);
     CU_ASSERT_EQUAL(c.slo_ttft_ms, 250);
@@ -113,6 +117,7 @@ static void test_options_together(void)
 {
     struct config c;
     char err[CONFIG_ERROR_MAX];
+
     config_defaults(&c);
     CU_ASSERT_EQUAL(config_check(&c, err), 0);
     c.heartbeat_ms = 200;
@@ -135,6 +140,7 @@ static void test_file_is_named(void)
 {
     struct config c;
     char err[CONFIG_ERROR_MAX];
+
     CU_ASSERT_TRUE(config_load(&c, "/no/such/file.json", err) < 0);
     CU_ASSERT_PTR_NOT_NULL(strstr(err, "/no/such/file.json"));
 }
@@ -143,6 +149,7 @@ static void test_addresses(void)
 {
     char host[CONFIG_STRING_MAX];
     uint16_t port;
+
     CU_ASSERT_EQUAL(config_split_address("[::1]:80", host, &port), 0);
     CU_ASSERT_STRING_EQUAL(host, "::1");
     CU_ASSERT_EQUAL(port, 80);

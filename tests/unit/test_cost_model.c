@@ -1,4 +1,5 @@
 /* The cost model: values, clamps, range, correction, and its JSON file. */
+#include <CUnit/Basic.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
@@ -6,8 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <CUnit/Basic.h>
 
 #include "predictor/correction.h"
 #include "predictor/cost_model.h"
@@ -28,6 +27,7 @@ static const struct cost_model example = {
 static void test_values(void)
 {
     bool far = true;
+
     /* 1000 + 10 * 1000 + 0.001 * 1e6 + 0.002 * 1000 * 2000 */
     CU_ASSERT_EQUAL(cost_model_prefill_us(&example, 1000, 2000, &far), 16000);
     CU_ASSERT_FALSE(far);
@@ -40,6 +40,7 @@ static void test_values(void)
 static bool prefill_far(int64_t u, int64_t p)
 {
     bool far = false;
+
     (void)cost_model_prefill_us(&example, u, p, &far);
     return far;
 }
@@ -47,6 +48,7 @@ static bool prefill_far(int64_t u, int64_t p)
 static bool decode_far(int64_t batch, int64_t kv)
 {
     bool far = false;
+
     (void)cost_model_decode_step_us(&example, batch, kv, &far);
     return far;
 }
@@ -70,6 +72,7 @@ static void test_extrapolation(void)
 static void test_clamps(void)
 {
     struct cost_model m = example;
+
     m.prefill[0] = -1e6;
     CU_ASSERT_EQUAL(cost_model_prefill_us(&m, 16, 0, NULL), 1);
     CU_ASSERT_EQUAL(cost_model_prefill_us(&m, INT64_MAX, INT64_MAX, NULL),
@@ -88,6 +91,7 @@ static void test_clamps(void)
 static uint64_t next_random(uint64_t *state)
 {
     uint64_t z = (*state += UINT64_C(0x9e3779b97f4a7c15));
+
     z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
     z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
     return z ^ (z >> 31);
@@ -107,10 +111,12 @@ static double plain_prefill(const double *c, double u, double p)
 static void test_least(void)
 {
     const char *env = getenv("CONDUCTOR_SEED");
-    uint64_t seed = env != NULL ? strtoull(env, NULL, 10) : 1;
+    uint64_t seed = env ? strtoull(env, NULL, 10) : 1;
+
     printf(" seed %" PRIu64 " ", seed);
     for (int round = 0; round < 300; round++) {
         struct cost_model m = example;
+
         m.range = (struct cost_model_range){3, 40, 30, 9, 20};
         m.prefill[0] = random_in(&seed, -100.0, 100.0);
         m.prefill[1] = random_in(&seed, -10.0, 10.0);
@@ -142,6 +148,7 @@ static void test_least(void)
 static void test_least_of_nan(void)
 {
     struct cost_model m = example;
+
     m.prefill[3] = (double)NAN;
     m.decode[0] = (double)NAN;
     CU_ASSERT(isnan(cost_model_prefill_least_us(&m)));
@@ -154,6 +161,7 @@ static void test_least_of_nan(void)
 static void test_correction(void)
 {
     struct correction c;
+
     CU_ASSERT_EQUAL_FATAL(correction_init(&c, 0.25, 0.5, 4.0), 0);
     CU_ASSERT_EQUAL(correction_apply_us(&c, 1000), 1000);
     correction_observe(&c, 1000, 2000);
@@ -175,6 +183,7 @@ static void test_correction(void)
 static void test_correction_noise(void)
 {
     struct correction c;
+
     CU_ASSERT_EQUAL_FATAL(correction_init(&c, 0.25, 0.5, 4.0), 0);
     correction_observe(&c, 1000, 1100);
     CU_ASSERT_DOUBLE_EQUAL(c.ratio, 1.025, 1e-12);
@@ -194,6 +203,7 @@ static void test_correction_noise(void)
 static void test_correction_edges(void)
 {
     struct correction c;
+
     CU_ASSERT_EQUAL_FATAL(correction_init(&c, 1.0, 2.0, 3.0), 0);
     CU_ASSERT_DOUBLE_EQUAL(c.ratio, 2.0, 0.0);
     correction_observe(&c, 0, 100);
@@ -217,11 +227,12 @@ static void save_text(const struct cost_model *m, char *path, char *text,
 {
     char err[256] = "";
     int fd = mkstemp(path);
+
     CU_ASSERT_FATAL(fd >= 0);
     (void)close(fd);
     CU_ASSERT_EQUAL_FATAL(cost_model_save_file(m, path, err, sizeof(err)), 0);
     FILE *file = fopen(path, "re");
-    CU_ASSERT_FATAL(file != NULL);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(file);
     size_t length = fread(text, 1, size - 1, file);
     text[length] = '\0';
     (void)fclose(file);
@@ -232,6 +243,7 @@ static void test_round_trip(void)
     char path[] = "/tmp/test_cost_model_XXXXXX";
     char text[8192], err[256] = "";
     struct cost_model m = example, back;
+
     m.prefill[1] = 1.0 / 3.0;
     m.decode[2] = 4.9e-324;
     m.prefill_quality.r2 = -2.5;
@@ -309,7 +321,8 @@ static void replace(char *out, size_t size, const char *text,
                     const struct broken *b)
 {
     const char *at = strstr(text, b->from);
-    CU_ASSERT_FATAL(at != NULL);
+
+    CU_ASSERT_PTR_NOT_NULL_FATAL(at);
     (void)snprintf(out, size, "%.*s%s%s", (int)(at - text), text, b->to,
                    at + strlen(b->from));
 }
@@ -318,15 +331,17 @@ static void test_broken_files(void)
 {
     char path[] = "/tmp/test_cost_model_XXXXXX";
     char text[4096], changed[8192], err[512];
+
     save_text(&example, path, text, sizeof(text));
     (void)unlink(path);
     for (size_t i = 0; i < sizeof(broken_files) / sizeof(*broken_files); i++) {
         const struct broken *b = &broken_files[i];
         struct cost_model m = example;
+
         replace(changed, sizeof(changed), text, b);
         int rc = cost_model_load_buffer(changed, strlen(changed), "m.json", &m,
                                         err, sizeof(err));
-        bool said = strstr(err, b->message) != NULL &&
+        bool said = strstr(err, b->message) &&
                     strncmp(err, "cost model m.json: ", 19) == 0;
         if (rc != -EINVAL || !said)
             printf("\n  %s -> %s: %d, %s\n", b->from, b->to, rc, err);
@@ -340,6 +355,7 @@ static void load_whole(const char *text, const char *message)
 {
     char err[256];
     struct cost_model m;
+
     CU_ASSERT_EQUAL(cost_model_load_buffer(text, strlen(text), "m.json", &m,
                                            err, sizeof(err)),
                     -EINVAL);
@@ -362,6 +378,7 @@ static void test_file_errors(void)
     char path[] = "/tmp/test_cost_model_XXXXXX";
     char err[256];
     struct cost_model m = example;
+
     CU_ASSERT_EQUAL(cost_model_load_file("/nowhere/m.json", &m, err, 256),
                     -ENOENT);
     CU_ASSERT_STRING_EQUAL(

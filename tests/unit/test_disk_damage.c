@@ -40,6 +40,7 @@ static void test_damaged_header(void)
     for (uint64_t at = 0; at < 4096; at += at < 112 ? 1 : 131) {
         uint64_t offset =
             disk_rig_page_offset(&rig, disk_rig_slot(&rig, &p, 4)) + at;
+
         close_tier(&rig);
         disk_rig_flip(&rig, offset);
         CU_ASSERT_EQUAL_FATAL(disk_rig_open(&rig), 0);
@@ -88,6 +89,7 @@ static void test_damaged_data(void)
 
     for (uint64_t at = 0; at < 3 * LAYER_BYTES; at += 2047) {
         uint32_t layer = (uint32_t)(at / LAYER_BYTES);
+
         filled(&rig, &p);
         disk_rig_flip(
             &rig, disk_rig_data_offset(&rig, disk_rig_slot(&rig, &p, 5)) + at);

@@ -121,6 +121,7 @@ static uint32_t match(struct model *m, const struct rig_prompt *p,
     drain(m);
     for (uint32_t i = 0; i < n; i++) {
         uint32_t at = find_held(m, p->keys[i]);
+
         CU_ASSERT_FATAL(at < m->n_held);
         CU_ASSERT_EQUAL_FATAL(m->held[at].has_parent, i > 0);
         if (i > 0)

@@ -42,6 +42,7 @@ static void test_sizes(void)
     CU_ASSERT_EQUAL(disk_slab_bytes(&g, 5), 8192 + 5 * (4096 + 12288));
     for (int i = 0; i < 4; i++) {
         struct disk_geometry bad = g;
+
         bad.block_bytes = i == 0 ? 0 : i == 1 ? 12289 : 12288;
         bad.block_tokens = i == 2 ? 0 : 2;
         bad.layers = i == 3 ? 0 : 3;
@@ -105,8 +106,8 @@ static void refused(struct disk_rig *rig, int rc, const char *what)
     bool there = stat(rig->path, &before) == 0;
 
     CU_ASSERT_EQUAL(disk_rig_open(rig), rc);
-    CU_ASSERT(strstr(rig->err, rig->path) != NULL);
-    CU_ASSERT(strstr(rig->err, what) != NULL);
+    CU_ASSERT_PTR_NOT_NULL(strstr(rig->err, rig->path));
+    CU_ASSERT_PTR_NOT_NULL(strstr(rig->err, what));
     if (!strstr(rig->err, what))
         printf("\n    %s\n", rig->err);
     CU_ASSERT_EQUAL(stat(rig->path, &after) == 0, there);
@@ -159,7 +160,7 @@ static void test_refused(void)
     const char *path = rig.path;
     rig.config.path = "/nowhere/slab";
     CU_ASSERT_EQUAL(disk_rig_open(&rig), -ENOENT);
-    CU_ASSERT(strstr(rig.err, "/nowhere/slab") != NULL);
+    CU_ASSERT_PTR_NOT_NULL(strstr(rig.err, "/nowhere/slab"));
     rig.config.path = path;
     disk_rig_fini(&rig);
 }

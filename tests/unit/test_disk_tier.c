@@ -33,9 +33,9 @@ static void test_ways(void)
         rig.config.direct = i != 3;
         CU_ASSERT_EQUAL_FATAL(disk_rig_open(&rig), 0);
         if (i % 2 == 0)
-            CU_ASSERT(strstr(disk_tier_way(rig.t), "threads") != NULL);
+            CU_ASSERT_PTR_NOT_NULL(strstr(disk_tier_way(rig.t), "threads"));
         if (i >= 3)
-            CU_ASSERT(strstr(disk_tier_way(rig.t), "page cache") != NULL);
+            CU_ASSERT_PTR_NOT_NULL(strstr(disk_tier_way(rig.t), "page cache"));
         CU_ASSERT_EQUAL(disk_rig_write(&rig, &p, 0, RIG_CHAIN), 0);
         for (uint32_t k = 0; k < RIG_CHAIN; k++) {
             CU_ASSERT_EQUAL(disk_rig_read(&rig, &p, k, 0, 3), 0);
@@ -320,6 +320,7 @@ static void test_killed(void)
     disk_rig_init(&rig, 16 * SMALL, 2 * RIG_CHAIN);
     for (int i = 0; i < 8; i++) {
         pid_t pid = fork();
+
         CU_ASSERT_FATAL(pid >= 0);
         if (pid == 0)
             write_for_ever(&rig);
@@ -334,6 +335,7 @@ static void test_killed(void)
             disk_rig_prompt(&p, seed, seed % 3);
             for (uint32_t k = 0; k < disk_rig_match(&rig, &p); k++) {
                 int rc = disk_rig_read(&rig, &p, k, 0, 3);
+
                 CU_ASSERT(rc == 0 || rc == -EBADMSG);
                 found += rc == 0;
             }

@@ -1,10 +1,9 @@
 /* What every engine refuses, and engine "timed": its times add up and its
  * answers come from the KV. */
+#include <CUnit/Basic.h>
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
-
-#include <CUnit/Basic.h>
 
 #include "base/clock.h"
 #include "predictor/cost_model.h"
@@ -134,6 +133,7 @@ static void test_layout(void)
 static void test_bounds(void)
 {
     struct engine_config c = valid();
+
     c.step_tokens = 20;
     struct engine *e = new_engine(&c);
     struct rig_request r;

@@ -2,12 +2,11 @@
  * double precision, one token after the other, no tiles, no BLAS. Rounding
  * differences grow through the layers of a random model, hence the tolerance:
  * 2e-4 of the root mean square of a row, when float32 has 6e-8. */
+#include <CUnit/Basic.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <CUnit/Basic.h>
 
 #include "tests/unit/engine_rig.h"
 #include "workers/engine/cpu/kernels.h"
@@ -35,6 +34,7 @@ static void reference_init(struct reference *r, const struct model_shape *s,
     for (int t = 0; t < WEIGHT_TENSORS; t++) {
         uint32_t rows;
         uint32_t columns;
+
         weights_size(s, (enum weight_tensor)t, &rows, &columns);
         uint32_t layers =
             t == WEIGHT_EMBEDDING || t == WEIGHT_HEAD ? 1 : s->layers;
@@ -101,6 +101,7 @@ static void rotate(const struct reference *r, uint32_t heads, uint32_t position,
                 position * pow((double)r->s->rope_theta, -2.0 * i / dim);
             double a = x[h * dim + i];
             double b = x[h * dim + i + dim / 2];
+
             x[h * dim + i] = a * cos(angle) - b * sin(angle);
             x[h * dim + i + dim / 2] = b * cos(angle) + a * sin(angle);
         }
@@ -116,8 +117,10 @@ static void attend(const struct reference *r, uint32_t layer, uint32_t position,
         uint32_t kv_head = h / (r->s->heads / r->s->kv_heads);
         double most = -INFINITY;
         double sum = 0;
+
         for (uint32_t t = 0; t <= position; t++) {
             const double *k = kv_at(r, 0, layer, t) + kv_head * dim;
+
             weight[t] = 0;
             for (uint32_t d = 0; d < dim; d++)
                 weight[t] += q[h * dim + d] * k[d] / sqrt(dim);
@@ -192,6 +195,7 @@ static double worst_row(const struct reference *ref,
                 const double *want = kv_at(ref, w, l, t);
                 double square = 0;
                 double far = 0;
+
                 for (uint32_t i = 0; i < dim; i++) {
                     square += want[i] * want[i];
                     far = fmax(far, fabs(want[i] - (double)got[i]));
@@ -306,6 +310,7 @@ static void check_attend(const struct cpu_kernels *k, uint64_t *state)
                                 .v_offset = (size_t)BT * STRIDE + 8,
                                 .stride = STRIDE,
                                 .out = out};
+
         for (uint32_t l = 0; l < lanes; l++) {
             limit[l] = l == at ? see : 1 + rig_random(state, KEYS);
             a.n_keys = limit[l] > a.n_keys ? limit[l] : a.n_keys;
@@ -328,6 +333,7 @@ static void check_attend(const struct cpu_kernels *k, uint64_t *state)
         const float *key =
             kv + 2 * (t / BT) * BT * STRIDE + 8 + t % BT * STRIDE;
         double score = 0;
+
         for (uint32_t d = 0; d < DIM; d++)
             score += (double)mine[d] * (double)key[d];
         sum += exp2(score);
@@ -365,6 +371,7 @@ static void test_vertical(void)
         cpu_kernels_at(k)->swiglu(N, gate, x);
         for (int l = 0; l < CPU_LANES; l++) {
             double sum = 0;
+
             for (int i = 0; i < N; i++)
                 sum +=
                     (double)x[i * CPU_LANES + l] * (double)x[i * CPU_LANES + l];
@@ -372,6 +379,7 @@ static void test_vertical(void)
                 int at = i * CPU_LANES + l;
                 double g = (double)(at % 401) - 200.0;
                 double want = (double)x[at] * g / (1 + exp(-g));
+
                 CU_ASSERT_DOUBLE_EQUAL(
                     (double)y[at], (double)x[at] / sqrt(sum / N + 1e-5), 1e-5);
                 CU_ASSERT_DOUBLE_EQUAL((double)gate[at], want,

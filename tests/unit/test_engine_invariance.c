@@ -1,10 +1,9 @@
 /* Batch invariance, the promise that makes reuse of KV exact: bit for bit the
  * same KV and the same answers however the work is cut. */
+#include <CUnit/Basic.h>
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
-
-#include <CUnit/Basic.h>
 
 #include "tests/unit/engine_rig.h"
 
@@ -49,8 +48,10 @@ static void run_mixed(struct engine *e, struct rig_request *r, uint64_t *state)
         uint32_t left = room;
         uint32_t busy = 0;
         uint32_t first = rig_random(state, REQUESTS);
+
         for (uint32_t i = 0; i < REQUESTS; i++) {
             uint32_t k = (first + i) % REQUESTS;
+
             if (r[k].n_tokens == r[k].room)
                 continue;
             busy++;
@@ -82,9 +83,11 @@ static void test_mixed(void)
         struct engine *e = new_engine(bt, 1 + rig_random(&state, 200));
         struct rig_request alone[REQUESTS];
         struct rig_request mixed[REQUESTS];
+
         for (int k = 0; k < REQUESTS; k++) {
             uint32_t prompt[MOST_PROMPT];
             uint32_t n = random_prompt(&state, prompt);
+
             rig_init(&alone[k], plain, prompt, n, ANSWERS);
             rig_init(&mixed[k], e, prompt, n, ANSWERS);
             CU_ASSERT_EQUAL(rig_run(plain, &alone[k], 512, ANSWERS), 0);
@@ -119,6 +122,7 @@ static void test_prefix(void)
         struct rig_request reused;
         uint32_t prompt[MOST_PROMPT];
         uint32_t n = random_prompt(&state, prompt);
+
         rig_init(&whole, a, prompt, n, ANSWERS);
         rig_init(&reused, b, prompt, n, ANSWERS);
         CU_ASSERT_EQUAL(rig_run(a, &whole, 512, ANSWERS), 0);
@@ -146,6 +150,7 @@ static void test_sensitive(void)
         struct rig_request a;
         struct rig_request b;
         uint32_t prompt[MOST_PROMPT];
+
         for (uint32_t i = 0; i < MOST_PROMPT; i++)
             prompt[i] = rig_random(&state, 256);
         rig_init(&a, e, prompt, MOST_PROMPT, 16);
@@ -182,6 +187,7 @@ static void note_done(void *arg, size_t segment, uint32_t layer)
     log->calls++;
     for (int w = 0; w < 2; w++) {
         uint32_t bits;
+
         memcpy(&bits,
                engine_kv_row(log->layout, s->blocks[last / bt], layer,
                              (enum engine_which)w, last % bt),

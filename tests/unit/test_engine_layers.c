@@ -1,11 +1,10 @@
 /* What an engine asks and tells layer by layer, for every kind that needs no
  * card: it waits for the rows in front of a segment before it reads them. */
+#include <CUnit/Basic.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <CUnit/Basic.h>
 
 #include "base/clock.h"
 #include "predictor/cost_model.h"
@@ -152,6 +151,7 @@ static void check_failure(const char *kind)
     void *before = copy_prefix(&late);
     for (uint32_t layer = 0; layer < 4; layer++) {
         struct engine_segment s = rest(&late);
+
         late.waits = 0;
         late.dones = 0;
         late.fail_at = layer;
@@ -197,6 +197,7 @@ static void check_overlap(struct engine *e, int64_t each_us, int64_t want_us)
     late.each_us = each_us;
     for (int round = 0; round < 100 && best_us >= serial_us; round++) {
         struct engine_segment s = rest(&late);
+
         late.waits = 0;
         late.dones = 0;
         late.start_us = clock_now_us();

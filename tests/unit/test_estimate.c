@@ -1,9 +1,8 @@
 /* Estimates: the papers' unit values, transfers, decode. */
+#include <CUnit/Basic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <CUnit/Basic.h>
 
 #include "conductor/core/plan/estimate.h"
 

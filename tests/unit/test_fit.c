@@ -1,5 +1,6 @@
 /* The fit: known coefficients come back, within the
  * standard errors that are claimed for them. */
+#include <CUnit/Basic.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
@@ -7,8 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <CUnit/Basic.h>
 
 #include "tools/fit/model.h"
 #include "tools/fit/plot.h"
@@ -19,7 +18,8 @@ static const double true_decode[3] = {500.0, 60.0, 0.05};
 static uint64_t first_seed(void)
 {
     const char *env = getenv("CONDUCTOR_SEED");
-    uint64_t seed = env != NULL ? strtoull(env, NULL, 10) : 1;
+    uint64_t seed = env ? strtoull(env, NULL, 10) : 1;
+
     printf(" seed %" PRIu64 " ", seed);
     return seed;
 }
@@ -27,6 +27,7 @@ static uint64_t first_seed(void)
 static double uniform(uint64_t *state)
 {
     uint64_t z = (*state += UINT64_C(0x9e3779b97f4a7c15));
+
     z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
     z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
     return ((double)((z ^ (z >> 31)) >> 11) + 0.5) * 0x1p-53;
@@ -35,6 +36,7 @@ static double uniform(uint64_t *state)
 static double normal(uint64_t *state)
 {
     double r = sqrt(-2.0 * log(uniform(state)));
+
     return r * cos(2.0 * 3.14159265358979323846 * uniform(state));
 }
 
@@ -43,7 +45,7 @@ static void add_row(struct profile_rows *rows, int64_t a, int64_t b, double us)
     if (rows->count == rows->capacity) {
         rows->capacity = rows->capacity * 2 + 64;
         rows->row = realloc(rows->row, rows->capacity * sizeof(*rows->row));
-        CU_ASSERT_FATAL(rows->row != NULL);
+        CU_ASSERT_PTR_NOT_NULL_FATAL(rows->row);
     }
     rows->row[rows->count++] = (struct profile_row){a, b, us};
 }
@@ -58,10 +60,12 @@ static struct profile make_profile(const double *c, const double *d,
                         .model = "tiny",
                         .machine = "<m&m>",
                         .date = "2025-01-31"};
+
     for (size_t i = 0; i < 6 * 4; i++)
         for (int r = 0; r < repeats; r++) {
             double u = (double)uncached[i / 4], q = (double)cached[i % 4];
             double us = c[0] + c[1] * u + c[2] * u * u + c[3] * u * q;
+
             add_row(&p.prefill, uncached[i / 4], cached[i % 4],
                     us * (1.0 + noise * normal(seed)));
         }
@@ -70,6 +74,7 @@ static struct profile make_profile(const double *c, const double *d,
             for (int r = 0; r < repeats; r++) {
                 double us =
                     d[0] + d[1] * (double)batch + d[2] * (double)(kv * batch);
+
                 add_row(&p.decode, batch, kv * batch,
                         us * (1.0 + noise * normal(seed)));
             }
@@ -81,6 +86,7 @@ static void fit_ok(const struct profile *p, struct cost_model *m,
 {
     char err[256] = "";
     int rc = fit_model(p, m, report, err, sizeof(err));
+
     if (rc != 0)
         printf("\n  %s\n", err);
     CU_ASSERT_EQUAL_FATAL(rc, 0);
@@ -92,6 +98,7 @@ static void test_exact(void)
     struct profile p = make_profile(true_prefill, true_decode, 1, 0.0, &seed);
     struct cost_model m;
     struct fit_report report;
+
     fit_ok(&p, &m, &report);
     for (int i = 0; i < 4; i++)
         CU_ASSERT_DOUBLE_EQUAL(m.prefill[i], true_prefill[i],
@@ -124,6 +131,7 @@ static void test_standard_errors(void)
             make_profile(true_prefill, true_decode, 1, 0.02, &seed);
         struct cost_model m;
         struct fit_report report;
+
         fit_ok(&p, &m, &report);
         for (int i = 0; i < 7; i++) {
             const struct fit_result *r =
@@ -131,6 +139,7 @@ static void test_standard_errors(void)
             int j = i < 4 ? i : i - 4;
             double truth = i < 4 ? true_prefill[j] : true_decode[j];
             double t = (r->coefficient[j] - truth) / r->std_error[j];
+
             squares[i] += t * t / ROUNDS;
             most = fmax(most, fabs(t));
         }
@@ -154,6 +163,7 @@ static void test_one_term(void)
     struct fit_report report;
     struct fit_result r;
     double w = 0.0, wy = 0.0, chi2 = 0.0;
+
     fit_ok(&p, &m, &report);
     CU_ASSERT_EQUAL_FATAL(
         fit_regress(report.prefill.form, points, 4, constant, &r), 0);
@@ -181,6 +191,7 @@ static void test_weights(void)
     struct profile p = make_profile(true_prefill, true_decode, 3, 0.05, &seed);
     struct cost_model m;
     struct fit_report report;
+
     fit_ok(&p, &m, &report);
     CU_ASSERT_DOUBLE_EQUAL(m.prefill[0], 1000.0, 150.0);
     CU_ASSERT_DOUBLE_EQUAL(m.decode[0], 500.0, 60.0);
@@ -196,6 +207,7 @@ static void test_median_of_repeats(void)
     struct profile p = make_profile(true_prefill, true_decode, 3, 0.0, &seed);
     struct cost_model m;
     struct fit_report report;
+
     for (size_t i = 1; i < p.prefill.count; i += 3)
         p.prefill.row[i].us *= i % 2 == 0 ? 50.0 : 0.1;
     fit_ok(&p, &m, &report);
@@ -216,6 +228,7 @@ static void test_even_repeats(void)
     struct profile p = make_profile(true_prefill, true_decode, 2, 0.0, &seed);
     struct cost_model m;
     struct fit_report report;
+
     /* The point (256, 1024), which costs 17138 us. */
     p.prefill.row[20].us = 30000.0;
     p.prefill.row[21].us = 20000.0;
@@ -235,9 +248,11 @@ static void test_long_contexts(void)
     struct profile p = make_profile(true_prefill, true_decode, 1, 0.0, &seed);
     struct cost_model m;
     struct fit_report report;
+
     fit_ok(&p, &m, &report);
     for (int i = 0; i < 12; i++) {
         double u = pow(10.0, 1 + i % 6), q = i < 6 ? 0.0 : 1e6;
+
         points[i] = (struct fit_point){
             (int64_t)u, (int64_t)q,
             c[0] + c[1] * u + c[2] * u * u + c[3] * u * q, 1};
@@ -261,6 +276,7 @@ static void test_cross_validation(void)
     struct profile p = make_profile(true_prefill, true_decode, 1, 0.1, &seed);
     struct cost_model m;
     struct fit_report report;
+
     fit_ok(&p, &m, &report);
     const struct fit_part *part = &report.decode;
     double rel[64];
@@ -268,6 +284,7 @@ static void test_cross_validation(void)
     for (size_t i = 0; i < part->count; i++) {
         struct fit_point others[64];
         struct fit_result r;
+
         memcpy(others, part->points, part->count * sizeof(*others));
         others[i] = others[part->count - 1];
         CU_ASSERT_EQUAL_FATAL(
@@ -294,6 +311,7 @@ static void test_cross_validation(void)
 static void test_quantile(void)
 {
     const double x[] = {1.0, 2.0, 4.0};
+
     CU_ASSERT_DOUBLE_EQUAL(fit_quantile(x, 3, 0.0), 1.0, 0.0);
     CU_ASSERT_DOUBLE_EQUAL(fit_quantile(x, 3, 0.25), 1.5, 1e-12);
     CU_ASSERT_DOUBLE_EQUAL(fit_quantile(x, 3, 0.5), 2.0, 0.0);
@@ -311,6 +329,7 @@ static void test_terms_left_out(void)
     struct profile p = make_profile(c, d, 1, 0.0, &seed);
     struct cost_model m;
     struct fit_report report;
+
     fit_ok(&p, &m, &report);
     CU_ASSERT_DOUBLE_EQUAL(report.prefill.full.coefficient[3], -0.001, 1e-9);
     CU_ASSERT(report.prefill.result.used[0] && report.prefill.result.used[1] &&
@@ -333,6 +352,7 @@ static void test_harmless_negative(void)
     struct profile p = make_profile(c, true_decode, 1, 0.0, &seed);
     struct cost_model m;
     struct fit_report report;
+
     fit_ok(&p, &m, &report);
     CU_ASSERT_DOUBLE_EQUAL(m.prefill[0], -300.0, 1e-5);
     CU_ASSERT_DOUBLE_EQUAL(m.prefill[2], -0.001, 1e-9);
@@ -345,6 +365,7 @@ static void refused(const struct profile *p, int rc, const char *message)
     char err[256] = "";
     struct cost_model m;
     struct fit_report report;
+
     CU_ASSERT_EQUAL(fit_model(p, &m, &report, err, sizeof(err)), rc);
     if (strcmp(err, message) != 0)
         printf("\n  %s\n", err);
@@ -354,6 +375,7 @@ static void refused(const struct profile *p, int rc, const char *message)
 static void test_refused(void)
 {
     struct profile p = {.engine = "cpu"};
+
     refused(&p, -EINVAL, "prefill: 0 different points, at least 8 are needed");
     for (int i = 0; i < 20; i++)
         add_row(&p.prefill, 1 + i % 7, 0, 100.0 + i);
@@ -385,18 +407,19 @@ static void test_plot(void)
     struct profile p = make_profile(true_prefill, true_decode, 1, 0.1, &seed);
     struct cost_model m;
     struct fit_report report;
+
     fit_ok(&p, &m, &report);
     int fd = mkstemp(path);
-    CU_ASSERT_FATAL(text != NULL && fd >= 0);
+    CU_ASSERT_FATAL(text && fd >= 0);
     (void)close(fd);
     CU_ASSERT_EQUAL(fit_plot_save(path, &m, &report, err, sizeof(err)), 0);
     FILE *file = fopen(path, "re");
-    CU_ASSERT_FATAL(file != NULL);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(file);
     CU_ASSERT(fread(text, 1, 65535, file) < 65535);
     (void)fclose(file);
     (void)unlink(path);
     size_t circles = 0;
-    for (char *at = text; (at = strstr(at, "<circle ")) != NULL; at++)
+    for (char *at = text; (at = strstr(at, "<circle ")); at++)
         circles++;
     CU_ASSERT_EQUAL(circles, report.prefill.count + report.decode.count);
     CU_ASSERT_PTR_NOT_NULL(strstr(text, "&lt;m&amp;m>"));

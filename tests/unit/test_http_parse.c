@@ -1,10 +1,9 @@
 /* Request heads and chunked bodies, whole and cut at every byte. */
+#include <CUnit/Basic.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <CUnit/Basic.h>
 
 #include "conductor/front/http/parse.h"
 

@@ -1,11 +1,10 @@
 /* The HTTP server over real sockets: routes, limits, clients that are slow, odd
  * or gone. */
+#include <CUnit/Basic.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <CUnit/Basic.h>
 
 #include "front_client.h"
 
@@ -160,7 +159,7 @@ static void test_large_body(void)
     client_puts(
         c, "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 15\r\n"
            "Expect: 100-continue\r\n\r\n");
-    CU_ASSERT(WAIT(c, strstr(c->text, "100 Continue\r\n\r\n") != NULL));
+    CU_ASSERT(WAIT(c, strstr(c->text, "100 Continue\r\n\r\n")));
     client_puts(c, "{\"prompt\":\"ab\"}");
     CU_ASSERT(WAIT(c, f.service.n_requests == 1));
     client_free(c);

@@ -58,6 +58,7 @@ static void test_config(void)
 
     for (int i = 0; i < 5; i++) {
         struct kv_store_config c = good;
+
         c.capacity_blocks = i == 0 ? 0 : i == 4 ? 1000 : 1;
         c.block_tokens = i == 1 ? 0 : 16;
         c.block_bytes = i == 2 ? 0 : i == 4 ? SIZE_MAX / 2 : 1;
@@ -375,6 +376,7 @@ static void op_start(struct model *m, struct request *r)
     uint32_t parent = KV_BLOCK_NONE;
     for (uint32_t i = 0; i < n; i++) {
         uint32_t id = model_find(m, r->keys[i]);
+
         if (id == KV_BLOCK_NONE || m->e[id].parent != parent ||
             memcmp(m->e[id].tokens, r->tokens + i * BT, sizeof(m->e->tokens))) {
             CU_ASSERT_EQUAL_FATAL(got, i);

@@ -67,6 +67,7 @@ static void compute_kv(struct world *w)
 
     for (uint32_t p = 0; p < PROMPTS; p++) {
         struct rig_request r;
+
         rig_init(&r, w->engine, w->prompts[p], MOST_PROMPT, 1);
         CU_ASSERT_EQUAL_FATAL(rig_run(w->engine, &r, STEP, 1), 0);
         w->kv[p] = malloc(MOST_BLOCKS * l->block_bytes);
@@ -115,8 +116,10 @@ static void start(struct world *w)
     load_rig_init(&w->rig, &c);
     for (int i = 0; i < 2; i++) {
         struct rig_source *s = load_rig_source(&w->rig, BLOCK_FETCHED);
+
         for (uint32_t p = 0; p < PROMPTS; p++) {
             uint8_t *kv = malloc(MOST_BLOCKS * l->block_bytes);
+
             CU_ASSERT_PTR_NOT_NULL_FATAL(kv);
             memcpy(kv, w->kv[p], MOST_BLOCKS * l->block_bytes);
             source_add(s, w->prompts[p], MOST_BLOCKS, kv);
@@ -170,6 +173,7 @@ static void write_to_disk(struct world *w, uint32_t p)
         int rc = disk_tier_write(
             w->tier, parent, keys[b], w->prompts[p] + b * BT,
             kv_store_data(store, ids[b]), on_written, &done, &ref);
+
         asked += rc == 0;
         if (rc != 0 && rc != -EEXIST)
             break;
@@ -177,6 +181,7 @@ static void write_to_disk(struct world *w, uint32_t p)
     }
     while (done < asked) {
         struct pollfd fd = {.fd = disk_tier_fd(w->tier), .events = POLLIN};
+
         poll(&fd, 1, 1000);
         disk_tier_poll(w->tier);
     }
@@ -193,6 +198,7 @@ static bool bring(struct world *w, uint32_t most)
 
     for (uint32_t i = 0; i < w->rig.n_sources; i++) {
         struct rig_source *s = &w->rig.sources[i];
+
         if (s->hangs)
             continue;
         if (s->late_open && any(w, 3) == 0)
@@ -350,6 +356,7 @@ static void turn_knobs(struct world *w)
     w->mid_step = any(w, 2);
     for (uint32_t i = 0; i < w->rig.n_sources; i++) {
         struct rig_source *s = &w->rig.sources[i];
+
         s->unused = any(w, 3) == 0;
         s->lingers = s->hangs;
         s->refuses = any(w, 12) == 0;
@@ -369,6 +376,7 @@ static void one_case(struct world *w)
         kv_store_clear(w->rig.store);
     for (uint32_t i = 0; i < n; i++) {
         struct ask *a = &asks[i];
+
         a->p = any(w, PROMPTS);
         a->n = 1 + any(w, MOST_PROMPT);
         a->mode = (enum load_mode)any(w, LOAD_MODES);

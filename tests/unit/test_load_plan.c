@@ -1,13 +1,12 @@
 /* Load plans: equal to a search over all splits and assignments, never worse
  * than a single mode, sound for any input. */
+#include <CUnit/Basic.h>
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-
-#include <CUnit/Basic.h>
 
 #include "conductor/core/plan/load_plan.h"
 
@@ -35,7 +34,7 @@ static void seed_rng(const char *what)
 {
     const char *seed = getenv("LOAD_PLAN_SEED");
 
-    rng_state = seed != NULL ? strtoull(seed, NULL, 0) : (uint64_t)time(NULL);
+    rng_state = seed ? strtoull(seed, NULL, 0) : (uint64_t)time(NULL);
     printf("%s: LOAD_PLAN_SEED=%llu ", what, (unsigned long long)rng_state);
 }
 

@@ -58,6 +58,7 @@ static void test_steady(void)
         for (int64_t look_us = 10; look_us <= 3000; look_us *= 3) {
             struct load_rate r = {.config = &config};
             int64_t now_us = 1000;
+
             for (int i = 0; i < 50; i++) {
                 now_us = feed(&r, now_us, 100, ahead, look_us) + 100000;
                 double rate = load_rate_bytes_per_s(&r);

@@ -83,6 +83,7 @@ static void test_shut_throttle(void)
 
     for (size_t i = 0; i < sizeof(rates) / sizeof(rates[0]); i++) {
         struct load_rig rig;
+
         init(&rig, rates[i]);
         struct rig_source *s = load_rig_source(&rig, BLOCK_FETCHED);
         source_add(s, prompt, PROMPT / BT, NULL);
@@ -116,6 +117,7 @@ static void test_ever_so_little(void)
 {
     for (int mode = LOAD_MODE_LOAD; mode <= LOAD_MODE_LAYERWISE; mode++) {
         struct load_rig rig;
+
         if (mode == LOAD_MODE_BOTH)
             continue; /* the engine overtakes it */
         init(&rig, 0);
@@ -190,6 +192,7 @@ static void test_hangs(void)
 {
     for (int mode = LOAD_MODE_LOAD; mode <= LOAD_MODE_LAYERWISE; mode++) {
         struct load_rig rig;
+
         init(&rig, 0);
         struct rig_source *s = load_rig_source(&rig, BLOCK_FROM_DISK);
         source_add(s, prompt, PROMPT / BT, NULL);
@@ -227,6 +230,7 @@ static void test_one_hangs(void)
 {
     for (int what = 0; what < 4; what++) {
         struct load_rig rig;
+
         init(&rig, 0);
         struct rig_source *s = load_rig_source(&rig, BLOCK_FROM_DISK);
         struct rig_source *good = load_rig_source(&rig, BLOCK_FETCHED);

@@ -80,6 +80,7 @@ static int64_t ttft_us(enum load_mode mode, double block_us, double other_us)
         add_source(&rig, BLOCK_FETCHED, other_us, BLOCKS);
     for (int i = 1; i >= 0; i--) {
         int64_t start_us = rig_now_us;
+
         load_rig_request(&rig, prompt[i], PROMPT, 1, mode);
         CU_ASSERT(load_rig_run(&rig, step_us));
         rig.prefilled_us -= start_us;
@@ -101,6 +102,7 @@ static int64_t ideal_us(double block_us)
         double end = (load > compute ? load : compute) +
                      (double)run_us(m == BLOCKS ? m * BT : BLOCKS * BT,
                                     PROMPT - BLOCKS * BT);
+
         if (end < (double)best)
             best = (int64_t)end;
     }
@@ -119,6 +121,7 @@ static void test_ratios(void)
         int64_t both = ttft_us(LOAD_MODE_BOTH, block_us, 0);
         int64_t ideal = ideal_us(block_us);
         int64_t single = load < compute ? load : compute;
+
         printf("\n    compute : load = %5.2f  compute %6lld load %6lld both "
                "%6lld ideal %6lld (%.3f)",
                ratio, (long long)compute, (long long)load, (long long)both,
@@ -144,6 +147,7 @@ static void test_two_sources(void)
         int64_t one = ttft_us(LOAD_MODE_BOTH, block_us, 0);
         int64_t two = ttft_us(LOAD_MODE_BOTH, part * block_us, other_us);
         int64_t alone = ttft_us(LOAD_MODE_BOTH, faster_us, 0);
+
         printf("[one %lld two %lld, the faster alone %lld] ", (long long)one,
                (long long)two, (long long)alone);
         CU_ASSERT((double)two <= 1.15 * (double)one);
@@ -228,6 +232,7 @@ static void test_queue(void)
     for (int mode = LOAD_MODE_LOAD; mode <= LOAD_MODE_LAYERWISE; mode++) {
         for (int busy = 0; busy < 2; busy++) {
             struct load_rig rig;
+
             init(&rig, 200);
             add_source(&rig, BLOCK_FROM_DISK, 20, BLOCKS);
             int64_t step = 0;
@@ -302,6 +307,7 @@ static void test_layerwise_damage(void)
     for (uint32_t layer = 0; layer < LAYERS; layer++) {
         uint32_t bad = layer == LAYERS - 1 ? BLOCKS - 1 : 50;
         struct load_rig rig;
+
         init(&rig, 200);
         struct rig_source *a = add_source(&rig, BLOCK_FROM_DISK, 100, BLOCKS);
         load_rig_request(&rig, prompt[1], PROMPT, 1, LOAD_MODE_LAYERWISE);
@@ -367,6 +373,7 @@ static void test_failures(void)
     for (int what = 0; what < 8; what++) {
         for (int mode = LOAD_MODE_LOAD; mode <= LOAD_MODE_LAYERWISE; mode++) {
             struct load_rig rig;
+
             init(&rig, 200);
             struct rig_source *a = add_source(&rig, BLOCK_FETCHED, 50, BLOCKS);
             if (what >= 4)
@@ -440,6 +447,7 @@ static void test_room_for_one(void)
 {
     for (int mode = LOAD_MODE_LOAD; mode <= LOAD_MODE_LAYERWISE; mode++) {
         struct load_rig rig;
+
         init(&rig, 80);
         add_source(&rig, BLOCK_FETCHED, 50, BLOCKS);
         for (int i = 0; i < 6; i++)

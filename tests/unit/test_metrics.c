@@ -1,15 +1,16 @@
 /* What Prometheus reads: buckets cumulate, sums and counts agree. */
-#include "conductor/service/metrics.h"
-
 #include <CUnit/Basic.h>
 #include <event2/buffer.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "conductor/service/metrics.h"
+
 static char *written(const struct metrics *m)
 {
     struct evbuffer *out = evbuffer_new();
+
     CU_ASSERT_PTR_NOT_NULL_FATAL(out);
     CU_ASSERT_EQUAL(metrics_write(m, out), 0);
     size_t n = evbuffer_get_length(out);
@@ -24,6 +25,7 @@ static char *written(const struct metrics *m)
 static void test_histogram(void)
 {
     struct metrics m;
+
     metrics_init(&m);
     histogram_observe(&m.ttft_s, 0.001);  /* on a bound: in its bucket */
     histogram_observe(&m.ttft_s, 0.0015); /* le 0.002 */
@@ -48,6 +50,7 @@ static void test_histogram(void)
 static void test_counters(void)
 {
     struct metrics m;
+
     metrics_init(&m);
     m.requests[METRICS_REJECTED] = 7;
     m.fetched_blocks = 9;
@@ -66,6 +69,7 @@ static void test_counters(void)
 static void test_ratio_error(void)
 {
     struct metrics m;
+
     metrics_init(&m);
     metrics_ratio_error(&m.ttft_error_ratio, 90, 100);
     metrics_ratio_error(&m.ttft_error_ratio, 90, 0);

@@ -1,8 +1,7 @@
 /* Shapes: the table against published numbers, checks and fingerprints. */
+#include <CUnit/Basic.h>
 #include <errno.h>
 #include <string.h>
-
-#include <CUnit/Basic.h>
 
 #include "workers/engine/engine.h"
 #include "workers/engine/model.h"
@@ -29,6 +28,7 @@ static void test_table(void)
 
     for (size_t i = 0; model_at(i); i++) {
         const struct model_shape *s = model_at(i);
+
         CU_ASSERT_PTR_EQUAL(model_find(s->name), s);
         CU_ASSERT_EQUAL(model_check(s, err, sizeof(err)), 0);
         CU_ASSERT_PTR_NOT_NULL(

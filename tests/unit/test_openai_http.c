@@ -1,10 +1,9 @@
 /* Completions over real sockets: answers, streams, failures, stopping. */
+#include <CUnit/Basic.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-
-#include <CUnit/Basic.h>
 
 #include "front_client.h"
 
@@ -102,13 +101,13 @@ static void test_stream(void)
     /* A retry before the first token: its place is what is told. */
     fake_schedule(f.service.requests[0], "p2", "d0");
     fake_tokens(f.service.requests[0], "a");
-    CU_ASSERT(WAIT(c, strstr(c->text, "\"content\":\"a\"") != NULL));
+    CU_ASSERT(WAIT(c, strstr(c->text, "\"content\":\"a\"")));
     CU_ASSERT_PTR_NOT_NULL(strstr(c->text, "x-conductor-prefill: p2\r\n"));
     CU_ASSERT_PTR_NOT_NULL(strstr(c->text, "text/event-stream"));
     CU_ASSERT_PTR_NOT_NULL(strstr(c->text, "\"role\":\"assistant\""));
     fake_tokens(f.service.requests[0], "b");
     fake_done(f.service.requests[0]);
-    CU_ASSERT(WAIT(c, strstr(c->text, "\r\n0\r\n\r\n") != NULL));
+    CU_ASSERT(WAIT(c, strstr(c->text, "\r\n0\r\n\r\n")));
     CU_ASSERT_PTR_NOT_NULL(strstr(c->text, "\"finish_reason\":\"length\""));
     CU_ASSERT_PTR_NOT_NULL(strstr(c->text, "\"cached_tokens\":3"));
     CU_ASSERT_PTR_NOT_NULL(strstr(c->text, "\"retries\":1"));
@@ -157,7 +156,7 @@ static void test_failures(void)
     CU_ASSERT_FATAL(WAIT(c, f.service.n_requests == 4));
     fake_tokens(f.service.requests[3], "q");
     fake_fail(f.service.requests[3], 502, "worker_lost", "d0 died", 0);
-    CU_ASSERT(WAIT(c, strstr(c->text, "\r\n0\r\n\r\n") != NULL));
+    CU_ASSERT(WAIT(c, strstr(c->text, "\r\n0\r\n\r\n")));
     CU_ASSERT_EQUAL(client_status(c), 200);
     CU_ASSERT_PTR_NOT_NULL(
         strstr(c->text, "data: {\"error\":{\"message\":\"d0 died\""));
@@ -200,7 +199,7 @@ static void test_retry_after(void)
         CU_ASSERT(WAIT(c, client_whole(c)));
         CU_ASSERT_EQUAL(client_status(c), cases[i].status);
         header = strstr(c->text, "Retry-After");
-        CU_ASSERT_EQUAL(header != NULL, cases[i].header != NULL);
+        CU_ASSERT_EQUAL(!header, !cases[i].header);
         if (header && cases[i].header)
             CU_ASSERT_EQUAL(
                 strncmp(header, cases[i].header, strlen(cases[i].header)), 0);
@@ -234,7 +233,7 @@ static void test_cancel(void)
     client_post(c, "/v1/completions", "", "{\"prompt\":[1],\"stream\":true}");
     CU_ASSERT_FATAL(WAIT(c, f.service.n_requests == 5));
     fake_tokens(f.service.requests[4], "ab");
-    CU_ASSERT(WAIT(c, strstr(c->text, "\"b\"") != NULL));
+    CU_ASSERT(WAIT(c, strstr(c->text, "\"b\"")));
     client_free(c);
     CU_ASSERT(WAIT((struct client *)NULL, f.service.n_cancelled == 5));
     CU_ASSERT_EQUAL(front_in_flight(f.front), 0);

@@ -1,10 +1,9 @@
 /* Answers: each part is JSON with the right members in the right places. */
+#include <CUnit/Basic.h>
+#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <CUnit/Basic.h>
-#include <jansson.h>
 
 #include "conductor/front/openai/reply.h"
 

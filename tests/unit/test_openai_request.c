@@ -1,10 +1,9 @@
 /* Request bodies: what is accepted, and what is refused by which words. */
+#include <CUnit/Basic.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <CUnit/Basic.h>
 
 #include "conductor/front/openai/request.h"
 

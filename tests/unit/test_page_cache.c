@@ -1,9 +1,8 @@
 /* The pages of engine "cuda": random operations against a list that is searched
  * from end to end. */
+#include <CUnit/Basic.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <CUnit/Basic.h>
 
 #include "tests/unit/engine_rig.h"
 #include "workers/engine/cuda/page_cache.h"
@@ -58,6 +57,7 @@ static struct known *victim(struct model *m, bool clean)
 {
     for (uint32_t i = 0; i < m->n; i++) {
         struct known *k = &m->list[i];
+
         if (!k->pinned && k->ticket <= m->over &&
             !(clean && k->dirty_from < k->dirty_to))
             return k;
@@ -77,6 +77,7 @@ static void take(struct model *m)
 
     if (k) {
         struct known kept = *k;
+
         CU_ASSERT_EQUAL(page, kept.page);
         CU_ASSERT_PTR_NULL(dirty.block);
         remove_known(m, k);
@@ -111,7 +112,7 @@ static void forget(struct model *m)
     int block = (int)below(m, BLOCKS);
     struct known *k = find(m, block);
 
-    CU_ASSERT_EQUAL(page_cache_forget(m->cache, &m->memory[block]), k != NULL);
+    CU_ASSERT_EQUAL(!page_cache_forget(m->cache, &m->memory[block]), !k);
     if (k && k->pinned)
         k->forgotten = true;
     else if (k)
@@ -175,6 +176,7 @@ static void compare(struct model *m)
     for (int b = 0; b < BLOCKS; b++) {
         struct known *k = find(m, b);
         uint32_t page = page_cache_find(m->cache, &m->memory[b]);
+
         CU_ASSERT_EQUAL(page, k ? k->page : PAGE_NONE);
         for (uint32_t l = 0; k && l < LAYERS; l++)
             CU_ASSERT_EQUAL(page_cache_rows(m->cache, page, l), k->rows[l]);
@@ -195,6 +197,7 @@ static void test_random(void)
     for (int i = 0; i < 20000; i++) {
         struct known *k = m.n > 0 ? &m.list[below(&m, m.n)] : NULL;
         uint32_t what = below(&m, 8);
+
         if (!k || what < 3)
             take(&m);
         else if (what == 3)
@@ -224,6 +227,7 @@ static void test_clean(void)
     CU_ASSERT_PTR_NOT_NULL_FATAL(c);
     for (int i = 0; i < 4; i++) {
         uint32_t page = page_cache_take(c, &blocks[i], 0, false, &dirty);
+
         if (i % 2)
             page_cache_set_dirty(c, page, (uint32_t)i);
     }

@@ -1,10 +1,9 @@
 /* The pool: ids, health, accepted work, corrections, pending blocks. */
+#include <CUnit/Basic.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <CUnit/Basic.h>
 
 #include "conductor/core/pool/pool.h"
 
@@ -389,7 +388,7 @@ static unsigned rnd(unsigned *state, unsigned below)
 static void test_random(void)
 {
     const char *text = getenv("CONDUCTOR_SEED");
-    unsigned state = text != NULL ? (unsigned)strtoul(text, NULL, 0) : 4711;
+    unsigned state = text ? (unsigned)strtoul(text, NULL, 0) : 4711;
     struct pool *pool = small_pool_of(512);
     uint32_t ids[3] = {add(pool, ROLE_BOTH), add(pool, ROLE_BOTH),
                        add(pool, ROLE_BOTH)};

@@ -4,12 +4,11 @@
  * come and go, and workers that name wrong parents. Environment:
  * CONDUCTOR_SEED; of 10 million operations, CONDUCTOR_CASES percent.
  */
+#include <CUnit/Basic.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <CUnit/Basic.h>
 
 #include "conductor/core/index/prefix_index.h"
 #include "tests/unit/cases.h"
@@ -440,7 +439,7 @@ int main(void)
 {
     const char *seed_text = getenv("CONDUCTOR_SEED");
 
-    seed = seed_text != NULL ? strtoull(seed_text, NULL, 0) : 20250219;
+    seed = seed_text ? strtoull(seed_text, NULL, 0) : 20250219;
     CU_initialize_registry();
     CU_pSuite suite = CU_add_suite("prefix_index", NULL, NULL);
     CU_add_test(suite, "refusals", test_refusals);

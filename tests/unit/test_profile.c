@@ -1,11 +1,10 @@
 /* The profile of a machine that is known: engine "timed". What it writes is
  * read by the reader of conductor-fit and must be the cost model again. */
+#include <CUnit/Basic.h>
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <CUnit/Basic.h>
 
 #include "predictor/profile_csv.h"
 #include "workers/engine/profile.h"
@@ -51,6 +50,7 @@ static void check_rows(const struct profile_rows *rows, bool decode)
         double want =
             (double)(decode ? cost_model_decode_step_us(&cost, r->a, r->b, NULL)
                             : cost_model_prefill_us(&cost, r->a, r->b, NULL));
+
         near += r->us > want * 0.9 && r->us < want * 1.3 + 500;
     }
     CU_ASSERT(near * 2 >= rows->count);

@@ -1,12 +1,11 @@
 /* The profile reader: what it takes, what it refuses and in which words. */
+#include <CUnit/Basic.h>
 #include <errno.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <CUnit/Basic.h>
 
 #include "predictor/profile_csv.h"
 
@@ -22,6 +21,7 @@ static void test_profile(void)
 {
     struct profile p = {0};
     char err[256] = "";
+
     CU_ASSERT_EQUAL(read_text(&p,
                               "# made by hand\n" META
                               "# block_tokens: 256\n# seed: 7\n\n" HEADER
@@ -125,12 +125,14 @@ static const struct {
 static void test_broken_profiles(void)
 {
     const size_t count = sizeof(broken_profiles) / sizeof(*broken_profiles);
+
     for (size_t i = 0; i < count; i++) {
         struct profile p = {0};
         char err[256] = "";
         const char *message = broken_profiles[i].message;
         int rc = read_text(&p, broken_profiles[i].text, err);
         bool said = strncmp(err, message, strlen(message)) == 0;
+
         if (rc != -EINVAL || !said)
             printf("\n  %s: %d, %s\n", broken_profiles[i].text, rc, err);
         CU_ASSERT_EQUAL(rc, -EINVAL);
@@ -148,7 +150,8 @@ static void test_profile_bounds(void)
     char err[256], line[600];
     struct profile p = {0};
     char *text = malloc(size);
-    CU_ASSERT_FATAL(text != NULL);
+
+    CU_ASSERT_PTR_NOT_NULL_FATAL(text);
     memcpy(text, META HEADER, start);
     for (size_t i = 0; i <= PROFILE_MAX_ROWS; i++)
         memcpy(text + start + i * row_bytes, row, row_bytes);

@@ -1,11 +1,11 @@
 /* The wire: every message survives a round trip, and no truncated, extended
  * or random payload is taken or read past its end. */
-#include "proto/message.h"
-
 #include <CUnit/Basic.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "proto/message.h"
 
 static const uint32_t tokens[] = {1, 2, 0xfffffffe, 4};
 static const uint64_t keys[] = {7, UINT64_MAX - 1, 9};
@@ -110,6 +110,7 @@ static struct msg_hello example_hello(void)
                           .layers = 2,
                           .peer_host = "127.0.0.1",
                           .peer_port = 9999};
+
     return m;
 }
 
@@ -117,6 +118,7 @@ static struct msg_hello example_hello(void)
 static void encode_all(struct wire_buf *b)
 {
     struct msg_hello hello = example_hello();
+
     msg_hello_pack(b, 0, &hello);
     msg_welcome_pack(b, 0, &(struct msg_welcome){1, 3, 5, 500});
     msg_error_pack(b, 0, &(struct msg_error){PROTO_E_BUSY, "no"});
@@ -143,14 +145,13 @@ static void encode_all(struct wire_buf *b)
     msg_tokens_pack(b, (struct msg_token[]){{1, 2, 3}, {4, 5, 6}}, 2);
     msg_done_pack(b, 16, &(struct msg_done){PROTO_FINISH_LENGTH, 9});
     msg_blocks_stored_pack(b, 0,
-                             &(struct msg_blocks_stored){1, 5, 3, u8(keys)});
-    msg_blocks_removed_pack(b, 0,
-                              &(struct msg_blocks_removed){1, 3, u8(keys)});
+                           &(struct msg_blocks_stored){1, 5, 3, u8(keys)});
+    msg_blocks_removed_pack(b, 0, &(struct msg_blocks_removed){1, 3, u8(keys)});
     msg_fetch_pack(b, 17, &(struct msg_fetch){3, u8(keys)});
     msg_fetch_chain_pack(b, 17, &(struct msg_fetch_chain){4, u8(tokens)});
     msg_fetch_read_pack(b, 17, &(struct msg_fetch_read){2, 0, 4});
     msg_fetch_data_pack(b, 17,
-                          &(struct msg_fetch_data){2, 0, 4, 9, 5, u8("hello")});
+                        &(struct msg_fetch_data){2, 0, 4, 9, 5, u8("hello")});
     msg_fetch_end_pack(b, 17, &(struct msg_fetch_end){PROTO_E_BUSY});
     msg_kv_begin_pack(b, 18, &(struct msg_kv_begin){100, 5, 7});
     msg_error_like_pack(b, FRAME_KV_REFUSE, 18, PROTO_E_CAPACITY, "full");
@@ -165,6 +166,7 @@ static void each_frame(frame_visit visit)
     struct wire_buf b;
     struct frame_header h;
     unsigned n = 0;
+
     wire_buf_init(&b, 1 << 20);
     encode_all(&b);
     CU_ASSERT_FALSE_FATAL(b.failed);
@@ -185,6 +187,7 @@ static void visit_cuts(const struct frame_header *h, const uint8_t *p)
     for (size_t cut = 0; cut < h->length; cut++) {
         /* A copy of its exact size, so that a sanitizer sees an overrun. */
         uint8_t *exact = malloc(cut ? cut : 1);
+
         CU_ASSERT_PTR_NOT_NULL_FATAL(exact);
         memcpy(exact, p, cut);
         CU_ASSERT_EQUAL(decode_any(h->type, exact, cut), -EBADMSG);
@@ -205,6 +208,7 @@ static void test_sources(void)
                                .n_sources = MSG_SOURCES_MAX};
     struct msg_prefill bad[7], out;
     struct wire_buf b;
+
     for (uint32_t i = 0; i < MSG_SOURCES_MAX; i++)
         good.sources[i] =
             (struct msg_source){i == 2 ? PROTO_SOURCE_DISK : PROTO_SOURCE_PEER,
@@ -249,6 +253,7 @@ static void test_round_trip(void)
 {
     struct wire_buf b;
     struct msg_hello in = example_hello(), out;
+
     wire_buf_init(&b, 1 << 20);
     msg_hello_pack(&b, 0, &in);
     CU_ASSERT_EQUAL(msg_hello_unpack(b.data + FRAME_HEADER_BYTES,
@@ -318,6 +323,7 @@ static void test_other_version(void)
 {
     struct wire_buf b;
     struct msg_hello m = example_hello();
+
     wire_buf_init(&b, 1 << 20);
     m.version_min = m.version_max = PROTO_VERSION + 1;
     msg_hello_pack(&b, 0, &m);
@@ -338,6 +344,7 @@ static void test_header(void)
 {
     uint8_t bytes[FRAME_HEADER_BYTES] = {0};
     struct frame_header h;
+
     bytes[3] = 1; /* 16 MiB */
     bytes[4] = FRAME_STATUS;
     CU_ASSERT_EQUAL(frame_header_decode(bytes, 1 << 20, &h), -EMSGSIZE);
@@ -353,6 +360,7 @@ static void test_header(void)
 static void test_limits(void)
 {
     struct wire_buf b;
+
     wire_buf_init(&b, 48);
     msg_empty_pack(&b, FRAME_CANCEL, 1);
     CU_ASSERT_FALSE(b.failed);
@@ -375,6 +383,7 @@ static void test_limits(void)
 static void test_kv_layer_split(void)
 {
     struct wire_buf whole, split;
+
     wire_buf_init(&whole, 4096);
     wire_buf_init(&split, 4096);
     struct msg_kv_layer m = {1, 2, 3, 4, u8("abcd")};

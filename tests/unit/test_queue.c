@@ -1,8 +1,7 @@
 /* Queue orders: what is picked, and how long one waits for it. */
+#include <CUnit/Basic.h>
 #include <stdio.h>
 #include <stdlib.h>
-
-#include <CUnit/Basic.h>
 
 #include "conductor/core/step/queue.h"
 

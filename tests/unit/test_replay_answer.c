@@ -2,11 +2,10 @@
 #include <CUnit/Basic.h>
 #include <CUnit/CUnit.h>
 #include <errno.h>
+#include <event2/buffer.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <event2/buffer.h>
 
 #include "tools/replay/live/answer.h"
 #include "tools/replay/live/call.h"
@@ -20,6 +19,7 @@ static void on_event(void *arg, const char *data, size_t bytes)
 {
     struct seen *seen = arg;
     size_t n = strlen(seen->text);
+
     CU_ASSERT_EQUAL(strlen(data), bytes);
     snprintf(seen->text + n, sizeof seen->text - n, "[%s]", data);
 }
@@ -30,9 +30,11 @@ static void test_sse(void)
     const char *stream = "data: one\n\n: note\nid: 4\ndata:two\r\ndata:  2\r\n"
                          "\r\ndata\n\n\n\ndatas: no\n\ndata: {}\r\rdata: lost";
     size_t n = strlen(stream);
+
     for (size_t cut = 0; cut <= n; cut++) {
         struct sse_parser p = {0};
         struct seen seen = {0};
+
         CU_ASSERT_EQUAL(sse_feed(&p, stream, cut, on_event, &seen), 0);
         CU_ASSERT_EQUAL(sse_feed(&p, stream + cut, n - cut, on_event, &seen),
                         0);
@@ -46,6 +48,7 @@ static void test_sse_bound(void)
     struct sse_parser p = {0};
     struct seen seen = {0};
     char line[1000];
+
     memset(line, 'x', sizeof line);
     int rc = 0;
     size_t fed = 0;
@@ -81,6 +84,7 @@ static void test_answer(void)
 {
     struct replay_record r = fresh();
     struct replay_answer a;
+
     replay_answer_init(&a, &r);
     feed(&a, 200, TOKEN, 1000);
     feed(&a, 200, TOKEN, 1500);
@@ -160,6 +164,7 @@ static void test_bad_answers(void)
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct replay_record r = fresh();
         struct replay_answer a;
+
         replay_answer_init(&a, &r);
         feed(&a, cases[i].status, cases[i].text, 5);
         replay_answer_finish(&a, cases[i].status, cases[i].how, 9);
@@ -178,12 +183,12 @@ static void test_long_error(void)
     struct replay_record r = fresh();
     struct replay_answer a;
     char text[1000];
+
     replay_answer_init(&a, &r);
     memset(text, 'e', sizeof text - 1);
     text[sizeof text - 1] = '\0';
-    for (int i = 0; i < 100; i++) {
+    for (int i = 0; i < 100; i++)
         feed(&a, 500, text, i);
-    }
     replay_answer_finish(&a, 500, NULL, 100);
     CU_ASSERT_EQUAL(strlen(r.message), sizeof r.message - 1);
 }
@@ -197,6 +202,7 @@ static void test_body(void)
                               .hash_ids = ids};
     struct trace_token_options o = {.block_tokens = 2, .vocab_tokens = 1};
     struct evbuffer *body = replay_body_new(&q, "a\"b", &o);
+
     CU_ASSERT_PTR_NOT_NULL_FATAL(body);
     CU_ASSERT_EQUAL(evbuffer_add(body, "", 1), 0);
     CU_ASSERT_STRING_EQUAL((char *)evbuffer_pullup(body, -1),
@@ -232,6 +238,7 @@ static void test_body(void)
 static void test_server(void)
 {
     struct replay_server s;
+
     CU_ASSERT_EQUAL(replay_server_parse("http://127.0.0.1:8080", &s), 0);
     CU_ASSERT_STRING_EQUAL(s.host, "127.0.0.1");
     CU_ASSERT_EQUAL(s.port, 8080);
@@ -247,9 +254,8 @@ static void test_server(void)
     CU_ASSERT_STRING_EQUAL(s.path, "/a/b");
     static const char *const bad[] = {"",        "host:80",      "https://a",
                                       "http://", "http://a?b=1", "http://a:x"};
-    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
         CU_ASSERT_EQUAL(replay_server_parse(bad[i], &s), -EINVAL);
-    }
 }
 
 int main(void)

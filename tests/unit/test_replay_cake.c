@@ -1,10 +1,9 @@
 /* conductor-replay cake: its parsers, and the model by hand. */
+#include <CUnit/Basic.h>
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-
-#include <CUnit/Basic.h>
 
 #include "tools/replay/paper/cake/result.h"
 
@@ -131,6 +130,7 @@ static const char toy[] =
 static void test_calibration(void)
 {
     struct cake_calibration c;
+
     CU_ASSERT_EQUAL_FATAL(
         cake_calibration_read_buffer(toy, strlen(toy), "c.json", &c, error), 0);
     CU_ASSERT_EQUAL(c.io_fixed_s, 0.25);
@@ -154,6 +154,7 @@ static void refuse_toy(const char *from, const char *to, const char *message)
     struct cake_calibration c;
     char text[2048];
     const char *at = strstr(toy, from);
+
     CU_ASSERT_PTR_NOT_NULL_FATAL(at);
     snprintf(text, sizeof text, "%.*s%s%s", (int)(at - toy), toy, to,
              at + strlen(from));
@@ -194,6 +195,7 @@ static struct cake_prediction predict(const struct cake_setup *setup)
     struct cake_calibration c;
     struct cake_engine engine;
     struct cake_prediction p = {0};
+
     CU_ASSERT_EQUAL_FATAL(
         cake_calibration_read_buffer(toy, strlen(toy), "c.json", &c, error), 0);
     CU_ASSERT_EQUAL_FATAL(cake_engine_init(&engine, &c, setup, error), 0);
@@ -214,6 +216,7 @@ static void test_model(void)
                                      .chunk_tokens = 100,
                                      .kv_bits = 16};
     struct cake_prediction p = predict(&setup);
+
     CU_ASSERT_DOUBLE_EQUAL(p.cake_s, 1.5, 1e-9);
     CU_ASSERT_EQUAL(p.split_tokens, 250);
     CU_ASSERT_DOUBLE_EQUAL(p.compute_s, 2.2, 1e-9);
@@ -244,6 +247,7 @@ static void test_model_best(void)
                                .n_tokens = 20,
                                .chunk_tokens = 100,
                                .kv_bits = 16};
+
     CU_ASSERT_EQUAL(predict(&setup).best, LOAD_MODE_COMPUTE);
     setup.n_tokens = 1000;
     setup.bandwidth_gbps = 1000;
@@ -264,6 +268,7 @@ static void test_model_errors(void)
                                .chunk_tokens = 100,
                                .kv_bits = 16};
     const struct cake_calibration *c = cake_calibration_default();
+
     CU_ASSERT_EQUAL(cake_engine_init(&engine, c, &setup, error), -EINVAL);
     CU_ASSERT_NSTRING_EQUAL(error, "util_pct: ", 10);
     setup.utilisation = 1;
@@ -285,6 +290,7 @@ static void test_result(void)
 {
     struct cake_result r;
     const struct cake_calibration *c = cake_calibration_default();
+
     CU_ASSERT_EQUAL_FATAL(
         read_table(HEADER KNOWN "A102,50,25,m,1,1,16,1,1\n" KNOWN), 0);
     CU_ASSERT_EQUAL(cake_result_make(&table, "t.csv", c, false, &r, error),
@@ -319,9 +325,9 @@ int main(void)
 {
     CU_pSuite suite;
     unsigned failures;
-    if (CU_initialize_registry() != CUE_SUCCESS) {
+
+    if (CU_initialize_registry() != CUE_SUCCESS)
         return 2;
-    }
     suite = CU_add_suite("replay_cake", NULL, NULL);
     CU_add_test(suite, "table", test_table);
     CU_add_test(suite, "table order", test_table_order);

@@ -1,9 +1,8 @@
 /* The simulated experiments of the Cake paper, by hand and by what must hold.
  */
+#include <CUnit/Basic.h>
 #include <errno.h>
 #include <string.h>
-
-#include <CUnit/Basic.h>
 
 #include "tools/replay/paper/cake/process.h"
 
@@ -33,6 +32,7 @@ static void test_mix(void)
     const struct cake_engine engine = flat_engine(400);
     struct cake_mixed m;
     struct cake_mix mix = {&engine, tokens, 2, "fifo"};
+
     CU_ASSERT_EQUAL_FATAL(cake_mix_run(&mix, &m), 0);
     CU_ASSERT_DOUBLE_EQUAL(m.done_s, 0.99, 1e-9);
     CU_ASSERT_DOUBLE_EQUAL(m.cached_s, 0.9, 1e-9);
@@ -64,6 +64,7 @@ static void test_fluctuation(void)
     static struct cake_fluctuated r;
     static struct cake_fluctuated again;
     double compute_s = 0;
+
     for (uint64_t seed = 0; seed < 300; seed++) {
         const struct cake_fluctuation f = {.engine = &engine,
                                            .budget_max_tokens = 100,
@@ -72,6 +73,7 @@ static void test_fluctuation(void)
                                            .seed = seed,
                                            .split_tokens = 2000};
         double longest_s = 0.1 + engine.final_step_s + 0.06 + 0.5;
+
         CU_ASSERT_EQUAL_FATAL(cake_fluctuate(&f, &r), 0);
         CU_ASSERT_EQUAL_FATAL(cake_fluctuate(&f, &again), 0);
         CU_ASSERT_EQUAL(memcmp(&r, &again, sizeof r), 0);
@@ -81,6 +83,7 @@ static void test_fluctuation(void)
         CU_ASSERT(r.n_course > 2);
         for (size_t i = 1; i < r.n_course; i++) {
             double met = r.computed_tokens[i] >= r.unloaded_tokens[i];
+
             CU_ASSERT(r.course_s[i] > r.course_s[i - 1]);
             CU_ASSERT(r.computed_tokens[i] >= r.computed_tokens[i - 1]);
             CU_ASSERT(r.unloaded_tokens[i] <= r.unloaded_tokens[i - 1]);
@@ -105,6 +108,7 @@ static void test_fluctuation_ends(void)
                                  .period_s = 1,
                                  .seed = 7,
                                  .split_tokens = 4000};
+
     CU_ASSERT_EQUAL(cake_fluctuate(&f, &r), -ERANGE); /* of loading */
     CU_ASSERT_EQUAL(r.met_tokens, 4000);
     CU_ASSERT_DOUBLE_EQUAL(r.cake_s, r.compute_s + 0.5, 1e-9);
@@ -122,6 +126,7 @@ static void test_fluctuation_ends(void)
 static void test_fluctuation_loader(void)
 {
     static struct cake_fluctuated r;
+
     for (uint64_t seed = 0; seed < 20; seed++) {
         struct cake_engine engine = flat_engine(4000);
         const struct cake_fluctuation f = {.engine = &engine,
@@ -129,6 +134,7 @@ static void test_fluctuation_loader(void)
                                            .gbps_max = 8e-3,
                                            .period_s = 0.03,
                                            .seed = seed};
+
         CU_ASSERT_EQUAL_FATAL(cake_fluctuate(&f, &r), 0);
         double met_s = r.cake_s - engine.final_step_s;
         CU_ASSERT(r.met_tokens > 0 && r.met_tokens < 300);
@@ -143,9 +149,9 @@ int main(void)
 {
     CU_pSuite suite;
     unsigned failures;
-    if (CU_initialize_registry() != CUE_SUCCESS) {
+
+    if (CU_initialize_registry() != CUE_SUCCESS)
         return 2;
-    }
     suite = CU_add_suite("replay_cake_process", NULL, NULL);
     CU_add_test(suite, "mix", test_mix);
     CU_add_test(suite, "fluctuation", test_fluctuation);

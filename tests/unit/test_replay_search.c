@@ -26,13 +26,14 @@ struct world {
 static int ask(void *arg, struct search_answer *answers, size_t n)
 {
     struct world *w = arg;
+
     for (size_t i = 0; i < n; i++) {
         uint32_t r = w->ratio[answers[i].size.prefill][answers[i].size.decode];
+
         answers[i].meets = r >= 900;
         answers[i].effective_ratio = r >= 900 ? r / 1000.0 : -1;
-        if (++w->asked == (size_t)w->fail_at) {
+        if (++w->asked == (size_t)w->fail_at)
             return -EIO;
-        }
     }
     return 0;
 }
@@ -40,7 +41,8 @@ static int ask(void *arg, struct search_answer *answers, size_t n)
 static uint64_t seed(void)
 {
     const char *text = getenv("CONDUCTOR_SEED");
-    uint64_t s = text != NULL ? strtoull(text, NULL, 10) : (uint64_t)time(NULL);
+    uint64_t s = text ? strtoull(text, NULL, 10) : (uint64_t)time(NULL);
+
     printf("\n    CONDUCTOR_SEED=%" PRIu64, s);
     return s;
 }
@@ -50,16 +52,17 @@ static struct search_answer try_all(const struct world *w, uint32_t p_max,
                                     uint32_t d_max)
 {
     struct search_answer best = {0};
+
     for (uint32_t p = 1; p <= p_max; p++) {
         for (uint32_t d = d_max > 0 ? 1 : 0; d <= d_max; d++) {
             uint32_t n = p + d;
             uint32_t least = best.size.prefill + best.size.decode;
             double ratio = w->ratio[p][d] / 1000.0;
+
             if (w->ratio[p][d] >= 900 &&
                 (!best.meets || n < least ||
-                 (n == least && ratio > best.effective_ratio))) {
+                 (n == least && ratio > best.effective_ratio)))
                 best = (struct search_answer){{p, d}, true, ratio, 0};
-            }
         }
     }
     return best;
@@ -74,11 +77,11 @@ static void make_monotone(struct world *w, struct random_state *random)
         for (uint32_t d = 0; d <= SIDE; d++) {
             uint32_t up = p > 0 ? w->ratio[p - 1][d] : 0;
             uint32_t left = d > 0 ? w->ratio[p][d - 1] : 0;
+
             w->ratio[p][d] =
                 (up > left ? up : left) + random_below(random, step);
-            if (w->ratio[p][d] > 1000) {
+            if (w->ratio[p][d] > 1000)
                 w->ratio[p][d] = 1000;
-            }
         }
     }
 }
@@ -91,6 +94,7 @@ static void compare(struct world *w, struct random_state *random)
                        .ask = ask,
                        .arg = w};
     struct search_answer best = try_all(w, s.prefill_max, s.decode_max);
+
     CU_ASSERT_EQUAL_FATAL(search_run(&s), 0);
     CU_ASSERT_EQUAL_FATAL(s.found, best.meets);
     if (s.found) {
@@ -104,9 +108,11 @@ static void compare(struct world *w, struct random_state *random)
 static void test_monotone(void)
 {
     struct random_state random;
+
     random_init(&random, seed());
     for (int i = 0; i < 3000; i++) {
         struct world w;
+
         make_monotone(&w, &random);
         compare(&w, &random);
     }
@@ -115,15 +121,15 @@ static void test_monotone(void)
 static void test_any(void)
 {
     struct random_state random;
+
     random_init(&random, seed());
     for (int i = 0; i < 3000; i++) {
         struct world w = {0};
         uint32_t most = 880 + random_below(&random, 121);
-        for (uint32_t p = 0; p <= SIDE; p++) {
-            for (uint32_t d = 0; d <= SIDE; d++) {
+
+        for (uint32_t p = 0; p <= SIDE; p++)
+            for (uint32_t d = 0; d <= SIDE; d++)
                 w.ratio[p][d] = random_below(&random, most + 1);
-            }
-        }
         compare(&w, &random);
     }
 }
@@ -133,6 +139,7 @@ static void test_ends(void)
     struct world w = {0};
     struct search none = {
         .prefill_max = 3, .decode_max = 3, .ask = ask, .arg = &w};
+
     CU_ASSERT_EQUAL(search_run(&none), 0);
     CU_ASSERT_FALSE(none.found);
     CU_ASSERT_EQUAL(none.count, 9);
@@ -146,6 +153,7 @@ static void test_ends(void)
     free(one.answers);
     for (int at = 1; at < 4; at++) {
         struct world failing = w;
+
         failing.asked = 0;
         failing.fail_at = at;
         struct search s = {.prefill_max = 3, .ask = ask, .arg = &failing};

@@ -15,6 +15,7 @@ static char path[64];
 static void add_lines(const char *mode, int first, int n)
 {
     FILE *f = fopen(path, mode);
+
     CU_ASSERT_PTR_NOT_NULL_FATAL(f);
     for (int i = first; i < first + n; i++) {
         fprintf(f,
@@ -29,9 +30,8 @@ static void add_lines(const char *mode, int first, int n)
 static int grow_trace(void *arg, const struct replay_record *record)
 {
     (void)arg;
-    if (record->index == 0) {
+    if (record->index == 0)
         add_lines("a", LINES, 1);
-    }
     return 0;
 }
 
@@ -57,6 +57,7 @@ static int run(bool grows, char *error, size_t size)
         .observe = grows ? grow_trace : NULL};
     struct replay_sim_result result;
     int rc = replay_sim_run(&params, &result, error, size);
+
     if (rc == 0) {
         CU_ASSERT_EQUAL(result.summary.requests, LINES);
         replay_sim_result_fini(&result);
@@ -67,6 +68,7 @@ static int run(bool grows, char *error, size_t size)
 static void test_trace_changes(void)
 {
     char error[256];
+
     add_lines("w", 0, LINES);
     CU_ASSERT_EQUAL(run(false, error, sizeof error), 0);
     CU_ASSERT_EQUAL(run(true, error, sizeof error), -ESTALE);

@@ -1,11 +1,10 @@
 /* The scheduler: what each policy chooses, what is rejected and why, and that
  * the same inputs give the same decision. */
+#include <CUnit/Basic.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <CUnit/Basic.h>
 
 #include "conductor/core/schedule/schedule.h"
 
@@ -456,7 +455,7 @@ static void test_config(void)
     config = schedule_config_default;
     config.kvcache_balancing_threshold = 0.5;
     CU_ASSERT_PTR_NULL(scheduler_new(&config, &model, r.pool, r.index));
-    for (size_t i = 0; schedule_policy_name(i) != NULL; i++) {
+    for (size_t i = 0; schedule_policy_name(i); i++) {
         config = schedule_config_default;
         config.policy = schedule_policy_name(i);
         config.admission = "none";
@@ -555,7 +554,7 @@ static void test_expected(void)
 /* Two rigs fed alike decide alike, byte for byte. */
 static void test_deterministic(void)
 {
-    for (size_t p = 0; schedule_policy_name(p) != NULL; p++) {
+    for (size_t p = 0; schedule_policy_name(p); p++) {
         struct rig r[2];
         bool same = true;
 

@@ -1,12 +1,11 @@
 /* The policy plan: equal to working out every instance by the obvious way, and
  * what it does by hand. */
+#include <CUnit/Basic.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-
-#include <CUnit/Basic.h>
 
 #include "conductor/core/schedule/schedule.h"
 #include "tests/unit/cases.h"
@@ -600,7 +599,8 @@ static struct obvious obvious_of(const struct rig *r,
     return o;
 }
 
-/* What a second of engine time costs others; see conductor/core/schedule/plan.c. */
+/* What a second of engine time costs others; see
+ * conductor/core/schedule/plan.c. */
 static double obvious_price(const struct rig *r)
 {
     double waiting = 0, running = 0;
@@ -728,7 +728,7 @@ static bool as_obvious(struct rig *r, unsigned *left_out)
         *left_out += e->at_least;
         if (e->queue_full || e->too_long)
             continue;
-        if (best == NULL || obvious_before(&o, &best_o) ||
+        if (!best || obvious_before(&o, &best_o) ||
             (obvious_tie(&o, &best_o) && i->last_prefill < best_turn)) {
             best = e;
             best_id = e->instance;
@@ -740,7 +740,7 @@ static bool as_obvious(struct rig *r, unsigned *left_out)
         printf("chose %u, should be %u at %lld\n", r->decision.prefill, best_id,
                (long long)best_o.score_us);
     return r->decision.prefill == best_id &&
-           (best == NULL ||
+           (!best ||
             (!best->at_least && r->decision.chosen.ttft_us >= best_o.ttft_us &&
              r->decision.chosen.prefill_us <= best->prefill_us));
 }
@@ -752,7 +752,7 @@ static void test_obvious(void)
     unsigned left_out = 0;
     int bad = 0;
 
-    rng_state = seed != NULL ? strtoull(seed, NULL, 0) : (uint64_t)time(NULL);
+    rng_state = seed ? strtoull(seed, NULL, 0) : (uint64_t)time(NULL);
     printf("SCHEDULE_PLAN_SEED=%llu ", (unsigned long long)rng_state);
     for (uint32_t i = 0; i < cases && bad < 3; i++) {
         uint64_t at = rng_state;

@@ -2,12 +2,11 @@
  * The simulator on small clusters with literal times, against a decode loop
  * that counts token by token, and on random traces for what must always hold.
  */
+#include <CUnit/Basic.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <CUnit/Basic.h>
 
 #include "sim/sim.h"
 #include "traces/random.h"
@@ -34,7 +33,7 @@ static uint64_t seed(void)
 {
     const char *text = getenv("CONDUCTOR_SEED");
 
-    return text != NULL ? strtoull(text, NULL, 10) : 1;
+    return text ? strtoull(text, NULL, 10) : 1;
 }
 
 static int next(void *arg, struct trace_request *request)
@@ -835,7 +834,7 @@ static void check_always(void (*change)(struct cluster *), uint64_t random_seed)
 {
     static struct sim_record first[REQUESTS_MAX];
 
-    for (size_t p = 0; sim_policy_name(p) != NULL; p++) {
+    for (size_t p = 0; sim_policy_name(p); p++) {
         struct rig *r = rig_new();
         struct random_state random;
 

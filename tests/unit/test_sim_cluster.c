@@ -1,10 +1,9 @@
 /* Cluster descriptions: what is read, and what is said of what is wrong. */
+#include <CUnit/Basic.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <CUnit/Basic.h>
 
 #include "sim/cluster/cluster.h"
 
@@ -234,7 +233,7 @@ static void test_files(void)
 
     CU_ASSERT_EQUAL(cluster_load_file("/nonexistent.json", &c, err), -ENOENT);
     CU_ASSERT_STRING_EQUAL(err, "/nonexistent.json: No such file or directory");
-    for (size_t i = 0; folder != NULL && i < 3; i++) {
+    for (size_t i = 0; folder && i < 3; i++) {
         snprintf(path, sizeof(path), "%s/%s.json", folder, names[i]);
         if (cluster_load_file(path, &c, err) != 0) {
             printf("\n    %s", err);

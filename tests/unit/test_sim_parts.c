@@ -1,9 +1,8 @@
 /* The simulator's parts: the event heap, the cache of a node, the links. */
+#include <CUnit/Basic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <CUnit/Basic.h>
 
 #include "sim/block_cache.h"
 #include "sim/heap.h"
@@ -14,7 +13,7 @@ static uint64_t seed(void)
 {
     const char *text = getenv("CONDUCTOR_SEED");
 
-    return text != NULL ? strtoull(text, NULL, 10) : 1;
+    return text ? strtoull(text, NULL, 10) : 1;
 }
 
 /* Against an array that is searched. */
@@ -48,8 +47,7 @@ static void test_heap(void)
                                (at[i] == at[best] && i % 2 < best % 2)))
                 best = i;
         first = sim_heap_first(&heap);
-        if ((first == NULL) != (best < 0) ||
-            (first != NULL && first->id != (uint32_t)best)) {
+        if ((!first) != (best < 0) || (first && first->id != (uint32_t)best)) {
             printf("seed %llu\n", (unsigned long long)seed());
             CU_FAIL_FATAL("another event is first");
         }
@@ -302,7 +300,7 @@ static void test_links_conserve(void)
         sent += bytes;
         CU_ASSERT_EQUAL(links_start(r.links, 0, to, bytes, 1, NULL, now_us), 0);
     }
-    while (sim_heap_first(&r.heap) != NULL) {
+    while (sim_heap_first(&r.heap)) {
         struct sim_heap_entry first = *sim_heap_first(&r.heap);
 
         CU_ASSERT(first.at_us >= now_us);

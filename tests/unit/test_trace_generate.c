@@ -25,9 +25,11 @@ static bool request_is_legal(const struct trace_request *q, int64_t last_us,
               q->block_count == (q->input_tokens + TRACE_BLOCK_TOKENS - 1) /
                                     TRACE_BLOCK_TOKENS;
     uint64_t previous = ID_MAP_NONE;
+
     for (size_t i = 0; i < q->block_count; i++) {
         const uint64_t *known = id_map_get(before, q->hash_ids[i]);
-        ok = ok && (known == NULL || *known == previous);
+
+        ok = ok && (!known || *known == previous);
         ok = id_map_put(before, q->hash_ids[i], previous) == 0 && ok;
         previous = q->hash_ids[i];
     }
@@ -43,6 +45,7 @@ static void check_workload(const struct trace_workload_facts *facts,
     struct trace_request q = {0};
     int64_t last_us = 0;
     uint64_t illegal = 0;
+
     CU_ASSERT_EQUAL_FATAL(trace_generator_new(facts->name, seed, 0, &g), 0);
     for (uint64_t i = 0; i < facts->requests; i++) {
         CU_ASSERT_EQUAL_FATAL(trace_generator_next(g, &q), 0);
@@ -72,11 +75,10 @@ static void check_workload(const struct trace_workload_facts *facts,
 static void test_statistics(void)
 {
     const struct trace_workload_facts *facts = NULL;
-    for (size_t i = 0; (facts = trace_workload_facts(i)) != NULL; i++) {
-        for (uint64_t seed = 1; seed <= 5; seed++) {
+
+    for (size_t i = 0; (facts = trace_workload_facts(i)); i++)
+        for (uint64_t seed = 1; seed <= 5; seed++)
             check_workload(facts, seed);
-        }
-    }
 }
 
 static uint64_t digest(uint64_t seed, size_t requests)
@@ -84,15 +86,15 @@ static uint64_t digest(uint64_t seed, size_t requests)
     struct trace_generator *g = NULL;
     struct trace_request q = {0};
     uint64_t sum = 0;
+
     CU_ASSERT_EQUAL_FATAL(trace_generator_new("toolagent", seed, 0, &g), 0);
     for (size_t i = 0; i < requests; i++) {
         CU_ASSERT_EQUAL_FATAL(trace_generator_next(g, &q), 0);
         sum = random_mix(sum ^ (uint64_t)q.arrival_us);
         sum = random_mix(sum ^ ((uint64_t)q.input_tokens << 32) ^
                          q.output_tokens);
-        for (size_t k = 0; k < q.block_count; k++) {
+        for (size_t k = 0; k < q.block_count; k++)
             sum = random_mix(sum ^ q.hash_ids[k]);
-        }
     }
     trace_request_fini(&q);
     trace_generator_free(g);
@@ -109,6 +111,7 @@ static void test_same_everywhere(void)
 static void test_arguments(void)
 {
     struct trace_generator *g = NULL;
+
     CU_ASSERT_EQUAL(trace_generator_new("chat", 1, 0, &g), -ENOENT);
     CU_ASSERT_EQUAL(trace_generator_new("synthetic", 1, -1, &g), -ERANGE);
     CU_ASSERT_EQUAL(trace_generator_new("synthetic", 1, NAN, &g), -ERANGE);
@@ -119,11 +122,13 @@ static void test_arguments(void)
 static void test_exponential(void)
 {
     struct random_state r;
+
     random_init(&r, 3);
     double sum = 0;
     int above_one = 0;
     for (int i = 0; i < 200000; i++) {
         double x = (double)random_exponential_q32(&r) / 4294967296.0;
+
         sum += x;
         above_one += x > 1.0;
     }

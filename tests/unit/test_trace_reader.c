@@ -9,7 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
 #include <zlib.h>
 
 #include "traces/id_map.h"
@@ -27,6 +26,7 @@ static char path[64];
 static void write_file(const void *bytes, size_t n)
 {
     FILE *f = fopen(path, "wb");
+
     CU_ASSERT_PTR_NOT_NULL_FATAL(f);
     CU_ASSERT_EQUAL(fwrite(bytes, 1, n, f), n);
     fclose(f);
@@ -38,13 +38,13 @@ static int read_file(const struct trace_reader_options *options, int *count,
 {
     struct trace_reader *r = NULL;
     struct trace_request q = {0};
+
     *count = 0;
     int rc = trace_reader_open(path, options, &r, error);
     while (rc >= 0) {
         rc = trace_reader_next(r, &q, error);
-        if (rc <= 0) {
+        if (rc <= 0)
             break;
-        }
         (*count)++;
     }
     trace_request_fini(&q);
@@ -58,11 +58,11 @@ static void expect(const char *text, const struct trace_reader_options *options,
     struct trace_error e;
     char got[256] = "";
     int n = 0;
+
     write_file(text, strlen(text));
     int result = read_file(options, &n, &e);
-    if (result < 0) {
+    if (result < 0)
         trace_error_format(&e, "F", got, sizeof got);
-    }
     if (result != rc || n != count || strcmp(got, message) != 0) {
         printf("\n    got %d, %d requests, '%s'", result, n, got);
         CU_FAIL("not as expected");
@@ -85,6 +85,7 @@ static void test_rules(void)
     static const struct trace_reader_options unchecked = {.skip_chain_check =
                                                               true};
     static const struct trace_reader_options one_id = {.chain_limit_ids = 1};
+
     expect(LINE(5, 1, "[0]") LINE(4, 1, "[0]"), NULL, -EINVAL, 1,
            "F:2: timestamp 4: goes backward, the line before has 5");
     expect(LINE(0, 513, "[0]"), NULL, -EINVAL, 0,
@@ -106,10 +107,10 @@ static void test_files(void)
     struct trace_error e;
     int n = 0;
     gzFile gz = gzopen(path, "wb");
+
     CU_ASSERT_PTR_NOT_NULL_FATAL(gz);
-    for (int i = 0; i < 5000; i++) {
+    for (int i = 0; i < 5000; i++)
         gzprintf(gz, LINE(% d, 1000, "[0, %d]"), i, i + 1);
-    }
     gzclose(gz);
     CU_ASSERT_EQUAL(read_file(NULL, &n, &e), 0);
     CU_ASSERT_EQUAL(n, 5000);
@@ -151,18 +152,15 @@ static void test_go_on(void)
 
     write_file(text, sizeof text - 1);
     CU_ASSERT_EQUAL_FATAL(trace_reader_open(path, NULL, &r, &e), 0);
-    while ((rc = trace_reader_next(r, &q, &e)) != 0 && n_bad < 8) {
-        if (rc == 1) {
+    while ((rc = trace_reader_next(r, &q, &e)) != 0 && n_bad < 8)
+        if (rc == 1)
             n_good++;
-        } else {
+        else
             bad[n_bad++] = e.line;
-        }
-    }
     CU_ASSERT_EQUAL(n_good, 2);
     CU_ASSERT_EQUAL(n_bad, 4);
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 4; i++)
         CU_ASSERT_EQUAL(bad[i], (uint64_t)i + 2);
-    }
     trace_reader_free(r);
 
     /* Behind a line that is too long, too. */
@@ -193,6 +191,7 @@ static void test_writer(void)
                               .hash_ids = ids};
     char text[200] = "";
     FILE *f = fmemopen(text, sizeof text, "w");
+
     CU_ASSERT_EQUAL(trace_write(f, &q), 0);
     fclose(f);
     CU_ASSERT_STRING_EQUAL(text, "{\"timestamp\": 3000, \"input_length\": 600, "
@@ -220,6 +219,7 @@ static void test_stats(void)
     struct trace_stats *full = trace_stats_new(512, false);
     struct trace_stats *partial = trace_stats_new(512, true);
     const struct trace_request *all[] = {&first, &again, &other};
+
     for (size_t i = 0; i < 3; i++) {
         CU_ASSERT_EQUAL(trace_stats_add(full, all[i]), 0);
         CU_ASSERT_EQUAL(trace_stats_add(partial, all[i]), 0);
@@ -242,6 +242,7 @@ static void test_stats(void)
 static void test_scale(void)
 {
     struct trace_request q = {.input_tokens = 513, .output_tokens = 0};
+
     trace_request_scale(&q, 16);
     CU_ASSERT_EQUAL(q.input_tokens, 33); /* still 2 blocks, of 32 now */
     CU_ASSERT_EQUAL(q.output_tokens, 1);
@@ -261,6 +262,7 @@ static void test_tokens(void)
     uint32_t x[96];
     uint32_t y[96];
     uint32_t z[96];
+
     trace_tokens(&first, &o, x);
     trace_tokens(&other, &o, y);
     CU_ASSERT_EQUAL(memcmp(x, y, 64 * sizeof x[0]), 0);
@@ -270,20 +272,19 @@ static void test_tokens(void)
     trace_tokens(&other, &o, z);
     CU_ASSERT_NOT_EQUAL(memcmp(y, z, 32 * sizeof x[0]), 0);
     uint32_t most = 0;
-    for (size_t i = 0; i < 96; i++) {
+    for (size_t i = 0; i < 96; i++)
         most = y[i] > most ? y[i] : most;
-    }
     CU_ASSERT(most < 512 && most > 400);
 }
 
 static void test_id_map(void)
 {
     struct id_map *map = id_map_new(20000);
+
     CU_ASSERT_PTR_NULL(id_map_get(map, 0));
     CU_ASSERT_PTR_NULL(id_map_get(map, ID_MAP_NONE));
-    for (uint64_t i = 0; i < 20000; i++) {
+    for (uint64_t i = 0; i < 20000; i++)
         CU_ASSERT_EQUAL(id_map_put(map, i << 20, i), 0);
-    }
     CU_ASSERT_EQUAL(id_map_put(map, 1, 1), -ENOSPC);
     CU_ASSERT_EQUAL(id_map_put(map, 5 << 20, 7), 0);
     CU_ASSERT_EQUAL(id_map_count(map), 20000);
@@ -291,7 +292,8 @@ static void test_id_map(void)
     int wrong = 0;
     for (uint64_t i = 0; i < 20000; i++) {
         const uint64_t *value = id_map_get(map, i << 20);
-        wrong += value == NULL || *value != (i == 5 ? 7 : i);
+
+        wrong += !value || *value != (i == 5 ? 7 : i);
     }
     CU_ASSERT_EQUAL(wrong, 0);
     id_map_free(map);

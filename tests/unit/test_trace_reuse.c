@@ -27,16 +27,15 @@ struct plain_lru {
 static void plain_touch(struct plain_lru *lru, uint64_t id)
 {
     size_t i = 0;
-    while (i < lru->count && lru->ids[i] != id) {
+
+    while (i < lru->count && lru->ids[i] != id)
         i++;
-    }
-    if (i < lru->count) {
+    if (i < lru->count)
         lru->hits++;
-    } else if (lru->count < lru->capacity) {
+    else if (lru->count < lru->capacity)
         lru->count++;
-    } else {
+    else
         i = lru->capacity - 1;
-    }
     memmove(lru->ids + 1, lru->ids, i * sizeof lru->ids[0]);
     lru->ids[0] = id;
 }
@@ -44,7 +43,8 @@ static void plain_touch(struct plain_lru *lru, uint64_t id)
 static uint64_t seed(void)
 {
     const char *text = getenv("CONDUCTOR_SEED");
-    uint64_t s = text != NULL ? strtoull(text, NULL, 10) : (uint64_t)time(NULL);
+    uint64_t s = text ? strtoull(text, NULL, 10) : (uint64_t)time(NULL);
+
     printf("\n    CONDUCTOR_SEED=%" PRIu64, s);
     return s;
 }
@@ -54,30 +54,30 @@ static void test_against_plain_lru(void)
 {
     static struct plain_lru plain[CAPACITY_MAX + 1];
     struct random_state random;
+
     random_init(&random, seed());
     memset(plain, 0, sizeof plain);
-    for (size_t c = 1; c <= CAPACITY_MAX; c++) {
+    for (size_t c = 1; c <= CAPACITY_MAX; c++)
         plain[c].capacity = c;
-    }
     struct trace_reuse *reuse = trace_reuse_new();
     CU_ASSERT_PTR_NOT_NULL_FATAL(reuse);
     for (int n = 0; n < 4000; n++) {
         uint64_t ids[8];
         struct trace_request request = {.hash_ids = ids, .arrival_us = n};
+
         request.block_count = random_below(&random, 9);
         for (size_t i = 0; i < request.block_count; i++) {
             uint32_t range = random_below(&random, 4) == 0 ? 100000 : 90;
+
             ids[i] = random_below(&random, range);
-            for (size_t c = 1; c <= CAPACITY_MAX; c++) {
+            for (size_t c = 1; c <= CAPACITY_MAX; c++)
                 plain_touch(&plain[c], ids[i]);
-            }
         }
         CU_ASSERT_EQUAL(trace_reuse_add(reuse, &request), 0);
     }
     CU_ASSERT_EQUAL(trace_reuse_hits(reuse, 0), 0);
-    for (size_t c = 1; c <= CAPACITY_MAX; c++) {
+    for (size_t c = 1; c <= CAPACITY_MAX; c++)
         CU_ASSERT_EQUAL(trace_reuse_hits(reuse, c), plain[c].hits);
-    }
     CU_ASSERT_EQUAL(trace_reuse_hits(reuse, UINT64_MAX),
                     trace_reuse_touches(reuse) - trace_reuse_unique(reuse));
     trace_reuse_free(reuse);
@@ -89,6 +89,7 @@ static void touch(struct trace_reuse *reuse, int64_t at_us, uint64_t a,
     uint64_t ids[] = {a, b};
     struct trace_request request = {
         .arrival_us = at_us, .block_count = 2, .hash_ids = ids};
+
     CU_ASSERT_EQUAL(trace_reuse_add(reuse, &request), 0);
 }
 
@@ -97,6 +98,7 @@ static void test_by_hand(void)
     struct trace_reuse *reuse = trace_reuse_new();
     const uint64_t ranks[] = {1, 2, 3, 4, 9};
     uint64_t ids[5];
+
     CU_ASSERT_PTR_NOT_NULL_FATAL(reuse);
     CU_ASSERT_EQUAL(trace_reuse_gap_ms(reuse, 0.5), 0);
     CU_ASSERT_EQUAL(trace_reuse_ranked(reuse, ranks, 5, ids), -EINVAL);
@@ -127,9 +129,8 @@ static void test_by_hand(void)
 
 int main(void)
 {
-    if (CU_initialize_registry() != CUE_SUCCESS) {
+    if (CU_initialize_registry() != CUE_SUCCESS)
         return 1;
-    }
     CU_pSuite suite = CU_add_suite("trace_reuse", NULL, NULL);
     CU_add_test(suite, "against a plain LRU", test_against_plain_lru);
     CU_add_test(suite, "by hand", test_by_hand);

@@ -19,6 +19,7 @@ static void test_good_lines(void)
 {
     struct trace_request q = {0};
     struct trace_error e;
+
     CU_ASSERT_EQUAL(scan("{\"timestamp\": 2999, \"input_length\": 600, "
                          "\"output_length\": 7, \"hash_ids\": [0, 18]}",
                          &q, &e),
@@ -93,7 +94,8 @@ static void test_bad_lines(void)
         int rc = scan(cases[i].line, &q, &e);
         bool ok = rc == -EINVAL && strcmp(e.field, cases[i].field) == 0 &&
                   strcmp(e.value, cases[i].value) == 0 &&
-                  strstr(e.reason, cases[i].reason) != NULL;
+                  strstr(e.reason, cases[i].reason);
+
         if (!ok) {
             printf("\n    %s -> %d '%s' '%s' '%s'", cases[i].line, rc, e.field,
                    e.value, e.reason);
@@ -109,8 +111,10 @@ static void test_every_cut(void)
     const char *line = "{\"timestamp\": 1, \"input_length\": 600, \"a\": \"b\","
                        " \"output_length\": 7, \"hash_ids\": [0, 18]}";
     struct trace_request q = {0};
+
     for (size_t n = 0; n < strlen(line); n++) {
         struct trace_error e = {0};
+
         CU_ASSERT_EQUAL(trace_scan_line(line, n, &q, &e), -EINVAL);
         CU_ASSERT(e.reason[0] != '\0');
     }
@@ -121,6 +125,7 @@ static void test_error_text(void)
 {
     struct trace_error e = {.line = 12};
     char text[200];
+
     trace_error_set(&e, "timestamp",
                     "-\x01"
                     "5",

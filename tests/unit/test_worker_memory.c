@@ -35,7 +35,7 @@ static int check(struct asked *a, uint64_t machine_bytes)
 
 static void says(const struct asked *a, const char *what)
 {
-    CU_ASSERT(strstr(a->err, what) != NULL);
+    CU_ASSERT_PTR_NOT_NULL(strstr(a->err, what));
     if (!strstr(a->err, what))
         printf("\n    %s\n    has no %s\n", a->err, what);
 }

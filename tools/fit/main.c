@@ -77,10 +77,10 @@ static int parse_options(int argc, char **argv, struct options *options)
             return 2;
         }
     }
-    if (options->out == NULL || optind == argc) {
+    if (!options->out || optind == argc) {
         (void)fprintf(stderr, "conductor-fit: %s. Try --help.\n",
-                      options->out == NULL ? "--out MODEL.json is missing"
-                                           : "no PROFILE.csv is given");
+                      !options->out ? "--out MODEL.json is missing"
+                                    : "no PROFILE.csv is given");
         return 2;
     }
     return -1;
@@ -89,10 +89,12 @@ static int parse_options(int argc, char **argv, struct options *options)
 static void print_terms(const struct fit_part *part)
 {
     const struct fit_result *r = &part->result;
+
     (void)printf("  %-18s %14s %12s %9s\n", "term", "us a unit", "std error",
                  "t");
     for (size_t j = 0; j < part->form->terms; j++) {
         const char *name = part->form->term_names[j];
+
         if (!r->used[j])
             (void)printf("  %-18s %14s %12s %9s\n", name, "left out", "-", "-");
         else if (r->std_error[j] > 0.0)
@@ -110,6 +112,7 @@ static void print_part(const struct fit_part *part)
     const struct fit_point *worst = &part->points[part->worst];
     double us = fit_predict_us(part->form, &part->result, (double)worst->a,
                                (double)worst->b);
+
     (void)printf("%s: %zu points, medians of %zu measurements\n",
                  part->form->name, part->count, part->rows);
     print_terms(part);
@@ -130,6 +133,7 @@ static void warn_part(const struct fit_part *part)
 {
     for (size_t j = 0; j < part->form->terms; j++) {
         const char *name = part->form->term_names[j];
+
         if (!part->result.used[j])
             (void)fprintf(stderr,
                           "conductor-fit: warning: %s: left out the term %s "
@@ -149,6 +153,7 @@ static void print_report(const struct cost_model *m,
                          const struct fit_report *report)
 {
     const struct cost_model_range *r = &m->range;
+
     (void)printf("%s on %s, %s, %s\n\n", m->model, m->engine, m->machine,
                  m->date);
     print_part(&report->prefill);
@@ -172,7 +177,8 @@ static int run(const struct options *options, char **paths, char *err,
     struct fit_report report = {0};
     struct cost_model m;
     int rc = 0;
-    for (; rc == 0 && *paths != NULL; paths++)
+
+    for (; rc == 0 && *paths; paths++)
         rc = profile_add_file(&profile, *paths, err, err_size);
     if (rc == 0)
         rc = fit_model(&profile, &m, &report, err, err_size);
@@ -180,7 +186,7 @@ static int run(const struct options *options, char **paths, char *err,
         goto fini_profile;
     print_report(&m, &report);
     rc = cost_model_save_file(&m, options->out, err, err_size);
-    if (rc == 0 && options->plot != NULL)
+    if (rc == 0 && options->plot)
         rc = fit_plot_save(options->plot, &m, &report, err, err_size);
     fit_report_fini(&report);
 fini_profile:
@@ -193,14 +199,14 @@ int main(int argc, char **argv)
     struct options options = {0};
     char err[512] = "";
     int status = parse_options(argc, argv, &options);
+
     if (status >= 0)
         return status;
     if (run(&options, argv + optind, err, sizeof(err)) != 0) {
         (void)fprintf(stderr, "conductor-fit: %s\n", err);
         return EXIT_FAILURE;
     }
-    (void)printf("wrote %s%s%s\n", options.out,
-                 options.plot != NULL ? " and " : "",
-                 options.plot != NULL ? options.plot : "");
+    (void)printf("wrote %s%s%s\n", options.out, options.plot ? " and " : "",
+                 options.plot ? options.plot : "");
     return EXIT_SUCCESS;
 }

@@ -38,6 +38,7 @@ static const struct fit_form decode_form = {
 static int compare_rows(const void *a, const void *b)
 {
     const struct profile_row *x = a, *y = b;
+
     if (x->a != y->a)
         return x->a < y->a ? -1 : 1;
     if (x->b != y->b)
@@ -56,8 +57,9 @@ static int take_medians(struct fit_part *part, const struct profile_rows *rows)
 {
     int rc = -ENOMEM;
     struct profile_row *sorted = calloc(rows->count + 1, sizeof(*sorted));
+
     part->points = calloc(rows->count + 1, sizeof(*part->points));
-    if (sorted == NULL || part->points == NULL)
+    if (!sorted || !part->points)
         goto free_sorted;
     if (rows->count > 0)
         memcpy(sorted, rows->row, rows->count * sizeof(*sorted));
@@ -89,6 +91,7 @@ static void take_range(struct cost_model_range *range,
     *range = (struct cost_model_range){.uncached_min_tokens = INT64_MAX};
     for (size_t i = 0; i < report->prefill.count; i++) {
         const struct fit_point *p = &report->prefill.points[i];
+
         if (p->a < range->uncached_min_tokens)
             range->uncached_min_tokens = p->a;
         if (p->a > range->uncached_max_tokens)
@@ -98,6 +101,7 @@ static void take_range(struct cost_model_range *range,
     }
     for (size_t i = 0; i < report->decode.count; i++) {
         const struct fit_point *p = &report->decode.points[i];
+
         if (p->a > range->batch_max)
             range->batch_max = p->a;
         if (p->b > range->kv_tokens_max)
@@ -111,6 +115,7 @@ static bool makes_sense(const struct fit_form *form,
                         const struct cost_model_range *range)
 {
     struct cost_model m = {.range = *range};
+
     if (form == &prefill_form) {
         memcpy(m.prefill, result->coefficient, sizeof(m.prefill));
         return cost_model_prefill_least_us(&m) >= 0.0 &&
@@ -128,9 +133,11 @@ static int choose_terms(struct fit_part *part,
 {
     const struct fit_form *form = part->form;
     bool found = false;
+
     for (unsigned set = 1; set < 1U << form->terms; set++) {
         bool used[FIT_MAX_TERMS] = {false};
         struct fit_result result;
+
         for (size_t j = 0; j < form->terms; j++)
             used[j] = (set >> j & 1U) != 0;
         int rc = fit_regress(form, part->points, part->count, used, &result);
@@ -152,7 +159,8 @@ static size_t count_distinct(const struct fit_part *part, bool of_b)
 {
     size_t distinct = 0;
     double *values = calloc(part->count, sizeof(*values));
-    if (values == NULL)
+
+    if (!values)
         return 0;
     for (size_t i = 0; i < part->count; i++)
         values[i] = (double)(of_b ? part->points[i].b : part->points[i].a);
@@ -169,6 +177,7 @@ static int explain(const struct fit_part *part, int rc, char *err,
 {
     const char *name = part->form->name;
     bool prefill = part->form == &prefill_form;
+
     if (rc == -EDOM)
         (void)snprintf(
             err, err_size,
@@ -187,6 +196,7 @@ static double rel_error(const struct fit_part *part, size_t i)
     const struct fit_point *p = &part->points[i];
     double us =
         fit_predict_us(part->form, &part->result, (double)p->a, (double)p->b);
+
     return fabs(us - p->us) / p->us;
 }
 
@@ -194,6 +204,7 @@ static int fit_one(struct fit_part *part, const struct cost_model_range *range,
                    size_t min_points, char *err, size_t err_size)
 {
     const bool all[FIT_MAX_TERMS] = {true, true, true, true};
+
     if (part->count < min_points) {
         (void)snprintf(err, err_size,
                        "%s: %zu different points, at least %zu are needed",
@@ -242,6 +253,7 @@ int fit_model(const struct profile *profile, struct cost_model *m,
               struct fit_report *report, char *err, size_t err_size)
 {
     struct cost_model_range range;
+
     *report = (struct fit_report){.prefill.form = &prefill_form,
                                   .decode.form = &decode_form};
     int rc = take_medians(&report->prefill, &profile->prefill);

@@ -31,14 +31,14 @@ static double y_of(const struct panel *p, double us)
 
 static void write_escaped(FILE *file, const char *text)
 {
-    for (; *text != '\0'; text++) {
+    for (; *text != '\0'; text++)
         if (*text == '<')
             (void)fputs("&lt;", file);
+
         else if (*text == '&')
             (void)fputs("&amp;", file);
         else
             (void)fputc(*text, file);
-    }
 }
 
 /* 10^power microseconds in a fitting unit. */
@@ -46,6 +46,7 @@ static void write_time(FILE *file, int power)
 {
     static const char *const units[] = {"us", "ms", "s"};
     int unit = power < 3 ? 0 : power < 6 ? 1 : 2;
+
     (void)fprintf(file, "%g %s", pow(10.0, power - 3 * unit), units[unit]);
 }
 
@@ -56,6 +57,7 @@ static void write_diagonal(const struct panel *p, double ratio,
     double least = pow(10.0, p->low), most = pow(10.0, p->high);
     double from = ratio < 1.0 ? least / ratio : least;
     double to = ratio > 1.0 ? most / ratio : most;
+
     (void)fprintf(p->file,
                   "<line class=\"%s\" x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" "
                   "y2=\"%.1f\"/>\n",
@@ -66,12 +68,14 @@ static void write_diagonal(const struct panel *p, double ratio,
 static void write_axes(const struct panel *p, const char *title)
 {
     FILE *file = p->file;
+
     (void)fprintf(file,
                   "<rect class=\"frame\" x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" "
                   "height=\"%.1f\"/>\n",
                   p->left, TOP, PANEL, PANEL);
     for (int power = (int)p->low; power <= (int)p->high; power++) {
         double x = x_of(p, pow(10.0, power)), y = y_of(p, pow(10.0, power));
+
         (void)fprintf(file,
                       "<path class=\"grid\" d=\"M%.1f %.1fv%.1fM%.1f "
                       "%.1fh%.1f\"/>\n",
@@ -104,11 +108,13 @@ static void write_points(const struct panel *p, const struct fit_part *part)
 {
     bool prefill = strcmp(part->form->name, "prefill") == 0;
     double least = pow(10.0, p->low), most = pow(10.0, p->high);
+
     for (size_t i = 0; i < part->count; i++) {
         const struct fit_point *point = &part->points[i];
         double us = fit_predict_us(part->form, &part->result, (double)point->a,
                                    (double)point->b);
         double drawn_us = fmin(fmax(us, least), most);
+
         (void)fprintf(p->file,
                       "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"3.5\"><title>%s "
                       "%lld, %s %lld: measured %.6g us (%zu times), "
@@ -126,6 +132,7 @@ static void write_points(const struct panel *p, const struct fit_part *part)
 static void write_panel(FILE *file, double left, const struct fit_part *part)
 {
     double least = INFINITY, most = 0.0;
+
     for (size_t i = 0; i < part->count; i++) {
         least = fmin(least, part->points[i].us);
         most = fmax(most, part->points[i].us);
@@ -152,6 +159,7 @@ static void write_svg(FILE *file, const struct cost_model *m,
 {
     const double width = LEFT + 2.0 * PANEL + GAP + 30.0;
     const double height = TOP + PANEL + 56.0;
+
     (void)fprintf(file,
                   "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%.0f\" "
                   "height=\"%.0f\" viewBox=\"0 0 %.0f %.0f\">\n",
@@ -186,7 +194,8 @@ int fit_plot_save(const char *path, const struct cost_model *m,
 {
     int rc = 0;
     FILE *file = fopen(path, "we");
-    if (file == NULL) {
+
+    if (!file) {
         rc = -errno;
         goto say;
     }

@@ -2,12 +2,11 @@
 #include "tools/fit/regress.h"
 
 #include <errno.h>
-#include <math.h>
-#include <stdlib.h>
-
 #include <gsl/gsl_errno.h>
 #include <gsl/gsl_multifit.h>
 #include <gsl/gsl_statistics_double.h>
+#include <math.h>
+#include <stdlib.h>
 
 /* Columns are scaled to 1, so this is how much of a column must not be a
  * combination of the others. */
@@ -44,8 +43,7 @@ static int system_init(struct system *s, size_t points, size_t terms)
         .covariance = gsl_matrix_alloc(terms, terms),
         .work = gsl_multifit_linear_alloc(points, terms),
     };
-    if (s->x == NULL || s->w == NULL || s->y == NULL || s->c == NULL ||
-        s->covariance == NULL || s->work == NULL) {
+    if (!s->x || !s->w || !s->y || !s->c || !s->covariance || !s->work) {
         system_fini(s);
         return -ENOMEM;
     }
@@ -60,6 +58,7 @@ static int system_fill(struct system *s, const struct fit_form *form,
 {
     for (size_t i = 0; i < count; i++) {
         double row[FIT_MAX_TERMS];
+
         form->basis((double)points[i].a, (double)points[i].b, row);
         for (size_t j = 0, column = 0; j < form->terms; j++)
             if (used[j])
@@ -70,6 +69,7 @@ static int system_fill(struct system *s, const struct fit_form *form,
     for (size_t column = 0; column < s->x->size2; column++) {
         gsl_vector_view view = gsl_matrix_column(s->x, column);
         double high = gsl_vector_max(&view.vector);
+
         if (!(high > 0.0))
             return -EDOM;
         s->scale[column] = high;
@@ -84,6 +84,7 @@ static int system_solve(struct system *s, const bool *used,
 {
     const size_t count = s->y->size, terms = s->c->size;
     double chi2 = 0.0;
+
     if (gsl_multifit_wlinear(s->x, s->w, s->y, s->c, s->covariance, &chi2,
                              s->work) != GSL_SUCCESS)
         return -EIO;
@@ -114,6 +115,7 @@ int fit_regress(const struct fit_form *form, const struct fit_point *points,
                 struct fit_result *result)
 {
     size_t terms = 0;
+
     for (size_t j = 0; j < form->terms; j++)
         terms += used[j];
     if (terms == 0 || count <= terms)
@@ -137,6 +139,7 @@ double fit_predict_us(const struct fit_form *form,
                       const struct fit_result *result, double a, double b)
 {
     double row[FIT_MAX_TERMS], us = 0.0;
+
     form->basis(a, b, row);
     for (size_t j = 0; j < form->terms; j++)
         us += result->coefficient[j] * row[j];
@@ -146,6 +149,7 @@ double fit_predict_us(const struct fit_form *form,
 static uint64_t next_random(uint64_t *state)
 {
     uint64_t z = (*state += UINT64_C(0x9e3779b97f4a7c15));
+
     z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
     z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
     return z ^ (z >> 31);
@@ -157,10 +161,12 @@ static struct fit_point *shuffled(const struct fit_point *points, size_t count)
 {
     struct fit_point *copy = calloc(count, sizeof(*copy));
     uint64_t state = 1;
-    if (copy == NULL)
+
+    if (!copy)
         return NULL;
     for (size_t i = 0; i < count; i++) {
         size_t j = (size_t)(next_random(&state) % (i + 1));
+
         copy[i] = copy[j];
         copy[j] = points[i];
     }
@@ -176,6 +182,7 @@ static int validate_fold(const struct fit_form *form,
 {
     struct fit_result result;
     size_t other_count = 0;
+
     for (size_t i = 0; i < count; i++)
         if (i % folds != fold)
             others[other_count++] = points[i];
@@ -185,6 +192,7 @@ static int validate_fold(const struct fit_form *form,
     for (size_t i = fold; i < count; i += folds) {
         double us = fit_predict_us(form, &result, (double)points[i].a,
                                    (double)points[i].b);
+
         rel[i] = fabs(us - points[i].us) / points[i].us;
     }
     return 0;
@@ -203,7 +211,7 @@ int fit_cross_validate(const struct fit_form *form,
     struct fit_point *order = shuffled(points, count);
     struct fit_point *others = calloc(count, sizeof(*others));
     double *rel = calloc(count, sizeof(*rel));
-    if (order == NULL || others == NULL || rel == NULL)
+    if (!order || !others || !rel)
         goto free_all;
     rc = 0;
     for (size_t fold = 0; rc == 0 && fold < folds; fold++)
@@ -224,6 +232,7 @@ double fit_quantile(const double *sorted, size_t count, double q)
 {
     double at = q * (double)(count - 1);
     size_t below = (size_t)at;
+
     if (below + 1 >= count)
         return sorted[count - 1];
     double part = at - (double)below;
@@ -233,6 +242,7 @@ double fit_quantile(const double *sorted, size_t count, double q)
 static int compare_doubles(const void *a, const void *b)
 {
     double x = *(const double *)a, y = *(const double *)b;
+
     return (x > y) - (x < y);
 }
 

@@ -53,8 +53,8 @@ def operand_start(code, end):
         elif code[at - 1:at] == '.':
             at -= 1
         else:
-            while at > 0 and code[at - 1] == '*' and not re.match(
-                    r'[\w)\]]', code[:at - 1].rstrip()[-1:]):
+            while at > 0 and code[at - 1] == '*' and re.search(
+                    r'(?:^|[^\w)\]\s]|\breturn)\s*$', code[:at - 1]):
                 at -= 1
             return at
 

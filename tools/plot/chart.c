@@ -20,12 +20,11 @@ static void y_range(const struct chart *c, double *min, double *max)
     for (size_t s = 0; s < c->n_series; s++) {
         for (size_t i = 0; i < c->series[s].n; i++) {
             double y = c->series[s].y[i];
-            if (!isfinite(y)) {
+
+            if (!isfinite(y))
                 continue;
-            }
-            if (c->y_log && y > LOG_FLOOR) {
+            if (c->y_log && y > LOG_FLOOR)
                 *min = fmin(*min, y);
-            }
             *max = fmax(*max, y);
         }
     }
@@ -56,6 +55,7 @@ static void draw_series(struct plot *plot, const struct plot_panel *panel,
     double x[CHART_POINTS_MAX];
     double y[CHART_POINTS_MAX];
     size_t n = 0;
+
     for (size_t i = 0; i < c->series[s].n && n < CHART_POINTS_MAX; i++) {
         if (isfinite(c->series[s].y[i])) {
             x[n] = c->x[i];
@@ -63,18 +63,19 @@ static void draw_series(struct plot *plot, const struct plot_panel *panel,
         }
     }
     plot_line(plot, panel, x, y, n, false, plot_colour(s));
-    if (!c->no_dots) {
+    if (!c->no_dots)
         plot_points(plot, panel, x, y, n, PLOT_DOT, plot_colour(s));
-    }
 }
 
 static void draw_bars(struct plot *plot, const struct plot_panel *panel,
                       const struct chart *c, size_t s)
 {
     double width = 0.8 / (double)c->n_series;
+
     for (size_t i = 0; i < c->series[s].n; i++) {
         double y = c->series[s].y[i];
         char text[24];
+
         if (isfinite(y)) {
             snprintf(text, sizeof text, "%.3g", y);
             plot_bar(plot, panel, (double)i + 0.1 + width * ((double)s + 0.5),
@@ -94,17 +95,17 @@ static void draw(struct plot *plot, const struct chart *c, size_t column)
                                .title = c->title,
                                .x_label = c->x_label,
                                .y_label = c->y_label};
+
     y_range(c, &panel.y_min, &panel.y_max);
-    if (c->groups != NULL) {
+    if (c->groups) {
         panel.x_max = (double)c->series[0].n;
         plot_axes_named(plot, &panel, c->groups, c->series[0].n);
     } else {
         x_range(c, &panel.x_min, &panel.x_max);
         plot_axes(plot, &panel);
     }
-    for (size_t s = 0; s < c->n_series; s++) {
-        (c->groups != NULL ? draw_bars : draw_series)(plot, &panel, c, s);
-    }
+    for (size_t s = 0; s < c->n_series; s++)
+        (c->groups ? draw_bars : draw_series)(plot, &panel, c, s);
     for (size_t s = 0; s < c->n_series && c->n_series > 1 && !c->no_key; s++) {
         plot_key(plot, &panel, c->key, s, c->n_series, c->series[s].name,
                  plot_colour(s));
@@ -117,11 +118,10 @@ int chart_write(const char *path, const char *title, const struct chart *charts,
     struct plot *plot = NULL;
     int rc = plot_open(path, (int)(LEFT + STEP * (double)n_charts - 50),
                        (int)(TOP + HEIGHT + 60), title, &plot);
-    if (rc != 0) {
+
+    if (rc != 0)
         return rc;
-    }
-    for (size_t i = 0; i < n_charts; i++) {
+    for (size_t i = 0; i < n_charts; i++)
         draw(plot, &charts[i], i);
-    }
     return plot_close(plot);
 }

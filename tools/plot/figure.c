@@ -30,13 +30,16 @@ static void collect(const struct replay_record *records, size_t count,
     for (size_t i = 0; i < count; i++) {
         const struct replay_record *r = &records[i];
         double at_s = (double)r->intended_us / 1e6;
+
         if (r->outcome == REPLAY_COMPLETED && r->first_token_us >= 0) {
             double ttft_s = (double)(r->first_token_us - r->intended_us) / 1e6;
+
             s->sent[s->answered] = at_s;
             s->ttft[s->answered++] = ttft_s > floor_s ? ttft_s : floor_s;
         } else if (r->outcome == REPLAY_REJECTED ||
                    r->outcome == REPLAY_FAILED) {
             size_t kind = r->outcome == REPLAY_FAILED;
+
             s->lost[kind][s->lost_count[kind]++] = at_s;
         }
     }
@@ -57,10 +60,10 @@ static void draw_lost(struct plot *plot, const struct series *s,
                       struct plot_panel *area)
 {
     static const char *const names[LOST_KINDS] = {"rejected", "failed"};
+
     for (size_t i = 0; i < LOST_KINDS; i++) {
-        if (s->lost_count[i] == 0) {
+        if (s->lost_count[i] == 0)
             continue;
-        }
         struct plot_panel lane = *area;
         lane.height = LANE_HEIGHT;
         lane.title = names[i];
@@ -75,6 +78,7 @@ static void draw_time(struct plot *plot, const struct series *s,
                       const struct plot_panel *panel)
 {
     struct plot_panel area = *panel;
+
     plot_title(plot, &area);
     area.title = "";
     draw_lost(plot, s, &area);
@@ -110,6 +114,7 @@ static int draw(const struct series *s, const struct replay_record *records,
     double ttft_max = s->answered > 0 ? s->sorted[s->answered] : 1.0;
     double end_s = count > 0 ? (double)records[count - 1].intended_us / 1e6 : 0;
     double start_s = 0;
+
     plot_nice_range(&ttft_min, &ttft_max, true);
     plot_nice_range(&start_s, &end_s, false);
     struct plot_panel time = {80,
@@ -143,15 +148,13 @@ static int draw(const struct series *s, const struct replay_record *records,
              "%s replay, policy %s: %" PRIu64 " of %" PRIu64
              " requests answered, %.1f %% of input reused%s",
              report->context.mode,
-             report->context.policy != NULL ? report->context.policy
-                                            : "unknown",
+             report->context.policy ? report->context.policy : "unknown",
              report->completed, report->total, 100 * report->prefix_hit_ratio,
              replay_report_ending(report).text);
     struct plot *plot = NULL;
     int rc = plot_open(path, 1160, 480, title, &plot);
-    if (rc != 0) {
+    if (rc != 0)
         return rc;
-    }
     draw_time(plot, s, report, &time);
     draw_distribution(plot, s, report, &distribution);
     return plot_close(plot);
@@ -162,9 +165,9 @@ int replay_figure_write(const struct replay_record *records, size_t count,
 {
     size_t room = count + 1;
     double *values = calloc(room, 6 * sizeof values[0]);
-    if (values == NULL) {
+
+    if (!values)
         return -ENOMEM;
-    }
     struct series s = {.sent = values,
                        .ttft = values + room,
                        .lost = {values + 2 * room, values + 3 * room},

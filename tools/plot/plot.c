@@ -52,12 +52,13 @@ int plot_open(const char *path, int width, int height, const char *title,
               struct plot **plot)
 {
     struct plot *p = calloc(1, sizeof *p);
-    if (p == NULL) {
+
+    if (!p)
         return -ENOMEM;
-    }
     p->file = fopen(path, "w");
-    if (p->file == NULL) {
+    if (!p->file) {
         int rc = -errno;
+
         free(p);
         return rc;
     }
@@ -88,6 +89,7 @@ static double nice_step(double range, int count)
     double raw = range / count;
     double power = pow(10, floor(log10(raw)));
     double digit = raw / power;
+
     return (digit > 5 ? 10 : digit > 2 ? 5 : digit > 1 ? 2 : 1) * power;
 }
 
@@ -97,9 +99,9 @@ static double log_below(double x)
 {
     double power = pow(10, floor(log10(x)));
     int i = 3;
-    while (i > 0 && log_digits[i] * power > x * (1 + 1e-9)) {
+
+    while (i > 0 && log_digits[i] * power > x * (1 + 1e-9))
         i--;
-    }
     return log_digits[i] * power;
 }
 
@@ -110,18 +112,15 @@ void plot_nice_range(double *min, double *max, bool log)
         double low = log_below(*max);
         int i = 0;
         double power = pow(10, floor(log10(low) + 1e-9));
-        while (i < 3 && log_digits[i] * power < *max * (1 - 1e-9)) {
+        while (i < 3 && log_digits[i] * power < *max * (1 - 1e-9))
             i++;
-        }
         *max = log_digits[i] * power;
-        if (*max <= *min) {
+        if (*max <= *min)
             *max = *min * 10;
-        }
         return;
     }
-    if (*max <= *min) {
+    if (*max <= *min)
         *max = *min + 1;
-    }
     double step = nice_step(*max - *min, 6);
     *min = floor(*min / step + 1e-9) * step;
     *max = ceil(*max / step - 1e-9) * step;
@@ -147,19 +146,20 @@ static void tick(struct plot *plot, const struct plot_panel *p, double value,
                  bool vertical, bool labelled)
 {
     char text[32];
+
     snprintf(text, sizeof text, "%g", value);
     if (vertical) {
         double x = at_x(p, value);
+
         put_line(plot, x, p->top, x, p->top + p->height, GRID, "");
-        if (labelled) {
+        if (labelled)
             put_text(plot, x, p->top + p->height + 18, "middle", "", text);
-        }
     } else {
         double y = at_y(p, value);
+
         put_line(plot, p->left, y, p->left + p->width, y, GRID, "");
-        if (labelled) {
+        if (labelled)
             put_text(plot, p->left - 8, y + 4, "end", "", text);
-        }
     }
 }
 
@@ -171,9 +171,9 @@ static void linear_ticks(struct plot *plot, const struct plot_panel *p,
     double step = nice_step(max - min, vertical ? 6 : 8);
     long first = lround(ceil(min / step - 1e-9));
     long last = lround(floor(max / step + 1e-9));
-    for (long i = first; i <= last; i++) {
+
+    for (long i = first; i <= last; i++)
         tick(plot, p, (double)i * step, vertical, true);
-    }
 }
 
 static void log_ticks(struct plot *plot, const struct plot_panel *p,
@@ -184,12 +184,13 @@ static void log_ticks(struct plot *plot, const struct plot_panel *p,
     bool wide = log10(max / min) > 3.5; /* then only powers of ten get text */
     int low = (int)floor(log10(min) + 1e-9);
     int high = (int)ceil(log10(max) - 1e-9);
+
     for (int e = low; e <= high; e++) {
         for (size_t d = 0; d < 3; d++) {
             double value = log_digits[d] * pow(10, e);
-            if (value >= min * (1 - 1e-9) && value <= max * (1 + 1e-9)) {
+
+            if (value >= min * (1 - 1e-9) && value <= max * (1 + 1e-9))
                 tick(plot, p, value, vertical, d == 0 || !wide);
-            }
         }
     }
 }
@@ -261,12 +262,10 @@ void plot_points(struct plot *plot, const struct plot_panel *p, const double *x,
                  const double *y, size_t count, enum plot_mark mark,
                  const char *colour)
 {
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < count; i++)
         if (x[i] >= p->x_min && x[i] <= p->x_max && y[i] >= p->y_min &&
-            y[i] <= p->y_max) {
+            y[i] <= p->y_max)
             put_mark(plot, at_x(p, x[i]), at_y(p, y[i]), mark, colour);
-        }
-    }
 }
 
 static double clamp(double value, double min, double max)
@@ -285,9 +284,9 @@ void plot_line(struct plot *plot, const struct plot_panel *p, const double *x,
     for (size_t i = 0; i < count; i++) {
         double px = at_x(p, clamp(x[i], p->x_min, p->x_max));
         double py = at_y(p, clamp(y[i], p->y_min, p->y_max));
-        if (step && i > 0) {
+
+        if (step && i > 0)
             fprintf(plot->file, "%.1f,%.1f ", px, last);
-        }
         fprintf(plot->file, "%.1f,%.1f ", px, py);
         last = py;
     }
@@ -315,13 +314,14 @@ static void put_guide(struct plot *plot, const struct plot_panel *p,
 {
     double min = vertical ? p->x_min : p->y_min;
     double max = vertical ? p->x_max : p->y_max;
-    if (!(value >= min && value <= max)) {
+
+    if (!(value >= min && value <= max))
         return;
-    }
     char style[64];
     snprintf(style, sizeof style, "font-size=\"11\" fill=\"%s\"", colour);
     if (vertical) {
         double x = at_x(p, value);
+
         put_line(plot, x, p->top, x, p->top + p->height, colour,
                  "stroke-dasharray=\"4 3\"");
         bool right = x > p->left + 0.8 * p->width;
@@ -329,6 +329,7 @@ static void put_guide(struct plot *plot, const struct plot_panel *p,
                  right ? "end" : "start", style, text);
     } else {
         double y = at_y(p, value);
+
         put_line(plot, p->left, y, p->left + p->width, y, colour,
                  "stroke-dasharray=\"4 3\"");
         put_text(plot, p->left + p->width - 4, y - 4, "end", style, text);
@@ -346,6 +347,7 @@ void plot_guide_above(struct plot *plot, const struct plot_panel *p,
                       const char *colour)
 {
     bool near = fabs(at_x(p, value) - at_x(p, below)) < GUIDE_TEXT_WIDTH;
+
     put_guide(plot, p, value, true, near ? 14 : 0, text, colour);
 }
 
@@ -354,6 +356,7 @@ const char *plot_colour(size_t i)
     static const char *const colours[] = {"#1f6fb4", "#c8372d", "#2f9147",
                                           "#e08a1e", "#7a4fb0", "#4a4a4a",
                                           "#16a3ad", "#c25a9c"};
+
     return colours[i % (sizeof colours / sizeof colours[0])];
 }
 
@@ -368,6 +371,7 @@ void plot_key(struct plot *plot, const struct plot_panel *p,
     double y = top ? p->top + 18 + line * (double)i
                    : p->top + p->height - 10 - line * (double)(count - 1 - i);
     double in = left ? 1 : -1;
+
     put_line(plot, x, y - 4, x + in * 18, y - 4, colour, "stroke-width=\"3\"");
     put_text(plot, x + in * 24, y, in > 0 ? "start" : "end", "font-size=\"11\"",
              text);
@@ -378,12 +382,12 @@ void plot_bar(struct plot *plot, const struct plot_panel *p, double x,
 {
     double left = at_x(p, x - width / 2);
     double top = at_y(p, clamp(y, p->y_min, p->y_max));
+
     fprintf(plot->file,
             "<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\" "
             "fill=\"%s\"/>\n",
             left, top, at_x(p, x + width / 2) - left, p->top + p->height - top,
             colour);
-    if (text != NULL) {
+    if (text)
         put_text(plot, at_x(p, x), top - 4, "middle", "font-size=\"10\"", text);
-    }
 }

@@ -11,12 +11,12 @@ int replay_file_read(const char *path, size_t most, char **text, size_t *size)
     size_t have = 0;
     char *bytes = NULL;
     FILE *file = fopen(path, "re");
-    if (file == NULL) {
+
+    if (!file)
         return -errno;
-    }
     /* One byte more than allowed shows whether the file is too large. */
     bytes = malloc(most + 1);
-    if (bytes == NULL) {
+    if (!bytes) {
         rc = -ENOMEM;
         goto close_file;
     }

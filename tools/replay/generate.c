@@ -28,14 +28,13 @@ static int generate(struct trace_generator *generator, uint64_t requests,
 {
     struct trace_request request = {0};
     int rc = 0;
+
     for (uint64_t i = 0; i < requests && rc == 0; i++) {
         rc = trace_generator_next(generator, &request);
-        if (rc == 0) {
+        if (rc == 0)
             rc = trace_write(file, &request);
-        }
-        if (rc == 0) {
+        if (rc == 0)
             rc = trace_stats_add(stats, &request);
-        }
     }
     trace_request_fini(&request);
     return rc;
@@ -44,6 +43,7 @@ static int generate(struct trace_generator *generator, uint64_t requests,
 static void print_totals(const struct trace_totals *t)
 {
     double n = (double)t->requests;
+
     fprintf(stderr,
             "%" PRIu64 " requests over %.0f s, mean input %.0f and output "
             "%.0f tokens, an infinite cache reuses %.1f %% of the input\n",
@@ -57,21 +57,19 @@ static int write_trace(struct trace_generator *generator, uint64_t requests,
                        const char *path)
 {
     struct trace_stats *stats = trace_stats_new(TRACE_BLOCK_TOKENS, true);
-    FILE *file = path != NULL ? trace_file_create(path) : stdout;
+    FILE *file = path ? trace_file_create(path) : stdout;
     int rc = -ENOMEM;
-    if (file == NULL) {
+
+    if (!file)
         rc = -errno;
-    } else if (stats != NULL) {
+    else if (stats)
         rc = generate(generator, requests, file, stats);
-    }
-    if (file != NULL && (path != NULL ? fclose(file) : fflush(file)) != 0 &&
-        rc == 0) {
+    if (file && (path ? fclose(file) : fflush(file)) != 0 && rc == 0)
         rc = -errno;
-    }
     if (rc == 0) {
         print_totals(trace_stats_totals(stats));
     } else {
-        replay_complain(usage.name, "%s: %s", path != NULL ? path : "stdout",
+        replay_complain(usage.name, "%s: %s", path ? path : "stdout",
                         strerror(-rc));
     }
     trace_stats_free(stats);
@@ -81,11 +79,10 @@ static int write_trace(struct trace_generator *generator, uint64_t requests,
 static const struct trace_workload_facts *find_workload(const char *name)
 {
     const struct trace_workload_facts *facts = NULL;
-    for (size_t i = 0; (facts = trace_workload_facts(i)) != NULL; i++) {
-        if (strcmp(facts->name, name) == 0) {
+
+    for (size_t i = 0; (facts = trace_workload_facts(i)); i++)
+        if (strcmp(facts->name, name) == 0)
             break;
-        }
-    }
     return facts;
 }
 
@@ -109,16 +106,15 @@ int replay_command_generate(int argc, char **argv)
     };
     const struct option_table table = {specs, sizeof specs / sizeof specs[0]};
     int status = 0;
-    if (replay_parse(&usage, &table, argc, argv, &status) != 0) {
+    if (replay_parse(&usage, &table, argc, argv, &status) != 0)
         return status;
-    }
     const struct trace_workload_facts *facts =
-        like != NULL ? find_workload(like) : NULL;
-    if (facts == NULL) {
+        like ? find_workload(like) : NULL;
+    if (!facts) {
         replay_complain(usage.name,
                         "--like %s: must be conversation, toolagent or "
                         "synthetic",
-                        like != NULL ? like : "is missing");
+                        like ? like : "is missing");
         return REPLAY_EXIT_USAGE;
     }
     struct trace_generator *generator = NULL;

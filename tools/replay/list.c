@@ -15,6 +15,7 @@ int replay_list_numbers(const char *option, const char *text, double min,
     for (const char *from = text;; from++) {
         char *end = NULL;
         double x = strtod(from, &end);
+
         if (end == from || (*end != ',' && *end != '\0') ||
             !(x >= min && x <= max)) {
             snprintf(error, REPLAY_LIST_ERROR_BYTES,
@@ -29,9 +30,8 @@ int replay_list_numbers(const char *option, const char *text, double min,
             return -EINVAL;
         }
         list->values[list->count++] = x;
-        if (*end == '\0') {
+        if (*end == '\0')
             return 0;
-        }
         from = end;
     }
 }
@@ -39,11 +39,10 @@ int replay_list_numbers(const char *option, const char *text, double min,
 static bool is_known(const char *(*known)(size_t i), const char *name)
 {
     const char *k;
-    for (size_t i = 0; (k = known(i)) != NULL; i++) {
-        if (strcmp(k, name) == 0) {
+
+    for (size_t i = 0; (k = known(i)); i++)
+        if (strcmp(k, name) == 0)
             return true;
-        }
-    }
     return false;
 }
 
@@ -54,7 +53,8 @@ static int refuse_name(const char *option, const char *name,
     const char *k;
     int n = snprintf(error, REPLAY_LIST_ERROR_BYTES, "--%s %.40s: must be",
                      option, name);
-    for (size_t i = 0; (k = known(i)) != NULL; i++) {
+
+    for (size_t i = 0; (k = known(i)); i++) {
         if (n < REPLAY_LIST_ERROR_BYTES - 1) {
             n += snprintf(error + n, REPLAY_LIST_ERROR_BYTES - (size_t)n,
                           "%s %s", i > 0 ? "," : "", k);
@@ -68,16 +68,15 @@ int replay_list_names(const char *option, const char *text,
                       char error[REPLAY_LIST_ERROR_BYTES])
 {
     list->count = 0;
-    if (strlen(text) >= sizeof list->text) {
+    if (strlen(text) >= sizeof list->text)
         return refuse_name(option, text, known, error);
-    }
     strcpy(list->text, text);
     char *rest = list->text;
-    while (rest != NULL) {
+    while (rest) {
         char *name = strsep(&rest, ",");
-        if (!is_known(known, name) || list->count == REPLAY_LIST_MAX) {
+
+        if (!is_known(known, name) || list->count == REPLAY_LIST_MAX)
             return refuse_name(option, name, known, error);
-        }
         list->names[list->count++] = name;
     }
     return 0;

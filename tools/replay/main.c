@@ -43,9 +43,8 @@ static void print_help(FILE *file)
     fputs("usage: conductor-replay COMMAND [OPTIONS]\n\n"
           "Request traces in the format of the Mooncake paper (FAST'25).\n\n",
           file);
-    for (size_t i = 0; i < COMMAND_COUNT; i++) {
+    for (size_t i = 0; i < COMMAND_COUNT; i++)
         fprintf(file, "  %-16s  %s\n", commands[i].name, commands[i].summary);
-    }
     fputs("\nconductor-replay COMMAND --help explains a command.\n"
           "conductor-replay --version prints the version.\n\n"
           "examples:\n"
@@ -82,6 +81,7 @@ int replay_parse(const struct replay_usage *usage,
 {
     char error[256];
     int rc = options_parse(table, argc, argv, error, sizeof error);
+
     if (rc == 0) {
         rc = options_check_outputs(table, error, sizeof error);
         if (rc != 0) {
@@ -119,11 +119,9 @@ static int run_command(int argc, char **argv)
         puts("conductor-replay " CONDUCTOR_VERSION);
         return 0;
     }
-    for (size_t i = 0; i < COMMAND_COUNT; i++) {
-        if (strcmp(argv[1], commands[i].name) == 0) {
+    for (size_t i = 0; i < COMMAND_COUNT; i++)
+        if (strcmp(argv[1], commands[i].name) == 0)
             return commands[i].run(argc - 1, argv + 1);
-        }
-    }
     fprintf(stderr,
             "conductor-replay: unknown command '%s'; "
             "conductor-replay --help lists them\n",
@@ -135,6 +133,7 @@ static int run_command(int argc, char **argv)
 int main(int argc, char **argv)
 {
     int status = run_command(argc, argv);
+
     if (fflush(stdout) != 0 || ferror(stdout) != 0) {
         fprintf(stderr, "conductor-replay: standard output: %s\n",
                 strerror(errno));

@@ -7,39 +7,36 @@ static int compare_doubles(const void *a, const void *b)
 {
     double x = *(const double *)a;
     double y = *(const double *)b;
+
     return (x > y) - (x < y);
 }
 
 void replay_sort(double *values, size_t count)
 {
-    if (count > 1) {
+    if (count > 1)
         qsort(values, count, sizeof values[0], compare_doubles);
-    }
 }
 
 double replay_percentile(const double *sorted, size_t count, double share)
 {
-    if (count == 0) {
+    if (count == 0)
         return 0.0;
-    }
     double rank = share * (double)(count - 1);
     size_t low = (size_t)rank;
-    if (low + 1 >= count) {
+    if (low + 1 >= count)
         return sorted[count - 1];
-    }
     return sorted[low] + (rank - (double)low) * (sorted[low + 1] - sorted[low]);
 }
 
 struct replay_summary replay_summarise(double *values, size_t count)
 {
     struct replay_summary s = {.count = count};
-    if (count == 0) {
+
+    if (count == 0)
         return s;
-    }
     replay_sort(values, count);
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < count; i++)
         s.mean += values[i];
-    }
     s.mean /= (double)count;
     s.p50 = replay_percentile(values, count, 0.50);
     s.p90 = replay_percentile(values, count, 0.90);
@@ -52,20 +49,19 @@ static int compare_longest_first(const void *a, const void *b)
 {
     int64_t x = *(const int64_t *)a;
     int64_t y = *(const int64_t *)b;
+
     return (x < y) - (x > y);
 }
 
 int64_t replay_tail_mean_us(int64_t *intervals_us, size_t count)
 {
-    if (count == 0) {
+    if (count == 0)
         return -1;
-    }
     qsort(intervals_us, count, sizeof intervals_us[0], compare_longest_first);
     size_t longest = (count + 9) / 10;
     int64_t sum = 0;
-    for (size_t i = 0; i < longest; i++) {
+    for (size_t i = 0; i < longest; i++)
         sum += intervals_us[i];
-    }
     return sum / (int64_t)longest;
 }
 

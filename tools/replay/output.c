@@ -12,7 +12,8 @@
 static int resolve(struct replay_output *o, const char *path)
 {
     char *real = realpath(path, NULL);
-    int n = snprintf(o->path, sizeof o->path, "%s", real != NULL ? real : path);
+    int n = snprintf(o->path, sizeof o->path, "%s", real ? real : path);
+
     free(real);
     return n < (int)sizeof o->path ? 0 : -ENAMETOOLONG;
 }
@@ -20,24 +21,23 @@ static int resolve(struct replay_output *o, const char *path)
 int replay_output_open(struct replay_output *o, const char *path)
 {
     struct stat about;
+
     o->file = NULL;
     o->temporary[0] = '\0';
     int rc = resolve(o, path);
-    if (rc != 0) {
+    if (rc != 0)
         return rc;
-    }
     if (stat(path, &about) == 0 && !S_ISREG(about.st_mode)) {
         o->file = fopen(path, "w");
-        return o->file != NULL ? 0 : -errno;
+        return o->file ? 0 : -errno;
     }
     snprintf(o->temporary, sizeof o->temporary, "%s.%ld.tmp", o->path,
              (long)getpid());
     int fd = open(o->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (fd < 0) {
+    if (fd < 0)
         return -errno;
-    }
     o->file = fdopen(fd, "w");
-    if (o->file == NULL) {
+    if (!o->file) {
         rc = -errno;
         close(fd);
         unlink(o->temporary);
@@ -47,22 +47,17 @@ int replay_output_open(struct replay_output *o, const char *path)
 
 int replay_output_close(struct replay_output *o, int keep)
 {
-    if (o->file == NULL) {
+    if (!o->file)
         return 0;
-    }
     int rc = ferror(o->file) != 0 ? -EIO : 0;
-    if (fclose(o->file) != 0 && rc == 0) {
+    if (fclose(o->file) != 0 && rc == 0)
         rc = -errno;
-    }
     o->file = NULL;
-    if (o->temporary[0] == '\0') {
+    if (o->temporary[0] == '\0')
         return rc;
-    }
-    if (rc == 0 && keep && rename(o->temporary, o->path) != 0) {
+    if (rc == 0 && keep && rename(o->temporary, o->path) != 0)
         rc = -errno;
-    }
-    if (rc != 0 || !keep) {
+    if (rc != 0 || !keep)
         unlink(o->temporary);
-    }
     return rc;
 }

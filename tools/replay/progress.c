@@ -31,9 +31,8 @@ void replay_progress_add(struct replay_progress *p,
 void replay_progress_show(struct replay_progress *p, int64_t now_us,
                           size_t sent, size_t in_flight, bool last)
 {
-    if (!last && !p->on_terminal && now_us - p->shown_us < 5000000) {
+    if (!last && !p->on_terminal && now_us - p->shown_us < 5000000)
         return;
-    }
     p->shown_us = now_us;
     double ttft_s = p->ttft_count > 0
                         ? (double)p->ttft_sum_us / (double)p->ttft_count / 1e6

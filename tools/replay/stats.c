@@ -6,12 +6,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tools/replay/command.h"
-#include "tools/replay/study/workload.h"
-#include "tools/replay/list.h"
 #include "tools/plot/plot.h"
-#include "tools/replay/report/report.h"
+#include "tools/replay/command.h"
+#include "tools/replay/list.h"
 #include "tools/replay/live/stream.h"
+#include "tools/replay/report/report.h"
+#include "tools/replay/study/workload.h"
 
 static const struct replay_usage usage = {
     .name = "stats",
@@ -50,9 +50,8 @@ static void print_facts(const struct replay_workload *f)
     printf("arrivals         at %" PRIu64 " different times, up to %" PRIu64
            " at one\n",
            f->arrival_times, f->arrivals_at_once_max);
-    if (f->skipped_lines > 0) {
+    if (f->skipped_lines > 0)
         printf("bad lines        %" PRIu64 " skipped\n", f->skipped_lines);
-    }
     printf("\n%-16s %12s %10s %10s %10s %10s\n", "tokens", "mean", "p50", "p90",
            "p99", "max");
     print_lengths("input", &f->input_tokens);
@@ -76,6 +75,7 @@ static void print_caches(const struct replay_workload *f,
     for (size_t i = 0; i < capacities->count; i++) {
         double ratio =
             replay_workload_lru_ratio(f, capacities->values[i] * 1e6);
+
         printf("%8g M tokens   %.4f   %6.1f %%\n", capacities->values[i], ratio,
                f->best_block_ratio > 0 ? 100 * ratio / f->best_block_ratio : 0);
     }
@@ -91,7 +91,8 @@ static int write_json(const struct settings *s, const struct replay_workload *f,
 {
     json_t *json =
         replay_workload_json(f, capacities->values, capacities->count);
-    int rc = json != NULL ? replay_json_write(json, s->json) : -ENOMEM;
+    int rc = json ? replay_json_write(json, s->json) : -ENOMEM;
+
     json_decref(json);
     return rc;
 }
@@ -101,6 +102,7 @@ static int measure(const struct settings *s,
 {
     struct replay_workload *facts = NULL;
     char error[REPLAY_STREAM_ERROR_BYTES];
+
     if (replay_workload_read(&s->source, &facts, error) != 0) {
         replay_complain(usage.name, "%s", error);
         return 1;
@@ -108,12 +110,12 @@ static int measure(const struct settings *s,
     print_facts(facts);
     print_caches(facts, capacities);
     int status = 0;
-    int rc = s->json != NULL ? write_json(s, facts, capacities) : 0;
+    int rc = s->json ? write_json(s, facts, capacities) : 0;
     if (rc != 0) {
         replay_complain(usage.name, "%s: %s", s->json, strerror(-rc));
         status = 1;
     }
-    rc = s->plot != NULL ? replay_workload_plot(facts, s->plot) : 0;
+    rc = s->plot ? replay_workload_plot(facts, s->plot) : 0;
     if (rc != 0) {
         replay_complain(usage.name, "%s: %s", s->plot, strerror(-rc));
         status = 1;
@@ -138,10 +140,9 @@ int replay_command_stats(int argc, char **argv)
     struct replay_numbers capacities;
     char error[REPLAY_LIST_ERROR_BYTES];
     int status = 0;
-    if (replay_parse(&usage, &table, argc, argv, &status) != 0) {
+    if (replay_parse(&usage, &table, argc, argv, &status) != 0)
         return status;
-    }
-    if (s.source.path == NULL) {
+    if (!s.source.path) {
         replay_missing(usage.name, "--trace FILE");
         return REPLAY_EXIT_USAGE;
     }

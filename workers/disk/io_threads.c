@@ -98,6 +98,7 @@ static int threads_make(int fd, unsigned depth, int event_fd, void **out)
     unsigned want = depth < THREADS_MAX ? depth : THREADS_MAX;
     while (t->n < want) {
         int rc = pthread_create(&t->ids[t->n], NULL, run, t);
+
         if (rc == 0) {
             t->n++;
             continue;

@@ -175,6 +175,7 @@ static uint32_t examine_all(const struct disk_slab *slab, uint32_t from,
     for (uint32_t i = 0; i < n; i++) {
         const uint8_t *page = pages + (size_t)i * slab->page_bytes;
         enum found what = examine(slab, from + i, page, s);
+
         if (what == FOUND_WHOLE)
             found(arg, from + i, s);
         damaged += what == FOUND_DAMAGED;
@@ -199,6 +200,7 @@ static int64_t scan(const struct disk_slab *slab, uint8_t *pages,
         size_t bytes = (size_t)n * slab->page_bytes;
         ssize_t got = pread(slab->fd, pages, bytes,
                             (off_t)disk_slab_page_offset(slab, at));
+
         if (got == (ssize_t)bytes)
             damaged += examine_all(slab, at, n, pages, s, found, arg);
         else

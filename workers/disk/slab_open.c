@@ -170,6 +170,7 @@ static int check_headers(struct opening *o)
                     strerror(errno));
     for (uint32_t i = 0; i < 2; i++) {
         const uint8_t *page = pages + i * DISK_ALIGN_BYTES;
+
         if (parse_header(page, &h))
             return compare(o, &h);
         ours = ours || wire_u64_at(page, 0) == FILE_MAGIC;
@@ -283,6 +284,7 @@ static int drop_tail(struct opening *o)
     int64_t damaged = disk_slab_scan(s, lose, &t);
     if (damaged < 0 || t.rc < 0) {
         int rc = t.rc < 0 ? t.rc : (int)damaged;
+
         return fail(o, rc, "%s: what it has lost cannot be dropped: %s",
                     o->config->path, strerror(-rc));
     }

@@ -203,6 +203,7 @@ static void reap(struct disk_tier *t, bool wait, struct disk_pieces *came)
     STAILQ_INIT(came);
     while ((op = disk_io_reap(t->io, wait))) {
         struct disk_piece *p = (struct disk_piece *)op;
+
         t->n_under_way--;
         t->n_write_pieces -= p->op.write;
         STAILQ_INSERT_TAIL(came, p, link);
@@ -291,6 +292,7 @@ uint32_t disk_tier_match(struct disk_tier *t, const uint64_t *keys,
     for (; n < n_blocks; n++) {
         uint32_t slot = kv_store_find(t->index, keys[n], parent,
                                       tokens + (size_t)n * block_tokens);
+
         if (slot == KV_BLOCK_NONE)
             break;
         kv_store_pin(t->index, slot);

@@ -48,6 +48,7 @@ static uint32_t erasing(const struct disk_tier *t)
 
     for (uint32_t i = 0; i < DISK_PIECES; i++) {
         const struct disk_piece *p = &t->pieces[i];
+
         if (p->read || p->write || is_free(t, p))
             continue;
         assert(!kv_store_is_held(t->index, p->index));

@@ -223,6 +223,7 @@ void disk_reads_deliver(struct disk_tier *t)
         disk_tier_done_fn *done = r->done;
         void *arg = r->arg;
         int rc = r->error;
+
         TAILQ_REMOVE(&t->ended, r, link);
         kv_store_release(t->index, r->ref.slot);
         t->n_reads--;

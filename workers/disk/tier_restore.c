@@ -136,6 +136,7 @@ static uint32_t commit_all(struct restoring *r)
     /* In the order of the writes: parents come before their children. */
     for (uint32_t i = 0; i < r->n; i++) {
         const struct old *o = &r->old[i];
+
         if (!parent_is_there(t, o))
             continue;
         if (kv_store_commit(t->index, o->slot, o->parent_slot, o->key,

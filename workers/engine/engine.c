@@ -31,10 +31,9 @@ static const struct engine_ops *const kinds[] = {
 
 static const struct engine_ops *kind_find(const char *name)
 {
-    for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
+    for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
         if (name && strcmp(kinds[i]->kind, name) == 0)
             return kinds[i];
-    }
     return NULL;
 }
 
@@ -186,10 +185,9 @@ static bool segment_ok(const struct engine_kv_layout *l,
         s->n_tokens > l->window_tokens - s->position ||
         s->cached_tokens > s->position)
         return false;
-    for (uint32_t i = 0; i < s->n_tokens; i++) {
+    for (uint32_t i = 0; i < s->n_tokens; i++)
         if (s->tokens[i] >= l->vocab)
             return false;
-    }
     return true;
 }
 

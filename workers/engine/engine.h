@@ -213,6 +213,7 @@ static inline void *engine_kv_row(const struct engine_kv_layout *layout,
                                   enum engine_which which, uint32_t slot)
 {
     size_t row = ((size_t)layer * 2 + (size_t)which) * layout->block_tokens;
+
     return (char *)block + (row + slot) * layout->kv_row_bytes;
 }
 

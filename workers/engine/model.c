@@ -1,9 +1,9 @@
 /* The table of known models and what follows from a shape alone. */
+#include "workers/engine/model.h"
+
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
-
-#include "workers/engine/model.h"
 
 /* `tiny` is made for demonstrations and tests. The others are the published
  * shapes; llama3-* are Llama 3.1, longalpaca-* are Llama 2 with a window
@@ -30,10 +30,9 @@ const struct model_shape *model_at(size_t i)
 
 const struct model_shape *model_find(const char *name)
 {
-    for (size_t i = 0; i < N_MODELS; i++) {
+    for (size_t i = 0; i < N_MODELS; i++)
         if (strcmp(models[i].name, name) == 0)
             return &models[i];
-    }
     return NULL;
 }
 
@@ -44,6 +43,7 @@ const char *model_names(char *out, size_t out_bytes)
     for (size_t i = 0; i < N_MODELS && used < out_bytes; i++) {
         int n = snprintf(out + used, out_bytes - used, "%s%s",
                          i == 0 ? "" : ", ", models[i].name);
+
         if (n < 0)
             break;
         used += (size_t)n;

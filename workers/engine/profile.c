@@ -1,4 +1,6 @@
 /* The grid, and how its points are timed. */
+#include "workers/engine/profile.h"
+
 #include <errno.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -7,7 +9,6 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "workers/engine/profile.h"
 
 #define MAX_POINTS 256
 
@@ -65,10 +66,9 @@ static void plan_prefill(struct run *r)
         /* With a small maximum the shares overlap the list. */
         if (i >= 4 && uncached[i] <= 128)
             continue;
-        for (size_t j = 0; j < sizeof(cached) / sizeof(cached[0]); j++) {
+        for (size_t j = 0; j < sizeof(cached) / sizeof(cached[0]); j++)
             if (uncached[i] <= m - cached[j])
                 add_point(r, false, uncached[i], cached[j]);
-        }
     }
 }
 
@@ -80,6 +80,7 @@ static void plan_decode(struct run *r)
     for (uint32_t batch = 1; batch <= r->config.max_batch; batch *= 2) {
         for (size_t i = 0; i < sizeof(kv) / sizeof(kv[0]); i++) {
             uint64_t blocks = (uint64_t)batch * blocks_of(r, kv[i]);
+
             if (kv[i] >= 1 && kv[i] <= m && blocks <= r->n_blocks)
                 add_point(r, true, batch, kv[i]);
         }
@@ -141,6 +142,7 @@ static int time_decode(struct run *r, const struct point *p, double *us)
     while (steps < MIN_STEPS || (took_us < DECODE_US && steps < MAX_STEPS)) {
         int rc =
             engine_step(r->e, r->segments, p->a, NULL, NULL, r->config.stop);
+
         if (rc != 0)
             return rc;
         took_us = clock_now_us() - start_us;
@@ -161,6 +163,7 @@ static void shuffle(struct run *r, uint64_t *state)
     for (uint32_t i = r->n_points; i > 1; i--) {
         uint32_t j = next_random(state, i);
         struct point p = r->points[i - 1];
+
         r->points[i - 1] = r->points[j];
         r->points[j] = p;
     }
@@ -179,6 +182,7 @@ static int measure(struct run *r, FILE *out, profile_progress_fn *progress,
             double us = 0;
             int rc =
                 p->decode ? time_decode(r, p, &us) : time_prefill(r, p, &us);
+
             if (rc != 0)
                 return rc;
             /* The reader takes no time of 0; the clock counts microseconds. */
@@ -204,6 +208,7 @@ static void machine_name(char *name, size_t bytes)
 
     while (f && fgets(line, sizeof(line), f)) {
         char *value = strstr(line, ": ");
+
         if (strncmp(line, "model name", 10) == 0 && value) {
             value[strcspn(value, "\n")] = '\0';
             snprintf(processor, sizeof(processor), "%s", value + 2);

@@ -101,6 +101,7 @@ static void write_rows(const struct timed_engine *e,
 
     for (uint32_t i = 0; i < s->n_tokens; i++) {
         uint32_t t = s->position + i;
+
         last = mix(last, (uint64_t)layer << 32 | s->tokens[i]);
         *row_at(e, s, t, layer, ENGINE_K) = last;
         *row_at(e, s, t, layer, ENGINE_V) = mix(last, ~UINT64_C(0));
@@ -115,6 +116,7 @@ static uint32_t answer(const struct timed_engine *e,
 
     for (uint32_t t = SAMPLE_TOKENS / 4; t < last; t += SAMPLE_TOKENS) {
         uint32_t layer = t / SAMPLE_TOKENS % e->n_layers;
+
         digest = mix(digest, *row_at(e, s, t, layer, ENGINE_K));
         digest = mix(digest, *row_at(e, s, t, layer, ENGINE_V));
     }
@@ -155,6 +157,7 @@ static int64_t step_us(const struct timed_engine *e,
 
     for (size_t i = 0; i < n; i++) {
         const struct engine_segment *s = &segments[i];
+
         if (s->decode) {
             batch++;
             kv_tokens += (int64_t)s->position + s->n_tokens;
@@ -174,6 +177,7 @@ static bool sleep_until(int64_t when_us, const atomic_bool *abort)
 
     while (now_us < when_us && !engine_aborted(abort)) {
         int64_t wake_us = now_us + NAP_US;
+
         if (wake_us > when_us || !abort)
             wake_us = when_us;
         const struct timespec wake = {
@@ -198,6 +202,7 @@ static int timed_step(struct engine *base, struct engine_segment *segments,
         start_us = e->busy_until_us;
     for (uint32_t layer = 0; layer < e->n_layers; layer++) {
         int64_t wait_us = clock_now_us();
+
         if (engine_wait_layer(ops, arg, n, layer) < 0)
             return -EIO;
         /* A layer that came late moves the rest of the step. */
@@ -211,10 +216,9 @@ static int timed_step(struct engine *base, struct engine_segment *segments,
         }
         engine_layer_done(ops, arg, n, layer);
     }
-    for (size_t s = 0; s < n; s++) {
+    for (size_t s = 0; s < n; s++)
         if (segments[s].want_token)
             segments[s].token_out = answer(e, &segments[s]);
-    }
     return 0;
 }
 

@@ -148,6 +148,7 @@ static void finish(struct loader *l, struct load_part *part)
 
     if (p->run) {
         struct load *load = p->run->load;
+
         load->last_us = l->config.now_us();
         if (p->rc < 0)
             loader_miss(part);
@@ -245,9 +246,8 @@ void loader_tick(struct loader *l)
     struct loader_piece *p;
 
     l->wake_us = INT64_MAX;
-    while ((p = TAILQ_FIRST(&l->parked)) && p->due_us <= now_us) {
+    while ((p = TAILQ_FIRST(&l->parked)) && p->due_us <= now_us)
         loader_unpark(l, part_of(p), p->rc);
-    }
     if (p)
         loader_wake_at(l, p->due_us);
     l->ops->poke(l->arg);

@@ -2,8 +2,8 @@
 #ifndef WORKERS_LOAD_INTERNAL_H
 #define WORKERS_LOAD_INTERNAL_H
 
-#include "workers/load/rate.h"
 #include "workers/load/loader.h"
+#include "workers/load/rate.h"
 #include "workers/load/step_pace.h"
 
 #define LOADER_NAME_MAX 300

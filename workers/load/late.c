@@ -116,6 +116,7 @@ bool load_give_up(struct loader *l, struct load *load)
         return false; /* it may wait for them; that has an end */
     for (uint32_t i = 0; i < load->n_runs; i++) {
         struct load_run *run = &load->runs[i];
+
         if (leave_overdue(l, run) < 0) {
             l->ops->failed(l->arg, load->r,
                            "reads hang, and there is no room to compute what "

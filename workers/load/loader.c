@@ -159,6 +159,7 @@ int loader_add(struct loader *l, struct request *r,
     load->n_runs = plan->n_sources;
     for (uint32_t i = 0; i < plan->n_sources; i++) {
         struct load_run *run = &load->runs[i];
+
         run->load = load;
         run->source = plan->sources[i].source;
         run->source->n_runs++;
@@ -181,6 +182,7 @@ uint32_t load_last(const struct load *load)
     for (uint32_t i = 0; i < load->n_runs; i++) {
         const struct load_run *run = &load->runs[i];
         uint32_t end = run->open ? run->held : run->to;
+
         if (end > load->r->n_reusable)
             end = load->r->n_reusable;
         if ((!run->ended || run->in_flight > 0) && end > last)
@@ -209,6 +211,7 @@ bool load_coming(const struct load *load, uint32_t b)
         return true;
     for (uint32_t i = 0; i < load->n_runs; i++) {
         const struct load_run *run = &load->runs[i];
+
         if (!run->ended && b < (run->open ? run->held : run->to))
             return true;
     }

@@ -18,6 +18,7 @@ static double pace_of(const struct load *load)
     for (uint32_t i = 0; i < load->n_runs; i++) {
         const struct load_run *run = &load->runs[i];
         double us = block_us_of(load->loader, run->source);
+
         if (us > 0 && (!run->ended || run->in_flight > 0))
             blocks_per_us += 1 / us;
     }

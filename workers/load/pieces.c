@@ -13,6 +13,7 @@ static uint32_t window_of(const struct loader_source *s, uint64_t piece_bytes)
 {
     double us = load_rate_us_per_byte(&s->pace) * (double)piece_bytes;
     double n = us > 0 ? 1 + AHEAD_US / us : PIECES_MIN;
+
     return n < PIECES_MIN ? PIECES_MIN
                           : (n > PIECES_MAX ? PIECES_MAX : (uint32_t)n);
 }
@@ -151,12 +152,11 @@ static uint32_t count_unasked(const struct load *load)
     uint32_t last = load_last(load);
     uint32_t n = 0;
 
-    for (uint32_t b = load->first; b < last; b++) {
+    for (uint32_t b = load->first; b < last; b++)
         if (by_layer)
             n += layers - load->blocks[b].asked;
         else
             n += load->blocks[b].asked == 0 && load_coming(load, b);
-    }
     return n;
 }
 
@@ -174,6 +174,7 @@ static bool another_is_faster(const struct load_run *run, uint32_t b,
     for (uint32_t i = 0; i < load->n_runs; i++) {
         const struct load_run *other = &load->runs[i];
         double us = piece_us(other->source, bytes);
+
         if (other != run && !other->ended && other->open && other->held > b &&
             us > 0 && us * (other->source->in_flight + unasked) < mine_us)
             return true;
@@ -190,6 +191,7 @@ static void pump_run(struct loader *l, struct load_run *run)
     while (run->open && !run->ended &&
            run->source->in_flight < window_of(run->source, bytes)) {
         uint32_t b = by_layer ? next_layer(run) : next_block(run);
+
         if (b == KV_BLOCK_NONE || another_is_faster(run, b, bytes) ||
             !ask(l, run, b))
             return;

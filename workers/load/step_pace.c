@@ -50,6 +50,7 @@ void step_pace_learn(struct step_pace *p, const struct engine_segment *segments,
 
     for (size_t i = 0; i < n; i++) {
         const struct engine_segment *s = &segments[i];
+
         if (s->decode)
             return;
         tokens += s->n_tokens;
@@ -78,6 +79,7 @@ static double fitted_us(const struct step_pace *p, double tokens, double depth)
     if (det > 1e-3 * p->nn * p->dd) {
         double b = (p->n_us * p->dd - p->d_us * p->nd) / det;
         double d = (p->d_us * p->nn - p->n_us * p->nd) / det;
+
         if (b >= 0 && d >= 0)
             return b * tokens + d * depth;
     }
@@ -108,6 +110,7 @@ double load_meeting_us(const struct load_meeting *m, uint32_t blocks)
         const struct load_tail *t = &m->tails[i];
         double tail_us = blocks_us(t->first_us, t->block_us,
                                    t->blocks < blocks ? t->blocks : blocks);
+
         us = tail_us > us ? tail_us : us;
     }
     return us;
@@ -142,6 +145,7 @@ uint32_t load_meeting_chunk(const struct load_meeting *m,
         m, best, best ? step_pace_us(p, best, m->position, m->cached) : 0);
     for (uint32_t n = first; n <= m->most; n += bt) {
         double n_us = done_us(m, n, step_pace_us(p, n, m->position, m->cached));
+
         if (n_us < best_us) {
             best = n;
             best_us = n_us;

@@ -7,8 +7,8 @@
 
 #include "base/log.h"
 #include "workers/disk/source.h"
-#include "workers/service/internal.h"
 #include "workers/disk/write_behind.h"
+#include "workers/service/internal.h"
 
 /* As for the store: changes between two reports. */
 #define EVENTS_MAX 65536u

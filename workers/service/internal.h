@@ -8,12 +8,12 @@
 #ifndef WORKERS_SERVICE_INTERNAL_H
 #define WORKERS_SERVICE_INTERNAL_H
 
-#include "workers/step/batch.h"
-#include "workers/step/thread.h"
 #include "workers/link/conductor_link.h"
 #include "workers/load/loader.h"
-#include "workers/transfer/transfer.h"
 #include "workers/service/worker.h"
+#include "workers/step/batch.h"
+#include "workers/step/thread.h"
+#include "workers/transfer/transfer.h"
 
 struct event;
 

@@ -46,10 +46,12 @@ static void run_send(struct worker *w, struct run *run)
                                       .parent = run->parent,
                                       .n = run->n,
                                       .keys = keys};
+
         msg_blocks_stored_pack(&w->out, 0, &m);
     } else {
         struct msg_blocks_removed m = {
             .tier = run->tier, .n = run->n, .keys = keys};
+
         msg_blocks_removed_pack(&w->out, 0, &m);
     }
     worker_send(w);
@@ -153,6 +155,7 @@ void worker_send_status(struct worker *w)
     };
     if (worker_disk_tier(w)) {
         struct disk_tier_stats disk;
+
         disk_tier_stats(worker_disk_tier(w), &disk);
         m.disk_used_blocks = disk.held_blocks;
         m.disk_bytes_per_s = worker_disk_bytes_per_s(w);

@@ -37,7 +37,7 @@ enum request_state {
     REQUEST_WAITING,   /* prefill: in the queue, perhaps still fetching */
     REQUEST_PREFILL,   /* in the step loop */
     REQUEST_PUSHING,   /* computed; KV still on its way to the decode worker */
-    REQUEST_ANNOUNCED,    /* decode: announced, no KV_BEGIN yet */
+    REQUEST_ANNOUNCED, /* decode: announced, no KV_BEGIN yet */
     REQUEST_KV_WAIT,   /* KV_BEGIN came, waits for room */
     REQUEST_RECEIVING, /* granted; KV arrives */
     REQUEST_READY,     /* waits for a place in the batch */

@@ -119,6 +119,7 @@ static uint16_t check_prefill(const struct worker *w, uint64_t id,
         return code;
     for (uint32_t i = 0; i < m->n_tokens; i++) {
         uint32_t token = wire_u32_at(m->tokens, i);
+
         if (token < w->layout->vocab)
             continue;
         snprintf(text, MSG_TEXT_MAX,

@@ -10,8 +10,8 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "workers/disk/tier.h"
-#include "workers/service/internal.h"
 #include "workers/memory.h"
+#include "workers/service/internal.h"
 
 #define EVENTS_MAX 65536u
 #define TICK_US 100000
@@ -39,6 +39,7 @@ static void next_step(struct worker *w)
     w->step_gated = false;
     for (uint32_t i = 0; i < n; i++) {
         struct request *r = batch_segment_owner(w->batch, i);
+
         watch |= transfer_pushes(r);
         if (!r->gated)
             continue;

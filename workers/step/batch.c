@@ -280,6 +280,7 @@ void batch_complete(struct batch *b, int rc)
         stall |= take_stall(b, b->segment_owners[i]);
     for (uint32_t i = 0; i < b->n_segments; i++) {
         struct request *r = b->segment_owners[i];
+
         /* Those further down stay in_step, so that a callback which removes
          * one of them does not free it under our feet. */
         r->in_step = false;
@@ -304,6 +305,7 @@ void batch_abandon(struct batch *b)
 {
     for (uint32_t i = 0; i < b->n_segments; i++) {
         struct request *r = b->segment_owners[i];
+
         r->in_step = false;
         if (r->dead)
             b->ops->removed(b->arg, r);

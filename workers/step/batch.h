@@ -4,8 +4,8 @@
  *
  * A step has a budget of tokens. All decodes come first, one token each, then
  * chunks of the prefills that are under way, then prefills from the queue, in
- * the order that conductor/core/step/queue.h says; and last, of what is left, those
- * whose cached prefix is still being loaded: it comes without the engine
+ * the order that conductor/core/step/queue.h says; and last, of what is left,
+ * those whose cached prefix is still being loaded: it comes without the engine
  * (Cake's adaptive order).
  *
  *      queue --(room for its blocks)--> prefills --+--> done, or PUSHING

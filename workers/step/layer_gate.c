@@ -72,7 +72,7 @@ int layer_gate_wait(struct layer_gate *g, uint32_t layer, int64_t patience_us,
     int rc = 0;
 
     pthread_mutex_lock(&g->lock);
-    while (rc == 0 && layer_gate_layers(g) <= layer) {
+    while (rc == 0 && layer_gate_layers(g) <= layer)
         if (g->failed)
             rc = -EIO;
         else if (abort && atomic_load(abort))
@@ -81,7 +81,6 @@ int layer_gate_wait(struct layer_gate *g, uint32_t layer, int64_t patience_us,
             rc = -ETIMEDOUT;
         else
             nap(g);
-    }
     pthread_mutex_unlock(&g->lock);
     return rc;
 }

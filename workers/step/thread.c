@@ -48,6 +48,7 @@ static void wake_loop(struct batch_thread *t)
     uint64_t one = 1;
     /* Fails only when the counter is full, and then a wakeup is due anyway. */
     ssize_t n = write(t->fd, &one, sizeof(one));
+
     (void)n;
 }
 

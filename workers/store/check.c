@@ -8,6 +8,7 @@ static void check_heap(const struct kv_store *store)
 {
     for (uint32_t i = 0; i < store->heap_len; i++) {
         const struct kv_block *b = &store->blocks[store->heap[i]];
+
         assert(b->heap_pos == i);
         if (i > 0)
             assert(store->blocks[store->heap[(i - 1) / 2]].last_used <
@@ -38,6 +39,7 @@ static void check_map(const struct kv_store *store)
 
     for (uint32_t i = 0; i <= store->slot_mask; i++) {
         const struct kv_slot *slot = &store->slots[i];
+
         if (slot->id == KV_BLOCK_NONE)
             continue;
         n++;
@@ -58,6 +60,7 @@ static void check_blocks(const struct kv_store *store)
 
     for (uint32_t id = 0; id < store->config.capacity_blocks; id++) {
         const struct kv_block *b = &store->blocks[id];
+
         n[b->state]++;
         bool evictable =
             b->state == KV_HELD && b->pins == 0 && b->children == 0;

@@ -57,6 +57,7 @@ void kv_store_drop(struct kv_store *store, uint32_t id)
     /* Parents come before their children, so one walk finds all of them. */
     while (next != KV_BLOCK_NONE) {
         uint32_t at = next;
+
         parent = store->blocks[at].parent;
         next = store->blocks[at].order_next;
         if (parent != KV_BLOCK_NONE && store->blocks[parent].state != KV_HELD)

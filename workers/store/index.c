@@ -64,6 +64,7 @@ static void heap_up(struct kv_store *store, uint32_t pos, uint32_t id)
 {
     while (pos > 0) {
         uint32_t above = (pos - 1) / 2;
+
         if (!heap_less(store, id, store->heap[above]))
             break;
         heap_set(store, pos, store->heap[above]);
@@ -76,6 +77,7 @@ static void heap_down(struct kv_store *store, uint32_t pos, uint32_t id)
 {
     for (;;) {
         uint32_t below = 2 * pos + 1;
+
         if (below >= store->heap_len)
             break;
         if (below + 1 < store->heap_len &&

@@ -10,6 +10,7 @@ uint32_t kv_store_match(struct kv_store *store, const uint64_t *keys,
 
     for (; n < n_blocks; n++) {
         uint32_t id = kv_map_find(store, keys[n]);
+
         if (id == KV_BLOCK_NONE ||
             !kv_block_equals(store, id, parent,
                              tokens + (size_t)n * store->config.block_tokens))
@@ -44,6 +45,7 @@ uint32_t kv_store_match_keys(struct kv_store *store, const uint64_t *keys,
 
     for (; n < n_blocks; n++) {
         uint32_t id = kv_map_find(store, keys[n]);
+
         if (id == KV_BLOCK_NONE || store->blocks[id].parent != parent)
             break;
         kv_store_pin(store, id);

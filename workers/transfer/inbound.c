@@ -32,6 +32,7 @@ static int inbound_hello(struct inbound *in, const uint8_t *payload, size_t len)
     if (why) {
         bool version =
             m.version_min > PROTO_VERSION || m.version_max < PROTO_VERSION;
+
         frame_conn_refuse(
             in->conn, version ? PROTO_E_VERSION : PROTO_E_INCOMPATIBLE, why);
         return 0;

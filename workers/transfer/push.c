@@ -18,7 +18,7 @@ static struct request *push_of(const struct peer *p, uint64_t id)
 
 bool transfer_pushes(const struct request *r)
 {
-    return r->push.peer != NULL;
+    return r->push.peer;
 }
 
 void push_send_begin(struct peer *p, struct request *r)
@@ -104,6 +104,7 @@ static void send_rows(struct peer *p, struct request *r,
         uint32_t slot = from % layout->block_tokens;
         uint32_t room = layout->block_tokens - slot;
         uint32_t k = n < room ? n : room;
+
         frame_conn_send_bytes(
             p->conn,
             engine_kv_row(layout, r->data[from / layout->block_tokens],
@@ -188,6 +189,7 @@ void push_pump(struct peer *p, int64_t now_us)
 
     while (r) {
         struct request *next = TAILQ_NEXT(r, push.link);
+
         if (pump_one(p, r, now_us))
             push_end(p->transfer, r, NULL);
         r = next;

@@ -12,7 +12,7 @@
 static int refuse(struct inbound *in, uint64_t id, const char *why)
 {
     msg_error_like_pack(&in->transfer->buf, FRAME_KV_REFUSE, id,
-                          PROTO_E_INVALID, why);
+                        PROTO_E_INVALID, why);
     transfer_send(in->transfer, in->conn);
     return 0;
 }
@@ -77,6 +77,7 @@ static void copy_rows(const struct transfer *t, struct request *r,
         uint32_t room = layout->block_tokens - slot;
         uint32_t k = n < room ? n : room;
         size_t bytes = (size_t)k * layout->kv_row_bytes;
+
         memcpy(engine_kv_row(layout, r->data[from / layout->block_tokens],
                              m->layer, which, slot),
                src, bytes);

@@ -94,6 +94,7 @@ void serve_pump(struct inbound *in)
 
     while (any) {
         struct serve *s;
+
         any = false;
         TAILQ_FOREACH(s, &in->serves, link)
         {
@@ -156,6 +157,7 @@ int serve_on_fetch(struct inbound *in, uint64_t id, const uint8_t *payload,
         in->n_serves < TRANSFER_SERVES_MAX ? new_serve(in, id, &m) : NULL;
     if (!s) {
         struct msg_fetch_end end = {.code = PROTO_E_BUSY};
+
         msg_fetch_end_pack(&t->buf, id, &end);
         transfer_send(t, in->conn);
         return 0;

@@ -187,6 +187,7 @@ static void end_ungranted(struct peer *p, int64_t now_us)
 
     while (r) {
         struct request *next = TAILQ_NEXT(r, push.link);
+
         if (r->n_output > 0 && !r->push.granted &&
             now_us - r->push.since_us >= t->config.push_timeout_us)
             push_end(t, r, "the decode worker found no room in time");

@@ -10,7 +10,7 @@
 /* Hashes LE64(length) || bytes: the length keeps the strings apart. */
 static void seed_add(XXH3_state_t *state, const char *text)
 {
-    size_t n = text == NULL ? 0 : strlen(text);
+    size_t n = !text ? 0 : strlen(text);
     uint64_t length = htole64(n);
 
     (void)XXH3_64bits_update(state, &length, sizeof(length));

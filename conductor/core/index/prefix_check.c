@@ -45,7 +45,7 @@ static bool check_records(const struct prefix_index *ix, struct recount *r,
         if (e->parent == 0)
             continue;
         r->children[instance]++;
-        if (record_find(ix, &ix->entries[e->parent], instance) == NULL)
+        if (!record_find(ix, &ix->entries[e->parent], instance))
             return false;
     }
     r->holders += held;
@@ -116,7 +116,7 @@ bool prefix_index_check(const struct prefix_index *index)
         .children = counts + 2 * (size_t)n,
         .claimed = counts + 3 * (size_t)n,
     };
-    bool ok = counts != NULL && r.refs != NULL && check_all(index, &r);
+    bool ok = counts && r.refs && check_all(index, &r);
 
     free(r.refs);
     free(counts);

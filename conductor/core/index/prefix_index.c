@@ -36,7 +36,7 @@ struct prefix_index *prefix_index_new(const struct prefix_index_config *config)
     if (shared == 0)
         shared = 4 * (uint64_t)config->max_keys;
     ix = calloc(1, sizeof(*ix));
-    if (ix == NULL)
+    if (!ix)
         return NULL;
     ix->seed = config->seed;
     ix->max_instances = config->max_instances;
@@ -47,8 +47,8 @@ struct prefix_index *prefix_index_new(const struct prefix_index_config *config)
     ix->heads = calloc(ix->n_heads, sizeof(*ix->heads));
     ix->held = calloc(ix->max_instances, sizeof(*ix->held));
     ix->orphans = calloc(ix->max_instances, sizeof(*ix->orphans));
-    if (ix->entries == NULL || ix->heads == NULL || ix->held == NULL ||
-        ix->orphans == NULL || arena_init(&ix->arena, shared) < 0) {
+    if (!ix->entries || !ix->heads || !ix->held || !ix->orphans ||
+        arena_init(&ix->arena, shared) < 0) {
         prefix_index_free(ix);
         return NULL;
     }
@@ -57,7 +57,7 @@ struct prefix_index *prefix_index_new(const struct prefix_index_config *config)
 
 void prefix_index_free(struct prefix_index *index)
 {
-    if (index == NULL)
+    if (!index)
         return;
     arena_fini(&index->arena);
     free(index->orphans);
@@ -171,7 +171,7 @@ static void hold(struct prefix_index *ix, uint32_t at, struct record *record,
     ix->held[instance]++;
     ix->n_holders++;
     orphans_change(ix, instance, 0, record->children);
-    if (parent_record != NULL) {
+    if (parent_record) {
         parent_record->children++;
         if (parent_record->tiers == 0)
             orphans_change(ix, instance, 1, 0);
@@ -231,11 +231,11 @@ static int store_new(struct prefix_index *ix, uint32_t instance, unsigned bit,
     }
     if (parent != 0) {
         parent_record = record_get(ix, &ix->entries[parent], instance);
-        if (parent_record == NULL)
+        if (!parent_record)
             goto drop_entry;
     }
     record = record_get(ix, &ix->entries[*at], instance);
-    if (record == NULL)
+    if (!record)
         goto drop_parent_record;
     if (!ix->entries[*at].linked)
         link_entry(ix, *at, parent);
@@ -268,7 +268,7 @@ static int store_block(struct prefix_index *ix, uint32_t instance, unsigned bit,
             return -EEXIST;
         struct record *record = record_find(ix, e, instance);
 
-        if (record != NULL && record->tiers != 0) {
+        if (record && record->tiers != 0) {
             record->tiers |= (uint8_t)bit;
             return 0;
         }
@@ -322,7 +322,7 @@ int prefix_index_stored_chain(struct prefix_index *index, uint32_t instance,
         parent = at;
         parent_key = keys[i];
     }
-    if (n_done != NULL)
+    if (n_done)
         *n_done = i;
     return error;
 }
@@ -339,7 +339,7 @@ int prefix_index_removed(struct prefix_index *index, uint32_t instance,
     struct record *record = record_find(index, &index->entries[at], instance);
     unsigned bit = 1u << tier;
 
-    if (record == NULL || (record->tiers & bit) == 0)
+    if (!record || (record->tiers & bit) == 0)
         return 0;
     if (record->tiers == bit)
         unhold(index, at, record);
@@ -372,7 +372,7 @@ void prefix_index_cleared(struct prefix_index *index, uint32_t instance)
         struct record *record =
             record_find(index, &index->entries[at], instance);
 
-        if (record != NULL && record->tiers != 0)
+        if (record && record->tiers != 0)
             unhold(index, at, record);
     }
 }

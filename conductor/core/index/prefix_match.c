@@ -264,7 +264,7 @@ unsigned prefix_index_tiers(const struct prefix_index *index, uint32_t instance,
     if (at == 0)
         return 0;
     record = record_find(index, &index->entries[at], instance);
-    return record == NULL ? 0 : record->tiers;
+    return !record ? 0 : record->tiers;
 }
 
 uint64_t prefix_index_held(const struct prefix_index *index, uint32_t instance)

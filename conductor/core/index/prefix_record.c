@@ -1,8 +1,8 @@
 /* The holder records of one entry: one inside of it, more in the arena in an
  * array of the next power of two, sorted by instance. */
-#include "conductor/core/index/prefix_table.h"
-
 #include <string.h>
+
+#include "conductor/core/index/prefix_table.h"
 
 /* The first record whose instance is not below the given one. */
 static size_t lower_bound(const struct record *records, size_t n,
@@ -73,7 +73,7 @@ struct record *record_get(struct prefix_index *ix, struct entry *e,
     struct record fresh = {.instance = (uint16_t)instance};
     struct record *found = record_find(ix, e, instance);
 
-    if (found != NULL)
+    if (found)
         return found;
     if (!e->many && e->one.tiers == 0 && e->one.children == 0) {
         e->one = fresh;
@@ -115,8 +115,7 @@ void record_drop_empty(struct prefix_index *ix, struct entry *e,
     struct record *record = record_find(ix, e, instance);
 
     /* An empty record inside of the entry counts as none already. */
-    if (record == NULL || !e->many || record->tiers != 0 ||
-        record->children != 0)
+    if (!record || !e->many || record->tiers != 0 || record->children != 0)
         return;
     struct record *records = arena_at(&ix->arena, e->many_at.at);
     size_t at = (size_t)(record - records);

@@ -86,7 +86,7 @@ void estimate_prefill(const struct estimate_model *model,
     out->cached_tokens = (int64_t)used_blocks * model->block_tokens;
     if (out->cached_tokens > n_tokens) /* a partial last block */
         out->cached_tokens = n_tokens;
-    if (sender != NULL) {
+    if (sender) {
         out->fetch_from = sender->id;
         out->transfer_us = transfer_us(
             model, sender, used_blocks - local_blocks, now_us, memo);

@@ -114,7 +114,7 @@ bool load_can_end(const struct load_senders *s, const struct load *load,
     uint32_t left[LOAD_PLAN_SOURCES_MAX];
     uint32_t block = load->from_block;
 
-    if (sharing != NULL)
+    if (sharing)
         sharing->n_pieces = 0;
     for (size_t i = 0; i < s->n; i++)
         left[i] = sendable(&s->at[i], allowed_us(load, &s->at[i], until_us),
@@ -128,7 +128,7 @@ bool load_can_end(const struct load_senders *s, const struct load *load,
         end = lesser(lesser(end, s->at[i].to_block),
                      left[i] < end - block ? block + left[i] : end);
         left[i] -= end - block;
-        if (sharing != NULL)
+        if (sharing)
             add_piece(sharing, (struct load_piece){(uint32_t)i, block, end});
         block = end;
     }

@@ -35,14 +35,14 @@ struct pending *pending_new(uint32_t max_instances, uint32_t max_blocks,
     while (n_slots < 2 * max_blocks)
         n_slots *= 2;
     pending = calloc(1, sizeof(*pending));
-    if (pending == NULL)
+    if (!pending)
         return NULL;
     pending->max_blocks = max_blocks;
     pending->mask = n_slots - 1;
     pending->seed = seed;
     pending->index = prefix_index_new(&config);
     pending->slots = calloc(n_slots, sizeof(*pending->slots));
-    if (pending->index == NULL || pending->slots == NULL) {
+    if (!pending->index || !pending->slots) {
         pending_free(pending);
         return NULL;
     }
@@ -51,7 +51,7 @@ struct pending *pending_new(uint32_t max_instances, uint32_t max_blocks,
 
 void pending_free(struct pending *pending)
 {
-    if (pending == NULL)
+    if (!pending)
         return;
     free(pending->slots);
     prefix_index_free(pending->index);

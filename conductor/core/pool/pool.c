@@ -17,8 +17,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "conductor/core/pool/internal.h"
 #include "conductor/core/index/prefix_index.h"
+#include "conductor/core/pool/internal.h"
 
 #define GENERATION_MAX 0xffffu
 
@@ -83,8 +83,8 @@ static int reserve(struct pool *pool)
     pool->decodes = calloc(n * c->max_decodes, sizeof(*pool->decodes));
     pool->pending =
         pending_new(c->max_instances, c->max_pending_blocks, c->seed);
-    if (pool->slots == NULL || pool->waiting == NULL || pool->queue == NULL ||
-        pool->running == NULL || pool->decodes == NULL || pool->pending == NULL)
+    if (!pool->slots || !pool->waiting || !pool->queue || !pool->running ||
+        !pool->decodes || !pool->pending)
         return -ENOMEM;
     /* Arrays of keys are rounded up to powers of two. */
     return arena_init(&pool->keys, 2 * (uint64_t)c->max_pending_blocks);
@@ -97,10 +97,10 @@ struct pool *pool_new(const struct pool_config *config)
     if (!config_ok(config))
         return NULL;
     pool = calloc(1, sizeof(*pool));
-    if (pool == NULL)
+    if (!pool)
         return NULL;
     pool->config = *config;
-    if (pool->config.order == NULL)
+    if (!pool->config.order)
         pool->config.order = queue_order_by_name("fifo");
     if (reserve(pool) < 0) {
         pool_free(pool);
@@ -120,7 +120,7 @@ struct pool *pool_new(const struct pool_config *config)
 
 void pool_free(struct pool *pool)
 {
-    if (pool == NULL)
+    if (!pool)
         return;
     arena_fini(&pool->keys);
     pending_free(pool->pending);
@@ -181,7 +181,7 @@ int pool_add(struct pool *pool, const struct pool_instance_config *config,
     };
     memcpy(slot->view.tier_bytes_per_s, config->tier_bytes_per_s,
            sizeof(slot->view.tier_bytes_per_s));
-    if (config->name != NULL)
+    if (config->name)
         strncpy(slot->view.name, config->name, POOL_NAME_BYTES - 1);
     /* The bounds were checked by pool_new(). */
     (void)!correction_init(&slot->view.correction, c->correction_smoothing,
@@ -194,7 +194,7 @@ int pool_remove(struct pool *pool, uint32_t id)
 {
     struct pool_slot *slot = pool_slot_of(pool, id);
 
-    if (slot == NULL)
+    if (!slot)
         return -ESTALE;
     for (size_t i = 0; i < slot->view.n_waiting; i++)
         pool_forget_keys(pool, slot->view.slot, &slot->waiting[i]);
@@ -212,7 +212,7 @@ const struct pool_instance *pool_get(const struct pool *pool, uint32_t id)
 {
     const struct pool_slot *slot = pool_slot_of(pool, id);
 
-    return slot == NULL ? NULL : &slot->view;
+    return !slot ? NULL : &slot->view;
 }
 
 const struct pool_instance *pool_at(const struct pool *pool, uint32_t slot)
@@ -236,7 +236,7 @@ int pool_set_health(struct pool *pool, uint32_t id, enum pool_health health)
 {
     struct pool_slot *slot = pool_slot_of(pool, id);
 
-    if (slot == NULL)
+    if (!slot)
         return -ESTALE;
     if (slot->view.health == health)
         return 0;
@@ -256,7 +256,7 @@ int pool_set_kv_used(struct pool *pool, uint32_t id, int64_t used_tokens)
 {
     struct pool_slot *slot = pool_slot_of(pool, id);
 
-    if (slot == NULL)
+    if (!slot)
         return -ESTALE;
     if (used_tokens < 0)
         return -EINVAL;
@@ -281,7 +281,7 @@ int pool_link_observed(struct pool *pool, uint32_t id, int64_t bytes,
 {
     struct pool_slot *slot = pool_slot_of(pool, id);
 
-    if (slot == NULL)
+    if (!slot)
         return -ESTALE;
     if (bytes <= 0 || elapsed_us <= 0)
         return 0;
@@ -294,7 +294,7 @@ static int tier_slot(const struct pool *pool, uint32_t id, enum block_tier tier,
                      struct pool_slot **slot)
 {
     *slot = pool_slot_of(pool, id);
-    if (*slot == NULL)
+    if (!*slot)
         return -ESTALE;
     return (unsigned)tier < BLOCK_TIERS ? 0 : -EINVAL;
 }
@@ -337,7 +337,7 @@ int pool_egress_book(struct pool *pool, uint32_t id, int64_t until_us)
 {
     struct pool_slot *slot = pool_slot_of(pool, id);
 
-    if (slot == NULL)
+    if (!slot)
         return -ESTALE;
     if (until_us > slot->view.egress_free_us)
         slot->view.egress_free_us = until_us;

@@ -1,7 +1,6 @@
 /* What an instance has left: places, time and KV. Nothing here changes it. */
-#include "conductor/core/pool/pool.h"
-
 #include "conductor/core/pool/internal.h"
+#include "conductor/core/pool/pool.h"
 
 bool pool_prefill_full(const struct pool *pool,
                        const struct pool_instance *instance)

@@ -1,11 +1,10 @@
 /* The work that instances have accepted: prefills that wait or run, and
  * decodes. Invariants are at the top of pool.c. */
-#include "conductor/core/pool/pool.h"
-
 #include <errno.h>
 #include <string.h>
 
 #include "conductor/core/pool/internal.h"
+#include "conductor/core/pool/pool.h"
 #include "predictor/cost_model.h"
 
 #define NOT_FOUND SIZE_MAX
@@ -33,10 +32,10 @@ static int get_decode(const struct pool *pool, uint32_t id, uint64_t request_id,
                       struct pool_slot **slot, struct pool_decode **decode)
 {
     *slot = pool_slot_of(pool, id);
-    if (*slot == NULL)
+    if (!*slot)
         return -ESTALE;
     *decode = find_decode(*slot, request_id);
-    return *decode == NULL ? -ENOENT : 0;
+    return !*decode ? -ENOENT : 0;
 }
 
 /* Keeps a prefill's keys and counts them as pending. Without room for them
@@ -94,7 +93,7 @@ int pool_prefill_accept(struct pool *pool, uint32_t id,
     struct pool_slot *slot = pool_slot_of(pool, id);
     int64_t predicted_us = request->predicted_us;
 
-    if (slot == NULL)
+    if (!slot)
         return -ESTALE;
     if (predicted_us < 0 || request->uncached_tokens < 0 ||
         request->cached_tokens < 0)
@@ -151,7 +150,7 @@ int pool_prefill_ready(struct pool *pool, uint32_t id, uint64_t request_id,
 {
     struct pool_slot *slot = pool_slot_of(pool, id);
 
-    if (slot == NULL)
+    if (!slot)
         return -ESTALE;
     size_t i = find_prefill(slot->waiting, slot->view.n_waiting, request_id);
 
@@ -184,7 +183,7 @@ int pool_prefill_started(struct pool *pool, uint32_t id, uint64_t request_id,
 {
     struct pool_slot *slot = pool_slot_of(pool, id);
 
-    if (slot == NULL)
+    if (!slot)
         return -ESTALE;
     size_t i = find_prefill(slot->waiting, slot->view.n_waiting, request_id);
 
@@ -250,7 +249,7 @@ int pool_prefill_done(struct pool *pool, uint32_t id, uint64_t request_id,
     struct pool_prefill done;
     int error;
 
-    if (slot == NULL)
+    if (!slot)
         return -ESTALE;
     error = take_prefill(pool, slot, request_id, &done);
     if (error < 0)
@@ -265,7 +264,7 @@ int pool_prefill_cancel(struct pool *pool, uint32_t id, uint64_t request_id)
     struct pool_slot *slot = pool_slot_of(pool, id);
     struct pool_prefill cancelled;
 
-    if (slot == NULL)
+    if (!slot)
         return -ESTALE;
     return take_prefill(pool, slot, request_id, &cancelled);
 }
@@ -275,11 +274,11 @@ int pool_decode_accept(struct pool *pool, uint32_t id, uint64_t request_id,
 {
     struct pool_slot *slot = pool_slot_of(pool, id);
 
-    if (slot == NULL)
+    if (!slot)
         return -ESTALE;
     if (prompt_tokens < 0 || max_output_tokens < 0)
         return -EINVAL;
-    if (find_decode(slot, request_id) != NULL)
+    if (find_decode(slot, request_id))
         return -EEXIST;
     if (pool_decode_full(pool, &slot->view))
         return -ENOSPC;
@@ -326,7 +325,7 @@ int pool_decode_advance(struct pool *pool, uint32_t id, int64_t more_tokens)
 {
     struct pool_slot *slot = pool_slot_of(pool, id);
 
-    if (slot == NULL)
+    if (!slot)
         return -ESTALE;
     if (more_tokens < 0)
         return -EINVAL;

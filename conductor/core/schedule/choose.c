@@ -13,14 +13,14 @@ static bool excluded(const struct schedule_request *request, uint32_t id)
 bool schedule_takes_work(const struct schedule_request *request,
                          const struct pool_instance *instance, unsigned role)
 {
-    return instance != NULL && (instance->role & role) != 0 &&
+    return instance && (instance->role & role) != 0 &&
            instance->health == HEALTH_READY && !excluded(request, instance->id);
 }
 
 bool schedule_can_send(const struct schedule_request *request,
                        const struct pool_instance *instance)
 {
-    return instance != NULL && instance->link_bytes_per_s > 0.0 &&
+    return instance && instance->link_bytes_per_s > 0.0 &&
            !excluded(request, instance->id) &&
            (instance->health == HEALTH_READY ||
             instance->health == HEALTH_DRAINING);
@@ -75,7 +75,7 @@ static void match(struct scheduler *s, const struct schedule_request *request)
     uint32_t most = 0;
 
     prefix_index_match(s->index, request->keys, request->n_keys, s->ready);
-    if (s->expected != NULL)
+    if (s->expected)
         prefix_index_match(s->expected, request->keys, request->n_keys,
                            s->pending);
     else
@@ -153,7 +153,7 @@ static enum schedule_verdict why_none(const struct scheduler *s,
     for (uint32_t slot = 0; slot < pool_slots(s->pool); slot++) {
         const struct pool_instance *i = pool_at(s->pool, slot);
 
-        if (i == NULL || (i->role & role) == 0 || i->health == HEALTH_GONE)
+        if (!i || (i->role & role) == 0 || i->health == HEALTH_GONE)
             continue;
         if (pool_kv_tokens(i, request->n_tokens, max_output_tokens) <=
             i->kv_capacity_tokens)
@@ -251,19 +251,19 @@ bool schedule_choose_decode(struct scheduler *s,
         n++;
         if (c->too_long)
             continue;
-        if (!c->no_room && (best == NULL || c->tbt_us < best->tbt_us))
+        if (!c->no_room && (!best || c->tbt_us < best->tbt_us))
             best = c;
-        if (roomiest == NULL || c->room_tokens > roomiest->room_tokens)
+        if (!roomiest || c->room_tokens > roomiest->room_tokens)
             roomiest = c;
     }
     decision->decode_candidates = s->decode_candidates;
     decision->n_decode_candidates = n;
-    if (best != NULL) {
+    if (best) {
         decision->decode = best->instance;
         decision->tbt_us = best->tbt_us;
         return true;
     }
-    if (roomiest != NULL) {
+    if (roomiest) {
         decision->verdict = SCHEDULE_DECODE_FULL;
         decision->retry_after_us =
             schedule_decode_fits_in_us(s, request, roomiest);

@@ -2,8 +2,8 @@
 #ifndef CONDUCTOR_CORE_SCHEDULE_INTERNAL_H
 #define CONDUCTOR_CORE_SCHEDULE_INTERNAL_H
 
-#include "conductor/core/schedule/schedule.h"
 #include "conductor/core/schedule/policy.h"
+#include "conductor/core/schedule/schedule.h"
 
 /* An instance that others could load from. */
 struct schedule_peer {

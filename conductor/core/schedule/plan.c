@@ -202,7 +202,7 @@ static void search_work_out(struct search *f, struct prefill_estimate *e)
         f->dominators[f->n_dominators++ % DOMINATORS_MAX] =
             (struct dominator){site.resident, e->queue_us,
                                correction_factor(&i->correction), e->ttft_us};
-    if (f->best == NULL || schedule_plan_before(e, f->best))
+    if (!f->best || schedule_plan_before(e, f->best))
         f->best = e;
 }
 
@@ -234,10 +234,10 @@ size_t schedule_plan_candidates(struct scheduler *s,
 
         set_score(s, request, e);
         if (!e->queue_full && !e->too_long &&
-            (first == NULL || schedule_plan_before(e, first)))
+            (!first || schedule_plan_before(e, first)))
             first = e;
     }
-    if (first == NULL)
+    if (!first)
         return n;
     search_work_out(&f, first);
     for (size_t c = 0; c < n; c++) {

@@ -37,7 +37,7 @@ struct scheduler *scheduler_new(const struct schedule_config *config,
         !(config->kvcache_balancing_threshold >= 1.0))
         return NULL;
     s = calloc(1, sizeof(*s));
-    if (s == NULL)
+    if (!s)
         return NULL;
     s->model = *model;
     s->policy = schedule_policy_by_name(config->policy);
@@ -56,9 +56,8 @@ struct scheduler *scheduler_new(const struct schedule_config *config,
     s->pending = calloc(prefix_index_max_instances(index), sizeof(*s->pending));
     s->candidates = calloc(n, sizeof(*s->candidates));
     s->decode_candidates = calloc(n, sizeof(*s->decode_candidates));
-    if (s->policy == NULL || s->admission == NULL || s->ready == NULL ||
-        s->pending == NULL || s->candidates == NULL ||
-        s->decode_candidates == NULL) {
+    if (!s->policy || !s->admission || !s->ready || !s->pending ||
+        !s->candidates || !s->decode_candidates) {
         scheduler_free(s);
         return NULL;
     }
@@ -67,7 +66,7 @@ struct scheduler *scheduler_new(const struct schedule_config *config,
 
 void scheduler_free(struct scheduler *scheduler)
 {
-    if (scheduler == NULL)
+    if (!scheduler)
         return;
     free(scheduler->decode_candidates);
     free(scheduler->candidates);
@@ -176,10 +175,10 @@ static void choose_in_time(struct scheduler *s,
         const struct prefill_estimate *e = &decision->candidates[c];
 
         if (!e->too_long && !e->queue_full &&
-            (best == NULL || e->ttft_us < best->ttft_us))
+            (!best || e->ttft_us < best->ttft_us))
             best = e;
     }
-    if (best == NULL || !meets_ttft(s, request, best->ttft_us))
+    if (!best || !meets_ttft(s, request, best->ttft_us))
         return;
     decision->chosen = *best;
     decision->prefill = best->instance;
@@ -204,7 +203,7 @@ static bool sources_live(const struct pool *pool,
 {
     for (size_t i = 0; i < decision->n_sources; i++)
         if (decision->plan.of_source[i].n_blocks > 0 &&
-            pool_get(pool, decision->sources[i].instance) == NULL)
+            !pool_get(pool, decision->sources[i].instance))
             return false;
     return true;
 }
@@ -257,7 +256,7 @@ int schedule_commit(struct scheduler *scheduler,
     if (decision->verdict != SCHEDULE_ACCEPT)
         return -EINVAL;
     if ((chosen->fetch_from != POOL_NO_INSTANCE &&
-         pool_get(pool, chosen->fetch_from) == NULL) ||
+         !pool_get(pool, chosen->fetch_from)) ||
         !sources_live(pool, decision))
         return -ESTALE;
     error = pool_prefill_accept(
@@ -272,7 +271,7 @@ int schedule_commit(struct scheduler *scheduler,
             .uncached_tokens = request->n_tokens - chosen->cached_tokens,
             .cached_tokens = chosen->cached_tokens,
             .keys = request->keys,
-            .n_keys = scheduler->expected == NULL ? request->n_keys : 0,
+            .n_keys = !scheduler->expected ? request->n_keys : 0,
         });
     if (error < 0)
         return error;
@@ -304,5 +303,5 @@ const char *schedule_policy_name(size_t i)
 {
     const struct schedule_policy *policy = schedule_policy_at(i);
 
-    return policy == NULL ? NULL : policy->name;
+    return !policy ? NULL : policy->name;
 }

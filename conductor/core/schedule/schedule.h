@@ -29,10 +29,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "conductor/core/schedule/admission.h"
+#include "conductor/core/index/prefix_index.h"
 #include "conductor/core/plan/estimate.h"
 #include "conductor/core/pool/pool.h"
-#include "conductor/core/index/prefix_index.h"
+#include "conductor/core/schedule/admission.h"
 
 #define SCHEDULE_EXCLUDE_MAX 8
 /* Other instances that a plan loads from, and all its sources. */

@@ -200,7 +200,7 @@ void schedule_find_peers(struct scheduler *s,
         schedule_find_sender(s, request, usable_blocks, &deepest_blocks);
 
     p->n = 0;
-    if (deepest == NULL)
+    if (!deepest)
         return;
     slots[n] = deepest->slot;
     worth[n++] = INFINITY;

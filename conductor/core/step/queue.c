@@ -172,7 +172,7 @@ int64_t queue_wait_us(const struct queue_order *order,
 
     if (item->ready_at_us == QUEUE_NOT_READY)
         return INT64_MAX;
-    if (order->begin_us != NULL)
+    if (order->begin_us)
         begin_us = order->begin_us(items, n, item, start_us);
     if (begin_us < 0 && n >= QUEUE_THOUGHT_ITEMS_MAX) {
         begin_us = bound_us(items, n, item, start_us);

@@ -2,11 +2,10 @@
 #ifndef CONDUCTOR_FRONT_HTTP_INTERNAL_H
 #define CONDUCTOR_FRONT_HTTP_INTERNAL_H
 
-#include <sys/queue.h>
-
 #include <event2/buffer.h>
 #include <event2/bufferevent.h>
 #include <event2/event.h>
+#include <sys/queue.h>
 
 #include "conductor/front/http/http.h"
 #include "conductor/front/json/text_buf.h"

@@ -155,7 +155,7 @@ static void apply_connection(struct http_slice value, struct http_head *out)
 
         out->close = out->close || http_is_fold(item, "close");
         out->keep_alive = out->keep_alive || http_is_fold(item, "keep-alive");
-        n += comma != NULL;
+        n += comma ? 1 : 0;
         value = (struct http_slice){value.at + n, value.n - n};
     }
 }

@@ -1,5 +1,6 @@
 /* Listening and accepting. */
 #include <errno.h>
+#include <event2/listener.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -8,8 +9,6 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
-
-#include <event2/listener.h>
 
 #include "conductor/front/http/internal.h"
 

@@ -14,8 +14,8 @@
 
 #include "conductor/front/json/ids.h"
 #include "conductor/front/json/text.h"
-#include "conductor/front/json/walk.h"
 #include "conductor/front/json/text_buf.h"
+#include "conductor/front/json/walk.h"
 
 struct cutter {
     struct json_walk walk; /* first, so that the walk's pointer is ours */

@@ -16,9 +16,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "conductor/front/json/text_buf.h"
 #include "conductor/front/openai/error.h"
 #include "conductor/front/openai/request.h"
-#include "conductor/front/json/text_buf.h"
 
 /* What every part of one answer repeats. Strings are borrowed. */
 struct openai_reply_head {

@@ -2,11 +2,10 @@
 #include "conductor/front/openai/request.h"
 
 #include <errno.h>
+#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <jansson.h>
 
 #include "conductor/front/json/scan.h"
 #include "conductor/front/openai/chat.h"

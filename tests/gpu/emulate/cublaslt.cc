@@ -1,6 +1,7 @@
+#include "cublasLt.h"
+
 #include <vector>
 
-#include "cublasLt.h"
 #include "emulate.h"
 
 #define ALGORITHMS 4
@@ -233,10 +234,12 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t d,
             sum.assign(m, 0.0f);
             for (uint64_t at = 0; at < depth; at++) {
                 uint64_t k = by_place && j % 2 ? depth - 1 - at : at;
+
                 add_scaled(sum.data(), &x[k * m], y[k * n + j], m);
             }
             for (uint64_t i = 0; i < m; i++) {
                 float v = sum[i] * scale;
+
                 if (keep != 0)
                     v += keep * number(lc.type, c, j * (uint64_t)lc.ld + i);
                 put(lo.type, out, j * (uint64_t)lo.ld + i, v);

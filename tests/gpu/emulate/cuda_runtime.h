@@ -1,6 +1,6 @@
-/* A stand-in for the CUDA runtime, so that the kernels of workers/engine/cuda/ run on
- * a CPU: slow, small, and strict. It SIMULATES a card; no time that it takes
- * says anything about one.
+/* A stand-in for the CUDA runtime, so that the kernels of workers/engine/cuda/
+ * run on a CPU: slow, small, and strict. It SIMULATES a card; no time that it
+ * takes says anything about one.
  *
  * Blocks run one after another; the threads of a block are fibres, switched
  * where they wait for each other. What a card does in parallel runs here in a
@@ -106,12 +106,14 @@ void emulate_cp_wait(unsigned groups_left);
 inline float __uint_as_float(unsigned v)
 {
     float f;
+
     memcpy(&f, &v, sizeof(f));
     return f;
 }
 inline unsigned __float_as_uint(float f)
 {
     unsigned v;
+
     memcpy(&v, &f, sizeof(v));
     return v;
 }
@@ -201,7 +203,8 @@ template <class kernel_fn, class... args>
 void emulate_start(dim3 grid, dim3 block, size_t shared_bytes, cudaStream_t s,
                    kernel_fn kernel, args... a)
 {
-    emulate_launch(grid, block, shared_bytes, s, [=] { kernel(a...); });
+    emulate_launch(
+        grid, block, shared_bytes, s, [=] { kernel(a...); });
 }
 
 /* --- for tests ---------------------------------------------------------- */

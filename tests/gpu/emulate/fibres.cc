@@ -189,8 +189,10 @@ void run_block()
     while (b.alive > 0) {
         bool moved = false;
         unsigned first = emulate_random(b.n);
+
         for (unsigned k = 0; k < b.n; k++) {
             unsigned i = (first + k) % b.n;
+
             fibre &f = b.fibres[i];
             if (f.over || (f.gate && *f.gate == f.gate_value))
                 continue;
@@ -224,6 +226,7 @@ mma_all(void *lanes[WARP])
     for (unsigned l = 0; l < WARP; l++) {
         const mma_args *m = (const mma_args *)lanes[l];
         unsigned g = l / 4, t = l % 4 * 2;
+
         for (unsigned i = 0; i < 2; i++) {
             a[g][t + i] = __uint_as_float(bf16_bits(m->a[0], i));
             a[g + 8][t + i] = __uint_as_float(bf16_bits(m->a[1], i));
@@ -235,9 +238,11 @@ mma_all(void *lanes[WARP])
     }
     for (unsigned l = 0; l < WARP; l++) {
         float *d = ((mma_args *)lanes[l])->d;
+
         for (unsigned i = 0; i < 4; i++) {
             unsigned row = l / 4 + i / 2 * 8, column = l % 4 * 2 + i % 2;
             float sum = d[i];
+
             for (unsigned k = 0; k < 16; k++)
                 sum += a[row][k] * x[k][column];
             d[i] = sum;
@@ -257,14 +262,17 @@ void ldmatrix_all(void *lanes[WARP])
 
     for (unsigned l = 0; l < WARP; l++) {
         const void *row = ((const ldmatrix_args *)lanes[l])->row;
+
         if ((uintptr_t)row % 16)
             emulate_die("ldmatrix: a row is not aligned to 16 bytes");
         memcpy(m[l / 8][l % 8], row, 16);
     }
     for (unsigned l = 0; l < WARP; l++) {
         const ldmatrix_args *a = (const ldmatrix_args *)lanes[l];
+
         for (unsigned j = 0; j < 4; j++) {
             unsigned r = l / 4, c = l % 4 * 2;
+
             a->out[j] = a->transposed
                             ? m[j][c][r] | (uint32_t)m[j][c + 1][r] << 16
                             : m[j][r][c] | (uint32_t)m[j][r][c + 1] << 16;
@@ -281,6 +289,7 @@ void shuffle_all(void *lanes[WARP])
 {
     for (unsigned l = 0; l < WARP; l++) {
         shuffle_args *a = (shuffle_args *)lanes[l];
+
         a->out = ((const shuffle_args *)lanes[a->from & 31])->in;
     }
 }
@@ -389,8 +398,8 @@ int __shfl_sync(unsigned mask, int value, int from)
 
 void emulate_mma(float d[4], const uint32_t a[4], const uint32_t x[2])
 {
-    mma_args m = {{d[0], d[1], d[2], d[3]}, {a[0], a[1], a[2], a[3]},
-                  {x[0], x[1]}};
+    mma_args m = {
+        {d[0], d[1], d[2], d[3]}, {a[0], a[1], a[2], a[3]}, {x[0], x[1]}};
 
     emulate_warp(mma_all, &m);
     for (unsigned i = 0; i < 4; i++)

@@ -79,6 +79,7 @@ void advance()
 
     for (unsigned i = 0; i < n; i++) {
         emulate_stream *s = streams[(first + i) % n];
+
         if (!can_run(s))
             continue;
         work w = std::move(s->queue.front());
@@ -102,6 +103,7 @@ unsigned emulate_random(unsigned below)
 {
     if (random_state == 0) {
         const char *given = getenv("CONDUCTOR_SEED");
+
         random_state =
             given ? strtoull(given, NULL, 0) | 1 : (uint64_t)time(NULL) | 1;
     }

@@ -78,13 +78,12 @@ static int parse(int argc, char **argv, struct settings *s, int *status)
          "write the comparison as JSON"},
     };
     const struct option_table table = {specs, sizeof specs / sizeof specs[0]};
-    if (replay_parse(&usage, &table, argc, argv, status) != 0) {
+    if (replay_parse(&usage, &table, argc, argv, status) != 0)
         return -1;
-    }
     *status = REPLAY_EXIT_USAGE;
-    if (s->live == NULL || s->cluster == NULL) {
+    if (!s->live || !s->cluster) {
         replay_complain(usage.name, "%s is missing",
-                        s->live == NULL ? "--live FILE" : "--cluster FILE");
+                        !s->live ? "--live FILE" : "--cluster FILE");
         return -1;
     }
     return 0;
@@ -94,9 +93,9 @@ static bool read_count(const json_t *object, const char *key, json_int_t least,
                        uint64_t *value)
 {
     const json_t *x = json_object_get(object, key);
-    if (!json_is_integer(x) || json_integer_value(x) < least) {
+
+    if (!json_is_integer(x) || json_integer_value(x) < least)
         return false;
-    }
     *value = (uint64_t)json_integer_value(x);
     return true;
 }
@@ -104,6 +103,7 @@ static bool read_count(const json_t *object, const char *key, json_int_t least,
 static bool read_number(const json_t *object, const char *key, double *value)
 {
     const json_t *x = json_object_get(object, key);
+
     *value = json_number_value(x);
     return json_is_number(x) && isfinite(*value) && *value >= 0;
 }
@@ -112,9 +112,9 @@ static bool read_text(const json_t *object, const char *key, char *text,
                       size_t size)
 {
     const char *value = json_string_value(json_object_get(object, key));
-    if (value == NULL || strlen(value) >= size) {
+
+    if (!value || strlen(value) >= size)
         return false;
-    }
     strcpy(text, value);
     return true;
 }
@@ -151,11 +151,9 @@ static const char *read_fields(const json_t *json, struct live *l)
         {"prefix_hit_ratio",
          read_number(json, "prefix_hit_ratio", &l->hit_ratio)},
     };
-    for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) {
-        if (!fields[i].ok) {
+    for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++)
+        if (!fields[i].ok)
             return fields[i].name;
-        }
-    }
     l->block_tokens = (uint32_t)blocks;
     l->length_scale = (uint32_t)scale;
     l->lost = total > l->completed ? total - l->completed : 0;
@@ -166,13 +164,14 @@ static int read_live(const struct settings *s, struct live *l)
 {
     json_error_t why;
     json_t *json = json_load_file(s->live, JSON_REJECT_DUPLICATES, &why);
-    if (json == NULL) {
+
+    if (!json) {
         replay_complain(usage.name, "%s:%d: %s", s->live, why.line, why.text);
         return -1;
     }
     const char *bad = read_fields(json, l);
     json_decref(json);
-    if (bad != NULL) {
+    if (bad) {
         replay_complain(usage.name,
                         "%s: %s: missing or wrong; it must be the report of "
                         "conductor-replay live",
@@ -188,16 +187,17 @@ static int simulate(const struct settings *s, const struct live *l,
     struct cluster cluster;
     struct replay_sim_result result;
     char error[1024];
+
     if (cluster_load_file(s->cluster, &cluster, error) != 0) {
         replay_complain(usage.name, "%.900s", error);
         return -1;
     }
     const struct replay_sim_params params = {
         .sim = {.cluster = &cluster,
-                .policy = s->policy != NULL ? s->policy : l->policy,
+                .policy = s->policy ? s->policy : l->policy,
                 .speed = l->speed,
                 .seed = 1},
-        .source = {.path = s->trace != NULL ? s->trace : l->trace,
+        .source = {.path = s->trace ? s->trace : l->trace,
                    .block_tokens = l->block_tokens * l->length_scale,
                    .length_scale = l->length_scale,
                    .from = l->from,
@@ -216,9 +216,8 @@ static int simulate(const struct settings *s, const struct live *l,
 /* Points for ratios, per cent of the live value for times. */
 static double difference(const struct pair *p)
 {
-    if (p->is_ratio) {
+    if (p->is_ratio)
         return 100 * (p->simulated - p->live);
-    }
     return p->live > 0 ? 100 * (p->simulated / p->live - 1) : 0;
 }
 
@@ -233,6 +232,7 @@ static void print_pairs(const struct pair *pairs)
     for (size_t i = 0; i < PAIRS; i++) {
         const struct pair *p = &pairs[i];
         double scale = p->is_ratio ? 100 : 1000;
+
         printf("%-18s %12.2f %12.2f %+9.2f %s", p->name, scale * p->live,
                scale * p->simulated, difference(p),
                p->is_ratio ? "points" : "%");
@@ -247,26 +247,26 @@ static void print_pairs(const struct pair *pairs)
 static int write_json(const struct settings *s, const struct live *l,
                       const struct pair *pairs)
 {
-    json_t *json = json_pack(
-        "{s:s, s:s, s:s, s:I, s:f}", "live", s->live, "cluster", s->cluster,
-        "policy", s->policy != NULL ? s->policy : l->policy, "requests",
-        (json_int_t)l->requests, "speed", l->speed);
-    int rc = json != NULL ? 0 : -ENOMEM;
+    json_t *json =
+        json_pack("{s:s, s:s, s:s, s:I, s:f}", "live", s->live, "cluster",
+                  s->cluster, "policy", s->policy ? s->policy : l->policy,
+                  "requests", (json_int_t)l->requests, "speed", l->speed);
+    int rc = json ? 0 : -ENOMEM;
+
     for (size_t i = 0; i < PAIRS && rc == 0; i++) {
         const struct pair *p = &pairs[i];
         json_t *one =
             json_pack("{s:f, s:f, s:f, s:b}", "live", p->live, "simulated",
                       p->simulated, p->is_ratio ? "points" : "percent",
                       difference(p), "agrees", agrees(p));
+
         rc = json_object_set_new(json, p->key, one) == 0 ? 0 : -ENOMEM;
     }
-    if (rc == 0) {
+    if (rc == 0)
         rc = replay_json_write(json, s->json);
-    }
     json_decref(json);
-    if (rc != 0) {
+    if (rc != 0)
         replay_complain(usage.name, "%s: %s", s->json, strerror(-rc));
-    }
     return rc;
 }
 
@@ -285,7 +285,7 @@ static int compare(const struct settings *s, const struct live *l,
     };
     printf("%" PRIu64 " requests at speed %g, policy %s; %" PRIu64
            " completed live, %" PRIu64 " simulated\n\n",
-           l->requests, l->speed, s->policy != NULL ? s->policy : l->policy,
+           l->requests, l->speed, s->policy ? s->policy : l->policy,
            l->completed, r->completed);
     print_pairs(pairs);
     if (l->lost > 0) {
@@ -295,12 +295,10 @@ static int compare(const struct settings *s, const struct live *l,
                         l->lost);
     }
     int status = l->lost > 0 || r->completed != l->completed ? 1 : 0;
-    for (size_t i = 0; i < PAIRS; i++) {
+    for (size_t i = 0; i < PAIRS; i++)
         status |= agrees(&pairs[i]) ? 0 : 1;
-    }
-    if (s->json != NULL && write_json(s, l, pairs) != 0) {
+    if (s->json && write_json(s, l, pairs) != 0)
         status = 1;
-    }
     return status;
 }
 
@@ -310,11 +308,10 @@ int replay_command_agree(int argc, char **argv)
     struct live live;
     struct replay_report report;
     int status = 0;
-    if (parse(argc, argv, &s, &status) != 0) {
+
+    if (parse(argc, argv, &s, &status) != 0)
         return status;
-    }
-    if (read_live(&s, &live) != 0 || simulate(&s, &live, &report) != 0) {
+    if (read_live(&s, &live) != 0 || simulate(&s, &live, &report) != 0)
         return 1;
-    }
     return compare(&s, &live, &report);
 }

@@ -1,11 +1,10 @@
 /* See answer.h. */
 #include "tools/replay/live/answer.h"
 
+#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <jansson.h>
 
 #include "tools/replay/math.h"
 
@@ -15,9 +14,8 @@
 void replay_record_fail(struct replay_record *record, const char *reason,
                         const char *message)
 {
-    if (record->outcome == REPLAY_FAILED) {
+    if (record->outcome == REPLAY_FAILED)
         return;
-    }
     record->outcome = REPLAY_FAILED;
     replay_copy_text(record->reason, sizeof record->reason, reason);
     replay_copy_text(record->message, sizeof record->message, message);
@@ -26,13 +24,15 @@ void replay_record_fail(struct replay_record *record, const char *reason,
 static const char *text_of(const json_t *object, const char *key)
 {
     const char *text = json_string_value(json_object_get(object, key));
-    return text != NULL ? text : "";
+
+    return text ? text : "";
 }
 
 /* A JSON number that counts something; 0 when absent or out of range. */
 static uint32_t count_of(const json_t *object, const char *key)
 {
     json_int_t n = json_integer_value(json_object_get(object, key));
+
     return n > 0 && n <= UINT32_MAX ? (uint32_t)n : 0;
 }
 
@@ -41,6 +41,7 @@ static int64_t time_of(const json_t *object, const char *key)
 {
     const json_t *value = json_object_get(object, key);
     double ms = json_number_value(value);
+
     return json_is_number(value) && ms >= 0 && ms < 1e12
                ? (int64_t)(ms * 1000.0 + 0.5)
                : -1;
@@ -51,9 +52,9 @@ static void read_error(struct replay_record *record, const json_t *error,
                        const char *prefix)
 {
     const char *code = text_of(error, "code");
-    if (code[0] == '\0') {
+
+    if (code[0] == '\0')
         code = text_of(error, "type");
-    }
     char reason[sizeof record->reason];
     snprintf(reason, sizeof reason, "%s%s%.30s", prefix,
              code[0] != '\0' ? " " : "", code);
@@ -76,9 +77,9 @@ static void keep_interval(struct replay_answer *a, int64_t interval_us)
             capacity <= INTERVALS_MAX
                 ? realloc(a->intervals_us, capacity * sizeof kept[0])
                 : NULL;
-        if (kept == NULL) {
+
+        if (!kept)
             return;
-        }
         a->intervals_us = kept;
         a->interval_capacity = capacity;
     }
@@ -87,11 +88,10 @@ static void keep_interval(struct replay_answer *a, int64_t interval_us)
 
 static void read_token(struct replay_answer *a)
 {
-    if (a->record->first_token_us < 0) {
+    if (a->record->first_token_us < 0)
         a->record->first_token_us = a->now_us;
-    } else {
+    else
         keep_interval(a, a->now_us - a->last_token_us);
-    }
     a->last_token_us = a->now_us;
     a->record->generated_tokens++;
 }
@@ -101,22 +101,22 @@ static void read_choice(struct replay_answer *a, const json_t *choice)
 {
     const char *text = text_of(choice, "text");
     const json_t *finish = json_object_get(choice, "finish_reason");
-    if (text[0] != '\0' || !json_is_string(finish)) {
+
+    if (text[0] != '\0' || !json_is_string(finish))
         read_token(a);
-    }
 }
 
 static void read_usage(struct replay_answer *a, const json_t *usage)
 {
     struct replay_record *r = a->record;
     const json_t *details = json_object_get(usage, "prompt_tokens_details");
+
     a->has_usage = true;
     r->prompt_tokens = count_of(usage, "prompt_tokens");
     r->generated_tokens = count_of(usage, "completion_tokens");
     r->reused_tokens = count_of(details, "cached_tokens");
-    if (r->reused_tokens > r->prompt_tokens) {
+    if (r->reused_tokens > r->prompt_tokens)
         r->reused_tokens = r->prompt_tokens;
-    }
     r->computed_tokens = r->prompt_tokens - r->reused_tokens;
 }
 
@@ -124,17 +124,16 @@ static void read_usage(struct replay_answer *a, const json_t *usage)
 static void read_vendor(struct replay_answer *a, const json_t *vendor)
 {
     struct replay_record *r = a->record;
+
     replay_copy_text(r->id, sizeof r->id, text_of(vendor, "request_id"));
     replay_copy_text(r->prefill, sizeof r->prefill, text_of(vendor, "prefill"));
     replay_copy_text(r->decode, sizeof r->decode, text_of(vendor, "decode"));
-    if (json_object_get(vendor, "predicted_ttft_ms") != NULL) {
+    if (json_object_get(vendor, "predicted_ttft_ms"))
         r->predicted_ttft_us = time_of(vendor, "predicted_ttft_ms");
-    }
     r->local_tokens = count_of(vendor, "local_tokens");
     r->fetched_tokens = count_of(vendor, "fetched_tokens");
-    if (json_object_get(vendor, "computed_tokens") != NULL) {
+    if (json_object_get(vendor, "computed_tokens"))
         r->computed_tokens = count_of(vendor, "computed_tokens");
-    }
     r->queue_us = time_of(vendor, "queue_ms");
     r->prefill_us = time_of(vendor, "prefill_ms");
     r->retries = count_of(vendor, "retries");
@@ -143,6 +142,7 @@ static void read_vendor(struct replay_answer *a, const json_t *vendor)
 static void read_event(void *arg, const char *data, size_t bytes)
 {
     struct replay_answer *a = arg;
+
     if (bytes == 6 && memcmp(data, "[DONE]", 6) == 0) {
         a->done = true;
         return;
@@ -157,18 +157,14 @@ static void read_event(void *arg, const char *data, size_t bytes)
     const json_t *choices = json_object_get(event, "choices");
     const json_t *usage = json_object_get(event, "usage");
     const json_t *vendor = json_object_get(event, "conductor");
-    if (json_is_object(error)) {
+    if (json_is_object(error))
         read_error(a->record, error, "error event");
-    }
-    if (json_array_size(choices) > 0) {
+    if (json_array_size(choices) > 0)
         read_choice(a, json_array_get(choices, 0));
-    }
-    if (json_is_object(usage)) {
+    if (json_is_object(usage))
         read_usage(a, usage);
-    }
-    if (json_is_object(vendor)) {
+    if (json_is_object(vendor))
         read_vendor(a, vendor);
-    }
     json_decref(event);
 }
 
@@ -176,6 +172,7 @@ static void keep_body(struct replay_answer *a, const char *bytes, size_t count)
 {
     size_t room = ANSWER_BODY_BYTES_MAX - a->body_bytes;
     size_t n = count < room ? count : room;
+
     memcpy(a->body + a->body_bytes, bytes, n);
     a->body_bytes += n;
 }
@@ -188,50 +185,47 @@ void replay_answer_feed(struct replay_answer *answer, int status,
         keep_body(answer, bytes, count);
         return;
     }
-    if (sse_feed(&answer->sse, bytes, count, read_event, answer) != 0) {
+    if (sse_feed(&answer->sse, bytes, count, read_event, answer) != 0)
         replay_record_fail(answer->record, "event too long", "");
-    }
 }
 
 static void finish_error(struct replay_answer *a, int status)
 {
     char prefix[16];
+
     snprintf(prefix, sizeof prefix, "http %d", status);
     json_t *body = json_loadb(a->body, a->body_bytes, 0, NULL);
     const json_t *error = json_object_get(body, "error");
-    if (json_is_object(error)) {
+    if (json_is_object(error))
         read_error(a->record, error, prefix);
-    } else {
+    else
         replay_record_fail(a->record, prefix, a->body);
-    }
     json_decref(body);
-    if (status == 429) {
+    if (status == 429)
         a->record->outcome = REPLAY_REJECTED;
-    }
 }
 
 void replay_answer_finish(struct replay_answer *answer, int status,
                           const char *reason, int64_t now_us)
 {
     struct replay_record *r = answer->record;
+
     r->status = status;
     r->end_us = now_us;
-    if (reason != NULL) {
+    if (reason)
         replay_record_fail(r, reason, "");
-    } else if (status != 200) {
+    else if (status != 200)
         finish_error(answer, status);
-    } else if (!answer->done) {
+    else if (!answer->done)
         replay_record_fail(r, "stream ended early", "");
-    } else if (r->first_token_us < 0) {
+    else if (r->first_token_us < 0)
         replay_record_fail(r, "no token", "");
-    }
     if (!answer->has_usage && r->outcome == REPLAY_PENDING) {
         r->prompt_tokens = r->input_tokens;
         r->computed_tokens = r->input_tokens;
     }
-    if (r->outcome == REPLAY_PENDING) {
+    if (r->outcome == REPLAY_PENDING)
         r->outcome = REPLAY_COMPLETED;
-    }
     r->tbt_us =
         replay_tail_mean_us(answer->intervals_us, answer->interval_count);
     free(answer->intervals_us);

@@ -9,8 +9,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "tools/replay/report/record.h"
 #include "tools/replay/live/sse.h"
+#include "tools/replay/report/record.h"
 
 /* Bytes of an error body that are kept. */
 #define ANSWER_BODY_BYTES_MAX 4096

@@ -6,12 +6,11 @@
 #include "tools/replay/live/call.h"
 
 #include <errno.h>
+#include <event2/http.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <event2/http.h>
 
 #include "base/clock.h"
 #include "tools/replay/live/answer.h"
@@ -33,25 +32,25 @@ static struct timeval timeval_of(int64_t us)
 static void cut_slashes(char *path)
 {
     size_t n = strlen(path);
-    while (n > 0 && path[n - 1] == '/') {
+
+    while (n > 0 && path[n - 1] == '/')
         path[--n] = '\0';
-    }
 }
 
 int replay_server_parse(const char *url, struct replay_server *server)
 {
     struct evhttp_uri *uri = evhttp_uri_parse(url);
-    if (uri == NULL) {
+
+    if (!uri)
         return -EINVAL;
-    }
     const char *scheme = evhttp_uri_get_scheme(uri);
     const char *host = evhttp_uri_get_host(uri);
     const char *path = evhttp_uri_get_path(uri);
     int port = evhttp_uri_get_port(uri);
-    bool good = scheme != NULL && strcmp(scheme, "http") == 0 && host != NULL &&
+    bool good = scheme && strcmp(scheme, "http") == 0 && host &&
                 host[0] != '\0' && strlen(host) < sizeof server->host &&
                 port <= 65535 && strlen(path) < sizeof server->path &&
-                evhttp_uri_get_query(uri) == NULL;
+                !evhttp_uri_get_query(uri);
     if (good) {
         snprintf(server->host, sizeof server->host, "%s", host);
         snprintf(server->path, sizeof server->path, "%s", path);
@@ -69,12 +68,10 @@ int replay_server_parse(const char *url, struct replay_server *server)
 
 static void call_free(struct replay_call *call)
 {
-    if (call->connection != NULL) {
+    if (call->connection)
         evhttp_connection_free(call->connection);
-    }
-    if (call->timer != NULL) {
+    if (call->timer)
         event_free(call->timer);
-    }
     free(call);
 }
 
@@ -93,11 +90,11 @@ static void reap(struct replay_call *call)
 static void on_timer(evutil_socket_t fd, short what, void *arg)
 {
     struct replay_call *call = arg;
+
     (void)fd;
     (void)what;
-    if (!call->over) {
+    if (!call->over)
         replay_answer_finish(&call->answer, 0, "timeout", call_now_us(call));
-    }
     reap(call);
 }
 
@@ -108,12 +105,12 @@ static void on_chunk(struct evhttp_request *request, void *arg)
     int64_t now_us = call_now_us(call);
     int status = evhttp_request_get_response_code(request);
     struct evbuffer_iovec piece;
+
     while (evbuffer_peek(input, -1, NULL, &piece, 1) > 0 && piece.iov_len > 0) {
         replay_answer_feed(&call->answer, status, piece.iov_base, piece.iov_len,
                            now_us);
-        if (evbuffer_drain(input, piece.iov_len) != 0) {
+        if (evbuffer_drain(input, piece.iov_len) != 0)
             break;
-        }
     }
 }
 
@@ -142,25 +139,23 @@ static void read_headers(struct replay_call *call,
     const char *ms =
         evhttp_find_header(headers, "x-conductor-predicted-ttft-ms");
     char *end = NULL;
-    double value = ms != NULL ? strtod(ms, &end) : -1.0;
-    if (record->predicted_ttft_us < 0 && ms != NULL && end != ms &&
-        value >= 0 && value < 1e12) {
+    double value = ms ? strtod(ms, &end) : -1.0;
+
+    if (record->predicted_ttft_us < 0 && ms && end != ms && value >= 0 &&
+        value < 1e12)
         record->predicted_ttft_us = (int64_t)(value * 1000.0 + 0.5);
-    }
 }
 
 static void on_done(struct evhttp_request *request, void *arg)
 {
     struct replay_call *call = arg;
-    int status =
-        request != NULL ? evhttp_request_get_response_code(request) : 0;
+    int status = request ? evhttp_request_get_response_code(request) : 0;
     const char *failure = call->failure;
-    if (status == 0 && failure == NULL) {
+
+    if (status == 0 && !failure)
         failure = "cannot connect";
-    }
-    if (status != 0) {
+    if (status != 0)
         read_headers(call, request);
-    }
     replay_answer_finish(&call->answer, status, failure, call_now_us(call));
     call->over = true;
     struct timeval now = {0, 0};
@@ -171,9 +166,9 @@ static struct evhttp_request *request_new(struct replay_call *call,
                                           struct evbuffer *body)
 {
     struct evhttp_request *request = evhttp_request_new(on_done, call);
-    if (request == NULL) {
+
+    if (!request)
         return NULL;
-    }
     const struct replay_server *server = call->params.server;
     char host[300];
     snprintf(host, sizeof host, "%s:%u", server->host, (unsigned)server->port);
@@ -196,17 +191,16 @@ int replay_call_start(const struct replay_call_params *params,
 {
     const struct replay_server *server = params->server;
     struct replay_call *c = calloc(1, sizeof *c);
-    if (c == NULL) {
+
+    if (!c)
         goto free_body;
-    }
     c->params = *params;
     replay_answer_init(&c->answer, params->record);
     c->timer = evtimer_new(params->base, on_timer, c);
     c->connection = evhttp_connection_base_new(params->base, NULL, server->host,
                                                server->port);
-    if (c->timer == NULL || c->connection == NULL) {
+    if (!c->timer || !c->connection)
         goto free_call;
-    }
     /* Only our own timer ends a call: libevent's default is 50 s of silence,
      * which a long queue exceeds. */
     struct timeval timeout = timeval_of(params->timeout_us);
@@ -216,10 +210,9 @@ int replay_call_start(const struct replay_call_params *params,
     char path[sizeof server->path + 32];
     snprintf(path, sizeof path, "%s/v1/completions", server->path);
     evtimer_add(c->timer, &timeout);
-    if (request == NULL || evhttp_make_request(c->connection, request,
-                                               EVHTTP_REQ_POST, path) != 0) {
+    if (!request ||
+        evhttp_make_request(c->connection, request, EVHTTP_REQ_POST, path) != 0)
         goto free_call;
-    }
     evbuffer_free(body);
     *call = c;
     return 0;
@@ -233,8 +226,7 @@ free_body:
 
 void replay_call_cancel(struct replay_call *call, const char *reason)
 {
-    if (!call->over) {
+    if (!call->over)
         replay_answer_finish(&call->answer, 0, reason, call_now_us(call));
-    }
     call_free(call);
 }

@@ -5,12 +5,11 @@
 #ifndef TOOLS_REPLAY_LIVE_CALL_H
 #define TOOLS_REPLAY_LIVE_CALL_H
 
-#include <stddef.h>
-#include <stdint.h>
-
 #include <event2/buffer.h>
 #include <event2/event.h>
 #include <jansson.h>
+#include <stddef.h>
+#include <stdint.h>
 
 #include "tools/replay/report/record.h"
 

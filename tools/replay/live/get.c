@@ -1,14 +1,13 @@
 /* One blocking GET of a JSON page; see call.h. */
 #include <errno.h>
-#include <stdio.h>
+#include <event2/http.h>
 #include <fcntl.h>
 #include <netdb.h>
 #include <poll.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
-
-#include <event2/http.h>
 
 #include "tools/replay/live/call.h"
 
@@ -24,14 +23,14 @@ struct get {
 static void on_page(struct evhttp_request *request, void *arg)
 {
     struct get *get = arg;
-    if (request != NULL) {
+
+    if (request) {
         get->status = evhttp_request_get_response_code(request);
         struct evbuffer *input = evhttp_request_get_input_buffer(request);
         size_t n = evbuffer_get_length(input);
         const unsigned char *page = evbuffer_pullup(input, -1);
-        if (get->status == 200 && page != NULL) {
+        if (get->status == 200 && page)
             get->json = json_loadb((const char *)page, n, 0, &get->why);
-        }
     }
     event_base_loopbreak(get->base);
 }
@@ -43,18 +42,17 @@ static int try_address(const struct addrinfo *a)
     socklen_t size = sizeof why;
     int fd = socket(a->ai_family, a->ai_socktype | SOCK_NONBLOCK | SOCK_CLOEXEC,
                     a->ai_protocol);
-    if (fd < 0) {
+
+    if (fd < 0)
         return errno;
-    }
     struct pollfd ready = {.fd = fd, .events = POLLOUT};
     if (connect(fd, a->ai_addr, a->ai_addrlen) != 0) {
         why = errno;
         if (why == EINPROGRESS) {
             why = ETIMEDOUT;
             if (poll(&ready, 1, REASON_MS) > 0 &&
-                getsockopt(fd, SOL_SOCKET, SO_ERROR, &why, &size) != 0) {
+                getsockopt(fd, SOL_SOCKET, SO_ERROR, &why, &size) != 0)
                 why = errno;
-            }
         }
     }
     close(fd);
@@ -68,20 +66,19 @@ static int try_address(const struct addrinfo *a)
 static const char *find_reason(const struct replay_server *server)
 {
     char port[8];
+
     snprintf(port, sizeof port, "%u", (unsigned)server->port);
     const struct addrinfo hints = {.ai_family = AF_UNSPEC,
                                    .ai_socktype = SOCK_STREAM};
     struct addrinfo *list = NULL;
     int rc = getaddrinfo(server->host, port, &hints, &list);
-    if (rc != 0) {
+    if (rc != 0)
         return gai_strerror(rc);
-    }
     int why = ETIMEDOUT;
-    for (const struct addrinfo *a = list; a != NULL; a = a->ai_next) {
+    for (const struct addrinfo *a = list; a; a = a->ai_next) {
         why = try_address(a);
-        if (why == 0) {
+        if (why == 0)
             break;
-        }
     }
     freeaddrinfo(list);
     return why != 0 ? strerror(why)
@@ -94,10 +91,11 @@ int replay_get_json(struct event_base *base, const struct replay_server *server,
 {
     struct get get = {.base = base};
     char full[sizeof server->path + 64];
+
     snprintf(full, sizeof full, "%s%s", server->path, path);
     struct evhttp_connection *connection =
         evhttp_connection_base_new(base, NULL, server->host, server->port);
-    if (connection == NULL) {
+    if (!connection) {
         snprintf(error, size, "out of memory");
         return -EIO;
     }
@@ -105,16 +103,14 @@ int replay_get_json(struct event_base *base, const struct replay_server *server,
                               .tv_usec = timeout_us % 1000000};
     evhttp_connection_set_timeout_tv(connection, &timeout);
     struct evhttp_request *request = evhttp_request_new(on_page, &get);
-    if (request != NULL) {
+    if (request) {
         evhttp_add_header(evhttp_request_get_output_headers(request), "Host",
                           server->host);
-        if (evhttp_make_request(connection, request, EVHTTP_REQ_GET, full) ==
-            0) {
+        if (evhttp_make_request(connection, request, EVHTTP_REQ_GET, full) == 0)
             event_base_dispatch(base);
-        }
     }
     evhttp_connection_free(connection);
-    if (get.json != NULL) {
+    if (get.json) {
         *json = get.json;
         return 0;
     }

@@ -7,11 +7,11 @@
 #include <sys/resource.h>
 
 #include "base/event_loop.h"
-#include "tools/replay/command.h"
 #include "tools/plot/figure.h"
+#include "tools/replay/command.h"
+#include "tools/replay/live/run.h"
 #include "tools/replay/report/load.h"
 #include "tools/replay/report/report.h"
-#include "tools/replay/live/run.h"
 
 static const struct replay_usage usage = {
     .name = "live",
@@ -83,11 +83,10 @@ static int parse(int argc, char **argv, struct settings *s, int *status)
          "draw TTFT over time and its distribution (SVG)"},
     };
     const struct option_table table = {specs, sizeof specs / sizeof specs[0]};
-    if (replay_parse(&usage, &table, argc, argv, status) != 0) {
+    if (replay_parse(&usage, &table, argc, argv, status) != 0)
         return -1;
-    }
     *status = REPLAY_EXIT_USAGE;
-    if (s->trace == NULL) {
+    if (!s->trace) {
         replay_missing(usage.name, "--trace FILE");
         return -1;
     }
@@ -104,6 +103,7 @@ static int parse(int argc, char **argv, struct settings *s, int *status)
 static uint32_t count_of(const json_t *object, const char *key)
 {
     json_int_t n = json_integer_value(json_object_get(object, key));
+
     return n > 0 && n <= UINT32_MAX ? (uint32_t)n : 0;
 }
 
@@ -114,6 +114,7 @@ static int ask_model(struct event_base *base,
     json_t *page = NULL;
     int rc = replay_get_json(base, server, "/v1/models", 10000000, &page, error,
                              sizeof error);
+
     if (rc != 0) {
         replay_complain(usage.name, "%s", error);
         return rc;
@@ -125,10 +126,10 @@ static int ask_model(struct event_base *base,
     *model = (struct model){.vocab_tokens = count_of(vendor, "vocab"),
                             .window_tokens = count_of(first, "max_model_len"),
                             .block_tokens = count_of(vendor, "block_tokens")};
-    snprintf(model->name, sizeof model->name, "%s", name != NULL ? name : "");
+    snprintf(model->name, sizeof model->name, "%s", name ? name : "");
     replay_copy_text(model->policy, sizeof model->policy, policy);
     json_decref(page);
-    if (name == NULL) {
+    if (!name) {
         replay_complain(usage.name, "/v1/models names no model");
         return -EIO;
     }
@@ -140,6 +141,7 @@ static void warn_blocks(const struct settings *s, const struct model *model,
                         const struct replay_trace *trace)
 {
     char cure[64] = "";
+
     if (s->block_tokens % model->block_tokens == 0) {
         snprintf(cure, sizeof cure, "--length-scale %" PRIu64 " here, or ",
                  s->block_tokens / model->block_tokens);
@@ -159,9 +161,8 @@ static void warn(const struct settings *s, const struct model *model,
                  const struct replay_trace *trace)
 {
     if (model->block_tokens != 0 &&
-        trace->block_tokens % model->block_tokens != 0) {
+        trace->block_tokens % model->block_tokens != 0)
         warn_blocks(s, model, trace);
-    }
     if (model->window_tokens != 0 &&
         trace->input_max_tokens >= model->window_tokens) {
         replay_complain(usage.name,
@@ -176,9 +177,8 @@ static void warn(const struct settings *s, const struct model *model,
 static uint32_t vocab_tokens(const struct settings *s,
                              const struct model *model)
 {
-    if (s->vocab != 0) {
+    if (s->vocab != 0)
         return (uint32_t)s->vocab;
-    }
     return model->vocab_tokens != 0 ? model->vocab_tokens : 512;
 }
 
@@ -186,6 +186,7 @@ static uint32_t vocab_tokens(const struct settings *s,
 static void raise_file_limit(void)
 {
     struct rlimit limit;
+
     if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
         limit.rlim_cur = limit.rlim_max;
         (void)setrlimit(RLIMIT_NOFILE, &limit);
@@ -206,9 +207,8 @@ static json_t *settings_json(const struct settings *s,
 
 static int complain_file(const char *path, int rc)
 {
-    if (rc != 0) {
+    if (rc != 0)
         replay_complain(usage.name, "%s: %s", path, strerror(-rc));
-    }
     return rc;
 }
 
@@ -218,10 +218,10 @@ static int write_report(const struct settings *s,
 {
     json_t *json = replay_report_json(report);
     int rc = -ENOMEM;
-    if (json != NULL &&
-        json_object_set_new(json, "trace", settings_json(s, trace)) == 0) {
+
+    if (json &&
+        json_object_set_new(json, "trace", settings_json(s, trace)) == 0)
         rc = replay_json_write(json, s->report);
-    }
     json_decref(json);
     return rc;
 }
@@ -233,15 +233,15 @@ static int write_outputs(const struct settings *s,
                          const struct replay_report *report)
 {
     int rc = 0;
+
     replay_report_print(report, stdout);
-    if (s->report != NULL) {
+    if (s->report)
         rc |= complain_file(s->report, write_report(s, trace, report));
-    }
-    if (s->csv != NULL) {
+    if (s->csv) {
         rc |= complain_file(s->csv,
                             replay_csv_write(records, trace->count, s->csv));
     }
-    if (s->plot != NULL) {
+    if (s->plot) {
         rc |= complain_file(s->plot, replay_figure_write(records, trace->count,
                                                          report, s->plot));
     }
@@ -253,9 +253,9 @@ static int run(const struct settings *s, struct event_base *base,
                const struct replay_trace *trace, struct replay_record *records)
 {
     struct model model;
-    if (ask_model(base, server, &model) != 0) {
+
+    if (ask_model(base, server, &model) != 0)
         return 1;
-    }
     warn(s, &model, trace);
     const struct replay_run_params params = {
         .base = base,
@@ -287,6 +287,7 @@ static int run(const struct settings *s, struct event_base *base,
             .wall_us = result.wall_us,
             .asked = trace->count,
             .interrupted = result.interrupted};
+
         rc = replay_report_make(records, trace->count, &context, &report);
     }
     if (rc != 0) {
@@ -294,9 +295,8 @@ static int run(const struct settings *s, struct event_base *base,
         return 1;
     }
     rc = write_outputs(s, trace, records, &report);
-    if (result.interrupted) {
+    if (result.interrupted)
         return REPLAY_EXIT_INTERRUPTED;
-    }
     return rc != 0 || report.failed > 0 ? 1 : 0;
 }
 
@@ -311,6 +311,7 @@ static int load_and_run(const struct settings *s,
         .requests = s->requests};
     struct replay_trace trace = {0};
     char error[512];
+
     if (replay_trace_load(&options, &trace, error, sizeof error) != 0) {
         replay_complain(usage.name, "%s", error);
         return 1;
@@ -318,15 +319,13 @@ static int load_and_run(const struct settings *s,
     struct event_base *base = event_loop_new(1);
     struct replay_record *records = calloc(trace.count, sizeof records[0]);
     int status = 1;
-    if (base != NULL && records != NULL) {
+    if (base && records)
         status = run(s, base, server, &trace, records);
-    } else {
+    else
         replay_complain(usage.name, "out of memory");
-    }
     free(records);
-    if (base != NULL) {
+    if (base)
         event_base_free(base);
-    }
     replay_trace_fini(&trace);
     return status;
 }
@@ -343,9 +342,9 @@ int replay_command_live(int argc, char **argv)
                          .max_in_flight = 512};
     struct replay_server server;
     int status = 0;
-    if (parse(argc, argv, &s, &status) != 0) {
+
+    if (parse(argc, argv, &s, &status) != 0)
         return status;
-    }
     if (replay_server_parse(s.url, &server) != 0) {
         replay_complain(usage.name,
                         "--url %s: must be http://HOST[:PORT][/PREFIX]", s.url);

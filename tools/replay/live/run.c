@@ -35,6 +35,7 @@ static int64_t run_now_us(const struct run *run)
 static int64_t intended_us(const struct run *run, size_t i)
 {
     const struct trace_request *q = run->params->trace->requests;
+
     return (int64_t)((double)(q[i].arrival_us - q[0].arrival_us) /
                      run->params->speed);
 }
@@ -50,6 +51,7 @@ static void poke(struct run *run);
 static void on_call_done(void *arg, struct replay_record *record)
 {
     struct run *run = arg;
+
     run->calls[record - run->records] = NULL;
     run->in_flight--;
     replay_progress_add(&run->progress, record);
@@ -68,9 +70,9 @@ static int send_request(struct run *run, size_t i)
                                       .arg = run};
     struct evbuffer *body =
         replay_body_new(&p->trace->requests[i], p->model, &p->tokens);
-    if (body == NULL) {
+
+    if (!body)
         return -ENOMEM;
-    }
     run->records[i].sent_us = run_now_us(run);
     return replay_call_start(&call, body, &run->calls[i]);
 }
@@ -78,11 +80,14 @@ static int send_request(struct run *run, size_t i)
 static void poke(struct run *run)
 {
     size_t count = run->params->trace->count;
+
     while (run->next < count && run->in_flight < run->params->max_in_flight) {
         int64_t wait_us = intended_us(run, run->next) - run_now_us(run);
+
         if (wait_us > 0) {
             struct timeval wait = {.tv_sec = wait_us / 1000000,
                                    .tv_usec = wait_us % 1000000};
+
             evtimer_add(run->send_timer, &wait);
             break;
         }
@@ -94,9 +99,8 @@ static void poke(struct run *run)
         run->next++;
         run->in_flight++;
     }
-    if (run->next == count && run->in_flight == 0) {
+    if (run->next == count && run->in_flight == 0)
         stop(run, 0);
-    }
 }
 
 static void on_send_timer(evutil_socket_t fd, short what, void *arg)
@@ -109,6 +113,7 @@ static void on_send_timer(evutil_socket_t fd, short what, void *arg)
 static void on_progress_timer(evutil_socket_t fd, short what, void *arg)
 {
     struct run *run = arg;
+
     (void)fd;
     (void)what;
     replay_progress_show(&run->progress, run_now_us(run), run->next,
@@ -118,6 +123,7 @@ static void on_progress_timer(evutil_socket_t fd, short what, void *arg)
 static void on_signal(evutil_socket_t fd, short what, void *arg)
 {
     struct run *run = arg;
+
     (void)fd;
     (void)what;
     run->interrupted = true;
@@ -127,6 +133,7 @@ static void on_signal(evutil_socket_t fd, short what, void *arg)
 static void init_records(struct run *run)
 {
     const struct replay_run_params *p = run->params;
+
     for (size_t i = 0; i < p->trace->count; i++) {
         run->records[i] = (struct replay_record){
             .index = p->first_index + i,
@@ -147,7 +154,7 @@ static void init_records(struct run *run)
 static void drop_calls(struct run *run)
 {
     for (size_t i = 0; i < run->next; i++) {
-        if (run->calls[i] != NULL) {
+        if (run->calls[i]) {
             replay_call_cancel(run->calls[i], "interrupted");
             run->records[i].outcome = REPLAY_PENDING;
         }
@@ -156,9 +163,8 @@ static void drop_calls(struct run *run)
 
 static void free_event(struct event *event)
 {
-    if (event != NULL) {
+    if (event)
         event_free(event);
-    }
 }
 
 static void run_fini(struct run *run)
@@ -173,15 +179,15 @@ static void run_fini(struct run *run)
 static int run_init(struct run *run)
 {
     struct event_base *base = run->params->base;
+
     run->calls = calloc(run->params->trace->count, sizeof run->calls[0]);
     run->send_timer = evtimer_new(base, on_send_timer, run);
     run->progress_timer =
         event_new(base, -1, EV_PERSIST, on_progress_timer, run);
     run->interrupt = evsignal_new(base, SIGINT, on_signal, run);
     run->terminate = evsignal_new(base, SIGTERM, on_signal, run);
-    if (run->calls == NULL || run->send_timer == NULL ||
-        run->progress_timer == NULL || run->interrupt == NULL ||
-        run->terminate == NULL) {
+    if (!run->calls || !run->send_timer || !run->progress_timer ||
+        !run->interrupt || !run->terminate) {
         run_fini(run);
         return -ENOMEM;
     }
@@ -193,9 +199,9 @@ int replay_run(const struct replay_run_params *params,
 {
     struct run run = {.params = params, .records = records};
     int rc = run_init(&run);
-    if (rc != 0) {
+
+    if (rc != 0)
         return rc;
-    }
     init_records(&run);
     replay_progress_init(&run.progress, params->trace->count);
     struct timeval tick = {.tv_sec = 0, .tv_usec = 200000};

@@ -6,11 +6,10 @@
 #ifndef TOOLS_REPLAY_LIVE_RUN_H
 #define TOOLS_REPLAY_LIVE_RUN_H
 
+#include <event2/event.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
-#include <event2/event.h>
 
 #include "tools/replay/live/call.h"
 #include "tools/replay/report/load.h"

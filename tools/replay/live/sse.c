@@ -8,15 +8,14 @@
 static int append(struct sse_parser *p, char c)
 {
     size_t used = p->data_bytes + p->line_bytes;
+
     if (used + 2 > p->capacity) {
-        if (used + 2 > SSE_EVENT_BYTES_MAX) {
+        if (used + 2 > SSE_EVENT_BYTES_MAX)
             return -EMSGSIZE;
-        }
         size_t capacity = p->capacity == 0 ? 1024 : p->capacity * 2;
         char *buffer = realloc(p->buffer, capacity);
-        if (buffer == NULL) {
+        if (!buffer)
             return -ENOMEM;
-        }
         p->buffer = buffer;
         p->capacity = capacity;
     }
@@ -30,16 +29,15 @@ static void take_line(struct sse_parser *p)
 {
     char *line = p->buffer + p->data_bytes;
     size_t n = p->line_bytes;
+
     p->line_bytes = 0;
-    if (n < 4 || memcmp(line, "data", 4) != 0 || (n > 4 && line[4] != ':')) {
+    if (n < 4 || memcmp(line, "data", 4) != 0 || (n > 4 && line[4] != ':'))
         return;
-    }
     size_t skip = n > 4 ? 5 : 4;
     skip += n > 5 && line[5] == ' ' ? 1 : 0;
     /* "data" is longer than the newline that joins two lines. */
-    if (p->has_data) {
+    if (p->has_data)
         p->buffer[p->data_bytes++] = '\n';
-    }
     memmove(p->buffer + p->data_bytes, line + skip, n - skip);
     p->data_bytes += n - skip;
     p->has_data = true;
@@ -64,6 +62,7 @@ int sse_feed(struct sse_parser *parser, const char *bytes, size_t count,
 {
     for (size_t i = 0; i < count; i++) {
         char c = bytes[i];
+
         if (c == '\n' && parser->after_cr) {
             parser->after_cr = false;
             continue;
@@ -74,9 +73,8 @@ int sse_feed(struct sse_parser *parser, const char *bytes, size_t count,
             continue;
         }
         int rc = append(parser, c);
-        if (rc != 0) {
+        if (rc != 0)
             return rc;
-        }
     }
     return 0;
 }

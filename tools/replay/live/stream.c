@@ -27,15 +27,15 @@ int replay_stream_open(const struct replay_stream_options *options,
     struct trace_error why = {0};
     struct replay_stream *s = calloc(1, sizeof *s);
     int rc = -ENOMEM;
-    if (s == NULL) {
+
+    if (!s) {
         trace_error_set(&why, "", "", 0, "out of memory");
         goto refuse;
     }
     s->options = *options;
     rc = trace_reader_open(options->path, &reading, &s->reader, &why);
-    if (rc != 0) {
+    if (rc != 0)
         goto refuse;
-    }
     *source = s;
     return 0;
 
@@ -47,7 +47,7 @@ refuse:
 
 void replay_stream_free(struct replay_stream *source)
 {
-    if (source != NULL) {
+    if (source) {
         trace_reader_free(source->reader);
         free(source);
     }
@@ -57,9 +57,8 @@ static void name_bad_line(struct replay_stream *s,
                           const struct trace_error *why)
 {
     s->skipped++;
-    if (s->options.quiet || s->skipped > BAD_LINES_NAMED) {
+    if (s->options.quiet || s->skipped > BAD_LINES_NAMED)
         return;
-    }
     trace_error_format(why, s->options.path, s->error, sizeof s->error);
     fprintf(stderr, "skipped %s%s\n", s->error,
             s->skipped == BAD_LINES_NAMED ? " (more are only counted)" : "");
@@ -71,21 +70,20 @@ int replay_stream_next(void *source, struct trace_request *request)
     struct replay_stream *s = source;
     const struct replay_stream_options *o = &s->options;
     struct trace_error why;
+
     while (o->requests == 0 || s->index < o->from + o->requests) {
         int rc = trace_reader_next(s->reader, request, &why);
+
         if (rc == -EINVAL && o->skip_bad) {
             name_bad_line(s, &why);
             continue;
         }
-        if (rc < 0) {
+        if (rc < 0)
             trace_error_format(&why, o->path, s->error, sizeof s->error);
-        }
-        if (rc <= 0) {
+        if (rc <= 0)
             return rc;
-        }
-        if (s->index++ >= o->from) {
+        if (s->index++ >= o->from)
             return 1;
-        }
     }
     return 0;
 }
@@ -99,6 +97,7 @@ void replay_stream_say_empty(const struct replay_stream *source,
                              char error[REPLAY_STREAM_ERROR_BYTES])
 {
     const struct replay_stream_options *o = &source->options;
+
     if (source->index > 0) {
         snprintf(error, REPLAY_STREAM_ERROR_BYTES,
                  "%s: holds %llu requests, and --from skips %llu", o->path,

@@ -24,15 +24,14 @@ void replay_ticker_show(struct replay_ticker *ticker, uint64_t count)
     int64_t now_us = clock_now_us();
     int64_t interval_us =
         ticker->on_terminal ? TERMINAL_INTERVAL_US : LOG_INTERVAL_US;
-    if (now_us - ticker->shown_us < interval_us) {
+
+    if (now_us - ticker->shown_us < interval_us)
         return;
-    }
     ticker->shown_us = now_us;
     ticker->has_line = ticker->on_terminal;
     fprintf(stderr, "%s%" PRIu64, ticker->on_terminal ? "\r" : "", count);
-    if (ticker->total > 0) {
+    if (ticker->total > 0)
         fprintf(stderr, " of %" PRIu64, ticker->total);
-    }
     fprintf(stderr, " %s%s", ticker->what, ticker->on_terminal ? " " : "\n");
 }
 

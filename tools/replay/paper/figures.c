@@ -43,19 +43,19 @@ struct figure_trace {
 
 static enum figure_workload workload_of(const char *name)
 {
-    return strstr(name, "conversation") != NULL ? FIGURE_CONVERSATION
-           : strstr(name, "toolagent") != NULL  ? FIGURE_TOOLAGENT
-           : strstr(name, "synthetic") != NULL  ? FIGURE_SYNTHETIC
-                                                : FIGURE_OTHER;
+    return strstr(name, "conversation") ? FIGURE_CONVERSATION
+           : strstr(name, "toolagent")  ? FIGURE_TOOLAGENT
+           : strstr(name, "synthetic")  ? FIGURE_SYNTHETIC
+                                        : FIGURE_OTHER;
 }
 
 static bool cut_ending(char *name, const char *ending)
 {
     size_t n = strlen(name);
     size_t e = strlen(ending);
-    if (n <= e || strcmp(name + n - e, ending) != 0) {
+
+    if (n <= e || strcmp(name + n - e, ending) != 0)
         return false;
-    }
     name[n - e] = '\0';
     return true;
 }
@@ -64,6 +64,7 @@ static int compare_names(const void *a, const void *b)
 {
     const struct figure_trace *x = a;
     const struct figure_trace *y = b;
+
     return strcmp(x->name, y->name);
 }
 
@@ -73,20 +74,21 @@ static int find_traces(const char *folder, struct figure_trace *traces,
 {
     DIR *dir = opendir(folder);
     const struct dirent *entry;
-    if (dir == NULL) {
+
+    if (!dir) {
         replay_complain(usage.name, "--traces %s: %s", folder, strerror(errno));
         return -1;
     }
-    while ((entry = readdir(dir)) != NULL && *n < TRACES_MAX) {
+    while ((entry = readdir(dir)) && *n < TRACES_MAX) {
         struct figure_trace *t = &traces[*n];
+
         snprintf(t->name, sizeof t->name, "%s", entry->d_name);
         int length =
             snprintf(t->path, sizeof t->path, "%s/%s", folder, entry->d_name);
         if ((cut_ending(t->name, ".jsonl.gz") ||
              cut_ending(t->name, ".jsonl")) &&
-            length < FIGURE_PATH_BYTES) {
+            length < FIGURE_PATH_BYTES)
             (*n)++;
-        }
     }
     closedir(dir);
     qsort(traces, *n, sizeof traces[0], compare_names);
@@ -103,11 +105,11 @@ static int load_cluster(const struct settings *s, const char *name,
 {
     char path[FIGURE_PATH_BYTES];
     char error[CLUSTER_ERROR_BYTES];
+
     snprintf(path, sizeof path, "%s/%s.json", s->clusters, name);
     int rc = cluster_load_file(path, cluster, error);
-    if (rc != 0) {
+    if (rc != 0)
         replay_complain(usage.name, "%s", error);
-    }
     return rc;
 }
 
@@ -122,6 +124,7 @@ static int prepare(const struct settings *s, struct figure_trace *t)
         .requests = s->study.source.requests,
         .block_tokens = TRACE_BLOCK_TOKENS,
         .skip_bad = s->study.source.skip_bad};
+
     *run = (struct figure_run){.study = s->study,
                                .name = t->name,
                                .workload = workload_of(t->name),
@@ -129,9 +132,8 @@ static int prepare(const struct settings *s, struct figure_trace *t)
     run->study.source.path = t->path;
     if (load_cluster(s, "reference-16", &run->reference) != 0 ||
         load_cluster(s, "paper-16", &run->paper) != 0 ||
-        load_cluster(s, "paper-16-coupled", &run->coupled) != 0) {
+        load_cluster(s, "paper-16-coupled", &run->coupled) != 0)
         return -1;
-    }
     snprintf(folder, sizeof folder, "%s/%s", s->out, t->name);
     if ((mkdir(s->out, 0777) != 0 && errno != EEXIST) ||
         (mkdir(folder, 0777) != 0 && errno != EEXIST)) {
@@ -174,6 +176,7 @@ static void write_head(FILE *f, const struct settings *s,
           f);
     for (size_t i = 0; i < n; i++) {
         const struct replay_workload *w = traces[i].run.facts;
+
         fprintf(f, "| %s | %" PRIu64 " | %.0f | %.0f | %.0f s | %.4f |\n",
                 traces[i].name, w->totals.requests, w->input_tokens.mean,
                 w->output_tokens.mean, w->span_s, w->best_token_ratio);
@@ -184,22 +187,19 @@ static void write_head(FILE *f, const struct settings *s,
 static void write_rule(FILE *f, const char *header)
 {
     fputs("|---|", f);
-    for (const char *c = header; *c != '\0'; c++) {
-        if (*c == '|') {
+    for (const char *c = header; *c != '\0'; c++)
+        if (*c == '|')
             fputs("---|", f);
-        }
-    }
     fputc('\n', f);
 }
 
 /* How each trace compares with the paper. */
 static void write_verdicts(FILE *f, const char *verdicts)
 {
-    if (verdicts[0] != '\0') {
+    if (verdicts[0] != '\0')
         fprintf(f, "\n**Against the paper:**\n\n%s", verdicts);
-    } else {
+    else
         fputs("\nThe paper has no such figure of any of these traces.\n", f);
-    }
 }
 
 static int run_figure(FILE *table, FILE *verdicts, const struct figure *figure,
@@ -207,6 +207,7 @@ static int run_figure(FILE *table, FILE *verdicts, const struct figure *figure,
 {
     for (size_t i = 0; i < n; i++) {
         struct figure_run *run = &traces[i].run;
+
         fprintf(stderr, "figure %s of %s\n", figure->id, traces[i].name);
         run->table = table;
         run->verdicts = verdicts;
@@ -229,7 +230,7 @@ static int write_figure(FILE *f, const struct figure *figure,
     char *verdicts = NULL;
     size_t size = 0;
     FILE *memory = open_memstream(&verdicts, &size);
-    if (memory == NULL) {
+    if (!memory) {
         replay_complain(usage.name, "out of memory");
         return -1;
     }
@@ -253,15 +254,14 @@ static int write_figure(FILE *f, const struct figure *figure,
 static bool is_wanted(const struct settings *s, const char *id)
 {
     size_t length = strlen(id);
-    if (s->only == NULL) {
+
+    if (!s->only)
         return true;
-    }
-    for (const char *at = s->only; at != NULL; at = strchr(at, ',')) {
+    for (const char *at = s->only; at; at = strchr(at, ',')) {
         at += *at == ',';
         if (strncmp(at, id, length) == 0 &&
-            (at[length] == ',' || at[length] == '\0')) {
+            (at[length] == ',' || at[length] == '\0'))
             return true;
-        }
     }
     return false;
 }
@@ -271,19 +271,18 @@ static int write_results(const struct settings *s, struct figure_trace *traces,
 {
     char path[FIGURE_PATH_BYTES];
     const struct figure *figure;
+
     snprintf(path, sizeof path, "%s/RESULTS.md", s->out);
     FILE *f = fopen(path, "w");
-    if (f == NULL) {
+    if (!f) {
         replay_complain(usage.name, "%s: %s", path, strerror(errno));
         return 1;
     }
     int rc = 0;
     write_head(f, s, traces, n);
-    for (size_t i = 0; rc == 0 && (figure = figure_at(i)) != NULL; i++) {
-        if (is_wanted(s, figure->id)) {
+    for (size_t i = 0; rc == 0 && (figure = figure_at(i)); i++)
+        if (is_wanted(s, figure->id))
             rc = write_figure(f, figure, traces, n);
-        }
-    }
     bool failed = ferror(f) != 0;
     if (fclose(f) != 0 || failed) {
         replay_complain(usage.name, "%s: cannot write", path);
@@ -295,16 +294,16 @@ static int write_results(const struct settings *s, struct figure_trace *traces,
 static int check_only(const struct settings *s)
 {
     const struct figure *figure;
-    for (const char *at = s->only; at != NULL; at = strchr(at, ',')) {
+
+    for (const char *at = s->only; at; at = strchr(at, ',')) {
         at += *at == ',';
         size_t length = strcspn(at, ",");
         size_t i = 0;
-        while ((figure = figure_at(i)) != NULL &&
+        while ((figure = figure_at(i)) &&
                !(strlen(figure->id) == length &&
-                 strncmp(figure->id, at, length) == 0)) {
+                 strncmp(figure->id, at, length) == 0))
             i++;
-        }
-        if (figure == NULL) {
+        if (!figure) {
             replay_complain(usage.name,
                             "--only %s: must be of 01 (1, 6 and 7), 05, 08, "
                             "09, 10, 11, 13, 15, goodput",
@@ -335,32 +334,26 @@ int replay_command_figures(int argc, char **argv)
     };
     const struct option_table table = {specs, sizeof specs / sizeof specs[0]};
     int status = 0;
-    if (replay_parse(&usage, &table, argc, argv, &status) != 0) {
+    if (replay_parse(&usage, &table, argc, argv, &status) != 0)
         return status;
-    }
-    if (s.traces == NULL || s.out == NULL) {
-        replay_missing(usage.name,
-                       s.traces == NULL ? "--traces DIR" : "--out DIR");
+    if (!s.traces || !s.out) {
+        replay_missing(usage.name, !s.traces ? "--traces DIR" : "--out DIR");
         return REPLAY_EXIT_USAGE;
     }
-    if (check_only(&s) != 0) {
+    if (check_only(&s) != 0)
         return REPLAY_EXIT_USAGE;
-    }
     struct figure_trace *traces = calloc(TRACES_MAX, sizeof traces[0]);
     size_t n = 0;
     int rc = -1;
-    if (traces == NULL) {
+    if (!traces)
         replay_complain(usage.name, "out of memory");
-    } else {
+    else
         rc = find_traces(s.traces, traces, &n);
-    }
-    for (size_t i = 0; i < n && rc == 0; i++) {
+    for (size_t i = 0; i < n && rc == 0; i++)
         rc = prepare(&s, &traces[i]);
-    }
     status = rc == 0 ? write_results(&s, traces, n) : 1;
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++)
         replay_workload_free(traces[i].run.facts);
-    }
     free(traces);
     return status;
 }

@@ -1,10 +1,10 @@
 /* Figures 8, 9, 10 and 11: what caches keep, save and copy. */
-#include "tools/replay/paper/figures.h"
-
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+
+#include "tools/replay/paper/figures.h"
 
 /* ---- 8: GPU time of prefill ---- */
 
@@ -23,7 +23,7 @@ int figure_prefill(struct figure_run *run)
     int rc = figure_simulate(run, cases, 3);
     FILE *csv =
         rc == 0 ? figure_csv(run, "08", "system,prefill_s_per_request") : NULL;
-    if (csv == NULL) {
+    if (!csv) {
         replay_cases_fini(cases, 3);
         return rc != 0 ? rc : -EIO;
     }
@@ -68,9 +68,9 @@ int figure_lru(struct figure_run *run)
     double y[LRU_POINTS];
     const struct replay_workload *f = run->facts;
     FILE *csv = figure_csv(run, "09", "capacity_mtokens,hit_ratio_blocks");
-    if (csv == NULL) {
+
+    if (!csv)
         return -EIO;
-    }
     for (size_t i = 0; i < LRU_POINTS; i++) {
         x[i] = 0.1 * pow(2000, (double)i / (LRU_POINTS - 1));
         y[i] = replay_workload_lru_ratio(f, x[i] * 1e6);
@@ -79,6 +79,7 @@ int figure_lru(struct figure_run *run)
     fprintf(run->table, "| %s |", run->name);
     for (size_t i = 0; i < sizeof mtokens / sizeof mtokens[0]; i++) {
         double ratio = replay_workload_lru_ratio(f, mtokens[i] * 1e6);
+
         fprintf(run->table, " %.4f (%.0f %%) |", ratio,
                 100 * ratio / f->best_block_ratio);
     }
@@ -86,6 +87,7 @@ int figure_lru(struct figure_run *run)
     if (run->workload != FIGURE_OTHER) {
         double few = replay_workload_lru_ratio(f, 3e6) / f->best_block_ratio;
         double many = replay_workload_lru_ratio(f, 50e6) / f->best_block_ratio;
+
         figure_verdict(run, few < 0.5,
                        "3 M tokens reach %.0f %% of the highest ratio, less "
                        "than half in the paper (in most cases)",
@@ -128,7 +130,7 @@ int figure_global(struct figure_run *run)
     FILE *csv = rc == 0 ? figure_csv(run, "10",
                                      "policy,hit_ratio,prefill_s_per_request")
                         : NULL;
-    if (csv == NULL) {
+    if (!csv) {
         replay_cases_fini(cases, 4);
         return rc != 0 ? rc : -EIO;
     }
@@ -149,6 +151,7 @@ int figure_global(struct figure_run *run)
     if (run->workload != FIGURE_OTHER) {
         double times = hits[2] / hits[0];
         double change = 100 * (seconds[2] / seconds[0] - 1);
+
         figure_verdict(run, times <= 2.36 * 1.05,
                        "hits of placement by load times %.2f, up to 2.36 in "
                        "the paper",
@@ -189,24 +192,24 @@ static size_t copies_series(const struct replay_case *c, double *x,
     size_t width = c->result.facts.n_ranked;
     size_t step = copies->n / COPIES_POINTS + 1;
     size_t n = 0;
+
     for (size_t t = 0; t < copies->n; t++) {
         double at_s = (double)copies->at_us[t] / 1e6;
         bool shown = t % step == 0;
+
         fprintf(csv, "%.0f", at_s);
         for (size_t w = 0; w < width; w++) {
             uint32_t count = copies->copies[t * width + w];
+
             fprintf(csv, ",%u", (unsigned)count);
-            if (shown) {
+            if (shown)
                 y[w][n] = count;
-            }
         }
-        for (size_t w = width; w < REPLAY_RANKS; w++) {
+        for (size_t w = width; w < REPLAY_RANKS; w++)
             fputc(',', csv); /* there is no block of that rank */
-        }
         fputc('\n', csv);
-        if (shown) {
+        if (shown)
             x[n++] = at_s;
-        }
     }
     return n;
 }
@@ -217,9 +220,9 @@ static void copies_verdict(const struct figure_run *run,
 {
     const size_t rank_100 = 2;
     double all = run->reference.prefill_nodes;
-    if (run->workload == FIGURE_OTHER || !isfinite(mean[rank_100])) {
+
+    if (run->workload == FIGURE_OTHER || !isfinite(mean[rank_100]))
         return;
-    }
     bool few = run->workload == FIGURE_SYNTHETIC;
     figure_verdict(run,
                    few ? mean[0] < all / 2 && mean[rank_100] < all / 2
@@ -236,13 +239,14 @@ static void copies_row(const struct figure_run *run,
     const struct replay_copies *copies = &c->result.copies;
     size_t width = c->result.facts.n_ranked;
     double mean[REPLAY_RANKS];
+
     fprintf(run->table, "| %s |", run->name);
     for (size_t w = 0; w < REPLAY_RANKS; w++) {
         double sum = 0;
+
         mean[w] = NAN;
-        for (size_t t = copies->n / 2; t < copies->n && w < width; t++) {
+        for (size_t t = copies->n / 2; t < copies->n && w < width; t++)
             sum += copies->copies[t * width + w];
-        }
         if (w < width && copies->n > 0) {
             mean[w] = sum / (double)(copies->n - copies->n / 2);
             fprintf(run->table, " %.1f (%llu) |", mean[w],
@@ -261,14 +265,15 @@ int figure_replicas(struct figure_run *run)
         "rank 1", "rank 10", "rank 100", "rank 1000", "rank 10000"};
     struct replay_case c = replay_case_make(&run->reference, "global_cache");
     double x[COPIES_POINTS];
+
     double(*y)[COPIES_POINTS] = calloc(REPLAY_RANKS, sizeof *y);
     FILE *csv = NULL;
     c.with_facts = true;
-    int rc = y != NULL ? figure_simulate(run, &c, 1) : -ENOMEM;
+    int rc = y ? figure_simulate(run, &c, 1) : -ENOMEM;
     if (rc == 0) {
         csv = figure_csv(run, "11",
                          "at_s,rank_1,rank_10,rank_100,rank_1000,rank_10000");
-        rc = csv != NULL ? 0 : -EIO;
+        rc = csv ? 0 : -EIO;
     }
     if (rc == 0) {
         size_t n = copies_series(&c, x, y, csv);
@@ -280,14 +285,13 @@ int figure_replicas(struct figure_run *run)
                               .no_dots = true,
                               .key = PLOT_TOP_RIGHT,
                               .n_series = c.result.facts.n_ranked};
-        for (size_t w = 0; w < chart.n_series; w++) {
+
+        for (size_t w = 0; w < chart.n_series; w++)
             chart.series[w] = (struct chart_series){names[w], y[w], n};
-        }
         copies_row(run, &c);
         rc = figure_csv_close(run, csv);
-        if (rc == 0) {
+        if (rc == 0)
             rc = figure_chart(run, "11", "copies of popular keys", &chart, 1);
-        }
     }
     replay_cases_fini(&c, 1);
     free(y);

@@ -1,10 +1,10 @@
 /* Figures 1, 6, 7 and 15: effective requests against what is asked for. */
-#include "tools/replay/paper/figures.h"
-
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+
+#include "tools/replay/paper/figures.h"
 
 #define TTFT_SLO_S 30.0
 
@@ -41,6 +41,7 @@ static struct replay_case system_case(const struct figure_run *run,
                                       const struct system *s, double speed)
 {
     struct cluster cluster = s->prefill > 0 ? run->paper : run->coupled;
+
     if (s->prefill > 0) {
         cluster.prefill_nodes = s->prefill;
         cluster.decode_nodes = 16 - s->prefill;
@@ -63,9 +64,9 @@ static double best_of(double (*ratio)[TBT_SLOS], size_t from, size_t to,
                       size_t slo)
 {
     double best = 0;
-    for (size_t i = from; i < to; i++) {
+
+    for (size_t i = from; i < to; i++)
         best = fmax(best, ratio[i][slo]);
-    }
     return best;
 }
 
@@ -74,9 +75,9 @@ static void capacity_verdict(const struct figure_run *run, double speed,
 {
     static const double paper[] = {498, 42, 40};
     char what[96];
-    if (run->workload == FIGURE_OTHER) {
+
+    if (run->workload == FIGURE_OTHER)
         return;
-    }
     bool any_slo = run->workload == FIGURE_CONVERSATION;
     snprintf(what, sizeof what, "at speed %g, %s", speed,
              any_slo ? "the largest gain over coupled"
@@ -90,9 +91,11 @@ static void capacity_row(const struct figure_run *run, double speed,
 {
     double gain = 0;
     double at_s = 0;
+
     for (size_t i = 0; i < TBT_SLOS; i++) {
         double ours = best_of(ratio, 0, DISAGGREGATED, i);
         double theirs = best_of(ratio, DISAGGREGATED, SYSTEMS, i);
+
         if (theirs > 0 && ours / theirs - 1 > gain) {
             gain = ours / theirs - 1;
             at_s = tbt_slos_s[i];
@@ -108,11 +111,10 @@ static void capacity_row(const struct figure_run *run, double speed,
     double prefix = ratio[4][slo_200];
     double over_prefix =
         100 * (best_of(ratio, 0, DISAGGREGATED, slo_200) / prefix - 1);
-    if (prefix > 0) {
+    if (prefix > 0)
         fprintf(run->table, "%+.0f %% | ", over_prefix);
-    } else {
+    else
         fputs("- | ", run->table);
-    }
     fprintf(run->table, "%+.0f %% at %g ms |\n", 100 * gain, at_s * 1e3);
     capacity_verdict(run, speed, over_prefix, 100 * gain);
 }
@@ -124,9 +126,9 @@ static int capacity_write(struct figure_run *run,
     struct chart charts[CAPACITY_SPEEDS];
     double x_ms[TBT_SLOS];
     FILE *csv = figure_csv(run, "01", "speed,system,tbt_slo_s,effective_ratio");
-    if (csv == NULL) {
+
+    if (!csv)
         return -EIO;
-    }
     for (size_t v = 0; v < CAPACITY_SPEEDS; v++) {
         charts[v] = (struct chart){.title = titles[v],
                                    .x_label = "TBT SLO (ms)",
@@ -157,6 +159,7 @@ int figure_capacity(struct figure_run *run)
 {
     struct replay_case cases[CAPACITY_SPEEDS * SYSTEMS];
     double ratio[CAPACITY_SPEEDS][SYSTEMS][TBT_SLOS];
+
     for (size_t v = 0; v < CAPACITY_SPEEDS; v++) {
         for (size_t s = 0; s < SYSTEMS; s++) {
             cases[v * SYSTEMS + s] =
@@ -173,9 +176,8 @@ int figure_capacity(struct figure_run *run)
         }
     }
     replay_cases_fini(cases, CAPACITY_SPEEDS * SYSTEMS);
-    if (rc == 0) {
+    if (rc == 0)
         rc = capacity_write(run, ratio);
-    }
     if (rc == 0) {
         for (size_t v = 0; v < CAPACITY_SPEEDS; v++) {
             fprintf(run->table, "| %s | %g |", run->name, capacity_speeds[v]);
@@ -217,9 +219,8 @@ static int ratio_write(struct figure_run *run, const struct split_series *y)
     FILE *csv = figure_csv(run, "15",
                            "speed,prefill,decode,effective_ratio,ttft_mean_s,"
                            "tbt_mean_s");
-    if (csv == NULL) {
+    if (!csv)
         return -EIO;
-    }
     for (size_t v = 0; v < RATIO_SPEEDS; v++) {
         for (size_t i = 0; i < SPLITS; i++) {
             x[i] = (double)i + 2;
@@ -249,9 +250,9 @@ static int ratio_write(struct figure_run *run, const struct split_series *y)
 static size_t near_best(const double effective[SPLITS], size_t best)
 {
     size_t n = 0;
-    for (size_t i = 0; i < SPLITS; i++) {
+
+    for (size_t i = 0; i < SPLITS; i++)
         n += effective[i] >= effective[best] - 0.01;
-    }
     return n;
 }
 
@@ -260,6 +261,7 @@ static void ratio_verdict(const struct figure_run *run,
 {
     const double *ttft_s = y->ttft_s[v];
     const double *tbt_s = y->tbt_s[v];
+
     figure_verdict(run, best >= 7 && best <= 9,
                    "at speed %g, %zu + %zu is best (%zu splits are within a "
                    "point of it), about 1:1 in the paper",
@@ -279,9 +281,9 @@ static void ratio_row(const struct figure_run *run,
                       const struct split_series *y, size_t v)
 {
     size_t best = 0;
-    for (size_t i = 1; i < SPLITS; i++) {
+
+    for (size_t i = 1; i < SPLITS; i++)
         best = y->effective[v][i] > y->effective[v][best] ? i : best;
-    }
     const size_t even = 6;
     fprintf(run->table,
             "| %s | %g | %zu + %zu, %.1f %% | %.1f %% | %.2f s, %.2f s, %.2f s "
@@ -291,22 +293,23 @@ static void ratio_row(const struct figure_run *run,
             y->ttft_s[v][2], y->ttft_s[v][even], y->ttft_s[v][10],
             1e3 * y->tbt_s[v][2], 1e3 * y->tbt_s[v][even],
             1e3 * y->tbt_s[v][10]);
-    if (run->workload == FIGURE_SYNTHETIC) {
+    if (run->workload == FIGURE_SYNTHETIC)
         ratio_verdict(run, y, v, best + 2);
-    }
 }
 
 int figure_ratio(struct figure_run *run)
 {
     struct replay_case *cases = calloc(RATIO_SPEEDS * SPLITS, sizeof cases[0]);
     struct split_series y;
-    if (cases == NULL) {
+
+    if (!cases) {
         snprintf(run->error, sizeof run->error, "out of memory");
         return -ENOMEM;
     }
     for (size_t v = 0; v < RATIO_SPEEDS; v++) {
         for (size_t i = 0; i < SPLITS; i++) {
             struct cluster cluster = run->paper;
+
             cluster.prefill_nodes = (uint32_t)i + 2;
             cluster.decode_nodes = 14 - (uint32_t)i;
             struct replay_case *c = &cases[v * SPLITS + i];
@@ -321,6 +324,7 @@ int figure_ratio(struct figure_run *run)
         for (size_t i = 0; i < SPLITS; i++) {
             const struct replay_report *r =
                 &cases[v * SPLITS + i].result.report;
+
             y.effective[v][i] = r->effective_ratio;
             y.ttft_s[v][i] = r->ttft_s.mean;
             y.tbt_s[v][i] = r->tbt_s.mean;
@@ -328,11 +332,9 @@ int figure_ratio(struct figure_run *run)
     }
     replay_cases_fini(cases, RATIO_SPEEDS * SPLITS);
     free(cases);
-    if (rc == 0) {
+    if (rc == 0)
         rc = ratio_write(run, &y);
-    }
-    for (size_t v = 0; v < RATIO_SPEEDS && rc == 0; v++) {
+    for (size_t v = 0; v < RATIO_SPEEDS && rc == 0; v++)
         ratio_row(run, &y, v);
-    }
     return rc;
 }

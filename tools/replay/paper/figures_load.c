@@ -1,12 +1,11 @@
 /* Figures 5 and 13, and goodput under an SLO: TTFT against load and network. */
-#include "tools/replay/paper/figures.h"
-
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "tools/replay/paper/figures.h"
 #include "tools/replay/study/compare.h"
 
 /* ---- 5: policies ---- */
@@ -20,9 +19,8 @@ static const double figure_5_speeds[] = {1, 2, 3};
 static void policies_verdict(const struct figure_run *run, int in_order,
                              double least, double most)
 {
-    if (run->workload != FIGURE_CONVERSATION) {
+    if (run->workload != FIGURE_CONVERSATION)
         return;
-    }
     figure_verdict(run, in_order == 9,
                    "the order random > load > local > global holds at %d of 9 "
                    "points",
@@ -40,10 +38,12 @@ static void policies_rows(const struct figure_run *run,
     int in_order = 0;
     double least = INFINITY;
     double most = -INFINITY;
+
     for (size_t n = 0; n < 3; n++) {
         for (size_t v = 0; v < 3; v++) {
             double mean[4];
             bool falls = true;
+
             for (size_t p = 0; p < 4; p++) {
                 mean[p] = replay_comparison_case(c, n, v, p)
                               ->result.report.ttft_s.mean;
@@ -69,6 +69,7 @@ int figure_policies(struct figure_run *run)
     struct replay_comparison c = none;
     struct replay_case cases[36];
     char path[FIGURE_PATH_BYTES];
+
     memcpy(c.policies.names, figure_5_policies, sizeof figure_5_policies);
     memcpy(c.nodes.values, figure_5_nodes, sizeof figure_5_nodes);
     memcpy(c.speeds.values, figure_5_speeds, sizeof figure_5_speeds);
@@ -112,12 +113,11 @@ static void bandwidth_verdict(const struct figure_run *run, double speed,
 {
     const size_t gbps_100 = 2;
     double longest = 0;
-    if (run->workload != FIGURE_SYNTHETIC) {
+
+    if (run->workload != FIGURE_SYNTHETIC)
         return;
-    }
-    for (size_t i = gbps_100; i < RATES; i++) {
+    for (size_t i = gbps_100; i < RATES; i++)
         longest = fmax(longest, mean[i]);
-    }
     figure_verdict(run, longest < 2,
                    "at speed %g, from 100 Gbit/s on the mean is at most %.2f "
                    "s, under 2 s in the paper",
@@ -132,9 +132,9 @@ static int bandwidth_write(struct figure_run *run, double (*mean)[RATES],
                            double (*p90)[RATES])
 {
     FILE *csv = figure_csv(run, "13", "speed,link_gbps,ttft_mean_s,ttft_p90_s");
-    if (csv == NULL) {
+
+    if (!csv)
         return -EIO;
-    }
     for (size_t v = 0; v < RATE_SPEEDS; v++) {
         fprintf(run->table, "| %s | %g |", run->name, rate_speeds[v]);
         for (size_t i = 0; i < RATES; i++) {
@@ -174,6 +174,7 @@ int figure_bandwidth(struct figure_run *run)
     struct replay_case cases[RATE_SPEEDS * RATES];
     double mean[RATE_SPEEDS][RATES];
     double p90[RATE_SPEEDS][RATES];
+
     for (size_t i = 0; i < RATE_SPEEDS * RATES; i++) {
         cases[i] = replay_case_make(&run->paper, "global_cache");
         cases[i].speed = rate_speeds[i / RATES];
@@ -199,6 +200,7 @@ int figure_goodput(struct figure_run *run)
     double x[GOODPUT_SPEEDS];
     double goodput[2][GOODPUT_SPEEDS];
     double effective[2][GOODPUT_SPEEDS];
+
     for (size_t i = 0; i < 2 * GOODPUT_SPEEDS; i++) {
         cases[i] = replay_case_make(
             i < GOODPUT_SPEEDS ? &run->reference : &run->paper, "global_cache");
@@ -212,7 +214,7 @@ int figure_goodput(struct figure_run *run)
                                      "effective_ratio,rejected,late,latest_s,"
                                      "error_p99_s,error_max_s")
                         : NULL;
-    if (csv == NULL) {
+    if (!csv) {
         replay_cases_fini(cases, 2 * GOODPUT_SPEEDS);
         return rc != 0 ? rc : -EIO;
     }
@@ -223,9 +225,11 @@ int figure_goodput(struct figure_run *run)
         double latest_s = 0;
         double p99_s = 0;
         double max_s = 0;
+
         fprintf(run->table, "| %s | %s |", run->name, names[k]);
         for (size_t v = 0; v < GOODPUT_SPEEDS; v++) {
             const struct replay_case *c = &cases[k * GOODPUT_SPEEDS + v];
+
             x[v] = c->speed;
             goodput[k][v] = replay_case_goodput(c);
             effective[k][v] = c->result.report.effective_ratio;

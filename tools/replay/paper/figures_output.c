@@ -1,11 +1,11 @@
 /* Files of a figure, and our numbers beside the paper's. */
-#include "tools/replay/paper/figures.h"
-
 #include <errno.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+
+#include "tools/replay/paper/figures.h"
 
 void figure_path(const struct figure_run *run, const char *id,
                  const char *ending, char path[FIGURE_PATH_BYTES])
@@ -17,9 +17,10 @@ void figure_path(const struct figure_run *run, const char *id,
 FILE *figure_csv(struct figure_run *run, const char *id, const char *header)
 {
     char path[FIGURE_PATH_BYTES];
+
     figure_path(run, id, "csv", path);
     FILE *file = fopen(path, "w");
-    if (file == NULL) {
+    if (!file) {
         snprintf(run->error, sizeof run->error, "%.900s: %s", path,
                  strerror(errno));
         return NULL;
@@ -31,6 +32,7 @@ FILE *figure_csv(struct figure_run *run, const char *id, const char *header)
 int figure_csv_close(struct figure_run *run, FILE *file)
 {
     bool failed = ferror(file) != 0;
+
     if (fclose(file) != 0 || failed) {
         snprintf(run->error, sizeof run->error, "cannot write a CSV file");
         return -EIO;
@@ -43,6 +45,7 @@ int figure_chart(struct figure_run *run, const char *id, const char *title,
 {
     char path[FIGURE_PATH_BYTES];
     char full[FIGURE_PATH_BYTES + 128];
+
     figure_path(run, id, "svg", path);
     snprintf(full, sizeof full, "%s: %s", run->name, title);
     int rc = chart_write(path, full, charts, n_charts);
@@ -62,6 +65,7 @@ void figure_verdict(const struct figure_run *run, bool agrees,
                     const char *format, ...)
 {
     va_list args;
+
     va_start(args, format);
     fprintf(run->verdicts, "- %s: %s: ", run->name,
             agrees ? "agrees" : "differs");
@@ -74,6 +78,7 @@ void figure_verdict_percent(const struct figure_run *run, const char *what,
                             double ours, double paper)
 {
     double off = ours - paper;
+
     if (!isfinite(ours)) {
         figure_verdict(run, false,
                        "%s: nothing to relate it to, %+.0f %% in the paper",

@@ -26,21 +26,19 @@ static size_t bin_of(double x)
 {
     int e = 0;
     double m = frexp(x, &e); /* x = m 2^e, m in 0.5 .. 1 */
-    if (!(x >= ldexp(1.0, EXPONENT_MIN))) {
+
+    if (!(x >= ldexp(1.0, EXPONENT_MIN)))
         return 0;
-    }
-    if (e - 1 >= EXPONENT_END) {
+    if (e - 1 >= EXPONENT_END)
         return BINS - 1;
-    }
     return 1 + (size_t)(e - 1 - EXPONENT_MIN) * SUB_BINS +
            (size_t)((2 * m - 1) * SUB_BINS);
 }
 
 static double bin_middle(size_t bin)
 {
-    if (bin == 0) {
+    if (bin == 0)
         return 0.0;
-    }
     size_t i = bin - 1;
     return ldexp(1.0 + ((double)(i % SUB_BINS) + 0.5) / SUB_BINS,
                  EXPONENT_MIN + (int)(i / SUB_BINS));
@@ -49,12 +47,10 @@ static double bin_middle(size_t bin)
 static int make_bins(struct replay_distribution *d)
 {
     d->bins = calloc(BINS, sizeof d->bins[0]);
-    if (d->bins == NULL) {
+    if (!d->bins)
         return -ENOMEM;
-    }
-    for (size_t i = 0; i < d->count; i++) {
+    for (size_t i = 0; i < d->count; i++)
         d->bins[bin_of(d->values[i])]++;
-    }
     free(d->values);
     d->values = NULL;
     d->capacity = 0;
@@ -65,9 +61,9 @@ static int grow(struct replay_distribution *d)
 {
     size_t capacity = d->capacity == 0 ? 1024 : d->capacity * 2;
     double *values = realloc(d->values, capacity * sizeof values[0]);
-    if (values == NULL) {
+
+    if (!values)
         return -ENOMEM;
-    }
     d->values = values;
     d->capacity = capacity;
     return 0;
@@ -76,19 +72,17 @@ static int grow(struct replay_distribution *d)
 int replay_distribution_add(struct replay_distribution *d, double x)
 {
     int rc = 0;
-    if (d->bins == NULL && d->count == REPLAY_EXACT_MAX) {
+
+    if (!d->bins && d->count == REPLAY_EXACT_MAX)
         rc = make_bins(d);
-    } else if (d->bins == NULL && d->count == d->capacity) {
+    else if (!d->bins && d->count == d->capacity)
         rc = grow(d);
-    }
-    if (rc != 0) {
+    if (rc != 0)
         return rc;
-    }
-    if (d->bins != NULL) {
+    if (d->bins)
         d->bins[bin_of(x)]++;
-    } else {
+    else
         d->values[d->count] = x;
-    }
     d->count++;
     d->sum += x;
     d->max = x > d->max ? x : d->max;
@@ -100,10 +94,12 @@ static double at_share(const struct replay_distribution *d, double share)
 {
     uint64_t rank = (uint64_t)(share * (double)(d->count - 1));
     uint64_t seen = 0;
+
     for (size_t i = 0; i < BINS; i++) {
         seen += d->bins[i];
         if (seen > rank) {
             double x = bin_middle(i);
+
             return x < d->max ? x : d->max;
         }
     }
@@ -112,9 +108,8 @@ static double at_share(const struct replay_distribution *d, double share)
 
 struct replay_summary replay_distribution_summary(struct replay_distribution *d)
 {
-    if (d->bins == NULL) {
+    if (!d->bins)
         return replay_summarise(d->values, d->count);
-    }
     return (struct replay_summary){.count = d->count,
                                    .mean = d->sum / (double)d->count,
                                    .p50 = at_share(d, 0.50),

@@ -31,13 +31,13 @@ struct replay_counter *replay_counter_new(uint32_t block_tokens,
                                           bool with_partial)
 {
     struct replay_counter *c = calloc(1, sizeof *c);
-    if (c == NULL) {
+
+    if (!c)
         return NULL;
-    }
     c->block_tokens = block_tokens;
     c->with_partial = with_partial;
     c->places = id_map_new(REPLAY_FACTS_IDS_MAX);
-    if (c->places == NULL) {
+    if (!c->places) {
         free(c);
         return NULL;
     }
@@ -46,7 +46,7 @@ struct replay_counter *replay_counter_new(uint32_t block_tokens,
 
 void replay_counter_free(struct replay_counter *counter)
 {
-    if (counter != NULL) {
+    if (counter) {
         id_map_free(counter->places);
         free(counter->ids);
         free(counter);
@@ -58,9 +58,9 @@ static int add_id(struct replay_counter *c, uint64_t id)
     if (c->n == c->capacity) {
         size_t capacity = c->capacity == 0 ? 1024 : c->capacity * 2;
         struct counted *ids = realloc(c->ids, capacity * sizeof ids[0]);
-        if (ids == NULL) {
+
+        if (!ids)
             return -ENOMEM;
-        }
         c->ids = ids;
         c->capacity = capacity;
     }
@@ -83,23 +83,23 @@ int replay_counter_add(struct replay_counter *counter,
     size_t usable = request->input_tokens / c->block_tokens;
     /* Its last token is computed in any case, and with it its block. */
     size_t reusable = (request->input_tokens - 1) / c->block_tokens;
-    if (c->with_partial || usable > request->block_count) {
+
+    if (c->with_partial || usable > request->block_count)
         reusable = usable = request->block_count;
-    }
     size_t hits = 0;
     bool hit = true;
     for (size_t i = 0; i < usable; i++) {
         const uint64_t *place = id_map_get(c->places, request->hash_ids[i]);
-        hit = hit && place != NULL;
+
+        hit = hit && place;
         hits += hit && i < reusable ? 1 : 0;
-        if (place != NULL) {
+        if (place) {
             c->ids[*place].references++;
             continue;
         }
         int rc = add_id(c, request->hash_ids[i]);
-        if (rc != 0) {
+        if (rc != 0)
             return rc;
-        }
     }
     uint64_t reused = (uint64_t)hits * c->block_tokens;
     c->input_tokens += request->input_tokens;
@@ -112,9 +112,9 @@ static int compare_most_first(const void *a, const void *b)
 {
     const struct counted *x = a;
     const struct counted *y = b;
-    if (x->references != y->references) {
+
+    if (x->references != y->references)
         return x->references < y->references ? 1 : -1;
-    }
     return (x->order > y->order) - (x->order < y->order);
 }
 
@@ -122,12 +122,11 @@ int replay_counter_facts(const struct replay_counter *counter,
                          struct replay_facts *facts)
 {
     struct counted *sorted = calloc(counter->n + 1, sizeof sorted[0]);
-    if (sorted == NULL) {
+
+    if (!sorted)
         return -ENOMEM;
-    }
-    for (size_t i = 0; i < counter->n; i++) {
+    for (size_t i = 0; i < counter->n; i++)
         sorted[i] = counter->ids[i];
-    }
     qsort(sorted, counter->n, sizeof sorted[0], compare_most_first);
     *facts = (struct replay_facts){.best_possible_hit_ratio = -1.0};
     if (!counter->full && counter->input_tokens > 0) {

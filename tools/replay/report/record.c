@@ -4,7 +4,8 @@
 void replay_copy_text(char *to, size_t size, const char *from)
 {
     size_t n = 0;
-    while (from != NULL && from[n] != '\0' && n + 1 < size) {
+
+    while (from && from[n] != '\0' && n + 1 < size) {
         to[n] = from[n] >= ' ' && from[n] <= '~' ? from[n] : '?';
         n++;
     }

@@ -19,17 +19,16 @@ static void count_reason(struct replay_report *report,
 {
     bool rejected = r->outcome == REPLAY_REJECTED;
     struct replay_reason *slot = NULL;
-    for (size_t i = 0; i < report->reason_count && slot == NULL; i++) {
+
+    for (size_t i = 0; i < report->reason_count && !slot; i++)
         if (report->reasons[i].rejected == rejected &&
-            strcmp(report->reasons[i].reason, r->reason) == 0) {
+            strcmp(report->reasons[i].reason, r->reason) == 0)
             slot = &report->reasons[i];
-        }
-    }
-    if (slot == NULL && report->reason_count == REPLAY_REASONS_MAX) {
+    if (!slot && report->reason_count == REPLAY_REASONS_MAX) {
         slot = &report->reasons[REPLAY_REASONS_MAX - 1];
         snprintf(slot->reason, sizeof slot->reason, "other");
     }
-    if (slot == NULL) {
+    if (!slot) {
         slot = &report->reasons[report->reason_count++];
         slot->rejected = rejected;
         snprintf(slot->reason, sizeof slot->reason, "%s", r->reason);
@@ -47,6 +46,7 @@ static double seconds(int64_t us)
 static int add_completed(struct replay_tally *t, const struct replay_record *r)
 {
     struct replay_report *report = &t->report;
+
     report->completed++;
     report->input_tokens += r->prompt_tokens;
     report->reused_tokens += r->reused_tokens;
@@ -54,9 +54,8 @@ static int add_completed(struct replay_tally *t, const struct replay_record *r)
     report->output_tokens += r->generated_tokens;
     report->fetched_tokens += r->fetched_tokens;
     report->retries += r->retries;
-    if (r->first_token_us < 0) {
+    if (r->first_token_us < 0)
         return 0;
-    }
     double ttft_s = seconds(r->first_token_us - r->intended_us);
     double observed_s = seconds(r->first_token_us - r->sent_us);
     bool in_time = ttft_s <= report->context.slo_ttft_s;
@@ -77,7 +76,8 @@ static int add_completed(struct replay_tally *t, const struct replay_record *r)
 struct replay_tally *replay_tally_new(double slo_ttft_s, double slo_tbt_s)
 {
     struct replay_tally *t = calloc(1, sizeof *t);
-    if (t != NULL) {
+
+    if (t) {
         t->report.context.slo_ttft_s = slo_ttft_s;
         t->report.context.slo_tbt_s = slo_tbt_s;
     }
@@ -86,9 +86,8 @@ struct replay_tally *replay_tally_new(double slo_ttft_s, double slo_tbt_s)
 
 void replay_tally_free(struct replay_tally *tally)
 {
-    if (tally == NULL) {
+    if (!tally)
         return;
-    }
     replay_distribution_fini(&tally->ttft_s);
     replay_distribution_fini(&tally->tbt_s);
     replay_distribution_fini(&tally->lag_s);
@@ -99,9 +98,9 @@ void replay_tally_free(struct replay_tally *tally)
 int replay_tally_add(struct replay_tally *tally, const struct replay_record *r)
 {
     int rc = 0;
-    if (r->outcome == REPLAY_PENDING) {
+
+    if (r->outcome == REPLAY_PENDING)
         return 0;
-    }
     tally->report.total++;
     tally->report.offered_tokens += r->input_tokens;
     if (r->sent_us >= 0) {
@@ -112,9 +111,8 @@ int replay_tally_add(struct replay_tally *tally, const struct replay_record *r)
         rc = add_completed(tally, r);
     } else if (r->outcome == REPLAY_REJECTED) {
         tally->report.rejected++;
-        if (r->reason[0] != '\0') {
+        if (r->reason[0] != '\0')
             count_reason(&tally->report, r);
-        }
     } else if (r->outcome == REPLAY_FAILED) {
         tally->report.failed++;
         count_reason(&tally->report, r);
@@ -128,13 +126,13 @@ void replay_tally_report(struct replay_tally *tally,
 {
     double slo_ttft_s = tally->report.context.slo_ttft_s;
     double slo_tbt_s = tally->report.context.slo_tbt_s;
+
     *report = tally->report;
     report->context = *context;
     report->context.slo_ttft_s = slo_ttft_s;
     report->context.slo_tbt_s = slo_tbt_s;
-    if (context->block_tokens > 0) {
+    if (context->block_tokens > 0)
         report->fetched_blocks = report->fetched_tokens / context->block_tokens;
-    }
     report->prefix_hit_ratio =
         replay_ratio(report->reused_tokens, report->input_tokens);
     report->held_before =
@@ -155,13 +153,12 @@ int replay_report_make(const struct replay_record *records, size_t count,
 {
     struct replay_tally *tally =
         replay_tally_new(context->slo_ttft_s, context->slo_tbt_s);
-    int rc = tally != NULL ? 0 : -ENOMEM;
-    for (size_t i = 0; i < count && rc == 0; i++) {
+    int rc = tally ? 0 : -ENOMEM;
+
+    for (size_t i = 0; i < count && rc == 0; i++)
         rc = replay_tally_add(tally, &records[i]);
-    }
-    if (rc == 0) {
+    if (rc == 0)
         replay_tally_report(tally, context, report);
-    }
     replay_tally_free(tally);
     return rc;
 }

@@ -5,14 +5,13 @@
 #ifndef TOOLS_REPLAY_REPORT_REPORT_H
 #define TOOLS_REPLAY_REPORT_REPORT_H
 
+#include <jansson.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
 
-#include <jansson.h>
-
-#include "tools/replay/report/distribution.h"
 #include "tools/replay/math.h"
+#include "tools/replay/report/distribution.h"
 #include "tools/replay/report/record.h"
 
 /* What the records alone do not say. Borrowed texts. */

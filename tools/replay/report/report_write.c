@@ -26,6 +26,7 @@ static json_t *count(uint64_t n)
 static json_t *summary_json(const struct replay_summary *s)
 {
     bool any = s->count > 0;
+
     return json_pack("{s:o, s:o, s:o, s:o, s:o}", "mean", known(any, s->mean),
                      "p50", known(any, s->p50), "p90", known(any, s->p90),
                      "p99", known(any, s->p99), "max", known(any, s->max));
@@ -34,8 +35,10 @@ static json_t *summary_json(const struct replay_summary *s)
 static json_t *reasons_json(const struct replay_report *report, bool rejected)
 {
     json_t *list = json_array();
+
     for (size_t i = 0; i < report->reason_count; i++) {
         const struct replay_reason *r = &report->reasons[i];
+
         if (r->rejected == rejected &&
             json_array_append_new(
                 list, json_pack("{s:s, s:o, s:s}", "reason", r->reason, "count",
@@ -51,6 +54,7 @@ json_t *replay_report_json(const struct replay_report *r)
 {
     const struct replay_context *c = &r->context;
     bool predicted = r->prediction_error.count > 0;
+
     return json_pack(
         "{s:s, s:s?, s:{s:o, s:o, s:o, s:o}, s:{s:o, s:o, s:o, s:o, s:o},"
         " s:{s:o}, s:o, s:o, s:o, s:o, s:o, s:{s:o, s:o, s:o, s:o},"
@@ -85,16 +89,15 @@ json_t *replay_report_json(const struct replay_report *r)
 int replay_json_write(const json_t *json, const char *path)
 {
     FILE *f = fopen(path, "w");
-    if (f == NULL) {
+
+    if (!f)
         return -errno;
-    }
     int rc = json_dumpf(
         json, f, JSON_INDENT(2) | JSON_SORT_KEYS | JSON_REAL_PRECISION(12));
     fputc('\n', f);
     bool failed = rc != 0 || ferror(f) != 0;
-    if (fclose(f) != 0 || failed) {
+    if (fclose(f) != 0 || failed)
         return -EIO;
-    }
     return 0;
 }
 
@@ -122,11 +125,9 @@ const char *replay_reason_text(const char *reason)
         {"reject_slo_ttft", "no choice was to answer within the TTFT SLO"},
         {"reject_slo_tbt", "no choice was to decode within the TBT SLO"},
     };
-    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
-        if (strcmp(all[i].reason, reason) == 0) {
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
+        if (strcmp(all[i].reason, reason) == 0)
             return all[i].text;
-        }
-    }
     return reason;
 }
 
@@ -136,6 +137,7 @@ void replay_report_reasons(const struct replay_report *r, FILE *f)
         const struct replay_reason *x = &r->reasons[i];
         const char *text = replay_reason_text(x->reason);
         bool known = text != x->reason;
+
         fprintf(f, "    %s: %-20s %6" PRIu64 "  %s%s\n",
                 x->rejected ? "rejected" : "failed", x->reason, x->count,
                 x->varies && !known ? "for example: " : "",
@@ -160,6 +162,7 @@ static void print_hits(const struct replay_report *r, FILE *f)
               f);
     } else if (r->context.best_possible_hit_ratio >= 0) {
         bool all = r->completed == r->total;
+
         if (!all) {
             fprintf(f, "\n  %-22s %9.1f%%  of all offered", "",
                     100 * replay_ratio(r->reused_tokens, r->offered_tokens));
@@ -194,6 +197,7 @@ static void print_counts(const struct replay_report *r, FILE *f)
 struct replay_ending replay_report_ending(const struct replay_report *report)
 {
     struct replay_ending ending = {""};
+
     if (report->context.interrupted) {
         snprintf(ending.text, sizeof ending.text,
                  ": interrupted after %" PRIu64 " of %" PRIu64 " requests",
@@ -205,25 +209,24 @@ struct replay_ending replay_report_ending(const struct replay_report *report)
 void replay_report_print(const struct replay_report *r, FILE *f)
 {
     const struct replay_context *c = &r->context;
+
     fprintf(f, "\n%s replay, policy %s, %.1f s%s\n\n", c->mode,
-            c->policy != NULL ? c->policy : "unknown", (double)c->wall_us / 1e6,
+            c->policy ? c->policy : "unknown", (double)c->wall_us / 1e6,
             replay_report_ending(r).text);
     print_counts(r, f);
     fprintf(f, "\n  %-22s %10s %10s %10s %10s %10s\n", "", "mean", "p50", "p90",
             "p99", "max");
     print_summary(f, "TTFT, completed (ms)", &r->ttft_s, 1e3);
-    if (!c->no_decode) {
+    if (!c->no_decode)
         print_summary(f, "TBT, slowest 10 % (ms)", &r->tbt_s, 1e3);
-    }
     print_summary(f, "send lag (ms)", &r->send_lag_s, 1e3);
     print_summary(f, "TTFT predicted off (%)", &r->prediction_error, 1e2);
     fprintf(f,
             "\n  %-22s %9.1f%%  (%" PRIu64 " of %" PRIu64 " within TTFT %g s",
             "effective requests", 100 * r->effective_ratio, r->effective,
             r->total, c->slo_ttft_s);
-    if (!c->no_decode) {
+    if (!c->no_decode)
         fprintf(f, " and TBT %g s", c->slo_tbt_s);
-    }
     fputs(")\n\n", f);
 }
 
@@ -232,9 +235,9 @@ static void csv_text(FILE *f, const char *text)
 {
     fputc('"', f);
     for (; *text != '\0'; text++) {
-        if (*text == '"') {
+        if (*text == '"')
             fputc('"', f);
-        }
+
         fputc(*text, f);
     }
     fputc('"', f);
@@ -243,15 +246,15 @@ static void csv_text(FILE *f, const char *text)
 /* Seconds; empty when unknown. */
 static void csv_time(FILE *f, bool is_known, int64_t us)
 {
-    if (is_known) {
+    if (is_known)
         fprintf(f, "%.6f", (double)us / 1e6);
-    }
     fputc(',', f);
 }
 
 void replay_csv_line(const struct replay_record *r, FILE *f)
 {
     bool first = r->first_token_us >= 0;
+
     fprintf(f, "%" PRIu64 ",%s,%d,", r->index, replay_outcome_name(r->outcome),
             r->status);
     csv_time(f, true, r->intended_us);
@@ -290,16 +293,14 @@ int replay_csv_write(const struct replay_record *records, size_t n,
                      const char *path)
 {
     FILE *f = fopen(path, "w");
-    if (f == NULL) {
+
+    if (!f)
         return -errno;
-    }
     replay_csv_header(f);
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++)
         replay_csv_line(&records[i], f);
-    }
     bool failed = ferror(f) != 0;
-    if (fclose(f) != 0 || failed) {
+    if (fclose(f) != 0 || failed)
         return -EIO;
-    }
     return 0;
 }

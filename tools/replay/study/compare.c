@@ -1,4 +1,6 @@
 /* conductor-replay compare: policies side by side. */
+#include "tools/replay/study/compare.h"
+
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
@@ -7,7 +9,6 @@
 #include <string.h>
 
 #include "tools/replay/command.h"
-#include "tools/replay/study/compare.h"
 #include "tools/replay/list.h"
 #include "tools/replay/study/study.h"
 
@@ -69,13 +70,12 @@ static int parse(int argc, char **argv, struct settings *s, int *status)
         {"plot", OPTION_OUTPUT, &s->plot, "FILE", 0, 0, "SVG"},
     };
     const struct option_table table = {specs, sizeof specs / sizeof specs[0]};
-    if (replay_parse(&usage, &table, argc, argv, status) != 0) {
+    if (replay_parse(&usage, &table, argc, argv, status) != 0)
         return -1;
-    }
     *status = REPLAY_EXIT_USAGE;
-    if (s->study.source.path == NULL || s->cluster == NULL) {
+    if (!s->study.source.path || !s->cluster) {
         replay_missing(usage.name,
-                       s->cluster == NULL ? "--cluster FILE" : "--trace FILE");
+                       !s->cluster ? "--cluster FILE" : "--trace FILE");
         return -1;
     }
     return 0;
@@ -84,15 +84,16 @@ static int parse(int argc, char **argv, struct settings *s, int *status)
 static int read_lists(const struct settings *s, struct replay_comparison *c)
 {
     char error[REPLAY_LIST_ERROR_BYTES];
+
     if (replay_list_names("policies", s->policies, sim_policy_name,
                           &c->policies, error) != 0 ||
         replay_list_numbers("speeds", s->speeds, 1e-3, 1e6, &c->speeds,
                             error) != 0 ||
-        (s->prefill != NULL &&
+        (s->prefill &&
          replay_list_numbers("prefill", s->prefill, 1, CLUSTER_NODES_MAX,
                              &c->nodes, error) != 0) ||
-        (s->links != NULL && replay_list_numbers("link-gbps", s->links, 0, 1e9,
-                                                 &c->links, error) != 0)) {
+        (s->links && replay_list_numbers("link-gbps", s->links, 0, 1e9,
+                                         &c->links, error) != 0)) {
         replay_complain(usage.name, "%s", error);
         return -1;
     }
@@ -111,17 +112,16 @@ static struct replay_case make_case(const struct settings *s,
                                     const char *policy)
 {
     struct replay_case one = replay_case_make(cluster, policy);
+
     one.speed = speed;
     one.seed = s->seed;
     one.admission = s->admission;
     one.slo_ttft_s = s->slo_ttft_s;
     one.slo_tbt_s = s->slo_tbt_s;
-    if (s->slo_ttft_s > 0) {
+    if (s->slo_ttft_s > 0)
         one.effective_ttft_s = s->slo_ttft_s;
-    }
-    if (s->slo_tbt_s > 0) {
+    if (s->slo_tbt_s > 0)
         one.effective_tbt_s = s->slo_tbt_s;
-    }
     return one;
 }
 
@@ -132,10 +132,12 @@ static int make_cases(const struct settings *s, const struct cluster *file,
 {
     char error[CLUSTER_ERROR_BYTES];
     size_t i = 0;
+
     for (size_t n = 0; n < replay_comparison_clusters(c); n++) {
         struct cluster cluster = *file;
         double gbps =
             c->links.count > 0 ? c->links.values[n / c->nodes.count] : -1;
+
         if (cluster_override(&cluster,
                              (int64_t)c->nodes.values[n % c->nodes.count],
                              s->decode == NOT_GIVEN ? -1 : (int64_t)s->decode,
@@ -157,6 +159,7 @@ static int make_cases(const struct settings *s, const struct cluster *file,
 static int run(const struct settings *s, struct replay_comparison *c)
 {
     char error[REPLAY_STUDY_ERROR_BYTES];
+
     if (replay_study_run(&s->study, c->cases, c->n_cases, error) != 0) {
         replay_complain(usage.name, "%s", error);
         return 1;
@@ -169,8 +172,8 @@ static int run(const struct settings *s, struct replay_comparison *c)
                    {s->plot, replay_comparison_plot}};
     int status = 0;
     for (size_t i = 0; i < sizeof outputs / sizeof outputs[0]; i++) {
-        int rc =
-            outputs[i].path != NULL ? outputs[i].write(c, outputs[i].path) : 0;
+        int rc = outputs[i].path ? outputs[i].write(c, outputs[i].path) : 0;
+
         if (rc != 0) {
             replay_complain(usage.name, "%s: %s", outputs[i].path,
                             strerror(-rc));
@@ -194,13 +197,12 @@ int replay_command_compare(int argc, char **argv)
     struct cluster file;
     char error[CLUSTER_ERROR_BYTES];
     int status = 0;
-    if (parse(argc, argv, &s, &status) != 0) {
+
+    if (parse(argc, argv, &s, &status) != 0)
         return status;
-    }
     if (read_lists(&s, &c) != 0 ||
-        replay_check_admission(usage.name, s.admission) != 0) {
+        replay_check_admission(usage.name, s.admission) != 0)
         return REPLAY_EXIT_USAGE;
-    }
     if (cluster_load_file(s.cluster, &file, error) != 0) {
         replay_complain(usage.name, "%s", error);
         return 1;
@@ -212,7 +214,7 @@ int replay_command_compare(int argc, char **argv)
     c.n_cases =
         replay_comparison_clusters(&c) * c.speeds.count * c.policies.count;
     c.cases = calloc(c.n_cases, sizeof c.cases[0]);
-    if (c.cases == NULL) {
+    if (!c.cases) {
         replay_complain(usage.name, "out of memory");
         return 1;
     }

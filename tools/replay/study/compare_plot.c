@@ -1,10 +1,9 @@
 /* A comparison as a figure; see compare.h. */
-#include "tools/replay/study/compare.h"
-
 #include <math.h>
 #include <stdio.h>
 
 #include "tools/plot/plot.h"
+#include "tools/replay/study/compare.h"
 
 /* What is drawn, a row of panels each. */
 struct metric {
@@ -60,6 +59,7 @@ static void metric_range(const struct replay_comparison *c,
     *max = m->log ? 1e-6 : 0;
     for (size_t i = 0; i < c->n_cases; i++) {
         double y = m->of(&c->cases[i]);
+
         *min = m->log && y > 1e-6 ? fmin(*min, y) : *min;
         *max = fmax(*max, y);
     }
@@ -81,9 +81,8 @@ static struct layout lay_out(const struct replay_comparison *c)
         return (struct layout){&c->speeds, "speed", true,
                                replay_comparison_clusters(c)};
     }
-    if (c->nodes.count == 1) {
+    if (c->nodes.count == 1)
         return (struct layout){&c->links, "link (Gbit/s)", false, 1};
-    }
     return (struct layout){&c->nodes, "prefill nodes", false,
                            c->links.count > 0 ? c->links.count : 1};
 }
@@ -103,6 +102,7 @@ static void name_column(const struct replay_comparison *c,
 {
     const struct replay_case *one = case_at(c, l, column, 0, 0);
     char nodes[32];
+
     replay_comparison_nodes(&one->cluster, nodes, sizeof nodes);
     int n = l->over_speeds || l->along == &c->links
                 ? snprintf(title, size, "%s nodes", nodes)
@@ -126,6 +126,7 @@ static void draw_lines(struct plot *plot, const struct replay_comparison *c,
     double y_min;
     double y_max;
     char title[96];
+
     for (size_t i = 0; i < along->count; i++) {
         x[i] = along->values[i];
         x_min = fmin(x_min, x[i]);
@@ -149,9 +150,8 @@ static void draw_lines(struct plot *plot, const struct replay_comparison *c,
                                      m->name};
     plot_axes(plot, &panel);
     for (size_t p = 0; p < c->policies.count; p++) {
-        for (size_t i = 0; i < along->count; i++) {
+        for (size_t i = 0; i < along->count; i++)
             y[i] = m->of(case_at(c, l, column, i, p));
-        }
         plot_line(plot, &panel, x, y, along->count, false, plot_colour(p));
         plot_points(plot, &panel, x, y, along->count, PLOT_DOT, plot_colour(p));
         if (column == 0 && row == 0) {
@@ -169,14 +169,12 @@ static int plot_lines(const struct replay_comparison *c, const char *title,
     struct plot *plot = NULL;
     int rc = plot_open(path, 80 + 360 * (int)columns + 240 * (columns == 1),
                        70 + 270 * (int)ROWS, title, &plot);
-    if (rc != 0) {
+
+    if (rc != 0)
         return rc;
-    }
-    for (size_t column = 0; column < columns; column++) {
-        for (size_t row = 0; row < ROWS; row++) {
+    for (size_t column = 0; column < columns; column++)
+        for (size_t row = 0; row < ROWS; row++)
             draw_lines(plot, c, &layout, column, row);
-        }
-    }
     return plot_close(plot);
 }
 
@@ -187,21 +185,21 @@ static void draw_bars(struct plot *plot, const struct replay_comparison *c,
                       const char *const *names, size_t n)
 {
     double width = 0.8 / (double)c->policies.count;
+
     panel->x_min = 0;
     panel->x_max = (double)n;
     panel->y_min = 0;
     panel->y_max = 0;
-    for (size_t g = 0; g < n; g++) {
-        for (size_t p = 0; p < c->policies.count; p++) {
+    for (size_t g = 0; g < n; g++)
+        for (size_t p = 0; p < c->policies.count; p++)
             panel->y_max = fmax(panel->y_max, of[g](&c->cases[p]));
-        }
-    }
     plot_nice_range(&panel->y_min, &panel->y_max, false);
     plot_axes_named(plot, panel, names, n);
     for (size_t g = 0; g < n; g++) {
         for (size_t p = 0; p < c->policies.count; p++) {
             double y = of[g](&c->cases[p]);
             char text[24];
+
             snprintf(text, sizeof text, "%.3g", y);
             plot_bar(plot, panel, (double)g + 0.1 + width * ((double)p + 0.5),
                      width * 0.92, y, text, plot_colour(p));
@@ -220,9 +218,8 @@ static int plot_bars(const struct replay_comparison *c, const char *title,
     static const char *const ratio_names[] = {"hit ratio", "effective"};
     struct plot *plot = NULL;
     int rc = plot_open(path, 1160, 450, title, &plot);
-    if (rc != 0) {
+    if (rc != 0)
         return rc;
-    }
     struct plot_panel left = {.left = 80,
                               .top = 80,
                               .width = 600,
@@ -249,11 +246,11 @@ static int plot_bars(const struct replay_comparison *c, const char *title,
 int replay_comparison_plot(const struct replay_comparison *c, const char *path)
 {
     char title[160];
+
     snprintf(title, sizeof title, "%llu requests on %s",
              (unsigned long long)c->cases[0].result.report.total,
              c->cases[0].cluster.name);
-    if (replay_comparison_clusters(c) == 1 && c->speeds.count == 1) {
+    if (replay_comparison_clusters(c) == 1 && c->speeds.count == 1)
         return plot_bars(c, title, path);
-    }
     return plot_lines(c, title, path);
 }

@@ -6,12 +6,11 @@
 #ifndef TOOLS_REPLAY_STUDY_SIM_H
 #define TOOLS_REPLAY_STUDY_SIM_H
 
+#include <jansson.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
-
-#include <jansson.h>
 
 #include "sim/sim.h"
 #include "tools/replay/report/facts.h"

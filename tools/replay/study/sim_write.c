@@ -15,12 +15,14 @@ static json_t *copies_json(const struct replay_sim_result *r)
     json_t *times = json_array();
     json_t *ranks = json_array();
     size_t width = r->facts.n_ranked;
+
     for (size_t t = 0; t < r->copies.n; t++) {
         json_array_append_new(times,
                               json_real((double)r->copies.at_us[t] / 1e6));
     }
     for (size_t w = 0; w < width; w++) {
         json_t *counts = json_array();
+
         for (size_t t = 0; t < r->copies.n; t++) {
             json_array_append_new(
                 counts, json_integer(r->copies.copies[t * width + w]));
@@ -60,7 +62,8 @@ json_t *replay_sim_json(const struct replay_sim_result *result, bool timing)
         (json_int_t)result->skipped, "wall_s",
         timing ? json_real(result->wall_s) : json_null(), "requests_per_wall_s",
         timing ? json_real(rate) : json_null());
-    if (json == NULL || json_object_set_new(json, "sim", sim) != 0 ||
+
+    if (!json || json_object_set_new(json, "sim", sim) != 0 ||
         json_object_set_new(json, "transfers", count_json(&s->fetches)) != 0 ||
         json_object_set_new(json, "loaded_tokens",
                             loaded_json(s->loaded_tokens)) != 0 ||
@@ -75,6 +78,7 @@ json_t *replay_sim_json(const struct replay_sim_result *result, bool timing)
 void replay_sim_print(const struct replay_sim_result *result, FILE *file)
 {
     const struct sim_summary *s = &result->summary;
+
     replay_report_print(&result->report, file);
     fprintf(file,
             "  %-22s %10" PRIu64 "  (%.3g GB)\n  %-22s %10" PRIu64

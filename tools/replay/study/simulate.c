@@ -84,15 +84,14 @@ static int parse(int argc, char **argv, struct settings *s, int *status)
          "put the wall time into the report"},
     };
     const struct option_table table = {specs, sizeof specs / sizeof specs[0]};
-    if (replay_parse(&usage, &table, argc, argv, status) != 0) {
+    if (replay_parse(&usage, &table, argc, argv, status) != 0)
         return -1;
-    }
     *status = REPLAY_EXIT_USAGE;
-    const char *missing = s->trace == NULL     ? "--trace FILE"
-                          : s->cluster == NULL ? "--cluster FILE"
-                          : s->policy == NULL  ? "--policy NAME"
-                                               : NULL;
-    if (missing != NULL) {
+    const char *missing = !s->trace     ? "--trace FILE"
+                          : !s->cluster ? "--cluster FILE"
+                          : !s->policy  ? "--policy NAME"
+                                        : NULL;
+    if (missing) {
         replay_missing(usage.name, missing);
         return -1;
     }
@@ -109,10 +108,10 @@ static int parse(int argc, char **argv, struct settings *s, int *status)
 static int check_policy(const char *policy)
 {
     char names[256] = "";
-    for (size_t i = 0; sim_policy_name(i) != NULL; i++) {
-        if (strcmp(sim_policy_name(i), policy) == 0) {
+
+    for (size_t i = 0; sim_policy_name(i); i++) {
+        if (strcmp(sim_policy_name(i), policy) == 0)
             return 0;
-        }
         size_t n = strlen(names);
         snprintf(names + n, sizeof names - n, " %s", sim_policy_name(i));
     }
@@ -124,17 +123,16 @@ static int load_cluster(const struct settings *s, struct cluster *cluster)
 {
     char error[CLUSTER_ERROR_BYTES];
     int rc = cluster_load_file(s->cluster, cluster, error);
+
     if (rc == 0) {
         rc = cluster_override(
             cluster, s->prefill == NOT_GIVEN ? -1 : (int64_t)s->prefill,
             s->decode == NOT_GIVEN ? -1 : (int64_t)s->decode, -1, error);
     }
-    if (rc == 0) {
+    if (rc == 0)
         rc = replay_override(cluster, s->link_gbps, s->cache_tokens, error);
-    }
-    if (rc != 0) {
+    if (rc != 0)
         replay_complain(usage.name, "%s", error);
-    }
     return rc;
 }
 
@@ -157,14 +155,12 @@ static int write_report(const struct settings *s, const struct cluster *c,
 {
     json_t *json = replay_sim_json(result, s->timing);
     int rc = -ENOMEM;
-    if (json != NULL &&
-        json_object_set_new(json, "trace", settings_json(s, c)) == 0) {
+
+    if (json && json_object_set_new(json, "trace", settings_json(s, c)) == 0)
         rc = replay_json_write(json, s->report);
-    }
     json_decref(json);
-    if (rc != 0) {
+    if (rc != 0)
         replay_complain(usage.name, "%s: %s", s->report, strerror(-rc));
-    }
     return rc;
 }
 
@@ -182,12 +178,10 @@ static void print_head(const struct settings *s, const struct cluster *c)
     }
     printf(" nodes, links of %g Gbit/s\npolicy %s, admission %s, ",
            c->link_bytes_per_s * 8 / 1e9, s->policy, s->admission);
-    if (s->slo_ttft_s > 0) {
+    if (s->slo_ttft_s > 0)
         printf("TTFT SLO %g s", s->slo_ttft_s);
-    }
-    if (s->slo_tbt_s > 0) {
+    if (s->slo_tbt_s > 0)
         printf("%sTBT SLO %g s", s->slo_ttft_s > 0 ? ", " : "", s->slo_tbt_s);
-    }
     puts(s->slo_ttft_s > 0 || s->slo_tbt_s > 0 ? "" : "no SLO asked for");
 }
 
@@ -217,6 +211,7 @@ static int run(const struct settings *s, const struct cluster *cluster,
     struct replay_sim_result result;
     char error[1024];
     int rc = replay_sim_run(&params, &result, error, sizeof error);
+
     if (rc != 0) {
         replay_complain(usage.name, "%s", error);
         return 1;
@@ -230,9 +225,8 @@ static int run(const struct settings *s, const struct cluster *cluster,
         replay_complain(usage.name, "%" PRIu64 " bad lines skipped, first %s",
                         result.skipped, result.first_skipped);
     }
-    if (s->report != NULL) {
+    if (s->report)
         rc = write_report(s, cluster, &result);
-    }
     replay_sim_result_fini(&result);
     return rc != 0 || result.report.failed > 0 ? 1 : 0;
 }
@@ -251,21 +245,18 @@ int replay_command_simulate(int argc, char **argv)
     struct cluster cluster;
     struct replay_output csv = {.file = NULL};
     int status = 0;
-    if (parse(argc, argv, &s, &status) != 0) {
+
+    if (parse(argc, argv, &s, &status) != 0)
         return status;
-    }
     if (check_policy(s.policy) != 0 ||
-        replay_check_admission(usage.name, s.admission) != 0) {
+        replay_check_admission(usage.name, s.admission) != 0)
         return REPLAY_EXIT_USAGE;
-    }
-    if (load_cluster(&s, &cluster) != 0) {
+    if (load_cluster(&s, &cluster) != 0)
         return 1;
-    }
-    int rc = s.csv != NULL ? replay_output_open(&csv, s.csv) : 0;
+    int rc = s.csv ? replay_output_open(&csv, s.csv) : 0;
     if (rc == 0) {
-        if (csv.file != NULL) {
+        if (csv.file)
             replay_csv_header(csv.file);
-        }
         bool simulated = false;
         status = run(&s, &cluster, csv.file, &simulated);
         rc = replay_output_close(&csv, simulated);

@@ -1,4 +1,6 @@
 /* conductor-replay size: how many nodes a trace needs under SLOs. */
+#include "tools/replay/study/size.h"
+
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -6,7 +8,6 @@
 #include <string.h>
 
 #include "tools/replay/command.h"
-#include "tools/replay/study/size.h"
 #include "tools/replay/live/stream.h"
 
 static const struct replay_usage usage = {
@@ -80,15 +81,14 @@ static int parse(int argc, char **argv, struct settings *s, int *status)
          "the sizes, and the best share by number of nodes, as SVG"},
     };
     const struct option_table table = {specs, sizeof specs / sizeof specs[0]};
-    if (replay_parse(&usage, &table, argc, argv, status) != 0) {
+    if (replay_parse(&usage, &table, argc, argv, status) != 0)
         return -1;
-    }
     *status = REPLAY_EXIT_USAGE;
-    const char *missing = s->study.source.path == NULL ? "--trace FILE"
-                          : s->cluster == NULL   ? "--cluster-template FILE"
+    const char *missing = !s->study.source.path  ? "--trace FILE"
+                          : !s->cluster          ? "--cluster-template FILE"
                           : !(s->slo_ttft_s > 0) ? "--slo-ttft S"
                                                  : NULL;
-    if (missing != NULL) {
+    if (missing) {
         replay_missing(usage.name, missing);
         return -1;
     }
@@ -104,6 +104,7 @@ static int make_case(struct sizing *z, struct search_size size,
     int rc =
         cluster_override(&cluster, size.prefill,
                          decodes ? (int64_t)size.decode : -1, -1, z->error);
+
     *c = replay_case_make(&cluster, s->policy);
     c->speed = s->speed;
     c->seed = s->seed;
@@ -118,7 +119,8 @@ static int ask(void *arg, struct search_answer *answers, size_t n)
     const struct settings *s = z->s;
     struct replay_case *cases = calloc(n, sizeof cases[0]);
     int rc = 0;
-    if (cases == NULL) {
+
+    if (!cases) {
         snprintf(z->error, sizeof z->error, "out of memory");
         return -ENOMEM;
     }
@@ -135,6 +137,7 @@ static int ask(void *arg, struct search_answer *answers, size_t n)
     }
     for (size_t i = 0; i < n && rc == 0; i++) {
         double ratio = cases[i].result.report.effective_ratio;
+
         answers[i].effective_ratio = cases[i].gave_up ? -1 : ratio;
         answers[i].meets = !cases[i].gave_up && ratio >= s->target - 1e-12;
         answers[i].judged = cases[i].judged;
@@ -150,6 +153,7 @@ static size_t sizes_below(const struct search *search,
 {
     uint32_t nodes = search->best.size.prefill + search->best.size.decode;
     size_t n = 0;
+
     sizes[n++] = search->best.size;
     for (uint32_t below = 1; below <= SIZE_TOTALS_BELOW && below < nodes;
          below++) {
@@ -163,9 +167,9 @@ static int by_judged(const void *a, const void *b)
 {
     const struct search_answer *x = a;
     const struct search_answer *y = b;
-    if (x->judged != y->judged) {
+
+    if (x->judged != y->judged)
         return x->judged > y->judged ? -1 : 1;
-    }
     return x->size.prefill + x->size.decode < y->size.prefill + y->size.decode
                ? -1
                : 1;
@@ -175,10 +179,10 @@ static int by_judged(const void *a, const void *b)
 static size_t furthest(const struct search *search, struct search_size *sizes)
 {
     size_t n = search->count < FURTHEST ? search->count : FURTHEST;
+
     qsort(search->answers, search->count, sizeof search->answers[0], by_judged);
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++)
         sizes[i] = search->answers[i].size;
-    }
     return n;
 }
 
@@ -189,8 +193,9 @@ static int finish(struct sizing *z)
     uint32_t nodes = r->search.best.size.prefill + r->search.best.size.decode;
     size_t room = FURTHEST + 1 + (size_t)SIZE_TOTALS_BELOW * nodes;
     struct search_size *sizes = calloc(room, sizeof sizes[0]);
+
     r->ended = calloc(room, sizeof r->ended[0]);
-    if (sizes == NULL || r->ended == NULL) {
+    if (!sizes || !r->ended) {
         snprintf(z->error, sizeof z->error, "out of memory");
         free(sizes);
         return -ENOMEM;
@@ -198,9 +203,8 @@ static int finish(struct sizing *z)
     r->n_ended = r->search.found ? sizes_below(&r->search, sizes)
                                  : furthest(&r->search, sizes);
     int rc = 0;
-    for (size_t i = 0; i < r->n_ended && rc == 0; i++) {
+    for (size_t i = 0; i < r->n_ended && rc == 0; i++)
         rc = make_case(z, sizes[i], &r->ended[i]);
-    }
     if (rc == 0) {
         fprintf(stderr, "%zu sizes to their ends\n", r->n_ended);
         rc = replay_study_run(&z->s->study, r->ended, r->n_ended, z->error);
@@ -223,15 +227,13 @@ static int count_requests(struct sizing *z)
     struct replay_stream *stream = NULL;
     struct trace_request request = {0};
     int rc = replay_stream_open(&o, &stream, z->error);
-    if (rc != 0) {
+
+    if (rc != 0)
         return rc;
-    }
-    while ((rc = replay_stream_next(stream, &request)) > 0) {
+    while ((rc = replay_stream_next(stream, &request)) > 0)
         z->result.requests++;
-    }
-    if (rc < 0) {
+    if (rc < 0)
         snprintf(z->error, sizeof z->error, "%s", replay_stream_error(stream));
-    }
     if (rc == 0 && z->result.requests == 0) {
         snprintf(z->error, sizeof z->error, "%s: holds no such request",
                  from->path);
@@ -244,15 +246,15 @@ static int count_requests(struct sizing *z)
 
 static int complain_file(const char *path, int rc)
 {
-    if (rc != 0) {
+    if (rc != 0)
         replay_complain(usage.name, "%s: %s", path, strerror(-rc));
-    }
     return rc;
 }
 
 static int search_sizes(struct sizing *z)
 {
     int rc = count_requests(z);
+
     if (rc == 0) {
         snprintf(z->error, sizeof z->error, "out of memory");
         rc = search_run(&z->result.search);
@@ -265,6 +267,7 @@ static int run(struct sizing *z)
     const struct settings *s = z->s;
     struct replay_sizing *r = &z->result;
     bool decodes = r->template.decode_nodes > 0;
+
     r->search =
         (struct search){.prefill_max = (uint32_t)s->max_prefill,
                         .decode_max = decodes ? (uint32_t)s->max_decode : 0,
@@ -281,16 +284,13 @@ static int run(struct sizing *z)
     } else {
         replay_size_print(r, stdout);
         rc = r->search.found ? 0 : 1;
-        if (s->csv != NULL) {
+        if (s->csv)
             rc |= complain_file(s->csv, replay_size_csv(r, s->csv));
-        }
-        if (s->plot != NULL && r->search.found) {
+        if (s->plot && r->search.found)
             rc |= complain_file(s->plot, replay_size_plot(r, s->plot));
-        }
     }
-    if (r->ended != NULL) {
+    if (r->ended)
         replay_cases_fini(r->ended, r->n_ended);
-    }
     free(r->ended);
     free(r->search.answers);
     return rc != 0 ? 1 : 0;
@@ -299,11 +299,10 @@ static int run(struct sizing *z)
 static bool is_policy(const char *name)
 {
     const char *known;
-    for (size_t i = 0; (known = sim_policy_name(i)) != NULL; i++) {
-        if (strcmp(known, name) == 0) {
+
+    for (size_t i = 0; (known = sim_policy_name(i)); i++)
+        if (strcmp(known, name) == 0)
             return true;
-        }
-    }
     return false;
 }
 
@@ -320,9 +319,9 @@ int replay_command_size(int argc, char **argv)
                          .seed = 1};
     struct sizing z = {.s = &s};
     int status = 0;
-    if (parse(argc, argv, &s, &status) != 0) {
+
+    if (parse(argc, argv, &s, &status) != 0)
         return status;
-    }
     if (!is_policy(s.policy)) {
         replay_complain(usage.name, "--policy %s: is not a known policy",
                         s.policy);

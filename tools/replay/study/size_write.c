@@ -1,12 +1,11 @@
 /* What `size` found as text, CSV and figure; see size.h. */
-#include "tools/replay/study/size.h"
-
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 
 #include "tools/plot/plot.h"
+#include "tools/replay/study/size.h"
 
 static uint32_t prefill_of(const struct replay_case *c)
 {
@@ -22,6 +21,7 @@ static void print_nodes(const struct replay_case *c, FILE *f)
 {
     uint32_t p = prefill_of(c);
     uint32_t d = c->cluster.decode_nodes;
+
     if (d > 0) {
         fprintf(f,
                 "%" PRIu32 " nodes: %" PRIu32 " prefill and %" PRIu32
@@ -37,6 +37,7 @@ static void print_nodes(const struct replay_case *c, FILE *f)
 static void print_misses(const struct replay_case *c, FILE *f)
 {
     const struct replay_report *r = &c->result.report;
+
     fprintf(f,
             "  not effective: %" PRIu64 " rejected, %" PRIu64
             " failed, %" PRIu64 " completed too late\n",
@@ -47,14 +48,14 @@ static void print_misses(const struct replay_case *c, FILE *f)
 static void print_served(const struct replay_case *c, FILE *f)
 {
     const struct replay_report *r = &c->result.report;
+
     print_misses(c, f);
     fprintf(f, "  input tokens served: %.1f %% of those offered\n",
             100 * replay_ratio(r->input_tokens, r->offered_tokens));
     if (r->ttft_s.count > 0) {
         fprintf(f, "  p90 of completed requests: TTFT %.3f s", r->ttft_s.p90);
-        if (r->tbt_s.count > 0) {
+        if (r->tbt_s.count > 0)
             fprintf(f, ", TBT %.4f s", r->tbt_s.p90);
-        }
         fputc('\n', f);
     }
 }
@@ -64,12 +65,11 @@ static const struct replay_case *best_of(const struct replay_sizing *z,
                                          size_t from, size_t to)
 {
     const struct replay_case *best = &z->ended[from];
-    for (size_t i = from + 1; i < to; i++) {
+
+    for (size_t i = from + 1; i < to; i++)
         if (z->ended[i].result.report.effective_ratio >
-            best->result.report.effective_ratio) {
+            best->result.report.effective_ratio)
             best = &z->ended[i];
-        }
-    }
     return best;
 }
 
@@ -77,16 +77,17 @@ static const struct replay_case *best_of(const struct replay_sizing *z,
 static size_t same_total(const struct replay_sizing *z, size_t from)
 {
     size_t to = from + 1;
+
     while (to < z->n_ended &&
-           nodes_of(&z->ended[to]) == nodes_of(&z->ended[from])) {
+           nodes_of(&z->ended[to]) == nodes_of(&z->ended[from]))
         to++;
-    }
     return to;
 }
 
 static void print_found(const struct replay_sizing *z, FILE *f)
 {
     const struct replay_case *best = &z->ended[0];
+
     fputs("smallest cluster: ", f);
     print_nodes(best, f);
     fprintf(f, ", %.2f %% effective\n",
@@ -99,6 +100,7 @@ static void print_found(const struct replay_sizing *z, FILE *f)
     for (size_t i = 1; i < z->n_ended;) {
         size_t to = same_total(z, i);
         const struct replay_case *c = best_of(z, i, to);
+
         fputs("  best with ", f);
         print_nodes(c, f);
         fprintf(f, ", %.2f %%\n", 100 * c->result.report.effective_ratio);
@@ -109,12 +111,12 @@ static void print_found(const struct replay_sizing *z, FILE *f)
 static void print_not_found(const struct replay_sizing *z, FILE *f)
 {
     const struct replay_case *best = best_of(z, 0, z->n_ended);
+
     fprintf(f, "none of the %zu sizes up to %" PRIu32 " prefill%s nodes",
             z->search.count, z->search.prefill_max,
             z->search.decode_max > 0 ? "" : " (or coupled)");
-    if (z->search.decode_max > 0) {
+    if (z->search.decode_max > 0)
         fprintf(f, " and %" PRIu32 " decode nodes", z->search.decode_max);
-    }
     fprintf(f,
             " will do\nthe %zu that got furthest were simulated to their "
             "ends; best of them: ",
@@ -132,31 +134,29 @@ void replay_size_print(const struct replay_sizing *z, FILE *f)
             "Gbit/s, policy %s;\nTTFT within %g s",
             z->requests, z->speed, z->template.name,
             z->template.link_bytes_per_s * 8 / 1e9, z->policy, z->slo_ttft_s);
-    if (z->slo_tbt_s > 0) {
+    if (z->slo_tbt_s > 0)
         fprintf(f, ", TBT within %g s", z->slo_tbt_s);
-    }
     fprintf(f, "; target %.4g %%\n", 100 * z->target);
-    if (z->search.found) {
+    if (z->search.found)
         print_found(z, f);
-    } else {
+    else
         print_not_found(z, f);
-    }
 }
 
 int replay_size_csv(const struct replay_sizing *z, const char *path)
 {
     FILE *f = fopen(path, "w");
-    if (f == NULL) {
+
+    if (!f)
         return -errno;
-    }
     fputs("prefill,decode,nodes,meets,effective_ratio,requests_judged\n", f);
     for (size_t i = 0; i < z->search.count; i++) {
         const struct search_answer *a = &z->search.answers[i];
+
         fprintf(f, "%" PRIu32 ",%" PRIu32 ",%" PRIu32 ",%d,", a->size.prefill,
                 a->size.decode, a->size.prefill + a->size.decode, a->meets);
-        if (a->effective_ratio >= 0) {
+        if (a->effective_ratio >= 0)
             fprintf(f, "%.6f", a->effective_ratio);
-        }
         fprintf(f, ",%" PRIu64 "\n", a->judged);
     }
     bool failed = ferror(f) != 0;
@@ -168,6 +168,7 @@ static size_t points(const struct search *search, bool meets, double *x,
                      double *y)
 {
     size_t n = 0;
+
     for (size_t i = 0; i < search->count; i++) {
         if (search->answers[i].meets == meets) {
             x[n] = search->answers[i].size.prefill;
@@ -183,6 +184,7 @@ static void draw_sizes(struct plot *plot, const struct search *search,
     struct search_size best = search->best.size;
     double zero = 0;
     double most = best.prefill + best.decode + 2;
+
     plot_nice_range(&zero, &most, false);
     const struct plot_panel panel = {80,
                                      80,
@@ -220,9 +222,11 @@ static void draw_totals(struct plot *plot, const struct replay_sizing *z,
                         double *x, double *y)
 {
     size_t n = 0;
+
     for (size_t i = 0; i < z->n_ended;) {
         size_t to = same_total(z, i);
         const struct replay_case *c = best_of(z, i, to);
+
         x[n] = nodes_of(c);
         y[n++] = c->result.report.effective_ratio;
         i = to;
@@ -245,10 +249,11 @@ int replay_size_plot(const struct replay_sizing *z, const char *path)
     double *x = calloc(room, 2 * sizeof x[0]);
     struct plot *plot = NULL;
     char title[160];
+
     snprintf(title, sizeof title,
              "%.4g %% of requests within TTFT %g s and TBT %g s, %s",
              100 * z->target, z->slo_ttft_s, z->slo_tbt_s, z->template.name);
-    int rc = x != NULL ? plot_open(path, 960, 560, title, &plot) : -ENOMEM;
+    int rc = x ? plot_open(path, 960, 560, title, &plot) : -ENOMEM;
     if (rc == 0) {
         draw_sizes(plot, &z->search, x, x + room);
         draw_totals(plot, z, x, x + room);

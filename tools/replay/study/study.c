@@ -44,6 +44,7 @@ int replay_override(struct cluster *cluster, double link_gbps,
     int rc = link_gbps >= 0
                  ? cluster_override(cluster, -1, -1, link_gbps, error)
                  : 0;
+
     return rc == 0 && cache_tokens >= 0
                ? cluster_override_cache(cluster, (int64_t)cache_tokens, error)
                : rc;
@@ -51,9 +52,8 @@ int replay_override(struct cluster *cluster, double link_gbps,
 
 int replay_check_admission(const char *name, const char *admission)
 {
-    if (admission_policy_by_name(admission) != NULL) {
+    if (admission_policy_by_name(admission))
         return 0;
-    }
     fprintf(stderr,
             "conductor-replay %s: --admission %s: must be plain, none\n", name,
             admission);
@@ -71,9 +71,9 @@ static int keep_latency(struct replay_case *c, double ttft_s, double tbt_s)
         size_t n = c->latency_capacity == 0 ? 4096 : c->latency_capacity * 2;
         struct replay_latency *all =
             realloc(c->latencies, n * sizeof c->latencies[0]);
-        if (all == NULL) {
+
+        if (!all)
             return -ENOMEM;
-        }
         c->latencies = all;
         c->latency_capacity = n;
     }
@@ -103,6 +103,7 @@ static int observe(void *arg, const struct replay_record *r)
         answered ? seconds(r->first_token_us - r->intended_us) : -1.0;
     double tbt_s = answered && r->tbt_us >= 0 ? seconds(r->tbt_us) : -1.0;
     int rc = 0;
+
     c->judged++;
     c->arrivals_s = fmax(c->arrivals_s, seconds(r->intended_us));
     if (answered) {
@@ -112,9 +113,8 @@ static int observe(void *arg, const struct replay_record *r)
     if (!answered || ttft_s > c->effective_ttft_s ||
         tbt_s > c->effective_tbt_s) {
         c->misses++;
-        if (c->gives_up && c->misses > c->misses_max) {
+        if (c->gives_up && c->misses > c->misses_max)
             return -ECANCELED;
-        }
     }
     return rc == 0 && c->keep_latencies ? keep_latency(c, ttft_s, tbt_s) : rc;
 }
@@ -134,15 +134,13 @@ static int run_case(const struct replay_study *study, struct replay_case *c,
         .with_facts = c->with_facts,
         .observe = observe,
         .observe_arg = c};
-    if (params.source.block_tokens == 0) {
+
+    if (params.source.block_tokens == 0)
         params.source.block_tokens = c->cluster.block_tokens;
-    }
-    if (params.source.length_scale == 0) {
+    if (params.source.length_scale == 0)
         params.source.length_scale = 1;
-    }
-    if (!(c->effective_tbt_s > 0)) {
+    if (!(c->effective_tbt_s > 0))
         c->effective_tbt_s = INFINITY;
-    }
     params.slo_ttft_s = c->effective_ttft_s;
     params.slo_tbt_s = c->effective_tbt_s;
     int rc =
@@ -161,8 +159,10 @@ static void *work(void *arg)
     struct crew *crew = arg;
     char error[REPLAY_STUDY_ERROR_BYTES];
     size_t i;
+
     while ((i = atomic_fetch_add(&crew->next, 1)) < crew->n) {
         int rc = run_case(crew->study, &crew->cases[i], error);
+
         pthread_mutex_lock(&crew->lock);
         crew->done++;
         if (rc != 0 && crew->rc == 0) {
@@ -170,9 +170,8 @@ static void *work(void *arg)
             snprintf(crew->error, REPLAY_STUDY_ERROR_BYTES, "%s", error);
             atomic_store(&crew->next, crew->n);
         }
-        if (!crew->study->quiet) {
+        if (!crew->study->quiet)
             replay_ticker_show(&crew->ticker, crew->done);
-        }
         pthread_mutex_unlock(&crew->lock);
     }
     return NULL;
@@ -183,6 +182,7 @@ static size_t jobs_of(const struct replay_study *study, size_t n)
 {
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
     size_t jobs = study->jobs > 0 ? study->jobs : cores > 0 ? (size_t)cores : 1;
+
     jobs = jobs < n ? jobs : n;
     return jobs < JOBS_MAX ? jobs : JOBS_MAX;
 }
@@ -195,21 +195,19 @@ int replay_study_run(const struct replay_study *study,
     pthread_t threads[JOBS_MAX];
     size_t started = 0;
     int rc = pthread_mutex_init(&crew.lock, NULL);
+
     if (rc != 0) {
         snprintf(error, REPLAY_STUDY_ERROR_BYTES, "out of memory");
         return -rc;
     }
-    replay_ticker_init(&crew.ticker,
-                       study->what != NULL ? study->what : "simulations", n);
-    for (size_t jobs = jobs_of(study, n); started + 1 < jobs; started++) {
-        if (pthread_create(&threads[started], NULL, work, &crew) != 0) {
+    replay_ticker_init(&crew.ticker, study->what ? study->what : "simulations",
+                       n);
+    for (size_t jobs = jobs_of(study, n); started + 1 < jobs; started++)
+        if (pthread_create(&threads[started], NULL, work, &crew) != 0)
             break;
-        }
-    }
     (void)work(&crew);
-    for (size_t i = 0; i < started; i++) {
+    for (size_t i = 0; i < started; i++)
         pthread_join(threads[i], NULL);
-    }
     replay_ticker_end(&crew.ticker);
     pthread_mutex_destroy(&crew.lock);
     return crew.rc;
@@ -235,8 +233,10 @@ double replay_case_effective(const struct replay_case *c, double ttft_s,
                              double tbt_s)
 {
     size_t effective = 0;
+
     for (size_t i = 0; i < c->n_latencies; i++) {
         const struct replay_latency *l = &c->latencies[i];
+
         effective += l->ttft_s >= 0 && (double)l->ttft_s <= ttft_s &&
                      (double)l->tbt_s <= tbt_s;
     }

@@ -7,8 +7,8 @@
 
 #include <jansson.h>
 
-#include "tools/replay/math.h"
 #include "tools/replay/live/stream.h"
+#include "tools/replay/math.h"
 #include "traces/trace_reuse.h"
 #include "traces/trace_stats.h"
 

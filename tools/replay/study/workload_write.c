@@ -1,12 +1,11 @@
 /* The facts of a workload as JSON and as a figure; see workload.h. */
-#include "tools/replay/study/workload.h"
-
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "tools/plot/plot.h"
+#include "tools/replay/study/workload.h"
 
 #define CURVE_POINTS 121
 
@@ -20,10 +19,12 @@ static json_t *caches_json(const struct replay_workload *f,
                            const double *mtokens, size_t n)
 {
     json_t *list = json_array();
+
     for (size_t i = 0; i < n; i++) {
         json_t *row =
             json_pack("{s:f, s:f}", "mtokens", mtokens[i], "hit_ratio",
                       replay_workload_lru_ratio(f, mtokens[i] * 1e6));
+
         if (json_array_append_new(list, row) != 0) {
             json_decref(list);
             return NULL;
@@ -35,9 +36,11 @@ static json_t *caches_json(const struct replay_workload *f,
 static json_t *popularity_json(const struct replay_workload *f)
 {
     json_t *list = json_array();
+
     for (uint64_t rank = 1; rank <= f->unique_blocks; rank *= 10) {
         json_t *row = json_pack("{s:I, s:I}", "rank", (json_int_t)rank,
                                 "touches", (json_int_t)f->popularity[rank - 1]);
+
         if (json_array_append_new(list, row) != 0) {
             json_decref(list);
             return NULL;
@@ -77,6 +80,7 @@ static void draw_capacity(struct plot *plot, const struct replay_workload *f)
         (double)f->unique_blocks * (double)f->block_tokens / 1e6 * 1.2;
     double top = f->best_block_ratio * 1.1;
     double zero = 0;
+
     most = most > 1 ? most : 1;
     plot_nice_range(&least, &most, true);
     plot_nice_range(&zero, &top, false);
@@ -113,6 +117,7 @@ static void draw_popularity(struct plot *plot, const struct replay_workload *f)
     double x_max = (double)f->unique_blocks;
     double y_min = 0.5;
     double y_max = f->popularity[0];
+
     plot_nice_range(&x_min, &x_max, true);
     plot_nice_range(&y_min, &y_max, true);
     for (size_t i = 0; i < CURVE_POINTS; i++) {
@@ -145,6 +150,7 @@ static void draw_gaps(struct plot *plot, struct replay_workload *f)
     double y[CURVE_POINTS];
     double least = 0.1;
     double most = trace_reuse_gap_ms(f->reuse, 1) / 1e3;
+
     most = most > 1 ? most : 1;
     plot_nice_range(&least, &most, true);
     for (size_t i = 0; i < CURVE_POINTS; i++) {
@@ -176,15 +182,15 @@ int replay_workload_plot(struct replay_workload *f, const char *path)
 {
     char title[160];
     struct plot *plot = NULL;
+
     snprintf(title, sizeof title,
              "%llu requests, %.0f tokens in and %.0f out on average, at best "
              "%.1f %% of the input reused",
              (unsigned long long)f->totals.requests, f->input_tokens.mean,
              f->output_tokens.mean, 100 * f->best_token_ratio);
     int rc = plot_open(path, 1230, 450, title, &plot);
-    if (rc != 0) {
+    if (rc != 0)
         return rc;
-    }
     draw_capacity(plot, f);
     draw_popularity(plot, f);
     draw_gaps(plot, f);

@@ -41,6 +41,7 @@ static void attend_pairs(struct cpu_engine *e, const struct run *r,
         /* A lane without work repeats the last one. */
         uint32_t i = from + (l < count ? l : count - 1);
         size_t offset = pair_offset(r, dim, i);
+
         for (size_t d = 0; d < dim; d++)
             q[d * a->lanes + l] = r->q[offset + d * CPU_LANES] * scale;
         limit[l] = r->lanes[r->first + i % r->n].position + 1;
@@ -53,6 +54,7 @@ static void attend_pairs(struct cpu_engine *e, const struct run *r,
     e->kernels->attend(a);
     for (uint32_t l = 0; l < count; l++) {
         size_t offset = pair_offset(r, dim, from + l);
+
         for (size_t d = 0; d < dim; d++)
             r->out[offset + d * CPU_LANES] = a->out[d * a->lanes + l];
     }
@@ -98,6 +100,7 @@ void cpu_attend_tile(struct cpu_engine *e,
         e->scratch.attended[i] = 0;
     while (first < CPU_LANES && lanes[first].segment != CPU_NO_SEGMENT) {
         uint32_t n = 1;
+
         while (first + n < CPU_LANES &&
                lanes[first + n].segment == lanes[first].segment)
             n++;

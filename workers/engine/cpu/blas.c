@@ -1,9 +1,8 @@
 /* The matrix product of engine "cpu" on OpenBLAS, and which of its kernels it
  * gets. */
+#include <cblas.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cblas.h>
 
 #include "workers/engine/cpu/cpu.h"
 

@@ -1,11 +1,12 @@
 /* Building and freeing engine "cpu". */
+#include "workers/engine/cpu/cpu.h"
+
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "workers/engine/cpu/cpu.h"
 #include "workers/engine/cpu/weights.h"
 
 static uint32_t cpu_row_bytes(const struct model_shape *shape)
@@ -48,6 +49,7 @@ static void place_weights(struct cpu_engine *e, struct arena *a)
 
     for (uint32_t l = 0; l < e->n_layers; l++) {
         struct cpu_layer *y = e->layers ? &e->layers[l] : &spare;
+
         y->qkv = take(a, d * (e->q_dim + 2 * (uint64_t)e->kv_dim));
         y->o = take(a, e->q_dim * d);
         y->gate = take(a, d * s->ffn);
@@ -98,6 +100,7 @@ static void draw_weights(struct cpu_engine *e)
 
     for (uint32_t l = 0; l < e->n_layers; l++) {
         struct cpu_layer *y = &e->layers[l];
+
         draw(e, WEIGHT_Q, l, y->qkv, qkv);
         draw(e, WEIGHT_K, l, y->qkv + e->q_dim, qkv);
         draw(e, WEIGHT_V, l, y->qkv + e->q_dim + e->kv_dim, qkv);

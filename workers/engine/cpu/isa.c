@@ -26,10 +26,9 @@ static bool runs_here(const struct cpu_kernels *k)
 
 const struct cpu_kernels *cpu_kernels_at(size_t i)
 {
-    for (size_t t = 0; t < sizeof(tables) / sizeof(tables[0]); t++) {
+    for (size_t t = 0; t < sizeof(tables) / sizeof(tables[0]); t++)
         if (runs_here(tables[t]) && i-- == 0)
             return tables[t];
-    }
     return NULL;
 }
 

@@ -82,6 +82,7 @@ static void rms_norm(uint32_t n, float eps, const float *x, float *out)
 
         for (uint32_t i = 0; i < n; i++) {
             vec a = load(x + (size_t)i * CPU_LANES + v);
+
             sum[i % 4] += a * a;
         }
         store(mean, (sum[0] + sum[1]) + (sum[2] + sum[3]));
@@ -90,6 +91,7 @@ static void rms_norm(uint32_t n, float eps, const float *x, float *out)
         vec factor = load(mean);
         for (uint32_t i = 0; i < n; i++) {
             size_t at = (size_t)i * CPU_LANES + v;
+
             store(out + at, load(x + at) * factor);
         }
     }
@@ -103,11 +105,13 @@ static void rope(uint32_t heads, uint32_t dim, const float *cosine,
     for (uint32_t h = 0; h < heads; h++) {
         float *lo = x + h * 2 * half;
         float *hi = lo + half;
+
         for (size_t i = 0; i < half; i += VL) {
             vec c = load(cosine + i);
             vec s = load(sine + i);
             vec a = load(lo + i);
             vec b = load(hi + i);
+
             store(lo + i, a * c - b * s);
             store(hi + i, b * c + a * s);
         }
@@ -123,6 +127,7 @@ static void swiglu(uint32_t n, float *gate, const float *up)
         vec g = load(gate + i);
         vec x = g * minus_log2e;
         vec e = exp2_vec(select_vec(x > most, most, x));
+
         store(gate + i, g / (e + 1.0f) * load(up + i));
     }
 }
@@ -141,6 +146,7 @@ static void find_rows(const struct attend_args *a, uint32_t first,
         uint32_t key = first + j < a->n_keys ? first + j : a->n_keys - 1;
         const float *block = a->blocks[key / a->block_tokens];
         size_t row = key % a->block_tokens * a->stride;
+
         rows->k[j] = block + a->k_offset + row;
         rows->v[j] = block + a->v_offset + row;
     }
@@ -157,6 +163,7 @@ INLINE void score_keys(const struct attend_args *a, const uint32_t nv,
 
         for (uint32_t d = 0; d < a->head_dim; d++) {
             vec q[2];
+
             for (uint32_t v = 0; v < nv; v++)
                 q[v] = load(a->q + (size_t)d * nv * VL + v * VL);
             for (uint32_t u = 0; u < KEY_UNIT; u++)
@@ -177,6 +184,7 @@ INLINE void mask_keys(const struct attend_args *a, const uint32_t nv,
 
     for (uint32_t v = 0; v < nv; v++) {
         ivec limit;
+
         memcpy(&limit, a->limit + v * VL, sizeof(limit));
         for (uint32_t j = 0; j < keys; j++)
             score[j][v] =
@@ -197,6 +205,7 @@ INLINE void softmax_keys(struct softmax *s, const uint32_t nv, uint32_t keys,
 {
     for (uint32_t v = 0; v < nv; v++) {
         vec most = s->most[v];
+
         for (uint32_t j = 0; j < keys; j++)
             most = max_vec(most, score[j][v]);
         s->scale[v] = exp2_vec(s->most[v] - most);
@@ -224,6 +233,7 @@ INLINE void add_values(const struct attend_args *a, const uint32_t nv,
                 sum[u][v] = load(out + (u * nv + v) * VL) * s->scale[v];
         for (uint32_t j = 0; j < keys; j++) {
             const float *value = rows->v[j] + d;
+
             for (uint32_t u = 0; u < KEY_UNIT; u++)
                 for (uint32_t v = 0; v < nv; v++)
                     sum[u][v] += weight[j][v] * value[u];
@@ -253,6 +263,7 @@ INLINE void attend_lanes(const struct attend_args *a, const uint32_t nv)
     for (uint32_t first = 0; first < a->n_keys; first += KEY_TILE) {
         uint32_t left = a->n_keys - first;
         uint32_t keys = left < KEY_TILE ? left : KEY_TILE;
+
         find_rows(a, first, &rows);
         score_keys(a, nv, &rows, keys, score);
         if (first + keys > least)
@@ -263,6 +274,7 @@ INLINE void attend_lanes(const struct attend_args *a, const uint32_t nv)
     for (uint32_t d = 0; d < a->head_dim; d++)
         for (uint32_t v = 0; v < nv; v++) {
             float *out = a->out + ((size_t)d * nv + v) * VL;
+
             store(out, load(out) / s.sum[v]);
         }
 }

@@ -18,11 +18,10 @@ static float noise(uint32_t *state)
 static bool lanes_equal(const float *y, const float *want, uint32_t outputs)
 {
     for (uint32_t o = 0; o < outputs; o++) {
-        for (uint32_t l = 0; l < CPU_LANES; l++) {
+        for (uint32_t l = 0; l < CPU_LANES; l++)
             if (memcmp(&y[o * CPU_LANES + l], &want[o * CPU_LANES],
                        sizeof(float)) != 0)
                 return false;
-        }
     }
     return true;
 }
@@ -77,6 +76,7 @@ int cpu_check_invariance(const struct cpu_engine *e)
     for (size_t i = 0; i < sizeof(uses) / sizeof(uses[0]); i++) {
         int rc = check_shape(uses[i].w, uses[i].inputs, uses[i].outputs,
                              uses[i].beta);
+
         if (rc != 0)
             return rc;
     }

@@ -25,10 +25,9 @@ const char *cpu_multiply_name(void)
 /* Adds one input's share to n outputs: y[o] += w[o] x, lane by lane. */
 static void add_input(const float *w, const float *x, float *y, uint32_t n)
 {
-    for (uint32_t o = 0; o < n; o++) {
+    for (uint32_t o = 0; o < n; o++)
         for (uint32_t l = 0; l < CPU_LANES; l++)
             y[o * CPU_LANES + l] += w[o] * x[l];
-    }
 }
 
 void cpu_multiply(uint32_t inputs, uint32_t outputs, const float *w,

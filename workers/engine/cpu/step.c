@@ -38,6 +38,7 @@ static void embed(struct cpu_engine *e, const struct engine_segment *segments,
     for (size_t at = 0; at < tiles * CPU_LANES; at++) {
         const struct cpu_lane *lane = &e->scratch.lanes[at];
         float *x = e->scratch.x + cpu_tile(at / CPU_LANES, d) + at % CPU_LANES;
+
         if (lane->segment == CPU_NO_SEGMENT) {
             for (uint32_t i = 0; i < d; i++)
                 x[(size_t)i * CPU_LANES] = 0;
@@ -59,8 +60,10 @@ static void find_angles(struct cpu_engine *e, size_t tiles)
     for (size_t at = 0; at < tiles * CPU_LANES; at++) {
         size_t base = cpu_tile(at / CPU_LANES, half) + at % CPU_LANES;
         double position = e->scratch.lanes[at].position;
+
         for (uint32_t i = 0; i < half; i++) {
             double angle = position * e->frequency[i];
+
             e->scratch.cosine[base + (size_t)i * CPU_LANES] = (float)cos(angle);
             e->scratch.sine[base + (size_t)i * CPU_LANES] = (float)sin(angle);
         }
@@ -78,6 +81,7 @@ static void store_kv(struct cpu_engine *e,
 
     for (uint32_t l = 0; l < CPU_LANES; l++) {
         const struct cpu_lane *lane = &e->scratch.lanes[tile * CPU_LANES + l];
+
         if (lane->segment == CPU_NO_SEGMENT)
             continue;
         uint32_t slot = lane->position % layout->block_tokens;
@@ -135,10 +139,9 @@ static uint32_t best_output(const float *logits, uint32_t lane)
 {
     uint32_t best = 0;
 
-    for (uint32_t i = 1; i < MODEL_OUTPUTS; i++) {
+    for (uint32_t i = 1; i < MODEL_OUTPUTS; i++)
         if (logits[i * CPU_LANES + lane] > logits[best * CPU_LANES + lane])
             best = i;
-    }
     return MODEL_FIRST_OUTPUT + best;
 }
 
@@ -155,6 +158,7 @@ static void answer_tile(struct cpu_engine *e, struct engine_segment *segments,
         size_t from = at[l < n ? l : 0];
         const float *lane =
             c->x + cpu_tile(from / CPU_LANES, d) + from % CPU_LANES;
+
         for (size_t i = 0; i < d; i++)
             x[i * CPU_LANES + l] = lane[i * CPU_LANES];
     }

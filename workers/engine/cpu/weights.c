@@ -1,7 +1,7 @@
 /* Weights from a seed: a counter-based generator. */
-#include <math.h>
-
 #include "workers/engine/cpu/weights.h"
+
+#include <math.h>
 
 #define GOLDEN UINT64_C(0x9e3779b97f4a7c15)
 
@@ -76,6 +76,7 @@ void weights_draw(const struct model_shape *shape, uint64_t seed,
         uint64_t z = splitmix64(stream + (first + i + 1) * GOLDEN);
         int32_t raw = (int32_t)((z & 0xffff) + (z >> 16 & 0xffff) +
                                 (z >> 32 & 0xffff) + (z >> 48));
+
         out[i * stride] = (float)(raw - 131070) * scale;
     }
 }

@@ -27,6 +27,7 @@ load_keys(bf16 *tile, const bf16 *base, const struct kv_view &kv,
 {
     constexpr int chunks = D / 8;
     constexpr int rows_at_once = threads / chunks;
+
     static_assert(keys % rows_at_once == 0, "every thread copies the same");
     uint32_t page = first / kv.page_tokens;
     uint32_t slot = first - page * kv.page_tokens;
@@ -50,6 +51,7 @@ load_keys(bf16 *tile, const bf16 *base, const struct kv_view &kv,
     for (; row < keys; row += rows_at_once) {
         uint32_t at = slot + (uint32_t)row;
         bool valid = first + (uint32_t)row < end_key;
+
         from = base;
         if (valid)
             from +=
@@ -85,11 +87,13 @@ __device__ __forceinline__ void score_keys(float score[m_tiles][n_tiles][4],
     for (int d = 0; d < D / 16; d++) {
         uint32_t a[m_tiles][4];
 #pragma unroll
+
         for (int m = 0; m < m_tiles; m++)
             load_matrices(a[m], q + (q_at ^ d * 16) + m * 16 * D);
 #pragma unroll
         for (int n = 0; n < n_tiles; n += 2) {
             uint32_t b[4];
+
             load_matrices(b, k + (k_at ^ d * 16) + n * 8 * D);
 #pragma unroll
             for (int m = 0; m < m_tiles; m++) {
@@ -121,6 +125,7 @@ weigh_keys(struct softmax<m_tiles> *s, float score[m_tiles][n_tiles][4],
         for (int r = 0; r < 2; r++) {
             float most = s->most[m][r];
 #pragma unroll
+
             for (int n = 0; n < n_tiles; n++)
                 most = fmaxf(most,
                              fmaxf(score[m][n][2 * r], score[m][n][2 * r + 1]));
@@ -158,6 +163,7 @@ __device__ __forceinline__ void add_values(float out[m_tiles][D / 8][4],
     for (int n = 0; n < n_tiles; n += 2) {
         uint32_t a[m_tiles][4];
 #pragma unroll
+
         for (int m = 0; m < m_tiles; m++) {
             a[m][0] = bf16_pack(weight[m][n][0], weight[m][n][1]);
             a[m][1] = bf16_pack(weight[m][n][2], weight[m][n][3]);
@@ -167,6 +173,7 @@ __device__ __forceinline__ void add_values(float out[m_tiles][D / 8][4],
 #pragma unroll
         for (int d = 0; d < D / 8; d += 2) {
             uint32_t b[4];
+
             load_matrices_transposed(b, v + (v_at ^ d * 8) + n * 8 * D);
 #pragma unroll
             for (int m = 0; m < m_tiles; m++) {

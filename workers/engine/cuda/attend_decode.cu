@@ -34,6 +34,7 @@ __device__ __forceinline__ void load_query(bf16 *q, const struct attend_view &a,
         bool valid = (uint32_t)head < group;
         const bf16 *from = a.qkv + row * stride + kv_head * group * D +
                            (valid ? head * D : 0) + chunk * 8;
+
         copy16_async(q + tile_at<D>(head, chunk), from, valid);
     }
 }
@@ -52,6 +53,7 @@ merge_warps(float *room, const float out[1][D / 8][4], struct softmax<1> *s,
     for (int r = 0; r < 2; r++) {
         uint32_t row = (uint32_t)(lane / 4 + r * 8);
         float sum = quad_sum(s->sum[0][r]);
+
         if (row >= group)
             continue;
         float *to = room + ((uint32_t)warp * group + row) * width;
@@ -69,11 +71,13 @@ merge_warps(float *room, const float out[1][D / 8][4], struct softmax<1> *s,
     for (uint32_t i = threadIdx.x; i < group * D; i += ATTEND_THREADS) {
         const float *from = room + i / D * width;
         float most = -INFINITY, value = 0, sum = 0;
+
         for (uint32_t w = 0; w < WARPS; w++)
             most = fmaxf(most, from[w * group * width + D]);
         for (uint32_t w = 0; w < WARPS; w++) {
             const float *one = from + w * group * width;
             float factor = exp2_fast((one[D] - most) * scale);
+
             value += factor * one[i % D];
             sum += factor * one[D + 1];
         }
@@ -122,6 +126,7 @@ __global__ void __launch_bounds__(ATTEND_THREADS)
     for (int stage = 0; stage < STAGES; stage++) {
         uint32_t at = key + (uint32_t)(stage * STEP_KEYS);
         bf16 *to = mine + stage * 2 * WARP_KEYS * D;
+
         if (at < split.to_key) {
             load_keys<D, WARP_KEYS, WARP_LANES>(to, keys, kv, table, at,
                                                 split.to_key, lane);
@@ -137,6 +142,7 @@ __global__ void __launch_bounds__(ATTEND_THREADS)
         bf16 *tile = mine + stage * 2 * WARP_KEYS * D;
         uint32_t next = key + STAGES * STEP_KEYS;
         float score[1][2][4];
+
         copy_wait<STAGES - 1>();
         __syncwarp();
         score_keys<D, 1, 2>(score, q, 0, tile, 0, lane);
@@ -186,6 +192,7 @@ __global__ void __launch_bounds__(D)
     for (uint32_t i = 0; i < decode.n_splits; i++) {
         const float *one = from + i * step;
         float factor = exp2_fast((one[D] - most) * scale);
+
         value += factor * one[threadIdx.x];
         sum += factor * one[D + 1];
     }

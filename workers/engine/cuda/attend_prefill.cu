@@ -39,6 +39,7 @@ load_queries(bf16 *q, const struct attend_view &a, const struct cuda_tile &tile,
         bool valid = token < tile.n_tokens;
         const bf16 *from = a.qkv + (tile.row + (valid ? token : 0)) * stride +
                            head * D + chunk * 8;
+
         copy16_async(q + tile_at<D>(row, chunk), from, valid);
     }
 }
@@ -56,6 +57,7 @@ __device__ __forceinline__ void mask_keys(float score[M_TILES][N_TILES][4],
             uint32_t row = (uint32_t)(warp_row + m * 16 + r * 8 + lane / 4);
             uint32_t last = position + row / group;
 #pragma unroll
+
             for (int n = 0; n < N_TILES; n++)
 #pragma unroll
                 for (int i = 0; i < 2; i++)
@@ -83,6 +85,7 @@ store_rows(bf16 *q, int warp_row, const float out[M_TILES][D / 8][4],
             float factor = 1.0f / quad_sum(s->sum[m][r]);
             int row = warp_row + m * 16 + r * 8 + lane / 4;
 #pragma unroll
+
             for (int d = 0; d < D / 8; d++)
                 *(uint32_t *)(q + tile_at<D>(row, d) + lane % 4 * 2) =
                     bf16_pack(out[m][d][2 * r] * factor,
@@ -95,6 +98,7 @@ store_rows(bf16 *q, int warp_row, const float out[M_TILES][D / 8][4],
         int row = warp_row + at / chunks, chunk = at % chunks;
         uint32_t token = (uint32_t)row / group;
         uint32_t head = kv_head * group + (uint32_t)row % group;
+
         if (token < tile.n_tokens)
             *(uint4 *)(a.out + (size_t)(tile.row + token) * a.heads * D +
                        head * D + chunk * 8) =
@@ -141,6 +145,7 @@ __global__ void __launch_bounds__(ATTEND_THREADS, 2)
     copy_commit();
     for (uint32_t first = 0; first < end_key; first += KEYS) {
         float score[M_TILES][N_TILES][4];
+
         copy_wait<0>();
         __syncthreads();
         load_keys<D, KEYS, ATTEND_THREADS>(v, values, kv, table, first, end_key,

@@ -83,10 +83,9 @@ void cuda_describe_group(struct cuda_engine *e)
     b->prefill_rows = round_up(row, CUDA_PREFILL_ROWS);
     pad_rows(b, row, b->prefill_rows);
     row = b->prefill_rows;
-    for (size_t i = g->first; i < g->end; i++) {
+    for (size_t i = g->first; i < g->end; i++)
         if (cuda_decodes(&g->segments[i]))
             add_segment(e, b, i, row++);
-    }
     b->decode_rows = round_up(row - b->prefill_rows, CUDA_DECODE_ROWS);
     pad_rows(b, row, b->prefill_rows + b->decode_rows);
 }

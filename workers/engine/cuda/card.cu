@@ -113,6 +113,7 @@ static int draw_weights(struct cuda_card *c)
 {
     for (uint32_t l = 0; l < c->layers; l++) {
         bf16 **m = c->layer[l].matrix;
+
         draw(c, WEIGHT_Q, l, m[MULTIPLY_QKV], 0);
         draw(c, WEIGHT_K, l, m[MULTIPLY_QKV], c->q_dim);
         draw(c, WEIGHT_V, l, m[MULTIPLY_QKV], c->q_dim + c->kv_dim);

@@ -46,6 +46,7 @@ __device__ __forceinline__ uint32_t bf16_pack(float low, float high)
 #ifdef CUDA_EMULATED
     uint32_t l = __float_as_uint(low);
     uint32_t h = __float_as_uint(high);
+
     l = low != low ? 0x7fff0000u : l + 0x7fffu + (l >> 16 & 1);
     h = high != high ? 0x7fff0000u : h + 0x7fffu + (h >> 16 & 1);
     return l >> 16 | (h & 0xffff0000u);

@@ -149,6 +149,7 @@ int cuda_poll_tickets(struct cuda_engine *e, bool wait)
         uint64_t next = e->ticket_over + 1;
         int rc = cuda_card_ticket_over(e->card, (uint32_t)(next % CUDA_TICKETS),
                                        wait);
+
         if (rc < 0)
             return cuda_lose(e);
         if (rc == 0)

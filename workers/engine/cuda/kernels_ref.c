@@ -71,6 +71,7 @@ void ref_turn(uint32_t head_dim, double theta, uint32_t position, double *head)
         double angle = position * pow(theta, -2.0 * i / head_dim);
         double a = head[i];
         double b = head[i + half];
+
         head[i] = a * cos(angle) - b * sin(angle);
         head[i + half] = b * cos(angle) + a * sin(angle);
     }
@@ -107,6 +108,7 @@ void ref_attend(uint32_t head_dim, const uint16_t *q, uint32_t n_keys,
     }
     for (uint32_t t = 0; t < n_keys; t++) {
         double w = exp(weight[t] - most);
+
         sum += w;
         for (uint32_t i = 0; i < head_dim; i++)
             out[i] += w * (double)ref_float(v[t][i]);

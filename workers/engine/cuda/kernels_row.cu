@@ -30,8 +30,10 @@ __global__ void __launch_bounds__(NORM_THREADS)
 #pragma unroll
     for (int i = 0; i < NORM_PIECES; i++) {
         uint32_t at = (uint32_t)i * blockDim.x + threadIdx.x;
+
         if (at < n) {
             float4 v = from[at];
+
             mine[i] = v;
             sum += v.x * v.x + v.y * v.y + v.z * v.z + v.w * v.w;
         }
@@ -40,8 +42,10 @@ __global__ void __launch_bounds__(NORM_THREADS)
 #pragma unroll
     for (int i = 0; i < NORM_PIECES; i++) {
         uint32_t at = (uint32_t)i * blockDim.x + threadIdx.x;
+
         if (at < n) {
             float4 v = mine[i];
+
             to[at] = make_uint2(bf16_pack(v.x * factor, v.y * factor),
                                 bf16_pack(v.z * factor, v.w * factor));
         }
@@ -68,12 +72,14 @@ __global__ void __launch_bounds__(ROW_THREADS)
 
     for (uint32_t i = threadIdx.x; i < d / 4; i += blockDim.x) {
         float4 y = make_float4(0, 0, 0, 0);
+
         if (real) {
             uint64_t at = first + (uint64_t)i * 4;
             uint32_t low = bf16_pack(draw_number(stream, scale, at),
                                      draw_number(stream, scale, at + 1));
             uint32_t high = bf16_pack(draw_number(stream, scale, at + 2),
                                       draw_number(stream, scale, at + 3));
+
             y = make_float4(bf16_low(low), bf16_high(low), bf16_low(high),
                             bf16_high(high));
         }
@@ -100,6 +106,7 @@ __global__ void __launch_bounds__(ANGLE_THREADS)
 
     for (uint32_t i = threadIdx.x; i < half; i += blockDim.x) {
         double angle = position * frequency[i];
+
         turns[(size_t)row * half + i] =
             make_float2((float)cos(angle), (float)sin(angle));
     }
@@ -132,6 +139,7 @@ __global__ void __launch_bounds__(ROW_THREADS)
                  uint32_t head_dim, const float2 *turns, bf16 *qkv)
 {
     uint32_t row = blockIdx.x;
+
     if (v.pages[row] == NO_PAGE)
         return;
     uint32_t half = head_dim / 2;
@@ -151,6 +159,7 @@ __global__ void __launch_bounds__(ROW_THREADS)
         bf16 *to = head < heads ? from + at : k + (at - q_dim);
         uint4 lo = *(const uint4 *)(from + at);
         uint4 hi = *(const uint4 *)(from + at + half);
+
         turn_pair(&lo.x, &hi.x, turn);
         turn_pair(&lo.y, &hi.y, turn + 2);
         turn_pair(&lo.z, &hi.z, turn + 4);
@@ -187,6 +196,7 @@ __global__ void __launch_bounds__(ROW_THREADS)
     swiglu_kernel(uint32_t ffn, const bf16 *gate_up, bf16 *out)
 {
     uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
+
     if (i >= ffn / 8)
         return;
     const uint4 *from = (const uint4 *)(gate_up + (size_t)blockIdx.y * 2 * ffn);
@@ -201,6 +211,7 @@ void launch_swiglu(cudaStream_t s, uint32_t rows, uint32_t ffn,
                    const bf16 *gate_up, bf16 *out)
 {
     unsigned threads = threads_for(ffn / 8, ROW_THREADS);
+
     dim3 grid((ffn / 8 + threads - 1) / threads, rows);
 
     LAUNCH(swiglu_kernel, grid, threads, 0, s, ffn, gate_up, out);
@@ -224,8 +235,10 @@ __global__ void __launch_bounds__(ROW_THREADS)
          o += ROW_THREADS / WARP_LANES) {
         const uint32_t *w = (const uint32_t *)(head + (size_t)o * d);
         float sum = 0;
+
         for (uint32_t i = lane; i < d / 2; i += WARP_LANES) {
             float2 v = row[i];
+
             sum += v.x * bf16_low(w[i]) + v.y * bf16_high(w[i]);
         }
         sum = warp_sum(sum);
@@ -259,12 +272,14 @@ __global__ void __launch_bounds__(DRAW_THREADS)
 {
     uint32_t i = (blockIdx.x * blockDim.x + threadIdx.x) * 8;
     uint32_t words[4];
+
     if (i >= inputs)
         return;
     for (uint32_t o = blockIdx.y; o < outputs; o += gridDim.y) {
 #pragma unroll
         for (uint32_t k = 0; k < 4; k++) {
             uint64_t at = (uint64_t)(i + 2 * k) * outputs + o;
+
             words[k] = bf16_pack(draw_number(stream, scale, at),
                                  draw_number(stream, scale, at + outputs));
         }
@@ -277,6 +292,7 @@ void launch_draw_matrix(cudaStream_t s, uint64_t stream, float scale,
                         uint32_t inputs, uint32_t outputs, bf16 *out)
 {
     unsigned threads = threads_for(inputs / 8, DRAW_THREADS);
+
     dim3 grid((inputs / 8 + threads - 1) / threads,
               outputs < 4096 ? outputs : 4096);
 
@@ -292,6 +308,7 @@ __global__ void __launch_bounds__(DRAW_THREADS)
 
     for (uint32_t o = blockIdx.y; o < outputs; o += gridDim.y) {
         uint32_t i = blockIdx.x * DRAW_THREADS + threadIdx.x;
+
         if (i >= inputs)
             continue;
         float v = draw_number(1, 1.0f / 37837.2f,

@@ -23,7 +23,7 @@ static bool open_library(struct lt *l)
     l->library = dlopen("libcublasLt.so." TEXT(CUBLAS_VER_MAJOR),
                         RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
 #endif
-    return l->library != NULL;
+    return l->library;
 }
 
 int lt_load(struct lt *l)

@@ -116,6 +116,7 @@ static void fill_probe(uint16_t *x, uint32_t rows, uint32_t inputs,
 
     for (uint32_t n = 0; n < period && n < rows; n++) {
         uint16_t *row = x + (size_t)n * inputs;
+
         state = (n + shift) % period * 2654435761u + 1;
         for (uint32_t i = 0; i < inputs / 2; i++) {
             state = state * 1664525u + 1013904223u;
@@ -181,6 +182,7 @@ static int probe_check(struct multiply *m, struct probe *p,
 
     for (uint32_t k = 0; k < 3 && rc == 0; k++) {
         uint32_t rows = sizes[k] < p->rows ? sizes[k] : p->rows / unit * unit;
+
         rc = probe_run(m, p, kind, plan, w, rows, period, k);
         if (k == 0 && rc == 0)
             memcpy(want, p->host_y, period * row_bytes);
@@ -219,6 +221,7 @@ static bool takes_all_rows(struct multiply *m, const struct plan *p,
     for (uint32_t rows = unit; takes && rows <= most; rows += unit) {
         cublasLtMatmulHeuristicResult_t found;
         struct layouts l;
+
         if (layouts_make(lt, p, rows, &l) < 0)
             return false;
         takes =
@@ -309,6 +312,7 @@ static int choose_all(struct multiply *m, struct probe *p,
     for (int k = 0; k < MULTIPLY_KINDS; k++)
         for (int i = 0; i < MULTIPLY_MATRICES; i++) {
             struct plan *plan = &m->plans[k][i];
+
             plan->size = sizes[i];
             plan->adds = i == MULTIPLY_O || i == MULTIPLY_DOWN;
             int rc = choose(m, p, (enum multiply_kind)k, plan, weights[i]);
@@ -379,6 +383,7 @@ void multiply_free(struct multiply *m)
     for (int i = 0; i < MULTIPLY_KINDS * MULTIPLY_MATRICES; i++) {
         struct plan *p =
             &m->plans[i / MULTIPLY_MATRICES][i % MULTIPLY_MATRICES];
+
         if (p->desc)
             m->lt.MatmulDescDestroy(p->desc);
     }

@@ -31,6 +31,7 @@ __device__ __forceinline__ void load_tile(bf16 *tile, const bf16 *matrix,
         uint32_t r = row + (uint32_t)(i / (DEPTH / 8));
         int chunk = i % (DEPTH / 8);
         bool valid = r < rows;
+
         copy16_async(tile + tile_at<DEPTH>(i / (DEPTH / 8), chunk),
                      matrix + (size_t)(valid ? r : 0) * inputs + from +
                          chunk * 8,
@@ -47,12 +48,14 @@ __device__ __forceinline__ void multiply_step(float sum[m_tiles][4][4],
     for (int d = 0; d < DEPTH / 16; d++) {
         uint32_t a[m_tiles][4];
 #pragma unroll
+
         for (int m = 0; m < m_tiles; m++)
             load_matrices(a[m], x + tile_at<DEPTH>(x_row + m * 16 + lane % 16,
                                                    d * 2 + lane / 16));
 #pragma unroll
         for (int n = 0; n < 4; n += 2) {
             uint32_t b[4];
+
             load_matrices(
                 b, w + tile_at<DEPTH>(w_row + n * 8 + lane / 16 * 8 + lane % 8,
                                       d * 2 + lane / 8 % 2));
@@ -101,6 +104,7 @@ __global__ void __launch_bounds__(tile_plan<edge, warp_rows>::threads)
             sum[m][i / 4][i % 4] = 0;
     for (int i = 0; i < STAGES - 1; i++) {
         bf16 *tile = ring + i * 2 * edge * DEPTH;
+
         if (i < steps) {
             load_tile<edge, plan::threads>(tile, x, row, rows, inputs,
                                            (uint32_t)i * DEPTH);
@@ -113,10 +117,12 @@ __global__ void __launch_bounds__(tile_plan<edge, warp_rows>::threads)
     for (int i = 0; i < steps; i++) {
         const bf16 *tile = ring + i % STAGES * 2 * edge * DEPTH;
         int next = i + STAGES - 1;
+
         copy_wait<STAGES - 2>();
         __syncthreads();
         if (next < steps) {
             bf16 *to = ring + next % STAGES * 2 * edge * DEPTH;
+
             load_tile<edge, plan::threads>(to, x, row, rows, inputs,
                                            (uint32_t)next * DEPTH);
             load_tile<edge, plan::threads>(to + edge * DEPTH, w, output,
@@ -137,6 +143,7 @@ __global__ void __launch_bounds__(tile_plan<edge, warp_rows>::threads)
                 uint32_t at =
                     row + (uint32_t)(x_row + m * 16 + r * 8 + lane / 4);
                 uint32_t o = output + (uint32_t)(w_row + n * 8 + lane % 4 * 2);
+
                 if (at < rows && o < outputs)
                     put(y + (size_t)at * outputs + o, sum[m][n][2 * r],
                         sum[m][n][2 * r + 1]);

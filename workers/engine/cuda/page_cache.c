@@ -58,6 +58,7 @@ static void map_remove(struct page_cache *c, const void *block)
     for (uint32_t s = (hole + 1) & mask; c->map[s] != PAGE_NONE;
          s = (s + 1) & mask) {
         uint32_t home = slot_of(c, c->pages[c->map[s]].block);
+
         if (((s - home) & mask) >= ((s - hole) & mask)) {
             c->map[hole] = c->map[s];
             hole = s;
@@ -255,6 +256,7 @@ bool page_cache_clean(struct page_cache *c, uint32_t from,
 {
     for (uint32_t i = from; i < c->n_pages; i++) {
         struct page *p = &c->pages[i];
+
         if (p->dirty_from == p->dirty_to)
             continue;
         *dirty = (struct page_dirty){p->block, i, p->dirty_from, p->dirty_to};
@@ -280,6 +282,7 @@ void page_cache_check(const struct page_cache *c)
     TAILQ_FOREACH(p, &c->lru, by)
     {
         uint32_t i = index_of(c, p);
+
         assert(p->block && page_cache_find(c, p->block) == i);
         assert(p->dirty_from <= p->dirty_to && p->dirty_to <= c->block_tokens);
         assert(!p->forgotten || p->pinned);

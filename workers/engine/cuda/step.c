@@ -12,9 +12,9 @@
  *
  * and waits once, at the end; meanwhile it says layer_done for what was stored.
  */
-#include "workers/engine/cuda/engine.h"
-
 #include <string.h>
+
+#include "workers/engine/cuda/engine.h"
 
 struct step {
     struct cuda_engine *e;
@@ -104,6 +104,7 @@ static int gather(struct cuda_engine *e, size_t n)
     g->ticket = 0;
     for (g->end = g->first; g->end < n; g->end++) {
         const struct engine_segment *s = &g->segments[g->end];
+
         table += cuda_blocks_of(e, s);
         splits += cuda_splits_of(s);
         if (g->end > g->first &&
@@ -134,6 +135,7 @@ static bool in_one_host(const struct cuda_engine *e, const void *a,
         const struct cuda_host *h = &e->hosts[i];
         size_t from_a = (uintptr_t)a - (uintptr_t)h->memory;
         size_t from_b = (uintptr_t)b - (uintptr_t)h->memory;
+
         if (h->memory && from_a < h->bytes && from_b < h->bytes)
             return true;
     }
@@ -211,6 +213,7 @@ static int say_done(struct step *t, uint32_t layers, bool wait)
 {
     while (t->layers_done < layers) {
         int rc = cuda_card_stored(t->e->card, t->layers_done, wait);
+
         if (rc <= 0)
             return rc;
         for (size_t s = t->g->first; t->ops->layer_done && s < t->g->end; s++)
@@ -267,6 +270,7 @@ static void settle(struct cuda_engine *e)
 {
     for (uint32_t i = 0; i < e->group.n_uses; i++) {
         const struct cuda_use *use = &e->group.uses[i];
+
         for (uint32_t l = 0; l < e->layers; l++)
             if (page_cache_rows(e->pages, use->page, l) < use->needed)
                 page_cache_set_rows(e->pages, use->page, l, l + 1, use->needed);
@@ -285,6 +289,7 @@ static void undo(struct cuda_engine *e)
 {
     for (uint32_t i = 0; i < e->group.n_uses; i++) {
         const struct cuda_use *use = &e->group.uses[i];
+
         if (use->from < use->to)
             page_cache_cut(e->pages, use->page, use->from);
     }
@@ -306,6 +311,7 @@ static int run_group(struct step *t, size_t n)
     rc = run_layers(t);
     if (rc == -ECANCELED || rc == -EIO) {
         int waited = cuda_card_wait(e->card);
+
         rc = waited < 0 ? waited : rc;
     }
     for (uint32_t i = 0; rc == 0 && i < b->n_wanted; i++)

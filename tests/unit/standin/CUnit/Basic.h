@@ -127,12 +127,10 @@ static inline void standin_check(int ok, const char *what, const char *file,
     STANDIN_CHECK(!STANDIN_SAME(a, b), #a " != " #b, 0)
 #define CU_ASSERT_PTR_NOT_EQUAL_FATAL(a, b) \
     STANDIN_CHECK(!STANDIN_SAME(a, b), #a " != " #b, 1)
-#define CU_ASSERT_PTR_NULL(a) STANDIN_CHECK((a) == NULL, #a " is NULL", 0)
-#define CU_ASSERT_PTR_NULL_FATAL(a) STANDIN_CHECK((a) == NULL, #a " is NULL", 1)
-#define CU_ASSERT_PTR_NOT_NULL(a) \
-    STANDIN_CHECK((a) != NULL, #a " is not NULL", 0)
-#define CU_ASSERT_PTR_NOT_NULL_FATAL(a) \
-    STANDIN_CHECK((a) != NULL, #a " is not NULL", 1)
+#define CU_ASSERT_PTR_NULL(a) STANDIN_CHECK(!(a), #a " is NULL", 0)
+#define CU_ASSERT_PTR_NULL_FATAL(a) STANDIN_CHECK(!(a), #a " is NULL", 1)
+#define CU_ASSERT_PTR_NOT_NULL(a) STANDIN_CHECK((a), #a " is not NULL", 0)
+#define CU_ASSERT_PTR_NOT_NULL_FATAL(a) STANDIN_CHECK((a), #a " is not NULL", 1)
 #define CU_ASSERT_STRING_EQUAL(a, b) \
     STANDIN_CHECK(strcmp(a, b) == 0, #a " is " #b, 0)
 #define CU_ASSERT_STRING_EQUAL_FATAL(a, b) \

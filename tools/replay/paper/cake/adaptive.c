@@ -4,11 +4,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tools/replay/paper/cake/options.h"
-#include "tools/replay/paper/cake/process.h"
 #include "tools/plot/chart.h"
 #include "tools/replay/command.h"
 #include "tools/replay/list.h"
+#include "tools/replay/paper/cake/options.h"
+#include "tools/replay/paper/cake/process.h"
 #include "traces/random.h"
 
 static const struct replay_usage usage = {
@@ -62,9 +62,8 @@ static int parse(int argc, char **argv, struct settings *s, int *status)
     };
     const struct option_table table = {specs, sizeof specs / sizeof specs[0]};
     char error[REPLAY_LIST_ERROR_BYTES];
-    if (replay_parse(&usage, &table, argc, argv, status) != 0) {
+    if (replay_parse(&usage, &table, argc, argv, status) != 0)
         return -1;
-    }
     *status = REPLAY_EXIT_USAGE;
     if (replay_list_numbers("bandwidths", s->bandwidths, 1e-3, 1e6, &s->gbps,
                             error) != 0) {
@@ -95,9 +94,11 @@ static int run(const struct settings *s, const struct cake_engine *engine,
 {
     int64_t tokens[CAKE_SHORT_MAX];
     struct random_state dice;
+
     random_init(&dice, seed);
     for (uint64_t i = 0; i < s->n_short; i++) {
         uint32_t span = (uint32_t)(s->most_tokens - s->least_tokens + 1);
+
         tokens[i] = (int64_t)s->least_tokens + random_below(&dice, span);
     }
     for (size_t o = 0; o < ORDERS; o++) {
@@ -107,9 +108,9 @@ static int run(const struct settings *s, const struct cake_engine *engine,
                                      .order = orders[o]};
         struct cake_mixed one;
         int rc = cake_mix_run(&mix, &one);
-        if (rc != 0) {
+
+        if (rc != 0)
             return rc;
-        }
         add(&point->of[o], &one, 1 / (double)s->common.runs);
     }
     return 0;
@@ -120,8 +121,10 @@ static int simulate(const struct settings *s, struct point *points,
 {
     struct cake_calibration calibration;
     int rc = cake_options_calibration(&s->common, &calibration, error);
+
     for (size_t b = 0; b < s->gbps.count && rc == 0; b++) {
         struct cake_engine engine;
+
         rc = cake_options_engine(&s->common, &calibration, 1, s->gbps.values[b],
                                  &engine, error);
         for (uint64_t i = 0; i < s->common.runs && rc == 0; i++) {
@@ -146,6 +149,7 @@ static void print(const struct settings *s, const struct point *points)
     for (size_t b = 0; b < s->gbps.count; b++) {
         for (size_t o = 0; o < ORDERS; o++) {
             const struct cake_mixed *m = &points[b].of[o];
+
             printf("%7g %-14s %9.3f %12.3f %12.3f %12.0f %10.0f",
                    s->gbps.values[b], orders[o], m->done_s, m->cached_s,
                    m->short_mean_s, m->tokens_per_s, m->computed_tokens);
@@ -162,15 +166,16 @@ static int write_csv(const struct settings *s, const struct point *points,
                      const char *path)
 {
     FILE *f = fopen(path, "w");
-    if (f == NULL) {
+
+    if (!f)
         return -errno;
-    }
     fputs("bandwidth_gbps,order,runs,done_s,cached_ttft_s,short_ttft_mean_s,"
           "tokens_per_s,computed_tokens\n",
           f);
     for (size_t b = 0; b < s->gbps.count; b++) {
         for (size_t o = 0; o < ORDERS; o++) {
             const struct cake_mixed *m = &points[b].of[o];
+
             fprintf(f, "%g,%s,%llu,%.6f,%.6f,%.6f,%.3f,%.1f\n",
                     s->gbps.values[b], orders[o],
                     (unsigned long long)s->common.runs, m->done_s, m->cached_s,
@@ -229,9 +234,9 @@ static int report(const struct settings *s, const struct point *points)
     int status = 0;
     print(s, points);
     for (size_t i = 0; i < sizeof outputs / sizeof outputs[0]; i++) {
-        int rc = outputs[i].path != NULL
-                     ? outputs[i].write(s, points, outputs[i].path)
-                     : 0;
+        int rc =
+            outputs[i].path ? outputs[i].write(s, points, outputs[i].path) : 0;
+
         if (rc != 0) {
             replay_complain(usage.name, "%s: %s", outputs[i].path,
                             strerror(-rc));
@@ -251,9 +256,9 @@ int replay_command_cake_adaptive(int argc, char **argv)
     struct point points[REPLAY_LIST_MAX];
     char error[CAKE_ERROR_BYTES];
     int status = 0;
-    if (parse(argc, argv, &s, &status) != 0) {
+
+    if (parse(argc, argv, &s, &status) != 0)
         return status;
-    }
     memset(points, 0, sizeof points);
     if (simulate(&s, points, error) != 0) {
         replay_complain(usage.name, "%s", error);

@@ -2,8 +2,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "tools/replay/paper/cake/result.h"
 #include "tools/replay/command.h"
+#include "tools/replay/paper/cake/result.h"
 
 static const struct replay_usage usage = {
     .name = "cake",
@@ -45,10 +45,9 @@ static int parse(int argc, char **argv, struct settings *s, int *status)
          "predicted over published as SVG"},
     };
     const struct option_table table = {specs, sizeof specs / sizeof specs[0]};
-    if (replay_parse(&usage, &table, argc, argv, status) != 0) {
+    if (replay_parse(&usage, &table, argc, argv, status) != 0)
         return -1;
-    }
-    if (s->table == NULL) {
+    if (!s->table) {
         replay_complain(usage.name, "--table FILE is missing");
         *status = REPLAY_EXIT_USAGE;
         return -1;
@@ -59,7 +58,8 @@ static int parse(int argc, char **argv, struct settings *s, int *status)
 static int print_json(const struct cake_result *r)
 {
     json_t *json = cake_result_json(r);
-    if (json == NULL) {
+
+    if (!json) {
         replay_complain(usage.name, "out of memory");
         return 1;
     }
@@ -78,14 +78,13 @@ static int report(const struct settings *s, const struct cake_result *r)
         int (*write)(const struct cake_result *, const char *);
     } outputs[] = {{s->csv, cake_result_csv}, {s->plot, cake_result_plot}};
     int status = 0;
-    if (s->json) {
+    if (s->json)
         status = print_json(r);
-    } else {
+    else
         cake_result_print(r, stdout);
-    }
     for (size_t i = 0; i < sizeof outputs / sizeof outputs[0]; i++) {
-        int rc =
-            outputs[i].path != NULL ? outputs[i].write(r, outputs[i].path) : 0;
+        int rc = outputs[i].path ? outputs[i].write(r, outputs[i].path) : 0;
+
         if (rc != 0) {
             replay_complain(usage.name, "%s: %s", outputs[i].path,
                             strerror(-rc));
@@ -103,10 +102,10 @@ int replay_command_cake(int argc, char **argv)
     struct cake_result result;
     char error[CAKE_ERROR_BYTES];
     int status = 0;
-    if (parse(argc, argv, &s, &status) != 0) {
+
+    if (parse(argc, argv, &s, &status) != 0)
         return status;
-    }
-    if ((s.calibration != NULL &&
+    if ((s.calibration &&
          cake_calibration_read_file(s.calibration, &calibration, error) != 0) ||
         cake_table_read_file(s.table, &table, error) != 0) {
         replay_complain(usage.name, "%s", error);

@@ -39,11 +39,9 @@ const struct cake_calibration *cake_calibration_default(void)
 const struct cake_model_size *
 cake_calibration_size(const struct cake_calibration *c, const char *model)
 {
-    for (size_t i = 0; i < c->n_models; i++) {
-        if (strcmp(c->models[i].model, model) == 0) {
+    for (size_t i = 0; i < c->n_models; i++)
+        if (strcmp(c->models[i].model, model) == 0)
             return &c->models[i];
-        }
-    }
     return NULL;
 }
 
@@ -51,12 +49,10 @@ const struct cake_chunk_cost *
 cake_calibration_cost(const struct cake_calibration *c, const char *hardware,
                       const char *model)
 {
-    for (size_t i = 0; i < c->n_costs; i++) {
+    for (size_t i = 0; i < c->n_costs; i++)
         if (strcmp(c->costs[i].hardware, hardware) == 0 &&
-            strcmp(c->costs[i].model, model) == 0) {
+            strcmp(c->costs[i].model, model) == 0)
             return &c->costs[i];
-        }
-    }
     return NULL;
 }
 
@@ -65,17 +61,17 @@ static void read_remark(struct fields *f, const struct fields_object *o,
                         const char *key)
 {
     char text[1024];
+
     fields_text(f, o, key, text, sizeof text, "none");
 }
 
 static bool is_name(const char *key)
 {
     size_t length = strlen(key);
-    for (size_t i = 0; i < length; i++) {
-        if (key[i] < 32 || key[i] > 126) {
+
+    for (size_t i = 0; i < length; i++)
+        if (key[i] < 32 || key[i] > 126)
             return false;
-        }
-    }
     return length >= 1 && length < CAKE_NAME_BYTES;
 }
 
@@ -86,6 +82,7 @@ static void read_sizes(struct fields *f, const struct fields_object *root,
                                                "kv_bytes_per_token.", false);
     const char *key;
     json_t *value;
+
     json_object_foreach(sizes.json, key, value)
     {
         if (c->n_models == CAKE_MODELS_MAX) {
@@ -115,13 +112,14 @@ static void read_cost(struct fields *f, json_t *json, const char *path,
     const struct fields_object o = {json, path};
     static const double none = 0;
     struct cake_chunk_cost cost;
+
     fields_known(f, &o, known);
     fields_text(f, &o, "hardware", cost.hardware, sizeof cost.hardware, NULL);
     fields_text(f, &o, "model", cost.model, sizeof cost.model, NULL);
     cost.alpha_s = fields_number(f, &o, "alpha", 1e-9, 1e4, NULL);
     cost.beta_s = fields_number(f, &o, "beta", 0, 1e4, NULL);
     (void)fields_number(f, &o, "assumed_rising_share", 0, 1, &none);
-    if (cake_calibration_cost(c, cost.hardware, cost.model) != NULL) {
+    if (cake_calibration_cost(c, cost.hardware, cost.model)) {
         fields_refuse(f, path, "", "%s on %s is there twice", cost.model,
                       cost.hardware);
     }
@@ -138,6 +136,7 @@ static void read_costs(struct fields *f, const struct fields_object *root,
 {
     const json_t *array = json_object_get(root->json, "chunk_cost_s");
     size_t n = json_array_size(array);
+
     if (n < 1 || n > CAKE_COSTS_MAX) {
         fields_refuse(f, "", "chunk_cost_s",
                       "expected an array of 1 to %d objects", CAKE_COSTS_MAX);
@@ -146,6 +145,7 @@ static void read_costs(struct fields *f, const struct fields_object *root,
     for (size_t i = 0; i < n && f->rc == 0; i++) {
         json_t *json = json_array_get(array, i);
         char path[64];
+
         snprintf(path, sizeof path, "chunk_cost_s[%zu].", i);
         if (!json_is_object(json)) {
             fields_refuse(f, "", "chunk_cost_s", "[%zu]: expected an object",
@@ -166,6 +166,7 @@ static void read_root(struct fields *f, json_t *json,
                                         "chunk_cost_s",    NULL};
     const struct fields_object root = {json, ""};
     char step[64];
+
     fields_known(f, &root, known);
     read_remark(f, &root, "source");
     c->io_fixed_s = fields_number(f, &root, "io_fixed_s", 0, 1e4, NULL);
@@ -193,8 +194,9 @@ int cake_calibration_read_buffer(const char *text, size_t size,
     struct cake_calibration c;
     json_error_t where;
     json_t *json = json_loadb(text, size, JSON_REJECT_DUPLICATES, &where);
+
     memset(&c, 0, sizeof c);
-    if (json == NULL) {
+    if (!json) {
         fields_refuse(&f, "", "", "line %d, column %d: %s", where.line,
                       where.column, where.text);
     } else if (!json_is_object(json)) {
@@ -203,9 +205,8 @@ int cake_calibration_read_buffer(const char *text, size_t size,
         read_root(&f, json, &c);
     }
     json_decref(json);
-    if (f.rc == 0) {
+    if (f.rc == 0)
         *calibration = c;
-    }
     return f.rc;
 }
 
@@ -216,6 +217,7 @@ int cake_calibration_read_file(const char *path,
     char *text = NULL;
     size_t size = 0;
     int rc = replay_file_read(path, CAKE_CALIBRATION_MAX_BYTES, &text, &size);
+
     if (rc != 0) {
         snprintf(error, CAKE_ERROR_BYTES, "%.240s: %s", path, strerror(-rc));
         return rc;

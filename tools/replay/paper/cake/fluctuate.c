@@ -1,11 +1,10 @@
 /* Two pointers, a budget and a bandwidth that change; see
  * process.h. */
-#include "tools/replay/paper/cake/process.h"
-
 #include <errno.h>
 #include <math.h>
 #include <string.h>
 
+#include "tools/replay/paper/cake/process.h"
 #include "traces/random.h"
 
 #define MOST_S 86400.0
@@ -31,6 +30,7 @@ static double draw(const struct cake_fluctuation *f, enum draw_kind kind,
                    uint64_t i)
 {
     uint64_t bits = random_mix(random_mix(f->seed * 4 + kind) + i);
+
     return (double)(bits >> 11) * 0x1p-53;
 }
 
@@ -39,6 +39,7 @@ static void step(const struct cake_fluctuation *f, struct front *front)
     const struct cake_engine *e = f->engine;
     int64_t budget = (int64_t)(draw(f, DRAW_BUDGET, front->n_steps) *
                                ((double)f->budget_max_tokens + 1));
+
     /* Others fill what the prompt doesn't get. */
     front->at_s += (double)cost_model_prefill_us(&e->cost, e->step_tokens,
                                                  front->tokens, NULL) *
@@ -58,6 +59,7 @@ static void load(const struct cake_fluctuation *f, struct back *back,
                          f->engine->piece_extra_s; /* may be infinite */
         double left_s = (pieces - back->pieces) * piece_s;
         double stop_s = fmin(fmin(end_s, until_s), back->at_s + left_s);
+
         back->pieces =
             stop_s < end_s && stop_s < until_s
                 ? pieces
@@ -76,15 +78,16 @@ static double pieces_of(const struct cake_engine *e, int64_t tokens)
 static double computed_s(const struct cake_fluctuation *f, int64_t tokens)
 {
     struct front front = {0};
-    while (front.tokens < tokens && front.at_s < MOST_S) {
+
+    while (front.tokens < tokens && front.at_s < MOST_S)
         step(f, &front);
-    }
     return front.at_s;
 }
 
 static double loaded_s(const struct cake_fluctuation *f, int64_t tokens)
 {
     struct back back = {0};
+
     load(f, &back, MOST_S, pieces_of(f->engine, tokens));
     return back.at_s;
 }
@@ -94,6 +97,7 @@ static void note(struct cake_fluctuated *r, const struct front *front,
 {
     if (r->n_course < CAKE_COURSE_POINTS) {
         size_t i = r->n_course++;
+
         r->course_s[i] = front->at_s;
         r->computed_tokens[i] = fmin((double)front->tokens, (double)n);
         r->unloaded_tokens[i] = fmax((double)n - loaded, 0);
@@ -108,6 +112,7 @@ static void meet(const struct cake_fluctuation *f, struct cake_fluctuated *r)
     struct front front = {0};
     struct back back = {0};
     double loaded = 0;
+
     note(r, &front, 0, n);
     while ((double)front.tokens + loaded < (double)n && front.at_s < MOST_S) {
         step(f, &front);
@@ -126,9 +131,11 @@ static double ideal(const struct cake_fluctuation *f)
     double piece_tokens = (double)f->engine->piece_tokens;
     struct front before = {0};
     struct back back_before = {0};
+
     for (;;) {
         struct front front = before;
         struct back back = back_before;
+
         step(f, &front);
         load(f, &back, front.at_s, n / piece_tokens);
         if ((double)front.tokens + back.pieces * piece_tokens < n &&
@@ -144,6 +151,7 @@ static double ideal(const struct cake_fluctuation *f)
             double share =
                 (middle_s - before.at_s) / (front.at_s - before.at_s);
             struct back at = back_before;
+
             load(f, &at, middle_s, n / piece_tokens);
             double tokens = (double)before.tokens +
                             share * (double)(front.tokens - before.tokens) +
@@ -157,6 +165,7 @@ static double ideal(const struct cake_fluctuation *f)
 int cake_fluctuate(const struct cake_fluctuation *f, struct cake_fluctuated *r)
 {
     int64_t n = f->engine->n_tokens;
+
     memset(r, 0, sizeof *r);
     r->compute_s = computed_s(f, n);
     r->load_s = loaded_s(f, n) + f->engine->load_fixed_s;

@@ -5,10 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tools/replay/paper/cake/options.h"
-#include "tools/replay/paper/cake/process.h"
 #include "tools/plot/chart.h"
 #include "tools/replay/command.h"
+#include "tools/replay/paper/cake/options.h"
+#include "tools/replay/paper/cake/process.h"
 
 static const struct replay_usage usage = {
     .name = "cake-fluctuation",
@@ -88,6 +88,7 @@ static int plan(struct study *study, const struct cake_calibration *calibration,
     double mean =
         (double)s->budget_tokens / 2 / (double)calibration->chunk_tokens;
     struct cake_engine engine;
+
     if (mean > 1) {
         snprintf(error, CAKE_ERROR_BYTES,
                  "--budget %llu: its mean is more than a step's %lld tokens",
@@ -112,9 +113,9 @@ static int simulate(struct study *study, char error[CAKE_ERROR_BYTES])
     struct cake_calibration calibration;
     struct cake_engine engine;
     int rc = cake_options_calibration(&s->common, &calibration, error);
-    if (rc == 0) {
+
+    if (rc == 0)
         rc = plan(study, &calibration, error);
-    }
     if (rc == 0) {
         rc = cake_options_engine(&s->common, &calibration, 1, s->gbps, &engine,
                                  error);
@@ -142,9 +143,9 @@ static int simulate(struct study *study, char error[CAKE_ERROR_BYTES])
 static double mean_ratio(const struct study *study, size_t a, size_t b)
 {
     double sum = 0;
-    for (uint64_t i = 0; i < study->settings->common.runs; i++) {
+
+    for (uint64_t i = 0; i < study->settings->common.runs; i++)
         sum += time_of(&study->runs[i], a) / time_of(&study->runs[i], b);
-    }
     return sum / (double)study->settings->common.runs;
 }
 
@@ -152,8 +153,10 @@ static double mean_ratio(const struct study *study, size_t a, size_t b)
 static double worst_ratio(const struct study *study)
 {
     double worst = 0;
+
     for (uint64_t i = 0; i < study->settings->common.runs; i++) {
         const struct cake_fluctuated *r = &study->runs[i];
+
         worst = fmax(worst, r->cake_s / fmin(r->compute_s, r->load_s));
     }
     return worst;
@@ -163,15 +166,15 @@ static void print(const struct study *study)
 {
     const struct settings *s = study->settings;
     double sums[WAYS] = {0};
+
     printf("simulated: %llu cached tokens of %s on %s, budget 0 to %llu tokens "
            "a step,\nbandwidth 0 to %g Gbit/s anew every %g ms; seconds to the "
            "first token\n\n%6s",
            (unsigned long long)s->common.tokens, s->common.model,
            s->common.hardware, (unsigned long long)s->budget_tokens, s->gbps,
            s->period_ms, "seed");
-    for (size_t w = 0; w < WAYS; w++) {
+    for (size_t w = 0; w < WAYS; w++)
         printf("  %16s", ways[w].name);
-    }
     putchar('\n');
     for (uint64_t i = 0; i < s->common.runs; i++) {
         printf("%6llu", (unsigned long long)(s->common.seed + i));
@@ -182,9 +185,8 @@ static void print(const struct study *study)
         putchar('\n');
     }
     printf("%6s", "mean");
-    for (size_t w = 0; w < WAYS; w++) {
+    for (size_t w = 0; w < WAYS; w++)
         printf("  %16.3f", sums[w] / (double)s->common.runs);
-    }
     printf("\n\nTime to the first token over that of both until they meet, "
            "means of the runs:\ncomputed %.2f, loaded %.2f, split as planned "
            "%.3f, ideal %.3f. Both took at most\n%.2f times the better of "
@@ -198,21 +200,20 @@ static void print(const struct study *study)
 static int write_csv(const struct study *study, const char *path)
 {
     FILE *f = fopen(path, "w");
-    if (f == NULL) {
+
+    if (!f)
         return -errno;
-    }
     fputs("seed", f);
-    for (size_t w = 0; w < WAYS; w++) {
+    for (size_t w = 0; w < WAYS; w++)
         fprintf(f, ",%s", ways[w].column);
-    }
     fputs(",met_tokens,planned_s,planned_tokens\n", f);
     for (uint64_t i = 0; i < study->settings->common.runs; i++) {
         const struct cake_fluctuated *r = &study->runs[i];
+
         fprintf(f, "%llu",
                 (unsigned long long)(study->settings->common.seed + i));
-        for (size_t w = 0; w < WAYS; w++) {
+        for (size_t w = 0; w < WAYS; w++)
             fprintf(f, ",%.6f", time_of(r, w));
-        }
         fprintf(f, ",%lld,%.6f,%lld\n", (long long)r->met_tokens,
                 study->planned.cake_s, (long long)study->planned.split_tokens);
     }
@@ -242,9 +243,8 @@ static int write_plot(const struct study *study, const char *path)
                     {"loaded down to", first->unloaded_tokens,
                      first->n_course}}},
     };
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++)
         seeds[i] = (double)(study->settings->common.seed + i);
-    }
     for (size_t w = 0; w < WAYS; w++) {
         for (size_t i = 0; i < n; i++) {
             times[w][i] = time_of(&study->runs[i], w);
@@ -266,11 +266,11 @@ static int report(const struct study *study)
     } outputs[] = {{study->settings->csv, write_csv},
                    {study->settings->plot, write_plot}};
     int status = 0;
+
     print(study);
     for (size_t i = 0; i < sizeof outputs / sizeof outputs[0]; i++) {
-        int rc = outputs[i].path != NULL
-                     ? outputs[i].write(study, outputs[i].path)
-                     : 0;
+        int rc = outputs[i].path ? outputs[i].write(study, outputs[i].path) : 0;
+
         if (rc != 0) {
             replay_complain(usage.name, "%s: %s", outputs[i].path,
                             strerror(-rc));
@@ -289,11 +289,11 @@ int replay_command_cake_fluctuation(int argc, char **argv)
     struct study study = {.settings = &s};
     char error[CAKE_ERROR_BYTES] = "out of memory";
     int status = 0;
-    if (parse(argc, argv, &s, &status) != 0) {
+
+    if (parse(argc, argv, &s, &status) != 0)
         return status;
-    }
     study.runs = calloc(s.common.runs, sizeof study.runs[0]);
-    if (study.runs == NULL || simulate(&study, error) != 0) {
+    if (!study.runs || simulate(&study, error) != 0) {
         replay_complain(usage.name, "%s", error);
         status = 1;
     } else {

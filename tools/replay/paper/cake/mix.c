@@ -1,11 +1,10 @@
 /* One cached prompt among short ones that aren't; see process.h. */
-#include "tools/replay/paper/cake/process.h"
-
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 
 #include "conductor/core/step/queue.h"
+#include "tools/replay/paper/cake/process.h"
 
 /* Request 0 is the cached prompt. */
 #define CACHED 0
@@ -34,6 +33,7 @@ static int64_t loaded_tokens(const struct server *s)
     const struct cake_engine *e = s->mix->engine;
     double tokens =
         floor(s->at_s / e->piece_s + 1e-9) * (double)e->piece_tokens;
+
     return tokens < (double)e->n_tokens ? (int64_t)tokens : e->n_tokens;
 }
 
@@ -47,13 +47,13 @@ static int64_t compute(struct server *s, struct queue_item *item,
     int64_t wanted =
         s->left_tokens[seq] - (seq == CACHED ? loaded_tokens(s) : 0);
     int64_t tokens = wanted < budget ? wanted : budget;
+
     *takes_s += (double)cost_model_prefill_us(&s->mix->engine->cost, tokens,
                                               before, NULL) *
                 1e-6;
     s->left_tokens[seq] -= tokens;
-    if (tokens == wanted) {
+    if (tokens == wanted)
         item->ready_at_us = QUEUE_NOT_READY;
-    }
     return tokens;
 }
 
@@ -62,12 +62,13 @@ static void sweep(struct server *s)
 {
     double ended_s = s->at_s;
     int64_t loaded = loaded_tokens(s);
+
     for (size_t i = s->n_items; i-- > 0;) {
         uint64_t seq = s->items[i].arrival_seq;
+
         s->items[i].ready_at_us = 0;
-        if (s->left_tokens[seq] > (seq == CACHED ? loaded : 0)) {
+        if (s->left_tokens[seq] > (seq == CACHED ? loaded : 0))
             continue;
-        }
         if (seq == CACHED) { /* the last step, which is its own */
             s->at_s += s->mix->engine->final_step_s;
             s->cached_s = s->at_s;
@@ -82,11 +83,12 @@ static void step(struct server *s)
 {
     int64_t budget = s->mix->engine->step_tokens;
     double takes_s = 0;
+
     while (budget > 0) {
         int i = queue_pick(s->order, s->items, s->n_items, 0);
-        if (i < 0) {
+
+        if (i < 0)
             break;
-        }
         budget -= compute(s, &s->items[i], budget, &takes_s);
     }
     s->at_s += takes_s;
@@ -100,24 +102,22 @@ int cake_mix_run(const struct cake_mix *mix, struct cake_mixed *mixed)
         .mix = mix, .order = queue_order_by_name(mix->order), .n_items = n};
     int rc = -EINVAL;
     double tokens = 0;
-    if (s.order == NULL || mix->n_short > CAKE_SHORT_MAX) {
+
+    if (!s.order || mix->n_short > CAKE_SHORT_MAX)
         return rc;
-    }
     rc = -ENOMEM;
     s.items = calloc(n, sizeof s.items[0]);
     s.left_tokens = calloc(n, sizeof s.left_tokens[0]);
-    if (s.items == NULL || s.left_tokens == NULL) {
+    if (!s.items || !s.left_tokens)
         goto free_items;
-    }
     for (size_t i = 0; i < n; i++) {
         s.items[i].arrival_seq = i;
         s.items[i].has_cached_prefix = i == CACHED;
         s.left_tokens[i] = tokens_of(&s, i);
         tokens += (double)s.left_tokens[i];
     }
-    while (s.n_items > 0) {
+    while (s.n_items > 0)
         step(&s);
-    }
     *mixed = (struct cake_mixed){
         .done_s = s.at_s,
         .cached_s = s.cached_s,

@@ -12,6 +12,7 @@ static int64_t greatest_common_divisor(int64_t a, int64_t b)
 {
     while (b != 0) {
         int64_t rest = a % b;
+
         a = b;
         b = rest;
     }
@@ -41,6 +42,7 @@ static int step_cost(const struct cake_calibration *calibration,
 {
     double chunk_tokens = (double)calibration->chunk_tokens;
     double chunks = (double)setup->chunk_tokens / chunk_tokens;
+
     if (step_tokens < 1) {
         snprintf(error, CAKE_ERROR_BYTES,
                  "util_pct: %g %% of a chunk of %lld tokens is less than one",
@@ -72,13 +74,14 @@ int cake_engine_init(struct cake_engine *engine,
     int64_t step = llround((double)setup->chunk_tokens * setup->utilisation);
     double alpha_s = 0;
     double beta_s = 0;
-    if (size == NULL) {
+
+    if (!size) {
         snprintf(error, CAKE_ERROR_BYTES,
                  "model: the calibration has no kv_bytes_per_token of \"%s\"",
                  setup->model);
         return -ENOENT;
     }
-    if (chunk == NULL) {
+    if (!chunk) {
         snprintf(error, CAKE_ERROR_BYTES,
                  "hardware: the calibration has no chunk_cost_s of \"%s\" on "
                  "\"%s\"",
@@ -87,9 +90,8 @@ int cake_engine_init(struct cake_engine *engine,
     }
     int rc =
         step_cost(calibration, chunk, setup, step, &alpha_s, &beta_s, error);
-    if (rc != 0) {
+    if (rc != 0)
         return rc;
-    }
     double piece_bytes = (double)calibration->io_piece_tokens *
                          (double)size->kv_bytes_per_token * setup->kv_bits / 16;
     *engine = (struct cake_engine){
@@ -117,6 +119,7 @@ static double compute_s(const struct cake_engine *engine, int64_t tokens)
 static double load_s(const struct cake_engine *engine, int64_t tokens)
 {
     int64_t pieces = (tokens + engine->piece_tokens - 1) / engine->piece_tokens;
+
     return (double)pieces * engine->piece_s;
 }
 
@@ -161,25 +164,22 @@ int cake_engine_predict(const struct cake_engine *engine,
     int64_t n = engine->n_tokens;
     int64_t split = 0;
     int rc = plan_split(engine, &split);
-    if (rc == 0 && compute_s(engine, n) * MICROSECONDS >= COST_MODEL_MAX_US) {
+
+    if (rc == 0 && compute_s(engine, n) * MICROSECONDS >= COST_MODEL_MAX_US)
         rc = -EINVAL;
-    }
-    if (rc != 0) {
+    if (rc != 0)
         return rc;
-    }
     /* What is still to come when the plan would wait: computed instead. */
-    while (split < n && load_s(engine, n - split) > compute_s(engine, split)) {
+    while (split < n && load_s(engine, n - split) > compute_s(engine, split))
         split += engine->step_tokens;
-    }
     p.split_tokens = split < n ? split : n;
     p.cake_s = compute_s(engine, p.split_tokens) + engine->final_step_s;
     p.compute_s = compute_s(engine, n);
     p.load_s = load_s(engine, n) + engine->load_fixed_s;
     p.speedup_io = p.load_s / p.cake_s;
     p.speedup_compute = p.compute_s / p.cake_s;
-    if (fmin(p.compute_s, p.load_s) < p.cake_s) {
+    if (fmin(p.compute_s, p.load_s) < p.cake_s)
         p.best = p.compute_s < p.load_s ? LOAD_MODE_COMPUTE : LOAD_MODE_LOAD;
-    }
     *prediction = p;
     return 0;
 }

@@ -9,7 +9,7 @@ int cake_options_calibration(const struct cake_options *options,
                              struct cake_calibration *calibration,
                              char error[CAKE_ERROR_BYTES])
 {
-    if (options->calibration != NULL) {
+    if (options->calibration) {
         return cake_calibration_read_file(options->calibration, calibration,
                                           error);
     }
@@ -21,6 +21,7 @@ static int copy_name(const char *option, const char *text,
                      char name[CAKE_NAME_BYTES], char error[CAKE_ERROR_BYTES])
 {
     size_t length = strlen(text);
+
     if (length < 1 || length >= CAKE_NAME_BYTES) {
         snprintf(error, CAKE_ERROR_BYTES,
                  "--%s %.80s: must have 1 to %d characters", option, text,
@@ -50,8 +51,7 @@ int cake_options_engine(const struct cake_options *options,
         return -EINVAL;
     }
     int rc = copy_name("hardware", options->hardware, setup.hardware, error);
-    if (rc == 0) {
+    if (rc == 0)
         rc = copy_name("model", options->model, setup.model, error);
-    }
     return rc != 0 ? rc : cake_engine_init(engine, calibration, &setup, error);
 }

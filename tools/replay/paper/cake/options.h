@@ -2,8 +2,8 @@
 #ifndef TOOLS_REPLAY_PAPER_CAKE_OPTIONS_H
 #define TOOLS_REPLAY_PAPER_CAKE_OPTIONS_H
 
-#include "tools/replay/paper/cake/model.h"
 #include "tools/replay/options.h"
+#include "tools/replay/paper/cake/model.h"
 
 /* Borrows its texts from argv. */
 struct cake_options {

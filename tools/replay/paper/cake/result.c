@@ -14,9 +14,9 @@ static int predict(const struct cake_row *row,
 {
     struct cake_engine engine;
     int rc = cake_engine_init(&engine, calibration, &row->setup, error);
-    if (rc != 0) {
+
+    if (rc != 0)
         return rc;
-    }
     rc = cake_engine_predict(&engine, &line->predicted);
     if (rc != 0) {
         snprintf(error, CAKE_ERROR_BYTES,
@@ -34,9 +34,9 @@ static int predict(const struct cake_row *row,
 static int sum_up(struct cake_result *r)
 {
     double *values = malloc(2 * r->n_lines * sizeof values[0]);
-    if (values == NULL) {
+
+    if (!values)
         return -ENOMEM;
-    }
     double *compute = values + r->n_lines;
     for (size_t i = 0; i < r->n_lines; i++) {
         values[i] = r->lines[i].error_io;
@@ -57,8 +57,9 @@ int cake_result_make(const struct cake_table *table, const char *name,
 {
     struct cake_result r = {.lines = calloc(table->count, sizeof *r.lines)};
     char what[CAKE_ERROR_BYTES] = "";
-    int rc = r.lines == NULL ? -ENOMEM : 0;
+    int rc = !r.lines ? -ENOMEM : 0;
     size_t line = 0;
+
     for (size_t i = 0; i < table->count && rc == 0; i++) {
         line = table->rows[i].line;
         rc = predict(&table->rows[i], calibration, &r.lines[r.n_lines], what);
@@ -73,12 +74,10 @@ int cake_result_make(const struct cake_table *table, const char *name,
         rc = -ENOENT;
         snprintf(what, sizeof what, "no row is known to the calibration");
     }
-    if (rc == 0) {
+    if (rc == 0)
         rc = sum_up(&r);
-    }
-    if (rc == -ENOMEM) {
+    if (rc == -ENOMEM)
         snprintf(what, sizeof what, "out of memory");
-    }
     if (rc != 0) {
         snprintf(error, CAKE_ERROR_BYTES, "%.160s:%zu: %.300s", name, line,
                  what);

@@ -2,10 +2,9 @@
 #ifndef TOOLS_REPLAY_PAPER_CAKE_RESULT_H
 #define TOOLS_REPLAY_PAPER_CAKE_RESULT_H
 
+#include <jansson.h>
 #include <stdbool.h>
 #include <stdio.h>
-
-#include <jansson.h>
 
 #include "tools/replay/paper/cake/model.h"
 

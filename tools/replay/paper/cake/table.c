@@ -54,14 +54,13 @@ refuse(const struct parser *p, int rc, const char *format, ...)
 {
     char what[256];
     va_list args;
+
     va_start(args, format);
     vsnprintf(what, sizeof what, format, args);
     va_end(args);
-    for (char *c = what; *c != '\0'; c++) { /* it quotes the file */
-        if (*c < 32 || *c > 126) {
+    for (char *c = what; *c != '\0'; c++) /* it quotes the file */
+        if (*c < 32 || *c > 126)
             *c = '?';
-        }
-    }
     snprintf(p->error, CAKE_ERROR_BYTES, "%.240s:%zu: %s", p->name, p->line,
              what);
     return rc;
@@ -72,9 +71,9 @@ static int read_name(const struct parser *p, const char *field,
 {
     size_t length = strlen(text);
     bool ok = length >= 1 && length < CAKE_NAME_BYTES;
-    for (size_t i = 0; ok && i < length; i++) {
+
+    for (size_t i = 0; ok && i < length; i++)
         ok = text[i] > 32 && text[i] < 127 && text[i] != '"';
-    }
     if (!ok) {
         return refuse(p, -EINVAL,
                       "%s: expected a name of 1 to %d printable bytes without "
@@ -90,10 +89,9 @@ static int read_name(const struct parser *p, const char *field,
 static bool parse_number(const char *text, const char *allowed, double *value)
 {
     char *end = NULL;
-    if (text[0] < '0' || text[0] > '9' ||
-        strspn(text, allowed) != strlen(text)) {
+
+    if (text[0] < '0' || text[0] > '9' || strspn(text, allowed) != strlen(text))
         return false;
-    }
     *value = strtod(text, &end);
     return *end == '\0';
 }
@@ -102,6 +100,7 @@ static int read_number(const struct parser *p, const struct column *c,
                        const char *text, double *value)
 {
     const char *allowed = c->kind == NUMBER ? "0123456789.eE+-" : "0123456789";
+
     if (!parse_number(text, allowed, value) || !(*value >= c->least) ||
         !(*value <= c->most)) {
         return refuse(p, -EINVAL, "%s: expected %s of %g to %g, got \"%.80s\"",
@@ -115,6 +114,7 @@ static int read_bits(const struct parser *p, const char *field,
                      const char *text, int *bits)
 {
     static const char *const known[] = {"4", "8", "16"};
+
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
         if (strcmp(known[i], text) == 0) {
             *bits = 4 << i;
@@ -131,21 +131,18 @@ static int read_field(const struct parser *p, const struct column *c,
     void *field = (char *)row + c->offset;
     double value = 0;
     int rc;
-    if (c->kind == NAME) {
+
+    if (c->kind == NAME)
         return read_name(p, c->name, text, field);
-    }
-    if (c->kind == BITS) {
+    if (c->kind == BITS)
         return read_bits(p, c->name, text, field);
-    }
     rc = read_number(p, c, text, &value);
-    if (rc != 0) {
+    if (rc != 0)
         return rc;
-    }
-    if (c->kind == NUMBER) {
+    if (c->kind == NUMBER)
         *(double *)field = value;
-    } else {
+    else
         *(int64_t *)field = (int64_t)value;
-    }
     return 0;
 }
 
@@ -153,11 +150,12 @@ static int read_field(const struct parser *p, const struct column *c,
 static int split(const struct parser *p, char *line, char *fields[COLUMNS])
 {
     size_t count = 0;
-    for (char *at = line; at != NULL; count++) {
+
+    for (char *at = line; at; count++) {
         char *field = strsep(&at, ",");
-        if (count < COLUMNS) {
+
+        if (count < COLUMNS)
             fields[count] = field;
-        }
     }
     if (count != COLUMNS) {
         return refuse(p, -EINVAL, "expected %zu columns, got %zu", COLUMNS,
@@ -170,9 +168,9 @@ static int read_header(struct parser *p, char *fields[COLUMNS])
 {
     for (size_t i = 0; i < COLUMNS; i++) {
         size_t c = 0;
-        while (c < COLUMNS && strcmp(columns[c].name, fields[i]) != 0) {
+
+        while (c < COLUMNS && strcmp(columns[c].name, fields[i]) != 0)
             c++;
-        }
         if (c == COLUMNS) {
             return refuse(p, -EINVAL,
                           "column %zu: expected a name of the header, as "
@@ -194,16 +192,16 @@ static int read_header(struct parser *p, char *fields[COLUMNS])
 static int append(const struct parser *p, const struct cake_row *row)
 {
     struct cake_table *table = p->table;
-    if (table->count == CAKE_TABLE_MAX_ROWS) {
+
+    if (table->count == CAKE_TABLE_MAX_ROWS)
         return refuse(p, -EFBIG, "more than %d rows", CAKE_TABLE_MAX_ROWS);
-    }
     if (table->count == table->capacity) {
         size_t capacity = table->capacity == 0 ? 64 : 2 * table->capacity;
         struct cake_row *grown =
             realloc(table->rows, capacity * sizeof table->rows[0]);
-        if (grown == NULL) {
+
+        if (!grown)
             return refuse(p, -ENOMEM, "out of memory");
-        }
         table->rows = grown;
         table->capacity = capacity;
     }
@@ -214,13 +212,14 @@ static int append(const struct parser *p, const struct cake_row *row)
 static int read_row(const struct parser *p, char *fields[COLUMNS])
 {
     struct cake_row row;
+
     memset(&row, 0, sizeof row);
     row.line = p->line;
     for (size_t i = 0; i < COLUMNS; i++) {
         int rc = read_field(p, p->order[i], fields[i], &row);
-        if (rc != 0) {
+
+        if (rc != 0)
             return rc;
-        }
     }
     row.setup.utilisation /= 100;
     return append(p, &row);
@@ -230,24 +229,20 @@ static int read_line(struct parser *p, const char *text, size_t length)
 {
     char line[LINE_MAX_BYTES + 1];
     char *fields[COLUMNS];
-    if (length > 0 && text[length - 1] == '\r') {
+
+    if (length > 0 && text[length - 1] == '\r')
         length--;
-    }
-    if (length > LINE_MAX_BYTES) {
+    if (length > LINE_MAX_BYTES)
         return refuse(p, -EINVAL, "longer than %d bytes", LINE_MAX_BYTES);
-    }
-    if (memchr(text, '\0', length) != NULL) {
+    if (memchr(text, '\0', length))
         return refuse(p, -EINVAL, "a NUL byte");
-    }
-    if (length == 0 || text[0] == '#') {
+    if (length == 0 || text[0] == '#')
         return 0;
-    }
     memcpy(line, text, length);
     line[length] = '\0';
     int rc = split(p, line, fields);
-    if (rc != 0) {
+    if (rc != 0)
         return rc;
-    }
     return p->in_rows ? read_row(p, fields) : read_header(p, fields);
 }
 
@@ -257,10 +252,11 @@ int cake_table_read_buffer(const char *text, size_t size, const char *name,
 {
     struct parser p = {.name = name, .table = table, .error = error};
     int rc = 0;
+
     for (size_t at = 0; at < size && rc == 0;) {
         const char *newline = memchr(text + at, '\n', size - at);
-        size_t length =
-            newline != NULL ? (size_t)(newline - (text + at)) : size - at;
+        size_t length = newline ? (size_t)(newline - (text + at)) : size - at;
+
         p.line++;
         rc = read_line(&p, text + at, length);
         at += length + 1;
@@ -270,9 +266,8 @@ int cake_table_read_buffer(const char *text, size_t size, const char *name,
         rc = refuse(&p, -EINVAL, "the file ends before %s",
                     p.in_rows ? "the first row" : "the header");
     }
-    if (rc != 0) {
+    if (rc != 0)
         cake_table_fini(table);
-    }
     return rc;
 }
 
@@ -282,6 +277,7 @@ int cake_table_read_file(const char *path, struct cake_table *table,
     char *text = NULL;
     size_t size = 0;
     int rc = replay_file_read(path, CAKE_TABLE_MAX_BYTES, &text, &size);
+
     if (rc != 0) {
         snprintf(error, CAKE_ERROR_BYTES, "%.240s: %s", path, strerror(-rc));
         return rc;

@@ -1,11 +1,10 @@
 /* A result as table, JSON, CSV and figure; see result.h. */
-#include "tools/replay/paper/cake/result.h"
-
 #include <errno.h>
 #include <math.h>
 #include <string.h>
 
 #include "tools/plot/plot.h"
+#include "tools/replay/paper/cake/result.h"
 
 /* Fastest of the three, as the paper names them. */
 static const char *best_name(const struct cake_line *line)
@@ -34,6 +33,7 @@ void cake_result_print(const struct cake_result *r, FILE *file)
         const struct cake_line *line = &r->lines[i];
         const struct cake_setup *s = &line->row->setup;
         const struct cake_prediction *p = &line->predicted;
+
         fprintf(file,
                 "%-8s %4g%% %6g  %-15s %7lld %6lld %4d  %8.3f  %7.2f %9.2f "
                 "%5.1f%%  %7.2f %9.2f %5.1f%%  %s\n",
@@ -59,6 +59,7 @@ static json_t *line_json(const struct cake_line *line)
 {
     const struct cake_setup *s = &line->row->setup;
     const struct cake_prediction *p = &line->predicted;
+
     return json_pack(
         "{s:s, s:f, s:f, s:s, s:I, s:I, s:i, s:f, s:f, s:f, s:f, s:f, s:f,"
         " s:f, s:f, s:f, s:I, s:s}",
@@ -77,6 +78,7 @@ static json_t *line_json(const struct cake_line *line)
 json_t *cake_result_json(const struct cake_result *r)
 {
     json_t *rows = json_array();
+
     for (size_t i = 0; i < r->n_lines; i++) {
         if (json_array_append_new(rows, line_json(&r->lines[i])) != 0) {
             json_decref(rows);
@@ -95,9 +97,9 @@ json_t *cake_result_json(const struct cake_result *r)
 int cake_result_csv(const struct cake_result *r, const char *path)
 {
     FILE *f = fopen(path, "w");
-    if (f == NULL) {
+
+    if (!f)
         return -errno;
-    }
     fputs("hardware,util_pct,bandwidth_gbps,model,seq_len,chunk,kv_bits,"
           "speedup_io,speedup_compute,predicted_speedup_io,"
           "predicted_speedup_compute,predicted_cake_s,predicted_load_s,"
@@ -107,6 +109,7 @@ int cake_result_csv(const struct cake_result *r, const char *path)
         const struct cake_line *line = &r->lines[i];
         const struct cake_setup *s = &line->row->setup;
         const struct cake_prediction *p = &line->predicted;
+
         fprintf(f,
                 "%s,%g,%g,%s,%lld,%lld,%d,%g,%g,%.4f,%.4f,%.6f,%.6f,%.6f,"
                 "%lld,%s\n",
@@ -135,14 +138,14 @@ static size_t list_machines(const struct cake_result *r,
                             const struct cake_line *machines[MACHINES_MAX])
 {
     size_t n = 0;
+
     for (size_t i = 0; i < r->n_lines && n < MACHINES_MAX; i++) {
         size_t m = 0;
-        while (m < n && !same_machine(machines[m], &r->lines[i])) {
+
+        while (m < n && !same_machine(machines[m], &r->lines[i]))
             m++;
-        }
-        if (m == n) {
+        if (m == n)
             machines[n++] = &r->lines[i];
-        }
     }
     return n;
 }
@@ -163,8 +166,10 @@ static void draw(struct plot *plot, const struct cake_result *r, bool io)
     size_t n = list_machines(r, machines);
     double least = INFINITY;
     double most = 0;
+
     for (size_t i = 0; i < r->n_lines; i++) {
         const struct cake_line *line = &r->lines[i];
+
         least = fmin(least, fmin(published(line, io), predicted(line, io)));
         most = fmax(most, fmax(published(line, io), predicted(line, io)));
     }
@@ -191,14 +196,15 @@ static void draw(struct plot *plot, const struct cake_result *r, bool io)
         size_t m = 0;
         double x = published(&r->lines[i], io);
         double y = predicted(&r->lines[i], io);
-        while (m + 1 < n && !same_machine(machines[m], &r->lines[i])) {
+
+        while (m + 1 < n && !same_machine(machines[m], &r->lines[i]))
             m++;
-        }
         plot_points(plot, &panel, &x, &y, 1, PLOT_DOT, plot_colour(m));
     }
     for (size_t m = 0; m < n; m++) {
         const struct cake_setup *s = &machines[m]->row->setup;
         char text[2 * CAKE_NAME_BYTES + 2];
+
         snprintf(text, sizeof text, "%s, %s", s->hardware, s->model);
         plot_key(plot, &panel, PLOT_TOP_LEFT, m, n, text, plot_colour(m));
     }
@@ -209,9 +215,9 @@ int cake_result_plot(const struct cake_result *r, const char *path)
     struct plot *plot = NULL;
     int rc = plot_open(path, 900, 480,
                        "Cake's speed-ups: published and predicted", &plot);
-    if (rc != 0) {
+
+    if (rc != 0)
         return rc;
-    }
     draw(plot, r, true);
     draw(plot, r, false);
     return plot_close(plot);
