@@ -13,8 +13,8 @@ from harness import ROOT, settings
 
 sys.path.insert(0, os.path.join(ROOT, 'tools'))
 
-import gpu_fit  # noqa: E402
-import gpu_report  # noqa: E402
+from gpu import fit as gpu_fit  # noqa: E402
+from gpu import report as gpu_report  # noqa: E402
 
 CHECK = os.path.join(ROOT, 'tools', 'gpu-check')
 
