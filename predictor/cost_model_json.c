@@ -1,187 +1,58 @@
-/* Reads a cost model from JSON. See cost_model_json.h. */
+/* Reads and writes a cost model as JSON. See cost_model_json.h. */
 #include "predictor/cost_model_json.h"
 
-#include <ctype.h>
 #include <errno.h>
-#include <fcntl.h>
-#include <jansson.h>
+#include <limits.h>
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "predictor/cost_model_fields.h"
+#include "base/json_fields.h"
 
-#define PATH_BYTES 64
+#define FORMAT "conductor-cost-model"
 #define MAX_TOKENS 1000000000
 
-/* Where a message goes, and which file it is about. */
-struct report {
-    const char *name;
-    char *err;
-    size_t err_size;
-};
+static const char *const root_keys[] = {
+    "format", "version", "engine", "model",       "machine", "date",
+    "units",  "prefill", "decode", "valid_range", NULL};
+static const char *const units_keys[] = {"time", "length", NULL};
+static const char *const polynomial_keys[] = {
+    "basis", "coefficients_us", "r2", "median_rel_error", "p95_rel_error",
+    NULL};
+static const char *const range_keys[] = {
+    "uncached_min_tokens", "uncached_max_tokens", "cached_max_tokens",
+    "batch_max",           "kv_tokens_max",       NULL};
 
-/* One JSON object of the file and the path of its fields: "" or "prefill.". */
-struct object {
-    json_t *json;
-    const char *path;
-};
+static const char *const prefill_basis[COST_MODEL_PREFILL_TERMS] = {
+    "1", "uncached_tokens", "uncached_tokens^2",
+    "uncached_tokens*cached_tokens"};
+static const char *const decode_basis[COST_MODEL_DECODE_TERMS] = {"1", "batch",
+                                                                  "kv_tokens"};
 
-__attribute__((format(printf, 3, 4))) static int
-refuse(const struct report *r, const char *path, const char *format, ...)
+static void read_header(struct fields *f, const struct fields_object *root,
+                        struct cost_model *m)
 {
-    char what[192];
-    va_list args;
-
-    va_start(args, format);
-    (void)vsnprintf(what, sizeof(what), format, args);
-    va_end(args);
-    /* The JSON parser quotes what it stumbled over, line ends included. */
-    for (char *c = what; *c != '\0'; c++)
-        if ((unsigned char)*c < ' ' || *c == 127)
-            *c = '?';
-    (void)snprintf(r->err, r->err_size, "cost model %s: %s%s%s", r->name, path,
-                   path[0] == '\0' ? "" : ": ", what);
-    return -EINVAL;
+    fields_constant(f, root, "format", FORMAT);
+    (void)fields_integer(f, root, "version", COST_MODEL_JSON_VERSION,
+                         COST_MODEL_JSON_VERSION, NULL);
+    fields_known(f, root, root_keys);
+    fields_text(f, root, "engine", m->engine, sizeof(m->engine), NULL);
+    fields_text(f, root, "model", m->model, sizeof(m->model), NULL);
+    fields_text(f, root, "machine", m->machine, sizeof(m->machine), NULL);
+    fields_text(f, root, "date", m->date, sizeof(m->date), NULL);
+    struct fields_object units =
+        fields_object(f, root, "units", "units.", false);
+    fields_known(f, &units, units_keys);
+    fields_constant(f, &units, "time", "us");
+    fields_constant(f, &units, "length", "tokens");
 }
 
-/* "expected <expected>, got <value>", a long value cut off. */
-static int refuse_value(const struct report *r, const char *path,
-                        const char *expected, const json_t *value)
-{
-    if (!value)
-        return refuse(r, path, "missing, expected %s", expected);
-    char *text =
-        json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT | JSON_ENSURE_ASCII |
-                              JSON_REAL_PRECISION(6));
-    if (!text)
-        return -ENOMEM;
-    int rc = refuse(r, path, "expected %s, got %.60s%s", expected, text,
-                    strlen(text) > 60 ? "..." : "");
-    free(text);
-    return rc;
-}
-
-static void field_path(char path[PATH_BYTES], const struct object *o,
-                       const char *key)
-{
-    (void)snprintf(path, PATH_BYTES, "%s%s", o->path, key);
-}
-
-/* A field whose name is mistyped must not pass for one that is missing, or
- * for nothing. `keys` ends with NULL. */
-static int check_keys(const struct report *r, const struct object *o,
-                      const char *const *keys)
-{
-    const char *key;
-    json_t *value;
-
-    json_object_foreach(o->json, key, value)
-    {
-        size_t i = 0;
-
-        while (keys[i] && strcmp(keys[i], key) != 0)
-            i++;
-        if (keys[i])
-            continue;
-        char shown[33];
-        (void)snprintf(shown, sizeof(shown), "%s", key);
-        for (char *c = shown; *c != '\0'; c++)
-            if (!isprint((unsigned char)*c))
-                *c = '?';
-        return refuse(r, "", "%s%s: no such field", o->path, shown);
-    }
-    return 0;
-}
-
-static int read_object(const struct report *r, json_t *root, const char *key,
-                       const char *path, const char *const *keys,
-                       struct object *o)
-{
-    *o = (struct object){json_object_get(root, key), path};
-    if (!json_is_object(o->json))
-        return refuse_value(r, key, "an object", o->json);
-    return check_keys(r, o, keys);
-}
-
-/* The field must be exactly this text. */
-static int read_constant(const struct report *r, const struct object *o,
-                         const char *key, const char *expected)
-{
-    char path[PATH_BYTES], quoted[PATH_BYTES];
-    json_t *value = json_object_get(o->json, key);
-
-    if (json_is_string(value) &&
-        strcmp(json_string_value(value), expected) == 0)
-        return 0;
-    field_path(path, o, key);
-    (void)snprintf(quoted, sizeof(quoted), "\"%s\"", expected);
-    return refuse_value(r, path, quoted, value);
-}
-
-static int read_name(const struct report *r, const struct object *o,
-                     const char *key, char name[COST_MODEL_NAME_BYTES])
-{
-    json_t *value = json_object_get(o->json, key);
-    const char *text = json_string_value(value);
-    size_t length = text ? strlen(text) : 0;
-    bool ok = length >= 1 && length < COST_MODEL_NAME_BYTES;
-
-    for (size_t i = 0; ok && i < length; i++)
-        ok = iscntrl((unsigned char)text[i]) == 0;
-    if (!ok) {
-        char path[PATH_BYTES];
-
-        field_path(path, o, key);
-        return refuse_value(r, path, "a text of 1 to 63 bytes", value);
-    }
-    memcpy(name, text, length + 1);
-    return 0;
-}
-
-static int read_tokens(const struct report *r, const struct object *o,
-                       const char *key, int64_t least, int64_t *tokens)
-{
-    json_t *value = json_object_get(o->json, key);
-
-    if (!json_is_integer(value) || json_integer_value(value) < least ||
-        json_integer_value(value) > MAX_TOKENS) {
-        char path[PATH_BYTES], expected[PATH_BYTES];
-
-        field_path(path, o, key);
-        (void)snprintf(expected, sizeof(expected), "an integer of %lld to %d",
-                       (long long)least, MAX_TOKENS);
-        return refuse_value(r, path, expected, value);
-    }
-    *tokens = json_integer_value(value);
-    return 0;
-}
-
-static int read_number(const struct report *r, const struct object *o,
-                       const char *key, double least, double most,
-                       const char *expected, double *number)
-{
-    json_t *value = json_object_get(o->json, key);
-    double x = json_number_value(value);
-
-    if (!json_is_number(value) || !(x >= least && x <= most)) {
-        char path[PATH_BYTES];
-
-        field_path(path, o, key);
-        return refuse_value(r, path, expected, value);
-    }
-    *number = x;
-    return 0;
-}
-
-static int read_basis(const struct report *r, const struct object *o,
-                      const char *const *basis, size_t terms)
+static void check_basis(struct fields *f, const struct fields_object *o,
+                        const char *const *basis, size_t terms)
 {
     json_t *array = json_object_get(o->json, "basis");
-    char path[PATH_BYTES];
     bool ok = json_array_size(array) == terms;
 
     for (size_t i = 0; ok && i < terms; i++) {
@@ -189,229 +60,196 @@ static int read_basis(const struct report *r, const struct object *o,
 
         ok = text && strcmp(text, basis[i]) == 0;
     }
-    if (ok)
-        return 0;
-    field_path(path, o, "basis");
-    return refuse_value(r, path, "the basis of version 1", array);
+    if (!ok)
+        fields_refuse_value(f, o, "basis", "the basis of version 1");
 }
 
-static int read_coefficients(const struct report *r, const struct object *o,
-                             double *coefficients, size_t terms)
+static void read_polynomial(struct fields *f, const struct fields_object *o,
+                            const char *const *basis, size_t terms,
+                            double *coefficients, struct cost_model_quality *q)
 {
-    json_t *array = json_object_get(o->json, "coefficients_us");
-    char path[PATH_BYTES];
-
-    if (json_array_size(array) != terms) {
-        char expected[PATH_BYTES];
-
-        field_path(path, o, "coefficients_us");
-        (void)snprintf(expected, sizeof(expected), "an array of %zu numbers",
-                       terms);
-        return refuse_value(r, path, expected, array);
-    }
-    for (size_t i = 0; i < terms; i++) {
-        json_t *value = json_array_get(array, i);
-
-        /* No number in JSON is infinite, but a copy made by hand might be. */
-        if (!json_is_number(value) || !isfinite(json_number_value(value))) {
-            (void)snprintf(path, sizeof(path), "%scoefficients_us[%zu]",
-                           o->path, i);
-            return refuse_value(r, path, "a number", value);
-        }
-        coefficients[i] = json_number_value(value);
-    }
-    return 0;
+    fields_known(f, o, polynomial_keys);
+    check_basis(f, o, basis, terms);
+    fields_numbers(f, o, "coefficients_us", coefficients, terms);
+    q->r2 = fields_number(f, o, "r2", -HUGE_VAL, 1.0, NULL);
+    q->median_rel_error =
+        fields_number(f, o, "median_rel_error", 0.0, HUGE_VAL, NULL);
+    q->p95_rel_error =
+        fields_number(f, o, "p95_rel_error", 0.0, HUGE_VAL, NULL);
 }
 
-/* One of the two polynomials: `key` is "prefill", `path` is "prefill.". */
-static int read_polynomial(const struct report *r, json_t *root,
-                           const char *key, const char *path,
-                           const char *const *basis, size_t terms,
-                           double *coefficients, struct cost_model_quality *q)
+static int64_t read_tokens(struct fields *f, const struct fields_object *o,
+                           const char *key, int64_t least)
 {
-    struct object o;
-    int rc = read_object(r, root, key, path, cost_model_polynomial_keys, &o);
-
-    if (rc == 0)
-        rc = read_basis(r, &o, basis, terms);
-    if (rc == 0)
-        rc = read_coefficients(r, &o, coefficients, terms);
-    if (rc == 0)
-        rc = read_number(r, &o, "r2", -HUGE_VAL, 1.0, "a number up to 1",
-                         &q->r2);
-    if (rc == 0)
-        rc = read_number(r, &o, "median_rel_error", 0.0, HUGE_VAL,
-                         "a number from 0", &q->median_rel_error);
-    if (rc == 0)
-        rc = read_number(r, &o, "p95_rel_error", 0.0, HUGE_VAL,
-                         "a number from 0", &q->p95_rel_error);
-    return rc;
+    return fields_integer(f, o, key, least, MAX_TOKENS, NULL);
 }
 
-static int read_range(const struct report *r, json_t *root,
-                      struct cost_model_range *range)
+static void read_range(struct fields *f, const struct fields_object *root,
+                       struct cost_model_range *range)
 {
-    struct object o;
-    int rc = read_object(r, root, "valid_range", "valid_range.",
-                         cost_model_range_keys, &o);
+    struct fields_object o =
+        fields_object(f, root, "valid_range", "valid_range.", false);
 
-    if (rc == 0)
-        rc = read_tokens(r, &o, "uncached_min_tokens", 0,
-                         &range->uncached_min_tokens);
-    if (rc == 0)
-        rc = read_tokens(r, &o, "uncached_max_tokens",
-                         range->uncached_min_tokens,
-                         &range->uncached_max_tokens);
-    if (rc == 0)
-        rc = read_tokens(r, &o, "cached_max_tokens", 0,
-                         &range->cached_max_tokens);
-    if (rc == 0)
-        rc = read_tokens(r, &o, "batch_max", 1, &range->batch_max);
-    if (rc == 0)
-        rc = read_tokens(r, &o, "kv_tokens_max", 0, &range->kv_tokens_max);
-    return rc;
+    fields_known(f, &o, range_keys);
+    range->uncached_min_tokens = read_tokens(f, &o, "uncached_min_tokens", 0);
+    range->uncached_max_tokens =
+        read_tokens(f, &o, "uncached_max_tokens", range->uncached_min_tokens);
+    range->cached_max_tokens = read_tokens(f, &o, "cached_max_tokens", 0);
+    range->batch_max = read_tokens(f, &o, "batch_max", 1);
+    range->kv_tokens_max = read_tokens(f, &o, "kv_tokens_max", 0);
 }
 
-static int check_costs(const struct report *r, const struct cost_model *m)
+static void check_cost(struct fields *f, const char *key, double least_us)
 {
-    double prefill_us = cost_model_prefill_least_us(m);
-    double decode_us = cost_model_decode_least_us(m);
-
-    if (!(prefill_us >= 0.0))
-        return refuse(r, "prefill.coefficients_us",
+    if (f->rc == 0 && !(least_us >= 0.0))
+        fields_refuse(f, key, "",
                       "a cost of %.6g us within valid_range, expected none "
                       "below 0",
-                      prefill_us);
-    if (!(decode_us >= 0.0))
-        return refuse(r, "decode.coefficients_us",
-                      "a cost of %.6g us within valid_range, expected none "
-                      "below 0",
-                      decode_us);
-    return 0;
+                      least_us);
 }
 
-static int read_header(const struct report *r, const struct object *root,
-                       struct cost_model *m)
+static void read_model(struct fields *f, const struct fields_object *root,
+                       void *into)
 {
-    struct object units;
-    int rc = read_constant(r, root, "format", COST_MODEL_FORMAT);
+    struct cost_model *m = into;
 
-    if (rc != 0)
-        return rc;
-    json_t *version = json_object_get(root->json, "version");
-    if (!json_is_integer(version) ||
-        json_integer_value(version) != COST_MODEL_JSON_VERSION)
-        return refuse_value(r, "version", "1", version);
-    rc = check_keys(r, root, cost_model_root_keys);
-    if (rc == 0)
-        rc = read_name(r, root, "engine", m->engine);
-    if (rc == 0)
-        rc = read_name(r, root, "model", m->model);
-    if (rc == 0)
-        rc = read_name(r, root, "machine", m->machine);
-    if (rc == 0)
-        rc = read_name(r, root, "date", m->date);
-    if (rc == 0)
-        rc = read_object(r, root->json, "units", "units.",
-                         cost_model_units_keys, &units);
-    if (rc == 0)
-        rc = read_constant(r, &units, "time", "us");
-    if (rc == 0)
-        rc = read_constant(r, &units, "length", "tokens");
-    return rc;
-}
-
-static int read_model(const struct report *r, json_t *json,
-                      struct cost_model *m)
-{
-    const struct object root = {json, ""};
-
-    if (!json_is_object(json))
-        return refuse_value(r, "", "an object", json);
-    int rc = read_header(r, &root, m);
-    if (rc == 0)
-        rc = read_polynomial(r, json, "prefill", "prefill.",
-                             cost_model_prefill_basis, COST_MODEL_PREFILL_TERMS,
-                             m->prefill, &m->prefill_quality);
-    if (rc == 0)
-        rc = read_polynomial(r, json, "decode", "decode.",
-                             cost_model_decode_basis, COST_MODEL_DECODE_TERMS,
-                             m->decode, &m->decode_quality);
-    if (rc == 0)
-        rc = read_range(r, json, &m->range);
-    if (rc == 0)
-        rc = check_costs(r, m);
-    return rc;
+    read_header(f, root, m);
+    struct fields_object prefill =
+        fields_object(f, root, "prefill", "prefill.", false);
+    read_polynomial(f, &prefill, prefill_basis, COST_MODEL_PREFILL_TERMS,
+                    m->prefill, &m->prefill_quality);
+    struct fields_object decode =
+        fields_object(f, root, "decode", "decode.", false);
+    read_polynomial(f, &decode, decode_basis, COST_MODEL_DECODE_TERMS,
+                    m->decode, &m->decode_quality);
+    read_range(f, root, &m->range);
+    check_cost(f, "prefill.coefficients_us", cost_model_prefill_least_us(m));
+    check_cost(f, "decode.coefficients_us", cost_model_decode_least_us(m));
 }
 
 int cost_model_load_buffer(const char *text, size_t size, const char *name,
                            struct cost_model *m, char *err, size_t err_size)
 {
-    const struct report r = {name, err, err_size};
-    struct cost_model read;
+    struct fields f = {"cost model ", name, err, err_size, 0};
+    struct cost_model read = {0};
+    int rc = fields_read(&f, text, size, read_model, &read);
 
-    memset(&read, 0, sizeof(read));
-    json_error_t where;
-    json_t *json = json_loadb(text, size, JSON_REJECT_DUPLICATES, &where);
-    if (!json)
-        return refuse(&r, "", "line %d, column %d: %s", where.line,
-                      where.column, where.text);
-    int rc = read_model(&r, json, &read);
-    json_decref(json);
-    if (rc == -ENOMEM)
-        (void)refuse(&r, "", "out of memory");
     if (rc == 0)
         *m = read;
     return rc;
 }
 
-/* Reads until the end or until the buffer is full. */
-static ssize_t read_all(int fd, char *text, size_t size)
-{
-    size_t have = 0;
-
-    while (have < size) {
-        ssize_t n = read(fd, text + have, size - have);
-
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            return -errno;
-        if (n == 0)
-            break;
-        have += (size_t)n;
-    }
-    return (ssize_t)have;
-}
-
 int cost_model_load_file(const char *path, struct cost_model *m, char *err,
                          size_t err_size)
 {
-    const struct report r = {path, err, err_size};
-    int rc = -ENOMEM;
-    /* One byte more, to see whether a file is too large. */
-    char *text = malloc(COST_MODEL_JSON_MAX_BYTES + 1);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    struct fields f = {"cost model ", path, err, err_size, 0};
+    struct cost_model read = {0};
+    int rc = fields_read_file(&f, COST_MODEL_JSON_MAX_BYTES, read_model, &read);
 
-    if (fd < 0)
+    if (rc == 0)
+        *m = read;
+    return rc;
+}
+
+/* Returns an owned object, or NULL for no memory or a number that is not
+ * finite, which JSON has no way to say. */
+static json_t *polynomial_json(const char *const *basis,
+                               const double *coefficients, size_t terms,
+                               const struct cost_model_quality *q)
+{
+    json_t *names = json_array();
+    json_t *numbers = json_array();
+
+    for (size_t i = 0; i < terms; i++) {
+        if (json_array_append_new(names, json_string(basis[i])) != 0 ||
+            json_array_append_new(numbers, json_real(coefficients[i])) != 0) {
+            json_decref(names);
+            json_decref(numbers);
+            return NULL;
+        }
+    }
+    return json_pack("{s:o, s:o, s:f, s:f, s:f}", "basis", names,
+                     "coefficients_us", numbers, "r2", q->r2,
+                     "median_rel_error", q->median_rel_error, "p95_rel_error",
+                     q->p95_rel_error);
+}
+
+static json_t *model_json(const struct cost_model *m)
+{
+    const struct cost_model_range *r = &m->range;
+
+    return json_pack(
+        "{s:s, s:i, s:s, s:s, s:s, s:s, s:{s:s, s:s}, s:o, s:o,"
+        " s:{s:I, s:I, s:I, s:I, s:I}}",
+        "format", FORMAT, "version", COST_MODEL_JSON_VERSION, "engine",
+        m->engine, "model", m->model, "machine", m->machine, "date", m->date,
+        "units", "time", "us", "length", "tokens", "prefill",
+        polynomial_json(prefill_basis, m->prefill, COST_MODEL_PREFILL_TERMS,
+                        &m->prefill_quality),
+        "decode",
+        polynomial_json(decode_basis, m->decode, COST_MODEL_DECODE_TERMS,
+                        &m->decode_quality),
+        "valid_range", "uncached_min_tokens",
+        (json_int_t)r->uncached_min_tokens, "uncached_max_tokens",
+        (json_int_t)r->uncached_max_tokens, "cached_max_tokens",
+        (json_int_t)r->cached_max_tokens, "batch_max", (json_int_t)r->batch_max,
+        "kv_tokens_max", (json_int_t)r->kv_tokens_max);
+}
+
+/* Writes beside `path` and renames, so that a reader never sees a part. */
+static int replace_file(const char *path, const char *text)
+{
+    char beside[PATH_MAX];
+    int length =
+        snprintf(beside, sizeof(beside), "%s.%ld.tmp", path, (long)getpid());
+
+    if (length < 0 || (size_t)length >= sizeof(beside))
+        return -ENAMETOOLONG;
+    FILE *file = fopen(beside, "we");
+    if (!file)
+        return -errno;
+    int rc = 0;
+    if (fprintf(file, "%s\n", text) < 0 || fflush(file) != 0 ||
+        fsync(fileno(file)) != 0)
         rc = -errno;
-    if (!text || fd < 0) {
-        (void)refuse(&r, "", "%s", strerror(-rc));
+    if (fclose(file) != 0 && rc == 0)
+        rc = -errno;
+    if (rc == 0 && rename(beside, path) != 0)
+        rc = -errno;
+    if (rc != 0)
+        (void)unlink(beside);
+    return rc;
+}
+
+int cost_model_save_file(const struct cost_model *m, const char *path,
+                         char *err, size_t err_size)
+{
+    struct cost_model read_back;
+    int rc = -EINVAL;
+    json_t *json = model_json(m);
+
+    if (!json) {
+        (void)snprintf(err, err_size,
+                       "cost model %s: a number that is not finite, a name "
+                       "that is not UTF-8, or no memory",
+                       path);
+        return rc;
+    }
+    char *text = json_dumps(json, JSON_INDENT(2));
+    json_decref(json);
+    if (!text) {
+        (void)snprintf(err, err_size, "cost model %s: out of memory", path);
+        return -ENOMEM;
+    }
+    /* What could not be loaded must not be saved. */
+    rc = cost_model_load_buffer(text, strlen(text), path, &read_back, err,
+                                err_size);
+    if (rc != 0)
         goto free_text;
-    }
-    ssize_t size = read_all(fd, text, COST_MODEL_JSON_MAX_BYTES + 1);
-    if (size < 0) {
-        rc = (int)size;
-        (void)refuse(&r, "", "%s", strerror(-rc));
-    } else if (size > COST_MODEL_JSON_MAX_BYTES) {
-        rc = -EFBIG;
-        (void)refuse(&r, "", "larger than %d bytes", COST_MODEL_JSON_MAX_BYTES);
-    } else {
-        rc = cost_model_load_buffer(text, (size_t)size, path, m, err, err_size);
-    }
+    rc = replace_file(path, text);
+    if (rc != 0)
+        (void)snprintf(err, err_size, "cost model %s: %s", path, strerror(-rc));
 free_text:
-    if (fd >= 0)
-        (void)close(fd);
     free(text);
     return rc;
 }

@@ -1,16 +1,13 @@
 /* Reads a cluster description from JSON. The format is in docs/clusters.md. */
 #include <errno.h>
-#include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
+#include "base/json_fields.h"
 #include "conductor/core/step/queue.h"
 #include "predictor/cost_model_json.h"
 #include "sim/cluster/cluster.h"
-#include "sim/cluster/fields.h"
 
 #define TOKENS_MAX INT64_C(1000000000000)
 #define BYTES_PER_S_MAX 1e18
@@ -319,18 +316,19 @@ static void read_conventions(struct fields *f, const struct fields_object *root,
         f, &o, "kvcache_balancing_threshold", 1.0, 1e9, &any_longer);
 }
 
-static void read_cluster(struct fields *f, json_t *json, struct cluster *c)
+static void read_cluster(struct fields *f, const struct fields_object *root,
+                         void *into)
 {
-    const struct fields_object root = {json, ""};
-    char format[32];
+    struct cluster *c = into;
+    char format[32], why[CLUSTER_ERROR_BYTES];
 
-    fields_text(f, &root, "format", format, sizeof(format), NULL);
+    fields_text(f, root, "format", format, sizeof(format), NULL);
     if (strcmp(format, "conductor-cluster") != 0)
         fields_refuse(f, "", "format", "expected \"conductor-cluster\"");
-    (void)fields_integer(f, &root, "version", 1, 1, NULL);
-    fields_known(f, &root, root_keys);
-    fields_text(f, &root, "name", c->name, sizeof(c->name), NULL);
-    struct fields_object o = fields_object(f, &root, "model", "model.", false);
+    (void)fields_integer(f, root, "version", 1, 1, NULL);
+    fields_known(f, root, root_keys);
+    fields_text(f, root, "name", c->name, sizeof(c->name), NULL);
+    struct fields_object o = fields_object(f, root, "model", "model.", false);
 
     fields_known(f, &o, model_keys);
     c->layers = (uint32_t)fields_integer(f, &o, "layers", 1, 10000, NULL);
@@ -338,64 +336,39 @@ static void read_cluster(struct fields *f, json_t *json, struct cluster *c)
         fields_integer(f, &o, "kv_bytes_per_token", 1, 1 << 30, NULL);
     c->block_tokens =
         (uint32_t)fields_integer(f, &o, "block_tokens", 1, 65536, NULL);
-    read_cost(f, &root, c);
-    if (json_object_get(json, "coupled")) {
-        read_coupled(f, &root, c);
+    read_cost(f, root, c);
+    if (json_object_get(root->json, "coupled")) {
+        read_coupled(f, root, c);
     } else {
-        read_prefill(f, &root, c);
-        read_decode(f, &root, c);
+        read_prefill(f, root, c);
+        read_decode(f, root, c);
     }
-    read_links(f, &root, c);
-    read_conventions(f, &root, c);
+    read_links(f, root, c);
+    read_conventions(f, root, c);
+    if (f->rc == 0 && cluster_check(c, why) != 0)
+        fields_refuse(f, "", "", "%.255s", why);
 }
 
 int cluster_load_buffer(const char *text, size_t size, const char *name,
                         struct cluster *cluster, char err[CLUSTER_ERROR_BYTES])
 {
-    struct fields f = {name, err, CLUSTER_ERROR_BYTES, 0};
-    struct cluster c;
-    char why[CLUSTER_ERROR_BYTES];
-    json_error_t where;
-    json_t *json = json_loadb(text, size, JSON_REJECT_DUPLICATES, &where);
+    struct fields f = {"", name, err, CLUSTER_ERROR_BYTES, 0};
+    struct cluster c = {0};
+    int rc = fields_read(&f, text, size, read_cluster, &c);
 
-    memset(&c, 0, sizeof(c));
-    if (!json)
-        fields_refuse(&f, "", "", "line %d, column %d: %s", where.line,
-                      where.column, where.text);
-    else if (!json_is_object(json))
-        fields_refuse(&f, "", "", "expected an object");
-    else
-        read_cluster(&f, json, &c);
-    if (f.rc == 0 && cluster_check(&c, why) != 0)
-        fields_refuse(&f, "", "", "%.255s", why);
-    json_decref(json);
-    if (f.rc == 0)
+    if (rc == 0)
         *cluster = c;
-    return f.rc;
+    return rc;
 }
 
 int cluster_load_file(const char *path, struct cluster *cluster,
                       char err[CLUSTER_ERROR_BYTES])
 {
-    char *text = malloc(CLUSTER_JSON_MAX_BYTES + 1);
-    FILE *file = fopen(path, "re");
-    int rc = !file ? -errno : 0;
-    size_t size = 0;
+    struct fields f = {"", path, err, CLUSTER_ERROR_BYTES, 0};
+    struct cluster c = {0};
+    int rc = fields_read_file(&f, CLUSTER_JSON_MAX_BYTES, read_cluster, &c);
 
-    if (!text)
-        rc = -ENOMEM;
     if (rc == 0)
-        size = fread(text, 1, CLUSTER_JSON_MAX_BYTES + 1, file);
-    if (rc == 0 && ferror(file))
-        rc = -EIO;
-    if (rc == 0 && size > CLUSTER_JSON_MAX_BYTES)
-        rc = -EFBIG;
-    if (rc == 0)
-        rc = cluster_load_buffer(text, size, path, cluster, err);
-    else
-        (void)snprintf(err, CLUSTER_ERROR_BYTES, "%s: %s", path, strerror(-rc));
-    if (file)
-        (void)fclose(file);
-    free(text);
+        *cluster = c;
     return rc;
 }

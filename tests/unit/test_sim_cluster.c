@@ -134,7 +134,7 @@ static void test_decode_and_coupled(void)
 static void test_errors(void)
 {
     refused("", "F: line 1, column 0: '[' or '{' expected near end of file");
-    refused("[]", "F: expected an object");
+    refused("[]", "F: expected an object, got []");
     refused("{}", "F: format: missing, expected a text of 1 to 31 printable "
                   "bytes");
     refused("{" MODEL COST PREFILL NO_DECODE LINKS ", \"nodes\": 3}",

@@ -3,11 +3,9 @@
 
 #include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "sim/cluster/fields.h"
-#include "tools/replay/file.h"
+#include "base/json_fields.h"
 
 #define STEP_TOKENS "chunk_tokens * utilisation"
 
@@ -156,33 +154,32 @@ static void read_costs(struct fields *f, const struct fields_object *root,
     }
 }
 
-static void read_root(struct fields *f, json_t *json,
-                      struct cake_calibration *c)
+static void read_root(struct fields *f, const struct fields_object *root,
+                      void *into)
 {
+    struct cake_calibration *c = into;
     static const char *const known[] = {"source",          "io_fixed_s",
                                         "io_piece_s",      "final_step_s",
                                         "io_piece_tokens", "chunk_tokens",
                                         "step_tokens",     "kv_bytes_per_token",
                                         "chunk_cost_s",    NULL};
-    const struct fields_object root = {json, ""};
     char step[64];
 
-    fields_known(f, &root, known);
-    read_remark(f, &root, "source");
-    c->io_fixed_s = fields_number(f, &root, "io_fixed_s", 0, 1e4, NULL);
-    c->io_piece_s = fields_number(f, &root, "io_piece_s", 0, 1e4, NULL);
-    c->final_step_s = fields_number(f, &root, "final_step_s", 0, 1e4, NULL);
+    fields_known(f, root, known);
+    read_remark(f, root, "source");
+    c->io_fixed_s = fields_number(f, root, "io_fixed_s", 0, 1e4, NULL);
+    c->io_piece_s = fields_number(f, root, "io_piece_s", 0, 1e4, NULL);
+    c->final_step_s = fields_number(f, root, "final_step_s", 0, 1e4, NULL);
     c->io_piece_tokens =
-        fields_integer(f, &root, "io_piece_tokens", 1, 1000000, NULL);
-    c->chunk_tokens =
-        fields_integer(f, &root, "chunk_tokens", 1, 1000000, NULL);
-    fields_text(f, &root, "step_tokens", step, sizeof step, STEP_TOKENS);
+        fields_integer(f, root, "io_piece_tokens", 1, 1000000, NULL);
+    c->chunk_tokens = fields_integer(f, root, "chunk_tokens", 1, 1000000, NULL);
+    fields_text(f, root, "step_tokens", step, sizeof step, STEP_TOKENS);
     if (strcmp(step, STEP_TOKENS) != 0) {
         fields_refuse(f, "", "step_tokens", "expected \"%s\", got \"%s\"",
                       STEP_TOKENS, step);
     }
-    read_sizes(f, &root, c);
-    read_costs(f, &root, c);
+    read_sizes(f, root, c);
+    read_costs(f, root, c);
 }
 
 int cake_calibration_read_buffer(const char *text, size_t size,
@@ -190,39 +187,24 @@ int cake_calibration_read_buffer(const char *text, size_t size,
                                  struct cake_calibration *calibration,
                                  char error[CAKE_ERROR_BYTES])
 {
-    struct fields f = {name, error, CAKE_ERROR_BYTES, 0};
-    struct cake_calibration c;
-    json_error_t where;
-    json_t *json = json_loadb(text, size, JSON_REJECT_DUPLICATES, &where);
+    struct fields f = {"", name, error, CAKE_ERROR_BYTES, 0};
+    struct cake_calibration c = {0};
+    int rc = fields_read(&f, text, size, read_root, &c);
 
-    memset(&c, 0, sizeof c);
-    if (!json) {
-        fields_refuse(&f, "", "", "line %d, column %d: %s", where.line,
-                      where.column, where.text);
-    } else if (!json_is_object(json)) {
-        fields_refuse(&f, "", "", "expected an object");
-    } else {
-        read_root(&f, json, &c);
-    }
-    json_decref(json);
-    if (f.rc == 0)
+    if (rc == 0)
         *calibration = c;
-    return f.rc;
+    return rc;
 }
 
 int cake_calibration_read_file(const char *path,
                                struct cake_calibration *calibration,
                                char error[CAKE_ERROR_BYTES])
 {
-    char *text = NULL;
-    size_t size = 0;
-    int rc = replay_file_read(path, CAKE_CALIBRATION_MAX_BYTES, &text, &size);
+    struct fields f = {"", path, error, CAKE_ERROR_BYTES, 0};
+    struct cake_calibration c = {0};
+    int rc = fields_read_file(&f, CAKE_CALIBRATION_MAX_BYTES, read_root, &c);
 
-    if (rc != 0) {
-        snprintf(error, CAKE_ERROR_BYTES, "%.240s: %s", path, strerror(-rc));
-        return rc;
-    }
-    rc = cake_calibration_read_buffer(text, size, path, calibration, error);
-    free(text);
+    if (rc == 0)
+        *calibration = c;
     return rc;
 }

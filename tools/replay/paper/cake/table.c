@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tools/replay/file.h"
+#include "base/file.h"
 
 #define LINE_MAX_BYTES 512
 
@@ -276,7 +276,7 @@ int cake_table_read_file(const char *path, struct cake_table *table,
 {
     char *text = NULL;
     size_t size = 0;
-    int rc = replay_file_read(path, CAKE_TABLE_MAX_BYTES, &text, &size);
+    int rc = file_read(path, CAKE_TABLE_MAX_BYTES, &text, &size);
 
     if (rc != 0) {
         snprintf(error, CAKE_ERROR_BYTES, "%.240s: %s", path, strerror(-rc));

@@ -1,11 +1,11 @@
 /* See file.h. */
-#include "tools/replay/file.h"
+#include "base/file.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-int replay_file_read(const char *path, size_t most, char **text, size_t *size)
+int file_read(const char *path, size_t most, char **text, size_t *size)
 {
     int rc = 0;
     size_t have = 0;

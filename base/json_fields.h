@@ -1,10 +1,9 @@
 /*
  * Reading checked fields out of a JSON file, with the first error kept: a
  * reader goes on with harmless values behind an error, and asks at the end.
- * For the files of the simulator and of conductor-replay.
  */
-#ifndef SIM_CLUSTER_FIELDS_H
-#define SIM_CLUSTER_FIELDS_H
+#ifndef BASE_JSON_FIELDS_H
+#define BASE_JSON_FIELDS_H
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -13,6 +12,7 @@
 
 /* Where messages go, and the first error. */
 struct fields {
+    const char *what; /* before the file's name in messages; "" or "x " */
     const char *file; /* borrowed */
     char *err;        /* (err_size) */
     size_t err_size;
@@ -26,10 +26,31 @@ struct fields_object {
     const char *path;
 };
 
+/* Reads the fields of a file's outermost object into `into`. */
+typedef void fields_reader(struct fields *f, const struct fields_object *root,
+                           void *into);
+
+/* Parses `size` bytes at `text` (UTF-8, needs no NUL) and has `read` read the
+ * object. Returns f->rc: 0, or -EINVAL with a message. */
+__attribute__((warn_unused_result)) int
+fields_read(struct fields *f, const char *text, size_t size,
+            fields_reader *read, void *into);
+
+/* As fields_read(), from the file f->file of at most `most` bytes; also -EFBIG,
+ * -ENOMEM, and what open and read report. */
+__attribute__((warn_unused_result)) int fields_read_file(struct fields *f,
+                                                         size_t most,
+                                                         fields_reader *read,
+                                                         void *into);
+
 /* Keeps "FILE: PATH: message" if it is the first error. */
 void fields_refuse(struct fields *f, const char *path, const char *key,
                    const char *format, ...)
     __attribute__((format(printf, 4, 5)));
+
+/* Refuses the field: "expected `expected`, got" what it is. */
+void fields_refuse_value(struct fields *f, const struct fields_object *o,
+                         const char *key, const char *expected);
 
 /* The object under `key`, with `path` for its own fields; the field is allowed
  * to be missing if `optional`. */
@@ -38,11 +59,13 @@ struct fields_object fields_object(struct fields *f,
                                    const char *key, const char *path,
                                    bool optional);
 
-/* Refuses fields that are not among `keys`, which ends with NULL. */
+/* Refuses fields that are not among `keys`, which ends with NULL: a mistyped
+ * name must not pass for a field that is missing, or for nothing. */
 void fields_known(struct fields *f, const struct fields_object *o,
                   const char *const *keys);
 
-/* A number in least .. most; `fallback` if it is missing and not NULL. */
+/* A number in least .. most, where -HUGE_VAL and HUGE_VAL are no limit;
+ * `fallback` if it is missing and not NULL. */
 double fields_number(struct fields *f, const struct fields_object *o,
                      const char *key, double least, double most,
                      const double *fallback);
@@ -56,11 +79,15 @@ int64_t fields_integer(struct fields *f, const struct fields_object *o,
 bool fields_bool(struct fields *f, const struct fields_object *o,
                  const char *key, bool fallback);
 
-/* A text of 1 to size - 1 printable bytes, copied into `text`; `fallback` if
- * it is missing and not NULL. */
+/* A text of 1 to size - 1 bytes without control characters, copied into
+ * `text`; `fallback` if it is missing and not NULL. */
 void fields_text(struct fields *f, const struct fields_object *o,
                  const char *key, char *text, size_t size,
                  const char *fallback);
+
+/* Refuses the field unless it is this very text. */
+void fields_constant(struct fields *f, const struct fields_object *o,
+                     const char *key, const char *expected);
 
 /* An array of exactly n finite numbers. */
 void fields_numbers(struct fields *f, const struct fields_object *o,

@@ -1,6 +1,6 @@
 /* Small files read as a whole. */
-#ifndef TOOLS_REPLAY_FILE_H
-#define TOOLS_REPLAY_FILE_H
+#ifndef BASE_FILE_H
+#define BASE_FILE_H
 
 #include <stddef.h>
 
@@ -9,7 +9,7 @@
  * NUL-terminated) and *size; or -EFBIG if it has more than `most` bytes,
  * -ENOMEM, or what open and read report.
  */
-int replay_file_read(const char *path, size_t most, char **text, size_t *size)
+int file_read(const char *path, size_t most, char **text, size_t *size)
     __attribute__((warn_unused_result));
 
 #endif

@@ -1,0 +1,234 @@
+/* See json_fields.h. */
+#include "base/json_fields.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+
+#define SHOWN_BYTES 60
+
+void fields_refuse(struct fields *f, const char *path, const char *key,
+                   const char *format, ...)
+{
+    char what[256];
+    va_list args;
+
+    if (f->rc != 0)
+        return;
+    va_start(args, format);
+    (void)vsnprintf(what, sizeof(what), format, args);
+    va_end(args);
+    for (char *c = what; *c != '\0'; c++) /* it quotes the file */
+        if (*c < 32 || *c > 126)
+            *c = '?';
+    (void)snprintf(f->err, f->err_size, "%s%s: %s%s%s%s", f->what, f->file,
+                   path, key, *path != '\0' || *key != '\0' ? ": " : "", what);
+    f->rc = -EINVAL;
+}
+
+/* "expected `expected`, got `value`", a long value cut off. */
+static void refuse_got(struct fields *f, const char *path, const char *key,
+                       const char *expected, const json_t *value)
+{
+    char *text =
+        json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT | JSON_ENSURE_ASCII |
+                              JSON_REAL_PRECISION(6));
+
+    if (!value)
+        fields_refuse(f, path, key, "missing, expected %s", expected);
+    else
+        fields_refuse(f, path, key, "expected %s, got %.*s%s", expected,
+                      SHOWN_BYTES, text ? text : "?",
+                      text && strlen(text) > SHOWN_BYTES ? "..." : "");
+    free(text);
+}
+
+void fields_refuse_value(struct fields *f, const struct fields_object *o,
+                         const char *key, const char *expected)
+{
+    refuse_got(f, o->path, key, expected, json_object_get(o->json, key));
+}
+
+int fields_read(struct fields *f, const char *text, size_t size,
+                fields_reader *read, void *into)
+{
+    json_error_t where;
+    struct fields_object root = {
+        json_loadb(text, size, JSON_REJECT_DUPLICATES, &where), ""};
+
+    if (!root.json)
+        fields_refuse(f, "", "", "line %d, column %d: %s", where.line,
+                      where.column, where.text);
+    else if (!json_is_object(root.json))
+        refuse_got(f, "", "", "an object", root.json);
+    else
+        read(f, &root, into);
+    json_decref(root.json);
+    return f->rc;
+}
+
+int fields_read_file(struct fields *f, size_t most, fields_reader *read,
+                     void *into)
+{
+    char *text = NULL;
+    size_t size = 0;
+    int rc = file_read(f->file, most, &text, &size);
+
+    if (rc == 0)
+        rc = fields_read(f, text, size, read, into);
+    else if (rc == -EFBIG)
+        fields_refuse(f, "", "", "larger than %zu bytes", most);
+    else
+        fields_refuse(f, "", "", "%s", strerror(-rc));
+    free(text);
+    f->rc = rc;
+    return rc;
+}
+
+struct fields_object fields_object(struct fields *f,
+                                   const struct fields_object *parent,
+                                   const char *key, const char *path,
+                                   bool optional)
+{
+    json_t *json = json_object_get(parent->json, key);
+
+    if (!json && optional)
+        return (struct fields_object){NULL, path};
+    if (!json_is_object(json))
+        fields_refuse_value(f, parent, key, "an object");
+    return (struct fields_object){json, path};
+}
+
+void fields_known(struct fields *f, const struct fields_object *o,
+                  const char *const *keys)
+{
+    const char *key;
+    json_t *value;
+
+    json_object_foreach(o->json, key, value)
+    {
+        size_t i = 0;
+
+        while (keys[i] && strcmp(keys[i], key) != 0)
+            i++;
+        if (!keys[i])
+            fields_refuse(f, "", "", "%s%.*s: no such field", o->path,
+                          SHOWN_BYTES, key);
+    }
+}
+
+double fields_number(struct fields *f, const struct fields_object *o,
+                     const char *key, double least, double most,
+                     const double *fallback)
+{
+    const json_t *value = json_object_get(o->json, key);
+    double x = json_number_value(value);
+    char expected[SHOWN_BYTES];
+
+    if (!value && fallback)
+        return *fallback;
+    if (json_is_number(value) && x >= least && x <= most)
+        return x;
+    if (isinf(least))
+        (void)snprintf(expected, sizeof(expected), "a number up to %g", most);
+    else if (isinf(most))
+        (void)snprintf(expected, sizeof(expected), "a number from %g", least);
+    else
+        (void)snprintf(expected, sizeof(expected), "a number of %g to %g",
+                       least, most);
+    fields_refuse_value(f, o, key, expected);
+    return least;
+}
+
+int64_t fields_integer(struct fields *f, const struct fields_object *o,
+                       const char *key, int64_t least, int64_t most,
+                       const int64_t *fallback)
+{
+    const json_t *value = json_object_get(o->json, key);
+    int64_t x = json_integer_value(value);
+    char expected[SHOWN_BYTES];
+
+    if (!value && fallback)
+        return *fallback;
+    if (json_is_integer(value) && x >= least && x <= most)
+        return x;
+    if (least == most)
+        (void)snprintf(expected, sizeof(expected), "%lld", (long long)least);
+    else
+        (void)snprintf(expected, sizeof(expected), "an integer of %lld to %lld",
+                       (long long)least, (long long)most);
+    fields_refuse_value(f, o, key, expected);
+    return least;
+}
+
+bool fields_bool(struct fields *f, const struct fields_object *o,
+                 const char *key, bool fallback)
+{
+    const json_t *value = json_object_get(o->json, key);
+
+    if (!value)
+        return fallback;
+    if (!json_is_boolean(value))
+        fields_refuse_value(f, o, key, "true or false");
+    return json_is_true(value);
+}
+
+void fields_text(struct fields *f, const struct fields_object *o,
+                 const char *key, char *text, size_t size, const char *fallback)
+{
+    const json_t *value = json_object_get(o->json, key);
+    const char *given = !value ? fallback : json_string_value(value);
+    size_t length = given ? strlen(given) : 0;
+    bool ok = length >= 1 && length < size;
+    char expected[SHOWN_BYTES];
+
+    for (size_t i = 0; ok && i < length; i++)
+        ok = !iscntrl((unsigned char)given[i]);
+    (void)snprintf(text, size, "%s", ok ? given : "");
+    if (ok)
+        return;
+    (void)snprintf(expected, sizeof(expected),
+                   "a text of 1 to %zu printable bytes", size - 1);
+    fields_refuse_value(f, o, key, expected);
+}
+
+void fields_constant(struct fields *f, const struct fields_object *o,
+                     const char *key, const char *expected)
+{
+    const char *given = json_string_value(json_object_get(o->json, key));
+    char quoted[SHOWN_BYTES];
+
+    (void)snprintf(quoted, sizeof(quoted), "\"%s\"", expected);
+    if (!given || strcmp(given, expected) != 0)
+        fields_refuse_value(f, o, key, quoted);
+}
+
+void fields_numbers(struct fields *f, const struct fields_object *o,
+                    const char *key, double *numbers, size_t n)
+{
+    const json_t *array = json_object_get(o->json, key);
+    char expected[SHOWN_BYTES];
+
+    if (json_array_size(array) != n) {
+        (void)snprintf(expected, sizeof(expected), "an array of %zu numbers",
+                       n);
+        fields_refuse_value(f, o, key, expected);
+        return;
+    }
+    for (size_t i = 0; i < n; i++) {
+        const json_t *value = json_array_get(array, i);
+
+        numbers[i] = json_number_value(value);
+        /* No number in JSON is infinite, but a copy made by hand might be. */
+        if (!json_is_number(value) || !isfinite(numbers[i])) {
+            (void)snprintf(expected, sizeof(expected), "%s[%zu]", key, i);
+            refuse_got(f, o->path, expected, "a number", value);
+        }
+    }
+}
