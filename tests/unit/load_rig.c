@@ -49,9 +49,9 @@ static void note(struct load_rig *rig, const struct request *r)
 
     if (a->id != r->id)
         *a = (struct rig_answer){.id = r->id,
-                                 .n_local = r->n_local,
-                                 .n_fetched = r->n_fetched,
-                                 .n_disk = r->n_disk};
+                                 .n_local = r->load.n_local,
+                                 .n_fetched = r->load.n_fetched,
+                                 .n_disk = r->load.n_disk};
     if (a->n < 16)
         a->tokens[a->n++] = r->last_token;
 }
@@ -67,7 +67,7 @@ static void on_prefilled(void *arg, struct request *r)
 {
     struct load_rig *rig = arg;
 
-    CU_ASSERT_PTR_NULL(r->load);
+    CU_ASSERT_PTR_NULL(r->load.job);
     rig->prefilled_us = rig_now_us;
     rig->last = *r;
     note(rig, r);
@@ -195,7 +195,7 @@ static void name_source(struct load_request *plan, struct loader_source *s,
                         const struct request *r)
 {
     plan->sources[plan->n_sources].source = s;
-    plan->sources[plan->n_sources].to_block = r->n_reusable;
+    plan->sources[plan->n_sources].to_block = r->prompt.n_reusable;
     plan->n_sources++;
 }
 
@@ -214,7 +214,7 @@ struct request *load_rig_request(struct load_rig *rig, const uint32_t *tokens,
                                .decodes_here = true});
 
     CU_ASSERT_PTR_NOT_NULL_FATAL(r);
-    r->arrival_us = rig_now_us;
+    r->turn.arrival_us = rig_now_us;
     rig->live[r->id % RIG_ANSWERS] = r;
     CU_ASSERT_EQUAL_FATAL(batch_enqueue(rig->batch, r), 0);
     for (uint32_t i = 0; i < rig->n_sources; i++)
@@ -222,7 +222,7 @@ struct request *load_rig_request(struct load_rig *rig, const uint32_t *tokens,
             name_source(&plan, rig->sources[i].source, r);
     if (rig->disk)
         name_source(&plan, rig->disk, r);
-    if (mode != LOAD_MODE_COMPUTE && plan.n_sources && r->n_reusable)
+    if (mode != LOAD_MODE_COMPUTE && plan.n_sources && r->prompt.n_reusable)
         CU_ASSERT_EQUAL_FATAL(loader_add(rig->loader, r, &plan), 0);
     load_rig_poke(rig);
     return r;
@@ -308,7 +308,7 @@ static void *source_open(void *arg, struct load_run *run,
     if (s->refuses || x == s->sessions + 32)
         return NULL;
     *x = (struct source_session){.run = run};
-    x->n_blocks = blocks_of(s, r->tokens, to_block, &x->prompt);
+    x->n_blocks = blocks_of(s, r->prompt.tokens, to_block, &x->prompt);
     if (!s->late_open)
         say(x);
     return x;

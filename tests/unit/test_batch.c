@@ -346,14 +346,14 @@ static void test_loading_waits(void)
 
     rig_init(&rig, 100, 10);
     a = enqueue(&rig, 1, 5, 1);
-    a->load = some_load;
-    a->held_back = true;
+    a->load.job = some_load;
+    a->load.held_back = true;
     enqueue(&rig, 2, 5, 1);
     STEP_IS(&rig, "2:0+5! ");
     complete(&rig, 0);
     STEP_IS(&rig, "");
-    a->load = NULL;
-    a->held_back = false;
+    a->load.job = NULL;
+    a->load.held_back = false;
     STEP_IS(&rig, "1:0+5! ");
     complete(&rig, 0);
     rig_fini(&rig);
@@ -369,7 +369,7 @@ static void test_loading_comes_last(void)
     rig_init_prefills(&rig, 100, 10, 1);
     rig.chunk = 32;
     a = enqueue(&rig, 1, 200, 1);
-    a->load = some_load;
+    a->load.job = some_load;
     STEP_IS(&rig, "1:0+32 ");
     expect(&rig, "s1 c1 ");
     complete(&rig, 0);
@@ -385,7 +385,7 @@ static void test_loading_comes_last(void)
     complete(&rig, 0);
     STEP_IS(&rig, "");
     /* When the load is over it is the oldest. */
-    a->load = NULL;
+    a->load.job = NULL;
     enqueue(&rig, 4, 20, 1);
     STEP_IS(&rig, "1:60+64 ");
     complete(&rig, 0);
@@ -405,10 +405,10 @@ static void test_jump(void)
     rig.chunk = 64;
     a = enqueue(&rig, 1, 105, 1);
     CU_ASSERT_EQUAL_FATAL(batch_take_ahead(rig.batch, a), 0);
-    a->load = some_load;
-    a->origin[2] = BLOCK_FETCHED;
-    a->origin[3] = BLOCK_FROM_DISK;
-    a->origin[5] = BLOCK_FROM_DISK;
+    a->load.job = some_load;
+    a->load.origin[2] = BLOCK_FETCHED;
+    a->load.origin[3] = BLOCK_FROM_DISK;
+    a->load.origin[5] = BLOCK_FROM_DISK;
     STEP_IS(&rig, "1:0+32 ");
     CU_ASSERT_EQUAL(rig.segments[0].cached_tokens, 0);
     complete(&rig, 0);
@@ -418,9 +418,9 @@ static void test_jump(void)
     STEP_IS(&rig, "1:64+16 ");
     CU_ASSERT_EQUAL(rig.segments[0].cached_tokens, 64);
     complete(&rig, 0);
-    CU_ASSERT_EQUAL(a->n_fetched, 1);
-    CU_ASSERT_EQUAL(a->n_disk, 2);
-    a->load = NULL;
+    CU_ASSERT_EQUAL(a->load.n_fetched, 1);
+    CU_ASSERT_EQUAL(a->load.n_disk, 2);
+    a->load.job = NULL;
     STEP_IS(&rig, "1:96+9! ");
     CU_ASSERT_EQUAL(rig.segments[0].cached_tokens, 96);
     complete(&rig, 0);
@@ -459,21 +459,21 @@ static void test_adopt(void)
     b = enqueue(&rig, 1, 80, 1);
     a = enqueue(&rig, 1, 100, 1);
     CU_ASSERT_EQUAL_FATAL(batch_take_ahead(rig.batch, a), 0);
-    a->load = some_load;
-    a->held_back = true;
-    a->origin[3] = BLOCK_FETCHED;
-    a->origin[5] = BLOCK_FETCHED;
-    CU_ASSERT_EQUAL(a->n_local, 0);
+    a->load.job = some_load;
+    a->load.held_back = true;
+    a->load.origin[3] = BLOCK_FETCHED;
+    a->load.origin[5] = BLOCK_FETCHED;
+    CU_ASSERT_EQUAL(a->load.n_local, 0);
     STEP_IS(&rig, "1:0+64 ");
     complete(&rig, 0);
     STEP_IS(&rig, "1:64+16! ");
     (void)b;
     complete(&rig, 0);
-    a->load = NULL;
-    a->held_back = false;
+    a->load.job = NULL;
+    a->load.held_back = false;
     STEP_IS(&rig, "2:96+4! ");
-    CU_ASSERT_EQUAL(a->n_local, 5);
-    CU_ASSERT_EQUAL(a->n_fetched, 1);
+    CU_ASSERT_EQUAL(a->load.n_local, 5);
+    CU_ASSERT_EQUAL(a->load.n_fetched, 1);
     complete(&rig, 0);
     rig_fini(&rig);
 }
@@ -491,25 +491,25 @@ static void test_gate(void)
     complete(&rig, 0);
     a = enqueue(&rig, 1, 105, 1);
     CU_ASSERT_EQUAL_FATAL(batch_take_ahead(rig.batch, a), 0);
-    a->load = some_load;
+    a->load.job = some_load;
     for (int round = 0; round < 2; round++) {
-        a->gated = true;
-        a->gate_token = 96;
+        a->step.gated = true;
+        a->step.gate_token = 96;
         rig.log[0] = '\0';
         STEP_IS(&rig, "1:10+1!d 2:96+9! ");
         CU_ASSERT_EQUAL(a->position, 0);
-        CU_ASSERT_EQUAL(a->step_tokens, 105);
+        CU_ASSERT_EQUAL(a->step.n_tokens, 105);
         if (round == 0) {
             complete(&rig, -EIO);
             expect(&rig, "s2 w2 ");
-            CU_ASSERT_FALSE(a->gated);
+            CU_ASSERT_FALSE(a->step.gated);
             CU_ASSERT_EQUAL(a->position, 0);
         }
     }
     for (uint32_t i = 0; i < 6; i++)
-        a->origin[i] = BLOCK_FETCHED;
-    a->load = NULL;
-    CU_ASSERT_EQUAL(a->n_fetched, 0);
+        a->load.origin[i] = BLOCK_FETCHED;
+    a->load.job = NULL;
+    CU_ASSERT_EQUAL(a->load.n_fetched, 0);
     complete(&rig, 0);
     expect(&rig, "t1 p2 ");
     /* An engine that fails by itself still fails its requests. */
@@ -652,6 +652,28 @@ static void test_request_table(void)
     CU_ASSERT_EQUAL(request_blocks(UINT32_MAX, 3, 16), (1u << 28) + 1);
 }
 
+/* Nothing but the lives that workers/DESIGN.md draws. */
+static void test_states(void)
+{
+    static const enum request_state lives[][8] = {
+        {REQUEST_WAITING, REQUEST_PREFILL, REQUEST_PUSHING, REQUEST_ENDED},
+        {REQUEST_WAITING, REQUEST_PREFILL, REQUEST_READY, REQUEST_DECODE,
+         REQUEST_ENDED},
+        {REQUEST_ANNOUNCED, REQUEST_KV_WAIT, REQUEST_RECEIVING, REQUEST_READY,
+         REQUEST_DECODE, REQUEST_ENDED},
+    };
+    bool may[REQUEST_STATES][REQUEST_STATES] = {{false}};
+
+    for (size_t i = 0; i < sizeof(lives) / sizeof(*lives); i++)
+        for (size_t k = 0; lives[i][k] != REQUEST_ENDED; k++) {
+            may[lives[i][k]][lives[i][k + 1]] = true;
+            may[lives[i][k]][REQUEST_ENDED] = true;
+        }
+    for (unsigned from = 0; from < REQUEST_STATES; from++)
+        for (unsigned to = 0; to < REQUEST_STATES; to++)
+            CU_ASSERT_EQUAL(request_may_go(from, to), may[from][to]);
+}
+
 int main(void)
 {
     CU_initialize_registry();
@@ -673,6 +695,7 @@ int main(void)
     CU_add_test(s, "failed step", test_failed_step);
     CU_add_test(s, "unknown order", test_unknown_order);
     CU_add_test(s, "request table", test_request_table);
+    CU_add_test(s, "request states", test_states);
     CU_basic_set_mode(CU_BRM_VERBOSE);
     CU_basic_run_tests();
     unsigned failed = CU_get_number_of_failures();

@@ -165,7 +165,7 @@ static void write_to_disk(struct world *w, uint32_t p)
                                .max_tokens = 1,
                                .block_tokens = BT});
     CU_ASSERT_PTR_NOT_NULL_FATAL(r);
-    memcpy(keys, r->keys, sizeof(keys));
+    memcpy(keys, r->prompt.keys, sizeof(keys));
     request_free(r);
     uint32_t n = kv_store_match(store, keys, w->prompts[p], MOST_BLOCKS, ids);
     for (uint32_t b = 0; b < n; b++) {
@@ -258,14 +258,14 @@ static int wait_layer(void *arg, size_t segment, uint32_t layer)
     struct world *w = arg;
     struct request *r = batch_segment_owner(w->rig.batch, (uint32_t)segment);
 
-    if (!r || !r->gated)
+    if (!r || !r->step.gated)
         return 0;
     for (int i = 0; i < 1000; i++) {
-        if (layer_gate_layers(&r->gate) > layer)
+        if (layer_gate_layers(&r->step.gate) > layer)
             return 0;
         if (w->give_up)
             return -EIO;
-        int rc = layer_gate_wait(&r->gate, layer, 0, NULL);
+        int rc = layer_gate_wait(&r->step.gate, layer, 0, NULL);
         if (rc == -EIO)
             return rc;
         wait_a_little(w);
@@ -291,7 +291,7 @@ static void step(struct world *w)
     struct load_rig *rig = &w->rig;
 
     for (uint32_t i = 0; i < rig->n; i++)
-        rig->n_gated += batch_segment_owner(rig->batch, i)->gated;
+        rig->n_gated += batch_segment_owner(rig->batch, i)->step.gated;
     w->give_up = any(w, 6) == 0;
     int rc = engine_step(w->engine, rig->segments, rig->n, &step_ops, w, NULL);
     rig_now_us += 100 + any(w, 1000);

@@ -94,12 +94,12 @@ static void test_shut_throttle(void)
         while (s->n_pieces > 0)
             source_deliver(s, 0);
         load_rig_poke(&rig);
-        CU_ASSERT_EQUAL(r->origin[PROMPT / BT - 1], BLOCK_COMPUTED);
-        CU_ASSERT(r->held_back);
+        CU_ASSERT_EQUAL(r->load.origin[PROMPT / BT - 1], BLOCK_COMPUTED);
+        CU_ASSERT(r->load.held_back);
         rig_now_us += 1000000000000;
         loader_tick(rig.loader);
         load_rig_poke(&rig);
-        CU_ASSERT_EQUAL(r->origin[PROMPT / BT - 1], BLOCK_COMPUTED);
+        CU_ASSERT_EQUAL(r->load.origin[PROMPT / BT - 1], BLOCK_COMPUTED);
         load_rig_cancel(&rig, r->id);
         load_rig_fini(&rig);
     }
@@ -127,19 +127,19 @@ static void test_ever_so_little(void)
         struct request *r =
             load_rig_request(&rig, prompt, PROMPT, 1, (enum load_mode)mode);
         load_rig_poke(&rig);
-        while (r->load && s->n_pieces > 0) {
+        while (r->load.job && s->n_pieces > 0) {
             CU_ASSERT_EQUAL(load_rig_form(&rig), 0);
             rig_now_us += 4900000;
             source_deliver(s, 0);
             loader_tick(rig.loader);
             load_rig_poke(&rig);
         }
-        CU_ASSERT_PTR_NULL(r->load);
+        CU_ASSERT_PTR_NULL(r->load.job);
         CU_ASSERT(rig_now_us - start_us > 30000000);
         CU_ASSERT(rig_now_us - start_us < 50000000);
         CU_ASSERT(load_rig_run(&rig, step_us));
         CU_ASSERT_EQUAL(rig.n_done, 1);
-        CU_ASSERT(mode != LOAD_MODE_LOAD || rig.last.n_fetched > 5);
+        CU_ASSERT(mode != LOAD_MODE_LOAD || rig.last.load.n_fetched > 5);
         load_rig_fini(&rig);
     }
 }
@@ -169,7 +169,7 @@ static void test_ever_so_little_for_many(void)
         loader_tick(rig.loader);
         load_rig_poke(&rig);
         for (uint32_t i = 0; i < 2; i++)
-            waiting = waiting || r[i]->load;
+            waiting = waiting || r[i]->load.job;
     }
     CU_ASSERT(rig_now_us - start_us > 30000000);
     CU_ASSERT(rig_now_us - start_us < 50000000);
@@ -202,12 +202,12 @@ static void test_hangs(void)
         CU_ASSERT(n > 0);
         s->hangs = true;
         later(&rig, 29000000);
-        CU_ASSERT_PTR_NOT_NULL(r->load);
+        CU_ASSERT_PTR_NOT_NULL(r->load.job);
         later(&rig, 1000000);
-        CU_ASSERT_PTR_NULL(r->load);
+        CU_ASSERT_PTR_NULL(r->load.job);
         CU_ASSERT(load_rig_run(&rig, step_us));
         CU_ASSERT_EQUAL(rig.n_done, 1);
-        CU_ASSERT_EQUAL(rig.last.n_disk, 0);
+        CU_ASSERT_EQUAL(rig.last.load.n_disk, 0);
         kv_store_clear(rig.store);
         load_rig_request(&rig, prompt, PROMPT, 1, (enum load_mode)mode);
         CU_ASSERT(load_rig_run(&rig, step_us));
@@ -219,7 +219,7 @@ static void test_hangs(void)
         kv_store_clear(rig.store);
         load_rig_request(&rig, prompt, PROMPT, 1, LOAD_MODE_LOAD);
         CU_ASSERT(load_rig_run(&rig, step_us));
-        CU_ASSERT_EQUAL(rig.last.n_disk, PROMPT / BT);
+        CU_ASSERT_EQUAL(rig.last.load.n_disk, PROMPT / BT);
         load_rig_fini(&rig);
     }
 }
@@ -240,17 +240,17 @@ static void test_one_hangs(void)
         struct request *r =
             load_rig_request(&rig, prompt, PROMPT, 1,
                              what < 2 ? LOAD_MODE_LOAD : LOAD_MODE_LAYERWISE);
-        for (int i = 0; r->load && i < 400; i++) {
+        for (int i = 0; r->load.job && i < 400; i++) {
             if (s->n_pieces > 1)
                 source_deliver(s, 1);
             if (good->n_pieces > 0)
                 source_deliver(good, 0);
             later(&rig, 200000);
         }
-        CU_ASSERT_PTR_NULL(r->load);
+        CU_ASSERT_PTR_NULL(r->load.job);
         CU_ASSERT(load_rig_run(&rig, step_us));
         CU_ASSERT_EQUAL(rig.n_done, 1);
-        uint32_t n = rig.last.n_fetched + rig.last.n_disk;
+        uint32_t n = rig.last.load.n_fetched + rig.last.load.n_disk;
         if (s->late_open)
             CU_ASSERT_EQUAL(n, PROMPT / BT);
         if (what == 0)
@@ -297,11 +297,11 @@ static void test_late_in_the_throttle(void)
     while (s->n_pieces > 0)
         source_deliver(s, 0);
     later(&rig, 29000000);
-    CU_ASSERT(r->held_back);
+    CU_ASSERT(r->load.held_back);
     later(&rig, 2000000);
     CU_ASSERT(load_rig_run(&rig, step_us));
     CU_ASSERT_EQUAL(rig.n_done, 1);
-    CU_ASSERT_EQUAL(rig.last.n_fetched, 0);
+    CU_ASSERT_EQUAL(rig.last.load.n_fetched, 0);
     load_rig_fini(&rig);
 }
 

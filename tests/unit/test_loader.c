@@ -166,10 +166,10 @@ static void test_slow_has_more(void)
     for (int i = 0; i < 2; i++) {
         load_rig_request(&rig, prompt[i], PROMPT, 1, LOAD_MODE_LOAD);
         CU_ASSERT(load_rig_run(&rig, step_us));
-        CU_ASSERT_EQUAL(rig.last.n_fetched + rig.last.n_disk, BLOCKS);
+        CU_ASSERT_EQUAL(rig.last.load.n_fetched + rig.last.load.n_disk, BLOCKS);
         fast->limit_blocks = 5;
     }
-    CU_ASSERT_EQUAL(rig.last.n_disk, BLOCKS - 5);
+    CU_ASSERT_EQUAL(rig.last.load.n_disk, BLOCKS - 5);
     CU_ASSERT_EQUAL(rig.n_done, 2);
     load_rig_fini(&rig);
 }
@@ -197,8 +197,8 @@ static void test_planned_runs(void)
     CU_ASSERT_EQUAL(TAILQ_FIRST(&rig.sources[1].pieces)->block, 63);
     CU_ASSERT(load_rig_run(&rig, step_us));
     /* The faster done helps the other: 24 and 40 blocks become 32 each. */
-    CU_ASSERT(rig.last.n_disk >= 31 && rig.last.n_disk <= 33);
-    CU_ASSERT_EQUAL(rig.last.n_disk + rig.last.n_fetched, BLOCKS);
+    CU_ASSERT(rig.last.load.n_disk >= 31 && rig.last.load.n_disk <= 33);
+    CU_ASSERT_EQUAL(rig.last.load.n_disk + rig.last.load.n_fetched, BLOCKS);
     load_rig_fini(&rig);
 }
 
@@ -219,7 +219,7 @@ static void test_throttle(void)
     int64_t took_us = rig.prefilled_us - start_us - suffix_us;
     printf("[%lld us] ", (long long)took_us);
     CU_ASSERT(took_us >= 6500 && took_us <= 6700);
-    CU_ASSERT_EQUAL(rig.last.load_us, took_us);
+    CU_ASSERT_EQUAL(rig.last.load.us, took_us);
     double rate = loader_source_bytes_per_s(a->source);
     CU_ASSERT(rate > 0.95e7 && rate <= 1e7);
     load_rig_fini(&rig);
@@ -248,10 +248,10 @@ static void test_queue(void)
                 load_rig_complete(&rig, 0);
             }
             CU_ASSERT(load_rig_run(&rig, step_us));
-            CU_ASSERT(rig.last.load_us >=
+            CU_ASSERT(rig.last.load.us >=
                       (mode == LOAD_MODE_BOTH ? 600 : 1200));
             CU_ASSERT_EQUAL(request_queue_us(&rig.last), step);
-            CU_ASSERT_EQUAL(rig.last.load_mode, mode);
+            CU_ASSERT_EQUAL(rig.last.load.mode, mode);
             load_rig_fini(&rig);
         }
     }
@@ -272,7 +272,7 @@ static void test_layerwise(void)
     struct request *r =
         load_rig_request(&rig, prompt[0], PROMPT, 1, LOAD_MODE_LAYERWISE);
     while (load_rig_form(&rig) == 0) {
-        CU_ASSERT(r->held_back);
+        CU_ASSERT(r->load.held_back);
         CU_ASSERT_FATAL(rig.sources[0].n_pieces > 0);
         rig_now_us = source_next_us(&rig.sources[0]);
         rig.sources[0].busy_until_us = rig_now_us;
@@ -281,7 +281,7 @@ static void test_layerwise(void)
     }
     int64_t suffix_us = step_us(rig.segments, 1);
     int64_t begun_us = rig_now_us - start_us;
-    CU_ASSERT(r->gated);
+    CU_ASSERT(r->step.gated);
     CU_ASSERT_EQUAL(rig.segments[0].position, BLOCKS * BT);
     /* Three quarters of the step before the load ends, to a piece. */
     printf("[begun at %lld of 6400 us, a step is %lld us] ",
@@ -292,10 +292,10 @@ static void test_layerwise(void)
         source_deliver(&rig.sources[0], 0);
         load_rig_poke(&rig);
     }
-    CU_ASSERT_EQUAL(layer_gate_layers(&r->gate), LAYERS);
+    CU_ASSERT_EQUAL(layer_gate_layers(&r->step.gate), LAYERS);
     rig.segments[0].token_out = 65;
     load_rig_complete(&rig, 0);
-    CU_ASSERT_EQUAL(rig.last.n_fetched, BLOCKS);
+    CU_ASSERT_EQUAL(rig.last.load.n_fetched, BLOCKS);
     CU_ASSERT_EQUAL(rig.n_done, 2);
     load_rig_fini(&rig);
 }
@@ -325,11 +325,12 @@ static void test_layerwise_damage(void)
         }
         CU_ASSERT_EQUAL(rig.n, layer == LAYERS - 1);
         if (rig.n > 0) {
-            CU_ASSERT_EQUAL(layer_gate_wait(&r->gate, layer, 0, NULL), -EIO);
+            CU_ASSERT_EQUAL(layer_gate_wait(&r->step.gate, layer, 0, NULL),
+                            -EIO);
             load_rig_complete(&rig, -EIO);
         }
         CU_ASSERT(load_rig_run(&rig, step_us));
-        CU_ASSERT_EQUAL(rig.last.n_disk, bad);
+        CU_ASSERT_EQUAL(rig.last.load.n_disk, bad);
         CU_ASSERT_EQUAL(rig.n_done, 2);
         load_rig_fini(&rig);
     }
@@ -348,7 +349,7 @@ static void test_stalled_queue_time(void)
     rig_now_us += 1000;
     struct request *r =
         load_rig_request(&rig, prompt[0], PROMPT, 1, LOAD_MODE_LAYERWISE);
-    r->arrival_us -= 70000; /* behind others */
+    r->turn.arrival_us -= 70000; /* behind others */
     while (load_rig_form(&rig) == 0) {
         rig_now_us = source_next_us(a);
         a->busy_until_us = rig_now_us;
@@ -359,7 +360,7 @@ static void test_stalled_queue_time(void)
     CU_ASSERT(queue_us >= 70000);
     rig_now_us += 250000;
     load_rig_complete(&rig, -EIO);
-    CU_ASSERT(r->held_back);
+    CU_ASSERT(r->load.held_back);
     CU_ASSERT(load_rig_run(&rig, step_us));
     CU_ASSERT_EQUAL(rig.n_stalled, 1);
     CU_ASSERT_EQUAL(request_queue_us(&rig.last), queue_us);
@@ -390,13 +391,15 @@ static void test_failures(void)
             CU_ASSERT_EQUAL(rig.n_done, 1);
             (void)r;
             if (what >= 4 && mode == LOAD_MODE_LOAD)
-                CU_ASSERT_EQUAL(rig.last.n_fetched + rig.last.n_disk, BLOCKS);
+                CU_ASSERT_EQUAL(rig.last.load.n_fetched + rig.last.load.n_disk,
+                                BLOCKS);
             if (what == 0 && mode != LOAD_MODE_LAYERWISE)
-                CU_ASSERT(rig.last.n_fetched >= 19 && rig.last.n_fetched < 60);
+                CU_ASSERT(rig.last.load.n_fetched >= 19 &&
+                          rig.last.load.n_fetched < 60);
             if (what == 1 || what == 3)
-                CU_ASSERT_EQUAL(rig.last.n_fetched, 0);
+                CU_ASSERT_EQUAL(rig.last.load.n_fetched, 0);
             if (what == 2 && mode == LOAD_MODE_LOAD)
-                CU_ASSERT_EQUAL(rig.last.n_fetched, 5);
+                CU_ASSERT_EQUAL(rig.last.load.n_fetched, 5);
             load_rig_fini(&rig);
         }
     }
@@ -421,7 +424,7 @@ static void test_standstill(void)
     a->us_per_byte = 1e9; /* no more for days */
     int64_t start_us = rig_now_us;
     CU_ASSERT(load_rig_run(&rig, step_us));
-    CU_ASSERT_EQUAL(rig.last.n_fetched, 10);
+    CU_ASSERT_EQUAL(rig.last.load.n_fetched, 10);
     /* It is not much slower than computing all the rest. */
     int64_t rest_us = run_us(0, PROMPT - 10 * BT);
     CU_ASSERT(rig.prefilled_us - start_us < rest_us * 5 / 4);
@@ -438,7 +441,7 @@ static void test_no_room_to_take_over(void)
     load_rig_request(&rig, prompt[0], PROMPT, 1, LOAD_MODE_BOTH);
     CU_ASSERT(load_rig_run(&rig, step_us));
     CU_ASSERT_EQUAL(rig.n_done, 1);
-    CU_ASSERT(rig.last.n_disk > 10);
+    CU_ASSERT(rig.last.load.n_disk > 10);
     load_rig_fini(&rig);
 }
 

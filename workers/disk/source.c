@@ -51,7 +51,8 @@ static void *source_open(void *arg, struct load_run *run,
         return NULL;
     s->source = source;
     LIST_INIT(&s->readings);
-    s->n = disk_tier_match(source->tier, r->keys, r->tokens, to_block, s->refs);
+    s->n = disk_tier_match(source->tier, r->prompt.keys, r->prompt.tokens,
+                           to_block, s->refs);
     if (s->n == 0) {
         free(s);
         return NULL;
@@ -142,5 +143,6 @@ struct loader_source *disk_source(struct loader *loader, struct disk_tier *tier)
 uint32_t disk_source_blocks(struct disk_tier *tier, const struct request *r,
                             uint32_t to_block)
 {
-    return kv_store_count(disk_tier_index(tier), r->keys, r->tokens, to_block);
+    return kv_store_count(disk_tier_index(tier), r->prompt.keys,
+                          r->prompt.tokens, to_block);
 }

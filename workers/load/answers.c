@@ -13,21 +13,21 @@ static void open_gate(struct load *load)
 {
     uint32_t layers = load->loader->config.layout->layers;
     uint32_t blocks = load->end - load->first;
-    uint32_t n = layer_gate_layers(&load->r->gate);
+    uint32_t n = layer_gate_layers(&load->r->step.gate);
 
     while (!load->stalled && !load->spoilt && n < layers &&
            load->layer_got[n] == blocks)
         n++;
-    layer_gate_open(&load->r->gate, n);
+    layer_gate_open(&load->r->step.gate, n);
 }
 
 static void count_bytes(struct request *r, enum block_origin origin,
                         uint64_t bytes)
 {
     if (origin == BLOCK_FROM_DISK)
-        r->disk_bytes += bytes;
+        r->load.disk_bytes += bytes;
     else
-        r->fetch_bytes += bytes;
+        r->load.fetch_bytes += bytes;
 }
 
 /* The bytes of a piece that is waited for are in the request's block. */
@@ -40,7 +40,7 @@ static void take_in(struct loader *l, struct load *load,
 
     block->got = (uint16_t)(block->got + p->n_layers);
     if (block->got == l->config.layout->layers)
-        r->origin[p->block] = (uint8_t)p->source->ops->origin;
+        r->load.origin[p->block] = (uint8_t)p->source->ops->origin;
     count_bytes(r, p->source->ops->origin, p->bytes);
     for (uint32_t i = 0; i < p->n_layers; i++)
         load->layer_got[p->from_layer + i]++;
@@ -48,9 +48,9 @@ static void take_in(struct loader *l, struct load *load,
         open_gate(load);
     /* An engine that has no room or too much to do copies it in its step. */
     int rc = l->config.engine
-                 ? engine_kv_upload(l->config.engine, &r->data[p->block], 1,
-                                    p->from_layer, p->from_layer + p->n_layers,
-                                    &ticket)
+                 ? engine_kv_upload(l->config.engine, &r->blocks.data[p->block],
+                                    1, p->from_layer,
+                                    p->from_layer + p->n_layers, &ticket)
                  : 0;
     (void)rc;
 }
@@ -91,11 +91,11 @@ static void load_cut(struct load *load, uint32_t b)
     for (uint32_t i = 0; i < load->n_runs; i++)
         if (load->runs[i].held > b)
             load->runs[i].held = b;
-    if (!r->gated)
+    if (!r->step.gated)
         return;
-    layer_gate_fail(&r->gate);
-    r->gated = r->in_step;
-    r->held_back = true;
+    layer_gate_fail(&r->step.gate);
+    r->step.gated = r->step.under_way;
+    r->load.held_back = true;
 }
 
 /* The block is to come from somewhere else, or to be computed. */
@@ -123,7 +123,7 @@ static bool land(struct load_part *part)
     struct loader_piece *p = &part->piece;
     struct load *load = p->run->load;
     struct load_block *block = &load->blocks[p->block];
-    bool ours = load->r->ids[p->block] == p->id;
+    bool ours = load->r->blocks.ids[p->block] == p->id;
 
     LIST_REMOVE(part, of_run);
     p->run->in_flight--;

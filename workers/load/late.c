@@ -26,7 +26,8 @@ int64_t loader_hung_us(const struct loader_piece *p)
 /* When a request has waited long enough for its load. */
 static int64_t held_until_us(const struct load *load)
 {
-    double us = step_pace_us(&load->loader->pace, load->r->n_tokens, 0, 0);
+    double us =
+        step_pace_us(&load->loader->pace, load->r->prompt.n_tokens, 0, 0);
     double held_us = us > 0 ? HELD_US + HELD_RATIO * us : HELD_US;
     /* Its sources may be so busy with others that nothing was asked for. */
     int64_t since_us = load->asked_us > 0 ? load->asked_us : load->last_us;
@@ -38,7 +39,7 @@ static int64_t held_until_us(const struct load *load)
  * blocks only so long: nothing more is asked for then. */
 static void give_up_late(struct loader *l, struct load *load)
 {
-    if (!load->r->held_back || load->late)
+    if (!load->r->load.held_back || load->late)
         return;
     int64_t until_us = held_until_us(load);
     if (l->config.now_us() < until_us) {
@@ -60,7 +61,8 @@ static int leave(struct load *load, struct load_part *part)
     struct loader_piece *p = &part->piece;
     struct load_run *run = p->run;
 
-    if (load->r->ids[p->block] == p->id && load_replace(load, p->block) < 0)
+    if (load->r->blocks.ids[p->block] == p->id &&
+        load_replace(load, p->block) < 0)
         return -ENOSPC;
     p->rc = -ETIMEDOUT;
     loader_miss(part);
@@ -112,7 +114,7 @@ static void give_up_opening(struct loader *l, struct load_run *run)
 bool load_give_up(struct loader *l, struct load *load)
 {
     give_up_late(l, load);
-    if (load->r->in_step)
+    if (load->r->step.under_way)
         return false; /* it may wait for them; that has an end */
     for (uint32_t i = 0; i < load->n_runs; i++) {
         struct load_run *run = &load->runs[i];

@@ -144,7 +144,7 @@ int loader_add(struct loader *l, struct request *r,
 
     if (!load)
         return -ENOMEM;
-    load->blocks = calloc(r->n_reusable + 1, sizeof(*load->blocks));
+    load->blocks = calloc(r->prompt.n_reusable + 1, sizeof(*load->blocks));
     load->layer_got =
         calloc(l->config.layout->layers, sizeof(*load->layer_got));
     if (!load->blocks || !load->layer_got) {
@@ -168,8 +168,8 @@ int loader_add(struct loader *l, struct request *r,
         LIST_INIT(&run->parts);
     }
     TAILQ_INSERT_TAIL(&l->loads, load, link);
-    r->load = load;
-    r->held_back = plan->mode != LOAD_MODE_BOTH;
+    r->load.job = load;
+    r->load.held_back = plan->mode != LOAD_MODE_BOTH;
     return 0;
 }
 
@@ -183,8 +183,8 @@ uint32_t load_last(const struct load *load)
         const struct load_run *run = &load->runs[i];
         uint32_t end = run->open ? run->held : run->to;
 
-        if (end > load->r->n_reusable)
-            end = load->r->n_reusable;
+        if (end > load->r->prompt.n_reusable)
+            end = load->r->prompt.n_reusable;
         if ((!run->ended || run->in_flight > 0) && end > last)
             last = end;
     }
@@ -259,21 +259,21 @@ void load_end(struct load *load)
         close_run(&load->runs[i]);
         load->runs[i].source->n_runs--;
     }
-    if (r->gated && (load->spoilt || anything_coming(load))) {
+    if (r->step.gated && (load->spoilt || anything_coming(load))) {
         /* A step that waits at the gate gives up; else none begins. */
-        layer_gate_fail(&r->gate);
-        r->gated = r->in_step;
+        layer_gate_fail(&r->step.gate);
+        r->step.gated = r->step.under_way;
     }
     if (load->asked_us > 0 && load->last_us > load->asked_us)
-        r->load_us = load->last_us - load->asked_us;
+        r->load.us = load->last_us - load->asked_us;
     if (has_peer(load))
-        r->fetch_us = l->config.now_us() - r->arrival_us;
-    r->load_mode = (uint8_t)(load->stalled ? LOAD_MODE_LOAD : load->mode);
-    r->load = NULL;
+        r->load.fetch_us = l->config.now_us() - r->turn.arrival_us;
+    r->load.mode = (uint8_t)(load->stalled ? LOAD_MODE_LOAD : load->mode);
+    r->load.job = NULL;
     /* Who has begun waits no more for a turn. */
-    if (r->held_back && r->state == REQUEST_WAITING)
-        r->freed_us = l->config.now_us();
-    r->held_back = false;
+    if (r->load.held_back && r->state == REQUEST_WAITING)
+        r->turn.freed_us = l->config.now_us();
+    r->load.held_back = false;
     TAILQ_REMOVE(&l->loads, load, link);
     free(load->blocks);
     free(load->layer_got);
@@ -292,7 +292,7 @@ static uint32_t in_flight(const struct load *load)
 bool load_check(struct load *load)
 {
     if (load->spoilt)
-        layer_gate_fail(&load->r->gate);
+        layer_gate_fail(&load->r->step.gate);
     /* What was cut off a load by layers may still be on its way. */
     bool whole = load->spoilt || load->mode == LOAD_MODE_LAYERWISE;
     if (!load->begun || (whole && in_flight(load) > 0) ||
@@ -305,10 +305,10 @@ bool load_check(struct load *load)
 void loader_forget(struct loader *l, struct request *r)
 {
     (void)l;
-    if (!r->load)
+    if (!r->load.job)
         return;
-    r->load->spoilt = true;
-    load_end(r->load);
+    r->load.job->spoilt = true;
+    load_end(r->load.job);
 }
 
 /* --- the beginning ------------------------------------------------------ */
@@ -319,7 +319,8 @@ static void open_run(struct load_run *run)
     const struct loader_source *s = run->source;
 
     if (s->n_hung == 0)
-        run->session = s->ops->open(s->arg, run, load->r, load->r->n_reusable);
+        run->session =
+            s->ops->open(s->arg, run, load->r, load->r->prompt.n_reusable);
     if (!run->session) {
         run->ended = true;
         run->open = true;
@@ -332,9 +333,9 @@ static void begin(struct load *load)
     struct request *r = load->r;
 
     load->begun = true;
-    load->first = r->n_chained;
+    load->first = r->blocks.n_chained;
     load->last_us = load->loader->config.now_us();
-    layer_gate_reset(&r->gate);
+    layer_gate_reset(&r->step.gate);
     for (uint32_t i = 0; i < load->n_runs; i++)
         open_run(&load->runs[i]);
 }
@@ -360,9 +361,9 @@ void loader_poke(struct loader *l, int (*take)(void *arg, struct request *r),
         if (load->begun)
             continue;
         /* Where there is no room for one there is none for those behind it. */
-        if (load->r->n_ids == 0 && room)
+        if (load->r->blocks.n == 0 && room)
             room = take(take_arg, load->r) == 0;
-        if (load->r->n_ids == 0)
+        if (load->r->blocks.n == 0)
             continue;
         begin(load);
         drop_empty(load);
@@ -379,8 +380,9 @@ void loader_opened(struct load_run *run, uint32_t n_blocks)
     if (run->open)
         return; /* too late */
     run->open = true;
-    run->held = n_blocks < run->load->r->n_reusable ? n_blocks
-                                                    : run->load->r->n_reusable;
+    run->held = n_blocks < run->load->r->prompt.n_reusable
+                    ? n_blocks
+                    : run->load->r->prompt.n_reusable;
     l->ops->poke(l->arg);
 }
 

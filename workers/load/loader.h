@@ -19,7 +19,7 @@
  *     engine is to compute while a piece is on its way gets another block
  *   a piece has a pin on the block that it is read into until its source is
  *     done with it, also when nobody waits for it any more
- *   request.origin[i] is set once all layers of block i were verified
+ *   request.load.origin[i] is set once all layers of block i were verified
  *
  * All on the loop's thread.
  */
@@ -144,9 +144,9 @@ void loader_source_release(struct loader_source *s);
  * throttle, which holds also until it is known; 0: not known yet. */
 double loader_source_bytes_per_s(const struct loader_source *s);
 
-/* Note what is to be loaded for the waiting prefill `r`: sets r->load, and
- * r->held_back where it must wait for it. `plan` is copied. It begins with the
- * first loader_poke() that finds room. 0, -ENOMEM. */
+/* Note what is to be loaded for the waiting prefill `r`: sets r->load.job, and
+ * r->load.held_back where it must wait for it. `plan` is copied. It begins with
+ * the first loader_poke() that finds room. 0, -ENOMEM. */
 int loader_add(struct loader *l, struct request *r,
                const struct load_request *plan)
     __attribute__((warn_unused_result));

@@ -107,8 +107,8 @@ static uint32_t claim(struct load *load, uint32_t n)
     uint32_t bt = load->loader->config.layout->block_tokens;
     uint32_t end = (r->position + n + bt - 1) / bt;
 
-    for (uint32_t b = (r->position + bt - 1) / bt; b < end && b < r->n_reusable;
-         b++) {
+    for (uint32_t b = (r->position + bt - 1) / bt;
+         b < end && b < r->prompt.n_reusable; b++) {
         if (load->blocks[b].flying > 0 && load_replace(load, b) < 0)
             return b * bt - r->position;
         load->claimed = b + 1;
@@ -118,7 +118,7 @@ static uint32_t claim(struct load *load, uint32_t n)
 
 uint32_t loader_chunk(struct loader *l, struct request *r, uint32_t most)
 {
-    struct load *load = r->load;
+    struct load *load = r->load.job;
     struct load_meeting m;
 
     if (!load || load->mode != LOAD_MODE_BOTH || load_check(load))
@@ -163,10 +163,10 @@ void load_maybe_gate(struct load *load)
     uint32_t layers = l->config.layout->layers;
     uint32_t from = load->end * l->config.layout->block_tokens;
 
-    if (load->mode != LOAD_MODE_LAYERWISE || !r->held_back || load->spoilt ||
-        load->stalled || layer_gate_layers(&r->gate) == 0)
+    if (load->mode != LOAD_MODE_LAYERWISE || !r->load.held_back ||
+        load->spoilt || load->stalled || layer_gate_layers(&r->step.gate) == 0)
         return;
-    uint32_t n = r->n_tokens - from;
+    uint32_t n = r->prompt.n_tokens - from;
     if (n > l->config.layout->step_tokens)
         n = l->config.layout->step_tokens;
     double left_us = load_left_us(load);
@@ -179,18 +179,18 @@ void load_maybe_gate(struct load *load)
         loader_wake_at(l, l->config.now_us() + (int64_t)early_us + 1);
         return;
     }
-    r->gate_token = from;
-    r->gated = true;
-    r->held_back = false;
-    r->freed_us = l->config.now_us();
+    r->step.gate_token = from;
+    r->step.gated = true;
+    r->load.held_back = false;
+    r->turn.freed_us = l->config.now_us();
     l->ops->poke(l->arg);
 }
 
 void loader_stalled(struct loader *l, struct request *r)
 {
-    if (r->load) {
-        r->held_back = true; /* for all of its layers */
-        r->load->stalled = true;
+    if (r->load.job) {
+        r->load.held_back = true; /* for all of its layers */
+        r->load.job->stalled = true;
     }
     l->ops->poke(l->arg);
 }

@@ -84,9 +84,9 @@ static struct load_part *new_part(struct load_run *run, uint32_t b)
         .block = b,
         .from_layer = block->asked,
         .n_layers = by_layer ? 1 : layout->layers,
-        .data =
-            engine_kv_row(layout, load->r->data[b], block->asked, ENGINE_K, 0),
-        .id = load->r->ids[b],
+        .data = engine_kv_row(layout, load->r->blocks.data[b], block->asked,
+                              ENGINE_K, 0),
+        .id = load->r->blocks.ids[b],
     };
     part->piece.bytes =
         layout->block_bytes / layout->layers * part->piece.n_layers;

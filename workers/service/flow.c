@@ -13,7 +13,8 @@ static void on_started(void *arg, struct request *r)
 
     msg_prefill_started_pack(&w->out, r->id, &m);
     worker_send(w);
-    if (r->push.host[0] && transfer_push(w->transfer, r, r->started_us) < 0)
+    if (r->push.host[0] &&
+        transfer_push(w->transfer, r, r->turn.started_us) < 0)
         r->push.failed = true; /* said when the prefill ends */
 }
 
@@ -23,19 +24,20 @@ static void send_prefill_done(struct worker *w, const struct request *r,
     uint32_t bt = w->layout->block_tokens;
     struct msg_prefill_done m = {
         .first_token = r->last_token,
-        .local_tokens = r->n_local * bt,
-        .fetched_tokens = r->n_fetched * bt,
-        .disk_tokens = r->n_disk * bt,
+        .local_tokens = r->load.n_local * bt,
+        .fetched_tokens = r->load.n_fetched * bt,
+        .disk_tokens = r->load.n_disk * bt,
         .computed_tokens =
-            r->n_tokens - (r->n_local + r->n_fetched + r->n_disk) * bt,
+            r->prompt.n_tokens -
+            (r->load.n_local + r->load.n_fetched + r->load.n_disk) * bt,
         .queue_us = (uint64_t)request_queue_us(r),
-        .fetch_us = (uint64_t)r->fetch_us,
-        .fetch_bytes = r->fetch_bytes,
-        .prefill_us = (uint64_t)(now_us - r->started_us),
-        .load_us = (uint64_t)r->load_us,
-        .disk_bytes = r->disk_bytes,
-        .load_mode = r->n_fetched + r->n_disk > 0
-                         ? (uint8_t)(PROTO_LOAD_COMPUTE + r->load_mode)
+        .fetch_us = (uint64_t)r->load.fetch_us,
+        .fetch_bytes = r->load.fetch_bytes,
+        .prefill_us = (uint64_t)(now_us - r->turn.started_us),
+        .load_us = (uint64_t)r->load.us,
+        .disk_bytes = r->load.disk_bytes,
+        .load_mode = r->load.n_fetched + r->load.n_disk > 0
+                         ? (uint8_t)(PROTO_LOAD_COMPUTE + r->load.mode)
                          : PROTO_LOAD_COMPUTE,
     };
 
@@ -139,13 +141,13 @@ static uint32_t on_layers_done(void *arg, const struct request *r)
 {
     struct worker *w = arg;
 
-    if (!r->in_step || r->dead || !batch_thread_busy(w->thread))
+    if (!r->step.under_way || r->dead || !batch_thread_busy(w->thread))
         return 0;
-    uint32_t n = batch_thread_layers_done(w->thread, r->step_segment);
-    if (!r->gated)
+    uint32_t n = batch_thread_layers_done(w->thread, r->step.segment);
+    if (!r->step.gated)
         return n;
     /* What is in front of its tokens may come later than they. */
-    uint32_t came = layer_gate_layers(&r->gate);
+    uint32_t came = layer_gate_layers(&r->step.gate);
     return came < n ? came : n;
 }
 
@@ -175,7 +177,7 @@ static void on_received(void *arg, struct request *r)
         return;
     }
     /* It was done with its first token. */
-    r->state = REQUEST_ENDED;
+    request_set_state(r, REQUEST_ENDED);
     send_done(w, r);
     worker_drop(w, r);
 }
@@ -196,10 +198,10 @@ const struct transfer_ops worker_transfer_ops = {
 
 static bool grant(struct worker *w, struct request *r)
 {
-    if (kv_store_alloc(w->store, r->n_blocks, r->ids) < 0)
+    if (kv_store_alloc(w->store, r->blocks.n_needed, r->blocks.ids) < 0)
         return false;
-    for (uint32_t i = 0; i < r->n_blocks; i++)
-        request_append(r, w->store, r->ids[i]);
+    for (uint32_t i = 0; i < r->blocks.n_needed; i++)
+        request_append(r, w->store, r->blocks.ids[i]);
     TAILQ_REMOVE(&w->kv_waits, r, link);
     /* Cannot fail: r waits, and its sender is connected. */
     int rc = transfer_grant(w->transfer, r);

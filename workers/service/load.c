@@ -77,8 +77,9 @@ static void add_disk(struct worker *w, const struct request *r,
 
     if (!tier || (named && !from))
         return;
-    uint32_t n = disk_source_blocks(tier, r, r->n_reusable);
-    if (n == 0 || n <= kv_store_count(w->store, r->keys, r->tokens, n))
+    uint32_t n = disk_source_blocks(tier, r, r->prompt.n_reusable);
+    if (n == 0 ||
+        n <= kv_store_count(w->store, r->prompt.keys, r->prompt.tokens, n))
         return; /* memory has it */
     struct loader_source *s = disk_source(w->loader, tier);
     if (!s)
@@ -91,7 +92,7 @@ void worker_begin_load(struct worker *w, struct request *r,
 {
     struct load_request plan = {.mode = mode_of(w, m)};
 
-    if (plan.mode == LOAD_MODE_COMPUTE || r->n_reusable == 0)
+    if (plan.mode == LOAD_MODE_COMPUTE || r->prompt.n_reusable == 0)
         return;
     for (uint8_t i = 0; i < m->n_sources; i++)
         if (m->sources[i].kind == PROTO_SOURCE_PEER &&

@@ -1,12 +1,55 @@
 /* Requests: memory, blocks and the table. */
 #include "workers/service/request.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "conductor/core/index/block_key.h"
 #include "proto/wire.h"
+
+static const char *const state_names[REQUEST_STATES] = {
+    [REQUEST_WAITING] = "waiting", [REQUEST_PREFILL] = "prefill",
+    [REQUEST_PUSHING] = "pushing", [REQUEST_ANNOUNCED] = "announced",
+    [REQUEST_KV_WAIT] = "kv_wait", [REQUEST_RECEIVING] = "receiving",
+    [REQUEST_READY] = "ready",     [REQUEST_DECODE] = "decode",
+    [REQUEST_ENDED] = "ending",
+};
+
+#define TO(s) (1u << (s))
+/* Which state may follow which; every one may end. */
+static const unsigned transitions[REQUEST_STATES] = {
+    [REQUEST_WAITING] = TO(REQUEST_PREFILL) | TO(REQUEST_ENDED),
+    [REQUEST_PREFILL] =
+        TO(REQUEST_PUSHING) | TO(REQUEST_READY) | TO(REQUEST_ENDED),
+    [REQUEST_PUSHING] = TO(REQUEST_ENDED),
+    [REQUEST_ANNOUNCED] = TO(REQUEST_KV_WAIT) | TO(REQUEST_ENDED),
+    [REQUEST_KV_WAIT] = TO(REQUEST_RECEIVING) | TO(REQUEST_ENDED),
+    [REQUEST_RECEIVING] = TO(REQUEST_READY) | TO(REQUEST_ENDED),
+    [REQUEST_READY] = TO(REQUEST_DECODE) | TO(REQUEST_ENDED),
+    [REQUEST_DECODE] = TO(REQUEST_ENDED),
+    [REQUEST_ENDED] = 0,
+};
+
+const char *request_state_name(enum request_state state)
+{
+    return state_names[state];
+}
+
+bool request_may_go(enum request_state from, enum request_state to)
+{
+    return transitions[from] & TO(to);
+}
+
+void request_set_state(struct request *r, enum request_state to)
+{
+    assert(request_may_go(r->state, to));
+    log_debug("request %llu: %s -> %s", (unsigned long long)r->id,
+              state_names[r->state], state_names[to]);
+    r->state = to;
+}
 
 uint32_t request_blocks(uint32_t n_tokens, uint32_t max_tokens,
                         uint32_t block_tokens)
@@ -18,18 +61,19 @@ uint32_t request_blocks(uint32_t n_tokens, uint32_t max_tokens,
 
 static int copy_prompt(struct request *r, const struct request_spec *spec)
 {
-    r->tokens = calloc(r->n_tokens, sizeof(*r->tokens));
-    r->keys = calloc(r->n_full + 1, sizeof(*r->keys));
-    r->extra = calloc(r->n_full + 1, sizeof(*r->extra));
-    r->origin = calloc(r->n_full + 1, sizeof(*r->origin));
-    if (!r->tokens || !r->keys || !r->extra || !r->origin)
+    r->prompt.tokens = calloc(r->prompt.n_tokens, sizeof(*r->prompt.tokens));
+    r->prompt.keys = calloc(r->prompt.n_full + 1, sizeof(*r->prompt.keys));
+    r->blocks.extra = calloc(r->prompt.n_full + 1, sizeof(*r->blocks.extra));
+    r->load.origin = calloc(r->prompt.n_full + 1, sizeof(*r->load.origin));
+    if (!r->prompt.tokens || !r->prompt.keys || !r->blocks.extra ||
+        !r->load.origin)
         return -1;
-    for (uint32_t i = 0; i < r->n_tokens; i++)
-        r->tokens[i] = wire_u32_at(spec->tokens, i);
-    block_keys_compute(r->tokens, r->n_tokens, spec->block_tokens,
-                       spec->key_seed, r->keys);
-    r->prompt_digest =
-        block_key_prompt_digest(r->tokens, r->n_tokens, spec->key_seed);
+    for (uint32_t i = 0; i < r->prompt.n_tokens; i++)
+        r->prompt.tokens[i] = wire_u32_at(spec->tokens, i);
+    block_keys_compute(r->prompt.tokens, r->prompt.n_tokens, spec->block_tokens,
+                       spec->key_seed, r->prompt.keys);
+    r->prompt.digest = block_key_prompt_digest(
+        r->prompt.tokens, r->prompt.n_tokens, spec->key_seed);
     return 0;
 }
 
@@ -41,20 +85,21 @@ struct request *request_new(const struct request_spec *spec)
         return NULL;
     r->id = spec->id;
     r->state = spec->tokens ? REQUEST_WAITING : REQUEST_ANNOUNCED;
-    r->n_tokens = spec->n_tokens;
+    r->prompt.n_tokens = spec->n_tokens;
     r->max_tokens = spec->max_tokens;
-    r->prompt_digest = spec->prompt_digest;
+    r->prompt.digest = spec->prompt_digest;
     r->decodes_here = spec->decodes_here;
-    r->n_full = spec->n_tokens / spec->block_tokens;
-    r->n_reusable = (spec->n_tokens - 1) / spec->block_tokens;
-    r->n_blocks = request_blocks(spec->n_tokens,
-                                 spec->decodes_here ? spec->max_tokens : 1,
-                                 spec->block_tokens);
-    r->tip = KV_BLOCK_NONE;
-    layer_gate_init(&r->gate);
-    r->ids = calloc(r->n_blocks, sizeof(*r->ids));
-    r->data = calloc(r->n_blocks, sizeof(*r->data));
-    if (!r->ids || !r->data || (spec->tokens && copy_prompt(r, spec))) {
+    r->prompt.n_full = spec->n_tokens / spec->block_tokens;
+    r->prompt.n_reusable = (spec->n_tokens - 1) / spec->block_tokens;
+    r->blocks.n_needed = request_blocks(
+        spec->n_tokens, spec->decodes_here ? spec->max_tokens : 1,
+        spec->block_tokens);
+    r->blocks.tip = KV_BLOCK_NONE;
+    layer_gate_init(&r->step.gate);
+    r->blocks.ids = calloc(r->blocks.n_needed, sizeof(*r->blocks.ids));
+    r->blocks.data = calloc(r->blocks.n_needed, sizeof(*r->blocks.data));
+    if (!r->blocks.ids || !r->blocks.data ||
+        (spec->tokens && copy_prompt(r, spec))) {
         request_free(r);
         return NULL;
     }
@@ -65,63 +110,64 @@ void request_free(struct request *r)
 {
     if (!r)
         return;
-    free(r->tokens);
-    free(r->keys);
-    free(r->extra);
-    free(r->origin);
-    free(r->ids);
-    free(r->data);
+    free(r->prompt.tokens);
+    free(r->prompt.keys);
+    free(r->blocks.extra);
+    free(r->load.origin);
+    free(r->blocks.ids);
+    free(r->blocks.data);
     free(r->receive.next_token);
-    layer_gate_fini(&r->gate);
+    layer_gate_fini(&r->step.gate);
     free(r);
 }
 
 int64_t request_queue_us(const struct request *r)
 {
-    int64_t us = r->started_us - r->arrival_us;
+    int64_t us = r->turn.started_us - r->turn.arrival_us;
 
-    if (r->turn_us > 0 && r->freed_us > r->turn_us)
-        us -= r->freed_us - r->turn_us;
+    if (r->turn.came_us > 0 && r->turn.freed_us > r->turn.came_us)
+        us -= r->turn.freed_us - r->turn.came_us;
     return us > 0 ? us : 0;
 }
 
 void request_append(struct request *r, const struct kv_store *store,
                     uint32_t id)
 {
-    r->ids[r->n_ids] = id;
-    r->data[r->n_ids] = kv_store_data(store, id);
-    r->n_ids++;
+    r->blocks.ids[r->blocks.n] = id;
+    r->blocks.data[r->blocks.n] = kv_store_data(store, id);
+    r->blocks.n++;
 }
 
 void request_replace(struct request *r, struct kv_store *store, uint32_t i,
                      uint32_t id)
 {
-    kv_store_release(store, r->ids[i]);
-    r->ids[i] = id;
-    r->data[i] = kv_store_data(store, id);
+    kv_store_release(store, r->blocks.ids[i]);
+    r->blocks.ids[i] = id;
+    r->blocks.data[i] = kv_store_data(store, id);
 }
 
 int request_take(struct request *r, struct kv_store *store,
                  uint32_t block_tokens)
 {
-    uint32_t *ids = calloc(r->n_blocks, sizeof(*ids));
+    uint32_t *ids = calloc(r->blocks.n_needed, sizeof(*ids));
 
     if (!ids)
         return -ENOMEM;
-    uint32_t n = kv_store_match(store, r->keys, r->tokens, r->n_reusable, ids);
-    int rc = kv_store_alloc(store, r->n_blocks - n, ids + n);
+    uint32_t n = kv_store_match(store, r->prompt.keys, r->prompt.tokens,
+                                r->prompt.n_reusable, ids);
+    int rc = kv_store_alloc(store, r->blocks.n_needed - n, ids + n);
     if (rc < 0) {
         while (n > 0)
             kv_store_release(store, ids[--n]);
         free(ids);
         return rc;
     }
-    for (uint32_t i = 0; i < r->n_blocks; i++)
+    for (uint32_t i = 0; i < r->blocks.n_needed; i++)
         request_append(r, store, ids[i]);
-    r->n_chained = n;
-    r->tip = n > 0 ? ids[n - 1] : KV_BLOCK_NONE;
-    r->chain_closed = false;
-    r->n_local = n;
+    r->blocks.n_chained = n;
+    r->blocks.tip = n > 0 ? ids[n - 1] : KV_BLOCK_NONE;
+    r->blocks.chain_closed = false;
+    r->load.n_local = n;
     r->position = r->cached_tokens = n * block_tokens;
     free(ids);
     return 0;
@@ -130,32 +176,33 @@ int request_take(struct request *r, struct kv_store *store,
 void request_touch(struct request *r, struct kv_store *store)
 {
     /* ids holds nothing yet. */
-    uint32_t n =
-        kv_store_match(store, r->keys, r->tokens, r->n_reusable, r->ids);
+    uint32_t n = kv_store_match(store, r->prompt.keys, r->prompt.tokens,
+                                r->prompt.n_reusable, r->blocks.ids);
 
     while (n > 0)
-        kv_store_release(store, r->ids[--n]);
+        kv_store_release(store, r->blocks.ids[--n]);
 }
 
 void request_adopt(struct request *r, struct kv_store *store,
                    uint32_t block_tokens)
 {
-    uint32_t *ids = calloc(r->n_reusable + 1, sizeof(*ids));
+    uint32_t *ids = calloc(r->prompt.n_reusable + 1, sizeof(*ids));
 
     if (!ids)
         return; /* it does without */
-    uint32_t n = kv_store_match(store, r->keys, r->tokens, r->n_reusable, ids);
-    uint32_t known = n < r->n_chained ? n : r->n_chained;
+    uint32_t n = kv_store_match(store, r->prompt.keys, r->prompt.tokens,
+                                r->prompt.n_reusable, ids);
+    uint32_t known = n < r->blocks.n_chained ? n : r->blocks.n_chained;
     for (uint32_t i = 0; i < known; i++)
         kv_store_release(store, ids[i]);
     for (uint32_t i = known; i < n; i++) {
         request_replace(r, store, i, ids[i]);
-        r->origin[i] = BLOCK_COMPUTED;
+        r->load.origin[i] = BLOCK_COMPUTED;
     }
-    if (n > r->n_chained) {
-        r->n_chained = n;
-        r->tip = ids[n - 1];
-        r->n_local = n;
+    if (n > r->blocks.n_chained) {
+        r->blocks.n_chained = n;
+        r->blocks.tip = ids[n - 1];
+        r->load.n_local = n;
         r->position = r->cached_tokens = n * block_tokens;
     }
     free(ids);
@@ -164,28 +211,29 @@ void request_adopt(struct request *r, struct kv_store *store,
 bool request_commit(struct request *r, struct kv_store *store,
                     uint32_t block_tokens)
 {
-    uint32_t i = r->n_chained;
+    uint32_t i = r->blocks.n_chained;
     uint32_t held = KV_BLOCK_NONE;
 
-    if (r->chain_closed)
+    if (r->blocks.chain_closed)
         return false;
-    switch (kv_store_commit(store, r->ids[i], r->tip, r->keys[i],
-                            r->tokens + (size_t)i * block_tokens, &held)) {
+    switch (kv_store_commit(
+        store, r->blocks.ids[i], r->blocks.tip, r->prompt.keys[i],
+        r->prompt.tokens + (size_t)i * block_tokens, &held)) {
     case KV_COMMITTED:
-        r->tip = r->ids[i];
+        r->blocks.tip = r->blocks.ids[i];
         break;
     case KV_DUPLICATE:
         /* Both copies are equal. This request keeps its own, which may be on
          * its way to a peer; the chain goes on from the held one. */
-        r->tip = held;
-        r->extra[r->n_extra++] = held;
+        r->blocks.tip = held;
+        r->blocks.extra[r->blocks.n_extra++] = held;
         break;
     case KV_COLLISION:
     case KV_ORPHAN:
-        r->chain_closed = true;
+        r->blocks.chain_closed = true;
         return false;
     }
-    r->n_chained++;
+    r->blocks.n_chained++;
     return true;
 }
 
@@ -194,15 +242,16 @@ void request_advance(struct request *r, struct kv_store *store,
 {
     uint32_t i = r->position / block_tokens;
 
-    if (r->position % block_tokens == 0 && i < r->n_reusable && r->origin[i]) {
-        for (; i < r->n_reusable && r->origin[i]; i++) {
-            r->n_fetched += r->origin[i] == BLOCK_FETCHED;
-            r->n_disk += r->origin[i] == BLOCK_FROM_DISK;
+    if (r->position % block_tokens == 0 && i < r->prompt.n_reusable &&
+        r->load.origin[i]) {
+        for (; i < r->prompt.n_reusable && r->load.origin[i]; i++) {
+            r->load.n_fetched += r->load.origin[i] == BLOCK_FETCHED;
+            r->load.n_disk += r->load.origin[i] == BLOCK_FROM_DISK;
         }
         r->position = r->cached_tokens = i * block_tokens;
     }
-    while (r->n_chained < r->n_full &&
-           (uint64_t)(r->n_chained + 1) * block_tokens <= r->position &&
+    while (r->blocks.n_chained < r->prompt.n_full &&
+           (uint64_t)(r->blocks.n_chained + 1) * block_tokens <= r->position &&
            request_commit(r, store, block_tokens))
         ;
 }
@@ -211,24 +260,25 @@ uint32_t request_room(const struct request *r, uint32_t block_tokens)
 {
     uint32_t i = (r->position + block_tokens - 1) / block_tokens;
 
-    while (i < r->n_reusable && !r->origin[i])
+    while (i < r->prompt.n_reusable && !r->load.origin[i])
         i++;
-    return (i < r->n_reusable ? i * block_tokens : r->n_tokens) - r->position;
+    return (i < r->prompt.n_reusable ? i * block_tokens : r->prompt.n_tokens) -
+           r->position;
 }
 
 void request_release(struct request *r, struct kv_store *store)
 {
-    while (r->n_ids > 0)
-        kv_store_release(store, r->ids[--r->n_ids]);
-    while (r->n_extra > 0)
-        kv_store_release(store, r->extra[--r->n_extra]);
-    r->n_chained = 0;
-    r->tip = KV_BLOCK_NONE;
+    while (r->blocks.n > 0)
+        kv_store_release(store, r->blocks.ids[--r->blocks.n]);
+    while (r->blocks.n_extra > 0)
+        kv_store_release(store, r->blocks.extra[--r->blocks.n_extra]);
+    r->blocks.n_chained = 0;
+    r->blocks.tip = KV_BLOCK_NONE;
     r->position = 0;
     r->cached_tokens = 0;
-    r->n_local = r->n_fetched = r->n_disk = 0;
-    if (r->origin)
-        memset(r->origin, 0, r->n_full + 1);
+    r->load.n_local = r->load.n_fetched = r->load.n_disk = 0;
+    if (r->load.origin)
+        memset(r->load.origin, 0, r->prompt.n_full + 1);
 }
 
 /* Ids come from a conductor that counts, but need not. */
@@ -266,16 +316,4 @@ void request_remove(struct request_table *t, struct request *r)
 {
     LIST_REMOVE(r, by_id);
     t->n--;
-}
-
-const char *request_state_name(enum request_state state)
-{
-    static const char *const names[] = {
-        [REQUEST_WAITING] = "waiting", [REQUEST_PREFILL] = "prefill",
-        [REQUEST_PUSHING] = "pushing", [REQUEST_ANNOUNCED] = "ticket",
-        [REQUEST_KV_WAIT] = "kv_wait", [REQUEST_RECEIVING] = "receiving",
-        [REQUEST_READY] = "ready",     [REQUEST_DECODE] = "decode",
-        [REQUEST_ENDED] = "ending",
-    };
-    return names[state];
 }

@@ -3,20 +3,22 @@
  * one after the other.
  *
  * Everything about requests happens on the worker's loop thread. The compute
- * thread sees only the segments of the step it was given; `in_step` says that
- * it may be writing this request's blocks just now, so they must stay.
+ * thread sees only the segments of the step it was given; `step.under_way` says
+ * that it may be writing this request's blocks just now, so they must stay.
  *
  * Invariants:
- *   a request has all the blocks that it will ever need (n_ids = n_blocks), or
- *     none (n_ids = 0)
- *   ids[0 .. n_ids) each carry one pin of this request
- *   extra[0 .. n_extra) too: held twins of blocks that it had computed itself
- *   ids[0 .. n_chained) were matched or committed; `tip` is the held block at
- *     n_chained - 1 (or its twin), NONE if n_chained = 0
+ *   the state changes in request_set_state() alone
+ *   a request has all the blocks that it will ever need (blocks.n =
+ *     blocks.n_needed), or none (blocks.n = 0)
+ *   blocks.ids[0 .. n) each carry one pin of this request
+ *   blocks.extra[0 .. n_extra) too: held twins of blocks that it had computed
+ *     itself
+ *   blocks.ids[0 .. n_chained) were matched or committed; `tip` is the held
+ *     block at n_chained - 1 (or its twin), NONE if n_chained = 0
  *   the KV of tokens [0, position) is complete in the blocks
- *   origin[i] of a block behind position says that its KV is complete too
- *   n_local + n_fetched + n_disk = blocks in front of position that were not
- *     computed
+ *   load.origin[i] of a block behind position says that its KV is complete too
+ *   load.n_local + n_fetched + n_disk = blocks in front of position that were
+ *     not computed
  */
 #ifndef WORKERS_SERVICE_REQUEST_H
 #define WORKERS_SERVICE_REQUEST_H
@@ -45,11 +47,75 @@ enum request_state {
     REQUEST_ENDED,     /* about to be freed */
 };
 
+#define REQUEST_STATES (REQUEST_ENDED + 1)
+
 /* Who brought a block of the prompt. */
 enum block_origin {
     BLOCK_COMPUTED = 0, /* here, or it is not there yet */
     BLOCK_FETCHED,      /* from another worker */
     BLOCK_FROM_DISK,
+};
+
+/* What was asked. Tokens and keys are NULL where it is only decoded. */
+struct request_prompt {
+    uint32_t n_tokens;
+    uint32_t *tokens;    /* (n_tokens), owned */
+    uint64_t *keys;      /* (n_full), owned */
+    uint32_t n_full;     /* full blocks */
+    uint32_t n_reusable; /* of these, so many may be reused: at least the last
+                            token must be computed */
+    uint64_t digest;     /* block_key_prompt_digest() */
+};
+
+/* Where its KV is. */
+struct request_kv {
+    uint32_t n_needed; /* blocks that it will ever need */
+    uint32_t *ids;     /* (n_needed), owned */
+    void **data;       /* (n_needed), owned; memory of ids[i] */
+    uint32_t n;
+    uint32_t *extra; /* (prompt.n_full), owned; NULL without tokens */
+    uint32_t n_extra;
+    uint32_t n_chained;
+    uint32_t tip;
+    bool chain_closed; /* a collision: no further block can be shared */
+};
+
+/* Its turn in the queue. */
+struct request_turn {
+    uint64_t seq; /* order of arrival */
+    int64_t arrival_us;
+    int64_t started_us;
+    int64_t came_us;  /* the engine was there for it, its load was not; 0: that
+                          did not happen */
+    int64_t freed_us; /* it need not wait for its load any more */
+};
+
+/* What the step under way does for it; step/batch.c. */
+struct request_step {
+    bool under_way;    /* the compute thread works on it */
+    uint32_t n_tokens; /* behind its position, complete after the step */
+    uint32_t segment;  /* its place in the step */
+    /* Layers that are still on their way may be computed behind: the next step
+     * begins at gate_token and waits at `gate` for each. */
+    bool gated;
+    uint32_t gate_token;
+    struct layer_gate gate;
+};
+
+/* What the loader does for it; load/loader.h. */
+struct request_load {
+    struct load *job; /* NULL: nothing is or will be on its way */
+    bool held_back;   /* nothing may be computed before its load says so */
+    uint8_t mode;     /* enum load_mode in which it was loaded */
+    uint8_t *origin;  /* (prompt.n_full + 1), owned: enum block_origin; NULL
+                         without tokens */
+    uint32_t n_local; /* blocks that were in the store */
+    uint32_t n_fetched;
+    uint32_t n_disk;
+    uint64_t fetch_bytes; /* loaded from others, used or not */
+    uint64_t disk_bytes;
+    int64_t us;       /* from the first block asked for to the last that came */
+    int64_t fetch_us; /* from arrival to the end of a load from others */
 };
 
 /* KV on its way to the decode worker; transfer/push.c. */
@@ -79,62 +145,21 @@ struct request {
     enum request_state state;
     LIST_ENTRY(request) by_id;
     TAILQ_ENTRY(request) link; /* the list of its state, if it has one */
-    bool in_step;              /* the compute thread works on it */
-    bool dead;                 /* free it when the step ends */
+    bool dead;                 /* free it when the step under way ends */
 
-    uint32_t n_tokens;      /* of the prompt */
-    uint32_t max_tokens;    /* of the answer, at least 1 */
-    uint32_t *tokens;       /* (n_tokens), owned; NULL: only decoded here */
-    uint64_t *keys;         /* (n_full), owned; NULL as well */
-    uint32_t n_full;        /* full blocks of the prompt */
-    uint32_t n_reusable;    /* of these, so many may be reused: at least the
-                               last token must be computed */
-    bool decodes_here;      /* the answer's tokens need room in the blocks */
-    uint64_t prompt_digest; /* block_key_prompt_digest() */
-
-    uint32_t n_blocks; /* in all */
-    uint32_t *ids;     /* (n_blocks), owned */
-    void **data;       /* (n_blocks), owned; memory of ids[i] */
-    uint32_t n_ids;
-    uint32_t *extra; /* (n_full), owned; NULL without tokens */
-    uint32_t n_extra;
-    uint32_t n_chained;
-    uint32_t tip;
-    bool chain_closed; /* a collision: no further block can be shared */
+    uint32_t max_tokens; /* of the answer, at least 1 */
+    bool decodes_here;   /* the answer's tokens need room in the blocks */
+    struct request_prompt prompt;
 
     uint32_t position;      /* tokens whose KV is there */
-    uint32_t step_tokens;   /* behind them, complete after the step under way */
-    uint32_t step_segment;  /* its place in the step */
     uint32_t cached_tokens; /* in front of the run of chunks under way */
     uint32_t last_token;
     uint32_t n_output; /* tokens of the answer so far */
 
-    uint64_t seq; /* order of arrival */
-    int64_t arrival_us;
-    int64_t started_us;
-    int64_t turn_us;  /* the engine was there for it, its load was not; 0: that
-                         did not happen */
-    int64_t freed_us; /* it need not wait for its load any more */
-
-    /* What the loader does for it; loader.h. */
-    struct load *load; /* NULL: nothing is or will be on its way */
-    bool held_back;    /* nothing may be computed before its load says so */
-    uint8_t *origin;   /* (n_full + 1), owned: enum block_origin; NULL without
-                          tokens */
-    uint32_t n_local;  /* blocks that were in the store */
-    uint32_t n_fetched;
-    uint32_t n_disk;
-    uint8_t load_mode;    /* enum load_mode in which it was loaded */
-    uint64_t fetch_bytes; /* loaded from others, used or not */
-    uint64_t disk_bytes;
-    int64_t load_us;  /* from the first block asked for to the last that came */
-    int64_t fetch_us; /* from arrival to the end of a load from others */
-    /* Layers that are still on their way may be computed behind: the next step
-     * begins at gate_token and waits at `gate` for each. */
-    bool gated;
-    uint32_t gate_token;
-    struct layer_gate gate;
-
+    struct request_kv blocks;
+    struct request_turn turn;
+    struct request_step step;
+    struct request_load load;
     struct request_push push;
     struct request_receive receive;
 };
@@ -168,6 +193,13 @@ struct request_spec {
 struct request *request_new(const struct request_spec *spec)
     __attribute__((warn_unused_result));
 
+/* Whether a request may go from one state to the other. */
+bool request_may_go(enum request_state from, enum request_state to);
+
+/* Bring `r` into state `to`; request_may_go() must allow it. The only place
+ * where the state changes; the lists of the states are the caller's. */
+void request_set_state(struct request *r, enum request_state to);
+
 /* Free the request. Its blocks must have been released. NULL is a no-op. */
 void request_free(struct request *r);
 
@@ -196,7 +228,7 @@ void request_adopt(struct request *r, struct kv_store *store,
  * the time in which it waited for its load alone. */
 int64_t request_queue_us(const struct request *r);
 
-/* Note that ids[n_ids] is now `id`, whose pin the request takes over. */
+/* Note that ids[blocks.n] is now `id`, whose pin the request takes over. */
 void request_append(struct request *r, const struct kv_store *store,
                     uint32_t id);
 
@@ -213,8 +245,8 @@ void request_advance(struct request *r, struct kv_store *store,
  * of the prompt. O(blocks between them). */
 uint32_t request_room(const struct request *r, uint32_t block_tokens);
 
-/* Share block `i` = n_chained, whose KV is complete, if the chain allows it.
- * Returns true if the block is now held under its key. */
+/* Share block `i` = blocks.n_chained, whose KV is complete, if the chain allows
+ * it. Returns true if the block is now held under its key. */
 bool request_commit(struct request *r, struct kv_store *store,
                     uint32_t block_tokens);
 

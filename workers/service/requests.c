@@ -137,7 +137,7 @@ static struct request *make_request(struct worker *w, struct request_spec spec)
     struct request *r = request_new(&spec);
 
     if (r)
-        r->arrival_us = clock_now_us();
+        r->turn.arrival_us = clock_now_us();
     else
         turn_away(w, spec.id, PROTO_E_BUSY, "out of memory");
     return r;

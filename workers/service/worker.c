@@ -41,9 +41,9 @@ static void next_step(struct worker *w)
         struct request *r = batch_segment_owner(w->batch, i);
 
         watch |= transfer_pushes(r);
-        if (!r->gated)
+        if (!r->step.gated)
             continue;
-        batch_thread_gate(w->thread, i, &r->gate);
+        batch_thread_gate(w->thread, i, &r->step.gate);
         w->step_gated = true;
     }
     batch_thread_submit(w->thread, segments, n, watch);

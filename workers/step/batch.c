@@ -58,7 +58,7 @@ int batch_enqueue(struct batch *b, struct request *r)
 {
     if (b->n.waiting >= b->config.max_queue)
         return -EBUSY;
-    r->seq = b->next_seq++;
+    r->turn.seq = b->next_seq++;
     TAILQ_INSERT_TAIL(&b->waiting, r, link);
     b->n.waiting++;
     request_touch(r, b->config.store);
@@ -67,7 +67,7 @@ int batch_enqueue(struct batch *b, struct request *r)
 
 void batch_add_decode(struct batch *b, struct request *r)
 {
-    r->state = REQUEST_READY;
+    request_set_state(r, REQUEST_READY);
     TAILQ_INSERT_TAIL(&b->ready, r, link);
     b->n.ready++;
 }
@@ -105,13 +105,13 @@ bool batch_remove(struct batch *b, struct request *r)
     if (r->dead)
         return false;
     batch_unlink(b, r);
-    r->dead = r->in_step;
+    r->dead = r->step.under_way;
     return !r->dead;
 }
 
 static void start_decode(struct batch *b, struct request *r)
 {
-    r->state = REQUEST_DECODE;
+    request_set_state(r, REQUEST_DECODE);
     TAILQ_INSERT_TAIL(&b->decodes, r, link);
     b->n.decodes++;
 }
@@ -119,9 +119,9 @@ static void start_decode(struct batch *b, struct request *r)
 static void add_segment(struct batch *b, struct request *r,
                         const struct engine_segment *s)
 {
-    r->in_step = true;
-    r->step_tokens = s->n_tokens;
-    r->step_segment = b->n_segments;
+    r->step.under_way = true;
+    r->step.n_tokens = s->n_tokens;
+    r->step.segment = b->n_segments;
     b->segments[b->n_segments] = *s;
     b->segment_owners[b->n_segments] = r;
     b->n_segments++;
@@ -147,7 +147,7 @@ static uint32_t add_decodes(struct batch *b, uint32_t budget)
                                              .position = r->position,
                                              .decode = true,
                                              .want_token = true,
-                                             .blocks = r->data});
+                                             .blocks = r->blocks.data});
         used++;
     }
     return used;
@@ -160,25 +160,26 @@ static uint32_t add_chunk(struct batch *b, struct request *r, uint32_t budget)
 
     if (b->n_segments >= b->max_segments || budget == 0)
         return 0;
-    if (!r->gated)
+    if (!r->step.gated)
         request_advance(r, b->config.store, bt);
-    uint32_t from = r->gated ? r->gate_token : r->position;
-    uint32_t room = r->gated ? r->n_tokens - from : request_room(r, bt);
+    uint32_t from = r->step.gated ? r->step.gate_token : r->position;
+    uint32_t room =
+        r->step.gated ? r->prompt.n_tokens - from : request_room(r, bt);
     uint32_t n = room < budget ? room : budget;
     if (batch_is_loading(r))
         n = b->ops->chunk(b->arg, r, n);
     if (n == 0)
         return 0;
     add_segment(b, r,
-                &(struct engine_segment){.request_id = r->id,
-                                         .tokens = r->tokens + from,
-                                         .n_tokens = n,
-                                         .position = from,
-                                         .cached_tokens =
-                                             r->gated ? from : r->cached_tokens,
-                                         .want_token = n == r->n_tokens - from,
-                                         .blocks = r->data});
-    r->step_tokens = from - r->position + n;
+                &(struct engine_segment){
+                    .request_id = r->id,
+                    .tokens = r->prompt.tokens + from,
+                    .n_tokens = n,
+                    .position = from,
+                    .cached_tokens = r->step.gated ? from : r->cached_tokens,
+                    .want_token = n == r->prompt.n_tokens - from,
+                    .blocks = r->blocks.data});
+    r->step.n_tokens = from - r->position + n;
     return n;
 }
 
@@ -189,7 +190,8 @@ static uint32_t add_chunks(struct batch *b, bool loading, uint32_t budget)
 
     TAILQ_FOREACH(r, &b->prefills, link)
     {
-        if (batch_is_loading(r) == loading && !r->held_back && !r->in_step)
+        if (batch_is_loading(r) == loading && !r->load.held_back &&
+            !r->step.under_way)
             budget -= add_chunk(b, r, budget);
     }
     return budget;
@@ -227,7 +229,7 @@ static void end_prefill(struct batch *b, struct request *r)
     if (r->decodes_here && r->max_tokens > 1)
         batch_add_decode(b, r);
     else
-        r->state = REQUEST_PUSHING;
+        request_set_state(r, REQUEST_PUSHING);
     b->ops->prefilled(b->arg, r);
 }
 
@@ -239,7 +241,7 @@ static void advance_prefill(struct batch *b, struct request *r,
     /* Behind a gate the position jumps over the blocks that came. */
     request_advance(r, b->config.store, block_tokens);
     r->position = s->position + s->n_tokens;
-    r->gated = false;
+    r->step.gated = false;
     request_advance(r, b->config.store, block_tokens);
     if (!s->want_token)
         return;
@@ -257,7 +259,7 @@ static void advance_decode(struct batch *b, struct request *r,
     if (r->n_output < r->max_tokens)
         return;
     batch_unlink(b, r);
-    r->state = REQUEST_ENDED;
+    request_set_state(r, REQUEST_ENDED);
     b->ops->finished(b->arg, r);
 }
 
@@ -265,9 +267,9 @@ static void advance_decode(struct batch *b, struct request *r,
  * did not happen. Returns whether there was one. */
 static bool take_stall(struct batch *b, struct request *r)
 {
-    if (r->dead || !r->gated)
-        return r->gated;
-    r->gated = false;
+    if (r->dead || !r->step.gated)
+        return r->step.gated;
+    r->step.gated = false;
     b->ops->stalled(b->arg, r);
     return true;
 }
@@ -283,14 +285,14 @@ void batch_complete(struct batch *b, int rc)
 
         /* Those further down stay in_step, so that a callback which removes
          * one of them does not free it under our feet. */
-        r->in_step = false;
+        r->step.under_way = false;
         if (r->dead) {
             b->ops->removed(b->arg, r);
         } else if (rc < 0 && stall) {
             continue;
         } else if (rc < 0) {
             batch_unlink(b, r);
-            r->state = REQUEST_ENDED;
+            request_set_state(r, REQUEST_ENDED);
             b->ops->failed(b->arg, r, "the engine failed on a step");
         } else if (r->state == REQUEST_PREFILL) {
             advance_prefill(b, r, &b->segments[i]);
@@ -306,7 +308,7 @@ void batch_abandon(struct batch *b)
     for (uint32_t i = 0; i < b->n_segments; i++) {
         struct request *r = b->segment_owners[i];
 
-        r->in_step = false;
+        r->step.under_way = false;
         if (r->dead)
             b->ops->removed(b->arg, r);
     }

@@ -30,7 +30,7 @@ struct batch {
  * spent on others. One that has no blocks yet waits for its turn as others. */
 static inline bool batch_is_loading(const struct request *r)
 {
-    return r->load && !r->gated && r->n_ids > 0;
+    return r->load.job && !r->step.gated && r->blocks.n > 0;
 }
 
 /* Take `r` out of the list of its state. */

@@ -24,15 +24,15 @@ static uint64_t older_need(const struct batch *b, const struct request *r,
     {
         if (older == r)
             break;
-        if (older->n_ids == 0 && (!loads || older->load))
-            need += older->n_blocks;
+        if (older->blocks.n == 0 && (!loads || older->load.job))
+            need += older->blocks.n_needed;
     }
     return need;
 }
 
 int batch_take_ahead(struct batch *b, struct request *r)
 {
-    if (older_need(b, r, false) + r->n_blocks > room(b))
+    if (older_need(b, r, false) + r->blocks.n_needed > room(b))
         return -ENOSPC;
     return request_take(r, b->config.store, b->config.layout->block_tokens);
 }
@@ -47,12 +47,13 @@ static struct request *pick_next(struct batch *b, bool loading, bool only_taken,
 
     TAILQ_FOREACH(r, &b->waiting, link)
     {
-        if ((batch_is_loading(r) && !loading) || (r->n_ids == 0 && only_taken))
+        if ((batch_is_loading(r) && !loading) ||
+            (r->blocks.n == 0 && only_taken))
             continue;
         b->items[n] = (struct queue_item){
-            .arrival_seq = r->seq,
-            .ready_at_us = r->held_back ? QUEUE_NOT_READY : 0,
-            .cost_us = r->n_tokens,
+            .arrival_seq = r->turn.seq,
+            .ready_at_us = r->load.held_back ? QUEUE_NOT_READY : 0,
+            .cost_us = r->prompt.n_tokens,
             .has_cached_prefix = batch_is_loading(r),
         };
         b->items_of[n++] = r;
@@ -64,10 +65,10 @@ static struct request *pick_next(struct batch *b, bool loading, bool only_taken,
 /* False: no room for all of its blocks. */
 static bool take_blocks(struct batch *b, struct request *r)
 {
-    if (r->n_ids > 0)
+    if (r->blocks.n > 0)
         return true;
     uint64_t need = older_need(b, r, true);
-    if (need > 0 && need + r->n_blocks > room(b))
+    if (need > 0 && need + r->blocks.n_needed > room(b))
         return false;
     return request_take(r, b->config.store, b->config.layout->block_tokens) ==
            0;
@@ -94,7 +95,7 @@ static struct request *next_with_blocks(struct batch *b, bool loading,
 
     if (r && !take_blocks(b, r))
         r = pick_next(b, loading, true, now_us);
-    if (r && r->n_ids == 0)
+    if (r && r->blocks.n == 0)
         return NULL;
     return r;
 }
@@ -107,8 +108,8 @@ static void note_turns(struct batch *b, int64_t now_us)
 
     TAILQ_FOREACH(r, &b->waiting, link)
     {
-        if (r->held_back && r->n_ids > 0 && r->turn_us == 0)
-            r->turn_us = now_us;
+        if (r->load.held_back && r->blocks.n > 0 && r->turn.came_us == 0)
+            r->turn.came_us = now_us;
     }
 }
 
@@ -123,11 +124,11 @@ struct request *batch_start_next(struct batch *b, bool loading, int64_t now_us)
             note_turns(b, now_us);
         return NULL;
     }
-    if (!r->gated)
+    if (!r->step.gated)
         request_adopt(r, b->config.store, b->config.layout->block_tokens);
     batch_unlink(b, r);
-    r->state = REQUEST_PREFILL;
-    r->started_us = now_us;
+    request_set_state(r, REQUEST_PREFILL);
+    r->turn.started_us = now_us;
     TAILQ_INSERT_TAIL(&b->prefills, r, link);
     b->n.prefills++;
     b->ops->started(b->arg, r);

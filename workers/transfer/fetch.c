@@ -58,8 +58,8 @@ static void *fetch_open(void *arg, struct load_run *run,
     f->peer = p;
     f->run = run;
     f->id = r->id;
-    f->keys = r->keys;
-    f->tokens = r->tokens;
+    f->keys = r->prompt.keys;
+    f->tokens = r->prompt.tokens;
     f->n_keys = to_block;
     f->since_us = clock_now_us();
     TAILQ_INIT(&f->pieces);

@@ -23,9 +23,9 @@ bool transfer_pushes(const struct request *r)
 
 void push_send_begin(struct peer *p, struct request *r)
 {
-    struct msg_kv_begin m = {.n_tokens = r->n_tokens,
+    struct msg_kv_begin m = {.n_tokens = r->prompt.n_tokens,
                              .max_tokens = r->max_tokens,
-                             .prompt_digest = r->prompt_digest};
+                             .prompt_digest = r->prompt.digest};
 
     msg_kv_begin_pack(&p->transfer->buf, r->id, &m);
     transfer_send(p->transfer, p->conn);
@@ -86,7 +86,7 @@ static bool next_range(const struct transfer *t, struct request *r)
         push->end_token = r->position;
     else if (push->from_token == r->position &&
              t->ops->layers_done(t->arg, r) > 0)
-        push->end_token = r->position + r->step_tokens;
+        push->end_token = r->position + r->step.n_tokens;
     else
         return false;
     push->layer = 0;
@@ -107,7 +107,7 @@ static void send_rows(struct peer *p, struct request *r,
 
         frame_conn_send_bytes(
             p->conn,
-            engine_kv_row(layout, r->data[from / layout->block_tokens],
+            engine_kv_row(layout, r->blocks.data[from / layout->block_tokens],
                           r->push.layer, which, slot),
             (size_t)k * layout->kv_row_bytes);
         from += k;
@@ -154,7 +154,7 @@ static void step_on(const struct transfer *t, struct request_push *push)
 static bool piece_ready(const struct transfer *t, const struct request *r)
 {
     return r->push.end_token <= r->position ||
-           (r->push.end_token <= r->position + r->step_tokens &&
+           (r->push.end_token <= r->position + r->step.n_tokens &&
             r->push.layer < t->ops->layers_done(t->arg, r));
 }
 
@@ -175,7 +175,7 @@ static bool pump_one(struct peer *p, struct request *r, int64_t now_us)
         step_on(t, push);
         p->progress_us = now_us;
     }
-    if (push->from_token < r->n_tokens || r->n_output == 0)
+    if (push->from_token < r->prompt.n_tokens || r->n_output == 0)
         return false;
     struct msg_kv_end m = {.first_token = r->last_token};
     msg_kv_end_pack(&t->buf, r->id, &m);

@@ -28,9 +28,9 @@ int receive_on_begin(struct inbound *in, uint64_t id, const uint8_t *payload,
         return -EBADMSG;
     if (!r || r->state != REQUEST_ANNOUNCED)
         return refuse(in, id, "no such request is announced here");
-    if (m.n_tokens != r->n_tokens || m.max_tokens != r->max_tokens)
+    if (m.n_tokens != r->prompt.n_tokens || m.max_tokens != r->max_tokens)
         return refuse(in, id, "the request was announced with other lengths");
-    if (m.prompt_digest != r->prompt_digest)
+    if (m.prompt_digest != r->prompt.digest)
         return refuse(in, id, "the request was announced for another prompt");
     r->receive.next_token =
         calloc(t->config.layout->layers, sizeof(*r->receive.next_token));
@@ -47,7 +47,7 @@ int transfer_grant(struct transfer *t, struct request *r)
 {
     if (!r->receive.from || r->state != REQUEST_KV_WAIT)
         return -EINVAL;
-    r->state = REQUEST_RECEIVING;
+    request_set_state(r, REQUEST_RECEIVING);
     msg_empty_pack(&t->buf, FRAME_KV_GRANT, r->id);
     transfer_send(t, r->receive.from->conn);
     return 0;
@@ -78,7 +78,8 @@ static void copy_rows(const struct transfer *t, struct request *r,
         uint32_t k = n < room ? n : room;
         size_t bytes = (size_t)k * layout->kv_row_bytes;
 
-        memcpy(engine_kv_row(layout, r->data[from / layout->block_tokens],
+        memcpy(engine_kv_row(layout,
+                             r->blocks.data[from / layout->block_tokens],
                              m->layer, which, slot),
                src, bytes);
         src += bytes;
@@ -101,7 +102,7 @@ int receive_on_layer(struct inbound *in, uint64_t id, const uint8_t *payload,
         return 0;
     if (r->state != REQUEST_RECEIVING || m.layer >= layout->layers ||
         m.from_token != r->receive.next_token[m.layer] || m.n_tokens == 0 ||
-        m.n_tokens > r->n_tokens - m.from_token ||
+        m.n_tokens > r->prompt.n_tokens - m.from_token ||
         m.n_data != 2 * (uint64_t)m.n_tokens * layout->kv_row_bytes)
         return -EBADMSG;
     copy_rows(t, r, &m, ENGINE_K);
@@ -125,11 +126,11 @@ int receive_on_end(struct inbound *in, uint64_t id, const uint8_t *payload,
     if (r->state != REQUEST_RECEIVING)
         return -EBADMSG;
     for (uint32_t i = 0; i < t->config.layout->layers; i++)
-        if (r->receive.next_token[i] != r->n_tokens)
+        if (r->receive.next_token[i] != r->prompt.n_tokens)
             return -EBADMSG;
     TAILQ_REMOVE(&in->receives, r, receive.link);
     r->receive.from = NULL;
-    r->position = r->n_tokens;
+    r->position = r->prompt.n_tokens;
     r->last_token = m.first_token;
     r->n_output = 1;
     t->ops->received(t->arg, r);
