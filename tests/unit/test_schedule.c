@@ -438,6 +438,41 @@ static void test_commit(void)
     rig_fini(&r);
 }
 
+/* Not even whose turn it is, nor what is learnt of an idle instance. */
+static void test_commit_fails_without_trace(void)
+{
+    struct pool_instance before[4];
+    struct rig r;
+
+    rig_init(&r, "plan", 1.0);
+    for (int i = 0; i < 3; i++)
+        add(&r, ROLE_PREFILL, 0, 0);
+    add(&r, ROLE_DECODE, 0, 0);
+    r.request.max_output_tokens = 10;
+    for (uint64_t i = 0; i < 30; i++) { /* of an idle instance one fades */
+        struct pool_prefill_request slow = {.request_id = 100 + i,
+                                            .predicted_us = 100000000};
+
+        CU_ASSERT_EQUAL(pool_prefill_accept(r.pool, r.ids[2], &slow), 0);
+        CU_ASSERT_EQUAL(pool_prefill_done(r.pool, r.ids[2], 100 + i, 300000000),
+                        0);
+    }
+    for (uint64_t i = 0; i < 8; i++) {
+        DECIDE_ACCEPT(&r);
+        CU_ASSERT_EQUAL(pool_decode_accept(r.pool, r.ids[3], 1, 10, 10), 0);
+        for (uint32_t slot = 0; slot < 4; slot++)
+            before[slot] = *pool_at(r.pool, slot);
+        CU_ASSERT_EQUAL(schedule_commit(r.scheduler, &r.request, &r.decision),
+                        -EEXIST);
+        for (uint32_t slot = 0; slot < 4; slot++)
+            CU_ASSERT_EQUAL(memcmp(&before[slot], pool_at(r.pool, slot),
+                                   sizeof(before[slot])),
+                            0);
+        CU_ASSERT_EQUAL(pool_decode_done(r.pool, r.ids[3], 1), 0);
+    }
+    rig_fini(&r);
+}
+
 static void test_config(void)
 {
     struct rig r;
@@ -614,6 +649,8 @@ int main(void)
     CU_add_test(suite, "in time", test_in_time);
     CU_add_test(suite, "nowhere", test_nowhere);
     CU_add_test(suite, "commit", test_commit);
+    CU_add_test(suite, "commit fails without trace",
+                test_commit_fails_without_trace);
     CU_add_test(suite, "config", test_config);
     CU_add_test(suite, "coupled", test_coupled);
     CU_add_test(suite, "pooled cache", test_pooled_cache);

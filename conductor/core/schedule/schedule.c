@@ -251,7 +251,7 @@ int schedule_commit(struct scheduler *scheduler,
 {
     const struct prefill_estimate *chosen = &decision->chosen;
     struct pool *pool = scheduler->pool;
-    int error;
+    int error = 0;
 
     if (decision->verdict != SCHEDULE_ACCEPT)
         return -EINVAL;
@@ -259,6 +259,13 @@ int schedule_commit(struct scheduler *scheduler,
          !pool_get(pool, chosen->fetch_from)) ||
         !sources_live(pool, decision))
         return -ESTALE;
+    if (decision->decode != POOL_NO_INSTANCE)
+        error =
+            pool_decode_accept(pool, decision->decode, request->request_id,
+                               request->n_tokens, request->max_output_tokens);
+    if (error < 0)
+        return error;
+    /* Last, since a prefill once accepted leaves a trace: whose turn it was. */
     error = pool_prefill_accept(
         pool, decision->prefill,
         &(struct pool_prefill_request){
@@ -273,14 +280,9 @@ int schedule_commit(struct scheduler *scheduler,
             .keys = request->keys,
             .n_keys = !scheduler->expected ? request->n_keys : 0,
         });
-    if (error < 0)
-        return error;
-    if (decision->decode != POOL_NO_INSTANCE)
-        error =
-            pool_decode_accept(pool, decision->decode, request->request_id,
-                               request->n_tokens, request->max_output_tokens);
     if (error < 0) {
-        (void)pool_prefill_cancel(pool, decision->prefill, request->request_id);
+        if (decision->decode != POOL_NO_INSTANCE)
+            (void)pool_decode_done(pool, decision->decode, request->request_id);
         return error;
     }
     if (chosen->fetch_from != POOL_NO_INSTANCE &&
