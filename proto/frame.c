@@ -90,11 +90,11 @@ size_t frame_begin(struct wire_buf *buf, uint16_t type, uint64_t request_id)
     return begin;
 }
 
-void frame_end(struct wire_buf *buf, size_t begin)
+void frame_end(struct wire_buf *buf, size_t begin, size_t later_bytes)
 {
     if (buf->failed)
         return;
-    size_t length = buf->len - begin - FRAME_HEADER_BYTES;
+    size_t length = buf->len - begin - FRAME_HEADER_BYTES + later_bytes;
     if (length > FRAME_PAYLOAD_MAX_BYTES) {
         buf->failed = true;
         return;

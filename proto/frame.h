@@ -83,8 +83,9 @@ frame_header_decode(const uint8_t bytes[FRAME_HEADER_BYTES],
  */
 size_t frame_begin(struct wire_buf *buf, uint16_t type, uint64_t request_id);
 
-/* frame_end(buf, begin): writes the length of the frame that frame_begin()
- * opened at `begin`. A payload over the hard limit sets buf->failed. */
-void frame_end(struct wire_buf *buf, size_t begin);
+/* frame_end(buf, begin, later_bytes): writes the length of the frame that
+ * frame_begin() opened at `begin`; later_bytes of it the caller sends behind.
+ * A payload over the hard limit sets buf->failed. */
+void frame_end(struct wire_buf *buf, size_t begin, size_t later_bytes);
 
 #endif

@@ -1,9 +1,10 @@
-/* Encoding and decoding of every message's payload. */
+/* Every message: one function names its fields, in their order on the wire. */
 #include "proto/message.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <string.h>
+
+#include "proto/codec.h"
 
 const char *proto_code_name(uint16_t code)
 {
@@ -34,354 +35,308 @@ const char *proto_role_name(uint8_t role)
                                                                  : "unknown";
 }
 
-void msg_empty_pack(struct wire_buf *buf, uint16_t type, uint64_t request_id)
+/* Makes name_pack() and name_unpack() of name_fields(). The copy is what a
+ * codec that could also read may point to. */
+#define MESSAGE(name, type)                                            \
+    void name##_pack(struct wire_buf *buf, uint64_t request_id,        \
+                     const struct name *m)                             \
+    {                                                                  \
+        struct codec c = codec_writer(buf);                            \
+        struct name copy = *m;                                         \
+        size_t at = frame_begin(buf, type, request_id);                \
+                                                                       \
+        name##_fields(&c, &copy);                                      \
+        frame_end(buf, at, c.later_bytes);                             \
+    }                                                                  \
+    int name##_unpack(const void *payload, size_t len, struct name *m) \
+    {                                                                  \
+        struct codec c = codec_reader(payload, len);                   \
+                                                                       \
+        memset(m, 0, sizeof(*m));                                      \
+        name##_fields(&c, m);                                          \
+        return codec_end(&c);                                          \
+    }
+
+uint16_t proto_version_common(const struct msg_hello *m)
 {
-    frame_end(buf, frame_begin(buf, type, request_id));
+    if (m->version_min > PROTO_VERSION || m->version_max < PROTO_VERSION)
+        return 0;
+    return PROTO_VERSION;
 }
 
-void msg_hello_pack(struct wire_buf *buf, uint64_t request_id,
-                    const struct msg_hello *m)
+void msg_empty_pack(struct wire_buf *buf, uint16_t type, uint64_t request_id)
 {
-    size_t at = frame_begin(buf, FRAME_HELLO, request_id);
-
-    wire_put_u32(buf, m->magic);
-    wire_put_u16(buf, m->version_min);
-    wire_put_u16(buf, m->version_max);
-    wire_put_u8(buf, m->kind);
-    wire_put_u8(buf, m->role);
-    wire_put_u64(buf, m->capabilities);
-    wire_put_str(buf, m->name);
-    wire_put_str(buf, m->engine);
-    wire_put_str(buf, m->model);
-    wire_put_u64(buf, m->fingerprint);
-    wire_put_u32(buf, m->block_tokens);
-    wire_put_u32(buf, m->window_tokens);
-    wire_put_u32(buf, m->vocab);
-    wire_put_u64(buf, m->kv_capacity_blocks);
-    wire_put_u64(buf, m->kv_bytes_per_token);
-    wire_put_u64(buf, m->disk_capacity_blocks);
-    wire_put_u32(buf, m->max_batch);
-    wire_put_u32(buf, m->layers);
-    wire_put_str(buf, m->peer_host);
-    wire_put_u16(buf, m->peer_port);
-    frame_end(buf, at);
+    frame_end(buf, frame_begin(buf, type, request_id), 0);
 }
 
 /*
- * The magic and the versions stand first and are read first: a HELLO of
- * another version decodes as far as its versions, with the rest zero, so that
+ * The magic and the versions stand first in every version, and later versions
+ * only append: a HELLO is read as far as this version knows it. One with no
+ * common version is read as far as its versions, with the rest zero, so that
  * the refusal can name them.
  */
-int msg_hello_unpack(const void *payload, size_t len, struct msg_hello *m)
+static void msg_hello_fields(struct codec *c, struct msg_hello *m)
 {
-    struct wire_reader r;
-
-    wire_reader_init(&r, payload, len);
-    memset(m, 0, sizeof(*m));
-    m->magic = wire_get_u32(&r);
-    m->version_min = wire_get_u16(&r);
-    m->version_max = wire_get_u16(&r);
-    if (r.failed || m->magic != PROTO_MAGIC || m->version_min > m->version_max)
-        return -EBADMSG;
-    if (m->version_min > PROTO_VERSION || m->version_max < PROTO_VERSION)
-        return 0;
-    m->kind = wire_get_u8(&r);
-    m->role = wire_get_u8(&r);
-    m->capabilities = wire_get_u64(&r);
-    wire_get_str(&r, m->name, sizeof(m->name));
-    wire_get_str(&r, m->engine, sizeof(m->engine));
-    wire_get_str(&r, m->model, sizeof(m->model));
-    m->fingerprint = wire_get_u64(&r);
-    m->block_tokens = wire_get_u32(&r);
-    m->window_tokens = wire_get_u32(&r);
-    m->vocab = wire_get_u32(&r);
-    m->kv_capacity_blocks = wire_get_u64(&r);
-    m->kv_bytes_per_token = wire_get_u64(&r);
-    m->disk_capacity_blocks = wire_get_u64(&r);
-    m->max_batch = wire_get_u32(&r);
-    m->layers = wire_get_u32(&r);
-    wire_get_str(&r, m->peer_host, sizeof(m->peer_host));
-    m->peer_port = wire_get_u16(&r);
-    return wire_end(&r, m->kind >= PROTO_PEER_CONDUCTOR &&
-                            m->kind <= PROTO_PEER_WORKER_PEER &&
-                            m->role <= PROTO_ROLE_BOTH);
+    codec_u32(c, &m->magic);
+    codec_u16(c, &m->version_min);
+    codec_u16(c, &m->version_max);
+    codec_require(c,
+                  m->magic == PROTO_MAGIC && m->version_min <= m->version_max);
+    if (proto_version_common(m) == 0) {
+        codec_skip(c);
+        return;
+    }
+    codec_u8(c, &m->kind);
+    codec_u8(c, &m->role);
+    codec_u64(c, &m->capabilities);
+    codec_str(c, m->name, sizeof(m->name));
+    codec_str(c, m->engine, sizeof(m->engine));
+    codec_str(c, m->model, sizeof(m->model));
+    codec_u64(c, &m->fingerprint);
+    codec_u32(c, &m->block_tokens);
+    codec_u32(c, &m->window_tokens);
+    codec_u32(c, &m->vocab);
+    codec_u64(c, &m->kv_capacity_blocks);
+    codec_u64(c, &m->kv_bytes_per_token);
+    codec_u64(c, &m->disk_capacity_blocks);
+    codec_u32(c, &m->max_batch);
+    codec_u32(c, &m->layers);
+    codec_str(c, m->peer_host, sizeof(m->peer_host));
+    codec_u16(c, &m->peer_port);
+    codec_require(c, m->kind >= PROTO_PEER_CONDUCTOR &&
+                         m->kind <= PROTO_PEER_WORKER_PEER &&
+                         m->role <= PROTO_ROLE_BOTH);
+    if (m->version_max > PROTO_VERSION)
+        codec_skip(c);
 }
+MESSAGE(msg_hello, FRAME_HELLO)
 
-void msg_welcome_pack(struct wire_buf *buf, uint64_t request_id,
-                      const struct msg_welcome *m)
+static void msg_welcome_fields(struct codec *c, struct msg_welcome *m)
 {
-    size_t at = frame_begin(buf, FRAME_WELCOME, request_id);
-
-    wire_put_u16(buf, m->version);
-    wire_put_u64(buf, m->capabilities);
-    wire_put_u32(buf, m->instance_id);
-    wire_put_u32(buf, m->heartbeat_ms);
-    frame_end(buf, at);
+    codec_u16(c, &m->version);
+    codec_u64(c, &m->capabilities);
+    codec_u32(c, &m->instance_id);
+    codec_u32(c, &m->heartbeat_ms);
 }
+MESSAGE(msg_welcome, FRAME_WELCOME)
 
-int msg_welcome_unpack(const void *payload, size_t len, struct msg_welcome *m)
+static void msg_error_fields(struct codec *c, struct msg_error *m)
 {
-    struct wire_reader r;
-
-    wire_reader_init(&r, payload, len);
-    m->version = wire_get_u16(&r);
-    m->capabilities = wire_get_u64(&r);
-    m->instance_id = wire_get_u32(&r);
-    m->heartbeat_ms = wire_get_u32(&r);
-    return wire_end(&r, true);
+    codec_u16(c, &m->code);
+    codec_str(c, m->text, sizeof(m->text));
 }
+MESSAGE(msg_error, FRAME_ERROR)
 
 void msg_error_like_pack(struct wire_buf *buf, uint16_t type,
                          uint64_t request_id, uint16_t code, const char *text)
 {
-    char cut[MSG_TEXT_MAX];
-
-    snprintf(cut, sizeof(cut), "%s", text);
+    struct codec c = codec_writer(buf);
+    struct msg_error m = {.code = code};
     size_t at = frame_begin(buf, type, request_id);
-    wire_put_u16(buf, code);
-    wire_put_str(buf, cut);
-    frame_end(buf, at);
+
+    snprintf(m.text, sizeof(m.text), "%s", text);
+    msg_error_fields(&c, &m);
+    frame_end(buf, at, 0);
 }
 
-void msg_error_pack(struct wire_buf *buf, uint64_t request_id,
-                    const struct msg_error *m)
+static void msg_status_fields(struct codec *c, struct msg_status *m)
 {
-    msg_error_like_pack(buf, FRAME_ERROR, request_id, m->code, m->text);
+    codec_u32(c, &m->prefill_queued);
+    codec_u32(c, &m->prefill_running);
+    codec_u32(c, &m->decode_active);
+    codec_u64(c, &m->kv_used_blocks);
+    codec_u64(c, &m->kv_pinned_blocks);
+    codec_u64(c, &m->disk_used_blocks);
+    codec_u64(c, &m->disk_bytes_per_s);
+}
+MESSAGE(msg_status, FRAME_STATUS)
+
+static void msg_source_fields(struct codec *c, struct msg_source *m)
+{
+    codec_u8(c, &m->kind);
+    codec_str(c, m->host, sizeof(m->host));
+    codec_u16(c, &m->port);
+    codec_u32(c, &m->from_block);
+    codec_u32(c, &m->to_block);
+    codec_require(c, m->from_block <= m->to_block &&
+                         ((m->kind == PROTO_SOURCE_PEER && *m->host) ||
+                          (m->kind == PROTO_SOURCE_DISK && !*m->host)));
 }
 
-int msg_error_unpack(const void *payload, size_t len, struct msg_error *m)
+static void msg_prefill_fields(struct codec *c, struct msg_prefill *m)
 {
-    struct wire_reader r;
-
-    wire_reader_init(&r, payload, len);
-    m->code = wire_get_u16(&r);
-    wire_get_str(&r, m->text, sizeof(m->text));
-    return wire_end(&r, true);
-}
-
-void msg_status_pack(struct wire_buf *buf, uint64_t request_id,
-                     const struct msg_status *m)
-{
-    size_t at = frame_begin(buf, FRAME_STATUS, request_id);
-
-    wire_put_u32(buf, m->prefill_queued);
-    wire_put_u32(buf, m->prefill_running);
-    wire_put_u32(buf, m->decode_active);
-    wire_put_u64(buf, m->kv_used_blocks);
-    wire_put_u64(buf, m->kv_pinned_blocks);
-    wire_put_u64(buf, m->disk_used_blocks);
-    wire_put_u64(buf, m->disk_bytes_per_s);
-    frame_end(buf, at);
-}
-
-int msg_status_unpack(const void *payload, size_t len, struct msg_status *m)
-{
-    struct wire_reader r;
-
-    wire_reader_init(&r, payload, len);
-    m->prefill_queued = wire_get_u32(&r);
-    m->prefill_running = wire_get_u32(&r);
-    m->decode_active = wire_get_u32(&r);
-    m->kv_used_blocks = wire_get_u64(&r);
-    m->kv_pinned_blocks = wire_get_u64(&r);
-    m->disk_used_blocks = wire_get_u64(&r);
-    m->disk_bytes_per_s = wire_get_u64(&r);
-    return wire_end(&r, true);
-}
-
-static void put_source(struct wire_buf *buf, const struct msg_source *m)
-{
-    wire_put_u8(buf, m->kind);
-    wire_put_str(buf, m->host);
-    wire_put_u16(buf, m->port);
-    wire_put_u32(buf, m->from_block);
-    wire_put_u32(buf, m->to_block);
-}
-
-/* Returns whether its values are in range. */
-static bool get_source(struct wire_reader *r, struct msg_source *m)
-{
-    m->kind = wire_get_u8(r);
-    wire_get_str(r, m->host, sizeof(m->host));
-    m->port = wire_get_u16(r);
-    m->from_block = wire_get_u32(r);
-    m->to_block = wire_get_u32(r);
-    return m->from_block <= m->to_block &&
-           ((m->kind == PROTO_SOURCE_PEER && m->host[0] != '\0') ||
-            (m->kind == PROTO_SOURCE_DISK && m->host[0] == '\0'));
-}
-
-void msg_prefill_pack(struct wire_buf *buf, uint64_t request_id,
-                      const struct msg_prefill *m)
-{
-    size_t at = frame_begin(buf, FRAME_PREFILL, request_id);
-
-    wire_put_u64(buf, m->key_seed);
-    wire_put_u32(buf, m->max_tokens);
-    wire_put_str(buf, m->decode_host);
-    wire_put_u16(buf, m->decode_port);
-    wire_put_u8(buf, m->load_mode);
-    wire_put_u32(buf, m->split_block);
-    wire_put_u8(buf, m->n_sources);
+    codec_u64(c, &m->key_seed);
+    codec_u32(c, &m->max_tokens);
+    codec_str(c, m->decode_host, sizeof(m->decode_host));
+    codec_u16(c, &m->decode_port);
+    codec_u8(c, &m->load_mode);
+    codec_u8(c, &m->n_sources);
+    codec_require(c, m->load_mode < PROTO_LOAD_COUNT &&
+                         m->n_sources <= MSG_SOURCES_MAX);
     for (size_t i = 0; i < m->n_sources && i < MSG_SOURCES_MAX; i++)
-        put_source(buf, &m->sources[i]);
-    wire_put_u32s(buf, (const uint32_t *)(const void *)m->tokens, m->n_tokens);
-    frame_end(buf, at);
+        msg_source_fields(c, &m->sources[i]);
+    codec_array(c, 4, &m->tokens, &m->n_tokens);
 }
+MESSAGE(msg_prefill, FRAME_PREFILL)
 
-int msg_prefill_unpack(const void *payload, size_t len, struct msg_prefill *m)
+static void msg_decode_fields(struct codec *c, struct msg_decode *m)
 {
-    struct wire_reader r;
-
-    wire_reader_init(&r, payload, len);
-    m->key_seed = wire_get_u64(&r);
-    m->max_tokens = wire_get_u32(&r);
-    wire_get_str(&r, m->decode_host, sizeof(m->decode_host));
-    m->decode_port = wire_get_u16(&r);
-    m->load_mode = wire_get_u8(&r);
-    m->split_block = wire_get_u32(&r);
-    m->n_sources = wire_get_u8(&r);
-    bool in_range =
-        m->load_mode < PROTO_LOAD_COUNT && m->n_sources <= MSG_SOURCES_MAX;
-    memset(m->sources, 0, sizeof(m->sources));
-    for (size_t i = 0; in_range && i < m->n_sources; i++)
-        in_range = get_source(&r, &m->sources[i]);
-    m->tokens = wire_get_array(&r, 4, &m->n_tokens);
-    return wire_end(&r, in_range);
+    codec_u32(c, &m->n_tokens);
+    codec_u32(c, &m->max_tokens);
+    codec_u64(c, &m->prompt_digest);
 }
+MESSAGE(msg_decode, FRAME_DECODE)
 
-void msg_decode_pack(struct wire_buf *buf, uint64_t request_id,
-                     const struct msg_decode *m)
+static void msg_prefill_started_fields(struct codec *c,
+                                       struct msg_prefill_started *m)
 {
-    size_t at = frame_begin(buf, FRAME_DECODE, request_id);
-
-    wire_put_u32(buf, m->n_tokens);
-    wire_put_u32(buf, m->max_tokens);
-    wire_put_u64(buf, m->prompt_digest);
-    frame_end(buf, at);
+    codec_u64(c, &m->queue_us);
 }
+MESSAGE(msg_prefill_started, FRAME_PREFILL_STARTED)
 
-int msg_decode_unpack(const void *payload, size_t len, struct msg_decode *m)
+static void msg_prefill_done_fields(struct codec *c, struct msg_prefill_done *m)
 {
-    struct wire_reader r;
-
-    wire_reader_init(&r, payload, len);
-    m->n_tokens = wire_get_u32(&r);
-    m->max_tokens = wire_get_u32(&r);
-    m->prompt_digest = wire_get_u64(&r);
-    return wire_end(&r, true);
+    codec_u32(c, &m->first_token);
+    codec_u32(c, &m->local_tokens);
+    codec_u32(c, &m->fetched_tokens);
+    codec_u32(c, &m->computed_tokens);
+    codec_u32(c, &m->disk_tokens);
+    codec_u64(c, &m->queue_us);
+    codec_u64(c, &m->fetch_us);
+    codec_u64(c, &m->fetch_bytes);
+    codec_u64(c, &m->prefill_us);
+    codec_u64(c, &m->load_us);
+    codec_u64(c, &m->disk_bytes);
+    codec_u8(c, &m->load_mode);
+    codec_require(c, m->load_mode > PROTO_LOAD_AUTO &&
+                         m->load_mode < PROTO_LOAD_COUNT);
 }
+MESSAGE(msg_prefill_done, FRAME_PREFILL_DONE)
 
-void msg_prefill_started_pack(struct wire_buf *buf, uint64_t request_id,
-                              const struct msg_prefill_started *m)
+static void msg_token_fields(struct codec *c, struct msg_token *m)
 {
-    size_t at = frame_begin(buf, FRAME_PREFILL_STARTED, request_id);
-
-    wire_put_u64(buf, m->queue_us);
-    frame_end(buf, at);
-}
-
-int msg_prefill_started_unpack(const void *payload, size_t len,
-                               struct msg_prefill_started *m)
-{
-    struct wire_reader r;
-
-    wire_reader_init(&r, payload, len);
-    m->queue_us = wire_get_u64(&r);
-    return wire_end(&r, true);
-}
-
-void msg_prefill_done_pack(struct wire_buf *buf, uint64_t request_id,
-                           const struct msg_prefill_done *m)
-{
-    size_t at = frame_begin(buf, FRAME_PREFILL_DONE, request_id);
-
-    wire_put_u32(buf, m->first_token);
-    wire_put_u32(buf, m->local_tokens);
-    wire_put_u32(buf, m->fetched_tokens);
-    wire_put_u32(buf, m->computed_tokens);
-    wire_put_u32(buf, m->disk_tokens);
-    wire_put_u64(buf, m->queue_us);
-    wire_put_u64(buf, m->fetch_us);
-    wire_put_u64(buf, m->fetch_bytes);
-    wire_put_u64(buf, m->prefill_us);
-    wire_put_u64(buf, m->load_us);
-    wire_put_u64(buf, m->disk_bytes);
-    wire_put_u8(buf, m->load_mode);
-    frame_end(buf, at);
-}
-
-int msg_prefill_done_unpack(const void *payload, size_t len,
-                            struct msg_prefill_done *m)
-{
-    struct wire_reader r;
-
-    wire_reader_init(&r, payload, len);
-    m->first_token = wire_get_u32(&r);
-    m->local_tokens = wire_get_u32(&r);
-    m->fetched_tokens = wire_get_u32(&r);
-    m->computed_tokens = wire_get_u32(&r);
-    m->disk_tokens = wire_get_u32(&r);
-    m->queue_us = wire_get_u64(&r);
-    m->fetch_us = wire_get_u64(&r);
-    m->fetch_bytes = wire_get_u64(&r);
-    m->prefill_us = wire_get_u64(&r);
-    m->load_us = wire_get_u64(&r);
-    m->disk_bytes = wire_get_u64(&r);
-    m->load_mode = wire_get_u8(&r);
-    return wire_end(&r, m->load_mode > PROTO_LOAD_AUTO &&
-                            m->load_mode < PROTO_LOAD_COUNT);
+    codec_u64(c, &m->request_id);
+    codec_u32(c, &m->index);
+    codec_u32(c, &m->token);
 }
 
 void msg_tokens_pack(struct wire_buf *buf, const struct msg_token *entries,
                      uint32_t n)
 {
+    struct codec c = codec_writer(buf);
     size_t at = frame_begin(buf, FRAME_TOKENS, 0);
 
-    wire_put_u32(buf, n);
-    for (uint32_t i = 0; i < n; i++) {
-        wire_put_u64(buf, entries[i].request_id);
-        wire_put_u32(buf, entries[i].index);
-        wire_put_u32(buf, entries[i].token);
-    }
-    frame_end(buf, at);
+    codec_u32(&c, &n);
+    for (uint32_t i = 0; i < n; i++)
+        msg_token_fields(&c, &(struct msg_token){entries[i].request_id,
+                                                 entries[i].index,
+                                                 entries[i].token});
+    frame_end(buf, at, 0);
 }
 
 int msg_tokens_unpack(const void *payload, size_t len, struct msg_tokens *m)
 {
-    struct wire_reader r;
+    struct codec c = codec_reader(payload, len);
 
-    wire_reader_init(&r, payload, len);
-    m->entries = wire_get_array(&r, MSG_TOKEN_BYTES, &m->n);
-    return wire_end(&r, true);
+    codec_array(&c, MSG_TOKEN_BYTES, &m->entries, &m->n);
+    return codec_end(&c);
 }
 
 struct msg_token msg_tokens_at(const struct msg_tokens *m, uint32_t i)
 {
-    const uint8_t *p = m->entries + (size_t)i * MSG_TOKEN_BYTES;
-    struct msg_token t = {wire_u64_at(p, 0), wire_u32_at(p, 2),
-                          wire_u32_at(p, 3)};
+    struct codec c =
+        codec_reader(m->entries + (size_t)i * MSG_TOKEN_BYTES, MSG_TOKEN_BYTES);
+    struct msg_token t;
 
+    msg_token_fields(&c, &t);
     return t;
 }
 
-void msg_done_pack(struct wire_buf *buf, uint64_t request_id,
-                   const struct msg_done *m)
+static void msg_done_fields(struct codec *c, struct msg_done *m)
 {
-    size_t at = frame_begin(buf, FRAME_DONE, request_id);
-
-    wire_put_u8(buf, m->finish);
-    wire_put_u32(buf, m->output_tokens);
-    frame_end(buf, at);
+    codec_u8(c, &m->finish);
+    codec_u32(c, &m->output_tokens);
+    codec_require(c, m->finish == PROTO_FINISH_LENGTH ||
+                         m->finish == PROTO_FINISH_STOP);
 }
+MESSAGE(msg_done, FRAME_DONE)
 
-int msg_done_unpack(const void *payload, size_t len, struct msg_done *m)
+static void msg_blocks_stored_fields(struct codec *c,
+                                     struct msg_blocks_stored *m)
 {
-    struct wire_reader r;
-
-    wire_reader_init(&r, payload, len);
-    m->finish = wire_get_u8(&r);
-    m->output_tokens = wire_get_u32(&r);
-    return wire_end(&r, m->finish == PROTO_FINISH_LENGTH ||
-                            m->finish == PROTO_FINISH_STOP);
+    codec_u8(c, &m->tier);
+    codec_u64(c, &m->parent);
+    codec_array(c, 8, &m->keys, &m->n);
+    codec_require(c, m->tier < PROTO_TIER_COUNT);
 }
+MESSAGE(msg_blocks_stored, FRAME_BLOCKS_STORED)
+
+static void msg_blocks_removed_fields(struct codec *c,
+                                      struct msg_blocks_removed *m)
+{
+    codec_u8(c, &m->tier);
+    codec_array(c, 8, &m->keys, &m->n);
+    codec_require(c, m->tier < PROTO_TIER_COUNT);
+}
+MESSAGE(msg_blocks_removed, FRAME_BLOCKS_REMOVED)
+
+static void msg_fetch_fields(struct codec *c, struct msg_fetch *m)
+{
+    codec_array(c, 8, &m->keys, &m->n);
+}
+MESSAGE(msg_fetch, FRAME_FETCH)
+
+static void msg_fetch_chain_fields(struct codec *c, struct msg_fetch_chain *m)
+{
+    codec_array(c, 4, &m->tokens, &m->n_tokens);
+}
+MESSAGE(msg_fetch_chain, FRAME_FETCH_CHAIN)
+
+static void msg_fetch_read_fields(struct codec *c, struct msg_fetch_read *m)
+{
+    codec_u32(c, &m->block);
+    codec_u32(c, &m->from_layer);
+    codec_u32(c, &m->n_layers);
+    codec_require(c, m->n_layers > 0);
+}
+MESSAGE(msg_fetch_read, FRAME_FETCH_READ)
+
+static void msg_fetch_data_fields(struct codec *c, struct msg_fetch_data *m)
+{
+    codec_u32(c, &m->block);
+    codec_u32(c, &m->from_layer);
+    codec_u32(c, &m->n_layers);
+    codec_u64(c, &m->checksum);
+    codec_array(c, 1, &m->data, &m->n_data);
+    codec_require(c, m->n_layers > 0);
+}
+MESSAGE(msg_fetch_data, FRAME_FETCH_DATA)
+
+static void msg_fetch_end_fields(struct codec *c, struct msg_fetch_end *m)
+{
+    codec_u16(c, &m->code);
+}
+MESSAGE(msg_fetch_end, FRAME_FETCH_END)
+
+static void msg_kv_begin_fields(struct codec *c, struct msg_kv_begin *m)
+{
+    codec_u32(c, &m->n_tokens);
+    codec_u32(c, &m->max_tokens);
+    codec_u64(c, &m->prompt_digest);
+}
+MESSAGE(msg_kv_begin, FRAME_KV_BEGIN)
+
+static void msg_kv_layer_fields(struct codec *c, struct msg_kv_layer *m)
+{
+    codec_u32(c, &m->layer);
+    codec_u32(c, &m->from_token);
+    codec_u32(c, &m->n_tokens);
+    codec_array(c, 1, &m->data, &m->n_data);
+}
+MESSAGE(msg_kv_layer, FRAME_KV_LAYER)
+
+static void msg_kv_end_fields(struct codec *c, struct msg_kv_end *m)
+{
+    codec_u32(c, &m->first_token);
+}
+MESSAGE(msg_kv_end, FRAME_KV_END)

@@ -1,12 +1,16 @@
 /*
- * The messages: one plain struct and one encode/decode pair each.
+ * The messages: one plain struct each, and a pair that packs and unpacks it.
  *
  * X_pack(buf, request_id, m) appends a whole frame (header and payload) to
  * buf; a failure shows in buf->failed. X_unpack(p, len, m) reads a payload and
  * returns 0, or -EBADMSG when it is too short, too long, or holds a value
- * outside its range. Arrays of a decoded message are views into the payload
- * (not aligned: read them with wire_u32_at()/wire_u64_at()) and die with it.
- * Messages without a payload are written with msg_empty_pack().
+ * outside its range. A HELLO of a newer version may be longer. Arrays of a
+ * decoded message are views into the payload (not aligned: read them with
+ * wire_u32_at()/wire_u64_at()) and die with it; those of a message to pack are
+ * native and aligned. An array that ends its message may be NULL with a count:
+ * X_pack() writes the frame's header and the count, and the caller sends the
+ * elements behind. Messages without a payload are written with
+ * msg_empty_pack().
  */
 #ifndef PROTO_MESSAGE_H
 #define PROTO_MESSAGE_H
@@ -16,7 +20,7 @@
 #include "proto/frame.h"
 
 #define PROTO_MAGIC 0x52444e43u /* "CNDR" */
-#define PROTO_VERSION 2u
+#define PROTO_VERSION 3u
 
 #define MSG_NAME_MAX 64  /* bytes of a name, with its NUL */
 #define MSG_HOST_MAX 256 /* bytes of a host, with its NUL */
@@ -145,8 +149,7 @@ struct msg_prefill {
     /* Where the KV goes; "" = nowhere, or it stays here (role both). */
     char decode_host[MSG_HOST_MAX];
     uint16_t decode_port;
-    uint8_t load_mode;    /* enum proto_load_mode */
-    uint32_t split_block; /* both: where compute and load should meet */
+    uint8_t load_mode; /* enum proto_load_mode */
     uint8_t n_sources;
     struct msg_source sources[MSG_SOURCES_MAX];
     uint32_t n_tokens;
@@ -281,13 +284,11 @@ MSG_DECLARE(msg_hello);
 MSG_DECLARE(msg_welcome);
 MSG_DECLARE(msg_error);
 MSG_DECLARE(msg_status);
-/* msg_prefill_pack() takes m->tokens as a native, aligned uint32_t array. */
 MSG_DECLARE(msg_prefill);
 MSG_DECLARE(msg_decode);
 MSG_DECLARE(msg_prefill_started);
 MSG_DECLARE(msg_prefill_done);
 MSG_DECLARE(msg_done);
-/* The encoders of these take keys and tokens as native, aligned arrays. */
 MSG_DECLARE(msg_blocks_stored);
 MSG_DECLARE(msg_blocks_removed);
 MSG_DECLARE(msg_fetch);
@@ -296,10 +297,11 @@ MSG_DECLARE(msg_fetch_read);
 MSG_DECLARE(msg_fetch_data);
 MSG_DECLARE(msg_fetch_end);
 MSG_DECLARE(msg_kv_begin);
-/* msg_kv_layer_pack() may be given data = NULL: it then writes the frame's
- * header and fields for n_data bytes, and the caller sends the bytes behind. */
 MSG_DECLARE(msg_kv_layer);
 MSG_DECLARE(msg_kv_end);
+
+/* proto_version_common(m): the newest version that both sides speak, or 0. */
+uint16_t proto_version_common(const struct msg_hello *m);
 
 /* msg_empty_pack(buf, type, request_id): a frame without a payload (CANCEL,
  * DECODE_READY, BLOCKS_CLEARED, KV_GRANT). */

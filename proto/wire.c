@@ -95,31 +95,21 @@ void wire_put_str(struct wire_buf *buf, const char *s)
     wire_put_bytes(buf, s, n);
 }
 
-static bool host_is_little(void)
+void wire_put_array(struct wire_buf *buf, size_t elem_bytes, const void *p,
+                    uint32_t n)
 {
-    return __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__;
-}
+    const uint8_t *at = p;
 
-void wire_put_u32s(struct wire_buf *buf, const uint32_t *v, uint32_t n)
-{
     wire_put_u32(buf, n);
-    if (host_is_little()) {
-        wire_put_bytes(buf, v, (size_t)n * 4);
+    if (elem_bytes == 1 || __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__) {
+        wire_put_bytes(buf, at, n * elem_bytes);
         return;
     }
-    for (uint32_t i = 0; i < n; i++)
-        wire_put_u32(buf, v[i]);
-}
-
-void wire_put_u64s(struct wire_buf *buf, const uint64_t *v, uint32_t n)
-{
-    wire_put_u32(buf, n);
-    if (host_is_little()) {
-        wire_put_bytes(buf, v, (size_t)n * 8);
-        return;
-    }
-    for (uint32_t i = 0; i < n; i++)
-        wire_put_u64(buf, v[i]);
+    for (uint32_t i = 0; i < n; i++, at += elem_bytes)
+        if (elem_bytes == 4)
+            wire_put_u32(buf, *(const uint32_t *)(const void *)at);
+        else
+            wire_put_u64(buf, *(const uint64_t *)(const void *)at);
 }
 
 void wire_reader_init(struct wire_reader *r, const void *data, size_t len)
@@ -211,12 +201,7 @@ uint64_t wire_u64_at(const uint8_t *p, size_t i)
                                                  << 32;
 }
 
-bool wire_done(const struct wire_reader *r)
-{
-    return !r->failed && r->pos == r->len;
-}
-
 int wire_end(const struct wire_reader *r, bool in_range)
 {
-    return wire_done(r) && in_range ? 0 : -EBADMSG;
+    return !r->failed && r->pos == r->len && in_range ? 0 : -EBADMSG;
 }

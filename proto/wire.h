@@ -51,12 +51,10 @@ void wire_put_bytes(struct wire_buf *buf, const void *p, size_t n);
  * NUL. A string longer than 65,535 bytes sets `failed`. */
 void wire_put_str(struct wire_buf *buf, const char *s);
 
-/* wire_put_u32s(buf, v, n): appends a u32 count and the n values of v, which
- * is native, aligned and borrowed. */
-void wire_put_u32s(struct wire_buf *buf, const uint32_t *v, uint32_t n);
-
-/* wire_put_u64s(buf, v, n): the same with values of 8 bytes. */
-void wire_put_u64s(struct wire_buf *buf, const uint64_t *v, uint32_t n);
+/* wire_put_array(buf, elem_bytes, p, n): appends a u32 count and the n elements
+ * of 1, 4 or 8 bytes at p, which is native, aligned and borrowed. */
+void wire_put_array(struct wire_buf *buf, size_t elem_bytes, const void *p,
+                    uint32_t n);
 
 /*
  * A reader over bytes that somebody else owns. Reading past the end sets
@@ -105,11 +103,8 @@ uint32_t wire_u32_at(const uint8_t *p, size_t i);
 /* wire_u64_at(p, i): the same of u64. */
 uint64_t wire_u64_at(const uint8_t *p, size_t i);
 
-/* wire_done(r): true when all was read, and nothing past the end. */
-bool wire_done(const struct wire_reader *r);
-
-/* wire_end(r, in_range): what a decoder returns: 0 if wire_done() and what was
- * read is in its range, else -EBADMSG. */
+/* wire_end(r, in_range): what a decoder returns: 0 if all was read, nothing
+ * past the end, and it is in its range, else -EBADMSG. */
 int wire_end(const struct wire_reader *r, bool in_range);
 
 #endif

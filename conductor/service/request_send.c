@@ -59,7 +59,6 @@ static void fill_sources(const struct service_request *request,
                          struct msg_prefill *m)
 {
     m->load_mode = request->load_mode;
-    m->split_block = request->plan.split_block;
     for (uint32_t i = 0; i < request->n_sources; i++) {
         const struct request_source *from = &request->sources[i];
         const struct worker *f = worker_of(request->service, from->instance);

@@ -385,7 +385,7 @@ class Case(unittest.TestCase):
 class Peer:
     """Speaks the framed protocol of PROTOCOL.md, also wrongly."""
     HELLO, WELCOME, ERROR, STATUS = 1, 2, 3, 4
-    MAGIC = 0x52444e43
+    MAGIC, VERSION = 0x52444e43, 3
     KIND_WORKER, KIND_WORKER_PEER = 2, 3
 
     def __init__(self, port):
@@ -411,7 +411,7 @@ class Peer:
         return struct.pack('<H', len(data)) + data
 
     @classmethod
-    def hello(cls, version=2, magic=MAGIC, kind=KIND_WORKER, role=1,
+    def hello(cls, version=VERSION, magic=MAGIC, kind=KIND_WORKER, role=1,
               name='stranger', model='tiny', fingerprint=1,
               block_tokens=BLOCK_TOKENS, window_tokens=32768, vocab=512,
               capacity_blocks=1000, kv_bytes_per_token=1024):

@@ -14,7 +14,7 @@ class PlayedWorker(wire.Link):
     def __init__(self, port, name, role, disk_blocks=0):
         super().__init__(socket.create_connection(('127.0.0.1', port), 10))
         self.send(wire.frame(wire.HELLO, 0, struct.pack(
-            '<IHHBBQ', wire.MAGIC, 2, 2, 2, wire.ROLES[role], 3) +
+            '<IHHBBQ', wire.MAGIC, wire.VERSION, wire.VERSION, 2, wire.ROLES[role], 3) +
             wire.text(name) + wire.text('played') + wire.text('tiny') +
             struct.pack('<QIIIQQQII', 99, BLOCK_TOKENS, 32768, 512, 1000, 64,
                         disk_blocks, 64, 2) + wire.text('127.0.0.1') + struct.pack('<H', 9)))

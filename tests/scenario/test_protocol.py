@@ -42,7 +42,7 @@ class Strangers(Case):
                              **fields})
 
     def test_another_version(self):
-        self.refused(Peer.hello(version=9), '9', '2')
+        self.refused(Peer.hello(version=9), '9', str(Peer.VERSION))
 
     def test_another_model(self):
         self.refused(Peer.hello(model='llama-8b'), 'llama-8b', 'tiny')

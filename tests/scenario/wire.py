@@ -15,7 +15,7 @@ from harness import settings
 (FETCH, FETCH_DATA, FETCH_END, FETCH_CHAIN, FETCH_READ) = range(40, 45)
 (KV_BEGIN, KV_GRANT, KV_REFUSE, KV_LAYER, KV_END) = range(50, 55)
 
-MAGIC = 0x52444E43
+MAGIC, VERSION = 0x52444E43, 3
 (AUTO, COMPUTE, LOAD, BOTH, LAYERWISE) = range(5)  # load modes
 (PEER, DISK) = (1, 2)  # kinds of sources
 HOST, ON_DISK = 1, 2  # tiers
@@ -56,7 +56,7 @@ def frame(kind, request_id=0, payload=b''):
     return struct.pack('<IHHQ', len(payload), kind, 0, request_id) + payload
 
 
-def hello(kind=3, version=2, fingerprint=0, block_tokens=256):
+def hello(kind=3, version=VERSION, fingerprint=0, block_tokens=256):
     return frame(HELLO, 0, struct.pack('<IHHBBQ', MAGIC, version, version, kind,
                                        3, 3) + text('python') + text('cpu') +
                  text('tiny') + struct.pack('<QIIIQQQII', fingerprint,
@@ -66,7 +66,7 @@ def hello(kind=3, version=2, fingerprint=0, block_tokens=256):
 
 
 def welcome(heartbeat_ms=200):
-    return frame(WELCOME, 0, struct.pack('<HQII', 2, 3, 7, heartbeat_ms))
+    return frame(WELCOME, 0, struct.pack('<HQII', VERSION, 3, 7, heartbeat_ms))
 
 
 def parse_hello(p):
@@ -198,7 +198,7 @@ class WorkerLink(Link):
         return self.hello['host'], self.hello['port']
 
     def prefill(self, rid, tokens, max_tokens=1, decode=None, fetch=None,
-                blocks=(0, 0), key_seed=5, mode=AUTO, split=0, sources=()):
+                blocks=(0, 0), key_seed=5, mode=AUTO, sources=()):
         """sources: (address, or None for the own disk; from block, to block);
         fetch and blocks are the short way to one."""
         host, port = decode or ('', 0)
@@ -211,7 +211,7 @@ class WorkerLink(Link):
             for address, first, end in sources)
         self.send(frame(PREFILL, rid, struct.pack('<QI', key_seed, max_tokens) +
                         text(host) + struct.pack('<H', port) +
-                        struct.pack('<BIB', mode, split, len(sources)) + named +
+                        struct.pack('<BB', mode, len(sources)) + named +
                         struct.pack(f'<I{len(tokens)}I', len(tokens),
                                     *tokens)))
 

@@ -131,7 +131,6 @@ static void encode_all(struct wire_buf *b)
                               .decode_host = "::1",
                               .decode_port = 1,
                               .load_mode = PROTO_LOAD_BOTH,
-                              .split_block = 1,
                               .n_sources = 2,
                               .sources = {{PROTO_SOURCE_PEER, "::2", 4, 0, 3},
                                           {PROTO_SOURCE_DISK, "", 0, 2, 5}},
@@ -204,7 +203,6 @@ static void visit_cuts(const struct frame_header *h, const uint8_t *p)
 static void test_sources(void)
 {
     struct msg_prefill good = {.load_mode = PROTO_LOAD_LAYERWISE,
-                               .split_block = 9,
                                .n_sources = MSG_SOURCES_MAX};
     struct msg_prefill bad[7], out;
     struct wire_buf b;
@@ -229,7 +227,6 @@ static void test_sources(void)
                                              b.len - FRAME_HEADER_BYTES, &out),
                           0);
     CU_ASSERT_EQUAL(out.load_mode, PROTO_LOAD_LAYERWISE);
-    CU_ASSERT_EQUAL(out.split_block, 9);
     CU_ASSERT_EQUAL(out.n_sources, MSG_SOURCES_MAX);
     CU_ASSERT_STRING_EQUAL(out.sources[3].host, "h");
     CU_ASSERT_EQUAL(out.sources[2].kind, PROTO_SOURCE_DISK);
@@ -340,6 +337,24 @@ static void test_other_version(void)
     wire_buf_fini(&b);
 }
 
+/* A worker that also speaks a newer version, whose HELLO has a field more. */
+static void test_newer_version(void)
+{
+    struct wire_buf b;
+    struct msg_hello m = example_hello(), out;
+
+    wire_buf_init(&b, 1 << 20);
+    m.version_max = PROTO_VERSION + 1;
+    msg_hello_pack(&b, 0, &m);
+    wire_put_u32(&b, 99);
+    CU_ASSERT_EQUAL(msg_hello_unpack(b.data + FRAME_HEADER_BYTES,
+                                     b.len - FRAME_HEADER_BYTES, &out),
+                    0);
+    CU_ASSERT_EQUAL(proto_version_common(&out), PROTO_VERSION);
+    CU_ASSERT_EQUAL(memcmp(&m, &out, sizeof(m)), 0);
+    wire_buf_fini(&b);
+}
+
 static void test_header(void)
 {
     uint8_t bytes[FRAME_HEADER_BYTES] = {0};
@@ -406,6 +421,7 @@ int main(void)
                 test_cut_and_extended);
     CU_add_test(s, "a prefill's sources", test_sources);
     CU_add_test(s, "another version is recognised", test_other_version);
+    CU_add_test(s, "a newer HELLO is read as far as known", test_newer_version);
     CU_add_test(s, "header limits", test_header);
     CU_add_test(s, "buffers are bounded", test_limits);
     CU_add_test(s, "a layer's data may follow its header", test_kv_layer_split);

@@ -111,8 +111,8 @@ int disk_slab_encode(const struct disk_slab *slab, uint32_t slot,
     wire_put_u64(b, s->key);
     wire_put_u64(b, s->number);
     wire_put_u64(b, s->order);
-    wire_put_u32s(b, s->tokens, slab->geometry.block_tokens);
-    wire_put_u64s(b, s->sums, slab->geometry.layers);
+    wire_put_array(b, 4, s->tokens, slab->geometry.block_tokens);
+    wire_put_array(b, 8, s->sums, slab->geometry.layers);
     return disk_slab_seal(b, page, slab->page_bytes);
 }
 
