@@ -8,7 +8,7 @@ static uint32_t usable_blocks(const struct sim *sim,
 {
     return estimate_usable_blocks(
         &(struct estimate_model){.block_tokens = sim->cluster.block_tokens,
-                                 .whole_prompt_reuse =
+                                 .simulated.whole_prompt_reuse =
                                      sim->cluster.whole_prompt_reuse},
         n, r->n_tokens);
 }

@@ -137,24 +137,21 @@ static int make_scheduler(struct sim *sim)
             .admission = config->admission ? config->admission : "plain",
             .kvcache_balancing_threshold = c->kvcache_balancing_threshold,
             .seed = config->seed,
-            .disks_send = true,
-            .coupled = c->coupled_nodes > 0,
-            .pooled_cache = sim->shared,
         },
         &(struct estimate_model){
             .cost = &c->cost,
             .block_tokens = c->block_tokens,
             .kv_bytes_per_token = c->kv_bytes_per_token,
             .layers = c->layers,
-            .whole_prompt_reuse = c->whole_prompt_reuse,
-            .links_unshared = !c->links_shared,
+            .simulated = {.coupled = c->coupled_nodes > 0,
+                          .pooled_cache = sim->shared,
+                          .whole_prompt_reuse = c->whole_prompt_reuse,
+                          .links_unshared = !c->links_shared,
+                          .disks_send = true,
+                          .expected = sim->expected},
         },
         sim->pool, sim->index);
-    if (!sim->scheduler)
-        return -ENOMEM; /* the names are checked */
-    if (sim->expected)
-        return scheduler_set_expected(sim->scheduler, sim->expected);
-    return 0;
+    return sim->scheduler ? 0 : -ENOMEM; /* the names are checked */
 }
 
 static int make_parts(struct sim *sim)

@@ -70,7 +70,7 @@ struct cluster {
 
     /* Conventions. */
     enum cluster_cache_at cache_at;
-    bool whole_prompt_reuse; /* see struct estimate_model */
+    bool whole_prompt_reuse; /* see struct simulated_world */
     double kvcache_balancing_threshold;
 };
 

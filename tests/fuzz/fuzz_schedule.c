@@ -75,6 +75,7 @@ static void rig_init(struct rig *r)
     struct prefix_index_config index = {
         .max_instances = SLOTS, .max_keys = 16, .max_shared = 64};
     struct schedule_config config = schedule_config_default;
+    struct simulated_world world = {.coupled = false};
     uint8_t flags = byte(r);
 
     r->cost.prefill[0] = 100;
@@ -91,13 +92,15 @@ static void rig_init(struct rig *r)
     pool.order = queue_order_by_name(flags & 1 ? "fifo" : "fifo_strict");
     config.policy = schedule_policy_name(below(r, 6));
     config.load_modes = byte(r) & LOAD_MODE_ALL;
-    config.disks_send = below(r, 2);
+    world.disks_send = below(r, 2);
     config.admission = flags & 2 ? "plain" : "none";
     config.kvcache_balancing_threshold = flags & 4 ? 1.0 : 1.5;
-    config.coupled = flags & 8;
-    config.pooled_cache = flags & 16;
+    world.coupled = flags & 8;
+    world.pooled_cache = flags & 16;
+    world.whole_prompt_reuse = flags & 32;
+    world.links_unshared = flags & 64;
     r->admits_all = !(flags & 2);
-    r->coupled = config.coupled;
+    r->coupled = world.coupled;
     r->stateless = strcmp(config.policy, "random") != 0 &&
                    strcmp(config.policy, "round_robin") != 0;
     r->pool = pool_new(&pool);
@@ -109,8 +112,7 @@ static void rig_init(struct rig *r)
                                                .block_tokens = BLOCK,
                                                .kv_bytes_per_token = 64,
                                                .layers = below(r, 3),
-                                               .whole_prompt_reuse = flags & 32,
-                                               .links_unshared = flags & 64},
+                                               .simulated = world},
                       r->pool, r->index);
     CHECK(r->scheduler);
 }

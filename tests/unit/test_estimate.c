@@ -62,7 +62,7 @@ static void test_usable_blocks(void)
     CU_ASSERT_EQUAL(estimate_usable_blocks(&model, 9, 257), 1);
     CU_ASSERT_EQUAL(estimate_usable_blocks(&model, 1, 1024), 1);
     CU_ASSERT_EQUAL(estimate_usable_blocks(&model, 4, 1024), 3);
-    model.whole_prompt_reuse = true;
+    model.simulated.whole_prompt_reuse = true;
     CU_ASSERT_EQUAL(estimate_usable_blocks(&model, 9, 0), 0);
     CU_ASSERT_EQUAL(estimate_usable_blocks(&model, 9, 1), 1);
     CU_ASSERT_EQUAL(estimate_usable_blocks(&model, 9, 256), 1);
@@ -82,8 +82,8 @@ static void test_paper_options(void)
     struct pool *pool = one_instance(&id);
     const struct pool_instance *i = pool_get(pool, id);
 
-    model.whole_prompt_reuse = true;
-    model.links_unshared = true;
+    model.simulated.whole_prompt_reuse = true;
+    model.simulated.links_unshared = true;
     memo = (struct estimate_memo){.predicted = false};
     estimate_prefill(&model, pool, i, 700, 2, 2, NULL, 0, 0, &memo, &e);
     CU_ASSERT_EQUAL(e.cached_tokens, 700);

@@ -505,19 +505,18 @@ static void test_config(void)
     rig_fini(&r);
 }
 
-/* A rig whose scheduler has options of simulated clusters. */
-static void rig_init_simulated(struct rig *r, const char *policy, bool coupled,
-                               bool pooled_cache)
+/* A rig whose scheduler lives in a simulated world. */
+static void rig_init_simulated(struct rig *r, const char *policy,
+                               struct simulated_world world)
 {
-    struct schedule_config config = {.policy = policy,
-                                     .admission = "plain",
-                                     .kvcache_balancing_threshold = 1.0,
-                                     .coupled = coupled,
-                                     .pooled_cache = pooled_cache};
-    struct estimate_model model = {
-        .cost = &r->cost, .block_tokens = BLOCK, .kv_bytes_per_token = 1000};
+    struct schedule_config config = schedule_config_default;
+    struct estimate_model model = {.cost = &r->cost,
+                                   .block_tokens = BLOCK,
+                                   .kv_bytes_per_token = 1000,
+                                   .simulated = world};
 
     rig_init(r, policy, 1.0);
+    config.policy = policy;
     scheduler_free(r->scheduler);
     r->scheduler = scheduler_new(&config, &model, r->pool, r->index);
     CU_ASSERT_PTR_NOT_NULL_FATAL(r->scheduler);
@@ -527,7 +526,8 @@ static void test_coupled(void)
 {
     struct rig r;
 
-    rig_init_simulated(&r, "local_cache", true, false);
+    rig_init_simulated(&r, "local_cache",
+                       (struct simulated_world){.coupled = true});
     r.request.max_output_tokens = 20;
     add(&r, ROLE_BOTH, 0, 100);
     add(&r, ROLE_BOTH, 0, 0);
@@ -546,7 +546,8 @@ static void test_pooled_cache(void)
 {
     struct rig r;
 
-    rig_init_simulated(&r, "local_cache", false, true);
+    rig_init_simulated(&r, "local_cache",
+                       (struct simulated_world){.pooled_cache = true});
     add(&r, ROLE_PREFILL, 8, 5000);
     add(&r, ROLE_PREFILL, 2, 0);
     DECIDE_ACCEPT(&r);
@@ -567,11 +568,16 @@ static void test_expected(void)
     struct prefix_index *expected = prefix_index_new(&config);
     struct prefix_index *few = prefix_index_new(&small);
 
-    rig_init(&r, "global_cache", 1.0);
+    rig_init_simulated(&r, "global_cache",
+                       (struct simulated_world){.expected = expected});
+    struct estimate_model model = {.cost = &r.cost,
+                                   .block_tokens = BLOCK,
+                                   .kv_bytes_per_token = 1000,
+                                   .simulated.expected = few};
+    CU_ASSERT_PTR_NULL(
+        scheduler_new(&schedule_config_default, &model, r.pool, r.index));
     add(&r, ROLE_PREFILL, 0, 0);
     add(&r, ROLE_PREFILL, 3, 0);
-    CU_ASSERT_EQUAL(scheduler_set_expected(r.scheduler, few), -EINVAL);
-    CU_ASSERT_EQUAL(scheduler_set_expected(r.scheduler, expected), 0);
     CU_ASSERT_EQUAL(
         prefix_index_stored_chain(expected, 0, TIER_DEVICE, 0, r.keys, 9, NULL),
         0);

@@ -61,11 +61,12 @@ static void rig_init(struct rig *r, const char *policy, unsigned load_modes,
         .max_instances = SLOTS, .max_keys = 1000});
     config.policy = policy;
     config.load_modes = load_modes;
-    config.disks_send = r->disks_send = disks_send;
+    r->disks_send = disks_send;
     r->model = (struct estimate_model){.cost = &r->cost,
                                        .block_tokens = BLOCK,
                                        .kv_bytes_per_token = 1000,
-                                       .layers = 4};
+                                       .layers = 4,
+                                       .simulated.disks_send = disks_send};
     r->scheduler = scheduler_new(&config, &r->model, r->pool, r->index);
     CU_ASSERT_PTR_NOT_NULL_FATAL(r->scheduler);
     for (uint64_t k = 0; k < N_KEYS; k++)

@@ -14,7 +14,7 @@ uint32_t estimate_usable_blocks(const struct estimate_model *model,
     int64_t last = n_tokens > 0 ? n_tokens - 1 : 0;
     int64_t most = last / model->block_tokens;
 
-    if (model->whole_prompt_reuse && n_tokens > 0)
+    if (model->simulated.whole_prompt_reuse && n_tokens > 0)
         most++;
     return matched_blocks < most ? matched_blocks : (uint32_t)most;
 }
@@ -30,7 +30,7 @@ int64_t estimate_transfer_us(const struct estimate_model *model,
 
     if (n_blocks == 0)
         return 0;
-    if (model->links_unshared)
+    if (model->simulated.links_unshared)
         busy_us = 0;
     if (!(us < (double)ESTIMATE_NEVER_US)) /* a rate of 0 comes here too */
         return ESTIMATE_NEVER_US;

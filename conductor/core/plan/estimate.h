@@ -11,6 +11,7 @@
 
 #include "conductor/core/plan/load_plan.h"
 #include "conductor/core/pool/pool.h"
+#include "conductor/core/simulated_world.h"
 #include "predictor/cost_model.h"
 
 /* What never fits: larger than every time that can. */
@@ -19,14 +20,10 @@
 /* What all estimates share. Borrowed by who holds one. */
 struct estimate_model {
     const struct cost_model *cost;
-    uint32_t block_tokens;      /* at least 1 */
-    int64_t kv_bytes_per_token; /* at least 1 */
-    uint32_t layers;            /* of the model; 0: no loads by layer */
-    /* What papers' models leave out; the daemon keeps both false. */
-    bool whole_prompt_reuse; /* all of a prompt may be reused, its partial last
-                                block too, and computing nothing takes no time;
-                                an engine has to compute the last token */
-    bool links_unshared;     /* transfers don't slow each other down */
+    uint32_t block_tokens;            /* at least 1 */
+    int64_t kv_bytes_per_token;       /* at least 1 */
+    uint32_t layers;                  /* of the model; 0: no loads by layer */
+    struct simulated_world simulated; /* the daemon: all zero */
 };
 
 /* One prefill candidate, and why. */
@@ -84,7 +81,7 @@ struct decode_estimate {
 /*
  * The leading blocks of a prompt that may be reused: at least its last token
  * must be computed, or there would be no logits to choose a token from, unless
- * the model says whole_prompt_reuse.
+ * a simulated world has whole_prompt_reuse.
  * Returns min(matched_blocks, (n_tokens - 1) / block_tokens), with
  * whole_prompt_reuse min(matched_blocks, ceil(n_tokens / block_tokens)); 0 for
  * 0 tokens.

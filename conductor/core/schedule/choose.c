@@ -75,12 +75,12 @@ static void match(struct scheduler *s, const struct schedule_request *request)
     uint32_t most = 0;
 
     prefix_index_match(s->index, request->keys, request->n_keys, s->ready);
-    if (s->expected)
-        prefix_index_match(s->expected, request->keys, request->n_keys,
-                           s->pending);
+    if (s->model.simulated.expected)
+        prefix_index_match(s->model.simulated.expected, request->keys,
+                           request->n_keys, s->pending);
     else
         pool_pending_match(s->pool, request->keys, request->n_keys, s->pending);
-    if (!s->pooled_cache)
+    if (!s->model.simulated.pooled_cache)
         return;
     for (uint32_t slot = 0; slot < pool_slots(s->pool); slot++)
         if (s->ready[slot] > most)
@@ -244,7 +244,7 @@ bool schedule_choose_decode(struct scheduler *s,
         struct decode_estimate *c = &s->decode_candidates[n];
 
         if (!schedule_takes_work(request, i, ROLE_DECODE) ||
-            (s->coupled && i->id != decision->prefill))
+            (s->model.simulated.coupled && i->id != decision->prefill))
             continue;
         estimate_decode(&s->model, s->pool, i, request->n_tokens,
                         request->max_output_tokens, c);

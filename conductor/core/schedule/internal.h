@@ -23,17 +23,13 @@ struct scheduler {
     const struct admission_policy *admission;
     struct policy_state state;
     double threshold;
-    bool coupled;
-    bool pooled_cache;
     struct pool *pool;
     struct prefix_index *index;
-    struct prefix_index *expected; /* NULL: what is pending in the pool */
-    uint32_t *ready;               /* (instances): leading blocks stored */
-    uint32_t *pending;             /* (instances): leading blocks expected */
+    uint32_t *ready;   /* (instances): leading blocks stored */
+    uint32_t *pending; /* (instances): leading blocks expected */
     struct prefill_estimate *candidates;
     struct decode_estimate *decode_candidates;
     unsigned load_modes;
-    bool disks_send;
     struct schedule_peers peers; /* of the request that is decided on */
     double engine_price;         /* likewise; see schedule_decision */
 };

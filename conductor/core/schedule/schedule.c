@@ -29,10 +29,14 @@ struct scheduler *scheduler_new(const struct schedule_config *config,
                                 const struct estimate_model *model,
                                 struct pool *pool, struct prefix_index *index)
 {
+    const struct prefix_index *expected = model->simulated.expected;
     size_t n = pool_max_instances(pool);
     struct scheduler *s;
 
     if (prefix_index_max_instances(index) < n || model->block_tokens == 0 ||
+        /* The results have room for the index's instances. */
+        (expected && prefix_index_max_instances(expected) !=
+                         prefix_index_max_instances(index)) ||
         model->kv_bytes_per_token < 1 ||
         !(config->kvcache_balancing_threshold >= 1.0))
         return NULL;
@@ -45,9 +49,6 @@ struct scheduler *scheduler_new(const struct schedule_config *config,
     s->state.rng = config->seed;
     s->state.turn = UINT32_MAX;
     s->threshold = config->kvcache_balancing_threshold;
-    s->coupled = config->coupled;
-    s->pooled_cache = config->pooled_cache;
-    s->disks_send = config->disks_send;
     s->load_modes =
         config->load_modes != 0 ? config->load_modes : LOAD_MODE_ALL;
     s->pool = pool;
@@ -73,17 +74,6 @@ void scheduler_free(struct scheduler *scheduler)
     free(scheduler->pending);
     free(scheduler->ready);
     free(scheduler);
-}
-
-int scheduler_set_expected(struct scheduler *scheduler,
-                           struct prefix_index *expected)
-{
-    /* The results have room for the first index's instances. */
-    if (prefix_index_max_instances(expected) !=
-        prefix_index_max_instances(scheduler->index))
-        return -EINVAL;
-    scheduler->expected = expected;
-    return 0;
 }
 
 /* When a candidate's queue will have shrunk enough for the TTFT SLO, from now;
@@ -218,7 +208,8 @@ static void book_sources(struct scheduler *s,
 
         if (share->n_blocks == 0)
             continue;
-        if (source->instance != decision->prefill && !s->model.links_unshared)
+        if (source->instance != decision->prefill &&
+            !s->model.simulated.links_unshared)
             (void)pool_egress_book(s->pool, source->instance, share->end_us);
         if (pool_get(s->pool, source->instance)
                 ->tier_bytes_per_s[source->tier] > 0.0)
@@ -278,7 +269,8 @@ int schedule_commit(struct scheduler *scheduler,
             .uncached_tokens = request->n_tokens - chosen->cached_tokens,
             .cached_tokens = chosen->cached_tokens,
             .keys = request->keys,
-            .n_keys = !scheduler->expected ? request->n_keys : 0,
+            .n_keys =
+                !scheduler->model.simulated.expected ? request->n_keys : 0,
         });
     if (error < 0) {
         if (decision->decode != POOL_NO_INSTANCE)
@@ -286,7 +278,7 @@ int schedule_commit(struct scheduler *scheduler,
         return error;
     }
     if (chosen->fetch_from != POOL_NO_INSTANCE &&
-        !scheduler->model.links_unshared)
+        !scheduler->model.simulated.links_unshared)
         (void)pool_egress_book(pool, chosen->fetch_from,
                                chosen->transfer_end_us);
     if (chosen->planned)

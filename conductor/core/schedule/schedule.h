@@ -48,11 +48,6 @@ struct schedule_config {
     double kvcache_balancing_threshold; /* at least 1; see above */
     uint64_t seed;                      /* of the policy "random" */
     unsigned load_modes; /* of policy plan: LOAD_MODE_BIT()s; 0: all */
-    bool disks_send; /* an instance also sends what only its disk holds, if that
-                        has a rate; workers send from memory alone */
-    /* What only simulated clusters are; the daemon keeps both false. */
-    bool coupled;      /* a request decodes where it was prefilled */
-    bool pooled_cache; /* every instance reads every stored block at no cost */
 };
 
 /* plan, plain, threshold 1, seed 1. */
@@ -119,12 +114,14 @@ struct schedule_decision {
 /*
  * Makes a scheduler.
  *   config  borrowed for the call.
- *   model   copied; model->cost is borrowed as long as the scheduler lives,
- *           its contents may be replaced between calls.
+ *   model   copied; model->cost and model->simulated.expected are borrowed as
+ *           long as the scheduler lives, the contents of the cost model may be
+ *           replaced between calls.
  *   pool, index  borrowed as long as the scheduler lives; the index holds at
  *                least pool_max_instances() instances.
  * Returns it, owned by the caller, or NULL: out of memory, no such policy, a
- * bad value, or an index with fewer instances than the pool.
+ * bad value, an index with fewer instances than the pool, or expected blocks
+ * of another number of instances than the index.
  */
 struct scheduler *scheduler_new(const struct schedule_config *config,
                                 const struct estimate_model *model,
@@ -133,20 +130,6 @@ struct scheduler *scheduler_new(const struct schedule_config *config,
 
 /* Frees it; not the pool nor the index. NULL is a no-op. */
 void scheduler_free(struct scheduler *scheduler);
-
-/*
- * From now on the blocks that an instance expects, which count as local
- * matches, are those of this index instead of what the pool derives from
- * accepted prefills, and commits give the pool no keys: for a caller that
- * knows better, because its instances hold places for blocks from the moment
- * of the decision on.
- *   expected  borrowed as long as the scheduler lives; of as many instances
- *             as its index.
- * Returns 0 or -EINVAL: another number of instances.
- */
-int scheduler_set_expected(struct scheduler *scheduler,
-                           struct prefix_index *expected)
-    __attribute__((warn_unused_result));
 
 /*
  * Decides on one request. Changes only the policy's own state (the random

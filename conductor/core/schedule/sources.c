@@ -88,7 +88,8 @@ uint32_t schedule_sendable(const struct scheduler *s,
     uint32_t sendable = 0;
     size_t n;
 
-    if (s->disks_send || instance->tier_bytes_per_s[TIER_DISK] <= 0.0)
+    if (s->model.simulated.disks_send ||
+        instance->tier_bytes_per_s[TIER_DISK] <= 0.0)
         return blocks;
     n = prefix_index_runs(s->index, instance->slot, request->keys, blocks, runs,
                           RUNS_MAX);
@@ -141,7 +142,7 @@ static bool peer_of(const struct scheduler *s,
     struct schedule_own own;
     double us = blocks * block_bytes(s) * 1e6 / i->link_bytes_per_s;
     int64_t free_us =
-        s->model.links_unshared ? request->now_us : i->egress_free_us;
+        s->model.simulated.links_unshared ? request->now_us : i->egress_free_us;
 
     peer->source = (struct schedule_source){
         .instance = i->id, .tier = TIER_DEVICE, .to_block = blocks};
@@ -179,7 +180,7 @@ static double worth_of(const struct scheduler *s,
     int64_t busy_us = i->egress_free_us - request->now_us;
     double sent;
 
-    if (busy_us < 0 || s->model.links_unshared)
+    if (busy_us < 0 || s->model.simulated.links_unshared)
         busy_us = 0;
     sent = (double)(horizon_us - busy_us) * i->link_bytes_per_s /
            (1e6 * block_bytes(s));
