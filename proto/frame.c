@@ -48,6 +48,8 @@ const char *frame_type_name(uint16_t type)
         return "FETCH_CHAIN";
     case FRAME_FETCH_READ:
         return "FETCH_READ";
+    case FRAME_FETCH_KEEP:
+        return "FETCH_KEEP";
     case FRAME_KV_BEGIN:
         return "KV_BEGIN";
     case FRAME_KV_GRANT:

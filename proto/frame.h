@@ -51,6 +51,7 @@ enum frame_type {
     FRAME_FETCH_END = 42,
     FRAME_FETCH_CHAIN = 43,
     FRAME_FETCH_READ = 44,
+    FRAME_FETCH_KEEP = 45,
     FRAME_KV_BEGIN = 50,
     FRAME_KV_GRANT = 51,
     FRAME_KV_REFUSE = 52,

@@ -187,6 +187,11 @@ static void on_receive_failed(void *arg, struct request *r, const char *why)
     worker_fail(arg, r, PROTO_E_PEER, why);
 }
 
+static void on_serve_released(void *arg)
+{
+    worker_poke(arg);
+}
+
 const struct transfer_ops worker_transfer_ops = {
     .push_ended = on_push_ended,
     .layers_done = on_layers_done,
@@ -194,6 +199,7 @@ const struct transfer_ops worker_transfer_ops = {
     .receive_begin = on_receive_begin,
     .received = on_received,
     .receive_failed = on_receive_failed,
+    .released = on_serve_released,
 };
 
 static bool grant(struct worker *w, struct request *r)

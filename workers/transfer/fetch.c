@@ -45,6 +45,16 @@ void fetch_send(struct peer *p, struct fetch *f)
     transfer_send(p->transfer, p->conn);
 }
 
+void fetch_keep(struct peer *p, int64_t now_us)
+{
+    if (!p->welcome || TAILQ_EMPTY(&p->fetches) ||
+        now_us - p->kept_us < TRANSFER_KEEP_US)
+        return;
+    p->kept_us = now_us;
+    msg_empty_pack(&p->transfer->buf, FRAME_FETCH_KEEP, 0);
+    transfer_send(p->transfer, p->conn);
+}
+
 static void *fetch_open(void *arg, struct load_run *run,
                         const struct request *r, uint32_t to_block)
 {

@@ -59,6 +59,8 @@ static int inbound_dispatch(struct inbound *in, const struct frame_header *h,
         return serve_on_fetch(in, h->request_id, payload, h->length);
     case FRAME_FETCH_READ:
         return serve_on_read(in, h->request_id, payload, h->length);
+    case FRAME_FETCH_KEEP:
+        return h->length == 0 ? 0 : -EBADMSG;
     case FRAME_CANCEL:
         serve_drop(in, h->request_id);
         return 0;
@@ -77,6 +79,8 @@ static void on_inbound_frame(void *arg, const struct frame_header *h,
                              const uint8_t *payload)
 {
     struct inbound *in = arg;
+
+    in->heard_us = clock_now_us();
     int rc = inbound_dispatch(in, h, payload);
 
     if (rc < 0)
@@ -131,7 +135,7 @@ void inbound_accept(struct transfer *t, evutil_socket_t fd)
         return;
     }
     in->transfer = t;
-    in->since_us = clock_now_us();
+    in->heard_us = clock_now_us();
     TAILQ_INIT(&in->serves);
     TAILQ_INIT(&in->receives);
     in->conn = frame_conn_new(t->config.base, fd, &t->limits, &inbound_ops, in);

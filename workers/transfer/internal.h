@@ -19,6 +19,10 @@ struct evconnlistener;
 #define TRANSFER_READS_MAX 64u
 /* A connection says who it is within this time. */
 #define TRANSFER_HELLO_US 10000000
+/* A peer with an open FETCH says something at least so often, */
+#define TRANSFER_KEEP_US 1000000
+/* and whoever does not for so long loses the blocks that it pins. */
+#define TRANSFER_LEASE_US 5000000
 
 /* An outbound connection. */
 struct peer {
@@ -29,6 +33,7 @@ struct peer {
     uint16_t port;
     bool welcome;        /* WELCOME came: frames may be sent */
     int64_t progress_us; /* time of the last block taken or KV sent */
+    int64_t kept_us;     /* time of the last FETCH_KEEP */
     TAILQ_HEAD(, fetch) fetches;
     struct request_list pushes;
 };
@@ -65,8 +70,8 @@ struct inbound {
     struct transfer *transfer;
     struct frame_conn *conn;
     char name[MSG_NAME_MAX];
-    bool hello; /* HELLO came and fits */
-    int64_t since_us;
+    bool hello;       /* HELLO came and fits */
+    int64_t heard_us; /* time of the last frame, or of its beginning */
     TAILQ_HEAD(, serve) serves;
     uint32_t n_serves;
     struct request_list receives;
@@ -161,6 +166,9 @@ void fetch_send(struct peer *p, struct fetch *f);
 /* Send the KV_BEGIN of `r`; the peer has said WELCOME. */
 void push_send_begin(struct peer *p, struct request *r);
 
+/* Tell the peer that its open fetches are still wanted, when it is time. */
+void fetch_keep(struct peer *p, int64_t now_us);
+
 /* End `f`: what was asked for will not come. `why` is logged. */
 void fetch_fail(struct fetch *f, const char *why);
 
@@ -172,6 +180,9 @@ void push_pump(struct peer *p, int64_t now_us);
 
 /* Answer the open FETCHes while the output takes it. */
 void serve_pump(struct inbound *in);
+
+/* End the connection if its peer holds blocks and is silent for too long. */
+void serve_check_lease(struct inbound *in, int64_t now_us);
 
 /* Drop the open FETCH of `id`, if there is one. */
 void serve_drop(struct inbound *in, uint64_t id);

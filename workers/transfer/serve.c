@@ -1,6 +1,7 @@
 /* Answering peers' FETCHes: the tokens of the held run of a chain, and then the
  * blocks and layers that are asked for, as the connection's output takes them.
- * The run is pinned until the fetch ends. */
+ * The run is pinned until the fetch ends, and that is a lease: a peer that says
+ * nothing for TRANSFER_LEASE_US loses its connection. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,6 +21,7 @@ static void free_serve(struct inbound *in, struct serve *s)
     in->n_serves--;
     free(s->ids);
     free(s);
+    in->transfer->ops->released(in->transfer->arg);
 }
 
 static struct serve *serve_of(struct inbound *in, uint64_t id)
@@ -105,6 +107,12 @@ void serve_pump(struct inbound *in)
     }
 }
 
+void serve_check_lease(struct inbound *in, int64_t now_us)
+{
+    if (in->n_serves > 0 && now_us - in->heard_us >= TRANSFER_LEASE_US)
+        frame_conn_fail(in->conn, "it holds blocks and says nothing");
+}
+
 void serve_drop(struct inbound *in, uint64_t id)
 {
     struct serve *s = serve_of(in, id);
@@ -149,9 +157,11 @@ int serve_on_fetch(struct inbound *in, uint64_t id, const uint8_t *payload,
     const struct engine_kv_layout *layout = t->config.layout;
     struct msg_fetch m;
 
-    if (msg_fetch_unpack(payload, len, &m) || m.n == 0 ||
-        m.n > layout->window_tokens / layout->block_tokens)
+    if (msg_fetch_unpack(payload, len, &m) || m.n == 0)
         return -EBADMSG;
+    /* The asker's window may be longer than ours: we hold no more than this. */
+    if (m.n > layout->window_tokens / layout->block_tokens)
+        m.n = layout->window_tokens / layout->block_tokens;
     serve_drop(in, id);
     struct serve *s =
         in->n_serves < TRANSFER_SERVES_MAX ? new_serve(in, id, &m) : NULL;

@@ -197,10 +197,20 @@ static void end_ungranted(struct peer *p, int64_t now_us)
 
 static void tick_peer(struct peer *p, int64_t now_us)
 {
-    if (stalled(p, now_us))
+    if (stalled(p, now_us)) {
         frame_conn_fail(p->conn, "no progress in time");
+        return;
+    }
+    end_ungranted(p, now_us);
+    fetch_keep(p, now_us);
+}
+
+static void tick_inbound(struct inbound *in, int64_t now_us)
+{
+    if (!in->hello && now_us - in->heard_us >= TRANSFER_HELLO_US)
+        frame_conn_fail(in->conn, "no HELLO in time");
     else
-        end_ungranted(p, now_us);
+        serve_check_lease(in, now_us);
 }
 
 void transfer_tick(struct transfer *t, int64_t now_us)
@@ -214,8 +224,7 @@ void transfer_tick(struct transfer *t, int64_t now_us)
     }
     TAILQ_FOREACH(in, &t->inbounds, link)
     {
-        if (!in->hello && now_us - in->since_us >= TRANSFER_HELLO_US)
-            frame_conn_fail(in->conn, "no HELLO in time");
+        tick_inbound(in, now_us);
     }
 }
 

@@ -53,6 +53,9 @@ struct transfer_ops {
     void (*received)(void *arg, struct request *r);
     /* The sender of `r` is gone. The callee may free r. */
     void (*receive_failed)(void *arg, struct request *r, const char *why);
+    /* A peer does not hold blocks any more that it held: whoever waits for
+     * room looks again. Not from within calls of the transfer's functions. */
+    void (*released)(void *arg);
 };
 
 /* Listen and be ready. `config` is borrowed for the call, what it points to
@@ -69,7 +72,8 @@ void transfer_free(struct transfer *t);
 /* The port that it listens on. */
 uint16_t transfer_port(const struct transfer *t);
 
-/* End what made no progress in time; call it some times a second. */
+/* End what made no progress in time, and say that what is open is still
+ * wanted; call it some times a second. */
 void transfer_tick(struct transfer *t, int64_t now_us);
 
 /* The peer at host:port as a source of the loader, which owns it. NULL: no
