@@ -92,7 +92,7 @@ struct loader {
     struct event *timer;
 };
 
-/* --- loader.c --- */
+/* --- load.c --- */
 
 /* Close the load: the request goes on without it. */
 void load_end(struct load *load);

@@ -124,6 +124,14 @@ static const struct frame_conn_ops inbound_ops = {
     .closed = on_inbound_closed,
 };
 
+void inbound_tick(struct inbound *in, int64_t now_us)
+{
+    if (!in->hello && now_us - in->heard_us >= TRANSFER_HELLO_US)
+        frame_conn_fail(in->conn, "no HELLO in time");
+    else
+        serve_check_lease(in, now_us);
+}
+
 void inbound_accept(struct transfer *t, evutil_socket_t fd)
 {
     struct inbound *in = NULL;

@@ -77,11 +77,25 @@ struct inbound {
     struct request_list receives;
 };
 
+/* What comes of an outbound connection; by those who use it. */
+struct peer_ops {
+    /* WELCOME came: frames may be sent. */
+    void (*welcome)(struct peer *p);
+    /* A frame after it. 0; -EBADMSG: malformed, -EPROTO: out of place. */
+    int (*frame)(struct peer *p, const struct frame_header *h,
+                 const uint8_t *payload);
+    /* Its output has room again. */
+    void (*writable)(struct peer *p);
+    /* It is gone: end what it was used for. */
+    void (*lost)(struct peer *p, const char *reason);
+};
+
 struct transfer {
     struct transfer_config config;
     struct msg_hello hello;
     const struct transfer_ops *ops;
     void *arg;
+    const struct peer_ops *peer_ops;
     struct evconnlistener *listener;
     uint16_t port;
     struct frame_conn_limits limits;
@@ -92,21 +106,7 @@ struct transfer {
     struct wire_buf buf; /* scratch for one frame */
 };
 
-/* The connection to host:port, made if need be. NULL: too many, no memory. */
-struct peer *transfer_peer(struct transfer *t, const char *host, uint16_t port);
-
-/* Close and free an outbound connection, without callbacks; it must have no
- * jobs that somebody waits for. */
-void peer_free(struct transfer *t, struct peer *p);
-
-/* The same for one that was accepted. */
-void inbound_free(struct transfer *t, struct inbound *in);
-
-/* Take the accepted socket `fd`. */
-void inbound_accept(struct transfer *t, evutil_socket_t fd);
-
-/* The worker's request of that id, or NULL. */
-struct request *transfer_find(const struct transfer *t, uint64_t id);
+/* --- frames.c --- */
 
 /* Send what is in t->buf to `conn` and empty it. */
 void transfer_send(struct transfer *t, struct frame_conn *conn);
@@ -114,6 +114,37 @@ void transfer_send(struct transfer *t, struct frame_conn *conn);
 /* Refuse `conn` for a frame that is malformed or out of place. */
 void transfer_bad_frame(struct frame_conn *conn, const struct frame_header *h,
                         const char *why);
+
+/* The worker's request of that id, or NULL. */
+struct request *transfer_find(const struct transfer *t, uint64_t id);
+
+/* --- peer.c --- */
+
+/* The connection to host:port, made if need be. NULL: too many, no memory. */
+struct peer *transfer_peer(struct transfer *t, const char *host, uint16_t port);
+
+/* Close and free an outbound connection, without callbacks; it must have no
+ * jobs that somebody waits for. */
+void peer_free(struct transfer *t, struct peer *p);
+
+/* --- outbound.c --- */
+
+extern const struct peer_ops outbound_ops;
+
+/* End what makes no progress on `p`, or keep it. */
+void outbound_tick(struct peer *p, int64_t now_us);
+
+/* --- inbound.c --- */
+
+/* Take the accepted socket `fd`. */
+void inbound_accept(struct transfer *t, evutil_socket_t fd);
+
+/* End the connection if its peer says too little. */
+void inbound_tick(struct inbound *in, int64_t now_us);
+
+/* Close and free it, without callbacks; it must have no jobs that somebody
+ * waits for. */
+void inbound_free(struct transfer *t, struct inbound *in);
 
 /* --- frames of the four jobs ---
  * Each takes the frame about request `id` with its `payload` of `len` bytes,

@@ -1,11 +1,11 @@
-/* Connections to other workers: one per peer, shared by all fetches and
- * pushes. What they have to say waits until the peer has said WELCOME. */
+/* The table of connections to other workers: one per peer, shared by all
+ * fetches and pushes. What they have to say waits until the peer has said
+ * WELCOME; what the peer says then goes up through transfer.peer_ops. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "base/log.h"
 #include "workers/transfer/internal.h"
 
@@ -25,50 +25,24 @@ static int peer_error(struct peer *p, const uint8_t *payload, size_t len)
 static int peer_welcome(struct peer *p, const uint8_t *payload, size_t len)
 {
     struct msg_welcome m;
-    struct request *r;
-    struct fetch *f;
 
     if (msg_welcome_unpack(payload, len, &m) || m.version != PROTO_VERSION)
         return -EBADMSG;
     p->welcome = true;
-    TAILQ_FOREACH(f, &p->fetches, link)
-    {
-        fetch_send(p, f);
-    }
-    TAILQ_FOREACH(r, &p->pushes, push.link)
-    {
-        push_send_begin(p, r);
-    }
+    p->transfer->peer_ops->welcome(p);
     return 0;
 }
 
 static int peer_dispatch(struct peer *p, const struct frame_header *h,
                          const uint8_t *payload)
 {
-    int64_t now_us = clock_now_us();
-
     if (h->type == FRAME_ERROR)
         return peer_error(p, payload, h->length);
     if (h->type == FRAME_WELCOME && !p->welcome)
         return peer_welcome(p, payload, h->length);
     if (!p->welcome)
         return -EPROTO;
-    switch (h->type) {
-    case FRAME_FETCH_CHAIN:
-        return fetch_on_chain(p, h->request_id, payload, h->length, now_us);
-    case FRAME_FETCH_DATA:
-        return fetch_on_data(p, h->request_id, payload, h->length, now_us);
-    case FRAME_FETCH_END:
-        return fetch_on_end(p, h->request_id, payload, h->length);
-    case FRAME_KV_GRANT:
-        if (h->length != 0)
-            return -EBADMSG;
-        return push_on_grant(p, h->request_id, now_us);
-    case FRAME_KV_REFUSE:
-        return push_on_refuse(p, h->request_id, payload, h->length);
-    default:
-        return -EPROTO;
-    }
+    return p->transfer->peer_ops->frame(p, h, payload);
 }
 
 static void on_peer_frame(void *arg, const struct frame_header *h,
@@ -84,7 +58,9 @@ static void on_peer_frame(void *arg, const struct frame_header *h,
 
 static void on_peer_writable(void *arg)
 {
-    push_pump(arg, clock_now_us());
+    struct peer *p = arg;
+
+    p->transfer->peer_ops->writable(p);
 }
 
 static void on_peer_closed(void *arg, const char *reason)
@@ -95,10 +71,7 @@ static void on_peer_closed(void *arg, const char *reason)
     log_info("connection to worker %s:%u ended: %s", p->host, p->port, reason);
     TAILQ_REMOVE(&t->peers, p, link);
     t->n_peers--;
-    while (!TAILQ_EMPTY(&p->fetches))
-        fetch_fail(TAILQ_FIRST(&p->fetches), reason);
-    while (!TAILQ_EMPTY(&p->pushes))
-        push_end(t, TAILQ_FIRST(&p->pushes), reason);
+    t->peer_ops->lost(p, reason);
     frame_conn_free(p->conn);
     free(p);
 }

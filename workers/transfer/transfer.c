@@ -1,4 +1,4 @@
-/* The transfer as a whole: listening, timeouts, forgetting a request. */
+/* The transfer as a whole: listening, the tick, forgetting a request. */
 #include "workers/transfer/transfer.h"
 
 #include <errno.h>
@@ -10,22 +10,6 @@
 #include <string.h>
 
 #include "workers/transfer/internal.h"
-
-void transfer_send(struct transfer *t, struct frame_conn *conn)
-{
-    frame_conn_send(conn, &t->buf);
-    wire_buf_reset(&t->buf);
-}
-
-void transfer_bad_frame(struct frame_conn *conn, const struct frame_header *h,
-                        const char *why)
-{
-    char text[MSG_TEXT_MAX];
-
-    snprintf(text, sizeof(text), "frame %s (type %u, %u bytes): %s",
-             frame_type_name(h->type), h->type, h->length, why);
-    frame_conn_refuse(conn, PROTO_E_BAD_FRAME, text);
-}
 
 static void on_accept(struct evconnlistener *listener, evutil_socket_t fd,
                       struct sockaddr *address, int len, void *arg)
@@ -112,6 +96,7 @@ int transfer_new(const struct transfer_config *config,
     t->hello.kind = PROTO_PEER_WORKER_PEER;
     t->ops = ops;
     t->arg = arg;
+    t->peer_ops = &outbound_ops;
     TAILQ_INIT(&t->peers);
     TAILQ_INIT(&t->inbounds);
     set_limits(t);
@@ -143,76 +128,6 @@ uint16_t transfer_port(const struct transfer *t)
     return t->port;
 }
 
-struct request *transfer_find(const struct transfer *t, uint64_t id)
-{
-    return t->ops->find(t->arg, id);
-}
-
-static int64_t later(int64_t a_us, int64_t b_us)
-{
-    return a_us > b_us ? a_us : b_us;
-}
-
-/* Of requests that share a connection, one at a time makes progress, so time
- * counts from the connection's last. A connection on which nothing moves is
- * given up: the next request tries a new one. */
-static bool stalled(const struct peer *p, int64_t now_us)
-{
-    const struct transfer_config *c = &p->transfer->config;
-    const struct request *r;
-    const struct fetch *f;
-
-    TAILQ_FOREACH(f, &p->fetches, link)
-    {
-        if ((!f->chain || !TAILQ_EMPTY(&f->pieces)) &&
-            now_us - later(f->since_us, p->progress_us) >= c->fetch_timeout_us)
-            return true;
-    }
-    TAILQ_FOREACH(r, &p->pushes, push.link)
-    {
-        if (r->n_output > 0 && (r->push.granted || !p->welcome) &&
-            now_us - later(r->push.since_us, p->progress_us) >=
-                c->push_timeout_us)
-            return true;
-    }
-    return false;
-}
-
-/* Pushes whose decode worker finds no room for them, in two workers at once,
- * could wait for each other for ever. */
-static void end_ungranted(struct peer *p, int64_t now_us)
-{
-    struct transfer *t = p->transfer;
-    struct request *r = TAILQ_FIRST(&p->pushes);
-
-    while (r) {
-        struct request *next = TAILQ_NEXT(r, push.link);
-
-        if (r->n_output > 0 && !r->push.granted &&
-            now_us - r->push.since_us >= t->config.push_timeout_us)
-            push_end(t, r, "the decode worker found no room in time");
-        r = next;
-    }
-}
-
-static void tick_peer(struct peer *p, int64_t now_us)
-{
-    if (stalled(p, now_us)) {
-        frame_conn_fail(p->conn, "no progress in time");
-        return;
-    }
-    end_ungranted(p, now_us);
-    fetch_keep(p, now_us);
-}
-
-static void tick_inbound(struct inbound *in, int64_t now_us)
-{
-    if (!in->hello && now_us - in->heard_us >= TRANSFER_HELLO_US)
-        frame_conn_fail(in->conn, "no HELLO in time");
-    else
-        serve_check_lease(in, now_us);
-}
-
 void transfer_tick(struct transfer *t, int64_t now_us)
 {
     struct peer *p;
@@ -220,11 +135,11 @@ void transfer_tick(struct transfer *t, int64_t now_us)
 
     TAILQ_FOREACH(p, &t->peers, link)
     {
-        tick_peer(p, now_us);
+        outbound_tick(p, now_us);
     }
     TAILQ_FOREACH(in, &t->inbounds, link)
     {
-        tick_inbound(in, now_us);
+        inbound_tick(in, now_us);
     }
 }
 

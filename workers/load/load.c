@@ -1,0 +1,142 @@
+/* One load: what of it can still come, and its end. */
+#include <stdlib.h>
+
+#include "workers/load/internal.h"
+
+/* --- what of it can come ------------------------------------------------ */
+
+uint32_t load_last(const struct load *load)
+{
+    uint32_t last = 0;
+
+    for (uint32_t i = 0; i < load->n_runs; i++) {
+        const struct load_run *run = &load->runs[i];
+        uint32_t end = run->open ? run->held : run->to;
+
+        if (end > load->r->prompt.n_reusable)
+            end = load->r->prompt.n_reusable;
+        if ((!run->ended || run->in_flight > 0) && end > last)
+            last = end;
+    }
+    return last;
+}
+
+/* The first block that the engine does not have. */
+static uint32_t first_wanted(const struct load *load)
+{
+    uint32_t bt = load->loader->config.layout->block_tokens;
+    uint32_t at = (load->r->position + bt - 1) / bt;
+
+    return at > load->claimed ? at : load->claimed;
+}
+
+bool load_coming(const struct load *load, uint32_t b)
+{
+    const struct load_block *block = &load->blocks[b];
+    uint32_t layers = load->loader->config.layout->layers;
+
+    if (b < first_wanted(load) || block->got == layers)
+        return false;
+    if (block->flying > 0)
+        return true;
+    for (uint32_t i = 0; i < load->n_runs; i++) {
+        const struct load_run *run = &load->runs[i];
+
+        if (!run->ended && b < (run->open ? run->held : run->to))
+            return true;
+    }
+    return false;
+}
+
+static bool anything_coming(const struct load *load)
+{
+    uint32_t last = load_last(load);
+
+    for (uint32_t b = first_wanted(load); b < last; b++)
+        if (load_coming(load, b))
+            return true;
+    return false;
+}
+
+/* --- the end ------------------------------------------------------------ */
+
+/* Ends the session. Pieces come back through loader_done(). */
+static void close_run(struct load_run *run)
+{
+    void *session = run->session;
+
+    run->ended = true;
+    run->session = NULL;
+    loader_orphan(run->load->loader, run);
+    if (session)
+        run->source->ops->close(run->source->arg, session);
+}
+
+static bool has_peer(const struct load *load)
+{
+    for (uint32_t i = 0; i < load->n_runs; i++)
+        if (load->runs[i].source->ops->origin == BLOCK_FETCHED)
+            return true;
+    return false;
+}
+
+void load_end(struct load *load)
+{
+    struct loader *l = load->loader;
+    struct request *r = load->r;
+
+    for (uint32_t i = 0; i < load->n_runs; i++) {
+        close_run(&load->runs[i]);
+        load->runs[i].source->n_runs--;
+    }
+    if (r->step.gated && (load->spoilt || anything_coming(load))) {
+        /* A step that waits at the gate gives up; else none begins. */
+        layer_gate_fail(&r->step.gate);
+        r->step.gated = r->step.under_way;
+    }
+    if (load->asked_us > 0 && load->last_us > load->asked_us)
+        r->load.us = load->last_us - load->asked_us;
+    if (has_peer(load))
+        r->load.fetch_us = l->config.now_us() - r->turn.arrival_us;
+    r->load.mode = (uint8_t)(load->stalled ? LOAD_MODE_LOAD : load->mode);
+    r->load.job = NULL;
+    /* Who has begun waits no more for a turn. */
+    if (r->load.held_back && r->state == REQUEST_WAITING)
+        r->turn.freed_us = l->config.now_us();
+    r->load.held_back = false;
+    TAILQ_REMOVE(&l->loads, load, link);
+    free(load->blocks);
+    free(load->layer_got);
+    free(load);
+}
+
+static uint32_t in_flight(const struct load *load)
+{
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < load->n_runs; i++)
+        n += load->runs[i].in_flight;
+    return n;
+}
+
+bool load_check(struct load *load)
+{
+    if (load->spoilt)
+        layer_gate_fail(&load->r->step.gate);
+    /* What was cut off a load by layers may still be on its way. */
+    bool whole = load->spoilt || load->mode == LOAD_MODE_LAYERWISE;
+    if (!load->begun || (whole && in_flight(load) > 0) ||
+        (!load->spoilt && anything_coming(load)))
+        return false;
+    load_end(load);
+    return true;
+}
+
+void loader_forget(struct loader *l, struct request *r)
+{
+    (void)l;
+    if (!r->load.job)
+        return;
+    r->load.job->spoilt = true;
+    load_end(r->load.job);
+}

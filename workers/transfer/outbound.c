@@ -1,0 +1,121 @@
+/* What happens on a connection to another worker, for the fetches and pushes
+ * that share it: frames, progress, the end. */
+#include <errno.h>
+
+#include "base/clock.h"
+#include "workers/transfer/internal.h"
+
+static void on_welcome(struct peer *p)
+{
+    struct request *r;
+    struct fetch *f;
+
+    TAILQ_FOREACH(f, &p->fetches, link)
+    {
+        fetch_send(p, f);
+    }
+    TAILQ_FOREACH(r, &p->pushes, push.link)
+    {
+        push_send_begin(p, r);
+    }
+}
+
+static int on_frame(struct peer *p, const struct frame_header *h,
+                    const uint8_t *payload)
+{
+    int64_t now_us = clock_now_us();
+
+    switch (h->type) {
+    case FRAME_FETCH_CHAIN:
+        return fetch_on_chain(p, h->request_id, payload, h->length, now_us);
+    case FRAME_FETCH_DATA:
+        return fetch_on_data(p, h->request_id, payload, h->length, now_us);
+    case FRAME_FETCH_END:
+        return fetch_on_end(p, h->request_id, payload, h->length);
+    case FRAME_KV_GRANT:
+        if (h->length != 0)
+            return -EBADMSG;
+        return push_on_grant(p, h->request_id, now_us);
+    case FRAME_KV_REFUSE:
+        return push_on_refuse(p, h->request_id, payload, h->length);
+    default:
+        return -EPROTO;
+    }
+}
+
+static void on_writable(struct peer *p)
+{
+    push_pump(p, clock_now_us());
+}
+
+static void on_lost(struct peer *p, const char *reason)
+{
+    while (!TAILQ_EMPTY(&p->fetches))
+        fetch_fail(TAILQ_FIRST(&p->fetches), reason);
+    while (!TAILQ_EMPTY(&p->pushes))
+        push_end(p->transfer, TAILQ_FIRST(&p->pushes), reason);
+}
+
+const struct peer_ops outbound_ops = {
+    .welcome = on_welcome,
+    .frame = on_frame,
+    .writable = on_writable,
+    .lost = on_lost,
+};
+
+static int64_t later(int64_t a_us, int64_t b_us)
+{
+    return a_us > b_us ? a_us : b_us;
+}
+
+/* Of requests that share a connection, one at a time makes progress, so time
+ * counts from the connection's last. A connection on which nothing moves is
+ * given up: the next request tries a new one. */
+static bool stalled(const struct peer *p, int64_t now_us)
+{
+    const struct transfer_config *c = &p->transfer->config;
+    const struct request *r;
+    const struct fetch *f;
+
+    TAILQ_FOREACH(f, &p->fetches, link)
+    {
+        if ((!f->chain || !TAILQ_EMPTY(&f->pieces)) &&
+            now_us - later(f->since_us, p->progress_us) >= c->fetch_timeout_us)
+            return true;
+    }
+    TAILQ_FOREACH(r, &p->pushes, push.link)
+    {
+        if (r->n_output > 0 && (r->push.granted || !p->welcome) &&
+            now_us - later(r->push.since_us, p->progress_us) >=
+                c->push_timeout_us)
+            return true;
+    }
+    return false;
+}
+
+/* Pushes whose decode worker finds no room for them, in two workers at once,
+ * could wait for each other for ever. */
+static void end_ungranted(struct peer *p, int64_t now_us)
+{
+    struct transfer *t = p->transfer;
+    struct request *r = TAILQ_FIRST(&p->pushes);
+
+    while (r) {
+        struct request *next = TAILQ_NEXT(r, push.link);
+
+        if (r->n_output > 0 && !r->push.granted &&
+            now_us - r->push.since_us >= t->config.push_timeout_us)
+            push_end(t, r, "the decode worker found no room in time");
+        r = next;
+    }
+}
+
+void outbound_tick(struct peer *p, int64_t now_us)
+{
+    if (stalled(p, now_us)) {
+        frame_conn_fail(p->conn, "no progress in time");
+        return;
+    }
+    end_ungranted(p, now_us);
+    fetch_keep(p, now_us);
+}
