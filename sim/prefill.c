@@ -211,7 +211,8 @@ void sim_prefill_done(struct sim *sim, struct sim_request *r)
     if (r->fetched_bytes > 0.0 && sim->cluster.links_shared)
         (void)pool_link_observed(sim->pool, r->plan.fetch_from,
                                  (int64_t)r->fetched_bytes, r->fetch_us);
-    (void)pool_prefill_done(sim->pool, node->id, id, comparable_us(sim, r));
+    (void)pool_prefill_done(sim->pool, node->id, id, comparable_us(sim, r),
+                            sim->now_us);
     sim->room = true;
     if (decodes_elsewhere(r)) {
         sim->summary.pushes.count++;

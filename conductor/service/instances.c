@@ -241,7 +241,7 @@ static void on_left(void *arg, struct worker_link *link, const char *reason)
             (request->prefill == id || request->decode == id))
             request_worker_left(request, id, why);
     }
-    rc = pool_remove(s->pool, id);
+    rc = pool_remove(s->pool, id, clock_now_us());
     (void)rc;
     prefix_index_cleared(s->index, slot);
     memset(w, 0, sizeof(*w));

@@ -70,7 +70,7 @@ void request_close_pool(struct service_request *request)
 
     if (request->prefill_open)
         (void)pool_prefill_cancel(s->pool, request->prefill,
-                                  request->attempt_id);
+                                  request->attempt_id, clock_now_us());
     if (request->decode_open)
         (void)pool_decode_done(s->pool, request->decode, request->attempt_id);
     request->prefill_open = request->decode_open = false;

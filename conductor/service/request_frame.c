@@ -228,7 +228,7 @@ static void count_prefill(struct service_request *request,
                         comparable);
     learn_loads(request, m);
     (void)pool_prefill_done(s->pool, request->prefill, request->attempt_id,
-                            comparable);
+                            comparable, clock_now_us());
     request->prefill_open = false;
 }
 

@@ -328,7 +328,7 @@ static void bench_decide(uint32_t instances, const char *policy, bool busy)
                     .predicted_us =
                         busy ? 1000 + (int64_t)(rng() % 1000000) : 1000}));
         if (busy && i % 2 == 0)
-            must(pool_prefill_done(pool, id, 0, (int64_t)(rng() % 1000000)));
+            must(pool_prefill_done(pool, id, 0, (int64_t)(rng() % 1000000), 0));
         for (uint64_t c = 0; c < 8; c++) {
             chain_keys(rng() % 4096, keys);
             must(prefix_index_stored_chain(ix, i, TIER_HOST, 0, keys, CHAIN / 2,

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "conductor/core/schedule/schedule.h"
+#include "tests/unit/busy.h"
 
 enum { BLOCK = 16, SLOTS = 4, CHAIN_BLOCKS = 8, OPS_MAX = 400 };
 
@@ -145,7 +146,7 @@ static void on_add(struct rig *r)
 
 static void on_remove(struct rig *r, uint32_t slot)
 {
-    if (pool_remove(r->pool, r->ids[slot]) == 0)
+    if (pool_remove(r->pool, r->ids[slot], r->now_us) == 0)
         prefix_index_cleared(r->index, slot);
 }
 
@@ -288,10 +289,11 @@ static void on_prefill(struct rig *r, uint32_t id, uint64_t request)
         (void)pool_prefill_ready(r->pool, id, request, r->now_us);
         break;
     case 2:
-        (void)pool_prefill_done(r->pool, id, request, number(r, 62) - 1);
+        (void)pool_prefill_done(r->pool, id, request, number(r, 62) - 1,
+                                r->now_us);
         break;
     default:
-        (void)pool_prefill_cancel(r->pool, id, request);
+        (void)pool_prefill_cancel(r->pool, id, request, r->now_us);
     }
 }
 
@@ -331,15 +333,14 @@ static void on_report(struct rig *r, uint32_t id)
                                   bytes, number(r, 40) - 1);
         break;
     case 4:
-        (void)pool_tier_book(r->pool, id,
-                             (enum block_tier)below(r, BLOCK_TIERS + 1),
-                             r->now_us + number(r, 40));
+        (void)busy_tier(r->pool, id, (enum block_tier)below(r, BLOCK_TIERS + 1),
+                        r->now_us + number(r, 40));
         break;
     case 1:
         (void)pool_link_observed(r->pool, id, bytes, number(r, 40) - 1);
         break;
     case 2:
-        (void)pool_egress_book(r->pool, id, r->now_us + number(r, 40));
+        (void)busy_link(r->pool, id, r->now_us + number(r, 40));
         break;
     default:
         (void)pool_set_kv_used(r->pool, id, bytes);

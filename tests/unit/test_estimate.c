@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "conductor/core/plan/estimate.h"
+#include "tests/unit/busy.h"
 
 /* The Mooncake paper's flops(n) = l (a n^2 d + b n d^2) on 8 x 312 TFLOP/s at
  * half of the peak, LLaMA3-70B. prefill(n, p) = (flops(n) - flops(p)) / G is
@@ -89,7 +90,7 @@ static void test_paper_options(void)
     CU_ASSERT_EQUAL(e.cached_tokens, 700);
     CU_ASSERT_EQUAL(e.prefill_us, 0);
     CU_ASSERT_EQUAL(e.ttft_us, 0);
-    CU_ASSERT_EQUAL(pool_egress_book(pool, id, 5000), 0);
+    CU_ASSERT_EQUAL(busy_link(pool, id, 5000), 0);
     CU_ASSERT_EQUAL(estimate_transfer_us(&model, i, 16, 2000), 26844);
     pool_free(pool);
 }
@@ -140,7 +141,7 @@ static void test_prefill(void)
     const struct pool_instance *sender = pool_get(pool, sender_id);
 
     /* Sends that are accepted already come first. */
-    CU_ASSERT_EQUAL(pool_egress_book(pool, sender_id, 5000), 0);
+    CU_ASSERT_EQUAL(busy_link(pool, sender_id, 5000), 0);
     CU_ASSERT_EQUAL(estimate_transfer_us(&model, sender, 16, 2000), 29844);
     CU_ASSERT_EQUAL(estimate_transfer_us(&model, sender, 16, 9000), 26844);
     CU_ASSERT_EQUAL(estimate_transfer_us(&model, sender, 0, 2000), 0);
@@ -162,7 +163,7 @@ static void test_prefill(void)
     CU_ASSERT_EQUAL(e.ttft_us, 26844 + 1198186);
 
     /* The correction scales this request and what waits. */
-    CU_ASSERT_EQUAL(pool_prefill_done(pool, id, 1, 40000), 0);
+    CU_ASSERT_EQUAL(pool_prefill_done(pool, id, 1, 40000, 0), 0);
     CU_ASSERT_EQUAL(pool_prefill_accept(pool, id, &work), 0);
     memo = (struct estimate_memo){.predicted = false};
     estimate_prefill(&model, pool, i, 8192, 0, 0, NULL, 0, 9000, &memo, &e);

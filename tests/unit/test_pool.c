@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "conductor/core/pool/pool.h"
+#include "tests/unit/busy.h"
 
 static struct pool *small_pool_of(uint32_t max_pending_blocks)
 {
@@ -67,10 +68,10 @@ static void test_ids(void)
     CU_ASSERT_EQUAL(pool_add(pool, &bad, &d), -EINVAL);
     CU_ASSERT_EQUAL(pool_slots(pool), 3);
     CU_ASSERT_EQUAL(pool_get(pool, b)->slot, 1);
-    CU_ASSERT_EQUAL(pool_remove(pool, b), 0);
+    CU_ASSERT_EQUAL(pool_remove(pool, b, 0), 0);
     CU_ASSERT_PTR_NULL(pool_get(pool, b));
     CU_ASSERT_PTR_NULL(pool_at(pool, 1));
-    CU_ASSERT_EQUAL(pool_remove(pool, b), -ESTALE);
+    CU_ASSERT_EQUAL(pool_remove(pool, b, 0), -ESTALE);
     /* The slot is used again, the old id is not. */
     d = add(pool, ROLE_DECODE);
     CU_ASSERT_EQUAL(pool_get(pool, d)->slot, 1);
@@ -78,8 +79,8 @@ static void test_ids(void)
     CU_ASSERT_EQUAL(accept(pool, b, 1, 1, NULL, 0), -ESTALE);
     CU_ASSERT_EQUAL(pool_set_health(pool, b, HEALTH_READY), -ESTALE);
     CU_ASSERT_EQUAL(pool_decode_accept(pool, b, 1, 1, 1), -ESTALE);
-    CU_ASSERT_EQUAL(pool_prefill_done(pool, b, 1, 1), -ESTALE);
-    CU_ASSERT_EQUAL(pool_remove(pool, c), 0);
+    CU_ASSERT_EQUAL(pool_prefill_done(pool, b, 1, 1, 0), -ESTALE);
+    CU_ASSERT_EQUAL(pool_remove(pool, c, 0), 0);
     CU_ASSERT_EQUAL(pool_slots(pool), 2);
     CU_ASSERT_PTR_NULL(pool_get(pool, POOL_NO_INSTANCE));
     CU_ASSERT_PTR_NOT_NULL(pool_get(pool, a));
@@ -131,16 +132,16 @@ static void test_queue_time(void)
     CU_ASSERT_EQUAL(wait_us(pool, id, 5000), 300); /* late is not negative */
     /* It took twice as long: the ratio goes a quarter of the way to 2, and
      * with it what waits. */
-    CU_ASSERT_EQUAL(pool_prefill_done(pool, id, 1, 2000), 0);
+    CU_ASSERT_EQUAL(pool_prefill_done(pool, id, 1, 2000, 0), 0);
     CU_ASSERT_DOUBLE_EQUAL(pool_get(pool, id)->correction.ratio, 1.25, 1e-12);
     CU_ASSERT_EQUAL(wait_us(pool, id, 2100), 375);
     CU_ASSERT(pool_check(pool));
     /* What never started can be done or cancelled too; an unknown time
      * teaches nothing. */
-    CU_ASSERT_EQUAL(pool_prefill_done(pool, id, 2, -1), 0);
+    CU_ASSERT_EQUAL(pool_prefill_done(pool, id, 2, -1, 0), 0);
     CU_ASSERT_DOUBLE_EQUAL(pool_get(pool, id)->correction.ratio, 1.25, 1e-12);
     CU_ASSERT_EQUAL(wait_us(pool, id, 2100), 0);
-    CU_ASSERT_EQUAL(pool_prefill_cancel(pool, id, 2), -ENOENT);
+    CU_ASSERT_EQUAL(pool_prefill_cancel(pool, id, 2, 0), -ENOENT);
     CU_ASSERT(pool_check(pool));
     pool_free(pool);
 }
@@ -154,13 +155,13 @@ static void test_forget(void)
 
     CU_ASSERT_EQUAL(accept(pool, slow, 1, 1000, NULL, 0), 0);
     CU_ASSERT_EQUAL(accept(pool, other, 2, 1000, NULL, 0), 0);
-    CU_ASSERT_EQUAL(pool_prefill_done(pool, slow, 1, 4000), 0);
-    CU_ASSERT_EQUAL(pool_prefill_done(pool, other, 2, 4000), 0);
+    CU_ASSERT_EQUAL(pool_prefill_done(pool, slow, 1, 4000, 0), 0);
+    CU_ASSERT_EQUAL(pool_prefill_done(pool, other, 2, 4000, 0), 0);
     CU_ASSERT_DOUBLE_EQUAL(pool_get(pool, slow)->correction.ratio, 1.75, 1e-12);
     for (uint64_t id = 3; id < 40; id++) {
         ratio = pool_get(pool, slow)->correction.ratio;
         CU_ASSERT_EQUAL(accept(pool, other, id, 1000, NULL, 0), 0);
-        CU_ASSERT_EQUAL(pool_prefill_done(pool, other, id, 1750), 0);
+        CU_ASSERT_EQUAL(pool_prefill_done(pool, other, id, 1750, 0), 0);
         if (id < 6) /* not yet */
             CU_ASSERT_EQUAL(pool_get(pool, slow)->correction.ratio, ratio);
     }
@@ -172,7 +173,7 @@ static void test_forget(void)
     CU_ASSERT_EQUAL(accept(pool, slow, 1, 1000, NULL, 0), 0);
     for (uint64_t id = 40; id < 60; id++) {
         CU_ASSERT_EQUAL(accept(pool, other, id, 1000, NULL, 0), 0);
-        CU_ASSERT_EQUAL(pool_prefill_cancel(pool, other, id), 0);
+        CU_ASSERT_EQUAL(pool_prefill_cancel(pool, other, id, 0), 0);
     }
     CU_ASSERT_EQUAL(pool_get(pool, slow)->correction.ratio, ratio);
     CU_ASSERT(pool_check(pool));
@@ -215,7 +216,7 @@ static void test_bounds(void)
     CU_ASSERT_EQUAL(pool_decode_accept(pool, id, 3, 100, 50), -EEXIST);
     CU_ASSERT_EQUAL(pool_decode_accept(pool, id, 4, 100, 50), -ENOSPC);
     CU_ASSERT(pool_decode_full(pool, pool_get(pool, id)));
-    CU_ASSERT_EQUAL(pool_prefill_cancel(pool, id, 2), 0);
+    CU_ASSERT_EQUAL(pool_prefill_cancel(pool, id, 2, 0), 0);
     CU_ASSERT(pool_check(pool));
     pool_free(pool);
 
@@ -327,8 +328,8 @@ static void test_links(void)
     CU_ASSERT_DOUBLE_EQUAL(i->link_bytes_per_s, 2e9, 1.0);
     CU_ASSERT_EQUAL(pool_link_observed(pool, id, 0, 1000), 0);
     CU_ASSERT_DOUBLE_EQUAL(i->link_bytes_per_s, 2e9, 1.0);
-    CU_ASSERT_EQUAL(pool_egress_book(pool, id, 700), 0);
-    CU_ASSERT_EQUAL(pool_egress_book(pool, id, 600), 0);
+    CU_ASSERT_EQUAL(busy_link(pool, id, 700), 0);
+    CU_ASSERT_EQUAL(busy_link(pool, id, 600), 0);
     CU_ASSERT_EQUAL(i->egress_free_us, 700);
     CU_ASSERT_EQUAL(pool_set_kv_used(pool, id, -1), -EINVAL);
     CU_ASSERT_EQUAL(pool_set_kv_used(pool, id, 77), 0);
@@ -355,10 +356,10 @@ static void test_pending(void)
     CU_ASSERT(blocks[0] == 5 && blocks[1] == 2 && blocks[2] == 0);
     /* Shared blocks stay as long as one request needs them. */
     CU_ASSERT_EQUAL(pool_prefill_started(pool, a, 1, 0), 0);
-    CU_ASSERT_EQUAL(pool_prefill_done(pool, a, 1, 10), 0);
+    CU_ASSERT_EQUAL(pool_prefill_done(pool, a, 1, 10, 0), 0);
     pool_pending_match(pool, keys, 5, blocks);
     CU_ASSERT(blocks[0] == 2 && blocks[1] == 2);
-    CU_ASSERT_EQUAL(pool_prefill_cancel(pool, a, 2), 0);
+    CU_ASSERT_EQUAL(pool_prefill_cancel(pool, a, 2, 0), 0);
     pool_pending_match(pool, other, 3, blocks);
     CU_ASSERT(blocks[0] == 0 && blocks[1] == 3);
     /* Over the bound the work is accepted and its blocks are not seen. */
@@ -368,9 +369,9 @@ static void test_pending(void)
     pool_pending_match(pool, many, 64, blocks);
     CU_ASSERT_EQUAL(blocks[0], 0);
     CU_ASSERT(pool_check(pool));
-    CU_ASSERT_EQUAL(pool_prefill_done(pool, a, 4, 10), 0);
-    CU_ASSERT_EQUAL(pool_remove(pool, b), 0);
-    CU_ASSERT_EQUAL(pool_remove(pool, a), 0);
+    CU_ASSERT_EQUAL(pool_prefill_done(pool, a, 4, 10, 0), 0);
+    CU_ASSERT_EQUAL(pool_remove(pool, b, 0), 0);
+    CU_ASSERT_EQUAL(pool_remove(pool, a, 0), 0);
     pool_pending_match(pool, other, 3, blocks);
     CU_ASSERT(blocks[0] == 0 && blocks[1] == 0);
     CU_ASSERT(pool_check(pool));
@@ -418,17 +419,17 @@ static void test_random(void)
             break;
         case 4:
             (void)pool_prefill_done(pool, *id, request,
-                                    (int64_t)rnd(&state, 2000));
+                                    (int64_t)rnd(&state, 2000), 0);
             break;
         case 5:
-            (void)pool_prefill_cancel(pool, *id, request);
+            (void)pool_prefill_cancel(pool, *id, request, 0);
             break;
         case 6:
             (void)pool_decode_done(pool, *id, request);
             break;
         default:
             if (rnd(&state, 40) == 0) {
-                CU_ASSERT_EQUAL(pool_remove(pool, *id), 0);
+                CU_ASSERT_EQUAL(pool_remove(pool, *id, 0), 0);
                 *id = add(pool, ROLE_BOTH);
             }
         }
@@ -462,6 +463,97 @@ static void test_random(void)
     pool_free(pool);
 }
 
+/* What a prefill booked is given back when it ends, and what was booked behind
+ * it comes sooner. Nothing is given back twice. */
+static void test_bookings(void)
+{
+    struct pool *pool = pool_new(&pool_config_default);
+    struct pool_instance_config config = {.role = ROLE_PREFILL,
+                                          .kv_capacity_tokens = 1000};
+    const struct pool_instance *i;
+    uint32_t a, b;
+
+    CU_ASSERT_EQUAL(pool_add(pool, &config, &a), 0);
+    CU_ASSERT_EQUAL(pool_add(pool, &config, &b), 0);
+    i = pool_get(pool, a);
+    for (uint64_t n = 1; n <= 5; n++) {
+        struct pool_prefill_request work = {.request_id = n};
+
+        CU_ASSERT_EQUAL(pool_prefill_accept(pool, b, &work), 0);
+        CU_ASSERT_EQUAL(
+            pool_book(pool,
+                      &(struct pool_booking){a, POOL_EGRESS, (int64_t)n * 12},
+                      b, n, 0),
+            0);
+        CU_ASSERT_EQUAL(
+            pool_book(pool, &(struct pool_booking){a, TIER_DISK, 7}, b, n, 0),
+            0);
+    }
+    CU_ASSERT_EQUAL(i->egress_free_us, 60);
+    CU_ASSERT_EQUAL(i->tier_free_us[TIER_DISK], 7);
+    CU_ASSERT(pool_check(pool));
+    /* The first one is half over: what it has used stays used. */
+    CU_ASSERT_EQUAL(pool_prefill_cancel(pool, b, 1, 6), 0);
+    CU_ASSERT_EQUAL(i->egress_free_us, 54);
+    CU_ASSERT_EQUAL(i->tier_free_us[TIER_DISK], 6);
+    CU_ASSERT_EQUAL(pool_prefill_cancel(pool, b, 3, 6), 0);
+    CU_ASSERT_EQUAL(i->egress_free_us, 42);
+    CU_ASSERT(pool_check(pool));
+    CU_ASSERT_EQUAL(pool_prefill_started(pool, b, 2, 6), 0);
+    CU_ASSERT_EQUAL(pool_prefill_done(pool, b, 2, 1, 18), 0);
+    CU_ASSERT_EQUAL(i->egress_free_us, 42);
+    CU_ASSERT(pool_check(pool));
+    CU_ASSERT_EQUAL(pool_remove(pool, b, 20), 0);
+    CU_ASSERT_EQUAL(i->egress_free_us, 20);
+    CU_ASSERT(pool_check(pool));
+    CU_ASSERT_EQUAL(
+        pool_book(pool, &(struct pool_booking){a, POOL_EGRESS, 90}, b, 4, 0),
+        -ENOENT);
+    CU_ASSERT_EQUAL(
+        pool_book(pool, &(struct pool_booking){b, POOL_EGRESS, 90}, a, 4, 0),
+        -ESTALE);
+    pool_free(pool);
+}
+
+/* The holder goes before those who booked it; its place is taken by another. */
+static void test_bookings_of_the_gone(void)
+{
+    struct pool_config bounded = pool_config_default;
+    struct pool_instance_config config = {.role = ROLE_PREFILL,
+                                          .kv_capacity_tokens = 1000};
+    uint32_t a, b;
+
+    bounded.max_bookings = 2;
+    struct pool *pool = pool_new(&bounded);
+
+    CU_ASSERT_EQUAL(pool_add(pool, &config, &a), 0);
+    CU_ASSERT_EQUAL(pool_add(pool, &config, &b), 0);
+    for (uint64_t n = 1; n <= 3; n++) { /* the third one is over the bound */
+        struct pool_prefill_request work = {.request_id = n};
+
+        CU_ASSERT_EQUAL(pool_prefill_accept(pool, a, &work), 0);
+        CU_ASSERT_EQUAL(
+            pool_book(pool,
+                      &(struct pool_booking){b, POOL_EGRESS, (int64_t)n * 10},
+                      a, n, 0),
+            0);
+    }
+    CU_ASSERT_EQUAL(pool_get(pool, b)->egress_free_us, 30);
+    CU_ASSERT_EQUAL(pool_prefill_cancel(pool, a, 3, 0), 0);
+    CU_ASSERT_EQUAL(pool_get(pool, b)->egress_free_us, 30);
+    CU_ASSERT_EQUAL(pool_prefill_cancel(pool, a, 2, 0), 0);
+    CU_ASSERT_EQUAL(pool_get(pool, b)->egress_free_us, 20);
+    CU_ASSERT_EQUAL(pool_remove(pool, b, 0), 0);
+    CU_ASSERT(pool_check(pool));
+    CU_ASSERT_EQUAL(pool_add(pool, &config, &b), 0);
+    CU_ASSERT_EQUAL(
+        pool_book(pool, &(struct pool_booking){b, POOL_EGRESS, 5}, a, 1, 0), 0);
+    CU_ASSERT_EQUAL(pool_prefill_cancel(pool, a, 1, 0), 0);
+    CU_ASSERT_EQUAL(pool_get(pool, b)->egress_free_us, 0);
+    CU_ASSERT(pool_check(pool));
+    pool_free(pool);
+}
+
 int main(void)
 {
     CU_initialize_registry();
@@ -477,6 +569,8 @@ int main(void)
     CU_add_test(suite, "max batch", test_max_batch);
     CU_add_test(suite, "links", test_links);
     CU_add_test(suite, "pending", test_pending);
+    CU_add_test(suite, "bookings", test_bookings);
+    CU_add_test(suite, "bookings of the gone", test_bookings_of_the_gone);
     CU_add_test(suite, "random", test_random);
     CU_basic_run_tests();
     unsigned failed = CU_get_number_of_failures();

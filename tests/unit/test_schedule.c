@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "conductor/core/schedule/schedule.h"
+#include "tests/unit/busy.h"
 
 enum { BLOCK = 100, N_KEYS = 20 };
 
@@ -151,7 +152,7 @@ static void test_sender(void)
     DECIDE_ACCEPT(&r);
     CU_ASSERT_EQUAL(r.decision.prefill, r.ids[2]);
     CU_ASSERT_EQUAL(r.decision.chosen.fetch_from, r.ids[0]);
-    CU_ASSERT_EQUAL(pool_egress_book(r.pool, r.ids[0], 1000500), 0);
+    CU_ASSERT_EQUAL(busy_link(r.pool, r.ids[0], 1000500), 0);
     DECIDE_ACCEPT(&r);
     CU_ASSERT_EQUAL(r.decision.chosen.fetch_from, r.ids[1]);
     /* A draining instance still sends; one that is suspect does not, nor one
@@ -431,10 +432,40 @@ static void test_commit(void)
     CU_ASSERT_EQUAL(pool_get(r.pool, r.ids[0])->egress_free_us, 1000800);
     r.request.request_id = 2;
     DECIDE_ACCEPT(&r);
-    CU_ASSERT_EQUAL(pool_remove(r.pool, r.decision.prefill), 0);
+    CU_ASSERT_EQUAL(pool_remove(r.pool, r.decision.prefill, 0), 0);
     CU_ASSERT_EQUAL(schedule_commit(r.scheduler, &r.request, &r.decision),
                     -ESTALE);
     CU_ASSERT(pool_check(r.pool));
+    rig_fini(&r);
+}
+
+/* Five fetches of 12 s each are decided and cancelled: the link is free. */
+static void test_cancelled_fetches(void)
+{
+    struct rig r;
+
+    rig_init(&r, "global_cache", 1.0);
+    add(&r, ROLE_PREFILL, 8, 900000000);
+    add(&r, ROLE_PREFILL, 0, 0);
+    r.cost.prefill[1] = 10000;
+    (void)pool_link_observed(r.pool, r.ids[0], 800000, 12000000);
+    for (uint64_t i = 0; i < 200; i++) /* 800 kB in 12 s */
+        (void)pool_link_observed(r.pool, r.ids[0], 800000, 12000000);
+    for (uint64_t i = 1; i <= 5; i++) {
+        r.request.request_id = i;
+        schedule_decide(r.scheduler, &r.request, &r.decision);
+        if (r.decision.chosen.fetch_from == POOL_NO_INSTANCE)
+            break;
+        CU_ASSERT_EQUAL(schedule_commit(r.scheduler, &r.request, &r.decision),
+                        0);
+        CU_ASSERT(pool_get(r.pool, r.ids[0])->egress_free_us > 10000000);
+        CU_ASSERT_EQUAL(pool_prefill_cancel(r.pool, r.decision.prefill, i,
+                                            r.request.now_us),
+                        0);
+        CU_ASSERT_EQUAL(pool_get(r.pool, r.ids[0])->egress_free_us,
+                        r.request.now_us);
+    }
+    CU_ASSERT_EQUAL(r.request.request_id, 5);
     rig_fini(&r);
 }
 
@@ -454,8 +485,8 @@ static void test_commit_fails_without_trace(void)
                                             .predicted_us = 100000000};
 
         CU_ASSERT_EQUAL(pool_prefill_accept(r.pool, r.ids[2], &slow), 0);
-        CU_ASSERT_EQUAL(pool_prefill_done(r.pool, r.ids[2], 100 + i, 300000000),
-                        0);
+        CU_ASSERT_EQUAL(
+            pool_prefill_done(r.pool, r.ids[2], 100 + i, 300000000, 0), 0);
     }
     for (uint64_t i = 0; i < 8; i++) {
         DECIDE_ACCEPT(&r);
@@ -655,6 +686,7 @@ int main(void)
     CU_add_test(suite, "in time", test_in_time);
     CU_add_test(suite, "nowhere", test_nowhere);
     CU_add_test(suite, "commit", test_commit);
+    CU_add_test(suite, "cancelled fetches", test_cancelled_fetches);
     CU_add_test(suite, "commit fails without trace",
                 test_commit_fails_without_trace);
     CU_add_test(suite, "config", test_config);

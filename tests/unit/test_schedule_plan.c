@@ -8,6 +8,7 @@
 #include <time.h>
 
 #include "conductor/core/schedule/schedule.h"
+#include "tests/unit/busy.h"
 #include "tests/unit/cases.h"
 
 enum { BLOCK = 100, N_KEYS = 24, SLOTS = 12 };
@@ -233,7 +234,7 @@ static void test_price(void)
     CU_ASSERT(r.decision.chosen.late);
     /* A second has no price while nothing is under way. */
     r.request.slo_ttft_us = 0;
-    CU_ASSERT_EQUAL(pool_prefill_cancel(r.pool, r.ids[3], 7), 0);
+    CU_ASSERT_EQUAL(pool_prefill_cancel(r.pool, r.ids[3], 7, 0), 0);
     decide(&r);
     CU_ASSERT_EQUAL(r.decision.engine_price, 0);
     CU_ASSERT_EQUAL(r.decision.chosen.score_us, r.decision.chosen.ttft_us);
@@ -261,8 +262,7 @@ static void test_fits(void)
     CU_ASSERT_EQUAL(r.decision.verdict, SCHEDULE_REJECT_TTFT);
     CU_ASSERT_EQUAL(r.decision.retry_after_us, -1);
     /* Its disk is busy for longer than its engine. */
-    CU_ASSERT_EQUAL(pool_tier_book(r.pool, r.ids[0], TIER_DISK, 1000000 + 8000),
-                    0);
+    CU_ASSERT_EQUAL(busy_tier(r.pool, r.ids[0], TIER_DISK, 1000000 + 8000), 0);
     r.request.slo_ttft_us = 5600;
     schedule_decide(r.scheduler, &r.request, &r.decision);
     CU_ASSERT_EQUAL(r.decision.chosen.ttft_us, 13500);
@@ -301,7 +301,7 @@ static void test_turns(void)
         CU_ASSERT_EQUAL(r.decision.prefill, r.ids[turn]);
         CU_ASSERT_EQUAL(schedule_commit(r.scheduler, &r.request, &r.decision),
                         0);
-        CU_ASSERT_EQUAL(pool_prefill_cancel(r.pool, r.ids[turn], id), 0);
+        CU_ASSERT_EQUAL(pool_prefill_cancel(r.pool, r.ids[turn], id, 0), 0);
     }
     rig_fini(&r);
 }
@@ -392,10 +392,10 @@ static void test_rates(void)
     CU_ASSERT_EQUAL(pool_set_tier_rate(r.pool, r.ids[0], TIER_DISK, NAN), 0);
     CU_ASSERT_EQUAL(pool_set_tier_rate(r.pool, r.ids[0], TIER_DISK, 7e6), 0);
     CU_ASSERT_EQUAL(i->tier_bytes_per_s[TIER_DISK], 7e6);
-    CU_ASSERT_EQUAL(pool_tier_book(r.pool, r.ids[0], TIER_DISK, 50), 0);
-    CU_ASSERT_EQUAL(pool_tier_book(r.pool, r.ids[0], TIER_DISK, 40), 0);
+    CU_ASSERT_EQUAL(busy_tier(r.pool, r.ids[0], TIER_DISK, 50), 0);
+    CU_ASSERT_EQUAL(busy_tier(r.pool, r.ids[0], TIER_DISK, 40), 0);
     CU_ASSERT_EQUAL(i->tier_free_us[TIER_DISK], 50);
-    CU_ASSERT_NOT_EQUAL(pool_tier_book(r.pool, r.ids[0], BLOCK_TIERS, 40), 0);
+    CU_ASSERT_NOT_EQUAL(busy_tier(r.pool, r.ids[0], BLOCK_TIERS + 1, 40), 0);
     CU_ASSERT_NOT_EQUAL(pool_set_tier_rate(r.pool, 99, TIER_DISK, 7e6), 0);
     rig_fini(&r);
 }
@@ -661,11 +661,11 @@ static void random_rig(struct rig *r)
         for (int64_t w = pick(-3, 4); w > 0; w--)
             wait_there(r, slot, id++, pick(1, 4) * 1000);
         if (pick(0, 3) == 0)
-            (void)pool_egress_book(r->pool, r->ids[slot],
-                                   r->request.now_us + pick(-500, 5000));
+            (void)busy_link(r->pool, r->ids[slot],
+                            r->request.now_us + pick(-500, 5000));
         if (pick(0, 3) == 0)
-            (void)pool_tier_book(r->pool, r->ids[slot], TIER_DISK,
-                                 r->request.now_us + pick(-500, 5000));
+            (void)busy_tier(r->pool, r->ids[slot], TIER_DISK,
+                            r->request.now_us + pick(-500, 5000));
         if (pick(0, 2) == 0) { /* learn a correction, leave keys pending */
             struct pool_prefill_request work = {.request_id = id++,
                                                 .predicted_us = 1000,
@@ -676,7 +676,7 @@ static void random_rig(struct rig *r)
             if (pool_prefill_accept(r->pool, r->ids[slot], &work) == 0 &&
                 pick(0, 1))
                 (void)pool_prefill_done(r->pool, r->ids[slot], work.request_id,
-                                        pick(1, 4) * 500);
+                                        pick(1, 4) * 500, 0);
         }
         if (pick(0, 8) == 0)
             CU_ASSERT_EQUAL(

@@ -77,5 +77,5 @@ bool pool_check(const struct pool *pool)
             return false;
     }
     return units == pool->keys.used_units && arena_check(&pool->keys) &&
-           pending_check(pool->pending);
+           pending_check(pool->pending) && pool_check_bookings(pool);
 }

@@ -6,6 +6,31 @@
 #include "conductor/core/pool/pending.h"
 #include "conductor/core/pool/pool.h"
 
+#define BOOKING_NONE UINT32_MAX
+#define POOL_CHANNELS (POOL_EGRESS + 1u)
+
+/* A stretch of a channel's time that a prefill has booked. */
+struct booking {
+    uint32_t holder;         /* pool id of the channel's instance */
+    uint32_t earlier, later; /* of the same channel */
+    uint32_t of_prefill;     /* the next one of its prefill, or a free node */
+    int64_t from_us, until_us;
+    uint8_t channel; /* enum block_tier or POOL_EGRESS */
+};
+
+struct bookings {
+    struct booking *nodes; /* (n_nodes) */
+    uint32_t n_nodes;
+    uint32_t fresh; /* nodes from here on have never been used */
+    uint32_t free_head;
+    uint32_t n_used;
+};
+
+/* Bookings of a channel, the oldest first. */
+struct booking_list {
+    uint32_t first, last;
+};
+
 /* An instance and its arrays, which `view` shows to readers. */
 struct pool_slot {
     struct pool_instance view;
@@ -13,7 +38,8 @@ struct pool_slot {
     struct queue_item *queue;     /* (max_waiting) */
     struct pool_prefill *running; /* (max_running) */
     struct pool_decode *decodes;  /* (max_decodes) */
-    uint32_t generation;          /* 1..65535, of the next or present id */
+    struct booking_list channels[POOL_CHANNELS];
+    uint32_t generation; /* 1..65535, of the next or present id */
     bool in_use;
 };
 
@@ -26,6 +52,7 @@ struct pool {
     struct pool_decode *decodes;
     struct pending *pending;
     struct arena keys; /* of accepted prefills, one unit a key */
+    struct bookings bookings;
     uint64_t next_seq;
     uint64_t n_dropped;
     uint32_t n_slots;
@@ -43,8 +70,22 @@ static inline struct pool_slot *pool_slot_of(const struct pool *pool,
     return &pool->slots[slot];
 }
 
-/* Gives back what the pool keeps of a prefill's blocks. */
-void pool_forget_keys(struct pool *pool, uint32_t slot,
-                      const struct pool_prefill *prefill);
+/* The prefill of a request on an instance, waiting or running; NULL: none. */
+struct pool_prefill *pool_find_prefill(const struct pool *pool, uint32_t id,
+                                       uint64_t request_id);
+
+/* book.c: makes room for so many bookings. Returns 0 or -ENOMEM. And frees
+ * it; zeroed is fine. */
+int bookings_init(struct bookings *b, uint32_t n_nodes)
+    __attribute__((warn_unused_result));
+void bookings_fini(struct bookings *b);
+
+/* book.c: gives back what is left at now_us of all that a prefill has booked;
+ * those that booked behind it come sooner. Cost: O(bookings behind). */
+void pool_unbook(struct pool *pool, const struct pool_prefill *prefill,
+                 int64_t now_us);
+
+/* book.c: its invariants. */
+bool pool_check_bookings(const struct pool *pool);
 
 #endif

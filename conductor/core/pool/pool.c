@@ -49,6 +49,7 @@ const struct pool_config pool_config_default = {
     .max_running = 64,
     .max_decodes = 1024,
     .max_pending_blocks = 1u << 18,
+    .max_bookings = 1u << 16,
     .order = NULL, /* fifo */
     .correction_smoothing = 0.25,
     .correction_min_ratio = 0.25,
@@ -64,8 +65,9 @@ static bool config_ok(const struct pool_config *c)
     return c->max_instances >= 1 &&
            c->max_instances <= PREFIX_INDEX_INSTANCES_MAX &&
            c->max_waiting >= 1 && c->max_waiting < QUEUE_ITEMS_MAX &&
-           c->max_running >= 1 && c->max_decodes >= 1 &&
-           c->link_smoothing > 0.0 && c->link_smoothing <= 1.0 &&
+           c->max_running >= 1 && c->max_decodes >= 1 && c->max_bookings >= 1 &&
+           c->max_bookings < BOOKING_NONE && c->link_smoothing > 0.0 &&
+           c->link_smoothing <= 1.0 &&
            correction_init(&correction, c->correction_smoothing,
                            c->correction_min_ratio,
                            c->correction_max_ratio) == 0;
@@ -84,7 +86,8 @@ static int reserve(struct pool *pool)
     pool->pending =
         pending_new(c->max_instances, c->max_pending_blocks, c->seed);
     if (!pool->slots || !pool->waiting || !pool->queue || !pool->running ||
-        !pool->decodes || !pool->pending)
+        !pool->decodes || !pool->pending ||
+        bookings_init(&pool->bookings, c->max_bookings) < 0)
         return -ENOMEM;
     /* Arrays of keys are rounded up to powers of two. */
     return arena_init(&pool->keys, 2 * (uint64_t)c->max_pending_blocks);
@@ -123,6 +126,7 @@ void pool_free(struct pool *pool)
     if (!pool)
         return;
     arena_fini(&pool->keys);
+    bookings_fini(&pool->bookings);
     pending_free(pool->pending);
     free(pool->decodes);
     free(pool->running);
@@ -179,6 +183,9 @@ int pool_add(struct pool *pool, const struct pool_instance_config *config,
         .running = slot->running,
         .decodes = slot->decodes,
     };
+    for (unsigned channel = 0; channel < POOL_CHANNELS; channel++)
+        slot->channels[channel] =
+            (struct booking_list){BOOKING_NONE, BOOKING_NONE};
     memcpy(slot->view.tier_bytes_per_s, config->tier_bytes_per_s,
            sizeof(slot->view.tier_bytes_per_s));
     if (config->name)
@@ -190,16 +197,18 @@ int pool_add(struct pool *pool, const struct pool_instance_config *config,
     return 0;
 }
 
-int pool_remove(struct pool *pool, uint32_t id)
+int pool_remove(struct pool *pool, uint32_t id, int64_t now_us)
 {
     struct pool_slot *slot = pool_slot_of(pool, id);
 
     if (!slot)
         return -ESTALE;
-    for (size_t i = 0; i < slot->view.n_waiting; i++)
-        pool_forget_keys(pool, slot->view.slot, &slot->waiting[i]);
-    for (size_t i = 0; i < slot->view.n_running; i++)
-        pool_forget_keys(pool, slot->view.slot, &slot->running[i]);
+    while (slot->view.n_waiting > 0)
+        (void)!pool_prefill_cancel(pool, id, slot->waiting[0].request_id,
+                                   now_us);
+    while (slot->view.n_running > 0)
+        (void)!pool_prefill_cancel(pool, id, slot->running[0].request_id,
+                                   now_us);
     slot->in_use = false;
     slot->generation =
         slot->generation == GENERATION_MAX ? 1 : slot->generation + 1;
@@ -320,28 +329,6 @@ int pool_set_tier_rate(struct pool *pool, uint32_t id, enum block_tier tier,
     if (error == 0 && isfinite(bytes_per_s) && bytes_per_s > 0.0)
         slot->view.tier_bytes_per_s[tier] = bytes_per_s;
     return error;
-}
-
-int pool_tier_book(struct pool *pool, uint32_t id, enum block_tier tier,
-                   int64_t until_us)
-{
-    struct pool_slot *slot;
-    int error = tier_slot(pool, id, tier, &slot);
-
-    if (error == 0 && until_us > slot->view.tier_free_us[tier])
-        slot->view.tier_free_us[tier] = until_us;
-    return error;
-}
-
-int pool_egress_book(struct pool *pool, uint32_t id, int64_t until_us)
-{
-    struct pool_slot *slot = pool_slot_of(pool, id);
-
-    if (!slot)
-        return -ESTALE;
-    if (until_us > slot->view.egress_free_us)
-        slot->view.egress_free_us = until_us;
-    return 0;
 }
 
 void pool_pending_match(struct pool *pool, const uint64_t *keys, size_t n,

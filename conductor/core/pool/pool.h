@@ -33,6 +33,8 @@ enum pool_health {
 };
 #define HEALTH_STATES 5
 
+#define POOL_EGRESS ((unsigned)BLOCK_TIERS) /* a channel; see pool_booking */
+
 /* A prefill that an instance has accepted. */
 struct pool_prefill {
     uint64_t request_id;
@@ -43,6 +45,7 @@ struct pool_prefill {
     int64_t started_at_us; /* -1 while it waits */
     uint32_t keys_at;      /* where the pool keeps its block keys */
     uint32_t n_keys;       /* 0: none, or no room for them */
+    uint32_t bookings;     /* where the pool keeps what it has booked */
 };
 
 /* A request that decodes, or will, on an instance. */
@@ -95,9 +98,11 @@ struct pool_config {
                                1..QUEUE_ITEMS_MAX - 1 */
     uint32_t max_running;   /* prefills begun on one instance, at least 1 */
     uint32_t max_decodes;   /* on one instance, at least 1 */
-    uint32_t max_pending_blocks;     /* blocks of unfinished prefills, counted
-                                    once an instance; over it they are not seen
-                                    by matches until stored */
+    uint32_t max_pending_blocks; /* blocks of unfinished prefills, counted
+                                once an instance; over it they are not seen
+                                by matches until stored */
+    uint32_t max_bookings; /* of links and tiers by unfinished prefills; what
+                              is booked over it is not given back early */
     const struct queue_order *order; /* static; NULL: fifo */
     double correction_smoothing;     /* weight of a new observation, (0, 1] */
     double correction_min_ratio;
@@ -108,7 +113,7 @@ struct pool_config {
 };
 
 /* 64 instances, 512 waiting, 64 running, 1024 decodes, 1 << 18 pending
- * blocks, fifo, 0.25 in 0.25 .. 4, 0.25, seed 1. */
+ * blocks, 1 << 16 bookings, fifo, 0.25 in 0.25 .. 4, 0.25, seed 1. */
 extern const struct pool_config pool_config_default;
 
 /* What is known of an instance when it registers. */
@@ -150,7 +155,7 @@ int pool_add(struct pool *pool, const struct pool_instance_config *config,
  * before the next pool_add().
  * Returns 0 or -ESTALE.
  */
-int pool_remove(struct pool *pool, uint32_t id);
+int pool_remove(struct pool *pool, uint32_t id, int64_t now_us);
 
 /* The instance of an id, borrowed until it is removed; NULL if stale. */
 const struct pool_instance *pool_get(const struct pool *pool, uint32_t id);
@@ -191,10 +196,6 @@ int pool_set_kv_used(struct pool *pool, uint32_t id, int64_t used_tokens);
 int pool_link_observed(struct pool *pool, uint32_t id, int64_t bytes,
                        int64_t elapsed_us);
 
-/* Books a send on an instance's egress link until `until_us`.
- * Returns 0 or -ESTALE. */
-int pool_egress_book(struct pool *pool, uint32_t id, int64_t until_us);
-
 /* As pool_link_observed(), for reads of an instance's tier. A tier at no cost
  * has one from then on. Returns 0, -ESTALE or -EINVAL: no such tier. */
 int pool_tier_observed(struct pool *pool, uint32_t id, enum block_tier tier,
@@ -206,11 +207,6 @@ int pool_tier_observed(struct pool *pool, uint32_t id, enum block_tier tier,
  * Returns 0, -ESTALE or -EINVAL: no such tier. */
 int pool_set_tier_rate(struct pool *pool, uint32_t id, enum block_tier tier,
                        double bytes_per_s) __attribute__((warn_unused_result));
-
-/* Books reads of an instance's tier until `until_us`.
- * Returns 0, -ESTALE or -EINVAL: no such tier. */
-int pool_tier_book(struct pool *pool, uint32_t id, enum block_tier tier,
-                   int64_t until_us);
 
 /* A prefill to accept. */
 struct pool_prefill_request {
@@ -236,6 +232,24 @@ int pool_prefill_accept(struct pool *pool, uint32_t id,
                         const struct pool_prefill_request *request)
     __attribute__((warn_unused_result));
 
+/* A link or tier that is busy for a request until then. */
+struct pool_booking {
+    uint32_t holder;  /* pool id of the instance whose link or tier it is */
+    unsigned channel; /* enum block_tier, or POOL_EGRESS: the link */
+    int64_t until_us;
+};
+
+/*
+ * Books a link or tier for an accepted prefill, from when it is free. What is
+ * left of it is given back when the prefill leaves the pool, in whatever way.
+ *   id  where the prefill is; POOL_NO_INSTANCE: for something else, which the
+ *       pool does not know, and never given back.
+ * Returns 0; -ESTALE: no such holder; -ENOENT: no such prefill; -EINVAL: no
+ * such channel.
+ */
+int pool_book(struct pool *pool, const struct pool_booking *booking,
+              uint32_t id, uint64_t request_id, int64_t now_us);
+
 /* Its blocks are there (earlier or later than estimated): ready from now.
  * Returns 0; -ESTALE; -ENOENT: no such prefill waits. */
 int pool_prefill_ready(struct pool *pool, uint32_t id, uint64_t request_id,
@@ -248,17 +262,18 @@ int pool_prefill_started(struct pool *pool, uint32_t id, uint64_t request_id,
 
 /*
  * It is done, waiting or started before: it leaves the instance, its pending
- * blocks go (the instance has reported them stored by then), and the
- * correction learns from it.
+ * blocks go (the instance has reported them stored by then), what is left of
+ * its bookings is given back, and the correction learns from it.
  *   observed_us  time of service without the waiting; negative: unknown.
  * Returns 0; -ESTALE; -ENOENT.
  */
 int pool_prefill_done(struct pool *pool, uint32_t id, uint64_t request_id,
-                      int64_t observed_us);
+                      int64_t observed_us, int64_t now_us);
 
 /* It is cancelled or failed: as done, and nothing is learnt.
  * Returns 0; -ESTALE; -ENOENT. */
-int pool_prefill_cancel(struct pool *pool, uint32_t id, uint64_t request_id);
+int pool_prefill_cancel(struct pool *pool, uint32_t id, uint64_t request_id,
+                        int64_t now_us);
 
 /* An instance will decode a request; its KV is on the way.
  * Returns 0; -ESTALE; -EEXIST; -ENOSPC: max_decodes or its max_batch;

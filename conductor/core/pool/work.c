@@ -18,6 +18,21 @@ static size_t find_prefill(const struct pool_prefill *prefills, size_t n,
     return NOT_FOUND;
 }
 
+struct pool_prefill *pool_find_prefill(const struct pool *pool, uint32_t id,
+                                       uint64_t request_id)
+{
+    struct pool_slot *slot = pool_slot_of(pool, id);
+    size_t i;
+
+    if (!slot)
+        return NULL;
+    i = find_prefill(slot->running, slot->view.n_running, request_id);
+    if (i != NOT_FOUND)
+        return &slot->running[i];
+    i = find_prefill(slot->waiting, slot->view.n_waiting, request_id);
+    return i != NOT_FOUND ? &slot->waiting[i] : NULL;
+}
+
 static struct pool_decode *find_decode(const struct pool_slot *slot,
                                        uint64_t request_id)
 {
@@ -65,8 +80,8 @@ static void remember_keys(struct pool *pool, uint32_t slot,
     prefill->n_keys = (uint32_t)n;
 }
 
-void pool_forget_keys(struct pool *pool, uint32_t slot,
-                      const struct pool_prefill *prefill)
+static void forget_keys(struct pool *pool, uint32_t slot,
+                        const struct pool_prefill *prefill)
 {
     if (prefill->n_keys == 0)
         return;
@@ -102,10 +117,7 @@ int pool_prefill_accept(struct pool *pool, uint32_t id,
         predicted_us = COST_MODEL_MAX_US;
     struct pool_instance *view = &slot->view;
 
-    if (find_prefill(slot->waiting, view->n_waiting, request->request_id) !=
-            NOT_FOUND ||
-        find_prefill(slot->running, view->n_running, request->request_id) !=
-            NOT_FOUND)
+    if (pool_find_prefill(pool, id, request->request_id))
         return -EEXIST;
     if (view->n_waiting == pool->config.max_waiting)
         return -ENOSPC;
@@ -123,6 +135,7 @@ int pool_prefill_accept(struct pool *pool, uint32_t id,
         .uncached_tokens = request->uncached_tokens,
         .cached_tokens = request->cached_tokens,
         .started_at_us = -1,
+        .bookings = BOOKING_NONE,
     };
     remember_keys(pool, view->slot, request->keys, request->n_keys, prefill);
     view->last_prefill = prefill->item.arrival_seq + 1;
@@ -200,7 +213,8 @@ int pool_prefill_started(struct pool *pool, uint32_t id, uint64_t request_id,
 
 /* Takes a prefill off an instance, waiting or running. */
 static int take_prefill(struct pool *pool, struct pool_slot *slot,
-                        uint64_t request_id, struct pool_prefill *taken)
+                        uint64_t request_id, int64_t now_us,
+                        struct pool_prefill *taken)
 {
     struct pool_instance *view = &slot->view;
     size_t i = find_prefill(slot->running, view->n_running, request_id);
@@ -216,7 +230,8 @@ static int take_prefill(struct pool *pool, struct pool_slot *slot,
             return -ENOENT;
         *taken = take_waiting(slot, i);
     }
-    pool_forget_keys(pool, view->slot, taken);
+    forget_keys(pool, view->slot, taken);
+    pool_unbook(pool, taken, now_us);
     return 0;
 }
 
@@ -243,7 +258,7 @@ static void apply_correction(struct pool_slot *slot)
 }
 
 int pool_prefill_done(struct pool *pool, uint32_t id, uint64_t request_id,
-                      int64_t observed_us)
+                      int64_t observed_us, int64_t now_us)
 {
     struct pool_slot *slot = pool_slot_of(pool, id);
     struct pool_prefill done;
@@ -251,7 +266,7 @@ int pool_prefill_done(struct pool *pool, uint32_t id, uint64_t request_id,
 
     if (!slot)
         return -ESTALE;
-    error = take_prefill(pool, slot, request_id, &done);
+    error = take_prefill(pool, slot, request_id, now_us, &done);
     if (error < 0)
         return error;
     correction_observe(&slot->view.correction, done.predicted_us, observed_us);
@@ -259,14 +274,15 @@ int pool_prefill_done(struct pool *pool, uint32_t id, uint64_t request_id,
     return 0;
 }
 
-int pool_prefill_cancel(struct pool *pool, uint32_t id, uint64_t request_id)
+int pool_prefill_cancel(struct pool *pool, uint32_t id, uint64_t request_id,
+                        int64_t now_us)
 {
     struct pool_slot *slot = pool_slot_of(pool, id);
     struct pool_prefill cancelled;
 
     if (!slot)
         return -ESTALE;
-    return take_prefill(pool, slot, request_id, &cancelled);
+    return take_prefill(pool, slot, request_id, now_us, &cancelled);
 }
 
 int pool_decode_accept(struct pool *pool, uint32_t id, uint64_t request_id,

@@ -198,8 +198,17 @@ static bool sources_live(const struct pool *pool,
     return true;
 }
 
+static void book(struct scheduler *s, const struct schedule_request *request,
+                 const struct schedule_decision *decision, uint32_t holder,
+                 unsigned channel, int64_t until_us)
+{
+    (void)!pool_book(s->pool, &(struct pool_booking){holder, channel, until_us},
+                     decision->prefill, request->request_id, request->now_us);
+}
+
 /* The links and tiers that a plan uses are busy until it is through. */
 static void book_sources(struct scheduler *s,
+                         const struct schedule_request *request,
                          const struct schedule_decision *decision)
 {
     for (size_t i = 0; i < decision->n_sources; i++) {
@@ -210,19 +219,21 @@ static void book_sources(struct scheduler *s,
             continue;
         if (source->instance != decision->prefill &&
             !s->model.simulated.links_unshared)
-            (void)pool_egress_book(s->pool, source->instance, share->end_us);
+            book(s, request, decision, source->instance, POOL_EGRESS,
+                 share->end_us);
         if (pool_get(s->pool, source->instance)
                 ->tier_bytes_per_s[source->tier] > 0.0)
-            (void)pool_tier_book(s->pool, source->instance, source->tier,
-                                 share->end_us);
+            book(s, request, decision, source->instance, source->tier,
+                 share->end_us);
     }
 }
 
 /* Without a plan all that its own slow tiers hold is read from there. */
 static void book_own(struct scheduler *s,
                      const struct schedule_request *request,
-                     const struct prefill_estimate *chosen)
+                     const struct schedule_decision *decision)
 {
+    const struct prefill_estimate *chosen = &decision->chosen;
     const struct pool_instance *i = pool_get(s->pool, chosen->instance);
     struct schedule_own own;
 
@@ -232,8 +243,8 @@ static void book_own(struct scheduler *s,
         s, request, i, schedule_lesser(s->ready[i->slot], chosen->local_blocks),
         &own);
     for (size_t o = 0; o < own.n_sources; o++)
-        (void)pool_tier_book(s->pool, i->id, own.sources[o].tier,
-                             chosen->ready_us);
+        book(s, request, decision, i->id, own.sources[o].tier,
+             chosen->ready_us);
 }
 
 int schedule_commit(struct scheduler *scheduler,
@@ -279,12 +290,12 @@ int schedule_commit(struct scheduler *scheduler,
     }
     if (chosen->fetch_from != POOL_NO_INSTANCE &&
         !scheduler->model.simulated.links_unshared)
-        (void)pool_egress_book(pool, chosen->fetch_from,
-                               chosen->transfer_end_us);
+        book(scheduler, request, decision, chosen->fetch_from, POOL_EGRESS,
+             chosen->transfer_end_us);
     if (chosen->planned)
-        book_sources(scheduler, decision);
+        book_sources(scheduler, request, decision);
     else
-        book_own(scheduler, request, chosen);
+        book_own(scheduler, request, decision);
     return 0;
 }
 
