@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "conductor/config_options.h"
 #include "conductor/core/schedule/schedule.h"
+#include "conductor/core/step/queue.h"
 
 static char *string_at(const struct config *c, const struct option_def *o)
 {
@@ -44,17 +45,18 @@ int config_split_address(const char *text, char *host, uint16_t *port)
     return 0;
 }
 
-static int check_policy(const struct option_def *o, const char *value,
-                        char err[CONFIG_ERROR_MAX])
+/* name_of(i): the i-th name that is allowed, or NULL. */
+static int check_name(const struct option_def *o, const char *value,
+                      const char *(*name_of)(size_t i),
+                      char err[CONFIG_ERROR_MAX])
 {
     int n = snprintf(err, CONFIG_ERROR_MAX, "%s: \"%.200s\" is not one of",
                      o->name, value);
 
-    for (size_t i = 0; schedule_policy_name(i); i++) {
-        if (strcmp(schedule_policy_name(i), value) == 0)
+    for (size_t i = 0; name_of(i); i++) {
+        if (strcmp(name_of(i), value) == 0)
             return 0;
-        n += snprintf(err + n, CONFIG_ERROR_MAX - (size_t)n, " %s",
-                      schedule_policy_name(i));
+        n += snprintf(err + n, CONFIG_ERROR_MAX - (size_t)n, " %s", name_of(i));
     }
     return -EINVAL;
 }
@@ -68,7 +70,9 @@ static int check_text(const struct option_def *o, const char *value,
     enum log_level level;
 
     if (o->type == OPTION_POLICY)
-        return check_policy(o, value, err);
+        return check_name(o, value, schedule_policy_name, err);
+    if (o->type == OPTION_QUEUE_ORDER)
+        return check_name(o, value, queue_order_name, err);
     if (o->type == OPTION_ADDRESS && config_split_address(value, host, &port)) {
         snprintf(err, CONFIG_ERROR_MAX,
                  "%s: \"%s\" is not host:port (for example 127.0.0.1:8080)",

@@ -21,6 +21,7 @@ struct config {
     char model[CONFIG_STRING_MAX];
     int64_t block_tokens;
     char policy[CONFIG_STRING_MAX];
+    char queue_order[CONFIG_STRING_MAX];
     double kvcache_balancing_threshold;
     char cost_model[CONFIG_STRING_MAX];
     int64_t seed;

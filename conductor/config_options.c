@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "conductor/config.h"
+#include "conductor/core/step/queue.h"
 
 #define AT(field) offsetof(struct config, field)
 
@@ -25,6 +26,10 @@ static const struct option_def options[] = {
      AT(kvcache_balancing_threshold), "ratio", 1, 1e6, 0, "1",
      "global_cache: fetch blocks when the best match elsewhere is longer than "
      "the local one by more than this factor"},
+    {"queue_order", OPTION_QUEUE_ORDER, AT(queue_order), "", 0, 0, 0,
+     QUEUE_ORDER_DEFAULT,
+     "the order in which every worker serves its prefills, and by which waits "
+     "are estimated: fifo, fifo_strict or uncached_first"},
     {"cost_model", OPTION_STRING, AT(cost_model), "file", 0, 0, 0, "",
      "the model that conductor-fit wrote; needed for every policy"},
     {"seed", OPTION_INT, AT(seed), "", 0, 9e15, 0, "1",

@@ -10,6 +10,7 @@ enum option_type {
     OPTION_STRING,
     OPTION_ADDRESS,
     OPTION_POLICY,
+    OPTION_QUEUE_ORDER,
     OPTION_LOG_LEVEL,
     OPTION_INT, /* from here on numbers */
     OPTION_NUMBER

@@ -117,6 +117,7 @@ static void msg_welcome_fields(struct codec *c, struct msg_welcome *m)
     codec_u64(c, &m->capabilities);
     codec_u32(c, &m->instance_id);
     codec_u32(c, &m->heartbeat_ms);
+    codec_str(c, m->queue_order, sizeof(m->queue_order));
 }
 MESSAGE(msg_welcome, FRAME_WELCOME)
 

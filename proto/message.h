@@ -117,7 +117,8 @@ struct msg_welcome {
     uint16_t version;
     uint64_t capabilities; /* common to both sides */
     uint32_t instance_id;
-    uint32_t heartbeat_ms; /* STATUS at least this often */
+    uint32_t heartbeat_ms;          /* STATUS at least this often */
+    char queue_order[MSG_NAME_MAX]; /* of core/step/queue; "" between workers */
 };
 
 struct msg_error {

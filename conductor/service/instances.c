@@ -170,6 +170,8 @@ static uint16_t on_joined(void *arg, struct worker_link *link,
     worker_link_set_owner(link, w);
     s->n_workers++;
     welcome->instance_id = id;
+    snprintf(welcome->queue_order, sizeof(welcome->queue_order), "%s",
+             pool_queue_order(s->pool)->name);
     log_info("worker %s joined: role %s, engine %s, %llu blocks of %u tokens, "
              "peers reach it at %s:%u",
              m->name, proto_role_name(m->role), m->engine,

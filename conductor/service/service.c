@@ -159,6 +159,7 @@ static int service_alloc(struct service *s)
     pool.max_running = MAX_RUNNING;
     pool.max_decodes = MAX_DECODES;
     pool.seed = (uint64_t)c->seed;
+    pool.order = queue_order_by_name(c->queue_order);
     struct prefix_index_config index = {
         .max_instances = (uint32_t)c->max_instances,
         .max_keys = (uint32_t)c->index_max_blocks,

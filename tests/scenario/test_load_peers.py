@@ -32,7 +32,8 @@ class Trickle:
         link = wire.Link(self.listener.listener.accept()[0])
         link.wait(wire.HELLO)
         link.send(wire.frame(wire.WELCOME, 0,
-                             struct.pack('<HQII', 2, 3, 0, 0)))
+                             struct.pack('<HQII', wire.VERSION, 3, 0, 0) +
+                             wire.text('')))
         rid = link.until('a FETCH', lambda frames: next(
             (r for k, r, _ in frames if k == wire.FETCH), None))
         n = len(self.tokens)

@@ -18,7 +18,8 @@ class PlayedWorker(wire.Link):
             wire.text(name) + wire.text('played') + wire.text('tiny') +
             struct.pack('<QIIIQQQII', 99, BLOCK_TOKENS, 32768, 512, 1000, 64,
                         disk_blocks, 64, 2) + wire.text('127.0.0.1') + struct.pack('<H', 9)))
-        self.wait(wire.WELCOME)
+        welcome = self.wait(wire.WELCOME)
+        self.queue_order = wire.text_at(welcome, 18)
         self.status()
 
     def status(self, used=0, pinned=0, disk=0, rate=0):
@@ -52,6 +53,19 @@ class PlayedWorker(wire.Link):
 
     def done(self, rid, n):
         self.send(wire.frame(wire.DONE, rid, struct.pack('<BI', 1, n)))
+
+
+class QueueOrder(Case):
+    def test_the_conductor_says_how_workers_serve(self):
+        """The order that a worker is told is the one that the pool estimates
+        waits with (WELCOME takes it from there): both follow one option."""
+        for order in (None, 'fifo', 'fifo_strict', 'uncached_first'):
+            cluster = Cluster(self, {'queue_order': order} if order else {})
+            cluster.start_conductor()
+            p = PlayedWorker(cluster.ports['worker'], 'p', 'prefill')
+            self.assertEqual(p.queue_order, order or 'uncached_first')
+            p.close()
+            self.stop(cluster.conductor)
 
 
 class Orphans(Case):

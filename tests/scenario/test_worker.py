@@ -562,7 +562,8 @@ class Losses(WorkerCase):
         link = wire.Link(liar.listener.accept()[0])
         link.wait(wire.HELLO)
         link.send(wire.frame(wire.WELCOME, 0,
-                             struct.pack('<HQII', 2, 3, 0, 0)))
+                             struct.pack('<HQII', wire.VERSION, 3, 0, 0) +
+                             wire.text('')))
         ask = link.wait(wire.FETCH, rid)
         self.assertEqual(struct.unpack_from('<I', ask), (6,))
         lie = {'words': tokens[:BLOCK], 'block': 0, 'layers': 4,

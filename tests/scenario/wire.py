@@ -52,6 +52,11 @@ def text(value):
     return struct.pack('<H', len(raw)) + raw
 
 
+def text_at(payload, at):
+    n, = struct.unpack_from('<H', payload, at)
+    return payload[at + 2:at + 2 + n].decode()
+
+
 def frame(kind, request_id=0, payload=b''):
     return struct.pack('<IHHQ', len(payload), kind, 0, request_id) + payload
 
@@ -65,8 +70,9 @@ def hello(kind=3, version=VERSION, fingerprint=0, block_tokens=256):
                  text('') + struct.pack('<H', 0))
 
 
-def welcome(heartbeat_ms=200):
-    return frame(WELCOME, 0, struct.pack('<HQII', VERSION, 3, 7, heartbeat_ms))
+def welcome(heartbeat_ms=200, queue_order='uncached_first'):
+    return frame(WELCOME, 0, struct.pack('<HQII', VERSION, 3, 7, heartbeat_ms) +
+                 text(queue_order))
 
 
 def parse_hello(p):

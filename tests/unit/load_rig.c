@@ -144,7 +144,6 @@ void load_rig_init(struct load_rig *rig, const struct load_rig_config *c)
     CU_ASSERT_EQUAL_FATAL(kv_store_new(&sc, &rig->store), 0);
     struct batch_config bc = {.store = rig->store,
                               .layout = &rig->layout,
-                              .order = "uncached_first",
                               .step_tokens = rig->layout.step_tokens,
                               .max_batch = 8,
                               .max_prefills = c->max_prefills,

@@ -114,7 +114,6 @@ static void rig_init_prefills(struct rig *rig, uint32_t blocks,
     CU_ASSERT_EQUAL_FATAL(kv_store_new(&sc, &rig->store), 0);
     struct batch_config c = {.store = rig->store,
                              .layout = &rig->layout,
-                             .order = "uncached_first",
                              .step_tokens = STEP,
                              .max_batch = 3,
                              .max_prefills = max_prefills,
@@ -620,13 +619,13 @@ static void test_failed_step(void)
 
 static void test_unknown_order(void)
 {
-    struct batch_config c = {.order = "lifo",
-                             .step_tokens = 8,
-                             .max_batch = 1,
-                             .max_prefills = 1,
-                             .max_queue = 1};
+    struct rig rig;
 
-    CU_ASSERT_PTR_NULL(batch_new(&c, &ops, NULL));
+    rig_init(&rig, 100, 10);
+    CU_ASSERT_EQUAL(batch_set_order(rig.batch, "lifo"), -EINVAL);
+    CU_ASSERT_EQUAL(batch_set_order(rig.batch, ""), -EINVAL);
+    CU_ASSERT_EQUAL(batch_set_order(rig.batch, "fifo"), 0);
+    rig_fini(&rig);
     batch_free(NULL);
 }
 

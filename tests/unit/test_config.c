@@ -22,6 +22,7 @@ static void test_defaults_round_trip(void)
     CU_ASSERT_STRING_EQUAL(a.listen, "127.0.0.1:8080");
     CU_ASSERT_EQUAL(a.block_tokens, 256);
     CU_ASSERT_EQUAL(a.max_retries, 3);
+    CU_ASSERT_STRING_EQUAL(a.queue_order, "uncached_first");
     a.block_tokens = 32;
     a.kvcache_balancing_threshold = 1.1;
     snprintf(a.policy, sizeof(a.policy), "random");
@@ -54,6 +55,8 @@ static void test_mistakes(void)
         {"{\"block_tokens\": [1, {}]}", "got an array [1,{}]"},
         {"{\"policy\": \"planx\"}",
          "policy: \"planx\" is not one of random round_robin"},
+        {"{\"queue_order\": \"lifo\"}",
+         "queue_order: \"lifo\" is not one of fifo fifo_strict uncached_first"},
         {"{\"log_level\": \"loud\"}",
          "log_level: \"loud\" is not one of error"},
         {"{\"block_tokens\": 16, \"block_tokens\": 17}", "duplicate"},

@@ -120,7 +120,7 @@ static void encode_all(struct wire_buf *b)
     struct msg_hello hello = example_hello();
 
     msg_hello_pack(b, 0, &hello);
-    msg_welcome_pack(b, 0, &(struct msg_welcome){1, 3, 5, 500});
+    msg_welcome_pack(b, 0, &(struct msg_welcome){1, 3, 5, 500, "fifo"});
     msg_error_pack(b, 0, &(struct msg_error){PROTO_E_BUSY, "no"});
     msg_error_like_pack(b, FRAME_FAILED, 11, PROTO_E_PEER, "gone");
     msg_status_pack(b, 0, &(struct msg_status){1, 2, 3, 4, 5, 6, 7});

@@ -73,8 +73,11 @@ static int on_welcome(struct conductor_link *l, const uint8_t *payload,
     l->up = true;
     l->was_up = true;
     l->name_taken_us = 0;
-    l->ops->up(l->arg);
-    l->ops->heartbeat(l->arg);
+    const char *why = l->ops->up(l->arg, &m);
+    if (why)
+        l->ops->refused(l->arg, why);
+    else
+        l->ops->heartbeat(l->arg);
     return 0;
 }
 

@@ -14,8 +14,9 @@ struct event_base;
 struct conductor_link;
 
 struct conductor_link_ops {
-    /* WELCOME came: send the inventory; frames may flow. */
-    void (*up)(void *arg);
+    /* WELCOME came, which is borrowed: send the inventory; frames may flow.
+     * Returns NULL, or why this worker cannot serve such a conductor. */
+    const char *(*up)(void *arg, const struct msg_welcome *welcome);
     /* A frame after WELCOME. Returns 0, -EBADMSG (malformed) or -EPROTO (out
      * of place): these two end the connection. */
     int (*frame)(void *arg, const struct frame_header *h,

@@ -123,9 +123,16 @@ static const struct batch_thread_ops thread_ops = {
 
 /* --- the conductor ----------------------------------------------------- */
 
-static void on_link_up(void *arg)
+static const char *on_link_up(void *arg, const struct msg_welcome *welcome)
 {
-    worker_send_inventory(arg);
+    struct worker *w = arg;
+
+    if (batch_set_order(w->batch, welcome->queue_order) < 0)
+        return "the conductor's queue_order is none that this worker knows";
+    log_info("worker %s: serves its queue %s, as the conductor says",
+             w->options->name, welcome->queue_order);
+    worker_send_inventory(w);
+    return NULL;
 }
 
 static int on_link_frame(void *arg, const struct frame_header *h,
@@ -207,7 +214,6 @@ static int make_batch(struct worker *w)
     struct batch_config c = {
         .store = w->store,
         .layout = w->layout,
-        .order = "uncached_first",
         .step_tokens = w->layout->step_tokens,
         .max_batch = o->max_batch,
         .max_prefills = o->max_prefills,

@@ -26,7 +26,7 @@ struct batch *batch_new(const struct batch_config *config,
     b->ops = ops;
     b->arg = arg;
     b->max_segments = n_segments;
-    b->order = queue_order_by_name(config->order);
+    b->order = queue_order_by_name(QUEUE_ORDER_DEFAULT);
     TAILQ_INIT(&b->waiting);
     TAILQ_INIT(&b->prefills);
     TAILQ_INIT(&b->ready);
@@ -35,12 +35,21 @@ struct batch *batch_new(const struct batch_config *config,
     b->items_of = calloc(config->max_queue, sizeof(struct request *));
     b->segments = calloc(n_segments, sizeof(*b->segments));
     b->segment_owners = calloc(n_segments, sizeof(struct request *));
-    if (!b->order || !b->items || !b->items_of || !b->segments ||
-        !b->segment_owners) {
+    if (!b->items || !b->items_of || !b->segments || !b->segment_owners) {
         batch_free(b);
         return NULL;
     }
     return b;
+}
+
+int batch_set_order(struct batch *b, const char *name)
+{
+    const struct queue_order *order = queue_order_by_name(name);
+
+    if (!order)
+        return -EINVAL;
+    b->order = order;
+    return 0;
 }
 
 void batch_free(struct batch *b)

@@ -24,7 +24,6 @@
 struct batch_config {
     struct kv_store *store;                /* borrowed */
     const struct engine_kv_layout *layout; /* borrowed */
-    const char *order;                     /* of the queue, as "fifo" */
     uint32_t step_tokens;                  /* budget of one step */
     uint32_t max_batch;                    /* decodes in one step */
     uint32_t max_prefills;                 /* under way at once, apart from
@@ -66,10 +65,15 @@ struct batch_counts {
     uint32_t decodes;
 };
 
-/* Make a step loop. `config` is copied, `ops` and `arg` are borrowed. Returns
- * it owned, or NULL: out of memory or no such order. */
+/* Make a step loop, with the order QUEUE_ORDER_DEFAULT. `config` is copied,
+ * `ops` and `arg` are borrowed. Returns it owned, or NULL: out of memory. */
 struct batch *batch_new(const struct batch_config *config,
                         const struct batch_ops *ops, void *arg)
+    __attribute__((warn_unused_result));
+
+/* Serve the queue in the order of that name from now on. 0, or -EINVAL: there
+ * is none of that name. */
+int batch_set_order(struct batch *b, const char *name)
     __attribute__((warn_unused_result));
 
 /* Free it. Its requests must be gone. NULL is a no-op. */

@@ -121,6 +121,11 @@ struct pool *pool_new(const struct pool_config *config)
     return pool;
 }
 
+const struct queue_order *pool_queue_order(const struct pool *pool)
+{
+    return pool->config.order;
+}
+
 void pool_free(struct pool *pool)
 {
     if (!pool)

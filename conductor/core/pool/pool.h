@@ -141,6 +141,9 @@ struct pool *pool_new(const struct pool_config *config)
 /* Frees the pool. NULL is a no-op. */
 void pool_free(struct pool *pool);
 
+/* The order that its queues are served in, static. */
+const struct queue_order *pool_queue_order(const struct pool *pool);
+
 /*
  * Adds an instance in HEALTH_STARTING.
  *   id  its id, written on success. Its slot is pool_get(pool, id)->slot.

@@ -100,6 +100,11 @@ const struct queue_order *queue_order_by_name(const char *name)
     return NULL;
 }
 
+const char *queue_order_name(size_t i)
+{
+    return i < sizeof(orders) / sizeof(orders[0]) ? orders[i].name : NULL;
+}
+
 int queue_pick(const struct queue_order *order, const struct queue_item *items,
                size_t n, int64_t now_us)
 {

@@ -10,6 +10,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* What workers serve by unless the conductor's configuration says otherwise. */
+#define QUEUE_ORDER_DEFAULT "uncached_first"
 /* Most items one queue can hold. */
 #define QUEUE_ITEMS_MAX 65536u
 /* Most items that queue_wait_us() serves in thought one by one. */
@@ -55,6 +57,9 @@ struct queue_order {
  * static, or NULL: no such order.
  */
 const struct queue_order *queue_order_by_name(const char *name);
+
+/* The name of the i-th order, static, or NULL behind the last one. */
+const char *queue_order_name(size_t i);
 
 /*
  * Which item an idle instance serves next.
