@@ -1,0 +1,36 @@
+"""tests/chaos/run: a short run, and that it notices a wrong answer."""
+import os
+import subprocess
+import unittest
+
+from harness import ROOT, settings
+
+CHAOS = os.path.join(ROOT, 'tests', 'chaos', 'run')
+
+
+def chaos(*options):
+    return subprocess.run(
+        [CHAOS, '--build', settings.build, '--scale', str(settings.scale),
+         *options], stdin=subprocess.DEVNULL, capture_output=True, text=True,
+        check=False, timeout=300 * settings.scale)
+
+
+class Chaos(unittest.TestCase):
+    def short_name(self):
+        return self.id().replace('test_chaos.', '')
+
+    def test_short(self):
+        done = chaos('--answers', '600', '--clients', '6')
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertIn('0 wrong', done.stdout)
+        self.assertIn('killed', done.stdout)
+
+    def test_spoiled_reference(self):
+        """One wrong reference among 20 is found."""
+        done = chaos('--answers', '200', '--spoil', '1', '--clients', '4')
+        self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
+        self.assertIn('FAILED wrong: prompt 0', done.stdout)
+
+
+if __name__ == '__main__':
+    unittest.main()
