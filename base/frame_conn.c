@@ -18,7 +18,9 @@
 #define IO_CHUNK_BYTES (1u << 20)
 
 struct frame_conn {
-    struct bufferevent *bev;
+    struct bufferevent *bev; /* connects and writes */
+    struct event *readable;  /* NULL until the socket is connected */
+    struct frame_reader reader;
     struct event *deferred; /* fires to end the connection */
     const struct frame_conn_ops *ops;
     void *arg;
@@ -57,10 +59,31 @@ static void tune_socket(evutil_socket_t fd)
                          &options[i].value, sizeof(options[i].value));
 }
 
+/* Gives back what was lent to the output: libevent would do so later, perhaps
+ * after its owner is gone. */
+static void drop_output(struct bufferevent *bev)
+{
+    struct evbuffer *out = bufferevent_get_output(bev);
+
+    evbuffer_unfreeze(out, 1);
+    evbuffer_drain(out, evbuffer_get_length(out));
+}
+
+static void stop_reading(struct frame_conn *c)
+{
+    if (c->readable)
+        event_del(c->readable);
+}
+
 static void conn_destroy(struct frame_conn *c)
 {
-    if (c->bev)
+    if (c->readable)
+        event_free(c->readable);
+    frame_reader_fini(&c->reader);
+    if (c->bev) {
+        drop_output(c->bev);
         bufferevent_free(c->bev);
+    }
     if (c->deferred)
         event_free(c->deferred);
     free(c);
@@ -82,7 +105,8 @@ static void on_deferred(evutil_socket_t fd, short what, void *arg)
     (void)fd;
     (void)what;
     struct frame_conn *c = arg;
-    bufferevent_disable(c->bev, EV_READ | EV_WRITE);
+    stop_reading(c);
+    bufferevent_disable(c->bev, EV_WRITE);
     c->in_callback++;
     c->ops->closed(c->arg, c->reason);
     (void)conn_leave(c);
@@ -112,67 +136,80 @@ void frame_conn_refuse(struct frame_conn *c, uint16_t code, const char *text)
         return;
     snprintf(c->reason, sizeof(c->reason), "%s", text);
     c->flushing = true;
-    bufferevent_disable(c->bev, EV_READ);
+    stop_reading(c);
     bufferevent_setwatermark(c->bev, EV_WRITE, 0, 0);
     struct timeval patience = {2, 0};
     event_add(c->deferred, &patience);
 }
 
-/* One frame if a whole one is there. Returns true if there may be more. */
-static bool conn_read_frame(struct frame_conn *c, struct evbuffer *in)
+static void refuse_header(struct frame_conn *c, const struct frame_header *h,
+                          int rc)
 {
-    uint8_t bytes[FRAME_HEADER_BYTES];
+    char text[MSG_TEXT_MAX];
+
+    if (rc == -EMSGSIZE)
+        snprintf(text, sizeof(text),
+                 "frame %s (type %u): length %u is over the limit of %u",
+                 frame_type_name(h->type), h->type, h->length,
+                 c->limits.payload_bytes);
+    else
+        snprintf(text, sizeof(text),
+                 "frame type %u: reserved header field is not zero", h->type);
+    frame_conn_refuse(c, PROTO_E_BAD_FRAME, text);
+}
+
+/* What was read next goes to the owner. Returns whether there may be more. */
+static bool take_next(struct frame_conn *c)
+{
     struct frame_header h;
-    size_t have = evbuffer_get_length(in);
+    const uint8_t *payload;
+    int rc =
+        frame_reader_next(&c->reader, c->limits.payload_bytes, &h, &payload);
 
-    if (have < FRAME_HEADER_BYTES) {
-        bufferevent_setwatermark(c->bev, EV_READ, FRAME_HEADER_BYTES, 0);
+    if (rc == FRAME_READ_MORE)
         return false;
-    }
-    evbuffer_copyout(in, bytes, sizeof(bytes));
-    int rc = frame_header_decode(bytes, c->limits.payload_bytes, &h);
-    if (rc) {
-        char text[MSG_TEXT_MAX];
-
-        if (rc == -EMSGSIZE)
-            snprintf(text, sizeof(text),
-                     "frame %s (type %u): length %u is over the limit of %u",
-                     frame_type_name(h.type), h.type, h.length,
-                     c->limits.payload_bytes);
-        else
-            snprintf(text, sizeof(text),
-                     "frame type %u: reserved header field is not zero",
-                     h.type);
-        frame_conn_refuse(c, PROTO_E_BAD_FRAME, text);
-        return false;
-    }
-    size_t whole = FRAME_HEADER_BYTES + h.length;
-    if (have < whole) {
-        bufferevent_setwatermark(c->bev, EV_READ, whole, 0);
-        return false;
-    }
-    const uint8_t *p = evbuffer_pullup(in, (ev_ssize_t)whole);
-    if (!p) {
-        frame_conn_fail(c, "out of memory for a frame");
+    if (rc < 0) {
+        refuse_header(c, &h, rc);
         return false;
     }
     c->in_callback++;
-    c->ops->frame(c->arg, &h, p + FRAME_HEADER_BYTES);
-    if (!conn_leave(c))
-        return false;
-    evbuffer_drain(in, whole);
-    return !c->ending && !c->flushing;
+    if (rc == FRAME_READ_HEAD)
+        frame_reader_place(&c->reader, c->ops->body(c->arg, &h, payload));
+    else
+        c->ops->frame(c->arg, &h, payload);
+    return conn_leave(c) && !c->ending && !c->flushing;
 }
 
-static void on_read(struct bufferevent *bev, void *arg)
+static void on_readable(evutil_socket_t fd, short what, void *arg)
 {
     struct frame_conn *c = arg;
-    struct evbuffer *in = bufferevent_get_input(bev);
 
+    (void)what;
     if (c->ending || c->flushing)
         return;
-    while (conn_read_frame(c, in))
+    ssize_t n = frame_reader_fill(&c->reader, fd);
+    if (n == -EAGAIN || n == -EINTR)
+        return;
+    if (n <= 0) {
+        frame_conn_fail(c, n == 0 ? "closed by the other side"
+                                  : strerror((int)-n));
+        return;
+    }
+    while (take_next(c))
         ;
+}
+
+static int start_reading(struct frame_conn *c)
+{
+    c->readable =
+        event_new(bufferevent_get_base(c->bev), bufferevent_getfd(c->bev),
+                  EV_READ | EV_PERSIST, on_readable, c);
+    return c->readable && event_add(c->readable, NULL) == 0 ? 0 : -ENOMEM;
+}
+
+void frame_conn_drop_body(struct frame_conn *c)
+{
+    frame_reader_place(&c->reader, NULL);
 }
 
 static void on_write(struct bufferevent *bev, void *arg)
@@ -208,7 +245,9 @@ static void on_event(struct bufferevent *bev, short what, void *arg)
 
     if (what & BEV_EVENT_CONNECTED) {
         tune_socket(bufferevent_getfd(c->bev));
-        if (c->ops->connected) {
+        if (start_reading(c) < 0)
+            frame_conn_fail(c, "out of memory");
+        else if (c->ops->connected) {
             c->in_callback++;
             c->ops->connected(c->arg);
             (void)conn_leave(c);
@@ -248,12 +287,12 @@ static struct frame_conn *conn_alloc(struct event_base *base,
         conn_destroy(c);
         return NULL;
     }
-    bufferevent_setcb(c->bev, on_read, on_write, on_event, c);
-    bufferevent_set_max_single_read(c->bev, IO_CHUNK_BYTES);
+    frame_reader_init(&c->reader, &limits->split);
+    bufferevent_setcb(c->bev, NULL, on_write, on_event, c);
     bufferevent_set_max_single_write(c->bev, IO_CHUNK_BYTES);
     bufferevent_setwatermark(c->bev, EV_WRITE,
                              limits->output_watermark_bytes / 2, 0);
-    bufferevent_enable(c->bev, EV_READ | EV_WRITE);
+    bufferevent_enable(c->bev, EV_WRITE);
     return c;
 }
 
@@ -278,6 +317,10 @@ struct frame_conn *frame_conn_new(struct event_base *base, evutil_socket_t fd,
     struct frame_conn *c = conn_alloc(base, fd, limits, ops, arg);
     if (!c)
         return NULL;
+    if (start_reading(c) < 0) {
+        conn_destroy(c);
+        return NULL;
+    }
     struct sockaddr_storage ss;
     socklen_t len = sizeof(ss);
     struct sockaddr *sa = (struct sockaddr *)&ss;
@@ -314,25 +357,55 @@ void frame_conn_free(struct frame_conn *c)
     if (c->in_callback) {
         c->freed = true;
         c->ending = true;
-        bufferevent_disable(c->bev, EV_READ | EV_WRITE);
+        stop_reading(c);
+        bufferevent_disable(c->bev, EV_WRITE);
         event_del(c->deferred);
         return;
     }
     conn_destroy(c);
 }
 
-void frame_conn_send_bytes(struct frame_conn *c, const void *data, size_t n)
+/* Whether the output takes n more bytes; if not, it has failed. */
+static bool output_takes(struct frame_conn *c, size_t n)
 {
     if (c->ending || c->flushing)
-        return;
+        return false;
     struct evbuffer *out = bufferevent_get_output(c->bev);
-    if (evbuffer_get_length(out) + n > c->limits.output_limit_bytes) {
-        frame_conn_fail(c, "output limit reached: the other side reads too "
-                           "slowly");
+    if (evbuffer_get_length(out) + n <= c->limits.output_limit_bytes)
+        return true;
+    frame_conn_fail(c, "output limit reached: the other side reads too slowly");
+    return false;
+}
+
+void frame_conn_send_bytes(struct frame_conn *c, const void *data, size_t n)
+{
+    if (output_takes(c, n) &&
+        evbuffer_add(bufferevent_get_output(c->bev), data, n))
+        frame_conn_fail(c, "out of memory for output");
+}
+
+/* evbuffer's callback has the bytes too. */
+static void on_sent(const void *data, size_t n, void *arg)
+{
+    struct frame_loan *loan = arg;
+
+    (void)data;
+    (void)n;
+    loan->over(loan);
+}
+
+void frame_conn_lend(struct frame_conn *c, const void *data, size_t n,
+                     struct frame_loan *loan)
+{
+    if (!output_takes(c, n)) {
+        loan->over(loan);
         return;
     }
-    if (evbuffer_add(out, data, n))
+    if (evbuffer_add_reference(bufferevent_get_output(c->bev), data, n, on_sent,
+                               loan)) {
         frame_conn_fail(c, "out of memory for output");
+        loan->over(loan);
+    }
 }
 
 void frame_conn_send(struct frame_conn *c, const struct wire_buf *buf)

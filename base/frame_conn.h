@@ -18,14 +18,20 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "proto/frame.h"
+#include "base/frame_reader.h"
 
 struct frame_conn;
 
 struct frame_conn_ops {
     /* The connection that frame_conn_connect() began is up. May be NULL. */
     void (*connected)(void *arg);
-    /* A whole frame. payload (h->length bytes) is gone when this returns. */
+    /* The head of a frame that limits.split cuts in two: returns memory for its
+     * body (h->length - split.head_bytes), valid until frame() is called or
+     * frame_conn_drop_body(); NULL: the body is thrown away. `frame` follows
+     * when all of it came. May be NULL if no frame is split. */
+    void *(*body)(void *arg, const struct frame_header *h, const uint8_t *head);
+    /* A whole frame. payload (h->length bytes; the head of one that is split)
+     * is gone when this returns. */
     void (*frame)(void *arg, const struct frame_header *h,
                   const uint8_t *payload);
     /* The output fell to half of the watermark or below. May be NULL. */
@@ -39,6 +45,14 @@ struct frame_conn_limits {
     size_t output_watermark_bytes; /* frame_conn_full() from here on */
     size_t output_limit_bytes;     /* more waiting output than this fails the
                                       connection: the peer does not read */
+    struct frame_split split;      /* frames whose body goes its own way */
+};
+
+/* Memory that is sent without a copy. */
+struct frame_loan {
+    /* Nobody reads it any more: it was sent, or the connection is over. Called
+     * once, perhaps from within frame_conn_lend(). */
+    void (*over)(struct frame_loan *loan);
 };
 
 /* frame_conn_new(base, fd, limits, ops, arg): wraps a connected socket; takes
@@ -68,6 +82,16 @@ void frame_conn_send(struct frame_conn *c, const struct wire_buf *buf);
 /* frame_conn_send_bytes(c, data, n): copies raw bytes behind a header that
  * announced them (see msg_kv_layer_pack). */
 void frame_conn_send_bytes(struct frame_conn *c, const void *data, size_t n);
+
+/* frame_conn_lend(c, data, n, loan): as frame_conn_send_bytes() without a copy:
+ * data stays as it is until loan->over() is called. */
+void frame_conn_lend(struct frame_conn *c, const void *data, size_t n,
+                     struct frame_loan *loan);
+
+/* frame_conn_drop_body(c): the memory that body() named is taken back; what
+ * comes of that body is thrown away, and frame() is called behind it all the
+ * same. A no-op if no body is under way. */
+void frame_conn_drop_body(struct frame_conn *c);
 
 /* frame_conn_full(c): true when the output is over the watermark; wait for
  * `writable` before producing more. */
