@@ -11,20 +11,32 @@ static double clamp(double x, double low, double high)
     return x > high ? high : x;
 }
 
-int correction_init(struct correction *c, double smoothing, double min_ratio,
+int correction_init(struct correction *c, int64_t tau_us, double min_ratio,
                     double max_ratio)
 {
-    if (!(smoothing > 0.0 && smoothing <= 1.0))
-        return -EINVAL;
-    if (!(min_ratio > 0.0 && min_ratio <= max_ratio && isfinite(max_ratio)))
+    if (tau_us < 1 ||
+        !(min_ratio > 0.0 && min_ratio <= max_ratio && isfinite(max_ratio)))
         return -EINVAL;
     *c = (struct correction){
         .ratio = clamp(1.0, min_ratio, max_ratio),
-        .smoothing = smoothing,
+        .tau_us = tau_us,
         .min_ratio = min_ratio,
         .max_ratio = max_ratio,
     };
     return 0;
+}
+
+/* What so much work counts for, in [0, 1]. */
+static double weight_of(const struct correction *c, int64_t work_us)
+{
+    return 1.0 - exp(-(double)work_us / (double)c->tau_us);
+}
+
+static void approach(struct correction *c, double target, double weight)
+{
+    /* The clamp only takes off what rounding may add. */
+    c->ratio = clamp(c->ratio + weight * (target - c->ratio), c->min_ratio,
+                     c->max_ratio);
 }
 
 void correction_observe(struct correction *c, int64_t predicted_us,
@@ -32,19 +44,16 @@ void correction_observe(struct correction *c, int64_t predicted_us,
 {
     if (predicted_us < 1 || observed_us < 0)
         return;
-    double seen = clamp((double)observed_us / (double)predicted_us,
-                        c->min_ratio, c->max_ratio);
-    /* The second clamp only takes off what rounding may add. */
-    c->ratio = clamp(c->ratio + c->smoothing * (seen - c->ratio), c->min_ratio,
-                     c->max_ratio);
-    if (c->observations < INT64_MAX)
-        c->observations++;
+    approach(c,
+             clamp((double)observed_us / (double)predicted_us, c->min_ratio,
+                   c->max_ratio),
+             weight_of(c, predicted_us));
 }
 
-void correction_forget(struct correction *c, double share)
+void correction_forget(struct correction *c, int64_t work_us)
 {
-    c->ratio =
-        clamp(c->ratio + share * (1.0 - c->ratio), c->min_ratio, c->max_ratio);
+    if (work_us > 0)
+        approach(c, 1.0, weight_of(c, work_us) / 2.0);
 }
 
 double correction_factor(const struct correction *c)

@@ -1,6 +1,9 @@
 /* The correction of an instance: the smoothed ratio of observed to predicted
  * time. A slow, shared or throttled machine shows in it, and its predictions
- * follow within some completions. Pure.
+ * follow. Pure.
+ *
+ * A completion counts by the work that it stands for: with a fixed share each,
+ * the many short ones, which say least, would speak loudest.
  *
  * Invariant: 0 < min_ratio <= ratio <= max_ratio, all finite.
  */
@@ -14,30 +17,32 @@
 /* Plain data; set it up with correction_init(). */
 struct correction {
     double ratio;     /* observed to predicted, smoothed */
-    double smoothing; /* share of a new observation, 0 < smoothing <= 1 */
+    int64_t tau_us;   /* predicted work that counts for 1 - 1/e, above 0 */
     double min_ratio; /* bounds of each observation, so of the ratio too */
     double max_ratio;
-    int64_t observations; /* how many were taken in */
 };
 
-/* Sets the ratio to 1 (or to the bound nearest to 1). `smoothing` is the
- * weight of one new observation, in (0, 1]; the bounds are finite and satisfy
- * 0 < min_ratio <= max_ratio. Returns 0, or -EINVAL with `c` untouched. */
+/* Sets the ratio to 1 (or to the bound nearest to 1). `tau_us` is the predicted
+ * work after which 1 - 1/e of the ratio is what was observed in it, above 0;
+ * the bounds are finite and satisfy 0 < min_ratio <= max_ratio. Returns 0, or
+ * -EINVAL with `c` untouched. */
 __attribute__((warn_unused_result)) int correction_init(struct correction *c,
-                                                        double smoothing,
+                                                        int64_t tau_us,
                                                         double min_ratio,
                                                         double max_ratio);
 
 /* Takes in one completion: the time that the cost model alone predicted (that
  * is, without correction) and the time it took, in microseconds.
- *   ratio += smoothing * (clamp(observed / predicted) - ratio)
- * A pair with predicted < 1 or observed < 0 says nothing and is ignored. */
+ *   ratio += (1 - exp(-predicted / tau)) * (clamp(observed / predicted) -
+ * ratio) A pair with predicted < 1 or observed < 0 says nothing and is ignored.
+ */
 void correction_observe(struct correction *c, int64_t predicted_us,
                         int64_t observed_us);
 
-/* Goes back towards 1 by a share in [0, 1], for an instance of which nothing is
- * observed: what was seen long ago says less and less. Within the bounds. */
-void correction_forget(struct correction *c, double share);
+/* Goes back towards 1, within the bounds, for an instance that was given no
+ * work while others like it were given so much each: what was seen long ago
+ * says less and less. It forgets at half the rate at which it learns. */
+void correction_forget(struct correction *c, int64_t work_us);
 
 /* What predictions are multiplied by: the ratio, but 1 as long as it is within
  * CORRECTION_NOISE of 1. So near, it says more about the last completions than

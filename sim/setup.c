@@ -72,6 +72,7 @@ static int make_pool(struct sim *sim)
         pending < config.max_pending_blocks ? config.max_pending_blocks
                                             : pending,
         PENDING_KEYS_MAX);
+    config.correction_tau_us *= SIM_SLOWDOWN;
     config.order = sim->order;
     config.seed = sim->config.seed;
     sim->pool = pool_new(&config);

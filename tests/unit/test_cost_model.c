@@ -158,25 +158,48 @@ static void test_least_of_nan(void)
     CU_ASSERT(isnan(cost_model_decode_least_us(&m)));
 }
 
+#define TAU_US 60000000
+
 static void test_correction(void)
 {
     struct correction c;
 
-    CU_ASSERT_EQUAL_FATAL(correction_init(&c, 0.25, 0.5, 4.0), 0);
+    CU_ASSERT_EQUAL_FATAL(correction_init(&c, TAU_US, 0.5, 4.0), 0);
     CU_ASSERT_EQUAL(correction_apply_us(&c, 1000), 1000);
-    correction_observe(&c, 1000, 2000);
-    CU_ASSERT_DOUBLE_EQUAL(c.ratio, 1.25, 1e-12);
-    correction_observe(&c, 1000, 2000);
-    CU_ASSERT_DOUBLE_EQUAL(c.ratio, 1.4375, 1e-12);
-    CU_ASSERT_EQUAL(correction_apply_us(&c, 1000), 1438);
-    /* An hour instead of a millisecond counts as four times. */
-    correction_observe(&c, 1000, INT64_C(3600000000));
-    CU_ASSERT_DOUBLE_EQUAL(c.ratio, 1.4375 + 0.25 * (4.0 - 1.4375), 1e-12);
-    CU_ASSERT_EQUAL(c.observations, 3);
+    /* A minute that took two: 1 + (1 - 1/e). */
+    correction_observe(&c, 60000000, 120000000);
+    CU_ASSERT_DOUBLE_EQUAL(c.ratio, 1.632120558829, 1e-12);
+    CU_ASSERT_EQUAL(correction_apply_us(&c, 1000), 1632);
+    /* 6 s as predicted: e^-0.1 of the difference is left. */
+    correction_observe(&c, 6000000, 6000000);
+    CU_ASSERT_DOUBLE_EQUAL(c.ratio, 1.571966334338, 1e-12);
+    /* A millisecond says next to nothing. */
+    correction_observe(&c, 1000, 4000);
+    CU_ASSERT_DOUBLE_EQUAL(c.ratio, 1.572006801228, 1e-12);
+    /* A day instead of a minute counts as four times. */
+    correction_observe(&c, 60000000, INT64_C(86400000000));
+    CU_ASSERT_DOUBLE_EQUAL(c.ratio, 3.106791218868, 1e-9);
     for (int i = 0; i < 200; i++)
-        correction_observe(&c, 1000, 0);
+        correction_observe(&c, 10000000, 0);
     CU_ASSERT_DOUBLE_EQUAL(c.ratio, 0.5, 1e-9);
     CU_ASSERT(c.ratio >= 0.5);
+}
+
+/* Half as fast as it learns, and towards 1. */
+static void test_correction_forget(void)
+{
+    struct correction c;
+
+    CU_ASSERT_EQUAL_FATAL(correction_init(&c, TAU_US, 0.5, 4.0), 0);
+    correction_observe(&c, 60000000, 120000000);
+    correction_forget(&c, 0);
+    correction_forget(&c, -5);
+    CU_ASSERT_DOUBLE_EQUAL(c.ratio, 1.632120558829, 1e-12);
+    correction_forget(&c, 60000000);
+    CU_ASSERT_DOUBLE_EQUAL(c.ratio, 1.432332358382, 1e-12);
+    for (int i = 0; i < 100; i++)
+        correction_forget(&c, 60000000);
+    CU_ASSERT_DOUBLE_EQUAL(c.ratio, 1.0, 1e-9);
 }
 
 /* Some per cent of one completion make no instance differ from its equals. */
@@ -184,40 +207,72 @@ static void test_correction_noise(void)
 {
     struct correction c;
 
-    CU_ASSERT_EQUAL_FATAL(correction_init(&c, 0.25, 0.5, 4.0), 0);
-    correction_observe(&c, 1000, 1100);
-    CU_ASSERT_DOUBLE_EQUAL(c.ratio, 1.025, 1e-12);
+    CU_ASSERT_EQUAL_FATAL(correction_init(&c, TAU_US, 0.5, 4.0), 0);
+    correction_observe(&c, 20000000, 22000000);
+    CU_ASSERT_DOUBLE_EQUAL(c.ratio, 1.028346868943, 1e-12);
     CU_ASSERT_DOUBLE_EQUAL(correction_factor(&c), 1.0, 0.0);
     CU_ASSERT_EQUAL(correction_apply_us(&c, 100000), 100000);
-    correction_observe(&c, 1000, 1100);
+    correction_observe(&c, 20000000, 22000000);
     CU_ASSERT_DOUBLE_EQUAL(correction_factor(&c), c.ratio, 0.0);
-    CU_ASSERT_EQUAL(correction_apply_us(&c, 100000), 104375);
+    CU_ASSERT_EQUAL(correction_apply_us(&c, 100000), 104866);
     for (int i = 0; i < 20; i++)
-        correction_observe(&c, 1000, 980);
+        correction_observe(&c, 20000000, 19600000);
     CU_ASSERT_DOUBLE_EQUAL(correction_factor(&c), 1.0, 0.0);
     for (int i = 0; i < 20; i++)
-        correction_observe(&c, 1000, 900);
+        correction_observe(&c, 20000000, 18000000);
     CU_ASSERT_DOUBLE_EQUAL(correction_factor(&c), c.ratio, 0.0);
+}
+
+/* A card that turns 1.3 or 2 times slower is found within three minutes of
+ * predicted work, however that is cut into prompts and however noisy: 5 % of
+ * the difference are left, and the noise of about tau of work. */
+static void test_correction_finds_slow_card(void)
+{
+    const double slower[] = {1.3, 2.0};
+    uint64_t state = 4711;
+
+    for (int round = 0; round < 2000; round++) {
+        double factor = slower[round % 2];
+        int64_t longest_us = 20000 << (round / 2 % 8); /* to 2.6 s */
+        int64_t work_us = 0;
+        struct correction c;
+
+        CU_ASSERT_EQUAL_FATAL(correction_init(&c, TAU_US, 0.25, 4.0), 0);
+        while (work_us < 3 * TAU_US) {
+            state = state * 6364136223846793005u + 1442695040888963407u;
+            int64_t us = 1 + (int64_t)((state >> 33) % (uint64_t)longest_us);
+            state = state * 6364136223846793005u + 1442695040888963407u;
+            /* Evenly between 0.5 and 1.5 times. */
+            double noise = 0.5 + (double)(state >> 33) / 2147483648.0;
+
+            correction_observe(&c, us, (int64_t)((double)us * factor * noise));
+            work_us += us;
+        }
+        double left = (factor - 1.0) * exp(-3.0);
+        CU_ASSERT(fabs(c.ratio - (factor - left)) < 0.18 * factor);
+        CU_ASSERT(correction_factor(&c) > 1.0 + 0.5 * (factor - 1.0));
+    }
 }
 
 static void test_correction_edges(void)
 {
     struct correction c;
 
-    CU_ASSERT_EQUAL_FATAL(correction_init(&c, 1.0, 2.0, 3.0), 0);
+    CU_ASSERT_EQUAL_FATAL(correction_init(&c, 1, 2.0, 3.0), 0);
     CU_ASSERT_DOUBLE_EQUAL(c.ratio, 2.0, 0.0);
     correction_observe(&c, 0, 100);
     correction_observe(&c, -1, 100);
     correction_observe(&c, 100, -1);
-    CU_ASSERT_EQUAL(c.observations, 0);
+    CU_ASSERT_DOUBLE_EQUAL(c.ratio, 2.0, 0.0);
     CU_ASSERT_EQUAL(correction_apply_us(&c, -10), 0);
     CU_ASSERT_EQUAL(correction_apply_us(&c, INT64_MAX), INT64_MAX / 4);
-    CU_ASSERT_NOT_EQUAL(correction_init(&c, 0.0, 1.0, 1.0), 0);
-    CU_ASSERT_NOT_EQUAL(correction_init(&c, 1.1, 1.0, 1.0), 0);
-    CU_ASSERT_NOT_EQUAL(correction_init(&c, 0.5, 0.0, 1.0), 0);
-    CU_ASSERT_NOT_EQUAL(correction_init(&c, 0.5, 2.0, 1.0), 0);
-    CU_ASSERT_NOT_EQUAL(correction_init(&c, 0.5, 1.0, INFINITY), 0);
-    CU_ASSERT_NOT_EQUAL(correction_init(&c, (double)NAN, 1.0, 1.0), 0);
+    correction_observe(&c, INT64_MAX, INT64_MAX);
+    CU_ASSERT_DOUBLE_EQUAL(c.ratio, 2.0, 0.0);
+    CU_ASSERT_NOT_EQUAL(correction_init(&c, 0, 1.0, 1.0), 0);
+    CU_ASSERT_NOT_EQUAL(correction_init(&c, 5, 0.0, 1.0), 0);
+    CU_ASSERT_NOT_EQUAL(correction_init(&c, 5, 2.0, 1.0), 0);
+    CU_ASSERT_NOT_EQUAL(correction_init(&c, 5, 1.0, INFINITY), 0);
+    CU_ASSERT_NOT_EQUAL(correction_init(&c, 5, (double)NAN, 1.0), 0);
     CU_ASSERT_DOUBLE_EQUAL(c.ratio, 2.0, 0.0);
 }
 
@@ -414,6 +469,9 @@ int main(void)
     CU_add_test(suite, "correction", test_correction);
     CU_add_test(suite, "correction noise", test_correction_noise);
     CU_add_test(suite, "correction edges", test_correction_edges);
+    CU_add_test(suite, "correction forgets", test_correction_forget);
+    CU_add_test(suite, "correction finds a slow card",
+                test_correction_finds_slow_card);
     CU_add_test(suite, "round trip", test_round_trip);
     CU_add_test(suite, "broken files", test_broken_files);
     CU_add_test(suite, "not a model", test_not_a_model);

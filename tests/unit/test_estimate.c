@@ -38,6 +38,7 @@ static struct pool *one_instance(uint32_t *id)
     struct pool_config config = pool_config_default;
     struct pool *pool;
 
+    config.correction_tau_us = 69521; /* 20 ms count for a quarter */
     config.max_instances = 2;
     config.max_decodes = 4;
     config.max_waiting = 3;
@@ -168,7 +169,7 @@ static void test_prefill(void)
     memo = (struct estimate_memo){.predicted = false};
     estimate_prefill(&model, pool, i, 8192, 0, 0, NULL, 0, 9000, &memo, &e);
     CU_ASSERT_EQUAL(e.predicted_us, 916260);
-    CU_ASSERT_EQUAL(e.prefill_us, 1145325);
+    CU_ASSERT_EQUAL(e.prefill_us, 1145326);
     CU_ASSERT_EQUAL(e.queue_us, 25000);
     CU_ASSERT_FALSE(e.queue_full || e.too_long);
 

@@ -51,7 +51,7 @@ const struct pool_config pool_config_default = {
     .max_pending_blocks = 1u << 18,
     .max_bookings = 1u << 16,
     .order = NULL, /* fifo */
-    .correction_smoothing = 0.25,
+    .correction_tau_us = 60000000,
     .correction_min_ratio = 0.25,
     .correction_max_ratio = 4.0,
     .link_smoothing = 0.25,
@@ -68,7 +68,7 @@ static bool config_ok(const struct pool_config *c)
            c->max_running >= 1 && c->max_decodes >= 1 && c->max_bookings >= 1 &&
            c->max_bookings < BOOKING_NONE && c->link_smoothing > 0.0 &&
            c->link_smoothing <= 1.0 &&
-           correction_init(&correction, c->correction_smoothing,
+           correction_init(&correction, c->correction_tau_us,
                            c->correction_min_ratio,
                            c->correction_max_ratio) == 0;
 }
@@ -196,7 +196,7 @@ int pool_add(struct pool *pool, const struct pool_instance_config *config,
     if (config->name)
         strncpy(slot->view.name, config->name, POOL_NAME_BYTES - 1);
     /* The bounds were checked by pool_new(). */
-    (void)!correction_init(&slot->view.correction, c->correction_smoothing,
+    (void)!correction_init(&slot->view.correction, c->correction_tau_us,
                            c->correction_min_ratio, c->correction_max_ratio);
     *id = slot->view.id;
     return 0;

@@ -104,7 +104,7 @@ struct pool_config {
     uint32_t max_bookings; /* of links and tiers by unfinished prefills; what
                               is booked over it is not given back early */
     const struct queue_order *order; /* static; NULL: fifo */
-    double correction_smoothing;     /* weight of a new observation, (0, 1] */
+    int64_t correction_tau_us; /* predicted work that it learns from, above 0 */
     double correction_min_ratio;
     double correction_max_ratio;
     double link_smoothing; /* weight of a new observed link or tier rate,
@@ -113,7 +113,7 @@ struct pool_config {
 };
 
 /* 64 instances, 512 waiting, 64 running, 1024 decodes, 1 << 18 pending
- * blocks, 1 << 16 bookings, fifo, 0.25 in 0.25 .. 4, 0.25, seed 1. */
+ * blocks, 1 << 16 bookings, fifo, 60 s in 0.25 .. 4, 0.25, seed 1. */
 extern const struct pool_config pool_config_default;
 
 /* What is known of an instance when it registers. */

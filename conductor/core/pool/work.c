@@ -91,15 +91,15 @@ static void forget_keys(struct pool *pool, uint32_t slot,
 }
 
 /* Each prefill lets one instance forget, in turn, if it is idle and two rounds
- * have gone without it. After 16 turns an eighth of its correction is left. */
-static void forget_next(struct pool *pool)
+ * have gone without it: in a round as much as others were given on average. */
+static void forget_next(struct pool *pool, int64_t work_us)
 {
     struct pool_slot *slot = &pool->slots[pool->next_seq % pool->n_slots];
     const struct pool_instance *view = &slot->view;
 
     if (slot->in_use && view->n_waiting + view->n_running == 0 &&
         pool->next_seq - view->last_prefill >= 2 * (uint64_t)pool->n_slots)
-        correction_forget(&slot->view.correction, 1.0 / 8.0);
+        correction_forget(&slot->view.correction, work_us);
 }
 
 int pool_prefill_accept(struct pool *pool, uint32_t id,
@@ -140,7 +140,7 @@ int pool_prefill_accept(struct pool *pool, uint32_t id,
     remember_keys(pool, view->slot, request->keys, request->n_keys, prefill);
     view->last_prefill = prefill->item.arrival_seq + 1;
     slot->queue[view->n_waiting++] = prefill->item;
-    forget_next(pool);
+    forget_next(pool, predicted_us);
     view->load.cost_us += prefill->item.cost_us;
     if (prefill->item.ready_at_us > view->load.latest_ready_us)
         view->load.latest_ready_us = prefill->item.ready_at_us;
