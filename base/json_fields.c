@@ -32,8 +32,7 @@ void fields_refuse(struct fields *f, const char *path, const char *key,
     f->rc = -EINVAL;
 }
 
-/* "expected `expected`, got `value`", a long value cut off. */
-static void refuse_got(struct fields *f, const char *path, const char *key,
+void fields_refuse_got(struct fields *f, const char *path, const char *key,
                        const char *expected, const json_t *value)
 {
     char *text =
@@ -52,7 +51,7 @@ static void refuse_got(struct fields *f, const char *path, const char *key,
 void fields_refuse_value(struct fields *f, const struct fields_object *o,
                          const char *key, const char *expected)
 {
-    refuse_got(f, o->path, key, expected, json_object_get(o->json, key));
+    fields_refuse_got(f, o->path, key, expected, json_object_get(o->json, key));
 }
 
 int fields_read(struct fields *f, const char *text, size_t size,
@@ -66,7 +65,7 @@ int fields_read(struct fields *f, const char *text, size_t size,
         fields_refuse(f, "", "", "line %d, column %d: %s", where.line,
                       where.column, where.text);
     else if (!json_is_object(root.json))
-        refuse_got(f, "", "", "an object", root.json);
+        fields_refuse_got(f, "", "", "an object", root.json);
     else
         read(f, &root, into);
     json_decref(root.json);
@@ -228,7 +227,7 @@ void fields_numbers(struct fields *f, const struct fields_object *o,
         /* No number in JSON is infinite, but a copy made by hand might be. */
         if (!json_is_number(value) || !isfinite(numbers[i])) {
             (void)snprintf(expected, sizeof(expected), "%s[%zu]", key, i);
-            refuse_got(f, o->path, expected, "a number", value);
+            fields_refuse_got(f, o->path, expected, "a number", value);
         }
     }
 }

@@ -48,7 +48,13 @@ void fields_refuse(struct fields *f, const char *path, const char *key,
                    const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
-/* Refuses the field: "expected `expected`, got" what it is. */
+/* As fields_refuse(): "expected `expected`, got" the value, cut off where it is
+ * long, or "missing" if it is NULL. */
+void fields_refuse_got(struct fields *f, const char *path, const char *key,
+                       const char *expected, const json_t *value);
+
+/* As fields_refuse_got(), of the object's own field: "expected `expected`, got"
+ * what it is. */
 void fields_refuse_value(struct fields *f, const struct fields_object *o,
                          const char *key, const char *expected);
 

@@ -1,10 +1,8 @@
 /* Logging to standard error, one line an event. */
 #include "base/log.h"
 
-#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <string.h>
 #include <sys/time.h>
 #include <time.h>
 #include <unistd.h>
@@ -20,15 +18,9 @@ void log_init(const char *program, enum log_level level)
     log_threshold = level;
 }
 
-int log_level_parse(const char *name, enum log_level *level)
+const char *log_level_name(size_t i)
 {
-    for (int i = 0; i <= LOG_DEBUG; i++) {
-        if (strcmp(name, level_names[i]) == 0) {
-            *level = (enum log_level)i;
-            return 0;
-        }
-    }
-    return -EINVAL;
+    return i <= LOG_DEBUG ? level_names[i] : NULL;
 }
 
 int log_enabled(enum log_level level)

@@ -9,15 +9,16 @@
 #ifndef BASE_LOG_H
 #define BASE_LOG_H
 
+#include <stddef.h>
+
 enum log_level { LOG_ERROR = 0, LOG_WARN = 1, LOG_INFO = 2, LOG_DEBUG = 3 };
 
 /* log_init(program, level): program must live as long as the process. */
 void log_init(const char *program, enum log_level level);
 
-/* log_level_parse(name, level): "error", "warn", "info" or "debug". Returns 0
- * or -EINVAL. */
-__attribute__((warn_unused_result)) int log_level_parse(const char *name,
-                                                        enum log_level *level);
+/* log_level_name(i): "error", "warn", "info" or "debug", as enum log_level;
+ * NULL for others. */
+const char *log_level_name(size_t i);
 
 /* log_enabled(level): whether a line of this level would be written. */
 int log_enabled(enum log_level level);

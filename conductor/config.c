@@ -2,158 +2,151 @@
 #include "conductor/config.h"
 
 #include <errno.h>
-#include <jansson.h>
-#include <math.h>
 #include <stdbool.h>
-#include <stdlib.h>
 #include <string.h>
 
+#include "base/address.h"
+#include "base/json_fields.h"
 #include "base/log.h"
-#include "conductor/config_options.h"
+#include "base/options.h"
 #include "conductor/core/schedule/schedule.h"
 #include "conductor/core/step/queue.h"
 
-static char *string_at(const struct config *c, const struct option_def *o)
+#define FILE_MAX_BYTES (1 << 20)
+#define OPTIONS_MAX 64
+
+static const char *check_address(const char *text)
 {
-    return (char *)(uintptr_t)c + o->offset;
+    struct address a;
+
+    return address_parse(text, &a) ? "HOST:PORT, for example 127.0.0.1:8080"
+                                   : NULL;
 }
 
-int config_split_address(const char *text, char *host, uint16_t *port)
+/* The table, of the values in *c, into specs. */
+static struct option_table table_of(struct config *c,
+                                    struct option_spec specs[OPTIONS_MAX])
 {
-    const char *colon = strrchr(text, ':');
+    const struct option_spec all[] = {
+        {"listen", OPTION_STRING, c->listen, "host:port", 0, 0,
+         "where clients reach the HTTP API; port 0 takes any free one",
+         .initial = "127.0.0.1:8080", .check = check_address,
+         .size = CONFIG_STRING_MAX},
+        {"worker_listen", OPTION_STRING, c->worker_listen, "host:port", 0, 0,
+         "where workers register; port 0 takes any free one",
+         .initial = "127.0.0.1:8081", .check = check_address,
+         .size = CONFIG_STRING_MAX},
+        {"model", OPTION_STRING, c->model, "", 1, 63,
+         "the served model; a worker of another model is refused",
+         .initial = "tiny", .size = CONFIG_STRING_MAX},
+        {"block_tokens", OPTION_COUNT, &c->block_tokens, "tokens", 16, 512,
+         "tokens in one KV block; a worker of another size is refused",
+         .initial = "256", .step = 16},
+        {"policy", OPTION_STRING, c->policy, "", 0, 0,
+         "how a request's prefill instance is chosen: random, round_robin, "
+         "least_loaded, local_cache, global_cache or plan",
+         .initial = "plan", .choice = schedule_policy_name,
+         .size = CONFIG_STRING_MAX},
+        {"kvcache_balancing_threshold", OPTION_NUMBER,
+         &c->kvcache_balancing_threshold, "ratio", 1, 1e6,
+         "global_cache: fetch blocks when the best match elsewhere is longer "
+         "than the local one by more than this factor",
+         .initial = "1"},
+        {"queue_order", OPTION_STRING, c->queue_order, "", 0, 0,
+         "the order in which every worker serves its prefills, and by which "
+         "waits are estimated: fifo, fifo_strict or uncached_first",
+         .initial = QUEUE_ORDER_DEFAULT, .choice = queue_order_name,
+         .size = CONFIG_STRING_MAX},
+        {"cost_model", OPTION_STRING, c->cost_model, "file", 0, 0,
+         "the model that conductor-fit wrote; needed for every policy",
+         .initial = "", .size = CONFIG_STRING_MAX},
+        {"seed", OPTION_COUNT, &c->seed, "", 0, 9e15,
+         "seed of the random policy", .initial = "1"},
+        {"slo_ttft_ms", OPTION_COUNT, &c->slo_ttft_ms, "ms", 0, 86400000,
+         "default limit on the time to first token; 0 = none", .initial = "0"},
+        {"slo_tbt_ms", OPTION_COUNT, &c->slo_tbt_ms, "ms", 0, 86400000,
+         "default limit on the time between tokens; 0 = none", .initial = "0"},
+        {"max_body_bytes", OPTION_COUNT, &c->max_body_bytes, "bytes", 1024,
+         1 << 28, "longest request body; a longer one is answered 413",
+         .initial = "16777216"},
+        {"max_body_total_bytes", OPTION_COUNT, &c->max_body_total_bytes,
+         "bytes", 1 << 20, 1e12,
+         "request bodies being received, all together; what does not fit is "
+         "answered 503",
+         .initial = "1073741824"},
+        {"max_connections", OPTION_COUNT, &c->max_connections, "", 1, 100000,
+         "open client connections", .initial = "4096"},
+        {"max_in_flight", OPTION_COUNT, &c->max_in_flight, "requests", 1,
+         1000000,
+         "requests between arrival and last token; more are answered 429",
+         .initial = "4096"},
+        {"max_instances", OPTION_COUNT, &c->max_instances, "instances", 1, 4096,
+         "registered workers; more are refused", .initial = "256"},
+        {"max_queue_per_instance", OPTION_COUNT, &c->max_queue_per_instance,
+         "requests", 1, 1023, "prefills waiting on one instance",
+         .initial = "512"},
+        {"index_max_blocks", OPTION_COUNT, &c->index_max_blocks, "blocks", 1024,
+         1000000000, "distinct blocks that the prefix index knows",
+         .initial = "4194304"},
+        {"heartbeat_ms", OPTION_COUNT, &c->heartbeat_ms, "ms", 10, 60000,
+         "how often a worker reports its state", .initial = "500"},
+        {"worker_timeout_ms", OPTION_COUNT, &c->worker_timeout_ms, "ms", 100,
+         600000,
+         "a worker that is silent for this long is taken as gone; at least two "
+         "heartbeat_ms",
+         .initial = "5000"},
+        {"max_retries", OPTION_COUNT, &c->max_retries, "", 0, 100,
+         "other choices tried when a worker fails before the first token",
+         .initial = "3"},
+        {"link_mbps", OPTION_COUNT, &c->link_mbps, "Mbit/s", 1, 10000000,
+         "first guess of what a link between workers carries; measured later",
+         .initial = "10000"},
+        {"disk_mbps", OPTION_COUNT, &c->disk_mbps, "Mbit/s", 1, 10000000,
+         "first guess of what a worker reads from its disk; measured later",
+         .initial = "8000"},
+        {"explain_requests", OPTION_COUNT, &c->explain_requests, "requests", 0,
+         10000, "last requests that GET /admin/explain/ID tells of; 0 = none",
+         .initial = "256"},
+        {"log_level", OPTION_CHOICE, &c->log_level, "", 0, 0,
+         "error, warn, info or debug", .initial = "info",
+         .choice = log_level_name},
+    };
 
-    if (!colon || colon == text || colon[1] == '\0')
-        return -EINVAL;
-    char *end;
-    errno = 0;
-    unsigned long value = strtoul(colon + 1, &end, 10);
-    if (errno || *end || value > UINT16_MAX || colon[1] < '0' || colon[1] > '9')
-        return -EINVAL;
-    const char *from = text, *to = colon;
-    if (text[0] == '[' && colon[-1] == ']') {
-        from++;
-        to--;
-    } else if (memchr(text, ':', (size_t)(colon - text))) {
-        return -EINVAL;
-    }
-    size_t n = (size_t)(to - from);
-    if (n == 0 || n >= CONFIG_STRING_MAX)
-        return -EINVAL;
-    memcpy(host, from, n);
-    host[n] = '\0';
-    *port = (uint16_t)value;
-    return 0;
+    _Static_assert(sizeof(all) <= OPTIONS_MAX * sizeof(*all), "OPTIONS_MAX");
+    memcpy(specs, all, sizeof(all));
+    return (struct option_table){specs, sizeof(all) / sizeof(*all)};
 }
 
-/* name_of(i): the i-th name that is allowed, or NULL. */
-static int check_name(const struct option_def *o, const char *value,
-                      const char *(*name_of)(size_t i),
-                      char err[CONFIG_ERROR_MAX])
+static bool is_text(const struct option_spec *o)
 {
-    int n = snprintf(err, CONFIG_ERROR_MAX, "%s: \"%.200s\" is not one of",
-                     o->name, value);
-
-    for (size_t i = 0; name_of(i); i++) {
-        if (strcmp(name_of(i), value) == 0)
-            return 0;
-        n += snprintf(err + n, CONFIG_ERROR_MAX - (size_t)n, " %s", name_of(i));
-    }
-    return -EINVAL;
+    return o->kind < OPTION_COUNT;
 }
 
-/* What a string must be beyond its length. */
-static int check_text(const struct option_def *o, const char *value,
-                      char err[CONFIG_ERROR_MAX])
+static const char *type_name(const struct option_spec *o)
 {
-    char host[CONFIG_STRING_MAX];
-    uint16_t port;
-    enum log_level level;
-
-    if (o->type == OPTION_POLICY)
-        return check_name(o, value, schedule_policy_name, err);
-    if (o->type == OPTION_QUEUE_ORDER)
-        return check_name(o, value, queue_order_name, err);
-    if (o->type == OPTION_ADDRESS && config_split_address(value, host, &port)) {
-        snprintf(err, CONFIG_ERROR_MAX,
-                 "%s: \"%s\" is not host:port (for example 127.0.0.1:8080)",
-                 o->name, value);
-        return -EINVAL;
-    }
-    if (o->type == OPTION_LOG_LEVEL && log_level_parse(value, &level)) {
-        snprintf(err, CONFIG_ERROR_MAX,
-                 "%s: \"%.200s\" is not one of error, warn, info, debug",
-                 o->name, value);
-        return -EINVAL;
-    }
-    return 0;
-}
-
-static int set_string(struct config *c, const struct option_def *o,
-                      const char *value, char err[CONFIG_ERROR_MAX])
-{
-    if (strlen(value) >= CONFIG_STRING_MAX) {
-        snprintf(err, CONFIG_ERROR_MAX, "%s: longer than %d bytes", o->name,
-                 CONFIG_STRING_MAX - 1);
-        return -EINVAL;
-    }
-    if (o->max > 0 &&
-        ((double)strlen(value) < o->min || (double)strlen(value) > o->max)) {
-        snprintf(err, CONFIG_ERROR_MAX, "%s: must be %.0f to %.0f bytes long",
-                 o->name, o->min, o->max);
-        return -EINVAL;
-    }
-    int rc = check_text(o, value, err);
-    if (rc)
-        return rc;
-    snprintf(string_at(c, o), CONFIG_STRING_MAX, "%s", value);
-    return 0;
-}
-
-static int set_number(struct config *c, const struct option_def *o,
-                      double value, const char *text,
-                      char err[CONFIG_ERROR_MAX])
-{
-    if (!isfinite(value) || value < o->min || value > o->max) {
-        snprintf(err, CONFIG_ERROR_MAX, "%s: %s is outside %.10g to %.10g%s%s",
-                 o->name, text, o->min, o->max, *o->unit ? " " : "", o->unit);
-        return -ERANGE;
-    }
-    if (o->step > 0 && fmod(value, o->step) != 0) {
-        snprintf(err, CONFIG_ERROR_MAX, "%s: %s is no multiple of %.10g",
-                 o->name, text, o->step);
-        return -ERANGE;
-    }
-    if (o->type == OPTION_INT) {
-        int64_t whole = (int64_t)value;
-
-        memcpy(string_at(c, o), &whole, sizeof(whole));
-    } else {
-        memcpy(string_at(c, o), &value, sizeof(value));
-    }
-    return 0;
+    return is_text(o)                ? "a string"
+           : o->kind == OPTION_COUNT ? "a whole number"
+                                     : "a number";
 }
 
 int config_set(struct config *c, const char *name, const char *value,
                char err[CONFIG_ERROR_MAX])
 {
-    const struct option_def *o = config_option_find(name);
+    struct option_spec specs[OPTIONS_MAX];
+    const struct option_table table = table_of(c, specs);
+    const struct option_spec *o = option_find(&table, name, strlen(name));
+    char why[CONFIG_ERROR_MAX / 2];
 
     if (!o) {
         snprintf(err, CONFIG_ERROR_MAX,
-                 "%s: no such option (--config-reference lists them)", name);
+                 "%.100s: no such option (--config-reference lists them)",
+                 name);
         return -ENOENT;
     }
-    if (config_option_is_text(o))
-        return set_string(c, o, value, err);
-    char *end;
-    double number = strtod(value, &end);
-    if (end == value || *end ||
-        (o->type == OPTION_INT && number != floor(number))) {
-        snprintf(err, CONFIG_ERROR_MAX, "%s: \"%s\" is not %s", name, value,
-                 o->type == OPTION_INT ? "a whole number" : "a number");
-        return -EINVAL;
-    }
-    return set_number(c, o, number, value, err);
+    if (option_set(o, value, why, sizeof(why)) == 0)
+        return 0;
+    snprintf(err, CONFIG_ERROR_MAX, "%s: %.150s: %s", name, value, why);
+    return -EINVAL;
 }
 
 int config_check(const struct config *c, char err[CONFIG_ERROR_MAX])
@@ -179,150 +172,99 @@ int config_check(const struct config *c, char err[CONFIG_ERROR_MAX])
 
 void config_defaults(struct config *c)
 {
-    char err[CONFIG_ERROR_MAX];
+    struct option_spec specs[OPTIONS_MAX];
+    const struct option_table table = table_of(c, specs);
+    char why[CONFIG_ERROR_MAX];
 
     memset(c, 0, sizeof(*c));
-    const struct option_def *o;
-    for (size_t i = 0; (o = config_option(i)); i++) {
+    for (size_t i = 0; i < table.count; i++) {
         /* The table's own defaults are valid: a unit test sets each. */
-        int rc = config_set(c, o->name, o->initial, err);
+        int rc = option_set(&specs[i], specs[i].initial, why, sizeof(why));
 
         (void)rc;
     }
 }
 
-static const char *json_type_name(const json_t *v)
+static void set_json(struct fields *f, struct config *c, const char *name,
+                     const json_t *value)
 {
-    static const char *const names[] = {"an object", "an array", "a string",
-                                        "a number",  "a number", "a boolean",
-                                        "a boolean", "null"};
+    struct option_spec specs[OPTIONS_MAX];
+    const struct option_table table = table_of(c, specs);
+    const struct option_spec *o = option_find(&table, name, strlen(name));
+    char number[32] = "", err[CONFIG_ERROR_MAX];
 
-    return names[json_typeof(v)];
+    if (json_is_integer(value))
+        snprintf(number, sizeof(number), "%lld",
+                 (long long)json_integer_value(value));
+    else if (json_is_real(value) && o && o->kind == OPTION_NUMBER)
+        snprintf(number, sizeof(number), "%.17g", json_real_value(value));
+    const char *text = !o || is_text(o) ? json_string_value(value)
+                       : *number        ? number
+                                        : NULL;
+    if (o && !text)
+        fields_refuse_got(f, "", name, type_name(o), value);
+    else if (config_set(c, name, text ? text : "", err))
+        fields_refuse(f, "", "", "%s", err);
 }
 
-static void wrong_type(const struct option_def *o, const json_t *v,
-                       char err[CONFIG_ERROR_MAX])
+static void read_options(struct fields *f, const struct fields_object *root,
+                         void *into)
 {
-    char *shown =
-        json_is_null(v)
-            ? NULL
-            : json_dumps(v, JSON_ENCODE_ANY | JSON_COMPACT | JSON_ENSURE_ASCII);
-
-    snprintf(err, CONFIG_ERROR_MAX, "%s: expected %s, got %s%s%.100s", o->name,
-             config_option_is_text(o)
-                 ? "a string"
-                 : (o->type == OPTION_INT ? "a whole number" : "a number"),
-             json_type_name(v), shown ? " " : "", shown ? shown : "");
-    free(shown);
-}
-
-static int set_json(struct config *c, const char *name, const json_t *v,
-                    char err[CONFIG_ERROR_MAX])
-{
-    const struct option_def *o = config_option_find(name);
-    bool text = o && config_option_is_text(o);
-
-    if (!o)
-        return config_set(c, name, "", err);
-    if (text && json_is_string(v))
-        return set_string(c, o, json_string_value(v), err);
-    bool whole = json_is_integer(v);
-    if (!text && (whole || (o->type == OPTION_NUMBER && json_is_real(v)))) {
-        char shown[32];
-        double number = json_number_value(v);
-
-        snprintf(shown, sizeof(shown), "%.17g", number);
-        return set_number(c, o, number, shown, err);
-    }
-    wrong_type(o, v, err);
-    return -EINVAL;
-}
-
-static int from_json(struct config *c, json_t *root, char err[CONFIG_ERROR_MAX])
-{
-    struct config next;
     const char *name;
     json_t *value;
 
-    config_defaults(&next);
-    if (!json_is_object(root)) {
-        snprintf(err, CONFIG_ERROR_MAX, "expected a JSON object, got %s",
-                 json_type_name(root));
-        return -EINVAL;
-    }
-    json_object_foreach(root, name, value)
-    {
-        int rc = set_json(&next, name, value, err);
-
-        if (rc)
-            return rc;
-    }
-    *c = next;
-    return 0;
+    json_object_foreach(root->json, name, value) set_json(f, into, name, value);
 }
 
 int config_parse(struct config *c, const char *text, size_t len,
                  char err[CONFIG_ERROR_MAX])
 {
-    json_error_t why;
-    json_t *root = json_loadb(text, len, JSON_REJECT_DUPLICATES, &why);
+    struct fields f = {"", "configuration", err, CONFIG_ERROR_MAX, 0};
+    struct config next;
 
-    if (!root) {
-        snprintf(err, CONFIG_ERROR_MAX, "line %d, column %d: %s", why.line,
-                 why.column, why.text);
-        return -EINVAL;
-    }
-    int rc = from_json(c, root, err);
-    json_decref(root);
+    config_defaults(&next);
+    int rc = fields_read(&f, text, len, read_options, &next);
+    if (rc == 0)
+        *c = next;
     return rc;
 }
 
 int config_load(struct config *c, const char *path, char err[CONFIG_ERROR_MAX])
 {
-    char text[CONFIG_ERROR_MAX];
-    json_error_t why;
-    json_t *root = json_load_file(path, JSON_REJECT_DUPLICATES, &why);
+    struct fields f = {"", path, err, CONFIG_ERROR_MAX, 0};
+    struct config next;
 
-    if (!root) {
-        if (why.line < 0)
-            snprintf(err, CONFIG_ERROR_MAX, "%.200s: %s", path, why.text);
-        else
-            snprintf(err, CONFIG_ERROR_MAX, "%.200s:%d:%d: %s", path, why.line,
-                     why.column, why.text);
-        return -EINVAL;
-    }
-    int rc = from_json(c, root, text);
-    json_decref(root);
-    if (rc)
-        snprintf(err, CONFIG_ERROR_MAX, "%.200s: %.300s", path, text);
+    config_defaults(&next);
+    int rc = fields_read_file(&f, FILE_MAX_BYTES, read_options, &next);
+    if (rc == 0)
+        *c = next;
     return rc;
 }
 
-static json_t *option_json(const struct config *c, const struct option_def *o)
+static json_t *option_json(const struct option_spec *o)
 {
-    if (o->type == OPTION_INT) {
-        int64_t v;
-
-        memcpy(&v, string_at(c, o), sizeof(v));
-        return json_integer(v);
+    switch (o->kind) {
+    case OPTION_COUNT:
+        return json_integer(*(const json_int_t *)o->value);
+    case OPTION_NUMBER:
+        return json_real(*(const double *)o->value);
+    case OPTION_CHOICE:
+        return json_string(o->choice(*(const uint8_t *)o->value));
+    default:
+        return json_string(o->value);
     }
-    if (o->type == OPTION_NUMBER) {
-        double v;
-
-        memcpy(&v, string_at(c, o), sizeof(v));
-        return json_real(v);
-    }
-    return json_string(string_at(c, o));
 }
 
 int config_dump(const struct config *c, FILE *out)
 {
+    struct config copy = *c;
+    struct option_spec specs[OPTIONS_MAX];
+    const struct option_table table = table_of(&copy, specs);
     json_t *root = json_object();
     int rc = root ? 0 : -EIO;
-    const struct option_def *o;
 
-    for (size_t i = 0; rc == 0 && (o = config_option(i)); i++)
-        if (json_object_set_new(root, o->name, option_json(c, o)))
+    for (size_t i = 0; rc == 0 && i < table.count; i++)
+        if (json_object_set_new(root, specs[i].name, option_json(&specs[i])))
             rc = -EIO;
     if (rc == 0 && json_dumpf(root, out, JSON_INDENT(2)))
         rc = -EIO;
@@ -330,4 +272,39 @@ int config_dump(const struct config *c, FILE *out)
     if (rc == 0 && fputc('\n', out) == EOF)
         rc = -EIO;
     return rc;
+}
+
+static void reference_range(FILE *out, const struct option_spec *o)
+{
+    if (o->max > 0 && is_text(o))
+        fprintf(out, "string, %.0f to %.0f bytes", o->min, o->max);
+    else if (is_text(o))
+        fputs("string", out);
+    else
+        fprintf(out, "%s, %.10g to %.10g",
+                o->kind == OPTION_COUNT ? "integer" : "number", o->min, o->max);
+    if (o->step > 0)
+        fprintf(out, ", multiple of %.10g", o->step);
+}
+
+void config_reference(FILE *out)
+{
+    struct config c;
+    struct option_spec specs[OPTIONS_MAX];
+    const struct option_table table = table_of(&c, specs);
+
+    fputs("# Configuration\n\n"
+          "One JSON object; every option may be left out. Written by\n"
+          "`conductor --config-reference`.\n\n"
+          "| option | type and range | unit | default | meaning |\n"
+          "|---|---|---|---|---|\n",
+          out);
+    for (size_t i = 0; i < table.count; i++) {
+        const struct option_spec *o = &specs[i];
+
+        fprintf(out, "| `%s` | ", o->name);
+        reference_range(out, o);
+        fprintf(out, " | %s | `%s` | %s |\n", o->metavar,
+                *o->initial ? o->initial : "\"\"", o->help);
+    }
 }

@@ -13,7 +13,7 @@
 #define CONFIG_STRING_MAX 256
 #define CONFIG_ERROR_MAX 512
 
-/* Every option; the table of config_options.c gives unit, range, default and
+/* Every option; the table in config.c gives unit, range, default and
  * help. */
 struct config {
     char listen[CONFIG_STRING_MAX];
@@ -40,7 +40,7 @@ struct config {
     int64_t link_mbps;
     int64_t disk_mbps;
     int64_t explain_requests;
-    char log_level[CONFIG_STRING_MAX];
+    uint8_t log_level; /* enum log_level */
 };
 
 /* config_defaults(c): every option at its default. */
@@ -81,10 +81,5 @@ __attribute__((warn_unused_result)) int config_dump(const struct config *c,
 
 /* config_reference(out): the option table as Markdown, for docs/. */
 void config_reference(FILE *out);
-
-/* config_split_address(text, host, port): "host:port" or "[v6]:port" into its
- * parts; host has CONFIG_STRING_MAX bytes. Returns 0 or -EINVAL. */
-__attribute__((warn_unused_result)) int
-config_split_address(const char *text, char *host, uint16_t *port);
 
 #endif

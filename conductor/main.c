@@ -1,20 +1,20 @@
 /* The program conductor: command line, signals, and the loop. */
 #include <errno.h>
 #include <event2/event.h>
-#include <getopt.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/address.h"
 #include "base/event_loop.h"
 #include "base/log.h"
+#include "base/options.h"
 #include "conductor/config.h"
 #include "conductor/front/front.h"
 #include "conductor/service/setup.h"
 
-#define EXIT_USAGE 2
 #define MAX_DRAIN_S 30
 #define TICKS_PER_S 20 /* looks at whether it has drained */
 
@@ -27,98 +27,54 @@ struct daemon {
     int drain_ticks;
 };
 
-static const char usage[] =
-    "Usage: conductor [options]\n"
-    "Schedules requests over the prefill and decode workers of an LLM cluster\n"
-    "and serves them through the OpenAI API.\n"
-    "\n"
-    "  -c, --config FILE       read this configuration (JSON)\n"
-    "  -s, --set NAME=VALUE    set one option over the file; may be repeated\n"
-    "  -t, --test              check the configuration and exit\n"
-    "      --dump-config       print the configuration in force and exit\n"
-    "      --config-reference  print all options as a Markdown table and exit\n"
-    "      --ports-file FILE   write the bound ports as JSON, for port 0\n"
-    "  -h, --help              this text\n"
-    "  -V, --version           print the version\n"
-    "\n"
-    "Signals: SIGTERM and SIGINT stop taking requests, finish those in flight\n"
-    "for at most 30 s, and exit; a second one exits at once.\n"
-    "\n"
-    "Examples:\n"
-    "  conductor --config conductor.json\n"
-    "  conductor -c conductor.json -s policy=local_cache -s log_level=debug\n"
-    "  conductor -t -c conductor.json\n"
-    "Exit status: 0 done, 1 could not run, 2 bad options or configuration.\n";
-
-enum { OPT_DUMP = 256, OPT_REFERENCE, OPT_PORTS };
+static const struct option_usage usage = {
+    .name = "conductor",
+    .synopsis = "[OPTIONS]",
+    .text = "Schedules requests over the prefill and decode workers of an LLM "
+            "cluster\nand serves them through the OpenAI API.",
+    .examples = "  conductor --config conductor.json\n"
+                "  conductor -c conductor.json -s policy=local_cache "
+                "-s log_level=debug\n"
+                "  conductor -t -c conductor.json\n",
+    .footnote =
+        "\nSignals: SIGTERM and SIGINT stop taking requests, finish those in "
+        "flight\nfor at most 30 s, and exit; a second one exits at once.\n"
+        "\nExit status: 0 done, 1 could not run, 2 bad options or "
+        "configuration.\n",
+};
 
 struct command_line {
     const char *config_path, *ports_path;
-    const char **sets; /* (n_sets), borrowed from argv */
-    int n_sets;
-    int test, dump;
+    struct option_list sets;
+    bool test, dump, reference;
 };
 
 static int fail_usage(const char *text)
 {
-    fprintf(stderr, "conductor: %s\nTry 'conductor --help'.\n", text);
-    return EXIT_USAGE;
+    return options_complain(usage.name, "%s\nTry 'conductor --help'.", text);
 }
 
-/* Returns -1 to go on, or an exit status. */
-static int parse_command_line(int argc, char **argv, struct command_line *cl)
+/* Returns 0 to go on, or -1 with the exit status in *status. */
+static int parse_command_line(int argc, char **argv, struct command_line *cl,
+                              int *status)
 {
-    static const struct option longs[] = {
-        {"config", required_argument, NULL, 'c'},
-        {"set", required_argument, NULL, 's'},
-        {"test", no_argument, NULL, 't'},
-        {"dump-config", no_argument, NULL, OPT_DUMP},
-        {"config-reference", no_argument, NULL, OPT_REFERENCE},
-        {"ports-file", required_argument, NULL, OPT_PORTS},
-        {"help", no_argument, NULL, 'h'},
-        {"version", no_argument, NULL, 'V'},
-        {NULL, 0, NULL, 0},
+    const struct option_spec specs[] = {
+        {"config", OPTION_TEXT, &cl->config_path, "FILE", 0, 0,
+         "read this configuration (JSON)", .letter = 'c'},
+        {"set", OPTION_LIST, &cl->sets, "NAME=VALUE", 0, 0,
+         "set one option over the file; may be repeated", .letter = 's'},
+        {"test", OPTION_FLAG, &cl->test, NULL, 0, 0,
+         "check the configuration and exit", .letter = 't'},
+        {"dump-config", OPTION_FLAG, &cl->dump, NULL, 0, 0,
+         "print the configuration in force and exit"},
+        {"config-reference", OPTION_FLAG, &cl->reference, NULL, 0, 0,
+         "print all options as a Markdown table and exit"},
+        {"ports-file", OPTION_TEXT, &cl->ports_path, "FILE", 0, 0,
+         "write the bound ports as JSON, for port 0"},
     };
-    int o;
-    while ((o = getopt_long(argc, argv, "c:s:thV", longs, NULL)) != -1) {
-        switch (o) {
-        case 'c':
-            cl->config_path = optarg;
-            break;
-        case 's':
-            cl->sets[cl->n_sets++] = optarg;
-            break;
-        case 't':
-            cl->test = 1;
-            break;
-        case OPT_DUMP:
-            cl->dump = 1;
-            break;
-        case OPT_REFERENCE:
-            config_reference(stdout);
-            return 0;
-        case OPT_PORTS:
-            cl->ports_path = optarg;
-            break;
-        case 'h':
-            fputs(usage, stdout);
-            return 0;
-        case 'V':
-            puts("conductor " CONDUCTOR_VERSION);
-            return 0;
-        default:
-            fputs("Try 'conductor --help'.\n", stderr);
-            return EXIT_USAGE;
-        }
-    }
-    if (optind < argc) {
-        char text[256];
+    const struct option_table table = {specs, sizeof(specs) / sizeof(*specs)};
 
-        snprintf(text, sizeof(text), "unexpected argument \"%.200s\"",
-                 argv[optind]);
-        return fail_usage(text);
-    }
-    return -1;
+    return options_start(&usage, &table, argc, argv, status);
 }
 
 /* A relative cost_model of a file is relative to that file, wherever the
@@ -147,27 +103,24 @@ static int read_config(const struct command_line *cl, struct config *c)
         if (config_load(c, cl->config_path, err))
             return fail_usage(err);
         if (anchor_cost_model(c, cl->config_path))
-            return EXIT_USAGE;
+            return OPTIONS_EXIT_USAGE;
     }
-    for (int i = 0; i < cl->n_sets; i++) {
+    for (size_t i = 0; i < cl->sets.count; i++) {
+        const char *set = cl->sets.items[i], *eq = strchr(set, '=');
         char name[64];
-        const char *eq = strchr(cl->sets[i], '=');
 
-        if (!eq || (size_t)(eq - cl->sets[i]) >= sizeof(name)) {
+        if (!eq || (size_t)(eq - set) >= sizeof(name)) {
             snprintf(err, sizeof(err), "--set \"%.200s\" is not NAME=VALUE",
-                     cl->sets[i]);
+                     set);
             return fail_usage(err);
         }
-        snprintf(name, sizeof(name), "%.*s", (int)(eq - cl->sets[i]),
-                 cl->sets[i]);
+        snprintf(name, sizeof(name), "%.*s", (int)(eq - set), set);
         if (config_set(c, name, eq + 1, err))
             return fail_usage(err);
     }
     if (config_check(c, err))
         return fail_usage(err);
-    enum log_level level = LOG_INFO;
-    (void)!log_level_parse(c->log_level, &level); /* config_set() took it */
-    log_init("conductor", level);
+    log_init("conductor", c->log_level);
     return 0;
 }
 
@@ -225,14 +178,13 @@ static void on_stop(evutil_socket_t fd, short what, void *arg)
 static int open_front(struct daemon *d)
 {
     struct front_options o;
-    char host[CONFIG_STRING_MAX];
-    uint16_t port;
+    struct address listen;
 
     front_options_default(&o);
-    if (config_split_address(d->config.listen, host, &port))
+    if (address_parse(d->config.listen, &listen))
         return -EINVAL;
-    o.http.host = host;
-    o.http.port = port;
+    o.http.host = listen.host;
+    o.http.port = listen.port;
     o.http.max_connections = (size_t)d->config.max_connections;
     o.http.max_body_total_bytes = (size_t)d->config.max_body_total_bytes;
     o.http.max_body_bytes = (size_t)d->config.max_body_bytes;
@@ -315,18 +267,17 @@ int main(int argc, char **argv)
 {
     struct daemon d = {0};
     struct command_line cl = {0};
+    int status = EXIT_FAILURE;
 
     log_init("conductor", LOG_INFO);
-    cl.sets = calloc((size_t)argc + 1, sizeof(*cl.sets));
-    if (!cl.sets)
-        return EXIT_FAILURE;
-    int status = parse_command_line(argc, argv, &cl);
-    if (status < 0)
+    cl.sets.items = calloc((size_t)argc, sizeof(*cl.sets.items));
+    bool go_on = cl.sets.items && !parse_command_line(argc, argv, &cl, &status);
+    if (go_on && cl.reference)
+        config_reference(stdout);
+    else if (go_on)
         status = read_config(&cl, &d.config);
-    else
-        cl.test = -1; /* help or an error: nothing more to do */
-    free(cl.sets);
-    if (status || cl.test < 0)
+    free(cl.sets.items);
+    if (!go_on || cl.reference || status)
         return status;
     if (cl.dump)
         return config_dump(&d.config, stdout) ? EXIT_FAILURE : EXIT_SUCCESS;

@@ -10,13 +10,13 @@
 
 #include "base/event_loop.h"
 #include "base/log.h"
+#include "base/options.h"
 #include "predictor/cost_model_json.h"
 #include "workers/engine/model.h"
 #include "workers/engine/profile.h"
 #include "workers/memory.h"
 #include "workers/service/worker.h"
 
-#define EXIT_USAGE 2
 #define SAY_WEIGHTS_BYTES (256u << 20)
 
 static void on_signal(evutil_socket_t number, short what, void *arg)
@@ -86,7 +86,7 @@ static int profile(const struct worker_options *o, struct engine *engine)
     if (!out) {
         fprintf(stderr, "conductor-worker: --profile %s: %s\n", o->profile,
                 strerror(errno));
-        return EXIT_USAGE;
+        return OPTIONS_EXIT_USAGE;
     }
     int rc = profile_run(engine, &config, out, on_progress, &terminal, err,
                          sizeof(err));
@@ -102,8 +102,7 @@ static int profile(const struct worker_options *o, struct engine *engine)
 /* Prints a message about the command line. */
 static int usage(const char *err)
 {
-    fprintf(stderr, "conductor-worker: %s\n", err);
-    return EXIT_USAGE;
+    return options_complain("conductor-worker", "%s", err);
 }
 
 /* Whether there is memory for all of it; says so where it takes long. */
@@ -151,18 +150,11 @@ int main(int argc, char **argv)
     struct cost_model cost;
     char err[512];
     char names[256];
+    int status;
 
     signal(SIGPIPE, SIG_IGN);
-    if (worker_options_parse(argc, argv, &o, err, sizeof(err)) < 0)
-        return usage(err);
-    if (o.help) {
-        fputs(worker_options_help(), stdout);
-        return EXIT_SUCCESS;
-    }
-    if (o.version) {
-        puts("conductor-worker " CONDUCTOR_VERSION);
-        return EXIT_SUCCESS;
-    }
+    if (worker_options_parse(argc, argv, &o, &status))
+        return status;
     log_init("worker", o.log_level);
     const struct model_shape *shape = model_find(o.model);
     if (!shape) {
@@ -178,7 +170,7 @@ int main(int argc, char **argv)
     if (o.cost_model &&
         cost_model_load_file(o.cost_model, &cost, err, sizeof(err)) < 0) {
         fprintf(stderr, "conductor-worker: --cost-model: %s\n", err);
-        return EXIT_USAGE;
+        return OPTIONS_EXIT_USAGE;
     }
     struct engine_config config = {
         .kind = o.engine,

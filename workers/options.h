@@ -6,20 +6,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/log.h"
+#include "base/address.h"
 #include "proto/message.h"
-
-struct worker_address {
-    char host[MSG_HOST_MAX];
-    uint16_t port;
-};
 
 /* Plain data, all checked by worker_options_parse. Strings point into argv. */
 struct worker_options {
-    bool help;
-    bool version;
-    struct worker_address conductor;
-    struct worker_address listen; /* port 0: any */
+    struct address conductor;
+    struct address listen; /* port 0: any */
     char name[MSG_NAME_MAX];
     uint8_t role; /* enum proto_role */
     const char *engine;
@@ -42,17 +35,12 @@ struct worker_options {
     uint32_t disk_mib;      /* 0 without disk_path */
     const char *cost_model; /* NULL: none */
     const char *profile;    /* NULL: serve */
-    enum log_level log_level;
+    uint8_t log_level;      /* enum log_level */
 };
 
-/* Fill `o` from argv. Returns 0, or -EINVAL with a message that names option
- * and value in err[err_bytes]. With --help or --version that is set and the
- * rest is not checked. */
+/* Fills `o` from argv. Returns 0 to go on, or -1 with the status to exit with
+ * in *status: help, version or a message is then printed. */
 int worker_options_parse(int argc, char **argv, struct worker_options *o,
-                         char *err, size_t err_bytes)
-    __attribute__((warn_unused_result));
-
-/* The text that --help prints; static. */
-const char *worker_options_help(void);
+                         int *status) __attribute__((warn_unused_result));
 
 #endif

@@ -6,6 +6,7 @@
 #include <sys/random.h>
 #include <time.h>
 
+#include "base/address.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "conductor/core/index/block_key.h"
@@ -211,17 +212,18 @@ int service_check_config(const struct config *config,
 static struct worker_links *service_listen(struct service *s,
                                            char err[CONFIG_ERROR_MAX])
 {
-    char host[CONFIG_STRING_MAX];
+    struct address listen;
     struct worker_links_config links = {
-        .host = host,
+        .host = listen.host,
         .max_links = (int)s->config.max_instances,
         .heartbeat_ms = s->config.heartbeat_ms,
         .timeout_ms = s->config.worker_timeout_ms,
     };
-    if (config_split_address(s->config.worker_listen, host, &links.port)) {
+    if (address_parse(s->config.worker_listen, &listen)) {
         snprintf(err, CONFIG_ERROR_MAX, "worker_listen: not host:port");
         return NULL;
     }
+    links.port = listen.port;
     return worker_links_new(s->base, &links, &service_link_ops, s, err);
 }
 

@@ -43,29 +43,35 @@ static void test_mistakes(void)
         const char *names; /* what the message must hold */
     } cases[] = {
         {"", "line 1"},
-        {"[]", "expected a JSON object, got an array"},
+        {"[]", "expected an object, got []"},
         {"{\"bolck_tokens\": 16}", "bolck_tokens: no such option"},
-        {"{\"block_tokens\": 15}", "block_tokens: 15 is outside 16 to 512"},
-        {"{\"block_tokens\": 17}", "block_tokens: 17 is no multiple of 16"},
-        {"{\"model\": \"\"}", "model: must be 1 to 63 bytes long"},
+        {"{\"block_tokens\": 15}",
+         "block_tokens: 15: must be a whole number from 16 to 512, a "
+         "multiple of 16"},
+        {"{\"block_tokens\": 17}",
+         "block_tokens: 17: must be a whole number from 16 to 512, a "
+         "multiple of 16"},
+        {"{\"model\": \"\"}", "model: : must be 1 to 63 bytes long"},
         {"{\"block_tokens\": 1e9}", "block_tokens: expected a whole number"},
         {"{\"block_tokens\": \"16\"}",
-         "block_tokens: expected a whole number, got a string \"16\""},
-        {"{\"block_tokens\": true}", "got a boolean true"},
-        {"{\"block_tokens\": [1, {}]}", "got an array [1,{}]"},
+         "block_tokens: expected a whole number, got \"16\""},
+        {"{\"block_tokens\": true}", "got true"},
+        {"{\"block_tokens\": [1, {}]}", "got [1,{}]"},
         {"{\"policy\": \"planx\"}",
-         "policy: \"planx\" is not one of random round_robin"},
+         "policy: planx: is not one of random round_robin"},
         {"{\"queue_order\": \"lifo\"}",
-         "queue_order: \"lifo\" is not one of fifo fifo_strict uncached_first"},
+         "queue_order: lifo: is not one of fifo fifo_strict uncached_first"},
         {"{\"log_level\": \"loud\"}",
-         "log_level: \"loud\" is not one of error"},
+         "log_level: loud: is not one of error warn info debug"},
         {"{\"block_tokens\": 16, \"block_tokens\": 17}", "duplicate"},
-        {"{\"listen\": \"8080\"}", "listen: \"8080\" is not host:port"},
-        {"{\"listen\": \"a:99999\"}", "not host:port"},
-        {"{\"listen\": \"::1:80\"}", "not host:port"},
-        {"{\"listen\": 8080}", "listen: expected a string, got a number 8080"},
-        {"{\"kvcache_balancing_threshold\": 0.5}", "outside 1 to 1000000"},
-        {"{\"slo_ttft_ms\": -1}", "slo_ttft_ms: -1 is outside 0"},
+        {"{\"listen\": \"8080\"}", "listen: 8080: must be HOST:PORT"},
+        {"{\"listen\": \"a:99999\"}", "must be HOST:PORT"},
+        {"{\"listen\": \"::1:80\"}", "must be HOST:PORT"},
+        {"{\"listen\": 8080}", "listen: expected a string, got 8080"},
+        {"{\"kvcache_balancing_threshold\": 0.5}",
+         "0.5: must be a number from 1 to 1000000"},
+        {"{\"slo_ttft_ms\": -1}",
+         "slo_ttft_ms: -1: must be a whole number from 0"},
         {"{\"listen\": null}", "got null"},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
@@ -93,7 +99,7 @@ static void test_long_string(void)
     value[sizeof(value) - 1] = '\0';
     config_defaults(&c);
     CU_ASSERT_EQUAL(config_set(&c, "cost_model", value, err), -EINVAL);
-    CU_ASSERT_PTR_NOT_NULL(strstr(err, "cost_model: longer than 255 bytes"));
+    CU_ASSERT_PTR_NOT_NULL(strstr(err, "must be 0 to 255 bytes long"));
     value[CONFIG_STRING_MAX - 1] = '\0';
     CU_ASSERT_EQUAL(config_set(&c, "cost_model", value, err), 0);
     CU_ASSERT_EQUAL(config_set(&c, "model", value, err), -EINVAL);
@@ -109,6 +115,9 @@ static void test_set(void)
     config_defaults(&c);
     CU_ASSERT_EQUAL(config_set(&c, "slo_ttft_ms", "250", err), 0);
     CU_ASSERT_EQUAL(c.slo_ttft_ms, 250);
+    CU_ASSERT_EQUAL(config_set(&c, "slo_ttft_ms", "1e3", err), 0);
+    CU_ASSERT_EQUAL(c.slo_ttft_ms, 1000);
+    CU_ASSERT_EQUAL(config_set(&c, "slo_ttft_ms", "250", err), 0);
     CU_ASSERT_EQUAL(config_set(&c, "slo_ttft_ms", "2.5", err), -EINVAL);
     CU_ASSERT_EQUAL(config_set(&c, "slo_ttft_ms", "nan", err), -EINVAL);
     CU_ASSERT_EQUAL(config_set(&c, "slo_ttft_ms", "", err), -EINVAL);
@@ -148,21 +157,6 @@ static void test_file_is_named(void)
     CU_ASSERT_PTR_NOT_NULL(strstr(err, "/no/such/file.json"));
 }
 
-static void test_addresses(void)
-{
-    char host[CONFIG_STRING_MAX];
-    uint16_t port;
-
-    CU_ASSERT_EQUAL(config_split_address("[::1]:80", host, &port), 0);
-    CU_ASSERT_STRING_EQUAL(host, "::1");
-    CU_ASSERT_EQUAL(port, 80);
-    CU_ASSERT_EQUAL(config_split_address("h:0", host, &port), 0);
-    CU_ASSERT_EQUAL(config_split_address(":80", host, &port), -EINVAL);
-    CU_ASSERT_EQUAL(config_split_address("h:", host, &port), -EINVAL);
-    CU_ASSERT_EQUAL(config_split_address("h:-1", host, &port), -EINVAL);
-    CU_ASSERT_EQUAL(config_split_address("h:65536", host, &port), -EINVAL);
-}
-
 int main(void)
 {
     CU_initialize_registry();
@@ -173,7 +167,6 @@ int main(void)
     CU_add_test(s, "one option from text", test_set);
     CU_add_test(s, "options fit each other", test_options_together);
     CU_add_test(s, "a missing file is named", test_file_is_named);
-    CU_add_test(s, "addresses", test_addresses);
     CU_basic_run_tests();
     unsigned failures = CU_get_number_of_failures();
     CU_cleanup_registry();

@@ -4,85 +4,65 @@
  * is Apache-2.0 like all of the project; the built binary is a combined work
  * under the GPL. No other program links GSL.
  */
-#include <getopt.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/options.h"
 #include "predictor/cost_model_json.h"
 #include "tools/fit/model.h"
 #include "tools/fit/plot.h"
 
-static const char help_text[] =
-    "Usage: conductor-fit --out MODEL.json [--plot FILE.svg] PROFILE.csv...\n"
-    "\n"
-    "Fits a cost model to measurements, for the conductor to predict prefill\n"
-    "and decode times with:\n"
-    "\n"
-    "  prefill_us(u, p) = c0 + c1 u + c2 u^2 + c3 u p\n"
-    "  decode_step_us(b, k) = d0 + d1 b + d2 k\n"
-    "\n"
-    "u: uncached tokens, p: cached tokens, b: batch, k: KV tokens in it.\n"
-    "The relative error is what is minimised. Repeats of a point count as\n"
-    "one, their median. Terms that would let a cost fall below 0, or fall\n"
-    "where the work rises, are left out. Profiles fitted together must be of\n"
-    "one engine, model, machine and block size.\n"
-    "\n"
-    "  -o, --out FILE    write the model here (needed)\n"
-    "  -p, --plot FILE   draw predicted against measured as an SVG\n"
-    "  -h, --help        this text\n"
-    "  -V, --version     print the version\n"
-    "\n"
-    "Examples:\n"
-    "  conductor-worker --profile tiny.csv\n"
-    "  conductor-fit --out tiny.json tiny.csv\n"
-    "  conductor-fit --out tiny.json --plot tiny.svg monday.csv friday.csv\n"
-    "\n"
-    "Exit status: 0 if the model was written, 1 if not, 2 for wrong usage.\n"
-    "\n"
-    "This program links the GNU Scientific Library: the binary is under the\n"
-    "GPL, version 3 or later. Its source is under Apache-2.0.\n";
+static const struct option_usage usage = {
+    .name = "conductor-fit",
+    .synopsis = "--out MODEL.json [--plot FILE.svg] PROFILE.csv...",
+    .text =
+        "Fits a cost model to measurements, for the conductor to predict "
+        "prefill\nand decode times with:\n"
+        "\n"
+        "  prefill_us(u, p) = c0 + c1 u + c2 u^2 + c3 u p\n"
+        "  decode_step_us(b, k) = d0 + d1 b + d2 k\n"
+        "\n"
+        "u: uncached tokens, p: cached tokens, b: batch, k: KV tokens in it.\n"
+        "The relative error is what is minimised. Repeats of a point count "
+        "as\none, their median. Terms that would let a cost fall below 0, or "
+        "fall\nwhere the work rises, are left out. Profiles fitted together "
+        "must be of\none engine, model, machine and block size.",
+    .examples = "  conductor-worker --profile tiny.csv\n"
+                "  conductor-fit --out tiny.json tiny.csv\n"
+                "  conductor-fit --out tiny.json --plot tiny.svg monday.csv "
+                "friday.csv\n",
+    .footnote =
+        "\nExit status: 0 if the model was written, 1 if not, 2 for wrong "
+        "usage.\n"
+        "\nThis program links the GNU Scientific Library: the binary is under "
+        "the\nGPL, version 3 or later. Its source is under Apache-2.0.\n",
+};
 
 struct options {
     const char *out;
     const char *plot;
+    struct option_list profiles;
 };
 
-/* Returns -1 to go on, or the exit status. */
-static int parse_options(int argc, char **argv, struct options *options)
+/* Returns 0 to go on, or -1 with the exit status in *status. */
+static int parse_options(int argc, char **argv, struct options *o, int *status)
 {
-    static const struct option longs[] = {
-        {"out", required_argument, NULL, 'o'},
-        {"plot", required_argument, NULL, 'p'},
-        {"help", no_argument, NULL, 'h'},
-        {"version", no_argument, NULL, 'V'},
-        {NULL, 0, NULL, 0},
+    const struct option_spec specs[] = {
+        {"out", OPTION_TEXT, &o->out, "FILE", 0, 0,
+         "write the model here (needed)", .letter = 'o'},
+        {"plot", OPTION_TEXT, &o->plot, "FILE", 0, 0,
+         "draw predicted against measured as an SVG", .letter = 'p'},
+        {"", OPTION_LIST, &o->profiles, NULL, 0, 0, NULL},
     };
-    for (int c; (c = getopt_long(argc, argv, "o:p:hV", longs, NULL)) != -1;) {
-        switch (c) {
-        case 'o':
-            options->out = optarg;
-            break;
-        case 'p':
-            options->plot = optarg;
-            break;
-        case 'h':
-            (void)fputs(help_text, stdout);
-            return 0;
-        case 'V':
-            (void)puts("conductor-fit " CONDUCTOR_VERSION);
-            return 0;
-        default:
-            (void)fputs("Try conductor-fit --help.\n", stderr);
-            return 2;
-        }
-    }
-    if (!options->out || optind == argc) {
-        (void)fprintf(stderr, "conductor-fit: %s. Try --help.\n",
-                      !options->out ? "--out MODEL.json is missing"
-                                    : "no PROFILE.csv is given");
-        return 2;
-    }
+    const struct option_table table = {specs, sizeof(specs) / sizeof(*specs)};
+
+    if (options_start(&usage, &table, argc, argv, status))
+        return -1;
+    if (o->out && o->profiles.count > 0)
+        return 0;
+    options_missing(usage.name, !o->out ? "--out MODEL.json" : "PROFILE.csv");
+    *status = OPTIONS_EXIT_USAGE;
     return -1;
 }
 
@@ -170,16 +150,16 @@ static void print_report(const struct cost_model *m,
 }
 
 /* Fits and writes. Returns 0, or a negative errno with a message in err. */
-static int run(const struct options *options, char **paths, char *err,
-               size_t err_size)
+static int run(const struct options *options, char *err, size_t err_size)
 {
     struct profile profile = {0};
     struct fit_report report = {0};
     struct cost_model m;
     int rc = 0;
 
-    for (; rc == 0 && *paths; paths++)
-        rc = profile_add_file(&profile, *paths, err, err_size);
+    for (size_t i = 0; rc == 0 && i < options->profiles.count; i++)
+        rc = profile_add_file(&profile, options->profiles.items[i], err,
+                              err_size);
     if (rc == 0)
         rc = fit_model(&profile, &m, &report, err, err_size);
     if (rc != 0)
@@ -196,17 +176,22 @@ fini_profile:
 
 int main(int argc, char **argv)
 {
-    struct options options = {0};
-    char err[512] = "";
-    int status = parse_options(argc, argv, &options);
+    struct options o = {.profiles.items =
+                            calloc((size_t)argc, sizeof(*o.profiles.items))};
+    char err[512] = "out of memory";
+    int status = EXIT_FAILURE;
 
-    if (status >= 0)
-        return status;
-    if (run(&options, argv + optind, err, sizeof(err)) != 0) {
-        (void)fprintf(stderr, "conductor-fit: %s\n", err);
-        return EXIT_FAILURE;
+    if (o.profiles.items && parse_options(argc, argv, &o, &status))
+        goto out;
+    status = EXIT_FAILURE;
+    if (!o.profiles.items || run(&o, err, sizeof(err)) != 0) {
+        (void)options_complain(usage.name, "%s", err);
+        goto out;
     }
-    (void)printf("wrote %s%s%s\n", options.out, options.plot ? " and " : "",
-                 options.plot ? options.plot : "");
-    return EXIT_SUCCESS;
+    (void)printf("wrote %s%s%s\n", o.out, o.plot ? " and " : "",
+                 o.plot ? o.plot : "");
+    status = EXIT_SUCCESS;
+out:
+    free(o.profiles.items);
+    return status;
 }

@@ -8,7 +8,7 @@
 #include "tools/replay/options.h"
 
 /* Exit statuses: a bad command line is 2, Ctrl-C is 130 as in a shell. */
-#define REPLAY_EXIT_USAGE 2
+#define REPLAY_EXIT_USAGE OPTIONS_EXIT_USAGE
 #define REPLAY_EXIT_INTERRUPTED 130
 
 /* What --help says about a subcommand. */

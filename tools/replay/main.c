@@ -36,6 +36,7 @@ static const struct command commands[] = {
     {"size", "find the smallest cluster that meets SLOs", replay_command_size},
 };
 
+#define NAME_BYTES 64
 #define COMMAND_COUNT (sizeof commands / sizeof commands[0])
 
 static void print_help(FILE *file)
@@ -64,44 +65,29 @@ void replay_complain(const char *name, const char *format, ...)
     fputc('\n', stderr);
 }
 
-static void say_try(const char *name)
-{
-    fprintf(stderr, "try conductor-replay %s --help\n", name);
-}
-
 void replay_missing(const char *name, const char *option)
 {
-    replay_complain(name, "%s is missing", option);
-    say_try(name);
+    char program[NAME_BYTES];
+
+    snprintf(program, sizeof program, "conductor-replay %s", name);
+    options_missing(program, option);
 }
 
 int replay_parse(const struct replay_usage *usage,
                  const struct option_table *table, int argc, char **argv,
                  int *status)
 {
-    char error[256];
-    int rc = options_parse(table, argc, argv, error, sizeof error);
+    char error[256], name[NAME_BYTES];
+    const struct option_usage all = {name, usage->synopsis, usage->text,
+                                     usage->examples, NULL};
 
-    if (rc == 0) {
-        rc = options_check_outputs(table, error, sizeof error);
-        if (rc != 0) {
-            replay_complain(usage->name, "%s", error);
-            *status = 1;
-            return -1;
-        }
-        return 0;
-    }
-    if (rc == 1) {
-        printf("usage: conductor-replay %s %s\n\n%s\n\n", usage->name,
-               usage->synopsis, usage->text);
-        options_print(table, stdout);
-        printf("\nexamples:\n%s", usage->examples);
-        *status = 0;
+    snprintf(name, sizeof name, "conductor-replay %s", usage->name);
+    if (options_start(&all, table, argc, argv, status) != 0)
         return -1;
-    }
+    if (options_check_outputs(table, error, sizeof error) == 0)
+        return 0;
     replay_complain(usage->name, "%s", error);
-    say_try(usage->name);
-    *status = REPLAY_EXIT_USAGE;
+    *status = 1;
     return -1;
 }
 

@@ -3,91 +3,11 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <math.h>
 #include <stdbool.h>
-#include <stdint.h>
-#include <stdlib.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-static const struct option_spec *find(const struct option_table *table,
-                                      const char *name, size_t bytes)
-{
-    for (size_t i = 0; i < table->count; i++) {
-        const char *known = table->specs[i].name;
-
-        if (strlen(known) == bytes && memcmp(known, name, bytes) == 0)
-            return &table->specs[i];
-    }
-    return NULL;
-}
-
-static int set_number(const struct option_spec *spec, const char *text,
-                      char *error, size_t size)
-{
-    char *end = NULL;
-    double x = strtod(text, &end);
-    bool whole = spec->kind == OPTION_COUNT;
-
-    if (end == text || *end != '\0' || !(x >= spec->min && x <= spec->max) ||
-        (whole &&
-         (floor(x) != x || strspn(text, "0123456789") != strlen(text)))) {
-        snprintf(error, size, "--%s %s: must be a%s number from %.15g to %.15g",
-                 spec->name, text, whole ? " whole" : "", spec->min, spec->max);
-        return -EINVAL;
-    }
-    if (whole)
-        *(uint64_t *)spec->value = strtoull(text, NULL, 10);
-    else
-        *(double *)spec->value = x;
-    return 0;
-}
-
-static int set_value(const struct option_spec *spec, const char *text,
-                     char *error, size_t size)
-{
-    if (spec->kind != OPTION_TEXT && spec->kind != OPTION_OUTPUT)
-        return set_number(spec, text, error, size);
-    *(const char **)spec->value = text;
-    return 0;
-}
-
-int options_parse(const struct option_table *table, int argc, char **argv,
-                  char *error, size_t size)
-{
-    for (int i = 1; i < argc; i++) {
-        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0)
-            return 1;
-        const char *name = argv[i] + 2;
-        const char *equals = strchr(argv[i], '=');
-        size_t bytes = equals ? (size_t)(equals - argv[i]) : strlen(argv[i]);
-        const struct option_spec *spec = strncmp(argv[i], "--", 2) == 0
-                                             ? find(table, name, bytes - 2)
-                                             : NULL;
-        if (!spec) {
-            snprintf(error, size, "unknown option '%s'", argv[i]);
-            return -EINVAL;
-        }
-        if (spec->kind == OPTION_FLAG) {
-            if (equals) {
-                snprintf(error, size, "--%s takes no value", spec->name);
-                return -EINVAL;
-            }
-            *(bool *)spec->value = true;
-            continue;
-        }
-        if (!equals && i + 1 >= argc) {
-            snprintf(error, size, "--%s needs a value", spec->name);
-            return -EINVAL;
-        }
-        const char *text = equals ? equals + 1 : argv[++i];
-        int rc = set_value(spec, text, error, size);
-        if (rc != 0)
-            return rc;
-    }
-    return 0;
-}
 
 static int check_output(const char *path)
 {
@@ -174,16 +94,4 @@ int options_check_outputs(const struct option_table *table, char *error,
         }
     }
     return 0;
-}
-
-void options_print(const struct option_table *table, FILE *file)
-{
-    for (size_t i = 0; i < table->count; i++) {
-        const struct option_spec *spec = &table->specs[i];
-        char left[64];
-
-        snprintf(left, sizeof left, "--%s %s", spec->name,
-                 spec->metavar ? spec->metavar : "");
-        fprintf(file, "  %-22s %s\n", left, spec->help);
-    }
 }

@@ -1,0 +1,389 @@
+/* See options.h. */
+#include "base/options.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/address.h"
+
+#define VALUE_SHOWN 200
+#define MESSAGE_BYTES 512
+#define DEFAULT_BYTES (ADDRESS_HOST_MAX + 8)
+#define LINE_COLUMNS 80
+#define TEXT_COLUMN_MAX 27
+#define WHOLE_MAX 0x1p53 /* a double knows whole numbers up to it */
+
+void option_range(const struct option_spec *spec, char *text, size_t size)
+{
+    int n = snprintf(text, size, "a%s number from %.15g to %.15g",
+                     spec->kind == OPTION_NUMBER ? "" : " whole", spec->min,
+                     spec->max);
+
+    if (spec->step > 0 && n >= 0 && (size_t)n < size)
+        snprintf(text + n, size - (size_t)n, ", a multiple of %g", spec->step);
+}
+
+static int set_number(const struct option_spec *spec, const char *text,
+                      char *why, size_t size)
+{
+    char *end = NULL;
+    bool digits = strspn(text, "0123456789") == strlen(text);
+    bool whole = spec->kind != OPTION_NUMBER;
+    double x = strtod(text, &end);
+    char range[128];
+
+    errno = 0;
+    uint64_t count = digits ? strtoull(text, NULL, 10)
+                            : (uint64_t)fmin(fmax(x, 0), WHOLE_MAX);
+    if (end == text || *end || !(x >= spec->min && x <= spec->max) ||
+        (whole && (digits ? errno != 0 : (double)count != x)) ||
+        (spec->step > 0 && fmod(x, spec->step) != 0)) {
+        option_range(spec, range, sizeof(range));
+        snprintf(why, size, "must be %s", range);
+        return -EINVAL;
+    }
+    if (spec->kind == OPTION_NUMBER)
+        *(double *)spec->value = x;
+    else if (spec->kind == OPTION_U32)
+        *(uint32_t *)spec->value = (uint32_t)count;
+    else
+        *(uint64_t *)spec->value = count;
+    return 0;
+}
+
+static int find_choice(const struct option_spec *spec, const char *text,
+                       char *why, size_t size, uint8_t *index)
+{
+    const char *word;
+    size_t n = (size_t)snprintf(why, size, "is not one of");
+
+    for (uint8_t i = 0; (word = spec->choice(i)); i++) {
+        if (strcmp(word, text) == 0) {
+            *index = i;
+            return 0;
+        }
+        if (n < size)
+            n += (size_t)snprintf(why + n, size - n, " %s", word);
+    }
+    return -EINVAL;
+}
+
+static int check_length(const struct option_spec *spec, size_t n, char *why,
+                        size_t size)
+{
+    double most = spec->kind == OPTION_STRING ? (double)spec->size - 1 : 1e9;
+
+    if (spec->max > 0 && spec->max < most)
+        most = spec->max;
+    if ((double)n >= spec->min && (double)n <= most)
+        return 0;
+    snprintf(why, size, "must be %.0f to %.0f bytes long", spec->min, most);
+    return -EINVAL;
+}
+
+static int set_text(const struct option_spec *spec, const char *text, char *why,
+                    size_t size)
+{
+    uint8_t index;
+    const char *must = spec->check ? spec->check(text) : NULL;
+
+    if (spec->choice && find_choice(spec, text, why, size, &index))
+        return -EINVAL;
+    if (must || (spec->kind != OPTION_STRING && !*text)) {
+        snprintf(why, size, "must %s%s", must ? "be " : "not be empty",
+                 must ? must : "");
+        return -EINVAL;
+    }
+    if (spec->kind != OPTION_STRING) {
+        *(const char **)spec->value = text;
+        return 0;
+    }
+    int rc = check_length(spec, strlen(text), why, size);
+    if (rc == 0)
+        memcpy(spec->value, text, strlen(text) + 1);
+    return rc;
+}
+
+static int set_address(const struct option_spec *spec, const char *text,
+                       char *why, size_t size)
+{
+    struct address a;
+
+    if (address_parse(text, &a) || a.port < spec->min) {
+        snprintf(why, size, "must be HOST:PORT with a port from %g to 65535",
+                 spec->min);
+        return -EINVAL;
+    }
+    *(struct address *)spec->value = a;
+    return 0;
+}
+
+int option_set(const struct option_spec *spec, const char *text, char *why,
+               size_t size)
+{
+    struct option_list *list = spec->value;
+    uint8_t index;
+    int rc;
+
+    switch (spec->kind) {
+    case OPTION_FLAG:
+        *(bool *)spec->value = true;
+        return 0;
+    case OPTION_TEXT:
+    case OPTION_OUTPUT:
+    case OPTION_STRING:
+        return set_text(spec, text, why, size);
+    case OPTION_LIST:
+        list->items[list->count++] = text;
+        return 0;
+    case OPTION_ADDRESS:
+        return set_address(spec, text, why, size);
+    case OPTION_CHOICE:
+        rc = find_choice(spec, text, why, size, &index);
+        if (rc == 0)
+            *(uint8_t *)spec->value = (uint8_t)(index + spec->min);
+        return rc;
+    default:
+        return set_number(spec, text, why, size);
+    }
+}
+
+const struct option_spec *option_find(const struct option_table *table,
+                                      const char *name, size_t bytes)
+{
+    for (size_t i = 0; i < table->count; i++) {
+        const char *known = table->specs[i].name;
+
+        if (strlen(known) == bytes && memcmp(known, name, bytes) == 0)
+            return &table->specs[i];
+    }
+    return NULL;
+}
+
+/* One argument, split. */
+struct argument {
+    const struct option_spec *spec; /* NULL: unknown */
+    const char *value;              /* NULL: not in this word */
+};
+
+static struct argument split(const struct option_table *table, const char *word)
+{
+    const char *equals = strchr(word, '=');
+    struct argument a = {NULL, NULL};
+
+    if (word[0] != '-' || !word[1]) {
+        a.spec = option_find(table, "", 0);
+        a.value = word;
+    } else if (word[1] == '-' && word[2]) {
+        a.spec = option_find(table, word + 2,
+                             equals ? (size_t)(equals - word - 2)
+                                    : strlen(word + 2));
+        a.value = equals ? equals + 1 : NULL;
+    } else {
+        for (size_t i = 0; i < table->count && !a.spec; i++)
+            if (table->specs[i].letter == word[1])
+                a.spec = &table->specs[i];
+        a.value = word[2] ? word + 2 : NULL;
+    }
+    return a;
+}
+
+__attribute__((format(printf, 3, 4))) static int
+refuse(char *error, size_t size, const char *format, ...)
+{
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(error, size, format, args);
+    va_end(args);
+    return -EINVAL;
+}
+
+static int is_question(const char *word)
+{
+    if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0)
+        return 1;
+    return strcmp(word, "--version") == 0 || strcmp(word, "-V") == 0 ? 2 : 0;
+}
+
+int options_parse(const struct option_table *table, int argc, char **argv,
+                  char *error, size_t size)
+{
+    for (int i = 1; i < argc; i++) {
+        struct argument a = split(table, argv[i]);
+        char why[MESSAGE_BYTES];
+
+        if (is_question(argv[i]))
+            return is_question(argv[i]);
+        if (!a.spec)
+            return refuse(error, size, "%s '%s'",
+                          *argv[i] == '-' ? "unknown option"
+                                          : "unexpected argument",
+                          argv[i]);
+        bool flag = a.spec->kind == OPTION_FLAG;
+        if (flag && a.value)
+            return refuse(error, size, "--%s takes no value", a.spec->name);
+        if (!flag && !a.value && !argv[++i])
+            return refuse(error, size, "--%s needs a value", a.spec->name);
+        const char *value = a.value ? a.value : argv[i];
+        if (option_set(a.spec, value, why, sizeof(why)))
+            return refuse(error, size, "--%s %.*s: %s", a.spec->name,
+                          VALUE_SHOWN, value, why);
+    }
+    return 0;
+}
+
+/* A number as text; nothing where it is 0, or a mark outside of its range. */
+static void show_number(const struct option_spec *spec, char *text, size_t size)
+{
+    double x = spec->kind == OPTION_NUMBER ? *(const double *)spec->value
+               : spec->kind == OPTION_U32
+                   ? *(const uint32_t *)spec->value
+                   : (double)*(const uint64_t *)spec->value;
+
+    if (x != 0 && x >= spec->min && x <= spec->max)
+        snprintf(text, size, "%.15g", x);
+}
+
+/* The default as text; "" where it says nothing. */
+static void show_default(const struct option_spec *spec,
+                         char text[DEFAULT_BYTES])
+{
+    const struct address *a = spec->value;
+    const char *word = NULL;
+
+    *text = '\0';
+    if (spec->kind == OPTION_TEXT)
+        word = *(const char *const *)spec->value;
+    else if (spec->kind == OPTION_STRING)
+        word = spec->value;
+    else if (spec->kind == OPTION_CHOICE)
+        word = spec->choice(
+            (size_t)(*(const uint8_t *)spec->value - (int)spec->min));
+    else if (spec->kind == OPTION_ADDRESS && *a->host)
+        snprintf(text, DEFAULT_BYTES, "%s:%u", a->host, a->port);
+    else if (spec->kind >= OPTION_COUNT)
+        show_number(spec, text, DEFAULT_BYTES);
+    if (word)
+        snprintf(text, DEFAULT_BYTES, "%s", word);
+}
+
+/* Prints the words from the column on, over as many lines as they need. */
+static void print_wrapped(FILE *file, const char *text, int column)
+{
+    int at = column;
+
+    for (const char *word = text + strspn(text, " \n"); *word;) {
+        int n = (int)strcspn(word, " \n");
+
+        if (at > column && at + 1 + n > LINE_COLUMNS) {
+            fprintf(file, "\n%*s", column, "");
+            at = column;
+        }
+        at += fprintf(file, "%s%.*s", at > column ? " " : "", n, word);
+        word += n;
+        word += strspn(word, " \n");
+    }
+    fputc('\n', file);
+}
+
+static void print_option(FILE *file, const struct option_spec *spec,
+                         bool letters, int column)
+{
+    char left[64], shown[DEFAULT_BYTES], help[1024];
+    char letter[8] = "";
+
+    if (letters)
+        snprintf(letter, sizeof(letter), spec->letter ? "-%c, " : "    ",
+                 spec->letter);
+    int n =
+        snprintf(left, sizeof(left), "  %s--%s%s%s", letter, spec->name,
+                 spec->metavar ? " " : "", spec->metavar ? spec->metavar : "");
+    show_default(spec, shown);
+    bool add = *shown && !strstr(spec->help, "default");
+    snprintf(help, sizeof(help), "%s%s%s%s", spec->help,
+             add ? " (default " : "", add ? shown : "", add ? ")" : "");
+    fputs(left, file);
+    if (n + 1 > column)
+        fprintf(file, "\n%*s", column, "");
+    else
+        fprintf(file, "%*s", column - n, "");
+    print_wrapped(file, help, column);
+}
+
+static void print_options(FILE *file, const struct option_table *table)
+{
+    static const struct option_spec help = {
+        .name = "help", .help = "this text", .letter = 'h'};
+    static const struct option_spec version = {
+        .name = "version", .help = "print the version", .letter = 'V'};
+    bool letters = false;
+    int column = 0;
+
+    for (size_t i = 0; i < table->count; i++) {
+        const struct option_spec *spec = &table->specs[i];
+        int width = (int)(strlen(spec->name) +
+                          (spec->metavar ? strlen(spec->metavar) + 1 : 0));
+
+        letters = letters || spec->letter;
+        column = width > column ? width : column;
+    }
+    column += letters ? 10 : 6;
+    column = column < TEXT_COLUMN_MAX ? column : TEXT_COLUMN_MAX;
+    for (size_t i = 0; i < table->count; i++)
+        if (*table->specs[i].name)
+            print_option(file, &table->specs[i], letters, column);
+    print_option(file, &help, letters, column);
+    print_option(file, &version, letters, column);
+}
+
+int options_complain(const char *program, const char *format, ...)
+{
+    va_list args;
+
+    fprintf(stderr, "%s: ", program);
+    va_start(args, format);
+    vfprintf(stderr, format, args);
+    va_end(args);
+    fputc('\n', stderr);
+    return OPTIONS_EXIT_USAGE;
+}
+
+static void say_try(const char *program)
+{
+    fprintf(stderr, "try %s --help\n", program);
+}
+
+void options_missing(const char *program, const char *option)
+{
+    (void)options_complain(program, "%s is missing", option);
+    say_try(program);
+}
+
+int options_start(const struct option_usage *usage,
+                  const struct option_table *table, int argc, char **argv,
+                  int *status)
+{
+    char error[MESSAGE_BYTES];
+    int rc = options_parse(table, argc, argv, error, sizeof(error));
+
+    *status = 0;
+    if (rc == 1) {
+        printf("usage: %s %s\n\n%s\n\n", usage->name, usage->synopsis,
+               usage->text);
+        print_options(stdout, table);
+        printf("\nexamples:\n%s%s", usage->examples,
+               usage->footnote ? usage->footnote : "");
+    } else if (rc == 2) {
+        printf("%.*s %s\n", (int)strcspn(usage->name, " "), usage->name,
+               CONDUCTOR_VERSION);
+    } else if (rc != 0) {
+        *status = options_complain(usage->name, "%s", error);
+        say_try(usage->name);
+    }
+    return rc == 0 ? 0 : -1;
+}

@@ -1,0 +1,106 @@
+/*
+ * One table of options drives the command line, --help, a configuration's
+ * values and every message about them. A program's table is built where the
+ * struct that it fills is at hand.
+ */
+#ifndef BASE_OPTIONS_H
+#define BASE_OPTIONS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Rows of a table end with the members that they need. */
+#pragma GCC diagnostic ignored "-Wmissing-field-initializers"
+
+/* The exit status after a bad command line. */
+#define OPTIONS_EXIT_USAGE 2
+
+enum option_kind {
+    OPTION_FLAG,    /* bool; takes no value */
+    OPTION_TEXT,    /* const char *, not empty, borrowed from argv */
+    OPTION_OUTPUT,  /* as TEXT: the path of a file to write */
+    OPTION_LIST,    /* struct option_list: may be repeated */
+    OPTION_STRING,  /* char[size]: a copy; min to max bytes, unless max is 0 */
+    OPTION_ADDRESS, /* struct address; min: the lowest port */
+    OPTION_CHOICE,  /* uint8_t: min and the index in `choice` */
+    OPTION_COUNT,   /* uint64_t, or int64_t where max fits it */
+    OPTION_U32,     /* uint32_t */
+    OPTION_NUMBER,  /* double */
+};
+
+/* Borrowed from argv, for as many as there are: `items` is (argc). */
+struct option_list {
+    const char **items;
+    size_t count;
+};
+
+struct option_spec {
+    const char *name; /* without the dashes; "" for words without any, a LIST */
+    enum option_kind kind;
+    void *value;         /* as kind says; holds the default */
+    const char *metavar; /* what --help calls the value, or its unit */
+    double min, max;
+    const char *help; /* what it does; --help adds the default */
+    /* The rest may be left out. */
+    char letter;         /* -x; 0: none */
+    const char *initial; /* the default as text, for option_set() */
+    double step;         /* numbers are multiples of it */
+    size_t size;         /* of a STRING's array */
+    /* The words that a CHOICE, TEXT or STRING may be; NULL behind the last. */
+    const char *(*choice)(size_t i);
+    /* Whether a TEXT or STRING will do: NULL, or what it must be. */
+    const char *(*check)(const char *text);
+};
+
+struct option_table {
+    const struct option_spec *specs;
+    size_t count;
+};
+
+/* What --help says about a program or subcommand. */
+struct option_usage {
+    const char *name; /* with the program's: "conductor-replay live" */
+    const char *synopsis;
+    const char *text;     /* what it does */
+    const char *examples; /* each on its line, indented by two */
+    const char *footnote; /* behind them, ends with a newline; NULL: none */
+};
+
+/* Sets the value from text. Returns 0; or -EINVAL with "must be ..." in `why`
+ * (`size` bytes) and the value untouched. */
+int option_set(const struct option_spec *spec, const char *text, char *why,
+               size_t size) __attribute__((warn_unused_result));
+
+/* The option of that name with `bytes` bytes, or NULL. O(options). */
+const struct option_spec *option_find(const struct option_table *table,
+                                      const char *name, size_t bytes);
+
+/* "a whole number from 1 to 9, a multiple of 3" for a number's option, into
+ * `text` (`size` bytes). */
+void option_range(const struct option_spec *spec, char *text, size_t size);
+
+/*
+ * Reads argv[1 .. argc) as `--name value`, `--name=value`, `-x value` or
+ * `--name` into the table's values. Returns 0; 1 for --help, 2 for --version;
+ * or -EINVAL with a message in `error` (`size` bytes) that names the option and
+ * the value.
+ */
+int options_parse(const struct option_table *table, int argc, char **argv,
+                  char *error, size_t size) __attribute__((warn_unused_result));
+
+/* As options_parse(), for main: prints help, version or error. Returns 0 to go
+ * on, or -1 with the status to exit with in *status. */
+int options_start(const struct option_usage *usage,
+                  const struct option_table *table, int argc, char **argv,
+                  int *status) __attribute__((warn_unused_result));
+
+/* Says to stderr which required option is missing, and where help is. */
+void options_missing(const char *program, const char *option);
+
+/* Prints "PROGRAM: message" to stderr, printf-style. Returns
+ * OPTIONS_EXIT_USAGE. */
+int options_complain(const char *program, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+#endif
