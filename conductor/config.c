@@ -170,6 +170,22 @@ int config_check(const struct config *c, char err[CONFIG_ERROR_MAX])
     return 0;
 }
 
+const struct schedule_policy *config_policy(const struct config *c,
+                                            double options[POLICY_OPTIONS_MAX])
+{
+    const struct schedule_policy *policy = schedule_policy_by_name(c->policy);
+
+    if (!policy)
+        return NULL;
+    policy_options_init(policy, options);
+    /* The policy need not have them, and the option table holds their ranges.
+     */
+    (void)!policy_options_set(policy, options, "kvcache_balancing_threshold",
+                              c->kvcache_balancing_threshold);
+    (void)!policy_options_set(policy, options, "seed", (double)c->seed);
+    return policy;
+}
+
 void config_defaults(struct config *c)
 {
     struct option_spec specs[OPTIONS_MAX];

@@ -10,6 +10,8 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include "conductor/core/schedule/policy.h"
+
 #define CONFIG_STRING_MAX 256
 #define CONFIG_ERROR_MAX 512
 
@@ -73,6 +75,11 @@ __attribute__((warn_unused_result)) int config_set(struct config *c,
  * set. Returns 0, or -EINVAL with a message in err. */
 __attribute__((warn_unused_result)) int
 config_check(const struct config *c, char err[CONFIG_ERROR_MAX]);
+
+/* config_policy(c, options): the policy that is chosen, static, and its options
+ * with what the configuration says of them. NULL: there is no such policy. */
+const struct schedule_policy *config_policy(const struct config *c,
+                                            double options[POLICY_OPTIONS_MAX]);
 
 /* config_dump(c, out): the whole configuration as JSON that config_load()
  * reads back to the same values. Returns 0 or -EIO. */

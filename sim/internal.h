@@ -147,8 +147,8 @@ struct sim {
     struct sim_links *links;
     struct sim_node *nodes; /* (n_nodes) */
     uint32_t n_nodes;
-    bool shared; /* ideal_pool: all nodes have the cache of node 0 */
-    bool plans;  /* the policy knows what reading slow tiers takes */
+    const struct schedule_policy *policy;
+    bool shared; /* all nodes have the cache of node 0 */
     struct sim_load_list loads;
     struct sim_request_list every;
 

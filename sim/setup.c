@@ -6,20 +6,47 @@
 
 #include "sim/internal.h"
 
-#define POOLED_POLICY "ideal_pool"
 #define MAX_UNFINISHED (UINT64_C(1) << 22)
 /* Blocks that the prefix index can know, 36 bytes each and 16 a copy. */
 #define INDEX_KEYS_MAX (UINT64_C(1) << 26)
 #define PENDING_KEYS_MAX (UINT64_C(1) << 23)
 
+/* Policies that only a simulated cluster can have: one of core in a world with
+ * something that no real one has. */
+static const struct own_policy {
+    const char *name;
+    const char *core; /* the policy that decides */
+    bool pooled_cache;
+} own_policies[] = {
+    {"ideal_pool", "local_cache", true},
+};
+
+#define N_OWN_POLICIES (sizeof(own_policies) / sizeof(own_policies[0]))
+
 const char *sim_policy_name(size_t i)
 {
-    const char *name = schedule_policy_name(i);
+    size_t n_core = 0;
 
-    /* Behind the last one the policy that only a simulation has. */
-    if (!name && i > 0 && schedule_policy_name(i - 1))
-        return POOLED_POLICY;
-    return name;
+    while (schedule_policy_name(n_core))
+        n_core++;
+    if (i < n_core)
+        return schedule_policy_name(i);
+    return i - n_core < N_OWN_POLICIES ? own_policies[i - n_core].name : NULL;
+}
+
+static const struct own_policy *own_policy(const char *name)
+{
+    for (size_t i = 0; i < N_OWN_POLICIES; i++)
+        if (strcmp(own_policies[i].name, name) == 0)
+            return &own_policies[i];
+    return NULL;
+}
+
+const struct schedule_policy *sim_policy(const char *name)
+{
+    const struct own_policy *own = own_policy(name);
+
+    return schedule_policy_by_name(own ? own->core : name);
 }
 
 /* Everything happens SIM_SLOWDOWN times as slowly, and a node of several
@@ -114,7 +141,7 @@ static int add_node(struct sim *sim, uint32_t i)
         .block_tokens = c->block_tokens,
         .max_batch = c->decode_max_batch,
     };
-    if (sim->plans)
+    if (sim->policy->knows_tiers)
         for (unsigned t = 0; t < BLOCK_TIERS; t++)
             config.tier_bytes_per_s[t] = c->tiers[t].read_bytes_per_s;
     rc = pool_add(sim->pool, &config, &node->id);
@@ -131,13 +158,19 @@ static int make_scheduler(struct sim *sim)
 {
     const struct sim_config *config = &sim->config;
     const struct cluster *c = &sim->cluster;
+    double options[POLICY_OPTIONS_MAX];
 
+    policy_options_init(sim->policy, options);
+    (void)!policy_options_set(sim->policy, options,
+                              "kvcache_balancing_threshold",
+                              c->kvcache_balancing_threshold);
+    (void)!policy_options_set(sim->policy, options, "seed",
+                              (double)config->seed);
     sim->scheduler = scheduler_new(
         &(struct schedule_config){
-            .policy = sim->shared ? "local_cache" : config->policy,
-            .admission = config->admission ? config->admission : "plain",
-            .kvcache_balancing_threshold = c->kvcache_balancing_threshold,
-            .seed = config->seed,
+            .policy = sim->policy,
+            .options = options,
+            .admission = config->admission,
         },
         &(struct estimate_model){
             .cost = &c->cost,
@@ -231,19 +264,12 @@ int sim_init(struct sim *sim, const struct sim_config *config,
     sim->cluster = *config->cluster;
     slow_down(&sim->cluster);
     sim->order = queue_order_by_name(sim->cluster.order);
-    sim->shared = strcmp(config->policy, POOLED_POLICY) == 0;
-    sim->plans = strcmp(config->policy, "plan") == 0;
+    sim->policy = sim_policy(config->policy);
+    sim->shared =
+        own_policy(config->policy) && own_policy(config->policy)->pooled_cache;
     sim->n_nodes = cluster_nodes(&sim->cluster);
     sim->nodes = calloc(sim->n_nodes, sizeof(*sim->nodes));
     return sim->nodes ? make_parts(sim) : -ENOMEM;
-}
-
-static bool known_policy(const char *policy)
-{
-    for (size_t i = 0; sim_policy_name(i); i++)
-        if (strcmp(sim_policy_name(i), policy) == 0)
-            return true;
-    return false;
 }
 
 int sim_check_config(const struct sim_config *c, char err[SIM_ERROR_BYTES])
@@ -253,7 +279,7 @@ int sim_check_config(const struct sim_config *c, char err[SIM_ERROR_BYTES])
 
     if (cluster_check(c->cluster, why) < 0)
         snprintf(err, SIM_ERROR_BYTES, "%.200s", why);
-    else if (!known_policy(c->policy))
+    else if (!sim_policy(c->policy))
         snprintf(err, SIM_ERROR_BYTES, "no policy \"%.100s\"", c->policy);
     else if (!admission_policy_by_name(admission))
         snprintf(err, SIM_ERROR_BYTES, "no admission \"%.100s\"", admission);

@@ -15,6 +15,8 @@
 #include "sim/cluster/cluster.h"
 #include "traces/trace.h"
 
+struct schedule_policy;
+
 #define SIM_ERROR_BYTES 256
 #define SIM_WATCH_MAX 16
 #define SIM_NO_NODE UINT32_MAX
@@ -118,5 +120,9 @@ int sim_run(const struct sim_config *config, const struct sim_io *io,
 /* The names of the policies, core's and the simulator's own: the i-th, NULL
  * beyond. */
 const char *sim_policy_name(size_t i);
+
+/* The policy of core that decides under that name, static; NULL: there is no
+ * such policy. */
+const struct schedule_policy *sim_policy(const char *name);
 
 #endif

@@ -104,11 +104,11 @@ static uint16_t check_hello(const struct service *s, const struct msg_hello *m,
 /* The first worker tells what the fleet serves. */
 static int adopt_fleet(struct service *s, const struct msg_hello *m)
 {
+    double options[POLICY_OPTIONS_MAX];
     struct schedule_config config = {
-        .policy = s->config.policy,
+        .policy = config_policy(&s->config, options),
+        .options = options,
         .admission = "plain",
-        .kvcache_balancing_threshold = s->config.kvcache_balancing_threshold,
-        .seed = (uint64_t)s->config.seed,
     };
     struct estimate_model model = {
         .cost = &s->cost,

@@ -338,8 +338,7 @@ static void bench_decide(uint32_t instances, const char *policy, bool busy)
                                            keys + CHAIN / 2, CHAIN / 2, NULL));
         }
     }
-    struct schedule_config how = schedule_config_default;
-    how.policy = policy;
+    struct schedule_config how = {.policy = schedule_policy_by_name(policy)};
     struct scheduler *s = scheduler_new(&how, &model, pool, ix);
     if (!s)
         abort();

@@ -75,7 +75,8 @@ static void rig_init(struct rig *r)
     struct pool_config pool = pool_config_default;
     struct prefix_index_config index = {
         .max_instances = SLOTS, .max_keys = 16, .max_shared = 64};
-    struct schedule_config config = schedule_config_default;
+    double options[POLICY_OPTIONS_MAX];
+    struct schedule_config config = {.options = options};
     struct simulated_world world = {.coupled = false};
     uint8_t flags = byte(r);
 
@@ -91,19 +92,23 @@ static void rig_init(struct rig *r)
     pool.max_decodes = 3;
     pool.max_pending_blocks = 16;
     pool.order = queue_order_by_name(flags & 1 ? "fifo" : "fifo_strict");
-    config.policy = schedule_policy_name(below(r, 6));
-    config.load_modes = byte(r) & LOAD_MODE_ALL;
+    config.policy = schedule_policy_at(below(r, 6));
+    policy_options_init(config.policy, options);
+    (void)!policy_options_set(config.policy, options, "load_modes",
+                              byte(r) & LOAD_MODE_ALL);
     world.disks_send = below(r, 2);
     config.admission = flags & 2 ? "plain" : "none";
-    config.kvcache_balancing_threshold = flags & 4 ? 1.0 : 1.5;
+    (void)!policy_options_set(config.policy, options,
+                              "kvcache_balancing_threshold",
+                              flags & 4 ? 1.0 : 1.5);
     world.coupled = flags & 8;
     world.pooled_cache = flags & 16;
     world.whole_prompt_reuse = flags & 32;
     world.links_unshared = flags & 64;
     r->admits_all = !(flags & 2);
     r->coupled = world.coupled;
-    r->stateless = strcmp(config.policy, "random") != 0 &&
-                   strcmp(config.policy, "round_robin") != 0;
+    r->stateless = strcmp(config.policy->name, "random") != 0 &&
+                   strcmp(config.policy->name, "round_robin") != 0;
     r->pool = pool_new(&pool);
     r->index = prefix_index_new(&index);
     CHECK(r->pool && r->index);

@@ -54,6 +54,22 @@ static struct pool *one_instance(uint32_t *id)
     return pool;
 }
 
+static void prefill(const struct estimate_model *model, const struct pool *pool,
+                    const struct pool_instance *instance, int64_t n_tokens,
+                    uint32_t local_blocks, uint32_t used_blocks,
+                    const struct pool_instance *sender, int64_t now_us,
+                    struct estimate_memo *memo, struct prefill_estimate *out)
+{
+    estimate_prefill(
+        model, pool, instance,
+        &(struct estimate_prefill_request){.n_tokens = n_tokens,
+                                           .local_blocks = local_blocks,
+                                           .used_blocks = used_blocks,
+                                           .sender = sender,
+                                           .now_us = now_us},
+        memo, out);
+}
+
 static void test_usable_blocks(void)
 {
     struct estimate_model model = {.block_tokens = 256};
@@ -87,7 +103,7 @@ static void test_paper_options(void)
     model.simulated.whole_prompt_reuse = true;
     model.simulated.links_unshared = true;
     memo = (struct estimate_memo){.predicted = false};
-    estimate_prefill(&model, pool, i, 700, 2, 2, NULL, 0, 0, &memo, &e);
+    prefill(&model, pool, i, 700, 2, 2, NULL, 0, &memo, &e);
     CU_ASSERT_EQUAL(e.cached_tokens, 700);
     CU_ASSERT_EQUAL(e.prefill_us, 0);
     CU_ASSERT_EQUAL(e.ttft_us, 0);
@@ -108,14 +124,14 @@ static void test_paper_values(void)
     const struct pool_instance *i = pool_get(pool, id);
 
     memo = (struct estimate_memo){.predicted = false};
-    estimate_prefill(&model, pool, i, 8192, 0, 0, NULL, 0, 0, &memo, &e);
+    prefill(&model, pool, i, 8192, 0, 0, NULL, 0, &memo, &e);
     CU_ASSERT_EQUAL(e.prefill_us, 916260);
     memo = (struct estimate_memo){.predicted = false};
-    estimate_prefill(&model, pool, i, 16384, 16, 16, NULL, 0, 0, &memo, &e);
+    prefill(&model, pool, i, 16384, 16, 16, NULL, 0, &memo, &e);
     CU_ASSERT_EQUAL(e.cached_tokens, 8192);
     CU_ASSERT_EQUAL(e.prefill_us, 1198186);
     memo = (struct estimate_memo){.predicted = false};
-    estimate_prefill(&model, pool, i, 131072, 0, 0, NULL, 0, 0, &memo, &e);
+    prefill(&model, pool, i, 131072, 0, 0, NULL, 0, &memo, &e);
     CU_ASSERT_EQUAL(e.prefill_us, 48491282);
     CU_ASSERT_FALSE(e.extrapolated);
     CU_ASSERT_EQUAL(estimate_transfer_us(&model, i, 16, 0), 26844);
@@ -152,7 +168,7 @@ static void test_prefill(void)
 
     CU_ASSERT_EQUAL(pool_prefill_accept(pool, id, &work), 0);
     memo = (struct estimate_memo){.predicted = false};
-    estimate_prefill(&model, pool, i, 16384, 0, 16, sender, 0, 9000, &memo, &e);
+    prefill(&model, pool, i, 16384, 0, 16, sender, 9000, &memo, &e);
     CU_ASSERT_EQUAL(e.instance, id);
     CU_ASSERT_EQUAL(e.fetch_from, sender_id);
     CU_ASSERT_EQUAL(e.local_blocks, 0);
@@ -167,7 +183,7 @@ static void test_prefill(void)
     CU_ASSERT_EQUAL(pool_prefill_done(pool, id, 1, 40000, 0), 0);
     CU_ASSERT_EQUAL(pool_prefill_accept(pool, id, &work), 0);
     memo = (struct estimate_memo){.predicted = false};
-    estimate_prefill(&model, pool, i, 8192, 0, 0, NULL, 0, 9000, &memo, &e);
+    prefill(&model, pool, i, 8192, 0, 0, NULL, 9000, &memo, &e);
     CU_ASSERT_EQUAL(e.predicted_us, 916260);
     CU_ASSERT_EQUAL(e.prefill_us, 1145326);
     CU_ASSERT_EQUAL(e.queue_us, 25000);
@@ -175,12 +191,12 @@ static void test_prefill(void)
 
     /* What cannot be. */
     memo = (struct estimate_memo){.predicted = false};
-    estimate_prefill(&model, pool, i, 200001, 0, 0, NULL, 0, 9000, &memo, &e);
+    prefill(&model, pool, i, 200001, 0, 0, NULL, 9000, &memo, &e);
     CU_ASSERT(e.too_long && e.extrapolated);
     for (work.request_id = 2; work.request_id <= 3; work.request_id++)
         CU_ASSERT_EQUAL(pool_prefill_accept(pool, id, &work), 0);
     memo = (struct estimate_memo){.predicted = false};
-    estimate_prefill(&model, pool, i, 8192, 0, 0, NULL, 0, 9000, &memo, &e);
+    prefill(&model, pool, i, 8192, 0, 0, NULL, 9000, &memo, &e);
     CU_ASSERT(e.queue_full);
     pool_free(pool);
 }
@@ -257,10 +273,10 @@ static void test_decode_blocks(void)
     estimate_decode(&model, pool, i, 1000, 26, &e);
     CU_ASSERT(e.too_long);
     memo = (struct estimate_memo){.predicted = false};
-    estimate_prefill(&model, pool, i, 1024, 0, 0, NULL, 0, 0, &memo, &p);
+    prefill(&model, pool, i, 1024, 0, 0, NULL, 0, &memo, &p);
     CU_ASSERT_FALSE(p.too_long);
     memo = (struct estimate_memo){.predicted = false};
-    estimate_prefill(&model, pool, i, 1025, 0, 0, NULL, 0, 0, &memo, &p);
+    prefill(&model, pool, i, 1025, 0, 0, NULL, 0, &memo, &p);
     CU_ASSERT(p.too_long);
     pool_free(pool);
 }

@@ -28,8 +28,13 @@ static void rig_init(struct rig *r, const char *policy, double threshold)
 {
     struct pool_config pool = pool_config_default;
     struct prefix_index_config index = {.max_instances = 8, .max_keys = 1000};
-    struct schedule_config config = schedule_config_default;
+    const struct schedule_policy *by = schedule_policy_by_name(policy);
+    double options[POLICY_OPTIONS_MAX];
 
+    CU_ASSERT_PTR_NOT_NULL_FATAL(by);
+    policy_options_init(by, options);
+    (void)!policy_options_set(by, options, "kvcache_balancing_threshold",
+                              threshold);
     memset(r, 0, sizeof(*r));
     r->cost.prefill[1] = 10;
     r->cost.decode[1] = 100;
@@ -39,8 +44,7 @@ static void rig_init(struct rig *r, const char *policy, double threshold)
     pool.max_waiting = 4;
     r->pool = pool_new(&pool);
     r->index = prefix_index_new(&index);
-    config.policy = policy;
-    config.kvcache_balancing_threshold = threshold;
+    struct schedule_config config = {.policy = by, .options = options};
     struct estimate_model model = {
         .cost = &r->cost, .block_tokens = BLOCK, .kv_bytes_per_token = 1000};
     r->scheduler = scheduler_new(&config, &model, r->pool, r->index);
@@ -507,23 +511,20 @@ static void test_commit_fails_without_trace(void)
 static void test_config(void)
 {
     struct rig r;
-    struct schedule_config config = schedule_config_default;
+    struct schedule_config config = {.admission = "none"};
     struct estimate_model model;
 
     rig_init(&r, "global_cache", 1.0);
     model = (struct estimate_model){
         .cost = &r.cost, .block_tokens = BLOCK, .kv_bytes_per_token = 1000};
-    config.policy = "nearest";
+    CU_ASSERT_PTR_NULL(schedule_policy_by_name("nearest"));
     CU_ASSERT_PTR_NULL(scheduler_new(&config, &model, r.pool, r.index));
-    config = schedule_config_default;
+    config.policy = schedule_policy_at(0);
     config.admission = "generous";
     CU_ASSERT_PTR_NULL(scheduler_new(&config, &model, r.pool, r.index));
-    config = schedule_config_default;
-    config.kvcache_balancing_threshold = 0.5;
-    CU_ASSERT_PTR_NULL(scheduler_new(&config, &model, r.pool, r.index));
     for (size_t i = 0; schedule_policy_name(i); i++) {
-        config = schedule_config_default;
-        config.policy = schedule_policy_name(i);
+        config.policy = schedule_policy_by_name(schedule_policy_name(i));
+        CU_ASSERT_PTR_EQUAL(config.policy, schedule_policy_at(i));
         config.admission = "none";
         struct scheduler *s = scheduler_new(&config, &model, r.pool, r.index);
         CU_ASSERT_PTR_NOT_NULL(s);
@@ -540,14 +541,13 @@ static void test_config(void)
 static void rig_init_simulated(struct rig *r, const char *policy,
                                struct simulated_world world)
 {
-    struct schedule_config config = schedule_config_default;
+    struct schedule_config config = {.policy = schedule_policy_by_name(policy)};
     struct estimate_model model = {.cost = &r->cost,
                                    .block_tokens = BLOCK,
                                    .kv_bytes_per_token = 1000,
                                    .simulated = world};
 
     rig_init(r, policy, 1.0);
-    config.policy = policy;
     scheduler_free(r->scheduler);
     r->scheduler = scheduler_new(&config, &model, r->pool, r->index);
     CU_ASSERT_PTR_NOT_NULL_FATAL(r->scheduler);
@@ -605,8 +605,8 @@ static void test_expected(void)
                                    .block_tokens = BLOCK,
                                    .kv_bytes_per_token = 1000,
                                    .simulated.expected = few};
-    CU_ASSERT_PTR_NULL(
-        scheduler_new(&schedule_config_default, &model, r.pool, r.index));
+    struct schedule_config config_any = {.policy = schedule_policy_at(0)};
+    CU_ASSERT_PTR_NULL(scheduler_new(&config_any, &model, r.pool, r.index));
     add(&r, ROLE_PREFILL, 0, 0);
     add(&r, ROLE_PREFILL, 3, 0);
     CU_ASSERT_EQUAL(
@@ -621,6 +621,98 @@ static void test_expected(void)
     rig_fini(&r);
     prefix_index_free(expected);
     prefix_index_free(few);
+}
+
+/* A policy of its own, which looks at the prompt: the first block's key says
+ * where it goes, its option by how many instances it is off. */
+static const struct policy_option by_key_options[] = {
+    {"shift", 0, 7, true, 0, "instances to the right"},
+};
+
+struct by_key_state {
+    uint64_t asked;
+};
+
+static size_t choose_by_key(const struct policy_choice *choice)
+{
+    const struct schedule_request *request = choice->request;
+    struct by_key_state *state = choice->state;
+    size_t at;
+
+    state->asked++;
+    if (choice->n == 0 || request->n_keys == 0)
+        return choice->n;
+    at = (size_t)(request->keys[0] + (uint64_t)choice->options[0]) % choice->n;
+    return policy_may_take(&choice->candidates[at]) ? at : choice->n;
+}
+
+static const struct schedule_policy by_key = {
+    .name = "by_key",
+    .options = by_key_options,
+    .n_options = 1,
+    .state_bytes = sizeof(struct by_key_state),
+    .choose = choose_by_key,
+};
+
+static void test_policy_sees_keys(void)
+{
+    struct rig r;
+    double options[POLICY_OPTIONS_MAX];
+    struct schedule_config config = {.policy = &by_key, .options = options};
+    struct estimate_model model = {
+        .cost = &r.cost, .block_tokens = BLOCK, .kv_bytes_per_token = 1000};
+
+    policy_options_init(&by_key, options);
+    rig_init(&r, "plan", 1.0);
+    for (int shift = 0; shift < 2; shift++) {
+        CU_ASSERT_EQUAL(policy_options_set(&by_key, options, "shift", shift),
+                        0);
+        scheduler_free(r.scheduler);
+        r.scheduler = scheduler_new(&config, &model, r.pool, r.index);
+        CU_ASSERT_PTR_NOT_NULL_FATAL(r.scheduler);
+        if (shift == 0)
+            for (int i = 0; i < 3; i++)
+                add(&r, ROLE_PREFILL, i == 0 ? 8 : 0, i == 0 ? 0 : 5000);
+        for (uint64_t k = 0; k < 6; k++) {
+            r.request.keys = &r.keys[k]; /* 1000 + k */
+            r.request.n_keys = 4;
+            DECIDE_ACCEPT(&r);
+            CU_ASSERT_EQUAL(r.decision.prefill,
+                            r.ids[(1000 + k + (uint64_t)shift) % 3]);
+        }
+    }
+    r.request.n_keys = 0; /* it finds none */
+    CU_ASSERT_EQUAL(decide(&r), SCHEDULE_NO_PREFILL_INSTANCE);
+    rig_fini(&r);
+}
+
+static void test_policy_options(void)
+{
+    const struct schedule_policy *p = schedule_policy_by_name("global_cache");
+    double values[POLICY_OPTIONS_MAX];
+
+    policy_options_init(p, values);
+    CU_ASSERT_EQUAL(values[0], 1);
+    CU_ASSERT_EQUAL(policy_options_set(p, values, "seed", 1), -ENOENT);
+    CU_ASSERT_EQUAL(
+        policy_options_set(p, values, "kvcache_balancing_threshold", 0.5),
+        -ERANGE);
+    CU_ASSERT_EQUAL(
+        policy_options_set(p, values, "kvcache_balancing_threshold", 2.5), 0);
+    CU_ASSERT_EQUAL(values[0], 2.5);
+    p = schedule_policy_by_name("random");
+    policy_options_init(p, values);
+    CU_ASSERT_EQUAL(policy_options_set(p, values, "seed", 1.5), -ERANGE);
+    for (size_t i = 0; (p = schedule_policy_at(i)); i++) {
+        CU_ASSERT(p->n_options <= POLICY_OPTIONS_MAX);
+        CU_ASSERT_PTR_NOT_NULL(p->help);
+        for (size_t o = 0; o < p->n_options; o++) {
+            policy_options_init(p, values);
+            CU_ASSERT_EQUAL(policy_options_set(p, values, p->options[o].name,
+                                               p->options[o].initial),
+                            0);
+        }
+    }
 }
 
 /* Two rigs fed alike decide alike, byte for byte. */
@@ -693,6 +785,8 @@ int main(void)
     CU_add_test(suite, "coupled", test_coupled);
     CU_add_test(suite, "pooled cache", test_pooled_cache);
     CU_add_test(suite, "expected", test_expected);
+    CU_add_test(suite, "policy sees keys", test_policy_sees_keys);
+    CU_add_test(suite, "policy options", test_policy_options);
     CU_add_test(suite, "deterministic", test_deterministic);
     CU_basic_run_tests();
     unsigned failed = CU_get_number_of_failures();

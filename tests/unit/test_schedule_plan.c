@@ -50,8 +50,14 @@ static void rig_init(struct rig *r, const char *policy, unsigned load_modes,
                      bool disks_send)
 {
     struct pool_config pool = pool_config_default;
-    struct schedule_config config = schedule_config_default;
+    const struct schedule_policy *by = schedule_policy_by_name(policy);
+    double options[POLICY_OPTIONS_MAX];
 
+    CU_ASSERT_PTR_NOT_NULL_FATAL(by);
+    policy_options_init(by, options);
+    if (load_modes > 0)
+        CU_ASSERT_EQUAL(
+            policy_options_set(by, options, "load_modes", load_modes), 0);
     memset(r, 0, sizeof(*r));
     r->cost.prefill[1] = 10;
     r->cost.range = (struct cost_model_range){1, 10000, 10000, 64, 1000000};
@@ -60,8 +66,7 @@ static void rig_init(struct rig *r, const char *policy, unsigned load_modes,
     r->pool = pool_new(&pool);
     r->index = prefix_index_new(&(struct prefix_index_config){
         .max_instances = SLOTS, .max_keys = 1000});
-    config.policy = policy;
-    config.load_modes = load_modes;
+    struct schedule_config config = {.policy = by, .options = options};
     r->disks_send = disks_send;
     r->model = (struct estimate_model){.cost = &r->cost,
                                        .block_tokens = BLOCK,

@@ -68,28 +68,41 @@ static int64_t transfer_us(const struct estimate_model *model,
 
 static const struct prefill_estimate nothing;
 
+/* How long a prefill waits that can begin at ready_us. */
+static int64_t wait_us(const struct pool *pool,
+                       const struct pool_instance *instance,
+                       const struct estimate_prefill_request *request,
+                       int64_t ready_us, const struct prefill_estimate *e)
+{
+    return at_most_never(pool_queue_wait_us(
+        pool, instance, ready_us, e->prefill_us, request->deadline_us,
+        request->used_blocks > 0, request->now_us));
+}
+
 void estimate_prefill(const struct estimate_model *model,
                       const struct pool *pool,
-                      const struct pool_instance *instance, int64_t n_tokens,
-                      uint32_t local_blocks, uint32_t used_blocks,
-                      const struct pool_instance *sender, int64_t deadline_us,
-                      int64_t now_us, struct estimate_memo *memo,
-                      struct prefill_estimate *out)
+                      const struct pool_instance *instance,
+                      const struct estimate_prefill_request *request,
+                      struct estimate_memo *memo, struct prefill_estimate *out)
 {
+    const struct pool_instance *sender = request->sender;
+    int64_t n_tokens = request->n_tokens, now_us = request->now_us;
+
     /* Padding too: decisions are compared. Copied: a string instruction takes
      * longer to start than the rest of this function. */
     memcpy(out, &nothing, sizeof(*out));
     out->instance = instance->id;
     out->slot = instance->slot;
-    out->local_blocks = local_blocks;
-    out->used_blocks = used_blocks;
-    out->cached_tokens = (int64_t)used_blocks * model->block_tokens;
+    out->local_blocks = request->local_blocks;
+    out->used_blocks = request->used_blocks;
+    out->cached_tokens = (int64_t)request->used_blocks * model->block_tokens;
     if (out->cached_tokens > n_tokens) /* a partial last block */
         out->cached_tokens = n_tokens;
     if (sender) {
         out->fetch_from = sender->id;
         out->transfer_us = transfer_us(
-            model, sender, used_blocks - local_blocks, now_us, memo);
+            model, sender, request->used_blocks - request->local_blocks, now_us,
+            memo);
     }
     out->transfer_end_us = now_us + out->transfer_us;
     out->ready_us = out->transfer_end_us;
@@ -97,15 +110,12 @@ void estimate_prefill(const struct estimate_model *model,
     out->extrapolated = memo->extrapolated;
     out->prefill_us =
         correction_apply_us(&instance->correction, out->predicted_us);
-    out->queue_us = at_most_never(
-        pool_queue_wait_us(pool, instance, now_us, out->prefill_us, deadline_us,
-                           used_blocks > 0, now_us));
+    out->queue_us = wait_us(pool, instance, request, now_us, out);
     out->score_us = out->transfer_us + out->queue_us + out->prefill_us;
     out->ttft_us = out->queue_us;
     if (out->transfer_us > 0)
-        out->ttft_us = at_most_never(pool_queue_wait_us(
-            pool, instance, out->transfer_end_us, out->prefill_us, deadline_us,
-            used_blocks > 0, now_us));
+        out->ttft_us =
+            wait_us(pool, instance, request, out->transfer_end_us, out);
     out->ttft_us += out->prefill_us;
     out->queue_full = pool_prefill_full(pool, instance);
     out->too_long =
@@ -114,16 +124,14 @@ void estimate_prefill(const struct estimate_model *model,
 
 void estimate_add_own_load(const struct pool *pool,
                            const struct pool_instance *instance,
-                           int64_t own_ready_us, int64_t deadline_us,
-                           int64_t now_us, struct prefill_estimate *out)
+                           const struct estimate_prefill_request *request,
+                           int64_t own_ready_us, struct prefill_estimate *out)
 {
     if (own_ready_us <= out->ready_us)
         return;
     out->ready_us = own_ready_us;
-    out->ttft_us = at_most_never(pool_queue_wait_us(
-                       pool, instance, own_ready_us, out->prefill_us,
-                       deadline_us, true, now_us)) +
-                   out->prefill_us;
+    out->ttft_us =
+        wait_us(pool, instance, request, own_ready_us, out) + out->prefill_us;
 }
 
 /* The cost model's word on a plan's computing, before and after its load. */

@@ -111,21 +111,26 @@ struct estimate_memo {
     int64_t transfer_us;
 };
 
+/* A prefill on an instance. */
+struct estimate_prefill_request {
+    int64_t n_tokens;
+    uint32_t local_blocks; /* usable leading blocks that the instance has */
+    uint32_t used_blocks;  /* and will after the fetch, >= local_blocks */
+    const struct pool_instance *sender; /* of the difference; NULL: none */
+    int64_t deadline_us;                /* of its first token; 0: none */
+    int64_t now_us;
+};
+
 /*
- * Estimates a prefill of n_tokens on an instance.
- *   local_blocks  usable leading blocks that it has.
- *   used_blocks   usable leading blocks after the fetch, >= local_blocks.
- *   sender        sends the difference; NULL if there is none.
- *   memo          of this request's estimates so far.
- *   out           written in full.
+ * Estimates it.
+ *   memo  of this request's estimates so far.
+ *   out   written in full.
  */
 void estimate_prefill(const struct estimate_model *model,
                       const struct pool *pool,
-                      const struct pool_instance *instance, int64_t n_tokens,
-                      uint32_t local_blocks, uint32_t used_blocks,
-                      const struct pool_instance *sender, int64_t deadline_us,
-                      int64_t now_us, struct estimate_memo *memo,
-                      struct prefill_estimate *out);
+                      const struct pool_instance *instance,
+                      const struct estimate_prefill_request *request,
+                      struct estimate_memo *memo, struct prefill_estimate *out);
 
 /*
  * Adds that the instance first reads blocks from a slow tier of its own: this
@@ -135,8 +140,8 @@ void estimate_prefill(const struct estimate_model *model,
  */
 void estimate_add_own_load(const struct pool *pool,
                            const struct pool_instance *instance,
-                           int64_t own_ready_us, int64_t deadline_us,
-                           int64_t now_us, struct prefill_estimate *out);
+                           const struct estimate_prefill_request *request,
+                           int64_t own_ready_us, struct prefill_estimate *out);
 
 /* What planning needs to know of a request on an instance. */
 struct estimate_plan_request {

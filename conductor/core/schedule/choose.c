@@ -1,73 +1,6 @@
-/* The mechanism of choosing: matches, candidates, reasons. Which candidate
- * wins is a policy's word. */
+/* The mechanism of choosing: matches, candidates, reasons. The policy decides
+ * which candidate wins. */
 #include "conductor/core/schedule/internal.h"
-
-static bool excluded(const struct schedule_request *request, uint32_t id)
-{
-    for (size_t i = 0; i < request->n_exclude; i++)
-        if (request->exclude[i] == id)
-            return true;
-    return false;
-}
-
-bool schedule_takes_work(const struct schedule_request *request,
-                         const struct pool_instance *instance, unsigned role)
-{
-    return instance && (instance->role & role) != 0 &&
-           instance->health == HEALTH_READY && !excluded(request, instance->id);
-}
-
-bool schedule_can_send(const struct schedule_request *request,
-                       const struct pool_instance *instance)
-{
-    return instance && instance->link_bytes_per_s > 0.0 &&
-           !excluded(request, instance->id) &&
-           (instance->health == HEALTH_READY ||
-            instance->health == HEALTH_DRAINING);
-}
-
-static int64_t busy_until_us(const struct pool_instance *instance,
-                             const struct schedule_request *request)
-{
-    return instance->egress_free_us > request->now_us ? instance->egress_free_us
-                                                      : request->now_us;
-}
-
-const struct pool_instance *
-schedule_find_sender(const struct scheduler *s,
-                     const struct schedule_request *request,
-                     uint32_t usable_blocks, uint32_t *best_blocks)
-{
-    const struct pool_instance *best = NULL;
-
-    *best_blocks = 0;
-    for (uint32_t slot = 0; slot < pool_slots(s->pool); slot++) {
-        const struct pool_instance *i = pool_at(s->pool, slot);
-        uint32_t blocks = schedule_lesser(s->ready[slot], usable_blocks);
-
-        if (blocks == 0 || blocks < *best_blocks ||
-            !schedule_can_send(request, i))
-            continue;
-        blocks = schedule_sendable(s, request, i, blocks);
-        if (blocks == 0 || blocks < *best_blocks)
-            continue;
-        if (blocks == *best_blocks &&
-            busy_until_us(i, request) >= busy_until_us(best, request))
-            continue;
-        *best_blocks = blocks;
-        best = i;
-    }
-    return best;
-}
-
-/* Algorithm 1's condition: best_len / prefix_len > threshold, where a
- * prefix_len of 0 is above any threshold if there is a best_len. */
-static bool worth_fetching(const struct scheduler *s, uint32_t best_blocks,
-                           uint32_t local_blocks)
-{
-    return best_blocks > 0 &&
-           (double)best_blocks > s->threshold * (double)local_blocks;
-}
 
 /* For every slot, the leading blocks that are stored and those expected. */
 static void match(struct scheduler *s, const struct schedule_request *request)
@@ -87,58 +20,6 @@ static void match(struct scheduler *s, const struct schedule_request *request)
             most = s->ready[slot];
     for (uint32_t slot = 0; slot < pool_slots(s->pool); slot++)
         s->ready[slot] = most;
-}
-
-/* Own blocks in slow tiers have to be read first. */
-static void add_own_load(const struct scheduler *s,
-                         const struct schedule_request *request,
-                         const struct pool_instance *instance, uint32_t local,
-                         int64_t deadline_us, struct prefill_estimate *estimate)
-{
-    struct schedule_own own;
-
-    schedule_own_blocks(s, request, instance,
-                        schedule_lesser(s->ready[instance->slot], local), &own);
-    if (own.n_sources > 0 && s->pending[instance->slot] < local)
-        estimate_add_own_load(
-            s->pool, instance,
-            schedule_own_ready_us(s, instance, &own, request->now_us),
-            deadline_us, request->now_us, estimate);
-}
-
-/* Estimates every prefill instance that takes work. */
-static size_t estimate_candidates(struct scheduler *s,
-                                  const struct schedule_request *request,
-                                  uint32_t usable_blocks)
-{
-    const struct pool_instance *sender = NULL;
-    uint32_t best_blocks = 0;
-    struct estimate_memo memo = {.predicted = false};
-    size_t n = 0;
-    int64_t deadline_us =
-        request->slo_ttft_us > 0 ? request->now_us + request->slo_ttft_us : 0;
-
-    if (s->policy->fetches)
-        sender = schedule_find_sender(s, request, usable_blocks, &best_blocks);
-    for (uint32_t slot = 0; slot < pool_slots(s->pool); slot++) {
-        const struct pool_instance *i = pool_at(s->pool, slot);
-        uint32_t matched = s->ready[slot] > s->pending[slot] ? s->ready[slot]
-                                                             : s->pending[slot];
-        uint32_t local = schedule_lesser(matched, usable_blocks);
-        /* Never from itself: nobody has more than the best. */
-        bool fetch = worth_fetching(s, best_blocks, local);
-
-        if (!schedule_takes_work(request, i, ROLE_PREFILL))
-            continue;
-        estimate_prefill(&s->model, s->pool, i, request->n_tokens, local,
-                         fetch ? best_blocks : local, fetch ? sender : NULL,
-                         deadline_us, request->now_us, &memo,
-                         &s->candidates[n]);
-        if (local > 0)
-            add_own_load(s, request, i, local, deadline_us, &s->candidates[n]);
-        n++;
-    }
-    return n;
 }
 
 /* Why nothing was eligible: no instance of the role, whatever its health, is
@@ -189,20 +70,27 @@ bool schedule_choose_prefill(struct scheduler *s,
 {
     uint32_t usable_blocks =
         estimate_usable_blocks(&s->model, UINT32_MAX, request->n_tokens);
+    const struct schedule_policy *policy = s->policy;
     bool full = false;
     size_t best;
 
     match(s, request);
     decision->candidates = s->candidates;
     decision->n_candidates =
-        s->policy->plans ? schedule_plan_candidates(s, request, usable_blocks)
-                         : estimate_candidates(s, request, usable_blocks);
-    best = s->policy->choose(&s->state, s->candidates, decision->n_candidates);
+        policy->estimate ? policy->estimate(s, request, usable_blocks)
+                         : schedule_estimate_own(s, request, usable_blocks);
+    best = policy->choose(&(struct policy_choice){
+        .request = request,
+        .candidates = s->candidates,
+        .n = decision->n_candidates,
+        .options = s->options,
+        .state = s->state,
+    });
     if (best < decision->n_candidates) {
         decision->chosen = s->candidates[best];
         decision->prefill = decision->chosen.instance;
-        if (s->policy->plans)
-            schedule_plan_chosen(s, request, usable_blocks, decision);
+        if (policy->complete)
+            policy->complete(s, request, usable_blocks, decision);
         return true;
     }
     for (size_t c = 0; c < decision->n_candidates; c++)

@@ -21,17 +21,14 @@ struct scheduler {
     struct estimate_model model;
     const struct schedule_policy *policy;
     const struct admission_policy *admission;
-    struct policy_state state;
-    double threshold;
+    double options[POLICY_OPTIONS_MAX]; /* the policy's */
+    void *state;                        /* likewise */
     struct pool *pool;
     struct prefix_index *index;
     uint32_t *ready;   /* (instances): leading blocks stored */
     uint32_t *pending; /* (instances): leading blocks expected */
     struct prefill_estimate *candidates;
     struct decode_estimate *decode_candidates;
-    unsigned load_modes;
-    struct schedule_peers peers; /* of the request that is decided on */
-    double engine_price;         /* likewise; see schedule_decision */
 };
 
 /* The lesser of two counts of blocks. */
@@ -91,13 +88,13 @@ int64_t schedule_own_ready_us(const struct scheduler *s,
 /* Whether reads of some tier of an instance take time. */
 bool schedule_has_slow_tier(const struct pool_instance *instance);
 
-/* Finds the instances to load from, for s->peers: the deepest holder, as
- * Algorithm 1 finds it, then those that could send most while the prompt was
- * computed; of equals the lower slots. Cost: O(instances), and of the found
- * ones as schedule_own_blocks(). */
-void schedule_find_peers(struct scheduler *s,
+/* Finds the instances to load from: the deepest holder, as Algorithm 1 finds
+ * it, then those that could send most while the prompt was computed; of equals
+ * the lower slots. Cost: O(instances), and of the found ones as
+ * schedule_own_blocks(). */
+void schedule_find_peers(const struct scheduler *s,
                          const struct schedule_request *request,
-                         uint32_t usable_blocks);
+                         uint32_t usable_blocks, struct schedule_peers *peers);
 
 /* From where one instance could get the blocks of a request. */
 struct schedule_site {
@@ -108,41 +105,31 @@ struct schedule_site {
     bool own; /* some of the sources are its own */
 };
 
-/* Looks it up, its own tiers first, then others out of s->peers. */
+/* Looks it up, its own tiers first, then others out of `peers`. */
 void schedule_find_site(const struct scheduler *s,
                         const struct schedule_request *request,
                         const struct pool_instance *i, uint32_t usable_blocks,
+                        const struct schedule_peers *peers,
                         struct schedule_site *site);
 
-/*
- * Policies that plan: estimates every instance that takes work, from s->ready
- * and s->pending. Those that others surely beat are not worked out.
- * Returns the number of candidates.
- */
-size_t schedule_plan_candidates(struct scheduler *s,
-                                const struct schedule_request *request,
-                                uint32_t usable_blocks);
+/* The leading blocks that the instance at a slot has or expects. */
+uint32_t schedule_local_blocks(const struct scheduler *s, uint32_t slot,
+                               uint32_t usable_blocks);
 
-/* Works the plan of the chosen candidate out in full, and lets it load all
- * with the engine's time where others wait for it: writes chosen, plan and
- * sources. */
-void schedule_plan_chosen(struct scheduler *s,
-                          const struct schedule_request *request,
-                          uint32_t usable_blocks,
-                          struct schedule_decision *decision);
+/* By when the first token is due, absolute; 0: no SLO. */
+int64_t schedule_deadline_us(const struct schedule_request *request);
 
-/*
- * When a planned candidate that is late will meet the TTFT SLO if nothing else
- * comes, from now: its queue and what its sources are busy with shrink, loads
- * that they hid don't. -1: not even when all that is done. Of sources it knows
- * those that it has now; others may be better by then.
- *   candidate  of the request just decided on; may be a lower bound.
- * Cost: some plans. Where each later look finds a little missing it ends with
- * the last, which is then a little too soon.
- */
-int64_t schedule_plan_fits_in_us(const struct scheduler *s,
-                                 const struct schedule_request *request,
-                                 const struct prefill_estimate *candidate);
+/* Estimates every instance that takes work, with the blocks that it has, into
+ * s->candidates. Returns their number. */
+size_t schedule_estimate_own(struct scheduler *s,
+                             const struct schedule_request *request,
+                             uint32_t usable_blocks);
+
+/* Likewise, but where the best match is more than `threshold` times as long as
+ * the instance's own, with a fetch of what it lacks. */
+size_t schedule_estimate_fetching(struct scheduler *s,
+                                  const struct schedule_request *request,
+                                  uint32_t usable_blocks, double threshold);
 
 /* Estimates every prefill candidate and lets the policy choose: writes
  * candidates, chosen and prefill, or the verdict and retry_after_us.

@@ -1,4 +1,12 @@
-/* The choice among estimated prefill candidates. Internal to schedule. */
+/*
+ * A policy: how a request's prefill instance is chosen. A const struct of
+ * functions in a file of its own under policies/, and one line in
+ * policies/table.c. docs/add-a-policy.md shows one from the first line to its
+ * simulation.
+ *
+ * A policy is pure: what it sees comes in as arguments, and the only thing that
+ * it may change is its own state.
+ */
 #ifndef CONDUCTOR_CORE_SCHEDULE_POLICY_H
 #define CONDUCTOR_CORE_SCHEDULE_POLICY_H
 
@@ -8,35 +16,112 @@
 
 #include "conductor/core/plan/estimate.h"
 
-/* What a policy may change from decision to decision. */
-struct policy_state {
-    uint64_t rng;  /* splitmix64 */
-    uint32_t turn; /* slot chosen last by round_robin */
+#define POLICY_OPTIONS_MAX 8
+#define POLICY_DEFAULT "plan"
+
+struct scheduler;
+struct schedule_request;
+struct schedule_decision;
+
+/* A number of a policy that an operator may set. */
+struct policy_option {
+    const char *name;
+    double min;
+    double max;
+    bool whole; /* only whole numbers */
+    double initial;
+    const char *help; /* what it does, in a few words */
+};
+
+/* What a policy chooses from; all of it is borrowed for the call. */
+struct policy_choice {
+    const struct schedule_request *request;    /* keys, lengths, time, SLOs */
+    const struct prefill_estimate *candidates; /* (n), by slot ascending */
+    size_t n;
+    const double *options; /* in the order of the policy's own table */
+    void *state;           /* (state_bytes) */
 };
 
 struct schedule_policy {
     const char *name;
-    bool fetches; /* candidates are estimated with Algorithm 1's fetches */
-    bool plans;   /* or with load plans */
-    /* Returns the index of the chosen candidate among n, by slot ascending;
-     * n if none is eligible. */
-    size_t (*choose)(struct policy_state *state,
-                     const struct prefill_estimate *candidates, size_t n);
+    const char *help;                    /* a few words */
+    const struct policy_option *options; /* (n_options), static */
+    size_t n_options;                    /* at most POLICY_OPTIONS_MAX */
+    size_t state_bytes; /* of what it keeps from decision to decision */
+
+    bool without_cost_model; /* chooses well although no time is predicted */
+    bool knows_tiers; /* its estimates tell what reading a slow tier takes; the
+                         simulator tells other policies of no such tier */
+
+    /* Sets the zeroed state up. NULL: zeroes will do. */
+    void (*init)(void *state, const double *options);
+
+    /* Estimates every instance that takes work into s->candidates; returns
+     * their number. NULL: schedule_estimate_own(), each with the blocks that it
+     * has. */
+    size_t (*estimate)(struct scheduler *s,
+                       const struct schedule_request *request,
+                       uint32_t usable_blocks);
+
+    /* Returns the index of the chosen candidate, one for which
+     * policy_may_take(), or n for none. The one that must be there. */
+    size_t (*choose)(const struct policy_choice *choice);
+
+    /* Adds to the decision on the candidate that was chosen. NULL: nothing. */
+    void (*complete)(struct scheduler *s,
+                     const struct schedule_request *request,
+                     uint32_t usable_blocks,
+                     struct schedule_decision *decision);
+
+    /* When a candidate that is late would meet the TTFT SLO, from now, if
+     * nothing else came; -1: never. NULL: when its queue has shrunk enough. */
+    int64_t (*fits_in_us)(const struct scheduler *s,
+                          const struct schedule_request *request,
+                          const struct prefill_estimate *candidate);
 };
 
+/* Whether a candidate may be chosen: its queue has a place, the prompt fits,
+ * and its estimate is not merely a lower bound. */
+static inline bool policy_may_take(const struct prefill_estimate *candidate)
+{
+    return !candidate->queue_full && !candidate->too_long &&
+           !candidate->at_least;
+}
+
 /*
- * Whether the policy plan prefers candidate a, both planned: what meets the
- * SLO first; the lower score, or the earlier end if both are late; the shorter
- * queue; the instance whose last prefill came longest ago, so that all fill
- * alike; the lower slot.
+ * The candidate that may be taken and costs least, the first of equal ones.
+ *   cost_us  of one candidate.
+ * Returns its index, or n if there is none.
  */
-bool schedule_plan_before(const struct prefill_estimate *a,
-                          const struct prefill_estimate *b);
+size_t
+policy_choose_lowest(const struct policy_choice *choice,
+                     int64_t (*cost_us)(const struct prefill_estimate *));
 
 /* The policy of that name, static; NULL if there is none. */
 const struct schedule_policy *schedule_policy_by_name(const char *name);
 
-/* The i-th policy, static; NULL beyond the last. For lists of names. */
+/* The i-th policy, static; NULL beyond the last. This is the list of policies:
+ * whoever shows or checks names asks here. */
 const struct schedule_policy *schedule_policy_at(size_t i);
+
+/* The name of the i-th; NULL beyond the last. */
+const char *schedule_policy_name(size_t i);
+
+/* Every option of a policy at its initial value: writes (n_options). */
+void policy_options_init(const struct schedule_policy *policy,
+                         double values[POLICY_OPTIONS_MAX]);
+
+/*
+ * Sets one of them.
+ * Returns 0, or with nothing changed: -ENOENT: the policy has no such option;
+ * -ERANGE: outside its range, or not whole where it must be.
+ */
+int policy_options_set(const struct schedule_policy *policy,
+                       double values[POLICY_OPTIONS_MAX], const char *name,
+                       double value) __attribute__((warn_unused_result));
+
+/* The policy's option of that name; NULL if it has none. */
+const struct policy_option *
+policy_option_by_name(const struct schedule_policy *policy, const char *name);
 
 #endif

@@ -18,13 +18,6 @@ static const char *const verdict_names[SCHEDULE_VERDICTS] = {
     [SCHEDULE_TOO_LONG] = "too_long",
 };
 
-const struct schedule_config schedule_config_default = {
-    .policy = "plan",
-    .admission = "plain",
-    .kvcache_balancing_threshold = 1.0,
-    .seed = 1,
-};
-
 struct scheduler *scheduler_new(const struct schedule_config *config,
                                 const struct estimate_model *model,
                                 struct pool *pool, struct prefix_index *index)
@@ -37,31 +30,32 @@ struct scheduler *scheduler_new(const struct schedule_config *config,
         /* The results have room for the index's instances. */
         (expected && prefix_index_max_instances(expected) !=
                          prefix_index_max_instances(index)) ||
-        model->kv_bytes_per_token < 1 ||
-        !(config->kvcache_balancing_threshold >= 1.0))
+        model->kv_bytes_per_token < 1 || !config->policy)
         return NULL;
     s = calloc(1, sizeof(*s));
     if (!s)
         return NULL;
     s->model = *model;
-    s->policy = schedule_policy_by_name(config->policy);
-    s->admission = admission_policy_by_name(config->admission);
-    s->state.rng = config->seed;
-    s->state.turn = UINT32_MAX;
-    s->threshold = config->kvcache_balancing_threshold;
-    s->load_modes =
-        config->load_modes != 0 ? config->load_modes : LOAD_MODE_ALL;
+    s->policy = config->policy;
+    s->admission = admission_policy_by_name(
+        config->admission ? config->admission : "plain");
+    policy_options_init(s->policy, s->options);
+    if (config->options)
+        memcpy(s->options, config->options, sizeof(s->options));
+    s->state = calloc(1, s->policy->state_bytes + 1);
     s->pool = pool;
     s->index = index;
     s->ready = calloc(prefix_index_max_instances(index), sizeof(*s->ready));
     s->pending = calloc(prefix_index_max_instances(index), sizeof(*s->pending));
     s->candidates = calloc(n, sizeof(*s->candidates));
     s->decode_candidates = calloc(n, sizeof(*s->decode_candidates));
-    if (!s->policy || !s->admission || !s->ready || !s->pending ||
+    if (!s->admission || !s->state || !s->ready || !s->pending ||
         !s->candidates || !s->decode_candidates) {
         scheduler_free(s);
         return NULL;
     }
+    if (s->policy->init)
+        s->policy->init(s->state, s->options);
     return s;
 }
 
@@ -73,6 +67,7 @@ void scheduler_free(struct scheduler *scheduler)
     free(scheduler->candidates);
     free(scheduler->pending);
     free(scheduler->ready);
+    free(scheduler->state);
     free(scheduler);
 }
 
@@ -83,8 +78,8 @@ static int64_t candidate_fits_in_us(const struct scheduler *s,
                                     const struct schedule_request *request,
                                     const struct prefill_estimate *e)
 {
-    if (e->planned)
-        return schedule_plan_fits_in_us(s, request, e);
+    if (s->policy->fits_in_us)
+        return s->policy->fits_in_us(s, request, e);
     if (e->transfer_us + e->prefill_us > request->slo_ttft_us)
         return -1;
     return e->ttft_us > request->slo_ttft_us ? e->ttft_us - request->slo_ttft_us
@@ -152,20 +147,19 @@ static bool meets_ttft(const struct scheduler *s,
 }
 
 /* Whatever the policy prefers, nothing is rejected that another candidate would
- * serve in time: the first one to finish takes it. A plan is that already. */
+ * serve in time: the first one to finish takes it. */
 static void choose_in_time(struct scheduler *s,
                            const struct schedule_request *request,
                            struct schedule_decision *decision)
 {
     const struct prefill_estimate *best = NULL;
 
-    if (s->policy->plans || meets_ttft(s, request, decision->chosen.ttft_us))
+    if (meets_ttft(s, request, decision->chosen.ttft_us))
         return;
     for (size_t c = 0; c < decision->n_candidates; c++) {
         const struct prefill_estimate *e = &decision->candidates[c];
 
-        if (!e->too_long && !e->queue_full &&
-            (!best || e->ttft_us < best->ttft_us))
+        if (policy_may_take(e) && (!best || e->ttft_us < best->ttft_us))
             best = e;
     }
     if (!best || !meets_ttft(s, request, best->ttft_us))
@@ -302,11 +296,4 @@ int schedule_commit(struct scheduler *scheduler,
 const char *schedule_verdict_name(enum schedule_verdict verdict)
 {
     return (unsigned)verdict < SCHEDULE_VERDICTS ? verdict_names[verdict] : "?";
-}
-
-const char *schedule_policy_name(size_t i)
-{
-    const struct schedule_policy *policy = schedule_policy_at(i);
-
-    return !policy ? NULL : policy->name;
 }

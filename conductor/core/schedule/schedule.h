@@ -2,25 +2,10 @@
  * Chooses where a request is prefilled, from where its blocks come and where
  * it is decoded. The same inputs give the same decision, byte for byte.
  *
- * global_cache is Algorithm 1 of the Mooncake paper (FAST'25, section 4): for
- * every prefill instance, if best_len / prefix_len is above
- * kvcache_balancing_threshold (always so for prefix_len 0 and best_len above
- * 0), the missing blocks are fetched from the instance with the longest
- * match, else it uses what it has; the smallest T_transfer + T_queue +
- * T_prefill wins. Then the decode instance with the lowest predicted TBT
- * among those with room.
- *
- * Every policy: if its choice misses the TTFT SLO, the candidate with the
- * lowest predicted TTFT takes its place if that one meets it. A missed SLO
- * rejects.
- *
- * plan: for every prefill instance the load plan (load_plan.h) that finishes
- * first, from its own slow tiers and the best other holders. What meets the
- * TTFT SLO comes before what does not; then the lowest finishing time + engine
- * work x engine_price wins, of equal ones the shorter queue, then the instance
- * whose last prefill came longest ago, then the lower slot. On the chosen
- * instance, loading all takes the plan's place if it scores lower, unless
- * computing all would end before it.
+ * A policy (policy.h) chooses the prefill instance. If its choice misses the
+ * TTFT SLO, the candidate with the lowest predicted TTFT takes its place if
+ * that one meets it. Then the decode instance with the lowest predicted TBT
+ * among those with room. A missed SLO rejects.
  */
 #ifndef CONDUCTOR_CORE_SCHEDULE_SCHEDULE_H
 #define CONDUCTOR_CORE_SCHEDULE_SCHEDULE_H
@@ -33,6 +18,7 @@
 #include "conductor/core/plan/estimate.h"
 #include "conductor/core/pool/pool.h"
 #include "conductor/core/schedule/admission.h"
+#include "conductor/core/schedule/policy.h"
 
 #define SCHEDULE_EXCLUDE_MAX 8
 /* Other instances that a plan loads from, and all its sources. */
@@ -42,16 +28,11 @@
 struct scheduler;
 
 struct schedule_config {
-    const char *policy;    /* "random", "round_robin", "least_loaded",
-                              "local_cache", "global_cache", "plan" */
-    const char *admission; /* "plain" or "none" */
-    double kvcache_balancing_threshold; /* at least 1; see above */
-    uint64_t seed;                      /* of the policy "random" */
-    unsigned load_modes; /* of policy plan: LOAD_MODE_BIT()s; 0: all */
+    const struct schedule_policy *policy;
+    const double *options; /* (POLICY_OPTIONS_MAX), of the policy, by
+                              policy_options_set(); NULL: the initial ones */
+    const char *admission; /* "plain" or "none"; NULL: plain */
 };
-
-/* plan, plain, threshold 1, seed 1. */
-extern const struct schedule_config schedule_config_default;
 
 struct schedule_request {
     uint64_t request_id;
@@ -119,9 +100,9 @@ struct schedule_decision {
  *           replaced between calls.
  *   pool, index  borrowed as long as the scheduler lives; the index holds at
  *                least pool_max_instances() instances.
- * Returns it, owned by the caller, or NULL: out of memory, no such policy, a
- * bad value, an index with fewer instances than the pool, or expected blocks
- * of another number of instances than the index.
+ * Returns it, owned by the caller, or NULL: out of memory, no policy, no such
+ * admission, a bad value, an index with fewer instances than the pool, or
+ * expected blocks of another number of instances than the index.
  */
 struct scheduler *scheduler_new(const struct schedule_config *config,
                                 const struct estimate_model *model,
@@ -132,9 +113,8 @@ struct scheduler *scheduler_new(const struct schedule_config *config,
 void scheduler_free(struct scheduler *scheduler);
 
 /*
- * Decides on one request. Changes only the policy's own state (the random
- * sequence, the turn of round_robin); accept the work with
- * schedule_commit().
+ * Decides on one request. Changes only the policy's own state; accept the work
+ * with schedule_commit().
  *   decision  written in full.
  * Cost: hashing aside, a match and O(instances) estimates.
  */
@@ -155,8 +135,5 @@ int schedule_commit(struct scheduler *scheduler,
 
 /* "accept", "reject_slo_ttft", ...: for logs and error bodies. */
 const char *schedule_verdict_name(enum schedule_verdict verdict);
-
-/* The names of the policies, for help and checks: the i-th, NULL beyond. */
-const char *schedule_policy_name(size_t i);
 
 #endif

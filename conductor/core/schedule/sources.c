@@ -98,6 +98,40 @@ uint32_t schedule_sendable(const struct scheduler *s,
     return sendable;
 }
 
+static int64_t busy_until_us(const struct pool_instance *instance,
+                             const struct schedule_request *request)
+{
+    return instance->egress_free_us > request->now_us ? instance->egress_free_us
+                                                      : request->now_us;
+}
+
+const struct pool_instance *
+schedule_find_sender(const struct scheduler *s,
+                     const struct schedule_request *request,
+                     uint32_t usable_blocks, uint32_t *best_blocks)
+{
+    const struct pool_instance *best = NULL;
+
+    *best_blocks = 0;
+    for (uint32_t slot = 0; slot < pool_slots(s->pool); slot++) {
+        const struct pool_instance *i = pool_at(s->pool, slot);
+        uint32_t blocks = schedule_lesser(s->ready[slot], usable_blocks);
+
+        if (blocks == 0 || blocks < *best_blocks ||
+            !schedule_can_send(request, i))
+            continue;
+        blocks = schedule_sendable(s, request, i, blocks);
+        if (blocks == 0 || blocks < *best_blocks)
+            continue;
+        if (blocks == *best_blocks &&
+            busy_until_us(i, request) >= busy_until_us(best, request))
+            continue;
+        *best_blocks = blocks;
+        best = i;
+    }
+    return best;
+}
+
 static int64_t at_most_never(double us)
 {
     return us < (double)ESTIMATE_NEVER_US ? (int64_t)(us + 0.5)
@@ -187,12 +221,11 @@ static double worth_of(const struct scheduler *s,
     return sent < blocks ? sent : blocks;
 }
 
-void schedule_find_peers(struct scheduler *s,
+void schedule_find_peers(const struct scheduler *s,
                          const struct schedule_request *request,
-                         uint32_t usable_blocks)
+                         uint32_t usable_blocks, struct schedule_peers *p)
 {
     double worth[SCHEDULE_PEERS_MAX + 1];
-    struct schedule_peers *p = &s->peers;
     uint32_t slots[SCHEDULE_PEERS_MAX + 1];
     uint32_t n = 0, deepest_blocks;
     int64_t horizon_us =
@@ -249,6 +282,7 @@ static void site_add(struct schedule_site *site,
 void schedule_find_site(const struct scheduler *s,
                         const struct schedule_request *request,
                         const struct pool_instance *i, uint32_t usable_blocks,
+                        const struct schedule_peers *peers,
                         struct schedule_site *site)
 {
     uint32_t ready = schedule_lesser(s->ready[i->slot], usable_blocks);
@@ -275,9 +309,9 @@ void schedule_find_site(const struct scheduler *s,
     }
     n_own = site->n;
     site->own = n_own > 0;
-    for (size_t k = 0; k < s->peers.n && site->n < n_own + SCHEDULE_PEERS_MAX;
+    for (size_t k = 0; k < peers->n && site->n < n_own + SCHEDULE_PEERS_MAX;
          k++) {
-        const struct schedule_peer *peer = &s->peers.at[k];
+        const struct schedule_peer *peer = &peers->at[k];
 
         if (peer->source.instance != i->id &&
             peer->source.to_block > site->resident)

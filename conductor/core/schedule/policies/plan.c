@@ -1,7 +1,11 @@
 /*
- * Candidates with load plans: when each instance would be done, what its
- * engine's time is worth, and which need not be worked out to know that they
- * lose.
+ * plan: for every prefill instance the load plan (load_plan.h) that finishes
+ * first, from its own slow tiers and the best other holders. What meets the
+ * TTFT SLO comes before what does not; then the lowest finishing time + engine
+ * work x engine_price wins, of equal ones the shorter queue, then the instance
+ * whose last prefill came longest ago, then the lower slot. On the chosen
+ * instance, loading all takes the plan's place if it scores lower, unless
+ * computing all would end before it.
  *
  * A candidate that was not worked out carries lower bounds of its end and of
  * its engine's work. Two hold for the end: its queue and what must be computed
@@ -18,6 +22,35 @@
 #define DOMINATORS_MAX 8
 #define FITS_LOOKS_MAX 16
 
+enum { WAIT_PRICE, QUEUE_PRICE, MODES };
+
+static const struct policy_option options[] = {
+    [WAIT_PRICE] = {"wait_price", 0, 1e6, false, 1,
+                    "seconds that others wait for a second of an engine's "
+                    "time, once a prefill waits or runs"},
+    [QUEUE_PRICE] = {"queue_price", 0, 1e6, false, 0.25,
+                     "seconds more for each prefill of the mean queue"},
+    [MODES] = {"load_modes", 1, LOAD_MODE_ALL, true, LOAD_MODE_ALL,
+               "sum of the modes that plans may use: 1 compute, 2 load, "
+               "4 both, 8 layer by layer"},
+};
+
+/* Of the request that is decided on. */
+struct plan_state {
+    struct schedule_peers peers;
+    double engine_price; /* see schedule_decision */
+};
+
+static const struct plan_state *state_of(const struct scheduler *s)
+{
+    return s->state;
+}
+
+static unsigned load_modes(const struct scheduler *s)
+{
+    return (unsigned)s->options[MODES];
+}
+
 /*
  * What others wait for a second of an engine's time, in seconds. Those that
  * will come before the queue is empty wait for all that is computed before
@@ -26,12 +59,34 @@
  * the mean queue is a good measure was found by simulation (decision 013), not
  * derived.
  */
-static double engine_price(size_t n_instances, size_t n_waiting,
-                           size_t n_running)
+static double engine_price(const struct scheduler *s, size_t n_instances,
+                           size_t n_waiting, size_t n_running)
 {
     if (n_waiting + n_running == 0)
         return 0.0;
-    return 1.0 + (double)n_waiting / (4.0 * (double)n_instances);
+    return s->options[WAIT_PRICE] +
+           s->options[QUEUE_PRICE] * (double)n_waiting / (double)n_instances;
+}
+
+/* Whether candidate a is preferred, both with plans: what meets the SLO first;
+ * the lower score, or the earlier end if both are late; the shorter queue; the
+ * instance whose last prefill came longest ago, so that all fill alike; the
+ * lower slot. */
+static bool before(const struct prefill_estimate *a,
+                   const struct prefill_estimate *b)
+{
+    int64_t end_a = a->late ? a->ttft_us : a->score_us;
+    int64_t end_b = b->late ? b->ttft_us : b->score_us;
+
+    if (a->late != b->late)
+        return b->late;
+    if (end_a != end_b)
+        return end_a < end_b;
+    if (a->queue_us != b->queue_us)
+        return a->queue_us < b->queue_us;
+    if (a->last_prefill != b->last_prefill)
+        return a->last_prefill < b->last_prefill;
+    return a->slot < b->slot;
 }
 
 /* From its ttft and the engine's work. */
@@ -39,7 +94,7 @@ static void set_score(const struct scheduler *s,
                       const struct schedule_request *request,
                       struct prefill_estimate *e)
 {
-    double others_us = s->engine_price * (double)e->prefill_us;
+    double others_us = state_of(s)->engine_price * (double)e->prefill_us;
 
     e->score_us = others_us < (double)(ESTIMATE_NEVER_US - e->ttft_us)
                       ? e->ttft_us + (int64_t)others_us
@@ -73,17 +128,14 @@ static uint32_t most_cached(const struct scheduler *s,
                             const struct pool_instance *i,
                             uint32_t usable_blocks)
 {
-    uint32_t most = s->ready[i->slot] > s->pending[i->slot]
-                        ? s->ready[i->slot]
-                        : s->pending[i->slot];
+    const struct schedule_peers *peers = &state_of(s)->peers;
+    uint32_t most = schedule_local_blocks(s, i->slot, usable_blocks);
 
-    for (size_t k = 0; k < s->peers.n; k++)
-        if (s->peers.at[k].source.to_block > most)
-            most = s->peers.at[k].source.to_block;
+    for (size_t k = 0; k < peers->n; k++)
+        if (peers->at[k].source.to_block > most)
+            most = peers->at[k].source.to_block;
     return schedule_lesser(most, usable_blocks);
 }
-
-static const struct prefill_estimate nothing;
 
 /* As if all that is cached anywhere were there by its turn. */
 static void estimate_at_least(const struct scheduler *s,
@@ -93,51 +145,21 @@ static void estimate_at_least(const struct scheduler *s,
                               struct estimate_memo *memo,
                               struct prefill_estimate *out)
 {
-    uint32_t cached = most_cached(s, i, usable_blocks);
-    int64_t tokens = (int64_t)cached * s->model.block_tokens;
+    const struct estimate_prefill_request ask = {
+        .n_tokens = request->n_tokens,
+        .local_blocks = schedule_local_blocks(s, i->slot, usable_blocks),
+        .used_blocks = most_cached(s, i, usable_blocks),
+        .deadline_us = schedule_deadline_us(request),
+        .now_us = request->now_us,
+    };
 
-    if (tokens > request->n_tokens)
-        tokens = request->n_tokens;
-    if (!memo->predicted || memo->cached_tokens != tokens) {
-        memo->predicted = true;
-        memo->cached_tokens = tokens;
-        memo->predicted_us =
-            tokens < request->n_tokens
-                ? cost_model_prefill_us(s->model.cost,
-                                        request->n_tokens - tokens, tokens,
-                                        &memo->extrapolated)
-                : 0;
-    }
-    memcpy(out, &nothing, sizeof(*out)); /* padding too */
-    out->instance = i->id;
-    out->slot = i->slot;
-    out->planned = true;
-    out->at_least = true;
-    out->local_blocks = schedule_lesser(s->ready[i->slot] > s->pending[i->slot]
-                                            ? s->ready[i->slot]
-                                            : s->pending[i->slot],
-                                        usable_blocks);
-    out->split_block = out->local_blocks;
-    out->used_blocks = cached;
-    out->cached_tokens = tokens;
-    out->transfer_end_us = request->now_us;
-    out->ready_us = request->now_us;
-    out->predicted_us = memo->predicted_us;
-    out->extrapolated = memo->extrapolated;
-    out->prefill_us = correction_apply_us(&i->correction, memo->predicted_us);
-    out->queue_us = pool_queue_wait_us(
-        s->pool, i, request->now_us, out->prefill_us,
-        request->slo_ttft_us > 0 ? request->now_us + request->slo_ttft_us : 0,
-        cached > 0, request->now_us);
-    if (out->queue_us > ESTIMATE_NEVER_US)
-        out->queue_us = ESTIMATE_NEVER_US;
-    out->ttft_us = out->queue_us + out->prefill_us;
+    estimate_prefill(&s->model, s->pool, i, &ask, memo, out);
     if (out->ttft_us > ESTIMATE_NEVER_US)
         out->ttft_us = ESTIMATE_NEVER_US;
+    out->planned = true;
+    out->at_least = true;
+    out->split_block = out->local_blocks;
     out->last_prefill = i->last_prefill;
-    out->queue_full = pool_prefill_full(s->pool, i);
-    out->too_long =
-        pool_kv_tokens(i, request->n_tokens, 1) > i->kv_capacity_tokens;
 }
 
 /* A worked-out candidate without blocks in slow tiers. */
@@ -159,8 +181,10 @@ struct search {
 
 static bool is_peer(const struct scheduler *s, uint32_t id)
 {
-    for (size_t k = 0; k < s->peers.n; k++)
-        if (s->peers.at[k].source.instance == id)
+    const struct schedule_peers *peers = &state_of(s)->peers;
+
+    for (size_t k = 0; k < peers->n; k++)
+        if (peers->at[k].source.instance == id)
             return true;
     return false;
 }
@@ -195,28 +219,30 @@ static void search_work_out(struct search *f, struct prefill_estimate *e)
     struct load_plan plan;
     struct schedule_site site;
 
-    schedule_find_site(f->s, f->request, i, f->usable_blocks, &site);
-    work_out(f->s, f->request, f->usable_blocks, &site, f->s->load_modes, &plan,
+    schedule_find_site(f->s, f->request, i, f->usable_blocks,
+                       &state_of(f->s)->peers, &site);
+    work_out(f->s, f->request, f->usable_blocks, &site, load_modes(f->s), &plan,
              e);
     if (!site.own)
         f->dominators[f->n_dominators++ % DOMINATORS_MAX] =
             (struct dominator){site.resident, e->queue_us,
                                correction_factor(&i->correction), e->ttft_us};
-    if (!f->best || schedule_plan_before(e, f->best))
+    if (!f->best || before(e, f->best))
         f->best = e;
 }
 
-size_t schedule_plan_candidates(struct scheduler *s,
-                                const struct schedule_request *request,
-                                uint32_t usable_blocks)
+static size_t estimate(struct scheduler *s,
+                       const struct schedule_request *request,
+                       uint32_t usable_blocks)
 {
+    struct plan_state *state = s->state;
     struct search f = {
         .s = s, .request = request, .usable_blocks = usable_blocks};
     struct estimate_memo memo = {.predicted = false};
     struct prefill_estimate *first = NULL;
     size_t n = 0, n_waiting = 0, n_running = 0;
 
-    schedule_find_peers(s, request, usable_blocks);
+    schedule_find_peers(s, request, usable_blocks, &state->peers);
     for (uint32_t slot = 0; slot < pool_slots(s->pool); slot++) {
         const struct pool_instance *i = pool_at(s->pool, slot);
         struct prefill_estimate *e = &s->candidates[n];
@@ -228,13 +254,12 @@ size_t schedule_plan_candidates(struct scheduler *s,
         n_waiting += i->n_waiting;
         n_running += i->n_running;
     }
-    s->engine_price = engine_price(n, n_waiting, n_running);
+    state->engine_price = engine_price(s, n, n_waiting, n_running);
     for (size_t c = 0; c < n; c++) {
         struct prefill_estimate *e = &s->candidates[c];
 
         set_score(s, request, e);
-        if (!e->queue_full && !e->too_long &&
-            (!first || schedule_plan_before(e, first)))
+        if (!e->queue_full && !e->too_long && (!first || before(e, first)))
             first = e;
     }
     if (!first)
@@ -243,20 +268,33 @@ size_t schedule_plan_candidates(struct scheduler *s,
     for (size_t c = 0; c < n; c++) {
         struct prefill_estimate *e = &s->candidates[c];
 
-        if (e == first || e->queue_full || e->too_long ||
-            schedule_plan_before(f.best, e))
+        if (e == first || e->queue_full || e->too_long || before(f.best, e))
             continue;
         raise_bound(&f, e);
-        if (!schedule_plan_before(f.best, e))
+        if (!before(f.best, e))
             search_work_out(&f, e);
     }
     return n;
 }
 
-void schedule_plan_chosen(struct scheduler *s,
-                          const struct schedule_request *request,
-                          uint32_t usable_blocks,
-                          struct schedule_decision *decision)
+/* A lower bound has lost to another candidate. */
+static size_t choose(const struct policy_choice *choice)
+{
+    const struct prefill_estimate *candidates = choice->candidates;
+    size_t best = choice->n;
+
+    for (size_t i = 0; i < choice->n; i++)
+        if (policy_may_take(&candidates[i]) &&
+            (best == choice->n || before(&candidates[i], &candidates[best])))
+            best = i;
+    return best;
+}
+
+/* Works the plan of the chosen candidate out in full, and lets it load all
+ * with the engine's time where others wait for it. */
+static void complete(struct scheduler *s,
+                     const struct schedule_request *request,
+                     uint32_t usable_blocks, struct schedule_decision *decision)
 {
     const unsigned loads =
         LOAD_MODE_BIT(LOAD_MODE_LOAD) | LOAD_MODE_BIT(LOAD_MODE_LAYERWISE);
@@ -265,19 +303,21 @@ void schedule_plan_chosen(struct scheduler *s,
     struct load_plan plan;
     struct schedule_site site;
 
-    schedule_find_site(s, request, i, usable_blocks, &site);
-    work_out(s, request, usable_blocks, &site, s->load_modes, &decision->plan,
+    schedule_find_site(s, request, i, usable_blocks, &state_of(s)->peers,
+                       &site);
+    work_out(s, request, usable_blocks, &site, load_modes(s), &decision->plan,
              &decision->chosen);
     decision->n_sources = site.n;
     memcpy(decision->sources, site.sources, site.n * sizeof(site.sources[0]));
-    decision->engine_price = s->engine_price;
-    if (s->engine_price <= 0.0 || site.n == 0 || !(s->load_modes & loads))
+    decision->engine_price = state_of(s)->engine_price;
+    if (decision->engine_price <= 0.0 || site.n == 0 ||
+        !(load_modes(s) & loads))
         return;
     /* Later, but with less to compute; or computing all, if that ends sooner,
      * which then loses (decision 013). */
-    work_out(s, request, usable_blocks, &site, s->load_modes & loads, &plan,
+    work_out(s, request, usable_blocks, &site, load_modes(s) & loads, &plan,
              &load_all);
-    if (schedule_plan_before(&load_all, &decision->chosen)) {
+    if (before(&load_all, &decision->chosen)) {
         decision->chosen = load_all;
         decision->plan = plan;
     }
@@ -299,13 +339,22 @@ static int64_t ttft_later_us(const struct scheduler *s,
     e.queue_us = e.queue_us > in_us ? e.queue_us - in_us : 0;
     work_out(s, &later,
              estimate_usable_blocks(&s->model, UINT32_MAX, request->n_tokens),
-             site, s->load_modes, &plan, &e);
+             site, load_modes(s), &plan, &e);
     return e.ttft_us;
 }
 
-int64_t schedule_plan_fits_in_us(const struct scheduler *s,
-                                 const struct schedule_request *request,
-                                 const struct prefill_estimate *candidate)
+/*
+ * When a candidate that is late will meet the TTFT SLO if nothing else comes,
+ * from now: its queue and what its sources are busy with shrink, loads that
+ * they hid don't. -1: not even when all that is done. Of sources it knows those
+ * that it has now; others may be better by then.
+ *   candidate  of the request just decided on; may be a lower bound.
+ * Cost: some plans. Where each later look finds a little missing it ends with
+ * the last, which is then a little too soon.
+ */
+static int64_t fits_in_us(const struct scheduler *s,
+                          const struct schedule_request *request,
+                          const struct prefill_estimate *candidate)
 {
     int64_t in_us = candidate->ttft_us - request->slo_ttft_us;
     int64_t idle_us = candidate->queue_us;
@@ -314,7 +363,7 @@ int64_t schedule_plan_fits_in_us(const struct scheduler *s,
     schedule_find_site(
         s, request, pool_get(s->pool, candidate->instance),
         estimate_usable_blocks(&s->model, UINT32_MAX, request->n_tokens),
-        &site);
+        &state_of(s)->peers, &site);
     for (size_t i = 0; i < site.n; i++)
         if (site.loads[i].free_at_us - request->now_us > idle_us)
             idle_us = site.loads[i].free_at_us - request->now_us;
@@ -336,3 +385,16 @@ int64_t schedule_plan_fits_in_us(const struct scheduler *s,
     }
     return in_us < idle_us ? in_us : idle_us;
 }
+
+const struct schedule_policy policy_plan = {
+    .name = "plan",
+    .help = "the best plan of what to compute and what to load",
+    .options = options,
+    .n_options = sizeof(options) / sizeof(options[0]),
+    .state_bytes = sizeof(struct plan_state),
+    .knows_tiers = true,
+    .estimate = estimate,
+    .choose = choose,
+    .complete = complete,
+    .fits_in_us = fits_in_us,
+};

@@ -1,0 +1,100 @@
+/* What a prefill would take on every instance, with its own blocks or with
+ * fetched ones. */
+#include "conductor/core/schedule/internal.h"
+
+/* Algorithm 1's condition: best_len / prefix_len > threshold, where a
+ * prefix_len of 0 is above any threshold if there is a best_len. */
+static bool worth_fetching(uint32_t best_blocks, uint32_t local_blocks,
+                           double threshold)
+{
+    return best_blocks > 0 &&
+           (double)best_blocks > threshold * (double)local_blocks;
+}
+
+/* Own blocks in slow tiers have to be read first. */
+static void add_own_load(const struct scheduler *s,
+                         const struct schedule_request *request,
+                         const struct pool_instance *instance,
+                         const struct estimate_prefill_request *ask,
+                         struct prefill_estimate *estimate)
+{
+    uint32_t ready = s->ready[instance->slot];
+    struct schedule_own own;
+
+    schedule_own_blocks(s, request, instance,
+                        schedule_lesser(ready, ask->local_blocks), &own);
+    if (own.n_sources > 0 && s->pending[instance->slot] < ask->local_blocks)
+        estimate_add_own_load(
+            s->pool, instance, ask,
+            schedule_own_ready_us(s, instance, &own, request->now_us),
+            estimate);
+}
+
+uint32_t schedule_local_blocks(const struct scheduler *s, uint32_t slot,
+                               uint32_t usable_blocks)
+{
+    uint32_t matched =
+        s->ready[slot] > s->pending[slot] ? s->ready[slot] : s->pending[slot];
+
+    return schedule_lesser(matched, usable_blocks);
+}
+
+int64_t schedule_deadline_us(const struct schedule_request *request)
+{
+    return request->slo_ttft_us > 0 ? request->now_us + request->slo_ttft_us
+                                    : 0;
+}
+
+/* Estimates every prefill instance that takes work. */
+static size_t estimate_all(struct scheduler *s,
+                           const struct schedule_request *request,
+                           uint32_t usable_blocks,
+                           const struct pool_instance *sender,
+                           uint32_t best_blocks, double threshold)
+{
+    struct estimate_memo memo = {.predicted = false};
+    size_t n = 0;
+
+    for (uint32_t slot = 0; slot < pool_slots(s->pool); slot++) {
+        const struct pool_instance *i = pool_at(s->pool, slot);
+        struct estimate_prefill_request ask = {
+            .n_tokens = request->n_tokens,
+            .local_blocks = schedule_local_blocks(s, slot, usable_blocks),
+            .deadline_us = schedule_deadline_us(request),
+            .now_us = request->now_us,
+        };
+
+        if (!schedule_takes_work(request, i, ROLE_PREFILL))
+            continue;
+        ask.used_blocks = ask.local_blocks;
+        /* Never from itself: nobody has more than the best. */
+        if (worth_fetching(best_blocks, ask.local_blocks, threshold)) {
+            ask.used_blocks = best_blocks;
+            ask.sender = sender;
+        }
+        estimate_prefill(&s->model, s->pool, i, &ask, &memo, &s->candidates[n]);
+        if (ask.local_blocks > 0)
+            add_own_load(s, request, i, &ask, &s->candidates[n]);
+        n++;
+    }
+    return n;
+}
+
+size_t schedule_estimate_own(struct scheduler *s,
+                             const struct schedule_request *request,
+                             uint32_t usable_blocks)
+{
+    return estimate_all(s, request, usable_blocks, NULL, 0, 1.0);
+}
+
+size_t schedule_estimate_fetching(struct scheduler *s,
+                                  const struct schedule_request *request,
+                                  uint32_t usable_blocks, double threshold)
+{
+    uint32_t best_blocks = 0;
+    const struct pool_instance *sender =
+        schedule_find_sender(s, request, usable_blocks, &best_blocks);
+
+    return estimate_all(s, request, usable_blocks, sender, best_blocks,
+                        threshold);
+}

@@ -1,0 +1,40 @@
+/*
+ * global_cache: Algorithm 1 of the Mooncake paper (FAST'25, section 4). For
+ * every prefill instance, if best_len / prefix_len is above
+ * kvcache_balancing_threshold (always so for prefix_len 0 and best_len above
+ * 0), the missing blocks are fetched from the instance with the longest match,
+ * else it uses what it has; the smallest T_transfer + T_queue + T_prefill wins.
+ */
+#include "conductor/core/schedule/internal.h"
+
+static const struct policy_option options[] = {
+    {"kvcache_balancing_threshold", 1, 1e9, false, 1,
+     "blocks are fetched if the best match elsewhere is so many times as long "
+     "as the local one"},
+};
+
+static size_t estimate(struct scheduler *s,
+                       const struct schedule_request *request,
+                       uint32_t usable_blocks)
+{
+    return schedule_estimate_fetching(s, request, usable_blocks, s->options[0]);
+}
+
+static int64_t score_of(const struct prefill_estimate *candidate)
+{
+    return candidate->score_us;
+}
+
+static size_t choose(const struct policy_choice *choice)
+{
+    return policy_choose_lowest(choice, score_of);
+}
+
+const struct schedule_policy policy_global_cache = {
+    .name = "global_cache",
+    .help = "Mooncake's Algorithm 1: fetch the longest match, or not",
+    .options = options,
+    .n_options = sizeof(options) / sizeof(options[0]),
+    .estimate = estimate,
+    .choose = choose,
+};
