@@ -142,21 +142,29 @@ class Replay(unittest.TestCase):
         self.assertEqual(report['slo']['effective_ratio'], 0.5)
 
     def test_figure(self):
-        """What has no TTFT stands beside its own word, above the scale."""
+        """What has no TTFT stands in the key and above the scale; a replay
+        without gnuplot says so and writes the rest."""
         server = self.serve(behave=lambda i: {1: 429, 2: 500}.get(i, 'answer'))
         self.live(server, '--speed', 60, '--requests', 12, '--plot',
                   self.path('r.svg'))
         tree = xml.etree.ElementTree.parse(self.path('r.svg'))
-        svg = '{http://www.w3.org/2000/svg}'
-        words = {text.text: float(text.get('y')) for text in
-                 tree.iter(svg + 'text')}
-        crosses = [float(path.get('d').split()[1].split('l')[0]) + 3
-                   for path in tree.iter(svg + 'path')]
-        dots = [float(dot.get('cy')) for dot in tree.iter(svg + 'circle')]
-        self.assertEqual((len(crosses), len(dots)), (2, 10))
-        self.assertAlmostEqual(crosses[0], words['rejected'] - 4)
-        self.assertAlmostEqual(crosses[1], words['failed'] - 4)
-        self.assertGreater(min(dots), crosses[1] + 9)
+        words = [text.text for text in tree.iter(
+            '{http://www.w3.org/2000/svg}text')]
+        for word in ('completed', 'rejected (1)', 'failed (1)', 'SLO 30 s',
+                     'TTFT predicted (s)', 'TTFT observed (s)', 'as observed'):
+            self.assertIn(word, words)
+        self.assertTrue(any(w.startswith('p99 ') for w in words))
+        done = subprocess.run(
+            [program(), 'live', '--url', self.serve().url, '--trace', SAMPLE,
+             '--requests', '2', '--length-scale', '16', '--plot',
+             self.path('new.svg'), '--report', self.path('new.json')],
+            check=False, capture_output=True, text=True,
+            env={**os.environ, 'PATH': self.folder})
+        self.assertEqual(done.returncode, 1)
+        self.assertIn(f"{self.path('new.svg')}: not drawn, gnuplot is missing: "
+                      "install Debian's gnuplot-nox", done.stderr)
+        self.assertEqual(sorted(os.listdir(self.folder)),
+                         ['new.json', 'r.json', 'r.svg'])
 
     def test_no_server(self):
         done = replay('live', '--url', 'http://127.0.0.1:1', '--trace', SAMPLE)

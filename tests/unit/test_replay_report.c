@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tools/plot/figure.h"
 #include "tools/replay/math.h"
 #include "tools/replay/report/report.h"
 
@@ -297,43 +296,6 @@ static void test_csv(void)
     CU_ASSERT_PTR_NOT_NULL(strstr(text, ",\"a \"\"b\"\", c\","));
 }
 
-/* Where the text that begins so stands; fatal if nowhere. */
-static void place_of(const char *svg, const char *begin, double *x, double *y)
-{
-    const char *at = strstr(svg, begin);
-
-    CU_ASSERT_PTR_NOT_NULL_FATAL(at);
-    while (at > svg && strncmp(at, "<text ", 6) != 0)
-        at--;
-    CU_ASSERT_EQUAL_FATAL(sscanf(at, "<text x=\"%lf\" y=\"%lf\"", x, y), 2);
-}
-
-/* The two labels of the distribution stay readable where they coincide. */
-static void test_labels(void)
-{
-    char path[] = "/tmp/test_replay_svg.XXXXXX";
-    int fd = mkstemp(path);
-
-    CU_ASSERT_FATAL(fd >= 0);
-    struct replay_record r[] = {answered(0, 0, 500000, 50000),
-                                answered(0, 0, 500000, 50000),
-                                answered(0, 0, 510000, 50000)};
-    struct replay_report report;
-    CU_ASSERT_EQUAL(replay_report_make(r, 3, &context, &report), 0);
-    CU_ASSERT_EQUAL(replay_figure_write(r, 3, &report, path), 0);
-    char svg[20000] = "";
-    FILE *f = fdopen(fd, "r");
-    size_t n = fread(svg, 1, sizeof svg - 1, f);
-    fclose(f);
-    remove(path);
-    svg[n] = '\0';
-    double x50, y50, x99, y99;
-    place_of(svg, ">p50 0.5 s", &x50, &y50);
-    place_of(svg, ">p99 0.51 s", &x99, &y99);
-    CU_ASSERT(x99 - x50 < 170);
-    CU_ASSERT(y50 - y99 >= 12);
-}
-
 int main(void)
 {
     CU_initialize_registry();
@@ -347,7 +309,6 @@ int main(void)
     CU_add_test(s, "examples", test_examples);
     CU_add_test(s, "json", test_json);
     CU_add_test(s, "csv", test_csv);
-    CU_add_test(s, "labels", test_labels);
     CU_basic_set_mode(CU_BRM_VERBOSE);
     CU_basic_run_tests();
     unsigned failed = CU_get_number_of_failures();

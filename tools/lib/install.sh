@@ -19,6 +19,7 @@ libxxhash-dev     pc:libxxhash
 libopenblas-dev   pc:openblas
 zlib1g-dev        pc:zlib
 liburing-dev      pc:liburing
+gnuplot-nox       cmd:gnuplot
 '
 fuzz_needs='
 clang             cmd:clang

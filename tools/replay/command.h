@@ -32,6 +32,10 @@ int replay_parse(const struct replay_usage *usage,
 void replay_complain(const char *name, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
+/* Complains of the output file `path` unless rc is 0 (see chart_error()).
+ * Returns 0 or 1, for an exit status. */
+int replay_complain_output(const char *name, const char *path, int rc);
+
 /* Says which required option is missing, and where help is. */
 void replay_missing(const char *name, const char *option);
 

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "tools/plot/chart.h"
 #include "tools/replay/command.h"
 
 struct command {
@@ -63,6 +64,13 @@ void replay_complain(const char *name, const char *format, ...)
     vfprintf(stderr, format, args);
     va_end(args);
     fputc('\n', stderr);
+}
+
+int replay_complain_output(const char *name, const char *path, int rc)
+{
+    if (rc != 0)
+        replay_complain(name, "%s: %s", path, chart_error(rc));
+    return rc != 0;
 }
 
 void replay_missing(const char *name, const char *option)

@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tools/plot/plot.h"
 #include "tools/replay/command.h"
 #include "tools/replay/list.h"
 #include "tools/replay/live/stream.h"
@@ -110,16 +109,12 @@ static int measure(const struct settings *s,
     print_facts(facts);
     print_caches(facts, capacities);
     int status = 0;
-    int rc = s->json ? write_json(s, facts, capacities) : 0;
-    if (rc != 0) {
-        replay_complain(usage.name, "%s: %s", s->json, strerror(-rc));
-        status = 1;
-    }
-    rc = s->plot ? replay_workload_plot(facts, s->plot) : 0;
-    if (rc != 0) {
-        replay_complain(usage.name, "%s: %s", s->plot, strerror(-rc));
-        status = 1;
-    }
+    if (s->json)
+        status |= replay_complain_output(usage.name, s->json,
+                                         write_json(s, facts, capacities));
+    if (s->plot)
+        status |= replay_complain_output(usage.name, s->plot,
+                                         replay_workload_plot(facts, s->plot));
     replay_workload_free(facts);
     return status;
 }

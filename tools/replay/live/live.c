@@ -7,8 +7,8 @@
 #include <sys/resource.h>
 
 #include "base/event_loop.h"
-#include "tools/plot/figure.h"
 #include "tools/replay/command.h"
+#include "tools/replay/live/plot.h"
 #include "tools/replay/live/run.h"
 #include "tools/replay/report/load.h"
 #include "tools/replay/report/report.h"
@@ -80,7 +80,7 @@ static int parse(int argc, char **argv, struct settings *s, int *status)
         {"requests-csv", OPTION_OUTPUT, &s->csv, "FILE", 0, 0,
          "write a line per request"},
         {"plot", OPTION_OUTPUT, &s->plot, "FILE", 0, 0,
-         "draw TTFT over time and its distribution (SVG)"},
+         "draw TTFT over time, its distribution and prediction (SVG)"},
     };
     const struct option_table table = {specs, sizeof specs / sizeof specs[0]};
     if (replay_parse(&usage, &table, argc, argv, status) != 0)
@@ -205,13 +205,6 @@ static json_t *settings_json(const struct settings *s,
         (json_int_t)s->max_in_flight, "seed", (json_int_t)s->seed);
 }
 
-static int complain_file(const char *path, int rc)
-{
-    if (rc != 0)
-        replay_complain(usage.name, "%s: %s", path, strerror(-rc));
-    return rc;
-}
-
 static int write_report(const struct settings *s,
                         const struct replay_trace *trace,
                         const struct replay_report *report)
@@ -236,14 +229,17 @@ static int write_outputs(const struct settings *s,
 
     replay_report_print(report, stdout);
     if (s->report)
-        rc |= complain_file(s->report, write_report(s, trace, report));
+        rc |= replay_complain_output(usage.name, s->report,
+                                     write_report(s, trace, report));
     if (s->csv) {
-        rc |= complain_file(s->csv,
-                            replay_csv_write(records, trace->count, s->csv));
+        rc |= replay_complain_output(
+            usage.name, s->csv,
+            replay_csv_write(records, trace->count, s->csv));
     }
     if (s->plot) {
-        rc |= complain_file(s->plot, replay_figure_write(records, trace->count,
-                                                         report, s->plot));
+        rc |= replay_complain_output(
+            usage.name, s->plot,
+            replay_live_plot(records, trace->count, report, s->plot));
     }
     return rc;
 }

@@ -33,6 +33,7 @@ static const struct replay_usage usage = {
 struct settings {
     struct replay_study study; /* without a path */
     const char *traces, *out, *clusters, *only;
+    bool undrawn; /* there is no gnuplot */
 };
 
 struct figure_trace {
@@ -114,7 +115,7 @@ static int load_cluster(const struct settings *s, const char *name,
 }
 
 /* Fills in a trace's run and makes its folder. 0 or -1, complained about. */
-static int prepare(const struct settings *s, struct figure_trace *t)
+static int prepare(struct settings *s, struct figure_trace *t)
 {
     struct figure_run *run = &t->run;
     char folder[FIGURE_PATH_BYTES];
@@ -128,7 +129,8 @@ static int prepare(const struct settings *s, struct figure_trace *t)
     *run = (struct figure_run){.study = s->study,
                                .name = t->name,
                                .workload = workload_of(t->name),
-                               .out = s->out};
+                               .out = s->out,
+                               .undrawn = &s->undrawn};
     run->study.source.path = t->path;
     if (load_cluster(s, "reference-16", &run->reference) != 0 ||
         load_cluster(s, "paper-16", &run->paper) != 0 ||
@@ -352,6 +354,8 @@ int replay_command_figures(int argc, char **argv)
     for (size_t i = 0; i < n && rc == 0; i++)
         rc = prepare(&s, &traces[i]);
     status = rc == 0 ? write_results(&s, traces, n) : 1;
+    if (s.undrawn)
+        status = 1;
     for (size_t i = 0; i < n; i++)
         replay_workload_free(traces[i].run.facts);
     free(traces);

@@ -33,6 +33,7 @@ struct figure_run {
     struct cluster paper;     /* prefill and decode nodes */
     struct cluster coupled;
     FILE *table;    /* RESULTS.md: one row is written for the trace */
+    bool *undrawn;  /* set when gnuplot is missing: no pictures */
     FILE *verdicts; /* lines on how that compares with the paper */
     char error[REPLAY_STUDY_ERROR_BYTES];
 };
@@ -86,6 +87,11 @@ FILE *figure_csv(struct figure_run *run, const char *id, const char *header);
 
 /* For them: closes it. 0, or -EIO with run->error filled. */
 int figure_csv_close(struct figure_run *run, FILE *file)
+    __attribute__((warn_unused_result));
+
+/* For them: what became of a picture: without gnuplot the figures go on, and
+ * say so once. 0, or rc with run->error filled. */
+int figure_drawn(struct figure_run *run, const char *path, int rc)
     __attribute__((warn_unused_result));
 
 /* For them: writes the chart as the figure's SVG, the trace's name in the

@@ -33,13 +33,11 @@ int figure_prefill(struct figure_run *run)
         fprintf(csv, "\"%s\",%.6f\n", names[i], seconds[i]);
     }
     replay_cases_fini(cases, 3);
-    const struct chart chart = {
-        .title = "Prefill time of a request",
-        .x_label = "",
-        .y_label = "seconds on a node, mean",
-        .groups = names,
-        .series = {{.name = "prefill", .y = seconds, .n = 3}},
-        .n_series = 1};
+    const struct chart chart = {.title = "Prefill time of a request",
+                                .y_label = "seconds on a node, mean",
+                                .groups = names,
+                                .series = {{.y = seconds, .n = 3}},
+                                .n_series = 1};
     fprintf(
         run->table, "| %s | %.3f s | %.3f s (%+.0f %%) | %.3f s (%+.0f %%) | ",
         run->name, seconds[0], seconds[1], 100 * (seconds[1] / seconds[0] - 1),
@@ -102,8 +100,7 @@ int figure_lru(struct figure_run *run)
         .y_label = "hit ratio (blocks)",
         .x = x,
         .x_log = true,
-        .no_dots = true,
-        .series = {{.name = "LRU", .y = y, .n = LRU_POINTS}},
+        .series = {{.y = y, .n = LRU_POINTS, .mark = CHART_CURVE}},
         .n_series = 1};
     int rc = figure_csv_close(run, csv);
     return rc != 0
@@ -161,19 +158,16 @@ int figure_global(struct figure_run *run)
                        "to -48 %% in the paper",
                        change);
     }
-    const struct chart charts[] = {
-        {.title = "Hit ratio",
-         .x_label = "",
-         .y_label = "share of input tokens",
-         .groups = names,
-         .series = {{.name = "hits", .y = hits, .n = 4}},
-         .n_series = 1},
-        {.title = "Prefill time of a request",
-         .x_label = "",
-         .y_label = "seconds on a node, mean",
-         .groups = names,
-         .series = {{.name = "prefill", .y = seconds, .n = 4}},
-         .n_series = 1}};
+    const struct chart charts[] = {{.title = "Hit ratio",
+                                    .y_label = "share of input tokens",
+                                    .groups = names,
+                                    .series = {{.y = hits, .n = 4}},
+                                    .n_series = 1},
+                                   {.title = "Prefill time of a request",
+                                    .y_label = "seconds on a node, mean",
+                                    .groups = names,
+                                    .series = {{.y = seconds, .n = 4}},
+                                    .n_series = 1}};
     rc = figure_csv_close(run, csv);
     return rc != 0
                ? rc
@@ -182,7 +176,7 @@ int figure_global(struct figure_run *run)
 
 /* ---- 11: copies of popular keys ---- */
 
-#define COPIES_POINTS CHART_POINTS_MAX
+#define COPIES_POINTS 512
 
 /* At most COPIES_POINTS times, evenly thinned. Returns how many. */
 static size_t copies_series(const struct replay_case *c, double *x,
@@ -282,12 +276,11 @@ int figure_replicas(struct figure_run *run)
                               .y_label = "nodes that hold it",
                               .x = x,
                               .y_max = 24,
-                              .no_dots = true,
-                              .key = PLOT_TOP_RIGHT,
                               .n_series = c.result.facts.n_ranked};
 
         for (size_t w = 0; w < chart.n_series; w++)
-            chart.series[w] = (struct chart_series){names[w], y[w], n};
+            chart.series[w] = (struct chart_series){
+                .name = names[w], .y = y[w], .n = n, .mark = CHART_CURVE};
         copies_row(run, &c);
         rc = figure_csv_close(run, csv);
         if (rc == 0)

@@ -135,12 +135,9 @@ static int capacity_write(struct figure_run *run,
                                    .y_label = "effective requests",
                                    .x = x_ms,
                                    .y_max = 1,
-                                   .key = PLOT_BOTTOM_RIGHT,
-                                   .no_key = v > 0,
-                                   .n_series = SYSTEMS};
+                                   .no_key = v + 1 < CAPACITY_SPEEDS};
         for (size_t s = 0; s < SYSTEMS; s++) {
-            charts[v].series[s] =
-                (struct chart_series){systems[s].name, ratio[v][s], TBT_SLOS};
+            chart_line(&charts[v], systems[s].name, ratio[v][s], TBT_SLOS);
             for (size_t i = 0; i < TBT_SLOS; i++) {
                 x_ms[i] = tbt_slos_s[i] * 1e3;
                 fprintf(csv, "%g,\"%s\",%g,%.6f\n", capacity_speeds[v],
@@ -204,18 +201,12 @@ static int ratio_write(struct figure_run *run, const struct split_series *y)
     static const char *const names[RATIO_SPEEDS] = {"speed 1", "speed 2",
                                                     "speed 4"};
     double x[SPLITS];
-    struct chart charts[] = {{.title = "Effective (TTFT 10 s, TBT 100 ms)",
-                              .y_label = "share of requests",
-                              .y_max = 1,
-                              .key = PLOT_BOTTOM_RIGHT},
-                             {.title = "TTFT",
-                              .y_label = "mean (s)",
-                              .y_log = true,
-                              .key = PLOT_TOP_RIGHT},
-                             {.title = "TBT",
-                              .y_label = "mean (s)",
-                              .y_log = true,
-                              .key = PLOT_TOP_LEFT}};
+    struct chart charts[] = {
+        {.title = "Effective (TTFT 10 s, TBT 100 ms)",
+         .y_label = "share of requests",
+         .y_max = 1},
+        {.title = "TTFT", .y_label = "mean (s)", .y_log = true},
+        {.title = "TBT", .y_label = "mean (s)", .y_log = true}};
     FILE *csv = figure_csv(run, "15",
                            "speed,prefill,decode,effective_ratio,ttft_mean_s,"
                            "tbt_mean_s");
@@ -228,17 +219,15 @@ static int ratio_write(struct figure_run *run, const struct split_series *y)
                     14 - i, y->effective[v][i], y->ttft_s[v][i],
                     y->tbt_s[v][i]);
         }
-        charts[0].series[v] =
-            (struct chart_series){names[v], y->effective[v], SPLITS};
-        charts[1].series[v] =
-            (struct chart_series){names[v], y->ttft_s[v], SPLITS};
-        charts[2].series[v] =
-            (struct chart_series){names[v], y->tbt_s[v], SPLITS};
+        chart_line(&charts[0], names[v], y->effective[v], SPLITS);
+        chart_line(&charts[1], names[v], y->ttft_s[v], SPLITS);
+        chart_line(&charts[2], names[v], y->tbt_s[v], SPLITS);
     }
     for (size_t i = 0; i < 3; i++) {
         charts[i].x = x;
         charts[i].x_label = "prefill nodes of 16";
-        charts[i].n_series = RATIO_SPEEDS;
+        charts[i].whole = true;
+        charts[i].no_key = i < 2;
     }
     int rc = figure_csv_close(run, csv);
     return rc != 0 ? rc

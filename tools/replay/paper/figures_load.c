@@ -87,14 +87,13 @@ int figure_policies(struct figure_run *run)
         policies_rows(run, &c);
         figure_path(run, "05", "csv", path);
         rc = replay_comparison_csv(&c, path);
-        if (rc == 0) {
-            figure_path(run, "05", "svg", path);
-            rc = replay_comparison_plot(&c, path);
-        }
-        if (rc != 0) {
+        if (rc != 0)
             snprintf(run->error, sizeof run->error, "%.900s: %s", path,
                      strerror(-rc));
-        }
+    }
+    if (rc == 0) {
+        figure_path(run, "05", "svg", path);
+        rc = figure_drawn(run, path, replay_comparison_plot(&c, path));
     }
     replay_cases_fini(cases, 36);
     return rc;
@@ -131,6 +130,7 @@ static void bandwidth_verdict(const struct figure_run *run, double speed,
 static int bandwidth_write(struct figure_run *run, double (*mean)[RATES],
                            double (*p90)[RATES])
 {
+    static const char *const names[] = {"speed 1", "speed 1.5"};
     FILE *csv = figure_csv(run, "13", "speed,link_gbps,ttft_mean_s,ttft_p90_s");
 
     if (!csv)
@@ -145,25 +145,23 @@ static int bandwidth_write(struct figure_run *run, double (*mean)[RATES],
         fputc('\n', run->table);
         bandwidth_verdict(run, rate_speeds[v], mean[v]);
     }
-    const struct chart charts[] = {
-        {.title = "Mean TTFT",
-         .x_label = "link (Gbit/s)",
-         .y_label = "seconds",
-         .x = gbps,
-         .x_log = true,
-         .y_log = true,
-         .key = PLOT_TOP_RIGHT,
-         .series = {{"speed 1", mean[0], RATES}, {"speed 1.5", mean[1], RATES}},
-         .n_series = RATE_SPEEDS},
-        {.title = "p90 TTFT",
-         .x_label = "link (Gbit/s)",
-         .y_label = "seconds",
-         .x = gbps,
-         .x_log = true,
-         .y_log = true,
-         .key = PLOT_TOP_RIGHT,
-         .series = {{"speed 1", p90[0], RATES}, {"speed 1.5", p90[1], RATES}},
-         .n_series = RATE_SPEEDS}};
+    struct chart charts[] = {{.title = "Mean TTFT",
+                              .x_label = "link (Gbit/s)",
+                              .y_label = "seconds",
+                              .x = gbps,
+                              .x_log = true,
+                              .y_log = true},
+                             {.title = "p90 TTFT",
+                              .x_label = "link (Gbit/s)",
+                              .y_label = "seconds",
+                              .x = gbps,
+                              .x_log = true,
+                              .y_log = true}};
+    for (size_t v = 0; v < RATE_SPEEDS; v++) {
+        chart_line(&charts[0], names[v], mean[v], RATES);
+        chart_line(&charts[1], names[v], p90[v], RATES);
+    }
+    charts[0].no_key = true;
     int rc = figure_csv_close(run, csv);
     return rc != 0 ? rc
                    : figure_chart(run, "13", "TTFT over bandwidth", charts, 2);
@@ -250,24 +248,20 @@ int figure_goodput(struct figure_run *run)
                 100 * drop, (unsigned long long)late, latest_s, p99_s, max_s);
     }
     replay_cases_fini(cases, 2 * GOODPUT_SPEEDS);
-    const struct chart charts[] = {
-        {.title = "Goodput",
-         .x_label = "speed",
-         .y_label = "effective requests/s",
-         .x = x,
-         .key = PLOT_BOTTOM_RIGHT,
-         .series = {{names[0], goodput[0], GOODPUT_SPEEDS},
-                    {names[1], goodput[1], GOODPUT_SPEEDS}},
-         .n_series = 2},
-        {.title = "Effective requests",
-         .x_label = "speed",
-         .y_label = "share of all",
-         .x = x,
-         .y_max = 1,
-         .key = PLOT_BOTTOM_LEFT,
-         .series = {{names[0], effective[0], GOODPUT_SPEEDS},
-                    {names[1], effective[1], GOODPUT_SPEEDS}},
-         .n_series = 2}};
+    struct chart charts[] = {{.title = "Goodput",
+                              .x_label = "speed",
+                              .y_label = "effective requests/s",
+                              .x = x},
+                             {.title = "Effective requests",
+                              .x_label = "speed",
+                              .y_label = "share of all",
+                              .x = x,
+                              .y_max = 1}};
+    for (size_t k = 0; k < 2; k++) {
+        chart_line(&charts[0], names[k], goodput[k], GOODPUT_SPEEDS);
+        chart_line(&charts[1], names[k], effective[k], GOODPUT_SPEEDS);
+    }
+    charts[0].no_key = true;
     rc = figure_csv_close(run, csv);
     return rc != 0 ? rc
                    : figure_chart(run, "goodput", "goodput, TTFT SLO 30 s",

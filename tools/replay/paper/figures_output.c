@@ -40,6 +40,20 @@ int figure_csv_close(struct figure_run *run, FILE *file)
     return 0;
 }
 
+int figure_drawn(struct figure_run *run, const char *path, int rc)
+{
+    if (rc == -ENOPKG) {
+        if (!*run->undrawn)
+            fprintf(stderr, "%s: %s\n", path, chart_error(rc));
+        *run->undrawn = true;
+        return 0;
+    }
+    if (rc != 0)
+        snprintf(run->error, sizeof run->error, "%.900s: %s", path,
+                 chart_error(rc));
+    return rc;
+}
+
 int figure_chart(struct figure_run *run, const char *id, const char *title,
                  const struct chart *charts, size_t n_charts)
 {
@@ -48,12 +62,8 @@ int figure_chart(struct figure_run *run, const char *id, const char *title,
 
     figure_path(run, id, "svg", path);
     snprintf(full, sizeof full, "%s: %s", run->name, title);
-    int rc = chart_write(path, full, charts, n_charts);
-    if (rc != 0) {
-        snprintf(run->error, sizeof run->error, "%.900s: %s", path,
-                 strerror(-rc));
-    }
-    return rc;
+    int rc = chart_write(path, full, charts, n_charts, n_charts);
+    return figure_drawn(run, path, rc);
 }
 
 int figure_simulate(struct figure_run *run, struct replay_case *cases, size_t n)

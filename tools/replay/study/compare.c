@@ -165,21 +165,13 @@ static int run(const struct settings *s, struct replay_comparison *c)
         return 1;
     }
     replay_comparison_print(c, stdout);
-    const struct {
-        const char *path;
-        int (*write)(const struct replay_comparison *, const char *);
-    } outputs[] = {{s->csv, replay_comparison_csv},
-                   {s->plot, replay_comparison_plot}};
     int status = 0;
-    for (size_t i = 0; i < sizeof outputs / sizeof outputs[0]; i++) {
-        int rc = outputs[i].path ? outputs[i].write(c, outputs[i].path) : 0;
-
-        if (rc != 0) {
-            replay_complain(usage.name, "%s: %s", outputs[i].path,
-                            strerror(-rc));
-            status = 1;
-        }
-    }
+    if (s->csv)
+        status |= replay_complain_output(usage.name, s->csv,
+                                         replay_comparison_csv(c, s->csv));
+    if (s->plot)
+        status |= replay_complain_output(usage.name, s->plot,
+                                         replay_comparison_plot(c, s->plot));
     return status;
 }
 

@@ -244,13 +244,6 @@ static int count_requests(struct sizing *z)
     return rc;
 }
 
-static int complain_file(const char *path, int rc)
-{
-    if (rc != 0)
-        replay_complain(usage.name, "%s: %s", path, strerror(-rc));
-    return rc;
-}
-
 static int search_sizes(struct sizing *z)
 {
     int rc = count_requests(z);
@@ -285,9 +278,11 @@ static int run(struct sizing *z)
         replay_size_print(r, stdout);
         rc = r->search.found ? 0 : 1;
         if (s->csv)
-            rc |= complain_file(s->csv, replay_size_csv(r, s->csv));
+            rc |= replay_complain_output(usage.name, s->csv,
+                                         replay_size_csv(r, s->csv));
         if (s->plot && r->search.found)
-            rc |= complain_file(s->plot, replay_size_plot(r, s->plot));
+            rc |= replay_complain_output(usage.name, s->plot,
+                                         replay_size_plot(r, s->plot));
     }
     if (r->ended)
         replay_cases_fini(r->ended, r->n_ended);

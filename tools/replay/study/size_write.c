@@ -1,10 +1,10 @@
-/* What `size` found as text, CSV and figure; see size.h. */
+/* What `size` found as text, CSV and picture; see size.h. */
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 
-#include "tools/plot/plot.h"
+#include "tools/plot/chart.h"
 #include "tools/replay/study/size.h"
 
 static uint32_t prefill_of(const struct replay_case *c)
@@ -178,48 +178,8 @@ static size_t points(const struct search *search, bool meets, double *x,
     return n;
 }
 
-static void draw_sizes(struct plot *plot, const struct search *search,
-                       double *x, double *y)
-{
-    struct search_size best = search->best.size;
-    double zero = 0;
-    double most = best.prefill + best.decode + 2;
-
-    plot_nice_range(&zero, &most, false);
-    const struct plot_panel panel = {80,
-                                     80,
-                                     420,
-                                     420,
-                                     0,
-                                     most,
-                                     0,
-                                     most,
-                                     false,
-                                     false,
-                                     "Sizes",
-                                     "prefill nodes",
-                                     "decode nodes"};
-    double bx = best.prefill;
-    double by = best.decode;
-    char text[64];
-    plot_axes(plot, &panel);
-    size_t n = points(search, true, x, y);
-    plot_points(plot, &panel, x, y, n, PLOT_DOT, plot_colour(0));
-    n = points(search, false, x, y);
-    plot_points(plot, &panel, x, y, n, PLOT_CROSS, plot_colour(1));
-    snprintf(text, sizeof text, "%" PRIu32 " + %" PRIu32 " is the smallest",
-             best.prefill, best.decode);
-    plot_points(plot, &panel, &bx, &by, 1, PLOT_CROSS, plot_colour(2));
-    plot_points(plot, &panel, &bx, &by, 1, PLOT_DOT, plot_colour(2));
-    plot_key(plot, &panel, PLOT_TOP_RIGHT, 0, 3, "meets the target",
-             plot_colour(0));
-    plot_key(plot, &panel, PLOT_TOP_RIGHT, 1, 3, "does not", plot_colour(1));
-    plot_key(plot, &panel, PLOT_TOP_RIGHT, 2, 3, text, plot_colour(2));
-}
-
 /* The best share of each total that was simulated to its end. */
-static void draw_totals(struct plot *plot, const struct replay_sizing *z,
-                        double *x, double *y)
+static size_t totals(const struct replay_sizing *z, double *x, double *y)
 {
     size_t n = 0;
 
@@ -231,34 +191,54 @@ static void draw_totals(struct plot *plot, const struct replay_sizing *z,
         y[n++] = c->result.report.effective_ratio;
         i = to;
     }
-    double x_min = x[n - 1] - 1;
-    double x_max = x[0] + 1;
-    plot_nice_range(&x_min, &x_max, false);
-    const struct plot_panel panel = {
-        590, 80,    330,   420,          x_min,          x_max,      0,
-        1,   false, false, "Best share", "nodes in all", "effective"};
-    plot_axes(plot, &panel);
-    plot_line(plot, &panel, x, y, n, false, plot_colour(0));
-    plot_points(plot, &panel, x, y, n, PLOT_DOT, plot_colour(0));
-    plot_guide(plot, &panel, z->target, false, "target", plot_colour(1));
+    return n;
 }
 
 int replay_size_plot(const struct replay_sizing *z, const char *path)
 {
+    static const double edges[2] = {-INFINITY, INFINITY};
+    const double target[2] = {z->target, z->target};
+    const double best[2] = {z->search.best.size.prefill,
+                            z->search.best.size.decode};
     size_t room = z->search.count + z->n_ended + 1;
-    double *x = calloc(room, 2 * sizeof x[0]);
-    struct plot *plot = NULL;
+    double *x[3] = {calloc(room, 6 * sizeof x[0][0])};
+    double *y[3];
     char title[160];
+    char answer[64];
 
+    if (!x[0])
+        return -ENOMEM;
+    for (size_t i = 0; i < 3; i++) {
+        x[i] = x[0] + 2 * i * room;
+        y[i] = x[i] + room;
+    }
+    size_t meet = points(&z->search, true, x[0], y[0]);
+    size_t miss = points(&z->search, false, x[1], y[1]);
+    size_t n = totals(z, x[2], y[2]);
+    snprintf(answer, sizeof answer, "%g + %g is the smallest", best[0],
+             best[1]);
     snprintf(title, sizeof title,
              "%.4g %% of requests within TTFT %g s and TBT %g s, %s",
              100 * z->target, z->slo_ttft_s, z->slo_tbt_s, z->template.name);
-    int rc = x ? plot_open(path, 960, 560, title, &plot) : -ENOMEM;
-    if (rc == 0) {
-        draw_sizes(plot, &z->search, x, x + room);
-        draw_totals(plot, z, x, x + room);
-        rc = plot_close(plot);
-    }
-    free(x);
+    const struct chart charts[] = {
+        {.title = "Sizes",
+         .x_label = "prefill nodes",
+         .y_label = "decode nodes",
+         .square = true,
+         .whole = true,
+         .series = {{"meets the target", y[0], meet, x[0], CHART_DOTS},
+                    {"does not", y[1], miss, x[1], CHART_CROSSES},
+                    {answer, &best[1], 1, &best[0], CHART_DOTS}},
+         .n_series = 3},
+        {.title = "Best share",
+         .x_label = "nodes in all",
+         .y_label = "effective",
+         .whole = true,
+         .y_max = 1,
+         .series = {{NULL, y[2], n, x[2], CHART_LINE},
+                    {"target", target, 2, edges, CHART_RULE}},
+         .n_series = 2}};
+    int rc = chart_write(path, title, charts, 2, 2);
+    free(x[0]);
     return rc;
 }

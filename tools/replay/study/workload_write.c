@@ -1,10 +1,10 @@
-/* The facts of a workload as JSON and as a figure; see workload.h. */
+/* The facts of a workload as JSON and as a picture; see workload.h. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "tools/plot/plot.h"
+#include "tools/plot/chart.h"
 #include "tools/replay/study/workload.h"
 
 #define CURVE_POINTS 121
@@ -71,128 +71,76 @@ json_t *replay_workload_json(const struct replay_workload *f,
         "popularity", popularity_json(f));
 }
 
-static void draw_capacity(struct plot *plot, const struct replay_workload *f)
-{
-    double x[CURVE_POINTS];
-    double y[CURVE_POINTS];
-    double least = 0.1;
-    double most =
-        (double)f->unique_blocks * (double)f->block_tokens / 1e6 * 1.2;
-    double top = f->best_block_ratio * 1.1;
-    double zero = 0;
+/* What the three curves show. */
+struct curves {
+    double mtokens[CURVE_POINTS], hits[CURVE_POINTS];
+    double ranks[CURVE_POINTS], touches[CURVE_POINTS];
+    double gaps_s[CURVE_POINTS], shares[CURVE_POINTS];
+};
 
-    most = most > 1 ? most : 1;
-    plot_nice_range(&least, &most, true);
-    plot_nice_range(&zero, &top, false);
-    for (size_t i = 0; i < CURVE_POINTS; i++) {
-        x[i] =
-            least * pow(most / least, (double)i / (double)(CURVE_POINTS - 1));
-        y[i] = replay_workload_lru_ratio(f, x[i] * 1e6);
-    }
-    struct plot_panel panel = {80,
-                               80,
-                               310,
-                               300,
-                               least,
-                               most,
-                               0,
-                               top,
-                               true,
-                               false,
-                               "One LRU cache",
-                               "capacity (M tokens)",
-                               "hit ratio (blocks)"};
-    plot_axes(plot, &panel);
-    plot_line(plot, &panel, x, y, CURVE_POINTS, false, plot_colour(0));
-    char text[48];
-    snprintf(text, sizeof text, "infinite: %.4f", f->best_block_ratio);
-    plot_guide(plot, &panel, f->best_block_ratio, false, text, "#777");
+/* The i-th point of a curve from `least` to `most`, evenly on a logarithmic
+ * axis. */
+static double spread(double least, double most, size_t i)
+{
+    return least * pow(most / least, (double)i / (double)(CURVE_POINTS - 1));
 }
 
-static void draw_popularity(struct plot *plot, const struct replay_workload *f)
+static void fill_curves(struct replay_workload *f, struct curves *c)
 {
-    double x[CURVE_POINTS];
-    double y[CURVE_POINTS];
-    double x_min = 1;
-    double x_max = (double)f->unique_blocks;
-    double y_min = 0.5;
-    double y_max = f->popularity[0];
+    double blocks = (double)f->unique_blocks;
+    double mtokens = fmax(1, blocks * (double)f->block_tokens / 1e6 * 1.2);
 
-    plot_nice_range(&x_min, &x_max, true);
-    plot_nice_range(&y_min, &y_max, true);
     for (size_t i = 0; i < CURVE_POINTS; i++) {
-        x[i] = floor(pow((double)f->unique_blocks,
-                         (double)i / (double)(CURVE_POINTS - 1)) +
-                     1e-9);
-        uint64_t rank = x[i] > 1 ? (uint64_t)x[i] - 1 : 0;
-        y[i] = f->popularity[rank < f->unique_blocks ? rank : 0];
+        c->mtokens[i] = spread(0.1, mtokens, i);
+        c->hits[i] = replay_workload_lru_ratio(f, c->mtokens[i] * 1e6);
+        c->ranks[i] = floor(spread(1, blocks, i) + 1e-9);
+        uint64_t rank = c->ranks[i] > 1 ? (uint64_t)c->ranks[i] - 1 : 0;
+        c->touches[i] = f->popularity[rank < f->unique_blocks ? rank : 0];
+        c->shares[i] = (double)i / (double)(CURVE_POINTS - 1);
+        c->gaps_s[i] =
+            fmax(0.1, trace_reuse_gap_ms(f->reuse, c->shares[i]) / 1e3);
     }
-    struct plot_panel panel = {480,
-                               80,
-                               310,
-                               300,
-                               x_min,
-                               x_max,
-                               y_min,
-                               y_max,
-                               true,
-                               true,
-                               "Popularity of blocks",
-                               "rank",
-                               "touches"};
-    plot_axes(plot, &panel);
-    plot_line(plot, &panel, x, y, CURVE_POINTS, true, plot_colour(1));
-}
-
-static void draw_gaps(struct plot *plot, struct replay_workload *f)
-{
-    double x[CURVE_POINTS];
-    double y[CURVE_POINTS];
-    double least = 0.1;
-    double most = trace_reuse_gap_ms(f->reuse, 1) / 1e3;
-
-    most = most > 1 ? most : 1;
-    plot_nice_range(&least, &most, true);
-    for (size_t i = 0; i < CURVE_POINTS; i++) {
-        y[i] = (double)i / (double)(CURVE_POINTS - 1);
-        x[i] = trace_reuse_gap_ms(f->reuse, y[i]) / 1e3;
-        x[i] = x[i] > least ? x[i] : least;
-    }
-    struct plot_panel panel = {880,
-                               80,
-                               310,
-                               300,
-                               least,
-                               most,
-                               0,
-                               1,
-                               true,
-                               false,
-                               "Time until a block comes back",
-                               "gap (s)",
-                               "share of reuses"};
-    plot_axes(plot, &panel);
-    plot_line(plot, &panel, x, y, CURVE_POINTS, false, plot_colour(2));
-    char text[48];
-    snprintf(text, sizeof text, "p50 %.0f s", f->gap_p50_s);
-    plot_guide(plot, &panel, f->gap_p50_s, true, text, "#777");
 }
 
 int replay_workload_plot(struct replay_workload *f, const char *path)
 {
+    const double edges[2] = {-INFINITY, INFINITY};
+    const double best[2] = {f->best_block_ratio, f->best_block_ratio};
+    const double p50[2] = {f->gap_p50_s, f->gap_p50_s};
+    char names[2][48];
     char title[160];
-    struct plot *plot = NULL;
+    struct curves c;
 
+    fill_curves(f, &c);
+    snprintf(names[0], sizeof names[0], "infinite: %.4f", best[0]);
+    snprintf(names[1], sizeof names[1], "p50 %.0f s", p50[0]);
     snprintf(title, sizeof title,
              "%llu requests, %.0f tokens in and %.0f out on average, at best "
              "%.1f %% of the input reused",
              (unsigned long long)f->totals.requests, f->input_tokens.mean,
              f->output_tokens.mean, 100 * f->best_token_ratio);
-    int rc = plot_open(path, 1230, 450, title, &plot);
-    if (rc != 0)
-        return rc;
-    draw_capacity(plot, f);
-    draw_popularity(plot, f);
-    draw_gaps(plot, f);
-    return plot_close(plot);
+    const struct chart charts[] = {
+        {.title = "One LRU cache",
+         .x_label = "capacity (M tokens)",
+         .y_label = "hit ratio (blocks)",
+         .x_log = true,
+         .y_max = 1.05 * best[0],
+         .series = {{"LRU", c.hits, CURVE_POINTS, c.mtokens, CHART_CURVE},
+                    {names[0], best, 2, edges, CHART_RULE}},
+         .n_series = 2},
+        {.title = "Popularity of blocks",
+         .x_label = "rank",
+         .y_label = "touches",
+         .x_log = true,
+         .y_log = true,
+         .series = {{NULL, c.touches, CURVE_POINTS, c.ranks, CHART_STAIRS}},
+         .n_series = 1},
+        {.title = "Time until a block comes back",
+         .x_label = "gap (s)",
+         .y_label = "share of reuses",
+         .x_log = true,
+         .series = {{NULL, c.shares, CURVE_POINTS, c.gaps_s, CHART_CURVE},
+                    {names[1], edges, 2, p50, CHART_RULE}},
+         .n_series = 2}};
+    return chart_write(path, title, charts, 3, 3);
 }

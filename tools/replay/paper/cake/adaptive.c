@@ -197,13 +197,11 @@ static int write_plot(const struct settings *s, const struct point *points,
         {.title = "all prompts done, simulated",
          .x_label = "Gbit/s",
          .y_label = "seconds",
-         .groups = groups,
-         .key = PLOT_TOP_RIGHT},
+         .groups = groups},
         {.title = "short prompts, mean time to the first token",
          .x_label = "Gbit/s",
          .y_label = "seconds",
-         .groups = groups,
-         .key = PLOT_TOP_RIGHT},
+         .groups = groups},
     };
     for (size_t b = 0; b < s->gbps.count; b++) {
         snprintf(names[b], sizeof names[b], "%g", s->gbps.values[b]);
@@ -214,35 +212,24 @@ static int write_plot(const struct settings *s, const struct point *points,
             done_s[o][b] = points[b].of[o].done_s;
             short_s[o][b] = points[b].of[o].short_mean_s;
         }
-        charts[0].series[o] =
-            (struct chart_series){orders[o], done_s[o], s->gbps.count};
-        charts[1].series[o] =
-            (struct chart_series){orders[o], short_s[o], s->gbps.count};
-        charts[0].n_series = charts[1].n_series = o + 1;
+        chart_line(&charts[0], orders[o], done_s[o], s->gbps.count);
+        chart_line(&charts[1], orders[o], short_s[o], s->gbps.count);
     }
     return chart_write(path, "A cached prompt among short ones (simulated)",
-                       charts, 2);
+                       charts, 2, 2);
 }
 
 static int report(const struct settings *s, const struct point *points)
 {
-    const struct {
-        const char *path;
-        int (*write)(const struct settings *, const struct point *,
-                     const char *);
-    } outputs[] = {{s->csv, write_csv}, {s->plot, write_plot}};
     int status = 0;
-    print(s, points);
-    for (size_t i = 0; i < sizeof outputs / sizeof outputs[0]; i++) {
-        int rc =
-            outputs[i].path ? outputs[i].write(s, points, outputs[i].path) : 0;
 
-        if (rc != 0) {
-            replay_complain(usage.name, "%s: %s", outputs[i].path,
-                            strerror(-rc));
-            status = 1;
-        }
-    }
+    print(s, points);
+    if (s->csv)
+        status |= replay_complain_output(usage.name, s->csv,
+                                         write_csv(s, points, s->csv));
+    if (s->plot)
+        status |= replay_complain_output(usage.name, s->plot,
+                                         write_plot(s, points, s->plot));
     return status;
 }
 

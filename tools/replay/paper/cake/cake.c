@@ -73,24 +73,18 @@ static int print_json(const struct cake_result *r)
 
 static int report(const struct settings *s, const struct cake_result *r)
 {
-    const struct {
-        const char *path;
-        int (*write)(const struct cake_result *, const char *);
-    } outputs[] = {{s->csv, cake_result_csv}, {s->plot, cake_result_plot}};
     int status = 0;
+
     if (s->json)
         status = print_json(r);
     else
         cake_result_print(r, stdout);
-    for (size_t i = 0; i < sizeof outputs / sizeof outputs[0]; i++) {
-        int rc = outputs[i].path ? outputs[i].write(r, outputs[i].path) : 0;
-
-        if (rc != 0) {
-            replay_complain(usage.name, "%s: %s", outputs[i].path,
-                            strerror(-rc));
-            status = 1;
-        }
-    }
+    if (s->csv)
+        status |= replay_complain_output(usage.name, s->csv,
+                                         cake_result_csv(r, s->csv));
+    if (s->plot)
+        status |= replay_complain_output(usage.name, s->plot,
+                                         cake_result_plot(r, s->plot));
     return status;
 }
 

@@ -232,51 +232,40 @@ static int write_plot(const struct study *study, const char *path)
          .x_label = "seed",
          .y_label = "seconds",
          .x = seeds,
-         .key = PLOT_TOP_RIGHT},
+         .whole = true},
         {.title = "where both are, first seed",
          .x_label = "seconds",
          .y_label = "token of the prompt",
-         .x = first->course_s,
-         .key = PLOT_BOTTOM_RIGHT,
-         .n_series = 2,
-         .series = {{"computed up to", first->computed_tokens, first->n_course},
-                    {"loaded down to", first->unloaded_tokens,
-                     first->n_course}}},
+         .x = first->course_s},
     };
+    chart_line(&charts[1], "computed up to", first->computed_tokens,
+               first->n_course);
+    chart_line(&charts[1], "loaded down to", first->unloaded_tokens,
+               first->n_course);
     for (size_t i = 0; i < n; i++)
         seeds[i] = (double)(study->settings->common.seed + i);
     for (size_t w = 0; w < WAYS; w++) {
-        for (size_t i = 0; i < n; i++) {
+        for (size_t i = 0; i < n; i++)
             times[w][i] = time_of(&study->runs[i], w);
-            /* Room for the key. */
-            charts[0].y_max = fmax(charts[0].y_max, 1.4 * times[w][i]);
-        }
-        charts[0].series[charts[0].n_series++] =
-            (struct chart_series){ways[w].name, times[w], n};
+        chart_line(&charts[0], ways[w].name, times[w], n);
     }
     return chart_write(path, "Budget and bandwidth that change (simulated)",
-                       charts, 2);
+                       charts, 2, 2);
 }
 
 static int report(const struct study *study)
 {
-    const struct {
-        const char *path;
-        int (*write)(const struct study *, const char *);
-    } outputs[] = {{study->settings->csv, write_csv},
-                   {study->settings->plot, write_plot}};
     int status = 0;
 
     print(study);
-    for (size_t i = 0; i < sizeof outputs / sizeof outputs[0]; i++) {
-        int rc = outputs[i].path ? outputs[i].write(study, outputs[i].path) : 0;
-
-        if (rc != 0) {
-            replay_complain(usage.name, "%s: %s", outputs[i].path,
-                            strerror(-rc));
-            status = 1;
-        }
-    }
+    if (study->settings->csv)
+        status |=
+            replay_complain_output(usage.name, study->settings->csv,
+                                   write_csv(study, study->settings->csv));
+    if (study->settings->plot)
+        status |=
+            replay_complain_output(usage.name, study->settings->plot,
+                                   write_plot(study, study->settings->plot));
     return status;
 }
 

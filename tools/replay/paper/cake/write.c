@@ -1,9 +1,10 @@
 /* A result as table, JSON, CSV and figure; see result.h. */
 #include <errno.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
-#include "tools/plot/plot.h"
+#include "tools/plot/chart.h"
 #include "tools/replay/paper/cake/result.h"
 
 /* Fastest of the three, as the paper names them. */
@@ -130,95 +131,86 @@ static bool same_machine(const struct cake_line *a, const struct cake_line *b)
            strcmp(a->row->setup.model, b->row->setup.model) == 0;
 }
 
-#define MACHINES_MAX 12
+/* More than a calibration has in practice; what is beyond is not drawn. */
+#define MACHINES_MAX (CHART_SERIES_MAX - 1)
 
-/* The first line of each machine; those beyond MACHINES_MAX share the last
- * one's colour. */
-static size_t list_machines(const struct cake_result *r,
-                            const struct cake_line *machines[MACHINES_MAX])
+/* The picture in the making; the charts borrow from it. */
+struct picture {
+    const struct cake_line *machines[MACHINES_MAX]; /* the first line of each */
+    char names[MACHINES_MAX][2 * CAKE_NAME_BYTES + 2];
+    size_t n;
+};
+
+static void list_machines(const struct cake_result *r, struct picture *p)
 {
-    size_t n = 0;
-
-    for (size_t i = 0; i < r->n_lines && n < MACHINES_MAX; i++) {
+    for (size_t i = 0; i < r->n_lines && p->n < MACHINES_MAX; i++) {
+        const struct cake_setup *s = &r->lines[i].row->setup;
         size_t m = 0;
 
-        while (m < n && !same_machine(machines[m], &r->lines[i]))
+        while (m < p->n && !same_machine(p->machines[m], &r->lines[i]))
             m++;
-        if (m == n)
-            machines[n++] = &r->lines[i];
+        if (m < p->n)
+            continue;
+        snprintf(p->names[m], sizeof p->names[m], "%s, %s", s->hardware,
+                 s->model);
+        p->machines[p->n++] = &r->lines[i];
     }
-    return n;
 }
 
-static double published(const struct cake_line *line, bool io)
+/* A chart of one of the two speed-ups, its values (n_lines, (1 + machines))
+ * into `values`: a series has NAN where a line is another machine's. */
+static struct chart make_chart(const struct cake_result *r,
+                               const struct picture *p, bool io, double *values)
 {
-    return io ? line->row->speedup_io : line->row->speedup_compute;
-}
-
-static double predicted(const struct cake_line *line, bool io)
-{
-    return io ? line->predicted.speedup_io : line->predicted.speedup_compute;
-}
-
-static void draw(struct plot *plot, const struct cake_result *r, bool io)
-{
-    const struct cake_line *machines[MACHINES_MAX];
-    size_t n = list_machines(r, machines);
-    double least = INFINITY;
-    double most = 0;
+    static const double ends[2] = {-INFINITY, INFINITY};
+    struct chart chart = {.title = io ? "over loading alone"
+                                      : "over computing alone",
+                          .x_label = "speed-up, published",
+                          .y_label = "speed-up, predicted",
+                          .x = values,
+                          .x_log = true,
+                          .y_log = true,
+                          .square = true,
+                          .no_key = io};
 
     for (size_t i = 0; i < r->n_lines; i++) {
         const struct cake_line *line = &r->lines[i];
 
-        least = fmin(least, fmin(published(line, io), predicted(line, io)));
-        most = fmax(most, fmax(published(line, io), predicted(line, io)));
+        values[i] = io ? line->row->speedup_io : line->row->speedup_compute;
+        for (size_t m = 0; m < p->n; m++) {
+            values[(m + 1) * r->n_lines + i] =
+                !same_machine(p->machines[m], line) ? NAN
+                : io                                ? line->predicted.speedup_io
+                     : line->predicted.speedup_compute;
+        }
     }
-    plot_nice_range(&least, &most, true);
-    const struct plot_panel panel = {
-        .left = io ? 80 : 520,
-        .top = 80,
-        .width = 330,
-        .height = 330,
-        .x_min = least,
-        .x_max = most,
-        .y_min = least,
-        .y_max = most,
-        .x_log = true,
-        .y_log = true,
-        .title = io ? "over loading alone" : "over computing alone",
-        .x_label = "speed-up, published",
-        .y_label = "speed-up, predicted",
-    };
-    const double ends[2] = {least, most};
-    plot_axes(plot, &panel);
-    plot_line(plot, &panel, ends, ends, 2, false, "#999999");
-    for (size_t i = 0; i < r->n_lines; i++) {
-        size_t m = 0;
-        double x = published(&r->lines[i], io);
-        double y = predicted(&r->lines[i], io);
-
-        while (m + 1 < n && !same_machine(machines[m], &r->lines[i]))
-            m++;
-        plot_points(plot, &panel, &x, &y, 1, PLOT_DOT, plot_colour(m));
+    for (size_t m = 0; m < p->n; m++) {
+        chart.series[m] =
+            (struct chart_series){.name = p->names[m],
+                                  .y = values + (m + 1) * r->n_lines,
+                                  .n = r->n_lines,
+                                  .mark = CHART_DOTS};
     }
-    for (size_t m = 0; m < n; m++) {
-        const struct cake_setup *s = &machines[m]->row->setup;
-        char text[2 * CAKE_NAME_BYTES + 2];
-
-        snprintf(text, sizeof text, "%s, %s", s->hardware, s->model);
-        plot_key(plot, &panel, PLOT_TOP_LEFT, m, n, text, plot_colour(m));
-    }
+    chart.series[p->n] =
+        (struct chart_series){"as published", ends, 2, ends, CHART_RULE};
+    chart.n_series = p->n + 1;
+    return chart;
 }
 
 int cake_result_plot(const struct cake_result *r, const char *path)
 {
-    struct plot *plot = NULL;
-    int rc = plot_open(path, 900, 480,
-                       "Cake's speed-ups: published and predicted", &plot);
+    struct picture p = {.n = 0};
+    struct chart charts[2];
 
-    if (rc != 0)
-        return rc;
-    draw(plot, r, true);
-    draw(plot, r, false);
-    return plot_close(plot);
+    list_machines(r, &p);
+    size_t room = (p.n + 1) * r->n_lines;
+    double *values = calloc(room, 2 * sizeof values[0]);
+    if (!values)
+        return -ENOMEM;
+    charts[0] = make_chart(r, &p, true, values);
+    charts[1] = make_chart(r, &p, false, values + room);
+    int rc = chart_write(path, "Cake's speed-ups: published and predicted",
+                         charts, 2, 2);
+    free(values);
+    return rc;
 }

@@ -1,0 +1,18 @@
+/* The picture of a live replay: TTFT over time, its distribution, and what was
+ * predicted over what was observed. */
+#ifndef TOOLS_REPLAY_LIVE_PLOT_H
+#define TOOLS_REPLAY_LIVE_PLOT_H
+
+#include <stddef.h>
+
+#include "tools/replay/report/report.h"
+
+/*
+ * Writes an SVG of records[0 .. count) (borrowed) and their report to `path`.
+ * Returns as chart_write(). O(n log n).
+ */
+int replay_live_plot(const struct replay_record *records, size_t count,
+                     const struct replay_report *report, const char *path)
+    __attribute__((warn_unused_result));
+
+#endif
