@@ -84,6 +84,7 @@ struct sim_request {
     uint32_t step_sends;    /* tokens whose KV leaves in the step under way */
     int64_t computed_us;    /* of its prefill, in the model's time */
     int64_t waited_us;      /* and for reads */
+    bool by_layer;          /* layers came while those before computed */
     bool queued;            /* it is or was in a node's queue */
     bool held;              /* computed, but for a layer that is to come */
     bool prefilled;

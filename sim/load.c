@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "conductor/core/observation/observation.h"
 #include "sim/internal.h"
 
 static double block_bytes(const struct sim *sim)
@@ -75,11 +76,19 @@ static void load_over(struct sim *sim, struct sim_load *load)
     for (size_t i = 0; r && i < load->n_sources; i++) {
         const struct sim_source *s = &load->sources[i];
 
-        if (sim->cluster.links_shared && s->holder != r->record.prefill_node &&
-            sim->cluster.tiers[s->tier].read_bytes_per_s <= 0.0)
-            (void)pool_link_observed(sim->pool, sim->nodes[s->holder].id,
-                                     (int64_t)(s->n_here * block_bytes(sim)),
-                                     sim->now_us - s->started_us);
+        int64_t bytes = (int64_t)(s->n_here * block_bytes(sim));
+
+        if (sim->cluster.links_shared && s->holder != r->record.prefill_node)
+            observation_load(
+                sim->pool,
+                &(struct observation_load){
+                    .holder = sim->nodes[s->holder].id,
+                    .link_bytes = bytes,
+                    .tier_bytes =
+                        sim->cluster.tiers[s->tier].read_bytes_per_s > 0.0
+                            ? bytes
+                            : 0,
+                    .us = sim->now_us - s->started_us});
     }
     if (r)
         sim_load_ready(sim, r);

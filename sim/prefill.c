@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "conductor/core/observation/observation.h"
 #include "sim/internal.h"
 
 static bool decodes_elsewhere(const struct sim_request *r)
@@ -175,29 +176,29 @@ static void store_blocks(struct sim *sim, struct sim_node *node,
         sim_copies_touch(sim, node, r);
 }
 
-/* The pool compares what was observed with what was predicted; if more or
- * fewer tokens were computed than planned, it is scaled, as the daemon does. */
-static int64_t comparable_us(const struct sim *sim, const struct sim_request *r)
+/* What the core learns of its engine and of the link that it fetched over. */
+static void observe(struct sim *sim, const struct sim_node *node,
+                    const struct sim_request *r)
 {
-    int64_t actual_us =
-        sim_model_us(sim, r->n_tokens - r->cached_tokens, r->cached_tokens);
+    const struct observation_prefill seen = {
+        .predicted_us = r->plan.predicted_us,
+        .model_us = r->computed_us,
+        .engine_us = r->engine_us - r->waited_us,
+        .by_layer = r->by_layer,
+    };
 
-    /* A planned one may have come in two runs, and waited for loads. */
-    if (r->plan.planned && r->computed_us > 0)
-        return (int64_t)((double)(r->engine_us - r->waited_us) *
-                         (double)r->plan.predicted_us / (double)r->computed_us);
-    if (actual_us == 0 || r->plan.planned)
-        return -1;
-    if (actual_us == r->plan.predicted_us)
-        return r->engine_us; /* exactly: ties depend on it */
-    return (int64_t)((double)r->engine_us * (double)r->plan.predicted_us /
-                     (double)actual_us);
+    if (r->fetched_bytes > 0.0 && sim->cluster.links_shared)
+        observation_load(sim->pool, &(struct observation_load){
+                                        .holder = r->plan.fetch_from,
+                                        .link_bytes = (int64_t)r->fetched_bytes,
+                                        .us = r->fetch_us});
+    (void)pool_prefill_done(sim->pool, node->id, r->record.index + 1,
+                            observation_prefill_us(&seen), sim->now_us);
 }
 
 void sim_prefill_done(struct sim *sim, struct sim_request *r)
 {
     struct sim_node *node = &sim->nodes[r->record.prefill_node];
-    uint64_t id = r->record.index + 1;
 
     r->held = r->load && !r->load->over;
     if (r->held)
@@ -208,11 +209,7 @@ void sim_prefill_done(struct sim *sim, struct sim_request *r)
     r->prefilled = true;
     if (sim->cluster.cache_at == CLUSTER_CACHE_AT_DISPATCH)
         sim_copies_ready(sim, node, r);
-    if (r->fetched_bytes > 0.0 && sim->cluster.links_shared)
-        (void)pool_link_observed(sim->pool, r->plan.fetch_from,
-                                 (int64_t)r->fetched_bytes, r->fetch_us);
-    (void)pool_prefill_done(sim->pool, node->id, id, comparable_us(sim, r),
-                            sim->now_us);
+    observe(sim, node, r);
     sim->room = true;
     if (decodes_elsewhere(r)) {
         sim->summary.pushes.count++;

@@ -112,6 +112,7 @@ static void settle_planned(struct sim *sim, struct sim_node *node,
     if (r->load && n < r->load->plan.split_block)
         r->load->plan.mode = LOAD_MODE_BOTH;
     if (loads_by_layer(r)) {
+        r->by_layer = true;
         r->load_us += late_us(sim, r);
         jump(sim, node, r);
     }
@@ -148,6 +149,7 @@ void sim_reuse_settle(struct sim *sim, struct sim_node *node,
     compute_us = sim_model_us(sim, r->record.computed_tokens, r->cached_tokens);
     check_length(sim, r, compute_us);
     r->load_us = exposed_us(sim, compute_us, r->load_us);
+    r->waited_us = r->load_us;
 }
 
 /* How far a request may compute now that loads come from its end: to where

@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "conductor/core/observation/observation.h"
 #include "conductor/service/state.h"
 
 /* What a worker may report at most: far above any real value, far below what
@@ -131,22 +132,22 @@ static int on_prefill_started(struct service_request *request, uint32_t id,
     return request_set_state(request, REQUEST_PREFILLING) ? 0 : -EPROTO;
 }
 
-/* What was observed, scaled to what was planned: the correction compares like
- * with like even if more or fewer blocks were reused than expected. */
 static int64_t comparable_us(const struct service_request *request,
                              const struct msg_prefill_done *m)
 {
-    /* With layers still coming, time is not the engine's alone. */
-    if (m->load_mode == PROTO_LOAD_LAYERWISE)
-        return -1;
-    if (m->computed_tokens == request->n_tokens - request->plan.cached_tokens)
-        return (int64_t)m->prefill_us;
-    int64_t actual_us = cost_model_prefill_us(
-        &request->service->cost, m->computed_tokens,
-        (int64_t)m->local_tokens + m->fetched_tokens + m->disk_tokens, NULL);
-    double us = (double)m->prefill_us * (double)request->plan.predicted_us /
-                (double)actual_us;
-    return us < (double)COST_MODEL_MAX_US ? (int64_t)us : COST_MODEL_MAX_US;
+    int64_t cached_tokens =
+        (int64_t)m->local_tokens + m->fetched_tokens + m->disk_tokens;
+    bool as_planned = cached_tokens == request->plan.cached_tokens;
+
+    return observation_prefill_us(&(struct observation_prefill){
+        .predicted_us = request->plan.predicted_us,
+        .model_us = as_planned ? request->plan.predicted_us
+                               : cost_model_prefill_us(&request->service->cost,
+                                                       m->computed_tokens,
+                                                       cached_tokens, NULL),
+        .engine_us = (int64_t)m->prefill_us,
+        .by_layer = m->load_mode == PROTO_LOAD_LAYERWISE,
+    });
 }
 
 /* Follows the overhead by an eighth of the difference, which counts for at
@@ -199,11 +200,12 @@ static void learn_loads(struct service_request *request,
         metrics_ratio_error(&s->metrics.transfer_error_ratio,
                             request->plan.transfer_us, (int64_t)us);
     /* Not by fetch_us, which begins when the prefill arrives and has the wait
-     * for room and for other loads in it. What a disk took as well cannot be
-     * told apart. */
-    if (m->fetch_bytes && !m->disk_bytes)
-        (void)pool_link_observed(s->pool, only_peer(request),
-                                 (int64_t)m->fetch_bytes, (int64_t)m->load_us);
+     * for room and for other loads in it. */
+    observation_load(s->pool, &(struct observation_load){
+                                  .holder = only_peer(request),
+                                  .link_bytes = (int64_t)m->fetch_bytes,
+                                  .tier_bytes = (int64_t)m->disk_bytes,
+                                  .us = (int64_t)m->load_us});
 }
 
 static void count_prefill(struct service_request *request,

@@ -333,9 +333,9 @@ static void on_report(struct rig *r, uint32_t id)
                                (enum pool_health)below(r, HEALTH_STATES + 1));
         break;
     case 3:
-        (void)!pool_tier_observed(r->pool, id,
+        (void)!pool_set_tier_rate(r->pool, id,
                                   (enum block_tier)below(r, BLOCK_TIERS + 1),
-                                  bytes, number(r, 40) - 1);
+                                  (double)bytes);
         break;
     case 4:
         (void)busy_tier(r->pool, id, (enum block_tier)below(r, BLOCK_TIERS + 1),

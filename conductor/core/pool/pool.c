@@ -278,62 +278,37 @@ int pool_set_kv_used(struct pool *pool, uint32_t id, int64_t used_tokens)
     return 0;
 }
 
-/* Both numbers are above 0. */
-static void smooth_rate(const struct pool *pool, double *rate, int64_t bytes,
-                        int64_t elapsed_us)
-{
-    double seen = (double)bytes * 1e6 / (double)elapsed_us;
-
-    if (*rate > 0.0)
-        *rate += pool->config.link_smoothing * (seen - *rate);
-    else
-        *rate = seen;
-}
-
 int pool_link_observed(struct pool *pool, uint32_t id, int64_t bytes,
                        int64_t elapsed_us)
 {
     struct pool_slot *slot = pool_slot_of(pool, id);
+    double *rate, seen;
 
     if (!slot)
         return -ESTALE;
     if (bytes <= 0 || elapsed_us <= 0)
         return 0;
-    smooth_rate(pool, &slot->view.link_bytes_per_s, bytes, elapsed_us);
+    rate = &slot->view.link_bytes_per_s;
+    seen = (double)bytes * 1e6 / (double)elapsed_us;
+    if (*rate > 0.0)
+        *rate += pool->config.link_smoothing * (seen - *rate);
+    else
+        *rate = seen;
     return 0;
-}
-
-/* The slot of an id that has such a tier. Returns 0, -ESTALE or -EINVAL. */
-static int tier_slot(const struct pool *pool, uint32_t id, enum block_tier tier,
-                     struct pool_slot **slot)
-{
-    *slot = pool_slot_of(pool, id);
-    if (!*slot)
-        return -ESTALE;
-    return (unsigned)tier < BLOCK_TIERS ? 0 : -EINVAL;
-}
-
-int pool_tier_observed(struct pool *pool, uint32_t id, enum block_tier tier,
-                       int64_t bytes, int64_t elapsed_us)
-{
-    struct pool_slot *slot;
-    int error = tier_slot(pool, id, tier, &slot);
-
-    if (error == 0 && bytes > 0 && elapsed_us > 0)
-        smooth_rate(pool, &slot->view.tier_bytes_per_s[tier], bytes,
-                    elapsed_us);
-    return error;
 }
 
 int pool_set_tier_rate(struct pool *pool, uint32_t id, enum block_tier tier,
                        double bytes_per_s)
 {
-    struct pool_slot *slot;
-    int error = tier_slot(pool, id, tier, &slot);
+    struct pool_slot *slot = pool_slot_of(pool, id);
 
-    if (error == 0 && isfinite(bytes_per_s) && bytes_per_s > 0.0)
+    if (!slot)
+        return -ESTALE;
+    if ((unsigned)tier >= BLOCK_TIERS)
+        return -EINVAL;
+    if (isfinite(bytes_per_s) && bytes_per_s > 0.0)
         slot->view.tier_bytes_per_s[tier] = bytes_per_s;
-    return error;
+    return 0;
 }
 
 void pool_pending_match(struct pool *pool, const uint64_t *keys, size_t n,

@@ -107,8 +107,7 @@ struct pool_config {
     int64_t correction_tau_us; /* predicted work that it learns from, above 0 */
     double correction_min_ratio;
     double correction_max_ratio;
-    double link_smoothing; /* weight of a new observed link or tier rate,
-                              (0, 1] */
+    double link_smoothing; /* weight of a new observed link rate, (0, 1] */
     uint64_t seed;
 };
 
@@ -198,12 +197,6 @@ int pool_set_kv_used(struct pool *pool, uint32_t id, int64_t used_tokens);
  */
 int pool_link_observed(struct pool *pool, uint32_t id, int64_t bytes,
                        int64_t elapsed_us);
-
-/* As pool_link_observed(), for reads of an instance's tier. A tier at no cost
- * has one from then on. Returns 0, -ESTALE or -EINVAL: no such tier. */
-int pool_tier_observed(struct pool *pool, uint32_t id, enum block_tier tier,
-                       int64_t bytes, int64_t elapsed_us)
-    __attribute__((warn_unused_result));
 
 /* Takes over a tier's rate that the instance has smoothed itself.
  *   bytes_per_s  above 0 and finite, else the call changes nothing.

@@ -1,0 +1,47 @@
+/*
+ * What a finished prefill teaches: the speed of its engine, and of the link
+ * that it loaded over. The daemon and the simulator say what they saw; what
+ * counts is decided here. Pure.
+ */
+#ifndef CONDUCTOR_CORE_OBSERVATION_OBSERVATION_H
+#define CONDUCTOR_CORE_OBSERVATION_OBSERVATION_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "conductor/core/pool/pool.h"
+
+/* Computing a prompt, as planned and as it was. */
+struct observation_prefill {
+    int64_t predicted_us; /* of what was planned, by the cost model alone */
+    int64_t model_us;     /* of what was computed in the end, likewise */
+    int64_t engine_us;    /* that it took, at least 0 */
+    /* Layers of its KV were loaded while those before them computed: the
+     * engine waited for some, nobody knows how long, and may have computed
+     * slower beside the copying. Such a time says as much of the links as of
+     * the engine, and teaches nothing. */
+    bool by_layer;
+};
+
+/*
+ * The time that the prefill would have taken if what was planned had been
+ * computed, so that the correction compares like with like even if more or
+ * fewer blocks were reused than expected.
+ * Returns it, at most COST_MODEL_MAX_US if it is scaled; -1: it cannot be
+ * told.
+ */
+int64_t observation_prefill_us(const struct observation_prefill *seen);
+
+/* Loading KV blocks of one prefill, from one holder. */
+struct observation_load {
+    uint32_t holder;    /* pool id; POOL_NO_INSTANCE: several, or nobody */
+    int64_t link_bytes; /* that came over the holder's link */
+    int64_t tier_bytes; /* that some slow tier was read for besides */
+    int64_t us;         /* from the first request to the last block */
+};
+
+/* Smooths the rate of the holder's link, unless what a slow tier took cannot
+ * be told apart from it. Rates of tiers are told by who reads them. */
+void observation_load(struct pool *pool, const struct observation_load *seen);
+
+#endif

@@ -1,0 +1,70 @@
+/* What a finished prefill teaches. */
+#include <CUnit/Basic.h>
+
+#include "conductor/core/observation/observation.h"
+#include "predictor/cost_model.h"
+
+static void test_prefill(void)
+{
+    struct observation_prefill seen = {
+        .predicted_us = 1000, .model_us = 1000, .engine_us = 1300};
+
+    CU_ASSERT_EQUAL(observation_prefill_us(&seen), 1300);
+    /* Twice as much was computed as planned: half of its time. */
+    seen.model_us = 2000;
+    CU_ASSERT_EQUAL(observation_prefill_us(&seen), 650);
+    seen.model_us = 500;
+    CU_ASSERT_EQUAL(observation_prefill_us(&seen), 2600);
+    seen.model_us = 1;
+    seen.engine_us = COST_MODEL_MAX_US;
+    CU_ASSERT_EQUAL(observation_prefill_us(&seen), COST_MODEL_MAX_US);
+    seen.model_us = 0; /* nothing was computed */
+    CU_ASSERT_EQUAL(observation_prefill_us(&seen), -1);
+}
+
+/* Who loaded layer by layer waited for some: that is not the engine's time. */
+static void test_by_layer(void)
+{
+    struct observation_prefill seen = {.predicted_us = 1000,
+                                       .model_us = 1000,
+                                       .engine_us = 1300,
+                                       .by_layer = true};
+
+    CU_ASSERT_EQUAL(observation_prefill_us(&seen), -1);
+}
+
+static void test_load(void)
+{
+    struct pool *pool = pool_new(&pool_config_default);
+    struct pool_instance_config config = {.role = ROLE_PREFILL,
+                                          .kv_capacity_tokens = 1000,
+                                          .link_bytes_per_s = 1e6};
+    struct observation_load seen = {.link_bytes = 3000000, .us = 1000000};
+    const double *rate;
+    uint32_t id;
+
+    CU_ASSERT_EQUAL_FATAL(pool_add(pool, &config, &id), 0);
+    rate = &pool_get(pool, id)->link_bytes_per_s;
+    observation_load(pool, &seen); /* nobody knows whose */
+    seen.holder = id;
+    seen.tier_bytes = 1;
+    observation_load(pool, &seen); /* nor what the link alone would do */
+    CU_ASSERT_EQUAL(*rate, 1e6);
+    seen.tier_bytes = 0;
+    observation_load(pool, &seen);
+    CU_ASSERT_EQUAL(*rate, 1.5e6);
+    pool_free(pool);
+}
+
+int main(void)
+{
+    CU_pSuite suite;
+
+    CU_initialize_registry();
+    suite = CU_add_suite("observation", NULL, NULL);
+    CU_add_test(suite, "prefill", test_prefill);
+    CU_add_test(suite, "by layer", test_by_layer);
+    CU_add_test(suite, "load", test_load);
+    CU_basic_run_tests();
+    return CU_get_number_of_failures() ? 1 : 0;
+}
