@@ -135,7 +135,7 @@ static void rig_fini(struct rig *rig)
     kv_store_check(rig->store);
     kv_store_stats(rig->store, &stats);
     CU_ASSERT_EQUAL(stats.private_blocks, 0);
-    CU_ASSERT_EQUAL(stats.unpinned_blocks, stats.held_blocks);
+    CU_ASSERT_EQUAL(stats.evictable_blocks, stats.held_blocks);
     batch_free(rig->batch);
     kv_store_free(rig->store);
 }

@@ -273,6 +273,39 @@ static void test_events_and_inventory(void)
     kv_store_free(store);
 }
 
+/* A parent of a pinned block cannot leave: it is no room for others, and
+ * nothing is evicted for them in vain. */
+static void test_parents_of_pinned(void)
+{
+    struct kv_store *store = new_store(4, 20);
+    uint32_t tokens[3 * BT] = {0};
+    uint64_t chain[3] = {1, 2, 3};
+    uint32_t ids[4], held;
+    struct kv_store_stats stats;
+
+    /* 1 <- 2 <- 3, and 9 alone; then only 3 is pinned. */
+    CU_ASSERT_EQUAL_FATAL(kv_store_alloc(store, 4, ids), 0);
+    for (uint32_t i = 0; i < 3; i++)
+        CU_ASSERT_EQUAL(kv_store_commit(store, ids[i],
+                                        i ? ids[i - 1] : KV_BLOCK_NONE,
+                                        chain[i], tokens + i * BT, &held),
+                        KV_COMMITTED);
+    CU_ASSERT_EQUAL(
+        kv_store_commit(store, ids[3], KV_BLOCK_NONE, 9, tokens, &held),
+        KV_COMMITTED);
+    kv_store_release(store, ids[0]);
+    kv_store_release(store, ids[1]);
+    kv_store_release(store, ids[3]);
+    kv_store_stats(store, &stats);
+    CU_ASSERT_EQUAL(stats.evictable_blocks, 1);
+    kv_store_check(store);
+    CU_ASSERT_EQUAL(kv_store_alloc(store, 2, ids), -ENOSPC);
+    kv_store_stats(store, &stats);
+    CU_ASSERT_EQUAL(stats.evicted_blocks, 0);
+    CU_ASSERT_NOT_EQUAL(kv_store_find_key(store, 9), KV_BLOCK_NONE);
+    kv_store_free(store);
+}
+
 /* --- the obvious model ------------------------------------------------- */
 
 struct entry {
@@ -409,6 +442,37 @@ static void op_alloc(struct model *m, struct request *r)
         CU_ASSERT_EQUAL_FATAL(m->e[id].state, 0);
     m->e[id] = (struct entry){.state = 1, .pins = 1, .parent = KV_BLOCK_NONE};
     r->ids[r->n_ids++] = id;
+}
+
+/* How many blocks could be had, found by taking leaf after leaf away. */
+static uint32_t model_room(const struct model *m)
+{
+    struct model *copy = malloc(sizeof(*copy));
+    uint32_t n = (uint32_t)model_free_count(m);
+    uint32_t victim;
+
+    CU_ASSERT_PTR_NOT_NULL_FATAL(copy);
+    *copy = *m;
+    for (; (victim = model_victim(copy)) != KV_BLOCK_NONE; n++)
+        copy->e[victim].state = 0;
+    free(copy);
+    return n;
+}
+
+/* More than there is room for takes nothing, and costs nothing. */
+static void op_alloc_too_many(struct model *m)
+{
+    uint32_t ids[CAP + 1];
+    uint32_t room = model_room(m);
+    struct kv_store_stats before, after;
+
+    kv_store_stats(m->store, &before);
+    CU_ASSERT_EQUAL_FATAL(before.free_blocks + before.evictable_blocks, room);
+    CU_ASSERT_EQUAL_FATAL(kv_store_alloc(m->store, room + 1, ids), -ENOSPC);
+    kv_store_stats(m->store, &after);
+    CU_ASSERT_EQUAL_FATAL(after.evicted_blocks, before.evicted_blocks);
+    CU_ASSERT_EQUAL_FATAL(after.free_blocks, before.free_blocks);
+    CU_ASSERT_EQUAL_FATAL(after.evictable_blocks, before.evictable_blocks);
 }
 
 static enum kv_commit model_commit(struct model *m, uint32_t id,
@@ -563,6 +627,8 @@ static void random_op(struct model *m)
         op_clear(m);
     else if (op < 8)
         op_drop(m);
+    else if (op < 20)
+        op_alloc_too_many(m);
     else if (op < 60)
         op_drain(m);
     else if (op < 160)
@@ -604,7 +670,7 @@ static void test_random(void)
         op_finish(m, &m->req[i]);
     kv_store_stats(m->store, &stats);
     CU_ASSERT_EQUAL(stats.private_blocks, 0);
-    CU_ASSERT_EQUAL(stats.unpinned_blocks, stats.held_blocks);
+    CU_ASSERT_EQUAL(stats.evictable_blocks, stats.held_blocks);
     kv_store_free(m->store);
     free(m);
 }
@@ -620,6 +686,7 @@ int main(void)
     CU_add_test(s, "identity", test_identity);
     CU_add_test(s, "duplicate", test_duplicate);
     CU_add_test(s, "events and inventory", test_events_and_inventory);
+    CU_add_test(s, "parents of pinned blocks", test_parents_of_pinned);
     CU_add_test(s, "random against model", test_random);
     CU_basic_set_mode(CU_BRM_VERBOSE);
     CU_basic_run_tests();

@@ -60,7 +60,7 @@ static void finish(struct behind *b)
     disk_tier_close(b->rig.t);
     b->rig.t = NULL;
     kv_store_stats(b->store, &s);
-    CU_ASSERT_EQUAL(s.unpinned_blocks, s.held_blocks);
+    CU_ASSERT_EQUAL(s.evictable_blocks, s.held_blocks);
     CU_ASSERT_EQUAL(s.private_blocks, 0);
     CU_ASSERT_EQUAL(write_behind_pinned(b->wb), 0);
     write_behind_free(b->wb);

@@ -151,7 +151,7 @@ void worker_send_status(struct worker *w)
         .decode_active = counts.decodes,
         .kv_used_blocks = stats.private_blocks + stats.held_blocks,
         .kv_pinned_blocks =
-            stats.private_blocks + stats.held_blocks - stats.unpinned_blocks,
+            stats.private_blocks + stats.held_blocks - stats.evictable_blocks,
     };
     if (worker_disk_tier(w)) {
         struct disk_tier_stats disk;

@@ -8,7 +8,7 @@ static uint64_t room(const struct batch *b)
     struct kv_store_stats stats;
 
     kv_store_stats(b->config.store, &stats);
-    return (uint64_t)stats.free_blocks + stats.unpinned_blocks;
+    return (uint64_t)stats.free_blocks + stats.evictable_blocks;
 }
 
 /* Blocks that those need who wait in front of `r` and have none. loads: only

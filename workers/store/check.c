@@ -1,6 +1,7 @@
 /* The invariants of the KV store as assertions; see internal.h. */
 #undef NDEBUG
 #include <assert.h>
+#include <stdlib.h>
 
 #include "workers/store/internal.h"
 
@@ -53,7 +54,6 @@ static void check_map(const struct kv_store *store)
 static void check_blocks(const struct kv_store *store)
 {
     uint32_t n[3] = {0, 0, 0};
-    uint32_t unpinned = 0;
     uint32_t in_heap = 0;
     uint64_t children = 0;
     uint64_t with_parent = 0;
@@ -62,13 +62,11 @@ static void check_blocks(const struct kv_store *store)
         const struct kv_block *b = &store->blocks[id];
 
         n[b->state]++;
-        bool evictable =
-            b->state == KV_HELD && b->pins == 0 && b->children == 0;
-        assert((b->heap_pos != KV_BLOCK_NONE) == evictable);
-        in_heap += evictable;
+        bool leaf = b->state == KV_HELD && b->pins == 0 && b->children == 0;
+        assert((b->heap_pos != KV_BLOCK_NONE) == leaf);
+        in_heap += leaf;
         if (b->state == KV_HELD) {
             assert(kv_map_find(store, b->key) == id);
-            unpinned += b->pins == 0;
             children += b->children;
             with_parent += b->parent != KV_BLOCK_NONE;
             if (b->parent != KV_BLOCK_NONE) {
@@ -77,15 +75,38 @@ static void check_blocks(const struct kv_store *store)
             }
             continue;
         }
-        assert(b->parent == KV_BLOCK_NONE && b->children == 0);
+        assert(b->parent == KV_BLOCK_NONE && b->children == 0 &&
+               b->stuck_children == 0);
         assert((b->pins > 0) == (b->state == KV_PRIVATE));
     }
     assert(n[KV_FREE] == store->n_free);
     assert(n[KV_PRIVATE] == store->n_private);
     assert(n[KV_HELD] == store->n_held);
-    assert(unpinned == store->n_unpinned);
     assert(in_heap == store->heap_len);
     assert(children == with_parent);
+}
+
+/* Children come behind their parents: from the back, all behind a block are
+ * known when it is looked at. */
+static void check_stuck(const struct kv_store *store)
+{
+    uint32_t *stuck = calloc(store->config.capacity_blocks, sizeof(*stuck));
+    uint32_t evictable = 0;
+
+    assert(stuck);
+    for (uint32_t id = store->order_tail; id != KV_BLOCK_NONE;
+         id = store->blocks[id].order_prev) {
+        const struct kv_block *b = &store->blocks[id];
+        bool is_stuck = b->pins > 0 || stuck[id] > 0;
+
+        assert(b->stuck_children == stuck[id]);
+        assert(b->stuck_children <= b->children);
+        evictable += !is_stuck;
+        if (b->parent != KV_BLOCK_NONE)
+            stuck[b->parent] += is_stuck;
+    }
+    assert(evictable == store->n_evictable);
+    free(stuck);
 }
 
 void kv_store_check(const struct kv_store *store)
@@ -94,6 +115,7 @@ void kv_store_check(const struct kv_store *store)
     check_map(store);
     check_heap(store);
     check_order(store);
+    check_stuck(store);
     for (uint32_t i = 0; i < store->n_free; i++)
         assert(store->blocks[store->free_ids[i]].state == KV_FREE);
 }

@@ -14,13 +14,14 @@ static void let_go(struct kv_store *store, uint32_t id)
     kv_order_remove(store, id);
     b->key = 0;
     b->parent = KV_BLOCK_NONE;
+    store->n_evictable -= !kv_is_stuck(b);
     b->children = 0;
+    b->stuck_children = 0;
     store->n_held--;
     if (b->pins > 0) {
         b->state = KV_PRIVATE;
         store->n_private++;
     } else {
-        store->n_unpinned--;
         kv_make_free(store, id);
     }
 }
@@ -49,11 +50,11 @@ void kv_store_drop(struct kv_store *store, uint32_t id)
     uint32_t parent = store->blocks[id].parent;
     uint32_t next = store->blocks[id].order_next;
 
+    bool stuck = kv_is_stuck(&store->blocks[id]);
+
     drop_one(store, id);
-    if (parent != KV_BLOCK_NONE) {
-        store->blocks[parent].children--;
-        kv_settle(store, parent);
-    }
+    if (parent != KV_BLOCK_NONE)
+        kv_lose_child(store, parent, stuck);
     /* Parents come before their children, so one walk finds all of them. */
     while (next != KV_BLOCK_NONE) {
         uint32_t at = next;

@@ -6,7 +6,10 @@
  *   block is held               <=> map[key] = block
  *   block is held with parent p =>  p is held and was committed before it
  *   children(p)                  =  number of held blocks whose parent is p
- *   block is in the heap        <=> held, pins = 0, children = 0
+ *   block is stuck              <=> held, and it or a block behind it is pinned
+ *   stuck_children(p)            =  number of stuck blocks whose parent is p
+ *   evictable                    =  number of held blocks that are not stuck
+ *   block is in the heap        <=> held, not stuck, children = 0
  *   the commit-order list has exactly the held blocks
  */
 #ifndef WORKERS_STORE_INTERNAL_H
@@ -18,10 +21,11 @@ enum kv_state { KV_FREE, KV_PRIVATE, KV_HELD };
 
 struct kv_block {
     uint64_t key;
-    uint64_t last_used; /* tick of the last release; unique */
-    uint64_t number;    /* of the allocation; unique */
-    uint32_t parent;    /* KV_BLOCK_NONE: first block of a prompt */
-    uint32_t children;  /* held blocks that name this one as parent */
+    uint64_t last_used;      /* tick of the last release; unique */
+    uint64_t number;         /* of the allocation; unique */
+    uint32_t parent;         /* KV_BLOCK_NONE: first block of a prompt */
+    uint32_t children;       /* held blocks that name this one as parent */
+    uint32_t stuck_children; /* of these, those that cannot leave */
     uint32_t pins;
     uint32_t heap_pos;   /* KV_BLOCK_NONE: not in the heap */
     uint32_t order_prev; /* commit order, of held blocks only */
@@ -45,7 +49,7 @@ struct kv_store {
     uint32_t n_free;
     uint32_t n_private;
     uint32_t n_held;
-    uint32_t n_unpinned;
+    uint32_t n_evictable;
     uint64_t n_evicted;
     uint64_t n_allocs;
     uint64_t tick;
@@ -89,8 +93,19 @@ bool kv_block_equals(const struct kv_store *store, uint32_t id, uint32_t parent,
 /* Take the held block `id` out of the commit order. */
 void kv_order_remove(struct kv_store *store, uint32_t id);
 
-/* Put the block where its pins and children say it belongs. */
-void kv_settle(struct kv_store *store, uint32_t id);
+/* Whether the held block `b`, or one behind it, is pinned. */
+bool kv_is_stuck(const struct kv_block *b);
+
+/* The held block `id` is stuck since now; so may be those before it. O(depth),
+ * O(1) where the parent was stuck already. */
+void kv_stuck_begins(struct kv_store *store, uint32_t id);
+
+/* The stuck block `id` is stuck no more, or leaves; those before it may be
+ * free to leave. As kv_stuck_begins(). */
+void kv_stuck_ends(struct kv_store *store, uint32_t id);
+
+/* The parent `id` has one child less, which was `stuck`. */
+void kv_lose_child(struct kv_store *store, uint32_t id, bool stuck);
 
 /* Put block `id`, which is nobody's now, to the free ones. */
 void kv_make_free(struct kv_store *store, uint32_t id);

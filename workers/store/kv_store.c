@@ -146,15 +146,59 @@ void kv_order_remove(struct kv_store *store, uint32_t id)
         store->blocks[b->order_next].order_prev = b->order_prev;
 }
 
-void kv_settle(struct kv_store *store, uint32_t id)
+bool kv_is_stuck(const struct kv_block *b)
+{
+    return b->pins > 0 || b->stuck_children > 0;
+}
+
+/* Puts the block where its pins and children say it belongs. */
+static void settle(struct kv_store *store, uint32_t id)
 {
     const struct kv_block *b = &store->blocks[id];
-    bool evictable = b->state == KV_HELD && b->pins == 0 && b->children == 0;
+    bool leaf = b->state == KV_HELD && !kv_is_stuck(b) && b->children == 0;
 
-    if (evictable && b->heap_pos == KV_BLOCK_NONE)
+    if (leaf && b->heap_pos == KV_BLOCK_NONE)
         kv_heap_push(store, id);
-    else if (!evictable && b->heap_pos != KV_BLOCK_NONE)
+    else if (!leaf && b->heap_pos != KV_BLOCK_NONE)
         kv_heap_remove(store, id);
+}
+
+void kv_stuck_begins(struct kv_store *store, uint32_t id)
+{
+    bool was_stuck = false;
+
+    while (!was_stuck) {
+        store->n_evictable--;
+        settle(store, id);
+        id = store->blocks[id].parent;
+        if (id == KV_BLOCK_NONE)
+            return;
+        was_stuck = kv_is_stuck(&store->blocks[id]);
+        store->blocks[id].stuck_children++;
+    }
+}
+
+void kv_stuck_ends(struct kv_store *store, uint32_t id)
+{
+    do {
+        store->n_evictable++;
+        settle(store, id);
+        id = store->blocks[id].parent;
+        if (id == KV_BLOCK_NONE)
+            return;
+        store->blocks[id].stuck_children--;
+    } while (!kv_is_stuck(&store->blocks[id]));
+}
+
+void kv_lose_child(struct kv_store *store, uint32_t id, bool stuck)
+{
+    struct kv_block *b = &store->blocks[id];
+
+    b->children--;
+    if (stuck && --b->stuck_children == 0 && b->pins == 0)
+        kv_stuck_ends(store, id);
+    else
+        settle(store, id);
 }
 
 void kv_make_free(struct kv_store *store, uint32_t id)
@@ -163,7 +207,7 @@ void kv_make_free(struct kv_store *store, uint32_t id)
     store->free_ids[store->n_free++] = id;
 }
 
-/* The held, unpinned leaf `id` leaves. */
+/* The held leaf `id`, which is not stuck, leaves. */
 static void evict(struct kv_store *store, uint32_t id)
 {
     struct kv_block *b = &store->blocks[id];
@@ -176,33 +220,28 @@ static void evict(struct kv_store *store, uint32_t id)
     b->parent = KV_BLOCK_NONE;
     b->key = 0;
     store->n_held--;
-    store->n_unpinned--;
+    store->n_evictable--;
     store->n_evicted++;
     kv_make_free(store, id);
-    if (parent != KV_BLOCK_NONE) {
-        store->blocks[parent].children--;
-        kv_settle(store, parent);
-    }
+    if (parent != KV_BLOCK_NONE)
+        kv_lose_child(store, parent, false);
     kv_event_push(store, &event);
 }
 
 void kv_store_pin(struct kv_store *store, uint32_t id)
 {
     struct kv_block *b = &store->blocks[id];
+    bool was_stuck = kv_is_stuck(b);
 
-    if (b->pins++ == 0) {
-        store->n_unpinned--;
-        kv_settle(store, id);
-    }
+    b->pins++;
+    if (!was_stuck)
+        kv_stuck_begins(store, id);
 }
 
 static uint32_t alloc_one(struct kv_store *store)
 {
-    if (store->n_free == 0) {
-        if (store->heap_len == 0)
-            return KV_BLOCK_NONE;
+    if (store->n_free == 0)
         evict(store, store->heap[0]);
-    }
     uint32_t id = store->free_ids[--store->n_free];
     store->blocks[id].state = KV_PRIVATE;
     store->blocks[id].pins = 1;
@@ -217,16 +256,10 @@ static uint32_t alloc_one(struct kv_store *store)
 int kv_store_alloc(struct kv_store *store, uint32_t n, uint32_t *ids)
 {
     /* Do not empty the cache for a request that cannot be served yet. */
-    if ((uint64_t)store->n_free + store->n_unpinned < n)
+    if ((uint64_t)store->n_free + store->n_evictable < n)
         return -ENOSPC;
-    for (uint32_t i = 0; i < n; i++) {
+    for (uint32_t i = 0; i < n; i++)
         ids[i] = alloc_one(store);
-        if (ids[i] != KV_BLOCK_NONE)
-            continue;
-        while (i > 0)
-            kv_store_release(store, ids[--i]);
-        return -ENOSPC;
-    }
     return 0;
 }
 
@@ -244,8 +277,13 @@ static void hold(struct kv_store *store, uint32_t id, uint32_t parent,
     store->n_private--;
     store->n_held++;
     if (parent != KV_BLOCK_NONE) {
-        store->blocks[parent].children++;
-        kv_settle(store, parent);
+        struct kv_block *p = &store->blocks[parent];
+        bool was_stuck = kv_is_stuck(p);
+
+        p->children++;
+        p->stuck_children++;
+        if (!was_stuck)
+            kv_stuck_begins(store, parent);
         event.has_parent = true;
         event.parent_key = store->blocks[parent].key;
     }
@@ -284,8 +322,8 @@ void kv_store_release(struct kv_store *store, uint32_t id)
         return;
     }
     b->last_used = ++store->tick;
-    store->n_unpinned++;
-    kv_settle(store, id);
+    if (!kv_is_stuck(b))
+        kv_stuck_ends(store, id);
 }
 
 void *kv_store_data(const struct kv_store *store, uint32_t id)
@@ -350,7 +388,7 @@ void kv_store_stats(const struct kv_store *store, struct kv_store_stats *stats)
         .free_blocks = store->n_free,
         .private_blocks = store->n_private,
         .held_blocks = store->n_held,
-        .unpinned_blocks = store->n_unpinned,
+        .evictable_blocks = store->n_evictable,
         .evicted_blocks = store->n_evicted,
     };
 }

@@ -78,8 +78,9 @@ struct kv_store_stats {
     uint32_t free_blocks;
     uint32_t private_blocks;
     uint32_t held_blocks;
-    uint32_t unpinned_blocks; /* of the held ones: those without a pin */
-    uint64_t evicted_blocks;  /* since the store was made */
+    uint32_t evictable_blocks; /* of the held ones: neither pinned nor in front
+                                * of one that is */
+    uint64_t evicted_blocks;   /* since the store was made */
 };
 
 /* Make a store. `config` is borrowed for the call. On success *out is owned
@@ -123,7 +124,8 @@ void kv_store_pin(struct kv_store *store, uint32_t id);
 
 /* Take `n` private blocks, evicting as needed; each has one pin, the owner's.
  * Their memory holds old bytes. Writes `ids` (n). 0, or -ENOSPC when pinned
- * blocks leave no room for all of them: then none is taken. O(n log n). */
+ * blocks, and those in front of them, leave no room for all of them: then none
+ * is taken and nothing is evicted. O(n log n). */
 int kv_store_alloc(struct kv_store *store, uint32_t n, uint32_t *ids)
     __attribute__((warn_unused_result));
 
