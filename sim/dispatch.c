@@ -139,7 +139,9 @@ static int enqueue(struct sim *sim, struct sim_node *node,
         .cost_us = r->plan.prefill_us,
         .deadline_us =
             asked->slo_ttft_us > 0 ? sim->now_us + asked->slo_ttft_us : 0,
-        .has_cached_prefix = r->plan.used_blocks > 0,
+        .loading_until_us = r->load && !r->load->over && !waits_for_blocks(r)
+                                ? QUEUE_NOT_READY
+                                : 0,
     };
     return 0;
 }
@@ -197,6 +199,7 @@ static void set_ready(struct sim *sim, struct sim_request *r)
     while (node->queue[i] != r)
         i++;
     node->items[i].ready_at_us = sim->now_us;
+    node->items[i].loading_until_us = 0;
     sim_node_poke(sim, node);
 }
 

@@ -281,6 +281,9 @@ int64_t sim_model_us(const struct sim *sim, uint32_t uncached, uint32_t cached);
 void sim_reuse_settle(struct sim *sim, struct sim_node *node,
                       struct sim_request *request);
 
+/* reuse.c: whether a request computes towards what is being loaded. */
+bool sim_reuse_meets_load(const struct sim_request *request);
+
 /* reuse.c: up to which token a prefill may compute before it looks again at
  * what has been loaded; one that has met its load goes on behind it. */
 uint32_t sim_reuse_chunk_end(struct sim *sim, struct sim_node *node,

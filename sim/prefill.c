@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "conductor/core/observation/observation.h"
+#include "conductor/core/step/step.h"
 #include "sim/internal.h"
 
 static bool decodes_elsewhere(const struct sim_request *r)
@@ -92,19 +93,13 @@ int64_t sim_prefill_passage_us(const struct sim *sim, uint32_t n_tokens,
     return longest_us * (sim->cluster.pipeline_stages - 1);
 }
 
-/* Takes the next request off the queue. NULL: none that can begin. */
-static struct sim_request *start_next(struct sim *sim, struct sim_node *node)
+/* Takes the i-th waiting request off the queue. */
+static struct sim_request *start(struct sim *sim, struct sim_node *node,
+                                 uint32_t i)
 {
-    struct sim_request *r;
-    int i;
+    struct sim_request *r = node->queue[i];
 
-    if (node->n_waiting == 0 || node->n_active == SIM_ACTIVE_MAX)
-        return NULL;
-    i = queue_pick(sim->order, node->items, node->n_waiting, sim->now_us);
-    if (i < 0)
-        return NULL;
-    r = node->queue[i];
-    remove_waiting(node, (uint32_t)i);
+    remove_waiting(node, i);
     sim_reuse_settle(sim, node, r);
     r->started_us = sim->now_us;
     r->record.queue_us = sim->now_us - r->accepted_at_us;
@@ -115,16 +110,16 @@ static struct sim_request *start_next(struct sim *sim, struct sim_node *node)
     return r;
 }
 
-/* Gives a request at most `budget` tokens of the step. Returns their time. */
+/* Gives a request what is left of the step. Returns the time of its part. */
 static int64_t add_chunk(struct sim *sim, struct sim_node *node,
-                         struct sim_request *r, uint32_t *budget)
+                         struct sim_request *r, struct step *step)
 {
     uint32_t bt = sim->cluster.block_tokens;
     uint32_t left, n;
     int64_t us;
 
     left = sim_reuse_chunk_end(sim, node, r) - r->position;
-    n = left < *budget ? left : *budget;
+    n = left < step->budget ? left : step->budget;
     us = chunk_us(sim, r, n);
     r->computed_us += us;
     us = sim_sum_us(us, r->load_us);
@@ -134,7 +129,7 @@ static int64_t add_chunk(struct sim *sim, struct sim_node *node,
     r->step_sends = n + r->unsent_tokens;
     r->unsent_tokens = 0;
     r->load_us = 0;
-    *budget -= n;
+    step_take(step, n);
     if (sim->cluster.layerwise)
         push(sim, r, r->step_sends, early_share(sim));
     return us;
@@ -143,23 +138,42 @@ static int64_t add_chunk(struct sim *sim, struct sim_node *node,
 int64_t sim_prefill_form(struct sim *sim, struct sim_node *node, bool *any)
 {
     const struct cluster *c = &sim->cluster;
-    uint32_t budget = c->step_tokens > 0 ? c->step_tokens : UINT32_MAX;
-    struct sim_request *r;
+    struct step_prefill active[SIM_ACTIVE_MAX] = {{false}};
+    struct step step;
     int64_t us = 0;
 
-    budget -= node->batch.n < budget ? node->batch.n : budget;
-    for (uint32_t i = 0; i < node->n_active; i++)
-        node->active[i]->step_tokens = node->active[i]->step_sends = 0;
-    for (uint32_t i = 0; i < node->n_active && budget > 0; i++) {
-        us = sim_sum_us(us, add_chunk(sim, node, node->active[i], &budget));
+    (void)step_begin(&step,
+                     &(struct step_config){
+                         .order = sim->order,
+                         .tokens = c->step_tokens,
+                         .max_prefills = c->mix_requests ? SIM_ACTIVE_MAX : 1,
+                         .max_segments = UINT32_MAX,
+                     },
+                     node->batch.n);
+    for (uint32_t i = 0; i < node->n_active; i++) {
+        struct sim_request *r = node->active[i];
+
+        r->step_tokens = r->step_sends = 0;
+        active[i].loading = sim_reuse_meets_load(r);
+    }
+    for (;;) {
+        uint32_t n_waiting =
+            node->n_active < SIM_ACTIVE_MAX ? node->n_waiting : 0;
+        struct step_choice next = step_next(
+            &step, active, node->n_active, node->items, n_waiting, sim->now_us);
+        if (next.kind == STEP_FORMED)
+            return us;
+        if (next.kind == STEP_START) {
+            struct sim_request *r = start(sim, node, next.index);
+
+            next.index = node->n_active - 1;
+            active[next.index].loading = sim_reuse_meets_load(r);
+        }
+        active[next.index].in_step = true;
+        us = sim_sum_us(us,
+                        add_chunk(sim, node, node->active[next.index], &step));
         *any = true;
     }
-    while (budget > 0 && (node->n_active == 0 || c->mix_requests) &&
-           (r = start_next(sim, node))) {
-        us = sim_sum_us(us, add_chunk(sim, node, r, &budget));
-        *any = true;
-    }
-    return us;
 }
 
 /* The blocks that are full now, and did not come from the cache. */

@@ -46,8 +46,7 @@ static bool loads_by_layer(const struct sim_request *r)
     return r->load && r->load->plan.mode == LOAD_MODE_LAYERWISE;
 }
 
-/* Whether it computes towards what is being loaded. */
-static bool meets_load(const struct sim_request *r)
+bool sim_reuse_meets_load(const struct sim_request *r)
 {
     return r->load && !loads_by_layer(r);
 }
@@ -161,9 +160,10 @@ uint32_t sim_reuse_chunk_end(struct sim *sim, struct sim_node *node,
     uint32_t next = r->position / sim->cluster.block_tokens + 1;
     uint32_t end;
 
-    if (meets_load(r) && r->position >= tokens_of(sim, r, sim_load_met(load)))
+    if (sim_reuse_meets_load(r) &&
+        r->position >= tokens_of(sim, r, sim_load_met(load)))
         jump(sim, node, r);
-    if (!meets_load(r))
+    if (!sim_reuse_meets_load(r))
         return r->n_tokens;
     end = sim_load_met(load);
     if (!load->over) {

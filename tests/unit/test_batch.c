@@ -392,6 +392,28 @@ static void test_loading_comes_last(void)
     rig_fini(&rig);
 }
 
+/* Under fifo it keeps its turn, and its place. */
+static void test_loading_by_age(void)
+{
+    struct rig rig;
+    struct request *a;
+
+    rig_init_prefills(&rig, 100, 10, 2);
+    CU_ASSERT_EQUAL(batch_set_order(rig.batch, "fifo"), 0);
+    rig.chunk = 32;
+    a = enqueue(&rig, 1, 200, 1);
+    a->load.job = some_load;
+    enqueue(&rig, 2, 100, 1);
+    enqueue(&rig, 3, 20, 1);
+    STEP_IS(&rig, "1:0+32 2:0+32 ");
+    complete(&rig, 0);
+    STEP_IS(&rig, "1:32+32 2:32+32 ");
+    complete(&rig, 0);
+    a->load.job = NULL;
+    drain(&rig);
+    rig_fini(&rig);
+}
+
 /* The position jumps over blocks that were loaded, and no chunk reaches into
  * one; they are shared once all in front of them are there. */
 static void test_jump(void)
@@ -684,6 +706,7 @@ int main(void)
     CU_add_test(s, "queue is bounded", test_queue_is_bounded);
     CU_add_test(s, "loading waits", test_loading_waits);
     CU_add_test(s, "loading comes last", test_loading_comes_last);
+    CU_add_test(s, "loading by age", test_loading_by_age);
     CU_add_test(s, "jump over loaded blocks", test_jump);
     CU_add_test(s, "adopt", test_adopt);
     CU_add_test(s, "touch at arrival", test_touch);

@@ -112,7 +112,7 @@ static void test_health(void)
 
 static int64_t wait_us(struct pool *pool, uint32_t id, int64_t now_us)
 {
-    return pool_queue_wait_us(pool, pool_get(pool, id), now_us, 1, 0, false,
+    return pool_queue_wait_us(pool, pool_get(pool, id), now_us, 1, 0,
                               now_us);
 }
 

@@ -54,20 +54,20 @@ static void test_pick_strict(void)
     CU_ASSERT_EQUAL(queue_pick(fifo_strict(), items, 1, 0), 0);
 }
 
-/* What has no cached prefix first, each kind by age. */
+/* What is not loading first, each kind by age. */
 static void test_pick_uncached_first(void)
 {
     const struct queue_order *order = queue_order_by_name("uncached_first");
-    const struct queue_item items[] = {
-        {.arrival_seq = 2, .has_cached_prefix = true},
-        {.arrival_seq = 1, .has_cached_prefix = true},
+    struct queue_item items[] = {
+        {.arrival_seq = 2, .loading_until_us = QUEUE_NOT_READY},
+        {.arrival_seq = 1, .loading_until_us = QUEUE_NOT_READY},
         {.arrival_seq = 9, .cost_us = 5},
         {.arrival_seq = 7, .ready_at_us = 50, .cost_us = 3},
         {.arrival_seq = 8, .ready_at_us = 50, .cost_us = 4},
     };
     const struct queue_item late = {.arrival_seq = 10};
     const struct queue_item cached = {.arrival_seq = 10,
-                                      .has_cached_prefix = true};
+                                      .loading_until_us = QUEUE_NOT_READY};
 
     CU_ASSERT_PTR_NOT_NULL_FATAL(order);
     CU_ASSERT_EQUAL(queue_pick(order, items, 0, 0), -1);
@@ -75,9 +75,15 @@ static void test_pick_uncached_first(void)
     CU_ASSERT_EQUAL(queue_pick(order, items, 5, 0), 2);
     CU_ASSERT_EQUAL(queue_pick(order, items, 5, 50), 3);
     CU_ASSERT_EQUAL(queue_pick(order, items + 3, 2, 49), -1);
-    /* Behind the three of its own kind, before the cached ones. */
+    /* Behind the three of its own kind, before those that load. */
     CU_ASSERT_EQUAL(queue_wait_us(order, items, 5, &late, 60, 0), 72);
     CU_ASSERT_EQUAL(queue_wait_us(order, items, 5, &cached, 60, 0), 72);
+    /* Once loaded it goes by its age. */
+    items[0].loading_until_us = 65;
+    items[0].cost_us = 100;
+    CU_ASSERT_EQUAL(queue_wait_us(order, items, 5, &late, 60, 0), 172);
+    items[0].cost_us = 0;
+    items[0].loading_until_us = QUEUE_NOT_READY;
     CU_ASSERT_EQUAL(queue_wait_us(order, items, 1, &late, 0, 0), 0);
 }
 
@@ -137,10 +143,24 @@ static int64_t draw(unsigned *state, int64_t below)
     return (int64_t)(*state >> 8) % below;
 }
 
+/* Half of the items are loading, until then or for ever. */
+static int64_t draw_loading(unsigned *state)
+{
+    switch (draw(state, 4)) {
+    case 0:
+        return 900 + draw(state, 1500);
+    case 1:
+        return QUEUE_NOT_READY;
+    default:
+        return 0;
+    }
+}
+
 /* The short way of an order agrees with serving the queue step by step. */
 static void check_short_way(const struct queue_order *order)
 {
-    const struct queue_order slow = {"slow", order->pick, NULL, false};
+    const struct queue_order slow = {"slow", order->pick, NULL,
+                                     order->loading_last, false};
     unsigned state = 12345;
 
     for (int round = 0; round < 20000; round++) {
@@ -153,9 +173,11 @@ static void check_short_way(const struct queue_order *order)
             items[i] =
                 (struct queue_item){.arrival_seq = 2 * i + 1,
                                     .ready_at_us = 900 + draw(&state, 300),
-                                    .cost_us = draw(&state, 200)};
+                                    .cost_us = draw(&state, 200),
+                                    .loading_until_us = draw_loading(&state)};
         item = (struct queue_item){.arrival_seq = (uint64_t)draw(&state, 9) * 2,
-                                   .ready_at_us = 900 + draw(&state, 500)};
+                                   .ready_at_us = 900 + draw(&state, 500),
+                                   .loading_until_us = draw_loading(&state)};
         int64_t left_us = draw(&state, 300);
         if (queue_wait_us(order, items, n, &item, left_us, 1000) !=
             queue_wait_us(&slow, items, n, &item, left_us, 1000)) {
@@ -184,7 +206,11 @@ static void check_youngest(const struct queue_order *order)
                 (struct queue_item){.arrival_seq = i,
                                     .ready_at_us = 900 + draw(&state, 200),
                                     .cost_us = draw(&state, 200)};
+            if (order->loading_last && round % 4 == 0)
+                items[i].loading_until_us = draw_loading(&state);
             load.cost_us += items[i].cost_us;
+            if (items[i].loading_until_us > load.latest_loading_us)
+                load.latest_loading_us = items[i].loading_until_us;
             if (items[i].ready_at_us > load.latest_ready_us)
                 load.latest_ready_us = items[i].ready_at_us;
         }
@@ -204,12 +230,14 @@ static void test_youngest(void)
 {
     check_youngest(fifo());
     check_youngest(fifo_strict());
+    check_youngest(queue_order_by_name("uncached_first"));
 }
 
 static void test_short_way(void)
 {
     check_short_way(fifo());
     check_short_way(fifo_strict());
+    check_short_way(queue_order_by_name("uncached_first"));
 }
 
 int main(void)

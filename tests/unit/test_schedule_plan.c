@@ -577,7 +577,7 @@ static struct obvious obvious_of(const struct rig *r,
         }
     struct obvious o = {.queue_us =
                             pool_queue_wait_us(r->pool, i, r->request.now_us, 1,
-                                               0, false, r->request.now_us)};
+                                               0, r->request.now_us)};
     struct load_plan_request ask = {
         .cost = &r->cost,
         .cost_ratio = correction_factor(&i->correction),

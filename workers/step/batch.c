@@ -58,6 +58,8 @@ void batch_free(struct batch *b)
         return;
     free(b->items);
     free(b->items_of);
+    free(b->active);
+    free(b->active_of);
     free(b->segments);
     free(b->segment_owners);
     free(b);
@@ -79,34 +81,6 @@ void batch_add_decode(struct batch *b, struct request *r)
     request_set_state(r, REQUEST_READY);
     TAILQ_INSERT_TAIL(&b->ready, r, link);
     b->n.ready++;
-}
-
-void batch_unlink(struct batch *b, struct request *r)
-{
-    switch (r->state) {
-    case REQUEST_WAITING:
-        TAILQ_REMOVE(&b->waiting, r, link);
-        b->n.waiting--;
-        break;
-    case REQUEST_PREFILL:
-        TAILQ_REMOVE(&b->prefills, r, link);
-        b->n.prefills--;
-        break;
-    case REQUEST_READY:
-        TAILQ_REMOVE(&b->ready, r, link);
-        b->n.ready--;
-        break;
-    case REQUEST_DECODE:
-        TAILQ_REMOVE(&b->decodes, r, link);
-        b->n.decodes--;
-        break;
-    case REQUEST_PUSHING:
-    case REQUEST_ANNOUNCED:
-    case REQUEST_KV_WAIT:
-    case REQUEST_RECEIVING:
-    case REQUEST_ENDED:
-        break; /* not ours */
-    }
 }
 
 bool batch_remove(struct batch *b, struct request *r)
@@ -136,18 +110,25 @@ static void add_segment(struct batch *b, struct request *r,
     b->n_segments++;
 }
 
-static uint32_t add_decodes(struct batch *b, uint32_t budget)
+/* Those that are ready join. Returns how many decodes there are. */
+static uint32_t join_decodes(struct batch *b)
 {
     struct request *r;
-    uint32_t used = 0;
 
     while ((r = TAILQ_FIRST(&b->ready)) && b->n.decodes < b->config.max_batch) {
         batch_unlink(b, r);
         start_decode(b, r);
     }
+    return b->n.decodes;
+}
+
+static void add_decodes(struct batch *b, uint32_t n)
+{
+    struct request *r;
+
     TAILQ_FOREACH(r, &b->decodes, link)
     {
-        if (used == budget || used == b->config.max_batch)
+        if (b->n_segments == n)
             break;
         add_segment(b, r,
                     &(struct engine_segment){.request_id = r->id,
@@ -157,9 +138,7 @@ static uint32_t add_decodes(struct batch *b, uint32_t budget)
                                              .decode = true,
                                              .want_token = true,
                                              .blocks = r->blocks.data});
-        used++;
     }
-    return used;
 }
 
 /* Adds what of `r` fits the budget; returns how many tokens. */
@@ -167,8 +146,6 @@ static uint32_t add_chunk(struct batch *b, struct request *r, uint32_t budget)
 {
     uint32_t bt = b->config.layout->block_tokens;
 
-    if (b->n_segments >= b->max_segments || budget == 0)
-        return 0;
     if (!r->step.gated)
         request_advance(r, b->config.store, bt);
     uint32_t from = r->step.gated ? r->step.gate_token : r->position;
@@ -192,41 +169,76 @@ static uint32_t add_chunk(struct batch *b, struct request *r, uint32_t budget)
     return n;
 }
 
-/* Chunks of the prefills under way that are loading, or of the others. */
-static uint32_t add_chunks(struct batch *b, bool loading, uint32_t budget)
+/* The turn of the active prefill number i has come. */
+static void take_turn(struct batch *b, struct step *step, uint32_t i)
 {
-    struct request *r;
+    struct request *r = b->active_of[i];
 
-    TAILQ_FOREACH(r, &b->prefills, link)
-    {
-        if (batch_is_loading(r) == loading && !r->load.held_back &&
-            !r->step.under_way)
-            budget -= add_chunk(b, r, budget);
-    }
-    return budget;
+    step_take(step, add_chunk(b, r, step->budget));
+    /* Its load may have been met. */
+    b->active[i] = (struct step_prefill){.held_back = r->load.held_back,
+                                         .loading = batch_is_loading(r),
+                                         .in_step = true};
 }
 
-static uint32_t start_more(struct batch *b, bool loading, uint32_t budget,
-                           int64_t now_us)
+static void start(struct batch *b, struct request *r, int64_t now_us)
 {
-    struct request *r;
+    if (!r->step.gated)
+        request_adopt(r, b->config.store, b->config.layout->block_tokens);
+    batch_unlink(b, r);
+    request_set_state(r, REQUEST_PREFILL);
+    r->turn.started_us = now_us;
+    TAILQ_INSERT_TAIL(&b->prefills, r, link);
+    b->n.prefills++;
+    b->active_of[b->n_active++] = r;
+    b->ops->started(b->arg, r);
+}
 
-    while (budget > 0 && (r = batch_start_next(b, loading, now_us)))
-        budget -= add_chunk(b, r, budget);
-    return budget;
+/* Chunks, in the turn that core/step says. One that waits and cannot have its
+ * blocks is passed by those that have theirs. */
+static void add_chunks(struct batch *b, struct step *step, int64_t now_us)
+{
+    bool only_taken = false;
+    uint32_t n_items = batch_list_waiting(b, only_taken);
+
+    batch_list_active(b);
+    for (;;) {
+        struct step_choice next =
+            step_next(step, b->active, b->n_active, b->items, n_items, now_us);
+        if (next.kind == STEP_FORMED)
+            break;
+        if (next.kind == STEP_CONTINUE) {
+            take_turn(b, step, next.index);
+            continue;
+        }
+        struct request *r = b->items_of[next.index];
+        only_taken = !batch_take_blocks(b, r);
+        if (!only_taken) {
+            start(b, r, now_us);
+            take_turn(b, step, b->n_active - 1);
+        }
+        n_items = batch_list_waiting(b, only_taken);
+    }
+    if (step_has_room(step) && step_may_start(step, b->active, b->n_active))
+        batch_note_turns(b, now_us);
 }
 
 uint32_t batch_form(struct batch *b, int64_t now_us,
                     struct engine_segment **segments)
 {
-    uint32_t budget = b->config.step_tokens;
+    struct step step;
 
     b->n_segments = 0;
-    budget -= add_decodes(b, budget);
-    budget = add_chunks(b, false, budget);
-    budget = start_more(b, false, budget, now_us);
-    budget = add_chunks(b, true, budget);
-    start_more(b, true, budget, now_us);
+    add_decodes(b, step_begin(&step,
+                              &(struct step_config){
+                                  .order = b->order,
+                                  .tokens = b->config.step_tokens,
+                                  .max_prefills = b->config.max_prefills,
+                                  .max_segments = b->max_segments,
+                              },
+                              join_decodes(b)));
+    if (step_has_room(&step) && batch_reserve(b) == 0)
+        add_chunks(b, &step, now_us);
     *segments = b->segments;
     return b->n_segments;
 }

@@ -2,7 +2,7 @@
 #ifndef WORKERS_STEP_INTERNAL_H
 #define WORKERS_STEP_INTERNAL_H
 
-#include "conductor/core/step/queue.h"
+#include "conductor/core/step/step.h"
 #include "workers/step/batch.h"
 
 struct batch {
@@ -18,8 +18,13 @@ struct batch {
     struct batch_counts n;
     uint64_t next_seq;
 
-    struct queue_item *items;        /* (max_queue) scratch of pick_next */
-    struct request **items_of;       /* (max_queue) */
+    /* What core/step sees: scratch of batch_form(). */
+    struct queue_item *items;    /* (max_queue), waiting */
+    struct request **items_of;   /* (max_queue) */
+    struct step_prefill *active; /* (active_capacity), under way */
+    struct request **active_of;  /* (active_capacity) */
+    uint32_t n_active;
+    uint32_t active_capacity;
     struct engine_segment *segments; /* (max_segments) */
     struct request **segment_owners; /* (max_segments) */
     uint32_t n_segments;             /* of the step under way */
@@ -36,9 +41,23 @@ static inline bool batch_is_loading(const struct request *r)
 /* Take `r` out of the list of its state. */
 void batch_unlink(struct batch *b, struct request *r);
 
-/* Start the waiting prefill whose turn it is, if there may be one more under
- * way and it can have its blocks. loading: those count too that are loading.
- * Returns it, or NULL. */
-struct request *batch_start_next(struct batch *b, bool loading, int64_t now_us);
+/* Fill items and items_of with those that wait; only_taken: that have their
+ * blocks. Returns how many there are. O(waiting). */
+uint32_t batch_list_waiting(struct batch *b, bool only_taken);
+
+/* Fill active and active_of, reserved, with the prefills under way. */
+void batch_list_active(struct batch *b);
+
+/* Room in active and active_of for all who wait or are under way. 0, -ENOMEM.
+ */
+int batch_reserve(struct batch *b) __attribute__((warn_unused_result));
+
+/* Give the waiting prefill `r` its blocks, unless it has them. False: there is
+ * no room for all of them. O(waiting + blocks). */
+bool batch_take_blocks(struct batch *b, struct request *r);
+
+/* There is room in the step, and nobody wants it but those whose load is not
+ * ready: note it of them. */
+void batch_note_turns(struct batch *b, int64_t now_us);
 
 #endif

@@ -1,5 +1,6 @@
-/* Which prefill starts next, and who gets blocks. */
+/* The lists of requests, who gets blocks, and what core/step sees of them. */
 #include <errno.h>
+#include <stdlib.h>
 
 #include "workers/step/internal.h"
 
@@ -30,6 +31,34 @@ static uint64_t older_need(const struct batch *b, const struct request *r,
     return need;
 }
 
+void batch_unlink(struct batch *b, struct request *r)
+{
+    switch (r->state) {
+    case REQUEST_WAITING:
+        TAILQ_REMOVE(&b->waiting, r, link);
+        b->n.waiting--;
+        break;
+    case REQUEST_PREFILL:
+        TAILQ_REMOVE(&b->prefills, r, link);
+        b->n.prefills--;
+        break;
+    case REQUEST_READY:
+        TAILQ_REMOVE(&b->ready, r, link);
+        b->n.ready--;
+        break;
+    case REQUEST_DECODE:
+        TAILQ_REMOVE(&b->decodes, r, link);
+        b->n.decodes--;
+        break;
+    case REQUEST_PUSHING:
+    case REQUEST_ANNOUNCED:
+    case REQUEST_KV_WAIT:
+    case REQUEST_RECEIVING:
+    case REQUEST_ENDED:
+        break; /* not ours */
+    }
+}
+
 int batch_take_ahead(struct batch *b, struct request *r)
 {
     if (older_need(b, r, false) + r->blocks.n_needed > room(b))
@@ -37,33 +66,58 @@ int batch_take_ahead(struct batch *b, struct request *r)
     return request_take(r, b->config.store, b->config.layout->block_tokens);
 }
 
-/* The waiting request to serve next, or NULL. loading: those count too that
- * are loading; only_taken: only those that have their blocks. */
-static struct request *pick_next(struct batch *b, bool loading, bool only_taken,
-                                 int64_t now_us)
+uint32_t batch_list_waiting(struct batch *b, bool only_taken)
 {
     struct request *r;
     uint32_t n = 0;
 
     TAILQ_FOREACH(r, &b->waiting, link)
     {
-        if ((batch_is_loading(r) && !loading) ||
-            (r->blocks.n == 0 && only_taken))
+        if (r->blocks.n == 0 && only_taken)
             continue;
         b->items[n] = (struct queue_item){
             .arrival_seq = r->turn.seq,
             .ready_at_us = r->load.held_back ? QUEUE_NOT_READY : 0,
             .cost_us = r->prompt.n_tokens,
-            .has_cached_prefix = batch_is_loading(r),
+            .loading_until_us = batch_is_loading(r) ? QUEUE_NOT_READY : 0,
         };
         b->items_of[n++] = r;
     }
-    int i = n ? queue_pick(b->order, b->items, n, now_us) : -1;
-    return i < 0 ? NULL : b->items_of[i];
+    return n;
 }
 
-/* False: no room for all of its blocks. */
-static bool take_blocks(struct batch *b, struct request *r)
+void batch_list_active(struct batch *b)
+{
+    struct request *r;
+
+    b->n_active = 0;
+    TAILQ_FOREACH(r, &b->prefills, link)
+    {
+        b->active[b->n_active] = (struct step_prefill){
+            .held_back = r->load.held_back, .loading = batch_is_loading(r)};
+        b->active_of[b->n_active++] = r;
+    }
+}
+
+int batch_reserve(struct batch *b)
+{
+    uint32_t n = b->n.prefills + b->n.waiting;
+
+    if (n <= b->active_capacity)
+        return 0;
+    struct step_prefill *active = realloc(b->active, n * sizeof(*active));
+    if (!active)
+        return -ENOMEM;
+    b->active = active;
+    struct request **of = realloc(b->active_of, n * sizeof(struct request *));
+    if (!of)
+        return -ENOMEM;
+    b->active_of = of;
+    b->active_capacity = n;
+    return 0;
+}
+
+bool batch_take_blocks(struct batch *b, struct request *r)
 {
     if (r->blocks.n > 0)
         return true;
@@ -74,35 +128,7 @@ static bool take_blocks(struct batch *b, struct request *r)
            0;
 }
 
-static uint32_t prefills_at_work(const struct batch *b)
-{
-    const struct request *r;
-    uint32_t n = 0;
-
-    TAILQ_FOREACH(r, &b->prefills, link)
-    {
-        n += !batch_is_loading(r);
-    }
-    return n;
-}
-
-/* The next waiting request that can have its blocks, or NULL. One that took
- * them ahead of its turn needs nothing more, and will give them back. */
-static struct request *next_with_blocks(struct batch *b, bool loading,
-                                        int64_t now_us)
-{
-    struct request *r = pick_next(b, loading, false, now_us);
-
-    if (r && !take_blocks(b, r))
-        r = pick_next(b, loading, true, now_us);
-    if (r && r->blocks.n == 0)
-        return NULL;
-    return r;
-}
-
-/* There is room in the step, and nobody wants it but those whose load is not
- * ready. */
-static void note_turns(struct batch *b, int64_t now_us)
+void batch_note_turns(struct batch *b, int64_t now_us)
 {
     struct request *r;
 
@@ -111,26 +137,4 @@ static void note_turns(struct batch *b, int64_t now_us)
         if (r->load.held_back && r->blocks.n > 0 && r->turn.came_us == 0)
             r->turn.came_us = now_us;
     }
-}
-
-struct request *batch_start_next(struct batch *b, bool loading, int64_t now_us)
-{
-    if (b->n_segments >= b->max_segments ||
-        prefills_at_work(b) >= b->config.max_prefills)
-        return NULL;
-    struct request *r = next_with_blocks(b, loading, now_us);
-    if (!r) {
-        if (loading)
-            note_turns(b, now_us);
-        return NULL;
-    }
-    if (!r->step.gated)
-        request_adopt(r, b->config.store, b->config.layout->block_tokens);
-    batch_unlink(b, r);
-    request_set_state(r, REQUEST_PREFILL);
-    r->turn.started_us = now_us;
-    TAILQ_INSERT_TAIL(&b->prefills, r, link);
-    b->n.prefills++;
-    b->ops->started(b->arg, r);
-    return r;
 }

@@ -74,9 +74,9 @@ static int64_t wait_us(const struct pool *pool,
                        const struct estimate_prefill_request *request,
                        int64_t ready_us, const struct prefill_estimate *e)
 {
-    return at_most_never(pool_queue_wait_us(
-        pool, instance, ready_us, e->prefill_us, request->deadline_us,
-        request->used_blocks > 0, request->now_us));
+    return at_most_never(pool_queue_wait_us(pool, instance, ready_us,
+                                            e->prefill_us, request->deadline_us,
+                                            request->now_us));
 }
 
 void estimate_prefill(const struct estimate_model *model,

@@ -23,17 +23,21 @@ static bool check_prefills(const struct pool_slot *slot, uint64_t *units)
         if (!check_item(slot, p, false) ||
             q->arrival_seq != p->item.arrival_seq ||
             q->ready_at_us != p->item.ready_at_us ||
+            q->loading_until_us != p->item.loading_until_us ||
             q->cost_us != p->item.cost_us ||
             (i > 0 && slot->queue[i - 1].arrival_seq >= q->arrival_seq))
             return false;
         load.cost_us += q->cost_us;
         if (q->ready_at_us > load.latest_ready_us)
             load.latest_ready_us = q->ready_at_us;
+        if (q->loading_until_us > load.latest_loading_us)
+            load.latest_loading_us = q->loading_until_us;
         if (p->n_keys > 0)
             *units += UINT64_C(1) << arena_class_of(p->n_keys);
     }
     if (load.cost_us != view->load.cost_us ||
-        load.latest_ready_us != view->load.latest_ready_us)
+        load.latest_ready_us != view->load.latest_ready_us ||
+        load.latest_loading_us != view->load.latest_loading_us)
         return false;
     for (size_t i = 0; i < view->n_running; i++) {
         const struct pool_prefill *p = &slot->running[i];

@@ -208,8 +208,9 @@ int pool_set_tier_rate(struct pool *pool, uint32_t id, enum block_tier tier,
 struct pool_prefill_request {
     uint64_t request_id; /* unique among the instance's prefills */
     int64_t predicted_us;
-    int64_t ready_at_us; /* when its blocks will have been fetched */
-    int64_t deadline_us; /* 0: none */
+    int64_t ready_at_us;      /* when its blocks will have been fetched */
+    int64_t loading_until_us; /* what comes while it computes; 0: nothing */
+    int64_t deadline_us;      /* 0: none */
     int64_t uncached_tokens;
     int64_t cached_tokens;
     const uint64_t *keys; /* (n_keys), copied: expected there from now on */
@@ -309,8 +310,8 @@ int64_t pool_running_left_us(const struct pool_instance *instance,
                              int64_t now_us);
 
 /*
- * How long a new prefill would wait on an instance before it is taken up, by
- * the instance's queue order.
+ * How long a new prefill that is not loading would wait on an instance before
+ * it is taken up, by the queue order.
  *   ready_at_us  when its blocks would be there; at most now_us: at once.
  *   cost_us      its own corrected cost; deadline_us 0: none.
  * Returns microseconds from now_us. Cost: see queue_wait_us().
@@ -318,8 +319,7 @@ int64_t pool_running_left_us(const struct pool_instance *instance,
 int64_t pool_queue_wait_us(const struct pool *pool,
                            const struct pool_instance *instance,
                            int64_t ready_at_us, int64_t cost_us,
-                           int64_t deadline_us, bool has_cached_prefix,
-                           int64_t now_us);
+                           int64_t deadline_us, int64_t now_us);
 
 /*
  * The KV of a request on an instance at its longest: of its prompt and of all

@@ -34,15 +34,13 @@ int64_t pool_running_left_us(const struct pool_instance *instance,
 int64_t pool_queue_wait_us(const struct pool *pool,
                            const struct pool_instance *instance,
                            int64_t ready_at_us, int64_t cost_us,
-                           int64_t deadline_us, bool has_cached_prefix,
-                           int64_t now_us)
+                           int64_t deadline_us, int64_t now_us)
 {
     struct queue_item item = {
         .arrival_seq = pool->next_seq,
         .ready_at_us = ready_at_us,
         .cost_us = cost_us,
         .deadline_us = deadline_us,
-        .has_cached_prefix = has_cached_prefix,
     };
 
     return queue_wait_youngest_us(

@@ -102,6 +102,14 @@ static void forget_next(struct pool *pool, int64_t work_us)
         correction_forget(&slot->view.correction, work_us);
 }
 
+static void note_latest(struct queue_load *load, const struct queue_item *item)
+{
+    if (item->ready_at_us > load->latest_ready_us)
+        load->latest_ready_us = item->ready_at_us;
+    if (item->loading_until_us > load->latest_loading_us)
+        load->latest_loading_us = item->loading_until_us;
+}
+
 int pool_prefill_accept(struct pool *pool, uint32_t id,
                         const struct pool_prefill_request *request)
 {
@@ -130,7 +138,7 @@ int pool_prefill_accept(struct pool *pool, uint32_t id,
                  .cost_us =
                      correction_apply_us(&view->correction, predicted_us),
                  .deadline_us = request->deadline_us,
-                 .has_cached_prefix = request->cached_tokens > 0},
+                 .loading_until_us = request->loading_until_us},
         .predicted_us = predicted_us,
         .uncached_tokens = request->uncached_tokens,
         .cached_tokens = request->cached_tokens,
@@ -142,20 +150,17 @@ int pool_prefill_accept(struct pool *pool, uint32_t id,
     slot->queue[view->n_waiting++] = prefill->item;
     forget_next(pool, predicted_us);
     view->load.cost_us += prefill->item.cost_us;
-    if (prefill->item.ready_at_us > view->load.latest_ready_us)
-        view->load.latest_ready_us = prefill->item.ready_at_us;
+    note_latest(&view->load, &prefill->item);
     return 0;
 }
 
-/* After the item that was ready last has changed or gone. */
-static void find_latest_ready(struct pool_instance *view)
+/* After an item has changed or gone. */
+static void find_latest(struct pool_instance *view)
 {
-    int64_t latest_us = INT64_MIN;
-
+    view->load.latest_ready_us = INT64_MIN;
+    view->load.latest_loading_us = 0;
     for (size_t i = 0; i < view->n_waiting; i++)
-        if (view->queue[i].ready_at_us > latest_us)
-            latest_us = view->queue[i].ready_at_us;
-    view->load.latest_ready_us = latest_us;
+        note_latest(&view->load, &view->queue[i]);
 }
 
 int pool_prefill_ready(struct pool *pool, uint32_t id, uint64_t request_id,
@@ -171,7 +176,7 @@ int pool_prefill_ready(struct pool *pool, uint32_t id, uint64_t request_id,
         return -ENOENT;
     slot->waiting[i].item.ready_at_us = now_us;
     slot->queue[i].ready_at_us = now_us;
-    find_latest_ready(&slot->view);
+    find_latest(&slot->view);
     return 0;
 }
 
@@ -186,8 +191,10 @@ static struct pool_prefill take_waiting(struct pool_slot *slot, size_t i)
             behind * sizeof(*slot->queue));
     slot->view.n_waiting--;
     slot->view.load.cost_us -= taken.item.cost_us;
-    if (taken.item.ready_at_us == slot->view.load.latest_ready_us)
-        find_latest_ready(&slot->view);
+    if (taken.item.ready_at_us == slot->view.load.latest_ready_us ||
+        (taken.item.loading_until_us > 0 &&
+         taken.item.loading_until_us == slot->view.load.latest_loading_us))
+        find_latest(&slot->view);
     return taken;
 }
 

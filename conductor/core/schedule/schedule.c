@@ -268,6 +268,11 @@ int schedule_commit(struct scheduler *scheduler,
             .request_id = request->request_id,
             .predicted_us = chosen->predicted_us,
             .ready_at_us = chosen->ready_us,
+            .loading_until_us = chosen->planned &&
+                                        decision->plan.n_pieces > 0 &&
+                                        decision->plan.mode == LOAD_MODE_BOTH
+                                    ? chosen->transfer_end_us
+                                    : 0,
             .deadline_us = request->slo_ttft_us > 0
                                ? request->now_us + request->slo_ttft_us
                                : 0,

@@ -66,30 +66,62 @@ static int64_t fifo_strict_begin_us(const struct queue_item *items, size_t n,
     return item->ready_at_us > begin_us ? item->ready_at_us : begin_us;
 }
 
-/* The oldest ready item without a cached prefix, or else the oldest with one:
- * what is cached can be loaded while others are computed (Cake's adaptive
+/* The oldest ready item that is not loading, or else the oldest that is: what
+ * is cached can be loaded while others are computed (Cake's adaptive
  * scheduling; decode steps come before both and aren't in this queue). */
 static int uncached_first_pick(const struct queue_item *items, size_t n,
                                int64_t now_us)
 {
     int best = -1;
+    bool best_loads = false;
 
     for (size_t i = 0; i < n; i++) {
+        bool loads = items[i].loading_until_us > now_us;
+
         if (items[i].ready_at_us > now_us)
             continue;
-        if (best < 0 ||
-            (items[i].has_cached_prefix == items[best].has_cached_prefix
-                 ? items[i].arrival_seq < items[best].arrival_seq
-                 : items[best].has_cached_prefix))
+        if (best < 0 || (loads == best_loads
+                             ? items[i].arrival_seq < items[best].arrival_seq
+                             : best_loads)) {
             best = (int)i;
+            best_loads = loads;
+        }
     }
     return best;
 }
 
+/* As fifo_begin_us() among those that are not loading, unless a load ends by
+ * then: what is loading is passed. */
+static int64_t uncached_first_begin_us(const struct queue_item *items, size_t n,
+                                       const struct queue_item *item,
+                                       int64_t start_us)
+{
+    int64_t begin_us = start_us;
+    int64_t loaded_us = INT64_MAX; /* the first end of a load */
+
+    for (size_t i = 0; i < n; i++) {
+        if (items[i].arrival_seq > item->arrival_seq)
+            continue;
+        if (items[i].loading_until_us > start_us) {
+            if (items[i].loading_until_us < loaded_us)
+                loaded_us = items[i].loading_until_us;
+            continue;
+        }
+        if (items[i].ready_at_us > begin_us)
+            return -1;
+        begin_us += items[i].cost_us;
+    }
+    return item->ready_at_us <= begin_us &&
+                   item->loading_until_us <= begin_us && begin_us < loaded_us
+               ? begin_us
+               : -1;
+}
+
 static const struct queue_order orders[] = {
-    {"fifo", fifo_pick, fifo_begin_us, true},
-    {"fifo_strict", fifo_strict_pick, fifo_strict_begin_us, true},
-    {"uncached_first", uncached_first_pick, NULL, false},
+    {"fifo", fifo_pick, fifo_begin_us, false, true},
+    {"fifo_strict", fifo_strict_pick, fifo_strict_begin_us, false, true},
+    {"uncached_first", uncached_first_pick, uncached_first_begin_us, true,
+     true},
 };
 
 const struct queue_order *queue_order_by_name(const char *name)
@@ -199,6 +231,7 @@ int64_t queue_wait_youngest_us(const struct queue_order *order,
     int64_t start_us = now_us + running_left_us;
 
     if (order->by_age && load->latest_ready_us <= start_us &&
+        (!order->loading_last || load->latest_loading_us <= start_us) &&
         item->ready_at_us <= start_us + load->cost_us)
         return running_left_us + load->cost_us;
     return queue_wait_us(order, items, n, item, running_left_us, now_us);

@@ -20,19 +20,22 @@
 #define QUEUE_NOT_READY INT64_MAX
 
 struct queue_item {
-    uint64_t arrival_seq; /* grows with every accepted request */
-    int64_t ready_at_us;  /* its blocks are there: servable from then on. A
-                             worker says 0, or QUEUE_NOT_READY while it
-                             still fetches */
-    int64_t cost_us;      /* estimated time of service */
-    int64_t deadline_us;  /* 0: none */
-    bool has_cached_prefix;
+    uint64_t arrival_seq;     /* grows with every accepted request */
+    int64_t ready_at_us;      /* its blocks are there: servable from then on. A
+                                 worker says 0, or QUEUE_NOT_READY while it
+                                 still fetches */
+    int64_t cost_us;          /* estimated time of service */
+    int64_t deadline_us;      /* 0: none */
+    int64_t loading_until_us; /* until then its cached prefix comes while it
+                                 could be computed; 0: nothing does. A worker
+                                 says QUEUE_NOT_READY while it comes */
 };
 
 /* What the items of a queue add up to, kept by who changes it. */
 struct queue_load {
     int64_t cost_us;
-    int64_t latest_ready_us; /* of all items, or later; INT64_MIN: no items */
+    int64_t latest_ready_us;   /* of all items, or later; INT64_MIN: no items */
+    int64_t latest_loading_us; /* likewise; 0: none is loading */
 };
 
 /* One order; the table below names them all. */
@@ -44,7 +47,9 @@ struct queue_order {
      * an instance that is free from start_us on, or -1: it does not know. */
     int64_t (*begin_us)(const struct queue_item *items, size_t n,
                         const struct queue_item *item, int64_t start_us);
-    /* Items that are ready are served by their age, one after another. */
+    /* Items that are loading come after all others. */
+    bool loading_last;
+    /* Items that are ready, and do not come last, are served by their age. */
     bool by_age;
 };
 
@@ -52,9 +57,9 @@ struct queue_order {
  * The order of that name: "fifo" (oldest ready item first; an item whose
  * fetch is under way does not block the ready ones behind it), "fifo_strict"
  * (it does: oldest item first, and it is waited for) or "uncached_first" (as
- * "fifo", but items with a cached prefix after all others, as in Cake's
- * adaptive scheduling; they wait as long as others keep coming). Returns it,
- * static, or NULL: no such order.
+ * "fifo", but items whose cached prefix is being loaded after all others, as in
+ * Cake's adaptive scheduling; they wait as long as others keep coming, until
+ * their load is over). Returns it, static, or NULL: no such order.
  */
 const struct queue_order *queue_order_by_name(const char *name);
 

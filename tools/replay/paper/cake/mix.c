@@ -3,7 +3,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "conductor/core/step/queue.h"
+#include "conductor/core/step/step.h"
 #include "tools/replay/paper/cake/process.h"
 
 /* Request 0 is the cached prompt. */
@@ -79,18 +79,23 @@ static void sweep(struct server *s)
     }
 }
 
-static void step(struct server *s)
+static void serve_step(struct server *s)
 {
-    int64_t budget = s->mix->engine->step_tokens;
+    struct step step;
+    struct step_choice next;
     double takes_s = 0;
 
-    while (budget > 0) {
-        int i = queue_pick(s->order, s->items, s->n_items, 0);
-
-        if (i < 0)
-            break;
-        budget -= compute(s, &s->items[i], budget, &takes_s);
-    }
+    (void)step_begin(
+        &step,
+        &(struct step_config){.order = s->order,
+                              .tokens = (uint32_t)s->mix->engine->step_tokens,
+                              .max_prefills = UINT32_MAX,
+                              .max_segments = UINT32_MAX},
+        0);
+    while ((next = step_next(&step, NULL, 0, s->items, (uint32_t)s->n_items, 0))
+               .kind == STEP_START)
+        step_take(&step, (uint32_t)compute(s, &s->items[next.index],
+                                           step.budget, &takes_s));
     s->at_s += takes_s;
     sweep(s);
 }
@@ -112,12 +117,12 @@ int cake_mix_run(const struct cake_mix *mix, struct cake_mixed *mixed)
         goto free_items;
     for (size_t i = 0; i < n; i++) {
         s.items[i].arrival_seq = i;
-        s.items[i].has_cached_prefix = i == CACHED;
+        s.items[i].loading_until_us = i == CACHED ? QUEUE_NOT_READY : 0;
         s.left_tokens[i] = tokens_of(&s, i);
         tokens += (double)s.left_tokens[i];
     }
     while (s.n_items > 0)
-        step(&s);
+        serve_step(&s);
     *mixed = (struct cake_mixed){
         .done_s = s.at_s,
         .cached_s = s.cached_s,

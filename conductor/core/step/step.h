@@ -1,0 +1,88 @@
+/*
+ * What an engine computes next: one token of every decode, and of the budget
+ * that is left chunks of prefills, in the order of core/step/queue. Worker,
+ * simulator and the Cake experiments form their steps with it. Pure.
+ *
+ *   step_begin()                 decodes take their tokens
+ *   while step_next() names one: the caller finds out how many tokens of it
+ *     step_take()                there are (blocks, loads), at most `budget`
+ *
+ * Within a step come, as long as there is budget:
+ *   1. prefills under way
+ *   2. prefills that wait, while fewer than max_prefills are under way
+ *   3. and 4. the same again of those whose cached prefix is being loaded, if
+ *      the order puts them last: what they wait for comes without the engine
+ *      (Cake's adaptive order). Under other orders 1. and 2. take them too.
+ */
+#ifndef CONDUCTOR_CORE_STEP_STEP_H
+#define CONDUCTOR_CORE_STEP_STEP_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "conductor/core/step/queue.h"
+
+struct step_config {
+    const struct queue_order *order;
+    uint32_t tokens;       /* budget of a step; 0: none */
+    uint32_t max_prefills; /* under way at once; those that are loading do not
+                              count where the order puts them last */
+    uint32_t max_segments; /* decodes and chunks of a step */
+};
+
+/* A prefill under way. */
+struct step_prefill {
+    bool held_back; /* nothing of it can be computed now */
+    bool loading;   /* its cached prefix is on its way while it computes */
+    bool in_step;   /* it has its part of this step, if only no tokens */
+};
+
+/* The step that is formed. */
+struct step {
+    struct step_config config;
+    uint32_t budget; /* tokens left */
+    uint32_t n_segments;
+};
+
+enum step_kind {
+    STEP_FORMED,   /* nothing more fits, or wants to be computed */
+    STEP_CONTINUE, /* the prefill under way at `index` */
+    STEP_START,    /* the waiting prefill at `index` */
+};
+
+struct step_choice {
+    enum step_kind kind;
+    uint32_t index;
+};
+
+/* Begin a step. `config` is copied. Returns how many of n_decodes are in it, a
+ * token each. */
+uint32_t step_begin(struct step *step, const struct step_config *config,
+                    uint32_t n_decodes);
+
+/* Whether the step could take a chunk of one more prefill. O(1). */
+bool step_has_room(const struct step *step);
+
+/* Whether one more prefill may be started beside `active` (n_active), all those
+ * that are under way. O(n_active). */
+bool step_may_start(const struct step *step, const struct step_prefill *active,
+                    uint32_t n_active);
+
+/* Whose turn it is.
+ *   active   (n_active), borrowed: prefills under way, in the order in which
+ *            they were started; in_step of those that had their turn is set
+ *   waiting  (n_waiting), borrowed, in any sequence. One that cannot start now
+ *            is not ready.
+ * Of one that is named so many tokens are computed as there are, at most
+ * step->budget; say so with step_take(). One that is started is from then on
+ * among the active. Returns the choice. O(n_active + n_waiting). */
+struct step_choice step_next(const struct step *step,
+                             const struct step_prefill *active,
+                             uint32_t n_active,
+                             const struct queue_item *waiting,
+                             uint32_t n_waiting, int64_t now_us);
+
+/* n_tokens of the prefill that was named last are in the step; 0: none are. */
+void step_take(struct step *step, uint32_t n_tokens);
+
+#endif

@@ -1,0 +1,116 @@
+/* Forming steps: budgets, turns, starts, and who comes last. */
+#include <CUnit/Basic.h>
+#include <stdlib.h>
+
+#include "conductor/core/step/step.h"
+
+static struct step_config config(const char *order)
+{
+    return (struct step_config){.order = queue_order_by_name(order),
+                                .tokens = 100,
+                                .max_prefills = 2,
+                                .max_segments = 10};
+}
+
+#define NEXT_IS(step, active, n_active, waiting, n_waiting, what, at)    \
+    do {                                                                 \
+        struct step_choice got =                                         \
+            step_next(step, active, n_active, waiting, n_waiting, 1000); \
+        CU_ASSERT_EQUAL(got.kind, what);                                 \
+        CU_ASSERT_EQUAL(got.index, at);                                  \
+    } while (0)
+
+static void test_decodes(void)
+{
+    struct step_config c = config("fifo");
+    struct step_prefill active[] = {{.loading = false}};
+    struct step s;
+
+    CU_ASSERT_EQUAL(step_begin(&s, &c, 3), 3);
+    CU_ASSERT_EQUAL(s.budget, 97);
+    CU_ASSERT(step_has_room(&s));
+    /* No more than the segments; than the budget. */
+    CU_ASSERT_EQUAL(step_begin(&s, &c, 11), 10);
+    CU_ASSERT(!step_has_room(&s));
+    NEXT_IS(&s, active, 1, NULL, 0, STEP_FORMED, 0);
+    c.tokens = 5;
+    CU_ASSERT_EQUAL(step_begin(&s, &c, 9), 5);
+    NEXT_IS(&s, active, 1, NULL, 0, STEP_FORMED, 0);
+    c.tokens = 0;
+    CU_ASSERT_EQUAL(step_begin(&s, &c, 1), 1);
+    CU_ASSERT_EQUAL(s.budget, UINT32_MAX - 1);
+}
+
+/* Those under way as they were started, then the oldest that wait. */
+static void test_turns(void)
+{
+    struct step_config c = config("fifo");
+    struct step_prefill active[3] = {{.in_step = false}, {.held_back = true}};
+    struct queue_item waiting[] = {
+        {.arrival_seq = 8},
+        {.arrival_seq = 7, .ready_at_us = QUEUE_NOT_READY},
+        {.arrival_seq = 9}};
+    struct step s;
+
+    (void)step_begin(&s, &c, 0);
+    NEXT_IS(&s, active, 2, waiting, 3, STEP_CONTINUE, 0);
+    active[0].in_step = true;
+    step_take(&s, 40);
+    /* Who is held back takes no place. */
+    NEXT_IS(&s, active, 2, waiting, 3, STEP_START, 0);
+    active[2].in_step = true;
+    step_take(&s, 0);
+    CU_ASSERT_EQUAL(s.n_segments, 1);
+    CU_ASSERT(!step_may_start(&s, active, 3));
+    NEXT_IS(&s, active, 3, waiting + 1, 2, STEP_FORMED, 0);
+    s.config.max_prefills = 3;
+    NEXT_IS(&s, active, 3, waiting + 1, 2, STEP_START, 1);
+    step_take(&s, 60);
+    NEXT_IS(&s, active, 3, waiting + 1, 2, STEP_FORMED, 0);
+}
+
+/* What is loading: behind all others, or as they come. */
+static void test_loading(void)
+{
+    struct step_config c = config("uncached_first");
+    struct step_prefill active[] = {{.loading = true}, {.loading = false}};
+    struct queue_item waiting[] = {
+        {.arrival_seq = 1, .loading_until_us = 1001},
+        {.arrival_seq = 2, .loading_until_us = 1000}};
+    struct step s;
+
+    c.max_prefills = 3;
+    (void)step_begin(&s, &c, 0);
+    NEXT_IS(&s, active, 2, waiting, 2, STEP_CONTINUE, 1);
+    active[1].in_step = true;
+    NEXT_IS(&s, active, 2, waiting, 2, STEP_START, 1);
+    NEXT_IS(&s, active, 2, waiting, 1, STEP_CONTINUE, 0);
+    active[0].in_step = true;
+    NEXT_IS(&s, active, 2, waiting, 1, STEP_START, 0);
+    /* It takes no place of others, but needs one to start. */
+    s.config.max_prefills = 1;
+    CU_ASSERT(!step_may_start(&s, active, 2));
+    CU_ASSERT(step_may_start(&s, active, 1));
+
+    c = config("fifo");
+    active[0].in_step = active[1].in_step = false;
+    (void)step_begin(&s, &c, 0);
+    NEXT_IS(&s, active, 2, waiting, 2, STEP_CONTINUE, 0);
+    active[0].in_step = active[1].in_step = true;
+    NEXT_IS(&s, active, 2, waiting, 2, STEP_FORMED, 0);
+    NEXT_IS(&s, active, 1, waiting, 2, STEP_START, 0);
+}
+
+int main(void)
+{
+    CU_initialize_registry();
+    CU_pSuite suite = CU_add_suite("step", NULL, NULL);
+    CU_add_test(suite, "decodes", test_decodes);
+    CU_add_test(suite, "turns", test_turns);
+    CU_add_test(suite, "loading", test_loading);
+    CU_basic_set_mode(CU_BRM_VERBOSE);
+    CU_basic_run_tests();
+    unsigned failed = CU_get_number_of_failures();
+    CU_cleanup_registry();
+    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}
