@@ -18,3 +18,17 @@ struct event_base *event_loop_new(int n_priorities)
     }
     return base;
 }
+
+struct evdns_base *event_loop_dns(struct event_base *base)
+{
+    struct evdns_base *dns = evdns_base_new(base, 0);
+
+    if (!dns)
+        return NULL;
+    /* Without a readable file names are not found, and addresses are. */
+    (void)evdns_base_resolv_conf_parse(dns, DNS_OPTIONS_ALL,
+                                       "/etc/resolv.conf");
+    /* Some servers do not give mixed case back. */
+    (void)evdns_base_set_option(dns, "randomize-case", "0");
+    return dns;
+}

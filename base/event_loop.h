@@ -2,6 +2,7 @@
 #ifndef BASE_EVENT_LOOP_H
 #define BASE_EVENT_LOOP_H
 
+#include <event2/dns.h>
 #include <event2/event.h>
 
 /*
@@ -11,5 +12,10 @@
  * or NULL.
  */
 struct event_base *event_loop_new(int n_priorities);
+
+/* event_loop_dns(base): looks up host names on the loop, by /etc/hosts and the
+ * name servers of /etc/resolv.conf, and never blocks. Returns owned
+ * (evdns_base_free), or NULL: out of memory. */
+struct evdns_base *event_loop_dns(struct event_base *base);
 
 #endif

@@ -333,7 +333,8 @@ struct frame_conn *frame_conn_new(struct event_base *base, evutil_socket_t fd,
     return c;
 }
 
-struct frame_conn *frame_conn_connect(struct event_base *base, const char *host,
+struct frame_conn *frame_conn_connect(struct event_base *base,
+                                      struct evdns_base *dns, const char *host,
                                       uint16_t port,
                                       const struct frame_conn_limits *limits,
                                       const struct frame_conn_ops *ops,
@@ -344,8 +345,7 @@ struct frame_conn *frame_conn_connect(struct event_base *base, const char *host,
     if (!c)
         return NULL;
     snprintf(c->peer, sizeof(c->peer), "%s:%u", host, port);
-    if (bufferevent_socket_connect_hostname(c->bev, NULL, AF_UNSPEC, host,
-                                            port))
+    if (bufferevent_socket_connect_hostname(c->bev, dns, AF_UNSPEC, host, port))
         frame_conn_fail(c, "cannot connect or resolve the host");
     return c;
 }
@@ -363,6 +363,11 @@ void frame_conn_free(struct frame_conn *c)
         return;
     }
     conn_destroy(c);
+}
+
+void frame_conn_take(struct frame_conn *c, uint32_t payload_bytes)
+{
+    c->limits.payload_bytes = payload_bytes;
 }
 
 /* Whether the output takes n more bytes; if not, it has failed. */

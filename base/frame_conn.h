@@ -20,6 +20,7 @@
 
 #include "base/frame_reader.h"
 
+struct evdns_base;
 struct frame_conn;
 
 struct frame_conn_ops {
@@ -41,7 +42,8 @@ struct frame_conn_ops {
 };
 
 struct frame_conn_limits {
-    uint32_t payload_bytes;        /* longest frame that is taken */
+    uint32_t payload_bytes;        /* longest frame that is taken; input that
+                                      waits is bounded by it, or by 1 MiB */
     size_t output_watermark_bytes; /* frame_conn_full() from here on */
     size_t output_limit_bytes;     /* more waiting output than this fails the
                                       connection: the peer does not read */
@@ -61,10 +63,11 @@ struct frame_conn *frame_conn_new(struct event_base *base, evutil_socket_t fd,
                                   const struct frame_conn_limits *limits,
                                   const struct frame_conn_ops *ops, void *arg);
 
-/* frame_conn_connect(base, host, port, limits, ops, arg): begins to connect;
- * a host name is resolved at once and blocks, an address does not. Frames may
- * be sent right away. Failure comes through `closed`. Returns owned or NULL. */
-struct frame_conn *frame_conn_connect(struct event_base *base, const char *host,
+/* frame_conn_connect(base, dns, host, port, limits, ops, arg): begins to
+ * connect; dns (borrowed) looks a host name up without blocking. Frames may be
+ * sent right away. Failure comes through `closed`. Returns owned or NULL. */
+struct frame_conn *frame_conn_connect(struct event_base *base,
+                                      struct evdns_base *dns, const char *host,
                                       uint16_t port,
                                       const struct frame_conn_limits *limits,
                                       const struct frame_conn_ops *ops,
@@ -73,6 +76,10 @@ struct frame_conn *frame_conn_connect(struct event_base *base, const char *host,
 /* frame_conn_free(c): closes at once without a callback. Allowed inside
  * callbacks. NULL is a no-op. */
 void frame_conn_free(struct frame_conn *c);
+
+/* frame_conn_take(c, payload_bytes): frames up to this are taken from now on;
+ * inside `frame`, from the next one on. */
+void frame_conn_take(struct frame_conn *c, uint32_t payload_bytes);
 
 /* frame_conn_send(c, buf): copies the whole frames in buf to the output, in
  * order. Dropped when the connection is failing. A buf that failed fails the

@@ -20,6 +20,7 @@
 struct config {
     char listen[CONFIG_STRING_MAX];
     char worker_listen[CONFIG_STRING_MAX];
+    char secret_file[CONFIG_STRING_MAX];
     char model[CONFIG_STRING_MAX];
     int64_t block_tokens;
     char policy[CONFIG_STRING_MAX];

@@ -9,6 +9,7 @@
 
 #include "base/address.h"
 #include "base/event_loop.h"
+#include "base/listener.h"
 #include "base/log.h"
 #include "base/options.h"
 #include "conductor/config.h"
@@ -16,6 +17,8 @@
 #include "conductor/service/setup.h"
 
 #define MAX_DRAIN_S 30
+/* Listeners, files, and strangers on the workers' port. */
+#define RESERVED_DESCRIPTORS 128
 #define TICKS_PER_S 20 /* looks at whether it has drained */
 
 struct daemon {
@@ -23,7 +26,7 @@ struct daemon {
     struct config config;
     struct service *service;
     struct front *front;
-    struct event *on_term, *on_int, *drain;
+    struct event *on_term, *on_int, *on_hup, *drain;
     int drain_ticks;
 };
 
@@ -38,7 +41,8 @@ static const struct option_usage usage = {
                 "  conductor -t -c conductor.json\n",
     .footnote =
         "\nSignals: SIGTERM and SIGINT stop taking requests, finish those in "
-        "flight\nfor at most 30 s, and exit; a second one exits at once.\n"
+        "flight\nfor at most 30 s, and exit; a second one exits at once. "
+        "SIGHUP is ignored.\n"
         "\nExit status: 0 done, 1 could not run, 2 bad options or "
         "configuration.\n",
 };
@@ -77,20 +81,20 @@ static int parse_command_line(int argc, char **argv, struct command_line *cl,
     return options_start(&usage, &table, argc, argv, status);
 }
 
-/* A relative cost_model of a file is relative to that file, wherever the
- * daemon was started. */
-static int anchor_cost_model(struct config *c, const char *path)
+/* A relative file of a configuration is relative to the configuration's file,
+ * wherever the daemon was started. */
+static int anchor(char file[CONFIG_STRING_MAX], const char *path)
 {
     char whole[CONFIG_STRING_MAX];
     const char *slash = strrchr(path, '/');
 
-    if (!slash || !*c->cost_model || c->cost_model[0] == '/')
+    if (!slash || !*file || *file == '/')
         return 0;
     int n = snprintf(whole, sizeof(whole), "%.*s/%s", (int)(slash - path), path,
-                     c->cost_model);
+                     file);
     if (n < 0 || (size_t)n >= sizeof(whole))
-        return fail_usage("cost_model: the path is too long");
-    memcpy(c->cost_model, whole, sizeof(whole));
+        return fail_usage("cost_model or secret_file: the path is too long");
+    memcpy(file, whole, sizeof(whole));
     return 0;
 }
 
@@ -102,7 +106,8 @@ static int read_config(const struct command_line *cl, struct config *c)
     if (cl->config_path) {
         if (config_load(c, cl->config_path, err))
             return fail_usage(err);
-        if (anchor_cost_model(c, cl->config_path))
+        if (anchor(c->cost_model, cl->config_path) ||
+            anchor(c->secret_file, cl->config_path))
             return OPTIONS_EXIT_USAGE;
     }
     for (size_t i = 0; i < cl->sets.count; i++) {
@@ -175,6 +180,37 @@ static void on_stop(evutil_socket_t fd, short what, void *arg)
     event_add(d->drain, &every);
 }
 
+/* There is no reload yet: a daemon that only lives must not end by it. */
+static void on_hangup(evutil_socket_t fd, short what, void *arg)
+{
+    (void)fd;
+    (void)what;
+    (void)arg;
+    log_warn("SIGHUP is ignored: restart to read the configuration again");
+}
+
+/* Clients may not take the descriptors that workers and files need. */
+static int bound_connections(struct config *c)
+{
+    int64_t limit = (int64_t)descriptors_raise();
+    int64_t others = c->max_instances + RESERVED_DESCRIPTORS;
+
+    if (limit <= others) {
+        log_error("open files: the limit of %lld (ulimit -n) leaves none for "
+                  "clients beside %lld for max_instances and the daemon itself",
+                  (long long)limit, (long long)others);
+        return -EMFILE;
+    }
+    if (c->max_connections > limit - others) {
+        log_warn("max_connections: %lld instead of %lld: no more than %lld "
+                 "files may be open (ulimit -n)",
+                 (long long)(limit - others), (long long)c->max_connections,
+                 (long long)limit);
+        c->max_connections = limit - others;
+    }
+    return 0;
+}
+
 static int open_front(struct daemon *d)
 {
     struct front_options o;
@@ -201,6 +237,9 @@ static int set_up(struct daemon *d)
 {
     char err[CONFIG_ERROR_MAX];
 
+    int rc = bound_connections(&d->config);
+    if (rc)
+        return rc;
     d->base = event_loop_new(1);
     if (!d->base)
         return -ENOMEM;
@@ -209,14 +248,16 @@ static int set_up(struct daemon *d)
         log_error("%s", err);
         return -EINVAL;
     }
-    int rc = open_front(d);
+    rc = open_front(d);
     if (rc)
         return rc;
     d->on_term = evsignal_new(d->base, SIGTERM, on_stop, d);
     d->on_int = evsignal_new(d->base, SIGINT, on_stop, d);
     d->drain = event_new(d->base, -1, EV_PERSIST, on_drain, d);
-    if (!d->on_term || !d->on_int || !d->drain || event_add(d->on_term, NULL) ||
-        event_add(d->on_int, NULL))
+    d->on_hup = evsignal_new(d->base, SIGHUP, on_hangup, d);
+    if (!d->on_term || !d->on_int || !d->on_hup || !d->drain ||
+        event_add(d->on_term, NULL) || event_add(d->on_int, NULL) ||
+        event_add(d->on_hup, NULL))
         return -ENOMEM;
     return 0;
 }
@@ -229,6 +270,8 @@ static void tear_down(struct daemon *d)
         event_free(d->on_term);
     if (d->on_int)
         event_free(d->on_int);
+    if (d->on_hup)
+        event_free(d->on_hup);
     if (d->drain)
         event_free(d->drain);
     if (d->base)

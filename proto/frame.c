@@ -14,6 +14,10 @@ const char *frame_type_name(uint16_t type)
         return "ERROR";
     case FRAME_STATUS:
         return "STATUS";
+    case FRAME_CHALLENGE:
+        return "CHALLENGE";
+    case FRAME_PROOF:
+        return "PROOF";
     case FRAME_PREFILL:
         return "PREFILL";
     case FRAME_DECODE:

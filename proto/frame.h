@@ -24,10 +24,12 @@
 
 enum frame_type {
     /* Every connection: who is there. */
-    FRAME_HELLO = 1,   /* the side that connected, first frame */
-    FRAME_WELCOME = 2, /* the answer to HELLO */
-    FRAME_ERROR = 3,   /* why this connection is closed now */
-    FRAME_STATUS = 4,  /* worker: heartbeat and load */
+    FRAME_HELLO = 1,     /* the side that connected, first frame */
+    FRAME_WELCOME = 2,   /* the answer to HELLO */
+    FRAME_ERROR = 3,     /* why this connection is closed now */
+    FRAME_STATUS = 4,    /* worker: heartbeat and load */
+    FRAME_CHALLENGE = 5, /* the answer to HELLO where there is a secret */
+    FRAME_PROOF = 6,     /* that the sender knows it; both send one */
 
     /* Conductor to worker. */
     FRAME_PREFILL = 10,

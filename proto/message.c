@@ -20,6 +20,7 @@ const char *proto_code_name(uint16_t code)
         [PROTO_E_CANCELLED] = "cancelled",
         [PROTO_E_INTERNAL] = "internal",
         [PROTO_E_DUPLICATE] = "duplicate",
+        [PROTO_E_REFUSED] = "refused",
     };
     return code < sizeof(names) / sizeof(names[0]) ? names[code] : "unknown";
 }
@@ -103,6 +104,7 @@ static void msg_hello_fields(struct codec *c, struct msg_hello *m)
     codec_u32(c, &m->layers);
     codec_str(c, m->peer_host, sizeof(m->peer_host));
     codec_u16(c, &m->peer_port);
+    codec_bytes(c, m->nonce, sizeof(m->nonce));
     codec_require(c, m->kind >= PROTO_PEER_CONDUCTOR &&
                          m->kind <= PROTO_PEER_WORKER_PEER &&
                          m->role <= PROTO_ROLE_BOTH);
@@ -110,6 +112,18 @@ static void msg_hello_fields(struct codec *c, struct msg_hello *m)
         codec_skip(c);
 }
 MESSAGE(msg_hello, FRAME_HELLO)
+
+static void msg_challenge_fields(struct codec *c, struct msg_challenge *m)
+{
+    codec_bytes(c, m->nonce, sizeof(m->nonce));
+}
+MESSAGE(msg_challenge, FRAME_CHALLENGE)
+
+static void msg_proof_fields(struct codec *c, struct msg_proof *m)
+{
+    codec_bytes(c, m->mac, sizeof(m->mac));
+}
+MESSAGE(msg_proof, FRAME_PROOF)
 
 static void msg_welcome_fields(struct codec *c, struct msg_welcome *m)
 {

@@ -26,12 +26,16 @@
 #define MSG_HOST_MAX 256 /* bytes of a host, with its NUL */
 #define MSG_TEXT_MAX 512 /* bytes of a message for people, with its NUL */
 
+#define PROTO_NONCE_BYTES 32u
+#define PROTO_PROOF_BYTES 32u /* HMAC-SHA256 */
+
 #define MSG_SOURCES_MAX 4 /* that one prefill may load from */
 
 /* What a side can do; only what both name may be used. */
 enum proto_capability {
     PROTO_CAP_FETCH_TCP = 1u << 0, /* serves FETCH */
     PROTO_CAP_PUSH_TCP = 1u << 1,  /* takes KV_BEGIN and KV_LAYER */
+    PROTO_CAP_ALL = PROTO_CAP_FETCH_TCP | PROTO_CAP_PUSH_TCP,
 };
 
 enum proto_peer_kind {
@@ -81,6 +85,7 @@ enum proto_code {
     PROTO_E_CANCELLED = 8,
     PROTO_E_INTERNAL = 9,
     PROTO_E_DUPLICATE = 10, /* that name or request id is in use */
+    PROTO_E_REFUSED = 11,   /* a stranger; the log of the other side says why */
 };
 
 /* proto_code_name(code): a short lower-case name, "unknown" for others. */
@@ -111,6 +116,15 @@ struct msg_hello {
     char peer_host[MSG_HOST_MAX]; /* where other workers reach this one; "" =
                                      the address this connection comes from */
     uint16_t peer_port;
+    uint8_t nonce[PROTO_NONCE_BYTES]; /* random, of this connection alone */
+};
+
+struct msg_challenge {
+    uint8_t nonce[PROTO_NONCE_BYTES]; /* random, of this connection alone */
+};
+
+struct msg_proof {
+    uint8_t mac[PROTO_PROOF_BYTES]; /* base/secret.h says of what */
 };
 
 struct msg_welcome {
@@ -282,6 +296,8 @@ struct msg_kv_end {
         const void *payload, size_t len, struct name *m)
 
 MSG_DECLARE(msg_hello);
+MSG_DECLARE(msg_challenge);
+MSG_DECLARE(msg_proof);
 MSG_DECLARE(msg_welcome);
 MSG_DECLARE(msg_error);
 MSG_DECLARE(msg_status);

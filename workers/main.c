@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/event_loop.h"
+#include "base/listener.h"
 #include "base/log.h"
 #include "base/options.h"
 #include "predictor/cost_model_json.h"
@@ -16,7 +17,10 @@
 #include "workers/engine/profile.h"
 #include "workers/memory.h"
 #include "workers/service/worker.h"
+#include "workers/trust.h"
 
+/* Connections from and to other workers, and the worker's own files. */
+#define DESCRIPTORS_MIN 640
 #define SAY_WEIGHTS_BYTES (256u << 20)
 
 static void on_signal(evutil_socket_t number, short what, void *arg)
@@ -26,24 +30,36 @@ static void on_signal(evutil_socket_t number, short what, void *arg)
     event_base_loopbreak(arg);
 }
 
+/* There is nothing to reload, and a lost terminal is no reason to end. */
+static void on_hangup(evutil_socket_t number, short what, void *arg)
+{
+    (void)number;
+    (void)what;
+    (void)arg;
+    log_warn("SIGHUP is ignored");
+}
+
 /* Runs the worker until a signal, or until the conductor refuses it. */
-static int serve(const struct worker_options *o, struct engine *engine,
-                 const struct cost_model *cost)
+static int serve(const struct worker_options *o, const struct secret *secret,
+                 struct engine *engine, const struct cost_model *cost)
 {
     char err[512] = "out of memory";
     int status = EXIT_FAILURE;
     struct event_base *base = event_loop_new(2);
     struct event *term = NULL;
     struct event *intr = NULL;
+    struct event *hup = NULL;
     struct worker *w = NULL;
 
     if (!base)
         goto done;
     term = evsignal_new(base, SIGTERM, on_signal, base);
     intr = evsignal_new(base, SIGINT, on_signal, base);
-    if (!term || !intr || event_add(term, NULL) || event_add(intr, NULL))
+    hup = evsignal_new(base, SIGHUP, on_hangup, NULL);
+    if (!term || !intr || !hup || event_add(term, NULL) ||
+        event_add(intr, NULL) || event_add(hup, NULL))
         goto done;
-    w = worker_new(base, o, engine, cost, err, sizeof(err));
+    w = worker_new(base, o, secret, engine, cost, err, sizeof(err));
     if (!w)
         goto done;
     event_base_dispatch(base);
@@ -57,6 +73,8 @@ done:
         event_free(term);
     if (intr)
         event_free(intr);
+    if (hup)
+        event_free(hup);
     if (base)
         event_base_free(base);
     return status;
@@ -124,7 +142,7 @@ static int check_memory(const struct worker_options *o,
 }
 
 /* Makes the engine and has it work. Returns the exit status. */
-static int run(const struct worker_options *o,
+static int run(const struct worker_options *o, const struct secret *secret,
                const struct engine_config *config)
 {
     char err[512];
@@ -138,8 +156,8 @@ static int run(const struct worker_options *o,
     struct engine *engine = engine_new(config, err, sizeof(err));
     if (!engine)
         return usage(err);
-    int status =
-        o->profile ? profile(o, engine) : serve(o, engine, config->cost);
+    int status = o->profile ? profile(o, engine)
+                            : serve(o, secret, engine, config->cost);
     engine_free(engine);
     return status;
 }
@@ -182,5 +200,14 @@ int main(int argc, char **argv)
         .device_kv_bytes = (uint64_t)o.device_kv_mib << 20,
         .cost = o.cost_model ? &cost : NULL,
     };
-    return run(&o, &config);
+    struct secret *secret = NULL;
+    if (!o.profile && worker_trust(&o, &secret, err, sizeof(err)) < 0)
+        return usage(err);
+    if (!o.profile && descriptors_raise() < DESCRIPTORS_MIN)
+        log_warn("fewer than %d files may be open (ulimit -n): peers may have "
+                 "to wait",
+                 DESCRIPTORS_MIN);
+    status = run(&o, secret, &config);
+    secret_free(secret);
+    return status;
 }

@@ -67,6 +67,10 @@ static int parse(int argc, char **argv, struct worker_options *o, int *status)
          "the conductor's worker_listen, not its port for clients"},
         {"listen", OPTION_ADDRESS, &o->listen, "HOST:PORT", 0, 0,
          "for other workers; port 0: any"},
+        {"secret-file", OPTION_TEXT, &o->secret_file, "FILE", 0, 0,
+         "what conductor and workers prove to each other to know; needed "
+         "beyond "
+         "127.0.0.1"},
         {"name", OPTION_STRING, o->name, "NAME", 0, 0, "unique among workers",
          .size = sizeof(o->name), .check = check_name},
         {"role", OPTION_CHOICE, &o->role, "ROLE", PROTO_ROLE_PREFILL, 0,

@@ -12,7 +12,8 @@
 /* Plain data, all checked by worker_options_parse. Strings point into argv. */
 struct worker_options {
     struct address conductor;
-    struct address listen; /* port 0: any */
+    struct address listen;   /* port 0: any */
+    const char *secret_file; /* NULL: none */
     char name[MSG_NAME_MAX];
     uint8_t role; /* enum proto_role */
     const char *engine;

@@ -2,20 +2,16 @@
 #include "conductor/link/worker_link.h"
 
 #include <errno.h>
-#include <event2/listener.h>
-#include <netdb.h>
-#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 
 #include "base/clock.h"
 #include "base/frame_conn.h"
+#include "base/handshake.h"
+#include "base/listener.h"
 #include "base/log.h"
 
-/* Connections that have not said HELLO yet, beyond max_links. */
-#define STRANGERS_MAX 64
 /* A prompt of 126,000 tokens takes half a megabyte. */
 #define OUTPUT_LIMIT_BYTES (256u << 20)
 #define PAYLOAD_LIMIT_BYTES (8u << 20)
@@ -25,21 +21,22 @@ struct worker_link {
     struct worker_links *links;
     struct frame_conn *conn;
     void *owner;
-    int64_t last_frame_us;
-    int joined;
+    int64_t last_frame_us; /* of a stranger: when it connected */
+    bool joined;
+    struct handshake handshake; /* until it has joined */
     char name[MSG_NAME_MAX];
 };
 
 struct worker_links {
     struct event_base *base;
-    struct evconnlistener *listener;
+    struct listener *listener;
     struct event *tick;
     const struct worker_link_ops *ops;
     void *arg;
     struct worker_links_config config;
-    struct worker_link *first;
+    struct worker_link *first; /* the newest */
     int n_links;
-    uint16_t port;
+    int n_strangers; /* of them, not joined yet */
 };
 
 static void link_unlink(struct worker_link *link)
@@ -48,6 +45,7 @@ static void link_unlink(struct worker_link *link)
     if (link->next)
         link->next->at = link->at;
     link->links->n_links--;
+    link->links->n_strangers -= !link->joined;
 }
 
 static void link_free(struct worker_link *link)
@@ -72,23 +70,30 @@ static void on_closed(void *arg, const char *reason)
     link_free(link);
 }
 
+static void log_refusal(const struct worker_link *link, const char *why,
+                        int was_frame)
+{
+    log_warn("worker %s (%s) is refused: %s", *link->name ? link->name : "?",
+             frame_conn_peer(link->conn), why);
+    link->links->ops->refused(link->links->arg, was_frame);
+}
+
 static void link_refuse(struct worker_link *link, uint16_t code,
                         const char *text, int was_frame)
 {
-    log_warn("worker %s (%s) is refused: %s", *link->name ? link->name : "?",
-             frame_conn_peer(link->conn), text);
-    link->links->ops->refused(link->links->arg, was_frame);
+    log_refusal(link, text, was_frame);
     frame_conn_refuse(link->conn, code, text);
 }
 
-static void link_welcome(struct worker_link *link, const struct msg_hello *m)
+/* It has proven who it is: the owner decides, and a refusal says why. */
+static void link_join(struct worker_link *link)
 {
     struct worker_links *l = link->links;
+    const struct msg_hello *m = &link->handshake.hello;
     char text[MSG_TEXT_MAX] = "", host[MSG_HOST_MAX];
     struct msg_welcome welcome = {
-        .version = PROTO_VERSION,
-        .capabilities =
-            m->capabilities & (PROTO_CAP_FETCH_TCP | PROTO_CAP_PUSH_TCP),
+        .version = proto_version_common(m),
+        .capabilities = m->capabilities & PROTO_CAP_ALL,
         .heartbeat_ms = (uint32_t)l->config.heartbeat_ms,
     };
     snprintf(link->name, sizeof(link->name), "%s", m->name);
@@ -100,7 +105,9 @@ static void link_welcome(struct worker_link *link, const struct msg_hello *m)
         link_refuse(link, code, text, 0);
         return;
     }
-    link->joined = 1;
+    link->joined = true;
+    l->n_strangers--;
+    frame_conn_take(link->conn, PAYLOAD_LIMIT_BYTES);
     struct wire_buf buf;
     wire_buf_init(&buf, 4096);
     msg_welcome_pack(&buf, 0, &welcome);
@@ -108,30 +115,19 @@ static void link_welcome(struct worker_link *link, const struct msg_hello *m)
     wire_buf_fini(&buf);
 }
 
-static void link_hello(struct worker_link *link, const struct frame_header *h,
-                       const uint8_t *payload)
+static void link_opening(struct worker_link *link, const struct frame_header *h,
+                         const uint8_t *payload)
 {
-    struct msg_hello m;
-    char text[MSG_TEXT_MAX];
+    struct handshake_refusal refusal;
+    int rc =
+        handshake_accept(&link->handshake, link->conn, h, payload, &refusal);
 
-    if (h->type != FRAME_HELLO) {
-        snprintf(text, sizeof(text), "first frame is %s (type %u), not HELLO",
-                 frame_type_name(h->type), h->type);
-        link_refuse(link, PROTO_E_BAD_FRAME, text, 1);
-        return;
+    if (rc > 0) {
+        link_join(link);
+    } else if (rc < 0) {
+        log_refusal(link, refusal.why, refusal.was_frame);
+        handshake_refuse(link->conn, &refusal);
     }
-    if (msg_hello_unpack(payload, h->length, &m)) {
-        link_refuse(link, PROTO_E_BAD_FRAME, "HELLO is malformed", 1);
-        return;
-    }
-    if (m.version_min > PROTO_VERSION || m.version_max < PROTO_VERSION) {
-        snprintf(text, sizeof(text),
-                 "protocol version %u to %u: this conductor speaks version %u",
-                 m.version_min, m.version_max, PROTO_VERSION);
-        link_refuse(link, PROTO_E_VERSION, text, 0);
-        return;
-    }
-    link_welcome(link, &m);
 }
 
 static void on_frame(void *arg, const struct frame_header *h,
@@ -139,11 +135,11 @@ static void on_frame(void *arg, const struct frame_header *h,
 {
     struct worker_link *link = arg;
 
-    link->last_frame_us = clock_now_us();
     if (!link->joined) {
-        link_hello(link, h, payload);
+        link_opening(link, h, payload);
         return;
     }
+    link->last_frame_us = clock_now_us();
     int rc = link->links->ops->frame(link->links->arg, link, h, payload);
     if (rc) {
         char text[MSG_TEXT_MAX];
@@ -160,30 +156,36 @@ static const struct frame_conn_ops conn_ops = {
     .closed = on_closed,
 };
 
-static void on_accept(struct evconnlistener *listener, evutil_socket_t fd,
-                      struct sockaddr *sa, int len, void *arg)
+/* Whoever fills all places of strangers keeps workers out for no longer than
+ * it takes to connect. */
+static void drop_oldest_stranger(struct worker_links *l)
+{
+    struct worker_link *oldest = NULL;
+
+    for (struct worker_link *k = l->first; k; k = k->next)
+        if (!k->joined)
+            oldest = k;
+    log_refusal(oldest, "too many connections that have not joined", 0);
+    link_free(oldest);
+}
+
+static void on_accept(void *arg, evutil_socket_t fd)
 {
     struct worker_links *l = arg;
     static const struct frame_conn_limits limits = {
-        .payload_bytes = PAYLOAD_LIMIT_BYTES,
+        .payload_bytes = HANDSHAKE_PAYLOAD_BYTES,
         .output_watermark_bytes = OUTPUT_LIMIT_BYTES,
         .output_limit_bytes = OUTPUT_LIMIT_BYTES,
     };
-    (void)listener;
-    (void)sa;
-    (void)len;
-    if (l->n_links >= l->config.max_links + STRANGERS_MAX) {
-        log_warn("a worker's connection is dropped: %d are open", l->n_links);
-        l->ops->refused(l->arg, 0);
-        evutil_closesocket(fd);
-        return;
-    }
+    if (l->n_strangers >= HANDSHAKE_STRANGERS_MAX)
+        drop_oldest_stranger(l);
     struct worker_link *link = calloc(1, sizeof(*link));
     if (!link) {
         evutil_closesocket(fd);
         return;
     }
     link->links = l;
+    link->handshake.secret = l->config.secret;
     link->last_frame_us = clock_now_us();
     link->conn = frame_conn_new(l->base, fd, &limits, &conn_ops, link);
     if (!link->conn) {
@@ -196,6 +198,7 @@ static void on_accept(struct evconnlistener *listener, evutil_socket_t fd,
         link->next->at = &link->next;
     l->first = link;
     l->n_links++;
+    l->n_strangers++;
 }
 
 static void on_tick(evutil_socket_t fd, short what, void *arg)
@@ -208,52 +211,16 @@ static void on_tick(evutil_socket_t fd, short what, void *arg)
     for (struct worker_link *k = l->first; k; k = k->next) {
         char text[MSG_TEXT_MAX];
         int64_t silent_ms = (now_us - k->last_frame_us) / 1000;
+        int64_t most_ms = l->config.timeout_ms;
 
-        if (silent_ms <= l->config.timeout_ms)
+        if (!k->joined && most_ms > HANDSHAKE_PATIENCE_US / 1000)
+            most_ms = HANDSHAKE_PATIENCE_US / 1000;
+        if (silent_ms <= most_ms)
             continue;
-        snprintf(text, sizeof(text), "silent for %lld ms",
-                 (long long)silent_ms);
+        snprintf(text, sizeof(text), "%s for %lld ms",
+                 k->joined ? "silent" : "not joined", (long long)silent_ms);
         frame_conn_fail(k->conn, text);
     }
-}
-
-static uint16_t bound_port(evutil_socket_t fd)
-{
-    struct sockaddr_storage ss;
-    socklen_t len = sizeof(ss);
-
-    if (getsockname(fd, (struct sockaddr *)&ss, &len))
-        return 0;
-    if (ss.ss_family == AF_INET6)
-        return ntohs(((struct sockaddr_in6 *)&ss)->sin6_port);
-    return ntohs(((struct sockaddr_in *)&ss)->sin_port);
-}
-
-static int links_listen(struct worker_links *l, char err[MSG_TEXT_MAX])
-{
-    struct addrinfo hints = {.ai_socktype = SOCK_STREAM,
-                             .ai_flags = AI_PASSIVE};
-    struct addrinfo *ai = NULL;
-    char port[8];
-
-    snprintf(port, sizeof(port), "%u", l->config.port);
-    int rc = getaddrinfo(l->config.host, port, &hints, &ai);
-    if (rc) {
-        snprintf(err, MSG_TEXT_MAX, "worker_listen: %.200s:%s: %s",
-                 l->config.host, port, gai_strerror(rc));
-        return -EADDRNOTAVAIL;
-    }
-    l->listener = evconnlistener_new_bind(
-        l->base, on_accept, l, LEV_OPT_REUSEABLE | LEV_OPT_CLOSE_ON_FREE, 128,
-        ai->ai_addr, (int)ai->ai_addrlen);
-    freeaddrinfo(ai);
-    if (!l->listener) {
-        snprintf(err, MSG_TEXT_MAX, "worker_listen: %.200s:%s: %s",
-                 l->config.host, port, strerror(errno));
-        return -EADDRINUSE;
-    }
-    l->port = bound_port(evconnlistener_get_fd(l->listener));
-    return 0;
 }
 
 struct worker_links *worker_links_new(struct event_base *base,
@@ -270,8 +237,12 @@ struct worker_links *worker_links_new(struct event_base *base,
     l->config = *config;
     l->ops = ops;
     l->arg = arg;
-    if (links_listen(l, err))
+    char why[MSG_TEXT_MAX];
+    if (listener_new(base, config->host, config->port, on_accept, l,
+                     &l->listener, why, sizeof(why))) {
+        snprintf(err, MSG_TEXT_MAX, "worker_listen: %.480s", why);
         goto fail;
+    }
     l->tick = event_new(base, -1, EV_PERSIST, on_tick, l);
     int64_t tick_ms = config->timeout_ms / 4;
     struct timeval every = {tick_ms / 1000, tick_ms % 1000 * 1000};
@@ -291,14 +262,13 @@ void worker_links_free(struct worker_links *l)
         link_free(l->first);
     if (l->tick)
         event_free(l->tick);
-    if (l->listener)
-        evconnlistener_free(l->listener);
+    listener_free(l->listener);
     free(l);
 }
 
 uint16_t worker_links_port(const struct worker_links *l)
 {
-    return l->port;
+    return listener_port(l->listener);
 }
 
 void worker_link_send(struct worker_link *link, const struct wire_buf *buf)

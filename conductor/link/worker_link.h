@@ -1,10 +1,10 @@
 /*
- * Connections from native workers: accept, HELLO and WELCOME, heartbeats,
- * silence. What a frame means is the owner's business.
+ * Connections from native workers: accept, the opening, heartbeats, silence.
+ * What a frame means is the owner's business.
  *
  * Invariants: `joined` precedes every other callback of a link; `left` comes
- * exactly once for every link that joined; a connection that never says HELLO
- * is closed after the timeout and was never seen by the owner.
+ * exactly once for every link that joined; a connection that does not open in
+ * time, or proves no secret, is closed and was never seen by the owner.
  */
 #ifndef CONDUCTOR_LINK_WORKER_LINK_H
 #define CONDUCTOR_LINK_WORKER_LINK_H
@@ -14,12 +14,13 @@
 
 #include "proto/message.h"
 
+struct secret;
 struct worker_links;
 struct worker_link;
 
 struct worker_link_ops {
-    /* A worker said HELLO. Fills in welcome->instance_id and returns 0, or
-     * returns a proto_code and the reason in text: the worker is refused. */
+    /* A worker has opened a link. Fills in welcome->instance_id and returns 0,
+     * or returns a proto_code and the reason in text: the worker is refused. */
     uint16_t (*joined)(void *arg, struct worker_link *link,
                        const struct msg_hello *hello, const char *peer_host,
                        struct msg_welcome *welcome, char text[MSG_TEXT_MAX]);
@@ -35,8 +36,8 @@ struct worker_link_ops {
 
 struct worker_links_config {
     const char *host;
-    uint16_t port; /* 0 = any free one */
-    int max_links;
+    uint16_t port;               /* 0 = any free one */
+    const struct secret *secret; /* borrowed; NULL: workers need none */
     int64_t heartbeat_ms, timeout_ms;
 };
 

@@ -81,13 +81,14 @@ static uint16_t check_hello(const struct service *s, const struct msg_hello *m,
         return PROTO_E_INVALID;
     }
     if (s->n_workers && m->fingerprint != s->fingerprint) {
+        log_info("worker %s: the other workers' fingerprint is %016llx",
+                 m->name, (unsigned long long)s->fingerprint);
         snprintf(text, MSG_TEXT_MAX,
-                 "fingerprint %016llx, the other workers have %016llx: same "
+                 "fingerprint %016llx is not that of the other workers: same "
                  "model name, other weights, --seed, --engine or number of "
                  "--layers (this worker has %u): start it as the others, or "
                  "with a conductor of its own",
-                 (unsigned long long)m->fingerprint,
-                 (unsigned long long)s->fingerprint, m->layers);
+                 (unsigned long long)m->fingerprint, m->layers);
         return PROTO_E_INCOMPATIBLE;
     }
     for (uint32_t i = 0; i < pool_slots(s->pool); i++) {

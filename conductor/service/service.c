@@ -8,7 +8,9 @@
 
 #include "base/address.h"
 #include "base/clock.h"
+#include "base/listener.h"
 #include "base/log.h"
+#include "base/secret.h"
 #include "conductor/core/index/block_key.h"
 #include "conductor/service/setup.h"
 #include "conductor/service/state.h"
@@ -184,11 +186,38 @@ static int service_alloc(struct service *s)
     return event_add(s->tick, &every) ? -ENOMEM : 0;
 }
 
+/* What workers have to prove; none if only this machine reaches the port. */
+static int secret_of_config(const struct config *c, struct secret **out,
+                            char err[CONFIG_ERROR_MAX])
+{
+    char why[400];
+    struct address listen;
+
+    if (secret_load(c->secret_file, out, why, sizeof(why))) {
+        snprintf(err, CONFIG_ERROR_MAX, "secret_file: %s", why);
+        return -EINVAL;
+    }
+    if (*out || address_parse(c->worker_listen, &listen) ||
+        host_is_loopback(listen.host))
+        return 0;
+    snprintf(err, CONFIG_ERROR_MAX,
+             "worker_listen: other machines reach %.200s, so workers must "
+             "prove a secret, or whoever connects receives prompts: openssl "
+             "rand -hex 32 > FILE, chmod 600 FILE, copy it to every worker "
+             "(--secret-file) and set secret_file",
+             c->worker_listen);
+    return -EINVAL;
+}
+
 int service_check_config(const struct config *config,
                          char err[CONFIG_ERROR_MAX])
 {
     struct cost_model cost;
+    struct secret *secret;
 
+    if (secret_of_config(config, &secret, err))
+        return -EINVAL;
+    secret_free(secret);
     if (!*config->cost_model) {
         snprintf(err, CONFIG_ERROR_MAX,
                  "cost_model: not set; make one with conductor-worker "
@@ -215,7 +244,7 @@ static struct worker_links *service_listen(struct service *s,
     struct address listen;
     struct worker_links_config links = {
         .host = listen.host,
-        .max_links = (int)s->config.max_instances,
+        .secret = s->secret,
         .heartbeat_ms = s->config.heartbeat_ms,
         .timeout_ms = s->config.worker_timeout_ms,
     };
@@ -245,6 +274,8 @@ struct service *service_new(struct event_base *base,
     if (service_alloc(s) || cost_model_load_file(config->cost_model, &s->cost,
                                                  err, CONFIG_ERROR_MAX))
         goto fail;
+    if (secret_of_config(config, &s->secret, err))
+        goto fail;
     s->links = service_listen(s, err);
     if (!s->links)
         goto fail;
@@ -259,6 +290,7 @@ void service_free(struct service *s)
     if (!s)
         return;
     worker_links_free(s->links);
+    secret_free(s->secret);
     for (uint32_t i = 0; s->requests && i < s->max_requests; i++)
         if (s->requests[i])
             request_free(s->requests[i]);

@@ -128,6 +128,7 @@ struct service {
     struct pool *pool;
     struct prefix_index *index;
     struct scheduler *scheduler;
+    struct secret *secret; /* NULL: workers need none */
     struct worker_links *links;
     struct event *inbox_event; /* active while the inbox may hold requests */
     struct event *tick;

@@ -421,7 +421,7 @@ class Peer:
         payload += struct.pack('<QIIIQQQII', fingerprint, block_tokens,
                                window_tokens, vocab, capacity_blocks,
                                kv_bytes_per_token, 0, 8, 2)
-        payload += cls.text('127.0.0.1') + struct.pack('<H', 1)
+        payload += cls.text('127.0.0.1') + struct.pack('<H', 1) + bytes(32)
         return cls.frame(cls.HELLO, payload)
 
     def read(self, n):

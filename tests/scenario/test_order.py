@@ -17,7 +17,7 @@ class PlayedWorker(wire.Link):
             '<IHHBBQ', wire.MAGIC, wire.VERSION, wire.VERSION, 2, wire.ROLES[role], 3) +
             wire.text(name) + wire.text('played') + wire.text('tiny') +
             struct.pack('<QIIIQQQII', 99, BLOCK_TOKENS, 32768, 512, 1000, 64,
-                        disk_blocks, 64, 2) + wire.text('127.0.0.1') + struct.pack('<H', 9)))
+                        disk_blocks, 64, 2) + wire.text('127.0.0.1') + struct.pack('<H', 9) + bytes(32)))
         welcome = self.wait(wire.WELCOME)
         self.queue_order = wire.text_at(welcome, 18)
         self.status()

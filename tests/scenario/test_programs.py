@@ -101,9 +101,9 @@ class BadWorkerOptions(Case):
 
     def test_conductor_is_not_there(self):
         """A worker tries again and says what is wrong."""
-        def says(address, *words):
+        def says(address, *words, more=()):
             worker = subprocess.Popen(
-                [program(*WORKER), '--conductor', address],
+                [program(*WORKER), '--conductor', address, *more],
                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
             try:
                 self.assertTrue(any(all(word in line for word in words)
@@ -112,7 +112,10 @@ class BadWorkerOptions(Case):
                 worker.kill()
                 worker.communicate()
 
-        says('no host:1', 'cannot look up', 'trying again')
+        secret = self.write('secret', 'of sixteen bytes')
+        os.chmod(secret, 0o600)
+        says('no host:1', 'cannot look up', 'trying again',
+             more=('--listen', '0.0.0.0:0', '--secret-file', secret))
         with socket.create_server(('127.0.0.1', 0)) as silent:
             says('127.0.0.1:%d' % silent.getsockname()[1], 'worker_listen')
 

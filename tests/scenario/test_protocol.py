@@ -32,12 +32,15 @@ class Strangers(Case):
             self.assertIn(words[0], self.cluster_.conductor.log())
 
     def hello(self, **fields):
-        """A HELLO that fits this cluster but for `fields`. A refusal tells
-        the fingerprint of the model."""
+        """A HELLO that fits this cluster but for `fields`. The log tells the
+        fingerprint of the model, a refusal does not."""
         peer = Peer(self.cluster_.ports['worker'])
         peer.send(Peer.hello(name='scout', fingerprint=1))
-        found = re.search('have ([0-9a-f]{16})', peer.receive_error())
+        told = peer.receive_error()
         peer.close()
+        found = re.search("workers' fingerprint is ([0-9a-f]{16})",
+                          self.cluster_.conductor.log())
+        self.assertNotIn(found.group(1), told)
         return Peer.hello(**{'fingerprint': int(found.group(1), 16),
                              **fields})
 

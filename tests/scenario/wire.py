@@ -8,7 +8,7 @@ import time
 
 from harness import settings
 
-(HELLO, WELCOME, ERROR, STATUS) = (1, 2, 3, 4)
+(HELLO, WELCOME, ERROR, STATUS, CHALLENGE, PROOF) = range(1, 7)
 (PREFILL, DECODE, CANCEL) = (10, 11, 12)
 (DECODE_READY, PREFILL_STARTED, PREFILL_DONE, TOKENS, DONE, FAILED,
  BLOCKS_STORED, BLOCKS_REMOVED, BLOCKS_CLEARED) = range(20, 29)
@@ -61,13 +61,14 @@ def frame(kind, request_id=0, payload=b''):
     return struct.pack('<IHHQ', len(payload), kind, 0, request_id) + payload
 
 
-def hello(kind=3, version=VERSION, fingerprint=0, block_tokens=256):
+def hello(kind=3, version=VERSION, fingerprint=0, block_tokens=256,
+          nonce=bytes(32)):
     return frame(HELLO, 0, struct.pack('<IHHBBQ', MAGIC, version, version, kind,
                                        3, 3) + text('python') + text('cpu') +
                  text('tiny') + struct.pack('<QIIIQQQII', fingerprint,
                                             block_tokens, 32768, 512, 1, 1, 0,
                                             1, 2) +
-                 text('') + struct.pack('<H', 0))
+                 text('') + struct.pack('<H', 0) + nonce)
 
 
 def welcome(heartbeat_ms=200, queue_order='uncached_first'):

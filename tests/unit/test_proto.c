@@ -15,6 +15,8 @@ static int decode_any(uint16_t type, const void *p, size_t len)
 {
     union {
         struct msg_hello hello;
+        struct msg_challenge challenge;
+        struct msg_proof proof;
         struct msg_welcome welcome;
         struct msg_error error;
         struct msg_status status;
@@ -38,6 +40,10 @@ static int decode_any(uint16_t type, const void *p, size_t len)
     switch ((enum frame_type)type) {
     case FRAME_HELLO:
         return msg_hello_unpack(p, len, &m.hello);
+    case FRAME_CHALLENGE:
+        return msg_challenge_unpack(p, len, &m.challenge);
+    case FRAME_PROOF:
+        return msg_proof_unpack(p, len, &m.proof);
     case FRAME_WELCOME:
         return msg_welcome_unpack(p, len, &m.welcome);
     case FRAME_ERROR:
@@ -109,7 +115,8 @@ static struct msg_hello example_hello(void)
                           .max_batch = 64,
                           .layers = 2,
                           .peer_host = "127.0.0.1",
-                          .peer_port = 9999};
+                          .peer_port = 9999,
+                          .nonce = {5, 6}};
 
     return m;
 }
@@ -120,6 +127,8 @@ static void encode_all(struct wire_buf *b)
     struct msg_hello hello = example_hello();
 
     msg_hello_pack(b, 0, &hello);
+    msg_challenge_pack(b, 0, &(struct msg_challenge){{1, 2}});
+    msg_proof_pack(b, 0, &(struct msg_proof){{3, 4}});
     msg_welcome_pack(b, 0, &(struct msg_welcome){1, 3, 5, 500, "fifo"});
     msg_error_pack(b, 0, &(struct msg_error){PROTO_E_BUSY, "no"});
     msg_error_like_pack(b, FRAME_FAILED, 11, PROTO_E_PEER, "gone");
@@ -175,7 +184,7 @@ static void each_frame(frame_visit visit)
         visit(&h, b.data + at + FRAME_HEADER_BYTES);
         at += FRAME_HEADER_BYTES + h.length;
     }
-    CU_ASSERT_EQUAL(n, 22);
+    CU_ASSERT_EQUAL(n, 24);
     wire_buf_fini(&b);
 }
 

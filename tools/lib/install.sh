@@ -12,6 +12,7 @@ ninja-build       cmd:ninja
 pkg-config        cmd:pkg-config
 python3           cmd:python3
 libevent-dev      pc:libevent
+libssl-dev        pc:libcrypto
 libjansson-dev    pc:jansson
 libgsl-dev        pc:gsl
 libcunit1-dev     pc:cunit

@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/frame_conn.h"
+#include "base/handshake.h"
 #include "base/log.h"
 
 #define RETRY_FIRST_MS 100
@@ -22,6 +23,9 @@
 
 struct conductor_link {
     struct event_base *base;
+    struct evdns_base *dns;
+    const struct secret *secret;
+    struct handshake handshake;
     const struct conductor_link_ops *ops;
     void *arg;
     struct msg_hello hello;
@@ -50,35 +54,46 @@ static void start_timer(struct event *event, int64_t ms)
     event_add(event, &tv);
 }
 
-static int on_welcome(struct conductor_link *l, const uint8_t *payload,
-                      size_t len)
+static int on_welcome(struct conductor_link *l, const struct msg_welcome *m)
 {
-    struct msg_welcome m;
-
-    if (msg_welcome_unpack(payload, len, &m))
-        return -EBADMSG;
-    if (m.version != PROTO_VERSION)
-        return -EPROTO;
     /* Twice as often as asked for: one may be late. */
-    int64_t beat_ms = m.heartbeat_ms / 2;
+    int64_t beat_ms = m->heartbeat_ms / 2;
     if (beat_ms < HEARTBEAT_MIN_MS)
         beat_ms = HEARTBEAT_MIN_MS;
     if (beat_ms > HEARTBEAT_MAX_MS)
         beat_ms = HEARTBEAT_MAX_MS;
     log_info("conductor %s:%u: registered as %s, instance %u", l->host, l->port,
-             l->hello.name, m.instance_id);
+             l->hello.name, m->instance_id);
     event_del(l->retry);
     start_timer(l->heartbeat, beat_ms);
     l->retry_ms = RETRY_FIRST_MS;
     l->up = true;
     l->was_up = true;
     l->name_taken_us = 0;
-    const char *why = l->ops->up(l->arg, &m);
+    const char *why = l->ops->up(l->arg, m);
     if (why)
         l->ops->refused(l->arg, why);
     else
         l->ops->heartbeat(l->arg);
     return 0;
+}
+
+/* A frame before WELCOME. */
+static int on_opening(struct conductor_link *l, const struct frame_header *h,
+                      const uint8_t *payload)
+{
+    struct msg_welcome m;
+    char why[MSG_TEXT_MAX], text[MSG_TEXT_MAX + 64];
+    int rc = handshake_answer(&l->handshake, l->conn, h, payload, &m, why);
+
+    if (rc == -EACCES) {
+        snprintf(text, sizeof(text), "the conductor is not trusted: %s", why);
+        l->ops->refused(l->arg, text);
+    }
+    if (rc <= 0)
+        return rc == -EACCES ? 0 : rc;
+    frame_conn_take(l->conn, 4 * l->hello.window_tokens + 4096);
+    return on_welcome(l, &m);
 }
 
 /* Whether waiting for the name could help. It may be held by this worker's own
@@ -96,7 +111,7 @@ static bool name_may_come_free(struct conductor_link *l)
 static bool is_final(struct conductor_link *l, uint16_t code)
 {
     return code == PROTO_E_VERSION || code == PROTO_E_INCOMPATIBLE ||
-           code == PROTO_E_INVALID ||
+           code == PROTO_E_INVALID || code == PROTO_E_REFUSED ||
            (code == PROTO_E_DUPLICATE && !name_may_come_free(l));
 }
 
@@ -129,10 +144,10 @@ static void on_frame(void *arg, const struct frame_header *h,
 
     if (h->type == FRAME_ERROR)
         rc = on_error(l, payload, h->length);
-    else if (h->type == FRAME_WELCOME && !l->up)
-        rc = on_welcome(l, payload, h->length);
+    else if (l->up)
+        rc = l->ops->frame(l->arg, h, payload);
     else
-        rc = l->up ? l->ops->frame(l->arg, h, payload) : -EPROTO;
+        rc = on_opening(l, h, payload);
     if (rc == 0)
         return;
     char text[MSG_TEXT_MAX];
@@ -174,23 +189,20 @@ static const struct frame_conn_ops conn_ops = {
 static void connect_now(struct conductor_link *l)
 {
     struct frame_conn_limits limits = {
-        .payload_bytes = 4 * l->hello.window_tokens + 4096,
+        .payload_bytes = HANDSHAKE_PAYLOAD_BYTES,
         .output_watermark_bytes = 64u << 20,
         .output_limit_bytes = 64u << 20,
     };
-    struct wire_buf buf;
 
     log_info("conductor %s:%u: connecting", l->host, l->port);
-    l->conn =
-        frame_conn_connect(l->base, l->host, l->port, &limits, &conn_ops, l);
+    l->conn = frame_conn_connect(l->base, l->dns, l->host, l->port, &limits,
+                                 &conn_ops, l);
     if (!l->conn) {
         retry_later(l, "out of memory");
         return;
     }
-    wire_buf_init(&buf, 4096);
-    msg_hello_pack(&buf, 0, &l->hello);
-    frame_conn_send(l->conn, &buf);
-    wire_buf_fini(&buf);
+    if (handshake_connect(&l->handshake, l->secret, &l->hello, l->conn))
+        frame_conn_fail(l->conn, "no random numbers for HELLO");
     l->overdue = false;
     start_timer(l->retry, WELCOME_USUAL_MS);
 }
@@ -223,25 +235,25 @@ static void on_heartbeat(evutil_socket_t fd, short what, void *arg)
     l->ops->heartbeat(l->arg);
 }
 
-struct conductor_link *conductor_link_new(struct event_base *base,
-                                          const char *host, uint16_t port,
-                                          const struct msg_hello *hello,
-                                          const struct conductor_link_ops *ops,
-                                          void *arg)
+struct conductor_link *
+conductor_link_new(const struct conductor_link_config *config,
+                   const struct conductor_link_ops *ops, void *arg)
 {
     struct conductor_link *l = calloc(1, sizeof(*l));
 
     if (!l)
         return NULL;
-    l->base = base;
+    l->base = config->base;
+    l->dns = config->dns;
+    l->secret = config->secret;
     l->ops = ops;
     l->arg = arg;
-    l->hello = *hello;
-    snprintf(l->host, sizeof(l->host), "%s", host);
-    l->port = port;
+    l->hello = *config->hello;
+    snprintf(l->host, sizeof(l->host), "%s", config->host);
+    l->port = config->port;
     l->retry_ms = RETRY_FIRST_MS;
-    l->retry = event_new(base, -1, 0, on_retry, l);
-    l->heartbeat = event_new(base, -1, EV_PERSIST, on_heartbeat, l);
+    l->retry = event_new(l->base, -1, 0, on_retry, l);
+    l->heartbeat = event_new(l->base, -1, EV_PERSIST, on_heartbeat, l);
     if (!l->retry || !l->heartbeat) {
         conductor_link_free(l);
         return NULL;

@@ -11,6 +11,8 @@
 #include "proto/message.h"
 
 struct event_base;
+struct evdns_base;
+struct secret;
 struct conductor_link;
 
 struct conductor_link_ops {
@@ -30,11 +32,19 @@ struct conductor_link_ops {
     void (*refused)(void *arg, const char *why);
 };
 
-/* Start connecting to host:port. `hello` is copied; `base`, `ops` and `arg`
- * are borrowed. Returns it owned, or NULL: out of memory. */
+struct conductor_link_config {
+    struct event_base *base;     /* borrowed */
+    struct evdns_base *dns;      /* borrowed */
+    const struct secret *secret; /* borrowed; NULL: none */
+    const char *host;
+    uint16_t port;
+    const struct msg_hello *hello;
+};
+
+/* Start connecting. `config` is copied but for what it says is borrowed, `ops`
+ * and `arg` are borrowed. Returns it owned, or NULL: out of memory. */
 struct conductor_link *
-conductor_link_new(struct event_base *base, const char *host, uint16_t port,
-                   const struct msg_hello *hello,
+conductor_link_new(const struct conductor_link_config *config,
                    const struct conductor_link_ops *ops, void *arg)
     __attribute__((warn_unused_result));
 

@@ -20,6 +20,8 @@ struct event;
 struct worker {
     const struct worker_options *options;
     struct event_base *base;
+    struct evdns_base *dns;
+    const struct secret *secret; /* NULL: none */
     struct engine *engine;
     const struct engine_kv_layout *layout;
     struct kv_store *store;

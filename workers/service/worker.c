@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/event_loop.h"
 #include "base/log.h"
 #include "workers/disk/tier.h"
 #include "workers/memory.h"
@@ -260,7 +261,7 @@ static void fill_hello(const struct worker *w, struct msg_hello *m)
         .version_max = PROTO_VERSION,
         .kind = PROTO_PEER_WORKER,
         .role = o->role,
-        .capabilities = PROTO_CAP_FETCH_TCP | PROTO_CAP_PUSH_TCP,
+        .capabilities = PROTO_CAP_ALL,
         .fingerprint = w->layout->fingerprint,
         .block_tokens = w->layout->block_tokens,
         .window_tokens = w->layout->window_tokens,
@@ -287,6 +288,8 @@ static int make_connections(struct worker *w, char *err, size_t err_bytes)
     fill_hello(w, &hello);
     struct transfer_config c = {
         .base = w->base,
+        .dns = w->dns,
+        .secret = w->secret,
         .store = w->store,
         .layout = w->layout,
         .loader = w->loader,
@@ -306,8 +309,15 @@ static int make_connections(struct worker *w, char *err, size_t err_bytes)
                  engine_device(w->engine));
     log_info("worker %s: listening for workers on %s:%u", o->name,
              o->listen.host, hello.peer_port);
-    w->link = conductor_link_new(w->base, o->conductor.host, o->conductor.port,
-                                 &hello, &link_ops, w);
+    struct conductor_link_config link = {
+        .base = w->base,
+        .dns = w->dns,
+        .secret = w->secret,
+        .host = o->conductor.host,
+        .port = o->conductor.port,
+        .hello = &hello,
+    };
+    w->link = conductor_link_new(&link, &link_ops, w);
     return w->link ? 0 : -ENOMEM;
 }
 
@@ -324,8 +334,9 @@ static int make_timers(struct worker *w)
 
 struct worker *worker_new(struct event_base *base,
                           const struct worker_options *options,
-                          struct engine *engine, const struct cost_model *cost,
-                          char *err, size_t err_bytes)
+                          const struct secret *secret, struct engine *engine,
+                          const struct cost_model *cost, char *err,
+                          size_t err_bytes)
 {
     struct worker *w = calloc(1, sizeof(*w));
 
@@ -334,12 +345,14 @@ struct worker *worker_new(struct event_base *base,
         return NULL;
     w->options = options;
     w->base = base;
+    w->dns = event_loop_dns(base);
+    w->secret = secret;
     w->engine = engine;
     w->layout = engine_kv_layout(engine);
     request_table_init(&w->requests);
     TAILQ_INIT(&w->kv_waits);
     wire_buf_init(&w->out, OUT_BYTES);
-    if (make_store(w, err, err_bytes) < 0 || make_timers(w) < 0 ||
+    if (!w->dns || make_store(w, err, err_bytes) < 0 || make_timers(w) < 0 ||
         worker_disk_open(w, err, err_bytes) < 0 || make_batch(w) < 0 ||
         make_loader(w, cost) < 0 || make_connections(w, err, err_bytes) < 0) {
         worker_free(w);
@@ -361,6 +374,8 @@ void worker_free(struct worker *w)
     conductor_link_free(w->link);
     transfer_free(w->transfer);
     worker_disk_close(w); /* hands back what was being read */
+    if (w->dns)
+        evdns_base_free(w->dns, 0);
     loader_free(w->loader);
     batch_free(w->batch);
     kv_store_free(w->store);

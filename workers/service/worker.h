@@ -9,17 +9,18 @@
 
 struct cost_model;
 struct event_base;
+struct secret;
 struct worker;
 
-/* Make a worker on `engine` (borrowed, as are `base`, `options` and `cost`, a
- * cost model of that engine or NULL): allocates
- * the store, listens for peers, starts connecting to the conductor. Returns
- * it owned, or NULL with a message in err[err_bytes]. */
+/* Make a worker on `engine` (borrowed, as are `base`, `options`, `secret`,
+ * which may be NULL, and `cost`, a cost model of that engine or NULL):
+ * allocates the store, listens for peers, starts connecting to the conductor.
+ * Returns it owned, or NULL with a message in err[err_bytes]. */
 struct worker *worker_new(struct event_base *base,
                           const struct worker_options *options,
-                          struct engine *engine, const struct cost_model *cost,
-                          char *err, size_t err_bytes)
-    __attribute__((warn_unused_result));
+                          const struct secret *secret, struct engine *engine,
+                          const struct cost_model *cost, char *err,
+                          size_t err_bytes) __attribute__((warn_unused_result));
 
 /* Drop all requests, close everything, free. NULL is a no-op. */
 void worker_free(struct worker *w);

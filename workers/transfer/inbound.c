@@ -1,7 +1,6 @@
 /* Connections from other workers. */
 #include <errno.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -10,8 +9,6 @@
 /* NULL if this worker and the one that says `m` understand each other's KV. */
 static const char *misfit(const struct transfer *t, const struct msg_hello *m)
 {
-    if (m->version_min > PROTO_VERSION || m->version_max < PROTO_VERSION)
-        return "no common protocol version";
     if (m->kind != PROTO_PEER_WORKER_PEER)
         return "this port is for other workers";
     if (m->fingerprint != t->hello.fingerprint)
@@ -21,38 +18,59 @@ static const char *misfit(const struct transfer *t, const struct msg_hello *m)
     return NULL;
 }
 
-static int inbound_hello(struct inbound *in, const uint8_t *payload, size_t len)
+/* It has proven who it is. */
+static void inbound_join(struct inbound *in)
 {
     struct transfer *t = in->transfer;
-    struct msg_hello m;
+    struct msg_hello *m = &in->handshake.hello;
+    const char *why = misfit(t, m);
 
-    if (msg_hello_unpack(payload, len, &m))
-        return -EBADMSG;
-    const char *why = misfit(t, &m);
     if (why) {
-        bool version =
-            m.version_min > PROTO_VERSION || m.version_max < PROTO_VERSION;
-
-        frame_conn_refuse(
-            in->conn, version ? PROTO_E_VERSION : PROTO_E_INCOMPATIBLE, why);
-        return 0;
+        frame_conn_refuse(in->conn, PROTO_E_INCOMPATIBLE, why);
+        return;
     }
-    memcpy(in->name, m.name, sizeof(in->name));
-    in->hello = true;
-    struct msg_welcome w = {.version = PROTO_VERSION,
-                            .capabilities =
-                                m.capabilities & t->hello.capabilities};
+    in->welcome = true;
+    t->n_strangers--;
+    frame_conn_take(in->conn, t->limits.payload_bytes);
+    m->capabilities &= t->hello.capabilities;
+    struct msg_welcome w = {.version = proto_version_common(m),
+                            .capabilities = m->capabilities};
     msg_welcome_pack(&t->buf, 0, &w);
     transfer_send(t, in->conn);
-    return 0;
+}
+
+static void inbound_opening(struct inbound *in, const struct frame_header *h,
+                            const uint8_t *payload)
+{
+    struct handshake_refusal refusal;
+    int rc = handshake_accept(&in->handshake, in->conn, h, payload, &refusal);
+
+    if (rc > 0) {
+        inbound_join(in);
+    } else if (rc < 0) {
+        log_warn("a peer (%s) is refused: %s", frame_conn_peer(in->conn),
+                 refusal.why);
+        handshake_refuse(in->conn, &refusal);
+    }
+}
+
+/* What the connection needs before a frame of this type may come. */
+static uint64_t capability_of(uint16_t type)
+{
+    switch (type) {
+    case FRAME_FETCH:
+        return PROTO_CAP_FETCH_TCP;
+    case FRAME_KV_BEGIN:
+        return PROTO_CAP_PUSH_TCP;
+    default:
+        return 0;
+    }
 }
 
 static int inbound_dispatch(struct inbound *in, const struct frame_header *h,
                             const uint8_t *payload)
 {
-    if (h->type == FRAME_HELLO && !in->hello)
-        return inbound_hello(in, payload, h->length);
-    if (!in->hello)
+    if (capability_of(h->type) & ~in->handshake.hello.capabilities)
         return -EPROTO;
     switch (h->type) {
     case FRAME_FETCH:
@@ -80,6 +98,10 @@ static void on_inbound_frame(void *arg, const struct frame_header *h,
 {
     struct inbound *in = arg;
 
+    if (!in->welcome) {
+        inbound_opening(in, h, payload);
+        return;
+    }
     in->heard_us = clock_now_us();
     int rc = inbound_dispatch(in, h, payload);
 
@@ -98,6 +120,7 @@ void inbound_free(struct transfer *t, struct inbound *in)
     serve_drop_all(in);
     TAILQ_REMOVE(&t->inbounds, in, link);
     t->n_inbounds--;
+    t->n_strangers -= !in->welcome;
     frame_conn_free(in->conn);
     free(in);
 }
@@ -109,7 +132,8 @@ static void on_inbound_closed(void *arg, const char *reason)
     struct request *r;
 
     log_info("connection from worker %s (%s) ended: %s",
-             in->name[0] ? in->name : "?", frame_conn_peer(in->conn), reason);
+             in->welcome ? in->handshake.hello.name : "?",
+             frame_conn_peer(in->conn), reason);
     while ((r = TAILQ_FIRST(&in->receives))) {
         TAILQ_REMOVE(&in->receives, r, receive.link);
         r->receive.from = NULL;
@@ -126,16 +150,31 @@ static const struct frame_conn_ops inbound_ops = {
 
 void inbound_tick(struct inbound *in, int64_t now_us)
 {
-    if (!in->hello && now_us - in->heard_us >= TRANSFER_HELLO_US)
-        frame_conn_fail(in->conn, "no HELLO in time");
+    if (!in->welcome && now_us - in->heard_us >= HANDSHAKE_PATIENCE_US)
+        frame_conn_fail(in->conn, "not opened in time");
     else
         serve_check_lease(in, now_us);
 }
 
-void inbound_accept(struct transfer *t, evutil_socket_t fd)
+static void drop_oldest_stranger(struct transfer *t)
 {
+    struct inbound *in = TAILQ_FIRST(&t->inbounds);
+
+    while (in->welcome)
+        in = TAILQ_NEXT(in, link);
+    log_warn("a peer's connection (%s) is closed: too many have not opened",
+             frame_conn_peer(in->conn));
+    inbound_free(t, in);
+}
+
+void inbound_accept(void *arg, evutil_socket_t fd)
+{
+    struct transfer *t = arg;
+    struct frame_conn_limits limits = t->limits;
     struct inbound *in = NULL;
 
+    if (t->n_strangers >= HANDSHAKE_STRANGERS_MAX)
+        drop_oldest_stranger(t);
     if (t->n_inbounds >= TRANSFER_CONNS_MAX || !(in = calloc(1, sizeof(*in)))) {
         log_warn("a peer's connection was closed: %u are open, the limit is %u",
                  t->n_inbounds, TRANSFER_CONNS_MAX);
@@ -143,14 +182,17 @@ void inbound_accept(struct transfer *t, evutil_socket_t fd)
         return;
     }
     in->transfer = t;
+    in->handshake.secret = t->config.secret;
     in->heard_us = clock_now_us();
     TAILQ_INIT(&in->serves);
     TAILQ_INIT(&in->receives);
-    in->conn = frame_conn_new(t->config.base, fd, &t->limits, &inbound_ops, in);
+    limits.payload_bytes = HANDSHAKE_PAYLOAD_BYTES;
+    in->conn = frame_conn_new(t->config.base, fd, &limits, &inbound_ops, in);
     if (!in->conn) {
         free(in);
         return;
     }
     TAILQ_INSERT_TAIL(&t->inbounds, in, link);
     t->n_inbounds++;
+    t->n_strangers++;
 }

@@ -3,9 +3,10 @@
 #define WORKERS_TRANSFER_INTERNAL_H
 
 #include "base/frame_conn.h"
+#include "base/handshake.h"
 #include "workers/transfer/transfer.h"
 
-struct evconnlistener;
+struct listener;
 
 /* Most connections in each direction. */
 #define TRANSFER_CONNS_MAX 256u
@@ -17,8 +18,6 @@ struct evconnlistener;
 #define TRANSFER_SERVES_MAX 64u
 /* FETCH_READs of one of them that wait for their answers. */
 #define TRANSFER_READS_MAX 64u
-/* A connection says who it is within this time. */
-#define TRANSFER_HELLO_US 10000000
 /* A peer with an open FETCH says something at least so often, */
 #define TRANSFER_KEEP_US 1000000
 /* and whoever does not for so long loses the blocks that it pins. */
@@ -31,9 +30,11 @@ struct peer {
     struct frame_conn *conn;
     char host[MSG_HOST_MAX];
     uint16_t port;
-    bool welcome;        /* WELCOME came: frames may be sent */
-    int64_t progress_us; /* time of the last block taken or KV sent */
-    int64_t kept_us;     /* time of the last FETCH_KEEP */
+    struct handshake handshake;
+    bool welcome;          /* WELCOME came: frames may be sent */
+    uint64_t capabilities; /* of both sides */
+    int64_t progress_us;   /* time of the last block taken or KV sent */
+    int64_t kept_us;       /* time of the last FETCH_KEEP */
     TAILQ_HEAD(, fetch) fetches;
     struct request_list pushes;
 };
@@ -69,9 +70,9 @@ struct inbound {
     TAILQ_ENTRY(inbound) link;
     struct transfer *transfer;
     struct frame_conn *conn;
-    char name[MSG_NAME_MAX];
-    bool hello;       /* HELLO came and fits */
-    int64_t heard_us; /* time of the last frame, or of its beginning */
+    struct handshake handshake; /* with its HELLO */
+    bool welcome;               /* it has proven who it is, and fits */
+    int64_t heard_us; /* time of the last frame; before WELCOME, of accepting */
     TAILQ_HEAD(, serve) serves;
     uint32_t n_serves;
     struct request_list receives;
@@ -96,14 +97,14 @@ struct transfer {
     const struct transfer_ops *ops;
     void *arg;
     const struct peer_ops *peer_ops;
-    struct evconnlistener *listener;
-    uint16_t port;
+    struct listener *listener;
     struct frame_conn_limits limits;
     TAILQ_HEAD(peer_list, peer) peers;
     TAILQ_HEAD(, inbound) inbounds;
     uint32_t n_peers;
     uint32_t n_inbounds;
-    struct wire_buf buf; /* scratch for one frame */
+    uint32_t n_strangers; /* of them, without WELCOME yet */
+    struct wire_buf buf;  /* scratch for one frame */
 };
 
 /* --- frames.c --- */
@@ -136,8 +137,8 @@ void outbound_tick(struct peer *p, int64_t now_us);
 
 /* --- inbound.c --- */
 
-/* Take the accepted socket `fd`. */
-void inbound_accept(struct transfer *t, evutil_socket_t fd);
+/* Take the accepted socket `fd`; arg is the transfer. */
+void inbound_accept(void *arg, evutil_socket_t fd);
 
 /* End the connection if its peer says too little. */
 void inbound_tick(struct inbound *in, int64_t now_us);

@@ -5,11 +5,17 @@
 #include "base/clock.h"
 #include "workers/transfer/internal.h"
 
+/* A peer that cannot do what is asked of it is as good as gone. */
 static void on_welcome(struct peer *p)
 {
     struct request *r;
     struct fetch *f;
 
+    while (!(p->capabilities & PROTO_CAP_FETCH_TCP) &&
+           !TAILQ_EMPTY(&p->fetches))
+        fetch_fail(TAILQ_FIRST(&p->fetches), "the peer serves no FETCH");
+    while (!(p->capabilities & PROTO_CAP_PUSH_TCP) && !TAILQ_EMPTY(&p->pushes))
+        push_end(p->transfer, TAILQ_FIRST(&p->pushes), "the peer takes no KV");
     TAILQ_FOREACH(f, &p->fetches, link)
     {
         fetch_send(p, f);

@@ -22,13 +22,21 @@ static int peer_error(struct peer *p, const uint8_t *payload, size_t len)
     return 0;
 }
 
-static int peer_welcome(struct peer *p, const uint8_t *payload, size_t len)
+/* A frame before WELCOME. */
+static int peer_opening(struct peer *p, const struct frame_header *h,
+                        const uint8_t *payload)
 {
     struct msg_welcome m;
+    char why[MSG_TEXT_MAX];
+    int rc = handshake_answer(&p->handshake, p->conn, h, payload, &m, why);
 
-    if (msg_welcome_unpack(payload, len, &m) || m.version != PROTO_VERSION)
-        return -EBADMSG;
+    if (rc == -EACCES)
+        frame_conn_fail(p->conn, why);
+    if (rc <= 0)
+        return rc == -EACCES ? 0 : rc;
     p->welcome = true;
+    p->capabilities = m.capabilities & p->transfer->hello.capabilities;
+    frame_conn_take(p->conn, p->transfer->limits.payload_bytes);
     p->transfer->peer_ops->welcome(p);
     return 0;
 }
@@ -38,10 +46,8 @@ static int peer_dispatch(struct peer *p, const struct frame_header *h,
 {
     if (h->type == FRAME_ERROR)
         return peer_error(p, payload, h->length);
-    if (h->type == FRAME_WELCOME && !p->welcome)
-        return peer_welcome(p, payload, h->length);
     if (!p->welcome)
-        return -EPROTO;
+        return peer_opening(p, h, payload);
     return p->transfer->peer_ops->frame(p, h, payload);
 }
 
@@ -128,15 +134,17 @@ struct peer *transfer_peer(struct transfer *t, const char *host, uint16_t port)
     snprintf(p->host, sizeof(p->host), "%s", host);
     TAILQ_INIT(&p->fetches);
     TAILQ_INIT(&p->pushes);
-    p->conn = frame_conn_connect(t->config.base, host, port, &t->limits,
-                                 &peer_ops, p);
+    struct frame_conn_limits limits = t->limits;
+    limits.payload_bytes = HANDSHAKE_PAYLOAD_BYTES;
+    p->conn = frame_conn_connect(t->config.base, t->config.dns, host, port,
+                                 &limits, &peer_ops, p);
     if (!p->conn) {
         free(p);
         return NULL;
     }
     TAILQ_INSERT_TAIL(&t->peers, p, link);
     t->n_peers++;
-    msg_hello_pack(&t->buf, 0, &t->hello);
-    transfer_send(t, p->conn);
+    if (handshake_connect(&p->handshake, t->config.secret, &t->hello, p->conn))
+        frame_conn_fail(p->conn, "no random numbers for HELLO");
     return p;
 }

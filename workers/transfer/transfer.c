@@ -2,65 +2,11 @@
 #include "workers/transfer/transfer.h"
 
 #include <errno.h>
-#include <event2/listener.h>
-#include <netdb.h>
-#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
+#include "base/listener.h"
 #include "workers/transfer/internal.h"
-
-static void on_accept(struct evconnlistener *listener, evutil_socket_t fd,
-                      struct sockaddr *address, int len, void *arg)
-{
-    (void)listener;
-    (void)address;
-    (void)len;
-    inbound_accept(arg, fd);
-}
-
-static uint16_t bound_port(struct evconnlistener *listener)
-{
-    struct sockaddr_storage ss;
-    socklen_t len = sizeof(ss);
-
-    memset(&ss, 0, sizeof(ss));
-    getsockname(evconnlistener_get_fd(listener), (struct sockaddr *)&ss, &len);
-    return ss.ss_family == AF_INET6
-               ? ntohs(((struct sockaddr_in6 *)&ss)->sin6_port)
-               : ntohs(((struct sockaddr_in *)&ss)->sin_port);
-}
-
-static int listen_on(struct transfer *t, char *err, size_t err_bytes)
-{
-    const struct transfer_config *c = &t->config;
-    struct addrinfo hints = {.ai_socktype = SOCK_STREAM,
-                             .ai_flags = AI_PASSIVE};
-    struct addrinfo *ai = NULL;
-    char port[8];
-
-    snprintf(port, sizeof(port), "%u", c->listen_port);
-    int rc = getaddrinfo(c->listen_host, port, &hints, &ai);
-    if (rc) {
-        snprintf(err, err_bytes, "listen %s:%u: %s", c->listen_host,
-                 c->listen_port, gai_strerror(rc));
-        return -EADDRNOTAVAIL;
-    }
-    t->listener = evconnlistener_new_bind(
-        c->base, on_accept, t,
-        LEV_OPT_CLOSE_ON_FREE | LEV_OPT_CLOSE_ON_EXEC | LEV_OPT_REUSEABLE, 128,
-        ai->ai_addr, (int)ai->ai_addrlen);
-    rc = -errno;
-    freeaddrinfo(ai);
-    if (!t->listener) {
-        snprintf(err, err_bytes, "listen %s:%u: %s", c->listen_host,
-                 c->listen_port, strerror(-rc));
-        return rc;
-    }
-    t->port = bound_port(t->listener);
-    return 0;
-}
 
 /* The longest frames carry a whole block, or the tokens of a chain. */
 static void set_limits(struct transfer *t)
@@ -100,8 +46,12 @@ int transfer_new(const struct transfer_config *config,
     TAILQ_INIT(&t->peers);
     TAILQ_INIT(&t->inbounds);
     set_limits(t);
-    int rc = listen_on(t, err, err_bytes);
+    char why[400];
+    int rc =
+        listener_new(config->base, config->listen_host, config->listen_port,
+                     inbound_accept, t, &t->listener, why, sizeof(why));
     if (rc < 0) {
+        snprintf(err, err_bytes, "listen %s", why);
         transfer_free(t);
         return rc;
     }
@@ -117,15 +67,14 @@ void transfer_free(struct transfer *t)
         peer_free(t, TAILQ_FIRST(&t->peers));
     while (!TAILQ_EMPTY(&t->inbounds))
         inbound_free(t, TAILQ_FIRST(&t->inbounds));
-    if (t->listener)
-        evconnlistener_free(t->listener);
+    listener_free(t->listener);
     wire_buf_fini(&t->buf);
     free(t);
 }
 
 uint16_t transfer_port(const struct transfer *t)
 {
-    return t->port;
+    return listener_port(t->listener);
 }
 
 void transfer_tick(struct transfer *t, int64_t now_us)

@@ -22,10 +22,14 @@
 #include "workers/service/request.h"
 
 struct event_base;
+struct evdns_base;
+struct secret;
 struct transfer;
 
 struct transfer_config {
     struct event_base *base;               /* borrowed */
+    struct evdns_base *dns;                /* borrowed */
+    const struct secret *secret;           /* borrowed; NULL: none */
     struct kv_store *store;                /* borrowed */
     const struct engine_kv_layout *layout; /* borrowed */
     struct loader *loader;                 /* borrowed; for fetches */

@@ -40,8 +40,7 @@ struct http_conn {
 
 struct http_server {
     struct event_base *base;
-    struct evconnlistener *listener;
-    struct event *resume; /* listens again after an accept failed */
+    struct listener *listener; /* NULL: draining */
     struct http_options options;
     struct http_stats stats;
     http_handler *handler;

@@ -1,0 +1,76 @@
+/*
+ * The opening of a connection that speaks frames, for both of its sides:
+ *
+ *   connects            accepts
+ *   HELLO       ->                   who it is, and a nonce
+ *               <-      CHALLENGE    a nonce            } with a secret only
+ *   PROOF       ->                                      }
+ *               <-      PROOF                           }
+ *               <-      WELCOME      the owner's answer
+ *
+ * Until the other side has proven that it knows the secret it is a stranger:
+ * it may send HANDSHAKE_PAYLOAD_BYTES a frame, and it learns nothing but that
+ * it is refused, and the versions spoken here. Without a secret, which only
+ * loopback may be, HELLO is enough and a refusal says why.
+ */
+#ifndef BASE_HANDSHAKE_H
+#define BASE_HANDSHAKE_H
+
+#include "base/frame_conn.h"
+#include "base/secret.h"
+#include "proto/message.h"
+
+/* The longest payload of an opening frame; HELLO has at most 589 bytes. */
+#define HANDSHAKE_PAYLOAD_BYTES 1024u
+/* How long an opening may take. */
+#define HANDSHAKE_PATIENCE_US 10000000
+/* Connections of strangers that one port has at a time; the oldest goes. */
+#define HANDSHAKE_STRANGERS_MAX 64
+
+struct handshake {
+    const struct secret *secret; /* borrowed; NULL: none is asked for */
+    bool challenged, proven;
+    uint8_t digest[PROTO_PROOF_BYTES]; /* of the HELLO */
+    uint8_t nonce[PROTO_NONCE_BYTES];  /* of the CHALLENGE */
+    struct msg_hello hello;            /* of the other side, if it connected */
+};
+
+/* Why an opening ends: the code that the other side is told, and the reason,
+ * which it is told only if `open`. */
+struct handshake_refusal {
+    uint16_t code;
+    bool open;
+    bool was_frame; /* it sent what is no opening */
+    char why[MSG_TEXT_MAX];
+};
+
+/* handshake_connect(hs, secret, hello, conn): begins it: sends `hello` with a
+ * nonce. Borrows secret. Returns 0, or -EIO: no random numbers. */
+__attribute__((warn_unused_result)) int
+handshake_connect(struct handshake *hs, const struct secret *secret,
+                  const struct msg_hello *hello, struct frame_conn *conn);
+
+/* handshake_answer(hs, conn, h, payload, welcome, why): takes a frame before
+ * WELCOME on the side that connected. Returns 1 with *welcome: it is open; 0:
+ * more has to come; -EBADMSG or -EPROTO: malformed or out of place; -EACCES:
+ * the other side is not trusted, with the reason in why. */
+__attribute__((warn_unused_result)) int
+handshake_answer(struct handshake *hs, struct frame_conn *conn,
+                 const struct frame_header *h, const uint8_t *payload,
+                 struct msg_welcome *welcome, char why[MSG_TEXT_MAX]);
+
+/* handshake_accept(hs, conn, h, payload, refusal): takes a frame on the side
+ * that accepted; hs is zero but for its secret. Returns 1: hs->hello is
+ * proven, and the owner sends WELCOME or refuses; 0: more has to come; -1 with
+ * *refusal: the owner logs it and calls handshake_refuse(). */
+__attribute__((warn_unused_result)) int
+handshake_accept(struct handshake *hs, struct frame_conn *conn,
+                 const struct frame_header *h, const uint8_t *payload,
+                 struct handshake_refusal *refusal);
+
+/* handshake_refuse(conn, refusal): sends ERROR, with the reason if it may be
+ * told, and ends the connection. */
+void handshake_refuse(struct frame_conn *conn,
+                      const struct handshake_refusal *refusal);
+
+#endif

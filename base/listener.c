@@ -1,0 +1,222 @@
+/* Listening, and what a process may have open. */
+#include "base/listener.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <event2/listener.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+
+#define BACKLOG 1024
+#define PAUSE_US 100000
+#define LOG_EVERY_US 1000000
+#define DESCRIPTORS_MAX (1u << 20) /* no program here needs more */
+
+struct listener {
+    struct evconnlistener *listener;
+    struct event *resume;
+    listener_accepted *accepted;
+    void *arg;
+    uint16_t port;
+    int64_t logged_us; /* when a failure was last logged; 0: never */
+    unsigned failed;   /* attempts since then */
+};
+
+static void on_accept(struct evconnlistener *listener, evutil_socket_t fd,
+                      struct sockaddr *address, int len, void *arg)
+{
+    struct listener *l = arg;
+
+    (void)listener;
+    (void)address;
+    (void)len;
+    l->accepted(l->arg, fd);
+}
+
+/* No descriptors left, most likely. The socket stays readable: without a pause
+ * the loop would do nothing else. */
+static void on_error(struct evconnlistener *listener, void *arg)
+{
+    struct listener *l = arg;
+    struct timeval pause = {0, PAUSE_US};
+    const char *why = strerror(errno);
+    int64_t now_us = clock_now_us();
+
+    l->failed++;
+    if (l->logged_us == 0 || now_us - l->logged_us >= LOG_EVERY_US) {
+        log_warn("port %u: cannot accept connections: %s (%u attempts)",
+                 l->port, why, l->failed);
+        l->logged_us = now_us;
+        l->failed = 0;
+    }
+    evconnlistener_disable(listener);
+    evtimer_add(l->resume, &pause);
+}
+
+static void on_resume(evutil_socket_t fd, short what, void *arg)
+{
+    struct listener *l = arg;
+
+    (void)fd;
+    (void)what;
+    evconnlistener_enable(l->listener);
+}
+
+static int lookup(const char *host, uint16_t port, struct addrinfo **list)
+{
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM,
+                             .ai_flags = AI_PASSIVE};
+    char service[8];
+
+    snprintf(service, sizeof(service), "%u", port);
+    return getaddrinfo(host, service, &hints, list);
+}
+
+/* A socket that listens on `a`, or -errno. */
+static int listen_on(const struct addrinfo *a, uint16_t *port)
+{
+    struct sockaddr_storage name;
+    socklen_t n = sizeof(name);
+    int on = 1;
+    int fd =
+        socket(a->ai_family, a->ai_socktype | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+
+    if (fd < 0)
+        return -errno;
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+    if (bind(fd, a->ai_addr, a->ai_addrlen) || listen(fd, BACKLOG) ||
+        getsockname(fd, (struct sockaddr *)&name, &n)) {
+        int rc = -errno;
+
+        close(fd);
+        return rc;
+    }
+    *port = ntohs(name.ss_family == AF_INET6
+                      ? ((struct sockaddr_in6 *)&name)->sin6_port
+                      : ((struct sockaddr_in *)&name)->sin_port);
+    return fd;
+}
+
+/* The same on the first address of host that takes it. */
+static int listen_on_host(const char *host, uint16_t port, uint16_t *bound,
+                          const char **why)
+{
+    struct addrinfo *list;
+    int fd = -EADDRNOTAVAIL;
+    int rc = lookup(host, port, &list);
+
+    *why = gai_strerror(rc);
+    if (rc)
+        return fd;
+    for (const struct addrinfo *a = list; a && fd < 0; a = a->ai_next)
+        fd = listen_on(a, bound);
+    freeaddrinfo(list);
+    *why = strerror(-fd);
+    return fd;
+}
+
+/* Has the loop watch the listening socket `fd`, which it takes. */
+static int watch(struct listener *l, struct event_base *base, int fd)
+{
+    l->resume = evtimer_new(base, on_resume, l);
+    l->listener = evconnlistener_new(
+        base, on_accept, l, LEV_OPT_CLOSE_ON_FREE | LEV_OPT_CLOSE_ON_EXEC, 0,
+        fd);
+    if (!l->listener)
+        close(fd);
+    if (!l->listener || !l->resume)
+        return -ENOMEM;
+    evconnlistener_set_error_cb(l->listener, on_error);
+    return 0;
+}
+
+int listener_new(struct event_base *base, const char *host, uint16_t port,
+                 listener_accepted *accepted, void *arg, struct listener **out,
+                 char *err, size_t err_bytes)
+{
+    struct listener *l = calloc(1, sizeof(*l));
+    const char *why = "out of memory";
+    int rc = -ENOMEM;
+
+    if (l) {
+        l->accepted = accepted;
+        l->arg = arg;
+        rc = listen_on_host(host, port, &l->port, &why);
+    }
+    if (rc >= 0) {
+        rc = watch(l, base, rc);
+        why = "out of memory";
+    }
+    if (rc < 0) {
+        snprintf(err, err_bytes, "%.200s:%u: %s", host, port, why);
+        listener_free(l);
+        return rc;
+    }
+    *out = l;
+    return 0;
+}
+
+void listener_free(struct listener *l)
+{
+    if (!l)
+        return;
+    if (l->resume)
+        event_free(l->resume);
+    if (l->listener)
+        evconnlistener_free(l->listener);
+    free(l);
+}
+
+uint16_t listener_port(const struct listener *l)
+{
+    return l->port;
+}
+
+static bool address_is_loopback(const struct sockaddr *sa)
+{
+    const struct in6_addr *a6 = &((const struct sockaddr_in6 *)sa)->sin6_addr;
+    uint32_t a4 = ntohl(((const struct sockaddr_in *)sa)->sin_addr.s_addr);
+
+    if (sa->sa_family == AF_INET)
+        return a4 >> 24 == 127;
+    return sa->sa_family == AF_INET6 &&
+           (IN6_IS_ADDR_LOOPBACK(a6) ||
+            (IN6_IS_ADDR_V4MAPPED(a6) && a6->s6_addr[12] == 127));
+}
+
+bool host_is_loopback(const char *host)
+{
+    struct addrinfo *list;
+    bool all = true;
+
+    if (lookup(host, 0, &list))
+        return false;
+    for (const struct addrinfo *a = list; a; a = a->ai_next)
+        all = all && address_is_loopback(a->ai_addr);
+    freeaddrinfo(list);
+    return all;
+}
+
+uint64_t descriptors_raise(void)
+{
+    struct rlimit limit;
+
+    if (getrlimit(RLIMIT_NOFILE, &limit))
+        return DESCRIPTORS_MAX;
+    rlim_t most =
+        limit.rlim_max < DESCRIPTORS_MAX ? limit.rlim_max : DESCRIPTORS_MAX;
+    if (limit.rlim_cur >= most)
+        return limit.rlim_cur;
+    rlim_t before = limit.rlim_cur;
+    limit.rlim_cur = most;
+    return setrlimit(RLIMIT_NOFILE, &limit) ? before : most;
+}

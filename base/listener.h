@@ -1,0 +1,45 @@
+/*
+ * A listening socket on the loop. When the process has no descriptor left, it
+ * pauses between attempts and logs once a second how many failed: the waiting
+ * connections stay in the kernel's queue.
+ */
+#ifndef BASE_LISTENER_H
+#define BASE_LISTENER_H
+
+#include <event2/event.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct listener;
+
+/* A connection was accepted: the callee takes fd, non-blocking and closed on
+ * exec. */
+typedef void listener_accepted(void *arg, evutil_socket_t fd);
+
+/* listener_new(base, host, port, accepted, arg, out, err, err_bytes): listens
+ * on the first address of host that takes port (0: any). Borrows base and arg.
+ * Looks the host up and blocks meanwhile. Returns 0 with *out owned; or a
+ * negative errno, -EADDRNOTAVAIL for a host that there is not, with
+ * "host:port: why" in err. */
+__attribute__((warn_unused_result)) int
+listener_new(struct event_base *base, const char *host, uint16_t port,
+             listener_accepted *accepted, void *arg, struct listener **out,
+             char *err, size_t err_bytes);
+
+/* listener_free(l): closes it. NULL is a no-op. */
+void listener_free(struct listener *l);
+
+/* listener_port(l): the port that it listens on. */
+uint16_t listener_port(const struct listener *l);
+
+/* host_is_loopback(host): true if every address of host reaches this machine
+ * alone. Looks names up and blocks: for the start of a program. A name that
+ * nobody knows is not loopback. */
+bool host_is_loopback(const char *host);
+
+/* descriptors_raise(): raises the soft limit of open files to the hard one.
+ * Returns the limit in force. */
+uint64_t descriptors_raise(void);
+
+#endif

@@ -1,0 +1,60 @@
+/*
+ * What the programs of a cluster know and strangers do not: a secret from a
+ * file, and the proof that one knows it. A proof is HMAC-SHA256 under the
+ * secret over the side that proves, the other side's nonce, and the HELLO,
+ * which holds this side's nonce and says who it is: none fits another
+ * connection, the other direction, or another HELLO.
+ */
+#ifndef BASE_SECRET_H
+#define BASE_SECRET_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "proto/message.h"
+
+#define SECRET_MIN_BYTES 16u
+#define SECRET_MAX_BYTES 4096u
+
+struct secret;
+
+/* Who proves. */
+enum secret_side { SECRET_CONNECTS, SECRET_ACCEPTS };
+
+/* secret_load(path, out, err, err_bytes): reads the secret in the file at path,
+ * without blanks and line ends behind it. A file that others than its owner and
+ * group may read is refused, and so is a secret shorter than SECRET_MIN_BYTES.
+ * An empty path is no secret: *out is NULL. Returns 0 with *out owned, or a
+ * negative errno with the reason in err. */
+__attribute__((warn_unused_result)) int
+secret_load(const char *path, struct secret **out, char *err, size_t err_bytes);
+
+/* secret_free(s): overwrites and frees it. NULL is a no-op. */
+void secret_free(struct secret *s);
+
+/* secret_digest(payload, len, out): SHA-256 of a HELLO's payload. */
+__attribute__((warn_unused_result)) int
+secret_digest(const void *payload, size_t len, uint8_t out[PROTO_PROOF_BYTES]);
+
+/* secret_prove(s, side, nonce, digest, out): the proof of `side`, for the nonce
+ * of the CHALLENGE and the HELLO with that digest. Returns 0, or -EIO if the
+ * library fails. */
+__attribute__((warn_unused_result)) int
+secret_prove(const struct secret *s, enum secret_side side,
+             const uint8_t nonce[PROTO_NONCE_BYTES],
+             const uint8_t digest[PROTO_PROOF_BYTES],
+             uint8_t out[PROTO_PROOF_BYTES]);
+
+/* secret_proves(s, side, nonce, digest, proof): whether proof is that proof.
+ * Takes equally long wherever they differ. */
+bool secret_proves(const struct secret *s, enum secret_side side,
+                   const uint8_t nonce[PROTO_NONCE_BYTES],
+                   const uint8_t digest[PROTO_PROOF_BYTES],
+                   const uint8_t proof[PROTO_PROOF_BYTES]);
+
+/* secret_nonce(out): fills out with random bytes. Returns 0 or -EIO. */
+__attribute__((warn_unused_result)) int
+secret_nonce(uint8_t out[PROTO_NONCE_BYTES]);
+
+#endif
