@@ -4,6 +4,33 @@
 
 #include "workers/disk/slab.h"
 
+#define DISK_FILE_MAGIC 0x424c534456434e43u /* "CNCVDSLB" */
+#define DISK_FILE_VERSION 1u
+
+/* A file that is being opened. */
+struct disk_opening {
+    const struct disk_slab_config *config;
+    struct disk_slab slab;
+    bool created; /* the file was not there */
+    bool fresh;   /* there is no header yet, or none that is whole */
+    uint64_t size_bytes;
+    char *err;
+    size_t err_bytes;
+};
+
+/* Returns rc, with a message. */
+int disk_slab_fail(struct disk_opening *o, int rc, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* For messages. */
+double disk_slab_mib(uint64_t bytes);
+
+/* Writes the headers, gives the file its size, and drops what a truncated one
+ * has lost. 0, or a negative errno with a message: the file then has the size
+ * that it had. After a loss of power at any point the file is empty or has a
+ * header. */
+int disk_slab_fill(struct disk_opening *o) __attribute__((warn_unused_result));
+
 /* Bytes of one slot header of a geometry. */
 uint32_t disk_slab_page_bytes(const struct disk_geometry *g);
 

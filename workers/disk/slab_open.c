@@ -1,37 +1,20 @@
 /* Opening the slab: everything that can be wrong with a file. */
 #include <errno.h>
 #include <fcntl.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
-#include <sys/random.h>
 #include <sys/stat.h>
-#include <sys/statvfs.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "base/log.h"
 #include "workers/disk/slab_internal.h"
 
-#define FILE_MAGIC 0x424c534456434e43u /* "CNCVDSLB" */
-#define FILE_VERSION 1u
-#define MIB 1048576.0
 /* The kernel may close the file of a process that was killed a little later,
  * when the I/O that it had under way is over. */
 #define LOCK_TRIES 60
 #define LOCK_PAUSE_NS 50000000
-
-struct opening {
-    const struct disk_slab_config *config;
-    struct disk_slab slab;
-    bool created; /* the file was not there */
-    bool fresh;   /* there is no header yet, or none that is whole */
-    uint64_t size_bytes;
-    char *err;
-    size_t err_bytes;
-};
 
 /* What a header said. */
 struct header {
@@ -41,63 +24,49 @@ struct header {
     struct disk_geometry geometry;
 };
 
-/* Returns rc, with a message. */
-__attribute__((format(printf, 3, 4))) static int fail(struct opening *o, int rc,
-                                                      const char *format, ...)
-{
-    va_list ap;
-
-    va_start(ap, format);
-    vsnprintf(o->err, o->err_bytes, format, ap);
-    va_end(ap);
-    return rc;
-}
-
-static double mib(uint64_t bytes)
-{
-    return (double)bytes / MIB;
-}
-
-static int open_file(struct opening *o)
+static int open_file(struct disk_opening *o)
 {
     const char *path = o->config->path;
     struct stat st;
 
     if (stat(path, &st) == 0) {
         if (!S_ISREG(st.st_mode))
-            return fail(o, -EINVAL, "%s is no regular file", path);
+            return disk_slab_fail(o, -EINVAL, "%s is no regular file", path);
         /* root could write it, but somebody has said that he shall not. */
         if (!(st.st_mode & (S_IWUSR | S_IWGRP | S_IWOTH)))
-            return fail(o, -EACCES,
-                        "%s is read-only: make it writable, or name another "
-                        "file",
-                        path);
+            return disk_slab_fail(
+                o, -EACCES,
+                "%s is read-only: make it writable, or name another "
+                "file",
+                path);
         o->slab.fd = open(path, O_RDWR | O_CLOEXEC);
     } else if (errno == ENOENT) {
         o->slab.fd = open(path, O_RDWR | O_CLOEXEC | O_CREAT | O_EXCL, 0600);
         o->created = o->slab.fd >= 0;
     }
     if (o->slab.fd < 0)
-        return fail(o, -errno,
-                    "%s cannot be opened for writing: %s; name a file in a "
-                    "folder that can be written",
-                    path, strerror(errno));
+        return disk_slab_fail(
+            o, -errno,
+            "%s cannot be opened for writing: %s; name a file in a "
+            "folder that can be written",
+            path, strerror(errno));
     return 0;
 }
 
-static int lock_file(struct opening *o)
+static int lock_file(struct disk_opening *o)
 {
     const struct timespec pause = {.tv_nsec = LOCK_PAUSE_NS};
 
     for (int i = 0; flock(o->slab.fd, LOCK_EX | LOCK_NB) < 0; i++) {
         if (errno != EWOULDBLOCK && errno != EINTR)
-            return fail(o, -errno, "%s cannot be locked: %s", o->config->path,
-                        strerror(errno));
+            return disk_slab_fail(o, -errno, "%s cannot be locked: %s",
+                                  o->config->path, strerror(errno));
         if (i == LOCK_TRIES)
-            return fail(o, -EBUSY,
-                        "%s is in use by another process: each worker needs "
-                        "a file of its own",
-                        o->config->path);
+            return disk_slab_fail(
+                o, -EBUSY,
+                "%s is in use by another process: each worker needs "
+                "a file of its own",
+                o->config->path);
         nanosleep(&pause, NULL);
     }
     return 0;
@@ -108,7 +77,7 @@ static bool parse_header(const uint8_t *page, struct header *h)
     struct wire_reader r = {.data = page, .len = DISK_ALIGN_BYTES};
 
     if (!disk_slab_sealed(page, DISK_ALIGN_BYTES) ||
-        wire_get_u64(&r) != FILE_MAGIC)
+        wire_get_u64(&r) != DISK_FILE_MAGIC)
         return false;
     h->version = wire_get_u32(&r);
     h->slots = wire_get_u32(&r);
@@ -120,45 +89,49 @@ static bool parse_header(const uint8_t *page, struct header *h)
     return true;
 }
 
-static int compare(struct opening *o, const struct header *h)
+static int compare(struct disk_opening *o, const struct header *h)
 {
     const struct disk_geometry *want = &o->slab.geometry;
     const struct disk_geometry *has = &h->geometry;
     const char *path = o->config->path;
 
-    if (h->version != FILE_VERSION)
-        return fail(o, -EINVAL,
-                    "%s has format %u, this program knows %u: delete it, or "
-                    "name another file",
-                    path, h->version, FILE_VERSION);
+    if (h->version != DISK_FILE_VERSION)
+        return disk_slab_fail(
+            o, -EINVAL,
+            "%s has format %u, this program knows %u: delete it, or "
+            "name another file",
+            path, h->version, DISK_FILE_VERSION);
     if (has->fingerprint != want->fingerprint)
-        return fail(o, -EINVAL,
-                    "%s holds KV of another model, seed or number of layers "
-                    "(fingerprint %016llx, here %016llx): delete it, or name "
-                    "another file",
-                    path, (unsigned long long)has->fingerprint,
-                    (unsigned long long)want->fingerprint);
+        return disk_slab_fail(
+            o, -EINVAL,
+            "%s holds KV of another model, seed or number of layers "
+            "(fingerprint %016llx, here %016llx): delete it, or name "
+            "another file",
+            path, (unsigned long long)has->fingerprint,
+            (unsigned long long)want->fingerprint);
     if (has->block_tokens != want->block_tokens ||
         has->layers != want->layers || has->block_bytes != want->block_bytes)
-        return fail(o, -EINVAL,
-                    "%s holds blocks of %u tokens, %u layers and %llu bytes, "
-                    "here they are of %u, %u and %llu: delete it, or name "
-                    "another file",
-                    path, has->block_tokens, has->layers,
-                    (unsigned long long)has->block_bytes, want->block_tokens,
-                    want->layers, (unsigned long long)want->block_bytes);
+        return disk_slab_fail(
+            o, -EINVAL,
+            "%s holds blocks of %u tokens, %u layers and %llu bytes, "
+            "here they are of %u, %u and %llu: delete it, or name "
+            "another file",
+            path, has->block_tokens, has->layers,
+            (unsigned long long)has->block_bytes, want->block_tokens,
+            want->layers, (unsigned long long)want->block_bytes);
     if (h->slots != o->slab.slots)
-        return fail(o, -EINVAL,
-                    "%s was made for %u blocks (%.0f MiB), and %u (%.0f MiB) "
-                    "are asked for: ask for the same size, or delete it",
-                    path, h->slots, mib(disk_slab_bytes(has, h->slots)),
-                    o->slab.slots, mib(o->slab.file_bytes));
+        return disk_slab_fail(
+            o, -EINVAL,
+            "%s was made for %u blocks (%.0f MiB), and %u (%.0f MiB) "
+            "are asked for: ask for the same size, or delete it",
+            path, h->slots, disk_slab_mib(disk_slab_bytes(has, h->slots)),
+            o->slab.slots, disk_slab_mib(o->slab.file_bytes));
     o->slab.file_id = h->file_id;
     return 0;
 }
 
 /* Looks at both headers. */
-static int check_headers(struct opening *o)
+static int check_headers(struct disk_opening *o)
 {
     uint8_t pages[2 * DISK_ALIGN_BYTES] = {0};
     bool ours = false;
@@ -166,156 +139,29 @@ static int check_headers(struct opening *o)
 
     ssize_t n = pread(o->slab.fd, pages, sizeof(pages), 0);
     if (n < 0)
-        return fail(o, -errno, "%s cannot be read: %s", o->config->path,
-                    strerror(errno));
+        return disk_slab_fail(o, -errno, "%s cannot be read: %s",
+                              o->config->path, strerror(errno));
     for (uint32_t i = 0; i < 2; i++) {
         const uint8_t *page = pages + i * DISK_ALIGN_BYTES;
 
         if (parse_header(page, &h))
             return compare(o, &h);
-        ours = ours || wire_u64_at(page, 0) == FILE_MAGIC;
+        ours = ours || wire_u64_at(page, 0) == DISK_FILE_MAGIC;
     }
     if (!ours)
-        return fail(o, -EINVAL,
-                    "%s is there and is not a slab of KV blocks: it is left "
-                    "alone; delete it, or name another file",
-                    o->config->path);
+        return disk_slab_fail(
+            o, -EINVAL,
+            "%s is there and is not a slab of KV blocks: it is left "
+            "alone; delete it, or name another file",
+            o->config->path);
     log_warn("%s: both headers are damaged; all of it counts as empty",
              o->config->path);
     o->fresh = true;
     return 0;
 }
 
-static int write_headers(struct opening *o)
-{
-    const struct disk_slab *s = &o->slab;
-    uint8_t pages[2 * DISK_ALIGN_BYTES];
-    struct wire_buf b;
-
-    wire_buf_init(&b, DISK_ALIGN_BYTES);
-    wire_put_u64(&b, FILE_MAGIC);
-    wire_put_u32(&b, FILE_VERSION);
-    wire_put_u32(&b, s->slots);
-    wire_put_u64(&b, s->file_id);
-    wire_put_u64(&b, s->geometry.fingerprint);
-    wire_put_u64(&b, s->geometry.block_bytes);
-    wire_put_u32(&b, s->geometry.block_tokens);
-    wire_put_u32(&b, s->geometry.layers);
-    int rc = disk_slab_seal(&b, pages, DISK_ALIGN_BYTES);
-    wire_buf_fini(&b);
-    if (rc < 0)
-        return fail(o, rc, "out of memory");
-    memcpy(pages + DISK_ALIGN_BYTES, pages, DISK_ALIGN_BYTES);
-    ssize_t n = pwrite(s->fd, pages, sizeof(pages), 0);
-    if (n != (ssize_t)sizeof(pages))
-        return fail(o, n < 0 ? -errno : -ENOSPC, "%s cannot be written: %s",
-                    o->config->path, strerror(n < 0 ? errno : ENOSPC));
-    return 0;
-}
-
-/* Bytes that the file may have: what it has, and what is free. */
-static uint64_t room(const struct opening *o)
-{
-    struct statvfs fs;
-    struct stat st;
-
-    if (fstatvfs(o->slab.fd, &fs) < 0 || fstat(o->slab.fd, &st) < 0)
-        return 0;
-    return (uint64_t)fs.f_bavail * fs.f_frsize + (uint64_t)st.st_blocks * 512;
-}
-
-/* All of its space now, so that no write fails for lack of it later. */
-static int allocate(struct opening *o)
-{
-    const struct disk_slab *s = &o->slab;
-    uint64_t most = room(o);
-    int rc = posix_fallocate(s->fd, 0, (off_t)s->file_bytes);
-
-    if (rc == 0)
-        return 0;
-    if (rc == EFBIG && most >= s->file_bytes)
-        return fail(o, -rc,
-                    "%s: the file system has no files of %.0f MiB: ask for "
-                    "less",
-                    o->config->path, mib(s->file_bytes));
-    if (rc != ENOSPC && rc != EFBIG)
-        return fail(o, -rc, "%s: %.0f MiB cannot be allocated: %s",
-                    o->config->path, mib(s->file_bytes), strerror(rc));
-    return fail(o, -rc,
-                "%s: %.0f MiB are more than the file system has room for: it "
-                "may be at most %llu MiB",
-                o->config->path, mib(o->config->bytes),
-                (unsigned long long)(most >> 20));
-}
-
-/* What was behind the end of a truncated file. */
-struct tail {
-    const struct opening *o;
-    uint32_t lost; /* blocks */
-    int rc;
-};
-
-/* Erases the header of a block of which not all data are there. */
-static void lose(void *arg, uint32_t slot, const struct disk_slot *s)
-{
-    struct tail *t = arg;
-    const struct disk_slab *slab = &t->o->slab;
-    uint64_t end = disk_slab_data_offset(slab, slot);
-
-    (void)s;
-    if (end + slab->geometry.block_bytes <= t->o->size_bytes || t->rc < 0)
-        return;
-    t->rc = disk_slab_erase(slab, slot);
-    t->lost += t->rc == 0;
-}
-
-/* Drops what a truncated file has lost. Only then may it grow again: one that
- * is whole is not looked at like this. */
-static int drop_tail(struct opening *o)
-{
-    const struct disk_slab *s = &o->slab;
-    struct tail t = {.o = o};
-    bool headers_cut = o->size_bytes < s->data_offset;
-
-    /* Up to the data, so that the headers can be read. */
-    if (headers_cut && ftruncate(s->fd, (off_t)s->data_offset) < 0)
-        return fail(o, -errno, "%s cannot be written: %s", o->config->path,
-                    strerror(errno));
-    int64_t damaged = disk_slab_scan(s, lose, &t);
-    if (damaged < 0 || t.rc < 0) {
-        int rc = t.rc < 0 ? t.rc : (int)damaged;
-
-        return fail(o, rc, "%s: what it has lost cannot be dropped: %s",
-                    o->config->path, strerror(-rc));
-    }
-    log_warn("%s: truncated to %llu of %llu bytes: %s%u blocks lost",
-             o->config->path, (unsigned long long)o->size_bytes,
-             (unsigned long long)s->file_bytes, headers_cut ? "at least " : "",
-             t.lost);
-    return 0;
-}
-
-static int fill(struct opening *o)
-{
-    if (o->fresh && getrandom(&o->slab.file_id, sizeof(o->slab.file_id), 0) < 0)
-        return fail(o, -errno, "no random numbers: %s", strerror(errno));
-    /* The headers first: a file that is ours but too short is filled up next
-     * time, one without a header would be somebody else's. If they are there
-     * already, one of them may be damaged. */
-    int rc = write_headers(o);
-    if (rc < 0)
-        return rc;
-    if (!o->fresh && o->size_bytes < o->slab.file_bytes)
-        rc = drop_tail(o);
-    if (rc == 0)
-        rc = allocate(o);
-    if (rc < 0 && ftruncate(o->slab.fd, (off_t)o->size_bytes) < 0)
-        log_warn("%s: %s", o->config->path, strerror(errno));
-    return rc;
-}
-
 /* Turns O_DIRECT on, and reads once to see whether it works. */
-static void go_direct(struct opening *o)
+static void go_direct(struct disk_opening *o)
 {
     struct disk_slab *s = &o->slab;
     uint64_t layer_bytes = s->geometry.block_bytes / s->geometry.layers;
@@ -337,7 +183,7 @@ static void go_direct(struct opening *o)
         log_warn("%s: %s", o->config->path, strerror(errno));
 }
 
-static int open_all(struct opening *o)
+static int open_all(struct disk_opening *o)
 {
     struct stat st;
     int rc = open_file(o);
@@ -347,35 +193,38 @@ static int open_all(struct opening *o)
     if (rc < 0)
         return rc;
     if (fstat(o->slab.fd, &st) < 0)
-        return fail(o, -errno, "%s: %s", o->config->path, strerror(errno));
+        return disk_slab_fail(o, -errno, "%s: %s", o->config->path,
+                              strerror(errno));
     o->size_bytes = (uint64_t)st.st_size;
     o->fresh = st.st_size == 0;
     if (!o->fresh)
         rc = check_headers(o);
     if (rc == 0)
-        rc = fill(o);
+        rc = disk_slab_fill(o);
     if (rc == 0 && o->config->direct)
         go_direct(o);
     return rc;
 }
 
 /* What would do is said in whole MiB: that is how it is asked for. */
-static int too_small(struct opening *o)
+static int too_small(struct disk_opening *o)
 {
     const struct disk_geometry *g = &o->config->geometry;
     uint64_t need = disk_slab_bytes(g, 1);
 
-    return fail(o, -EINVAL,
-                "%s: %.1f MiB do not hold one block of %.1f MiB, which needs "
-                "%.2f MiB with its headers: ask for at least %llu MiB",
-                o->config->path, mib(o->config->bytes), mib(g->block_bytes),
-                mib(need), (unsigned long long)((need + 0xfffff) >> 20));
+    return disk_slab_fail(
+        o, -EINVAL,
+        "%s: %.1f MiB do not hold one block of %.1f MiB, which needs "
+        "%.2f MiB with its headers: ask for at least %llu MiB",
+        o->config->path, disk_slab_mib(o->config->bytes),
+        disk_slab_mib(g->block_bytes), disk_slab_mib(need),
+        (unsigned long long)((need + 0xfffff) >> 20));
 }
 
 int disk_slab_open(const struct disk_slab_config *config, struct disk_slab *out,
                    char *err, size_t err_bytes)
 {
-    struct opening o = {
+    struct disk_opening o = {
         .config = config, .slab.fd = -1, .err = err, .err_bytes = err_bytes};
     uint32_t slots = disk_slab_slots(&config->geometry, config->bytes);
 

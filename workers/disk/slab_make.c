@@ -1,0 +1,184 @@
+/* Making the slab: its headers, its size, and what a truncated one has lost. */
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "workers/disk/slab_internal.h"
+
+int disk_slab_fail(struct disk_opening *o, int rc, const char *format, ...)
+{
+    va_list ap;
+
+    va_start(ap, format);
+    vsnprintf(o->err, o->err_bytes, format, ap);
+    va_end(ap);
+    return rc;
+}
+
+double disk_slab_mib(uint64_t bytes)
+{
+    return (double)bytes / 1048576.0;
+}
+
+static int write_headers(struct disk_opening *o)
+{
+    const struct disk_slab *s = &o->slab;
+    uint8_t pages[2 * DISK_ALIGN_BYTES];
+    struct wire_buf b;
+
+    wire_buf_init(&b, DISK_ALIGN_BYTES);
+    wire_put_u64(&b, DISK_FILE_MAGIC);
+    wire_put_u32(&b, DISK_FILE_VERSION);
+    wire_put_u32(&b, s->slots);
+    wire_put_u64(&b, s->file_id);
+    wire_put_u64(&b, s->geometry.fingerprint);
+    wire_put_u64(&b, s->geometry.block_bytes);
+    wire_put_u32(&b, s->geometry.block_tokens);
+    wire_put_u32(&b, s->geometry.layers);
+    int rc = disk_slab_seal(&b, pages, DISK_ALIGN_BYTES);
+    wire_buf_fini(&b);
+    if (rc < 0)
+        return disk_slab_fail(o, rc, "out of memory");
+    memcpy(pages + DISK_ALIGN_BYTES, pages, DISK_ALIGN_BYTES);
+    ssize_t n = pwrite(s->fd, pages, sizeof(pages), 0);
+    if (n != (ssize_t)sizeof(pages))
+        return disk_slab_fail(o, n < 0 ? -errno : -ENOSPC,
+                              "%s cannot be written: %s", o->config->path,
+                              strerror(n < 0 ? errno : ENOSPC));
+    return 0;
+}
+
+/* The headers, and that the folder has the file. */
+static int sync_new(struct disk_opening *o)
+{
+    const char *path = o->config->path;
+    const char *slash = strrchr(path, '/');
+    char folder[PATH_MAX] = ".";
+
+    if (slash)
+        snprintf(folder, sizeof(folder), "%.*s", (int)(slash - path) + 1, path);
+    int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int rc = fd < 0 || fsync(o->slab.fd) < 0 || fsync(fd) < 0 ? -errno : 0;
+    if (fd >= 0)
+        close(fd);
+    return rc < 0 ? disk_slab_fail(o, rc, "%s cannot be synced: %s", path,
+                                   strerror(-rc))
+                  : 0;
+}
+
+/* Bytes that the file may have: what it has, and what is free. */
+static uint64_t room(const struct disk_opening *o)
+{
+    struct statvfs fs;
+    struct stat st;
+
+    if (fstatvfs(o->slab.fd, &fs) < 0 || fstat(o->slab.fd, &st) < 0)
+        return 0;
+    return (uint64_t)fs.f_bavail * fs.f_frsize + (uint64_t)st.st_blocks * 512;
+}
+
+/* All of its space now, so that no write fails for lack of it later. */
+static int allocate(struct disk_opening *o)
+{
+    const struct disk_slab *s = &o->slab;
+    uint64_t most = room(o);
+    int rc = posix_fallocate(s->fd, 0, (off_t)s->file_bytes);
+
+    if (rc == 0)
+        return 0;
+    if (rc == EFBIG && most >= s->file_bytes)
+        return disk_slab_fail(
+            o, -rc,
+            "%s: the file system has no files of %.0f MiB: ask for "
+            "less",
+            o->config->path, disk_slab_mib(s->file_bytes));
+    if (rc != ENOSPC && rc != EFBIG)
+        return disk_slab_fail(o, -rc, "%s: %.0f MiB cannot be allocated: %s",
+                              o->config->path, disk_slab_mib(s->file_bytes),
+                              strerror(rc));
+    return disk_slab_fail(
+        o, -rc,
+        "%s: %.0f MiB are more than the file system has room for: it "
+        "may be at most %llu MiB",
+        o->config->path, disk_slab_mib(o->config->bytes),
+        (unsigned long long)(most >> 20));
+}
+
+/* What was behind the end of a truncated file. */
+struct tail {
+    const struct disk_opening *o;
+    uint32_t lost; /* blocks */
+    int rc;
+};
+
+/* Erases the header of a block of which not all data are there. */
+static void lose(void *arg, uint32_t slot, const struct disk_slot *s)
+{
+    struct tail *t = arg;
+    const struct disk_slab *slab = &t->o->slab;
+    uint64_t end = disk_slab_data_offset(slab, slot);
+
+    (void)s;
+    if (end + slab->geometry.block_bytes <= t->o->size_bytes || t->rc < 0)
+        return;
+    t->rc = disk_slab_erase(slab, slot);
+    t->lost += t->rc == 0;
+}
+
+/* Drops what a truncated file has lost. Only then may it grow again: one that
+ * is whole is not looked at like this. */
+static int drop_tail(struct disk_opening *o)
+{
+    const struct disk_slab *s = &o->slab;
+    struct tail t = {.o = o};
+    bool headers_cut = o->size_bytes < s->data_offset;
+
+    /* Up to the data, so that the headers can be read. */
+    if (headers_cut && ftruncate(s->fd, (off_t)s->data_offset) < 0)
+        return disk_slab_fail(o, -errno, "%s cannot be written: %s",
+                              o->config->path, strerror(errno));
+    int64_t damaged = disk_slab_scan(s, lose, &t);
+    if (damaged < 0 || t.rc < 0) {
+        int rc = t.rc < 0 ? t.rc : (int)damaged;
+
+        return disk_slab_fail(o, rc,
+                              "%s: what it has lost cannot be dropped: %s",
+                              o->config->path, strerror(-rc));
+    }
+    log_warn("%s: truncated to %llu of %llu bytes: %s%u blocks lost",
+             o->config->path, (unsigned long long)o->size_bytes,
+             (unsigned long long)s->file_bytes, headers_cut ? "at least " : "",
+             t.lost);
+    return 0;
+}
+
+int disk_slab_fill(struct disk_opening *o)
+{
+    if (o->fresh && getrandom(&o->slab.file_id, sizeof(o->slab.file_id), 0) < 0)
+        return disk_slab_fail(o, -errno, "no random numbers: %s",
+                              strerror(errno));
+    /* The headers first, and on the disk before the file grows: a file that
+     * is ours but too short is filled up next time, and an empty one is made
+     * anew, but one that has its size and no header would be somebody else's.
+     * If they are there already, one of them may be damaged. */
+    int rc = write_headers(o);
+    if (rc == 0 && o->fresh)
+        rc = sync_new(o);
+    if (rc < 0)
+        return rc;
+    if (!o->fresh && o->size_bytes < o->slab.file_bytes)
+        rc = drop_tail(o);
+    if (rc == 0)
+        rc = allocate(o);
+    if (rc < 0 && ftruncate(o->slab.fd, (off_t)o->size_bytes) < 0)
+        log_warn("%s: %s", o->config->path, strerror(errno));
+    return rc;
+}
