@@ -7,54 +7,7 @@
 #include <string.h>
 #include <sys/random.h>
 
-#define XXH_INLINE_ALL
-#include <xxhash.h>
-
-#include "base/clock.h"
-#include "base/log.h"
 #include "workers/disk/tier_internal.h"
-
-#define SAY_PAUSE_US 5000000
-
-struct slot_meta *disk_slot_meta(const struct disk_tier *t, uint32_t slot)
-{
-    return kv_store_data(t->index, slot);
-}
-
-uint64_t disk_layer_sum(const struct disk_tier *t, const char *block,
-                        uint32_t layer)
-{
-    return XXH3_64bits(block + layer * t->layer_bytes, t->layer_bytes);
-}
-
-/* A disk that loses much would otherwise fill the log: one block is named, and
- * next time how many were not. */
-static void say_dropped(struct disk_tier *t, uint32_t slot, const char *why)
-{
-    int64_t now_us = clock_now_us();
-
-    if (now_us < t->say_again_at_us) {
-        t->unsaid++;
-        return;
-    }
-    log_warn("%s: block %016llx in slot %u is dropped: %s; and %llu others "
-             "since the last such line",
-             t->path, (unsigned long long)kv_store_key(t->index, slot), slot,
-             why, (unsigned long long)t->unsaid);
-    t->unsaid = 0;
-    t->say_again_at_us = now_us + SAY_PAUSE_US;
-}
-
-void disk_tier_condemn(struct disk_tier *t, struct disk_ref ref,
-                       const char *why)
-{
-    say_dropped(t, ref.slot, why);
-    t->stats.damaged_blocks++;
-    /* Those behind it are orphans after a restart, so one header is enough. */
-    kv_store_pin(t->index, ref.slot);
-    disk_erases_add(t, ref.slot);
-    kv_store_drop(t->index, ref.slot);
-}
 
 /* --- opening and closing ----------------------------------------------- */
 
@@ -178,11 +131,6 @@ const char *disk_tier_way(const struct disk_tier *t)
     return uring ? "io_uring, page cache" : "threads, page cache";
 }
 
-uint32_t disk_tier_align(const struct disk_tier *t)
-{
-    return t->slab.direct ? DISK_ALIGN_BYTES : 1;
-}
-
 int disk_tier_fd(const struct disk_tier *t)
 {
     return disk_io_fd(t->io);
@@ -258,10 +206,34 @@ static void begin_all(struct disk_tier *t)
     disk_io_flush(t->io);
 }
 
-void disk_tier_pump(struct disk_tier *t)
+/* Begins whatever can begin, unless poll is about to do it. */
+static void pump(struct disk_tier *t)
 {
     if (!t->in_poll && !t->closing)
         begin_all(t);
+}
+
+int disk_tier_read(struct disk_tier *t, struct disk_ref ref,
+                   uint32_t from_layer, uint32_t to_layer, void *block,
+                   disk_tier_done_fn *done, void *arg, struct disk_read **read)
+{
+    int rc =
+        disk_reads_add(t, ref, from_layer, to_layer, block, done, arg, read);
+
+    if (rc == 0)
+        pump(t);
+    return rc;
+}
+
+int disk_tier_write(struct disk_tier *t, struct disk_ref parent, uint64_t key,
+                    const uint32_t *tokens, const void *data,
+                    disk_tier_done_fn *done, void *arg, struct disk_ref *ref)
+{
+    int rc = disk_writes_add(t, parent, key, tokens, data, done, arg, ref);
+
+    if (rc == 0)
+        pump(t);
+    return rc;
 }
 
 void disk_tier_poll(struct disk_tier *t)
@@ -277,52 +249,6 @@ void disk_tier_poll(struct disk_tier *t)
     disk_writes_deliver(t);
     t->in_poll = false;
     begin_all(t);
-}
-
-/* --- blocks ------------------------------------------------------------ */
-
-uint32_t disk_tier_match(struct disk_tier *t, const uint64_t *keys,
-                         const uint32_t *tokens, uint32_t n_blocks,
-                         struct disk_ref *refs)
-{
-    uint32_t block_tokens = t->slab.geometry.block_tokens;
-    uint32_t parent = DISK_SLOT_NONE;
-    uint32_t n = 0;
-
-    for (; n < n_blocks; n++) {
-        uint32_t slot = kv_store_find(t->index, keys[n], parent,
-                                      tokens + (size_t)n * block_tokens);
-
-        if (slot == KV_BLOCK_NONE)
-            break;
-        kv_store_pin(t->index, slot);
-        refs[n] = (struct disk_ref){.slot = slot,
-                                    .number = kv_store_number(t->index, slot)};
-        parent = slot;
-    }
-    return n;
-}
-
-void disk_tier_unpin(struct disk_tier *t, struct disk_ref ref)
-{
-    kv_store_release(t->index, ref.slot);
-}
-
-bool disk_tier_has(const struct disk_tier *t, struct disk_ref ref)
-{
-    const struct disk_write *w;
-
-    if (ref.slot >= t->slab.slots ||
-        kv_store_number(t->index, ref.slot) != ref.number)
-        return false;
-    if (kv_store_is_held(t->index, ref.slot))
-        return true;
-    TAILQ_FOREACH(w, &t->writes, link)
-    {
-        if (w->slot == ref.slot)
-            return !w->over && w->error == 0;
-    }
-    return false;
 }
 
 void disk_tier_stats(const struct disk_tier *t, struct disk_tier_stats *stats)

@@ -2,8 +2,11 @@
  * in which a write was not brought to an end. */
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "workers/disk/tier_internal.h"
+
+#define SAY_PAUSE_US 5000000
 
 void disk_erases_add(struct disk_tier *t, uint32_t slot)
 {
@@ -59,4 +62,33 @@ void disk_erases_finish(struct disk_tier *t)
 
     while ((slot = take_first(t)) != DISK_SLOT_NONE)
         erased(t, slot, disk_slab_erase(&t->slab, slot));
+}
+
+/* A disk that loses much would otherwise fill the log: one block is named, and
+ * next time how many were not. */
+static void say_dropped(struct disk_tier *t, uint32_t slot, const char *why)
+{
+    int64_t now_us = clock_now_us();
+
+    if (now_us < t->say_again_at_us) {
+        t->unsaid++;
+        return;
+    }
+    log_warn("%s: block %016llx in slot %u is dropped: %s; and %llu others "
+             "since the last such line",
+             t->path, (unsigned long long)kv_store_key(t->index, slot), slot,
+             why, (unsigned long long)t->unsaid);
+    t->unsaid = 0;
+    t->say_again_at_us = now_us + SAY_PAUSE_US;
+}
+
+void disk_tier_condemn(struct disk_tier *t, struct disk_ref ref,
+                       const char *why)
+{
+    say_dropped(t, ref.slot, why);
+    t->stats.damaged_blocks++;
+    /* Those behind it are orphans after a restart, so one header is enough. */
+    kv_store_pin(t->index, ref.slot);
+    disk_erases_add(t, ref.slot);
+    kv_store_drop(t->index, ref.slot);
 }

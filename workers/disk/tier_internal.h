@@ -133,19 +133,16 @@ struct disk_tier {
     struct disk_tier_stats stats;
 };
 
+/* --- tier_block.c --- */
+
 /* What the index keeps of `slot`. */
 struct slot_meta *disk_slot_meta(const struct disk_tier *t, uint32_t slot);
-
-/* Drop a block that cannot be read, and all behind it; `why` is logged. */
-void disk_tier_condemn(struct disk_tier *t, struct disk_ref ref,
-                       const char *why);
-
-/* Begin whatever can begin, unless poll is about to do it. */
-void disk_tier_pump(struct disk_tier *t);
 
 /* The XXH3-64 of `layer` of a block in memory. */
 uint64_t disk_layer_sum(const struct disk_tier *t, const char *block,
                         uint32_t layer);
+
+/* --- tier_restore.c --- */
 
 /* Fill the index from the slab. 0, or -ENOMEM. Logs what is lost. */
 int disk_tier_restore(struct disk_tier *t) __attribute__((warn_unused_result));
@@ -154,6 +151,12 @@ int disk_tier_restore(struct disk_tier *t) __attribute__((warn_unused_result));
 
 /* Memory for reads. 0, or -ENOMEM. */
 int disk_reads_init(struct disk_tier *t) __attribute__((warn_unused_result));
+
+/* Queue a read; as disk_tier_read(), which begins it. */
+int disk_reads_add(struct disk_tier *t, struct disk_ref ref,
+                   uint32_t from_layer, uint32_t to_layer, void *block,
+                   disk_tier_done_fn *done, void *arg, struct disk_read **read)
+    __attribute__((warn_unused_result));
 
 /* Begin the next piece of a read with `p`. False: there is none. */
 bool disk_reads_begin(struct disk_tier *t, struct disk_piece *p);
@@ -182,10 +185,20 @@ void disk_erases_piece_over(struct disk_tier *t, struct disk_piece *p);
 /* Do what is left, now. Blocks. */
 void disk_erases_finish(struct disk_tier *t);
 
+/* Drop a block that cannot be read, and all behind it; `why` is logged. */
+void disk_tier_condemn(struct disk_tier *t, struct disk_ref ref,
+                       const char *why);
+
 /* --- tier_write.c --- */
 
 /* Memory for writes. 0, or -ENOMEM. */
 int disk_writes_init(struct disk_tier *t) __attribute__((warn_unused_result));
+
+/* Queue a write; as disk_tier_write(), which begins it. */
+int disk_writes_add(struct disk_tier *t, struct disk_ref parent, uint64_t key,
+                    const uint32_t *tokens, const void *data,
+                    disk_tier_done_fn *done, void *arg, struct disk_ref *ref)
+    __attribute__((warn_unused_result));
 
 /* Begin the next piece of a write with `p`. False: there is none. */
 bool disk_writes_begin(struct disk_tier *t, struct disk_piece *p);

@@ -71,7 +71,7 @@ static void start_map(struct disk_read *r)
     memset(r->there, 0, words * sizeof(*r->there));
 }
 
-int disk_tier_read(struct disk_tier *t, struct disk_ref ref,
+int disk_reads_add(struct disk_tier *t, struct disk_ref ref,
                    uint32_t from_layer, uint32_t to_layer, void *block,
                    disk_tier_done_fn *done, void *arg, struct disk_read **read)
 {
@@ -106,7 +106,6 @@ int disk_tier_read(struct disk_tier *t, struct disk_ref ref,
     rate_begin(t);
     if (read)
         *read = r;
-    disk_tier_pump(t);
     return 0;
 }
 

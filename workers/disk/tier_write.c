@@ -46,7 +46,7 @@ static int look(const struct disk_tier *t, struct disk_ref parent, uint64_t key,
     return 0;
 }
 
-int disk_tier_write(struct disk_tier *t, struct disk_ref parent, uint64_t key,
+int disk_writes_add(struct disk_tier *t, struct disk_ref parent, uint64_t key,
                     const uint32_t *tokens, const void *data,
                     disk_tier_done_fn *done, void *arg, struct disk_ref *ref)
 {
@@ -82,7 +82,6 @@ int disk_tier_write(struct disk_tier *t, struct disk_ref parent, uint64_t key,
     t->n_writes++;
     *ref = (struct disk_ref){.slot = slot,
                              .number = kv_store_number(t->index, slot)};
-    disk_tier_pump(t);
     return 0;
 }
 
