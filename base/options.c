@@ -291,10 +291,26 @@ static void print_wrapped(FILE *file, const char *text, int column)
     fputc('\n', file);
 }
 
+void option_help(const struct option_spec *spec, char *text, size_t size)
+{
+    size_t n = strlen(spec->help);
+    const char *word;
+
+    snprintf(text, size, "%s", spec->help);
+    if (n == 0 || spec->help[n - 1] != ':')
+        return;
+    for (size_t i = 0; n < size && (word = spec->choice(i)); i++)
+        n += (size_t)snprintf(text + n, size - n, "%s%s",
+                              i == 0                ? " "
+                              : spec->choice(i + 1) ? ", "
+                                                    : " or ",
+                              word);
+}
+
 static void print_option(FILE *file, const struct option_spec *spec,
                          bool letters, int column)
 {
-    char left[64], shown[DEFAULT_BYTES], help[1024];
+    char left[64], shown[DEFAULT_BYTES], what[1024], help[1280];
     char letter[8] = "";
 
     if (letters)
@@ -305,8 +321,9 @@ static void print_option(FILE *file, const struct option_spec *spec,
                  spec->metavar ? " " : "", spec->metavar ? spec->metavar : "");
     show_default(spec, shown);
     bool add = *shown && !strstr(spec->help, "default");
-    snprintf(help, sizeof(help), "%s%s%s%s", spec->help,
-             add ? " (default " : "", add ? shown : "", add ? ")" : "");
+    option_help(spec, what, sizeof(what));
+    snprintf(help, sizeof(help), "%s%s%s%s", what, add ? " (default " : "",
+             add ? shown : "", add ? ")" : "");
     fputs(left, file);
     if (n + 1 > column)
         fprintf(file, "\n%*s", column, "");

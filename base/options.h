@@ -41,7 +41,8 @@ struct option_spec {
     void *value;         /* as kind says; holds the default */
     const char *metavar; /* what --help calls the value, or its unit */
     double min, max;
-    const char *help; /* what it does; --help adds the default */
+    const char *help; /* what it does; where it ends with ':' the words of
+                         `choice` follow; --help adds the default */
     /* The rest may be left out. */
     char letter;         /* -x; 0: none */
     const char *initial; /* the default as text, for option_set() */
@@ -79,6 +80,10 @@ const struct option_spec *option_find(const struct option_table *table,
 /* "a whole number from 1 to 9, a multiple of 3" for a number's option, into
  * `text` (`size` bytes). */
 void option_range(const struct option_spec *spec, char *text, size_t size);
+
+/* What an option does, with the words of its choice where the help ends with
+ * ':', into `text` (`size` bytes). */
+void option_help(const struct option_spec *spec, char *text, size_t size);
 
 /*
  * Reads argv[1 .. argc) as `--name value`, `--name=value`, `-x value` or

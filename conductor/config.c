@@ -11,6 +11,7 @@
 #include "base/options.h"
 #include "conductor/core/schedule/schedule.h"
 #include "conductor/core/step/queue.h"
+#include "conductor/policy_text.h"
 
 #define FILE_MAX_BYTES (1 << 20)
 #define OPTIONS_MAX 64
@@ -21,6 +22,44 @@ static const char *check_address(const char *text)
 
     return address_parse(text, &a) ? "HOST:PORT, for example 127.0.0.1:8080"
                                    : NULL;
+}
+
+/* The settings that policy_options holds. */
+static int read_settings(const char *text, struct policy_settings *settings,
+                         char *error, size_t size)
+{
+    int rc = 0;
+
+    settings->n = 0;
+    while (rc == 0 && *text) {
+        size_t n = strcspn(text, ",");
+        char one[CONFIG_STRING_MAX];
+
+        snprintf(one, sizeof(one), "%.*s", (int)n, text);
+        rc = policy_settings_add(settings, one, error, size);
+        text += n + (text[n] == ',');
+    }
+    return rc;
+}
+
+static const char *check_policy_options(const char *text)
+{
+    struct policy_settings settings;
+    char error[CONFIG_ERROR_MAX];
+
+    return read_settings(text, &settings, error, sizeof(error))
+               ? "NAME=NUMBER, or several of it separated by commas"
+               : NULL;
+}
+
+int config_policy_option(struct config *c, const char *text,
+                         char err[CONFIG_ERROR_MAX])
+{
+    char all[2 * CONFIG_STRING_MAX];
+
+    snprintf(all, sizeof(all), "%s%s%.255s", c->policy_options,
+             *c->policy_options ? "," : "", text);
+    return config_set(c, "policy_options", all, err);
 }
 
 /* The table, of the values in *c, into specs. */
@@ -47,25 +86,27 @@ static struct option_table table_of(struct config *c,
          "tokens in one KV block; a worker of another size is refused",
          .initial = "256", .step = 16},
         {"policy", OPTION_STRING, c->policy, "", 0, 0,
-         "how a request's prefill instance is chosen: random, round_robin, "
-         "least_loaded, local_cache, global_cache or plan",
-         .initial = "plan", .choice = schedule_policy_name,
+         "how a request's prefill instance is chosen:",
+         .initial = POLICY_DEFAULT, .choice = schedule_policy_name,
          .size = CONFIG_STRING_MAX},
+        {"policy_options", OPTION_STRING, c->policy_options, "", 0, 0,
+         "numbers of the policy, see below", .initial = "",
+         .check = check_policy_options, .size = CONFIG_STRING_MAX},
         {"kvcache_balancing_threshold", OPTION_NUMBER,
          &c->kvcache_balancing_threshold, "ratio", 1, 1e6,
-         "global_cache: fetch blocks when the best match elsewhere is longer "
-         "than the local one by more than this factor",
+         "that number of global_cache, unless policy_options sets it",
          .initial = "1"},
         {"queue_order", OPTION_STRING, c->queue_order, "", 0, 0,
          "the order in which every worker serves its prefills, and by which "
-         "waits are estimated: fifo, fifo_strict or uncached_first",
+         "waits are estimated:",
          .initial = QUEUE_ORDER_DEFAULT, .choice = queue_order_name,
          .size = CONFIG_STRING_MAX},
         {"cost_model", OPTION_STRING, c->cost_model, "file", 0, 0,
          "the model that conductor-fit wrote; needed for every policy",
          .initial = "", .size = CONFIG_STRING_MAX},
         {"seed", OPTION_COUNT, &c->seed, "", 0, 9e15,
-         "seed of the random policy", .initial = "1"},
+         "that number of random, unless policy_options sets it",
+         .initial = "1"},
         {"slo_ttft_ms", OPTION_COUNT, &c->slo_ttft_ms, "ms", 0, 86400000,
          "default limit on the time to first token; 0 = none", .initial = "0"},
         {"slo_tbt_ms", OPTION_COUNT, &c->slo_tbt_ms, "ms", 0, 86400000,
@@ -112,7 +153,7 @@ static struct option_table table_of(struct config *c,
          10000, "last requests that GET /admin/explain/ID tells of; 0 = none",
          .initial = "256"},
         {"log_level", OPTION_CHOICE, &c->log_level, "", 0, 0,
-         "error, warn, info or debug", .initial = "info",
+         "what is logged, it and all before it:", .initial = "info",
          .choice = log_level_name},
     };
 
@@ -153,6 +194,20 @@ int config_set(struct config *c, const char *name, const char *value,
     return -EINVAL;
 }
 
+static int check_policy(const struct config *c, char err[CONFIG_ERROR_MAX])
+{
+    const struct schedule_policy *policy = schedule_policy_by_name(c->policy);
+    struct policy_settings settings;
+    char why[CONFIG_ERROR_MAX - 32];
+    int rc = read_settings(c->policy_options, &settings, why, sizeof(why));
+
+    if (rc == 0)
+        rc = policy_settings_check(&settings, &policy, 1, why, sizeof(why));
+    if (rc)
+        snprintf(err, CONFIG_ERROR_MAX, "policy_options: %s", why);
+    return rc;
+}
+
 int config_check(const struct config *c, char err[CONFIG_ERROR_MAX])
 {
     if (c->worker_timeout_ms < 2 * c->heartbeat_ms) {
@@ -171,13 +226,15 @@ int config_check(const struct config *c, char err[CONFIG_ERROR_MAX])
             (long long)c->max_body_total_bytes, (long long)c->max_body_bytes);
         return -EINVAL;
     }
-    return 0;
+    return check_policy(c, err);
 }
 
 const struct schedule_policy *config_policy(const struct config *c,
                                             double options[POLICY_OPTIONS_MAX])
 {
     const struct schedule_policy *policy = schedule_policy_by_name(c->policy);
+    struct policy_settings settings;
+    char error[CONFIG_ERROR_MAX];
 
     if (!policy)
         return NULL;
@@ -187,6 +244,8 @@ const struct schedule_policy *config_policy(const struct config *c,
     (void)!policy_options_set(policy, options, "kvcache_balancing_threshold",
                               c->kvcache_balancing_threshold);
     (void)!policy_options_set(policy, options, "seed", (double)c->seed);
+    if (read_settings(c->policy_options, &settings, error, sizeof(error)) == 0)
+        policy_options_apply(policy, options, settings.at, settings.n);
     return policy;
 }
 
@@ -205,8 +264,27 @@ void config_defaults(struct config *c)
     }
 }
 
+/* {"name": number, ...} */
+static void set_policy_options(struct fields *f, struct config *c,
+                               json_t *object)
+{
+    char one[CONFIG_STRING_MAX], err[CONFIG_ERROR_MAX];
+    const char *name;
+    json_t *value;
+
+    json_object_foreach(object, name, value)
+    {
+        snprintf(one, sizeof(one), "%.100s=%.17g", name,
+                 json_number_value(value));
+        if (!json_is_number(value))
+            fields_refuse_got(f, "policy_options.", name, "a number", value);
+        else if (config_policy_option(c, one, err))
+            fields_refuse(f, "", "", "%s", err);
+    }
+}
+
 static void set_json(struct fields *f, struct config *c, const char *name,
-                     const json_t *value)
+                     json_t *value)
 {
     struct option_spec specs[OPTIONS_MAX];
     const struct option_table table = table_of(c, specs);
@@ -221,7 +299,9 @@ static void set_json(struct fields *f, struct config *c, const char *name,
     const char *text = !o || is_text(o) ? json_string_value(value)
                        : *number        ? number
                                         : NULL;
-    if (o && !text)
+    if (o && o->value == c->policy_options && json_is_object(value))
+        set_policy_options(f, c, value);
+    else if (o && !text)
         fields_refuse_got(f, "", name, type_name(o), value);
     else if (config_set(c, name, text ? text : "", err))
         fields_refuse(f, "", "", "%s", err);
@@ -261,8 +341,28 @@ int config_load(struct config *c, const char *path, char err[CONFIG_ERROR_MAX])
     return rc;
 }
 
+/* The settings of a policy_options' text as an object. */
+static json_t *settings_json(const char *text)
+{
+    struct policy_settings settings;
+    char error[CONFIG_ERROR_MAX];
+    json_t *object = json_object();
+
+    if (read_settings(text, &settings, error, sizeof(error)))
+        return object;
+    for (size_t i = 0; i < settings.n; i++)
+        if (json_object_set_new(object, settings.at[i].name,
+                                json_real(settings.at[i].value))) {
+            json_decref(object);
+            return NULL;
+        }
+    return object;
+}
+
 static json_t *option_json(const struct option_spec *o)
 {
+    if (o->check == check_policy_options)
+        return settings_json(o->value);
     switch (o->kind) {
     case OPTION_COUNT:
         return json_integer(*(const json_int_t *)o->value);
@@ -296,7 +396,9 @@ int config_dump(const struct config *c, FILE *out)
 
 static void reference_range(FILE *out, const struct option_spec *o)
 {
-    if (o->max > 0 && is_text(o))
+    if (o->check == check_policy_options)
+        fputs("object of numbers", out);
+    else if (o->max > 0 && is_text(o))
         fprintf(out, "string, %.0f to %.0f bytes", o->min, o->max);
     else if (is_text(o))
         fputs("string", out);
@@ -321,10 +423,16 @@ void config_reference(FILE *out)
           out);
     for (size_t i = 0; i < table.count; i++) {
         const struct option_spec *o = &specs[i];
+        char help[512];
 
+        option_help(o, help, sizeof(help));
         fprintf(out, "| `%s` | ", o->name);
         reference_range(out, o);
         fprintf(out, " | %s | `%s` | %s |\n", o->metavar,
-                *o->initial ? o->initial : "\"\"", o->help);
+                *o->initial                        ? o->initial
+                : o->check == check_policy_options ? "{}"
+                                                   : "\"\"",
+                help);
     }
+    policy_reference(out);
 }

@@ -25,6 +25,7 @@ struct config {
     int64_t block_tokens;
     char policy[CONFIG_STRING_MAX];
     char queue_order[CONFIG_STRING_MAX];
+    char policy_options[CONFIG_STRING_MAX]; /* "name=number,name=number" */
     double kvcache_balancing_threshold;
     char cost_model[CONFIG_STRING_MAX];
     int64_t seed;
@@ -71,11 +72,17 @@ __attribute__((warn_unused_result)) int config_set(struct config *c,
                                                    char err[CONFIG_ERROR_MAX]);
 
 /* config_check(c, err): what no option's own range can say: a worker must have
- * time for two reports before it is taken as gone, and the longest body room
- * among all bodies. Call it when every option is
- * set. Returns 0, or -EINVAL with a message in err. */
+ * time for two reports before it is taken as gone, the longest body room among
+ * all bodies, and the policy must have what policy_options says. Call it when
+ * every option is set. Returns 0, or -EINVAL with a message in err. */
 __attribute__((warn_unused_result)) int
 config_check(const struct config *c, char err[CONFIG_ERROR_MAX]);
+
+/* config_policy_option(c, text, err): sets one number of the policy from
+ * "name=number", after those that are set. Errors as config_load(). */
+__attribute__((warn_unused_result)) int
+config_policy_option(struct config *c, const char *text,
+                     char err[CONFIG_ERROR_MAX]);
 
 /* config_policy(c, options): the policy that is chosen, static, and its options
  * with what the configuration says of them. NULL: there is no such policy. */

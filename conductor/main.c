@@ -14,6 +14,7 @@
 #include "base/options.h"
 #include "conductor/config.h"
 #include "conductor/front/front.h"
+#include "conductor/policy_text.h"
 #include "conductor/service/setup.h"
 
 #define MAX_DRAIN_S 30
@@ -49,7 +50,7 @@ static const struct option_usage usage = {
 
 struct command_line {
     const char *config_path, *ports_path;
-    struct option_list sets;
+    struct option_list sets, policy_options;
     bool test, dump, reference;
 };
 
@@ -62,11 +63,14 @@ static int fail_usage(const char *text)
 static int parse_command_line(int argc, char **argv, struct command_line *cl,
                               int *status)
 {
+    char policy_help[POLICY_TEXT_BYTES];
     const struct option_spec specs[] = {
         {"config", OPTION_TEXT, &cl->config_path, "FILE", 0, 0,
          "read this configuration (JSON)", .letter = 'c'},
         {"set", OPTION_LIST, &cl->sets, "NAME=VALUE", 0, 0,
          "set one option over the file; may be repeated", .letter = 's'},
+        {"policy-option", OPTION_LIST, &cl->policy_options, "NAME=NUMBER", 0, 0,
+         policy_help},
         {"test", OPTION_FLAG, &cl->test, NULL, 0, 0,
          "check the configuration and exit", .letter = 't'},
         {"dump-config", OPTION_FLAG, &cl->dump, NULL, 0, 0,
@@ -78,6 +82,7 @@ static int parse_command_line(int argc, char **argv, struct command_line *cl,
     };
     const struct option_table table = {specs, sizeof(specs) / sizeof(*specs)};
 
+    policy_options_help(policy_help);
     return options_start(&usage, &table, argc, argv, status);
 }
 
@@ -123,6 +128,9 @@ static int read_config(const struct command_line *cl, struct config *c)
         if (config_set(c, name, eq + 1, err))
             return fail_usage(err);
     }
+    for (size_t i = 0; i < cl->policy_options.count; i++)
+        if (config_policy_option(c, cl->policy_options.items[i], err))
+            return fail_usage(err);
     if (config_check(c, err))
         return fail_usage(err);
     log_init("conductor", c->log_level);
@@ -314,12 +322,15 @@ int main(int argc, char **argv)
 
     log_init("conductor", LOG_INFO);
     cl.sets.items = calloc((size_t)argc, sizeof(*cl.sets.items));
-    bool go_on = cl.sets.items && !parse_command_line(argc, argv, &cl, &status);
+    cl.policy_options.items = calloc((size_t)argc, sizeof(*cl.sets.items));
+    bool go_on = cl.sets.items && cl.policy_options.items &&
+                 !parse_command_line(argc, argv, &cl, &status);
     if (go_on && cl.reference)
         config_reference(stdout);
     else if (go_on)
         status = read_config(&cl, &d.config);
     free(cl.sets.items);
+    free(cl.policy_options.items);
     if (!go_on || cl.reference || status)
         return status;
     if (cl.dump)

@@ -24,6 +24,7 @@ static void test_defaults_round_trip(void)
     CU_ASSERT_EQUAL(a.max_retries, 3);
     CU_ASSERT_STRING_EQUAL(a.queue_order, "uncached_first");
     a.block_tokens = 32;
+    snprintf(a.policy_options, sizeof(a.policy_options), "seed=3");
     a.kvcache_balancing_threshold = 1.1;
     snprintf(a.policy, sizeof(a.policy), "random");
     FILE *f = open_memstream(&text, &len);
@@ -125,6 +126,51 @@ static void test_set(void)
     CU_ASSERT_EQUAL(c.slo_ttft_ms, 250);
 }
 
+static void test_policy_options(void)
+{
+    static const struct {
+        const char *text;
+        const char *names;
+    } wrong[] = {
+        {"{\"policy_options\": {\"seed\": 1}}",
+         "policy_options: seed=1: no such option; policy plan has wait_price"},
+        {"{\"policy_options\": {\"wait_price\": -2}}",
+         "wait_price=-2 of policy plan: must be a number from 0 to 1000000"},
+        {"{\"policy\": \"random\", \"policy_options\": {\"seed\": 1.5}}",
+         "seed=1.5 of policy random: must be a whole number from 0 to 9e+15"},
+        {"{\"policy\": \"least_loaded\", \"policy_options\": {\"a\": 1}}",
+         "a=1: no such option; policy least_loaded has none"},
+    };
+    struct config c;
+    char err[CONFIG_ERROR_MAX];
+    double values[POLICY_OPTIONS_MAX];
+
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+        CU_ASSERT_EQUAL_FATAL(parse(&c, wrong[i].text, err), 0);
+        CU_ASSERT_TRUE(config_check(&c, err) < 0);
+        CU_ASSERT_PTR_NOT_NULL(strstr(err, wrong[i].names));
+        if (!strstr(err, wrong[i].names))
+            printf("\n%s: \"%s\"", wrong[i].text, err);
+    }
+    CU_ASSERT_TRUE(parse(&c, "{\"policy_options\": {\"seed\": \"1\"}}", err) <
+                   0);
+    CU_ASSERT_PTR_NOT_NULL(
+        strstr(err, "policy_options.seed: expected a number, got \"1\""));
+
+    /* The old names count where policy_options is silent. */
+    config_defaults(&c);
+    CU_ASSERT_EQUAL(config_set(&c, "policy", "random", err), 0);
+    CU_ASSERT_EQUAL(config_set(&c, "seed", "5", err), 0);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(config_policy(&c, values));
+    CU_ASSERT_EQUAL(values[0], 5);
+    CU_ASSERT_EQUAL(config_policy_option(&c, "seed=6", err), 0);
+    CU_ASSERT_EQUAL(config_policy_option(&c, "seed=7", err), 0);
+    CU_ASSERT_TRUE(config_policy_option(&c, "seed", err) < 0);
+    CU_ASSERT_EQUAL(config_check(&c, err), 0);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(config_policy(&c, values));
+    CU_ASSERT_EQUAL(values[0], 7);
+}
+
 static void test_options_together(void)
 {
     struct config c;
@@ -165,6 +211,7 @@ int main(void)
     CU_add_test(s, "mistakes are named and change nothing", test_mistakes);
     CU_add_test(s, "strings are bounded", test_long_string);
     CU_add_test(s, "one option from text", test_set);
+    CU_add_test(s, "policy options", test_policy_options);
     CU_add_test(s, "options fit each other", test_options_together);
     CU_add_test(s, "a missing file is named", test_file_is_named);
     CU_basic_run_tests();

@@ -49,3 +49,12 @@ int policy_options_set(const struct schedule_policy *policy,
     values[o - policy->options] = value;
     return 0;
 }
+
+void policy_options_apply(const struct schedule_policy *policy,
+                          double values[POLICY_OPTIONS_MAX],
+                          const struct policy_setting *settings, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        (void)!policy_options_set(policy, values, settings[i].name,
+                                  settings[i].value);
+}

@@ -33,6 +33,14 @@ struct policy_option {
     const char *help; /* what it does, in a few words */
 };
 
+#define POLICY_OPTION_BYTES 48
+
+/* What an operator set one to. */
+struct policy_setting {
+    char name[POLICY_OPTION_BYTES];
+    double value;
+};
+
 /* What a policy chooses from; all of it is borrowed for the call. */
 struct policy_choice {
     const struct schedule_request *request;    /* keys, lengths, time, SLOs */
@@ -119,6 +127,12 @@ void policy_options_init(const struct schedule_policy *policy,
 int policy_options_set(const struct schedule_policy *policy,
                        double values[POLICY_OPTIONS_MAX], const char *name,
                        double value) __attribute__((warn_unused_result));
+
+/* Sets those of the settings that the policy has; the last one of a name
+ * holds. A value out of range changes nothing. */
+void policy_options_apply(const struct schedule_policy *policy,
+                          double values[POLICY_OPTIONS_MAX],
+                          const struct policy_setting *settings, size_t n);
 
 /* The policy's option of that name; NULL if it has none. */
 const struct policy_option *

@@ -1,0 +1,140 @@
+/* See policy_text.h. */
+#include "conductor/policy_text.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* printf behind what is in `text` already, as far as it fits. */
+__attribute__((format(printf, 3, 4))) static void
+append(char *text, size_t size, const char *format, ...)
+{
+    size_t n = strlen(text);
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(text + n, size - n, format, args);
+    va_end(args);
+}
+
+int policy_settings_add(struct policy_settings *settings, const char *text,
+                        char *error, size_t size)
+{
+    struct policy_setting *s = &settings->at[settings->n];
+    const char *eq = strchr(text, '=');
+    char *end;
+
+    if (settings->n == POLICY_SETTINGS_MAX) {
+        snprintf(error, size, "%.100s: more than %d options", text,
+                 POLICY_SETTINGS_MAX);
+        return -EINVAL;
+    }
+    if (!eq || eq == text || (size_t)(eq - text) >= sizeof(s->name) ||
+        eq[1] == '\0') {
+        snprintf(error, size, "%.100s: must be NAME=NUMBER", text);
+        return -EINVAL;
+    }
+    snprintf(s->name, sizeof(s->name), "%.*s", (int)(eq - text), text);
+    s->value = strtod(eq + 1, &end);
+    if (*end != '\0') {
+        snprintf(error, size, "%s: %.100s: must be a number", s->name, eq + 1);
+        return -EINVAL;
+    }
+    settings->n++;
+    return 0;
+}
+
+static void range_of(const struct policy_option *o, char *text, size_t size)
+{
+    snprintf(text, size, "a%s number from %.10g to %.10g",
+             o->whole ? " whole" : "", o->min, o->max);
+}
+
+/* Which options there are instead. */
+static void say_unknown(const struct policy_setting *s,
+                        const struct schedule_policy *const *policies, size_t n,
+                        char *error, size_t size)
+{
+    *error = '\0';
+    append(error, size, "%s=%.10g: no such option;", s->name, s->value);
+    for (size_t p = 0; p < n; p++) {
+        append(error, size, "%s policy %s has %s", p > 0 ? "," : "",
+               policies[p]->name, policies[p]->n_options > 0 ? "" : "none");
+        for (size_t o = 0; o < policies[p]->n_options; o++)
+            append(error, size, "%s%s", o > 0 ? " and " : "",
+                   policies[p]->options[o].name);
+    }
+}
+
+int policy_settings_check(const struct policy_settings *settings,
+                          const struct schedule_policy *const *policies,
+                          size_t n, char *error, size_t size)
+{
+    for (size_t i = 0; i < settings->n; i++) {
+        const struct policy_setting *s = &settings->at[i];
+        double values[POLICY_OPTIONS_MAX];
+        bool known = false;
+
+        for (size_t p = 0; p < n; p++) {
+            char range[128];
+            int rc = policy_options_set(policies[p], values, s->name, s->value);
+
+            known = known || rc != -ENOENT;
+            if (rc != -ERANGE)
+                continue;
+            range_of(policy_option_by_name(policies[p], s->name), range,
+                     sizeof(range));
+            snprintf(error, size, "%s=%.10g of policy %s: must be %s", s->name,
+                     s->value, policies[p]->name, range);
+            return -EINVAL;
+        }
+        if (!known) {
+            say_unknown(s, policies, n, error, size);
+            return -EINVAL;
+        }
+    }
+    return 0;
+}
+
+void policy_options_help(char text[POLICY_TEXT_BYTES])
+{
+    const struct schedule_policy *p;
+
+    snprintf(text, POLICY_TEXT_BYTES,
+             "set a number of the policy; may be repeated.");
+    for (size_t i = 0; (p = schedule_policy_at(i)); i++)
+        for (size_t o = 0; o < p->n_options; o++)
+            append(text, POLICY_TEXT_BYTES,
+                   "%s%s%s%s (%.10g to %.10g, default %.10g)%s",
+                   o > 0 ? ", " : " ", o > 0 ? "" : p->name, o > 0 ? "" : ": ",
+                   p->options[o].name, p->options[o].min, p->options[o].max,
+                   p->options[o].initial, o + 1 < p->n_options ? "" : ";");
+}
+
+void policy_reference(FILE *out)
+{
+    const struct schedule_policy *p;
+
+    fputs("\n## Policies\n\n"
+          "| policy | what it chooses | without a cost model |\n"
+          "|---|---|---|\n",
+          out);
+    for (size_t i = 0; (p = schedule_policy_at(i)); i++)
+        fprintf(out, "| `%s` | %s | %s |\n", p->name, p->help,
+                p->without_cost_model ? "yes" : "no");
+    fputs("\nTheir numbers, for `policy_options` and `--policy-option`:\n\n"
+          "| policy | option | range | default | meaning |\n"
+          "|---|---|---|---|---|\n",
+          out);
+    for (size_t i = 0; (p = schedule_policy_at(i)); i++) {
+        for (size_t n = 0; n < p->n_options; n++) {
+            const struct policy_option *o = &p->options[n];
+            char range[128];
+
+            range_of(o, range, sizeof(range));
+            fprintf(out, "| `%s` | `%s` | %s | `%.10g` | %s |\n", p->name,
+                    o->name, range + 2, o->initial, o->help);
+        }
+    }
+}

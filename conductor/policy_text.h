@@ -1,0 +1,50 @@
+/*
+ * The options of policies as text: what an operator writes on a command line
+ * or in a configuration, and what --help says. For the daemon and the tools;
+ * the decisions themselves know numbers alone.
+ */
+#ifndef CONDUCTOR_POLICY_TEXT_H
+#define CONDUCTOR_POLICY_TEXT_H
+
+#include <stddef.h>
+#include <stdio.h>
+
+#include "conductor/core/schedule/policy.h"
+
+#define POLICY_SETTINGS_MAX 16
+#define POLICY_TEXT_BYTES 1024
+
+/* What an operator set, in the order in which it was said. */
+struct policy_settings {
+    struct policy_setting at[POLICY_SETTINGS_MAX];
+    size_t n;
+};
+
+/*
+ * Adds one.
+ *   text  "name=number".
+ * Returns 0, or -EINVAL with a message in `error` (`size` bytes).
+ */
+int policy_settings_add(struct policy_settings *settings, const char *text,
+                        char *error, size_t size)
+    __attribute__((warn_unused_result));
+
+/*
+ * Whether every setting is one of some policy, with a value in its range.
+ *   policies  (n), those that are to run.
+ * Returns 0, or -EINVAL with a message that names policy, option, value and
+ * range in `error` (`size` bytes).
+ */
+int policy_settings_check(const struct policy_settings *settings,
+                          const struct schedule_policy *const *policies,
+                          size_t n, char *error, size_t size)
+    __attribute__((warn_unused_result));
+
+/* "sets a number of the policy: random: seed (...); ...": for --help, with
+ * every option of every policy. */
+void policy_options_help(char text[POLICY_TEXT_BYTES]);
+
+/* All policies and their options as Markdown tables, for docs/. */
+void policy_reference(FILE *out);
+
+#endif
