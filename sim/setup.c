@@ -166,6 +166,8 @@ static int make_scheduler(struct sim *sim)
                               c->kvcache_balancing_threshold);
     (void)!policy_options_set(sim->policy, options, "seed",
                               (double)config->seed);
+    policy_options_apply(sim->policy, options, config->settings,
+                         config->n_settings);
     sim->scheduler = scheduler_new(
         &(struct schedule_config){
             .policy = sim->policy,

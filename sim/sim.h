@@ -12,10 +12,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "conductor/core/schedule/policy.h"
 #include "sim/cluster/cluster.h"
 #include "traces/trace.h"
-
-struct schedule_policy;
 
 #define SIM_ERROR_BYTES 256
 #define SIM_WATCH_MAX 16
@@ -23,9 +22,14 @@ struct schedule_policy;
 
 struct sim_config {
     const struct cluster *cluster; /* borrowed for the run */
-    const char *policy;    /* of core/schedule, or "ideal_pool": one cache as
-                              large as all together, which every node reads
-                              at no cost */
+    const char *policy; /* of core/schedule, or "ideal_pool": one cache as
+                           large as all together, which every node reads
+                           at no cost */
+    /* Numbers of the policy, (n_settings), borrowed; those that it lacks are
+     * passed over. They come before the cluster's kvcache_balancing_threshold
+     * and `seed`. */
+    const struct policy_setting *settings;
+    size_t n_settings;
     const char *admission; /* of core/admission; NULL: "plain" */
     double speed;          /* arrivals come so many times as fast; above 0 */
     int64_t slo_ttft_us;   /* asked for by every request; 0: none */

@@ -244,11 +244,32 @@ class Simulate(unittest.TestCase):
         self.assertEqual(copies['ranks'][0]['copies'][1:],
                          [1] * (len(times) - 1))
 
+    def test_policy_option(self):
+        """The policy's numbers decide, and stand in the report."""
+        def random(*args):
+            return self.simulate(SAMPLE, PAPER, 'random', *args)
+        plain, seeded = random(), random('--policy-option', 'seed=5')
+        self.assertEqual(seeded.pop('policy_options'), {'seed': 5})
+        old = random('--seed', 5)
+        self.assertNotEqual(plain['ttft_s'], seeded['ttft_s'])
+        self.assertEqual(old['ttft_s'], seeded['ttft_s'])
+        both = random('--seed', 7, '--policy-option', 'seed=6',
+                      '--policy-option', 'seed=5')
+        self.assertEqual(old['ttft_s'], both['ttft_s'])
+
     def test_words(self):
         good = '--trace', SAMPLE, '--cluster', REFERENCE
         self.refused(2, '--policy NAME is missing', *good)
         self.refused(2, 'is not one of random round_robin least_loaded '
                      'local_cache global_cache', *good, '--policy', 'best')
+        for option, words in (
+                ('wait=0', 'wait=0: no such option; policy plan has '
+                           'wait_price'),
+                ('wait_price=-1', 'wait_price=-1 of policy plan: must be a '
+                                  'number from 0 to 1000000'),
+                ('wait_price', 'must be NAME=NUMBER')):
+            self.refused(2, words, *good, '--policy', 'plan',
+                         '--policy-option', option)
         self.refused(2, 'must divide', *good, '--policy', 'random',
                      '--length-scale', 3)
         self.refused(1, 'blocks have 128 tokens', *good, '--policy', 'random',

@@ -10,6 +10,7 @@
 
 #include "tools/replay/command.h"
 #include "tools/replay/list.h"
+#include "tools/replay/study/policies.h"
 #include "tools/replay/study/study.h"
 
 static const struct replay_usage usage = {
@@ -36,6 +37,7 @@ struct settings {
     const char *csv, *plot;
     double slo_ttft_s, slo_tbt_s, cache_tokens;
     uint64_t decode, seed;
+    struct replay_policies numbers;
 };
 
 #define NOT_GIVEN UINT64_MAX
@@ -48,6 +50,7 @@ static int parse(int argc, char **argv, struct settings *s, int *status)
          "the cluster's description (docs/clusters.md)"},
         {"policies", OPTION_TEXT, &s->policies, "LIST", 0, 0,
          "default random,least_loaded,local_cache,global_cache"},
+        REPLAY_POLICY_SPEC(s->numbers),
         {"speeds", OPTION_TEXT, &s->speeds, "LIST", 0, 0,
          "how many times as fast as the trace (default 1)"},
         {"prefill", OPTION_TEXT, &s->prefill, "LIST", 0, 0,
@@ -113,6 +116,7 @@ static struct replay_case make_case(const struct settings *s,
 {
     struct replay_case one = replay_case_make(cluster, policy);
 
+    one.settings = &s->numbers.settings;
     one.speed = speed;
     one.seed = s->seed;
     one.admission = s->admission;
@@ -188,12 +192,17 @@ int replay_command_compare(int argc, char **argv)
     struct replay_comparison c = none;
     struct cluster file;
     char error[CLUSTER_ERROR_BYTES];
-    int status = 0;
+    int status = REPLAY_EXIT_USAGE;
 
-    if (parse(argc, argv, &s, &status) != 0)
+    if (replay_policies_begin(&s.numbers, argc) != 0)
+        return 1;
+    bool good = parse(argc, argv, &s, &status) == 0 && read_lists(&s, &c) == 0;
+    if (replay_policies_end(&s.numbers, usage.name, c.policies.names,
+                            good ? c.policies.count : 0) != 0)
+        return REPLAY_EXIT_USAGE;
+    if (!good)
         return status;
-    if (read_lists(&s, &c) != 0 ||
-        replay_check_admission(usage.name, s.admission) != 0)
+    if (replay_check_admission(usage.name, s.admission) != 0)
         return REPLAY_EXIT_USAGE;
     if (cluster_load_file(s.cluster, &file, error) != 0) {
         replay_complain(usage.name, "%s", error);

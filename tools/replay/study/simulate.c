@@ -7,6 +7,7 @@
 
 #include "tools/replay/command.h"
 #include "tools/replay/output.h"
+#include "tools/replay/study/policies.h"
 #include "tools/replay/study/sim.h"
 #include "tools/replay/study/study.h"
 
@@ -34,6 +35,7 @@ struct settings {
     double speed, slo_ttft_s, slo_tbt_s, link_gbps, cache_tokens;
     uint64_t requests, from, seed, prefill, decode, block_tokens, length_scale;
     bool skip_bad, timing;
+    struct replay_policies policies;
 };
 
 #define NOT_GIVEN UINT64_MAX
@@ -48,7 +50,8 @@ static int parse(int argc, char **argv, struct settings *s, int *status)
         {"cluster", OPTION_TEXT, &s->cluster, "FILE", 0, 0,
          "the cluster's description (docs/clusters.md)"},
         {"policy", OPTION_TEXT, &s->policy, "NAME", 0, 0,
-         "how requests are placed; a wrong name lists them"},
+         "how requests are placed:", .choice = sim_policy_name},
+        REPLAY_POLICY_SPEC(s->policies),
         {"admission", OPTION_TEXT, &s->admission, "NAME", 0, 0,
          "plain (reject what misses an SLO) or none: then only what no node\n"
          "                         has room for within a TTFT SLO (default "
@@ -105,20 +108,6 @@ static int parse(int argc, char **argv, struct settings *s, int *status)
     return 0;
 }
 
-static int check_policy(const char *policy)
-{
-    char names[256] = "";
-
-    for (size_t i = 0; sim_policy_name(i); i++) {
-        if (strcmp(sim_policy_name(i), policy) == 0)
-            return 0;
-        size_t n = strlen(names);
-        snprintf(names + n, sizeof names - n, " %s", sim_policy_name(i));
-    }
-    replay_complain(usage.name, "--policy %s: is not one of%s", policy, names);
-    return -1;
-}
-
 static int load_cluster(const struct settings *s, struct cluster *cluster)
 {
     char error[CLUSTER_ERROR_BYTES];
@@ -150,13 +139,29 @@ static json_t *settings_json(const struct settings *s, const struct cluster *c)
                      c->link_bytes_per_s * 8 / 1e9);
 }
 
+/* What --policy-option set, if anything. */
+static int add_policy_options(json_t *json, const struct policy_settings *s)
+{
+    json_t *options = json_object();
+    int rc = 0;
+
+    for (size_t i = 0; rc == 0 && i < s->n; i++)
+        rc = json_object_set_new(options, s->at[i].name,
+                                 json_real(s->at[i].value));
+    if (rc == 0 && s->n > 0)
+        return json_object_set_new(json, "policy_options", options);
+    json_decref(options);
+    return rc;
+}
+
 static int write_report(const struct settings *s, const struct cluster *c,
                         const struct replay_sim_result *result)
 {
     json_t *json = replay_sim_json(result, s->timing);
     int rc = -ENOMEM;
 
-    if (json && json_object_set_new(json, "trace", settings_json(s, c)) == 0)
+    if (json && json_object_set_new(json, "trace", settings_json(s, c)) == 0 &&
+        add_policy_options(json, &s->policies.settings) == 0)
         rc = replay_json_write(json, s->report);
     json_decref(json);
     if (rc != 0)
@@ -191,6 +196,8 @@ static int run(const struct settings *s, const struct cluster *cluster,
     const struct replay_sim_params params = {
         .sim = {.cluster = cluster,
                 .policy = s->policy,
+                .settings = s->policies.settings.at,
+                .n_settings = s->policies.settings.n,
                 .admission = s->admission,
                 .speed = s->speed,
                 .slo_ttft_us =
@@ -246,10 +253,14 @@ int replay_command_simulate(int argc, char **argv)
     struct replay_output csv = {.file = NULL};
     int status = 0;
 
-    if (parse(argc, argv, &s, &status) != 0)
+    if (replay_policies_begin(&s.policies, argc) != 0)
+        return 1;
+    bool good = parse(argc, argv, &s, &status) == 0;
+    if (replay_policies_end(&s.policies, usage.name, &s.policy, good) != 0)
+        return REPLAY_EXIT_USAGE;
+    if (!good)
         return status;
-    if (check_policy(s.policy) != 0 ||
-        replay_check_admission(usage.name, s.admission) != 0)
+    if (replay_check_admission(usage.name, s.admission) != 0)
         return REPLAY_EXIT_USAGE;
     if (load_cluster(&s, &cluster) != 0)
         return 1;

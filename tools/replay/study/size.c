@@ -9,6 +9,7 @@
 
 #include "tools/replay/command.h"
 #include "tools/replay/live/stream.h"
+#include "tools/replay/study/policies.h"
 
 static const struct replay_usage usage = {
     .name = "size",
@@ -38,6 +39,7 @@ struct settings {
     const char *cluster, *policy, *csv, *plot;
     double slo_ttft_s, slo_tbt_s, target, speed, link_gbps, cache_tokens;
     uint64_t max_prefill, max_decode, seed;
+    struct replay_policies policies;
 };
 
 /* Sizes that are simulated to their ends where none will do. */
@@ -60,7 +62,8 @@ static int parse(int argc, char **argv, struct settings *s, int *status)
          "the same, as other commands call it"},
         REPLAY_OVERRIDE_SPECS(s->link_gbps, s->cache_tokens),
         {"policy", OPTION_TEXT, &s->policy, "NAME", 0, 0,
-         "how requests are placed (default plan)"},
+         "how requests are placed:", .choice = sim_policy_name},
+        REPLAY_POLICY_SPEC(s->policies),
         {"slo-ttft", OPTION_NUMBER, &s->slo_ttft_s, "S", 1e-3, 1e6,
          "seconds to the first token"},
         {"slo-tbt", OPTION_NUMBER, &s->slo_tbt_s, "S", 1e-4, 1e6,
@@ -106,6 +109,7 @@ static int make_case(struct sizing *z, struct search_size size,
                          decodes ? (int64_t)size.decode : -1, -1, z->error);
 
     *c = replay_case_make(&cluster, s->policy);
+    c->settings = &s->policies.settings;
     c->speed = s->speed;
     c->seed = s->seed;
     c->slo_ttft_s = c->effective_ttft_s = s->slo_ttft_s;
@@ -291,20 +295,10 @@ static int run(struct sizing *z)
     return rc != 0 ? 1 : 0;
 }
 
-static bool is_policy(const char *name)
-{
-    const char *known;
-
-    for (size_t i = 0; (known = sim_policy_name(i)); i++)
-        if (strcmp(known, name) == 0)
-            return true;
-    return false;
-}
-
 int replay_command_size(int argc, char **argv)
 {
     struct settings s = {.study = {.what = "sizes", .quiet = false},
-                         .policy = "plan",
+                         .policy = POLICY_DEFAULT,
                          .target = 0.95,
                          .speed = 1,
                          .link_gbps = -1,
@@ -315,13 +309,13 @@ int replay_command_size(int argc, char **argv)
     struct sizing z = {.s = &s};
     int status = 0;
 
-    if (parse(argc, argv, &s, &status) != 0)
-        return status;
-    if (!is_policy(s.policy)) {
-        replay_complain(usage.name, "--policy %s: is not a known policy",
-                        s.policy);
+    if (replay_policies_begin(&s.policies, argc) != 0)
+        return 1;
+    bool good = parse(argc, argv, &s, &status) == 0;
+    if (replay_policies_end(&s.policies, usage.name, &s.policy, good) != 0)
         return REPLAY_EXIT_USAGE;
-    }
+    if (!good)
+        return status;
     char error[CLUSTER_ERROR_BYTES];
     if (cluster_load_file(s.cluster, &z.result.template, error) != 0 ||
         replay_override(&z.result.template, s.link_gbps, s.cache_tokens,

@@ -125,6 +125,8 @@ static int run_case(const struct replay_study *study, struct replay_case *c,
     struct replay_sim_params params = {
         .sim = {.cluster = &c->cluster,
                 .policy = c->policy,
+                .settings = c->settings ? c->settings->at : NULL,
+                .n_settings = c->settings ? c->settings->n : 0,
                 .admission = c->admission,
                 .speed = c->speed,
                 .slo_ttft_us = llround(c->slo_ttft_s * 1e6),

@@ -9,6 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "conductor/policy_text.h"
 #include "sim/cluster/cluster.h"
 #include "tools/replay/options.h"
 #include "tools/replay/study/sim.h"
@@ -33,7 +34,8 @@ struct replay_latency {
 struct replay_case {
     struct cluster cluster;
     const char *policy;
-    const char *admission; /* NULL: plain */
+    const struct policy_settings *settings; /* NULL: none; borrowed */
+    const char *admission;                  /* NULL: plain */
     double speed;
     double slo_ttft_s; /* asked for by every request; 0: none */
     double slo_tbt_s;
