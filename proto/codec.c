@@ -85,6 +85,11 @@ void codec_array(struct codec *c, size_t elem_bytes, const uint8_t **p,
     }
 }
 
+void codec_later(struct codec *c, uint32_t n)
+{
+    c->later_bytes += n;
+}
+
 void codec_require(struct codec *c, bool ok)
 {
     if (!c->out && !ok)

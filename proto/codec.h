@@ -51,6 +51,10 @@ void codec_str(struct codec *c, char *s, size_t cap);
 void codec_array(struct codec *c, size_t elem_bytes, const uint8_t **p,
                  uint32_t *n);
 
+/* codec_later(c, n): n bytes end the message that the caller sends and takes
+ * himself, behind what is written or read here. */
+void codec_later(struct codec *c, uint32_t n);
+
 /* codec_require(c, ok): what was read is refused unless ok. */
 void codec_require(struct codec *c, bool ok);
 

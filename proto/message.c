@@ -310,20 +310,19 @@ MESSAGE(msg_fetch_chain, FRAME_FETCH_CHAIN)
 static void msg_fetch_read_fields(struct codec *c, struct msg_fetch_read *m)
 {
     codec_u32(c, &m->block);
-    codec_u32(c, &m->from_layer);
-    codec_u32(c, &m->n_layers);
-    codec_require(c, m->n_layers > 0);
+    codec_u64(c, &m->from_byte);
+    codec_u32(c, &m->n_bytes);
+    codec_require(c, m->n_bytes > 0 && m->n_bytes <= PROTO_FETCH_BYTES_MAX);
 }
 MESSAGE(msg_fetch_read, FRAME_FETCH_READ)
 
 static void msg_fetch_data_fields(struct codec *c, struct msg_fetch_data *m)
 {
     codec_u32(c, &m->block);
-    codec_u32(c, &m->from_layer);
-    codec_u32(c, &m->n_layers);
+    codec_u64(c, &m->from_byte);
     codec_u64(c, &m->checksum);
-    codec_array(c, 1, &m->data, &m->n_data);
-    codec_require(c, m->n_layers > 0);
+    codec_u32(c, &m->n_bytes);
+    codec_later(c, m->n_bytes);
 }
 MESSAGE(msg_fetch_data, FRAME_FETCH_DATA)
 

@@ -250,21 +250,28 @@ struct msg_fetch_chain {
     const uint8_t *tokens; /* (n_tokens) u32 */
 };
 
-/* Asks for layers [from_layer, from_layer + n_layers) of one block of an open
- * fetch. */
+/* Most bytes that one FETCH_READ may ask for. */
+#define PROTO_FETCH_BYTES_MAX (4u << 20)
+
+/* Asks for bytes [from_byte, from_byte + n_bytes) of one block of an open
+ * fetch, in the engine's block layout. */
 struct msg_fetch_read {
     uint32_t block; /* of the chain */
-    uint32_t from_layer, n_layers;
+    uint64_t from_byte;
+    uint32_t n_bytes;
 };
 
-/* What was asked for. */
+/* What stands in front of what was asked for. The n_bytes themselves are not
+ * packed and not unpacked: they go from memory to memory. */
 struct msg_fetch_data {
     uint32_t block;
-    uint32_t from_layer, n_layers;
-    uint64_t checksum; /* XXH3-64 of data, seed 0 */
-    uint32_t n_data;
-    const uint8_t *data; /* (n_data) bytes, in the engine's block layout */
+    uint64_t from_byte;
+    uint64_t checksum; /* XXH3-64 of the bytes, seed 0 */
+    uint32_t n_bytes;
 };
+
+/* Of a packed msg_fetch_data, without its bytes. */
+#define MSG_FETCH_DATA_BYTES 24u
 
 /* The other side ends the fetch. */
 struct msg_fetch_end {

@@ -5,8 +5,6 @@
 #include <stdio.h>
 #include <unistd.h>
 
-#include "proto/frame.h"
-
 #define MIB 1048576.0
 #define GIB 1073741824.0
 
@@ -38,15 +36,6 @@ static int check_block(const struct worker_options *o,
                  "--kv-mib %u: one block of %u tokens needs %.1f MiB",
                  o->kv_mib, layout->block_tokens,
                  (double)layout->block_bytes / MIB);
-        return -EINVAL;
-    }
-    if (layout->block_bytes + 4 * layout->block_tokens + 4096 >
-        FRAME_PAYLOAD_MAX_BYTES) {
-        snprintf(err, err_bytes,
-                 "--block-tokens %u: one block of this model is %.1f MiB, and "
-                 "must fit a frame of %u MiB; use fewer tokens",
-                 layout->block_tokens, (double)layout->block_bytes / MIB,
-                 FRAME_PAYLOAD_MAX_BYTES >> 20);
         return -EINVAL;
     }
     return 0;

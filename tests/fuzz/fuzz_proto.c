@@ -38,7 +38,7 @@ static uint64_t decode_more(uint16_t type, const uint8_t *p, size_t len)
     if (type == FRAME_FETCH_CHAIN && !msg_fetch_chain_unpack(p, len, &chain))
         return sum_views(chain.tokens, chain.n_tokens, 4);
     if (type == FRAME_FETCH_DATA && !msg_fetch_data_unpack(p, len, &fetched))
-        return sum_views(fetched.data, fetched.n_data, 1);
+        return fetched.checksum;
     if (type == FRAME_KV_LAYER && !msg_kv_layer_unpack(p, len, &layer))
         return sum_views(layer.data, layer.n_data, 1);
     if (type == FRAME_TOKENS && !msg_tokens_unpack(p, len, &tokens))

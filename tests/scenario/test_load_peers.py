@@ -11,6 +11,7 @@ from harness import cost_model_json, mostly_waits, wait_until
 from test_load import LoadCase
 
 LAYERS = 80  # of llama3-70b
+LAYER_BYTES = 2 * 8 * 16  # of a block of the timed engine
 
 
 class Trickle:
@@ -45,22 +46,15 @@ class Trickle:
             if len(reads) == done:
                 time.sleep(0.002)
                 continue
-            block, layer, layers = struct.unpack('<III', reads[done])
+            block, at, n = struct.unpack('<IQI', reads[done])
             done += 1
-            if layer > 1 and block == 0:
+            if at // LAYER_BYTES > 1 and block == 0:
                 time.sleep(self.late_s)
             self.sent += block == 0
-            self.send(link, rid, block, layer, layers)
-
-    def send(self, link, rid, block, layer, layers):
-        words = 64 * layers
-        try:
-            link.send(wire.frame(wire.FETCH_DATA, rid, struct.pack(
-                '<IIIQI', block, layer, layers,
-                wire.prompt_digest([0] * words, 0), 4 * words)
-                + bytes(4 * words)))
-        except OSError:
-            link.closed = True
+            try:
+                link.send(wire.fetch_data(rid, block, at, bytes(n)))
+            except OSError:
+                link.closed = True
 
     def close(self):
         self.listener.close()

@@ -16,7 +16,6 @@ from harness import mostly_waits, settings, wait_until
 
 BLOCK = 16
 BLOCK_BYTES = 2048 * BLOCK  # of tiny in float32
-ZEROES_XXH3 = 0xbfe2ad64afaf0dd7  # of so many zeroes
 
 
 def program():
@@ -264,8 +263,9 @@ class Refusals(WorkerCase):
             'truncated': good + wire.frame(wire.FETCH, 1, b'\0' * 7),
             'no keys': good + wire.frame(wire.FETCH, 1, b'\0' * 8),
             'not held': good + wire.frame(wire.FETCH, 1, struct.pack(
-                '<IQ', 1, 5)) + wire.frame(wire.FETCH_READ, 1, struct.pack(
-                    '<III', 0, 0, 4)),
+                '<IQ', 1, 5)) + wire.fetch_read(1, 0, 0, 4),
+            'read of nothing': good + wire.fetch_read(1, 0, 0, 0),
+            'read too long': good + wire.fetch_read(1, 0, 0, (4 << 20) + 1),
             'type': good + wire.frame(99),
             'grant': good + wire.frame(wire.KV_GRANT, 1),
             'layer': good + begin + wire.frame(wire.KV_LAYER, 1, struct.pack(
@@ -566,15 +566,14 @@ class Losses(WorkerCase):
                              wire.text('')))
         ask = link.wait(wire.FETCH, rid)
         self.assertEqual(struct.unpack_from('<I', ask), (6,))
-        lie = {'words': tokens[:BLOCK], 'block': 0, 'layers': 4,
-               'checksum': ZEROES_XXH3, 'bytes': BLOCK_BYTES, **lies}
+        lie = {'words': tokens[:BLOCK], 'block': 0, 'at': 0, 'checksum': None,
+               'bytes': BLOCK_BYTES, **lies}
         link.send(wire.frame(wire.FETCH_CHAIN, rid, struct.pack(
             f'<{len(lie["words"]) + 1}I', len(lie['words']), *lie['words'])))
         if lie['words'] == tokens[:BLOCK]:
             link.wait(wire.FETCH_READ, rid)
-            link.send(wire.frame(wire.FETCH_DATA, rid, struct.pack(
-                '<IIIQI', lie['block'], 0, lie['layers'], lie['checksum'],
-                lie['bytes']) + bytes(lie['bytes'])))
+            link.send(wire.fetch_data(rid, lie['block'], lie['at'],
+                                      bytes(lie['bytes']), lie['checksum']))
         done = worker.prefill_done(rid)
         answer = worker.answer(rid, done['first'])
         if want is not None:
@@ -589,8 +588,7 @@ class Losses(WorkerCase):
         tokens = list(range(100))
         want, _ = self.run_here(a, 1, tokens, 5, key_seed=1)
         lies = [('checksum', {'checksum': 1}, 'did not come'),
-                ('tokens', {'words': [9] + tokens[1:BLOCK]}, 'other tokens'),
-                ('size', {'bytes': BLOCK_BYTES - 1}, 'did not come')]
+                ('tokens', {'words': [9] + tokens[1:BLOCK]}, 'other tokens')]
         for rid, (name, lie, said) in enumerate(lies, 10):
             with self.subTest(name):
                 self.assertEqual(self.lie(a, rid, tokens, want, **lie), 0)
@@ -599,7 +597,10 @@ class Losses(WorkerCase):
                 ('fewer tokens', {'words': tokens[:8]}),
                 ('more tokens', {'words': tokens[:7 * BLOCK]}),
                 ('another block', {'block': 1}),
-                ('another layer', {'layers': 3})], 20):
+                ('another place', {'at': 8192}),
+                ('fewer bytes', {'bytes': BLOCK_BYTES - 1}),
+                ('more bytes', {'bytes': BLOCK_BYTES + 1}),
+                ('no bytes', {'bytes': 0})], 20):
             with self.subTest(name):
                 self.assertEqual(self.lie(a, rid, tokens, want, **lie), 0)
                 self.assertRegex(self.log('a'), 'malformed')

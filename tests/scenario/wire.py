@@ -23,26 +23,27 @@ HOST, ON_DISK = 1, 2  # tiers
 ROLES = {'prefill': 1, 'decode': 2, 'both': 3}
 
 
+def xxh3(data, seed=0):
+    """XXH3-64, from the library itself."""
+    function = ctypes.CDLL('libxxhash.so.0').XXH3_64bits_withSeed
+    function.restype = ctypes.c_uint64
+    function.argtypes = ctypes.c_char_p, ctypes.c_size_t, ctypes.c_uint64
+    return function(data, len(data), seed)
+
+
 def prompt_digest(tokens, key_seed=5):
-    """XXH3-64 of the tokens, from the library itself."""
-    xxh3 = ctypes.CDLL('libxxhash.so.0').XXH3_64bits_withSeed
-    xxh3.restype = ctypes.c_uint64
-    xxh3.argtypes = ctypes.c_char_p, ctypes.c_size_t, ctypes.c_uint64
-    data = struct.pack(f'<{len(tokens)}I', *tokens)
-    return xxh3(data, len(data), key_seed)
+    """XXH3-64 of the tokens."""
+    return xxh3(struct.pack(f'<{len(tokens)}I', *tokens), key_seed)
 
 
 def block_keys(tokens, block_tokens, seed):
     """As DESIGN 2.1 says."""
-    xxh3 = ctypes.CDLL('libxxhash.so.0').XXH3_64bits_withSeed
-    xxh3.restype = ctypes.c_uint64
-    xxh3.argtypes = ctypes.c_char_p, ctypes.c_size_t, ctypes.c_uint64
     keys = []
     for at in range(0, len(tokens) // block_tokens * block_tokens,
                     block_tokens):
         key = prompt_digest(tokens[at:at + block_tokens], seed)
         if keys:
-            key = xxh3(struct.pack('<QQ', keys[-1], key), 16, seed)
+            key = xxh3(struct.pack('<QQ', keys[-1], key), seed)
         keys.append(key)
     return keys
 
@@ -59,6 +60,17 @@ def text_at(payload, at):
 
 def frame(kind, request_id=0, payload=b''):
     return struct.pack('<IHHQ', len(payload), kind, 0, request_id) + payload
+
+
+def fetch_read(rid, block, at, n):
+    return frame(FETCH_READ, rid, struct.pack('<IQI', block, at, n))
+
+
+def fetch_data(rid, block, at, data, checksum=None):
+    if checksum is None:
+        checksum = xxh3(data)
+    return frame(FETCH_DATA, rid, struct.pack('<IQQI', block, at, checksum,
+                                              len(data)) + data)
 
 
 def hello(kind=3, version=VERSION, fingerprint=0, block_tokens=256,

@@ -157,9 +157,8 @@ static void encode_all(struct wire_buf *b)
     msg_blocks_removed_pack(b, 0, &(struct msg_blocks_removed){1, 3, u8(keys)});
     msg_fetch_pack(b, 17, &(struct msg_fetch){3, u8(keys)});
     msg_fetch_chain_pack(b, 17, &(struct msg_fetch_chain){4, u8(tokens)});
-    msg_fetch_read_pack(b, 17, &(struct msg_fetch_read){2, 0, 4});
-    msg_fetch_data_pack(b, 17,
-                        &(struct msg_fetch_data){2, 0, 4, 9, 5, u8("hello")});
+    msg_fetch_read_pack(b, 17, &(struct msg_fetch_read){2, 1ull << 33, 4});
+    msg_fetch_data_pack(b, 17, &(struct msg_fetch_data){2, 0, 9, 0});
     msg_fetch_end_pack(b, 17, &(struct msg_fetch_end){PROTO_E_BUSY});
     msg_kv_begin_pack(b, 18, &(struct msg_kv_begin){100, 5, 7});
     msg_error_like_pack(b, FRAME_KV_REFUSE, 18, PROTO_E_CAPACITY, "full");
@@ -279,20 +278,23 @@ static void test_round_trip(void)
     CU_ASSERT_EQUAL(done2.load_us, 9);
     CU_ASSERT_EQUAL(done2.disk_bytes, 10);
 
-    struct msg_fetch_data fd = {1, 2, 3, UINT64_MAX - 7, 5, u8("hello")}, fo;
+    struct msg_fetch_data fd = {1, 1ull << 33, UINT64_MAX - 7, 5}, fo;
     wire_buf_reset(&b);
     msg_fetch_data_pack(&b, 77, &fd);
+    CU_ASSERT_EQUAL(b.len, FRAME_HEADER_BYTES + MSG_FETCH_DATA_BYTES);
+    CU_ASSERT_EQUAL(wire_u32_at(b.data, 0), MSG_FETCH_DATA_BYTES + 5);
     CU_ASSERT_EQUAL(msg_fetch_data_unpack(b.data + FRAME_HEADER_BYTES,
                                           b.len - FRAME_HEADER_BYTES, &fo),
                     0);
-    CU_ASSERT_EQUAL(fo.from_layer, 2);
+    CU_ASSERT_EQUAL(fo.from_byte, 1ull << 33);
     CU_ASSERT_EQUAL(fo.checksum, UINT64_MAX - 7);
-    CU_ASSERT_EQUAL(memcmp(fo.data, "hello", 5), 0);
-    fd.n_layers = 0; /* says nothing */
+    CU_ASSERT_EQUAL(fo.n_bytes, 5);
+
+    struct msg_fetch_read fr = {1, 2, PROTO_FETCH_BYTES_MAX + 1}, fq;
     wire_buf_reset(&b);
-    msg_fetch_data_pack(&b, 77, &fd);
-    CU_ASSERT_EQUAL(msg_fetch_data_unpack(b.data + FRAME_HEADER_BYTES,
-                                          b.len - FRAME_HEADER_BYTES, &fo),
+    msg_fetch_read_pack(&b, 77, &fr);
+    CU_ASSERT_EQUAL(msg_fetch_read_unpack(b.data + FRAME_HEADER_BYTES,
+                                          b.len - FRAME_HEADER_BYTES, &fq),
                     -EBADMSG);
 
     struct msg_decode de;

@@ -106,8 +106,8 @@ static void test_one_block(void)
     says(&a, "--kv-mib 7: one block of 256 tokens needs 8.0 MiB");
     ask(&a, "cpu", 32);
     a.o.kv_mib = 512;
-    CU_ASSERT_EQUAL(check(&a, 100 * GIB), -EINVAL);
-    says(&a, "--block-tokens 256: one block of this model is 64.0 MiB");
+    /* One of 64 MiB is longer than a frame, and moves in parts. */
+    CU_ASSERT_EQUAL(check(&a, 100 * GIB), 0);
 }
 
 int main(void)

@@ -210,6 +210,16 @@ int engine_step(struct engine *e, struct engine_segment *segments, size_t n,
     return e->ops->step(e, segments, n, ops ? ops : &silent, arg, abort);
 }
 
+/* Has the kernel clear all pages now: whoever brings the first bytes to a block
+ * would wait for it, and a transfer spends most of its time so. */
+static void touch(void *memory, size_t bytes)
+{
+    if (madvise(memory, bytes, MADV_POPULATE_WRITE) == 0)
+        return;
+    for (size_t i = 0; i < bytes; i += KV_PAGE_BYTES)
+        ((volatile char *)memory)[i] = 0;
+}
+
 void *engine_kv_alloc(struct engine *e, size_t bytes)
 {
     if (e->ops->kv_alloc)
@@ -219,9 +229,12 @@ void *engine_kv_alloc(struct engine *e, size_t bytes)
         return NULL;
     size_t rounded = (bytes + page - 1) / page * page;
     void *memory = aligned_alloc(page, rounded);
+    if (!memory)
+        return NULL;
     /* Where the kernel has none it is only slower. */
-    if (memory && page == KV_HUGE_BYTES)
+    if (page == KV_HUGE_BYTES)
         (void)madvise(memory, rounded, MADV_HUGEPAGE);
+    touch(memory, rounded);
     return memory;
 }
 

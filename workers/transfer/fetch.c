@@ -5,7 +5,9 @@
  * peer's chain is this prompt from its first token on, and not another one
  * whose keys collide; and its store keeps for every block which one it was
  * computed behind. Then blocks and layers come in the order in which they are
- * asked for, each with a checksum. */
+ * asked for, in parts of bounded length, each with a checksum, straight into
+ * the block's memory. A part that is wrong spoils its piece, whose other parts
+ * come all the same. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -79,20 +81,61 @@ static void *fetch_open(void *arg, struct load_run *run,
     return f;
 }
 
+/* Bytes of the piece behind the first done_bytes that go into one frame. */
+static uint32_t part_bytes(const struct loader_piece *piece,
+                           uint64_t done_bytes)
+{
+    uint64_t left = piece->bytes - done_bytes;
+
+    return left < PROTO_FETCH_BYTES_MAX ? (uint32_t)left
+                                        : PROTO_FETCH_BYTES_MAX;
+}
+
+/* Where the piece begins in its block. */
+static uint64_t piece_byte(const struct fetch *f,
+                           const struct loader_piece *piece)
+{
+    const struct engine_kv_layout *layout = f->peer->transfer->config.layout;
+
+    return layout->block_bytes / layout->layers * piece->from_layer;
+}
+
+/* Asks for what comes next of the pieces, part by part, as far as the peer
+ * takes questions. */
+static void ask(struct fetch *f)
+{
+    struct transfer *t = f->peer->transfer;
+
+    while (f->asking && f->n_reads < TRANSFER_READS_MAX) {
+        struct loader_piece *piece = f->asking;
+        struct msg_fetch_read m = {
+            .block = piece->block,
+            .from_byte = piece_byte(f, piece) + f->asked_bytes,
+            .n_bytes = part_bytes(piece, f->asked_bytes),
+        };
+
+        msg_fetch_read_pack(&t->buf, f->id, &m);
+        transfer_send(t, f->peer->conn);
+        f->n_reads++;
+        f->asked_bytes += m.n_bytes;
+        if (f->asked_bytes < piece->bytes)
+            continue;
+        f->asking = TAILQ_NEXT(piece, link);
+        f->asked_bytes = 0;
+    }
+}
+
 static int fetch_read(void *arg, void *session, struct loader_piece *piece)
 {
     struct fetch *f = session;
-    struct transfer *t = f->peer->transfer;
-    struct msg_fetch_read m = {.block = piece->block,
-                               .from_layer = piece->from_layer,
-                               .n_layers = piece->n_layers};
 
     (void)arg;
     if (TAILQ_EMPTY(&f->pieces))
         f->since_us = clock_now_us();
     TAILQ_INSERT_TAIL(&f->pieces, piece, link);
-    msg_fetch_read_pack(&t->buf, f->id, &m);
-    transfer_send(t, f->peer->conn);
+    if (!f->asking)
+        f->asking = piece;
+    ask(f);
     return 0;
 }
 
@@ -100,6 +143,10 @@ static void fetch_free(struct fetch *f, int rc)
 {
     struct loader_piece *piece;
 
+    if (f->peer->body_of == f) {
+        frame_conn_drop_body(f->peer->conn);
+        f->peer->body_of = NULL;
+    }
     while ((piece = TAILQ_FIRST(&f->pieces))) {
         TAILQ_REMOVE(&f->pieces, piece, link);
         loader_done(piece, rc);
@@ -192,35 +239,63 @@ int fetch_on_chain(struct peer *p, uint64_t id, const uint8_t *payload,
     return 0;
 }
 
-/* 0 if these are the bytes that `piece` waits for, else what is wrong. */
-static int verify(const struct loader_piece *piece,
-                  const struct msg_fetch_data *m)
+/* The piece that FETCH_DATA `h` brings the next part of; NULL: none. */
+static struct loader_piece *expected(const struct fetch *f,
+                                     const struct frame_header *h,
+                                     const struct msg_fetch_data *m)
 {
-    if (m->n_data != piece->bytes)
-        return -EMSGSIZE;
-    return XXH3_64bits(m->data, m->n_data) == m->checksum ? 0 : -EILSEQ;
+    struct loader_piece *piece = TAILQ_FIRST(&f->pieces);
+
+    if (f->n_reads == 0 || h->length != MSG_FETCH_DATA_BYTES + m->n_bytes ||
+        m->block != piece->block ||
+        m->from_byte != piece_byte(f, piece) + f->got_bytes ||
+        m->n_bytes != part_bytes(piece, f->got_bytes))
+        return NULL;
+    return piece;
 }
 
-int fetch_on_data(struct peer *p, uint64_t id, const uint8_t *payload,
-                  size_t len, int64_t now_us)
+void *fetch_place(struct peer *p, const struct frame_header *h,
+                  const uint8_t *head)
 {
-    struct fetch *f = fetch_of(p, id);
+    struct fetch *f = fetch_of(p, h->request_id);
     struct msg_fetch_data m;
 
-    if (msg_fetch_data_unpack(payload, len, &m))
+    if (!f || msg_fetch_data_unpack(head, MSG_FETCH_DATA_BYTES, &m))
+        return NULL;
+    const struct loader_piece *piece = expected(f, h, &m);
+    if (!piece)
+        return NULL;
+    p->body_of = f;
+    return (uint8_t *)piece->data + f->got_bytes;
+}
+
+int fetch_on_data(struct peer *p, const struct frame_header *h,
+                  const uint8_t *head, int64_t now_us)
+{
+    struct fetch *f = fetch_of(p, h->request_id);
+    struct msg_fetch_data m;
+
+    p->body_of = NULL;
+    if (h->length < MSG_FETCH_DATA_BYTES ||
+        msg_fetch_data_unpack(head, MSG_FETCH_DATA_BYTES, &m))
         return -EBADMSG;
     if (!f)
-        return 0;
-    struct loader_piece *piece = TAILQ_FIRST(&f->pieces);
-    if (!piece || m.block != piece->block ||
-        m.from_layer != piece->from_layer || m.n_layers != piece->n_layers)
+        return 0; /* it is over here */
+    struct loader_piece *piece = expected(f, h, &m);
+    if (!piece)
         return -EBADMSG;
     p->progress_us = now_us;
-    int rc = verify(piece, &m);
-    if (rc == 0)
-        memcpy(piece->data, m.data, m.n_data);
+    if (XXH3_64bits((uint8_t *)piece->data + f->got_bytes, m.n_bytes) !=
+        m.checksum)
+        piece->rc = -EILSEQ;
+    f->n_reads--;
+    f->got_bytes += m.n_bytes;
+    ask(f);
+    if (f->got_bytes < piece->bytes)
+        return 0;
+    f->got_bytes = 0;
     TAILQ_REMOVE(&f->pieces, piece, link);
-    loader_done(piece, rc);
+    loader_done(piece, piece->rc);
     return 0;
 }
 

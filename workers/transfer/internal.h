@@ -14,6 +14,8 @@ struct listener;
 #define TRANSFER_WATERMARK_BYTES (4u << 20)
 /* Data of one KV_LAYER frame. */
 #define TRANSFER_PIECE_BYTES (1u << 20)
+/* KV of so many bytes is sent from where it lies; less is copied. */
+#define TRANSFER_COPY_BYTES (16u << 10)
 /* FETCHes that one connection may have open. */
 #define TRANSFER_SERVES_MAX 64u
 /* FETCH_READs of one of them that wait for their answers. */
@@ -36,6 +38,7 @@ struct peer {
     int64_t progress_us;   /* time of the last block taken or KV sent */
     int64_t kept_us;       /* time of the last FETCH_KEEP */
     TAILQ_HEAD(, fetch) fetches;
+    struct fetch *body_of; /* whose piece the body under way is of; or NULL */
     struct request_list pushes;
 };
 
@@ -51,6 +54,10 @@ struct fetch {
     bool chain;                      /* it was said what the peer holds */
     int64_t since_us;                /* begin of the wait for the next answer */
     struct loader_piece_list pieces; /* in the order of their answers */
+    uint64_t got_bytes;              /* of the first of them */
+    struct loader_piece *asking; /* it was not asked for to its end; or NULL */
+    uint64_t asked_bytes;        /* of that one */
+    uint32_t n_reads;            /* FETCH_READs without an answer */
 };
 
 /* One FETCH that is being answered. */
@@ -85,6 +92,9 @@ struct peer_ops {
     /* A frame after it. 0; -EBADMSG: malformed, -EPROTO: out of place. */
     int (*frame)(struct peer *p, const struct frame_header *h,
                  const uint8_t *payload);
+    /* The head of a FETCH_DATA: memory for the rest, as frame_conn_ops.body. */
+    void *(*body)(struct peer *p, const struct frame_header *h,
+                  const uint8_t *head);
     /* Its output has room again. */
     void (*writable)(struct peer *p);
     /* It is gone: end what it was used for. */
@@ -111,6 +121,11 @@ struct transfer {
 
 /* Send what is in t->buf to `conn` and empty it. */
 void transfer_send(struct transfer *t, struct frame_conn *conn);
+
+/* Send `n` bytes of block `id`, on which the caller has a pin, as a part of a
+ * frame. They must not change while somebody has a pin on the block. */
+void transfer_send_kv(struct transfer *t, struct frame_conn *conn, uint32_t id,
+                      const void *data, size_t n);
 
 /* Refuse `conn` for a frame that is malformed or out of place. */
 void transfer_bad_frame(struct frame_conn *conn, const struct frame_header *h,
@@ -156,9 +171,13 @@ void inbound_free(struct transfer *t, struct inbound *in);
 int fetch_on_chain(struct peer *p, uint64_t id, const uint8_t *payload,
                    size_t len, int64_t now_us);
 
-/* FETCH_DATA: verifies it and puts it in its place. */
-int fetch_on_data(struct peer *p, uint64_t id, const uint8_t *payload,
-                  size_t len, int64_t now_us);
+/* The head of FETCH_DATA: where its bytes belong, or NULL. */
+void *fetch_place(struct peer *p, const struct frame_header *h,
+                  const uint8_t *head);
+
+/* FETCH_DATA, whose bytes are in their place: verifies them. */
+int fetch_on_data(struct peer *p, const struct frame_header *h,
+                  const uint8_t *head, int64_t now_us);
 
 /* FETCH_END: ends the fetch. */
 int fetch_on_end(struct peer *p, uint64_t id, const uint8_t *payload,
@@ -175,7 +194,7 @@ int push_on_refuse(struct peer *p, uint64_t id, const uint8_t *payload,
 int serve_on_fetch(struct inbound *in, uint64_t id, const uint8_t *payload,
                    size_t len);
 
-/* FETCH_READ: sends a piece of a block. */
+/* FETCH_READ: sends a part of a block. */
 int serve_on_read(struct inbound *in, uint64_t id, const uint8_t *payload,
                   size_t len);
 

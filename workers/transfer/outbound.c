@@ -35,7 +35,7 @@ static int on_frame(struct peer *p, const struct frame_header *h,
     case FRAME_FETCH_CHAIN:
         return fetch_on_chain(p, h->request_id, payload, h->length, now_us);
     case FRAME_FETCH_DATA:
-        return fetch_on_data(p, h->request_id, payload, h->length, now_us);
+        return fetch_on_data(p, h, payload, now_us);
     case FRAME_FETCH_END:
         return fetch_on_end(p, h->request_id, payload, h->length);
     case FRAME_KV_GRANT:
@@ -65,6 +65,7 @@ static void on_lost(struct peer *p, const char *reason)
 const struct peer_ops outbound_ops = {
     .welcome = on_welcome,
     .frame = on_frame,
+    .body = fetch_place,
     .writable = on_writable,
     .lost = on_lost,
 };

@@ -62,6 +62,14 @@ static void on_peer_frame(void *arg, const struct frame_header *h,
                            rc == -EPROTO ? "out of place" : "malformed");
 }
 
+static void *on_peer_body(void *arg, const struct frame_header *h,
+                          const uint8_t *head)
+{
+    struct peer *p = arg;
+
+    return p->welcome ? p->transfer->peer_ops->body(p, h, head) : NULL;
+}
+
 static void on_peer_writable(void *arg)
 {
     struct peer *p = arg;
@@ -83,6 +91,7 @@ static void on_peer_closed(void *arg, const char *reason)
 }
 
 static const struct frame_conn_ops peer_ops = {
+    .body = on_peer_body,
     .frame = on_peer_frame,
     .writable = on_peer_writable,
     .closed = on_peer_closed,
@@ -135,6 +144,8 @@ struct peer *transfer_peer(struct transfer *t, const char *host, uint16_t port)
     TAILQ_INIT(&p->fetches);
     TAILQ_INIT(&p->pushes);
     struct frame_conn_limits limits = t->limits;
+    limits.split = (struct frame_split){.type = FRAME_FETCH_DATA,
+                                        .head_bytes = MSG_FETCH_DATA_BYTES};
     limits.payload_bytes = HANDSHAKE_PAYLOAD_BYTES;
     p->conn = frame_conn_connect(t->config.base, t->config.dns, host, port,
                                  &limits, &peer_ops, p);

@@ -105,11 +105,12 @@ static void send_rows(struct peer *p, struct request *r,
         uint32_t room = layout->block_tokens - slot;
         uint32_t k = n < room ? n : room;
 
-        frame_conn_send_bytes(
-            p->conn,
-            engine_kv_row(layout, r->blocks.data[from / layout->block_tokens],
-                          r->push.layer, which, slot),
-            (size_t)k * layout->kv_row_bytes);
+        uint32_t b = from / layout->block_tokens;
+
+        transfer_send_kv(p->transfer, p->conn, r->blocks.ids[b],
+                         engine_kv_row(layout, r->blocks.data[b], r->push.layer,
+                                       which, slot),
+                         (size_t)k * layout->kv_row_bytes);
         from += k;
         n -= k;
     }

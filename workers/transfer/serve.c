@@ -1,5 +1,5 @@
 /* Answering peers' FETCHes: the tokens of the held run of a chain, and then the
- * blocks and layers that are asked for, as the connection's output takes them.
+ * parts of blocks that are asked for, as the connection's output takes them.
  * The run is pinned until the fetch ends, and that is a lease: a peer that says
  * nothing for TRANSFER_LEASE_US loses its connection. */
 #include <errno.h>
@@ -57,20 +57,18 @@ static void send_data(struct inbound *in, const struct serve *s,
                       const struct msg_fetch_read *read)
 {
     struct transfer *t = in->transfer;
-    const struct engine_kv_layout *layout = t->config.layout;
-    uint64_t layer_bytes = layout->block_bytes / layout->layers;
-    void *block = kv_store_data(t->config.store, s->ids[read->block]);
+    uint32_t id = s->ids[read->block];
+    const uint8_t *block = kv_store_data(t->config.store, id);
     struct msg_fetch_data m = {
         .block = read->block,
-        .from_layer = read->from_layer,
-        .n_layers = read->n_layers,
-        .n_data = (uint32_t)(layer_bytes * read->n_layers),
-        .data = engine_kv_row(layout, block, read->from_layer, ENGINE_K, 0),
+        .from_byte = read->from_byte,
+        .checksum = XXH3_64bits(block + read->from_byte, read->n_bytes),
+        .n_bytes = read->n_bytes,
     };
 
-    m.checksum = XXH3_64bits(m.data, m.n_data);
     msg_fetch_data_pack(&t->buf, s->request_id, &m);
     transfer_send(t, in->conn);
+    transfer_send_kv(t, in->conn, id, block + m.from_byte, m.n_bytes);
 }
 
 /* Sends one thing of `s`; false: it waits to be asked. */
@@ -181,7 +179,7 @@ int serve_on_fetch(struct inbound *in, uint64_t id, const uint8_t *payload,
 int serve_on_read(struct inbound *in, uint64_t id, const uint8_t *payload,
                   size_t len)
 {
-    uint32_t layers = in->transfer->config.layout->layers;
+    uint64_t block_bytes = in->transfer->config.layout->block_bytes;
     struct serve *s = serve_of(in, id);
     struct msg_fetch_read m;
 
@@ -189,8 +187,9 @@ int serve_on_read(struct inbound *in, uint64_t id, const uint8_t *payload,
         return -EBADMSG;
     if (!s)
         return 0; /* its FETCH_END is on the way */
-    if (m.block >= s->n || m.from_layer >= layers ||
-        m.n_layers > layers - m.from_layer || s->n_reads == TRANSFER_READS_MAX)
+    if (m.block >= s->n || m.from_byte >= block_bytes ||
+        m.n_bytes > block_bytes - m.from_byte ||
+        s->n_reads == TRANSFER_READS_MAX)
         return -EBADMSG;
     s->reads[(s->first_read + s->n_reads++) % TRANSFER_READS_MAX] = m;
     serve_pump(in);

@@ -8,16 +8,14 @@
 #include "base/listener.h"
 #include "workers/transfer/internal.h"
 
-/* The longest frames carry a whole block, or the tokens of a chain. */
+/* The longest frames carry a piece of KV, or the tokens of a chain. */
 static void set_limits(struct transfer *t)
 {
     const struct engine_kv_layout *layout = t->config.layout;
-    uint32_t longest = (uint32_t)layout->block_bytes;
+    uint32_t longest = PROTO_FETCH_BYTES_MAX;
 
     if (longest < 4 * layout->window_tokens)
         longest = 4 * layout->window_tokens;
-    if (longest < TRANSFER_PIECE_BYTES)
-        longest = TRANSFER_PIECE_BYTES;
     t->limits = (struct frame_conn_limits){
         .payload_bytes = longest + 4096,
         .output_watermark_bytes = TRANSFER_WATERMARK_BYTES,
