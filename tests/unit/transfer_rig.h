@@ -1,0 +1,49 @@
+/* Two workers' transfer parts over loopback, without engines and step loops:
+ * one holds a prompt, the other fetches it. For the tests of transfers and for
+ * their benchmark. */
+#ifndef TESTS_UNIT_TRANSFER_RIG_H
+#define TESTS_UNIT_TRANSFER_RIG_H
+
+#include "workers/load/loader.h"
+#include "workers/transfer/transfer.h"
+
+struct event;
+struct event_base;
+
+/* One worker, so far as it transfers. */
+struct site {
+    struct event_base *base; /* borrowed */
+    struct event *poke;
+    struct engine *engine; /* for the memory of the slab */
+    struct engine_kv_layout layout;
+    struct kv_store *store;
+    struct loader *loader;
+    struct transfer *transfer;
+    struct request *r; /* that it loads for; NULL: none */
+};
+
+/* Make a worker of so many blocks of this layout. `base` is borrowed. */
+void site_init(struct site *s, struct event_base *base,
+               const struct engine_kv_layout *layout, uint32_t n_blocks);
+
+/* Free it. Its request must be dropped. */
+void site_fini(struct site *s);
+
+/* Hold the first n_blocks blocks of the rig's prompt, with their bytes. */
+void site_hold(struct site *s, uint32_t n_blocks);
+
+/* Begin to fetch them from the worker on this port. Returns when the first
+ * question was asked, or would be if the connection stood. */
+void site_begin(struct site *s, uint16_t port, uint32_t n_blocks,
+                enum load_mode mode);
+
+/* Whether the load is over. */
+bool site_done(const struct site *s);
+
+/* How many leading blocks came; with `compare` all their bytes are compared. */
+uint32_t site_came(const struct site *s, bool compare);
+
+/* Drop the request, as a CANCEL does, and give back its blocks. */
+void site_drop(struct site *s);
+
+#endif
