@@ -69,6 +69,14 @@ static double lesser(double a, double b)
     return a < b ? a : b;
 }
 
+int64_t cost_model_mixed_saves_us(const struct cost_model *m,
+                                  int64_t prefill_us)
+{
+    double read_us = m->decode[0] > 0 ? m->decode[0] : 0;
+
+    return read_us < (double)prefill_us ? llround(read_us) : prefill_us;
+}
+
 double cost_model_prefill_least_us(const struct cost_model *m)
 {
     const double u_min = (double)m->range.uncached_min_tokens;

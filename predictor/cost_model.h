@@ -70,6 +70,14 @@ int64_t cost_model_prefill_us(const struct cost_model *m,
 int64_t cost_model_decode_step_us(const struct cost_model *m, int64_t batch,
                                   int64_t kv_tokens, bool *extrapolated);
 
+/* What a step that computes chunks of prompts and decodes takes less than both
+ * alone, which is 0 .. prefill_us, the chunks' time: such a step reads the
+ * weights once. d0, the part of a decode step that depends on no request, is
+ * that read; longer chunks hide all of it, shorter ones as much as they take.
+ * Borrows `m`. */
+int64_t cost_model_mixed_saves_us(const struct cost_model *m,
+                                  int64_t prefill_us);
+
 /* The smallest value, unclamped, that the prefill polynomial takes anywhere in
  * the valid range, in microseconds. Negative or NaN: the model is of no use.
  * The polynomial is linear in p and quadratic in u, so the four corners and the

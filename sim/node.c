@@ -22,7 +22,8 @@ static void begin_step(struct sim *sim, struct sim_node *node)
     b->run_steps =
         node->computes || b->n == 0 ? 1 : sim_decode_steps_to_finish(b);
     if (b->n > 0)
-        us = sim_sum_us(us, sim_decode_run_us(sim, b, b->run_steps));
+        us = sim_sum_us(us, sim_decode_run_us(sim, b, b->run_steps)) -
+             cost_model_mixed_saves_us(&sim->cluster.cost, us);
     sim_heap_set(&sim->heap, node->index, SIM_NODE_RANK, sim->now_us + us);
 }
 

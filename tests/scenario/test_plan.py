@@ -15,12 +15,12 @@ PROMPT = 'p' * (10 * BLOCK_TOKENS + 5)
 
 
 def parse_prefill(p):
-    """What PREFILL says of loading: mode, split, sources."""
+    """What PREFILL says of loading: mode, sources."""
     at = 12
     n, = struct.unpack_from('<H', p, at)
     at += 2 + n + 2
-    mode, split, n_sources = struct.unpack_from('<BIB', p, at)
-    at += 6
+    mode, n_sources = struct.unpack_from('<BB', p, at)
+    at += 2
     sources = []
     for _ in range(n_sources):
         kind, n = struct.unpack_from('<BH', p, at)
@@ -28,7 +28,7 @@ def parse_prefill(p):
         port, first, end = struct.unpack_from('<HII', p, at + 3 + n)
         at += 3 + n + 10
         sources.append((kind, host, port, first, end))
-    return mode, split, sources
+    return mode, sources
 
 
 class Plan(PlayedCase):
@@ -91,11 +91,11 @@ class Plan(PlayedCase):
             'conductor_instance_disk_used_tokens{instance="p"}'],
                          10 * BLOCK_TOKENS)
         # 3 blocks are computed, 7 loaded meanwhile.
-        mode, split, sources = self.ask(
+        mode, sources = self.ask(
             'a', 2, n - 7 * BLOCK_TOKENS, disk=7 * BLOCK_TOKENS,
             load_us=12345, disk_bytes=7 * BLOCK_BYTES,
             load_mode=wire.LAYERWISE)  # as its command line may say
-        self.assertEqual((mode, split), (wire.BOTH, 3))
+        self.assertEqual(mode, wire.BOTH)
         self.assertEqual(sources, [(wire.DISK, '', 0, 0, 10)])
         vendor = self.replies['a'].body['conductor']
         self.assertEqual(vendor['disk_tokens'], 7 * BLOCK_TOKENS)
@@ -169,10 +169,9 @@ class Plan(PlayedCase):
                    self.cluster_.api.metrics()[rate] > 1.25e9)
         q.close()
         self.finish()
-        mode, split, sources = parse_prefill(frame)
+        mode, sources = parse_prefill(frame)
         self.assertIn(mode, (wire.LOAD, wire.LAYERWISE))
-        self.assertEqual((split, sources), (0, [
-            (wire.PEER, '127.0.0.1', 9, 0, 10)]))
+        self.assertEqual(sources, [(wire.PEER, '127.0.0.1', 9, 0, 10)])
         self.assertEqual(self.replies['long'].status, 502)
         name = self.replies['long'].headers['x-conductor-request-id']
         why = self.explain(name)
@@ -184,8 +183,8 @@ class Plan(PlayedCase):
 
     def test_algorithm_1_is_explained_too(self):
         self.begin_cluster(policy='global_cache')
-        mode, split, sources = self.ask('a', 1, len(PROMPT))
-        self.assertEqual((mode, split, sources), (wire.AUTO, 0, []))
+        mode, sources = self.ask('a', 1, len(PROMPT))
+        self.assertEqual((mode, sources), (wire.AUTO, []))
         why = self.explain(self.replies['a'].body['conductor']['request_id'])
         self.assertEqual(why['plan']['mode'], 'auto')
         self.assertEqual(why['plan']['sources'], [])
@@ -196,8 +195,8 @@ class Plan(PlayedCase):
         ten blocks, each in half the time that it takes to compute."""
         self.begin_cluster(policy='global_cache')
         self.hold_on_disk()
-        mode, split, sources = self.ask('a', 2, 5, disk=10 * BLOCK_TOKENS)
-        self.assertEqual((mode, split, sources), (wire.AUTO, 0, []))
+        mode, sources = self.ask('a', 2, 5, disk=10 * BLOCK_TOKENS)
+        self.assertEqual((mode, sources), (wire.AUTO, []))
         why = self.explain(self.replies['a'].body['conductor']['request_id'])
         read_ms = 5 * BLOCK_TOKENS * 0.1
         for told in why['predicted'], why['candidates'][0]:

@@ -33,6 +33,10 @@ static void test_values(void)
     CU_ASSERT_FALSE(far);
     /* 500 + 20 * 4 + 0.01 * 10000 */
     CU_ASSERT_EQUAL(cost_model_decode_step_us(&example, 4, 10000, NULL), 680);
+    /* A chunk hides the 500 of its step's decodes, or as much as it takes. */
+    CU_ASSERT_EQUAL(cost_model_mixed_saves_us(&example, 16000), 500);
+    CU_ASSERT_EQUAL(cost_model_mixed_saves_us(&example, 300), 300);
+    CU_ASSERT_EQUAL(cost_model_mixed_saves_us(&example, 0), 0);
     /* Rounded to nearest: 1000 + 160 + 0.256 + 0.512 */
     CU_ASSERT_EQUAL(cost_model_prefill_us(&example, 16, 16, NULL), 1161);
 }

@@ -321,13 +321,29 @@ static void test_coupled(void)
     ask(r, 0, 101, 5, 1);
     ask(r, 500, 250, 1, 7);
     run(r);
-    /* 0: prefill of 101 tokens to 1010. Then steps of one decode (1100) and
-     * 100, 100 and 50 prompt tokens; then the fourth token alone. */
+    /* 0: prefill of 101 tokens to 1010. Then steps of one decode (1000 for the
+     * weights, 100 for itself) and 100, 100 and 50 prompt tokens (10 each),
+     * which read the same weights; then the fourth token alone. */
     CU_ASSERT_EQUAL(r->records[0].first_token_us, 1010);
-    CU_ASSERT_EQUAL(r->records[1].first_token_us, 1010 + 2 * 2100 + 1100 + 500);
-    CU_ASSERT_EQUAL(r->records[0].end_us, 1010 + 2 * 2100 + 1600 + 1100);
-    CU_ASSERT_EQUAL(r->records[0].tbt_us, 2100);
+    CU_ASSERT_EQUAL(r->records[1].first_token_us, 1010 + 3 * 1100);
+    CU_ASSERT_EQUAL(r->records[0].end_us, 1010 + 3 * 1100 + 1100);
+    CU_ASSERT_EQUAL(r->records[0].tbt_us, 1100);
     CU_ASSERT_EQUAL(r->records[0].decode_node, 0);
+    rig_free(r);
+
+    /* Chunks that take longer than the weights' read hide all of it. */
+    r = rig_new();
+    make_simple(r);
+    r->cluster.prefill_nodes = r->cluster.decode_nodes = 0;
+    r->cluster.coupled_nodes = 1;
+    r->cluster.step_tokens = 201;
+    r->cluster.mix_requests = true;
+    r->cluster.cost.decode[2] = 0;
+    ask(r, 0, 201, 4, 1);
+    ask(r, 500, 400, 1, 7);
+    run(r);
+    CU_ASSERT_EQUAL(r->records[1].first_token_us, 2010 + 2 * (2000 + 100));
+    CU_ASSERT_EQUAL(r->records[0].tbt_us, 2100);
     rig_free(r);
 }
 

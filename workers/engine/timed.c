@@ -166,7 +166,8 @@ static int64_t step_us(const struct timed_engine *e,
         }
     }
     if (batch > 0)
-        us += cost_model_decode_step_us(e->cost, batch, kv_tokens, NULL);
+        us += cost_model_decode_step_us(e->cost, batch, kv_tokens, NULL) -
+              cost_model_mixed_saves_us(e->cost, us);
     return us;
 }
 
