@@ -95,11 +95,7 @@ static void on_failed(void *arg, struct request *r, const char *why)
 
 static void on_removed(void *arg, struct request *r)
 {
-    struct worker *w = arg;
-
-    request_release(r, w->store);
-    request_free(r);
-    worker_poke(w);
+    worker_free_request(arg, r);
 }
 
 static uint32_t on_chunk(void *arg, struct request *r, uint32_t most)

@@ -8,14 +8,14 @@
 #ifndef WORKERS_SERVICE_INTERNAL_H
 #define WORKERS_SERVICE_INTERNAL_H
 
+#include <event2/event.h>
+
 #include "workers/link/conductor_link.h"
 #include "workers/load/loader.h"
 #include "workers/service/worker.h"
 #include "workers/step/batch.h"
 #include "workers/step/thread.h"
 #include "workers/transfer/transfer.h"
-
-struct event;
 
 struct worker {
     const struct worker_options *options;
@@ -45,14 +45,19 @@ struct worker {
     int exit_status;
 };
 
-/* Have worker_go_on run in the next turn of the loop. */
-void worker_poke(struct worker *w);
+/* Have the worker look at what can go on, in the next turn of the loop. */
+static inline void worker_poke(struct worker *w)
+{
+    event_active(w->poke, 0, 0);
+}
 
 /* --- requests.c --- */
 
 /* A frame from the conductor; see conductor_link_ops.frame. */
 int worker_on_frame(struct worker *w, const struct frame_header *h,
                     const uint8_t *payload);
+
+/* --- drop.c --- */
 
 /* Tell the conductor that `r` failed, and drop it. */
 void worker_fail(struct worker *w, struct request *r, uint16_t code,
@@ -61,6 +66,9 @@ void worker_fail(struct worker *w, struct request *r, uint16_t code,
 /* Forget `r` everywhere and give back its blocks; if the step under way uses
  * it, when that ends. */
 void worker_drop(struct worker *w, struct request *r);
+
+/* Give back the blocks of `r`, which nobody knows any more, and free it. */
+void worker_free_request(struct worker *w, struct request *r);
 
 /* Drop every request. */
 void worker_drop_all(struct worker *w);

@@ -1,5 +1,4 @@
-/* A request's way through a worker: frames of the conductor start it, the
- * step loop and the transfers move it on. */
+/* The conductor's frames: checked, they begin requests and cancel them. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,51 +6,6 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "workers/service/internal.h"
-
-static bool is_arriving(const struct request *r)
-{
-    return r->state == REQUEST_ANNOUNCED || r->state == REQUEST_KV_WAIT ||
-           r->state == REQUEST_RECEIVING;
-}
-
-static void release_and_free(struct worker *w, struct request *r)
-{
-    request_release(r, w->store);
-    request_free(r);
-    worker_poke(w);
-}
-
-void worker_drop(struct worker *w, struct request *r)
-{
-    loader_forget(w->loader, r);
-    transfer_forget(r);
-    if (r->state == REQUEST_KV_WAIT)
-        TAILQ_REMOVE(&w->kv_waits, r, link);
-    if (is_arriving(r))
-        w->n_arriving--;
-    request_remove(&w->requests, r);
-    if (batch_remove(w->batch, r))
-        release_and_free(w, r);
-}
-
-void worker_drop_all(struct worker *w)
-{
-    for (uint32_t i = 0; i < REQUEST_BUCKETS; i++)
-        while (!LIST_EMPTY(&w->requests.buckets[i]))
-            worker_drop(w, LIST_FIRST(&w->requests.buckets[i]));
-}
-
-void worker_fail(struct worker *w, struct request *r, uint16_t code,
-                 const char *why)
-{
-    log_warn("request %llu failed while %s: %s", (unsigned long long)r->id,
-             request_state_name(r->state), why);
-    worker_send_tokens(w);
-    worker_send_failed(w, r->id, code, why);
-    worker_drop(w, r);
-}
-
-/* --- frames ------------------------------------------------------------ */
 
 /* A request that is turned away at the door. */
 static int turn_away(struct worker *w, uint64_t id, uint16_t code,

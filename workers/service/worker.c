@@ -18,11 +18,6 @@
 #define TICK_US 100000
 #define OUT_BYTES (16u << 20)
 
-void worker_poke(struct worker *w)
-{
-    event_active(w->poke, 0, 0);
-}
-
 /* Hands the next step to the compute thread, if it is idle and there is one.
  */
 static void next_step(struct worker *w)

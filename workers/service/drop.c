@@ -1,0 +1,47 @@
+/* The end of a request: forgotten everywhere, with a word to the conductor if
+ * it failed. */
+#include "base/log.h"
+#include "workers/service/internal.h"
+
+static bool is_arriving(const struct request *r)
+{
+    return r->state == REQUEST_ANNOUNCED || r->state == REQUEST_KV_WAIT ||
+           r->state == REQUEST_RECEIVING;
+}
+
+void worker_free_request(struct worker *w, struct request *r)
+{
+    request_release(r, w->store);
+    request_free(r);
+    worker_poke(w);
+}
+
+void worker_drop(struct worker *w, struct request *r)
+{
+    loader_forget(w->loader, r);
+    transfer_forget(r);
+    if (r->state == REQUEST_KV_WAIT)
+        TAILQ_REMOVE(&w->kv_waits, r, link);
+    if (is_arriving(r))
+        w->n_arriving--;
+    request_remove(&w->requests, r);
+    if (batch_remove(w->batch, r))
+        worker_free_request(w, r);
+}
+
+void worker_drop_all(struct worker *w)
+{
+    for (uint32_t i = 0; i < REQUEST_BUCKETS; i++)
+        while (!LIST_EMPTY(&w->requests.buckets[i]))
+            worker_drop(w, LIST_FIRST(&w->requests.buckets[i]));
+}
+
+void worker_fail(struct worker *w, struct request *r, uint16_t code,
+                 const char *why)
+{
+    log_warn("request %llu failed while %s: %s", (unsigned long long)r->id,
+             request_state_name(r->state), why);
+    worker_send_tokens(w);
+    worker_send_failed(w, r->id, code, why);
+    worker_drop(w, r);
+}
