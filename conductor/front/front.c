@@ -178,8 +178,8 @@ void front_options_default(struct front_options *options)
                  .receive_us = 60000000,
                  .write_us = 30000000},
         .limits = {.max_prompts = 64,
-                   .max_messages = 8192,
-                   .max_rest_bytes = 1 << 20},
+                   .max_messages = 2048,
+                   .max_rest_bytes = 64 << 10},
     };
 }
 

@@ -57,6 +57,9 @@ BAD_FIELDS = [
     ('echo', {'echo': True}, 400, ['echo']),
     ('logit_bias', {'logit_bias': {'5': 1}}, 400, ['logit_bias']),
     ('unknown', {'max_tokenz': 5}, 400, ['max_tokenz']),
+    ('a long and nested n', {'n': [[[1]]] * 8000}, 400, ["'n' = [[[1]]", '...']),
+    ('more metadata than fits', {'metadata': {'a': [[[1]]] * 20000}}, 400,
+     ['65536 bytes beside the prompt']),
 ]
 BAD_MESSAGES = [
     ('no messages', None, ['messages']),

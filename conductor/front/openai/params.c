@@ -154,18 +154,33 @@ static const struct param {
     {"web_search_options", CHAT, is_null, "it can't; leave it out"},
 };
 
+struct shown {
+    char text[SHOWN_BYTES];
+    size_t n;
+};
+
+/* Ends the dump when there is enough to show. */
+static int add_shown(const char *text, size_t n, void *arg)
+{
+    struct shown *shown = arg;
+    size_t room = SHOWN_BYTES - 1 - shown->n;
+    bool cut = n > room;
+
+    memcpy(shown->text + shown->n, text, cut ? room : n);
+    shown->n += cut ? room : n;
+    return cut ? -1 : 0;
+}
+
 /* A value as JSON, cut short, for a message. */
 static void show(const json_t *value, char out[SHOWN_BYTES])
 {
-    char *text =
-        json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT | JSON_ENSURE_ASCII |
-                              JSON_REAL_PRECISION(6));
-    const char *shown = text ? text : "?";
-    bool cut = strlen(shown) >= SHOWN_BYTES;
+    struct shown shown = {.n = 0};
 
-    snprintf(out, SHOWN_BYTES, "%.*s%s", SHOWN_BYTES - 4, shown,
-             cut ? "..." : "");
-    free(text);
+    if (json_dump_callback(value, add_shown, &shown,
+                           JSON_ENCODE_ANY | JSON_COMPACT | JSON_ENSURE_ASCII |
+                               JSON_REAL_PRECISION(6)))
+        memcpy(shown.text + SHOWN_BYTES - 4, "...", 3);
+    memcpy(out, shown.text, SHOWN_BYTES);
 }
 
 static const struct param *find(enum openai_kind kind, const char *name)

@@ -1,0 +1,118 @@
+/* Connecting by name never stops the loop, and asks only the name servers. */
+#include <CUnit/Basic.h>
+#include <arpa/inet.h>
+#include <event2/dns.h>
+#include <netdb.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/event_loop.h"
+#include "base/frame_conn.h"
+
+static int asked;     /* calls of what blocks */
+static int ticks;     /* turns that the loop made meanwhile */
+static char why[512]; /* `closed` was called with */
+
+/* Stands in for the C library's, which would block here. */
+int getaddrinfo(const char *node, const char *service,
+                const struct addrinfo *hints, struct addrinfo **res)
+{
+    (void)node;
+    (void)service;
+    (void)hints;
+    (void)res;
+    asked++;
+    usleep(300000);
+    return EAI_AGAIN;
+}
+
+static void on_frame(void *arg, const struct frame_header *h,
+                     const uint8_t *payload)
+{
+    (void)arg;
+    (void)h;
+    (void)payload;
+}
+
+static void on_closed(void *arg, const char *reason)
+{
+    snprintf(why, sizeof(why), "%s", reason);
+    event_base_loopbreak(arg);
+}
+
+static void on_tick(evutil_socket_t fd, short what, void *arg)
+{
+    (void)fd;
+    (void)what;
+    if (++ticks == 20)
+        event_base_loopbreak(arg);
+}
+
+/* A name server that takes questions and never answers. Its port. */
+static uint16_t silent_server(int *fd)
+{
+    struct sockaddr_in sin = {.sin_family = AF_INET};
+    socklen_t n = sizeof(sin);
+
+    sin.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    *fd = socket(AF_INET, SOCK_DGRAM, 0);
+    CU_ASSERT_EQUAL_FATAL(bind(*fd, (struct sockaddr *)&sin, n), 0);
+    CU_ASSERT_EQUAL_FATAL(getsockname(*fd, (struct sockaddr *)&sin, &n), 0);
+    return ntohs(sin.sin_port);
+}
+
+static void connect_to(const char *host, const char *server)
+{
+    static const struct frame_conn_limits limits = {
+        .payload_bytes = 1024,
+        .output_watermark_bytes = 4096,
+        .output_limit_bytes = 4096,
+    };
+    static const struct frame_conn_ops ops = {.frame = on_frame,
+                                              .closed = on_closed};
+    struct event_base *base = event_loop_new(1);
+    struct evdns_base *dns = evdns_base_new(base, 0);
+    struct timeval every = {0, 10000};
+    struct event *tick = event_new(base, -1, EV_PERSIST, on_tick, base);
+
+    asked = ticks = 0;
+    why[0] = '\0';
+    evdns_base_nameserver_ip_add(dns, server);
+    event_add(tick, &every);
+    struct frame_conn *c =
+        frame_conn_connect(base, dns, host, 1, &limits, &ops, base);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(c);
+    event_base_dispatch(base);
+    frame_conn_free(c);
+    event_free(tick);
+    evdns_base_free(dns, 0);
+    event_base_free(base);
+}
+
+static void test_names(void)
+{
+    char server[64];
+    int fd;
+
+    snprintf(server, sizeof(server), "127.0.0.1:%u", silent_server(&fd));
+    connect_to("a.name.that.nobody.answers", server);
+    CU_ASSERT_EQUAL(asked, 0);
+    CU_ASSERT_EQUAL(ticks, 20);
+    CU_ASSERT_STRING_EQUAL(why, "");
+    connect_to("127.0.0.1", server);
+    CU_ASSERT_EQUAL(asked, 0);
+    CU_ASSERT_STRING_EQUAL(why, "Connection refused");
+    close(fd);
+}
+
+int main(void)
+{
+    CU_initialize_registry();
+    CU_pSuite s = CU_add_suite("frame_conn", NULL, NULL);
+    CU_add_test(s, "names are looked up on the loop", test_names);
+    CU_basic_run_tests();
+    unsigned failures = CU_get_number_of_failures();
+    CU_cleanup_registry();
+    return failures ? 1 : 0;
+}
