@@ -81,6 +81,20 @@ static void test_statistics(void)
             check_workload(facts, seed);
 }
 
+/* The published synthetic trace has 3,993 requests in 1,022 s. */
+static void test_published_load(void)
+{
+    struct trace_generator *g = NULL;
+    struct trace_request q = {0};
+
+    CU_ASSERT_EQUAL_FATAL(trace_generator_new("synthetic", 1, 0, &g), 0);
+    for (int i = 0; i < 3993; i++)
+        CU_ASSERT_EQUAL_FATAL(trace_generator_next(g, &q), 0);
+    CU_ASSERT(fabs((double)q.arrival_us / 1e6 / 1022 - 1) < 0.05);
+    trace_request_fini(&q);
+    trace_generator_free(g);
+}
+
 static uint64_t digest(uint64_t seed, size_t requests)
 {
     struct trace_generator *g = NULL;
@@ -141,6 +155,7 @@ int main(void)
     CU_initialize_registry();
     CU_pSuite s = CU_add_suite("trace_generate", NULL, NULL);
     CU_add_test(s, "the paper's statistics", test_statistics);
+    CU_add_test(s, "published load", test_published_load);
     CU_add_test(s, "same everywhere", test_same_everywhere);
     CU_add_test(s, "arguments", test_arguments);
     CU_add_test(s, "exponential", test_exponential);
