@@ -145,6 +145,12 @@ class Cake(unittest.TestCase):
                                    line['predicted_cake_s'], 6)
         xml.etree.ElementTree.parse(self.path('o.svg'))
 
+    def test_takes_its_own_csv(self):
+        done = replay('cake', '--table', OWN, '--csv', self.path('o.csv'))
+        again = replay('cake', '--table', self.path('o.csv'))
+        self.assertEqual(again.returncode, 0, again.stderr)
+        self.assertEqual(again.stdout, done.stdout)
+
     def test_one_row(self):
         dice = random.Random(1)
         costs = self.write('c.json', json.dumps(some_calibration(dice)))
@@ -238,7 +244,7 @@ class Experiments(unittest.TestCase):
         for args, status, words in (
                 (('cake-fluctuation', '--gbps', 0), 2, '--gbps'),
                 (('cake-fluctuation', '--budget', 2000), 1, '--budget 2000'),
-                (('cake-fluctuation', '--kv-bits', 5), 1, '--kv-bits 5'),
+                (('cake-fluctuation', '--kv-bits', 17), 2, '--kv-bits 17'),
                 (('cake-fluctuation', '--gbps', 0.001), 1, 'more than a day'),
                 (('cake-adaptive', '--hardware', 'B200'), 1, '"B200"'),
                 (('cake-adaptive', '--model', 'x' * 99), 1, '--model xxx'),

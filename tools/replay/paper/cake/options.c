@@ -45,11 +45,6 @@ int cake_options_engine(const struct cake_options *options,
         .chunk_tokens = calibration->chunk_tokens,
         .kv_bits = (int)options->kv_bits,
     };
-    if (setup.kv_bits != 16 && setup.kv_bits != 8 && setup.kv_bits != 4) {
-        snprintf(error, CAKE_ERROR_BYTES, "--kv-bits %d: must be 16, 8 or 4",
-                 setup.kv_bits);
-        return -EINVAL;
-    }
     int rc = copy_name("hardware", options->hardware, setup.hardware, error);
     if (rc == 0)
         rc = copy_name("model", options->model, setup.model, error);

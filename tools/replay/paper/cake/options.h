@@ -51,9 +51,9 @@ struct cake_options {
          OPTION_COUNT,                                              \
          &(o).kv_bits,                                              \
          "N",                                                       \
-         4,                                                         \
+         1,                                                         \
          16,                                                        \
-         "of a stored number: 16 (default), 8 or 4"},               \
+         "of a stored number (default 16)"},                        \
         {"calibration",                                             \
          OPTION_TEXT,                                               \
          &(o).calibration,                                          \

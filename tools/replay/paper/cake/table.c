@@ -31,7 +31,7 @@ static const struct column columns[] = {
     {"model", NAME, SETUP(model), 0, 0},
     {"seq_len", INTEGER, SETUP(n_tokens), 1, 1e7},
     {"chunk", INTEGER, SETUP(chunk_tokens), 1, 1e6},
-    {"kv_bits", BITS, SETUP(kv_bits), 0, 0},
+    {"kv_bits", BITS, SETUP(kv_bits), 1, 16},
     {"speedup_io", NUMBER, offsetof(struct cake_row, speedup_io), 1e-6, 1e6},
     {"speedup_compute", NUMBER, offsetof(struct cake_row, speedup_compute),
      1e-6, 1e6},
@@ -39,12 +39,17 @@ static const struct column columns[] = {
 
 #define COLUMNS (sizeof columns / sizeof columns[0])
 
+/* Of a line; more than columns, for those that are passed over. */
+#define FIELDS_MAX 64
+
 /* One pass over one file. */
 struct parser {
     const char *name;
     size_t line;
     bool in_rows;
-    const struct column *order[COLUMNS]; /* of the header */
+    const struct column
+        *order[FIELDS_MAX]; /* of the header; NULL: passed over */
+    size_t fields;
     struct cake_table *table;
     char *error; /* (CAKE_ERROR_BYTES) */
 };
@@ -110,21 +115,6 @@ static int read_number(const struct parser *p, const struct column *c,
     return 0;
 }
 
-static int read_bits(const struct parser *p, const char *field,
-                     const char *text, int *bits)
-{
-    static const char *const known[] = {"4", "8", "16"};
-
-    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
-        if (strcmp(known[i], text) == 0) {
-            *bits = 4 << i;
-            return 0;
-        }
-    }
-    return refuse(p, -EINVAL, "%s: expected 16, 8 or 4, got \"%.80s\"", field,
-                  text);
-}
-
 static int read_field(const struct parser *p, const struct column *c,
                       const char *text, struct cake_row *row)
 {
@@ -134,56 +124,63 @@ static int read_field(const struct parser *p, const struct column *c,
 
     if (c->kind == NAME)
         return read_name(p, c->name, text, field);
-    if (c->kind == BITS)
-        return read_bits(p, c->name, text, field);
     rc = read_number(p, c, text, &value);
     if (rc != 0)
         return rc;
     if (c->kind == NUMBER)
         *(double *)field = value;
+    else if (c->kind == BITS)
+        *(int *)field = (int)value;
     else
         *(int64_t *)field = (int64_t)value;
     return 0;
 }
 
-/* Cuts `line` at its commas, in place. */
-static int split(const struct parser *p, char *line, char *fields[COLUMNS])
+/* Cuts `line` at its commas, in place. Returns how many fields there are, of
+ * which at most FIELDS_MAX are written. */
+static size_t split(char *line, char *fields[FIELDS_MAX])
 {
     size_t count = 0;
 
     for (char *at = line; at; count++) {
         char *field = strsep(&at, ",");
 
-        if (count < COLUMNS)
+        if (count < FIELDS_MAX)
             fields[count] = field;
     }
-    if (count != COLUMNS) {
-        return refuse(p, -EINVAL, "expected %zu columns, got %zu", COLUMNS,
-                      count);
-    }
-    return 0;
+    return count;
 }
 
-static int read_header(struct parser *p, char *fields[COLUMNS])
+/* Where the column stands in the header; p->fields: nowhere. */
+static size_t place_of(const struct parser *p, const struct column *c)
 {
-    for (size_t i = 0; i < COLUMNS; i++) {
+    size_t i = 0;
+
+    while (i < p->fields && p->order[i] != c)
+        i++;
+    return i;
+}
+
+static int read_header(struct parser *p, char *fields[FIELDS_MAX], size_t count)
+{
+    if (count > FIELDS_MAX)
+        return refuse(p, -EINVAL, "more than %d columns", FIELDS_MAX);
+    for (size_t i = 0; i < count; i++) {
         size_t c = 0;
 
         while (c < COLUMNS && strcmp(columns[c].name, fields[i]) != 0)
             c++;
-        if (c == COLUMNS) {
-            return refuse(p, -EINVAL,
-                          "column %zu: expected a name of the header, as "
-                          "hardware or util_pct, got \"%.80s\"",
-                          i + 1, fields[i]);
+        if (c < COLUMNS && place_of(p, &columns[c]) < p->fields) {
+            return refuse(p, -EINVAL, "column %zu: %s is there twice", i + 1,
+                          columns[c].name);
         }
-        for (size_t before = 0; before < i; before++) {
-            if (p->order[before] == &columns[c]) {
-                return refuse(p, -EINVAL, "column %zu: %s is there twice",
-                              i + 1, columns[c].name);
-            }
+        p->order[p->fields++] = c < COLUMNS ? &columns[c] : NULL;
+    }
+    for (size_t c = 0; c < COLUMNS; c++) {
+        if (place_of(p, &columns[c]) == p->fields) {
+            return refuse(p, -EINVAL, "the header has no column %s",
+                          columns[c].name);
         }
-        p->order[i] = &columns[c];
     }
     p->in_rows = true;
     return 0;
@@ -209,14 +206,20 @@ static int append(const struct parser *p, const struct cake_row *row)
     return 0;
 }
 
-static int read_row(const struct parser *p, char *fields[COLUMNS])
+static int read_row(const struct parser *p, char *fields[FIELDS_MAX],
+                    size_t count)
 {
     struct cake_row row;
 
+    if (count != p->fields) {
+        return refuse(p, -EINVAL, "expected %zu columns, got %zu", p->fields,
+                      count);
+    }
+
     memset(&row, 0, sizeof row);
     row.line = p->line;
-    for (size_t i = 0; i < COLUMNS; i++) {
-        int rc = read_field(p, p->order[i], fields[i], &row);
+    for (size_t i = 0; i < p->fields; i++) {
+        int rc = p->order[i] ? read_field(p, p->order[i], fields[i], &row) : 0;
 
         if (rc != 0)
             return rc;
@@ -228,7 +231,7 @@ static int read_row(const struct parser *p, char *fields[COLUMNS])
 static int read_line(struct parser *p, const char *text, size_t length)
 {
     char line[LINE_MAX_BYTES + 1];
-    char *fields[COLUMNS];
+    char *fields[FIELDS_MAX];
 
     if (length > 0 && text[length - 1] == '\r')
         length--;
@@ -240,10 +243,9 @@ static int read_line(struct parser *p, const char *text, size_t length)
         return 0;
     memcpy(line, text, length);
     line[length] = '\0';
-    int rc = split(p, line, fields);
-    if (rc != 0)
-        return rc;
-    return p->in_rows ? read_row(p, fields) : read_header(p, fields);
+    size_t count = split(line, fields);
+    return p->in_rows ? read_row(p, fields, count)
+                      : read_header(p, fields, count);
 }
 
 int cake_table_read_buffer(const char *text, size_t size, const char *name,

@@ -6,8 +6,8 @@
  *   2xA100,12.5,7,LongAlpaca-13B,16384,512,16,1.87,2.18
  *
  * The first line is the header; its names may stand in any sequence, and each
- * must be there once. Empty lines and lines that start with # are skipped.
- * Nothing is quoted.
+ * must be there once. Other columns, as `cake --csv` adds, are passed over.
+ * Empty lines and lines that start with # are skipped. Nothing is quoted.
  */
 #ifndef TOOLS_REPLAY_PAPER_CAKE_TABLE_H
 #define TOOLS_REPLAY_PAPER_CAKE_TABLE_H
@@ -28,7 +28,7 @@ struct cake_setup {
     double bandwidth_gbps; /* of loading, above 0 */
     int64_t n_tokens;      /* of the prompt, all of it cached; at least 1 */
     int64_t chunk_tokens;  /* a step's budget for all requests, at least 1 */
-    int kv_bits;           /* of a stored number: 16, 8 or 4 */
+    int kv_bits;           /* of a stored number, 1 to 16 */
 };
 
 /* With what the paper states of it: how many times as fast Cake is as loading
