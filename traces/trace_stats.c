@@ -37,24 +37,55 @@ void trace_stats_free(struct trace_stats *stats)
     }
 }
 
+/* Blocks that can be reused. */
+static size_t usable_blocks(const struct trace_stats *stats,
+                            const struct trace_request *request)
+{
+    size_t full = request->input_tokens / stats->block_tokens;
+
+    return !stats->with_partial && full < request->block_count
+               ? full
+               : request->block_count;
+}
+
+/* Leading ones of them that were seen. */
+static size_t count_hits(const struct trace_stats *stats,
+                         const struct trace_request *request)
+{
+    size_t usable = usable_blocks(stats, request);
+    size_t hits = 0;
+
+    while (hits < usable && id_map_get(stats->seen, request->hash_ids[hits]))
+        hits++;
+    return hits;
+}
+
+static uint64_t reused_tokens(const struct trace_stats *stats,
+                              const struct trace_request *request, size_t hits)
+{
+    uint64_t reused = (uint64_t)hits * stats->block_tokens;
+
+    return reused < request->input_tokens ? reused : request->input_tokens;
+}
+
+uint64_t trace_stats_reusable(const struct trace_stats *stats,
+                              const struct trace_request *request)
+{
+    return reused_tokens(stats, request, count_hits(stats, request));
+}
+
 int trace_stats_add(struct trace_stats *stats,
                     const struct trace_request *request)
 {
-    size_t usable = request->block_count;
-    size_t full = request->input_tokens / stats->block_tokens;
+    size_t usable = usable_blocks(stats, request);
+    size_t hits = count_hits(stats, request);
 
-    if (!stats->with_partial && full < usable)
-        usable = full;
-    size_t hits = 0;
-    while (hits < usable && id_map_get(stats->seen, request->hash_ids[hits]))
-        hits++;
     for (size_t i = hits; i < usable; i++) {
         int rc = id_map_put(stats->seen, request->hash_ids[i], 0);
 
         if (rc != 0)
             return rc;
     }
-    uint64_t reused = (uint64_t)hits * stats->block_tokens;
     struct trace_totals *t = &stats->totals;
     if (t->requests == 0)
         t->first_arrival_us = request->arrival_us;
@@ -62,8 +93,7 @@ int trace_stats_add(struct trace_stats *stats,
     t->requests++;
     t->input_tokens += request->input_tokens;
     t->output_tokens += request->output_tokens;
-    t->reused_tokens +=
-        reused < request->input_tokens ? reused : request->input_tokens;
+    t->reused_tokens += reused_tokens(stats, request, hits);
     t->blocks += request->block_count;
     t->reused_blocks += hits;
     return 0;

@@ -45,6 +45,10 @@ int trace_stats_add(struct trace_stats *stats,
                     const struct trace_request *request)
     __attribute__((warn_unused_result));
 
+/* The tokens of a request that would count as reused now. O(blocks). */
+uint64_t trace_stats_reusable(const struct trace_stats *stats,
+                              const struct trace_request *request);
+
 /* The sums so far, borrowed. */
 const struct trace_totals *trace_stats_totals(const struct trace_stats *stats);
 

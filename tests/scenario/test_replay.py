@@ -296,6 +296,49 @@ class Replay(unittest.TestCase):
             self.assertEqual(f.read(), 'before')
         self.assertEqual(os.listdir(self.folder), ['kept'])
 
+    def test_standard_output(self):
+        """A file named - is standard output; text goes to standard error."""
+        simulate = ['simulate', '--trace', SAMPLE, '--cluster', os.path.join(
+            ROOT, 'traces', 'clusters', 'reference-16.json'), '--policy',
+            'plan']
+        plain = replay(*simulate, '--report', self.path('r.json'),
+                       '--requests-csv', self.path('r.csv'))
+        os.chdir(self.folder)
+        for option, name in (('--report', 'r.json'),
+                             ('--requests-csv', 'r.csv')):
+            done = replay(*simulate, option, '-')
+            self.assertEqual(done.returncode, 0, done.stderr)
+            with open(self.path(name), encoding='utf-8') as f:
+                self.assertEqual(done.stdout, f.read())
+            self.assertIn(plain.stdout, done.stderr)
+        done = replay('cake-adaptive', '--plot', '-', '--runs', 1)
+        self.assertTrue(done.stdout.rstrip().endswith('</svg>'))
+        # Behind what is there, as any text.
+        with open(self.path('all'), 'w', encoding='utf-8') as f:
+            f.write('first\n')
+        with open(self.path('all'), 'a', encoding='utf-8') as f:
+            subprocess.run([program(), 'generate', '--like', 'conversation',
+                            '--requests', '3', '--out', '-'], stdout=f,
+                           stderr=subprocess.DEVNULL, check=True)
+        with open(self.path('all'), encoding='utf-8') as f:
+            self.assertRegex(f.read(), '^first\n({.*}\n){3}$')
+        done = replay(*simulate, '--report', '-', '--requests-csv', '-')
+        self.assertEqual(done.returncode, 1)
+        self.assertIn('--requests-csv -: standard output is that of --report',
+                      done.stderr)
+        self.assertEqual(sorted(os.listdir(self.folder)),
+                         ['all', 'r.csv', 'r.json'])
+
+    def test_help(self):
+        for args, words in ((['help'], 'usage: conductor-replay COMMAND'),
+                            (['help', 'size'], 'usage: conductor-replay size')):
+            done = replay(*args)
+            self.assertEqual(done.returncode, 0)
+            self.assertIn(words, done.stdout)
+        done = replay('help', 'sing')
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("unknown command 'sing'", done.stderr)
+
     def test_bad_command_lines(self):
         for args, words in [
                 ([], 'usage: conductor-replay'),

@@ -2,6 +2,7 @@
 import csv
 import json
 import os
+import re
 import subprocess
 import tempfile
 import unittest
@@ -77,6 +78,35 @@ class Study(unittest.TestCase):
         self.assertEqual(one.stdout, done.stdout)
         with open(self.path('o.csv'), 'rb') as f:
             self.assertEqual(f.read(), before)
+
+    def test_compare_verdict(self):
+        """The default policy is among those that are compared, and what is
+        said of them does not depend on the order in which they are given."""
+        args = ['compare', '--trace', SAMPLE, '--cluster', REFERENCE,
+                '--speeds', '1,8', '--csv', self.path('o.csv')]
+        done = replay(*args)
+        rows = self.rows()
+        self.assertEqual({r['policy'] for r in rows},
+                         {'random', 'least_loaded', 'local_cache',
+                          'global_cache', 'plan'})
+        said = done.stdout[done.stdout.index('\nmean TTFT'):]
+        mean = {(r['speed'], r['policy']): float(r['ttft_mean_s'])
+                for r in rows}
+        falls = lowest = 0
+        for speed in '18':
+            order = [mean[speed, p] for p in
+                     ('random', 'least_loaded', 'local_cache', 'global_cache')]
+            falls += order == sorted(order, reverse=True)
+            lowest += mean[speed, 'plan'] <= min(order)
+        self.assertEqual(
+            said, '\nmean TTFT:\n  random >= least_loaded >= local_cache >= '
+            f'global_cache: at {falls} of 2 points\n'
+            f'  plan is the lowest: at {lowest} of 2 points\n')
+        other = replay(*args, '--policies', 'plan,global_cache,random,'
+                       'local_cache,least_loaded')
+        self.assertTrue(other.stdout.endswith(said), other.stdout)
+        one = replay(*args, '--policies', 'round_robin')
+        self.assertNotIn('mean TTFT', one.stdout)
 
     def test_compare_plots(self):
         for lists in (['--prefill', '2,4'], ['--speeds', '1'],
@@ -164,6 +194,27 @@ class Study(unittest.TestCase):
                 self.assertIn(f'best with {best[0] - 1} nodes', done.stdout)
                 self.assertIn(f', {100 * below:.2f} %', done.stdout)
 
+    def test_size_says_why(self):
+        """Prompts that cannot be served in time on any number of nodes."""
+        slo = ['--slo-ttft', 2, '--slo-tbt', 0.2]
+        done = replay('size', '--trace', SAMPLE, '--cluster-template', PAPER,
+                      '--max-prefill', 3, '--max-decode', 2, *slo)
+        self.assertEqual(done.returncode, 1)
+        hopeless = int(re.search(
+            r'\n(\d+) of 80 requests miss an SLO on any number of nodes',
+            done.stdout)[1])
+        self.assertIn('; the target allows 4\n', done.stdout)
+        # One after the other on many nodes all others are in time.
+        slow = self.simulate(SAMPLE, '--cluster', PAPER, '--prefill', 32,
+                             '--decode', 8, '--policy', 'plan', '--speed',
+                             0.01, *slo)
+        self.assertEqual(slow['requests']['rejected'], hopeless)
+        done = replay('size', '--trace', SAMPLE, '--cluster-template', PAPER,
+                      '--slo-ttft', 60, '--slo-tbt', 0.2, '--speed', 50,
+                      '--max-prefill', 1, '--max-decode', 1)
+        self.assertEqual(done.returncode, 1)
+        self.assertNotIn('any number of nodes', done.stdout)
+
     def test_size_of_one_kind(self):
         trace = self.trace(200)
         done = replay('size', '--trace', trace, '--cluster-template',
@@ -214,6 +265,14 @@ class Study(unittest.TestCase):
             f'- synthetic: {"agrees" if abs(change + 64) <= 5 else "differs"}'
             f': prefill time with the global cache {change:+.0f} %, -64 % in',
             results)
+        # A maximum of the paper: only what is above it differs.
+        gains = re.findall(r'- conversation: (\w+): at speed \d, the largest '
+                           r'gain over coupled \+(\d+) %, up to \+498 % in',
+                           results)
+        self.assertEqual([word for word, _ in gains],
+                         ['agrees' if int(gain) <= 503 else 'differs'
+                          for _, gain in gains])
+        self.assertEqual(len(gains), 2)
         self.assertNotIn('- other: ', results)
         self.assertIn('The paper has no such figure', results)
         self.assertIn('All requests of each trace', results)

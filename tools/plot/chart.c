@@ -9,6 +9,7 @@
 
 #include "tools/plot/gnuplot.h"
 #include "tools/plot/range.h"
+#include "tools/result_file.h"
 
 /* Of a frame, in pixels; then what stands around it. */
 #define WIDTH 340.0
@@ -346,21 +347,18 @@ static void put_script(FILE *f, const char *title, const struct chart *charts,
 
 static int copy(FILE *from, const char *path)
 {
-    bool to_stdout = strcmp(path, "-") == 0;
     char bytes[16384];
     size_t n;
 
     if (fseek(from, 0, SEEK_SET) != 0)
         return -errno;
-    FILE *to = to_stdout ? stdout : fopen(path, "we");
+    FILE *to = result_open(path);
     if (!to)
         return -errno;
     while ((n = fread(bytes, 1, sizeof bytes, from)) > 0)
         (void)fwrite(bytes, 1, n, to);
-    bool failed = ferror(from) != 0 || fflush(to) != 0 || ferror(to) != 0;
-    if (!to_stdout && fclose(to) != 0)
-        failed = true;
-    return failed ? -EIO : 0;
+    bool failed = ferror(from) != 0;
+    return result_close(to) != 0 || failed ? -EIO : 0;
 }
 
 void chart_line(struct chart *chart, const char *name, const double *y,

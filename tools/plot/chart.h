@@ -54,11 +54,10 @@ void chart_line(struct chart *chart, const char *name, const double *y,
                 size_t n);
 
 /*
- * Writes charts[0 .. n) in rows of `columns` to `path`, "-" being standard
- * output. Texts may hold anything. Returns 0; -ENOPKG when gnuplot is missing;
- * -EPROTO when it failed, which it has said; or a negative errno. On an error
- * the file is as it was, unless writing it failed. Waits for gnuplot: about
- * 0.1 s.
+ * Writes charts[0 .. n) in rows of `columns` to `path`. Texts may hold
+ * anything. Returns 0; -ENOPKG when gnuplot is missing; -EPROTO when it failed,
+ * which it has said; or a negative errno. On an error the file is as it was,
+ * unless writing it failed. Waits for gnuplot: about 0.1 s.
  */
 int chart_write(const char *path, const char *title, const struct chart *charts,
                 size_t n, size_t columns) __attribute__((warn_unused_result));

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "tools/replay/command.h"
+#include "tools/result_file.h"
 #include "traces/trace_file.h"
 #include "traces/trace_generate.h"
 #include "traces/trace_stats.h"
@@ -57,7 +58,9 @@ static int write_trace(struct trace_generator *generator, uint64_t requests,
                        const char *path)
 {
     struct trace_stats *stats = trace_stats_new(TRACE_BLOCK_TOKENS, true);
-    FILE *file = path ? trace_file_create(path) : stdout;
+    FILE *file = !path                  ? stdout
+                 : result_is_open(path) ? result_open(path)
+                                        : trace_file_create(path);
     int rc = -ENOMEM;
 
     if (!file)

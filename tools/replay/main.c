@@ -1,6 +1,7 @@
 /* conductor-replay: the table of subcommands. */
 #include <errno.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -47,8 +48,10 @@ static void print_help(FILE *file)
           file);
     for (size_t i = 0; i < COMMAND_COUNT; i++)
         fprintf(file, "  %-16s  %s\n", commands[i].name, commands[i].summary);
-    fputs("\nconductor-replay COMMAND --help explains a command.\n"
-          "conductor-replay --version prints the version.\n\n"
+    fputs("\nconductor-replay help COMMAND explains a command.\n"
+          "conductor-replay --version prints the version.\n"
+          "A file named - is standard output; the text goes to standard error "
+          "then.\n\n"
           "examples:\n"
           "  conductor-replay live --trace traces/sample.jsonl "
           "--length-scale 16\n"
@@ -92,11 +95,36 @@ int replay_parse(const struct replay_usage *usage,
     snprintf(name, sizeof name, "conductor-replay %s", usage->name);
     if (options_start(&all, table, argc, argv, status) != 0)
         return -1;
-    if (options_check_outputs(table, error, sizeof error) == 0)
+    if (options_claim_stdout(table, error, sizeof error) == 0 &&
+        options_check_outputs(table, error, sizeof error) == 0)
         return 0;
     replay_complain(usage->name, "%s", error);
     *status = 1;
     return -1;
+}
+
+static const struct command *find_command(const char *name)
+{
+    for (size_t i = 0; i < COMMAND_COUNT; i++)
+        if (strcmp(name, commands[i].name) == 0)
+            return &commands[i];
+    fprintf(stderr,
+            "conductor-replay: unknown command '%s'; "
+            "conductor-replay --help lists them\n",
+            name);
+    return NULL;
+}
+
+/* `help COMMAND` is `COMMAND --help`. */
+static int explain(const char *name)
+{
+    const struct command *command = find_command(name);
+    char text[NAME_BYTES];
+    char help[] = "--help";
+    char *argv[] = {text, help, NULL};
+
+    snprintf(text, sizeof text, "%s", name);
+    return command ? command->run(2, argv) : REPLAY_EXIT_USAGE;
 }
 
 static int run_command(int argc, char **argv)
@@ -105,7 +133,10 @@ static int run_command(int argc, char **argv)
         print_help(stderr);
         return REPLAY_EXIT_USAGE;
     }
-    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0) {
+    bool help = strcmp(argv[1], "help") == 0;
+    if (help && argc > 2)
+        return explain(argv[2]);
+    if (help || strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0) {
         print_help(stdout);
         return 0;
     }
@@ -113,14 +144,8 @@ static int run_command(int argc, char **argv)
         puts("conductor-replay " CONDUCTOR_VERSION);
         return 0;
     }
-    for (size_t i = 0; i < COMMAND_COUNT; i++)
-        if (strcmp(argv[1], commands[i].name) == 0)
-            return commands[i].run(argc - 1, argv + 1);
-    fprintf(stderr,
-            "conductor-replay: unknown command '%s'; "
-            "conductor-replay --help lists them\n",
-            argv[1]);
-    return REPLAY_EXIT_USAGE;
+    const struct command *command = find_command(argv[1]);
+    return command ? command->run(argc - 1, argv + 1) : REPLAY_EXIT_USAGE;
 }
 
 /* What could not be printed was not done. */

@@ -95,3 +95,34 @@ int options_check_outputs(const struct option_table *table, char *error,
     }
     return 0;
 }
+
+/* Far from what a shell hands over. */
+#define RESULT_FD 90
+#define RESULT_PATH "/dev/fd/90"
+
+int options_claim_stdout(const struct option_table *table, char *error,
+                         size_t size)
+{
+    const struct option_spec *claimed = NULL;
+
+    for (size_t i = 0; i < table->count; i++) {
+        const struct option_spec *spec = &table->specs[i];
+        const char **path = spec->kind == OPTION_OUTPUT ? spec->value : NULL;
+
+        if (!path || !*path || strcmp(*path, "-") != 0)
+            continue;
+        if (claimed) {
+            snprintf(error, size, "--%s -: standard output is that of --%s",
+                     spec->name, claimed->name);
+            return -EINVAL;
+        }
+        if (dup2(STDOUT_FILENO, RESULT_FD) < 0 ||
+            dup2(STDERR_FILENO, STDOUT_FILENO) < 0) {
+            snprintf(error, size, "--%s -: %s", spec->name, strerror(errno));
+            return -errno;
+        }
+        claimed = spec;
+        *path = RESULT_PATH;
+    }
+    return 0;
+}

@@ -13,4 +13,13 @@
 int options_check_outputs(const struct option_table *table, char *error,
                           size_t size) __attribute__((warn_unused_result));
 
+/*
+ * Lets an OUTPUT option whose path is "-" write to standard output; the text
+ * that a command prints goes to standard error then. Such a path becomes
+ * /dev/fd/N. Call before anything is printed. Returns 0, or -EINVAL with a
+ * message in `error` if two outputs ask for it.
+ */
+int options_claim_stdout(const struct option_table *table, char *error,
+                         size_t size) __attribute__((warn_unused_result));
+
 #endif

@@ -8,6 +8,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "tools/result_file.h"
+
 /* The file that a link leads to, so that the link stays. */
 static int resolve(struct replay_output *o, const char *path)
 {
@@ -27,8 +29,9 @@ int replay_output_open(struct replay_output *o, const char *path)
     int rc = resolve(o, path);
     if (rc != 0)
         return rc;
-    if (stat(path, &about) == 0 && !S_ISREG(about.st_mode)) {
-        o->file = fopen(path, "w");
+    if (result_is_open(path) ||
+        (stat(path, &about) == 0 && !S_ISREG(about.st_mode))) {
+        o->file = result_open(path);
         return o->file ? 0 : -errno;
     }
     snprintf(o->temporary, sizeof o->temporary, "%s.%ld.tmp", o->path,

@@ -74,7 +74,7 @@ static int parse(int argc, char **argv, struct settings *s, int *status)
          "most that p50 and p90 may differ, per cent (default 5)"},
         {"max-hits", OPTION_NUMBER, &s->hit_points, "P", 0, 100,
          "most that the hit ratio may differ, points (default 0.5)"},
-        {"json", OPTION_TEXT, &s->json, "FILE", 0, 0,
+        {"json", OPTION_OUTPUT, &s->json, "FILE", 0, 0,
          "write the comparison as JSON"},
     };
     const struct option_table table = {specs, sizeof specs / sizeof specs[0]};

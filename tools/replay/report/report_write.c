@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "tools/replay/report/report.h"
+#include "tools/result_file.h"
 
 /* Six decimals are microseconds; more would be noise that changes files. */
 static json_t *number(double x)
@@ -88,17 +89,14 @@ json_t *replay_report_json(const struct replay_report *r)
 
 int replay_json_write(const json_t *json, const char *path)
 {
-    FILE *f = fopen(path, "w");
+    FILE *f = result_open(path);
 
     if (!f)
         return -errno;
     int rc = json_dumpf(
         json, f, JSON_INDENT(2) | JSON_SORT_KEYS | JSON_REAL_PRECISION(12));
     fputc('\n', f);
-    bool failed = rc != 0 || ferror(f) != 0;
-    if (fclose(f) != 0 || failed)
-        return -EIO;
-    return 0;
+    return result_close(f) != 0 || rc != 0 ? -EIO : 0;
 }
 
 static void print_summary(FILE *f, const char *name,
@@ -292,15 +290,12 @@ void replay_csv_header(FILE *f)
 int replay_csv_write(const struct replay_record *records, size_t n,
                      const char *path)
 {
-    FILE *f = fopen(path, "w");
+    FILE *f = result_open(path);
 
     if (!f)
         return -errno;
     replay_csv_header(f);
     for (size_t i = 0; i < n; i++)
         replay_csv_line(&records[i], f);
-    bool failed = ferror(f) != 0;
-    if (fclose(f) != 0 || failed)
-        return -EIO;
-    return 0;
+    return result_close(f);
 }

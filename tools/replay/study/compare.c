@@ -49,7 +49,7 @@ static int parse(int argc, char **argv, struct settings *s, int *status)
         {"cluster", OPTION_TEXT, &s->cluster, "FILE", 0, 0,
          "the cluster's description (docs/clusters.md)"},
         {"policies", OPTION_TEXT, &s->policies, "LIST", 0, 0,
-         "default random,least_loaded,local_cache,global_cache"},
+         "default random,least_loaded,local_cache,global_cache,plan"},
         REPLAY_POLICY_SPEC(s->numbers),
         {"speeds", OPTION_TEXT, &s->speeds, "LIST", 0, 0,
          "how many times as fast as the trace (default 1)"},
@@ -181,13 +181,13 @@ static int run(const struct settings *s, struct replay_comparison *c)
 
 int replay_command_compare(int argc, char **argv)
 {
-    struct settings s = {.policies =
-                             "random,least_loaded,local_cache,global_cache",
-                         .speeds = "1",
-                         .admission = "plain",
-                         .cache_tokens = -1,
-                         .decode = NOT_GIVEN,
-                         .seed = 1};
+    struct settings s = {
+        .policies = "random,least_loaded,local_cache,global_cache,plan",
+        .speeds = "1",
+        .admission = "plain",
+        .cache_tokens = -1,
+        .decode = NOT_GIVEN,
+        .seed = 1};
     static const struct replay_comparison none;
     struct replay_comparison c = none;
     struct cluster file;

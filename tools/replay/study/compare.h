@@ -27,8 +27,9 @@ replay_comparison_case(const struct replay_comparison *c, size_t n, size_t v,
 /* "8", or "8+8" with decode nodes: how many a cluster has, into `name`. */
 void replay_comparison_nodes(const struct cluster *c, char *name, size_t size);
 
-/* What was asked for, a table, and whether mean TTFT falls from each policy to
- * the next: of accepted requests, where an SLO had others rejected. */
+/* What was asked for, a table, and at how many points the mean TTFT of the
+ * policies is in the order that the Mooncake paper has (Figure 5), and `plan`'s
+ * the lowest: of accepted requests, where an SLO had others rejected. */
 void replay_comparison_print(const struct replay_comparison *c, FILE *file);
 
 /* A line a case. Returns 0 or a negative errno. */

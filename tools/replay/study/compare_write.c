@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "tools/replay/study/compare.h"
+#include "tools/result_file.h"
 
 const struct replay_case *
 replay_comparison_case(const struct replay_comparison *c, size_t n, size_t v,
@@ -18,25 +19,100 @@ size_t replay_comparison_clusters(const struct replay_comparison *c)
     return c->nodes.count * (c->links.count > 0 ? c->links.count : 1);
 }
 
-/* Points (cluster and speed) at which no policy is faster than the next. */
-static size_t ordered_points(const struct replay_comparison *c)
+/* Of the Mooncake paper's Figure 5, slowest first. */
+static const char *const paper_order[] = {"random", "least_loaded",
+                                          "local_cache", "global_cache"};
+
+#define PAPER_ORDER (sizeof paper_order / sizeof paper_order[0])
+
+/* The place of a policy in the comparison; count: it is not there. */
+static size_t place_of(const struct replay_comparison *c, const char *name)
+{
+    size_t p = 0;
+
+    while (p < c->policies.count && strcmp(c->policies.names[p], name) != 0)
+        p++;
+    return p;
+}
+
+/* Whether the mean TTFT of policy `slower` is not below that of `faster`. */
+static bool in_order(const struct replay_comparison *c, size_t n, size_t v,
+                     size_t slower, size_t faster)
+{
+    return replay_comparison_case(c, n, v, slower)->result.report.ttft_s.mean >=
+           replay_comparison_case(c, n, v, faster)->result.report.ttft_s.mean;
+}
+
+/* How many points have the mean TTFT of the policies at places[0 .. n) fall
+ * from each to the next. */
+static size_t ordered_points(const struct replay_comparison *c,
+                             const size_t *places, size_t n_places)
 {
     size_t ordered = 0;
 
     for (size_t n = 0; n < replay_comparison_clusters(c); n++) {
         for (size_t v = 0; v < c->speeds.count; v++) {
-            size_t p = 1;
+            size_t i = 1;
 
-            while (p < c->policies.count &&
-                   replay_comparison_case(c, n, v, p - 1)
-                           ->result.report.ttft_s.mean >=
-                       replay_comparison_case(c, n, v, p)
-                           ->result.report.ttft_s.mean)
-                p++;
-            ordered += p >= c->policies.count;
+            while (i < n_places && in_order(c, n, v, places[i - 1], places[i]))
+                i++;
+            ordered += i >= n_places;
         }
     }
     return ordered;
+}
+
+/* Points at which no policy but the ideal one is faster than that at `place`.
+ */
+static size_t lowest_points(const struct replay_comparison *c, size_t place)
+{
+    size_t ideal = place_of(c, "ideal_pool");
+    size_t lowest = 0;
+
+    for (size_t n = 0; n < replay_comparison_clusters(c); n++) {
+        for (size_t v = 0; v < c->speeds.count; v++) {
+            size_t p = 0;
+
+            while (p < c->policies.count &&
+                   (p == ideal || in_order(c, n, v, p, place)))
+                p++;
+            lowest += p == c->policies.count;
+        }
+    }
+    return lowest;
+}
+
+/* What is said does not depend on the order in which policies were given. */
+static void print_verdicts(const struct replay_comparison *c, bool with_slo,
+                           FILE *file)
+{
+    size_t points = replay_comparison_clusters(c) * c->speeds.count;
+    size_t plan = place_of(c, "plan");
+    size_t places[PAPER_ORDER];
+    size_t n = 0;
+
+    for (size_t i = 0; i < PAPER_ORDER; i++) {
+        places[n] = place_of(c, paper_order[i]);
+        n += places[n] < c->policies.count;
+    }
+    if (c->policies.count > 1 && (n > 1 || plan < c->policies.count)) {
+        fprintf(file, "\nmean TTFT%s:\n",
+                with_slo ? " of accepted requests, which are not the same for "
+                           "each policy"
+                         : "");
+    }
+    for (size_t i = 0; i < n && n > 1; i++) {
+        fprintf(file, "%s%s", i > 0 ? " >= " : "  ",
+                c->policies.names[places[i]]);
+    }
+    if (n > 1) {
+        fprintf(file, ": at %zu of %zu points\n", ordered_points(c, places, n),
+                points);
+    }
+    if (c->policies.count > 1 && plan < c->policies.count) {
+        fprintf(file, "  plan is the lowest: at %zu of %zu points\n",
+                lowest_points(c, plan), points);
+    }
 }
 
 static bool decodes(const struct cluster *c)
@@ -135,16 +211,7 @@ void replay_comparison_print(const struct replay_comparison *c, FILE *file)
                      : "");
     for (size_t i = 0; i < c->n_cases; i++)
         print_case(&c->cases[i], with_slo, file);
-    if (c->policies.count > 1) {
-        fprintf(file, "\nmean TTFT%s",
-                with_slo ? " of accepted requests, which are not the same for "
-                           "each policy:\n "
-                         : "");
-        for (size_t p = 0; p < c->policies.count; p++)
-            fprintf(file, "%s%s", p > 0 ? " >= " : " ", c->policies.names[p]);
-        fprintf(file, ": at %zu of %zu points\n", ordered_points(c),
-                replay_comparison_clusters(c) * c->speeds.count);
-    }
+    print_verdicts(c, with_slo, file);
 }
 
 /* A number, or nothing where it was not measured, and a comma. */
@@ -182,7 +249,7 @@ static void csv_case(FILE *f, const struct replay_case *one)
 
 int replay_comparison_csv(const struct replay_comparison *c, const char *path)
 {
-    FILE *f = fopen(path, "w");
+    FILE *f = result_open(path);
 
     if (!f)
         return -errno;
@@ -193,6 +260,5 @@ int replay_comparison_csv(const struct replay_comparison *c, const char *path)
           f);
     for (size_t i = 0; i < c->n_cases; i++)
         csv_case(f, &c->cases[i]);
-    bool failed = ferror(f) != 0;
-    return (fclose(f) != 0 || failed) ? -EIO : 0;
+    return result_close(f);
 }

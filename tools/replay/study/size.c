@@ -10,6 +10,7 @@
 #include "tools/replay/command.h"
 #include "tools/replay/live/stream.h"
 #include "tools/replay/study/policies.h"
+#include "traces/trace_stats.h"
 
 static const struct replay_usage usage = {
     .name = "size",
@@ -131,8 +132,7 @@ static int ask(void *arg, struct search_answer *answers, size_t n)
     for (size_t i = 0; i < n && rc == 0; i++) {
         rc = make_case(z, answers[i].size, &cases[i]);
         cases[i].gives_up = true;
-        cases[i].misses_max =
-            (uint64_t)((1 - s->target) * (double)z->result.requests + 1e-6);
+        cases[i].misses_max = z->result.misses_max;
     }
     if (rc == 0) {
         fprintf(stderr, "%" PRIu32 " nodes: %zu splits\n",
@@ -217,8 +217,34 @@ static int finish(struct sizing *z)
     return rc;
 }
 
-/* How many requests there are, so that a hopeless size can be given up. */
-static int count_requests(struct sizing *z)
+/* Whether a request misses an SLO on an idle cluster of any size: its prefill
+ * alone, with everything cached that came before and loads at no cost, or its
+ * decode step alone. */
+static bool is_hopeless(struct sizing *z, const struct trace_request *q,
+                        uint64_t reused_tokens)
+{
+    struct replay_sizing *r = &z->result;
+    const struct cluster *c = &r->template;
+    uint32_t n = q->input_tokens;
+    uint32_t cached = c->prefix_cache ? (uint32_t)reused_tokens : 0;
+    int64_t us = cost_model_prefill_us(&c->cost, n - cached, cached, NULL);
+    int64_t anew_us = cost_model_prefill_us(&c->cost, n, 0, NULL);
+    double ttft_s = (double)(us < anew_us ? us : anew_us) / 1e6 /
+                    (double)c->pipeline_stages;
+    double tbt_s =
+        q->output_tokens > 1 && c->decode_nodes + c->coupled_nodes > 0
+            ? (double)cost_model_decode_step_us(&c->cost, 1, n, NULL) / 1e6
+            : 0;
+
+    if (ttft_s > z->s->slo_ttft_s && ttft_s > r->hopeless_ttft_s)
+        r->hopeless_ttft_s = ttft_s;
+    return ttft_s > z->s->slo_ttft_s ||
+           (z->s->slo_tbt_s > 0 && tbt_s > z->s->slo_tbt_s);
+}
+
+/* How many requests there are, so that a hopeless size can be given up, and how
+ * many of them no size can serve in time. */
+static int survey(struct sizing *z)
 {
     const struct replay_source *from = &z->s->study.source;
     struct replay_stream_options o = {.path = from->path,
@@ -234,15 +260,28 @@ static int count_requests(struct sizing *z)
 
     if (rc != 0)
         return rc;
-    while ((rc = replay_stream_next(stream, &request)) > 0)
+    struct trace_stats *stats =
+        trace_stats_new(z->result.template.block_tokens, false);
+    while (stats && (rc = replay_stream_next(stream, &request)) > 0) {
         z->result.requests++;
-    if (rc < 0)
+        if (is_hopeless(z, &request, trace_stats_reusable(stats, &request)))
+            z->result.hopeless++; /* rejected: leaves nothing in caches */
+        else if (trace_stats_add(stats, &request) != 0)
+            break;
+    }
+    trace_stats_free(stats);
+    if (!stats || rc > 0) {
+        snprintf(z->error, sizeof z->error, "out of memory");
+        rc = -ENOMEM;
+    } else if (rc < 0)
         snprintf(z->error, sizeof z->error, "%s", replay_stream_error(stream));
     if (rc == 0 && z->result.requests == 0) {
         snprintf(z->error, sizeof z->error, "%s: holds no such request",
                  from->path);
         rc = -EINVAL;
     }
+    z->result.misses_max =
+        (uint64_t)((1 - z->s->target) * (double)z->result.requests + 1e-6);
     trace_request_fini(&request);
     replay_stream_free(stream);
     return rc;
@@ -250,7 +289,7 @@ static int count_requests(struct sizing *z)
 
 static int search_sizes(struct sizing *z)
 {
-    int rc = count_requests(z);
+    int rc = survey(z);
 
     if (rc == 0) {
         snprintf(z->error, sizeof z->error, "out of memory");

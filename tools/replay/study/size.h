@@ -16,6 +16,10 @@ struct replay_sizing {
     double slo_ttft_s, slo_tbt_s, target, speed;
     struct cluster template;
     uint64_t requests;
+    uint64_t misses_max; /* so many may miss an SLO */
+    /* Of them, those that miss one alone on an idle cluster of any size. */
+    uint64_t hopeless;
+    double hopeless_ttft_s; /* the longest that one of these takes; 0: none */
     struct search search;
     /* Simulated to their ends: found: the answer, then all splits of up to
      * SIZE_TOTALS_BELOW totals below it, most nodes first; else the sizes that

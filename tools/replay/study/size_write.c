@@ -6,6 +6,7 @@
 
 #include "tools/plot/chart.h"
 #include "tools/replay/study/size.h"
+#include "tools/result_file.h"
 
 static uint32_t prefill_of(const struct replay_case *c)
 {
@@ -108,6 +109,21 @@ static void print_found(const struct replay_sizing *z, FILE *f)
     }
 }
 
+/* What no number of nodes can help. */
+static void print_hopeless(const struct replay_sizing *z, FILE *f)
+{
+    if (z->hopeless == 0)
+        return;
+    fprintf(f,
+            "%" PRIu64 " of %" PRIu64
+            " requests miss an SLO on any number of nodes: they do alone on an "
+            "idle one, with\nall cached that came before",
+            z->hopeless, z->requests);
+    if (z->hopeless_ttft_s > 0)
+        fprintf(f, " (TTFT up to %.3g s)", z->hopeless_ttft_s);
+    fprintf(f, "; the target allows %" PRIu64 "\n", z->misses_max);
+}
+
 static void print_not_found(const struct replay_sizing *z, FILE *f)
 {
     const struct replay_case *best = best_of(z, 0, z->n_ended);
@@ -117,8 +133,10 @@ static void print_not_found(const struct replay_sizing *z, FILE *f)
             z->search.decode_max > 0 ? "" : " (or coupled)");
     if (z->search.decode_max > 0)
         fprintf(f, " and %" PRIu32 " decode nodes", z->search.decode_max);
+    fputs(" will do\n", f);
+    print_hopeless(z, f);
     fprintf(f,
-            " will do\nthe %zu that got furthest were simulated to their "
+            "the %zu that got furthest were simulated to their "
             "ends; best of them: ",
             z->n_ended);
     print_nodes(best, f);
@@ -145,7 +163,7 @@ void replay_size_print(const struct replay_sizing *z, FILE *f)
 
 int replay_size_csv(const struct replay_sizing *z, const char *path)
 {
-    FILE *f = fopen(path, "w");
+    FILE *f = result_open(path);
 
     if (!f)
         return -errno;
@@ -159,8 +177,7 @@ int replay_size_csv(const struct replay_sizing *z, const char *path)
             fprintf(f, "%.6f", a->effective_ratio);
         fprintf(f, ",%" PRIu64 "\n", a->judged);
     }
-    bool failed = ferror(f) != 0;
-    return (fclose(f) != 0 || failed) ? -EIO : 0;
+    return result_close(f);
 }
 
 /* Copies the sizes that meet the target, or those that don't. */

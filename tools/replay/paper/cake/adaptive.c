@@ -9,6 +9,7 @@
 #include "tools/replay/list.h"
 #include "tools/replay/paper/cake/options.h"
 #include "tools/replay/paper/cake/process.h"
+#include "tools/result_file.h"
 #include "traces/random.h"
 
 static const struct replay_usage usage = {
@@ -165,7 +166,7 @@ static void print(const struct settings *s, const struct point *points)
 static int write_csv(const struct settings *s, const struct point *points,
                      const char *path)
 {
-    FILE *f = fopen(path, "w");
+    FILE *f = result_open(path);
 
     if (!f)
         return -errno;
@@ -182,8 +183,7 @@ static int write_csv(const struct settings *s, const struct point *points,
                     m->short_mean_s, m->tokens_per_s, m->computed_tokens);
         }
     }
-    bool failed = ferror(f) != 0;
-    return fclose(f) != 0 || failed ? -EIO : 0;
+    return result_close(f);
 }
 
 static int write_plot(const struct settings *s, const struct point *points,

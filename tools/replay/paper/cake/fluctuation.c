@@ -9,6 +9,7 @@
 #include "tools/replay/command.h"
 #include "tools/replay/paper/cake/options.h"
 #include "tools/replay/paper/cake/process.h"
+#include "tools/result_file.h"
 
 static const struct replay_usage usage = {
     .name = "cake-fluctuation",
@@ -199,7 +200,7 @@ static void print(const struct study *study)
 
 static int write_csv(const struct study *study, const char *path)
 {
-    FILE *f = fopen(path, "w");
+    FILE *f = result_open(path);
 
     if (!f)
         return -errno;
@@ -217,8 +218,7 @@ static int write_csv(const struct study *study, const char *path)
         fprintf(f, ",%lld,%.6f,%lld\n", (long long)r->met_tokens,
                 study->planned.cake_s, (long long)study->planned.split_tokens);
     }
-    bool failed = ferror(f) != 0;
-    return fclose(f) != 0 || failed ? -EIO : 0;
+    return result_close(f);
 }
 
 static int write_plot(const struct study *study, const char *path)

@@ -6,6 +6,7 @@
 
 #include "tools/plot/chart.h"
 #include "tools/replay/paper/cake/result.h"
+#include "tools/result_file.h"
 
 /* Fastest of the three, as the paper names them. */
 static const char *best_name(const struct cake_line *line)
@@ -97,7 +98,7 @@ json_t *cake_result_json(const struct cake_result *r)
 
 int cake_result_csv(const struct cake_result *r, const char *path)
 {
-    FILE *f = fopen(path, "w");
+    FILE *f = result_open(path);
 
     if (!f)
         return -errno;
@@ -120,8 +121,7 @@ int cake_result_csv(const struct cake_result *r, const char *path)
                 p->speedup_io, p->speedup_compute, p->cake_s, p->load_s,
                 p->compute_s, (long long)p->split_tokens, best_name(line));
     }
-    bool failed = ferror(f) != 0;
-    return fclose(f) != 0 || failed ? -EIO : 0;
+    return result_close(f);
 }
 
 /* Rows of one machine and model have a colour. */

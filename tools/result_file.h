@@ -1,0 +1,20 @@
+/* Files that hold a result. */
+#ifndef TOOLS_RESULT_FILE_H
+#define TOOLS_RESULT_FILE_H
+
+#include <stdbool.h>
+#include <stdio.h>
+
+/* Whether the path is that of an open descriptor, /dev/fd/N. */
+bool result_is_open(const char *path);
+
+/*
+ * Opens the file for writing, emptied; /dev/fd/N is descriptor N itself, at its
+ * place. Returns an owned stream, or NULL with errno set.
+ */
+FILE *result_open(const char *path) __attribute__((warn_unused_result));
+
+/* Closes it. Returns 0, or -EIO when not everything could be written. */
+int result_close(FILE *file) __attribute__((warn_unused_result));
+
+#endif
