@@ -59,6 +59,12 @@ static uint16_t check_hello(const struct service *s, const struct msg_hello *m,
                  MSG_NAME_MAX - 1);
         return PROTO_E_INVALID;
     }
+    if ((m->role & PROTO_ROLE_DECODE) &&
+        !(m->capabilities & PROTO_CAP_PUSH_TCP)) {
+        snprintf(text, MSG_TEXT_MAX,
+                 "capabilities: a worker that decodes must take KV_BEGIN");
+        return PROTO_E_INCOMPATIBLE;
+    }
     if (strcmp(m->model, s->config.model) != 0) {
         snprintf(text, MSG_TEXT_MAX,
                  "model: \"%s\", but this conductor serves \"%.200s\"",
@@ -102,6 +108,32 @@ static uint16_t check_hello(const struct service *s, const struct msg_hello *m,
     return 0;
 }
 
+static bool is_this_machine(const char *host)
+{
+    return strncmp(host, "127.", 4) == 0 || strcmp(host, "::1") == 0 ||
+           strcmp(host, "localhost") == 0;
+}
+
+/* Whether the workers that are there and this one, at `host`, find each other.
+ */
+static uint16_t check_host(const struct service *s, const char *host,
+                           char text[MSG_TEXT_MAX])
+{
+    for (uint32_t i = 0; i < pool_slots(s->pool); i++) {
+        const struct worker *w = &s->workers[i];
+
+        if (!w->link || is_this_machine(w->host) == is_this_machine(host))
+            continue;
+        snprintf(text, MSG_TEXT_MAX,
+                 "other workers would look for this one at %.100s, and %s is "
+                 "at %.100s: give the one on the conductor's machine that "
+                 "machine's address in --conductor and --listen",
+                 host, w->hello.name, w->host);
+        return PROTO_E_INCOMPATIBLE;
+    }
+    return 0;
+}
+
 /* The first worker tells what the fleet serves. */
 static int adopt_fleet(struct service *s, const struct msg_hello *m)
 {
@@ -137,6 +169,8 @@ static uint16_t on_joined(void *arg, struct worker_link *link,
     uint32_t id;
     uint16_t code = check_hello(s, m, text);
 
+    if (!code)
+        code = check_host(s, peer_host, text);
     if (code)
         return code;
     if (s->n_workers == 0 && adopt_fleet(s, m)) {

@@ -68,6 +68,8 @@ static void fill_sources(const struct service_request *request,
             continue;
         if (from->instance == request->prefill) {
             source->kind = PROTO_SOURCE_DISK;
+        } else if (!(f->hello.capabilities & PROTO_CAP_FETCH_TCP)) {
+            continue; /* computed instead */
         } else {
             source->kind = PROTO_SOURCE_PEER;
             snprintf(source->host, sizeof(source->host), "%s", f->host);
