@@ -1,8 +1,6 @@
 /*
- * From arrival to a node's queue. What is done here with a decision is what
- * conductor/service/request_decide.c does with it: carry it out, let the
- * request wait for room, or refuse it; who comes while others wait, waits
- * behind them.
+ * From arrival to a node's queue: carries out what core's dispatch orders, as
+ * conductor/service/request_decide.c does in the daemon.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -51,44 +49,26 @@ static struct sim_request *request_new(const struct sim *sim,
     return r;
 }
 
-static int64_t elapsed_us(const struct sim *sim, const struct sim_request *r)
-{
-    return sim->now_us - r->record.arrival_us;
-}
-
-/* What of a TTFT no estimate of a node knows. */
-static int64_t promised_from_us(const struct sim *sim,
-                                const struct sim_request *r)
-{
-    return elapsed_us(sim, r) + sim->cluster.handover_us;
-}
-
 static bool ttft_only(const struct sim *sim)
 {
     return sim->cluster.decode_nodes + sim->cluster.coupled_nodes == 0;
 }
 
-/* As fill_request() in the daemon: what is left of the SLO, in the first stage
- * of a pipeline. The hand-over is part of the TTFT that is promised. What will
- * be reused is not known yet. */
-static struct schedule_request ask_for(const struct sim *sim,
-                                       const struct sim_request *r)
+/* What the core is told of a request whose record has its number. */
+static void fill_dispatch(const struct sim *sim, struct sim_request *r)
 {
-    int64_t slo_us = sim->config.slo_ttft_us * SIM_SLOWDOWN;
-    int64_t left_us = slo_us - promised_from_us(sim, r) -
-                      sim_prefill_passage_us(sim, r->n_tokens, 0);
-
-    return (struct schedule_request){
-        .request_id = r->record.index + 1,
-        .keys = r->keys,
-        .n_keys = r->n_keys,
-        .n_tokens = r->n_tokens,
-        .max_output_tokens = ttft_only(sim) ? 1 : r->n_output,
-        .slo_ttft_us = slo_us == 0   ? 0
-                       : left_us > 1 ? left_us
-                                     : 1,
+    r->dispatch = (struct dispatch_request){
+        .owner = r,
+        .ask = {.request_id = r->record.index + 1,
+                .keys = r->keys,
+                .n_keys = r->n_keys,
+                .n_tokens = r->n_tokens,
+                .max_output_tokens = ttft_only(sim) ? 1 : r->n_output},
+        .arrived_us = sim->now_us,
+        .slo_ttft_us = sim->config.slo_ttft_us * SIM_SLOWDOWN,
         .slo_tbt_us = sim->config.slo_tbt_us * SIM_SLOWDOWN,
-        .now_us = sim->now_us,
+        /* What will be reused is not known yet. */
+        .passage_us = sim_prefill_passage_us(sim, r->n_tokens, 0),
     };
 }
 
@@ -123,8 +103,9 @@ static bool waits_for_blocks(const struct sim_request *r)
 }
 
 static int enqueue(struct sim *sim, struct sim_node *node,
-                   struct sim_request *r, const struct schedule_request *asked)
+                   struct sim_request *r)
 {
+    int64_t slo_left_us = r->dispatch.ask.slo_ttft_us;
     int rc = queue_reserve(node);
 
     if (rc < 0)
@@ -137,8 +118,7 @@ static int enqueue(struct sim *sim, struct sim_node *node,
                            ? QUEUE_NOT_READY
                            : 0,
         .cost_us = r->plan.prefill_us,
-        .deadline_us =
-            asked->slo_ttft_us > 0 ? sim->now_us + asked->slo_ttft_us : 0,
+        .deadline_us = slo_left_us > 0 ? sim->now_us + slo_left_us : 0,
         .loading_until_us = r->load && !r->load->over && !waits_for_blocks(r)
                                 ? QUEUE_NOT_READY
                                 : 0,
@@ -206,14 +186,13 @@ static void set_ready(struct sim *sim, struct sim_request *r)
 /* Tells the node, at once or after the hand-over. It has its place in the
  * queue from the decision on: hand-overs keep the order of the decisions. */
 static int hand_over(struct sim *sim, struct sim_node *node,
-                     struct sim_request *r,
-                     const struct schedule_request *asked)
+                     struct sim_request *r)
 {
     int64_t handover_us = sim->cluster.handover_us;
     int rc = handover_us > 0 ? 0 : start_fetch(sim, node, r);
 
     if (rc == 0)
-        rc = enqueue(sim, node, r, asked);
+        rc = enqueue(sim, node, r);
     if (rc == 0 && handover_us > 0)
         rc = links_delay(sim->links, SIM_FLOW_HANDOVER, r, sim->now_us,
                          sim->now_us + handover_us);
@@ -223,23 +202,24 @@ static int hand_over(struct sim *sim, struct sim_node *node,
 /* From arrival on. */
 static int64_t predicted_ttft_us(const struct sim *sim,
                                  const struct sim_request *r,
-                                 const struct prefill_estimate *chosen)
+                                 const struct dispatch_order *order)
 {
-    return promised_from_us(sim, r) + chosen->ttft_us +
-           sim_prefill_passage_us(sim, r->n_tokens, chosen->cached_tokens);
+    return order->predicted_ttft_us +
+           sim_prefill_passage_us(sim, r->n_tokens,
+                                  order->decision.chosen.cached_tokens);
 }
 
 static void carry_out(struct sim *sim, struct sim_request *r,
-                      const struct schedule_request *asked,
-                      const struct schedule_decision *d)
+                      const struct dispatch_order *order)
 {
+    const struct schedule_decision *d = &order->decision;
     struct sim_node *node = &sim->nodes[d->chosen.slot];
     const struct pool_instance *decode = pool_get(sim->pool, d->decode);
     int rc;
 
     r->plan = d->chosen;
     r->accepted_at_us = sim->now_us + sim->cluster.handover_us;
-    r->record.predicted_ttft_us = predicted_ttft_us(sim, r, &d->chosen);
+    r->record.predicted_ttft_us = predicted_ttft_us(sim, r, order);
     r->record.prefill_node = node->index;
     if (decode) {
         r->record.predicted_tbt_us = d->tbt_us;
@@ -255,91 +235,72 @@ static void carry_out(struct sim *sim, struct sim_request *r,
         sim_copies_keep(node, r);
     rc = d->chosen.planned ? sim_load_begin(sim, r, d) : 0;
     if (rc == 0)
-        rc = hand_over(sim, node, r, asked);
+        rc = hand_over(sim, node, r);
     if (rc < 0)
         sim_fail(sim, rc, "out of memory");
     else
         sim_node_poke(sim, node);
 }
 
-/* Nothing has room now: it waits, with a TTFT SLO only if the room is expected
- * in time. Returns whether it does. */
-static bool may_wait(const struct sim *sim, const struct sim_request *r,
-                     int64_t retry_after_us)
+static void refuse(struct sim *sim, struct sim_request *r,
+                   const struct dispatch_order *order)
 {
-    int64_t left_us =
-        sim->config.slo_ttft_us * SIM_SLOWDOWN - elapsed_us(sim, r);
+    const struct schedule_decision *d = &order->decision;
+    const char *verdict = schedule_verdict_name(d->verdict);
 
-    return sim->config.slo_ttft_us == 0 ||
-           (retry_after_us >= 0 && retry_after_us <= left_us);
-}
-
-enum tried { TRIED_ACCEPTED, TRIED_ENDED, TRIED_NO_ROOM };
-
-static enum tried try_schedule(struct sim *sim, struct sim_request *r,
-                               bool behind_others)
-{
-    struct schedule_request asked = ask_for(sim, r);
-    struct schedule_decision d;
-
-    sim->summary.decisions++;
-    schedule_decide(sim->scheduler, &asked, &d);
-    if (d.verdict == SCHEDULE_ACCEPT && behind_others)
-        return TRIED_NO_ROOM;
-    if (d.verdict == SCHEDULE_ACCEPT &&
-        schedule_commit(sim->scheduler, &asked, &d) == 0) {
-        carry_out(sim, r, &asked, &d);
-        return TRIED_ACCEPTED;
-    }
-    switch (d.verdict) {
-    case SCHEDULE_ACCEPT:
-    case SCHEDULE_DECODE_FULL:
-    case SCHEDULE_QUEUE_FULL:
-        if (may_wait(sim, r, d.retry_after_us))
-            return TRIED_NO_ROOM;
+    switch (order->reason) {
+    case DISPATCH_NO_ROOM:
         sim_end(sim, r, SIM_REJECTED, "no_capacity");
-        return TRIED_ENDED;
-    case SCHEDULE_REJECT_TTFT:
-    case SCHEDULE_REJECT_TBT:
-        if (d.chosen.instance != POOL_NO_INSTANCE)
-            r->record.predicted_ttft_us = predicted_ttft_us(sim, r, &d.chosen);
-        sim_end(sim, r, SIM_REJECTED, schedule_verdict_name(d.verdict));
-        return TRIED_ENDED;
-    case SCHEDULE_NO_PREFILL_INSTANCE:
-    case SCHEDULE_NO_DECODE_INSTANCE:
-    case SCHEDULE_TOO_LONG:
+        return;
+    case DISPATCH_MISSES_TTFT:
+    case DISPATCH_MISSES_TBT:
+    case DISPATCH_WAITED_TOO_LONG:
+        if (d->chosen.instance != POOL_NO_INSTANCE)
+            r->record.predicted_ttft_us = predicted_ttft_us(sim, r, order);
+        sim_end(sim, r, SIM_REJECTED, verdict);
+        return;
+    case DISPATCH_NO_PREFILL:
+    case DISPATCH_NO_DECODE:
+    case DISPATCH_TOO_LONG:
+    case DISPATCH_NO_REASON:
         break;
     }
-    sim_end(sim, r, SIM_FAILED, schedule_verdict_name(d.verdict));
-    return TRIED_ENDED;
+    sim_end(sim, r, SIM_FAILED, verdict);
+}
+
+static void follow(struct sim *sim, struct sim_request *r,
+                   const struct dispatch_order *order)
+{
+    switch (order->action) {
+    case DISPATCH_SEND:
+        carry_out(sim, r, order);
+        break;
+    case DISPATCH_REJECT:
+        refuse(sim, r, order);
+        break;
+    case DISPATCH_WAIT:
+        if (sim->dispatch.n_waiting > sim->summary.max_waiting_for_room)
+            sim->summary.max_waiting_for_room = sim->dispatch.n_waiting;
+        break;
+    }
 }
 
 void sim_retry_waiting(struct sim *sim)
 {
-    struct sim_request *r;
+    struct dispatch_request *next;
+    struct dispatch_order order;
 
     sim->room = false;
-    while ((r = TAILQ_FIRST(&sim->waiting)) && sim->rc == 0) {
-        TAILQ_REMOVE(&sim->waiting, r, link);
-        if (try_schedule(sim, r, false) == TRIED_NO_ROOM) {
-            TAILQ_INSERT_HEAD(&sim->waiting, r, link);
-            return; /* neither will the younger ones find any */
-        }
-        sim->n_waiting--;
-    }
-}
-
-static void wait_for_room(struct sim *sim, struct sim_request *r)
-{
-    TAILQ_INSERT_TAIL(&sim->waiting, r, link);
-    if (++sim->n_waiting > sim->summary.max_waiting_for_room)
-        sim->summary.max_waiting_for_room = sim->n_waiting;
+    while (sim->rc == 0 &&
+           (next = dispatch_next(&sim->dispatch, sim->now_us, &order)))
+        follow(sim, next->owner, &order);
 }
 
 void sim_arrive(struct sim *sim, const struct trace_request *request)
 {
     struct sim_request *r = request_new(sim, request);
     uint64_t bound = sim->config.max_unfinished;
+    struct dispatch_order order;
 
     if (!r) {
         sim_fail(sim, -ENOMEM, "out of memory");
@@ -349,10 +310,13 @@ void sim_arrive(struct sim *sim, const struct trace_request *request)
     r->record.index = sim->summary.requests++;
     if (++sim->n_unfinished > sim->summary.max_unfinished)
         sim->summary.max_unfinished = sim->n_unfinished;
-    if (sim->n_unfinished > bound)
+    if (sim->n_unfinished > bound) {
         sim_end(sim, r, SIM_FAILED, "too_many_unfinished");
-    else if (try_schedule(sim, r, !TAILQ_EMPTY(&sim->waiting)) == TRIED_NO_ROOM)
-        wait_for_room(sim, r);
+        return;
+    }
+    fill_dispatch(sim, r);
+    dispatch_place(&sim->dispatch, &r->dispatch, sim->now_us, &order);
+    follow(sim, r, &order);
 }
 
 void sim_handed_over(struct sim *sim, struct sim_request *request)

@@ -3,7 +3,7 @@
  *
  *   sim.c       the loop over events, records in order
  *   setup.c     checks the configuration and makes the parts
- *   dispatch.c  arrivals, decisions, those who wait for room, fetches
+ *   dispatch.c  arrivals, carrying out what core/dispatch orders, fetches
  *   load.c      blocks that a plan loads from slow tiers and other nodes
  *   prefill.c   chunks of prompts, their blocks and their KV for decode nodes
  *   reuse.c     what a prefill need not compute
@@ -19,9 +19,9 @@
  * inside is a microsecond of the slow world.
  *
  * Invariants:
- *   - a request that has arrived and not ended is in exactly one of: the list
- *     `waiting` (no room), a node's queue, a node's active prefills, on the
- *     way (its flows, a pipeline), a node's ready list, a node's batch;
+ *   - a request that has arrived and not ended is in exactly one of: the wait
+ *     list of `dispatch` (no room), a node's queue, a node's active prefills,
+ * on the way (its flows, a pipeline), a node's ready list, a node's batch;
  *   - pool, prefix index and caches change together: the index holds for a
  *     node exactly the ready blocks of its cache.
  */
@@ -31,6 +31,7 @@
 #include <stdbool.h>
 #include <sys/queue.h>
 
+#include "conductor/core/dispatch/dispatch.h"
 #include "conductor/core/index/prefix_index.h"
 #include "conductor/core/pool/pool.h"
 #include "conductor/core/schedule/schedule.h"
@@ -62,8 +63,9 @@ enum sim_flow {
 
 struct sim_request {
     TAILQ_ENTRY(sim_request) every; /* all that have not ended */
-    TAILQ_ENTRY(sim_request) link;  /* waiting, or a node's ready list */
-    uint64_t *keys;                 /* (n_keys) */
+    TAILQ_ENTRY(sim_request) link;  /* a node's ready list */
+    struct dispatch_request dispatch;
+    uint64_t *keys; /* (n_keys) */
     uint32_t n_keys;
     uint32_t n_tokens;
     uint32_t n_output; /* 0 and 1 need no decode */
@@ -153,8 +155,7 @@ struct sim {
     struct sim_load_list loads;
     struct sim_request_list every;
 
-    struct sim_request_list waiting; /* no room on any node */
-    uint64_t n_waiting;
+    struct dispatch dispatch;
     bool room; /* something has been freed since the last try */
 
     int64_t now_us;
@@ -204,7 +205,7 @@ void sim_end(struct sim *sim, struct sim_request *request,
 /* dispatch.c: a request of the source arrives now. */
 void sim_arrive(struct sim *sim, const struct trace_request *request);
 
-/* dispatch.c: tries those who wait for room, oldest first. */
+/* dispatch.c: tries those who wait for room. */
 void sim_retry_waiting(struct sim *sim);
 
 /* dispatch.c: a decision has come to the node that it chose. */

@@ -187,6 +187,8 @@ static int make_scheduler(struct sim *sim)
                           .expected = sim->expected},
         },
         sim->pool, sim->index);
+    sim->dispatch.scheduler = sim->scheduler;
+    sim->dispatch.overhead_us = c->handover_us;
     return sim->scheduler ? 0 : -ENOMEM; /* the names are checked */
 }
 
@@ -255,7 +257,7 @@ void sim_fini(struct sim *sim)
 int sim_init(struct sim *sim, const struct sim_config *config,
              const struct sim_io *io, char *err)
 {
-    TAILQ_INIT(&sim->waiting);
+    dispatch_init(&sim->dispatch);
     TAILQ_INIT(&sim->every);
     TAILQ_INIT(&sim->loads);
     sim->config = *config;

@@ -146,7 +146,7 @@ static void run_event(struct sim *sim, const struct sim_heap_entry *event)
         sim_node_step_ended(sim, &sim->nodes[id]);
     else
         end_flow(sim, id);
-    if (sim->room && !TAILQ_EMPTY(&sim->waiting))
+    if (sim->room && sim->dispatch.n_waiting > 0)
         sim_retry_waiting(sim);
 }
 
@@ -219,6 +219,7 @@ int sim_run(const struct sim_config *config, const struct sim_io *io,
         sim_fail(&sim, rc, "out of memory");
     else
         run(&sim);
+    sim.summary.decisions = sim.dispatch.n_decisions;
     sim.summary.simulated_us = real_us(sim.now_us);
     sim.summary.index_bytes =
         sim.index ? prefix_index_stats(sim.index).bytes : 0;

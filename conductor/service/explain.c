@@ -170,11 +170,11 @@ void explain_decided(struct explain *explain,
     r->number = request->number;
     r->policy = s->config.policy;
     r->state = "running";
-    r->attempt = request->retries + 1;
+    r->attempt = request->dispatch.retries + 1;
     r->prompt_tokens = request->n_tokens;
     r->max_tokens = request->max_tokens;
-    r->slo_ttft_us = request->slo_ttft_us;
-    r->slo_tbt_us = request->slo_tbt_us;
+    r->slo_ttft_us = request->dispatch.slo_ttft_us;
+    r->slo_tbt_us = request->dispatch.slo_tbt_us;
     r->verdict = d->verdict;
     put_name(s, d->prefill, r->prefill);
     put_name(s, d->decode, r->decode);

@@ -153,7 +153,7 @@ static int adopt_fleet(struct service *s, const struct msg_hello *m)
     if (!next)
         return -ENOMEM;
     scheduler_free(s->scheduler);
-    s->scheduler = next;
+    s->scheduler = s->dispatch.scheduler = next;
     s->fingerprint = m->fingerprint;
     s->kv_bytes_per_token = m->kv_bytes_per_token;
     s->model.vocab = m->vocab;

@@ -162,7 +162,7 @@ int service_metrics(const struct service *service, struct evbuffer *out)
         "# TYPE conductor_index_bytes gauge\n"
         "conductor_index_bytes %llu\n",
         service->max_requests - service->n_free,
-        (double)service->overhead_us / 1e6, (unsigned long long)x.keys,
+        (double)service->dispatch.overhead_us / 1e6, (unsigned long long)x.keys,
         (unsigned long long)x.holders, (unsigned long long)x.bytes);
     return n < 0 ? -ENOMEM : write_instances(service, out);
 }

@@ -18,7 +18,7 @@ static const char *const state_names[REQUEST_STATES] = {
 static const unsigned transitions[REQUEST_STATES] = {
     [REQUEST_RECEIVED] =
         TO(REQUEST_WAITING) | TO(REQUEST_SCHEDULED) | TO(REQUEST_ENDED),
-    [REQUEST_WAITING] = TO(REQUEST_RECEIVED) | TO(REQUEST_ENDED),
+    [REQUEST_WAITING] = TO(REQUEST_SCHEDULED) | TO(REQUEST_ENDED),
     [REQUEST_SCHEDULED] =
         TO(REQUEST_PREFILLING) | TO(REQUEST_RECEIVED) | TO(REQUEST_ENDED),
     [REQUEST_PREFILLING] =
@@ -138,17 +138,15 @@ void request_instance_lost(struct service_request *request, uint32_t id,
     char text[MSG_TEXT_MAX + 64];
 
     request_abort(request);
-    if (request->n_output ||
-        request->retries >= (uint32_t)s->config.max_retries) {
+    if (!dispatch_failed(&s->dispatch, &request->dispatch, id,
+                         request->n_output > 0)) {
         snprintf(text, sizeof(text), "%s after %u of %u tokens, %u retries",
-                 why, request->n_output, request->max_tokens, request->retries);
+                 why, request->n_output, request->max_tokens,
+                 request->dispatch.retries);
         request_fail(request, 502, "worker_failed", text, 0);
         return;
     }
-    if (id != POOL_NO_INSTANCE) /* the oldest makes room */
-        request->excluded[request->n_excluded++ % SCHEDULE_EXCLUDE_MAX] = id;
     snprintf(request->last_failure, sizeof(request->last_failure), "%s", why);
-    request->retries++;
     s->metrics.retries++;
     log_info("%s: %s; another choice is made", request->request_id, why);
     if (request_set_state(request, REQUEST_RECEIVED)) {
@@ -164,8 +162,7 @@ void service_cancel(struct service_request *request)
     struct service *s = request->service;
     if (request->state == REQUEST_RECEIVED)
         TAILQ_REMOVE(&s->inbox, request, entry);
-    else if (request->state == REQUEST_WAITING)
-        TAILQ_REMOVE(&s->waiting, request, entry);
+    dispatch_forget(&s->dispatch, &request->dispatch);
     request_abort(request);
     if (request_set_state(request, REQUEST_ENDED))
         s->metrics.requests[METRICS_CANCELLED]++;

@@ -1,5 +1,6 @@
-/* Deciding on a query through the core, and carrying the decision out. */
-#include <errno.h>
+/* Requests that arrive, or wait for room: the core's dispatch orders what to
+ * do, and it is carried out here. A callback to the front may cancel any
+ * request, so nothing here keeps a place in a list across one. */
 #include <stdio.h>
 #include <string.h>
 
@@ -7,40 +8,12 @@
 #include "base/log.h"
 #include "conductor/service/state.h"
 
-static void fill_request(const struct service_request *request, int64_t now_us,
-                         struct schedule_request *r)
-{
-    /* The hand-over is part of the TTFT that is promised. */
-    int64_t elapsed_us =
-        now_us - request->arrived_us + request->service->overhead_us;
-
-    memset(r, 0, sizeof(*r));
-    r->request_id = request->attempt_id;
-    r->keys = request->keys;
-    r->n_keys = request->n_keys;
-    r->n_tokens = request->n_tokens;
-    r->max_output_tokens = request->max_tokens;
-    r->now_us = now_us;
-    if (!request->accepted) {
-        r->slo_tbt_us = request->slo_tbt_us;
-        if (request->slo_ttft_us)
-            r->slo_ttft_us = request->slo_ttft_us > elapsed_us
-                                 ? request->slo_ttft_us - elapsed_us
-                                 : 1;
-    }
-    memcpy(r->exclude, request->excluded, sizeof(request->excluded));
-    r->n_exclude = request->n_excluded < SCHEDULE_EXCLUDE_MAX
-                       ? request->n_excluded
-                       : SCHEDULE_EXCLUDE_MAX;
-}
-
 /* 429: what was predicted, the limit, and whether it can ever be met. */
-static void reject_slo(struct service_request *request,
-                       const struct schedule_decision *d, const char *code,
-                       const char *what, int64_t predicted_us, int64_t limit_us)
+static void reject_slo(struct service_request *request, const char *code,
+                       const char *what, int64_t predicted_us, int64_t limit_us,
+                       int64_t retry_us)
 {
     char text[256];
-    int64_t retry_us = d->retry_after_us < 0 ? -1 : d->retry_after_us;
 
     snprintf(text, sizeof(text),
              "predicted %s %.3f ms is over the limit of %.3f ms on every "
@@ -57,45 +30,58 @@ static void reject_none(struct service_request *request, const char *code,
     char text[MSG_TEXT_MAX];
 
     snprintf(text, sizeof(text), "no %s instance is ready%s%s", role,
-             request->retries ? "; the last one failed: " : "",
+             request->dispatch.retries ? "; the last one failed: " : "",
              request->last_failure);
     request_fail(request, 503, code, text, 1000000);
 }
 
-static void request_reject(struct service_request *request,
-                           const struct schedule_decision *d, int64_t now_us)
+static void reject(struct service_request *request,
+                   const struct dispatch_order *order)
 {
+    struct metrics *m = &request->service->metrics;
+    const struct dispatch_request *r = &request->dispatch;
     char text[256];
 
-    switch (d->verdict) {
-    case SCHEDULE_REJECT_TTFT:
-        request->service->metrics.rejected_ttft++;
-        reject_slo(request, d, "slo_ttft_exceeded", "time to first token",
-                   d->chosen.ttft_us + request->service->overhead_us + now_us -
-                       request->arrived_us,
-                   request->slo_ttft_us);
+    switch (order->reason) {
+    case DISPATCH_MISSES_TTFT:
+        m->rejected_ttft++;
+        reject_slo(request, "slo_ttft_exceeded", "time to first token",
+                   order->predicted_ttft_us, r->slo_ttft_us,
+                   order->retry_after_us);
         return;
-    case SCHEDULE_REJECT_TBT:
-        request->service->metrics.rejected_tbt++;
-        reject_slo(request, d, "slo_tbt_exceeded", "time between tokens",
-                   d->tbt_us, request->slo_tbt_us);
+    case DISPATCH_MISSES_TBT:
+        m->rejected_tbt++;
+        reject_slo(request, "slo_tbt_exceeded", "time between tokens",
+                   order->decision.tbt_us, r->slo_tbt_us,
+                   order->retry_after_us);
         return;
-    case SCHEDULE_NO_PREFILL_INSTANCE:
+    case DISPATCH_NO_PREFILL:
         reject_none(request, "no_prefill_instance", "prefill");
         return;
-    case SCHEDULE_NO_DECODE_INSTANCE:
+    case DISPATCH_NO_DECODE:
         reject_none(request, "no_decode_instance", "decode");
         return;
-    case SCHEDULE_TOO_LONG:
+    case DISPATCH_TOO_LONG:
         snprintf(text, sizeof(text),
                  "prompt of %u tokens and max_tokens %u are more than the KV "
                  "cache of any ready instance holds",
                  request->n_tokens, request->max_tokens);
         request_fail(request, 400, "prompt_exceeds_kv_capacity", text, -1);
         return;
-    case SCHEDULE_ACCEPT:
-    case SCHEDULE_DECODE_FULL:
-    case SCHEDULE_QUEUE_FULL:
+    case DISPATCH_NO_ROOM:
+        m->rejected_no_room++;
+        request_fail(request, 429, "no_capacity",
+                     "no instance has room for this request within its time to "
+                     "first token limit",
+                     order->retry_after_us);
+        return;
+    case DISPATCH_WAITED_TOO_LONG:
+        m->rejected_ttft++;
+        request_fail(
+            request, 429, "slo_ttft_exceeded",
+            "no instance had room within the time to first token limit", 0);
+        return;
+    case DISPATCH_NO_REASON:
         break;
     }
     request_fail(request, 500, "internal_error", "no decision was reached", 0);
@@ -114,12 +100,13 @@ static void note_extrapolation(struct service_request *request)
                  (long long)request->plan.cached_tokens, (unsigned long long)n);
 }
 
-static void request_carry_out(struct service_request *request,
-                              const struct schedule_decision *d, int64_t now_us)
+static void carry_out(struct service_request *request,
+                      const struct dispatch_order *order, int64_t now_us)
 {
+    const struct schedule_decision *d = &order->decision;
     struct service *s = request->service;
 
-    request->accepted = true;
+    request->attempt_id = request->dispatch.ask.request_id;
     request->prefill = d->prefill;
     request->decode = d->decode;
     request->prefill_open = true;
@@ -127,8 +114,7 @@ static void request_carry_out(struct service_request *request,
     request->plan = d->chosen;
     request_plan_sources(request, d);
     request->planned_us = now_us;
-    request->predicted_ttft_us =
-        d->chosen.ttft_us + s->overhead_us + (now_us - request->arrived_us);
+    request->predicted_ttft_us = order->predicted_ttft_us;
     request->predicted_tbt_us = d->tbt_us;
     if (d->chosen.extrapolated)
         note_extrapolation(request);
@@ -155,72 +141,65 @@ static void request_carry_out(struct service_request *request,
     request->ops->scheduled(request->arg, &told);
 }
 
-/* Asks the core; a query that was failed by all there is may go to one of
- * them again rather than to nobody. */
-static void request_ask(struct service_request *request, int64_t now_us,
-                        struct schedule_request *query,
-                        struct schedule_decision *decision)
+static void follow(struct service_request *request,
+                   const struct dispatch_order *order, int64_t now_us)
 {
     struct service *s = request->service;
 
-    fill_request(request, now_us, query);
-    schedule_decide(s->scheduler, query, decision);
-    if (request->n_excluded &&
-        (decision->verdict == SCHEDULE_NO_PREFILL_INSTANCE ||
-         decision->verdict == SCHEDULE_NO_DECODE_INSTANCE)) {
-        request->n_excluded = 0;
-        fill_request(request, now_us, query);
-        schedule_decide(s->scheduler, query, decision);
+    switch (order->action) {
+    case DISPATCH_SEND:
+        carry_out(request, order, now_us);
+        break;
+    case DISPATCH_WAIT:
+        (void)!request_set_state(request, REQUEST_WAITING);
+        break;
+    case DISPATCH_REJECT:
+        if (order->decided)
+            explain_decided(s->explain, request, &order->decision);
+        reject(request, order);
+        break;
     }
-    histogram_observe(&s->metrics.decision_s,
-                      (double)(clock_now_us() - now_us) / 1e6);
 }
 
-/* Nothing has room now. Without a TTFT SLO the request may wait; with one only
- * if the room is expected in time. */
-static bool may_wait(const struct service_request *request,
-                     int64_t retry_after_us, int64_t now_us)
+static void count_decision(struct service *s, uint64_t n_before,
+                           int64_t since_us)
 {
-    int64_t left_us = request->arrived_us + request->slo_ttft_us - now_us;
-
-    return !request->slo_ttft_us || request->accepted ||
-           (retry_after_us >= 0 && retry_after_us <= left_us);
+    if (s->dispatch.n_decisions != n_before)
+        histogram_observe(&s->metrics.decision_s,
+                          (double)(clock_now_us() - since_us) / 1e6);
 }
 
-bool request_place(struct service_request *request, bool behind_others)
+void request_retry_waiting(struct service *service)
 {
-    struct service *s = request->service;
-    struct schedule_request query;
-    struct schedule_decision decision;
-    int64_t now_us = clock_now_us();
+    struct dispatch_request *next;
+    struct dispatch_order order;
 
-    if (!s->scheduler) {
-        reject_none(request, "no_prefill_instance", "prefill");
-        return true;
+    for (;;) {
+        uint64_t n_before = service->dispatch.n_decisions;
+        int64_t now_us = clock_now_us();
+
+        next = dispatch_next(&service->dispatch, now_us, &order);
+        count_decision(service, n_before, now_us);
+        if (!next)
+            return;
+        follow(next->owner, &order, now_us);
     }
-    request->attempt_id = s->next_attempt++ * s->max_requests + request->slot;
-    request_ask(request, now_us, &query, &decision);
-    bool accept = decision.verdict == SCHEDULE_ACCEPT;
-    if (accept && !behind_others &&
-        schedule_commit(s->scheduler, &query, &decision) == 0) {
-        request_carry_out(request, &decision, now_us);
-        return true;
+}
+
+void request_take_inbox(struct service *service)
+{
+    struct service_request *request;
+    struct dispatch_order order;
+
+    while ((request = TAILQ_FIRST(&service->inbox))) {
+        uint64_t n_before = service->dispatch.n_decisions;
+        int64_t now_us = clock_now_us();
+
+        TAILQ_REMOVE(&service->inbox, request, entry);
+        request->dispatch.ask.request_id =
+            service->next_attempt++ * service->max_requests + request->slot;
+        dispatch_place(&service->dispatch, &request->dispatch, now_us, &order);
+        count_decision(service, n_before, now_us);
+        follow(request, &order, now_us);
     }
-    request->attempt_id = 0;
-    if (!accept && decision.verdict != SCHEDULE_DECODE_FULL &&
-        decision.verdict != SCHEDULE_QUEUE_FULL) {
-        explain_decided(s->explain, request, &decision);
-        request_reject(request, &decision, now_us);
-        return true;
-    }
-    if (!accept && !may_wait(request, decision.retry_after_us, now_us)) {
-        s->metrics.rejected_no_room++;
-        explain_decided(s->explain, request, &decision);
-        request_fail(request, 429, "no_capacity",
-                     "no instance has room for this request within its time to "
-                     "first token limit",
-                     decision.retry_after_us);
-        return true;
-    }
-    return false;
 }

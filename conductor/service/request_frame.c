@@ -23,13 +23,15 @@ static bool request_token(struct service_request *request, uint32_t token)
 
     if (request->n_output == 0) {
         request->first_token_us = now_us;
-        explain_first_token(s->explain, request, now_us - request->arrived_us);
+        explain_first_token(s->explain, request,
+                            now_us - request->dispatch.arrived_us);
         histogram_observe(&s->metrics.ttft_s,
-                          (double)(now_us - request->arrived_us) / 1e6);
-        if (!request->retries)
+                          (double)(now_us - request->dispatch.arrived_us) /
+                              1e6);
+        if (!request->dispatch.retries)
             metrics_ratio_error(&s->metrics.ttft_error_ratio,
                                 request->predicted_ttft_us,
-                                now_us - request->arrived_us);
+                                now_us - request->dispatch.arrived_us);
     } else {
         histogram_observe(&s->metrics.tbt_s,
                           (double)(now_us - request->last_token_us) / 1e6);
@@ -57,7 +59,7 @@ static void request_done(struct service_request *request)
     s->metrics.requests[METRICS_COMPLETED]++;
     explain_ended(s->explain, request, "completed", NULL);
     request->result.output_tokens = request->n_output;
-    request->result.retries = request->retries;
+    request->result.retries = request->dispatch.retries;
     request->ops->done(request->arg, &request->result);
     request_free(request);
     event_active(s->inbox_event, EV_TIMEOUT, 0);
@@ -161,14 +163,14 @@ static void learn_overhead(struct service_request *request,
         return; /* what was waited for a load is no overhead */
     int64_t seen_us = clock_now_us() - request->planned_us -
                       (int64_t)m->queue_us - (int64_t)m->prefill_us;
-    int64_t off_us = seen_us - s->overhead_us;
+    int64_t off_us = seen_us - s->dispatch.overhead_us;
     if (off_us > 1000)
         off_us = 1000;
     if (off_us < -1000)
         off_us = -1000;
-    s->overhead_us += off_us / 8;
-    if (s->overhead_us < 0)
-        s->overhead_us = 0;
+    s->dispatch.overhead_us += off_us / 8;
+    if (s->dispatch.overhead_us < 0)
+        s->dispatch.overhead_us = 0;
 }
 
 /* The only instance that a request fetches from; none if there are several,

@@ -38,7 +38,6 @@ static void on_tick(evutil_socket_t fd, short what, void *arg)
     (void)fd;
     (void)what;
     instances_tick(s);
-    request_expire_waiting(s, clock_now_us());
     request_retry_waiting(s);
 }
 
@@ -86,11 +85,18 @@ struct service_request *service_submit(struct service *service,
     request->arg = arg;
     request->slot = s->free_slots[--s->n_free];
     s->requests[request->slot] = request;
-    request->arrived_us = clock_now_us();
-    request->slo_ttft_us =
-        p->slo_ttft_us ? p->slo_ttft_us : s->config.slo_ttft_ms * 1000;
-    request->slo_tbt_us =
-        p->slo_tbt_us ? p->slo_tbt_us : s->config.slo_tbt_ms * 1000;
+    request->dispatch = (struct dispatch_request){
+        .owner = request,
+        .ask = {.keys = request->keys,
+                .n_keys = request->n_keys,
+                .n_tokens = request->n_tokens,
+                .max_output_tokens = request->max_tokens},
+        .arrived_us = clock_now_us(),
+        .slo_ttft_us =
+            p->slo_ttft_us ? p->slo_ttft_us : s->config.slo_ttft_ms * 1000,
+        .slo_tbt_us =
+            p->slo_tbt_us ? p->slo_tbt_us : s->config.slo_tbt_ms * 1000,
+    };
     request->number = s->next_request++;
     snprintf(request->request_id, sizeof(request->request_id), "%llx-%llx",
              (unsigned long long)s->model.created_s,
@@ -142,7 +148,8 @@ static uint64_t first_attempt(uint64_t max_requests)
 static void service_lists_init(struct service *s)
 {
     TAILQ_INIT(&s->inbox);
-    TAILQ_INIT(&s->waiting);
+    dispatch_init(&s->dispatch);
+    s->dispatch.max_retries = (uint32_t)s->config.max_retries;
     wire_buf_init(&s->out, FRAME_PAYLOAD_MAX_BYTES);
     metrics_init(&s->metrics);
     s->model.name = s->config.model;

@@ -6,16 +6,16 @@
  *   service.c    the interface to the front; set-up
  *   report.c  metrics and health
  *   request.c       a request's life: states, failures, the end
- *   request_decide.c  asking the core, carrying its decision out
- *   request_wait.c  the inbox and the wait list
+ *   request_decide.c  the inbox; carrying out what core/dispatch orders
  *   request_send.c  its frames to the workers, in the order of the decisions
  *   request_frame.c what workers report about a request
  *   explain.c    the last decisions, for who asks why
  *   instances.c  what workers send: joining, block events, loss
  *
  * Invariants:
- *   - a live request is in exactly one of: the inbox (state RECEIVED), the wait
- *     list (state WAITING), or with workers (any later state);
+ *   - a live request is in exactly one of: the inbox (state RECEIVED), the
+ *     wait list of `dispatch` (state WAITING), or with workers (any later
+ * state);
  *   - every attempt has a attempt id of its own, so that a late frame of an
  *     earlier attempt finds no request;
  *   - callbacks to the front come from the event loop only, never from within
@@ -29,6 +29,7 @@
 #include <sys/queue.h>
 
 #include "conductor/config.h"
+#include "conductor/core/dispatch/dispatch.h"
 #include "conductor/core/index/prefix_index.h"
 #include "conductor/core/pool/pool.h"
 #include "conductor/core/schedule/schedule.h"
@@ -56,8 +57,9 @@ struct request_source {
 };
 
 struct service_request {
-    TAILQ_ENTRY(service_request) entry;  /* inbox or wait list */
+    TAILQ_ENTRY(service_request) entry;  /* inbox */
     TAILQ_ENTRY(service_request) unsent; /* of its prefill worker */
+    struct dispatch_request dispatch;    /* the core's part of it */
     struct service *service;
     const struct service_reply_ops *ops;
     void *arg;
@@ -73,9 +75,6 @@ struct service_request {
     uint64_t *keys; /* (n_keys) */
     size_t n_keys;
     uint64_t key_seed;
-    int64_t slo_ttft_us, slo_tbt_us; /* 0 = none */
-
-    int64_t arrived_us;
     int64_t first_token_us, last_token_us;
     uint32_t n_output; /* tokens handed to the front */
     /* Tokens 1.. of the decode worker that came before the prefill worker's
@@ -86,9 +85,6 @@ struct service_request {
     /* When its prefill worker was lost while its KV may still have been on its
      * way; 0: it was not. */
     int64_t orphaned_us;
-    uint32_t retries;
-    bool accepted; /* once; a retry is not held to the SLO again */
-
     uint32_t prefill, decode;       /* pool ids of this attempt */
     bool is_unsent;                 /* PREFILL was not sent yet */
     bool cleared;                   /* to be sent: no decode worker, or ready */
@@ -101,9 +97,7 @@ struct service_request {
     int64_t planned_us; /* when this attempt was decided */
     int64_t predicted_ttft_us;
     int64_t predicted_tbt_us;
-    uint32_t excluded[SCHEDULE_EXCLUDE_MAX]; /* what failed it, a ring */
-    size_t n_excluded;                       /* ever put into it */
-    char last_failure[160];                  /* why it was scheduled again */
+    char last_failure[160]; /* why it was scheduled again */
     struct service_result result;
 };
 
@@ -144,21 +138,14 @@ struct service {
     struct service_request **requests; /* (max_requests), by slot */
     uint32_t *free_slots;              /* stack */
     uint32_t n_free, max_requests;
-    /* Smoothed time that a first token spends outside queue and prefill:
-     * hand-over, frames, wake-ups. */
-    int64_t overhead_us;
+    /* Its overhead is the smoothed time that a first token spends outside queue
+     * and prefill: hand-over, frames, wake-ups. */
+    struct dispatch dispatch;
     uint64_t next_attempt;
     uint64_t next_request;
-    struct request_list inbox, waiting;
+    struct request_list inbox;
     struct wire_buf out; /* scratch for one frame */
 };
-
-/* request_place(request, behind_others): decides on a request that is in no
- * list and carries the decision out: sends it to its workers, or ends it.
- * Returns true for these; false if it has to wait for room, or for others
- * before it. */
-__attribute__((warn_unused_result)) bool
-request_place(struct service_request *request, bool behind_others);
 
 /* request_fail(request, http_status, code, message, retry_after_us): ends a
  * request that is in no list with an error; it is freed. The callback may
@@ -205,12 +192,9 @@ __attribute__((warn_unused_result)) int
 request_frame(struct service *service, uint32_t id,
               const struct frame_header *h, const uint8_t *payload);
 
-/* request_retry_waiting(service): tries the wait list again, oldest first,
- * until one finds no room. */
+/* request_retry_waiting(service): carries out what is ordered for those who
+ * wait for room, as far as there is any or they have waited too long. */
 void request_retry_waiting(struct service *service);
-
-/* request_expire_waiting(service, now_us): rejects what waited past its SLO. */
-void request_expire_waiting(struct service *service, int64_t now_us);
 
 /* request_set_state(request, next): changes the state if the transition table
  * in request.c allows it; returns whether it did. */

@@ -146,6 +146,13 @@ static bool meets_ttft(const struct scheduler *s,
     return s->admission->decide(&ask) == ADMISSION_ACCEPT;
 }
 
+bool schedule_admits_late(const struct scheduler *scheduler)
+{
+    const struct admission_request late = {.ttft_us = 2, .slo_ttft_us = 1};
+
+    return scheduler->admission->decide(&late) == ADMISSION_ACCEPT;
+}
+
 /* Whatever the policy prefers, nothing is rejected that another candidate would
  * serve in time: the first one to finish takes it. */
 static void choose_in_time(struct scheduler *s,

@@ -122,6 +122,9 @@ void schedule_decide(struct scheduler *scheduler,
                      const struct schedule_request *request,
                      struct schedule_decision *decision);
 
+/* Whether the admission policy accepts what misses its TTFT SLO. */
+bool schedule_admits_late(const struct scheduler *scheduler);
+
 /*
  * Enters an accepted decision into the pool: the prefill with its pending
  * blocks, the decode's reservation and the sender's egress link.

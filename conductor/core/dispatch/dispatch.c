@@ -1,0 +1,207 @@
+/* What to do with a request now. See dispatch.h. */
+#include "conductor/core/dispatch/dispatch.h"
+
+#include <string.h>
+
+void dispatch_init(struct dispatch *d)
+{
+    memset(d, 0, sizeof(*d));
+    TAILQ_INIT(&d->waiting);
+    d->next_expiry_us = INT64_MAX;
+}
+
+/* The hand-over and the passage are part of the TTFT that is promised. */
+static void fill_ask(const struct dispatch *d, struct dispatch_request *r,
+                     int64_t now_us)
+{
+    struct schedule_request *ask = &r->ask;
+    int64_t left_us = r->arrived_us + r->slo_ttft_us - now_us - d->overhead_us -
+                      r->passage_us;
+
+    ask->now_us = now_us;
+    ask->slo_ttft_us = ask->slo_tbt_us = 0;
+    if (!r->accepted) {
+        ask->slo_tbt_us = r->slo_tbt_us;
+        if (r->slo_ttft_us)
+            ask->slo_ttft_us = left_us > 1 ? left_us : 1;
+    }
+    memcpy(ask->exclude, r->excluded, sizeof(r->excluded));
+    ask->n_exclude = r->n_excluded < SCHEDULE_EXCLUDE_MAX
+                         ? r->n_excluded
+                         : SCHEDULE_EXCLUDE_MAX;
+}
+
+/* A request that was failed by all there is may go to one of them again rather
+ * than to nobody. */
+static void ask(struct dispatch *d, struct dispatch_request *r, int64_t now_us,
+                struct schedule_decision *decision)
+{
+    fill_ask(d, r, now_us);
+    schedule_decide(d->scheduler, &r->ask, decision);
+    d->n_decisions++;
+    if (r->n_excluded && (decision->verdict == SCHEDULE_NO_PREFILL_INSTANCE ||
+                          decision->verdict == SCHEDULE_NO_DECODE_INSTANCE)) {
+        r->n_excluded = 0;
+        fill_ask(d, r, now_us);
+        schedule_decide(d->scheduler, &r->ask, decision);
+    }
+}
+
+/* Nothing has room now. Without a TTFT SLO the request may wait; with one only
+ * if the room is expected in time. */
+static bool may_wait(const struct dispatch_request *r, int64_t retry_after_us,
+                     int64_t now_us)
+{
+    int64_t left_us = r->arrived_us + r->slo_ttft_us - now_us;
+
+    return !r->slo_ttft_us || r->accepted ||
+           (retry_after_us >= 0 && retry_after_us <= left_us);
+}
+
+static enum dispatch_reason reason_of(enum schedule_verdict verdict)
+{
+    switch (verdict) {
+    case SCHEDULE_REJECT_TTFT:
+        return DISPATCH_MISSES_TTFT;
+    case SCHEDULE_REJECT_TBT:
+        return DISPATCH_MISSES_TBT;
+    case SCHEDULE_NO_PREFILL_INSTANCE:
+        return DISPATCH_NO_PREFILL;
+    case SCHEDULE_NO_DECODE_INSTANCE:
+        return DISPATCH_NO_DECODE;
+    case SCHEDULE_TOO_LONG:
+        return DISPATCH_TOO_LONG;
+    case SCHEDULE_ACCEPT:
+    case SCHEDULE_DECODE_FULL:
+    case SCHEDULE_QUEUE_FULL:
+        break;
+    }
+    return DISPATCH_NO_ROOM;
+}
+
+static void refuse(enum dispatch_reason reason, int64_t retry_after_us,
+                   struct dispatch_order *order)
+{
+    order->action = DISPATCH_REJECT;
+    order->reason = reason;
+    order->retry_after_us = retry_after_us;
+}
+
+static void give_order(struct dispatch *d, struct dispatch_request *r,
+                       bool behind_others, int64_t now_us,
+                       struct dispatch_order *order)
+{
+    struct schedule_decision *decision = &order->decision;
+    enum dispatch_reason reason;
+
+    order->reason = DISPATCH_NO_REASON;
+    order->retry_after_us = order->predicted_ttft_us = 0;
+    order->decided = d->scheduler;
+    if (!d->scheduler) {
+        memset(decision, 0, sizeof(*decision));
+        decision->verdict = SCHEDULE_NO_PREFILL_INSTANCE;
+        refuse(DISPATCH_NO_PREFILL, -1, order);
+        return;
+    }
+    ask(d, r, now_us, decision);
+    reason = reason_of(decision->verdict);
+    if (decision->chosen.instance != POOL_NO_INSTANCE)
+        order->predicted_ttft_us =
+            now_us - r->arrived_us + d->overhead_us + decision->chosen.ttft_us;
+    if (decision->verdict == SCHEDULE_ACCEPT && behind_others) {
+        order->action = DISPATCH_WAIT;
+    } else if (decision->verdict == SCHEDULE_ACCEPT &&
+               schedule_commit(d->scheduler, &r->ask, decision) == 0) {
+        order->action = DISPATCH_SEND;
+        r->accepted = true;
+    } else if (reason == DISPATCH_NO_ROOM &&
+               may_wait(r, decision->retry_after_us, now_us)) {
+        order->action = DISPATCH_WAIT;
+    } else {
+        refuse(reason, decision->retry_after_us, order);
+    }
+}
+
+/* When a waiting request misses its TTFT SLO; INT64_MAX: never. */
+static int64_t expiry_us(const struct dispatch_request *r)
+{
+    return r->slo_ttft_us && !r->accepted ? r->arrived_us + r->slo_ttft_us
+                                          : INT64_MAX;
+}
+
+void dispatch_place(struct dispatch *d, struct dispatch_request *request,
+                    int64_t now_us, struct dispatch_order *order)
+{
+    give_order(d, request, d->n_waiting > 0, now_us, order);
+    if (order->action != DISPATCH_WAIT)
+        return;
+    request->waits = true;
+    TAILQ_INSERT_TAIL(&d->waiting, request, entry);
+    d->n_waiting++;
+    if (expiry_us(request) < d->next_expiry_us)
+        d->next_expiry_us = expiry_us(request);
+}
+
+/* The first of those who have waited past their SLO. Looks at all of them only
+ * when one may have. */
+static struct dispatch_request *first_expired(struct dispatch *d,
+                                              int64_t now_us)
+{
+    struct dispatch_request *r;
+    int64_t next_us = INT64_MAX;
+
+    if (now_us < d->next_expiry_us ||
+        (d->scheduler && schedule_admits_late(d->scheduler)))
+        return NULL;
+    TAILQ_FOREACH(r, &d->waiting, entry)
+    {
+        if (expiry_us(r) <= now_us)
+            return r;
+        if (expiry_us(r) < next_us)
+            next_us = expiry_us(r);
+    }
+    d->next_expiry_us = next_us;
+    return NULL;
+}
+
+struct dispatch_request *dispatch_next(struct dispatch *d, int64_t now_us,
+                                       struct dispatch_order *order)
+{
+    struct dispatch_request *r = first_expired(d, now_us);
+
+    if (r) {
+        memset(order, 0, sizeof(*order));
+        order->decision.verdict = SCHEDULE_REJECT_TTFT;
+        refuse(DISPATCH_WAITED_TOO_LONG, 0, order);
+    } else {
+        r = TAILQ_FIRST(&d->waiting);
+        if (!r)
+            return NULL;
+        give_order(d, r, false, now_us, order);
+        if (order->action == DISPATCH_WAIT)
+            return NULL; /* neither will the younger ones find room */
+    }
+    dispatch_forget(d, r);
+    return r;
+}
+
+void dispatch_forget(struct dispatch *d, struct dispatch_request *request)
+{
+    if (!request->waits)
+        return;
+    request->waits = false;
+    TAILQ_REMOVE(&d->waiting, request, entry);
+    d->n_waiting--;
+}
+
+bool dispatch_failed(const struct dispatch *d, struct dispatch_request *request,
+                     uint32_t blamed, bool answers)
+{
+    if (answers || request->retries >= d->max_retries)
+        return false;
+    if (blamed != POOL_NO_INSTANCE) /* the oldest makes room */
+        request->excluded[request->n_excluded++ % SCHEDULE_EXCLUDE_MAX] =
+            blamed;
+    request->retries++;
+    return true;
+}

@@ -1,0 +1,255 @@
+/* What dispatch orders: send, wait or refuse, who is next, and who is retried
+ * without whom. One prefill and one decode instance with room for one. */
+#include <CUnit/Basic.h>
+#include <string.h>
+
+#include "conductor/core/dispatch/dispatch.h"
+
+enum { BLOCK = 100, REQUESTS = 16, NOW_US = 5000000 };
+
+/* prefill_us = 1000 u; a decode step takes 100 us. */
+struct rig {
+    struct cost_model cost;
+    struct pool *pool;
+    struct prefix_index *index;
+    struct scheduler *scheduler;
+    struct dispatch dispatch;
+    struct dispatch_request requests[REQUESTS];
+    struct dispatch_order order;
+    uint32_t prefill, decode;
+};
+
+static uint32_t add(struct rig *r, unsigned role)
+{
+    struct pool_instance_config config = {.role = role,
+                                          .kv_capacity_tokens = 5000,
+                                          .max_batch = 1,
+                                          .block_tokens = BLOCK};
+    uint32_t id = POOL_NO_INSTANCE;
+
+    CU_ASSERT_EQUAL(pool_add(r->pool, &config, &id), 0);
+    CU_ASSERT_EQUAL(pool_set_health(r->pool, id, HEALTH_READY), 0);
+    return id;
+}
+
+static void rig_init(struct rig *r)
+{
+    struct pool_config pool = pool_config_default;
+    struct prefix_index_config index = {.max_instances = 8, .max_keys = 1000};
+    struct schedule_config config = {
+        .policy = schedule_policy_by_name("least_loaded")};
+
+    memset(r, 0, sizeof(*r));
+    r->cost.prefill[1] = 1000;
+    r->cost.decode[0] = 100;
+    r->cost.range = (struct cost_model_range){1, 10000, 10000, 64, 1000000};
+    pool.max_instances = 8;
+    r->pool = pool_new(&pool);
+    r->index = prefix_index_new(&index);
+    r->scheduler = scheduler_new(
+        &config,
+        &(struct estimate_model){
+            .cost = &r->cost, .block_tokens = BLOCK, .kv_bytes_per_token = 1},
+        r->pool, r->index);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(r->scheduler);
+    dispatch_init(&r->dispatch);
+    r->dispatch.scheduler = r->scheduler;
+    r->dispatch.max_retries = 2;
+    for (uint64_t i = 0; i < REQUESTS; i++)
+        r->requests[i] =
+            (struct dispatch_request){.ask = {.request_id = i,
+                                              .n_tokens = 100, /* 100 ms */
+                                              .max_output_tokens = 10},
+                                      .arrived_us = NOW_US};
+}
+
+static void rig_fini(struct rig *r)
+{
+    scheduler_free(r->scheduler);
+    prefix_index_free(r->index);
+    pool_free(r->pool);
+}
+
+static enum dispatch_action place(struct rig *r, int i, int64_t now_us)
+{
+    dispatch_place(&r->dispatch, &r->requests[i], now_us, &r->order);
+    return r->order.action;
+}
+
+/* The number of the next one, or -1. */
+static int next(struct rig *r, int64_t now_us)
+{
+    struct dispatch_request *next =
+        dispatch_next(&r->dispatch, now_us, &r->order);
+
+    return next ? (int)(next - r->requests) : -1;
+}
+
+/* A request's work is over. */
+static void done(struct rig *r, int i)
+{
+    uint64_t id = r->requests[i].ask.request_id;
+
+    CU_ASSERT_EQUAL(pool_prefill_done(r->pool, r->prefill, id, -1, 0), 0);
+    CU_ASSERT_EQUAL(pool_decode_done(r->pool, r->decode, id), 0);
+}
+
+static void test_without_instances(void)
+{
+    struct rig r;
+
+    rig_init(&r);
+    r.dispatch.scheduler = NULL;
+    CU_ASSERT_EQUAL(place(&r, 0, NOW_US), DISPATCH_REJECT);
+    CU_ASSERT_EQUAL(r.order.reason, DISPATCH_NO_PREFILL);
+    CU_ASSERT_FALSE(r.order.decided);
+    r.dispatch.scheduler = r.scheduler;
+    CU_ASSERT_EQUAL(place(&r, 0, NOW_US), DISPATCH_REJECT);
+    CU_ASSERT_EQUAL(r.order.reason, DISPATCH_NO_PREFILL);
+    CU_ASSERT(r.order.decided);
+    r.prefill = add(&r, ROLE_PREFILL);
+    CU_ASSERT_EQUAL(place(&r, 0, NOW_US), DISPATCH_REJECT);
+    CU_ASSERT_EQUAL(r.order.reason, DISPATCH_NO_DECODE);
+    add(&r, ROLE_DECODE);
+    r.requests[0].ask.n_tokens = 6000;
+    CU_ASSERT_EQUAL(place(&r, 0, NOW_US), DISPATCH_REJECT);
+    CU_ASSERT_EQUAL(r.order.reason, DISPATCH_TOO_LONG);
+    rig_fini(&r);
+}
+
+/* Hand-over and passage are taken off the SLO and put on the prediction. */
+static void test_slo_left(void)
+{
+    struct rig r;
+
+    rig_init(&r);
+    r.prefill = add(&r, ROLE_PREFILL);
+    r.decode = add(&r, ROLE_DECODE);
+    r.dispatch.overhead_us = 20000;
+    r.requests[0].passage_us = 5000;
+    r.requests[0].slo_ttft_us = 126000;
+    /* 100 ms to compute, 1 + 20 + 5 have gone. */
+    CU_ASSERT_EQUAL(place(&r, 0, NOW_US + 1001), DISPATCH_REJECT);
+    CU_ASSERT_EQUAL(r.order.reason, DISPATCH_MISSES_TTFT);
+    CU_ASSERT_EQUAL(r.order.predicted_ttft_us, 121001);
+    CU_ASSERT_EQUAL(r.requests[0].ask.slo_ttft_us, 99999);
+    CU_ASSERT_EQUAL(place(&r, 0, NOW_US + 900000), DISPATCH_REJECT);
+    CU_ASSERT_EQUAL(r.requests[0].ask.slo_ttft_us, 1);
+    CU_ASSERT_EQUAL(place(&r, 0, NOW_US + 1000), DISPATCH_SEND);
+    CU_ASSERT_EQUAL(r.order.predicted_ttft_us, 121000);
+    CU_ASSERT_EQUAL(r.order.decision.prefill, r.prefill);
+    done(&r, 0);
+    /* Once accepted it is held to no SLO. */
+    CU_ASSERT_EQUAL(place(&r, 0, NOW_US + 900000), DISPATCH_SEND);
+    CU_ASSERT_EQUAL(r.requests[0].ask.slo_ttft_us, 0);
+    rig_fini(&r);
+}
+
+/* First come, first served; nobody overtakes, who can't be served ever is told
+ * at once. */
+static void test_wait(void)
+{
+    struct rig r;
+
+    rig_init(&r);
+    r.prefill = add(&r, ROLE_PREFILL);
+    r.decode = add(&r, ROLE_DECODE);
+    CU_ASSERT_EQUAL(place(&r, 0, NOW_US), DISPATCH_SEND);
+    CU_ASSERT_EQUAL(place(&r, 1, NOW_US), DISPATCH_WAIT); /* no room */
+    CU_ASSERT_EQUAL(place(&r, 2, NOW_US), DISPATCH_WAIT);
+    CU_ASSERT_EQUAL(next(&r, NOW_US), -1);
+    r.requests[3].ask.n_tokens = 6000;
+    CU_ASSERT_EQUAL(place(&r, 3, NOW_US), DISPATCH_REJECT);
+    /* It needs no decode and so there is room for it, but others wait. */
+    r.requests[4].ask.max_output_tokens = 1;
+    CU_ASSERT_EQUAL(place(&r, 4, NOW_US), DISPATCH_WAIT);
+    CU_ASSERT_EQUAL(r.dispatch.n_waiting, 3);
+    dispatch_forget(&r.dispatch, &r.requests[2]);
+    dispatch_forget(&r.dispatch, &r.requests[2]);
+    CU_ASSERT_EQUAL(r.dispatch.n_waiting, 2);
+    done(&r, 0);
+    CU_ASSERT_EQUAL(next(&r, NOW_US), 1);
+    CU_ASSERT_EQUAL(r.order.action, DISPATCH_SEND);
+    CU_ASSERT_EQUAL(next(&r, NOW_US), 4);
+    CU_ASSERT_EQUAL(r.order.action, DISPATCH_SEND);
+    CU_ASSERT_EQUAL(next(&r, NOW_US), -1);
+    CU_ASSERT_EQUAL(r.dispatch.n_waiting, 0);
+    rig_fini(&r);
+}
+
+/* With an SLO a request waits only for room that is expected in time, and no
+ * longer than that. */
+static void test_wait_with_slo(void)
+{
+    struct rig r;
+
+    rig_init(&r);
+    r.prefill = add(&r, ROLE_PREFILL);
+    r.decode = add(&r, ROLE_DECODE);
+    CU_ASSERT_EQUAL(place(&r, 0, NOW_US), DISPATCH_SEND);
+    r.requests[1].slo_ttft_us = 999; /* room is expected in 10 x 100 us */
+    CU_ASSERT_EQUAL(place(&r, 1, NOW_US), DISPATCH_REJECT);
+    CU_ASSERT_EQUAL(r.order.reason, DISPATCH_NO_ROOM);
+    CU_ASSERT_EQUAL(r.order.retry_after_us, 1000);
+    r.requests[2].slo_ttft_us = 5000;
+    r.requests[3].slo_ttft_us = 3000;
+    CU_ASSERT_EQUAL(place(&r, 2, NOW_US), DISPATCH_WAIT);
+    CU_ASSERT_EQUAL(place(&r, 3, NOW_US), DISPATCH_WAIT);
+    CU_ASSERT_EQUAL(place(&r, 4, NOW_US), DISPATCH_WAIT); /* for ever */
+    CU_ASSERT_EQUAL(next(&r, NOW_US + 2999), -1);
+    CU_ASSERT_EQUAL(next(&r, NOW_US + 3000), 3);
+    CU_ASSERT_EQUAL(r.order.action, DISPATCH_REJECT);
+    CU_ASSERT_EQUAL(r.order.reason, DISPATCH_WAITED_TOO_LONG);
+    CU_ASSERT_FALSE(r.order.decided);
+    /* The oldest one finds no room in time any more. */
+    CU_ASSERT_EQUAL(next(&r, NOW_US + 4500), 2);
+    CU_ASSERT_EQUAL(r.order.reason, DISPATCH_NO_ROOM);
+    CU_ASSERT_EQUAL(next(&r, NOW_US + 4500), -1);
+    CU_ASSERT_EQUAL(next(&r, NOW_US + 100000000), -1);
+    CU_ASSERT_EQUAL(r.dispatch.n_waiting, 1);
+    rig_fini(&r);
+}
+
+/* What failed it is not chosen again, unless there is nothing else. */
+static void test_retry(void)
+{
+    struct rig r;
+    uint32_t other;
+
+    rig_init(&r);
+    r.prefill = add(&r, ROLE_PREFILL);
+    other = add(&r, ROLE_PREFILL);
+    r.decode = add(&r, ROLE_DECODE);
+    CU_ASSERT_EQUAL(place(&r, 0, NOW_US), DISPATCH_SEND);
+    CU_ASSERT_EQUAL(r.order.decision.prefill, r.prefill);
+    CU_ASSERT_FALSE(
+        dispatch_failed(&r.dispatch, &r.requests[0], r.prefill, true));
+    done(&r, 0);
+    CU_ASSERT(dispatch_failed(&r.dispatch, &r.requests[0], r.prefill, false));
+    CU_ASSERT_EQUAL(place(&r, 0, NOW_US), DISPATCH_SEND);
+    CU_ASSERT_EQUAL(r.order.decision.prefill, other);
+    CU_ASSERT_EQUAL(pool_prefill_cancel(r.pool, other, 0, 0), 0);
+    CU_ASSERT_EQUAL(pool_decode_done(r.pool, r.decode, 0), 0);
+    CU_ASSERT(dispatch_failed(&r.dispatch, &r.requests[0], other, false));
+    CU_ASSERT_EQUAL(place(&r, 0, NOW_US), DISPATCH_SEND);
+    CU_ASSERT_EQUAL(r.order.decision.prefill, r.prefill);
+    CU_ASSERT_FALSE(dispatch_failed(&r.dispatch, &r.requests[0],
+                                    POOL_NO_INSTANCE, false)); /* max_retries */
+    CU_ASSERT_EQUAL(r.requests[0].retries, 2);
+    rig_fini(&r);
+}
+
+int main(void)
+{
+    CU_pSuite suite;
+
+    CU_initialize_registry();
+    suite = CU_add_suite("dispatch", NULL, NULL);
+    CU_add_test(suite, "without instances", test_without_instances);
+    CU_add_test(suite, "SLO left", test_slo_left);
+    CU_add_test(suite, "wait", test_wait);
+    CU_add_test(suite, "wait with SLO", test_wait_with_slo);
+    CU_add_test(suite, "retry", test_retry);
+    CU_basic_run_tests();
+    return CU_get_number_of_failures() ? 1 : 0;
+}
