@@ -65,12 +65,12 @@ static void on_gone(void *arg)
 }
 
 /* Answer with an error, or end the stream with one; frees, which cancels the
- * other requests. retry_us as in front_reply_error. */
+ * other requests. retry_us as in endpoint_reply_error. */
 static void fail(struct completion *c, const struct openai_error *error,
                  int64_t retry_us)
 {
     if (!c->streaming) {
-        front_reply_error(c->conn, error, retry_us);
+        endpoint_reply_error(c->conn, error, retry_us);
         completion_free(c);
         return;
     }
@@ -337,7 +337,7 @@ static int take_on(struct front *front, struct http_conn *conn,
     int rc;
 
     if (!service_ready(front->service)) {
-        front_set_unready(front, error);
+        endpoint_set_unready(front, error);
         return -EAGAIN;
     }
     c = completion_new(front, conn, request);
@@ -370,16 +370,17 @@ void completion_start(struct front *front, struct http_conn *conn,
     if (front->draining) {
         openai_error_set(&error, 503, "shutting_down", NULL,
                          "the server is shutting down");
-        front_reply_error(conn, &error, 0);
+        endpoint_reply_error(conn, &error, 0);
         return;
     }
-    rc = front_slo_header(head, "x-slo-ttft-ms", &params.slo_ttft_us, &error);
+    rc =
+        endpoint_slo_header(head, "x-slo-ttft-ms", &params.slo_ttft_us, &error);
     if (rc == 0)
-        rc =
-            front_slo_header(head, "x-slo-tpot-ms", &params.slo_tbt_us, &error);
+        rc = endpoint_slo_header(head, "x-slo-tpot-ms", &params.slo_tbt_us,
+                                 &error);
     if (rc == 0 && model.vocab == 0) {
         /* No worker has said yet what the model is. */
-        front_set_unready(front, &error);
+        endpoint_set_unready(front, &error);
         rc = -EAGAIN;
     }
     if (rc == 0)
@@ -394,5 +395,5 @@ void completion_start(struct front *front, struct http_conn *conn,
     if (rc == -ENOMEM)
         openai_error_set(&error, 500, "out_of_memory", NULL, "out of memory");
     if (rc)
-        front_reply_error(conn, &error, 0);
+        endpoint_reply_error(conn, &error, 0);
 }

@@ -39,20 +39,21 @@ void completion_start(struct front *front, struct http_conn *conn,
  *   us     set to 0 if the header isn't there
  * Returns 0, or -EINVAL with *error set and *us untouched.
  */
-int front_slo_header(const struct http_head *head, const char *name,
-                     int64_t *us, struct openai_error *error)
+int endpoint_slo_header(const struct http_head *head, const char *name,
+                        int64_t *us, struct openai_error *error)
     __attribute__((warn_unused_result));
 
 /* Set *error to a 503 that says which instances are missing, as the service
  * is not ready. */
-void front_set_unready(const struct front *front, struct openai_error *error);
+void endpoint_set_unready(const struct front *front,
+                          struct openai_error *error);
 
 /*
  * Answer with an error.
  *   retry_us  > 0: told as Retry-After, rounded up to seconds; 0: unknown, so
  *             that 429 and 503 tell 1 s; < 0: never, and nothing is told
  */
-void front_reply_error(struct http_conn *conn, const struct openai_error *error,
-                       int64_t retry_us);
+void endpoint_reply_error(struct http_conn *conn,
+                          const struct openai_error *error, int64_t retry_us);
 
 #endif

@@ -1,21 +1,17 @@
 /*
- * A connection's life: reading heads and bodies, waiting for the handler,
- * sending, and the timers.
+ * What may happen to a connection at any time: its timer, an answer that is
+ * whole, its end. read.c drives it.
  *
  *   state == HTTP_HANDLING  <=>  the handler owes an answer
  *   gone != NULL            =>   state == HTTP_HANDLING
  *   sum of body.len over the connections == server->stats.body_bytes
  *                                        <= options.max_body_total_bytes
  */
-#include <errno.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
 
 #include "conductor/front/http/internal.h"
 
-#define MAX_EXTRA_BYTES 4096
-#define READ_AHEAD_BYTES 65536
 #define LINGER_US 5000000
 
 void http_conn_arm(struct http_conn *conn, int64_t us)
@@ -77,210 +73,9 @@ void http_conn_answered(struct http_conn *conn)
                         BEV_TRIG_IGNORE_WATERMARKS | BEV_TRIG_DEFER_CALLBACKS);
 }
 
-/* The request itself is wrong: answer and close, as its end is unknown. */
-static void refuse(struct http_conn *conn, int status, const char *code,
-                   const char *message)
-{
-    struct openai_error error;
-
-    conn->head_only = false;
-    openai_error_set(&error, status, code, NULL, "%s", message);
-    conn->close = true;
-    conn->state = HTTP_HANDLING;
-    http_reply_error(conn, &error);
-}
-
-static void refuse_body(struct http_conn *conn)
-{
-    struct openai_error error;
-
-    openai_error_set(&error, 413, "body_too_large", NULL,
-                     "the body is larger than %zu bytes",
-                     conn->server->options.max_body_bytes);
-    conn->close = true;
-    conn->state = HTTP_HANDLING;
-    http_reply_error(conn, &error);
-}
-
-/* All bodies together are too large: this one may come again later. */
-static void refuse_for_now(struct http_conn *conn)
-{
-    conn->server->stats.bodies_refused++;
-    http_add_header(conn, "Retry-After", "1");
-    refuse(conn, 503, "too_many_body_bytes",
-           "the bodies of the requests being received take all the memory "
-           "that is there for them");
-}
-
-/* The request is whole. Its body isn't needed once the handler is back, while
- * the answer may take minutes. */
-static void handle(struct http_conn *conn)
-{
-    conn->state = HTTP_HANDLING;
-    http_conn_arm(conn, 0);
-    conn->server->stats.requests++;
-    conn->server->handler(conn->server->arg, conn, &conn->head,
-                          conn->body.len ? conn->body.data : "",
-                          conn->body.len);
-    http_conn_drop_body(conn);
-}
-
-/* Make room for n more bytes of body: 0, -EDQUOT over max_body_total_bytes,
- * -ENOBUFS over max_body_bytes, -ENOMEM. */
-static int reserve_body(struct http_conn *conn, size_t n)
-{
-    const struct http_server *server = conn->server;
-
-    if (n > server->options.max_body_total_bytes - server->stats.body_bytes)
-        return -EDQUOT;
-    return text_buf_reserve(&conn->body, n);
-}
-
-/* Keep the head's bytes while its request lasts, and point into them. */
-static int keep_head(struct http_conn *conn, size_t n)
-{
-    struct evbuffer *in = bufferevent_get_input(conn->bev);
-    struct http_fault fault;
-
-    free(conn->head_bytes);
-    conn->head_bytes = malloc(n);
-    if (!conn->head_bytes)
-        return -ENOMEM;
-    evbuffer_remove(in, conn->head_bytes, n);
-    return http_parse_head(conn->head_bytes, n, &conn->head, &fault) > 0
-               ? 0
-               : -EBADMSG;
-}
-
-/* Returns whether there may be more to do. */
-static bool read_head(struct http_conn *conn)
-{
-    const struct http_options *options = &conn->server->options;
-    struct evbuffer *in = bufferevent_get_input(conn->bev);
-    size_t have = evbuffer_get_length(in);
-    size_t look =
-        have < options->max_head_bytes ? have : options->max_head_bytes;
-    struct http_fault fault;
-    long n;
-
-    if (have == 0)
-        return false;
-    if (!conn->receiving) {
-        conn->receiving = true;
-        http_conn_arm(conn, options->receive_us);
-    }
-    n = http_parse_head((const char *)evbuffer_pullup(in, (ev_ssize_t)look),
-                        look, &conn->head, &fault);
-    if (n == 0 && have > look)
-        refuse(conn, 431, "head_too_large", "the request's head is too large");
-    else if (n < 0)
-        refuse(conn, fault.status, "invalid_http", fault.message);
-    if (n <= 0)
-        return false;
-    if (keep_head(conn, (size_t)n)) {
-        http_conn_die(conn);
-        return false;
-    }
-    conn->receiving = false;
-    conn->head_only = http_is(conn->head.method, "HEAD");
-    conn->close = !conn->head.keep_alive;
-    conn->chunked = (struct http_chunked){0};
-    text_buf_clear(&conn->body);
-    conn->state = HTTP_BODY;
-    if (conn->head.content_length > (int64_t)options->max_body_bytes) {
-        refuse_body(conn);
-        return false;
-    }
-    if (conn->head.expect_continue && evbuffer_get_length(in) == 0)
-        bufferevent_write(conn->bev, "HTTP/1.1 100 Continue\r\n\r\n", 25);
-    return true;
-}
-
-/* The body's next piece by Content-Length. Whether the body is whole, < 0 as
- * reserve_body. */
-static int read_sized(struct http_conn *conn)
-{
-    struct evbuffer *in = bufferevent_get_input(conn->bev);
-    int64_t length = conn->head.content_length;
-    size_t want = length > 0 ? (size_t)length - conn->body.len : 0;
-    size_t have = evbuffer_get_length(in);
-    size_t take = have < want ? have : want;
-
-    if (take) {
-        int rc = reserve_body(conn, take);
-
-        if (rc)
-            return rc;
-        evbuffer_remove(in, conn->body.data + conn->body.len, take);
-        conn->body.len += take;
-        conn->server->stats.body_bytes += take;
-    }
-    return take == want;
-}
-
-/* The same for a chunked body; also -EBADMSG. */
-static int read_chunked(struct http_conn *conn)
-{
-    struct evbuffer *in = bufferevent_get_input(conn->bev);
-    struct evbuffer_iovec run;
-
-    while (evbuffer_peek(in, -1, NULL, &run, 1) > 0 && run.iov_len > 0) {
-        struct http_piece piece;
-        size_t used;
-        bool done;
-        int rc = http_chunked_next(&conn->chunked, run.iov_base, run.iov_len,
-                                   &used, &piece);
-
-        if (rc < 0)
-            return rc;
-        done = rc > 0;
-        rc = reserve_body(conn, piece.n);
-        if (rc)
-            return rc;
-        text_buf_add(&conn->body, piece.at, piece.n);
-        conn->server->stats.body_bytes += piece.n;
-        evbuffer_drain(in, used);
-        if (done)
-            return 1;
-    }
-    return 0;
-}
-
-static void read_body(struct http_conn *conn)
-{
-    int rc = conn->head.chunked ? read_chunked(conn) : read_sized(conn);
-
-    if (rc == -ENOBUFS)
-        refuse_body(conn);
-    else if (rc == -EDQUOT)
-        refuse_for_now(conn);
-    else if (rc == -EBADMSG)
-        refuse(conn, 400, "invalid_http", "the chunked body is malformed");
-    else if (rc < 0)
-        http_conn_die(conn);
-    else if (rc > 0)
-        handle(conn);
-}
-
-static void on_read(struct bufferevent *bev, void *arg)
-{
-    struct http_conn *conn = arg;
-    struct evbuffer *in = bufferevent_get_input(bev);
-
-    if (conn->state == HTTP_LINGER || conn->state == HTTP_DEAD) {
-        evbuffer_drain(in, evbuffer_get_length(in));
-        return;
-    }
-    if (conn->state == HTTP_HEAD && !read_head(conn))
-        return;
-    if (conn->state == HTTP_BODY)
-        read_body(conn);
-}
-
-/* All is sent and the connection is to close. Closing at once would have the
- * kernel answer bytes still coming with a reset, which may destroy the answer
- * before the client has read it. */
-static void linger(struct http_conn *conn)
+/* Closing at once would have the kernel answer bytes still coming with a reset,
+ * which may destroy the answer before the client has read it. */
+void http_conn_linger(struct http_conn *conn)
 {
     struct evbuffer *in = bufferevent_get_input(conn->bev);
 
@@ -294,91 +89,5 @@ static void linger(struct http_conn *conn)
 void http_conn_drain(struct http_conn *conn)
 {
     if (conn->state == HTTP_HEAD && !conn->receiving)
-        linger(conn);
-}
-
-static void on_write(struct bufferevent *bev, void *arg)
-{
-    struct http_conn *conn = arg;
-
-    if (conn->state != HTTP_SENDING ||
-        evbuffer_get_length(bufferevent_get_output(bev)) > 0)
-        return;
-    if (conn->close || conn->server->draining) {
-        linger(conn);
-        return;
-    }
-    conn->state = HTTP_HEAD;
-    http_conn_arm(conn, conn->server->options.idle_us);
-    on_read(bev, conn);
-}
-
-static void on_event(struct bufferevent *bev, short what, void *arg)
-{
-    struct http_conn *conn = arg;
-
-    if ((what & BEV_EVENT_EOF) && conn->state == HTTP_SENDING) {
-        /* The answer is whole: it may well be waited for. */
-        conn->close = true;
-        bufferevent_disable(bev, EV_READ);
-        return;
-    }
-    if ((what & BEV_EVENT_TIMEOUT) && (what & BEV_EVENT_WRITING))
-        conn->server->stats.slow++;
-    http_conn_free(conn);
-}
-
-static void on_timer(evutil_socket_t fd, short what, void *arg)
-{
-    struct http_conn *conn = arg;
-
-    (void)fd;
-    (void)what;
-    if ((conn->state == HTTP_HEAD && conn->receiving) ||
-        conn->state == HTTP_BODY)
-        refuse(conn, 408, "request_timeout",
-               "the request took too long to arrive");
-    else if (conn->state != HTTP_HANDLING && conn->state != HTTP_SENDING)
-        http_conn_free(conn);
-}
-
-int http_conn_open(struct http_server *server, evutil_socket_t fd)
-{
-    const struct http_options *options = &server->options;
-    struct timeval write = {options->write_us / 1000000,
-                            options->write_us % 1000000};
-    struct http_conn *conn = calloc(1, sizeof(*conn));
-
-    if (!conn)
-        goto close_fd;
-    conn->server = server;
-    text_buf_init(&conn->body, options->max_body_bytes);
-    text_buf_init(&conn->extra, MAX_EXTRA_BYTES);
-    conn->bev = bufferevent_socket_new(server->base, fd, BEV_OPT_CLOSE_ON_FREE);
-    if (!conn->bev)
-        goto free_conn;
-    conn->timer = evtimer_new(server->base, on_timer, conn);
-    if (!conn->timer)
-        goto free_bev;
-    LIST_INSERT_HEAD(&server->conns, conn, link);
-    server->stats.connections++;
-    bufferevent_setcb(conn->bev, on_read, on_write, on_event, conn);
-    /* What a client sends ahead of its turn stops here. */
-    bufferevent_setwatermark(conn->bev, EV_READ, 0,
-                             options->max_head_bytes + READ_AHEAD_BYTES);
-    bufferevent_set_max_single_read(conn->bev, READ_AHEAD_BYTES);
-    bufferevent_set_timeouts(conn->bev, NULL, &write);
-    bufferevent_enable(conn->bev, EV_READ | EV_WRITE);
-    http_conn_arm(conn, options->idle_us);
-    return 0;
-
-free_bev:
-    bufferevent_free(conn->bev);
-    free(conn);
-    return -ENOMEM;
-free_conn:
-    free(conn);
-close_fd:
-    evutil_closesocket(fd);
-    return -ENOMEM;
+        http_conn_linger(conn);
 }

@@ -69,6 +69,10 @@ void http_conn_arm(struct http_conn *conn, int64_t us);
 /* Free the body, and give its bytes back to max_body_total_bytes. */
 void http_conn_drop_body(struct http_conn *conn);
 
+/* All is sent and the connection is to close: discard what still comes until
+ * the client closes. */
+void http_conn_linger(struct http_conn *conn);
+
 /* The server drains: close the connection if it is between two requests. */
 void http_conn_drain(struct http_conn *conn);
 
