@@ -106,6 +106,7 @@ class Up(Case):
                               (['--length-scale', '3'], '3'),
                               (['--speed', '-1'], '-1'),
                               (['--trace', '/nonexistent'], '/nonexistent'),
+                              (['--no-replay'], '--no-replay: needs --stay'),
                               (['--report'], '--report')):
             with self.subTest(options):
                 status, _, errors = self.run_program(self.UP, *options)
@@ -153,6 +154,9 @@ class Up(Case):
         with open(report, encoding='utf-8') as f:
             self.assertEqual(json.load(f)['requests']['completed'], 20)
         self.assertEqual(self.children(first.pid), [])
+        for words in ('== picture: run/', 'ttft.svg', '== report: run/',
+                      '== to try next:', 'tools/up --stay --no-replay'):
+            self.assertIn(words, output)
 
     def stops(self, number, *options, when):
         child, said = self.start_up(*options)
@@ -175,6 +179,14 @@ class Up(Case):
         self.assertEqual(self.stops(signal.SIGINT, '--requests', '2',
                                     '--speed', '50', '--stay',
                                     when='curl -s'), 0)
+
+    def test_serves_at_once(self):
+        child, said = self.start_up('--stay', '--no-replay')
+        wait_until('it serves', lambda: 'curl -s' in said() or
+                   self.assertIsNone(child.poll(), said()), 200)
+        os.killpg(child.pid, signal.SIGINT)
+        self.assertEqual(child.wait(60), 0)
+        self.assertNotIn('replaying', said())
 
 
 def load_tests(loader, tests, pattern):

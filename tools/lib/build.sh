@@ -1,5 +1,17 @@
 # Configures and builds with meson. Source common.sh before this.
 
+# keep_log LOG: what ninja says goes there; on a terminal its [n/m] is shown.
+keep_log() {
+  if [[ -t 1 ]]; then
+    awk -v log_file="$1" '
+      { print >log_file }
+      /^\[/ { printf "\r\033[K   %s", $1; fflush() }
+      END { printf "\r\033[K" }'
+  else
+    cat >"$1"
+  fi
+}
+
 # build DIR COMPILER OPTION...: builds the project into $root/DIR, quietly;
 # shows the compiler's words if it fails. Takes up again what an earlier build
 # left.
@@ -18,7 +30,7 @@ build() {
     fi
   fi
   say "building ${dir##*/}"
-  if ! ninja -C "$dir" </dev/null >"$log" 2>&1; then
+  if ! ninja -C "$dir" </dev/null 2>&1 | keep_log "$log"; then
     grep -vE '^\[[0-9]+/[0-9]+\] ' "$log" | tail -n 60 >&2
     die 1 "the build failed, see $log"
   fi

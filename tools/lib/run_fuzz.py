@@ -12,6 +12,7 @@ import subprocess
 import sys
 
 from counts import Counts
+from progress import Progress
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(
     os.path.abspath(__file__))))
@@ -60,9 +61,15 @@ def main():
     print(f'== fuzz: {len(programs)} targets, {args.seconds} s each',
           flush=True)
     pool = concurrent.futures.ThreadPoolExecutor(os.cpu_count())
-    found = pool.map(lambda p: run_target(args.build, p, args.seconds),
-                     programs)
-    for program, (good, words) in zip(programs, found):
+    found = [pool.submit(run_target, args.build, p, args.seconds)
+             for p in programs]
+    progress = Progress(len(programs))
+    for program, target in zip(programs, found):
+        progress.running = [p for p, t in zip(programs, found) if t.running()]
+        progress.show()
+        good, words = target.result()
+        progress.done += 1
+        progress.clear()
         counts.passed += good
         counts.failed += not good
         print(f'   {program:24} {"ok" if good else "FAIL":8} {words}',

@@ -11,11 +11,15 @@ import subprocess
 import sys
 
 from counts import Counts
+from progress import Progress
 
 # "tests     12     12     12      0        0": total, ran, passed, failed,
 # inactive.
 SUMMARY = re.compile(r'^\s*tests\s+(\d+)\s+(\d+)\s+(\d+)\s+(\d+)\s+(\d+)\s*$',
                      re.MULTILINE)
+
+# " 3/47 conductor:unit / test_pool        OK   0.02s" of meson.
+ENDED = re.compile(r'\s*\d+/\d+ (.*?)\s+[A-Z]+\s+[0-9.]+s')
 
 
 def count(entry):
@@ -46,6 +50,25 @@ def names(build, text):
     return [t['name'] for t in json.loads(listed.stdout) if text in t['name']]
 
 
+def run(command, chosen):
+    """Runs meson, and shows which tests are left of those that it runs now:
+    it says only what has ended."""
+    progress = Progress(len(chosen))
+    left = list(chosen)
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL,
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                          text=True, errors='replace') as meson:
+        for line in meson.stdout:
+            ended = ENDED.match(line)
+            name = ended[1].split(' / ')[-1].split(':')[-1] if ended else ''
+            if name in left:
+                left.remove(name)
+                progress.done += 1
+            progress.running = left[:os.cpu_count()]
+            progress.show()
+    progress.clear()
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument('build')
@@ -61,10 +84,8 @@ def main():
         os.remove(log)
     if chosen:
         print(f'== unit tests: {len(chosen)} binaries', flush=True)
-        subprocess.run(['meson', 'test', '-C', args.build, '--no-rebuild',
-                        '-t', args.scale, *chosen], check=False,
-                       stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                       stderr=subprocess.STDOUT)
+        run(['meson', 'test', '-C', args.build, '--no-rebuild', '-t',
+             args.scale, *chosen], chosen)
         seen = []
         with open(log, encoding='utf-8') as lines:
             for line in lines:
