@@ -124,8 +124,8 @@ class GpuCheck(unittest.TestCase):
 
     def test_engine_only_build(self):
         """Without any of the libraries the engines, their tests and the
-        benches build, with the warnings as errors. That build has no
-        sanitizers, so once is enough."""
+        benches build, with the warnings as errors where CI asks for it. That
+        build has no sanitizers, so once is enough."""
         if sanitized():
             self.skipTest('the same as in a build without sanitizers')
         os.mkdir(self.path('nothing'))
@@ -140,8 +140,9 @@ class GpuCheck(unittest.TestCase):
                              done.stderr[-1000:])
             return done.stdout
 
+        ci = os.environ.get('CI') == 'true'
         said = run('meson', 'setup', self.path('b'), ROOT, '-Dparts=engine',
-                   '-Dcuda=disabled')
+                   '-Dcuda=disabled', *['-Dwerror=true'] * ci)
         self.assertIn('no OpenBLAS', said)
         self.assertIn('no CUnit', said)
         run('ninja', '-C', self.path('b'))
@@ -153,6 +154,39 @@ class GpuCheck(unittest.TestCase):
             run(self.path('b', 'tests', 'unit', 'test_' + name))
         run(self.path('b', 'tests', 'gpu', 'check_modes'), '--engine', 'cpu',
             '--model', 'tiny', '--repeats', '3')
+
+    def test_warnings(self):
+        """They are no errors, nvcc's neither, unless somebody asks."""
+        done = subprocess.run(
+            ['meson', 'setup', self.path('b'), ROOT, '-Dparts=engine'],
+            capture_output=True, text=True, check=False,
+            timeout=600 * settings.scale)
+        self.assertEqual(done.returncode, 0, done.stdout[-3000:])
+        with open(self.path('b', 'build.ninja'), encoding='utf-8') as f:
+            rules = f.read()
+        self.assertNotIn('-Werror', rules)
+        self.assertNotIn('all-warnings', rules)
+
+    def test_worker_needs_no_cuda(self):
+        """A worker that was built beside nvcc starts without CUDA."""
+        worker = os.path.join(settings.build, 'workers', 'conductor-worker')
+        done = subprocess.run(['readelf', '-d', worker], capture_output=True,
+                              text=True, check=True)
+        self.assertIn('NEEDED', done.stdout)
+        self.assertNotRegex(done.stdout, 'NEEDED.*(libcuda|libcublas)')
+
+    def test_no_host_compiler(self):
+        """nvcc without g++ compiles nothing: it is missed at the start."""
+        for name in 'nvcc', 'meson', 'ninja', 'cc':
+            self.script('#!/bin/sh\n', 'bin', name)
+        self.script('#!/bin/sh\necho "Played Card, 1.2, 80 MiB, 9.0"\n', 'bin',
+                    'nvidia-smi')
+        done = subprocess.run(
+            [sys.executable, CHECK, '--out', self.path('out')],
+            env={**os.environ, 'PATH': self.path('bin')}, capture_output=True,
+            text=True, timeout=60 * settings.scale, check=False)
+        self.assertEqual(done.returncode, 77, done.stderr + done.stdout)
+        self.assertIn('missing g++', done.stderr)
 
     def test_no_card(self):
         done = self.run_check(card='')

@@ -85,6 +85,7 @@ def look():
         'sanitizer': program('compute-sanitizer',
                              os.path.join(beside, 'compute-sanitizer')),
         'compiler': program('cc') or program('gcc'),
+        'host_compiler': program('g++'),
         'meson': python_tool('meson', 'mesonbuild.mesonmain'),
         'ninja': program('ninja', os.path.join(
             os.path.dirname(sys.executable), 'ninja')),

@@ -14,22 +14,6 @@ extern "C" {
 #define MIN_SPLITS 8192
 #define MIN_TABLE 65536
 
-int card_check(struct cuda_card *c, cudaError_t rc, const char *what)
-{
-    if (rc == cudaSuccess)
-        return 0;
-    /* The runtime keeps it for the next who asks: that is not this error's. */
-    (void)cudaGetLastError();
-    snprintf(c->error, sizeof(c->error), "%s: %s", what,
-             cudaGetErrorString(rc));
-    return -ENODEV;
-}
-
-int card_check_launch(struct cuda_card *c, const char *what)
-{
-    return card_check(c, cudaGetLastError(), what);
-}
-
 /* What the kernels can do. */
 static int check_shape(const struct model_shape *s, char *err, size_t err_bytes)
 {

@@ -2,6 +2,9 @@
 #ifndef WORKERS_ENGINE_CUDA_CARD_H
 #define WORKERS_ENGINE_CUDA_CARD_H
 
+#include <errno.h>
+#include <stdio.h>
+
 #include "workers/engine/cuda/kernels.h"
 #include "workers/engine/cuda/multiply.h"
 
@@ -54,10 +57,23 @@ struct cuda_card {
 };
 
 /* Notes what failed. Returns 0 for cudaSuccess, else -ENODEV. */
-int card_check(struct cuda_card *c, cudaError_t rc, const char *what);
+static inline int card_check(struct cuda_card *c, cudaError_t rc,
+                             const char *what)
+{
+    if (rc == cudaSuccess)
+        return 0;
+    /* The runtime keeps it for the next who asks: that is not this error's. */
+    (void)cudaGetLastError();
+    snprintf(c->error, sizeof(c->error), "%s: %s", what,
+             cudaGetErrorString(rc));
+    return -ENODEV;
+}
 
 /* The same for launches since the last check. */
-int card_check_launch(struct cuda_card *c, const char *what);
+static inline int card_check_launch(struct cuda_card *c, const char *what)
+{
+    return card_check(c, cudaGetLastError(), what);
+}
 
 static inline uint32_t card_round_up(uint32_t n, uint32_t unit)
 {
