@@ -415,14 +415,15 @@ class Peer:
               name='stranger', model='tiny', fingerprint=1,
               block_tokens=BLOCK_TOKENS, window_tokens=32768, vocab=512,
               capacity_blocks=1000, kv_bytes_per_token=1024,
-              host='127.0.0.1', capabilities=3):
-        payload = struct.pack('<IHHBBQ', magic, version, version, kind, role,
-                              capabilities)
+              host='127.0.0.1', capabilities=3, newest=None, more=b''):
+        payload = struct.pack('<IHHBBQ', magic, version, newest or version,
+                              kind, role, capabilities)
         payload += cls.text(name) + cls.text('cpu') + cls.text(model)
         payload += struct.pack('<QIIIQQQII', fingerprint, block_tokens,
                                window_tokens, vocab, capacity_blocks,
                                kv_bytes_per_token, 0, 8, 2)
         payload += cls.text(host) + struct.pack('<H', 1) + bytes(32)
+        payload += more
         return cls.frame(cls.HELLO, payload)
 
     def read(self, n):

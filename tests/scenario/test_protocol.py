@@ -47,6 +47,15 @@ class Strangers(Case):
     def test_another_version(self):
         self.refused(Peer.hello(version=9), '9', str(Peer.VERSION))
 
+    def test_a_newer_version(self):
+        """One that speaks ours as well may say more in its HELLO."""
+        peer = Peer(self.cluster_.ports['worker'])
+        peer.send(self.hello(newest=Peer.VERSION + 1, more=b'more'))
+        kind, payload = peer.receive()
+        self.assertEqual(kind, Peer.WELCOME, payload)
+        self.assertEqual(payload[:2], struct.pack('<H', Peer.VERSION))
+        peer.close()
+
     def test_another_model(self):
         self.refused(Peer.hello(model='llama-8b'), 'llama-8b', 'tiny')
 

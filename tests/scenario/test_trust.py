@@ -250,6 +250,24 @@ class Trust(Case):
             self.assertLess(grown, 32 << 10)
         self.assertEqual(cluster.api.complete('still here').status, 200)
 
+    def test_a_stranger_that_drips(self):
+        """Bytes that come are no reason to wait longer."""
+        cluster = self.cluster(config={'worker_timeout_ms': 1000})
+        peer = Peer(cluster.ports['worker'])
+        drops = iter(Peer.hello(name='n' * 63, model='m' * 63))
+
+        def closed():
+            try:
+                peer.send(bytes([next(drops)]))
+                return peer.socket.recv(1, socket.MSG_DONTWAIT) == b''
+            except BlockingIOError:
+                return False
+            except OSError:
+                return True
+        wait_until('it is closed', closed)
+        self.assertIn('not joined for', cluster.conductor.log())
+        peer.close()
+
     @staticmethod
     def flood(stranger, data):
         stranger.socket.settimeout(3)

@@ -56,8 +56,8 @@ static void start_timer(struct event *event, int64_t ms)
 
 static int on_welcome(struct conductor_link *l, const struct msg_welcome *m)
 {
-    /* Twice as often as asked for: one may be late. */
-    int64_t beat_ms = m->heartbeat_ms / 2;
+    int64_t beat_ms = m->heartbeat_ms / 2; /* one may be late */
+
     if (beat_ms < HEARTBEAT_MIN_MS)
         beat_ms = HEARTBEAT_MIN_MS;
     if (beat_ms > HEARTBEAT_MAX_MS)
