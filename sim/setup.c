@@ -141,9 +141,8 @@ static int add_node(struct sim *sim, uint32_t i)
         .block_tokens = c->block_tokens,
         .max_batch = c->decode_max_batch,
     };
-    if (sim->policy->knows_tiers)
-        for (unsigned t = 0; t < BLOCK_TIERS; t++)
-            config.tier_bytes_per_s[t] = c->tiers[t].read_bytes_per_s;
+    for (unsigned t = 0; t < BLOCK_TIERS; t++)
+        config.tier_bytes_per_s[t] = c->tiers[t].read_bytes_per_s;
     rc = pool_add(sim->pool, &config, &node->id);
     if (rc == 0)
         rc = pool_set_health(sim->pool, node->id, HEALTH_READY);

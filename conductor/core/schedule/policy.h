@@ -58,8 +58,6 @@ struct schedule_policy {
     size_t state_bytes; /* of what it keeps from decision to decision */
 
     bool without_cost_model; /* chooses well although no time is predicted */
-    bool knows_tiers; /* its estimates tell what reading a slow tier takes; the
-                         simulator tells other policies of no such tier */
 
     /* Sets the zeroed state up. NULL: zeroes will do. */
     void (*init)(void *state, const double *options);

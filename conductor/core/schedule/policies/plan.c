@@ -392,7 +392,6 @@ const struct schedule_policy policy_plan = {
     .options = options,
     .n_options = sizeof(options) / sizeof(options[0]),
     .state_bytes = sizeof(struct plan_state),
-    .knows_tiers = true,
     .estimate = estimate,
     .choose = choose,
     .complete = complete,
