@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "tools/replay/live/answer.h"
-#include "tools/replay/live/call.h"
+#include "tools/replay/live/http_request.h"
 #include "tools/replay/live/run.h"
 
 struct seen {

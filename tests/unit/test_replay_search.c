@@ -11,7 +11,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "tools/replay/study/search.h"
+#include "tools/replay/study/size/search.h"
 #include "traces/random.h"
 
 #define SIDE 12U

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "tools/replay/study/sim.h"
+#include "tools/replay/simulate/sim.h"
 
 /* More than is read at once, so that what is added during a pass is seen. */
 enum { LINES = 5000 };

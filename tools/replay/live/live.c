@@ -10,8 +10,8 @@
 #include "tools/replay/command.h"
 #include "tools/replay/live/plot.h"
 #include "tools/replay/live/run.h"
-#include "tools/replay/report/load.h"
 #include "tools/replay/report/report.h"
+#include "tools/replay/trace/load.h"
 
 static const struct replay_usage usage = {
     .name = "live",

@@ -9,12 +9,12 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
-#include "tools/replay/progress.h"
+#include "tools/replay/live/progress.h"
 
 struct run {
     const struct replay_run_params *params;
     struct replay_record *records;
-    struct replay_call **calls; /* (trace count), NULL: none in flight */
+    struct replay_request **requests; /* (trace count), NULL: none in flight */
     struct event *send_timer;
     struct event *progress_timer;
     struct event *interrupt;
@@ -52,7 +52,7 @@ static void on_call_done(void *arg, struct replay_record *record)
 {
     struct run *run = arg;
 
-    run->calls[record - run->records] = NULL;
+    run->requests[record - run->records] = NULL;
     run->in_flight--;
     replay_progress_add(&run->progress, record);
     poke(run);
@@ -61,20 +61,20 @@ static void on_call_done(void *arg, struct replay_record *record)
 static int send_request(struct run *run, size_t i)
 {
     const struct replay_run_params *p = run->params;
-    struct replay_call_params call = {.base = p->base,
-                                      .server = p->server,
-                                      .record = &run->records[i],
-                                      .start_us = run->start_us,
-                                      .timeout_us = p->timeout_us,
-                                      .done = on_call_done,
-                                      .arg = run};
+    struct replay_request_params request = {.base = p->base,
+                                            .server = p->server,
+                                            .record = &run->records[i],
+                                            .start_us = run->start_us,
+                                            .timeout_us = p->timeout_us,
+                                            .done = on_call_done,
+                                            .arg = run};
     struct evbuffer *body =
         replay_body_new(&p->trace->requests[i], p->model, &p->tokens);
 
     if (!body)
         return -ENOMEM;
     run->records[i].sent_us = run_now_us(run);
-    return replay_call_start(&call, body, &run->calls[i]);
+    return replay_request_start(&request, body, &run->requests[i]);
 }
 
 static void poke(struct run *run)
@@ -154,8 +154,8 @@ static void init_records(struct run *run)
 static void drop_calls(struct run *run)
 {
     for (size_t i = 0; i < run->next; i++) {
-        if (run->calls[i]) {
-            replay_call_cancel(run->calls[i], "interrupted");
+        if (run->requests[i]) {
+            replay_request_cancel(run->requests[i], "interrupted");
             run->records[i].outcome = REPLAY_PENDING;
         }
     }
@@ -173,20 +173,20 @@ static void run_fini(struct run *run)
     free_event(run->interrupt);
     free_event(run->progress_timer);
     free_event(run->send_timer);
-    free(run->calls);
+    free(run->requests);
 }
 
 static int run_init(struct run *run)
 {
     struct event_base *base = run->params->base;
 
-    run->calls = calloc(run->params->trace->count, sizeof run->calls[0]);
+    run->requests = calloc(run->params->trace->count, sizeof run->requests[0]);
     run->send_timer = evtimer_new(base, on_send_timer, run);
     run->progress_timer =
         event_new(base, -1, EV_PERSIST, on_progress_timer, run);
     run->interrupt = evsignal_new(base, SIGINT, on_signal, run);
     run->terminate = evsignal_new(base, SIGTERM, on_signal, run);
-    if (!run->calls || !run->send_timer || !run->progress_timer ||
+    if (!run->requests || !run->send_timer || !run->progress_timer ||
         !run->interrupt || !run->terminate) {
         run_fini(run);
         return -ENOMEM;

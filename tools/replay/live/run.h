@@ -11,9 +11,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "tools/replay/live/call.h"
-#include "tools/replay/report/load.h"
+#include "tools/replay/live/http_request.h"
 #include "tools/replay/report/record.h"
+#include "tools/replay/trace/load.h"
 #include "traces/trace_tokens.h"
 
 struct replay_run_params {

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "conductor/core/schedule/admission.h"
-#include "tools/replay/live/ticker.h"
+#include "tools/replay/ticker.h"
 
 #define JOBS_MAX 1024
 

@@ -12,7 +12,7 @@
 #include "conductor/policy_text.h"
 #include "sim/cluster/cluster.h"
 #include "tools/replay/options.h"
-#include "tools/replay/study/sim.h"
+#include "tools/replay/simulate/sim.h"
 
 #define REPLAY_STUDY_ERROR_BYTES 1024
 

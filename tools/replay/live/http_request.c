@@ -1,0 +1,232 @@
+/*
+ * See http_request.h. libevent frees a request after its callback; the
+ * connection is ours, and is never freed from inside one of its callbacks but
+ * from a zero timer (`reap`).
+ */
+#include "tools/replay/live/http_request.h"
+
+#include <errno.h>
+#include <event2/http.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "tools/replay/live/answer.h"
+
+struct replay_request {
+    struct replay_request_params params;
+    struct evhttp_connection *connection;
+    struct event *timer; /* the timeout first, then the reaper */
+    bool over;
+    const char *failure; /* what the error callback said, or NULL */
+    struct replay_answer answer;
+};
+
+static struct timeval timeval_of(int64_t us)
+{
+    return (struct timeval){.tv_sec = us / 1000000, .tv_usec = us % 1000000};
+}
+
+static void cut_slashes(char *path)
+{
+    size_t n = strlen(path);
+
+    while (n > 0 && path[n - 1] == '/')
+        path[--n] = '\0';
+}
+
+int replay_server_parse(const char *url, struct replay_server *server)
+{
+    struct evhttp_uri *uri = evhttp_uri_parse(url);
+
+    if (!uri)
+        return -EINVAL;
+    const char *scheme = evhttp_uri_get_scheme(uri);
+    const char *host = evhttp_uri_get_host(uri);
+    const char *path = evhttp_uri_get_path(uri);
+    int port = evhttp_uri_get_port(uri);
+    bool good = scheme && strcmp(scheme, "http") == 0 && host &&
+                host[0] != '\0' && strlen(host) < sizeof server->host &&
+                port <= 65535 && strlen(path) < sizeof server->path &&
+                !evhttp_uri_get_query(uri);
+    if (good) {
+        snprintf(server->host, sizeof server->host, "%s", host);
+        snprintf(server->path, sizeof server->path, "%s", path);
+        cut_slashes(server->path);
+        size_t n = strlen(server->path);
+        if (n >= 3 && strcmp(server->path + n - 3, "/v1") == 0) {
+            server->path[n - 3] = '\0';
+            cut_slashes(server->path);
+        }
+        server->port = port > 0 ? (uint16_t)port : 80;
+    }
+    evhttp_uri_free(uri);
+    return good ? 0 : -EINVAL;
+}
+
+static void request_free(struct replay_request *r)
+{
+    if (r->connection)
+        evhttp_connection_free(r->connection);
+    if (r->timer)
+        event_free(r->timer);
+    free(r);
+}
+
+static int64_t request_now_us(const struct replay_request *r)
+{
+    return clock_now_us() - r->params.start_us;
+}
+
+/* Ends the request from outside of the connection's callbacks. */
+static void reap(struct replay_request *r)
+{
+    r->params.done(r->params.arg, r->params.record);
+    request_free(r);
+}
+
+static void on_timer(evutil_socket_t fd, short what, void *arg)
+{
+    struct replay_request *r = arg;
+
+    (void)fd;
+    (void)what;
+    if (!r->over)
+        replay_answer_finish(&r->answer, 0, "timeout", request_now_us(r));
+    reap(r);
+}
+
+static void on_chunk(struct evhttp_request *request, void *arg)
+{
+    struct replay_request *r = arg;
+    struct evbuffer *input = evhttp_request_get_input_buffer(request);
+    int64_t now_us = request_now_us(r);
+    int status = evhttp_request_get_response_code(request);
+    struct evbuffer_iovec piece;
+
+    while (evbuffer_peek(input, -1, NULL, &piece, 1) > 0 && piece.iov_len > 0) {
+        replay_answer_feed(&r->answer, status, piece.iov_base, piece.iov_len,
+                           now_us);
+        if (evbuffer_drain(input, piece.iov_len) != 0)
+            break;
+    }
+}
+
+static void on_error(enum evhttp_request_error error, void *arg)
+{
+    struct replay_request *r = arg;
+    static const char *const names[] = {
+        [EVREQ_HTTP_TIMEOUT] = "timeout",
+        [EVREQ_HTTP_EOF] = "connection closed",
+        [EVREQ_HTTP_INVALID_HEADER] = "invalid HTTP header",
+        [EVREQ_HTTP_BUFFER_ERROR] = "connection error",
+        [EVREQ_HTTP_REQUEST_CANCEL] = "cancelled",
+        [EVREQ_HTTP_DATA_TOO_LONG] = "answer too long",
+    };
+    r->failure = (size_t)error < sizeof names / sizeof names[0]
+                     ? names[error]
+                     : "connection error";
+}
+
+/* The prediction also stands in a header, for answers without usage. */
+static void read_headers(struct replay_request *r,
+                         struct evhttp_request *request)
+{
+    struct evkeyvalq *headers = evhttp_request_get_input_headers(request);
+    struct replay_record *record = r->params.record;
+    const char *ms =
+        evhttp_find_header(headers, "x-conductor-predicted-ttft-ms");
+    char *end = NULL;
+    double value = ms ? strtod(ms, &end) : -1.0;
+
+    if (record->predicted_ttft_us < 0 && ms && end != ms && value >= 0 &&
+        value < 1e12)
+        record->predicted_ttft_us = (int64_t)(value * 1000.0 + 0.5);
+}
+
+static void on_done(struct evhttp_request *request, void *arg)
+{
+    struct replay_request *r = arg;
+    int status = request ? evhttp_request_get_response_code(request) : 0;
+    const char *failure = r->failure;
+
+    if (status == 0 && !failure)
+        failure = "cannot connect";
+    if (status != 0)
+        read_headers(r, request);
+    replay_answer_finish(&r->answer, status, failure, request_now_us(r));
+    r->over = true;
+    struct timeval now = {0, 0};
+    evtimer_add(r->timer, &now);
+}
+
+static struct evhttp_request *request_new(struct replay_request *r,
+                                          struct evbuffer *body)
+{
+    struct evhttp_request *request = evhttp_request_new(on_done, r);
+
+    if (!request)
+        return NULL;
+    const struct replay_server *server = r->params.server;
+    char host[300];
+    snprintf(host, sizeof host, "%s:%u", server->host, (unsigned)server->port);
+    struct evkeyvalq *headers = evhttp_request_get_output_headers(request);
+    evhttp_request_set_chunked_cb(request, on_chunk);
+    evhttp_request_set_error_cb(request, on_error);
+    if (evhttp_add_header(headers, "Host", host) != 0 ||
+        evhttp_add_header(headers, "Content-Type", "application/json") != 0 ||
+        evhttp_add_header(headers, "Connection", "close") != 0 ||
+        evbuffer_add_buffer(evhttp_request_get_output_buffer(request), body) !=
+            0) {
+        evhttp_request_free(request);
+        return NULL;
+    }
+    return request;
+}
+
+int replay_request_start(const struct replay_request_params *params,
+                         struct evbuffer *body, struct replay_request **out)
+{
+    const struct replay_server *server = params->server;
+    struct replay_request *c = calloc(1, sizeof *c);
+
+    if (!c)
+        goto free_body;
+    c->params = *params;
+    replay_answer_init(&c->answer, params->record);
+    c->timer = evtimer_new(params->base, on_timer, c);
+    c->connection = evhttp_connection_base_new(params->base, NULL, server->host,
+                                               server->port);
+    if (!c->timer || !c->connection)
+        goto free_request;
+    /* Only our own timer ends a request: libevent's default is 50 s of silence,
+     * which a long queue exceeds. */
+    struct timeval timeout = timeval_of(params->timeout_us);
+    struct timeval silence = timeval_of(params->timeout_us + 5000000);
+    evhttp_connection_set_timeout_tv(c->connection, &silence);
+    struct evhttp_request *request = request_new(c, body);
+    char path[sizeof server->path + 32];
+    snprintf(path, sizeof path, "%s/v1/completions", server->path);
+    evtimer_add(c->timer, &timeout);
+    if (!request ||
+        evhttp_make_request(c->connection, request, EVHTTP_REQ_POST, path) != 0)
+        goto free_request;
+    evbuffer_free(body);
+    *out = c;
+    return 0;
+
+free_request:
+    request_free(c);
+free_body:
+    evbuffer_free(body);
+    return -ENOMEM;
+}
+
+void replay_request_cancel(struct replay_request *r, const char *reason)
+{
+    if (!r->over)
+        replay_answer_finish(&r->answer, 0, reason, request_now_us(r));
+    request_free(r);
+}

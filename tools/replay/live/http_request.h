@@ -1,0 +1,71 @@
+/*
+ * HTTP to the server under test, on libevent: one streamed completion, or one
+ * plain GET. A connection per request, so that requests never wait for each
+ * other.
+ */
+#ifndef TOOLS_REPLAY_LIVE_HTTP_REQUEST_H
+#define TOOLS_REPLAY_LIVE_HTTP_REQUEST_H
+
+#include <event2/buffer.h>
+#include <event2/event.h>
+#include <jansson.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "tools/replay/report/record.h"
+
+/* Where to send. Filled by replay_server_parse. */
+struct replay_server {
+    char host[256];
+    uint16_t port;
+    char path[256]; /* prefix of /v1/..., "" mostly */
+};
+
+/*
+ * Reads "http://host[:port][/prefix]"; a /v1 at its end, as clients of the
+ * OpenAI API have it, is no part of the prefix. Returns 0, or -EINVAL for
+ * anything else, https too; *server is untouched then.
+ */
+int replay_server_parse(const char *url, struct replay_server *server)
+    __attribute__((warn_unused_result));
+
+struct replay_request;
+
+/* The request is over and its record filled; it is freed afterwards. */
+typedef void replay_request_cb(void *arg, struct replay_record *record);
+
+struct replay_request_params {
+    struct event_base *base;            /* borrowed */
+    const struct replay_server *server; /* borrowed until the end */
+    struct replay_record *record;       /* borrowed until the end */
+    int64_t start_us;   /* clock time that the record's times count from */
+    int64_t timeout_us; /* for the whole answer */
+    replay_request_cb *done;
+    void *arg;
+};
+
+/*
+ * Posts `body` (taken over, also on error) to /v1/completions and reads the
+ * stream into the record. `done` comes from the event loop, never from inside
+ * this function. Returns 0 with *request valid until `done` returns, or
+ * -ENOMEM.
+ */
+int replay_request_start(const struct replay_request_params *params,
+                         struct evbuffer *body, struct replay_request **request)
+    __attribute__((warn_unused_result));
+
+/* Drops the connection and frees the request; `done` does not come. Not to be
+ * called from inside `done`. The record becomes a failure for `reason`. */
+void replay_request_cancel(struct replay_request *request, const char *reason);
+
+/*
+ * GETs `path` behind the server's prefix, runs the loop until the answer is
+ * there and parses it. Returns 0 with *json owned by the caller, or -EIO with a
+ * message in `error` (`size` bytes). Blocks for at most timeout_us.
+ */
+int replay_get_json(struct event_base *base, const struct replay_server *server,
+                    const char *path, int64_t timeout_us, json_t **json,
+                    char *error, size_t size)
+    __attribute__((warn_unused_result));
+
+#endif

@@ -1,0 +1,142 @@
+/* What each figure is, what the paper says. */
+#include "tools/replay/paper/figures/figures.h"
+
+static const struct figure figures[] = {
+    {.id = "01",
+     .title = "Figures 1, 6 and 7: effective requests over the TBT SLO",
+     .paper =
+         "Disaggregated against coupled (vLLM) on 16 nodes, TTFT within 30 s: "
+         "up to 498 % more effective requests on the conversation trace; 42 % "
+         "more than vLLM with a prefix cache on tool and agent, and 40 % on "
+         "synthetic, both at 200 ms.",
+     .setup =
+         "16 nodes of `paper-16` split in three ways, `global_cache`; 16 of "
+         "`paper-16-coupled` without and with prefix cache (`least_loaded`, "
+         "`local_cache`), whole prompts or chunks of 2,048 tokens a step. No "
+         "admission, so that all systems serve the same. Shares at 200 ms; the "
+         "gain over a prefix cache without chunks at 200 ms; the largest gain "
+         "over the best coupled one at any SLO from 25 to 500 ms.",
+     .header = "speed | 8+8, 10+6, 12+4 | coupled: plain, prefix cache, "
+               "chunked, both | gain over prefix cache | largest gain over the "
+               "best coupled |",
+     .notes = "What disaggregation gains depends on the load and on what a "
+              "decode step costs, neither of which the paper gives; our step "
+              "is a roofline at 60 % of the memory's rate plus 5 ms. A coupled "
+              "node makes every decode wait for the prefill step beside it, so "
+              "a chunk of 2,048 tokens behind a long prompt counts in TBT with "
+              "all its time. Where 16 nodes have time to spare both kinds "
+              "serve everything, and no gain shows.",
+     .run = figure_capacity},
+    {.id = "05",
+     .title = "Figure 5: mean TTFT by policy",
+     .paper = "On the conversation trace random > load balancing > local "
+              "cache-aware > global cache-aware; global is 14 % below local.",
+     .setup = "`reference-16` with 8, 10 and 16 nodes, at 1, 2 and 3 times the "
+              "trace's speed. Mean TTFT in seconds.",
+     .header = "nodes | speed | random | least loaded | local | global | "
+               "global to local | in order |",
+     .notes = "The distance between local and global depends on the load, "
+              "which the paper does not give: it is small where there is time "
+              "to spare, large near saturation, and small again beyond, where "
+              "only work done counts.",
+     .run = figure_policies},
+    {.id = "08",
+     .title = "Figure 8: GPU time of prefill",
+     .paper = "Against vLLM: -36 % on conversation, -53 % on tool and agent, "
+              "-64 % on synthetic.",
+     .setup =
+         "`reference-16`: time that a request's prefill takes on its node, "
+         "without a prefix cache (`least_loaded`), with local caches "
+         "(`local_cache`) and with the global one (`global_cache`).",
+     .header = "no prefix cache | local | global | paper |",
+     .notes = "In the paper's own formula a token costs more the further back "
+              "it stands, and reused tokens are the first, so time saved is "
+              "less than tokens saved.",
+     .run = figure_prefill},
+    {.id = "09",
+     .title = "Figure 9: hit ratio of one cache over its capacity",
+     .paper = "3 M tokens reach less than half of the highest hit ratio in "
+              "most cases; 50 M nearly all of it.",
+     .setup = "One LRU cache, blocks touched first to last; hits over all "
+              "blocks, and as a share of an infinite cache's.",
+     .header = "1 M tokens | 3 M | 10 M | 30 M | 50 M | infinite |",
+     .notes = "Traces are public only for some workloads. Generated ones "
+              "follow means and ratios that the paper states; it publishes no "
+              "gaps between reuses, which decide how much a small cache keeps.",
+     .run = figure_lru},
+    {.id = "10",
+     .title = "Figure 10: ten nodes, global against local caches",
+     .paper = "10 nodes of 3 M tokens: the hit rate is up to 2.36 times as "
+              "high, prefill time is down by up to 48 %.",
+     .setup =
+         "`reference-16` with 10 nodes. Local caches with a scheduler that "
+         "only looks at load, and with one that looks for hits; global "
+         "with fetches; and one pool that every node reads at no cost. "
+         "Hit ratio in tokens; ratios and times of global against both "
+         "kinds of local.",
+     .header = "least loaded | local | global | ideal pool | hits, times as "
+               "many | prefill time |",
+     .notes = "The paper does not say how requests are placed on its local "
+              "caches, and its numbers are maxima: what is above one differs, "
+              "what is below is within it. Placement by load alone is the "
+              "weakest baseline; a scheduler that looks for local hits brings "
+              "most requests to where their prefix is.",
+     .run = figure_global},
+    {.id = "11",
+     .title = "Figure 11: copies of popular keys",
+     .paper = "Conversation and tool and agent: the top 100 keys end up on "
+              "almost every instance; synthetic: few.",
+     .setup = "`reference-16`, `global_cache`: nodes that hold the key of a "
+              "rank, counted every 30 s; mean over the second half (and how "
+              "often the trace asks for the key).",
+     .header = "rank 1 | 10 | 100 | 1,000 | 10,000 |",
+     .notes = "A key spreads when requests for it run on nodes that do not "
+              "hold it: how often the trace asks for a rank bounds its copies.",
+     .run = figure_replicas},
+    {.id = "13",
+     .title = "Figure 13: TTFT over the network's bandwidth",
+     .paper = "Synthetic, 24 to 400 Gbit/s: the mean is under 2 s above 100 "
+              "Gbit/s, and sharply worse below.",
+     .setup = "`paper-16`, `global_cache`, links shared by what crosses them. "
+              "Mean TTFT in seconds.",
+     .header = "speed | 24 Gbit/s | 50 | 100 | 150 | 200 | 400 | 800 |",
+     .notes = "`global_cache` weighs a transfer against computing and stops "
+              "fetching over a slow link; what then hurts is the KV for decode "
+              "nodes, which fills the links. TTFT here is the end of prefill: "
+              "what KV still has to travel after that counts in the first "
+              "interval between tokens.",
+     .run = figure_bandwidth},
+    {.id = "15",
+     .title = "Figure 15: prefill or decode, 16 nodes",
+     .paper =
+         "Synthetic, TTFT within 10 s and TBT within 100 ms: best at about "
+         "1:1; more prefill lowers TTFT and raises TBT.",
+     .setup = "`paper-16` with 2 to 14 prefill nodes, `global_cache`, no "
+              "admission. TTFT and TBT: means at 4, 8 and 12 prefill nodes.",
+     .header =
+         "speed | best split | 8+8 | TTFT at 4, 8, 12 | TBT at 4, 8, 12 |",
+     .notes = "A decode step costs here what reading weights and KV costs plus "
+              "5 ms; what else an engine does between steps would ask for more "
+              "decode nodes.",
+     .run = figure_ratio},
+    {.id = "goodput",
+     .title = "Goodput with a TTFT SLO of 30 s",
+     .paper = "Not a figure of the paper: requests that no choice can serve in "
+              "time are rejected on arrival, so overload must not take goodput "
+              "away (the paper's section on overload asks for the same).",
+     .setup = "`global_cache`, speeds 1 to 8. Effective requests per second of "
+              "the trace's time; the largest drop below what a lower speed "
+              "reached; accepted requests that missed the SLO at all speeds "
+              "together, and by how much at most; the prediction error of "
+              "TTFT in seconds, the largest p99 of a speed and the maximum.",
+     .header = "cluster | 1 | 2 | 3 | 4 | 5 | 6 | 7 | 8 | largest drop | "
+               "late, latest | predicted off by p99, max |",
+     .notes = "The prediction error is that of the TTFT when the request was "
+              "accepted; requests that arrive later can change what it meets.",
+     .run = figure_goodput},
+};
+
+const struct figure *figure_at(size_t i)
+{
+    return i < sizeof figures / sizeof figures[0] ? &figures[i] : NULL;
+}

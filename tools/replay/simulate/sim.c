@@ -1,0 +1,363 @@
+/* See sim.h. */
+#include "tools/replay/simulate/sim.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "traces/trace_reader.h"
+
+struct run {
+    const struct replay_sim_params *params;
+    struct replay_sim_result *result;
+    struct replay_tally *tally;
+    struct trace_reader *reader;
+    uint64_t n_given;
+    uint64_t n_counted; /* by the first pass */
+    char *error;        /* (size) */
+    size_t size;
+    int rc; /* of a callback that cannot return it */
+};
+
+static int open_source(struct run *run)
+{
+    const struct replay_source *s = &run->params->source;
+    struct trace_reader_options options = {.block_tokens = s->block_tokens,
+                                           .regular_only = true};
+    struct trace_error why = {0};
+
+    run->n_given = 0;
+    if (!s->path)
+        return 0;
+    int rc = trace_reader_open(s->path, &options, &run->reader, &why);
+    if (rc != 0)
+        trace_error_format(&why, s->path, run->error, run->size);
+    return rc;
+}
+
+static void close_source(struct run *run)
+{
+    trace_reader_free(run->reader);
+    run->reader = NULL;
+}
+
+/* The next good line: 1, 0 at the end, or a negative errno. */
+static int read_good(struct run *run, struct trace_request *request)
+{
+    const struct replay_source *s = &run->params->source;
+    struct replay_sim_result *result = run->result;
+
+    for (;;) {
+        struct trace_error why = {0};
+        int rc = trace_reader_next(run->reader, request, &why);
+
+        if (rc >= 0)
+            return rc;
+        trace_error_format(&why, s->path, run->error, run->size);
+        if (rc != -EINVAL || !s->skip_bad)
+            return rc;
+        if (result->skipped++ == 0) {
+            trace_error_format(&why, s->path, result->first_skipped,
+                               sizeof result->first_skipped);
+        }
+    }
+}
+
+static int read_next(struct run *run, struct trace_request *request)
+{
+    const struct replay_source *s = &run->params->source;
+    int rc = 1;
+
+    do {
+        rc = read_good(run, request);
+    } while (rc == 1 && run->n_given++ < s->from);
+    if (rc == 1)
+        trace_request_scale(request, s->length_scale);
+    return rc;
+}
+
+/* sim_io.next */
+static int next_request(void *arg, struct trace_request *request)
+{
+    struct run *run = arg;
+    const struct replay_source *s = &run->params->source;
+    uint64_t done = run->n_given - (run->n_given < s->from ? 0 : s->from);
+
+    if (run->rc != 0)
+        return run->rc;
+    if (s->requests != 0 && run->n_given >= s->from && done >= s->requests)
+        return 0;
+    if (s->path)
+        return read_next(run, request);
+    if (run->n_given == s->trace->count)
+        return 0;
+    int rc = trace_request_copy(request, &s->trace->requests[run->n_given++]);
+    return rc == 0 ? 1 : rc;
+}
+
+static void keep_error(struct run *run, int rc)
+{
+    if (run->rc == 0)
+        run->rc = rc;
+}
+
+static enum replay_outcome outcome_of(const struct sim_record *r)
+{
+    switch (r->outcome) {
+    case SIM_COMPLETED:
+        return REPLAY_COMPLETED;
+    case SIM_REJECTED:
+        return REPLAY_REJECTED;
+    case SIM_FAILED:
+        break;
+    }
+    return REPLAY_FAILED;
+}
+
+static void name_node(const struct run *run, uint32_t node, char *name,
+                      size_t size)
+{
+    if (node != SIM_NO_NODE)
+        cluster_node_name(run->params->sim.cluster, node, name, size);
+}
+
+/* Each pass opens the file again. */
+static int check_passes(const struct run *run)
+{
+    uint64_t n = run->result->summary.requests;
+
+    if (!run->params->with_facts || n == run->n_counted)
+        return 0;
+    snprintf(run->error, run->size,
+             "the trace has changed: %" PRIu64 " requests, %" PRIu64
+             " when it was first read",
+             n, run->n_counted);
+    return -ESTALE;
+}
+
+/* sim_io.record */
+static void take_record(void *arg, const struct sim_record *r)
+{
+    struct run *run = arg;
+    struct replay_record record = {
+        .index = r->index + run->params->source.from,
+        .outcome = outcome_of(r),
+        .intended_us = r->arrival_us,
+        .sent_us = r->arrival_us,
+        .first_token_us = r->first_token_us,
+        .end_us = r->end_us,
+        .tbt_us = r->tbt_us,
+        .input_tokens = r->input_tokens,
+        .output_tokens = r->output_tokens,
+        .prompt_tokens = r->input_tokens,
+        .reused_tokens = r->local_tokens + r->fetched_tokens,
+        .local_tokens = r->local_tokens,
+        .fetched_tokens = r->fetched_tokens,
+        .computed_tokens = r->computed_tokens,
+        .generated_tokens =
+            r->decode_node != SIM_NO_NODE ? r->output_tokens : 1,
+        .predicted_ttft_us = r->predicted_ttft_us,
+        .queue_us = r->queue_us,
+        .prefill_us = r->prefill_us,
+    };
+    replay_copy_text(record.reason, sizeof record.reason, r->reason);
+    name_node(run, r->prefill_node, record.prefill, sizeof record.prefill);
+    name_node(run, r->decode_node, record.decode, sizeof record.decode);
+    keep_error(run, replay_tally_add(run->tally, &record));
+    if (run->params->observe) {
+        keep_error(run,
+                   run->params->observe(run->params->observe_arg, &record));
+    }
+    if (run->params->csv)
+        replay_csv_line(&record, run->params->csv);
+}
+
+/* Leaves every second count out. */
+static void thin_copies(struct replay_copies *c, size_t width)
+{
+    size_t kept = 0;
+
+    for (size_t i = 0; i < c->n; i += 2) {
+        c->at_us[kept] = c->at_us[i];
+        memmove(c->copies + kept++ * width, c->copies + i * width,
+                width * sizeof c->copies[0]);
+    }
+    c->n = kept;
+    c->interval_us *= 2;
+}
+
+/* sim_io.copies */
+static void take_copies(void *arg, int64_t at_us, const uint32_t *copies)
+{
+    struct run *run = arg;
+    struct replay_copies *c = &run->result->copies;
+    size_t width = run->result->facts.n_ranked;
+
+    if (c->n == REPLAY_COPIES_MAX)
+        thin_copies(c, width);
+    if (at_us % c->interval_us != 0)
+        return;
+    if (c->n == c->capacity) {
+        size_t capacity = c->capacity == 0 ? 64 : c->capacity * 2;
+        int64_t *at = realloc(c->at_us, capacity * sizeof at[0]);
+
+        c->at_us = at ? at : c->at_us;
+        uint32_t *rows = realloc(c->copies, capacity * width * sizeof rows[0]);
+        c->copies = rows ? rows : c->copies;
+        if (!at || !rows) {
+            keep_error(run, -ENOMEM);
+            return;
+        }
+        c->capacity = capacity;
+    }
+    c->at_us[c->n] = at_us;
+    memcpy(c->copies + c->n * width, copies, width * sizeof copies[0]);
+    c->n++;
+}
+
+static int count_facts(struct run *run)
+{
+    const struct cluster *cluster = run->params->sim.cluster;
+    struct replay_counter *counter =
+        replay_counter_new(cluster->block_tokens, cluster->whole_prompt_reuse);
+    struct trace_request request = {0};
+    int rc = counter ? open_source(run) : -ENOMEM;
+
+    if (rc != 0)
+        goto free_counter;
+    while ((rc = next_request(run, &request)) == 1) {
+        rc = replay_counter_add(counter, &request);
+        if (rc != 0)
+            break;
+        run->n_counted++;
+    }
+    if (rc == 0)
+        rc = replay_counter_facts(counter, &run->result->facts);
+    run->result->skipped = 0; /* they come again */
+    close_source(run);
+free_counter:
+    trace_request_fini(&request);
+    replay_counter_free(counter);
+    return rc;
+}
+
+static int simulate(struct run *run)
+{
+    struct sim_config config = run->params->sim;
+    struct replay_sim_result *result = run->result;
+    const struct sim_io io = {.next = next_request,
+                              .record = take_record,
+                              .copies = take_copies,
+                              .arg = run};
+    char why[SIM_ERROR_BYTES] = "";
+
+    config.watch_ids = result->facts.ranked;
+    config.n_watch = result->facts.n_ranked;
+    config.watch_interval_us = REPLAY_COPIES_INTERVAL_US;
+    result->copies.interval_us = REPLAY_COPIES_INTERVAL_US;
+    int rc = open_source(run);
+    if (rc != 0)
+        return rc;
+    int64_t begin_us = clock_now_us();
+    rc = sim_run(&config, &io, &result->summary, why);
+    result->wall_s = (double)(clock_now_us() - begin_us) / 1e6;
+    close_source(run);
+    if (rc == 0)
+        rc = run->rc;
+    if (rc != 0 && run->error[0] == '\0')
+        snprintf(run->error, run->size, "%s", why);
+    return rc;
+}
+
+static int check_source(const struct replay_sim_params *p, char *error,
+                        size_t size)
+{
+    uint32_t blocks = p->sim.cluster->block_tokens;
+    uint32_t scaled = p->source.path
+                          ? p->source.block_tokens / p->source.length_scale
+                          : p->source.trace->block_tokens;
+
+    if (scaled == blocks)
+        return 0;
+    snprintf(error, size,
+             "the trace's blocks have %" PRIu32 " tokens, those of cluster %s "
+             "%" PRIu32,
+             scaled, p->sim.cluster->name, blocks);
+    return -EINVAL;
+}
+
+/* A run without a request, or that could serve none, is no result. */
+static int check_result(const struct run *run)
+{
+    const struct replay_report *r = &run->result->report;
+    const char *path = run->params->source.path;
+
+    if (r->total > 0 && r->failed < r->total)
+        return 0;
+    int n = snprintf(run->error, run->size, "%s: ", path ? path : "the trace");
+    if (r->total == 0) {
+        snprintf(run->error + n, run->size - (size_t)n, "holds no request%s",
+                 run->params->source.from > 0 ? " behind --from" : "");
+    } else {
+        snprintf(run->error + n, run->size - (size_t)n,
+                 "none of %" PRIu64 " requests can be served by cluster %s: %s",
+                 r->total, run->params->sim.cluster->name,
+                 replay_reason_text(r->reasons[0].reason));
+    }
+    return -EINVAL;
+}
+
+int replay_sim_run(const struct replay_sim_params *params,
+                   struct replay_sim_result *result, char *error, size_t size)
+{
+    struct run run = {
+        .params = params, .result = result, .error = error, .size = size};
+    int rc = check_source(params, error, size);
+
+    if (rc != 0)
+        return rc;
+    error[0] = '\0';
+    memset(result, 0, sizeof *result);
+    result->facts.best_possible_hit_ratio = -1.0;
+    run.tally = replay_tally_new(params->slo_ttft_s, params->slo_tbt_s);
+    if (!run.tally)
+        rc = -ENOMEM;
+    if (rc == 0 && params->with_facts)
+        rc = count_facts(&run);
+    if (rc == 0)
+        rc = simulate(&run);
+    if (rc == 0)
+        rc = check_passes(&run);
+    if (rc == 0) {
+        const struct replay_context context = {
+            .mode = "simulate",
+            .policy = params->sim.policy,
+            .block_tokens = params->sim.cluster->block_tokens,
+            .best_possible_hit_ratio = result->facts.best_possible_hit_ratio,
+            .wall_us = result->summary.simulated_us,
+            .starts_cold = true,
+            .no_decode = params->sim.cluster->decode_nodes +
+                             params->sim.cluster->coupled_nodes ==
+                         0};
+
+        replay_tally_report(run.tally, &context, &result->report);
+        rc = check_result(&run);
+    }
+    if (rc != 0) {
+        if (error[0] == '\0')
+            snprintf(error, size, "%s", strerror(-rc));
+        replay_sim_result_fini(result);
+    }
+    replay_tally_free(run.tally);
+    return rc;
+}
+
+void replay_sim_result_fini(struct replay_sim_result *result)
+{
+    free(result->copies.at_us);
+    free(result->copies.copies);
+    result->copies = (struct replay_copies){0};
+}

@@ -1,0 +1,94 @@
+/*
+ * One simulation of a trace with its report: what `simulate` prints, and what
+ * other subcommands run many of. Requests come from a file, read as a stream,
+ * or from a trace in memory.
+ */
+#ifndef TOOLS_REPLAY_SIMULATE_SIM_H
+#define TOOLS_REPLAY_SIMULATE_SIM_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "sim/sim.h"
+#include "tools/replay/report/report.h"
+#include "tools/replay/simulate/facts.h"
+#include "tools/replay/trace/load.h"
+
+/* Virtual time between two counts of copies, as in the paper's figure 11. */
+#define REPLAY_COPIES_INTERVAL_US INT64_C(30000000)
+/* Counts kept of a run; of a longer one every second is left out, again and
+ * again. */
+#define REPLAY_COPIES_MAX 4096
+
+/* Where requests come from. */
+struct replay_source {
+    const char *path; /* a regular file, read twice; NULL: from `trace` */
+    const struct replay_trace *trace; /* borrowed */
+    uint32_t block_tokens;            /* of the file, before scaling */
+    uint32_t length_scale;            /* at least 1 */
+    uint64_t from;                    /* requests skipped; of the file only */
+    uint64_t requests;                /* at most; 0: all */
+    bool skip_bad; /* bad lines are skipped and counted; the first is told */
+};
+
+struct replay_sim_params {
+    struct sim_config sim; /* watch_* are filled in by replay_sim_run() */
+    struct replay_source source;
+    double slo_ttft_s; /* what counts as effective */
+    double slo_tbt_s;
+    bool with_facts; /* a first pass for best ratio and ranks */
+    FILE *csv;       /* a line a request; NULL: none */
+    /* Sees every record, borrowed, in the order of the trace; a negative errno
+     * from it ends the run with that error. NULL: nobody. */
+    int (*observe)(void *arg, const struct replay_record *record);
+    void *observe_arg;
+};
+
+/* Copies of the ranked blocks over time. */
+struct replay_copies {
+    int64_t *at_us;   /* (n) */
+    uint32_t *copies; /* (n, facts.n_ranked) */
+    size_t n;         /* at most REPLAY_COPIES_MAX */
+    size_t capacity;
+    int64_t interval_us; /* of virtual time between two */
+};
+
+struct replay_sim_result {
+    struct replay_report report; /* borrows the policy's name */
+    struct replay_facts facts;
+    struct sim_summary summary;
+    struct replay_copies copies;
+    uint64_t skipped;        /* bad lines */
+    char first_skipped[512]; /* the message of the first; "": none */
+    double wall_s;           /* of the simulation, without the first pass */
+};
+
+/*
+ * Runs a simulation.
+ *   params  borrowed for the call; the report keeps sim.policy.
+ *   result  written on success, fini by the caller.
+ *   error   (size) a message of one line.
+ * Returns 0 or a negative errno.
+ */
+int replay_sim_run(const struct replay_sim_params *params,
+                   struct replay_sim_result *result, char *error, size_t size)
+    __attribute__((warn_unused_result));
+
+/* Frees what a result owns. */
+void replay_sim_result_fini(struct replay_sim_result *result);
+
+/*
+ * The report of a live replay and what only a simulation has: "sim",
+ * "transfers", "pushes", "replicas". With `timing` the wall times, which no
+ * two runs have alike; else they are null. Returns a new reference, or NULL.
+ */
+json_t *replay_sim_json(const struct replay_sim_result *result, bool timing)
+    __attribute__((warn_unused_result));
+
+/* Prints the report as a table, and what the simulation took. */
+void replay_sim_print(const struct replay_sim_result *result, FILE *file);
+
+#endif

@@ -1,0 +1,91 @@
+/* What one simulation's result looks like; see sim.h. */
+#include <inttypes.h>
+
+#include "tools/replay/simulate/sim.h"
+
+static json_t *count_json(const struct sim_count *c)
+{
+    return json_pack("{s:I, s:I}", "count", (json_int_t)c->count, "bytes",
+                     (json_int_t)c->bytes);
+}
+
+/* "replicas": one list of times, and per rank the block and its copies. */
+static json_t *copies_json(const struct replay_sim_result *r)
+{
+    json_t *times = json_array();
+    json_t *ranks = json_array();
+    size_t width = r->facts.n_ranked;
+
+    for (size_t t = 0; t < r->copies.n; t++) {
+        json_array_append_new(times,
+                              json_real((double)r->copies.at_us[t] / 1e6));
+    }
+    for (size_t w = 0; w < width; w++) {
+        json_t *counts = json_array();
+
+        for (size_t t = 0; t < r->copies.n; t++) {
+            json_array_append_new(
+                counts, json_integer(r->copies.copies[t * width + w]));
+        }
+        json_array_append_new(
+            ranks,
+            json_pack("{s:I, s:I, s:I, s:o}", "rank",
+                      (json_int_t)replay_ranks[w], "block",
+                      (json_int_t)r->facts.ranked[w], "references",
+                      (json_int_t)r->facts.references[w], "copies", counts));
+    }
+    return json_pack("{s:f, s:o, s:o}", "interval_s",
+                     (double)r->copies.interval_us / 1e6, "times_s", times,
+                     "ranks", ranks);
+}
+
+/* What plans loaded, by the tier that it came from. */
+static json_t *loaded_json(const uint64_t *tokens)
+{
+    return json_pack(
+        "{s:I, s:I, s:I}", "device", (json_int_t)tokens[TIER_DEVICE], "host",
+        (json_int_t)tokens[TIER_HOST], "disk", (json_int_t)tokens[TIER_DISK]);
+}
+
+json_t *replay_sim_json(const struct replay_sim_result *result, bool timing)
+{
+    const struct sim_summary *s = &result->summary;
+    double rate =
+        result->wall_s > 0 ? (double)s->requests / result->wall_s : 0.0;
+    json_t *json = replay_report_json(&result->report);
+    json_t *sim = json_pack(
+        "{s:f, s:I, s:I, s:I, s:I, s:I, s:o, s:o}", "simulated_s",
+        (double)s->simulated_us / 1e6, "events", (json_int_t)s->events,
+        "decisions", (json_int_t)s->decisions, "max_unfinished",
+        (json_int_t)s->max_unfinished, "max_waiting_for_room",
+        (json_int_t)s->max_waiting_for_room, "skipped_lines",
+        (json_int_t)result->skipped, "wall_s",
+        timing ? json_real(result->wall_s) : json_null(), "requests_per_wall_s",
+        timing ? json_real(rate) : json_null());
+
+    if (!json || json_object_set_new(json, "sim", sim) != 0 ||
+        json_object_set_new(json, "transfers", count_json(&s->fetches)) != 0 ||
+        json_object_set_new(json, "loaded_tokens",
+                            loaded_json(s->loaded_tokens)) != 0 ||
+        json_object_set_new(json, "pushes", count_json(&s->pushes)) != 0 ||
+        json_object_set_new(json, "replicas", copies_json(result)) != 0) {
+        json_decref(json);
+        return NULL;
+    }
+    return json;
+}
+
+void replay_sim_print(const struct replay_sim_result *result, FILE *file)
+{
+    const struct sim_summary *s = &result->summary;
+
+    replay_report_print(&result->report, file);
+    fprintf(file,
+            "  %-22s %10" PRIu64 "  (%.3g GB)\n  %-22s %10" PRIu64
+            "  (%.3g GB)\n  %-22s %10" PRIu64 "  at once\n  %-22s %10" PRIu64
+            "\n\n",
+            "fetches between nodes", s->fetches.count,
+            (double)s->fetches.bytes / 1e9, "KV sent to decode nodes",
+            s->pushes.count, (double)s->pushes.bytes / 1e9, "requests, at most",
+            s->max_unfinished, "events", s->events);
+}

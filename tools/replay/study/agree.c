@@ -1,0 +1,317 @@
+/*
+ * conductor-replay agree: a live replay against the same requests simulated.
+ * What was replayed and how is in the report of `live`, so nothing has to be
+ * said twice; tools/agree makes one with timed workers and asks.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "tools/replay/command.h"
+#include "tools/replay/simulate/sim.h"
+
+static const struct replay_usage usage = {
+    .name = "agree",
+    .synopsis = "--live REPORT.json --cluster FILE [OPTIONS]",
+    .text =
+        "Simulates what `live` replayed, as its report says (trace, part, "
+        "scale, speed,\npolicy), on a cluster file that describes the cluster "
+        "that was live, and shows how\nfar TTFT and hit ratio are apart. "
+        "tools/agree does both: it starts a conductor and\ntimed workers, "
+        "replays, and runs this. Ends with 1 if they differ by more than the\n"
+        "limits: of p50 and p90 of TTFT in per cent, of the hit ratio in "
+        "points.",
+    .examples = "  tools/agree\n"
+                "  conductor-replay agree --live run/3/report.json --cluster "
+                "\\\n      traces/clusters/agree-3.json --json agree.json\n",
+};
+
+struct settings {
+    const char *live, *cluster, *trace, *policy, *json;
+    double ttft_percent, hit_points;
+};
+
+/* What the live report says of the replay and its outcome. */
+struct live {
+    char trace[1024];
+    char policy[64];
+    uint32_t block_tokens; /* scaled */
+    uint32_t length_scale;
+    uint64_t from;
+    uint64_t requests;
+    double speed;
+    uint64_t completed, lost;
+    double mean_s, p50_s, p90_s, p99_s;
+    double hit_ratio;
+};
+
+/* One line of the comparison. */
+struct pair {
+    const char *name;
+    const char *key;
+    double live;
+    double simulated;
+    double limit;  /* 0: none */
+    bool is_ratio; /* compared in points, else in per cent */
+};
+
+#define PAIRS 5
+
+static int parse(int argc, char **argv, struct settings *s, int *status)
+{
+    const struct option_spec specs[] = {
+        {"live", OPTION_TEXT, &s->live, "FILE", 0, 0,
+         "the report of conductor-replay live"},
+        {"cluster", OPTION_TEXT, &s->cluster, "FILE", 0, 0,
+         "the cluster that was live (sim/DESIGN.md)"},
+        {"trace", OPTION_TEXT, &s->trace, "FILE", 0, 0,
+         "where the trace is, if not where the report says"},
+        {"policy", OPTION_TEXT, &s->policy, "NAME", 0, 0,
+         "instead of the report's"},
+        {"max-ttft", OPTION_NUMBER, &s->ttft_percent, "P", 0, 1e6,
+         "most that p50 and p90 may differ, per cent (default 5)"},
+        {"max-hits", OPTION_NUMBER, &s->hit_points, "P", 0, 100,
+         "most that the hit ratio may differ, points (default 0.5)"},
+        {"json", OPTION_OUTPUT, &s->json, "FILE", 0, 0,
+         "write the comparison as JSON"},
+    };
+    const struct option_table table = {specs, sizeof specs / sizeof specs[0]};
+    if (replay_parse(&usage, &table, argc, argv, status) != 0)
+        return -1;
+    *status = REPLAY_EXIT_USAGE;
+    if (!s->live || !s->cluster) {
+        replay_complain(usage.name, "%s is missing",
+                        !s->live ? "--live FILE" : "--cluster FILE");
+        return -1;
+    }
+    return 0;
+}
+
+static bool read_count(const json_t *object, const char *key, json_int_t least,
+                       uint64_t *value)
+{
+    const json_t *x = json_object_get(object, key);
+
+    if (!json_is_integer(x) || json_integer_value(x) < least)
+        return false;
+    *value = (uint64_t)json_integer_value(x);
+    return true;
+}
+
+static bool read_number(const json_t *object, const char *key, double *value)
+{
+    const json_t *x = json_object_get(object, key);
+
+    *value = json_number_value(x);
+    return json_is_number(x) && isfinite(*value) && *value >= 0;
+}
+
+static bool read_text(const json_t *object, const char *key, char *text,
+                      size_t size)
+{
+    const char *value = json_string_value(json_object_get(object, key));
+
+    if (!value || strlen(value) >= size)
+        return false;
+    strcpy(text, value);
+    return true;
+}
+
+/* The name of the field that is missing or wrong; NULL: all is well. */
+static const char *read_fields(const json_t *json, struct live *l)
+{
+    const json_t *trace = json_object_get(json, "trace");
+    const json_t *requests = json_object_get(json, "requests");
+    const json_t *ttft = json_object_get(json, "ttft_s");
+    uint64_t blocks = 0;
+    uint64_t scale = 0;
+    uint64_t total = 0;
+    const struct {
+        const char *name;
+        bool ok;
+    } fields[] = {
+        {"policy", read_text(json, "policy", l->policy, sizeof l->policy)},
+        {"trace.file", read_text(trace, "file", l->trace, sizeof l->trace)},
+        {"trace.from", read_count(trace, "from", 0, &l->from)},
+        {"trace.requests", read_count(trace, "requests", 1, &l->requests)},
+        {"trace.block_tokens",
+         read_count(trace, "block_tokens", 1, &blocks) && blocks <= 65536},
+        {"trace.length_scale",
+         read_count(trace, "length_scale", 1, &scale) && scale <= 65536},
+        {"trace.speed", read_number(trace, "speed", &l->speed) && l->speed > 0},
+        {"requests.total", read_count(requests, "total", 1, &total)},
+        {"requests.completed",
+         read_count(requests, "completed", 1, &l->completed)},
+        {"ttft_s.mean", read_number(ttft, "mean", &l->mean_s)},
+        {"ttft_s.p50", read_number(ttft, "p50", &l->p50_s)},
+        {"ttft_s.p90", read_number(ttft, "p90", &l->p90_s)},
+        {"ttft_s.p99", read_number(ttft, "p99", &l->p99_s)},
+        {"prefix_hit_ratio",
+         read_number(json, "prefix_hit_ratio", &l->hit_ratio)},
+    };
+    for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++)
+        if (!fields[i].ok)
+            return fields[i].name;
+    l->block_tokens = (uint32_t)blocks;
+    l->length_scale = (uint32_t)scale;
+    l->lost = total > l->completed ? total - l->completed : 0;
+    return NULL;
+}
+
+static int read_live(const struct settings *s, struct live *l)
+{
+    json_error_t why;
+    json_t *json = json_load_file(s->live, JSON_REJECT_DUPLICATES, &why);
+
+    if (!json) {
+        replay_complain(usage.name, "%s:%d: %s", s->live, why.line, why.text);
+        return -1;
+    }
+    const char *bad = read_fields(json, l);
+    json_decref(json);
+    if (bad) {
+        replay_complain(usage.name,
+                        "%s: %s: missing or wrong; it must be the report of "
+                        "conductor-replay live",
+                        s->live, bad);
+        return -1;
+    }
+    return 0;
+}
+
+static int simulate(const struct settings *s, const struct live *l,
+                    struct replay_report *report)
+{
+    struct cluster cluster;
+    struct replay_sim_result result;
+    char error[1024];
+
+    if (cluster_load_file(s->cluster, &cluster, error) != 0) {
+        replay_complain(usage.name, "%.900s", error);
+        return -1;
+    }
+    const struct replay_sim_params params = {
+        .sim = {.cluster = &cluster,
+                .policy = s->policy ? s->policy : l->policy,
+                .speed = l->speed,
+                .seed = 1},
+        .source = {.path = s->trace ? s->trace : l->trace,
+                   .block_tokens = l->block_tokens * l->length_scale,
+                   .length_scale = l->length_scale,
+                   .from = l->from,
+                   .requests = l->requests},
+        .slo_ttft_s = INFINITY,
+        .slo_tbt_s = INFINITY};
+    if (replay_sim_run(&params, &result, error, sizeof error) != 0) {
+        replay_complain(usage.name, "%.900s", error);
+        return -1;
+    }
+    *report = result.report;
+    replay_sim_result_fini(&result);
+    return 0;
+}
+
+/* Points for ratios, per cent of the live value for times. */
+static double difference(const struct pair *p)
+{
+    if (p->is_ratio)
+        return 100 * (p->simulated - p->live);
+    return p->live > 0 ? 100 * (p->simulated / p->live - 1) : 0;
+}
+
+static bool agrees(const struct pair *p)
+{
+    return !(p->limit > 0) || fabs(difference(p)) <= p->limit;
+}
+
+static void print_pairs(const struct pair *pairs)
+{
+    printf("%-18s %12s %12s %14s\n", "", "live", "simulated", "difference");
+    for (size_t i = 0; i < PAIRS; i++) {
+        const struct pair *p = &pairs[i];
+        double scale = p->is_ratio ? 100 : 1000;
+
+        printf("%-18s %12.2f %12.2f %+9.2f %s", p->name, scale * p->live,
+               scale * p->simulated, difference(p),
+               p->is_ratio ? "points" : "%");
+        if (p->limit > 0) {
+            printf("%s  %s (within %g)", p->is_ratio ? "" : "     ",
+                   agrees(p) ? "agrees" : "DIFFERS", p->limit);
+        }
+        putchar('\n');
+    }
+}
+
+static int write_json(const struct settings *s, const struct live *l,
+                      const struct pair *pairs)
+{
+    json_t *json =
+        json_pack("{s:s, s:s, s:s, s:I, s:f}", "live", s->live, "cluster",
+                  s->cluster, "policy", s->policy ? s->policy : l->policy,
+                  "requests", (json_int_t)l->requests, "speed", l->speed);
+    int rc = json ? 0 : -ENOMEM;
+
+    for (size_t i = 0; i < PAIRS && rc == 0; i++) {
+        const struct pair *p = &pairs[i];
+        json_t *one =
+            json_pack("{s:f, s:f, s:f, s:b}", "live", p->live, "simulated",
+                      p->simulated, p->is_ratio ? "points" : "percent",
+                      difference(p), "agrees", agrees(p));
+
+        rc = json_object_set_new(json, p->key, one) == 0 ? 0 : -ENOMEM;
+    }
+    if (rc == 0)
+        rc = replay_json_write(json, s->json);
+    json_decref(json);
+    if (rc != 0)
+        replay_complain(usage.name, "%s: %s", s->json, strerror(-rc));
+    return rc;
+}
+
+static int compare(const struct settings *s, const struct live *l,
+                   const struct replay_report *r)
+{
+    const struct pair pairs[PAIRS] = {
+        {"TTFT mean (ms)", "ttft_mean_s", l->mean_s, r->ttft_s.mean, 0, false},
+        {"TTFT p50 (ms)", "ttft_p50_s", l->p50_s, r->ttft_s.p50,
+         s->ttft_percent, false},
+        {"TTFT p90 (ms)", "ttft_p90_s", l->p90_s, r->ttft_s.p90,
+         s->ttft_percent, false},
+        {"TTFT p99 (ms)", "ttft_p99_s", l->p99_s, r->ttft_s.p99, 0, false},
+        {"hit ratio (%)", "prefix_hit_ratio", l->hit_ratio, r->prefix_hit_ratio,
+         s->hit_points, true},
+    };
+    printf("%" PRIu64 " requests at speed %g, policy %s; %" PRIu64
+           " completed live, %" PRIu64 " simulated\n\n",
+           l->requests, l->speed, s->policy ? s->policy : l->policy,
+           l->completed, r->completed);
+    print_pairs(pairs);
+    if (l->lost > 0) {
+        replay_complain(usage.name,
+                        "%" PRIu64 " requests were not completed live: the "
+                        "two are not of the same requests",
+                        l->lost);
+    }
+    int status = l->lost > 0 || r->completed != l->completed ? 1 : 0;
+    for (size_t i = 0; i < PAIRS; i++)
+        status |= agrees(&pairs[i]) ? 0 : 1;
+    if (s->json && write_json(s, l, pairs) != 0)
+        status = 1;
+    return status;
+}
+
+int replay_command_agree(int argc, char **argv)
+{
+    struct settings s = {.ttft_percent = 5, .hit_points = 0.5};
+    struct live live;
+    struct replay_report report;
+    int status = 0;
+
+    if (parse(argc, argv, &s, &status) != 0)
+        return status;
+    if (read_live(&s, &live) != 0 || simulate(&s, &live, &report) != 0)
+        return 1;
+    return compare(&s, &live, &report);
+}

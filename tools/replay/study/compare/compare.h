@@ -1,0 +1,45 @@
+/* Simulations over nodes, speeds and policies, and how they are shown. */
+#ifndef TOOLS_REPLAY_STUDY_COMPARE_COMPARE_H
+#define TOOLS_REPLAY_STUDY_COMPARE_COMPARE_H
+
+#include <stdio.h>
+
+#include "tools/replay/list.h"
+#include "tools/replay/study/study.h"
+
+struct replay_comparison {
+    struct replay_names policies;
+    struct replay_numbers speeds;
+    struct replay_numbers nodes; /* prefill or coupled ones */
+    struct replay_numbers links; /* Gbit/s; none: the file's */
+    struct replay_case *cases;   /* (links, nodes, speeds, policies) */
+    size_t n_cases;
+};
+
+/* Links times nodes: at how many clusters policies are compared. */
+size_t replay_comparison_clusters(const struct replay_comparison *c);
+
+/* The case of the n-th cluster (links, nodes), v-th speed and p-th policy. */
+const struct replay_case *
+replay_comparison_case(const struct replay_comparison *c, size_t n, size_t v,
+                       size_t p);
+
+/* "8", or "8+8" with decode nodes: how many a cluster has, into `name`. */
+void replay_comparison_nodes(const struct cluster *c, char *name, size_t size);
+
+/* What was asked for, a table, and at how many points the mean TTFT of the
+ * policies is in the order that the Mooncake paper has (Figure 5), and `plan`'s
+ * the lowest: of accepted requests, where an SLO had others rejected. */
+void replay_comparison_print(const struct replay_comparison *c, FILE *file);
+
+/* A line a case. Returns 0 or a negative errno. */
+int replay_comparison_csv(const struct replay_comparison *c, const char *path)
+    __attribute__((warn_unused_result));
+
+/* An SVG: over speeds with a column for each cluster; with one speed over
+ * nodes, or over links if there is one number of nodes; bars for one cluster. 0
+ * or a negative errno. */
+int replay_comparison_plot(const struct replay_comparison *c, const char *path)
+    __attribute__((warn_unused_result));
+
+#endif

@@ -1,0 +1,371 @@
+/* conductor-replay size: how many nodes a trace needs under SLOs. */
+#include "tools/replay/study/size/size.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tools/replay/command.h"
+#include "tools/replay/simulate/policies.h"
+#include "tools/replay/trace/stream.h"
+#include "traces/trace_stats.h"
+
+static const struct replay_usage usage = {
+    .name = "size",
+    .synopsis = "--trace FILE --cluster-template FILE --slo-ttft S --slo-tbt S "
+                "[OPTIONS]",
+    .text =
+        "Finds the smallest number of prefill and decode nodes, and their "
+        "ratio, with which a\nshare of all requests meets both SLOs. The "
+        "template says what a node is; its numbers\nof nodes don't matter. "
+        "Every split of 2, 3, 4 ... nodes is tried, as many\nat once as there "
+        "are jobs, until one will do; a size is given up as soon as too\nmany "
+        "requests have missed. "
+        "Requests ask for the SLOs, so what no choice can meet is\nrejected "
+        "at arrival, and counts as missed. A template without decode nodes, "
+        "or with\ncoupled ones, is sized in the one number it has.",
+    .examples =
+        "  conductor-replay size --trace conversation.jsonl.gz "
+        "--cluster-template \\\n      traces/clusters/paper-16.json "
+        "--slo-ttft 10 --slo-tbt 0.1 --plot frontier.svg\n"
+        "  conductor-replay size --trace t.jsonl --cluster-template c.json "
+        "--slo-ttft 30 \\\n      --slo-tbt 0.2 --target 0.99 --speed 4 "
+        "--policy local_cache\n",
+};
+
+struct settings {
+    struct replay_study study;
+    const char *cluster, *policy, *csv, *plot;
+    double slo_ttft_s, slo_tbt_s, target, speed, link_gbps, cache_tokens;
+    uint64_t max_prefill, max_decode, seed;
+    struct replay_policies policies;
+};
+
+/* Sizes that are simulated to their ends where none will do. */
+#define FURTHEST 8
+
+/* What the search's callback needs. */
+struct sizing {
+    const struct settings *s;
+    struct replay_sizing result;
+    char error[REPLAY_STUDY_ERROR_BYTES];
+};
+
+static int parse(int argc, char **argv, struct settings *s, int *status)
+{
+    const struct option_spec specs[] = {
+        REPLAY_STUDY_SPECS(s->study),
+        {"cluster-template", OPTION_TEXT, &s->cluster, "FILE", 0, 0,
+         "what a node is (docs/clusters.md)"},
+        {"cluster", OPTION_TEXT, &s->cluster, "FILE", 0, 0,
+         "the same, as other commands call it"},
+        REPLAY_OVERRIDE_SPECS(s->link_gbps, s->cache_tokens),
+        {"policy", OPTION_TEXT, &s->policy, "NAME", 0, 0,
+         "how requests are placed:", .choice = sim_policy_name},
+        REPLAY_POLICY_SPEC(s->policies),
+        {"slo-ttft", OPTION_NUMBER, &s->slo_ttft_s, "S", 1e-3, 1e6,
+         "seconds to the first token"},
+        {"slo-tbt", OPTION_NUMBER, &s->slo_tbt_s, "S", 1e-4, 1e6,
+         "seconds between tokens (mean of the longest 10 %)"},
+        {"target", OPTION_NUMBER, &s->target, "R", 1e-3, 1,
+         "share of requests that meet both (default 0.95)"},
+        {"speed", OPTION_NUMBER, &s->speed, "X", 1e-3, 1e6,
+         "how many times as fast as the trace (default 1)"},
+        {"max-prefill", OPTION_COUNT, &s->max_prefill, "N", 1, 4096,
+         "look no further (default 64)"},
+        {"max-decode", OPTION_COUNT, &s->max_decode, "N", 1, 4096,
+         "look no further (default 64)"},
+        {"seed", OPTION_COUNT, &s->seed, "S", 0, 9e15,
+         "of random choices (default 1)"},
+        {"csv", OPTION_OUTPUT, &s->csv, "FILE", 0, 0,
+         "a line for every size that was simulated"},
+        {"plot", OPTION_OUTPUT, &s->plot, "FILE", 0, 0,
+         "the sizes, and the best share by number of nodes, as SVG"},
+    };
+    const struct option_table table = {specs, sizeof specs / sizeof specs[0]};
+    if (replay_parse(&usage, &table, argc, argv, status) != 0)
+        return -1;
+    *status = REPLAY_EXIT_USAGE;
+    const char *missing = !s->study.source.path  ? "--trace FILE"
+                          : !s->cluster          ? "--cluster-template FILE"
+                          : !(s->slo_ttft_s > 0) ? "--slo-ttft S"
+                                                 : NULL;
+    if (missing) {
+        replay_missing(usage.name, missing);
+        return -1;
+    }
+    return 0;
+}
+
+static int make_case(struct sizing *z, struct search_size size,
+                     struct replay_case *c)
+{
+    const struct settings *s = z->s;
+    struct cluster cluster = z->result.template;
+    bool decodes = cluster.decode_nodes > 0;
+    int rc =
+        cluster_override(&cluster, size.prefill,
+                         decodes ? (int64_t)size.decode : -1, -1, z->error);
+
+    *c = replay_case_make(&cluster, s->policy);
+    c->settings = &s->policies.settings;
+    c->speed = s->speed;
+    c->seed = s->seed;
+    c->slo_ttft_s = c->effective_ttft_s = s->slo_ttft_s;
+    c->slo_tbt_s = c->effective_tbt_s = s->slo_tbt_s;
+    return rc;
+}
+
+static int ask(void *arg, struct search_answer *answers, size_t n)
+{
+    struct sizing *z = arg;
+    const struct settings *s = z->s;
+    struct replay_case *cases = calloc(n, sizeof cases[0]);
+    int rc = 0;
+
+    if (!cases) {
+        snprintf(z->error, sizeof z->error, "out of memory");
+        return -ENOMEM;
+    }
+    for (size_t i = 0; i < n && rc == 0; i++) {
+        rc = make_case(z, answers[i].size, &cases[i]);
+        cases[i].gives_up = true;
+        cases[i].misses_max = z->result.misses_max;
+    }
+    if (rc == 0) {
+        fprintf(stderr, "%" PRIu32 " nodes: %zu splits\n",
+                answers[0].size.prefill + answers[0].size.decode, n);
+        rc = replay_study_run(&s->study, cases, n, z->error);
+    }
+    for (size_t i = 0; i < n && rc == 0; i++) {
+        double ratio = cases[i].result.report.effective_ratio;
+
+        answers[i].effective_ratio = cases[i].gave_up ? -1 : ratio;
+        answers[i].meets = !cases[i].gave_up && ratio >= s->target - 1e-12;
+        answers[i].judged = cases[i].judged;
+    }
+    replay_cases_fini(cases, n);
+    free(cases);
+    return rc;
+}
+
+/* The answer and all splits of the totals below it. */
+static size_t sizes_below(const struct search *search,
+                          struct search_size *sizes)
+{
+    uint32_t nodes = search->best.size.prefill + search->best.size.decode;
+    size_t n = 0;
+
+    sizes[n++] = search->best.size;
+    for (uint32_t below = 1; below <= SIZE_TOTALS_BELOW && below < nodes;
+         below++) {
+        n += search_splits(nodes - below, search->prefill_max,
+                           search->decode_max, sizes + n);
+    }
+    return n;
+}
+
+static int by_judged(const void *a, const void *b)
+{
+    const struct search_answer *x = a;
+    const struct search_answer *y = b;
+
+    if (x->judged != y->judged)
+        return x->judged > y->judged ? -1 : 1;
+    return x->size.prefill + x->size.decode < y->size.prefill + y->size.decode
+               ? -1
+               : 1;
+}
+
+/* Those where most requests were seen before they were given up. */
+static size_t furthest(const struct search *search, struct search_size *sizes)
+{
+    size_t n = search->count < FURTHEST ? search->count : FURTHEST;
+
+    qsort(search->answers, search->count, sizeof search->answers[0], by_judged);
+    for (size_t i = 0; i < n; i++)
+        sizes[i] = search->answers[i].size;
+    return n;
+}
+
+/* Simulates to the end what is to be told about. */
+static int finish(struct sizing *z)
+{
+    struct replay_sizing *r = &z->result;
+    uint32_t nodes = r->search.best.size.prefill + r->search.best.size.decode;
+    size_t room = FURTHEST + 1 + (size_t)SIZE_TOTALS_BELOW * nodes;
+    struct search_size *sizes = calloc(room, sizeof sizes[0]);
+
+    r->ended = calloc(room, sizeof r->ended[0]);
+    if (!sizes || !r->ended) {
+        snprintf(z->error, sizeof z->error, "out of memory");
+        free(sizes);
+        return -ENOMEM;
+    }
+    r->n_ended = r->search.found ? sizes_below(&r->search, sizes)
+                                 : furthest(&r->search, sizes);
+    int rc = 0;
+    for (size_t i = 0; i < r->n_ended && rc == 0; i++)
+        rc = make_case(z, sizes[i], &r->ended[i]);
+    if (rc == 0) {
+        fprintf(stderr, "%zu sizes to their ends\n", r->n_ended);
+        rc = replay_study_run(&z->s->study, r->ended, r->n_ended, z->error);
+    }
+    free(sizes);
+    return rc;
+}
+
+/* Whether a request misses an SLO on an idle cluster of any size: its prefill
+ * alone, with everything cached that came before and loads at no cost, or its
+ * decode step alone. */
+static bool is_hopeless(struct sizing *z, const struct trace_request *q,
+                        uint64_t reused_tokens)
+{
+    struct replay_sizing *r = &z->result;
+    const struct cluster *c = &r->template;
+    uint32_t n = q->input_tokens;
+    uint32_t cached = c->prefix_cache ? (uint32_t)reused_tokens : 0;
+    int64_t us = cost_model_prefill_us(&c->cost, n - cached, cached, NULL);
+    int64_t anew_us = cost_model_prefill_us(&c->cost, n, 0, NULL);
+    double ttft_s = (double)(us < anew_us ? us : anew_us) / 1e6 /
+                    (double)c->pipeline_stages;
+    double tbt_s =
+        q->output_tokens > 1 && c->decode_nodes + c->coupled_nodes > 0
+            ? (double)cost_model_decode_step_us(&c->cost, 1, n, NULL) / 1e6
+            : 0;
+
+    if (ttft_s > z->s->slo_ttft_s && ttft_s > r->hopeless_ttft_s)
+        r->hopeless_ttft_s = ttft_s;
+    return ttft_s > z->s->slo_ttft_s ||
+           (z->s->slo_tbt_s > 0 && tbt_s > z->s->slo_tbt_s);
+}
+
+/* How many requests there are, so that a hopeless size can be given up, and how
+ * many of them no size can serve in time. */
+static int survey(struct sizing *z)
+{
+    const struct replay_source *from = &z->s->study.source;
+    struct replay_stream_options o = {.path = from->path,
+                                      .from = from->from,
+                                      .requests = from->requests,
+                                      .block_tokens =
+                                          z->result.template.block_tokens,
+                                      .skip_bad = from->skip_bad,
+                                      .regular_only = true};
+    struct replay_stream *stream = NULL;
+    struct trace_request request = {0};
+    int rc = replay_stream_open(&o, &stream, z->error);
+
+    if (rc != 0)
+        return rc;
+    struct trace_stats *stats =
+        trace_stats_new(z->result.template.block_tokens, false);
+    while (stats && (rc = replay_stream_next(stream, &request)) > 0) {
+        z->result.requests++;
+        if (is_hopeless(z, &request, trace_stats_reusable(stats, &request)))
+            z->result.hopeless++; /* rejected: leaves nothing in caches */
+        else if (trace_stats_add(stats, &request) != 0)
+            break;
+    }
+    trace_stats_free(stats);
+    if (!stats || rc > 0) {
+        snprintf(z->error, sizeof z->error, "out of memory");
+        rc = -ENOMEM;
+    } else if (rc < 0)
+        snprintf(z->error, sizeof z->error, "%s", replay_stream_error(stream));
+    if (rc == 0 && z->result.requests == 0) {
+        snprintf(z->error, sizeof z->error, "%s: holds no such request",
+                 from->path);
+        rc = -EINVAL;
+    }
+    z->result.misses_max =
+        (uint64_t)((1 - z->s->target) * (double)z->result.requests + 1e-6);
+    trace_request_fini(&request);
+    replay_stream_free(stream);
+    return rc;
+}
+
+static int search_sizes(struct sizing *z)
+{
+    int rc = survey(z);
+
+    if (rc == 0) {
+        snprintf(z->error, sizeof z->error, "out of memory");
+        rc = search_run(&z->result.search);
+    }
+    return rc == 0 ? finish(z) : rc;
+}
+
+static int run(struct sizing *z)
+{
+    const struct settings *s = z->s;
+    struct replay_sizing *r = &z->result;
+    bool decodes = r->template.decode_nodes > 0;
+
+    r->search =
+        (struct search){.prefill_max = (uint32_t)s->max_prefill,
+                        .decode_max = decodes ? (uint32_t)s->max_decode : 0,
+                        .ask = ask,
+                        .arg = z};
+    r->policy = s->policy;
+    r->slo_ttft_s = s->slo_ttft_s;
+    r->slo_tbt_s = s->slo_tbt_s;
+    r->target = s->target;
+    r->speed = s->speed;
+    int rc = search_sizes(z);
+    if (rc != 0) {
+        replay_complain(usage.name, "%s", z->error);
+    } else {
+        replay_size_print(r, stdout);
+        rc = r->search.found ? 0 : 1;
+        if (s->csv)
+            rc |= replay_complain_output(usage.name, s->csv,
+                                         replay_size_csv(r, s->csv));
+        if (s->plot && r->search.found)
+            rc |= replay_complain_output(usage.name, s->plot,
+                                         replay_size_plot(r, s->plot));
+    }
+    if (r->ended)
+        replay_cases_fini(r->ended, r->n_ended);
+    free(r->ended);
+    free(r->search.answers);
+    return rc != 0 ? 1 : 0;
+}
+
+int replay_command_size(int argc, char **argv)
+{
+    struct settings s = {.study = {.what = "sizes", .quiet = false},
+                         .policy = POLICY_DEFAULT,
+                         .target = 0.95,
+                         .speed = 1,
+                         .link_gbps = -1,
+                         .cache_tokens = -1,
+                         .max_prefill = 64,
+                         .max_decode = 64,
+                         .seed = 1};
+    struct sizing z = {.s = &s};
+    int status = 0;
+
+    if (replay_policies_begin(&s.policies, argc) != 0)
+        return 1;
+    bool good = parse(argc, argv, &s, &status) == 0;
+    if (replay_policies_end(&s.policies, usage.name, &s.policy, good) != 0)
+        return REPLAY_EXIT_USAGE;
+    if (!good)
+        return status;
+    char error[CLUSTER_ERROR_BYTES];
+    if (cluster_load_file(s.cluster, &z.result.template, error) != 0 ||
+        replay_override(&z.result.template, s.link_gbps, s.cache_tokens,
+                        error) != 0) {
+        replay_complain(usage.name, "%s", error);
+        return 1;
+    }
+    if (!(s.slo_tbt_s > 0) &&
+        z.result.template.decode_nodes + z.result.template.coupled_nodes > 0) {
+        replay_missing(usage.name, "--slo-tbt S");
+        return REPLAY_EXIT_USAGE;
+    }
+    return run(&z);
+}

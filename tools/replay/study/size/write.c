@@ -1,0 +1,261 @@
+/* What `size` found as text, CSV and picture; see size.h. */
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+
+#include "tools/plot/chart.h"
+#include "tools/replay/study/size/size.h"
+#include "tools/result_file.h"
+
+static uint32_t prefill_of(const struct replay_case *c)
+{
+    return c->cluster.prefill_nodes + c->cluster.coupled_nodes;
+}
+
+static uint32_t nodes_of(const struct replay_case *c)
+{
+    return cluster_nodes(&c->cluster);
+}
+
+static void print_nodes(const struct replay_case *c, FILE *f)
+{
+    uint32_t p = prefill_of(c);
+    uint32_t d = c->cluster.decode_nodes;
+
+    if (d > 0) {
+        fprintf(f,
+                "%" PRIu32 " nodes: %" PRIu32 " prefill and %" PRIu32
+                " decode (P/D %.2f)",
+                p + d, p, d, (double)p / d);
+    } else {
+        fprintf(f, "%" PRIu32 " %s nodes", p,
+                c->cluster.coupled_nodes > 0 ? "coupled" : "prefill");
+    }
+}
+
+/* Requests that came to nothing, by reason, and those that came late. */
+static void print_misses(const struct replay_case *c, FILE *f)
+{
+    const struct replay_report *r = &c->result.report;
+
+    fprintf(f,
+            "  not effective: %" PRIu64 " rejected, %" PRIu64
+            " failed, %" PRIu64 " completed too late\n",
+            r->rejected, r->failed, r->completed - r->effective);
+    replay_report_reasons(r, f);
+}
+
+static void print_served(const struct replay_case *c, FILE *f)
+{
+    const struct replay_report *r = &c->result.report;
+
+    print_misses(c, f);
+    fprintf(f, "  input tokens served: %.1f %% of those offered\n",
+            100 * replay_ratio(r->input_tokens, r->offered_tokens));
+    if (r->ttft_s.count > 0) {
+        fprintf(f, "  p90 of completed requests: TTFT %.3f s", r->ttft_s.p90);
+        if (r->tbt_s.count > 0)
+            fprintf(f, ", TBT %.4f s", r->tbt_s.p90);
+        fputc('\n', f);
+    }
+}
+
+/* The best of ended[from .. to). */
+static const struct replay_case *best_of(const struct replay_sizing *z,
+                                         size_t from, size_t to)
+{
+    const struct replay_case *best = &z->ended[from];
+
+    for (size_t i = from + 1; i < to; i++)
+        if (z->ended[i].result.report.effective_ratio >
+            best->result.report.effective_ratio)
+            best = &z->ended[i];
+    return best;
+}
+
+/* Behind the cases of ended[from] that have as many nodes. */
+static size_t same_total(const struct replay_sizing *z, size_t from)
+{
+    size_t to = from + 1;
+
+    while (to < z->n_ended &&
+           nodes_of(&z->ended[to]) == nodes_of(&z->ended[from]))
+        to++;
+    return to;
+}
+
+static void print_found(const struct replay_sizing *z, FILE *f)
+{
+    const struct replay_case *best = &z->ended[0];
+
+    fputs("smallest cluster: ", f);
+    print_nodes(best, f);
+    fprintf(f, ", %.2f %% effective\n",
+            100 * best->result.report.effective_ratio);
+    print_served(best, f);
+    fprintf(f,
+            "%zu sizes simulated: every split of every smaller number of "
+            "nodes; none meets the target\n",
+            z->search.count);
+    for (size_t i = 1; i < z->n_ended;) {
+        size_t to = same_total(z, i);
+        const struct replay_case *c = best_of(z, i, to);
+
+        fputs("  best with ", f);
+        print_nodes(c, f);
+        fprintf(f, ", %.2f %%\n", 100 * c->result.report.effective_ratio);
+        i = to;
+    }
+}
+
+/* What no number of nodes can help. */
+static void print_hopeless(const struct replay_sizing *z, FILE *f)
+{
+    if (z->hopeless == 0)
+        return;
+    fprintf(f,
+            "%" PRIu64 " of %" PRIu64
+            " requests miss an SLO on any number of nodes: they do alone on an "
+            "idle one, with\nall cached that came before",
+            z->hopeless, z->requests);
+    if (z->hopeless_ttft_s > 0)
+        fprintf(f, " (TTFT up to %.3g s)", z->hopeless_ttft_s);
+    fprintf(f, "; the target allows %" PRIu64 "\n", z->misses_max);
+}
+
+static void print_not_found(const struct replay_sizing *z, FILE *f)
+{
+    const struct replay_case *best = best_of(z, 0, z->n_ended);
+
+    fprintf(f, "none of the %zu sizes up to %" PRIu32 " prefill%s nodes",
+            z->search.count, z->search.prefill_max,
+            z->search.decode_max > 0 ? "" : " (or coupled)");
+    if (z->search.decode_max > 0)
+        fprintf(f, " and %" PRIu32 " decode nodes", z->search.decode_max);
+    fputs(" will do\n", f);
+    print_hopeless(z, f);
+    fprintf(f,
+            "the %zu that got furthest were simulated to their "
+            "ends; best of them: ",
+            z->n_ended);
+    print_nodes(best, f);
+    fprintf(f, ", %.2f %% effective\n",
+            100 * best->result.report.effective_ratio);
+    print_served(best, f);
+}
+
+void replay_size_print(const struct replay_sizing *z, FILE *f)
+{
+    fprintf(f,
+            "%" PRIu64 " requests at speed %g on nodes of %s, links of %g "
+            "Gbit/s, policy %s;\nTTFT within %g s",
+            z->requests, z->speed, z->template.name,
+            z->template.link_bytes_per_s * 8 / 1e9, z->policy, z->slo_ttft_s);
+    if (z->slo_tbt_s > 0)
+        fprintf(f, ", TBT within %g s", z->slo_tbt_s);
+    fprintf(f, "; target %.4g %%\n", 100 * z->target);
+    if (z->search.found)
+        print_found(z, f);
+    else
+        print_not_found(z, f);
+}
+
+int replay_size_csv(const struct replay_sizing *z, const char *path)
+{
+    FILE *f = result_open(path);
+
+    if (!f)
+        return -errno;
+    fputs("prefill,decode,nodes,meets,effective_ratio,requests_judged\n", f);
+    for (size_t i = 0; i < z->search.count; i++) {
+        const struct search_answer *a = &z->search.answers[i];
+
+        fprintf(f, "%" PRIu32 ",%" PRIu32 ",%" PRIu32 ",%d,", a->size.prefill,
+                a->size.decode, a->size.prefill + a->size.decode, a->meets);
+        if (a->effective_ratio >= 0)
+            fprintf(f, "%.6f", a->effective_ratio);
+        fprintf(f, ",%" PRIu64 "\n", a->judged);
+    }
+    return result_close(f);
+}
+
+/* Copies the sizes that meet the target, or those that don't. */
+static size_t points(const struct search *search, bool meets, double *x,
+                     double *y)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < search->count; i++) {
+        if (search->answers[i].meets == meets) {
+            x[n] = search->answers[i].size.prefill;
+            y[n++] = search->answers[i].size.decode;
+        }
+    }
+    return n;
+}
+
+/* The best share of each total that was simulated to its end. */
+static size_t totals(const struct replay_sizing *z, double *x, double *y)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < z->n_ended;) {
+        size_t to = same_total(z, i);
+        const struct replay_case *c = best_of(z, i, to);
+
+        x[n] = nodes_of(c);
+        y[n++] = c->result.report.effective_ratio;
+        i = to;
+    }
+    return n;
+}
+
+int replay_size_plot(const struct replay_sizing *z, const char *path)
+{
+    static const double edges[2] = {-INFINITY, INFINITY};
+    const double target[2] = {z->target, z->target};
+    const double best[2] = {z->search.best.size.prefill,
+                            z->search.best.size.decode};
+    size_t room = z->search.count + z->n_ended + 1;
+    double *x[3] = {calloc(room, 6 * sizeof x[0][0])};
+    double *y[3];
+    char title[160];
+    char answer[64];
+
+    if (!x[0])
+        return -ENOMEM;
+    for (size_t i = 0; i < 3; i++) {
+        x[i] = x[0] + 2 * i * room;
+        y[i] = x[i] + room;
+    }
+    size_t meet = points(&z->search, true, x[0], y[0]);
+    size_t miss = points(&z->search, false, x[1], y[1]);
+    size_t n = totals(z, x[2], y[2]);
+    snprintf(answer, sizeof answer, "%g + %g is the smallest", best[0],
+             best[1]);
+    snprintf(title, sizeof title,
+             "%.4g %% of requests within TTFT %g s and TBT %g s, %s",
+             100 * z->target, z->slo_ttft_s, z->slo_tbt_s, z->template.name);
+    const struct chart charts[] = {
+        {.title = "Sizes",
+         .x_label = "prefill nodes",
+         .y_label = "decode nodes",
+         .square = true,
+         .whole = true,
+         .series = {{"meets the target", y[0], meet, x[0], CHART_DOTS},
+                    {"does not", y[1], miss, x[1], CHART_CROSSES},
+                    {answer, &best[1], 1, &best[0], CHART_DOTS}},
+         .n_series = 3},
+        {.title = "Best share",
+         .x_label = "nodes in all",
+         .y_label = "effective",
+         .whole = true,
+         .y_max = 1,
+         .series = {{NULL, y[2], n, x[2], CHART_LINE},
+                    {"target", target, 2, edges, CHART_RULE}},
+         .n_series = 2}};
+    int rc = chart_write(path, title, charts, 2, 2);
+    free(x[0]);
+    return rc;
+}

@@ -1,0 +1,53 @@
+/* The part of a trace that a replay needs, in memory and in its scale. */
+#ifndef TOOLS_REPLAY_TRACE_LOAD_H
+#define TOOLS_REPLAY_TRACE_LOAD_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "tools/replay/report/record.h"
+#include "traces/trace.h"
+
+struct replay_load_options {
+    const char *path;
+    uint32_t block_tokens; /* of the trace */
+    uint32_t length_scale; /* divides block_tokens */
+    uint64_t from;         /* requests skipped */
+    uint64_t requests;     /* at most; 0: all */
+};
+
+struct replay_trace {
+    struct trace_request *requests; /* (count), scaled */
+    size_t count;
+    size_t capacity;
+    uint32_t block_tokens;     /* scaled */
+    uint32_t input_max_tokens; /* of the longest, scaled */
+};
+
+/*
+ * Reads and checks the whole part before anything is sent. Returns 0 with
+ * *trace filled (free with _fini), or a negative errno with a message in
+ * `error` (`size` bytes) and *trace untouched. A part without requests is
+ * -EINVAL.
+ */
+int replay_trace_load(const struct replay_load_options *options,
+                      struct replay_trace *trace, char *error, size_t size)
+    __attribute__((warn_unused_result));
+
+/*
+ * What an infinite cache would reuse of the requests that were answered:
+ * reused over input tokens, in the order of the trace; full blocks only, or
+ * also the last one of a prompt (`with_partial`: a bound for a server whose
+ * blocks are smaller than the trace's).
+ * records[0 .. trace->count) belong to its requests. Returns a ratio, or -1
+ * without memory. O(blocks).
+ */
+double replay_best_hit_ratio(const struct replay_trace *trace,
+                             const struct replay_record *records,
+                             bool with_partial);
+
+/* Frees what the trace owns. */
+void replay_trace_fini(struct replay_trace *trace);
+
+#endif

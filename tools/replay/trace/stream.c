@@ -1,0 +1,115 @@
+/* See stream.h. */
+#include "tools/replay/trace/stream.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "traces/trace_reader.h"
+
+#define BAD_LINES_NAMED 3
+
+struct replay_stream {
+    struct replay_stream_options options;
+    struct trace_reader *reader;
+    uint64_t index; /* of the next request in the file */
+    uint64_t skipped;
+    char error[REPLAY_STREAM_ERROR_BYTES];
+};
+
+int replay_stream_open(const struct replay_stream_options *options,
+                       struct replay_stream **source,
+                       char error[REPLAY_STREAM_ERROR_BYTES])
+{
+    const struct trace_reader_options reading = {
+        .block_tokens = (uint32_t)options->block_tokens,
+        .regular_only = options->regular_only};
+    struct trace_error why = {0};
+    struct replay_stream *s = calloc(1, sizeof *s);
+    int rc = -ENOMEM;
+
+    if (!s) {
+        trace_error_set(&why, "", "", 0, "out of memory");
+        goto refuse;
+    }
+    s->options = *options;
+    rc = trace_reader_open(options->path, &reading, &s->reader, &why);
+    if (rc != 0)
+        goto refuse;
+    *source = s;
+    return 0;
+
+refuse:
+    trace_error_format(&why, options->path, error, REPLAY_STREAM_ERROR_BYTES);
+    free(s);
+    return rc;
+}
+
+void replay_stream_free(struct replay_stream *source)
+{
+    if (source) {
+        trace_reader_free(source->reader);
+        free(source);
+    }
+}
+
+static void name_bad_line(struct replay_stream *s,
+                          const struct trace_error *why)
+{
+    s->skipped++;
+    if (s->options.quiet || s->skipped > BAD_LINES_NAMED)
+        return;
+    trace_error_format(why, s->options.path, s->error, sizeof s->error);
+    fprintf(stderr, "skipped %s%s\n", s->error,
+            s->skipped == BAD_LINES_NAMED ? " (more are only counted)" : "");
+    s->error[0] = '\0';
+}
+
+int replay_stream_next(void *source, struct trace_request *request)
+{
+    struct replay_stream *s = source;
+    const struct replay_stream_options *o = &s->options;
+    struct trace_error why;
+
+    while (o->requests == 0 || s->index < o->from + o->requests) {
+        int rc = trace_reader_next(s->reader, request, &why);
+
+        if (rc == -EINVAL && o->skip_bad) {
+            name_bad_line(s, &why);
+            continue;
+        }
+        if (rc < 0)
+            trace_error_format(&why, o->path, s->error, sizeof s->error);
+        if (rc <= 0)
+            return rc;
+        if (s->index++ >= o->from)
+            return 1;
+    }
+    return 0;
+}
+
+const char *replay_stream_error(const struct replay_stream *source)
+{
+    return source->error;
+}
+
+void replay_stream_say_empty(const struct replay_stream *source,
+                             char error[REPLAY_STREAM_ERROR_BYTES])
+{
+    const struct replay_stream_options *o = &source->options;
+
+    if (source->index > 0) {
+        snprintf(error, REPLAY_STREAM_ERROR_BYTES,
+                 "%s: holds %llu requests, and --from skips %llu", o->path,
+                 (unsigned long long)source->index,
+                 (unsigned long long)o->from);
+    } else {
+        snprintf(error, REPLAY_STREAM_ERROR_BYTES, "%s: %s", o->path,
+                 source->skipped > 0 ? "holds no good line" : "is empty");
+    }
+}
+
+uint64_t replay_stream_skipped(const struct replay_stream *source)
+{
+    return source->skipped;
+}

@@ -1,0 +1,84 @@
+/*
+ * The requests of a trace file one by one, for who reads it as a stream: a part
+ * of it if asked for, without its bad lines if asked for. What a subcommand
+ * says about traces on its command line is here as well.
+ */
+#ifndef TOOLS_REPLAY_TRACE_STREAM_H
+#define TOOLS_REPLAY_TRACE_STREAM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "traces/trace.h"
+
+#define REPLAY_STREAM_ERROR_BYTES 512
+
+struct replay_stream_options {
+    const char *path;      /* borrowed */
+    uint64_t from;         /* requests skipped */
+    uint64_t requests;     /* at most; 0: all */
+    uint64_t block_tokens; /* of the trace */
+    bool skip_bad;         /* go on behind a bad line, else it is an error */
+    bool quiet;            /* say nothing of the bad lines that are skipped */
+    bool regular_only;     /* who reads the file again refuses a pipe */
+};
+
+/* How its options appear in a subcommand's table. */
+#define REPLAY_STREAM_SPECS(o)                                               \
+    {"trace", OPTION_TEXT, &(o).path, "FILE", 0, 0, "JSONL, plain or gzip"}, \
+        {"from",                                                             \
+         OPTION_COUNT,                                                       \
+         &(o).from,                                                          \
+         "N",                                                                \
+         0,                                                                  \
+         1e15,                                                               \
+         "skip its first N requests"},                                       \
+        {"requests", OPTION_COUNT, &(o).requests,         "N",               \
+         1,          1e15,         "only so many of them"},                  \
+        {"block-tokens",                                                     \
+         OPTION_COUNT,                                                       \
+         &(o).block_tokens,                                                  \
+         "N",                                                                \
+         1,                                                                  \
+         65536,                                                              \
+         "tokens of one hash id (default 512)"},                             \
+    {                                                                        \
+        "skip-bad", OPTION_FLAG, &(o).skip_bad, NULL, 0, 0,                  \
+            "count and skip bad lines instead of stopping"                   \
+    }
+
+struct replay_stream;
+
+/*
+ * Opens the file. Returns 0 with *source owned by the caller, or a negative
+ * errno with a message in `error` and *source untouched.
+ */
+int replay_stream_open(const struct replay_stream_options *options,
+                       struct replay_stream **source,
+                       char error[REPLAY_STREAM_ERROR_BYTES])
+    __attribute__((warn_unused_result));
+
+/* Closes it; NULL is a no-op. */
+void replay_stream_free(struct replay_stream *source);
+
+/*
+ * Reads the next request into `request` ({0} or one filled before); it has the
+ * shape of sim_io's `next`, with the source as its argument. Bad lines that
+ * are skipped are named on stderr, the first three of a file. Returns 1; 0 at
+ * the end; or a negative errno, see replay_stream_error().
+ */
+int replay_stream_next(void *source, struct trace_request *request)
+    __attribute__((warn_unused_result));
+
+/* "FILE:LINE: ..." of the error that ended the source; "" if none did. */
+const char *replay_stream_error(const struct replay_stream *source);
+
+/* Says in `error` why a source that has ended gave no request. */
+void replay_stream_say_empty(const struct replay_stream *source,
+                             char error[REPLAY_STREAM_ERROR_BYTES]);
+
+/* Bad lines skipped so far. */
+uint64_t replay_stream_skipped(const struct replay_stream *source);
+
+#endif

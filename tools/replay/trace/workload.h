@@ -1,0 +1,65 @@
+/*
+ * The facts of a workload: one pass over a trace, then numbers, JSON and a
+ * plot. For `stats`, and for whoever has to know a trace before replaying it.
+ */
+#ifndef TOOLS_REPLAY_TRACE_WORKLOAD_H
+#define TOOLS_REPLAY_TRACE_WORKLOAD_H
+
+#include <jansson.h>
+
+#include "tools/replay/math.h"
+#include "tools/replay/trace/stream.h"
+#include "traces/trace_reuse.h"
+#include "traces/trace_stats.h"
+
+struct replay_workload {
+    struct trace_totals totals; /* infinite cache, partial blocks count */
+    uint64_t block_tokens;
+    uint64_t skipped_lines;
+    double span_s;
+    uint64_t arrival_times; /* different ones */
+    uint64_t arrivals_at_once_max;
+    struct replay_summary input_tokens;
+    struct replay_summary output_tokens;
+    uint64_t unique_blocks;
+    uint64_t used_once_blocks;
+    double first_block_share; /* of requests that begin with the block that
+                                 most begin with */
+    double gap_p50_s;
+    double gap_p90_s;
+    double best_block_ratio;
+    double best_token_ratio;
+    uint32_t *popularity;      /* (unique_blocks), most used first; owned */
+    struct trace_reuse *reuse; /* owned */
+};
+
+/*
+ * Reads the whole source, with progress on stderr. Returns 0 with *facts owned
+ * by the caller; or a negative errno with a message in `error`: a trace without
+ * requests is -EINVAL. O(blocks log blocks).
+ */
+int replay_workload_read(const struct replay_stream_options *source,
+                         struct replay_workload **facts,
+                         char error[REPLAY_STREAM_ERROR_BYTES])
+    __attribute__((warn_unused_result));
+
+/* Frees them; NULL is a no-op. */
+void replay_workload_free(struct replay_workload *facts);
+
+/* The share of touched blocks that one LRU cache of so many tokens hits, in
+ * whole blocks. O(capacity). */
+double replay_workload_lru_ratio(const struct replay_workload *facts,
+                                 double capacity_tokens);
+
+/* All of it, with the LRU's ratio at mtokens[0 .. n) millions of tokens. A new
+ * reference, or NULL without memory. */
+json_t *replay_workload_json(const struct replay_workload *facts,
+                             const double *mtokens, size_t n)
+    __attribute__((warn_unused_result));
+
+/* Writes an SVG: the LRU's hit ratio over its capacity, popularity over rank,
+ * and the distribution of reuse gaps. Returns 0 or a negative errno. */
+int replay_workload_plot(struct replay_workload *facts, const char *path)
+    __attribute__((warn_unused_result));
+
+#endif
