@@ -48,6 +48,8 @@ struct cost_model {
     char model[COST_MODEL_NAME_BYTES];
     char machine[COST_MODEL_NAME_BYTES];
     char date[COST_MODEL_NAME_BYTES];
+    int64_t block_tokens; /* of the KV blocks it was measured with; 0: not
+                             known, or no matter */
     double prefill[COST_MODEL_PREFILL_TERMS]; /* us for 1, u, u^2, u p */
     double decode[COST_MODEL_DECODE_TERMS];   /* us for 1, batch, kv_tokens */
     struct cost_model_range range;

@@ -15,8 +15,8 @@
 #define MAX_TOKENS 1000000000
 
 static const char *const root_keys[] = {
-    "format", "version", "engine", "model",       "machine", "date",
-    "units",  "prefill", "decode", "valid_range", NULL};
+    "format", "version", "engine", "model",       "machine",      "date",
+    "units",  "prefill", "decode", "valid_range", "block_tokens", NULL};
 static const char *const units_keys[] = {"time", "length", NULL};
 static const char *const polynomial_keys[] = {
     "basis", "coefficients_us", "r2", "median_rel_error", "p95_rel_error",
@@ -34,6 +34,8 @@ static const char *const decode_basis[COST_MODEL_DECODE_TERMS] = {"1", "batch",
 static void read_header(struct fields *f, const struct fields_object *root,
                         struct cost_model *m)
 {
+    const int64_t unknown = 0;
+
     fields_constant(f, root, "format", FORMAT);
     (void)fields_integer(f, root, "version", COST_MODEL_JSON_VERSION,
                          COST_MODEL_JSON_VERSION, NULL);
@@ -42,6 +44,8 @@ static void read_header(struct fields *f, const struct fields_object *root,
     fields_text(f, root, "model", m->model, sizeof(m->model), NULL);
     fields_text(f, root, "machine", m->machine, sizeof(m->machine), NULL);
     fields_text(f, root, "date", m->date, sizeof(m->date), NULL);
+    m->block_tokens =
+        fields_integer(f, root, "block_tokens", 1, MAX_TOKENS, &unknown);
     struct fields_object units =
         fields_object(f, root, "units", "units.", false);
     fields_known(f, &units, units_keys);
@@ -179,11 +183,13 @@ static json_t *model_json(const struct cost_model *m)
     const struct cost_model_range *r = &m->range;
 
     return json_pack(
-        "{s:s, s:i, s:s, s:s, s:s, s:s, s:{s:s, s:s}, s:o, s:o,"
+        "{s:s, s:i, s:s, s:s, s:s, s:s, s:o*, s:{s:s, s:s}, s:o, s:o,"
         " s:{s:I, s:I, s:I, s:I, s:I}}",
         "format", FORMAT, "version", COST_MODEL_JSON_VERSION, "engine",
         m->engine, "model", m->model, "machine", m->machine, "date", m->date,
-        "units", "time", "us", "length", "tokens", "prefill",
+        "block_tokens",
+        m->block_tokens > 0 ? json_integer(m->block_tokens) : NULL, "units",
+        "time", "us", "length", "tokens", "prefill",
         polynomial_json(prefill_basis, m->prefill, COST_MODEL_PREFILL_TERMS,
                         &m->prefill_quality),
         "decode",

@@ -190,6 +190,14 @@ int main(int argc, char **argv)
         fprintf(stderr, "conductor-worker: --cost-model: %s\n", err);
         return OPTIONS_EXIT_USAGE;
     }
+    if (o.cost_model && cost.block_tokens &&
+        cost.block_tokens != o.block_tokens) {
+        snprintf(err, sizeof(err),
+                 "--cost-model %.150s: was fitted for blocks of %lld tokens, "
+                 "but --block-tokens is %u",
+                 o.cost_model, (long long)cost.block_tokens, o.block_tokens);
+        return usage(err);
+    }
     struct engine_config config = {
         .kind = o.engine,
         .shape = shape,

@@ -125,7 +125,8 @@ static void add_headers(struct completion *c)
     snprintf(ms, sizeof(ms), "%.3f",
              (double)slot->outcome.predicted_ttft_us / 1e3);
     http_add_header(c->conn, "x-conductor-request-id", slot->request_id);
-    http_add_header(c->conn, "x-conductor-predicted-ttft-ms", ms);
+    if (slot->outcome.predicted_ttft_us > 0)
+        http_add_header(c->conn, "x-conductor-predicted-ttft-ms", ms);
     http_add_header(c->conn, "x-conductor-prefill", slot->prefill);
     if (slot->has_decode)
         http_add_header(c->conn, "x-conductor-decode", slot->decode);

@@ -182,7 +182,8 @@ void explain_decided(struct explain *explain,
     r->engine_price = d->engine_price;
     if (d->verdict == SCHEDULE_ACCEPT)
         r->predicted_ttft_us = request->predicted_ttft_us;
-    r->predicted_tbt_us = d->tbt_us;
+    r->predicts = s->predicts;
+    r->predicted_tbt_us = s->predicts ? d->tbt_us : 0;
     r->ttft_us = -1;
     put_candidates(r, s, d);
     put_sources(r, s, d);

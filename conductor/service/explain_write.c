@@ -8,6 +8,7 @@
 /* JSON under way; the first failure sticks. */
 struct writer {
     struct evbuffer *out;
+    bool predicts; /* estimates hold times */
     bool failed;
 };
 
@@ -54,17 +55,25 @@ static int64_t load_us(const struct prefill_estimate *e)
                       : e->transfer_us + e->ready_us - e->transfer_end_us;
 }
 
+static void put_predicted(struct writer *w, const char *key, int64_t us)
+{
+    if (w->predicts)
+        put_ms(w, key, us);
+    else
+        PUT(w, "\"%s\":null", key);
+}
+
 static void put_estimate(struct writer *w, const struct prefill_estimate *e)
 {
-    put_ms(w, "ttft_ms", e->ttft_us);
+    put_predicted(w, "ttft_ms", e->ttft_us);
     PUT(w, ",");
-    put_ms(w, "queue_ms", e->queue_us);
+    put_predicted(w, "queue_ms", e->queue_us);
     PUT(w, ",");
-    put_ms(w, "load_ms", load_us(e));
+    put_predicted(w, "load_ms", load_us(e));
     PUT(w, ",");
-    put_ms(w, "prefill_ms", e->prefill_us);
+    put_predicted(w, "prefill_ms", e->prefill_us);
     PUT(w, ",");
-    put_ms(w, "score_ms", e->score_us);
+    put_predicted(w, "score_ms", e->score_us);
     PUT(w, ",\"local_blocks\":%u,\"used_blocks\":%u,\"at_least\":%s",
         e->local_blocks, e->used_blocks, e->at_least ? "true" : "false");
 }
@@ -171,7 +180,7 @@ int explain_write(const struct explain *explain, const char *id,
                   struct evbuffer *out)
 {
     const struct explain_record *r = explain_find(explain, id);
-    struct writer w = {.out = out};
+    struct writer w = {.out = out, .predicts = r && r->predicts};
 
     if (!r)
         return -ENOENT;

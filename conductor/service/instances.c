@@ -141,7 +141,7 @@ static int adopt_fleet(struct service *s, const struct msg_hello *m)
     struct schedule_config config = {
         .policy = config_policy(&s->config, options),
         .options = options,
-        .admission = "plain",
+        .admission = s->predicts ? "plain" : "none",
     };
     struct estimate_model model = {
         .cost = &s->cost,

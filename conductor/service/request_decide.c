@@ -115,7 +115,7 @@ static void carry_out(struct service_request *request,
     request_plan_sources(request, d);
     request->planned_us = now_us;
     request->predicted_ttft_us = order->predicted_ttft_us;
-    request->predicted_tbt_us = d->tbt_us;
+    request->predicted_tbt_us = s->predicts ? d->tbt_us : 0;
     if (d->chosen.extrapolated)
         note_extrapolation(request);
     if (!request_set_state(request, REQUEST_SCHEDULED))

@@ -28,7 +28,7 @@ static bool request_token(struct service_request *request, uint32_t token)
         histogram_observe(&s->metrics.ttft_s,
                           (double)(now_us - request->dispatch.arrived_us) /
                               1e6);
-        if (!request->dispatch.retries)
+        if (s->predicts && !request->dispatch.retries)
             metrics_ratio_error(&s->metrics.ttft_error_ratio,
                                 request->predicted_ttft_us,
                                 now_us - request->dispatch.arrived_us);
@@ -47,7 +47,7 @@ static void request_done(struct service_request *request)
 {
     struct service *s = request->service;
 
-    if (request->n_output > 1)
+    if (s->predicts && request->n_output > 1)
         metrics_ratio_error(&s->metrics.tbt_error_ratio,
                             request->predicted_tbt_us,
                             (request->last_token_us - request->first_token_us) /
@@ -129,8 +129,9 @@ static int on_prefill_started(struct service_request *request, uint32_t id,
     (void)pool_prefill_started(s->pool, id, request->attempt_id, now_us);
     /* Both without what is loaded. */
     int64_t error_us = (int64_t)m.queue_us - request->plan.queue_us;
-    histogram_observe(&s->metrics.queue_error_s,
-                      (double)(error_us < 0 ? -error_us : error_us) / 1e6);
+    if (s->predicts)
+        histogram_observe(&s->metrics.queue_error_s,
+                          (double)(error_us < 0 ? -error_us : error_us) / 1e6);
     return request_set_state(request, REQUEST_PREFILLING) ? 0 : -EPROTO;
 }
 
@@ -228,8 +229,9 @@ static void count_prefill(struct service_request *request,
     x->fetched_bytes += m->fetch_bytes;
     histogram_observe(&x->queue_s, (double)m->queue_us / 1e6);
     histogram_observe(&x->prefill_s, (double)m->prefill_us / 1e6);
-    metrics_ratio_error(&x->prefill_error_ratio, request->plan.prefill_us,
-                        comparable);
+    if (s->predicts)
+        metrics_ratio_error(&x->prefill_error_ratio, request->plan.prefill_us,
+                            comparable);
     learn_loads(request, m);
     (void)pool_prefill_done(s->pool, request->prefill, request->attempt_id,
                             comparable, clock_now_us());

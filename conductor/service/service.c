@@ -216,6 +216,52 @@ static int secret_of_config(const struct config *c, struct secret **out,
     return -EINVAL;
 }
 
+/* In the place of a cost model: a prefill is as long as what it computes, a
+ * decode step as what it holds. Orders queues and instances, and is no time. */
+static const struct cost_model cost_counts = {
+    .prefill = {[1] = 100},
+    .decode = {[1] = 1000, [2] = 0.01},
+    .range = {0, COST_MODEL_MAX_US, COST_MODEL_MAX_US, COST_MODEL_MAX_US,
+              COST_MODEL_MAX_US},
+};
+
+/* Whether the policy does without a cost model. Names those that do if not. */
+static int check_no_cost_model(const struct config *config,
+                               char err[CONFIG_ERROR_MAX])
+{
+    const struct schedule_policy *p = schedule_policy_by_name(config->policy);
+    int n;
+
+    if (p && p->without_cost_model)
+        return 0;
+    n = snprintf(err, CONFIG_ERROR_MAX,
+                 "cost_model: not set, and policy %.50s predicts by it: make "
+                 "one with conductor-worker --profile and conductor-fit, or "
+                 "set a policy that needs none:",
+                 config->policy);
+    for (size_t i = 0; (p = schedule_policy_at(i)); i++)
+        if (p->without_cost_model && n < CONFIG_ERROR_MAX)
+            n +=
+                snprintf(err + n, CONFIG_ERROR_MAX - (size_t)n, " %s", p->name);
+    return -EINVAL;
+}
+
+static int load_cost_model(struct service *s, char err[CONFIG_ERROR_MAX])
+{
+    s->predicts = *s->config.cost_model;
+    s->dispatch.unpredicted = !s->predicts;
+    if (s->predicts)
+        return cost_model_load_file(s->config.cost_model, &s->cost, err,
+                                    CONFIG_ERROR_MAX);
+    s->cost = cost_counts;
+    log_warn("no cost_model: no time is predicted. Policy %s chooses by the "
+             "tokens that wait; limits on the time to first token end a wait "
+             "for room, and reject nothing in advance; limits on the time "
+             "between tokens have no effect",
+             s->config.policy);
+    return 0;
+}
+
 int service_check_config(const struct config *config,
                          char err[CONFIG_ERROR_MAX])
 {
@@ -225,12 +271,8 @@ int service_check_config(const struct config *config,
     if (secret_of_config(config, &secret, err))
         return -EINVAL;
     secret_free(secret);
-    if (!*config->cost_model) {
-        snprintf(err, CONFIG_ERROR_MAX,
-                 "cost_model: not set; make one with conductor-worker "
-                 "--profile and conductor-fit");
-        return -EINVAL;
-    }
+    if (!*config->cost_model)
+        return check_no_cost_model(config, err);
     int rc =
         cost_model_load_file(config->cost_model, &cost, err, CONFIG_ERROR_MAX);
     if (rc)
@@ -240,6 +282,14 @@ int service_check_config(const struct config *config,
                  "cost_model: %.200s was fitted for model \"%.60s\", but model "
                  "is \"%.60s\"",
                  config->cost_model, cost.model, config->model);
+        return -EINVAL;
+    }
+    if (cost.block_tokens && cost.block_tokens != config->block_tokens) {
+        snprintf(err, CONFIG_ERROR_MAX,
+                 "cost_model: %.200s was fitted for blocks of %lld tokens, but "
+                 "block_tokens is %lld",
+                 config->cost_model, (long long)cost.block_tokens,
+                 (long long)config->block_tokens);
         return -EINVAL;
     }
     return 0;
@@ -278,8 +328,7 @@ struct service *service_new(struct event_base *base,
     s->base = base;
     s->config = *config;
     service_lists_init(s);
-    if (service_alloc(s) || cost_model_load_file(config->cost_model, &s->cost,
-                                                 err, CONFIG_ERROR_MAX))
+    if (service_alloc(s) || load_cost_model(s, err))
         goto fail;
     if (secret_of_config(config, &s->secret, err))
         goto fail;

@@ -36,7 +36,7 @@ struct service_decision {
     const char *request_id; /* at most 63 bytes, no spaces */
     const char *prefill;    /* instance name, at most 63 bytes */
     const char *decode;     /* instance name, NULL when none takes part */
-    int64_t predicted_ttft_us;
+    int64_t predicted_ttft_us; /* 0: nothing predicts */
 };
 
 /* How a request ended well. */

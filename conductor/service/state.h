@@ -95,7 +95,7 @@ struct service_request {
     uint8_t load_mode; /* enum proto_load_mode */
     struct prefill_estimate plan;
     int64_t planned_us; /* when this attempt was decided */
-    int64_t predicted_ttft_us;
+    int64_t predicted_ttft_us; /* 0: nothing predicts */
     int64_t predicted_tbt_us;
     char last_failure[160]; /* why it was scheduled again */
     struct service_result result;
@@ -119,6 +119,8 @@ struct service {
     struct event_base *base;
     struct config config;
     struct cost_model cost;
+    bool predicts; /* false: there is no cost model, and `cost` counts tokens
+                      and requests instead of time */
     struct pool *pool;
     struct prefix_index *index;
     struct scheduler *scheduler;

@@ -134,6 +134,13 @@ static void load_cost_file(struct fields *f, const struct fields_object *o,
     if (rc != 0) {
         fields_refuse(f, o->path, "file", "%s", why);
         f->rc = rc;
+    } else if (c->cost.block_tokens &&
+               c->cost.block_tokens != (int64_t)c->block_tokens) {
+        fields_refuse(f, o->path, "file",
+                      "%.200s was fitted for blocks of %lld tokens, but "
+                      "model.block_tokens is %lu",
+                      path, (long long)c->cost.block_tokens,
+                      (unsigned long)c->block_tokens);
     }
 }
 

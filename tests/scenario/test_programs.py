@@ -3,8 +3,9 @@ import json
 import os
 import socket
 import subprocess
+import threading
 
-from harness import (CONDUCTOR, FIT, REPLAY, WORKER, Case, Cluster,
+from harness import (CONDUCTOR, FIT, REPLAY, ROOT, WORKER, Case, Cluster,
                      cost_model_json, program, wait_until)
 
 
@@ -79,6 +80,106 @@ class BadConfiguration(Case):
                     'cost_model': self.write('cost.json', text)}), word)
         self.refused(json.dumps({'cost_model': '/nonexistent.json'}),
                      '/nonexistent.json')
+
+    def test_cost_model_of_other_blocks(self):
+        """Who fits a model to one block size and serves another is told so
+        by all that read it, -t too."""
+        rows = [f'prefill,{u},{p},,,{500 + 50 * u + p}'
+                for u in range(64, 1025, 64) for p in (0, 256, 512)]
+        rows += [f'decode,,,{b},{b * k},{900 + 10 * b + b * k / 64}'
+                 for b in range(1, 33) for k in (64, 256)]
+        profile = self.write('profile.csv', '\n'.join([
+            '# engine: cpu', '# model: tiny', '# machine: none',
+            '# date: 2026-01-01', '# block_tokens: 256',
+            'kind,uncached_tokens,cached_tokens,batch,kv_tokens,us',
+            *rows, '']))
+        model = os.path.join(self.folder, 'other.json')
+        self.assertEqual(self.run_program(program(*FIT), '--out', model,
+                                          profile)[0], 0)
+        config = self.write('conductor.json', json.dumps(
+            {'cost_model': model, 'block_tokens': 32}))
+        cluster = self.write('cluster.json', json.dumps({
+            'format': 'conductor-cluster', 'version': 1, 'name': 'c',
+            'model': {'layers': 2, 'block_tokens': 512,
+                      'kv_bytes_per_token': 1024},
+            'cost': {'kind': 'polynomial', 'file': 'other.json'}}))
+        for command, words in (
+                ([CONDUCTOR, '-t', '-c', config], ['256', 'block_tokens is 32']),
+                ([CONDUCTOR, '-c', config], ['256', 'block_tokens is 32']),
+                ([WORKER, '--engine', 'timed', '--cost-model', model,
+                  '--block-tokens', '32', '--role', 'both', '--name', 'w',
+                  '--conductor', '127.0.0.1:1'],
+                 ['256', '--block-tokens is 32']),
+                ([REPLAY, 'simulate', '--cluster', cluster, '--policy', 'plan',
+                  '--trace', 'x'], ['256', 'block_tokens is 512'])):
+            with self.subTest(command[1]):
+                status, _, errors = self.run_program(program(*command[0]),
+                                                     *command[1:])
+                self.assertGreater(status, 0)
+                for word in words:
+                    self.assertIn(word, errors)
+        same = self.write('same.json', json.dumps(
+            {'cost_model': model, 'block_tokens': 256}))
+        self.assertEqual(self.run_program(
+            program(*CONDUCTOR), '-t', '-c', same)[0], 0)
+
+    def test_no_cost_model(self):
+        """A policy that predicts needs one, the others don't."""
+        self.refused(json.dumps({}), 'cost_model', 'policy plan', 'random',
+                     'least_loaded')
+        self.refused(json.dumps({'policy': 'global_cache'}), 'cost_model')
+        for policy in 'random', 'round_robin', 'least_loaded':
+            self.assertEqual(self.run_program(
+                program(*CONDUCTOR), '-t', '-s', 'policy=' + policy)[0], 0)
+
+    def test_reference(self):
+        """docs/configuration.md is what the program says."""
+        status, text, _ = self.run_program(program(*CONDUCTOR),
+                                           '--config-reference')
+        self.assertEqual(status, 0)
+        with open(os.path.join(ROOT, 'docs', 'configuration.md'),
+                  encoding='utf-8') as f:
+            self.assertEqual(f.read(), text)
+
+
+class NoCostModel(Case):
+    def test_serves_and_predicts_nothing(self):
+        """Requests are served, spread by what waits, and no number passes for
+        a prediction: not in answers, explanations or metrics. Limits that no
+        machine could meet reject nothing."""
+        cluster = Cluster(self, {'policy': 'least_loaded', 'cost_model': '',
+                                 'slo_tbt_ms': 1})
+        cluster.start_conductor()
+        for name in 'p0', 'p1':
+            cluster.start_worker(name, 'prefill')
+        cluster.start_worker('d0', 'decode')
+        cluster.wait_ready(2, 1)
+        replies = []
+        threads = [threading.Thread(target=lambda n=n: replies.append(
+            cluster.api.complete(chr(97 + n) * 4000, 2))) for n in range(6)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+        self.assertEqual([r.status for r in replies], [200] * 6)
+        told = [r.body['conductor'] for r in replies]
+        self.assertEqual({c['prefill'] for c in told}, {'p0', 'p1'})
+        for reply in replies:
+            self.assertIsNone(reply.body['conductor']['predicted_ttft_ms'])
+            self.assertNotIn('x-conductor-predicted-ttft-ms',
+                             {k.lower() for k in reply.headers})
+        why = cluster.api.request(
+            'GET', '/admin/explain/' + told[0]['request_id']).body
+        self.assertIsNone(why['predicted']['ttft_ms'])
+        self.assertIsNone(why['predicted']['total_ttft_ms'])
+        self.assertTrue(all(c['queue_ms'] is None for c in why['candidates']))
+        self.assertGreater(why['actual']['ttft_ms'], 0)
+        metrics = cluster.api.metrics()
+        for name in ('ttft_prediction_error_ratio', 'tbt_prediction_error_ratio',
+                     'prefill_prediction_error_ratio',
+                     'queue_prediction_error_seconds'):
+            self.assertEqual(metrics[f'conductor_{name}_count'], 0)
+        self.assertIn('no time is predicted', cluster.conductor.log())
 
 
 class BadWorkerOptions(Case):

@@ -306,6 +306,7 @@ static void test_round_trip(void)
     m.prefill[1] = 1.0 / 3.0;
     m.decode[2] = 4.9e-324;
     m.prefill_quality.r2 = -2.5;
+    m.block_tokens = 32;
     save_text(&m, path, text, sizeof(text));
     memset(&back, 0xff, sizeof(back));
     CU_ASSERT_EQUAL(cost_model_load_file(path, &back, err, sizeof(err)), 0);

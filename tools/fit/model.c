@@ -242,6 +242,7 @@ static void fill_model(struct cost_model *m, const struct profile *profile,
     memcpy(m->model, profile->model, sizeof(m->model));
     memcpy(m->machine, profile->machine, sizeof(m->machine));
     memcpy(m->date, profile->date, sizeof(m->date));
+    m->block_tokens = profile->block_tokens;
     memcpy(m->prefill, report->prefill.result.coefficient, sizeof(m->prefill));
     memcpy(m->decode, report->decode.result.coefficient, sizeof(m->decode));
     take_range(&m->range, report);

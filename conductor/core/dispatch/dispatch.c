@@ -45,6 +45,8 @@ static void ask(struct dispatch *d, struct dispatch_request *r, int64_t now_us,
         fill_ask(d, r, now_us);
         schedule_decide(d->scheduler, &r->ask, decision);
     }
+    if (d->unpredicted && decision->retry_after_us > 0)
+        decision->retry_after_us = 0;
 }
 
 /* Nothing has room now. Without a TTFT SLO the request may wait; with one only
@@ -105,7 +107,7 @@ static void give_order(struct dispatch *d, struct dispatch_request *r,
     }
     ask(d, r, now_us, decision);
     reason = reason_of(decision->verdict);
-    if (decision->chosen.instance != POOL_NO_INSTANCE)
+    if (decision->chosen.instance != POOL_NO_INSTANCE && !d->unpredicted)
         order->predicted_ttft_us =
             now_us - r->arrived_us + d->overhead_us + decision->chosen.ttft_us;
     if (decision->verdict == SCHEDULE_ACCEPT && behind_others) {
@@ -151,7 +153,8 @@ static struct dispatch_request *first_expired(struct dispatch *d,
     int64_t next_us = INT64_MAX;
 
     if (now_us < d->next_expiry_us ||
-        (d->scheduler && schedule_admits_late(d->scheduler)))
+        (d->scheduler && !d->unpredicted &&
+         schedule_admits_late(d->scheduler)))
         return NULL;
     TAILQ_FOREACH(r, &d->waiting, entry)
     {

@@ -49,6 +49,8 @@ struct dispatch {
     int64_t next_expiry_us;
     int64_t overhead_us; /* of a TTFT, outside queue and prefill: hand-over */
     uint32_t max_retries;
+    bool unpredicted; /* estimates hold counts, no times: they refuse nobody,
+                         and only who waits is held to his SLO */
 };
 
 enum dispatch_action { DISPATCH_SEND, DISPATCH_WAIT, DISPATCH_REJECT };
@@ -69,7 +71,8 @@ struct dispatch_order {
     enum dispatch_action action;
     enum dispatch_reason reason;
     int64_t retry_after_us;    /* refused: as in the decision; 0: not known */
-    int64_t predicted_ttft_us; /* from arrival, without the passage */
+    int64_t predicted_ttft_us; /* from arrival, without the passage; 0: not
+                                  known */
     bool decided; /* the scheduler was asked; else decision is its verdict */
     /* As it was decided, committed if it is to be sent. */
     struct schedule_decision decision;

@@ -63,7 +63,10 @@ static void write_vendor_one(const struct openai_outcome *o,
     text_buf_json_str(out, o->prefill);
     text_buf_puts(out, ",\"decode\":");
     text_buf_json_str(out, o->decode);
-    write_ms("predicted_ttft_ms", o->predicted_ttft_us, out);
+    if (o->predicted_ttft_us > 0)
+        write_ms("predicted_ttft_ms", o->predicted_ttft_us, out);
+    else
+        text_buf_puts(out, ",\"predicted_ttft_ms\":null");
     text_buf_printf(out,
                     ",\"local_tokens\":%u,\"fetched_tokens\":%u,"
                     "\"disk_tokens\":%u,\"computed_tokens\":%u",
