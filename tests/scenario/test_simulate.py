@@ -280,8 +280,7 @@ class Simulate(unittest.TestCase):
                      '--cluster', 'no.json', '--policy', 'random')
         bad = self.write('bad.json', '{"format": "conductor-cluster", '
                                      '"version": 2}')
-        self.refused(1, 'bad.json: version: expected an integer of 1 to 1, '
-                     'got 2', '--trace', SAMPLE, '--cluster', bad, '--policy',
+        self.refused(1, 'bad.json: version: expected 1, got 2', '--trace', SAMPLE, '--cluster', bad, '--policy',
                      'random')
         self.refused(1, 'coupled nodes do not go with', '--trace', SAMPLE,
                      '--cluster', COUPLED, '--policy', 'random', '--decode',
