@@ -39,7 +39,7 @@ struct explain_record {
     char prefill[POOL_NAME_BYTES], decode[POOL_NAME_BYTES]; /* "": none */
     struct prefill_estimate chosen;
     double engine_price;
-    bool predicts; /* false: the estimates hold counts, no times */
+    bool predicts;             /* false: the estimates hold counts, no times */
     int64_t predicted_ttft_us; /* with the hand-over; 0: none */
     int64_t predicted_tbt_us;
     struct explain_source sources[LOAD_PLAN_PIECES_MAX];

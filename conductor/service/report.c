@@ -152,6 +152,10 @@ int service_metrics(const struct service *service, struct evbuffer *out)
         "and prefill, smoothed.\n"
         "# TYPE conductor_overhead_seconds gauge\n"
         "conductor_overhead_seconds %.6f\n"
+        "# HELP conductor_pending_dropped_total Prefills whose blocks no match "
+        "could count on before they were stored, for lack of memory.\n"
+        "# TYPE conductor_pending_dropped_total counter\n"
+        "conductor_pending_dropped_total %llu\n"
         "# HELP conductor_index_blocks Distinct blocks in the index.\n"
         "# TYPE conductor_index_blocks gauge\n"
         "conductor_index_blocks %llu\n"
@@ -162,8 +166,10 @@ int service_metrics(const struct service *service, struct evbuffer *out)
         "# TYPE conductor_index_bytes gauge\n"
         "conductor_index_bytes %llu\n",
         service->max_requests - service->n_free,
-        (double)service->dispatch.overhead_us / 1e6, (unsigned long long)x.keys,
-        (unsigned long long)x.holders, (unsigned long long)x.bytes);
+        (double)service->dispatch.overhead_us / 1e6,
+        (unsigned long long)pool_pending_dropped(service->pool),
+        (unsigned long long)x.keys, (unsigned long long)x.holders,
+        (unsigned long long)x.bytes);
     return n < 0 ? -ENOMEM : write_instances(service, out);
 }
 

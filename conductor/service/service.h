@@ -33,9 +33,9 @@ struct service_request_params {
 
 /* Where a request goes. Strings are borrowed for the callback only. */
 struct service_decision {
-    const char *request_id; /* at most 63 bytes, no spaces */
-    const char *prefill;    /* instance name, at most 63 bytes */
-    const char *decode;     /* instance name, NULL when none takes part */
+    const char *request_id;    /* at most 63 bytes, no spaces */
+    const char *prefill;       /* instance name, at most 63 bytes */
+    const char *decode;        /* instance name, NULL when none takes part */
     int64_t predicted_ttft_us; /* 0: nothing predicts */
 };
 

@@ -10,7 +10,9 @@
  *   request_send.c  its frames to the workers, in the order of the decisions
  *   request_frame.c what workers report about a request
  *   explain.c    the last decisions, for who asks why
- *   instances.c  what workers send: joining, block events, loss
+ *   instances.c  the registered workers
+ *   join.c       whether a worker may join
+ *   workers.c    what workers tell of themselves: block events, loss
  *
  * Invariants:
  *   - a live request is in exactly one of: the inbox (state RECEIVED), the
@@ -94,7 +96,7 @@ struct service_request {
     uint32_t n_sources;
     uint8_t load_mode; /* enum proto_load_mode */
     struct prefill_estimate plan;
-    int64_t planned_us; /* when this attempt was decided */
+    int64_t planned_us;        /* when this attempt was decided */
     int64_t predicted_ttft_us; /* 0: nothing predicts */
     int64_t predicted_tbt_us;
     char last_failure[160]; /* why it was scheduled again */
@@ -210,6 +212,11 @@ void request_close_pool(struct service_request *request);
 /* request_free(request): frees memory and slot; the request is with no worker
  * and in no list. */
 void request_free(struct service_request *request);
+
+/* service_join(...): worker_link_ops.joined; arg is the service. */
+uint16_t service_join(void *arg, struct worker_link *link,
+                      const struct msg_hello *m, const char *peer_host,
+                      struct msg_welcome *welcome, char text[MSG_TEXT_MAX]);
 
 /* service_link_ops: what the worker links request; arg is the service. */
 extern const struct worker_link_ops service_link_ops;

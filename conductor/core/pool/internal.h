@@ -70,9 +70,33 @@ static inline struct pool_slot *pool_slot_of(const struct pool *pool,
     return &pool->slots[slot];
 }
 
+#define POOL_NOT_FOUND SIZE_MAX
+
+/* Where a request is among some prefills; POOL_NOT_FOUND. */
+static inline size_t pool_index_of(const struct pool_prefill *prefills,
+                                   size_t n, uint64_t request_id)
+{
+    for (size_t i = 0; i < n; i++)
+        if (prefills[i].request_id == request_id)
+            return i;
+    return POOL_NOT_FOUND;
+}
+
 /* The prefill of a request on an instance, waiting or running; NULL: none. */
-struct pool_prefill *pool_find_prefill(const struct pool *pool, uint32_t id,
-                                       uint64_t request_id);
+static inline struct pool_prefill *
+pool_find_prefill(const struct pool *pool, uint32_t id, uint64_t request_id)
+{
+    struct pool_slot *slot = pool_slot_of(pool, id);
+    size_t i;
+
+    if (!slot)
+        return NULL;
+    i = pool_index_of(slot->running, slot->view.n_running, request_id);
+    if (i != POOL_NOT_FOUND)
+        return &slot->running[i];
+    i = pool_index_of(slot->waiting, slot->view.n_waiting, request_id);
+    return i != POOL_NOT_FOUND ? &slot->waiting[i] : NULL;
+}
 
 /* book.c: makes room for so many bookings. Returns 0 or -ENOMEM. And frees
  * it; zeroed is fine. */

@@ -7,32 +7,6 @@
 #include "conductor/core/pool/pool.h"
 #include "predictor/cost_model.h"
 
-#define NOT_FOUND SIZE_MAX
-
-static size_t find_prefill(const struct pool_prefill *prefills, size_t n,
-                           uint64_t request_id)
-{
-    for (size_t i = 0; i < n; i++)
-        if (prefills[i].request_id == request_id)
-            return i;
-    return NOT_FOUND;
-}
-
-struct pool_prefill *pool_find_prefill(const struct pool *pool, uint32_t id,
-                                       uint64_t request_id)
-{
-    struct pool_slot *slot = pool_slot_of(pool, id);
-    size_t i;
-
-    if (!slot)
-        return NULL;
-    i = find_prefill(slot->running, slot->view.n_running, request_id);
-    if (i != NOT_FOUND)
-        return &slot->running[i];
-    i = find_prefill(slot->waiting, slot->view.n_waiting, request_id);
-    return i != NOT_FOUND ? &slot->waiting[i] : NULL;
-}
-
 static struct pool_decode *find_decode(const struct pool_slot *slot,
                                        uint64_t request_id)
 {
@@ -170,9 +144,9 @@ int pool_prefill_ready(struct pool *pool, uint32_t id, uint64_t request_id,
 
     if (!slot)
         return -ESTALE;
-    size_t i = find_prefill(slot->waiting, slot->view.n_waiting, request_id);
+    size_t i = pool_index_of(slot->waiting, slot->view.n_waiting, request_id);
 
-    if (i == NOT_FOUND)
+    if (i == POOL_NOT_FOUND)
         return -ENOENT;
     slot->waiting[i].item.ready_at_us = now_us;
     slot->queue[i].ready_at_us = now_us;
@@ -205,9 +179,9 @@ int pool_prefill_started(struct pool *pool, uint32_t id, uint64_t request_id,
 
     if (!slot)
         return -ESTALE;
-    size_t i = find_prefill(slot->waiting, slot->view.n_waiting, request_id);
+    size_t i = pool_index_of(slot->waiting, slot->view.n_waiting, request_id);
 
-    if (i == NOT_FOUND)
+    if (i == POOL_NOT_FOUND)
         return -ENOENT;
     if (slot->view.n_running == pool->config.max_running)
         return -ENOSPC;
@@ -224,16 +198,16 @@ static int take_prefill(struct pool *pool, struct pool_slot *slot,
                         struct pool_prefill *taken)
 {
     struct pool_instance *view = &slot->view;
-    size_t i = find_prefill(slot->running, view->n_running, request_id);
+    size_t i = pool_index_of(slot->running, view->n_running, request_id);
 
-    if (i != NOT_FOUND) {
+    if (i != POOL_NOT_FOUND) {
         *taken = slot->running[i];
         memmove(slot->running + i, slot->running + i + 1,
                 (view->n_running - i - 1) * sizeof(*slot->running));
         view->n_running--;
     } else {
-        i = find_prefill(slot->waiting, view->n_waiting, request_id);
-        if (i == NOT_FOUND)
+        i = pool_index_of(slot->waiting, view->n_waiting, request_id);
+        if (i == POOL_NOT_FOUND)
             return -ENOENT;
         *taken = take_waiting(slot, i);
     }

@@ -1,0 +1,216 @@
+/* What workers tell of themselves: what they hold, how they are, silence,
+ * loss. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "conductor/service/state.h"
+
+/* No disk is faster; a worker that says so lies. */
+#define DISK_RATE_MAX_BYTES_PER_S (UINT64_C(1) << 44)
+
+/* What the loss of a worker means for a request that it works for. A prefill
+ * worker has no part in a decode that is under way. While the KV is on its way,
+ * only the decode worker knows whether all of it came: it goes on, or says that
+ * its peer failed. */
+static void request_worker_left(struct service_request *request, uint32_t id,
+                                const char *why)
+{
+    bool decodes = request->decode == id || request->decode == POOL_NO_INSTANCE;
+
+    if (!decodes && request->state == REQUEST_DECODING)
+        return;
+    if (decodes || request->state != REQUEST_TRANSFERRING) {
+        request_instance_lost(request, POOL_NO_INSTANCE, why);
+        return;
+    }
+    request->orphaned_us = clock_now_us();
+    request->service->has_orphans = true;
+}
+
+/* A peer that vanished without a word, or before its KV_BEGIN, is nothing that
+ * a decode worker would notice. */
+static void fail_orphans(struct service *s, int64_t now_us)
+{
+    if (!s->has_orphans)
+        return;
+    s->has_orphans = false;
+    for (uint32_t i = 0; i < s->max_requests; i++) {
+        struct service_request *request = s->requests[i];
+
+        if (!request || !request->orphaned_us ||
+            request->state != REQUEST_TRANSFERRING)
+            continue;
+        if (now_us - request->orphaned_us < s->config.worker_timeout_ms * 1000)
+            s->has_orphans = true;
+        else
+            request_instance_lost(
+                request, POOL_NO_INSTANCE,
+                "the prefill worker is gone, and its KV did not "
+                "arrive in time");
+    }
+}
+
+static void on_left(void *arg, struct worker_link *link, const char *reason)
+{
+    struct service *s = arg;
+    struct worker *w = worker_link_owner(link);
+    char why[MSG_TEXT_MAX + 128];
+    uint32_t id = w->id, slot = pool_get(s->pool, id)->slot;
+
+    snprintf(why, sizeof(why), "worker %s is gone: %.300s", w->hello.name,
+             reason);
+    w->link = NULL;
+    s->n_workers--;
+    s->metrics.workers_lost++;
+    int rc = pool_set_health(s->pool, id, HEALTH_GONE);
+    (void)rc;
+    for (uint32_t i = 0; i < s->max_requests; i++) {
+        struct service_request *request = s->requests[i];
+
+        if (request && request->attempt_id &&
+            (request->prefill == id || request->decode == id))
+            request_worker_left(request, id, why);
+    }
+    rc = pool_remove(s->pool, id, clock_now_us());
+    (void)rc;
+    prefix_index_cleared(s->index, slot);
+    memset(w, 0, sizeof(*w));
+}
+
+static int on_stored(struct service *s, uint32_t slot, const uint8_t *p,
+                     size_t len)
+{
+    struct msg_blocks_stored m;
+
+    if (msg_blocks_stored_unpack(p, len, &m))
+        return -EBADMSG;
+    uint64_t parent = m.parent;
+    for (uint32_t i = 0; i < m.n; i++) {
+        uint64_t key = wire_u64_at(m.keys, i);
+        int rc = prefix_index_stored(s->index, slot, (enum block_tier)m.tier,
+                                     parent, key);
+
+        if (rc == -EINVAL)
+            return -EPROTO;
+        if (rc)
+            s->metrics.block_events_refused++;
+        else
+            s->metrics.block_events_stored++;
+        parent = key;
+    }
+    return 0;
+}
+
+static int on_removed(struct service *s, uint32_t slot, const uint8_t *p,
+                      size_t len)
+{
+    struct msg_blocks_removed m;
+
+    if (msg_blocks_removed_unpack(p, len, &m))
+        return -EBADMSG;
+    for (uint32_t i = 0; i < m.n; i++)
+        if (prefix_index_removed(s->index, slot, (enum block_tier)m.tier,
+                                 wire_u64_at(m.keys, i)))
+            return -EPROTO;
+    s->metrics.block_events_removed += m.n;
+    return 0;
+}
+
+/* The first STATUS follows the inventory: only now is the instance known well
+ * enough to be given work. */
+static int on_status(struct service *s, uint32_t id, const uint8_t *p,
+                     size_t len)
+{
+    struct msg_status m;
+
+    if (msg_status_unpack(p, len, &m))
+        return -EBADMSG;
+    const struct pool_instance *in = pool_get(s->pool, id);
+    struct worker *w = &s->workers[in->slot];
+    if (m.kv_used_blocks > w->hello.kv_capacity_blocks ||
+        m.kv_pinned_blocks > m.kv_used_blocks ||
+        m.disk_used_blocks > w->hello.disk_capacity_blocks ||
+        m.disk_bytes_per_s > DISK_RATE_MAX_BYTES_PER_S)
+        return -EPROTO;
+    w->kv_pinned_blocks = m.kv_pinned_blocks;
+    w->disk_used_blocks = m.disk_used_blocks;
+    int rc = pool_set_kv_used(
+        s->pool, id, (int64_t)m.kv_used_blocks * s->config.block_tokens);
+    if (rc == 0 && m.disk_bytes_per_s)
+        rc = pool_set_tier_rate(s->pool, id, TIER_DISK,
+                                (double)m.disk_bytes_per_s);
+    if (rc == 0 && in->health == HEALTH_STARTING) {
+        rc = pool_set_health(s->pool, id, HEALTH_READY);
+        event_active(s->inbox_event, EV_TIMEOUT, 0);
+    }
+    return rc ? -EPROTO : 0;
+}
+
+static int on_frame(void *arg, struct worker_link *link,
+                    const struct frame_header *h, const uint8_t *payload)
+{
+    struct service *s = arg;
+    const struct worker *w = worker_link_owner(link);
+    const struct pool_instance *in = pool_get(s->pool, w->id);
+
+    if (in->health == HEALTH_SUSPECT) {
+        int rc = pool_set_health(s->pool, w->id, HEALTH_READY);
+
+        (void)rc;
+        log_info("worker %s answers again", in->name);
+    }
+    switch (h->type) {
+    case FRAME_STATUS:
+        return on_status(s, w->id, payload, h->length);
+    case FRAME_BLOCKS_STORED:
+        return on_stored(s, in->slot, payload, h->length);
+    case FRAME_BLOCKS_REMOVED:
+        return on_removed(s, in->slot, payload, h->length);
+    case FRAME_BLOCKS_CLEARED:
+        prefix_index_cleared(s->index, in->slot);
+        return h->length ? -EBADMSG : 0;
+    default:
+        return request_frame(s, w->id, h, payload);
+    }
+}
+
+static void on_refused(void *arg, int was_frame)
+{
+    struct service *s = arg;
+
+    if (was_frame)
+        s->metrics.bad_frames++;
+    else
+        s->metrics.workers_refused++;
+}
+
+const struct worker_link_ops service_link_ops = {
+    .joined = service_join,
+    .frame = on_frame,
+    .left = on_left,
+    .refused = on_refused,
+};
+
+void instances_tick(struct service *service)
+{
+    int64_t now_us = clock_now_us();
+    int64_t late_us = service->config.worker_timeout_ms * 1000 / 2;
+
+    fail_orphans(service, now_us);
+    for (uint32_t i = 0; i < pool_slots(service->pool); i++) {
+        struct worker *w = &service->workers[i];
+        const struct pool_instance *in = pool_at(service->pool, i);
+
+        if (w->link)
+            request_flush_unsent(w);
+        if (!w->link || !in || in->health != HEALTH_READY ||
+            now_us - worker_link_last_frame_us(w->link) < late_us)
+            continue;
+        int rc = pool_set_health(service->pool, in->id, HEALTH_SUSPECT);
+        (void)rc;
+        log_warn("worker %s is silent and gets no work", in->name);
+    }
+}
