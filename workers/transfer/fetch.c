@@ -13,12 +13,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define XXH_INLINE_ALL
-#include <xxhash.h>
-
 #include "base/clock.h"
 #include "base/log.h"
 #include "workers/transfer/internal.h"
+
+/* A part is verified right after it came: while it is in the cache. */
+#define PART_BYTES (512u << 10)
 
 /* Where a source sends its questions. */
 struct fetch_source {
@@ -87,8 +87,7 @@ static uint32_t part_bytes(const struct loader_piece *piece,
 {
     uint64_t left = piece->bytes - done_bytes;
 
-    return left < PROTO_FETCH_BYTES_MAX ? (uint32_t)left
-                                        : PROTO_FETCH_BYTES_MAX;
+    return left < PART_BYTES ? (uint32_t)left : PART_BYTES;
 }
 
 /* Where the piece begins in its block. */
@@ -285,7 +284,7 @@ int fetch_on_data(struct peer *p, const struct frame_header *h,
     if (!piece)
         return -EBADMSG;
     p->progress_us = now_us;
-    if (XXH3_64bits((uint8_t *)piece->data + f->got_bytes, m.n_bytes) !=
+    if (transfer_sum((uint8_t *)piece->data + f->got_bytes, m.n_bytes) !=
         m.checksum)
         piece->rc = -EILSEQ;
     f->n_reads--;

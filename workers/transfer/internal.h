@@ -11,7 +11,7 @@ struct listener;
 /* Most connections in each direction. */
 #define TRANSFER_CONNS_MAX 256u
 /* Output of one connection that is buffered before it must drain. */
-#define TRANSFER_WATERMARK_BYTES (4u << 20)
+#define TRANSFER_WATERMARK_BYTES (1u << 20)
 /* Data of one KV_LAYER frame. */
 #define TRANSFER_PIECE_BYTES (1u << 20)
 /* KV of so many bytes is sent from where it lies; less is copied. */
@@ -126,6 +126,9 @@ void transfer_send(struct transfer *t, struct frame_conn *conn);
  * frame. They must not change while somebody has a pin on the block. */
 void transfer_send_kv(struct transfer *t, struct frame_conn *conn, uint32_t id,
                       const void *data, size_t n);
+
+/* XXH3-64 of what a FETCH_DATA brings. */
+uint64_t transfer_sum(const void *data, size_t n);
 
 /* Refuse `conn` for a frame that is malformed or out of place. */
 void transfer_bad_frame(struct frame_conn *conn, const struct frame_header *h,

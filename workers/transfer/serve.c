@@ -6,9 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define XXH_INLINE_ALL
-#include <xxhash.h>
-
 #include "workers/transfer/internal.h"
 
 static void free_serve(struct inbound *in, struct serve *s)
@@ -62,7 +59,7 @@ static void send_data(struct inbound *in, const struct serve *s,
     struct msg_fetch_data m = {
         .block = read->block,
         .from_byte = read->from_byte,
-        .checksum = XXH3_64bits(block + read->from_byte, read->n_bytes),
+        .checksum = transfer_sum(block + read->from_byte, read->n_bytes),
         .n_bytes = read->n_bytes,
     };
 

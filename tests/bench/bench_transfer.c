@@ -1,0 +1,151 @@
+/* How fast blocks pass from one worker to another over loopback: two processes
+ * with their transfer parts and stores, whole blocks, one request at a time.
+ * tests/bench/transfer runs it beside iperf3.
+ *
+ * usage: bench_transfer [MIB [RUNS]]   MIB of KV a run (1024), RUNS (5) */
+#include <event2/event.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "tests/unit/transfer_rig.h"
+
+#define RUNS_MAX 100
+
+/* With elements of 2 bytes, as on cards. */
+static const struct {
+    const char *name;
+    uint32_t layers;
+    uint32_t row_bytes;
+} shapes[] = {{"8b", 32, 2048}, {"70b", 80, 2048}};
+
+static const uint32_t block_tokens[] = {16, 64, 256, 512};
+
+static struct engine_kv_layout layout_of(size_t shape, uint32_t tokens)
+{
+    return (struct engine_kv_layout){
+        .layers = shapes[shape].layers,
+        .block_tokens = tokens,
+        .kv_row_bytes = shapes[shape].row_bytes,
+        .block_bytes =
+            2ull * shapes[shape].layers * tokens * shapes[shape].row_bytes,
+        .vocab = 256,
+        .window_tokens = 1u << 20,
+        .step_tokens = 512,
+    };
+}
+
+/* The child: holds the prompt, says its port, and serves until it is killed. */
+static void hold(const struct engine_kv_layout *l, uint32_t n, int port_fd)
+{
+    struct event_base *base = event_base_new();
+    struct site s;
+
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    site_init(&s, base, l, n);
+    site_hold(&s, n);
+    uint16_t port = transfer_port(s.transfer);
+    if (write(port_fd, &port, sizeof(port)) != sizeof(port))
+        _exit(1);
+    event_base_loop(base, EVLOOP_NO_EXIT_ON_EMPTY);
+    _exit(1);
+}
+
+static double fetch_gb_per_s(struct site *s, uint16_t port, uint32_t n,
+                             bool compare)
+{
+    int64_t from_us = clock_now_us();
+
+    site_begin(s, port, n, LOAD_MODE_LOAD);
+    while (!site_done(s) && event_base_loop(s->base, EVLOOP_ONCE) == 0)
+        ;
+    int64_t us = clock_now_us() - from_us;
+    if (site_came(s, compare) < n) {
+        fprintf(stderr, "bench_transfer: not all blocks came\n");
+        exit(1);
+    }
+    site_drop(s);
+    return (double)n * (double)s->layout.block_bytes / (double)us / 1e3;
+}
+
+/* CPU time of a process. */
+static double cpu_s(pid_t pid)
+{
+    clockid_t clock;
+    struct timespec t;
+
+    if (clock_getcpuclockid(pid, &clock) || clock_gettime(clock, &t))
+        return 0;
+    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
+static int ascending(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
+static void measure(size_t shape, uint32_t tokens, uint64_t bytes,
+                    uint32_t n_runs)
+{
+    struct engine_kv_layout l = layout_of(shape, tokens);
+    uint32_t n = (uint32_t)(bytes / l.block_bytes);
+    double runs[RUNS_MAX];
+    int ends[2];
+    uint16_t port;
+    struct site s;
+
+    if (pipe(ends))
+        exit(1);
+    pid_t child = fork();
+    if (child == 0)
+        hold(&l, n, ends[1]);
+    if (child < 0 || read(ends[0], &port, sizeof(port)) != sizeof(port))
+        exit(1);
+    struct event_base *base = event_base_new();
+    site_init(&s, base, &l, n + 1);
+    double first = fetch_gb_per_s(&s, port, n, true);
+    double asker_s = cpu_s(0), holder_s = cpu_s(child);
+    for (uint32_t i = 0; i < n_runs; i++)
+        runs[i] = fetch_gb_per_s(&s, port, n, false);
+    double gb = (double)n_runs * (double)n * (double)l.block_bytes / 1e9;
+    asker_s = (cpu_s(0) - asker_s) / gb;
+    holder_s = (cpu_s(child) - holder_s) / gb;
+    qsort(runs, n_runs, sizeof(runs[0]), ascending);
+    printf("%-4s %4u tokens %6.1f MiB  first %5.2f  median %5.2f (%.2f to "
+           "%.2f) GB/s  CPU of asker %.2f, holder %.2f s/GB\n",
+           shapes[shape].name, tokens, (double)l.block_bytes / 1048576, first,
+           runs[n_runs / 2], runs[0], runs[n_runs - 1], asker_s, holder_s);
+    fflush(stdout);
+    site_fini(&s);
+    event_base_free(base);
+    kill(child, SIGKILL);
+    waitpid(child, NULL, 0);
+    close(ends[0]);
+    close(ends[1]);
+}
+
+int main(int argc, char **argv)
+{
+    uint64_t mib = argc > 1 ? strtoull(argv[1], NULL, 10) : 1024;
+    uint32_t runs = argc > 2 ? (uint32_t)strtoul(argv[2], NULL, 10) : 5;
+
+    if (mib < 160 || runs < 1 || runs > RUNS_MAX) {
+        fprintf(stderr, "usage: bench_transfer [MIB (160 or more) [RUNS]]\n");
+        return 2;
+    }
+    log_init("bench_transfer", LOG_WARN);
+    for (size_t s = 0; s < sizeof(shapes) / sizeof(shapes[0]); s++)
+        for (size_t i = 0; i < sizeof(block_tokens) / sizeof(block_tokens[0]);
+             i++)
+            measure(s, block_tokens[i], mib << 20, runs);
+    return 0;
+}
