@@ -42,8 +42,8 @@ struct frame_conn_ops {
 };
 
 struct frame_conn_limits {
-    uint32_t payload_bytes;        /* longest frame that is taken; input that
-                                      waits is bounded by it, or by 1 MiB */
+    uint32_t payload_bytes;        /* longest frame that is taken; see
+                                      frame_conn_take() */
     size_t output_watermark_bytes; /* frame_conn_full() from here on */
     size_t output_limit_bytes;     /* more waiting output than this fails the
                                       connection: the peer does not read */

@@ -106,6 +106,7 @@ static void link_join(struct worker_link *link)
         return;
     }
     link->joined = true;
+    link->last_frame_us = clock_now_us();
     l->n_strangers--;
     frame_conn_take(link->conn, PAYLOAD_LIMIT_BYTES);
     struct wire_buf buf;
