@@ -37,7 +37,7 @@ void sim_decode_add(struct sim *sim, struct sim_request *request)
     struct sim_node *node = &sim->nodes[request->record.decode_node];
 
     TAILQ_INSERT_TAIL(&node->batch.ready, request, link);
-    sim_node_poke(sim, node);
+    sim_mark_node(sim, node);
 }
 
 void sim_decode_join(struct sim *sim, struct sim_node *node)

@@ -180,7 +180,7 @@ static void set_ready(struct sim *sim, struct sim_request *r)
         i++;
     node->items[i].ready_at_us = sim->now_us;
     node->items[i].loading_until_us = 0;
-    sim_node_poke(sim, node);
+    sim_mark_node(sim, node);
 }
 
 /* Tells the node, at once or after the hand-over. It has its place in the
@@ -239,7 +239,7 @@ static void carry_out(struct sim *sim, struct sim_request *r,
     if (rc < 0)
         sim_fail(sim, rc, "out of memory");
     else
-        sim_node_poke(sim, node);
+        sim_mark_node(sim, node);
 }
 
 static void refuse(struct sim *sim, struct sim_request *r,
@@ -285,15 +285,17 @@ static void follow(struct sim *sim, struct sim_request *r,
     }
 }
 
-void sim_retry_waiting(struct sim *sim)
+bool sim_retry_next(struct sim *sim)
 {
     struct dispatch_request *next;
     struct dispatch_order order;
 
-    sim->room = false;
-    while (sim->rc == 0 &&
-           (next = dispatch_next(&sim->dispatch, sim->now_us, &order)))
+    if (sim->rc != 0)
+        return false;
+    next = dispatch_next(&sim->dispatch, sim->now_us, &order);
+    if (next)
         follow(sim, next->owner, &order);
+    return next;
 }
 
 void sim_arrive(struct sim *sim, const struct trace_request *request)
@@ -333,14 +335,13 @@ void sim_load_ready(struct sim *sim, struct sim_request *request)
 {
     const struct sim_node *node = &sim->nodes[request->record.prefill_node];
 
-    if (request->held && request->load->over) {
+    if (request->held) {
         sim_prefill_done(sim, request);
-    } else if (request->queued && request->record.queue_us < 0 &&
-               sim->now_us >= request->accepted_at_us) {
-        (void)!pool_prefill_ready(sim->pool, node->id,
-                                  request->record.index + 1, sim->now_us);
-        set_ready(sim, request);
+        return;
     }
+    (void)!pool_prefill_ready(sim->pool, node->id, request->record.index + 1,
+                              sim->now_us);
+    set_ready(sim, request);
 }
 
 void sim_fetch_ended(struct sim *sim, const struct links_end *end)

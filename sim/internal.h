@@ -62,8 +62,9 @@ enum sim_flow {
 };
 
 struct sim_request {
-    TAILQ_ENTRY(sim_request) every; /* all that have not ended */
-    TAILQ_ENTRY(sim_request) link;  /* a node's ready list */
+    TAILQ_ENTRY(sim_request) every;      /* all that have not ended */
+    TAILQ_ENTRY(sim_request) link;       /* a node's ready list */
+    TAILQ_ENTRY(sim_request) ready_link; /* of sim.ready, if `ready` */
     struct dispatch_request dispatch;
     uint64_t *keys; /* (n_keys) */
     uint32_t n_keys;
@@ -87,6 +88,7 @@ struct sim_request {
     int64_t computed_us;    /* of its prefill, in the model's time */
     int64_t waited_us;      /* and for reads */
     bool by_layer;          /* layers came while those before computed */
+    bool ready;             /* what it waited for is here */
     bool queued;            /* it is or was in a node's queue */
     bool held;              /* computed, but for a layer that is to come */
     bool prefilled;
@@ -126,13 +128,17 @@ struct sim_node {
     uint32_t queue_capacity;
     struct sim_request *active[SIM_ACTIVE_MAX];
     uint32_t n_active;
-    int64_t *stage_free_us; /* (pipeline_stages) */
-    uint64_t next_seq;      /* of the queue */
+    int64_t *stage_free_us;           /* (pipeline_stages) */
+    uint64_t next_seq;                /* of the queue */
+    TAILQ_ENTRY(sim_node) dirty_link; /* of sim.dirty, if `dirty` */
+    bool dirty;                       /* something has come to it */
     bool in_step;
     bool computes;         /* the step under way has prefill chunks */
     int64_t decode_tokens; /* of accepted decodes, beyond their full blocks */
     struct sim_batch batch;
 };
+
+TAILQ_HEAD(sim_node_list, sim_node);
 
 struct sim {
     struct sim_config config;
@@ -154,6 +160,10 @@ struct sim {
     bool shared; /* all nodes have the cache of node 0 */
     struct sim_load_list loads;
     struct sim_request_list every;
+
+    /* To be looked at when the event under way is over: marks.c. */
+    struct sim_node_list dirty;
+    struct sim_request_list ready;
 
     struct dispatch dispatch;
     bool room; /* something has been freed since the last try */
@@ -194,19 +204,38 @@ static inline uint64_t sim_key_of(uint64_t id)
     return key != 0 ? key : 1;
 }
 
-/* Keeps the first error, with its message, and ends the loop. */
+/* marks.c: keeps the first error, with its message, and ends the loop. */
 void sim_fail(struct sim *sim, int rc, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* Hands over the record of a request that has ended and frees the request. */
+/* marks.c: something has come to a node, which sim_node_poke() is to look at
+ * when the event under way is over. Again: nothing new. */
+void sim_mark_node(struct sim *sim, struct sim_node *node);
+
+/* marks.c: it was looked at, or need not be. */
+void sim_unmark_node(struct sim *sim, struct sim_node *node);
+
+/* marks.c: what a request waits for may be here: sim_load_ready() comes when
+ * the event under way is over, if it can begin, or end, by it. */
+void sim_mark_ready(struct sim *sim, struct sim_request *request);
+
+/* marks.c: it does not. */
+void sim_unmark_ready(struct sim *sim, struct sim_request *request);
+
+/* records.c: back to the source's microseconds. */
+int64_t sim_real_us(int64_t slow_us);
+
+/* records.c: hands over the record of a request that has ended and frees the
+ * request. */
 void sim_end(struct sim *sim, struct sim_request *request,
              enum sim_outcome outcome, const char *reason);
 
 /* dispatch.c: a request of the source arrives now. */
 void sim_arrive(struct sim *sim, const struct trace_request *request);
 
-/* dispatch.c: tries those who wait for room. */
-void sim_retry_waiting(struct sim *sim);
+/* dispatch.c: tries the oldest that waits for room. False: none waits, or it
+ * goes on waiting. */
+bool sim_retry_next(struct sim *sim);
 
 /* dispatch.c: a decision has come to the node that it chose. */
 void sim_handed_over(struct sim *sim, struct sim_request *request);
@@ -275,7 +304,7 @@ void sim_node_poke(struct sim *sim, struct sim_node *node);
 /* node.c: the step under way ends. */
 void sim_node_step_ended(struct sim *sim, struct sim_node *node);
 
-/* prefill.c: computing tokens behind cached ones, by the cost model. */
+/* reuse.c: computing tokens behind cached ones, by the cost model. */
 int64_t sim_model_us(const struct sim *sim, uint32_t uncached, uint32_t cached);
 
 /* reuse.c: what a request reuses is settled, at the begin of its prefill. */

@@ -91,7 +91,7 @@ static void load_over(struct sim *sim, struct sim_load *load)
                     .us = sim->now_us - s->started_us});
     }
     if (r)
-        sim_load_ready(sim, r);
+        sim_mark_ready(sim, r);
 }
 
 static void ask_next(struct sim *sim, struct sim_source *s);
@@ -231,7 +231,7 @@ void sim_load_due(struct sim *sim, const struct links_end *end)
     struct sim_load *load = end->what;
 
     if (load->request)
-        sim_load_ready(sim, load->request);
+        sim_mark_ready(sim, load->request);
     load->n_events--;
     free_if_done(sim, load);
 }

@@ -10,6 +10,7 @@ static void begin_step(struct sim *sim, struct sim_node *node)
     struct sim_batch *b = &node->batch;
     int64_t us = 0;
 
+    sim_unmark_node(sim, node); /* this is what it was marked for */
     node->computes = false;
     if ((node->role & ROLE_DECODE) != 0)
         sim_decode_join(sim, node);

@@ -13,13 +13,6 @@ static bool decodes_elsewhere(const struct sim_request *r)
            r->record.decode_node != r->record.prefill_node;
 }
 
-int64_t sim_model_us(const struct sim *sim, uint32_t uncached, uint32_t cached)
-{
-    if (uncached == 0)
-        return 0;
-    return cost_model_prefill_us(&sim->cluster.cost, uncached, cached, NULL);
-}
-
 /* What the next n tokens add to the cost of the prompt so far; over the chunks
  * of a prompt this is the cost of the whole, as in workers/engine/timed.c. */
 static int64_t chunk_us(const struct sim *sim, const struct sim_request *r,

@@ -3,6 +3,13 @@
 
 #include "sim/internal.h"
 
+int64_t sim_model_us(const struct sim *sim, uint32_t uncached, uint32_t cached)
+{
+    if (uncached == 0)
+        return 0;
+    return cost_model_prefill_us(&sim->cluster.cost, uncached, cached, NULL);
+}
+
 static uint32_t usable_blocks(const struct sim *sim,
                               const struct sim_request *r, uint32_t n)
 {

@@ -258,6 +258,8 @@ int sim_init(struct sim *sim, const struct sim_config *config,
 {
     dispatch_init(&sim->dispatch);
     TAILQ_INIT(&sim->every);
+    TAILQ_INIT(&sim->dirty);
+    TAILQ_INIT(&sim->ready);
     TAILQ_INIT(&sim->loads);
     sim->config = *config;
     if (sim->config.max_unfinished == 0)

@@ -1,106 +1,13 @@
-/* The loop over events, and records in order. */
+/* The loop over events. */
 #include "sim/sim.h"
 
 #include <errno.h>
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "sim/internal.h"
-
-#define RECORDS_FIRST 1024u
-
-void sim_fail(struct sim *sim, int rc, const char *format, ...)
-{
-    va_list args;
-
-    if (sim->rc != 0)
-        return;
-    sim->rc = rc;
-    va_start(args, format);
-    (void)vsnprintf(sim->err, SIM_ERROR_BYTES, format, args);
-    va_end(args);
-}
-
-/* Back to the source's microseconds. */
-static int64_t real_us(int64_t slow_us)
-{
-    if (slow_us < 0)
-        return -1;
-    return (slow_us + SIM_SLOWDOWN / 2) / SIM_SLOWDOWN;
-}
-
-static void hand_over(struct sim *sim, struct sim_record record)
-{
-    record.arrival_us = real_us(record.arrival_us);
-    record.first_token_us = real_us(record.first_token_us);
-    record.end_us = real_us(record.end_us);
-    record.tbt_us = real_us(record.tbt_us);
-    record.queue_us = real_us(record.queue_us);
-    record.prefill_us = real_us(record.prefill_us);
-    record.predicted_ttft_us = real_us(record.predicted_ttft_us);
-    record.predicted_tbt_us = real_us(record.predicted_tbt_us);
-    sim->io.record(sim->io.arg, &record);
-}
-
-/* Room for the record of `index`; what is not there yet has another index. */
-static int records_reserve(struct sim *sim, uint64_t index)
-{
-    uint64_t n = !sim->records ? 0 : sim->record_mask + 1;
-    uint64_t need = n == 0 ? RECORDS_FIRST : n;
-    struct sim_record *records;
-
-    while (index - sim->record_first >= need)
-        need *= 2;
-    if (need == n)
-        return 0;
-    records = calloc(need, sizeof(*records));
-    if (!records)
-        return -ENOMEM;
-    for (uint64_t i = 0; i < need; i++)
-        records[i].index = UINT64_MAX;
-    for (uint64_t i = 0; i < n; i++)
-        if (sim->records[i].index != UINT64_MAX)
-            records[sim->records[i].index & (need - 1)] = sim->records[i];
-    free(sim->records);
-    sim->records = records;
-    sim->record_mask = need - 1;
-    return 0;
-}
-
-void sim_end(struct sim *sim, struct sim_request *request,
-             enum sim_outcome outcome, const char *reason)
-{
-    struct sim_record *record = &request->record;
-    uint64_t index = record->index;
-
-    record->outcome = outcome;
-    record->reason = reason;
-    record->end_us = sim->now_us;
-    sim->n_unfinished--;
-    if (records_reserve(sim, index) < 0) {
-        sim_fail(sim, -ENOMEM, "out of memory");
-        goto free_request;
-    }
-    sim->records[index & sim->record_mask] = *record;
-    for (;;) {
-        struct sim_record *next =
-            &sim->records[sim->record_first & sim->record_mask];
-
-        if (next->index != sim->record_first)
-            break;
-        hand_over(sim, *next);
-        next->index = UINT64_MAX;
-        sim->record_first++;
-    }
-free_request:
-    sim_load_let_go(sim, request);
-    TAILQ_REMOVE(&sim->every, request, every);
-    free(request->keys);
-    free(request);
-}
 
 static void end_flow(struct sim *sim, uint32_t id)
 {
@@ -131,6 +38,33 @@ static void end_flow(struct sim *sim, uint32_t id)
     }
 }
 
+/* Goes on with what an event has marked, in the order of the marks. */
+static void settle(struct sim *sim)
+{
+    struct sim_request *r;
+    struct sim_node *node;
+
+    for (;;) {
+        if ((node = TAILQ_FIRST(&sim->dirty))) {
+            sim_unmark_node(sim, node);
+            sim_node_poke(sim, node);
+        } else if ((r = TAILQ_FIRST(&sim->ready))) {
+            sim_unmark_ready(sim, r);
+            sim_load_ready(sim, r);
+        } else {
+            return;
+        }
+    }
+}
+
+/* Something was freed: tries those who wait for room, the oldest first. */
+static void retry_waiting(struct sim *sim)
+{
+    sim->room = false;
+    while (sim_retry_next(sim))
+        settle(sim);
+}
+
 static void run_event(struct sim *sim, const struct sim_heap_entry *event)
 {
     uint32_t id = event->id;
@@ -146,8 +80,9 @@ static void run_event(struct sim *sim, const struct sim_heap_entry *event)
         sim_node_step_ended(sim, &sim->nodes[id]);
     else
         end_flow(sim, id);
+    settle(sim);
     if (sim->room && sim->dispatch.n_waiting > 0)
-        sim_retry_waiting(sim);
+        retry_waiting(sim);
 }
 
 /* When a request of the source arrives, in slow time; -ERANGE: too late. */
@@ -197,6 +132,7 @@ static void run(struct sim *sim)
         sim->now_us = at_us;
         sim->summary.events++;
         sim_arrive(sim, &request);
+        settle(sim);
     }
     trace_request_fini(&request);
     run_until(sim, INT64_MAX);
@@ -220,7 +156,7 @@ int sim_run(const struct sim_config *config, const struct sim_io *io,
     else
         run(&sim);
     sim.summary.decisions = sim.dispatch.n_decisions;
-    sim.summary.simulated_us = real_us(sim.now_us);
+    sim.summary.simulated_us = sim_real_us(sim.now_us);
     sim.summary.index_bytes =
         sim.index ? prefix_index_stats(sim.index).bytes : 0;
     if (sim.rc == 0)

@@ -1,0 +1,85 @@
+/* Requests that end, and their records in order. */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "sim/internal.h"
+
+#define RECORDS_FIRST 1024u
+
+int64_t sim_real_us(int64_t slow_us)
+{
+    if (slow_us < 0)
+        return -1;
+    return (slow_us + SIM_SLOWDOWN / 2) / SIM_SLOWDOWN;
+}
+
+static void hand_over(struct sim *sim, struct sim_record record)
+{
+    record.arrival_us = sim_real_us(record.arrival_us);
+    record.first_token_us = sim_real_us(record.first_token_us);
+    record.end_us = sim_real_us(record.end_us);
+    record.tbt_us = sim_real_us(record.tbt_us);
+    record.queue_us = sim_real_us(record.queue_us);
+    record.prefill_us = sim_real_us(record.prefill_us);
+    record.predicted_ttft_us = sim_real_us(record.predicted_ttft_us);
+    record.predicted_tbt_us = sim_real_us(record.predicted_tbt_us);
+    sim->io.record(sim->io.arg, &record);
+}
+
+/* Room for the record of `index`; what is not there yet has another index. */
+static int records_reserve(struct sim *sim, uint64_t index)
+{
+    uint64_t n = !sim->records ? 0 : sim->record_mask + 1;
+    uint64_t need = n == 0 ? RECORDS_FIRST : n;
+    struct sim_record *records;
+
+    while (index - sim->record_first >= need)
+        need *= 2;
+    if (need == n)
+        return 0;
+    records = calloc(need, sizeof(*records));
+    if (!records)
+        return -ENOMEM;
+    for (uint64_t i = 0; i < need; i++)
+        records[i].index = UINT64_MAX;
+    for (uint64_t i = 0; i < n; i++)
+        if (sim->records[i].index != UINT64_MAX)
+            records[sim->records[i].index & (need - 1)] = sim->records[i];
+    free(sim->records);
+    sim->records = records;
+    sim->record_mask = need - 1;
+    return 0;
+}
+
+void sim_end(struct sim *sim, struct sim_request *request,
+             enum sim_outcome outcome, const char *reason)
+{
+    struct sim_record *record = &request->record;
+    uint64_t index = record->index;
+
+    record->outcome = outcome;
+    record->reason = reason;
+    record->end_us = sim->now_us;
+    sim->n_unfinished--;
+    if (records_reserve(sim, index) < 0) {
+        sim_fail(sim, -ENOMEM, "out of memory");
+        goto free_request;
+    }
+    sim->records[index & sim->record_mask] = *record;
+    for (;;) {
+        struct sim_record *next =
+            &sim->records[sim->record_first & sim->record_mask];
+
+        if (next->index != sim->record_first)
+            break;
+        hand_over(sim, *next);
+        next->index = UINT64_MAX;
+        sim->record_first++;
+    }
+free_request:
+    sim_load_let_go(sim, request);
+    sim_unmark_ready(sim, request);
+    TAILQ_REMOVE(&sim->every, request, every);
+    free(request->keys);
+    free(request);
+}
