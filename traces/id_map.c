@@ -107,8 +107,3 @@ int id_map_put(struct id_map *map, uint64_t id, uint64_t value)
     map->count++;
     return 0;
 }
-
-size_t id_map_count(const struct id_map *map)
-{
-    return map->count;
-}

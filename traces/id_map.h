@@ -32,7 +32,4 @@ const uint64_t *id_map_get(const struct id_map *map, uint64_t id);
 int id_map_put(struct id_map *map, uint64_t id, uint64_t value)
     __attribute__((warn_unused_result));
 
-/* How many ids the map holds. */
-size_t id_map_count(const struct id_map *map);
-
 #endif

@@ -42,7 +42,6 @@ struct trace_reuse {
     size_t n_gaps;
     size_t gap_capacity;
     bool gaps_sorted;
-    uint64_t touches;
 };
 
 struct trace_reuse *trace_reuse_new(void)
@@ -204,7 +203,6 @@ static int touch(struct trace_reuse *reuse, uint64_t id, int64_t now_us)
     block->uses++;
     reuse->owners[block->slot] = index;
     mark(reuse, block->slot, 1);
-    reuse->touches++;
     return rc;
 }
 
@@ -216,11 +214,6 @@ int trace_reuse_add(struct trace_reuse *reuse,
     for (size_t i = 0; i < request->block_count && rc == 0; i++)
         rc = touch(reuse, request->hash_ids[i], request->arrival_us);
     return rc;
-}
-
-uint64_t trace_reuse_touches(const struct trace_reuse *reuse)
-{
-    return reuse->touches;
 }
 
 uint64_t trace_reuse_unique(const struct trace_reuse *reuse)
@@ -272,59 +265,22 @@ double trace_reuse_gap_ms(struct trace_reuse *reuse, double share)
     return at + (rank - (double)low) * (reuse->gaps_ms[low + 1] - at);
 }
 
-/* Uses above, index below, so that equals stay as first seen. */
 static int compare_most_used(const void *a, const void *b)
 {
-    uint64_t x = *(const uint64_t *)a;
-    uint64_t y = *(const uint64_t *)b;
+    uint32_t x = *(const uint32_t *)a;
+    uint32_t y = *(const uint32_t *)b;
 
     return (x < y) - (x > y);
 }
 
-/* (n_blocks) words of uses << 32 | ~index, most used first; owned. */
-static uint64_t *rank_blocks(const struct trace_reuse *reuse)
-{
-    size_t n = reuse->n_blocks;
-    uint64_t *words = malloc((n > 0 ? n : 1) * sizeof words[0]);
-
-    for (size_t i = 0; words && i < n; i++)
-        words[i] = (uint64_t)reuse->blocks[i].uses << 32 | ~(uint32_t)i;
-    if (words)
-        qsort(words, n, sizeof words[0], compare_most_used);
-    return words;
-}
-
 uint32_t *trace_reuse_popularity(const struct trace_reuse *reuse)
 {
-    uint64_t *words = rank_blocks(reuse);
     size_t n = reuse->n_blocks;
     uint32_t *uses = malloc((n > 0 ? n : 1) * sizeof uses[0]);
 
-    for (size_t i = 0; words && uses && i < n; i++)
-        uses[i] = (uint32_t)(words[i] >> 32);
-    if (!words) {
-        free(uses);
-        uses = NULL;
-    }
-    free(words);
+    for (size_t i = 0; uses && i < n; i++)
+        uses[i] = reuse->blocks[i].uses;
+    if (uses)
+        qsort(uses, n, sizeof uses[0], compare_most_used);
     return uses;
-}
-
-int trace_reuse_ranked(const struct trace_reuse *reuse, const uint64_t *ranks,
-                       size_t n, uint64_t *ids)
-{
-    if (reuse->n_blocks == 0)
-        return -EINVAL;
-    uint64_t *words = rank_blocks(reuse);
-    if (!words)
-        return -ENOMEM;
-    for (size_t i = 0; i < n; i++) {
-        uint64_t rank = ranks[i] > 1 ? ranks[i] - 1 : 0;
-
-        if (rank >= reuse->n_blocks)
-            rank = reuse->n_blocks - 1;
-        ids[i] = reuse->blocks[~(uint32_t)words[rank]].id;
-    }
-    free(words);
-    return 0;
 }

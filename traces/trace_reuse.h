@@ -31,8 +31,7 @@ int trace_reuse_add(struct trace_reuse *reuse,
                     const struct trace_request *request)
     __attribute__((warn_unused_result));
 
-/* All touches so far, different blocks, and those of them touched once. */
-uint64_t trace_reuse_touches(const struct trace_reuse *reuse);
+/* Different blocks so far, and those of them touched once. */
 uint64_t trace_reuse_unique(const struct trace_reuse *reuse);
 uint64_t trace_reuse_used_once(const struct trace_reuse *reuse);
 
@@ -50,16 +49,6 @@ double trace_reuse_gap_ms(struct trace_reuse *reuse, double share);
 /* The touches of each block, most first: uses (unique), or NULL without
  * memory; owned by the caller. O(n log n). */
 uint32_t *trace_reuse_popularity(const struct trace_reuse *reuse)
-    __attribute__((warn_unused_result));
-
-/*
- * The ids of the blocks ranked ranks[0 .. n) (from 1) by their number of
- * touches, into ids[0 .. n); among equals the one seen first ranks first.
- * A rank beyond the last block gets the last one's id. Returns 0, -ENOMEM, or
- * -EINVAL without blocks. O(unique log unique).
- */
-int trace_reuse_ranked(const struct trace_reuse *reuse, const uint64_t *ranks,
-                       size_t n, uint64_t *ids)
     __attribute__((warn_unused_result));
 
 #endif

@@ -287,7 +287,6 @@ static void test_id_map(void)
         CU_ASSERT_EQUAL(id_map_put(map, i << 20, i), 0);
     CU_ASSERT_EQUAL(id_map_put(map, 1, 1), -ENOSPC);
     CU_ASSERT_EQUAL(id_map_put(map, 5 << 20, 7), 0);
-    CU_ASSERT_EQUAL(id_map_count(map), 20000);
     CU_ASSERT_PTR_NULL(id_map_get(map, 1));
     int wrong = 0;
     for (uint64_t i = 0; i < 20000; i++) {
