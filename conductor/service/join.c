@@ -129,8 +129,18 @@ static int adopt_fleet(struct service *s, const struct msg_hello *m)
     s->fingerprint = m->fingerprint;
     s->kv_bytes_per_token = m->kv_bytes_per_token;
     s->model.vocab = m->vocab;
-    s->model.window_tokens = m->window_tokens;
     return 0;
+}
+
+void service_set_window(struct service *s)
+{
+    uint32_t window = 0;
+
+    for (uint32_t i = 0; i < pool_slots(s->pool); i++)
+        if (s->workers[i].link && s->workers[i].hello.window_tokens > window)
+            window = s->workers[i].hello.window_tokens;
+    if (window > 0)
+        s->model.window_tokens = window;
 }
 
 uint16_t service_join(void *arg, struct worker_link *link,
@@ -157,6 +167,7 @@ uint16_t service_join(void *arg, struct worker_link *link,
         .link_bytes_per_s = (double)s->config.link_mbps * 1e6 / 8,
         .block_tokens = m->block_tokens,
         .max_batch = m->max_batch,
+        .window_tokens = m->window_tokens,
     };
     if (m->disk_capacity_blocks)
         in.tier_bytes_per_s[TIER_DISK] = (double)s->config.disk_mbps * 1e6 / 8;
@@ -176,6 +187,7 @@ uint16_t service_join(void *arg, struct worker_link *link,
     snprintf(w->host, sizeof(w->host), "%s", peer_host);
     worker_link_set_owner(link, w);
     s->n_workers++;
+    service_set_window(s);
     welcome->instance_id = id;
     snprintf(welcome->queue_order, sizeof(welcome->queue_order), "%s",
              pool_queue_order(s->pool)->name);

@@ -64,7 +64,7 @@ static void reject(struct service_request *request,
     case DISPATCH_TOO_LONG:
         snprintf(text, sizeof(text),
                  "prompt of %u tokens and max_tokens %u are more than the KV "
-                 "cache of any ready instance holds",
+                 "cache or the window of any ready instance holds",
                  request->n_tokens, request->max_tokens);
         request_fail(request, 400, "prompt_exceeds_kv_capacity", text, -1);
         return;

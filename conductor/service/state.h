@@ -213,6 +213,10 @@ void request_close_pool(struct service_request *request);
  * and in no list. */
 void request_free(struct service_request *request);
 
+/* service_set_window(s): a worker came or left: the served window is the
+ * longest of those that are there, the last one if none is. */
+void service_set_window(struct service *s);
+
 /* service_join(...): worker_link_ops.joined; arg is the service. */
 uint16_t service_join(void *arg, struct worker_link *link,
                       const struct msg_hello *m, const char *peer_host,

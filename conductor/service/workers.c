@@ -64,6 +64,7 @@ static void on_left(void *arg, struct worker_link *link, const char *reason)
              reason);
     w->link = NULL;
     s->n_workers--;
+    service_set_window(s);
     s->metrics.workers_lost++;
     int rc = pool_set_health(s->pool, id, HEALTH_GONE);
     (void)rc;

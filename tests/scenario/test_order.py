@@ -5,18 +5,19 @@ import struct
 import threading
 
 from harness import BLOCK_TOKENS, Case, Cluster, wait_until
+from test_failures import in_background
 import wire
 
 
 class PlayedWorker(wire.Link):
     """A worker's side of its link to a real conductor."""
 
-    def __init__(self, port, name, role, disk_blocks=0):
+    def __init__(self, port, name, role, disk_blocks=0, window=32768):
         super().__init__(socket.create_connection(('127.0.0.1', port), 10))
         self.send(wire.frame(wire.HELLO, 0, struct.pack(
             '<IHHBBQ', wire.MAGIC, wire.VERSION, wire.VERSION, 2, wire.ROLES[role], 3) +
             wire.text(name) + wire.text('played') + wire.text('tiny') +
-            struct.pack('<QIIIQQQII', 99, BLOCK_TOKENS, 32768, 512, 1000, 64,
+            struct.pack('<QIIIQQQII', 99, BLOCK_TOKENS, window, 512, 1000, 64,
                         disk_blocks, 64, 2) + wire.text('127.0.0.1') + struct.pack('<H', 9) + bytes(32)))
         welcome = self.wait(wire.WELCOME)
         self.queue_order = wire.text_at(welcome, 18)
@@ -53,6 +54,41 @@ class PlayedWorker(wire.Link):
 
     def done(self, rid, n):
         self.send(wire.frame(wire.DONE, rid, struct.pack('<BI', 1, n)))
+
+
+class Windows(Case):
+    def serve(self, cluster, links, window):
+        """Prompts that only one of them has a window for."""
+        self.assertEqual(window(), 1000)
+        for n in range(1, 4):
+            answer = in_background(lambda: cluster.api.complete([7] * 300, 1))
+            rid, _ = links[1000].next(wire.PREFILL, n)
+            links[1000].prefilled(rid, 65, 300)
+            links[1000].done(rid, 1)
+            self.assertEqual(answer().status, 200)
+        self.assertError(cluster.api.complete([7] * 1001, 1), 400, 'window')
+        links[1000].close()
+        wait_until('one is left', lambda: window() == 100)
+        self.assertError(cluster.api.complete([7] * 300, 1), 400, 'window')
+
+    def test_each_instance_has_its_own(self):
+        """A prompt is sent to no worker with a shorter window, whichever came
+        first; the model's window is the longest that is there."""
+        for order in (100, 1000), (1000, 100):
+            cluster = Cluster(self, {'policy': 'round_robin'})
+            cluster.start_conductor()
+            links = {window: PlayedWorker(
+                cluster.ports['worker'], f'p{window}', 'both',
+                window=window) for window in order}
+
+            def window():
+                reply = cluster.api.request('GET', '/v1/models')
+                return reply.body['data'][0]['max_model_len']
+            wait_until('both are ready',
+                       lambda: cluster.api.instances() == (2, 2))
+            self.serve(cluster, links, window)
+            links[100].close()
+            self.stop(cluster.conductor)
 
 
 class QueueOrder(Case):

@@ -112,8 +112,7 @@ static void test_health(void)
 
 static int64_t wait_us(struct pool *pool, uint32_t id, int64_t now_us)
 {
-    return pool_queue_wait_us(pool, pool_get(pool, id), now_us, 1, 0,
-                              now_us);
+    return pool_queue_wait_us(pool, pool_get(pool, id), now_us, 1, 0, now_us);
 }
 
 static void test_queue_time(void)
@@ -554,6 +553,21 @@ static void test_bookings_of_the_gone(void)
     pool_free(pool);
 }
 
+/* Room is counted with the answer's tokens but the last, in whole blocks; the
+ * window in tokens. */
+static void test_too_long(void)
+{
+    struct pool_instance i = {.kv_capacity_tokens = 1024, .block_tokens = 256};
+
+    CU_ASSERT_FALSE(pool_too_long(&i, 1024, 1));
+    CU_ASSERT_TRUE(pool_too_long(&i, 1024, 2));
+    i.window_tokens = 300;
+    CU_ASSERT_FALSE(pool_too_long(&i, 300, 1));
+    CU_ASSERT_FALSE(pool_too_long(&i, 299, 2));
+    CU_ASSERT_TRUE(pool_too_long(&i, 300, 2));
+    CU_ASSERT_TRUE(pool_too_long(&i, 301, 1));
+}
+
 int main(void)
 {
     CU_initialize_registry();
@@ -571,6 +585,7 @@ int main(void)
     CU_add_test(suite, "pending", test_pending);
     CU_add_test(suite, "bookings", test_bookings);
     CU_add_test(suite, "bookings of the gone", test_bookings_of_the_gone);
+    CU_add_test(suite, "too long", test_too_long);
     CU_add_test(suite, "random", test_random);
     CU_basic_run_tests();
     unsigned failed = CU_get_number_of_failures();

@@ -34,17 +34,17 @@ static uint16_t check_request(const struct worker *w, uint64_t id,
                  n_tokens, max_tokens);
         return PROTO_E_INVALID;
     }
-    if ((uint64_t)n_tokens + max_tokens - 1 > window) {
+    uint32_t here = decodes ? max_tokens : 1; /* tokens that it answers */
+    if ((uint64_t)n_tokens + here - 1 > window) {
         snprintf(text, MSG_TEXT_MAX,
-                 "%u prompt tokens and max_tokens %u do not fit the window of "
+                 "%u prompt tokens and %u to answer do not fit the window of "
                  "%u tokens",
-                 n_tokens, max_tokens, window);
+                 n_tokens, here, window);
         return PROTO_E_INVALID;
     }
     struct kv_store_stats stats;
     kv_store_stats(w->store, &stats);
-    uint32_t blocks = request_blocks(n_tokens, decodes ? max_tokens : 1,
-                                     w->layout->block_tokens);
+    uint32_t blocks = request_blocks(n_tokens, here, w->layout->block_tokens);
     if (blocks > stats.capacity_blocks) {
         snprintf(text, MSG_TEXT_MAX,
                  "%u KV blocks are needed, this worker has %u", blocks,

@@ -118,8 +118,7 @@ void estimate_prefill(const struct estimate_model *model,
             wait_us(pool, instance, request, out->transfer_end_us, out);
     out->ttft_us += out->prefill_us;
     out->queue_full = pool_prefill_full(pool, instance);
-    out->too_long =
-        pool_kv_tokens(instance, n_tokens, 1) > instance->kv_capacity_tokens;
+    out->too_long = pool_too_long(instance, n_tokens, 1);
 }
 
 void estimate_add_own_load(const struct pool *pool,
@@ -247,7 +246,7 @@ void estimate_decode(const struct estimate_model *model,
         step_us(model, out->batch, out->kv_tokens, &out->extrapolated);
     out->no_room =
         out->room_tokens < need_tokens || pool_decode_full(pool, instance);
-    out->too_long = need_tokens > instance->kv_capacity_tokens;
+    out->too_long = pool_too_long(instance, n_tokens, max_output_tokens);
 }
 
 static int64_t remaining_tokens(const struct pool_decode *decode)
@@ -295,7 +294,7 @@ int64_t estimate_decode_fits_in_us(const struct estimate_model *model,
     size_t last = SIZE_MAX;
     int64_t in_us = 0;
 
-    if (need_tokens > instance->kv_capacity_tokens ||
+    if (pool_too_long(instance, n_tokens, max_output_tokens) ||
         (!any_tbt && step_us(model, 1, n_tokens, NULL) > slo_tbt_us))
         return ESTIMATE_NEVER_US;
     while (batch > 0) {

@@ -62,7 +62,7 @@ struct prefill_estimate {
                              it is cached somewhere */
     bool extrapolated;    /* the cost model was asked beyond its range */
     bool queue_full;      /* not eligible */
-    bool too_long;        /* not eligible: prompt above its KV capacity */
+    bool too_long;        /* not eligible: prompt above its KV or window */
 };
 
 /* One decode candidate, and why. */
@@ -75,7 +75,7 @@ struct decode_estimate {
     int64_t tbt_us;      /* one decode step of that batch */
     bool extrapolated;
     bool no_room;  /* not eligible now: KV or number of decodes */
-    bool too_long; /* not eligible ever: above its KV capacity */
+    bool too_long; /* not eligible ever: above its KV capacity or window */
 };
 
 /*

@@ -65,6 +65,7 @@ struct pool_instance {
     unsigned role; /* ROLE_* */
     enum pool_health health;
     int64_t kv_capacity_tokens;
+    int64_t window_tokens;   /* prompt and output together; 0: any */
     int64_t block_tokens;    /* KV is held in blocks of so many */
     int64_t kv_used_tokens;  /* as last reported, cached blocks included */
     double link_bytes_per_s; /* smoothed egress rate; 0: cannot send */
@@ -123,7 +124,8 @@ struct pool_instance_config {
     double link_bytes_per_s;    /* first guess, at least 0 */
     double tier_bytes_per_s[BLOCK_TIERS]; /* at least 0; 0: at no cost */
     uint32_t block_tokens;                /* of its KV blocks; 0: 1 */
-    uint32_t max_batch; /* decodes that it steps together; 0: any */
+    uint32_t max_batch;     /* decodes that it steps together; 0: any */
+    uint32_t window_tokens; /* of its model, or less; 0: any */
 };
 
 struct pool;
@@ -329,6 +331,11 @@ int64_t pool_queue_wait_us(const struct pool *pool,
  */
 int64_t pool_kv_tokens(const struct pool_instance *instance,
                        int64_t prompt_tokens, int64_t max_output_tokens);
+
+/* Whether an instance could not take a request even if it were empty: its KV
+ * (as pool_kv_tokens()) or its window is too small. */
+bool pool_too_long(const struct pool_instance *instance, int64_t prompt_tokens,
+                   int64_t max_output_tokens);
 
 /* Tokens of KV that decodes may still reserve on an instance: its capacity
  * less what decodes hold or will hold and what running prefills hold. Cached

@@ -48,15 +48,30 @@ int64_t pool_queue_wait_us(const struct pool *pool,
         &instance->load, &item, pool_running_left_us(instance, now_us), now_us);
 }
 
+/* The last output token is never fed back. */
+static int64_t tokens_at_longest(int64_t prompt_tokens,
+                                 int64_t max_output_tokens)
+{
+    return prompt_tokens + (max_output_tokens > 1 ? max_output_tokens - 1 : 0);
+}
+
 int64_t pool_kv_tokens(const struct pool_instance *instance,
                        int64_t prompt_tokens, int64_t max_output_tokens)
 {
-    int64_t tokens = prompt_tokens;
+    int64_t tokens = tokens_at_longest(prompt_tokens, max_output_tokens);
 
-    if (max_output_tokens > 1)
-        tokens += max_output_tokens - 1;
     return (tokens + instance->block_tokens - 1) / instance->block_tokens *
            instance->block_tokens;
+}
+
+bool pool_too_long(const struct pool_instance *instance, int64_t prompt_tokens,
+                   int64_t max_output_tokens)
+{
+    return pool_kv_tokens(instance, prompt_tokens, max_output_tokens) >
+               instance->kv_capacity_tokens ||
+           (instance->window_tokens > 0 &&
+            tokens_at_longest(prompt_tokens, max_output_tokens) >
+                instance->window_tokens);
 }
 
 int64_t pool_decode_room_tokens(const struct pool_instance *instance)

@@ -36,8 +36,7 @@ static enum schedule_verdict why_none(const struct scheduler *s,
 
         if (!i || (i->role & role) == 0 || i->health == HEALTH_GONE)
             continue;
-        if (pool_kv_tokens(i, request->n_tokens, max_output_tokens) <=
-            i->kv_capacity_tokens)
+        if (!pool_too_long(i, request->n_tokens, max_output_tokens))
             return no_instance;
         any = true;
     }
