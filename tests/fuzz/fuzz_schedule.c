@@ -76,6 +76,7 @@ static void rig_init(struct rig *r)
     struct prefix_index_config index = {
         .max_instances = SLOTS, .max_keys = 16, .max_shared = 64};
     double options[POLICY_OPTIONS_MAX];
+    uint32_t n_policies = 0;
     struct schedule_config config = {.options = options};
     struct simulated_world world = {.coupled = false};
     uint8_t flags = byte(r);
@@ -92,7 +93,9 @@ static void rig_init(struct rig *r)
     pool.max_decodes = 3;
     pool.max_pending_blocks = 16;
     pool.order = queue_order_by_name(flags & 1 ? "fifo" : "fifo_strict");
-    config.policy = schedule_policy_at(below(r, 6));
+    while (schedule_policy_at(n_policies))
+        n_policies++;
+    config.policy = schedule_policy_at(below(r, n_policies));
     policy_options_init(config.policy, options);
     (void)!policy_options_set(config.policy, options, "load_modes",
                               byte(r) & LOAD_MODE_ALL);

@@ -146,7 +146,8 @@ class Agree(unittest.TestCase):
                             (['--policy', 'best'], "--policy: 'best'"),
                             (['--what'], "unknown option '--what'")):
             done = subprocess.run(
-                [os.path.join(ROOT, 'tools', 'agree'), *args],
+                [os.path.join(ROOT, 'tools', 'agree'), '--build',
+                 settings.build, *args],
                 capture_output=True, text=True, timeout=60)
             self.assertEqual(done.returncode, 2)
             self.assertIn(words, done.stderr)

@@ -7,6 +7,15 @@
 declare -A children=()
 lenient=
 
+# check_policy NAME: asks the conductor whether there is such a policy.
+check_policy() {
+  local said
+  said=$("${built:-$root/build}/conductor/conductor" --dump-config \
+    --set "policy=$1" 2>&1 >/dev/null) && return
+  said=${said%%$'\n'*}
+  die 2 "--policy: '$1' is ${said#*": $1: is "}"
+}
+
 # cluster_begin: makes the folder of this run, $run, and takes care that
 # everything ends when the script does.
 cluster_begin() {

@@ -1,0 +1,190 @@
+/* The policy of docs/add-a-policy.md, as the page has it: listed by its line,
+ * found by its name, and chosen by in a scheduler and in the simulator. */
+#include <CUnit/Basic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "conductor/core/schedule/schedule.h"
+#include "tools/replay/simulate/sim.h"
+
+enum { BLOCK = 100, SLOTS = 8 };
+
+struct rig {
+    struct cost_model cost;
+    struct pool *pool;
+    struct prefix_index *index;
+    struct scheduler *scheduler;
+    uint32_t ids[SLOTS];
+};
+
+static void rig_init(struct rig *r, double choices)
+{
+    const struct schedule_policy *policy =
+        schedule_policy_by_name("prefix_hash");
+    struct pool_config pool = pool_config_default;
+    double options[POLICY_OPTIONS_MAX];
+
+    CU_ASSERT_PTR_NOT_NULL_FATAL(policy);
+    memset(r, 0, sizeof(*r));
+    r->cost.prefill[1] = 10;
+    r->cost.range = (struct cost_model_range){1, 10000, 10000, 64, 1000000};
+    pool.max_instances = SLOTS;
+    r->pool = pool_new(&pool);
+    r->index = prefix_index_new(&(struct prefix_index_config){
+        .max_instances = SLOTS, .max_keys = 1000});
+    policy_options_init(policy, options);
+    CU_ASSERT_EQUAL(policy_options_set(policy, options, "choices", choices), 0);
+    CU_ASSERT_EQUAL(policy_options_set(policy, options, "blocks", 1), 0);
+    r->scheduler = scheduler_new(
+        &(struct schedule_config){.policy = policy, .options = options},
+        &(struct estimate_model){.cost = &r->cost,
+                                 .block_tokens = BLOCK,
+                                 .kv_bytes_per_token = 1000},
+        r->pool, r->index);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(r->scheduler);
+    for (uint32_t i = 0; i < SLOTS; i++) {
+        CU_ASSERT_EQUAL(
+            pool_add(r->pool,
+                     &(struct pool_instance_config){.role = ROLE_PREFILL,
+                                                    .kv_capacity_tokens = 9000},
+                     &r->ids[i]),
+            0);
+        CU_ASSERT_EQUAL(pool_set_health(r->pool, r->ids[i], HEALTH_READY), 0);
+    }
+}
+
+static void rig_fini(struct rig *r)
+{
+    scheduler_free(r->scheduler);
+    prefix_index_free(r->index);
+    pool_free(r->pool);
+}
+
+/* Where a prompt of three blocks goes. */
+static uint32_t place(struct rig *r, uint64_t first, uint64_t second)
+{
+    const uint64_t keys[3] = {first, second, second + 1};
+    struct schedule_decision decision;
+
+    schedule_decide(r->scheduler,
+                    &(struct schedule_request){.request_id = 1,
+                                               .keys = keys,
+                                               .n_keys = 3,
+                                               .n_tokens = 3 * BLOCK + 5,
+                                               .max_output_tokens = 1},
+                    &decision);
+    return decision.verdict == SCHEDULE_ACCEPT ? decision.prefill
+                                               : POOL_NO_INSTANCE;
+}
+
+static void test_places(void)
+{
+    struct rig r;
+    uint32_t before[100], served[SLOTS] = {0}, gone;
+    uint32_t moved = 0;
+
+    rig_init(&r, 1);
+    for (uint64_t k = 0; k < 100; k++) {
+        before[k] = place(&r, 1000 + k, 7);
+        CU_ASSERT_EQUAL(place(&r, 1000 + k, 8), before[k]);
+        CU_ASSERT_NOT_EQUAL_FATAL(before[k], POOL_NO_INSTANCE);
+        served[pool_get(r.pool, before[k])->slot]++;
+    }
+    for (int i = 0; i < SLOTS; i++)
+        CU_ASSERT(served[i] >= 4 && served[i] <= 30);
+    /* Only what was there moves, and not all of it to one place. */
+    gone = before[0];
+    CU_ASSERT_EQUAL(pool_set_health(r.pool, gone, HEALTH_SUSPECT), 0);
+    memset(served, 0, sizeof(served));
+    for (uint64_t k = 0; k < 100; k++) {
+        uint32_t now = place(&r, 1000 + k, 7);
+
+        CU_ASSERT(before[k] == gone ? now != gone : now == before[k]);
+        moved += now != before[k];
+        if (now != before[k])
+            served[pool_get(r.pool, now)->slot] = 1;
+    }
+    CU_ASSERT(moved > 0 && moved < 31);
+    moved = 0;
+    for (int i = 0; i < SLOTS; i++)
+        moved += served[i];
+    CU_ASSERT(moved > 1);
+    rig_fini(&r);
+}
+
+/* Of two places the one with the shorter queue. */
+static void test_choices(void)
+{
+    struct rig r;
+    uint32_t first, second;
+
+    rig_init(&r, 2);
+    first = place(&r, 5, 7);
+    CU_ASSERT_EQUAL(
+        pool_prefill_accept(r.pool, first,
+                            &(struct pool_prefill_request){
+                                .request_id = 9, .predicted_us = 5000}),
+        0);
+    second = place(&r, 5, 7);
+    CU_ASSERT_NOT_EQUAL(second, first);
+    CU_ASSERT_EQUAL(
+        pool_prefill_accept(r.pool, second,
+                            &(struct pool_prefill_request){
+                                .request_id = 10, .predicted_us = 9000}),
+        0);
+    CU_ASSERT_EQUAL(place(&r, 5, 7), first);
+    rig_fini(&r);
+}
+
+static double hit_ratio(const char *policy)
+{
+    struct cluster cluster;
+    struct replay_sim_result result;
+    char path[512], error[1024];
+    double ratio;
+
+    snprintf(path, sizeof(path), "%s/paper-16.json",
+             getenv("CONDUCTOR_CLUSTERS"));
+    CU_ASSERT_EQUAL_FATAL(cluster_load_file(path, &cluster, error), 0);
+    snprintf(path, sizeof(path), "%s/../sample.jsonl",
+             getenv("CONDUCTOR_CLUSTERS"));
+    CU_ASSERT_EQUAL_FATAL(
+        replay_sim_run(
+            &(struct replay_sim_params){
+                .sim = {.cluster = &cluster, .policy = policy, .speed = 4},
+                .source = {.path = path,
+                           .block_tokens = 512,
+                           .length_scale = 1},
+                .slo_ttft_s = 30,
+                .slo_tbt_s = 1},
+            &result, error, sizeof(error)),
+        0);
+    ratio = result.report.prefix_hit_ratio;
+    CU_ASSERT_EQUAL(result.report.failed, 0);
+    replay_sim_result_fini(&result);
+    return ratio;
+}
+
+static void test_simulated(void)
+{
+    bool listed = false;
+
+    for (size_t i = 0; sim_policy_name(i); i++)
+        listed = listed || strcmp(sim_policy_name(i), "prefix_hash") == 0;
+    CU_ASSERT(listed);
+    CU_ASSERT(hit_ratio("prefix_hash") > 1.5 * hit_ratio("least_loaded"));
+}
+
+int main(void)
+{
+    CU_initialize_registry();
+    CU_pSuite suite = CU_add_suite("add_a_policy", NULL, NULL);
+    CU_add_test(suite, "places", test_places);
+    CU_add_test(suite, "choices", test_choices);
+    CU_add_test(suite, "simulated", test_simulated);
+    CU_basic_run_tests();
+    unsigned failed = CU_get_number_of_failures();
+    CU_cleanup_registry();
+    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}
