@@ -1,6 +1,7 @@
 /* What a prefill reuses: blocks of its node's cache, and what it loads. */
 #include <errno.h>
 
+#include "conductor/core/step/meeting.h"
 #include "sim/internal.h"
 
 int64_t sim_model_us(const struct sim *sim, uint32_t uncached, uint32_t cached)
@@ -164,19 +165,15 @@ uint32_t sim_reuse_chunk_end(struct sim *sim, struct sim_node *node,
                              struct sim_request *r)
 {
     const struct sim_load *load = r->load;
-    uint32_t next = r->position / sim->cluster.block_tokens + 1;
-    uint32_t end;
 
     if (sim_reuse_meets_load(r) &&
-        r->position >= tokens_of(sim, r, sim_load_met(load)))
+        meeting_met(r->position, tokens_of(sim, r, sim_load_met(load))))
         jump(sim, node, r);
     if (!sim_reuse_meets_load(r))
         return r->n_tokens;
-    end = sim_load_met(load);
-    if (!load->over) {
-        if (next < load->plan.split_block)
-            next = load->plan.split_block;
-        end = next < end ? next : end;
-    }
-    return tokens_of(sim, r, end);
+    return tokens_of(sim, r,
+                     meeting_planned_block(r->position,
+                                           sim->cluster.block_tokens,
+                                           load->plan.split_block,
+                                           sim_load_met(load), load->over));
 }

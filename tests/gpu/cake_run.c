@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "conductor/core/plan/load_plan.h"
+#include "conductor/core/step/meeting.h"
 
 #define BT CAKE_BLOCK_TOKENS
 #define POLL_US 50
@@ -163,7 +164,7 @@ static uint32_t next_step(struct pull *p, uint32_t at)
     while (p->rc == 0 && at < p->loaded_from * BT) {
         uint32_t end = p->loaded_from - p->uploading;
         uint32_t left = end * BT > at ? end * BT - at : 0;
-        const struct load_meeting m = {
+        const struct meeting m = {
             .position = at,
             .block_tokens = BT,
             .most = left < c->budget ? left : c->budget,
@@ -172,7 +173,8 @@ static uint32_t next_step(struct pull *p, uint32_t at)
                                     bench_now_us()),
             .block_us = p->each_us,
         };
-        n = p->alone || left == 0 ? 0 : load_meeting_chunk(&m, &c->pace);
+        n = p->alone || left == 0 ? 0
+                                  : meeting_chunk(&m, step_pace_us, &c->pace);
         if (n > 0) {
             p->claimed = (at + n + BT - 1) / BT;
             pthread_cond_broadcast(&p->changed);

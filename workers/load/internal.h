@@ -2,6 +2,7 @@
 #ifndef WORKERS_LOAD_INTERNAL_H
 #define WORKERS_LOAD_INTERNAL_H
 
+#include "conductor/core/step/meeting.h"
 #include "workers/load/loader.h"
 #include "workers/load/rate.h"
 #include "workers/load/step_pace.h"
@@ -10,7 +11,7 @@
 
 struct event;
 
-_Static_assert(LOAD_SOURCES_MAX <= LOAD_TAILS_MAX, "a tail for each source");
+_Static_assert(LOAD_SOURCES_MAX <= MEETING_TAILS_MAX, "a tail for each source");
 
 struct loader_source {
     TAILQ_ENTRY(loader_source) link;
@@ -145,8 +146,7 @@ int load_replace(struct load *load, uint32_t b)
     __attribute__((warn_unused_result));
 
 /* Where load and prefill are. */
-void load_meeting(const struct load *load, uint32_t most,
-                  struct load_meeting *m);
+void load_meeting(const struct load *load, uint32_t most, struct meeting *m);
 
 /* Layerwise: let the request go once its layers will come in time. */
 void load_maybe_gate(struct load *load);

@@ -50,19 +50,18 @@ static uint32_t count_ahead(const struct load *load)
     return n;
 }
 
-static struct load_tail tail_of(const struct load_run *run)
+static struct meeting_tail tail_of(const struct load_run *run)
 {
     struct loader *l = run->load->loader;
     double us = block_us_of(l, run->source);
     double since_us = (double)(l->config.now_us() - run->source->pace.end_us);
 
-    return (struct load_tail){.blocks = run->in_flight,
-                              .first_us = us > since_us ? us - since_us : 0,
-                              .block_us = us};
+    return (struct meeting_tail){.blocks = run->in_flight,
+                                 .first_us = us > since_us ? us - since_us : 0,
+                                 .block_us = us};
 }
 
-void load_meeting(const struct load *load, uint32_t most,
-                  struct load_meeting *m)
+void load_meeting(const struct load *load, uint32_t most, struct meeting *m)
 {
     const struct request *r = load->r;
     double since_us = (double)(load->loader->config.now_us() - load->last_us);
@@ -72,7 +71,7 @@ void load_meeting(const struct load *load, uint32_t most,
     /* It has become slower, or stands still: it may take as long again. */
     if (us > 0 && since_us > 2 * us)
         us = first_us = since_us;
-    *m = (struct load_meeting){
+    *m = (struct meeting){
         .position = r->position,
         .cached = r->cached_tokens,
         .block_tokens = load->loader->config.layout->block_tokens,
@@ -119,19 +118,19 @@ static uint32_t claim(struct load *load, uint32_t n)
 uint32_t loader_chunk(struct loader *l, struct request *r, uint32_t most)
 {
     struct load *load = r->load.job;
-    struct load_meeting m;
+    struct meeting m;
 
     if (!load || load->mode != LOAD_MODE_BOTH || load_check(load))
         return most;
     if (!load->begun)
         return claim(load, most);
     load_meeting(load, most, &m);
-    uint32_t n = claim(load, load_meeting_chunk(&m, &l->pace));
+    uint32_t n = claim(load, meeting_chunk(&m, step_pace_us, &l->pace));
     if (n > 0)
         (void)load_check(load); /* that may have been all */
     else
         loader_wake_at(l, l->config.now_us() + LOOK_AGAIN_US +
-                              (int64_t)load_meeting_us(&m, m.missing));
+                              (int64_t)meeting_load_us(&m, m.missing));
     return n;
 }
 

@@ -1,4 +1,4 @@
-/* The pace of the engine, and where computing and loading meet. */
+/* The pace of the engine. */
 #include "workers/load/step_pace.h"
 
 #include "predictor/cost_model.h"
@@ -86,70 +86,15 @@ static double fitted_us(const struct step_pace *p, double tokens, double depth)
     return p->n_us / p->nn * tokens;
 }
 
-double step_pace_us(const struct step_pace *p, uint32_t n_tokens,
-                    uint32_t position, uint32_t cached)
+double step_pace_us(const void *arg, uint32_t n_tokens, uint32_t position,
+                    uint32_t cached)
 {
+    const struct step_pace *p = arg;
+
     if (p->cost)
         return (p->ratio > 0 ? p->ratio : 1) *
                model_us(p->cost, n_tokens, position, cached);
     if (p->nn <= 0)
         return -1;
     return fitted_us(p, n_tokens, n_tokens * mean_position(n_tokens, position));
-}
-
-static double blocks_us(double first_us, double block_us, uint32_t blocks)
-{
-    return blocks ? first_us + (blocks - 1.0) * block_us : 0;
-}
-
-double load_meeting_us(const struct load_meeting *m, uint32_t blocks)
-{
-    double us = blocks_us(m->first_us, m->block_us, blocks);
-
-    for (uint32_t i = 0; i < m->n_tails; i++) {
-        const struct load_tail *t = &m->tails[i];
-        double tail_us = blocks_us(t->first_us, t->block_us,
-                                   t->blocks < blocks ? t->blocks : blocks);
-
-        us = tail_us > us ? tail_us : us;
-    }
-    return us;
-}
-
-/* When both are done if the chunk has n_tokens and takes chunk_us. */
-static double done_us(const struct load_meeting *m, uint32_t n_tokens,
-                      double chunk_us)
-{
-    uint32_t bt = m->block_tokens;
-    uint32_t taken =
-        (m->position + n_tokens + bt - 1) / bt - (m->position + bt - 1) / bt;
-    double load_us =
-        load_meeting_us(m, taken < m->missing ? m->missing - taken : 0);
-
-    return load_us > chunk_us ? load_us : chunk_us;
-}
-
-uint32_t load_meeting_chunk(const struct load_meeting *m,
-                            const struct step_pace *p)
-{
-    uint32_t bt = m->block_tokens;
-    uint32_t first = bt - m->position % bt; /* tokens to the end of a block */
-    double us = step_pace_us(p, m->most, m->position, m->cached);
-
-    if (us < 0 || m->block_us <= 0 || m->missing == 0 ||
-        done_us(m, m->most, us) > us)
-        return m->most;
-    /* A block that was begun must be ended. */
-    uint32_t best = first < bt ? (first < m->most ? first : m->most) : 0;
-    double best_us = done_us(
-        m, best, best ? step_pace_us(p, best, m->position, m->cached) : 0);
-    for (uint32_t n = first; n <= m->most; n += bt) {
-        double n_us = done_us(m, n, step_pace_us(p, n, m->position, m->cached));
-
-        if (n_us < best_us) {
-            best = n;
-            best_us = n_us;
-        }
-    }
-    return best;
 }

@@ -4,6 +4,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "conductor/core/step/meeting.h"
 #include "tools/replay/paper/cake/process.h"
 #include "traces/random.h"
 
@@ -114,7 +115,8 @@ static void meet(const struct cake_fluctuation *f, struct cake_fluctuated *r)
     double loaded = 0;
 
     note(r, &front, 0, n);
-    while ((double)front.tokens + loaded < (double)n && front.at_s < MOST_S) {
+    while (!meeting_met(front.tokens, n - (int64_t)loaded) &&
+           front.at_s < MOST_S) {
         step(f, &front);
         load(f, &back, front.at_s, pieces_of(f->engine, n));
         loaded = floor(back.pieces + 1e-9) * piece_tokens;
