@@ -5,67 +5,41 @@
 
 const char *frame_type_name(uint16_t type)
 {
-    switch ((enum frame_type)type) {
-    case FRAME_HELLO:
-        return "HELLO";
-    case FRAME_WELCOME:
-        return "WELCOME";
-    case FRAME_ERROR:
-        return "ERROR";
-    case FRAME_STATUS:
-        return "STATUS";
-    case FRAME_CHALLENGE:
-        return "CHALLENGE";
-    case FRAME_PROOF:
-        return "PROOF";
-    case FRAME_PREFILL:
-        return "PREFILL";
-    case FRAME_DECODE:
-        return "DECODE";
-    case FRAME_CANCEL:
-        return "CANCEL";
-    case FRAME_DECODE_READY:
-        return "DECODE_READY";
-    case FRAME_PREFILL_STARTED:
-        return "PREFILL_STARTED";
-    case FRAME_PREFILL_DONE:
-        return "PREFILL_DONE";
-    case FRAME_TOKENS:
-        return "TOKENS";
-    case FRAME_DONE:
-        return "DONE";
-    case FRAME_FAILED:
-        return "FAILED";
-    case FRAME_BLOCKS_STORED:
-        return "BLOCKS_STORED";
-    case FRAME_BLOCKS_REMOVED:
-        return "BLOCKS_REMOVED";
-    case FRAME_BLOCKS_CLEARED:
-        return "BLOCKS_CLEARED";
-    case FRAME_FETCH:
-        return "FETCH";
-    case FRAME_FETCH_DATA:
-        return "FETCH_DATA";
-    case FRAME_FETCH_END:
-        return "FETCH_END";
-    case FRAME_FETCH_CHAIN:
-        return "FETCH_CHAIN";
-    case FRAME_FETCH_READ:
-        return "FETCH_READ";
-    case FRAME_FETCH_KEEP:
-        return "FETCH_KEEP";
-    case FRAME_KV_BEGIN:
-        return "KV_BEGIN";
-    case FRAME_KV_GRANT:
-        return "KV_GRANT";
-    case FRAME_KV_REFUSE:
-        return "KV_REFUSE";
-    case FRAME_KV_LAYER:
-        return "KV_LAYER";
-    case FRAME_KV_END:
-        return "KV_END";
-    }
-    return "?";
+    static const char *const names[] = {
+        [FRAME_HELLO] = "HELLO",
+        [FRAME_WELCOME] = "WELCOME",
+        [FRAME_ERROR] = "ERROR",
+        [FRAME_STATUS] = "STATUS",
+        [FRAME_CHALLENGE] = "CHALLENGE",
+        [FRAME_PROOF] = "PROOF",
+        [FRAME_PREFILL] = "PREFILL",
+        [FRAME_DECODE] = "DECODE",
+        [FRAME_CANCEL] = "CANCEL",
+        [FRAME_DECODE_READY] = "DECODE_READY",
+        [FRAME_PREFILL_STARTED] = "PREFILL_STARTED",
+        [FRAME_PREFILL_DONE] = "PREFILL_DONE",
+        [FRAME_TOKENS] = "TOKENS",
+        [FRAME_DONE] = "DONE",
+        [FRAME_FAILED] = "FAILED",
+        [FRAME_BLOCKS_STORED] = "BLOCKS_STORED",
+        [FRAME_BLOCKS_REMOVED] = "BLOCKS_REMOVED",
+        [FRAME_BLOCKS_CLEARED] = "BLOCKS_CLEARED",
+        [FRAME_FETCH] = "FETCH",
+        [FRAME_FETCH_DATA] = "FETCH_DATA",
+        [FRAME_FETCH_END] = "FETCH_END",
+        [FRAME_FETCH_CHAIN] = "FETCH_CHAIN",
+        [FRAME_FETCH_READ] = "FETCH_READ",
+        [FRAME_FETCH_KEEP] = "FETCH_KEEP",
+        [FRAME_KV_BEGIN] = "KV_BEGIN",
+        [FRAME_KV_GRANT] = "KV_GRANT",
+        [FRAME_KV_REFUSE] = "KV_REFUSE",
+        [FRAME_KV_LAYER] = "KV_LAYER",
+        [FRAME_KV_END] = "KV_END",
+    };
+    const char *name =
+        type < sizeof(names) / sizeof(names[0]) ? names[type] : NULL;
+
+    return name ? name : "?";
 }
 
 int frame_header_decode(const uint8_t bytes[FRAME_HEADER_BYTES],

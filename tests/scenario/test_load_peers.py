@@ -64,6 +64,20 @@ class Peers(LoadCase):
     def short_name(self):
         return self.id().replace('test_load_peers.', '')
 
+    def test_a_peer_that_serves_no_fetch(self):
+        """It says so in WELCOME: what was to be loaded is computed."""
+        t = self.worker('t', 'both')
+        peer = wire.Conductor()
+        t.prefill(1, [1] * 40, 1, mode=wire.LOAD,
+                  sources=[(('127.0.0.1', peer.port), 0, 2)])
+        link = wire.Link(peer.listener.accept()[0])
+        link.wait(wire.HELLO)
+        link.send(wire.welcome(capabilities=2))
+        self.assertEqual(t.prefill_done(1, limit_s=4)['computed'], 40)
+        self.assertEqual([k for k, _, _ in link.frames], [wire.HELLO])
+        link.close()
+        peer.close()
+
     def test_more_than_there_is_room_for(self):
         """A worker that has loaded from as many addresses as it remembers gets
         a request that names the oldest of them and a new one, which does not

@@ -261,6 +261,10 @@ class Refusals(WorkerCase):
             'blocks': wire.hello(fingerprint=link.hello['fingerprint'],
                                  block_tokens=32),
             'truncated': good + wire.frame(wire.FETCH, 1, b'\0' * 7),
+            'not named': wire.hello(
+                fingerprint=link.hello['fingerprint'], block_tokens=BLOCK,
+                capabilities=2) + wire.frame(wire.FETCH, 1, struct.pack(
+                    '<IQ', 1, 5)),
             'no keys': good + wire.frame(wire.FETCH, 1, b'\0' * 8),
             'not held': good + wire.frame(wire.FETCH, 1, struct.pack(
                 '<IQ', 1, 5)) + wire.fetch_read(1, 0, 0, 4),

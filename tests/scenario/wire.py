@@ -74,17 +74,18 @@ def fetch_data(rid, block, at, data, checksum=None):
 
 
 def hello(kind=3, version=VERSION, fingerprint=0, block_tokens=256,
-          nonce=bytes(32)):
+          nonce=bytes(32), capabilities=3):
     return frame(HELLO, 0, struct.pack('<IHHBBQ', MAGIC, version, version, kind,
-                                       3, 3) + text('python') + text('cpu') +
+                                       3, capabilities) + text('python') + text('cpu') +
                  text('tiny') + struct.pack('<QIIIQQQII', fingerprint,
                                             block_tokens, 32768, 512, 1, 1, 0,
                                             1, 2) +
                  text('') + struct.pack('<H', 0) + nonce)
 
 
-def welcome(heartbeat_ms=200, queue_order='uncached_first'):
-    return frame(WELCOME, 0, struct.pack('<HQII', VERSION, 3, 7, heartbeat_ms) +
+def welcome(heartbeat_ms=200, queue_order='uncached_first', capabilities=3):
+    return frame(WELCOME, 0, struct.pack('<HQII', VERSION, capabilities, 7,
+                                         heartbeat_ms) +
                  text(queue_order))
 
 
