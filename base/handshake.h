@@ -26,6 +26,8 @@
 #define HANDSHAKE_PATIENCE_US 10000000
 /* Connections of strangers that one port has at a time; the oldest goes. */
 #define HANDSHAKE_STRANGERS_MAX 64
+/* Lines of log that strangers cause at most, each second at each port. */
+#define HANDSHAKE_LOG_PER_S 20
 
 struct handshake {
     const struct secret *secret; /* borrowed; NULL: none is asked for */

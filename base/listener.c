@@ -13,12 +13,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "base/clock.h"
 #include "base/log.h"
 
 #define BACKLOG 1024
 #define PAUSE_US 100000
-#define LOG_EVERY_US 1000000
 #define DESCRIPTORS_MAX (1u << 20) /* no program here needs more */
 
 struct listener {
@@ -27,8 +25,7 @@ struct listener {
     listener_accepted *accepted;
     void *arg;
     uint16_t port;
-    int64_t logged_us; /* when a failure was last logged; 0: never */
-    unsigned failed;   /* attempts since then */
+    struct log_rate failures;
 };
 
 static void on_accept(struct evconnlistener *listener, evutil_socket_t fd,
@@ -49,15 +46,9 @@ static void on_error(struct evconnlistener *listener, void *arg)
     struct listener *l = arg;
     struct timeval pause = {0, PAUSE_US};
     const char *why = strerror(errno);
-    int64_t now_us = clock_now_us();
 
-    l->failed++;
-    if (l->logged_us == 0 || now_us - l->logged_us >= LOG_EVERY_US) {
-        log_warn("port %u: cannot accept connections: %s (%u attempts)",
-                 l->port, why, l->failed);
-        l->logged_us = now_us;
-        l->failed = 0;
-    }
+    if (log_rate_takes(&l->failures, 1))
+        log_warn("port %u: cannot accept connections: %s", l->port, why);
     evconnlistener_disable(listener);
     evtimer_add(l->resume, &pause);
 }

@@ -7,6 +7,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
+
 static const char *const level_names[] = {"error", "warn", "info", "debug"};
 
 static const char *log_program = "?";
@@ -53,4 +55,21 @@ void log_line(enum log_level level, const char *format, ...)
     /* One write, so that lines of several threads don't mix. */
     ssize_t written = write(STDERR_FILENO, line, (size_t)n);
     (void)written;
+}
+
+bool log_rate_takes(struct log_rate *r, unsigned per_s)
+{
+    int64_t now_us = clock_now_us();
+
+    if (r->second_us == 0 || now_us - r->second_us >= 1000000) {
+        if (r->left_out)
+            log_warn("%u lines like the next were left out", r->left_out);
+        *r = (struct log_rate){.second_us = now_us};
+    }
+    if (r->lines >= per_s) {
+        r->left_out++;
+        return false;
+    }
+    r->lines++;
+    return true;
 }

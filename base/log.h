@@ -9,7 +9,9 @@
 #ifndef BASE_LOG_H
 #define BASE_LOG_H
 
+#include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 enum log_level { LOG_ERROR = 0, LOG_WARN = 1, LOG_INFO = 2, LOG_DEBUG = 3 };
 
@@ -28,6 +30,18 @@ int log_enabled(enum log_level level);
  * 1,000 bytes are cut. Callable from any thread. */
 __attribute__((format(printf, 2, 3))) void log_line(enum log_level level,
                                                     const char *format, ...);
+
+/* How many lines of a kind strangers have caused in this second. Zero is a good
+ * beginning. */
+struct log_rate {
+    int64_t second_us;
+    unsigned lines, left_out;
+};
+
+/* log_rate_takes(r, per_s): whether one more may be written, of per_s a second.
+ * The first one after others were left out is preceded by a line that says how
+ * many. */
+bool log_rate_takes(struct log_rate *r, unsigned per_s);
 
 #define log_error(...) log_line(LOG_ERROR, __VA_ARGS__)
 #define log_warn(...) log_line(LOG_WARN, __VA_ARGS__)

@@ -37,6 +37,7 @@ struct worker_links {
     struct worker_link *first; /* the newest */
     int n_links;
     int n_strangers; /* of them, not joined yet */
+    struct log_rate strangers;
 };
 
 static void link_unlink(struct worker_link *link)
@@ -63,7 +64,7 @@ static void on_closed(void *arg, const char *reason)
         log_warn("worker %s (%s) is gone: %s", link->name,
                  frame_conn_peer(link->conn), reason);
         link->links->ops->left(link->links->arg, link, reason);
-    } else {
+    } else if (log_rate_takes(&link->links->strangers, HANDSHAKE_LOG_PER_S)) {
         log_info("connection from %s closed: %s", frame_conn_peer(link->conn),
                  reason);
     }
@@ -73,8 +74,11 @@ static void on_closed(void *arg, const char *reason)
 static void log_refusal(const struct worker_link *link, const char *why,
                         int was_frame)
 {
-    log_warn("worker %s (%s) is refused: %s", *link->name ? link->name : "?",
-             frame_conn_peer(link->conn), why);
+    if (link->joined ||
+        log_rate_takes(&link->links->strangers, HANDSHAKE_LOG_PER_S))
+        log_warn("worker %s (%s) is refused: %s",
+                 *link->name ? link->name : "?", frame_conn_peer(link->conn),
+                 why);
     link->links->ops->refused(link->links->arg, was_frame);
 }
 

@@ -276,6 +276,24 @@ class Trust(Case):
         except OSError:
             pass
 
+    def test_strangers_fill_no_log(self):
+        cluster = self.cluster()
+        for _, port, process in self.ports(cluster):
+            lines = len(process.log().splitlines())
+            for _ in range(300):
+                link = socket.create_connection(('127.0.0.1', port))
+                link.sendall(bytes(16))
+                link.close()
+            self.assertEqual(cluster.api.complete('still here').status, 200)
+            wait_until('it says how many', lambda: self.left_out(
+                process, port) > 200)
+            self.assertLess(len(process.log().splitlines()) - lines, 250)
+
+    @staticmethod
+    def left_out(process, port):
+        socket.create_connection(('127.0.0.1', port)).close()
+        return sum(map(int, re.findall(r'(\d+) lines like', process.log())))
+
     def test_strangers_make_room(self):
         """However many connect and stay silent, a worker still joins."""
         cluster = self.cluster()

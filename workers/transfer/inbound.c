@@ -18,6 +18,14 @@ static const char *misfit(const struct transfer *t, const struct msg_hello *m)
     return NULL;
 }
 
+static void log_stranger(const struct inbound *in, const char *what,
+                         const char *why)
+{
+    if (log_rate_takes(&in->transfer->strangers, HANDSHAKE_LOG_PER_S))
+        log_warn("connection from %s %s: %s", frame_conn_peer(in->conn), what,
+                 why);
+}
+
 /* It has proven who it is. */
 static void inbound_join(struct inbound *in)
 {
@@ -48,8 +56,7 @@ static void inbound_opening(struct inbound *in, const struct frame_header *h,
     if (rc > 0) {
         inbound_join(in);
     } else if (rc < 0) {
-        log_warn("a peer (%s) is refused: %s", frame_conn_peer(in->conn),
-                 refusal.why);
+        log_stranger(in, "is refused", refusal.why);
         handshake_refuse(in->conn, &refusal);
     }
 }
@@ -131,9 +138,11 @@ static void on_inbound_closed(void *arg, const char *reason)
     struct transfer *t = in->transfer;
     struct request *r;
 
-    log_info("connection from worker %s (%s) ended: %s",
-             in->welcome ? in->handshake.hello.name : "?",
-             frame_conn_peer(in->conn), reason);
+    if (!in->welcome)
+        log_stranger(in, "ended", reason);
+    else
+        log_info("connection from worker %s (%s) ended: %s",
+                 in->handshake.hello.name, frame_conn_peer(in->conn), reason);
     while ((r = TAILQ_FIRST(&in->receives))) {
         TAILQ_REMOVE(&in->receives, r, receive.link);
         r->receive.from = NULL;
@@ -162,8 +171,7 @@ static void drop_oldest_stranger(struct transfer *t)
 
     while (in->welcome)
         in = TAILQ_NEXT(in, link);
-    log_warn("a peer's connection (%s) is closed: too many have not opened",
-             frame_conn_peer(in->conn));
+    log_stranger(in, "is closed", "too many have not opened");
     inbound_free(t, in);
 }
 

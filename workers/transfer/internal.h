@@ -4,6 +4,7 @@
 
 #include "base/frame_conn.h"
 #include "base/handshake.h"
+#include "base/log.h"
 #include "workers/transfer/transfer.h"
 
 struct listener;
@@ -114,6 +115,7 @@ struct transfer {
     uint32_t n_peers;
     uint32_t n_inbounds;
     uint32_t n_strangers; /* of them, without WELCOME yet */
+    struct log_rate strangers;
     struct wire_buf buf;  /* scratch for one frame */
 };
 
