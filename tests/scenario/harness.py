@@ -290,6 +290,9 @@ class Cluster:
                    '--conductor', f'127.0.0.1:{self.ports["worker"]}']
         if options.get('engine') == 'timed':
             options.setdefault('cost_model', self.cost_model)
+        # Workers touch all of it: many cases run at once.
+        if not {'kv_mib', 'kv_blocks'} & set(options):
+            options['kv_mib'] = 128
         for option, value in {'engine': 'cpu', 'model': 'tiny',
                               'block_tokens': BLOCK_TOKENS,
                               **options}.items():

@@ -60,6 +60,8 @@ class WorkerCase(unittest.TestCase):
             return file.read()
 
     def launch(self, name, role, *more):
+        if not {'--kv-mib', '--kv-blocks'} & set(more):
+            more = ('--kv-mib', '128', *more)  # it touches all of it
         with open(self.log_path(name), 'w') as log:
             process = subprocess.Popen(
                 [program(), '--conductor', f'127.0.0.1:{self.conductor.port}',

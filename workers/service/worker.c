@@ -196,7 +196,12 @@ static int make_store(struct worker *w, char *err, size_t err_bytes)
     };
     double need_mib =
         (double)c.capacity_blocks * (double)c.block_bytes / 1048576.0;
+    int64_t from_us = clock_now_us();
     int rc = kv_store_new(&c, &w->store);
+    double s = (double)(clock_now_us() - from_us) / 1e6;
+    if (rc == 0 && s >= 1)
+        log_info("worker %s: the machine took %.1f s to give %.0f MiB for KV",
+                 w->options->name, s, need_mib);
     if (rc < 0)
         snprintf(err, err_bytes, "the KV store of %.0f MiB: %s%s%s", need_mib,
                  strerror(-rc), *engine_error(w->engine) ? ": " : "",
