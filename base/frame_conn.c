@@ -1,18 +1,14 @@
 /* A connection that speaks frames over a libevent bufferevent. */
 #include "base/frame_conn.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
 #include <event2/buffer.h>
 #include <event2/bufferevent.h>
-#include <netdb.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 
+#include "base/socket.h"
 #include "proto/message.h"
 
 #define IO_CHUNK_BYTES (1u << 20)
@@ -32,32 +28,6 @@ struct frame_conn {
     bool flushing;   /* closes when the output is written */
     bool freed;      /* frame_conn_free() inside a callback */
 };
-
-/* A host that vanished without a word is noticed within this time, whether
- * there is something to send to it or not. */
-#define DEAD_AFTER_MS 10000
-#define PROBE_IDLE_S 4
-#define PROBE_INTERVAL_S 2
-
-/* Failing to set an option is no reason to refuse a connection. */
-static void tune_socket(evutil_socket_t fd)
-{
-    static const struct {
-        int level, option, value;
-    } options[] = {
-        {IPPROTO_TCP, TCP_NODELAY, 1},
-        {SOL_SOCKET, SO_KEEPALIVE, 1},
-        {IPPROTO_TCP, TCP_KEEPIDLE, PROBE_IDLE_S},
-        {IPPROTO_TCP, TCP_KEEPINTVL, PROBE_INTERVAL_S},
-        {IPPROTO_TCP, TCP_KEEPCNT,
-         (DEAD_AFTER_MS / 1000 - PROBE_IDLE_S) / PROBE_INTERVAL_S},
-        {IPPROTO_TCP, TCP_USER_TIMEOUT, DEAD_AFTER_MS},
-    };
-
-    for (size_t i = 0; i < sizeof(options) / sizeof(options[0]); i++)
-        (void)setsockopt(fd, options[i].level, options[i].option,
-                         &options[i].value, sizeof(options[i].value));
-}
 
 /* Gives back what was lent to the output: libevent would do so later, perhaps
  * after its owner is gone. */
@@ -244,7 +214,7 @@ static void on_event(struct bufferevent *bev, short what, void *arg)
     int lookup = bufferevent_socket_get_dns_error(bev);
 
     if (what & BEV_EVENT_CONNECTED) {
-        tune_socket(bufferevent_getfd(c->bev));
+        socket_tune(bufferevent_getfd(c->bev));
         if (start_reading(c) < 0)
             frame_conn_fail(c, "out of memory");
         else if (c->ops->connected) {
@@ -298,14 +268,9 @@ static struct frame_conn *conn_alloc(struct event_base *base,
 
 int frame_conn_peer_host(const struct frame_conn *c, char *out, size_t cap)
 {
-    struct sockaddr_storage ss;
-    socklen_t len = sizeof(ss);
-    struct sockaddr *sa = (struct sockaddr *)&ss;
+    char port[8];
 
-    if (getpeername(bufferevent_getfd(c->bev), sa, &len) ||
-        getnameinfo(sa, len, out, (socklen_t)cap, NULL, 0, NI_NUMERICHOST))
-        return -ENOTCONN;
-    return 0;
+    return socket_peer(bufferevent_getfd(c->bev), out, cap, port, sizeof(port));
 }
 
 struct frame_conn *frame_conn_new(struct event_base *base, evutil_socket_t fd,
@@ -313,7 +278,7 @@ struct frame_conn *frame_conn_new(struct event_base *base, evutil_socket_t fd,
                                   const struct frame_conn_ops *ops, void *arg)
 {
     evutil_make_socket_nonblocking(fd);
-    tune_socket(fd);
+    socket_tune(fd);
     struct frame_conn *c = conn_alloc(base, fd, limits, ops, arg);
     if (!c)
         return NULL;
@@ -321,14 +286,9 @@ struct frame_conn *frame_conn_new(struct event_base *base, evutil_socket_t fd,
         conn_destroy(c);
         return NULL;
     }
-    struct sockaddr_storage ss;
-    socklen_t len = sizeof(ss);
-    struct sockaddr *sa = (struct sockaddr *)&ss;
-    char host[MSG_HOST_MAX] = "?", port[8] = "?";
-    if (getpeername(fd, sa, &len) == 0 &&
-        getnameinfo(sa, len, host, sizeof(host), port, sizeof(port),
-                    NI_NUMERICHOST | NI_NUMERICSERV) != 0)
-        host[0] = '?';
+    char host[MSG_HOST_MAX], port[8];
+    if (socket_peer(fd, host, sizeof(host), port, sizeof(port)) < 0)
+        snprintf(host, sizeof(host), "?");
     snprintf(c->peer, sizeof(c->peer), "%s:%s", host, port);
     return c;
 }

@@ -1,0 +1,50 @@
+/* What every connection's socket is told and asked. */
+#include "base/socket.h"
+
+#include <errno.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdio.h>
+#include <sys/socket.h>
+
+/* A host that vanished without a word is noticed within this time, whether
+ * there is something to send to it or not. */
+#define DEAD_AFTER_MS 10000
+#define PROBE_IDLE_S 4
+#define PROBE_INTERVAL_S 2
+
+/* Failing to set an option is no reason to refuse a connection. */
+void socket_tune(int fd)
+{
+    static const struct {
+        int level, option, value;
+    } options[] = {
+        {IPPROTO_TCP, TCP_NODELAY, 1},
+        {SOL_SOCKET, SO_KEEPALIVE, 1},
+        {IPPROTO_TCP, TCP_KEEPIDLE, PROBE_IDLE_S},
+        {IPPROTO_TCP, TCP_KEEPINTVL, PROBE_INTERVAL_S},
+        {IPPROTO_TCP, TCP_KEEPCNT,
+         (DEAD_AFTER_MS / 1000 - PROBE_IDLE_S) / PROBE_INTERVAL_S},
+        {IPPROTO_TCP, TCP_USER_TIMEOUT, DEAD_AFTER_MS},
+    };
+
+    for (size_t i = 0; i < sizeof(options) / sizeof(options[0]); i++)
+        (void)setsockopt(fd, options[i].level, options[i].option,
+                         &options[i].value, sizeof(options[i].value));
+}
+
+int socket_peer(int fd, char *host, size_t host_cap, char *port,
+                size_t port_cap)
+{
+    struct sockaddr_storage ss;
+    socklen_t len = sizeof(ss);
+    struct sockaddr *sa = (struct sockaddr *)&ss;
+
+    if (getpeername(fd, sa, &len) == 0 &&
+        getnameinfo(sa, len, host, (socklen_t)host_cap, port,
+                    (socklen_t)port_cap, NI_NUMERICHOST | NI_NUMERICSERV) == 0)
+        return 0;
+    snprintf(port, port_cap, "?");
+    return -ENOTCONN;
+}

@@ -1,0 +1,17 @@
+/* What every connection's socket is told and asked. */
+#ifndef BASE_SOCKET_H
+#define BASE_SOCKET_H
+
+#include <stddef.h>
+
+/* socket_tune(fd): small frames go at once, and a host that vanished is noticed
+ * in 10 s. */
+void socket_tune(int fd);
+
+/* socket_peer(fd, host, host_cap, port, port_cap): the other side's address and
+ * port as numbers. Returns 0; or -ENOTCONN, with port "?" and host untouched.
+ */
+__attribute__((warn_unused_result)) int
+socket_peer(int fd, char *host, size_t host_cap, char *port, size_t port_cap);
+
+#endif
