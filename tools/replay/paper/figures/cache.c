@@ -275,7 +275,7 @@ int figure_replicas(struct figure_run *run)
                               .x_label = "time (s)",
                               .y_label = "nodes that hold it",
                               .x = x,
-                              .y_max = 24,
+                              .y_max = 16,
                               .n_series = c.result.facts.n_ranked};
 
         for (size_t w = 0; w < chart.n_series; w++)
