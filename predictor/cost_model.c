@@ -69,6 +69,24 @@ static double lesser(double a, double b)
     return a < b ? a : b;
 }
 
+/* Of a run of chunks so far: nothing for no tokens. */
+static int64_t run_us(const struct cost_model *m, int64_t uncached_tokens,
+                      int64_t cached_tokens)
+{
+    if (uncached_tokens == 0)
+        return 0;
+    return cost_model_prefill_us(m, uncached_tokens, cached_tokens, NULL);
+}
+
+int64_t cost_model_chunk_us(const struct cost_model *m, int64_t n_tokens,
+                            int64_t done_tokens, int64_t cached_tokens)
+{
+    int64_t us = run_us(m, done_tokens + n_tokens, cached_tokens) -
+                 run_us(m, done_tokens, cached_tokens);
+
+    return us > 0 ? us : 0;
+}
+
 int64_t cost_model_mixed_saves_us(const struct cost_model *m,
                                   int64_t prefill_us)
 {

@@ -72,6 +72,12 @@ int64_t cost_model_prefill_us(const struct cost_model *m,
 int64_t cost_model_decode_step_us(const struct cost_model *m, int64_t batch,
                                   int64_t kv_tokens, bool *extrapolated);
 
+/* What n_tokens more add to a prefill that has computed `done_tokens` behind
+ * `cached_tokens`, at least 0: over the chunks of a prompt this adds up to the
+ * cost of the whole, whose constant part the first chunk has. Borrows `m`. */
+int64_t cost_model_chunk_us(const struct cost_model *m, int64_t n_tokens,
+                            int64_t done_tokens, int64_t cached_tokens);
+
 /* What a step that computes chunks of prompts and decodes takes less than both
  * alone, which is 0 .. prefill_us, the chunks' time: such a step reads the
  * weights once. d0, the part of a decode step that depends on no request, is

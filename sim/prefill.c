@@ -13,17 +13,6 @@ static bool decodes_elsewhere(const struct sim_request *r)
            r->record.decode_node != r->record.prefill_node;
 }
 
-/* What the next n tokens add to the cost of the prompt so far; over the chunks
- * of a prompt this is the cost of the whole, as in workers/engine/timed.c. */
-static int64_t chunk_us(const struct sim *sim, const struct sim_request *r,
-                        uint32_t n)
-{
-    uint32_t done = r->position - r->cached_tokens;
-
-    return sim_model_us(sim, done + n, r->cached_tokens) -
-           sim_model_us(sim, done, r->cached_tokens);
-}
-
 /* KV of so many tokens goes to the decode node; `share` of each. */
 static void push(struct sim *sim, struct sim_request *r, uint32_t tokens,
                  double share)
@@ -113,7 +102,8 @@ static int64_t add_chunk(struct sim *sim, struct sim_node *node,
 
     left = sim_reuse_chunk_end(sim, node, r) - r->position;
     n = left < step->budget ? left : step->budget;
-    us = chunk_us(sim, r, n);
+    us = cost_model_chunk_us(&sim->cluster.cost, n,
+                             r->position - r->cached_tokens, r->cached_tokens);
     r->computed_us += us;
     us = sim_sum_us(us, r->load_us);
     if (r->load && r->load->plan.mode != LOAD_MODE_LAYERWISE)

@@ -33,6 +33,11 @@ static void test_values(void)
     CU_ASSERT_FALSE(far);
     /* 500 + 20 * 4 + 0.01 * 10000 */
     CU_ASSERT_EQUAL(cost_model_decode_step_us(&example, 4, 10000, NULL), 680);
+    /* Chunks add up to the whole. */
+    CU_ASSERT_EQUAL(cost_model_chunk_us(&example, 400, 0, 2000) +
+                        cost_model_chunk_us(&example, 600, 400, 2000),
+                    16000);
+    CU_ASSERT_EQUAL(cost_model_chunk_us(&example, 0, 0, 2000), 0);
     /* A chunk hides the 500 of its step's decodes, or as much as it takes. */
     CU_ASSERT_EQUAL(cost_model_mixed_saves_us(&example, 16000), 500);
     CU_ASSERT_EQUAL(cost_model_mixed_saves_us(&example, 300), 300);

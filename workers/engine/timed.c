@@ -127,27 +127,6 @@ static uint32_t answer(const struct timed_engine *e,
     return MODEL_FIRST_OUTPUT + (uint32_t)(digest % MODEL_OUTPUTS);
 }
 
-/* T(u, p), and nothing for no tokens. */
-static int64_t prefill_us(const struct timed_engine *e, uint32_t uncached,
-                          uint32_t cached)
-{
-    if (uncached == 0)
-        return 0;
-    return cost_model_prefill_us(e->cost, uncached, cached, NULL);
-}
-
-/* What a chunk adds to the time of its prompt so far; over the chunks of a
- * prompt this telescopes to T of the whole. */
-static int64_t chunk_us(const struct timed_engine *e,
-                        const struct engine_segment *s)
-{
-    uint32_t before = s->position - s->cached_tokens;
-    int64_t added = prefill_us(e, before + s->n_tokens, s->cached_tokens) -
-                    prefill_us(e, before, s->cached_tokens);
-
-    return added > 0 ? added : 0;
-}
-
 static int64_t step_us(const struct timed_engine *e,
                        const struct engine_segment *segments, size_t n)
 {
@@ -162,7 +141,9 @@ static int64_t step_us(const struct timed_engine *e,
             batch++;
             kv_tokens += (int64_t)s->position + s->n_tokens;
         } else {
-            us += chunk_us(e, s);
+            us += cost_model_chunk_us(e->cost, s->n_tokens,
+                                      s->position - s->cached_tokens,
+                                      s->cached_tokens);
         }
     }
     if (batch > 0)

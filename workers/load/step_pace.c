@@ -8,23 +8,12 @@
 /* Part of a new ratio in the smoothed one. */
 #define RATIO_GAIN 0.2
 
-static double run_us(const struct cost_model *cost, uint32_t uncached,
-                     uint32_t cached)
-{
-    return uncached
-               ? (double)cost_model_prefill_us(cost, uncached, cached, NULL)
-               : 0;
-}
-
-/* What the model says of a chunk: the runs' times telescope. */
+/* What the model says of a chunk in a run that began at `cached`. */
 static double model_us(const struct cost_model *cost, uint32_t n_tokens,
                        uint32_t position, uint32_t cached)
 {
-    uint32_t before = position - cached;
-    double us =
-        run_us(cost, before + n_tokens, cached) - run_us(cost, before, cached);
-
-    return us > 0 ? us : 0;
+    return (double)cost_model_chunk_us(cost, n_tokens, position - cached,
+                                       cached);
 }
 
 static double mean_position(uint32_t n_tokens, uint32_t position)
