@@ -339,6 +339,14 @@ class Refusals(WorkerCase):
         self.assertGreater(process.wait(20 * settings.scale), 0)
         self.assertIn('speaks version 9', self.log('w'))
 
+    def test_a_conductor_with_an_order_that_nobody_knows(self):
+        """A worker that served its queue in another order than the conductor
+        estimates with would be worse than none."""
+        process = self.launch('w', 'both')
+        self.accept(reply=wire.welcome(queue_order='lifo'))
+        self.assertGreater(process.wait(20 * settings.scale), 0)
+        self.assertIn('queue_order', self.log('w'))
+
     def test_a_name_in_use_may_come_free(self):
         """The namesake may hang and be given up soon."""
         taken = wire.frame(wire.ERROR, 0, struct.pack('<H', 10) +

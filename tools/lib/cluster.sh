@@ -87,8 +87,8 @@ json_string() {
   printf '"%s"' "${text//\"/\\\"}"
 }
 
-# cluster_conductor MODEL BLOCK_TOKENS POLICY COST_MODEL: starts it and sets
-# http_port and worker_port.
+# cluster_conductor MODEL BLOCK_TOKENS POLICY COST_MODEL [QUEUE_ORDER]: starts
+# it and sets http_port and worker_port.
 cluster_conductor() {
   cat >"$run/conductor.json" <<END
 {
@@ -97,6 +97,7 @@ cluster_conductor() {
   "model": $(json_string "$1"),
   "block_tokens": $2,
   "policy": $(json_string "$3"),
+  "queue_order": $(json_string "${5:-uncached_first}"),
   "cost_model": $(json_string "$4")
 }
 END
