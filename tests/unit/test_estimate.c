@@ -70,6 +70,20 @@ static void prefill(const struct estimate_model *model, const struct pool *pool,
         memo, out);
 }
 
+/* Of a fetch of so many blocks, to the sender itself for simplicity. */
+static int64_t transfer_us(const struct estimate_model *model,
+                           const struct pool *pool,
+                           const struct pool_instance *sender,
+                           uint32_t n_blocks, int64_t now_us)
+{
+    struct estimate_memo memo = {.predicted = false};
+    struct prefill_estimate e;
+
+    prefill(model, pool, sender, (int64_t)n_blocks * model->block_tokens + 1, 0,
+            n_blocks, sender, now_us, &memo, &e);
+    return e.transfer_us;
+}
+
 static void test_usable_blocks(void)
 {
     struct estimate_model model = {.block_tokens = 256};
@@ -108,7 +122,7 @@ static void test_paper_options(void)
     CU_ASSERT_EQUAL(e.prefill_us, 0);
     CU_ASSERT_EQUAL(e.ttft_us, 0);
     CU_ASSERT_EQUAL(busy_link(pool, id, 5000), 0);
-    CU_ASSERT_EQUAL(estimate_transfer_us(&model, i, 16, 2000), 26844);
+    CU_ASSERT_EQUAL(transfer_us(&model, pool, i, 16, 2000), 26844);
     pool_free(pool);
 }
 
@@ -134,7 +148,7 @@ static void test_paper_values(void)
     prefill(&model, pool, i, 131072, 0, 0, NULL, 0, &memo, &e);
     CU_ASSERT_EQUAL(e.prefill_us, 48491282);
     CU_ASSERT_FALSE(e.extrapolated);
-    CU_ASSERT_EQUAL(estimate_transfer_us(&model, i, 16, 0), 26844);
+    CU_ASSERT_EQUAL(transfer_us(&model, pool, i, 16, 0), 26844);
     pool_free(pool);
 }
 
@@ -159,9 +173,9 @@ static void test_prefill(void)
 
     /* Sends that are accepted already come first. */
     CU_ASSERT_EQUAL(busy_link(pool, sender_id, 5000), 0);
-    CU_ASSERT_EQUAL(estimate_transfer_us(&model, sender, 16, 2000), 29844);
-    CU_ASSERT_EQUAL(estimate_transfer_us(&model, sender, 16, 9000), 26844);
-    CU_ASSERT_EQUAL(estimate_transfer_us(&model, sender, 0, 2000), 0);
+    CU_ASSERT_EQUAL(transfer_us(&model, pool, sender, 16, 2000), 29844);
+    CU_ASSERT_EQUAL(transfer_us(&model, pool, sender, 16, 9000), 26844);
+    CU_ASSERT_EQUAL(transfer_us(&model, pool, sender, 0, 2000), 0);
 
     /* Transfer and queue are added for the choice and overlap in time. */
     struct pool_prefill_request work = {.request_id = 1, .predicted_us = 20000};
@@ -205,11 +219,17 @@ static void test_no_link(void)
 {
     struct cost_model cost = paper_model();
     struct estimate_model model = model_of(&cost);
-    struct pool_instance dead = {.link_bytes_per_s = 0};
+    struct pool_instance_config config = {.role = ROLE_PREFILL,
+                                          .kv_capacity_tokens = 1000000};
+    struct pool *pool = pool_new(&pool_config_default);
+    uint32_t id;
 
-    CU_ASSERT_EQUAL(estimate_transfer_us(&model, &dead, 0, 0), 0);
-    CU_ASSERT_EQUAL(estimate_transfer_us(&model, &dead, 1, 0),
-                    ESTIMATE_NEVER_US);
+    CU_ASSERT_EQUAL_FATAL(pool_add(pool, &config, &id), 0);
+    const struct pool_instance *dead = pool_get(pool, id);
+
+    CU_ASSERT_EQUAL(transfer_us(&model, pool, dead, 0, 0), 0);
+    CU_ASSERT_EQUAL(transfer_us(&model, pool, dead, 1, 0), ESTIMATE_NEVER_US);
+    pool_free(pool);
 }
 
 static void test_decode(void)

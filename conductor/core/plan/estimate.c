@@ -19,17 +19,18 @@ uint32_t estimate_usable_blocks(const struct estimate_model *model,
     return matched_blocks < most ? matched_blocks : (uint32_t)most;
 }
 
-int64_t estimate_transfer_us(const struct estimate_model *model,
-                             const struct pool_instance *sender,
-                             uint32_t n_blocks, int64_t now_us)
+/* How long a fetch takes from now on: the sender first ends the sends that it
+ * has accepted, then sends these at its link rate. ESTIMATE_NEVER_US if it
+ * cannot send. */
+static int64_t fetch_us(const struct estimate_model *model,
+                        const struct pool_instance *sender, uint32_t n_blocks,
+                        int64_t now_us)
 {
     double bytes = (double)n_blocks * model->block_tokens *
                    (double)model->kv_bytes_per_token;
     double us = bytes * 1e6 / sender->link_bytes_per_s;
     int64_t busy_us = sender->egress_free_us - now_us;
 
-    if (n_blocks == 0)
-        return 0;
     if (model->simulated.links_unshared)
         busy_us = 0;
     if (!(us < (double)ESTIMATE_NEVER_US)) /* a rate of 0 comes here too */
@@ -60,8 +61,7 @@ static int64_t transfer_us(const struct estimate_model *model,
 {
     if (n_blocks > 0 && memo->sent_blocks != n_blocks) {
         memo->sent_blocks = n_blocks;
-        memo->transfer_us =
-            estimate_transfer_us(model, sender, n_blocks, now_us);
+        memo->transfer_us = fetch_us(model, sender, n_blocks, now_us);
     }
     return n_blocks > 0 ? memo->transfer_us : 0;
 }

@@ -89,16 +89,6 @@ struct decode_estimate {
 uint32_t estimate_usable_blocks(const struct estimate_model *model,
                                 uint32_t matched_blocks, int64_t n_tokens);
 
-/*
- * How long a fetch of blocks takes from now on: the sender first ends the
- * sends it has accepted (unless links_unshared), then sends these at its link
- * rate.
- * Returns microseconds, 0 for 0 blocks, ESTIMATE_NEVER_US if it cannot send.
- */
-int64_t estimate_transfer_us(const struct estimate_model *model,
-                             const struct pool_instance *sender,
-                             uint32_t n_blocks, int64_t now_us);
-
 /* The last answers of one request's estimates, for those that ask the same
  * again: most instances have the same blocks. {0} at first; good for one model,
  * prompt, sender and time. */

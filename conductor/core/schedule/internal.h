@@ -45,13 +45,6 @@ bool schedule_takes_work(const struct schedule_request *request,
 bool schedule_can_send(const struct schedule_request *request,
                        const struct pool_instance *instance);
 
-/* Of an instance's first `blocks` blocks, which it holds, how many leading ones
- * it can send. Cost: one probe a block if it has a slow disk. */
-uint32_t schedule_sendable(const struct scheduler *s,
-                           const struct schedule_request *request,
-                           const struct pool_instance *instance,
-                           uint32_t blocks);
-
 /* FindBestPrefixMatch: who can send the most leading blocks, counting only
  * stored ones. Ties go to the link that is free first, then to the lowest
  * slot. Returns NULL if nobody has any. */

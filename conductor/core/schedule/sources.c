@@ -79,10 +79,12 @@ void schedule_own_blocks(const struct scheduler *s,
                           (enum block_tier)t, own);
 }
 
-uint32_t schedule_sendable(const struct scheduler *s,
-                           const struct schedule_request *request,
-                           const struct pool_instance *instance,
-                           uint32_t blocks)
+/* Of an instance's first `blocks` blocks, which it holds, how many leading ones
+ * it can send. Cost: one probe a block if it has a slow disk. */
+static uint32_t sendable_blocks(const struct scheduler *s,
+                                const struct schedule_request *request,
+                                const struct pool_instance *instance,
+                                uint32_t blocks)
 {
     struct prefix_run runs[RUNS_MAX];
     uint32_t sendable = 0;
@@ -120,7 +122,7 @@ schedule_find_sender(const struct scheduler *s,
         if (blocks == 0 || blocks < *best_blocks ||
             !schedule_can_send(request, i))
             continue;
-        blocks = schedule_sendable(s, request, i, blocks);
+        blocks = sendable_blocks(s, request, i, blocks);
         if (blocks == 0 || blocks < *best_blocks)
             continue;
         if (blocks == *best_blocks &&
@@ -245,7 +247,7 @@ void schedule_find_peers(const struct scheduler *s,
 
         if (blocks == 0 || i == deepest || !schedule_can_send(request, i))
             continue;
-        blocks = schedule_sendable(s, request, i, blocks);
+        blocks = sendable_blocks(s, request, i, blocks);
         double w = worth_of(s, request, i, blocks, horizon_us);
 
         if (!(w >= 1.0))
@@ -263,7 +265,7 @@ void schedule_find_peers(const struct scheduler *s,
     }
     for (uint32_t k = 0; k < n; k++) {
         const struct pool_instance *i = pool_at(s->pool, slots[k]);
-        uint32_t blocks = schedule_sendable(
+        uint32_t blocks = sendable_blocks(
             s, request, i, schedule_lesser(s->ready[slots[k]], usable_blocks));
 
         if (peer_of(s, request, i, blocks, &p->at[p->n]))
