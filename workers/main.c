@@ -17,6 +17,7 @@
 #include "workers/engine/profile.h"
 #include "workers/memory.h"
 #include "workers/service/worker.h"
+#include "workers/step/alone.h"
 #include "workers/trust.h"
 
 /* Connections from and to other workers, and the worker's own files. */
@@ -92,27 +93,63 @@ static void on_progress(void *arg, uint32_t done, uint32_t of)
         fprintf(stderr, "profiling: %u of %u\n", done, of);
 }
 
-/* Times the engine into a file, which is there only if all went well. */
+static int time_prefill(void *arg, const uint32_t *tokens, uint32_t n_tokens,
+                        uint32_t *cached_tokens, double *us)
+{
+    return step_alone_prefill(arg, tokens, n_tokens, cached_tokens, us);
+}
+
+static int run_step(void *arg, struct engine_segment *segments, uint32_t n)
+{
+    return step_alone_step(arg, segments, n);
+}
+
+/* Times the engine in the step loop that serves, into `out`. */
+static int profile_into(FILE *out, const struct worker_options *o,
+                        struct engine *engine, char *err, size_t err_bytes)
+{
+    const struct engine_kv_layout *layout = engine_kv_layout(engine);
+    bool terminal = isatty(STDERR_FILENO);
+    struct profile_way way = {.prefill = time_prefill, .step = run_step};
+    struct profile_config config = {
+        .model = o->model,
+        .seed = o->seed,
+        .max_batch = o->max_batch,
+        .max_tokens = layout->window_tokens < PROFILE_DEFAULT_TOKENS
+                          ? layout->window_tokens
+                          : PROFILE_DEFAULT_TOKENS,
+        .way = &way,
+    };
+    /* One prompt that is cached, and one beside it. */
+    uint32_t n_blocks = 2 * (config.max_tokens / layout->block_tokens + 1);
+
+    snprintf(err, err_bytes, "out of memory");
+    way.arg = step_alone_new(engine, n_blocks, o->max_batch);
+    int rc = way.arg ? profile_run(engine, &config, out, on_progress, &terminal,
+                                   err, err_bytes)
+                     : -ENOMEM;
+    step_alone_free(way.arg);
+    return rc;
+}
+
+/* Profiles into a file, which is there only if all went well. */
 static int profile(const struct worker_options *o, struct engine *engine)
 {
-    struct profile_config config = {
-        .model = o->model, .seed = o->seed, .max_batch = o->max_batch};
     char err[512] = "cannot write it";
-    bool terminal = isatty(STDERR_FILENO);
     FILE *out = fopen(o->profile, "w");
 
-    if (!out) {
-        fprintf(stderr, "conductor-worker: --profile %s: %s\n", o->profile,
-                strerror(errno));
-        return OPTIONS_EXIT_USAGE;
-    }
-    int rc = profile_run(engine, &config, out, on_progress, &terminal, err,
-                         sizeof(err));
-    if (fclose(out) != 0 && rc == 0)
+    if (!out)
+        return options_complain("conductor-worker", "--profile %s: %s",
+                                o->profile, strerror(errno));
+    int rc = profile_into(out, o, engine, err, sizeof(err));
+    if (fclose(out) != 0 && rc == 0) {
         rc = -errno;
+        snprintf(err, sizeof(err), "%s", strerror(-rc));
+    }
     if (rc == 0)
         return EXIT_SUCCESS;
-    fprintf(stderr, "conductor-worker: --profile %s: %s\n", o->profile, err);
+    (void)options_complain("conductor-worker", "--profile %s: %s", o->profile,
+                           err);
     remove(o->profile);
     return EXIT_FAILURE;
 }

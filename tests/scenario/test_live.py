@@ -61,6 +61,7 @@ class Live(Case):
             self.assertLessEqual(report[key]['mean'], report[key]['max'])
         self.assertIn('effective_ratio', report['slo'])
         self.assertIn('p50', report['prediction']['ttft_abs_rel_error'])
+        self.assertGreater(report['prediction']['ttft_rel_error']['p50'], -1)
         self.assertGreater(report['wall_s'], 0)
         self.assertIn('60', output)
 

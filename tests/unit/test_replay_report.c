@@ -261,6 +261,17 @@ static void test_json(void)
                         "p50")));
     json_decref(json);
 
+    /* A prediction of half the time: 50 % off, and too low. */
+    r[0].predicted_ttft_us = (r[0].first_token_us - r[0].sent_us) / 2;
+    CU_ASSERT_EQUAL(replay_report_make(r, 1, &context, &report), 0);
+    CU_ASSERT_DOUBLE_EQUAL(report.prediction_error.p50, 0.5, 1e-3);
+    CU_ASSERT_DOUBLE_EQUAL(report.signed_error.p50, -0.5, 1e-3);
+    json = replay_report_json(&report);
+    CU_ASSERT_DOUBLE_EQUAL(
+        real_at(json_object_get(json, "prediction"), "ttft_rel_error", "p50"),
+        report.signed_error.p50, 1e-6);
+    json_decref(json);
+
     /* Nothing answered: no number is invented. */
     CU_ASSERT_EQUAL(replay_report_make(NULL, 0, &context, &report), 0);
     report.context.policy = NULL;

@@ -18,6 +18,10 @@
 #define MAX_STEPS 16
 #define DECODE_US 4000
 
+/* A request that comes alone finds threads asleep (those of a BLAS spin for
+ * some milliseconds first) and caches with other data: so do ours. */
+#define PAUSE_US 20000
+
 /* Prefill: a = uncached, b = cached tokens. Decode: a = batch, b = KV tokens of
  * each request, the new token included. */
 struct point {
@@ -32,8 +36,10 @@ struct run {
     struct profile_config config;
     uint32_t max_tokens;
     uint32_t *tokens; /* [max_tokens], one prompt for all */
-    void *memory;     /* of all blocks */
-    void **blocks;    /* [n_blocks]; the first hold that prompt's KV */
+    uint32_t *mixed;  /* [max_tokens], its front and new tokens */
+    uint64_t random;
+    void *memory;  /* of all blocks */
+    void **blocks; /* [n_blocks]; the first hold that prompt's KV */
     uint32_t n_blocks;
     struct engine_segment *segments; /* [max_batch] */
     struct point points[MAX_POINTS];
@@ -87,6 +93,16 @@ static void plan_decode(struct run *r)
     }
 }
 
+static int step(struct run *r, struct engine_segment *segments, uint32_t n)
+{
+    const struct profile_way *way = r->config.way;
+
+    if (r->config.stop && atomic_load(r->config.stop))
+        return -ECANCELED;
+    return way ? way->step(way->arg, segments, n)
+               : engine_step(r->e, segments, n, NULL, NULL, r->config.stop);
+}
+
 /* Takes `n` tokens behind `from` of the prompt, in steps. */
 static int prefill(struct run *r, uint32_t from, uint32_t n)
 {
@@ -103,7 +119,7 @@ static int prefill(struct run *r, uint32_t from, uint32_t n)
             .want_token = left <= most,
             .blocks = r->blocks,
         };
-        int rc = engine_step(r->e, &s, 1, NULL, NULL, r->config.stop);
+        int rc = step(r, &s, 1);
         if (rc != 0)
             return rc;
         at += s.n_tokens;
@@ -111,8 +127,33 @@ static int prefill(struct run *r, uint32_t from, uint32_t n)
     return 0;
 }
 
-static int time_prefill(struct run *r, const struct point *p, double *us)
+static uint32_t next_random(uint64_t *state, uint32_t below)
 {
+    *state = *state * UINT64_C(6364136223846793005) + 1442695040888963407u;
+    return (uint32_t)((*state >> 33) % below);
+}
+
+/* The prompt's first tokens, which are cached, and others that are new. What
+ * was reused (whole blocks of it) becomes the point's. */
+static int time_request(struct run *r, struct point *p, double *us)
+{
+    const struct profile_way *way = r->config.way;
+    uint32_t n = p->a + p->b;
+
+    memcpy(r->mixed, r->tokens, p->b * sizeof(*r->mixed));
+    for (uint32_t i = p->b; i < n; i++)
+        r->mixed[i] =
+            MODEL_FIRST_OUTPUT + next_random(&r->random, MODEL_OUTPUTS);
+    usleep(PAUSE_US);
+    int rc = way->prefill(way->arg, r->mixed, n, &p->b, us);
+    p->a = n - p->b;
+    return rc;
+}
+
+static int time_prefill(struct run *r, struct point *p, double *us)
+{
+    if (r->config.way)
+        return time_request(r, p, us);
     int64_t start_us = clock_now_us();
     int rc = prefill(r, p->b, p->a);
 
@@ -140,8 +181,7 @@ static int time_decode(struct run *r, const struct point *p, double *us)
         };
     int64_t start_us = clock_now_us();
     while (steps < MIN_STEPS || (took_us < DECODE_US && steps < MAX_STEPS)) {
-        int rc =
-            engine_step(r->e, r->segments, p->a, NULL, NULL, r->config.stop);
+        int rc = step(r, r->segments, p->a);
 
         if (rc != 0)
             return rc;
@@ -150,12 +190,6 @@ static int time_decode(struct run *r, const struct point *p, double *us)
     }
     *us = (double)took_us / steps;
     return 0;
-}
-
-static uint32_t next_random(uint64_t *state, uint32_t below)
-{
-    *state = *state * UINT64_C(6364136223846793005) + 1442695040888963407u;
-    return (uint32_t)((*state >> 33) % below);
 }
 
 static void shuffle(struct run *r, uint64_t *state)
@@ -178,20 +212,20 @@ static int measure(struct run *r, FILE *out, profile_progress_fn *progress,
     for (uint32_t round = 0; round < r->config.repeats; round++) {
         shuffle(r, &state);
         for (uint32_t i = 0; i < r->n_points; i++) {
-            const struct point *p = &r->points[i];
+            struct point p = r->points[i];
             double us = 0;
             int rc =
-                p->decode ? time_decode(r, p, &us) : time_prefill(r, p, &us);
+                p.decode ? time_decode(r, &p, &us) : time_prefill(r, &p, &us);
 
             if (rc != 0)
                 return rc;
             /* The reader takes no time of 0; the clock counts microseconds. */
             us = us < 1 ? 1 : us;
-            if (p->decode)
-                fprintf(out, "decode,,,%u,%llu,%.1f\n", p->a,
-                        (unsigned long long)p->a * p->b, us);
+            if (p.decode)
+                fprintf(out, "decode,,,%u,%llu,%.1f\n", p.a,
+                        (unsigned long long)p.a * p.b, us);
             else
-                fprintf(out, "prefill,%u,%u,,,%.1f\n", p->a, p->b, us);
+                fprintf(out, "prefill,%u,%u,,,%.1f\n", p.a, p.b, us);
             if (progress)
                 progress(arg, round * r->n_points + i + 1, of);
         }
@@ -294,9 +328,11 @@ static int allocate(struct run *r)
     uint32_t n = (uint32_t)(want < have ? want : have);
 
     r->tokens = calloc(r->max_tokens, sizeof(*r->tokens));
+    r->mixed = calloc(r->max_tokens, sizeof(*r->mixed));
+    r->random = state + 1;
     r->segments = calloc(r->config.max_batch, sizeof(*r->segments));
     r->blocks = calloc(n, sizeof(*r->blocks));
-    if (!r->tokens || !r->segments || !r->blocks)
+    if (!r->tokens || !r->mixed || !r->segments || !r->blocks)
         return -ENOMEM;
     r->memory = engine_kv_alloc(r->e, n * (size_t)r->layout->block_bytes);
     if (!r->memory)
@@ -324,6 +360,12 @@ static int fill_blocks(struct run *r)
         engine_kv_forget(r->e, r->blocks[i]);
         memcpy(r->blocks[i], r->blocks[filled ? i % filled : 0],
                r->layout->block_bytes);
+    }
+    if (rc == 0 && r->config.way) {
+        struct point whole = {.b = r->max_tokens};
+        double us;
+
+        rc = time_request(r, &whole, &us);
     }
     return rc;
 }
@@ -359,5 +401,6 @@ done:
     free(r.blocks);
     free(r.segments);
     free(r.tokens);
+    free(r.mixed);
     return rc;
 }

@@ -16,6 +16,18 @@
 #define PROFILE_DEFAULT_REPEATS 3
 #define PROFILE_DEFAULT_KV_BYTES (UINT64_C(1) << 28)
 
+/* How what is timed is run: in the worker's step loop, whose ways are part of
+ * what a request waits for. */
+struct profile_way {
+    void *arg;
+    /* Prefills tokens[n_tokens], of which at most `cached_tokens` are reused;
+     * says how many were, and how long it took. 0, or a negative errno. */
+    int (*prefill)(void *arg, const uint32_t *tokens, uint32_t n_tokens,
+                   uint32_t *cached_tokens, double *us);
+    /* Runs one step of segments[n]. 0, or a negative errno. */
+    int (*step)(void *arg, struct engine_segment *segments, uint32_t n);
+};
+
 /* Zero in a field marked (0: ...) takes that. */
 struct profile_config {
     const char *model;       /* its name, for the file; borrowed */
@@ -27,6 +39,7 @@ struct profile_config {
     uint64_t max_kv_bytes;   /* points that need more are left out (0: 256
                                 MiB) */
     const atomic_bool *stop; /* NULL, or a flag that ends the run early */
+    const struct profile_way *way; /* borrowed; NULL: the engine alone */
 };
 
 /* Called after each measurement. */
@@ -36,10 +49,10 @@ typedef void profile_progress_fn(void *arg, uint32_t done, uint32_t of);
  * measurements to `out` as CSV: lines "# key: value" that say what was
  * measured where, the header
  *   kind,uncached_tokens,cached_tokens,batch,kv_tokens,us
- * and one row a measurement; predictor/profile_csv.h reads it. A prompt is
- * prefilled as the step loop does it, in steps of the engine's step_tokens,
- * and ends with a token. Repeats are rounds over all points in random order,
- * so that a slow minute does not fall on one point.
+ * and one row a measurement; predictor/profile_csv.h reads it. A prompt ends
+ * with a token. Without config->way it is prefilled in steps of the engine's
+ * step_tokens, in the same blocks every time. Repeats are rounds over all
+ * points in random order, so that a slow minute does not fall on one point.
  *   progress, arg   progress may be NULL
  * Returns 0; -EINVAL with a message in err[err_bytes] for a field out of range;
  * -ENOMEM; -ECANCELED if *stop was set; or what writing to `out` or the engine

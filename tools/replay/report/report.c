@@ -12,6 +12,7 @@
 struct replay_tally {
     struct replay_report report; /* without its distributions */
     struct replay_distribution ttft_s, tbt_s, lag_s, error;
+    struct replay_distribution ratio; /* predicted / observed */
 };
 
 static void count_reason(struct replay_report *report,
@@ -66,9 +67,12 @@ static int add_completed(struct replay_tally *t, const struct replay_record *r)
     }
     report->effective += in_time ? 1 : 0;
     if (rc == 0 && r->predicted_ttft_us >= 0 && observed_s > 0) {
-        rc = replay_distribution_add(
-            &t->error,
-            fabs(seconds(r->predicted_ttft_us) - observed_s) / observed_s);
+        double predicted_s = seconds(r->predicted_ttft_us);
+
+        rc = replay_distribution_add(&t->error, fabs(predicted_s - observed_s) /
+                                                    observed_s);
+        if (rc == 0)
+            rc = replay_distribution_add(&t->ratio, predicted_s / observed_s);
     }
     return rc;
 }
@@ -92,6 +96,7 @@ void replay_tally_free(struct replay_tally *tally)
     replay_distribution_fini(&tally->tbt_s);
     replay_distribution_fini(&tally->lag_s);
     replay_distribution_fini(&tally->error);
+    replay_distribution_fini(&tally->ratio);
     free(tally);
 }
 
@@ -120,6 +125,17 @@ int replay_tally_add(struct replay_tally *tally, const struct replay_record *r)
     return rc;
 }
 
+/* The summary of all of it less 1. */
+static struct replay_summary less_one(struct replay_summary s)
+{
+    s.mean -= 1;
+    s.p50 -= 1;
+    s.p90 -= 1;
+    s.p99 -= 1;
+    s.max -= 1;
+    return s;
+}
+
 void replay_tally_report(struct replay_tally *tally,
                          const struct replay_context *context,
                          struct replay_report *report)
@@ -145,6 +161,7 @@ void replay_tally_report(struct replay_tally *tally,
     report->tbt_s = replay_distribution_summary(&tally->tbt_s);
     report->send_lag_s = replay_distribution_summary(&tally->lag_s);
     report->prediction_error = replay_distribution_summary(&tally->error);
+    report->signed_error = less_one(replay_distribution_summary(&tally->ratio));
 }
 
 int replay_report_make(const struct replay_record *records, size_t count,

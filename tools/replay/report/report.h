@@ -59,6 +59,8 @@ struct replay_report {
     double effective_ratio;           /* of all requests */
     /* |predicted - observed| / observed, observed from the real sending. */
     struct replay_summary prediction_error;
+    /* (predicted - observed) / observed: below 0 where it took longer. */
+    struct replay_summary signed_error;
     uint64_t retries;
     struct replay_reason reasons[REPLAY_REASONS_MAX];
     size_t reason_count;
