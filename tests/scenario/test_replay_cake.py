@@ -3,6 +3,7 @@ import csv
 import json
 import os
 import random
+import re
 import statistics
 import tempfile
 import unittest
@@ -227,6 +228,20 @@ class Experiments(unittest.TestCase):
         # On average about what the plan makes of the means.
         mean = statistics.mean(r['cake_s'] for r in rows)
         self.assertAlmostEqual(mean / rows[0]['planned_s'], 1, delta=0.1)
+
+    def test_labels_are_clear_of_numbers(self):
+        """The name of the y axis stands left of what its ticks say."""
+        replay('cake-fluctuation', '--runs', 2, '--plot', self.path('o.svg'))
+        with open(self.path('o.svg'), encoding='utf-8') as f:
+            svg = f.read()
+        name, = re.findall(r'(?:translate\(|rotate\(-90 )([0-9.]+)[^>]*>\s*'
+                           r'(?:<text>)?token of the prompt', svg)
+        ticks = re.findall(r'(?:translate\(|<text x=")([0-9.]+)[^>]*end"[^>]*>'
+                           r'\s*(?:<text>)?\s*(1[0-9]000)<', svg)
+        self.assertGreater(len(ticks), 1)
+        for right, text in ticks:
+            left = float(right) - 7 * len(text)
+            self.assertLess(float(name) + 6, left)
 
     def test_adaptive(self):
         rows = self.rows('cake-adaptive', '--runs', 10)
