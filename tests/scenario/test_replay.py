@@ -329,7 +329,7 @@ class Replay(unittest.TestCase):
         self.assertEqual(sorted(os.listdir(self.folder)),
                          ['all', 'r.csv', 'r.json'])
 
-    def test_help(self):
+    def test_help_is_a_command(self):
         for args, words in ((['help'], 'usage: conductor-replay COMMAND'),
                             (['help', 'size'], 'usage: conductor-replay size')):
             done = replay(*args)
