@@ -153,15 +153,15 @@ static void write_head(FILE *f, const struct settings *s,
                        const struct figure_trace *traces, size_t n)
 {
     fputs("# The Mooncake paper's figures, from the simulator\n\n"
-          "Written by `conductor-replay figures`; the numbers come from its "
-          "simulations, with\nthe daemon's own scheduling code. Times are of "
-          "the described cluster, not of the\nmachine that simulates. "
-          "Clusters are in `traces/clusters/`, the format of traces\nin "
-          "`traces/DESIGN.md`.\n\nWhat agrees with the paper and what "
-          "differs is worked out from the numbers: a\npercentage agrees "
-          "within 5 points. A trace stands for the workload in its name;\n"
-          "without one, or where the paper has no number of that workload, "
-          "nothing is\nsaid.\n\n",
+          "`conductor-replay figures` wrote this page. The numbers come from "
+          "its simulations, with\nthe daemon's own scheduling code. Times are "
+          "those of the described cluster, not of the\nmachine that "
+          "simulates. The clusters are in `traces/clusters/`;\n"
+          "`traces/DESIGN.md` describes the format of traces.\n\nThe "
+          "numbers decide whether a result agrees with the paper: a percentage "
+          "agrees within\n5 points. A trace stands for the workload in its "
+          "name. Nothing is said of a trace\nwithout such a name, or where "
+          "the paper has no number for the workload.\n\n",
           f);
     if (s->study.source.requests > 0) {
         fprintf(f,

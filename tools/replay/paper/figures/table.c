@@ -10,22 +10,24 @@ static const struct figure figures[] = {
          "more than vLLM with a prefix cache on tool and agent, and 40 % on "
          "synthetic, both at 200 ms.",
      .setup =
-         "16 nodes of `paper-16` split in three ways, `global_cache`; 16 of "
-         "`paper-16-coupled` without and with prefix cache (`least_loaded`, "
-         "`local_cache`), whole prompts or chunks of 2,048 tokens a step. No "
-         "admission, so that all systems serve the same. Shares at 200 ms; the "
-         "gain over a prefix cache without chunks at 200 ms; the largest gain "
-         "over the best coupled one at any SLO from 25 to 500 ms.",
+         "Three splits of the 16 nodes of `paper-16`, `global_cache`; the 16"
+         " nodes of `paper-16-coupled` without and with a prefix cache "
+         "(`least_loaded`, `local_cache`), with whole prompts or chunks of "
+         "2,048 tokens in a step. No admission, so that all systems serve "
+         "the same requests. The table shows shares at 200 ms; the gain over"
+         " a prefix cache without chunks at 200 ms; and the largest gain "
+         "over the best coupled system at any SLO from 25 to 500 ms.",
      .header = "speed | 8+8, 10+6, 12+4 | coupled: plain, prefix cache, "
                "chunked, both | gain over prefix cache | largest gain over the "
                "best coupled |",
-     .notes = "What disaggregation gains depends on the load and on what a "
-              "decode step costs, neither of which the paper gives; our step "
-              "is a roofline at 60 % of the memory's rate plus 5 ms. A coupled "
-              "node makes every decode wait for the prefill step beside it, so "
-              "a chunk of 2,048 tokens behind a long prompt counts in TBT with "
-              "all its time. Where 16 nodes have time to spare both kinds "
-              "serve everything, and no gain shows.",
+     .notes =
+         "The gain of disaggregation depends on the load and on the cost of "
+         "a decode step, and the paper gives neither. Our step is a roofline"
+         " at 60 % of the memory's rate plus 5 ms. On a coupled node every "
+         "decode waits for the prefill step beside it, so the TBT includes "
+         "the whole time of a chunk of 2,048 tokens behind a long prompt. If"
+         " 16 nodes have time to spare, both kinds serve everything, and no "
+         "gain shows.",
      .run = figure_capacity},
     {.id = "05",
      .title = "Figure 5: mean TTFT by policy",
@@ -35,34 +37,39 @@ static const struct figure figures[] = {
               "trace's speed. Mean TTFT in seconds.",
      .header = "nodes | speed | random | least loaded | local | global | "
                "global to local | in order |",
-     .notes = "The distance between local and global depends on the load, "
-              "which the paper does not give: it is small where there is time "
-              "to spare, large near saturation, and small again beyond, where "
-              "only work done counts.",
+     .notes =
+         "The distance between local and global depends on the load, which "
+         "the paper does not give. It is small while there is time to spare,"
+         " large near saturation, and small again beyond, where only the "
+         "finished work counts.",
      .run = figure_policies},
     {.id = "08",
      .title = "Figure 8: GPU time of prefill",
      .paper = "Against vLLM: -36 % on conversation, -53 % on tool and agent, "
               "-64 % on synthetic.",
      .setup =
-         "`reference-16`: time that a request's prefill takes on its node, "
-         "without a prefix cache (`least_loaded`), with local caches "
-         "(`local_cache`) and with the global one (`global_cache`).",
+         "`reference-16`: the time that a request's prefill takes on its "
+         "node, without a prefix cache (`least_loaded`), with local caches "
+         "(`local_cache`) and with the global cache (`global_cache`).",
      .header = "no prefix cache | local | global | paper |",
-     .notes = "In the paper's own formula a token costs more the further back "
-              "it stands, and reused tokens are the first, so time saved is "
-              "less than tokens saved.",
+     .notes =
+         "In the paper's own formula a token costs more the further back it "
+         "stands. Reused tokens are the first ones, so the time saved is "
+         "less than the tokens saved.",
      .run = figure_prefill},
     {.id = "09",
      .title = "Figure 9: hit ratio of one cache over its capacity",
      .paper = "3 M tokens reach less than half of the highest hit ratio in "
               "most cases; 50 M nearly all of it.",
-     .setup = "One LRU cache, blocks touched first to last; hits over all "
-              "blocks, and as a share of an infinite cache's.",
+     .setup =
+         "One LRU cache; the blocks of a prompt are touched from first to "
+         "last. Hits over all blocks, and as a share of those of an infinite"
+         " cache.",
      .header = "1 M tokens | 3 M | 10 M | 30 M | 50 M | infinite |",
-     .notes = "Traces are public only for some workloads. Generated ones "
-              "follow means and ratios that the paper states; it publishes no "
-              "gaps between reuses, which decide how much a small cache keeps.",
+     .notes =
+         "Traces are public only for some workloads. Generated ones follow "
+         "the means and ratios that the paper states. The paper publishes no"
+         " gaps between reuses, which decide how much a small cache keeps.",
      .run = figure_lru},
     {.id = "10",
      .title = "Figure 10: ten nodes, global against local caches",
@@ -70,41 +77,45 @@ static const struct figure figures[] = {
               "high, prefill time is down by up to 48 %.",
      .setup =
          "`reference-16` with 10 nodes. Local caches with a scheduler that "
-         "only looks at load, and with one that looks for hits; global "
-         "with fetches; and one pool that every node reads at no cost. "
-         "Hit ratio in tokens; ratios and times of global against both "
-         "kinds of local.",
+         "looks only at load, and with one that looks for hits; global "
+         "caches with fetches; and one pool that every node reads at no "
+         "cost. Hit ratios are in tokens; the last two columns compare "
+         "global with both kinds of local.",
      .header = "least loaded | local | global | ideal pool | hits, times as "
                "many | prefill time |",
-     .notes = "The paper does not say how requests are placed on its local "
-              "caches, and its numbers are maxima: what is above one differs, "
-              "what is below is within it. Placement by load alone is the "
-              "weakest baseline; a scheduler that looks for local hits brings "
-              "most requests to where their prefix is.",
+     .notes =
+         "The paper does not say how it places requests on its local caches,"
+         " and its numbers are maxima: a number above one differs, a number "
+         "below is within it. Placement by load alone is the weakest "
+         "baseline; a scheduler that looks for local hits sends most "
+         "requests to where their prefix is.",
      .run = figure_global},
     {.id = "11",
      .title = "Figure 11: copies of popular keys",
      .paper = "Conversation and tool and agent: the top 100 keys end up on "
               "almost every instance; synthetic: few.",
-     .setup = "`reference-16`, `global_cache`: nodes that hold the key of a "
-              "rank, counted every 30 s; mean over the second half (and how "
-              "often the trace asks for the key).",
+     .setup =
+         "`reference-16`, `global_cache`: the number of nodes that hold the "
+         "key of a rank, counted every 30 s; the mean over the second half "
+         "(and how often the trace asks for the key).",
      .header = "rank 1 | 10 | 100 | 1,000 | 10,000 |",
-     .notes = "A key spreads when requests for it run on nodes that do not "
-              "hold it: how often the trace asks for a rank bounds its copies.",
+     .notes =
+         "A key spreads when requests for it run on nodes that do not hold "
+         "it. So the number of requests for a rank bounds its copies.",
      .run = figure_replicas},
     {.id = "13",
      .title = "Figure 13: TTFT over the network's bandwidth",
      .paper = "Synthetic, 24 to 400 Gbit/s: the mean is under 2 s above 100 "
               "Gbit/s, and sharply worse below.",
-     .setup = "`paper-16`, `global_cache`, links shared by what crosses them. "
-              "Mean TTFT in seconds.",
+     .setup = "`paper-16`, `global_cache`, links shared by all transfers that "
+              "cross them. Mean TTFT in seconds.",
      .header = "speed | 24 Gbit/s | 50 | 100 | 150 | 200 | 400 | 800 |",
-     .notes = "`global_cache` weighs a transfer against computing and stops "
-              "fetching over a slow link; what then hurts is the KV for decode "
-              "nodes, which fills the links. TTFT here is the end of prefill: "
-              "what KV still has to travel after that counts in the first "
-              "interval between tokens.",
+     .notes =
+         "`global_cache` weighs a transfer against computing, and stops "
+         "fetching over a slow link. What then hurts is the KV for decode "
+         "nodes, which fills the links. TTFT here ends with the prefill: KV "
+         "that must still travel afterwards counts in the first interval "
+         "between tokens.",
      .run = figure_bandwidth},
     {.id = "15",
      .title = "Figure 15: prefill or decode, 16 nodes",
@@ -115,24 +126,29 @@ static const struct figure figures[] = {
               "admission. TTFT and TBT: means at 4, 8 and 12 prefill nodes.",
      .header =
          "speed | best split | 8+8 | TTFT at 4, 8, 12 | TBT at 4, 8, 12 |",
-     .notes = "A decode step costs here what reading weights and KV costs plus "
-              "5 ms; what else an engine does between steps would ask for more "
-              "decode nodes.",
+     .notes =
+         "Here a decode step costs the reading of weights and KV plus 5 ms. "
+         "Whatever else an engine does between steps would require more "
+         "decode nodes.",
      .run = figure_ratio},
     {.id = "goodput",
      .title = "Goodput with a TTFT SLO of 30 s",
-     .paper = "Not a figure of the paper: requests that no choice can serve in "
-              "time are rejected on arrival, so overload must not take goodput "
-              "away (the paper's section on overload asks for the same).",
-     .setup = "`global_cache`, speeds 1 to 8. Effective requests per second of "
-              "the trace's time; the largest drop below what a lower speed "
-              "reached; accepted requests that missed the SLO at all speeds "
-              "together, and by how much at most; the prediction error of "
-              "TTFT in seconds, the largest p99 of a speed and the maximum.",
+     .paper =
+         "Not a figure of the paper. Requests that no choice can serve in "
+         "time are rejected on arrival, so overload must not reduce goodput "
+         "(the paper's section on overload asks for the same).",
+     .setup =
+         "`global_cache`, speeds 1 to 8. The table shows effective requests "
+         "per second of the trace's time; the largest drop below what a "
+         "lower speed reached; the accepted requests that missed the SLO, at"
+         " all speeds together, and by how much at most; and the prediction "
+         "error of TTFT in seconds: the largest p99 of a speed, and the "
+         "maximum.",
      .header = "cluster | 1 | 2 | 3 | 4 | 5 | 6 | 7 | 8 | largest drop | "
                "late, latest | predicted off by p99, max |",
-     .notes = "The prediction error is that of the TTFT when the request was "
-              "accepted; requests that arrive later can change what it meets.",
+     .notes = "The prediction error is that of the TTFT at the time when the "
+              "request was accepted; requests that arrive later can change the "
+              "outcome.",
      .run = figure_goodput},
 };
 
