@@ -207,7 +207,7 @@ static void finish(struct sim *sim, struct sim_node *node,
         node->decode_tokens -= sim_decode_tokens(sim, node, r);
     (void)pool_decode_done(sim->pool, node->id, r->record.index + 1);
     r->record.tbt_us = request_tbt_us(sim, &node->batch, r);
-    sim->room = true;
+    dispatch_freed(&sim->dispatch);
     sim_end(sim, r, SIM_COMPLETED, NULL);
 }
 

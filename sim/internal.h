@@ -166,7 +166,6 @@ struct sim {
     struct sim_request_list ready;
 
     struct dispatch dispatch;
-    bool room; /* something has been freed since the last try */
 
     int64_t now_us;
     int64_t epoch_us; /* arrival of the first request, of the source's time */

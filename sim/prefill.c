@@ -88,7 +88,7 @@ static struct sim_request *start(struct sim *sim, struct sim_node *node,
     (void)!pool_prefill_started(sim->pool, node->id, r->record.index + 1,
                                 sim->now_us);
     node->active[node->n_active++] = r;
-    sim->room = true;
+    dispatch_freed(&sim->dispatch);
     return r;
 }
 
@@ -207,7 +207,7 @@ void sim_prefill_done(struct sim *sim, struct sim_request *r)
     if (sim->cluster.cache_at == CLUSTER_CACHE_AT_DISPATCH)
         sim_copies_ready(sim, node, r);
     observe(sim, node, r);
-    sim->room = true;
+    dispatch_freed(&sim->dispatch);
     if (decodes_elsewhere(r)) {
         sim->summary.pushes.count++;
         if (!sim->cluster.layerwise)

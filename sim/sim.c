@@ -60,7 +60,6 @@ static void settle(struct sim *sim)
 /* Something was freed: tries those who wait for room, the oldest first. */
 static void retry_waiting(struct sim *sim)
 {
-    sim->room = false;
     while (sim_retry_next(sim))
         settle(sim);
 }
@@ -81,7 +80,7 @@ static void run_event(struct sim *sim, const struct sim_heap_entry *event)
     else
         end_flow(sim, id);
     settle(sim);
-    if (sim->room && sim->dispatch.n_waiting > 0)
+    if (sim->dispatch.n_waiting > 0)
         retry_waiting(sim);
 }
 

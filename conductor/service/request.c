@@ -51,6 +51,12 @@ struct service_request *request_find(struct service *service,
     return request && request->attempt_id == attempt_id ? request : NULL;
 }
 
+void service_freed(struct service *service)
+{
+    dispatch_freed(&service->dispatch);
+    event_active(service->inbox_event, EV_TIMEOUT, 0);
+}
+
 void request_free(struct service_request *request)
 {
     struct service *s = request->service;
@@ -73,6 +79,8 @@ void request_close_pool(struct service_request *request)
                                   request->attempt_id, clock_now_us());
     if (request->decode_open)
         (void)pool_decode_done(s->pool, request->decode, request->attempt_id);
+    if (request->prefill_open || request->decode_open)
+        service_freed(s);
     request->prefill_open = request->decode_open = false;
 }
 
@@ -168,5 +176,5 @@ void service_cancel(struct service_request *request)
         s->metrics.requests[METRICS_CANCELLED]++;
     explain_ended(s->explain, request, "cancelled", NULL);
     request_free(request);
-    event_active(s->inbox_event, EV_TIMEOUT, 0); /* room for a waiting one */
+    event_active(s->inbox_event, EV_TIMEOUT, 0); /* for who waits behind it */
 }

@@ -62,7 +62,6 @@ static void request_done(struct service_request *request)
     request->result.retries = request->dispatch.retries;
     request->ops->done(request->arg, &request->result);
     request_free(request);
-    event_active(s->inbox_event, EV_TIMEOUT, 0);
 }
 
 /* Hands over a token of the decode worker. False: the request is gone. */
@@ -127,6 +126,7 @@ static int on_prefill_started(struct service_request *request, uint32_t id,
         return -EPROTO;
     int64_t now_us = clock_now_us();
     (void)pool_prefill_started(s->pool, id, request->attempt_id, now_us);
+    service_freed(s); /* its place in the queue */
     /* Both without what is loaded. */
     int64_t error_us = (int64_t)m.queue_us - request->plan.queue_us;
     if (s->predicts)
@@ -273,7 +273,7 @@ static int on_prefill_done(struct service_request *request, uint32_t id,
     request->result.prefill_us = (int64_t)m.prefill_us;
     if (!request_set_state(request, REQUEST_TRANSFERRING))
         return -EPROTO;
-    event_active(request->service->inbox_event, EV_TIMEOUT, 0);
+    service_freed(request->service);
     if (request_token(request, m.first_token))
         request_release_early(request);
     return 0;

@@ -38,6 +38,7 @@ static void on_tick(evutil_socket_t fd, short what, void *arg)
     (void)fd;
     (void)what;
     instances_tick(s);
+    dispatch_freed(&s->dispatch); /* time alone may have made room */
     request_retry_waiting(s);
 }
 

@@ -200,6 +200,10 @@ request_frame(struct service *service, uint32_t id,
  * wait for room, as far as there is any or they have waited too long. */
 void request_retry_waiting(struct service *service);
 
+/* service_freed(service): something that a waiting request may want is free;
+ * the loop's next turn looks. */
+void service_freed(struct service *service);
+
 /* request_set_state(request, next): changes the state if the transition table
  * in request.c allows it; returns whether it did. */
 bool request_set_state(struct service_request *request,

@@ -145,7 +145,7 @@ static int on_status(struct service *s, uint32_t id, const uint8_t *p,
                                 (double)m.disk_bytes_per_s);
     if (rc == 0 && in->health == HEALTH_STARTING) {
         rc = pool_set_health(s->pool, id, HEALTH_READY);
-        event_active(s->inbox_event, EV_TIMEOUT, 0);
+        service_freed(s);
     }
     return rc ? -EPROTO : 0;
 }
@@ -161,6 +161,7 @@ static int on_frame(void *arg, struct worker_link *link,
         int rc = pool_set_health(s->pool, w->id, HEALTH_READY);
 
         (void)rc;
+        service_freed(s);
         log_info("worker %s answers again", in->name);
     }
     switch (h->type) {

@@ -85,13 +85,14 @@ static int next(struct rig *r, int64_t now_us)
     return next ? (int)(next - r->requests) : -1;
 }
 
-/* A request's work is over. */
+/* A request's work is over, and the room that it took free. */
 static void done(struct rig *r, int i)
 {
     uint64_t id = r->requests[i].ask.request_id;
 
     CU_ASSERT_EQUAL(pool_prefill_done(r->pool, r->prefill, id, -1, 0), 0);
     CU_ASSERT_EQUAL(pool_decode_done(r->pool, r->decode, id), 0);
+    dispatch_freed(&r->dispatch);
 }
 
 static void test_without_instances(void)
@@ -167,6 +168,7 @@ static void test_wait(void)
     dispatch_forget(&r.dispatch, &r.requests[2]);
     dispatch_forget(&r.dispatch, &r.requests[2]);
     CU_ASSERT_EQUAL(r.dispatch.n_waiting, 2);
+    CU_ASSERT_EQUAL(next(&r, NOW_US), -1);
     done(&r, 0);
     CU_ASSERT_EQUAL(next(&r, NOW_US), 1);
     CU_ASSERT_EQUAL(r.order.action, DISPATCH_SEND);
@@ -202,11 +204,17 @@ static void test_wait_with_slo(void)
     CU_ASSERT_EQUAL(r.order.reason, DISPATCH_WAITED_TOO_LONG);
     CU_ASSERT_FALSE(r.order.decided);
     /* The oldest one finds no room in time any more. */
+    CU_ASSERT_EQUAL(next(&r, NOW_US + 4500), -1);
+    dispatch_freed(&r.dispatch);
     CU_ASSERT_EQUAL(next(&r, NOW_US + 4500), 2);
     CU_ASSERT_EQUAL(r.order.reason, DISPATCH_NO_ROOM);
     CU_ASSERT_EQUAL(next(&r, NOW_US + 4500), -1);
     CU_ASSERT_EQUAL(next(&r, NOW_US + 100000000), -1);
     CU_ASSERT_EQUAL(r.dispatch.n_waiting, 1);
+    /* Nobody is asked for in vain: nothing was freed. */
+    uint64_t n = r.dispatch.n_decisions;
+    CU_ASSERT_EQUAL(next(&r, NOW_US + 100000000), -1);
+    CU_ASSERT_EQUAL(r.dispatch.n_decisions, n);
     rig_fini(&r);
 }
 

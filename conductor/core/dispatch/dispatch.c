@@ -153,8 +153,7 @@ static struct dispatch_request *first_expired(struct dispatch *d,
     int64_t next_us = INT64_MAX;
 
     if (now_us < d->next_expiry_us ||
-        (d->scheduler && !d->unpredicted &&
-         schedule_admits_late(d->scheduler)))
+        (d->scheduler && !d->unpredicted && schedule_admits_late(d->scheduler)))
         return NULL;
     TAILQ_FOREACH(r, &d->waiting, entry)
     {
@@ -167,23 +166,48 @@ static struct dispatch_request *first_expired(struct dispatch *d,
     return NULL;
 }
 
+void dispatch_freed(struct dispatch *d)
+{
+    d->room = true;
+}
+
+static void stop_waiting(struct dispatch *d, struct dispatch_request *request)
+{
+    request->waits = false;
+    TAILQ_REMOVE(&d->waiting, request, entry);
+    d->n_waiting--;
+}
+
+/* The oldest, if it finds room or will never. A round goes on until one finds
+ * none: neither will the younger ones. */
+static struct dispatch_request *
+next_in_round(struct dispatch *d, int64_t now_us, struct dispatch_order *order)
+{
+    struct dispatch_request *r = TAILQ_FIRST(&d->waiting);
+
+    if (!d->in_round && !d->room)
+        return NULL;
+    if (!d->in_round)
+        d->room = false;
+    if (r)
+        give_order(d, r, false, now_us, order);
+    d->in_round = r && order->action != DISPATCH_WAIT;
+    if (!d->in_round)
+        return NULL;
+    stop_waiting(d, r);
+    return r;
+}
+
 struct dispatch_request *dispatch_next(struct dispatch *d, int64_t now_us,
                                        struct dispatch_order *order)
 {
     struct dispatch_request *r = first_expired(d, now_us);
 
-    if (r) {
-        memset(order, 0, sizeof(*order));
-        order->decision.verdict = SCHEDULE_REJECT_TTFT;
-        refuse(DISPATCH_WAITED_TOO_LONG, 0, order);
-    } else {
-        r = TAILQ_FIRST(&d->waiting);
-        if (!r)
-            return NULL;
-        give_order(d, r, false, now_us, order);
-        if (order->action == DISPATCH_WAIT)
-            return NULL; /* neither will the younger ones find room */
-    }
+    if (!r)
+        return next_in_round(d, now_us, order);
+    memset(order, 0, sizeof(*order));
+    order->decision.verdict = SCHEDULE_REJECT_TTFT;
+    refuse(DISPATCH_WAITED_TOO_LONG, 0, order);
     dispatch_forget(d, r);
     return r;
 }
@@ -192,9 +216,8 @@ void dispatch_forget(struct dispatch *d, struct dispatch_request *request)
 {
     if (!request->waits)
         return;
-    request->waits = false;
-    TAILQ_REMOVE(&d->waiting, request, entry);
-    d->n_waiting--;
+    d->room |= request == TAILQ_FIRST(&d->waiting);
+    stop_waiting(d, request);
 }
 
 bool dispatch_failed(const struct dispatch *d, struct dispatch_request *request,

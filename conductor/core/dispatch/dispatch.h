@@ -45,6 +45,8 @@ struct dispatch {
     struct scheduler *scheduler; /* borrowed; NULL: no instance yet */
     struct dispatch_list waiting;
     uint64_t n_waiting;
+    bool room;            /* something was freed since the last round began */
+    bool in_round;        /* those who wait are being tried */
     uint64_t n_decisions; /* ever asked of the scheduler */
     int64_t next_expiry_us;
     int64_t overhead_us; /* of a TTFT, outside queue and prefill: hand-over */
@@ -86,16 +88,22 @@ void dispatch_init(struct dispatch *d);
 void dispatch_place(struct dispatch *d, struct dispatch_request *request,
                     int64_t now_us, struct dispatch_order *order);
 
+/* dispatch_freed(d): a place, memory or an instance has become free: who waits
+ * is tried by the next dispatch_next(). */
+void dispatch_freed(struct dispatch *d);
+
 /*
  * The next order for one of those who wait: first for those whose TTFT SLO has
- * gone by, unless such are admitted, then for the oldest, if it finds room or
- * will never. The caller carries it out and asks again. Returns whom it is for,
- * not waiting any more; NULL: nobody, order is void.
+ * gone by, unless such are admitted, then, after dispatch_freed(), for the
+ * oldest, if it finds room or will never. The caller carries it out and asks
+ * again.
+ * Returns whom it is for, not waiting any more; NULL: nobody, order is void.
  */
 struct dispatch_request *dispatch_next(struct dispatch *d, int64_t now_us,
                                        struct dispatch_order *order);
 
-/* dispatch_forget(d, request): it has ended, waiting or not. */
+/* dispatch_forget(d, request): it has ended, waiting or not. Who waits behind
+ * it may find the room that it lacked. */
 void dispatch_forget(struct dispatch *d, struct dispatch_request *request);
 
 /*
