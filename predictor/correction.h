@@ -2,8 +2,8 @@
  * time. A slow, shared or throttled machine shows in it, and its predictions
  * follow. Pure.
  *
- * A completion counts by the work that it stands for: with a fixed share each,
- * the many short ones, which say least, would speak loudest.
+ * A completion counts by the work that it stands for. With a fixed share each,
+ * the many short prompts, which say least, would count most.
  *
  * Invariant: 0 < min_ratio <= ratio <= max_ratio, all finite.
  */
@@ -39,14 +39,15 @@ __attribute__((warn_unused_result)) int correction_init(struct correction *c,
 void correction_observe(struct correction *c, int64_t predicted_us,
                         int64_t observed_us);
 
-/* Goes back towards 1, within the bounds, for an instance that was given no
- * work while others like it were given so much each: what was seen long ago
- * says less and less. It forgets at half the rate at which it learns. */
+/* Moves the ratio back towards 1, within the bounds, for an instance that got
+ * no work while each other instance like it got `work_us`: old observations
+ * count less and less. It forgets at half the rate at which it learns. */
 void correction_forget(struct correction *c, int64_t work_us);
 
 /* What predictions are multiplied by: the ratio, but 1 as long as it is within
- * CORRECTION_NOISE of 1. So near, it says more about the last completions than
- * about the machine, and equal instances would look different by chance. */
+ * CORRECTION_NOISE of 1. So close to 1 it says more about the last completions
+ * than about the machine, and equal instances would look different by chance.
+ */
 double correction_factor(const struct correction *c);
 
 /* The predicted time times the factor, in microseconds, rounded to nearest and

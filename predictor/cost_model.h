@@ -8,8 +8,9 @@
  * u: uncached tokens, to be computed; p: cached tokens, in front of them;
  * b: requests in the decode batch; k: KV tokens of the whole batch.
  * The prefill form is the polynomial regression on request length and prefix
- * hit length of the Mooncake paper (FAST'25, Algorithm 1): attention costs
- * each of u tokens the p before it and half of the u, the rest is linear.
+ * hit length of the Mooncake paper (FAST'25, Algorithm 1): in attention each of
+ * the u tokens looks at the p before it and at half of the u; the rest is
+ * linear.
  */
 #ifndef PREDICTOR_COST_MODEL_H
 #define PREDICTOR_COST_MODEL_H
@@ -72,17 +73,18 @@ int64_t cost_model_prefill_us(const struct cost_model *m,
 int64_t cost_model_decode_step_us(const struct cost_model *m, int64_t batch,
                                   int64_t kv_tokens, bool *extrapolated);
 
-/* What n_tokens more add to a prefill that has computed `done_tokens` behind
- * `cached_tokens`, at least 0: over the chunks of a prompt this adds up to the
- * cost of the whole, whose constant part the first chunk has. Borrows `m`. */
+/* The time that n_tokens more add to a prefill that has computed `done_tokens`
+ * behind `cached_tokens`, at least 0: over the chunks of a prompt this adds up
+ * to the cost of the whole, whose constant part the first chunk has. Borrows
+ * `m`. */
 int64_t cost_model_chunk_us(const struct cost_model *m, int64_t n_tokens,
                             int64_t done_tokens, int64_t cached_tokens);
 
-/* What a step that computes chunks of prompts and decodes takes less than both
- * alone, which is 0 .. prefill_us, the chunks' time: such a step reads the
- * weights once. d0, the part of a decode step that depends on no request, is
- * that read; longer chunks hide all of it, shorter ones as much as they take.
- * Borrows `m`. */
+/* How much less time a step with chunks of prompts and decodes takes than both
+ * separately: 0 .. prefill_us, the chunks' time. Such a step reads the weights
+ * once. d0, the part of a decode step that depends on no request, is that read;
+ * longer chunks hide all of it, shorter ones as much as they take. Borrows `m`.
+ */
 int64_t cost_model_mixed_saves_us(const struct cost_model *m,
                                   int64_t prefill_us);
 

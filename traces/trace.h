@@ -1,5 +1,5 @@
 /*
- * One request of a trace, and what is wrong with a line that is none.
+ * One request of a trace, and the error of a line that is not one.
  *
  * The format is the Mooncake paper's (FAST'25, artifact): one JSON object a
  * line with `timestamp` (ms), `input_length`, `output_length` (tokens) and

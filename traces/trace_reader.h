@@ -23,7 +23,8 @@ struct trace_reader_options {
      * the bound go unchecked. 0: 4 million. */
     size_t chain_limit_ids;
     bool skip_chain_check;
-    /* Who opens the file again reads the same: only a regular file will do. */
+    /* The file is opened again and must read the same, so only a regular file
+     * will do. */
     bool regular_only;
 };
 

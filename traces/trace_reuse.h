@@ -1,9 +1,9 @@
 /*
- * How the blocks of a trace come back: how many others were touched in between
- * (their stack distance), after how long, and how often each. The distances
+ * How the blocks of a trace are reused: how many other blocks were touched in
+ * between (their stack distance), after what time, and how often. The distances
  * give the hit ratio of one LRU cache of every capacity in a single pass
- * (Mattson et al., 1970): a cache of C blocks hits a touch exactly if fewer
- * than C other blocks were touched since the last one of the same block.
+ * (Mattson et al., 1970): a cache of C blocks hits exactly if fewer than C
+ * other blocks were touched since the block's last touch.
  */
 #ifndef TRACES_TRACE_REUSE_H
 #define TRACES_TRACE_REUSE_H

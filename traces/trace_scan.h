@@ -1,7 +1,7 @@
 /*
- * One line of a trace to one request. Pure. A strict scanner of its own: a
- * JSON node per block id is most of the time of reading a trace, and the
- * simulator reads them by the million.
+ * One line of a trace to one request. Pure. This is a strict scanner of its
+ * own: a general parser spends most of its time on a JSON node for each block
+ * id, and the simulator reads millions of them.
  */
 #ifndef TRACES_TRACE_SCAN_H
 #define TRACES_TRACE_SCAN_H

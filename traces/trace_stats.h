@@ -1,6 +1,6 @@
 /*
- * What one cache without limits would reuse: the best any cluster can do on a
- * trace, and the measure of a generated one.
+ * What one infinite cache would reuse: the best that any cluster can do on a
+ * trace, and the measure of a generated trace.
  */
 #ifndef TRACES_TRACE_STATS_H
 #define TRACES_TRACE_STATS_H
