@@ -146,6 +146,37 @@ static void test_slo_left(void)
     rig_fini(&r);
 }
 
+/* Where no time is known an SLO ends a wait, and nothing else. */
+static void test_unpredicted(void)
+{
+    struct rig r;
+    struct schedule_config config = {
+        .policy = schedule_policy_by_name("least_loaded"), .admission = "none"};
+
+    rig_init(&r);
+    scheduler_free(r.scheduler);
+    r.dispatch.scheduler = r.scheduler = scheduler_new(
+        &config,
+        &(struct estimate_model){
+            .cost = &r.cost, .block_tokens = BLOCK, .kv_bytes_per_token = 1},
+        r.pool, r.index);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(r.scheduler);
+    r.dispatch.unpredicted = true;
+    r.prefill = add(&r, ROLE_PREFILL);
+    r.decode = add(&r, ROLE_DECODE);
+    r.requests[0].ask.max_output_tokens = 4000; /* 400 ms, if they were any */
+    r.requests[0].slo_ttft_us = r.requests[1].slo_ttft_us = 50000;
+    CU_ASSERT_EQUAL(place(&r, 0, NOW_US), DISPATCH_SEND);
+    CU_ASSERT_EQUAL(r.order.predicted_ttft_us, 0);
+    CU_ASSERT_EQUAL(place(&r, 1, NOW_US), DISPATCH_WAIT);
+    CU_ASSERT_EQUAL(r.order.decision.retry_after_us, 0);
+    CU_ASSERT_EQUAL(next(&r, NOW_US + 49999), -1);
+    CU_ASSERT_EQUAL(next(&r, NOW_US + 50000), 1);
+    CU_ASSERT_EQUAL(r.order.reason, DISPATCH_WAITED_TOO_LONG);
+    CU_ASSERT_EQUAL(next(&r, NOW_US + 50000), -1);
+    rig_fini(&r);
+}
+
 /* First come, first served; nobody overtakes, who can't be served ever is told
  * at once. */
 static void test_wait(void)
@@ -255,6 +286,7 @@ int main(void)
     suite = CU_add_suite("dispatch", NULL, NULL);
     CU_add_test(suite, "without instances", test_without_instances);
     CU_add_test(suite, "SLO left", test_slo_left);
+    CU_add_test(suite, "unpredicted", test_unpredicted);
     CU_add_test(suite, "wait", test_wait);
     CU_add_test(suite, "wait with SLO", test_wait_with_slo);
     CU_add_test(suite, "retry", test_retry);
