@@ -269,10 +269,7 @@ struct msg_token msg_tokens_at(const struct msg_tokens *m, uint32_t i)
 
 static void msg_done_fields(struct codec *c, struct msg_done *m)
 {
-    codec_u8(c, &m->finish);
     codec_u32(c, &m->output_tokens);
-    codec_require(c, m->finish == PROTO_FINISH_LENGTH ||
-                         m->finish == PROTO_FINISH_STOP);
 }
 MESSAGE(msg_done, FRAME_DONE)
 

@@ -212,13 +212,7 @@ struct msg_tokens {
     const uint8_t *entries; /* (n) of MSG_TOKEN_BYTES; msg_tokens_at() */
 };
 
-enum proto_finish {
-    PROTO_FINISH_LENGTH = 1,
-    PROTO_FINISH_STOP = 2,
-};
-
 struct msg_done {
-    uint8_t finish; /* enum proto_finish */
     uint32_t output_tokens;
 };
 

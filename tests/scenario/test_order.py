@@ -53,7 +53,7 @@ class PlayedWorker(wire.Link):
                                       for i, t in enumerate(tokens))))
 
     def done(self, rid, n):
-        self.send(wire.frame(wire.DONE, rid, struct.pack('<BI', 1, n)))
+        self.send(wire.frame(wire.DONE, rid, struct.pack('<I', n)))
 
 
 class Windows(Case):

@@ -275,7 +275,7 @@ class WorkerLink(Link):
 
     def answer(self, rid, first, limit_s=60):
         """All tokens of a request that decodes here."""
-        _, n = struct.unpack('<BI', self.ended(rid, DONE, limit_s))
+        n, = struct.unpack('<I', self.ended(rid, DONE, limit_s))
         rest = self.tokens(rid)
         assert sorted(rest) == list(range(1, n)), (rid, n, sorted(rest))
         return [first] + [rest[i] for i in range(1, n)]

@@ -151,7 +151,7 @@ static void encode_all(struct wire_buf *b)
         b, 15,
         &(struct msg_prefill_done){65, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 3});
     msg_tokens_pack(b, (struct msg_token[]){{1, 2, 3}, {4, 5, 6}}, 2);
-    msg_done_pack(b, 16, &(struct msg_done){PROTO_FINISH_LENGTH, 9});
+    msg_done_pack(b, 16, &(struct msg_done){9});
     msg_blocks_stored_pack(b, 0,
                            &(struct msg_blocks_stored){1, 5, 3, u8(keys)});
     msg_blocks_removed_pack(b, 0, &(struct msg_blocks_removed){1, 3, u8(keys)});

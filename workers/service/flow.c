@@ -47,8 +47,7 @@ static void send_prefill_done(struct worker *w, const struct request *r,
 
 static void send_done(struct worker *w, const struct request *r)
 {
-    struct msg_done m = {.finish = PROTO_FINISH_LENGTH,
-                         .output_tokens = r->n_output};
+    struct msg_done m = {.output_tokens = r->n_output};
 
     worker_send_tokens(w); /* DONE comes last */
     msg_done_pack(&w->out, r->id, &m);
