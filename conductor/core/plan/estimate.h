@@ -14,10 +14,10 @@
 #include "conductor/core/simulated_world.h"
 #include "predictor/cost_model.h"
 
-/* What never fits: larger than every time that can. */
+/* A request that never fits: larger than every time that can occur. */
 #define ESTIMATE_NEVER_US (INT64_MAX / 4)
 
-/* What all estimates share. Borrowed by who holds one. */
+/* What all estimates share. Borrowed by its users. */
 struct estimate_model {
     const struct cost_model *cost;
     uint32_t block_tokens;            /* at least 1 */
@@ -34,27 +34,29 @@ struct prefill_estimate {
     uint32_t used_blocks;    /* leading blocks the plan reuses, of any source */
     uint32_t fetch_from;     /* pool id that sends the blocks local_blocks ..
                                 used_blocks - 1, or POOL_NO_INSTANCE */
-    int64_t cached_tokens;   /* that are not computed: used_blocks in tokens, at
-                                most the prompt's */
-    int64_t transfer_us;     /* until they are here, congestion included */
+    int64_t cached_tokens;   /* tokens that are not computed: those of
+                                used_blocks, at most the prompt's */
+    int64_t transfer_us;     /* until the fetched blocks are here, congestion
+                                included */
     int64_t transfer_end_us; /* absolute; now if nothing is fetched */
-    int64_t ready_us;        /* absolute: when it can be begun, as far as blocks
-                                go, those of its own slow tiers too */
+    int64_t ready_us;        /* absolute: when its blocks are here and it can
+                                begin, those of its own slow tiers included */
     int64_t queue_us;        /* wait of a request whose blocks are here */
-    int64_t predicted_us;    /* prefill, the cost model's word */
+    int64_t predicted_us;    /* prefill, by the cost model */
     int64_t prefill_us;      /* prefill, corrected for this instance */
     int64_t score_us; /* transfer + queue + prefill: Algorithm 1's sum, by
                          which policies choose. Planned: ttft + prefill times
                          the decision's engine_price */
-    int64_t ttft_us;  /* predicted: the transfer overlaps the queue, so this
-                         is when its turn comes with its blocks there, plus
-                         prefill; at most score_us while all are ready */
+    int64_t ttft_us;  /* predicted: the transfer overlaps the queue, so this is
+                         the time until its turn has come and its blocks are
+                         here, plus prefill; at most score_us while all are
+                         ready */
     bool planned;     /* by a load plan: local_blocks are resident,
                          used_blocks - split_block come from sources, transfer
                          is the whole load, predicted and prefill are the work
                          of the engine */
     bool at_least;    /* planned, and score and ttft are lower bounds: it was
-                         not worked out, since another one is better */
+                         not worked out, because another candidate is better */
     bool late;        /* planned, and its ttft misses the request's SLO */
     uint64_t last_prefill; /* planned: the instance's */
     enum load_mode load_mode;
@@ -89,9 +91,9 @@ struct decode_estimate {
 uint32_t estimate_usable_blocks(const struct estimate_model *model,
                                 uint32_t matched_blocks, int64_t n_tokens);
 
-/* The last answers of one request's estimates, for those that ask the same
- * again: most instances have the same blocks. {0} at first; good for one model,
- * prompt, sender and time. */
+/* The last answers of one request's estimates, to be used again: most instances
+ * have the same blocks. {0} at first; valid for one model, prompt, sender and
+ * time. */
 struct estimate_memo {
     bool predicted; /* whether predicted_us is that of cached_tokens */
     bool extrapolated;
@@ -123,8 +125,9 @@ void estimate_prefill(const struct estimate_model *model,
                       struct estimate_memo *memo, struct prefill_estimate *out);
 
 /*
- * Adds that the instance first reads blocks from a slow tier of its own: this
- * overlaps the queue as a transfer does. Algorithm 1's sum stays as it is.
+ * Adds to an estimate that the instance first reads blocks from a slow tier of
+ * its own. The read overlaps the queue, as a transfer does. Algorithm 1's sum
+ * does not change.
  *   own_ready_us  absolute: when they will have been read.
  *   out           written by estimate_prefill() before.
  */
@@ -146,10 +149,10 @@ struct estimate_plan_request {
 };
 
 /*
- * The first finishing load plan of a request on an instance.
+ * The load plan of a request on an instance that finishes first.
  *   plan  written, all pieces and shares in it.
- *   out   its plan's part is written: blocks, transfer, predicted, prefill,
- *         ready, score, ttft; the rest stays.
+ *   out   the plan's part is written: blocks, transfer, predicted, prefill,
+ *         ready, score, ttft; the rest does not change.
  * Cost: load_plan_make().
  */
 void estimate_plan(const struct estimate_model *model,
@@ -167,8 +170,8 @@ void estimate_decode(const struct estimate_model *model,
                      int64_t max_output_tokens, struct decode_estimate *out);
 
 /*
- * When an instance would have room for the request and a TBT within the SLO,
- * if nothing else came and its decodes ran to their full length at today's
+ * When an instance would have room for the request and a TBT within the SLO, if
+ * no other request came and its decodes ran to their full length at the present
  * step time.
  *   slo_tbt_us  0: any TBT will do.
  * Returns microseconds from now, ESTIMATE_NEVER_US if not even an idle

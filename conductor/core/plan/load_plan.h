@@ -1,8 +1,9 @@
 /*
- * Which blocks of a cached prompt to load and which to compute all the same,
- * so that both end at once: the bidirectional loading of the Cake paper
- * ("Compute Or Load KV Cache? Why Not Both?", section 4), with several sources
- * and layerwise loading, and the best of all modes instead of always one.
+ * Which blocks of a cached prompt to load and which to compute although they
+ * are cached, so that both end at the same time: the bidirectional loading of
+ * the Cake paper ("Compute Or Load KV Cache? Why Not Both?", section 4), with
+ * several sources and layerwise loading; and it takes the best of all modes
+ * instead of always the same one.
  *
  *      0        resident      split                  cached         n_tokens
  *      |  there   | computed ->|<- loaded from the end | computed at last |
@@ -23,16 +24,17 @@
 #define LOAD_PLAN_NEVER_US (INT64_MAX / 4)
 
 #define LOAD_PLAN_SOURCES_MAX 8
-/* A piece ends where another run begins or where its source has sent all that
- * it can, each of which happens once a source, and at the end. */
+/* A piece ends where another run begins, where its source has sent all that it
+ * can (each happens once for a source), and at the end. */
 #define LOAD_PLAN_PIECES_MAX (2 * LOAD_PLAN_SOURCES_MAX + 1)
 
 enum load_mode {
     LOAD_MODE_COMPUTE,   /* nothing is loaded */
-    LOAD_MODE_LOAD,      /* all of it is loaded, then the rest computed */
+    LOAD_MODE_LOAD,      /* all cached blocks are loaded, then the rest is
+                            computed */
     LOAD_MODE_BOTH,      /* computed from the front, loaded from the end */
-    LOAD_MODE_LAYERWISE, /* all of it is loaded layer by layer, while layers
-                            that are there compute the rest */
+    LOAD_MODE_LAYERWISE, /* all cached blocks are loaded layer by layer, while
+                            the rest is computed in the layers that have come */
 };
 #define LOAD_MODES 4
 #define LOAD_MODE_BIT(mode) (1u << (mode))
@@ -56,7 +58,8 @@ struct load_plan_request {
     uint32_t block_tokens;         /* at least 1 */
     int64_t block_bytes;           /* at least 1 */
     uint32_t layers;               /* of the model; 0: no layerwise mode */
-    uint32_t resident_blocks;      /* leading blocks that need neither */
+    uint32_t resident_blocks;      /* leading blocks that need neither loading
+                                      nor computing */
     uint32_t usable_blocks;        /* most blocks that may be reused */
     uint32_t step_tokens;          /* a split is at a multiple of so many, in
                                       whole blocks rounded up, behind resident; 0:
@@ -75,7 +78,7 @@ struct load_piece {
     uint32_t to_block;
 };
 
-/* What one source sends altogether; all 0 if nothing. */
+/* What one source sends in total; all 0 if nothing. */
 struct load_share {
     uint32_t n_blocks;
     int64_t start_us;

@@ -1,6 +1,6 @@
 /*
- * Sharing the blocks of a load out among those who can send them. Internal to
- * load_plan.
+ * Distributes the blocks of a load among the sources that can send them.
+ * Internal to load_plan.
  */
 #ifndef CONDUCTOR_CORE_PLAN_LOAD_SHARE_H
 #define CONDUCTOR_CORE_PLAN_LOAD_SHARE_H
@@ -41,12 +41,13 @@ struct load_sharing {
     uint32_t n_pieces;
 };
 
-/* How long a sender sends so many blocks, at most LOAD_PLAN_NEVER_US. */
+/* How long a sender takes to send so many blocks, at most LOAD_PLAN_NEVER_US.
+ */
 int64_t load_sending_us(const struct load_sender *sender, uint32_t blocks);
 
 /*
  * Whether a load can be in time at until_us.
- *   sharing  who sends what then, written if so; NULL if nobody asks.
+ *   sharing  which source sends what then, written if so; may be NULL.
  * Cost: O(senders^2).
  */
 bool load_can_end(const struct load_senders *senders, const struct load *load,

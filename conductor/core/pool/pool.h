@@ -1,10 +1,11 @@
 /*
  * The instances as the scheduler sees them: role, health, accepted work, KV
- * room, links. Fed by what the workers report; nothing here calls outward.
+ * room, links. Workers' reports and decisions change them; nothing here calls
+ * outward.
  *
  * An instance has a slot (small, reused; the index of arrays and of the
- * prefix index) and an id (slot and generation; never 0). Calls take ids: one
- * that outlived its instance gets -ESTALE and changes nothing.
+ * prefix index) and an id (slot and generation; never 0). Functions take ids:
+ * an id that outlived its instance gets -ESTALE and changes nothing.
  */
 #ifndef CONDUCTOR_CORE_POOL_POOL_H
 #define CONDUCTOR_CORE_POOL_POOL_H
@@ -25,7 +26,7 @@
 #define ROLE_BOTH (ROLE_PREFILL | ROLE_DECODE)
 
 enum pool_health {
-    HEALTH_STARTING, /* connected, says nothing yet of its readiness */
+    HEALTH_STARTING, /* connected, has not said yet that it is ready */
     HEALTH_READY,    /* gets work */
     HEALTH_DRAINING, /* finishes its work, gets none; may still send blocks */
     HEALTH_SUSPECT,  /* late: gets no work until it answers again */
@@ -39,7 +40,7 @@ enum pool_health {
 struct pool_prefill {
     uint64_t request_id;
     struct queue_item item; /* cost_us is corrected: predicted * ratio */
-    int64_t predicted_us;   /* the cost model's word, uncorrected */
+    int64_t predicted_us;   /* by the cost model, uncorrected */
     int64_t uncached_tokens;
     int64_t cached_tokens;
     int64_t started_at_us; /* -1 while it waits */
@@ -70,14 +71,14 @@ struct pool_instance {
     int64_t kv_used_tokens;  /* as last reported, cached blocks included */
     double link_bytes_per_s; /* smoothed egress rate; 0: cannot send */
     int64_t egress_free_us;  /* when its accepted sends will be over */
-    /* At what rate blocks of a tier are read to where they are computed with;
-     * 0: at no cost. And when what is accepted will have been read. */
+    /* The rate at which blocks of a tier are read to where the engine uses them
+     * (0: at no cost), and when all accepted reads will have ended. */
     double tier_bytes_per_s[BLOCK_TIERS];
     int64_t tier_free_us[BLOCK_TIERS];
     struct correction correction; /* of prefill times */
-    size_t max_batch;      /* decodes that it steps together; 0: any number */
-    uint64_t last_prefill; /* its last one's number among all that the pool
-                              accepted, from 1 on; 0: it never had one */
+    size_t max_batch;             /* most decodes in one step; 0: any number */
+    uint64_t last_prefill; /* number of its last prefill among all that the pool
+                              accepted, from 1 on; 0: it had none */
     size_t n_waiting;
     size_t n_running;
     size_t n_decodes;
@@ -99,11 +100,11 @@ struct pool_config {
                                1..QUEUE_ITEMS_MAX - 1 */
     uint32_t max_running;   /* prefills begun on one instance, at least 1 */
     uint32_t max_decodes;   /* on one instance, at least 1 */
-    uint32_t max_pending_blocks; /* blocks of unfinished prefills, counted
-                                once an instance; over it they are not seen
-                                by matches until stored */
-    uint32_t max_bookings; /* of links and tiers by unfinished prefills; what
-                              is booked over it is not given back early */
+    uint32_t max_pending_blocks; /* blocks of unfinished prefills, each counted
+                                once for an instance; matches do not see those
+                                beyond it until they are stored */
+    uint32_t max_bookings;       /* of links and tiers by unfinished prefills;
+                                    bookings beyond it are not given back early */
     const struct queue_order *order; /* static; NULL: fifo */
     int64_t correction_tau_us; /* predicted work that it learns from, above 0 */
     double correction_min_ratio;
@@ -116,7 +117,7 @@ struct pool_config {
  * blocks, 1 << 16 bookings, fifo, 60 s in 0.25 .. 4, 0.25, seed 1. */
 extern const struct pool_config pool_config_default;
 
-/* What is known of an instance when it registers. */
+/* What the pool must know of an instance when it registers. */
 struct pool_instance_config {
     const char *name;           /* borrowed; cut to POOL_NAME_BYTES - 1 */
     unsigned role;              /* ROLE_*, at least one */
@@ -125,7 +126,7 @@ struct pool_instance_config {
     double tier_bytes_per_s[BLOCK_TIERS]; /* at least 0; 0: at no cost */
     uint32_t block_tokens;                /* of its KV blocks; 0: 1 */
     uint32_t max_batch;     /* decodes that it steps together; 0: any */
-    uint32_t window_tokens; /* of its model, or less; 0: any */
+    uint32_t window_tokens; /* of its model, or smaller; 0: any */
 };
 
 struct pool;
@@ -185,10 +186,10 @@ uint32_t pool_max_instances(const struct pool *pool);
 int pool_set_health(struct pool *pool, uint32_t id, enum pool_health health)
     __attribute__((warn_unused_result));
 
-/* "starting", "ready", ...; "?" for a number that is no state. */
+/* "starting", "ready", ...; "?" for a number that is not a state. */
 const char *pool_health_name(enum pool_health health);
 
-/* Takes over the KV tokens that an instance reports as used.
+/* Stores the KV tokens that an instance reports as used.
  * Returns 0; -ESTALE; -EINVAL: negative. */
 int pool_set_kv_used(struct pool *pool, uint32_t id, int64_t used_tokens);
 
@@ -200,7 +201,7 @@ int pool_set_kv_used(struct pool *pool, uint32_t id, int64_t used_tokens);
 int pool_link_observed(struct pool *pool, uint32_t id, int64_t bytes,
                        int64_t elapsed_us);
 
-/* Takes over a tier's rate that the instance has smoothed itself.
+/* Stores a tier's rate, which the instance has smoothed itself.
  *   bytes_per_s  above 0 and finite, else the call changes nothing.
  * Returns 0, -ESTALE or -EINVAL: no such tier. */
 int pool_set_tier_rate(struct pool *pool, uint32_t id, enum block_tier tier,
@@ -211,19 +212,21 @@ struct pool_prefill_request {
     uint64_t request_id; /* unique among the instance's prefills */
     int64_t predicted_us;
     int64_t ready_at_us;      /* when its blocks will have been fetched */
-    int64_t loading_until_us; /* what comes while it computes; 0: nothing */
+    int64_t loading_until_us; /* until then blocks come while it computes; 0:
+                                 none do */
     int64_t deadline_us;      /* 0: none */
     int64_t uncached_tokens;
     int64_t cached_tokens;
-    const uint64_t *keys; /* (n_keys), copied: expected there from now on */
+    const uint64_t *keys; /* (n_keys), copied: the blocks are expected there
+                             from now on */
     size_t n_keys;
 };
 
 /*
- * An instance is given a prefill: it waits from now on, and its blocks count
- * as pending there. The corrections of instances that have not had one for long
- * fade a little: a slow instance gets no work, so nothing else would ever say
- * that it is no longer slow.
+ * Gives an instance a prefill. It waits from now on, and its blocks count as
+ * pending there. The corrections of instances that have had no prefill for long
+ * fade a little: a slow instance gets no work, so nothing else would show that
+ * it is no longer slow.
  * Returns 0; -ESTALE; -EEXIST: that request is there already; -ENOSPC: its
  * queue is full; -EINVAL: a negative number.
  */
@@ -231,7 +234,7 @@ int pool_prefill_accept(struct pool *pool, uint32_t id,
                         const struct pool_prefill_request *request)
     __attribute__((warn_unused_result));
 
-/* A link or tier that is busy for a request until then. */
+/* A link or tier that a request keeps busy until `until_us`. */
 struct pool_booking {
     uint32_t holder;  /* pool id of the instance whose link or tier it is */
     unsigned channel; /* enum block_tier, or POOL_EGRESS: the link */
@@ -239,37 +242,40 @@ struct pool_booking {
 };
 
 /*
- * Books a link or tier for an accepted prefill, from when it is free. What is
- * left of it is given back when the prefill leaves the pool, in whatever way.
- *   id  where the prefill is; POOL_NO_INSTANCE: for something else, which the
- *       pool does not know, and never given back.
+ * Books a link or tier for an accepted prefill, from the time when it is free.
+ * What is left of the booking is given back when the prefill leaves the pool,
+ * whichever way it ends.
+ *   id  where the prefill is; POOL_NO_INSTANCE: the booking is for something
+ *       that the pool does not know, and is never given back.
  * Returns 0; -ESTALE: no such holder; -ENOENT: no such prefill; -EINVAL: no
  * such channel.
  */
 int pool_book(struct pool *pool, const struct pool_booking *booking,
               uint32_t id, uint64_t request_id, int64_t now_us);
 
-/* Its blocks are there (earlier or later than estimated): ready from now.
+/* A prefill's blocks have come (earlier or later than estimated): it is ready
+ * from now on.
  * Returns 0; -ESTALE; -ENOENT: no such prefill waits. */
 int pool_prefill_ready(struct pool *pool, uint32_t id, uint64_t request_id,
                        int64_t now_us);
 
-/* The instance took it up.
+/* The instance began a prefill.
  * Returns 0; -ESTALE; -ENOENT; -ENOSPC: max_running are begun already. */
 int pool_prefill_started(struct pool *pool, uint32_t id, uint64_t request_id,
                          int64_t now_us);
 
 /*
- * It is done, waiting or started before: it leaves the instance, its pending
- * blocks go (the instance has reported them stored by then), what is left of
- * its bookings is given back, and the correction learns from it.
- *   observed_us  time of service without the waiting; negative: unknown.
+ * A prefill is done, whether it waited or had started. It leaves the instance,
+ * its pending blocks go (the instance has reported them stored by then), what
+ * is left of its bookings is given back, and the correction learns from it.
+ *   observed_us  time of service without waiting; negative: unknown.
  * Returns 0; -ESTALE; -ENOENT.
  */
 int pool_prefill_done(struct pool *pool, uint32_t id, uint64_t request_id,
                       int64_t observed_us, int64_t now_us);
 
-/* It is cancelled or failed: as done, and nothing is learnt.
+/* A prefill was cancelled or failed: as pool_prefill_done(), but nothing is
+ * learned.
  * Returns 0; -ESTALE; -ENOENT. */
 int pool_prefill_cancel(struct pool *pool, uint32_t id, uint64_t request_id,
                         int64_t now_us);
@@ -281,19 +287,20 @@ int pool_decode_accept(struct pool *pool, uint32_t id, uint64_t request_id,
                        int64_t prompt_tokens, int64_t max_output_tokens)
     __attribute__((warn_unused_result));
 
-/* Its KV is there and it joined the batch. Returns 0; -ESTALE; -ENOENT. */
+/* A decode's KV has come and it joined the batch. Returns 0; -ESTALE; -ENOENT.
+ */
 int pool_decode_started(struct pool *pool, uint32_t id, uint64_t request_id);
 
-/* It has produced so many tokens altogether.
+/* A decode has produced so many tokens in total.
  * Returns 0; -ESTALE; -ENOENT; -EINVAL: negative. */
 int pool_decode_progress(struct pool *pool, uint32_t id, uint64_t request_id,
                          int64_t produced_tokens);
 
-/* Every started decode of an instance has produced so many more tokens: steps
- * of a whole batch at once. Returns 0; -ESTALE; -EINVAL: negative. */
+/* Every started decode of an instance has produced so many more tokens: for
+ * steps of a whole batch. Returns 0; -ESTALE; -EINVAL: negative. */
 int pool_decode_advance(struct pool *pool, uint32_t id, int64_t more_tokens);
 
-/* It ended, in whatever way. Returns 0; -ESTALE; -ENOENT. */
+/* A decode ended, in whatever way. Returns 0; -ESTALE; -ENOENT. */
 int pool_decode_done(struct pool *pool, uint32_t id, uint64_t request_id);
 
 /* Whether an instance can accept no more prefills: max_waiting wait. */
@@ -301,8 +308,8 @@ bool pool_prefill_full(const struct pool *pool,
                        const struct pool_instance *instance);
 
 /* Whether it can accept no more decodes: max_decodes of the pool, or its own
- * max_batch, beyond which a request would wait between its first two tokens
- * for as long as another one takes. */
+ * max_batch; beyond that a request would wait between its first two tokens
+ * until another one ends. */
 bool pool_decode_full(const struct pool *pool,
                       const struct pool_instance *instance);
 
@@ -313,7 +320,7 @@ int64_t pool_running_left_us(const struct pool_instance *instance,
 
 /*
  * How long a new prefill that is not loading would wait on an instance before
- * it is taken up, by the queue order.
+ * it begins, by the queue order.
  *   ready_at_us  when its blocks would be there; at most now_us: at once.
  *   cost_us      its own corrected cost; deadline_us 0: none.
  * Returns microseconds from now_us. Cost: see queue_wait_us().
@@ -324,8 +331,8 @@ int64_t pool_queue_wait_us(const struct pool *pool,
                            int64_t deadline_us, int64_t now_us);
 
 /*
- * The KV of a request on an instance at its longest: of its prompt and of all
- * output tokens but the last, which is never fed back, in whole blocks.
+ * The KV of a request on an instance at its longest: its prompt and all output
+ * tokens except the last, which is never fed back, in whole blocks.
  *   prompt_tokens, max_output_tokens  at least 0; 0 or 1 output tokens: the
  *                                     prompt's KV alone.
  */
