@@ -6,7 +6,7 @@ import signal
 import socket
 import time
 
-from harness import Case, settings, wait_until
+from harness import Case, mostly_waits, settings, wait_until
 
 
 def cpu_s(process):
@@ -40,6 +40,7 @@ class Descriptors(Case):
             wait.close()
         return cpu, clock, lines
 
+    @mostly_waits
     def test_no_listener_spins(self):
         cluster = self.cluster()
         worker = cluster.workers['p0']
