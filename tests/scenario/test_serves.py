@@ -1,6 +1,7 @@
 """What a peer that fetches may hold of a worker's blocks, and for how long: a
 prefill that waits for room gets it as soon as the peer lets go, however it does
 so."""
+import signal
 import struct
 
 import wire
@@ -65,6 +66,19 @@ class Serves(WorkerCase):
         w, peer = self.full()
         self.served(w)
         peer.wait_closed()
+        self.assertIn('says nothing', self.log('w'))
+
+    @mostly_waits
+    def test_stopped_worker(self):
+        """A worker that fetches is stopped in the middle of it."""
+        w = self.worker('w', 'both', '--kv-blocks', '8')
+        t = self.worker('t', 'both', '--load-gbps', '0.00001')
+        self.run_here(w, 1, HELD, 1)
+        t.prefill(3, HELD, mode=wire.LOAD, sources=[(w.address, 0, 5)])
+        w.status(lambda s: s['pinned'] >= 5)
+        t.process.send_signal(signal.SIGSTOP)
+        w.prefill(2, OTHER)
+        self.served(w)
         self.assertIn('says nothing', self.log('w'))
 
     @mostly_waits
