@@ -17,6 +17,7 @@ struct frame_conn {
     struct bufferevent *bev; /* connects and writes */
     struct event *readable;  /* NULL until the socket is connected */
     struct frame_reader reader;
+    struct evbuffer *small; /* empty between calls; see add_bytes() */
     struct event *deferred; /* fires to end the connection */
     const struct frame_conn_ops *ops;
     void *arg;
@@ -27,6 +28,7 @@ struct frame_conn {
     bool ending;     /* `deferred` is pending: no more frames */
     bool flushing;   /* closes when the output is written */
     bool freed;      /* frame_conn_free() inside a callback */
+    bool lent_last;  /* the output ends with memory that was lent */
 };
 
 /* Gives back what was lent to the output: libevent would do so later, perhaps
@@ -56,6 +58,8 @@ static void conn_destroy(struct frame_conn *c)
     }
     if (c->deferred)
         event_free(c->deferred);
+    if (c->small)
+        evbuffer_free(c->small);
     free(c);
 }
 
@@ -251,7 +255,8 @@ static struct frame_conn *conn_alloc(struct event_base *base,
     c->limits = *limits;
     c->bev = bufferevent_socket_new(base, fd, BEV_OPT_CLOSE_ON_FREE);
     c->deferred = event_new(base, -1, 0, on_deferred, c);
-    if (!c->bev || !c->deferred) {
+    c->small = evbuffer_new();
+    if (!c->bev || !c->deferred || !c->small) {
         if (!c->bev && fd >= 0)
             evutil_closesocket(fd);
         conn_destroy(c);
@@ -342,10 +347,22 @@ static bool output_takes(struct frame_conn *c, size_t n)
     return false;
 }
 
+/* Behind lent memory evbuffer_add() would allocate as much again for its bytes,
+ * however few they are. */
+static int add_bytes(struct frame_conn *c, const void *data, size_t n)
+{
+    struct evbuffer *out = bufferevent_get_output(c->bev);
+
+    if (!c->lent_last)
+        return evbuffer_add(out, data, n);
+    c->lent_last = false;
+    return evbuffer_add(c->small, data, n) ||
+           evbuffer_add_buffer(out, c->small);
+}
+
 void frame_conn_send_bytes(struct frame_conn *c, const void *data, size_t n)
 {
-    if (output_takes(c, n) &&
-        evbuffer_add(bufferevent_get_output(c->bev), data, n))
+    if (output_takes(c, n) && add_bytes(c, data, n))
         frame_conn_fail(c, "out of memory for output");
 }
 
@@ -370,7 +387,9 @@ void frame_conn_lend(struct frame_conn *c, const void *data, size_t n,
                                loan)) {
         frame_conn_fail(c, "out of memory for output");
         loan->over(loan);
+        return;
     }
+    c->lent_last = true;
 }
 
 void frame_conn_send(struct frame_conn *c, const struct wire_buf *buf)
