@@ -92,7 +92,7 @@ static void rig_init(struct rig *r)
     pool.max_running = 2;
     pool.max_decodes = 3;
     pool.max_pending_blocks = 16;
-    pool.order = queue_order_by_name(flags & 1 ? "fifo" : "fifo_strict");
+    pool.order = queue_order_by_name(queue_order_name(byte(r) % 3));
     while (schedule_policy_at(n_policies))
         n_policies++;
     config.policy = schedule_policy_at(below(r, n_policies));

@@ -45,6 +45,9 @@ struct rig {
     uint32_t ids[SLOTS];
 };
 
+/* Of the queues of rigs that are made from now on. */
+static const char *order = "fifo";
+
 /* prefill_us = 10 u: a block takes 1000 us to compute, 100 us to send. */
 static void rig_init(struct rig *r, const char *policy, unsigned load_modes,
                      bool disks_send)
@@ -63,6 +66,7 @@ static void rig_init(struct rig *r, const char *policy, unsigned load_modes,
     r->cost.range = (struct cost_model_range){1, 10000, 10000, 64, 1000000};
     pool.max_instances = SLOTS;
     pool.max_waiting = 4;
+    pool.order = queue_order_by_name(order);
     r->pool = pool_new(&pool);
     r->index = prefix_index_new(&(struct prefix_index_config){
         .max_instances = SLOTS, .max_keys = 1000});
@@ -119,6 +123,8 @@ static void wait_there(struct rig *r, uint32_t slot, uint64_t id, int64_t us)
 {
     struct pool_prefill_request work = {.request_id = id, .predicted_us = us};
 
+    if (pick(0, 3) == 0) /* as one that computes what it also loads */
+        work.loading_until_us = r->request.now_us + pick(0, 9) * 1000;
     (void)!pool_prefill_accept(r->pool, r->ids[slot], &work);
 }
 
@@ -760,6 +766,7 @@ static void test_obvious(void)
         uint64_t at = rng_state;
         struct rig r;
 
+        order = pick(0, 1) ? "fifo" : "uncached_first";
         rig_init(&r, "plan", 0, pick(0, 1));
         random_rig(&r);
         if (!as_obvious(&r, &left_out)) {
