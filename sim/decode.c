@@ -52,9 +52,9 @@ void sim_decode_join(struct sim *sim, struct sim_node *node)
         TAILQ_REMOVE(&b->ready, r, link);
         b->requests[b->n++] = r;
         b->kv_tokens += (int64_t)r->n_tokens + 1;
-        r->join_step = b->step;
-        r->finish_step = b->step + r->n_output - 2;
-        r->first_gap_us = sim->now_us - r->record.first_token_us;
+        r->decode.join_step = b->step;
+        r->decode.finish_step = b->step + r->n_output - 2;
+        r->decode.first_gap_us = sim->now_us - r->record.first_token_us;
         /* It was accepted there, and stays until it ends. */
         (void)pool_decode_started(sim->pool, node->id, id);
         (void)pool_decode_progress(sim->pool, node->id, id, 1);
@@ -77,8 +77,8 @@ uint64_t sim_decode_steps_to_finish(const struct sim_batch *batch)
     uint64_t last = UINT64_MAX;
 
     for (uint32_t i = 0; i < batch->n; i++)
-        if (batch->requests[i]->finish_step < last)
-            last = batch->requests[i]->finish_step;
+        if (batch->requests[i]->decode.finish_step < last)
+            last = batch->requests[i]->decode.finish_step;
     return last - batch->step + 1;
 }
 
@@ -107,8 +107,8 @@ static int log_reserve(struct sim_batch *b)
     int64_t *log_us;
 
     for (uint32_t i = 0; i < b->n; i++)
-        if (b->requests[i]->join_step < oldest)
-            oldest = b->requests[i]->join_step;
+        if (b->requests[i]->decode.join_step < oldest)
+            oldest = b->requests[i]->decode.join_step;
     need = b->step + b->run_steps - oldest;
     if (need <= size)
         return 0;
@@ -171,7 +171,7 @@ static int64_t tail_mean_us(int64_t *intervals_us, size_t n)
 static int64_t request_tbt_us(struct sim *sim, const struct sim_batch *b,
                               const struct sim_request *r)
 {
-    size_t n = (size_t)(r->finish_step - r->join_step) + 1;
+    size_t n = (size_t)(r->decode.finish_step - r->decode.join_step) + 1;
 
     if (n > sim->n_scratch) {
         int64_t *scratch_us = realloc(sim->scratch_us, n * sizeof(int64_t));
@@ -184,8 +184,8 @@ static int64_t request_tbt_us(struct sim *sim, const struct sim_batch *b,
         sim->n_scratch = n;
     }
     for (size_t i = 0; i < n; i++)
-        sim->scratch_us[i] = b->log_us[(r->join_step + i) & b->log_mask];
-    sim->scratch_us[0] += r->first_gap_us;
+        sim->scratch_us[i] = b->log_us[(r->decode.join_step + i) & b->log_mask];
+    sim->scratch_us[0] += r->decode.first_gap_us;
     return tail_mean_us(sim->scratch_us, n);
 }
 
@@ -238,7 +238,7 @@ void sim_decode_advance(struct sim *sim, struct sim_node *node,
     for (uint32_t i = 0; i < b->n; i++) {
         struct sim_request *r = b->requests[i];
 
-        if (r->finish_step < b->step)
+        if (r->decode.finish_step < b->step)
             finish(sim, node, r);
         else
             b->requests[kept++] = r;

@@ -75,21 +75,21 @@ static void fill_dispatch(const struct sim *sim, struct sim_request *r)
 static int queue_reserve(struct sim_node *node)
 {
     uint32_t n =
-        node->queue_capacity == 0 ? QUEUE_FIRST : node->queue_capacity * 2;
+        node->queue.capacity == 0 ? QUEUE_FIRST : node->queue.capacity * 2;
     struct sim_request **queue;
     struct queue_item *items;
 
-    if (node->n_waiting < node->queue_capacity)
+    if (node->queue.n < node->queue.capacity)
         return 0;
-    queue = realloc(node->queue, n * sizeof(struct sim_request *));
+    queue = realloc(node->queue.requests, n * sizeof(struct sim_request *));
     if (!queue)
         return -ENOMEM;
-    node->queue = queue;
-    items = realloc(node->items, n * sizeof(*items));
+    node->queue.requests = queue;
+    items = realloc(node->queue.items, n * sizeof(*items));
     if (!items)
         return -ENOMEM;
-    node->items = items;
-    node->queue_capacity = n;
+    node->queue.items = items;
+    node->queue.capacity = n;
     return 0;
 }
 
@@ -99,7 +99,7 @@ static bool waits_for_blocks(const struct sim_request *r)
 {
     if (r->load)
         return !r->load->over && r->load->plan.mode != LOAD_MODE_BOTH;
-    return r->fetched_bytes > 0.0;
+    return r->fetch.bytes > 0.0;
 }
 
 static int enqueue(struct sim *sim, struct sim_node *node,
@@ -111,9 +111,9 @@ static int enqueue(struct sim *sim, struct sim_node *node,
     if (rc < 0)
         return rc;
     r->queued = true;
-    node->queue[node->n_waiting] = r;
-    node->items[node->n_waiting++] = (struct queue_item){
-        .arrival_seq = node->next_seq++,
+    node->queue.requests[node->queue.n] = r;
+    node->queue.items[node->queue.n++] = (struct queue_item){
+        .arrival_seq = node->queue.next_seq++,
         .ready_at_us = waits_for_blocks(r) || sim->cluster.handover_us > 0
                            ? QUEUE_NOT_READY
                            : 0,
@@ -162,11 +162,11 @@ static int start_fetch(struct sim *sim, struct sim_node *node,
         return 0;
     if (sim->cluster.tiers[TIER_DISK].read_bytes_per_s > 0.0)
         return fetch_by_block(sim, r, sender);
-    r->fetched_bytes = (double)blocks * sim->cluster.block_tokens *
-                       (double)sim->cluster.kv_bytes_per_token;
+    r->fetch.bytes = (double)blocks * sim->cluster.block_tokens *
+                     (double)sim->cluster.kv_bytes_per_token;
     sim->summary.fetches.count++;
-    sim->summary.fetches.bytes += (uint64_t)r->fetched_bytes;
-    return links_start(sim->links, sender->slot, node->index, r->fetched_bytes,
+    sim->summary.fetches.bytes += (uint64_t)r->fetch.bytes;
+    return links_start(sim->links, sender->slot, node->index, r->fetch.bytes,
                        SIM_FLOW_FETCH, r, sim->now_us);
 }
 
@@ -176,10 +176,10 @@ static void set_ready(struct sim *sim, struct sim_request *r)
     struct sim_node *node = &sim->nodes[r->record.prefill_node];
     uint32_t i = 0;
 
-    while (node->queue[i] != r)
+    while (node->queue.requests[i] != r)
         i++;
-    node->items[i].ready_at_us = sim->now_us;
-    node->items[i].loading_until_us = 0;
+    node->queue.items[i].ready_at_us = sim->now_us;
+    node->queue.items[i].loading_until_us = 0;
     sim_mark_node(sim, node);
 }
 
@@ -335,7 +335,7 @@ void sim_load_ready(struct sim *sim, struct sim_request *request)
 {
     const struct sim_node *node = &sim->nodes[request->record.prefill_node];
 
-    if (request->held) {
+    if (request->prefill.held) {
         sim_prefill_done(sim, request);
         return;
     }
@@ -349,7 +349,7 @@ void sim_fetch_ended(struct sim *sim, const struct links_end *end)
     struct sim_request *r = end->what;
     struct sim_node *node = &sim->nodes[r->record.prefill_node];
 
-    r->fetch_us = sim->now_us - end->started_us;
+    r->fetch.us = sim->now_us - end->started_us;
     if (sim->cluster.cache_at == CLUSTER_CACHE_AT_SERVICE)
         sim_copies_store(sim, node, r, r->plan.local_blocks,
                          r->plan.used_blocks);

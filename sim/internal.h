@@ -61,42 +61,59 @@ enum sim_flow {
     SIM_FLOW_DUE,      /* a prefill by layer can begin, as planned */
 };
 
+/* A request's prefill. */
+struct sim_prefill {
+    int64_t started_us;
+    int64_t engine_us; /* begin to end in the first stage of its node */
+    uint32_t cached_tokens;
+    uint32_t position;    /* tokens whose KV is there */
+    uint32_t step_tokens; /* of the step under way */
+    int64_t load_us;      /* reading cached blocks that computing can't hide */
+    int64_t computed_us;  /* in the model's time */
+    int64_t waited_us;    /* and for reads */
+    bool by_layer;        /* layers came while those before computed */
+    bool held;            /* computed, but for a layer that is to come */
+    bool done;
+};
+
+/* Its KV on the way to the decode node. */
+struct sim_push {
+    uint32_t n;             /* transfers under way */
+    uint32_t unsent_tokens; /* reused, and not yet on the way */
+    uint32_t step_tokens;   /* whose KV leaves in the step under way */
+};
+
+/* Cached blocks from another node, at once. */
+struct sim_fetch {
+    double bytes;
+    int64_t us;
+};
+
+/* Its part in the batch of its decode node. */
+struct sim_decode {
+    uint64_t join_step;   /* the first that it was in */
+    uint64_t finish_step; /* and the last */
+    int64_t first_gap_us; /* from its first token to the begin of join_step */
+};
+
 struct sim_request {
     TAILQ_ENTRY(sim_request) every;      /* all that have not ended */
     TAILQ_ENTRY(sim_request) link;       /* a node's ready list */
     TAILQ_ENTRY(sim_request) ready_link; /* of sim.ready, if `ready` */
+    bool ready;                          /* what it waited for is here */
+    bool queued;                         /* it is or was in a node's queue */
     struct dispatch_request dispatch;
     uint64_t *keys; /* (n_keys) */
     uint32_t n_keys;
     uint32_t n_tokens;
     uint32_t n_output; /* 0 and 1 need no decode */
     int64_t accepted_at_us;
-    int64_t started_us;
-    int64_t engine_us; /* begin to end in the first stage of its node */
     struct prefill_estimate plan;
-    double fetched_bytes;
-    int64_t fetch_us;
     struct sim_load *load; /* what a plan loads; NULL: nothing (more) */
-
-    uint32_t cached_tokens;
-    uint32_t position;    /* tokens whose KV is there */
-    uint32_t step_tokens; /* of the step under way */
-    int64_t load_us;      /* reading cached blocks that computing can't hide */
-    uint32_t n_pushes;    /* transfers to the decode node under way */
-    uint32_t unsent_tokens; /* reused, and not yet on the way to be decoded */
-    uint32_t step_sends;    /* tokens whose KV leaves in the step under way */
-    int64_t computed_us;    /* of its prefill, in the model's time */
-    int64_t waited_us;      /* and for reads */
-    bool by_layer;          /* layers came while those before computed */
-    bool ready;             /* what it waited for is here */
-    bool queued;            /* it is or was in a node's queue */
-    bool held;              /* computed, but for a layer that is to come */
-    bool prefilled;
-
-    uint64_t join_step;   /* of its decode node, the first that it was in */
-    uint64_t finish_step; /* and the last */
-    int64_t first_gap_us; /* from its first token to the begin of join_step */
-
+    struct sim_prefill prefill;
+    struct sim_push push;
+    struct sim_fetch fetch;
+    struct sim_decode decode;
     struct sim_record record; /* in slow time until it is handed over */
 };
 
@@ -115,6 +132,15 @@ struct sim_batch {
     int64_t run_start_us;
 };
 
+/* Those that wait for their prefill, one beside the other. */
+struct sim_queue {
+    struct sim_request **requests; /* (capacity) */
+    struct queue_item *items;      /* (capacity) */
+    uint32_t n;
+    uint32_t capacity;
+    uint64_t next_seq;
+};
+
 struct sim_node {
     struct sim *sim;
     uint32_t index; /* of the node, and its slot in the pool */
@@ -122,14 +148,10 @@ struct sim_node {
     unsigned role;
     struct block_cache *cache;                   /* NULL: it keeps no blocks */
     struct sim_source_list readers[BLOCK_TIERS]; /* the first one reads */
-    struct sim_request **queue; /* (max_waiting), beside items */
-    struct queue_item *items;   /* (max_waiting) */
-    uint32_t n_waiting;
-    uint32_t queue_capacity;
+    struct sim_queue queue;
     struct sim_request *active[SIM_ACTIVE_MAX];
     uint32_t n_active;
     int64_t *stage_free_us;           /* (pipeline_stages) */
-    uint64_t next_seq;                /* of the queue */
     TAILQ_ENTRY(sim_node) dirty_link; /* of sim.dirty, if `dirty` */
     bool dirty;                       /* something has come to it */
     bool in_step;
@@ -139,6 +161,14 @@ struct sim_node {
 };
 
 TAILQ_HEAD(sim_node_list, sim_node);
+
+/* Records of the requests first .. first + n - 1 that ended out of order:
+ * (mask + 1) at index & mask; index UINT64_MAX: not yet. */
+struct sim_late_records {
+    struct sim_record *records;
+    uint64_t mask;
+    uint64_t first;
+};
 
 struct sim {
     struct sim_config config;
@@ -175,11 +205,7 @@ struct sim {
     size_t n_scratch;
     struct sim_summary summary;
 
-    /* Records of the requests first .. first + n - 1 that ended out of order:
-     * (record_mask + 1) at index & record_mask; outcome -1: not yet. */
-    struct sim_record *records;
-    uint64_t record_mask;
-    uint64_t record_first;
+    struct sim_late_records late;
 };
 
 /* setup.c: whether a configuration can be run. Returns 0 or -EINVAL. */

@@ -35,7 +35,7 @@ void sim_unmark_node(struct sim *sim, struct sim_node *node)
 
 void sim_mark_ready(struct sim *sim, struct sim_request *request)
 {
-    bool last = request->held && request->load->over;
+    bool last = request->prefill.held && request->load->over;
     bool begins = request->queued && request->record.queue_us < 0 &&
                   sim->now_us >= request->accepted_at_us;
 

@@ -49,7 +49,7 @@ void sim_node_poke(struct sim *sim, struct sim_node *node)
 
     if (!node->in_step)
         begin_step(sim, node);
-    else if (joins || node->n_waiting > 0)
+    else if (joins || node->queue.n > 0)
         cut_run(sim, node);
 }
 

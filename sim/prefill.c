@@ -29,7 +29,7 @@ static void push(struct sim *sim, struct sim_request *r, uint32_t tokens,
         sim_fail(sim, rc, "out of memory");
         return;
     }
-    r->n_pushes++;
+    r->push.n++;
     sim->summary.pushes.bytes += (uint64_t)bytes;
 }
 
@@ -42,13 +42,13 @@ static double early_share(const struct sim *sim)
 
 static void remove_waiting(struct sim_node *node, uint32_t i)
 {
-    size_t behind = node->n_waiting - i - 1;
+    size_t behind = node->queue.n - i - 1;
 
-    memmove(node->queue + i, node->queue + i + 1,
+    memmove(node->queue.requests + i, node->queue.requests + i + 1,
             behind * sizeof(struct sim_request *));
-    memmove(node->items + i, node->items + i + 1,
-            behind * sizeof(*node->items));
-    node->n_waiting--;
+    memmove(node->queue.items + i, node->queue.items + i + 1,
+            behind * sizeof(*node->queue.items));
+    node->queue.n--;
 }
 
 int64_t sim_prefill_passage_us(const struct sim *sim, uint32_t n_tokens,
@@ -79,11 +79,11 @@ int64_t sim_prefill_passage_us(const struct sim *sim, uint32_t n_tokens,
 static struct sim_request *start(struct sim *sim, struct sim_node *node,
                                  uint32_t i)
 {
-    struct sim_request *r = node->queue[i];
+    struct sim_request *r = node->queue.requests[i];
 
     remove_waiting(node, i);
     sim_reuse_settle(sim, node, r);
-    r->started_us = sim->now_us;
+    r->prefill.started_us = sim->now_us;
     r->record.queue_us = sim->now_us - r->accepted_at_us;
     (void)!pool_prefill_started(sim->pool, node->id, r->record.index + 1,
                                 sim->now_us);
@@ -100,21 +100,22 @@ static int64_t add_chunk(struct sim *sim, struct sim_node *node,
     uint32_t left, n;
     int64_t us;
 
-    left = sim_reuse_chunk_end(sim, node, r) - r->position;
+    left = sim_reuse_chunk_end(sim, node, r) - r->prefill.position;
     n = left < step->budget ? left : step->budget;
     us = cost_model_chunk_us(&sim->cluster.cost, n,
-                             r->position - r->cached_tokens, r->cached_tokens);
-    r->computed_us += us;
-    us = sim_sum_us(us, r->load_us);
+                             r->prefill.position - r->prefill.cached_tokens,
+                             r->prefill.cached_tokens);
+    r->prefill.computed_us += us;
+    us = sim_sum_us(us, r->prefill.load_us);
     if (r->load && r->load->plan.mode != LOAD_MODE_LAYERWISE)
-        sim_load_claim(sim, r->load, (r->position + n + bt - 1) / bt);
-    r->step_tokens = n;
-    r->step_sends = n + r->unsent_tokens;
-    r->unsent_tokens = 0;
-    r->load_us = 0;
+        sim_load_claim(sim, r->load, (r->prefill.position + n + bt - 1) / bt);
+    r->prefill.step_tokens = n;
+    r->push.step_tokens = n + r->push.unsent_tokens;
+    r->push.unsent_tokens = 0;
+    r->prefill.load_us = 0;
     step_take(step, n);
     if (sim->cluster.layerwise)
-        push(sim, r, r->step_sends, early_share(sim));
+        push(sim, r, r->push.step_tokens, early_share(sim));
     return us;
 }
 
@@ -136,14 +137,15 @@ int64_t sim_prefill_form(struct sim *sim, struct sim_node *node, bool *any)
     for (uint32_t i = 0; i < node->n_active; i++) {
         struct sim_request *r = node->active[i];
 
-        r->step_tokens = r->step_sends = 0;
+        r->prefill.step_tokens = r->push.step_tokens = 0;
         active[i].loading = sim_reuse_meets_load(r);
     }
     for (;;) {
         uint32_t n_waiting =
-            node->n_active < SIM_ACTIVE_MAX ? node->n_waiting : 0;
-        struct step_choice next = step_next(
-            &step, active, node->n_active, node->items, n_waiting, sim->now_us);
+            node->n_active < SIM_ACTIVE_MAX ? node->queue.n : 0;
+        struct step_choice next =
+            step_next(&step, active, node->n_active, node->queue.items,
+                      n_waiting, sim->now_us);
         if (next.kind == STEP_FORMED)
             return us;
         if (next.kind == STEP_START) {
@@ -164,12 +166,12 @@ static void store_blocks(struct sim *sim, struct sim_node *node,
                          const struct sim_request *r, uint32_t from)
 {
     uint32_t bt = sim->cluster.block_tokens;
-    uint32_t last = r->position / bt;
+    uint32_t last = r->prefill.position / bt;
 
-    if (r->position == r->n_tokens && last < r->n_keys)
+    if (r->prefill.position == r->n_tokens && last < r->n_keys)
         last++; /* a partial last block, where those have keys */
     sim_copies_store(sim, node, r, from / bt, last);
-    if (r->position == r->n_tokens)
+    if (r->prefill.position == r->n_tokens)
         sim_copies_touch(sim, node, r);
 }
 
@@ -179,16 +181,16 @@ static void observe(struct sim *sim, const struct sim_node *node,
 {
     const struct observation_prefill seen = {
         .predicted_us = r->plan.predicted_us,
-        .model_us = r->computed_us,
-        .engine_us = r->engine_us - r->waited_us,
-        .by_layer = r->by_layer,
+        .model_us = r->prefill.computed_us,
+        .engine_us = r->prefill.engine_us - r->prefill.waited_us,
+        .by_layer = r->prefill.by_layer,
     };
 
-    if (r->fetched_bytes > 0.0 && sim->cluster.links_shared)
+    if (r->fetch.bytes > 0.0 && sim->cluster.links_shared)
         observation_load(sim->pool, &(struct observation_load){
                                         .holder = r->plan.fetch_from,
-                                        .link_bytes = (int64_t)r->fetched_bytes,
-                                        .us = r->fetch_us});
+                                        .link_bytes = (int64_t)r->fetch.bytes,
+                                        .us = r->fetch.us});
     (void)pool_prefill_done(sim->pool, node->id, r->record.index + 1,
                             observation_prefill_us(&seen), sim->now_us);
 }
@@ -197,13 +199,13 @@ void sim_prefill_done(struct sim *sim, struct sim_request *r)
 {
     struct sim_node *node = &sim->nodes[r->record.prefill_node];
 
-    r->held = r->load && !r->load->over;
-    if (r->held)
+    r->prefill.held = r->load && !r->load->over;
+    if (r->prefill.held)
         return; /* its last layer is still to come */
     sim_load_let_go(sim, r);
     r->record.first_token_us = sim->now_us;
-    r->record.prefill_us = sim->now_us - r->started_us;
-    r->prefilled = true;
+    r->record.prefill_us = sim->now_us - r->prefill.started_us;
+    r->prefill.done = true;
     if (sim->cluster.cache_at == CLUSTER_CACHE_AT_DISPATCH)
         sim_copies_ready(sim, node, r);
     observe(sim, node, r);
@@ -212,7 +214,7 @@ void sim_prefill_done(struct sim *sim, struct sim_request *r)
         sim->summary.pushes.count++;
         if (!sim->cluster.layerwise)
             push(sim, r, r->n_tokens, 1.0);
-        if (r->n_pushes == 0)
+        if (r->push.n == 0)
             sim_decode_add(sim, r);
     } else if (r->record.decode_node != SIM_NO_NODE) {
         sim_decode_add(sim, r);
@@ -230,8 +232,8 @@ void sim_push_ended(struct sim *sim, const struct links_end *end)
 {
     struct sim_request *r = end->what;
 
-    r->n_pushes--;
-    if (r->n_pushes == 0 && r->prefilled)
+    r->push.n--;
+    if (r->push.n == 0 && r->prefill.done)
         sim_decode_add(sim, r);
 }
 
@@ -260,16 +262,16 @@ void sim_prefill_advance(struct sim *sim, struct sim_node *node)
     node->n_active = 0;
     for (uint32_t i = 0; i < n; i++) {
         struct sim_request *r = node->active[i];
-        uint32_t from = r->position;
+        uint32_t from = r->prefill.position;
         int rc = 0;
 
-        r->position += r->step_tokens;
+        r->prefill.position += r->prefill.step_tokens;
         if (sim->cluster.cache_at == CLUSTER_CACHE_AT_SERVICE)
             store_blocks(sim, node, r, from);
         if (sim->cluster.layerwise)
-            push(sim, r, r->step_sends, 1.0 - early_share(sim));
-        r->engine_us = sim->now_us - r->started_us;
-        if (r->position < r->n_tokens)
+            push(sim, r, r->push.step_tokens, 1.0 - early_share(sim));
+        r->prefill.engine_us = sim->now_us - r->prefill.started_us;
+        if (r->prefill.position < r->n_tokens)
             node->active[node->n_active++] = r;
         else if (out_us > sim->now_us)
             rc = links_delay(sim->links, SIM_FLOW_PIPE, r, sim->now_us, out_us);

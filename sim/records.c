@@ -29,11 +29,11 @@ static void hand_over(struct sim *sim, struct sim_record record)
 /* Room for the record of `index`; what is not there yet has another index. */
 static int records_reserve(struct sim *sim, uint64_t index)
 {
-    uint64_t n = !sim->records ? 0 : sim->record_mask + 1;
+    uint64_t n = !sim->late.records ? 0 : sim->late.mask + 1;
     uint64_t need = n == 0 ? RECORDS_FIRST : n;
     struct sim_record *records;
 
-    while (index - sim->record_first >= need)
+    while (index - sim->late.first >= need)
         need *= 2;
     if (need == n)
         return 0;
@@ -43,11 +43,12 @@ static int records_reserve(struct sim *sim, uint64_t index)
     for (uint64_t i = 0; i < need; i++)
         records[i].index = UINT64_MAX;
     for (uint64_t i = 0; i < n; i++)
-        if (sim->records[i].index != UINT64_MAX)
-            records[sim->records[i].index & (need - 1)] = sim->records[i];
-    free(sim->records);
-    sim->records = records;
-    sim->record_mask = need - 1;
+        if (sim->late.records[i].index != UINT64_MAX)
+            records[sim->late.records[i].index & (need - 1)] =
+                sim->late.records[i];
+    free(sim->late.records);
+    sim->late.records = records;
+    sim->late.mask = need - 1;
     return 0;
 }
 
@@ -65,16 +66,16 @@ void sim_end(struct sim *sim, struct sim_request *request,
         sim_fail(sim, -ENOMEM, "out of memory");
         goto free_request;
     }
-    sim->records[index & sim->record_mask] = *record;
+    sim->late.records[index & sim->late.mask] = *record;
     for (;;) {
         struct sim_record *next =
-            &sim->records[sim->record_first & sim->record_mask];
+            &sim->late.records[sim->late.first & sim->late.mask];
 
-        if (next->index != sim->record_first)
+        if (next->index != sim->late.first)
             break;
         hand_over(sim, *next);
         next->index = UINT64_MAX;
-        sim->record_first++;
+        sim->late.first++;
     }
 free_request:
     sim_load_let_go(sim, request);

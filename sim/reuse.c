@@ -64,7 +64,7 @@ static void jump(struct sim *sim, struct sim_node *node, struct sim_request *r)
 {
     struct sim_load *load = r->load;
     uint32_t bt = sim->cluster.block_tokens;
-    uint32_t from = r->position;
+    uint32_t from = r->prefill.position;
     uint32_t to = tokens_of(sim, r, load->plan.cached_blocks);
 
     for (uint32_t i = from / bt; i < load->plan.cached_blocks; i++) {
@@ -81,8 +81,8 @@ static void jump(struct sim *sim, struct sim_node *node, struct sim_request *r)
     if (sim->cluster.cache_at == CLUSTER_CACHE_AT_SERVICE)
         sim_copies_loaded(sim, node, r, from / bt, load->plan.cached_blocks);
     r->record.computed_tokens -= to - from;
-    r->unsent_tokens += to - from;
-    r->cached_tokens = r->position = to;
+    r->push.unsent_tokens += to - from;
+    r->prefill.cached_tokens = r->prefill.position = to;
     if (load->plan.mode != LOAD_MODE_LAYERWISE)
         sim_load_let_go(sim, r);
 }
@@ -106,24 +106,25 @@ static void settle_planned(struct sim *sim, struct sim_node *node,
     uint32_t n = r->plan.local_blocks;
 
     if (sim->cluster.cache_at == CLUSTER_CACHE_AT_SERVICE)
-        n = usable_blocks(sim, r,
-                          sim_copies_resident(sim, node, r, n, &r->load_us));
-    r->position = r->cached_tokens = tokens_of(sim, r, n);
-    r->record.local_tokens = r->unsent_tokens = r->cached_tokens;
-    r->record.computed_tokens = r->n_tokens - r->cached_tokens;
+        n = usable_blocks(
+            sim, r, sim_copies_resident(sim, node, r, n, &r->prefill.load_us));
+    r->prefill.position = r->prefill.cached_tokens = tokens_of(sim, r, n);
+    r->record.local_tokens = r->push.unsent_tokens = r->prefill.cached_tokens;
+    r->record.computed_tokens = r->n_tokens - r->prefill.cached_tokens;
     check_length(sim, r, r->plan.predicted_us);
-    r->load_us = exposed_us(sim, r->plan.predicted_us, r->load_us);
+    r->prefill.load_us =
+        exposed_us(sim, r->plan.predicted_us, r->prefill.load_us);
     if (r->load && n >= r->load->plan.cached_blocks)
         sim_load_let_go(sim, r);
     /* What should be in front of it is gone: that is computed first. */
     if (r->load && n < r->load->plan.split_block)
         r->load->plan.mode = LOAD_MODE_BOTH;
     if (loads_by_layer(r)) {
-        r->by_layer = true;
-        r->load_us += late_us(sim, r);
+        r->prefill.by_layer = true;
+        r->prefill.load_us += late_us(sim, r);
         jump(sim, node, r);
     }
-    r->waited_us = r->load_us;
+    r->prefill.waited_us = r->prefill.load_us;
 }
 
 /* What is reused is settled now, as a worker does, or was at dispatch. */
@@ -144,19 +145,22 @@ void sim_reuse_settle(struct sim *sim, struct sim_node *node,
                           plan->used_blocks);
     sim_load_let_go(sim, r);
     if (sim->cluster.cache_at == CLUSTER_CACHE_AT_SERVICE)
-        n = usable_blocks(sim, r, sim_copies_match(sim, node, r, &r->load_us));
-    r->cached_tokens = r->unsent_tokens = tokens_of(sim, r, n);
-    r->position = r->cached_tokens;
+        n = usable_blocks(sim, r,
+                          sim_copies_match(sim, node, r, &r->prefill.load_us));
+    r->prefill.cached_tokens = r->push.unsent_tokens = tokens_of(sim, r, n);
+    r->prefill.position = r->prefill.cached_tokens;
     local *= sim->cluster.block_tokens;
-    if (plan->fetch_from == POOL_NO_INSTANCE || local > r->cached_tokens)
-        local = r->cached_tokens;
+    if (plan->fetch_from == POOL_NO_INSTANCE ||
+        local > r->prefill.cached_tokens)
+        local = r->prefill.cached_tokens;
     r->record.local_tokens = (uint32_t)local;
-    r->record.fetched_tokens = r->cached_tokens - (uint32_t)local;
-    r->record.computed_tokens = r->n_tokens - r->cached_tokens;
-    compute_us = sim_model_us(sim, r->record.computed_tokens, r->cached_tokens);
+    r->record.fetched_tokens = r->prefill.cached_tokens - (uint32_t)local;
+    r->record.computed_tokens = r->n_tokens - r->prefill.cached_tokens;
+    compute_us =
+        sim_model_us(sim, r->record.computed_tokens, r->prefill.cached_tokens);
     check_length(sim, r, compute_us);
-    r->load_us = exposed_us(sim, compute_us, r->load_us);
-    r->waited_us = r->load_us;
+    r->prefill.load_us = exposed_us(sim, compute_us, r->prefill.load_us);
+    r->prefill.waited_us = r->prefill.load_us;
 }
 
 /* How far a request may compute now that loads come from its end: to where
@@ -167,12 +171,12 @@ uint32_t sim_reuse_chunk_end(struct sim *sim, struct sim_node *node,
     const struct sim_load *load = r->load;
 
     if (sim_reuse_meets_load(r) &&
-        meeting_met(r->position, tokens_of(sim, r, sim_load_met(load))))
+        meeting_met(r->prefill.position, tokens_of(sim, r, sim_load_met(load))))
         jump(sim, node, r);
     if (!sim_reuse_meets_load(r))
         return r->n_tokens;
     return tokens_of(sim, r,
-                     meeting_planned_block(r->position,
+                     meeting_planned_block(r->prefill.position,
                                            sim->cluster.block_tokens,
                                            load->plan.split_block,
                                            sim_load_met(load), load->over));

@@ -225,8 +225,8 @@ static void node_fini(struct sim_node *node)
 {
     sim_batch_fini(&node->batch);
     free(node->stage_free_us);
-    free(node->queue);
-    free(node->items);
+    free(node->queue.requests);
+    free(node->queue.items);
 }
 
 void sim_fini(struct sim *sim)
@@ -250,7 +250,7 @@ void sim_fini(struct sim *sim)
     pool_free(sim->pool);
     free(sim->nodes);
     free(sim->scratch_us);
-    free(sim->records);
+    free(sim->late.records);
 }
 
 int sim_init(struct sim *sim, const struct sim_config *config,
