@@ -1,7 +1,6 @@
 /*
- * What only a simulated cluster can be: conventions of papers, and hardware
- * that no worker has. The simulator fills it in; the daemon leaves all of it
- * zero.
+ * Simulator only: conventions of papers, and hardware that no worker has. The
+ * simulator fills it in; the daemon leaves all of it zero.
  */
 #ifndef CONDUCTOR_CORE_SIMULATED_WORLD_H
 #define CONDUCTOR_CORE_SIMULATED_WORLD_H

@@ -1,16 +1,16 @@
 /*
- * From a request's arrival to the order what to do with it: send it, let it
- * wait for room, or refuse it; and who is tried again when, after what failed.
- * The daemon and the simulator tell events and carry the orders out. Pure: the
- * time is an argument.
+ * Decides what becomes of a request: send it, let it wait for room, or reject
+ * it; and when a request is tried again after a failure. The daemon and the
+ * simulator report events, and carry out the orders that come back. Pure: time
+ * is an argument.
  *
- * First come, first served: while somebody waits, whoever comes later waits
- * behind, and is refused at once only if nothing could ever serve him. When
- * room may have appeared, the oldest are tried until one finds none.
+ * First come, first served: while a request waits, later ones wait behind it,
+ * and are rejected at once only if no instance could ever serve them. When room
+ * may have appeared, the oldest are tried until one finds none.
  *
  * Invariants: a request is in the wait list exactly from an order to wait
- * until the next order for it or dispatch_forget(); next_expiry_us is not
- * above the time at which the first of the waiting misses its SLO.
+ * until the next order for it or dispatch_forget(); next_expiry_us is at most
+ * the time at which the first waiting request misses its SLO.
  */
 #ifndef CONDUCTOR_CORE_DISPATCH_DISPATCH_H
 #define CONDUCTOR_CORE_DISPATCH_DISPATCH_H
@@ -21,7 +21,7 @@
 
 #include "conductor/core/schedule/schedule.h"
 
-/* A request as long as it is not ended; the shell keeps it. */
+/* A request that has not ended; the caller keeps it. */
 struct dispatch_request {
     TAILQ_ENTRY(dispatch_request) entry; /* of the wait list */
     void *owner;                         /* the shell's */
@@ -31,11 +31,13 @@ struct dispatch_request {
     int64_t arrived_us;
     int64_t slo_ttft_us; /* from arrival on; 0: none */
     int64_t slo_tbt_us;  /* 0: none */
-    int64_t passage_us;  /* of its TTFT, behind what the core estimates */
+    int64_t passage_us;  /* part of its TTFT that comes after what core
+                            estimates */
     uint32_t retries;
-    bool accepted; /* once; from then on it is held to no SLO */
+    bool accepted; /* it was accepted once; from then on no SLO applies */
     bool waits;
-    uint32_t excluded[SCHEDULE_EXCLUDE_MAX]; /* what failed it, a ring */
+    uint32_t excluded[SCHEDULE_EXCLUDE_MAX]; /* instances that failed it, a ring
+                                              */
     size_t n_excluded;                       /* ever put into it */
 };
 
@@ -45,14 +47,14 @@ struct dispatch {
     struct scheduler *scheduler; /* borrowed; NULL: no instance yet */
     struct dispatch_list waiting;
     uint64_t n_waiting;
-    bool room;            /* something was freed since the last round began */
-    bool in_round;        /* those who wait are being tried */
+    bool room;            /* room was freed since the last round began */
+    bool in_round;        /* waiting requests are being tried */
     uint64_t n_decisions; /* ever asked of the scheduler */
     int64_t next_expiry_us;
     int64_t overhead_us; /* of a TTFT, outside queue and prefill: hand-over */
     uint32_t max_retries;
-    bool unpredicted; /* estimates hold counts, no times: they refuse nobody,
-                         and only who waits is held to his SLO */
+    bool unpredicted; /* estimates hold counts, not times: they reject no
+                         request, and an SLO applies only to waiting ones */
 };
 
 enum dispatch_action { DISPATCH_SEND, DISPATCH_WAIT, DISPATCH_REJECT };
@@ -88,29 +90,29 @@ void dispatch_init(struct dispatch *d);
 void dispatch_place(struct dispatch *d, struct dispatch_request *request,
                     int64_t now_us, struct dispatch_order *order);
 
-/* dispatch_freed(d): a place, memory or an instance has become free: who waits
- * is tried by the next dispatch_next(). */
+/* dispatch_freed(d): a place, memory or an instance has become free. The next
+ * dispatch_next() tries the waiting requests. */
 void dispatch_freed(struct dispatch *d);
 
 /*
- * The next order for one of those who wait: first for those whose TTFT SLO has
- * gone by, unless such are admitted, then, after dispatch_freed(), for the
- * oldest, if it finds room or will never. The caller carries it out and asks
- * again.
- * Returns whom it is for, not waiting any more; NULL: nobody, order is void.
+ * The next order for a waiting request: first for those whose TTFT SLO has
+ * passed, unless late requests are admitted; then, after dispatch_freed(), for
+ * the oldest, if it finds room or never will. The caller carries it out and
+ * asks again.
+ * Returns the request, which no longer waits; NULL: there is no order.
  */
 struct dispatch_request *dispatch_next(struct dispatch *d, int64_t now_us,
                                        struct dispatch_order *order);
 
-/* dispatch_forget(d, request): it has ended, waiting or not. Who waits behind
- * it may find the room that it lacked. */
+/* dispatch_forget(d, request): it has ended, waiting or not. Requests behind it
+ * may find the room that it lacked. */
 void dispatch_forget(struct dispatch *d, struct dispatch_request *request);
 
 /*
  * An instance that works for an accepted request has failed.
- *   blamed   pool id, not to be chosen again while there are others;
+ *   blamed   pool id, which is not chosen again while there are others;
  *            POOL_NO_INSTANCE: it is gone anyway.
- *   answers  tokens of the answer are with the client already.
+ *   answers  the client already has tokens of the answer.
  * Returns whether it may be placed again; else it fails for good.
  */
 bool dispatch_failed(const struct dispatch *d, struct dispatch_request *request,

@@ -1,7 +1,7 @@
 /*
  * What a finished prefill teaches: the speed of its engine, and of the link
- * that it loaded over. The daemon and the simulator say what they saw; what
- * counts is decided here. Pure.
+ * that it loaded over. The daemon and the simulator report what they saw; this
+ * module decides what counts. Pure.
  */
 #ifndef CONDUCTOR_CORE_OBSERVATION_OBSERVATION_H
 #define CONDUCTOR_CORE_OBSERVATION_OBSERVATION_H
@@ -16,10 +16,10 @@ struct observation_prefill {
     int64_t predicted_us; /* of what was planned, by the cost model alone */
     int64_t model_us;     /* of what was computed in the end, likewise */
     int64_t engine_us;    /* that it took, at least 0 */
-    /* Layers of its KV were loaded while those before them computed: the
-     * engine waited for some, nobody knows how long, and may have computed
-     * slower beside the copying. Such a time says as much of the links as of
-     * the engine, and teaches nothing. */
+    /* Layers of its KV were loaded while those before them computed: the engine
+     * waited for some, nobody knows how long, and may have computed more slowly
+     * beside the copying. Such a time says as much about the links as about the
+     * engine, so it teaches nothing. */
     bool by_layer;
 };
 
@@ -36,12 +36,12 @@ int64_t observation_prefill_us(const struct observation_prefill *seen);
 struct observation_load {
     uint32_t holder;    /* pool id; POOL_NO_INSTANCE: several, or nobody */
     int64_t link_bytes; /* that came over the holder's link */
-    int64_t tier_bytes; /* that some slow tier was read for besides */
+    int64_t tier_bytes; /* read from a slow tier in addition */
     int64_t us;         /* from the first request to the last block */
 };
 
-/* Smooths the rate of the holder's link, unless what a slow tier took cannot
- * be told apart from it. Rates of tiers are told by who reads them. */
+/* Smooths the rate of the holder's link, unless the time of a slow tier cannot
+ * be told apart from it. Instances report the rates of their own tiers. */
 void observation_load(struct pool *pool, const struct observation_load *seen);
 
 #endif

@@ -1,6 +1,6 @@
 /*
- * Whether a request that could be scheduled is let in. A policy of its own
- * behind the scheduler's choice.
+ * Whether a request that could be scheduled is admitted: a rule of its own,
+ * applied to the scheduler's choice.
  */
 #ifndef CONDUCTOR_CORE_SCHEDULE_ADMISSION_H
 #define CONDUCTOR_CORE_SCHEDULE_ADMISSION_H
@@ -26,8 +26,9 @@ struct admission_policy {
     enum admission_verdict (*decide)(const struct admission_request *request);
 };
 
-/* The policy of that name, static: "plain" (reject what misses an SLO, the
- * TTFT first) or "none" (let everything in). NULL: no such policy. */
+/* The policy of that name, static: "plain" (reject a request that misses an
+ * SLO, the TTFT first) or "none" (admit every request). NULL: no such policy.
+ */
 const struct admission_policy *admission_policy_by_name(const char *name);
 
 #endif

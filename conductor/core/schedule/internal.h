@@ -11,7 +11,8 @@ struct schedule_peer {
     struct load_source load;
 };
 
-/* Those of one request: one more than a plan uses, since none is its own. */
+/* The peers of one request: one more than a plan uses, because one of them may
+ * be the candidate itself. */
 struct schedule_peers {
     struct schedule_peer at[SCHEDULE_PEERS_MAX + 1];
     size_t n;
@@ -45,9 +46,9 @@ bool schedule_takes_work(const struct schedule_request *request,
 bool schedule_can_send(const struct schedule_request *request,
                        const struct pool_instance *instance);
 
-/* FindBestPrefixMatch: who can send the most leading blocks, counting only
- * stored ones. Ties go to the link that is free first, then to the lowest
- * slot. Returns NULL if nobody has any. */
+/* FindBestPrefixMatch: the instance that can send the most leading blocks,
+ * counting only stored ones. Ties go to the link that is free first, then to
+ * the lowest slot. Returns NULL if nobody has any. */
 const struct pool_instance *
 schedule_find_sender(const struct scheduler *s,
                      const struct schedule_request *request,
@@ -62,9 +63,9 @@ struct schedule_own {
 };
 
 /*
- * Looks them up. A range never holds blocks of a slower tier than its own, and
- * together the ranges cover all from free_blocks to what is held of the first
- * `blocks`, all of which it holds.
+ * Looks up an instance's own blocks. A range never holds blocks of a slower
+ * tier than its own. Together the ranges cover all blocks from free_blocks to
+ * the last held one of the first `blocks`.
  * Cost: one probe a block if the instance has slow tiers, else nothing.
  */
 void schedule_own_blocks(const struct scheduler *s,

@@ -1,11 +1,11 @@
 /*
- * A policy: how a request's prefill instance is chosen. A const struct of
+ * A policy chooses a request's prefill instance. It is a const struct of
  * functions in a file of its own under policies/, and one line in
  * policies/table.c. docs/add-a-policy.md shows one from the first line to its
  * simulation.
  *
- * A policy is pure: what it sees comes in as arguments, and the only thing that
- * it may change is its own state.
+ * A policy is pure: all that it sees comes in as arguments, and it may change
+ * only its own state.
  */
 #ifndef CONDUCTOR_CORE_SCHEDULE_POLICY_H
 #define CONDUCTOR_CORE_SCHEDULE_POLICY_H
@@ -35,7 +35,7 @@ struct policy_option {
 
 #define POLICY_OPTION_BYTES 48
 
-/* What an operator set one to. */
+/* The value that an operator gave to an option. */
 struct policy_setting {
     char name[POLICY_OPTION_BYTES];
     double value;
@@ -57,9 +57,9 @@ struct schedule_policy {
     size_t n_options;                    /* at most POLICY_OPTIONS_MAX */
     size_t state_bytes; /* of what it keeps from decision to decision */
 
-    bool without_cost_model; /* chooses well although no time is predicted */
+    bool without_cost_model; /* it chooses well even without predicted times */
 
-    /* Sets the zeroed state up. NULL: zeroes will do. */
+    /* Sets up the zeroed state. NULL: zeroes are enough. */
     void (*init)(void *state, const double *options);
 
     /* Estimates every instance that takes work into s->candidates; returns
@@ -69,8 +69,8 @@ struct schedule_policy {
                        const struct schedule_request *request,
                        uint32_t usable_blocks);
 
-    /* Returns the index of the chosen candidate, one for which
-     * policy_may_take(), or n for none. The one that must be there. */
+    /* Returns the index of the chosen candidate, for which policy_may_take()
+     * holds, or n for none. Every policy has this function. */
     size_t (*choose)(const struct policy_choice *choice);
 
     /* Adds to the decision on the candidate that was chosen. NULL: nothing. */
@@ -79,8 +79,8 @@ struct schedule_policy {
                      uint32_t usable_blocks,
                      struct schedule_decision *decision);
 
-    /* When a candidate that is late would meet the TTFT SLO, from now, if
-     * nothing else came; -1: never. NULL: when its queue has shrunk enough. */
+    /* When a late candidate would meet the TTFT SLO, from now, if no other
+     * request came; -1: never. NULL: when its queue has shrunk enough. */
     int64_t (*fits_in_us)(const struct scheduler *s,
                           const struct schedule_request *request,
                           const struct prefill_estimate *candidate);
@@ -107,7 +107,7 @@ policy_choose_lowest(const struct policy_choice *choice,
 const struct schedule_policy *schedule_policy_by_name(const char *name);
 
 /* The i-th policy, static; NULL beyond the last. This is the list of policies:
- * whoever shows or checks names asks here. */
+ * all code that shows or checks names asks here. */
 const struct schedule_policy *schedule_policy_at(size_t i);
 
 /* The name of the i-th; NULL beyond the last. */

@@ -1,11 +1,11 @@
 /*
- * Chooses where a request is prefilled, from where its blocks come and where
+ * Chooses where a request is prefilled, where its blocks come from, and where
  * it is decoded. The same inputs give the same decision, byte for byte.
  *
  * A policy (policy.h) chooses the prefill instance. If its choice misses the
  * TTFT SLO, the candidate with the lowest predicted TTFT takes its place if
- * that one meets it. Then the decode instance with the lowest predicted TBT
- * among those with room. A missed SLO rejects.
+ * that one meets it. The decode instance is the one with the lowest predicted
+ * TBT among those with room. A request that misses an SLO is rejected.
  */
 #ifndef CONDUCTOR_CORE_SCHEDULE_SCHEDULE_H
 #define CONDUCTOR_CORE_SCHEDULE_SCHEDULE_H
@@ -43,7 +43,8 @@ struct schedule_request {
     int64_t slo_ttft_us;       /* 0: none */
     int64_t slo_tbt_us;        /* 0: none */
     int64_t now_us;
-    /* Pool ids that must not be chosen nor fetched from: what failed it. */
+    /* Pool ids that must not be chosen or fetched from: they failed this
+     * request. */
     uint32_t exclude[SCHEDULE_EXCLUDE_MAX];
     size_t n_exclude;
 };
@@ -60,16 +61,17 @@ enum schedule_verdict {
 };
 #define SCHEDULE_VERDICTS 8
 
-/* Who can send blocks [from_block, to_block) of a prompt: another instance, or
- * a slow tier of the prefill instance itself. */
+/* A source of blocks [from_block, to_block) of a prompt: another instance, or a
+ * slow tier of the prefill instance itself. */
 struct schedule_source {
-    uint32_t instance;    /* pool id; that of prefill itself: its own tier */
-    enum block_tier tier; /* which; of others the slowest that they read */
+    uint32_t instance;    /* pool id; the prefill instance: its own tier */
+    enum block_tier tier; /* which tier; of others the slowest that they read */
     uint32_t from_block;
     uint32_t to_block;
 };
 
-/* Where to, and why. Pool ids are POOL_NO_INSTANCE where nothing is chosen. */
+/* The chosen instances, and why. Pool ids are POOL_NO_INSTANCE if none is
+ * chosen. */
 struct schedule_decision {
     enum schedule_verdict verdict;
     uint32_t prefill; /* pool id; also set when an SLO rejects */
@@ -79,11 +81,11 @@ struct schedule_decision {
     struct load_plan plan;
     struct schedule_source sources[SCHEDULE_SOURCES_MAX];
     size_t n_sources;
-    double engine_price; /* planned: seconds that others were taken to wait for
-                            a second of an engine's time */
+    double engine_price; /* planned: how many seconds others are assumed to wait
+                            for each second of engine time */
     int64_t tbt_us;      /* of decode, 0 if none */
-    int64_t retry_after_us; /* rejected: when it would fit, from now, if
-                               nothing else came; -1: never or not known */
+    int64_t retry_after_us; /* rejected: when it would fit, from now, if no
+                               other request came; -1: never or not known */
     /* Every ready instance that was looked at, by slot. Borrowed from the
      * scheduler until its next schedule_decide(). */
     const struct prefill_estimate *candidates;
@@ -122,7 +124,7 @@ void schedule_decide(struct scheduler *scheduler,
                      const struct schedule_request *request,
                      struct schedule_decision *decision);
 
-/* Whether the admission policy accepts what misses its TTFT SLO. */
+/* Whether the admission policy accepts requests that miss their TTFT SLO. */
 bool schedule_admits_late(const struct scheduler *scheduler);
 
 /*

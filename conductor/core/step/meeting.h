@@ -1,14 +1,14 @@
 /*
- * Where a load that comes from the end of a prompt and computing that goes
- * forward from its front meet ("Compute Or Load KV Cache? Why Not Both?",
- * section 3). Worker, simulator and the Cake experiments ask here. Pure.
+ * Where a load from the end of a prompt and computing from its front meet
+ * ("Compute Or Load KV Cache? Why Not Both?", section 3). Worker, simulator and
+ * the Cake experiments ask here. Pure.
  *
  *      0        position ->                  <- loaded        end    n_tokens
  *      |  computed  |        neither yet        |   loaded     | suffix |
  *
- * Who forecasts neither (the simulator) computes to the planned split, then
- * block by block. Who knows how long chunks and blocks take (the worker) has
- * the chunk end where both are done together the soonest.
+ * The simulator forecasts neither: it computes to the planned split, then block
+ * by block. The worker knows how long chunks and blocks take: its chunk ends
+ * where both finish together soonest.
  */
 #ifndef CONDUCTOR_CORE_STEP_MEETING_H
 #define CONDUCTOR_CORE_STEP_MEETING_H
@@ -16,16 +16,18 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Whether the two have met: all in front of what is loaded is computed. In
- * tokens, or in blocks. */
+/* Whether the two have met: everything in front of the loaded part is computed.
+ * In tokens, or in blocks. */
 bool meeting_met(int64_t computed, int64_t loaded_from);
 
 /*
  * The block in front of which the next chunk ends: the planned split; behind
- * that, and while more comes, one block after another; never in what is loaded.
+ * it, while more blocks come, one block after another; never inside the loaded
+ * part.
  *   position      tokens that are computed
- *   split_block   where the plan has them meet
- *   loaded_block  the first of those that have come, to the end of the load
+ *   split_block   where the two meet in the plan
+ *   loaded_block  the first block that has come; so have all behind it, to the
+ *                 end of the load
  *   over          nothing more comes
  */
 uint32_t meeting_planned_block(uint32_t position, uint32_t block_tokens,
@@ -34,7 +36,7 @@ uint32_t meeting_planned_block(uint32_t position, uint32_t block_tokens,
 
 #define MEETING_TAILS_MAX 5
 
-/* What one source has under way, which no other will bring. */
+/* Blocks that one source has under way, and that no other source will bring. */
 struct meeting_tail {
     uint32_t blocks;
     double first_us; /* until the next one is loaded */
@@ -64,9 +66,9 @@ typedef double meeting_chunk_us(const void *arg, uint32_t n_tokens,
 double meeting_load_us(const struct meeting *m, uint32_t blocks);
 
 /* Tokens of the next chunk, 0 .. most: all of them as long as the load cannot
- * bring what is left behind them meanwhile. Else it ends at the end of that
- * block with which computing and loading are done together the soonest; among
- * equals the one that leaves more to the load. 0: waiting is sooner.
+ * bring the blocks behind them meanwhile. Otherwise the chunk ends at the block
+ * with which computing and loading finish together soonest; of equal ones, at
+ * the one that leaves more to the load. 0: waiting is faster.
  *   chunk_us, arg  the engine's pace.
  * O(most / block_tokens) calls of chunk_us. */
 uint32_t meeting_chunk(const struct meeting *m, meeting_chunk_us *chunk_us,

@@ -1,7 +1,7 @@
 /*
  * The order in which an instance serves its accepted prefills. The same code
- * picks in the worker's step loop and in the simulator, and tells the
- * scheduler how long a request would wait: nobody else assumes an order.
+ * picks in the worker's step loop and in the simulator, and tells the scheduler
+ * how long a request would wait. No other code assumes an order.
  */
 #ifndef CONDUCTOR_CORE_STEP_QUEUE_H
 #define CONDUCTOR_CORE_STEP_QUEUE_H
@@ -10,28 +10,29 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* What workers serve by unless the conductor's configuration says otherwise. */
+/* The order of workers unless the conductor's configuration says otherwise. */
 #define QUEUE_ORDER_DEFAULT "uncached_first"
 /* Most items one queue can hold. */
 #define QUEUE_ITEMS_MAX 65536u
-/* Most items that queue_wait_us() serves in thought one by one. */
+/* Most items for which queue_wait_us() works out the service one by one. */
 #define QUEUE_THOUGHT_ITEMS_MAX 1024u
 /* ready_at_us of an item whose fetch has no known end. */
 #define QUEUE_NOT_READY INT64_MAX
 
 struct queue_item {
     uint64_t arrival_seq;     /* grows with every accepted request */
-    int64_t ready_at_us;      /* its blocks are there: servable from then on. A
-                                 worker says 0, or QUEUE_NOT_READY while it
-                                 still fetches */
+    int64_t ready_at_us;      /* its blocks are there, and it can be served from
+                                 then on. A worker says 0, or QUEUE_NOT_READY
+                                 while it still loads */
     int64_t cost_us;          /* estimated time of service */
     int64_t deadline_us;      /* 0: none */
-    int64_t loading_until_us; /* until then its cached prefix comes while it
-                                 could be computed; 0: nothing does. A worker
-                                 says QUEUE_NOT_READY while it comes */
+    int64_t loading_until_us; /* until then its cached prefix is loaded while it
+                                 could be computed; 0: it loads nothing. A
+                                 worker says QUEUE_NOT_READY while it loads */
 };
 
-/* What the items of a queue add up to, kept by who changes it. */
+/* The sums over a queue's items; code that changes the queue keeps them up to
+ * date. */
 struct queue_load {
     int64_t cost_us;
     int64_t latest_ready_us;   /* of all items, or later; INT64_MIN: no items */
@@ -43,8 +44,8 @@ struct queue_order {
     const char *name;
     /* The item to serve next among n, or -1: none is ready at now_us. */
     int (*pick)(const struct queue_item *items, size_t n, int64_t now_us);
-    /* Optional shorter way to queue_wait_us(): when `item` would be begun by
-     * an instance that is free from start_us on, or -1: it does not know. */
+    /* Optional shortcut of queue_wait_us(): when an instance that is free from
+     * start_us on would begin `item`; -1: not known. */
     int64_t (*begin_us)(const struct queue_item *items, size_t n,
                         const struct queue_item *item, int64_t start_us);
     /* Items that are loading come after all others. */
@@ -75,8 +76,8 @@ int queue_pick(const struct queue_order *order, const struct queue_item *items,
                size_t n, int64_t now_us);
 
 /*
- * How long from now_us until `item` would be taken up, if it joined `items`
- * and nothing else came.
+ * How long from now_us until `item` would begin, if it joined `items` and no
+ * other item came.
  *   items            (n), borrowed: waiting, not running; n <=
  *                    QUEUE_ITEMS_MAX - 1.
  *   item             borrowed, not among items.

@@ -1,6 +1,6 @@
 /*
- * What an engine computes next: one token of every decode, and of the budget
- * that is left chunks of prefills, in the order of core/step/queue. Worker,
+ * What an engine computes next: one token of every decode and, with the rest of
+ * the budget, chunks of prefills, in the order of core/step/queue. Worker,
  * simulator and the Cake experiments form their steps with it. Pure.
  *
  *   step_begin()                 decodes take their tokens
@@ -34,7 +34,8 @@ struct step_config {
 struct step_prefill {
     bool held_back; /* nothing of it can be computed now */
     bool loading;   /* its cached prefix is on its way while it computes */
-    bool in_step;   /* it has its part of this step, if only no tokens */
+    bool in_step;   /* it has had its turn in this step, perhaps with no tokens
+                     */
 };
 
 /* The step that is formed. */
@@ -45,7 +46,7 @@ struct step {
 };
 
 enum step_kind {
-    STEP_FORMED,   /* nothing more fits, or wants to be computed */
+    STEP_FORMED,   /* nothing more fits, or nothing more can be computed */
     STEP_CONTINUE, /* the prefill under way at `index` */
     STEP_START,    /* the waiting prefill at `index` */
 };
@@ -68,21 +69,21 @@ bool step_has_room(const struct step *step);
 bool step_may_start(const struct step *step, const struct step_prefill *active,
                     uint32_t n_active);
 
-/* Whose turn it is.
+/* Which prefill is next.
  *   active   (n_active), borrowed: prefills under way, in the order in which
  *            they were started; in_step of those that had their turn is set
  *   waiting  (n_waiting), borrowed, in any sequence. One that cannot start now
  *            is not ready.
- * Of one that is named so many tokens are computed as there are, at most
- * step->budget; say so with step_take(). One that is started is from then on
- * among the active. Returns the choice. O(n_active + n_waiting). */
+ * The caller computes as many tokens of the chosen prefill as there are, at
+ * most step->budget, and says so with step_take(). A started prefill counts as
+ * active from then on. Returns the choice. O(n_active + n_waiting). */
 struct step_choice step_next(const struct step *step,
                              const struct step_prefill *active,
                              uint32_t n_active,
                              const struct queue_item *waiting,
                              uint32_t n_waiting, int64_t now_us);
 
-/* n_tokens of the prefill that was named last are in the step; 0: none are. */
+/* n_tokens of the prefill that was chosen last are in the step; may be 0. */
 void step_take(struct step *step, uint32_t n_tokens);
 
 #endif
