@@ -4,6 +4,12 @@
 
 #include "base/options.h"
 
+/* A row in a macro of several rows, which the formatter spreads otherwise. */
+#define OPTION_SPEC(...) \
+    {                    \
+        __VA_ARGS__      \
+    }
+
 /*
  * Whether the files of all OUTPUT options can be written, before the work whose
  * result they are to hold. Files that exist are not changed; others are made

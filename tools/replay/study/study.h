@@ -64,34 +64,26 @@ struct replay_case {
 };
 
 /* How a study's options appear in a subcommand's table. */
-#define REPLAY_STUDY_SPECS(o)                                           \
-    {"trace", OPTION_TEXT, &(o).source.path,      "FILE",               \
-     0,       0,           "JSONL, plain or gzip"},                     \
-        {"from", OPTION_COUNT, &(o).source.from,           "N",         \
-         0,      1e12,         "skip its first N requests"},            \
-        {"requests", OPTION_COUNT, &(o).source.requests,  "N",          \
-         1,          1e12,         "only so many of them"},             \
-        {"skip-bad", OPTION_FLAG, &(o).source.skip_bad,           NULL, \
-         0,          0,           "skip bad lines and count them"},     \
-    {                                                                   \
-        "jobs", OPTION_COUNT, &(o).jobs, "N", 1, 1024,                  \
-            "simulations at once (default: the cores of this machine)"  \
-    }
+#define REPLAY_STUDY_SPECS(o)                                                  \
+    OPTION_SPEC("trace", OPTION_TEXT, &(o).source.path, "FILE", 0, 0,          \
+                "JSONL, plain or gzip"),                                       \
+        OPTION_SPEC("from", OPTION_COUNT, &(o).source.from, "N", 0, 1e12,      \
+                    "skip its first N requests"),                              \
+        OPTION_SPEC("requests", OPTION_COUNT, &(o).source.requests, "N", 1,    \
+                    1e12, "only so many of them"),                             \
+        OPTION_SPEC("skip-bad", OPTION_FLAG, &(o).source.skip_bad, NULL, 0, 0, \
+                    "skip bad lines and count them"),                          \
+        OPTION_SPEC(                                                           \
+            "jobs", OPTION_COUNT, &(o).jobs, "N", 1, 1024,                     \
+            "simulations at once (default: the cores of this machine)")
 
 /* What a command can replace of a cluster file: the rate of links (negative:
  * nothing) and the cache (negative: nothing). */
-#define REPLAY_OVERRIDE_SPECS(gbps, tokens)                        \
-    {"link-gbps",                                                  \
-     OPTION_NUMBER,                                                \
-     &(gbps),                                                      \
-     "X",                                                          \
-     0,                                                            \
-     1e9,                                                          \
-     "Gbit/s of every link, instead of the file's"},               \
-    {                                                              \
-        "cache-tokens", OPTION_NUMBER, &(tokens), "N", 1, 1e12,    \
-            "tokens that a prefill node's device caches, likewise" \
-    }
+#define REPLAY_OVERRIDE_SPECS(gbps, tokens)                                 \
+    OPTION_SPEC("link-gbps", OPTION_NUMBER, &(gbps), "X", 0, 1e9,           \
+                "Gbit/s of every link, instead of the file's"),             \
+        OPTION_SPEC("cache-tokens", OPTION_NUMBER, &(tokens), "N", 1, 1e12, \
+                    "tokens that a prefill node's device caches, likewise")
 
 /* Replaces them. 0, or -EINVAL with a message and the cluster unchanged. */
 int replay_override(struct cluster *cluster, double link_gbps,

@@ -26,27 +26,16 @@ struct replay_stream_options {
 
 /* How its options appear in a subcommand's table. */
 #define REPLAY_STREAM_SPECS(o)                                               \
-    {"trace", OPTION_TEXT, &(o).path, "FILE", 0, 0, "JSONL, plain or gzip"}, \
-        {"from",                                                             \
-         OPTION_COUNT,                                                       \
-         &(o).from,                                                          \
-         "N",                                                                \
-         0,                                                                  \
-         1e15,                                                               \
-         "skip its first N requests"},                                       \
-        {"requests", OPTION_COUNT, &(o).requests,         "N",               \
-         1,          1e15,         "only so many of them"},                  \
-        {"block-tokens",                                                     \
-         OPTION_COUNT,                                                       \
-         &(o).block_tokens,                                                  \
-         "N",                                                                \
-         1,                                                                  \
-         65536,                                                              \
-         "tokens of one hash id (default 512)"},                             \
-    {                                                                        \
-        "skip-bad", OPTION_FLAG, &(o).skip_bad, NULL, 0, 0,                  \
-            "count and skip bad lines instead of stopping"                   \
-    }
+    OPTION_SPEC("trace", OPTION_TEXT, &(o).path, "FILE", 0, 0,               \
+                "JSONL, plain or gzip"),                                     \
+        OPTION_SPEC("from", OPTION_COUNT, &(o).from, "N", 0, 1e15,           \
+                    "skip its first N requests"),                            \
+        OPTION_SPEC("requests", OPTION_COUNT, &(o).requests, "N", 1, 1e15,   \
+                    "only so many of them"),                                 \
+        OPTION_SPEC("block-tokens", OPTION_COUNT, &(o).block_tokens, "N", 1, \
+                    65536, "tokens of one hash id (default 512)"),           \
+        OPTION_SPEC("skip-bad", OPTION_FLAG, &(o).skip_bad, NULL, 0, 0,      \
+                    "count and skip bad lines instead of stopping")
 
 struct replay_stream;
 

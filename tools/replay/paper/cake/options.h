@@ -25,53 +25,22 @@ struct cake_options {
 /* Most runs of one experiment, each with a seed of its own. */
 #define CAKE_RUNS_MAX 500
 
-#define CAKE_OPTIONS_SPECS(o)                                       \
-    {"hardware",                                                    \
-     OPTION_TEXT,                                                   \
-     &(o).hardware,                                                 \
-     "NAME",                                                        \
-     0,                                                             \
-     0,                                                             \
-     "of the calibration (default 2xA100)"},                        \
-        {"model",                                                   \
-         OPTION_TEXT,                                               \
-         &(o).model,                                                \
-         "NAME",                                                    \
-         0,                                                         \
-         0,                                                         \
-         "of the calibration (default LongAlpaca-13B)"},            \
-        {"tokens",                                                  \
-         OPTION_COUNT,                                              \
-         &(o).tokens,                                               \
-         "N",                                                       \
-         1,                                                         \
-         1e7,                                                       \
-         "of the cached prompt (default 16384)"},                   \
-        {"kv-bits",                                                 \
-         OPTION_COUNT,                                              \
-         &(o).kv_bits,                                              \
-         "N",                                                       \
-         1,                                                         \
-         16,                                                        \
-         "of a stored number (default 16)"},                        \
-        {"calibration",                                             \
-         OPTION_TEXT,                                               \
-         &(o).calibration,                                          \
-         "FILE",                                                    \
-         0,                                                         \
-         0,                                                         \
-         "costs as JSON (default: those of the paper's machines)"}, \
-        {"seed",                                                    \
-         OPTION_COUNT,                                              \
-         &(o).seed,                                                 \
-         "S",                                                       \
-         0,                                                         \
-         9e15,                                                      \
-         "of the first run (default 1); the next has the next"},    \
-    {                                                               \
-        "runs", OPTION_COUNT, &(o).runs, "N", 1, CAKE_RUNS_MAX,     \
-            "with a seed each (default 20)"                         \
-    }
+#define CAKE_OPTIONS_SPECS(o)                                                  \
+    OPTION_SPEC("hardware", OPTION_TEXT, &(o).hardware, "NAME", 0, 0,          \
+                "of the calibration (default 2xA100)"),                        \
+        OPTION_SPEC("model", OPTION_TEXT, &(o).model, "NAME", 0, 0,            \
+                    "of the calibration (default LongAlpaca-13B)"),            \
+        OPTION_SPEC("tokens", OPTION_COUNT, &(o).tokens, "N", 1, 1e7,          \
+                    "of the cached prompt (default 16384)"),                   \
+        OPTION_SPEC("kv-bits", OPTION_COUNT, &(o).kv_bits, "N", 1, 16,         \
+                    "of a stored number (default 16)"),                        \
+        OPTION_SPEC("calibration", OPTION_TEXT, &(o).calibration, "FILE", 0,   \
+                    0,                                                         \
+                    "costs as JSON (default: those of the paper's machines)"), \
+        OPTION_SPEC("seed", OPTION_COUNT, &(o).seed, "S", 0, 9e15,             \
+                    "of the first run (default 1); the next has the next"),    \
+        OPTION_SPEC("runs", OPTION_COUNT, &(o).runs, "N", 1, CAKE_RUNS_MAX,    \
+                    "with a seed each (default 20)")
 
 /*
  * Reads the calibration that is asked for, or the default. Returns 0 or a
