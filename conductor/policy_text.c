@@ -102,7 +102,7 @@ void policy_options_help(char text[POLICY_TEXT_BYTES])
     const struct schedule_policy *p;
 
     snprintf(text, POLICY_TEXT_BYTES,
-             "set a number of the policy; may be repeated.");
+             "set an option of the policy; may be repeated.");
     for (size_t i = 0; (p = schedule_policy_at(i)); i++)
         for (size_t o = 0; o < p->n_options; o++)
             append(text, POLICY_TEXT_BYTES,
@@ -117,13 +117,13 @@ void policy_reference(FILE *out)
     const struct schedule_policy *p;
 
     fputs("\n## Policies\n\n"
-          "| policy | what it chooses | without a cost model |\n"
+          "| policy | what it chooses | needs a cost model |\n"
           "|---|---|---|\n",
           out);
     for (size_t i = 0; (p = schedule_policy_at(i)); i++)
         fprintf(out, "| `%s` | %s | %s |\n", p->name, p->help,
-                p->without_cost_model ? "yes" : "no");
-    fputs("\nTheir numbers, for `policy_options` and `--policy-option`:\n\n"
+                p->without_cost_model ? "no" : "yes");
+    fputs("\nTheir options, for `policy_options` and `--policy-option`:\n\n"
           "| policy | option | range | default | meaning |\n"
           "|---|---|---|---|---|\n",
           out);

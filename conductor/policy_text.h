@@ -40,8 +40,8 @@ int policy_settings_check(const struct policy_settings *settings,
                           size_t n, char *error, size_t size)
     __attribute__((warn_unused_result));
 
-/* "sets a number of the policy: random: seed (...); ...": for --help, with
- * every option of every policy. */
+/* For --help: what the option does, and every option of every policy with its
+ * range and default. */
 void policy_options_help(char text[POLICY_TEXT_BYTES]);
 
 /* All policies and their options as Markdown tables, for docs/. */

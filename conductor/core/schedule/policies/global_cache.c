@@ -9,8 +9,8 @@
 
 static const struct policy_option options[] = {
     {"kvcache_balancing_threshold", 1, 1e9, false, 1,
-     "blocks are fetched if the best match elsewhere is so many times as long "
-     "as the local one"},
+     "fetch blocks if the best match elsewhere is more than so many times as "
+     "long as the local one"},
 };
 
 static size_t estimate(struct scheduler *s,

@@ -13,7 +13,7 @@ static size_t choose(const struct policy_choice *choice)
 
 const struct schedule_policy policy_least_loaded = {
     .name = "least_loaded",
-    .help = "the shortest queue",
+    .help = "the instance with the shortest queue",
     .without_cost_model = true,
     .choose = choose,
 };

@@ -14,6 +14,6 @@ static size_t choose(const struct policy_choice *choice)
 
 const struct schedule_policy policy_local_cache = {
     .name = "local_cache",
-    .help = "the first to finish with its own cache",
+    .help = "the instance that finishes first with its own cache",
     .choose = choose,
 };

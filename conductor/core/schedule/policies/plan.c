@@ -26,10 +26,10 @@ enum { WAIT_PRICE, QUEUE_PRICE, MODES };
 
 static const struct policy_option options[] = {
     [WAIT_PRICE] = {"wait_price", 0, 1e6, false, 1,
-                    "seconds that others wait for a second of an engine's "
-                    "time, once a prefill waits or runs"},
+                    "seconds that other requests wait for each second of "
+                    "engine time, once a prefill waits or runs"},
     [QUEUE_PRICE] = {"queue_price", 0, 1e6, false, 0.25,
-                     "seconds more for each prefill of the mean queue"},
+                     "seconds to add for each prefill in the mean queue"},
     [MODES] = {"load_modes", 1, LOAD_MODE_ALL, true, LOAD_MODE_ALL,
                "sum of the modes that plans may use: 1 compute, 2 load, "
                "4 both, 8 layer by layer"},
@@ -388,7 +388,7 @@ static int64_t fits_in_us(const struct scheduler *s,
 
 const struct schedule_policy policy_plan = {
     .name = "plan",
-    .help = "the best plan of what to compute and what to load",
+    .help = "the best plan of what to compute and what to load, and from where",
     .options = options,
     .n_options = sizeof(options) / sizeof(options[0]),
     .state_bytes = sizeof(struct plan_state),
