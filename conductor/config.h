@@ -71,10 +71,11 @@ __attribute__((warn_unused_result)) int config_set(struct config *c,
                                                    const char *value,
                                                    char err[CONFIG_ERROR_MAX]);
 
-/* config_check(c, err): what no option's own range can say: a worker must have
- * time for two reports before it is taken as gone, the longest body room among
- * all bodies, and the policy must have what policy_options says. Call it when
- * every option is set. Returns 0, or -EINVAL with a message in err. */
+/* config_check(c, err): checks what an option's own range cannot: a worker must
+ * have time for two reports before it counts as lost, the longest body must fit
+ * into the total of all bodies, and the policy must have the options in
+ * policy_options. Call it when every option is set. Returns 0, or -EINVAL with
+ * a message in err. */
 __attribute__((warn_unused_result)) int
 config_check(const struct config *c, char err[CONFIG_ERROR_MAX]);
 
@@ -84,8 +85,8 @@ __attribute__((warn_unused_result)) int
 config_policy_option(struct config *c, const char *text,
                      char err[CONFIG_ERROR_MAX]);
 
-/* config_policy(c, options): the policy that is chosen, static, and its options
- * with what the configuration says of them. NULL: there is no such policy. */
+/* config_policy(c, options): the chosen policy, static, and its options with
+ * the values of the configuration. NULL: there is no such policy. */
 const struct schedule_policy *config_policy(const struct config *c,
                                             double options[POLICY_OPTIONS_MAX]);
 

@@ -1,7 +1,7 @@
 /*
  * The options of policies as text: what an operator writes on a command line
  * or in a configuration, and what --help says. For the daemon and the tools;
- * the decisions themselves know numbers alone.
+ * core itself sees only numbers.
  */
 #ifndef CONDUCTOR_POLICY_TEXT_H
 #define CONDUCTOR_POLICY_TEXT_H
@@ -14,7 +14,7 @@
 #define POLICY_SETTINGS_MAX 16
 #define POLICY_TEXT_BYTES 1024
 
-/* What an operator set, in the order in which it was said. */
+/* The settings that an operator gave, in their order. */
 struct policy_settings {
     struct policy_setting at[POLICY_SETTINGS_MAX];
     size_t n;

@@ -1,5 +1,5 @@
 /*
- * The OpenAI-compatible front door: routes, requests, answers.
+ * The OpenAI-compatible HTTP front: routes, requests, answers.
  *
  *   POST /v1/completions  /v1/chat/completions     GET /v1/models
  *   GET  /health  /ready  /metrics
@@ -26,7 +26,7 @@ struct front_options {
 void front_options_default(struct front_options *options);
 
 /*
- * Open the door.
+ * Start to listen and serve.
  *   base     borrowed, outlives the front; all work happens on its loop
  *   service  borrowed, outlives the front
  *   options  borrowed until return
@@ -43,7 +43,7 @@ void front_free(struct front *front);
 /*
  * Take no more requests: no connection is accepted, idle ones are closed, the
  * others with their next answer. Requests in flight go on; a completion that
- * still comes is answered 503 "shutting_down", and /ready says false.
+ * still comes is answered 503 "shutting_down", and /ready is 503.
  */
 void front_stop(struct front *front);
 

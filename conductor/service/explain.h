@@ -1,7 +1,7 @@
 /*
- * Why the last requests went where they went, and what came of it: what
- * GET /admin/explain/ID tells. A ring by the number of the request, so that
- * nothing is searched and the oldest make room.
+ * Why the last requests went where they went, and how they ended, for GET
+ * /admin/explain/ID. It is a ring, indexed by the number of the request:
+ * nothing is searched, and new requests replace the oldest.
  */
 #ifndef CONDUCTOR_SERVICE_EXPLAIN_H
 #define CONDUCTOR_SERVICE_EXPLAIN_H
@@ -15,23 +15,23 @@ struct evbuffer;
 struct explain;
 struct service_request;
 
-/* explain_new(n_requests): remembers so many; 0 is allowed, then none. Returns
- * it owned, or NULL: out of memory. */
+/* explain_new(n_requests): remembers n_requests requests; may be 0. Returns it
+ * owned, or NULL: out of memory. */
 struct explain *explain_new(uint32_t n_requests)
     __attribute__((warn_unused_result));
 
 /* explain_free(explain): NULL is a no-op. */
 void explain_free(struct explain *explain);
 
-/* explain_decided(explain, request, decision): what was decided on a request,
- * with its candidates, the best ones if there are many. What it remembered of
- * an earlier attempt is replaced. Everything is copied. O(candidates). */
+/* explain_decided(explain, request, decision): remembers the decision on a
+ * request, with its candidates (the best ones if there are many). It replaces
+ * an earlier attempt's. Everything is copied. O(candidates). */
 void explain_decided(struct explain *explain,
                      const struct service_request *request,
                      const struct schedule_decision *decision);
 
-/* explain_prefilled(explain, request, done): what the worker said of the
- * prefill.
+/* explain_prefilled(explain, request, done): remembers what the worker reported
+ * about the prefill.
  */
 void explain_prefilled(struct explain *explain,
                        const struct service_request *request,
@@ -48,8 +48,8 @@ void explain_ended(struct explain *explain,
                    const struct service_request *request, const char *how,
                    const char *reason);
 
-/* explain_write(explain, id, out): appends what is remembered of the request
- * with that id as JSON. Returns 0; -ENOENT: nothing is; -ENOMEM. */
+/* explain_write(explain, id, out): appends the record of the request with that
+ * id as JSON. Returns 0; -ENOENT: there is none; -ENOMEM. */
 int explain_write(const struct explain *explain, const char *id,
                   struct evbuffer *out) __attribute__((warn_unused_result));
 

@@ -133,10 +133,10 @@ const char *service_lacks(const struct service *service)
     return decode ? "prefill" : "";
 }
 
-/* Wire ids are next_attempt * max_requests + slot. They begin at a random place
- * in the lower half of the numbers: a worker that still acts for a conductor
- * that is gone must not meet its ids again, and the slot survives, since the
- * other half takes longer to use up than any machine lasts. */
+/* Attempt ids are next_attempt * max_requests + slot. They begin at a random
+ * place in the lower half of the numbers: a worker that still acts for a
+ * conductor that is gone must not meet its ids again, and the slot survives,
+ * since the other half takes longer to use up than any machine lasts. */
 static uint64_t first_attempt(uint64_t max_requests)
 {
     uint64_t random = 0;

@@ -1,9 +1,10 @@
 /*
- * What the HTTP front door may ask of the daemon, and what it hears back.
+ * What the HTTP front may ask of the service, and what it hears back.
  *
- * The boundary is made of messages: a request is submitted with everything it
- * needs, and its fate comes back through four callbacks. The two sides share
- * no state, so that the front may later run on threads of its own.
+ * Only messages pass between the two: the front submits a request with
+ * everything it needs, and its outcome comes back through four callbacks. The
+ * two sides share no state, so that the front may later run on threads of its
+ * own.
  *
  *   service_submit -> scheduled (again after every retry)
  *                  -> token, token, ...
@@ -39,7 +40,7 @@ struct service_decision {
     int64_t predicted_ttft_us; /* 0: nothing predicts */
 };
 
-/* How a request ended well. */
+/* A request that was completed. */
 struct service_result {
     uint32_t local_tokens;    /* KV found on the prefill instance */
     uint32_t fetched_tokens;  /* KV loaded from another instance */
@@ -51,7 +52,8 @@ struct service_result {
     int64_t prefill_us;       /* from its turn to its first token */
 };
 
-/* How a request ended badly. Strings are borrowed for the callback only. */
+/* A request that failed or was rejected. Strings are borrowed for the callback
+ * only. */
 struct service_failure {
     const char *request_id; /* at most 63 bytes, no spaces */
     int http_status;        /* 400 .. 599; 400 blames the prompt */
@@ -110,8 +112,8 @@ service_submit(struct service *service,
     __attribute__((warn_unused_result));
 
 /*
- * Give a request up: its work stops on every worker and no callback comes any
- * more. The handle is dead afterwards. NULL is a no-op.
+ * Cancel a request: its work stops on every worker, and no further callback
+ * comes. The handle is dead afterwards. NULL is a no-op.
  */
 void service_cancel(struct service_request *request);
 
@@ -121,8 +123,9 @@ const struct service_model_info *service_model(const struct service *service);
 /* Whether at least one prefill and one decode instance take requests. */
 bool service_ready(const struct service *service);
 
-/* What it lacks to be ready: "prefill" or "decode", where no instance of that
- * role takes requests, "" where none takes any; NULL if it is ready. Static. */
+/* What the service lacks to be ready: "prefill" or "decode" if no instance of
+ * that role takes requests, "" if none takes any; NULL if it is ready. Static.
+ */
 const char *service_lacks(const struct service *service);
 
 /*
@@ -132,9 +135,8 @@ const char *service_lacks(const struct service *service);
 int service_metrics(const struct service *service, struct evbuffer *out)
     __attribute__((warn_unused_result));
 
-/* Append, as JSON, why the request with that id went where it went and what
- * came of it. Returns 0; -ENOENT: nothing is known of it, or not any more;
- * -ENOMEM. */
+/* Append, as JSON, why the request with that id went where it went, and how it
+ * ended. Returns 0; -ENOENT: it is not known, or no longer; -ENOMEM. */
 int service_explain(const struct service *service, const char *id,
                     struct evbuffer *out) __attribute__((warn_unused_result));
 

@@ -1,24 +1,12 @@
 /*
- * What the daemon's scheduler side is made of. Private to
- * conductor/service/service.c, request.c and instances.c, which share it; the
- * front sees conductor/service/service.h.
- *
- *   service.c    the interface to the front; set-up
- *   report.c  metrics and health
- *   request.c       a request's life: states, failures, the end
- *   request_decide.c  the inbox; carrying out what core/dispatch orders
- *   request_send.c  its frames to the workers, in the order of the decisions
- *   request_frame.c what workers report about a request
- *   explain.c    the last decisions, for who asks why
- *   instances.c  the registered workers
- *   join.c       whether a worker may join
- *   workers.c    what workers tell of themselves: block events, loss
+ * The structs of the daemon's scheduler side. Private to the files of
+ * conductor/service (DESIGN.md has their map); the front sees service.h.
  *
  * Invariants:
  *   - a live request is in exactly one of: the inbox (state RECEIVED), the
  *     wait list of `dispatch` (state WAITING), or with workers (any later
- * state);
- *   - every attempt has a attempt id of its own, so that a late frame of an
+ *     state);
+ *   - every attempt has an attempt id of its own, so that a late frame of an
  *     earlier attempt finds no request;
  *   - callbacks to the front come from the event loop only, never from within
  *     service_submit() or service_cancel().
@@ -43,7 +31,7 @@
 
 enum request_state {
     REQUEST_RECEIVED,  /* in the inbox, not looked at yet */
-    REQUEST_WAITING,   /* no room anywhere now; tried again when some appears */
+    REQUEST_WAITING,   /* no instance has room now; tried again when one does */
     REQUEST_SCHEDULED, /* sent to its workers, not begun */
     REQUEST_PREFILLING,   /* the prefill has begun */
     REQUEST_TRANSFERRING, /* first token sent; its KV is on the way */
@@ -80,16 +68,17 @@ struct service_request {
     int64_t first_token_us, last_token_us;
     uint32_t n_output; /* tokens handed to the front */
     /* Tokens 1.. of the decode worker that came before the prefill worker's
-     * token 0: two connections, no order between them. */
+     * token 0: the two connections have no common order. */
     uint32_t *early; /* (n_early), room for max_tokens; NULL until needed */
     uint32_t n_early;
     bool early_done; /* its DONE came, too */
     /* When its prefill worker was lost while its KV may still have been on its
-     * way; 0: it was not. */
+     * way; 0: it was not lost. */
     int64_t orphaned_us;
     uint32_t prefill, decode;       /* pool ids of this attempt */
     bool is_unsent;                 /* PREFILL was not sent yet */
-    bool cleared;                   /* to be sent: no decode worker, or ready */
+    bool cleared;                   /* may be sent: no decode worker, or it is
+                                       ready */
     bool prefill_open, decode_open; /* entered in the pool for this attempt */
     struct request_source
         sources[MSG_SOURCES_MAX]; /* (n_sources) to load from */
@@ -165,7 +154,7 @@ void request_take_inbox(struct service *service);
  * worker decodes, and lines it up for its prefill worker. */
 void request_send(struct service_request *request);
 
-/* request_plan_sources(request, decision): takes over what the decision says of
+/* request_plan_sources(request, decision): stores what the decision says about
  * loading. */
 void request_plan_sources(struct service_request *request,
                           const struct schedule_decision *decision);
@@ -196,11 +185,11 @@ __attribute__((warn_unused_result)) int
 request_frame(struct service *service, uint32_t id,
               const struct frame_header *h, const uint8_t *payload);
 
-/* request_retry_waiting(service): carries out what is ordered for those who
- * wait for room, as far as there is any or they have waited too long. */
+/* request_retry_waiting(service): carries out the orders for requests that wait
+ * for room: those that find some, and those that have waited too long. */
 void request_retry_waiting(struct service *service);
 
-/* service_freed(service): something that a waiting request may want is free;
+/* service_freed(service): room that a waiting request may use has become free;
  * the loop's next turn looks. */
 void service_freed(struct service *service);
 
@@ -218,7 +207,7 @@ void request_close_pool(struct service_request *request);
 void request_free(struct service_request *request);
 
 /* service_set_window(s): a worker came or left: the served window is the
- * longest of those that are there, the last one if none is. */
+ * longest of the registered workers', or the last one if there are none. */
 void service_set_window(struct service *s);
 
 /* service_join(...): worker_link_ops.joined; arg is the service. */
@@ -229,8 +218,8 @@ uint16_t service_join(void *arg, struct worker_link *link,
 /* service_link_ops: what the worker links request; arg is the service. */
 extern const struct worker_link_ops service_link_ops;
 
-/* instances_tick(service): suspects silent instances, clears those heard of;
- * fails orphans whose decode worker says nothing. */
+/* instances_tick(service): suspects silent instances, and clears those that
+ * were heard from; fails orphans whose decode worker says nothing. */
 void instances_tick(struct service *service);
 
 /* instances_count(service, role): ready instances with that role bit. */

@@ -13,7 +13,7 @@
  *   any state -> DEAD, freed by the next turn of the loop
  *
  * A client that closes its sending side while its request is being worked on
- * counts as gone, as nobody can tell that from a crash.
+ * counts as gone, because that looks the same as a crash.
  */
 #ifndef CONDUCTOR_FRONT_HTTP_HTTP_H
 #define CONDUCTOR_FRONT_HTTP_HTTP_H
@@ -60,7 +60,7 @@ struct http_stats {
  * Called with each whole request. `head` and body[0 .. n) are borrowed until
  * it returns. It answers at once or later, with exactly one of
  * http_reply; http_stream and http_end; http_abort; unless the client goes
- * first, which http_on_gone tells.
+ * first, which http_on_gone reports.
  */
 typedef void http_handler(void *arg, struct http_conn *conn,
                           const struct http_head *head, const char *body,
@@ -77,7 +77,7 @@ int http_server_new(struct event_base *base, const struct http_options *options,
                     http_handler *handler, void *arg, struct http_server **out)
     __attribute__((warn_unused_result));
 
-/* Close everything; the gone callbacks of what is being worked on run. */
+/* Close everything; the gone callbacks of unfinished requests run. */
 void http_server_free(struct http_server *server);
 
 /*
@@ -119,8 +119,8 @@ void http_reply_error(struct http_conn *conn, const struct openai_error *error);
 void http_stream(struct http_conn *conn, int status, const char *type);
 
 /*
- * Send n bytes of a stream, borrowed. Returns 0, -ENOMEM, or -ENOBUFS when
- * the client has left more than max_output_bytes lying; then http_abort it.
+ * Send n bytes of a stream, borrowed. Returns 0, -ENOMEM, or -ENOBUFS when the
+ * client has not taken more than max_output_bytes; then http_abort it.
  */
 int http_write(struct http_conn *conn, const void *bytes, size_t n)
     __attribute__((warn_unused_result));
