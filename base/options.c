@@ -17,7 +17,8 @@
 #define TEXT_COLUMN_MAX 27
 #define WHOLE_MAX 0x1p53 /* a double knows whole numbers up to it */
 
-void option_range(const struct option_spec *spec, char *text, size_t size)
+/* "a whole number from 1 to 9, a multiple of 3". */
+static void range_of(const struct option_spec *spec, char *text, size_t size)
 {
     int n = snprintf(text, size, "a%s number from %.15g to %.15g",
                      spec->kind == OPTION_NUMBER ? "" : " whole", spec->min,
@@ -42,7 +43,7 @@ static int set_number(const struct option_spec *spec, const char *text,
     if (end == text || *end || !(x >= spec->min && x <= spec->max) ||
         (whole && (digits ? errno != 0 : (double)count != x)) ||
         (spec->step > 0 && fmod(x, spec->step) != 0)) {
-        option_range(spec, range, sizeof(range));
+        range_of(spec, range, sizeof(range));
         snprintf(why, size, "must be %s", range);
         return -EINVAL;
     }

@@ -77,10 +77,6 @@ int option_set(const struct option_spec *spec, const char *text, char *why,
 const struct option_spec *option_find(const struct option_table *table,
                                       const char *name, size_t bytes);
 
-/* "a whole number from 1 to 9, a multiple of 3" for a number's option, into
- * `text` (`size` bytes). */
-void option_range(const struct option_spec *spec, char *text, size_t size);
-
 /* What an option does, with the words of its choice where the help ends with
  * ':', into `text` (`size` bytes). */
 void option_help(const struct option_spec *spec, char *text, size_t size);

@@ -204,7 +204,6 @@ int main(int argc, char **argv)
     struct worker_options o;
     struct cost_model cost;
     char err[512];
-    char names[256];
     int status;
 
     signal(SIGPIPE, SIG_IGN);
@@ -212,11 +211,6 @@ int main(int argc, char **argv)
         return status;
     log_init("worker", o.log_level);
     const struct model_shape *shape = model_find(o.model);
-    if (!shape) {
-        snprintf(err, sizeof(err), "--model %.100s: must be one of %s", o.model,
-                 model_names(names, sizeof(names)));
-        return usage(err);
-    }
     if (o.layers > shape->layers) {
         snprintf(err, sizeof(err), "--layers %u: model %s has %u layers",
                  o.layers, shape->name, shape->layers);

@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/options.h"
 #include "workers/engine/engine.h"
+#include "workers/engine/model.h"
 
 #define QUEUE_MAX 1024
 
@@ -35,6 +36,13 @@ static const char *engine_name(size_t i)
     static const char *const names[] = {"cpu", "timed", "cuda"};
 
     return i < sizeof(names) / sizeof(*names) ? names[i] : NULL;
+}
+
+static const char *model_name(size_t i)
+{
+    const struct model_shape *shape = model_at(i);
+
+    return shape ? shape->name : NULL;
 }
 
 static const char *load_mode_name(size_t i)
@@ -81,7 +89,8 @@ static int parse(int argc, char **argv, struct worker_options *o, int *status)
          .choice = engine_name},
         {"model", OPTION_TEXT, &o->model, "NAME", 0, 0,
          "shape of the model: tiny, llama3-8b, llama3-70b, longalpaca-7b or "
-         "longalpaca-13b"},
+         "longalpaca-13b",
+         .choice = model_name},
         {"layers", OPTION_U32, &o->layers, "N", 1, 1024,
          "only the first N layers (default all)"},
         {"seed", OPTION_COUNT, &o->seed, "N", 0, (double)UINT64_MAX,

@@ -504,3 +504,14 @@ bool load_rig_run(struct load_rig *rig,
         load_rig_complete(rig, 0);
     }
 }
+
+void load_rig_forget(struct load_rig *rig)
+{
+    uint32_t id = KV_BLOCK_NONE;
+    struct kv_event e;
+
+    while (kv_store_inventory(rig->store, &id, &e)) {
+        kv_store_drop(rig->store, id);
+        id = KV_BLOCK_NONE;
+    }
+}

@@ -96,6 +96,9 @@ void load_rig_init(struct load_rig *rig, const struct load_rig_config *c);
 /* Reads under way end, and links get free. */
 void load_rig_settle(struct load_rig *rig);
 
+/* The store holds nothing any more. */
+void load_rig_forget(struct load_rig *rig);
+
 /* All requests must be gone. Checks the store: nothing is pinned. */
 void load_rig_fini(struct load_rig *rig);
 

@@ -256,16 +256,15 @@ static void test_events_and_inventory(void)
     CU_ASSERT_EQUAL(kv_store_alloc(store, 1, ids), 0);
     CU_ASSERT(kv_store_next_event(store, &e));
     CU_ASSERT(e.kind == KV_EVENT_REMOVED && e.key == 12);
-    kv_store_clear(store);
+    kv_store_drop(store, kv_store_find_key(store, 11));
     CU_ASSERT(kv_store_next_event(store, &e));
-    CU_ASSERT(e.kind == KV_EVENT_CLEARED);
+    CU_ASSERT(e.kind == KV_EVENT_REMOVED && e.key == 11);
     kv_store_release(store, ids[0]);
 
     /* Four events do not fit into three: all are dropped, and it is said. */
     CU_ASSERT(!kv_store_take_resync(store));
     fill(store, 2);
-    kv_store_clear(store);
-    fill(store, 1);
+    kv_store_drop(store, kv_store_find_key(store, 11));
     CU_ASSERT(!kv_store_next_event(store, &e));
     CU_ASSERT(kv_store_take_resync(store));
     CU_ASSERT(!kv_store_take_resync(store));
@@ -528,26 +527,13 @@ static void op_finish(struct model *m, struct request *r)
     memset(r, 0, sizeof(*r));
 }
 
-static void op_clear(struct model *m)
-{
-    kv_store_clear(m->store);
-    for (int i = 0; i < CAP; i++) {
-        if (m->e[i].state != 2)
-            continue;
-        m->e[i].state = m->e[i].pins > 0;
-        m->e[i].parent = KV_BLOCK_NONE;
-    }
-}
-
 static void mirror_event(struct model *m, const struct kv_event *e)
 {
     uint32_t at = 0;
 
     while (at < m->n_mirror && m->mirror[at] != e->key)
         at++;
-    if (e->kind == KV_EVENT_CLEARED) {
-        m->n_mirror = 0;
-    } else if (e->kind == KV_EVENT_REMOVED) {
+    if (e->kind == KV_EVENT_REMOVED) {
         CU_ASSERT_FATAL(at < m->n_mirror);
         m->mirror[at] = m->mirror[--m->n_mirror];
     } else {
@@ -623,9 +609,7 @@ static void random_op(struct model *m)
     struct request *r = &m->req[rnd(m, N_REQ)];
     uint32_t op = rnd(m, 1000);
 
-    if (op < 2)
-        op_clear(m);
-    else if (op < 8)
+    if (op < 8)
         op_drop(m);
     else if (op < 20)
         op_alloc_too_many(m);

@@ -373,7 +373,7 @@ static void one_case(struct world *w)
 
     turn_knobs(w);
     if (any(w, 4) > 0)
-        kv_store_clear(w->rig.store);
+        load_rig_forget(&w->rig);
     for (uint32_t i = 0; i < n; i++) {
         struct ask *a = &asks[i];
 
@@ -466,7 +466,7 @@ static void meet_at(struct world *w, struct rig_source *s, uint32_t p,
     struct batch_counts c;
     uint32_t left = MOST_BLOCKS - 1 - split;
 
-    kv_store_clear(w->rig.store);
+    load_rig_forget(&w->rig);
     struct request *r = load_rig_request(&w->rig, w->prompts[p], MOST_PROMPT,
                                          ANSWERS, LOAD_MODE_BOTH);
     uint64_t id = r->id;

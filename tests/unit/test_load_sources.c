@@ -208,7 +208,7 @@ static void test_hangs(void)
         CU_ASSERT(load_rig_run(&rig, step_us));
         CU_ASSERT_EQUAL(rig.n_done, 1);
         CU_ASSERT_EQUAL(rig.last.load.n_disk, 0);
-        kv_store_clear(rig.store);
+        load_rig_forget(&rig);
         load_rig_request(&rig, prompt, PROMPT, 1, (enum load_mode)mode);
         CU_ASSERT(load_rig_run(&rig, step_us));
         CU_ASSERT_EQUAL(rig.n_done, 2);
@@ -216,7 +216,7 @@ static void test_hangs(void)
         while (s->n_pieces > 0)
             source_deliver(s, 0);
         s->hangs = false;
-        kv_store_clear(rig.store);
+        load_rig_forget(&rig);
         load_rig_request(&rig, prompt, PROMPT, 1, LOAD_MODE_LOAD);
         CU_ASSERT(load_rig_run(&rig, step_us));
         CU_ASSERT_EQUAL(rig.last.load.n_disk, PROMPT / BT);

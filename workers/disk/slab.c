@@ -23,7 +23,8 @@ static uint64_t round_up(uint64_t n)
     return (n + DISK_ALIGN_BYTES - 1) / DISK_ALIGN_BYTES * DISK_ALIGN_BYTES;
 }
 
-uint32_t disk_slab_page_bytes(const struct disk_geometry *g)
+/* Of one slot header. */
+static uint32_t slot_page_bytes(const struct disk_geometry *g)
 {
     return (uint32_t)round_up(SLOT_FIXED_BYTES + 4ull * g->block_tokens +
                               8ull * g->layers);
@@ -40,14 +41,14 @@ uint32_t disk_slab_slots(const struct disk_geometry *g, uint64_t bytes)
 {
     if (!geometry_ok(g) || bytes < HEADERS_BYTES || bytes > INT64_MAX)
         return 0;
-    uint64_t each = round_up(g->block_bytes) + disk_slab_page_bytes(g);
+    uint64_t each = round_up(g->block_bytes) + slot_page_bytes(g);
     uint64_t n = (bytes - HEADERS_BYTES) / each;
     return n > SLOTS_MAX ? SLOTS_MAX : (uint32_t)n;
 }
 
 uint64_t disk_slab_bytes(const struct disk_geometry *g, uint32_t slots)
 {
-    uint64_t each = round_up(g->block_bytes) + disk_slab_page_bytes(g);
+    uint64_t each = round_up(g->block_bytes) + slot_page_bytes(g);
 
     return HEADERS_BYTES + slots * each;
 }
@@ -67,7 +68,7 @@ void disk_slab_lay_out(struct disk_slab *slab, const struct disk_geometry *g,
 {
     slab->geometry = *g;
     slab->slots = slots;
-    slab->page_bytes = disk_slab_page_bytes(g);
+    slab->page_bytes = slot_page_bytes(g);
     slab->stride_bytes = round_up(g->block_bytes);
     slab->data_offset = HEADERS_BYTES + (uint64_t)slots * slab->page_bytes;
     slab->file_bytes = disk_slab_bytes(g, slots);

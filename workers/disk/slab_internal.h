@@ -31,9 +31,6 @@ double disk_slab_mib(uint64_t bytes);
  * header. */
 int disk_slab_fill(struct disk_opening *o) __attribute__((warn_unused_result));
 
-/* Bytes of one slot header of a geometry. */
-uint32_t disk_slab_page_bytes(const struct disk_geometry *g);
-
 /* Fill in all sizes and offsets. */
 void disk_slab_lay_out(struct disk_slab *slab, const struct disk_geometry *g,
                        uint32_t slots);

@@ -209,8 +209,3 @@ void write_behind_resume(struct write_behind *wb)
             return;
     } while (kv_store_inventory(wb->store, &id, &e));
 }
-
-uint32_t write_behind_pinned(const struct write_behind *wb)
-{
-    return wb->n_jobs;
-}

@@ -34,7 +34,4 @@ void write_behind_stored(struct write_behind *wb, uint64_t key);
 /* Write what found the queue full; call it some times a second. */
 void write_behind_resume(struct write_behind *wb);
 
-/* Blocks that are pinned because they wait or are being written. */
-uint32_t write_behind_pinned(const struct write_behind *wb);
-
 #endif

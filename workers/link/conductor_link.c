@@ -274,11 +274,6 @@ void conductor_link_free(struct conductor_link *l)
     free(l);
 }
 
-bool conductor_link_is_up(const struct conductor_link *l)
-{
-    return l->up;
-}
-
 void conductor_link_send(struct conductor_link *l, struct wire_buf *buf)
 {
     if (l->up && (buf->len > 0 || buf->failed))

@@ -107,20 +107,15 @@ void worker_send_inventory(struct worker *w)
         send_inventory_of(w, disk_index(w), PROTO_TIER_DISK);
 }
 
-/* False: it was cleared, which holds for all tiers at once. */
-static bool send_events_of(struct worker *w, struct kv_store *store,
+static void send_events_of(struct worker *w, struct kv_store *store,
                            uint8_t tier)
 {
     struct run run = {.tier = tier};
     struct kv_event e;
 
-    while (kv_store_next_event(store, &e)) {
-        if (e.kind == KV_EVENT_CLEARED)
-            return false;
+    while (kv_store_next_event(store, &e))
         run_add(w, &run, &e);
-    }
     run_send(w, &run);
-    return true;
 }
 
 void worker_send_events(struct worker *w)
@@ -129,10 +124,12 @@ void worker_send_events(struct worker *w)
     bool anew = kv_store_take_resync(w->store);
 
     anew = (disk && kv_store_take_resync(disk)) || anew;
-    anew = anew || !send_events_of(w, w->store, PROTO_TIER_HOST);
-    anew = anew || (disk && !send_events_of(w, disk, PROTO_TIER_DISK));
-    if (!anew)
+    if (!anew) {
+        send_events_of(w, w->store, PROTO_TIER_HOST);
+        if (disk)
+            send_events_of(w, disk, PROTO_TIER_DISK);
         return;
+    }
     msg_empty_pack(&w->out, FRAME_BLOCKS_CLEARED, 0);
     worker_send(w);
     worker_send_inventory(w);

@@ -208,8 +208,10 @@ void request_adopt(struct request *r, struct kv_store *store,
     free(ids);
 }
 
-bool request_commit(struct request *r, struct kv_store *store,
-                    uint32_t block_tokens)
+/* Share block `i` = blocks.n_chained, whose KV is complete, if the chain allows
+ * it. Returns true if the block is now held under its key. */
+static bool commit_block(struct request *r, struct kv_store *store,
+                         uint32_t block_tokens)
 {
     uint32_t i = r->blocks.n_chained;
     uint32_t held = KV_BLOCK_NONE;
@@ -252,7 +254,7 @@ void request_advance(struct request *r, struct kv_store *store,
     }
     while (r->blocks.n_chained < r->prompt.n_full &&
            (uint64_t)(r->blocks.n_chained + 1) * block_tokens <= r->position &&
-           request_commit(r, store, block_tokens))
+           commit_block(r, store, block_tokens))
         ;
 }
 

@@ -245,11 +245,6 @@ void request_advance(struct request *r, struct kv_store *store,
  * of the prompt. O(blocks between them). */
 uint32_t request_room(const struct request *r, uint32_t block_tokens);
 
-/* Share block `i` = blocks.n_chained, whose KV is complete, if the chain allows
- * it. Returns true if the block is now held under its key. */
-bool request_commit(struct request *r, struct kv_store *store,
-                    uint32_t block_tokens);
-
 /* Give back all pins; position and chain return to 0. */
 void request_release(struct request *r, struct kv_store *store);
 

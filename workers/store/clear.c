@@ -1,5 +1,5 @@
 /* Forgetting blocks of the KV store other than by eviction: one and all behind
- * it, or everything. */
+ * it. */
 #include "workers/store/internal.h"
 
 /* The held block `id` is held no more: private to those who have pins, or
@@ -24,16 +24,6 @@ static void let_go(struct kv_store *store, uint32_t id)
     } else {
         kv_make_free(store, id);
     }
-}
-
-void kv_store_clear(struct kv_store *store)
-{
-    struct kv_event event = {.kind = KV_EVENT_CLEARED};
-
-    /* Nothing reads a parent meanwhile, so the order does not matter. */
-    while (store->order_head != KV_BLOCK_NONE)
-        let_go(store, store->order_head);
-    kv_event_push(store, &event);
 }
 
 static void drop_one(struct kv_store *store, uint32_t id)

@@ -96,14 +96,6 @@ void kv_order_remove(struct kv_store *store, uint32_t id);
 /* Whether the held block `b`, or one behind it, is pinned. */
 bool kv_is_stuck(const struct kv_block *b);
 
-/* The held block `id` is stuck since now; so may be those before it. O(depth),
- * O(1) where the parent was stuck already. */
-void kv_stuck_begins(struct kv_store *store, uint32_t id);
-
-/* The stuck block `id` is stuck no more, or leaves; those before it may be
- * free to leave. As kv_stuck_begins(). */
-void kv_stuck_ends(struct kv_store *store, uint32_t id);
-
 /* The parent `id` has one child less, which was `stuck`. */
 void kv_lose_child(struct kv_store *store, uint32_t id, bool stuck);
 

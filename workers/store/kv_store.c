@@ -163,7 +163,9 @@ static void settle(struct kv_store *store, uint32_t id)
         kv_heap_remove(store, id);
 }
 
-void kv_stuck_begins(struct kv_store *store, uint32_t id)
+/* The held block `id` is stuck since now; so may be those before it. O(depth),
+ * O(1) where the parent was stuck already. */
+static void stuck_begins(struct kv_store *store, uint32_t id)
 {
     bool was_stuck = false;
 
@@ -178,7 +180,9 @@ void kv_stuck_begins(struct kv_store *store, uint32_t id)
     }
 }
 
-void kv_stuck_ends(struct kv_store *store, uint32_t id)
+/* The stuck block `id` is stuck no more; those before it may be free to
+ * leave, too. As stuck_begins(). */
+static void stuck_ends(struct kv_store *store, uint32_t id)
 {
     do {
         store->n_evictable++;
@@ -196,7 +200,7 @@ void kv_lose_child(struct kv_store *store, uint32_t id, bool stuck)
 
     b->children--;
     if (stuck && --b->stuck_children == 0 && b->pins == 0)
-        kv_stuck_ends(store, id);
+        stuck_ends(store, id);
     else
         settle(store, id);
 }
@@ -235,7 +239,7 @@ void kv_store_pin(struct kv_store *store, uint32_t id)
 
     b->pins++;
     if (!was_stuck)
-        kv_stuck_begins(store, id);
+        stuck_begins(store, id);
 }
 
 static uint32_t alloc_one(struct kv_store *store)
@@ -283,7 +287,7 @@ static void hold(struct kv_store *store, uint32_t id, uint32_t parent,
         p->children++;
         p->stuck_children++;
         if (!was_stuck)
-            kv_stuck_begins(store, parent);
+            stuck_begins(store, parent);
         event.has_parent = true;
         event.parent_key = store->blocks[parent].key;
     }
@@ -323,7 +327,7 @@ void kv_store_release(struct kv_store *store, uint32_t id)
     }
     b->last_used = ++store->tick;
     if (!kv_is_stuck(b))
-        kv_stuck_ends(store, id);
+        stuck_ends(store, id);
 }
 
 void *kv_store_data(const struct kv_store *store, uint32_t id)

@@ -61,7 +61,6 @@ enum kv_commit {
 enum kv_event_kind {
     KV_EVENT_STORED,  /* key, parent_key and has_parent are set */
     KV_EVENT_REMOVED, /* key is set */
-    KV_EVENT_CLEARED, /* everything that was held is gone */
 };
 
 /* One change of what the store holds. */
@@ -144,13 +143,10 @@ enum kv_commit kv_store_commit(struct kv_store *store, uint32_t id,
  * last to the first or the other way makes no difference. O(log n). */
 void kv_store_release(struct kv_store *store, uint32_t id);
 
-/* Hold nothing any more. Blocks that are pinned become private to those who
- * have the pins. Records one cleared event. O(capacity). */
-void kv_store_clear(struct kv_store *store);
-
 /* Hold block `id`, which is held, and all that is behind it no more, pinned or
- * not, as kv_store_clear does with everything: its contents turned out to be of
- * no use. Records removed events. O(held blocks): for rare cases. */
+ * not: its contents turned out to be of no use. Blocks that are pinned become
+ * private to those who have the pins. Records removed events. O(held blocks):
+ * for rare cases. */
 void kv_store_drop(struct kv_store *store, uint32_t id);
 
 /* The memory of block `id`: block_bytes bytes, aligned to KV_BLOCK_ALIGN,
