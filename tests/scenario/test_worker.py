@@ -70,10 +70,10 @@ class WorkerCase(unittest.TestCase):
         self.processes.append(process)
         return process
 
-    def worker(self, name, role, *more):
+    def worker(self, name, role, *more, **accept):
         process = self.launch(name, role, *more)
         try:
-            link = self.accept()
+            link = self.accept(**accept)
         except TimeoutError:
             raise AssertionError(f'{name} does not come: {self.log(name)}')
         link.process = process
@@ -196,6 +196,34 @@ class SameTokens(WorkerCase):
         for link in self.links:
             self.idle(link)
             self.leave(link)
+
+
+class QueueOrder(WorkerCase):
+    def test_the_order_is_the_conductors(self):
+        """Behind a long prompt wait one that is loading, from a peer that says
+        nothing, and a younger one that is not."""
+        silent = wire.Conductor()
+        for order, want in (('fifo', [1, 2, 3]), ('uncached_first', [1, 3, 2])):
+            link = self.worker(f'w-{order}', 'prefill', '--max-prefills', '1',
+                               reply=wire.welcome(queue_order=order))
+            link.prefill(1, [7] * 6000)
+            link.prefill(2, [8] * 100, blocks=(0, 6), mode=wire.BOTH,
+                         fetch=('127.0.0.1', silent.port))
+            link.prefill(3, [9] * 100)
+            for rid in (1, 2, 3):
+                link.prefill_done(rid)
+            with link.changed:
+                self.assertEqual([rid for kind, rid, _ in link.frames
+                                  if kind == wire.PREFILL_STARTED], want)
+            self.leave(link)
+
+    def test_a_conductor_with_an_order_that_nobody_knows(self):
+        """A worker that served its queue in another order than the conductor
+        estimates with would be worse than none."""
+        process = self.launch('w', 'both')
+        self.accept(reply=wire.welcome(queue_order='lifo'))
+        self.assertGreater(process.wait(20 * settings.scale), 0)
+        self.assertIn('queue_order', self.log('w'))
 
 
 class Refusals(WorkerCase):
@@ -338,14 +366,6 @@ class Refusals(WorkerCase):
                                      wire.text('speaks version 9')))
         self.assertGreater(process.wait(20 * settings.scale), 0)
         self.assertIn('speaks version 9', self.log('w'))
-
-    def test_a_conductor_with_an_order_that_nobody_knows(self):
-        """A worker that served its queue in another order than the conductor
-        estimates with would be worse than none."""
-        process = self.launch('w', 'both')
-        self.accept(reply=wire.welcome(queue_order='lifo'))
-        self.assertGreater(process.wait(20 * settings.scale), 0)
-        self.assertIn('queue_order', self.log('w'))
 
     def test_a_name_in_use_may_come_free(self):
         """The namesake may hang and be given up soon."""
