@@ -19,12 +19,12 @@ struct loader_source {
     char name[LOADER_NAME_MAX];
     const struct loader_source_ops *ops;
     void *arg;
-    uint32_t n_runs;       /* that were opened and are not closed */
+    uint32_t n_runs;       /* open ones */
     uint32_t holds;        /* loader_source_hold() */
     uint32_t in_flight;    /* pieces */
-    uint32_t n_hung;       /* of these, that nobody waits for any more */
-    struct load_rate pace; /* just now: where pointers meet */
-    struct load_rate rate; /* in the long run: what others are told */
+    uint32_t n_hung;       /* of these, those that nobody waits for any more */
+    struct load_rate pace; /* short-term, for where load and computing meet */
+    struct load_rate rate; /* long-term, for reports */
 };
 
 /* What one source does for one load. */
@@ -98,19 +98,19 @@ struct loader {
 /* Close the load: the request goes on without it. */
 void load_end(struct load *load);
 
-/* End it if nothing that is of use can come any more. Returns whether it
- * ended; `load` is then gone. */
+/* End the load if nothing useful can come any more. Returns whether it ended;
+ * `load` is then gone. */
 bool load_check(struct load *load);
 
 /* One past the last block that sources have or may have. */
 uint32_t load_last(const struct load *load);
 
-/* Whether block b, which is not there, is on its way or can be asked for. */
+/* Whether block b, which has not come, is on its way or can be asked for. */
 bool load_coming(const struct load *load, uint32_t b);
 
 /* --- pieces.c --- */
 
-/* Ask for what is next, of all loads, the oldest first. */
+/* Ask for the next pieces of all loads, the oldest load first. */
 void loader_pump(struct loader *l);
 
 /* --- answers.c --- */
@@ -130,18 +130,19 @@ void loader_wake_at(struct loader *l, int64_t when_us);
 
 /* --- late.c --- */
 
-/* Wait no more for what takes too long, and look again when more may do so.
- * Returns whether the request was dropped; `load` is then gone. */
+/* Stop waiting for pieces that take too long, and look again when others may do
+ * so. Returns whether the request was dropped; `load` is then gone. */
 bool load_give_up(struct loader *l, struct load *load);
 
-/* When nobody waits for a piece any more that its source has not handed back.
+/* The time after which nobody waits for a piece that its source has not handed
+ * back.
  */
 int64_t loader_hung_us(const struct loader_piece *p);
 
 /* --- meet.c --- */
 
-/* Another block in the place of block b, into which a read is under way: what
- * that brings is of no use. 0, or -ENOSPC. */
+/* Put another block in the place of block b, into which a read is under way;
+ * what the read brings is not used. 0, or -ENOSPC. */
 int load_replace(struct load *load, uint32_t b)
     __attribute__((warn_unused_result));
 
@@ -151,7 +152,7 @@ void load_meeting(const struct load *load, uint32_t most, struct meeting *m);
 /* Layerwise: let the request go once its layers will come in time. */
 void load_maybe_gate(struct load *load);
 
-/* Time until all of it is there, as far as it is known; negative: not known. */
+/* Time until the whole load has come; negative: not known. */
 double load_left_us(const struct load *load);
 
 #endif

@@ -1,24 +1,24 @@
-/* The loader: fills the blocks of waiting and running prefills from elsewhere,
- * from the end of the cached prefix backward, while the engine computes from
- * the front; the two stop where they meet ("Compute Or Load KV Cache? Why Not
- * Both?", sections 3 and 4). Or layer by layer, while the layers that are there
- * compute the rest of the prompt.
+/* The loader fills the blocks of waiting and running prefills from peers and
+ * the disk, from the end of the cached prefix backward, while the engine
+ * computes from the front. The two stop where they meet ("Compute Or Load KV
+ * Cache? Why Not Both?", sections 3 and 4). Or it loads layer by layer, while
+ * the rest of the prompt is computed in the layers that have come.
  *
  *      0     resident   position ->        <- loaded        end    n_tokens
  *      |  held  | computed |  neither yet  |   loaded blocks  | suffix |
  *
- * What a block comes from is a source: a peer, or the own disk. Each says how
- * many leading blocks of the prompt it can send, after it has compared the
- * tokens of all of them from the first on; the loader then asks each for piece
- * after piece, the next one that is missing from the end backward. So several
- * sources share the work by their speed, and one that fails leaves its rest to
- * the others, or to the engine.
+ * Blocks come from sources: peers, or the worker's own disk. A source compares
+ * the tokens of the prompt's leading blocks from the first on, and says how
+ * many it can send. The loader then asks each source for piece after piece, the
+ * next missing one from the end backward. So several sources share the work by
+ * their speed, and a source that fails leaves the rest to the others, or to the
+ * engine.
  *
  * Invariants:
- *   a block is written by the engine or by one piece, never by both: what the
- *     engine is to compute while a piece is on its way gets another block
- *   a piece has a pin on the block that it is read into until its source is
- *     done with it, also when nobody waits for it any more
+ *   a block is written by the engine or by one piece, never by both: if the
+ * engine must compute it while a piece is on its way, it gets another block
+ *   a piece pins the block that it is read into until its source is done with
+ * it, even when nobody waits for it any more
  *   request.load.origin[i] is set once all layers of block i were verified
  *
  * All on the loop's thread.
@@ -72,10 +72,9 @@ struct loader_source_ops {
     /* Read `piece` into its memory, verify it, and hand it back with
      * loader_done(), not from in here. 0, or a negative errno: it will not. */
     int (*read)(void *arg, void *session, struct loader_piece *piece);
-    /* Nobody reads in that session any more: hand back its pieces, at once or
-     * when their reads end. A read may take as long as it likes: its memory
-     * stays. Nobody waits for it longer than 30 s, and until it ends the source
-     * is asked for nothing. */
+    /* The session ends: hand back its pieces, at once or when their reads end.
+     * A read may take any time; its memory stays. Nobody waits for it longer
+     * than 30 s, and until it ends the source is asked for nothing. */
     void (*close)(void *arg, void *session);
     /* The source is gone, and with it the use of `arg`. May be NULL. */
     void (*forget)(void *arg);
@@ -92,11 +91,11 @@ struct loader_config {
 };
 
 struct loader_ops {
-    /* Blocks of waiting or running requests came, or a load is over: form
-     * steps anew. Not from within calls of the loader's functions. */
+    /* Blocks of waiting or running requests came, or a load is over: look for a
+     * step again. Not called from inside the loader's functions. */
     void (*poke)(void *arg);
-    /* A read into blocks of `r` hangs, and there is no room for others in their
-     * place: drop the request. Called from loader_poke() only. */
+    /* A read into blocks of `r` hangs, and there is no room for other blocks:
+     * drop the request. Called from loader_poke() only. */
     void (*failed)(void *arg, struct request *r, const char *why);
 };
 
@@ -133,8 +132,8 @@ struct loader_source *loader_add_source(struct loader *l, const char *name,
 struct loader_source *loader_find_source(const struct loader *l,
                                          const char *name);
 
-/* A source lives until it is in no load, not held, and its place is needed: by
- * the next loader_add_source(). Who keeps a pointer over one holds it. */
+/* A source lives until it is in no load, is not held, and loader_add_source()
+ * needs its place. Code that keeps a pointer to one holds it. */
 void loader_source_hold(struct loader_source *s);
 
 /* Ends a loader_source_hold(). */
@@ -144,15 +143,16 @@ void loader_source_release(struct loader_source *s);
  * throttle, which holds also until it is known; 0: not known yet. */
 double loader_source_bytes_per_s(const struct loader_source *s);
 
-/* Note what is to be loaded for the waiting prefill `r`: sets r->load.job, and
- * r->load.held_back where it must wait for it. `plan` is copied. It begins with
- * the first loader_poke() that finds room. 0, -ENOMEM. */
+/* Add a load for the waiting prefill `r`: sets r->load.job, and
+ * r->load.held_back if it must wait for the load. `plan` is copied. It begins
+ * with the first loader_poke() that finds room. 0, -ENOMEM. */
 int loader_add(struct loader *l, struct request *r,
                const struct load_request *plan)
     __attribute__((warn_unused_result));
 
-/* Begin what can begin and ask for what is to come next. `take` gives a request
- * its blocks if it may have them, as batch_take_ahead(); called with take_arg.
+/* Begin the loads that can begin, and ask for the next pieces. `take` gives a
+ * request its blocks if it may have them, as batch_take_ahead(); called with
+ * take_arg.
  */
 void loader_poke(struct loader *l, int (*take)(void *arg, struct request *r),
                  void *take_arg);
@@ -161,13 +161,13 @@ void loader_poke(struct loader *l, int (*take)(void *arg, struct request *r),
  * base sees to it itself. */
 int64_t loader_wake_us(const struct loader *l);
 
-/* Hand on what was held back for a throttle and is due. */
+/* Pass on pieces that a throttle held back and that are due. */
 void loader_tick(struct loader *l);
 
 /* batch_ops.chunk: how many of the next `most` tokens of `r` to compute now,
- * while the rest of its load comes. They end where a block ends, if the load is
- * then met; the last block that would come in time is not computed. What is
- * computed is not loaded any more. */
+ * while the rest of its load comes. They end at the end of a block if the load
+ * is then met; the last block that would come in time is not computed. Computed
+ * blocks are no longer loaded. */
 uint32_t loader_chunk(struct loader *l, struct request *r, uint32_t most);
 
 /* The step that waited at r's gate failed. */
@@ -184,9 +184,9 @@ void loader_learn(struct loader *l, const struct engine_segment *segments,
 /* Of a source: blocks [0, n_blocks) can be read in that run's session. */
 void loader_opened(struct load_run *run, uint32_t n_blocks);
 
-/* Of a source: nothing more comes in this run, of which `why` is logged unless
- * NULL. Its pieces are handed back by the source; the session is over and not
- * closed by the loader. */
+/* Of a source: nothing more comes in this run; `why` is logged unless NULL. The
+ * source hands back its pieces; the session is over, and the loader does not
+ * close it. */
 void loader_run_failed(struct load_run *run, const char *why);
 
 /* Of a source: the read of `piece` is over. rc 0: its bytes are in their place

@@ -1,10 +1,10 @@
 /* How fast a source sends. Pure.
  *
- * What counts are the bytes that came over the time in which something was
- * asked for: from the first piece that was asked for while nothing else was, to
- * the last that came. Answers are taken in when more is asked for, all that
- * came till then at once: several that a turn of the loop finds together say
- * nothing about the time between them. */
+ * The rate is the bytes that came, over the time in which pieces were
+ * outstanding: from the first piece that was asked for while no other was, to
+ * the last that came. Answers are counted when more is asked for, all that came
+ * until then at once: several answers that one turn of the loop finds together
+ * say nothing about the time between them. */
 #ifndef WORKERS_LOAD_RATE_H
 #define WORKERS_LOAD_RATE_H
 
@@ -14,9 +14,9 @@ struct load_rate_config {
     int64_t memory_us; /* busy time after which something counts little */
     int64_t least_us;  /* less than both of these together is no sample */
     uint64_t least_bytes;
-    double most_slower; /* a sample that seems so many times slower than before
-                           counts no more: who looked late, is not a slow
-                           source; 0: it counts in full */
+    double most_slower; /* a sample that seems more times slower than this
+                           counts as if it were this: a late look is not a slow
+                           source; 0: no limit */
 };
 
 /* Begins as {.config = ...}; the fields are its own. */

@@ -1,12 +1,12 @@
-/* The step loop: which tokens the engine computes next. Pure with respect to
- * I/O, threads and clocks: it forms a step as an array of engine segments,
- * somebody runs it, and batch_complete takes in the outcome.
+/* The step loop: which tokens the engine computes next. It has no I/O, threads
+ * or clocks: it forms a step as an array of engine segments, the caller runs
+ * it, and batch_complete takes in the outcome.
  *
  * A step has a budget of tokens. All decodes come first, one token each, then
  * chunks of the prefills that are under way, then prefills from the queue, in
- * the order that conductor/core/step/queue.h says; and last, of what is left,
- * those whose cached prefix is still being loaded: it comes without the engine
- * (Cake's adaptive order).
+ * the order that conductor/core/step/queue.h says; and last, with what is left,
+ * prefills whose cached prefix is still being loaded, because that comes
+ * without the engine (Cake's adaptive order).
  *
  *      queue --(room for its blocks)--> prefills --+--> done, or PUSHING
  *                                                  +--> decodes (role both)
@@ -90,8 +90,8 @@ int batch_enqueue(struct batch *b, struct request *r)
 void batch_add_decode(struct batch *b, struct request *r);
 
 /* Give the waiting prefill `r` its blocks now, so that they can be loaded
- * before its turn. 0; or -ENOSPC: they are not to be had without taking room
- * from older ones that wait without blocks. O(waiting + blocks). */
+ * before its turn. 0; or -ENOSPC: that would take room from older ones that
+ * wait without blocks. O(waiting + blocks). */
 int batch_take_ahead(struct batch *b, struct request *r)
     __attribute__((warn_unused_result));
 
@@ -111,14 +111,14 @@ void batch_complete(struct batch *b, int rc);
  * removed meanwhile are freed through `removed`, the others stay. */
 void batch_abandon(struct batch *b);
 
-/* Whose tokens segment `i` of the step under way are; NULL if it was removed
- * meanwhile. Borrowed. */
+/* The request that segment `i` of the step under way belongs to; NULL if it was
+ * removed meanwhile. Borrowed. */
 struct request *batch_segment_owner(const struct batch *b, uint32_t i);
 
 /* True while a step is under way. */
 bool batch_in_step(const struct batch *b);
 
-/* How many requests are where. */
+/* The number of requests in each list. */
 void batch_counts(const struct batch *b, struct batch_counts *counts);
 
 /* Segments that batch_form can return at most. */

@@ -56,8 +56,8 @@ int batch_reserve(struct batch *b) __attribute__((warn_unused_result));
  * no room for all of them. O(waiting + blocks). */
 bool batch_take_blocks(struct batch *b, struct request *r);
 
-/* There is room in the step, and nobody wants it but those whose load is not
- * ready: note it of them. */
+/* There is room in the step, and only prefills whose load is not ready could
+ * use it: note that they had their turn. */
 void batch_note_turns(struct batch *b, int64_t now_us);
 
 #endif

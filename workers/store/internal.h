@@ -96,10 +96,10 @@ void kv_order_remove(struct kv_store *store, uint32_t id);
 /* Whether the held block `b`, or one behind it, is pinned. */
 bool kv_is_stuck(const struct kv_block *b);
 
-/* The parent `id` has one child less, which was `stuck`. */
+/* The parent `id` has lost a child; `stuck` says whether that was stuck. */
 void kv_lose_child(struct kv_store *store, uint32_t id, bool stuck);
 
-/* Put block `id`, which is nobody's now, to the free ones. */
+/* Make block `id`, which nobody owns now, free. */
 void kv_make_free(struct kv_store *store, uint32_t id);
 
 /* Record an event, or the loss of all of them when the ring is full. */

@@ -4,16 +4,16 @@
  * A block is free, private (one request computes into it or receives into it)
  * or held (shared: complete, never written again, found by its key).
  *
- * Wrong KV is impossible, a key collision is only a miss: a held block
- * remembers its tokens and which block is its parent, and is matched only if
- * its tokens compare equal and its parent is the very block that matched
- * before it. By induction the whole prefix was compared.
+ * Wrong KV is impossible, and a key collision is only a miss: a held block
+ * remembers its tokens and which block is its parent, and matches only if its
+ * tokens are equal and its parent is exactly the block that matched before it.
+ * By induction the whole prefix was compared.
  *
- * Blocks leave by LRU, leaf first: never while pinned, never before their
- * held children.
+ * Blocks are evicted by LRU, leaf first: never while pinned, and never before
+ * their held children.
  *
- * Used by one thread. The memory of a block may be read on any thread by
- * whoever has a pin on it, and written by whoever owns it as private.
+ * Used by one thread. With a pin on a block, any thread may read its memory;
+ * the owner of a private block may write it.
  */
 #ifndef WORKERS_STORE_KV_STORE_H
 #define WORKERS_STORE_KV_STORE_H
@@ -30,13 +30,14 @@
 
 struct kv_store;
 
-/* Whose memory the blocks lie in, and who else keeps something of them. */
+/* The memory that the blocks lie in, and a hook for code that keeps copies of
+ * them. */
 struct kv_store_memory {
     /* Memory for the slab, aligned to KV_BLOCK_ALIGN at least; NULL: none. */
     void *(*alloc)(void *arg, size_t bytes);
     void (*free)(void *arg, void *memory);
-    /* The block at `data` was taken for new contents: nothing that is known of
-     * the old ones holds. May be NULL. */
+    /* The block at `data` was taken for new contents: forget all that is known
+     * of the old ones. May be NULL. */
     void (*taken)(void *arg, void *data);
     void *arg; /* borrowed for the store's life */
 };
@@ -103,14 +104,14 @@ uint32_t kv_store_match(struct kv_store *store, const uint64_t *keys,
 uint32_t kv_store_count(const struct kv_store *store, const uint64_t *keys,
                         const uint32_t *tokens, uint32_t n_blocks);
 
-/* As kv_store_match, by keys alone, for somebody else's prompt: he must compare
- * the tokens of every block before he uses it. */
+/* As kv_store_match, by keys alone, for another worker's prompt: that worker
+ * must compare the tokens of every block before it uses one. */
 uint32_t kv_store_match_keys(struct kv_store *store, const uint64_t *keys,
                              uint32_t n_blocks, uint32_t *ids);
 
-/* The held block of these `tokens` (block_tokens, borrowed) under `key` behind
- * the very block `parent` (KV_BLOCK_NONE: a first block), or KV_BLOCK_NONE. No
- * pin. */
+/* The held block of these `tokens` (block_tokens, borrowed) under `key` whose
+ * parent is the block `parent` (KV_BLOCK_NONE: a first block), or
+ * KV_BLOCK_NONE. No pin. */
 uint32_t kv_store_find(const struct kv_store *store, uint64_t key,
                        uint32_t parent, const uint32_t *tokens);
 
@@ -139,14 +140,13 @@ enum kv_commit kv_store_commit(struct kv_store *store, uint32_t id,
                                const uint32_t *tokens, uint32_t *held);
 
 /* Give back one pin. The last pin of a private block frees it; a held block
- * without pins stays until it is evicted. Releasing a prompt's blocks from the
- * last to the first or the other way makes no difference. O(log n). */
+ * without pins stays until it is evicted. A prompt's blocks may be released in
+ * any order. O(log n). */
 void kv_store_release(struct kv_store *store, uint32_t id);
 
-/* Hold block `id`, which is held, and all that is behind it no more, pinned or
- * not: its contents turned out to be of no use. Blocks that are pinned become
- * private to those who have the pins. Records removed events. O(held blocks):
- * for rare cases. */
+/* Stop holding block `id` and all blocks behind it, pinned or not: its contents
+ * turned out to be useless. Pinned blocks become private to the owners of the
+ * pins. Records removed events. O(held blocks): for rare cases. */
 void kv_store_drop(struct kv_store *store, uint32_t id);
 
 /* The memory of block `id`: block_bytes bytes, aligned to KV_BLOCK_ALIGN,
@@ -160,7 +160,7 @@ uint64_t kv_store_key(const struct kv_store *store, uint32_t id);
 uint32_t kv_store_parent(const struct kv_store *store, uint32_t id);
 
 /* The number of block `id`'s allocation, never 0: no two contents of a store
- * ever have the same one, so (id, number) names a block for good. */
+ * ever have the same number, so (id, number) names a block for good. */
 uint64_t kv_store_number(const struct kv_store *store, uint32_t id);
 
 /* The tokens (block_tokens) of the held block `id`. Borrowed until the
@@ -174,7 +174,7 @@ bool kv_store_is_held(const struct kv_store *store, uint32_t id);
 bool kv_store_next_event(struct kv_store *store, struct kv_event *event);
 
 /* True once after events were lost because too many came between two drains,
- * or after kv_store_forget_events: whoever mirrors the store needs the whole
+ * or after kv_store_forget_events: code that mirrors the store needs the whole
  * inventory. Reading resets it. */
 bool kv_store_take_resync(struct kv_store *store);
 

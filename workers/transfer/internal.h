@@ -15,7 +15,8 @@ struct listener;
 #define TRANSFER_WATERMARK_BYTES (1u << 20)
 /* Data of one KV_LAYER frame. */
 #define TRANSFER_PIECE_BYTES (1u << 20)
-/* KV of so many bytes is sent from where it lies; less is copied. */
+/* KV of at least so many bytes is sent from its block's memory; less is copied.
+ */
 #define TRANSFER_COPY_BYTES (16u << 10)
 /* FETCHes that one connection may have open. */
 #define TRANSFER_SERVES_MAX 64u
@@ -23,7 +24,7 @@ struct listener;
 #define TRANSFER_READS_MAX 64u
 /* A peer with an open FETCH says something at least so often, */
 #define TRANSFER_KEEP_US 1000000
-/* and whoever does not for so long loses the blocks that it pins. */
+/* and a peer that is silent for so long loses the blocks that it pins. */
 #define TRANSFER_LEASE_US 5000000
 
 /* An outbound connection. */
@@ -86,7 +87,7 @@ struct inbound {
     struct request_list receives;
 };
 
-/* What comes of an outbound connection; by those who use it. */
+/* What an outbound connection reports to the code that uses it. */
 struct peer_ops {
     /* WELCOME came: frames may be sent. */
     void (*welcome)(struct peer *p);
@@ -116,7 +117,7 @@ struct transfer {
     uint32_t n_inbounds;
     uint32_t n_strangers; /* of them, without WELCOME yet */
     struct log_rate strangers;
-    struct wire_buf buf;  /* scratch for one frame */
+    struct wire_buf buf; /* scratch for one frame */
 };
 
 /* --- frames.c --- */
@@ -152,7 +153,7 @@ void peer_free(struct transfer *t, struct peer *p);
 
 extern const struct peer_ops outbound_ops;
 
-/* End what makes no progress on `p`, or keep it. */
+/* End the jobs on `p` that make no progress, and keep the others. */
 void outbound_tick(struct peer *p, int64_t now_us);
 
 /* --- inbound.c --- */

@@ -42,23 +42,23 @@ struct transfer_config {
 
 /* All run on the loop's thread. */
 struct transfer_ops {
-    /* All KV of `r` was handed to the connection (why = NULL), or it cannot
-     * be. The callee may free r. */
+    /* All KV of `r` was handed to the connection (why = NULL), or the push
+     * failed. The callee may free r. */
     void (*push_ended)(void *arg, struct request *r, const char *why);
-    /* Layers that are complete of the tokens that the step under way adds to
-     * r's position; 0 if it is in none. */
+    /* The complete layers of the tokens that the step under way adds to r's
+     * position; 0 if r is in no step. */
     uint32_t (*layers_done)(void *arg, const struct request *r);
     /* The request of that id, or NULL. */
     struct request *(*find)(void *arg, uint64_t id);
-    /* KV_BEGIN fits the ticket `r`, which is now REQUEST_KV_WAIT: allocate
-     * its blocks, then call transfer_grant. */
+    /* KV_BEGIN fits the announced request `r`, which is now REQUEST_KV_WAIT:
+     * allocate its blocks, then call transfer_grant. */
     void (*receive_begin)(void *arg, struct request *r);
     /* All KV of `r` is here, and r->last_token. */
     void (*received)(void *arg, struct request *r);
     /* The sender of `r` is gone. The callee may free r. */
     void (*receive_failed)(void *arg, struct request *r, const char *why);
-    /* A peer does not hold blocks any more that it held: whoever waits for
-     * room looks again. Not from within calls of the transfer's functions. */
+    /* A peer no longer holds blocks that it held: requests that wait for room
+     * look again. Not called from inside the transfer's functions. */
     void (*released)(void *arg);
 };
 
@@ -76,8 +76,8 @@ void transfer_free(struct transfer *t);
 /* The port that it listens on. */
 uint16_t transfer_port(const struct transfer *t);
 
-/* End what made no progress in time, and say that what is open is still
- * wanted; call it some times a second. */
+/* End transfers that made no progress in time, and tell peers that open fetches
+ * are still wanted; call it some times a second. */
 void transfer_tick(struct transfer *t, int64_t now_us);
 
 /* The peer at host:port as a source of the loader, which owns it. NULL: no
@@ -92,7 +92,7 @@ struct loader_source *transfer_source(struct transfer *t, const char *host,
 int transfer_push(struct transfer *t, struct request *r, int64_t now_us)
     __attribute__((warn_unused_result));
 
-/* Send whatever of all pushes is computed and fits the output. Call it when a
+/* Send all KV of pushes that is computed and fits the output. Call it when a
  * step made progress or ended. */
 void transfer_push_poke(struct transfer *t, int64_t now_us);
 
