@@ -1,0 +1,180 @@
+/* What options_start() prints: --help, --version and messages. */
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/address.h"
+#include "base/options.h"
+
+#define MESSAGE_BYTES 512
+#define DEFAULT_BYTES (ADDRESS_HOST_MAX + 8)
+#define LINE_COLUMNS 80
+#define TEXT_COLUMN_MAX 27
+
+/* A number as text; nothing where it is 0, or a mark outside of its range. */
+static void show_number(const struct option_spec *spec, char *text, size_t size)
+{
+    double x = spec->kind == OPTION_NUMBER ? *(const double *)spec->value
+               : spec->kind == OPTION_U32
+                   ? *(const uint32_t *)spec->value
+                   : (double)*(const uint64_t *)spec->value;
+
+    if (x != 0 && x >= spec->min && x <= spec->max)
+        snprintf(text, size, "%.15g", x);
+}
+
+/* The default as text; "" where it says nothing. */
+static void show_default(const struct option_spec *spec,
+                         char text[DEFAULT_BYTES])
+{
+    const struct address *a = spec->value;
+    const char *word = NULL;
+
+    *text = '\0';
+    if (spec->kind == OPTION_TEXT)
+        word = *(const char *const *)spec->value;
+    else if (spec->kind == OPTION_STRING)
+        word = spec->value;
+    else if (spec->kind == OPTION_CHOICE)
+        word = spec->choice(
+            (size_t)(*(const uint8_t *)spec->value - (int)spec->min));
+    else if (spec->kind == OPTION_ADDRESS && *a->host)
+        snprintf(text, DEFAULT_BYTES, "%s:%u", a->host, a->port);
+    else if (spec->kind >= OPTION_COUNT)
+        show_number(spec, text, DEFAULT_BYTES);
+    if (word)
+        snprintf(text, DEFAULT_BYTES, "%s", word);
+}
+
+/* Prints the words from the column on, over as many lines as they need. */
+static void print_wrapped(FILE *file, const char *text, int column)
+{
+    int at = column;
+
+    for (const char *word = text + strspn(text, " \n"); *word;) {
+        int n = (int)strcspn(word, " \n");
+
+        if (at > column && at + 1 + n > LINE_COLUMNS) {
+            fprintf(file, "\n%*s", column, "");
+            at = column;
+        }
+        at += fprintf(file, "%s%.*s", at > column ? " " : "", n, word);
+        word += n;
+        word += strspn(word, " \n");
+    }
+    fputc('\n', file);
+}
+
+void option_help(const struct option_spec *spec, char *text, size_t size)
+{
+    size_t n = strlen(spec->help);
+    const char *word;
+
+    snprintf(text, size, "%s", spec->help);
+    if (n == 0 || spec->help[n - 1] != ':')
+        return;
+    for (size_t i = 0; n < size && (word = spec->choice(i)); i++)
+        n += (size_t)snprintf(text + n, size - n, "%s%s",
+                              i == 0                ? " "
+                              : spec->choice(i + 1) ? ", "
+                                                    : " or ",
+                              word);
+}
+
+static void print_option(FILE *file, const struct option_spec *spec,
+                         bool letters, int column)
+{
+    char left[64], shown[DEFAULT_BYTES], what[1024], help[1280];
+    char letter[8] = "";
+
+    if (letters)
+        snprintf(letter, sizeof(letter), spec->letter ? "-%c, " : "    ",
+                 spec->letter);
+    int n =
+        snprintf(left, sizeof(left), "  %s--%s%s%s", letter, spec->name,
+                 spec->metavar ? " " : "", spec->metavar ? spec->metavar : "");
+    show_default(spec, shown);
+    bool add = *shown && !strstr(spec->help, "default");
+    option_help(spec, what, sizeof(what));
+    snprintf(help, sizeof(help), "%s%s%s%s", what, add ? " (default " : "",
+             add ? shown : "", add ? ")" : "");
+    fputs(left, file);
+    if (n + 1 > column)
+        fprintf(file, "\n%*s", column, "");
+    else
+        fprintf(file, "%*s", column - n, "");
+    print_wrapped(file, help, column);
+}
+
+static void print_options(FILE *file, const struct option_table *table)
+{
+    static const struct option_spec help = {
+        .name = "help", .help = "this text", .letter = 'h'};
+    static const struct option_spec version = {
+        .name = "version", .help = "print the version", .letter = 'V'};
+    bool letters = false;
+    int column = 0;
+
+    for (size_t i = 0; i < table->count; i++) {
+        const struct option_spec *spec = &table->specs[i];
+        int width = (int)(strlen(spec->name) +
+                          (spec->metavar ? strlen(spec->metavar) + 1 : 0));
+
+        letters = letters || spec->letter;
+        column = width > column ? width : column;
+    }
+    column += letters ? 10 : 6;
+    column = column < TEXT_COLUMN_MAX ? column : TEXT_COLUMN_MAX;
+    for (size_t i = 0; i < table->count; i++)
+        if (*table->specs[i].name)
+            print_option(file, &table->specs[i], letters, column);
+    print_option(file, &help, letters, column);
+    print_option(file, &version, letters, column);
+}
+
+int options_complain(const char *program, const char *format, ...)
+{
+    va_list args;
+
+    fprintf(stderr, "%s: ", program);
+    va_start(args, format);
+    vfprintf(stderr, format, args);
+    va_end(args);
+    fputc('\n', stderr);
+    return OPTIONS_EXIT_USAGE;
+}
+
+static void say_try(const char *program)
+{
+    fprintf(stderr, "try %s --help\n", program);
+}
+
+void options_missing(const char *program, const char *option)
+{
+    (void)options_complain(program, "%s is missing", option);
+    say_try(program);
+}
+
+int options_start(const struct option_usage *usage,
+                  const struct option_table *table, int argc, char **argv,
+                  int *status)
+{
+    char error[MESSAGE_BYTES];
+    int rc = options_parse(table, argc, argv, error, sizeof(error));
+
+    *status = 0;
+    if (rc == 1) {
+        printf("usage: %s %s\n\n%s\n\n", usage->name, usage->synopsis,
+               usage->text);
+        print_options(stdout, table);
+        printf("\nexamples:\n%s%s", usage->examples,
+               usage->footnote ? usage->footnote : "");
+    } else if (rc == 2) {
+        printf("%.*s %s\n", (int)strcspn(usage->name, " "), usage->name,
+               CONDUCTOR_VERSION);
+    } else if (rc != 0) {
+        *status = options_complain(usage->name, "%s", error);
+        say_try(usage->name);
+    }
+    return rc == 0 ? 0 : -1;
+}
