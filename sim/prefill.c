@@ -146,6 +146,7 @@ int64_t sim_prefill_form(struct sim *sim, struct sim_node *node, bool *any)
         struct step_choice next =
             step_next(&step, active, node->n_active, node->queue.items,
                       n_waiting, sim->now_us);
+
         if (next.kind == STEP_FORMED)
             return us;
         if (next.kind == STEP_START) {

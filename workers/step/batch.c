@@ -205,6 +205,7 @@ static void add_chunks(struct batch *b, struct step *step, int64_t now_us)
     for (;;) {
         struct step_choice next =
             step_next(step, b->active, b->n_active, b->items, n_items, now_us);
+
         if (next.kind == STEP_FORMED)
             break;
         if (next.kind == STEP_CONTINUE) {
