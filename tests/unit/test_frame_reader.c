@@ -101,6 +101,7 @@ static void run(uint64_t n_frames)
         ssize_t n =
             write(ends[1], b.data + at,
                   b.len - at < most ? b.len - at : 1 + random_below(most));
+
         CU_ASSERT_FATAL(n > 0);
         at += (size_t)n;
         while (frame_reader_fill(&r, ends[0]) > 0)
