@@ -1,8 +1,8 @@
 /*
  * The cached blocks of one node: least recently used first out, tier by tier.
- * A block is in one tier at a time. What a tier has no room for goes down to
- * the next tier, and from the last one it is gone; every move is told, so that
- * the prefix index follows. Internal to sim.
+ * A block is in one tier at a time. A block for which a tier has no room moves
+ * down to the next tier, and leaves the node from the last one. Every move is
+ * reported, so that the prefix index follows. Internal to sim.
  */
 #ifndef SIM_BLOCK_CACHE_H
 #define SIM_BLOCK_CACHE_H
@@ -29,7 +29,7 @@ struct cached_block {
 
 struct block_cache;
 
-/* Told of every move of a block; it must not call the cache. */
+/* Called for every move of a block; it must not call the cache. */
 typedef void block_cache_moved_fn(void *arg, const struct cached_block *block,
                                   unsigned from_tier, unsigned to_tier);
 
@@ -61,14 +61,14 @@ void block_cache_keep(struct block_cache *cache, uint32_t slot);
 /*
  * Caches a block that is not cached yet, in the first tier, as the most
  * recently used. `ready` and `owner` are the block's fields.
- * Returns 0, or -ENOMEM with nothing changed. A cache without room for a
- * single block takes none, and that is no error.
+ * Returns 0, or -ENOMEM with nothing changed. A cache without room for a single
+ * block stores nothing, which is not an error.
  */
 int block_cache_place(struct block_cache *cache, uint64_t key, uint64_t parent,
                       uint64_t owner, bool ready)
     __attribute__((warn_unused_result));
 
-/* Changes the room of a tier; what no longer fits moves down. */
+/* Changes the room of a tier; blocks that no longer fit move down. */
 void block_cache_set_capacity(struct block_cache *cache, enum block_tier tier,
                               uint64_t capacity_blocks);
 

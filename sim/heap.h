@@ -9,8 +9,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* No event is later, and what a longer time becomes; the sum of four of those
- * still fits. */
+/* No event is later than SIM_LAST_US. Longer times become SIM_NEVER_US; the sum
+ * of four of those still fits. */
 #define SIM_LAST_US INT64_C(1000000000000000000)
 #define SIM_NEVER_US (2 * SIM_LAST_US)
 

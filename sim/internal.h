@@ -1,27 +1,18 @@
 /*
- * What a running simulation is made of. Internal to sim:
+ * The structs of a running simulation, shared by the files of sim/ (DESIGN.md
+ * has their map).
  *
- *   sim.c       the loop over events, records in order
- *   setup.c     checks the configuration and makes the parts
- *   dispatch.c  arrivals, carrying out what core/dispatch orders, fetches
- *   load.c      blocks that a plan loads from slow tiers and other nodes
- *   prefill.c   chunks of prompts, their blocks and their KV for decode nodes
- *   reuse.c     what a prefill need not compute
- *   decode.c    batches of decodes
- *   node.c      the step loop of a node, which joins the two
- *   copies.c    blocks in caches and in the prefix index
- *
- * Slow motion: inside, everything happens SIM_SLOWDOWN times as slowly. Costs
+ * Slow motion: inside, everything happens SIM_SLOWDOWN times more slowly. Costs
  * and arrivals are multiplied, rates divided, records divided again. Core
  * counts whole microseconds, and a rounding of half a microsecond can decide
- * which of two nearly equal queues is shorter, after which a saturated cluster
- * goes another way for good (docs/decisions/031-slow-motion.md). Every `_us`
- * inside is a microsecond of the slow world.
+ * which of two nearly equal queues is shorter; from there on a saturated
+ * cluster takes a different course (docs/decisions/031-slow-motion.md). Every
+ * `_us` inside is a microsecond of the slow world.
  *
  * Invariants:
  *   - a request that has arrived and not ended is in exactly one of: the wait
  *     list of `dispatch` (no room), a node's queue, a node's active prefills,
- * on the way (its flows, a pipeline), a node's ready list, a node's batch;
+ *     on the way (its flows, a pipeline), a node's ready list, a node's batch;
  *   - pool, prefix index and caches change together: the index holds for a
  *     node exactly the ready blocks of its cache.
  */
@@ -132,7 +123,7 @@ struct sim_batch {
     int64_t run_start_us;
 };
 
-/* Those that wait for their prefill, one beside the other. */
+/* Requests that wait for their prefill, side by side. */
 struct sim_queue {
     struct sim_request **requests; /* (capacity) */
     struct queue_item *items;      /* (capacity) */
@@ -191,7 +182,7 @@ struct sim {
     struct sim_load_list loads;
     struct sim_request_list every;
 
-    /* To be looked at when the event under way is over: marks.c. */
+    /* What the loop looks at when the event under way is over: marks.c. */
     struct sim_node_list dirty;
     struct sim_request_list ready;
 
@@ -233,15 +224,16 @@ static inline uint64_t sim_key_of(uint64_t id)
 void sim_fail(struct sim *sim, int rc, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* marks.c: something has come to a node, which sim_node_poke() is to look at
- * when the event under way is over. Again: nothing new. */
+/* marks.c: something has changed for a node: the loop calls sim_node_poke()
+ * when the event under way is over. Marking it again changes nothing. */
 void sim_mark_node(struct sim *sim, struct sim_node *node);
 
-/* marks.c: it was looked at, or need not be. */
+/* marks.c: the node was looked at, or need not be. */
 void sim_unmark_node(struct sim *sim, struct sim_node *node);
 
-/* marks.c: what a request waits for may be here: sim_load_ready() comes when
- * the event under way is over, if it can begin, or end, by it. */
+/* marks.c: what a request waits for may have come: the loop calls
+ * sim_load_ready() when the event under way is over, if the request can then
+ * begin or end. */
 void sim_mark_ready(struct sim *sim, struct sim_request *request);
 
 /* marks.c: it does not. */
@@ -258,8 +250,8 @@ void sim_end(struct sim *sim, struct sim_request *request,
 /* dispatch.c: a request of the source arrives now. */
 void sim_arrive(struct sim *sim, const struct trace_request *request);
 
-/* dispatch.c: tries the oldest that waits for room. False: none waits, or it
- * goes on waiting. */
+/* dispatch.c: tries the oldest request that waits for room. False: none waits,
+ * or it must wait on. */
 bool sim_retry_next(struct sim *sim);
 
 /* dispatch.c: a decision has come to the node that it chose. */
@@ -268,7 +260,7 @@ void sim_handed_over(struct sim *sim, struct sim_request *request);
 /* dispatch.c: a fetch has ended. */
 void sim_fetch_ended(struct sim *sim, const struct links_end *end);
 
-/* dispatch.c: what a request waits for before it can begin, or end, is here. */
+/* dispatch.c: what a request needed to begin, or to end, has come. */
 void sim_load_ready(struct sim *sim, struct sim_request *request);
 
 /* copies.c: makes the caches, told to the indexes. Returns 0 or -ENOMEM. */
@@ -286,8 +278,8 @@ void sim_copies_dispatch(struct sim *sim, struct sim_node *node,
 void sim_copies_ready(struct sim *sim, struct sim_node *node,
                       const struct sim_request *request);
 
-/* copies.c: what the node has of a request that will wait there becomes the
- * most recently used of its tiers, as a worker does. */
+/* copies.c: the blocks that the node has of a request that will wait there
+ * become the most recently used of their tiers, as in a worker. */
 void sim_copies_keep(struct sim_node *node, const struct sim_request *request);
 
 /* copies.c: how many leading blocks of a request the node's cache has; they
@@ -357,7 +349,8 @@ int64_t sim_prefill_passage_us(const struct sim *sim, uint32_t n_tokens,
 /* prefill.c: takes in the step's tokens. */
 void sim_prefill_advance(struct sim *sim, struct sim_node *node);
 
-/* prefill.c: a request's last token is computed and all it waits for here. */
+/* prefill.c: a request's last token is computed, and all that it waited for has
+ * come. */
 void sim_prefill_done(struct sim *sim, struct sim_request *request);
 
 /* prefill.c: the last chunk of a request has left the pipeline. */

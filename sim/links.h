@@ -1,9 +1,8 @@
 /*
- * What is on the way between nodes. Every node has a link that sends and
- * receives at its rate. Shared: what a node sends at once shares its sending
- * rate equally, likewise what it receives, and a transfer goes at the lesser
- * of its two shares. Unshared: every transfer goes at the full rate.
- * Internal to sim.
+ * Transfers between nodes. Every node has a link that sends and receives at its
+ * rate. Shared: all transfers that a node sends share its sending rate equally,
+ * and so do those that it receives; a transfer runs at the smaller of its two
+ * shares. Unshared: every transfer runs at the full rate. Internal to sim.
  */
 #ifndef SIM_LINKS_H
 #define SIM_LINKS_H
@@ -53,8 +52,8 @@ int links_start(struct sim_links *links, uint32_t from, uint32_t to,
 int links_delay(struct sim_links *links, int kind, void *what, int64_t now_us,
                 int64_t at_us) __attribute__((warn_unused_result));
 
-/* Ends the transfer of an event that is due: it leaves the heap, and what
- * shared a link with it speeds up. O(transfers at both nodes). */
+/* Ends the transfer of an event that is due: it leaves the heap, and transfers
+ * that shared a link with it speed up. O(transfers at both nodes). */
 struct links_end links_finish(struct sim_links *links, uint32_t id,
                               int64_t now_us);
 

@@ -1,13 +1,13 @@
 /*
- * Loading what a decision planned: each source of a plan sends its blocks from
- * the highest one down, while the request queues and computes from the front.
- * Reads of a node's tier come one after another, requests in the order of
- * their decisions, at the tier's rate; what comes from another node crosses
- * the links after that. Internal to sim.
+ * Loads what a decision planned. Each source of a plan sends its blocks from
+ * the highest one down, while the request queues and computes from the front. A
+ * node's tier serves reads one after another, at its rate, in the order of the
+ * decisions; blocks from another node cross the links after that. Internal to
+ * sim.
  *
  * Invariants: a source that reads or waits to read is in the list of its node
- * and tier, of which the first one reads; a load lives until it is over and
- * its request has let go of it.
+ * and tier, of which the first one reads; a load lives until it is over and its
+ * request no longer uses it.
  */
 #ifndef SIM_LOAD_H
 #define SIM_LOAD_H
@@ -28,7 +28,8 @@ struct sim_source {
     struct sim_load *load;
     uint32_t holder;  /* node that has the blocks */
     uint32_t index;   /* in the plan */
-    uint32_t tier;    /* as planned; what others read is by the block */
+    uint32_t tier;    /* as planned; other nodes read each block from the tier
+                         where it is */
     uint32_t reading; /* the tier that it is in the list of, or BLOCK_TIERS */
     uint32_t n_asked; /* blocks that are read or on the way or here */
     uint32_t n_here;
@@ -39,7 +40,7 @@ struct sim_source {
 
 TAILQ_HEAD(sim_source_list, sim_source);
 
-/* What loading a request's blocks has come to. */
+/* The state of loading a request's blocks. */
 struct sim_load {
     TAILQ_ENTRY(sim_load) every;
     struct sim_request *request; /* NULL: it has let go */
@@ -59,20 +60,20 @@ int sim_load_begin(struct sim *sim, struct sim_request *request,
                    const struct schedule_decision *decision)
     __attribute__((warn_unused_result));
 
-/* The first block from which on all is here that the plan loads. */
+/* The first block from which on all planned blocks have come. */
 uint32_t sim_load_met(const struct sim_load *load);
 
 /* Blocks below this one are computed now: none of them is asked for. */
 void sim_load_claim(struct sim *sim, struct sim_load *load, uint32_t block);
 
-/* How long the rest takes at full rates, nobody else in front. */
+/* How long the rest takes at full rates, with nothing else in front. */
 int64_t sim_load_left_us(const struct sim *sim, const struct sim_load *load);
 
 /* The source that was planned for a block; NULL: none. */
 const struct sim_source *sim_load_source(const struct sim_load *load,
                                          uint32_t block);
 
-/* Its request takes no more of it. NULL is a no-op. */
+/* The request uses no more of its load; without a load a no-op. */
 void sim_load_let_go(struct sim *sim, struct sim_request *request);
 
 /* A block has been read from a tier; a block has come over the links; the

@@ -1,9 +1,9 @@
 /*
- * The simulator: requests of a trace through a described cluster, decided by
- * the archive conductor/core and by nothing else, on a virtual clock.
+ * The simulator runs the requests of a trace through a described cluster, on a
+ * virtual clock. The archive conductor/core makes all decisions.
  *
- * Same configuration and same requests, same records and summary, byte for
- * byte. Memory grows with the simulated state (cached blocks, requests that
+ * The same configuration and requests give the same records and summary, byte
+ * for byte. Memory grows with the simulated state (cached blocks, requests that
  * have not ended), never with the length of the trace.
  */
 #ifndef SIM_SIM_H
@@ -25,13 +25,13 @@ struct sim_config {
     const char *policy; /* of core/schedule, or "ideal_pool": one cache as
                            large as all together, which every node reads
                            at no cost */
-    /* Numbers of the policy, (n_settings), borrowed; those that it lacks are
-     * passed over. They come before the cluster's kvcache_balancing_threshold
-     * and `seed`. */
+    /* Numbers of the policy, (n_settings), borrowed; settings that it does not
+     * have are ignored. They take precedence over the cluster's
+     * kvcache_balancing_threshold and over `seed`. */
     const struct policy_setting *settings;
     size_t n_settings;
     const char *admission; /* of core/admission; NULL: "plain" */
-    double speed;          /* arrivals come so many times as fast; above 0 */
+    double speed;          /* arrivals come so many times faster; above 0 */
     int64_t slo_ttft_us;   /* asked for by every request; 0: none */
     int64_t slo_tbt_us;    /* likewise */
     uint64_t seed;
@@ -50,12 +50,12 @@ enum sim_outcome {
     SIM_FAILED,   /* cannot be served at all */
 };
 
-/* What became of one request. Times count from the first arrival, -1 where
- * there is none. */
+/* How one request ended. Times count from the first arrival; -1: there is none.
+ */
 struct sim_record {
     uint64_t index; /* in the order of the source, from 0 */
     enum sim_outcome outcome;
-    const char *reason; /* static: the verdict of who was not served */
+    const char *reason; /* static: the verdict, if it was not served */
     int64_t arrival_us;
     int64_t first_token_us; /* end of prefill */
     int64_t end_us;         /* last token, or the refusal */

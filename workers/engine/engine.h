@@ -19,12 +19,12 @@
  * for bit, however its prompt was cut into steps, whatever other segments were
  * in these steps, whatever the block size, and whether the KV in front of it
  * was computed here or copied from an engine with the same fingerprint on a
- * machine with the same kind of processor. "cuda" may round a token that was
- * decoded otherwise than the same token in a prompt.
+ * machine with the same kind of processor. "cuda" may round a decoded token
+ * differently from the same token in a prompt.
  *
  * Steps are taken on one thread at a time. The functions on host blocks
- * (engine_kv_forget() and those of uploads) may be called on another one while
- * a step runs, for blocks that the step does not have.
+ * (engine_kv_forget() and those of uploads) may be called on another thread
+ * while a step runs, for blocks that the step does not use.
  */
 #ifndef WORKERS_ENGINE_ENGINE_H
 #define WORKERS_ENGINE_ENGINE_H
@@ -58,7 +58,7 @@ struct engine_config {
                                         what is free there) */
 };
 
-/* Where things are in a block. Plain data. */
+/* The layout of a block. Plain data. */
 struct engine_kv_layout {
     uint32_t layers;
     uint32_t block_tokens;
@@ -70,7 +70,7 @@ struct engine_kv_layout {
     uint32_t step_tokens;   /* sum of n_tokens in a step must not be more */
 };
 
-/* What an engine takes of the host's memory, apart from KV blocks. */
+/* The host memory that an engine takes, apart from KV blocks. */
 struct engine_needs {
     uint64_t weights_bytes; /* 0: none, or on a card */
     uint64_t step_bytes;    /* what a step computes in */
@@ -89,10 +89,10 @@ struct engine_segment {
     uint32_t n_tokens;      /* at least 1 */
     uint32_t position;      /* tokens that have their KV already */
     uint32_t cached_tokens; /* tokens in front of the run of chunks that this
-                               one belongs to: <= position. What an engine
-                               that simulates takes as reused. A prefill may
-                               begin a new run, with cached_tokens = position,
-                               where it jumps over what was loaded */
+                               one belongs to: <= position. An engine that
+                               simulates takes them as reused. A prefill begins
+                               a new run, with cached_tokens = position, when it
+                               jumps over loaded blocks */
     bool decode;            /* counts as decode, not as prefill */
     bool want_token;        /* answer the token after the last one */
     uint32_t token_out;     /* set by the step if want_token */
@@ -101,9 +101,9 @@ struct engine_segment {
                                aligned, block_bytes each */
 };
 
-/* What a step tells and asks while it runs, on its own thread, for each
- * segment, layer by layer from the first on. Either may be NULL. In which
- * order the two come for one layer is the engine's choice. */
+/* What a step reports and asks while it runs, on its own thread, for each
+ * segment, layer by layer from the first on. Either may be NULL. The engine
+ * chooses in which order the two come for one layer. */
 struct engine_step_ops {
     /* Waits until the rows of `layer` of the tokens in front of
      * segments[segment] are in its blocks; the engine reads none of them
@@ -118,10 +118,11 @@ struct engine_step_ops {
 };
 
 /* What OPENBLAS_CORETYPE should have been when this process started, or NULL if
- * it is well as it is. OpenBLAS falls back to kernels for a processor of 2004,
- * five times slower, where it is older than the processor; it looks at the
- * variable only while it is loaded, so a program that gets a name here sets the
- * variable and executes itself anew. NULL if the variable is set. Static. */
+ * OpenBLAS has chosen well. Where OpenBLAS is older than the processor, it
+ * falls back to kernels for a processor of 2004, five times slower. It reads
+ * the variable only while it is loaded, so a program that gets a name here sets
+ * the variable and executes itself again. NULL if the variable is set. Static.
+ */
 const char *engine_blas_coretype(void);
 
 /* What engine_new() would make of `config`, without making it: *layout, whose
@@ -133,9 +134,9 @@ engine_plan(const struct engine_config *config, struct engine_kv_layout *layout,
 
 /* Builds an engine. Borrows `config` for the call. Returns an owned engine, or
  * NULL with a message that names field and value in err[err_bytes] (never
- * NULL). It does not ask whether the machine has the memory: engine_plan() says
- * how much that is. Cost: the weights of "cpu" are drawn here, about 1 ns a
- * number. */
+ * NULL). It does not check whether the machine has the memory; engine_plan()
+ * says how much it takes. Cost: the weights of "cpu" are drawn here, about 1 ns
+ * a number. */
 __attribute__((warn_unused_result)) struct engine *
 engine_new(const struct engine_config *config, char *err, size_t err_bytes);
 
@@ -185,17 +186,17 @@ __attribute__((warn_unused_result)) void *engine_kv_alloc(struct engine *e,
 /* Frees what engine_kv_alloc() returned; no step may use it. NULL is fine. */
 void engine_kv_free(struct engine *e, void *memory);
 
-/* The host block `block` is about to get contents that are not those that the
- * engine knows: what it keeps of it elsewhere is dropped, and never written
- * back. A no-op for engines that compute in host memory. */
+/* The host block `block` is about to get new contents: the engine drops its
+ * copies of it and never writes them back. A no-op for engines that compute in
+ * host memory. */
 void engine_kv_forget(struct engine *e, void *block);
 
-/* Begins to copy layers [from_layer, to_layer) of the host blocks[n], which
- * are complete and stay as they are, to where the engine computes, so that a
- * step finds them there. It need not be called, and an engine without memory
- * of its own does nothing. Sets *ticket. Returns 0, -EINVAL for layers that do
- * not exist, -EBUSY if too much is under way or no room is left (a step will
- * then do it), -EIO. */
+/* Begins to copy layers [from_layer, to_layer) of the host blocks[n], which are
+ * complete and do not change, to where the engine computes, so that a step
+ * finds them there. Calling it is optional, and an engine without memory of its
+ * own does nothing. Sets *ticket. Returns 0, -EINVAL for layers that do not
+ * exist, -EBUSY if too much is under way or no room is left (a step will then
+ * do it), -EIO. */
 __attribute__((warn_unused_result)) int
 engine_kv_upload(struct engine *e, void *const *blocks, size_t n,
                  uint32_t from_layer, uint32_t to_layer, uint64_t *ticket);

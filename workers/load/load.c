@@ -100,7 +100,7 @@ void load_end(struct load *load)
         r->load.fetch_us = l->config.now_us() - r->turn.arrival_us;
     r->load.mode = (uint8_t)(load->stalled ? LOAD_MODE_LOAD : load->mode);
     r->load.job = NULL;
-    /* Who has begun waits no more for a turn. */
+    /* A running request no longer queues. */
     if (r->load.held_back && r->state == REQUEST_WAITING)
         r->turn.freed_us = l->config.now_us();
     r->load.held_back = false;

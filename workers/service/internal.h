@@ -67,7 +67,8 @@ void worker_fail(struct worker *w, struct request *r, uint16_t code,
  * it, when that ends. */
 void worker_drop(struct worker *w, struct request *r);
 
-/* Give back the blocks of `r`, which nobody knows any more, and free it. */
+/* Give back the blocks of `r`, which nothing refers to any more, and free it.
+ */
 void worker_free_request(struct worker *w, struct request *r);
 
 /* Drop every request. */
@@ -75,7 +76,7 @@ void worker_drop_all(struct worker *w);
 
 /* --- load.c --- */
 
-/* Have the loader load what `m` says for `r`, which it asks for. */
+/* Have the loader load what the PREFILL `m` of `r` says. */
 void worker_begin_load(struct worker *w, struct request *r,
                        const struct msg_prefill *m);
 
@@ -92,10 +93,10 @@ int worker_disk_open(struct worker *w, char *err, size_t err_bytes)
 /* Close it. Waits for the I/O under way. Without a tier a no-op. */
 void worker_disk_close(struct worker *w);
 
-/* The store holds a block under `key`, or was told so once more. */
+/* The store holds a block under `key`; may be repeated. */
 void worker_disk_stored(struct worker *w, uint64_t key);
 
-/* Go on with what had to wait; call it some times a second. */
+/* Go on with work that had to wait; call it some times a second. */
 void worker_disk_poke(struct worker *w);
 
 /* The tier, or NULL. */

@@ -1,13 +1,13 @@
 /* One request inside a worker, from its frame to its last token, and the table
- * that finds it by its id. A request is a prefill, a decode, or (role both)
- * one after the other.
+ * that finds it by its id. A request is a prefill, a decode, or both in turn
+ * (role both).
  *
  * Everything about requests happens on the worker's loop thread. The compute
  * thread sees only the segments of the step it was given; `step.under_way` says
- * that it may be writing this request's blocks just now, so they must stay.
+ * that it may be writing this request's blocks now, so they must stay.
  *
  * Invariants:
- *   the state changes in request_set_state() alone
+ *   only request_set_state() changes the state
  *   a request has all the blocks that it will ever need (blocks.n =
  *     blocks.n_needed), or none (blocks.n = 0)
  *   blocks.ids[0 .. n) each carry one pin of this request
@@ -36,7 +36,7 @@ struct inbound;
 struct load; /* workers/load/loader.h */
 
 enum request_state {
-    REQUEST_WAITING,   /* prefill: in the queue, perhaps still fetching */
+    REQUEST_WAITING,   /* prefill: in the queue, perhaps still loading */
     REQUEST_PREFILL,   /* in the step loop */
     REQUEST_PUSHING,   /* computed; KV still on its way to the decode worker */
     REQUEST_ANNOUNCED, /* decode: announced, no KV_BEGIN yet */
@@ -56,7 +56,7 @@ enum block_origin {
     BLOCK_FROM_DISK,
 };
 
-/* What was asked. Tokens and keys are NULL where it is only decoded. */
+/* The prompt. Tokens and keys are NULL if the request is only decoded here. */
 struct request_prompt {
     uint32_t n_tokens;
     uint32_t *tokens;    /* (n_tokens), owned */
@@ -85,9 +85,9 @@ struct request_turn {
     uint64_t seq; /* order of arrival */
     int64_t arrival_us;
     int64_t started_us;
-    int64_t came_us;  /* the engine was there for it, its load was not; 0: that
-                          did not happen */
-    int64_t freed_us; /* it need not wait for its load any more */
+    int64_t came_us;  /* the engine was free for it, but its load had not come;
+                          0: that did not happen */
+    int64_t freed_us; /* it no longer had to wait for its load */
 };
 
 /* What the step under way does for it; step/batch.c. */
@@ -95,8 +95,8 @@ struct request_step {
     bool under_way;    /* the compute thread works on it */
     uint32_t n_tokens; /* behind its position, complete after the step */
     uint32_t segment;  /* its place in the step */
-    /* Layers that are still on their way may be computed behind: the next step
-     * begins at gate_token and waits at `gate` for each. */
+    /* The rest may be computed while layers are still on their way: the next
+     * step begins at gate_token and waits at `gate` for each layer. */
     bool gated;
     uint32_t gate_token;
     struct layer_gate gate;
@@ -105,7 +105,7 @@ struct request_step {
 /* What the loader does for it; load/loader.h. */
 struct request_load {
     struct load *job; /* NULL: nothing is or will be on its way */
-    bool held_back;   /* nothing may be computed before its load says so */
+    bool held_back;   /* nothing may be computed until its load allows it */
     uint8_t mode;     /* enum load_mode in which it was loaded */
     uint8_t *origin;  /* (prompt.n_full + 1), owned: enum block_origin; NULL
                          without tokens */
@@ -122,7 +122,8 @@ struct request_load {
 struct request_push {
     char host[MSG_HOST_MAX]; /* the decode worker; "": none */
     uint16_t port;
-    struct peer *peer; /* NULL: not begun, or all was sent, or failed */
+    struct peer *peer; /* NULL: not begun, or everything was sent, or it failed
+                        */
     TAILQ_ENTRY(request) link;
     bool failed;
     bool granted;
@@ -196,8 +197,8 @@ struct request *request_new(const struct request_spec *spec)
 /* Whether a request may go from one state to the other. */
 bool request_may_go(enum request_state from, enum request_state to);
 
-/* Bring `r` into state `to`; request_may_go() must allow it. The only place
- * where the state changes; the lists of the states are the caller's. */
+/* Bring `r` into state `to`; request_may_go() must allow it. Only this function
+ * changes the state; the caller moves `r` between lists. */
 void request_set_state(struct request *r, enum request_state to);
 
 /* Free the request. Its blocks must have been released. NULL is a no-op. */
@@ -214,8 +215,8 @@ uint32_t request_blocks(uint32_t n_tokens, uint32_t max_tokens,
 int request_take(struct request *r, struct kv_store *store,
                  uint32_t block_tokens) __attribute__((warn_unused_result));
 
-/* Make what the store holds of the prompt of `r`, a prefill without blocks, the
- * most recently used: it may wait for long. No pins. O(run). */
+/* Make the blocks that the store holds of the prompt of `r`, a prefill without
+ * blocks, the most recently used: it may wait long. No pins. O(run). */
 void request_touch(struct request *r, struct kv_store *store);
 
 /* Reuse what the store has come to hold of the prompt since request_take();
@@ -224,8 +225,8 @@ void request_touch(struct request *r, struct kv_store *store);
 void request_adopt(struct request *r, struct kv_store *store,
                    uint32_t block_tokens);
 
-/* How long the prefill, which has begun, waited for its turn: not counted is
- * the time in which it waited for its load alone. */
+/* How long the prefill, which has begun, waited for its turn, without the time
+ * in which it waited only for its load. */
 int64_t request_queue_us(const struct request *r);
 
 /* Note that ids[blocks.n] is now `id`, whose pin the request takes over. */
@@ -236,8 +237,8 @@ void request_append(struct request *r, const struct kv_store *store,
 void request_replace(struct request *r, struct kv_store *store, uint32_t i,
                      uint32_t id);
 
-/* Move on over blocks that were loaded, which begins a new run of chunks, and
- * share what is complete. */
+/* Move the position over loaded blocks, which begins a new run of chunks, and
+ * share complete blocks. */
 void request_advance(struct request *r, struct kv_store *store,
                      uint32_t block_tokens);
 
