@@ -171,8 +171,8 @@ void explain_decided(struct explain *explain,
     r->policy = s->config.policy;
     r->state = "running";
     r->attempt = request->dispatch.retries + 1;
-    r->prompt_tokens = request->n_tokens;
-    r->max_tokens = request->max_tokens;
+    r->prompt_tokens = request->prompt.n_tokens;
+    r->max_tokens = request->prompt.max_tokens;
     r->slo_ttft_us = request->dispatch.slo_ttft_us;
     r->slo_tbt_us = request->dispatch.slo_tbt_us;
     r->verdict = d->verdict;
@@ -181,7 +181,7 @@ void explain_decided(struct explain *explain,
     r->chosen = d->chosen;
     r->engine_price = d->engine_price;
     if (d->verdict == SCHEDULE_ACCEPT)
-        r->predicted_ttft_us = request->predicted_ttft_us;
+        r->predicted_ttft_us = request->attempt.predicted_ttft_us;
     r->predicts = s->predicts;
     r->predicted_tbt_us = s->predicts ? d->tbt_us : 0;
     r->ttft_us = -1;

@@ -48,7 +48,7 @@ struct service_request *request_find(struct service *service,
     uint32_t slot = (uint32_t)(attempt_id % service->max_requests);
     struct service_request *request = service->requests[slot];
 
-    return request && request->attempt_id == attempt_id ? request : NULL;
+    return request && request->attempt.id == attempt_id ? request : NULL;
 }
 
 void service_freed(struct service *service)
@@ -63,9 +63,9 @@ void request_free(struct service_request *request)
 
     s->requests[request->slot] = NULL;
     s->free_slots[s->n_free++] = request->slot;
-    free(request->tokens);
-    free(request->keys);
-    free(request->early);
+    free(request->prompt.tokens);
+    free(request->prompt.keys);
+    free(request->output.early);
     free(request);
 }
 
@@ -74,14 +74,15 @@ void request_close_pool(struct service_request *request)
 {
     struct service *s = request->service;
 
-    if (request->prefill_open)
-        (void)pool_prefill_cancel(s->pool, request->prefill,
-                                  request->attempt_id, clock_now_us());
-    if (request->decode_open)
-        (void)pool_decode_done(s->pool, request->decode, request->attempt_id);
-    if (request->prefill_open || request->decode_open)
+    if (request->attempt.prefill_open)
+        (void)pool_prefill_cancel(s->pool, request->attempt.prefill,
+                                  request->attempt.id, clock_now_us());
+    if (request->attempt.decode_open)
+        (void)pool_decode_done(s->pool, request->attempt.decode,
+                               request->attempt.id);
+    if (request->attempt.prefill_open || request->attempt.decode_open)
         service_freed(s);
-    request->prefill_open = request->decode_open = false;
+    request->attempt.prefill_open = request->attempt.decode_open = false;
 }
 
 static void send_cancel(struct service *s, uint32_t id, uint64_t attempt_id)
@@ -100,19 +101,19 @@ static void request_abort(struct service_request *request)
 {
     struct service *s = request->service;
 
-    if (!request->attempt_id)
+    if (!request->attempt.id)
         return;
-    struct worker *p = worker_of(s, request->prefill);
+    struct worker *p = worker_of(s, request->attempt.prefill);
     request_unsend(request);
     if (p)
         request_flush_unsent(p); /* those behind it wait no longer */
-    send_cancel(s, request->prefill, request->attempt_id);
-    if (request->decode != request->prefill)
-        send_cancel(s, request->decode, request->attempt_id);
+    send_cancel(s, request->attempt.prefill, request->attempt.id);
+    if (request->attempt.decode != request->attempt.prefill)
+        send_cancel(s, request->attempt.decode, request->attempt.id);
     request_close_pool(request);
-    request->attempt_id = 0;
-    request->n_early = 0;
-    request->early_done = false;
+    request->attempt.id = 0;
+    request->output.n_early = 0;
+    request->output.early_done = false;
 }
 
 void request_fail(struct service_request *request, int http_status,
@@ -125,7 +126,7 @@ void request_fail(struct service_request *request, int http_status,
         .code = code,
         .message = message,
         .retry_after_us = retry_after_us,
-        .after_first_token = request->n_output > 0,
+        .after_first_token = request->output.n_tokens > 0,
     };
     request_abort(request);
     if (!request_set_state(request, REQUEST_ENDED))
@@ -147,9 +148,9 @@ void request_instance_lost(struct service_request *request, uint32_t id,
 
     request_abort(request);
     if (!dispatch_failed(&s->dispatch, &request->dispatch, id,
-                         request->n_output > 0)) {
+                         request->output.n_tokens > 0)) {
         snprintf(text, sizeof(text), "%s after %u of %u tokens, %u retries",
-                 why, request->n_output, request->max_tokens,
+                 why, request->output.n_tokens, request->prompt.max_tokens,
                  request->dispatch.retries);
         request_fail(request, 502, "worker_failed", text, 0);
         return;

@@ -65,7 +65,7 @@ static void reject(struct service_request *request,
         snprintf(text, sizeof(text),
                  "prompt of %u tokens and max_tokens %u are more than the KV "
                  "cache or the window of any ready instance holds",
-                 request->n_tokens, request->max_tokens);
+                 request->prompt.n_tokens, request->prompt.max_tokens);
         request_fail(request, 400, "prompt_exceeds_kv_capacity", text, -1);
         return;
     case DISPATCH_NO_ROOM:
@@ -96,8 +96,9 @@ static void note_extrapolation(struct service_request *request)
     if ((n & (n - 1)) == 0)
         log_warn("%s: the cost model extrapolates for %u tokens, %lld of them "
                  "cached (%llu such predictions so far)",
-                 request->request_id, request->n_tokens,
-                 (long long)request->plan.cached_tokens, (unsigned long long)n);
+                 request->request_id, request->prompt.n_tokens,
+                 (long long)request->attempt.plan.cached_tokens,
+                 (unsigned long long)n);
 }
 
 static void carry_out(struct service_request *request,
@@ -106,36 +107,38 @@ static void carry_out(struct service_request *request,
     const struct schedule_decision *d = &order->decision;
     struct service *s = request->service;
 
-    request->attempt_id = request->dispatch.ask.request_id;
-    request->prefill = d->prefill;
-    request->decode = d->decode;
-    request->prefill_open = true;
-    request->decode_open = d->decode != POOL_NO_INSTANCE;
-    request->plan = d->chosen;
+    request->attempt.id = request->dispatch.ask.request_id;
+    request->attempt.prefill = d->prefill;
+    request->attempt.decode = d->decode;
+    request->attempt.prefill_open = true;
+    request->attempt.decode_open = d->decode != POOL_NO_INSTANCE;
+    request->attempt.plan = d->chosen;
     request_plan_sources(request, d);
-    request->planned_us = now_us;
-    request->predicted_ttft_us = order->predicted_ttft_us;
-    request->predicted_tbt_us = s->predicts ? d->tbt_us : 0;
+    request->attempt.planned_us = now_us;
+    request->attempt.predicted_ttft_us = order->predicted_ttft_us;
+    request->attempt.predicted_tbt_us = s->predicts ? d->tbt_us : 0;
     if (d->chosen.extrapolated)
         note_extrapolation(request);
     if (!request_set_state(request, REQUEST_SCHEDULED))
         return;
-    const struct worker *p = worker_of(s, request->prefill);
-    const struct worker *w = worker_of(s, request->decode);
+    const struct worker *p = worker_of(s, request->attempt.prefill);
+    const struct worker *w = worker_of(s, request->attempt.decode);
     struct service_decision told = {
         .request_id = request->request_id,
         .prefill = p ? p->hello.name : "?",
         .decode = w ? w->hello.name : NULL,
-        .predicted_ttft_us = request->predicted_ttft_us,
+        .predicted_ttft_us = request->attempt.predicted_ttft_us,
     };
-    log_debug("%s: %u tokens to %s, decode %s, %u local and %u fetched "
-              "blocks, %s, predicted TTFT %lld us",
-              request->request_id, request->n_tokens, told.prefill,
-              told.decode ? told.decode : "-", request->plan.local_blocks,
-              request->plan.used_blocks - request->plan.local_blocks,
-              request->plan.planned ? load_mode_name(request->plan.load_mode)
-                                    : "no plan",
-              (long long)told.predicted_ttft_us);
+    log_debug(
+        "%s: %u tokens to %s, decode %s, %u local and %u fetched "
+        "blocks, %s, predicted TTFT %lld us",
+        request->request_id, request->prompt.n_tokens, told.prefill,
+        told.decode ? told.decode : "-", request->attempt.plan.local_blocks,
+        request->attempt.plan.used_blocks - request->attempt.plan.local_blocks,
+        request->attempt.plan.planned
+            ? load_mode_name(request->attempt.plan.load_mode)
+            : "no plan",
+        (long long)told.predicted_ttft_us);
     explain_decided(s->explain, request, d);
     request_send(request);
     request->ops->scheduled(request->arg, &told);

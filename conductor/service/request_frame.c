@@ -18,11 +18,11 @@
 static bool request_token(struct service_request *request, uint32_t token)
 {
     struct service *s = request->service;
-    uint64_t attempt_id = request->attempt_id;
+    uint64_t attempt_id = request->attempt.id;
     int64_t now_us = clock_now_us();
 
-    if (request->n_output == 0) {
-        request->first_token_us = now_us;
+    if (request->output.n_tokens == 0) {
+        request->output.first_token_us = now_us;
         explain_first_token(s->explain, request,
                             now_us - request->dispatch.arrived_us);
         histogram_observe(&s->metrics.ttft_s,
@@ -30,14 +30,15 @@ static bool request_token(struct service_request *request, uint32_t token)
                               1e6);
         if (s->predicts && !request->dispatch.retries)
             metrics_ratio_error(&s->metrics.ttft_error_ratio,
-                                request->predicted_ttft_us,
+                                request->attempt.predicted_ttft_us,
                                 now_us - request->dispatch.arrived_us);
     } else {
         histogram_observe(&s->metrics.tbt_s,
-                          (double)(now_us - request->last_token_us) / 1e6);
+                          (double)(now_us - request->output.last_token_us) /
+                              1e6);
     }
-    request->last_token_us = now_us;
-    request->n_output++;
+    request->output.last_token_us = now_us;
+    request->output.n_tokens++;
     s->metrics.output_tokens++;
     request->ops->token(request->arg, token);
     return request_find(s, attempt_id) == request;
@@ -47,18 +48,18 @@ static void request_done(struct service_request *request)
 {
     struct service *s = request->service;
 
-    if (s->predicts && request->n_output > 1)
-        metrics_ratio_error(&s->metrics.tbt_error_ratio,
-                            request->predicted_tbt_us,
-                            (request->last_token_us - request->first_token_us) /
-                                (request->n_output - 1));
+    if (s->predicts && request->output.n_tokens > 1)
+        metrics_ratio_error(
+            &s->metrics.tbt_error_ratio, request->attempt.predicted_tbt_us,
+            (request->output.last_token_us - request->output.first_token_us) /
+                (request->output.n_tokens - 1));
     request_close_pool(request);
-    request->attempt_id = 0;
+    request->attempt.id = 0;
     if (!request_set_state(request, REQUEST_ENDED))
         return;
     s->metrics.requests[METRICS_COMPLETED]++;
     explain_ended(s->explain, request, "completed", NULL);
-    request->result.output_tokens = request->n_output;
+    request->result.output_tokens = request->output.n_tokens;
     request->result.retries = request->dispatch.retries;
     request->ops->done(request->arg, &request->result);
     request_free(request);
@@ -70,34 +71,36 @@ static bool request_decoded(struct service_request *request, uint32_t token)
     struct service *s = request->service;
 
     if (request->state == REQUEST_TRANSFERRING) {
-        (void)pool_decode_started(s->pool, request->decode,
-                                  request->attempt_id);
+        (void)pool_decode_started(s->pool, request->attempt.decode,
+                                  request->attempt.id);
         if (!request_set_state(request, REQUEST_DECODING))
             return false;
     }
-    (void)pool_decode_progress(s->pool, request->decode, request->attempt_id,
-                               request->n_output + 1);
+    (void)pool_decode_progress(s->pool, request->attempt.decode,
+                               request->attempt.id,
+                               request->output.n_tokens + 1);
     return request_token(request, token);
 }
 
 /* Keeps a token that came before token 0. */
 static int request_keep_early(struct service_request *request, uint32_t token)
 {
-    if (!request->early)
-        request->early = calloc(request->max_tokens, sizeof(*request->early));
-    if (!request->early)
+    if (!request->output.early)
+        request->output.early =
+            calloc(request->prompt.max_tokens, sizeof(*request->output.early));
+    if (!request->output.early)
         return -ENOMEM;
-    request->early[request->n_early++] = token;
+    request->output.early[request->output.n_early++] = token;
     return 0;
 }
 
 /* Hands over what came before token 0, now that this is out. */
 static void request_release_early(struct service_request *request)
 {
-    for (uint32_t i = 0; i < request->n_early; i++)
-        if (!request_decoded(request, request->early[i]))
+    for (uint32_t i = 0; i < request->output.n_early; i++)
+        if (!request_decoded(request, request->output.early[i]))
             return;
-    if (request->early_done)
+    if (request->output.early_done)
         request_done(request);
 }
 
@@ -107,7 +110,7 @@ static int on_decode_ready(struct service_request *request, uint32_t id,
     (void)p;
     if (h->length)
         return -EBADMSG;
-    if (id != request->decode || request->state != REQUEST_SCHEDULED)
+    if (id != request->attempt.decode || request->state != REQUEST_SCHEDULED)
         return -EPROTO;
     request_clear(request);
     return 0;
@@ -121,14 +124,14 @@ static int on_prefill_started(struct service_request *request, uint32_t id,
 
     if (msg_prefill_started_unpack(p, h->length, &m))
         return -EBADMSG;
-    if (id != request->prefill || request->state != REQUEST_SCHEDULED ||
+    if (id != request->attempt.prefill || request->state != REQUEST_SCHEDULED ||
         m.queue_us > REPORTED_MAX_US)
         return -EPROTO;
     int64_t now_us = clock_now_us();
-    (void)pool_prefill_started(s->pool, id, request->attempt_id, now_us);
+    (void)pool_prefill_started(s->pool, id, request->attempt.id, now_us);
     service_freed(s); /* its place in the queue */
     /* Both without what is loaded. */
-    int64_t error_us = (int64_t)m.queue_us - request->plan.queue_us;
+    int64_t error_us = (int64_t)m.queue_us - request->attempt.plan.queue_us;
     if (s->predicts)
         histogram_observe(&s->metrics.queue_error_s,
                           (double)(error_us < 0 ? -error_us : error_us) / 1e6);
@@ -140,11 +143,11 @@ static int64_t comparable_us(const struct service_request *request,
 {
     int64_t cached_tokens =
         (int64_t)m->local_tokens + m->fetched_tokens + m->disk_tokens;
-    bool as_planned = cached_tokens == request->plan.cached_tokens;
+    bool as_planned = cached_tokens == request->attempt.plan.cached_tokens;
 
     return observation_prefill_us(&(struct observation_prefill){
-        .predicted_us = request->plan.predicted_us,
-        .model_us = as_planned ? request->plan.predicted_us
+        .predicted_us = request->attempt.plan.predicted_us,
+        .model_us = as_planned ? request->attempt.plan.predicted_us
                                : cost_model_prefill_us(&request->service->cost,
                                                        m->computed_tokens,
                                                        cached_tokens, NULL),
@@ -162,7 +165,7 @@ static void learn_overhead(struct service_request *request,
 
     if (m->load_us || m->fetch_us)
         return; /* what was waited for a load is no overhead */
-    int64_t seen_us = clock_now_us() - request->planned_us -
+    int64_t seen_us = clock_now_us() - request->attempt.planned_us -
                       (int64_t)m->queue_us - (int64_t)m->prefill_us;
     int64_t off_us = seen_us - s->dispatch.overhead_us;
     if (off_us > 1000)
@@ -180,10 +183,10 @@ static uint32_t only_peer(const struct service_request *request)
 {
     uint32_t peer = POOL_NO_INSTANCE;
 
-    for (uint32_t i = 0; i < request->n_sources; i++) {
-        uint32_t from = request->sources[i].instance;
+    for (uint32_t i = 0; i < request->attempt.n_sources; i++) {
+        uint32_t from = request->attempt.sources[i].instance;
 
-        if (from == request->prefill || from == peer)
+        if (from == request->attempt.prefill || from == peer)
             continue;
         if (peer != POOL_NO_INSTANCE)
             return POOL_NO_INSTANCE;
@@ -201,7 +204,7 @@ static void learn_loads(struct service_request *request,
 
     if (m->fetch_bytes || m->disk_bytes)
         metrics_ratio_error(&s->metrics.transfer_error_ratio,
-                            request->plan.transfer_us, (int64_t)us);
+                            request->attempt.plan.transfer_us, (int64_t)us);
     /* Not by fetch_us, which begins when the prefill arrives and has the wait
      * for room and for other loads in it. */
     observation_load(s->pool, &(struct observation_load){
@@ -218,7 +221,7 @@ static void count_prefill(struct service_request *request,
     struct metrics *x = &s->metrics;
     int64_t comparable = comparable_us(request, m);
 
-    x->prompt_tokens += request->n_tokens;
+    x->prompt_tokens += request->prompt.n_tokens;
     x->local_tokens += m->local_tokens;
     x->fetched_tokens += m->fetched_tokens;
     x->disk_tokens += m->disk_tokens;
@@ -230,12 +233,12 @@ static void count_prefill(struct service_request *request,
     histogram_observe(&x->queue_s, (double)m->queue_us / 1e6);
     histogram_observe(&x->prefill_s, (double)m->prefill_us / 1e6);
     if (s->predicts)
-        metrics_ratio_error(&x->prefill_error_ratio, request->plan.prefill_us,
-                            comparable);
+        metrics_ratio_error(&x->prefill_error_ratio,
+                            request->attempt.plan.prefill_us, comparable);
     learn_loads(request, m);
-    (void)pool_prefill_done(s->pool, request->prefill, request->attempt_id,
-                            comparable, clock_now_us());
-    request->prefill_open = false;
+    (void)pool_prefill_done(s->pool, request->attempt.prefill,
+                            request->attempt.id, comparable, clock_now_us());
+    request->attempt.prefill_open = false;
 }
 
 static bool prefill_done_ok(const struct service_request *request,
@@ -244,7 +247,7 @@ static bool prefill_done_ok(const struct service_request *request,
     uint64_t sum = (uint64_t)m->local_tokens + m->fetched_tokens +
                    m->disk_tokens + m->computed_tokens;
 
-    return sum == request->n_tokens && m->computed_tokens > 0 &&
+    return sum == request->prompt.n_tokens && m->computed_tokens > 0 &&
            m->first_token < request->service->model.vocab &&
            m->queue_us <= REPORTED_MAX_US && m->fetch_us <= REPORTED_MAX_US &&
            m->prefill_us <= REPORTED_MAX_US && m->load_us <= REPORTED_MAX_US &&
@@ -259,8 +262,8 @@ static int on_prefill_done(struct service_request *request, uint32_t id,
 
     if (msg_prefill_done_unpack(p, h->length, &m))
         return -EBADMSG;
-    if (id != request->prefill || request->state != REQUEST_PREFILLING ||
-        !prefill_done_ok(request, &m))
+    if (id != request->attempt.prefill ||
+        request->state != REQUEST_PREFILLING || !prefill_done_ok(request, &m))
         return -EPROTO;
     count_prefill(request, &m);
     learn_overhead(request, &m);
@@ -286,16 +289,19 @@ static int on_done(struct service_request *request, uint32_t id,
 
     if (msg_done_unpack(p, h->length, &m))
         return -EBADMSG;
-    uint32_t last = request->decode ? request->decode : request->prefill;
-    uint32_t had = request->n_output ? request->n_output : 1 + request->n_early;
+    uint32_t last = request->attempt.decode ? request->attempt.decode
+                                            : request->attempt.prefill;
+    uint32_t had = request->output.n_tokens ? request->output.n_tokens
+                                            : 1 + request->output.n_early;
     if (id != last || m.output_tokens != had)
         return -EPROTO;
-    if (request->n_output)
+    if (request->output.n_tokens)
         request_done(request);
-    else if (request->decode == request->prefill || !request->decode)
+    else if (request->attempt.decode == request->attempt.prefill ||
+             !request->attempt.decode)
         return -EPROTO; /* one connection: its PREFILL_DONE comes first */
     else
-        request->early_done = true;
+        request->output.early_done = true;
     return 0;
 }
 
@@ -310,7 +316,8 @@ static int on_failed(struct service_request *request, uint32_t id,
         return -EBADMSG;
     uint32_t blamed = id;
     if (m.code == PROTO_E_PEER)
-        blamed = id == request->prefill ? request->decode : request->prefill;
+        blamed = id == request->attempt.prefill ? request->attempt.decode
+                                                : request->attempt.prefill;
     const struct worker *w = worker_of(request->service, id);
     const struct worker *b = worker_of(request->service, blamed);
     if (blamed == id)
@@ -337,13 +344,14 @@ static int on_tokens(struct service *s, uint32_t id,
 
         if (!request)
             continue; /* cancelled while the frame was on its way */
-        uint32_t expected =
-            request->n_output ? request->n_output : 1 + request->n_early;
-        if (id != request->decode || t.index != expected ||
-            t.index >= request->max_tokens || t.token >= s->model.vocab ||
-            request->early_done)
+        uint32_t expected = request->output.n_tokens
+                                ? request->output.n_tokens
+                                : 1 + request->output.n_early;
+        if (id != request->attempt.decode || t.index != expected ||
+            t.index >= request->prompt.max_tokens ||
+            t.token >= s->model.vocab || request->output.early_done)
             return -EPROTO;
-        if (request->n_output)
+        if (request->output.n_tokens)
             (void)request_decoded(request, t.token);
         else if (request_keep_early(request, t.token))
             return -ENOMEM;
@@ -359,7 +367,7 @@ int request_frame(struct service *service, uint32_t id,
     struct service_request *request = request_find(service, h->request_id);
     if (!request)
         return 0; /* an attempt that was cancelled or given up */
-    if (id != request->prefill && id != request->decode)
+    if (id != request->attempt.prefill && id != request->attempt.decode)
         return -EPROTO;
     switch (h->type) {
     case FRAME_DECODE_READY:

@@ -19,8 +19,9 @@ static void fetch_source(struct service_request *request,
 {
     if (plan->fetch_from != POOL_NO_INSTANCE &&
         plan->used_blocks > plan->local_blocks)
-        request->sources[request->n_sources++] = (struct request_source){
-            plan->fetch_from, plan->local_blocks, plan->used_blocks};
+        request->attempt.sources[request->attempt.n_sources++] =
+            (struct request_source){plan->fetch_from, plan->local_blocks,
+                                    plan->used_blocks};
 }
 
 /* A plan's pieces go out as they are, the highest ones if there are too many:
@@ -32,13 +33,13 @@ void request_plan_sources(struct service_request *request,
     const struct load_plan *plan = &d->plan;
     uint32_t first = 0;
 
-    request->n_sources = 0;
-    request->load_mode = PROTO_LOAD_AUTO;
+    request->attempt.n_sources = 0;
+    request->attempt.load_mode = PROTO_LOAD_AUTO;
     if (!d->chosen.planned) {
         fetch_source(request, &d->chosen);
         return;
     }
-    request->load_mode = (uint8_t)(PROTO_LOAD_COMPUTE + plan->mode);
+    request->attempt.load_mode = (uint8_t)(PROTO_LOAD_COMPUTE + plan->mode);
     if (plan->n_pieces > MSG_SOURCES_MAX)
         first = plan->n_pieces - MSG_SOURCES_MAX;
     for (uint32_t i = first; i < plan->n_pieces; i++) {
@@ -48,9 +49,10 @@ void request_plan_sources(struct service_request *request,
                               ? from->from_block
                               : d->chosen.local_blocks;
 
-        request->sources[request->n_sources++] = (struct request_source){
-            from->instance, i == 0 ? lowest : piece->from_block,
-            piece->to_block};
+        request->attempt.sources[request->attempt.n_sources++] =
+            (struct request_source){from->instance,
+                                    i == 0 ? lowest : piece->from_block,
+                                    piece->to_block};
     }
 }
 
@@ -58,15 +60,15 @@ void request_plan_sources(struct service_request *request,
 static void fill_sources(const struct service_request *request,
                          struct msg_prefill *m)
 {
-    m->load_mode = request->load_mode;
-    for (uint32_t i = 0; i < request->n_sources; i++) {
-        const struct request_source *from = &request->sources[i];
+    m->load_mode = request->attempt.load_mode;
+    for (uint32_t i = 0; i < request->attempt.n_sources; i++) {
+        const struct request_source *from = &request->attempt.sources[i];
         const struct worker *f = worker_of(request->service, from->instance);
         struct msg_source *source = &m->sources[m->n_sources];
 
         if (!f)
             continue;
-        if (from->instance == request->prefill) {
+        if (from->instance == request->attempt.prefill) {
             source->kind = PROTO_SOURCE_DISK;
         } else if (!(f->hello.capabilities & PROTO_CAP_FETCH_TCP)) {
             continue; /* computed instead */
@@ -85,12 +87,12 @@ static void send_prefill(struct service_request *request,
                          const struct worker *p)
 {
     struct service *s = request->service;
-    struct worker *d = worker_of(s, request->decode);
+    struct worker *d = worker_of(s, request->attempt.decode);
     struct msg_prefill m = {
-        .key_seed = request->key_seed,
-        .max_tokens = request->max_tokens,
-        .n_tokens = request->n_tokens,
-        .tokens = (const uint8_t *)request->tokens,
+        .key_seed = request->prompt.key_seed,
+        .max_tokens = request->prompt.max_tokens,
+        .n_tokens = request->prompt.n_tokens,
+        .tokens = (const uint8_t *)request->prompt.tokens,
     };
     if (d && d != p) {
         snprintf(m.decode_host, sizeof(m.decode_host), "%s", d->host);
@@ -98,7 +100,7 @@ static void send_prefill(struct service_request *request,
     }
     fill_sources(request, &m);
     wire_buf_reset(&s->out);
-    msg_prefill_pack(&s->out, request->attempt_id, &m);
+    msg_prefill_pack(&s->out, request->attempt.id, &m);
     worker_link_send(p->link, &s->out);
 }
 
@@ -109,10 +111,10 @@ void request_flush_unsent(struct worker *worker)
 
     for (request = TAILQ_FIRST(&worker->unsent); request; request = next) {
         next = TAILQ_NEXT(request, unsent);
-        if (request->cleared) {
+        if (request->attempt.cleared) {
             request_unsend(request);
             send_prefill(request, worker);
-        } else if (now_us - request->planned_us < ORDER_PATIENCE_US) {
+        } else if (now_us - request->attempt.planned_us < ORDER_PATIENCE_US) {
             return;
         }
     }
@@ -120,18 +122,18 @@ void request_flush_unsent(struct worker *worker)
 
 void request_unsend(struct service_request *request)
 {
-    struct worker *p = worker_of(request->service, request->prefill);
+    struct worker *p = worker_of(request->service, request->attempt.prefill);
 
-    if (p && request->is_unsent)
+    if (p && request->attempt.is_unsent)
         TAILQ_REMOVE(&p->unsent, request, unsent);
-    request->is_unsent = false;
+    request->attempt.is_unsent = false;
 }
 
 void request_clear(struct service_request *request)
 {
-    struct worker *p = worker_of(request->service, request->prefill);
+    struct worker *p = worker_of(request->service, request->attempt.prefill);
 
-    request->cleared = true;
+    request->attempt.cleared = true;
     if (p)
         request_flush_unsent(p);
 }
@@ -141,25 +143,26 @@ void request_clear(struct service_request *request)
 void request_send(struct service_request *request)
 {
     struct service *s = request->service;
-    struct worker *p = worker_of(s, request->prefill);
-    struct worker *d = worker_of(s, request->decode);
+    struct worker *p = worker_of(s, request->attempt.prefill);
+    struct worker *d = worker_of(s, request->attempt.decode);
 
     if (!p)
         return; /* its loss is on the way and finds this request */
-    request->is_unsent = true;
-    request->cleared = false;
+    request->attempt.is_unsent = true;
+    request->attempt.cleared = false;
     TAILQ_INSERT_TAIL(&p->unsent, request, unsent);
     if (!d || d == p) {
         request_clear(request);
         return;
     }
     struct msg_decode m = {
-        .n_tokens = request->n_tokens,
-        .max_tokens = request->max_tokens,
-        .prompt_digest = block_key_prompt_digest(
-            request->tokens, request->n_tokens, request->key_seed),
+        .n_tokens = request->prompt.n_tokens,
+        .max_tokens = request->prompt.max_tokens,
+        .prompt_digest = block_key_prompt_digest(request->prompt.tokens,
+                                                 request->prompt.n_tokens,
+                                                 request->prompt.key_seed),
     };
     wire_buf_reset(&s->out);
-    msg_decode_pack(&s->out, request->attempt_id, &m);
+    msg_decode_pack(&s->out, request->attempt.id, &m);
     worker_link_send(d->link, &s->out);
 }

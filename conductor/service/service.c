@@ -49,17 +49,20 @@ static int request_copy_prompt(struct service_request *request,
     uint32_t block_tokens = (uint32_t)c->block_tokens;
     size_t n_keys = p->n_tokens / block_tokens;
 
-    request->tokens = malloc(p->n_tokens * sizeof(*request->tokens));
-    request->keys = malloc((n_keys + 1) * sizeof(*request->keys));
-    if (!request->tokens || !request->keys)
+    request->prompt.tokens =
+        malloc(p->n_tokens * sizeof(*request->prompt.tokens));
+    request->prompt.keys = malloc((n_keys + 1) * sizeof(*request->prompt.keys));
+    if (!request->prompt.tokens || !request->prompt.keys)
         return -ENOMEM;
-    memcpy(request->tokens, p->tokens, p->n_tokens * sizeof(*request->tokens));
-    request->n_tokens = (uint32_t)p->n_tokens;
-    request->max_tokens = p->max_tokens;
-    request->key_seed = block_key_seed(c->model, "", p->salt ? p->salt : "");
-    request->n_keys =
-        block_keys_compute(request->tokens, request->n_tokens, block_tokens,
-                           request->key_seed, request->keys);
+    memcpy(request->prompt.tokens, p->tokens,
+           p->n_tokens * sizeof(*request->prompt.tokens));
+    request->prompt.n_tokens = (uint32_t)p->n_tokens;
+    request->prompt.max_tokens = p->max_tokens;
+    request->prompt.key_seed =
+        block_key_seed(c->model, "", p->salt ? p->salt : "");
+    request->prompt.n_keys = block_keys_compute(
+        request->prompt.tokens, request->prompt.n_tokens, block_tokens,
+        request->prompt.key_seed, request->prompt.keys);
     return 0;
 }
 
@@ -88,10 +91,10 @@ struct service_request *service_submit(struct service *service,
     s->requests[request->slot] = request;
     request->dispatch = (struct dispatch_request){
         .owner = request,
-        .ask = {.keys = request->keys,
-                .n_keys = request->n_keys,
-                .n_tokens = request->n_tokens,
-                .max_output_tokens = request->max_tokens},
+        .ask = {.keys = request->prompt.keys,
+                .n_keys = request->prompt.n_keys,
+                .n_tokens = request->prompt.n_tokens,
+                .max_output_tokens = request->prompt.max_tokens},
         .arrived_us = clock_now_us(),
         .slo_ttft_us =
             p->slo_ttft_us ? p->slo_ttft_us : s->config.slo_ttft_ms * 1000,
@@ -106,8 +109,8 @@ struct service_request *service_submit(struct service *service,
     event_active(s->inbox_event, EV_TIMEOUT, 0);
     return request;
 fail:
-    free(request->tokens);
-    free(request->keys);
+    free(request->prompt.tokens);
+    free(request->prompt.keys);
     free(request);
     errno = ENOMEM;
     return NULL;

@@ -46,48 +46,61 @@ struct request_source {
     uint32_t from_block, to_block;
 };
 
-struct service_request {
-    TAILQ_ENTRY(service_request) entry;  /* inbox */
-    TAILQ_ENTRY(service_request) unsent; /* of its prefill worker */
-    struct dispatch_request dispatch;    /* the core's part of it */
-    struct service *service;
-    const struct service_reply_ops *ops;
-    void *arg;
-    enum request_state state;
-    uint32_t slot;
-    uint64_t attempt_id; /* of this attempt; 0 between attempts */
-    char request_id[32];
-    uint64_t number; /* of the request, in its id too */
-
+struct request_prompt {
     uint32_t *tokens; /* (n_tokens) */
     uint32_t n_tokens;
-    uint32_t max_tokens;
-    uint64_t *keys; /* (n_keys) */
+    uint32_t max_tokens; /* of the answer */
+    uint64_t *keys;      /* (n_keys) */
     size_t n_keys;
     uint64_t key_seed;
+};
+
+/* What the front has of the answer, and what came too early. */
+struct request_output {
     int64_t first_token_us, last_token_us;
-    uint32_t n_output; /* tokens handed to the front */
+    uint32_t n_tokens; /* handed to the front */
     /* Tokens 1.. of the decode worker that came before the prefill worker's
      * token 0: the two connections have no common order. */
     uint32_t *early; /* (n_early), room for max_tokens; NULL until needed */
     uint32_t n_early;
     bool early_done; /* its DONE came, too */
-    /* When its prefill worker was lost while its KV may still have been on its
-     * way; 0: it was not lost. */
-    int64_t orphaned_us;
-    uint32_t prefill, decode;       /* pool ids of this attempt */
+};
+
+/* One choice of workers; a retry is another attempt. */
+struct request_attempt {
+    uint64_t id;                    /* 0 between attempts */
+    uint32_t prefill, decode;       /* pool ids */
     bool is_unsent;                 /* PREFILL was not sent yet */
     bool cleared;                   /* may be sent: no decode worker, or it is
                                        ready */
-    bool prefill_open, decode_open; /* entered in the pool for this attempt */
+    bool prefill_open, decode_open; /* entered in the pool */
     struct request_source
         sources[MSG_SOURCES_MAX]; /* (n_sources) to load from */
     uint32_t n_sources;
     uint8_t load_mode; /* enum proto_load_mode */
     struct prefill_estimate plan;
-    int64_t planned_us;        /* when this attempt was decided */
+    int64_t planned_us;        /* when it was decided */
     int64_t predicted_ttft_us; /* 0: nothing predicts */
     int64_t predicted_tbt_us;
+    /* When its prefill worker was lost while its KV may still have been on its
+     * way; 0: it was not lost. */
+    int64_t orphaned_us;
+};
+
+struct service_request {
+    TAILQ_ENTRY(service_request) entry;  /* inbox */
+    TAILQ_ENTRY(service_request) unsent; /* of its prefill worker */
+    struct service *service;
+    const struct service_reply_ops *ops;
+    void *arg;
+    enum request_state state;
+    uint32_t slot;
+    char request_id[32];
+    uint64_t number;                  /* of the request, in its id too */
+    struct dispatch_request dispatch; /* the core's part of it */
+    struct request_prompt prompt;
+    struct request_attempt attempt;
+    struct request_output output;
     char last_failure[160]; /* why it was scheduled again */
     struct service_result result;
 };

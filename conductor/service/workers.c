@@ -18,7 +18,8 @@
 static void request_worker_left(struct service_request *request, uint32_t id,
                                 const char *why)
 {
-    bool decodes = request->decode == id || request->decode == POOL_NO_INSTANCE;
+    bool decodes = request->attempt.decode == id ||
+                   request->attempt.decode == POOL_NO_INSTANCE;
 
     if (!decodes && request->state == REQUEST_DECODING)
         return;
@@ -26,7 +27,7 @@ static void request_worker_left(struct service_request *request, uint32_t id,
         request_instance_lost(request, POOL_NO_INSTANCE, why);
         return;
     }
-    request->orphaned_us = clock_now_us();
+    request->attempt.orphaned_us = clock_now_us();
     request->service->has_orphans = true;
 }
 
@@ -40,10 +41,11 @@ static void fail_orphans(struct service *s, int64_t now_us)
     for (uint32_t i = 0; i < s->max_requests; i++) {
         struct service_request *request = s->requests[i];
 
-        if (!request || !request->orphaned_us ||
+        if (!request || !request->attempt.orphaned_us ||
             request->state != REQUEST_TRANSFERRING)
             continue;
-        if (now_us - request->orphaned_us < s->config.worker_timeout_ms * 1000)
+        if (now_us - request->attempt.orphaned_us <
+            s->config.worker_timeout_ms * 1000)
             s->has_orphans = true;
         else
             request_instance_lost(
@@ -71,8 +73,8 @@ static void on_left(void *arg, struct worker_link *link, const char *reason)
     for (uint32_t i = 0; i < s->max_requests; i++) {
         struct service_request *request = s->requests[i];
 
-        if (request && request->attempt_id &&
-            (request->prefill == id || request->decode == id))
+        if (request && request->attempt.id &&
+            (request->attempt.prefill == id || request->attempt.decode == id))
             request_worker_left(request, id, why);
     }
     rc = pool_remove(s->pool, id, clock_now_us());
