@@ -9,12 +9,12 @@
 #include "base/json_fields.h"
 #include "base/log.h"
 #include "base/options.h"
+#include "conductor/config_table.h"
 #include "conductor/core/schedule/schedule.h"
 #include "conductor/core/step/queue.h"
 #include "conductor/policy_text.h"
 
 #define FILE_MAX_BYTES (1 << 20)
-#define OPTIONS_MAX 64
 
 static const char *check_address(const char *text)
 {
@@ -24,9 +24,8 @@ static const char *check_address(const char *text)
                                    : NULL;
 }
 
-/* The settings that policy_options holds. */
-static int read_settings(const char *text, struct policy_settings *settings,
-                         char *error, size_t size)
+int config_settings(const char *text, struct policy_settings *settings,
+                    char *error, size_t size)
 {
     int rc = 0;
 
@@ -47,7 +46,7 @@ static const char *check_policy_options(const char *text)
     struct policy_settings settings;
     char error[CONFIG_ERROR_MAX];
 
-    return read_settings(text, &settings, error, sizeof(error))
+    return config_settings(text, &settings, error, sizeof(error))
                ? "NAME=NUMBER, or several of it separated by commas"
                : NULL;
 }
@@ -62,9 +61,8 @@ int config_policy_option(struct config *c, const char *text,
     return config_set(c, "policy_options", all, err);
 }
 
-/* The table, of the values in *c, into specs. */
-static struct option_table table_of(struct config *c,
-                                    struct option_spec specs[OPTIONS_MAX])
+struct option_table config_table(struct config *c,
+                                 struct option_spec specs[CONFIG_OPTIONS_MAX])
 {
     const struct option_spec all[] = {
         {"listen", OPTION_STRING, c->listen, "host:port", 0, 0,
@@ -160,19 +158,25 @@ static struct option_table table_of(struct config *c,
          .choice = log_level_name},
     };
 
-    _Static_assert(sizeof(all) <= OPTIONS_MAX * sizeof(*all), "OPTIONS_MAX");
+    _Static_assert(sizeof(all) <= CONFIG_OPTIONS_MAX * sizeof(*all),
+                   "CONFIG_OPTIONS_MAX");
     memcpy(specs, all, sizeof(all));
     return (struct option_table){specs, sizeof(all) / sizeof(*all)};
 }
 
-static bool is_text(const struct option_spec *o)
+bool config_is_settings(const struct option_spec *o)
+{
+    return o->check == check_policy_options;
+}
+
+bool config_is_text(const struct option_spec *o)
 {
     return o->kind < OPTION_COUNT;
 }
 
 static const char *type_name(const struct option_spec *o)
 {
-    return is_text(o)                ? "a string"
+    return config_is_text(o)         ? "a string"
            : o->kind == OPTION_COUNT ? "a whole number"
                                      : "a number";
 }
@@ -180,8 +184,8 @@ static const char *type_name(const struct option_spec *o)
 int config_set(struct config *c, const char *name, const char *value,
                char err[CONFIG_ERROR_MAX])
 {
-    struct option_spec specs[OPTIONS_MAX];
-    const struct option_table table = table_of(c, specs);
+    struct option_spec specs[CONFIG_OPTIONS_MAX];
+    const struct option_table table = config_table(c, specs);
     const struct option_spec *o = option_find(&table, name, strlen(name));
     char why[CONFIG_ERROR_MAX / 2];
 
@@ -202,7 +206,7 @@ static int check_policy(const struct config *c, char err[CONFIG_ERROR_MAX])
     const struct schedule_policy *policy = schedule_policy_by_name(c->policy);
     struct policy_settings settings;
     char why[CONFIG_ERROR_MAX - 32];
-    int rc = read_settings(c->policy_options, &settings, why, sizeof(why));
+    int rc = config_settings(c->policy_options, &settings, why, sizeof(why));
 
     if (rc == 0)
         rc = policy_settings_check(&settings, &policy, 1, why, sizeof(why));
@@ -247,15 +251,16 @@ const struct schedule_policy *config_policy(const struct config *c,
     (void)!policy_options_set(policy, options, "kvcache_balancing_threshold",
                               c->kvcache_balancing_threshold);
     (void)!policy_options_set(policy, options, "seed", (double)c->seed);
-    if (read_settings(c->policy_options, &settings, error, sizeof(error)) == 0)
+    if (config_settings(c->policy_options, &settings, error, sizeof(error)) ==
+        0)
         policy_options_apply(policy, options, settings.at, settings.n);
     return policy;
 }
 
 void config_defaults(struct config *c)
 {
-    struct option_spec specs[OPTIONS_MAX];
-    const struct option_table table = table_of(c, specs);
+    struct option_spec specs[CONFIG_OPTIONS_MAX];
+    const struct option_table table = config_table(c, specs);
     char why[CONFIG_ERROR_MAX];
 
     memset(c, 0, sizeof(*c));
@@ -289,8 +294,8 @@ static void set_policy_options(struct fields *f, struct config *c,
 static void set_json(struct fields *f, struct config *c, const char *name,
                      json_t *value)
 {
-    struct option_spec specs[OPTIONS_MAX];
-    const struct option_table table = table_of(c, specs);
+    struct option_spec specs[CONFIG_OPTIONS_MAX];
+    const struct option_table table = config_table(c, specs);
     const struct option_spec *o = option_find(&table, name, strlen(name));
     char number[32] = "", err[CONFIG_ERROR_MAX];
 
@@ -299,9 +304,9 @@ static void set_json(struct fields *f, struct config *c, const char *name,
                  (long long)json_integer_value(value));
     else if (json_is_real(value) && o && o->kind == OPTION_NUMBER)
         snprintf(number, sizeof(number), "%.17g", json_real_value(value));
-    const char *text = !o || is_text(o) ? json_string_value(value)
-                       : *number        ? number
-                                        : NULL;
+    const char *text = !o || config_is_text(o) ? json_string_value(value)
+                       : *number               ? number
+                                               : NULL;
     if (o && o->value == c->policy_options && json_is_object(value))
         set_policy_options(f, c, value);
     else if (o && !text)
@@ -342,100 +347,4 @@ int config_load(struct config *c, const char *path, char err[CONFIG_ERROR_MAX])
     if (rc == 0)
         *c = next;
     return rc;
-}
-
-/* The settings of a policy_options' text as an object. */
-static json_t *settings_json(const char *text)
-{
-    struct policy_settings settings;
-    char error[CONFIG_ERROR_MAX];
-    json_t *object = json_object();
-
-    if (read_settings(text, &settings, error, sizeof(error)))
-        return object;
-    for (size_t i = 0; i < settings.n; i++)
-        if (json_object_set_new(object, settings.at[i].name,
-                                json_real(settings.at[i].value))) {
-            json_decref(object);
-            return NULL;
-        }
-    return object;
-}
-
-static json_t *option_json(const struct option_spec *o)
-{
-    if (o->check == check_policy_options)
-        return settings_json(o->value);
-    switch (o->kind) {
-    case OPTION_COUNT:
-        return json_integer(*(const json_int_t *)o->value);
-    case OPTION_NUMBER:
-        return json_real(*(const double *)o->value);
-    case OPTION_CHOICE:
-        return json_string(o->choice(*(const uint8_t *)o->value));
-    default:
-        return json_string(o->value);
-    }
-}
-
-int config_dump(const struct config *c, FILE *out)
-{
-    struct config copy = *c;
-    struct option_spec specs[OPTIONS_MAX];
-    const struct option_table table = table_of(&copy, specs);
-    json_t *root = json_object();
-    int rc = root ? 0 : -EIO;
-
-    for (size_t i = 0; rc == 0 && i < table.count; i++)
-        if (json_object_set_new(root, specs[i].name, option_json(&specs[i])))
-            rc = -EIO;
-    if (rc == 0 && json_dumpf(root, out, JSON_INDENT(2)))
-        rc = -EIO;
-    json_decref(root);
-    if (rc == 0 && fputc('\n', out) == EOF)
-        rc = -EIO;
-    return rc;
-}
-
-static void reference_range(FILE *out, const struct option_spec *o)
-{
-    if (o->check == check_policy_options)
-        fputs("object of numbers", out);
-    else if (o->max > 0 && is_text(o))
-        fprintf(out, "string, %.0f to %.0f bytes", o->min, o->max);
-    else if (is_text(o))
-        fputs("string", out);
-    else
-        fprintf(out, "%s, %.10g to %.10g",
-                o->kind == OPTION_COUNT ? "integer" : "number", o->min, o->max);
-    if (o->step > 0)
-        fprintf(out, ", multiple of %.10g", o->step);
-}
-
-void config_reference(FILE *out)
-{
-    struct config c;
-    struct option_spec specs[OPTIONS_MAX];
-    const struct option_table table = table_of(&c, specs);
-
-    fputs("# Configuration\n\n"
-          "One JSON object; every option may be left out. Written by\n"
-          "`conductor --config-reference`.\n\n"
-          "| option | type and range | unit | default | meaning |\n"
-          "|---|---|---|---|---|\n",
-          out);
-    for (size_t i = 0; i < table.count; i++) {
-        const struct option_spec *o = &specs[i];
-        char help[512];
-
-        option_help(o, help, sizeof(help));
-        fprintf(out, "| `%s` | ", o->name);
-        reference_range(out, o);
-        fprintf(out, " | %s | `%s` | %s |\n", o->metavar,
-                *o->initial                        ? o->initial
-                : o->check == check_policy_options ? "{}"
-                                                   : "\"\"",
-                help);
-    }
-    policy_reference(out);
 }

@@ -1,0 +1,28 @@
+/* The option table of the configuration. Private to the files config*.c. */
+#ifndef CONDUCTOR_CONFIG_TABLE_H
+#define CONDUCTOR_CONFIG_TABLE_H
+
+#include "base/options.h"
+#include "conductor/config.h"
+
+#define CONFIG_OPTIONS_MAX 64
+
+struct policy_settings;
+
+/* The table, of the values in *c, into specs, which it borrows. */
+struct option_table config_table(struct config *c,
+                                 struct option_spec specs[CONFIG_OPTIONS_MAX]);
+
+/* Whether the option's value is a string of the JSON, else a number. */
+bool config_is_text(const struct option_spec *o);
+
+/* Whether it is policy_options, an object of the JSON. */
+bool config_is_settings(const struct option_spec *o);
+
+/* The settings that policy_options holds. 0, or a negative errno with a message
+ * in error (size bytes). */
+int config_settings(const char *text, struct policy_settings *settings,
+                    char *error, size_t size)
+    __attribute__((warn_unused_result));
+
+#endif
