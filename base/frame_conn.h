@@ -28,8 +28,8 @@ struct frame_conn_ops {
     void (*connected)(void *arg);
     /* The head of a frame that limits.split cuts in two: returns memory for its
      * body (h->length - split.head_bytes), valid until frame() is called or
-     * frame_conn_drop_body(); NULL: the body is thrown away. `frame` follows
-     * when all of it came. May be NULL if no frame is split. */
+     * frame_conn_drop_body(); NULL: the body is discarded. `frame` follows when
+     * the whole body has come. May be NULL if no frame is split. */
     void *(*body)(void *arg, const struct frame_header *h, const uint8_t *head);
     /* A whole frame. payload (h->length bytes; the head of one that is split)
      * is gone when this returns. */
@@ -52,8 +52,8 @@ struct frame_conn_limits {
 
 /* Memory that is sent without a copy. */
 struct frame_loan {
-    /* Nobody reads it any more: it was sent, or the connection is over. Called
-     * once, perhaps from within frame_conn_lend(). */
+    /* The memory is no longer read: it was sent, or the connection is over.
+     * Called once, perhaps from within frame_conn_lend(). */
     void (*over)(struct frame_loan *loan);
 };
 
@@ -95,9 +95,9 @@ void frame_conn_send_bytes(struct frame_conn *c, const void *data, size_t n);
 void frame_conn_lend(struct frame_conn *c, const void *data, size_t n,
                      struct frame_loan *loan);
 
-/* frame_conn_drop_body(c): the memory that body() named is taken back; what
- * comes of that body is thrown away, and frame() is called behind it all the
- * same. A no-op if no body is under way. */
+/* frame_conn_drop_body(c): the memory that body() named is taken back; the rest
+ * of that body is discarded, and frame() is still called after it. A no-op if
+ * no body is under way. */
 void frame_conn_drop_body(struct frame_conn *c);
 
 /* frame_conn_full(c): true when the output is over the watermark; wait for

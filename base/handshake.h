@@ -9,9 +9,9 @@
  *               <-      WELCOME      the owner's answer
  *
  * Until the other side has proven that it knows the secret it is a stranger:
- * it may send HANDSHAKE_PAYLOAD_BYTES a frame, and it learns nothing but that
- * it is refused, and the versions spoken here. Without a secret, which only
- * loopback may be, HELLO is enough and a refusal says why.
+ * its frames may have at most HANDSHAKE_PAYLOAD_BYTES, and it learns only that
+ * it is refused, and which versions are spoken here. Without a secret, which is
+ * allowed on loopback only, HELLO is enough and a refusal says why.
  */
 #ifndef BASE_HANDSHAKE_H
 #define BASE_HANDSHAKE_H
@@ -24,9 +24,10 @@
 #define HANDSHAKE_PAYLOAD_BYTES 1024u
 /* How long an opening may take. */
 #define HANDSHAKE_PATIENCE_US 10000000
-/* Connections of strangers that one port has at a time; the oldest goes. */
+/* Connections of strangers that one port keeps at a time; the oldest is closed.
+ */
 #define HANDSHAKE_STRANGERS_MAX 64
-/* Lines of log that strangers cause at most, each second at each port. */
+/* The most log lines that strangers cause at a port in a second. */
 #define HANDSHAKE_LOG_PER_S 20
 
 struct handshake {
@@ -37,12 +38,12 @@ struct handshake {
     struct msg_hello hello;            /* of the other side, if it connected */
 };
 
-/* Why an opening ends: the code that the other side is told, and the reason,
- * which it is told only if `open`. */
+/* Why an opening ends: the code for the other side, and the reason, which goes
+ * to the other side only if `open`. */
 struct handshake_refusal {
     uint16_t code;
     bool open;
-    bool was_frame; /* it sent what is no opening */
+    bool was_frame; /* it sent something that is not an opening */
     char why[MSG_TEXT_MAX];
 };
 

@@ -1,6 +1,6 @@
 /*
- * Reading checked fields out of a JSON file, with the first error kept: a
- * reader goes on with harmless values behind an error, and asks at the end.
+ * Reads checked fields of a JSON file, and keeps the first error: after an
+ * error a reader goes on with harmless values, and checks once at the end.
  */
 #ifndef BASE_JSON_FIELDS_H
 #define BASE_JSON_FIELDS_H
@@ -66,7 +66,7 @@ struct fields_object fields_object(struct fields *f,
                                    bool optional);
 
 /* Refuses fields that are not among `keys`, which ends with NULL: a mistyped
- * name must not pass for a field that is missing, or for nothing. */
+ * name must not be ignored, or look like a missing field. */
 void fields_known(struct fields *f, const struct fields_object *o,
                   const char *const *keys);
 
@@ -91,7 +91,7 @@ void fields_text(struct fields *f, const struct fields_object *o,
                  const char *key, char *text, size_t size,
                  const char *fallback);
 
-/* Refuses the field unless it is this very text. */
+/* Refuses the field unless it is exactly this text. */
 void fields_constant(struct fields *f, const struct fields_object *o,
                      const char *key, const char *expected);
 

@@ -20,7 +20,7 @@ typedef void listener_accepted(void *arg, evutil_socket_t fd);
 /* listener_new(base, host, port, accepted, arg, out, err, err_bytes): listens
  * on the first address of host that takes port (0: any). Borrows base and arg.
  * Looks the host up and blocks meanwhile. Returns 0 with *out owned; or a
- * negative errno, -EADDRNOTAVAIL for a host that there is not, with
+ * negative errno, -EADDRNOTAVAIL for a host that does not exist, with
  * "host:port: why" in err. */
 __attribute__((warn_unused_result)) int
 listener_new(struct event_base *base, const char *host, uint16_t port,

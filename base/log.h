@@ -1,6 +1,6 @@
 /*
- * Logging: one line an event, to standard error, with UTC time, level, program
- * and text. An error is logged once, where it was first seen, with the
+ * Logging: one line for each event, to standard error, with UTC time, level,
+ * program and text. An error is logged once, where it was first seen, with the
  * identity of the object it concerns.
  *
  * The level and the program's name are the only process-wide state of this
@@ -31,8 +31,8 @@ int log_enabled(enum log_level level);
 __attribute__((format(printf, 2, 3))) void log_line(enum log_level level,
                                                     const char *format, ...);
 
-/* How many lines of a kind strangers have caused in this second. Zero is a good
- * beginning. */
+/* How many lines of a kind strangers have caused in this second. Starts as
+ * zero. */
 struct log_rate {
     int64_t second_us;
     unsigned lines, left_out;

@@ -1,7 +1,7 @@
 /*
  * One table of options drives the command line, --help, a configuration's
- * values and every message about them. A program's table is built where the
- * struct that it fills is at hand.
+ * values and every message about them. A program builds its table where it has
+ * the struct that the table fills.
  */
 #ifndef BASE_OPTIONS_H
 #define BASE_OPTIONS_H
@@ -50,7 +50,7 @@ struct option_spec {
     size_t size;         /* of a STRING's array */
     /* The words that a CHOICE, TEXT or STRING may be; NULL behind the last. */
     const char *(*choice)(size_t i);
-    /* Whether a TEXT or STRING will do: NULL, or what it must be. */
+    /* Checks a TEXT or STRING: NULL if it is valid, or what it must be. */
     const char *(*check)(const char *text);
 };
 

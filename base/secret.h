@@ -1,9 +1,9 @@
 /*
- * What the programs of a cluster know and strangers do not: a secret from a
- * file, and the proof that one knows it. A proof is HMAC-SHA256 under the
- * secret over the side that proves, the other side's nonce, and the HELLO,
- * which holds this side's nonce and says who it is: none fits another
- * connection, the other direction, or another HELLO.
+ * The shared secret of a cluster's programs, from a file, and the proof of
+ * knowing it. A proof is HMAC-SHA256 under the secret over the side that
+ * proves, the other side's nonce, and the HELLO, which holds this side's nonce
+ * and says who it is. So no proof fits another connection, the other direction,
+ * or another HELLO.
  */
 #ifndef BASE_SECRET_H
 #define BASE_SECRET_H
@@ -19,7 +19,7 @@
 
 struct secret;
 
-/* Who proves. */
+/* The side that proves. */
 enum secret_side { SECRET_CONNECTS, SECRET_ACCEPTS };
 
 /* secret_load(path, out, err, err_bytes): reads the secret in the file at path,

@@ -1,4 +1,4 @@
-/* What every connection's socket is told and asked. */
+/* Settings of every connection's socket, and its other side. */
 #ifndef BASE_SOCKET_H
 #define BASE_SOCKET_H
 

@@ -1,6 +1,6 @@
 /*
- * One function per message that both writes and reads it: it names the fields
- * in their order on the wire, and a codec does either with them.
+ * One function for each message both writes and reads it: it names the fields
+ * in their order on the wire, and the codec writes or reads them.
  *
  *   static void prefill_fields(struct codec *c, struct msg_prefill *m)
  *   {
@@ -8,7 +8,7 @@
  *       codec_str(c, m->decode_host, sizeof(m->decode_host));
  *   }
  *
- * A value out of range fails what is read, never what is written.
+ * A value out of range makes reading fail, never writing.
  */
 #ifndef PROTO_CODEC_H
 #define PROTO_CODEC_H
@@ -19,7 +19,7 @@ struct codec {
     struct wire_buf *out; /* NULL: this codec reads */
     struct wire_reader in;
     bool in_range;      /* of what was read; true when writing */
-    size_t later_bytes; /* of the frame, that the caller sends himself */
+    size_t later_bytes; /* of the frame, which the caller sends */
 };
 
 /* codec_writer(out): appends to out, which is borrowed. */
@@ -51,14 +51,15 @@ void codec_str(struct codec *c, char *s, size_t cap);
 void codec_array(struct codec *c, size_t elem_bytes, const uint8_t **p,
                  uint32_t *n);
 
-/* codec_later(c, n): n bytes end the message that the caller sends and takes
- * himself, behind what is written or read here. */
+/* codec_later(c, n): the message ends with n bytes that the caller sends and
+ * receives, behind the bytes that are written or read here. */
 void codec_later(struct codec *c, uint32_t n);
 
-/* codec_require(c, ok): what was read is refused unless ok. */
+/* codec_require(c, ok): refuses the message that was read unless ok. */
 void codec_require(struct codec *c, bool ok);
 
-/* codec_skip(c): what follows is of a version that this side does not know. */
+/* codec_skip(c): skips the rest, which belongs to a version that this side does
+ * not know. */
 void codec_skip(struct codec *c);
 
 /* codec_end(c): 0 if all was read, nothing past the end, and every value was

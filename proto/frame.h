@@ -1,5 +1,5 @@
 /*
- * A frame: what travels on every connection between conductor and workers and
+ * A frame: the unit on every connection between conductor and workers, and
  * between workers. PROTOCOL.md gives every byte.
  *
  *    0        4      6      8                 16

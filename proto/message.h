@@ -31,7 +31,7 @@
 
 #define MSG_SOURCES_MAX 4 /* that one prefill may load from */
 
-/* What a side can do; only what both name may be used. */
+/* What a side can do; only what both sides name may be used. */
 enum proto_capability {
     PROTO_CAP_FETCH_TCP = 1u << 0, /* serves FETCH */
     PROTO_CAP_PUSH_TCP = 1u << 1,  /* takes KV_BEGIN and KV_LAYER */
@@ -178,8 +178,8 @@ struct msg_decode {
 };
 
 struct msg_prefill_started {
-    uint64_t queue_us; /* from PREFILL's arrival until now, without the time
-                          in which only its load was waited for */
+    uint64_t queue_us; /* from PREFILL's arrival until now, without the time in
+                          which it waited only for its load */
 };
 
 struct msg_prefill_done {
@@ -192,8 +192,8 @@ struct msg_prefill_done {
     uint64_t fetch_us;    /* arrival until the fetch ended; 0 without one */
     uint64_t fetch_bytes;
     uint64_t prefill_us; /* start until the first token */
-    uint64_t load_us;    /* first block asked for until the last one came, of
-                            all sources; 0: nothing was loaded */
+    uint64_t load_us;    /* from the request for the first block until the last
+                            one came, over all sources; 0: nothing was loaded */
     uint64_t disk_bytes; /* read from this worker's own disk */
     uint8_t load_mode;   /* enum proto_load_mode that was used; not auto */
 };
@@ -255,8 +255,8 @@ struct msg_fetch_read {
     uint32_t n_bytes;
 };
 
-/* What stands in front of what was asked for. The n_bytes themselves are not
- * packed and not unpacked: they go from memory to memory. */
+/* The head of a FETCH_DATA. The n_bytes themselves are neither packed nor
+ * unpacked: they go from memory to memory. */
 struct msg_fetch_data {
     uint32_t block;
     uint64_t from_byte;

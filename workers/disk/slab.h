@@ -1,5 +1,5 @@
-/* The file of the disk tier: its layout, how it is made, found again and
- * refused. No state of blocks, no I/O of data.
+/* The file of the disk tier: its layout, and how it is created, opened again
+ * and refused. No state of blocks, no I/O of data.
  *
  *   0        4096     8192                     data_offset
  *   +--------+--------+--------+----+----------+--------+----+----------+
@@ -17,10 +17,10 @@
  *                u64 parent's number, u64 parent's key, u64 key, u64 number,
  *                u64 order, u32[] tokens, u64[] XXH3-64 of each layer
  *
- * The number of a slot is that of one write and never comes again, so that a
- * child knows which contents of its parent's slot it belongs to. The order
- * rises with every write. A slot header of another file id is empty: it is left
- * over from before the file was made anew.
+ * The number of a slot belongs to one write and never repeats, so that a child
+ * knows which contents of its parent's slot it belongs to. The order rises with
+ * every write. A slot header with another file id counts as empty: it is left
+ * over from an earlier file.
  */
 #ifndef WORKERS_DISK_SLAB_H
 #define WORKERS_DISK_SLAB_H
@@ -84,14 +84,14 @@ uint32_t disk_slab_slots(const struct disk_geometry *g, uint64_t bytes);
 /* Bytes of a file with `slots` blocks, which disk_slab_slots said. */
 uint64_t disk_slab_bytes(const struct disk_geometry *g, uint32_t slots);
 
-/* Open the slab, or make it if there is no file or an empty one. What is
- * missing at the end of a truncated one is added, and the headers of blocks
- * whose data were there, even in part, are erased; the log says how many.
+/* Open the slab, or make it if there is no file or an empty one. A truncated
+ * slab gets its size back, and the headers of blocks whose data it has lost,
+ * even in part, are erased; the log says how many.
  * Returns 0 and *out, to be closed; or a negative errno with a message about
- * the file in err[err_bytes], and the file is as it was, but for headers that
- * were erased or mended: -EINVAL (no regular file, foreign,
- * of another geometry or size, too small for one block), -EACCES, -EBUSY (in
- * use), -ENOSPC, or what the system said. Blocks: a new file is allocated. */
+ * the file in err[err_bytes], and the file is unchanged, except for headers
+ * that were erased or mended: -EINVAL (not a regular file, foreign, of another
+ * geometry or size, too small for one block), -EACCES, -EBUSY (in use),
+ * -ENOSPC, or what the system said. Blocks: a new file is allocated. */
 int disk_slab_open(const struct disk_slab_config *config, struct disk_slab *out,
                    char *err, size_t err_bytes)
     __attribute__((warn_unused_result));
@@ -103,8 +103,8 @@ void disk_slab_close(struct disk_slab *slab);
 typedef void disk_slab_found_fn(void *arg, uint32_t slot,
                                 const struct disk_slot *s);
 
-/* Read all slot headers, and tell of those that are whole. Returns the number
- * of damaged ones, or a negative errno. Blocks; one pass over the headers. */
+/* Read all slot headers, and report those that are whole. Returns the number of
+ * damaged ones, or a negative errno. Blocks; one pass over the headers. */
 int64_t disk_slab_scan(const struct disk_slab *slab, disk_slab_found_fn *found,
                        void *arg) __attribute__((warn_unused_result));
 

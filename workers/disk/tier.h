@@ -1,19 +1,19 @@
 /* The disk tier: KV blocks of one worker in one preallocated file.
  *
- * Blocks are written behind the back of those who computed them and are read
- * into the memory of those who need them, whole or by layers. A restart finds
- * them again.
+ * Blocks are written in the background, and are read into the memory of
+ * requests that need them, whole or by layers. A restart finds them again.
  *
- * Wrong KV is impossible. The index is a kv_store: a block is matched only if
- * its tokens compare equal and its parent is the very block that matched before
- * it; over a restart, the parent is known by its slot and the number of the
- * write. What is read is compared with checksums that were taken, layer by
- * layer, when it was written; a block that is damaged is dropped, with all that
- * is behind it, and the read fails.
+ * Wrong KV is impossible. The index is a kv_store: a block matches only if its
+ * tokens are equal and its parent is exactly the block that matched before it;
+ * after a restart, the slot and the number of the write identify the parent. A
+ * read compares each layer with the checksum that was taken when it was
+ * written; a damaged block is dropped, with all blocks behind it, and the read
+ * fails.
  *
- * Blocks leave by LRU, leaf first: never while pinned, never before their
- * children. Reads go before writes. Used by one thread; nothing blocks but
- * open and close. Callbacks come from disk_tier_poll and disk_tier_close only.
+ * Blocks are evicted by LRU, leaf first: never while pinned, and never before
+ * their children. Reads go before writes. Used by one thread; nothing blocks
+ * but open and close. Callbacks come from disk_tier_poll and disk_tier_close
+ * only.
  */
 #ifndef WORKERS_DISK_TIER_H
 #define WORKERS_DISK_TIER_H
@@ -52,26 +52,26 @@ struct disk_tier_stats {
     uint32_t writes;
     uint64_t read_bytes; /* since the tier was opened */
     uint64_t written_bytes;
-    uint64_t damaged_blocks; /* that were dropped for what was read */
+    uint64_t damaged_blocks; /* dropped because of what was read */
     uint64_t evicted_blocks;
     uint64_t read_bytes_per_s; /* smoothed, while reads are under way; 0:
                                   nothing was read yet */
 };
 
-/* A read or a write is over: rc is 0 or a negative errno, see there. The
- * memory is the caller's again. It may call anything of this header but
- * poll and close. */
+/* A read or a write is over: rc is 0 or a negative errno, see there. The memory
+ * is the caller's again. The callback may call every function of this header
+ * except poll and close. */
 typedef void disk_tier_done_fn(void *arg, int rc);
 
-/* Open the tier with what its file holds, or make the file. `config` is
+/* Open the tier with the blocks in its file, or create the file. `config` is
  * borrowed for the call. Returns 0 and *out, owned; or a negative errno with a
  * message in err[err_bytes]: see disk_slab_open. Blocks; reads all headers. */
 int disk_tier_open(const struct disk_tier_config *config,
                    struct disk_tier **out, char *err, size_t err_bytes)
     __attribute__((warn_unused_result));
 
-/* Close it. Waits for the I/O under way; what is not over ends with
- * -ECANCELED. NULL is a no-op. */
+/* Close it. Waits for the I/O under way; reads and writes that are not over end
+ * with -ECANCELED. NULL is a no-op. */
 void disk_tier_close(struct disk_tier *t);
 
 /* How it does I/O, in words, for logs; static. */
@@ -83,7 +83,7 @@ uint32_t disk_tier_align(const struct disk_tier *t);
 /* A descriptor that is readable when disk_tier_poll has something to do. */
 int disk_tier_fd(const struct disk_tier *t);
 
-/* Take in what is done, call back, begin what can begin. */
+/* Take in finished I/O, call back, begin what can begin. */
 void disk_tier_poll(struct disk_tier *t);
 
 /* The index: read its events, inventory and statistics; change nothing. Its

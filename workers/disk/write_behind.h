@@ -1,9 +1,9 @@
-/* Copies what the store holds to the disk tier, behind the back of those who
- * compute: a block is queued as soon as it is held, and pinned until it is
- * written. So eviction from memory costs nothing.
+/* Copies held blocks of the store to the disk tier in the background: a block
+ * is queued as soon as it is held, and pinned until it is written. So eviction
+ * from memory costs no write.
  *
- * The queue is the tier's, of bounded length. What finds it full is written
- * later, if it is still held by then. */
+ * The queue is the tier's, of bounded length. A block that finds it full is
+ * written later, if it is still held by then. */
 #ifndef WORKERS_DISK_WRITE_BEHIND_H
 #define WORKERS_DISK_WRITE_BEHIND_H
 
@@ -12,8 +12,8 @@
 
 struct write_behind;
 
-/* Writes that a store of so many blocks may have pinned at once: what is left
- * is enough for the requests. For disk_tier_config.max_writes. */
+/* Writes that a store of so many blocks may have pinned at once, so that enough
+ * is left for requests. For disk_tier_config.max_writes. */
 uint32_t write_behind_max(uint32_t capacity_blocks);
 
 /* Make one between `store` and `tier`, both borrowed. `released`(arg) is called
@@ -27,11 +27,11 @@ struct write_behind *write_behind_new(struct kv_store *store,
 /* Free it. NULL is a no-op. */
 void write_behind_free(struct write_behind *wb);
 
-/* The store holds a block under `key`, perhaps: write it, and those in front of
- * it that are not on disk yet. O(1) if they are there. Changes pins only. */
+/* The store may hold a block under `key`: write it, and those in front of it
+ * that are not on disk yet. O(1) if they are. Changes pins only. */
 void write_behind_stored(struct write_behind *wb, uint64_t key);
 
-/* Write what found the queue full; call it some times a second. */
+/* Write the blocks that found the queue full; call it some times a second. */
 void write_behind_resume(struct write_behind *wb);
 
 #endif
