@@ -147,11 +147,6 @@ void pending_match(struct pending *pending, const uint64_t *keys, size_t n,
     prefix_index_match(pending->index, keys, n, blocks);
 }
 
-uint64_t pending_blocks(const struct pending *pending)
-{
-    return pending->n_used;
-}
-
 bool pending_check(const struct pending *pending)
 {
     uint32_t used = 0;

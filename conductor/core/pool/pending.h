@@ -40,9 +40,6 @@ void pending_drop(struct pending *pending, uint32_t instance,
 void pending_match(struct pending *pending, const uint64_t *keys, size_t n,
                    uint32_t *blocks);
 
-/* The pairs counted. */
-uint64_t pending_blocks(const struct pending *pending);
-
 /* Checks the invariant as far as it can be seen. For tests. */
 bool pending_check(const struct pending *pending);
 

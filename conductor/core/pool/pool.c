@@ -22,12 +22,6 @@
 
 #define GENERATION_MAX 0xffffu
 
-static const char *const health_names[HEALTH_STATES] = {
-    [HEALTH_STARTING] = "starting", [HEALTH_READY] = "ready",
-    [HEALTH_DRAINING] = "draining", [HEALTH_SUSPECT] = "suspect",
-    [HEALTH_GONE] = "gone",
-};
-
 /* [from][to]; the same state again is handled apart. */
 static const bool health_allowed[HEALTH_STATES][HEALTH_STATES] = {
     [HEALTH_STARTING] = {[HEALTH_READY] = true,
@@ -260,11 +254,6 @@ int pool_set_health(struct pool *pool, uint32_t id, enum pool_health health)
         return -EPERM;
     slot->view.health = health;
     return 0;
-}
-
-const char *pool_health_name(enum pool_health health)
-{
-    return (unsigned)health < HEALTH_STATES ? health_names[health] : "?";
 }
 
 int pool_set_kv_used(struct pool *pool, uint32_t id, int64_t used_tokens)

@@ -186,9 +186,6 @@ uint32_t pool_max_instances(const struct pool *pool);
 int pool_set_health(struct pool *pool, uint32_t id, enum pool_health health)
     __attribute__((warn_unused_result));
 
-/* "starting", "ready", ...; "?" for a number that is not a state. */
-const char *pool_health_name(enum pool_health health);
-
 /* Stores the KV tokens that an instance reports as used.
  * Returns 0; -ESTALE; -EINVAL: negative. */
 int pool_set_kv_used(struct pool *pool, uint32_t id, int64_t used_tokens);
