@@ -149,7 +149,7 @@ static int write_ports(const struct daemon *d, const char *path)
     }
     fprintf(f, "{\"http\": %u, \"worker\": %u}\n", front_port(d->front),
             service_worker_port(d->service));
-    /* Whoever waits for the file never reads half of it. */
+    /* A program that waits for the file never reads half of it. */
     if (fclose(f) || rename(next, path)) {
         log_error("--ports-file %s: %s", path, strerror(errno));
         return -1;

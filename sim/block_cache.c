@@ -31,7 +31,7 @@ static uint32_t *head_of(const struct block_cache *cache, uint64_t key)
     return &cache->heads[(hash >> 32) & (cache->n_slots - 1)];
 }
 
-/* Doubles the slots and hashes anew. */
+/* Doubles the slots and hashes all blocks again. */
 static int grow(struct block_cache *cache)
 {
     uint32_t n = cache->n_slots == 0 ? SLOTS_FIRST : cache->n_slots * 2;

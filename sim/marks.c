@@ -1,5 +1,5 @@
-/* What the parts tell the loop: that it must end, and who is to be looked at
- * when the event under way is over. Nobody calls up. */
+/* What the parts tell the loop: that it must end, and what it must look at when
+ * the event under way is over. Nobody calls up. */
 #include <stdarg.h>
 #include <stdio.h>
 

@@ -177,5 +177,6 @@ void service_cancel(struct service_request *request)
         s->metrics.requests[METRICS_CANCELLED]++;
     explain_ended(s->explain, request, "cancelled", NULL);
     request_free(request);
-    event_active(s->inbox_event, EV_TIMEOUT, 0); /* for who waits behind it */
+    event_active(s->inbox_event, EV_TIMEOUT, 0); /* for requests that wait
+                                                    behind it */
 }

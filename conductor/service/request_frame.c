@@ -195,7 +195,7 @@ static uint32_t only_peer(const struct service_request *request)
     return peer;
 }
 
-/* Rates of disks come with STATUS, smoothed by who reads. */
+/* Rates of disks come with STATUS, smoothed by the worker that reads. */
 static void learn_loads(struct service_request *request,
                         const struct msg_prefill_done *m)
 {
@@ -305,7 +305,7 @@ static int on_done(struct service_request *request, uint32_t id,
     return 0;
 }
 
-/* Who is to blame: for a failed peer the other instance, else the reporter. */
+/* The instance to blame: for a failed peer the other one, else the reporter. */
 static int on_failed(struct service_request *request, uint32_t id,
                      const struct frame_header *h, const uint8_t *p)
 {

@@ -167,8 +167,8 @@ int disk_slab_fill(struct disk_opening *o)
                               strerror(errno));
     /* The headers first, and on the disk before the file grows: a file that
      * is ours but too short is filled up next time, and an empty one is made
-     * anew, but one that has its size and no header would be somebody else's.
-     * If they are there already, one of them may be damaged. */
+     * anew, but one that has its size and no header would look foreign. If they
+     * are there already, one of them may be damaged. */
     int rc = write_headers(o);
     if (rc == 0 && o->fresh)
         rc = sync_new(o);

@@ -32,7 +32,7 @@ static int open_file(struct disk_opening *o)
     if (stat(path, &st) == 0) {
         if (!S_ISREG(st.st_mode))
             return disk_slab_fail(o, -EINVAL, "%s is no regular file", path);
-        /* root could write it, but somebody has said that he shall not. */
+        /* root could write it, but its mode forbids that. */
         if (!(st.st_mode & (S_IWUSR | S_IWGRP | S_IWOTH)))
             return disk_slab_fail(
                 o, -EACCES,

@@ -196,7 +196,7 @@ int disk_tier_restore(struct disk_tier *t)
     int rc = restore(&r);
     free(r.old);
     free(r.tokens);
-    /* Whoever mirrors the tier begins with the inventory. */
+    /* Code that mirrors the tier begins with the inventory. */
     kv_store_forget_events(t->index);
     (void)kv_store_take_resync(t->index);
     return rc;

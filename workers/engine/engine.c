@@ -210,8 +210,8 @@ int engine_step(struct engine *e, struct engine_segment *segments, size_t n,
     return e->ops->step(e, segments, n, ops ? ops : &silent, arg, abort);
 }
 
-/* Has the kernel clear all pages now: whoever brings the first bytes to a block
- * would wait for it, and a transfer spends most of its time so. */
+/* Has the kernel clear all pages now: the code that brings the first bytes to a
+ * block would wait for it, and a transfer spends most of its time so. */
 static void touch(void *memory, size_t bytes)
 {
     if (madvise(memory, bytes, MADV_POPULATE_WRITE) == 0)

@@ -116,7 +116,7 @@ static void give_up(struct load *load, const struct loader_piece *p)
     p->run->ended = true;
 }
 
-/* `part` is no more on its way to its run. Returns whether its block is still
+/* `part` is no longer on its way to its run. Returns whether its block is still
  * the request's. */
 static bool land(struct load_part *part)
 {

@@ -2,7 +2,7 @@
  * it. */
 #include "workers/store/internal.h"
 
-/* The held block `id` is held no more: private to those who have pins, or
+/* Stop holding block `id`: it becomes private to the owners of its pins, or
  * free. The parent's count of children is the caller's. */
 static void let_go(struct kv_store *store, uint32_t id)
 {

@@ -180,7 +180,7 @@ static void stuck_begins(struct kv_store *store, uint32_t id)
     }
 }
 
-/* The stuck block `id` is stuck no more; those before it may be free to
+/* The stuck block `id` is no longer stuck; those before it may be free to
  * leave, too. As stuck_begins(). */
 static void stuck_ends(struct kv_store *store, uint32_t id)
 {

@@ -1,4 +1,4 @@
-/* The invariants at the top of prefix_index.c, counted anew from nothing but
+/* The invariants at the top of prefix_index.c, counted again from nothing but
  * the records and the links. */
 #include <stdlib.h>
 

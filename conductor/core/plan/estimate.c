@@ -133,7 +133,8 @@ void estimate_add_own_load(const struct pool *pool,
         wait_us(pool, instance, request, own_ready_us, out) + out->prefill_us;
 }
 
-/* The cost model's word on a plan's computing, before and after its load. */
+/* What the cost model predicts for a plan's computing, before and after its
+ * load. */
 static int64_t plan_predicted_us(const struct estimate_model *model,
                                  const struct estimate_plan_request *request,
                                  const struct load_plan *plan,

@@ -1,4 +1,4 @@
-/* The invariants at the top of pool.c, counted anew. */
+/* The invariants at the top of pool.c, counted again. */
 #include <string.h>
 
 #include "conductor/core/pool/internal.h"

@@ -28,7 +28,7 @@ static int get_decode(const struct pool *pool, uint32_t id, uint64_t request_id,
 }
 
 /* Keeps a prefill's keys and counts them as pending. Without room for them
- * the prefill is accepted all the same: what they serve is an estimate. */
+ * the prefill is accepted anyway: they only serve an estimate. */
 static void remember_keys(struct pool *pool, uint32_t slot,
                           const uint64_t *keys, size_t n,
                           struct pool_prefill *prefill)

@@ -1,4 +1,4 @@
-/* Who may be chosen for a role, and who may send blocks. */
+/* Which instances may be chosen for a role, and which may send blocks. */
 #include "conductor/core/schedule/internal.h"
 
 static bool excluded(const struct schedule_request *request, uint32_t id)

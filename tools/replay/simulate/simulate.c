@@ -169,7 +169,7 @@ static int write_report(const struct settings *s, const struct cluster *c,
     return rc;
 }
 
-/* What was simulated, for who reads only the output. */
+/* What was simulated, for readers of the output alone. */
 static void print_head(const struct settings *s, const struct cluster *c)
 {
     printf("\n%s at speed %g on %s: ", s->trace, s->speed, c->name);

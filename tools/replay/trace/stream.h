@@ -1,7 +1,7 @@
 /*
- * The requests of a trace file one by one, for who reads it as a stream: a part
- * of it if asked for, without its bad lines if asked for. What a subcommand
- * says about traces on its command line is here as well.
+ * The requests of a trace file one by one, for code that reads it as a stream:
+ * a part of it if asked for, without its bad lines if asked for. What a
+ * subcommand says about traces on its command line is here as well.
  */
 #ifndef TOOLS_REPLAY_TRACE_STREAM_H
 #define TOOLS_REPLAY_TRACE_STREAM_H
@@ -21,7 +21,7 @@ struct replay_stream_options {
     uint64_t block_tokens; /* of the trace */
     bool skip_bad;         /* go on behind a bad line, else it is an error */
     bool quiet;            /* say nothing of the bad lines that are skipped */
-    bool regular_only;     /* who reads the file again refuses a pipe */
+    bool regular_only;     /* the file is read again, so a pipe is refused */
 };
 
 /* How its options appear in a subcommand's table. */

@@ -1,6 +1,6 @@
 /*
  * The facts of a workload: one pass over a trace, then numbers, JSON and a
- * plot. For `stats`, and for whoever has to know a trace before replaying it.
+ * plot. For `stats`, and for code that must know a trace before replaying it.
  */
 #ifndef TOOLS_REPLAY_TRACE_WORKLOAD_H
 #define TOOLS_REPLAY_TRACE_WORKLOAD_H

@@ -1,4 +1,4 @@
-/* Chooses the kernels for the processor at hand. */
+/* Chooses the kernels for this processor. */
 #include <stdbool.h>
 
 #include "workers/engine/cpu/kernels_isa.h"

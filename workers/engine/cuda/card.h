@@ -62,7 +62,8 @@ static inline int card_check(struct cuda_card *c, cudaError_t rc,
 {
     if (rc == cudaSuccess)
         return 0;
-    /* The runtime keeps it for the next who asks: that is not this error's. */
+    /* The runtime would report it again to the next caller, who did not cause
+     * it. */
     (void)cudaGetLastError();
     snprintf(c->error, sizeof(c->error), "%s: %s", what,
              cudaGetErrorString(rc));

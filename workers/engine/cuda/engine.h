@@ -100,7 +100,7 @@ uint32_t cuda_take_page(struct cuda_engine *e, void *block);
 int cuda_poll_tickets(struct cuda_engine *e, bool wait);
 
 /* Copies all rows that are on the card only to their blocks, for tests and for
- * who wants the rows of decoded tokens. No step may run. 0 or -ENODEV. */
+ * code that needs the rows of decoded tokens. No step may run. 0 or -ENODEV. */
 int engine_cuda_flush(struct engine *base);
 
 /* For tests: what the cache did so far. */

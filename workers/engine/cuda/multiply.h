@@ -11,7 +11,7 @@
 /* Memory on the card that cuBLASLt may use. */
 #define MULTIPLY_WORKSPACE_BYTES ((size_t)32 << 20)
 
-/* Who computes a product: rows of prompts, or of decodes. */
+/* The kinds of row of a product: of prompts, or of decodes. */
 enum multiply_kind { MULTIPLY_PREFILL, MULTIPLY_DECODE, MULTIPLY_KINDS };
 
 /* The matrices of a layer; the sums of the last two are added to y. */

@@ -1,6 +1,6 @@
 /* Which host blocks have a page on the card, and which of their rows are there:
- * the bookkeeping of a write-back cache. Pure: it copies nothing; who asks for
- * a page is told what has to be written back first.
+ * the bookkeeping of a write-back cache. Pure: it copies nothing, and tells the
+ * caller that asks for a page what must be written back first.
  *
  *   rows of a block:   0 ........ rows(layer) ........ block_tokens
  *                      on the card   not on the card
