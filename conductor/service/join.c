@@ -127,7 +127,6 @@ static int adopt_fleet(struct service *s, const struct msg_hello *m)
     scheduler_free(s->scheduler);
     s->scheduler = s->dispatch.scheduler = next;
     s->fingerprint = m->fingerprint;
-    s->kv_bytes_per_token = m->kv_bytes_per_token;
     s->model.vocab = m->vocab;
     return 0;
 }

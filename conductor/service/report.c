@@ -165,7 +165,7 @@ int service_metrics(const struct service *service, struct evbuffer *out)
         "# HELP conductor_index_bytes Memory of the index.\n"
         "# TYPE conductor_index_bytes gauge\n"
         "conductor_index_bytes %llu\n",
-        service->max_requests - service->n_free,
+        service->table.size - service->table.n_free,
         (double)service->dispatch.overhead_us / 1e6,
         (unsigned long long)pool_pending_dropped(service->pool),
         (unsigned long long)x.keys, (unsigned long long)x.holders,
@@ -198,6 +198,6 @@ int service_health(const struct service *service, struct evbuffer *out)
         instances_count(service, ROLE_PREFILL),
         instances_count(service, ROLE_DECODE), by_health[HEALTH_STARTING],
         by_health[HEALTH_READY], by_health[HEALTH_DRAINING],
-        by_health[HEALTH_SUSPECT], service->max_requests - service->n_free);
+        by_health[HEALTH_SUSPECT], service->table.size - service->table.n_free);
     return n < 0 ? -ENOMEM : 0;
 }

@@ -45,8 +45,8 @@ bool request_set_state(struct service_request *request, enum request_state next)
 struct service_request *request_find(struct service *service,
                                      uint64_t attempt_id)
 {
-    uint32_t slot = (uint32_t)(attempt_id % service->max_requests);
-    struct service_request *request = service->requests[slot];
+    uint32_t slot = (uint32_t)(attempt_id % service->table.size);
+    struct service_request *request = service->table.by_slot[slot];
 
     return request && request->attempt.id == attempt_id ? request : NULL;
 }
@@ -61,8 +61,8 @@ void request_free(struct service_request *request)
 {
     struct service *s = request->service;
 
-    s->requests[request->slot] = NULL;
-    s->free_slots[s->n_free++] = request->slot;
+    s->table.by_slot[request->slot] = NULL;
+    s->table.free_slots[s->table.n_free++] = request->slot;
     free(request->prompt.tokens);
     free(request->prompt.keys);
     free(request->output.early);

@@ -73,7 +73,7 @@ struct service_request *service_submit(struct service *service,
 {
     struct service *s = service;
 
-    if (s->n_free == 0) {
+    if (s->table.n_free == 0) {
         s->metrics.rejected_no_room++;
         s->metrics.requests[METRICS_REJECTED]++;
         errno = EAGAIN;
@@ -87,8 +87,8 @@ struct service_request *service_submit(struct service *service,
         goto fail;
     request->ops = ops;
     request->arg = arg;
-    request->slot = s->free_slots[--s->n_free];
-    s->requests[request->slot] = request;
+    request->slot = s->table.free_slots[--s->table.n_free];
+    s->table.by_slot[request->slot] = request;
     request->dispatch = (struct dispatch_request){
         .owner = request,
         .ask = {.keys = request->prompt.keys,
@@ -101,7 +101,7 @@ struct service_request *service_submit(struct service *service,
         .slo_tbt_us =
             p->slo_tbt_us ? p->slo_tbt_us : s->config.slo_tbt_ms * 1000,
     };
-    request->number = s->next_request++;
+    request->number = s->table.next_request++;
     snprintf(request->request_id, sizeof(request->request_id), "%llx-%llx",
              (unsigned long long)s->model.created_s,
              (unsigned long long)request->number);
@@ -160,7 +160,7 @@ static void service_lists_init(struct service *s)
     s->model.policy = s->config.policy;
     s->model.block_tokens = (uint32_t)s->config.block_tokens;
     s->model.created_s = time(NULL);
-    s->next_attempt = first_attempt((uint64_t)s->config.max_in_flight);
+    s->table.next_attempt = first_attempt((uint64_t)s->config.max_in_flight);
 }
 
 static int service_alloc(struct service *s)
@@ -179,20 +179,21 @@ static int service_alloc(struct service *s)
         .max_keys = (uint32_t)c->index_max_blocks,
         .seed = (uint64_t)c->seed,
     };
-    s->max_requests = (uint32_t)c->max_in_flight;
+    s->table.size = (uint32_t)c->max_in_flight;
     s->pool = pool_new(&pool);
     s->index = prefix_index_new(&index);
     s->explain = explain_new((uint32_t)c->explain_requests);
     s->workers = calloc((size_t)c->max_instances, sizeof(*s->workers));
-    s->requests = calloc(s->max_requests, sizeof(struct service_request *));
-    s->free_slots = calloc(s->max_requests, sizeof(*s->free_slots));
+    s->table.by_slot = calloc(s->table.size, sizeof(struct service_request *));
+    s->table.free_slots = calloc(s->table.size, sizeof(*s->table.free_slots));
     s->inbox_event = event_new(s->base, -1, 0, on_inbox, s);
     s->tick = event_new(s->base, -1, EV_PERSIST, on_tick, s);
-    if (!s->explain || !s->pool || !s->index || !s->workers || !s->requests ||
-        !s->free_slots || !s->inbox_event || !s->tick)
+    if (!s->explain || !s->pool || !s->index || !s->workers ||
+        !s->table.by_slot || !s->table.free_slots || !s->inbox_event ||
+        !s->tick)
         return -ENOMEM;
-    for (uint32_t i = 0; i < s->max_requests; i++)
-        s->free_slots[s->n_free++] = s->max_requests - 1 - i;
+    for (uint32_t i = 0; i < s->table.size; i++)
+        s->table.free_slots[s->table.n_free++] = s->table.size - 1 - i;
     struct timeval every = {0, TICK_US};
     return event_add(s->tick, &every) ? -ENOMEM : 0;
 }
@@ -351,9 +352,9 @@ void service_free(struct service *s)
         return;
     worker_links_free(s->links);
     secret_free(s->secret);
-    for (uint32_t i = 0; s->requests && i < s->max_requests; i++)
-        if (s->requests[i])
-            request_free(s->requests[i]);
+    for (uint32_t i = 0; s->table.by_slot && i < s->table.size; i++)
+        if (s->table.by_slot[i])
+            request_free(s->table.by_slot[i]);
     if (s->inbox_event)
         event_free(s->inbox_event);
     if (s->tick)
@@ -364,8 +365,8 @@ void service_free(struct service *s)
     pool_free(s->pool);
     wire_buf_fini(&s->out);
     free(s->workers);
-    free(s->requests);
-    free(s->free_slots);
+    free(s->table.by_slot);
+    free(s->table.free_slots);
     free(s);
 }
 

@@ -119,6 +119,15 @@ struct worker {
         unsent; /* prefills decided and not sent, oldest first */
 };
 
+/* The requests that have not ended, and the numbers of the next ones. */
+struct request_table {
+    struct service_request **by_slot; /* (size) */
+    uint32_t *free_slots;             /* (n_free), a stack */
+    uint32_t n_free, size;
+    uint64_t next_attempt;
+    uint64_t next_request;
+};
+
 struct service {
     struct event_base *base;
     struct config config;
@@ -136,19 +145,14 @@ struct service {
     struct explain *explain;
     struct service_model_info model;
     uint64_t fingerprint; /* of the registered workers; 0 = none yet */
-    uint64_t kv_bytes_per_token;
     uint32_t n_workers;
     bool has_orphans;       /* some request may be orphaned */
     struct worker *workers; /* (max_instances), by pool slot */
 
-    struct service_request **requests; /* (max_requests), by slot */
-    uint32_t *free_slots;              /* stack */
-    uint32_t n_free, max_requests;
+    struct request_table table;
     /* Its overhead is the smoothed time that a first token spends outside queue
      * and prefill: hand-over, frames, wake-ups. */
     struct dispatch dispatch;
-    uint64_t next_attempt;
-    uint64_t next_request;
     struct request_list inbox;
     struct wire_buf out; /* scratch for one frame */
 };

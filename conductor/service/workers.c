@@ -38,8 +38,8 @@ static void fail_orphans(struct service *s, int64_t now_us)
     if (!s->has_orphans)
         return;
     s->has_orphans = false;
-    for (uint32_t i = 0; i < s->max_requests; i++) {
-        struct service_request *request = s->requests[i];
+    for (uint32_t i = 0; i < s->table.size; i++) {
+        struct service_request *request = s->table.by_slot[i];
 
         if (!request || !request->attempt.orphaned_us ||
             request->state != REQUEST_TRANSFERRING)
@@ -70,8 +70,8 @@ static void on_left(void *arg, struct worker_link *link, const char *reason)
     s->metrics.workers_lost++;
     int rc = pool_set_health(s->pool, id, HEALTH_GONE);
     (void)rc;
-    for (uint32_t i = 0; i < s->max_requests; i++) {
-        struct service_request *request = s->requests[i];
+    for (uint32_t i = 0; i < s->table.size; i++) {
+        struct service_request *request = s->table.by_slot[i];
 
         if (request && request->attempt.id &&
             (request->attempt.prefill == id || request->attempt.decode == id))
