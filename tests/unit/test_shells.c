@@ -107,8 +107,7 @@ static void make_requests(struct rig *r, const struct script *script)
         for (uint32_t t = n * BLOCK; t < n * BLOCK + 5; t++)
             q->tokens[t] = VOCAB - 1 - i;
         q->done = q->simulated = (struct action){-1, -1, -1, ""};
-        at_us += 1 + (int64_t)random_below(&state,
-                                           2 * (uint64_t)script->mean_gap_us);
+        at_us += 1 + (int64_t)random_below(&state, 2 * script->mean_gap_us);
     }
 }
 
