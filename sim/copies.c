@@ -1,4 +1,4 @@
-/* Blocks in the nodes' caches, and what the prefix index is told of them. */
+/* Blocks in the nodes' caches, and the events that the prefix index gets. */
 #include <errno.h>
 
 #include "sim/internal.h"

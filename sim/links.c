@@ -130,8 +130,8 @@ static double share(const struct sim_links *l, const struct flow *flow)
     return l->bytes_per_us / (double)(n > m ? n : m);
 }
 
-/* Takes off what has gone over since the last change, and goes on at the rate
- * of now. */
+/* Takes off the bytes sent since the last change, and goes on at the present
+ * rate. */
 static void renew(struct sim_links *l, uint32_t f, int64_t now_us)
 {
     struct flow *flow = &l->flows[f];

@@ -1,5 +1,5 @@
 /* What the parts tell the loop: that it must end, and what it must look at when
- * the event under way is over. Nobody calls up. */
+ * the event under way is over. No part calls upward. */
 #include <stdarg.h>
 #include <stdio.h>
 

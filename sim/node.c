@@ -28,8 +28,8 @@ static void begin_step(struct sim *sim, struct sim_node *node)
     sim_heap_set(&sim->heap, node->index, SIM_NODE_RANK, sim->now_us + us);
 }
 
-/* Something has come that wants to be in the next step: a run of decode steps
- * ends with the step under way. */
+/* Something has come for the next step: a run of decode steps ends with the
+ * step under way. */
 static void cut_run(struct sim *sim, struct sim_node *node)
 {
     struct sim_batch *b = &node->batch;

@@ -1,5 +1,5 @@
-/* Chunks of prompts: what a node computes in a step, the blocks that come of
- * it, and the KV that goes to the decode node. */
+/* Chunks of prompts: what a node computes in a step, the blocks that result,
+ * and the KV that goes to the decode node. */
 #include <errno.h>
 #include <string.h>
 
@@ -92,7 +92,8 @@ static struct sim_request *start(struct sim *sim, struct sim_node *node,
     return r;
 }
 
-/* Gives a request what is left of the step. Returns the time of its part. */
+/* Gives a request the rest of the step's budget. Returns the time of its part.
+ */
 static int64_t add_chunk(struct sim *sim, struct sim_node *node,
                          struct sim_request *r, struct step *step)
 {

@@ -11,8 +11,8 @@
 #define INDEX_KEYS_MAX (UINT64_C(1) << 26)
 #define PENDING_KEYS_MAX (UINT64_C(1) << 23)
 
-/* Policies that only a simulated cluster can have: one of core in a world with
- * something that no real one has. */
+/* Simulator-only policies: a policy of core in a world with something that no
+ * real cluster has. */
 static const struct own_policy {
     const char *name;
     const char *core; /* the policy that decides */
@@ -49,7 +49,7 @@ const struct schedule_policy *sim_policy(const char *name)
     return schedule_policy_by_name(own ? own->core : name);
 }
 
-/* Everything happens SIM_SLOWDOWN times as slowly, and a node of several
+/* Everything happens SIM_SLOWDOWN times more slowly, and a node of several
  * machines computes as many chunks at once. */
 static void slow_down(struct cluster *c)
 {

@@ -161,8 +161,8 @@ static const struct frame_conn_ops conn_ops = {
     .closed = on_closed,
 };
 
-/* A stranger that fills all places of strangers keeps workers out for no longer
- * than it takes to connect. */
+/* Strangers that fill all of their places keep workers out for no longer than
+ * it takes to connect. */
 static void drop_oldest_stranger(struct worker_links *l)
 {
     struct worker_link *oldest = NULL;

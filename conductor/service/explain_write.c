@@ -47,8 +47,8 @@ static void put_limit(struct writer *w, const char *key, int64_t us)
         PUT(w, "\"%s\":null", key);
 }
 
-/* Until the last block is there. Without a plan the transfer is what others
- * send, and the instance reads its own slow tiers besides. */
+/* Until the last block has come. Without a plan the transfer is what others
+ * send, and the instance also reads its own slow tiers. */
 static int64_t load_us(const struct prefill_estimate *e)
 {
     return e->planned ? e->transfer_us

@@ -1,4 +1,4 @@
-/* Whether a worker can serve beside those that are there, and its joining. */
+/* Whether a worker can serve beside the registered ones, and its joining. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -86,7 +86,7 @@ static bool is_this_machine(const char *host)
            strcmp(host, "localhost") == 0;
 }
 
-/* Whether the workers that are there and this one, at `host`, find each other.
+/* Whether the registered workers and this one, at `host`, can reach each other.
  */
 static uint16_t check_host(const struct service *s, const char *host,
                            char text[MSG_TEXT_MAX])

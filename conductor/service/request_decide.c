@@ -1,6 +1,6 @@
-/* Requests that arrive, or wait for room: the core's dispatch orders what to
- * do, and it is carried out here. A callback to the front may cancel any
- * request, so nothing here keeps a place in a list across one. */
+/* Requests that arrive, or wait for room: core's dispatch gives orders, and
+ * this file carries them out. A callback to the front may cancel any request,
+ * so nothing here keeps a place in a list across one. */
 #include <stdio.h>
 #include <string.h>
 

@@ -178,7 +178,7 @@ static void learn_overhead(struct service_request *request,
 }
 
 /* The only instance that a request fetches from; none if there are several,
- * whose shares of what was observed nobody knows. */
+ * because their shares of the observed time are not known. */
 static uint32_t only_peer(const struct service_request *request)
 {
     uint32_t peer = POOL_NO_INSTANCE;
@@ -205,8 +205,8 @@ static void learn_loads(struct service_request *request,
     if (m->fetch_bytes || m->disk_bytes)
         metrics_ratio_error(&s->metrics.transfer_error_ratio,
                             request->attempt.plan.transfer_us, (int64_t)us);
-    /* Not by fetch_us, which begins when the prefill arrives and has the wait
-     * for room and for other loads in it. */
+    /* Not by fetch_us: that begins when the prefill arrives, and includes the
+     * wait for room and for other loads. */
     observation_load(s->pool, &(struct observation_load){
                                   .holder = only_peer(request),
                                   .link_bytes = (int64_t)m->fetch_bytes,

@@ -12,8 +12,8 @@
 
 #define ORDER_PATIENCE_US 5000
 
-/* Algorithm 1 loads all that it fetches from one instance; what the worker's
- * own disk holds it loads by itself. */
+/* Algorithm 1 fetches from one instance; the worker loads by itself what its
+ * own disk holds. */
 static void fetch_source(struct service_request *request,
                          const struct prefill_estimate *plan)
 {
@@ -25,8 +25,8 @@ static void fetch_source(struct service_request *request,
 }
 
 /* A plan's pieces go out as they are, the highest ones if there are too many:
- * what nobody is asked for is computed. The lowest may go on below the split,
- * in case the computing is late. */
+ * the worker computes what no source is asked for. The lowest may go on below
+ * the split, in case the computing is late. */
 void request_plan_sources(struct service_request *request,
                           const struct schedule_decision *d)
 {

@@ -137,9 +137,9 @@ const char *service_lacks(const struct service *service)
 }
 
 /* Attempt ids are next_attempt * max_requests + slot. They begin at a random
- * place in the lower half of the numbers: a worker that still acts for a
- * conductor that is gone must not meet its ids again, and the slot survives,
- * since the other half takes longer to use up than any machine lasts. */
+ * place in the lower half of the numbers: a worker that still acts for an
+ * earlier conductor must not meet its ids again. The slot survives, because
+ * using up the other half takes longer than any machine lasts. */
 static uint64_t first_attempt(uint64_t max_requests)
 {
     uint64_t random = 0;
@@ -198,7 +198,8 @@ static int service_alloc(struct service *s)
     return event_add(s->tick, &every) ? -ENOMEM : 0;
 }
 
-/* What workers have to prove; none if only this machine reaches the port. */
+/* The secret that workers must prove; none if only this machine reaches the
+ * port. */
 static int secret_of_config(const struct config *c, struct secret **out,
                             char err[CONFIG_ERROR_MAX])
 {
@@ -221,8 +222,9 @@ static int secret_of_config(const struct config *c, struct secret **out,
     return -EINVAL;
 }
 
-/* In the place of a cost model: a prefill is as long as what it computes, a
- * decode step as what it holds. Orders queues and instances, and is no time. */
+/* In place of a cost model: a prefill counts the tokens that it computes, a
+ * decode step those that it holds. This orders queues and instances, but it is
+ * not a time. */
 static const struct cost_model cost_counts = {
     .prefill = {[1] = 100},
     .decode = {[1] = 1000, [2] = 0.01},
@@ -230,7 +232,8 @@ static const struct cost_model cost_counts = {
               COST_MODEL_MAX_US},
 };
 
-/* Whether the policy does without a cost model. Names those that do if not. */
+/* Whether the policy works without a cost model. If not, the error names those
+ * that do. */
 static int check_no_cost_model(const struct config *config,
                                char err[CONFIG_ERROR_MAX])
 {

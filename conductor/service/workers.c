@@ -1,5 +1,4 @@
-/* What workers tell of themselves: what they hold, how they are, silence,
- * loss. */
+/* What workers report about themselves: blocks, status, silence, loss. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -31,8 +30,8 @@ static void request_worker_left(struct service_request *request, uint32_t id,
     request->service->has_orphans = true;
 }
 
-/* A peer that vanished without a word, or before its KV_BEGIN, is nothing that
- * a decode worker would notice. */
+/* A decode worker would not notice a peer that vanished silently, or before its
+ * KV_BEGIN. */
 static void fail_orphans(struct service *s, int64_t now_us)
 {
     if (!s->has_orphans)

@@ -31,8 +31,8 @@ static void fill_ask(const struct dispatch *d, struct dispatch_request *r,
                          : SCHEDULE_EXCLUDE_MAX;
 }
 
-/* A request that was failed by all there is may go to one of them again rather
- * than to nobody. */
+/* A request that every instance has failed may go to one of them again, rather
+ * than to none. */
 static void ask(struct dispatch *d, struct dispatch_request *r, int64_t now_us,
                 struct schedule_decision *decision)
 {
@@ -144,7 +144,7 @@ void dispatch_place(struct dispatch *d, struct dispatch_request *request,
         d->next_expiry_us = expiry_us(request);
 }
 
-/* The first of those who have waited past their SLO. Looks at all of them only
+/* The first request that has waited past its SLO. Looks at all of them only
  * when one may have. */
 static struct dispatch_request *first_expired(struct dispatch *d,
                                               int64_t now_us)
@@ -178,8 +178,8 @@ static void stop_waiting(struct dispatch *d, struct dispatch_request *request)
     d->n_waiting--;
 }
 
-/* The oldest, if it finds room or will never. A round goes on until one finds
- * none: neither will the younger ones. */
+/* The oldest request, if it finds room or never will. A round goes on until one
+ * finds none; the younger ones would not find any either. */
 static struct dispatch_request *
 next_in_round(struct dispatch *d, int64_t now_us, struct dispatch_order *order)
 {

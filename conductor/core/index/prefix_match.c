@@ -1,5 +1,5 @@
 /*
- * What is asked of the prefix index.
+ * Matches in the prefix index.
  *
  * Nested sets: an instance without orphans that holds a block holds all its
  * ancestors. If the ancestors of keys[d], as stored, are keys[0 .. d-1] as a

@@ -77,8 +77,8 @@ static uint32_t overlap(const struct load_sender *sender,
     return to - from;
 }
 
-/* The sender of a block, of those that have some left: whose run ends first.
- * Lowers `end` to where another one with blocks left begins. */
+/* The sender of a block: of those that have blocks left, the one whose run ends
+ * first. Lowers `end` to where another one with blocks left begins. */
 static size_t sender_of(const struct load_senders *s, const uint32_t *left,
                         uint32_t block, uint32_t *end)
 {

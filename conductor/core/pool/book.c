@@ -1,5 +1,5 @@
 /*
- * What prefills have booked of links and tiers, and its giving back.
+ * Bookings of links and tiers by prefills, and how they are given back.
  *
  * Each channel (the egress link of an instance, one of its tiers) has a list
  * of the bookings that prefills own, oldest first. A booking begins where the

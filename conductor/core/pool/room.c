@@ -1,4 +1,5 @@
-/* What an instance has left: places, time and KV. Nothing here changes it. */
+/* What an instance has left: places, time and KV. Nothing here changes an
+ * instance. */
 #include "conductor/core/pool/internal.h"
 #include "conductor/core/pool/pool.h"
 

@@ -64,8 +64,9 @@ static void forget_keys(struct pool *pool, uint32_t slot,
     arena_free(&pool->keys, prefill->keys_at, arena_class_of(prefill->n_keys));
 }
 
-/* Each prefill lets one instance forget, in turn, if it is idle and two rounds
- * have gone without it: in a round as much as others were given on average. */
+/* Each accepted prefill lets one instance, in turn, forget, if it is idle and
+ * has had none for two rounds: in a round as much as others were given on
+ * average. */
 static void forget_next(struct pool *pool, int64_t work_us)
 {
     struct pool_slot *slot = &pool->slots[pool->next_seq % pool->n_slots];

@@ -153,8 +153,8 @@ bool schedule_admits_late(const struct scheduler *scheduler)
     return scheduler->admission->decide(&late) == ADMISSION_ACCEPT;
 }
 
-/* Whatever the policy prefers, nothing is rejected that another candidate would
- * serve in time: the first one to finish takes it. */
+/* Whatever the policy prefers, a request is not rejected if another candidate
+ * would serve it in time: the first one to finish takes it. */
 static void choose_in_time(struct scheduler *s,
                            const struct schedule_request *request,
                            struct schedule_decision *decision)

@@ -1,6 +1,6 @@
 /*
- * From where a request's blocks can come: an instance's own slow tiers, and
- * the best of the others that hold some.
+ * Where a request's blocks can come from: an instance's own slow tiers, and the
+ * best of the other holders.
  */
 #include <math.h>
 #include <string.h>

@@ -52,11 +52,11 @@ static unsigned load_modes(const struct scheduler *s)
 }
 
 /*
- * What others wait for a second of an engine's time, in seconds. Those that
- * will come before the queue is empty wait for all that is computed before
- * them. How many that will be is not known: one if a prefill is under way
- * where this one could go, and the more the more wait now. That a quarter of
- * the mean queue is a good measure was found by simulation (decision 013), not
+ * How many seconds others wait for each second of an engine's time. Requests
+ * that come before the queue is empty wait for everything that is computed
+ * before them. Their number is not known: take one if a prefill is under way
+ * where this one could go, and more if more wait now. That a quarter of the
+ * mean queue is a good measure was found by simulation (decision 013), not
  * derived.
  */
 static double engine_price(const struct scheduler *s, size_t n_instances,
@@ -68,10 +68,10 @@ static double engine_price(const struct scheduler *s, size_t n_instances,
            s->options[QUEUE_PRICE] * (double)n_waiting / (double)n_instances;
 }
 
-/* Whether candidate a is preferred, both with plans: what meets the SLO first;
- * the lower score, or the earlier end if both are late; the shorter queue; the
- * instance whose last prefill came longest ago, so that all fill alike; the
- * lower slot. */
+/* Whether candidate a is preferred, both with plans: first the one that meets
+ * the SLO; then the lower score, or the earlier end if both are late; the
+ * shorter queue; the instance whose last prefill came longest ago, so that all
+ * fill alike; the lower slot. */
 static bool before(const struct prefill_estimate *a,
                    const struct prefill_estimate *b)
 {
@@ -290,8 +290,8 @@ static size_t choose(const struct policy_choice *choice)
     return best;
 }
 
-/* Works the plan of the chosen candidate out in full, and lets it load all
- * with the engine's time where others wait for it. */
+/* Works out the plan of the chosen candidate in full, and lets it load
+ * everything if others wait for the engine's time. */
 static void complete(struct scheduler *s,
                      const struct schedule_request *request,
                      uint32_t usable_blocks, struct schedule_decision *decision)
@@ -323,8 +323,8 @@ static void complete(struct scheduler *s,
     }
 }
 
-/* A candidate's time to first token for the same request some time later, if
- * nothing else comes. */
+/* A candidate's time to first token for the same request some time later, if no
+ * other request comes. */
 static int64_t ttft_later_us(const struct scheduler *s,
                              const struct schedule_request *request,
                              const struct schedule_site *site,
