@@ -31,8 +31,8 @@ struct frame_conn {
     bool lent_last;  /* the output ends with memory that was lent */
 };
 
-/* Gives back what was lent to the output: libevent would do so later, perhaps
- * after its owner is gone. */
+/* Gives back memory that was lent to the output: libevent would do so later,
+ * perhaps after the owner is gone. */
 static void drop_output(struct bufferevent *bev)
 {
     struct evbuffer *out = bufferevent_get_output(bev);

@@ -225,8 +225,8 @@ static int parse_meta(struct parser *s, char *line)
     return 0;
 }
 
-/* One name of the file at hand: there must be one, and if another file came
- * before, it must have said the same. */
+/* One name in this file: it must be there, and equal to that of an earlier
+ * file. */
 static int merge_name(const struct parser *s, const char *key, const char *name,
                       char of_profile[COST_MODEL_NAME_BYTES], bool must_agree)
 {

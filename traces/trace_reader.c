@@ -238,8 +238,8 @@ static int check_request(struct trace_reader *r, const struct trace_request *q,
     }
     int rc = 0;
     if (r->before) {
-        /* Twice: a bad line is not to teach anything. Only an id that comes
-         * twice in one line is found out while it is learnt. */
+        /* Twice: nothing is learned from a bad line. Only an id that comes
+         * twice in one line is found while it is learned. */
         rc = check_chain(r, q, false, error);
         rc = rc == 0 ? check_chain(r, q, true, error) : rc;
     }

@@ -133,8 +133,8 @@ static void lose(void *arg, uint32_t slot, const struct disk_slot *s)
     t->lost += t->rc == 0;
 }
 
-/* Drops what a truncated file has lost. Only then may it grow again: one that
- * is whole is not looked at like this. */
+/* Drops what a truncated file has lost. Only then may the file grow again,
+ * because this is not checked for a whole file. */
 static int drop_tail(struct disk_opening *o)
 {
     const struct disk_slab *s = &o->slab;
@@ -165,10 +165,10 @@ int disk_slab_fill(struct disk_opening *o)
     if (o->fresh && getrandom(&o->slab.file_id, sizeof(o->slab.file_id), 0) < 0)
         return disk_slab_fail(o, -errno, "no random numbers: %s",
                               strerror(errno));
-    /* The headers first, and on the disk before the file grows: a file that
-     * is ours but too short is filled up next time, and an empty one is made
-     * anew, but one that has its size and no header would look foreign. If they
-     * are there already, one of them may be damaged. */
+    /* The headers first, and on the disk before the file grows: a slab that is
+     * too short is filled up next time, and an empty file is made again, but
+     * one that has its size and no header would look foreign. If they are there
+     * already, one of them may be damaged. */
     int rc = write_headers(o);
     if (rc == 0 && o->fresh)
         rc = sync_new(o);

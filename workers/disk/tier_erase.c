@@ -1,5 +1,5 @@
-/* Erasing headers of the disk tier: of blocks that were dropped, and of slots
- * in which a write was not brought to an end. */
+/* Erases headers of the disk tier: of dropped blocks, and of slots whose write
+ * did not end. */
 #include <string.h>
 
 #include "base/clock.h"

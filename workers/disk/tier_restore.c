@@ -1,5 +1,5 @@
-/* Finding the blocks of an earlier run: which of the headers in the file still
- * hang together. */
+/* Finds the blocks of an earlier run: headers in the file whose parents are
+ * there too. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -125,8 +125,8 @@ static bool parent_is_there(const struct disk_tier *t, const struct old *o)
            kv_store_key(t->index, p) == o->parent_key;
 }
 
-/* Makes a held block of each that hangs together with its parent; all slots
- * are private and ours. Returns how many are held. */
+/* Makes a held block of each slot whose parent is held; all slots are private
+ * before. Returns how many are held. */
 static uint32_t commit_all(struct restoring *r)
 {
     struct disk_tier *t = r->t;

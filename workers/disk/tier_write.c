@@ -225,8 +225,8 @@ static bool parent_lost(const struct disk_tier *t, const struct disk_write *w)
 }
 
 /* Gives back the slot of a write that failed. It still has the header of the
- * block that was there before, but no more its data. (After a crash that is so
- * as well: then the checksums tell.) */
+ * block that was there before, but no longer its data. (After a crash that is
+ * so as well; then the checksums show it.) */
 static void clean_up(struct disk_tier *t, const struct disk_write *w)
 {
     if (w->begun_bytes == 0)

@@ -1,8 +1,8 @@
 /* Copying blocks to the disk tier.
  *
- * A block on disk needs its parent on disk. Where a block of the store is in
- * the tier is noted by the numbers of both, so a note about other contents of
- * either is never taken for true. */
+ * A block on disk needs its parent on disk. A note of where a block of the
+ * store is in the tier has the numbers of both, so a note about other contents
+ * of either is never believed. */
 #include "workers/disk/write_behind.h"
 
 #include <errno.h>
@@ -198,8 +198,8 @@ void write_behind_resume(struct write_behind *wb)
     wb->behind_number = 0;
     if (!kv_store_is_held(wb->store, id) ||
         kv_store_number(wb->store, id) != number) {
-        /* It was evicted meanwhile. A tier that is smaller than the store would
-         * go round in circles if it began with the oldest block. */
+        /* It was evicted meanwhile. A tier smaller than the store would evict
+         * what it needs next if it began with the oldest block. */
         id = KV_BLOCK_NONE;
         if (!wb->holds_all || !kv_store_inventory(wb->store, &id, &e))
             return;

@@ -133,8 +133,8 @@ static uint32_t next_random(uint64_t *state, uint32_t below)
     return (uint32_t)((*state >> 33) % below);
 }
 
-/* The prompt's first tokens, which are cached, and others that are new. What
- * was reused (whole blocks of it) becomes the point's. */
+/* The prompt's first tokens, which are cached, and others that are new. The
+ * point counts the tokens that were really reused (whole blocks). */
 static int time_request(struct run *r, struct point *p, double *us)
 {
     const struct profile_way *way = r->config.way;

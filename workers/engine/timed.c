@@ -23,8 +23,9 @@
 
 #define SAMPLE_TOKENS 64
 
-/* A step that begins this soon after the last one was to end begins at that
- * time: what the loop does between steps, and late wake-ups, cost nothing. */
+/* A step that begins this soon after the planned end of the last one counts
+ * from that time: the loop's work between steps, and late wake-ups, cost
+ * nothing. */
 #define CONTINUE_WITHIN_US 1000
 
 /* The flag is looked at this often while a layer passes. */

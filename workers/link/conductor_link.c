@@ -15,8 +15,8 @@
 #define RETRY_MOST_MS 5000
 #define WELCOME_USUAL_MS 2000 /* later is worth a word */
 #define WELCOME_PATIENCE_MS 10000
-/* A name in use may belong to a worker that hangs, until the conductor gives
- * that up; or to one that lives, which no waiting helps. */
+/* A name in use may belong to a worker that hangs, until the conductor gives it
+ * up, or to a live one, where waiting does not help. */
 #define NAME_PATIENCE_US 15000000
 #define HEARTBEAT_MIN_MS 20
 #define HEARTBEAT_MAX_MS 60000

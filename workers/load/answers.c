@@ -76,9 +76,9 @@ static const char *why_not(int rc)
     }
 }
 
-/* Layerwise: block b will not come. Those in front of it still do, and are
- * used once they are complete: layers of fewer blocks than the gate has
- * counted, or a step may have waited for, come too late for it. */
+/* Layerwise: block b will not come. Those in front of it still do, and are used
+ * once they are complete. Layers of fewer blocks than the gate has counted, or
+ * than a step may have waited for, come too late for the gate. */
 static void load_cut(struct load *load, uint32_t b)
 {
     struct request *r = load->r;

@@ -1,18 +1,18 @@
-/* Waiting has an end: for a load that comes too slowly, and for a read that
- * hangs, as those of a disk that is about to die do. */
+/* Ends waiting: for a load that comes too slowly, and for a read that hangs, as
+ * on a failing disk. */
 #include <errno.h>
 
 #include "base/log.h"
 #include "workers/load/internal.h"
 
-/* A request waits for a load so long, and so many times what it takes to
- * compute its prompt; and for one piece so long. */
+/* How long a request waits for a load, plus so many times the time to compute
+ * its prompt; and how long for one piece. */
 #define HELD_US 30e6
 #define HELD_RATIO 4
 #define HUNG_US 30000000
 
-/* And so long until a source has said what it has: by layers nothing is asked
- * for before, and there must be time left for it. */
+/* How long it waits until a source has said what it has: by layers nothing is
+ * asked for before that, and there must be time left for the load. */
 #define OPEN_US 15000000
 
 /* No time overflows. */
@@ -35,8 +35,8 @@ static int64_t held_until_us(const struct load *load)
     return since_us + (int64_t)(held_us < HELD_MAX_US ? held_us : HELD_MAX_US);
 }
 
-/* A source that sends ever so little holds a request that waits for all of its
- * blocks only so long: nothing more is asked for then. */
+/* A source that sends very slowly holds a request that waits for all of its
+ * blocks only for this long; then nothing more is asked for. */
 static void give_up_late(struct loader *l, struct load *load)
 {
     if (!load->r->load.held_back || load->late)
@@ -55,7 +55,7 @@ static void give_up_late(struct loader *l, struct load *load)
 }
 
 /* Its source has `part`, and will hand it back when it can. Until then the
- * memory is its own: the request has another block. 0, or -ENOSPC. */
+ * memory is the source's, and the request has another block. 0, or -ENOSPC. */
 static int leave(struct load *load, struct load_part *part)
 {
     struct loader_piece *p = &part->piece;

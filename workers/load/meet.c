@@ -98,8 +98,9 @@ int load_replace(struct load *load, uint32_t b)
     return 0;
 }
 
-/* The engine computes these n tokens: blocks that are on their way become
- * others, into which nobody reads. Returns how many tokens can be had. */
+/* The engine computes these n tokens: blocks that are on their way are replaced
+ * by others, into which nothing is read. Returns how many of the tokens can be
+ * computed. */
 static uint32_t claim(struct load *load, uint32_t n)
 {
     const struct request *r = load->r;

@@ -3,8 +3,8 @@
 
 #include "workers/load/internal.h"
 
-/* A source has so much under way that it never waits for us; more would only
- * be in vain where computing and loading meet. */
+/* So much is under way at a source that it never waits for us; more would be
+ * wasted where computing and loading meet. */
 #define AHEAD_US 5000
 #define PIECES_MIN 2u
 #define PIECES_MAX 32u
@@ -23,8 +23,8 @@ static bool askable(const struct load_run *run, uint32_t b)
     return run->load->blocks[b].asked == 0 && load_coming(run->load, b);
 }
 
-/* The last block that nobody was asked for: of those it was planned to send,
- * else of all that it has. KV_BLOCK_NONE: none. */
+/* The last block that was not asked for: of those that the source was planned
+ * to send, else of all that it has. KV_BLOCK_NONE: none. */
 static uint32_t next_block(const struct load_run *run)
 {
     uint32_t to = run->to < run->held ? run->to : run->held;
@@ -160,9 +160,9 @@ static uint32_t count_unasked(const struct load *load)
     return n;
 }
 
-/* Whether another source, which has block b too, would be done with all that
- * nobody was asked for before this one could send one more piece: a slow one
- * must not hold up the end. The fastest never waits for others. */
+/* Whether another source, which has block b too, could send all that was not
+ * asked for before this one could send one more piece: a slow source must not
+ * hold up the end. The fastest never waits for others. */
 static bool another_is_faster(const struct load_run *run, uint32_t b,
                               uint64_t bytes)
 {

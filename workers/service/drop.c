@@ -1,5 +1,5 @@
-/* The end of a request: forgotten everywhere, with a word to the conductor if
- * it failed. */
+/* The end of a request: every part forgets it, and the conductor hears of a
+ * failure. */
 #include "base/log.h"
 #include "workers/service/internal.h"
 

@@ -3,8 +3,8 @@
 #include "workers/disk/source.h"
 #include "workers/service/internal.h"
 
-/* The mode that holds: that of the command line, else that of the plan. Who
- * plans nothing gets all that is named, before the rest is computed. */
+/* The mode that applies: that of the command line, else that of the plan.
+ * Without a plan, all named blocks are loaded before the rest is computed. */
 static enum load_mode mode_of(const struct worker *w,
                               const struct msg_prefill *m)
 {

@@ -72,8 +72,8 @@ static void on_tick(evutil_socket_t fd, short what, void *arg)
     worker_disk_poke(w);
 }
 
-/* The engine will compute nothing any more: the worker leaves, so that the
- * conductor gives its requests to others. */
+/* The engine cannot compute any more: the worker leaves, so that the conductor
+ * gives its requests to others. */
 static void on_engine_lost(struct worker *w)
 {
     log_error("the engine is lost: %s; this worker leaves, start it again when "

@@ -194,8 +194,8 @@ static void start(struct batch *b, struct request *r, int64_t now_us)
     b->ops->started(b->arg, r);
 }
 
-/* Chunks, in the turn that core/step says. One that waits and cannot have its
- * blocks is passed by those that have theirs. */
+/* Chunks, in the order of core/step. Prefills that have their blocks pass a
+ * waiting one that cannot get its blocks. */
 static void add_chunks(struct batch *b, struct step *step, int64_t now_us)
 {
     bool only_taken = false;
@@ -285,8 +285,8 @@ static void advance_decode(struct batch *b, struct request *r,
     b->ops->finished(b->arg, r);
 }
 
-/* A request that was waited for in vain is told so; for the others the step
- * did not happen. Returns whether there was one. */
+/* Reports requests whose layers did not come; for the others the step did not
+ * happen. Returns whether there was one. */
 static bool take_stall(struct batch *b, struct request *r)
 {
     if (r->dead || !r->step.gated)

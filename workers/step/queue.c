@@ -12,9 +12,9 @@ static uint64_t room(const struct batch *b)
     return (uint64_t)stats.free_blocks + stats.evictable_blocks;
 }
 
-/* Blocks that those need who wait in front of `r` and have none. loads: only
- * those count who want to load them, and can't take them when their turn has
- * come if others were faster. */
+/* Blocks that requests without blocks need which wait in front of `r`. loads:
+ * count only those that will load, because they could not get blocks in their
+ * turn if others had been faster. */
 static uint64_t older_need(const struct batch *b, const struct request *r,
                            bool loads)
 {

@@ -10,10 +10,10 @@
 
 #include "base/clock.h"
 
-/* A step that is begun behind layers on their way expects each in time. More
- * than this in all, over its layers and segments, and the engine has better
- * things to do: a source that is a little late with every layer is as bad as
- * one that stands still. */
+/* A step that is begun behind layers on their way expects each in time. After
+ * this time in all, over its layers and segments, the engine has better things
+ * to do: a source that is a little late with every layer is as bad as one that
+ * stands still. */
 #define PATIENCE_US 250000
 
 struct batch_thread {

@@ -1,4 +1,4 @@
-/* Forgetting blocks of the KV store other than by eviction: one and all behind
+/* Drops blocks of the KV store other than by eviction: one block and all behind
  * it. */
 #include "workers/store/internal.h"
 

@@ -163,8 +163,8 @@ static void settle(struct kv_store *store, uint32_t id)
         kv_heap_remove(store, id);
 }
 
-/* The held block `id` is stuck since now; so may be those before it. O(depth),
- * O(1) where the parent was stuck already. */
+/* The held block `id` has become stuck, and so may those before it. O(depth),
+ * O(1) if the parent was stuck already. */
 static void stuck_begins(struct kv_store *store, uint32_t id)
 {
     bool was_stuck = false;

@@ -6,8 +6,8 @@
  * whose keys collide; and its store keeps for every block which one it was
  * computed behind. Then blocks and layers come in the order in which they are
  * asked for, in parts of bounded length, each with a checksum, straight into
- * the block's memory. A part that is wrong spoils its piece, whose other parts
- * come all the same. */
+ * the block's memory. A wrong part spoils its piece; the piece's other parts
+ * still come. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -99,8 +99,7 @@ static uint64_t piece_byte(const struct fetch *f,
     return layout->block_bytes / layout->layers * piece->from_layer;
 }
 
-/* Asks for what comes next of the pieces, part by part, as far as the peer
- * takes questions. */
+/* Asks for the next parts of the pieces, as many as the peer accepts. */
 static void ask(struct fetch *f)
 {
     struct transfer *t = f->peer->transfer;

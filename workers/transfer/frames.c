@@ -1,5 +1,5 @@
-/* What every job needs to talk: sending frames and KV, refusing a frame, and
- * whose it is. */
+/* What every job needs: sending frames and KV, refusing a frame, finding its
+ * request. */
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>

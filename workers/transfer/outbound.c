@@ -76,8 +76,8 @@ static int64_t later(int64_t a_us, int64_t b_us)
 }
 
 /* Of requests that share a connection, one at a time makes progress, so time
- * counts from the connection's last. A connection on which nothing moves is
- * given up: the next request tries a new one. */
+ * counts from the connection's last progress. A connection on which nothing
+ * moves is given up: the next request tries a new one. */
 static bool stalled(const struct peer *p, int64_t now_us)
 {
     const struct transfer_config *c = &p->transfer->config;

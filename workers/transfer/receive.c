@@ -1,8 +1,8 @@
 /* Receiving the KV of a request that is decoded here. Every layer's rows must
  * arrive in order and without a hole; that is checked, and so are all bounds,
  * before a byte is copied. An id alone proves nothing: a prefill worker that
- * still acts for a conductor that is gone may use one that is in use again.
- * So the prompt's digest must be the one that DECODE announced. */
+ * still acts for an earlier conductor may use an id that is in use again. So
+ * the prompt's digest must be the one that DECODE announced. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
-/* The matrix product of engine "cpu" on OpenBLAS, and which of its kernels it
- * gets. */
+/* The matrix product of engine "cpu" on OpenBLAS, and the choice of its
+ * kernels. */
 #include <cblas.h>
 #include <stdlib.h>
 #include <string.h>

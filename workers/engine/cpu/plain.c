@@ -1,5 +1,6 @@
 /* The matrix product of engine "cpu" where there is no BLAS: several times
- * slower. The engine is then a reference and a trial, no worker's engine. */
+ * slower. The engine then serves as a reference and for trials, not in workers.
+ */
 #include <string.h>
 
 #include "workers/engine/cpu/cpu.h"

@@ -1,5 +1,5 @@
-/* The description of a group of segments, as the card wants it: rows, tables of
- * pages, and the pieces of the attention. Prompts first, then decodes. */
+/* The description of a group of segments for the card: rows, tables of pages,
+ * and the pieces of the attention. Prompts first, then decodes. */
 #include "workers/engine/cuda/engine.h"
 
 static uint32_t round_up(uint32_t n, uint32_t unit)

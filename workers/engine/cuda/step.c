@@ -77,8 +77,8 @@ static void unuse(struct cuda_engine *e, uint32_t from)
         page_cache_unpin(e->pages, g->uses[--g->n_uses].page);
 }
 
-/* Takes all pages of a segment, or none. A segment that shares a page with one
- * before it may have changed how much of it is needed: that does no harm. */
+/* Takes all pages of a segment, or none. A segment that shares a page with an
+ * earlier one may have changed how much of it is needed, which does no harm. */
 static int use_segment(struct cuda_engine *e, const struct engine_segment *s)
 {
     uint32_t before = e->group.n_uses;
@@ -165,8 +165,8 @@ static int copy_piece(struct cuda_engine *e, const struct cuda_piece *p,
     return up ? cuda_card_upload(e->card, p) : cuda_card_download(e->card, p);
 }
 
-/* Copies what the layer needs up, or what is to be stored down. Returns of how
- * many blocks, or -ENODEV. */
+/* Uploads what the layer needs, or downloads what is to be stored. Returns the
+ * number of blocks, or -ENODEV. */
 static int copy_uses(struct step *t, uint32_t layer, bool up)
 {
     struct cuda_engine *e = t->e;
