@@ -6,9 +6,9 @@
  *    socket --readv--> body of the frame under way (if it has a place)
  *               \----> buffer: [header|payload][header|head]...
  *
- * Invariants: at most one body is under way; what is in the buffer comes behind
- * it; the buffer is no longer than the longest frame that is taken, and no
- * longer than twice what came of it.
+ * Invariants: at most one body is under way; the buffer holds what comes behind
+ * it; the buffer is no longer than the longest allowed frame, and no longer
+ * than twice the bytes that came of it.
  */
 #ifndef BASE_FRAME_READER_H
 #define BASE_FRAME_READER_H

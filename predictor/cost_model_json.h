@@ -18,7 +18,7 @@
 /* Reads the model in the file `path` into `m`. Borrows everything.
  * Returns 0; or a negative errno, with `m` untouched and a message of one line
  * in err (err_size bytes, truncated to fit, NUL-terminated) which names the
- * file, the field and its value: -EINVAL for what is no valid model, -EFBIG
+ * file, the field and its value: -EINVAL for an invalid model, -EFBIG
  * for a file over COST_MODEL_JSON_MAX_BYTES, -ENOMEM, and whatever open and
  * read report. */
 __attribute__((warn_unused_result)) int

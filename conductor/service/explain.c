@@ -1,4 +1,4 @@
-/* Remembers decisions and what came of them. See explain.h. */
+/* Remembers decisions and their outcome. See explain.h. */
 #include "conductor/service/explain.h"
 
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /*
- * The front door over the tests' fake service, as a program, for clients in
+ * The front over the tests' fake service, as a program, for clients in
  * other languages: every call is answered with the letters of the alphabet.
  * Prints its port, and ends when its standard input does.
  */

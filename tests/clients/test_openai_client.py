@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""OpenAI's own Python client against the front door.
+"""OpenAI's own Python client against the front.
 
 usage: test_openai_client.py FRONT_SERVER     starts that program
        test_openai_client.py http://HOST:PORT uses a running conductor

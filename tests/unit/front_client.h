@@ -1,4 +1,4 @@
-/* The front door on one loop, on top of a fake service, and its clients: raw
+/* The front on one loop, on top of a fake service, and its clients: raw
  * sockets that a test moves by hand. One front at a time, `f`. */
 #ifndef TESTS_UNIT_FRONT_CLIENT_H
 #define TESTS_UNIT_FRONT_CLIENT_H

@@ -12,8 +12,8 @@ struct range {
 /* Holds nothing yet. */
 #define RANGE_EMPTY ((struct range){INFINITY, -INFINITY})
 
-/* Takes a value in; none that is not finite, nor what a logarithmic axis cannot
- * show (below 1e-6). */
+/* Includes a value, unless it is not finite, or a logarithmic axis cannot show
+ * it (below 1e-6). */
 void range_widen(struct range *range, double value, bool log);
 
 /* The largest of 1, 2 and 5 times a power of ten that is at most x (above 0).

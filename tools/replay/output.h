@@ -14,8 +14,9 @@ struct replay_output {
 };
 
 /*
- * Begins a file beside `path`; what is no regular file (a pipe, /dev/stdout) is
- * opened itself. Returns 0, or a negative errno with output->file NULL.
+ * Begins a file beside `path`; something else than a regular file (a pipe,
+ * /dev/stdout) is opened itself. Returns 0, or a negative errno with
+ * output->file NULL.
  */
 int replay_output_open(struct replay_output *output, const char *path)
     __attribute__((warn_unused_result));

@@ -1,7 +1,7 @@
 /*
- * What a simulation wants to know of a trace before it begins: what an
- * infinite cache would reuse, and which blocks are asked for most often. One
- * pass over the file, in bounded memory.
+ * What a simulation must know of a trace before it begins: what an infinite
+ * cache would reuse, and which blocks are asked for most often. One pass over
+ * the file, in bounded memory.
  */
 #ifndef TOOLS_REPLAY_SIMULATE_FACTS_H
 #define TOOLS_REPLAY_SIMULATE_FACTS_H

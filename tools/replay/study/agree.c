@@ -1,7 +1,7 @@
 /*
  * conductor-replay agree: a live replay against the same requests simulated.
- * What was replayed and how is in the report of `live`, so nothing has to be
- * said twice; tools/agree makes one with timed workers and asks.
+ * The report of `live` says what was replayed and how, so nothing must be given
+ * twice. tools/agree makes such a report with timed workers and calls this.
  */
 #include <errno.h>
 #include <inttypes.h>

@@ -57,9 +57,9 @@ int cake_engine_init(struct cake_engine *engine,
                      char error[CAKE_ERROR_BYTES])
     __attribute__((warn_unused_result));
 
-/* What the plan and the paper's process make of it. Returns 0, or -EINVAL:
- * computing takes longer than costs are known (COST_MODEL_MAX_US). Cost: one
- * plan, and the steps of a piece. */
+/* Works out the plan and the paper's process for a setup. Returns 0, or
+ * -EINVAL: computing takes longer than costs are known (COST_MODEL_MAX_US).
+ * Cost: one plan, and the steps of a piece. */
 int cake_engine_predict(const struct cake_engine *engine,
                         struct cake_prediction *prediction)
     __attribute__((warn_unused_result));
