@@ -27,7 +27,7 @@ class Chaos(unittest.TestCase):
 
     def test_spoiled_reference(self):
         """One wrong reference among 20 is found."""
-        done = chaos('--answers', '200', '--spoil', '1', '--clients', '4')
+        done = chaos('--answers', '200', '--spoil', '20', '--clients', '4')
         self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
         self.assertIn('FAILED wrong: prompt 0', done.stdout)
 
