@@ -156,7 +156,7 @@ class GpuCheck(unittest.TestCase):
             '--model', 'tiny', '--repeats', '3')
 
     def test_warnings(self):
-        """They are no errors, nvcc's neither, unless somebody asks."""
+        """Warnings are not errors, nor are nvcc's, unless asked for."""
         done = subprocess.run(
             ['meson', 'setup', self.path('b'), ROOT, '-Dparts=engine'],
             capture_output=True, text=True, check=False,

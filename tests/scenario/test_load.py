@@ -199,7 +199,7 @@ class Losses(LoadCase):
 
     def test_a_source_that_stops(self):
         """SIGSTOP of a peer after 20 blocks: it is given up, and what came is
-        used. Somebody else has the engine until these are there."""
+        used. Another request has the engine until these are there."""
         tokens = [i * 7 % 251 for i in range(4000)]
         end = (len(tokens) - 1) // BLOCK
         for mode in (wire.LOAD, wire.BOTH, wire.LAYERWISE):

@@ -132,7 +132,7 @@ class Plan(PlayedCase):
             self.assertEqual(metrics['conductor_' + name], value, name)
 
     def test_queue_is_not_load(self):
-        """What the worker waited for its load is no error of the queue."""
+        """A wait for a load is not counted as an error of the queue."""
         self.begin_cluster()
         self.begin('a', PROMPT, 1)
         rid, _ = self.p.next(wire.PREFILL)
@@ -191,7 +191,7 @@ class Plan(PlayedCase):
         self.assertEqual(why['predicted']['load_ms'], 0)
 
     def test_own_disk_without_plans(self):
-        """The worker reads its disk by itself; that takes time all the same:
+        """The worker reads its disk by itself, and that takes time:
         ten blocks, each in half the time that it takes to compute."""
         self.begin_cluster(policy='global_cache')
         self.hold_on_disk()

@@ -82,8 +82,8 @@ class BadConfiguration(Case):
                      '/nonexistent.json')
 
     def test_cost_model_of_other_blocks(self):
-        """Who fits a model to one block size and serves another is told so
-        by all that read it, -t too."""
+        """Every program that reads a model of another block size than it
+        serves says so, -t too."""
         rows = [f'prefill,{u},{p},,,{500 + 50 * u + p}'
                 for u in range(64, 1025, 64) for p in (0, 256, 512)]
         rows += [f'decode,,,{b},{b * k},{900 + 10 * b + b * k / 64}'

@@ -48,7 +48,7 @@ class Strangers(Case):
         self.refused(Peer.hello(version=9), '9', str(Peer.VERSION))
 
     def test_a_newer_version(self):
-        """One that speaks ours as well may say more in its HELLO."""
+        """A newer side that also speaks this version may say more in HELLO."""
         peer = Peer(self.cluster_.ports['worker'])
         peer.send(self.hello(newest=Peer.VERSION + 1, more=b'more'))
         kind, payload = peer.receive()

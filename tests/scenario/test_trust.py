@@ -122,7 +122,7 @@ class Trust(Case):
                 'proof of the secret is wrong'), 6)
 
     def test_the_right_proof(self):
-        """Whoever proves it is told of what does not fit, and gets a proof."""
+        """A side with the right proof learns what does not fit, and gets one."""
         cluster = self.trusting()
         for kind, port, _ in self.ports(cluster):
             link, hello, nonce = self.opened(port, kind)

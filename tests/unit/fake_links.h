@@ -23,7 +23,7 @@ struct worker_link {
 typedef void fake_sent_fn(void *arg, struct worker_link *link,
                           const struct frame_header *h, const uint8_t *payload);
 
-/* Who is told of frames from now on. */
+/* Sets the function that receives frames from now on. */
 void fake_links_watch(fake_sent_fn *sent, void *arg);
 
 /* The links of the service that was made last. */

@@ -563,8 +563,9 @@ static void test_room(void)
     rig_fini(&rig);
 }
 
-/* Blocks ahead of one's turn: only what leaves those in front their room; and
- * who has them runs, even if somebody older does not fit. */
+/* Blocks ahead of a request's turn: only as many as leave older requests their
+ * room; a request that has its blocks runs, even if an older one does not fit.
+ */
 static void test_take_ahead(void)
 {
     struct rig rig;
@@ -578,7 +579,7 @@ static void test_take_ahead(void)
     CU_ASSERT_EQUAL(batch_take_ahead(rig.batch, c), -ENOSPC);
     CU_ASSERT_EQUAL(batch_take_ahead(rig.batch, b), 0);
     CU_ASSERT_EQUAL(batch_take_ahead(rig.batch, c), -ENOSPC);
-    /* Somebody else takes the room of the first. */
+    /* Another owner takes the room of the first. */
     CU_ASSERT_EQUAL_FATAL(kv_store_alloc(rig.store, 3, ids), 0);
     STEP_IS(&rig, "2:0+40! ");
     complete(&rig, 0);

@@ -1,4 +1,4 @@
-/* Charts: texts that are not ours, missing gnuplot, what is drawn. */
+/* Charts: hostile texts, missing gnuplot, what is drawn. */
 #include <CUnit/Basic.h>
 #include <errno.h>
 #include <math.h>
@@ -95,7 +95,7 @@ static void test_ticks(void)
     free(text);
 }
 
-/* Where no number is, a frame is drawn all the same. */
+/* A frame is drawn even if there is no number. */
 static void test_nothing(void)
 {
     char path[] = "/tmp/test_chart.XXXXXX";

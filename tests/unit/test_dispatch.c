@@ -1,5 +1,6 @@
-/* What dispatch orders: send, wait or refuse, who is next, and who is retried
- * without whom. One prefill and one decode instance with room for one. */
+/* The orders of dispatch: send, wait or refuse, which request is next, and
+ * which instances a retry excludes. One prefill and one decode instance with
+ * room for one. */
 #include <CUnit/Basic.h>
 #include <string.h>
 
@@ -177,8 +178,8 @@ static void test_unpredicted(void)
     rig_fini(&r);
 }
 
-/* First come, first served; nobody overtakes, who can't be served ever is told
- * at once. */
+/* First come, first served: no request overtakes, and one that can never be
+ * served is told at once. */
 static void test_wait(void)
 {
     struct rig r;

@@ -230,8 +230,8 @@ static void wait_a_little(struct world *w)
     load_rig_poke(&w->rig);
 }
 
-/* Everything that is under way takes longer than anybody waits; one of the
- * peers goes on standing still, or does no more. */
+/* Everything under way takes longer than any request waits; one of the peers
+ * keeps standing still, or stops doing so. */
 static void maybe_hang(struct world *w)
 {
     if (any(w, 200) > 0)

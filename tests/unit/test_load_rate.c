@@ -1,4 +1,4 @@
-/* The rate of a source, as somebody sees it who looks now and then. */
+/* The rate of a source, as measured by looking now and then. */
 #include <CUnit/Basic.h>
 #include <stdio.h>
 
@@ -13,8 +13,8 @@ static const struct load_rate_config config = {.memory_us = 1000000,
                                                .least_bytes = 16u << 20,
                                                .most_slower = 4};
 
-/* A source that sends `n` pieces, `ahead` of them asked for at a time, to
- * somebody who looks every look_us. Returns the time at its end. */
+/* A source that sends `n` pieces, `ahead` of them asked for at a time, while
+ * the test looks every look_us. Returns the time at its end. */
 static int64_t feed(struct load_rate *r, int64_t now_us, uint32_t n,
                     uint32_t ahead, int64_t look_us)
 {

@@ -214,8 +214,8 @@ static void test_load_all(void)
     rig_fini(&r);
 }
 
-/* Who has more cached takes it although it is done later, while others are on
- * their way who would wait for what another one computes. */
+/* The instance with more cached blocks gets the request although it ends later,
+ * while other requests would wait for what another instance computes. */
 static void test_price(void)
 {
     struct rig r;

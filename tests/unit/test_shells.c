@@ -535,7 +535,8 @@ static void test_choices(void)
     CU_ASSERT_EQUAL(seen.waited, 0);
 }
 
-/* Queues and batches are full: who waits is sent when room appears, in order.
+/* Queues and batches are full: waiting requests are sent when room appears, in
+ * order.
  */
 static void test_waiting(void)
 {

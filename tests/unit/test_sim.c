@@ -237,9 +237,9 @@ static void test_decode_by_hand(void)
     rig_free(r);
 }
 
-/* An idle node begins as much later; who comes to a busy one loses nothing.
- * The pool counts it as waiting until then, and a TTFT that is promised has the
- * hand-over in it. */
+/* An idle node begins later by the hand-over; a request for a busy node loses
+ * nothing. The pool counts it as waiting until then, and a TTFT that is
+ * promised has the hand-over in it. */
 static void test_handover(void)
 {
     struct rig *r = rig_new();

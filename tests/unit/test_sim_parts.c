@@ -56,7 +56,8 @@ static void test_heap(void)
     sim_heap_fini(&heap);
 }
 
-/* What the cache tells: who holds what, as an index would believe. */
+/* What the cache reports: the holders of each block, as an index would believe.
+ */
 enum { KEYS = 60 };
 struct told {
     int tier[KEYS]; /* BLOCK_CACHE_NO_TIER: nowhere */

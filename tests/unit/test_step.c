@@ -1,4 +1,4 @@
-/* Forming steps: budgets, turns, starts, and who comes last. */
+/* Forming steps: budgets, turns, starts, and prefills that come last. */
 #include <CUnit/Basic.h>
 #include <stdlib.h>
 
@@ -56,7 +56,7 @@ static void test_turns(void)
     NEXT_IS(&s, active, 2, waiting, 3, STEP_CONTINUE, 0);
     active[0].in_step = true;
     step_take(&s, 40);
-    /* Who is held back takes no place. */
+    /* A prefill that is held back takes no place. */
     NEXT_IS(&s, active, 2, waiting, 3, STEP_START, 0);
     active[2].in_step = true;
     step_take(&s, 0);

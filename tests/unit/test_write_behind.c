@@ -206,8 +206,8 @@ static void test_failure(void)
     finish(&b);
 }
 
-/* Random prompts. In the end all that memory holds is on disk, if there is
- * room; if not, what is there is right. */
+/* Random prompts. In the end all blocks in memory are on disk, if there is
+ * room; if not, the blocks on disk are right. */
 static void walk(struct behind *b, uint32_t slots)
 {
     struct rig_prompt p;
