@@ -9,7 +9,7 @@
 #include "base/json_fields.h"
 #include "base/log.h"
 #include "base/options.h"
-#include "conductor/config_table.h"
+#include "conductor/config_internal.h"
 #include "conductor/core/schedule/schedule.h"
 #include "conductor/core/step/queue.h"
 #include "conductor/policy_text.h"

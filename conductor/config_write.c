@@ -2,7 +2,7 @@
 #include <errno.h>
 #include <jansson.h>
 
-#include "conductor/config_table.h"
+#include "conductor/config_internal.h"
 #include "conductor/policy_text.h"
 
 /* The settings of a policy_options' text as an object. */

@@ -39,7 +39,7 @@ struct queue_load {
     int64_t latest_loading_us; /* likewise; 0: none is loading */
 };
 
-/* One order; the table below names them all. */
+/* One order; the table in queue.c has them all. */
 struct queue_order {
     const char *name;
     /* The item to serve next among n, or -1: none is ready at now_us. */

@@ -1,3 +1,4 @@
+/* What the kernels compute, as plain loops. See kernels_ref.h. */
 #include "workers/engine/cuda/kernels_ref.h"
 
 #include <math.h>

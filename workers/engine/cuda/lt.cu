@@ -1,3 +1,4 @@
+/* Loads cuBLASLt. See lt.h. */
 #include <errno.h>
 
 #include "workers/engine/cuda/lt.h"

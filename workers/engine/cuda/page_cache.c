@@ -1,3 +1,4 @@
+/* The table of pages and their rows. See page_cache.h. */
 #include "workers/engine/cuda/page_cache.h"
 
 #include <assert.h>

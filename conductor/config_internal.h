@@ -1,6 +1,7 @@
-/* The option table of the configuration. Private to the files config*.c. */
-#ifndef CONDUCTOR_CONFIG_TABLE_H
-#define CONDUCTOR_CONFIG_TABLE_H
+/* What the files config*.c share. Nobody else includes this. The table of the
+ * options is in config.c. */
+#ifndef CONDUCTOR_CONFIG_INTERNAL_H
+#define CONDUCTOR_CONFIG_INTERNAL_H
 
 #include "base/options.h"
 #include "conductor/config.h"
