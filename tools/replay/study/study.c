@@ -65,23 +65,6 @@ static double seconds(int64_t us)
     return (double)us / 1e6;
 }
 
-static int keep_latency(struct replay_case *c, double ttft_s, double tbt_s)
-{
-    if (c->n_latencies == c->latency_capacity) {
-        size_t n = c->latency_capacity == 0 ? 4096 : c->latency_capacity * 2;
-        struct replay_latency *all =
-            realloc(c->latencies, n * sizeof c->latencies[0]);
-
-        if (!all)
-            return -ENOMEM;
-        c->latencies = all;
-        c->latency_capacity = n;
-    }
-    c->latencies[c->n_latencies++] =
-        (struct replay_latency){(float)ttft_s, (float)tbt_s};
-    return 0;
-}
-
 /* What the predictions of an answered request were worth. */
 static int keep_prediction(struct replay_case *c, double ttft_s,
                            double predicted_s)
@@ -116,7 +99,7 @@ static int observe(void *arg, const struct replay_record *r)
         if (c->gives_up && c->misses > c->misses_max)
             return -ECANCELED;
     }
-    return rc == 0 && c->keep_latencies ? keep_latency(c, ttft_s, tbt_s) : rc;
+    return rc;
 }
 
 static int run_case(const struct replay_study *study, struct replay_case *c,
@@ -133,7 +116,6 @@ static int run_case(const struct replay_study *study, struct replay_case *c,
                 .slo_tbt_us = llround(c->slo_tbt_s * 1e6),
                 .seed = c->seed},
         .source = study->source,
-        .with_facts = c->with_facts,
         .observe = observe,
         .observe_arg = c};
 
@@ -217,11 +199,8 @@ int replay_study_run(const struct replay_study *study,
 
 void replay_cases_fini(struct replay_case *cases, size_t n)
 {
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++)
         replay_sim_result_fini(&cases[i].result);
-        free(cases[i].latencies);
-        cases[i].latencies = NULL;
-    }
 }
 
 double replay_case_goodput(const struct replay_case *c)
@@ -229,18 +208,4 @@ double replay_case_goodput(const struct replay_case *c)
     return c->arrivals_s > 0
                ? (double)c->result.report.effective / c->arrivals_s
                : 0.0;
-}
-
-double replay_case_effective(const struct replay_case *c, double ttft_s,
-                             double tbt_s)
-{
-    size_t effective = 0;
-
-    for (size_t i = 0; i < c->n_latencies; i++) {
-        const struct replay_latency *l = &c->latencies[i];
-
-        effective += l->ttft_s >= 0 && (double)l->ttft_s <= ttft_s &&
-                     (double)l->tbt_s <= tbt_s;
-    }
-    return replay_ratio(effective, c->n_latencies);
 }

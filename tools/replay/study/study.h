@@ -24,12 +24,6 @@ struct replay_study {
     bool quiet;       /* no progress */
 };
 
-/* Of one request, seconds; -1: it was not answered, or has no such time. */
-struct replay_latency {
-    float ttft_s;
-    float tbt_s;
-};
-
 /* One simulation: the upper part is the caller's, the rest is filled. */
 struct replay_case {
     struct cluster cluster;
@@ -42,9 +36,7 @@ struct replay_case {
     double effective_ttft_s; /* what counts as effective */
     double effective_tbt_s;  /* 0: any */
     uint64_t seed;
-    bool with_facts;     /* also the best ratio, ranks and their copies */
-    bool keep_latencies; /* of every request */
-    bool gives_up;       /* beyond misses_max requests that are not effective */
+    bool gives_up; /* beyond misses_max requests that are not effective */
     uint64_t misses_max;
 
     bool gave_up; /* then there is no result */
@@ -53,11 +45,8 @@ struct replay_case {
     double prefill_s;  /* time of all prefill nodes together */
     uint64_t late;   /* accepted requests that asked for a TTFT and missed it */
     double latest_s; /* by how much at most; 0: none was late */
-    struct replay_summary error_s;    /* of the predicted TTFT, absolute, of all
-                                         that were answered */
-    struct replay_latency *latencies; /* (n_latencies), in trace order */
-    size_t n_latencies;
-    size_t latency_capacity;
+    struct replay_summary error_s; /* of the predicted TTFT, absolute, of all
+                                      that were answered */
     uint64_t judged; /* requests that ended, also of a case given up */
     uint64_t misses;
     struct replay_distribution errors_s; /* behind error_s */
@@ -118,10 +107,5 @@ void replay_cases_fini(struct replay_case *cases, size_t n);
 
 /* Effective requests per second of the trace's time at the case's speed. */
 double replay_case_goodput(const struct replay_case *c);
-
-/* The share of all requests within both limits; needs keep_latencies. A
- * request without TBT (one token) meets any TBT. O(requests). */
-double replay_case_effective(const struct replay_case *c, double ttft_s,
-                             double tbt_s);
 
 #endif
