@@ -1,4 +1,5 @@
-/* Where computing and loading meet, and when layers come in time. */
+/* What a load and the engine promise, for core/step/meeting, and when layers
+ * come in time. */
 #include "workers/load/internal.h"
 
 /* Look again at least this long after a decision to wait. */

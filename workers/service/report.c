@@ -1,4 +1,4 @@
-/* What a worker tells its conductor: tokens, block events, load. */
+/* What a worker tells its conductor: tokens, block events, STATUS. */
 #include "workers/disk/tier.h"
 #include "workers/service/internal.h"
 
