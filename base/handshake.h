@@ -24,8 +24,7 @@
 #define HANDSHAKE_PAYLOAD_BYTES 1024u
 /* How long an opening may take. */
 #define HANDSHAKE_PATIENCE_US 10000000
-/* Connections of strangers that one port keeps at a time; the oldest is closed.
- */
+/* Connections of strangers that one port keeps at a time; see strangers.h. */
 #define HANDSHAKE_STRANGERS_MAX 64
 /* The most log lines that strangers cause at a port in a second. */
 #define HANDSHAKE_LOG_PER_S 20

@@ -17,6 +17,8 @@
 
 #define BACKLOG 1024
 #define PAUSE_US 100000
+/* Others get their turn in between. */
+#define ACCEPTS_PER_TURN 16u
 #define DESCRIPTORS_MAX (1u << 20) /* no program here needs more */
 
 struct listener {
@@ -25,9 +27,20 @@ struct listener {
     listener_accepted *accepted;
     void *arg;
     uint16_t port;
+    unsigned accepts; /* of this turn, or more */
     struct log_rate failures;
 };
 
+static void pause_accepting(struct listener *l, int us)
+{
+    struct timeval pause = {0, us};
+
+    evconnlistener_disable(l->listener);
+    evtimer_add(l->resume, &pause);
+}
+
+/* libevent accepts as long as there are connections: who makes them fast enough
+ * would keep the loop from all else. */
 static void on_accept(struct evconnlistener *listener, evutil_socket_t fd,
                       struct sockaddr *address, int len, void *arg)
 {
@@ -36,6 +49,10 @@ static void on_accept(struct evconnlistener *listener, evutil_socket_t fd,
     (void)listener;
     (void)address;
     (void)len;
+    if (++l->accepts == ACCEPTS_PER_TURN) {
+        l->accepts = 0;
+        pause_accepting(l, 0);
+    }
     l->accepted(l->arg, fd);
 }
 
@@ -44,13 +61,12 @@ static void on_accept(struct evconnlistener *listener, evutil_socket_t fd,
 static void on_error(struct evconnlistener *listener, void *arg)
 {
     struct listener *l = arg;
-    struct timeval pause = {0, PAUSE_US};
     const char *why = strerror(errno);
 
+    (void)listener;
     if (log_rate_takes(&l->failures, 1))
         log_warn("port %u: cannot accept connections: %s", l->port, why);
-    evconnlistener_disable(listener);
-    evtimer_add(l->resume, &pause);
+    pause_accepting(l, PAUSE_US);
 }
 
 static void on_resume(evutil_socket_t fd, short what, void *arg)

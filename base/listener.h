@@ -1,7 +1,8 @@
 /*
- * A listening socket on the loop. When the process has no descriptor left, it
- * pauses between attempts and logs once a second how many failed: the waiting
- * connections stay in the kernel's queue.
+ * A listening socket on the loop, which accepts a few connections in a turn of
+ * it. When the process has no descriptor left, it pauses between attempts and
+ * logs once a second how many failed: the waiting connections stay in the
+ * kernel's queue.
  */
 #ifndef BASE_LISTENER_H
 #define BASE_LISTENER_H

@@ -11,6 +11,7 @@
 #include "base/handshake.h"
 #include "base/listener.h"
 #include "base/log.h"
+#include "base/strangers.h"
 
 /* A prompt of 126,000 tokens takes half a megabyte. */
 #define OUTPUT_LIMIT_BYTES (256u << 20)
@@ -23,7 +24,8 @@ struct worker_link {
     void *owner;
     int64_t last_frame_us; /* of a stranger: when it connected */
     bool joined;
-    struct handshake handshake; /* until it has joined */
+    struct handshake handshake; /* until it has joined, */
+    struct stranger stranger;   /* as is this */
     char name[MSG_NAME_MAX];
 };
 
@@ -36,8 +38,7 @@ struct worker_links {
     struct worker_links_config config;
     struct worker_link *first; /* the newest */
     int n_links;
-    int n_strangers; /* of them, not joined yet */
-    struct log_rate strangers;
+    struct strangers strangers; /* of them, not joined yet */
 };
 
 static void link_unlink(struct worker_link *link)
@@ -46,7 +47,8 @@ static void link_unlink(struct worker_link *link)
     if (link->next)
         link->next->at = link->at;
     link->links->n_links--;
-    link->links->n_strangers -= !link->joined;
+    if (!link->joined)
+        strangers_remove(&link->links->strangers, &link->stranger);
 }
 
 static void link_free(struct worker_link *link)
@@ -64,7 +66,8 @@ static void on_closed(void *arg, const char *reason)
         log_warn("worker %s (%s) is gone: %s", link->name,
                  frame_conn_peer(link->conn), reason);
         link->links->ops->left(link->links->arg, link, reason);
-    } else if (log_rate_takes(&link->links->strangers, HANDSHAKE_LOG_PER_S)) {
+    } else if (log_rate_takes(&link->links->strangers.log,
+                              HANDSHAKE_LOG_PER_S)) {
         log_info("connection from %s closed: %s", frame_conn_peer(link->conn),
                  reason);
     }
@@ -75,7 +78,7 @@ static void log_refusal(const struct worker_link *link, const char *why,
                         int was_frame)
 {
     if (link->joined ||
-        log_rate_takes(&link->links->strangers, HANDSHAKE_LOG_PER_S))
+        log_rate_takes(&link->links->strangers.log, HANDSHAKE_LOG_PER_S))
         log_warn("worker %s (%s) is refused: %s",
                  *link->name ? link->name : "?", frame_conn_peer(link->conn),
                  why);
@@ -111,7 +114,7 @@ static void link_join(struct worker_link *link)
     }
     link->joined = true;
     link->last_frame_us = clock_now_us();
-    l->n_strangers--;
+    strangers_remove(&l->strangers, &link->stranger);
     frame_conn_take(link->conn, PAYLOAD_LIMIT_BYTES);
     struct wire_buf buf;
     wire_buf_init(&buf, 4096);
@@ -161,17 +164,14 @@ static const struct frame_conn_ops conn_ops = {
     .closed = on_closed,
 };
 
-/* Strangers that fill all of their places keep workers out for no longer than
- * it takes to connect. */
-static void drop_oldest_stranger(struct worker_links *l)
+static void make_room(struct worker_links *l)
 {
-    struct worker_link *oldest = NULL;
+    struct stranger *surplus = strangers_surplus(&l->strangers);
 
-    for (struct worker_link *k = l->first; k; k = k->next)
-        if (!k->joined)
-            oldest = k;
-    log_refusal(oldest, "too many connections that have not joined", 0);
-    link_free(oldest);
+    if (!surplus)
+        return;
+    log_refusal(surplus->owner, "too many connections that have not joined", 0);
+    link_free(surplus->owner);
 }
 
 static void on_accept(void *arg, evutil_socket_t fd)
@@ -182,8 +182,7 @@ static void on_accept(void *arg, evutil_socket_t fd)
         .output_watermark_bytes = OUTPUT_LIMIT_BYTES,
         .output_limit_bytes = OUTPUT_LIMIT_BYTES,
     };
-    if (l->n_strangers >= HANDSHAKE_STRANGERS_MAX)
-        drop_oldest_stranger(l);
+    make_room(l);
     struct worker_link *link = calloc(1, sizeof(*link));
     if (!link) {
         evutil_closesocket(fd);
@@ -203,7 +202,9 @@ static void on_accept(void *arg, evutil_socket_t fd)
         link->next->at = &link->next;
     l->first = link;
     l->n_links++;
-    l->n_strangers++;
+    link->stranger =
+        (struct stranger){.owner = link, .handshake = &link->handshake};
+    strangers_add(&l->strangers, &link->stranger, link->conn);
 }
 
 static void on_tick(evutil_socket_t fd, short what, void *arg)
@@ -242,6 +243,7 @@ struct worker_links *worker_links_new(struct event_base *base,
     l->config = *config;
     l->ops = ops;
     l->arg = arg;
+    strangers_init(&l->strangers);
     char why[MSG_TEXT_MAX];
     if (listener_new(base, config->host, config->port, on_accept, l,
                      &l->listener, why, sizeof(why))) {

@@ -307,3 +307,43 @@ class Trust(Case):
                 cluster.wait_ready(2, 1)
             for stranger in strangers:
                 stranger.close()
+
+    def crowd(self, address, port):
+        """More strangers than there are places, of that address."""
+        strangers = []
+        for _ in range(90):
+            stranger = socket.socket()
+            stranger.bind((address, 0))
+            stranger.connect(('127.0.0.1', port))
+            stranger.setblocking(False)
+            self.addCleanup(stranger.close)
+            strangers.append(stranger)
+        return strangers
+
+    @staticmethod
+    def closed(stranger):
+        try:
+            return stranger.recv(1) == b''
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
+
+    def test_a_crowd_keeps_nobody_out(self):
+        """Who has begun to open a connection goes on with it, however many
+        strangers come meanwhile, of the same address or of another one."""
+        cluster = self.trusting()
+        for kind, port, _ in self.ports(cluster):
+            for address in '127.0.0.1', '127.0.0.2':
+                with self.subTest(address, kind=kind):
+                    link, hello, nonce = self.opened(port, kind)
+                    strangers = self.crowd(address, port)
+                    wait_until('they are too many', lambda: sum(
+                        map(self.closed, strangers)) > 25)
+                    link.send(wire.frame(wire.PROOF, 0,
+                                         proof('connects', hello, nonce)))
+                    self.assertEqual(link.wait(wire.PROOF),
+                                     proof('accepts', hello, nonce))
+                    for stranger in strangers:
+                        stranger.close()
+                    link.close()

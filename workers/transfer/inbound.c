@@ -21,7 +21,7 @@ static const char *misfit(const struct transfer *t, const struct msg_hello *m)
 static void log_stranger(const struct inbound *in, const char *what,
                          const char *why)
 {
-    if (log_rate_takes(&in->transfer->strangers, HANDSHAKE_LOG_PER_S))
+    if (log_rate_takes(&in->transfer->strangers.log, HANDSHAKE_LOG_PER_S))
         log_warn("connection from %s %s: %s", frame_conn_peer(in->conn), what,
                  why);
 }
@@ -38,7 +38,7 @@ static void inbound_join(struct inbound *in)
         return;
     }
     in->welcome = true;
-    t->n_strangers--;
+    strangers_remove(&t->strangers, &in->stranger);
     frame_conn_take(in->conn, t->limits.payload_bytes);
     m->capabilities &= t->hello.capabilities;
     struct msg_welcome w = {.version = proto_version_common(m),
@@ -127,7 +127,8 @@ void inbound_free(struct transfer *t, struct inbound *in)
     serve_drop_all(in);
     TAILQ_REMOVE(&t->inbounds, in, link);
     t->n_inbounds--;
-    t->n_strangers -= !in->welcome;
+    if (!in->welcome)
+        strangers_remove(&t->strangers, &in->stranger);
     frame_conn_free(in->conn);
     free(in);
 }
@@ -165,14 +166,16 @@ void inbound_tick(struct inbound *in, int64_t now_us)
         serve_check_lease(in, now_us);
 }
 
-static void drop_oldest_stranger(struct transfer *t)
+/* Places for peers are not taken by strangers. Returns whether there is one. */
+static bool make_room(struct transfer *t)
 {
-    struct inbound *in = TAILQ_FIRST(&t->inbounds);
+    struct stranger *surplus = strangers_surplus(&t->strangers);
 
-    while (in->welcome)
-        in = TAILQ_NEXT(in, link);
-    log_stranger(in, "is closed", "too many have not opened");
-    inbound_free(t, in);
+    if (surplus) {
+        log_stranger(surplus->owner, "is closed", "too many have not opened");
+        inbound_free(t, surplus->owner);
+    }
+    return t->n_inbounds - t->strangers.n < TRANSFER_CONNS_MAX;
 }
 
 void inbound_accept(void *arg, evutil_socket_t fd)
@@ -181,11 +184,12 @@ void inbound_accept(void *arg, evutil_socket_t fd)
     struct frame_conn_limits limits = t->limits;
     struct inbound *in = NULL;
 
-    if (t->n_strangers >= HANDSHAKE_STRANGERS_MAX)
-        drop_oldest_stranger(t);
-    if (t->n_inbounds >= TRANSFER_CONNS_MAX || !(in = calloc(1, sizeof(*in)))) {
-        log_warn("a peer's connection was closed: %u are open, the limit is %u",
-                 t->n_inbounds, TRANSFER_CONNS_MAX);
+    if (!make_room(t) || !(in = calloc(1, sizeof(*in)))) {
+        if (log_rate_takes(&t->strangers.log, HANDSHAKE_LOG_PER_S))
+            log_warn("a connection was closed: %u are open, %u of them of "
+                     "peers, at most %u",
+                     t->n_inbounds, t->n_inbounds - t->strangers.n,
+                     TRANSFER_CONNS_MAX);
         evutil_closesocket(fd);
         return;
     }
@@ -202,5 +206,6 @@ void inbound_accept(void *arg, evutil_socket_t fd)
     }
     TAILQ_INSERT_TAIL(&t->inbounds, in, link);
     t->n_inbounds++;
-    t->n_strangers++;
+    in->stranger = (struct stranger){.owner = in, .handshake = &in->handshake};
+    strangers_add(&t->strangers, &in->stranger, in->conn);
 }

@@ -4,7 +4,7 @@
 
 #include "base/frame_conn.h"
 #include "base/handshake.h"
-#include "base/log.h"
+#include "base/strangers.h"
 #include "workers/transfer/transfer.h"
 
 struct listener;
@@ -80,6 +80,7 @@ struct inbound {
     struct transfer *transfer;
     struct frame_conn *conn;
     struct handshake handshake; /* with its HELLO */
+    struct stranger stranger;   /* before WELCOME */
     bool welcome;               /* it has proven who it is, and fits */
     int64_t heard_us; /* time of the last frame; before WELCOME, of accepting */
     TAILQ_HEAD(, serve) serves;
@@ -115,9 +116,8 @@ struct transfer {
     TAILQ_HEAD(, inbound) inbounds;
     uint32_t n_peers;
     uint32_t n_inbounds;
-    uint32_t n_strangers; /* of them, without WELCOME yet */
-    struct log_rate strangers;
-    struct wire_buf buf; /* scratch for one frame */
+    struct strangers strangers; /* of them, without WELCOME yet */
+    struct wire_buf buf;        /* scratch for one frame */
 };
 
 /* --- frames.c --- */

@@ -43,6 +43,7 @@ int transfer_new(const struct transfer_config *config,
     t->peer_ops = &outbound_ops;
     TAILQ_INIT(&t->peers);
     TAILQ_INIT(&t->inbounds);
+    strangers_init(&t->strangers);
     set_limits(t);
     char why[400];
     int rc =

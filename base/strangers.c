@@ -1,0 +1,67 @@
+/* See strangers.h. */
+#include "base/strangers.h"
+
+void strangers_init(struct strangers *s)
+{
+    *s = (struct strangers){.n = 0};
+    TAILQ_INIT(&s->list);
+}
+
+/* FNV-1a of its address. Who finds addresses that collide shares their places.
+ */
+static uint64_t host_of(const struct frame_conn *conn)
+{
+    uint64_t hash = 0xcbf29ce484222325u;
+    char host[MSG_HOST_MAX] = "";
+
+    if (frame_conn_peer_host(conn, host, sizeof(host)))
+        host[0] = '\0'; /* it is gone already */
+    for (const char *c = host; *c; c++)
+        hash = (hash ^ (unsigned char)*c) * 0x100000001b3u;
+    return hash;
+}
+
+void strangers_add(struct strangers *s, struct stranger *x,
+                   const struct frame_conn *conn)
+{
+    x->host = host_of(conn);
+    TAILQ_INSERT_TAIL(&s->list, x, link);
+    s->n++;
+}
+
+void strangers_remove(struct strangers *s, struct stranger *x)
+{
+    TAILQ_REMOVE(&s->list, x, link);
+    s->n--;
+}
+
+static unsigned count_of(const struct strangers *s, uint64_t host)
+{
+    const struct stranger *x;
+    unsigned n = 0;
+
+    TAILQ_FOREACH(x, &s->list, link)
+    {
+        n += x->host == host;
+    }
+    return n;
+}
+
+struct stranger *strangers_surplus(const struct strangers *s)
+{
+    struct stranger *x, *worst = NULL;
+    unsigned most = 0;
+
+    if (s->n < HANDSHAKE_STRANGERS_MAX)
+        return NULL;
+    TAILQ_FOREACH(x, &s->list, link)
+    {
+        unsigned bad = 2 * count_of(s, x->host) + !x->handshake->challenged;
+
+        if (bad > most) {
+            most = bad;
+            worst = x;
+        }
+    }
+    return worst;
+}
