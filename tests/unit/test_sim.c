@@ -422,6 +422,31 @@ static void test_tiers(void)
     rig_free(r);
 }
 
+/* Waiting for its own reads does not make an engine look slow: predictions of
+ * what comes later are exact. */
+static void test_reads_teach_nothing(void)
+{
+    struct rig *r = rig_new();
+
+    make_simple(r);
+    r->cluster.cost.prefill[1] = 10000;
+    r->cluster.decode_nodes = 0;
+    r->cluster.tiers[TIER_DEVICE].capacity_tokens = 2 * BLOCK;
+    r->cluster.tiers[TIER_HOST].capacity_tokens = 4 * BLOCK;
+    r->cluster.tiers[TIER_HOST].read_bytes_per_s = 1e5;
+    ask(r, 0, 2 * BLOCK + 100, 1, 1);
+    ask(r, 50000000, 2 * BLOCK + 100, 1, 51); /* pushes 1 and 2 down */
+    ask(r, 100000000, 2 * BLOCK + 100, 1, 1);
+    ask(r, 150000000, 2 * BLOCK + 100, 1, 101);
+    run(r);
+    CU_ASSERT_EQUAL(r->records[2].local_tokens, 2 * BLOCK);
+    /* 1 s of computing, 10.24 s of reading: ten times as long as predicted. */
+    CU_ASSERT_EQUAL(ttft_us(r, 2), 10240000);
+    CU_ASSERT_EQUAL(ttft_us(r, 3), 11240000);
+    CU_ASSERT_EQUAL(r->records[3].predicted_ttft_us, ttft_us(r, 3));
+    rig_free(r);
+}
+
 /* One node, a prompt of 8 blocks of which the last 6 are on its disk; a block
  * is computed and read in 5120 us each. */
 static struct rig *plan_rig(void)
@@ -952,6 +977,7 @@ int main(void)
     CU_add_test(suite, "coupled", test_coupled);
     CU_add_test(suite, "pipeline", test_pipeline);
     CU_add_test(suite, "tiers", test_tiers);
+    CU_add_test(suite, "reads teach nothing", test_reads_teach_nothing);
     CU_add_test(suite, "plan both", test_plan_both);
     CU_add_test(suite, "plan load", test_plan_load);
     CU_add_test(suite, "plan layerwise", test_plan_layerwise);
