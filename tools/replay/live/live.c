@@ -299,16 +299,16 @@ static int run(const struct settings *s, struct event_base *base,
 static int load_and_run(const struct settings *s,
                         const struct replay_server *server)
 {
-    const struct replay_load_options options = {
-        .path = s->trace,
-        .block_tokens = (uint32_t)s->block_tokens,
-        .length_scale = (uint32_t)s->length_scale,
-        .from = s->from,
-        .requests = s->requests};
+    const struct replay_stream_options options = {.path = s->trace,
+                                                  .block_tokens =
+                                                      s->block_tokens,
+                                                  .from = s->from,
+                                                  .requests = s->requests};
     struct replay_trace trace = {0};
     char error[512];
 
-    if (replay_trace_load(&options, &trace, error, sizeof error) != 0) {
+    if (replay_trace_load(&options, (uint32_t)s->length_scale, &trace, error,
+                          sizeof error) != 0) {
         replay_complain(usage.name, "%s", error);
         return 1;
     }

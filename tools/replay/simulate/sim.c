@@ -8,14 +8,14 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "traces/trace_reader.h"
+#include "tools/replay/trace/stream.h"
 
 struct run {
     const struct replay_sim_params *params;
     struct replay_sim_result *result;
     struct replay_tally *tally;
-    struct trace_reader *reader;
-    uint64_t n_given;
+    struct replay_stream *stream;
+    uint64_t n_given;   /* of a trace in memory */
     uint64_t n_counted; /* by the first pass */
     char *error;        /* (size) */
     size_t size;
@@ -25,58 +25,36 @@ struct run {
 static int open_source(struct run *run)
 {
     const struct replay_source *s = &run->params->source;
-    struct trace_reader_options options = {.block_tokens = s->block_tokens,
-                                           .regular_only = true};
-    struct trace_error why = {0};
+    const struct replay_stream_options options = {.path = s->path,
+                                                  .from = s->from,
+                                                  .requests = s->requests,
+                                                  .block_tokens =
+                                                      s->block_tokens,
+                                                  .skip_bad = s->skip_bad,
+                                                  .quiet = true,
+                                                  .regular_only = true};
 
     run->n_given = 0;
-    if (!s->path)
-        return 0;
-    int rc = trace_reader_open(s->path, &options, &run->reader, &why);
-    if (rc != 0)
-        trace_error_format(&why, s->path, run->error, run->size);
-    return rc;
+    return s->path ? replay_stream_open(&options, &run->stream, run->error,
+                                        run->size)
+                   : 0;
 }
 
+/* Notes what was skipped and what ended it. */
 static void close_source(struct run *run)
 {
-    trace_reader_free(run->reader);
-    run->reader = NULL;
-}
-
-/* The next good line: 1, 0 at the end, or a negative errno. */
-static int read_good(struct run *run, struct trace_request *request)
-{
-    const struct replay_source *s = &run->params->source;
     struct replay_sim_result *result = run->result;
+    const char *error = run->stream ? replay_stream_error(run->stream) : "";
 
-    for (;;) {
-        struct trace_error why = {0};
-        int rc = trace_reader_next(run->reader, request, &why);
-
-        if (rc >= 0)
-            return rc;
-        trace_error_format(&why, s->path, run->error, run->size);
-        if (rc != -EINVAL || !s->skip_bad)
-            return rc;
-        if (result->skipped++ == 0) {
-            trace_error_format(&why, s->path, result->first_skipped,
-                               sizeof result->first_skipped);
-        }
+    if (error[0] != '\0')
+        snprintf(run->error, run->size, "%s", error);
+    if (run->stream) {
+        result->skipped = replay_stream_skipped(run->stream);
+        snprintf(result->first_skipped, sizeof result->first_skipped, "%s",
+                 replay_stream_first_skipped(run->stream));
     }
-}
-
-static int read_next(struct run *run, struct trace_request *request)
-{
-    const struct replay_source *s = &run->params->source;
-    int rc = 1;
-
-    do {
-        rc = read_good(run, request);
-    } while (rc == 1 && run->n_given++ < s->from);
-    if (rc == 1)
-        trace_request_scale(request, s->length_scale);
-    return rc;
+    replay_stream_free(run->stream);
+    run->stream = NULL;
 }
 
 /* sim_io.next */
@@ -84,14 +62,16 @@ static int next_request(void *arg, struct trace_request *request)
 {
     struct run *run = arg;
     const struct replay_source *s = &run->params->source;
-    uint64_t done = run->n_given - (run->n_given < s->from ? 0 : s->from);
 
     if (run->rc != 0)
         return run->rc;
-    if (s->requests != 0 && run->n_given >= s->from && done >= s->requests)
-        return 0;
-    if (s->path)
-        return read_next(run, request);
+    if (s->path) {
+        int rc = replay_stream_next(run->stream, request);
+
+        if (rc == 1)
+            trace_request_scale(request, s->length_scale);
+        return rc;
+    }
     if (run->n_given == s->trace->count)
         return 0;
     int rc = trace_request_copy(request, &s->trace->requests[run->n_given++]);
@@ -236,7 +216,6 @@ static int count_facts(struct run *run)
     }
     if (rc == 0)
         rc = replay_counter_facts(counter, &run->result->facts);
-    run->result->skipped = 0; /* they come again */
     close_source(run);
 free_counter:
     trace_request_fini(&request);

@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "traces/trace_reader.h"
 #include "traces/trace_stats.h"
 
 void replay_trace_fini(struct replay_trace *trace)
@@ -36,70 +35,40 @@ static int add_request(struct replay_trace *trace,
     return rc;
 }
 
-static int add_scaled(struct replay_trace *trace, struct trace_request *request,
-                      uint32_t scale)
+int replay_trace_load(const struct replay_stream_options *options,
+                      uint32_t length_scale, struct replay_trace *trace,
+                      char *error, size_t size)
 {
-    trace_request_scale(request, scale);
-    if (request->input_tokens > trace->input_max_tokens)
-        trace->input_max_tokens = request->input_tokens;
-    return add_request(trace, request);
-}
-
-static int read_all(struct trace_reader *reader,
-                    const struct replay_load_options *o,
-                    struct replay_trace *trace, struct trace_error *error)
-{
+    struct replay_trace t = {.block_tokens = (uint32_t)options->block_tokens /
+                                             length_scale};
     struct trace_request request = {0};
-    uint64_t read = 0;
-    int rc = 0;
+    struct replay_stream *stream = NULL;
+    int rc = replay_stream_open(options, &stream, error, size);
 
-    for (uint64_t i = 0; o->requests == 0 || i < o->from + o->requests; i++) {
-        rc = trace_reader_next(reader, &request, error);
-        if (rc <= 0)
+    if (rc != 0)
+        return rc;
+    snprintf(error, size, "%s: out of memory", options->path);
+    while ((rc = replay_stream_next(stream, &request)) > 0) {
+        trace_request_scale(&request, length_scale);
+        if (request.input_tokens > t.input_max_tokens)
+            t.input_max_tokens = request.input_tokens;
+        rc = add_request(&t, &request);
+        if (rc != 0)
             break;
-        read++;
-        rc = i < o->from ? 0 : add_scaled(trace, &request, o->length_scale);
-        if (rc != 0) {
-            trace_error_set(error, "", "", 0, "out of memory");
-            break;
-        }
     }
-    trace_request_fini(&request);
-    if (rc == 0 && trace->count == 0) {
-        if (read == 0) {
-            trace_error_set(error, "", "", 0, "is empty");
-        } else {
-            trace_error_set(
-                error, "", "", 0, "holds %llu requests, and --from skips %llu",
-                (unsigned long long)read, (unsigned long long)o->from);
-        }
+    if (replay_stream_error(stream)[0] != '\0')
+        snprintf(error, size, "%s", replay_stream_error(stream));
+    if (rc == 0 && t.count == 0) {
+        replay_stream_say_empty(stream, error, size);
         rc = -EINVAL;
     }
-    return rc;
-}
-
-int replay_trace_load(const struct replay_load_options *options,
-                      struct replay_trace *trace, char *error, size_t size)
-{
-    struct trace_reader_options reading = {.block_tokens =
-                                               options->block_tokens};
-    struct replay_trace t = {.block_tokens =
-                                 options->block_tokens / options->length_scale};
-    struct trace_error why = {0};
-    struct trace_reader *reader = NULL;
-    int rc = trace_reader_open(options->path, &reading, &reader, &why);
-
-    if (rc == 0) {
-        rc = read_all(reader, options, &t, &why);
-        trace_reader_free(reader);
-    }
-    if (rc != 0) {
+    trace_request_fini(&request);
+    replay_stream_free(stream);
+    if (rc == 0)
+        *trace = t;
+    else
         replay_trace_fini(&t);
-        trace_error_format(&why, options->path, error, size);
-        return rc;
-    }
-    *trace = t;
-    return 0;
+    return rc;
 }
 
 double replay_best_hit_ratio(const struct replay_trace *trace,

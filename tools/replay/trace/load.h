@@ -7,15 +7,8 @@
 #include <stdint.h>
 
 #include "tools/replay/report/record.h"
+#include "tools/replay/trace/stream.h"
 #include "traces/trace.h"
-
-struct replay_load_options {
-    const char *path;
-    uint32_t block_tokens; /* of the trace */
-    uint32_t length_scale; /* divides block_tokens */
-    uint64_t from;         /* requests skipped */
-    uint64_t requests;     /* at most; 0: all */
-};
 
 struct replay_trace {
     struct trace_request *requests; /* (count), scaled */
@@ -26,13 +19,15 @@ struct replay_trace {
 };
 
 /*
- * Reads and checks the whole part before anything is sent. Returns 0 with
+ * Reads and checks the whole part before anything is sent; length_scale
+ * divides the block size. Returns 0 with
  * *trace filled (free with _fini), or a negative errno with a message in
  * `error` (`size` bytes) and *trace untouched. A part without requests is
  * -EINVAL.
  */
-int replay_trace_load(const struct replay_load_options *options,
-                      struct replay_trace *trace, char *error, size_t size)
+int replay_trace_load(const struct replay_stream_options *options,
+                      uint32_t length_scale, struct replay_trace *trace,
+                      char *error, size_t size)
     __attribute__((warn_unused_result));
 
 /*

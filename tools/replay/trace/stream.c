@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "traces/trace_reader.h"
 
@@ -15,11 +16,11 @@ struct replay_stream {
     uint64_t index; /* of the next request in the file */
     uint64_t skipped;
     char error[REPLAY_STREAM_ERROR_BYTES];
+    char first_skipped[REPLAY_STREAM_ERROR_BYTES];
 };
 
 int replay_stream_open(const struct replay_stream_options *options,
-                       struct replay_stream **source,
-                       char error[REPLAY_STREAM_ERROR_BYTES])
+                       struct replay_stream **source, char *error, size_t size)
 {
     const struct trace_reader_options reading = {
         .block_tokens = (uint32_t)options->block_tokens,
@@ -40,7 +41,7 @@ int replay_stream_open(const struct replay_stream_options *options,
     return 0;
 
 refuse:
-    trace_error_format(&why, options->path, error, REPLAY_STREAM_ERROR_BYTES);
+    trace_error_format(&why, options->path, error, size);
     free(s);
     return rc;
 }
@@ -56,22 +57,24 @@ void replay_stream_free(struct replay_stream *source)
 static void name_bad_line(struct replay_stream *s,
                           const struct trace_error *why)
 {
-    s->skipped++;
-    if (s->options.quiet || s->skipped > BAD_LINES_NAMED)
-        return;
-    trace_error_format(why, s->options.path, s->error, sizeof s->error);
-    fprintf(stderr, "skipped %s%s\n", s->error,
-            s->skipped == BAD_LINES_NAMED ? " (more are only counted)" : "");
-    s->error[0] = '\0';
+    char text[REPLAY_STREAM_ERROR_BYTES];
+
+    trace_error_format(why, s->options.path, text, sizeof text);
+    if (s->skipped++ == 0)
+        memcpy(s->first_skipped, text, sizeof text);
+    if (!s->options.quiet && s->skipped <= BAD_LINES_NAMED)
+        fprintf(stderr, "skipped %s%s\n", text,
+                s->skipped == BAD_LINES_NAMED ? " (more are only counted)"
+                                              : "");
 }
 
 int replay_stream_next(void *source, struct trace_request *request)
 {
     struct replay_stream *s = source;
     const struct replay_stream_options *o = &s->options;
-    struct trace_error why;
 
     while (o->requests == 0 || s->index < o->from + o->requests) {
+        struct trace_error why = {0};
         int rc = trace_reader_next(s->reader, request, &why);
 
         if (rc == -EINVAL && o->skip_bad) {
@@ -93,18 +96,17 @@ const char *replay_stream_error(const struct replay_stream *source)
     return source->error;
 }
 
-void replay_stream_say_empty(const struct replay_stream *source,
-                             char error[REPLAY_STREAM_ERROR_BYTES])
+void replay_stream_say_empty(const struct replay_stream *source, char *error,
+                             size_t size)
 {
     const struct replay_stream_options *o = &source->options;
 
     if (source->index > 0) {
-        snprintf(error, REPLAY_STREAM_ERROR_BYTES,
-                 "%s: holds %llu requests, and --from skips %llu", o->path,
-                 (unsigned long long)source->index,
+        snprintf(error, size, "%s: holds %llu requests, and --from skips %llu",
+                 o->path, (unsigned long long)source->index,
                  (unsigned long long)o->from);
     } else {
-        snprintf(error, REPLAY_STREAM_ERROR_BYTES, "%s: %s", o->path,
+        snprintf(error, size, "%s: %s", o->path,
                  source->skipped > 0 ? "holds no good line" : "is empty");
     }
 }
@@ -112,4 +114,9 @@ void replay_stream_say_empty(const struct replay_stream *source,
 uint64_t replay_stream_skipped(const struct replay_stream *source)
 {
     return source->skipped;
+}
+
+const char *replay_stream_first_skipped(const struct replay_stream *source)
+{
+    return source->first_skipped;
 }

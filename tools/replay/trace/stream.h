@@ -39,13 +39,10 @@ struct replay_stream_options {
 
 struct replay_stream;
 
-/*
- * Opens the file. Returns 0 with *source owned by the caller, or a negative
- * errno with a message in `error` and *source untouched.
- */
+/* Opens the file. Returns 0 with *source owned by the caller, or a negative
+ * errno with a message in `error` (`size` bytes) and *source untouched. */
 int replay_stream_open(const struct replay_stream_options *options,
-                       struct replay_stream **source,
-                       char error[REPLAY_STREAM_ERROR_BYTES])
+                       struct replay_stream **source, char *error, size_t size)
     __attribute__((warn_unused_result));
 
 /* Closes it; NULL is a no-op. */
@@ -64,10 +61,11 @@ int replay_stream_next(void *source, struct trace_request *request)
 const char *replay_stream_error(const struct replay_stream *source);
 
 /* Says in `error` why a source that has ended gave no request. */
-void replay_stream_say_empty(const struct replay_stream *source,
-                             char error[REPLAY_STREAM_ERROR_BYTES]);
+void replay_stream_say_empty(const struct replay_stream *source, char *error,
+                             size_t size);
 
-/* Bad lines skipped so far. */
+/* Bad lines skipped so far, and the message of the first, "" if none. */
 uint64_t replay_stream_skipped(const struct replay_stream *source);
+const char *replay_stream_first_skipped(const struct replay_stream *source);
 
 #endif

@@ -132,7 +132,8 @@ int replay_workload_read(const struct replay_stream_options *options,
 {
     struct replay_stream *source = NULL;
     struct reading r = {0};
-    int rc = replay_stream_open(options, &source, error);
+    int rc =
+        replay_stream_open(options, &source, error, REPLAY_STREAM_ERROR_BYTES);
 
     if (rc != 0)
         return rc;
@@ -148,7 +149,7 @@ int replay_workload_read(const struct replay_stream_options *options,
     if (f && f->reuse && r.stats && r.first) {
         rc = read_all(source, &r, f, error);
         if (rc == 0 && r.count == 0) {
-            replay_stream_say_empty(source, error);
+            replay_stream_say_empty(source, error, REPLAY_STREAM_ERROR_BYTES);
             rc = -EINVAL;
         }
         rc = rc == 0 ? finish(&r, f) : rc;

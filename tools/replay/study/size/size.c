@@ -256,7 +256,7 @@ static int survey(struct sizing *z)
                                       .regular_only = true};
     struct replay_stream *stream = NULL;
     struct trace_request request = {0};
-    int rc = replay_stream_open(&o, &stream, z->error);
+    int rc = replay_stream_open(&o, &stream, z->error, sizeof z->error);
 
     if (rc != 0)
         return rc;
