@@ -11,6 +11,7 @@
 
 #include "tools/fit/model.h"
 #include "tools/fit/plot.h"
+#include "tools/replay/math.h"
 
 static const double true_prefill[4] = {1000.0, 40.0, 0.01, 0.02};
 static const double true_decode[3] = {500.0, 60.0, 0.05};
@@ -295,15 +296,15 @@ static void test_cross_validation(void)
                       out->us) /
                  out->us;
     }
-    fit_sort(rel, part->count);
+    replay_sort(rel, part->count);
     struct fit_errors errors;
     CU_ASSERT_EQUAL_FATAL(fit_cross_validate(part->form, part->points,
                                              part->count, 1000, all, &errors),
                           0);
     CU_ASSERT_DOUBLE_EQUAL(errors.median_rel,
-                           fit_quantile(rel, part->count, 0.5), 1e-9);
-    CU_ASSERT_DOUBLE_EQUAL(errors.p95_rel, fit_quantile(rel, part->count, 0.95),
-                           1e-9);
+                           replay_percentile(rel, part->count, 0.5), 1e-9);
+    CU_ASSERT_DOUBLE_EQUAL(errors.p95_rel,
+                           replay_percentile(rel, part->count, 0.95), 1e-9);
     fit_report_fini(&report);
     profile_fini(&p);
 }
@@ -312,12 +313,12 @@ static void test_quantile(void)
 {
     const double x[] = {1.0, 2.0, 4.0};
 
-    CU_ASSERT_DOUBLE_EQUAL(fit_quantile(x, 3, 0.0), 1.0, 0.0);
-    CU_ASSERT_DOUBLE_EQUAL(fit_quantile(x, 3, 0.25), 1.5, 1e-12);
-    CU_ASSERT_DOUBLE_EQUAL(fit_quantile(x, 3, 0.5), 2.0, 0.0);
-    CU_ASSERT_DOUBLE_EQUAL(fit_quantile(x, 3, 0.75), 3.0, 1e-12);
-    CU_ASSERT_DOUBLE_EQUAL(fit_quantile(x, 3, 1.0), 4.0, 0.0);
-    CU_ASSERT_DOUBLE_EQUAL(fit_quantile(x, 1, 0.95), 1.0, 0.0);
+    CU_ASSERT_DOUBLE_EQUAL(replay_percentile(x, 3, 0.0), 1.0, 0.0);
+    CU_ASSERT_DOUBLE_EQUAL(replay_percentile(x, 3, 0.25), 1.5, 1e-12);
+    CU_ASSERT_DOUBLE_EQUAL(replay_percentile(x, 3, 0.5), 2.0, 0.0);
+    CU_ASSERT_DOUBLE_EQUAL(replay_percentile(x, 3, 0.75), 3.0, 1e-12);
+    CU_ASSERT_DOUBLE_EQUAL(replay_percentile(x, 3, 1.0), 4.0, 0.0);
+    CU_ASSERT_DOUBLE_EQUAL(replay_percentile(x, 1, 0.95), 1.0, 0.0);
 }
 
 /* Costs that fall with the cached tokens and with the batch. */

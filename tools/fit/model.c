@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tools/replay/math.h"
+
 static void prefill_basis(double u, double p, double *row)
 {
     row[0] = 1.0;
@@ -164,7 +166,7 @@ static size_t count_distinct(const struct fit_part *part, bool of_b)
         return 0;
     for (size_t i = 0; i < part->count; i++)
         values[i] = (double)(of_b ? part->points[i].b : part->points[i].a);
-    fit_sort(values, part->count);
+    replay_sort(values, part->count);
     for (size_t i = 0; i < part->count; i++)
         distinct += i == 0 || values[i] > values[i - 1];
     free(values);

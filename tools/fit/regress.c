@@ -8,9 +8,14 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "tools/replay/math.h"
+#include "traces/random.h"
+
 /* Columns are scaled to 1, so this is how much of a column must not be a
  * combination of the others. */
 #define RANK_TOLERANCE 1e-8
+
+#define SPLITMIX_STEP UINT64_C(0x9e3779b97f4a7c15)
 
 /* The vectors and matrices of one fit; all owned. */
 struct system {
@@ -146,26 +151,16 @@ double fit_predict_us(const struct fit_form *form,
     return us;
 }
 
-static uint64_t next_random(uint64_t *state)
-{
-    uint64_t z = (*state += UINT64_C(0x9e3779b97f4a7c15));
-
-    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
-    return z ^ (z >> 31);
-}
-
 /* A copy of the points in an order that has nothing to do with the grid: folds
  * taken in the grid's own order could each be one row of it. Owned. */
 static struct fit_point *shuffled(const struct fit_point *points, size_t count)
 {
     struct fit_point *copy = calloc(count, sizeof(*copy));
-    uint64_t state = 1;
 
     if (!copy)
         return NULL;
     for (size_t i = 0; i < count; i++) {
-        size_t j = (size_t)(next_random(&state) % (i + 1));
+        size_t j = (size_t)(random_mix(1 + i * SPLITMIX_STEP) % (i + 1));
 
         copy[i] = copy[j];
         copy[j] = points[i];
@@ -218,35 +213,12 @@ int fit_cross_validate(const struct fit_form *form,
         rc = validate_fold(form, order, count, folds, fold, used, others, rel);
     if (rc != 0)
         goto free_all;
-    fit_sort(rel, count);
-    errors->median_rel = fit_quantile(rel, count, 0.5);
-    errors->p95_rel = fit_quantile(rel, count, 0.95);
+    replay_sort(rel, count);
+    errors->median_rel = replay_percentile(rel, count, 0.5);
+    errors->p95_rel = replay_percentile(rel, count, 0.95);
 free_all:
     free(rel);
     free(others);
     free(order);
     return rc;
-}
-
-double fit_quantile(const double *sorted, size_t count, double q)
-{
-    double at = q * (double)(count - 1);
-    size_t below = (size_t)at;
-
-    if (below + 1 >= count)
-        return sorted[count - 1];
-    double part = at - (double)below;
-    return sorted[below] + part * (sorted[below + 1] - sorted[below]);
-}
-
-static int compare_doubles(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
-
-void fit_sort(double *numbers, size_t count)
-{
-    qsort(numbers, count, sizeof(*numbers), compare_doubles);
 }

@@ -70,11 +70,4 @@ fit_cross_validate(const struct fit_form *form, const struct fit_point *points,
                    size_t count, size_t folds, const bool used[FIT_MAX_TERMS],
                    struct fit_errors *errors);
 
-/* The q-quantile, 0 <= q <= 1, of `count` >= 1 numbers in ascending order,
- * interpolated linearly. */
-double fit_quantile(const double *sorted, size_t count, double q);
-
-/* Sorts numbers into ascending order, in place. */
-void fit_sort(double *numbers, size_t count);
-
 #endif
