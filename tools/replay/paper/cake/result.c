@@ -1,4 +1,5 @@
-/* Predictions of a whole table and their errors; see result.h. */
+/* Predictions of a whole table and their errors, as table, JSON, CSV and
+ * figure; see result.h. */
 #include "tools/replay/paper/cake/result.h"
 
 #include <errno.h>
@@ -6,7 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tools/plot/chart.h"
 #include "tools/replay/math.h"
+#include "tools/result_file.h"
 
 static int predict(const struct cake_row *row,
                    const struct cake_calibration *calibration,
@@ -92,4 +95,211 @@ void cake_result_fini(struct cake_result *result)
 {
     free(result->lines);
     *result = (struct cake_result){0};
+}
+
+/* Fastest of the three, as the paper names them. */
+static const char *best_name(const struct cake_line *line)
+{
+    switch (line->predicted.best) {
+    case LOAD_MODE_COMPUTE:
+        return "compute";
+    case LOAD_MODE_LOAD:
+        return "load";
+    default:
+        return "both";
+    }
+}
+
+void cake_result_print(const struct cake_result *r, FILE *file)
+{
+    fprintf(file, "%70s%-24s  %s\n", "", "speed-up over loading",
+            "over computing");
+    fprintf(file,
+            "%-8s %5s %6s  %-15s %7s %6s %4s  %8s  %7s %9s %6s  %7s %9s %6s  "
+            "%s\n",
+            "hardware", "util", "Gbit/s", "model", "tokens", "chunk", "bits",
+            "TTFT (s)", "paper", "predicted", "error", "paper", "predicted",
+            "error", "fastest");
+    for (size_t i = 0; i < r->n_lines; i++) {
+        const struct cake_line *line = &r->lines[i];
+        const struct cake_setup *s = &line->row->setup;
+        const struct cake_prediction *p = &line->predicted;
+
+        fprintf(file,
+                "%-8s %4g%% %6g  %-15s %7lld %6lld %4d  %8.3f  %7.2f %9.2f "
+                "%5.1f%%  %7.2f %9.2f %5.1f%%  %s\n",
+                s->hardware, 100 * s->utilisation, s->bandwidth_gbps, s->model,
+                (long long)s->n_tokens, (long long)s->chunk_tokens, s->kv_bits,
+                p->cake_s, line->row->speedup_io, p->speedup_io,
+                100 * line->error_io, line->row->speedup_compute,
+                p->speedup_compute, 100 * line->error_compute, best_name(line));
+    }
+    fprintf(file,
+            "\n%zu row%s. Relative error over loading: median %.2f %%, largest "
+            "%.2f %%;\nover computing: median %.2f %%, largest %.2f %%.\n",
+            r->n_lines, r->n_lines == 1 ? "" : "s", 100 * r->io.median,
+            100 * r->io.largest, 100 * r->compute.median,
+            100 * r->compute.largest);
+    if (r->n_skipped > 0) {
+        fprintf(file, "%zu row%s skipped that the calibration does not know.\n",
+                r->n_skipped, r->n_skipped == 1 ? "" : "s");
+    }
+}
+
+static json_t *line_json(const struct cake_line *line)
+{
+    const struct cake_setup *s = &line->row->setup;
+    const struct cake_prediction *p = &line->predicted;
+
+    return json_pack(
+        "{s:s, s:f, s:f, s:s, s:I, s:I, s:i, s:f, s:f, s:f, s:f, s:f, s:f,"
+        " s:f, s:f, s:f, s:I, s:s}",
+        "hardware", s->hardware, "util_pct", 100 * s->utilisation,
+        "bandwidth_gbps", s->bandwidth_gbps, "model", s->model, "seq_len",
+        (json_int_t)s->n_tokens, "chunk", (json_int_t)s->chunk_tokens,
+        "kv_bits", s->kv_bits, "speedup_io", line->row->speedup_io,
+        "speedup_compute", line->row->speedup_compute, "predicted_speedup_io",
+        p->speedup_io, "predicted_speedup_compute", p->speedup_compute,
+        "rel_error_io", line->error_io, "rel_error_compute",
+        line->error_compute, "predicted_cake_s", p->cake_s, "predicted_load_s",
+        p->load_s, "predicted_compute_s", p->compute_s, "split_tokens",
+        (json_int_t)p->split_tokens, "fastest", best_name(line));
+}
+
+json_t *cake_result_json(const struct cake_result *r)
+{
+    json_t *rows = json_array();
+
+    for (size_t i = 0; i < r->n_lines; i++) {
+        if (json_array_append_new(rows, line_json(&r->lines[i])) != 0) {
+            json_decref(rows);
+            return NULL;
+        }
+    }
+    /* Takes `rows`, and is NULL without them. */
+    return json_pack("{s:{s:f, s:f}, s:{s:f, s:f}, s:I, s:o}",
+                     "median_rel_error", "speedup_io", r->io.median,
+                     "speedup_compute", r->compute.median, "largest_rel_error",
+                     "speedup_io", r->io.largest, "speedup_compute",
+                     r->compute.largest, "skipped_rows",
+                     (json_int_t)r->n_skipped, "rows", rows);
+}
+
+int cake_result_csv(const struct cake_result *r, const char *path)
+{
+    FILE *f = result_open(path);
+
+    if (!f)
+        return -errno;
+    fputs("hardware,util_pct,bandwidth_gbps,model,seq_len,chunk,kv_bits,"
+          "speedup_io,speedup_compute,predicted_speedup_io,"
+          "predicted_speedup_compute,predicted_cake_s,predicted_load_s,"
+          "predicted_compute_s,split_tokens,fastest\n",
+          f);
+    for (size_t i = 0; i < r->n_lines; i++) {
+        const struct cake_line *line = &r->lines[i];
+        const struct cake_setup *s = &line->row->setup;
+        const struct cake_prediction *p = &line->predicted;
+
+        fprintf(f,
+                "%s,%g,%g,%s,%lld,%lld,%d,%g,%g,%.4f,%.4f,%.6f,%.6f,%.6f,"
+                "%lld,%s\n",
+                s->hardware, 100 * s->utilisation, s->bandwidth_gbps, s->model,
+                (long long)s->n_tokens, (long long)s->chunk_tokens, s->kv_bits,
+                line->row->speedup_io, line->row->speedup_compute,
+                p->speedup_io, p->speedup_compute, p->cake_s, p->load_s,
+                p->compute_s, (long long)p->split_tokens, best_name(line));
+    }
+    return result_close(f);
+}
+
+/* Rows of one machine and model have a colour. */
+static bool same_machine(const struct cake_line *a, const struct cake_line *b)
+{
+    return strcmp(a->row->setup.hardware, b->row->setup.hardware) == 0 &&
+           strcmp(a->row->setup.model, b->row->setup.model) == 0;
+}
+
+/* More than a calibration has in practice; what is beyond is not drawn. */
+#define MACHINES_MAX (CHART_SERIES_MAX - 1)
+
+/* The picture in the making; the charts borrow from it. */
+struct picture {
+    const struct cake_line *machines[MACHINES_MAX]; /* the first line of each */
+    char names[MACHINES_MAX][2 * CAKE_NAME_BYTES + 2];
+    size_t n;
+};
+
+static void list_machines(const struct cake_result *r, struct picture *p)
+{
+    for (size_t i = 0; i < r->n_lines && p->n < MACHINES_MAX; i++) {
+        const struct cake_setup *s = &r->lines[i].row->setup;
+        size_t m = 0;
+
+        while (m < p->n && !same_machine(p->machines[m], &r->lines[i]))
+            m++;
+        if (m < p->n)
+            continue;
+        snprintf(p->names[m], sizeof p->names[m], "%s, %s", s->hardware,
+                 s->model);
+        p->machines[p->n++] = &r->lines[i];
+    }
+}
+
+/* A chart of one of the two speed-ups, its values (n_lines, (1 + machines))
+ * into `values`: a series has NAN where a line is another machine's. */
+static struct chart make_chart(const struct cake_result *r,
+                               const struct picture *p, bool io, double *values)
+{
+    static const double ends[2] = {-INFINITY, INFINITY};
+    struct chart chart = {.title = io ? "over loading alone"
+                                      : "over computing alone",
+                          .x_label = "speed-up, published",
+                          .y_label = "speed-up, predicted",
+                          .x = values,
+                          .x_log = true,
+                          .y_log = true,
+                          .square = true,
+                          .no_key = io};
+
+    for (size_t i = 0; i < r->n_lines; i++) {
+        const struct cake_line *line = &r->lines[i];
+
+        values[i] = io ? line->row->speedup_io : line->row->speedup_compute;
+        for (size_t m = 0; m < p->n; m++) {
+            values[(m + 1) * r->n_lines + i] =
+                !same_machine(p->machines[m], line) ? NAN
+                : io                                ? line->predicted.speedup_io
+                     : line->predicted.speedup_compute;
+        }
+    }
+    for (size_t m = 0; m < p->n; m++) {
+        chart.series[m] =
+            (struct chart_series){.name = p->names[m],
+                                  .y = values + (m + 1) * r->n_lines,
+                                  .n = r->n_lines,
+                                  .mark = CHART_DOTS};
+    }
+    chart.series[p->n] =
+        (struct chart_series){"as published", ends, 2, ends, CHART_RULE};
+    chart.n_series = p->n + 1;
+    return chart;
+}
+
+int cake_result_plot(const struct cake_result *r, const char *path)
+{
+    struct picture p = {.n = 0};
+    struct chart charts[2];
+
+    list_machines(r, &p);
+    size_t room = (p.n + 1) * r->n_lines;
+    double *values = calloc(room, 2 * sizeof values[0]);
+    if (!values)
+        return -ENOMEM;
+    charts[0] = make_chart(r, &p, true, values);
+    charts[1] = make_chart(r, &p, false, values + room);
+    int rc = chart_write(path, "Cake's speed-ups: published and predicted",
+                         charts, 2, 2);
+    free(values);
+    return rc;
 }

@@ -1,5 +1,6 @@
 /* A comparison as a figure; see compare.h. */
 #include <errno.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -8,48 +9,34 @@
 
 #define CHARTS_MAX 5 /* in a column */
 
-static double mean_of(const struct replay_case *c)
-{
-    return c->result.report.ttft_s.mean;
-}
-
-static double p50_of(const struct replay_case *c)
-{
-    return c->result.report.ttft_s.p50;
-}
-
-static double p90_of(const struct replay_case *c)
-{
-    return c->result.report.ttft_s.p90;
-}
-
-static double p99_of(const struct replay_case *c)
-{
-    return c->result.report.ttft_s.p99;
-}
-
-static double hits_of(const struct replay_case *c)
-{
-    return c->result.report.prefix_hit_ratio;
-}
-
-static double effective_of(const struct replay_case *c)
-{
-    return c->result.report.effective_ratio;
-}
-
-/* What lines show, a row of frames each. */
-static const struct metric {
+/* What is shown of a case: a member of its report, or else the goodput. */
+struct metric {
     const char *name;
-    double (*of)(const struct replay_case *c);
+    size_t offset;
     bool log;
-} metrics[CHARTS_MAX] = {
-    {"mean TTFT (s)", mean_of, true},
-    {"p99 TTFT (s)", p99_of, true},
-    {"prefix hit ratio", hits_of, false},
-    {"effective requests", effective_of, false},
-    {"goodput (requests/s)", replay_case_goodput, false},
 };
+
+#define REPORT(member) offsetof(struct replay_report, member)
+#define GOODPUT SIZE_MAX
+
+/* A row of frames each, or a bar each. */
+static const struct metric lines[CHARTS_MAX] = {
+    {"mean TTFT (s)", REPORT(ttft_s.mean), true},
+    {"p99 TTFT (s)", REPORT(ttft_s.p99), true},
+    {"prefix hit ratio", REPORT(prefix_hit_ratio), false},
+    {"effective requests", REPORT(effective_ratio), false},
+    {"goodput (requests/s)", GOODPUT, false},
+};
+static const size_t bars[] = {
+    REPORT(ttft_s.mean), REPORT(ttft_s.p50),       REPORT(ttft_s.p90),
+    REPORT(ttft_s.p99),  REPORT(prefix_hit_ratio), REPORT(effective_ratio)};
+
+static double value_of(const struct replay_case *c, size_t offset)
+{
+    return offset == GOODPUT
+               ? replay_case_goodput(c)
+               : *(const double *)((const char *)&c->result.report + offset);
+}
 
 /* What lines go along, and how many columns of frames that leaves. */
 struct layout {
@@ -108,7 +95,7 @@ static void set_scale(const struct replay_comparison *c, const struct metric *m,
                       struct chart *chart)
 {
     for (size_t i = 0; i < c->n_cases; i++) {
-        double y = m->of(&c->cases[i]);
+        double y = value_of(&c->cases[i], m->offset);
 
         if (y > 0 && (chart->y_min == 0 || y < chart->y_min))
             chart->y_min = y;
@@ -128,7 +115,7 @@ static int plot_lines(const struct replay_comparison *c, const char *title,
     int rc = -ENOMEM;
 
     for (size_t k = 0; k < n && charts && names && values; k++) {
-        const struct metric *m = &metrics[k / l.columns];
+        const struct metric *m = &lines[k / l.columns];
         size_t column = k % l.columns;
 
         name_column(c, &l, column, names[column].title,
@@ -145,7 +132,7 @@ static int plot_lines(const struct replay_comparison *c, const char *title,
             double *y = values + (k * c->policies.count + p) * points;
 
             for (size_t i = 0; i < points; i++)
-                y[i] = m->of(case_at(c, &l, column, i, p));
+                y[i] = value_of(case_at(c, &l, column, i, p), m->offset);
             chart_line(&charts[k], c->policies.names[p], y, points);
         }
         rc = 0;
@@ -162,8 +149,6 @@ static int plot_lines(const struct replay_comparison *c, const char *title,
 static int plot_bars(const struct replay_comparison *c, const char *title,
                      const char *path)
 {
-    static double (*const of[])(const struct replay_case *) = {
-        mean_of, p50_of, p90_of, p99_of, hits_of, effective_of};
     static const char *const names[] = {"mean", "p50",       "p90",
                                         "p99",  "hit ratio", "effective"};
     double values[REPLAY_LIST_MAX][6];
@@ -178,7 +163,7 @@ static int plot_bars(const struct replay_comparison *c, const char *title,
         const char *name = c->policies.names[p];
 
         for (size_t i = 0; i < 6; i++)
-            values[p][i] = of[i](&c->cases[p]);
+            values[p][i] = value_of(&c->cases[p], bars[i]);
         chart_line(&charts[0], name, values[p], 4);
         chart_line(&charts[1], name, values[p] + 4, 2);
     }
