@@ -290,6 +290,7 @@ static int run(struct daemon *d, const char *ports_path)
 {
     int status = EXIT_FAILURE;
 
+    signal(SIGHUP, SIG_IGN); /* until set_up() has it logged */
     signal(SIGPIPE, SIG_IGN);
     if (set_up(d) || (ports_path && write_ports(d, ports_path)))
         goto out;

@@ -206,6 +206,7 @@ int main(int argc, char **argv)
     char err[512];
     int status;
 
+    signal(SIGHUP, SIG_IGN); /* until serve() logs it: weights take a while */
     signal(SIGPIPE, SIG_IGN);
     if (worker_options_parse(argc, argv, &o, &status))
         return status;

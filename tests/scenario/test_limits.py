@@ -6,7 +6,8 @@ import signal
 import socket
 import time
 
-from harness import Case, mostly_waits, settings, wait_until
+from harness import (WORKER, Case, mostly_waits, program, settings,
+                     wait_until)
 
 
 def cpu_s(process):
@@ -96,3 +97,20 @@ class Signals(Case):
                        'SIGHUP is ignored' in p.log())
             self.assertTrue(process.alive(), process.name)
         self.assertEqual(cluster.api.complete('still here').status, 200)
+
+    @staticmethod
+    def ignores(process, number):
+        with open(f'/proc/{process.child.pid}/status', encoding='ascii') as f:
+            mask = int(re.search(r'SigIgn:\s+(\w+)', f.read()).group(1), 16)
+        return mask >> number - 1 & 1
+
+    def test_hangup_while_it_starts(self):
+        """A worker whose engine is being made; it ignores SIGPIPE from the
+        first line on."""
+        worker = self.start('w', [program(*WORKER), '--conductor',
+                                  '127.0.0.1:1', '--name', 'w'])
+        wait_until('it has begun', lambda: self.ignores(worker, signal.SIGPIPE))
+        worker.child.send_signal(signal.SIGHUP)
+        wait_until('it serves', lambda: not worker.alive() or
+                   'listening for workers' in worker.log())
+        self.assertTrue(worker.alive())

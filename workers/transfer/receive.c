@@ -38,7 +38,7 @@ int receive_on_begin(struct inbound *in, uint64_t id, const uint8_t *payload,
         return refuse(in, id, "out of memory");
     r->receive.from = in;
     TAILQ_INSERT_TAIL(&in->receives, r, receive.link);
-    r->state = REQUEST_KV_WAIT;
+    request_set_state(r, REQUEST_KV_WAIT);
     t->ops->receive_begin(t->arg, r);
     return 0;
 }
