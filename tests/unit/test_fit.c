@@ -10,7 +10,6 @@
 #include <unistd.h>
 
 #include "tools/fit/model.h"
-#include "tools/fit/plot.h"
 #include "tools/replay/math.h"
 
 static const double true_prefill[4] = {1000.0, 40.0, 0.01, 0.02};

@@ -11,7 +11,6 @@
 #include "base/options.h"
 #include "predictor/cost_model_json.h"
 #include "tools/fit/model.h"
-#include "tools/fit/plot.h"
 
 static const struct option_usage usage = {
     .name = "conductor-fit",

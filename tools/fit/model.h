@@ -50,4 +50,13 @@ __attribute__((warn_unused_result)) int fit_model(const struct profile *profile,
 /* Frees what the report owns. */
 void fit_report_fini(struct fit_report *report);
 
+/* Writes the file `path`: a frame for prefill and one for decode, both axes
+ * logarithmic, one dot a point, the diagonal, and 10 % to either side of it.
+ * Borrows everything.
+ * Returns 0, or what chart_write() does with a message in err (err_size
+ * bytes). */
+__attribute__((warn_unused_result)) int
+fit_plot_save(const char *path, const struct cost_model *m,
+              const struct fit_report *report, char *err, size_t err_size);
+
 #endif

@@ -5,11 +5,25 @@
 #include "tools/replay/live/run.h"
 
 #include <errno.h>
+#include <jansson.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "base/clock.h"
-#include "tools/replay/live/progress.h"
+#include "tools/replay/math.h"
+
+/* How far a replay is, on stderr: one moving line, or lines in a log. */
+struct progress {
+    size_t total;
+    size_t completed, rejected, failed;
+    uint64_t prompt_tokens, reused_tokens;
+    int64_t ttft_sum_us;
+    size_t ttft_count;
+    bool on_terminal;
+    int64_t shown_us; /* when a line was last written */
+};
 
 struct run {
     const struct replay_run_params *params;
@@ -19,13 +33,118 @@ struct run {
     struct event *progress_timer;
     struct event *interrupt;
     struct event *terminate;
-    struct replay_progress progress;
+    struct progress progress;
     int64_t start_us;
     size_t next;
     size_t in_flight;
     bool interrupted;
     int rc;
 };
+
+/* Counts a finished record. */
+static void progress_add(struct progress *p, const struct replay_record *r)
+{
+    if (r->outcome == REPLAY_REJECTED) {
+        p->rejected++;
+    } else if (r->outcome == REPLAY_FAILED) {
+        p->failed++;
+    } else if (r->outcome == REPLAY_COMPLETED) {
+        p->completed++;
+        p->prompt_tokens += r->prompt_tokens;
+        p->reused_tokens += r->reused_tokens;
+        p->ttft_sum_us += r->first_token_us - r->intended_us;
+        p->ttft_count++;
+    }
+}
+
+/* Every call on a terminal, every five seconds elsewhere, always when `last`,
+ * which also ends the line. */
+static void progress_show(struct progress *p, int64_t now_us, size_t sent,
+                          size_t in_flight, bool last)
+{
+    if (!last && !p->on_terminal && now_us - p->shown_us < 5000000)
+        return;
+    p->shown_us = now_us;
+    double ttft_s = p->ttft_count > 0
+                        ? (double)p->ttft_sum_us / (double)p->ttft_count / 1e6
+                        : 0.0;
+    fprintf(stderr,
+            "%s%6.1f s  sent %zu/%zu  in flight %zu  completed %zu  rejected "
+            "%zu  failed %zu  reused %.1f%%  mean TTFT %.3f s%s",
+            p->on_terminal ? "\r\033[K" : "", (double)now_us / 1e6, sent,
+            p->total, in_flight, p->completed, p->rejected, p->failed,
+            100 * replay_ratio(p->reused_tokens, p->prompt_tokens), ttft_s,
+            p->on_terminal && !last ? "" : "\n");
+    fflush(stderr);
+}
+
+/* Decimal digits of `n` and a comma; returns the end. */
+static char *put_token(char *to, uint32_t n)
+{
+    char digits[10];
+    size_t count = 0;
+
+    do {
+        digits[count++] = (char)('0' + n % 10);
+        n /= 10;
+    } while (n > 0);
+    while (count > 0)
+        *to++ = digits[--count];
+    *to++ = ',';
+    return to;
+}
+
+/* The prompt as JSON numbers, without a JSON node for each of them. */
+static int add_prompt(struct evbuffer *body, const uint32_t *tokens, size_t n)
+{
+    char text[4096];
+    char *end = text;
+
+    for (size_t i = 0; i < n; i++) {
+        end = put_token(end, tokens[i]);
+        bool last = i + 1 == n;
+        end -= last ? 1 : 0;
+        if (last || end > text + sizeof text - 16) {
+            if (evbuffer_add(body, text, (size_t)(end - text)) != 0)
+                return -1;
+            end = text;
+        }
+    }
+    return 0;
+}
+
+struct evbuffer *replay_body_new(const struct trace_request *request,
+                                 const char *model,
+                                 const struct trace_token_options *tokens)
+{
+    size_t n = request->input_tokens;
+    uint32_t max_tokens =
+        request->output_tokens > 0 ? request->output_tokens : 1;
+    struct evbuffer *body = evbuffer_new();
+    uint32_t *prompt = malloc((n + 1) * sizeof prompt[0]);
+    json_t *name_json = json_string(model);
+    char *name = json_dumps(name_json, JSON_ENCODE_ANY);
+    bool good = body && prompt && name;
+
+    if (good) {
+        trace_tokens(request, tokens, prompt);
+        good = evbuffer_add_printf(
+                   body,
+                   "{\"model\":%s,\"max_tokens\":%u,\"stream\":true,"
+                   "\"stream_options\":{\"include_usage\":true},\"prompt\":[",
+                   name, (unsigned)max_tokens) > 0 &&
+               add_prompt(body, prompt, n) == 0 &&
+               evbuffer_add(body, "]}", 2) == 0;
+    }
+    free(name);
+    json_decref(name_json);
+    free(prompt);
+    if (!good && body) {
+        evbuffer_free(body);
+        body = NULL;
+    }
+    return body;
+}
 
 static int64_t run_now_us(const struct run *run)
 {
@@ -54,7 +173,7 @@ static void on_call_done(void *arg, struct replay_record *record)
 
     run->requests[record - run->records] = NULL;
     run->in_flight--;
-    replay_progress_add(&run->progress, record);
+    progress_add(&run->progress, record);
     poke(run);
 }
 
@@ -116,8 +235,8 @@ static void on_progress_timer(evutil_socket_t fd, short what, void *arg)
 
     (void)fd;
     (void)what;
-    replay_progress_show(&run->progress, run_now_us(run), run->next,
-                         run->in_flight, false);
+    progress_show(&run->progress, run_now_us(run), run->next, run->in_flight,
+                  false);
 }
 
 static void on_signal(evutil_socket_t fd, short what, void *arg)
@@ -203,7 +322,8 @@ int replay_run(const struct replay_run_params *params,
     if (rc != 0)
         return rc;
     init_records(&run);
-    replay_progress_init(&run.progress, params->trace->count);
+    run.progress = (struct progress){.total = params->trace->count,
+                                     .on_terminal = isatty(STDERR_FILENO) == 1};
     struct timeval tick = {.tv_sec = 0, .tv_usec = 200000};
     struct timeval at_once = {0, 0};
     event_add(run.interrupt, NULL);
@@ -214,8 +334,8 @@ int replay_run(const struct replay_run_params *params,
     event_base_dispatch(params->base);
     result->wall_us = run_now_us(&run);
     result->interrupted = run.interrupted;
-    replay_progress_show(&run.progress, result->wall_us, run.next,
-                         run.in_flight, true);
+    progress_show(&run.progress, result->wall_us, run.next, run.in_flight,
+                  true);
     drop_calls(&run);
     run_fini(&run);
     return run.rc;

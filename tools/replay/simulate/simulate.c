@@ -1,15 +1,20 @@
 /* conductor-replay simulate: a trace through a described cluster. */
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "tools/replay/command.h"
-#include "tools/replay/output.h"
 #include "tools/replay/simulate/policies.h"
 #include "tools/replay/simulate/sim.h"
 #include "tools/replay/study/study.h"
+#include "tools/result_file.h"
 
 static const struct replay_usage usage = {
     .name = "simulate",
@@ -41,6 +46,73 @@ struct settings {
 #define NOT_GIVEN UINT64_MAX
 #define EFFECTIVE_TTFT_S 30.0
 #define EFFECTIVE_TBT_S 0.2
+
+/* A file that is written while work goes on, and appears only when the work has
+ * succeeded: until then what was there before stays. */
+struct output {
+    char path[PATH_MAX];
+    char temporary[PATH_MAX + 32]; /* "": written in place */
+    FILE *file;                    /* NULL: nothing is open */
+};
+
+/* The file that a link leads to, so that the link stays. */
+static int resolve(struct output *o, const char *path)
+{
+    char *real = realpath(path, NULL);
+    int n = snprintf(o->path, sizeof o->path, "%s", real ? real : path);
+
+    free(real);
+    return n < (int)sizeof o->path ? 0 : -ENAMETOOLONG;
+}
+
+/* Begins a file beside `path`; what is no regular file (a pipe, /dev/stdout) is
+ * opened itself. Returns 0, or a negative errno with o->file NULL. */
+static int output_open(struct output *o, const char *path)
+{
+    struct stat about;
+
+    o->file = NULL;
+    o->temporary[0] = '\0';
+    int rc = resolve(o, path);
+    if (rc != 0)
+        return rc;
+    if (result_is_open(path) ||
+        (stat(path, &about) == 0 && !S_ISREG(about.st_mode))) {
+        o->file = result_open(path);
+        return o->file ? 0 : -errno;
+    }
+    snprintf(o->temporary, sizeof o->temporary, "%s.%ld.tmp", o->path,
+             (long)getpid());
+    int fd = open(o->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (fd < 0)
+        return -errno;
+    o->file = fdopen(fd, "w");
+    if (!o->file) {
+        rc = -errno;
+        close(fd);
+        unlink(o->temporary);
+    }
+    return rc;
+}
+
+/* With `keep` it takes the path's place, else it is removed. Nothing if nothing
+ * is open. Returns 0 or a negative errno; it is closed anyway. */
+static int output_close(struct output *o, int keep)
+{
+    if (!o->file)
+        return 0;
+    int rc = ferror(o->file) != 0 ? -EIO : 0;
+    if (fclose(o->file) != 0 && rc == 0)
+        rc = -errno;
+    o->file = NULL;
+    if (o->temporary[0] == '\0')
+        return rc;
+    if (rc == 0 && keep && rename(o->temporary, o->path) != 0)
+        rc = -errno;
+    if (rc != 0 || !keep)
+        unlink(o->temporary);
+    return rc;
+}
 
 static int parse(int argc, char **argv, struct settings *s, int *status)
 {
@@ -250,7 +322,7 @@ int replay_command_simulate(int argc, char **argv)
                          .block_tokens = TRACE_BLOCK_TOKENS,
                          .length_scale = 1};
     struct cluster cluster;
-    struct replay_output csv = {.file = NULL};
+    struct output csv = {.file = NULL};
     int status = 0;
 
     if (replay_policies_begin(&s.policies, argc) != 0)
@@ -264,13 +336,13 @@ int replay_command_simulate(int argc, char **argv)
         return REPLAY_EXIT_USAGE;
     if (load_cluster(&s, &cluster) != 0)
         return 1;
-    int rc = s.csv ? replay_output_open(&csv, s.csv) : 0;
+    int rc = s.csv ? output_open(&csv, s.csv) : 0;
     if (rc == 0) {
         if (csv.file)
             replay_csv_header(csv.file);
         bool simulated = false;
         status = run(&s, &cluster, csv.file, &simulated);
-        rc = replay_output_close(&csv, simulated);
+        rc = output_close(&csv, simulated);
     }
     if (rc != 0) {
         replay_complain(usage.name, "--requests-csv %s: %s", s.csv,
