@@ -206,7 +206,7 @@ class QueueOrder(WorkerCase):
         for order, want in (('fifo', [1, 2, 3]), ('uncached_first', [1, 3, 2])):
             link = self.worker(f'w-{order}', 'prefill', '--max-prefills', '1',
                                reply=wire.welcome(queue_order=order))
-            link.prefill(1, [7] * 6000)
+            link.prefill(1, [7] * 2000)
             link.prefill(2, [8] * 100, blocks=(0, 6), mode=wire.BOTH,
                          fetch=('127.0.0.1', silent.port))
             link.prefill(3, [9] * 100)
