@@ -59,10 +59,10 @@ static void say_unknown(const struct policy_setting *s,
     *error = '\0';
     append(error, size, "%s=%.10g: no such option;", s->name, s->value);
     for (size_t p = 0; p < n; p++) {
-        append(error, size, "%s policy %s has %s", p > 0 ? "," : "",
+        append(error, size, "%s policy %s has %s", p > 0 ? ";" : "",
                policies[p]->name, policies[p]->n_options > 0 ? "" : "none");
         for (size_t o = 0; o < policies[p]->n_options; o++)
-            append(error, size, "%s%s", o > 0 ? " and " : "",
+            append(error, size, "%s%s", o > 0 ? ", " : "",
                    policies[p]->options[o].name);
     }
 }
@@ -100,16 +100,17 @@ int policy_settings_check(const struct policy_settings *settings,
 void policy_options_help(char text[POLICY_TEXT_BYTES])
 {
     const struct schedule_policy *p;
+    const char *before = " ";
 
     snprintf(text, POLICY_TEXT_BYTES,
              "set an option of the policy; may be repeated.");
     for (size_t i = 0; (p = schedule_policy_at(i)); i++)
-        for (size_t o = 0; o < p->n_options; o++)
+        for (size_t o = 0; o < p->n_options; o++, before = "; ")
             append(text, POLICY_TEXT_BYTES,
-                   "%s%s%s%s (%.10g to %.10g, default %.10g)%s",
-                   o > 0 ? ", " : " ", o > 0 ? "" : p->name, o > 0 ? "" : ": ",
-                   p->options[o].name, p->options[o].min, p->options[o].max,
-                   p->options[o].initial, o + 1 < p->n_options ? "" : ";");
+                   "%s%s%s%s (%.10g to %.10g, default %.10g)",
+                   o > 0 ? ", " : before, o > 0 ? "" : p->name,
+                   o > 0 ? "" : ": ", p->options[o].name, p->options[o].min,
+                   p->options[o].max, p->options[o].initial);
 }
 
 void policy_reference(FILE *out)
