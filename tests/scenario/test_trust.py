@@ -53,7 +53,7 @@ class Trust(Case):
                                if f[0] != wire.CHALLENGE]
         self.assertEqual(kind, wire.ERROR)
         self.assertEqual(wire.parse_reason(payload),
-                         (11, "this side's log says why"))
+                         (11, "the refusing side's log says why"))
         link.close()
 
     def ports(self, cluster):
