@@ -26,6 +26,8 @@ static const char *secret_read(struct secret *s, FILE *f)
 
     if (fstat(fileno(f), &st))
         return strerror(errno);
+    if (S_ISDIR(st.st_mode))
+        return strerror(EISDIR);
     if (st.st_mode & S_IROTH)
         return "everybody may read it: chmod 600 it, and make a new secret if "
                "anybody did";

@@ -176,7 +176,8 @@ bool config_is_text(const struct option_spec *o)
 
 static const char *type_name(const struct option_spec *o)
 {
-    return config_is_text(o)         ? "a string"
+    return config_is_settings(o)     ? "an object of numbers"
+           : config_is_text(o)       ? "a string"
            : o->kind == OPTION_COUNT ? "a whole number"
                                      : "a number";
 }

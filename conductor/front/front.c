@@ -92,7 +92,7 @@ static void on_request(void *arg, struct http_conn *conn,
                          shown(head->method, 20), head->method.at, route->path);
     } else if (route->post && !is_json(head)) {
         openai_error_set(&error, 415, "unsupported_media_type", NULL,
-                         "the body must be application/json");
+                         "Content-Type must be application/json");
     } else {
         route->serve(arg, conn, head, body, n);
         return;
