@@ -94,10 +94,11 @@ static void print_found(const struct replay_sizing *z, FILE *f)
     fprintf(f, ", %.2f %% effective\n",
             100 * best->result.report.effective_ratio);
     print_served(best, f);
-    fprintf(f,
-            "%zu sizes simulated: every split of every smaller number of "
-            "nodes; none meets the target\n",
-            z->search.count);
+    if (z->n_ended > 1)
+        fprintf(f,
+                "%zu sizes simulated: every split of every smaller number of "
+                "nodes; none meets the target\n",
+                z->search.count);
     for (size_t i = 1; i < z->n_ended;) {
         size_t to = same_total(z, i);
         const struct replay_case *c = best_of(z, i, to);
