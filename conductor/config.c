@@ -55,9 +55,14 @@ int config_policy_option(struct config *c, const char *text,
                          char err[CONFIG_ERROR_MAX])
 {
     char all[2 * CONFIG_STRING_MAX];
+    int n = snprintf(all, sizeof(all), "%s%s%s", c->policy_options,
+                     *c->policy_options ? "," : "", text);
 
-    snprintf(all, sizeof(all), "%s%s%.255s", c->policy_options,
-             *c->policy_options ? "," : "", text);
+    if (n < 0 || (size_t)n >= sizeof(all)) {
+        snprintf(err, CONFIG_ERROR_MAX, "policy_options: %.60s...: too long",
+                 text);
+        return -EINVAL;
+    }
     return config_set(c, "policy_options", all, err);
 }
 

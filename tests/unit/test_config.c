@@ -169,6 +169,14 @@ static void test_policy_options(void)
     CU_ASSERT_EQUAL(config_check(&c, err), 0);
     CU_ASSERT_PTR_NOT_NULL_FATAL(config_policy(&c, values));
     CU_ASSERT_EQUAL(values[0], 7);
+
+    /* A number that is too long is refused, not cut. */
+    char longest[300];
+
+    snprintf(longest, sizeof(longest), "seed=%0290d", 8);
+    config_defaults(&c);
+    CU_ASSERT_TRUE(config_policy_option(&c, longest, err) < 0);
+    CU_ASSERT_STRING_EQUAL(c.policy_options, "");
 }
 
 static void test_options_together(void)
