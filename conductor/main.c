@@ -56,7 +56,7 @@ struct command_line {
 
 static int fail_usage(const char *text)
 {
-    return options_complain(usage.name, "%s\nTry 'conductor --help'.", text);
+    return options_complain(usage.name, "%s\ntry conductor --help", text);
 }
 
 /* Returns 0 to go on, or -1 with the exit status in *status. */
