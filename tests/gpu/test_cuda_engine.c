@@ -9,10 +9,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/gpu/kernels_ref.h"
 #include "tests/unit/cases.h"
 #include "tests/unit/engine_rig.h"
 #include "workers/engine/cuda/engine.h"
-#include "workers/engine/cuda/kernels_ref.h"
 
 #ifdef EMULATED
 void emulate_set_memory(size_t bytes);

@@ -16,8 +16,8 @@
 #include "workers/engine/cuda/multiply.h"
 
 extern "C" {
+#include "tests/gpu/kernels_ref.h"
 #include "workers/engine/cpu/weights.h"
-#include "workers/engine/cuda/kernels_ref.h"
 }
 
 #define MARGIN 64

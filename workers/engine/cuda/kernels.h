@@ -1,6 +1,6 @@
 /* The kernels, as functions that put them into a stream. C++, used by the card
- * (card*.cu) and by the tests. Each has a plain reference in kernels_ref.h,
- * which states the tolerance too.
+ * (card*.cu) and by the tests. Each has a plain reference in
+ * tests/gpu/kernels_ref.h, which states the tolerance too.
  *
  * Pointers are to device memory, aligned to 16 bytes. A function returns
  * nothing: cudaGetLastError() has what went wrong.

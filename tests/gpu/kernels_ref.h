@@ -14,8 +14,8 @@
  *                   before they are summed, and so is the result
  *   answer          the logit of the answer is at most 1e-4 below the largest
  */
-#ifndef WORKERS_ENGINE_CUDA_KERNELS_REF_H
-#define WORKERS_ENGINE_CUDA_KERNELS_REF_H
+#ifndef TESTS_GPU_KERNELS_REF_H
+#define TESTS_GPU_KERNELS_REF_H
 
 #include <stdint.h>
 

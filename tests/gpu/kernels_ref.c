@@ -1,5 +1,5 @@
 /* What the kernels compute, as plain loops. See kernels_ref.h. */
-#include "workers/engine/cuda/kernels_ref.h"
+#include "tests/gpu/kernels_ref.h"
 
 #include <math.h>
 #include <stdlib.h>
