@@ -13,6 +13,7 @@
 #include <xxhash.h>
 
 #include "base/log.h"
+#include "tests/unit/disk_check.h"
 #include "workers/disk/tier.h"
 
 #define SLOTS 6u

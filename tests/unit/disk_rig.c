@@ -9,6 +9,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "tests/unit/disk_check.h"
+
 #define LAYERS 3u
 
 void disk_rig_init(struct disk_rig *rig, uint64_t layer_bytes, uint32_t slots)

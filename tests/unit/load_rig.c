@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/unit/kv_store_check.h"
+
 int64_t rig_now_us = 1000000;
 
 static int64_t now_us(void)

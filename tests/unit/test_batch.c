@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/unit/kv_store_check.h"
 #include "workers/step/batch.h"
 
 #define BT 16u

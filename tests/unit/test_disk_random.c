@@ -11,6 +11,7 @@
 
 #include "base/log.h"
 #include "disk_rig.h"
+#include "tests/unit/disk_check.h"
 
 #define SLOTS 14u
 #define STEPS 6000

@@ -15,6 +15,7 @@
 
 #include "base/log.h"
 #include "disk_rig.h"
+#include "tests/unit/disk_check.h"
 
 #define SMALL 4096u              /* bytes of a layer */
 #define LARGE (3u * 512u * 1024) /* 1.5 pieces */

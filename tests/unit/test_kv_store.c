@@ -9,6 +9,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "tests/unit/kv_store_check.h"
 #include "workers/store/kv_store.h"
 
 #define BT 2       /* tokens of a block */

@@ -13,7 +13,9 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "tests/unit/disk_check.h"
 #include "tests/unit/engine_rig.h"
+#include "tests/unit/kv_store_check.h"
 #include "tests/unit/load_rig.h"
 #include "workers/disk/source.h"
 

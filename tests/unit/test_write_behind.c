@@ -11,6 +11,8 @@
 
 #include "base/log.h"
 #include "disk_rig.h"
+#include "tests/unit/disk_check.h"
+#include "tests/unit/kv_store_check.h"
 #include "workers/disk/write_behind.h"
 
 #define STORE_BLOCKS 24u

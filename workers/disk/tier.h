@@ -142,7 +142,4 @@ int disk_tier_write(struct disk_tier *t, struct disk_ref parent, uint64_t key,
 /* Fill `stats`. */
 void disk_tier_stats(const struct disk_tier *t, struct disk_tier_stats *stats);
 
-/* Assert every invariant. O(slots); for tests. */
-void disk_tier_check(const struct disk_tier *t);
-
 #endif

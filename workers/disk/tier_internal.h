@@ -1,6 +1,7 @@
-/* What the files of the disk tier share. Nobody else includes this.
+/* What the files of the disk tier share. Nobody else includes this but
+ * disk_tier_check(), of tests/unit.
  *
- * Invariants, asserted by disk_tier_check:
+ * Invariants, which that asserts:
  *   pieces free + under way = DISK_PIECES, and under way <= DISK_DEPTH
  *   a read is in `reads` while it has pieces to begin, in `ended` when only its
  *     callback is missing; else all its pieces are under way

@@ -1,6 +1,7 @@
-/* What the files of the KV store share. Nobody else includes this.
+/* What the files of the KV store share. Nobody else includes this but
+ * kv_store_check(), of tests/unit.
  *
- * Invariants, asserted by kv_store_check:
+ * Invariants, which that asserts:
  *   free + private + held = capacity
  *   block is private            =>  pins >= 1, no key, no parent, no children
  *   block is held               <=> map[key] = block

@@ -191,7 +191,4 @@ bool kv_store_inventory(const struct kv_store *store, uint32_t *cursor,
 /* Fill `stats`. */
 void kv_store_stats(const struct kv_store *store, struct kv_store_stats *stats);
 
-/* Assert every invariant of the store. O(capacity); for tests. */
-void kv_store_check(const struct kv_store *store);
-
 #endif

@@ -1,7 +1,10 @@
 /* The invariants of the disk tier as assertions; see tier_internal.h. */
+#include "tests/unit/disk_check.h"
+
 #undef NDEBUG
 #include <assert.h>
 
+#include "tests/unit/kv_store_check.h"
 #include "workers/disk/tier_internal.h"
 
 static uint32_t check_reads(const struct disk_tier *t)

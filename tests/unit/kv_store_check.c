@@ -1,4 +1,7 @@
-/* The invariants of the KV store as assertions; see internal.h. */
+/* The invariants of the KV store as assertions; see
+ * workers/store/internal.h. */
+#include "tests/unit/kv_store_check.h"
+
 #undef NDEBUG
 #include <assert.h>
 #include <stdlib.h>
