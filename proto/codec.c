@@ -16,52 +16,28 @@ struct codec codec_reader(const void *payload, size_t len)
     return c;
 }
 
-void codec_u8(struct codec *c, uint8_t *v)
-{
-    if (c->out)
-        wire_put_u8(c->out, *v);
-    else
-        *v = wire_get_u8(&c->in);
-}
-
-void codec_u16(struct codec *c, uint16_t *v)
-{
-    if (c->out)
-        wire_put_u16(c->out, *v);
-    else
-        *v = wire_get_u16(&c->in);
-}
-
-void codec_u32(struct codec *c, uint32_t *v)
-{
-    if (c->out)
-        wire_put_u32(c->out, *v);
-    else
-        *v = wire_get_u32(&c->in);
-}
-
-void codec_u64(struct codec *c, uint64_t *v)
-{
-    if (c->out)
-        wire_put_u64(c->out, *v);
-    else
-        *v = wire_get_u64(&c->in);
-}
-
-static void get_bytes(struct codec *c, uint8_t *p, size_t n)
-{
-    const uint8_t *at = wire_get_bytes(&c->in, n);
-
-    if (at)
-        memcpy(p, at, n);
-}
+/* codec_u8() and so on. */
+#define INTEGER(bits)                                      \
+    void codec_u##bits(struct codec *c, uint##bits##_t *v) \
+    {                                                      \
+        if (c->out)                                        \
+            wire_put_u##bits(c->out, *v);                  \
+        else                                               \
+            *v = wire_get_u##bits(&c->in);                 \
+    }
+INTEGER(8)
+INTEGER(16)
+INTEGER(32)
+INTEGER(64)
 
 void codec_bytes(struct codec *c, uint8_t *p, size_t n)
 {
+    const uint8_t *at = c->out ? NULL : wire_get_bytes(&c->in, n);
+
     if (c->out)
         wire_put_bytes(c->out, p, n);
-    else
-        get_bytes(c, p, n);
+    else if (at)
+        memcpy(p, at, n);
 }
 
 void codec_str(struct codec *c, char *s, size_t cap)

@@ -55,25 +55,16 @@ static void put_le(struct wire_buf *buf, uint64_t v, size_t n)
         at[i] = (uint8_t)(v >> (8 * i));
 }
 
-void wire_put_u8(struct wire_buf *buf, uint8_t v)
-{
-    put_le(buf, v, 1);
-}
-
-void wire_put_u16(struct wire_buf *buf, uint16_t v)
-{
-    put_le(buf, v, 2);
-}
-
-void wire_put_u32(struct wire_buf *buf, uint32_t v)
-{
-    put_le(buf, v, 4);
-}
-
-void wire_put_u64(struct wire_buf *buf, uint64_t v)
-{
-    put_le(buf, v, 8);
-}
+/* wire_put_u8() and so on. */
+#define PUT(bits)                                                 \
+    void wire_put_u##bits(struct wire_buf *buf, uint##bits##_t v) \
+    {                                                             \
+        put_le(buf, v, bits / 8);                                 \
+    }
+PUT(8)
+PUT(16)
+PUT(32)
+PUT(64)
 
 void wire_put_bytes(struct wire_buf *buf, const void *p, size_t n)
 {
@@ -141,25 +132,16 @@ static uint64_t get_le(struct wire_reader *r, size_t n)
     return v;
 }
 
-uint8_t wire_get_u8(struct wire_reader *r)
-{
-    return (uint8_t)get_le(r, 1);
-}
-
-uint16_t wire_get_u16(struct wire_reader *r)
-{
-    return (uint16_t)get_le(r, 2);
-}
-
-uint32_t wire_get_u32(struct wire_reader *r)
-{
-    return (uint32_t)get_le(r, 4);
-}
-
-uint64_t wire_get_u64(struct wire_reader *r)
-{
-    return get_le(r, 8);
-}
+/* wire_get_u8() and so on. */
+#define GET(bits)                                          \
+    uint##bits##_t wire_get_u##bits(struct wire_reader *r) \
+    {                                                      \
+        return (uint##bits##_t)get_le(r, bits / 8);        \
+    }
+GET(8)
+GET(16)
+GET(32)
+GET(64)
 
 void wire_get_str(struct wire_reader *r, char *out, size_t cap)
 {

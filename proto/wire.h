@@ -32,16 +32,10 @@ void wire_buf_fini(struct wire_buf *buf);
 /* wire_buf_reset(buf): forgets the content and keeps the memory. */
 void wire_buf_reset(struct wire_buf *buf);
 
-/* wire_put_u8(buf, v): appends the byte v. */
+/* wire_put_u8(buf, v), and so on: appends v, its low byte first. */
 void wire_put_u8(struct wire_buf *buf, uint8_t v);
-
-/* wire_put_u16(buf, v): appends v as 2 little-endian bytes. */
 void wire_put_u16(struct wire_buf *buf, uint16_t v);
-
-/* wire_put_u32(buf, v): appends v as 4 little-endian bytes. */
 void wire_put_u32(struct wire_buf *buf, uint32_t v);
-
-/* wire_put_u64(buf, v): appends v as 8 little-endian bytes. */
 void wire_put_u64(struct wire_buf *buf, uint64_t v);
 
 /* wire_put_bytes(buf, p, n): appends n bytes as they are. */
@@ -70,16 +64,11 @@ struct wire_reader {
 /* wire_reader_init(r, data, len): reads from data, which must outlive r. */
 void wire_reader_init(struct wire_reader *r, const void *data, size_t len);
 
-/* wire_get_u8(r): the next byte, or 0 past the end. */
+/* wire_get_u8(r), and so on: the next value, its low byte first; 0 past the
+ * end. */
 uint8_t wire_get_u8(struct wire_reader *r);
-
-/* wire_get_u16(r): the next 2 bytes as a little-endian value, or 0. */
 uint16_t wire_get_u16(struct wire_reader *r);
-
-/* wire_get_u32(r): the next 4 bytes as a little-endian value, or 0. */
 uint32_t wire_get_u32(struct wire_reader *r);
-
-/* wire_get_u64(r): the next 8 bytes as a little-endian value, or 0. */
 uint64_t wire_get_u64(struct wire_reader *r);
 
 /* wire_get_bytes(r, n): a view of the next n bytes (owned by the reader's

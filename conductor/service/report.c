@@ -1,108 +1,59 @@
 /* What the service tells of itself: metrics and health. */
 #include <errno.h>
 #include <event2/buffer.h>
+#include <string.h>
 
 #include "conductor/service/state.h"
 
-static double ready(const struct service *s, const struct pool_instance *in)
-{
-    (void)s;
-    return in->health == HEALTH_READY;
-}
-
-static double waiting(const struct service *s, const struct pool_instance *in)
-{
-    (void)s;
-    return (double)in->n_waiting;
-}
-
-static double running(const struct service *s, const struct pool_instance *in)
-{
-    (void)s;
-    return (double)in->n_running;
-}
-
-static double decodes(const struct service *s, const struct pool_instance *in)
-{
-    (void)s;
-    return (double)in->n_decodes;
-}
-
-static double kv_used(const struct service *s, const struct pool_instance *in)
-{
-    (void)s;
-    return (double)in->kv_used_tokens;
-}
-
-static double kv_pinned(const struct service *s, const struct pool_instance *in)
-{
-    return (double)s->workers[in->slot].kv_pinned_blocks *
-           (double)s->config.block_tokens;
-}
-
-static double kv_room(const struct service *s, const struct pool_instance *in)
-{
-    (void)s;
-    return (double)in->kv_capacity_tokens;
-}
-
-static double ratio(const struct service *s, const struct pool_instance *in)
-{
-    (void)s;
-    return in->correction.ratio;
-}
-
-static double link_rate(const struct service *s, const struct pool_instance *in)
-{
-    (void)s;
-    return in->link_bytes_per_s;
-}
-
-static double disk_used(const struct service *s, const struct pool_instance *in)
-{
-    return (double)s->workers[in->slot].disk_used_blocks *
-           (double)s->config.block_tokens;
-}
-
-static double disk_rate(const struct service *s, const struct pool_instance *in)
-{
-    (void)s;
-    return in->tier_bytes_per_s[TIER_DISK];
-}
-
-static double blocks(const struct service *s, const struct pool_instance *in)
-{
-    return (double)prefix_index_held(s->index, in->slot);
-}
-
-static const struct instance_gauge {
+static const struct {
     const char *name, *help;
-    double (*value)(const struct service *s, const struct pool_instance *in);
 } instance_gauges[] = {
-    {"ready", "1 while the instance is given work.", ready},
-    {"prefills_waiting", "Accepted prefills that have not begun.", waiting},
-    {"prefills_running", "Prefills under way.", running},
-    {"decodes", "Requests that decode here, or will.", decodes},
-    {"kv_used_tokens", "KV in use, cached blocks included.", kv_used},
-    {"kv_pinned_tokens", "KV in use by requests; the rest can be evicted.",
-     kv_pinned},
-    {"kv_capacity_tokens", "KV room.", kv_room},
-    {"prefill_correction_ratio", "Observed over predicted prefill time.",
-     ratio},
-    {"link_bytes_per_second", "Smoothed rate of sending blocks.", link_rate},
-    {"disk_used_tokens", "KV on the instance's disk.", disk_used},
-    {"disk_bytes_per_second", "Rate of reading from its disk; 0: it has none.",
-     disk_rate},
-    {"blocks", "Blocks that the index knows to be here.", blocks},
+    {"ready", "1 while the instance is given work."},
+    {"prefills_waiting", "Accepted prefills that have not begun."},
+    {"prefills_running", "Prefills under way."},
+    {"decodes", "Requests that decode here, or will."},
+    {"kv_used_tokens", "KV in use, cached blocks included."},
+    {"kv_pinned_tokens", "KV in use by requests; the rest can be evicted."},
+    {"kv_capacity_tokens", "KV room."},
+    {"prefill_correction_ratio", "Observed over predicted prefill time."},
+    {"link_bytes_per_second", "Smoothed rate of sending blocks."},
+    {"disk_used_tokens", "KV on the instance's disk."},
+    {"disk_bytes_per_second", "Rate of reading from its disk; 0: it has none."},
+    {"blocks", "Blocks that the index knows to be here."},
 };
+
+#define GAUGES (sizeof(instance_gauges) / sizeof(instance_gauges[0]))
+
+/* The gauge's value, in the order of the table. */
+static double value_of(const struct service *s, const struct pool_instance *in,
+                       size_t gauge)
+{
+    const struct worker *w = &s->workers[in->slot];
+    double block_tokens = (double)s->config.block_tokens;
+    const double values[GAUGES] = {
+        in->health == HEALTH_READY,
+        (double)in->n_waiting,
+        (double)in->n_running,
+        (double)in->n_decodes,
+        (double)in->kv_used_tokens,
+        (double)w->kv_pinned_blocks * block_tokens,
+        (double)in->kv_capacity_tokens,
+        in->correction.ratio,
+        in->link_bytes_per_s,
+        (double)w->disk_used_blocks * block_tokens,
+        in->tier_bytes_per_s[TIER_DISK],
+        (double)prefix_index_held(s->index, in->slot),
+    };
+
+    return values[gauge];
+}
 
 /* A label's value between its quotes; line ends would need it too, and no name
  * has them. */
 static void escape_label(const char *from, char to[2 * POOL_NAME_BYTES])
 {
     for (; *from; from++) {
-        if (*from == '"' || *from == '\\')
-
+        if (strchr("\"\\", *from))
             *to++ = '\\';
         *to++ = *from;
     }
@@ -111,17 +62,16 @@ static void escape_label(const char *from, char to[2 * POOL_NAME_BYTES])
 
 static int write_instances(const struct service *s, struct evbuffer *out)
 {
-    size_t n = sizeof(instance_gauges) / sizeof(instance_gauges[0]);
     char label[2 * POOL_NAME_BYTES];
     int bad = 0;
 
-    for (size_t g = 0; g < n; g++) {
-        const struct instance_gauge *d = &instance_gauges[g];
+    for (size_t g = 0; g < GAUGES; g++) {
+        const char *name = instance_gauges[g].name;
 
         bad |= evbuffer_add_printf(out,
                                    "# HELP conductor_instance_%s %s\n"
                                    "# TYPE conductor_instance_%s gauge\n",
-                                   d->name, d->help, d->name) < 0;
+                                   name, instance_gauges[g].help, name) < 0;
         for (uint32_t i = 0; i < pool_slots(s->pool); i++) {
             const struct pool_instance *in = pool_at(s->pool, i);
 
@@ -130,7 +80,7 @@ static int write_instances(const struct service *s, struct evbuffer *out)
             escape_label(in->name, label);
             bad |= evbuffer_add_printf(
                        out, "conductor_instance_%s{instance=\"%s\"} %.9g\n",
-                       d->name, label, d->value(s, in)) < 0;
+                       name, label, value_of(s, in, g)) < 0;
         }
     }
     return bad ? -ENOMEM : 0;

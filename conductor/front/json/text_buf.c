@@ -80,25 +80,13 @@ void text_buf_printf(struct text_buf *b, const char *format, ...)
 /* One control character, quote or backslash. */
 static void add_escaped(struct text_buf *b, unsigned char c)
 {
-    switch (c) {
-    case '"':
-        text_buf_puts(b, "\\\"");
-        break;
-    case '\\':
-        text_buf_puts(b, "\\\\");
-        break;
-    case '\n':
-        text_buf_puts(b, "\\n");
-        break;
-    case '\r':
-        text_buf_puts(b, "\\r");
-        break;
-    case '\t':
-        text_buf_puts(b, "\\t");
-        break;
-    default:
+    static const char from[] = "\"\\\n\r\t", to[] = "\"\\nrt";
+    const char *found = c ? strchr(from, c) : NULL;
+
+    if (found)
+        text_buf_printf(b, "\\%c", to[found - from]);
+    else
         text_buf_printf(b, "\\u%04x", c);
-    }
 }
 
 void text_buf_json_piece(struct text_buf *b, const char *text, size_t n)

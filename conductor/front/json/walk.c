@@ -96,59 +96,53 @@ static int read_key(struct json_walk *w, char *key)
     return 0;
 }
 
-int json_walk_object(struct json_walk *w, json_value_fn *read)
+/* A member's name and its colon. */
+static int read_name(struct json_walk *w, char *key)
 {
-    char key[MAX_KEY_BYTES + 1];
-    int rc;
-
+    if (json_walk_peek(w) != '"')
+        return json_walk_fail_syntax(w, "a member's name");
+    int rc = read_key(w, key);
+    if (rc)
+        return rc;
+    if (json_walk_peek(w) != ':')
+        return json_walk_fail_syntax(w, "':'");
     w->p++;
-    if (json_walk_peek(w) == '}') {
+    return 0;
+}
+
+/* The values up to `close`; only members have room for a name in `key`. */
+static int walk(struct json_walk *w, char close, char *key, json_value_fn *read)
+{
+    w->p++;
+    if (json_walk_peek(w) == close) {
         w->p++;
         return 0;
     }
-    for (;;) {
-        if (json_walk_peek(w) != '"')
-            return json_walk_fail_syntax(w, "a member's name");
-        rc = read_key(w, key);
-        if (rc)
-            return rc;
-        if (json_walk_peek(w) != ':')
-            return json_walk_fail_syntax(w, "':'");
-        w->p++;
+    for (;; w->p++) {
+        int rc = key ? read_name(w, key) : 0;
+
         skip_space(w);
-        rc = read(w, key);
+        if (rc == 0)
+            rc = read(w, key);
         if (rc)
             return rc;
-        if (json_walk_peek(w) == '}')
+        if (json_walk_peek(w) == close)
             break;
         if (json_walk_peek(w) != ',')
-            return json_walk_fail_syntax(w, "',' or '}'");
-        w->p++;
+            return json_walk_fail_syntax(w, key ? "',' or '}'" : "',' or ']'");
     }
     w->p++;
     return 0;
 }
 
+int json_walk_object(struct json_walk *w, json_value_fn *read)
+{
+    char key[MAX_KEY_BYTES + 1];
+
+    return walk(w, '}', key, read);
+}
+
 int json_walk_array(struct json_walk *w, json_value_fn *read)
 {
-    int rc;
-
-    w->p++;
-    if (json_walk_peek(w) == ']') {
-        w->p++;
-        return 0;
-    }
-    for (;;) {
-        skip_space(w);
-        rc = read(w, NULL);
-        if (rc)
-            return rc;
-        if (json_walk_peek(w) == ']')
-            break;
-        if (json_walk_peek(w) != ',')
-            return json_walk_fail_syntax(w, "',' or ']'");
-        w->p++;
-    }
-    w->p++;
-    return 0;
+    return walk(w, ']', NULL, read);
 }
