@@ -88,7 +88,7 @@ static void fail_memory(struct completion *c)
 {
     struct openai_error error;
 
-    openai_error_set(&error, 500, "out_of_memory", NULL, "out of memory");
+    endpoint_set_no_memory(&error);
     fail(c, &error, 0);
 }
 
@@ -329,7 +329,7 @@ static int submit_all(struct completion *c,
 }
 
 /* Everything is checked: take the request on. Errors as a status. */
-static int take_on(struct front *front, struct http_conn *conn,
+static int take_on(const struct front_call *call,
                    const struct openai_request *request,
                    struct service_request_params *params,
                    struct openai_error *error)
@@ -337,11 +337,11 @@ static int take_on(struct front *front, struct http_conn *conn,
     struct completion *c;
     int rc;
 
-    if (!service_ready(front->service)) {
-        endpoint_set_unready(front, error);
+    if (!service_ready(call->front->service)) {
+        endpoint_set_unready(call->front, error);
         return -EAGAIN;
     }
-    c = completion_new(front, conn, request);
+    c = completion_new(call->front, call->conn, request);
     if (!c)
         return -ENOMEM;
     rc = submit_all(c, request, params);
@@ -352,14 +352,13 @@ static int take_on(struct front *front, struct http_conn *conn,
                              "too many requests are in flight");
         return rc;
     }
-    http_on_gone(conn, on_gone, c);
+    http_on_gone(call->conn, on_gone, c);
     return 0;
 }
 
-void completion_start(struct front *front, struct http_conn *conn,
-                      enum openai_kind kind, const struct http_head *head,
-                      const char *body, size_t n)
+static void serve(const struct front_call *call, enum openai_kind kind)
 {
+    struct front *front = call->front;
     const struct service_model_info *info = service_model(front->service);
     const struct openai_model model = {info->name, info->vocab,
                                        info->window_tokens};
@@ -371,30 +370,40 @@ void completion_start(struct front *front, struct http_conn *conn,
     if (front->draining) {
         openai_error_set(&error, 503, "shutting_down", NULL,
                          "the server is shutting down");
-        endpoint_reply_error(conn, &error, 0);
+        endpoint_reply_error(call->conn, &error, 0);
         return;
     }
-    rc =
-        endpoint_slo_header(head, "x-slo-ttft-ms", &params.slo_ttft_us, &error);
+    rc = endpoint_slo_header(call->head, "x-slo-ttft-ms", &params.slo_ttft_us,
+                             &error);
     if (rc == 0)
-        rc = endpoint_slo_header(head, "x-slo-tpot-ms", &params.slo_tbt_us,
-                                 &error);
+        rc = endpoint_slo_header(call->head, "x-slo-tpot-ms",
+                                 &params.slo_tbt_us, &error);
     if (rc == 0 && model.vocab == 0) {
         /* No worker has said yet what the model is. */
         endpoint_set_unready(front, &error);
         rc = -EAGAIN;
     }
     if (rc == 0)
-        rc = openai_request_parse(kind, body, n, &model, &front->options.limits,
-                                  &request, &error);
+        rc = openai_request_parse(kind, call->body, call->n, &model,
+                                  &front->options.limits, &request, &error);
     if (rc == 0) {
         params.max_tokens = request.max_tokens;
         params.salt = request.salt;
-        rc = take_on(front, conn, &request, &params, &error);
+        rc = take_on(call, &request, &params, &error);
     }
     openai_request_fini(&request);
     if (rc == -ENOMEM)
-        openai_error_set(&error, 500, "out_of_memory", NULL, "out of memory");
+        endpoint_set_no_memory(&error);
     if (rc)
-        endpoint_reply_error(conn, &error, 0);
+        endpoint_reply_error(call->conn, &error, 0);
+}
+
+void completion_serve(const struct front_call *call)
+{
+    serve(call, OPENAI_COMPLETION);
+}
+
+void completion_serve_chat(const struct front_call *call)
+{
+    serve(call, OPENAI_CHAT);
 }

@@ -55,6 +55,11 @@ int endpoint_slo_header(const struct http_head *head, const char *name,
     return 0;
 }
 
+void endpoint_set_no_memory(struct openai_error *error)
+{
+    openai_error_set(error, 500, "out_of_memory", NULL, "out of memory");
+}
+
 void endpoint_set_unready(const struct front *front, struct openai_error *error)
 {
     const char *lacks = service_lacks(front->service);

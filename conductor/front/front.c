@@ -24,28 +24,14 @@ static bool is_json(const struct http_head *head)
     return http_is_fold(media, "application/json");
 }
 
-static void completions(struct front *front, struct http_conn *conn,
-                        const struct http_head *head, const char *body,
-                        size_t n)
-{
-    completion_start(front, conn, OPENAI_COMPLETION, head, body, n);
-}
-
-static void chat_completions(struct front *front, struct http_conn *conn,
-                             const struct http_head *head, const char *body,
-                             size_t n)
-{
-    completion_start(front, conn, OPENAI_CHAT, head, body, n);
-}
-
 static const struct route {
     const char *path; /* the whole, or up to its last '/' */
     bool post;        /* else GET, and with it HEAD */
     front_serve_fn *serve;
 } routes[] = {
     {VIEW_EXPLAIN_PATH, false, view_explain},
-    {"/v1/completions", true, completions},
-    {"/v1/chat/completions", true, chat_completions},
+    {"/v1/completions", true, completion_serve},
+    {"/v1/chat/completions", true, completion_serve_chat},
     {"/v1/models", false, view_models},
     {VIEW_MODEL_PATH, false, view_model},
     {"/health", false, view_health},
@@ -94,7 +80,7 @@ static void on_request(void *arg, struct http_conn *conn,
         openai_error_set(&error, 415, "unsupported_media_type", NULL,
                          "Content-Type must be application/json");
     } else {
-        route->serve(arg, conn, head, body, n);
+        route->serve(&(struct front_call){arg, conn, head, body, n});
         return;
     }
     http_reply_error(conn, &error);

@@ -12,11 +12,18 @@ struct front {
     bool draining; /* front_stop was called */
 };
 
-/* Serves one request; answers now or later. Borrows head and body[0 .. n) until
- * it returns. */
-typedef void front_serve_fn(struct front *front, struct http_conn *conn,
-                            const struct http_head *head, const char *body,
-                            size_t n);
+/* A request that has come. */
+struct front_call {
+    struct front *front;
+    struct http_conn *conn;
+    const struct http_head *head;
+    const char *body; /* (n) */
+    size_t n;
+};
+
+/* Serves one request; answers now or later. Borrows the call, its head and body
+ * until it returns. */
+typedef void front_serve_fn(const struct front_call *call);
 
 /* GET, with what the paths of the open ones end in. */
 #define VIEW_EXPLAIN_PATH "/admin/explain/"
@@ -25,13 +32,8 @@ front_serve_fn view_models, view_health, view_ready, view_metrics;
 front_serve_fn view_explain; /* a request, by its id */
 front_serve_fn view_model;   /* a model, by its name */
 
-/*
- * Serve one request of the completion endpoints; answers now or later.
- * Borrows head and body[0 .. n) until it returns.
- */
-void completion_start(struct front *front, struct http_conn *conn,
-                      enum openai_kind kind, const struct http_head *head,
-                      const char *body, size_t n);
+/* POST, of the two kinds. */
+front_serve_fn completion_serve, completion_serve_chat;
 
 /*
  * The SLO that a request header asks for, in microseconds.
@@ -42,6 +44,9 @@ void completion_start(struct front *front, struct http_conn *conn,
 int endpoint_slo_header(const struct http_head *head, const char *name,
                         int64_t *us, struct openai_error *error)
     __attribute__((warn_unused_result));
+
+/* Set *error to a 500 that says so. */
+void endpoint_set_no_memory(struct openai_error *error);
 
 /* Set *error to a 503 that says which instances are missing, as the service
  * is not ready. */

@@ -8,18 +8,28 @@
 #include "conductor/front/internal.h"
 #include "conductor/front/openai/reply.h"
 
-static void reply_buf(struct http_conn *conn, int status, const char *type,
-                      struct text_buf *buf)
+static void reply_no_memory(struct http_conn *conn)
 {
     struct openai_error error;
 
-    if (buf->error) {
-        openai_error_set(&error, 500, "out_of_memory", NULL, "out of memory");
-        http_reply_error(conn, &error);
-    } else {
-        http_reply(conn, status, type, buf->data, buf->len);
-    }
-    text_buf_fini(buf);
+    endpoint_set_no_memory(&error);
+    http_reply_error(conn, &error);
+}
+
+/* Answer with what `write` makes of the model. */
+static void
+reply_card(const struct front_call *call, const struct openai_model_card *card,
+           void (*write)(const struct openai_model_card *, struct text_buf *))
+{
+    struct text_buf buf;
+
+    text_buf_init(&buf, 65536);
+    write(card, &buf);
+    if (buf.error)
+        reply_no_memory(call->conn);
+    else
+        http_reply(call->conn, 200, "application/json", buf.data, buf.len);
+    text_buf_fini(&buf);
 }
 
 static struct openai_model_card card_of(const struct front *front)
@@ -34,18 +44,11 @@ static struct openai_model_card card_of(const struct front *front)
                                       .policy = info->policy};
 }
 
-void view_models(struct front *front, struct http_conn *conn,
-                 const struct http_head *head, const char *body, size_t n)
+void view_models(const struct front_call *call)
 {
-    const struct openai_model_card card = card_of(front);
-    struct text_buf buf;
+    const struct openai_model_card card = card_of(call->front);
 
-    (void)head;
-    (void)body;
-    (void)n;
-    text_buf_init(&buf, 65536);
-    openai_models_write(&card, &buf);
-    reply_buf(conn, 200, "application/json", &buf);
+    reply_card(call, &card, openai_models_write);
 }
 
 static int hex_of(char c)
@@ -74,169 +77,125 @@ static bool names(const char *at, size_t n, const char *text)
     return i == n && !*text;
 }
 
-void view_model(struct front *front, struct http_conn *conn,
-                const struct http_head *head, const char *body, size_t n)
+void view_model(const struct front_call *call)
 {
-    const struct openai_model_card card = card_of(front);
-    const char *name = head->path.at + strlen(VIEW_MODEL_PATH);
-    size_t name_bytes = head->path.n - strlen(VIEW_MODEL_PATH);
+    const struct openai_model_card card = card_of(call->front);
+    const char *name = call->head->path.at + strlen(VIEW_MODEL_PATH);
+    size_t n = call->head->path.n - strlen(VIEW_MODEL_PATH);
     struct openai_error error;
-    struct text_buf buf;
 
-    (void)body;
-    (void)n;
-    if (!names(name, name_bytes, card.name)) {
-        openai_error_set(&error, 404, "model_not_found", "model",
-                         "model '%.*s' does not exist; this server has '%s'",
-                         name_bytes < 100 ? (int)name_bytes : 100, name,
-                         card.name);
-        http_reply_error(conn, &error);
+    if (names(name, n, card.name)) {
+        reply_card(call, &card, openai_model_write);
         return;
     }
-    text_buf_init(&buf, 65536);
-    openai_model_write(&card, &buf);
-    reply_buf(conn, 200, "application/json", &buf);
+    openai_error_set(&error, 404, "model_not_found", "model",
+                     "model '%.*s' does not exist; this server has '%s'",
+                     n < 100 ? (int)n : 100, name, card.name);
+    http_reply_error(call->conn, &error);
 }
 
-void view_ready(struct front *front, struct http_conn *conn,
-                const struct http_head *head, const char *body, size_t n)
+void view_ready(const struct front_call *call)
 {
-    bool yes = service_ready(front->service) && !front->draining;
+    bool yes = service_ready(call->front->service) && !call->front->draining;
     const char *text = yes ? "{\"ready\":true}\n" : "{\"ready\":false}\n";
 
-    (void)head;
-    (void)body;
-    (void)n;
-    http_reply(conn, yes ? 200 : 503, "application/json", text, strlen(text));
+    http_reply(call->conn, yes ? 200 : 503, "application/json", text,
+               strlen(text));
 }
 
-/* Answer with what `write` appends to an evbuffer. */
-static void reply_written(struct front *front, struct http_conn *conn,
-                          const char *type,
-                          int (*write)(struct front *, struct evbuffer *))
+/* Answer with what was written, or rc < 0: with no memory. Frees buf, which may
+ * be NULL. */
+static void reply_written(struct http_conn *conn, const char *type,
+                          struct evbuffer *buf, int rc)
 {
-    struct evbuffer *buf = evbuffer_new();
-    struct openai_error error;
-    const unsigned char *bytes;
-
-    if (!buf || write(front, buf)) {
-        openai_error_set(&error, 500, "out_of_memory", NULL, "out of memory");
-        http_reply_error(conn, &error);
-    } else {
-        bytes = evbuffer_pullup(buf, -1);
-        http_reply(conn, 200, type, bytes, evbuffer_get_length(buf));
-    }
+    if (!buf || rc)
+        reply_no_memory(conn);
+    else
+        http_reply(conn, 200, type, evbuffer_pullup(buf, -1),
+                   evbuffer_get_length(buf));
     if (buf)
         evbuffer_free(buf);
 }
 
-static int write_health(struct front *front, struct evbuffer *out)
-{
-    return service_health(front->service, out);
-}
-
-static int write_metrics(struct front *front, struct evbuffer *out)
+static int write_metrics(const struct front *front, struct evbuffer *out)
 {
     const struct http_stats *s = http_server_stats(front->server);
+    const struct {
+        const char *name, *type, *help;
+        uint64_t value;
+    } all[] = {
+        {"connections", "gauge", "Client connections open.", s->connections},
+        {"in_flight", "gauge", "Completion requests in work.",
+         front->in_flight},
+        {"connections_total", "counter", "Connections accepted.", s->accepted},
+        {"refused_total", "counter", "Connections over the limit.", s->refused},
+        {"gone_total", "counter", "Clients that left before their answer.",
+         s->gone},
+        {"slow_total", "counter", "Clients cut off for reading too slowly.",
+         s->slow},
+        {"body_bytes", "gauge", "Bodies being received.", s->body_bytes},
+        {"bodies_refused_total", "counter",
+         "Bodies refused as all together were too large.", s->bodies_refused},
+    };
     int rc = service_metrics(front->service, out);
 
-    if (rc)
-        return rc;
-    evbuffer_add_printf(
-        out,
-        "# HELP conductor_http_connections Client connections open.\n"
-        "# TYPE conductor_http_connections gauge\n"
-        "conductor_http_connections %zu\n"
-        "# HELP conductor_http_in_flight Completion requests in work.\n"
-        "# TYPE conductor_http_in_flight gauge\n"
-        "conductor_http_in_flight %zu\n"
-        "# HELP conductor_http_connections_total Connections accepted.\n"
-        "# TYPE conductor_http_connections_total counter\n"
-        "conductor_http_connections_total %" PRIu64 "\n"
-        "# HELP conductor_http_refused_total Connections over the limit.\n"
-        "# TYPE conductor_http_refused_total counter\n"
-        "conductor_http_refused_total %" PRIu64 "\n",
-        s->connections, front->in_flight, s->accepted, s->refused);
-    evbuffer_add_printf(
-        out,
-        "# HELP conductor_http_gone_total Clients that left before their "
-        "answer.\n"
-        "# TYPE conductor_http_gone_total counter\n"
-        "conductor_http_gone_total %" PRIu64 "\n"
-        "# HELP conductor_http_slow_total Clients cut off for reading too "
-        "slowly.\n"
-        "# TYPE conductor_http_slow_total counter\n"
-        "conductor_http_slow_total %" PRIu64 "\n"
-        "# HELP conductor_http_body_bytes Bodies being received.\n"
-        "# TYPE conductor_http_body_bytes gauge\n"
-        "conductor_http_body_bytes %zu\n"
-        "# HELP conductor_http_bodies_refused_total Bodies refused as all "
-        "together were too large.\n"
-        "# TYPE conductor_http_bodies_refused_total counter\n"
-        "conductor_http_bodies_refused_total %" PRIu64 "\n"
-        "# HELP conductor_http_responses_total Answers by class of status.\n"
-        "# TYPE conductor_http_responses_total counter\n",
-        s->gone, s->slow, s->body_bytes, s->bodies_refused);
-    for (int i = 2; i <= 5; i++)
+    for (size_t i = 0; rc == 0 && i < sizeof(all) / sizeof(all[0]); i++)
+        evbuffer_add_printf(out,
+                            "# HELP conductor_http_%s %s\n"
+                            "# TYPE conductor_http_%s %s\n"
+                            "conductor_http_%s %" PRIu64 "\n",
+                            all[i].name, all[i].help, all[i].name, all[i].type,
+                            all[i].name, all[i].value);
+    if (rc == 0)
+        evbuffer_add_printf(
+            out, "# HELP conductor_http_responses_total Answers by class of "
+                 "status.\n"
+                 "# TYPE conductor_http_responses_total counter\n");
+    for (int i = 2; rc == 0 && i <= 5; i++)
         evbuffer_add_printf(out,
                             "conductor_http_responses_total{class=\"%dxx\"} "
                             "%" PRIu64 "\n",
                             i, s->by_class[i]);
-    return 0;
+    return rc;
 }
 
-void view_health(struct front *front, struct http_conn *conn,
-                 const struct http_head *head, const char *body, size_t n)
+void view_health(const struct front_call *call)
 {
-    (void)head;
-    (void)body;
-    (void)n;
-    reply_written(front, conn, "application/json", write_health);
+    struct evbuffer *buf = evbuffer_new();
+
+    reply_written(call->conn, "application/json", buf,
+                  buf ? service_health(call->front->service, buf) : -ENOMEM);
 }
 
-void view_metrics(struct front *front, struct http_conn *conn,
-                  const struct http_head *head, const char *body, size_t n)
+void view_metrics(const struct front_call *call)
 {
-    (void)head;
-    (void)body;
-    (void)n;
-    reply_written(front, conn, "text/plain; version=0.0.4; charset=utf-8",
-                  write_metrics);
+    struct evbuffer *buf = evbuffer_new();
+
+    reply_written(call->conn, "text/plain; version=0.0.4; charset=utf-8", buf,
+                  buf ? write_metrics(call->front, buf) : -ENOMEM);
 }
 
 /* Why a request went where it went: the path ends in its id. */
-void view_explain(struct front *front, struct http_conn *conn,
-                  const struct http_head *head, const char *body, size_t n)
+void view_explain(const struct front_call *call)
 {
-    char id[64] = "";
-    size_t id_bytes = head->path.n - strlen(VIEW_EXPLAIN_PATH);
+    const char *id = call->head->path.at + strlen(VIEW_EXPLAIN_PATH);
+    size_t n = call->head->path.n - strlen(VIEW_EXPLAIN_PATH);
     struct evbuffer *buf = evbuffer_new();
     struct openai_error error;
-    int rc = -ENOENT;
+    char text[64] = "";
+    int rc = buf ? -ENOENT : -ENOMEM;
 
-    (void)body;
-    (void)n;
-    if (id_bytes < sizeof(id))
-        memcpy(id, head->path.at + strlen(VIEW_EXPLAIN_PATH), id_bytes);
-    if (!buf)
-        rc = -ENOMEM;
-    else if (id[0])
-        rc = service_explain(front->service, id, buf);
-    if (rc == 0) {
-        http_reply(conn, 200, "application/json", evbuffer_pullup(buf, -1),
-                   evbuffer_get_length(buf));
-    } else {
-        if (rc == -ENOENT)
-            openai_error_set(&error, 404, "unknown_request", NULL,
-                             "nothing is known of request '%.*s', or not any "
-                             "more",
-                             id_bytes < 40 ? (int)id_bytes : 40,
-                             head->path.at + strlen(VIEW_EXPLAIN_PATH));
-        else
-            openai_error_set(&error, 500, "out_of_memory", NULL,
-                             "out of memory");
-        http_reply_error(conn, &error);
+    if (n < sizeof(text))
+        memcpy(text, id, n);
+    if (buf && *text)
+        rc = service_explain(call->front->service, text, buf);
+    if (rc != -ENOENT) {
+        reply_written(call->conn, "application/json", buf, rc);
+        return;
     }
-    if (buf)
-        evbuffer_free(buf);
+    evbuffer_free(buf);
+    openai_error_set(&error, 404, "unknown_request", NULL,
+                     "nothing is known of request '%.*s', or not any more",
+                     n < 40 ? (int)n : 40, id);
+    http_reply_error(call->conn, &error);
 }
