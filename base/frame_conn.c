@@ -165,8 +165,7 @@ static void on_readable(evutil_socket_t fd, short what, void *arg)
     if (n == -EAGAIN || n == -EINTR)
         return;
     if (n <= 0) {
-        frame_conn_fail(c, n == 0 ? "closed by the other side"
-                                  : strerror((int)-n));
+        frame_conn_fail(c, n == 0 ? FRAME_CONN_ENDED : strerror((int)-n));
         return;
     }
     while (take_next(c))
@@ -229,7 +228,7 @@ static void on_event(struct bufferevent *bev, short what, void *arg)
         return;
     }
     if (what & BEV_EVENT_EOF)
-        frame_conn_fail(c, "closed by the other side");
+        frame_conn_fail(c, FRAME_CONN_ENDED);
     else if (lookup)
         fail_lookup(c, lookup);
     else

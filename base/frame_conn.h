@@ -20,6 +20,9 @@
 
 #include "base/frame_reader.h"
 
+/* The reason of an end without an error. */
+#define FRAME_CONN_ENDED "closed by the other side"
+
 struct evdns_base;
 struct frame_conn;
 

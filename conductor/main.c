@@ -131,8 +131,15 @@ static int read_config(const struct command_line *cl, struct config *c)
     for (size_t i = 0; i < cl->policy_options.count; i++)
         if (config_policy_option(c, cl->policy_options.items[i], err))
             return fail_usage(err);
-    if (config_check(c, err))
-        return fail_usage(err);
+    if (config_check(c, err)) {
+        /* What the file alone says; the command line may have added to it. */
+        bool of_file = cl->config_path && cl->sets.count == 0 &&
+                       cl->policy_options.count == 0;
+
+        return options_complain(usage.name, "%s%s%s\ntry conductor --help",
+                                of_file ? cl->config_path : "",
+                                of_file ? ": " : "", err);
+    }
     log_init("conductor", c->log_level);
     return 0;
 }

@@ -63,9 +63,14 @@ static void on_closed(void *arg, const char *reason)
     struct worker_link *link = arg;
 
     if (link->joined) {
-        log_warn("worker %s (%s) is gone: %s", link->name,
-                 frame_conn_peer(link->conn), reason);
-        link->links->ops->left(link->links->arg, link, reason);
+        bool lost = link->links->ops->left(link->links->arg, link, reason);
+
+        if (lost || strcmp(reason, FRAME_CONN_ENDED) != 0)
+            log_warn("worker %s (%s) is gone: %s", link->name,
+                     frame_conn_peer(link->conn), reason);
+        else
+            log_info("worker %s (%s) left", link->name,
+                     frame_conn_peer(link->conn));
     } else if (log_rate_takes(&link->links->strangers.log,
                               HANDSHAKE_LOG_PER_S)) {
         log_info("connection from %s closed: %s", frame_conn_peer(link->conn),

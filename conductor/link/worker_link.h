@@ -10,6 +10,7 @@
 #define CONDUCTOR_LINK_WORKER_LINK_H
 
 #include <event2/event.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "proto/message.h"
@@ -28,8 +29,9 @@ struct worker_link_ops {
      * or out of place, and the link is closed for it. */
     int (*frame)(void *arg, struct worker_link *link,
                  const struct frame_header *h, const uint8_t *payload);
-    /* It is gone; link is dead when this returns. */
-    void (*left)(void *arg, struct worker_link *link, const char *reason);
+    /* It is gone; link is dead when this returns. Returns whether it had work
+     * that is lost with it. */
+    bool (*left)(void *arg, struct worker_link *link, const char *reason);
     /* A connection was refused or closed for what it sent; for counting. */
     void (*refused)(void *arg, int was_frame);
 };

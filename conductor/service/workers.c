@@ -54,12 +54,13 @@ static void fail_orphans(struct service *s, int64_t now_us)
     }
 }
 
-static void on_left(void *arg, struct worker_link *link, const char *reason)
+static bool on_left(void *arg, struct worker_link *link, const char *reason)
 {
     struct service *s = arg;
     struct worker *w = worker_link_owner(link);
     char why[MSG_TEXT_MAX + 128];
     uint32_t id = w->id, slot = pool_get(s->pool, id)->slot;
+    bool lost = false;
 
     snprintf(why, sizeof(why), "worker %s is gone: %.300s", w->hello.name,
              reason);
@@ -73,13 +74,16 @@ static void on_left(void *arg, struct worker_link *link, const char *reason)
         struct service_request *request = s->table.by_slot[i];
 
         if (request && request->attempt.id &&
-            (request->attempt.prefill == id || request->attempt.decode == id))
+            (request->attempt.prefill == id || request->attempt.decode == id)) {
+            lost = true;
             request_worker_left(request, id, why);
+        }
     }
     rc = pool_remove(s->pool, id, clock_now_us());
     (void)rc;
     prefix_index_cleared(s->index, slot);
     memset(w, 0, sizeof(*w));
+    return lost;
 }
 
 static int on_stored(struct service *s, uint32_t slot, const uint8_t *p,
