@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
+#include "tests/unit/model_facts.h"
 #include "workers/engine/cpu/kernels.h"
 #include "workers/engine/engine.h"
 

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 
 #include "tests/gpu/bench_rig.h"
+#include "tests/unit/model_facts.h"
 
 #define STEP_TOKENS 4096
 #define SEGMENT_TOKENS 256 /* short ones: attention is quadratic */

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "tests/gpu/bench_rig.h"
+#include "tests/unit/model_facts.h"
 
 #define MAX_BATCH 256
 #define MAX_TOKENS 16384

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "tests/gpu/bench_rig.h"
+#include "tests/unit/model_facts.h"
 
 #define MAX_TOKENS 32768
 #define MAX_CHUNKS (MAX_TOKENS / 512)

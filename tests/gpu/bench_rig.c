@@ -7,6 +7,8 @@
 #include <string.h>
 #include <time.h>
 
+#include "tests/unit/model_facts.h"
+
 static const char options_help[] =
     "  --engine KIND      cuda or cpu [cuda]\n"
     "  --model NAME       shape [llama3-8b]\n"

@@ -12,6 +12,7 @@
 #include "tests/gpu/kernels_ref.h"
 #include "tests/unit/cases.h"
 #include "tests/unit/engine_rig.h"
+#include "tests/unit/model_facts.h"
 #include "workers/engine/cuda/engine.h"
 
 #ifdef EMULATED

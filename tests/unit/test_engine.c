@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "predictor/cost_model.h"
 #include "tests/unit/engine_rig.h"
+#include "tests/unit/model_facts.h"
 
 /* Tiny times: 100 tokens take 0.8 ms. */
 static const struct cost_model cost = {

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "tests/unit/model_facts.h"
 #include "workers/engine/engine.h"
 #include "workers/engine/model.h"
 

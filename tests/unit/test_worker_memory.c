@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "tests/unit/model_facts.h"
 #include "workers/memory.h"
 
 #define GIB (1ull << 30)

@@ -1,4 +1,4 @@
-/* The table of known models and what follows from a shape alone. */
+/* The table of known models, and the fingerprint of a shape. */
 #include "workers/engine/model.h"
 
 #include <errno.h>
@@ -34,21 +34,6 @@ const struct model_shape *model_find(const char *name)
         if (strcmp(models[i].name, name) == 0)
             return &models[i];
     return NULL;
-}
-
-const char *model_names(char *out, size_t out_bytes)
-{
-    size_t used = 0;
-
-    for (size_t i = 0; i < N_MODELS && used < out_bytes; i++) {
-        int n = snprintf(out + used, out_bytes - used, "%s%s",
-                         i == 0 ? "" : ", ", models[i].name);
-
-        if (n < 0)
-            break;
-        used += (size_t)n;
-    }
-    return out;
 }
 
 int model_check(const struct model_shape *s, char *err, size_t err_bytes)
@@ -98,38 +83,6 @@ int model_check(const struct model_shape *s, char *err, size_t err_bytes)
         return -EINVAL;
     }
     return 0;
-}
-
-uint64_t model_kv_bytes_per_token(const struct model_shape *shape,
-                                  uint32_t element_bytes)
-{
-    return (uint64_t)2 * shape->layers * shape->kv_heads * shape->head_dim *
-           element_bytes;
-}
-
-/* Of one layer. */
-static double layer_weights(const struct model_shape *s)
-{
-    double q = (double)s->heads * s->head_dim;
-    double kv = (double)s->kv_heads * s->head_dim;
-
-    return (2 * q + 2 * kv + 3.0 * s->ffn) * s->d_model;
-}
-
-double model_weights(const struct model_shape *s, uint32_t layers)
-{
-    return layers * layer_weights(s) + (double)s->d_model * MODEL_OUTPUTS;
-}
-
-double model_prefill_flops(const struct model_shape *s, uint32_t layers,
-                           uint32_t from, uint32_t to)
-{
-    double q = (double)s->heads * s->head_dim;
-    double a = from;
-    double b = to;
-    double seen = (b * (b + 1) - a * (a + 1)) / 2;
-
-    return layers * (2 * layer_weights(s) * (b - a) + 4 * q * seen);
 }
 
 /* Little-endian, so that the fingerprint is the same on every machine. */

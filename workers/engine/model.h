@@ -43,30 +43,10 @@ const struct model_shape *model_find(const char *name);
  * listings. */
 const struct model_shape *model_at(size_t i);
 
-/* Writes the known names as "tiny, llama3-8b, ..." into out[out_bytes], cut
- * at its end and always NUL-terminated. For messages. Returns `out`. */
-const char *model_names(char *out, size_t out_bytes);
-
 /* Returns 0 if `shape` keeps the invariants above, else -EINVAL, with
  * "model: <field> is <value>: <what it must be>" in err[err_bytes]. */
 __attribute__((warn_unused_result)) int
 model_check(const struct model_shape *shape, char *err, size_t err_bytes);
-
-/* Bytes of KV of one token in all layers of `shape`, with `element_bytes` a
- * number: 2 (K and V) x layers x kv_heads x head_dim x element_bytes. */
-uint64_t model_kv_bytes_per_token(const struct model_shape *shape,
-                                  uint32_t element_bytes);
-
-/* Numbers in the weights that a step reads: the matrices of the first `layers`
- * layers, and of the output. */
-double model_weights(const struct model_shape *shape, uint32_t layers);
-
-/* Floating-point operations (an addition and a multiplication are two) of
- * computing tokens [from, to) of one request: the matrix products of `layers`
- * layers, and attention of each token to itself and all in front of it. The
- * output's product is left out: it is for one token of a prompt. */
-double model_prefill_flops(const struct model_shape *shape, uint32_t layers,
-                           uint32_t from, uint32_t to);
 
 /* What two workers must agree on before one uses the other's KV: a hash
  * (FNV-1a, 64 bits) over the shape (its name apart), the layers in use, the
