@@ -8,6 +8,7 @@
 /* JSON under way; the first failure sticks. */
 struct writer {
     struct evbuffer *out;
+    bool first;    /* no member of the object yet: no comma */
     bool predicts; /* estimates hold times */
     bool failed;
 };
@@ -19,10 +20,17 @@ struct writer {
 static const char *const tier_names[BLOCK_TIERS] = {
     [TIER_DEVICE] = "device", [TIER_HOST] = "host", [TIER_DISK] = "disk"};
 
+/* A member's name, behind a comma if it needs one. */
+static void put_key(struct writer *w, const char *key)
+{
+    PUT(w, "%s\"%s\":", w->first ? "" : ",", key);
+    w->first = false;
+}
+
 /* A name of an instance, which is printable, or null. */
 static void put_name(struct writer *w, const char *key, const char *name)
 {
-    PUT(w, "\"%s\":", key);
+    put_key(w, key);
     if (!name[0]) {
         PUT(w, "null");
         return;
@@ -33,18 +41,25 @@ static void put_name(struct writer *w, const char *key, const char *name)
     PUT(w, "\"");
 }
 
+/* A time, or null if it is not known or not set. */
+static void put_known(struct writer *w, const char *key, int64_t us, bool known)
+{
+    put_key(w, key);
+    if (known)
+        PUT(w, "%.3f", (double)us / 1e3);
+    else
+        PUT(w, "null");
+}
+
 static void put_ms(struct writer *w, const char *key, int64_t us)
 {
-    PUT(w, "\"%s\":%.3f", key, (double)us / 1e3);
+    put_known(w, key, us, true);
 }
 
 /* A limit that may not be set. */
 static void put_limit(struct writer *w, const char *key, int64_t us)
 {
-    if (us > 0)
-        put_ms(w, key, us);
-    else
-        PUT(w, "\"%s\":null", key);
+    put_known(w, key, us, us > 0);
 }
 
 /* Until the last block has come. Without a plan the transfer is what others
@@ -55,25 +70,13 @@ static int64_t load_us(const struct prefill_estimate *e)
                       : e->transfer_us + e->ready_us - e->transfer_end_us;
 }
 
-static void put_predicted(struct writer *w, const char *key, int64_t us)
-{
-    if (w->predicts)
-        put_ms(w, key, us);
-    else
-        PUT(w, "\"%s\":null", key);
-}
-
 static void put_estimate(struct writer *w, const struct prefill_estimate *e)
 {
-    put_predicted(w, "ttft_ms", e->ttft_us);
-    PUT(w, ",");
-    put_predicted(w, "queue_ms", e->queue_us);
-    PUT(w, ",");
-    put_predicted(w, "load_ms", load_us(e));
-    PUT(w, ",");
-    put_predicted(w, "prefill_ms", e->prefill_us);
-    PUT(w, ",");
-    put_predicted(w, "score_ms", e->score_us);
+    put_known(w, "ttft_ms", e->ttft_us, w->predicts);
+    put_known(w, "queue_ms", e->queue_us, w->predicts);
+    put_known(w, "load_ms", load_us(e), w->predicts);
+    put_known(w, "prefill_ms", e->prefill_us, w->predicts);
+    put_known(w, "score_ms", e->score_us, w->predicts);
     PUT(w, ",\"local_blocks\":%u,\"used_blocks\":%u,\"at_least\":%s",
         e->local_blocks, e->used_blocks, e->at_least ? "true" : "false");
 }
@@ -84,10 +87,9 @@ static void put_candidate(struct writer *w, const struct explain_candidate *c)
     bool planned = e->planned && !e->at_least;
 
     PUT(w, "{");
+    w->first = true;
     put_name(w, "instance", c->name);
-    PUT(w, ",");
     put_estimate(w, e);
-    PUT(w, ",");
     put_name(w, "fetch_from", c->fetch_from);
     PUT(w, ",\"mode\":%s%s%s", planned ? "\"" : "",
         planned ? load_mode_name(e->load_mode) : "null", planned ? "\"" : "");
@@ -101,14 +103,11 @@ static void put_candidate(struct writer *w, const struct explain_candidate *c)
 static void put_source(struct writer *w, const struct explain_source *s)
 {
     PUT(w, "{");
+    w->first = true;
     put_name(w, "instance", s->name);
-    PUT(w, ",\"from\":\"%s\",\"from_block\":%u,\"to_block\":%u,",
+    PUT(w, ",\"from\":\"%s\",\"from_block\":%u,\"to_block\":%u",
         s->own ? tier_names[s->tier] : "link", s->from_block, s->to_block);
-    if (s->start_us < 0)
-        PUT(w, "\"start_ms\":null");
-    else
-        put_ms(w, "start_ms", s->start_us);
-    PUT(w, ",");
+    put_known(w, "start_ms", s->start_us, s->start_us >= 0);
     put_ms(w, "end_ms", s->end_us);
     PUT(w, "}");
 }
@@ -133,19 +132,17 @@ static void put_plan(struct writer *w, const struct explain_record *r)
 
 static void put_decision(struct writer *w, const struct explain_record *r)
 {
-    PUT(w, ",\"verdict\":\"%s\",", schedule_verdict_name(r->verdict));
+    PUT(w, ",\"verdict\":\"%s\"", schedule_verdict_name(r->verdict));
     put_name(w, "prefill", r->prefill);
-    PUT(w, ",");
     put_name(w, "decode", r->decode);
     if (!r->prefill[0]) {
         PUT(w, ",\"predicted\":null,\"plan\":null");
         return;
     }
     PUT(w, ",\"predicted\":{");
+    w->first = true;
     put_limit(w, "total_ttft_ms", r->predicted_ttft_us);
-    PUT(w, ",");
     put_limit(w, "tbt_ms", r->predicted_tbt_us);
-    PUT(w, ",");
     put_estimate(w, &r->chosen);
     PUT(w, "}");
     put_plan(w, r);
@@ -156,16 +153,14 @@ static void put_actual(struct writer *w, const struct explain_record *r)
     const struct msg_prefill_done *m = &r->done;
 
     PUT(w, ",\"actual\":{");
+    w->first = true;
     put_limit(w, "ttft_ms", r->ttft_us);
     if (r->prefilled) {
-        PUT(w, ",");
-        PUT(w, "\"mode\":\"%s\",",
+        PUT(w, ",\"mode\":\"%s\"",
             load_mode_name(
                 (enum load_mode)(m->load_mode - PROTO_LOAD_COMPUTE)));
         put_ms(w, "queue_ms", (int64_t)m->queue_us);
-        PUT(w, ",");
         put_ms(w, "prefill_ms", (int64_t)m->prefill_us);
-        PUT(w, ",");
         put_ms(w, "load_ms", (int64_t)(m->load_us ? m->load_us : m->fetch_us));
         PUT(w,
             ",\"local_tokens\":%u,\"fetched_tokens\":%u,\"disk_tokens\":%u,"
@@ -186,13 +181,11 @@ int explain_write(const struct explain *explain, const char *id,
         return -ENOENT;
     PUT(&w,
         "{\"request_id\":\"%s\",\"policy\":\"%s\",\"state\":\"%s\","
-        "\"attempt\":%u,\"prompt_tokens\":%u,\"max_tokens\":%u,",
+        "\"attempt\":%u,\"prompt_tokens\":%u,\"max_tokens\":%u",
         r->request_id, r->policy, r->state, r->attempt, r->prompt_tokens,
         r->max_tokens);
     put_name(&w, "reason", r->reason);
-    PUT(&w, ",");
     put_limit(&w, "slo_ttft_ms", r->slo_ttft_us);
-    PUT(&w, ",");
     put_limit(&w, "slo_tbt_ms", r->slo_tbt_us);
     put_decision(&w, r);
     put_actual(&w, r);

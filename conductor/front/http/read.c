@@ -261,17 +261,16 @@ int http_conn_open(struct http_server *server, evutil_socket_t fd)
                             options->write_us % 1000000};
     struct http_conn *conn = calloc(1, sizeof(*conn));
 
-    if (!conn)
-        goto close_fd;
+    if (conn)
+        conn->bev =
+            bufferevent_socket_new(server->base, fd, BEV_OPT_CLOSE_ON_FREE);
+    if (conn && conn->bev)
+        conn->timer = evtimer_new(server->base, on_timer, conn);
+    if (!conn || !conn->timer)
+        goto fail;
     conn->server = server;
     text_buf_init(&conn->body, options->max_body_bytes);
     text_buf_init(&conn->extra, MAX_EXTRA_BYTES);
-    conn->bev = bufferevent_socket_new(server->base, fd, BEV_OPT_CLOSE_ON_FREE);
-    if (!conn->bev)
-        goto free_conn;
-    conn->timer = evtimer_new(server->base, on_timer, conn);
-    if (!conn->timer)
-        goto free_bev;
     LIST_INSERT_HEAD(&server->conns, conn, link);
     server->stats.connections++;
     bufferevent_setcb(conn->bev, on_read, on_write, on_event, conn);
@@ -283,14 +282,11 @@ int http_conn_open(struct http_server *server, evutil_socket_t fd)
     bufferevent_enable(conn->bev, EV_READ | EV_WRITE);
     http_conn_arm(conn, options->idle_us);
     return 0;
-
-free_bev:
-    bufferevent_free(conn->bev);
+fail:
+    if (conn && conn->bev)
+        bufferevent_free(conn->bev);
+    else
+        evutil_closesocket(fd);
     free(conn);
-    return -ENOMEM;
-free_conn:
-    free(conn);
-close_fd:
-    evutil_closesocket(fd);
     return -ENOMEM;
 }

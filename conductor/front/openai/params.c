@@ -36,30 +36,17 @@ static bool is_one(const json_t *v)
     return json_is_number(v) && !islessgreater(json_number_value(v), 1.0);
 }
 
-static bool is_false(const json_t *v)
-{
-    return json_is_false(v);
-}
-
-static bool is_boolean(const json_t *v)
-{
-    return json_is_boolean(v);
-}
-
-static bool is_integer(const json_t *v)
-{
-    return json_is_integer(v);
-}
-
-static bool is_string(const json_t *v)
-{
-    return json_is_string(v);
-}
-
-static bool is_object(const json_t *v)
-{
-    return json_is_object(v);
-}
+/* is_false() and so on. */
+#define IS(type)                           \
+    static bool is_##type(const json_t *v) \
+    {                                      \
+        return json_is_##type(v);          \
+    }
+IS(false)
+IS(boolean)
+IS(integer)
+IS(string)
+IS(object)
 
 static bool is_empty(const json_t *v)
 {
