@@ -201,20 +201,11 @@ static void on_write(struct bufferevent *bev, void *arg)
     (void)conn_leave(c);
 }
 
-/* The socket has no error of its own then. */
-static void fail_lookup(struct frame_conn *c, int error)
-{
-    char text[MSG_TEXT_MAX];
-
-    snprintf(text, sizeof(text), "cannot look up the host: %s",
-             evutil_gai_strerror(error));
-    frame_conn_fail(c, text);
-}
-
 static void on_event(struct bufferevent *bev, short what, void *arg)
 {
     struct frame_conn *c = arg;
     int lookup = bufferevent_socket_get_dns_error(bev);
+    char text[MSG_TEXT_MAX];
 
     if (what & BEV_EVENT_CONNECTED) {
         socket_tune(bufferevent_getfd(c->bev));
@@ -227,13 +218,13 @@ static void on_event(struct bufferevent *bev, short what, void *arg)
         }
         return;
     }
-    if (what & BEV_EVENT_EOF)
-        frame_conn_fail(c, FRAME_CONN_ENDED);
-    else if (lookup)
-        fail_lookup(c, lookup);
-    else
-        frame_conn_fail(c, evutil_socket_error_to_string(
-                               evutil_socket_geterror(bufferevent_getfd(bev))));
+    /* A failed look-up leaves no error with the socket. */
+    snprintf(text, sizeof(text), "%s%s",
+             lookup ? "cannot look up the host: " : "",
+             lookup ? evutil_gai_strerror(lookup)
+                    : evutil_socket_error_to_string(
+                          evutil_socket_geterror(bufferevent_getfd(bev))));
+    frame_conn_fail(c, what & BEV_EVENT_EOF ? FRAME_CONN_ENDED : text);
 }
 
 static struct frame_conn *conn_alloc(struct event_base *base,
@@ -244,21 +235,19 @@ static struct frame_conn *conn_alloc(struct event_base *base,
 {
     struct frame_conn *c = calloc(1, sizeof(*c));
 
-    if (!c) {
-        if (fd >= 0)
-            evutil_closesocket(fd);
-        return NULL;
+    if (c) {
+        c->ops = ops;
+        c->arg = arg;
+        c->limits = *limits;
+        c->bev = bufferevent_socket_new(base, fd, BEV_OPT_CLOSE_ON_FREE);
+        c->deferred = event_new(base, -1, 0, on_deferred, c);
+        c->small = evbuffer_new();
     }
-    c->ops = ops;
-    c->arg = arg;
-    c->limits = *limits;
-    c->bev = bufferevent_socket_new(base, fd, BEV_OPT_CLOSE_ON_FREE);
-    c->deferred = event_new(base, -1, 0, on_deferred, c);
-    c->small = evbuffer_new();
-    if (!c->bev || !c->deferred || !c->small) {
-        if (!c->bev && fd >= 0)
+    if (!c || !c->bev || !c->deferred || !c->small) {
+        if ((!c || !c->bev) && fd >= 0)
             evutil_closesocket(fd);
-        conn_destroy(c);
+        if (c)
+            conn_destroy(c);
         return NULL;
     }
     frame_reader_init(&c->reader, &limits->split);
@@ -319,8 +308,7 @@ void frame_conn_free(struct frame_conn *c)
     if (!c)
         return;
     if (c->in_callback) {
-        c->freed = true;
-        c->ending = true;
+        c->freed = c->ending = true;
         stop_reading(c);
         bufferevent_disable(c->bev, EV_WRITE);
         event_del(c->deferred);
@@ -393,11 +381,10 @@ void frame_conn_lend(struct frame_conn *c, const void *data, size_t n,
 
 void frame_conn_send(struct frame_conn *c, const struct wire_buf *buf)
 {
-    if (buf->failed) {
+    if (buf->failed)
         frame_conn_fail(c, "a message could not be encoded");
-        return;
-    }
-    frame_conn_send_bytes(c, buf->data, buf->len);
+    else
+        frame_conn_send_bytes(c, buf->data, buf->len);
 }
 
 int frame_conn_full(const struct frame_conn *c)

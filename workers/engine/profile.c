@@ -106,9 +106,7 @@ static int step(struct run *r, struct engine_segment *segments, uint32_t n)
 /* Takes `n` tokens behind `from` of the prompt, in steps. */
 static int prefill(struct run *r, uint32_t from, uint32_t n)
 {
-    uint32_t at = from;
-
-    while (at < from + n) {
+    for (uint32_t at = from; at < from + n;) {
         uint32_t left = from + n - at;
         uint32_t most = r->layout->step_tokens;
         struct engine_segment s = {
@@ -236,8 +234,7 @@ static int measure(struct run *r, FILE *out, profile_progress_fn *progress,
 /* "<cores> x <processor>", as Linux names it. */
 static void machine_name(char *name, size_t bytes)
 {
-    char line[256];
-    char processor[256] = "unknown processor";
+    char line[256], processor[256] = "unknown processor";
     FILE *f = fopen("/proc/cpuinfo", "r");
 
     while (f && fgets(line, sizeof(line), f)) {
@@ -380,19 +377,16 @@ int profile_run(struct engine *e, const struct profile_config *config,
     if (rc != 0)
         return rc;
     rc = allocate(&r);
-    if (rc != 0)
-        goto done;
-    rc = fill_blocks(&r);
-    if (rc != 0)
-        goto done;
-    plan_prefill(&r);
-    plan_decode(&r);
-    write_head(&r, out);
-    rc = measure(&r, out, progress, arg);
+    if (rc == 0)
+        rc = fill_blocks(&r);
+    if (rc == 0) {
+        plan_prefill(&r);
+        plan_decode(&r);
+        write_head(&r, out);
+        rc = measure(&r, out, progress, arg);
+    }
     if (rc == 0 && (fflush(out) != 0 || ferror(out)))
         rc = -EIO;
-
-done:
     if (rc != 0)
         snprintf(err, err_bytes, "profile: %s", strerror(-rc));
     for (uint32_t i = 0; i < r.n_blocks; i++)
