@@ -72,8 +72,8 @@ static void test_hostile_texts(void)
     CU_ASSERT_NOT_EQUAL(access("/tmp/test_chart_broke_out", F_OK), 0);
 }
 
-/* Ticks are 1, 2 and 5 times powers of ten from edge to edge, and the same
- * numbers give the same bytes. */
+/* Ticks of a logarithmic axis are powers of ten, and the same numbers give the
+ * same bytes. */
 static void test_ticks(void)
 {
     char path[] = "/tmp/test_chart.XXXXXX";
@@ -82,11 +82,8 @@ static void test_ticks(void)
     close(mkstemp(path));
     CU_ASSERT_EQUAL(chart_write(path, "whole", &c, 1, 1), 0);
     char *text = take(path);
-    for (size_t i = 0; i < 4; i++) {
-        static const char *const ticks[] = {">10<", ">20<", ">50<", ">100<"};
-
-        CU_ASSERT_EQUAL(count(text, ticks[i]), 1);
-    }
+    CU_ASSERT_EQUAL(count(text, ">10<"), 1);
+    CU_ASSERT_EQUAL(count(text, ">100<"), 1);
     CU_ASSERT_EQUAL(count(text, "NaN"), 0);
     CU_ASSERT_EQUAL(chart_write(path, "whole", &c, 1, 1), 0);
     char *again = take(path);

@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "tools/plot/gnuplot.h"
-#include "tools/plot/range.h"
 #include "tools/result_file.h"
 
 /* Of a frame, in pixels; then what stands around it. */
@@ -58,58 +57,12 @@ static double x_at(const struct chart *c, const struct chart_series *s,
     return s->x ? s->x[i] : c->x ? c->x[i] : (double)i;
 }
 
-static void find_ranges(const struct chart *c, struct range *x, struct range *y)
+/* Whether the axes can show it. */
+static bool is_shown(const struct chart *c, const struct chart_series *s,
+                     size_t i)
 {
-    *x = *y = RANGE_EMPTY;
-    for (size_t s = 0; s < c->n_series; s++) {
-        const struct chart_series *one = &c->series[s];
-
-        for (size_t i = 0; i < one->n && one->mark != CHART_RULE; i++) {
-            range_widen(x, x_at(c, one, i), c->x_log);
-            range_widen(y, one->y[i], c->y_log);
-        }
-    }
-    if (!c->y_log && !c->square)
-        range_widen(y, 0, false);
-    if (c->y_max > 0)
-        range_widen(y, c->y_max, c->y_log);
-    if (has_bars(c)) /* numbers stand above them */
-        y->max *= 1.08;
-    if (c->y_min > 0)
-        range_widen(y, c->y_min, c->y_log);
-    if (c->square) {
-        *x = (struct range){fmin(x->min, y->min), fmax(x->max, y->max)};
-        *y = *x;
-    }
-    if (c->whole) {
-        x->min -= 1;
-        x->max += 1;
-    } else {
-        range_round(x, c->x_log);
-    }
-    if (c->whole && c->square)
-        *y = *x;
-    else
-        range_round(y, c->y_log);
-}
-
-/* Few enough decades ask for 2 and 5 between their powers of ten. */
-static void put_log_ticks(FILE *f, char axis, const struct range *r)
-{
-    double decades = log10(r->max / r->min);
-    const char *separator = "";
-
-    fprintf(f, "set logscale %c\nset %ctics (", axis, axis);
-    for (double tick = r->min; tick <= r->max * (1 + 1e-9);
-         tick = range_step(tick * 2.5)) {
-        bool power = fabs(tick / pow(10, round(log10(tick))) - 1) < 1e-6;
-
-        if (power || decades <= 3) {
-            fprintf(f, "%s'%g' %g", separator, tick, tick);
-            separator = ", ";
-        }
-    }
-    fputs(")\n", f);
+    return !isnan(s->y[i]) && !(c->y_log && s->y[i] <= 0) &&
+           !(c->x_log && x_at(c, s, i) <= 0);
 }
 
 static double frame_width(const struct chart *c)
@@ -138,17 +91,14 @@ static double key_width(const struct chart *c)
     return widest;
 }
 
-/* On the frame's edge where the value is infinite. */
-static double within(double value, const struct range *r, bool log)
+/* A place on the frame's edges where the value is infinite, see axes_of(). */
+static double within(double value)
 {
-    if (isinf(value))
-        return value < 0 ? r->min : r->max;
-    return log ? fmax(value, r->min) : value;
+    return isinf(value) ? value > 0 : value;
 }
 
 /* A block of data by name: a line "x y" each. */
-static void put_data(FILE *f, const struct chart *c, size_t s,
-                     const struct range *x, const struct range *y)
+static void put_data(FILE *f, const struct chart *c, size_t s)
 {
     const struct chart_series *one = &c->series[s];
     double width = 0.8 / (double)c->n_series;
@@ -156,21 +106,29 @@ static void put_data(FILE *f, const struct chart *c, size_t s,
     fprintf(f, "$data%zu << END\n", s);
     for (size_t i = 0; i < one->n; i++) {
         double at = has_bars(c) ? (double)i + 0.1 + width * ((double)s + 0.5)
-                                : within(x_at(c, one, i), x, c->x_log);
+                                : within(x_at(c, one, i));
 
-        if (!isnan(one->y[i]))
-            fprintf(f, "%.9g %.9g\n", at, within(one->y[i], y, c->y_log));
+        if (is_shown(c, one, i) || one->mark == CHART_RULE)
+            fprintf(f, "%.9g %.9g\n", at, within(one->y[i]));
     }
     fputs("END\n", f);
 }
 
-static bool has_points(const struct chart_series *s)
+static bool has_points(const struct chart *c, const struct chart_series *s)
 {
     size_t i = 0;
 
-    while (i < s->n && isnan(s->y[i]))
+    while (s->mark != CHART_RULE && i < s->n && !is_shown(c, s, i))
         i++;
     return i < s->n;
+}
+
+/* The second axes are hidden and go from 0 to 1. */
+static const char *axes_of(const struct chart *c, const struct chart_series *s)
+{
+    bool x = isinf(x_at(c, s, 0));
+
+    return isinf(s->y[0]) ? x ? "x2y2" : "x1y2" : x ? "x2y1" : "x1y1";
 }
 
 /* A series as part of a plot command. */
@@ -185,7 +143,7 @@ static void put_series(FILE *f, const struct chart *c, size_t s)
     static const int marks[] = {7, 5, 9, 11, 13, 15}; /* filled ones */
     const struct chart_series *one = &c->series[s];
 
-    if (!has_points(one)) { /* gnuplot would warn of it */
+    if (!has_points(c, one)) { /* gnuplot would warn of it */
         fputs("NaN notitle", f);
         return;
     }
@@ -195,7 +153,9 @@ static void put_series(FILE *f, const struct chart *c, size_t s)
         fprintf(f, "$data%zu with boxes fs solid 0.8 lc '%s' ", s,
                 colours[s % COLOURS]);
     } else {
-        fprintf(f, "$data%zu with %s lc '%s' ", s, styles[one->mark],
+        fprintf(f, "$data%zu axes %s%s with %s lc '%s' ", s, axes_of(c, one),
+                one->mark == CHART_RULE ? " noautoscale" : "",
+                styles[one->mark],
                 one->mark == CHART_RULE ? "#777777" : colours[s % COLOURS]);
         if (one->mark == CHART_LINE || points)
             fprintf(f, "pt %d ", one->mark == CHART_CROSSES ? 2 : marks[s % 6]);
@@ -217,24 +177,71 @@ static void put_series(FILE *f, const struct chart *c, size_t s)
     }
 }
 
-/* A little more than the range: gnuplot leaves out ticks on a logarithmic edge.
- */
-static void put_range(FILE *f, char axis, const struct range *r, bool log)
+static void widen(double range[2], double value)
 {
-    fprintf(f, "set %crange [%.9g:%.9g]\n", axis,
-            log ? r->min * (1 - 1e-5) : r->min,
-            log ? r->max * (1 + 1e-5) : r->max);
+    if (isfinite(value)) {
+        range[0] = fmin(range[0], value);
+        range[1] = fmax(range[1], value);
+    }
 }
 
-static double whole_step(const struct range *r)
+/* A range that gnuplot would take for empty gets an end. */
+static void fill_range(double range[2])
 {
-    return fmax(1, range_step((r->max - r->min) / 4));
+    if (range[0] > range[1])
+        range[0] = range[1] = 1;
+    if (range[0] == range[1])
+        range[1] = range[0] > 0 ? 2 * range[0] : range[0] + 1;
 }
 
-static void put_axes(FILE *f, const struct chart *c, const struct range *x,
-                     const struct range *y)
+/* Of what is shown; 0 is on a linear axis, and so far as the chart says. A
+ * block of two points that are not drawn tells autoscaling. */
+static void put_ranges(FILE *f, const struct chart *c)
 {
-    fputs("set autoscale\nunset logscale\nset xtics auto\nset ytics auto\n"
+    double x[2] = {INFINITY, -INFINITY};
+    double y[2] = {INFINITY, -INFINITY};
+
+    for (size_t s = 0; s < c->n_series; s++) {
+        const struct chart_series *one = &c->series[s];
+
+        for (size_t i = 0; i < one->n && one->mark != CHART_RULE; i++) {
+            if (is_shown(c, one, i)) {
+                widen(x, x_at(c, one, i));
+                widen(y, one->y[i]);
+            }
+        }
+    }
+    if (!c->y_log && !c->square)
+        widen(y, 0);
+    if (c->y_min > 0)
+        widen(y, c->y_min);
+    if (c->y_max > 0)
+        widen(y, c->y_max);
+    if (c->square) {
+        widen(x, y[0]);
+        widen(x, y[1]);
+        widen(y, x[0]);
+        widen(y, x[1]);
+    }
+    fill_range(x);
+    fill_range(y);
+    double step = fmax(1, ceil((x[1] - x[0]) / 8));
+    fprintf(f, "$ranges << END\n%.9g %.9g\n%.9g %.9g\n", x[0], y[0], x[1],
+            y[1]);
+    fputs("END\n", f);
+    if (has_bars(c)) /* numbers stand above them */
+        fputs("set offsets 0, 0, graph 0.08, 0\n", f);
+    else if (c->whole)
+        fprintf(f, "set offsets 1, 1, %d, %d\nset xtics %g\n", c->square,
+                c->square, step);
+    if (c->whole && c->square)
+        fprintf(f, "set ytics %g\n", step);
+}
+
+static void put_axes(FILE *f, const struct chart *c)
+{
+    fputs("set autoscale\nset x2range [0:1]\nset y2range [0:1]\n"
+          "unset logscale\nunset offsets\nset xtics auto\nset ytics auto\n"
           "set label 1 ",
           f);
     put_text(f, c->title);
@@ -244,16 +251,11 @@ static void put_axes(FILE *f, const struct chart *c, const struct range *x,
     put_text(f, c->y_label);
     fputc('\n', f);
     if (c->x_log)
-        put_log_ticks(f, 'x', x);
+        fputs("set logscale x\n", f);
     if (c->y_log)
-        put_log_ticks(f, 'y', y);
-    if (!has_bars(c)) {
-        put_range(f, 'x', x, c->x_log);
-        if (c->whole)
-            fprintf(f, "set xtics %g\n", whole_step(x));
-        if (c->whole && c->square)
-            fprintf(f, "set ytics %g\n", whole_step(y));
-    } else {
+        fputs("set logscale y\n", f);
+    put_ranges(f, c);
+    if (has_bars(c)) {
         fprintf(f, "set xrange [0:%zu]\nset boxwidth %.6g\nset xtics (",
                 c->series[0].n, 0.74 / (double)c->n_series);
         for (size_t i = 0; i < c->series[0].n; i++) {
@@ -263,7 +265,6 @@ static void put_axes(FILE *f, const struct chart *c, const struct range *x,
         }
         fputs(")\n", f);
     }
-    put_range(f, 'y', y, c->y_log);
 }
 
 struct place {
@@ -273,11 +274,8 @@ struct place {
 
 static void put_chart(FILE *f, const struct chart *c, const struct place *at)
 {
-    struct range x;
-    struct range y;
     double bottom = at->top + HEIGHT;
 
-    find_ranges(c, &x, &y);
     fprintf(f,
             "set lmargin at screen %.6f\nset rmargin at screen %.6f\n"
             "set tmargin at screen %.6f\nset bmargin at screen %.6f\n"
@@ -286,12 +284,12 @@ static void put_chart(FILE *f, const struct chart *c, const struct place *at)
             1 - at->top / at->height, 1 - bottom / at->height,
             (at->left + frame_width(c) + GAP) / at->width,
             1 - at->top / at->height);
-    put_axes(f, c, &x, &y);
+    put_axes(f, c);
     for (size_t s = 0; s < c->n_series; s++)
-        put_data(f, c, s, &x, &y);
-    fputs("plot ", f);
+        put_data(f, c, s);
+    fputs("plot $ranges with lines lt nodraw notitle", f);
     for (size_t s = 0; s < c->n_series; s++) {
-        fputs(s > 0 ? ", " : "", f);
+        fputs(", ", f);
         put_series(f, c, s);
     }
     fputc('\n', f);
@@ -329,7 +327,8 @@ static void put_script(FILE *f, const char *title, const struct chart *charts,
     fprintf(f,
             "set terminal svg noenhanced size %.0f,%.0f font 'sans-serif,12' "
             "background 'white' name 'chart'\n"
-            "set encoding utf8\nset clip two\nset style data lines\n"
+            "set encoding utf8\nset format '%%g'\nset clip two\nset style data "
+            "lines\n"
             "set key Left reverse samplen 3\nset tics nomirror scale 0.6\n"
             "set grid lc '#dddddd' dt 1 lw 0.5\nset border lc '#333333'\n"
             "set multiplot title ",
