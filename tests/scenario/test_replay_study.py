@@ -204,6 +204,7 @@ class Study(unittest.TestCase):
             r'\n(\d+) of 80 requests miss an SLO on any number of nodes',
             done.stdout)[1])
         self.assertIn('; the target allows 4\n', done.stdout)
+        self.assertEqual(done.stderr, '')  # nothing was simulated
         # One after the other on many nodes all others are in time.
         slow = self.simulate(SAMPLE, '--cluster', PAPER, '--prefill', 32,
                              '--decode', 8, '--policy', 'plan', '--speed',
@@ -300,7 +301,7 @@ class Study(unittest.TestCase):
                 ([], '--traces DIR is missing', 2),
                 (['--traces', self.path('in')], '--out DIR is missing', 2),
                 (['--traces', self.path('in'), '--out', self.path('o'),
-                  '--only', '05,12'], '--only 05,12: must be of', 2),
+                  '--only', '05,12'], '--only 12: is not one of 01 ', 2),
                 (['--traces', '/nowhere', '--out', self.path('o')],
                  '--traces /nowhere: No such file', 1),
                 (['--traces', self.path('in'), '--out', self.path('o')],
@@ -341,7 +342,7 @@ class Study(unittest.TestCase):
         paper['decode']['kv_tokens'] = 10
         with open(short, 'w', encoding='utf-8') as f:
             json.dump(paper, f)
-        slo = ['--slo-ttft', 3, '--slo-tbt', 1]
+        slo = ['--slo-ttft', 60, '--slo-tbt', 1]
         for args, words in [
                 (['--trace', empty, '--cluster', PAPER], 'holds no'),
                 (['--trace', trace, '--cluster', PAPER, '--from', 20],
@@ -386,7 +387,9 @@ class Study(unittest.TestCase):
                 (['compare'], '--cluster FILE is missing', 2),
                 (['compare', '--cluster', PAPER], '--trace FILE is missing', 2),
                 (['compare', *both, '--policies', 'best'],
-                 '--policies best: must be random,', 2),
+                 '--policies best: is not one of random ', 2),
+                (['compare', *both, '--policies', 'plan,plan'],
+                 '--policies plan: comes twice', 2),
                 (['compare', *both, '--speeds', '1,x'], '--speeds 1,x', 2),
                 (['compare', *both, '--prefill', '1.5'],
                  '--prefill 1.5: must be whole', 2),

@@ -51,15 +51,13 @@ static int refuse_name(const char *option, const char *name,
                        char error[REPLAY_LIST_ERROR_BYTES])
 {
     const char *k;
-    int n = snprintf(error, REPLAY_LIST_ERROR_BYTES, "--%s %.40s: must be",
-                     option, name);
+    int n = snprintf(error, REPLAY_LIST_ERROR_BYTES,
+                     "--%s %.40s: is not one of", option, name);
 
-    for (size_t i = 0; (k = known(i)); i++) {
-        if (n < REPLAY_LIST_ERROR_BYTES - 1) {
-            n += snprintf(error + n, REPLAY_LIST_ERROR_BYTES - (size_t)n,
-                          "%s %s", i > 0 ? "," : "", k);
-        }
-    }
+    for (size_t i = 0; (k = known(i)); i++)
+        if (n < REPLAY_LIST_ERROR_BYTES)
+            n += snprintf(error + n, REPLAY_LIST_ERROR_BYTES - (size_t)n, " %s",
+                          k);
     return -EINVAL;
 }
 
@@ -77,6 +75,13 @@ int replay_list_names(const char *option, const char *text,
 
         if (!is_known(known, name) || list->count == REPLAY_LIST_MAX)
             return refuse_name(option, name, known, error);
+        for (size_t i = 0; i < list->count; i++) {
+            if (strcmp(list->names[i], name) == 0) {
+                snprintf(error, REPLAY_LIST_ERROR_BYTES, "--%s %s: comes twice",
+                         option, name);
+                return -EINVAL;
+            }
+        }
         list->names[list->count++] = name;
     }
     return 0;

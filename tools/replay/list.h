@@ -28,7 +28,8 @@ int replay_list_numbers(const char *option, const char *text, double min,
     __attribute__((warn_unused_result));
 
 /*
- * Reads names; `known` gives the i-th that is allowed, NULL behind the last.
+ * Reads names, each once; `known` gives the i-th that is allowed, NULL behind
+ * the last.
  * Returns as replay_list_numbers().
  */
 int replay_list_names(const char *option, const char *text,

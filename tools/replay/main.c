@@ -72,7 +72,8 @@ void replay_complain(const char *name, const char *format, ...)
 int replay_complain_output(const char *name, const char *path, int rc)
 {
     if (rc != 0)
-        replay_complain(name, "%s: %s", path, chart_error(rc));
+        replay_complain(name, "%s: %s", options_shown_path(path),
+                        chart_error(rc));
     return rc != 0;
 }
 

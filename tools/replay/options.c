@@ -100,6 +100,14 @@ int options_check_outputs(const struct option_table *table, char *error,
 #define RESULT_FD 90
 #define RESULT_PATH "/dev/fd/90"
 
+/* What the user wrote for RESULT_PATH. */
+static char result_option[64];
+
+const char *options_shown_path(const char *path)
+{
+    return strcmp(path, RESULT_PATH) == 0 ? result_option : path;
+}
+
 int options_claim_stdout(const struct option_table *table, char *error,
                          size_t size)
 {
@@ -123,6 +131,7 @@ int options_claim_stdout(const struct option_table *table, char *error,
         }
         claimed = spec;
         *path = RESULT_PATH;
+        snprintf(result_option, sizeof result_option, "--%s -", spec->name);
     }
     return 0;
 }

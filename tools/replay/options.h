@@ -28,4 +28,8 @@ int options_check_outputs(const struct option_table *table, char *error,
 int options_claim_stdout(const struct option_table *table, char *error,
                          size_t size) __attribute__((warn_unused_result));
 
+/* How messages call an output: its path, or "--NAME -" where it is standard
+ * output. */
+const char *options_shown_path(const char *path);
+
 #endif

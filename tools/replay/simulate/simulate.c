@@ -237,7 +237,7 @@ static int write_report(const struct settings *s, const struct cluster *c,
         rc = replay_json_write(json, s->report);
     json_decref(json);
     if (rc != 0)
-        replay_complain(usage.name, "%s: %s", s->report, strerror(-rc));
+        (void)replay_complain_output(usage.name, s->report, rc);
     return rc;
 }
 

@@ -96,7 +96,8 @@ static int run_script(const struct settings *s)
     execlp("python3", "python3", "-B", script, program, s->traces, s->out,
            s->clusters, s->only ? s->only : "", requests, skip, jobs,
            (char *)NULL);
-    replay_complain(usage.name, "python3: %s", strerror(errno));
+    fprintf(stderr, "conductor-replay: figures needs python3: %s\n",
+            strerror(errno));
     return 1;
 }
 
@@ -129,10 +130,7 @@ int replay_command_figures(int argc, char **argv)
     }
     if (s.only &&
         replay_list_names("only", s.only, figure_name, &only, error) != 0) {
-        replay_complain(usage.name,
-                        "--only %s: must be of 01 (1, 6 and 7), 05, 08, 09, "
-                        "10, 11, 13, 15, goodput",
-                        s.only);
+        replay_complain(usage.name, "%s", error);
         return REPLAY_EXIT_USAGE;
     }
     return check_traces(s.traces) == 0 ? run_script(&s) : 1;

@@ -135,8 +135,10 @@ static int ask(void *arg, struct search_answer *answers, size_t n)
         cases[i].misses_max = z->result.misses_max;
     }
     if (rc == 0) {
-        fprintf(stderr, "%" PRIu32 " nodes: %zu splits\n",
-                answers[0].size.prefill + answers[0].size.decode, n);
+        uint32_t nodes = answers[0].size.prefill + answers[0].size.decode;
+
+        fprintf(stderr, "%" PRIu32 " node%s: %zu split%s\n", nodes,
+                nodes == 1 ? "" : "s", n, n == 1 ? "" : "s");
         rc = replay_study_run(&s->study, cases, n, z->error);
     }
     for (size_t i = 0; i < n && rc == 0; i++) {
@@ -287,14 +289,16 @@ static int survey(struct sizing *z)
     return rc;
 }
 
+/* Simulates nothing where so many requests are hopeless that no size will do.
+ */
 static int search_sizes(struct sizing *z)
 {
     int rc = survey(z);
 
-    if (rc == 0) {
-        snprintf(z->error, sizeof z->error, "out of memory");
-        rc = search_run(&z->result.search);
-    }
+    if (rc != 0 || z->result.hopeless > z->result.misses_max)
+        return rc;
+    snprintf(z->error, sizeof z->error, "out of memory");
+    rc = search_run(&z->result.search);
     return rc == 0 ? finish(z) : rc;
 }
 

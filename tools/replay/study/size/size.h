@@ -23,7 +23,7 @@ struct replay_sizing {
     struct search search;
     /* Simulated to their ends: found: the answer, then all splits of up to
      * SIZE_TOTALS_BELOW totals below it, most nodes first; else the sizes that
-     * got furthest. */
+     * got furthest; none where too many requests are hopeless. */
     struct replay_case *ended; /* (n_ended) */
     size_t n_ended;
 };

@@ -127,8 +127,12 @@ static void print_hopeless(const struct replay_sizing *z, FILE *f)
 
 static void print_not_found(const struct replay_sizing *z, FILE *f)
 {
+    if (z->n_ended == 0) {
+        fputs("no number of nodes will do, so none was simulated\n", f);
+        print_hopeless(z, f);
+        return;
+    }
     const struct replay_case *best = best_of(z, 0, z->n_ended);
-
     fprintf(f, "none of the %zu sizes up to %" PRIu32 " prefill%s nodes",
             z->search.count, z->search.prefill_max,
             z->search.decode_max > 0 ? "" : " (or coupled)");
