@@ -47,6 +47,7 @@ struct option_spec {
     char letter;         /* -x; 0: none */
     const char *initial; /* the default as text, for option_set() */
     double step;         /* numbers are multiples of it */
+    bool required;       /* a TEXT, or a NUMBER whose default is 0 */
     size_t size;         /* of a STRING's array */
     /* The words that a CHOICE, TEXT or STRING may be; NULL behind the last. */
     const char *(*choice)(size_t i);
@@ -90,8 +91,9 @@ void option_help(const struct option_spec *spec, char *text, size_t size);
 int options_parse(const struct option_table *table, int argc, char **argv,
                   char *error, size_t size) __attribute__((warn_unused_result));
 
-/* As options_parse(), for main: prints help, version or error. Returns 0 to go
- * on, or -1 with the status to exit with in *status. */
+/* As options_parse(), for main: prints help, version or error, also if a
+ * required option is missing. Returns 0 to go on, or -1 with the status to exit
+ * with in *status. */
 int options_start(const struct option_usage *usage,
                   const struct option_table *table, int argc, char **argv,
                   int *status) __attribute__((warn_unused_result));

@@ -155,10 +155,25 @@ void options_missing(const char *program, const char *option)
     say_try(program);
 }
 
+/* The first required option that has no value; NULL: none. */
+static const struct option_spec *find_missing(const struct option_table *table)
+{
+    for (size_t i = 0; i < table->count; i++) {
+        const struct option_spec *spec = &table->specs[i];
+
+        if (spec->required &&
+            (spec->kind == OPTION_NUMBER ? *(const double *)spec->value == 0
+                                         : !*(const char *const *)spec->value))
+            return spec;
+    }
+    return NULL;
+}
+
 int options_start(const struct option_usage *usage,
                   const struct option_table *table, int argc, char **argv,
                   int *status)
 {
+    const struct option_spec *missing;
     char error[MESSAGE_BYTES];
     int rc = options_parse(table, argc, argv, error, sizeof(error));
 
@@ -175,6 +190,14 @@ int options_start(const struct option_usage *usage,
     } else if (rc != 0) {
         *status = options_complain(usage->name, "%s", error);
         say_try(usage->name);
+    } else if ((missing = find_missing(table))) {
+        char option[64];
+
+        snprintf(option, sizeof(option), "--%s %s", missing->name,
+                 missing->metavar);
+        options_missing(usage->name, option);
+        *status = OPTIONS_EXIT_USAGE;
+        return -1;
     }
     return rc == 0 ? 0 : -1;
 }

@@ -384,8 +384,8 @@ class Study(unittest.TestCase):
         both = ['--trace', SAMPLE, '--cluster', REFERENCE]
         size = ['--trace', SAMPLE, '--cluster-template', PAPER]
         for args, words, status in [
-                (['compare'], '--cluster FILE is missing', 2),
-                (['compare', '--cluster', PAPER], '--trace FILE is missing', 2),
+                (['compare'], '--trace FILE is missing', 2),
+                (['compare', '--trace', SAMPLE], '--cluster FILE is missing', 2),
                 (['compare', *both, '--policies', 'best'],
                  '--policies best: is not one of random ', 2),
                 (['compare', *both, '--policies', 'plan,plan'],

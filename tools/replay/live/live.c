@@ -52,7 +52,7 @@ static int parse(int argc, char **argv, struct settings *s, int *status)
         {"url", OPTION_TEXT, &s->url, "URL", 0, 0,
          "the server (default http://127.0.0.1:8080)"},
         {"trace", OPTION_TEXT, &s->trace, "FILE", 0, 0,
-         "JSON lines, plain or gzip"},
+         "JSON lines, plain or gzip", .required = true},
         {"speed", OPTION_NUMBER, &s->speed, "X", 1e-3, 1e6,
          "2 sends twice as fast as the trace (default 1)"},
         {"length-scale", OPTION_COUNT, &s->length_scale, "S", 1, 65536,
@@ -86,10 +86,6 @@ static int parse(int argc, char **argv, struct settings *s, int *status)
     if (replay_parse(&usage, &table, argc, argv, status) != 0)
         return -1;
     *status = REPLAY_EXIT_USAGE;
-    if (!s->trace) {
-        replay_missing(usage.name, "--trace FILE");
-        return -1;
-    }
     if (s->block_tokens % s->length_scale != 0) {
         replay_complain(usage.name,
                         "--length-scale %" PRIu64

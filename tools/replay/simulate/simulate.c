@@ -118,11 +118,12 @@ static int parse(int argc, char **argv, struct settings *s, int *status)
 {
     const struct option_spec specs[] = {
         {"trace", OPTION_TEXT, &s->trace, "FILE", 0, 0,
-         "JSON lines, plain or gzip"},
+         "JSON lines, plain or gzip", .required = true},
         {"cluster", OPTION_TEXT, &s->cluster, "FILE", 0, 0,
-         "the cluster's description (docs/clusters.md)"},
+         "the cluster's description (docs/clusters.md)", .required = true},
         {"policy", OPTION_TEXT, &s->policy, "NAME", 0, 0,
-         "how requests are placed:", .choice = sim_policy_name},
+         "how requests are placed:", .choice = sim_policy_name,
+         .required = true},
         REPLAY_POLICY_SPEC(s->policies),
         {"admission", OPTION_TEXT, &s->admission, "NAME", 0, 0,
          "plain (reject what misses an SLO) or none: then only what no node\n"
@@ -162,14 +163,6 @@ static int parse(int argc, char **argv, struct settings *s, int *status)
     if (replay_parse(&usage, &table, argc, argv, status) != 0)
         return -1;
     *status = REPLAY_EXIT_USAGE;
-    const char *missing = !s->trace     ? "--trace FILE"
-                          : !s->cluster ? "--cluster FILE"
-                          : !s->policy  ? "--policy NAME"
-                                        : NULL;
-    if (missing) {
-        replay_missing(usage.name, missing);
-        return -1;
-    }
     if (s->block_tokens % s->length_scale != 0) {
         replay_complain(usage.name,
                         "--length-scale %" PRIu64

@@ -63,9 +63,9 @@ static int parse(int argc, char **argv, struct settings *s, int *status)
 {
     const struct option_spec specs[] = {
         {"live", OPTION_TEXT, &s->live, "FILE", 0, 0,
-         "the report of conductor-replay live"},
+         "the report of conductor-replay live", .required = true},
         {"cluster", OPTION_TEXT, &s->cluster, "FILE", 0, 0,
-         "the cluster that was live (sim/DESIGN.md)"},
+         "the cluster that was live (sim/DESIGN.md)", .required = true},
         {"trace", OPTION_TEXT, &s->trace, "FILE", 0, 0,
          "where the trace is, if not where the report says"},
         {"policy", OPTION_TEXT, &s->policy, "NAME", 0, 0,
@@ -78,15 +78,7 @@ static int parse(int argc, char **argv, struct settings *s, int *status)
          "write the comparison as JSON"},
     };
     const struct option_table table = {specs, sizeof specs / sizeof specs[0]};
-    if (replay_parse(&usage, &table, argc, argv, status) != 0)
-        return -1;
-    *status = REPLAY_EXIT_USAGE;
-    if (!s->live || !s->cluster) {
-        replay_complain(usage.name, "%s is missing",
-                        !s->live ? "--live FILE" : "--cluster FILE");
-        return -1;
-    }
-    return 0;
+    return replay_parse(&usage, &table, argc, argv, status);
 }
 
 static bool read_count(const json_t *object, const char *key, json_int_t least,

@@ -55,7 +55,7 @@ struct replay_case {
 /* How a study's options appear in a subcommand's table. */
 #define REPLAY_STUDY_SPECS(o)                                                  \
     OPTION_SPEC("trace", OPTION_TEXT, &(o).source.path, "FILE", 0, 0,          \
-                "JSONL, plain or gzip"),                                       \
+                "JSONL, plain or gzip", .required = true),                     \
         OPTION_SPEC("from", OPTION_COUNT, &(o).source.from, "N", 0, 1e12,      \
                     "skip its first N requests"),                              \
         OPTION_SPEC("requests", OPTION_COUNT, &(o).source.requests, "N", 1,    \

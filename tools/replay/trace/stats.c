@@ -137,10 +137,6 @@ int replay_command_stats(int argc, char **argv)
     int status = 0;
     if (replay_parse(&usage, &table, argc, argv, &status) != 0)
         return status;
-    if (!s.source.path) {
-        replay_missing(usage.name, "--trace FILE");
-        return REPLAY_EXIT_USAGE;
-    }
     if (replay_list_numbers("capacities", s.capacities, 1e-6, 1e9, &capacities,
                             error) != 0) {
         replay_complain(usage.name, "%s", error);

@@ -27,7 +27,7 @@ struct replay_stream_options {
 /* How its options appear in a subcommand's table. */
 #define REPLAY_STREAM_SPECS(o)                                               \
     OPTION_SPEC("trace", OPTION_TEXT, &(o).path, "FILE", 0, 0,               \
-                "JSONL, plain or gzip"),                                     \
+                "JSONL, plain or gzip", .required = true),                   \
         OPTION_SPEC("from", OPTION_COUNT, &(o).from, "N", 0, 1e15,           \
                     "skip its first N requests"),                            \
         OPTION_SPEC("requests", OPTION_COUNT, &(o).requests, "N", 1, 1e15,   \

@@ -34,7 +34,7 @@ static int parse(int argc, char **argv, struct settings *s, int *status)
 {
     const struct option_spec specs[] = {
         {"table", OPTION_TEXT, &s->table, "FILE", 0, 0,
-         "the published speed-ups, as CSV"},
+         "the published speed-ups, as CSV", .required = true},
         {"calibration", OPTION_TEXT, &s->calibration, "FILE", 0, 0,
          "costs as JSON (default: those of the paper's machines)"},
         {"skip-unknown", OPTION_FLAG, &s->skip_unknown, NULL, 0, 0,
@@ -46,14 +46,7 @@ static int parse(int argc, char **argv, struct settings *s, int *status)
          "predicted over published as SVG"},
     };
     const struct option_table table = {specs, sizeof specs / sizeof specs[0]};
-    if (replay_parse(&usage, &table, argc, argv, status) != 0)
-        return -1;
-    if (!s->table) {
-        replay_complain(usage.name, "--table FILE is missing");
-        *status = REPLAY_EXIT_USAGE;
-        return -1;
-    }
-    return 0;
+    return replay_parse(&usage, &table, argc, argv, status);
 }
 
 static int print_json(const struct cake_result *r)

@@ -106,8 +106,9 @@ int replay_command_figures(int argc, char **argv)
     struct settings s = {.clusters = "traces/clusters"};
     const struct option_spec specs[] = {
         {"traces", OPTION_TEXT, &s.traces, "DIR", 0, 0,
-         "where *.jsonl and *.jsonl.gz are"},
-        {"out", OPTION_TEXT, &s.out, "DIR", 0, 0, "where results go"},
+         "where *.jsonl and *.jsonl.gz are", .required = true},
+        {"out", OPTION_TEXT, &s.out, "DIR", 0, 0, "where results go",
+         .required = true},
         {"clusters", OPTION_TEXT, &s.clusters, "DIR", 0, 0,
          "cluster descriptions (default traces/clusters)"},
         {"only", OPTION_TEXT, &s.only, "LIST", 0, 0,
@@ -124,10 +125,6 @@ int replay_command_figures(int argc, char **argv)
     int status = 0;
     if (replay_parse(&usage, &table, argc, argv, &status) != 0)
         return status;
-    if (!s.traces || !s.out) {
-        replay_missing(usage.name, !s.traces ? "--traces DIR" : "--out DIR");
-        return REPLAY_EXIT_USAGE;
-    }
     if (s.only &&
         replay_list_names("only", s.only, figure_name, &only, error) != 0) {
         replay_complain(usage.name, "%s", error);

@@ -47,7 +47,7 @@ static int parse(int argc, char **argv, struct settings *s, int *status)
     const struct option_spec specs[] = {
         REPLAY_STUDY_SPECS(s->study),
         {"cluster", OPTION_TEXT, &s->cluster, "FILE", 0, 0,
-         "the cluster's description (docs/clusters.md)"},
+         "the cluster's description (docs/clusters.md)", .required = true},
         {"policies", OPTION_TEXT, &s->policies, "LIST", 0, 0,
          "default random,least_loaded,local_cache,global_cache,plan"},
         REPLAY_POLICY_SPEC(s->numbers),
@@ -76,11 +76,6 @@ static int parse(int argc, char **argv, struct settings *s, int *status)
     if (replay_parse(&usage, &table, argc, argv, status) != 0)
         return -1;
     *status = REPLAY_EXIT_USAGE;
-    if (!s->study.source.path || !s->cluster) {
-        replay_missing(usage.name,
-                       !s->cluster ? "--cluster FILE" : "--trace FILE");
-        return -1;
-    }
     return 0;
 }
 

@@ -58,7 +58,7 @@ static int parse(int argc, char **argv, struct settings *s, int *status)
     const struct option_spec specs[] = {
         REPLAY_STUDY_SPECS(s->study),
         {"cluster-template", OPTION_TEXT, &s->cluster, "FILE", 0, 0,
-         "what a node is (docs/clusters.md)"},
+         "what a node is (docs/clusters.md)", .required = true},
         {"cluster", OPTION_TEXT, &s->cluster, "FILE", 0, 0,
          "the same, as other commands call it"},
         REPLAY_OVERRIDE_SPECS(s->link_gbps, s->cache_tokens),
@@ -66,7 +66,7 @@ static int parse(int argc, char **argv, struct settings *s, int *status)
          "how requests are placed:", .choice = sim_policy_name},
         REPLAY_POLICY_SPEC(s->policies),
         {"slo-ttft", OPTION_NUMBER, &s->slo_ttft_s, "S", 1e-3, 1e6,
-         "seconds to the first token"},
+         "seconds to the first token", .required = true},
         {"slo-tbt", OPTION_NUMBER, &s->slo_tbt_s, "S", 1e-4, 1e6,
          "seconds between tokens (mean of the longest 10 %)"},
         {"target", OPTION_NUMBER, &s->target, "R", 1e-3, 1,
@@ -85,18 +85,7 @@ static int parse(int argc, char **argv, struct settings *s, int *status)
          "the sizes, and the best share by number of nodes, as SVG"},
     };
     const struct option_table table = {specs, sizeof specs / sizeof specs[0]};
-    if (replay_parse(&usage, &table, argc, argv, status) != 0)
-        return -1;
-    *status = REPLAY_EXIT_USAGE;
-    const char *missing = !s->study.source.path  ? "--trace FILE"
-                          : !s->cluster          ? "--cluster-template FILE"
-                          : !(s->slo_ttft_s > 0) ? "--slo-ttft S"
-                                                 : NULL;
-    if (missing) {
-        replay_missing(usage.name, missing);
-        return -1;
-    }
-    return 0;
+    return replay_parse(&usage, &table, argc, argv, status);
 }
 
 static int make_case(struct sizing *z, struct search_size size,
