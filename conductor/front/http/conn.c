@@ -24,7 +24,8 @@ void http_conn_arm(struct http_conn *conn, int64_t us)
         evtimer_del(conn->timer);
 }
 
-void http_conn_gone(struct http_conn *conn)
+/* Tell the handler's side, once, that the client is gone. */
+static void tell_gone(struct http_conn *conn)
 {
     void (*gone)(void *arg) = conn->gone;
 
@@ -44,7 +45,7 @@ void http_conn_drop_body(struct http_conn *conn)
 
 void http_conn_free(struct http_conn *conn)
 {
-    http_conn_gone(conn);
+    tell_gone(conn);
     LIST_REMOVE(conn, link);
     conn->server->stats.connections--;
     event_free(conn->timer);

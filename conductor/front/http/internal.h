@@ -60,9 +60,6 @@ void http_conn_free(struct http_conn *conn);
 /* Free a connection at the next turn of the loop. */
 void http_conn_die(struct http_conn *conn);
 
-/* Tell the handler's side, once, that the client is gone. */
-void http_conn_gone(struct http_conn *conn);
-
 /* (Re)start the state's timer; 0 stops it. */
 void http_conn_arm(struct http_conn *conn, int64_t us);
 
