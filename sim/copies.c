@@ -10,14 +10,12 @@ static void tell(struct sim *sim, struct prefix_index *index, uint32_t slot,
 
     if (to != BLOCK_CACHE_NO_TIER)
         rc = prefix_index_stored(index, slot, (enum block_tier)to,
-                                 block->parent, block->key);
-    /* -EEXIST: the source's ids are not prefix-chained; such a block is not
-     * usable, as in the daemon. */
+                                 block->parent, &block->key, 1);
     if (rc == -ENOSPC)
         sim_fail(sim, rc, "more cached blocks than can be indexed");
     if (from != BLOCK_CACHE_NO_TIER)
         rc = prefix_index_removed(index, slot, (enum block_tier)from,
-                                  block->key);
+                                  &block->key, 1);
 }
 
 static void on_moved(void *arg, const struct cached_block *block, unsigned from,

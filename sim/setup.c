@@ -8,7 +8,7 @@
 
 #define MAX_UNFINISHED (UINT64_C(1) << 22)
 /* Blocks that the prefix index can know, 36 bytes each and 16 a copy. */
-#define INDEX_KEYS_MAX (UINT64_C(1) << 26)
+#define INDEX_BYTES_MAX (UINT64_C(8) << 30)
 #define PENDING_KEYS_MAX (UINT64_C(1) << 23)
 
 /* Simulator-only policies: a policy of core in a world with something that no
@@ -76,10 +76,10 @@ static int make_index(const struct sim *sim, struct prefix_index **index)
     for (unsigned t = 0; t < BLOCK_TIERS; t++)
         blocks += (uint64_t)c->tiers[t].capacity_tokens / c->block_tokens *
                   (c->prefill_nodes + c->coupled_nodes);
-    /* As many again for parents that are cached nowhere. */
+    /* Each in a page of its own at worst. */
     *index = prefix_index_new(&(struct prefix_index_config){
         .max_instances = sim->n_nodes,
-        .max_keys = (uint32_t)at_most(2 * blocks, INDEX_KEYS_MAX),
+        .max_bytes = at_most(320 * blocks, INDEX_BYTES_MAX),
         .seed = sim->config.seed,
     });
     return *index ? 0 : -ENOMEM;

@@ -67,10 +67,6 @@ static const struct counter_def {
      "Block events from workers, in blocks.", AT(block_events_stored)},
     {"conductor_block_events_total", "{event=\"removed\"}", NULL,
      AT(block_events_removed)},
-    {"conductor_block_events_refused_total", "",
-     "Block events that the index could not take (full, or a parent that "
-     "disagrees).",
-     AT(block_events_refused)},
     {"conductor_extrapolated_predictions_total", "",
      "Predictions outside the range that the cost model was fitted on.",
      AT(extrapolated_predictions)},

@@ -39,7 +39,7 @@ struct metrics {
     uint64_t fetched_blocks, fetched_bytes, disk_bytes;
     uint64_t load_modes[METRICS_LOAD_MODES]; /* by enum load_mode */
     uint64_t output_tokens;
-    uint64_t block_events_stored, block_events_removed, block_events_refused;
+    uint64_t block_events_stored, block_events_removed;
     uint64_t extrapolated_predictions;
     uint64_t workers_refused, workers_lost, bad_frames;
     struct histogram ttft_s, tbt_s, queue_s, prefill_s;

@@ -114,12 +114,16 @@ int service_metrics(const struct service *service, struct evbuffer *out)
         "conductor_index_holders %llu\n"
         "# HELP conductor_index_bytes Memory of the index.\n"
         "# TYPE conductor_index_bytes gauge\n"
-        "conductor_index_bytes %llu\n",
+        "conductor_index_bytes %llu\n"
+        "# HELP conductor_index_unindexed_blocks Blocks that workers hold and "
+        "the index had no room for.\n"
+        "# TYPE conductor_index_unindexed_blocks gauge\n"
+        "conductor_index_unindexed_blocks %llu\n",
         service->table.size - service->table.n_free,
         (double)service->dispatch.overhead_us / 1e6,
         (unsigned long long)pool_pending_dropped(service->pool),
         (unsigned long long)x.keys, (unsigned long long)x.holders,
-        (unsigned long long)x.bytes);
+        (unsigned long long)x.bytes, (unsigned long long)x.unindexed);
     return n < 0 ? -ENOMEM : write_instances(service, out);
 }
 

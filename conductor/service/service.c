@@ -16,6 +16,10 @@
 #include "conductor/service/state.h"
 #include "predictor/cost_model_json.h"
 
+/* Memory for an indexed block: pages of 16 keys, some half full. */
+#define INDEX_BYTES_A_BLOCK 24u
+/* Pages that are swept of what workers left behind; about 200 us. */
+#define INDEX_PAGES_A_TICK 16384u
 #define TICK_US 100000
 /* One prefill instance computes one prompt at a time and may begin a few. */
 #define MAX_RUNNING 64
@@ -38,6 +42,7 @@ static void on_tick(evutil_socket_t fd, short what, void *arg)
     (void)fd;
     (void)what;
     instances_tick(s);
+    (void)prefix_index_work(s->index, INDEX_PAGES_A_TICK);
     dispatch_freed(&s->dispatch); /* time alone may have made room */
     request_retry_waiting(s);
 }
@@ -163,6 +168,16 @@ static void service_lists_init(struct service *s)
     s->table.next_attempt = first_attempt((uint64_t)s->config.max_in_flight);
 }
 
+/* Of the index's hashing: nobody can choose keys that fall together. */
+static uint64_t random_seed(void)
+{
+    uint64_t seed = 0;
+
+    while (getrandom(&seed, sizeof(seed), 0) != (ssize_t)sizeof(seed))
+        continue;
+    return seed;
+}
+
 static int service_alloc(struct service *s)
 {
     const struct config *c = &s->config;
@@ -176,8 +191,9 @@ static int service_alloc(struct service *s)
     pool.order = queue_order_by_name(c->queue_order);
     struct prefix_index_config index = {
         .max_instances = (uint32_t)c->max_instances,
-        .max_keys = (uint32_t)c->index_max_blocks,
-        .seed = (uint64_t)c->seed,
+        .max_bytes = (uint64_t)c->index_max_blocks * INDEX_BYTES_A_BLOCK,
+        .evicts = true,
+        .seed = random_seed(),
     };
     s->table.size = (uint32_t)c->max_in_flight;
     s->pool = pool_new(&pool);

@@ -7,6 +7,9 @@
 #include "base/log.h"
 #include "conductor/service/state.h"
 
+/* Keys that are handed to the index in one go. */
+#define KEYS_AT_ONCE 256u
+
 /* No disk is faster; a worker that says so lies. */
 #define DISK_RATE_MAX_BYTES_PER_S (UINT64_C(1) << 44)
 
@@ -86,41 +89,56 @@ static bool on_left(void *arg, struct worker_link *link, const char *reason)
     return lost;
 }
 
+/* Copies keys from the i-th on out of a frame; returns how many. */
+static uint32_t some_keys(const uint8_t *in_frame, uint32_t i, uint32_t n,
+                          uint64_t *keys)
+{
+    uint32_t some = n - i < KEYS_AT_ONCE ? n - i : KEYS_AT_ONCE;
+
+    for (uint32_t k = 0; k < some; k++)
+        keys[k] = wire_u64_at(in_frame, i + k);
+    return some;
+}
+
 static int on_stored(struct service *s, uint32_t slot, const uint8_t *p,
                      size_t len)
 {
+    uint64_t keys[KEYS_AT_ONCE];
     struct msg_blocks_stored m;
+    uint64_t parent;
 
     if (msg_blocks_stored_unpack(p, len, &m))
         return -EBADMSG;
-    uint64_t parent = m.parent;
-    for (uint32_t i = 0; i < m.n; i++) {
-        uint64_t key = wire_u64_at(m.keys, i);
-        int rc = prefix_index_stored(s->index, slot, (enum block_tier)m.tier,
-                                     parent, key);
+    parent = m.parent;
+    for (uint32_t i = 0; i < m.n;) {
+        uint32_t n = some_keys(m.keys, i, m.n, keys);
 
-        if (rc == -EINVAL)
+        if (prefix_index_stored(s->index, slot, (enum block_tier)m.tier, parent,
+                                keys, n) == -EINVAL)
             return -EPROTO;
-        if (rc)
-            s->metrics.block_events_refused++;
-        else
-            s->metrics.block_events_stored++;
-        parent = key;
+        parent = keys[n - 1];
+        i += n;
     }
+    s->metrics.block_events_stored += m.n;
     return 0;
 }
 
 static int on_removed(struct service *s, uint32_t slot, const uint8_t *p,
                       size_t len)
 {
+    uint64_t keys[KEYS_AT_ONCE];
     struct msg_blocks_removed m;
 
     if (msg_blocks_removed_unpack(p, len, &m))
         return -EBADMSG;
-    for (uint32_t i = 0; i < m.n; i++)
-        if (prefix_index_removed(s->index, slot, (enum block_tier)m.tier,
-                                 wire_u64_at(m.keys, i)))
+    for (uint32_t i = 0; i < m.n;) {
+        uint32_t n = some_keys(m.keys, i, m.n, keys);
+
+        if (prefix_index_removed(s->index, slot, (enum block_tier)m.tier, keys,
+                                 n))
             return -EPROTO;
+        i += n;
+    }
     s->metrics.block_events_removed += m.n;
     return 0;
 }

@@ -1,8 +1,8 @@
 /*
- * What the core costs: hashing, index events, matches, decisions, memory.
+ * What the core costs: hashing, load plans, decisions. bench_index has the
+ * prefix index.
  * Beside each figure stands the floor or goal that was set for this kind of
  * machine (2-core EPYC virtual machine). Never fails on a time.
- * Usage: bench_core [MILLIONS_OF_KEYS, default 4]
  */
 #include <stdint.h>
 #include <stdio.h>
@@ -119,132 +119,6 @@ static void must(int error)
     }
 }
 
-static void store_chains(struct prefix_index *ix, uint32_t first_instance,
-                         uint64_t from, uint64_t to)
-{
-    uint64_t keys[CHAIN];
-
-    for (uint64_t c = from; c < to; c++) {
-        chain_keys(c, keys);
-        for (size_t b = 0; b < CHAIN; b += BATCH)
-            must(prefix_index_stored_chain(
-                ix, first_instance + (uint32_t)(c % 64), TIER_HOST,
-                b == 0 ? 0 : keys[b - 1], keys + b, BATCH, NULL));
-    }
-}
-
-static void bench_match(struct prefix_index *ix, uint64_t n_chains,
-                        uint32_t unknown, const char *what, const char *aim)
-{
-    uint32_t *blocks = calloc(prefix_index_max_instances(ix), sizeof(*blocks));
-    double *times = malloc(ROUNDS * sizeof(*times));
-    uint64_t keys[2 * CHAIN];
-
-    if (!times || !blocks)
-        abort();
-    for (size_t r = 0; r < ROUNDS; r++) {
-        chain_keys(rng() % n_chains, keys);
-        for (size_t i = 0; i < unknown; i++)
-            keys[CHAIN - 1 - i] = rng();
-        double from = now_s();
-        prefix_index_match(ix, keys, CHAIN, blocks);
-        times[r] = now_s() - from;
-    }
-    latency(what, times, ROUNDS, aim);
-    free(times);
-    free(blocks);
-}
-
-static void bench_index(uint64_t n_keys)
-{
-    uint64_t n_chains = n_keys / CHAIN;
-    struct prefix_index *ix = prefix_index_new(
-        &(struct prefix_index_config){.max_instances = 128,
-                                      .max_keys = (uint32_t)n_keys,
-                                      .max_shared = 2 * n_keys + (1u << 17),
-                                      .seed = 1});
-    struct prefix_index_stats one, two;
-
-    if (!ix)
-        abort();
-    double from = now_s();
-    store_chains(ix, 0, 0, n_chains);
-    double filled = now_s();
-    one = prefix_index_stats(ix);
-    row("store, new blocks, chains of 32 in order",
-        (double)one.keys / (filled - from) / 1e6, "M/s",
-        "floor 54, goal 15 mixed");
-    row("memory, one holder, at the bound of keys",
-        (double)(one.bytes) / (double)one.keys, "B/block", "smg 26.9, goal 16");
-    bench_match(ix, n_chains, 0, "match 128 of 128 blocks, 1 holder",
-                "floor 0.23, goal 0.25");
-    bench_match(ix, n_chains, 64, "match 64 of 128 blocks, 1 holder", "");
-    bench_match(ix, n_chains, 127, "match 1 of 128 blocks, 1 holder", "");
-
-    from = now_s();
-    store_chains(ix, 64, 0, n_chains);
-    row("store, a second holder", (double)one.keys / (now_s() - from) / 1e6,
-        "M/s", "");
-    two = prefix_index_stats(ix);
-    row("memory, each further holder",
-        (double)(two.bytes - one.bytes) / (double)(two.holders - one.holders),
-        "B/holder", "goal 0.5 as runs");
-    bench_match(ix, n_chains, 0, "match 128 of 128 blocks, 2 holders",
-                "smg 7.6 worst p99");
-
-    from = now_s();
-    for (uint64_t i = 0; i < n_keys; i += BATCH) {
-        /* Chains at random, leaf first. */
-        uint64_t c = (i / CHAIN) * UINT64_C(2654435761) % n_chains;
-        uint64_t keys[BATCH];
-
-        for (uint64_t k = 0; k < BATCH; k++)
-            keys[k] = key_of(c, CHAIN - 1 - (i + k) % CHAIN);
-        must(prefix_index_removed_keys(ix, 64 + (uint32_t)(c % 64), TIER_HOST,
-                                       keys, BATCH));
-    }
-    row("remove, leaf first, batches of 32",
-        (double)n_keys / (now_s() - from) / 1e6, "M/s",
-        "floor 17 (random order)");
-    from = now_s();
-    prefix_index_cleared(ix, 0);
-    row("clear one instance of 64", (now_s() - from) * 1e3, "ms", "");
-    prefix_index_free(ix);
-}
-
-/* 256 blocks, every one of many holders leaves at its own depth. */
-static void bench_staircase(uint32_t holders)
-{
-    struct prefix_index *ix =
-        prefix_index_new(&(struct prefix_index_config){.max_instances = holders,
-                                                       .max_keys = 1000,
-                                                       .max_shared = 1u << 21,
-                                                       .seed = 1});
-    uint32_t *blocks = calloc(holders, sizeof(*blocks));
-    uint64_t keys[2 * CHAIN];
-    double times[1000];
-    char name[80];
-
-    if (!ix || !blocks)
-        abort();
-    for (size_t b = 0; b < 2 * CHAIN; b++)
-        keys[b] = rng() | 1;
-    for (uint32_t i = 0; i < holders; i++)
-        must(prefix_index_stored_chain(ix, i, TIER_HOST, 0, keys,
-                                       1 + i % (2 * CHAIN), NULL));
-    for (size_t r = 0; r < 1000; r++) {
-        double from = now_s();
-
-        prefix_index_match(ix, keys, 2 * CHAIN, blocks);
-        times[r] = now_s() - from;
-    }
-    snprintf(name, sizeof(name), "match 256 blocks, %u holders, 256 depths",
-             holders);
-    latency(name, times, 1000, holders == 1024 ? "floor 0.84 of bit work" : "");
-    free(blocks);
-    prefix_index_free(ix);
-}
-
 /* Plans of 16k to 128k cached tokens at around the rate that splits them. */
 static void bench_load_plan(size_t n_sources)
 {
@@ -293,7 +167,7 @@ static void bench_decide(uint32_t instances, const char *policy, bool busy)
                               .range = {1, 200000, 200000, 64, 1000000}};
     struct pool_config config = pool_config_default;
     struct prefix_index *ix = prefix_index_new(&(struct prefix_index_config){
-        .max_instances = instances, .max_keys = 1u << 20, .seed = 1});
+        .max_instances = instances, .max_bytes = 64u << 20, .seed = 1});
     struct estimate_model model = {.cost = &cost,
                                    .block_tokens = 512,
                                    .kv_bytes_per_token = 327680,
@@ -331,11 +205,9 @@ static void bench_decide(uint32_t instances, const char *policy, bool busy)
             must(pool_prefill_done(pool, id, 0, (int64_t)(rng() % 1000000), 0));
         for (uint64_t c = 0; c < 8; c++) {
             chain_keys(rng() % 4096, keys);
-            must(prefix_index_stored_chain(ix, i, TIER_HOST, 0, keys, CHAIN / 2,
-                                           NULL));
-            must(prefix_index_stored_chain(ix, i, TIER_DISK,
-                                           keys[CHAIN / 2 - 1],
-                                           keys + CHAIN / 2, CHAIN / 2, NULL));
+            must(prefix_index_stored(ix, i, TIER_HOST, 0, keys, CHAIN / 2));
+            must(prefix_index_stored(ix, i, TIER_DISK, keys[CHAIN / 2 - 1],
+                                     keys + CHAIN / 2, CHAIN / 2));
         }
     }
     struct schedule_config how = {.policy = schedule_policy_by_name(policy)};
@@ -364,20 +236,9 @@ static void bench_decide(uint32_t instances, const char *policy, bool busy)
     prefix_index_free(ix);
 }
 
-int main(int argc, char **argv)
+int main(void)
 {
-    double millions = argc > 1 ? atof(argv[1]) : 4.0;
-
-    if (!(millions >= 0.01 && millions <= 200.0)) {
-        fprintf(stderr,
-                "bench_core: MILLIONS_OF_KEYS must be 0.01..200, "
-                "is %s\n",
-                argv[1]);
-        return 2;
-    }
     bench_hash();
-    bench_staircase(64);
-    bench_staircase(1024);
     bench_load_plan(1);
     bench_load_plan(2);
     bench_load_plan(4);
@@ -388,7 +249,5 @@ int main(int argc, char **argv)
         bench_decide(1000, "global_cache", busy);
         bench_decide(1000, "plan", busy);
     }
-    printf("-- index of %.2f million blocks\n", millions);
-    bench_index((uint64_t)(millions * 1e6) / CHAIN * CHAIN);
     return 0;
 }

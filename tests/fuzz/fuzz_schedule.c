@@ -73,8 +73,8 @@ static void chain_keys(uint32_t chain, uint64_t keys[CHAIN_BLOCKS])
 static void rig_init(struct rig *r)
 {
     struct pool_config pool = pool_config_default;
-    struct prefix_index_config index = {
-        .max_instances = SLOTS, .max_keys = 16, .max_shared = 64};
+    struct prefix_index_config index = {.max_instances = SLOTS,
+                                        .max_bytes = PREFIX_INDEX_BYTES_MIN};
     double options[POLICY_OPTIONS_MAX];
     uint32_t n_policies = 0;
     struct schedule_config config = {.options = options};
@@ -167,12 +167,12 @@ static void on_stored(struct rig *r, uint32_t slot)
     uint8_t parent = byte(r);
 
     chain_keys(below(r, 3), keys);
-    (void)!prefix_index_stored_chain(r->index, slot,
-                                     (enum block_tier)below(r, BLOCK_TIERS),
-                                     parent > 250 ? parent
-                                     : first == 0 ? 0
-                                                  : keys[first - 1],
-                                     keys + first, n, NULL);
+    (void)!prefix_index_stored(r->index, slot,
+                               (enum block_tier)below(r, BLOCK_TIERS),
+                               parent > 250 ? parent
+                               : first == 0 ? 0
+                                            : keys[first - 1],
+                               keys + first, n);
 }
 
 /* A plan's pieces cover what it loads, each from one that has it. */
@@ -359,7 +359,7 @@ static void operate(struct rig *r)
 {
     uint8_t op = byte(r);
     uint32_t slot = below(r, SLOTS);
-    uint64_t request;
+    uint64_t request, key;
 
     switch (op % 12) {
     case 0:
@@ -373,9 +373,9 @@ static void operate(struct rig *r)
         on_stored(r, slot);
         break;
     case 4:
-        (void)prefix_index_removed(r->index, slot,
-                                   (enum block_tier)below(r, BLOCK_TIERS),
-                                   key_of(below(r, 3), below(r, CHAIN_BLOCKS)));
+        key = key_of(below(r, 3), below(r, CHAIN_BLOCKS));
+        (void)!prefix_index_removed(
+            r->index, slot, (enum block_tier)below(r, BLOCK_TIERS), &key, 1);
         break;
     case 5:
         prefix_index_cleared(r->index, slot);

@@ -32,7 +32,7 @@ static void rig_init(struct rig *r, double choices)
     pool.max_instances = SLOTS;
     r->pool = pool_new(&pool);
     r->index = prefix_index_new(&(struct prefix_index_config){
-        .max_instances = SLOTS, .max_keys = 1000});
+        .max_instances = SLOTS, .max_bytes = 1 << 20});
     policy_options_init(policy, options);
     CU_ASSERT_EQUAL(policy_options_set(policy, options, "choices", choices), 0);
     CU_ASSERT_EQUAL(policy_options_set(policy, options, "blocks", 1), 0);

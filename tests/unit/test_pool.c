@@ -342,37 +342,42 @@ static void test_pending(void)
     const uint64_t keys[] = {11, 12, 13, 14, 15};
     const uint64_t other[] = {11, 12, 23};
     uint64_t many[70];
-    uint32_t blocks[3];
+    struct prefix_match match;
+    const uint32_t *blocks;
 
+    CU_ASSERT_EQUAL_FATAL(prefix_match_init(&match, pool_max_instances(pool)),
+                          0);
+    blocks = match.blocks;
     for (uint64_t k = 0; k < 70; k++)
         many[k] = 100 + k;
     CU_ASSERT_EQUAL(accept(pool, a, 1, 10, keys, 5), 0);
     CU_ASSERT_EQUAL(accept(pool, a, 2, 10, other, 3), 0);
     CU_ASSERT_EQUAL(accept(pool, b, 3, 10, other, 3), 0);
-    pool_pending_match(pool, keys, 5, blocks);
+    pool_pending_match(pool, keys, 5, &match);
     CU_ASSERT(blocks[0] == 5 && blocks[1] == 2 && blocks[2] == 0);
     /* Shared blocks stay as long as one request needs them. */
     CU_ASSERT_EQUAL(pool_prefill_started(pool, a, 1, 0), 0);
     CU_ASSERT_EQUAL(pool_prefill_done(pool, a, 1, 10, 0), 0);
-    pool_pending_match(pool, keys, 5, blocks);
+    pool_pending_match(pool, keys, 5, &match);
     CU_ASSERT(blocks[0] == 2 && blocks[1] == 2);
     CU_ASSERT_EQUAL(pool_prefill_cancel(pool, a, 2, 0), 0);
-    pool_pending_match(pool, other, 3, blocks);
+    pool_pending_match(pool, other, 3, &match);
     CU_ASSERT(blocks[0] == 0 && blocks[1] == 3);
     /* Over the bound the work is accepted and its blocks are not seen. */
     CU_ASSERT_EQUAL(accept(pool, a, 4, 10, many, 70), 0);
     CU_ASSERT_EQUAL(accept(pool, a, 5, 10, many, 64), 0);
     CU_ASSERT_EQUAL(pool_pending_dropped(pool), 2);
-    pool_pending_match(pool, many, 64, blocks);
+    pool_pending_match(pool, many, 64, &match);
     CU_ASSERT_EQUAL(blocks[0], 0);
     CU_ASSERT(pool_check(pool));
     CU_ASSERT_EQUAL(pool_prefill_done(pool, a, 4, 10, 0), 0);
     CU_ASSERT_EQUAL(pool_remove(pool, b, 0), 0);
     CU_ASSERT_EQUAL(pool_remove(pool, a, 0), 0);
-    pool_pending_match(pool, other, 3, blocks);
+    pool_pending_match(pool, other, 3, &match);
     CU_ASSERT(blocks[0] == 0 && blocks[1] == 0);
     CU_ASSERT(pool_check(pool));
     pool_free(pool);
+    prefix_match_fini(&match);
 }
 
 static unsigned rnd(unsigned *state, unsigned below)
@@ -390,7 +395,10 @@ static void test_random(void)
     struct pool *pool = small_pool_of(512);
     uint32_t ids[3] = {add(pool, ROLE_BOTH), add(pool, ROLE_BOTH),
                        add(pool, ROLE_BOTH)};
+    struct prefix_match match;
 
+    CU_ASSERT_EQUAL_FATAL(prefix_match_init(&match, pool_max_instances(pool)),
+                          0);
     printf("\n    CONDUCTOR_SEED=%u ", state);
     for (int op = 0; op < 100000; op++) {
         uint32_t *id = &ids[rnd(&state, 3)];
@@ -434,9 +442,7 @@ static void test_random(void)
             CU_FAIL("an invariant is broken");
             break;
         }
-        uint32_t blocks[3];
-
-        pool_pending_match(pool, keys, n, blocks);
+        pool_pending_match(pool, keys, n, &match);
         for (uint32_t s = 0; s < 3; s++) {
             const struct pool_instance *i = pool_at(pool, s);
             uint32_t most = 0;
@@ -450,7 +456,8 @@ static void test_random(void)
 
                 most = most > low ? most : low;
             }
-            if (blocks[s] > most || (most <= 4 && blocks[s] != most)) {
+            if (match.blocks[s] > most ||
+                (most <= 4 && match.blocks[s] != most)) {
                 CU_FAIL("pending blocks are wrong");
                 op = 100000;
             }
@@ -458,6 +465,7 @@ static void test_random(void)
     }
     CU_ASSERT_EQUAL(pool_pending_dropped(pool), 0);
     pool_free(pool);
+    prefix_match_fini(&match);
 }
 
 /* What a prefill booked is given back when it ends, and what was booked behind

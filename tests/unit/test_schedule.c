@@ -27,7 +27,8 @@ struct rig {
 static void rig_init(struct rig *r, const char *policy, double threshold)
 {
     struct pool_config pool = pool_config_default;
-    struct prefix_index_config index = {.max_instances = 8, .max_keys = 1000};
+    struct prefix_index_config index = {.max_instances = 8,
+                                        .max_bytes = 1 << 20};
     const struct schedule_policy *by = schedule_policy_by_name(policy);
     double options[POLICY_OPTIONS_MAX];
 
@@ -77,9 +78,9 @@ static void add(struct rig *r, unsigned role, uint32_t held_blocks,
 
     CU_ASSERT_EQUAL(pool_add(r->pool, &config, &r->ids[slot]), 0);
     CU_ASSERT_EQUAL(pool_set_health(r->pool, r->ids[slot], HEALTH_READY), 0);
-    CU_ASSERT_EQUAL(prefix_index_stored_chain(r->index, slot, TIER_HOST, 0,
-                                              r->keys, held_blocks, NULL),
-                    0);
+    CU_ASSERT_EQUAL(
+        prefix_index_stored(r->index, slot, TIER_HOST, 0, r->keys, held_blocks),
+        0);
     if (queue_us > 0)
         CU_ASSERT_EQUAL(pool_prefill_accept(r->pool, r->ids[slot], &work), 0);
 }
@@ -594,8 +595,10 @@ static void test_pooled_cache(void)
 static void test_expected(void)
 {
     struct rig r;
-    struct prefix_index_config config = {.max_instances = 8, .max_keys = 1000};
-    struct prefix_index_config small = {.max_instances = 7, .max_keys = 1000};
+    struct prefix_index_config config = {.max_instances = 8,
+                                         .max_bytes = 1 << 20};
+    struct prefix_index_config small = {.max_instances = 7,
+                                        .max_bytes = 1 << 20};
     struct prefix_index *expected = prefix_index_new(&config);
     struct prefix_index *few = prefix_index_new(&small);
 
@@ -609,9 +612,8 @@ static void test_expected(void)
     CU_ASSERT_PTR_NULL(scheduler_new(&config_any, &model, r.pool, r.index));
     add(&r, ROLE_PREFILL, 0, 0);
     add(&r, ROLE_PREFILL, 3, 0);
-    CU_ASSERT_EQUAL(
-        prefix_index_stored_chain(expected, 0, TIER_DEVICE, 0, r.keys, 9, NULL),
-        0);
+    CU_ASSERT_EQUAL(prefix_index_stored(expected, 0, TIER_DEVICE, 0, r.keys, 9),
+                    0);
     DECIDE_ACCEPT(&r);
     CU_ASSERT_EQUAL(r.decision.prefill, r.ids[0]);
     CU_ASSERT_EQUAL(r.decision.chosen.local_blocks, 9);

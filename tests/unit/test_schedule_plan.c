@@ -33,6 +33,7 @@ static int64_t pick(int64_t low, int64_t high)
 }
 
 struct rig {
+    struct prefix_match pending;
     struct cost_model cost;
     struct estimate_model model;
     bool disks_send;
@@ -68,8 +69,9 @@ static void rig_init(struct rig *r, const char *policy, unsigned load_modes,
     pool.max_waiting = 4;
     pool.order = queue_order_by_name(order);
     r->pool = pool_new(&pool);
+    CU_ASSERT_EQUAL_FATAL(prefix_match_init(&r->pending, SLOTS), 0);
     r->index = prefix_index_new(&(struct prefix_index_config){
-        .max_instances = SLOTS, .max_keys = 1000});
+        .max_instances = SLOTS, .max_bytes = 1 << 20});
     struct schedule_config config = {.policy = by, .options = options};
     r->disks_send = disks_send;
     r->model = (struct estimate_model){.cost = &r->cost,
@@ -92,6 +94,7 @@ static void rig_init(struct rig *r, const char *policy, unsigned load_modes,
 static void rig_fini(struct rig *r)
 {
     scheduler_free(r->scheduler);
+    prefix_match_fini(&r->pending);
     prefix_index_free(r->index);
     pool_free(r->pool);
 }
@@ -113,9 +116,9 @@ static uint32_t add(struct rig *r, double link, double disk)
 static void hold(struct rig *r, uint32_t slot, enum block_tier tier,
                  uint32_t from, uint32_t to)
 {
-    CU_ASSERT_EQUAL(prefix_index_stored_chain(r->index, slot, tier,
-                                              from > 0 ? r->keys[from - 1] : 0,
-                                              r->keys + from, to - from, NULL),
+    CU_ASSERT_EQUAL(prefix_index_stored(r->index, slot, tier,
+                                        from > 0 ? r->keys[from - 1] : 0,
+                                        r->keys + from, to - from),
                     0);
 }
 
@@ -705,7 +708,6 @@ static void random_rig(struct rig *r)
 static bool as_obvious(struct rig *r, unsigned *left_out)
 {
     uint32_t usable = (uint32_t)((r->request.n_tokens - 1) / BLOCK);
-    uint32_t pending[SLOTS];
     struct sender senders[SLOTS];
     size_t n = find_senders(r, usable, senders);
     const struct prefill_estimate *best = NULL;
@@ -714,12 +716,13 @@ static bool as_obvious(struct rig *r, unsigned *left_out)
     uint64_t best_turn = 0;
     double price = obvious_price(r);
 
-    pool_pending_match(r->pool, r->keys, r->request.n_keys, pending);
+    pool_pending_match(r->pool, r->keys, r->request.n_keys, &r->pending);
     schedule_decide(r->scheduler, &r->request, &r->decision);
     for (size_t c = 0; c < r->decision.n_candidates; c++) {
         const struct prefill_estimate *e = &r->decision.candidates[c];
         const struct pool_instance *i = pool_get(r->pool, e->instance);
-        struct obvious o = obvious_of(r, i, usable, senders, n, pending, price);
+        struct obvious o =
+            obvious_of(r, i, usable, senders, n, r->pending.blocks, price);
 
         if (e->queue_us != o.queue_us ||
             (e->at_least

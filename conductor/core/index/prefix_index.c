@@ -1,57 +1,90 @@
-/*
- * The prefix index: block events in, the forest of known blocks kept exact.
- * What is asked of it is in prefix_match.c.
- *
- * Invariants (prefix_index_check asserts them):
- *   1. held(i, b) <=> b has a record of i with tiers != 0.
- *   2. record(i, b).children = |{c : parent(c) = b, held(i, c)}|; a record
- *      with neither tiers nor children does not exist.
- *   3. orphans[i] = |{c : held(i, c), parent(c) != 0, !held(i, parent(c))}|
- *      = the sum of the children of i's ghost records.
- *   4. A held entry is linked. refs(b) = |{c : linked(c), parent(c) = b}|.
- *      An entry with neither records nor refs does not exist.
- *   5. Links never change and form no cycle, so a digest stays right as long
- *      as its entry lives.
- * From 3: an instance without orphans that holds b holds every ancestor of b.
- */
+/* Events and counts; prefix_index.h says what they mean, pages.h how it is
+ * kept. */
 #include "conductor/core/index/prefix_index.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "conductor/core/index/prefix_table.h"
+#include "conductor/core/index/pages.h"
 
-#define KEYS_MAX ((1u << 28) - 2) /* refs and n_heads have room for that */
+/* Keys that a bucket has room for, on average when the index is full. */
+#define KEYS_A_BUCKET 13.0
+/* Of the memory, what is for the records of pages with several holders. */
+#define RECORDS_PERCENT 20u
 
-struct prefix_index *prefix_index_new(const struct prefix_index_config *config)
+static uint64_t mix(uint64_t z)
 {
-    uint64_t shared = config->max_shared;
-    struct prefix_index *ix;
+    z += UINT64_C(0x9e3779b97f4a7c15);
+    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
+    return z ^ (z >> 31);
+}
+
+/* Divides the memory; returns whether the bounds are in range. */
+static bool size_parts(struct prefix_index *ix,
+                       const struct prefix_index_config *config,
+                       uint64_t *record_units)
+{
+    double page_bytes = sizeof(struct page) + PAGE_KEYS * sizeof(uint64_t) +
+                        PAGE_KEYS / KEYS_A_BUCKET * sizeof(struct bucket);
+    uint64_t for_records = config->max_bytes / 100 * RECORDS_PERCENT;
+    double pages = (double)(config->max_bytes - for_records) / page_bytes;
 
     if (config->max_instances == 0 ||
         config->max_instances > PREFIX_INDEX_INSTANCES_MAX ||
-        config->max_keys == 0 || config->max_keys > KEYS_MAX)
-        return NULL;
-    if (shared == 0)
-        shared = 4 * (uint64_t)config->max_keys;
-    ix = calloc(1, sizeof(*ix));
+        config->max_bytes < PREFIX_INDEX_BYTES_MIN || pages >= 1u << 28)
+        return false;
+    ix->max_pages = (uint32_t)pages;
+    ix->n_buckets =
+        (uint32_t)(((double)ix->max_pages + 1) * PAGE_KEYS / KEYS_A_BUCKET) + 1;
+    while (ix->position_bits < 32 && (uint64_t)(ix->max_pages + 1) * PAGE_KEYS >
+                                         UINT64_C(1) << ix->position_bits)
+        ix->position_bits++;
+    *record_units = for_records / sizeof(uint64_t);
+    return true;
+}
+
+static void set_free_holders(struct prefix_index *ix)
+{
+    for (uint32_t h = ix->max_holders; h-- > 0;)
+        ix->free_holders[ix->n_free_holders++] = (uint16_t)h;
+    for (uint32_t i = 0; i < ix->max_instances; i++) {
+        ix->instances[i].holder = HOLDER_NONE;
+        ix->instances[i].quota = UINT64_MAX;
+    }
+}
+
+struct prefix_index *prefix_index_new(const struct prefix_index_config *config)
+{
+    struct prefix_index *ix = calloc(1, sizeof(*ix));
+    uint64_t record_units;
+
     if (!ix)
         return NULL;
-    ix->seed = config->seed;
-    ix->max_instances = config->max_instances;
-    ix->max_keys = config->max_keys;
-    ix->n_heads = config->max_keys;
+    if (!size_parts(ix, config, &record_units)) {
+        free(ix);
+        return NULL;
+    }
+    ix->seed[0] = mix(config->seed);
+    ix->seed[1] = mix(ix->seed[0]) | 1;
     ix->fresh = 1;
-    ix->entries = calloc((size_t)ix->max_keys + 1, sizeof(*ix->entries));
-    ix->heads = calloc(ix->n_heads, sizeof(*ix->heads));
-    ix->held = calloc(ix->max_instances, sizeof(*ix->held));
-    ix->orphans = calloc(ix->max_instances, sizeof(*ix->orphans));
-    if (!ix->entries || !ix->heads || !ix->held || !ix->orphans ||
-        arena_init(&ix->arena, shared) < 0) {
+    ix->evicts = config->evicts;
+    ix->max_instances = config->max_instances;
+    ix->max_holders = prefix_holders_max(config->max_instances);
+    ix->keys = calloc((size_t)ix->max_pages + 1, sizeof(*ix->keys));
+    ix->pages = calloc((size_t)ix->max_pages + 1, sizeof(*ix->pages));
+    ix->buckets = calloc(ix->n_buckets, sizeof(*ix->buckets));
+    ix->instances = calloc(ix->max_instances, sizeof(*ix->instances));
+    ix->holders = calloc(ix->max_holders, sizeof(*ix->holders));
+    ix->free_holders = calloc(ix->max_holders, sizeof(*ix->free_holders));
+    if (!ix->keys || !ix->pages || !ix->buckets || !ix->instances ||
+        !ix->holders || !ix->free_holders ||
+        arena_init(&ix->arena, record_units) < 0) {
         prefix_index_free(ix);
         return NULL;
     }
+    set_free_holders(ix);
     return ix;
 }
 
@@ -60,319 +93,314 @@ void prefix_index_free(struct prefix_index *index)
     if (!index)
         return;
     arena_fini(&index->arena);
-    free(index->orphans);
-    free(index->held);
-    free(index->heads);
-    free(index->entries);
+    free(index->free_holders);
+    free(index->holders);
+    free(index->instances);
+    free(index->buckets);
+    free(index->pages);
+    free(index->keys);
     free(index);
 }
 
-uint32_t table_add(struct prefix_index *ix, uint64_t key)
+static bool in_range(const struct prefix_index *ix, uint32_t instance,
+                     enum block_tier tier)
 {
-    uint32_t *head = &ix->heads[table_bucket(ix, table_hash(ix, key))];
-    uint32_t at = ix->free_entry;
-
-    if (at != 0)
-        ix->free_entry = ix->entries[at].next;
-    else if (ix->fresh <= ix->max_keys)
-        at = ix->fresh++;
-    else
-        return 0;
-    ix->entries[at] = (struct entry){.key = key, .next = *head};
-    *head = at;
-    ix->n_keys++;
-    return at;
+    return instance < ix->max_instances && (unsigned)tier < BLOCK_TIERS;
 }
 
-static void table_unlink(struct prefix_index *ix, uint32_t at)
+/* The holder of an instance, made if it has none. */
+static uint32_t holder_of(struct prefix_index *ix, uint32_t instance)
 {
-    struct entry *e = &ix->entries[at];
-    uint32_t *link = &ix->heads[table_bucket(ix, table_hash(ix, e->key))];
+    struct indexed *of = &ix->instances[instance];
 
-    while (*link != at)
-        link = &ix->entries[*link].next;
-    *link = e->next;
-    *e = (struct entry){.next = ix->free_entry};
-    ix->free_entry = at;
-    ix->n_keys--;
+    if (of->holder != HOLDER_NONE)
+        return of->holder;
+    while (ix->n_free_holders == 0)
+        (void)prefix_index_work(ix, UINT32_MAX);
+    of->holder = ix->free_holders[--ix->n_free_holders];
+    ix->holders[of->holder] =
+        (struct holder){.instance = instance, .state = HOLDER_LIVE};
+    ix->n_active++;
+    return of->holder;
 }
 
-void table_collect(struct prefix_index *ix, uint32_t at)
-{
-    while (at != 0) {
-        struct entry *e = &ix->entries[at];
-        uint32_t parent = e->linked ? e->parent : 0;
+/* A chain on its way into the index: places of one page are gathered, and
+ * written when the chain comes to another page. */
+struct store {
+    struct prefix_index *ix;
+    uint32_t instance;
+    uint32_t holder;
+    enum block_tier tier;
+    struct position last; /* of the key before; page 0: none is known */
+    uint32_t page;        /* with gathered places, 0: none */
+    unsigned mask;        /* of them */
+    bool grew;            /* the page got new keys */
+    int rc;
+};
 
-        if (e->refs != 0 || e->many || e->one.tiers != 0 ||
-            e->one.children != 0)
-            return;
-        table_unlink(ix, at);
-        if (parent != 0)
-            ix->entries[parent].refs--;
-        at = parent;
-    }
+static void not_indexed(struct store *s, uint64_t n)
+{
+    s->ix->instances[s->instance].unindexed += n;
+    s->ix->n_unindexed += n;
+    s->rc = -ENOSPC;
 }
 
-static void orphans_change(struct prefix_index *ix, uint32_t instance,
-                           uint64_t plus, uint64_t minus)
+static void flush(struct store *s)
 {
-    uint64_t before = ix->orphans[instance];
-    uint64_t after = before + plus - minus;
+    struct page *p = &s->ix->pages[s->page];
 
-    ix->orphans[instance] = after;
-    if (before == 0 && after != 0)
-        ix->n_open++;
-    else if (before != 0 && after == 0)
-        ix->n_open--;
-}
-
-/* Whether the line of ancestors of `at`, itself included, ends in `target`.
- * A resolved entry's line ends in a first block, which is linked. */
-static bool line_ends_in(const struct prefix_index *ix, uint32_t at,
-                         uint32_t target)
-{
-    while (at != 0 && ix->entries[at].linked && !ix->entries[at].resolved)
-        at = ix->entries[at].parent;
-    return at == target;
-}
-
-static void link_entry(struct prefix_index *ix, uint32_t at, uint32_t parent)
-{
-    struct entry *e = &ix->entries[at];
-
-    e->linked = 1;
-    e->parent = parent;
-    if (parent == 0) {
-        e->digest = table_mix(ix, e->key);
-        e->resolved = 1;
+    if (s->page == 0)
         return;
+    if (s->grew)
+        page_rehash(s->ix, s->page);
+    if (page_hold(s->ix, s->page, s->holder, s->tier, s->mask) < 0) {
+        not_indexed(s, places_count(s->mask));
+        if (!p->many_records && record_any(&p->one) == 0)
+            page_free(s->ix, s->page);
+        s->last.page = 0;
+    } else {
+        p->recent = 1;
     }
-    struct entry *p = &ix->entries[parent];
-
-    p->refs++;
-    if (p->resolved) {
-        e->digest = p->digest + table_mix(ix, e->key);
-        e->resolved = 1;
-    }
+    s->page = 0;
+    s->mask = 0;
+    s->grew = false;
 }
 
-/* Enters the holding into records that exist, on a linked entry. */
-static void hold(struct prefix_index *ix, uint32_t at, struct record *record,
-                 struct record *parent_record, unsigned bit)
+/* Gives a new key a place behind the last one, or in a page of its own. */
+static bool append(struct store *s, uint64_t key)
 {
-    struct entry *e = &ix->entries[at];
-    uint32_t instance = record->instance;
+    struct prefix_index *ix = s->ix;
+    struct position at = {s->last.page, s->last.place + 1};
 
-    if (records_held(e) == 0)
-        ix->n_held_keys++;
-    record->tiers = (uint8_t)bit;
-    if (e->many)
-        e->many_at.held++;
-    ix->held[instance]++;
-    ix->n_holders++;
-    orphans_change(ix, instance, 0, record->children);
-    if (parent_record) {
-        parent_record->children++;
-        if (parent_record->tiers == 0)
-            orphans_change(ix, instance, 1, 0);
+    if (at.page == 0 || at.place == PAGE_KEYS ||
+        ix->pages[at.page].n_keys != at.place) {
+        flush(s);
+        at = (struct position){page_alloc(ix), 0};
+        if (at.page == 0 && ix->evicts && evict_pages(ix))
+            at.page = page_alloc(ix);
+        if (at.page == 0)
+            return false;
+    } else if (at.page != s->page) {
+        flush(s);
+        if (s->last.page == 0)
+            return append(s, key);
     }
+    ix->keys[at.page][at.place] = key;
+    ix->pages[at.page].n_keys++;
+    table_insert(ix, key, at);
+    s->page = at.page;
+    s->grew = true;
+    s->last = at;
+    return true;
 }
 
-/* Takes the holding back: the record has no tier left but `bit`. */
-static void unhold(struct prefix_index *ix, uint32_t at, struct record *record)
+static bool is_next(const struct store *s, uint64_t key)
 {
-    struct entry *e = &ix->entries[at];
-    uint32_t instance = record->instance;
-
-    record->tiers = 0;
-    if (e->many)
-        e->many_at.held--;
-    if (records_held(e) == 0)
-        ix->n_held_keys--;
-    ix->held[instance]--;
-    ix->n_holders--;
-    orphans_change(ix, instance, record->children, 0);
-    record_drop_empty(ix, e, instance);
-    if (e->parent != 0) {
-        struct entry *p = &ix->entries[e->parent];
-        struct record *parent_record = record_find(ix, p, instance);
-
-        parent_record->children--;
-        if (parent_record->tiers == 0)
-            orphans_change(ix, instance, 0, 1);
-        record_drop_empty(ix, p, instance);
-    }
-    table_collect(ix, at);
+    return s->last.page != 0 &&
+           s->last.place + 1 < s->ix->pages[s->last.page].n_keys &&
+           s->ix->keys[s->last.page][s->last.place + 1] == key;
 }
 
-/* Stores a block that the instance does not hold yet. `at` and `parent` are
- * entries, or 0 if there is none so far. Returns the block's entry through
- * `at`. */
-static int store_new(struct prefix_index *ix, uint32_t instance, unsigned bit,
-                     uint64_t parent_key, uint32_t parent, uint64_t key,
-                     uint32_t *at)
+/* Finds or makes the place of a key, and gathers it. */
+static void store_one(struct store *s, uint64_t key)
 {
-    struct record *parent_record = NULL;
-    struct record *record;
-    int error = -ENOSPC;
+    struct position at = {s->last.page, s->last.place + 1};
 
-    if (parent_key != 0 && parent == 0) {
-        parent = table_add(ix, parent_key);
-        if (parent == 0)
-            return -ENOSPC;
-    }
-    if (*at == 0)
-        *at = table_add(ix, key);
-    if (*at == 0)
-        goto drop_parent;
-    if (!ix->entries[*at].linked && line_ends_in(ix, parent, *at)) {
-        error = -EINVAL;
-        goto drop_entry;
-    }
-    if (parent != 0) {
-        parent_record = record_get(ix, &ix->entries[parent], instance);
-        if (!parent_record)
-            goto drop_entry;
-    }
-    record = record_get(ix, &ix->entries[*at], instance);
-    if (!record)
-        goto drop_parent_record;
-    if (!ix->entries[*at].linked)
-        link_entry(ix, *at, parent);
-    hold(ix, *at, record, parent_record, bit);
-    return 0;
-
-drop_parent_record:
-    if (parent != 0)
-        record_drop_empty(ix, &ix->entries[parent], instance);
-drop_entry:
-    table_collect(ix, *at);
-drop_parent:
-    table_collect(ix, parent);
-    return error;
-}
-
-/* prefix_index_stored() with the parent's entry, if it is known (else 0), and
- * the block's entry as a result. */
-static int store_block(struct prefix_index *ix, uint32_t instance, unsigned bit,
-                       uint64_t parent_key, uint32_t parent, uint64_t key,
-                       uint32_t *at)
-{
-    if (key == 0 || key == parent_key)
-        return -EINVAL;
-    *at = table_find(ix, key);
-    if (*at != 0 && ix->entries[*at].linked) {
-        struct entry *e = &ix->entries[*at];
-
-        if (ix->entries[e->parent].key != parent_key)
-            return -EEXIST;
-        struct record *record = record_find(ix, e, instance);
-
-        if (record && record->tiers != 0) {
-            record->tiers |= (uint8_t)bit;
-            return 0;
+    if (!is_next(s, key))
+        at = table_find(s->ix, key);
+    if (at.page == 0) {
+        if (!append(s, key)) {
+            s->last.page = 0;
+            not_indexed(s, 1);
+            return;
         }
-        parent = e->parent;
+    } else {
+        if (at.page != s->page)
+            flush(s);
+        s->page = at.page;
+        s->last = at;
     }
-    if (parent == 0 && parent_key != 0)
-        parent = table_find(ix, parent_key);
-    return store_new(ix, instance, bit, parent_key, parent, key, at);
+    s->mask |= 1u << s->last.place;
 }
 
 int prefix_index_stored(struct prefix_index *index, uint32_t instance,
-                        enum block_tier tier, uint64_t parent_key, uint64_t key)
+                        enum block_tier tier, uint64_t parent_key,
+                        const uint64_t *keys, size_t n)
 {
-    uint32_t at;
+    struct store s = {.ix = index, .instance = instance, .tier = tier};
+    const struct indexed *of;
+    size_t i = 0;
 
-    if (instance >= index->max_instances || (unsigned)tier >= BLOCK_TIERS)
+    if (!in_range(index, instance, tier))
         return -EINVAL;
-    return store_block(index, instance, 1u << tier, parent_key, 0, key, &at);
+    of = &index->instances[instance];
+    s.holder = holder_of(index, instance);
+    if (parent_key != 0)
+        s.last = table_find(index, parent_key);
+    for (; i < n && keys[i] != 0; i++) {
+        if (i + 8 < n)
+            table_prefetch(index, keys[i + 8]);
+        if (of->held + places_count(s.mask) >= of->quota) {
+            flush(&s);
+            if (of->held >= of->quota) {
+                not_indexed(&s, n - i);
+                return s.rc;
+            }
+        }
+        store_one(&s, keys[i]);
+    }
+    flush(&s);
+    return i < n ? -EINVAL : s.rc;
 }
 
-/* Fetches the head of a later key's hash chain into the cache. */
-static void prefetch_ahead(const struct prefix_index *ix, const uint64_t *keys,
-                           size_t n, size_t i)
+/* The place of the next key to be removed: near the one before, or looked up.
+ */
+static struct position find_near(const struct prefix_index *ix,
+                                 struct position last, uint64_t key)
 {
-    enum { AHEAD = 8 };
+    if (last.page != 0) {
+        const uint64_t *keys = ix->keys[last.page];
 
-    if (n - i > AHEAD)
-        __builtin_prefetch(
-            &ix->heads[table_bucket(ix, table_hash(ix, keys[i + AHEAD]))]);
-}
-
-int prefix_index_stored_chain(struct prefix_index *index, uint32_t instance,
-                              enum block_tier tier, uint64_t parent_key,
-                              const uint64_t *keys, size_t n, size_t *n_done)
-{
-    uint32_t parent = 0;
-    uint32_t at = 0;
-    size_t i;
-    int error = 0;
-
-    if (instance >= index->max_instances || (unsigned)tier >= BLOCK_TIERS) {
-        error = -EINVAL;
-        n = 0;
+        if (last.place + 1 < ix->pages[last.page].n_keys &&
+            keys[last.place + 1] == key)
+            return (struct position){last.page, last.place + 1};
+        if (last.place > 0 && keys[last.place - 1] == key)
+            return (struct position){last.page, last.place - 1};
     }
-    for (i = 0; i < n; i++) {
-        prefetch_ahead(index, keys, n, i);
-        error = store_block(index, instance, 1u << tier, parent_key, parent,
-                            keys[i], &at);
-        if (error < 0)
-            break;
-        parent = at;
-        parent_key = keys[i];
-    }
-    if (n_done)
-        *n_done = i;
-    return error;
+    return table_find(ix, key);
 }
 
 int prefix_index_removed(struct prefix_index *index, uint32_t instance,
-                         enum block_tier tier, uint64_t key)
+                         enum block_tier tier, const uint64_t *keys, size_t n)
 {
-    if (instance >= index->max_instances || (unsigned)tier >= BLOCK_TIERS)
+    struct position last = {0, 0};
+    unsigned mask = 0;
+    uint32_t holder;
+
+    if (!in_range(index, instance, tier))
         return -EINVAL;
-    uint32_t at = table_find(index, key);
-
-    if (at == 0 || key == 0)
+    holder = index->instances[instance].holder;
+    if (holder == HOLDER_NONE)
         return 0;
-    struct record *record = record_find(index, &index->entries[at], instance);
-    unsigned bit = 1u << tier;
+    for (size_t i = 0; i < n; i++) {
+        struct position at;
 
-    if (!record || (record->tiers & bit) == 0)
-        return 0;
-    if (record->tiers == bit)
-        unhold(index, at, record);
-    else
-        record->tiers &= (uint8_t)~bit;
-    return 0;
-}
-
-int prefix_index_removed_keys(struct prefix_index *index, uint32_t instance,
-                              enum block_tier tier, const uint64_t *keys,
-                              size_t n)
-{
-    int error = 0;
-
-    for (size_t i = 0; i < n && error == 0; i++) {
-        prefetch_ahead(index, keys, n, i);
-        error = prefix_index_removed(index, instance, tier, keys[i]);
+        if (i + 8 < n)
+            table_prefetch(index, keys[i + 8]);
+        at = keys[i] != 0 ? find_near(index, last, keys[i])
+                          : (struct position){0, 0};
+        if (at.page != last.page && last.page != 0) {
+            page_drop(index, last.page, holder, tier, mask);
+            mask = 0;
+        }
+        if (at.page != 0)
+            mask |= 1u << at.place;
+        last = at;
     }
-    return error;
+    if (last.page != 0)
+        page_drop(index, last.page, holder, tier, mask);
+    return 0;
 }
 
 void prefix_index_cleared(struct prefix_index *index, uint32_t instance)
 {
+    struct indexed *of;
+    struct holder *holder;
+
     if (instance >= index->max_instances)
         return;
-    for (uint32_t at = 1; at < index->fresh && index->held[instance] > 0;
-         at++) {
-        if (index->entries[at].key == 0)
-            continue;
-        struct record *record =
-            record_find(index, &index->entries[at], instance);
-
-        if (record && record->tiers != 0)
-            unhold(index, at, record);
+    of = &index->instances[instance];
+    index->n_unindexed -= of->unindexed;
+    of->unindexed = 0;
+    if (of->holder == HOLDER_NONE)
+        return;
+    index->n_active--;
+    holder = &index->holders[of->holder];
+    if (of->pages == 0) {
+        holder->state = HOLDER_FREE;
+        index->free_holders[index->n_free_holders++] = of->holder;
+    } else if (index->sweep_at != 0) {
+        holder->state = HOLDER_DYING;
+        index->n_dying++;
+    } else {
+        holder->state = HOLDER_DEAD;
+        index->n_dead++;
     }
+    index->n_held -= of->held;
+    of->held = 0;
+    of->pages = 0;
+    of->holder = HOLDER_NONE;
+}
+
+void prefix_index_set_quota(struct prefix_index *index, uint32_t instance,
+                            uint64_t max_blocks)
+{
+    if (instance < index->max_instances)
+        index->instances[instance].quota = max_blocks;
+}
+
+uint32_t prefix_index_incomplete(const struct prefix_index *index)
+{
+    uint64_t room = (uint64_t)(index->max_pages - index->n_pages) * PAGE_KEYS;
+
+    for (uint32_t i = 0; index->n_unindexed > 0 && i < index->max_instances;
+         i++) {
+        const struct indexed *of = &index->instances[i];
+        uint64_t wanted = of->held + of->unindexed;
+
+        if (of->unindexed > 0 && wanted <= of->quota &&
+            of->unindexed <= room / 2)
+            return i;
+    }
+    return UINT32_MAX;
+}
+
+unsigned prefix_index_tiers(const struct prefix_index *index, uint32_t instance,
+                            uint64_t key)
+{
+    struct position at;
+    const struct record *record;
+
+    if (instance >= index->max_instances || key == 0 ||
+        index->instances[instance].holder == HOLDER_NONE)
+        return 0;
+    at = table_find(index, key);
+    if (at.page == 0)
+        return 0;
+    record = page_record(index, &index->pages[at.page],
+                         index->instances[instance].holder);
+    return record ? record_tiers(record, at.place) : 0;
+}
+
+uint64_t prefix_index_held(const struct prefix_index *index, uint32_t instance)
+{
+    return instance < index->max_instances ? index->instances[instance].held
+                                           : 0;
+}
+
+uint32_t prefix_index_max_instances(const struct prefix_index *index)
+{
+    return index->max_instances;
+}
+
+struct prefix_index_stats prefix_index_stats(const struct prefix_index *index)
+{
+    uint64_t page_bytes = sizeof(*index->pages) + sizeof(*index->keys);
+
+    return (struct prefix_index_stats){
+        .keys = index->n_keys,
+        .holders = index->n_held,
+        .unindexed = index->n_unindexed,
+        .evicted = index->n_evicted,
+        .pages = index->n_pages,
+        .bytes = index->n_pages * page_bytes +
+                 (uint64_t)((double)index->n_keys / KEYS_A_BUCKET *
+                            sizeof(*index->buckets)) +
+                 index->arena.used_units * sizeof(uint64_t),
+        .bytes_max = (index->max_pages + UINT64_C(1)) * page_bytes +
+                     index->n_buckets * sizeof(*index->buckets) +
+                     index->arena.n_units * (sizeof(uint64_t)) +
+                     index->arena.n_units / 2,
+        .sweeping = index->n_dead > 0,
+    };
 }

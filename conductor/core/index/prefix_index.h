@@ -1,9 +1,12 @@
 /*
  * Which instances hold which blocks, and how much of a prompt's prefix each
- * of them has. It takes the workers' block events and answers for all
- * instances at once. Its answers equal those of a linear scan over the
- * prompt's keys, whatever the order of the events and whatever the workers
- * claim; only the cost depends on them (see prefix_index_match).
+ * of them has, in which tiers. It takes block events in any order, with holes,
+ * duplicates and lies, and answers for all instances at once.
+ *
+ * A key names its whole prefix, so an event's parent is a hint where to put a
+ * block and nothing more: what an instance says changes only what is said of
+ * that instance. The answer for an instance equals a linear scan over the keys
+ * of what is indexed of it, and is never longer than what it reported.
  *
  * Instances are small numbers, the pool's slots. Keys come from block_key.h;
  * 0 stands for "no parent" and is not a key.
@@ -15,35 +18,34 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define PREFIX_INDEX_INSTANCES_MAX 32768u
+#define PREFIX_INDEX_INSTANCES_MAX 32000u
 
 enum block_tier { TIER_DEVICE, TIER_HOST, TIER_DISK };
 #define BLOCK_TIERS 3
+#define BLOCK_TIER_BIT(tier) (1u << (tier))
 
 struct prefix_index;
 
 struct prefix_index_config {
     uint32_t max_instances; /* 1..PREFIX_INDEX_INSTANCES_MAX */
-    uint32_t max_keys;      /* distinct blocks known at once, at least 1 */
-    uint64_t max_shared;    /* holder records of blocks with several holders;
-                               0 means 4 * max_keys */
-    uint64_t seed;          /* of the index's own hashing */
+    uint64_t max_bytes;     /* of all of its memory but the instances' own, at
+                               least PREFIX_INDEX_BYTES_MIN */
+    bool evicts;            /* when it is full, cold blocks leave; else what is
+                               new is not indexed */
+    uint64_t seed;          /* of its hashing: random where strangers choose
+                               keys */
 };
+#define PREFIX_INDEX_BYTES_MIN 16384u
 
 struct prefix_index_stats {
-    uint64_t keys;           /* distinct blocks known, ghosts among them */
-    uint64_t ghosts;         /* known only as the parent of a held block */
-    uint64_t holders;        /* (instance, block) pairs held */
-    uint64_t bytes;          /* memory in use by these; grows and shrinks */
-    uint64_t bytes_max;      /* what the bounds can make of it */
-    uint32_t open_instances; /* instances with holes in their prefixes */
-};
-
-/* A stretch of a prompt's blocks in one best tier of one instance. */
-struct prefix_run {
-    uint32_t first_block;
-    uint32_t n_blocks;
-    enum block_tier tier;
+    uint64_t keys;      /* distinct blocks in the table, dead ones among them */
+    uint64_t holders;   /* (instance, block) pairs indexed */
+    uint64_t unindexed; /* pairs that were reported and had no room */
+    uint64_t evicted;   /* pairs that left to make room, ever */
+    uint64_t pages;     /* pages of keys in use */
+    uint64_t bytes;     /* memory in use by these; grows and shrinks */
+    uint64_t bytes_max; /* what is reserved */
+    bool sweeping;      /* cleared instances still have records to be removed */
 };
 
 /*
@@ -59,94 +61,120 @@ struct prefix_index *prefix_index_new(const struct prefix_index_config *config)
 void prefix_index_free(struct prefix_index *index);
 
 /*
- * An instance stored a block. Repeating an event changes nothing.
- *   parent_key  key of the block before it, 0 for a prompt's first block. It
- *               need not be known yet: events may come in any order.
- * Returns 0, or, with nothing changed:
- *   -EINVAL  instance, tier or key out of range, or a block before itself
- *   -EEXIST  the block is known under another parent: a worker lies, or two
- *            prompts collide in 64 bits. Count it; the block is not usable.
- *   -ENOSPC  a bound of the configuration is reached
- * Cost: two hash probes and the holders of both blocks, logarithmic.
+ * The most blocks that may be indexed of one instance; UINT64_MAX at first.
+ * What is above it is not indexed, and counted. A lower quota drops nothing.
  */
-int prefix_index_stored(struct prefix_index *index, uint32_t instance,
-                        enum block_tier tier, uint64_t parent_key, uint64_t key)
-    __attribute__((warn_unused_result));
+void prefix_index_set_quota(struct prefix_index *index, uint32_t instance,
+                            uint64_t max_blocks);
 
 /*
  * An instance stored a chain: keys[0] behind parent_key, keys[i] behind
- * keys[i-1]. Stops at the first block that fails.
- *   keys    (n), borrowed.
- *   n_done  blocks stored, written in every case; may be NULL. After an
- *           -EEXIST the caller may go on behind the failed block.
- * Returns 0 or the failed block's error, see prefix_index_stored().
+ * keys[i-1]. Repeating an event changes nothing.
+ *   parent_key  key of the block before keys[0], 0 for a prompt's first block:
+ *               where to put new blocks, if it is known.
+ *   keys        (n), borrowed.
+ * Returns 0, or -EINVAL: instance, tier or a key out of range; the blocks
+ * before that key are indexed, or -ENOSPC: some were not indexed, since the
+ * instance's quota or the memory is used up.
+ * Cost: O(n), one probe for a page of 16 known blocks, one for each new block.
  */
-int prefix_index_stored_chain(struct prefix_index *index, uint32_t instance,
-                              enum block_tier tier, uint64_t parent_key,
-                              const uint64_t *keys, size_t n, size_t *n_done)
+int prefix_index_stored(struct prefix_index *index, uint32_t instance,
+                        enum block_tier tier, uint64_t parent_key,
+                        const uint64_t *keys, size_t n)
     __attribute__((warn_unused_result));
 
 /*
- * An instance dropped a block from a tier. Dropping what it does not hold
+ * An instance dropped blocks from a tier. Dropping what it does not hold
  * changes nothing.
+ *   keys  (n), borrowed, in any sequence; runs of a chain are fastest.
  * Returns 0, or -EINVAL: instance or tier out of range.
  */
 int prefix_index_removed(struct prefix_index *index, uint32_t instance,
-                         enum block_tier tier, uint64_t key)
+                         enum block_tier tier, const uint64_t *keys, size_t n)
     __attribute__((warn_unused_result));
-
-/* The same for n keys in any sequence, borrowed; faster than one by one. */
-int prefix_index_removed_keys(struct prefix_index *index, uint32_t instance,
-                              enum block_tier tier, const uint64_t *keys,
-                              size_t n) __attribute__((warn_unused_result));
 
 /*
  * An instance lost all its blocks in all tiers, or goes away. Its number may
- * be used for another instance afterwards.
- * Cost: proportional to the keys ever known at once, until the last block of
- * the instance is found; nothing if it holds none.
+ * be used for another instance at once.
+ * Cost: O(1); what it leaves behind is removed by prefix_index_work(). After
+ * as many clears as there may be instances without any such call, one clear
+ * does all of that work itself.
  */
 void prefix_index_cleared(struct prefix_index *index, uint32_t instance);
 
 /*
- * For every instance, how many leading blocks of a prompt it holds, in any
- * tier.
- *   keys    (n), borrowed; n below 2^32.
- *   blocks  (max_instances), written: blocks[i] for instance i, 0..n.
- * Cost: for instances without holes O(log n) probes for the deepest known
- * block, then O(log n) for each depth at which a holder's prefix ends. If
- * some instance has holes, or a worker lied about a parent: one probe for
- * each block as far as such an instance reaches.
+ * Goes on with removing what cleared instances left.
+ *   max_pages  looked at in this call; 16,384 take about 200 us.
+ * Returns whether there is more to do.
  */
-void prefix_index_match(struct prefix_index *index, const uint64_t *keys,
-                        size_t n, uint32_t *blocks);
+bool prefix_index_work(struct prefix_index *index, uint32_t max_pages);
 
 /*
- * The leading blocks one instance holds, cut into runs of equal best tier
- * (device before host before disk).
- *   runs  (max_runs), written; neighbouring runs differ in tier.
- * Returns the number of runs written; the match may be longer than they
- * tell if max_runs is reached. Cost: one probe a block.
+ * An instance of which blocks were reported and not indexed, for which there
+ * would be room by now: it should be cleared and asked for its inventory.
+ * Returns it, or UINT32_MAX: none. Cost: O(instances).
  */
-size_t prefix_index_runs(const struct prefix_index *index, uint32_t instance,
-                         const uint64_t *keys, size_t n,
-                         struct prefix_run *runs, size_t max_runs);
+uint32_t prefix_index_incomplete(const struct prefix_index *index);
 
-/* The tiers in which an instance holds a block, bit 1 << tier; 0 if none. */
+/* A stretch of a prompt's blocks that an instance holds in the same tiers. */
+struct prefix_run {
+    uint32_t first_block;
+    uint32_t end_block;
+    uint32_t next; /* of the same instance in prefix_match.runs; 0: none */
+    uint8_t tiers; /* BLOCK_TIER_BIT()s, at least one */
+};
+
+/* Runs told for one instance; what follows is left out of the match. */
+#define PREFIX_RUNS_MAX 16u
+
+/* What all instances hold of one prompt. */
+struct prefix_match {
+    uint32_t *blocks;        /* (max_instances): leading blocks, in any tier */
+    uint32_t *first_run;     /* (max_instances): in runs; 0 with blocks 0 */
+    struct prefix_run *runs; /* (n_runs), runs[0] unused */
+    uint32_t n_runs;
+    uint32_t *holders; /* (n_holders): instances with blocks above 0, in no
+                          order */
+    uint32_t n_holders;
+    uint32_t n_keys; /* of the prompt */
+    /* Scratch of prefix_index_match(). */
+    uint32_t max_instances;
+    uint64_t *alive;
+    struct prefix_run_state *state;
+};
+
+/* Room for the answers of an index with that many instances. Returns 0 or
+ * -ENOMEM. prefix_match_fini() frees it; a zeroed one is fine. */
+int prefix_match_init(struct prefix_match *match, uint32_t max_instances)
+    __attribute__((warn_unused_result));
+void prefix_match_fini(struct prefix_match *match);
+
+/*
+ * For every instance, how many leading blocks of a prompt it holds, and in
+ * which tiers.
+ *   keys   (n), borrowed; n below 2^32.
+ *   match  of prefix_match_init() for at least as many instances; written.
+ * Cost: one probe for each page of 16 blocks as far as anybody matches; the
+ * holders of a page only where they, or their tiers, change.
+ */
+void prefix_index_match(struct prefix_index *index, const uint64_t *keys,
+                        size_t n, struct prefix_match *match);
+
+/* The tiers in which an instance holds a block, BLOCK_TIER_BIT()s. */
 unsigned prefix_index_tiers(const struct prefix_index *index, uint32_t instance,
                             uint64_t key);
 
-/* Blocks that an instance holds; 0 for one out of range. */
+/* Blocks that are indexed of an instance; 0 for one out of range. */
 uint64_t prefix_index_held(const struct prefix_index *index, uint32_t instance);
 
-/* The bound of instances, the length of prefix_index_match()'s result. */
+/* The bound of instances. */
 uint32_t prefix_index_max_instances(const struct prefix_index *index);
 
 /* Counts for metrics. */
 struct prefix_index_stats prefix_index_stats(const struct prefix_index *index);
 
 /*
- * Checks every invariant at the top of prefix_index.c. For tests.
+ * Checks every invariant at the top of pages.h. For tests.
  * Returns true if all hold. Cost: O(keys * holders).
  */
 bool prefix_index_check(const struct prefix_index *index);

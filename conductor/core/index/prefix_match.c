@@ -1,298 +1,281 @@
 /*
- * Matches in the prefix index.
- *
- * Nested sets: an instance without orphans that holds a block holds all its
- * ancestors. If the ancestors of keys[d], as stored, are keys[0 .. d-1] as a
- * set, the closed holders of keys[d] are therefore among those of keys[c] for
- * every c < d. A position is called verified when its entry's digest, the sum
- * of the mixed keys of its line, equals that of the query up to there. Then
- * equal numbers of closed holders at two verified positions mean equal sets,
- * and no prefix ends between them: bisecting over the depth finds all ends.
- *
- * Digests only differ from the query's if a worker named a wrong parent or
- * two prompts collide; then, and for instances with orphans, the prompt is
- * walked block by block.
+ * The walk along a prompt, page by page. Those that still match are `alive`,
+ * by holder, each with the tiers of its current run. Where a page's hash is
+ * that of all who are alive, all of them hold it in the tiers of their runs and
+ * nothing ends there.
  */
+#include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
-#include "conductor/core/index/prefix_index.h"
-#include "conductor/core/index/prefix_table.h"
+#include "conductor/core/index/pages.h"
 
-bool table_resolve(struct prefix_index *ix, uint32_t at)
+/* The run under way of one whose prefix has not ended yet. */
+struct prefix_run_state {
+    uint32_t instance;
+    uint32_t start;
+    uint32_t last_run; /* in runs; 0: none yet */
+    uint32_t n_runs;
+};
+
+struct walk {
+    const struct prefix_index *ix;
+    struct prefix_match *match;
+    uint64_t *alive; /* (n_alive): for each the record of a page that continues
+                        its run: its holder, and all places in its tiers */
+    uint32_t n_alive;
+    bool hashed;   /* hash is that of all who are alive */
+    uint64_t hash; /* XOR of page_token() over them */
+};
+
+/* The 8 bytes of a record: holder, then the masks by tier. */
+static uint64_t as_bits(const struct record *record)
 {
-    struct entry *entries = ix->entries;
-    uint32_t sum = 0;
-    uint32_t top = at;
+    uint64_t bits;
 
-    while (entries[top].linked && !entries[top].resolved) {
-        sum += table_mix(ix, entries[top].key);
-        top = entries[top].parent; /* a first block is resolved at once */
+    memcpy(&bits, record, sizeof(bits));
+    return bits;
+}
+
+static uint64_t expect(uint32_t holder, unsigned tiers)
+{
+    struct record record = {.holder = (uint16_t)holder};
+
+    for (unsigned t = 0; t < BLOCK_TIERS; t++)
+        record.held[t] = (tiers >> t & 1u) != 0 ? UINT16_MAX : 0;
+    return as_bits(&record);
+}
+
+static struct record alive_record(uint64_t alive)
+{
+    struct record record;
+
+    memcpy(&record, &alive, sizeof(record));
+    return record;
+}
+
+/* The bits of a record that n places from `place` on concern. */
+static uint64_t concerned(uint32_t place, uint32_t n)
+{
+    struct record record = {.holder = UINT16_MAX};
+
+    for (unsigned t = 0; t < BLOCK_TIERS; t++)
+        record.held[t] = (uint16_t)(((1u << n) - 1) << place);
+    return as_bits(&record);
+}
+
+int prefix_match_init(struct prefix_match *match, uint32_t max_instances)
+{
+    memset(match, 0, sizeof(*match));
+    match->max_instances = max_instances;
+    match->blocks = calloc(max_instances, sizeof(*match->blocks));
+    match->first_run = calloc(max_instances, sizeof(*match->first_run));
+    match->runs = calloc((size_t)max_instances * PREFIX_RUNS_MAX + 1,
+                         sizeof(*match->runs));
+    match->holders = calloc(max_instances, sizeof(*match->holders));
+    match->alive = calloc(max_instances, sizeof(*match->alive));
+    match->state =
+        calloc(prefix_holders_max(max_instances), sizeof(*match->state));
+    if (match->blocks && match->first_run && match->runs && match->holders &&
+        match->alive && match->state)
+        return 0;
+    prefix_match_fini(match);
+    return -ENOMEM;
+}
+
+void prefix_match_fini(struct prefix_match *match)
+{
+    free(match->blocks);
+    free(match->first_run);
+    free(match->runs);
+    free(match->holders);
+    free(match->alive);
+    free(match->state);
+    memset(match, 0, sizeof(*match));
+}
+
+/* Ends the current run of one who is alive. */
+static void end_run(struct walk *w, uint64_t alive, uint32_t end)
+{
+    struct prefix_match *m = w->match;
+    struct record record = alive_record(alive);
+    struct prefix_run_state *state = &m->state[record.holder];
+    uint32_t run;
+
+    if (end == state->start)
+        return;
+    run = m->n_runs++;
+    m->runs[run] =
+        (struct prefix_run){.first_block = state->start,
+                            .end_block = end,
+                            .tiers = (uint8_t)record_tiers(&record, 0)};
+    if (state->last_run != 0) {
+        m->runs[state->last_run].next = run;
+    } else {
+        m->first_run[state->instance] = run;
+        m->holders[m->n_holders++] = state->instance;
     }
-    if (!entries[top].resolved)
-        return false;
-    sum += entries[top].digest;
-    while (!entries[at].resolved) {
-        entries[at].digest = sum;
-        entries[at].resolved = 1;
-        sum -= table_mix(ix, entries[at].key);
-        at = entries[at].parent;
+    m->blocks[state->instance] = end;
+    state->last_run = run;
+    state->start = end;
+    state->n_runs++;
+}
+
+/* Begins a new run of one who is alive wherever the tiers of its next n blocks
+ * change. Returns whether it may have that many runs. */
+static bool cut_runs(struct walk *w, uint64_t *alive,
+                     const struct record *record, uint32_t from, uint32_t place,
+                     uint32_t n)
+{
+    for (uint32_t j = 0; j < n; j++) {
+        struct record run = alive_record(*alive);
+        unsigned tiers = record_tiers(record, place + j);
+
+        if (tiers == record_tiers(&run, 0))
+            continue;
+        end_run(w, *alive, from + j);
+        if (w->match->state[run.holder].n_runs == PREFIX_RUNS_MAX)
+            return false;
+        *alive = expect(run.holder, tiers);
     }
     return true;
-}
-
-/* One match under way. */
-struct search {
-    struct prefix_index *ix;
-    const uint64_t *keys;
-    uint32_t *blocks;
-    bool mismatch; /* a position did not verify: walk instead */
-};
-
-/* A verified position: the entry there and the query's digest up to it. */
-struct probe {
-    size_t depth; /* position in keys */
-    uint32_t at;
-    uint32_t digest;
-};
-
-static bool is_closed(const struct prefix_index *ix, uint32_t instance)
-{
-    return ix->orphans[instance] == 0;
-}
-
-/* The instances without orphans that hold the block of an entry. */
-static uint32_t closed_holders(const struct prefix_index *ix, uint32_t at)
-{
-    const struct entry *e = &ix->entries[at];
-    const struct record *records;
-    uint32_t count = 0;
-    size_t n;
-
-    if (ix->n_open == 0)
-        return records_held(e);
-    records = records_of(ix, e, &n);
-    for (size_t i = 0; i < n; i++)
-        count += records[i].tiers != 0 && is_closed(ix, records[i].instance);
-    return count;
-}
-
-static void write_closed(const struct search *s, const struct probe *p)
-{
-    const struct record *records;
-    size_t n;
-
-    records = records_of(s->ix, &s->ix->entries[p->at], &n);
-    for (size_t i = 0; i < n; i++)
-        if (records[i].tiers != 0 && is_closed(s->ix, records[i].instance))
-            s->blocks[records[i].instance] = (uint32_t)p->depth + 1;
-}
-
-/* table_find(), trying an entry first: blocks of a chain that were stored in
- * one go have neighbouring entries, and a right guess saves a cache miss. */
-static uint32_t find_near(const struct prefix_index *ix, uint64_t key,
-                          uint64_t guess)
-{
-    const uint32_t *head = &ix->heads[table_bucket(ix, table_hash(ix, key))];
-
-    __builtin_prefetch(head);
-    if (guess < ix->fresh && ix->entries[guess].key == key && key != 0)
-        return (uint32_t)guess;
-    return table_find(ix, key);
 }
 
 /*
- * Looks at a position beyond a verified one (from->at 0: before the first).
- * Returns whether it is verified, then *to is that. to->at is its entry, 0 if
- * unknown, in either case.
+ * Goes through the blocks [from, from + n) of one who is alive, at places
+ * `place` and up of a page of which it has this record, NULL: none.
+ * Returns whether it is alive behind them.
  */
-static bool probe_at(struct search *s, const struct probe *from, size_t depth,
-                     struct probe *to)
+static bool go_on(struct walk *w, uint64_t *alive, const struct record *record,
+                  uint32_t from, uint32_t place, uint32_t n)
 {
-    struct prefix_index *ix = s->ix;
-    size_t first = from->at == 0 ? 0 : from->depth + 1;
-    uint32_t digest = from->digest;
-    uint32_t at = find_near(ix, s->keys[depth],
-                            from->at == 0 ? UINT64_MAX
-                                          : from->at + (depth - from->depth));
+    unsigned held = record ? record_any(record) >> place : 0;
+    uint32_t lead = (uint32_t)__builtin_ctz(~held);
 
-    to->at = s->keys[depth] == 0 ? 0 : at;
-    if (to->at == 0)
+    if (lead > n)
+        lead = n;
+    if (lead > 0 &&
+        ((as_bits(record) ^ *alive) & concerned(place, lead)) != 0 &&
+        !cut_runs(w, alive, record, from, place, lead))
         return false;
-    for (size_t i = first; i <= depth; i++)
-        digest += table_mix(ix, s->keys[i]);
-    to->depth = depth;
-    to->digest = digest;
-    return (ix->entries[at].resolved || table_resolve(ix, at)) &&
-           ix->entries[at].digest == digest;
+    if (lead == n)
+        return true;
+    end_run(w, *alive, from + lead);
+    return false;
 }
 
-/* Finds a verified position whose successor is not, or the last one. Without
- * lies that is the deepest block of the prompt that is known with its line.
- * Returns false if not even the first is verified. */
-static bool find_frontier(struct search *s, size_t n, struct probe *deepest)
+/* The first page: all its holders begin to match. */
+static void begin(struct walk *w, struct page *page, uint32_t place,
+                  uint32_t n_places)
 {
-    struct probe here = {0};
-    struct probe next;
-    size_t beyond = n; /* not verified, or the end */
-    size_t depth = n - 1;
+    uint64_t range = concerned(place, n_places);
+    uint32_t n;
+    const struct record *records = page_records(w->ix, page, &n);
 
-    if (!probe_at(s, &here, 0, &next)) {
-        s->mismatch = next.at != 0 && closed_holders(s->ix, next.at) > 0;
-        return false;
+    for (uint32_t r = 0; r < n; r++) {
+        const struct holder *h = &w->ix->holders[records[r].holder];
+        uint64_t *alive = &w->alive[w->n_alive];
+        unsigned tiers = record_tiers(&records[r], place);
+
+        if (tiers == 0 || h->state != HOLDER_LIVE)
+            continue;
+        *alive = expect(records[r].holder, tiers);
+        w->match->state[records[r].holder] =
+            (struct prefix_run_state){.instance = h->instance};
+        if (((as_bits(&records[r]) ^ *alive) & range) == 0 ||
+            go_on(w, alive, &records[r], 0, place, n_places))
+            w->n_alive++;
     }
-    here = next;
-    while (here.depth + 1 < beyond) {
-        if (probe_at(s, &here, depth, &next)) {
-            here = next;
-        } else {
-            beyond = depth;
-            /* Known and held, but under other ancestors than the query's. */
-            if (next.at != 0 && closed_holders(s->ix, next.at) > 0)
-                s->mismatch = true;
-        }
-        depth = here.depth + (beyond - here.depth) / 2;
-    }
-    *deepest = here;
-    return true;
 }
 
-/* Finds the ends of prefixes in low .. high - 1, both verified, shallow ones
- * first, so that a deeper end overwrites what was written before. */
-static void find_ends(struct search *s, const struct probe *low,
-                      const struct probe *high)
+/* A page of which not all who are alive hold everything as before. */
+static void look(struct walk *w, struct page *page, uint32_t from,
+                 uint32_t place, uint32_t n_places)
 {
-    if (closed_holders(s->ix, low->at) == closed_holders(s->ix, high->at))
-        return;
-    if (high->depth == low->depth + 1) {
-        write_closed(s, low);
-        return;
-    }
-    struct probe mid;
+    uint64_t range = concerned(place, n_places);
+    uint32_t n, r = 0, kept = 0;
+    const struct record *records = page_records(w->ix, page, &n);
 
-    if (!probe_at(s, low, low->depth + (high->depth - low->depth) / 2, &mid)) {
-        s->mismatch = true;
-        return;
-    }
-    find_ends(s, low, &mid);
-    find_ends(s, &mid, high);
-}
+    for (uint32_t i = 0; i < w->n_alive; i++) {
+        uint64_t alive = w->alive[i];
+        uint32_t holder = alive_record(alive).holder;
 
-/* The plain walk, for instances with orphans, or for all. */
-static void walk(const struct prefix_index *ix, const uint64_t *keys, size_t n,
-                 bool all, uint32_t *blocks)
-{
-    uint32_t at = 0;
-
-    for (size_t depth = 0; depth < n && keys[depth] != 0; depth++) {
-        const struct record *records;
-        uint32_t alive = 0;
-        size_t n_records;
-
-        at =
-            find_near(ix, keys[depth], at == 0 ? UINT64_MAX : (uint64_t)at + 1);
-        if (at == 0)
-            return;
-        records = records_of(ix, &ix->entries[at], &n_records);
-        for (size_t i = 0; i < n_records; i++) {
-            uint32_t instance = records[i].instance;
-
-            if (records[i].tiers == 0 || blocks[instance] != depth ||
-                (!all && is_closed(ix, instance)))
+        while (r < n && records[r].holder < holder)
+            r++;
+        if (r == n || ((as_bits(&records[r]) ^ alive) & range) != 0) {
+            w->hashed = false;
+            if (!go_on(w, &alive,
+                       r < n && records[r].holder == holder ? &records[r]
+                                                            : NULL,
+                       from, place, n_places))
                 continue;
-            blocks[instance]++;
-            alive++;
         }
-        if (alive == 0)
-            return;
+        w->alive[kept++] = alive;
     }
+    w->n_alive = kept;
+}
+
+/* Whether all who are alive, and nobody else, hold a whole page as before. */
+static bool all_go_on(struct walk *w, const struct page *page)
+{
+    if (!w->hashed) {
+        w->hash = 0;
+        for (uint32_t i = 0; i < w->n_alive; i++) {
+            struct record run = alive_record(w->alive[i]);
+
+            w->hash ^= page_token(w->ix, run.holder, record_tiers(&run, 0));
+        }
+        w->hashed = true;
+    }
+    return page->hash == w->hash;
+}
+
+/* How many of the keys stand one behind the other from a place on. */
+static uint32_t keys_in_page(const struct prefix_index *ix, struct position at,
+                             const uint64_t *keys, size_t n)
+{
+    const uint64_t *in = ix->keys[at.page] + at.place;
+    uint32_t most = ix->pages[at.page].n_keys - at.place;
+    uint32_t same = 1;
+
+    if (most > n)
+        most = (uint32_t)n;
+    while (same < most && in[same] == keys[same])
+        same++;
+    return same;
 }
 
 void prefix_index_match(struct prefix_index *index, const uint64_t *keys,
-                        size_t n, uint32_t *blocks)
+                        size_t n, struct prefix_match *match)
 {
-    struct search s = {.ix = index, .keys = keys, .blocks = blocks};
-    size_t bytes = index->max_instances * sizeof(*blocks);
-    struct probe first, deepest;
+    struct walk w = {.ix = index, .match = match, .alive = match->alive};
+    uint32_t from = 0;
 
-    memset(blocks, 0, bytes);
-    if (n == 0)
-        return;
-    if (find_frontier(&s, n, &deepest) && !s.mismatch) {
-        struct probe none = {0};
+    memset(match->blocks, 0, match->max_instances * sizeof(*match->blocks));
+    memset(match->first_run, 0,
+           match->max_instances * sizeof(*match->first_run));
+    match->n_runs = 1;
+    match->n_holders = 0;
+    match->n_keys = (uint32_t)n;
+    if (n > PAGE_KEYS)
+        table_prefetch(index, keys[PAGE_KEYS]);
+    while (from < n && keys[from] != 0 && (from == 0 || w.n_alive > 0)) {
+        struct position at = table_find(index, keys[from]);
+        struct page *page = &index->pages[at.page];
+        uint32_t here;
 
-        if (probe_at(&s, &none, 0, &first))
-            find_ends(&s, &first, &deepest);
-        write_closed(&s, &deepest);
-    }
-    if (s.mismatch)
-        memset(blocks, 0, bytes);
-    if (s.mismatch || index->n_open > 0)
-        walk(index, keys, n, s.mismatch, blocks);
-}
-
-size_t prefix_index_runs(const struct prefix_index *index, uint32_t instance,
-                         const uint64_t *keys, size_t n,
-                         struct prefix_run *runs, size_t max_runs)
-{
-    size_t n_runs = 0;
-
-    for (size_t depth = 0; depth < n; depth++) {
-        unsigned tiers = prefix_index_tiers(index, instance, keys[depth]);
-        enum block_tier best = TIER_DEVICE;
-
-        if (tiers == 0)
+        if (at.page == 0)
             break;
-        while ((tiers >> best & 1) == 0)
-            best++;
-        if (n_runs > 0 && runs[n_runs - 1].tier == best) {
-            runs[n_runs - 1].n_blocks++;
-            continue;
-        }
-        if (n_runs == max_runs)
-            break;
-        runs[n_runs++] = (struct prefix_run){(uint32_t)depth, 1, best};
+        if (from + 2 * PAGE_KEYS < n)
+            table_prefetch(index, keys[from + 2 * PAGE_KEYS]);
+        here = keys_in_page(index, at, keys + from, n - from);
+        page->recent = 1;
+        if (from == 0)
+            begin(&w, page, at.place, here);
+        else if (here < page->n_keys || !all_go_on(&w, page))
+            look(&w, page, from, at.place, here);
+        from += here;
     }
-    return n_runs;
-}
-
-unsigned prefix_index_tiers(const struct prefix_index *index, uint32_t instance,
-                            uint64_t key)
-{
-    uint32_t at = key == 0 ? 0 : table_find(index, key);
-    const struct record *record;
-
-    if (at == 0)
-        return 0;
-    record = record_find(index, &index->entries[at], instance);
-    return !record ? 0 : record->tiers;
-}
-
-uint64_t prefix_index_held(const struct prefix_index *index, uint32_t instance)
-{
-    return instance < index->max_instances ? index->held[instance] : 0;
-}
-
-uint32_t prefix_index_max_instances(const struct prefix_index *index)
-{
-    return index->max_instances;
-}
-
-struct prefix_index_stats prefix_index_stats(const struct prefix_index *index)
-{
-    uint64_t fixed =
-        sizeof(*index) + index->n_heads * sizeof(*index->heads) +
-        index->max_instances * (sizeof(*index->held) + sizeof(*index->orphans));
-
-    return (struct prefix_index_stats){
-        .keys = index->n_keys,
-        .ghosts = index->n_keys - index->n_held_keys,
-        .holders = index->n_holders,
-        .bytes = fixed + index->n_keys * sizeof(struct entry) +
-                 index->arena.used_units * sizeof(uint64_t),
-        .bytes_max = fixed +
-                     ((uint64_t)index->max_keys + 1) * sizeof(struct entry) +
-                     index->arena.n_units * (sizeof(uint64_t)) +
-                     index->arena.n_units / 2,
-        .open_instances = index->n_open,
-    };
+    for (uint32_t i = 0; i < w.n_alive; i++)
+        end_run(&w, w.alive[i], from);
 }

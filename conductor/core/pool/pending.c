@@ -6,6 +6,9 @@
 
 #include "conductor/core/index/prefix_index.h"
 
+/* Memory for a pair, even if each stands in a page of its own. */
+#define BLOCK_BYTES 320u
+
 /* Linear probing; count 0 is an empty slot, deletion shifts back. */
 struct slot {
     uint64_t key;
@@ -26,7 +29,10 @@ struct pending *pending_new(uint32_t max_instances, uint32_t max_blocks,
                             uint64_t seed)
 {
     struct prefix_index_config config = {
-        .max_instances = max_instances, .max_keys = max_blocks, .seed = seed};
+        .max_instances = max_instances,
+        .max_bytes =
+            (uint64_t)max_blocks * BLOCK_BYTES + PREFIX_INDEX_BYTES_MIN,
+        .seed = seed};
     uint32_t n_slots = 2;
     struct pending *pending;
 
@@ -112,10 +118,11 @@ int pending_add(struct pending *pending, uint32_t instance,
             pending->slots[at].count++;
             continue;
         }
-        error = pending->n_used == pending->max_blocks
-                    ? -ENOSPC
-                    : prefix_index_stored(pending->index, instance, TIER_DEVICE,
-                                          i == 0 ? 0 : keys[i - 1], keys[i]);
+        error =
+            pending->n_used == pending->max_blocks
+                ? -ENOSPC
+                : prefix_index_stored(pending->index, instance, TIER_DEVICE,
+                                      i == 0 ? 0 : keys[i - 1], &keys[i], 1);
         if (error < 0)
             break;
         pending->slots[at] = (struct slot){keys[i], instance, 1};
@@ -136,15 +143,15 @@ void pending_drop(struct pending *pending, uint32_t instance,
             continue;
         /* The instance is in range: it was added. */
         (void)!prefix_index_removed(pending->index, instance, TIER_DEVICE,
-                                    keys[n]);
+                                    &keys[n], 1);
         erase(pending, at);
     }
 }
 
 void pending_match(struct pending *pending, const uint64_t *keys, size_t n,
-                   uint32_t *blocks)
+                   struct prefix_match *match)
 {
-    prefix_index_match(pending->index, keys, n, blocks);
+    prefix_index_match(pending->index, keys, n, match);
 }
 
 bool pending_check(const struct pending *pending)

@@ -13,6 +13,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "conductor/core/index/prefix_index.h"
+
 struct pending;
 
 /* Makes an empty one with room for max_blocks (instance, block) pairs, all
@@ -38,7 +40,7 @@ void pending_drop(struct pending *pending, uint32_t instance,
 
 /* See pool_pending_match(). */
 void pending_match(struct pending *pending, const uint64_t *keys, size_t n,
-                   uint32_t *blocks);
+                   struct prefix_match *match);
 
 /* Checks the invariant as far as it can be seen. For tests. */
 bool pending_check(const struct pending *pending);

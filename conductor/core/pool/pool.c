@@ -302,9 +302,9 @@ int pool_set_tier_rate(struct pool *pool, uint32_t id, enum block_tier tier,
 }
 
 void pool_pending_match(struct pool *pool, const uint64_t *keys, size_t n,
-                        uint32_t *blocks)
+                        struct prefix_match *match)
 {
-    pending_match(pool->pending, keys, n, blocks);
+    pending_match(pool->pending, keys, n, match);
 }
 
 uint64_t pool_pending_dropped(const struct pool *pool)

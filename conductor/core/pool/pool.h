@@ -349,11 +349,11 @@ int64_t pool_decode_room_tokens(const struct pool_instance *instance);
 /*
  * For every slot, how many leading blocks the instance is expected to hold
  * because unfinished prefills on it cover them.
- *   blocks  (pool_max_instances()), written.
- * Cost: as prefix_index_match() without holes.
+ *   match  of prefix_match_init() for at least as many instances; written.
+ * Cost: as prefix_index_match().
  */
 void pool_pending_match(struct pool *pool, const uint64_t *keys, size_t n,
-                        uint32_t *blocks);
+                        struct prefix_match *match);
 
 /* Accepted prefills whose blocks did not fit into max_pending_blocks. */
 uint64_t pool_pending_dropped(const struct pool *pool);

@@ -18,12 +18,13 @@ static void add_own_load(const struct scheduler *s,
                          const struct estimate_prefill_request *ask,
                          struct prefill_estimate *estimate)
 {
-    uint32_t ready = s->ready[instance->slot];
+    uint32_t ready = s->stored.blocks[instance->slot];
     struct schedule_own own;
 
-    schedule_own_blocks(s, request, instance,
-                        schedule_lesser(ready, ask->local_blocks), &own);
-    if (own.n_sources > 0 && s->pending[instance->slot] < ask->local_blocks)
+    schedule_own_blocks(s, instance, schedule_lesser(ready, ask->local_blocks),
+                        &own);
+    if (own.n_sources > 0 &&
+        s->expected.blocks[instance->slot] < ask->local_blocks)
         estimate_add_own_load(
             s->pool, instance, ask,
             schedule_own_ready_us(s, instance, &own, request->now_us),
@@ -33,8 +34,9 @@ static void add_own_load(const struct scheduler *s,
 uint32_t schedule_local_blocks(const struct scheduler *s, uint32_t slot,
                                uint32_t usable_blocks)
 {
-    uint32_t matched =
-        s->ready[slot] > s->pending[slot] ? s->ready[slot] : s->pending[slot];
+    uint32_t matched = s->stored.blocks[slot] > s->expected.blocks[slot]
+                           ? s->stored.blocks[slot]
+                           : s->expected.blocks[slot];
 
     return schedule_lesser(matched, usable_blocks);
 }

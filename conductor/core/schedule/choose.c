@@ -7,19 +7,20 @@ static void match(struct scheduler *s, const struct schedule_request *request)
 {
     uint32_t most = 0;
 
-    prefix_index_match(s->index, request->keys, request->n_keys, s->ready);
+    prefix_index_match(s->index, request->keys, request->n_keys, &s->stored);
     if (s->model.simulated.expected)
         prefix_index_match(s->model.simulated.expected, request->keys,
-                           request->n_keys, s->pending);
+                           request->n_keys, &s->expected);
     else
-        pool_pending_match(s->pool, request->keys, request->n_keys, s->pending);
+        pool_pending_match(s->pool, request->keys, request->n_keys,
+                           &s->expected);
     if (!s->model.simulated.pooled_cache)
         return;
     for (uint32_t slot = 0; slot < pool_slots(s->pool); slot++)
-        if (s->ready[slot] > most)
-            most = s->ready[slot];
+        if (s->stored.blocks[slot] > most)
+            most = s->stored.blocks[slot];
     for (uint32_t slot = 0; slot < pool_slots(s->pool); slot++)
-        s->ready[slot] = most;
+        s->stored.blocks[slot] = most;
 }
 
 /* Why nothing was eligible: no instance of the role, whatever its health, is

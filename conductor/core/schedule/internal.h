@@ -26,8 +26,8 @@ struct scheduler {
     void *state;                        /* likewise */
     struct pool *pool;
     struct prefix_index *index;
-    uint32_t *ready;   /* (instances): leading blocks stored */
-    uint32_t *pending; /* (instances): leading blocks expected */
+    struct prefix_match stored;   /* what instances hold of the prompt */
+    struct prefix_match expected; /* and will hold when prefills end */
     struct prefill_estimate *candidates;
     struct decode_estimate *decode_candidates;
 };
@@ -69,7 +69,6 @@ struct schedule_own {
  * Cost: one probe a block if the instance has slow tiers, else nothing.
  */
 void schedule_own_blocks(const struct scheduler *s,
-                         const struct schedule_request *request,
                          const struct pool_instance *instance, uint32_t blocks,
                          struct schedule_own *own);
 
@@ -101,7 +100,6 @@ struct schedule_site {
 
 /* Looks it up, its own tiers first, then others out of `peers`. */
 void schedule_find_site(const struct scheduler *s,
-                        const struct schedule_request *request,
                         const struct pool_instance *i, uint32_t usable_blocks,
                         const struct schedule_peers *peers,
                         struct schedule_site *site);

@@ -45,12 +45,12 @@ struct scheduler *scheduler_new(const struct schedule_config *config,
     s->state = calloc(1, s->policy->state_bytes + 1);
     s->pool = pool;
     s->index = index;
-    s->ready = calloc(prefix_index_max_instances(index), sizeof(*s->ready));
-    s->pending = calloc(prefix_index_max_instances(index), sizeof(*s->pending));
     s->candidates = calloc(n, sizeof(*s->candidates));
     s->decode_candidates = calloc(n, sizeof(*s->decode_candidates));
-    if (!s->admission || !s->state || !s->ready || !s->pending ||
-        !s->candidates || !s->decode_candidates) {
+    if (!s->admission || !s->state || !s->candidates || !s->decode_candidates ||
+        prefix_match_init(&s->stored, prefix_index_max_instances(index)) < 0 ||
+        prefix_match_init(&s->expected, prefix_index_max_instances(index)) <
+            0) {
         scheduler_free(s);
         return NULL;
     }
@@ -65,8 +65,8 @@ void scheduler_free(struct scheduler *scheduler)
         return;
     free(scheduler->decode_candidates);
     free(scheduler->candidates);
-    free(scheduler->pending);
-    free(scheduler->ready);
+    prefix_match_fini(&scheduler->expected);
+    prefix_match_fini(&scheduler->stored);
     free(scheduler->state);
     free(scheduler);
 }
@@ -241,7 +241,7 @@ static void book_own(struct scheduler *s,
     if (chosen->ready_us <= request->now_us)
         return;
     schedule_own_blocks(
-        s, request, i, schedule_lesser(s->ready[i->slot], chosen->local_blocks),
+        s, i, schedule_lesser(s->stored.blocks[i->slot], chosen->local_blocks),
         &own);
     for (size_t o = 0; o < own.n_sources; o++)
         book(s, request, decision, i->id, own.sources[o].tier,

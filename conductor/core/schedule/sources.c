@@ -7,7 +7,34 @@
 
 #include "conductor/core/schedule/internal.h"
 
-#define RUNS_MAX 16
+/* Blocks of an instance whose fastest tier is the same. */
+struct tier_run {
+    uint32_t first_block;
+    uint32_t n_blocks;
+    enum block_tier tier;
+};
+
+/* Cuts the first `blocks` blocks that an instance holds by their fastest tier,
+ * into at most PREFIX_RUNS_MAX runs. Returns their number. */
+static size_t tier_runs(const struct scheduler *s, uint32_t slot,
+                        uint32_t blocks, struct tier_run *runs)
+{
+    const struct prefix_match *m = &s->stored;
+    size_t n = 0;
+
+    for (uint32_t r = m->first_run[slot];
+         r != 0 && m->runs[r].first_block < blocks; r = m->runs[r].next) {
+        enum block_tier tier =
+            (enum block_tier)__builtin_ctz((unsigned)m->runs[r].tiers);
+        uint32_t end = schedule_lesser(m->runs[r].end_block, blocks);
+
+        if (n == 0 || runs[n - 1].tier != tier)
+            runs[n++] = (struct tier_run){.first_block = m->runs[r].first_block,
+                                          .tier = tier};
+        runs[n - 1].n_blocks = end - runs[n - 1].first_block;
+    }
+    return n;
+}
 
 static double block_bytes(const struct scheduler *s)
 {
@@ -33,7 +60,7 @@ static double rate_of(const struct pool_instance *instance,
 /* The stretch of a tier: from its first run, with what follows and is no
  * slower. */
 static void add_own_range(const struct pool_instance *instance,
-                          const struct prefix_run *runs, size_t n,
+                          const struct tier_run *runs, size_t n,
                           enum block_tier tier, struct schedule_own *own)
 {
     size_t first = 0;
@@ -56,19 +83,17 @@ static void add_own_range(const struct pool_instance *instance,
 }
 
 void schedule_own_blocks(const struct scheduler *s,
-                         const struct schedule_request *request,
                          const struct pool_instance *instance, uint32_t blocks,
                          struct schedule_own *own)
 {
-    struct prefix_run runs[RUNS_MAX];
+    struct tier_run runs[PREFIX_RUNS_MAX];
     size_t n, at_no_cost = 0;
 
     own->free_blocks = blocks;
     own->n_sources = 0;
     if (blocks == 0 || !schedule_has_slow_tier(instance))
         return;
-    n = prefix_index_runs(s->index, instance->slot, request->keys, blocks, runs,
-                          RUNS_MAX);
+    n = tier_runs(s, instance->slot, blocks, runs);
     own->free_blocks = 0;
     while (at_no_cost < n &&
            instance->tier_bytes_per_s[runs[at_no_cost].tier] <= 0.0)
@@ -82,19 +107,17 @@ void schedule_own_blocks(const struct scheduler *s,
 /* Of an instance's first `blocks` blocks, which it holds, how many leading ones
  * it can send. Cost: one probe a block if it has a slow disk. */
 static uint32_t sendable_blocks(const struct scheduler *s,
-                                const struct schedule_request *request,
                                 const struct pool_instance *instance,
                                 uint32_t blocks)
 {
-    struct prefix_run runs[RUNS_MAX];
+    struct tier_run runs[PREFIX_RUNS_MAX];
     uint32_t sendable = 0;
     size_t n;
 
     if (s->model.simulated.disks_send ||
         instance->tier_bytes_per_s[TIER_DISK] <= 0.0)
         return blocks;
-    n = prefix_index_runs(s->index, instance->slot, request->keys, blocks, runs,
-                          RUNS_MAX);
+    n = tier_runs(s, instance->slot, blocks, runs);
     for (size_t r = 0; r < n && runs[r].tier != TIER_DISK; r++)
         sendable += runs[r].n_blocks;
     return sendable;
@@ -117,12 +140,13 @@ schedule_find_sender(const struct scheduler *s,
     *best_blocks = 0;
     for (uint32_t slot = 0; slot < pool_slots(s->pool); slot++) {
         const struct pool_instance *i = pool_at(s->pool, slot);
-        uint32_t blocks = schedule_lesser(s->ready[slot], usable_blocks);
+        uint32_t blocks =
+            schedule_lesser(s->stored.blocks[slot], usable_blocks);
 
         if (blocks == 0 || blocks < *best_blocks ||
             !schedule_can_send(request, i))
             continue;
-        blocks = sendable_blocks(s, request, i, blocks);
+        blocks = sendable_blocks(s, i, blocks);
         if (blocks == 0 || blocks < *best_blocks)
             continue;
         if (blocks == *best_blocks &&
@@ -182,7 +206,7 @@ static bool peer_of(const struct scheduler *s,
 
     peer->source = (struct schedule_source){
         .instance = i->id, .tier = TIER_DEVICE, .to_block = blocks};
-    schedule_own_blocks(s, request, i, blocks, &own);
+    schedule_own_blocks(s, i, blocks, &own);
     for (size_t o = 0; o < own.n_sources; o++) {
         enum block_tier tier = own.sources[o].tier;
         double read_us =
@@ -242,12 +266,13 @@ void schedule_find_peers(const struct scheduler *s,
     worth[n++] = INFINITY;
     for (uint32_t slot = 0; slot < pool_slots(s->pool); slot++) {
         const struct pool_instance *i = pool_at(s->pool, slot);
-        uint32_t blocks = schedule_lesser(s->ready[slot], usable_blocks);
+        uint32_t blocks =
+            schedule_lesser(s->stored.blocks[slot], usable_blocks);
         uint32_t at = n;
 
         if (blocks == 0 || i == deepest || !schedule_can_send(request, i))
             continue;
-        blocks = sendable_blocks(s, request, i, blocks);
+        blocks = sendable_blocks(s, i, blocks);
         double w = worth_of(s, request, i, blocks, horizon_us);
 
         if (!(w >= 1.0))
@@ -266,7 +291,7 @@ void schedule_find_peers(const struct scheduler *s,
     for (uint32_t k = 0; k < n; k++) {
         const struct pool_instance *i = pool_at(s->pool, slots[k]);
         uint32_t blocks = sendable_blocks(
-            s, request, i, schedule_lesser(s->ready[slots[k]], usable_blocks));
+            s, i, schedule_lesser(s->stored.blocks[slots[k]], usable_blocks));
 
         if (peer_of(s, request, i, blocks, &p->at[p->n]))
             p->n++;
@@ -282,17 +307,17 @@ static void site_add(struct schedule_site *site,
 }
 
 void schedule_find_site(const struct scheduler *s,
-                        const struct schedule_request *request,
                         const struct pool_instance *i, uint32_t usable_blocks,
                         const struct schedule_peers *peers,
                         struct schedule_site *site)
 {
-    uint32_t ready = schedule_lesser(s->ready[i->slot], usable_blocks);
-    uint32_t pending = schedule_lesser(s->pending[i->slot], usable_blocks);
+    uint32_t ready = schedule_lesser(s->stored.blocks[i->slot], usable_blocks);
+    uint32_t pending =
+        schedule_lesser(s->expected.blocks[i->slot], usable_blocks);
     struct schedule_own own;
     size_t n_own;
 
-    schedule_own_blocks(s, request, i, ready, &own);
+    schedule_own_blocks(s, i, ready, &own);
     site->resident = own.free_blocks > pending ? own.free_blocks : pending;
     site->n = 0;
     for (size_t o = 0; o < own.n_sources; o++) {

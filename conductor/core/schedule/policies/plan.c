@@ -199,7 +199,7 @@ static void raise_bound(const struct search *f, struct prefill_estimate *e)
         f->n_dominators < DOMINATORS_MAX ? f->n_dominators : DOMINATORS_MAX;
 
     if (is_peer(s, e->instance) ||
-        (s->ready[e->slot] > 0 && schedule_has_slow_tier(i)))
+        (s->stored.blocks[e->slot] > 0 && schedule_has_slow_tier(i)))
         return;
     for (size_t d = 0; d < n; d++) {
         const struct dominator *other = &f->dominators[d];
@@ -219,8 +219,8 @@ static void search_work_out(struct search *f, struct prefill_estimate *e)
     struct load_plan plan;
     struct schedule_site site;
 
-    schedule_find_site(f->s, f->request, i, f->usable_blocks,
-                       &state_of(f->s)->peers, &site);
+    schedule_find_site(f->s, i, f->usable_blocks, &state_of(f->s)->peers,
+                       &site);
     work_out(f->s, f->request, f->usable_blocks, &site, load_modes(f->s), &plan,
              e);
     if (!site.own)
@@ -303,8 +303,7 @@ static void complete(struct scheduler *s,
     struct load_plan plan;
     struct schedule_site site;
 
-    schedule_find_site(s, request, i, usable_blocks, &state_of(s)->peers,
-                       &site);
+    schedule_find_site(s, i, usable_blocks, &state_of(s)->peers, &site);
     work_out(s, request, usable_blocks, &site, load_modes(s), &decision->plan,
              &decision->chosen);
     decision->n_sources = site.n;
@@ -361,7 +360,7 @@ static int64_t fits_in_us(const struct scheduler *s,
     struct schedule_site site;
 
     schedule_find_site(
-        s, request, pool_get(s->pool, candidate->instance),
+        s, pool_get(s->pool, candidate->instance),
         estimate_usable_blocks(&s->model, UINT32_MAX, request->n_tokens),
         &state_of(s)->peers, &site);
     for (size_t i = 0; i < site.n; i++)

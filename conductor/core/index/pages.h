@@ -1,0 +1,261 @@
+/*
+ * The inside of the prefix index. Not for others.
+ *
+ * Blocks stand in pages of 16 keys, in the order in which they came along a
+ * chain. For each instance that holds some of a page there is one record with
+ * a mask of held places for each tier. A table finds a key's page and place.
+ *
+ *   keys[page]:   | key 0 | key 1 | ... | key 15 |            16 x 8 bytes
+ *
+ *      8 bytes   8                 4      1        1       2
+ *   +----------+-----------------+------+--------+-------+----------+
+ *   | hash     | one record, or  | next | n_keys | flags | removals |
+ *   |          | where they are  | free |        |       |          |
+ *   +----------+-----------------+------+--------+-------+----------+
+ *   record: | holder 2 | held in device 2 | host 2 | disk 2 |
+ *
+ *   bucket of the table: | passed 4 | 15 x (tag, page, place) 4 |   64 bytes
+ *
+ * A holder is what an instance is called inside: a cleared instance gets a new
+ * holder at once, and the records of the old one are swept later.
+ *
+ * Invariants:
+ *   1. a key of the table stands in one place of one page, and each of a page's
+ *      n_keys places has its key in the table;
+ *   2. a page in use has a record, and each record holds some place below
+ *      n_keys; records stand by holder;
+ *   3. hash = XOR of page_token(holder, tiers) over the records that hold all
+ *      n_keys places in the same tiers;
+ *   4. instance i's held = places in records of its holder, of any tier, and
+ *      its pages = those records;
+ *   5. passed = keys that stand in a later bucket than their own and whose way
+ *      there leads over this one.
+ */
+#ifndef CONDUCTOR_CORE_INDEX_PAGES_H
+#define CONDUCTOR_CORE_INDEX_PAGES_H
+
+#include "conductor/core/arena.h"
+#include "conductor/core/index/prefix_index.h"
+
+#define PAGE_KEYS 16u
+#define BUCKET_SLOTS 15u
+#define HOLDER_NONE UINT16_MAX
+#define POSITION_NONE 0u
+
+struct record {
+    uint16_t holder;
+    uint16_t held[BLOCK_TIERS]; /* places, by tier */
+};
+
+struct page {
+    uint64_t hash;
+    union {
+        struct record one; /* all 0: none */
+        struct {
+            uint32_t at; /* in the arena */
+            uint16_t n;
+            uint16_t size_class;
+        } many;
+    };
+    uint32_t next_free; /* while it is free; 0: the last */
+    uint8_t n_keys;
+    uint8_t many_records : 1;
+    uint8_t recent : 1; /* matched since the hand of eviction passed */
+    uint8_t : 6;
+    uint16_t removals; /* since dead places were counted */
+};
+
+struct bucket {
+    uint32_t passed;
+    uint32_t slot[BUCKET_SLOTS]; /* tag << position_bits | position; 0: free */
+};
+
+enum holder_state {
+    HOLDER_FREE,
+    HOLDER_LIVE,
+    HOLDER_DEAD,  /* its records are being swept */
+    HOLDER_DYING, /* died during a sweep: the next one's */
+};
+
+struct holder {
+    uint32_t instance;
+    uint8_t state; /* enum holder_state */
+};
+
+/* What the index knows of an instance. */
+struct indexed {
+    uint64_t held;      /* blocks */
+    uint64_t pages;     /* that have a record of it */
+    uint64_t quota;     /* of blocks */
+    uint64_t unindexed; /* blocks that had no room since it was last clear */
+    uint16_t holder;    /* HOLDER_NONE: it holds nothing */
+};
+
+struct prefix_index {
+    uint64_t (*keys)[PAGE_KEYS]; /* (max_pages + 1), 0 unused */
+    struct page *pages;          /* likewise */
+    struct bucket *buckets;      /* (n_buckets) */
+    struct indexed *instances;   /* (max_instances) */
+    struct holder *holders;      /* (n_holders_max) */
+    uint16_t *free_holders;      /* stack */
+    struct arena arena;
+    uint64_t seed[2];
+    bool evicts;
+    uint32_t max_instances;
+    uint32_t max_pages;
+    uint32_t n_buckets;
+    uint32_t position_bits;
+    uint32_t max_holders;
+    uint32_t n_free_holders;
+    uint32_t n_dead; /* holders to be swept now */
+    uint32_t n_dying;
+    uint32_t sweep_at; /* the next page to be swept, 0: no sweep is under way */
+    uint32_t fresh;    /* pages from here on have never been used */
+    uint32_t free_page;
+    uint32_t hand;     /* of eviction */
+    uint32_t n_active; /* instances that hold something */
+    uint64_t n_pages;
+    uint64_t n_keys;
+    uint64_t n_held;
+    uint64_t n_unindexed;
+    uint64_t n_evicted;
+};
+
+/* Holders beside the instances: cleared ones that were not swept yet. */
+#define SPARE_HOLDERS 512u
+
+static inline uint32_t prefix_holders_max(uint32_t max_instances)
+{
+    return 2 * max_instances + SPARE_HOLDERS;
+}
+
+/* A key's place. */
+struct position {
+    uint32_t page; /* 0: unknown */
+    uint32_t place;
+};
+
+/* hash(key): 64 bits that nobody can choose without the seed; the folded
+ * 128-bit product of wyhash. */
+static inline uint64_t key_hash(const struct prefix_index *ix, uint64_t key)
+{
+    __uint128_t product = (__uint128_t)(key ^ ix->seed[0]) * ix->seed[1];
+
+    return (uint64_t)product ^ (uint64_t)(product >> 64);
+}
+
+/* A record's share in its page's hash. */
+static inline uint64_t page_token(const struct prefix_index *ix,
+                                  uint32_t holder, unsigned tiers)
+{
+    uint64_t z = ix->seed[0] ^
+                 ((uint64_t)holder << 3 | tiers) * UINT64_C(0x9e3779b97f4a7c15);
+
+    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
+    return z ^ (z >> 31);
+}
+
+/* The records of a page, by holder, and their number. */
+static inline struct record *page_records(const struct prefix_index *ix,
+                                          struct page *page, uint32_t *n)
+{
+    if (page->many_records) {
+        *n = page->many.n;
+        return arena_at(&ix->arena, page->many.at);
+    }
+    *n = page->n_keys > 0 ? 1 : 0;
+    return &page->one;
+}
+
+/* The number of places in a mask. */
+static inline uint32_t places_count(unsigned mask)
+{
+    mask -= mask >> 1 & 0x5555u;
+    mask = (mask & 0x3333u) + (mask >> 2 & 0x3333u);
+    mask = (mask + (mask >> 4)) & 0x0f0fu;
+    return (mask + (mask >> 8)) & 0x1fu;
+}
+
+/* Places that a record holds in any tier. */
+static inline unsigned record_any(const struct record *record)
+{
+    return (unsigned)(record->held[TIER_DEVICE] | record->held[TIER_HOST] |
+                      record->held[TIER_DISK]);
+}
+
+/* The tiers in which a record holds a place. */
+static inline unsigned record_tiers(const struct record *record, uint32_t place)
+{
+    unsigned tiers = 0;
+
+    for (unsigned t = 0; t < BLOCK_TIERS; t++)
+        tiers |= (record->held[t] >> place & 1u) << t;
+    return tiers;
+}
+
+/* The tiers of a record that holds all n_keys places in the same ones; 0 for
+ * others. */
+unsigned record_uniform(const struct record *record, uint32_t n_keys);
+
+/* The place of a key, page 0 if it has none. */
+struct position table_find(const struct prefix_index *ix, uint64_t key);
+
+/* Enters a key that stands at a position; there is room for all. */
+void table_insert(struct prefix_index *ix, uint64_t key, struct position at);
+
+/* Takes the key out that stands at a position. */
+void table_remove(struct prefix_index *ix, uint64_t key, struct position at);
+
+/* The key moved within its page. */
+void table_move(struct prefix_index *ix, uint64_t key, struct position from,
+                struct position to);
+
+/* Brings a key's bucket nearer. */
+static inline void table_prefetch(const struct prefix_index *ix, uint64_t key)
+{
+    uint64_t hash = key_hash(ix, key);
+
+    __builtin_prefetch(&ix->buckets[(hash >> 32) * ix->n_buckets >> 32]);
+}
+
+/* A page without keys or records, or 0: none is left. */
+uint32_t page_alloc(struct prefix_index *ix);
+
+/* Frees a page whose records are gone; its keys leave the table. */
+void page_free(struct prefix_index *ix, uint32_t page);
+
+/* Computes the hash anew. O(records). */
+void page_rehash(struct prefix_index *ix, uint32_t page);
+
+/* The record of a holder, NULL if there is none. */
+struct record *page_record(const struct prefix_index *ix, struct page *page,
+                           uint32_t holder);
+
+/* A holder holds places of a page in a tier: those of `mask`.
+ * Returns 0, or -ENOSPC with nothing changed. */
+int page_hold(struct prefix_index *ix, uint32_t page, uint32_t holder,
+              enum block_tier tier, unsigned mask)
+    __attribute__((warn_unused_result));
+
+/* It holds them no more in that tier. Frees the page if nobody holds any, and
+ * compacts it where half of its places are dead. */
+void page_drop(struct prefix_index *ix, uint32_t page, uint32_t holder,
+               enum block_tier tier, unsigned mask);
+
+/* Takes records out of a page for which `goes` says so; frees the page if none
+ * is left. What leaves is taken off its instance, if it still has one. */
+void page_filter(struct prefix_index *ix, uint32_t page,
+                 bool (*goes)(struct prefix_index *ix,
+                              const struct record *record));
+
+/*
+ * Makes room for a page: goes round all pages and takes out of those that were
+ * not matched since the last round what belongs to instances with more than
+ * their share of the pages.
+ * Returns whether a page became free. Bounded: gives up after a number of pages
+ * and goes on there at the next call.
+ */
+bool evict_pages(struct prefix_index *ix);
+
+#endif

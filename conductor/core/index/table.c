@@ -1,0 +1,99 @@
+/* The table from keys to places: buckets of one cache line. A key that has no
+ * room in its own bucket stands in the next one that has, and the buckets on
+ * its way count it, so that a search knows where to stop. */
+#include "conductor/core/index/pages.h"
+
+static uint32_t home_of(const struct prefix_index *ix, uint64_t hash)
+{
+    return (uint32_t)((hash >> 32) * ix->n_buckets >> 32);
+}
+
+static uint32_t after(const struct prefix_index *ix, uint32_t bucket)
+{
+    return bucket + 1 < ix->n_buckets ? bucket + 1 : 0;
+}
+
+/* What a slot says of a key at a position. */
+static uint32_t slot_of(const struct prefix_index *ix, uint64_t hash,
+                        struct position at)
+{
+    uint32_t position = at.page * PAGE_KEYS + at.place;
+
+    return (uint32_t)(hash << ix->position_bits) | position;
+}
+
+struct position table_find(const struct prefix_index *ix, uint64_t key)
+{
+    uint64_t hash = key_hash(ix, key);
+    uint32_t bits = ix->position_bits;
+    uint32_t tag = (uint32_t)(hash << bits);
+    uint32_t tag_mask = bits < 32 ? UINT32_MAX << bits : 0;
+
+    for (uint32_t b = home_of(ix, hash);; b = after(ix, b)) {
+        const struct bucket *bucket = &ix->buckets[b];
+
+        for (uint32_t s = 0; s < BUCKET_SLOTS; s++) {
+            uint32_t slot = bucket->slot[s];
+            uint32_t position = slot & ~tag_mask;
+
+            if (((slot ^ tag) & tag_mask) == 0 && position != POSITION_NONE &&
+                ix->keys[position / PAGE_KEYS][position % PAGE_KEYS] == key)
+                return (struct position){position / PAGE_KEYS,
+                                         position % PAGE_KEYS};
+        }
+        if (bucket->passed == 0)
+            return (struct position){0, 0};
+    }
+}
+
+void table_insert(struct prefix_index *ix, uint64_t key, struct position at)
+{
+    uint64_t hash = key_hash(ix, key);
+
+    for (uint32_t b = home_of(ix, hash);; b = after(ix, b)) {
+        struct bucket *bucket = &ix->buckets[b];
+
+        for (uint32_t s = 0; s < BUCKET_SLOTS; s++) {
+            if (bucket->slot[s] == 0) {
+                bucket->slot[s] = slot_of(ix, hash, at);
+                ix->n_keys++;
+                return;
+            }
+        }
+        bucket->passed++;
+    }
+}
+
+/* The slot that says so; the key is there. */
+static uint32_t *find_slot(struct prefix_index *ix, uint64_t hash,
+                           struct position at, uint32_t *in)
+{
+    uint32_t wanted = slot_of(ix, hash, at);
+
+    for (uint32_t b = home_of(ix, hash);; b = after(ix, b))
+        for (uint32_t s = 0; s < BUCKET_SLOTS; s++)
+            if (ix->buckets[b].slot[s] == wanted) {
+                *in = b;
+                return &ix->buckets[b].slot[s];
+            }
+}
+
+void table_remove(struct prefix_index *ix, uint64_t key, struct position at)
+{
+    uint64_t hash = key_hash(ix, key);
+    uint32_t in;
+
+    *find_slot(ix, hash, at, &in) = 0;
+    for (uint32_t b = home_of(ix, hash); b != in; b = after(ix, b))
+        ix->buckets[b].passed--;
+    ix->n_keys--;
+}
+
+void table_move(struct prefix_index *ix, uint64_t key, struct position from,
+                struct position to)
+{
+    uint64_t hash = key_hash(ix, key);
+    uint32_t in;
+
+    *find_slot(ix, hash, from, &in) = slot_of(ix, hash, to);
+}
