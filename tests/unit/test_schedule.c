@@ -28,7 +28,7 @@ static void rig_init(struct rig *r, const char *policy, double threshold)
 {
     struct pool_config pool = pool_config_default;
     struct prefix_index_config index = {.max_instances = 8,
-                                        .max_bytes = 1 << 20};
+                                        .max_bytes = 1 << 15};
     const struct schedule_policy *by = schedule_policy_by_name(policy);
     double options[POLICY_OPTIONS_MAX];
 
@@ -596,9 +596,9 @@ static void test_expected(void)
 {
     struct rig r;
     struct prefix_index_config config = {.max_instances = 8,
-                                         .max_bytes = 1 << 20};
+                                         .max_bytes = 1 << 15};
     struct prefix_index_config small = {.max_instances = 7,
-                                        .max_bytes = 1 << 20};
+                                        .max_bytes = 1 << 15};
     struct prefix_index *expected = prefix_index_new(&config);
     struct prefix_index *few = prefix_index_new(&small);
 

@@ -67,11 +67,12 @@ static void rig_init(struct rig *r, const char *policy, unsigned load_modes,
     r->cost.range = (struct cost_model_range){1, 10000, 10000, 64, 1000000};
     pool.max_instances = SLOTS;
     pool.max_waiting = 4;
+    pool.max_pending_blocks = 4096;
     pool.order = queue_order_by_name(order);
     r->pool = pool_new(&pool);
     CU_ASSERT_EQUAL_FATAL(prefix_match_init(&r->pending, SLOTS), 0);
     r->index = prefix_index_new(&(struct prefix_index_config){
-        .max_instances = SLOTS, .max_bytes = 1 << 20});
+        .max_instances = SLOTS, .max_bytes = 1 << 15});
     struct schedule_config config = {.policy = by, .options = options};
     r->disks_send = disks_send;
     r->model = (struct estimate_model){.cost = &r->cost,
