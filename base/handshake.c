@@ -196,5 +196,6 @@ void handshake_refuse(struct frame_conn *conn,
     if (refusal->open)
         frame_conn_refuse(conn, refusal->code, refusal->why);
     else
-        frame_conn_refuse(conn, PROTO_E_REFUSED, "the refusing side's log says why");
+        frame_conn_refuse(conn, PROTO_E_REFUSED,
+                          "the refusing side's log says why");
 }
