@@ -36,7 +36,8 @@ static uint32_t add(struct rig *r, unsigned role)
 static void rig_init(struct rig *r)
 {
     struct pool_config pool = pool_config_default;
-    struct prefix_index_config index = {.max_instances = 8, .max_bytes = 1 << 15};
+    struct prefix_index_config index = {.max_instances = 8,
+                                        .max_bytes = 1 << 15};
     struct schedule_config config = {
         .policy = schedule_policy_by_name("least_loaded")};
 
