@@ -130,6 +130,7 @@ class Trouble(threading.Thread):
         kinds = (self.kill_workers, self.stop_worker, self.kill_conductor,
                  self.stop_conductor)
         try:
+            self.kill_workers()  # at once, so that no run is without
             while not self.over.wait(
                     self.rng.expovariate(1 / self.mean_pause_s)):
                 self.rng.choices(kinds, (6, 3, 1, 1))[0]()

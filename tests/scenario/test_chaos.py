@@ -23,7 +23,7 @@ class Chaos(unittest.TestCase):
         done = chaos('--answers', '600', '--clients', '6')
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.assertIn('0 wrong', done.stdout)
-        self.assertIn('killed', done.stdout)
+        self.assertIn('workers killed', done.stdout)
 
     def test_spoiled_reference(self):
         """Wrong references are found."""
