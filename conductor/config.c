@@ -66,6 +66,14 @@ int config_policy_option(struct config *c, const char *text,
     return config_set(c, "policy_options", all, err);
 }
 
+/* enum config_pool */
+static const char *pool_name(size_t i)
+{
+    static const char *const names[] = {"split", "aggregated"};
+
+    return i < 2 ? names[i] : NULL;
+}
+
 struct option_table config_table(struct config *c,
                                  struct option_spec specs[CONFIG_OPTIONS_MAX])
 {
@@ -88,6 +96,11 @@ struct option_table config_table(struct config *c,
         {"block_tokens", OPTION_COUNT, &c->block_tokens, "tokens", 16, 512,
          "tokens in one KV block; a worker of another size is refused",
          .initial = "256", .step = 16},
+        {"pool", OPTION_CHOICE, &c->pool, "", 0, 0,
+         "where a request of native workers decodes: split = on the worker "
+         "that decodes fastest, aggregated = where it was prefilled, for "
+         "workers of role both; one of:",
+         .initial = "split", .choice = pool_name},
         {"policy", OPTION_STRING, c->policy, "", 0, 0,
          "how a request's prefill instance is chosen:",
          .initial = POLICY_DEFAULT, .choice = schedule_policy_name,

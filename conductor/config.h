@@ -15,6 +15,12 @@
 #define CONFIG_STRING_MAX 256
 #define CONFIG_ERROR_MAX 512
 
+/* Where a request of native workers decodes. */
+enum config_pool {
+    CONFIG_POOL_SPLIT,      /* on any worker that decodes */
+    CONFIG_POOL_AGGREGATED, /* where it was prefilled */
+};
+
 /* Every option; the table in config.c gives unit, range, default and
  * help. */
 struct config {
@@ -45,6 +51,7 @@ struct config {
     int64_t disk_mbps;
     int64_t explain_requests;
     uint8_t log_level; /* enum log_level */
+    uint8_t pool;      /* enum config_pool */
 };
 
 /* config_defaults(c): every option at its default. */

@@ -10,7 +10,6 @@
 struct prefix_index;
 
 struct simulated_world {
-    bool coupled;            /* a request decodes where it was prefilled */
     bool pooled_cache;       /* every instance reads every stored block at no
                                 cost */
     bool whole_prompt_reuse; /* all of a prompt may be reused, its partial last

@@ -120,6 +120,7 @@ static int adopt_fleet(struct service *s, const struct msg_hello *m)
         .block_tokens = m->block_tokens,
         .kv_bytes_per_token = (int64_t)m->kv_bytes_per_token,
         .layers = m->layers,
+        .coupled = s->config.pool == CONFIG_POOL_AGGREGATED,
     };
     struct scheduler *next = scheduler_new(&config, &model, s->pool, s->index);
     if (!next)

@@ -78,7 +78,7 @@ static void rig_init(struct rig *r)
     double options[POLICY_OPTIONS_MAX];
     uint32_t n_policies = 0;
     struct schedule_config config = {.options = options};
-    struct simulated_world world = {.coupled = false};
+    struct simulated_world world = {.disks_send = false};
     uint8_t flags = byte(r);
 
     r->cost.prefill[0] = 100;
@@ -104,12 +104,11 @@ static void rig_init(struct rig *r)
     (void)!policy_options_set(config.policy, options,
                               "kvcache_balancing_threshold",
                               flags & 4 ? 1.0 : 1.5);
-    world.coupled = flags & 8;
     world.pooled_cache = flags & 16;
     world.whole_prompt_reuse = flags & 32;
     world.links_unshared = flags & 64;
     r->admits_all = !(flags & 2);
-    r->coupled = world.coupled;
+    r->coupled = flags & 8;
     r->stateless = strcmp(config.policy->name, "random") != 0 &&
                    strcmp(config.policy->name, "round_robin") != 0;
     r->pool = pool_new(&pool);
@@ -121,6 +120,7 @@ static void rig_init(struct rig *r)
                                                .block_tokens = BLOCK,
                                                .kv_bytes_per_token = 64,
                                                .layers = below(r, 3),
+                                               .coupled = r->coupled,
                                                .simulated = world},
                       r->pool, r->index);
     CHECK(r->scheduler);

@@ -538,16 +538,15 @@ static void test_config(void)
     rig_fini(&r);
 }
 
-/* A rig whose scheduler lives in a simulated world. */
-static void rig_init_simulated(struct rig *r, const char *policy,
-                               struct simulated_world world)
+/* A rig whose scheduler has this model; the usual numbers are filled in. */
+static void rig_init_model(struct rig *r, const char *policy,
+                           struct estimate_model model)
 {
     struct schedule_config config = {.policy = schedule_policy_by_name(policy)};
-    struct estimate_model model = {.cost = &r->cost,
-                                   .block_tokens = BLOCK,
-                                   .kv_bytes_per_token = 1000,
-                                   .simulated = world};
 
+    model.cost = &r->cost;
+    model.block_tokens = BLOCK;
+    model.kv_bytes_per_token = 1000;
     rig_init(r, policy, 1.0);
     scheduler_free(r->scheduler);
     r->scheduler = scheduler_new(&config, &model, r->pool, r->index);
@@ -558,8 +557,7 @@ static void test_coupled(void)
 {
     struct rig r;
 
-    rig_init_simulated(&r, "local_cache",
-                       (struct simulated_world){.coupled = true});
+    rig_init_model(&r, "local_cache", (struct estimate_model){.coupled = true});
     r.request.max_output_tokens = 20;
     add(&r, ROLE_BOTH, 0, 100);
     add(&r, ROLE_BOTH, 0, 0);
@@ -578,8 +576,9 @@ static void test_pooled_cache(void)
 {
     struct rig r;
 
-    rig_init_simulated(&r, "local_cache",
-                       (struct simulated_world){.pooled_cache = true});
+    rig_init_model(
+        &r, "local_cache",
+        (struct estimate_model){.simulated = {.pooled_cache = true}});
     add(&r, ROLE_PREFILL, 8, 5000);
     add(&r, ROLE_PREFILL, 2, 0);
     DECIDE_ACCEPT(&r);
@@ -602,8 +601,9 @@ static void test_expected(void)
     struct prefix_index *expected = prefix_index_new(&config);
     struct prefix_index *few = prefix_index_new(&small);
 
-    rig_init_simulated(&r, "global_cache",
-                       (struct simulated_world){.expected = expected});
+    rig_init_model(
+        &r, "global_cache",
+        (struct estimate_model){.simulated = {.expected = expected}});
     struct estimate_model model = {.cost = &r.cost,
                                    .block_tokens = BLOCK,
                                    .kv_bytes_per_token = 1000,

@@ -23,6 +23,8 @@ struct estimate_model {
     uint32_t block_tokens;            /* at least 1 */
     int64_t kv_bytes_per_token;       /* at least 1 */
     uint32_t layers;                  /* of the model; 0: no loads by layer */
+    bool coupled;                     /* a request decodes where it was
+                                         prefilled: an aggregated pool */
     struct simulated_world simulated; /* the daemon: all zero */
 };
 

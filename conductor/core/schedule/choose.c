@@ -132,7 +132,7 @@ bool schedule_choose_decode(struct scheduler *s,
         struct decode_estimate *c = &s->decode_candidates[n];
 
         if (!schedule_takes_work(request, i, ROLE_DECODE) ||
-            (s->model.simulated.coupled && i->id != decision->prefill))
+            (s->model.coupled && i->id != decision->prefill))
             continue;
         estimate_decode(&s->model, s->pool, i, request->n_tokens,
                         request->max_output_tokens, c);
