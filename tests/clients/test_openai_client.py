@@ -13,9 +13,8 @@ import sys
 try:
     import openai
 except ImportError:
-    print("skipped: the Python package 'openai' isn't installed; with a virtual"
-          " environment\nthat has it: PATH=ITS_BIN:$PATH tools/test --unit"
-          " --filter openai_client")
+    print("skipped: the Python package 'openai' isn't installed, see"
+          " tests/engines/install")
     sys.exit(77)
 
 checks = 0

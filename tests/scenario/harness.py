@@ -74,13 +74,13 @@ def die_with_parent():
 class Process:
     """One program with its log."""
 
-    def __init__(self, folder, name, command):
+    def __init__(self, folder, name, command, env=None):
         self.name = name
         self.log_path = os.path.join(folder, name + '.log')
         with open(self.log_path, 'ab') as log:
             self.child = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                cwd=folder, preexec_fn=die_with_parent)
+                cwd=folder, env=env, preexec_fn=die_with_parent)
         self.killed = False
 
     def log(self):

@@ -11,6 +11,8 @@ meson             cmd:meson
 ninja-build       cmd:ninja
 pkg-config        cmd:pkg-config
 python3           cmd:python3
+python3-venv      deb:python3-venv
+iproute2          cmd:ip
 libevent-dev      pc:libevent
 libssl-dev        pc:libcrypto
 libjansson-dev    pc:jansson

@@ -1,0 +1,194 @@
+"""Servers that others wrote, for cases that put Conductor in front of them:
+llama.cpp's server, Dynamo's mocker behind Dynamo's frontend, and Dynamo's
+indexer. tests/engines/install makes the environment that they run in; without
+it, the cases are skipped.
+"""
+import ctypes
+import functools
+import json
+import os
+import socket
+import subprocess
+import sys
+import unittest
+import urllib.error
+import urllib.request
+
+import harness
+
+ENGINES = os.path.join(harness.ROOT, 'tests', 'engines')
+VENV = os.path.join(harness.ROOT, 'run', 'engines')
+PYTHON = os.path.join(VENV, 'bin', 'python')
+MODEL = 'tiny'  # what every engine calls its model
+
+
+@functools.cache
+def why_not():
+    """Why the engines cannot run here; '' if they can."""
+    done = subprocess.run([os.path.join(ENGINES, 'install')], check=False,
+                          stdin=subprocess.DEVNULL, capture_output=True,
+                          text=True)
+    if done.returncode:
+        return (done.stdout + done.stderr).strip() or 'not installed'
+    return ''
+
+
+def enter_loopback():
+    """Moves this thread, and so what it starts, into a network of its own
+    that has only loopback: Dynamo's mocker listens on every address. Returns
+    whether that is allowed here."""
+    new_net = 0x40000000  # CLONE_NEWNET
+    if ctypes.CDLL(None, use_errno=True).unshare(new_net):
+        return False
+    return subprocess.run(['ip', 'link', 'set', 'lo', 'up'],
+                          check=False).returncode == 0
+
+
+def free_ports(n):
+    """n ports in a row that nobody uses."""
+    while True:
+        with socket.socket() as first:
+            first.bind(('127.0.0.1', 0))
+            port = first.getsockname()[1]
+        try:
+            for i in range(n):
+                with socket.socket() as other:
+                    other.bind(('127.0.0.1', port + i))
+            return port
+        except OSError:
+            continue
+
+
+def get(url, body=None, limit_s=30):
+    """(status, JSON or text) of a GET, or of a POST of a JSON body."""
+    request = urllib.request.Request(
+        url, data=None if body is None else json.dumps(body).encode(),
+        headers={'Content-Type': 'application/json'})
+    try:
+        with urllib.request.urlopen(
+                request, timeout=limit_s * harness.settings.scale) as reply:
+            data, status = reply.read().decode(), reply.status
+    except urllib.error.HTTPError as error:
+        data, status = error.read().decode(), error.code
+    try:
+        return status, json.loads(data)
+    except ValueError:
+        return status, data
+
+
+def answers(url):
+    """Whether a server at this URL says that it has its model."""
+    try:
+        status, models = get(url + '/v1/models', limit_s=5)
+    except OSError:
+        return False
+    return status == 200 and bool(models.get('data'))
+
+
+class Foreign(harness.Process):
+    """A program whose own end is no concern of ours."""
+
+    def complaint(self):
+        if self.alive():
+            self.kill()
+        return None
+
+
+class Case(harness.Case):
+    """A case with engines. It is skipped where they are not installed."""
+    # Set where a server of the case listens on every address.
+    only_loopback = False
+
+    def setUp(self):
+        reason = why_not()
+        if not reason and self.only_loopback:
+            self.home = os.open('/proc/thread-self/ns/net', os.O_RDONLY)
+            self.addCleanup(self.leave_loopback)
+            if not enter_loopback():
+                reason = 'no right to make a network of loopback alone'
+        if reason:
+            raise unittest.SkipTest(reason)
+        super().setUp()
+        self.model = os.path.join(self.folder, 'model')
+        subprocess.run([sys.executable, os.path.join(ENGINES, 'model.py'),
+                        self.model], check=True)
+
+    def leave_loopback(self):
+        ctypes.CDLL(None).setns(self.home, 0)
+        os.close(self.home)
+
+    def start_foreign(self, name, *command, **env):
+        """Starts a program of the environment: a script, or -m MODULE."""
+        process = Foreign(self.folder, name, [PYTHON, *map(str, command)],
+                          {**os.environ, **env})
+        self.processes.append(process)
+        return process
+
+    def wait_answers(self, process, url):
+        def ready():
+            self.assertTrue(process.alive(), process.log()[-2000:])
+            return answers(url)
+        harness.wait_until(f'{process.name} answers', ready, 60)
+
+
+class LlamaServer:
+    """llama.cpp's server: OpenAI's API, no KV events."""
+
+    def __init__(self, case, name='llama'):
+        self.case, self.name = case, name
+        self.port = free_ports(1)
+        self.url = f'http://127.0.0.1:{self.port}'
+        self.start()
+
+    def start(self):
+        """Also starts it again, empty and on the same port."""
+        self.process = self.case.start_foreign(
+            self.name, os.path.join(ENGINES, 'llama_server.py'),
+            os.path.join(self.case.model, 'tiny.gguf'), self.port, MODEL)
+        self.case.wait_answers(self.process, self.url)
+
+
+class Mocker:
+    """Dynamo's mocker behind a frontend of its own: OpenAI's API, vLLM's KV
+    events with replay; replies without text. Data-parallel rank r publishes
+    at events_port + r and replays at replay_port + r. Its case must set
+    only_loopback."""
+
+    def __init__(self, case, name='mocker', blocks=1024, block_tokens=16,
+                 ranks=1, options=()):
+        self.case, self.name, self.ranks = case, name, ranks
+        self.options = [
+            '--num-gpu-blocks-override', blocks, '--block-size', block_tokens,
+            '--data-parallel-size', ranks, '--speedup-ratio', 0, *options]
+        self.block_tokens = block_tokens
+        self.events_port = free_ports(ranks)
+        self.replay_port = free_ports(ranks)
+        self.port = free_ports(1)
+        self.url = f'http://127.0.0.1:{self.port}'
+        self.start()
+
+    def start(self):
+        """Also starts it again, empty and on the same ports."""
+        planes = ['--discovery-backend', 'file', '--request-plane', 'tcp',
+                  '--event-plane', 'zmq']
+        env = {'HF_HUB_OFFLINE': '1', 'DYN_TCP_RPC_HOST': '127.0.0.1',
+               'DYN_HTTP_RPC_HOST': '127.0.0.1',
+               'DYN_FILE_KV': os.path.join(
+                   self.case.folder, f'{self.name}-{len(self.case.processes)}')}
+        os.mkdir(env['DYN_FILE_KV'])
+        self.engine = self.case.start_foreign(
+            self.name, '-m', 'dynamo.mocker', '--model-path', self.case.model,
+            '--model-name', MODEL, '--num-workers', 1,
+            '--zmq-kv-events-ports', self.events_port,
+            '--zmq-replay-ports', self.replay_port, *self.options, *planes,
+            **env)
+        self.frontend = self.case.start_foreign(
+            self.name + '-frontend', '-m', 'dynamo.frontend',
+            '--http-host', '127.0.0.1', '--http-port', self.port,
+            '--router-mode', 'round-robin', '--kv-cache-block-size',
+            self.block_tokens, *planes, **env)
+        self.case.wait_answers(self.frontend, self.url)
+
+    def kill(self):
+        self.engine.kill()
+        self.frontend.kill()
