@@ -308,7 +308,7 @@ int main(void)
 
     seed = text ? strtoull(text, NULL, 0) : 4711;
     if (CU_initialize_registry() != CUE_SUCCESS)
-        return CU_get_error();
+        return (int)CU_get_error();
     printf("seed %llu\n", (unsigned long long)seed);
     suite = CU_add_suite("prefix_index", NULL, NULL);
     CU_add_test(suite, "random", test_random);
