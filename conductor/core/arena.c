@@ -84,6 +84,14 @@ void arena_fini(struct arena *arena)
     memset(arena, 0, sizeof(*arena));
 }
 
+bool arena_has_room(const struct arena *arena, uint32_t size_class)
+{
+    for (uint32_t class = size_class; class <= arena->top_class; class ++)
+        if (arena->free_head[class] != ARENA_NONE)
+            return true;
+    return size_class <= arena->top_class && arena->fresh < arena->n_units;
+}
+
 uint32_t arena_alloc(struct arena *arena, uint32_t size_class)
 {
     uint32_t class = size_class;

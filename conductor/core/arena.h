@@ -51,6 +51,9 @@ void arena_free(struct arena *arena, uint32_t at, uint32_t size_class);
 void arena_shrink(struct arena *arena, uint32_t at, uint32_t size_class,
                   uint32_t new_class);
 
+/* Whether arena_alloc() would find a block of that class. Cost: O(classes). */
+bool arena_has_room(const struct arena *arena, uint32_t size_class);
+
 /* The smallest class, at least ARENA_CLASS_MIN, that holds n units. */
 uint32_t arena_class_of(uint64_t n_units);
 

@@ -1,9 +1,10 @@
 /*
- * The prefix index against a linear scan: millions of random events from honest
+ * The prefix index against a linear scan: ten million random events from honest
  * and hostile instances: wrong parents, circles, keys that differ in a few bits
- * only, floods, removals of what was never stored, clears in between, instances
- * that come back, more blocks than there is room for. Environment:
- * CONDUCTOR_SEED; of 10 million operations, CONDUCTOR_CASES percent.
+ * only, floods of one bucket, removals of what was never stored, clears in
+ * between, instances that come back or tell their inventory again, more blocks
+ * than a quota or than there is room for. Environment: CONDUCTOR_SEED;
+ * CONDUCTOR_CASES: percent of the ten million.
  */
 #include <CUnit/Basic.h>
 #include <errno.h>
@@ -11,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "conductor/core/index/prefix_index.h"
+#include "conductor/core/index/pages.h"
 #include "tests/unit/cases.h"
 
 enum { MAX_DEPTH = 96, MAX_NODES = 20000, MAX_INSTANCES = 64 };
@@ -28,7 +29,13 @@ static uint64_t rng(uint64_t *state)
 }
 
 /* How the keys of a world look. */
-enum key_kind { KEYS_RANDOM, KEYS_LOW, KEYS_MIDDLE, KEYS_HIGH };
+enum key_kind {
+    KEYS_RANDOM,
+    KEYS_LOW,
+    KEYS_MIDDLE,
+    KEYS_HIGH,
+    KEYS_ONE_BUCKET,
+};
 
 /* One shape of random run. */
 struct shape {
@@ -39,17 +46,21 @@ struct shape {
     uint32_t messy;     /* of 256 instances, store and drop at random */
     uint32_t lies;      /* of 256 messy stores name a random parent */
     enum key_kind keys; /* differ in these bits only */
+    bool evicts;
 };
 
 static const struct shape shapes[] = {
-    {"orderly", 4000, 64, 24, 0, 0, 0, 0, KEYS_RANDOM},
-    {"some messy", 4000, 64, 24, 0, 0, 24, 0, KEYS_RANDOM},
-    {"all messy", 1500, 24, 12, 0, 0, 256, 0, KEYS_LOW},
-    {"many holders", 300, 90, 64, 0, 0, 8, 0, KEYS_RANDOM},
-    {"liars", 1000, 24, 12, 0, 0, 128, 100, KEYS_HIGH},
-    {"one liar in order", 3000, 64, 16, 0, 0, 16, 200, KEYS_MIDDLE},
-    {"quotas", 2000, 48, 16, 0, 300, 64, 8, KEYS_RANDOM},
-    {"tight", 20000, 48, 16, 24000, 0, 64, 8, KEYS_RANDOM},
+    {"orderly", 4000, 64, 24, 0, 0, 0, 0, KEYS_RANDOM, false},
+    {"some messy", 4000, 64, 24, 0, 0, 24, 0, KEYS_RANDOM, false},
+    {"all messy", 1500, 24, 12, 0, 0, 256, 0, KEYS_LOW, false},
+    {"many holders", 300, 90, 64, 0, 0, 8, 0, KEYS_RANDOM, false},
+    {"liars", 1000, 24, 12, 0, 0, 128, 100, KEYS_HIGH, false},
+    {"one liar in order", 3000, 64, 16, 0, 0, 16, 200, KEYS_MIDDLE, false},
+    {"one bucket", 600, 24, 12, 0, 0, 64, 8, KEYS_ONE_BUCKET, false},
+    {"quotas", 2000, 48, 16, 0, 300, 64, 8, KEYS_RANDOM, false},
+    {"tight", 20000, 48, 16, 24000, 0, 64, 8, KEYS_RANDOM, false},
+    {"tight, evicting", 20000, 48, 16, 24000, 0, 64, 8, KEYS_RANDOM, true},
+    {"evicting records", 60, 48, 64, 24000, 0, 64, 8, KEYS_RANDOM, true},
 };
 enum { N_SHAPES = sizeof(shapes) / sizeof(shapes[0]) };
 
@@ -86,6 +97,14 @@ static uint64_t make_key(struct world *w, uint32_t v)
         return (base & ~(UINT64_C(0xffff) << 24)) | (uint64_t)(v + 1) << 24;
     case KEYS_HIGH:
         return (base >> 16) | (uint64_t)(v + 1) << 48;
+    case KEYS_ONE_BUCKET:
+        for (;;) {
+            uint64_t key = rng(&w->rng) | 1;
+
+            if ((key_hash(w->index, key) >> 32) * w->index->n_buckets >> 32 ==
+                0)
+                return key;
+        }
     default:
         return rng(&w->rng) | 1;
     }
@@ -97,7 +116,7 @@ static struct world *world_new(const struct shape *shape, uint64_t from)
     struct prefix_index_config config = {
         .max_instances = shape->instances,
         .max_bytes = shape->max_bytes ? shape->max_bytes : UINT64_C(8) << 20,
-        .evicts = from % 2 == 1,
+        .evicts = shape->evicts,
         .seed = from,
     };
 
@@ -166,8 +185,8 @@ static void store(struct world *w, uint32_t i, uint32_t v)
         from--;
     if (from > 0)
         parent = w->key[w->path_nodes[v][from - 1]];
-    if (lie)
-        parent = w->key[below(w, w->shape->nodes)];
+    if (lie) /* any parent, or a circle: the chain's end is in front of it */
+        parent = w->key[below(w, 2) == 0 ? v : below(w, w->shape->nodes)];
     for (uint32_t d = from; d < w->depth[v]; d++) {
         uint32_t node = w->path_nodes[v][d];
 
@@ -198,6 +217,38 @@ static void drop(struct world *w, uint32_t i, uint32_t v)
             (uint8_t)(w->tiers[i][node] & ~(1u << (unsigned)tier));
     }
     CU_ASSERT_EQUAL_FATAL(prefix_index_removed(w->index, i, tier, keys, n), 0);
+}
+
+/* Instance i reports all that it holds, in any sequence, and drops some of it
+ * meanwhile. */
+static void tell_all(struct world *w, uint32_t i)
+{
+    uint32_t first = below(w, w->shape->nodes);
+
+    for (uint32_t n = 0; n < w->shape->nodes; n++) {
+        uint32_t v = (first + n) % w->shape->nodes;
+        uint32_t gone = below(w, w->shape->nodes);
+        uint64_t parent = w->parent[v] == UINT32_MAX ? 0 : w->key[w->parent[v]];
+
+        for (unsigned t = 0; t < BLOCK_TIERS; t++) {
+            if ((w->tiers[i][v] >> t & 1) != 0)
+                w->refused +=
+                    prefix_index_stored(w->index, i, (enum block_tier)t, parent,
+                                        &w->key[v], 1) != 0;
+            if (n % 64 == 0 && (w->tiers[i][gone] >> t & 1) != 0) {
+                w->tiers[i][gone] = (uint8_t)(w->tiers[i][gone] & ~(1u << t));
+                CU_ASSERT_EQUAL(prefix_index_removed(w->index, i,
+                                                     (enum block_tier)t,
+                                                     &w->key[gone], 1),
+                                0);
+            }
+        }
+    }
+    if (prefix_index_unindexed(w->index, i) > 0)
+        return;
+    for (uint32_t v = 0; v < w->shape->nodes; v++)
+        CU_ASSERT_EQUAL_FATAL(prefix_index_tiers(w->index, i, w->key[v]),
+                              w->tiers[i][v]);
 }
 
 /* The runs that the match tells of an instance equal the scan. */
@@ -265,7 +316,13 @@ static void operate(struct world *w)
     w->ops++;
     if (what < 1) {
         prefix_index_cleared(w->index, i);
-        memset(w->tiers[i], 0, sizeof(w->tiers[i]));
+        if (below(w, 4) == 0)
+            tell_all(w, i); /* it comes back with what it had */
+        else
+            memset(w->tiers[i], 0, sizeof(w->tiers[i]));
+    } else if (what < 2 && below(w, 4) == 0) {
+        prefix_index_told_again(w->index, i);
+        tell_all(w, i);
     } else if (what < 480) {
         store(w, i, v);
     } else if (what < 900) {

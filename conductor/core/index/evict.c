@@ -1,42 +1,58 @@
 /* Making room: what leaves a full index, and what cleared instances left. */
 #include "conductor/core/index/pages.h"
 
-/* Pages that one call looks at: each costs some nanoseconds. */
-#define EVICT_PAGES 4096u
-/* A page that becomes free takes its keys out of the table, and counts as so
- * many that are only looked at. */
-#define PAGES_A_FREED_ONE 127u
+void evict_set_share(struct prefix_index *ix)
+{
+    ix->share = ix->max_pages / (ix->n_active > 0 ? ix->n_active : 1);
+}
 
-static bool is_over_share(struct prefix_index *ix, const struct record *record)
+/* Whether a record leaves a page that nobody matched, for `instance`. */
+static bool gives_way(struct prefix_index *ix, const struct record *record,
+                      uint32_t instance)
 {
     const struct holder *h = &ix->holders[record->holder];
-    const struct indexed *of = &ix->instances[h->instance];
-    uint32_t n_active = ix->n_active > 0 ? ix->n_active : 1;
+    struct indexed *of = &ix->instances[h->instance];
+    uint32_t n = places_count(record_any(record));
 
     if (h->state != HOLDER_LIVE)
         return true;
-    if (of->pages <= ix->max_pages / n_active)
+    if (of->pages < ix->share ||
+        (of->pages == ix->share && h->instance != instance))
         return false;
-    ix->n_evicted += places_count(record_any(record));
-    ix->n_unindexed += places_count(record_any(record));
-    ix->instances[h->instance].unindexed += places_count(record_any(record));
+    ix->n_evicted += n;
+    ix->n_unindexed += n;
+    of->unindexed += n;
     return true;
 }
 
-bool evict_pages(struct prefix_index *ix)
+static bool has_room(const struct prefix_index *ix, uint32_t size_class)
 {
-    for (uint32_t i = 0; i < EVICT_PAGES && ix->free_page == 0; i++) {
-        ix->hand = ix->hand < ix->max_pages ? ix->hand + 1 : 1;
-        if (ix->pages[ix->hand].recent)
-            ix->pages[ix->hand].recent = 0;
-        else
-            page_filter(ix, ix->hand, is_over_share);
-    }
-    return ix->free_page != 0;
+    return size_class == 0 ? ix->free_page != 0
+                           : arena_has_room(&ix->arena, size_class);
 }
 
-static bool is_dead(struct prefix_index *ix, const struct record *record)
+bool evict(struct prefix_index *ix, uint32_t instance, uint32_t size_class,
+           uint32_t *looks)
 {
+    while (*looks > 0 && !has_room(ix, size_class)) {
+        struct page *page;
+        uint32_t cost = 1;
+
+        ix->hand = ix->hand < ix->max_pages ? ix->hand + 1 : 1;
+        page = &ix->pages[ix->hand];
+        if (page->recent)
+            page->recent = 0;
+        else if (ix->hand != ix->kept_page)
+            cost = page_filter(ix, ix->hand, gives_way, instance);
+        *looks -= cost < *looks ? cost : *looks;
+    }
+    return has_room(ix, size_class);
+}
+
+static bool is_dead(struct prefix_index *ix, const struct record *record,
+                    uint32_t unused)
+{
+    (void)unused;
     return ix->holders[record->holder].state != HOLDER_LIVE;
 }
 
@@ -50,6 +66,7 @@ static void sweep_ended(struct prefix_index *ix)
 
         if (holder->state == HOLDER_DEAD) {
             holder->state = HOLDER_FREE;
+            ix->instances[holder->instance].unswept--;
             ix->free_holders[ix->n_free_holders++] = (uint16_t)h;
         } else if (holder->state == HOLDER_DYING) {
             holder->state = HOLDER_DEAD;
@@ -65,13 +82,8 @@ bool prefix_index_work(struct prefix_index *index, uint32_t max_pages)
         return false;
     if (index->sweep_at == 0)
         index->sweep_at = 1;
-    for (uint32_t i = 0; i < max_pages && index->sweep_at < index->fresh; i++) {
-        uint64_t n_pages = index->n_pages;
-
-        page_filter(index, index->sweep_at++, is_dead);
-        if (index->n_pages < n_pages)
-            i += PAGES_A_FREED_ONE;
-    }
+    for (uint32_t i = 0; i < max_pages && index->sweep_at < index->fresh;)
+        i += page_filter(index, index->sweep_at++, is_dead, 0);
     if (index->sweep_at >= index->fresh)
         sweep_ended(index);
     return index->n_dead > 0;

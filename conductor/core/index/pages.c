@@ -110,12 +110,17 @@ struct record *page_record(const struct prefix_index *ix, struct page *page,
     return at < n && records[at].holder == holder ? &records[at] : NULL;
 }
 
+uint32_t page_class_for_another(const struct page *page)
+{
+    return arena_class_of(page->many_records ? page->many.n + UINT64_C(1) : 2);
+}
+
 /* Moves the one record of a page to the arena, or its many to a larger block,
  * so that another has room. */
 static int make_room(struct prefix_index *ix, struct page *p)
 {
     uint32_t n = p->many_records ? p->many.n : 1;
-    uint32_t size_class = arena_class_of((uint64_t)n + 1);
+    uint32_t size_class = page_class_for_another(p);
     uint32_t at;
 
     if (p->many_records && n < (1u << p->many.size_class))
@@ -287,15 +292,15 @@ static void remove_record(struct prefix_index *ix, struct page *p,
     shrink(ix, p);
 }
 
-void page_drop(struct prefix_index *ix, uint32_t page, uint32_t holder,
-               enum block_tier tier, unsigned mask)
+uint32_t page_drop(struct prefix_index *ix, uint32_t page, uint32_t holder,
+                   enum block_tier tier, unsigned mask)
 {
     struct page *p = &ix->pages[page];
     struct record *record = page_record(ix, p, holder);
     unsigned before, after;
 
     if (!record)
-        return;
+        return 0;
     before = record_any(record);
     p->hash ^= share_in_hash(ix, record, p->n_keys);
     record->held[tier] = (uint16_t)(record->held[tier] & ~mask);
@@ -309,32 +314,41 @@ void page_drop(struct prefix_index *ix, uint32_t page, uint32_t holder,
         page_free(ix, page);
     else
         tidy(ix, page, places_count(before & ~after));
+    return places_count(before & mask);
 }
 
-void page_filter(struct prefix_index *ix, uint32_t page,
-                 bool (*goes)(struct prefix_index *ix,
-                              const struct record *record))
+/* What it costs to change a page: its keys leave the table, or move. */
+#define LOOKS_A_CHANGED_PAGE 127u
+#define RECORDS_A_LOOK 4u
+
+uint32_t page_filter(struct prefix_index *ix, uint32_t page,
+                     bool (*goes)(struct prefix_index *ix,
+                                  const struct record *record, uint32_t arg),
+                     uint32_t arg)
 {
     struct page *p = &ix->pages[page];
     uint32_t n, kept = 0;
     struct record *records = page_records(ix, p, &n);
+    uint32_t looks = 1 + n / RECORDS_A_LOOK;
 
     if (!p->many_records && !one_is_used(p))
-        return;
+        return looks;
     for (uint32_t r = 0; r < n; r++)
-        if (goes(ix, &records[r]))
+        if (goes(ix, &records[r], arg))
             count_pages(ix, records[r].holder, -1,
                         -(int64_t)places_count(record_any(&records[r])));
         else
             records[kept++] = records[r];
     if (kept == n)
-        return;
+        return looks;
+    looks += LOOKS_A_CHANGED_PAGE;
     if (kept == 0) {
         page_free(ix, page);
-        return;
+        return looks;
     }
     p->many.n = (uint16_t)kept;
     shrink(ix, p);
     page_rehash(ix, page);
     tidy(ix, page, n);
+    return looks;
 }

@@ -89,6 +89,7 @@ struct indexed {
     uint64_t quota;     /* of blocks */
     uint64_t unindexed; /* blocks that had no room since it was last clear */
     uint16_t holder;    /* HOLDER_NONE: it holds nothing */
+    uint16_t unswept;   /* holders that it had and that are not swept yet */
 };
 
 struct prefix_index {
@@ -112,8 +113,10 @@ struct prefix_index {
     uint32_t sweep_at; /* the next page to be swept, 0: no sweep is under way */
     uint32_t fresh;    /* pages from here on have never been used */
     uint32_t free_page;
-    uint32_t hand;     /* of eviction */
-    uint32_t n_active; /* instances that hold something */
+    uint32_t hand;      /* of eviction */
+    uint32_t kept_page; /* that eviction passes by: it is being written */
+    uint32_t n_active;  /* instances that hold something */
+    uint32_t share;     /* pages of each of them when it is full */
     uint64_t n_pages;
     uint64_t n_keys;
     uint64_t n_held;
@@ -121,8 +124,10 @@ struct prefix_index {
     uint64_t n_evicted;
 };
 
-/* Holders beside the instances: cleared ones that were not swept yet. */
+/* Holders beside the instances: cleared ones that were not swept yet, at most
+ * UNSWEPT_MAX of one instance. */
 #define SPARE_HOLDERS 512u
+#define UNSWEPT_MAX 8u
 
 static inline uint32_t prefix_holders_max(uint32_t max_instances)
 {
@@ -239,23 +244,42 @@ int page_hold(struct prefix_index *ix, uint32_t page, uint32_t holder,
     __attribute__((warn_unused_result));
 
 /* It holds them no more in that tier. Frees the page if nobody holds any, and
- * compacts it where half of its places are dead. */
-void page_drop(struct prefix_index *ix, uint32_t page, uint32_t holder,
-               enum block_tier tier, unsigned mask);
+ * compacts it where half of its places are dead. Returns how many of them it
+ * held in any tier. */
+uint32_t page_drop(struct prefix_index *ix, uint32_t page, uint32_t holder,
+                   enum block_tier tier, unsigned mask);
 
 /* Takes records out of a page for which `goes` says so; frees the page if none
- * is left. What leaves is taken off its instance, if it still has one. */
-void page_filter(struct prefix_index *ix, uint32_t page,
-                 bool (*goes)(struct prefix_index *ix,
-                              const struct record *record));
+ * is left. What leaves is taken off its instance, if it still has one.
+ *   arg  is handed to `goes`.
+ * Returns what it cost, in looks at a page from which nothing goes. */
+uint32_t page_filter(struct prefix_index *ix, uint32_t page,
+                     bool (*goes)(struct prefix_index *ix,
+                                  const struct record *record, uint32_t arg),
+                     uint32_t arg);
+
+/* The size class in the arena of the records of a page with one more. */
+uint32_t page_class_for_another(const struct page *page);
 
 /*
- * Makes room for a page: goes round all pages and takes out of those that were
- * not matched since the last round what belongs to instances with more than
- * their share of the pages.
- * Returns whether a page became free. Bounded: gives up after a number of pages
- * and goes on there at the next call.
+ * Makes room in a full index: goes round all pages and takes out of those that
+ * were not matched since the last round what belongs to instances with more
+ * than their share of the pages, and what belongs to the one that needs the
+ * room if it has its share.
+ *   instance    that needs it.
+ *   size_class  of records in the arena that need room, 0: a page does.
+ *   looks       in, out: how many pages may be looked at; the next call goes on
+ *               where this one ends.
+ * Returns whether there is room now.
  */
-bool evict_pages(struct prefix_index *ix);
+bool evict(struct prefix_index *ix, uint32_t instance, uint32_t size_class,
+           uint32_t *looks);
+
+/* n unindexed blocks of an instance, if there are as many, do not matter any
+ * more. */
+void unindexed_forget(struct prefix_index *ix, struct indexed *of, uint64_t n);
+
+/* The number of instances that hold something has changed. */
+void evict_set_share(struct prefix_index *ix);
 
 #endif

@@ -12,6 +12,8 @@
 #define KEYS_A_BUCKET 13.0
 /* Of the memory, what is for the records of pages with several holders. */
 #define RECORDS_PERCENT 20u
+/* Pages that one event looks at to make room: each costs some nanoseconds. */
+#define EVICT_LOOKS 4096u
 
 static uint64_t mix(uint64_t z)
 {
@@ -108,19 +110,21 @@ static bool in_range(const struct prefix_index *ix, uint32_t instance,
     return instance < ix->max_instances && (unsigned)tier < BLOCK_TIERS;
 }
 
-/* The holder of an instance, made if it has none. */
+/* The holder of an instance, made if it has none; HOLDER_NONE: what it left at
+ * its last clears must be swept first. */
 static uint32_t holder_of(struct prefix_index *ix, uint32_t instance)
 {
     struct indexed *of = &ix->instances[instance];
 
     if (of->holder != HOLDER_NONE)
         return of->holder;
-    while (ix->n_free_holders == 0)
-        (void)prefix_index_work(ix, UINT32_MAX);
+    if (ix->n_free_holders == 0 || of->unswept >= UNSWEPT_MAX)
+        return HOLDER_NONE;
     of->holder = ix->free_holders[--ix->n_free_holders];
     ix->holders[of->holder] =
         (struct holder){.instance = instance, .state = HOLDER_LIVE};
     ix->n_active++;
+    evict_set_share(ix);
     return of->holder;
 }
 
@@ -135,6 +139,7 @@ struct store {
     uint32_t page;        /* with gathered places, 0: none */
     unsigned mask;        /* of them */
     bool grew;            /* the page got new keys */
+    uint32_t looks;       /* that eviction may still take */
     int rc;
 };
 
@@ -145,6 +150,22 @@ static void not_indexed(struct store *s, uint64_t n)
     s->rc = -ENOSPC;
 }
 
+/* Enters the gathered places, with room from others' records if need be. */
+static int hold(struct store *s)
+{
+    struct prefix_index *ix = s->ix;
+    int rc = page_hold(ix, s->page, s->holder, s->tier, s->mask);
+    bool room;
+
+    if (rc == 0 || !ix->evicts)
+        return rc;
+    ix->kept_page = s->page;
+    room = evict(ix, s->instance, page_class_for_another(&ix->pages[s->page]),
+                 &s->looks);
+    ix->kept_page = 0;
+    return room ? page_hold(ix, s->page, s->holder, s->tier, s->mask) : rc;
+}
+
 static void flush(struct store *s)
 {
     struct page *p = &s->ix->pages[s->page];
@@ -153,12 +174,13 @@ static void flush(struct store *s)
         return;
     if (s->grew)
         page_rehash(s->ix, s->page);
-    if (page_hold(s->ix, s->page, s->holder, s->tier, s->mask) < 0) {
+    if (hold(s) < 0) {
         not_indexed(s, places_count(s->mask));
         if (!p->many_records && record_any(&p->one) == 0)
             page_free(s->ix, s->page);
         s->last.page = 0;
-    } else {
+    } else if (s->ix->instances[s->instance].pages <= s->ix->share) {
+        /* Time to be matched; who has more than its share gets none. */
         p->recent = 1;
     }
     s->page = 0;
@@ -176,7 +198,7 @@ static bool append(struct store *s, uint64_t key)
         ix->pages[at.page].n_keys != at.place) {
         flush(s);
         at = (struct position){page_alloc(ix), 0};
-        if (at.page == 0 && ix->evicts && evict_pages(ix))
+        if (at.page == 0 && ix->evicts && evict(ix, s->instance, 0, &s->looks))
             at.page = page_alloc(ix);
         if (at.page == 0)
             return false;
@@ -215,8 +237,14 @@ static void store_one(struct store *s, uint64_t key)
             return;
         }
     } else {
+        uint32_t looks = s->looks;
+
         if (at.page != s->page)
             flush(s);
+        if (s->looks != looks) { /* made room, perhaps of the key's page */
+            store_one(s, key);
+            return;
+        }
         s->page = at.page;
         s->last = at;
     }
@@ -227,7 +255,8 @@ int prefix_index_stored(struct prefix_index *index, uint32_t instance,
                         enum block_tier tier, uint64_t parent_key,
                         const uint64_t *keys, size_t n)
 {
-    struct store s = {.ix = index, .instance = instance, .tier = tier};
+    struct store s = {
+        .ix = index, .instance = instance, .tier = tier, .looks = EVICT_LOOKS};
     const struct indexed *of;
     size_t i = 0;
 
@@ -235,6 +264,10 @@ int prefix_index_stored(struct prefix_index *index, uint32_t instance,
         return -EINVAL;
     of = &index->instances[instance];
     s.holder = holder_of(index, instance);
+    if (s.holder == HOLDER_NONE) {
+        not_indexed(&s, n);
+        return s.rc;
+    }
     if (parent_key != 0)
         s.last = table_find(index, parent_key);
     for (; i < n && keys[i] != 0; i++) {
@@ -274,15 +307,14 @@ int prefix_index_removed(struct prefix_index *index, uint32_t instance,
                          enum block_tier tier, const uint64_t *keys, size_t n)
 {
     struct position last = {0, 0};
+    uint64_t held = 0;
     unsigned mask = 0;
     uint32_t holder;
 
     if (!in_range(index, instance, tier))
         return -EINVAL;
     holder = index->instances[instance].holder;
-    if (holder == HOLDER_NONE)
-        return 0;
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n && holder != HOLDER_NONE; i++) {
         struct position at;
 
         if (i + 8 < n)
@@ -290,7 +322,7 @@ int prefix_index_removed(struct prefix_index *index, uint32_t instance,
         at = keys[i] != 0 ? find_near(index, last, keys[i])
                           : (struct position){0, 0};
         if (at.page != last.page && last.page != 0) {
-            page_drop(index, last.page, holder, tier, mask);
+            held += page_drop(index, last.page, holder, tier, mask);
             mask = 0;
         }
         if (at.page != 0)
@@ -298,38 +330,9 @@ int prefix_index_removed(struct prefix_index *index, uint32_t instance,
         last = at;
     }
     if (last.page != 0)
-        page_drop(index, last.page, holder, tier, mask);
+        held += page_drop(index, last.page, holder, tier, mask);
+    unindexed_forget(index, &index->instances[instance], n - held);
     return 0;
-}
-
-void prefix_index_cleared(struct prefix_index *index, uint32_t instance)
-{
-    struct indexed *of;
-    struct holder *holder;
-
-    if (instance >= index->max_instances)
-        return;
-    of = &index->instances[instance];
-    index->n_unindexed -= of->unindexed;
-    of->unindexed = 0;
-    if (of->holder == HOLDER_NONE)
-        return;
-    index->n_active--;
-    holder = &index->holders[of->holder];
-    if (of->pages == 0) {
-        holder->state = HOLDER_FREE;
-        index->free_holders[index->n_free_holders++] = of->holder;
-    } else if (index->sweep_at != 0) {
-        holder->state = HOLDER_DYING;
-        index->n_dying++;
-    } else {
-        holder->state = HOLDER_DEAD;
-        index->n_dead++;
-    }
-    index->n_held -= of->held;
-    of->held = 0;
-    of->pages = 0;
-    of->holder = HOLDER_NONE;
 }
 
 void prefix_index_set_quota(struct prefix_index *index, uint32_t instance,
@@ -337,22 +340,6 @@ void prefix_index_set_quota(struct prefix_index *index, uint32_t instance,
 {
     if (instance < index->max_instances)
         index->instances[instance].quota = max_blocks;
-}
-
-uint32_t prefix_index_incomplete(const struct prefix_index *index)
-{
-    uint64_t room = (uint64_t)(index->max_pages - index->n_pages) * PAGE_KEYS;
-
-    for (uint32_t i = 0; index->n_unindexed > 0 && i < index->max_instances;
-         i++) {
-        const struct indexed *of = &index->instances[i];
-        uint64_t wanted = of->held + of->unindexed;
-
-        if (of->unindexed > 0 && wanted <= of->quota &&
-            of->unindexed <= room / 2)
-            return i;
-    }
-    return UINT32_MAX;
 }
 
 unsigned prefix_index_tiers(const struct prefix_index *index, uint32_t instance,

@@ -96,25 +96,35 @@ int prefix_index_removed(struct prefix_index *index, uint32_t instance,
 /*
  * An instance lost all its blocks in all tiers, or goes away. Its number may
  * be used for another instance at once.
- * Cost: O(1); what it leaves behind is removed by prefix_index_work(). After
- * as many clears as there may be instances without any such call, one clear
- * does all of that work itself.
+ * Cost: O(1); what it leaves behind is removed by prefix_index_work(). What is
+ * stored after eight clears whose remains were not removed yet is not indexed.
  */
 void prefix_index_cleared(struct prefix_index *index, uint32_t instance);
 
 /*
  * Goes on with removing what cleared instances left.
- *   max_pages  looked at in this call; 16,384 take about 200 us.
+ *   max_pages  that nothing leaves; a page that changes counts as 128 of them,
+ *              and four records as one. 16,384 take about 200 us.
  * Returns whether there is more to do.
  */
 bool prefix_index_work(struct prefix_index *index, uint32_t max_pages);
 
 /*
- * An instance of which blocks were reported and not indexed, for which there
- * would be room by now: it should be cleared and asked for its inventory.
- * Returns it, or UINT32_MAX: none. Cost: O(instances).
+ * Whether blocks of an instance (below max_instances) were reported and not
+ * indexed, for which there would be room by now: it should be asked for its
+ * inventory.
  */
-uint32_t prefix_index_incomplete(const struct prefix_index *index);
+bool prefix_index_incomplete(const struct prefix_index *index,
+                             uint32_t instance);
+
+/* An instance (below max_instances) begins to report all that it holds, once
+ * more and without a clear: its unindexed blocks are counted anew. */
+void prefix_index_told_again(struct prefix_index *index, uint32_t instance);
+
+/* Blocks of an instance (below max_instances) that were reported, were not
+ * removed, and are not indexed. A block that is reported twice counts twice. */
+uint64_t prefix_index_unindexed(const struct prefix_index *index,
+                                uint32_t instance);
 
 /* A stretch of a prompt's blocks that an instance holds in the same tiers. */
 struct prefix_run {

@@ -1,0 +1,82 @@
+/* What goes beside the events: clears, and what could not be indexed. */
+#include "conductor/core/index/pages.h"
+
+void unindexed_forget(struct prefix_index *ix, struct indexed *of, uint64_t n)
+{
+    if (n > of->unindexed)
+        n = of->unindexed;
+    of->unindexed -= n;
+    ix->n_unindexed -= n;
+}
+
+void prefix_index_cleared(struct prefix_index *index, uint32_t instance)
+{
+    struct indexed *of;
+    struct holder *holder;
+
+    if (instance >= index->max_instances)
+        return;
+    of = &index->instances[instance];
+    unindexed_forget(index, of, of->unindexed);
+    if (of->holder == HOLDER_NONE)
+        return;
+    index->n_active--;
+    evict_set_share(index);
+    holder = &index->holders[of->holder];
+    if (of->pages == 0) {
+        holder->state = HOLDER_FREE;
+        index->free_holders[index->n_free_holders++] = of->holder;
+    } else if (index->sweep_at != 0) {
+        of->unswept++;
+        holder->state = HOLDER_DYING;
+        index->n_dying++;
+    } else {
+        of->unswept++;
+        holder->state = HOLDER_DEAD;
+        index->n_dead++;
+    }
+    index->n_held -= of->held;
+    of->held = 0;
+    of->pages = 0;
+    of->holder = HOLDER_NONE;
+}
+
+/* Whether n more blocks of an instance would find room: free pages, or its
+ * share of a full index. They may stand in half-empty pages. */
+static bool has_room_for(const struct prefix_index *ix,
+                         const struct indexed *of, uint64_t n)
+{
+    uint64_t free_pages = ix->max_pages - ix->n_pages;
+    uint64_t pages = n * 2 / PAGE_KEYS + 1;
+
+    if (ix->arena.used_units > ix->arena.n_units / 8 * 7)
+        free_pages = 0;
+    return pages <= free_pages || free_pages > ix->max_pages / 4 ||
+           (ix->evicts && ix->n_active > 1 && of->pages + pages <= ix->share);
+}
+
+bool prefix_index_incomplete(const struct prefix_index *index,
+                             uint32_t instance)
+{
+    const struct indexed *of = &index->instances[instance];
+    uint64_t n;
+
+    if (of->unindexed == 0 || of->held >= of->quota ||
+        of->unswept >= UNSWEPT_MAX)
+        return false;
+    n = of->quota - of->held;
+    return has_room_for(index, of, of->unindexed < n ? of->unindexed : n);
+}
+
+void prefix_index_told_again(struct prefix_index *index, uint32_t instance)
+{
+    struct indexed *of = &index->instances[instance];
+
+    unindexed_forget(index, of, of->unindexed);
+}
+
+uint64_t prefix_index_unindexed(const struct prefix_index *index,
+                                uint32_t instance)
+{
+    return index->instances[instance].unindexed;
+}
