@@ -35,6 +35,7 @@ enum frame_type {
     FRAME_PREFILL = 10,
     FRAME_DECODE = 11,
     FRAME_CANCEL = 12,
+    FRAME_INVENTORY = 13,
 
     /* Worker to conductor. */
     FRAME_DECODE_READY = 20,
@@ -46,6 +47,7 @@ enum frame_type {
     FRAME_BLOCKS_STORED = 26,
     FRAME_BLOCKS_REMOVED = 27,
     FRAME_BLOCKS_CLEARED = 28,
+    FRAME_INVENTORY_MARK = 29,
 
     /* Worker to worker. */
     FRAME_FETCH = 40,

@@ -292,6 +292,14 @@ static void msg_blocks_removed_fields(struct codec *c,
 }
 MESSAGE(msg_blocks_removed, FRAME_BLOCKS_REMOVED)
 
+static void msg_inventory_mark_fields(struct codec *c,
+                                      struct msg_inventory_mark *m)
+{
+    codec_u8(c, &m->ends);
+    codec_require(c, m->ends <= 1);
+}
+MESSAGE(msg_inventory_mark, FRAME_INVENTORY_MARK)
+
 static void msg_fetch_fields(struct codec *c, struct msg_fetch *m)
 {
     codec_array(c, 8, &m->keys, &m->n);

@@ -35,7 +35,9 @@
 enum proto_capability {
     PROTO_CAP_FETCH_TCP = 1u << 0, /* serves FETCH */
     PROTO_CAP_PUSH_TCP = 1u << 1,  /* takes KV_BEGIN and KV_LAYER */
-    PROTO_CAP_ALL = PROTO_CAP_FETCH_TCP | PROTO_CAP_PUSH_TCP,
+    PROTO_CAP_INVENTORY = 1u << 2, /* takes INVENTORY */
+    PROTO_CAP_ALL =
+        PROTO_CAP_FETCH_TCP | PROTO_CAP_PUSH_TCP | PROTO_CAP_INVENTORY,
 };
 
 enum proto_peer_kind {
@@ -231,6 +233,12 @@ struct msg_blocks_removed {
     const uint8_t *keys; /* (n) u64 */
 };
 
+/* Where the inventory that the conductor asked for begins and ends among the
+ * block events. */
+struct msg_inventory_mark {
+    uint8_t ends; /* 0: it begins, 1: that was all */
+};
+
 /* Opens a fetch: which of these blocks does the other side hold? */
 struct msg_fetch {
     uint32_t n;
@@ -309,6 +317,7 @@ MSG_DECLARE(msg_prefill_done);
 MSG_DECLARE(msg_done);
 MSG_DECLARE(msg_blocks_stored);
 MSG_DECLARE(msg_blocks_removed);
+MSG_DECLARE(msg_inventory_mark);
 MSG_DECLARE(msg_fetch);
 MSG_DECLARE(msg_fetch_chain);
 MSG_DECLARE(msg_fetch_read);
@@ -322,7 +331,7 @@ MSG_DECLARE(msg_kv_end);
 uint16_t proto_version_common(const struct msg_hello *m);
 
 /* msg_empty_pack(buf, type, request_id): a frame without a payload (CANCEL,
- * DECODE_READY, BLOCKS_CLEARED, KV_GRANT). */
+ * INVENTORY, DECODE_READY, BLOCKS_CLEARED, KV_GRANT). */
 void msg_empty_pack(struct wire_buf *buf, uint16_t type, uint64_t request_id);
 
 /* msg_error_like_pack(buf, type, request_id, code, text): ERROR, FAILED and

@@ -55,6 +55,7 @@ static uint64_t decode(uint16_t type, const uint8_t *p, size_t len)
     struct msg_error error;
     struct msg_blocks_stored stored;
     struct msg_blocks_removed removed;
+    struct msg_inventory_mark mark;
 
     if (type == FRAME_HELLO && !msg_hello_unpack(p, len, &hello))
         return strlen(hello.name) + strlen(hello.peer_host);
@@ -66,6 +67,9 @@ static uint64_t decode(uint16_t type, const uint8_t *p, size_t len)
     if (type == FRAME_BLOCKS_REMOVED &&
         !msg_blocks_removed_unpack(p, len, &removed))
         return sum_views(removed.keys, removed.n, 8);
+    if (type == FRAME_INVENTORY_MARK &&
+        !msg_inventory_mark_unpack(p, len, &mark))
+        return mark.ends;
     return decode_more(type, p, len);
 }
 

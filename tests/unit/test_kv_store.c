@@ -257,6 +257,8 @@ static void test_events_and_inventory(void)
     CU_ASSERT_EQUAL(kv_store_alloc(store, 1, ids), 0);
     CU_ASSERT(kv_store_next_event(store, &e));
     CU_ASSERT(e.kind == KV_EVENT_REMOVED && e.key == 12);
+    kv_store_walk(store);
+    CU_ASSERT(kv_store_walk_next(store, &e) && e.key == 11);
     kv_store_drop(store, kv_store_find_key(store, 11));
     CU_ASSERT(kv_store_next_event(store, &e));
     CU_ASSERT(e.kind == KV_EVENT_REMOVED && e.key == 11);

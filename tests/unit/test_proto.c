@@ -28,6 +28,7 @@ static int decode_any(uint16_t type, const void *p, size_t len)
         struct msg_done done;
         struct msg_blocks_stored stored;
         struct msg_blocks_removed removed;
+        struct msg_inventory_mark mark;
         struct msg_fetch fetch;
         struct msg_fetch_chain fetch_chain;
         struct msg_fetch_read fetch_read;
@@ -68,6 +69,8 @@ static int decode_any(uint16_t type, const void *p, size_t len)
         return msg_blocks_stored_unpack(p, len, &m.stored);
     case FRAME_BLOCKS_REMOVED:
         return msg_blocks_removed_unpack(p, len, &m.removed);
+    case FRAME_INVENTORY_MARK:
+        return msg_inventory_mark_unpack(p, len, &m.mark);
     case FRAME_FETCH:
         return msg_fetch_unpack(p, len, &m.fetch);
     case FRAME_FETCH_CHAIN:
@@ -155,6 +158,7 @@ static void encode_all(struct wire_buf *b)
     msg_blocks_stored_pack(b, 0,
                            &(struct msg_blocks_stored){1, 5, 3, u8(keys)});
     msg_blocks_removed_pack(b, 0, &(struct msg_blocks_removed){1, 3, u8(keys)});
+    msg_inventory_mark_pack(b, 0, &(struct msg_inventory_mark){1});
     msg_fetch_pack(b, 17, &(struct msg_fetch){3, u8(keys)});
     msg_fetch_chain_pack(b, 17, &(struct msg_fetch_chain){4, u8(tokens)});
     msg_fetch_read_pack(b, 17, &(struct msg_fetch_read){2, 1ull << 33, 4});
@@ -183,7 +187,7 @@ static void each_frame(frame_visit visit)
         visit(&h, b.data + at + FRAME_HEADER_BYTES);
         at += FRAME_HEADER_BYTES + h.length;
     }
-    CU_ASSERT_EQUAL(n, 24);
+    CU_ASSERT_EQUAL(n, 25);
     wire_buf_fini(&b);
 }
 

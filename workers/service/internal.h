@@ -42,6 +42,7 @@ struct worker {
     struct wire_buf out; /* scratch: frames for the conductor */
     struct event *poke;  /* look what can go on */
     struct event *tick;
+    struct event *inventory; /* pending: one that was asked for is under way */
     int exit_status;
 };
 
@@ -133,6 +134,12 @@ void worker_send_events(struct worker *w);
 
 /* Send all that the store and the disk tier hold. */
 void worker_send_inventory(struct worker *w);
+
+/* Begin to send it once more, in slices, because the conductor asked. */
+void worker_begin_inventory(struct worker *w);
+
+/* Send its next slice. */
+void worker_go_on_inventory(struct worker *w);
 
 /* Send STATUS. */
 void worker_send_status(struct worker *w);

@@ -4,6 +4,10 @@
 
 /* Keys of one frame; an inventory takes several. */
 #define REPORT_KEYS_MAX 4096u
+/* An inventory that the conductor asked for goes out in slices, with pauses in
+ * which the worker does its work. */
+#define SLICE_BLOCKS 4096u
+#define SLICE_PAUSE_US 1000
 
 void worker_send(struct worker *w)
 {
@@ -105,6 +109,49 @@ void worker_send_inventory(struct worker *w)
     send_inventory_of(w, w->store, PROTO_TIER_HOST);
     if (disk_index(w))
         send_inventory_of(w, disk_index(w), PROTO_TIER_DISK);
+}
+
+static void send_mark(struct worker *w, bool ends)
+{
+    msg_inventory_mark_pack(&w->out, 0, &(struct msg_inventory_mark){ends});
+    worker_send(w);
+}
+
+/* Returns whether the walk of the store has more blocks. */
+static bool send_slice(struct worker *w, struct kv_store *store, uint8_t tier)
+{
+    struct run run = {.tier = tier};
+    struct kv_event e;
+    uint32_t n = 0;
+
+    while (n < SLICE_BLOCKS && kv_store_walk_next(store, &e)) {
+        run_add(w, &run, &e);
+        n++;
+    }
+    run_send(w, &run);
+    return n == SLICE_BLOCKS;
+}
+
+void worker_begin_inventory(struct worker *w)
+{
+    kv_store_walk(w->store);
+    if (disk_index(w))
+        kv_store_walk(disk_index(w));
+    worker_send_events(w);
+    send_mark(w, false);
+    worker_go_on_inventory(w);
+}
+
+void worker_go_on_inventory(struct worker *w)
+{
+    struct timeval pause = {0, SLICE_PAUSE_US};
+
+    worker_send_events(w);
+    if (send_slice(w, w->store, PROTO_TIER_HOST) ||
+        (disk_index(w) && send_slice(w, disk_index(w), PROTO_TIER_DISK)))
+        event_add(w->inventory, &pause);
+    else
+        send_mark(w, true);
 }
 
 static void send_events_of(struct worker *w, struct kv_store *store,

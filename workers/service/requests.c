@@ -185,6 +185,11 @@ int worker_on_frame(struct worker *w, const struct frame_header *h,
             worker_drop(w, r);
         }
         return 0;
+    case FRAME_INVENTORY:
+        if (h->length != 0)
+            return -EBADMSG;
+        worker_begin_inventory(w);
+        return 0;
     default:
         return -EPROTO;
     }

@@ -72,6 +72,13 @@ static void on_tick(evutil_socket_t fd, short what, void *arg)
     worker_disk_poke(w);
 }
 
+static void on_inventory(evutil_socket_t fd, short what, void *arg)
+{
+    (void)fd;
+    (void)what;
+    worker_go_on_inventory(arg);
+}
+
 /* The engine cannot compute any more: the worker leaves, so that the conductor
  * gives its requests to others. */
 static void on_engine_lost(struct worker *w)
@@ -148,6 +155,7 @@ static void on_link_down(void *arg)
 
     log_warn("the conductor is lost: %u requests are dropped, the cache stays",
              w->requests.n);
+    event_del(w->inventory);
     worker_drop_all(w);
 }
 
@@ -327,7 +335,8 @@ static int make_timers(struct worker *w)
 
     w->poke = event_new(w->base, -1, 0, on_poke, w);
     w->tick = event_new(w->base, -1, EV_PERSIST, on_tick, w);
-    if (!w->poke || !w->tick || event_add(w->tick, &tick))
+    w->inventory = event_new(w->base, -1, 0, on_inventory, w);
+    if (!w->poke || !w->tick || !w->inventory || event_add(w->tick, &tick))
         return -ENOMEM;
     return 0;
 }
@@ -383,6 +392,8 @@ void worker_free(struct worker *w)
         event_free(w->poke);
     if (w->tick)
         event_free(w->tick);
+    if (w->inventory)
+        event_free(w->inventory);
     wire_buf_fini(&w->out);
     free(w->tokens);
     free(w);

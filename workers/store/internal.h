@@ -64,6 +64,7 @@ struct kv_store {
 
     uint32_t order_head;
     uint32_t order_tail;
+    uint32_t walked; /* last one of the walk, KV_BLOCK_NONE: it begins */
 
     struct kv_event *events; /* a ring */
     uint32_t event_head;

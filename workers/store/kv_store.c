@@ -86,6 +86,7 @@ int kv_store_new(const struct kv_store_config *config, struct kv_store **out)
     s->n_free = config->capacity_blocks;
     s->order_head = KV_BLOCK_NONE;
     s->order_tail = KV_BLOCK_NONE;
+    s->walked = KV_BLOCK_NONE;
     *out = s;
     return 0;
 }
@@ -136,6 +137,8 @@ void kv_order_remove(struct kv_store *store, uint32_t id)
 {
     const struct kv_block *b = &store->blocks[id];
 
+    if (store->walked == id)
+        store->walked = b->order_prev;
     if (b->order_prev == KV_BLOCK_NONE)
         store->order_head = b->order_next;
     else
@@ -383,6 +386,16 @@ bool kv_store_inventory(const struct kv_store *store, uint32_t *cursor,
     stored_event(store, id, event);
     *cursor = id;
     return true;
+}
+
+void kv_store_walk(struct kv_store *store)
+{
+    store->walked = KV_BLOCK_NONE;
+}
+
+bool kv_store_walk_next(struct kv_store *store, struct kv_event *event)
+{
+    return kv_store_inventory(store, &store->walked, event);
 }
 
 void kv_store_stats(const struct kv_store *store, struct kv_store_stats *stats)

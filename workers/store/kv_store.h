@@ -188,6 +188,15 @@ void kv_store_forget_events(struct kv_store *store);
 bool kv_store_inventory(const struct kv_store *store, uint32_t *cursor,
                         struct kv_event *event);
 
+/* Begin a walk over all held blocks, parents before children, during which the
+ * store may change. There is one walk at a time. */
+void kv_store_walk(struct kv_store *store);
+
+/* The next block of the walk, as KV_EVENT_STORED, or false: that was all. A
+ * block that is held from the walk's begin to its end comes once; one that
+ * comes or goes meanwhile may or may not come. */
+bool kv_store_walk_next(struct kv_store *store, struct kv_event *event);
+
 /* Fill `stats`. */
 void kv_store_stats(const struct kv_store *store, struct kv_store_stats *stats);
 
