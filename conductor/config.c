@@ -149,9 +149,10 @@ struct option_table config_table(struct config *c,
         {"max_queue_per_instance", OPTION_COUNT, &c->max_queue_per_instance,
          "requests", 1, 1023, "prefills waiting on one instance",
          .initial = "512"},
-        {"index_max_blocks", OPTION_COUNT, &c->index_max_blocks, "blocks", 1024,
-         1000000000, "distinct blocks that the prefix index knows",
-         .initial = "4194304"},
+        {"index_mib", OPTION_COUNT, &c->index_mib, "MiB", 1, 65536,
+         "memory of the prefix index, which knows the workers' blocks: about "
+         "24 bytes a block; untouched memory costs nothing",
+         .initial = "96"},
         {"heartbeat_ms", OPTION_COUNT, &c->heartbeat_ms, "ms", 10, 60000,
          "how often a worker reports its state", .initial = "500"},
         {"worker_timeout_ms", OPTION_COUNT, &c->worker_timeout_ms, "ms", 100,
@@ -209,9 +210,10 @@ int config_set(struct config *c, const char *name, const char *value,
     char why[CONFIG_ERROR_MAX / 2];
 
     if (!o) {
-        snprintf(err, CONFIG_ERROR_MAX,
-                 "%.100s: no such option (--config-reference lists them)",
-                 name);
+        snprintf(err, CONFIG_ERROR_MAX, "%.100s: no such option (%s)", name,
+                 strcmp(name, "index_max_blocks") == 0
+                     ? "index_mib replaces it: 24 MiB a million blocks"
+                     : "--config-reference lists them");
         return -ENOENT;
     }
     if (option_set(o, value, why, sizeof(why)) == 0)

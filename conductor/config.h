@@ -43,7 +43,7 @@ struct config {
     int64_t max_in_flight;
     int64_t max_instances;
     int64_t max_queue_per_instance;
-    int64_t index_max_blocks;
+    int64_t index_mib;
     int64_t heartbeat_ms;
     int64_t worker_timeout_ms;
     int64_t max_retries;

@@ -186,6 +186,8 @@ uint16_t service_join(void *arg, struct worker_link *link,
     w->hello = *m;
     snprintf(w->host, sizeof(w->host), "%s", peer_host);
     worker_link_set_owner(link, w);
+    prefix_index_set_quota(s->index, pool_get(s->pool, id)->slot,
+                           m->kv_capacity_blocks + m->disk_capacity_blocks);
     s->n_workers++;
     service_set_window(s);
     welcome->instance_id = id;

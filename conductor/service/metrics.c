@@ -67,6 +67,12 @@ static const struct counter_def {
      "Block events from workers, in blocks.", AT(block_events_stored)},
     {"conductor_block_events_total", "{event=\"removed\"}", NULL,
      AT(block_events_removed)},
+    {"conductor_index_inventories_total", "{event=\"asked\"}",
+     "Inventories for which workers were asked again, and those after which "
+     "all blocks were indexed.",
+     AT(inventories_asked)},
+    {"conductor_index_inventories_total", "{event=\"healed\"}", NULL,
+     AT(inventories_healed)},
     {"conductor_extrapolated_predictions_total", "",
      "Predictions outside the range that the cost model was fitted on.",
      AT(extrapolated_predictions)},

@@ -112,9 +112,16 @@ int service_metrics(const struct service *service, struct evbuffer *out)
         "# HELP conductor_index_holders Blocks times their holders.\n"
         "# TYPE conductor_index_holders gauge\n"
         "conductor_index_holders %llu\n"
-        "# HELP conductor_index_bytes Memory of the index.\n"
+        "# HELP conductor_index_bytes Memory of the index in use.\n"
         "# TYPE conductor_index_bytes gauge\n"
         "conductor_index_bytes %llu\n"
+        "# HELP conductor_index_max_bytes Its bound.\n"
+        "# TYPE conductor_index_max_bytes gauge\n"
+        "conductor_index_max_bytes %llu\n"
+        "# HELP conductor_index_evicted_blocks_total Blocks of workers that "
+        "left the index to make room.\n"
+        "# TYPE conductor_index_evicted_blocks_total counter\n"
+        "conductor_index_evicted_blocks_total %llu\n"
         "# HELP conductor_index_unindexed_blocks Blocks that workers hold and "
         "the index had no room for.\n"
         "# TYPE conductor_index_unindexed_blocks gauge\n"
@@ -123,7 +130,8 @@ int service_metrics(const struct service *service, struct evbuffer *out)
         (double)service->dispatch.overhead_us / 1e6,
         (unsigned long long)pool_pending_dropped(service->pool),
         (unsigned long long)x.keys, (unsigned long long)x.holders,
-        (unsigned long long)x.bytes, (unsigned long long)x.unindexed);
+        (unsigned long long)x.bytes, (unsigned long long)x.bytes_max,
+        (unsigned long long)x.evicted, (unsigned long long)x.unindexed);
     return n < 0 ? -ENOMEM : write_instances(service, out);
 }
 

@@ -16,10 +16,6 @@
 #include "conductor/service/state.h"
 #include "predictor/cost_model_json.h"
 
-/* Memory for an indexed block: pages of 16 keys, some half full. */
-#define INDEX_BYTES_A_BLOCK 24u
-/* Pages that are swept of what workers left behind; about 200 us. */
-#define INDEX_PAGES_A_TICK 16384u
 #define TICK_US 100000
 /* One prefill instance computes one prompt at a time and may begin a few. */
 #define MAX_RUNNING 64
@@ -42,7 +38,7 @@ static void on_tick(evutil_socket_t fd, short what, void *arg)
     (void)fd;
     (void)what;
     instances_tick(s);
-    (void)prefix_index_work(s->index, INDEX_PAGES_A_TICK);
+    index_tick(s);
     dispatch_freed(&s->dispatch); /* time alone may have made room */
     request_retry_waiting(s);
 }
@@ -191,7 +187,7 @@ static int service_alloc(struct service *s)
     pool.order = queue_order_by_name(c->queue_order);
     struct prefix_index_config index = {
         .max_instances = (uint32_t)c->max_instances,
-        .max_bytes = (uint64_t)c->index_max_blocks * INDEX_BYTES_A_BLOCK,
+        .max_bytes = (uint64_t)c->index_mib << 20,
         .evicts = true,
         .seed = random_seed(),
     };
@@ -204,9 +200,10 @@ static int service_alloc(struct service *s)
     s->table.free_slots = calloc(s->table.size, sizeof(*s->table.free_slots));
     s->inbox_event = event_new(s->base, -1, 0, on_inbox, s);
     s->tick = event_new(s->base, -1, EV_PERSIST, on_tick, s);
+    s->sweep = event_new(s->base, -1, 0, index_on_sweep, s);
     if (!s->explain || !s->pool || !s->index || !s->workers ||
         !s->table.by_slot || !s->table.free_slots || !s->inbox_event ||
-        !s->tick)
+        !s->tick || !s->sweep)
         return -ENOMEM;
     for (uint32_t i = 0; i < s->table.size; i++)
         s->table.free_slots[s->table.n_free++] = s->table.size - 1 - i;
@@ -378,6 +375,8 @@ void service_free(struct service *s)
         event_free(s->inbox_event);
     if (s->tick)
         event_free(s->tick);
+    if (s->sweep)
+        event_free(s->sweep);
     explain_free(s->explain);
     scheduler_free(s->scheduler);
     prefix_index_free(s->index);

@@ -115,6 +115,10 @@ struct worker {
     char host[MSG_HOST_MAX];   /* where its peers reach it */
     uint64_t kv_pinned_blocks; /* as last reported */
     uint64_t disk_used_blocks; /* likewise */
+    struct {
+        int64_t next_us;  /* not before */
+        int64_t pause_us; /* after the last time */
+    } ask;                /* for its inventory */
     struct request_list
         unsent; /* prefills decided and not sent, oldest first */
 };
@@ -141,6 +145,7 @@ struct service {
     struct worker_links *links;
     struct event *inbox_event; /* active while the inbox may hold requests */
     struct event *tick;
+    struct event *sweep; /* the index has slices of work */
     struct metrics metrics;
     struct explain *explain;
     struct service_model_info model;
@@ -148,6 +153,14 @@ struct service {
     uint32_t n_workers;
     bool has_orphans;       /* some request may be orphaned */
     struct worker *workers; /* (max_instances), by pool slot */
+
+    struct {
+        uint32_t asked; /* pool id of who is asked for its inventory, or
+                           POOL_NO_INSTANCE */
+        bool began;     /* the inventory did */
+        int64_t until_us;
+        uint32_t next_slot; /* to be looked at */
+    } healing;
 
     struct request_table table;
     /* Its overhead is the smoothed time that a first token spends outside queue
@@ -238,6 +251,19 @@ extern const struct worker_link_ops service_link_ops;
 /* instances_tick(service): suspects silent instances, and clears those that
  * were heard from; fails orphans whose decode worker says nothing. */
 void instances_tick(struct service *service);
+
+/* index_tick(service): a few times a second: begins to sweep what cleared
+ * workers left in the index, and asks a worker for its inventory. */
+void index_tick(struct service *service);
+
+/* index_on_sweep(...): of the event service->sweep; arg is the service. */
+void index_on_sweep(evutil_socket_t fd, short what, void *arg);
+
+/* index_inventory_mark(service, worker, slot, payload, len): the inventory of
+ * the worker in a pool slot begins or ends. Returns 0 or -EBADMSG. */
+__attribute__((warn_unused_result)) int
+index_inventory_mark(struct service *service, struct worker *worker,
+                     uint32_t slot, const uint8_t *payload, size_t len);
 
 /* instances_count(service, role): ready instances with that role bit. */
 uint32_t instances_count(const struct service *service, unsigned role);

@@ -177,7 +177,7 @@ static int on_frame(void *arg, struct worker_link *link,
                     const struct frame_header *h, const uint8_t *payload)
 {
     struct service *s = arg;
-    const struct worker *w = worker_link_owner(link);
+    struct worker *w = worker_link_owner(link);
     const struct pool_instance *in = pool_get(s->pool, w->id);
 
     if (in->health == HEALTH_SUSPECT) {
@@ -197,6 +197,8 @@ static int on_frame(void *arg, struct worker_link *link,
     case FRAME_BLOCKS_CLEARED:
         prefix_index_cleared(s->index, in->slot);
         return h->length ? -EBADMSG : 0;
+    case FRAME_INVENTORY_MARK:
+        return index_inventory_mark(s, w, in->slot, payload, h->length);
     default:
         return request_frame(s, w->id, h, payload);
     }

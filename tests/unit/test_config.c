@@ -46,6 +46,8 @@ static void test_mistakes(void)
         {"", "line 1"},
         {"[]", "expected an object, got []"},
         {"{\"bolck_tokens\": 16}", "bolck_tokens: no such option"},
+        {"{\"index_max_blocks\": 4194304}",
+         "index_max_blocks: no such option (index_mib replaces it"},
         {"{\"block_tokens\": 15}",
          "block_tokens: 15: must be a whole number from 16 to 512, a "
          "multiple of 16"},

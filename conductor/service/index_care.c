@@ -1,0 +1,146 @@
+/* What keeps the index in order beside the events of workers: what cleared
+ * workers left is swept, and workers are asked for their inventory when blocks
+ * that had no room would find some. */
+#include <errno.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "conductor/service/state.h"
+
+/* Looked at in one slice: about 100 us. */
+#define SWEEP_PAGES 8192u
+/* A slice waits for so many times its own time, so that sweeping takes a tenth
+ * of the loop, and for this at least. */
+#define SWEEP_PAUSES 9
+#define SWEEP_PAUSE_MIN_US 1000
+
+/* A worker that was asked is asked again after a pause, which doubles while
+ * blocks stay without room. */
+#define ASK_PAUSE_MIN_US 5000000
+#define ASK_PAUSE_MAX_US 640000000
+/* For an inventory, once it has begun. */
+#define INVENTORY_US 10000000
+
+/* Removes a slice, and comes again while there is more. */
+static void sweep(struct service *service)
+{
+    int64_t from_us = clock_now_us(), pause_us;
+
+    if (!prefix_index_work(service->index, SWEEP_PAGES))
+        return;
+    pause_us = (clock_now_us() - from_us) * SWEEP_PAUSES;
+    if (pause_us < SWEEP_PAUSE_MIN_US)
+        pause_us = SWEEP_PAUSE_MIN_US;
+    event_add(service->sweep,
+              &(struct timeval){pause_us / 1000000, pause_us % 1000000});
+}
+
+void index_on_sweep(evutil_socket_t fd, short what, void *arg)
+{
+    (void)fd;
+    (void)what;
+    sweep(arg);
+}
+
+/* The asking of a worker is over. */
+static void asked_ended(struct service *s, struct worker *w, bool healed)
+{
+    s->healing.asked = POOL_NO_INSTANCE;
+    if (healed)
+        w->ask.pause_us = 0;
+    else
+        w->ask.pause_us *= 2;
+    if (w->ask.pause_us < ASK_PAUSE_MIN_US)
+        w->ask.pause_us = ASK_PAUSE_MIN_US;
+    if (w->ask.pause_us > ASK_PAUSE_MAX_US)
+        w->ask.pause_us = ASK_PAUSE_MAX_US;
+    w->ask.next_us = clock_now_us() + w->ask.pause_us;
+}
+
+static void ask(struct service *s, struct worker *w, uint32_t slot,
+                int64_t now_us)
+{
+    s->healing.asked = w->id;
+    s->healing.began = false;
+    s->healing.until_us = now_us + s->config.worker_timeout_ms * 1000;
+    s->metrics.inventories_asked++;
+    log_info("worker %s: asked for its inventory: %llu of its blocks are not "
+             "indexed, and there is room",
+             w->hello.name,
+             (unsigned long long)prefix_index_unindexed(s->index, slot));
+    wire_buf_reset(&s->out);
+    msg_empty_pack(&s->out, FRAME_INVENTORY, 0);
+    worker_link_send(w->link, &s->out);
+}
+
+static bool should_ask(const struct service *s, uint32_t slot, int64_t now_us)
+{
+    const struct worker *w = &s->workers[slot];
+
+    return w->link && (w->hello.capabilities & PROTO_CAP_INVENTORY) &&
+           now_us >= w->ask.next_us && prefix_index_incomplete(s->index, slot);
+}
+
+/* Whether nobody is being asked; one that does not answer is given up. */
+static bool nobody_is_asked(struct service *s, int64_t now_us)
+{
+    struct worker *w = worker_of(s, s->healing.asked);
+
+    if (!w)
+        return true;
+    if (now_us < s->healing.until_us)
+        return false;
+    log_warn("worker %s: its inventory did not %s in time", w->hello.name,
+             s->healing.began ? "end" : "begin");
+    asked_ended(s, w, false);
+    return true;
+}
+
+void index_tick(struct service *service)
+{
+    struct prefix_index_stats x = prefix_index_stats(service->index);
+    uint32_t n = pool_slots(service->pool);
+    int64_t now_us = clock_now_us();
+
+    if (x.sweeping && !event_pending(service->sweep, EV_TIMEOUT, NULL))
+        sweep(service);
+    if (!nobody_is_asked(service, now_us) || x.unindexed == 0)
+        return;
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t slot = service->healing.next_slot++ % n;
+
+        if (should_ask(service, slot, now_us)) {
+            ask(service, &service->workers[slot], slot, now_us);
+            return;
+        }
+    }
+}
+
+int index_inventory_mark(struct service *service, struct worker *worker,
+                         uint32_t slot, const uint8_t *payload, size_t len)
+{
+    struct msg_inventory_mark m;
+    uint64_t left;
+
+    if (msg_inventory_mark_unpack(payload, len, &m))
+        return -EBADMSG;
+    if (service->healing.asked != worker->id)
+        return 0;
+    if (!m.ends) {
+        prefix_index_told_again(service->index, slot);
+        service->healing.began = true;
+        service->healing.until_us = clock_now_us() + INVENTORY_US;
+        return 0;
+    }
+    if (!service->healing.began)
+        return 0;
+    left = prefix_index_unindexed(service->index, slot);
+    service->metrics.inventories_healed += left == 0;
+    log_info("worker %s: sent its inventory: %llu of its blocks are indexed, "
+             "%llu are not",
+             worker->hello.name,
+             (unsigned long long)prefix_index_held(service->index, slot),
+             (unsigned long long)left);
+    asked_ended(service, worker, left == 0);
+    return 0;
+}
