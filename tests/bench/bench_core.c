@@ -3,6 +3,7 @@
  * prefix index.
  * Beside each figure stands the floor or goal that was set for this kind of
  * machine (2-core EPYC virtual machine). Never fails on a time.
+ * With an argument: the decisions alone.
  */
 #include <stdint.h>
 #include <stdio.h>
@@ -159,95 +160,241 @@ static void bench_load_plan(size_t n_sources)
     latency(name, times, ROUNDS, n_sources <= 2 ? "goal 1 to 2" : "");
 }
 
-/* `busy`: queues of different lengths and engines of different speeds. */
-static void bench_decide(uint32_t instances, const char *policy, bool busy)
+/* A cluster to decide in. */
+struct world {
+    struct cost_model cost;
+    struct pool_config config;
+    struct estimate_model model;
+    struct pool *pool;
+    struct prefix_index *index;
+    struct scheduler *scheduler;
+};
+
+static void world_init(struct world *w, uint32_t instances)
 {
-    struct cost_model cost = {.prefill = {500, 10, 0.001, 0.002},
-                              .decode = {1000, 100, 0.01},
-                              .range = {1, 200000, 200000, 64, 1000000}};
-    struct pool_config config = pool_config_default;
-    struct prefix_index *ix = prefix_index_new(&(struct prefix_index_config){
-        .max_instances = instances, .max_bytes = 64u << 20, .seed = 1});
-    struct estimate_model model = {.cost = &cost,
-                                   .block_tokens = 512,
-                                   .kv_bytes_per_token = 327680,
-                                   .layers = 80};
-    struct schedule_decision decision;
-    double times[2000];
-    uint64_t keys[CHAIN];
-    char name[80];
+    memset(w, 0, sizeof(*w));
+    w->cost = (struct cost_model){.prefill = {500, 10, 0.001, 0.002},
+                                  .decode = {1000, 100, 0.01},
+                                  .range = {1, 200000, 200000, 64, 1000000}};
+    w->config = pool_config_default;
+    w->config.max_instances = instances;
+    w->model = (struct estimate_model){.cost = &w->cost,
+                                       .block_tokens = 512,
+                                       .kv_bytes_per_token = 327680,
+                                       .layers = 80};
+}
 
-    config.max_instances = instances;
-    config.max_waiting = 32;
-    config.max_decodes = 64;
-    struct pool *pool = pool_new(&config);
-    if (!pool || !ix)
+/* Makes it, and its instances: all prefill and decode, or one each in turn. */
+static void world_make(struct world *w, const char *policy, bool both)
+{
+    const struct schedule_config how = {.policy =
+                                            schedule_policy_by_name(policy)};
+    uint32_t id;
+
+    w->pool = pool_new(&w->config);
+    w->index = prefix_index_new(
+        &(struct prefix_index_config){.max_instances = w->config.max_instances,
+                                      .max_bytes = 64u << 20,
+                                      .seed = 1});
+    if (!w->pool || !w->index)
         abort();
-    for (uint32_t i = 0; i < instances; i++) {
-        uint32_t id;
+    for (uint32_t i = 0; i < w->config.max_instances; i++) {
+        unsigned role = i % 2 ? ROLE_DECODE : ROLE_PREFILL;
 
-        must(pool_add(pool,
+        must(pool_add(w->pool,
                       &(struct pool_instance_config){
-                          .role = i % 2 ? ROLE_DECODE : ROLE_PREFILL,
+                          .role = both ? ROLE_BOTH : role,
                           .kv_capacity_tokens = 3000000,
                           .link_bytes_per_s = 1e11,
                           .tier_bytes_per_s = {[TIER_DISK] = 3e9}},
                       &id));
-        must(pool_set_health(pool, id, HEALTH_READY));
+        must(pool_set_health(w->pool, id, HEALTH_READY));
+    }
+    w->scheduler = scheduler_new(&how, &w->model, w->pool, w->index);
+    if (!w->scheduler)
+        abort();
+}
+
+static void world_fini(struct world *w)
+{
+    scheduler_free(w->scheduler);
+    pool_free(w->pool);
+    prefix_index_free(w->index);
+}
+
+/* An instance stores a chain, from a block on, on its disk. */
+static void store_chain(struct world *w, uint32_t i, uint64_t chain,
+                        uint32_t disk_from)
+{
+    uint64_t keys[CHAIN];
+
+    chain_keys(chain, keys);
+    must(prefix_index_stored(w->index, i, TIER_HOST, 0, keys, disk_from));
+    if (disk_from < CHAIN)
+        must(prefix_index_stored(w->index, i, TIER_DISK, keys[disk_from - 1],
+                                 keys + disk_from, CHAIN - disk_from));
+}
+
+/* Decides on requests of one of so many chains. */
+static void time_decisions(struct world *w, const char *name, uint64_t chains,
+                           int64_t slo_tbt_us, enum schedule_verdict verdict,
+                           const char *aim)
+{
+    static double times[2000];
+    struct schedule_decision decision;
+    uint64_t keys[CHAIN];
+
+    for (size_t r = 0; r < 2000; r++) {
+        struct schedule_request request = {.request_id = r + 1000000,
+                                           .keys = keys,
+                                           .n_keys = CHAIN,
+                                           .n_tokens = CHAIN * 512 + 7,
+                                           .max_output_tokens = 100,
+                                           .slo_tbt_us = slo_tbt_us};
+
+        chain_keys(rng() % chains, keys);
+        double from = now_s();
+        schedule_decide(w->scheduler, &request, &decision);
+        times[r] = now_s() - from;
+        must(decision.verdict == verdict ? 0 : -1);
+    }
+    latency(name, times, 2000, aim);
+}
+
+/* `busy`: queues of different lengths and engines of different speeds. */
+static void bench_decide(uint32_t instances, const char *policy, bool busy)
+{
+    struct world w;
+    char name[80];
+
+    world_init(&w, instances);
+    w.config.max_waiting = 32;
+    w.config.max_decodes = 64;
+    world_make(&w, policy, false);
+    for (uint32_t i = 0; i < instances; i++) {
+        uint32_t id = pool_at(w.pool, i)->id;
+
         for (uint64_t r = 0; r < 4 && i % 2 == 0; r++)
             must(pool_prefill_accept(
-                pool, id,
+                w.pool, id,
                 &(struct pool_prefill_request){
                     .request_id = r,
                     .predicted_us =
                         busy ? 1000 + (int64_t)(rng() % 1000000) : 1000}));
         if (busy && i % 2 == 0)
-            must(pool_prefill_done(pool, id, 0, (int64_t)(rng() % 1000000), 0));
-        for (uint64_t c = 0; c < 8; c++) {
-            chain_keys(rng() % 4096, keys);
-            must(prefix_index_stored(ix, i, TIER_HOST, 0, keys, CHAIN / 2));
-            must(prefix_index_stored(ix, i, TIER_DISK, keys[CHAIN / 2 - 1],
-                                     keys + CHAIN / 2, CHAIN / 2));
-        }
-    }
-    struct schedule_config how = {.policy = schedule_policy_by_name(policy)};
-    struct scheduler *s = scheduler_new(&how, &model, pool, ix);
-    if (!s)
-        abort();
-    for (size_t r = 0; r < 2000; r++) {
-        struct schedule_request request = {.request_id = r + 10,
-                                           .keys = keys,
-                                           .n_keys = CHAIN,
-                                           .n_tokens = CHAIN * 512 + 7,
-                                           .max_output_tokens = 100};
-
-        chain_keys(rng() % 4096, keys);
-        double from = now_s();
-        schedule_decide(s, &request, &decision);
-        times[r] = now_s() - from;
+            must(pool_prefill_done(w.pool, id, 0, (int64_t)(rng() % 1000000),
+                                   0));
+        for (uint64_t c = 0; c < 8; c++)
+            store_chain(&w, i, rng() % 4096, CHAIN / 2);
     }
     snprintf(name, sizeof(name), "decide, %s, %u%s, 128 blocks", policy,
              instances, busy ? " busy" : "");
-    latency(name, times, 2000,
-            instances == 1000 && !busy ? "goal 3 at p99 with 1,000 estimates"
-                                       : "");
-    scheduler_free(s);
-    pool_free(pool);
-    prefix_index_free(ix);
+    time_decisions(
+        &w, name, 4096, 0, SCHEDULE_ACCEPT,
+        instances == 1000 && !busy ? "goal 3 at p99 with 1,000 estimates" : "");
+    world_fini(&w);
 }
 
-int main(void)
+/* 1,000 instances hold the same chain, from a block on on their disks. */
+static void bench_same_blocks(const char *policy, uint32_t disk_from,
+                              bool waiting)
 {
-    bench_hash();
-    bench_load_plan(1);
-    bench_load_plan(2);
-    bench_load_plan(4);
-    bench_load_plan(LOAD_PLAN_SOURCES_MAX);
-    for (int busy = 0; busy < 2; busy++) {
-        bench_decide(16, "global_cache", busy);
-        bench_decide(16, "plan", busy);
-        bench_decide(1000, "global_cache", busy);
-        bench_decide(1000, "plan", busy);
+    struct world w;
+    char name[80];
+
+    world_init(&w, 1000);
+    w.config.max_waiting = 32;
+    w.config.max_decodes = 64;
+    world_make(&w, policy, true);
+    for (uint32_t i = 0; i < 1000; i++) {
+        store_chain(&w, i, 0, disk_from);
+        for (uint64_t r = 0; r < 4 && waiting; r++)
+            must(pool_prefill_accept(
+                w.pool, pool_at(w.pool, i)->id,
+                &(struct pool_prefill_request){
+                    .request_id = r,
+                    .predicted_us = 1000 + (int64_t)rng() % 1000}));
     }
+    snprintf(name, sizeof(name), "decide, %s, 1000 share 128%s%s", policy,
+             disk_from < CHAIN ? ", half on disk" : "",
+             waiting ? ", busy" : "");
+    time_decisions(&w, name, 1, 0, SCHEDULE_ACCEPT, "goal 100");
+    world_fini(&w);
+}
+
+/* 500 wait at each of some instances; the oldest is still loading. */
+static void bench_long_queues(uint32_t instances, const char *policy,
+                              const char *order)
+{
+    struct world w;
+    char name[80];
+
+    world_init(&w, instances);
+    w.config.order = queue_order_by_name(order);
+    world_make(&w, policy, true);
+    for (uint32_t i = 0; i < instances; i++)
+        for (uint64_t r = 0; r < 500; r++)
+            must(pool_prefill_accept(
+                w.pool, pool_at(w.pool, i)->id,
+                &(struct pool_prefill_request){
+                    .request_id = r,
+                    .ready_at_us = r == 0 ? 5000000 : 0,
+                    .loading_until_us = r < 2 ? 4000000 : 0,
+                    .predicted_us = 1000 + (int64_t)(rng() % 100000)}));
+    for (uint32_t i = 0; i < 8; i++)
+        store_chain(&w, i % instances, i, CHAIN / 2);
+    snprintf(name, sizeof(name), "decide, %s, %s, 500 at each of %u", policy,
+             order, instances);
+    time_decisions(&w, name, 8, 0, SCHEDULE_ACCEPT,
+                   instances == 16 ? "goal 50" : "");
+    world_fini(&w);
+}
+
+/* 1,000 decodes on each of 16, and each step too long for a request. */
+static void bench_reject(const char *policy)
+{
+    struct world w;
+    char name[80];
+
+    world_init(&w, 16);
+    world_make(&w, policy, true);
+    for (uint32_t i = 0; i < 16; i++)
+        for (uint64_t r = 0; r < 1000; r++)
+            must(pool_decode_accept(w.pool, pool_at(w.pool, i)->id, r,
+                                    100 + (int64_t)(rng() % 100),
+                                    100 + (int64_t)(rng() % 1000)));
+    snprintf(name, sizeof(name), "reject, %s, 1000 decodes at each of 16",
+             policy);
+    time_decisions(&w, name, 1, 3000, SCHEDULE_REJECT_TBT, "");
+    world_fini(&w);
+}
+
+static void bench_cases(const char *policy)
+{
+    bench_decide(16, policy, false);
+    bench_decide(16, policy, true);
+    bench_decide(1000, policy, false);
+    bench_decide(1000, policy, true);
+    bench_same_blocks(policy, CHAIN, false);
+    bench_same_blocks(policy, CHAIN, true);
+    bench_same_blocks(policy, CHAIN / 2, false);
+    bench_same_blocks(policy, CHAIN / 2, true);
+    bench_long_queues(16, policy, "fifo");
+    bench_long_queues(16, policy, "uncached_first");
+    bench_reject(policy);
+}
+
+int main(int argc, char **argv)
+{
+    (void)argv;
+    if (argc == 1) {
+        bench_hash();
+        bench_load_plan(1);
+        bench_load_plan(2);
+        bench_load_plan(4);
+        bench_load_plan(LOAD_PLAN_SOURCES_MAX);
+    }
+    bench_cases("global_cache");
+    bench_cases("plan");
     return 0;
 }
