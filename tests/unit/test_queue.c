@@ -15,6 +15,30 @@ static const struct queue_order *fifo_strict(void)
     return queue_order_by_name("fifo_strict");
 }
 
+static struct queue_load load_of(const struct queue_item *items, size_t n)
+{
+    struct queue_load load = {.latest_ready_us = INT64_MIN};
+
+    for (size_t i = 0; i < n; i++) {
+        load.cost_us += items[i].cost_us;
+        if (items[i].loading_until_us > load.latest_loading_us)
+            load.latest_loading_us = items[i].loading_until_us;
+        if (items[i].ready_at_us > load.latest_ready_us)
+            load.latest_ready_us = items[i].ready_at_us;
+    }
+    return load;
+}
+
+static int64_t wait_us(const struct queue_order *order,
+                       const struct queue_item *items, size_t n,
+                       const struct queue_item *item, int64_t left_us,
+                       int64_t now_us)
+{
+    struct queue_load load = load_of(items, n);
+
+    return queue_wait_us(order, items, n, &load, item, left_us, now_us);
+}
+
 static void test_names(void)
 {
     CU_ASSERT_PTR_NOT_NULL_FATAL(fifo());
@@ -65,9 +89,9 @@ static void test_pick_uncached_first(void)
         {.arrival_seq = 7, .ready_at_us = 50, .cost_us = 3},
         {.arrival_seq = 8, .ready_at_us = 50, .cost_us = 4},
     };
+    struct queue_item by_age[] = {items[1], items[0], items[3], items[4],
+                                  items[2]};
     const struct queue_item late = {.arrival_seq = 10};
-    const struct queue_item cached = {.arrival_seq = 10,
-                                      .loading_until_us = QUEUE_NOT_READY};
 
     CU_ASSERT_PTR_NOT_NULL_FATAL(order);
     CU_ASSERT_EQUAL(queue_pick(order, items, 0, 0), -1);
@@ -76,41 +100,40 @@ static void test_pick_uncached_first(void)
     CU_ASSERT_EQUAL(queue_pick(order, items, 5, 50), 3);
     CU_ASSERT_EQUAL(queue_pick(order, items + 3, 2, 49), -1);
     /* Behind the three of its own kind, before those that load. */
-    CU_ASSERT_EQUAL(queue_wait_us(order, items, 5, &late, 60, 0), 72);
-    CU_ASSERT_EQUAL(queue_wait_us(order, items, 5, &cached, 60, 0), 72);
+    CU_ASSERT_EQUAL(wait_us(order, by_age, 5, &late, 60, 0), 72);
+    CU_ASSERT_EQUAL(wait_us(order, by_age, 1, &late, 0, 0), 0);
     /* Once loaded it goes by its age. */
-    items[0].loading_until_us = 65;
-    items[0].cost_us = 100;
-    CU_ASSERT_EQUAL(queue_wait_us(order, items, 5, &late, 60, 0), 172);
-    items[0].cost_us = 0;
-    items[0].loading_until_us = QUEUE_NOT_READY;
-    CU_ASSERT_EQUAL(queue_wait_us(order, items, 1, &late, 0, 0), 0);
+    by_age[1].loading_until_us = 65;
+    by_age[1].cost_us = 100;
+    CU_ASSERT_EQUAL(wait_us(order, by_age, 5, &late, 60, 0), 172);
 }
 
-/* More items than are thought through one by one. */
+/* More items that are not ready than have room in thought: a bound for one,
+ * exact for the other. */
 static void test_wait_long(void)
 {
-    enum { N = QUEUE_THOUGHT_ITEMS_MAX + 10 };
+    enum { N = 4000 };
     struct queue_item *items = calloc(N, sizeof(*items));
     struct queue_item item = {.arrival_seq = N};
 
     CU_ASSERT_PTR_NOT_NULL_FATAL(items);
     for (size_t i = 0; i < N; i++)
         items[i] = (struct queue_item){.arrival_seq = i, .cost_us = 10};
-    CU_ASSERT_EQUAL(queue_wait_us(fifo(), items, N, &item, 5, 100), 10 * N + 5);
-    CU_ASSERT_EQUAL(queue_wait_us(fifo_strict(), items, N, &item, 5, 100),
+    CU_ASSERT_EQUAL(wait_us(fifo(), items, N, &item, 5, 100), 10 * N + 5);
+    CU_ASSERT_EQUAL(wait_us(fifo_strict(), items, N, &item, 5, 100),
                     10 * N + 5);
-    /* A gap: the bound for one, exact for the other. */
+    /* A gap that others fill; the strict order waits. */
     items[0].ready_at_us = 300;
-    CU_ASSERT_EQUAL(queue_wait_us(fifo(), items, N, &item, 5, 100),
-                    200 + 10 * N);
-    CU_ASSERT_EQUAL(queue_wait_us(fifo_strict(), items, N, &item, 5, 100),
+    CU_ASSERT_EQUAL(wait_us(fifo(), items, N, &item, 5, 100), 10 * N + 5);
+    CU_ASSERT_EQUAL(wait_us(fifo_strict(), items, N, &item, 5, 100),
                     200 + 10 * N);
     items[0].ready_at_us = QUEUE_NOT_READY;
-    CU_ASSERT_EQUAL(queue_wait_us(fifo(), items, N, &item, 5, 100),
-                    10 * (N - 1) + 5);
-    CU_ASSERT_EQUAL(queue_wait_us(fifo_strict(), items, N, &item, 5, 100),
-                    INT64_MAX);
+    CU_ASSERT_EQUAL(wait_us(fifo(), items, N, &item, 5, 100), 10 * (N - 1) + 5);
+    CU_ASSERT_EQUAL(wait_us(fifo_strict(), items, N, &item, 5, 100), INT64_MAX);
+    for (size_t i = 1; i < N; i++)
+        items[i].ready_at_us = 300;
+    CU_ASSERT_EQUAL(wait_us(fifo(), items, N, &item, 5, 100),
+                    200 + 10 * (N - 1));
     free(items);
 }
 
@@ -124,120 +147,122 @@ static void test_wait(void)
     struct queue_item item = {.arrival_seq = 4, .cost_us = 1};
 
     /* Nothing in the way; then what runs; then 1 and 3, passing 2. */
-    CU_ASSERT_EQUAL(queue_wait_us(fifo(), NULL, 0, &item, 0, 1000), 0);
-    CU_ASSERT_EQUAL(queue_wait_us(fifo(), NULL, 0, &item, 30, 1000), 30);
-    CU_ASSERT_EQUAL(queue_wait_us(fifo(), items, 3, &item, 30, 1000), 137);
+    CU_ASSERT_EQUAL(wait_us(fifo(), NULL, 0, &item, 0, 1000), 0);
+    CU_ASSERT_EQUAL(wait_us(fifo(), NULL, 0, &item, 30, 1000), 30);
+    CU_ASSERT_EQUAL(wait_us(fifo(), items, 3, &item, 30, 1000), 137);
     /* It waits for its own blocks, and meets 2 at 5000. */
     item.ready_at_us = 4000;
-    CU_ASSERT_EQUAL(queue_wait_us(fifo(), items, 3, &item, 30, 1000), 3000);
+    CU_ASSERT_EQUAL(wait_us(fifo(), items, 3, &item, 30, 1000), 3000);
     item.ready_at_us = 5000;
-    CU_ASSERT_EQUAL(queue_wait_us(fifo(), items, 3, &item, 30, 1000), 4040);
+    CU_ASSERT_EQUAL(wait_us(fifo(), items, 3, &item, 30, 1000), 4040);
     item.ready_at_us = QUEUE_NOT_READY;
-    CU_ASSERT_EQUAL(queue_wait_us(fifo(), items, 3, &item, 30, 1000),
-                    INT64_MAX);
+    CU_ASSERT_EQUAL(wait_us(fifo(), items, 3, &item, 30, 1000), INT64_MAX);
 }
 
-static int64_t draw(unsigned *state, int64_t below)
+/* Serves the queue step by step until it takes up items[mine]: slow, obvious.
+ */
+static int64_t serve_us(const struct queue_order *order,
+                        struct queue_item *items, size_t n, size_t mine,
+                        int64_t start_us)
 {
-    *state = *state * 1664525u + 1013904223u;
-    return (int64_t)(*state >> 8) % below;
-}
+    int64_t at_us = start_us;
 
-/* Half of the items are loading, until then or for ever. */
-static int64_t draw_loading(unsigned *state)
-{
-    switch (draw(state, 4)) {
-    case 0:
-        return 900 + draw(state, 1500);
-    case 1:
-        return QUEUE_NOT_READY;
-    default:
-        return 0;
-    }
-}
+    for (;;) {
+        int64_t next_us = QUEUE_NOT_READY;
+        int next = queue_pick(order, items, n, at_us);
 
-/* The short way of an order agrees with serving the queue step by step. */
-static void check_short_way(const struct queue_order *order)
-{
-    const struct queue_order slow = {"slow", order->pick, NULL,
-                                     order->loading_last, false};
-    unsigned state = 12345;
-
-    for (int round = 0; round < 20000; round++) {
-        struct queue_item items[8];
-        struct queue_item item;
-        size_t n;
-
-        n = (size_t)draw(&state, 9);
+        if ((size_t)next == mine)
+            return at_us;
+        if (next >= 0) {
+            at_us += items[next].cost_us;
+            items[next] = items[--n];
+            if (mine == n)
+                mine = (size_t)next;
+            continue;
+        }
         for (size_t i = 0; i < n; i++)
-            items[i] =
-                (struct queue_item){.arrival_seq = 2 * i + 1,
-                                    .ready_at_us = 900 + draw(&state, 300),
-                                    .cost_us = draw(&state, 200),
-                                    .loading_until_us = draw_loading(&state)};
-        item = (struct queue_item){.arrival_seq = (uint64_t)draw(&state, 9) * 2,
-                                   .ready_at_us = 900 + draw(&state, 500),
-                                   .loading_until_us = draw_loading(&state)};
-        int64_t left_us = draw(&state, 300);
-        if (queue_wait_us(order, items, n, &item, left_us, 1000) !=
-            queue_wait_us(&slow, items, n, &item, left_us, 1000)) {
-            CU_FAIL("the short way differs");
-            return;
-        }
+            if (items[i].ready_at_us > at_us && items[i].ready_at_us < next_us)
+                next_us = items[i].ready_at_us;
+        if (next_us == QUEUE_NOT_READY)
+            return INT64_MAX; /* the order will not take it */
+        at_us = next_us;
     }
-    CU_PASS("the short way agrees");
 }
 
-/* The youngest item, from what the others add up to, and from each of them. */
-static void check_youngest(const struct queue_order *order)
+static uint64_t draw(uint64_t *state, uint64_t below)
 {
-    unsigned state = 54321;
-    int n_short = 0;
+    uint64_t z = *state += UINT64_C(0x9e3779b97f4a7c15);
+
+    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
+    return (z ^ (z >> 31)) % below;
+}
+
+/* What a round's items have: none, some or most of them are late, in a short
+ * or a long time. */
+struct mix {
+    uint64_t late_in_8, loading_in_8;
+    uint64_t time_us, cost_us;
+};
+
+static struct queue_item draw_item(uint64_t *state, const struct mix *mix,
+                                   uint64_t arrival_seq)
+{
+    struct queue_item item = {.arrival_seq = arrival_seq,
+                              .cost_us = (int64_t)draw(state, mix->cost_us)};
+
+    if (draw(state, 8) < mix->late_in_8)
+        item.ready_at_us = 900 + (int64_t)draw(state, mix->time_us);
+    if (draw(state, 40) == 0 && mix->late_in_8 > 0)
+        item.ready_at_us = QUEUE_NOT_READY;
+    if (draw(state, 8) < mix->loading_in_8)
+        item.loading_until_us = draw(state, 4) == 0
+                                    ? QUEUE_NOT_READY
+                                    : 900 + (int64_t)draw(state, mix->time_us);
+    return item;
+}
+
+/* A wait is what serving the queue step by step takes. */
+static void check_waits(const struct queue_order *order, uint64_t seed)
+{
+    enum { MOST = 200 };
+    uint64_t state = seed;
+    struct queue_item items[MOST], all[MOST + 1];
 
     for (int round = 0; round < 20000; round++) {
-        struct queue_load load = {.latest_ready_us = INT64_MIN};
-        struct queue_item items[8];
-        struct queue_item item = {.arrival_seq = 100};
-        size_t n = (size_t)draw(&state, 9);
-        int64_t left_us = draw(&state, 300);
+        const struct mix mix = {draw(&state, 9), draw(&state, 9),
+                                1 + draw(&state, 5000), 1 + draw(&state, 200)};
+        size_t n = (size_t)draw(&state, round % 16 == 0 ? MOST + 1 : 12);
+        struct queue_item item = {.arrival_seq = MOST};
+        int64_t left_us = (int64_t)draw(&state, 300), expected_us;
 
-        for (size_t i = 0; i < n; i++) {
-            items[i] =
-                (struct queue_item){.arrival_seq = i,
-                                    .ready_at_us = 900 + draw(&state, 200),
-                                    .cost_us = draw(&state, 200)};
-            if (order->loading_last && round % 4 == 0)
-                items[i].loading_until_us = draw_loading(&state);
-            load.cost_us += items[i].cost_us;
-            if (items[i].loading_until_us > load.latest_loading_us)
-                load.latest_loading_us = items[i].loading_until_us;
-            if (items[i].ready_at_us > load.latest_ready_us)
-                load.latest_ready_us = items[i].ready_at_us;
-        }
-        item.ready_at_us = 900 + draw(&state, 500);
-        n_short += load.latest_ready_us <= 1000 + left_us;
-        if (queue_wait_us(order, items, n, &item, left_us, 1000) !=
-            queue_wait_youngest_us(order, items, n, &load, &item, left_us,
-                                   1000)) {
-            CU_FAIL("the youngest waits for another time");
+        for (size_t i = 0; i < n; i++)
+            all[i] = items[i] = draw_item(&state, &mix, i);
+        if (draw(&state, 2) == 0)
+            item.ready_at_us = 900 + (int64_t)draw(&state, mix.time_us);
+        all[n] = item;
+        expected_us = serve_us(order, all, n + 1, n, 1000 + left_us);
+        if (expected_us != INT64_MAX)
+            expected_us -= 1000;
+        if (wait_us(order, items, n, &item, left_us, 1000) != expected_us) {
+            printf("\n%s, seed %llu, round %d: a wait of %lld, not %lld us\n",
+                   order->name, (unsigned long long)seed, round,
+                   (long long)wait_us(order, items, n, &item, left_us, 1000),
+                   (long long)expected_us);
+            CU_FAIL("a wait differs");
             return;
         }
     }
-    CU_ASSERT(n_short > 5000 && n_short < 19000);
+    CU_PASS("the waits agree");
 }
 
-static void test_youngest(void)
+static void test_random_waits(void)
 {
-    check_youngest(fifo());
-    check_youngest(fifo_strict());
-    check_youngest(queue_order_by_name("uncached_first"));
-}
+    const char *name;
 
-static void test_short_way(void)
-{
-    check_short_way(fifo());
-    check_short_way(fifo_strict());
-    check_short_way(queue_order_by_name("uncached_first"));
+    for (size_t i = 0; (name = queue_order_name(i)); i++)
+        for (uint64_t seed = 1; seed <= 3; seed++)
+            check_waits(queue_order_by_name(name), seed);
 }
 
 int main(void)
@@ -250,8 +275,7 @@ int main(void)
     CU_add_test(suite, "pick uncached first", test_pick_uncached_first);
     CU_add_test(suite, "wait", test_wait);
     CU_add_test(suite, "wait long", test_wait_long);
-    CU_add_test(suite, "short way", test_short_way);
-    CU_add_test(suite, "youngest", test_youngest);
+    CU_add_test(suite, "random waits", test_random_waits);
     CU_basic_run_tests();
     unsigned failed = CU_get_number_of_failures();
     CU_cleanup_registry();

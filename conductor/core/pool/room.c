@@ -44,9 +44,9 @@ int64_t pool_queue_wait_us(const struct pool *pool,
         .deadline_us = deadline_us,
     };
 
-    return queue_wait_youngest_us(
-        pool->config.order, instance->queue, instance->n_waiting,
-        &instance->load, &item, pool_running_left_us(instance, now_us), now_us);
+    return queue_wait_us(pool->config.order, instance->queue,
+                         instance->n_waiting, &instance->load, &item,
+                         pool_running_left_us(instance, now_us), now_us);
 }
 
 /* The last output token is never fed back. */
@@ -77,19 +77,6 @@ bool pool_too_long(const struct pool_instance *instance, int64_t prompt_tokens,
 
 int64_t pool_decode_room_tokens(const struct pool_instance *instance)
 {
-    int64_t room =
-        instance->kv_capacity_tokens - instance->decode_reserved_tokens;
-
-    for (size_t i = 0; i < instance->n_running; i++) {
-        const struct pool_prefill *p = &instance->running[i];
-        bool counted = false;
-
-        /* One that decodes here too has its prompt in the reservation. */
-        for (size_t d = 0; d < instance->n_decodes && !counted; d++)
-            counted = instance->decodes[d].request_id == p->request_id;
-        if (!counted)
-            room -= pool_kv_tokens(instance,
-                                   p->uncached_tokens + p->cached_tokens, 1);
-    }
-    return room;
+    return instance->kv_capacity_tokens - instance->decode_reserved_tokens -
+           instance->running_kv_tokens;
 }

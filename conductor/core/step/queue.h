@@ -14,8 +14,6 @@
 #define QUEUE_ORDER_DEFAULT "uncached_first"
 /* Most items one queue can hold. */
 #define QUEUE_ITEMS_MAX 65536u
-/* Most items for which queue_wait_us() works out the service one by one. */
-#define QUEUE_THOUGHT_ITEMS_MAX 1024u
 /* ready_at_us of an item whose fetch has no known end. */
 #define QUEUE_NOT_READY INT64_MAX
 
@@ -44,8 +42,9 @@ struct queue_order {
     const char *name;
     /* The item to serve next among n, or -1: none is ready at now_us. */
     int (*pick)(const struct queue_item *items, size_t n, int64_t now_us);
-    /* Optional shortcut of queue_wait_us(): when an instance that is free from
-     * start_us on would begin `item`; -1: not known. */
+    /* When an instance that is free from start_us on would begin `item`, which
+     * is younger than the items, not loading, and ready some time. The items
+     * stand by age. INT64_MAX: never. */
     int64_t (*begin_us)(const struct queue_item *items, size_t n,
                         const struct queue_item *item, int64_t start_us);
     /* Items that are loading come after all others. */
@@ -78,31 +77,19 @@ int queue_pick(const struct queue_order *order, const struct queue_item *items,
 /*
  * How long from now_us until `item` would begin, if it joined `items` and no
  * other item came.
- *   items            (n), borrowed: waiting, not running; n <=
+ *   items            (n), borrowed, by age: waiting, not running; n <=
  *                    QUEUE_ITEMS_MAX - 1.
- *   item             borrowed, not among items.
+ *   load             of the items.
+ *   item             borrowed: younger than they are, and not loading.
  *   running_left_us  what is left of the work in service, at least 0.
- * Returns microseconds; INT64_MAX if it would never be ready. Cost: O(n) as
- * long as the items are ready one by one as they are served, or with
- * fifo_strict, else O(n^2). From QUEUE_THOUGHT_ITEMS_MAX items on, what would
- * cost O(n^2) is answered with a bound: as if all of them went first, and only
- * when all are ready.
+ * Returns microseconds; INT64_MAX if it would never be ready. Cost: O(1) for
+ * orders by age as long as all are ready when the instance gets free, else
+ * O(n), and O(log n) for each item that is not ready then (see wait.h).
  */
 int64_t queue_wait_us(const struct queue_order *order,
                       const struct queue_item *items, size_t n,
+                      const struct queue_load *load,
                       const struct queue_item *item, int64_t running_left_us,
                       int64_t now_us);
-
-/*
- * The same for an item that is younger than all of `items`, whose load is
- * known.
- * Cost: O(1) for orders by age as long as all are ready when the instance gets
- * free, else as queue_wait_us().
- */
-int64_t queue_wait_youngest_us(const struct queue_order *order,
-                               const struct queue_item *items, size_t n,
-                               const struct queue_load *load,
-                               const struct queue_item *item,
-                               int64_t running_left_us, int64_t now_us);
 
 #endif
