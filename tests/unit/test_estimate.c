@@ -27,6 +27,8 @@ static struct cost_model paper_model(void)
     return m;
 }
 
+static struct decode_end ends[64]; /* scratch */
+
 static struct estimate_model model_of(const struct cost_model *cost)
 {
     return (struct estimate_model){
@@ -286,8 +288,9 @@ static void test_decode_blocks(void)
     CU_ASSERT_FALSE(e.no_room);
     estimate_decode(&model, pool, i, 206, 52, &e);
     CU_ASSERT(e.no_room && !e.too_long);
-    CU_ASSERT_EQUAL(estimate_decode_fits_in_us(&model, pool, i, 206, 52, 0),
-                    50 * (1000 + 3 * 100 + 3));
+    CU_ASSERT_EQUAL(
+        estimate_decode_fits_in_us(&model, pool, i, 206, 52, 0, ends),
+        50 * (1000 + 3 * 100 + 3));
     estimate_decode(&model, pool, i, 1000, 25, &e);
     CU_ASSERT_FALSE(e.too_long);
     estimate_decode(&model, pool, i, 1000, 26, &e);
@@ -321,8 +324,9 @@ static void test_max_batch(void)
     CU_ASSERT_EQUAL(pool_decode_accept(pool, id, 2, 100, 20), 0);
     estimate_decode(&model, pool, i, 100, 10, &e);
     CU_ASSERT(e.no_room && !e.too_long);
-    CU_ASSERT_EQUAL(estimate_decode_fits_in_us(&model, pool, i, 100, 10, 0),
-                    20 * (1000 + 2 * 100 + 100));
+    CU_ASSERT_EQUAL(
+        estimate_decode_fits_in_us(&model, pool, i, 100, 10, 0, ends),
+        20 * (1000 + 2 * 100 + 100));
     pool_free(pool);
 }
 
@@ -335,7 +339,7 @@ static void test_decode_fits_in(void)
     const struct pool_instance *i = pool_get(pool, id);
 
 #define FITS_IN(n, out, slo) \
-    estimate_decode_fits_in_us(&model, pool, i, n, out, slo)
+    estimate_decode_fits_in_us(&model, pool, i, n, out, slo, ends)
     CU_ASSERT_EQUAL(FITS_IN(1000, 10, 0), 0);
     CU_ASSERT_EQUAL(FITS_IN(1000, 10, 1600), 0);
     CU_ASSERT_EQUAL(FITS_IN(1000, 10, 1599), ESTIMATE_NEVER_US);
@@ -358,6 +362,87 @@ static void test_decode_fits_in(void)
     pool_free(pool);
 }
 
+static int64_t left_of(const struct pool_decode *d)
+{
+    int64_t left = d->max_output_tokens - d->produced_tokens;
+
+    return left > 0 ? left : 0;
+}
+
+/* The slow, obvious way: takes out the decode that ends next, of equal ones the
+ * first, until the request fits. */
+static int64_t slow_fits_in_us(const struct cost_model *cost,
+                               const struct pool_instance *i, int64_t n_tokens,
+                               int64_t output_tokens, int64_t slo_tbt_us)
+{
+    int64_t room = pool_decode_room_tokens(i), kv = i->decode_kv_tokens;
+    int64_t step_us = cost_model_decode_step_us(cost, (int64_t)i->n_decodes,
+                                                i->decode_kv_tokens, NULL);
+    int64_t in_us = 0;
+    bool gone[64] = {false};
+
+    for (size_t left = i->n_decodes; left > 0; left--) {
+        size_t first = SIZE_MAX;
+
+        if (room >= pool_kv_tokens(i, n_tokens, output_tokens) &&
+            cost_model_decode_step_us(cost, (int64_t)left + 1, kv + n_tokens,
+                                      NULL) <= slo_tbt_us)
+            break;
+        for (size_t d = 0; d < i->n_decodes; d++)
+            if (!gone[d] &&
+                (first == SIZE_MAX ||
+                 left_of(&i->decodes[d]) < left_of(&i->decodes[first])))
+                first = d;
+        gone[first] = true;
+        room += pool_kv_tokens(i, i->decodes[first].prompt_tokens,
+                               i->decodes[first].max_output_tokens);
+        kv -=
+            i->decodes[first].prompt_tokens + i->decodes[first].produced_tokens;
+        in_us = left_of(&i->decodes[first]) * step_us;
+    }
+    return in_us;
+}
+
+static void test_random_ends(void)
+{
+    struct cost_model cost = paper_model();
+    struct estimate_model model = model_of(&cost);
+    struct pool_config config = pool_config_default;
+    int n_waits = 0;
+
+    config.max_instances = 1;
+    config.max_pending_blocks = 64;
+    config.max_bookings = 8;
+    srand(7);
+    for (int round = 0; round < 2000; round++) {
+        struct pool *pool = pool_new(&config);
+        const struct pool_instance *i;
+        int64_t n_tokens = 1 + rand() % 3000, slo_us = 3000 + rand() % 30000;
+        uint32_t id;
+
+        CU_ASSERT_EQUAL(
+            pool_add(pool,
+                     &(struct pool_instance_config){
+                         .role = ROLE_BOTH, .kv_capacity_tokens = 60000},
+                     &id),
+            0);
+        i = pool_get(pool, id);
+        for (uint64_t d = (uint64_t)(rand() % 64); d > 0; d--) {
+            CU_ASSERT_EQUAL(
+                pool_decode_accept(pool, id, d, rand() % 2000, rand() % 20), 0);
+            CU_ASSERT_EQUAL(pool_decode_progress(pool, id, d, rand() % 20), 0);
+        }
+        int64_t us = slow_fits_in_us(&cost, i, n_tokens, 10, slo_us);
+
+        CU_ASSERT_EQUAL(estimate_decode_fits_in_us(&model, pool, i, n_tokens,
+                                                   10, slo_us, ends),
+                        us);
+        n_waits += us > 0;
+        pool_free(pool);
+    }
+    CU_ASSERT(n_waits > 200 && n_waits < 1800);
+}
+
 int main(void)
 {
     CU_initialize_registry();
@@ -371,6 +456,7 @@ int main(void)
     CU_add_test(suite, "decode blocks", test_decode_blocks);
     CU_add_test(suite, "max batch", test_max_batch);
     CU_add_test(suite, "decode fits in", test_decode_fits_in);
+    CU_add_test(suite, "random ends", test_random_ends);
     CU_basic_run_tests();
     unsigned failed = CU_get_number_of_failures();
     CU_cleanup_registry();

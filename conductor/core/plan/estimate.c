@@ -250,40 +250,48 @@ void estimate_decode(const struct estimate_model *model,
     out->too_long = pool_too_long(instance, n_tokens, max_output_tokens);
 }
 
-static int64_t remaining_tokens(const struct pool_decode *decode)
+/* Whether a ends before b, or with it and stands before it. */
+static bool ends_before(const struct decode_end *a, const struct decode_end *b)
 {
-    int64_t left = decode->max_output_tokens - decode->produced_tokens;
-
-    return left > 0 ? left : 0;
+    return a->left_tokens != b->left_tokens ? a->left_tokens < b->left_tokens
+                                            : a->decode < b->decode;
 }
 
-/* The decode that ends next after the one at `last` (SIZE_MAX: the first),
- * in order of remaining tokens, then of position. */
-static size_t next_to_end(const struct pool_instance *instance, size_t last)
+/* A heap of n, the first to end on top, but for the place of the entry at `at`,
+ * which has to go down. */
+static void sift_down(struct decode_end *heap, size_t n, size_t at)
 {
-    size_t best = SIZE_MAX;
+    const struct decode_end entry = heap[at];
 
-    for (size_t i = 0; i < instance->n_decodes; i++) {
-        int64_t left = remaining_tokens(&instance->decodes[i]);
-
-        if (last != SIZE_MAX) {
-            int64_t last_left = remaining_tokens(&instance->decodes[last]);
-
-            if (left < last_left || (left == last_left && i <= last))
-                continue;
-        }
-        if (best == SIZE_MAX ||
-            left < remaining_tokens(&instance->decodes[best]))
-            best = i;
+    for (size_t child; (child = 2 * at + 1) < n; at = child) {
+        if (child + 1 < n && ends_before(&heap[child + 1], &heap[child]))
+            child++;
+        if (!ends_before(&heap[child], &entry))
+            break;
+        heap[at] = heap[child];
     }
-    return best;
+    heap[at] = entry;
+}
+
+static void heap_of_ends(const struct pool_instance *instance,
+                         struct decode_end *heap)
+{
+    for (size_t i = 0; i < instance->n_decodes; i++) {
+        const struct pool_decode *d = &instance->decodes[i];
+        int64_t left = d->max_output_tokens - d->produced_tokens;
+
+        heap[i] = (struct decode_end){left > 0 ? left : 0, i};
+    }
+    for (size_t at = instance->n_decodes / 2; at-- > 0;)
+        sift_down(heap, instance->n_decodes, at);
 }
 
 int64_t estimate_decode_fits_in_us(const struct estimate_model *model,
                                    const struct pool *pool,
                                    const struct pool_instance *instance,
                                    int64_t n_tokens, int64_t max_output_tokens,
-                                   int64_t slo_tbt_us)
+                                   int64_t slo_tbt_us,
+                                   struct decode_end *scratch)
 {
     int64_t need_tokens = pool_kv_tokens(instance, n_tokens, max_output_tokens);
     int64_t room_tokens = pool_decode_room_tokens(instance);
@@ -292,26 +300,28 @@ int64_t estimate_decode_fits_in_us(const struct estimate_model *model,
     int64_t today_us = step_us(model, batch, kv_tokens, NULL);
     bool any_tbt = slo_tbt_us <= 0;
     bool full = pool_decode_full(pool, instance);
-    size_t last = SIZE_MAX;
     int64_t in_us = 0;
 
     if (pool_too_long(instance, n_tokens, max_output_tokens) ||
         (!any_tbt && step_us(model, 1, n_tokens, NULL) > slo_tbt_us))
         return ESTIMATE_NEVER_US;
+    heap_of_ends(instance, scratch);
     while (batch > 0) {
         if (!full && room_tokens >= need_tokens &&
             (any_tbt || step_us(model, batch + 1, kv_tokens + n_tokens, NULL) <=
                             slo_tbt_us))
             break;
-        last = next_to_end(instance, last);
-        const struct pool_decode *decode = &instance->decodes[last];
+        const struct decode_end first = scratch[0];
+        const struct pool_decode *decode = &instance->decodes[first.decode];
 
+        batch--;
+        scratch[0] = scratch[batch];
+        sift_down(scratch, (size_t)batch, 0);
         room_tokens += pool_kv_tokens(instance, decode->prompt_tokens,
                                       decode->max_output_tokens);
         kv_tokens -= decode->prompt_tokens + decode->produced_tokens;
-        batch--;
         full = false;
-        in_us = remaining_tokens(decode) * today_us;
+        in_us = first.left_tokens * today_us;
     }
     return at_most_never(in_us);
 }

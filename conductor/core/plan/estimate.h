@@ -171,18 +171,27 @@ void estimate_decode(const struct estimate_model *model,
                      const struct pool_instance *instance, int64_t n_tokens,
                      int64_t max_output_tokens, struct decode_estimate *out);
 
+/* A decode of an instance, and what it has to produce yet. */
+struct decode_end {
+    int64_t left_tokens;
+    size_t decode;
+};
+
 /*
  * When an instance would have room for the request and a TBT within the SLO, if
  * no other request came and its decodes ran to their full length at the present
  * step time.
  *   slo_tbt_us  0: any TBT will do.
+ *   scratch     (n_decodes of the instance)
  * Returns microseconds from now, ESTIMATE_NEVER_US if not even an idle
- * instance would do. Cost: O(decodes^2); for rejected requests only.
+ * instance would do. Cost: O(decodes), and O(log decodes) for each that must
+ * end first; for rejected requests only.
  */
 int64_t estimate_decode_fits_in_us(const struct estimate_model *model,
                                    const struct pool *pool,
                                    const struct pool_instance *instance,
                                    int64_t n_tokens, int64_t max_output_tokens,
-                                   int64_t slo_tbt_us);
+                                   int64_t slo_tbt_us,
+                                   struct decode_end *scratch);
 
 #endif

@@ -11,10 +11,20 @@ static bool check_item(const struct pool_slot *slot,
            (p->started_at_us >= 0) == running;
 }
 
+static bool decodes(const struct pool_instance *view,
+                    const struct pool_prefill *p)
+{
+    for (size_t i = 0; i < view->n_decodes; i++)
+        if (view->decodes[i].request_id == p->request_id)
+            return true;
+    return false;
+}
+
 static bool check_prefills(const struct pool_slot *slot, uint64_t *units)
 {
     const struct pool_instance *view = &slot->view;
     struct queue_load load = {.latest_ready_us = INT64_MIN};
+    int64_t running_kv = 0;
 
     for (size_t i = 0; i < view->n_waiting; i++) {
         const struct pool_prefill *p = &slot->waiting[i];
@@ -42,12 +52,13 @@ static bool check_prefills(const struct pool_slot *slot, uint64_t *units)
     for (size_t i = 0; i < view->n_running; i++) {
         const struct pool_prefill *p = &slot->running[i];
 
-        if (!check_item(slot, p, true))
+        if (!check_item(slot, p, true) || p->decodes_here != decodes(view, p))
             return false;
+        running_kv += pool_prefill_kv_tokens(slot, p);
         if (p->n_keys > 0)
             *units += UINT64_C(1) << arena_class_of(p->n_keys);
     }
-    return true;
+    return running_kv == view->running_kv_tokens;
 }
 
 static bool check_decodes(const struct pool_slot *slot)

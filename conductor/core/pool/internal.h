@@ -82,6 +82,17 @@ static inline size_t pool_index_of(const struct pool_prefill *prefills,
     return POOL_NOT_FOUND;
 }
 
+/* The KV that a running prefill holds beside the decodes' reservations: one
+ * that decodes here too has its prompt in those. */
+static inline int64_t pool_prefill_kv_tokens(const struct pool_slot *slot,
+                                             const struct pool_prefill *p)
+{
+    return p->decodes_here
+               ? 0
+               : pool_kv_tokens(&slot->view,
+                                p->uncached_tokens + p->cached_tokens, 1);
+}
+
 /* The prefill of a request on an instance, waiting or running; NULL: none. */
 static inline struct pool_prefill *
 pool_find_prefill(const struct pool *pool, uint32_t id, uint64_t request_id)

@@ -8,6 +8,8 @@
  *   started_at_us < 0 exactly for waiting items;
  *   decode_kv_tokens = sum of prompt + produced, decode_reserved_tokens = sum
  *   of pool_kv_tokens() over decodes;
+ *   decodes_here: exactly the running items with a decode of their request;
+ *   running_kv_tokens = sum of pool_kv_tokens() of the prompts of the others;
  *   the pending blocks are those of waiting and running items that have keys.
  */
 #include "conductor/core/pool/pool.h"
@@ -239,6 +241,11 @@ uint32_t pool_slots(const struct pool *pool)
 uint32_t pool_max_instances(const struct pool *pool)
 {
     return pool->config.max_instances;
+}
+
+uint32_t pool_max_decodes(const struct pool *pool)
+{
+    return pool->config.max_decodes;
 }
 
 int pool_set_health(struct pool *pool, uint32_t id, enum pool_health health)

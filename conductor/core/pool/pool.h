@@ -44,6 +44,7 @@ struct pool_prefill {
     int64_t uncached_tokens;
     int64_t cached_tokens;
     int64_t started_at_us; /* -1 while it waits */
+    bool decodes_here;     /* running: its request is among the decodes too */
     uint32_t keys_at;      /* where the pool keeps its block keys */
     uint32_t n_keys;       /* 0: none, or no room for them */
     uint32_t bookings;     /* where the pool keeps what it has booked */
@@ -85,6 +86,8 @@ struct pool_instance {
     int64_t decode_kv_tokens;       /* of all decodes, as of now */
     int64_t decode_reserved_tokens; /* of all decodes, at their longest, in
                                        whole blocks */
+    int64_t running_kv_tokens;      /* of running prefills that do not decode
+                                       here, in whole blocks */
     /* Arrays of the counts above, owned by the pool. queue[i] is
      * waiting[i].item, laid out for queue_pick() and queue_wait_us(). */
     const struct pool_prefill *waiting;
@@ -167,6 +170,9 @@ const struct pool_instance *pool_get(const struct pool *pool, uint32_t id);
 
 /* The instance in a slot, borrowed; NULL if the slot is free or beyond. */
 const struct pool_instance *pool_at(const struct pool *pool, uint32_t slot);
+
+/* The bound of decodes on one instance. */
+uint32_t pool_max_decodes(const struct pool *pool);
 
 /* One above the highest slot in use: for (s = 0; s < pool_slots(p); s++). */
 uint32_t pool_slots(const struct pool *pool);

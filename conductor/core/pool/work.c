@@ -189,6 +189,8 @@ int pool_prefill_started(struct pool *pool, uint32_t id, uint64_t request_id,
     struct pool_prefill prefill = take_waiting(slot, i);
 
     prefill.started_at_us = now_us;
+    prefill.decodes_here = find_decode(slot, request_id);
+    slot->view.running_kv_tokens += pool_prefill_kv_tokens(slot, &prefill);
     slot->running[slot->view.n_running++] = prefill;
     return 0;
 }
@@ -203,6 +205,7 @@ static int take_prefill(struct pool *pool, struct pool_slot *slot,
 
     if (i != POOL_NOT_FOUND) {
         *taken = slot->running[i];
+        view->running_kv_tokens -= pool_prefill_kv_tokens(slot, taken);
         memmove(slot->running + i, slot->running + i + 1,
                 (view->n_running - i - 1) * sizeof(*slot->running));
         view->n_running--;
@@ -267,6 +270,20 @@ int pool_prefill_cancel(struct pool *pool, uint32_t id, uint64_t request_id,
     return take_prefill(pool, slot, request_id, now_us, &cancelled);
 }
 
+/* A request begins or ends to be among the decodes of an instance. */
+static void set_decodes_here(struct pool_slot *slot, uint64_t request_id,
+                             bool decodes_here)
+{
+    size_t i = pool_index_of(slot->running, slot->view.n_running, request_id);
+    struct pool_prefill *p = &slot->running[i];
+
+    if (i == POOL_NOT_FOUND)
+        return;
+    slot->view.running_kv_tokens -= pool_prefill_kv_tokens(slot, p);
+    p->decodes_here = decodes_here;
+    slot->view.running_kv_tokens += pool_prefill_kv_tokens(slot, p);
+}
+
 int pool_decode_accept(struct pool *pool, uint32_t id, uint64_t request_id,
                        int64_t prompt_tokens, int64_t max_output_tokens)
 {
@@ -285,6 +302,7 @@ int pool_decode_accept(struct pool *pool, uint32_t id, uint64_t request_id,
         .prompt_tokens = prompt_tokens,
         .max_output_tokens = max_output_tokens,
     };
+    set_decodes_here(slot, request_id, true);
     slot->view.decode_kv_tokens += prompt_tokens;
     slot->view.decode_reserved_tokens +=
         pool_kv_tokens(&slot->view, prompt_tokens, max_output_tokens);
@@ -349,6 +367,7 @@ int pool_decode_done(struct pool *pool, uint32_t id, uint64_t request_id)
     view->decode_kv_tokens -= decode->prompt_tokens + decode->produced_tokens;
     view->decode_reserved_tokens -=
         pool_kv_tokens(view, decode->prompt_tokens, decode->max_output_tokens);
+    set_decodes_here(slot, request_id, false);
     size_t behind = view->n_decodes - (size_t)(decode - slot->decodes) - 1;
 
     memmove(decode, decode + 1, behind * sizeof(*decode));

@@ -111,7 +111,8 @@ int64_t schedule_decode_fits_in_us(const struct scheduler *s,
 {
     int64_t us = estimate_decode_fits_in_us(
         &s->model, s->pool, pool_get(s->pool, candidate->instance),
-        request->n_tokens, request->max_output_tokens, request->slo_tbt_us);
+        request->n_tokens, request->max_output_tokens, request->slo_tbt_us,
+        s->decode_ends);
 
     return us == ESTIMATE_NEVER_US ? -1 : us;
 }

@@ -30,6 +30,7 @@ struct scheduler {
     struct prefix_match expected; /* and will hold when prefills end */
     struct prefill_estimate *candidates;
     struct decode_estimate *decode_candidates;
+    struct decode_end *decode_ends; /* scratch */
 };
 
 /* The lesser of two counts of blocks. */

@@ -47,7 +47,9 @@ struct scheduler *scheduler_new(const struct schedule_config *config,
     s->index = index;
     s->candidates = calloc(n, sizeof(*s->candidates));
     s->decode_candidates = calloc(n, sizeof(*s->decode_candidates));
+    s->decode_ends = calloc(pool_max_decodes(pool), sizeof(*s->decode_ends));
     if (!s->admission || !s->state || !s->candidates || !s->decode_candidates ||
+        !s->decode_ends ||
         prefix_match_init(&s->stored, prefix_index_max_instances(index)) < 0 ||
         prefix_match_init(&s->expected, prefix_index_max_instances(index)) <
             0) {
@@ -63,6 +65,7 @@ void scheduler_free(struct scheduler *scheduler)
 {
     if (!scheduler)
         return;
+    free(scheduler->decode_ends);
     free(scheduler->decode_candidates);
     free(scheduler->candidates);
     prefix_match_fini(&scheduler->expected);
