@@ -10,6 +10,7 @@
 
 #include "conductor/core/schedule/schedule.h"
 #include "tests/unit/busy.h"
+#include "tests/unit/pool_check.h"
 
 enum { BLOCK = 16, SLOTS = 4, CHAIN_BLOCKS = 8, OPS_MAX = 400 };
 

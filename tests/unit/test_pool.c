@@ -7,6 +7,7 @@
 
 #include "conductor/core/pool/pool.h"
 #include "tests/unit/busy.h"
+#include "tests/unit/pool_check.h"
 
 static struct pool *small_pool_of(uint32_t max_pending_blocks)
 {

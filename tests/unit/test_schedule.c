@@ -8,6 +8,7 @@
 
 #include "conductor/core/schedule/schedule.h"
 #include "tests/unit/busy.h"
+#include "tests/unit/pool_check.h"
 
 enum { BLOCK = 100, N_KEYS = 20 };
 

@@ -10,6 +10,7 @@
 #include "conductor/core/schedule/schedule.h"
 #include "tests/unit/busy.h"
 #include "tests/unit/cases.h"
+#include "tests/unit/pool_check.h"
 
 enum { BLOCK = 100, N_KEYS = 24, SLOTS = 12 };
 

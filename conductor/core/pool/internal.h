@@ -70,6 +70,14 @@ static inline struct pool_slot *pool_slot_of(const struct pool *pool,
     return &pool->slots[slot];
 }
 
+/* When a channel of an instance will be free. */
+static inline int64_t *pool_free_time_of(struct pool_slot *slot,
+                                         unsigned channel)
+{
+    return channel == POOL_EGRESS ? &slot->view.egress_free_us
+                                  : &slot->view.tier_free_us[channel];
+}
+
 #define POOL_NOT_FOUND SIZE_MAX
 
 /* Where a request is among some prefills; POOL_NOT_FOUND. */
@@ -119,8 +127,5 @@ void bookings_fini(struct bookings *b);
  * those that booked behind it come sooner. Cost: O(bookings behind). */
 void pool_unbook(struct pool *pool, const struct pool_prefill *prefill,
                  int64_t now_us);
-
-/* book.c: its invariants. */
-bool pool_check_bookings(const struct pool *pool);
 
 #endif

@@ -9,22 +9,6 @@
 /* Memory for a pair, even if each stands in a page of its own. */
 #define BLOCK_BYTES 320u
 
-/* Linear probing; count 0 is an empty slot, deletion shifts back. */
-struct slot {
-    uint64_t key;
-    uint32_t instance;
-    uint32_t count;
-};
-
-struct pending {
-    struct prefix_index *index;
-    struct slot *slots;
-    uint32_t mask; /* slots - 1, a power of two less one */
-    uint32_t n_used;
-    uint32_t max_blocks;
-    uint64_t seed;
-};
-
 struct pending *pending_new(uint32_t max_instances, uint32_t max_blocks,
                             uint64_t seed)
 {
@@ -73,9 +57,8 @@ static uint32_t home(const struct pending *pending, uint32_t instance,
            pending->mask;
 }
 
-/* The slot of a pair, or the empty one where it belongs. */
-static uint32_t find(const struct pending *pending, uint32_t instance,
-                     uint64_t key)
+uint32_t pending_find(const struct pending *pending, uint32_t instance,
+                      uint64_t key)
 {
     uint32_t at = home(pending, instance, key);
 
@@ -88,7 +71,7 @@ static uint32_t find(const struct pending *pending, uint32_t instance,
 
 static void erase(struct pending *pending, uint32_t hole)
 {
-    struct slot *slots = pending->slots;
+    struct pending_slot *slots = pending->slots;
     uint32_t mask = pending->mask;
 
     for (uint32_t at = (hole + 1) & mask; slots[at].count != 0;
@@ -112,7 +95,7 @@ int pending_add(struct pending *pending, uint32_t instance,
     size_t i;
 
     for (i = 0; i < n; i++) {
-        uint32_t at = find(pending, instance, keys[i]);
+        uint32_t at = pending_find(pending, instance, keys[i]);
 
         if (pending->slots[at].count > 0) {
             pending->slots[at].count++;
@@ -125,7 +108,7 @@ int pending_add(struct pending *pending, uint32_t instance,
                                       i == 0 ? 0 : keys[i - 1], &keys[i], 1);
         if (error < 0)
             break;
-        pending->slots[at] = (struct slot){keys[i], instance, 1};
+        pending->slots[at] = (struct pending_slot){keys[i], instance, 1};
         pending->n_used++;
     }
     if (error < 0)
@@ -137,7 +120,7 @@ void pending_drop(struct pending *pending, uint32_t instance,
                   const uint64_t *keys, size_t n)
 {
     while (n > 0) {
-        uint32_t at = find(pending, instance, keys[--n]);
+        uint32_t at = pending_find(pending, instance, keys[--n]);
 
         if (pending->slots[at].count == 0 || --pending->slots[at].count > 0)
             continue;
@@ -152,23 +135,4 @@ void pending_match(struct pending *pending, const uint64_t *keys, size_t n,
                    struct prefix_match *match)
 {
     prefix_index_match(pending->index, keys, n, match);
-}
-
-bool pending_check(const struct pending *pending)
-{
-    uint32_t used = 0;
-
-    for (uint32_t at = 0; at <= pending->mask; at++) {
-        const struct slot *slot = &pending->slots[at];
-
-        if (slot->count == 0)
-            continue;
-        used++;
-        if (find(pending, slot->instance, slot->key) != at ||
-            prefix_index_tiers(pending->index, slot->instance, slot->key) == 0)
-            return false;
-    }
-    return used == pending->n_used &&
-           prefix_index_stats(pending->index).holders == used &&
-           prefix_index_check(pending->index);
 }

@@ -15,7 +15,22 @@
 
 #include "conductor/core/index/prefix_index.h"
 
-struct pending;
+/* Linear probing; count 0 is an empty slot, deletion shifts back. */
+struct pending_slot {
+    uint64_t key;
+    uint32_t instance;
+    uint32_t count;
+};
+
+/* Private; open for the check in tests. */
+struct pending {
+    struct prefix_index *index;
+    struct pending_slot *slots;
+    uint32_t mask; /* slots - 1, a power of two less one */
+    uint32_t n_used;
+    uint32_t max_blocks;
+    uint64_t seed;
+};
 
 /* Makes an empty one with room for max_blocks (instance, block) pairs, all
  * memory reserved. Returns it, owned, or NULL. */
@@ -42,7 +57,8 @@ void pending_drop(struct pending *pending, uint32_t instance,
 void pending_match(struct pending *pending, const uint64_t *keys, size_t n,
                    struct prefix_match *match);
 
-/* Checks the invariant as far as it can be seen. For tests. */
-bool pending_check(const struct pending *pending);
+/* The slot of a pair, or the empty one where it belongs. */
+uint32_t pending_find(const struct pending *pending, uint32_t instance,
+                      uint64_t key);
 
 #endif

@@ -1,7 +1,7 @@
 /*
  * The instances themselves; their accepted work is in work.c.
  *
- * Invariants (pool_check asserts them):
+ * Invariants (tests/unit/pool_check.c asserts them):
  *   queue[i] = waiting[i].item, arrival_seq ascending;
  *   load = the sum and the latest of queue;
  *   item.cost_us = correction * predicted_us, of waiting and running items;

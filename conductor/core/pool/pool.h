@@ -364,7 +364,4 @@ void pool_pending_match(struct pool *pool, const uint64_t *keys, size_t n,
 /* Accepted prefills whose blocks did not fit into max_pending_blocks. */
 uint64_t pool_pending_dropped(const struct pool *pool);
 
-/* Checks the invariants at the top of pool.c. For tests. */
-bool pool_check(const struct pool *pool);
-
 #endif

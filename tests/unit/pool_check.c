@@ -1,4 +1,6 @@
-/* The invariants at the top of pool.c, counted again. */
+/* See pool_check.h. */
+#include "tests/unit/pool_check.h"
+
 #include <string.h>
 
 #include "conductor/core/pool/internal.h"
@@ -78,6 +80,92 @@ static bool check_decodes(const struct pool_slot *slot)
            reserved == view->decode_reserved_tokens;
 }
 
+/* How many bookings a channel's list has; SIZE_MAX: it is wrong. */
+static size_t check_list(const struct pool *pool, struct pool_slot *slot,
+                         unsigned channel)
+{
+    const struct booking *nodes = pool->bookings.nodes;
+    uint32_t before = BOOKING_NONE;
+    int64_t end_us = INT64_MIN;
+    size_t n = 0;
+
+    for (uint32_t at = slot->channels[channel].first; at != BOOKING_NONE;
+         at = nodes[at].later) {
+        const struct booking *b = &nodes[at];
+
+        if (b->earlier != before || b->holder != slot->view.id ||
+            b->channel != channel || b->from_us >= b->until_us ||
+            b->from_us < end_us)
+            return SIZE_MAX;
+        end_us = b->until_us;
+        before = at;
+        n++;
+    }
+    if (slot->channels[channel].last != before ||
+        (n > 0 && end_us > *pool_free_time_of(slot, channel)))
+        return SIZE_MAX;
+    return n;
+}
+
+/* Bookings of prefills; only of holders that are there still, or of all. */
+static size_t count_of(const struct pool *pool,
+                       const struct pool_prefill *prefills, size_t n,
+                       bool of_all)
+{
+    const struct booking *nodes = pool->bookings.nodes;
+    size_t count = 0;
+
+    for (size_t i = 0; i < n; i++)
+        for (uint32_t at = prefills[i].bookings; at != BOOKING_NONE;
+             at = nodes[at].of_prefill)
+            count += of_all || pool_slot_of(pool, nodes[at].holder);
+    return count;
+}
+
+static bool check_bookings(const struct pool *pool)
+{
+    size_t owned = 0, living = 0, listed = 0;
+
+    for (uint32_t s = 0; s < pool->n_slots; s++) {
+        struct pool_slot *slot = &pool->slots[s];
+        const struct pool_instance *view = &slot->view;
+
+        if (!slot->in_use)
+            continue;
+        for (unsigned c = 0; c < POOL_CHANNELS; c++) {
+            size_t n = check_list(pool, slot, c);
+
+            if (n == SIZE_MAX)
+                return false;
+            listed += n;
+        }
+        living += count_of(pool, slot->waiting, view->n_waiting, false) +
+                  count_of(pool, slot->running, view->n_running, false);
+        owned += count_of(pool, slot->waiting, view->n_waiting, true) +
+                 count_of(pool, slot->running, view->n_running, true);
+    }
+    return living == listed && owned == pool->bookings.n_used;
+}
+
+static bool check_pending(const struct pending *pending)
+{
+    uint32_t used = 0;
+
+    for (uint32_t at = 0; at <= pending->mask; at++) {
+        const struct pending_slot *slot = &pending->slots[at];
+
+        if (slot->count == 0)
+            continue;
+        used++;
+        if (pending_find(pending, slot->instance, slot->key) != at ||
+            prefix_index_tiers(pending->index, slot->instance, slot->key) == 0)
+            return false;
+    }
+    return used == pending->n_used &&
+           prefix_index_stats(pending->index).holders == used &&
+           prefix_index_check(pending->index);
+}
+
 bool pool_check(const struct pool *pool)
 {
     uint64_t units = 0;
@@ -92,5 +180,5 @@ bool pool_check(const struct pool *pool)
             return false;
     }
     return units == pool->keys.used_units && arena_check(&pool->keys) &&
-           pending_check(pool->pending) && pool_check_bookings(pool);
+           check_pending(pool->pending) && check_bookings(pool);
 }
