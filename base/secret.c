@@ -3,6 +3,7 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
@@ -11,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #define LABEL_BYTES 16
 
@@ -19,24 +21,25 @@ struct secret {
     uint8_t bytes[SECRET_MAX_BYTES];
 };
 
-/* Reads at most SECRET_MAX_BYTES of f. Returns 0 or says why not. */
-static const char *secret_read(struct secret *s, FILE *f)
+/* Reads at most SECRET_MAX_BYTES of fd. Returns NULL or says why not. */
+static const char *secret_read(struct secret *s, int fd)
 {
     struct stat st;
+    ssize_t n;
 
-    if (fstat(fileno(f), &st))
+    if (fd < 0 || fstat(fd, &st))
         return strerror(errno);
-    if (S_ISDIR(st.st_mode))
-        return strerror(EISDIR);
+    if (!S_ISREG(st.st_mode))
+        return "not a regular file";
     if (st.st_mode & S_IROTH)
         return "everybody may read it: chmod 600 it, and make a new secret if "
                "anybody did";
-    setvbuf(f, NULL, _IONBF, 0); /* no copy of it stays behind */
-    s->n = fread(s->bytes, 1, sizeof(s->bytes), f);
-    if (ferror(f))
-        return "cannot be read";
-    if (fgetc(f) != EOF)
+    if (st.st_size > (off_t)sizeof(s->bytes))
         return "longer than 4096 bytes";
+    n = read(fd, s->bytes, sizeof(s->bytes));
+    if (n < 0)
+        return strerror(errno);
+    s->n = (size_t)n;
     while (s->n && isspace(s->bytes[s->n - 1]))
         s->n--;
     if (s->n == 0)
@@ -52,15 +55,12 @@ int secret_load(const char *path, struct secret **out, char *err,
     *out = NULL;
     if (!path || !*path)
         return 0;
-    const char *why = "out of memory";
     struct secret *s = calloc(1, sizeof(*s));
-    FILE *f = fopen(path, "r");
-    if (!f)
-        why = strerror(errno);
-    else if (s)
-        why = secret_read(s, f);
-    if (f)
-        fclose(f);
+    /* A pipe without a writer would block the start. */
+    int fd = open(path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+    const char *why = s ? secret_read(s, fd) : "out of memory";
+    if (fd >= 0)
+        close(fd);
     if (!why) {
         *out = s;
         return 0;

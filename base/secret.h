@@ -23,8 +23,9 @@ struct secret;
 enum secret_side { SECRET_CONNECTS, SECRET_ACCEPTS };
 
 /* secret_load(path, out, err, err_bytes): reads the secret in the file at path,
- * without blanks and line ends behind it. A file that others than its owner and
- * group may read is refused, and so is a secret shorter than SECRET_MIN_BYTES.
+ * without blanks and line ends behind it. What is no regular file is refused
+ * without waiting for it, and so is a file that others than its owner and group
+ * may read, and a secret shorter than SECRET_MIN_BYTES.
  * An empty path is no secret: *out is NULL. Returns 0 with *out owned, or a
  * negative errno with the reason in err. */
 __attribute__((warn_unused_result)) int

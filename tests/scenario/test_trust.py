@@ -33,6 +33,11 @@ class Trust(Case):
         os.chmod(path, mode)
         return path
 
+    def pipe(self):
+        path = os.path.join(self.folder, 'pipe')
+        os.mkfifo(path, 0o600)
+        return path
+
     def trusting(self):
         """A cluster whose members prove a secret, and the fingerprint of its
         model."""
@@ -223,7 +228,10 @@ class Trust(Case):
                  ('shorter than 16',)),
                 ('open', self.secret(mode=0o644, name='c'), ('chmod 600',)),
                 ('long', self.secret('x' * 5000, name='d'), ('longer',)),
-                ('missing', os.path.join(self.folder, 'e'), ('No such file',))):
+                ('missing', os.path.join(self.folder, 'e'), ('No such file',)),
+                ('a pipe', self.pipe(), ('not a regular file',)),
+                ('a device', '/dev/zero', ('not a regular file',)),
+                ('a folder', self.folder, ('not a regular file',))):
             with self.subTest(name):
                 self.conductor_says('secret_file', path, *words,
                                     secret_file=path)
