@@ -1,23 +1,34 @@
 /* See strangers.h. */
 #include "base/strangers.h"
 
+#include <arpa/inet.h>
+#include <string.h>
+
 void strangers_init(struct strangers *s)
 {
     *s = (struct strangers){.n = 0};
     TAILQ_INIT(&s->list);
 }
 
-/* FNV-1a of its address. Who finds addresses that collide shares their places.
- */
+/* FNV-1a of its address, of IPv6 without what a host chooses itself: one has a
+ * /64 of addresses. Who finds addresses that collide shares their places. */
 static uint64_t host_of(const struct frame_conn *conn)
 {
     uint64_t hash = 0xcbf29ce484222325u;
     char host[MSG_HOST_MAX] = "";
+    const unsigned char *bytes = (const unsigned char *)host;
+    struct in6_addr v6;
 
     if (frame_conn_peer_host(conn, host, sizeof(host)))
-        host[0] = '\0'; /* it is gone already */
-    for (const char *c = host; *c; c++)
-        hash = (hash ^ (unsigned char)*c) * 0x100000001b3u;
+        host[0] = '\0';              /* it is gone already */
+    host[strcspn(host, "%")] = '\0'; /* a link-local one's interface */
+    size_t n = strlen(host);
+    if (inet_pton(AF_INET6, host, &v6) == 1 && !IN6_IS_ADDR_V4MAPPED(&v6)) {
+        bytes = v6.s6_addr;
+        n = 8;
+    }
+    for (size_t i = 0; i < n; i++)
+        hash = (hash ^ bytes[i]) * 0x100000001b3u;
     return hash;
 }
 

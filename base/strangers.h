@@ -2,7 +2,7 @@
  * The connections at a port that have not proven yet who they are. There are
  * few places for them, and when all are taken one is closed for the next: so
  * that nobody who floods the port keeps others out, one of the address that has
- * the most.
+ * the most. IPv6 addresses of one /64 count as one.
  */
 #ifndef BASE_STRANGERS_H
 #define BASE_STRANGERS_H
@@ -18,7 +18,7 @@ struct stranger {
     TAILQ_ENTRY(stranger) link;
     void *owner;
     const struct handshake *handshake; /* borrowed */
-    uint64_t host;                     /* the same for the same address */
+    uint64_t host; /* equal for those that count as one address */
 };
 
 struct strangers {

@@ -1,0 +1,82 @@
+/* Who is closed when a port has no place left for one more stranger. */
+#include <CUnit/Basic.h>
+#include <stdio.h>
+
+#include "base/strangers.h"
+
+/* Stands in for a connection's: the connection is its address as text. */
+int frame_conn_peer_host(const struct frame_conn *c, char *out, size_t cap)
+{
+    snprintf(out, cap, "%s", (const char *)c);
+    return 0;
+}
+
+struct rig {
+    struct strangers strangers;
+    struct stranger all[HANDSHAKE_STRANGERS_MAX];
+    struct handshake silent;
+};
+
+static struct stranger *add(struct rig *r, const char *address)
+{
+    struct stranger *x = &r->all[r->strangers.n];
+
+    *x = (struct stranger){.handshake = &r->silent};
+    strangers_add(&r->strangers, x, (const struct frame_conn *)address);
+    return x;
+}
+
+/* Whether two addresses count as one. */
+static bool same(const char *a, const char *b)
+{
+    struct rig r = {0};
+
+    strangers_init(&r.strangers);
+    return add(&r, a)->host == add(&r, b)->host;
+}
+
+static void test_addresses(void)
+{
+    CU_ASSERT(same("192.0.2.1", "192.0.2.1"));
+    CU_ASSERT_FALSE(same("192.0.2.1", "192.0.2.2"));
+    /* One host has a whole /64. */
+    CU_ASSERT(same("2001:db8:0:1::1", "2001:db8:0:1:ffff:ffff:ffff:ffff"));
+    CU_ASSERT_FALSE(same("2001:db8:0:1::1", "2001:db8:0:2::1"));
+    CU_ASSERT(same("fe80::1%eth0", "fe80::2%eth1"));
+    /* IPv4 at a port of both. */
+    CU_ASSERT(same("::ffff:192.0.2.1", "::ffff:192.0.2.1"));
+    CU_ASSERT_FALSE(same("::ffff:192.0.2.1", "::ffff:192.0.2.2"));
+}
+
+/* One that changes its address within its /64 keeps nobody out. */
+static void test_crowd(void)
+{
+    struct rig r = {0};
+    struct stranger *oldest;
+    char address[64];
+
+    strangers_init(&r.strangers);
+    for (unsigned i = 0; i < HANDSHAKE_STRANGERS_MAX / 2; i++) {
+        snprintf(address, sizeof(address), "192.0.2.%u", i);
+        add(&r, address);
+    }
+    oldest = add(&r, "2001:db8::1");
+    while (r.strangers.n < HANDSHAKE_STRANGERS_MAX) {
+        CU_ASSERT_PTR_NULL(strangers_surplus(&r.strangers));
+        snprintf(address, sizeof(address), "2001:db8::%x", r.strangers.n);
+        add(&r, address);
+    }
+    CU_ASSERT_PTR_EQUAL(strangers_surplus(&r.strangers), oldest);
+}
+
+int main(void)
+{
+    CU_initialize_registry();
+    CU_pSuite s = CU_add_suite("strangers", NULL, NULL);
+    CU_add_test(s, "addresses", test_addresses);
+    CU_add_test(s, "a crowd of one network", test_crowd);
+    CU_basic_run_tests();
+    unsigned failures = CU_get_number_of_failures();
+    CU_cleanup_registry();
+    return failures ? 1 : 0;
+}
