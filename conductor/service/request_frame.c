@@ -125,7 +125,7 @@ static int on_prefill_started(struct service_request *request, uint32_t id,
     if (msg_prefill_started_unpack(p, h->length, &m))
         return -EBADMSG;
     if (id != request->attempt.prefill || request->state != REQUEST_SCHEDULED ||
-        m.queue_us > REPORTED_MAX_US)
+        request->attempt.is_unsent || m.queue_us > REPORTED_MAX_US)
         return -EPROTO;
     int64_t now_us = clock_now_us();
     (void)pool_prefill_started(s->pool, id, request->attempt.id, now_us);
@@ -331,6 +331,14 @@ static int on_failed(struct service_request *request, uint32_t id,
     return 0;
 }
 
+/* Whether some attempt has or had that id. */
+static bool was_given(const struct service *s, uint64_t attempt_id)
+{
+    uint64_t n = attempt_id / s->table.size;
+
+    return n >= s->table.first_attempt && n < s->table.next_attempt;
+}
+
 static int on_tokens(struct service *s, uint32_t id,
                      const struct frame_header *h, const uint8_t *p)
 {
@@ -342,6 +350,8 @@ static int on_tokens(struct service *s, uint32_t id,
         struct msg_token t = msg_tokens_at(&m, i);
         struct service_request *request = request_find(s, t.request_id);
 
+        if (!was_given(s, t.request_id))
+            return -EPROTO;
         if (!request)
             continue; /* cancelled while the frame was on its way */
         uint32_t expected = request->output.n_tokens
@@ -359,28 +369,31 @@ static int on_tokens(struct service *s, uint32_t id,
     return 0;
 }
 
+typedef int frame_taker(struct service_request *request, uint32_t id,
+                        const struct frame_header *h, const uint8_t *payload);
+
+/* Those about one request, by type. */
+static frame_taker *const takers[] = {
+    [FRAME_DECODE_READY] = on_decode_ready,
+    [FRAME_PREFILL_STARTED] = on_prefill_started,
+    [FRAME_PREFILL_DONE] = on_prefill_done,
+    [FRAME_DONE] = on_done,
+    [FRAME_FAILED] = on_failed,
+};
+
 int request_frame(struct service *service, uint32_t id,
                   const struct frame_header *h, const uint8_t *payload)
 {
+    struct service_request *request = request_find(service, h->request_id);
+
     if (h->type == FRAME_TOKENS)
         return on_tokens(service, id, h, payload);
-    struct service_request *request = request_find(service, h->request_id);
+    if (h->type >= sizeof(takers) / sizeof(*takers) || !takers[h->type] ||
+        !was_given(service, h->request_id))
+        return -EPROTO;
     if (!request)
         return 0; /* an attempt that was cancelled or given up */
     if (id != request->attempt.prefill && id != request->attempt.decode)
         return -EPROTO;
-    switch (h->type) {
-    case FRAME_DECODE_READY:
-        return on_decode_ready(request, id, h, payload);
-    case FRAME_PREFILL_STARTED:
-        return on_prefill_started(request, id, h, payload);
-    case FRAME_PREFILL_DONE:
-        return on_prefill_done(request, id, h, payload);
-    case FRAME_DONE:
-        return on_done(request, id, h, payload);
-    case FRAME_FAILED:
-        return on_failed(request, id, h, payload);
-    default:
-        return -EPROTO;
-    }
+    return takers[h->type](request, id, h, payload);
 }

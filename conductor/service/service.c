@@ -161,7 +161,8 @@ static void service_lists_init(struct service *s)
     s->model.policy = s->config.policy;
     s->model.block_tokens = (uint32_t)s->config.block_tokens;
     s->model.created_s = time(NULL);
-    s->table.next_attempt = first_attempt((uint64_t)s->config.max_in_flight);
+    s->table.first_attempt = s->table.next_attempt =
+        first_attempt((uint64_t)s->config.max_in_flight);
 }
 
 /* Of the index's hashing: nobody can choose keys that fall together. */

@@ -128,7 +128,7 @@ struct request_table {
     struct service_request **by_slot; /* (size) */
     uint32_t *free_slots;             /* (n_free), a stack */
     uint32_t n_free, size;
-    uint64_t next_attempt;
+    uint64_t first_attempt, next_attempt;
     uint64_t next_request;
 };
 

@@ -1,9 +1,12 @@
 """Strangers on the worker port: each is told why and closed, and nothing else
 happens."""
 import re
+import socket
 import struct
 
-from harness import Case, Peer, total, wait_until
+from harness import BLOCK_TOKENS, Case, Peer, total, wait_until
+from test_failures import in_background
+import wire
 
 
 class Strangers(Case):
@@ -118,22 +121,94 @@ class Strangers(Case):
             pass
         peer.close()
 
-    def test_bad_frame_after_welcome(self):
+    def closed_for(self, data, *words):
+        """A worker that sends `data` after WELCOME loses its link, with an
+        ERROR of these words, and is counted."""
+        before = total(self.api.metrics(), 'conductor_bad_frames_total')
         peer = Peer(self.cluster_.ports['worker'])
         peer.send(self.hello())
         self.assertEqual(peer.receive()[0], Peer.WELCOME)
-        peer.send(Peer.frame(26, b'\x07'))  # BLOCKS_STORED, cut short
-        while True:
-            kind, _ = peer.receive()
-            if kind == Peer.ERROR:
-                break
-        self.assertIsNone(peer.receive())
+        peer.send(data)
+        text = peer.receive_error()
         peer.close()
-        self.assertGreaterEqual(
-            total(self.api.metrics(), 'conductor_bad_frames_total'), 1)
+        for word in words:
+            self.assertIn(word, text)
+        self.assertEqual(
+            total(self.api.metrics(), 'conductor_bad_frames_total'), before + 1)
+
+    def test_bad_frame_after_welcome(self):
+        self.closed_for(Peer.frame(wire.BLOCKS_STORED, b'\x07'),  # cut short
+                        'BLOCKS_STORED', 'malformed')
+
+    def test_a_second_hello(self):
+        self.closed_for(self.hello(), 'HELLO', 'out of place')
+
+    def test_an_unknown_type(self):
+        for kind in 0, 30, 99, 0xffff:
+            with self.subTest(kind):
+                self.closed_for(Peer.frame(kind), f'type {kind}',
+                                'out of place')
+
+    def test_frames_of_the_other_direction(self):
+        self.closed_for(Peer.frame(wire.CANCEL, request_id=1), 'CANCEL',
+                        'out of place')
+
+    def test_a_request_id_that_was_never_given(self):
+        for kind in (wire.DECODE_READY, wire.PREFILL_STARTED, wire.PREFILL_DONE,
+                     wire.DONE, wire.FAILED):
+            for request_id in 0, 2 ** 64 - 1:
+                with self.subTest(f'{kind} of {request_id}'):
+                    self.closed_for(Peer.frame(kind, request_id=request_id),
+                                    f'type {kind}', 'out of place')
+        self.closed_for(Peer.frame(wire.TOKENS, struct.pack(
+            '<IQII', 1, 2 ** 64 - 1, 1, 1)), 'TOKENS', 'out of place')
 
     def test_leaves_in_the_middle(self):
         for size in 1, 10, 16, 30:
             peer = Peer(self.cluster_.ports['worker'])
             peer.send(Peer.hello()[:size])
             peer.close()
+
+
+class Liars(Case):
+    """Workers that join and then say what cannot be. The conductor believes a
+    worker only about itself: each loses its own link, and no other."""
+
+    def setUp(self):
+        super().setUp()
+        self.cluster_ = self.cluster(prefill=0, decode=0, config={
+            'worker_timeout_ms': 600000})
+        self.api = self.cluster_.api
+
+    def worker(self, name, role):
+        link = wire.Link(socket.create_connection(
+            ('127.0.0.1', self.cluster_.ports['worker'])))
+        link.send(Peer.hello(name=name, role=role) +
+                  wire.frame(wire.STATUS, 0, bytes(44)))
+        link.wait(wire.WELCOME)
+        return link
+
+    def test_started_before_it_was_sent(self):
+        """A prefill worker cannot have begun what still waits for the decode
+        worker. If that were believed, DECODE_READY would come too late."""
+        liar, honest = self.worker('p', 1), self.worker('d', 2)
+        self.cluster_.wait_ready(1, 1)
+        answer = in_background(lambda: self.api.complete('a prompt'))
+        honest.wait(wire.DECODE)
+        request_id = next(r for k, r, _ in honest.frames if k == wire.DECODE)
+        liar.send(wire.frame(wire.PREFILL_STARTED, request_id, bytes(8)))
+        honest.send(wire.frame(wire.DECODE_READY, request_id) +
+                    wire.frame(wire.STATUS, 0, struct.pack(
+                        '<IIIQQQQ', 0, 0, 0, 7, 7, 0, 0)))
+        wait_until('the honest one is heard', lambda: total(
+            self.api.metrics(), 'conductor_instance_kv_used_tokens') == 7 * BLOCK_TOKENS)
+        self.assertIn('out of place',
+                      wire.parse_reason(liar.wait(wire.ERROR))[1])
+        liar.wait_closed()
+        self.assertEqual(answer().status, 503)
+        wait_until('the liar is gone',
+                   lambda: self.api.instances() == (0, 1))
+        self.assertFalse(honest.closed)
+        self.assertEqual(
+            total(self.api.metrics(), 'conductor_bad_frames_total'), 1)
+        honest.close()
