@@ -250,11 +250,11 @@ static void refuse(struct sim *sim, struct sim_request *r,
 
     switch (order->reason) {
     case DISPATCH_NO_ROOM:
+    case DISPATCH_WAITED_TOO_LONG:
         sim_end(sim, r, SIM_REJECTED, "no_capacity");
         return;
     case DISPATCH_MISSES_TTFT:
     case DISPATCH_MISSES_TBT:
-    case DISPATCH_WAITED_TOO_LONG:
         if (d->chosen.instance != POOL_NO_INSTANCE)
             r->record.predicted_ttft_us = predicted_ttft_us(sim, r, order);
         sim_end(sim, r, SIM_REJECTED, verdict);

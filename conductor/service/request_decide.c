@@ -76,10 +76,12 @@ static void reject(struct service_request *request,
                      order->retry_after_us);
         return;
     case DISPATCH_WAITED_TOO_LONG:
-        m->rejected_ttft++;
-        request_fail(
-            request, 429, "slo_ttft_exceeded",
-            "no instance had room within the time to first token limit", 0);
+        m->rejected_no_room++;
+        snprintf(text, sizeof(text),
+                 "waited for all of its time to first token limit of %.3f ms, "
+                 "and no instance had room",
+                 (double)r->slo_ttft_us / 1e3);
+        request_fail(request, 429, "no_capacity", text, 0);
         return;
     case DISPATCH_NO_REASON:
         break;

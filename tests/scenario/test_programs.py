@@ -6,7 +6,8 @@ import subprocess
 import threading
 
 from harness import (CONDUCTOR, FIT, REPLAY, ROOT, WORKER, Case, Cluster,
-                     cost_model_json, program, wait_until)
+                     cost_model_json, program, total, wait_until)
+from test_failures import SLOW_DECODE, in_background
 
 
 class BadConfiguration(Case):
@@ -25,7 +26,7 @@ class BadConfiguration(Case):
                      *words)
 
     def test_malformed(self):
-        self.refused('{"listen": ', 'conductor.json')
+        self.refused('{"listen": ', 'conductor.json: line 1, column 11: ')
         self.refused('[]', 'conductor.json', 'object')
 
     def test_options(self):
@@ -45,7 +46,19 @@ class BadConfiguration(Case):
                 ('max_body_bytes', 10, ['10'])):
             with self.subTest(f'{name} = {value}'):
                 self.refused_option(name, value, 'conductor.json', *words)
-        self.refused_option('heartbeat_ms', 60000, 'worker_timeout_ms')
+
+    def test_options_together(self):
+        """What options say together names the file, if the file alone says
+        it."""
+        wrong = ('worker_timeout_ms: 5000 is less than two heartbeat_ms of '
+                 '60000')
+        self.refused_option('heartbeat_ms', 60000, f'conductor.json: {wrong}')
+        config = self.write('conductor.json', '{}')
+        status, _, errors = self.run_program(
+            program(*CONDUCTOR), '--config', config, '--set',
+            'heartbeat_ms=60000')
+        self.assertEqual(status, 2)
+        self.assertIn(f'conductor: {wrong}', errors)
 
     def test_no_file(self):
         status, _, errors = self.run_program(program(*CONDUCTOR), '--config',
@@ -180,6 +193,27 @@ class NoCostModel(Case):
                      'queue_prediction_error_seconds'):
             self.assertEqual(metrics[f'conductor_{name}_count'], 0)
         self.assertIn('no time is predicted', cluster.conductor.log())
+
+    def test_a_limit_ends_a_wait(self):
+        """A request that has waited for room until its limit is told so: no
+        prediction missed the limit."""
+        cluster = Cluster(self, {'policy': 'least_loaded', 'cost_model': ''},
+                          SLOW_DECODE)
+        cluster.start_conductor()
+        cluster.start_worker('b0', 'both', engine='timed', max_batch=1)
+        cluster.wait_ready(1, 1)
+        first = in_background(lambda: cluster.api.complete('a', 100))
+        wait_until('the only place is taken', lambda: total(
+            cluster.api.metrics(), 'conductor_instance_decodes') == 1)
+        reply = cluster.api.request(
+            'POST', '/v1/completions', {'model': 'tiny', 'prompt': 'b'},
+            {'x-slo-ttft-ms': '200'})
+        self.assertError(reply, 429, 'waited for all of its time to first '
+                         'token limit of 200.000 ms')
+        self.assertEqual(reply.body['error']['code'], 'no_capacity')
+        self.assertEqual(cluster.api.metrics()[
+            'conductor_rejections_total{reason="no_room"}'], 1)
+        self.assertEqual(first().status, 200)
 
 
 class BadWorkerOptions(Case):
