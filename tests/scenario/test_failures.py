@@ -57,6 +57,18 @@ class KilledWorkers(Case):
             return None
         return wait_until(f'a {role} worker has the request', find)
 
+    def test_a_worker_that_leaves(self):
+        """One without work has left; nothing was lost, and nothing warns."""
+        cluster = self.cluster(prefill=1, decode=1)
+        os.kill(cluster.workers['p0'].child.pid, signal.SIGTERM)
+        wait_until('p0 has left', lambda: cluster.api.instances() == (0, 1))
+        self.assertRegex(cluster.conductor.log(),
+                         r' info  conductor: worker p0 \(127\.0\.0\.1:\d+\) '
+                         'left\n')
+        self.assertNotIn('is gone', cluster.conductor.log())
+        self.assertEqual(total(cluster.api.metrics(),
+                               'conductor_workers_lost_total'), 1)
+
     def test_prefill_worker_before_the_first_token(self):
         cluster = self.cluster(prefill=2, decode=1, engine='timed',
                                cost=SLOW_PREFILL)

@@ -393,6 +393,25 @@ class Refusals(WorkerCase):
         self.assertGreater(process.returncode, 0)
         self.assertGreaterEqual(time.monotonic() - first, 15)
 
+    @mostly_waits
+    def test_a_name_lost_to_another(self):
+        """A worker that was registered keeps its cache, and waits without
+        limit for its name: it says so at every attempt, and goes on as soon as
+        the name is free."""
+        process = self.launch('w', 'both')
+        self.accept().close()
+        taken = wire.frame(wire.ERROR, 0, struct.pack('<H', 10) +
+                           wire.text('w is registered'))
+        first = time.monotonic()
+        refusals = 0
+        while time.monotonic() - first < 16:
+            self.accept(reply=taken).close()
+            refusals += 1
+        self.assertIsNone(process.poll())
+        self.accept()
+        wait_until('each is logged', lambda: self.log('w').count(
+            'waiting for it to give up the worker of that name') == refusals)
+
     def test_bad_options(self):
         good = {'--conductor': '127.0.0.1:1'}
         cases = [('--role', 'cook'), ('--engine', 'steam'),
