@@ -3,13 +3,13 @@
 
 #include <ctype.h>
 #include <errno.h>
-#include <stdarg.h>
 #include <stdbool.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_LINE_BYTES 512
+#include "base/array.h"
+#include "base/csv.h"
+
 #define COLUMNS 6
 
 static const char header_line[] =
@@ -39,131 +39,97 @@ static const struct row_kind prefill_kind = {
 static const struct row_kind decode_kind = {
     "decode", COLUMN_BATCH, COLUMN_KV, {COLUMN_UNCACHED, COLUMN_CACHED}};
 
+/* What stands before the header, by its place in struct profile. */
+static const struct meta {
+    const char *key;
+    size_t offset;
+    enum {
+        SAME, /* a name that all files must have, the same one */
+        NAME, /* a name that all files must have */
+        NUMBER
+    } kind;
+} metas[] = {
+    {"engine", offsetof(struct profile, engine), SAME},
+    {"model", offsetof(struct profile, model), SAME},
+    {"machine", offsetof(struct profile, machine), SAME},
+    {"date", offsetof(struct profile, date), NAME},
+    {"block_tokens", offsetof(struct profile, block_tokens), NUMBER},
+    {"seed", offsetof(struct profile, seed), NUMBER},
+};
+
+#define METAS (sizeof(metas) / sizeof(*metas))
+
 /* One pass over one file. `meta` is checked against the profile when the
  * header line has come. */
 struct parser {
+    struct csv csv;
     struct profile *profile;
-    const char *name;
-    int64_t line;
     bool in_rows;
     struct profile meta;
-    char *err;
-    size_t err_size;
 };
-
-__attribute__((format(printf, 3, 4))) static int
-refuse(const struct parser *s, int rc, const char *format, ...)
-{
-    char what[256];
-    va_list args;
-
-    va_start(args, format);
-    (void)vsnprintf(what, sizeof(what), format, args);
-    va_end(args);
-    for (char *c = what; *c != '\0'; c++)
-        if (iscntrl((unsigned char)*c))
-            *c = '?';
-    (void)snprintf(s->err, s->err_size, "%s:%lld: %s", s->name,
-                   (long long)s->line, what);
-    return rc;
-}
-
-/* A plain decimal integer from least to PROFILE_MAX_TOKENS, no sign. */
-static bool parse_integer(const char *text, int64_t least, int64_t *number)
-{
-    size_t length = strlen(text);
-
-    if (length == 0 || length > 18 || strspn(text, "0123456789") != length)
-        return false;
-    *number = strtoll(text, NULL, 10);
-    return *number >= least && *number <= PROFILE_MAX_TOKENS;
-}
-
-static int parse_us(const struct parser *s, const char *text, double *us)
-{
-    char *end = NULL;
-    /* strtod alone also takes spaces, signs, hexadecimals, inf and nan. */
-    bool ok = isdigit((unsigned char)text[0]) != 0 &&
-              strspn(text, "0123456789.eE+-") == strlen(text);
-
-    if (ok) {
-        *us = strtod(text, &end);
-        ok = *end == '\0' && *us > 0.0 && *us <= (double)COST_MODEL_MAX_US;
-    }
-    if (!ok)
-        return refuse(s, -EINVAL, "us: expected a time above 0, got \"%.40s\"",
-                      text);
-    return 0;
-}
 
 static int append_row(const struct parser *s, struct profile_rows *rows,
                       const struct profile_row *row)
 {
     if (rows->count == PROFILE_MAX_ROWS)
-        return refuse(s, -EFBIG, "more than %d rows of one kind",
-                      PROFILE_MAX_ROWS);
-    if (rows->count == rows->capacity) {
-        size_t capacity = rows->capacity == 0 ? 64 : rows->capacity * 2;
-        struct profile_row *grown =
-            realloc(rows->row, capacity * sizeof(*grown));
-
-        if (!grown)
-            return refuse(s, -ENOMEM, "out of memory");
-        rows->row = grown;
-        rows->capacity = capacity;
-    }
+        return csv_refuse(&s->csv, -EFBIG, "more than %d rows of one kind",
+                          PROFILE_MAX_ROWS);
+    struct profile_row *grown =
+        array_room(rows->row, &rows->capacity, rows->count + 1, sizeof(*grown));
+    if (!grown)
+        return csv_refuse(&s->csv, -ENOMEM, "out of memory");
+    rows->row = grown;
     rows->row[rows->count++] = *row;
     return 0;
 }
 
-/* Cuts `line` at its commas, in place. Returns the number of columns, at most
- * COLUMNS + 1. */
-static size_t split(char *line, char *columns[COLUMNS])
+static int parse_tokens(const struct parser *s, char *const *columns,
+                        enum column at, int least, int64_t *tokens)
 {
-    size_t count = 0;
+    double value = 0;
 
-    for (char *at = line; at && count <= COLUMNS; count++) {
-        char *column = strsep(&at, ",");
-
-        if (count < COLUMNS)
-            columns[count] = column;
-    }
-    return count;
+    if (!csv_number(columns[at], true, &value) || value < least ||
+        value > PROFILE_MAX_TOKENS)
+        return csv_refuse(&s->csv, -EINVAL,
+                          "%s: expected an integer of %d to %d, got \"%.40s\"",
+                          column_names[at], least, PROFILE_MAX_TOKENS,
+                          columns[at]);
+    *tokens = (int64_t)value;
+    return 0;
 }
 
 static int parse_row(const struct parser *s, char *line)
 {
     char *columns[COLUMNS];
-    size_t count = split(line, columns);
+    size_t count = csv_split(line, columns, COLUMNS);
+    struct profile_row row = {0};
 
     if (count != COLUMNS)
-        return refuse(s, -EINVAL, "expected %d columns, got %s%zu", COLUMNS,
-                      count > COLUMNS ? "more than " : "",
-                      count > COLUMNS ? (size_t)COLUMNS : count);
+        return csv_refuse(&s->csv, -EINVAL, "expected %d columns, got %s%zu",
+                          COLUMNS, count > COLUMNS ? "more than " : "",
+                          count > COLUMNS ? (size_t)COLUMNS : count);
     bool prefill = strcmp(columns[COLUMN_KIND], prefill_kind.name) == 0;
     if (!prefill && strcmp(columns[COLUMN_KIND], decode_kind.name) != 0)
-        return refuse(s, -EINVAL,
-                      "kind: expected prefill or decode, got \"%.40s\"",
-                      columns[COLUMN_KIND]);
+        return csv_refuse(&s->csv, -EINVAL,
+                          "kind: expected prefill or decode, got \"%.40s\"",
+                          columns[COLUMN_KIND]);
     const struct row_kind *kind = prefill ? &prefill_kind : &decode_kind;
-    struct profile_row row = {0};
-    if (!parse_integer(columns[kind->a], 1, &row.a))
-        return refuse(
-            s, -EINVAL, "%s: expected an integer of 1 to %d, got \"%.40s\"",
-            column_names[kind->a], PROFILE_MAX_TOKENS, columns[kind->a]);
-    if (!parse_integer(columns[kind->b], 0, &row.b))
-        return refuse(
-            s, -EINVAL, "%s: expected an integer of 0 to %d, got \"%.40s\"",
-            column_names[kind->b], PROFILE_MAX_TOKENS, columns[kind->b]);
-    for (size_t i = 0; i < 2; i++)
+    int rc = parse_tokens(s, columns, kind->a, 1, &row.a);
+    if (rc == 0)
+        rc = parse_tokens(s, columns, kind->b, 0, &row.b);
+    for (size_t i = 0; rc == 0 && i < 2; i++)
         if (columns[kind->empty[i]][0] != '\0')
-            return refuse(s, -EINVAL,
-                          "%s: expected nothing in a %s row, got \"%.40s\"",
-                          column_names[kind->empty[i]], kind->name,
-                          columns[kind->empty[i]]);
-    int rc = parse_us(s, columns[COLUMN_US], &row.us);
+            rc = csv_refuse(&s->csv, -EINVAL,
+                            "%s: expected nothing in a %s row, got \"%.40s\"",
+                            column_names[kind->empty[i]], kind->name,
+                            columns[kind->empty[i]]);
     if (rc != 0)
         return rc;
+    if (!csv_number(columns[COLUMN_US], false, &row.us) || !(row.us > 0.0) ||
+        row.us > (double)COST_MODEL_MAX_US)
+        return csv_refuse(&s->csv, -EINVAL,
+                          "us: expected a time above 0, got \"%.40s\"",
+                          columns[COLUMN_US]);
     return append_row(s, prefill ? &s->profile->prefill : &s->profile->decode,
                       &row);
 }
@@ -177,9 +143,9 @@ static int set_name(const struct parser *s, const char *key,
     for (size_t i = 0; ok && i < length; i++)
         ok = iscntrl((unsigned char)value[i]) == 0;
     if (!ok)
-        return refuse(s, -EINVAL,
-                      "%s: expected a text of 1 to %d bytes, got \"%.80s\"",
-                      key, COST_MODEL_NAME_BYTES - 1, value);
+        return csv_refuse(&s->csv, -EINVAL,
+                          "%s: expected a text of 1 to %d bytes, got \"%.80s\"",
+                          key, COST_MODEL_NAME_BYTES - 1, value);
     memcpy(name, value, length + 1);
     return 0;
 }
@@ -192,8 +158,8 @@ static int set_integer(const struct parser *s, const char *key, int64_t *number,
     errno = 0;
     int64_t parsed = strtoll(value, &end, 10);
     if (!isdigit((unsigned char)value[0]) || *end != '\0' || errno != 0)
-        return refuse(s, -EINVAL, "%s: expected an integer, got \"%.40s\"", key,
-                      value);
+        return csv_refuse(&s->csv, -EINVAL,
+                          "%s: expected an integer, got \"%.40s\"", key, value);
     *number = parsed;
     return 0;
 }
@@ -210,33 +176,31 @@ static int parse_meta(struct parser *s, char *line)
     value += strspn(value, " \t");
     for (size_t n = strlen(value); n > 0 && value[n - 1] == ' '; n--)
         value[n - 1] = '\0';
-    if (strcmp(key, "engine") == 0)
-        return set_name(s, key, s->meta.engine, value);
-    if (strcmp(key, "model") == 0)
-        return set_name(s, key, s->meta.model, value);
-    if (strcmp(key, "machine") == 0)
-        return set_name(s, key, s->meta.machine, value);
-    if (strcmp(key, "date") == 0)
-        return set_name(s, key, s->meta.date, value);
-    if (strcmp(key, "block_tokens") == 0)
-        return set_integer(s, key, &s->meta.block_tokens, value);
-    if (strcmp(key, "seed") == 0)
-        return set_integer(s, key, &s->meta.seed, value);
+    for (size_t i = 0; i < METAS; i++) {
+        void *field = (char *)&s->meta + metas[i].offset;
+
+        if (strcmp(key, metas[i].key) == 0)
+            return metas[i].kind == NUMBER ? set_integer(s, key, field, value)
+                                           : set_name(s, key, field, value);
+    }
     return 0;
 }
 
-/* One name in this file: it must be there, and equal to that of an earlier
- * file. */
-static int merge_name(const struct parser *s, const char *key, const char *name,
-                      char of_profile[COST_MODEL_NAME_BYTES], bool must_agree)
+/* One name in this file: it must be there, and, if it is one of all files,
+ * equal to that of an earlier one. */
+static int merge_name(const struct parser *s, const struct meta *meta)
 {
+    const char *name = (const char *)&s->meta + meta->offset;
+    char *of_profile = (char *)s->profile + meta->offset;
+
     if (name[0] == '\0')
-        return refuse(s, -EINVAL, "no line \"# %s: ...\" before the header",
-                      key);
-    if (must_agree && of_profile[0] != '\0' && strcmp(name, of_profile) != 0)
-        return refuse(s, -EINVAL,
-                      "%s: got \"%s\", but another file is of \"%s\"", key,
-                      name, of_profile);
+        return csv_refuse(&s->csv, -EINVAL,
+                          "no line \"# %s: ...\" before the header", meta->key);
+    if (meta->kind == SAME && of_profile[0] != '\0' &&
+        strcmp(name, of_profile) != 0)
+        return csv_refuse(&s->csv, -EINVAL,
+                          "%s: got \"%s\", but another file is of \"%s\"",
+                          meta->key, name, of_profile);
     memcpy(of_profile, name, COST_MODEL_NAME_BYTES);
     return 0;
 }
@@ -248,9 +212,9 @@ static int merge_block_tokens(const struct parser *s, int64_t *of_profile)
     int64_t tokens = s->meta.block_tokens;
 
     if (tokens != 0 && *of_profile != 0 && tokens != *of_profile)
-        return refuse(s, -EINVAL,
-                      "block_tokens: got %lld, but another file is of %lld",
-                      (long long)tokens, (long long)*of_profile);
+        return csv_refuse(&s->csv, -EINVAL,
+                          "block_tokens: got %lld, but another file is of %lld",
+                          (long long)tokens, (long long)*of_profile);
     if (tokens != 0)
         *of_profile = tokens;
     return 0;
@@ -258,102 +222,55 @@ static int merge_block_tokens(const struct parser *s, int64_t *of_profile)
 
 static int parse_header(struct parser *s, const char *line)
 {
-    struct profile *p = s->profile;
+    int rc = 0;
 
     if (strcmp(line, header_line) != 0)
-        return refuse(s, -EINVAL, "expected the header %s, got \"%.80s\"",
-                      header_line, line);
-    int rc = merge_name(s, "engine", s->meta.engine, p->engine, true);
+        return csv_refuse(&s->csv, -EINVAL,
+                          "expected the header %s, got \"%.80s\"", header_line,
+                          line);
+    for (size_t i = 0; rc == 0 && i < METAS; i++)
+        if (metas[i].kind != NUMBER)
+            rc = merge_name(s, &metas[i]);
     if (rc == 0)
-        rc = merge_name(s, "model", s->meta.model, p->model, true);
-    if (rc == 0)
-        rc = merge_name(s, "machine", s->meta.machine, p->machine, true);
-    if (rc == 0)
-        rc = merge_name(s, "date", s->meta.date, p->date, false);
-    if (rc == 0)
-        rc = merge_block_tokens(s, &p->block_tokens);
-    if (rc != 0)
-        return rc;
-    p->seed = s->meta.seed;
+        rc = merge_block_tokens(s, &s->profile->block_tokens);
+    s->profile->seed = s->meta.seed;
     s->in_rows = true;
-    return 0;
+    return rc;
 }
 
-static int parse_line(struct parser *s, const char *text, size_t length)
+static int parse_line(void *arg, char *line)
 {
-    char line[MAX_LINE_BYTES + 1];
+    struct parser *s = arg;
 
-    if (length > 0 && text[length - 1] == '\r')
-        length--;
-    if (length > MAX_LINE_BYTES)
-        return refuse(s, -EINVAL, "longer than %d bytes", MAX_LINE_BYTES);
-    if (memchr(text, '\0', length))
-        return refuse(s, -EINVAL, "a NUL byte");
-    memcpy(line, text, length);
-    line[length] = '\0';
-    if (length == 0)
-        return 0;
     if (line[0] == '#')
         return parse_meta(s, line);
     return s->in_rows ? parse_row(s, line) : parse_header(s, line);
 }
 
+/* rc: how the reading of the lines ended. */
+static int finish(const struct parser *s, int rc)
+{
+    return rc == 0 && !s->in_rows
+               ? csv_refuse(&s->csv, -EINVAL,
+                            "the file ends before the header %s", header_line)
+               : rc;
+}
+
 int profile_add_buffer(struct profile *p, const char *text, size_t size,
                        const char *name, char *err, size_t err_size)
 {
-    struct parser s = {
-        .profile = p, .name = name, .err = err, .err_size = err_size};
+    struct parser s = {.csv = {name, err, err_size, 0}, .profile = p};
 
-    for (size_t at = 0; at < size;) {
-        const char *newline = memchr(text + at, '\n', size - at);
-        size_t length = newline ? (size_t)(newline - (text + at)) : size - at;
-
-        s.line++;
-        int rc = parse_line(&s, text + at, length);
-        if (rc != 0)
-            return rc;
-        at += length + 1;
-    }
-    s.line++;
-    if (!s.in_rows)
-        return refuse(&s, -EINVAL, "the file ends before the header %s",
-                      header_line);
-    return 0;
+    return finish(&s, csv_read(&s.csv, text, size, parse_line, &s));
 }
 
 int profile_add_file(struct profile *p, const char *path, char *err,
                      size_t err_size)
 {
-    const size_t size = PROFILE_MAX_FILE_BYTES + 1;
-    int rc = -ENOMEM;
-    size_t have = 0;
-    /* One byte more than allowed shows whether the file is too large. Memory
-     * that no byte is read into is never touched. */
-    char *text = malloc(size);
-    FILE *file = text ? fopen(path, "re") : NULL;
+    struct parser s = {.csv = {path, err, err_size, 0}, .profile = p};
 
-    if (!text)
-        goto say;
-    if (!file) {
-        rc = -errno;
-        goto say;
-    }
-    errno = 0;
-    have = fread(text, 1, size, file);
-    rc = ferror(file) != 0 ? -(errno != 0 ? errno : EIO) : 0;
-    if (rc == 0 && have == size)
-        rc = -EFBIG;
-    if (rc != 0)
-        goto say;
-    rc = profile_add_buffer(p, text, have, path, err, err_size);
-    goto close_file;
-say:
-    (void)snprintf(err, err_size, "%s: %s", path, strerror(-rc));
-close_file:
-    if (file)
-        (void)fclose(file);
-    free(text);
-    return rc;
+    return finish(
+        &s, csv_read_file(&s.csv, PROFILE_MAX_FILE_BYTES, parse_line, &s));
 }
 
 void profile_fini(struct profile *p)

@@ -1,0 +1,29 @@
+/* Arrays that grow. */
+#ifndef BASE_ARRAY_H
+#define BASE_ARRAY_H
+
+#include <stddef.h>
+#include <stdlib.h>
+
+/*
+ * Room for `count` items of `size` bytes in an array that doubles when it is
+ * full; `items` and *capacity start as NULL and 0. Returns the array, which
+ * may have moved; or NULL without memory, with the old one as it was. O(1)
+ * amortised.
+ */
+__attribute__((warn_unused_result)) static inline void *
+array_room(void *items, size_t *capacity, size_t count, size_t size)
+{
+    size_t n = *capacity > 0 ? *capacity : 64;
+
+    if (count <= *capacity)
+        return items;
+    while (n < count)
+        n *= 2;
+    items = realloc(items, n * size);
+    if (items)
+        *capacity = n;
+    return items;
+}
+
+#endif
