@@ -7,21 +7,17 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
+
 int trace_request_reserve(struct trace_request *request, size_t blocks)
 {
     if (blocks <= request->block_capacity)
         return 0;
-    size_t capacity =
-        request->block_capacity == 0 ? 32 : request->block_capacity;
-    while (capacity < blocks)
-        capacity *= 2;
-    uint64_t *ids =
-        realloc(request->hash_ids, capacity * sizeof request->hash_ids[0]);
-    if (!ids)
-        return -ENOMEM;
-    request->hash_ids = ids;
-    request->block_capacity = capacity;
-    return 0;
+    uint64_t *ids = array_room(request->hash_ids, &request->block_capacity,
+                               blocks, sizeof ids[0]);
+    if (ids)
+        request->hash_ids = ids;
+    return ids ? 0 : -ENOMEM;
 }
 
 int trace_request_copy(struct trace_request *to,

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "traces/id_map.h"
 
 #define SLOTS_FIRST 1024U
@@ -149,16 +150,13 @@ static int grow_blocks(struct trace_reuse *reuse)
 
 static int keep_gap(struct trace_reuse *reuse, int64_t gap_us)
 {
-    if (reuse->n_gaps == reuse->gap_capacity) {
-        size_t n = reuse->gap_capacity == 0 ? 1024 : reuse->gap_capacity * 2;
-        uint32_t *gaps = realloc(reuse->gaps_ms, n * sizeof gaps[0]);
-
-        if (!gaps)
-            return -ENOMEM;
-        reuse->gaps_ms = gaps;
-        reuse->gap_capacity = n;
-    }
     int64_t ms = gap_us / 1000;
+    uint32_t *gaps = array_room(reuse->gaps_ms, &reuse->gap_capacity,
+                                reuse->n_gaps + 1, sizeof gaps[0]);
+
+    if (!gaps)
+        return -ENOMEM;
+    reuse->gaps_ms = gaps;
     reuse->gaps_ms[reuse->n_gaps++] =
         ms < UINT32_MAX ? (uint32_t)ms : UINT32_MAX;
     reuse->gaps_sorted = false;

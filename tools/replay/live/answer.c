@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "tools/replay/math.h"
 
 /* Intervals beyond this many are not kept: no model writes that much. */
@@ -70,19 +71,14 @@ void replay_answer_init(struct replay_answer *answer,
 
 static void keep_interval(struct replay_answer *a, int64_t interval_us)
 {
-    if (a->interval_count == a->interval_capacity) {
-        size_t capacity =
-            a->interval_capacity == 0 ? 64 : a->interval_capacity * 2;
-        int64_t *kept =
-            capacity <= INTERVALS_MAX
-                ? realloc(a->intervals_us, capacity * sizeof kept[0])
-                : NULL;
+    int64_t *kept = a->interval_count < INTERVALS_MAX
+                        ? array_room(a->intervals_us, &a->interval_capacity,
+                                     a->interval_count + 1, sizeof kept[0])
+                        : NULL;
 
-        if (!kept)
-            return;
-        a->intervals_us = kept;
-        a->interval_capacity = capacity;
-    }
+    if (!kept)
+        return;
+    a->intervals_us = kept;
     a->intervals_us[a->interval_count++] = interval_us;
 }
 

@@ -5,20 +5,18 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
+
 static int append(struct sse_parser *p, char c)
 {
     size_t used = p->data_bytes + p->line_bytes;
 
-    if (used + 2 > p->capacity) {
-        if (used + 2 > SSE_EVENT_BYTES_MAX)
-            return -EMSGSIZE;
-        size_t capacity = p->capacity == 0 ? 1024 : p->capacity * 2;
-        char *buffer = realloc(p->buffer, capacity);
-        if (!buffer)
-            return -ENOMEM;
-        p->buffer = buffer;
-        p->capacity = capacity;
-    }
+    if (used + 2 > SSE_EVENT_BYTES_MAX)
+        return -EMSGSIZE;
+    char *buffer = array_room(p->buffer, &p->capacity, used + 2, 1);
+    if (!buffer)
+        return -ENOMEM;
+    p->buffer = buffer;
     p->buffer[used] = c;
     p->line_bytes++;
     return 0;

@@ -10,6 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
+
 #define SUB_BINS 512
 #define EXPONENT_MIN (-30)
 #define EXPONENT_END 34
@@ -59,14 +61,12 @@ static int make_bins(struct replay_distribution *d)
 
 static int grow(struct replay_distribution *d)
 {
-    size_t capacity = d->capacity == 0 ? 1024 : d->capacity * 2;
-    double *values = realloc(d->values, capacity * sizeof values[0]);
+    double *values =
+        array_room(d->values, &d->capacity, d->count + 1, sizeof values[0]);
 
-    if (!values)
-        return -ENOMEM;
-    d->values = values;
-    d->capacity = capacity;
-    return 0;
+    if (values)
+        d->values = values;
+    return values ? 0 : -ENOMEM;
 }
 
 int replay_distribution_add(struct replay_distribution *d, double x)
@@ -75,7 +75,7 @@ int replay_distribution_add(struct replay_distribution *d, double x)
 
     if (!d->bins && d->count == REPLAY_EXACT_MAX)
         rc = make_bins(d);
-    else if (!d->bins && d->count == d->capacity)
+    else if (!d->bins)
         rc = grow(d);
     if (rc != 0)
         return rc;

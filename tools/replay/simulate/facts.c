@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "base/array.h"
 #include "traces/id_map.h"
 
 const uint64_t replay_ranks[REPLAY_RANKS] = {1, 10, 100, 1000, 10000};
@@ -55,15 +56,12 @@ void replay_counter_free(struct replay_counter *counter)
 
 static int add_id(struct replay_counter *c, uint64_t id)
 {
-    if (c->n == c->capacity) {
-        size_t capacity = c->capacity == 0 ? 1024 : c->capacity * 2;
-        struct counted *ids = realloc(c->ids, capacity * sizeof ids[0]);
+    struct counted *ids =
+        array_room(c->ids, &c->capacity, c->n + 1, sizeof ids[0]);
 
-        if (!ids)
-            return -ENOMEM;
-        c->ids = ids;
-        c->capacity = capacity;
-    }
+    if (!ids)
+        return -ENOMEM;
+    c->ids = ids;
     int rc = id_map_put(c->places, id, c->n);
     if (rc == -ENOSPC) {
         c->full = true;

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/clock.h"
 #include "tools/replay/trace/stream.h"
 
@@ -180,18 +181,15 @@ static void take_copies(void *arg, int64_t at_us, const uint32_t *copies)
         thin_copies(c, width);
     if (at_us % c->interval_us != 0)
         return;
-    if (c->n == c->capacity) {
-        size_t capacity = c->capacity == 0 ? 64 : c->capacity * 2;
-        int64_t *at = realloc(c->at_us, capacity * sizeof at[0]);
-
-        c->at_us = at ? at : c->at_us;
-        uint32_t *rows = realloc(c->copies, capacity * width * sizeof rows[0]);
-        c->copies = rows ? rows : c->copies;
-        if (!at || !rows) {
-            keep_error(run, -ENOMEM);
-            return;
-        }
-        c->capacity = capacity;
+    size_t capacity = c->capacity; /* of both */
+    int64_t *at = array_room(c->at_us, &capacity, c->n + 1, sizeof at[0]);
+    c->at_us = at ? at : c->at_us;
+    uint32_t *rows =
+        array_room(c->copies, &c->capacity, c->n + 1, width * sizeof rows[0]);
+    c->copies = rows ? rows : c->copies;
+    if (!at || !rows) {
+        keep_error(run, -ENOMEM);
+        return;
     }
     c->at_us[c->n] = at_us;
     memcpy(c->copies + c->n * width, copies, width * sizeof copies[0]);

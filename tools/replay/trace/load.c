@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/array.h"
 #include "traces/trace_stats.h"
 
 void replay_trace_fini(struct replay_trace *trace)
@@ -18,16 +19,13 @@ void replay_trace_fini(struct replay_trace *trace)
 static int add_request(struct replay_trace *trace,
                        const struct trace_request *request)
 {
-    if (trace->count == trace->capacity) {
-        size_t capacity = trace->capacity == 0 ? 256 : trace->capacity * 2;
-        struct trace_request *requests =
-            realloc(trace->requests, capacity * sizeof requests[0]);
+    struct trace_request *requests =
+        array_room(trace->requests, &trace->capacity, trace->count + 1,
+                   sizeof requests[0]);
 
-        if (!requests)
-            return -ENOMEM;
-        trace->requests = requests;
-        trace->capacity = capacity;
-    }
+    if (!requests)
+        return -ENOMEM;
+    trace->requests = requests;
     trace->requests[trace->count] = (struct trace_request){0};
     int rc = trace_request_copy(&trace->requests[trace->count], request);
     if (rc == 0)

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/array.h"
 #include "tools/plot/chart.h"
 #include "tools/replay/ticker.h"
 #include "traces/id_map.h"
@@ -25,19 +26,15 @@ struct reading {
 
 static int reserve(struct reading *r)
 {
-    if (r->count < r->capacity)
-        return 0;
-    size_t n = r->capacity == 0 ? 1024 : r->capacity * 2;
-    double *input = realloc(r->input, n * sizeof input[0]);
-    if (!input)
-        return -ENOMEM;
-    r->input = input;
-    double *output = realloc(r->output, n * sizeof output[0]);
-    if (!output)
-        return -ENOMEM;
-    r->output = output;
-    r->capacity = n;
-    return 0;
+    size_t capacity = r->capacity; /* of both */
+    double *input =
+        array_room(r->input, &capacity, r->count + 1, sizeof input[0]);
+
+    r->input = input ? input : r->input;
+    double *output =
+        array_room(r->output, &r->capacity, r->count + 1, sizeof output[0]);
+    r->output = output ? output : r->output;
+    return input && output ? 0 : -ENOMEM;
 }
 
 static void count_arrival(struct reading *r, struct replay_workload *f,

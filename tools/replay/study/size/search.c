@@ -4,19 +4,16 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "base/array.h"
+
 static int reserve(struct search *s, size_t more)
 {
-    size_t capacity = s->capacity == 0 ? 64 : s->capacity;
+    struct search_answer *answers = array_room(
+        s->answers, &s->capacity, s->count + more, sizeof answers[0]);
 
-    while (capacity < s->count + more)
-        capacity *= 2;
-    struct search_answer *answers =
-        realloc(s->answers, capacity * sizeof answers[0]);
-    if (!answers)
-        return -ENOMEM;
-    s->answers = answers;
-    s->capacity = capacity;
-    return 0;
+    if (answers)
+        s->answers = answers;
+    return answers || s->count + more == 0 ? 0 : -ENOMEM;
 }
 
 size_t search_splits(uint32_t nodes, uint32_t prefill_max, uint32_t decode_max,
