@@ -2,17 +2,19 @@
 import csv
 import json
 import os
+from typing import NamedTuple
 
 # Measuring the same thing twice differs by so much: "never slower".
 NOISE = 1.02
 
 
-class Check:
+class Check(NamedTuple):
     """One line of the verdict. value None: not measured."""
-
-    def __init__(self, what, value, limit, at_least, note=''):
-        self.what, self.value, self.limit = what, value, limit
-        self.at_least, self.note = at_least, note
+    what: str
+    value: float | None
+    limit: float
+    at_least: bool
+    note: str = ''
 
     @property
     def verdict(self):
@@ -23,9 +25,8 @@ class Check:
         return 'PASS' if good else 'FAIL'
 
     def as_dict(self):
-        return {'what': self.what, 'value': self.value, 'limit': self.limit,
-                'at_least': self.at_least, 'verdict': self.verdict,
-                'note': self.note}
+        *numbers, note = self._asdict().items()
+        return dict([*numbers, ('verdict', self.verdict), note])
 
 
 def rows(benches, name, **where):
@@ -127,65 +128,50 @@ def markdown_table(found):
 
 
 def fit_lines(fit):
-    yield '## Fit of the profile'
-    yield ''
-    yield f'By {fit["by"]}.'
-    yield ''
+    yield f'## Fit of the profile\n\nBy {fit["by"]}.\n'
     for kind in ('prefill', 'decode'):
         q = fit.get(kind)
-        if q:
-            yield (f'- {kind}: {q["points"]} points, relative error at points '
-                   f'not seen: median {100 * q["median_rel_error"]:.2f} %, '
-                   f'p95 {100 * q["p95_rel_error"]:.2f} %')
-        else:
-            yield f'- {kind}: not fitted'
+        yield (f'- {kind}: {q["points"]} points, relative error at points '
+               f'not seen: median {100 * q["median_rel_error"]:.2f} %, '
+               f'p95 {100 * q["p95_rel_error"]:.2f} %' if q else
+               f'- {kind}: not fitted')
     yield ''
 
 
 def markdown(result):
     """A page for docs/measurements."""
     trial = result['trial']
-    yield '# ' + ('Trial of tools/gpu-check: no GPU figures' if trial
-                  else f'GPU check: {result["device"]}')
-    yield ''
     if trial:
-        yield ('This page shows what the script writes. Its figures are those '
-               'of a CPU and of a small model; it is no measurement.')
-        yield ''
+        yield ('# Trial of tools/gpu-check: no GPU figures\n\n'
+               'This page shows what the script writes. Its figures are those '
+               'of a CPU and of a small model; it is no measurement.\n')
+    else:
+        yield f'# GPU check: {result["device"]}\n'
     yield f'{result["date"]}, {result["processor"]}.'
     if not trial:
         yield (f'{result["device"]}, driver {result["driver"]}, CUDA {result["cuda"]}, '
                f'{result["memory"]} of memory.')
-    yield f'Source: {result["commit"]}. Took {result["seconds"]:.0f} s.'
-    yield ''
-    yield '```'
-    yield result['command']
-    yield '```'
-    yield ''
-    yield '| check | value | limit | verdict |'
-    yield '|---|---|---|---|'
+    yield (f'Source: {result["commit"]}. Took {result["seconds"]:.0f} s.\n\n'
+           f'```\n{result["command"]}\n```\n\n'
+           '| check | value | limit | verdict |\n|---|---|---|---|')
     for c in result['checks']:
         sign = 'at least' if c['at_least'] else 'at most'
         note = f' ({c["note"]})' if c['note'] else ''
         yield (f'| {c["what"]}{note} | {number(c["value"])} | {sign} '
                f'{number(c["limit"])} | '
                f'{"trial" if trial else c["verdict"]} |')
-    yield ''
-    yield '| stage | status | s | |'
-    yield '|---|---|---|---|'
+    yield '\n| stage | status | s | |\n|---|---|---|---|'
     for s in result['stages']:
         yield f'| {s["name"]} | {s["status"]} | {s["seconds"]} | {s["note"]} |'
     yield ''
     for name, bench in result['benches'].items():
         if not bench.get('rows'):
             continue
-        yield f'## {name}'
-        yield ''
-        yield ', '.join(f'{k}: {v}' for k, v in bench['facts'].items()) + '.'
-        if bench.get('left_out'):
-            yield (f'{bench["left_out"]} cells were left out for time or '
-                   'memory.')
-        yield ''
+        facts = ', '.join(f'{k}: {v}' for k, v in bench['facts'].items())
+        left_out = bench.get('left_out')
+        yield f'## {name}\n\n{facts}.' + (
+            f'\n{left_out} cells were left out for time or memory.\n'
+            if left_out else '\n')
         yield from markdown_table(bench['rows'])
         yield ''
     if result.get('fit'):

@@ -11,6 +11,7 @@ import os
 import re
 import subprocess
 import sys
+from collections import Counter
 from urllib.parse import unquote
 
 LINK = re.compile(r'\[(?:[^\[\]]|\[[^\]]*\])*\]\(\s*<?([^()\s>]+)>?[^()]*\)')
@@ -19,37 +20,28 @@ FENCE = re.compile(r'^ {0,3}(```|~~~).*?^ {0,3}\1[^\n]*$', re.M | re.S)
 HEADING = re.compile(r'^ {0,3}#{1,6}\s+(.*?)(?:\s+#+)?\s*$', re.M)
 
 
-def blank(match):
-    """What was matched, blank, with its line ends."""
-    return re.sub(r'[^\n]', ' ', match.group())
-
-
-def slug(heading):
-    """The name that GitHub gives to a heading."""
-    text = re.sub(r'\[([^\]]*)\]\([^)]*\)', r'\1', heading)
-    text = re.sub(r'[^\w\- ]', '', text.strip().lower())
-    return text.replace(' ', '-')
+def read(path):
+    """The page, with its blocks of code blank."""
+    with open(path, encoding='utf-8') as file:
+        return FENCE.sub(lambda m: re.sub(r'[^\n]', ' ', m.group()),
+                         file.read())
 
 
 def anchors(path):
     """All names that a link to a page may have behind `#`."""
-    with open(path, encoding='utf-8') as file:
-        text = FENCE.sub(blank, file.read())
-    names, seen = set(), {}
+    text, names, seen = read(path), set(), Counter()
     for heading in HEADING.findall(text):
-        name = slug(heading)
-        count = seen.get(name, 0)
-        seen[name] = count + 1
-        names.add(f'{name}-{count}' if count else name)
+        name = re.sub(r'\[([^\]]*)\]\([^)]*\)', r'\1', heading).strip().lower()
+        name = re.sub(r'[^\w\- ]', '', name).replace(' ', '-')
+        names.add(f'{name}-{seen[name]}' if seen[name] else name)
+        seen[name] += 1
     return names | set(re.findall(r'<a\s+(?:id|name)="([^"]+)"', text))
 
 
 def check(path, tracked):
     """The faults of one page, as lines to print."""
-    with open(path, encoding='utf-8') as file:
-        text = FENCE.sub(blank, file.read())
     text = re.sub(r'`[^`\n]*`', lambda m: re.sub(r'[\[\]()]', ' ', m.group()),
-                  text)
+                  read(path))
     faults = []
     for match in sorted([*LINK.finditer(text), *REFERENCE.finditer(text)],
                         key=lambda m: m.start()):

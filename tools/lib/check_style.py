@@ -4,7 +4,7 @@
   - a pointer is tested as `p` or `!p`, never against NULL;
   - a blank line follows the declarations that begin a block.
 
-usage: check_style.py [--fix] [FILE...]    (default: every C file of the clone)
+usage: check_style.py [FILE...]    (default: every C file of the clone)
 
 Prints FILE:LINE: what, one a line, and ends with 1 if there is any.
 """
@@ -29,52 +29,6 @@ def blank_comments(text):
         return re.sub(r'[^\n]', ' ', match.group())
     return re.sub(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"|'
                   r"'(?:\\.|[^'\\\n])*'", blank, text, flags=re.S)
-
-
-def operand_start(code, end):
-    """Where the postfix expression that ends before `end` begins."""
-    at = end
-    while True:
-        while at > 0 and code[at - 1].isspace():
-            at -= 1
-        if at > 0 and code[at - 1] in ')]':
-            depth = 0
-            while True:
-                at -= 1
-                depth += (code[at] in ')]') - (code[at] in '([')
-                if depth == 0:
-                    break
-            if at > 0 and re.match(r'[\w)\]]', code[at - 1]):
-                continue
-        while at > 0 and re.match(r'\w', code[at - 1]):
-            at -= 1
-        if code[at - 2:at] == '->':
-            at -= 2
-        elif code[at - 1:at] == '.':
-            at -= 1
-        else:
-            while at > 0 and code[at - 1] == '*' and re.search(
-                    r'(?:^|[^\w)\]\s]|\breturn)\s*$', code[:at - 1]):
-                at -= 1
-            return at
-
-
-def null_tests(text):
-    """Offsets of comparisons with NULL: (start of operand, end, negated)."""
-    code = blank_comments(text)
-    return [(operand_start(code, m.start()), m.start(), m.end(),
-             m.group(1) == '=')
-            for m in re.finditer(r'\s*([=!])=\s*NULL\b', code)]
-
-
-def fix_null_tests(text):
-    while True:
-        found = null_tests(text)
-        if not found:
-            return text
-        start, end, after, negated = found[0]
-        text = (text[:start] + ('!' if negated else '') + text[start:end] +
-                text[after:])
 
 
 def is_declaration(statement):
@@ -118,46 +72,33 @@ def missing_blanks(text):
     return found
 
 
-def fix_blanks(text):
+def faults(text):
+    """(number of the line from 0, what) of each fault."""
+    code = blank_comments(text)
+    for match in re.finditer(r'[=!]=\s*NULL\b', code):
+        yield (code.count('\n', 0, match.start()),
+               'a pointer compared with NULL; write p or !p')
     lines = text.split('\n')
-    for number in reversed(missing_blanks(text)):
-        while lines[number - 1].lstrip().startswith(('/*', '*', '//')):
-            number -= 1
-        if lines[number - 1].strip():
-            lines.insert(number, '')
-    return '\n'.join(lines)
+    for number in missing_blanks(text):
+        at = number
+        while lines[at - 1].lstrip().startswith(('/*', '*', '//')):
+            at -= 1
+        if lines[at - 1].strip():
+            yield (number, 'no blank line after the declarations that begin '
+                           'the block')
 
 
-def main(words):
-    fix = '--fix' in words
-    names = [w for w in words if w != '--fix'] or subprocess.run(
-        ['git', 'ls-files'], capture_output=True, text=True,
-        check=True).stdout.split()
+def main(names):
+    listed = subprocess.run(['git', 'ls-files'], capture_output=True,
+                            text=True, check=True).stdout.split()
     bad = 0
-    for name in names:
-        if not name.endswith(SUFFIXES):
-            continue
-        with open(name, encoding='utf-8') as file:
-            text = file.read()
-        if fix:
-            new = fix_blanks(fix_null_tests(text))
-            if new != text:
-                with open(name, 'w', encoding='utf-8') as file:
-                    file.write(new)
-            continue
-        for start, *_ in null_tests(text):
-            bad += 1
-            print(f'{name}:{text.count(chr(10), 0, start) + 1}: '
-                  'a pointer compared with NULL; write p or !p')
-        lines = text.split('\n')
-        for number in missing_blanks(text):
-            at = number
-            while lines[at - 1].lstrip().startswith(('/*', '*', '//')):
-                at -= 1
-            if lines[at - 1].strip():
-                bad += 1
-                print(f'{name}:{number + 1}: no blank line after the '
-                      'declarations that begin the block')
+    for name in names or listed:
+        if name.endswith(SUFFIXES):
+            with open(name, encoding='utf-8') as file:
+                found = list(faults(file.read()))
+            bad += len(found)
+            for number, what in found:
+                print(f'{name}:{number + 1}: {what}')
     return bad > 0
 
 

@@ -28,10 +28,36 @@ with_lock() {
   ) 9>"$root/run/.lock"
 }
 
-# is_uint TEXT: whether it is a whole number without a sign.
-is_uint() { [[ $1 =~ ^[0-9]{1,9}$ ]]; }
-
-# is_positive TEXT: whether it is a decimal number above zero.
-is_positive() {
-  [[ $1 =~ ^[0-9]{1,9}(\.[0-9]{1,9})?$ && $1 =~ [1-9] ]]
+# read_options WORD...: reads a command line into variables: --kv-mib into kv_mib.
+# The associative array `kinds` says what each is: a flag, text, file, uint, count
+# (above 0), positive (a decimal number above 0), or the words that it may be.
+read_options() {
+  local name kind what
+  while (($#)); do
+    [[ $1 != -h && $1 != --help ]] || { usage && exit 0; }
+    name=${1#--} what=
+    kind=${kinds[${name:-none}]:-}
+    [[ $1 == --* && -n $kind ]] || die 2 "unknown option '$1'; see --help"
+    [[ $kind != flag ]] || set -- "$1" 1 "${@:2}"
+    (($# > 1)) || die 2 "$1 needs a value; see --help"
+    case $kind in
+      flag | text) ;;
+      file)
+        [[ -f $2 && -r $2 ]] || die 2 "$1: cannot read '$2'"
+        set -- "$1" "$(realpath -- "$2")" "${@:3}"
+        ;;
+      uint | count)
+        [[ $2 =~ ^[0-9]{1,9}$ && ($kind == uint || $2 =~ [1-9]) ]] ||
+          what="a count${kind#uint}" what=${what/countcount/count above 0}
+        ;;
+      positive)
+        [[ $2 =~ ^[0-9]{1,9}(\.[0-9]{1,9})?$ && $2 =~ [1-9] ]] ||
+          what='a number above 0'
+        ;;
+      *) [[ " $kind " == *" $2 "* ]] || what="one of: $kind" ;;
+    esac
+    [[ -z $what ]] || die 2 "$1: '$2' is not $what"
+    printf -v "${name//-/_}" %s "$2"
+    shift 2
+  done
 }

@@ -39,6 +39,11 @@ def count(entry):
     return counts
 
 
+def short(name):
+    """Of "conductor:unit / test_pool" the last part."""
+    return name.split(' / ')[-1].split(':')[-1]
+
+
 def last_words(entry, n):
     text = (entry.get('stdout') or '') + (entry.get('stderr') or '')
     return '\n'.join(text.splitlines()[-n:])
@@ -60,9 +65,8 @@ def run(command, chosen):
                           text=True, errors='replace') as meson:
         for line in meson.stdout:
             ended = ENDED.match(line)
-            name = ended[1].split(' / ')[-1].split(':')[-1] if ended else ''
-            if name in left:
-                left.remove(name)
+            if ended and short(ended[1]) in left:
+                left.remove(short(ended[1]))
                 progress.done += 1
             progress.running = left[:os.cpu_count()]
             progress.show()
@@ -82,30 +86,25 @@ def main():
     log = os.path.join(args.build, 'meson-logs', 'testlog.json')
     if os.path.exists(log):
         os.remove(log)
+    print(f'== unit tests: {len(chosen) or "none"}'
+          f'{" binaries" if chosen else ""}', flush=True)
+    entries = []
     if chosen:
-        print(f'== unit tests: {len(chosen)} binaries', flush=True)
         run(['meson', 'test', '-C', args.build, '--no-rebuild', '-t',
              args.scale, *chosen], chosen)
-        seen = []
         with open(log, encoding='utf-8') as lines:
-            for line in lines:
-                entry = json.loads(line)
-                name = entry['name'].split(' / ')[-1].split(':')[-1]
-                seen.append(name)
-                counts = count(entry)
-                total.add(counts)
-                print(f'   {name:24} {entry["result"].lower():8} '
-                      f'{entry["duration"]:6.1f} s  {counts}')
-                if counts.failed:
-                    print(last_words(entry, 60))
-                elif counts.skipped:
-                    print(last_words(entry, 5))
-        lost = len(chosen) - len(seen)
-        if lost > 0:
-            print(f'   {lost} binaries did not run')
-            total.failed += lost
-    else:
-        print('== unit tests: none')
+            entries = [json.loads(line) for line in lines]
+    for entry in entries:
+        counts = count(entry)
+        total.add(counts)
+        print(f'   {short(entry["name"]):24} {entry["result"].lower():8} '
+              f'{entry["duration"]:6.1f} s  {counts}')
+        if counts.failed or counts.skipped:
+            print(last_words(entry, 60 if counts.failed else 5))
+    lost = len(chosen) - len(entries)
+    if lost > 0:
+        print(f'   {lost} binaries did not run')
+        total.failed += lost
     total.append_to(args.counts)
     return 1 if total.failed else 0
 

@@ -1,16 +1,23 @@
-"""Moves arrivals of a trace by some milliseconds, so that no decision hangs on
-less than a hand-over lasts.
+"""Takes a part of a trace and moves its arrivals, so that no decision hangs on
+chance.
+
+The public traces have ticks of 3 s. Of requests that are sent at once, a server
+has read the short ones first: their order is chance, not scheduling. So those
+that share an arrival time are spread evenly over the time until the next one.
 
 A request that comes within a fraction of a millisecond of an instance's last
 step goes to one or to another instance by chance, and with other caches all that
 follows is another story. So the trace is simulated with hand-overs of several
 lengths, and whoever is placed differently by them comes a little later.
 
-usage: settle.py CONDUCTOR-REPLAY CLUSTER TRACE POLICY SPEED LENGTH_SCALE FOLDER
+usage: settle.py CONDUCTOR-REPLAY CLUSTER TRACE FROM REQUESTS POLICY SPEED
+                 LENGTH_SCALE FOLDER
 
-Rewrites TRACE; keeps its working files in FOLDER.
+Writes FOLDER/trace.jsonl, and keeps its working files in FOLDER.
 """
 import csv
+import gzip
+import itertools
 import json
 import os
 import subprocess
@@ -108,13 +115,33 @@ def move(simulation, requests, first, i, speed):
     return first
 
 
+def spread(path, first, count):
+    """The requests, those of one arrival time spread until the next one."""
+    opened = gzip.open if path.endswith('.gz') else open
+    with opened(path, 'rt', encoding='utf-8') as f:
+        lines = (line for line in f if line.strip())
+        part = [json.loads(line)
+                for line in itertools.islice(lines, first, first + count)]
+    if not part:
+        sys.exit(f'{path}: holds no request behind the first {first}')
+    groups = [list(g) for _, g in
+              itertools.groupby(part, lambda r: r['timestamp'])]
+    gap = 1000
+    for group, after in itertools.zip_longest(groups, groups[1:]):
+        begin = group[0]['timestamp']
+        gap = after[0]['timestamp'] - begin if after else gap
+        for i, request in enumerate(group):
+            request['timestamp'] = begin + gap * i // len(group)
+    return part
+
+
 def main():
-    replay, cluster, trace, policy, speed, scale, folder = sys.argv[1:]
-    with open(trace, encoding='utf-8') as f:
-        requests = [json.loads(line) for line in f]
+    (replay, cluster, trace, first, count, policy, speed, scale,
+     folder) = sys.argv[1:]
+    requests = spread(trace, int(first), int(count))
     simulation = Simulation(replay, cluster, policy, speed, scale, folder)
     moved, first = settle(simulation, requests, float(speed))
-    write(trace, requests)
+    write(os.path.join(folder, 'trace.jsonl'), requests)
     text = f'== moved {moved} of {len(requests)} arrivals away from a tie'
     if first < len(requests):
         text += f'; from request {first} on chance may decide'
