@@ -1,8 +1,11 @@
-/* Small files read as a whole. */
+/* Small files read as a whole, and files that replace others. */
 #ifndef BASE_FILE_H
 #define BASE_FILE_H
 
+#include <limits.h>
+#include <stdbool.h>
 #include <stddef.h>
+#include <stdio.h>
 
 /*
  * Reads the file at `path`. Returns 0 with *text (owned by the caller, not
@@ -10,6 +13,26 @@
  * -ENOMEM, or what open and read report.
  */
 int file_read(const char *path, size_t most, char **text, size_t *size)
+    __attribute__((warn_unused_result));
+
+/* A file that appears only when it is complete: until then what was there
+ * before stays. */
+struct file_output {
+    char path[PATH_MAX];
+    char temporary[PATH_MAX + 32]; /* "": written in place */
+    FILE *file;                    /* NULL: nothing is open */
+};
+
+/* Begins a file beside `path`, or beside what a link leads to; what is no
+ * regular file (a pipe, /dev/stdout) is opened itself. Returns 0, or a negative
+ * errno with o->file NULL. */
+int file_output_open(struct file_output *o, const char *path)
+    __attribute__((warn_unused_result));
+
+/* With `keep` it is synced and takes the path's place, else it is removed.
+ * Nothing if nothing is open. Returns 0 or a negative errno; it is closed
+ * anyway. */
+int file_output_close(struct file_output *o, bool keep)
     __attribute__((warn_unused_result));
 
 #endif

@@ -2,13 +2,12 @@
 #include "predictor/cost_model_json.h"
 
 #include <errno.h>
-#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
+#include "base/file.h"
 #include "base/json_fields.h"
 
 #define FORMAT "conductor-cost-model"
@@ -202,35 +201,11 @@ static json_t *model_json(const struct cost_model *m)
         "kv_tokens_max", (json_int_t)r->kv_tokens_max);
 }
 
-/* Writes beside `path` and renames, so that a reader never sees a part. */
-static int replace_file(const char *path, const char *text)
-{
-    char beside[PATH_MAX];
-    int length =
-        snprintf(beside, sizeof(beside), "%s.%ld.tmp", path, (long)getpid());
-
-    if (length < 0 || (size_t)length >= sizeof(beside))
-        return -ENAMETOOLONG;
-    FILE *file = fopen(beside, "we");
-    if (!file)
-        return -errno;
-    int rc = 0;
-    if (fprintf(file, "%s\n", text) < 0 || fflush(file) != 0 ||
-        fsync(fileno(file)) != 0)
-        rc = -errno;
-    if (fclose(file) != 0 && rc == 0)
-        rc = -errno;
-    if (rc == 0 && rename(beside, path) != 0)
-        rc = -errno;
-    if (rc != 0)
-        (void)unlink(beside);
-    return rc;
-}
-
 int cost_model_save_file(const struct cost_model *m, const char *path,
                          char *err, size_t err_size)
 {
     struct cost_model read_back;
+    struct file_output out;
     int rc = -EINVAL;
     json_t *json = model_json(m);
 
@@ -252,7 +227,11 @@ int cost_model_save_file(const struct cost_model *m, const char *path,
                                 err_size);
     if (rc != 0)
         goto free_text;
-    rc = replace_file(path, text);
+    rc = file_output_open(&out, path);
+    if (rc == 0) {
+        fprintf(out.file, "%s\n", text);
+        rc = file_output_close(&out, true);
+    }
     if (rc != 0)
         (void)snprintf(err, err_size, "cost model %s: %s", path, strerror(-rc));
 free_text:

@@ -21,6 +21,17 @@ refuse(char err[CLUSTER_ERROR_BYTES], const char *format, ...)
     return -EINVAL;
 }
 
+static int refuse_order(const struct cluster *c, char err[CLUSTER_ERROR_BYTES])
+{
+    char known[128] = "";
+
+    for (size_t i = 0, n = 0; queue_order_name(i) && n < sizeof(known); i++)
+        n += (size_t)snprintf(known + n, sizeof(known) - n, " %s",
+                              queue_order_name(i));
+    return refuse(err, "%s: prefill.order: \"%s\" is not one of%s", c->name,
+                  c->order, known);
+}
+
 static int check_nodes(const struct cluster *c, char err[CLUSTER_ERROR_BYTES])
 {
     if (c->coupled_nodes > 0 && c->prefill_nodes + c->decode_nodes > 0)
@@ -34,10 +45,7 @@ static int check_nodes(const struct cluster *c, char err[CLUSTER_ERROR_BYTES])
         CLUSTER_NODES_MAX)
         return refuse(err, "%s: more than %d nodes", c->name,
                       CLUSTER_NODES_MAX);
-    if (!queue_order_by_name(c->order))
-        return refuse(err, "%s: prefill.order: no order \"%s\"", c->name,
-                      c->order);
-    return 0;
+    return queue_order_by_name(c->order) ? 0 : refuse_order(c, err);
 }
 
 static int check_memory(const struct cluster *c, char err[CLUSTER_ERROR_BYTES])
@@ -84,45 +92,34 @@ int cluster_check(const struct cluster *cluster, char err[CLUSTER_ERROR_BYTES])
     return rc == 0 ? check_memory(cluster, err) : rc;
 }
 
-int cluster_override(struct cluster *cluster, int64_t prefill_nodes,
-                     int64_t decode_nodes, double link_gbps,
+int cluster_override(struct cluster *cluster,
+                     const struct cluster_changes *changes,
                      char err[CLUSTER_ERROR_BYTES])
 {
-    struct cluster changed = *cluster;
-    int rc;
+    const struct cluster_changes *to = changes;
+    struct cluster c = *cluster;
+    uint32_t *prefill =
+        c.coupled_nodes > 0 ? &c.coupled_nodes : &c.prefill_nodes;
 
-    if (prefill_nodes > CLUSTER_NODES_MAX || decode_nodes > CLUSTER_NODES_MAX)
-        return refuse(err, "%s: more than %d nodes", cluster->name,
-                      CLUSTER_NODES_MAX);
-    if (prefill_nodes >= 0 && cluster->coupled_nodes > 0)
-        changed.coupled_nodes = (uint32_t)prefill_nodes;
-    else if (prefill_nodes >= 0)
-        changed.prefill_nodes = (uint32_t)prefill_nodes;
-    if (decode_nodes >= 0)
-        changed.decode_nodes = (uint32_t)decode_nodes;
-    if (link_gbps >= 0.0)
-        changed.link_bytes_per_s = link_gbps * 1e9 / 8;
-    rc = cluster_check(&changed, err);
-    if (rc == 0)
-        *cluster = changed;
-    return rc;
-}
-
-int cluster_override_cache(struct cluster *cluster, int64_t device_tokens,
-                           char err[CLUSTER_ERROR_BYTES])
-{
-    struct cluster changed = *cluster;
-    int rc;
-
-    if (cluster->coupled_nodes > 0)
+    if (to->prefill_nodes > CLUSTER_NODES_MAX ||
+        to->decode_nodes > CLUSTER_NODES_MAX)
+        return refuse(err, "%s: more than %d nodes", c.name, CLUSTER_NODES_MAX);
+    if (to->cache_tokens >= 0 && c.coupled_nodes > 0)
         return refuse(err,
                       "%s: coupled nodes have no cache of their own: its "
                       "blocks share coupled.kv_tokens",
-                      cluster->name);
-    changed.tiers[TIER_DEVICE].capacity_tokens = device_tokens;
-    rc = cluster_check(&changed, err);
+                      c.name);
+    if (to->prefill_nodes >= 0)
+        *prefill = (uint32_t)to->prefill_nodes;
+    if (to->decode_nodes >= 0)
+        c.decode_nodes = (uint32_t)to->decode_nodes;
+    if (to->link_gbps >= 0)
+        c.link_bytes_per_s = to->link_gbps * 1e9 / 8;
+    if (to->cache_tokens >= 0)
+        c.tiers[TIER_DEVICE].capacity_tokens = (int64_t)to->cache_tokens;
+    int rc = cluster_check(&c, err);
     if (rc == 0)
-        *cluster = changed;
+        *cluster = c;
     return rc;
 }
 

@@ -99,22 +99,26 @@ int cluster_load_buffer(const char *text, size_t size, const char *name,
 int cluster_check(const struct cluster *cluster, char err[CLUSTER_ERROR_BYTES])
     __attribute__((warn_unused_result));
 
-/*
- * Replaces numbers of nodes and the link rate; a negative number leaves what
- * is there. decode_nodes 0 means TTFT only.
- * Returns 0, or -EINVAL with a message and the cluster unchanged.
+/* What replaces numbers of a description; a negative one leaves what is there.
  */
-int cluster_override(struct cluster *cluster, int64_t prefill_nodes,
-                     int64_t decode_nodes, double link_gbps,
-                     char err[CLUSTER_ERROR_BYTES])
-    __attribute__((warn_unused_result));
+struct cluster_changes {
+    int64_t prefill_nodes; /* or coupled ones */
+    int64_t decode_nodes;  /* 0: TTFT only */
+    double link_gbps;
+    double cache_tokens; /* that each prefill node's device keeps */
+};
 
-/*
- * Replaces the tokens that each prefill node's device keeps cached.
- * Returns 0, or -EINVAL with a message and the cluster unchanged.
- */
-int cluster_override_cache(struct cluster *cluster, int64_t device_tokens,
-                           char err[CLUSTER_ERROR_BYTES])
+#define CLUSTER_UNCHANGED    \
+    (struct cluster_changes) \
+    {                        \
+        -1, -1, -1, -1       \
+    }
+
+/* Makes the changes. Returns 0, or -EINVAL with a message and the cluster
+ * unchanged. */
+int cluster_override(struct cluster *cluster,
+                     const struct cluster_changes *changes,
+                     char err[CLUSTER_ERROR_BYTES])
     __attribute__((warn_unused_result));
 
 /* All nodes; they are numbered prefill or coupled ones first. */

@@ -104,7 +104,8 @@ static void run_generated(const char *what, struct cluster *cluster,
     struct source source = {.left = requests};
     char error[CLUSTER_ERROR_BYTES];
 
-    if (cluster_override(cluster, nodes, -1, -1.0, error) != 0) {
+    if (cluster_override(cluster, &(struct cluster_changes){nodes, -1, -1, -1},
+                         error) != 0) {
         printf("%s\n", error);
         return;
     }

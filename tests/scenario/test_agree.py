@@ -77,12 +77,12 @@ class Agree(unittest.TestCase):
         self.assertEqual(done.returncode, 1)
         self.assertIn('2 requests were not completed live', done.stderr)
         for spoil, words in (
-                (lambda r: r.pop('trace'), 'live.json: trace.file: missing'),
+                (lambda r: r.pop('trace'), 'live.json: trace: missing'),
                 (lambda r: r['trace'].update(speed=0), 'trace.speed'),
                 (lambda r: r['trace'].update(length_scale=0),
                  'trace.length_scale'),
                 (lambda r: r['ttft_s'].update(p90='x'), 'ttft_s.p90'),
-                (lambda r: r.update(policy=None), 'policy: missing'),
+                (lambda r: r.update(policy=None), 'policy: expected'),
                 (lambda r: r.update(policy='best'), 'best')):
             report = self.live_report()
             spoil(report)
@@ -93,7 +93,7 @@ class Agree(unittest.TestCase):
             self.assertIn(words, done.stderr)
         with open(self.path('live.json'), 'w', encoding='utf-8') as f:
             f.write('{')
-        self.assertIn('live.json:1:', self.agree().stderr)
+        self.assertIn('live.json: line 1', self.agree().stderr)
 
     def test_decisions(self):
         columns = ('index', 'intended_s', 'prefill', 'reused_tokens',

@@ -262,7 +262,7 @@ class Experiments(unittest.TestCase):
                 (('cake-fluctuation', '--kv-bits', 17), 2, '--kv-bits 17'),
                 (('cake-fluctuation', '--gbps', 0.001), 1, 'more than a day'),
                 (('cake-adaptive', '--hardware', 'B200'), 1, '"B200"'),
-                (('cake-adaptive', '--model', 'x' * 99), 1, '--model xxx'),
+                (('cake-adaptive', '--model', 'x' * 99), 2, '--model xxx'),
                 (('cake-adaptive', '--bandwidths', '7,-1'), 2, '--bandwidths'),
                 (('cake-adaptive', '--short-max', 5), 2, '--short-max 5')):
             with self.subTest(args=args):

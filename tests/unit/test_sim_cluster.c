@@ -146,7 +146,8 @@ static void test_errors(void)
         "F: prefill.nodes: expected an integer of 1 to 8192, got 0");
     refused("{" MODEL COST "\"prefill\": {\"nodes\": 2, \"order\": \"lifo\", "
             "\"device\": {\"tokens\": 9000}}," NO_DECODE LINKS "}",
-            "F: c: prefill.order: no order \"lifo\"");
+            "F: c: prefill.order: \"lifo\" is not one of fifo "
+            "fifo_strict uncached_first");
     refused("{" MODEL COST "\"prefill\": {\"nodes\": 2, \"device\": "
             "{\"tokens\": \"many\"}}," NO_DECODE LINKS "}",
             "F: prefill.device.tokens: expected an integer of 1 to "
@@ -201,6 +202,13 @@ static void test_errors(void)
             "F: c: mix_requests needs step_tokens");
 }
 
+static int override(struct cluster *c, int64_t prefill, int64_t decode,
+                    double link_gbps, char *err)
+{
+    return cluster_override(
+        c, &(struct cluster_changes){prefill, decode, link_gbps, -1}, err);
+}
+
 static void test_override(void)
 {
     struct cluster c;
@@ -208,16 +216,16 @@ static void test_override(void)
 
     CU_ASSERT_EQUAL_FATAL(
         load("{" MODEL POLYNOMIAL PREFILL DECODE LINKS "}", &c, err), 0);
-    CU_ASSERT_EQUAL(cluster_override(&c, -1, -1, -1, err), 0);
+    CU_ASSERT_EQUAL(override(&c, -1, -1, -1, err), 0);
     CU_ASSERT_EQUAL(cluster_nodes(&c), 5);
-    CU_ASSERT_EQUAL(cluster_override(&c, 7, 0, 16, err), 0);
+    CU_ASSERT_EQUAL(override(&c, 7, 0, 16, err), 0);
     CU_ASSERT_EQUAL(c.prefill_nodes, 7);
     CU_ASSERT_EQUAL(c.decode_nodes, 0);
     CU_ASSERT_DOUBLE_EQUAL(c.link_bytes_per_s, 2e9, 1);
-    CU_ASSERT_EQUAL(cluster_override(&c, 0, -1, -1, err), -EINVAL);
+    CU_ASSERT_EQUAL(override(&c, 0, -1, -1, err), -EINVAL);
     CU_ASSERT_STRING_EQUAL(err, "c: no node prefills");
     CU_ASSERT_EQUAL(c.prefill_nodes, 7);
-    CU_ASSERT_EQUAL(cluster_override(&c, 8000, 8000, -1, err), -EINVAL);
+    CU_ASSERT_EQUAL(override(&c, 8000, 8000, -1, err), -EINVAL);
     CU_ASSERT_STRING_EQUAL(err, "c: more than 8192 nodes");
 }
 

@@ -74,15 +74,15 @@ static void print_terms(const struct fit_part *part)
     for (size_t j = 0; j < part->form->terms; j++) {
         const char *name = part->form->term_names[j];
 
-        if (!r->used[j])
-            (void)printf("  %-18s %14s %12s %9s\n", name, "left out", "-", "-");
-        else if (r->std_error[j] > 0.0)
-            (void)printf("  %-18s %14.6g %12.3g %9.1f\n", name,
-                         r->coefficient[j], r->std_error[j],
-                         r->coefficient[j] / r->std_error[j]);
+        (void)printf("  %-18s", name);
+        if (r->used[j])
+            (void)printf(" %14.6g %12.3g", r->coefficient[j], r->std_error[j]);
         else
-            (void)printf("  %-18s %14.6g %12s %9s\n", name, r->coefficient[j],
-                         "0", "-");
+            (void)printf(" %14s %12s", "left out", "-");
+        if (r->std_error[j] > 0.0)
+            (void)printf(" %9.1f\n", r->coefficient[j] / r->std_error[j]);
+        else
+            (void)printf(" %9s\n", "-");
     }
 }
 

@@ -28,18 +28,20 @@ int replay_parse(const struct replay_usage *usage,
                  const struct option_table *table, int argc, char **argv,
                  int *status) __attribute__((warn_unused_result));
 
-/* Prints "conductor-replay NAME: message" to stderr, printf-style. */
-void replay_complain(const char *name, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
-
 /* Complains of the output file `path` unless rc is 0 (see chart_error()).
- * Returns 0 or 1, for an exit status. */
+ * Returns 0 or -1. */
 int replay_complain_output(const char *name, const char *path, int rc);
+
+/* As replay_complain_output(), of an output that may not be asked for: `write`
+ * is evaluated if the path is there. */
+#define REPLAY_OUTPUT(name, path, write) \
+    ((path) ? replay_complain_output(name, path, write) : 0)
 
 /* Says which required option is missing, and where help is. */
 void replay_missing(const char *name, const char *option);
 
-/* Each gets its own name as argv[0] and returns the exit status. */
+/* Each gets its own name as argv[0] and returns the exit status; below 0 stands
+ * for 1. */
 int replay_command_live(int argc, char **argv);
 int replay_command_generate(int argc, char **argv);
 int replay_command_stats(int argc, char **argv);

@@ -2,10 +2,11 @@
 #include "tools/replay/list.h"
 
 #include <errno.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "base/options.h"
 
 int replay_list_numbers(const char *option, const char *text, double min,
                         double max, struct replay_numbers *list,
@@ -36,45 +37,27 @@ int replay_list_numbers(const char *option, const char *text, double min,
     }
 }
 
-static bool is_known(const char *(*known)(size_t i), const char *name)
-{
-    const char *k;
-
-    for (size_t i = 0; (k = known(i)); i++)
-        if (strcmp(k, name) == 0)
-            return true;
-    return false;
-}
-
-static int refuse_name(const char *option, const char *name,
-                       const char *(*known)(size_t i),
-                       char error[REPLAY_LIST_ERROR_BYTES])
-{
-    const char *k;
-    int n = snprintf(error, REPLAY_LIST_ERROR_BYTES,
-                     "--%s %.40s: is not one of", option, name);
-
-    for (size_t i = 0; (k = known(i)); i++)
-        if (n < REPLAY_LIST_ERROR_BYTES)
-            n += snprintf(error + n, REPLAY_LIST_ERROR_BYTES - (size_t)n, " %s",
-                          k);
-    return -EINVAL;
-}
-
 int replay_list_names(const char *option, const char *text,
                       const char *(*known)(size_t i), struct replay_names *list,
                       char error[REPLAY_LIST_ERROR_BYTES])
 {
+    const char *name;
+    const struct option_spec one = {
+        .kind = OPTION_TEXT, .value = &name, .choice = known};
+    char why[REPLAY_LIST_ERROR_BYTES] = "too long";
+
     list->count = 0;
-    if (strlen(text) >= sizeof list->text)
-        return refuse_name(option, text, known, error);
-    strcpy(list->text, text);
+    snprintf(list->text, sizeof list->text, "%s", text);
     char *rest = list->text;
     while (rest) {
-        char *name = strsep(&rest, ",");
+        const char *word = strsep(&rest, ",");
 
-        if (!is_known(known, name) || list->count == REPLAY_LIST_MAX)
-            return refuse_name(option, name, known, error);
+        if (list->count == REPLAY_LIST_MAX ||
+            option_set(&one, word, why, sizeof why) != 0) {
+            snprintf(error, REPLAY_LIST_ERROR_BYTES, "--%s %.40s: %s", option,
+                     word, why);
+            return -EINVAL;
+        }
         for (size_t i = 0; i < list->count; i++) {
             if (strcmp(list->names[i], name) == 0) {
                 snprintf(error, REPLAY_LIST_ERROR_BYTES, "--%s %s: comes twice",

@@ -1,6 +1,5 @@
 /* conductor-replay: the table of subcommands. */
 #include <errno.h>
-#include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
@@ -59,22 +58,11 @@ static void print_help(FILE *file)
           file);
 }
 
-void replay_complain(const char *name, const char *format, ...)
-{
-    fprintf(stderr, "conductor-replay %s: ", name);
-    va_list args;
-    va_start(args, format);
-    vfprintf(stderr, format, args);
-    va_end(args);
-    fputc('\n', stderr);
-}
-
 int replay_complain_output(const char *name, const char *path, int rc)
 {
-    if (rc != 0)
-        replay_complain(name, "%s: %s", options_shown_path(path),
-                        chart_error(rc));
-    return rc != 0;
+    return rc == 0 ? 0
+                   : replay_complain(name, "%s: %s", options_shown_path(path),
+                                     chart_error(rc));
 }
 
 void replay_missing(const char *name, const char *option)
@@ -99,9 +87,8 @@ int replay_parse(const struct replay_usage *usage,
     if (options_claim_stdout(table, error, sizeof error) == 0 &&
         options_check_outputs(table, error, sizeof error) == 0)
         return 0;
-    replay_complain(usage->name, "%s", error);
     *status = 1;
-    return -1;
+    return replay_complain(usage->name, "%s", error);
 }
 
 static const struct command *find_command(const char *name)
@@ -154,6 +141,7 @@ int main(int argc, char **argv)
 {
     int status = run_command(argc, argv);
 
+    status = status < 0 ? 1 : status;
     if (fflush(stdout) != 0 || ferror(stdout) != 0) {
         fprintf(stderr, "conductor-replay: standard output: %s\n",
                 strerror(errno));

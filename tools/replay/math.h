@@ -34,6 +34,12 @@ struct replay_summary replay_summarise(double *values, size_t count);
  */
 int64_t replay_tail_mean_us(int64_t *intervals_us, size_t count);
 
+/* From microseconds. */
+static inline double replay_seconds(int64_t us)
+{
+    return (double)us / 1e6;
+}
+
 /* part / whole, 0 when whole is 0. */
 double replay_ratio(uint64_t part, uint64_t whole);
 

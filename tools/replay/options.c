@@ -3,11 +3,23 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+int replay_complain(const char *name, const char *format, ...)
+{
+    fprintf(stderr, "conductor-replay %s: ", name);
+    va_list args;
+    va_start(args, format);
+    vfprintf(stderr, format, args);
+    va_end(args);
+    fputc('\n', stderr);
+    return -1;
+}
 
 static int check_output(const char *path)
 {

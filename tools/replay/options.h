@@ -10,6 +10,11 @@
         __VA_ARGS__      \
     }
 
+/* Prints "conductor-replay NAME: message" to stderr, printf-style. Returns -1.
+ */
+int replay_complain(const char *name, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
 /*
  * Whether the files of all OUTPUT options can be written, before the work whose
  * result they are to hold. Files that exist are not changed; others are made

@@ -8,7 +8,6 @@
 #include <errno.h>
 #include <event2/http.h>
 #include <netdb.h>
-#include <poll.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -237,7 +236,7 @@ void replay_request_cancel(struct replay_request *r, const char *reason)
 
 /* ---- one blocking GET of a JSON page ---- */
 
-#define REASON_MS 2000
+#define REASON_S 2
 
 struct get {
     struct event_base *base;
@@ -264,30 +263,23 @@ static void on_page(struct evhttp_request *request, void *arg)
 /* Connects to one address; 0 or a positive errno. */
 static int try_address(const struct addrinfo *a)
 {
-    int why = 0;
-    socklen_t size = sizeof why;
-    int fd = socket(a->ai_family, a->ai_socktype | SOCK_NONBLOCK | SOCK_CLOEXEC,
-                    a->ai_protocol);
+    const struct timeval limit = {.tv_sec = REASON_S};
+    int fd =
+        socket(a->ai_family, a->ai_socktype | SOCK_CLOEXEC, a->ai_protocol);
 
     if (fd < 0)
         return errno;
-    struct pollfd ready = {.fd = fd, .events = POLLOUT};
-    if (connect(fd, a->ai_addr, a->ai_addrlen) != 0) {
-        why = errno;
-        if (why == EINPROGRESS) {
-            why = ETIMEDOUT;
-            if (poll(&ready, 1, REASON_MS) > 0 &&
-                getsockopt(fd, SOL_SOCKET, SO_ERROR, &why, &size) != 0)
-                why = errno;
-        }
-    }
+    int why = setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit) ||
+                      connect(fd, a->ai_addr, a->ai_addrlen)
+                  ? errno
+                  : 0;
     close(fd);
-    return why;
+    return why == EINPROGRESS ? ETIMEDOUT : why;
 }
 
 /*
  * Why a server does not answer. libevent loses the error of a connection that
- * fails, so one more is tried. Blocks for REASON_MS per address at most.
+ * fails, so one more is tried. Blocks for REASON_S per address at most.
  */
 static const char *find_reason(const struct replay_server *server)
 {
@@ -325,8 +317,7 @@ int replay_get_json(struct event_base *base, const struct replay_server *server,
         snprintf(error, size, "out of memory");
         return -EIO;
     }
-    struct timeval timeout = {.tv_sec = timeout_us / 1000000,
-                              .tv_usec = timeout_us % 1000000};
+    struct timeval timeout = timeval_of(timeout_us);
     evhttp_connection_set_timeout_tv(connection, &timeout);
     struct evhttp_request *request = evhttp_request_new(on_page, &get);
     if (request) {

@@ -33,10 +33,10 @@ static const struct replay_usage usage = {
 };
 
 struct settings {
-    const char *url, *trace, *report, *csv, *plot;
+    struct replay_stream_options source;
+    const char *url, *report, *csv, *plot;
     double speed, slo_ttft_s, slo_tbt_s, timeout_s;
-    uint64_t length_scale, block_tokens, requests, from, max_in_flight, seed,
-        vocab;
+    uint64_t max_in_flight, seed, vocab;
 };
 
 /* What GET /v1/models says; zeros where it does not. */
@@ -51,17 +51,14 @@ static int parse(int argc, char **argv, struct settings *s, int *status)
     const struct option_spec specs[] = {
         {"url", OPTION_TEXT, &s->url, "URL", 0, 0,
          "the server (default http://127.0.0.1:8080)"},
-        {"trace", OPTION_TEXT, &s->trace, "FILE", 0, 0,
+        {"trace", OPTION_TEXT, &s->source.path, "FILE", 0, 0,
          "JSON lines, plain or gzip", .required = true},
         {"speed", OPTION_NUMBER, &s->speed, "X", 1e-3, 1e6,
          "2 sends twice as fast as the trace (default 1)"},
-        {"length-scale", OPTION_COUNT, &s->length_scale, "S", 1, 65536,
-         "divides lengths and block size alike (default 1)"},
-        {"block-tokens", OPTION_COUNT, &s->block_tokens, "N", 1, 65536,
-         "block size of the trace (default 512)"},
-        {"requests", OPTION_COUNT, &s->requests, "N", 1, 1e12,
+        REPLAY_SCALE_SPECS(s->source),
+        {"requests", OPTION_COUNT, &s->source.requests, "N", 1, 1e12,
          "at most so many (default all)"},
-        {"from", OPTION_COUNT, &s->from, "K", 0, 1e12,
+        {"from", OPTION_COUNT, &s->source.from, "K", 0, 1e12,
          "skip the first K requests (default 0)"},
         {"slo-ttft", OPTION_NUMBER, &s->slo_ttft_s, "S", 0, 1e6,
          "seconds that count as in time (default 30)"},
@@ -86,14 +83,7 @@ static int parse(int argc, char **argv, struct settings *s, int *status)
     if (replay_parse(&usage, &table, argc, argv, status) != 0)
         return -1;
     *status = REPLAY_EXIT_USAGE;
-    if (s->block_tokens % s->length_scale != 0) {
-        replay_complain(usage.name,
-                        "--length-scale %" PRIu64
-                        ": must divide the block size of %" PRIu64,
-                        s->length_scale, s->block_tokens);
-        return -1;
-    }
-    return 0;
+    return replay_stream_check(&s->source, usage.name);
 }
 
 static uint32_t count_of(const json_t *object, const char *key)
@@ -111,10 +101,8 @@ static int ask_model(struct event_base *base,
     int rc = replay_get_json(base, server, "/v1/models", 10000000, &page, error,
                              sizeof error);
 
-    if (rc != 0) {
-        replay_complain(usage.name, "%s", error);
-        return rc;
-    }
+    if (rc != 0)
+        return replay_complain(usage.name, "%s", error);
     const json_t *first = json_array_get(json_object_get(page, "data"), 0);
     const json_t *vendor = json_object_get(first, "conductor");
     const char *name = json_string_value(json_object_get(first, "id"));
@@ -125,11 +113,7 @@ static int ask_model(struct event_base *base,
     snprintf(model->name, sizeof model->name, "%s", name ? name : "");
     replay_copy_text(model->policy, sizeof model->policy, policy);
     json_decref(page);
-    if (!name) {
-        replay_complain(usage.name, "/v1/models names no model");
-        return -EIO;
-    }
-    return 0;
+    return name ? 0 : replay_complain(usage.name, "/v1/models names no model");
 }
 
 /* Blocks that the trace's are no multiple of, and what to do about it. */
@@ -138,10 +122,9 @@ static void warn_blocks(const struct settings *s, const struct model *model,
 {
     char cure[64] = "";
 
-    if (s->block_tokens % model->block_tokens == 0) {
-        snprintf(cure, sizeof cure, "--length-scale %" PRIu64 " here, or ",
-                 s->block_tokens / model->block_tokens);
-    }
+    if (s->source.block_tokens % model->block_tokens == 0)
+        snprintf(cure, sizeof cure, "--length-scale %" PRIu32 " here, or ",
+                 s->source.block_tokens / model->block_tokens);
     replay_complain(
         usage.name,
         "warning: the server's blocks have %u tokens, the "
@@ -193,12 +176,13 @@ static void raise_file_limit(void)
 static json_t *settings_json(const struct settings *s,
                              const struct replay_trace *trace)
 {
-    return json_pack(
-        "{s:s, s:I, s:I, s:I, s:I, s:f, s:I, s:I}", "file", s->trace,
-        "requests", (json_int_t)trace->count, "from", (json_int_t)s->from,
-        "length_scale", (json_int_t)s->length_scale, "block_tokens",
-        (json_int_t)trace->block_tokens, "speed", s->speed, "max_in_flight",
-        (json_int_t)s->max_in_flight, "seed", (json_int_t)s->seed);
+    return json_pack("{s:s, s:I, s:I, s:I, s:I, s:f, s:I, s:I}", "file",
+                     s->source.path, "requests", (json_int_t)trace->count,
+                     "from", (json_int_t)s->source.from, "length_scale",
+                     (json_int_t)s->source.length_scale, "block_tokens",
+                     (json_int_t)trace->block_tokens, "speed", s->speed,
+                     "max_in_flight", (json_int_t)s->max_in_flight, "seed",
+                     (json_int_t)s->seed);
 }
 
 static int write_report(const struct settings *s,
@@ -221,23 +205,14 @@ static int write_outputs(const struct settings *s,
                          const struct replay_record *records,
                          const struct replay_report *report)
 {
-    int rc = 0;
-
     replay_report_print(report, stdout);
-    if (s->report)
-        rc |= replay_complain_output(usage.name, s->report,
-                                     write_report(s, trace, report));
-    if (s->csv) {
-        rc |= replay_complain_output(
-            usage.name, s->csv,
-            replay_csv_write(records, trace->count, s->csv));
-    }
-    if (s->plot) {
-        rc |= replay_complain_output(
-            usage.name, s->plot,
-            replay_live_plot(records, trace->count, report, s->plot));
-    }
-    return rc;
+    return REPLAY_OUTPUT(usage.name, s->report,
+                         write_report(s, trace, report)) |
+           REPLAY_OUTPUT(usage.name, s->csv,
+                         replay_csv_write(records, trace->count, s->csv)) |
+           REPLAY_OUTPUT(
+               usage.name, s->plot,
+               replay_live_plot(records, trace->count, report, s->plot));
 }
 
 static int run(const struct settings *s, struct event_base *base,
@@ -257,7 +232,7 @@ static int run(const struct settings *s, struct event_base *base,
         .tokens = {.block_tokens = trace->block_tokens,
                    .vocab_tokens = vocab_tokens(s, &model),
                    .seed = s->seed},
-        .first_index = s->from,
+        .first_index = s->source.from,
         .speed = s->speed,
         .max_in_flight = s->max_in_flight,
         .timeout_us = (int64_t)(s->timeout_s * 1e6)};
@@ -282,10 +257,8 @@ static int run(const struct settings *s, struct event_base *base,
 
         rc = replay_report_make(records, trace->count, &context, &report);
     }
-    if (rc != 0) {
-        replay_complain(usage.name, "%s", strerror(-rc));
-        return 1;
-    }
+    if (rc != 0)
+        return replay_complain(usage.name, "%s", strerror(-rc));
     rc = write_outputs(s, trace, records, &report);
     if (result.interrupted)
         return REPLAY_EXIT_INTERRUPTED;
@@ -295,19 +268,11 @@ static int run(const struct settings *s, struct event_base *base,
 static int load_and_run(const struct settings *s,
                         const struct replay_server *server)
 {
-    const struct replay_stream_options options = {.path = s->trace,
-                                                  .block_tokens =
-                                                      s->block_tokens,
-                                                  .from = s->from,
-                                                  .requests = s->requests};
     struct replay_trace trace = {0};
     char error[512];
 
-    if (replay_trace_load(&options, (uint32_t)s->length_scale, &trace, error,
-                          sizeof error) != 0) {
-        replay_complain(usage.name, "%s", error);
-        return 1;
-    }
+    if (replay_trace_load(&s->source, &trace, error, sizeof error) != 0)
+        return replay_complain(usage.name, "%s", error);
     struct event_base *base = event_loop_new(1);
     struct replay_record *records = calloc(trace.count, sizeof records[0]);
     int status = 1;
@@ -324,14 +289,14 @@ static int load_and_run(const struct settings *s,
 
 int replay_command_live(int argc, char **argv)
 {
-    struct settings s = {.url = "http://127.0.0.1:8080",
-                         .speed = 1,
-                         .slo_ttft_s = 30,
-                         .slo_tbt_s = 0.2,
-                         .timeout_s = 300,
-                         .length_scale = 1,
-                         .block_tokens = TRACE_BLOCK_TOKENS,
-                         .max_in_flight = 512};
+    struct settings s = {
+        .url = "http://127.0.0.1:8080",
+        .source = {.block_tokens = TRACE_BLOCK_TOKENS, .length_scale = 1},
+        .speed = 1,
+        .slo_ttft_s = 30,
+        .slo_tbt_s = 0.2,
+        .timeout_s = 300,
+        .max_in_flight = 512};
     struct replay_server server;
     int status = 0;
 

@@ -5,6 +5,7 @@
 #include "tools/replay/live/run.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <jansson.h>
 #include <signal.h>
 #include <stdio.h>
@@ -78,22 +79,6 @@ static void progress_show(struct progress *p, int64_t now_us, size_t sent,
     fflush(stderr);
 }
 
-/* Decimal digits of `n` and a comma; returns the end. */
-static char *put_token(char *to, uint32_t n)
-{
-    char digits[10];
-    size_t count = 0;
-
-    do {
-        digits[count++] = (char)('0' + n % 10);
-        n /= 10;
-    } while (n > 0);
-    while (count > 0)
-        *to++ = digits[--count];
-    *to++ = ',';
-    return to;
-}
-
 /* The prompt as JSON numbers, without a JSON node for each of them. */
 static int add_prompt(struct evbuffer *body, const uint32_t *tokens, size_t n)
 {
@@ -101,9 +86,9 @@ static int add_prompt(struct evbuffer *body, const uint32_t *tokens, size_t n)
     char *end = text;
 
     for (size_t i = 0; i < n; i++) {
-        end = put_token(end, tokens[i]);
         bool last = i + 1 == n;
-        end -= last ? 1 : 0;
+
+        end += sprintf(end, "%" PRIu32 "%s", tokens[i], last ? "" : ",");
         if (last || end > text + sizeof text - 16) {
             if (evbuffer_add(body, text, (size_t)(end - text)) != 0)
                 return -1;

@@ -39,11 +39,6 @@ static void count_reason(struct replay_report *report,
     slot->count++;
 }
 
-static double seconds(int64_t us)
-{
-    return (double)us / 1e6;
-}
-
 static int add_completed(struct replay_tally *t, const struct replay_record *r)
 {
     struct replay_report *report = &t->report;
@@ -57,17 +52,18 @@ static int add_completed(struct replay_tally *t, const struct replay_record *r)
     report->retries += r->retries;
     if (r->first_token_us < 0)
         return 0;
-    double ttft_s = seconds(r->first_token_us - r->intended_us);
-    double observed_s = seconds(r->first_token_us - r->sent_us);
+    double ttft_s = replay_seconds(r->first_token_us - r->intended_us);
+    double observed_s = replay_seconds(r->first_token_us - r->sent_us);
     bool in_time = ttft_s <= report->context.slo_ttft_s;
     int rc = replay_distribution_add(&t->ttft_s, ttft_s);
     if (rc == 0 && r->tbt_us >= 0) {
-        rc = replay_distribution_add(&t->tbt_s, seconds(r->tbt_us));
-        in_time = in_time && seconds(r->tbt_us) <= report->context.slo_tbt_s;
+        rc = replay_distribution_add(&t->tbt_s, replay_seconds(r->tbt_us));
+        in_time =
+            in_time && replay_seconds(r->tbt_us) <= report->context.slo_tbt_s;
     }
     report->effective += in_time ? 1 : 0;
     if (rc == 0 && r->predicted_ttft_us >= 0 && observed_s > 0) {
-        double predicted_s = seconds(r->predicted_ttft_us);
+        double predicted_s = replay_seconds(r->predicted_ttft_us);
 
         rc = replay_distribution_add(&t->error, fabs(predicted_s - observed_s) /
                                                     observed_s);
@@ -109,8 +105,8 @@ int replay_tally_add(struct replay_tally *tally, const struct replay_record *r)
     tally->report.total++;
     tally->report.offered_tokens += r->input_tokens;
     if (r->sent_us >= 0) {
-        rc = replay_distribution_add(&tally->lag_s,
-                                     seconds(r->sent_us - r->intended_us));
+        rc = replay_distribution_add(
+            &tally->lag_s, replay_seconds(r->sent_us - r->intended_us));
     }
     if (rc == 0 && r->outcome == REPLAY_COMPLETED) {
         rc = add_completed(tally, r);

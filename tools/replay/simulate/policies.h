@@ -2,8 +2,8 @@
 #ifndef TOOLS_REPLAY_SIMULATE_POLICIES_H
 #define TOOLS_REPLAY_SIMULATE_POLICIES_H
 
-#include "base/options.h"
 #include "conductor/policy_text.h"
+#include "tools/replay/command.h"
 
 struct replay_policies {
     struct option_list texts;
@@ -11,26 +11,26 @@ struct replay_policies {
     char help[POLICY_TEXT_BYTES];
 };
 
-/* How it appears in a subcommand's table, of one that was begun. */
+/* How it appears in a subcommand's table. */
 #define REPLAY_POLICY_SPEC(p)                                          \
     {                                                                  \
         "policy-option", OPTION_LIST, &(p).texts, "NAME=NUMBER", 0, 0, \
             (p).help                                                   \
     }
 
-/* Makes room for as many options as a line of argc words can hold, and writes
- * their help. Returns 0 or -ENOMEM. */
-int replay_policies_begin(struct replay_policies *p, int argc)
+/* As replay_parse(), of a table with REPLAY_POLICY_SPEC(*p). */
+int replay_policies_parse(struct replay_policies *p,
+                          const struct replay_usage *usage,
+                          const struct option_table *table, int argc,
+                          char **argv, int *status)
     __attribute__((warn_unused_result));
 
 /*
- * Reads what the line said, and frees the room in any case.
- *   policies  (n) names, those that are to run; they exist. With none it only
- *             frees.
- * Returns 0, or -1 after a complaint of the subcommand `name`.
+ * Whether what the line said is right for policies[0 .. n), those that are to
+ * run; they exist. Returns 0, or -1 after a complaint of the subcommand `name`.
  */
-int replay_policies_end(struct replay_policies *p, const char *name,
-                        const char *const *policies, size_t n)
+int replay_policies_check(const struct replay_policies *p, const char *name,
+                          const char *const *policies, size_t n)
     __attribute__((warn_unused_result));
 
 #endif

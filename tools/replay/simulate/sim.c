@@ -9,14 +9,12 @@
 
 #include "base/array.h"
 #include "base/clock.h"
-#include "tools/replay/trace/stream.h"
 
 struct run {
     const struct replay_sim_params *params;
     struct replay_sim_result *result;
     struct replay_tally *tally;
     struct replay_stream *stream;
-    uint64_t n_given;   /* of a trace in memory */
     uint64_t n_counted; /* by the first pass */
     char *error;        /* (size) */
     size_t size;
@@ -25,58 +23,32 @@ struct run {
 
 static int open_source(struct run *run)
 {
-    const struct replay_source *s = &run->params->source;
-    const struct replay_stream_options options = {.path = s->path,
-                                                  .from = s->from,
-                                                  .requests = s->requests,
-                                                  .block_tokens =
-                                                      s->block_tokens,
-                                                  .skip_bad = s->skip_bad,
-                                                  .quiet = true,
-                                                  .regular_only = true};
+    struct replay_stream_options options = run->params->source;
 
-    run->n_given = 0;
-    return s->path ? replay_stream_open(&options, &run->stream, run->error,
-                                        run->size)
-                   : 0;
+    options.quiet = options.regular_only = true;
+    return replay_stream_open(&options, &run->stream, run->error, run->size);
 }
 
 /* Notes what was skipped and what ended it. */
 static void close_source(struct run *run)
 {
     struct replay_sim_result *result = run->result;
-    const char *error = run->stream ? replay_stream_error(run->stream) : "";
+    const char *error = replay_stream_error(run->stream);
 
     if (error[0] != '\0')
         snprintf(run->error, run->size, "%s", error);
-    if (run->stream) {
-        result->skipped = replay_stream_skipped(run->stream);
-        snprintf(result->first_skipped, sizeof result->first_skipped, "%s",
-                 replay_stream_first_skipped(run->stream));
-    }
+    result->skipped = replay_stream_skipped(run->stream);
+    snprintf(result->first_skipped, sizeof result->first_skipped, "%s",
+             replay_stream_first_skipped(run->stream));
     replay_stream_free(run->stream);
-    run->stream = NULL;
 }
 
 /* sim_io.next */
 static int next_request(void *arg, struct trace_request *request)
 {
     struct run *run = arg;
-    const struct replay_source *s = &run->params->source;
 
-    if (run->rc != 0)
-        return run->rc;
-    if (s->path) {
-        int rc = replay_stream_next(run->stream, request);
-
-        if (rc == 1)
-            trace_request_scale(request, s->length_scale);
-        return rc;
-    }
-    if (run->n_given == s->trace->count)
-        return 0;
-    int rc = trace_request_copy(request, &s->trace->requests[run->n_given++]);
-    return rc == 0 ? 1 : rc;
+    return run->rc != 0 ? run->rc : replay_stream_next(run->stream, request);
 }
 
 static void keep_error(struct run *run, int rc)
@@ -253,9 +225,7 @@ static int check_source(const struct replay_sim_params *p, char *error,
                         size_t size)
 {
     uint32_t blocks = p->sim.cluster->block_tokens;
-    uint32_t scaled = p->source.path
-                          ? p->source.block_tokens / p->source.length_scale
-                          : p->source.trace->block_tokens;
+    uint32_t scaled = p->source.block_tokens / p->source.length_scale;
 
     if (scaled == blocks)
         return 0;
@@ -270,11 +240,10 @@ static int check_source(const struct replay_sim_params *p, char *error,
 static int check_result(const struct run *run)
 {
     const struct replay_report *r = &run->result->report;
-    const char *path = run->params->source.path;
 
     if (r->total > 0 && r->failed < r->total)
         return 0;
-    int n = snprintf(run->error, run->size, "%s: ", path ? path : "the trace");
+    int n = snprintf(run->error, run->size, "%s: ", run->params->source.path);
     if (r->total == 0) {
         snprintf(run->error + n, run->size - (size_t)n, "holds no request%s",
                  run->params->source.from > 0 ? " behind --from" : "");

@@ -1,7 +1,6 @@
 /*
  * One simulation of a trace with its report: what `simulate` prints, and what
- * other subcommands run many of. Requests come from a file, read as a stream,
- * or from a trace in memory.
+ * other subcommands run many of. Requests come from a file, read as a stream.
  */
 #ifndef TOOLS_REPLAY_SIMULATE_SIM_H
 #define TOOLS_REPLAY_SIMULATE_SIM_H
@@ -15,7 +14,7 @@
 #include "sim/sim.h"
 #include "tools/replay/report/report.h"
 #include "tools/replay/simulate/facts.h"
-#include "tools/replay/trace/load.h"
+#include "tools/replay/trace/stream.h"
 
 /* Virtual time between two counts of copies, as in the paper's figure 11. */
 #define REPLAY_COPIES_INTERVAL_US INT64_C(30000000)
@@ -23,21 +22,10 @@
  * again. */
 #define REPLAY_COPIES_MAX 4096
 
-/* Where requests come from. */
-struct replay_source {
-    const char *path; /* a regular file, read twice; NULL: from `trace` */
-    const struct replay_trace *trace; /* borrowed */
-    uint32_t block_tokens;            /* of the file, before scaling */
-    uint32_t length_scale;            /* at least 1 */
-    uint64_t from;                    /* requests skipped; of the file only */
-    uint64_t requests;                /* at most; 0: all */
-    bool skip_bad; /* bad lines are skipped and counted; the first is told */
-};
-
 struct replay_sim_params {
     struct sim_config sim; /* watch_* are filled in by replay_sim_run() */
-    struct replay_source source;
-    double slo_ttft_s; /* what counts as effective */
+    struct replay_stream_options source; /* a regular file, read twice */
+    double slo_ttft_s;                   /* what counts as effective */
     double slo_tbt_s;
     bool with_facts; /* a first pass for best ratio and ranks */
     FILE *csv;       /* a line a request; NULL: none */

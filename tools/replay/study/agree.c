@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/json_fields.h"
 #include "tools/replay/command.h"
 #include "tools/replay/simulate/sim.h"
 
@@ -58,6 +59,7 @@ struct pair {
 };
 
 #define PAIRS 5
+#define LIVE_BYTES_MAX ((size_t)16 << 20)
 
 static int parse(int argc, char **argv, struct settings *s, int *status)
 {
@@ -65,7 +67,7 @@ static int parse(int argc, char **argv, struct settings *s, int *status)
         {"live", OPTION_TEXT, &s->live, "FILE", 0, 0,
          "the report of conductor-replay live", .required = true},
         {"cluster", OPTION_TEXT, &s->cluster, "FILE", 0, 0,
-         "the cluster that was live (sim/DESIGN.md)", .required = true},
+         "the cluster that was live (docs/clusters.md)", .required = true},
         {"trace", OPTION_TEXT, &s->trace, "FILE", 0, 0,
          "where the trace is, if not where the report says"},
         {"policy", OPTION_TEXT, &s->policy, "NAME", 0, 0,
@@ -81,96 +83,52 @@ static int parse(int argc, char **argv, struct settings *s, int *status)
     return replay_parse(&usage, &table, argc, argv, status);
 }
 
-static bool read_count(const json_t *object, const char *key, json_int_t least,
-                       uint64_t *value)
+/* What the live report says, by fields. */
+static void read_report(struct fields *f, const struct fields_object *root,
+                        void *into)
 {
-    const json_t *x = json_object_get(object, key);
+    struct live *l = into;
+    struct fields_object trace =
+        fields_object(f, root, "trace", "trace.", false);
+    struct fields_object requests =
+        fields_object(f, root, "requests", "requests.", false);
+    struct fields_object ttft =
+        fields_object(f, root, "ttft_s", "ttft_s.", false);
 
-    if (!json_is_integer(x) || json_integer_value(x) < least)
-        return false;
-    *value = (uint64_t)json_integer_value(x);
-    return true;
-}
-
-static bool read_number(const json_t *object, const char *key, double *value)
-{
-    const json_t *x = json_object_get(object, key);
-
-    *value = json_number_value(x);
-    return json_is_number(x) && isfinite(*value) && *value >= 0;
-}
-
-static bool read_text(const json_t *object, const char *key, char *text,
-                      size_t size)
-{
-    const char *value = json_string_value(json_object_get(object, key));
-
-    if (!value || strlen(value) >= size)
-        return false;
-    strcpy(text, value);
-    return true;
-}
-
-/* The name of the field that is missing or wrong; NULL: all is well. */
-static const char *read_fields(const json_t *json, struct live *l)
-{
-    const json_t *trace = json_object_get(json, "trace");
-    const json_t *requests = json_object_get(json, "requests");
-    const json_t *ttft = json_object_get(json, "ttft_s");
-    uint64_t blocks = 0;
-    uint64_t scale = 0;
-    uint64_t total = 0;
-    const struct {
-        const char *name;
-        bool ok;
-    } fields[] = {
-        {"policy", read_text(json, "policy", l->policy, sizeof l->policy)},
-        {"trace.file", read_text(trace, "file", l->trace, sizeof l->trace)},
-        {"trace.from", read_count(trace, "from", 0, &l->from)},
-        {"trace.requests", read_count(trace, "requests", 1, &l->requests)},
-        {"trace.block_tokens",
-         read_count(trace, "block_tokens", 1, &blocks) && blocks <= 65536},
-        {"trace.length_scale",
-         read_count(trace, "length_scale", 1, &scale) && scale <= 65536},
-        {"trace.speed", read_number(trace, "speed", &l->speed) && l->speed > 0},
-        {"requests.total", read_count(requests, "total", 1, &total)},
-        {"requests.completed",
-         read_count(requests, "completed", 1, &l->completed)},
-        {"ttft_s.mean", read_number(ttft, "mean", &l->mean_s)},
-        {"ttft_s.p50", read_number(ttft, "p50", &l->p50_s)},
-        {"ttft_s.p90", read_number(ttft, "p90", &l->p90_s)},
-        {"ttft_s.p99", read_number(ttft, "p99", &l->p99_s)},
-        {"prefix_hit_ratio",
-         read_number(json, "prefix_hit_ratio", &l->hit_ratio)},
-    };
-    for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++)
-        if (!fields[i].ok)
-            return fields[i].name;
-    l->block_tokens = (uint32_t)blocks;
-    l->length_scale = (uint32_t)scale;
-    l->lost = total > l->completed ? total - l->completed : 0;
-    return NULL;
+    fields_text(f, root, "policy", l->policy, sizeof l->policy, NULL);
+    fields_text(f, &trace, "file", l->trace, sizeof l->trace, NULL);
+    l->from = (uint64_t)fields_integer(f, &trace, "from", 0, INT64_MAX, NULL);
+    l->requests =
+        (uint64_t)fields_integer(f, &trace, "requests", 1, INT64_MAX, NULL);
+    l->block_tokens =
+        (uint32_t)fields_integer(f, &trace, "block_tokens", 1, 65536, NULL);
+    l->length_scale =
+        (uint32_t)fields_integer(f, &trace, "length_scale", 1, 65536, NULL);
+    l->speed = fields_number(f, &trace, "speed", 1e-9, HUGE_VAL, NULL);
+    int64_t total = fields_integer(f, &requests, "total", 1, INT64_MAX, NULL);
+    l->completed =
+        (uint64_t)fields_integer(f, &requests, "completed", 1, INT64_MAX, NULL);
+    l->lost =
+        (uint64_t)total > l->completed ? (uint64_t)total - l->completed : 0;
+    l->mean_s = fields_number(f, &ttft, "mean", 0, HUGE_VAL, NULL);
+    l->p50_s = fields_number(f, &ttft, "p50", 0, HUGE_VAL, NULL);
+    l->p90_s = fields_number(f, &ttft, "p90", 0, HUGE_VAL, NULL);
+    l->p99_s = fields_number(f, &ttft, "p99", 0, HUGE_VAL, NULL);
+    l->hit_ratio =
+        fields_number(f, root, "prefix_hit_ratio", 0, HUGE_VAL, NULL);
 }
 
 static int read_live(const struct settings *s, struct live *l)
 {
-    json_error_t why;
-    json_t *json = json_load_file(s->live, JSON_REJECT_DUPLICATES, &why);
+    char error[512];
+    struct fields f = {"", s->live, error, sizeof error, 0};
 
-    if (!json) {
-        replay_complain(usage.name, "%s:%d: %s", s->live, why.line, why.text);
-        return -1;
-    }
-    const char *bad = read_fields(json, l);
-    json_decref(json);
-    if (bad) {
-        replay_complain(usage.name,
-                        "%s: %s: missing or wrong; it must be the report of "
-                        "conductor-replay live",
-                        s->live, bad);
-        return -1;
-    }
-    return 0;
+    return fields_read_file(&f, LIVE_BYTES_MAX, read_report, l) == 0
+               ? 0
+               : replay_complain(usage.name,
+                                 "%s; it must be the report of "
+                                 "conductor-replay live",
+                                 error);
 }
 
 static int simulate(const struct settings *s, const struct live *l,
@@ -180,10 +138,8 @@ static int simulate(const struct settings *s, const struct live *l,
     struct replay_sim_result result;
     char error[1024];
 
-    if (cluster_load_file(s->cluster, &cluster, error) != 0) {
-        replay_complain(usage.name, "%.900s", error);
-        return -1;
-    }
+    if (cluster_load_file(s->cluster, &cluster, error) != 0)
+        return replay_complain(usage.name, "%.900s", error);
     const struct replay_sim_params params = {
         .sim = {.cluster = &cluster,
                 .policy = s->policy ? s->policy : l->policy,
@@ -196,10 +152,8 @@ static int simulate(const struct settings *s, const struct live *l,
                    .requests = l->requests},
         .slo_ttft_s = INFINITY,
         .slo_tbt_s = INFINITY};
-    if (replay_sim_run(&params, &result, error, sizeof error) != 0) {
-        replay_complain(usage.name, "%.900s", error);
-        return -1;
-    }
+    if (replay_sim_run(&params, &result, error, sizeof error) != 0)
+        return replay_complain(usage.name, "%.900s", error);
     *report = result.report;
     replay_sim_result_fini(&result);
     return 0;
@@ -257,8 +211,6 @@ static int write_json(const struct settings *s, const struct live *l,
     if (rc == 0)
         rc = replay_json_write(json, s->json);
     json_decref(json);
-    if (rc != 0)
-        replay_complain(usage.name, "%s: %s", s->json, strerror(-rc));
     return rc;
 }
 
@@ -289,16 +241,14 @@ static int compare(const struct settings *s, const struct live *l,
     int status = l->lost > 0 || r->completed != l->completed ? 1 : 0;
     for (size_t i = 0; i < PAIRS; i++)
         status |= agrees(&pairs[i]) ? 0 : 1;
-    if (s->json && write_json(s, l, pairs) != 0)
-        status = 1;
-    return status;
+    return status | REPLAY_OUTPUT(usage.name, s->json, write_json(s, l, pairs));
 }
 
 int replay_command_agree(int argc, char **argv)
 {
     struct settings s = {.ttft_percent = 5, .hit_points = 0.5};
     struct live live;
-    struct replay_report report;
+    struct replay_report report = {0};
     int status = 0;
 
     if (parse(argc, argv, &s, &status) != 0)

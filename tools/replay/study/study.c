@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "conductor/core/schedule/admission.h"
+#include "tools/replay/command.h"
 #include "tools/replay/ticker.h"
 
 #define JOBS_MAX 1024
@@ -27,42 +28,24 @@ struct crew {
     struct replay_ticker ticker;
 };
 
-struct replay_case replay_case_make(const struct cluster *cluster,
-                                    const char *policy)
+int replay_load_cluster(const char *name, const char *path,
+                        const struct cluster_changes *changes,
+                        struct cluster *cluster)
 {
-    return (struct replay_case){.cluster = *cluster,
-                                .policy = policy,
-                                .speed = 1,
-                                .seed = 1,
-                                .effective_ttft_s = 30,
-                                .effective_tbt_s = 0.2};
-}
+    char error[CLUSTER_ERROR_BYTES];
 
-int replay_override(struct cluster *cluster, double link_gbps,
-                    double cache_tokens, char error[CLUSTER_ERROR_BYTES])
-{
-    int rc = link_gbps >= 0
-                 ? cluster_override(cluster, -1, -1, link_gbps, error)
-                 : 0;
-
-    return rc == 0 && cache_tokens >= 0
-               ? cluster_override_cache(cluster, (int64_t)cache_tokens, error)
-               : rc;
+    if (cluster_load_file(path, cluster, error) == 0 &&
+        cluster_override(cluster, changes, error) == 0)
+        return 0;
+    return replay_complain(name, "%s", error);
 }
 
 int replay_check_admission(const char *name, const char *admission)
 {
     if (admission_policy_by_name(admission))
         return 0;
-    fprintf(stderr,
-            "conductor-replay %s: --admission %s: must be plain, none\n", name,
-            admission);
-    return -1;
-}
-
-static double seconds(int64_t us)
-{
-    return (double)us / 1e6;
+    return replay_complain(name, "--admission %s: must be plain, none",
+                           admission);
 }
 
 /* What the predictions of an answered request were worth. */
@@ -83,15 +66,16 @@ static int observe(void *arg, const struct replay_record *r)
     struct replay_case *c = arg;
     bool answered = r->outcome == REPLAY_COMPLETED && r->first_token_us >= 0;
     double ttft_s =
-        answered ? seconds(r->first_token_us - r->intended_us) : -1.0;
-    double tbt_s = answered && r->tbt_us >= 0 ? seconds(r->tbt_us) : -1.0;
+        answered ? replay_seconds(r->first_token_us - r->intended_us) : -1.0;
+    double tbt_s =
+        answered && r->tbt_us >= 0 ? replay_seconds(r->tbt_us) : -1.0;
     int rc = 0;
 
     c->judged++;
-    c->arrivals_s = fmax(c->arrivals_s, seconds(r->intended_us));
+    c->arrivals_s = fmax(c->arrivals_s, replay_seconds(r->intended_us));
     if (answered) {
-        c->prefill_s += seconds(r->prefill_us);
-        rc = keep_prediction(c, ttft_s, seconds(r->predicted_ttft_us));
+        c->prefill_s += replay_seconds(r->prefill_us);
+        rc = keep_prediction(c, ttft_s, replay_seconds(r->predicted_ttft_us));
     }
     if (!answered || ttft_s > c->effective_ttft_s ||
         tbt_s > c->effective_tbt_s) {

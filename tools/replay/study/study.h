@@ -18,7 +18,7 @@
 
 /* What the cases of a study have in common. */
 struct replay_study {
-    struct replay_source source;
+    struct replay_stream_options source;
     uint64_t jobs;    /* simulations at once; 0: as many as there are cores */
     const char *what; /* for progress on stderr: "simulations" */
     bool quiet;       /* no progress */
@@ -53,30 +53,25 @@ struct replay_case {
 };
 
 /* How a study's options appear in a subcommand's table. */
-#define REPLAY_STUDY_SPECS(o)                                                  \
-    OPTION_SPEC("trace", OPTION_TEXT, &(o).source.path, "FILE", 0, 0,          \
-                "JSONL, plain or gzip", .required = true),                     \
-        OPTION_SPEC("from", OPTION_COUNT, &(o).source.from, "N", 0, 1e12,      \
-                    "skip its first N requests"),                              \
-        OPTION_SPEC("requests", OPTION_COUNT, &(o).source.requests, "N", 1,    \
-                    1e12, "only so many of them"),                             \
-        OPTION_SPEC("skip-bad", OPTION_FLAG, &(o).source.skip_bad, NULL, 0, 0, \
-                    "skip bad lines and count them"),                          \
-        OPTION_SPEC(                                                           \
-            "jobs", OPTION_COUNT, &(o).jobs, "N", 1, 1024,                     \
+#define REPLAY_STUDY_SPECS(o)                              \
+    REPLAY_STREAM_SPECS((o).source),                       \
+        OPTION_SPEC(                                       \
+            "jobs", OPTION_COUNT, &(o).jobs, "N", 1, 1024, \
             "simulations at once (default: the cores of this machine)")
 
-/* What a command can replace of a cluster file: the rate of links (negative:
- * nothing) and the cache (negative: nothing). */
-#define REPLAY_OVERRIDE_SPECS(gbps, tokens)                                 \
-    OPTION_SPEC("link-gbps", OPTION_NUMBER, &(gbps), "X", 0, 1e9,           \
-                "Gbit/s of every link, instead of the file's"),             \
-        OPTION_SPEC("cache-tokens", OPTION_NUMBER, &(tokens), "N", 1, 1e12, \
+/* What a command can replace of a cluster file. */
+#define REPLAY_OVERRIDE_SPECS(changes)                                         \
+    OPTION_SPEC("link-gbps", OPTION_NUMBER, &(changes).link_gbps, "X", 0, 1e9, \
+                "Gbit/s of every link, instead of the file's"),                \
+        OPTION_SPEC("cache-tokens", OPTION_NUMBER, &(changes).cache_tokens,    \
+                    "N", 1, 1e12,                                              \
                     "tokens that a prefill node's device caches, likewise")
 
-/* Replaces them. 0, or -EINVAL with a message and the cluster unchanged. */
-int replay_override(struct cluster *cluster, double link_gbps,
-                    double cache_tokens, char error[CLUSTER_ERROR_BYTES])
+/* Loads a cluster file and makes the changes. Returns 0, or -1 after a
+ * complaint of the subcommand `name`. */
+int replay_load_cluster(const char *name, const char *path,
+                        const struct cluster_changes *changes,
+                        struct cluster *cluster)
     __attribute__((warn_unused_result));
 
 /* Whether there is an admission policy of that name. 0, or -1 after a complaint
@@ -84,10 +79,11 @@ int replay_override(struct cluster *cluster, double link_gbps,
 int replay_check_admission(const char *name, const char *admission)
     __attribute__((warn_unused_result));
 
-/* What a case is with nothing said: speed 1, seed 1, no SLO asked for, and
- * effective within 30 s and 0.2 s, as in the Mooncake paper. */
-struct replay_case replay_case_make(const struct cluster *cluster,
-                                    const char *policy);
+/* What a case is with nothing said, as in the Mooncake paper. */
+#define REPLAY_CASE_DEFAULT                                                   \
+    {                                                                         \
+        .speed = 1, .seed = 1, .effective_ttft_s = 30, .effective_tbt_s = 0.2 \
+    }
 
 /*
  * Runs all cases.

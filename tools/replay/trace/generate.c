@@ -69,24 +69,20 @@ static int write_trace(struct trace_generator *generator, uint64_t requests,
         rc = generate(generator, requests, file, stats);
     if (file && (path ? fclose(file) : fflush(file)) != 0 && rc == 0)
         rc = -errno;
-    if (rc == 0) {
+    if (rc == 0)
         print_totals(trace_stats_totals(stats));
-    } else {
-        replay_complain(usage.name, "%s: %s", path ? path : "stdout",
-                        strerror(-rc));
-    }
+    else
+        rc = replay_complain(usage.name, "%s: %s", path ? path : "stdout",
+                             strerror(-rc));
     trace_stats_free(stats);
-    return rc == 0 ? 0 : 1;
+    return rc;
 }
 
-static const struct trace_workload_facts *find_workload(const char *name)
+static const char *workload_name(size_t i)
 {
-    const struct trace_workload_facts *facts = NULL;
+    const struct trace_workload_facts *facts = trace_workload_facts(i);
 
-    for (size_t i = 0; (facts = trace_workload_facts(i)); i++)
-        if (strcmp(facts->name, name) == 0)
-            break;
-    return facts;
+    return facts ? facts->name : NULL;
 }
 
 int replay_command_generate(int argc, char **argv)
@@ -98,7 +94,7 @@ int replay_command_generate(int argc, char **argv)
     double rate = 0;
     const struct option_spec specs[] = {
         {"like", OPTION_TEXT, &like, "WORKLOAD", 0, 0,
-         "conversation, toolagent or synthetic"},
+         "the workload:", .choice = workload_name, .required = true},
         {"requests", OPTION_COUNT, &requests, "N", 1, 1e9,
          "how many (default: as many as the paper's)"},
         {"rate", OPTION_NUMBER, &rate, "R", 1e-6, 1e6,
@@ -111,23 +107,14 @@ int replay_command_generate(int argc, char **argv)
     int status = 0;
     if (replay_parse(&usage, &table, argc, argv, &status) != 0)
         return status;
-    const struct trace_workload_facts *facts =
-        like ? find_workload(like) : NULL;
-    if (!facts) {
-        replay_complain(usage.name,
-                        "--like %s: must be conversation, toolagent or "
-                        "synthetic",
-                        like ? like : "is missing");
-        return REPLAY_EXIT_USAGE;
-    }
     struct trace_generator *generator = NULL;
     int rc = trace_generator_new(like, seed, rate, &generator);
-    if (rc != 0) {
-        replay_complain(usage.name, "%s", strerror(-rc));
-        return 1;
-    }
-    status =
-        write_trace(generator, requests != 0 ? requests : facts->requests, out);
+    if (rc != 0)
+        return replay_complain(usage.name, "%s", strerror(-rc));
+    for (size_t i = 0; requests == 0; i++)
+        if (strcmp(workload_name(i), like) == 0)
+            requests = trace_workload_facts(i)->requests;
+    status = write_trace(generator, requests, out);
     trace_generator_free(generator);
     return status;
 }

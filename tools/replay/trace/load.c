@@ -34,11 +34,10 @@ static int add_request(struct replay_trace *trace,
 }
 
 int replay_trace_load(const struct replay_stream_options *options,
-                      uint32_t length_scale, struct replay_trace *trace,
-                      char *error, size_t size)
+                      struct replay_trace *trace, char *error, size_t size)
 {
-    struct replay_trace t = {.block_tokens = (uint32_t)options->block_tokens /
-                                             length_scale};
+    struct replay_trace t = {.block_tokens =
+                                 options->block_tokens / options->length_scale};
     struct trace_request request = {0};
     struct replay_stream *stream = NULL;
     int rc = replay_stream_open(options, &stream, error, size);
@@ -47,7 +46,6 @@ int replay_trace_load(const struct replay_stream_options *options,
         return rc;
     snprintf(error, size, "%s: out of memory", options->path);
     while ((rc = replay_stream_next(stream, &request)) > 0) {
-        trace_request_scale(&request, length_scale);
         if (request.input_tokens > t.input_max_tokens)
             t.input_max_tokens = request.input_tokens;
         rc = add_request(&t, &request);

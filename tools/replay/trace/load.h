@@ -19,15 +19,13 @@ struct replay_trace {
 };
 
 /*
- * Reads and checks the whole part before anything is sent; length_scale
- * divides the block size. Returns 0 with
+ * Reads and checks the whole part before anything is sent. Returns 0 with
  * *trace filled (free with _fini), or a negative errno with a message in
  * `error` (`size` bytes) and *trace untouched. A part without requests is
  * -EINVAL.
  */
 int replay_trace_load(const struct replay_stream_options *options,
-                      uint32_t length_scale, struct replay_trace *trace,
-                      char *error, size_t size)
+                      struct replay_trace *trace, char *error, size_t size)
     __attribute__((warn_unused_result));
 
 /*

@@ -102,19 +102,14 @@ static int measure(const struct settings *s,
     struct replay_workload *facts = NULL;
     char error[REPLAY_STREAM_ERROR_BYTES];
 
-    if (replay_workload_read(&s->source, &facts, error) != 0) {
-        replay_complain(usage.name, "%s", error);
-        return 1;
-    }
+    if (replay_workload_read(&s->source, &facts, error) != 0)
+        return replay_complain(usage.name, "%s", error);
     print_facts(facts);
     print_caches(facts, capacities);
-    int status = 0;
-    if (s->json)
-        status |= replay_complain_output(usage.name, s->json,
-                                         write_json(s, facts, capacities));
-    if (s->plot)
-        status |= replay_complain_output(usage.name, s->plot,
-                                         replay_workload_plot(facts, s->plot));
+    int status =
+        REPLAY_OUTPUT(usage.name, s->json, write_json(s, facts, capacities)) |
+        REPLAY_OUTPUT(usage.name, s->plot,
+                      replay_workload_plot(facts, s->plot));
     replay_workload_free(facts);
     return status;
 }
@@ -125,6 +120,8 @@ int replay_command_stats(int argc, char **argv)
                          .capacities = "1,3,10,30,50"};
     const struct option_spec specs[] = {
         REPLAY_STREAM_SPECS(s.source),
+        {"block-tokens", OPTION_U32, &s.source.block_tokens, "N", 1, 65536,
+         "tokens of one hash id (default 512)"},
         {"capacities", OPTION_TEXT, &s.capacities, "LIST", 0, 0,
          "of the LRU cache, in millions of tokens (default 1,3,10,30,50)"},
         {"json", OPTION_OUTPUT, &s.json, "FILE", 0, 0, "all numbers as JSON"},

@@ -2,6 +2,7 @@
 #include "tools/replay/trace/stream.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,11 +20,22 @@ struct replay_stream {
     char first_skipped[REPLAY_STREAM_ERROR_BYTES];
 };
 
+int replay_stream_check(const struct replay_stream_options *options,
+                        const char *name)
+{
+    if (options->block_tokens % options->length_scale == 0)
+        return 0;
+    return replay_complain(name,
+                           "--length-scale %" PRIu32
+                           ": must divide the block size of %" PRIu32,
+                           options->length_scale, options->block_tokens);
+}
+
 int replay_stream_open(const struct replay_stream_options *options,
                        struct replay_stream **source, char *error, size_t size)
 {
     const struct trace_reader_options reading = {
-        .block_tokens = (uint32_t)options->block_tokens,
+        .block_tokens = options->block_tokens,
         .regular_only = options->regular_only};
     struct trace_error why = {0};
     struct replay_stream *s = calloc(1, sizeof *s);
@@ -85,8 +97,11 @@ int replay_stream_next(void *source, struct trace_request *request)
             trace_error_format(&why, o->path, s->error, sizeof s->error);
         if (rc <= 0)
             return rc;
-        if (s->index++ >= o->from)
-            return 1;
+        if (s->index++ < o->from)
+            continue;
+        if (o->length_scale > 1)
+            trace_request_scale(request, o->length_scale);
+        return 1;
     }
     return 0;
 }

@@ -10,6 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "tools/replay/options.h"
 #include "traces/trace.h"
 
 #define REPLAY_STREAM_ERROR_BYTES 512
@@ -18,24 +19,34 @@ struct replay_stream_options {
     const char *path;      /* borrowed */
     uint64_t from;         /* requests skipped */
     uint64_t requests;     /* at most; 0: all */
-    uint64_t block_tokens; /* of the trace */
+    uint32_t block_tokens; /* of the file */
+    uint32_t length_scale; /* divides lengths; 0: as 1 */
     bool skip_bad;         /* go on behind a bad line, else it is an error */
     bool quiet;            /* say nothing of the bad lines that are skipped */
     bool regular_only;     /* the file is read again, so a pipe is refused */
 };
 
 /* How its options appear in a subcommand's table. */
-#define REPLAY_STREAM_SPECS(o)                                               \
-    OPTION_SPEC("trace", OPTION_TEXT, &(o).path, "FILE", 0, 0,               \
-                "JSONL, plain or gzip", .required = true),                   \
-        OPTION_SPEC("from", OPTION_COUNT, &(o).from, "N", 0, 1e15,           \
-                    "skip its first N requests"),                            \
-        OPTION_SPEC("requests", OPTION_COUNT, &(o).requests, "N", 1, 1e15,   \
-                    "only so many of them"),                                 \
-        OPTION_SPEC("block-tokens", OPTION_COUNT, &(o).block_tokens, "N", 1, \
-                    65536, "tokens of one hash id (default 512)"),           \
-        OPTION_SPEC("skip-bad", OPTION_FLAG, &(o).skip_bad, NULL, 0, 0,      \
-                    "count and skip bad lines instead of stopping")
+#define REPLAY_STREAM_SPECS(o)                                             \
+    OPTION_SPEC("trace", OPTION_TEXT, &(o).path, "FILE", 0, 0,             \
+                "JSON lines, plain or gzip", .required = true),            \
+        OPTION_SPEC("from", OPTION_COUNT, &(o).from, "N", 0, 1e15,         \
+                    "skip its first N requests"),                          \
+        OPTION_SPEC("requests", OPTION_COUNT, &(o).requests, "N", 1, 1e15, \
+                    "only so many of them"),                               \
+        OPTION_SPEC("skip-bad", OPTION_FLAG, &(o).skip_bad, NULL, 0, 0,    \
+                    "skip bad lines and count them")
+
+#define REPLAY_SCALE_SPECS(o)                                                 \
+    OPTION_SPEC("block-tokens", OPTION_U32, &(o).block_tokens, "N", 1, 65536, \
+                "block size of the trace (default 512)"),                     \
+        OPTION_SPEC("length-scale", OPTION_U32, &(o).length_scale, "S", 1,    \
+                    65536, "divides lengths and block size alike (default 1)")
+
+/* Whether the scale divides the block size. 0, or -1 after a complaint of the
+ * subcommand `name`. */
+int replay_stream_check(const struct replay_stream_options *options,
+                        const char *name) __attribute__((warn_unused_result));
 
 struct replay_stream;
 

@@ -138,7 +138,7 @@ int replay_workload_read(const struct replay_stream_options *options,
         return rc;
     struct replay_workload *f = calloc(1, sizeof *f);
     r.first = id_map_new(SIZE_MAX);
-    r.stats = trace_stats_new((uint32_t)options->block_tokens, true);
+    r.stats = trace_stats_new(options->block_tokens, true);
     rc = -ENOMEM;
     snprintf(error, REPLAY_STREAM_ERROR_BYTES, "out of memory");
     if (f) {

@@ -67,15 +67,12 @@ static int parse(int argc, char **argv, struct settings *s, int *status)
         return -1;
     *status = REPLAY_EXIT_USAGE;
     if (replay_list_numbers("bandwidths", s->bandwidths, 1e-3, 1e6, &s->gbps,
-                            error) != 0) {
-        replay_complain(usage.name, "%s", error);
-        return -1;
-    }
-    if (s->most_tokens < s->least_tokens) {
-        replay_complain(usage.name, "--short-max %llu: less than --short-min",
-                        (unsigned long long)s->most_tokens);
-        return -1;
-    }
+                            error) != 0)
+        return replay_complain(usage.name, "%s", error);
+    if (s->most_tokens < s->least_tokens)
+        return replay_complain(usage.name,
+                               "--short-max %llu: less than --short-min",
+                               (unsigned long long)s->most_tokens);
     return 0;
 }
 
@@ -141,8 +138,8 @@ static void print(const struct settings *s, const struct point *points)
     printf("simulated: %llu cached tokens of %s on %s, then %llu prompts of "
            "%llu to %llu\ntokens; means of %llu runs\n\n%7s %-14s %9s %12s "
            "%12s %12s %10s %8s\n",
-           (unsigned long long)s->common.tokens, s->common.model,
-           s->common.hardware, (unsigned long long)s->n_short,
+           (unsigned long long)s->common.setup.n_tokens, s->common.setup.model,
+           s->common.setup.hardware, (unsigned long long)s->n_short,
            (unsigned long long)s->least_tokens,
            (unsigned long long)s->most_tokens,
            (unsigned long long)s->common.runs, "Gbit/s", "order", "all (s)",
@@ -221,16 +218,9 @@ static int write_plot(const struct settings *s, const struct point *points,
 
 static int report(const struct settings *s, const struct point *points)
 {
-    int status = 0;
-
     print(s, points);
-    if (s->csv)
-        status |= replay_complain_output(usage.name, s->csv,
-                                         write_csv(s, points, s->csv));
-    if (s->plot)
-        status |= replay_complain_output(usage.name, s->plot,
-                                         write_plot(s, points, s->plot));
-    return status;
+    return REPLAY_OUTPUT(usage.name, s->csv, write_csv(s, points, s->csv)) |
+           REPLAY_OUTPUT(usage.name, s->plot, write_plot(s, points, s->plot));
 }
 
 int replay_command_cake_adaptive(int argc, char **argv)
@@ -247,9 +237,7 @@ int replay_command_cake_adaptive(int argc, char **argv)
     if (parse(argc, argv, &s, &status) != 0)
         return status;
     memset(points, 0, sizeof points);
-    if (simulate(&s, points, error) != 0) {
-        replay_complain(usage.name, "%s", error);
-        return 1;
-    }
+    if (simulate(&s, points, error) != 0)
+        return replay_complain(usage.name, "%s", error);
     return report(&s, points);
 }

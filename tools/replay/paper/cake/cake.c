@@ -53,10 +53,8 @@ static int print_json(const struct cake_result *r)
 {
     json_t *json = cake_result_json(r);
 
-    if (!json) {
-        replay_complain(usage.name, "out of memory");
-        return 1;
-    }
+    if (!json)
+        return replay_complain(usage.name, "out of memory");
     int rc =
         json_dumpf(json, stdout,
                    JSON_INDENT(2) | JSON_SORT_KEYS | JSON_REAL_PRECISION(12));
@@ -73,13 +71,9 @@ static int report(const struct settings *s, const struct cake_result *r)
         status = print_json(r);
     else
         cake_result_print(r, stdout);
-    if (s->csv)
-        status |= replay_complain_output(usage.name, s->csv,
-                                         cake_result_csv(r, s->csv));
-    if (s->plot)
-        status |= replay_complain_output(usage.name, s->plot,
-                                         cake_result_plot(r, s->plot));
-    return status;
+    return status |
+           REPLAY_OUTPUT(usage.name, s->csv, cake_result_csv(r, s->csv)) |
+           REPLAY_OUTPUT(usage.name, s->plot, cake_result_plot(r, s->plot));
 }
 
 int replay_command_cake(int argc, char **argv)
@@ -95,17 +89,14 @@ int replay_command_cake(int argc, char **argv)
         return status;
     if ((s.calibration &&
          cake_calibration_read_file(s.calibration, &calibration, error) != 0) ||
-        cake_table_read_file(s.table, &table, error) != 0) {
-        replay_complain(usage.name, "%s", error);
-        return 1;
-    }
+        cake_table_read_file(s.table, &table, error) != 0)
+        return replay_complain(usage.name, "%s", error);
     if (cake_result_make(&table, s.table, &calibration, s.skip_unknown, &result,
                          error) == 0) {
         status = report(&s, &result);
         cake_result_fini(&result);
     } else {
-        replay_complain(usage.name, "%s", error);
-        status = 1;
+        status = replay_complain(usage.name, "%s", error);
     }
     cake_table_fini(&table);
     return status;

@@ -103,7 +103,7 @@ static int plan(struct study *study, const struct cake_calibration *calibration,
         rc = cake_engine_predict(&engine, &study->planned);
         snprintf(error, CAKE_ERROR_BYTES,
                  "--tokens %llu: take too long to compute",
-                 (unsigned long long)s->common.tokens);
+                 (unsigned long long)s->common.setup.n_tokens);
     }
     return rc;
 }
@@ -171,9 +171,9 @@ static void print(const struct study *study)
     printf("simulated: %llu cached tokens of %s on %s, budget 0 to %llu tokens "
            "a step,\nbandwidth 0 to %g Gbit/s anew every %g ms; seconds to the "
            "first token\n\n%6s",
-           (unsigned long long)s->common.tokens, s->common.model,
-           s->common.hardware, (unsigned long long)s->budget_tokens, s->gbps,
-           s->period_ms, "seed");
+           (unsigned long long)s->common.setup.n_tokens, s->common.setup.model,
+           s->common.setup.hardware, (unsigned long long)s->budget_tokens,
+           s->gbps, s->period_ms, "seed");
     for (size_t w = 0; w < WAYS; w++)
         printf("  %16s", ways[w].name);
     putchar('\n');
@@ -255,18 +255,11 @@ static int write_plot(const struct study *study, const char *path)
 
 static int report(const struct study *study)
 {
-    int status = 0;
+    const struct settings *s = study->settings;
 
     print(study);
-    if (study->settings->csv)
-        status |=
-            replay_complain_output(usage.name, study->settings->csv,
-                                   write_csv(study, study->settings->csv));
-    if (study->settings->plot)
-        status |=
-            replay_complain_output(usage.name, study->settings->plot,
-                                   write_plot(study, study->settings->plot));
-    return status;
+    return REPLAY_OUTPUT(usage.name, s->csv, write_csv(study, s->csv)) |
+           REPLAY_OUTPUT(usage.name, s->plot, write_plot(study, s->plot));
 }
 
 int replay_command_cake_fluctuation(int argc, char **argv)
@@ -282,12 +275,10 @@ int replay_command_cake_fluctuation(int argc, char **argv)
     if (parse(argc, argv, &s, &status) != 0)
         return status;
     study.runs = calloc(s.common.runs, sizeof study.runs[0]);
-    if (!study.runs || simulate(&study, error) != 0) {
-        replay_complain(usage.name, "%s", error);
-        status = 1;
-    } else {
+    if (!study.runs || simulate(&study, error) != 0)
+        status = replay_complain(usage.name, "%s", error);
+    else
         status = report(&study);
-    }
     free(study.runs);
     return status;
 }

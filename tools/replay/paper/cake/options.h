@@ -5,34 +5,36 @@
 #include "tools/replay/options.h"
 #include "tools/replay/paper/cake/model.h"
 
-/* Borrows its texts from argv. */
+/* Borrows its text from argv. */
 struct cake_options {
     const char *calibration; /* NULL: the default */
-    const char *hardware;
-    const char *model;
-    uint64_t tokens;
-    uint64_t kv_bits;
+    struct cake_setup setup; /* hardware, model, n_tokens and kv_bits of it */
     uint64_t seed;
     uint64_t runs;
 };
 
-#define CAKE_OPTIONS_DEFAULT                                              \
-    {                                                                     \
-        .hardware = "2xA100", .model = "LongAlpaca-13B", .tokens = 16384, \
-        .kv_bits = 16, .seed = 1, .runs = 20                              \
+#define CAKE_OPTIONS_DEFAULT                 \
+    {                                        \
+        .setup = {.hardware = "2xA100",      \
+                  .model = "LongAlpaca-13B", \
+                  .n_tokens = 16384,         \
+                  .kv_bits = 16},            \
+        .seed = 1, .runs = 20                \
     }
 
 /* Most runs of one experiment, each with a seed of its own. */
 #define CAKE_RUNS_MAX 500
 
 #define CAKE_OPTIONS_SPECS(o)                                                  \
-    OPTION_SPEC("hardware", OPTION_TEXT, &(o).hardware, "NAME", 0, 0,          \
-                "of the calibration (default 2xA100)"),                        \
-        OPTION_SPEC("model", OPTION_TEXT, &(o).model, "NAME", 0, 0,            \
-                    "of the calibration (default LongAlpaca-13B)"),            \
-        OPTION_SPEC("tokens", OPTION_COUNT, &(o).tokens, "N", 1, 1e7,          \
+    OPTION_SPEC("hardware", OPTION_STRING, (o).setup.hardware, "NAME", 1, 0,   \
+                "of the calibration (default 2xA100)",                         \
+                .size = CAKE_NAME_BYTES),                                      \
+        OPTION_SPEC("model", OPTION_STRING, (o).setup.model, "NAME", 1, 0,     \
+                    "of the calibration (default LongAlpaca-13B)",             \
+                    .size = CAKE_NAME_BYTES),                                  \
+        OPTION_SPEC("tokens", OPTION_COUNT, &(o).setup.n_tokens, "N", 1, 1e7,  \
                     "of the cached prompt (default 16384)"),                   \
-        OPTION_SPEC("kv-bits", OPTION_COUNT, &(o).kv_bits, "N", 1, 16,         \
+        OPTION_SPEC("kv-bits", OPTION_U32, &(o).setup.kv_bits, "N", 1, 16,     \
                     "of a stored number (default 16)"),                        \
         OPTION_SPEC("calibration", OPTION_TEXT, &(o).calibration, "FILE", 0,   \
                     0,                                                         \

@@ -126,12 +126,12 @@ void cake_result_print(const struct cake_result *r, FILE *file)
         const struct cake_prediction *p = &line->predicted;
 
         fprintf(file,
-                "%-8s %4g%% %6g  %-15s %7lld %6lld %4d  %8.3f  %7.2f %9.2f "
+                "%-8s %4g%% %6g  %-15s %7lld %6lld %4u  %8.3f  %7.2f %9.2f "
                 "%5.1f%%  %7.2f %9.2f %5.1f%%  %s\n",
                 s->hardware, 100 * s->utilisation, s->bandwidth_gbps, s->model,
-                (long long)s->n_tokens, (long long)s->chunk_tokens, s->kv_bits,
-                p->cake_s, line->row->speedup_io, p->speedup_io,
-                100 * line->error_io, line->row->speedup_compute,
+                (long long)s->n_tokens, (long long)s->chunk_tokens,
+                (unsigned)s->kv_bits, p->cake_s, line->row->speedup_io,
+                p->speedup_io, 100 * line->error_io, line->row->speedup_compute,
                 p->speedup_compute, 100 * line->error_compute, best_name(line));
     }
     fprintf(file,
@@ -157,7 +157,7 @@ static json_t *line_json(const struct cake_line *line)
         "hardware", s->hardware, "util_pct", 100 * s->utilisation,
         "bandwidth_gbps", s->bandwidth_gbps, "model", s->model, "seq_len",
         (json_int_t)s->n_tokens, "chunk", (json_int_t)s->chunk_tokens,
-        "kv_bits", s->kv_bits, "speedup_io", line->row->speedup_io,
+        "kv_bits", (int)s->kv_bits, "speedup_io", line->row->speedup_io,
         "speedup_compute", line->row->speedup_compute, "predicted_speedup_io",
         p->speedup_io, "predicted_speedup_compute", p->speedup_compute,
         "rel_error_io", line->error_io, "rel_error_compute",
@@ -202,13 +202,14 @@ int cake_result_csv(const struct cake_result *r, const char *path)
         const struct cake_prediction *p = &line->predicted;
 
         fprintf(f,
-                "%s,%g,%g,%s,%lld,%lld,%d,%g,%g,%.4f,%.4f,%.6f,%.6f,%.6f,"
+                "%s,%g,%g,%s,%lld,%lld,%u,%g,%g,%.4f,%.4f,%.6f,%.6f,%.6f,"
                 "%lld,%s\n",
                 s->hardware, 100 * s->utilisation, s->bandwidth_gbps, s->model,
-                (long long)s->n_tokens, (long long)s->chunk_tokens, s->kv_bits,
-                line->row->speedup_io, line->row->speedup_compute,
-                p->speedup_io, p->speedup_compute, p->cake_s, p->load_s,
-                p->compute_s, (long long)p->split_tokens, best_name(line));
+                (long long)s->n_tokens, (long long)s->chunk_tokens,
+                (unsigned)s->kv_bits, line->row->speedup_io,
+                line->row->speedup_compute, p->speedup_io, p->speedup_compute,
+                p->cake_s, p->load_s, p->compute_s, (long long)p->split_tokens,
+                best_name(line));
     }
     return result_close(f);
 }

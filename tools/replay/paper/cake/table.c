@@ -82,7 +82,7 @@ static int read_field(const struct parser *p, const struct column *c,
     if (c->kind == NUMBER)
         *(double *)field = value;
     else if (c->kind == BITS)
-        *(int *)field = (int)value;
+        *(uint32_t *)field = (uint32_t)value;
     else
         *(int64_t *)field = (int64_t)value;
     return 0;

@@ -28,7 +28,7 @@ struct cake_setup {
     double bandwidth_gbps; /* of loading, above 0 */
     int64_t n_tokens;      /* of the prompt, all of it cached; at least 1 */
     int64_t chunk_tokens;  /* a step's budget for all requests, at least 1 */
-    int kv_bits;           /* of a stored number, 1 to 16 */
+    uint32_t kv_bits;      /* of a stored number, 1 to 16 */
 };
 
 /* With what the paper states of it: how many times as fast Cake is as loading

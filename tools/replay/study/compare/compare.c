@@ -1,12 +1,9 @@
 /* conductor-replay compare: policies side by side. */
 #include "tools/replay/study/compare/compare.h"
 
-#include <errno.h>
-#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "tools/replay/command.h"
 #include "tools/replay/list.h"
@@ -33,14 +30,12 @@ static const struct replay_usage usage = {
 
 struct settings {
     struct replay_study study;
-    const char *cluster, *policies, *speeds, *prefill, *links, *admission;
-    const char *csv, *plot;
-    double slo_ttft_s, slo_tbt_s, cache_tokens;
-    uint64_t decode, seed;
+    struct replay_case base; /* of all cases */
+    struct cluster_changes changes;
     struct replay_policies numbers;
+    const char *cluster, *policies, *speeds, *prefill, *links;
+    const char *csv, *plot;
 };
-
-#define NOT_GIVEN UINT64_MAX
 
 static int parse(int argc, char **argv, struct settings *s, int *status)
 {
@@ -49,106 +44,79 @@ static int parse(int argc, char **argv, struct settings *s, int *status)
         {"cluster", OPTION_TEXT, &s->cluster, "FILE", 0, 0,
          "the cluster's description (docs/clusters.md)", .required = true},
         {"policies", OPTION_TEXT, &s->policies, "LIST", 0, 0,
-         "default random,least_loaded,local_cache,global_cache,plan"},
+         "default: those of the paper's Figure 5, and " POLICY_DEFAULT},
         REPLAY_POLICY_SPEC(s->numbers),
         {"speeds", OPTION_TEXT, &s->speeds, "LIST", 0, 0,
          "how many times as fast as the trace (default 1)"},
         {"prefill", OPTION_TEXT, &s->prefill, "LIST", 0, 0,
          "numbers of prefill (or coupled) nodes (default: the file's)"},
-        {"decode", OPTION_COUNT, &s->decode, "N", 0, CLUSTER_NODES_MAX,
-         "decode nodes, instead of the file's"},
+        {"decode", OPTION_COUNT, &s->changes.decode_nodes, "N", 0,
+         CLUSTER_NODES_MAX, "decode nodes, instead of the file's"},
         {"link-gbps", OPTION_TEXT, &s->links, "LIST", 0, 0,
          "Gbit/s of every link, instead of the file's"},
-        {"cache-tokens", OPTION_NUMBER, &s->cache_tokens, "N", 1, 1e12,
+        {"cache-tokens", OPTION_NUMBER, &s->changes.cache_tokens, "N", 1, 1e12,
          "tokens that a prefill node's device caches, likewise"},
-        {"admission", OPTION_TEXT, &s->admission, "NAME", 0, 0,
+        {"admission", OPTION_TEXT, &s->base.admission, "NAME", 0, 0,
          "plain or none, as of simulate (default plain)"},
-        {"slo-ttft", OPTION_NUMBER, &s->slo_ttft_s, "S", 0, 1e6,
+        {"slo-ttft", OPTION_NUMBER, &s->base.slo_ttft_s, "S", 0, 1e6,
          "seconds to the first token that requests ask for"},
-        {"slo-tbt", OPTION_NUMBER, &s->slo_tbt_s, "S", 0, 1e6,
+        {"slo-tbt", OPTION_NUMBER, &s->base.slo_tbt_s, "S", 0, 1e6,
          "seconds between tokens that they ask for"},
-        {"seed", OPTION_COUNT, &s->seed, "S", 0, 9e15,
+        {"seed", OPTION_COUNT, &s->base.seed, "S", 0, 9e15,
          "of random choices (default 1)"},
         {"csv", OPTION_OUTPUT, &s->csv, "FILE", 0, 0, "a line a simulation"},
         {"plot", OPTION_OUTPUT, &s->plot, "FILE", 0, 0, "SVG"},
     };
     const struct option_table table = {specs, sizeof specs / sizeof specs[0]};
-    if (replay_parse(&usage, &table, argc, argv, status) != 0)
-        return -1;
-    *status = REPLAY_EXIT_USAGE;
-    return 0;
+    return replay_policies_parse(&s->numbers, &usage, &table, argc, argv,
+                                 status);
 }
 
 static int read_lists(const struct settings *s, struct replay_comparison *c)
 {
     char error[REPLAY_LIST_ERROR_BYTES];
 
-    if (replay_list_names("policies", s->policies, sim_policy_name,
-                          &c->policies, error) != 0 ||
+    if (!s->policies)
+        replay_comparison_policies(&c->policies);
+    if ((s->policies &&
+         replay_list_names("policies", s->policies, sim_policy_name,
+                           &c->policies, error) != 0) ||
         replay_list_numbers("speeds", s->speeds, 1e-3, 1e6, &c->speeds,
                             error) != 0 ||
         (s->prefill &&
          replay_list_numbers("prefill", s->prefill, 1, CLUSTER_NODES_MAX,
                              &c->nodes, error) != 0) ||
         (s->links && replay_list_numbers("link-gbps", s->links, 0, 1e9,
-                                         &c->links, error) != 0)) {
-        replay_complain(usage.name, "%s", error);
-        return -1;
-    }
-    for (size_t i = 0; i < c->nodes.count; i++) {
-        if (floor(c->nodes.values[i]) != c->nodes.values[i]) {
-            replay_complain(usage.name, "--prefill %s: must be whole numbers",
-                            s->prefill);
-            return -1;
-        }
-    }
+                                         &c->links, error) != 0))
+        return replay_complain(usage.name, "%s", error);
+    for (size_t i = 0; i < c->nodes.count; i++)
+        if (floor(c->nodes.values[i]) != c->nodes.values[i])
+            return replay_complain(
+                usage.name, "--prefill %s: must be whole numbers", s->prefill);
     return 0;
-}
-
-static struct replay_case make_case(const struct settings *s,
-                                    const struct cluster *cluster, double speed,
-                                    const char *policy)
-{
-    struct replay_case one = replay_case_make(cluster, policy);
-
-    one.settings = &s->numbers.settings;
-    one.speed = speed;
-    one.seed = s->seed;
-    one.admission = s->admission;
-    one.slo_ttft_s = s->slo_ttft_s;
-    one.slo_tbt_s = s->slo_tbt_s;
-    if (s->slo_ttft_s > 0)
-        one.effective_ttft_s = s->slo_ttft_s;
-    if (s->slo_tbt_s > 0)
-        one.effective_tbt_s = s->slo_tbt_s;
-    return one;
 }
 
 /* One case for every rate of links, number of nodes, speed and policy, in this
  * order. */
-static int make_cases(const struct settings *s, const struct cluster *file,
-                      struct replay_comparison *c)
+static int make_cases(const struct settings *s, struct replay_comparison *c)
 {
+    struct replay_case one = s->base;
+    struct cluster_changes changes = s->changes;
     char error[CLUSTER_ERROR_BYTES];
     size_t i = 0;
 
     for (size_t n = 0; n < replay_comparison_clusters(c); n++) {
-        struct cluster cluster = *file;
-        double gbps =
-            c->links.count > 0 ? c->links.values[n / c->nodes.count] : -1;
-
-        if (cluster_override(&cluster,
-                             (int64_t)c->nodes.values[n % c->nodes.count],
-                             s->decode == NOT_GIVEN ? -1 : (int64_t)s->decode,
-                             -1, error) != 0 ||
-            replay_override(&cluster, gbps, s->cache_tokens, error) != 0) {
-            replay_complain(usage.name, "%s", error);
-            return -EINVAL;
-        }
+        if (c->links.count > 0)
+            changes.link_gbps = c->links.values[n / c->nodes.count];
+        changes.prefill_nodes = (int64_t)c->nodes.values[n % c->nodes.count];
+        one.cluster = s->base.cluster;
+        if (cluster_override(&one.cluster, &changes, error) != 0)
+            return replay_complain(usage.name, "%s", error);
         for (size_t v = 0; v < c->speeds.count; v++) {
             for (size_t p = 0; p < c->policies.count; p++) {
-                c->cases[i++] = make_case(s, &cluster, c->speeds.values[v],
-                                          c->policies.names[p]);
+                one.speed = c->speeds.values[v];
+                one.policy = c->policies.names[p];
+                c->cases[i++] = one;
             }
         }
     }
@@ -159,62 +127,48 @@ static int run(const struct settings *s, struct replay_comparison *c)
 {
     char error[REPLAY_STUDY_ERROR_BYTES];
 
-    if (replay_study_run(&s->study, c->cases, c->n_cases, error) != 0) {
-        replay_complain(usage.name, "%s", error);
-        return 1;
-    }
+    if (replay_study_run(&s->study, c->cases, c->n_cases, error) != 0)
+        return replay_complain(usage.name, "%s", error);
     replay_comparison_print(c, stdout);
-    int status = 0;
-    if (s->csv)
-        status |= replay_complain_output(usage.name, s->csv,
-                                         replay_comparison_csv(c, s->csv));
-    if (s->plot)
-        status |= replay_complain_output(usage.name, s->plot,
-                                         replay_comparison_plot(c, s->plot));
-    return status;
+    return REPLAY_OUTPUT(usage.name, s->csv, replay_comparison_csv(c, s->csv)) |
+           REPLAY_OUTPUT(usage.name, s->plot,
+                         replay_comparison_plot(c, s->plot));
 }
 
 int replay_command_compare(int argc, char **argv)
 {
-    struct settings s = {
-        .policies = "random,least_loaded,local_cache,global_cache,plan",
-        .speeds = "1",
-        .admission = "plain",
-        .cache_tokens = -1,
-        .decode = NOT_GIVEN,
-        .seed = 1};
+    struct settings s = {.base = REPLAY_CASE_DEFAULT,
+                         .changes = CLUSTER_UNCHANGED,
+                         .speeds = "1"};
     static const struct replay_comparison none;
     struct replay_comparison c = none;
-    struct cluster file;
-    char error[CLUSTER_ERROR_BYTES];
-    int status = REPLAY_EXIT_USAGE;
+    int status = 0;
 
-    if (replay_policies_begin(&s.numbers, argc) != 0)
-        return 1;
-    bool good = parse(argc, argv, &s, &status) == 0 && read_lists(&s, &c) == 0;
-    if (replay_policies_end(&s.numbers, usage.name, c.policies.names,
-                            good ? c.policies.count : 0) != 0)
-        return REPLAY_EXIT_USAGE;
-    if (!good)
+    s.base.admission = "plain";
+    if (parse(argc, argv, &s, &status) != 0)
         return status;
-    if (replay_check_admission(usage.name, s.admission) != 0)
+    if (read_lists(&s, &c) != 0 ||
+        replay_policies_check(&s.numbers, usage.name, c.policies.names,
+                              c.policies.count) != 0 ||
+        replay_check_admission(usage.name, s.base.admission) != 0)
         return REPLAY_EXIT_USAGE;
-    if (cluster_load_file(s.cluster, &file, error) != 0) {
-        replay_complain(usage.name, "%s", error);
+    s.base.settings = &s.numbers.settings;
+    if (s.base.slo_ttft_s > 0)
+        s.base.effective_ttft_s = s.base.slo_ttft_s;
+    if (s.base.slo_tbt_s > 0)
+        s.base.effective_tbt_s = s.base.slo_tbt_s;
+    if (replay_load_cluster(usage.name, s.cluster, &CLUSTER_UNCHANGED,
+                            &s.base.cluster) != 0)
         return 1;
-    }
-    if (c.nodes.count == 0) {
+    if (c.nodes.count == 0)
         c.nodes.values[c.nodes.count++] =
-            file.prefill_nodes + file.coupled_nodes;
-    }
+            s.base.cluster.prefill_nodes + s.base.cluster.coupled_nodes;
     c.n_cases =
         replay_comparison_clusters(&c) * c.speeds.count * c.policies.count;
     c.cases = calloc(c.n_cases, sizeof c.cases[0]);
-    if (!c.cases) {
-        replay_complain(usage.name, "out of memory");
-        return 1;
-    }
-    status = make_cases(&s, &file, &c) == 0 ? run(&s, &c) : 1;
+    if (!c.cases)
+        return replay_complain(usage.name, "out of memory");
+    status = make_cases(&s, &c) == 0 ? run(&s, &c) : 1;
     replay_cases_fini(c.cases, c.n_cases);
     free(c.cases);
     return status;

@@ -16,6 +16,10 @@ struct replay_comparison {
     size_t n_cases;
 };
 
+/* What is compared if nothing is said: the policies of the Mooncake paper's
+ * Figure 5, and the default one. */
+void replay_comparison_policies(struct replay_names *policies);
+
 /* Links times nodes: at how many clusters policies are compared. */
 size_t replay_comparison_clusters(const struct replay_comparison *c);
 

@@ -25,6 +25,14 @@ static const char *const paper_order[] = {"random", "least_loaded",
 
 #define PAPER_ORDER (sizeof paper_order / sizeof paper_order[0])
 
+void replay_comparison_policies(struct replay_names *policies)
+{
+    policies->count = 0;
+    for (size_t i = 0; i < PAPER_ORDER; i++)
+        policies->names[policies->count++] = paper_order[i];
+    policies->names[policies->count++] = POLICY_DEFAULT;
+}
+
 /* The place of a policy in the comparison; count: it is not there. */
 static size_t place_of(const struct replay_comparison *c, const char *name)
 {

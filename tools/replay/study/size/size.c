@@ -37,10 +37,12 @@ static const struct replay_usage usage = {
 
 struct settings {
     struct replay_study study;
-    const char *cluster, *policy, *csv, *plot;
-    double slo_ttft_s, slo_tbt_s, target, speed, link_gbps, cache_tokens;
-    uint64_t max_prefill, max_decode, seed;
+    struct replay_case base; /* of all cases */
+    struct cluster_changes changes;
     struct replay_policies policies;
+    const char *cluster, *csv, *plot;
+    double target;
+    uint64_t max_prefill, max_decode;
 };
 
 /* Sizes that are simulated to their ends where none will do. */
@@ -61,23 +63,23 @@ static int parse(int argc, char **argv, struct settings *s, int *status)
          "what a node is (docs/clusters.md)", .required = true},
         {"cluster", OPTION_TEXT, &s->cluster, "FILE", 0, 0,
          "the same, as other commands call it"},
-        REPLAY_OVERRIDE_SPECS(s->link_gbps, s->cache_tokens),
-        {"policy", OPTION_TEXT, &s->policy, "NAME", 0, 0,
+        REPLAY_OVERRIDE_SPECS(s->changes),
+        {"policy", OPTION_TEXT, &s->base.policy, "NAME", 0, 0,
          "how requests are placed:", .choice = sim_policy_name},
         REPLAY_POLICY_SPEC(s->policies),
-        {"slo-ttft", OPTION_NUMBER, &s->slo_ttft_s, "S", 1e-3, 1e6,
+        {"slo-ttft", OPTION_NUMBER, &s->base.slo_ttft_s, "S", 1e-3, 1e6,
          "seconds to the first token", .required = true},
-        {"slo-tbt", OPTION_NUMBER, &s->slo_tbt_s, "S", 1e-4, 1e6,
+        {"slo-tbt", OPTION_NUMBER, &s->base.slo_tbt_s, "S", 1e-4, 1e6,
          "seconds between tokens (mean of the longest 10 %)"},
         {"target", OPTION_NUMBER, &s->target, "R", 1e-3, 1,
          "share of requests that meet both (default 0.95)"},
-        {"speed", OPTION_NUMBER, &s->speed, "X", 1e-3, 1e6,
+        {"speed", OPTION_NUMBER, &s->base.speed, "X", 1e-3, 1e6,
          "how many times as fast as the trace (default 1)"},
         {"max-prefill", OPTION_COUNT, &s->max_prefill, "N", 1, 4096,
          "look no further (default 64)"},
         {"max-decode", OPTION_COUNT, &s->max_decode, "N", 1, 4096,
          "look no further (default 64)"},
-        {"seed", OPTION_COUNT, &s->seed, "S", 0, 9e15,
+        {"seed", OPTION_COUNT, &s->base.seed, "S", 0, 9e15,
          "of random choices (default 1)"},
         {"csv", OPTION_OUTPUT, &s->csv, "FILE", 0, 0,
          "a line for every size that was simulated"},
@@ -85,26 +87,21 @@ static int parse(int argc, char **argv, struct settings *s, int *status)
          "the sizes, and the best share by number of nodes, as SVG"},
     };
     const struct option_table table = {specs, sizeof specs / sizeof specs[0]};
-    return replay_parse(&usage, &table, argc, argv, status);
+    return replay_policies_parse(&s->policies, &usage, &table, argc, argv,
+                                 status);
 }
 
 static int make_case(struct sizing *z, struct search_size size,
                      struct replay_case *c)
 {
-    const struct settings *s = z->s;
-    struct cluster cluster = z->result.template;
-    bool decodes = cluster.decode_nodes > 0;
-    int rc =
-        cluster_override(&cluster, size.prefill,
-                         decodes ? (int64_t)size.decode : -1, -1, z->error);
+    struct cluster_changes changes = CLUSTER_UNCHANGED;
 
-    *c = replay_case_make(&cluster, s->policy);
-    c->settings = &s->policies.settings;
-    c->speed = s->speed;
-    c->seed = s->seed;
-    c->slo_ttft_s = c->effective_ttft_s = s->slo_ttft_s;
-    c->slo_tbt_s = c->effective_tbt_s = s->slo_tbt_s;
-    return rc;
+    changes.prefill_nodes = size.prefill;
+    if (z->result.template.decode_nodes > 0)
+        changes.decode_nodes = size.decode;
+    *c = z->s->base;
+    c->cluster = z->result.template;
+    return cluster_override(&c->cluster, &changes, z->error);
 }
 
 static int ask(void *arg, struct search_answer *answers, size_t n)
@@ -227,26 +224,22 @@ static bool is_hopeless(struct sizing *z, const struct trace_request *q,
             ? (double)cost_model_decode_step_us(&c->cost, 1, n, NULL) / 1e6
             : 0;
 
-    if (ttft_s > z->s->slo_ttft_s && ttft_s > r->hopeless_ttft_s)
+    if (ttft_s > z->s->base.slo_ttft_s && ttft_s > r->hopeless_ttft_s)
         r->hopeless_ttft_s = ttft_s;
-    return ttft_s > z->s->slo_ttft_s ||
-           (z->s->slo_tbt_s > 0 && tbt_s > z->s->slo_tbt_s);
+    return ttft_s > z->s->base.slo_ttft_s ||
+           (z->s->base.slo_tbt_s > 0 && tbt_s > z->s->base.slo_tbt_s);
 }
 
 /* How many requests there are, so that a hopeless size can be given up, and how
  * many of them no size can serve in time. */
 static int survey(struct sizing *z)
 {
-    const struct replay_source *from = &z->s->study.source;
-    struct replay_stream_options o = {.path = from->path,
-                                      .from = from->from,
-                                      .requests = from->requests,
-                                      .block_tokens =
-                                          z->result.template.block_tokens,
-                                      .skip_bad = from->skip_bad,
-                                      .regular_only = true};
+    struct replay_stream_options o = z->s->study.source;
     struct replay_stream *stream = NULL;
     struct trace_request request = {0};
+
+    o.block_tokens = z->result.template.block_tokens;
+    o.regular_only = true;
     int rc = replay_stream_open(&o, &stream, z->error, sizeof z->error);
 
     if (rc != 0)
@@ -268,7 +261,7 @@ static int survey(struct sizing *z)
         snprintf(z->error, sizeof z->error, "%s", replay_stream_error(stream));
     if (rc == 0 && z->result.requests == 0) {
         snprintf(z->error, sizeof z->error, "%s: holds no such request",
-                 from->path);
+                 o.path);
         rc = -EINVAL;
     }
     z->result.misses_max =
@@ -302,23 +295,18 @@ static int run(struct sizing *z)
                         .decode_max = decodes ? (uint32_t)s->max_decode : 0,
                         .ask = ask,
                         .arg = z};
-    r->policy = s->policy;
-    r->slo_ttft_s = s->slo_ttft_s;
-    r->slo_tbt_s = s->slo_tbt_s;
+    r->base = &s->base;
     r->target = s->target;
-    r->speed = s->speed;
     int rc = search_sizes(z);
     if (rc != 0) {
         replay_complain(usage.name, "%s", z->error);
     } else {
         replay_size_print(r, stdout);
         rc = r->search.found ? 0 : 1;
-        if (s->csv)
-            rc |= replay_complain_output(usage.name, s->csv,
-                                         replay_size_csv(r, s->csv));
-        if (s->plot && r->search.found)
-            rc |= replay_complain_output(usage.name, s->plot,
-                                         replay_size_plot(r, s->plot));
+        rc |= REPLAY_OUTPUT(usage.name, s->csv, replay_size_csv(r, s->csv));
+        if (r->search.found)
+            rc |= REPLAY_OUTPUT(usage.name, s->plot,
+                                replay_size_plot(r, s->plot));
     }
     if (r->ended)
         replay_cases_fini(r->ended, r->n_ended);
@@ -329,34 +317,29 @@ static int run(struct sizing *z)
 
 int replay_command_size(int argc, char **argv)
 {
-    struct settings s = {.study = {.what = "sizes", .quiet = false},
-                         .policy = POLICY_DEFAULT,
+    struct settings s = {.study = {.what = "sizes"},
+                         .base = REPLAY_CASE_DEFAULT,
+                         .changes = CLUSTER_UNCHANGED,
                          .target = 0.95,
-                         .speed = 1,
-                         .link_gbps = -1,
-                         .cache_tokens = -1,
                          .max_prefill = 64,
-                         .max_decode = 64,
-                         .seed = 1};
+                         .max_decode = 64};
     struct sizing z = {.s = &s};
+    const struct cluster *template = &z.result.template;
     int status = 0;
 
-    if (replay_policies_begin(&s.policies, argc) != 0)
-        return 1;
-    bool good = parse(argc, argv, &s, &status) == 0;
-    if (replay_policies_end(&s.policies, usage.name, &s.policy, good) != 0)
-        return REPLAY_EXIT_USAGE;
-    if (!good)
+    s.base.policy = POLICY_DEFAULT;
+    if (parse(argc, argv, &s, &status) != 0)
         return status;
-    char error[CLUSTER_ERROR_BYTES];
-    if (cluster_load_file(s.cluster, &z.result.template, error) != 0 ||
-        replay_override(&z.result.template, s.link_gbps, s.cache_tokens,
-                        error) != 0) {
-        replay_complain(usage.name, "%s", error);
+    if (replay_policies_check(&s.policies, usage.name, &s.base.policy, 1) != 0)
+        return REPLAY_EXIT_USAGE;
+    s.base.settings = &s.policies.settings;
+    s.base.effective_ttft_s = s.base.slo_ttft_s;
+    s.base.effective_tbt_s = s.base.slo_tbt_s;
+    if (replay_load_cluster(usage.name, s.cluster, &s.changes,
+                            &z.result.template) != 0)
         return 1;
-    }
-    if (!(s.slo_tbt_s > 0) &&
-        z.result.template.decode_nodes + z.result.template.coupled_nodes > 0) {
+    if (!(s.base.slo_tbt_s > 0) &&
+        template->decode_nodes + template->coupled_nodes > 0) {
         replay_missing(usage.name, "--slo-tbt S");
         return REPLAY_EXIT_USAGE;
     }

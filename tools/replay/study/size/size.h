@@ -12,8 +12,8 @@
 #define SIZE_TOTALS_BELOW 3
 
 struct replay_sizing {
-    const char *policy;
-    double slo_ttft_s, slo_tbt_s, target, speed;
+    const struct replay_case *base; /* policy, SLOs, speed; borrowed */
+    double target;
     struct cluster template;
     uint64_t requests;
     uint64_t misses_max; /* so many may miss an SLO */

@@ -155,10 +155,11 @@ void replay_size_print(const struct replay_sizing *z, FILE *f)
     fprintf(f,
             "%" PRIu64 " requests at speed %g on nodes of %s, links of %g "
             "Gbit/s, policy %s;\nTTFT within %g s",
-            z->requests, z->speed, z->template.name,
-            z->template.link_bytes_per_s * 8 / 1e9, z->policy, z->slo_ttft_s);
-    if (z->slo_tbt_s > 0)
-        fprintf(f, ", TBT within %g s", z->slo_tbt_s);
+            z->requests, z->base->speed, z->template.name,
+            z->template.link_bytes_per_s * 8 / 1e9, z->base->policy,
+            z->base->slo_ttft_s);
+    if (z->base->slo_tbt_s > 0)
+        fprintf(f, ", TBT within %g s", z->base->slo_tbt_s);
     fprintf(f, "; target %.4g %%\n", 100 * z->target);
     if (z->search.found)
         print_found(z, f);
@@ -241,7 +242,8 @@ int replay_size_plot(const struct replay_sizing *z, const char *path)
              best[1]);
     snprintf(title, sizeof title,
              "%.4g %% of requests within TTFT %g s and TBT %g s, %s",
-             100 * z->target, z->slo_ttft_s, z->slo_tbt_s, z->template.name);
+             100 * z->target, z->base->slo_ttft_s, z->base->slo_tbt_s,
+             z->template.name);
     const struct chart charts[] = {
         {.title = "Sizes",
          .x_label = "prefill nodes",
