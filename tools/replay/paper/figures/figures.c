@@ -1,6 +1,5 @@
 /* conductor-replay figures: the paper's figures for every trace found. This
  * file checks the command line; figures.py beside it does the work. */
-#include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <limits.h>
@@ -42,36 +41,6 @@ static const char *figure_name(size_t i)
     return i < sizeof names / sizeof names[0] ? names[i] : NULL;
 }
 
-static bool ends_with(const char *name, const char *ending)
-{
-    size_t n = strlen(name);
-    size_t e = strlen(ending);
-
-    return n > e && strcmp(name + n - e, ending) == 0;
-}
-
-/* Whether the folder holds a trace. 0 or -1, complained about. */
-static int check_traces(const char *folder)
-{
-    DIR *dir = opendir(folder);
-    const struct dirent *entry;
-
-    if (!dir) {
-        replay_complain(usage.name, "--traces %s: %s", folder, strerror(errno));
-        return -1;
-    }
-    while ((entry = readdir(dir)))
-        if (ends_with(entry->d_name, ".jsonl") ||
-            ends_with(entry->d_name, ".jsonl.gz"))
-            break;
-    closedir(dir);
-    if (!entry) {
-        replay_complain(usage.name,
-                        "--traces %s: holds no *.jsonl or *.jsonl.gz", folder);
-    }
-    return entry ? 0 : -1;
-}
-
 /* Becomes the script: it lies where this program was built or, installed, in
  * ../libexec. Returns the exit status when that fails. */
 static int run_script(const struct settings *s)
@@ -96,9 +65,7 @@ static int run_script(const struct settings *s)
     execlp("python3", "python3", "-B", script, program, s->traces, s->out,
            s->clusters, s->only ? s->only : "", requests, skip, jobs,
            (char *)NULL);
-    fprintf(stderr, "conductor-replay: figures needs python3: %s\n",
-            strerror(errno));
-    return 1;
+    return replay_complain(usage.name, "needs python3: %s", strerror(errno));
 }
 
 int replay_command_figures(int argc, char **argv)
@@ -130,5 +97,5 @@ int replay_command_figures(int argc, char **argv)
         replay_complain(usage.name, "%s", error);
         return REPLAY_EXIT_USAGE;
     }
-    return check_traces(s.traces) == 0 ? run_script(&s) : 1;
+    return run_script(&s);
 }

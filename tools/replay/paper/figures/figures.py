@@ -3,35 +3,12 @@ it with checked arguments: PROGRAM TRACES OUT CLUSTERS ONLY REQUESTS SKIP JOBS
 (ONLY may be empty, REQUESTS 0, SKIP 0 or 1)."""
 
 import os
+import re
 import sys
 
 import charts
-from shown import MTOKENS, TABLE_MTOKENS
+from shown import MTOKENS, SHOWN, TABLE_MTOKENS
 from simulations import Failed, Simulator
-from table import FIGURES
-
-HEAD = """# The Mooncake paper's figures, from the simulator
-
-`conductor-replay figures` wrote this page. The numbers come from its \
-simulations, with
-the daemon's own scheduling code. Times are those of the described cluster, \
-not of the
-machine that simulates. The clusters are in `traces/clusters/`;
-`traces/DESIGN.md` describes the format of traces.
-
-The numbers decide whether a result agrees with the paper: a percentage agrees \
-within
-5 points. A trace stands for the workload in its name. Nothing is said of a \
-trace
-without such a name, or where the paper has no number for the workload.
-
-%s Admission: `plain`, which rejects only where a
-request asks for an SLO; requests ask for one only under "Goodput".
-
-| trace | requests | mean input | mean output | over | best hit ratio (tokens) |
-|---|---|---|---|---|---|
-"""
-
 
 def fail(message):
     sys.exit(f'conductor-replay figures: {message}')
@@ -55,11 +32,11 @@ class Run(Simulator):
         os.makedirs(self.folder, exist_ok=True)
 
     def path(self, ending):
-        return os.path.join(self.folder, f'figure-{self.figure.id}{ending}')
+        return os.path.join(self.folder, f'figure-{self.figure}{ending}')
 
     def row(self, *cells):
-        print('|', ' | '.join(map(str, (self.name, *cells))), '|',
-              file=self.table)
+        self.rows.append(
+            '| ' + ' | '.join(map(str, (self.name, *cells))) + ' |\n')
 
     def csv_row(self, *cells):
         self.csv.append(','.join(map(str, cells)) + '\n')
@@ -68,11 +45,11 @@ class Run(Simulator):
         self.verdicts.append(f'- {self.name}: '
                              f'{"agrees" if agrees else "differs"}: {text}.\n')
 
-    def show(self, figure, table, verdicts):
-        print(f'figure {figure.id} of {self.name}', file=sys.stderr)
-        self.figure, self.table, self.verdicts = figure, table, verdicts
+    def show(self, figure, rows, verdicts):
+        print(f'figure {figure} of {self.name}', file=sys.stderr)
+        self.figure, self.rows, self.verdicts = figure, rows, verdicts
         self.csv = []
-        title, drawn = figure.show(self)
+        title, drawn = SHOWN[figure](self)
         if title:
             with open(self.path('.csv'), 'w', encoding='utf-8') as f:
                 f.writelines(self.csv)
@@ -85,47 +62,59 @@ class Run(Simulator):
         Run.undrawn = Run.undrawn or why is not None
 
 
-def write_figure(f, figure, runs):
-    verdicts = []
-    print(f'\n## {figure.title}\n\n**Paper:** {figure.paper}\n\n'
-          f'**Simulated:** {figure.setup}\n\n| trace | {figure.header}\n'
-          f'|---|{"---|" * figure.header.count("|")}', file=f)
+def figure_text(template, figure, runs):
+    rows, verdicts = [], []
     for run in runs:
         try:
-            run.show(figure, f, verdicts)
+            run.show(figure, rows, verdicts)
         except Failed as why:
-            fail(f'{run.trace}: figure {figure.id}: {why}')
-    print('\n**Against the paper:**\n\n' + ''.join(verdicts) if verdicts else
-          '\nThe paper has no such figure of any of these traces.\n', end='',
-          file=f)
-    print(f'\n**On the method:** {figure.notes}\n', file=f)
-    for run in runs:
-        print(f'![{run.name}]({run.name}/figure-{figure.id}.svg)', file=f)
+            fail(f'{run.trace}: figure {figure}: {why}')
+    return template.format(
+        rows=''.join(rows),
+        verdicts='\n**Against the paper:**\n\n' + ''.join(verdicts)
+        if verdicts else
+        '\nThe paper has no such figure of any of these traces.\n',
+        pictures=''.join(f'![{run.name}]({run.name}/figure-{figure}.svg)\n'
+                         for run in runs))
+
+
+def trace_row(run):
+    t = run.facts
+    return (f'| {run.name} | {t["requests"]} | {t["input_tokens"]["mean"]:.0f} '
+            f'| {t["output_tokens"]["mean"]:.0f} | {t["span_s"]:.0f} s | '
+            f'{t["best_possible_hit_ratio"]["tokens"]:.4f} |\n')
 
 
 def main():
     traces, out, only = sys.argv[2], sys.argv[3], sys.argv[5].split(',')
-    found = [(f[:-len(ending)], os.path.join(traces, f))
-             for f in os.listdir(traces) for ending in ('.jsonl', '.jsonl.gz')
-             if f.endswith(ending) and f != ending]
+    try:
+        found = [(f[:-len(ending)], os.path.join(traces, f))
+                 for f in os.listdir(traces)
+                 for ending in ('.jsonl', '.jsonl.gz')
+                 if f.endswith(ending) and f != ending]
+    except OSError as e:
+        fail(f'--traces {traces}: {e.strerror}')
+    if not found:
+        fail(f'--traces {traces}: holds no *.jsonl or *.jsonl.gz')
+    if not os.path.isdir(sys.argv[4]):
+        fail(f'--clusters {sys.argv[4]}: no such folder; outside of a clone, '
+             'say where its traces/clusters are')
     try:
         runs = [Run(name, path, sys.argv) for name, path in sorted(found)]
     except Failed as why:
         fail(why)
+    with open(os.path.join(os.path.dirname(__file__), 'RESULTS.md.in'),
+              encoding='utf-8') as f:
+        head, *figures = re.split(r'\n<!-- (\w+) -->\n', f.read()[:-1])
     with open(os.path.join(out, 'RESULTS.md'), 'w', encoding='utf-8') as f:
         requests = sys.argv[6]
-        f.write(HEAD % ('All requests of each trace.' if requests == '0' else
-                        f'Of each trace the first {requests} requests '
-                        '(`--requests`).'))
-        for run in runs:
-            t = run.facts
-            print(f'| {run.name} | {t["requests"]} | '
-                  f'{t["input_tokens"]["mean"]:.0f} | '
-                  f'{t["output_tokens"]["mean"]:.0f} | {t["span_s"]:.0f} s | '
-                  f'{t["best_possible_hit_ratio"]["tokens"]:.4f} |', file=f)
-        for figure in FIGURES:
-            if only == [''] or figure.id in only:
-                write_figure(f, figure, runs)
+        f.write(head.format(
+            requests='All requests of each trace.' if requests == '0' else
+            f'Of each trace the first {requests} requests (`--requests`).',
+            traces=''.join(map(trace_row, runs))))
+        for figure, template in zip(figures[::2], figures[1::2]):
+            if only == [''] or figure in only:
+                f.write(figure_text(template, figure, runs))
     return 1 if Run.undrawn else 0
 
 

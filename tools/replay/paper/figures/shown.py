@@ -355,3 +355,8 @@ def goodput(run):
               key=False),
         Chart('Effective requests', 'speed', 'share of all', speeds, shares,
               y_max=1)]
+
+
+SHOWN = {'01': capacity, '05': policies, '08': prefill, '09': lru,
+         '10': global_caches, '11': replicas, '13': bandwidth, '15': ratio,
+         'goodput': goodput}
