@@ -51,8 +51,8 @@ static json_t *reasons_json(const struct replay_report *report, bool rejected)
     return list;
 }
 
-/* Of a live replay: what a simulation predicts has no bias to look for. */
-static bool shows_signed(const struct replay_report *r)
+/* What a simulation predicts has no bias to look for, and it sends in time. */
+static bool is_live(const struct replay_report *r)
 {
     return strcmp(r->context.mode, "live") == 0;
 }
@@ -91,7 +91,7 @@ json_t *replay_report_json(const struct replay_report *r)
         "rejections", reasons_json(r, true),              /**/
         "wall_s", number((double)c->wall_us / 1e6), "held_before",
         (int)r->held_before, "interrupted", (int)c->interrupted);
-    if (json && shows_signed(r) &&
+    if (json && is_live(r) &&
         json_object_set_new(
             json_object_get(json, "prediction"), "ttft_rel_error",
             json_pack("{s:o}", "p50", known(predicted, r->signed_error.p50))) !=
@@ -232,9 +232,10 @@ void replay_report_print(const struct replay_report *r, FILE *f)
     print_summary(f, "TTFT, completed (ms)", &r->ttft_s, 1e3);
     if (!c->no_decode)
         print_summary(f, "TBT, slowest 10 % (ms)", &r->tbt_s, 1e3);
-    print_summary(f, "send lag (ms)", &r->send_lag_s, 1e3);
+    if (is_live(r))
+        print_summary(f, "send lag (ms)", &r->send_lag_s, 1e3);
     print_summary(f, "TTFT predicted off (%)", &r->prediction_error, 1e2);
-    if (shows_signed(r))
+    if (is_live(r))
         print_summary(f, "  signed (%)", &r->signed_error, 1e2);
     fprintf(f,
             "\n  %-22s %9.1f%%  (%" PRIu64 " of %" PRIu64 " within TTFT %g s",
