@@ -76,17 +76,25 @@ static void place(struct sim *sim, struct sim_node *node,
         sim_fail(sim, rc, "out of memory");
 }
 
-void sim_copies_dispatch(struct sim *sim, struct sim_node *node,
-                         const struct sim_request *request)
+/* Places the blocks first .. last - 1, or makes them the most recently used. */
+static void place_or_touch(struct sim *sim, struct sim_node *node,
+                           const struct sim_request *r, uint32_t first,
+                           uint32_t last, bool ready)
 {
-    for (uint32_t i = 0; node->cache && i < request->n_keys; i++) {
-        uint32_t slot = block_cache_find(node->cache, request->keys[i]);
+    for (uint32_t i = first; node->cache && i < last; i++) {
+        uint32_t slot = block_cache_find(node->cache, r->keys[i]);
 
         if (slot == BLOCK_CACHE_NONE)
-            place(sim, node, request, i, false);
+            place(sim, node, r, i, ready);
         else
             block_cache_touch(node->cache, slot);
     }
+}
+
+void sim_copies_dispatch(struct sim *sim, struct sim_node *node,
+                         const struct sim_request *request)
+{
+    place_or_touch(sim, node, request, 0, request->n_keys, false);
 }
 
 void sim_copies_ready(struct sim *sim, struct sim_node *node,
@@ -108,13 +116,13 @@ void sim_copies_ready(struct sim *sim, struct sim_node *node,
     }
 }
 
-void sim_copies_touch(struct sim *sim, struct sim_node *node,
-                      const struct sim_request *request)
+void sim_copies_touch(struct sim_node *node, const struct sim_request *request,
+                      uint32_t n)
 {
-    (void)sim;
-    for (uint32_t i = request->n_keys; node->cache && i > 0; i--) {
+    for (uint32_t i = n; node->cache && i > 0; i--) {
         uint32_t slot = block_cache_find(node->cache, request->keys[i - 1]);
 
+        /* A small first tier may have pushed it out again. */
         if (slot != BLOCK_CACHE_NONE)
             block_cache_touch(node->cache, slot);
     }
@@ -134,18 +142,15 @@ void sim_copies_keep(struct sim_node *node, const struct sim_request *request)
                          block_cache_find(node->cache, request->keys[n]));
 }
 
-/* The leading blocks that a node has; those from `planned` on only where they
- * are at no cost. */
-static uint32_t match(struct sim *sim, struct sim_node *node,
-                      const struct sim_request *request, uint32_t planned,
-                      int64_t *load_us)
+uint32_t sim_copies_match(struct sim *sim, struct sim_node *node,
+                          const struct sim_request *request, uint32_t planned,
+                          int64_t *load_us)
 {
     double block_bytes = (double)sim->cluster.block_tokens *
                          (double)sim->cluster.kv_bytes_per_token;
     double us = 0.0;
     uint32_t n = 0;
 
-    *load_us = 0;
     while (node->cache && n < request->n_keys) {
         uint32_t slot = block_cache_find(node->cache, request->keys[n]);
         double rate;
@@ -160,42 +165,16 @@ static uint32_t match(struct sim *sim, struct sim_node *node,
             us += block_bytes / rate * 1e6;
         n++;
     }
-    for (uint32_t i = n; i > 0; i--) {
-        uint32_t slot = block_cache_find(node->cache, request->keys[i - 1]);
-
-        /* A small first tier may have pushed it out again. */
-        if (slot != BLOCK_CACHE_NONE)
-            block_cache_touch(node->cache, slot);
-    }
+    sim_copies_touch(node, request, n);
     *load_us = (int64_t)sim_bounded_us(us);
     return n;
-}
-
-uint32_t sim_copies_match(struct sim *sim, struct sim_node *node,
-                          const struct sim_request *request, int64_t *load_us)
-{
-    return match(sim, node, request, UINT32_MAX, load_us);
-}
-
-uint32_t sim_copies_resident(struct sim *sim, struct sim_node *node,
-                             const struct sim_request *request,
-                             uint32_t planned, int64_t *load_us)
-{
-    return match(sim, node, request, planned, load_us);
 }
 
 void sim_copies_loaded(struct sim *sim, struct sim_node *node,
                        const struct sim_request *request, uint32_t first,
                        uint32_t last)
 {
-    for (uint32_t i = first; node->cache && i < last; i++) {
-        uint32_t slot = block_cache_find(node->cache, request->keys[i]);
-
-        if (slot == BLOCK_CACHE_NONE)
-            place(sim, node, request, i, true);
-        else
-            block_cache_touch(node->cache, slot);
-    }
+    place_or_touch(sim, node, request, first, last, true);
 }
 
 void sim_copies_store(struct sim *sim, struct sim_node *node,

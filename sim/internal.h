@@ -283,15 +283,11 @@ void sim_copies_ready(struct sim *sim, struct sim_node *node,
 void sim_copies_keep(struct sim_node *node, const struct sim_request *request);
 
 /* copies.c: how many leading blocks of a request the node's cache has; they
- * become the most recently used. *load_us: to read them into the device. */
+ * become the most recently used. Those from `planned` on count only where they
+ * are at no cost. *load_us: to read them into the device. */
 uint32_t sim_copies_match(struct sim *sim, struct sim_node *node,
-                          const struct sim_request *request, int64_t *load_us);
-
-/* copies.c: as sim_copies_match(), of blocks that are there at no cost, and
- * of the first `planned` ones in whatever tier. */
-uint32_t sim_copies_resident(struct sim *sim, struct sim_node *node,
-                             const struct sim_request *request,
-                             uint32_t planned, int64_t *load_us);
+                          const struct sim_request *request, uint32_t planned,
+                          int64_t *load_us);
 
 /* copies.c: the blocks first .. last - 1 of a request have been loaded. */
 void sim_copies_loaded(struct sim *sim, struct sim_node *node,
@@ -303,10 +299,10 @@ void sim_copies_store(struct sim *sim, struct sim_node *node,
                       const struct sim_request *request, uint32_t first,
                       uint32_t last);
 
-/* copies.c: a request's blocks become the most recently used, the last one
- * before the one in front of it: leaves are older, and leave first. */
-void sim_copies_touch(struct sim *sim, struct sim_node *node,
-                      const struct sim_request *request);
+/* copies.c: a request's first n blocks become the most recently used, the last
+ * one before the one in front of it: leaves are older, and leave first. */
+void sim_copies_touch(struct sim_node *node, const struct sim_request *request,
+                      uint32_t n);
 
 /* copies.c: how much memory decodes of a coupled node leave to its cache. */
 void sim_copies_share_memory(struct sim *sim, struct sim_node *node);

@@ -174,7 +174,7 @@ static void store_blocks(struct sim *sim, struct sim_node *node,
         last++; /* a partial last block, where those have keys */
     sim_copies_store(sim, node, r, from / bt, last);
     if (r->prefill.position == r->n_tokens)
-        sim_copies_touch(sim, node, r);
+        sim_copies_touch(node, r, r->n_keys);
 }
 
 /* What the core learns of its engine and of the link that it fetched over. */

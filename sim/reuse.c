@@ -107,7 +107,7 @@ static void settle_planned(struct sim *sim, struct sim_node *node,
 
     if (sim->cluster.cache_at == CLUSTER_CACHE_AT_SERVICE)
         n = usable_blocks(
-            sim, r, sim_copies_resident(sim, node, r, n, &r->prefill.load_us));
+            sim, r, sim_copies_match(sim, node, r, n, &r->prefill.load_us));
     r->prefill.position = r->prefill.cached_tokens = tokens_of(sim, r, n);
     r->record.local_tokens = r->push.unsent_tokens = r->prefill.cached_tokens;
     r->record.computed_tokens = r->n_tokens - r->prefill.cached_tokens;
@@ -145,8 +145,9 @@ void sim_reuse_settle(struct sim *sim, struct sim_node *node,
                           plan->used_blocks);
     sim_load_let_go(sim, r);
     if (sim->cluster.cache_at == CLUSTER_CACHE_AT_SERVICE)
-        n = usable_blocks(sim, r,
-                          sim_copies_match(sim, node, r, &r->prefill.load_us));
+        n = usable_blocks(
+            sim, r,
+            sim_copies_match(sim, node, r, UINT32_MAX, &r->prefill.load_us));
     r->prefill.cached_tokens = r->push.unsent_tokens = tokens_of(sim, r, n);
     r->prefill.position = r->prefill.cached_tokens;
     local *= sim->cluster.block_tokens;
