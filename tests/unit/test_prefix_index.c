@@ -254,18 +254,21 @@ static void tell_all(struct world *w, uint32_t i)
 /* The runs that the match tells of an instance equal the scan. */
 static void check_runs(struct world *w, uint32_t i, uint32_t v, uint32_t blocks)
 {
-    uint32_t at = 0;
+    uint32_t end = blocks, behind = 0;
 
-    for (uint32_t r = w->match.first_run[i]; r != 0;
-         r = w->match.runs[r].next) {
+    for (uint32_t r = w->match.last_run[i]; r != 0;
+         r = w->match.runs[r].before) {
         const struct prefix_run *run = &w->match.runs[r];
 
-        CU_ASSERT_EQUAL_FATAL(run->first_block, at);
-        CU_ASSERT_FATAL(run->end_block > at && run->end_block <= blocks);
-        for (; at < run->end_block; at++)
-            CU_ASSERT_EQUAL_FATAL(run->tiers, held(w, i, w->path_nodes[v][at]));
+        CU_ASSERT_EQUAL_FATAL(run->end_block, end);
+        CU_ASSERT_FATAL(run->first_block < end);
+        while (end > run->first_block)
+            CU_ASSERT_EQUAL_FATAL(run->tiers,
+                                  held(w, i, w->path_nodes[v][--end]));
+        behind++;
     }
-    CU_ASSERT_EQUAL(at, blocks);
+    CU_ASSERT_EQUAL(end, 0);
+    CU_ASSERT_EQUAL(w->match.runs[w->match.last_run[i]].n_runs, behind);
 }
 
 static void match(struct world *w, uint32_t v)

@@ -126,12 +126,14 @@ void prefix_index_told_again(struct prefix_index *index, uint32_t instance);
 uint64_t prefix_index_unindexed(const struct prefix_index *index,
                                 uint32_t instance);
 
-/* A stretch of a prompt's blocks that an instance holds in the same tiers. */
+/* A stretch of a prompt's blocks that instances hold in the same tiers.
+ * Instances with the same runs up to here share them. */
 struct prefix_run {
     uint32_t first_block;
     uint32_t end_block;
-    uint32_t next; /* of the same instance in prefix_match.runs; 0: none */
-    uint8_t tiers; /* BLOCK_TIER_BIT()s, at least one */
+    uint32_t before; /* the run in prefix_match.runs before it; 0: none */
+    uint8_t tiers;   /* BLOCK_TIER_BIT()s, at least one */
+    uint8_t n_runs;  /* this one and those before it */
 };
 
 /* Runs told for one instance; what follows is left out of the match. */
@@ -140,8 +142,8 @@ struct prefix_run {
 /* What all instances hold of one prompt. */
 struct prefix_match {
     uint32_t *blocks;        /* (max_instances): leading blocks, in any tier */
-    uint32_t *first_run;     /* (max_instances): in runs; 0 with blocks 0 */
-    struct prefix_run *runs; /* (n_runs), runs[0] unused */
+    uint32_t *last_run;      /* (max_instances): in runs; 0 with blocks 0 */
+    struct prefix_run *runs; /* (n_runs), runs[0] all 0 */
     uint32_t n_runs;
     uint32_t *holders; /* (n_holders): instances with blocks above 0, in no
                           order */
@@ -150,7 +152,7 @@ struct prefix_match {
     /* Scratch of prefix_index_match(). */
     uint32_t max_instances;
     uint64_t *alive;
-    struct prefix_run_state *state;
+    struct prefix_alive *alive_as;
 };
 
 /* Room for the answers of an index with that many instances. Returns 0 or
@@ -164,8 +166,9 @@ void prefix_match_fini(struct prefix_match *match);
  * which tiers.
  *   keys   (n), borrowed; n below 2^32.
  *   match  of prefix_match_init() for at least as many instances; written.
- * Cost: one probe for each page of 16 blocks as far as anybody matches; the
- * holders of a page only where they, or their tiers, change.
+ * Cost: one probe for each page of 16 blocks as far as anybody matches, none
+ * where a chain's pages stand one behind the other; the holders of a page only
+ * where they, or their tiers, change.
  */
 void prefix_index_match(struct prefix_index *index, const uint64_t *keys,
                         size_t n, struct prefix_match *match);

@@ -10,22 +10,25 @@
 
 #include "conductor/core/index/pages.h"
 
-/* The run under way of one whose prefix has not ended yet. */
-struct prefix_run_state {
+/* Who is alive, and the last run of it that has ended; 0: none. */
+struct prefix_alive {
     uint32_t instance;
-    uint32_t start;
-    uint32_t last_run; /* in runs; 0: none yet */
-    uint32_t n_runs;
+    uint32_t run;
 };
+
+#define RECENT_RUNS 16u
+/* Pages that are looked up ahead. */
+#define AHEAD_PAGES 4u
 
 struct walk {
     const struct prefix_index *ix;
     struct prefix_match *match;
     uint64_t *alive; /* (n_alive): for each the record of a page that continues
                         its run: its holder, and all places in its tiers */
+    struct prefix_alive *as; /* (n_alive), beside it */
     uint32_t n_alive;
-    bool hashed;   /* hash is that of all who are alive */
-    uint64_t hash; /* XOR of page_token() over them */
+    uint64_t hash; /* XOR of page_token() over all who are alive */
+    uint32_t recent[RECENT_RUNS]; /* runs that others may share */
 };
 
 /* The 8 bytes of a record: holder, then the masks by tier. */
@@ -39,11 +42,21 @@ static uint64_t as_bits(const struct record *record)
 
 static uint64_t expect(uint32_t holder, unsigned tiers)
 {
-    struct record record = {.holder = (uint16_t)holder};
+#define MASK(tiers, tier) ((tiers) >> (tier)&1u ? UINT16_MAX : 0)
+#define MASKS(t)                                  \
+    {                                             \
+        0,                                        \
+        {                                         \
+            MASK(t, 0u), MASK(t, 1u), MASK(t, 2u) \
+        }                                         \
+    }
+    static const struct record in_tiers[] = {MASKS(0u), MASKS(1u), MASKS(2u),
+                                             MASKS(3u), MASKS(4u), MASKS(5u),
+                                             MASKS(6u), MASKS(7u)};
+    const struct record first = {.holder = 1};
 
-    for (unsigned t = 0; t < BLOCK_TIERS; t++)
-        record.held[t] = (tiers >> t & 1u) != 0 ? UINT16_MAX : 0;
-    return as_bits(&record);
+    /* Not by way of a struct: it would be stored in parts and loaded whole. */
+    return as_bits(&in_tiers[tiers]) | holder * as_bits(&first);
 }
 
 static struct record alive_record(uint64_t alive)
@@ -69,15 +82,14 @@ int prefix_match_init(struct prefix_match *match, uint32_t max_instances)
     memset(match, 0, sizeof(*match));
     match->max_instances = max_instances;
     match->blocks = calloc(max_instances, sizeof(*match->blocks));
-    match->first_run = calloc(max_instances, sizeof(*match->first_run));
+    match->last_run = calloc(max_instances, sizeof(*match->last_run));
     match->runs = calloc((size_t)max_instances * PREFIX_RUNS_MAX + 1,
                          sizeof(*match->runs));
     match->holders = calloc(max_instances, sizeof(*match->holders));
     match->alive = calloc(max_instances, sizeof(*match->alive));
-    match->state =
-        calloc(prefix_holders_max(max_instances), sizeof(*match->state));
-    if (match->blocks && match->first_run && match->runs && match->holders &&
-        match->alive && match->state)
+    match->alive_as = calloc(max_instances, sizeof(*match->alive_as));
+    if (match->blocks && match->last_run && match->runs && match->holders &&
+        match->alive && match->alive_as)
         return 0;
     prefix_match_fini(match);
     return -ENOMEM;
@@ -86,44 +98,61 @@ int prefix_match_init(struct prefix_match *match, uint32_t max_instances)
 void prefix_match_fini(struct prefix_match *match)
 {
     free(match->blocks);
-    free(match->first_run);
+    free(match->last_run);
     free(match->runs);
     free(match->holders);
     free(match->alive);
-    free(match->state);
+    free(match->alive_as);
     memset(match, 0, sizeof(*match));
 }
 
+/* The share of one who is alive in the hash. */
+static uint64_t token_of(const struct walk *w, uint64_t alive)
+{
+    struct record record = alive_record(alive);
+
+    return page_token(w->ix, record.holder, record_tiers(&record, 0));
+}
+
+/* A run behind another one, shared with others if it was just made. */
+static uint32_t run_behind(struct walk *w, uint32_t before, uint32_t end,
+                           unsigned tiers)
+{
+    struct prefix_match *m = w->match;
+    uint32_t *recent = &w->recent[(before + 5 * end + 3 * tiers) % RECENT_RUNS];
+    const struct prefix_run *r = &m->runs[*recent];
+
+    if (r->before == before && r->end_block == end && r->tiers == tiers)
+        return *recent;
+    *recent = m->n_runs++;
+    m->runs[*recent] =
+        (struct prefix_run){.first_block = m->runs[before].end_block,
+                            .end_block = end,
+                            .before = before,
+                            .tiers = (uint8_t)tiers,
+                            .n_runs = (uint8_t)(m->runs[before].n_runs + 1)};
+    return *recent;
+}
+
 /* Ends the current run of one who is alive. */
-static void end_run(struct walk *w, uint64_t alive, uint32_t end)
+static void end_run(struct walk *w, uint64_t alive, struct prefix_alive *as,
+                    uint32_t end)
 {
     struct prefix_match *m = w->match;
     struct record record = alive_record(alive);
-    struct prefix_run_state *state = &m->state[record.holder];
-    uint32_t run;
 
-    if (end == state->start)
+    if (end == m->runs[as->run].end_block)
         return;
-    run = m->n_runs++;
-    m->runs[run] =
-        (struct prefix_run){.first_block = state->start,
-                            .end_block = end,
-                            .tiers = (uint8_t)record_tiers(&record, 0)};
-    if (state->last_run != 0) {
-        m->runs[state->last_run].next = run;
-    } else {
-        m->first_run[state->instance] = run;
-        m->holders[m->n_holders++] = state->instance;
-    }
-    m->blocks[state->instance] = end;
-    state->last_run = run;
-    state->start = end;
-    state->n_runs++;
+    if (as->run == 0)
+        m->holders[m->n_holders++] = as->instance;
+    as->run = run_behind(w, as->run, end, record_tiers(&record, 0));
+    m->last_run[as->instance] = as->run;
+    m->blocks[as->instance] = end;
 }
 
 /* Begins a new run of one who is alive wherever the tiers of its next n blocks
  * change. Returns whether it may have that many runs. */
-static bool cut_runs(struct walk *w, uint64_t *alive,
+static bool cut_runs(struct walk *w, uint64_t *alive, struct prefix_alive *as,
                      const struct record *record, uint32_t from, uint32_t place,
                      uint32_t n)
 {
@@ -133,8 +162,8 @@ static bool cut_runs(struct walk *w, uint64_t *alive,
 
         if (tiers == record_tiers(&run, 0))
             continue;
-        end_run(w, *alive, from + j);
-        if (w->match->state[run.holder].n_runs == PREFIX_RUNS_MAX)
+        end_run(w, *alive, as, from + j);
+        if (w->match->runs[as->run].n_runs == PREFIX_RUNS_MAX)
             return false;
         *alive = expect(run.holder, tiers);
     }
@@ -146,8 +175,9 @@ static bool cut_runs(struct walk *w, uint64_t *alive,
  * `place` and up of a page of which it has this record, NULL: none.
  * Returns whether it is alive behind them.
  */
-static bool go_on(struct walk *w, uint64_t *alive, const struct record *record,
-                  uint32_t from, uint32_t place, uint32_t n)
+static bool go_on(struct walk *w, uint64_t *alive, struct prefix_alive *as,
+                  const struct record *record, uint32_t from, uint32_t place,
+                  uint32_t n)
 {
     unsigned held = record ? record_any(record) >> place : 0;
     uint32_t lead = (uint32_t)__builtin_ctz(~held);
@@ -156,11 +186,11 @@ static bool go_on(struct walk *w, uint64_t *alive, const struct record *record,
         lead = n;
     if (lead > 0 &&
         ((as_bits(record) ^ *alive) & concerned(place, lead)) != 0 &&
-        !cut_runs(w, alive, record, from, place, lead))
+        !cut_runs(w, alive, as, record, from, place, lead))
         return false;
     if (lead == n)
         return true;
-    end_run(w, *alive, from + lead);
+    end_run(w, *alive, as, from + lead);
     return false;
 }
 
@@ -169,23 +199,62 @@ static void begin(struct walk *w, struct page *page, uint32_t place,
                   uint32_t n_places)
 {
     uint64_t range = concerned(place, n_places);
-    uint32_t n;
+    uint32_t n, n_even = 0;
     const struct record *records = page_records(w->ix, page, &n);
 
     for (uint32_t r = 0; r < n; r++) {
         const struct holder *h = &w->ix->holders[records[r].holder];
         uint64_t *alive = &w->alive[w->n_alive];
+        struct prefix_alive *as = &w->as[w->n_alive];
         unsigned tiers = record_tiers(&records[r], place);
 
         if (tiers == 0 || h->state != HOLDER_LIVE)
             continue;
         *alive = expect(records[r].holder, tiers);
-        w->match->state[records[r].holder] =
-            (struct prefix_run_state){.instance = h->instance};
-        if (((as_bits(&records[r]) ^ *alive) & range) == 0 ||
-            go_on(w, alive, &records[r], 0, place, n_places))
+        *as = (struct prefix_alive){.instance = h->instance};
+        if (((as_bits(&records[r]) ^ *alive) & range) == 0) {
+            n_even++;
             w->n_alive++;
+        } else if (go_on(w, alive, as, &records[r], 0, place, n_places)) {
+            w->n_alive++;
+        }
     }
+    if (n_even == n && n_places == page->n_keys) {
+        w->hash = page->hash;
+        return;
+    }
+    for (uint32_t i = 0; i < w->n_alive; i++)
+        w->hash ^= token_of(w, w->alive[i]);
+}
+
+/* How many of the first n records are as they should be. */
+static uint32_t as_expected(const struct record *records,
+                            const uint64_t *expected, uint32_t n,
+                            uint64_t range)
+{
+    uint32_t i = 0;
+
+    for (; i + 4 <= n; i += 4) {
+        uint64_t differ = (as_bits(&records[i]) ^ expected[i]) |
+                          (as_bits(&records[i + 1]) ^ expected[i + 1]) |
+                          (as_bits(&records[i + 2]) ^ expected[i + 2]) |
+                          (as_bits(&records[i + 3]) ^ expected[i + 3]);
+
+        if ((differ & range) != 0)
+            break;
+    }
+    while (i < n && ((as_bits(&records[i]) ^ expected[i]) & range) == 0)
+        i++;
+    return i;
+}
+
+/* Moves n who are alive from i to `to`, below it. */
+static void keep(struct walk *w, uint32_t to, uint32_t i, uint32_t n)
+{
+    if (to == i || n == 0)
+        return;
+    memmove(&w->alive[to], &w->alive[i], n * sizeof(*w->alive));
+    memmove(&w->as[to], &w->as[i], n * sizeof(*w->as));
 }
 
 /* A page of which not all who are alive hold everything as before. */
@@ -193,41 +262,39 @@ static void look(struct walk *w, struct page *page, uint32_t from,
                  uint32_t place, uint32_t n_places)
 {
     uint64_t range = concerned(place, n_places);
-    uint32_t n, r = 0, kept = 0;
+    uint32_t n, r = 0, i = 0, kept = 0;
     const struct record *records = page_records(w->ix, page, &n);
 
-    for (uint32_t i = 0; i < w->n_alive; i++) {
-        uint64_t alive = w->alive[i];
-        uint32_t holder = alive_record(alive).holder;
+    while (i < w->n_alive) {
+        uint32_t most = w->n_alive - i < n - r ? w->n_alive - i : n - r;
+        uint32_t even = as_expected(records + r, w->alive + i, most, range);
+        struct prefix_alive as;
+        uint64_t alive;
+        uint32_t holder;
+        const struct record *record;
 
+        keep(w, kept, i, even);
+        kept += even;
+        i += even;
+        r += even;
+        if (i == w->n_alive)
+            break;
+        holder = alive_record(w->alive[i]).holder;
         while (r < n && records[r].holder < holder)
             r++;
-        if (r == n || ((as_bits(&records[r]) ^ alive) & range) != 0) {
-            w->hashed = false;
-            if (!go_on(w, &alive,
-                       r < n && records[r].holder == holder ? &records[r]
-                                                            : NULL,
-                       from, place, n_places))
+        alive = w->alive[i];
+        as = w->as[i++];
+        record = r < n && records[r].holder == holder ? &records[r++] : NULL;
+        if (!record || ((as_bits(record) ^ alive) & range) != 0) {
+            w->hash ^= token_of(w, alive);
+            if (!go_on(w, &alive, &as, record, from, place, n_places))
                 continue;
+            w->hash ^= token_of(w, alive);
         }
-        w->alive[kept++] = alive;
+        w->alive[kept] = alive;
+        w->as[kept++] = as;
     }
     w->n_alive = kept;
-}
-
-/* Whether all who are alive, and nobody else, hold a whole page as before. */
-static bool all_go_on(struct walk *w, const struct page *page)
-{
-    if (!w->hashed) {
-        w->hash = 0;
-        for (uint32_t i = 0; i < w->n_alive; i++) {
-            struct record run = alive_record(w->alive[i]);
-
-            w->hash ^= page_token(w->ix, run.holder, record_tiers(&run, 0));
-        }
-        w->hashed = true;
-    }
-    return page->hash == w->hash;
 }
 
 /* How many of the keys stand one behind the other from a place on. */
@@ -245,37 +312,51 @@ static uint32_t keys_in_page(const struct prefix_index *ix, struct position at,
     return same;
 }
 
+/* The place of the key behind a page: often the next page begins with it. */
+static struct position find_behind(const struct prefix_index *ix, uint32_t page,
+                                   uint64_t key)
+{
+    if (page < ix->max_pages && ix->keys[page + 1][0] == key &&
+        ix->pages[page + 1].n_keys > 0)
+        return (struct position){page + 1, 0};
+    return table_find(ix, key);
+}
+
 void prefix_index_match(struct prefix_index *index, const uint64_t *keys,
                         size_t n, struct prefix_match *match)
 {
-    struct walk w = {.ix = index, .match = match, .alive = match->alive};
+    struct walk w = {.ix = index,
+                     .match = match,
+                     .alive = match->alive,
+                     .as = match->alive_as};
+    struct position at = {0, 0};
     uint32_t from = 0;
 
     memset(match->blocks, 0, match->max_instances * sizeof(*match->blocks));
-    memset(match->first_run, 0,
-           match->max_instances * sizeof(*match->first_run));
+    memset(match->last_run, 0, match->max_instances * sizeof(*match->last_run));
     match->n_runs = 1;
     match->n_holders = 0;
     match->n_keys = (uint32_t)n;
-    if (n > PAGE_KEYS)
-        table_prefetch(index, keys[PAGE_KEYS]);
+    for (uint32_t p = 1; p < AHEAD_PAGES && p * PAGE_KEYS < n; p++)
+        table_prefetch(index, keys[p * PAGE_KEYS]);
     while (from < n && keys[from] != 0 && (from == 0 || w.n_alive > 0)) {
-        struct position at = table_find(index, keys[from]);
-        struct page *page = &index->pages[at.page];
+        struct page *page;
         uint32_t here;
 
+        at = find_behind(index, at.page, keys[from]);
         if (at.page == 0)
             break;
-        if (from + 2 * PAGE_KEYS < n)
-            table_prefetch(index, keys[from + 2 * PAGE_KEYS]);
+        if (from + AHEAD_PAGES * PAGE_KEYS < n)
+            table_prefetch(index, keys[from + AHEAD_PAGES * PAGE_KEYS]);
+        page = &index->pages[at.page];
         here = keys_in_page(index, at, keys + from, n - from);
         page->recent = 1;
         if (from == 0)
             begin(&w, page, at.place, here);
-        else if (here < page->n_keys || !all_go_on(&w, page))
+        else if (here < page->n_keys || page->hash != w.hash)
             look(&w, page, from, at.place, here);
         from += here;
     }
     for (uint32_t i = 0; i < w.n_alive; i++)
-        end_run(&w, w.alive[i], from);
+        end_run(&w, w.alive[i], &w.as[i], from);
 }

@@ -19,18 +19,21 @@ struct tier_run {
 static size_t tier_runs(const struct scheduler *s, uint32_t slot,
                         uint32_t blocks, struct tier_run *runs)
 {
+    const struct prefix_run *told[PREFIX_RUNS_MAX];
     const struct prefix_match *m = &s->stored;
-    size_t n = 0;
+    size_t n_told = 0, n = 0;
 
-    for (uint32_t r = m->first_run[slot];
-         r != 0 && m->runs[r].first_block < blocks; r = m->runs[r].next) {
+    for (uint32_t r = m->last_run[slot]; r != 0; r = m->runs[r].before)
+        if (m->runs[r].first_block < blocks)
+            told[n_told++] = &m->runs[r];
+    while (n_told-- > 0) {
         enum block_tier tier =
-            (enum block_tier)__builtin_ctz((unsigned)m->runs[r].tiers);
-        uint32_t end = schedule_lesser(m->runs[r].end_block, blocks);
+            (enum block_tier)__builtin_ctz((unsigned)told[n_told]->tiers);
+        uint32_t end = schedule_lesser(told[n_told]->end_block, blocks);
 
         if (n == 0 || runs[n - 1].tier != tier)
-            runs[n++] = (struct tier_run){.first_block = m->runs[r].first_block,
-                                          .tier = tier};
+            runs[n++] = (struct tier_run){
+                .first_block = told[n_told]->first_block, .tier = tier};
         runs[n - 1].n_blocks = end - runs[n - 1].first_block;
     }
     return n;
