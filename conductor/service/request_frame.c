@@ -156,8 +156,9 @@ static int64_t comparable_us(const struct service_request *request,
     });
 }
 
-/* Follows the overhead by an eighth of the difference, which counts for at
- * most 1 ms: one stall of the machine says nothing about the next request. */
+/* Follows the overhead: the mean of the first eight, then by an eighth of the
+ * difference. That counts for at most 1 ms: one stall of the machine says
+ * nothing about the next request. */
 static void learn_overhead(struct service_request *request,
                            const struct msg_prefill_done *m)
 {
@@ -172,7 +173,9 @@ static void learn_overhead(struct service_request *request,
         off_us = 1000;
     if (off_us < -1000)
         off_us = -1000;
-    s->dispatch.overhead_us += off_us / 8;
+    if (s->n_overheads < 8)
+        s->n_overheads++;
+    s->dispatch.overhead_us += off_us / (int64_t)s->n_overheads;
     if (s->dispatch.overhead_us < 0)
         s->dispatch.overhead_us = 0;
 }

@@ -166,6 +166,7 @@ struct service {
     /* Its overhead is the smoothed time that a first token spends outside queue
      * and prefill: hand-over, frames, wake-ups. */
     struct dispatch dispatch;
+    uint32_t n_overheads; /* seen, at most 8 */
     struct request_list inbox;
     struct wire_buf out; /* scratch for one frame */
 };
