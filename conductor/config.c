@@ -169,6 +169,11 @@ struct option_table config_table(struct config *c,
         {"disk_mbps", OPTION_COUNT, &c->disk_mbps, "Mbit/s", 1, 10000000,
          "first guess of what a worker reads from its disk; measured later",
          .initial = "8000"},
+        {"correction_ms", OPTION_COUNT, &c->correction_ms, "ms", 1, 3600000,
+         "an instance's predictions follow its observed speed: 63 % of a "
+         "change is believed after so much predicted prefill work; ten typical "
+         "prefills or more",
+         .initial = "60000"},
         {"explain_requests", OPTION_COUNT, &c->explain_requests, "requests", 0,
          10000, "last requests that GET /admin/explain/ID tells of; 0 = none",
          .initial = "256"},

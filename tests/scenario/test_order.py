@@ -127,6 +127,29 @@ class Overhead(Case):
         p.close()
 
 
+class Correction(Case):
+    def test_follows_as_fast_as_it_is_told(self):
+        """One prefill that takes ten times its prediction. By default it
+        stands for too little work to be believed."""
+        ratios = []
+        for config in {}, {'correction_ms': 1}:
+            cluster = Cluster(self, config, {'prefill': [5000, 0, 0, 0]})
+            cluster.start_conductor()
+            p = PlayedWorker(cluster.ports['worker'], 'p', 'both')
+            wait_until('it is ready', lambda: cluster.api.instances() == (1, 1))
+            answer = in_background(lambda: cluster.api.complete([7] * 300, 1))
+            rid, _ = p.next(wire.PREFILL)
+            p.prefilled(rid, 65, 300, prefill_us=50000)
+            p.done(rid, 1)
+            self.assertEqual(answer().status, 200)
+            ratios.append(cluster.api.metrics()[
+                'conductor_instance_prefill_correction_ratio{instance="p"}'])
+            p.close()
+            self.stop(cluster.conductor)
+        self.assertLess(ratios[0], 1.001)
+        self.assertGreater(ratios[1], 3.9)  # 4 is the most
+
+
 class Orphans(Case):
     def test_a_decode_worker_that_waits_for_a_lost_peer(self):
         """The prefill worker leaves before its KV_BEGIN: the decode worker
