@@ -1,15 +1,18 @@
 """conductor-replay live against a real cluster, and tools/up."""
+import collections
 import csv
 import json
 import os
 import signal
 import subprocess
+import sys
 import time
 import unittest
 
-from harness import (REPLAY, ROOT, Case, program, settings, total,
+from harness import (FIT, REPLAY, ROOT, Case, program, settings, total,
                      wait_until)
 from reference import infinite_cache_ratio, read_trace
+import speed_change
 
 SAMPLE = os.path.join(ROOT, 'traces', 'sample.jsonl')
 
@@ -94,6 +97,75 @@ class Live(Case):
         self.assertGreater(requests['completed'], 0)
         self.assertEqual(requests['failed'], 0)
         self.assertEqual(requests['completed'] + requests['rejected'], 30)
+
+
+class Profile(Case):
+    """What tools/up does to measure prefills."""
+    TOOL = os.path.join(ROOT, 'tools', 'lib', 'serving_profile.py')
+    US = 2000, 4  # of a prefill, and of each token that it computes
+
+    def tool(self, *args):
+        status, output, errors = self.run_program(sys.executable, self.TOOL,
+                                                  *args)
+        self.assertEqual(status, 0, errors)
+        return output
+
+    def serve(self, trace):
+        cluster = self.cluster(
+            engine='timed', block_tokens=32,
+            cost={'prefill': (*self.US, 0, 0)},
+            config={'block_tokens': 32, 'policy': 'round_robin'})
+        requests = os.path.join(self.folder, 'requests.csv')
+        status, _, errors = self.run_program(
+            program(*REPLAY), 'live', '--url',
+            f'http://127.0.0.1:{cluster.ports["http"]}', '--trace', trace,
+            '--speed', '1000', '--block-tokens', '32', '--max-in-flight', '1',
+            '--requests-csv', requests, limit_s=120)
+        self.assertEqual(status, 0, errors)
+        return requests, cluster.api.metrics()
+
+    def test_prefills_are_measured_as_they_are_served(self):
+        trace = self.write('trace.jsonl', self.tool('trace', '32'))
+        requests, metrics = self.serve(trace)
+        self.assertGreater(total(metrics, 'conductor_requests_total'), 100)
+        head = ('# engine: timed\n# model: tiny\n# machine: none\n'
+                '# date: 2026-01-01\n# block_tokens: 32\n# seed: 1\n'
+                'kind,uncached_tokens,cached_tokens,batch,kv_tokens,us\n')
+        decodes = ''.join(f'decode,,,{b},{b * k},{100 + b + b * k / 10}\n'
+                          for b in (1, 2, 4, 8) for k in (16, 64, 256))
+        profile = self.write('profile.csv', head + 'prefill,9,0,,,1.0\n' +
+                             decodes)
+        merged = self.tool('rows', requests, profile)
+        self.assertTrue(merged.startswith(head + decodes))
+        points = collections.Counter()
+        took = least = 0
+        for line in merged[len(head + decodes):].splitlines():
+            kind, uncached, cached, _, _, us = line.split(',')
+            points[int(uncached), int(cached)] += 1
+            self.assertEqual(kind, 'prefill')
+            took += float(us)
+            least += self.US[0] + self.US[1] * int(uncached)
+        self.assertGreater(took, 0.9 * least)  # the engine's work is in it
+        self.assertGreaterEqual(len(points), 25)
+        self.assertEqual(set(points.values()), {5})
+        self.assertIn((16, 3072), points)
+        status, _, errors = self.run_program(
+            program(*FIT), '--out', os.path.join(self.folder, 'model.json'),
+            self.write('merged.csv', merged))
+        self.assertEqual(status, 0, errors)
+
+    def test_a_machine_that_has_changed(self):
+        line = 'conductor_instance_prefill_correction_ratio{instance="%s"} %g\n'
+        for ratios, said in (((1, 1.2), None), ((1.0, 1.5), '1.50'),
+                             ((1.4, 1.8), '1.60'), ((0.5, 0.7), '0.60'),
+                             ((), None)):
+            text = 'conductor_up 1\n' + ''.join(
+                line % (i, r) for i, r in enumerate(ratios))
+            words = speed_change.describe(text)
+            if said:
+                self.assertIn(f'took {said} times as long', words)
+            else:
+                self.assertIsNone(words)
 
 
 class Up(Case):
@@ -193,5 +265,6 @@ class Up(Case):
 def load_tests(loader, tests, pattern):
     """tools/up always runs build/: under another build it shows nothing."""
     if settings.build != os.path.join(ROOT, 'build'):
-        return unittest.TestSuite(loader.loadTestsFromTestCase(Live))
+        return unittest.TestSuite(loader.loadTestsFromTestCase(case)
+                                  for case in (Live, Profile))
     return tests

@@ -16,15 +16,21 @@ check_policy() {
   die 2 "--policy: '$1' is ${said#*": $1: is "}"
 }
 
-# cluster_begin: makes the folder of this run, $run, and takes care that
-# everything ends when the script does.
+# cluster_begin [FOLDER]: makes the folder of this run, $run, and takes care
+# that everything ends when the script does.
 cluster_begin() {
   local n=1
-  while ! mkdir "$root/run/$n" 2>/dev/null; do
-    [[ -e $root/run/$n ]] || die 1 "cannot create $root/run/$n"
-    n=$((n + 1))
-  done
-  run=$root/run/$n
+  if (($#)); then
+    run=$1
+    rm -rf "$run"
+    mkdir -p "$run"
+  else
+    while ! mkdir "$root/run/$n" 2>/dev/null; do
+      [[ -e $root/run/$n ]] || die 1 "cannot create $root/run/$n"
+      n=$((n + 1))
+    done
+    run=$root/run/$n
+  fi
   trap cluster_end EXIT
   trap 'exit 130' INT
   trap 'exit 143' TERM HUP
@@ -88,7 +94,7 @@ json_string() {
 }
 
 # cluster_conductor MODEL BLOCK_TOKENS POLICY COST_MODEL [QUEUE_ORDER]: starts
-# it and sets http_port and worker_port.
+# it, with $correction_ms if that is set, and sets http_port and worker_port.
 cluster_conductor() {
   cat >"$run/conductor.json" <<END
 {
@@ -98,6 +104,7 @@ cluster_conductor() {
   "block_tokens": $2,
   "policy": $(json_string "$3"),
   "queue_order": $(json_string "${5:-uncached_first}"),
+  "correction_ms": ${correction_ms:-60000},
   "cost_model": $(json_string "$4")
 }
 END

@@ -1,5 +1,5 @@
 # The cost model of this machine: measured on first use, then kept in
-# run/cost-model. Delete a file there to have it measured again.
+# run/cost-model until it is measured again.
 # Source common.sh before this.
 
 # How far the fit may be off in the median, in percent, without a warning.
@@ -25,22 +25,60 @@ cost_model_path() {
   echo "$root/run/cost-model/$1-$2-$3-${name,,}.json"
 }
 
-# cost_model_make FILE ENGINE MODEL BLOCK_TOKENS: profiles and fits it if it is not
-# there yet.
+# measure_alone PROFILE ENGINE MODEL BLOCK_TOKENS: profiles the engine in the
+# step loop of a worker that nobody else talks to.
+measure_alone() {
+  "$root/build/workers/conductor-worker" --profile "$1" --engine "$2" \
+    --model "$3" --block-tokens "$4" </dev/null
+}
+
+# measure_served PROFILE ENGINE MODEL BLOCK_TOKENS: measures the profile's
+# prefills again as they are served: one after the other, through a conductor,
+# with KV that leaves for a decode worker meanwhile. Sets what cluster.sh asks for.
+measure_served() {
+  engine=$2 block_tokens=$4 kv_mib=512 disk_mib=
+  cluster_begin "${1%.csv}.served"
+  python3 "$root/tools/lib/serving_profile.py" trace "$4" >"$run/trace.jsonl"
+  cluster_conductor "$3" "$4" round_robin ''
+  cluster_worker prefill-0 prefill
+  cluster_worker decode-0 decode
+  cluster_wait_ready 1 1
+  setpriv --pdeathsig KILL -- "$root/build/tools/conductor-replay" live \
+    --url "http://127.0.0.1:$http_port" --trace "$run/trace.jsonl" \
+    --block-tokens "$4" --max-in-flight 1 --requests-csv "$run/requests.csv" \
+    </dev/null
+  cluster_end
+  python3 "$root/tools/lib/serving_profile.py" rows "$run/requests.csv" \
+    "$1" >"$1.new"
+  mv "$1.new" "$1"
+}
+
+# cost_model_measure FILE ENGINE MODEL BLOCK_TOKENS: in a shell of its own that
+# ends at the first failure.
+cost_model_measure() (
+  profile=${1%.json}.csv
+  set -e
+  measure_alone "$profile" "${@:2}"
+  measure_served "$profile" "${@:2}"
+  "$root/build/tools/conductor-fit" --out "$1.new" "$profile"
+  mv "$1.new" "$1"
+)
+
+# cost_model_make FILE ENGINE MODEL BLOCK_TOKENS: measures and fits it if it is
+# not there yet.
 cost_model_make() {
-  local file=$1 log=${1%.json}.log profile=${1%.json}.csv
+  local file=$1 log=${1%.json}.log status
   [[ ! -s $file ]] || return 0
   mkdir -p "${file%/*}"
   say "measuring engine $2, once (kept in ${file#"$root"/})"
-  if ! {
-    "$root/build/workers/conductor-worker" \
-      --profile "$profile" --engine "$2" --model "$3" --block-tokens "$4" &&
-      "$root/build/tools/conductor-fit" --out "$file.new" "$profile"
-  } </dev/null >"$log" 2>&1; then
-    tail -n 25 "$log" >&2
-    die 1 "could not measure engine $2, see $log"
-  fi
-  mv "$file.new" "$file"
+  # Not in a condition: in there a failure would not end it.
+  set +e
+  cost_model_measure "$@" >"$log" 2>&1
+  status=$?
+  set -e
+  ((status == 0)) && return
+  tail -n 25 "$log" >&2
+  die 1 "could not measure engine $2, see $log"
 }
 
 # cost_model_show FILE: one line with how good its fit is, and a warning if it
@@ -53,5 +91,5 @@ cost_model_show() {
   say "$line"
   ((status == 0)) || printf '%s: %s\n' "${0##*/}" \
     "warning: predictions will be poor; was this machine busy? To measure \
-again: rm -r ${dir#"$root"/}" >&2
+again: tools/up --measure" >&2
 }

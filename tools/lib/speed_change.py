@@ -1,0 +1,33 @@
+"""Says how far the prefills that a conductor has seen were from its cost model,
+if it was a third or more: usage: speed_change.py PORT
+"""
+import re
+import sys
+import urllib.request
+
+RATIO = re.compile(
+    r'^conductor_instance_prefill_correction_ratio\{.*\} ([0-9.e+-]+)$', re.M)
+ENOUGH = 4 / 3
+
+
+def describe(metrics):
+    ratios = [r for r in map(float, RATIO.findall(metrics)) if r != 1]
+    if not ratios:
+        return None
+    ratio = sum(ratios) / len(ratios)
+    if 1 / ENOUGH < ratio < ENOUGH:
+        return None
+    return (f'a prefill took {ratio:.2f} times as long as when this machine '
+            'was measured')
+
+
+def main():
+    with urllib.request.urlopen(f'http://127.0.0.1:{sys.argv[1]}/metrics',
+                                timeout=5) as reply:
+        said = describe(reply.read().decode())
+    if said:
+        print(said)
+
+
+if __name__ == '__main__':
+    main()
