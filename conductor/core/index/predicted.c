@@ -1,0 +1,189 @@
+/*
+ * A table of keys by open addressing, whose entries are nodes of a ring in the
+ * order of use.
+ *
+ *   nodes[0]  the ring's head: nodes[0].next was used last, nodes[0].prev is
+ *             the next to leave
+ *   nodes[1 .. held]  the blocks, in the order in which they first came
+ *   table     (mask + 1) node numbers, 0: empty; at most half full; no empty
+ *             place between a key's home and its entry
+ */
+#include "conductor/core/index/predicted.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct node {
+    uint64_t key;
+    uint32_t next, prev;
+};
+
+struct predicted {
+    uint32_t capacity, held;
+    uint32_t mask;
+    uint64_t seed;
+    struct node *nodes;
+    uint32_t *table;
+};
+
+static uint32_t home(const struct predicted *p, uint64_t key)
+{
+    uint64_t h = (key ^ p->seed) * 0x9e3779b97f4a7c15u;
+
+    return (uint32_t)(h >> 32) & p->mask;
+}
+
+/* Where the key's entry is, or the empty place where it would be. */
+static uint32_t place_of(const struct predicted *p, uint64_t key)
+{
+    uint32_t at = home(p, key);
+
+    while (p->table[at] && p->nodes[p->table[at]].key != key)
+        at = (at + 1) & p->mask;
+    return at;
+}
+
+/* Empties a place and moves up what would not be found behind it. */
+static void table_remove(struct predicted *p, uint32_t at)
+{
+    uint32_t next = at;
+
+    for (;;) {
+        next = (next + 1) & p->mask;
+        if (!p->table[next])
+            break;
+        uint32_t wants = home(p, p->nodes[p->table[next]].key);
+        if (((next - wants) & p->mask) < ((next - at) & p->mask))
+            continue;
+        p->table[at] = p->table[next];
+        at = next;
+    }
+    p->table[at] = 0;
+}
+
+static void unlink_node(struct predicted *p, uint32_t i)
+{
+    p->nodes[p->nodes[i].prev].next = p->nodes[i].next;
+    p->nodes[p->nodes[i].next].prev = p->nodes[i].prev;
+}
+
+static void link_first(struct predicted *p, uint32_t i)
+{
+    struct node *head = &p->nodes[0];
+
+    p->nodes[i].next = head->next;
+    p->nodes[i].prev = 0;
+    p->nodes[head->next].prev = i;
+    head->next = i;
+}
+
+struct predicted *predicted_new(uint32_t capacity_blocks, uint64_t seed)
+{
+    struct predicted *p;
+    uint32_t places = 8;
+
+    if (capacity_blocks == 0 || capacity_blocks > PREDICTED_BLOCKS_MAX)
+        return NULL;
+    p = calloc(1, sizeof(*p));
+    if (!p)
+        return NULL;
+    while (places < 2 * capacity_blocks)
+        places *= 2;
+    p->capacity = capacity_blocks;
+    p->mask = places - 1;
+    p->seed = seed;
+    p->nodes = calloc((size_t)capacity_blocks + 1, sizeof(*p->nodes));
+    p->table = calloc(places, sizeof(*p->table));
+    if (!p->nodes || !p->table) {
+        predicted_free(p);
+        return NULL;
+    }
+    return p;
+}
+
+void predicted_free(struct predicted *p)
+{
+    if (!p)
+        return;
+    free(p->nodes);
+    free(p->table);
+    free(p);
+}
+
+void predicted_clear(struct predicted *p)
+{
+    memset(p->table, 0, ((size_t)p->mask + 1) * sizeof(*p->table));
+    p->nodes[0] = (struct node){0};
+    p->held = 0;
+}
+
+/* A node for a new block: the one that was used longest ago makes room. */
+static uint32_t take_node(struct predicted *p, predicted_evicted *evicted,
+                          void *arg)
+{
+    uint32_t i;
+
+    if (p->held < p->capacity)
+        return ++p->held;
+    i = p->nodes[0].prev;
+    table_remove(p, place_of(p, p->nodes[i].key));
+    unlink_node(p, i);
+    evicted(arg, p->nodes[i].key);
+    return i;
+}
+
+size_t predicted_use(struct predicted *p, const uint64_t *keys, size_t n,
+                     predicted_evicted *evicted, void *arg)
+{
+    if (n > p->capacity)
+        n = p->capacity;
+    /* Those that are held come first, so that none of them makes room for
+     * another; from the last to the first, so that the first is used last. */
+    for (size_t k = n; k-- > 0;) {
+        uint32_t i = p->table[place_of(p, keys[k])];
+
+        if (i) {
+            unlink_node(p, i);
+            link_first(p, i);
+        }
+    }
+    for (size_t k = n; k-- > 0;) {
+        uint32_t i = p->table[place_of(p, keys[k])];
+
+        if (i) {
+            unlink_node(p, i);
+        } else {
+            i = take_node(p, evicted, arg);
+            p->nodes[i].key = keys[k];
+            p->table[place_of(p, keys[k])] = i;
+        }
+        link_first(p, i);
+    }
+    return n;
+}
+
+uint32_t predicted_held(const struct predicted *p)
+{
+    return p->held;
+}
+
+bool predicted_has(const struct predicted *p, uint64_t key)
+{
+    return p->table[place_of(p, key)] != 0;
+}
+
+bool predicted_check(const struct predicted *p)
+{
+    uint32_t n = 0, entries = 0;
+
+    for (uint32_t i = p->nodes[0].next; i; i = p->nodes[i].next) {
+        uint32_t at = place_of(p, p->nodes[i].key);
+
+        if (++n > p->held || p->table[at] != i ||
+            p->nodes[p->nodes[i].next].prev != i)
+            return false;
+    }
+    for (uint32_t at = 0; at <= p->mask; at++)
+        entries += p->table[at] != 0;
+    return n == p->held && entries == n && n <= p->capacity;
+}

@@ -1,0 +1,60 @@
+/*
+ * What an instance that says nothing of its cache is assumed to hold: the
+ * blocks of the prompts that were sent there, under its capacity, least
+ * recently used ones leaving first. Of one prompt the last blocks leave first,
+ * as in vLLM: a block without those before it is of no use. Pure.
+ *
+ * It keeps the order of use; who asks keeps a prefix_index with it by the keys
+ * that come back.
+ */
+#ifndef CONDUCTOR_CORE_INDEX_PREDICTED_H
+#define CONDUCTOR_CORE_INDEX_PREDICTED_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define PREDICTED_BLOCKS_MAX (1u << 28)
+
+struct predicted;
+
+/* A block that left. */
+typedef void predicted_evicted(void *arg, uint64_t key);
+
+/*
+ * Makes an empty cache. All of its memory, 24 bytes a block, is reserved here
+ * (untouched pages cost nothing).
+ *   capacity_blocks  1 .. PREDICTED_BLOCKS_MAX.
+ *   seed             of its hashing.
+ * Returns it owned, or NULL: out of memory or a bound out of range.
+ */
+struct predicted *predicted_new(uint32_t capacity_blocks, uint64_t seed)
+    __attribute__((warn_unused_result));
+
+/* NULL is a no-op. */
+void predicted_free(struct predicted *p);
+
+/*
+ * A prompt was sent: its blocks are there now, used more recently than all
+ * others. Of a prompt that is longer than the capacity only the first blocks.
+ *   keys     (n), borrowed, from block_keys_compute().
+ *   evicted  called for each block that left; it calls nothing of this header.
+ * Returns how many leading keys are held now: the lesser of n and the capacity.
+ * O(n).
+ */
+size_t predicted_use(struct predicted *p, const uint64_t *keys, size_t n,
+                     predicted_evicted *evicted, void *arg);
+
+/* Forgets all of it. O(capacity), 8 bytes each. */
+void predicted_clear(struct predicted *p);
+
+/* Blocks held. */
+uint32_t predicted_held(const struct predicted *p);
+
+/* Whether it holds a block. */
+bool predicted_has(const struct predicted *p, uint64_t key);
+
+/* Checks the invariants at the top of predicted.c. For tests. */
+bool predicted_check(const struct predicted *p);
+
+#endif

@@ -1,0 +1,123 @@
+/* The predicted cache against a slow one: an array in the order of use. */
+#include <CUnit/Basic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "conductor/core/index/predicted.h"
+
+#define MOST 64
+
+/* used[0] was used last. */
+struct slow {
+    uint64_t used[2 * MOST];
+    size_t n, capacity;
+};
+
+static uint64_t gone[4 * MOST];
+static size_t n_gone;
+
+static void on_evicted(void *arg, uint64_t key)
+{
+    (void)arg;
+    gone[n_gone++] = key;
+}
+
+static size_t slow_find(const struct slow *s, uint64_t key)
+{
+    size_t i = 0;
+
+    while (i < s->n && s->used[i] != key)
+        i++;
+    return i;
+}
+
+static void slow_use(struct slow *s, const uint64_t *keys, size_t n)
+{
+    n = n < s->capacity ? n : s->capacity;
+    for (size_t k = n; k-- > 0;) {
+        size_t at = slow_find(s, keys[k]);
+
+        if (at == s->n)
+            s->n++;
+        memmove(s->used + 1, s->used, at * sizeof(s->used[0]));
+        s->used[0] = keys[k];
+    }
+    if (s->n > s->capacity)
+        s->n = s->capacity;
+}
+
+static void test_order(void)
+{
+    struct predicted *p = predicted_new(4, 1);
+    const uint64_t a[] = {1, 2, 3}, b[] = {1, 9}, c[] = {5, 6, 7, 8, 9, 10};
+
+    n_gone = 0;
+    CU_ASSERT_EQUAL(predicted_use(p, a, 3, on_evicted, NULL), 3);
+    CU_ASSERT_EQUAL(predicted_use(p, b, 2, on_evicted, NULL), 2);
+    CU_ASSERT_EQUAL(n_gone, 0);
+    /* 3, the last of a prompt, leaves before 2. */
+    CU_ASSERT_EQUAL(predicted_use(p, c, 1, on_evicted, NULL), 1);
+    CU_ASSERT_EQUAL(n_gone, 1);
+    CU_ASSERT_EQUAL(gone[0], 3);
+    CU_ASSERT_TRUE(predicted_has(p, 2));
+    /* Longer than the cache: its beginning. */
+    CU_ASSERT_EQUAL(predicted_use(p, c, 6, on_evicted, NULL), 4);
+    CU_ASSERT_TRUE(predicted_has(p, 8));
+    CU_ASSERT_FALSE(predicted_has(p, 9));
+    CU_ASSERT_EQUAL(predicted_held(p), 4);
+    predicted_clear(p);
+    CU_ASSERT_EQUAL(predicted_held(p), 0);
+    CU_ASSERT_TRUE(predicted_check(p));
+    predicted_free(p);
+    CU_ASSERT_PTR_NULL(predicted_new(0, 1));
+    predicted_free(NULL);
+}
+
+static void one_world(unsigned seed)
+{
+    struct slow s = {.capacity = 1 + (unsigned)rand_r(&seed) % MOST};
+    struct predicted *p = predicted_new((uint32_t)s.capacity, seed);
+
+    for (int step = 0; step < 400; step++) {
+        uint64_t keys[MOST];
+        uint64_t chain = 1 + (unsigned)rand_r(&seed) % 6;
+        size_t n = (unsigned)rand_r(&seed) % MOST;
+        size_t shared = (unsigned)rand_r(&seed) % 20;
+        struct slow before = s;
+
+        /* Chains that begin alike. */
+        for (size_t i = 0; i < n; i++)
+            keys[i] =
+                i < shared ? 1000 + i : chain * 100000 + shared * 1000 + i;
+        n_gone = 0;
+        slow_use(&s, keys, n);
+        CU_ASSERT_EQUAL_FATAL(predicted_use(p, keys, n, on_evicted, NULL),
+                              n < s.capacity ? n : s.capacity);
+        CU_ASSERT_EQUAL_FATAL(predicted_held(p), s.n);
+        for (size_t i = 0; i < s.n; i++)
+            CU_ASSERT_TRUE_FATAL(predicted_has(p, s.used[i]));
+        for (size_t i = 0; i < n_gone; i++)
+            CU_ASSERT_TRUE(slow_find(&before, gone[i]) < before.n &&
+                           slow_find(&s, gone[i]) == s.n);
+        CU_ASSERT_TRUE_FATAL(predicted_check(p));
+    }
+    predicted_free(p);
+}
+
+static void test_random(void)
+{
+    for (unsigned seed = 1; seed <= 40; seed++)
+        one_world(seed);
+}
+
+int main(void)
+{
+    CU_initialize_registry();
+    CU_pSuite s = CU_add_suite("predicted", NULL, NULL);
+    CU_add_test(s, "order of leaving", test_order);
+    CU_add_test(s, "random, against an array", test_random);
+    CU_basic_run_tests();
+    unsigned failures = CU_get_number_of_failures();
+    CU_cleanup_registry();
+    return failures ? 1 : 0;
+}
