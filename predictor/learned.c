@@ -1,0 +1,94 @@
+/* Costs learned from what is seen. See learned.h. */
+#include "predictor/learned.h"
+
+#include <string.h>
+
+/* The last 50 observations make most of the model. */
+#define KEEP 0.98
+/* The guess stands for a prompt of this length, so that it says something of
+ * both terms, and counts so much over the observations. */
+#define GUESS_TOKENS 2000.0
+#define GUESS_WEIGHT 0.05
+#define STEP_WEIGHT 0.05
+
+static void add(struct learned *l, double weight, double u, double t)
+{
+    l->n += weight;
+    l->u += weight * u;
+    l->uu += weight * u * u;
+    l->t += weight * t;
+    l->ut += weight * u * t;
+}
+
+static double guess_us(double tokens)
+{
+    return LEARNED_PREFILL_US + LEARNED_TOKEN_US * tokens;
+}
+
+void learned_init(struct learned *l)
+{
+    memset(l, 0, sizeof(*l));
+    l->step_us = LEARNED_STEP_US;
+}
+
+void learned_prefill(struct learned *l, int64_t computed_tokens, int64_t us)
+{
+    if (computed_tokens < 1 || us < 1 || us > COST_MODEL_MAX_US ||
+        computed_tokens > COST_MODEL_MAX_US)
+        return;
+    l->n *= KEEP;
+    l->u *= KEEP;
+    l->uu *= KEEP;
+    l->t *= KEEP;
+    l->ut *= KEEP;
+    add(l, 1.0, (double)computed_tokens, (double)us);
+    l->prefills++;
+}
+
+void learned_step(struct learned *l, int64_t us)
+{
+    if (us > 0 && us <= COST_MODEL_MAX_US)
+        l->step_us += STEP_WEIGHT * ((double)us - l->step_us);
+}
+
+bool learned_enough(const struct learned *l)
+{
+    return l->prefills >= LEARNED_ENOUGH;
+}
+
+/* Neither term may be negative: more work would seem to take less time. Without
+ * spread in the lengths the time a token is all that can be told. */
+static void solve(const struct learned *l, double *a, double *b)
+{
+    double weight = GUESS_WEIGHT / (double)(1 + l->prefills);
+    struct learned s = *l;
+
+    add(&s, weight, 0, guess_us(0));
+    add(&s, weight, GUESS_TOKENS, guess_us(GUESS_TOKENS));
+    double spread = s.n * s.uu - s.u * s.u;
+    *b = (s.n * s.ut - s.u * s.t) / spread;
+    *a = (s.t - *b * s.u) / s.n;
+    if (*a < 0) {
+        *a = 0;
+        *b = s.ut / s.uu;
+    }
+    if (*b < 0) {
+        *b = 0;
+        *a = s.t / s.n;
+    }
+}
+
+void learned_write(const struct learned *l, struct cost_model *m)
+{
+    double a, b;
+
+    solve(l, &a, &b);
+    memset(m->prefill, 0, sizeof(m->prefill));
+    memset(m->decode, 0, sizeof(m->decode));
+    m->prefill[0] = a;
+    m->prefill[1] = b;
+    m->decode[0] = l->step_us;
+    m->range =
+        (struct cost_model_range){0, COST_MODEL_MAX_US, COST_MODEL_MAX_US,
+                                  COST_MODEL_MAX_US, COST_MODEL_MAX_US};
+}

@@ -1,0 +1,53 @@
+/*
+ * A cost model that is learned from what is seen, for engines that nobody has
+ * profiled: a prefill takes a constant time and so much a token, a decode step
+ * a constant time. It begins with a stated guess, which a few observations
+ * outweigh. Pure.
+ *
+ *   prefill_us(u) = a + b u, by least squares over what was seen, older
+ *   observations counting less and less, with the guess as one more of them
+ */
+#ifndef PREDICTOR_LEARNED_H
+#define PREDICTOR_LEARNED_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "predictor/cost_model.h"
+
+/* The guess: 10 ms and 100 us a token (10,000 tokens a second) for a prefill,
+ * 20 ms for a decode step. */
+#define LEARNED_PREFILL_US 10000.0
+#define LEARNED_TOKEN_US 100.0
+#define LEARNED_STEP_US 20000.0
+
+/* Prefills after which the model counts as known. */
+#define LEARNED_ENOUGH 8u
+
+/* Plain data; set it up with learned_init(). */
+struct learned {
+    /* Weighted sums of 1, u, u^2, t and u t; u in tokens, t in us. */
+    double n, u, uu, t, ut;
+    double step_us;
+    uint64_t prefills;
+};
+
+/* The guess alone. */
+void learned_init(struct learned *l);
+
+/* A prefill of so many computed tokens took so long on an engine that did
+ * nothing else for others meanwhile, as far as one knows. Nonsense (no tokens,
+ * no time, over COST_MODEL_MAX_US) is ignored. */
+void learned_prefill(struct learned *l, int64_t computed_tokens, int64_t us);
+
+/* Two tokens of an answer came so long after each other, on average. */
+void learned_step(struct learned *l, int64_t us);
+
+/* Whether enough was seen to promise times by it. */
+bool learned_enough(const struct learned *l);
+
+/* Writes the prefill and decode terms and an unbounded range into *m; the rest
+ * of it stays. */
+void learned_write(const struct learned *l, struct cost_model *m);
+
+#endif
