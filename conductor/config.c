@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "base/address.h"
-#include "base/json_fields.h"
 #include "base/log.h"
 #include "base/options.h"
 #include "conductor/config_internal.h"
@@ -14,7 +13,15 @@
 #include "conductor/core/step/queue.h"
 #include "conductor/policy_text.h"
 
-#define FILE_MAX_BYTES (1 << 20)
+/* "" is nowhere. */
+static const char *check_workers(const char *text)
+{
+    struct address a;
+
+    return *text && address_parse(text, &a)
+               ? "HOST:PORT, for example 127.0.0.1:8081, or empty"
+               : NULL;
+}
 
 static const char *check_address(const char *text)
 {
@@ -83,8 +90,9 @@ struct option_table config_table(struct config *c,
          .initial = "127.0.0.1:8080", .check = check_address,
          .size = CONFIG_STRING_MAX},
         {"worker_listen", OPTION_STRING, c->worker_listen, "host:port", 0, 0,
-         "where workers register; port 0 takes any free one",
-         .initial = "127.0.0.1:8081", .check = check_address,
+         "where workers register; port 0 takes any free one, empty: nowhere. "
+         "Empty if the file has engines and does not set it",
+         .initial = "127.0.0.1:8081", .check = check_workers,
          .size = CONFIG_STRING_MAX},
         {"secret_file", OPTION_STRING, c->secret_file, "file", 0, 0,
          "what workers must prove to know (their --secret-file); needed when "
@@ -163,6 +171,14 @@ struct option_table config_table(struct config *c,
         {"max_retries", OPTION_COUNT, &c->max_retries, "", 0, 100,
          "other choices tried when a worker fails before the first token",
          .initial = "3"},
+        {"engine_health_ms", OPTION_COUNT, &c->engine_health_ms, "ms", 10,
+         600000, "how often an engine is asked whether it is well, about",
+         .initial = "1000"},
+        {"engine_timeout_ms", OPTION_COUNT, &c->engine_timeout_ms, "ms", 10,
+         600000,
+         "time for a connection to an engine to open, and for the answer to "
+         "that question",
+         .initial = "2000"},
         {"link_mbps", OPTION_COUNT, &c->link_mbps, "Mbit/s", 1, 10000000,
          "first guess of what a link between workers carries; measured later",
          .initial = "10000"},
@@ -198,7 +214,7 @@ bool config_is_text(const struct option_spec *o)
     return o->kind < OPTION_COUNT;
 }
 
-static const char *type_name(const struct option_spec *o)
+const char *config_type_name(const struct option_spec *o)
 {
     return config_is_settings(o)     ? "an object of numbers"
            : config_is_text(o)       ? "a string"
@@ -259,6 +275,14 @@ int config_check(const struct config *c, char err[CONFIG_ERROR_MAX])
             (long long)c->max_body_total_bytes, (long long)c->max_body_bytes);
         return -EINVAL;
     }
+    for (size_t i = 0; i < c->engines.n && *c->worker_listen; i++)
+        if (strcmp(c->engines.at[i].model, c->model) == 0) {
+            snprintf(err, CONFIG_ERROR_MAX,
+                     "model: \"%.63s\" is that of engine %s, too; clear "
+                     "worker_listen, or give one of them another name",
+                     c->model, c->engines.at[i].name);
+            return -EINVAL;
+        }
     return check_policy(c, err);
 }
 
@@ -296,81 +320,4 @@ void config_defaults(struct config *c)
 
         (void)rc;
     }
-}
-
-/* {"name": number, ...} */
-static void set_policy_options(struct fields *f, struct config *c,
-                               json_t *object)
-{
-    char one[CONFIG_STRING_MAX], err[CONFIG_ERROR_MAX];
-    const char *name;
-    json_t *value;
-
-    json_object_foreach(object, name, value)
-    {
-        snprintf(one, sizeof(one), "%.100s=%.17g", name,
-                 json_number_value(value));
-        if (!json_is_number(value))
-            fields_refuse_got(f, "policy_options.", name, "a number", value);
-        else if (config_policy_option(c, one, err))
-            fields_refuse(f, "", "", "%s", err);
-    }
-}
-
-static void set_json(struct fields *f, struct config *c, const char *name,
-                     json_t *value)
-{
-    struct option_spec specs[CONFIG_OPTIONS_MAX];
-    const struct option_table table = config_table(c, specs);
-    const struct option_spec *o = option_find(&table, name, strlen(name));
-    char number[32] = "", err[CONFIG_ERROR_MAX];
-
-    if (json_is_integer(value))
-        snprintf(number, sizeof(number), "%lld",
-                 (long long)json_integer_value(value));
-    else if (json_is_real(value) && o && o->kind == OPTION_NUMBER)
-        snprintf(number, sizeof(number), "%.17g", json_real_value(value));
-    const char *text = !o || config_is_text(o) ? json_string_value(value)
-                       : *number               ? number
-                                               : NULL;
-    if (o && o->value == c->policy_options && json_is_object(value))
-        set_policy_options(f, c, value);
-    else if (o && !text)
-        fields_refuse_got(f, "", name, type_name(o), value);
-    else if (config_set(c, name, text ? text : "", err))
-        fields_refuse(f, "", "", "%s", err);
-}
-
-static void read_options(struct fields *f, const struct fields_object *root,
-                         void *into)
-{
-    const char *name;
-    json_t *value;
-
-    json_object_foreach(root->json, name, value) set_json(f, into, name, value);
-}
-
-int config_parse(struct config *c, const char *text, size_t len,
-                 char err[CONFIG_ERROR_MAX])
-{
-    struct fields f = {"", "configuration", err, CONFIG_ERROR_MAX, 0};
-    struct config next;
-
-    config_defaults(&next);
-    int rc = fields_read(&f, text, len, read_options, &next);
-    if (rc == 0)
-        *c = next;
-    return rc;
-}
-
-int config_load(struct config *c, const char *path, char err[CONFIG_ERROR_MAX])
-{
-    struct fields f = {"", path, err, CONFIG_ERROR_MAX, 0};
-    struct config next;
-
-    config_defaults(&next);
-    int rc = fields_read_file(&f, FILE_MAX_BYTES, read_options, &next);
-    if (rc == 0)
-        *c = next;
-    return rc;
 }

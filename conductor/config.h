@@ -10,6 +10,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include "conductor/config_engines.h"
 #include "conductor/core/schedule/policy.h"
 
 #define CONFIG_STRING_MAX 256
@@ -53,10 +54,17 @@ struct config {
     int64_t explain_requests;
     uint8_t log_level; /* enum log_level */
     uint8_t pool;      /* enum config_pool */
+    int64_t engine_health_ms;
+    int64_t engine_timeout_ms;
+    struct engine_list engines; /* shared by copies; see config_fini() */
 };
 
 /* config_defaults(c): every option at its default. */
 void config_defaults(struct config *c);
+
+/* config_fini(c): frees what config_load() and config_parse() allocated; no
+ * copy of *c is used afterwards. */
+void config_fini(struct config *c);
 
 /*
  * config_load(c, path, err): reads path over the defaults into *c. Returns 0,

@@ -20,6 +20,9 @@ bool config_is_text(const struct option_spec *o);
 /* Whether it is policy_options, an object of the JSON. */
 bool config_is_settings(const struct option_spec *o);
 
+/* What its value must be, in words; static. */
+const char *config_type_name(const struct option_spec *o);
+
 /* The settings that policy_options holds. 0, or a negative errno with a message
  * in error (size bytes). */
 int config_settings(const char *text, struct policy_settings *settings,

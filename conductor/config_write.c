@@ -50,6 +50,9 @@ int config_dump(const struct config *c, FILE *out)
     for (size_t i = 0; rc == 0 && i < table.count; i++)
         if (json_object_set_new(root, specs[i].name, option_json(&specs[i])))
             rc = -EIO;
+    if (rc == 0 && c->engines.n &&
+        json_object_set_new(root, "engines", engine_list_json(&c->engines)))
+        rc = -EIO;
     if (rc == 0 && json_dumpf(root, out, JSON_INDENT(2)))
         rc = -EIO;
     json_decref(root);
@@ -98,5 +101,6 @@ void config_reference(FILE *out)
                                         : "\"\"",
                 help);
     }
+    engine_list_reference(out);
     policy_reference(out);
 }

@@ -114,6 +114,10 @@ static int read_config(const struct command_line *cl, struct config *c)
         if (anchor(c->cost_model, cl->config_path) ||
             anchor(c->secret_file, cl->config_path))
             return OPTIONS_EXIT_USAGE;
+        for (size_t i = 0; i < c->engines.n; i++)
+            if (anchor(c->engines.at[i].api_key_file, cl->config_path) ||
+                anchor(c->engines.at[i].cost_model, cl->config_path))
+                return OPTIONS_EXIT_USAGE;
     }
     for (size_t i = 0; i < cl->sets.count; i++) {
         const char *set = cl->sets.items[i], *eq = strchr(set, '=');
@@ -210,6 +214,9 @@ static int bound_connections(struct config *c)
     int64_t limit = (int64_t)descriptors_raise();
     int64_t others = c->max_instances + RESERVED_DESCRIPTORS;
 
+    /* Each client may need a connection to an engine. */
+    if (c->engines.n)
+        limit = others + (limit - others) / 2;
     if (limit <= others) {
         log_error("open files: the limit of %lld (ulimit -n) leaves none for "
                   "clients beside %lld for max_instances and the daemon itself",
@@ -339,9 +346,11 @@ int main(int argc, char **argv)
         status = read_config(&cl, &d.config);
     free(cl.sets.items);
     free(cl.policy_options.items);
-    if (!go_on || cl.reference || status)
-        return status;
-    if (cl.dump)
-        return config_dump(&d.config, stdout) ? EXIT_FAILURE : EXIT_SUCCESS;
-    return cl.test ? check_only(&d.config) : run(&d, cl.ports_path);
+    if (go_on && !cl.reference && !status)
+        status = cl.dump   ? config_dump(&d.config, stdout) ? EXIT_FAILURE
+                                                            : EXIT_SUCCESS
+                 : cl.test ? check_only(&d.config)
+                           : run(&d, cl.ports_path);
+    config_fini(&d.config);
+    return status;
 }

@@ -293,7 +293,7 @@ static struct completion *completion_new(struct front *front,
     c->head = (struct openai_reply_head){
         .kind = request->kind,
         .id = "",
-        .model = service_model(front->service)->name,
+        .model = service_model(front->native)->name,
         .created_s = time(NULL),
         .usage_follows = request->include_usage,
     };
@@ -321,7 +321,7 @@ static int submit_all(struct completion *c,
         params->tokens = request->tokens + request->offsets[i];
         params->n_tokens = request->offsets[i + 1] - request->offsets[i];
         c->slots[i].request =
-            service_submit(c->front->service, params, &reply_ops, &c->slots[i]);
+            service_submit(c->front->native, params, &reply_ops, &c->slots[i]);
         if (!c->slots[i].request)
             return errno == EAGAIN ? -EAGAIN : -ENOMEM;
     }
@@ -337,7 +337,7 @@ static int take_on(const struct front_call *call,
     struct completion *c;
     int rc;
 
-    if (!service_ready(call->front->service)) {
+    if (!service_ready(call->front->native)) {
         endpoint_set_unready(call->front, error);
         return -EAGAIN;
     }
@@ -359,7 +359,7 @@ static int take_on(const struct front_call *call,
 static void serve(const struct front_call *call, enum openai_kind kind)
 {
     struct front *front = call->front;
-    const struct service_model_info *info = service_model(front->service);
+    const struct service_model_info *info = service_model(front->native);
     const struct openai_model model = {info->name, info->vocab,
                                        info->window_tokens};
     struct service_request_params params = {0};

@@ -62,7 +62,7 @@ void endpoint_set_no_memory(struct openai_error *error)
 
 void endpoint_set_unready(const struct front *front, struct openai_error *error)
 {
-    const char *lacks = service_lacks(front->service);
+    const char *lacks = service_lacks(front->native);
     char code[sizeof(error->code)];
 
     if (!lacks || !*lacks) {

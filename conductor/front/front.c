@@ -62,11 +62,16 @@ static void on_request(void *arg, struct http_conn *conn,
                        const struct http_head *head, const char *body, size_t n)
 {
     const struct route *route = find_route(head->path);
+    const struct front *front = arg;
+    const struct front_call call = {arg, conn, head, body, n};
     struct openai_error error;
     bool allowed = route && (route->post ? http_is(head->method, "POST")
                                          : http_is(head->method, "GET") ||
                                                http_is(head->method, "HEAD"));
 
+    if (front->forwards && http_is(head->method, "POST") && is_json(head) &&
+        (!route || route->post) && forward_serve(&call))
+        return;
     if (!route) {
         openai_error_set(&error, 404, "unknown_path", NULL,
                          "there is nothing at '%.*s'", shown(head->path, 100),
@@ -80,7 +85,7 @@ static void on_request(void *arg, struct http_conn *conn,
         openai_error_set(&error, 415, "unsupported_media_type", NULL,
                          "Content-Type must be application/json");
     } else {
-        route->serve(&(struct front_call){arg, conn, head, body, n});
+        route->serve(&call);
         return;
     }
     http_reply_error(conn, &error);
@@ -114,6 +119,11 @@ int front_new(struct event_base *base, struct service *service,
     if (!front)
         return -ENOMEM;
     front->service = service;
+    for (; service; service = service_next(service))
+        if (service_forwards(service))
+            front->forwards = true;
+        else
+            front->native = service;
     front->options = *options;
     rc = http_server_new(base, &options->http, on_request, front,
                          &front->server);

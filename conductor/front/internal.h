@@ -5,7 +5,9 @@
 #include "conductor/front/front.h"
 
 struct front {
-    struct service *service;
+    struct service *service; /* of the first model */
+    struct service *native;  /* the one that does not forward; NULL: none */
+    bool forwards;           /* some model's requests are forwarded */
     struct http_server *server;
     struct front_options options;
     size_t in_flight;
@@ -34,6 +36,21 @@ front_serve_fn view_model;   /* a model, by its name */
 
 /* POST, of the two kinds. */
 front_serve_fn completion_serve, completion_serve_chat;
+
+/* POST of whatever path: answers now or later, if the body names a model whose
+ * requests are forwarded, or if there is no other kind. Returns whether it
+ * does; else nothing has happened. */
+bool forward_serve(const struct front_call *call);
+
+/* Whether a header goes on to the other side: it does not only concern the two
+ * neighbours of this connection, and the front does not write it itself. */
+bool forward_passes(const struct http_head *head, struct http_slice name);
+
+/* Copies what of a request's head is forwarded into one allocation, owned by
+ * the caller, and points path, headers and authorization into it. NULL: out of
+ * memory. */
+char *forward_copy_head(const struct http_head *head, struct service_forward *f)
+    __attribute__((warn_unused_result));
 
 /*
  * The SLO that a request header asks for, in microseconds.

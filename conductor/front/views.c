@@ -16,25 +16,18 @@ static void reply_no_memory(struct http_conn *conn)
     http_reply_error(conn, &error);
 }
 
-/* Answer with what `write` makes of the model. */
-static void
-reply_card(const struct front_call *call, const struct openai_model_card *card,
-           void (*write)(const struct openai_model_card *, struct text_buf *))
+static void reply_json(const struct front_call *call, struct text_buf *buf)
 {
-    struct text_buf buf;
-
-    text_buf_init(&buf, 65536);
-    write(card, &buf);
-    if (buf.error)
+    if (buf->error)
         reply_no_memory(call->conn);
     else
-        http_reply(call->conn, 200, "application/json", buf.data, buf.len);
-    text_buf_fini(&buf);
+        http_reply(call->conn, 200, "application/json", buf->data, buf->len);
+    text_buf_fini(buf);
 }
 
-static struct openai_model_card card_of(const struct front *front)
+static struct openai_model_card card_of(const struct service *service)
 {
-    const struct service_model_info *info = service_model(front->service);
+    const struct service_model_info *info = service_model(service);
 
     return (struct openai_model_card){.name = info->name,
                                       .created_s = info->created_s,
@@ -46,9 +39,19 @@ static struct openai_model_card card_of(const struct front *front)
 
 void view_models(const struct front_call *call)
 {
-    const struct openai_model_card card = card_of(call->front);
+    const struct service *s = call->front->service;
+    struct text_buf buf;
 
-    reply_card(call, &card, openai_models_write);
+    text_buf_init(&buf, 1 << 20);
+    text_buf_puts(&buf, "{\"object\":\"list\",\"data\":[");
+    for (const char *comma = ""; s; s = service_next(s), comma = ",") {
+        const struct openai_model_card card = card_of(s);
+
+        text_buf_puts(&buf, comma);
+        openai_model_write(&card, &buf);
+    }
+    text_buf_puts(&buf, "]}");
+    reply_json(call, &buf);
 }
 
 static int hex_of(char c)
@@ -79,24 +82,37 @@ static bool names(const char *at, size_t n, const char *text)
 
 void view_model(const struct front_call *call)
 {
-    const struct openai_model_card card = card_of(call->front);
     const char *name = call->head->path.at + strlen(VIEW_MODEL_PATH);
     size_t n = call->head->path.n - strlen(VIEW_MODEL_PATH);
     struct openai_error error;
 
-    if (names(name, n, card.name)) {
-        reply_card(call, &card, openai_model_write);
+    for (const struct service *s = call->front->service; s;
+         s = service_next(s)) {
+        const struct openai_model_card card = card_of(s);
+        struct text_buf buf;
+
+        if (!names(name, n, card.name))
+            continue;
+        text_buf_init(&buf, 65536);
+        openai_model_write(&card, &buf);
+        reply_json(call, &buf);
         return;
     }
     openai_error_set(&error, 404, "model_not_found", "model",
-                     "model '%.*s' does not exist; this server has '%s'",
-                     n < 100 ? (int)n : 100, name, card.name);
+                     "model '%.*s' does not exist; this server has '%s'%s",
+                     n < 100 ? (int)n : 100, name,
+                     service_model(call->front->service)->name,
+                     service_next(call->front->service) ? " and others" : "");
     http_reply_error(call->conn, &error);
 }
 
 void view_ready(const struct front_call *call)
 {
-    bool yes = service_ready(call->front->service) && !call->front->draining;
+    const struct service *s = call->front->service;
+
+    while (s && !service_ready(s))
+        s = service_next(s);
+    bool yes = s && !call->front->draining;
     const char *text = yes ? "{\"ready\":true}\n" : "{\"ready\":false}\n";
 
     http_reply(call->conn, yes ? 200 : 503, "application/json", text,

@@ -50,7 +50,7 @@ static struct explain_record *record_of(struct explain *explain,
 const struct explain_record *explain_find(const struct explain *explain,
                                           const char *id)
 {
-    const char *dash = strchr(id, '-');
+    const char *dash = strrchr(id, '-');
 
     if (!dash || explain->n == 0)
         return NULL;
@@ -183,6 +183,7 @@ void explain_decided(struct explain *explain,
     if (d->verdict == SCHEDULE_ACCEPT)
         r->predicted_ttft_us = request->attempt.predicted_ttft_us;
     r->predicts = s->predicts;
+    r->cost = s->cost_source;
     r->predicted_tbt_us = s->predicts ? d->tbt_us : 0;
     r->ttft_us = -1;
     put_candidates(r, s, d);

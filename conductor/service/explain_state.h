@@ -39,6 +39,7 @@ struct explain_record {
     char prefill[POOL_NAME_BYTES], decode[POOL_NAME_BYTES]; /* "": none */
     struct prefill_estimate chosen;
     double engine_price;
+    const char *cost;          /* where the estimates come from; static */
     bool predicts;             /* false: the estimates hold counts, no times */
     int64_t predicted_ttft_us; /* with the hand-over; 0: none */
     int64_t predicted_tbt_us;

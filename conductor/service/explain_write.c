@@ -135,6 +135,7 @@ static void put_decision(struct writer *w, const struct explain_record *r)
     PUT(w, ",\"verdict\":\"%s\"", schedule_verdict_name(r->verdict));
     put_name(w, "prefill", r->prefill);
     put_name(w, "decode", r->decode);
+    put_name(w, "cost", r->cost);
     if (!r->prefill[0]) {
         PUT(w, ",\"predicted\":null,\"plan\":null");
         return;

@@ -106,8 +106,8 @@ static uint16_t check_host(const struct service *s, const char *host,
     return 0;
 }
 
-/* The first worker tells what the fleet serves. */
-static int adopt_fleet(struct service *s, const struct msg_hello *m)
+int service_make_scheduler(struct service *s, int64_t kv_bytes_per_token,
+                           uint32_t layers, bool coupled)
 {
     double options[POLICY_OPTIONS_MAX];
     struct schedule_config config = {
@@ -117,16 +117,25 @@ static int adopt_fleet(struct service *s, const struct msg_hello *m)
     };
     struct estimate_model model = {
         .cost = &s->cost,
-        .block_tokens = m->block_tokens,
-        .kv_bytes_per_token = (int64_t)m->kv_bytes_per_token,
-        .layers = m->layers,
-        .coupled = s->config.pool == CONFIG_POOL_AGGREGATED,
+        .block_tokens = (uint32_t)s->config.block_tokens,
+        .kv_bytes_per_token = kv_bytes_per_token,
+        .layers = layers,
+        .coupled = coupled,
     };
     struct scheduler *next = scheduler_new(&config, &model, s->pool, s->index);
     if (!next)
         return -ENOMEM;
     scheduler_free(s->scheduler);
     s->scheduler = s->dispatch.scheduler = next;
+    return 0;
+}
+
+/* The first worker tells what the fleet serves. */
+static int adopt_fleet(struct service *s, const struct msg_hello *m)
+{
+    if (service_make_scheduler(s, (int64_t)m->kv_bytes_per_token, m->layers,
+                               s->config.pool == CONFIG_POOL_AGGREGATED))
+        return -ENOMEM;
     s->fingerprint = m->fingerprint;
     s->model.vocab = m->vocab;
     return 0;

@@ -141,6 +141,21 @@ void metrics_init(struct metrics *m)
     }
 }
 
+void metrics_add(struct metrics *into, const struct metrics *m)
+{
+    for (size_t i = 0; i < N_COUNTERS; i++)
+        *(uint64_t *)field_at(into, counters[i].offset) +=
+            *(const uint64_t *)field_at(m, counters[i].offset);
+    for (size_t i = 0; i < N_HISTOGRAMS; i++) {
+        struct histogram *sum = field_at(into, histograms[i].offset);
+        const struct histogram *h = field_at(m, histograms[i].offset);
+
+        for (unsigned b = 0; b <= h->n_bounds; b++)
+            sum->counts[b] += h->counts[b];
+        sum->sum += h->sum;
+    }
+}
+
 void histogram_observe(struct histogram *h, double value)
 {
     unsigned i = 0;

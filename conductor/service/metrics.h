@@ -64,6 +64,9 @@ void histogram_observe(struct histogram *h, double value);
 void metrics_ratio_error(struct histogram *h, int64_t predicted,
                          int64_t observed);
 
+/* metrics_add(into, m): everything in m is counted in *into, too. */
+void metrics_add(struct metrics *into, const struct metrics *m);
+
 /* metrics_write(m, out): everything in m, in Prometheus's text format. Returns
  * 0 or -ENOMEM. */
 __attribute__((warn_unused_result)) int metrics_write(const struct metrics *m,

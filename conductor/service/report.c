@@ -60,9 +60,26 @@ static void escape_label(const char *from, char to[2 * POOL_NAME_BYTES])
     *to = '\0';
 }
 
-static int write_instances(const struct service *s, struct evbuffer *out)
+static int write_gauge(const struct service *s, size_t g, struct evbuffer *out)
 {
     char label[2 * POOL_NAME_BYTES];
+    int bad = 0;
+
+    for (uint32_t i = 0; i < pool_slots(s->pool); i++) {
+        const struct pool_instance *in = pool_at(s->pool, i);
+
+        if (!in)
+            continue;
+        escape_label(in->name, label);
+        bad |= evbuffer_add_printf(
+                   out, "conductor_instance_%s{instance=\"%s\"} %.9g\n",
+                   instance_gauges[g].name, label, value_of(s, in, g)) < 0;
+    }
+    return bad;
+}
+
+static int write_instances(const struct service *all, struct evbuffer *out)
+{
     int bad = 0;
 
     for (size_t g = 0; g < GAUGES; g++) {
@@ -72,32 +89,51 @@ static int write_instances(const struct service *s, struct evbuffer *out)
                                    "# HELP conductor_instance_%s %s\n"
                                    "# TYPE conductor_instance_%s gauge\n",
                                    name, instance_gauges[g].help, name) < 0;
-        for (uint32_t i = 0; i < pool_slots(s->pool); i++) {
-            const struct pool_instance *in = pool_at(s->pool, i);
-
-            if (!in)
-                continue;
-            escape_label(in->name, label);
-            bad |= evbuffer_add_printf(
-                       out, "conductor_instance_%s{instance=\"%s\"} %.9g\n",
-                       name, label, value_of(s, in, g)) < 0;
-        }
+        for (const struct service *s = all; s; s = s->next)
+            bad |= write_gauge(s, g, out);
     }
     return bad ? -ENOMEM : 0;
 }
 
-int service_metrics(const struct service *service, struct evbuffer *out)
-{
-    struct prefix_index_stats x = prefix_index_stats(service->index);
-    int rc = metrics_write(&service->metrics, out);
+/* What all models have in flight, in memory, and in their indexes. */
+struct sums {
+    struct metrics metrics;
+    uint64_t in_flight, pending_dropped;
+    uint64_t keys, holders, bytes, bytes_max, evicted, unindexed;
+};
 
+static void sum_up(const struct service *all, struct sums *sums)
+{
+    memset(sums, 0, sizeof(*sums));
+    metrics_init(&sums->metrics);
+    for (const struct service *s = all; s; s = s->next) {
+        struct prefix_index_stats x = prefix_index_stats(s->index);
+
+        metrics_add(&sums->metrics, &s->metrics);
+        sums->in_flight += s->table.size - s->table.n_free;
+        sums->pending_dropped += pool_pending_dropped(s->pool);
+        sums->keys += x.keys;
+        sums->holders += x.holders;
+        sums->bytes += x.bytes;
+        sums->bytes_max += x.bytes_max;
+        sums->evicted += x.evicted;
+        sums->unindexed += x.unindexed;
+    }
+}
+
+int service_metrics(const struct service *all, struct evbuffer *out)
+{
+    struct sums sums;
+
+    sum_up(all, &sums);
+    int rc = metrics_write(&sums.metrics, out);
     if (rc)
         return rc;
     int n = evbuffer_add_printf(
         out,
         "# HELP conductor_requests_in_flight Requests not ended yet.\n"
         "# TYPE conductor_requests_in_flight gauge\n"
-        "conductor_requests_in_flight %u\n"
+        "conductor_requests_in_flight %llu\n"
         "# HELP conductor_overhead_seconds Time to first token outside queue "
         "and prefill, smoothed.\n"
         "# TYPE conductor_overhead_seconds gauge\n"
@@ -126,40 +162,50 @@ int service_metrics(const struct service *service, struct evbuffer *out)
         "the index had no room for.\n"
         "# TYPE conductor_index_unindexed_blocks gauge\n"
         "conductor_index_unindexed_blocks %llu\n",
-        service->table.size - service->table.n_free,
-        (double)service->dispatch.overhead_us / 1e6,
-        (unsigned long long)pool_pending_dropped(service->pool),
-        (unsigned long long)x.keys, (unsigned long long)x.holders,
-        (unsigned long long)x.bytes, (unsigned long long)x.bytes_max,
-        (unsigned long long)x.evicted, (unsigned long long)x.unindexed);
-    return n < 0 ? -ENOMEM : write_instances(service, out);
+        (unsigned long long)sums.in_flight,
+        (double)all->dispatch.overhead_us / 1e6,
+        (unsigned long long)sums.pending_dropped, (unsigned long long)sums.keys,
+        (unsigned long long)sums.holders, (unsigned long long)sums.bytes,
+        (unsigned long long)sums.bytes_max, (unsigned long long)sums.evicted,
+        (unsigned long long)sums.unindexed);
+    return n < 0 ? -ENOMEM : write_instances(all, out);
 }
 
-int service_explain(const struct service *service, const char *id,
+int service_explain(const struct service *all, const char *id,
                     struct evbuffer *out)
 {
-    return explain_write(service->explain, id, out);
+    int rc = -ENOENT;
+
+    for (const struct service *s = all; s && rc == -ENOENT; s = s->next)
+        rc = explain_write(s->explain, id, out);
+    return rc;
 }
 
-int service_health(const struct service *service, struct evbuffer *out)
+int service_health(const struct service *all, struct evbuffer *out)
 {
-    uint32_t by_health[HEALTH_STATES] = {0};
+    uint32_t by_health[HEALTH_STATES] = {0}, prefill = 0, decode = 0;
+    uint32_t in_flight = 0;
+    bool ready = false;
 
-    for (uint32_t i = 0; i < pool_slots(service->pool); i++) {
-        const struct pool_instance *in = pool_at(service->pool, i);
+    for (const struct service *s = all; s; s = s->next) {
+        for (uint32_t i = 0; i < pool_slots(s->pool); i++) {
+            const struct pool_instance *in = pool_at(s->pool, i);
 
-        if (in)
-            by_health[in->health]++;
+            if (in)
+                by_health[in->health]++;
+        }
+        prefill += instances_count(s, ROLE_PREFILL);
+        decode += instances_count(s, ROLE_DECODE);
+        in_flight += s->table.size - s->table.n_free;
+        ready = ready || service_ready(s);
     }
     int n = evbuffer_add_printf(
         out,
         "{\"status\": \"%s\", \"instances\": {\"prefill\": %u, \"decode\": %u, "
         "\"starting\": %u, \"ready\": %u, \"draining\": %u, \"suspect\": %u}, "
         "\"requests_in_flight\": %u}\n",
-        service_ready(service) ? "ready" : "not ready",
-        instances_count(service, ROLE_PREFILL),
-        instances_count(service, ROLE_DECODE), by_health[HEALTH_STARTING],
-        by_health[HEALTH_READY], by_health[HEALTH_DRAINING],
-        by_health[HEALTH_SUSPECT], service->table.size - service->table.n_free);
+        ready ? "ready" : "not ready", prefill, decode,
+        by_health[HEALTH_STARTING], by_health[HEALTH_READY],
+        by_health[HEALTH_DRAINING], by_health[HEALTH_SUSPECT], in_flight);
     return n < 0 ? -ENOMEM : 0;
 }

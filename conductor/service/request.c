@@ -6,7 +6,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "conductor/service/state.h"
+#include "conductor/service/engine.h"
 
 static const char *const state_names[REQUEST_STATES] = {
     "received",     "waiting",  "scheduled", "prefilling",
@@ -66,6 +66,9 @@ void request_free(struct service_request *request)
     free(request->prompt.tokens);
     free(request->prompt.keys);
     free(request->output.early);
+    if (request->forward)
+        free(request->forward->headers);
+    free(request->forward);
     free(request);
 }
 
@@ -103,6 +106,8 @@ static void request_abort(struct service_request *request)
 
     if (!request->attempt.id)
         return;
+    if (request->forward)
+        forward_abort(request);
     struct worker *p = worker_of(s, request->attempt.prefill);
     request_unsend(request);
     if (p)

@@ -6,7 +6,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "conductor/service/state.h"
+#include "conductor/service/engine.h"
 
 /* 429: what was predicted, the limit, and whether it can ever be met. */
 static void reject_slo(struct service_request *request, const char *code,
@@ -123,12 +123,12 @@ static void carry_out(struct service_request *request,
         note_extrapolation(request);
     if (!request_set_state(request, REQUEST_SCHEDULED))
         return;
-    const struct worker *p = worker_of(s, request->attempt.prefill);
-    const struct worker *w = worker_of(s, request->attempt.decode);
+    const struct pool_instance *p = pool_get(s->pool, request->attempt.prefill);
+    const struct pool_instance *w = pool_get(s->pool, request->attempt.decode);
     struct service_decision told = {
         .request_id = request->request_id,
-        .prefill = p ? p->hello.name : "?",
-        .decode = w ? w->hello.name : NULL,
+        .prefill = p ? p->name : "?",
+        .decode = w ? w->name : NULL,
         .predicted_ttft_us = request->attempt.predicted_ttft_us,
     };
     log_debug(
@@ -142,8 +142,14 @@ static void carry_out(struct service_request *request,
             : "no plan",
         (long long)told.predicted_ttft_us);
     explain_decided(s->explain, request, d);
-    request_send(request);
+    uint64_t attempt_id = request->attempt.id;
+    bool forwards = request->forward;
+    if (!forwards)
+        request_send(request);
     request->ops->scheduled(request->arg, &told);
+    if (forwards && request_find(s, attempt_id) == request &&
+        forward_send(request))
+        request_instance_lost(request, POOL_NO_INSTANCE, "out of memory");
 }
 
 static void follow(struct service_request *request,

@@ -44,7 +44,8 @@ static bool request_token(struct service_request *request, uint32_t token)
     return request_find(s, attempt_id) == request;
 }
 
-static void request_done(struct service_request *request)
+void request_end(struct service_request *request, enum metrics_outcome outcome,
+                 const char *how, const char *reason)
 {
     struct service *s = request->service;
 
@@ -57,12 +58,17 @@ static void request_done(struct service_request *request)
     request->attempt.id = 0;
     if (!request_set_state(request, REQUEST_ENDED))
         return;
-    s->metrics.requests[METRICS_COMPLETED]++;
-    explain_ended(s->explain, request, "completed", NULL);
+    s->metrics.requests[outcome]++;
+    explain_ended(s->explain, request, how, reason);
     request->result.output_tokens = request->output.n_tokens;
     request->result.retries = request->dispatch.retries;
     request->ops->done(request->arg, &request->result);
     request_free(request);
+}
+
+static void request_done(struct service_request *request)
+{
+    request_end(request, METRICS_COMPLETED, "completed", NULL);
 }
 
 /* Hands over a token of the decode worker. False: the request is gone. */

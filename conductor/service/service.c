@@ -12,8 +12,8 @@
 #include "base/log.h"
 #include "base/secret.h"
 #include "conductor/core/index/block_key.h"
+#include "conductor/service/engine.h"
 #include "conductor/service/setup.h"
-#include "conductor/service/state.h"
 #include "predictor/cost_model_json.h"
 
 #define TICK_US 100000
@@ -39,6 +39,7 @@ static void on_tick(evutil_socket_t fd, short what, void *arg)
     (void)what;
     instances_tick(s);
     index_tick(s);
+    forward_tick(s);
     dispatch_freed(&s->dispatch); /* time alone may have made room */
     request_retry_waiting(s);
 }
@@ -50,20 +51,31 @@ static int request_copy_prompt(struct service_request *request,
     uint32_t block_tokens = (uint32_t)c->block_tokens;
     size_t n_keys = p->n_tokens / block_tokens;
 
-    request->prompt.tokens =
-        malloc(p->n_tokens * sizeof(*request->prompt.tokens));
     request->prompt.keys = malloc((n_keys + 1) * sizeof(*request->prompt.keys));
-    if (!request->prompt.tokens || !request->prompt.keys)
+    if (!request->prompt.keys)
         return -ENOMEM;
-    memcpy(request->prompt.tokens, p->tokens,
-           p->n_tokens * sizeof(*request->prompt.tokens));
+    if (!p->forward) {
+        request->prompt.tokens =
+            malloc(p->n_tokens * sizeof(*request->prompt.tokens));
+        if (!request->prompt.tokens)
+            return -ENOMEM;
+        memcpy(request->prompt.tokens, p->tokens,
+               p->n_tokens * sizeof(*request->prompt.tokens));
+    }
     request->prompt.n_tokens = (uint32_t)p->n_tokens;
     request->prompt.max_tokens = p->max_tokens;
     request->prompt.key_seed =
         block_key_seed(c->model, "", p->salt ? p->salt : "");
-    request->prompt.n_keys = block_keys_compute(
-        request->prompt.tokens, request->prompt.n_tokens, block_tokens,
-        request->prompt.key_seed, request->prompt.keys);
+    request->prompt.n_keys =
+        block_keys_compute(p->tokens, p->n_tokens, block_tokens,
+                           request->prompt.key_seed, request->prompt.keys);
+    if (!p->forward)
+        return 0;
+    request->prompt.n_tokens += p->n_tokens == 0; /* nothing is known of it */
+    request->forward = calloc(1, sizeof(*request->forward));
+    if (!request->forward)
+        return -ENOMEM;
+    request->forward->what = *p->forward;
     return 0;
 }
 
@@ -103,8 +115,8 @@ struct service_request *service_submit(struct service *service,
             p->slo_tbt_us ? p->slo_tbt_us : s->config.slo_tbt_ms * 1000,
     };
     request->number = s->table.next_request++;
-    snprintf(request->request_id, sizeof(request->request_id), "%llx-%llx",
-             (unsigned long long)s->model.created_s,
+    snprintf(request->request_id, sizeof(request->request_id), "%llx%.*u-%llx",
+             (unsigned long long)s->model.created_s, s->number > 0, s->number,
              (unsigned long long)request->number);
     TAILQ_INSERT_TAIL(&s->inbox, request, entry);
     event_active(s->inbox_event, EV_TIMEOUT, 0);
@@ -112,6 +124,7 @@ struct service_request *service_submit(struct service *service,
 fail:
     free(request->prompt.tokens);
     free(request->prompt.keys);
+    free(request->forward);
     free(request);
     errno = ENOMEM;
     return NULL;
@@ -272,6 +285,7 @@ static int check_no_cost_model(const struct config *config,
 static int load_cost_model(struct service *s, char err[CONFIG_ERROR_MAX])
 {
     s->predicts = *s->config.cost_model;
+    s->cost_source = s->predicts ? "file" : "counts";
     s->dispatch.unpredicted = !s->predicts;
     if (s->predicts)
         return cost_model_load_file(s->config.cost_model, &s->cost, err,
@@ -291,6 +305,8 @@ int service_check_config(const struct config *config,
     struct cost_model cost;
     struct secret *secret;
 
+    if (!*config->worker_listen)
+        return 0;
     if (secret_of_config(config, &secret, err))
         return -EINVAL;
     secret_free(secret);
@@ -336,35 +352,36 @@ static struct worker_links *service_listen(struct service *s,
     return worker_links_new(s->base, &links, &service_link_ops, s, err);
 }
 
-struct service *service_new(struct event_base *base,
-                            const struct config *config,
-                            char err[CONFIG_ERROR_MAX])
+struct service *service_new_one(struct event_base *base,
+                                const struct config *config, bool engines,
+                                char err[CONFIG_ERROR_MAX])
 {
-    struct service *s = NULL;
+    struct service *s = calloc(1, sizeof(*s));
 
-    if (service_check_config(config, err))
-        return NULL;
-    s = calloc(1, sizeof(*s));
     snprintf(err, CONFIG_ERROR_MAX, "out of memory");
     if (!s)
         return NULL;
     s->base = base;
     s->config = *config;
     service_lists_init(s);
-    if (service_alloc(s) || load_cost_model(s, err))
+    if (service_alloc(s))
         goto fail;
-    if (secret_of_config(config, &s->secret, err))
+    if (engines) {
+        if (engines_start(s, err))
+            goto fail;
+        return s;
+    }
+    if (load_cost_model(s, err) || secret_of_config(config, &s->secret, err))
         goto fail;
     s->links = service_listen(s, err);
-    if (!s->links)
-        goto fail;
-    return s;
+    if (s->links)
+        return s;
 fail:
-    service_free(s);
+    service_free_one(s);
     return NULL;
 }
 
-void service_free(struct service *s)
+void service_free_one(struct service *s)
 {
     if (!s)
         return;
@@ -373,6 +390,7 @@ void service_free(struct service *s)
     for (uint32_t i = 0; s->table.by_slot && i < s->table.size; i++)
         if (s->table.by_slot[i])
             request_free(s->table.by_slot[i]);
+    engines_stop(s);
     if (s->inbox_event)
         event_free(s->inbox_event);
     if (s->tick)
@@ -392,5 +410,5 @@ void service_free(struct service *s)
 
 uint16_t service_worker_port(const struct service *s)
 {
-    return worker_links_port(s->links);
+    return s->links ? worker_links_port(s->links) : 0;
 }

@@ -10,6 +10,9 @@
  *                  -> token, token, ...
  *                  -> done | failed      the request is dead afterwards
  *   service_cancel at any time before that: silence, the request is dead
+ *
+ * A request that is forwarded to an engine as it is hears answer and bytes,
+ * bytes, ... in place of tokens.
  */
 #ifndef CONDUCTOR_SERVICE_SERVICE_H
 #define CONDUCTOR_SERVICE_SERVICE_H
@@ -19,8 +22,23 @@
 #include <stdint.h>
 
 struct evbuffer;
+struct http_head;
 struct service;
 struct service_request;
+
+/* A request that an engine gets as it is. All of it is borrowed until the
+ * request is dead. */
+struct service_forward {
+    const char *method;
+    const char *path;          /* with its query */
+    const char *headers;       /* whole lines with their CR LF, as
+                                  upstream_request demands */
+    const char *authorization; /* such a line, or "" */
+    const char *body;          /* (n) */
+    size_t n;
+    bool stream; /* the first byte of the answer's body is the first token */
+    bool named;  /* x-request-id is among the headers */
+};
 
 /* What one prompt asks for. Everything is borrowed until submit returns. */
 struct service_request_params {
@@ -30,6 +48,9 @@ struct service_request_params {
     int64_t slo_ttft_us;    /* 0: the configuration's default */
     int64_t slo_tbt_us;     /* 0: the configuration's default */
     const char *salt;       /* isolates a tenant's cache; NULL: none */
+    /* For service_forwards(): tokens are what its blocks are known by, any
+     * number of them, and max_tokens is a guess if it is not said. */
+    const struct service_forward *forward;
 };
 
 /* Where a request goes. Strings are borrowed for the callback only. */
@@ -65,12 +86,13 @@ struct service_failure {
 };
 
 /*
- * A request's callbacks. All four are set. They come from the event loop, never
- * from inside service_submit or service_cancel. Each may call service_submit,
- * and service_cancel on any request that is alive: on its own (except done and
- * failed, after which it is dead) and on others, as one failed prompt of a
- * batch cancels the rest. So the service must expect that any request but the
- * one it is at is gone after a callback, and its own too.
+ * A request's callbacks. All that its kind of request hears are set. They come
+ * from the event loop, never from inside service_submit or service_cancel. Each
+ * may call service_submit, and service_cancel on any request that is alive: on
+ * its own (except done and failed, after which it is dead) and on others, as
+ * one failed prompt of a batch cancels the rest. So the service must expect
+ * that any request but the one it is at is gone after a callback, and its own
+ * too.
  */
 struct service_reply_ops {
     /* A choice was made. Comes once, and again after each retry; never
@@ -78,6 +100,11 @@ struct service_reply_ops {
     void (*scheduled)(void *arg, const struct service_decision *decision);
     /* The next output token. */
     void (*token)(void *arg, uint32_t token);
+    /* Forwarded: the head of the engine's answer, which is tried nowhere else
+     * from now on. Borrowed. */
+    void (*answer)(void *arg, const struct http_head *head);
+    /* Forwarded: the next n bytes of its body. Borrowed. */
+    void (*bytes)(void *arg, const char *bytes, size_t n);
     /* All tokens were handed over; ends the request. */
     void (*done)(void *arg, const struct service_result *result);
     /* The request ends with an error. */
@@ -117,10 +144,25 @@ service_submit(struct service *service,
  */
 void service_cancel(struct service_request *request);
 
+/* A forwarded request's client takes nothing more for now, or takes more
+ * again. `bytes` may come once more after a pause. */
+void service_pause(struct service_request *request, bool pause);
+
+/* Whether the requests of this model are forwarded to engines. */
+bool service_forwards(const struct service *service);
+
+/* The service of the next model, NULL: it is the last. The functions below that
+ * take `all` are asked of the first one. */
+struct service *service_next(const struct service *service);
+
+/* The service of the model with that name of n bytes; NULL: there is none. */
+struct service *service_find(struct service *all, const char *name, size_t n);
+
 /* The served model; borrowed, lives as long as the service. */
 const struct service_model_info *service_model(const struct service *service);
 
-/* Whether at least one prefill and one decode instance take requests. */
+/* Whether at least one prefill and one decode instance of this model take
+ * requests. */
 bool service_ready(const struct service *service);
 
 /* What the service lacks to be ready: "prefill" or "decode" if no instance of
@@ -129,22 +171,22 @@ bool service_ready(const struct service *service);
 const char *service_lacks(const struct service *service);
 
 /*
- * Append the service's metrics in Prometheus's text format to `out`
+ * Append the metrics of all services in Prometheus's text format to `out`
  * (borrowed). Returns 0 or -ENOMEM. O(instances).
  */
-int service_metrics(const struct service *service, struct evbuffer *out)
+int service_metrics(const struct service *all, struct evbuffer *out)
     __attribute__((warn_unused_result));
 
 /* Append, as JSON, why the request with that id went where it went, and how it
  * ended. Returns 0; -ENOENT: it is not known, or no longer; -ENOMEM. */
-int service_explain(const struct service *service, const char *id,
+int service_explain(const struct service *all, const char *id,
                     struct evbuffer *out) __attribute__((warn_unused_result));
 
 /*
  * Append one JSON object that says how the service is (status, instances by
  * health) to `out` (borrowed). Returns 0 or -ENOMEM. O(instances).
  */
-int service_health(const struct service *service, struct evbuffer *out)
+int service_health(const struct service *all, struct evbuffer *out)
     __attribute__((warn_unused_result));
 
 #endif

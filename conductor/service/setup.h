@@ -16,8 +16,11 @@
 __attribute__((warn_unused_result)) int
 service_check_config(const struct config *config, char err[CONFIG_ERROR_MAX]);
 
-/* service_new(base, config, err): reads the cost model, listens for workers.
- * Borrows base; copies config. Returns owned, or NULL with a reason in err. */
+/* service_new(base, config, err): reads the cost model, listens for workers,
+ * and asks the engines for their health. There is a service for each model;
+ * the first is returned and owns the others. Borrows base, and what the engines
+ * of config point to; copies config. Returns owned, or NULL with a reason in
+ * err. */
 struct service *service_new(struct event_base *base,
                             const struct config *config,
                             char err[CONFIG_ERROR_MAX]);

@@ -28,6 +28,7 @@
 #include "conductor/service/metrics.h"
 #include "conductor/service/service.h"
 #include "predictor/cost_model.h"
+#include "predictor/learned.h"
 
 enum request_state {
     REQUEST_RECEIVED,  /* in the inbox, not looked at yet */
@@ -101,7 +102,8 @@ struct service_request {
     struct request_prompt prompt;
     struct request_attempt attempt;
     struct request_output output;
-    char last_failure[160]; /* why it was scheduled again */
+    char last_failure[160];  /* why it was scheduled again */
+    struct forward *forward; /* owned; NULL: for native workers */
     struct service_result result;
 };
 
@@ -153,6 +155,15 @@ struct service {
     uint32_t n_workers;
     bool has_orphans;       /* some request may be orphaned */
     struct worker *workers; /* (max_instances), by pool slot */
+    struct service *next;   /* owned: of another model */
+    uint32_t number;        /* among the models */
+
+    /* A model of engines: what native workers have above is unused then. */
+    struct engine *engines; /* (n_engines) */
+    uint32_t n_engines;
+    struct evdns_base *dns;
+    struct learned learned;
+    const char *cost_source; /* of `cost`: static */
 
     struct {
         uint32_t asked; /* pool id of who is asked for its inventory, or
@@ -233,6 +244,11 @@ bool request_set_state(struct service_request *request,
  * pool. */
 void request_close_pool(struct service_request *request);
 
+/* request_end(request, outcome, how, reason): it has its whole answer; how and
+ * reason as explain_ended() has them. It is freed. */
+void request_end(struct service_request *request, enum metrics_outcome outcome,
+                 const char *how, const char *reason);
+
 /* request_free(request): frees memory and slot; the request is with no worker
  * and in no list. */
 void request_free(struct service_request *request);
@@ -240,6 +256,22 @@ void request_free(struct service_request *request);
 /* service_set_window(s): a worker came or left: the served window is the
  * longest of the registered workers', or the last one if there are none. */
 void service_set_window(struct service *s);
+
+/* service_new_one(base, config, engines, err): the service of one model, that
+ * of config: of its engines, or of native workers. As service_new(). */
+struct service *service_new_one(struct event_base *base,
+                                const struct config *config, bool engines,
+                                char err[CONFIG_ERROR_MAX]);
+
+/* service_free_one(s): frees it, and not the next one. NULL is a no-op. */
+void service_free_one(struct service *s);
+
+/* service_make_scheduler(s, kv_bytes_per_token, layers, coupled): the scheduler
+ * of this model's instances, in place of an earlier one. Returns 0 or -ENOMEM.
+ */
+__attribute__((warn_unused_result)) int
+service_make_scheduler(struct service *s, int64_t kv_bytes_per_token,
+                       uint32_t layers, bool coupled);
 
 /* service_join(...): worker_link_ops.joined; arg is the service. */
 uint16_t service_join(void *arg, struct worker_link *link,

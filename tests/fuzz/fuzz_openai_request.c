@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "conductor/front/http/parse.h"
 #include "conductor/front/openai/request.h"
+#include "conductor/http/parse.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

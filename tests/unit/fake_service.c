@@ -58,6 +58,31 @@ const struct service_model_info *service_model(const struct service *service)
     return &service->model;
 }
 
+struct service *service_next(const struct service *service)
+{
+    (void)service;
+    return NULL;
+}
+
+struct service *service_find(struct service *all, const char *name, size_t n)
+{
+    return strlen(all->model.name) == n && memcmp(all->model.name, name, n) == 0
+               ? all
+               : NULL;
+}
+
+bool service_forwards(const struct service *service)
+{
+    (void)service;
+    return false;
+}
+
+void service_pause(struct service_request *request, bool pause)
+{
+    (void)request;
+    (void)pause;
+}
+
 bool service_ready(const struct service *service)
 {
     return service->ready;

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "conductor/front/http/parse.h"
+#include "conductor/http/parse.h"
 
 static long parse(const char *bytes, struct http_head *head,
                   struct http_fault *fault)
@@ -198,6 +198,66 @@ static void test_bad_chunks(void)
         CU_ASSERT_EQUAL(decode(cases[i], 100, out, &n), -EBADMSG);
 }
 
+static void test_answers(void)
+{
+    static const char good[] = "HTTP/1.1 429 Too Many\r\nContent-Length: 7\r\n"
+                               "Connection: close\r\nX: y\r\n\r\n1234567";
+    static const char *const odd[] = {
+        "HTTP/1.1 200\r\n\r\n",
+        "HTTP/1.1 200 \r\nTransfer-Encoding: chunked\r\n\r\n",
+        "HTTP/1.0 204 No Content\r\n\r\n",
+    };
+    static const char *const refused[] = {
+        "HTTP/2 200\r\n\r\n",
+        "HTTP/1.1 20\r\n\r\n",
+        "HTTP/1.1 2000 x\r\n\r\n",
+        "HTTP/1.1 099 x\r\n\r\n",
+        "HTTP/1.1 600 x\r\n\r\n",
+        "HTTP/1.1  200 x\r\n\r\n",
+        "\r\nHTTP/1.1 200 x\r\n\r\n",
+        "HTTP/1.1 200 x\n\n",
+        "HTTP/1.1 200 x\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
+        "HTTP/1.1 200 x\r\nContent-Length: 1\r\nTransfer-Encoding: "
+        "chunked\r\n\r\n",
+        "HTTP/1.1 200 x\r\nTransfer-Encoding: gzip\r\n\r\n",
+        "HTTP/1.1 200 x\r\nA B: c\r\n\r\n",
+    };
+    struct http_head head;
+    struct http_fault fault;
+
+    CU_ASSERT_EQUAL(http_parse_answer(good, sizeof(good) - 1, &head, &fault),
+                    (long)sizeof(good) - 8);
+    CU_ASSERT_EQUAL(head.status, 429);
+    CU_ASSERT_EQUAL(head.content_length, 7);
+    CU_ASSERT_FALSE(head.keep_alive);
+    CU_ASSERT(http_is(*http_find(&head, "x"), "y"));
+    for (size_t n = 0; n < sizeof(good) - 8; n++)
+        CU_ASSERT_EQUAL(http_parse_answer(good, n, &head, &fault), 0);
+    for (size_t i = 0; i < sizeof(odd) / sizeof(odd[0]); i++)
+        CU_ASSERT_EQUAL(
+            http_parse_answer(odd[i], strlen(odd[i]), &head, &fault),
+            (long)strlen(odd[i]));
+    for (size_t i = 0; i < sizeof(refused) / sizeof(refused[0]); i++) {
+        CU_ASSERT_EQUAL(
+            http_parse_answer(refused[i], strlen(refused[i]), &head, &fault),
+            -EBADMSG);
+        CU_ASSERT_EQUAL(fault.status, 502);
+    }
+}
+
+static void test_query(void)
+{
+    struct http_head head;
+    struct http_fault fault;
+
+    CU_ASSERT(parse("GET /a?b=c HTTP/1.0\r\n\r\n", &head, &fault) > 0);
+    CU_ASSERT(http_is(head.query, "?b=c"));
+    CU_ASSERT(parse("GET http://h?b HTTP/1.0\r\n\r\n", &head, &fault) > 0);
+    CU_ASSERT(http_is(head.path, "/") && http_is(head.query, "?b"));
+    CU_ASSERT(parse("GET /a HTTP/1.0\r\n\r\n", &head, &fault) > 0);
+    CU_ASSERT_EQUAL(head.query.n, 0);
+}
+
 int main(void)
 {
     CU_pSuite suite;
@@ -213,6 +273,8 @@ int main(void)
     CU_add_test(suite, "many headers", test_many_headers);
     CU_add_test(suite, "chunked", test_chunked);
     CU_add_test(suite, "bad chunks", test_bad_chunks);
+    CU_add_test(suite, "answers", test_answers);
+    CU_add_test(suite, "query", test_query);
     CU_basic_set_mode(CU_BRM_VERBOSE);
     CU_basic_run_tests();
     failures = CU_get_number_of_failures();

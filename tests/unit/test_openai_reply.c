@@ -224,14 +224,14 @@ static void test_models(void)
     json_t *v;
 
     text_buf_init(&b, 1 << 16);
-    openai_models_write(&card, &b);
+    openai_model_write(&card, &b);
     v = take(&b, false);
-    CU_ASSERT(text_is(v, "data.0.id", "tiny"));
-    CU_ASSERT(int_is(v, "data.0.max_model_len", 1000));
-    CU_ASSERT(text_is(v, "data.0.conductor.policy", "plan"));
-    CU_ASSERT(int_is(v, "data.0.conductor.vocab", 512));
-    CU_ASSERT(int_is(v, "data.0.conductor.window_tokens", 1000));
-    CU_ASSERT(int_is(v, "data.0.conductor.block_tokens", 256));
+    CU_ASSERT(text_is(v, "id", "tiny"));
+    CU_ASSERT(int_is(v, "max_model_len", 1000));
+    CU_ASSERT(text_is(v, "conductor.policy", "plan"));
+    CU_ASSERT(int_is(v, "conductor.vocab", 512));
+    CU_ASSERT(int_is(v, "conductor.window_tokens", 1000));
+    CU_ASSERT(int_is(v, "conductor.block_tokens", 256));
     json_decref(v);
     text_buf_fini(&b);
 }

@@ -29,7 +29,7 @@ static void tell_gone(struct http_conn *conn)
 {
     void (*gone)(void *arg) = conn->gone;
 
-    conn->gone = NULL;
+    conn->gone = conn->taken = NULL;
     if (conn->state != HTTP_HANDLING)
         return;
     conn->server->stats.gone++;
@@ -59,7 +59,7 @@ void http_conn_free(struct http_conn *conn)
 void http_conn_die(struct http_conn *conn)
 {
     conn->state = HTTP_DEAD;
-    conn->gone = NULL;
+    conn->gone = conn->taken = NULL;
     bufferevent_disable(conn->bev, EV_READ | EV_WRITE);
     event_active(conn->timer, EV_TIMEOUT, 1);
 }
@@ -67,7 +67,7 @@ void http_conn_die(struct http_conn *conn)
 void http_conn_answered(struct http_conn *conn)
 {
     conn->state = HTTP_SENDING;
-    conn->gone = NULL;
+    conn->gone = conn->taken = NULL;
     http_conn_drop_body(conn);
     /* Where nothing is left to send the write callback must come anyway. */
     bufferevent_trigger(conn->bev, EV_WRITE,

@@ -22,8 +22,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "conductor/front/http/parse.h"
 #include "conductor/front/openai/error.h"
+#include "conductor/http/parse.h"
 
 struct event_base;
 struct http_conn;
@@ -102,7 +102,7 @@ const struct http_stats *http_server_stats(const struct http_server *server);
 void http_on_gone(struct http_conn *conn, void (*gone)(void *arg), void *arg);
 
 /* Add a header to the answer, before http_reply or http_stream. Control
- * characters in the value become '?'. Bounded to 4 KiB in all; what doesn't
+ * characters in the value become '?'. Bounded to 16 KiB in all; what doesn't
  * fit is left out. */
 void http_add_header(struct http_conn *conn, const char *name,
                      const char *value);
@@ -114,6 +114,26 @@ void http_reply(struct http_conn *conn, int status, const char *type,
 
 /* Answer with an OpenAI error body. As http_reply. */
 void http_reply_error(struct http_conn *conn, const struct openai_error *error);
+
+/* Keep the body after the handler has returned, until the answer is whole or
+ * the client is gone. Called by the handler. */
+void http_keep_body(struct http_conn *conn);
+
+/* Begin an answer whose headers were all added before, its Content-Type too.
+ *   length  of its body, which is then exactly what http_write sends; -1: not
+ *           known */
+void http_begin(struct http_conn *conn, int status, int64_t length);
+
+/* Bytes written that the client has not taken yet. */
+size_t http_unsent(const struct http_conn *conn);
+
+/* Have `taken(arg)` called whenever the client has taken all that was written,
+ * until the answer is whole. */
+void http_on_taken(struct http_conn *conn, void (*taken)(void *arg), void *arg);
+
+/* End a stream badly: what was written is sent, and then the connection closes
+ * where more should have come. The connection is no longer the caller's. */
+void http_break(struct http_conn *conn);
 
 /* Begin an answer of unknown length. */
 void http_stream(struct http_conn *conn, int status, const char *type);

@@ -34,8 +34,11 @@ struct http_conn {
     struct http_chunked chunked;
     struct text_buf body;
     struct text_buf extra; /* headers of the answer to come */
+    bool keep_body;        /* while the handler owes an answer */
     void (*gone)(void *arg);
     void *gone_arg;
+    void (*taken)(void *arg); /* as http_on_taken; NULL: nobody waits */
+    void *taken_arg;
 };
 
 struct http_server {

@@ -6,7 +6,7 @@
 
 #include "conductor/front/http/internal.h"
 
-#define MAX_EXTRA_BYTES 4096
+#define MAX_EXTRA_BYTES 16384
 #define READ_AHEAD_BYTES 65536
 
 /* The request itself is wrong: answer and close, as its end is unknown. */
@@ -49,12 +49,14 @@ static void refuse_for_now(struct http_conn *conn)
 static void handle(struct http_conn *conn)
 {
     conn->state = HTTP_HANDLING;
+    conn->keep_body = false;
     http_conn_arm(conn, 0);
     conn->server->stats.requests++;
     conn->server->handler(conn->server->arg, conn, &conn->head,
                           conn->body.len ? conn->body.data : "",
                           conn->body.len);
-    http_conn_drop_body(conn);
+    if (!conn->keep_body || conn->state != HTTP_HANDLING)
+        http_conn_drop_body(conn);
 }
 
 /* Make room for n more bytes of body: 0, -EDQUOT over max_body_total_bytes,
@@ -213,8 +215,11 @@ static void on_write(struct bufferevent *bev, void *arg)
 {
     struct http_conn *conn = arg;
 
-    if (conn->state != HTTP_SENDING ||
-        evbuffer_get_length(bufferevent_get_output(bev)) > 0)
+    if (evbuffer_get_length(bufferevent_get_output(bev)) > 0)
+        return;
+    if (conn->state == HTTP_HANDLING && conn->taken)
+        conn->taken(conn->taken_arg);
+    if (conn->state != HTTP_SENDING)
         return;
     if (conn->close || conn->server->draining) {
         http_conn_linger(conn);

@@ -111,13 +111,46 @@ void http_reply_error(struct http_conn *conn, const struct openai_error *error)
     text_buf_fini(&body);
 }
 
+static void begin(struct http_conn *conn, int status, const char *type,
+                  int64_t length)
+{
+    conn->chunked_out = length < 0 && !conn->head.http10;
+    /* Without chunks only the end of the connection ends the body. */
+    if (length < 0 && !conn->chunked_out)
+        conn->close = true;
+    write_head(conn, status, type, length);
+}
+
 void http_stream(struct http_conn *conn, int status, const char *type)
 {
-    conn->chunked_out = !conn->head.http10;
-    /* Without chunks only the end of the connection ends the body. */
-    if (!conn->chunked_out)
-        conn->close = true;
-    write_head(conn, status, type, -1);
+    begin(conn, status, type, -1);
+}
+
+void http_begin(struct http_conn *conn, int status, int64_t length)
+{
+    begin(conn, status, NULL, length);
+}
+
+void http_keep_body(struct http_conn *conn)
+{
+    conn->keep_body = true;
+}
+
+size_t http_unsent(const struct http_conn *conn)
+{
+    return evbuffer_get_length(bufferevent_get_output(conn->bev));
+}
+
+void http_on_taken(struct http_conn *conn, void (*taken)(void *arg), void *arg)
+{
+    conn->taken = taken;
+    conn->taken_arg = arg;
+}
+
+void http_break(struct http_conn *conn)
+{
+    conn->close = true;
+    http_conn_answered(conn);
 }
 
 int http_write(struct http_conn *conn, const void *bytes, size_t n)

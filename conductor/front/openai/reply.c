@@ -206,11 +206,3 @@ void openai_model_write(const struct openai_model_card *card,
     text_buf_json_str(out, card->policy);
     text_buf_puts(out, "}}");
 }
-
-void openai_models_write(const struct openai_model_card *card,
-                         struct text_buf *out)
-{
-    text_buf_puts(out, "{\"object\":\"list\",\"data\":[");
-    openai_model_write(card, out);
-    text_buf_puts(out, "]}");
-}

@@ -91,12 +91,8 @@ struct openai_model_card {
     const char *policy;
 };
 
-/* The body of GET /v1/models/NAME. */
+/* The body of GET /v1/models/NAME, one of those in that of GET /v1/models. */
 void openai_model_write(const struct openai_model_card *card,
                         struct text_buf *out);
-
-/* The body of GET /v1/models. */
-void openai_models_write(const struct openai_model_card *card,
-                         struct text_buf *out);
 
 #endif

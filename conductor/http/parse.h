@@ -5,8 +5,8 @@
  * colon, one Content-Length, never both it and Transfer-Encoding, exactly one
  * Host in HTTP/1.1, and CR LF as the only end of a line.
  */
-#ifndef CONDUCTOR_FRONT_HTTP_PARSE_H
-#define CONDUCTOR_FRONT_HTTP_PARSE_H
+#ifndef CONDUCTOR_HTTP_PARSE_H
+#define CONDUCTOR_HTTP_PARSE_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -24,11 +24,13 @@ struct http_header {
     struct http_slice value; /* without white space around it */
 };
 
-/* A request's head. Slices point into the parsed bytes,
+/* The head of a request, or of an answer. Slices point into the parsed bytes,
  * or are constant. */
 struct http_head {
     struct http_slice method;
-    struct http_slice path; /* without query, or http://host before it */
+    struct http_slice path;  /* without query, or http://host before it */
+    struct http_slice query; /* "?..." behind the path, or empty */
+    int status;              /* of an answer: 100 .. 599 */
     bool http10;
     bool keep_alive;
     bool close; /* the client said so; then keep_alive is false */
@@ -53,6 +55,16 @@ struct http_fault {
  */
 long http_parse_head(const char *bytes, size_t n, struct http_head *out,
                      struct http_fault *fault)
+    __attribute__((warn_unused_result));
+
+/*
+ * Parse an answer's head at bytes[0 .. n), as http_parse_head() does. An answer
+ * whose end could be seen in two ways is refused: with two lengths, with both a
+ * length and Transfer-Encoding, or with an encoding other than chunked.
+ * Returns its bytes; 0; or -EBADMSG with *fault set, whose status is 502. O(n).
+ */
+long http_parse_answer(const char *bytes, size_t n, struct http_head *out,
+                       struct http_fault *fault)
     __attribute__((warn_unused_result));
 
 /* The value of a header by its lower-case name; NULL if it isn't there. */

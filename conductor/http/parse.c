@@ -1,5 +1,5 @@
-/* HTTP/1 request heads and chunked bodies. */
-#include "conductor/front/http/parse.h"
+/* HTTP/1 heads, of requests and of answers. */
+#include "conductor/http/parse.h"
 
 #include <errno.h>
 #include <string.h>
@@ -80,21 +80,28 @@ static struct http_slice trim(struct http_slice s)
  * behind "http://authority" (RFC 9112, 3.2.2, whatever the authority, as this
  * server is all there is), or another form as it is, which no route has.
  */
-static struct http_slice target_path(struct http_slice target)
+static struct http_slice target_path(struct http_slice target,
+                                     struct http_slice *query)
 {
     static const char scheme[] = "http://";
-    const char *end = target.at + target.n, *at = target.at, *query;
+    const char *end = target.at + target.n, *at = target.at;
+    const char *at_query;
 
     if (target.n >= sizeof(scheme) - 1 &&
         strncasecmp(at, scheme, sizeof(scheme) - 1) == 0) {
         at += sizeof(scheme) - 1;
         while (at < end && *at != '/' && *at != '?')
             at++;
-        if (at == end || *at == '?')
+        if (at == end || *at == '?') {
+            *query = (struct http_slice){at, (size_t)(end - at)};
             return (struct http_slice){"/", 1};
+        }
     }
-    query = memchr(at, '?', (size_t)(end - at));
-    return (struct http_slice){at, (size_t)((query ? query : end) - at)};
+    at_query = memchr(at, '?', (size_t)(end - at));
+    if (!at_query)
+        at_query = end;
+    *query = (struct http_slice){at_query, (size_t)(end - at_query)};
+    return (struct http_slice){at, (size_t)(at_query - at)};
 }
 
 /* METHOD SP TARGET SP HTTP/1.x */
@@ -121,7 +128,7 @@ static long parse_request_line(struct http_slice line, struct http_head *out,
     out->http10 = http_is(version, "HTTP/1.0");
     if (!out->http10 && !http_is(version, "HTTP/1.1"))
         return refuse(fault, 505, "only HTTP/1.0 and HTTP/1.1 are spoken");
-    out->path = target_path(out->path);
+    out->path = target_path(out->path, &out->query);
     out->keep_alive = !out->http10;
     return 0;
 }
@@ -212,6 +219,25 @@ static long parse_header(struct http_slice line, struct http_head *out,
     return apply_header(header->name, header->value, out, fault);
 }
 
+/* All headers with their empty line, *at behind it. Returns 1; 0: more bytes
+ * are needed; or refuses. */
+static long parse_headers(const char **at, const char *end,
+                          struct http_head *out, struct http_fault *fault)
+{
+    for (;;) {
+        struct http_slice line;
+        long rc = take_line(at, end, &line, fault);
+
+        if (rc <= 0)
+            return rc;
+        if (line.n == 0)
+            return 1;
+        rc = parse_header(line, out, fault);
+        if (rc)
+            return rc;
+    }
+}
+
 long http_parse_head(const char *bytes, size_t n, struct http_head *out,
                      struct http_fault *fault)
 {
@@ -228,16 +254,9 @@ long http_parse_head(const char *bytes, size_t n, struct http_head *out,
     rc = parse_request_line(line, out, fault);
     if (rc)
         return rc;
-    for (;;) {
-        rc = take_line(&p, end, &line, fault);
-        if (rc <= 0)
-            return rc;
-        if (line.n == 0)
-            break;
-        rc = parse_header(line, out, fault);
-        if (rc)
-            return rc;
-    }
+    rc = parse_headers(&p, end, out, fault);
+    if (rc <= 0)
+        return rc;
     if (!out->http10 && out->n_hosts == 0) /* RFC 9112, 3.2 */
         return refuse(fault, 400, "a request of HTTP/1.1 needs a Host header");
     if (out->close)
@@ -247,93 +266,60 @@ long http_parse_head(const char *bytes, size_t n, struct http_head *out,
     return p - bytes;
 }
 
-enum {
-    CHUNK_SIZE, /* in the line with a chunk's size */
-    CHUNK_EXTENSION,
-    CHUNK_DATA,
-    CHUNK_DATA_END, /* CR LF behind the data */
-    CHUNK_TRAILER,  /* lines after the last chunk */
-    CHUNK_DONE
-};
-
-#define MAX_CHUNK_LINE_BYTES 4096
-#define MAX_CHUNK_BYTES ((uint64_t)1 << 40)
-
-static int hex_digit(char c)
+/* HTTP/1.x SP three digits, and SP phrase or nothing */
+static long parse_status_line(struct http_slice line, struct http_head *out,
+                              struct http_fault *fault)
 {
-    return c >= '0' && c <= '9'   ? c - '0'
-           : c >= 'a' && c <= 'f' ? c - 'a' + 10
-           : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                                  : -1;
+    static const char version[] = "HTTP/1.";
+    const size_t n = sizeof(version) - 1; /* of the bytes before the x */
+    int status = 0;
+
+    if (line.n < n + 5 || memcmp(line.at, version, n) != 0 ||
+        (line.at[n] != '0' && line.at[n] != '1') || line.at[n + 1] != ' ')
+        return refuse(fault, 502, "the status line isn't HTTP/1");
+    for (size_t i = n + 2; i < n + 5; i++) {
+        if (line.at[i] < '0' || line.at[i] > '9')
+            return refuse(fault, 502, "the status isn't a number");
+        status = 10 * status + (line.at[i] - '0');
+    }
+    if (status < 100 || status > 599 ||
+        (line.n > n + 5 && line.at[n + 5] != ' '))
+        return refuse(fault, 502, "the status isn't one of 100 to 599");
+    out->status = status;
+    out->http10 = line.at[n] == '0';
+    out->keep_alive = !out->http10;
+    return 0;
 }
 
-/* The end of a line with a size, or of a trailer line. */
-static void end_line(struct http_chunked *d, bool empty)
+static long parse_answer(const char *bytes, size_t n, struct http_head *out,
+                         struct http_fault *fault)
 {
-    if (d->state == CHUNK_TRAILER)
-        d->state = empty ? CHUNK_DONE : CHUNK_TRAILER;
-    else
-        d->state = d->left ? CHUNK_DATA : CHUNK_TRAILER;
-    d->line = 0;
+    const char *p = bytes, *end = bytes + n;
+    struct http_slice line;
+    long rc = take_line(&p, end, &line, fault);
+
+    *out = (struct http_head){.content_length = -1};
+    if (rc <= 0)
+        return rc;
+    rc = parse_status_line(line, out, fault);
+    if (rc)
+        return rc;
+    rc = parse_headers(&p, end, out, fault);
+    if (rc <= 0)
+        return rc;
+    if (out->close)
+        out->keep_alive = false;
+    if (out->chunked && (out->content_length >= 0 || out->http10))
+        return refuse(fault, 502, "Transfer-Encoding where it can't stand");
+    return p - bytes;
 }
 
-/* One byte outside the data. Lines end in CR LF, nothing else. */
-static int frame_byte(struct http_chunked *d, char c)
+long http_parse_answer(const char *bytes, size_t n, struct http_head *out,
+                       struct http_fault *fault)
 {
-    int digit = hex_digit(c);
+    long rc = parse_answer(bytes, n, out, fault);
 
-    if (d->cr != (c == '\n')) /* a bare CR or a bare LF */
-        return -EBADMSG;
-    d->cr = c == '\r';
-    if (d->cr)
-        return 0;
-    if (d->state == CHUNK_DATA_END) {
-        d->state = CHUNK_SIZE;
-        return c == '\n' ? 0 : -EBADMSG;
-    }
-    if (c == '\n') {
-        if (d->state == CHUNK_SIZE && d->line == 0)
-            return -EBADMSG;
-        end_line(d, d->line == 0);
-        return 0;
-    }
-    if (++d->line > MAX_CHUNK_LINE_BYTES)
-        return -EBADMSG;
-    if (d->state != CHUNK_SIZE)
-        return 0;
-    if (digit < 0) {
-        if (d->line == 1 || (c != ';' && c != ' ' && c != '\t'))
-            return -EBADMSG;
-        d->state = CHUNK_EXTENSION;
-        return 0;
-    }
-    d->left = d->left << 4 | (uint64_t)digit;
-    return d->left > MAX_CHUNK_BYTES ? -EBADMSG : 0;
-}
-
-int http_chunked_next(struct http_chunked *d, const char *bytes, size_t n,
-                      size_t *used, struct http_piece *piece)
-{
-    size_t at = 0;
-    int rc;
-
-    *piece = (struct http_piece){0};
-    while (at < n && d->state != CHUNK_DONE) {
-        if (d->state == CHUNK_DATA) {
-            size_t take = n - at < d->left ? n - at : (size_t)d->left;
-
-            *piece = (struct http_piece){bytes + at, take};
-            d->left -= take;
-            if (d->left == 0)
-                d->state = CHUNK_DATA_END;
-            at += take;
-            break;
-        }
-        rc = frame_byte(d, bytes[at]);
-        if (rc)
-            return rc;
-        at++;
-    }
-    *used = at;
-    return d->state == CHUNK_DONE;
+    if (rc < 0)
+        fault->status = 502;
+    return rc;
 }

@@ -1,0 +1,102 @@
+/* The configuration read from JSON. */
+#include <string.h>
+
+#include "base/json_fields.h"
+#include "conductor/config_internal.h"
+
+#define FILE_MAX_BYTES (4 << 20)
+
+/* {"name": number, ...} */
+static void set_policy_options(struct fields *f, struct config *c,
+                               json_t *object)
+{
+    char one[CONFIG_STRING_MAX], err[CONFIG_ERROR_MAX];
+    const char *name;
+    json_t *value;
+
+    json_object_foreach(object, name, value)
+    {
+        snprintf(one, sizeof(one), "%.100s=%.17g", name,
+                 json_number_value(value));
+        if (!json_is_number(value))
+            fields_refuse_got(f, "policy_options.", name, "a number", value);
+        else if (config_policy_option(c, one, err))
+            fields_refuse(f, "", "", "%s", err);
+    }
+}
+
+static void set_json(struct fields *f, struct config *c, const char *name,
+                     json_t *value)
+{
+    struct option_spec specs[CONFIG_OPTIONS_MAX];
+    const struct option_table table = config_table(c, specs);
+    const struct option_spec *o = option_find(&table, name, strlen(name));
+    char number[32] = "", err[CONFIG_ERROR_MAX];
+
+    if (json_is_integer(value))
+        snprintf(number, sizeof(number), "%lld",
+                 (long long)json_integer_value(value));
+    else if (json_is_real(value) && o && o->kind == OPTION_NUMBER)
+        snprintf(number, sizeof(number), "%.17g", json_real_value(value));
+    const char *text = !o || config_is_text(o) ? json_string_value(value)
+                       : *number               ? number
+                                               : NULL;
+    if (o && o->value == c->policy_options && json_is_object(value))
+        set_policy_options(f, c, value);
+    else if (o && !text)
+        fields_refuse_got(f, "", name, config_type_name(o), value);
+    else if (config_set(c, name, text ? text : "", err))
+        fields_refuse(f, "", "", "%s", err);
+}
+
+static void read_options(struct fields *f, const struct fields_object *root,
+                         void *into)
+{
+    struct config *c = into;
+    const char *name;
+    json_t *value;
+
+    json_object_foreach(root->json, name, value)
+    {
+        if (strcmp(name, "engines") == 0)
+            engine_list_read(f, value, &c->engines);
+        else
+            set_json(f, c, name, value);
+    }
+    if (c->engines.n && !json_object_get(root->json, "worker_listen"))
+        c->worker_listen[0] = '\0';
+}
+
+void config_fini(struct config *c)
+{
+    engine_list_free(&c->engines);
+}
+
+int config_parse(struct config *c, const char *text, size_t len,
+                 char err[CONFIG_ERROR_MAX])
+{
+    struct fields f = {"", "configuration", err, CONFIG_ERROR_MAX, 0};
+    struct config next;
+
+    config_defaults(&next);
+    int rc = fields_read(&f, text, len, read_options, &next);
+    if (rc)
+        config_fini(&next);
+    else
+        *c = next;
+    return rc;
+}
+
+int config_load(struct config *c, const char *path, char err[CONFIG_ERROR_MAX])
+{
+    struct fields f = {"", path, err, CONFIG_ERROR_MAX, 0};
+    struct config next;
+
+    config_defaults(&next);
+    int rc = fields_read_file(&f, FILE_MAX_BYTES, read_options, &next);
+    if (rc)
+        config_fini(&next);
+    else
+        *c = next;
+    return rc;
+}

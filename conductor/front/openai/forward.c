@@ -1,0 +1,182 @@
+/* One walk over the top level of a body. */
+#include "conductor/front/openai/forward.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "conductor/front/json/ids.h"
+#include "conductor/front/json/text.h"
+#include "conductor/front/json/walk.h"
+
+#define MAX_DEPTH 256
+#define WORD_BYTES sizeof(uint32_t)
+
+struct reader {
+    struct json_walk walk; /* first, so that the walk's pointer is ours */
+    struct forward_body *out;
+    struct forward_slice prompt;
+    uint64_t salt;
+    bool salted;
+};
+
+/* FNV-1a: what goes in here is short, and nobody gains by a collision but a
+ * worse guess of where his own blocks are. */
+static void add_salt(struct reader *r, const char *key, struct forward_slice v)
+{
+    uint64_t h = r->salted ? r->salt : 0xcbf29ce484222325u;
+
+    for (; *key; key++)
+        h = (h ^ (unsigned char)*key) * 0x100000001b3u;
+    for (size_t i = 0; i < v.n; i++)
+        h = (h ^ (unsigned char)v.at[i]) * 0x100000001b3u;
+    r->salt = h;
+    r->salted = true;
+}
+
+static int read_model(struct reader *r, struct forward_slice v)
+{
+    char text[FORWARD_MODEL_BYTES + JSON_TEXT_SLACK_BYTES];
+    const char *at = v.at + 1, *why = "it is too long";
+    size_t n = 0;
+
+    if (v.n < 2 || *v.at != '"' || v.n >= FORWARD_MODEL_BYTES ||
+        json_text_read(&at, v.at + v.n, text, &n, &why) ||
+        memchr(text, '\0', n)) {
+        r->walk.param = "model";
+        return json_walk_fail(&r->walk,
+                              "'model' must be a text of at most %d "
+                              "bytes",
+                              FORWARD_MODEL_BYTES - 1);
+    }
+    memcpy(r->out->model, text, n);
+    r->out->model[n] = '\0';
+    return 0;
+}
+
+/* A whole number as it stands there; 0 for all else. */
+static uint32_t number_of(struct forward_slice v)
+{
+    uint64_t n = 0;
+
+    for (size_t i = 0; i < v.n; i++) {
+        if (v.at[i] < '0' || v.at[i] > '9' || n > UINT32_MAX)
+            return 0;
+        n = n * 10 + (uint64_t)(v.at[i] - '0');
+    }
+    return n < UINT32_MAX ? (uint32_t)n : UINT32_MAX;
+}
+
+static bool is(struct forward_slice v, const char *text)
+{
+    return v.n == strlen(text) && memcmp(v.at, text, v.n) == 0;
+}
+
+static bool is_one_of(const char *key, const char *const *names)
+{
+    for (; *names; names++)
+        if (strcmp(key, *names) == 0)
+            return true;
+    return false;
+}
+
+static int read_member(struct json_walk *w, const char *key)
+{
+    static const char *const prompts[] = {"prompt",    "messages", "input",
+                                          "input_ids", "text",     NULL};
+    static const char *const salts[] = {"cache_salt", "tools", "chat_template",
+                                        "chat_template_kwargs", NULL};
+    struct reader *r = (struct reader *)(void *)w;
+    struct forward_slice v = {.at = w->p};
+    int rc = json_walk_skip(w);
+
+    if (rc)
+        return rc;
+    v.n = (size_t)(w->p - v.at);
+    while (v.n && strchr(" \t\r\n", v.at[v.n - 1]))
+        v.n--;
+    if (strcmp(key, "model") == 0)
+        return read_model(r, v);
+    if (strcmp(key, "stream") == 0)
+        r->out->stream = is(v, "true");
+    else if (strcmp(key, "max_tokens") == 0 ||
+             strcmp(key, "max_completion_tokens") == 0)
+        r->out->max_tokens = number_of(v);
+    else if (is_one_of(key, prompts) && r->prompt.n == 0)
+        r->prompt = v;
+    else if (is_one_of(key, salts) && !is(v, "null"))
+        add_salt(r, key, v);
+    return 0;
+}
+
+/* The ids of a prompt that is one array of them, or an array that holds one
+ * such array. Returns whether it was. */
+static bool take_ids(struct forward_body *out, struct forward_slice v)
+{
+    const char *at = v.at + 1, *end = v.at + v.n, *why;
+
+    while (at < end && strchr(" \t\r\n", *at))
+        at++;
+    if (at < end && *at == '[')
+        at++;
+    return json_ids_read(&at, end, out->words, &out->n_words, &why) == 0 &&
+           out->n_words > 0;
+}
+
+static int take_words(struct forward_body *out, struct forward_slice v)
+{
+    size_t n = v.n / 2 + 2; /* ids have a comma each */
+
+    if (v.n == 0)
+        return 0;
+    out->words = malloc(n * sizeof(*out->words));
+    if (!out->words)
+        return -ENOMEM;
+    out->ids = *v.at == '[' && take_ids(out, v);
+    if (out->ids)
+        return 0;
+    out->n_words = v.n / WORD_BYTES;
+    memcpy(out->words, v.at, out->n_words * WORD_BYTES);
+    return 0;
+}
+
+int forward_body_read(const char *body, size_t n, struct forward_body *out,
+                      struct openai_error *error)
+{
+    struct reader r = {
+        .walk = {.p = body,
+                 .body = body,
+                 .end = body + n,
+                 .max_depth = MAX_DEPTH},
+        .out = out,
+    };
+    int rc;
+
+    *out = (struct forward_body){0};
+    if (json_walk_peek(&r.walk) != '{')
+        rc = json_walk_fail_syntax(&r.walk, "an object");
+    else
+        rc = json_walk_object(&r.walk, read_member);
+    if (rc == 0)
+        rc = take_words(out, r.prompt);
+    /* Ids and bytes may be the same words. */
+    if (rc == 0 && !out->ids && r.prompt.n)
+        add_salt(&r, "text", (struct forward_slice){"", 0});
+    if (rc == 0 && r.salted)
+        snprintf(out->salt, sizeof(out->salt), "%016llx",
+                 (unsigned long long)r.salt);
+    if (rc == -EINVAL)
+        openai_error_set(error, 400,
+                         r.walk.error_param ? "invalid_value" : "invalid_json",
+                         r.walk.error_param, "%s", r.walk.error);
+    if (rc)
+        forward_body_fini(out);
+    return rc;
+}
+
+void forward_body_fini(struct forward_body *body)
+{
+    free(body->words);
+    *body = (struct forward_body){0};
+}

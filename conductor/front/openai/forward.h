@@ -1,0 +1,53 @@
+/*
+ * What the daemon looks at in a body that an engine gets as it is: the model,
+ * whether the answer is streamed, and what the prompt's blocks are known by.
+ * Whatever else is in it is the engine's business: nothing is refused here but
+ * what is no JSON object.
+ *
+ * A prompt of token ids is known by its ids. A text, a chat or anything else is
+ * known by the bytes of its JSON, four to a word: two bodies whose prompts
+ * begin with the same bytes share the blocks of that beginning. In English, a
+ * word of four bytes is about a token.
+ */
+#ifndef CONDUCTOR_FRONT_OPENAI_FORWARD_H
+#define CONDUCTOR_FRONT_OPENAI_FORWARD_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "conductor/front/openai/error.h"
+
+#define FORWARD_MODEL_BYTES 256
+
+/* Slices point into the body. */
+struct forward_slice {
+    const char *at;
+    size_t n;
+};
+
+struct forward_body {
+    char model[FORWARD_MODEL_BYTES]; /* "": none is named */
+    bool stream;
+    bool ids;            /* words are token ids */
+    uint32_t max_tokens; /* 0: not said */
+    uint32_t *words;     /* owned, (n_words) */
+    size_t n_words;
+    /* What the blocks depend on besides: cache_salt, tools, the template's
+     * arguments, as one number in hexadecimal; "": on nothing. */
+    char salt[24];
+};
+
+/*
+ * Reads body[0 .. n), borrowed. Returns 0; -EINVAL with *error set: it is no
+ * JSON object, or its model is no text; -ENOMEM. On an error *out is zeroed.
+ * O(n).
+ */
+int forward_body_read(const char *body, size_t n, struct forward_body *out,
+                      struct openai_error *error)
+    __attribute__((warn_unused_result));
+
+/* Frees what it owns. A zeroed struct is fine. */
+void forward_body_fini(struct forward_body *body);
+
+#endif

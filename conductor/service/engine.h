@@ -1,0 +1,77 @@
+/*
+ * Engines that others wrote, as instances of a service, and the requests that
+ * are handed to them as they came. Private to the files of conductor/service.
+ */
+#ifndef CONDUCTOR_SERVICE_ENGINE_H
+#define CONDUCTOR_SERVICE_ENGINE_H
+
+#include "conductor/config_engines.h"
+#include "conductor/core/index/predicted.h"
+#include "conductor/link/engine/upstream.h"
+#include "conductor/service/state.h"
+
+#define ENGINE_AUTHORIZATION_BYTES 4200
+
+struct engine {
+    struct service *service;
+    const struct engine_config *config; /* of service->config.engines */
+    uint32_t id;                        /* pool id */
+    struct upstream *upstream;
+    struct predicted *predicted;
+    char authorization[ENGINE_AUTHORIZATION_BYTES]; /* a header line, or "" */
+    struct event *timer;    /* of the next probe, or the limit of one */
+    struct exchange *probe; /* NULL: none under way */
+    int probe_status;       /* of the last one that was answered */
+    unsigned jitter;        /* state of rand_r() */
+    uint32_t failures_in_row;
+    uint64_t blamed_by; /* number + 1 of the request that failed there last */
+    bool unreachable;   /* nobody listened there since it was last ready */
+    /* Requests whose first token has not come, in the order in which they were
+     * sent: the first of them is taken to be computed now. */
+    struct request_list line;
+    uint64_t n_sent, n_failures, n_status[6]; /* by class */
+};
+
+/* What the service holds of a request that is forwarded. */
+struct forward {
+    struct service_forward what; /* borrowed from the front */
+    char *headers;               /* owned: what is sent */
+    struct engine *engine;       /* NULL: with none */
+    struct exchange *exchange;   /* NULL: not sent */
+    bool in_line;                /* engine->line */
+    int64_t turn_us;             /* since when it is the first of the line */
+    bool refused;                /* by the status of the answer */
+    char last;                   /* byte of the answer */
+};
+
+/* Makes the engines of the service's model and begins to ask for their health.
+ * Returns 0 or a negative errno with a message. engines_stop() frees what there
+ * is. */
+int engines_start(struct service *s, char err[CONFIG_ERROR_MAX])
+    __attribute__((warn_unused_result));
+void engines_stop(struct service *s);
+
+/* The engine of a pool id; NULL: none. O(engines). */
+struct engine *engine_of(const struct service *s, uint32_t id);
+
+/* A request or a probe failed there; nobody listens, if `unreachable`. */
+void engine_failed(struct engine *e, bool unreachable, const char *why);
+
+/* A request was answered well. */
+void engine_answered(struct engine *e);
+
+/* Its cache is empty. */
+void engine_clear(struct engine *e);
+
+/* Puts what service->learned knows into the cost model; when that is enough,
+ * times are promised from then on. */
+void engine_learn(struct service *s);
+
+/* forward.c: hand a request over (0, or -ENOMEM with nothing changed); give it
+ * up; look after those whose first token cannot be seen. */
+int forward_send(struct service_request *request)
+    __attribute__((warn_unused_result));
+void forward_abort(struct service_request *request);
+void forward_tick(struct service *s);
+
+#endif

@@ -1,0 +1,326 @@
+/*
+ * A request that an engine gets as it came, and the answer that the client gets
+ * as it comes.
+ *
+ * An engine computes prompts about in the order in which they come: the first
+ * request of its line is taken to be computed now, and its first byte says how
+ * long that took. Of an answer that is not streamed the first byte is the last;
+ * its prefill counts as over after the predicted time, or when a later request
+ * of the line has its first token.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "conductor/core/observation/observation.h"
+#include "conductor/service/engine.h"
+
+/* The first of the line begins. */
+static void next_turn(struct engine *e, int64_t now_us)
+{
+    struct service_request *first = TAILQ_FIRST(&e->line);
+
+    if (!first || first->forward->turn_us)
+        return;
+    first->forward->turn_us = now_us;
+    (void)pool_prefill_started(e->service->pool, e->id, first->attempt.id,
+                               now_us);
+    if (first->state == REQUEST_SCHEDULED)
+        (void)!request_set_state(first, REQUEST_PREFILLING);
+}
+
+static void leave_line(struct service_request *request, int64_t now_us)
+{
+    struct forward *f = request->forward;
+
+    if (!f->in_line)
+        return;
+    TAILQ_REMOVE(&f->engine->line, request, unsent);
+    f->in_line = false;
+    next_turn(f->engine, now_us);
+}
+
+static void evicted(void *arg, uint64_t key)
+{
+    struct engine *e = arg;
+
+    (void)!prefix_index_removed(e->service->index,
+                                pool_get(e->service->pool, e->id)->slot,
+                                TIER_DEVICE, &key, 1);
+}
+
+/* The prompt's blocks are there now. */
+static void predict_cached(struct service_request *request)
+{
+    struct engine *e = request->forward->engine;
+    const struct request_prompt *p = &request->prompt;
+    size_t n = predicted_use(e->predicted, p->keys, p->n_keys, evicted, e);
+
+    (void)!prefix_index_stored(e->service->index,
+                               pool_get(e->service->pool, e->id)->slot,
+                               TIER_DEVICE, 0, p->keys, n);
+}
+
+/* Its prefill is over; it took `us`, negative: not known. */
+static void prefill_over(struct service_request *request, int64_t us,
+                         int64_t now_us)
+{
+    struct service *s = request->service;
+    const struct prefill_estimate *plan = &request->attempt.plan;
+
+    if (!request->attempt.prefill_open)
+        return;
+    request->attempt.prefill_open = false;
+    if (!request->forward->refused)
+        predict_cached(request);
+    if (us >= 0) {
+        learned_prefill(&s->learned,
+                        (int64_t)request->prompt.n_tokens - plan->cached_tokens,
+                        us);
+        if (s->predicts)
+            metrics_ratio_error(&s->metrics.prefill_error_ratio,
+                                plan->prefill_us, us);
+    }
+    (void)pool_prefill_done(s->pool, request->attempt.prefill,
+                            request->attempt.id, us, now_us);
+    engine_learn(s);
+    leave_line(request, now_us);
+    service_freed(s);
+}
+
+/* Those in front of it whose first token cannot be seen are through, too. */
+static void pass_unseen(struct service_request *request, int64_t now_us)
+{
+    struct engine *e = request->forward->engine;
+    struct service_request *other, *next;
+
+    if (!request->forward->in_line)
+        return;
+    for (other = TAILQ_FIRST(&e->line); other != request; other = next) {
+        next = TAILQ_NEXT(other, unsent);
+        if (!other->forward->what.stream)
+            prefill_over(other, -1, now_us);
+    }
+}
+
+static void first_token(struct service_request *request, int64_t now_us)
+{
+    struct service *s = request->service;
+    struct forward *f = request->forward;
+    int64_t ttft_us = now_us - request->dispatch.arrived_us;
+
+    request->output.first_token_us = now_us;
+    if (f->what.stream) {
+        pass_unseen(request, now_us);
+        explain_first_token(s->explain, request, ttft_us);
+        histogram_observe(&s->metrics.ttft_s, (double)ttft_us / 1e6);
+        if (s->predicts && !request->dispatch.retries)
+            metrics_ratio_error(&s->metrics.ttft_error_ratio,
+                                request->attempt.predicted_ttft_us, ttft_us);
+    }
+    prefill_over(request,
+                 f->what.stream && f->turn_us ? now_us - f->turn_us : -1,
+                 now_us);
+    s->metrics.prompt_tokens += request->prompt.n_tokens;
+    (void)pool_decode_started(s->pool, request->attempt.decode,
+                              request->attempt.id);
+    if (request->state == REQUEST_SCHEDULED)
+        (void)!request_set_state(request, REQUEST_PREFILLING);
+    if (request_set_state(request, REQUEST_TRANSFERRING))
+        (void)!request_set_state(request, REQUEST_DECODING);
+}
+
+/* An engine that takes no more, while another may: as if it had failed, but no
+ * fault of it. */
+static bool try_elsewhere(struct service_request *request, int status)
+{
+    struct service *s = request->service;
+    char why[128];
+
+    if (status != 503 || instances_count(s, ROLE_PREFILL) < 2 ||
+        request->dispatch.retries >= s->dispatch.max_retries)
+        return false;
+    snprintf(why, sizeof(why), "engine %s answers 503",
+             request->forward->engine->config->name);
+    request_instance_lost(request, request->attempt.prefill, why);
+    return true;
+}
+
+static void on_answer(void *arg, const struct http_head *head)
+{
+    struct service_request *request = arg;
+    struct forward *f = request->forward;
+
+    f->engine->n_status[head->status / 100]++;
+    if (try_elsewhere(request, head->status))
+        return;
+    request->output.n_tokens = 1; /* from now on it is not tried again */
+    f->refused = head->status >= 300;
+    if (f->refused)
+        prefill_over(request, -1, clock_now_us());
+    request->ops->answer(request->arg, head);
+}
+
+/* Each event of a stream ends with an empty line. */
+static uint32_t count_events(struct forward *f, const char *bytes, size_t n)
+{
+    uint32_t events = 0;
+
+    for (const char *at = bytes, *end = bytes + n; at < end; at++) {
+        at = memchr(at, '\n', (size_t)(end - at));
+        if (!at)
+            break;
+        events += (at > bytes ? at[-1] : f->last) == '\n';
+    }
+    f->last = bytes[n - 1];
+    return events;
+}
+
+static void on_bytes(void *arg, const char *bytes, size_t n)
+{
+    struct service_request *request = arg;
+    struct forward *f = request->forward;
+    struct service *s = request->service;
+    int64_t now_us = clock_now_us();
+
+    if (request->state != REQUEST_DECODING && !f->refused)
+        first_token(request, now_us);
+    if (f->what.stream && !f->refused) {
+        uint32_t events = count_events(f, bytes, n);
+
+        request->output.n_tokens += events;
+        s->metrics.output_tokens += events;
+        if (events)
+            request->output.last_token_us = now_us;
+        (void)pool_decode_progress(s->pool, request->attempt.decode,
+                                   request->attempt.id,
+                                   request->output.n_tokens);
+    }
+    request->ops->bytes(request->arg, bytes, n);
+}
+
+static void on_ended(void *arg)
+{
+    struct service_request *request = arg;
+    struct forward *f = request->forward;
+    struct service *s = request->service;
+    const struct request_output *out = &request->output;
+
+    f->exchange = NULL;
+    engine_answered(f->engine);
+    prefill_over(request, -1, clock_now_us());
+    if (f->refused) {
+        request_end(request, METRICS_FAILED, "failed", "engine_status");
+        return;
+    }
+    if (f->what.stream && out->n_tokens > 4)
+        learned_step(&s->learned, (out->last_token_us - out->first_token_us) /
+                                      (out->n_tokens - 3));
+    request_end(request, METRICS_COMPLETED, "completed", NULL);
+}
+
+static void on_failed(void *arg, enum upstream_fault fault, const char *why)
+{
+    struct service_request *request = arg;
+    struct engine *e = request->forward->engine;
+    char text[192];
+
+    request->forward->exchange = NULL;
+    snprintf(text, sizeof(text), "engine %s failed: %s", e->config->name, why);
+    e->unreachable = e->unreachable || fault == UPSTREAM_UNREACHABLE;
+    /* A request that no engine survives must not end all of them. */
+    if (e->blamed_by != request->number + 1)
+        engine_failed(e, false, why);
+    e->blamed_by = request->number + 1;
+    request_instance_lost(request, request->attempt.prefill, text);
+}
+
+static const struct upstream_ops forward_ops = {
+    .answer = on_answer,
+    .bytes = on_bytes,
+    .ended = on_ended,
+    .failed = on_failed,
+};
+
+/* The client's headers, the engine's key or the client's, and an id. */
+static char *compose(const struct service_request *request)
+{
+    const struct forward *f = request->forward;
+    const char *key = f->engine->authorization[0] ? f->engine->authorization
+                                                  : f->what.authorization;
+    size_t n = strlen(f->what.headers) + strlen(key) +
+               sizeof(request->request_id) + 32;
+    char *text = malloc(n);
+
+    if (text)
+        snprintf(text, n, "%s%s%s%s%s", f->what.headers, key,
+                 f->what.named ? "" : "x-request-id: ",
+                 f->what.named ? "" : request->request_id,
+                 f->what.named ? "" : "\r\n");
+    return text;
+}
+
+int forward_send(struct service_request *request)
+{
+    struct service *s = request->service;
+    struct forward *f = request->forward;
+
+    f->engine = engine_of(s, request->attempt.prefill);
+    f->headers = compose(request);
+    if (f->headers)
+        f->exchange = upstream_send(f->engine->upstream,
+                                    &(struct upstream_request){
+                                        .method = f->what.method,
+                                        .path = f->what.path,
+                                        .headers = f->headers,
+                                        .body = f->what.body,
+                                        .n = f->what.n,
+                                    },
+                                    &forward_ops, request);
+    if (!f->exchange)
+        return -ENOMEM;
+    f->engine->n_sent++;
+    TAILQ_INSERT_TAIL(&f->engine->line, request, unsent);
+    f->in_line = true;
+    next_turn(f->engine, clock_now_us());
+    return 0;
+}
+
+void forward_abort(struct service_request *request)
+{
+    struct forward *f = request->forward;
+
+    upstream_cancel(f->exchange);
+    f->exchange = NULL;
+    if (f->engine)
+        leave_line(request, clock_now_us());
+    free(f->headers);
+    *f = (struct forward){.what = f->what};
+}
+
+/* Prefills of answers that are not streamed. */
+static void end_unseen(struct engine *e, int64_t now_us)
+{
+    struct service_request *first = TAILQ_FIRST(&e->line);
+
+    if (first && !first->forward->what.stream && first->forward->turn_us &&
+        now_us - first->forward->turn_us > first->attempt.plan.prefill_us)
+        prefill_over(first, -1, now_us);
+}
+
+void forward_tick(struct service *s)
+{
+    int64_t now_us = clock_now_us();
+
+    for (uint32_t i = 0; i < s->n_engines; i++)
+        end_unseen(&s->engines[i], now_us);
+}
+
+void service_pause(struct service_request *request, bool pause)
+{
+    if (request->forward && request->forward->exchange)
+        upstream_pause(request->forward->exchange, pause);
+}

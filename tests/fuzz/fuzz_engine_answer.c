@@ -1,0 +1,64 @@
+/* Any bytes as an engine's answer and its chunked body, and as a body that goes
+ * on to an engine. */
+#include <errno.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "conductor/front/openai/forward.h"
+#include "conductor/http/parse.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static void fuzz_answer(const char *bytes, size_t n)
+{
+    struct http_chunked chunked = {0};
+    struct http_head head, cut;
+    struct http_fault fault;
+    long used = http_parse_answer(bytes, n, &head, &fault);
+
+    if (used < 0 && (fault.status != 502 || !fault.message))
+        abort();
+    if (used <= 0)
+        return;
+    if (used > (long)n || head.status < 100 || head.status > 599 ||
+        (head.chunked && head.content_length >= 0))
+        abort();
+    /* Nothing less is a whole head. */
+    if (http_parse_answer(bytes, (size_t)used - 1, &cut, &fault) > 0)
+        abort();
+    for (size_t at = (size_t)used; head.chunked && at < n;) {
+        struct http_piece piece;
+        size_t some;
+        int rc = http_chunked_next(&chunked, bytes + at, n - at, &some, &piece);
+
+        if (rc)
+            break;
+        if (some == 0 || some > n - at)
+            abort();
+        at += some;
+    }
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    char *bytes = malloc(size + 1); /* so that reading beyond is seen */
+    struct forward_body body;
+    struct openai_error error;
+
+    if (!bytes)
+        return 0;
+    if (size)
+        memcpy(bytes, data, size);
+    fuzz_answer(bytes, size);
+    int rc = forward_body_read(bytes, size, &body, &error);
+    if (rc == -EINVAL && (error.http_status != 400 || !error.message[0]))
+        abort();
+    if (rc == 0 &&
+        (strlen(body.model) >= FORWARD_MODEL_BYTES ||
+         (body.n_words && !body.words) || body.n_words > size / 2 + 2))
+        abort();
+    forward_body_fini(&body);
+    free(bytes);
+    return 0;
+}

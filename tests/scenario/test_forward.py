@@ -1,0 +1,442 @@
+"""Engines that speak OpenAI's API, behind the conductor: strict stand-ins for
+what no real engine does on command."""
+import http.client
+import json
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+from harness import (CONDUCTOR, Case, Cluster, program, settings, total,
+                     wait_until)
+from stand_in import Engine, chunk, event, reply, stream_head
+
+
+class EngineCase(Case):
+    def engines(self, *serves, config=None, **fields):
+        """A conductor in front of one engine for each function; None: a usual
+        one."""
+        self.all = [Engine(serve) for serve in serves]
+        self.more = []
+        cluster = Cluster(self)
+        cluster.config = {
+            'listen': '127.0.0.1:0', 'engine_health_ms': 50,
+            'engines': [{'name': f'e{i}', 'url': e.url, 'model': 'm', **fields}
+                        for i, e in enumerate(self.all)],
+            **(config or {})}
+        cluster.start_conductor()
+        wait_until('the engines are ready',
+                   lambda: cluster.api.instances()[0] == len(serves))
+        return cluster
+
+    def end(self, cluster):
+        """Before the next one of the same test."""
+        self.stop(cluster.conductor)
+        for e in self.all:
+            e.stop()
+
+    def tearDown(self):
+        for e in getattr(self, 'all', []) + getattr(self, 'more', []):
+            if e.open:
+                e.stop()
+            self.assertEqual(e.faults, [])
+        super().tearDown()
+
+    @staticmethod
+    def post(cluster, body, path='/v1/completions', headers=None):
+        return cluster.api.request('POST', path, {'model': 'm', **body}, headers)
+
+
+class Passthrough(EngineCase):
+    def test_bytes_pass_as_they_are(self):
+        odd = (b'{ "model" : "m", "prompt":"Hi \\u00e9", "unknown": {"x":[1,2]},'
+               b'\n "temperature": 1e-1, "logit_bias":{"5":-1.0} }')
+
+        def serve(request, send):
+            send(b'HTTP/1.1 200 Fine\r\nX-Engine: yes\r\nConnection: x-hop\r\n'
+                 b'X-Hop: drop me\r\nContent-Type: text/odd\r\n'
+                 b'Content-Length: 7\r\n\r\n{"a" :1')
+        cluster = self.engines(serve)
+        got = cluster.api.request('POST', '/v1/completions?user=7', odd, {
+            'Authorization': 'Bearer client', 'X-Request-Id': 'abc-1',
+            'Traceparent': '00-1-2-01', 'Connection': 'x-drop',
+            'X-Drop': 'me'})
+        self.assertEqual((got.status, got.body), (200, b'{"a" :1'))
+        self.assertEqual(got.headers['x-engine'], 'yes')
+        self.assertEqual(got.headers['content-type'], 'text/odd')
+        self.assertNotIn('x-hop', got.headers)
+        self.assertEqual(got.headers['x-conductor-prefill'], 'e0')
+        self.assertEqual(got.headers['x-conductor-decode'], 'e0')
+        seen = self.all[0].requests[0]
+        self.assertEqual(seen.body, odd)
+        self.assertEqual(seen.path, '/v1/completions?user=7')
+        self.assertEqual(seen.header('authorization'), 'Bearer client')
+        self.assertEqual(seen.header('x-request-id'), 'abc-1')
+        self.assertEqual(seen.header('traceparent'), '00-1-2-01')
+        self.assertIsNone(seen.header('x-drop'))
+
+    def test_key_of_the_engine(self):
+        key = self.write('key', 'sk-engine\n')
+        cluster = self.engines(None, api_key_file=key)
+        self.post(cluster, {'prompt': 'x'}, headers={'Authorization': 'mine'})
+        self.assertEqual(self.all[0].requests[0].header('authorization'),
+                         'Bearer sk-engine')
+
+    def test_streams_as_it_comes(self):
+        first, go_on = threading.Event(), threading.Event()
+
+        def serve(request, send):
+            send(stream_head(['X-Request-Id: theirs']))
+            send(chunk(event('one')))
+            first.set()
+            go_on.wait(60 * settings.scale)
+            send(chunk(event('two')[:5]) + chunk(event('two')[5:]))
+            send(b'0\r\nTrailer: x\r\n\r\n')
+        cluster = self.engines(serve)
+        connection, response = cluster.api.open(
+            'POST', '/v1/chat/completions',
+            {'model': 'm', 'stream': True, 'messages': [], 'max_tokens': 3})
+        self.assertEqual(response.status, 200)
+        self.assertEqual(response.headers['x-request-id'], 'theirs')
+        self.assertEqual(response.read(len(event('one'))), event('one'))
+        self.assertTrue(first.is_set())
+        go_on.set()
+        self.assertEqual(response.read(), event('two'))
+        connection.close()
+        id_ = response.headers['x-conductor-request-id']
+        why = wait_until('it has ended', lambda: (
+            lambda r: r if r['state'] == 'completed' else None)(
+                cluster.api.request('GET', f'/admin/explain/{id_}').body))
+        self.assertEqual((why['prefill'], why['decode']), ('e0', 'e0'))
+        self.assertEqual(why['cost'], 'guess')
+
+    def test_connections_are_kept(self):
+        cluster = self.engines(None)
+        for i in range(6):
+            self.assertEqual(self.post(cluster, {
+                'prompt': f'{i}', 'stream': i % 2 == 0}).status, 200)
+        # Two: one may just have been asked for its health.
+        self.assertLessEqual(
+            len({r.connection for r in self.all[0].requests}), 2)
+
+    def test_a_kept_connection_that_was_closed(self):
+        def serve(request, send):
+            send(reply(200, {}))
+            return 'close'
+        cluster = self.engines(serve)
+        for _ in range(5):
+            self.assertEqual(self.post(cluster, {'prompt': 'x'}).status, 200)
+        self.assertEqual(total(cluster.api.metrics(),
+                               'conductor_retries_total'), 0)
+
+    def test_other_paths_and_models(self):
+        cluster = self.engines(None, None)
+        for path in ('/v1/embeddings', '/v1/responses', '/v1/new/thing'):
+            self.assertEqual(self.post(cluster, {'input': ['a'] * 50},
+                                       path).status, 200)
+        self.assertEqual({r.path for e in self.all for r in e.requests},
+                         {'/v1/embeddings', '/v1/responses', '/v1/new/thing'})
+        names = [m['id'] for m in cluster.api.request(
+            'GET', '/v1/models').body['data']]
+        self.assertEqual(names, ['m'])
+        self.assertEqual(cluster.api.request('GET', '/v1/models/m').status, 200)
+        self.assertError(cluster.api.request('POST', '/v1/completions', {
+            'model': 'other', 'prompt': 'x'}), 404, 'other')
+        self.assertError(cluster.api.request(
+            'POST', '/v1/completions', '{"model": "m", '), 400)
+        self.assertEqual(cluster.api.request(
+            'POST', '/v1/completions', {'prompt': 'no model'}).status, 200)
+
+    def test_statuses_pass(self):
+        def serve(request, send):
+            send(reply(int(json.loads(request.body)['status']), {'why': 'mine'}))
+        cluster = self.engines(serve, serve)
+        for status in (400, 404, 422, 429, 500):
+            got = self.post(cluster, {'prompt': 'x', 'status': status})
+            self.assertEqual((got.status, got.body), (status, {'why': 'mine'}))
+        self.assertEqual(len(self.all[0].requests + self.all[1].requests), 5)
+        self.assertEqual(cluster.api.instances()[0], 2)
+
+
+class Failures(EngineCase):
+    def ask_until(self, cluster, condition):
+        """Sends requests until the condition holds; their statuses."""
+        statuses = []
+
+        def more():
+            statuses.append(self.post(cluster, {
+                'prompt': f'question {len(statuses)}'}).status)
+            return condition()
+        wait_until('a request comes by', more)
+        return statuses
+
+    def test_503_is_tried_elsewhere(self):
+        def busy(request, send):
+            send(reply(503, {'error': 'full'}))
+        cluster = self.engines(busy, None)
+        statuses = self.ask_until(cluster, lambda: self.all[0].requests)
+        self.assertEqual(set(statuses), {200})
+        # It is no fault of the engine.
+        self.assertEqual(cluster.api.instances()[0], 2)
+
+    def test_503_of_all(self):
+        def busy(request, send):
+            send(reply(503, {'error': 'full'}))
+        cluster = self.engines(busy)
+        got = self.post(cluster, {'prompt': 'x'})
+        self.assertEqual((got.status, got.body), (503, {'error': 'full'}))
+
+    def test_no_answer_is_tried_elsewhere(self):
+        for how in ('close', 'reset'):
+            with self.subTest(how):
+                cluster = self.engines(lambda r, s, how=how: how, None)
+                statuses = self.ask_until(cluster,
+                                          lambda: self.all[0].requests)
+                self.assertEqual(set(statuses), {200})
+                self.assertGreater(total(cluster.api.metrics(),
+                                         'conductor_retries_total'), 0)
+                self.end(cluster)
+
+    def test_half_a_head(self):
+        def serve(request, send):
+            send(b'HTTP/1.1 200 OK\r\nContent-Le')
+            return 'close'
+        cluster = self.engines(serve)
+        got = self.post(cluster, {'prompt': 'x'})
+        self.assertError(got, 502, 'e0')
+        self.assertEqual(len(self.all[0].requests), 4)  # and three retries
+
+    def test_not_http(self):
+        for text in (b'SSH-2.0-hello\r\n\r\n', b'HTTP/1.1 99 No\r\n\r\n',
+                     b'HTTP/1.1 200 OK\r\nContent-Length: 3\r\n'
+                     b'Transfer-Encoding: chunked\r\n\r\nabc',
+                     b'HTTP/1.1 200 OK\r\nContent-Length: 3\r\n'
+                     b'Content-Length: 4\r\n\r\nabcd'):
+            with self.subTest(text):
+                cluster = self.engines(
+                    lambda r, send, text=text: send(text) or 'close')
+                self.assertError(self.post(cluster, {'prompt': 'x'}), 502, 'e0')
+                self.end(cluster)
+
+    def read_broken(self, cluster, stream):
+        connection, response = cluster.api.open(
+            'POST', '/v1/completions',
+            {'model': 'm', 'prompt': 'x', 'stream': stream})
+        try:
+            self.assertEqual(response.status, 200)
+            with self.assertRaises(http.client.IncompleteRead) as caught:
+                response.read()
+            return caught.exception.partial
+        finally:
+            connection.close()
+
+    def test_half_a_body(self):
+        def serve(request, send):
+            send(reply(200, b'x' * 100)[:-40])
+            return 'close'
+        cluster = self.engines(serve, None)
+        self.all[1].health = 500  # nobody else to blame
+        wait_until('one is left', lambda: cluster.api.instances()[0] == 1)
+        self.assertEqual(self.read_broken(cluster, False), b'x' * 60)
+        self.assertEqual(len(self.all[1].requests), 0)
+
+    def test_half_a_stream(self):
+        for end in (b'', chunk(b'')[:2], b'zz\r\n'):
+            with self.subTest(end):
+                def serve(request, send, end=end):
+                    send(stream_head() + chunk(event('one')) + end)
+                    return 'close'
+                cluster = self.engines(serve)
+                self.assertEqual(self.read_broken(cluster, True), event('one'))
+                self.end(cluster)
+
+    def test_an_engine_that_goes_and_comes_back(self):
+        cluster = self.engines(None, None)
+        prompt = 'the same long prompt ' * 40
+        for _ in range(3):
+            self.post(cluster, {'prompt': prompt})
+        self.all[0].stop()
+        statuses = [self.post(cluster, {'prompt': prompt + str(i)}).status
+                    for i in range(10)]
+        self.assertEqual(set(statuses), {200})
+        wait_until('it gets no work', lambda: cluster.api.instances()[0] == 1)
+        self.more.append(self.all[0].restart())
+        wait_until('it is back', lambda: cluster.api.instances()[0] == 2)
+        blocks = 'conductor_instance_blocks{instance="e0"}'
+        self.assertEqual(cluster.api.metrics()[blocks], 0)
+        self.assertGreater(cluster.api.metrics()[
+            'conductor_instance_blocks{instance="e1"}'], 0)
+
+    def test_nobody_there(self):
+        cluster = self.engines(None)
+        self.all[0].stop()
+        wait_until('it gets no work', lambda: cluster.api.instances()[0] == 0)
+        self.assertError(self.post(cluster, {'prompt': 'x'}), 503)
+
+    def test_a_client_that_leaves(self):
+        began, gone = threading.Event(), threading.Event()
+
+        def serve(request, send):
+            send(stream_head())
+            began.set()
+            try:
+                while True:
+                    send(chunk(event('x' * 1000)))
+                    time.sleep(0.01)
+            finally:
+                gone.set()
+        cluster = self.engines(serve)
+        connection, response = cluster.api.open(
+            'POST', '/v1/completions',
+            {'model': 'm', 'prompt': 'x', 'stream': True})
+        began.wait(60 * settings.scale)
+        connection.sock and connection.sock.close()
+        response.close()
+        connection.close()
+        self.assertTrue(gone.wait(60 * settings.scale))
+        wait_until('nothing is in flight', lambda: total(
+            cluster.api.metrics(), 'conductor_requests_in_flight') == 0)
+
+    def test_slow_bytes(self):
+        def serve(request, send):
+            for byte in stream_head() + chunk(event('slow')) + b'0\r\n\r\n':
+                send(bytes([byte]))
+        cluster = self.engines(serve)
+        self.assertEqual(self.post(cluster, {'prompt': 'x', 'stream': True})
+                         .body, event('slow'))
+
+
+class Bounds(EngineCase):
+    def test_back_pressure(self):
+        """A client that does not read holds the engine back; when it reads,
+        it gets all."""
+        size = 64 << 20
+        sent = [0]
+
+        def serve(request, send):
+            send(stream_head())
+            piece = b'y' * 65536
+            while sent[0] < size:
+                send(chunk(piece))
+                sent[0] += len(piece)
+            send(b'0\r\n\r\n')
+        cluster = self.engines(serve)
+        connection, response = cluster.api.open(
+            'POST', '/v1/completions',
+            {'model': 'm', 'prompt': 'x', 'stream': True})
+
+        def stands_still():
+            before = sent[0]
+            time.sleep(0.5)
+            return before and sent[0] == before
+        wait_until('the engine is held back', stands_still)
+        self.assertLess(sent[0], size)
+        got = 0
+        while piece := response.read(1 << 20):
+            got += len(piece)
+        connection.close()
+        self.assertEqual(got, size)
+
+    def test_long_body(self):
+        cluster = self.engines(None)
+        prompt = 'long ' * 1_000_000
+        self.assertEqual(self.post(cluster, {'prompt': prompt}).status, 200)
+        self.assertEqual(json.loads(self.all[0].requests[0].body)['prompt'],
+                         prompt)
+
+
+class Placement(EngineCase):
+    def test_prefixes_return_to_their_engine(self):
+        """Conversations that go on are found again where they were."""
+        cluster = self.engines(None, None, None)
+        talks = [[i] * 600 for i in range(1, 7)]
+        homes = []
+        for turn in range(4):
+            where = []
+            for talk in talks:
+                got = self.post(cluster, {'prompt': talk, 'stream': True})
+                where.append(got.headers['x-conductor-prefill'])
+                talk += [1000 + turn] * 64
+            homes.append(where)
+        self.assertEqual(homes, [homes[0]] * 4)
+        self.assertGreater(len(set(homes[0])), 1)
+
+    def test_costs_are_learned(self):
+        """A limit rejects nothing until times are known, and then does."""
+        def slow(request, send):
+            send(stream_head())
+            time.sleep(0.05)
+            send(chunk(event('x')) + b'0\r\n\r\n')
+        cluster = self.engines(slow)
+        limit = {'x-slo-ttft-ms': '1'}
+        statuses = [self.post(cluster, {'prompt': [i] * 40, 'stream': True},
+                              headers=limit).status for i in range(10)]
+        self.assertEqual(statuses[:8], [200] * 8)
+        got = self.post(cluster, {'prompt': [99] * 40, 'stream': True},
+                        headers=limit)
+        self.assertError(got, 429, 'predicted')
+        why = cluster.api.request(
+            'GET', f'/admin/explain/{got.headers["x-conductor-request-id"]}')
+        self.assertEqual(why.body['cost'], 'learned')
+
+    def test_many_at_once(self):
+        cluster = self.engines(None, None)
+        with ThreadPoolExecutor(16) as pool:
+            statuses = list(pool.map(lambda i: self.post(cluster, {
+                'prompt': [i] * 50, 'stream': i % 2 == 0}).status, range(200)))
+        self.assertEqual(set(statuses), {200})
+        metrics = cluster.api.metrics()
+        self.assertEqual(metrics[
+            'conductor_requests_total{outcome="completed"}'], 200)
+        self.assertEqual(total(metrics, 'conductor_requests_in_flight'), 0)
+        self.assertEqual(total(metrics, 'conductor_instance_decodes'), 0)
+        for e in self.all:
+            self.assertGreater(len(e.requests), 20)
+
+    def test_native_workers_beside_engines(self):
+        engine = Engine()
+        self.all = [engine]
+        cluster = self.cluster(prefill=0, decode=0, both=1, config={})
+        cluster.conductor.child.terminate()
+        self.assertEqual(cluster.conductor.wait(), 0)
+        self.processes.remove(cluster.conductor)
+        cluster.config.update(engines=[
+            {'name': 'e0', 'url': engine.url, 'model': 'm'}],
+            worker_listen=f'127.0.0.1:{cluster.ports["worker"]}')
+        cluster.start_conductor()
+        wait_until('both are ready',
+                   lambda: cluster.api.instances()[0] == 2)
+        self.assertEqual(cluster.api.complete('hello').status, 200)
+        self.assertEqual(self.post(cluster, {'prompt': 'hello'}).status, 200)
+        self.assertEqual(len(engine.requests), 1)
+        self.assertEqual([m['id'] for m in cluster.api.request(
+            'GET', '/v1/models').body['data']], ['tiny', 'm'])
+
+
+class Configuration(Case):
+    def refused(self, engines, *words, **more):
+        path = self.write('c.json', json.dumps({'engines': engines, **more}))
+        status, _, errors = self.run_program(program(*CONDUCTOR), '-t', '-c',
+                                             path)
+        self.assertEqual(status, 2, errors)
+        for word in words:
+            self.assertIn(word, errors)
+
+    def test_errors_name_field_and_value(self):
+        good = {'name': 'a', 'url': 'http://h:1', 'model': 'm'}
+        self.refused([], 'engines')
+        self.refused([{**good, 'kind': 'trt'}], 'engines[0].kind', 'trt')
+        self.refused([{**good, 'role': 'prefil'}], 'engines[0].role', 'prefil')
+        self.refused([{**good, 'index': 'x'}], 'engines[0].index', 'x')
+        self.refused([{**good, 'urll': 'x'}], 'urll')
+        self.refused([{**good, 'url': 'ftp://h'}], 'engines[0].url', 'ftp://h')
+        self.refused([{**good, 'url': 'http://h:0'}], 'engines[0].url')
+        self.refused([{**good, 'url': 'http://u@h:1'}], 'engines[0].url')
+        self.refused([{**good, 'name': 'a b'}], 'engines[0].name', 'a b')
+        self.refused([good, good], 'engines[1].name', '"a"')
+        self.refused([{'name': 'a'}], 'engines[0].url')
+        self.refused([{**good, 'kv_blocks': 0}], 'engines[0].kv_blocks')
+        self.refused([{**good, 'block_tokens': 16},
+                      {**good, 'name': 'b', 'block_tokens': 32}],
+                     'engines[1].block_tokens', '32')
+        self.refused([{**good, 'model': 'tiny'}], 'model', 'tiny',
+                     worker_listen='127.0.0.1:0')

@@ -1,0 +1,138 @@
+/* What is read of a body that goes on as it is; and URLs of engines. */
+#include <CUnit/Basic.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "conductor/front/openai/forward.h"
+#include "conductor/link/engine/url.h"
+
+static struct forward_body read_ok(const char *text)
+{
+    struct forward_body b;
+    struct openai_error e;
+
+    CU_ASSERT_EQUAL_FATAL(forward_body_read(text, strlen(text), &b, &e), 0);
+    return b;
+}
+
+static void test_ids(void)
+{
+    struct forward_body b = read_ok(
+        " {\"max_tokens\": 12, \"model\":\"a\\u0062\", \"prompt\": [5, 6,\n7],"
+        "\"stream\" : true , \"x\":{\"model\":3}}");
+
+    CU_ASSERT_STRING_EQUAL(b.model, "ab");
+    CU_ASSERT_TRUE(b.stream && b.ids);
+    CU_ASSERT_EQUAL(b.max_tokens, 12);
+    CU_ASSERT_EQUAL_FATAL(b.n_words, 3);
+    CU_ASSERT(b.words[0] == 5 && b.words[2] == 7);
+    CU_ASSERT_STRING_EQUAL(b.salt, "");
+    forward_body_fini(&b);
+    b = read_ok("{\"prompt\":[[1,2],[3]]}");
+    CU_ASSERT(b.ids && b.n_words == 2);
+    forward_body_fini(&b);
+}
+
+/* The first n words of two bodies are equal. */
+static size_t common(const struct forward_body *a, const struct forward_body *b)
+{
+    size_t n = 0;
+
+    while (n < a->n_words && n < b->n_words && a->words[n] == b->words[n])
+        n++;
+    return n;
+}
+
+static void test_chats_share_their_beginning(void)
+{
+    struct forward_body a =
+        read_ok("{\"messages\":[{\"role\":\"user\",\"content\":\"What is a KV "
+                "cache?\"}],\"model\":\"m\"}");
+    struct forward_body b = read_ok(
+        "{\"model\":\"m\",\"temperature\":0.5,\"messages\":[{\"role\":\"user\","
+        "\"content\":\"What is a KV cache?\"},{\"role\":\"assistant\","
+        "\"content\":null,\"tool_calls\":[]}]}");
+
+    CU_ASSERT(!a.ids && a.n_words > 10);
+    CU_ASSERT(common(&a, &b) + 1 >= a.n_words);
+    CU_ASSERT_STRING_EQUAL(a.salt, b.salt);
+    CU_ASSERT_STRING_NOT_EQUAL(a.salt, "");
+    forward_body_fini(&b);
+    b = read_ok("{\"tools\":[1],\"messages\":[{\"role\":\"user\"}]}");
+    CU_ASSERT_STRING_NOT_EQUAL(a.salt, b.salt);
+    forward_body_fini(&b);
+    forward_body_fini(&a);
+}
+
+static void test_whatever(void)
+{
+    static const char *const fine[] = {
+        "{}",
+        "{\"prompt\":null,\"max_tokens\":-1,\"stream\":1}",
+        "{\"prompt\":[\"a\",[1]],\"max_tokens\":99999999999}",
+        "{\"prompt\":[],\"messages\":{}}",
+        "{\"input\":{\"x\":[[[]]]},\"model\":\"\"}",
+    };
+    static const char *const refused[] = {
+        "",
+        "[]",
+        "{",
+        "{\"model\":5}",
+        "{\"model\":\"x",
+        "{\"a\" 1}",
+        "{\"model\":\"\\u0000\"}",
+    };
+    struct forward_body b;
+    struct openai_error e;
+
+    for (size_t i = 0; i < sizeof(fine) / sizeof(fine[0]); i++) {
+        b = read_ok(fine[i]);
+        forward_body_fini(&b);
+    }
+    for (size_t i = 0; i < sizeof(refused) / sizeof(refused[0]); i++) {
+        CU_ASSERT_EQUAL(
+            forward_body_read(refused[i], strlen(refused[i]), &b, &e), -EINVAL);
+        CU_ASSERT_EQUAL(e.http_status, 400);
+        CU_ASSERT_PTR_NULL(b.words);
+    }
+}
+
+static void test_urls(void)
+{
+    static const char *const refused[] = {
+        "h:1",         "ftp://h",        "http://",    "http://:1",
+        "http://h:0",  "http://h:65536", "http://u@h", "http://h/?q",
+        "http://h/#f", "http://h /",     "http://h:",
+    };
+    struct engine_url u;
+
+    CU_ASSERT_PTR_NULL(engine_url_parse("http://127.0.0.1:8000", &u));
+    CU_ASSERT_STRING_EQUAL(u.at.host, "127.0.0.1");
+    CU_ASSERT(u.at.port == 8000 && !u.tls && !*u.prefix);
+    CU_ASSERT_STRING_EQUAL(u.authority, "127.0.0.1:8000");
+    CU_ASSERT_PTR_NULL(engine_url_parse("https://vllm.svc/v2//", &u));
+    CU_ASSERT(u.at.port == 443 && u.tls);
+    CU_ASSERT_STRING_EQUAL(u.prefix, "/v2");
+    CU_ASSERT_STRING_EQUAL(u.authority, "vllm.svc");
+    CU_ASSERT_PTR_NULL(engine_url_parse("http://[::1]/", &u));
+    CU_ASSERT_STRING_EQUAL(u.at.host, "::1");
+    CU_ASSERT_EQUAL(u.at.port, 80);
+    for (size_t i = 0; i < sizeof(refused) / sizeof(refused[0]); i++)
+        CU_ASSERT_PTR_NOT_NULL(engine_url_parse(refused[i], &u));
+}
+
+int main(void)
+{
+    CU_initialize_registry();
+    CU_pSuite s = CU_add_suite("forward_body", NULL, NULL);
+    CU_add_test(s, "token ids", test_ids);
+    CU_add_test(s, "chats share their beginning",
+                test_chats_share_their_beginning);
+    CU_add_test(s, "whatever else", test_whatever);
+    CU_add_test(s, "urls", test_urls);
+    CU_basic_run_tests();
+    unsigned failures = CU_get_number_of_failures();
+    CU_cleanup_registry();
+    return failures ? 1 : 0;
+}
