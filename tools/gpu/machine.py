@@ -2,6 +2,7 @@
 import glob
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -56,12 +57,10 @@ def nvcc_version(nvcc):
 def processor():
     try:
         with open('/proc/cpuinfo', encoding='utf-8') as f:
-            for line in f:
-                if line.startswith('model name'):
-                    return line.split(':', 1)[1].strip()
+            found = re.search(r'^model name.*?:(.*)', f.read(), re.M)
     except OSError:
-        pass
-    return platform.processor() or 'unknown'
+        found = None
+    return found[1].strip() if found else platform.processor() or 'unknown'
 
 
 def python_tool(name, module):
@@ -108,13 +107,10 @@ def toolkit_from_python(nvcc, folder):
     os.makedirs(folder, exist_ok=True)
     for path in glob.glob(os.path.join(os.path.dirname(base), '*', 'lib',
                                        'lib*.so.*')):
-        link = os.path.join(folder,
-                            os.path.basename(path).split('.so')[0] + '.so')
-        if not os.path.lexists(link):
-            os.symlink(path, link)
-        version = os.path.join(folder, os.path.basename(path))
-        if not os.path.lexists(version):
-            os.symlink(path, version)
+        name = os.path.basename(path)
+        for link in (name.split('.so')[0] + '.so', name):
+            if not os.path.lexists(os.path.join(folder, link)):
+                os.symlink(path, os.path.join(folder, link))
 
     def put(name, *values):
         old = os.environ.get(name)

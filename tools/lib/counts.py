@@ -7,13 +7,15 @@ ran.
 import argparse
 import json
 import sys
+from dataclasses import dataclass
 
 
+@dataclass
 class Counts:
     """What one suite did; a skipped test keeps its reason."""
-
-    def __init__(self):
-        self.passed = self.failed = self.skipped = 0
+    passed: int = 0
+    failed: int = 0
+    skipped: int = 0
 
     def add(self, other):
         self.passed += other.passed
@@ -38,10 +40,8 @@ def main():
 
     total = Counts()
     with open(args.file, encoding='utf-8') as lines:
-        suites = [json.loads(line) for line in lines]
-    for suite in suites:
-        counts = Counts()
-        vars(counts).update(suite)
+        suites = [Counts(**json.loads(line)) for line in lines]
+    for counts in suites:
         total.add(counts)
     lost = args.suites - len(suites)
     if lost:

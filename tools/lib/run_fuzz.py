@@ -6,6 +6,7 @@ repository (tests/fuzz/corpus/NAME) is only read.
 """
 import argparse
 import concurrent.futures
+import glob
 import os
 import re
 import subprocess
@@ -55,9 +56,9 @@ def main():
     counts = Counts()
     folder = os.path.join(args.build, 'tests', 'fuzz')
     programs = sorted(
-        f for f in (os.listdir(folder) if os.path.isdir(folder) else [])
-        if f.startswith('fuzz_') and os.access(os.path.join(folder, f), os.X_OK)
-        and os.path.isfile(os.path.join(folder, f)) and args.filter in f)
+        os.path.basename(f) for f in glob.glob(os.path.join(folder, 'fuzz_*'))
+        if os.access(f, os.X_OK) and os.path.isfile(f) and
+        args.filter in os.path.basename(f))
     print(f'== fuzz: {len(programs)} targets, {args.seconds} s each',
           flush=True)
     pool = concurrent.futures.ThreadPoolExecutor(os.cpu_count())
