@@ -36,12 +36,6 @@ int policy_settings_add(struct policy_settings *settings, const char *text,
         return -EINVAL;
     }
     snprintf(s->name, sizeof(s->name), "%.*s", (int)(eq - text), text);
-    for (size_t i = 0; i < settings->n; i++) {
-        if (strcmp(settings->at[i].name, s->name) == 0) {
-            snprintf(error, size, "%.100s: %s comes twice", text, s->name);
-            return -EINVAL;
-        }
-    }
     s->value = strtod(eq + 1, &end);
     if (*end != '\0') {
         snprintf(error, size, "%s: %.100s: must be a number", s->name, eq + 1);

@@ -2,9 +2,26 @@
 #include "tools/replay/simulate/policies.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "sim/sim.h"
 #include "tools/replay/list.h"
+
+/* Adds one; a name comes once. */
+static int add(struct policy_settings *s, const char *text, char *error,
+               size_t size)
+{
+    int rc = policy_settings_add(s, text, error, size);
+
+    for (size_t i = 0; rc == 0 && i + 1 < s->n; i++) {
+        if (strcmp(s->at[i].name, s->at[s->n - 1].name) == 0) {
+            snprintf(error, size, "%.100s: %s comes twice", text,
+                     s->at[i].name);
+            rc = -1;
+        }
+    }
+    return rc;
+}
 
 int replay_policies_parse(struct replay_policies *p,
                           const struct replay_usage *usage,
@@ -21,8 +38,7 @@ int replay_policies_parse(struct replay_policies *p,
     if (rc == 0)
         *status = REPLAY_EXIT_USAGE;
     for (size_t i = 0; rc == 0 && i < p->texts.count; i++) {
-        rc = policy_settings_add(&p->settings, p->texts.items[i], error,
-                                 sizeof(error));
+        rc = add(&p->settings, p->texts.items[i], error, sizeof(error));
         if (rc != 0)
             replay_complain(usage->name, "--policy-option %s", error);
     }
