@@ -308,9 +308,13 @@ static int run(struct daemon *d, const char *ports_path)
     signal(SIGPIPE, SIG_IGN);
     if (set_up(d) || (ports_path && write_ports(d, ports_path)))
         goto out;
-    log_info("serving model %s on port %u, workers on port %u, policy %s",
-             d->config.model, front_port(d->front),
-             service_worker_port(d->service), d->config.policy);
+    for (const struct service *s = d->service; s; s = service_next(s))
+        log_info("serving model %s on port %u, %s %u, policy %s",
+                 service_model(s)->name, front_port(d->front),
+                 service_forwards(s) ? "block_tokens" : "workers on port",
+                 service_forwards(s) ? service_model(s)->block_tokens
+                                     : service_worker_port(s),
+                 d->config.policy);
     event_base_dispatch(d->base);
     log_info("stopped");
     status = EXIT_SUCCESS;
