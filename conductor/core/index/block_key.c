@@ -58,29 +58,41 @@ static uint64_t block_hash(const uint32_t *tokens, size_t n,
 #endif
 }
 
-size_t block_keys_compute(const uint32_t *tokens, size_t n_tokens,
-                          uint32_t block_tokens, uint64_t seed, uint64_t *keys)
+static uint64_t hash_pair(uint64_t first, uint64_t second, uint64_t seed)
+{
+    uint64_t pair[2] = {htole64(first), htole64(second)};
+
+    return XXH3_64bits_withSeed(pair, sizeof(pair), seed);
+}
+
+size_t block_keys_continue(uint64_t parent_key, const uint32_t *tokens,
+                           size_t n_tokens, uint32_t block_tokens,
+                           uint64_t seed, uint64_t *keys)
 {
     size_t n = n_tokens / block_tokens;
-    uint64_t key = 0;
+    uint64_t key = parent_key;
     uint8_t secret[XXH3_SECRET_DEFAULT_SIZE];
 
     XXH3_generateSecret_fromSeed(secret, seed);
     for (size_t i = 0; i < n; i++) {
         uint64_t local =
             block_hash(tokens + i * block_tokens, block_tokens, secret, seed);
-        uint64_t link[2];
 
-        if (i == 0) {
-            key = local;
-        } else {
-            link[0] = htole64(key);
-            link[1] = htole64(local);
-            key = XXH3_64bits_withSeed(link, sizeof(link), seed);
-        }
+        key = key == 0 && i == 0 ? local : hash_pair(key, local, seed);
         keys[i] = key;
     }
     return n;
+}
+
+size_t block_keys_compute(const uint32_t *tokens, size_t n_tokens,
+                          uint32_t block_tokens, uint64_t seed, uint64_t *keys)
+{
+    return block_keys_continue(0, tokens, n_tokens, block_tokens, seed, keys);
+}
+
+uint64_t block_key_with(uint64_t key, uint64_t extra, uint64_t seed)
+{
+    return hash_pair(key, extra, seed);
 }
 
 uint64_t block_key_prompt_digest(const uint32_t *tokens, size_t n_tokens,

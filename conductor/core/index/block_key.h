@@ -42,6 +42,25 @@ size_t block_keys_compute(const uint32_t *tokens, size_t n_tokens,
                           uint32_t block_tokens, uint64_t seed, uint64_t *keys);
 
 /*
+ * Goes on behind a block whose key is known: the keys of the full blocks of
+ * these tokens.
+ *   parent_key  of the block before them; 0: they begin a prompt.
+ *   tokens, block_tokens, seed, keys  as above.
+ * Returns the number of keys written.
+ */
+size_t block_keys_continue(uint64_t parent_key, const uint32_t *tokens,
+                           size_t n_tokens, uint32_t block_tokens,
+                           uint64_t seed, uint64_t *keys);
+
+/*
+ * The key of a block that more than its tokens tells apart (an image).
+ *   key    what its tokens say.
+ *   extra  a digest of the rest.
+ * Returns the key, which takes the place of the first one in all that follows.
+ */
+uint64_t block_key_with(uint64_t key, uint64_t extra, uint64_t seed);
+
+/*
  * A number for a whole prompt, its partial last block included: XXH3-64 over
  * all tokens as little-endian u32, seeded. It tells prompts of equal length
  * apart where their keys are not at hand.

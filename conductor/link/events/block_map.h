@@ -1,0 +1,92 @@
+/*
+ * From an engine's own names of its blocks to our block keys. Engines report
+ * that they stored blocks, with tokens, and later that they removed some, with
+ * nothing but hashes of their own. This keeps for each hash the key that
+ * stands in the prefix index, and how many copies the engine has of it.
+ *
+ * Engines store one block several times and remove it as often: vLLM computes
+ * a prompt's last block again, and offloading keeps copies in other tiers. A
+ * block is gone from a tier when the last copy there is: copies are counted
+ * for each (hash, tier, cache group, rank).
+ *
+ * An engine's hash is opaque. It is never recomputed, so any algorithm and
+ * any seed of the engine will do.
+ *
+ * Pure: batches in, calls of the sink out; memory grows up to a bound.
+ */
+#ifndef CONDUCTOR_LINK_EVENTS_BLOCK_MAP_H
+#define CONDUCTOR_LINK_EVENTS_BLOCK_MAP_H
+
+#include "conductor/link/events/batch.h"
+
+/* What is to be said to the prefix index of the engine's instance. */
+struct kv_map_sink {
+    /* keys[0] behind parent_key (0: unknown, or none), keys[i] behind
+     * keys[i-1]. */
+    void (*stored)(void *arg, enum block_tier tier, uint64_t parent_key,
+                   const uint64_t *keys, size_t n);
+    void (*removed)(void *arg, enum block_tier tier, const uint64_t *keys,
+                    size_t n);
+    void (*cleared)(void *arg);
+};
+
+struct kv_map_config {
+    const char *model;        /* of the keys' seed, borrowed */
+    uint32_t block_tokens;    /* of the index */
+    uint64_t max_blocks;      /* (hash, tier, group, rank) with a copy */
+    size_t max_waiting_bytes; /* of events whose parent is not known yet */
+    uint64_t seed;            /* of its table: random, engines choose hashes */
+};
+
+/* Counts since the map was made. Blocks, where it does not say otherwise. */
+struct kv_map_stats {
+    uint64_t stored, removed; /* copies that came and went */
+    uint64_t cleared;         /* events that say that all is gone */
+    uint64_t unknown_removed; /* removals of what it is not known to have */
+    uint64_t unknown_copied;  /* stored without tokens, and not known */
+    uint64_t waited;          /* events that came before their parent */
+    uint64_t dropped;         /* of these, given up for want of room */
+    uint64_t wrong_size;      /* events with blocks of another size */
+    uint64_t wrong_tokens;    /* events whose tokens do not fill the blocks,
+                                 or are no numbers */
+    uint64_t contradictions;  /* one hash for two contents */
+    uint64_t other_media;     /* events of a medium that is no tier here */
+    uint64_t windowed;        /* events of groups that forget a prompt */
+    uint64_t full;            /* not kept: there are max_blocks */
+    uint64_t entries;         /* (hash, tier, group, rank), now */
+    uint64_t waiting_events, waiting_bytes; /* now */
+};
+
+struct kv_map;
+
+/* Makes an empty map; arg is the sink's. Returns owned, or NULL: out of
+ * memory or a bound of 0. kv_map_free(NULL) is a no-op and frees silently. */
+struct kv_map *kv_map_new(const struct kv_map_config *config,
+                          const struct kv_map_sink *sink, void *arg)
+    __attribute__((warn_unused_result));
+void kv_map_free(struct kv_map *map);
+
+/*
+ * Takes a decoded batch of one of the engine's data-parallel ranks.
+ * Cost: O(blocks), and what waited for them; some 100 ns each.
+ */
+void kv_map_batch(struct kv_map *map, uint16_t rank,
+                  const struct kv_batch *batch);
+
+/* Forgets all blocks of a rank, as if it had said that it has none. */
+void kv_map_clear_rank(struct kv_map *map, uint16_t rank);
+
+/* Forgets all. */
+void kv_map_clear(struct kv_map *map);
+
+struct kv_map_stats kv_map_stats(const struct kv_map *map);
+
+/* How many copies a rank has of a block in a tier, over its groups. For
+ * tests. */
+uint64_t kv_map_copies(const struct kv_map *map, uint64_t hash,
+                       enum block_tier tier, uint16_t rank);
+
+/* Checks the invariants at the top of copies.c. For tests. Cost: O(blocks). */
+bool kv_map_check(const struct kv_map *map);
+
+#endif

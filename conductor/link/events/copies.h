@@ -1,0 +1,65 @@
+/* The inside of a kv_map: the table of copies. */
+#ifndef CONDUCTOR_LINK_EVENTS_COPIES_H
+#define CONDUCTOR_LINK_EVENTS_COPIES_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Where copies of a block are. */
+struct copy_place {
+    uint8_t tier, group;
+    uint16_t rank;
+};
+
+/* Copies of one block in one place; half a cache line. */
+struct copies {
+    uint64_t hash;  /* the engine's */
+    uint64_t key;   /* ours; 0: not known yet */
+    uint64_t seed;  /* of the key, and of those behind it */
+    uint32_t count; /* 0: the slot is free */
+    struct copy_place place;
+};
+
+struct copies_table {
+    struct copies *slots; /* (1 << bits) */
+    uint32_t bits;
+    uint64_t n, max; /* slots in use */
+    uint64_t n_keyless;
+    uint64_t seed;
+};
+
+/* Makes an empty table for up to `max`. Returns 0 or -ENOMEM. */
+int copies_init(struct copies_table *t, uint64_t max, uint64_t seed);
+void copies_fini(struct copies_table *t);
+
+/* Asks the memory for the hash's slot before it is needed. */
+void copies_prefetch(const struct copies_table *t, uint64_t hash);
+
+/* The first entry of a hash, with whatever place, and the next one of the
+ * same hash. Return NULL: none. Good until the table changes. */
+struct copies *copies_first(const struct copies_table *t, uint64_t hash);
+struct copies *copies_next(const struct copies_table *t,
+                           const struct copies *entry);
+
+/* The entry of a hash in a place, or NULL. */
+struct copies *copies_find(const struct copies_table *t, uint64_t hash,
+                           struct copy_place place);
+
+/* Adds an entry, which is not there yet, with a count of 1. Returns it, or
+ * NULL: the table is full, or out of memory. */
+struct copies *copies_add(struct copies_table *t, uint64_t hash,
+                          struct copy_place place, uint64_t key, uint64_t seed);
+
+/* Says an entry's key. */
+void copies_set_key(struct copies_table *t, struct copies *entry, uint64_t key,
+                    uint64_t seed);
+
+/* Takes an entry out. Others may move. */
+void copies_remove(struct copies_table *t, struct copies *entry);
+
+/* Takes all out, and gives the memory back. */
+void copies_clear(struct copies_table *t);
+
+bool copies_check(const struct copies_table *t);
+
+#endif

@@ -1,0 +1,39 @@
+/* The inside of a kv_map, for the files that change it. */
+#ifndef CONDUCTOR_LINK_EVENTS_MAP_STATE_H
+#define CONDUCTOR_LINK_EVENTS_MAP_STATE_H
+
+#include "conductor/link/events/block_map.h"
+#include "conductor/link/events/copies.h"
+#include "conductor/link/events/waiting.h"
+
+/* Blocks whose keys are computed, and said to the index, in one piece. */
+#define MAP_PIECE_BLOCKS 64u
+
+struct kv_map {
+    struct kv_map_config config;
+    struct kv_map_sink sink;
+    void *arg;
+    struct copies_table copies;
+    struct waiting waiting;
+    uint64_t windowed_groups; /* bit g: group g keeps only a window */
+    struct kv_map_stats stats;
+    uint16_t rank;      /* that was heard of first */
+    bool several_ranks; /* others were heard of too */
+    /* Keys that are gone from a tier, not said yet. */
+    uint64_t gone[MAP_PIECE_BLOCKS];
+    uint32_t n_gone;
+    enum block_tier gone_tier;
+};
+
+/* Says to the index what is gone and was not said yet. */
+void map_say_gone(struct kv_map *map);
+
+/* Says to the index that blocks are stored, after what is gone. */
+void map_say_stored(struct kv_map *map, enum block_tier tier,
+                    uint64_t parent_key, const uint64_t *keys, size_t n);
+
+/* Takes a stored event of groups that count. */
+void map_stored(struct kv_map *map, const struct kv_event *event,
+                uint16_t rank);
+
+#endif

@@ -1,0 +1,319 @@
+/* Copies that come: the keys of their blocks, and events that wait for the
+ * block before theirs. */
+#include <string.h>
+
+#include "conductor/core/index/block_key.h"
+#include "conductor/link/events/map_state.h"
+
+/* Longer names of adapters and salts do not occur. */
+#define NAME_MAX_BYTES 512u
+
+/* Adds a copy. Returns false if there is no room for it. */
+static bool add_copy(struct kv_map *map, uint64_t hash, struct copy_place place,
+                     uint64_t key, uint64_t seed)
+{
+    struct copies *entry = copies_find(&map->copies, hash, place);
+
+    if (entry) {
+        entry->count += entry->count < UINT32_MAX;
+    } else if (!copies_add(&map->copies, hash, place, key, seed)) {
+        map->stats.full++;
+        return false;
+    }
+    map->stats.stored++;
+    return true;
+}
+
+/* The key of a hash is known by now: entries that had none get it. Their
+ * tiers are said to the index, but for the one that the caller says. */
+static void learn(struct kv_map *map, uint64_t hash, uint64_t parent_key,
+                  uint64_t key, uint64_t seed, unsigned said_tiers)
+{
+    struct copies *entry = copies_first(&map->copies, hash);
+
+    for (; entry; entry = copies_next(&map->copies, entry)) {
+        enum block_tier tier = entry->place.tier;
+
+        if (entry->key != 0)
+            continue;
+        copies_set_key(&map->copies, entry, key, seed);
+        if (!(said_tiers & BLOCK_TIER_BIT(tier)))
+            map_say_stored(map, tier, parent_key, &key, 1);
+        said_tiers |= BLOCK_TIER_BIT(tier);
+    }
+}
+
+/* The key of a hash; 0: not known. */
+static uint64_t key_of(const struct kv_map *map, uint64_t hash, uint64_t *seed)
+{
+    const struct copies *entry = copies_first(&map->copies, hash);
+
+    while (entry && entry->key == 0)
+        entry = copies_next(&map->copies, entry);
+    if (!entry)
+        return 0;
+    *seed = entry->seed;
+    return entry->key;
+}
+
+/* Keys of n blocks behind parent_key. */
+static void piece_keys(const struct kv_map *map, uint64_t parent_key,
+                       uint64_t seed, const uint32_t *tokens,
+                       const uint64_t *extras, uint32_t n, uint64_t *keys)
+{
+    uint32_t size = map->config.block_tokens;
+
+    if (!extras) {
+        (void)block_keys_continue(parent_key, tokens, (size_t)n * size, size,
+                                  seed, keys);
+        return;
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        (void)block_keys_continue(parent_key, tokens + (size_t)i * size, size,
+                                  size, seed, &keys[i]);
+        if (extras[i] != 0)
+            keys[i] = block_key_with(keys[i], extras[i], seed);
+        parent_key = keys[i];
+    }
+}
+
+/* Adds copies of a block to an event's groups. Returns false if no copy of it
+ * has room. */
+static bool add_groups(struct kv_map *map, const struct kv_event *e,
+                       uint16_t rank, uint64_t hash, uint64_t key,
+                       uint64_t seed)
+{
+    bool any = false;
+
+    for (uint64_t left = e->groups; left != 0; left &= left - 1) {
+        struct copy_place place = {.tier = (uint8_t)e->tier,
+                                   .group = (uint8_t)__builtin_ctzll(left),
+                                   .rank = rank};
+
+        any |= add_copy(map, hash, place, key, seed);
+    }
+    return any;
+}
+
+/* Blocks of an event and where their chain begins. */
+struct chain {
+    const uint64_t *hashes, *extras;
+    const uint32_t *tokens;
+    uint32_t n;
+    uint64_t parent_key, seed;
+};
+
+static void chain_advance(const struct kv_map *map, struct chain *chain,
+                          uint32_t n)
+{
+    chain->hashes += n;
+    chain->extras += chain->extras ? n : 0;
+    chain->tokens += (size_t)n * map->config.block_tokens;
+    chain->n -= n;
+}
+
+/* Stores a piece whose keys are known. Returns how many blocks went well. */
+static uint32_t store_piece(struct kv_map *map, const struct kv_event *e,
+                            uint16_t rank, const struct chain *chain,
+                            const uint64_t *keys, uint32_t n)
+{
+    uint64_t parent_key = chain->parent_key, seed;
+
+    for (uint32_t i = 0; i < n; i++) {
+        uint64_t hash = chain->hashes[i], known = key_of(map, hash, &seed);
+
+        if (known != 0 && known != keys[i]) {
+            map->stats.contradictions++;
+            return i;
+        }
+        if (!add_groups(map, e, rank, hash, keys[i], chain->seed))
+            return i;
+        if (map->copies.n_keyless > 0)
+            learn(map, hash, parent_key, keys[i], chain->seed,
+                  BLOCK_TIER_BIT(e->tier));
+        parent_key = keys[i];
+    }
+    return n;
+}
+
+/* Stores an event's blocks behind a known key. What is wrong with one ends
+ * the event. */
+static void store_chain(struct kv_map *map, const struct kv_event *e,
+                        uint16_t rank, struct chain chain)
+{
+    uint64_t keys[MAP_PIECE_BLOCKS];
+
+    while (chain.n > 0) {
+        uint32_t n = chain.n < MAP_PIECE_BLOCKS ? chain.n : MAP_PIECE_BLOCKS,
+                 done;
+
+        for (uint32_t i = 0; i < n; i++)
+            copies_prefetch(&map->copies, chain.hashes[i]);
+        piece_keys(map, chain.parent_key, chain.seed, chain.tokens,
+                   chain.extras, n, keys);
+        done = store_piece(map, e, rank, &chain, keys, n);
+        map_say_stored(map, e->tier, chain.parent_key, keys, done);
+        if (done < n)
+            return;
+        chain_advance(map, &chain, n);
+        chain.parent_key = keys[n - 1];
+    }
+}
+
+/* The blocks of an event that waited have keys now. */
+static void adopt(struct kv_map *map, struct chain chain)
+{
+    uint64_t keys[MAP_PIECE_BLOCKS], known, seed;
+
+    while (chain.n > 0) {
+        uint32_t n = chain.n < MAP_PIECE_BLOCKS ? chain.n : MAP_PIECE_BLOCKS;
+
+        piece_keys(map, chain.parent_key, chain.seed, chain.tokens,
+                   chain.extras, n, keys);
+        for (uint32_t i = 0; i < n; i++) {
+            known = key_of(map, chain.hashes[i], &seed);
+            if (known != 0 && known != keys[i]) {
+                map->stats.contradictions++;
+                return;
+            }
+            learn(map, chain.hashes[i], chain.parent_key, keys[i], chain.seed,
+                  0);
+            chain.parent_key = keys[i];
+        }
+        chain_advance(map, &chain, n);
+    }
+}
+
+/* Moves the events that wait for blocks whose keys are known by now. */
+static void take_ready(struct kv_map *map, const uint64_t *hashes, uint32_t n,
+                       struct waiting_list *ready)
+{
+    struct waiting_event *event;
+    uint64_t seed;
+
+    for (uint32_t i = 0; i < n && map->waiting.n > 0; i++)
+        if (key_of(map, hashes[i], &seed) != 0)
+            while ((event = waiting_take(&map->waiting, hashes[i])))
+                TAILQ_INSERT_TAIL(ready, event, by_age);
+}
+
+/* Blocks have got keys: those that waited for them get theirs, and so on. */
+static void adopt_waiting(struct kv_map *map, const uint64_t *hashes,
+                          uint32_t n)
+{
+    struct waiting_list ready = TAILQ_HEAD_INITIALIZER(ready);
+    struct waiting_event *event;
+
+    take_ready(map, hashes, n, &ready);
+    while ((event = TAILQ_FIRST(&ready))) {
+        struct chain chain = {.hashes = event->hashes,
+                              .extras = event->extras,
+                              .tokens = event->tokens,
+                              .n = event->n_hashes};
+
+        TAILQ_REMOVE(&ready, event, by_age);
+        chain.parent_key = key_of(map, event->parent, &chain.seed);
+        adopt(map, chain);
+        take_ready(map, event->hashes, event->n_hashes, &ready);
+        waiting_event_free(event);
+    }
+}
+
+/* Adds copies of blocks one by one, each with the key that its hash has; some
+ * have none yet. */
+static void store_unchained(struct kv_map *map, const struct kv_event *e,
+                            uint16_t rank)
+{
+    for (uint32_t i = 0; i < e->n_hashes; i++) {
+        uint64_t seed = 0, key = key_of(map, e->hashes[i], &seed);
+
+        map->stats.unknown_copied += key == 0 && e->n_tokens == 0;
+        if (add_groups(map, e, rank, e->hashes[i], key, seed) && key != 0)
+            map_say_stored(map, e->tier, 0, &key, 1);
+    }
+}
+
+/* A text of a message as a string; longer ones do not occur. */
+static const char *name_of(struct unpack_text text, char name[NAME_MAX_BYTES])
+{
+    uint32_t n = text.n < NAME_MAX_BYTES ? text.n : NAME_MAX_BYTES - 1;
+
+    memcpy(name, text.bytes ? text.bytes : "", n);
+    name[n] = '\0';
+    return name;
+}
+
+static uint64_t seed_of(const struct kv_map *map, const struct kv_event *e)
+{
+    char adapter[NAME_MAX_BYTES], salt[NAME_MAX_BYTES];
+
+    return block_key_seed(map->config.model, name_of(e->adapter, adapter),
+                          name_of(e->salt, salt));
+}
+
+/* Whether the event's blocks are of the index's size. */
+static bool fits(struct kv_map *map, const struct kv_event *e)
+{
+    uint64_t size = map->config.block_tokens;
+
+    if (e->block_size != size) {
+        map->stats.wrong_size++;
+        return false;
+    }
+    if (e->odd || e->n_tokens != size * e->n_hashes) {
+        map->stats.wrong_tokens++;
+        return false;
+    }
+    return true;
+}
+
+/* Finds the key that the event's blocks stand behind. Where its parent is not
+ * known, but its first block is, that one is stored, and the rest stands
+ * behind it. Returns whether there is one. */
+static bool find_parent(struct kv_map *map, const struct kv_event *e,
+                        uint16_t rank, struct chain *chain)
+{
+    uint64_t key;
+
+    if (!e->has_parent) {
+        chain->seed = seed_of(map, e);
+        return true;
+    }
+    chain->parent_key = key_of(map, e->parent, &chain->seed);
+    if (chain->parent_key != 0)
+        return true;
+    key = key_of(map, e->hashes[0], &chain->seed);
+    if (key == 0)
+        return false;
+    if (add_groups(map, e, rank, e->hashes[0], key, chain->seed))
+        map_say_stored(map, e->tier, 0, &key, 1);
+    chain_advance(map, chain, 1);
+    chain->parent_key = key;
+    return true;
+}
+
+void map_stored(struct kv_map *map, const struct kv_event *e, uint16_t rank)
+{
+    struct chain chain = {.hashes = e->hashes,
+                          .extras = e->extras,
+                          .tokens = e->tokens,
+                          .n = e->n_hashes};
+
+    if (e->n_hashes == 0)
+        return;
+    if (e->n_tokens == 0 && !e->odd) {
+        store_unchained(map, e, rank);
+        return;
+    }
+    if (!fits(map, e))
+        return;
+    if (!find_parent(map, e, rank, &chain)) {
+        map->stats.waited++;
+        store_unchained(map, e, rank);
+        waiting_keep(&map->waiting, e);
+        return;
+    }
+    store_chain(map, e, rank, chain);
+    if (map->waiting.n > 0)
+        adopt_waiting(map, e->hashes, e->n_hashes);
+}

@@ -1,0 +1,85 @@
+/*
+ * Reads msgpack from a buffer, value by value, without making anything of it:
+ * no tree, no allocation, no recursion. Numbers are read as they are asked
+ * for; what nobody asks for is skipped.
+ *
+ * Every function either reads one whole value, or leaves the reader failed:
+ * then `expected` says what should have stood at `at`, and every later call
+ * fails too. A count is never believed beyond the bytes that are left.
+ */
+#ifndef CONDUCTOR_LINK_EVENTS_UNPACK_H
+#define CONDUCTOR_LINK_EVENTS_UNPACK_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+struct unpack {
+    const uint8_t *start, *at, *end;
+    const char *expected; /* NULL: nothing has failed */
+};
+
+/* Bytes of the buffer that is being read; not NUL-terminated. */
+struct unpack_text {
+    const char *bytes;
+    uint32_t n;
+};
+
+/* What stands next. */
+enum unpack_kind {
+    UNPACK_END, /* of the buffer, or the reader has failed */
+    UNPACK_NIL,
+    UNPACK_INTEGER,
+    UNPACK_TEXT,
+    UNPACK_BYTES,
+    UNPACK_ARRAY,
+    UNPACK_MAP,
+    UNPACK_OTHER, /* a boolean, a float, an extension */
+};
+
+/* A reader of n bytes, borrowed. */
+void unpack_init(struct unpack *u, const void *bytes, size_t n);
+
+/* Fails the reader where it stands, or where it has failed before.
+ * Returns false. */
+bool unpack_fail(struct unpack *u, const char *expected);
+
+/* The kind of the next value, which is not read. */
+enum unpack_kind unpack_peek(const struct unpack *u);
+
+/* Reads nil if it comes next, and returns whether it did. */
+bool unpack_nil(struct unpack *u);
+
+/* Reads the head of an array or a map: n values, or n pairs, follow.
+ * Returns whether it was one and can fit into what is left. */
+bool unpack_array(struct unpack *u, uint32_t *n);
+bool unpack_map(struct unpack *u, uint32_t *n);
+
+/* Reads a string; out points into the buffer. */
+bool unpack_text(struct unpack *u, struct unpack_text *out);
+
+/* Reads an integer of any width; a negative one as its two's complement. */
+bool unpack_integer(struct unpack *u, uint64_t *out);
+
+/* Reads what names a block: an integer, or a byte string of which the last
+ * 8 bytes count, the first of them the highest. */
+bool unpack_hash(struct unpack *u, uint64_t *out);
+
+/*
+ * Reads n integers of 32 bits, signed or not, into out (n). If one of them is
+ * something else, *odd is set and all n values are skipped; that is no
+ * failure. Cost: some 2 ns each.
+ */
+bool unpack_tokens(struct unpack *u, uint32_t n, uint32_t *out, bool *odd);
+
+/* Skips n values with all that is in them. Cost: O(their bytes). */
+bool unpack_skip(struct unpack *u, uint32_t n);
+
+/* Whether two texts are equal. */
+static inline bool unpack_text_same(struct unpack_text a, struct unpack_text b)
+{
+    return a.n == b.n && memcmp(a.bytes, b.bytes, a.n) == 0;
+}
+
+#endif

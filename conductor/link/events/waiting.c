@@ -1,0 +1,104 @@
+/* Events that wait for their parent: one list by age, and one for each of the
+ * buckets that parents fall into. */
+#include "conductor/link/events/waiting.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static struct waiting_list *bucket_of(struct waiting *w, uint64_t parent)
+{
+    uint64_t mixed = parent * UINT64_C(0x9e3779b97f4a7c15);
+
+    return &w->by_parent[mixed >> 32 & (WAITING_BUCKETS - 1)];
+}
+
+void waiting_init(struct waiting *w, size_t max_bytes)
+{
+    *w = (struct waiting){.max_bytes = max_bytes};
+    TAILQ_INIT(&w->by_age);
+    for (uint32_t i = 0; i < WAITING_BUCKETS; i++)
+        TAILQ_INIT(&w->by_parent[i]);
+}
+
+void waiting_event_free(struct waiting_event *event)
+{
+    free(event);
+}
+
+static void take(struct waiting *w, struct waiting_event *event)
+{
+    TAILQ_REMOVE(&w->by_age, event, by_age);
+    TAILQ_REMOVE(bucket_of(w, event->parent), event, by_parent);
+    w->n--;
+    w->bytes -= event->bytes;
+}
+
+void waiting_clear(struct waiting *w)
+{
+    struct waiting_event *event;
+
+    while ((event = TAILQ_FIRST(&w->by_age))) {
+        take(w, event);
+        waiting_event_free(event);
+    }
+}
+
+/* One piece of memory: the event, and its arrays behind it. */
+static struct waiting_event *copy_of(const struct kv_event *e, size_t bytes)
+{
+    struct waiting_event *event = malloc(bytes);
+    size_t hashes_bytes = e->n_hashes * sizeof(*e->hashes);
+
+    if (!event)
+        return NULL;
+    *event = (struct waiting_event){
+        .parent = e->parent, .n_hashes = e->n_hashes, .bytes = bytes};
+    event->hashes = (uint64_t *)(event + 1);
+    event->tokens = (uint32_t *)(event->hashes + e->n_hashes);
+    memcpy(event->hashes, e->hashes, hashes_bytes);
+    if (e->extras) {
+        event->extras = event->hashes + e->n_hashes;
+        event->tokens = (uint32_t *)(event->extras + e->n_hashes);
+        memcpy(event->extras, e->extras, hashes_bytes);
+    }
+    memcpy(event->tokens, e->tokens, e->n_tokens * sizeof(*e->tokens));
+    return event;
+}
+
+void waiting_keep(struct waiting *w, const struct kv_event *e)
+{
+    size_t bytes = sizeof(struct waiting_event) +
+                   e->n_hashes * sizeof(*e->hashes) * (e->extras ? 2 : 1) +
+                   e->n_tokens * sizeof(*e->tokens);
+    struct waiting_event *event;
+
+    while (w->bytes + bytes > w->max_bytes && !TAILQ_EMPTY(&w->by_age)) {
+        event = TAILQ_FIRST(&w->by_age);
+        take(w, event);
+        waiting_event_free(event);
+        w->dropped++;
+    }
+    event = bytes > w->max_bytes ? NULL : copy_of(e, bytes);
+    if (!event) {
+        w->dropped++;
+        return;
+    }
+    TAILQ_INSERT_TAIL(&w->by_age, event, by_age);
+    TAILQ_INSERT_TAIL(bucket_of(w, event->parent), event, by_parent);
+    w->n++;
+    w->bytes += bytes;
+}
+
+struct waiting_event *waiting_take(struct waiting *w, uint64_t parent)
+{
+    struct waiting_event *event;
+
+    TAILQ_FOREACH(event, bucket_of(w, parent), by_parent)
+    {
+        if (event->parent == parent) {
+            take(w, event);
+            return event;
+        }
+    }
+    return NULL;
+}

@@ -1,0 +1,46 @@
+/* Stored events that came before their parent's, in a bounded place. */
+#ifndef CONDUCTOR_LINK_EVENTS_WAITING_H
+#define CONDUCTOR_LINK_EVENTS_WAITING_H
+
+#include <sys/queue.h>
+
+#include "conductor/link/events/batch.h"
+
+#define WAITING_BUCKETS 1024u
+
+/* A copy of what the event says of its blocks; it owns the arrays. */
+struct waiting_event {
+    TAILQ_ENTRY(waiting_event) by_age, by_parent;
+    uint64_t parent;
+    uint32_t n_hashes;
+    size_t bytes;
+    uint64_t *hashes; /* (n_hashes) */
+    uint64_t *extras; /* (n_hashes), or NULL */
+    uint32_t *tokens; /* (n_hashes, block_tokens) */
+};
+
+TAILQ_HEAD(waiting_list, waiting_event);
+
+struct waiting {
+    struct waiting_list by_age; /* the oldest first */
+    struct waiting_list by_parent[WAITING_BUCKETS];
+    uint64_t n, bytes, max_bytes, dropped;
+};
+
+void waiting_init(struct waiting *w, size_t max_bytes);
+
+/* Drops all. */
+void waiting_clear(struct waiting *w);
+
+/*
+ * Keeps an event with a parent, a copy of it. If there is no room the oldest
+ * ones are dropped; one that is larger than all the room is dropped itself.
+ */
+void waiting_keep(struct waiting *w, const struct kv_event *event);
+
+/* Takes out one that waits for this parent; NULL: none does. The caller frees
+ * it with waiting_event_free(). */
+struct waiting_event *waiting_take(struct waiting *w, uint64_t parent);
+void waiting_event_free(struct waiting_event *event);
+
+#endif
