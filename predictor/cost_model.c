@@ -26,7 +26,8 @@ static int64_t clamp_us(double us)
         return COST_MODEL_MAX_US;
     if (us < 1.0)
         return 1;
-    return (int64_t)llround(us);
+    /* As llround(), which is a call: what is cut off is exact. */
+    return (int64_t)us + (us - (double)(int64_t)us >= 0.5);
 }
 
 static double at_least_zero(int64_t n)

@@ -564,7 +564,9 @@ static void test_bookings_of_the_gone(void)
  * window in tokens. */
 static void test_too_long(void)
 {
-    struct pool_instance i = {.kv_capacity_tokens = 1024, .block_tokens = 256};
+    struct pool_instance i = {.kv_capacity_tokens = 1024,
+                              .kv_whole_tokens = 1024,
+                              .block_tokens = 256};
 
     CU_ASSERT_FALSE(pool_too_long(&i, 1024, 1));
     CU_ASSERT_TRUE(pool_too_long(&i, 1024, 2));

@@ -156,18 +156,21 @@ static bool cut_runs(struct walk *w, uint64_t *alive, struct prefix_alive *as,
                      const struct record *record, uint32_t from, uint32_t place,
                      uint32_t n)
 {
-    for (uint32_t j = 0; j < n; j++) {
+    for (uint32_t j = 0;;) {
         struct record run = alive_record(*alive);
-        unsigned tiers = record_tiers(record, place + j);
+        unsigned differ = 0;
 
-        if (tiers == record_tiers(&run, 0))
-            continue;
+        for (unsigned t = 0; t < BLOCK_TIERS; t++)
+            differ |= (unsigned)(record->held[t] ^ run.held[t]);
+        differ = differ >> (place + j) & ((1u << (n - j)) - 1);
+        if (differ == 0)
+            return true;
+        j += (uint32_t)__builtin_ctz(differ);
         end_run(w, *alive, as, from + j);
         if (w->match->runs[as->run].n_runs == PREFIX_RUNS_MAX)
             return false;
-        *alive = expect(run.holder, tiers);
+        *alive = expect(run.holder, record_tiers(record, place + j));
     }
-    return true;
 }
 
 /*

@@ -235,8 +235,6 @@ void estimate_decode(const struct estimate_model *model,
                      const struct pool_instance *instance, int64_t n_tokens,
                      int64_t max_output_tokens, struct decode_estimate *out)
 {
-    int64_t need_tokens = pool_kv_tokens(instance, n_tokens, max_output_tokens);
-
     memset(out, 0, sizeof(*out));
     out->instance = instance->id;
     out->slot = instance->slot;
@@ -245,8 +243,8 @@ void estimate_decode(const struct estimate_model *model,
     out->room_tokens = pool_decode_room_tokens(instance);
     out->tbt_us =
         step_us(model, out->batch, out->kv_tokens, &out->extrapolated);
-    out->no_room =
-        out->room_tokens < need_tokens || pool_decode_full(pool, instance);
+    out->no_room = !pool_decode_fits(instance, n_tokens, max_output_tokens) ||
+                   pool_decode_full(pool, instance);
     out->too_long = pool_too_long(instance, n_tokens, max_output_tokens);
 }
 

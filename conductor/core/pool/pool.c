@@ -156,6 +156,7 @@ int pool_add(struct pool *pool, const struct pool_instance_config *config,
              uint32_t *id)
 {
     const struct pool_config *c = &pool->config;
+    uint32_t block_tokens = config->block_tokens > 0 ? config->block_tokens : 1;
     struct pool_slot *slot;
     uint32_t s = 0;
 
@@ -175,7 +176,9 @@ int pool_add(struct pool *pool, const struct pool_instance_config *config,
         .role = config->role,
         .health = HEALTH_STARTING,
         .kv_capacity_tokens = config->kv_capacity_tokens,
-        .block_tokens = config->block_tokens > 0 ? config->block_tokens : 1,
+        .kv_whole_tokens = config->kv_capacity_tokens -
+                           config->kv_capacity_tokens % (int64_t)block_tokens,
+        .block_tokens = block_tokens,
         .link_bytes_per_s = config->link_bytes_per_s,
         .max_batch = config->max_batch,
         .window_tokens = config->window_tokens,

@@ -67,6 +67,7 @@ struct pool_instance {
     unsigned role; /* ROLE_* */
     enum pool_health health;
     int64_t kv_capacity_tokens;
+    int64_t kv_whole_tokens; /* of that, in whole blocks */
     int64_t window_tokens;   /* prompt and output together; 0: any */
     int64_t block_tokens;    /* KV is held in blocks of so many */
     int64_t kv_used_tokens;  /* as last reported, cached blocks included */
@@ -351,6 +352,10 @@ bool pool_too_long(const struct pool_instance *instance, int64_t prompt_tokens,
  * less what decodes hold or will hold and what running prefills hold. Cached
  * blocks can be evicted and do not count. May be negative. */
 int64_t pool_decode_room_tokens(const struct pool_instance *instance);
+
+/* Whether a decode's KV (as pool_kv_tokens()) fits into that. */
+bool pool_decode_fits(const struct pool_instance *instance,
+                      int64_t prompt_tokens, int64_t max_output_tokens);
 
 /*
  * For every slot, how many leading blocks the instance is expected to hold

@@ -68,15 +68,22 @@ int64_t pool_kv_tokens(const struct pool_instance *instance,
 bool pool_too_long(const struct pool_instance *instance, int64_t prompt_tokens,
                    int64_t max_output_tokens)
 {
-    return pool_kv_tokens(instance, prompt_tokens, max_output_tokens) >
-               instance->kv_capacity_tokens ||
-           (instance->window_tokens > 0 &&
-            tokens_at_longest(prompt_tokens, max_output_tokens) >
-                instance->window_tokens);
+    int64_t tokens = tokens_at_longest(prompt_tokens, max_output_tokens);
+
+    return tokens > instance->kv_whole_tokens ||
+           (instance->window_tokens > 0 && tokens > instance->window_tokens);
 }
 
 int64_t pool_decode_room_tokens(const struct pool_instance *instance)
 {
     return instance->kv_capacity_tokens - instance->decode_reserved_tokens -
            instance->running_kv_tokens;
+}
+
+bool pool_decode_fits(const struct pool_instance *instance,
+                      int64_t prompt_tokens, int64_t max_output_tokens)
+{
+    return tokens_at_longest(prompt_tokens, max_output_tokens) <=
+           instance->kv_whole_tokens - instance->decode_reserved_tokens -
+               instance->running_kv_tokens;
 }
