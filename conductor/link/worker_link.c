@@ -15,7 +15,8 @@
 
 /* A prompt of 126,000 tokens takes half a megabyte. */
 #define OUTPUT_LIMIT_BYTES (256u << 20)
-#define PAYLOAD_LIMIT_BYTES (8u << 20)
+/* A frame is taken in one go: 65,000 keys, some milliseconds. */
+#define PAYLOAD_LIMIT_BYTES (512u << 10)
 
 struct worker_link {
     struct worker_link *next, **at; /* list of all connections */

@@ -90,6 +90,7 @@ static bool nobody_is_asked(struct service *s, int64_t now_us)
         return true;
     if (now_us < s->healing.until_us)
         return false;
+    prefix_index_told(s->index, pool_get(s->pool, w->id)->slot);
     log_warn("worker %s: its inventory did not %s in time", w->hello.name,
              s->healing.began ? "end" : "begin");
     asked_ended(s, w, false);
@@ -134,6 +135,7 @@ int index_inventory_mark(struct service *service, struct worker *worker,
     }
     if (!service->healing.began)
         return 0;
+    prefix_index_told(service->index, slot);
     left = prefix_index_unindexed(service->index, slot);
     service->metrics.inventories_healed += left == 0;
     log_info("worker %s: sent its inventory: %llu of its blocks are indexed, "

@@ -225,6 +225,7 @@ static void tell_all(struct world *w, uint32_t i)
 {
     uint32_t first = below(w, w->shape->nodes);
 
+    prefix_index_told_again(w->index, i);
     for (uint32_t n = 0; n < w->shape->nodes; n++) {
         uint32_t v = (first + n) % w->shape->nodes;
         uint32_t gone = below(w, w->shape->nodes);
@@ -244,6 +245,7 @@ static void tell_all(struct world *w, uint32_t i)
             }
         }
     }
+    prefix_index_told(w->index, i);
     if (prefix_index_unindexed(w->index, i) > 0)
         return;
     for (uint32_t v = 0; v < w->shape->nodes; v++)
@@ -324,7 +326,6 @@ static void operate(struct world *w)
         else
             memset(w->tiers[i], 0, sizeof(w->tiers[i]));
     } else if (what < 2 && below(w, 4) == 0) {
-        prefix_index_told_again(w->index, i);
         tell_all(w, i);
     } else if (what < 480) {
         store(w, i, v);
@@ -333,7 +334,7 @@ static void operate(struct world *w)
     } else if (what < 920) {
         match(w, v);
     } else {
-        (void)prefix_index_work(w->index, below(w, 50));
+        (void)prefix_index_work(w->index, below(w, 2000));
     }
 }
 

@@ -1,9 +1,27 @@
 /* Making room: what leaves a full index, and what cleared instances left. */
 #include "conductor/core/index/pages.h"
 
+/* Of the places that there may be, what an instance's share is a part of: pages
+ * may be half empty, and half of their keys dead. */
+#define PLACES_A_SHARE 4u
+
+/* A round in which one page of so many changes was worth it. */
+#define FRUITFUL 16u
+#define INSTANCES_A_LOOK 8u
+
 void evict_set_share(struct prefix_index *ix)
 {
-    ix->share = ix->max_pages / (ix->n_active > 0 ? ix->n_active : 1);
+    ix->share = (uint64_t)ix->max_pages * PAGE_KEYS / PLACES_A_SHARE /
+                (ix->n_active > 0 ? ix->n_active : 1);
+}
+
+/* What an instance uses, in blocks: its pages count in full, so that nobody has
+ * an advantage from single keys in pages of their own. */
+static uint64_t usage(const struct indexed *of)
+{
+    uint64_t places = of->pages * PAGE_KEYS;
+
+    return places > of->held ? places : of->held;
 }
 
 /* Whether a record leaves a page that nobody matched, for `instance`. */
@@ -16,13 +34,83 @@ static bool gives_way(struct prefix_index *ix, const struct record *record,
 
     if (h->state != HOLDER_LIVE)
         return true;
-    if (of->pages < ix->share ||
-        (of->pages == ix->share && h->instance != instance))
+    if (of->held <= ix->level ||
+        (h->instance != instance && of->held < usage(&ix->instances[instance])))
         return false;
     ix->n_evicted += n;
     ix->n_unindexed += n;
     of->unindexed += n;
     return true;
+}
+
+static bool is_dead(struct prefix_index *ix, const struct record *record,
+                    uint32_t unused)
+{
+    (void)unused;
+    return ix->holders[record->holder].state != HOLDER_LIVE;
+}
+
+/* Puts a page that is half empty together with another. Returns whether it is
+ * free now. */
+static bool pack(struct prefix_index *ix, uint32_t page)
+{
+    uint32_t n = ix->pages[page].n_keys;
+    uint32_t into = ix->pack_page;
+    uint32_t n_into = ix->pages[into].n_keys;
+
+    if (n == 0 || n > PAGE_KEYS / 2 || page == into)
+        return false;
+    if (ix->n_dead > 0) { /* no record may slip behind the sweep */
+        (void)page_filter(ix, page, is_dead, 0);
+        n = ix->pages[page].n_keys;
+        if (n == 0)
+            return true;
+    }
+    if (n_into > 0 && n_into + n <= PAGE_KEYS && into != ix->kept_page &&
+        page_merge(ix, into, page))
+        return true;
+    ix->pack_page = page;
+    return false;
+}
+
+/* Begins a round: the largest give way, or more than before if they had little
+ * to give. Returns what it cost. */
+static uint32_t begin_round(struct prefix_index *ix)
+{
+    uint64_t largest = 0;
+
+    for (uint32_t i = 0; i < ix->max_instances; i++)
+        if (ix->instances[i].held > largest)
+            largest = ix->instances[i].held;
+    if (ix->level == 0 || ix->changed > ix->max_pages / FRUITFUL)
+        ix->level = largest - largest / 8;
+    else
+        ix->level -= ix->level / 4;
+    if (ix->level < ix->share)
+        ix->level = ix->share;
+    ix->hand = 0;
+    ix->changed = 0;
+    return ix->max_instances / INSTANCES_A_LOOK;
+}
+
+/* Looks at the next page. Returns what it cost. */
+static uint32_t evict_next(struct prefix_index *ix, uint32_t instance)
+{
+    uint32_t cost = 1;
+    struct page *page;
+
+    if (ix->level == 0 || ix->hand == ix->max_pages)
+        cost += begin_round(ix);
+    page = &ix->pages[++ix->hand];
+    if (ix->hand == ix->kept_page)
+        return cost;
+    if (pack(ix, ix->hand))
+        cost += LOOKS_A_CHANGED_PAGE;
+    else if (!page->recent)
+        cost += page_filter(ix, ix->hand, gives_way, instance);
+    ix->changed += cost > LOOKS_A_CHANGED_PAGE;
+    page->recent = 0;
+    return cost;
 }
 
 static bool has_room(const struct prefix_index *ix, uint32_t size_class)
@@ -35,25 +123,11 @@ bool evict(struct prefix_index *ix, uint32_t instance, uint32_t size_class,
            uint32_t *looks)
 {
     while (*looks > 0 && !has_room(ix, size_class)) {
-        struct page *page;
-        uint32_t cost = 1;
+        uint32_t cost = evict_next(ix, instance);
 
-        ix->hand = ix->hand < ix->max_pages ? ix->hand + 1 : 1;
-        page = &ix->pages[ix->hand];
-        if (page->recent)
-            page->recent = 0;
-        else if (ix->hand != ix->kept_page)
-            cost = page_filter(ix, ix->hand, gives_way, instance);
         *looks -= cost < *looks ? cost : *looks;
     }
     return has_room(ix, size_class);
-}
-
-static bool is_dead(struct prefix_index *ix, const struct record *record,
-                    uint32_t unused)
-{
-    (void)unused;
-    return ix->holders[record->holder].state != HOLDER_LIVE;
 }
 
 /* All pages were looked at: the dead holders have no record left. */

@@ -18,6 +18,7 @@ void prefix_index_cleared(struct prefix_index *index, uint32_t instance)
         return;
     of = &index->instances[instance];
     unindexed_forget(index, of, of->unindexed);
+    of->telling = false;
     if (of->holder == HOLDER_NONE)
         return;
     index->n_active--;
@@ -52,7 +53,7 @@ static bool has_room_for(const struct prefix_index *ix,
     if (ix->arena.used_units > ix->arena.n_units / 8 * 7)
         free_pages = 0;
     return pages <= free_pages || free_pages > ix->max_pages / 4 ||
-           (ix->evicts && ix->n_active > 1 && of->pages + pages <= ix->share);
+           (ix->evicts && ix->n_active > 1 && of->held + n <= ix->share);
 }
 
 bool prefix_index_incomplete(const struct prefix_index *index,
@@ -73,6 +74,12 @@ void prefix_index_told_again(struct prefix_index *index, uint32_t instance)
     struct indexed *of = &index->instances[instance];
 
     unindexed_forget(index, of, of->unindexed);
+    of->telling = true;
+}
+
+void prefix_index_told(struct prefix_index *index, uint32_t instance)
+{
+    index->instances[instance].telling = false;
 }
 
 uint64_t prefix_index_unindexed(const struct prefix_index *index,

@@ -56,20 +56,27 @@ uint32_t page_alloc(struct prefix_index *ix)
     return page;
 }
 
-void page_free(struct prefix_index *ix, uint32_t page)
+void page_release(struct prefix_index *ix, uint32_t page)
 {
     struct page *p = &ix->pages[page];
 
-    for (uint32_t k = 0; k < p->n_keys; k++)
-        table_prefetch(ix, ix->keys[page][k]);
-    for (uint32_t k = 0; k < p->n_keys; k++)
-        table_remove(ix, ix->keys[page][k], (struct position){page, k});
     if (p->many_records)
         arena_free(&ix->arena, p->many.at, p->many.size_class);
     memset(p, 0, sizeof(*p));
     p->next_free = ix->free_page;
     ix->free_page = page;
     ix->n_pages--;
+}
+
+void page_free(struct prefix_index *ix, uint32_t page)
+{
+    const struct page *p = &ix->pages[page];
+
+    for (uint32_t k = 0; k < p->n_keys; k++)
+        table_prefetch(ix, ix->keys[page][k]);
+    for (uint32_t k = 0; k < p->n_keys; k++)
+        table_remove(ix, ix->keys[page][k], (struct position){page, k});
+    page_release(ix, page);
 }
 
 /* The number of records of a holder below `holder`. */
@@ -166,8 +173,7 @@ static struct record *add_record(struct prefix_index *ix, struct page *p,
     return &records[at];
 }
 
-/* Gives the arena back what fewer records do not need. */
-static void shrink(struct prefix_index *ix, struct page *p)
+void page_shrink(struct prefix_index *ix, struct page *p)
 {
     struct record *records = arena_at(&ix->arena, p->many.at);
 
@@ -185,8 +191,8 @@ static void shrink(struct prefix_index *ix, struct page *p)
     }
 }
 
-static void count_pages(struct prefix_index *ix, uint32_t holder, int pages,
-                        int64_t blocks)
+void page_count(struct prefix_index *ix, uint32_t holder, int pages,
+                int64_t blocks)
 {
     uint32_t instance = ix->holders[holder].instance;
     struct indexed *of;
@@ -215,8 +221,8 @@ int page_hold(struct prefix_index *ix, uint32_t page, uint32_t holder,
     p->hash ^= share_in_hash(ix, record, p->n_keys);
     record->held[tier] = (uint16_t)(record->held[tier] | mask);
     p->hash ^= share_in_hash(ix, record, p->n_keys);
-    count_pages(ix, holder, added,
-                (int64_t)places_count(record_any(record) & ~before));
+    page_count(ix, holder, added,
+               (int64_t)places_count(record_any(record) & ~before));
     return 0;
 }
 
@@ -289,7 +295,7 @@ static void remove_record(struct prefix_index *ix, struct page *p,
     p->many.n--;
     memmove(record, record + 1,
             (size_t)(records + p->many.n - record) * sizeof(*record));
-    shrink(ix, p);
+    page_shrink(ix, p);
 }
 
 uint32_t page_drop(struct prefix_index *ix, uint32_t page, uint32_t holder,
@@ -306,8 +312,8 @@ uint32_t page_drop(struct prefix_index *ix, uint32_t page, uint32_t holder,
     record->held[tier] = (uint16_t)(record->held[tier] & ~mask);
     p->hash ^= share_in_hash(ix, record, p->n_keys);
     after = record_any(record);
-    count_pages(ix, holder, after == 0 ? -1 : 0,
-                (int64_t)places_count(after) - (int64_t)places_count(before));
+    page_count(ix, holder, after == 0 ? -1 : 0,
+               (int64_t)places_count(after) - (int64_t)places_count(before));
     if (after == 0)
         remove_record(ix, p, record);
     if (!p->many_records && !one_is_used(p))
@@ -317,8 +323,6 @@ uint32_t page_drop(struct prefix_index *ix, uint32_t page, uint32_t holder,
     return places_count(before & mask);
 }
 
-/* What it costs to change a page: its keys leave the table, or move. */
-#define LOOKS_A_CHANGED_PAGE 127u
 #define RECORDS_A_LOOK 4u
 
 uint32_t page_filter(struct prefix_index *ix, uint32_t page,
@@ -335,8 +339,8 @@ uint32_t page_filter(struct prefix_index *ix, uint32_t page,
         return looks;
     for (uint32_t r = 0; r < n; r++)
         if (goes(ix, &records[r], arg))
-            count_pages(ix, records[r].holder, -1,
-                        -(int64_t)places_count(record_any(&records[r])));
+            page_count(ix, records[r].holder, -1,
+                       -(int64_t)places_count(record_any(&records[r])));
         else
             records[kept++] = records[r];
     if (kept == n)
@@ -347,7 +351,7 @@ uint32_t page_filter(struct prefix_index *ix, uint32_t page,
         return looks;
     }
     p->many.n = (uint16_t)kept;
-    shrink(ix, p);
+    page_shrink(ix, p);
     page_rehash(ix, page);
     tidy(ix, page, n);
     return looks;

@@ -90,6 +90,7 @@ struct indexed {
     uint64_t unindexed; /* blocks that had no room since it was last clear */
     uint16_t holder;    /* HOLDER_NONE: it holds nothing */
     uint16_t unswept;   /* holders that it had and that are not swept yet */
+    bool telling;       /* an inventory is under way */
 };
 
 struct prefix_index {
@@ -114,9 +115,12 @@ struct prefix_index {
     uint32_t fresh;    /* pages from here on have never been used */
     uint32_t free_page;
     uint32_t hand;      /* of eviction */
+    uint32_t changed;   /* pages in its round */
+    uint64_t level;     /* who holds more blocks gives way in this round */
     uint32_t kept_page; /* that eviction passes by: it is being written */
+    uint32_t pack_page; /* has room for the keys of others */
     uint32_t n_active;  /* instances that hold something */
-    uint32_t share;     /* pages of each of them when it is full */
+    uint64_t share;     /* blocks that nobody takes from any of them */
     uint64_t n_pages;
     uint64_t n_keys;
     uint64_t n_held;
@@ -249,10 +253,14 @@ int page_hold(struct prefix_index *ix, uint32_t page, uint32_t holder,
 uint32_t page_drop(struct prefix_index *ix, uint32_t page, uint32_t holder,
                    enum block_tier tier, unsigned mask);
 
+/* What it costs to change a page, in looks at one from which nothing goes: its
+ * keys leave the table, or move. */
+#define LOOKS_A_CHANGED_PAGE 127u
+
 /* Takes records out of a page for which `goes` says so; frees the page if none
  * is left. What leaves is taken off its instance, if it still has one.
  *   arg  is handed to `goes`.
- * Returns what it cost, in looks at a page from which nothing goes. */
+ * Returns what it cost, in looks. */
 uint32_t page_filter(struct prefix_index *ix, uint32_t page,
                      bool (*goes)(struct prefix_index *ix,
                                   const struct record *record, uint32_t arg),
@@ -261,11 +269,27 @@ uint32_t page_filter(struct prefix_index *ix, uint32_t page,
 /* The size class in the arena of the records of a page with one more. */
 uint32_t page_class_for_another(const struct page *page);
 
+/* Frees a page whose keys are elsewhere, or gone. */
+void page_release(struct prefix_index *ix, uint32_t page);
+
+/* Gives the arena back what fewer records do not need; there are many. */
+void page_shrink(struct prefix_index *ix, struct page *p);
+
+/* Counts what a holder's instance has gained or lost, if it still has one. */
+void page_count(struct prefix_index *ix, uint32_t holder, int pages,
+                int64_t blocks);
+
+/* Moves the keys of a page behind those of another, which has room for them,
+ * and frees it. Returns whether there was room for the records. */
+bool page_merge(struct prefix_index *ix, uint32_t into, uint32_t page)
+    __attribute__((warn_unused_result));
+
 /*
- * Makes room in a full index: goes round all pages and takes out of those that
- * were not matched since the last round what belongs to instances with more
- * than their share of the pages, and what belongs to the one that needs the
- * room if it has its share.
+ * Makes room in a full index: goes round all pages, puts half-empty ones
+ * together, and takes out of those that were not matched since the last round
+ * what belongs to instances that hold nearly as much as the largest, more than
+ * their share, and no less than the one that needs the room uses. A round that
+ * finds little lowers what is nearly as much.
  *   instance    that needs it.
  *   size_class  of records in the arena that need room, 0: a page does.
  *   looks       in, out: how many pages may be looked at; the next call goes on

@@ -179,7 +179,7 @@ static void flush(struct store *s)
         if (!p->many_records && record_any(&p->one) == 0)
             page_free(s->ix, s->page);
         s->last.page = 0;
-    } else if (s->ix->instances[s->instance].pages <= s->ix->share) {
+    } else if (s->ix->instances[s->instance].held <= s->ix->share) {
         /* Time to be matched; who has more than its share gets none. */
         p->recent = 1;
     }
@@ -331,7 +331,9 @@ int prefix_index_removed(struct prefix_index *index, uint32_t instance,
     }
     if (last.page != 0)
         held += page_drop(index, last.page, holder, tier, mask);
-    unindexed_forget(index, &index->instances[instance], n - held);
+    /* While it tells its inventory, it may be one that it has not told yet. */
+    if (!index->instances[instance].telling)
+        unindexed_forget(index, &index->instances[instance], n - held);
     return 0;
 }
 

@@ -121,6 +121,9 @@ bool prefix_index_incomplete(const struct prefix_index *index,
  * more and without a clear: its unindexed blocks are counted anew. */
 void prefix_index_told_again(struct prefix_index *index, uint32_t instance);
 
+/* That inventory is over. */
+void prefix_index_told(struct prefix_index *index, uint32_t instance);
+
 /* Blocks of an instance (below max_instances) that were reported, were not
  * removed, and are not indexed. A block that is reported twice counts twice. */
 uint64_t prefix_index_unindexed(const struct prefix_index *index,

@@ -1,0 +1,282 @@
+/*
+ * What a hostile instance says of keys, and what honest ones are found to hold
+ * beside it: the faults of an index of linked blocks, and attacks on pages that
+ * instances share. bench_index_faults has the times.
+ */
+#include <CUnit/Basic.h>
+#include <errno.h>
+#include <string.h>
+
+#include "conductor/core/index/pages.h"
+
+enum { FLEET = 32, CHAINS = 8, LENGTH = 256, STEP = 4, HOSTILE = FLEET };
+
+struct rig {
+    struct prefix_index *ix;
+    struct prefix_match match;
+    uint64_t junk; /* chains of its own that the hostile one made */
+};
+
+static uint64_t mix(uint64_t z)
+{
+    z += UINT64_C(0x9e3779b97f4a7c15);
+    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
+    return z ^ (z >> 31);
+}
+
+static void chain_keys(uint64_t chain, uint64_t *keys, uint32_t n)
+{
+    for (uint32_t k = 0; k < n; k++)
+        keys[k] = mix(chain << 32 | (k + 1)) | 1;
+}
+
+static void rig_init(struct rig *r, uint64_t max_bytes)
+{
+    memset(r, 0, sizeof(*r));
+    r->ix = prefix_index_new(
+        &(struct prefix_index_config){.max_instances = FLEET + 1,
+                                      .max_bytes = max_bytes,
+                                      .evicts = true,
+                                      .seed = 4711});
+    CU_ASSERT_PTR_NOT_NULL_FATAL(r->ix);
+    CU_ASSERT_EQUAL_FATAL(prefix_match_init(&r->match, FLEET + 1), 0);
+}
+
+static void rig_fini(struct rig *r)
+{
+    CU_ASSERT(prefix_index_check(r->ix));
+    prefix_match_fini(&r->match);
+    prefix_index_free(r->ix);
+}
+
+static int store(struct rig *r, uint32_t instance, uint64_t parent,
+                 const uint64_t *keys, uint32_t n)
+{
+    return prefix_index_stored(r->ix, instance, TIER_HOST, parent, keys, n);
+}
+
+static uint32_t matched(struct rig *r, uint32_t instance, const uint64_t *keys,
+                        uint32_t n)
+{
+    prefix_index_match(r->ix, keys, n, &r->match);
+    return r->match.blocks[instance];
+}
+
+static void test_lies_about_parents(void)
+{
+    struct rig r;
+    uint64_t keys[16], other;
+
+    rig_init(&r, 1 << 20);
+    chain_keys(1, keys, 16);
+    chain_keys(2, &other, 1);
+    CU_ASSERT_EQUAL(store(&r, HOSTILE, other, keys + 8, 1), 0);
+    for (uint32_t i = 4; i < 8; i++) /* a circle */
+        CU_ASSERT_EQUAL(store(&r, HOSTILE, keys[i + 1], keys + i, 1), 0);
+    CU_ASSERT_EQUAL(store(&r, 0, 0, keys, 16), 0);
+    CU_ASSERT_EQUAL(matched(&r, 0, keys, 16), 16);
+    CU_ASSERT_EQUAL(matched(&r, HOSTILE, keys, 16), 0);
+    prefix_index_cleared(r.ix, HOSTILE);
+    CU_ASSERT_EQUAL(matched(&r, 0, keys, 16), 16);
+    rig_fini(&r);
+}
+
+static void test_keys_of_equal_bytes(void)
+{
+    static const uint64_t change[] = {
+        UINT64_C(0x55) << 56, UINT64_C(0x55) << 32, UINT64_C(0x55) << 1};
+
+    for (size_t c = 0; c < 3; c++) {
+        struct rig r;
+        uint64_t keys[21], like[21];
+
+        rig_init(&r, 1 << 20);
+        chain_keys(1, keys, 21);
+        for (uint32_t i = 0; i < 21; i++)
+            like[i] = i < 10 ? keys[i] ^ change[c] : keys[i];
+        CU_ASSERT_EQUAL(store(&r, 0, 0, keys, 10), 0);
+        CU_ASSERT_EQUAL(store(&r, HOSTILE, 0, like, 21), 0);
+        CU_ASSERT_EQUAL(matched(&r, 0, keys, 21), 10);
+        CU_ASSERT_EQUAL(matched(&r, HOSTILE, keys, 21), 0);
+        rig_fini(&r);
+    }
+}
+
+static void test_nothing_stays_for_dropped_blocks(void)
+{
+    struct rig r;
+    uint64_t keys[2000];
+
+    rig_init(&r, 1 << 20);
+    chain_keys(1, keys, 2000);
+    CU_ASSERT_EQUAL(store(&r, 0, 0, keys, 2000), 0);
+    CU_ASSERT_EQUAL(prefix_index_removed(r.ix, 0, TIER_HOST, keys, 1999), 0);
+    CU_ASSERT(prefix_index_stats(r.ix).keys <= PAGE_KEYS);
+    CU_ASSERT_EQUAL(prefix_index_held(r.ix, 0), 1);
+    rig_fini(&r);
+}
+
+static void test_clears_in_a_loop(void)
+{
+    struct rig r;
+    uint64_t keys[2];
+
+    rig_init(&r, 1 << 20);
+    chain_keys(1, keys, 2);
+    CU_ASSERT_EQUAL(store(&r, 0, 0, keys, 2), 0);
+    for (uint32_t i = 0; i < 10000; i++) {
+        int rc = store(&r, HOSTILE, 0, keys, 2);
+
+        CU_ASSERT_EQUAL(rc, i < UNSWEPT_MAX ? 0 : -ENOSPC);
+        prefix_index_cleared(r.ix, HOSTILE);
+    }
+    CU_ASSERT_EQUAL(store(&r, 1, 0, keys, 2), 0);
+    while (prefix_index_work(r.ix, 100))
+        continue;
+    CU_ASSERT_EQUAL(store(&r, HOSTILE, 0, keys, 2), 0);
+    CU_ASSERT_EQUAL(matched(&r, HOSTILE, keys, 2), 2);
+    CU_ASSERT_EQUAL(matched(&r, 0, keys, 2), 2);
+    rig_fini(&r);
+}
+
+static void test_heals(void)
+{
+    struct rig r;
+    uint64_t keys[1000];
+    uint32_t n = 0;
+
+    rig_init(&r, 100000);
+    for (; !prefix_index_incomplete(r.ix, 0) && n < 100; n++) {
+        if (n == 50) /* room returns */
+            for (uint32_t i = 1; i <= FLEET; i++)
+                prefix_index_cleared(r.ix, i);
+        while (prefix_index_work(r.ix, 1000))
+            continue;
+        for (uint32_t i = 0; i <= FLEET && n < 50; i++) {
+            chain_keys(1 + i, keys, 200);
+            (void)!store(&r, i, 0, keys, 200);
+        }
+    }
+    CU_ASSERT_EQUAL(n, 51);
+    prefix_index_told_again(r.ix, 0);
+    chain_keys(1, keys, 200);
+    CU_ASSERT_EQUAL(store(&r, 0, 0, keys, 200), 0);
+    prefix_index_told(r.ix, 0);
+    CU_ASSERT_EQUAL(prefix_index_unindexed(r.ix, 0), 0);
+    CU_ASSERT(!prefix_index_incomplete(r.ix, 0));
+    CU_ASSERT_EQUAL(matched(&r, 0, keys, 200), 200);
+    rig_fini(&r);
+}
+
+/* --- a full index, and a hostile instance beside a fleet that grows ------ */
+
+typedef void (*hostile_fn)(struct rig *r, const uint64_t *chain, uint32_t at);
+
+static void fleet_chain(uint32_t instance, uint32_t c, uint64_t *keys)
+{
+    chain_keys(c == 0 ? 1 : 1000 + instance * CHAINS + c, keys, LENGTH);
+}
+
+/* Nobody of a fleet that is within its equal part misses a block. */
+static void beside(hostile_fn before, hostile_fn after)
+{
+    struct rig r;
+    uint64_t keys[LENGTH];
+
+    rig_init(&r, 2 << 20);
+    for (uint32_t at = 0; at < LENGTH; at += STEP)
+        for (uint32_t n = 0; n < FLEET * CHAINS; n++) {
+            fleet_chain(n / CHAINS, n % CHAINS, keys);
+            if (before)
+                before(&r, keys, at);
+            (void)!store(&r, n / CHAINS, at > 0 ? keys[at - 1] : 0, keys + at,
+                         STEP);
+            if (after)
+                after(&r, keys, at);
+        }
+    for (uint32_t n = 0; n < FLEET * CHAINS; n++) {
+        fleet_chain(n / CHAINS, n % CHAINS, keys);
+        CU_ASSERT_EQUAL(matched(&r, n / CHAINS, keys, LENGTH), LENGTH);
+    }
+    rig_fini(&r);
+}
+
+/* Its own keys behind the end of each chain, which others go on with. */
+static void append(struct rig *r, const uint64_t *chain, uint32_t at)
+{
+    uint64_t junk[PAGE_KEYS];
+
+    chain_keys(1000000 + ++r->junk, junk, PAGE_KEYS);
+    (void)!store(r, HOSTILE, chain[at + STEP - 1], junk, PAGE_KEYS - 1);
+}
+
+/* The keys of others before they come, each in a page of its own. */
+static void come_first(struct rig *r, const uint64_t *chain, uint32_t at)
+{
+    for (uint32_t k = STEP; k-- > 0;)
+        (void)!store(r, HOSTILE, 0, chain + at + k, 1);
+}
+
+/* Single keys, each in a page of its own; the same again later. */
+static void flood(struct rig *r, const uint64_t *chain, uint32_t at)
+{
+    uint64_t junk[64];
+
+    (void)chain;
+    (void)at;
+    chain_keys(1000000 + ++r->junk % 4096, junk, 64);
+    for (uint32_t k = 0; k < 64; k++)
+        (void)!store(r, HOSTILE, 0, junk + k, 1);
+}
+
+static void flood_and_clear(struct rig *r, const uint64_t *chain, uint32_t at)
+{
+    flood(r, chain, at);
+    prefix_index_cleared(r->ix, HOSTILE);
+    (void)prefix_index_work(r->ix, 1000);
+}
+
+static void test_junk_in_their_pages(void)
+{
+    beside(NULL, append);
+}
+
+static void test_their_keys_first(void)
+{
+    beside(come_first, NULL);
+}
+
+static void test_floods(void)
+{
+    beside(NULL, flood);
+}
+
+static void test_floods_and_clears(void)
+{
+    beside(NULL, flood_and_clear);
+}
+
+int main(void)
+{
+    CU_pSuite suite;
+    unsigned failures;
+
+    if (CU_initialize_registry() != CUE_SUCCESS)
+        return CU_get_error();
+    suite = CU_add_suite("prefix_hostile", NULL, NULL);
+    CU_add_test(suite, "lies about parents", test_lies_about_parents);
+    CU_add_test(suite, "keys of equal bytes", test_keys_of_equal_bytes);
+    CU_add_test(suite, "nothing stays", test_nothing_stays_for_dropped_blocks);
+    CU_add_test(suite, "clears in a loop", test_clears_in_a_loop);
+    CU_add_test(suite, "heals", test_heals);
+    CU_add_test(suite, "junk in their pages", test_junk_in_their_pages);
+    CU_add_test(suite, "their keys first", test_their_keys_first);
+    CU_add_test(suite, "floods", test_floods);
+    CU_add_test(suite, "floods and clears", test_floods_and_clears);
+    CU_basic_set_mode(CU_BRM_VERBOSE);
+    CU_basic_run_tests();
+    failures = CU_get_number_of_failures();
+    CU_cleanup_registry();
+    return failures > 0;
+}
