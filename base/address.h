@@ -13,7 +13,6 @@ struct address {
 
 /* address_parse(text, a): reads "host:port" or "[v6]:port". Returns 0, or
  * -EINVAL with *a untouched. */
-__attribute__((warn_unused_result)) int address_parse(const char *text,
-                                                      struct address *a);
+[[nodiscard]] int address_parse(const char *text, struct address *a);
 
 #endif

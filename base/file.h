@@ -12,8 +12,8 @@
  * NUL-terminated) and *size; or -EFBIG if it has more than `most` bytes,
  * -ENOMEM, or what open and read report.
  */
-int file_read(const char *path, size_t most, char **text, size_t *size)
-    __attribute__((warn_unused_result));
+[[nodiscard]] int file_read(const char *path, size_t most, char **text,
+                            size_t *size);
 
 /* A file that appears only when it is complete: until then what was there
  * before stays. */

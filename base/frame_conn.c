@@ -74,11 +74,10 @@ static bool conn_leave(struct frame_conn *c)
     return !c->freed;
 }
 
-static void on_deferred(evutil_socket_t fd, short what, void *arg)
+static void on_deferred(evutil_socket_t, short, void *arg)
 {
-    (void)fd;
-    (void)what;
     struct frame_conn *c = arg;
+
     stop_reading(c);
     bufferevent_disable(c->bev, EV_WRITE);
     c->in_callback++;
@@ -154,11 +153,10 @@ static bool take_next(struct frame_conn *c)
     return conn_leave(c) && !c->ending && !c->flushing;
 }
 
-static void on_readable(evutil_socket_t fd, short what, void *arg)
+static void on_readable(evutil_socket_t fd, short, void *arg)
 {
     struct frame_conn *c = arg;
 
-    (void)what;
     if (c->ending || c->flushing)
         return;
     ssize_t n = frame_reader_fill(&c->reader, fd);
@@ -354,12 +352,10 @@ void frame_conn_send_bytes(struct frame_conn *c, const void *data, size_t n)
 }
 
 /* evbuffer's callback has the bytes too. */
-static void on_sent(const void *data, size_t n, void *arg)
+static void on_sent(const void *, size_t, void *arg)
 {
     struct frame_loan *loan = arg;
 
-    (void)data;
-    (void)n;
     loan->over(loan);
 }
 

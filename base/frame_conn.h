@@ -121,7 +121,7 @@ const char *frame_conn_peer(const struct frame_conn *c);
 
 /* frame_conn_peer_host(c, out, cap): the other side's numeric address. Returns
  * 0 or -ENOTCONN. */
-__attribute__((warn_unused_result)) int
-frame_conn_peer_host(const struct frame_conn *c, char *out, size_t cap);
+[[nodiscard]] int frame_conn_peer_host(const struct frame_conn *c, char *out,
+                                       size_t cap);
 
 #endif

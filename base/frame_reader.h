@@ -56,16 +56,16 @@ void frame_reader_fini(struct frame_reader *r);
 /* frame_reader_fill(r, fd): reads once. Returns bytes read, 0 at the end, or a
  * negative errno (-EAGAIN: none are there). Everything that
  * frame_reader_next() has must have been taken. */
-__attribute__((warn_unused_result)) ssize_t
-frame_reader_fill(struct frame_reader *r, int fd);
+[[nodiscard]] ssize_t frame_reader_fill(struct frame_reader *r, int fd);
 
 /* frame_reader_next(r, payload_limit_bytes, h, payload): what came next, an
  * enum frame_read; *h and *payload are set but for FRAME_READ_MORE, and valid
  * until the next call. *payload is the head of a split frame. -EMSGSIZE or
  * -EPROTO for a bad header, as frame_header_decode(). */
-__attribute__((warn_unused_result)) int
-frame_reader_next(struct frame_reader *r, uint32_t payload_limit_bytes,
-                  struct frame_header *h, const uint8_t **payload);
+[[nodiscard]] int frame_reader_next(struct frame_reader *r,
+                                    uint32_t payload_limit_bytes,
+                                    struct frame_header *h,
+                                    const uint8_t **payload);
 
 /* frame_reader_place(r, body): the body of the frame whose head was handed out
  * goes to `body` (h->length - head_bytes), borrowed until the frame is handed

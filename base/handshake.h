@@ -48,15 +48,16 @@ struct handshake_refusal {
 
 /* handshake_connect(hs, secret, hello, conn): begins it: sends `hello` with a
  * nonce. Borrows secret. Returns 0, or -EIO: no random numbers. */
-__attribute__((warn_unused_result)) int
-handshake_connect(struct handshake *hs, const struct secret *secret,
-                  const struct msg_hello *hello, struct frame_conn *conn);
+[[nodiscard]] int handshake_connect(struct handshake *hs,
+                                    const struct secret *secret,
+                                    const struct msg_hello *hello,
+                                    struct frame_conn *conn);
 
 /* handshake_answer(hs, conn, h, payload, welcome, why): takes a frame before
  * WELCOME on the side that connected. Returns 1 with *welcome: it is open; 0:
  * more has to come; -EBADMSG or -EPROTO: malformed or out of place; -EACCES:
  * the other side is not trusted, with the reason in why. */
-__attribute__((warn_unused_result)) int
+[[nodiscard]] int
 handshake_answer(struct handshake *hs, struct frame_conn *conn,
                  const struct frame_header *h, const uint8_t *payload,
                  struct msg_welcome *welcome, char why[MSG_TEXT_MAX]);
@@ -65,10 +66,11 @@ handshake_answer(struct handshake *hs, struct frame_conn *conn,
  * that accepted; hs is zero but for its secret. Returns 1: hs->hello is
  * proven, and the owner sends WELCOME or refuses; 0: more has to come; -1 with
  * *refusal: the owner logs it and calls handshake_refuse(). */
-__attribute__((warn_unused_result)) int
-handshake_accept(struct handshake *hs, struct frame_conn *conn,
-                 const struct frame_header *h, const uint8_t *payload,
-                 struct handshake_refusal *refusal);
+[[nodiscard]] int handshake_accept(struct handshake *hs,
+                                   struct frame_conn *conn,
+                                   const struct frame_header *h,
+                                   const uint8_t *payload,
+                                   struct handshake_refusal *refusal);
 
 /* handshake_refuse(conn, refusal): sends ERROR, with the reason if it may be
  * told, and ends the connection. */

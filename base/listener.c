@@ -41,14 +41,11 @@ static void pause_accepting(struct listener *l, int us)
 
 /* libevent accepts as long as there are connections: who makes them fast enough
  * would keep the loop from all else. */
-static void on_accept(struct evconnlistener *listener, evutil_socket_t fd,
-                      struct sockaddr *address, int len, void *arg)
+static void on_accept(struct evconnlistener *, evutil_socket_t fd,
+                      struct sockaddr *, int, void *arg)
 {
     struct listener *l = arg;
 
-    (void)listener;
-    (void)address;
-    (void)len;
     if (++l->accepts == ACCEPTS_PER_TURN) {
         l->accepts = 0;
         pause_accepting(l, 0);
@@ -58,23 +55,20 @@ static void on_accept(struct evconnlistener *listener, evutil_socket_t fd,
 
 /* No descriptors left, most likely. The socket stays readable: without a pause
  * the loop would do nothing else. */
-static void on_error(struct evconnlistener *listener, void *arg)
+static void on_error(struct evconnlistener *, void *arg)
 {
     struct listener *l = arg;
     const char *why = strerror(errno);
 
-    (void)listener;
     if (log_rate_takes(&l->failures, 1))
         log_warn("port %u: cannot accept connections: %s", l->port, why);
     pause_accepting(l, PAUSE_US);
 }
 
-static void on_resume(evutil_socket_t fd, short what, void *arg)
+static void on_resume(evutil_socket_t, short, void *arg)
 {
     struct listener *l = arg;
 
-    (void)fd;
-    (void)what;
     evconnlistener_enable(l->listener);
 }
 

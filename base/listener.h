@@ -23,10 +23,10 @@ typedef void listener_accepted(void *arg, evutil_socket_t fd);
  * Looks the host up and blocks meanwhile. Returns 0 with *out owned; or a
  * negative errno, -EADDRNOTAVAIL for a host that does not exist, with
  * "host:port: why" in err. */
-__attribute__((warn_unused_result)) int
-listener_new(struct event_base *base, const char *host, uint16_t port,
-             listener_accepted *accepted, void *arg, struct listener **out,
-             char *err, size_t err_bytes);
+[[nodiscard]] int listener_new(struct event_base *base, const char *host,
+                               uint16_t port, listener_accepted *accepted,
+                               void *arg, struct listener **out, char *err,
+                               size_t err_bytes);
 
 /* listener_free(l): closes it. NULL is a no-op. */
 void listener_free(struct listener *l);

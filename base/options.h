@@ -71,8 +71,8 @@ struct option_usage {
 
 /* Sets the value from text. Returns 0; or -EINVAL with "must be ..." in `why`
  * (`size` bytes) and the value untouched. */
-int option_set(const struct option_spec *spec, const char *text, char *why,
-               size_t size) __attribute__((warn_unused_result));
+[[nodiscard]] int option_set(const struct option_spec *spec, const char *text,
+                             char *why, size_t size);
 
 /* The option of that name with `bytes` bytes, or NULL. O(options). */
 const struct option_spec *option_find(const struct option_table *table,
@@ -88,15 +88,15 @@ void option_help(const struct option_spec *spec, char *text, size_t size);
  * or -EINVAL with a message in `error` (`size` bytes) that names the option and
  * the value.
  */
-int options_parse(const struct option_table *table, int argc, char **argv,
-                  char *error, size_t size) __attribute__((warn_unused_result));
+[[nodiscard]] int options_parse(const struct option_table *table, int argc,
+                                char **argv, char *error, size_t size);
 
 /* As options_parse(), for main: prints help, version or error, also if a
  * required option is missing. Returns 0 to go on, or -1 with the status to exit
  * with in *status. */
-int options_start(const struct option_usage *usage,
-                  const struct option_table *table, int argc, char **argv,
-                  int *status) __attribute__((warn_unused_result));
+[[nodiscard]] int options_start(const struct option_usage *usage,
+                                const struct option_table *table, int argc,
+                                char **argv, int *status);
 
 /* Says to stderr which required option is missing, and where help is. */
 void options_missing(const char *program, const char *option);

@@ -28,24 +28,23 @@ enum secret_side { SECRET_CONNECTS, SECRET_ACCEPTS };
  * may read, and a secret shorter than SECRET_MIN_BYTES.
  * An empty path is no secret: *out is NULL. Returns 0 with *out owned, or a
  * negative errno with the reason in err. */
-__attribute__((warn_unused_result)) int
-secret_load(const char *path, struct secret **out, char *err, size_t err_bytes);
+[[nodiscard]] int secret_load(const char *path, struct secret **out, char *err,
+                              size_t err_bytes);
 
 /* secret_free(s): overwrites and frees it. NULL is a no-op. */
 void secret_free(struct secret *s);
 
 /* secret_digest(payload, len, out): SHA-256 of a HELLO's payload. */
-__attribute__((warn_unused_result)) int
-secret_digest(const void *payload, size_t len, uint8_t out[PROTO_PROOF_BYTES]);
+[[nodiscard]] int secret_digest(const void *payload, size_t len,
+                                uint8_t out[PROTO_PROOF_BYTES]);
 
 /* secret_prove(s, side, nonce, digest, out): the proof of `side`, for the nonce
  * of the CHALLENGE and the HELLO with that digest. Returns 0, or -EIO if the
  * library fails. */
-__attribute__((warn_unused_result)) int
-secret_prove(const struct secret *s, enum secret_side side,
-             const uint8_t nonce[PROTO_NONCE_BYTES],
-             const uint8_t digest[PROTO_PROOF_BYTES],
-             uint8_t out[PROTO_PROOF_BYTES]);
+[[nodiscard]] int secret_prove(const struct secret *s, enum secret_side side,
+                               const uint8_t nonce[PROTO_NONCE_BYTES],
+                               const uint8_t digest[PROTO_PROOF_BYTES],
+                               uint8_t out[PROTO_PROOF_BYTES]);
 
 /* secret_proves(s, side, nonce, digest, proof): whether proof is that proof.
  * Takes equally long wherever they differ. */
@@ -55,7 +54,6 @@ bool secret_proves(const struct secret *s, enum secret_side side,
                    const uint8_t proof[PROTO_PROOF_BYTES]);
 
 /* secret_nonce(out): fills out with random bytes. Returns 0 or -EIO. */
-__attribute__((warn_unused_result)) int
-secret_nonce(uint8_t out[PROTO_NONCE_BYTES]);
+[[nodiscard]] int secret_nonce(uint8_t out[PROTO_NONCE_BYTES]);
 
 #endif

@@ -11,7 +11,7 @@ void socket_tune(int fd);
 /* socket_peer(fd, host, host_cap, port, port_cap): the other side's address and
  * port as numbers. Returns 0; or -ENOTCONN, with port "?" and host untouched.
  */
-__attribute__((warn_unused_result)) int
-socket_peer(int fd, char *host, size_t host_cap, char *port, size_t port_cap);
+[[nodiscard]] int socket_peer(int fd, char *host, size_t host_cap, char *port,
+                              size_t port_cap);
 
 #endif

@@ -71,35 +71,31 @@ void config_fini(struct config *c);
  * or a negative errno with a message that names file, option and value in err
  * (CONFIG_ERROR_MAX bytes); *c is then untouched.
  */
-__attribute__((warn_unused_result)) int
-config_load(struct config *c, const char *path, char err[CONFIG_ERROR_MAX]);
+[[nodiscard]] int config_load(struct config *c, const char *path,
+                              char err[CONFIG_ERROR_MAX]);
 
 /* config_parse(c, text, len, err): as config_load() from memory; messages name
  * no file. */
-__attribute__((warn_unused_result)) int
-config_parse(struct config *c, const char *text, size_t len,
-             char err[CONFIG_ERROR_MAX]);
+[[nodiscard]] int config_parse(struct config *c, const char *text, size_t len,
+                               char err[CONFIG_ERROR_MAX]);
 
 /* config_set(c, name, value, err): sets one option from text, as the command
  * line's --set name=value does. Errors as config_load(). */
-__attribute__((warn_unused_result)) int config_set(struct config *c,
-                                                   const char *name,
-                                                   const char *value,
-                                                   char err[CONFIG_ERROR_MAX]);
+[[nodiscard]] int config_set(struct config *c, const char *name,
+                             const char *value, char err[CONFIG_ERROR_MAX]);
 
 /* config_check(c, err): checks what an option's own range cannot: a worker must
  * have time for two reports before it counts as lost, the longest body must fit
  * into the total of all bodies, and the policy must have the options in
  * policy_options. Call it when every option is set. Returns 0, or -EINVAL with
  * a message in err. */
-__attribute__((warn_unused_result)) int
-config_check(const struct config *c, char err[CONFIG_ERROR_MAX]);
+[[nodiscard]] int config_check(const struct config *c,
+                               char err[CONFIG_ERROR_MAX]);
 
 /* config_policy_option(c, text, err): sets one number of the policy from
  * "name=number", after those that are set. Errors as config_load(). */
-__attribute__((warn_unused_result)) int
-config_policy_option(struct config *c, const char *text,
-                     char err[CONFIG_ERROR_MAX]);
+[[nodiscard]] int config_policy_option(struct config *c, const char *text,
+                                       char err[CONFIG_ERROR_MAX]);
 
 /* config_policy(c, options): the chosen policy, static, and its options with
  * the values of the configuration. NULL: there is no such policy. */
@@ -108,8 +104,7 @@ const struct schedule_policy *config_policy(const struct config *c,
 
 /* config_dump(c, out): the whole configuration as JSON that config_load()
  * reads back to the same values. Returns 0 or -EIO. */
-__attribute__((warn_unused_result)) int config_dump(const struct config *c,
-                                                    FILE *out);
+[[nodiscard]] int config_dump(const struct config *c, FILE *out);
 
 /* config_reference(out): the option table as Markdown, for docs/. */
 void config_reference(FILE *out);

@@ -25,8 +25,8 @@ const char *config_type_name(const struct option_spec *o);
 
 /* The settings that policy_options holds. 0, or a negative errno with a message
  * in error (size bytes). */
-int config_settings(const char *text, struct policy_settings *settings,
-                    char *error, size_t size)
-    __attribute__((warn_unused_result));
+[[nodiscard]] int config_settings(const char *text,
+                                  struct policy_settings *settings, char *error,
+                                  size_t size);
 
 #endif

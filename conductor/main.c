@@ -168,12 +168,10 @@ static int write_ports(const struct daemon *d, const char *path)
     return 0;
 }
 
-static void on_drain(evutil_socket_t fd, short what, void *arg)
+static void on_drain(evutil_socket_t, short, void *arg)
 {
     struct daemon *d = arg;
 
-    (void)fd;
-    (void)what;
     bool drained = front_drained(d->front);
     if (!drained && d->drain_ticks++ < MAX_DRAIN_S * TICKS_PER_S)
         return;
@@ -183,12 +181,10 @@ static void on_drain(evutil_socket_t fd, short what, void *arg)
     event_base_loopbreak(d->base);
 }
 
-static void on_stop(evutil_socket_t fd, short what, void *arg)
+static void on_stop(evutil_socket_t, short, void *arg)
 {
     struct daemon *d = arg;
 
-    (void)fd;
-    (void)what;
     if (event_pending(d->drain, EV_TIMEOUT, NULL)) {
         event_base_loopbreak(d->base);
         return;
@@ -200,11 +196,8 @@ static void on_stop(evutil_socket_t fd, short what, void *arg)
 }
 
 /* There is no reload yet: a daemon that only lives must not end by it. */
-static void on_hangup(evutil_socket_t fd, short what, void *arg)
+static void on_hangup(evutil_socket_t, short, void *)
 {
-    (void)fd;
-    (void)what;
-    (void)arg;
     log_warn("SIGHUP is ignored: restart to read the configuration again");
 }
 

@@ -25,9 +25,9 @@ struct policy_settings {
  *   text  "name=number".
  * Returns 0, or -EINVAL with a message in `error` (`size` bytes).
  */
-int policy_settings_add(struct policy_settings *settings, const char *text,
-                        char *error, size_t size)
-    __attribute__((warn_unused_result));
+[[nodiscard]] int policy_settings_add(struct policy_settings *settings,
+                                      const char *text, char *error,
+                                      size_t size);
 
 /*
  * Whether every setting is one of some policy, with a value in its range.
@@ -35,10 +35,10 @@ int policy_settings_add(struct policy_settings *settings, const char *text,
  * Returns 0, or -EINVAL with a message that names policy, option, value and
  * range in `error` (`size` bytes).
  */
-int policy_settings_check(const struct policy_settings *settings,
-                          const struct schedule_policy *const *policies,
-                          size_t n, char *error, size_t size)
-    __attribute__((warn_unused_result));
+[[nodiscard]] int
+policy_settings_check(const struct policy_settings *settings,
+                      const struct schedule_policy *const *policies, size_t n,
+                      char *error, size_t size);
 
 /* For --help: what the option does, and every option of every policy with its
  * range and default. */

@@ -64,6 +64,6 @@ void codec_skip(struct codec *c);
 
 /* codec_end(c): 0 if all was read, nothing past the end, and every value was
  * in its range; else -EBADMSG. */
-__attribute__((warn_unused_result)) int codec_end(const struct codec *c);
+[[nodiscard]] int codec_end(const struct codec *c);
 
 #endif

@@ -78,9 +78,9 @@ const char *frame_type_name(uint16_t type);
  * or the hard limit (h is filled all the same, so that it can be named);
  * -EPROTO if the reserved field is not zero.
  */
-__attribute__((warn_unused_result)) int
-frame_header_decode(const uint8_t bytes[FRAME_HEADER_BYTES],
-                    uint32_t payload_limit_bytes, struct frame_header *h);
+[[nodiscard]] int frame_header_decode(const uint8_t bytes[FRAME_HEADER_BYTES],
+                                      uint32_t payload_limit_bytes,
+                                      struct frame_header *h);
 
 /*
  * frame_begin(buf, type, request_id): appends a header whose length is not

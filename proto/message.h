@@ -298,11 +298,11 @@ struct msg_kv_end {
     uint32_t first_token;
 };
 
-#define MSG_DECLARE(name)                                       \
-    void name##_pack(struct wire_buf *buf, uint64_t request_id, \
-                     const struct name *m);                     \
-    __attribute__((warn_unused_result)) int name##_unpack(      \
-        const void *payload, size_t len, struct name *m)
+#define MSG_DECLARE(name)                                            \
+    void name##_pack(struct wire_buf *buf, uint64_t request_id,      \
+                     const struct name *m);                          \
+    [[nodiscard]] int name##_unpack(const void *payload, size_t len, \
+                                    struct name *m)
 
 MSG_DECLARE(msg_hello);
 MSG_DECLARE(msg_challenge);
@@ -344,8 +344,8 @@ void msg_tokens_pack(struct wire_buf *buf, const struct msg_token *entries,
                      uint32_t n);
 
 /* msg_tokens_unpack(payload, len, m): as the other decoders. */
-__attribute__((warn_unused_result)) int
-msg_tokens_unpack(const void *payload, size_t len, struct msg_tokens *m);
+[[nodiscard]] int msg_tokens_unpack(const void *payload, size_t len,
+                                    struct msg_tokens *m);
 
 /* msg_tokens_at(m, i): entry i < m->n. */
 struct msg_token msg_tokens_at(const struct msg_tokens *m, uint32_t i);

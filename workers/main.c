@@ -24,19 +24,15 @@
 #define DESCRIPTORS_MIN 640
 #define SAY_WEIGHTS_BYTES (256u << 20)
 
-static void on_signal(evutil_socket_t number, short what, void *arg)
+static void on_signal(evutil_socket_t number, short, void *arg)
 {
-    (void)what;
     log_info("signal %d: leaving", (int)number);
     event_base_loopbreak(arg);
 }
 
 /* There is nothing to reload, and a lost terminal is no reason to end. */
-static void on_hangup(evutil_socket_t number, short what, void *arg)
+static void on_hangup(evutil_socket_t, short, void *)
 {
-    (void)number;
-    (void)what;
-    (void)arg;
     log_warn("SIGHUP is ignored");
 }
 

@@ -17,10 +17,10 @@ uint32_t worker_memory_blocks(const struct worker_options *o,
  * is no KV. machine_bytes 0: not known, everything fits. Returns 0; -EINVAL if
  * --kv-mib holds no block or a block no frame, or -ENOMEM, with a message that
  * names sizes and options in err[err_bytes]. */
-int worker_memory_check(const struct worker_options *o,
-                        const struct engine_kv_layout *layout,
-                        const struct engine_needs *needs,
-                        uint64_t machine_bytes, char *err, size_t err_bytes)
-    __attribute__((warn_unused_result));
+[[nodiscard]] int worker_memory_check(const struct worker_options *o,
+                                      const struct engine_kv_layout *layout,
+                                      const struct engine_needs *needs,
+                                      uint64_t machine_bytes, char *err,
+                                      size_t err_bytes);
 
 #endif

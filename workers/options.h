@@ -41,7 +41,7 @@ struct worker_options {
 
 /* Fills `o` from argv. Returns 0 to go on, or -1 with the status to exit with
  * in *status: help, version or a message is then printed. */
-int worker_options_parse(int argc, char **argv, struct worker_options *o,
-                         int *status) __attribute__((warn_unused_result));
+[[nodiscard]] int worker_options_parse(int argc, char **argv,
+                                       struct worker_options *o, int *status);
 
 #endif

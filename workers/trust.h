@@ -9,8 +9,8 @@
  * owned, or NULL without one. Refuses to go without one beyond loopback, and to
  * listen where the other workers of a conductor elsewhere cannot come. Looks
  * names up and blocks. Returns 0, or -EINVAL with what to do in err. */
-__attribute__((warn_unused_result)) int
-worker_trust(const struct worker_options *o, struct secret **out, char *err,
-             size_t err_bytes);
+[[nodiscard]] int worker_trust(const struct worker_options *o,
+                               struct secret **out, char *err,
+                               size_t err_bytes);
 
 #endif

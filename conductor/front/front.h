@@ -33,9 +33,9 @@ void front_options_default(struct front_options *options);
  * Returns 0 with *out owned by the caller; -EADDRINUSE, -EADDRNOTAVAIL,
  * -EACCES or another negative errno when it can't listen; -ENOMEM.
  */
-int front_new(struct event_base *base, struct service *service,
-              const struct front_options *options, struct front **out)
-    __attribute__((warn_unused_result));
+[[nodiscard]] int front_new(struct event_base *base, struct service *service,
+                            const struct front_options *options,
+                            struct front **out);
 
 /* Cancel every request, close every connection, free. NULL is a no-op. */
 void front_free(struct front *front);

@@ -58,9 +58,9 @@ char *forward_copy_head(const struct http_head *head, struct service_forward *f)
  *   us     set to 0 if the header isn't there
  * Returns 0, or -EINVAL with *error set and *us untouched.
  */
-int endpoint_slo_header(const struct http_head *head, const char *name,
-                        int64_t *us, struct openai_error *error)
-    __attribute__((warn_unused_result));
+[[nodiscard]] int endpoint_slo_header(const struct http_head *head,
+                                      const char *name, int64_t *us,
+                                      struct openai_error *error);
 
 /* Set *error to a 500 that says so. */
 void endpoint_set_no_memory(struct openai_error *error);

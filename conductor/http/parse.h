@@ -53,9 +53,9 @@ struct http_fault {
  * Returns its bytes (> 0); 0 when more are needed; -EBADMSG with *fault set.
  * O(n).
  */
-long http_parse_head(const char *bytes, size_t n, struct http_head *out,
-                     struct http_fault *fault)
-    __attribute__((warn_unused_result));
+[[nodiscard]] long http_parse_head(const char *bytes, size_t n,
+                                   struct http_head *out,
+                                   struct http_fault *fault);
 
 /*
  * Parse an answer's head at bytes[0 .. n), as http_parse_head() does. An answer
@@ -99,8 +99,8 @@ struct http_piece {
  * Returns 1 when the body is complete, 0 when it goes on, -EBADMSG. Call
  * again with the rest of the input while *used > 0.
  */
-int http_chunked_next(struct http_chunked *decoder, const char *bytes, size_t n,
-                      size_t *used, struct http_piece *piece)
-    __attribute__((warn_unused_result));
+[[nodiscard]] int http_chunked_next(struct http_chunked *decoder,
+                                    const char *bytes, size_t n, size_t *used,
+                                    struct http_piece *piece);
 
 #endif

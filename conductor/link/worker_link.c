@@ -213,13 +213,11 @@ static void on_accept(void *arg, evutil_socket_t fd)
     strangers_add(&l->strangers, &link->stranger, link->conn);
 }
 
-static void on_tick(evutil_socket_t fd, short what, void *arg)
+static void on_tick(evutil_socket_t, short, void *arg)
 {
     struct worker_links *l = arg;
     int64_t now_us = clock_now_us();
 
-    (void)fd;
-    (void)what;
     for (struct worker_link *k = l->first; k; k = k->next) {
         char text[MSG_TEXT_MAX];
         int64_t silent_ms = (now_us - k->last_frame_us) / 1000;

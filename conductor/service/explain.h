@@ -17,8 +17,7 @@ struct service_request;
 
 /* explain_new(n_requests): remembers n_requests requests; may be 0. Returns it
  * owned, or NULL: out of memory. */
-struct explain *explain_new(uint32_t n_requests)
-    __attribute__((warn_unused_result));
+[[nodiscard]] struct explain *explain_new(uint32_t n_requests);
 
 /* explain_free(explain): NULL is a no-op. */
 void explain_free(struct explain *explain);
@@ -50,7 +49,7 @@ void explain_ended(struct explain *explain,
 
 /* explain_write(explain, id, out): appends the record of the request with that
  * id as JSON. Returns 0; -ENOENT: there is none; -ENOMEM. */
-int explain_write(const struct explain *explain, const char *id,
-                  struct evbuffer *out) __attribute__((warn_unused_result));
+[[nodiscard]] int explain_write(const struct explain *explain, const char *id,
+                                struct evbuffer *out);
 
 #endif

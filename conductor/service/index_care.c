@@ -35,10 +35,8 @@ static void sweep(struct service *service)
               &(struct timeval){pause_us / 1000000, pause_us % 1000000});
 }
 
-void index_on_sweep(evutil_socket_t fd, short what, void *arg)
+void index_on_sweep(evutil_socket_t, short, void *arg)
 {
-    (void)fd;
-    (void)what;
     sweep(arg);
 }
 

@@ -69,7 +69,6 @@ void metrics_add(struct metrics *into, const struct metrics *m);
 
 /* metrics_write(m, out): everything in m, in Prometheus's text format. Returns
  * 0 or -ENOMEM. */
-__attribute__((warn_unused_result)) int metrics_write(const struct metrics *m,
-                                                      struct evbuffer *out);
+[[nodiscard]] int metrics_write(const struct metrics *m, struct evbuffer *out);
 
 #endif

@@ -111,9 +111,8 @@ static void request_release_early(struct service_request *request)
 }
 
 static int on_decode_ready(struct service_request *request, uint32_t id,
-                           const struct frame_header *h, const uint8_t *p)
+                           const struct frame_header *h, const uint8_t *)
 {
-    (void)p;
     if (h->length)
         return -EBADMSG;
     if (id != request->attempt.decode || request->state != REQUEST_SCHEDULED)

@@ -21,22 +21,18 @@
 #define MAX_RUNNING 64
 #define MAX_DECODES 1024
 
-static void on_inbox(evutil_socket_t fd, short what, void *arg)
+static void on_inbox(evutil_socket_t, short, void *arg)
 {
     struct service *s = arg;
 
-    (void)fd;
-    (void)what;
     request_retry_waiting(s);
     request_take_inbox(s);
 }
 
-static void on_tick(evutil_socket_t fd, short what, void *arg)
+static void on_tick(evutil_socket_t, short, void *arg)
 {
     struct service *s = arg;
 
-    (void)fd;
-    (void)what;
     instances_tick(s);
     index_tick(s);
     forward_tick(s);

@@ -132,11 +132,10 @@ struct service_model_info {
  * ENOMEM or EAGAIN (too many in flight). Never calls back before it returns.
  * O(n_tokens).
  */
-struct service_request *
+[[nodiscard]] struct service_request *
 service_submit(struct service *service,
                const struct service_request_params *params,
-               const struct service_reply_ops *ops, void *arg)
-    __attribute__((warn_unused_result));
+               const struct service_reply_ops *ops, void *arg);
 
 /*
  * Cancel a request: its work stops on every worker, and no further callback
@@ -174,19 +173,19 @@ const char *service_lacks(const struct service *service);
  * Append the metrics of all services in Prometheus's text format to `out`
  * (borrowed). Returns 0 or -ENOMEM. O(instances).
  */
-int service_metrics(const struct service *all, struct evbuffer *out)
-    __attribute__((warn_unused_result));
+[[nodiscard]] int service_metrics(const struct service *all,
+                                  struct evbuffer *out);
 
 /* Append, as JSON, why the request with that id went where it went, and how it
  * ended. Returns 0; -ENOENT: it is not known, or no longer; -ENOMEM. */
-int service_explain(const struct service *all, const char *id,
-                    struct evbuffer *out) __attribute__((warn_unused_result));
+[[nodiscard]] int service_explain(const struct service *all, const char *id,
+                                  struct evbuffer *out);
 
 /*
  * Append one JSON object that says how the service is (status, instances by
  * health) to `out` (borrowed). Returns 0 or -ENOMEM. O(instances).
  */
-int service_health(const struct service *all, struct evbuffer *out)
-    __attribute__((warn_unused_result));
+[[nodiscard]] int service_health(const struct service *all,
+                                 struct evbuffer *out);
 
 #endif

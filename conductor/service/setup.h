@@ -13,8 +13,8 @@
 /* service_check_config(config, err): whether service_new() would accept the
  * options that only it can judge: the cost model file. Returns 0 or a negative
  * errno with a message in err. */
-__attribute__((warn_unused_result)) int
-service_check_config(const struct config *config, char err[CONFIG_ERROR_MAX]);
+[[nodiscard]] int service_check_config(const struct config *config,
+                                       char err[CONFIG_ERROR_MAX]);
 
 /* service_new(base, config, err): reads the cost model, listens for workers,
  * and asks the engines for their health. There is a service for each model;

@@ -223,9 +223,9 @@ void request_instance_lost(struct service_request *request, uint32_t id,
 
 /* request_frame(service, id, h, payload): a frame about a request from instance
  * id. Returns 0, -EBADMSG, or -EPROTO for a type that is out of place. */
-__attribute__((warn_unused_result)) int
-request_frame(struct service *service, uint32_t id,
-              const struct frame_header *h, const uint8_t *payload);
+[[nodiscard]] int request_frame(struct service *service, uint32_t id,
+                                const struct frame_header *h,
+                                const uint8_t *payload);
 
 /* request_retry_waiting(service): carries out the orders for requests that wait
  * for room: those that find some, and those that have waited too long. */
@@ -294,9 +294,9 @@ void index_on_sweep(evutil_socket_t fd, short what, void *arg);
 
 /* index_inventory_mark(service, worker, slot, payload, len): the inventory of
  * the worker in a pool slot begins or ends. Returns 0 or -EBADMSG. */
-__attribute__((warn_unused_result)) int
-index_inventory_mark(struct service *service, struct worker *worker,
-                     uint32_t slot, const uint8_t *payload, size_t len);
+[[nodiscard]] int index_inventory_mark(struct service *service,
+                                       struct worker *worker, uint32_t slot,
+                                       const uint8_t *payload, size_t len);
 
 /* instances_count(service, role): ready instances with that role bit. */
 uint32_t instances_count(const struct service *service, unsigned role);

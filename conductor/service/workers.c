@@ -71,8 +71,7 @@ static bool on_left(void *arg, struct worker_link *link, const char *reason)
     s->n_workers--;
     service_set_window(s);
     s->metrics.workers_lost++;
-    int rc = pool_set_health(s->pool, id, HEALTH_GONE);
-    (void)rc;
+    (void)pool_set_health(s->pool, id, HEALTH_GONE);
     for (uint32_t i = 0; i < s->table.size; i++) {
         struct service_request *request = s->table.by_slot[i];
 
@@ -82,8 +81,7 @@ static bool on_left(void *arg, struct worker_link *link, const char *reason)
             request_worker_left(request, id, why);
         }
     }
-    rc = pool_remove(s->pool, id, clock_now_us());
-    (void)rc;
+    (void)pool_remove(s->pool, id, clock_now_us());
     prefix_index_cleared(s->index, slot);
     memset(w, 0, sizeof(*w));
     return lost;
@@ -181,9 +179,7 @@ static int on_frame(void *arg, struct worker_link *link,
     const struct pool_instance *in = pool_get(s->pool, w->id);
 
     if (in->health == HEALTH_SUSPECT) {
-        int rc = pool_set_health(s->pool, w->id, HEALTH_READY);
-
-        (void)rc;
+        (void)pool_set_health(s->pool, w->id, HEALTH_READY);
         service_freed(s);
         log_info("worker %s answers again", in->name);
     }
@@ -236,8 +232,7 @@ void instances_tick(struct service *service)
         if (!w->link || !in || in->health != HEALTH_READY ||
             now_us - worker_link_last_frame_us(w->link) < late_us)
             continue;
-        int rc = pool_set_health(service->pool, in->id, HEALTH_SUSPECT);
-        (void)rc;
+        (void)pool_set_health(service->pool, in->id, HEALTH_SUSPECT);
         log_warn("worker %s is silent and gets no work", in->name);
     }
 }

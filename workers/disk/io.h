@@ -28,8 +28,8 @@ struct disk_io;
 /* Make one for `fd`, borrowed, with at most `depth` pieces under way. If
  * `uring` is false, or io_uring is not available, it runs on threads. Returns 0
  * and *out, owned; or a negative errno. */
-int disk_io_new(int fd, unsigned depth, bool uring, struct disk_io **out)
-    __attribute__((warn_unused_result));
+[[nodiscard]] int disk_io_new(int fd, unsigned depth, bool uring,
+                              struct disk_io **out);
 
 /* Free it. Nothing may be under way. NULL is a no-op. */
 void disk_io_free(struct disk_io *io);

@@ -122,9 +122,9 @@ static void threads_submit(void *way, struct disk_op *op)
     pthread_mutex_unlock(&t->lock);
 }
 
-static void threads_flush(void *way)
+/* They have begun already. */
+static void threads_flush(void *)
 {
-    (void)way; /* they have begun already */
 }
 
 static struct disk_op *threads_reap(void *way, bool wait)

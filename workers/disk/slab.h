@@ -92,9 +92,9 @@ uint64_t disk_slab_bytes(const struct disk_geometry *g, uint32_t slots);
  * that were erased or mended: -EINVAL (not a regular file, foreign, of another
  * geometry or size, too small for one block), -EACCES, -EBUSY (in use),
  * -ENOSPC, or what the system said. Blocks: a new file is allocated. */
-int disk_slab_open(const struct disk_slab_config *config, struct disk_slab *out,
-                   char *err, size_t err_bytes)
-    __attribute__((warn_unused_result));
+[[nodiscard]] int disk_slab_open(const struct disk_slab_config *config,
+                                 struct disk_slab *out, char *err,
+                                 size_t err_bytes);
 
 /* Close it. */
 void disk_slab_close(struct disk_slab *slab);
@@ -105,19 +105,18 @@ typedef void disk_slab_found_fn(void *arg, uint32_t slot,
 
 /* Read all slot headers, and report those that are whole. Returns the number of
  * damaged ones, or a negative errno. Blocks; one pass over the headers. */
-int64_t disk_slab_scan(const struct disk_slab *slab, disk_slab_found_fn *found,
-                       void *arg) __attribute__((warn_unused_result));
+[[nodiscard]] int64_t disk_slab_scan(const struct disk_slab *slab,
+                                     disk_slab_found_fn *found, void *arg);
 
 /* Write the header of `slot` into page[page_bytes]. `scratch` is an initialised
  * buffer of at least page_bytes. 0, or -ENOMEM. */
-int disk_slab_encode(const struct disk_slab *slab, uint32_t slot,
-                     const struct disk_slot *s, struct wire_buf *scratch,
-                     void *page) __attribute__((warn_unused_result));
+[[nodiscard]] int disk_slab_encode(const struct disk_slab *slab, uint32_t slot,
+                                   const struct disk_slot *s,
+                                   struct wire_buf *scratch, void *page);
 
 /* Make the header of `slot` empty, now. Blocks for one small write. 0, or a
  * negative errno. */
-int disk_slab_erase(const struct disk_slab *slab, uint32_t slot)
-    __attribute__((warn_unused_result));
+[[nodiscard]] int disk_slab_erase(const struct disk_slab *slab, uint32_t slot);
 
 /* Where in the file the header of `slot` is. */
 uint64_t disk_slab_page_offset(const struct disk_slab *slab, uint32_t slot);

@@ -29,7 +29,7 @@ double disk_slab_mib(uint64_t bytes);
  * has lost. 0, or a negative errno with a message: the file then has the size
  * that it had. After a loss of power at any point the file is empty or has a
  * header. */
-int disk_slab_fill(struct disk_opening *o) __attribute__((warn_unused_result));
+[[nodiscard]] int disk_slab_fill(struct disk_opening *o);
 
 /* Fill in all sizes and offsets. */
 void disk_slab_lay_out(struct disk_slab *slab, const struct disk_geometry *g,
@@ -40,7 +40,6 @@ bool disk_slab_sealed(const void *page, size_t bytes);
 
 /* Make page[bytes] of what `b` holds, zeroes and the checksum; `b` is used up.
  * 0, or -ENOMEM. */
-int disk_slab_seal(struct wire_buf *b, void *page, size_t bytes)
-    __attribute__((warn_unused_result));
+[[nodiscard]] int disk_slab_seal(struct wire_buf *b, void *page, size_t bytes);
 
 #endif

@@ -120,13 +120,12 @@ struct tail {
 };
 
 /* Erases the header of a block of which not all data are there. */
-static void lose(void *arg, uint32_t slot, const struct disk_slot *s)
+static void lose(void *arg, uint32_t slot, const struct disk_slot *)
 {
     struct tail *t = arg;
     const struct disk_slab *slab = &t->o->slab;
     uint64_t end = disk_slab_data_offset(slab, slot);
 
-    (void)s;
     if (end + slab->geometry.block_bytes <= t->o->size_bytes || t->rc < 0)
         return;
     t->rc = disk_slab_erase(slab, slot);

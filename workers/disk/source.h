@@ -9,8 +9,8 @@
 /* The source, added if the loader does not have it. `loader` and `tier` are
  * borrowed for its life; close the tier before the loader is freed. NULL: the
  * loader has no room for it. */
-struct loader_source *disk_source(struct loader *loader, struct disk_tier *tier)
-    __attribute__((warn_unused_result));
+[[nodiscard]] struct loader_source *disk_source(struct loader *loader,
+                                                struct disk_tier *tier);
 
 /* Leading blocks of r's prompt that the tier can send, at most to_block.
  * O(blocks). */

@@ -66,9 +66,9 @@ typedef void disk_tier_done_fn(void *arg, int rc);
 /* Open the tier with the blocks in its file, or create the file. `config` is
  * borrowed for the call. Returns 0 and *out, owned; or a negative errno with a
  * message in err[err_bytes]: see disk_slab_open. Blocks; reads all headers. */
-int disk_tier_open(const struct disk_tier_config *config,
-                   struct disk_tier **out, char *err, size_t err_bytes)
-    __attribute__((warn_unused_result));
+[[nodiscard]] int disk_tier_open(const struct disk_tier_config *config,
+                                 struct disk_tier **out, char *err,
+                                 size_t err_bytes);
 
 /* Close it. Waits for the I/O under way; reads and writes that are not over end
  * with -ECANCELED. NULL is a no-op. */
@@ -113,10 +113,10 @@ bool disk_tier_has(const struct disk_tier *t, struct disk_ref ref);
  * Reads begin in the order of the calls. Returns 0, and if `read` is not NULL
  * a handle for disk_tier_cancel; -EBUSY: max_reads; -ESTALE: the block was
  * dropped; -EINVAL: no such layers, or unaligned. */
-int disk_tier_read(struct disk_tier *t, struct disk_ref ref,
-                   uint32_t from_layer, uint32_t to_layer, void *block,
-                   disk_tier_done_fn *done, void *arg, struct disk_read **read)
-    __attribute__((warn_unused_result));
+[[nodiscard]] int disk_tier_read(struct disk_tier *t, struct disk_ref ref,
+                                 uint32_t from_layer, uint32_t to_layer,
+                                 void *block, disk_tier_done_fn *done,
+                                 void *arg, struct disk_read **read);
 
 /* End a read that is not over: `done` comes as soon as the system has let go of
  * the memory, from a later poll. */
@@ -134,10 +134,10 @@ void disk_tier_cancel(struct disk_tier *t, struct disk_read *read);
  *   -ENOTUNIQ the key belongs to another block
  *   -ESTALE   the parent is not there
  *   -EINVAL   unaligned */
-int disk_tier_write(struct disk_tier *t, struct disk_ref parent, uint64_t key,
-                    const uint32_t *tokens, const void *data,
-                    disk_tier_done_fn *done, void *arg, struct disk_ref *ref)
-    __attribute__((warn_unused_result));
+[[nodiscard]] int disk_tier_write(struct disk_tier *t, struct disk_ref parent,
+                                  uint64_t key, const uint32_t *tokens,
+                                  const void *data, disk_tier_done_fn *done,
+                                  void *arg, struct disk_ref *ref);
 
 /* Fill `stats`. */
 void disk_tier_stats(const struct disk_tier *t, struct disk_tier_stats *stats);

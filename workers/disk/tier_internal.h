@@ -146,18 +146,18 @@ uint64_t disk_layer_sum(const struct disk_tier *t, const char *block,
 /* --- tier_restore.c --- */
 
 /* Fill the index from the slab. 0, or -ENOMEM. Logs what is lost. */
-int disk_tier_restore(struct disk_tier *t) __attribute__((warn_unused_result));
+[[nodiscard]] int disk_tier_restore(struct disk_tier *t);
 
 /* --- tier_read.c --- */
 
 /* Memory for reads. 0, or -ENOMEM. */
-int disk_reads_init(struct disk_tier *t) __attribute__((warn_unused_result));
+[[nodiscard]] int disk_reads_init(struct disk_tier *t);
 
 /* Queue a read; as disk_tier_read(), which begins it. */
-int disk_reads_add(struct disk_tier *t, struct disk_ref ref,
-                   uint32_t from_layer, uint32_t to_layer, void *block,
-                   disk_tier_done_fn *done, void *arg, struct disk_read **read)
-    __attribute__((warn_unused_result));
+[[nodiscard]] int disk_reads_add(struct disk_tier *t, struct disk_ref ref,
+                                 uint32_t from_layer, uint32_t to_layer,
+                                 void *block, disk_tier_done_fn *done,
+                                 void *arg, struct disk_read **read);
 
 /* Begin the next piece of a read with `p`. False: there is none. */
 bool disk_reads_begin(struct disk_tier *t, struct disk_piece *p);
@@ -193,13 +193,13 @@ void disk_tier_condemn(struct disk_tier *t, struct disk_ref ref,
 /* --- tier_write.c --- */
 
 /* Memory for writes. 0, or -ENOMEM. */
-int disk_writes_init(struct disk_tier *t) __attribute__((warn_unused_result));
+[[nodiscard]] int disk_writes_init(struct disk_tier *t);
 
 /* Queue a write; as disk_tier_write(), which begins it. */
-int disk_writes_add(struct disk_tier *t, struct disk_ref parent, uint64_t key,
-                    const uint32_t *tokens, const void *data,
-                    disk_tier_done_fn *done, void *arg, struct disk_ref *ref)
-    __attribute__((warn_unused_result));
+[[nodiscard]] int disk_writes_add(struct disk_tier *t, struct disk_ref parent,
+                                  uint64_t key, const uint32_t *tokens,
+                                  const void *data, disk_tier_done_fn *done,
+                                  void *arg, struct disk_ref *ref);
 
 /* Begin the next piece of a write with `p`. False: there is none. */
 bool disk_writes_begin(struct disk_tier *t, struct disk_piece *p);

@@ -102,12 +102,12 @@ static struct disk_ref on_disk(const struct write_behind *wb, uint32_t id)
     return DISK_REF_NONE;
 }
 
-static void on_written(void *arg, int rc)
+/* A failure is logged; the tier does not have it, so the note is void. */
+static void on_written(void *arg, int)
 {
     struct job *job = arg;
     struct write_behind *wb = job->wb;
 
-    (void)rc; /* logged; the tier does not have it, so the note is void */
     kv_store_release(wb->store, job->id);
     job->next_free = wb->free_jobs;
     wb->free_jobs = job;

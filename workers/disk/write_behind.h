@@ -19,10 +19,10 @@ uint32_t write_behind_max(uint32_t capacity_blocks);
 /* Make one between `store` and `tier`, both borrowed. `released`(arg) is called
  * after pins were given back, from disk_tier_poll. Returns it owned, or NULL:
  * out of memory. Close the tier before it is freed: its writes refer to it. */
-struct write_behind *write_behind_new(struct kv_store *store,
-                                      struct disk_tier *tier,
-                                      void (*released)(void *arg), void *arg)
-    __attribute__((warn_unused_result));
+[[nodiscard]] struct write_behind *write_behind_new(struct kv_store *store,
+                                                    struct disk_tier *tier,
+                                                    void (*released)(void *arg),
+                                                    void *arg);
 
 /* Free it. NULL is a no-op. */
 void write_behind_free(struct write_behind *wb);

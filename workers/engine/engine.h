@@ -128,17 +128,18 @@ const char *engine_blas_coretype(void);
 /* What engine_new() would make of `config`, without making it: *layout, whose
  * window_tokens a card may still lower, and *needs. Returns 0, or -EINVAL with
  * a message that names field and value in err[err_bytes] (never NULL). */
-__attribute__((warn_unused_result)) int
-engine_plan(const struct engine_config *config, struct engine_kv_layout *layout,
-            struct engine_needs *needs, char *err, size_t err_bytes);
+[[nodiscard]] int engine_plan(const struct engine_config *config,
+                              struct engine_kv_layout *layout,
+                              struct engine_needs *needs, char *err,
+                              size_t err_bytes);
 
 /* Builds an engine. Borrows `config` for the call. Returns an owned engine, or
  * NULL with a message that names field and value in err[err_bytes] (never
  * NULL). It does not check whether the machine has the memory; engine_plan()
  * says how much it takes. Cost: the weights of "cpu" are drawn here, about 1 ns
  * a number. */
-__attribute__((warn_unused_result)) struct engine *
-engine_new(const struct engine_config *config, char *err, size_t err_bytes);
+[[nodiscard]] struct engine *engine_new(const struct engine_config *config,
+                                        char *err, size_t err_bytes);
 
 /* Frees `e` and all it owns, not the KV blocks. NULL is fine. */
 void engine_free(struct engine *e);
@@ -172,16 +173,14 @@ const struct engine_kv_layout *engine_kv_layout(const struct engine *e);
  * step can be repeated; -ENODEV if the card is gone (engine_error()): the
  * engine can then only be freed.
  * Cost: that of the model; "timed" sleeps instead. */
-__attribute__((warn_unused_result)) int
-engine_step(struct engine *e, struct engine_segment *segments, size_t n,
-            const struct engine_step_ops *ops, void *arg,
-            const atomic_bool *abort);
+[[nodiscard]] int engine_step(struct engine *e, struct engine_segment *segments,
+                              size_t n, const struct engine_step_ops *ops,
+                              void *arg, const atomic_bool *abort);
 
 /* Memory for `bytes` (at least 1) of host blocks, aligned to a page; locked
  * into memory where the engine copies it to a card. Returns it owned
  * (engine_kv_free), or NULL. */
-__attribute__((warn_unused_result)) void *engine_kv_alloc(struct engine *e,
-                                                          size_t bytes);
+[[nodiscard]] void *engine_kv_alloc(struct engine *e, size_t bytes);
 
 /* Frees what engine_kv_alloc() returned; no step may use it. NULL is fine. */
 void engine_kv_free(struct engine *e, void *memory);
@@ -197,14 +196,14 @@ void engine_kv_forget(struct engine *e, void *block);
  * own does nothing. Sets *ticket. Returns 0, -EINVAL for layers that do not
  * exist, -EBUSY if too much is under way or no room is left (a step will then
  * do it), -EIO. */
-__attribute__((warn_unused_result)) int
-engine_kv_upload(struct engine *e, void *const *blocks, size_t n,
-                 uint32_t from_layer, uint32_t to_layer, uint64_t *ticket);
+[[nodiscard]] int engine_kv_upload(struct engine *e, void *const *blocks,
+                                   size_t n, uint32_t from_layer,
+                                   uint32_t to_layer, uint64_t *ticket);
 
 /* Whether the upload of that ticket is over: 1, 0 (not yet; never with
  * `wait`), or -EIO. */
-__attribute__((warn_unused_result)) int
-engine_kv_upload_done(struct engine *e, uint64_t ticket, bool wait);
+[[nodiscard]] int engine_kv_upload_done(struct engine *e, uint64_t ticket,
+                                        bool wait);
 
 /* Address of the K or V row of a slot (0 .. block_tokens - 1) of a layer in
  * `block`. Rows of consecutive slots follow each other, so a range of tokens

@@ -45,8 +45,8 @@ const struct model_shape *model_at(size_t i);
 
 /* Returns 0 if `shape` keeps the invariants above, else -EINVAL, with
  * "model: <field> is <value>: <what it must be>" in err[err_bytes]. */
-__attribute__((warn_unused_result)) int
-model_check(const struct model_shape *shape, char *err, size_t err_bytes);
+[[nodiscard]] int model_check(const struct model_shape *shape, char *err,
+                              size_t err_bytes);
 
 /* What two workers must agree on before one uses the other's KV: a hash
  * (FNV-1a, 64 bits) over the shape (its name apart), the layers in use, the

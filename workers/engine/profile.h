@@ -57,9 +57,9 @@ typedef void profile_progress_fn(void *arg, uint32_t done, uint32_t of);
  * Returns 0; -EINVAL with a message in err[err_bytes] for a field out of range;
  * -ENOMEM; -ECANCELED if *stop was set; or what writing to `out` or the engine
  * reported. Cost: about 8 s for tiny on one fast core. */
-__attribute__((warn_unused_result)) int
-profile_run(struct engine *e, const struct profile_config *config, FILE *out,
-            profile_progress_fn *progress, void *arg, char *err,
-            size_t err_bytes);
+[[nodiscard]] int profile_run(struct engine *e,
+                              const struct profile_config *config, FILE *out,
+                              profile_progress_fn *progress, void *arg,
+                              char *err, size_t err_bytes);
 
 #endif

@@ -39,19 +39,17 @@ struct timed_engine {
     int64_t busy_until_us; /* when the last step was to end */
 };
 
-static uint32_t timed_row_bytes(const struct model_shape *shape)
+static uint32_t timed_row_bytes(const struct model_shape *)
 {
-    (void)shape;
     return (uint32_t)sizeof(uint64_t);
 }
 
 static struct engine *timed_create(const struct engine_config *config,
-                                   struct engine_kv_layout *layout, char *err,
+                                   struct engine_kv_layout *, char *err,
                                    size_t err_bytes)
 {
     struct timed_engine *e;
 
-    (void)layout;
     if (!config->cost) {
         snprintf(err, err_bytes,
                  "timed: cost is missing: this engine takes its times from a "

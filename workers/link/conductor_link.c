@@ -207,12 +207,10 @@ static void connect_now(struct conductor_link *l)
     start_timer(l->retry, WELCOME_USUAL_MS);
 }
 
-static void on_retry(evutil_socket_t fd, short what, void *arg)
+static void on_retry(evutil_socket_t, short, void *arg)
 {
     struct conductor_link *l = arg;
 
-    (void)fd;
-    (void)what;
     if (!l->conn) {
         connect_now(l);
     } else if (l->overdue) {
@@ -226,12 +224,10 @@ static void on_retry(evutil_socket_t fd, short what, void *arg)
     }
 }
 
-static void on_heartbeat(evutil_socket_t fd, short what, void *arg)
+static void on_heartbeat(evutil_socket_t, short, void *arg)
 {
     struct conductor_link *l = arg;
 
-    (void)fd;
-    (void)what;
     l->ops->heartbeat(l->arg);
 }
 

@@ -43,10 +43,9 @@ struct conductor_link_config {
 
 /* Start connecting. `config` is copied but for what it says is borrowed, `ops`
  * and `arg` are borrowed. Returns it owned, or NULL: out of memory. */
-struct conductor_link *
+[[nodiscard]] struct conductor_link *
 conductor_link_new(const struct conductor_link_config *config,
-                   const struct conductor_link_ops *ops, void *arg)
-    __attribute__((warn_unused_result));
+                   const struct conductor_link_ops *ops, void *arg);
 
 /* Close and free, without a callback. NULL is a no-op. */
 void conductor_link_free(struct conductor_link *l);

@@ -47,12 +47,10 @@ static void take_in(struct loader *l, struct load *load,
     if (load->mode == LOAD_MODE_LAYERWISE)
         open_gate(load);
     /* An engine that has no room or too much to do copies it in its step. */
-    int rc = l->config.engine
-                 ? engine_kv_upload(l->config.engine, &r->blocks.data[p->block],
-                                    1, p->from_layer,
-                                    p->from_layer + p->n_layers, &ticket)
-                 : 0;
-    (void)rc;
+    if (l->config.engine)
+        (void)engine_kv_upload(l->config.engine, &r->blocks.data[p->block], 1,
+                               p->from_layer, p->from_layer + p->n_layers,
+                               &ticket);
 }
 
 /* What is wrong with a block, in words. */

@@ -143,8 +143,7 @@ int64_t loader_hung_us(const struct loader_piece *p);
 
 /* Put another block in the place of block b, into which a read is under way;
  * what the read brings is not used. 0, or -ENOSPC. */
-int load_replace(struct load *load, uint32_t b)
-    __attribute__((warn_unused_result));
+[[nodiscard]] int load_replace(struct load *load, uint32_t b);
 
 /* Where load and prefill are. */
 void load_meeting(const struct load *load, uint32_t most, struct meeting *m);

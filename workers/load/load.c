@@ -132,9 +132,8 @@ bool load_check(struct load *load)
     return true;
 }
 
-void loader_forget(struct loader *l, struct request *r)
+void loader_forget(struct loader *, struct request *r)
 {
-    (void)l;
     if (!r->load.job)
         return;
     r->load.job->spoilt = true;

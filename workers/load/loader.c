@@ -16,10 +16,8 @@ static const struct load_rate_config rate_config = {.memory_us = 1000000,
                                                     .least_bytes = 16u << 20,
                                                     .most_slower = 4};
 
-static void on_timer(evutil_socket_t fd, short what, void *arg)
+static void on_timer(evutil_socket_t, short, void *arg)
 {
-    (void)fd;
-    (void)what;
     loader_tick(arg);
 }
 

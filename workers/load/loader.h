@@ -112,9 +112,9 @@ struct load_request {
 
 /* Make a loader. `config` is copied, what it points to and `ops` and `arg` are
  * borrowed. Returns it owned, or NULL: out of memory. */
-struct loader *loader_new(const struct loader_config *config,
-                          const struct loader_ops *ops, void *arg)
-    __attribute__((warn_unused_result));
+[[nodiscard]] struct loader *loader_new(const struct loader_config *config,
+                                        const struct loader_ops *ops,
+                                        void *arg);
 
 /* Free it; no request may have a load, and every source must have handed back
  * its pieces. NULL is a no-op. */
@@ -123,10 +123,9 @@ void loader_free(struct loader *l);
 /* Add a source called `name` (copied, for logs). `ops` and `arg` are borrowed.
  * Returns it, owned by the loader, or NULL: LOADER_SOURCES_MAX are in use, or
  * no memory. */
-struct loader_source *loader_add_source(struct loader *l, const char *name,
-                                        const struct loader_source_ops *ops,
-                                        void *arg)
-    __attribute__((warn_unused_result));
+[[nodiscard]] struct loader_source *
+loader_add_source(struct loader *l, const char *name,
+                  const struct loader_source_ops *ops, void *arg);
 
 /* The source of that name, or NULL. O(sources). */
 struct loader_source *loader_find_source(const struct loader *l,
@@ -146,9 +145,8 @@ double loader_source_bytes_per_s(const struct loader_source *s);
 /* Add a load for the waiting prefill `r`: sets r->load.job, and
  * r->load.held_back if it must wait for the load. `plan` is copied. It begins
  * with the first loader_poke() that finds room. 0, -ENOMEM. */
-int loader_add(struct loader *l, struct request *r,
-               const struct load_request *plan)
-    __attribute__((warn_unused_result));
+[[nodiscard]] int loader_add(struct loader *l, struct request *r,
+                             const struct load_request *plan);
 
 /* Begin the loads that can begin, and ask for the next pieces. `take` gives a
  * request its blocks if it may have them, as batch_take_ahead(); called with

@@ -28,12 +28,10 @@ static void on_released(void *arg)
     worker_poke(d->w);
 }
 
-static void on_disk(evutil_socket_t fd, short what, void *arg)
+static void on_disk(evutil_socket_t, short, void *arg)
 {
     struct worker_disk *d = arg;
 
-    (void)fd;
-    (void)what;
     disk_tier_poll(d->tier);
     write_behind_resume(d->writer);
     worker_poke(d->w); /* there may be events */

@@ -88,8 +88,8 @@ void worker_load_poke(struct worker *w);
 
 /* Open the disk tier, if the options name one. 0, or a negative errno with a
  * message that names the option in err[err_bytes]. Blocks. */
-int worker_disk_open(struct worker *w, char *err, size_t err_bytes)
-    __attribute__((warn_unused_result));
+[[nodiscard]] int worker_disk_open(struct worker *w, char *err,
+                                   size_t err_bytes);
 
 /* Close it. Waits for the I/O under way. Without a tier a no-op. */
 void worker_disk_close(struct worker *w);

@@ -191,8 +191,7 @@ struct request_spec {
 
 /* Make a request in state REQUEST_WAITING, or REQUEST_ANNOUNCED without tokens.
  * Returns it owned, or NULL: out of memory. O(tokens). */
-struct request *request_new(const struct request_spec *spec)
-    __attribute__((warn_unused_result));
+[[nodiscard]] struct request *request_new(const struct request_spec *spec);
 
 /* Whether a request may go from one state to the other. */
 bool request_may_go(enum request_state from, enum request_state to);
@@ -212,8 +211,8 @@ uint32_t request_blocks(uint32_t n_tokens, uint32_t max_tokens,
 /* Take all the blocks of `r`, a prefill without blocks: those of the prompt
  * that the store holds, and the rest as private ones. 0, or -ENOSPC or -ENOMEM,
  * and it has none. O(n_blocks). */
-int request_take(struct request *r, struct kv_store *store,
-                 uint32_t block_tokens) __attribute__((warn_unused_result));
+[[nodiscard]] int request_take(struct request *r, struct kv_store *store,
+                               uint32_t block_tokens);
 
 /* Make the blocks that the store holds of the prompt of `r`, a prefill without
  * blocks, the most recently used: it may wait long. No pins. O(run). */

@@ -55,27 +55,21 @@ static void go_on(struct worker *w)
     worker_send_events(w);
 }
 
-static void on_poke(evutil_socket_t fd, short what, void *arg)
+static void on_poke(evutil_socket_t, short, void *arg)
 {
-    (void)fd;
-    (void)what;
     go_on(arg);
 }
 
-static void on_tick(evutil_socket_t fd, short what, void *arg)
+static void on_tick(evutil_socket_t, short, void *arg)
 {
     struct worker *w = arg;
 
-    (void)fd;
-    (void)what;
     transfer_tick(w->transfer, clock_now_us());
     worker_disk_poke(w);
 }
 
-static void on_inventory(evutil_socket_t fd, short what, void *arg)
+static void on_inventory(evutil_socket_t, short, void *arg)
 {
-    (void)fd;
-    (void)what;
     worker_go_on_inventory(arg);
 }
 

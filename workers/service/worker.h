@@ -16,11 +16,10 @@ struct worker;
  * which may be NULL, and `cost`, a cost model of that engine or NULL):
  * allocates the store, listens for peers, starts connecting to the conductor.
  * Returns it owned, or NULL with a message in err[err_bytes]. */
-struct worker *worker_new(struct event_base *base,
-                          const struct worker_options *options,
-                          const struct secret *secret, struct engine *engine,
-                          const struct cost_model *cost, char *err,
-                          size_t err_bytes) __attribute__((warn_unused_result));
+[[nodiscard]] struct worker *
+worker_new(struct event_base *base, const struct worker_options *options,
+           const struct secret *secret, struct engine *engine,
+           const struct cost_model *cost, char *err, size_t err_bytes);
 
 /* Drop all requests, close everything, free. NULL is a no-op. */
 void worker_free(struct worker *w);

@@ -32,10 +32,8 @@ static void forget(struct step_alone *s, struct request *r)
     request_free(r);
 }
 
-static void on_started(void *arg, struct request *r)
+static void on_started(void *, struct request *)
 {
-    (void)arg;
-    (void)r;
 }
 
 static void on_prefilled(void *arg, struct request *r)
@@ -47,9 +45,8 @@ static void on_prefilled(void *arg, struct request *r)
     forget(s, r);
 }
 
-static void on_failed(void *arg, struct request *r, const char *why)
+static void on_failed(void *arg, struct request *r, const char *)
 {
-    (void)why;
     forget(arg, r);
 }
 
@@ -57,18 +54,16 @@ static void on_failed(void *arg, struct request *r, const char *why)
 static const struct batch_ops batch_ops = {
     .started = on_started, .prefilled = on_prefilled, .failed = on_failed};
 
-static void on_done(void *arg, int rc, int64_t step_us)
+static void on_done(void *arg, int rc, int64_t)
 {
     struct step_alone *s = arg;
 
-    (void)step_us;
     s->rc = rc;
     event_base_loopbreak(s->base);
 }
 
-static void on_progress(void *arg)
+static void on_progress(void *)
 {
-    (void)arg;
 }
 
 static const struct batch_thread_ops thread_ops = {.done = on_done,

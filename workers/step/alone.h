@@ -11,9 +11,8 @@ struct step_alone;
 
 /* Make one over `engine`, borrowed, with `n_blocks` blocks, and room for
  * `max_batch` segments in a step. Returns it owned, or NULL: out of memory. */
-struct step_alone *step_alone_new(struct engine *engine, uint32_t n_blocks,
-                                  uint32_t max_batch)
-    __attribute__((warn_unused_result));
+[[nodiscard]] struct step_alone *
+step_alone_new(struct engine *engine, uint32_t n_blocks, uint32_t max_batch);
 
 /* Free it. NULL is a no-op. */
 void step_alone_free(struct step_alone *s);
@@ -21,12 +20,12 @@ void step_alone_free(struct step_alone *s);
 /* Prefill tokens[n_tokens], from the frame that a conductor would send to the
  * first token: *us. What the store holds of it is reused: *cached_tokens. 0, or
  * a negative errno. */
-int step_alone_prefill(struct step_alone *s, const uint32_t *tokens,
-                       uint32_t n_tokens, uint32_t *cached_tokens, double *us)
-    __attribute__((warn_unused_result));
+[[nodiscard]] int step_alone_prefill(struct step_alone *s,
+                                     const uint32_t *tokens, uint32_t n_tokens,
+                                     uint32_t *cached_tokens, double *us);
 
 /* Run one step of segments[n], as engine_step(). */
-int step_alone_step(struct step_alone *s, struct engine_segment *segments,
-                    uint32_t n) __attribute__((warn_unused_result));
+[[nodiscard]] int step_alone_step(struct step_alone *s,
+                                  struct engine_segment *segments, uint32_t n);
 
 #endif

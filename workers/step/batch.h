@@ -67,14 +67,12 @@ struct batch_counts {
 
 /* Make a step loop, with the order QUEUE_ORDER_DEFAULT. `config` is copied,
  * `ops` and `arg` are borrowed. Returns it owned, or NULL: out of memory. */
-struct batch *batch_new(const struct batch_config *config,
-                        const struct batch_ops *ops, void *arg)
-    __attribute__((warn_unused_result));
+[[nodiscard]] struct batch *batch_new(const struct batch_config *config,
+                                      const struct batch_ops *ops, void *arg);
 
 /* Serve the queue in the order of that name from now on. 0, or -EINVAL: there
  * is none of that name. */
-int batch_set_order(struct batch *b, const char *name)
-    __attribute__((warn_unused_result));
+[[nodiscard]] int batch_set_order(struct batch *b, const char *name);
 
 /* Free it. Its requests must be gone. NULL is a no-op. */
 void batch_free(struct batch *b);
@@ -82,8 +80,7 @@ void batch_free(struct batch *b);
 /* Queue the prefill `r` (REQUEST_WAITING), which the batch borrows until a
  * callback says otherwise; the blocks that it would reuse now become the most
  * recently used. 0, or -EBUSY: the queue is full. */
-int batch_enqueue(struct batch *b, struct request *r)
-    __attribute__((warn_unused_result));
+[[nodiscard]] int batch_enqueue(struct batch *b, struct request *r);
 
 /* Take a request whose KV has arrived (REQUEST_RECEIVING); borrowed as above.
  * The number of such requests is bounded by the blocks of the store. */
@@ -92,8 +89,7 @@ void batch_add_decode(struct batch *b, struct request *r);
 /* Give the waiting prefill `r` its blocks now, so that they can be loaded
  * before its turn. 0; or -ENOSPC: that would take room from older ones that
  * wait without blocks. O(waiting + blocks). */
-int batch_take_ahead(struct batch *b, struct request *r)
-    __attribute__((warn_unused_result));
+[[nodiscard]] int batch_take_ahead(struct batch *b, struct request *r);
 
 /* Forget `r` wherever it is. Returns true if the caller may free it now, or
  * false if the step under way still uses it: `removed` comes then. */

@@ -50,7 +50,7 @@ void batch_list_active(struct batch *b);
 
 /* Room in active and active_of for all who wait or are under way. 0, -ENOMEM.
  */
-int batch_reserve(struct batch *b) __attribute__((warn_unused_result));
+[[nodiscard]] int batch_reserve(struct batch *b);
 
 /* Give the waiting prefill `r` its blocks, unless it has them. False: there is
  * no room for all of them. O(waiting + blocks). */

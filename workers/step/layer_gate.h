@@ -35,8 +35,8 @@ uint32_t layer_gate_layers(const struct layer_gate *g);
 
 /* Wait until `layer` is there: 0; or -EIO: it will not come; -ETIMEDOUT after
  * patience_us; -ECANCELED soon after *abort was set. */
-int layer_gate_wait(struct layer_gate *g, uint32_t layer, int64_t patience_us,
-                    const atomic_bool *abort)
-    __attribute__((warn_unused_result));
+[[nodiscard]] int layer_gate_wait(struct layer_gate *g, uint32_t layer,
+                                  int64_t patience_us,
+                                  const atomic_bool *abort);
 
 #endif

@@ -107,14 +107,13 @@ static void *thread_main(void *arg)
     return NULL;
 }
 
-static void on_wakeup(evutil_socket_t fd, short what, void *arg)
+static void on_wakeup(evutil_socket_t fd, short, void *arg)
 {
     struct batch_thread *t = arg;
     uint64_t count;
     ssize_t n = read(fd, &count, sizeof(count));
 
     (void)n;
-    (void)what;
     pthread_mutex_lock(&t->lock);
     bool ended = t->ended;
     int rc = t->rc;

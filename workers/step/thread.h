@@ -25,10 +25,10 @@ struct batch_thread_ops {
  * batch_thread_free; the callbacks run on the thread of `base`, before other
  * events that are due. max_segments: most segments of one step. Returns it
  * owned, or NULL. */
-struct batch_thread *
+[[nodiscard]] struct batch_thread *
 batch_thread_new(struct event_base *base, struct engine *engine,
                  uint32_t max_segments, const struct batch_thread_ops *ops,
-                 void *arg) __attribute__((warn_unused_result));
+                 void *arg);
 
 /* Abandon the step under way at its next layer, join the thread, free. NULL is
  * a no-op. No callback comes any more. */

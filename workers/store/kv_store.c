@@ -23,15 +23,13 @@ static bool config_ok(const struct kv_store_config *c)
                (SIZE_MAX - 4096) / c->capacity_blocks - KV_BLOCK_ALIGN;
 }
 
-static void *own_alloc(void *arg, size_t bytes)
+static void *own_alloc(void *, size_t bytes)
 {
-    (void)arg;
     return aligned_alloc(4096, (bytes + 4095) & ~(size_t)4095);
 }
 
-static void own_free(void *arg, void *memory)
+static void own_free(void *, void *memory)
 {
-    (void)arg;
     free(memory);
 }
 

@@ -86,8 +86,8 @@ struct kv_store_stats {
 /* Make a store. `config` is borrowed for the call. On success *out is owned
  * by the caller and 0 is returned; -EINVAL for a zero or an overflowing size,
  * -ENOMEM. */
-int kv_store_new(const struct kv_store_config *config, struct kv_store **out)
-    __attribute__((warn_unused_result));
+[[nodiscard]] int kv_store_new(const struct kv_store_config *config,
+                               struct kv_store **out);
 
 /* Free the store and its slab. NULL is a no-op. */
 void kv_store_free(struct kv_store *store);
@@ -126,8 +126,8 @@ void kv_store_pin(struct kv_store *store, uint32_t id);
  * Their memory holds old bytes. Writes `ids` (n). 0, or -ENOSPC when pinned
  * blocks, and those in front of them, leave no room for all of them: then none
  * is taken and nothing is evicted. O(n log n). */
-int kv_store_alloc(struct kv_store *store, uint32_t n, uint32_t *ids)
-    __attribute__((warn_unused_result));
+[[nodiscard]] int kv_store_alloc(struct kv_store *store, uint32_t n,
+                                 uint32_t *ids);
 
 /* Share the private block `id`, whose KV is complete. `parent` is the held
  * block before it, pinned by the caller, or KV_BLOCK_NONE for the first block

@@ -123,11 +123,10 @@ static void ask(struct fetch *f)
     }
 }
 
-static int fetch_read(void *arg, void *session, struct loader_piece *piece)
+static int fetch_read(void *, void *session, struct loader_piece *piece)
 {
     struct fetch *f = session;
 
-    (void)arg;
     if (TAILQ_EMPTY(&f->pieces))
         f->since_us = clock_now_us();
     TAILQ_INSERT_TAIL(&f->pieces, piece, link);
@@ -153,12 +152,11 @@ static void fetch_free(struct fetch *f, int rc)
     free(f);
 }
 
-static void fetch_close(void *arg, void *session)
+static void fetch_close(void *, void *session)
 {
     struct fetch *f = session;
     struct transfer *t = f->peer->transfer;
 
-    (void)arg;
     if (f->peer->welcome) {
         msg_empty_pack(&t->buf, FRAME_CANCEL, f->id);
         transfer_send(t, f->peer->conn);

@@ -65,10 +65,10 @@ struct transfer_ops {
 /* Listen and be ready. `config` is borrowed for the call, what it points to
  * (marked) and `ops` and `arg` for the transfer's life. Returns 0 and *out,
  * owned; or a negative errno with a message in err[err_bytes]. */
-int transfer_new(const struct transfer_config *config,
-                 const struct transfer_ops *ops, void *arg,
-                 struct transfer **out, char *err, size_t err_bytes)
-    __attribute__((warn_unused_result));
+[[nodiscard]] int transfer_new(const struct transfer_config *config,
+                               const struct transfer_ops *ops, void *arg,
+                               struct transfer **out, char *err,
+                               size_t err_bytes);
 
 /* Close everything without callbacks. NULL is a no-op. */
 void transfer_free(struct transfer *t);
@@ -82,15 +82,14 @@ void transfer_tick(struct transfer *t, int64_t now_us);
 
 /* The peer at host:port as a source of the loader, which owns it. NULL: no
  * memory, or too many. */
-struct loader_source *transfer_source(struct transfer *t, const char *host,
-                                      uint16_t port)
-    __attribute__((warn_unused_result));
+[[nodiscard]] struct loader_source *
+transfer_source(struct transfer *t, const char *host, uint16_t port);
 
 /* Offer the KV of `r`, whose prefill starts, to the decode worker at
  * r->push.host:port. 0: push_ended comes later; or a negative errno: it does
  * not. */
-int transfer_push(struct transfer *t, struct request *r, int64_t now_us)
-    __attribute__((warn_unused_result));
+[[nodiscard]] int transfer_push(struct transfer *t, struct request *r,
+                                int64_t now_us);
 
 /* Send all KV of pushes that is computed and fits the output. Call it when a
  * step made progress or ended. */
@@ -100,8 +99,7 @@ void transfer_push_poke(struct transfer *t, int64_t now_us);
 bool transfer_pushes(const struct request *r);
 
 /* The blocks of `r` (REQUEST_KV_WAIT) are allocated: let its KV come. */
-int transfer_grant(struct transfer *t, struct request *r)
-    __attribute__((warn_unused_result));
+[[nodiscard]] int transfer_grant(struct transfer *t, struct request *r);
 
 /* Forget push and receipt of `r`, without a callback. Its fetches are the
  * loader's. */

@@ -120,8 +120,8 @@ struct load_plan {
  * Cost: with c distinct ends of s sources and n splits about
  * O(c s (log n + log microseconds)); no allocation.
  */
-int load_plan_make(const struct load_plan_request *request,
-                   struct load_plan *plan) __attribute__((warn_unused_result));
+[[nodiscard]] int load_plan_make(const struct load_plan_request *request,
+                                 struct load_plan *plan);
 
 /* "compute", "load", "both", "layerwise"; "?" for a number that is none. */
 const char *load_mode_name(enum load_mode mode);

@@ -119,8 +119,7 @@ pool_find_prefill(const struct pool *pool, uint32_t id, uint64_t request_id)
 
 /* book.c: makes room for so many bookings. Returns 0 or -ENOMEM. And frees
  * it; zeroed is fine. */
-int bookings_init(struct bookings *b, uint32_t n_nodes)
-    __attribute__((warn_unused_result));
+[[nodiscard]] int bookings_init(struct bookings *b, uint32_t n_nodes);
 void bookings_fini(struct bookings *b);
 
 /* book.c: gives back what is left at now_us of all that a prefill has booked;

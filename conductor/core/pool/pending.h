@@ -34,8 +34,8 @@ struct pending {
 
 /* Makes an empty one with room for max_blocks (instance, block) pairs, all
  * memory reserved. Returns it, owned, or NULL. */
-struct pending *pending_new(uint32_t max_instances, uint32_t max_blocks,
-                            uint64_t seed) __attribute__((warn_unused_result));
+[[nodiscard]] struct pending *pending_new(uint32_t max_instances,
+                                          uint32_t max_blocks, uint64_t seed);
 
 /* Frees it. NULL is a no-op. */
 void pending_free(struct pending *pending);
@@ -45,9 +45,8 @@ void pending_free(struct pending *pending);
  * Returns 0, or with nothing changed: -ENOSPC: no room; -EEXIST, -EINVAL:
  * keys that no prompt has.
  */
-int pending_add(struct pending *pending, uint32_t instance,
-                const uint64_t *keys, size_t n)
-    __attribute__((warn_unused_result));
+[[nodiscard]] int pending_add(struct pending *pending, uint32_t instance,
+                              const uint64_t *keys, size_t n);
 
 /* Takes a chain back that was added before. */
 void pending_drop(struct pending *pending, uint32_t instance,

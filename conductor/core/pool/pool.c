@@ -209,11 +209,11 @@ int pool_remove(struct pool *pool, uint32_t id, int64_t now_us)
     if (!slot)
         return -ESTALE;
     while (slot->view.n_waiting > 0)
-        (void)!pool_prefill_cancel(pool, id, slot->waiting[0].request_id,
-                                   now_us);
+        (void)pool_prefill_cancel(pool, id, slot->waiting[0].request_id,
+                                  now_us);
     while (slot->view.n_running > 0)
-        (void)!pool_prefill_cancel(pool, id, slot->running[0].request_id,
-                                   now_us);
+        (void)pool_prefill_cancel(pool, id, slot->running[0].request_id,
+                                  now_us);
     slot->in_use = false;
     slot->generation =
         slot->generation == GENERATION_MAX ? 1 : slot->generation + 1;

@@ -141,8 +141,7 @@ struct pool;
  *   config  borrowed for the call.
  * Returns it, owned by the caller, or NULL: out of memory or bad bounds.
  */
-struct pool *pool_new(const struct pool_config *config)
-    __attribute__((warn_unused_result));
+[[nodiscard]] struct pool *pool_new(const struct pool_config *config);
 
 /* Frees the pool. NULL is a no-op. */
 void pool_free(struct pool *pool);
@@ -155,8 +154,9 @@ const struct queue_order *pool_queue_order(const struct pool *pool);
  *   id  its id, written on success. Its slot is pool_get(pool, id)->slot.
  * Returns 0; -EINVAL: bad role, capacity or rate; -ENOSPC: pool full.
  */
-int pool_add(struct pool *pool, const struct pool_instance_config *config,
-             uint32_t *id) __attribute__((warn_unused_result));
+[[nodiscard]] int pool_add(struct pool *pool,
+                           const struct pool_instance_config *config,
+                           uint32_t *id);
 
 /*
  * Removes an instance with all its accepted work. The caller also calls
@@ -190,8 +190,8 @@ uint32_t pool_max_instances(const struct pool *pool);
  * The same state again is allowed and changes nothing.
  * Returns 0; -ESTALE; -EPERM: no such transition.
  */
-int pool_set_health(struct pool *pool, uint32_t id, enum pool_health health)
-    __attribute__((warn_unused_result));
+[[nodiscard]] int pool_set_health(struct pool *pool, uint32_t id,
+                                  enum pool_health health);
 
 /* Stores the KV tokens that an instance reports as used.
  * Returns 0; -ESTALE; -EINVAL: negative. */
@@ -208,8 +208,8 @@ int pool_link_observed(struct pool *pool, uint32_t id, int64_t bytes,
 /* Stores a tier's rate, which the instance has smoothed itself.
  *   bytes_per_s  above 0 and finite, else the call changes nothing.
  * Returns 0, -ESTALE or -EINVAL: no such tier. */
-int pool_set_tier_rate(struct pool *pool, uint32_t id, enum block_tier tier,
-                       double bytes_per_s) __attribute__((warn_unused_result));
+[[nodiscard]] int pool_set_tier_rate(struct pool *pool, uint32_t id,
+                                     enum block_tier tier, double bytes_per_s);
 
 /* A prefill to accept. */
 struct pool_prefill_request {
@@ -234,9 +234,9 @@ struct pool_prefill_request {
  * Returns 0; -ESTALE; -EEXIST: that request is there already; -ENOSPC: its
  * queue is full; -EINVAL: a negative number.
  */
-int pool_prefill_accept(struct pool *pool, uint32_t id,
-                        const struct pool_prefill_request *request)
-    __attribute__((warn_unused_result));
+[[nodiscard]] int
+pool_prefill_accept(struct pool *pool, uint32_t id,
+                    const struct pool_prefill_request *request);
 
 /* A link or tier that a request keeps busy until `until_us`. */
 struct pool_booking {
@@ -287,9 +287,9 @@ int pool_prefill_cancel(struct pool *pool, uint32_t id, uint64_t request_id,
 /* An instance will decode a request; its KV is on the way.
  * Returns 0; -ESTALE; -EEXIST; -ENOSPC: max_decodes or its max_batch;
  * -EINVAL: negative. */
-int pool_decode_accept(struct pool *pool, uint32_t id, uint64_t request_id,
-                       int64_t prompt_tokens, int64_t max_output_tokens)
-    __attribute__((warn_unused_result));
+[[nodiscard]] int pool_decode_accept(struct pool *pool, uint32_t id,
+                                     uint64_t request_id, int64_t prompt_tokens,
+                                     int64_t max_output_tokens);
 
 /* A decode's KV has come and it joined the batch. Returns 0; -ESTALE; -ENOENT.
  */

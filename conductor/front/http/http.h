@@ -73,9 +73,10 @@ typedef void http_handler(void *arg, struct http_conn *conn,
  * Returns 0 with *out owned by the caller, or a negative errno, among them
  * -EADDRINUSE, -EADDRNOTAVAIL (host), -EACCES, -ENOMEM.
  */
-int http_server_new(struct event_base *base, const struct http_options *options,
-                    http_handler *handler, void *arg, struct http_server **out)
-    __attribute__((warn_unused_result));
+[[nodiscard]] int http_server_new(struct event_base *base,
+                                  const struct http_options *options,
+                                  http_handler *handler, void *arg,
+                                  struct http_server **out);
 
 /* Close everything; the gone callbacks of unfinished requests run. */
 void http_server_free(struct http_server *server);
@@ -142,8 +143,8 @@ void http_stream(struct http_conn *conn, int status, const char *type);
  * Send n bytes of a stream, borrowed. Returns 0, -ENOMEM, or -ENOBUFS when the
  * client has not taken more than max_output_bytes; then http_abort it.
  */
-int http_write(struct http_conn *conn, const void *bytes, size_t n)
-    __attribute__((warn_unused_result));
+[[nodiscard]] int http_write(struct http_conn *conn, const void *bytes,
+                             size_t n);
 
 /* End a stream well. The connection is no longer the caller's. */
 void http_end(struct http_conn *conn);

@@ -54,8 +54,8 @@ struct http_server {
 };
 
 /* Begin to serve a socket, taking it. Returns 0 or -ENOMEM (fd is closed). */
-int http_conn_open(struct http_server *server, evutil_socket_t fd)
-    __attribute__((warn_unused_result));
+[[nodiscard]] int http_conn_open(struct http_server *server,
+                                 evutil_socket_t fd);
 
 /* Free a connection now; never from inside a handler or its callees. */
 void http_conn_free(struct http_conn *conn);

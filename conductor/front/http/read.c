@@ -245,12 +245,10 @@ static void on_event(struct bufferevent *bev, short what, void *arg)
     http_conn_free(conn);
 }
 
-static void on_timer(evutil_socket_t fd, short what, void *arg)
+static void on_timer(evutil_socket_t, short, void *arg)
 {
     struct http_conn *conn = arg;
 
-    (void)fd;
-    (void)what;
     if ((conn->state == HTTP_HEAD && conn->receiving) ||
         conn->state == HTTP_BODY)
         refuse(conn, 408, "request_timeout",

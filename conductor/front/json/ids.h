@@ -17,8 +17,7 @@
  * fractions, exponents, leading zeros and values above 2^32 - 1 are refused.
  * O(bytes): eight digits at a time.
  */
-int json_ids_read(const char **at, const char *end, uint32_t *out,
-                  size_t *n_out, const char **why)
-    __attribute__((warn_unused_result));
+[[nodiscard]] int json_ids_read(const char **at, const char *end, uint32_t *out,
+                                size_t *n_out, const char **why);
 
 #endif

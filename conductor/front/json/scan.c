@@ -97,14 +97,13 @@ static int reserve_bytes(struct json_walk *w)
 }
 
 /* A string, from its opening quote, becomes a span of bytes. */
-static int take_text(struct json_walk *w, const char *key)
+static int take_text(struct json_walk *w, const char *)
 {
     struct json_scan *out = of(w)->out;
     const char *why;
     size_t n;
     int rc;
 
-    (void)key;
     if (w->p == w->end || *w->p != '"')
         return json_walk_fail(
             w, "'%s' mixes texts with something else at index %zu", w->param,
@@ -133,7 +132,7 @@ static int shown_bytes(const char *p, const char *end)
 }
 
 /* An array of ids, from its '[', becomes a span of ids. */
-static int take_ids(struct json_walk *w, const char *key)
+static int take_ids(struct json_walk *w, const char *)
 {
     struct json_scan *out = of(w)->out;
     const char *why;
@@ -141,7 +140,6 @@ static int take_ids(struct json_walk *w, const char *key)
     int rc;
     char outer[32] = "";
 
-    (void)key;
     if (w->p == w->end || *w->p != '[')
         return json_walk_fail(w,
                               "'%s' mixes token arrays with something else at "
@@ -227,9 +225,8 @@ static int on_part_member(struct json_walk *w, const char *key)
     return take_message_text(w);
 }
 
-static int on_part(struct json_walk *w, const char *key)
+static int on_part(struct json_walk *w, const char *)
 {
-    (void)key;
     return json_walk_peek(w) == '{' ? json_walk_object(w, on_part_member)
                                     : json_walk_skip(w);
 }
@@ -253,11 +250,10 @@ static int on_message_member(struct json_walk *w, const char *key)
         of(w)->message);
 }
 
-static int on_message(struct json_walk *w, const char *key)
+static int on_message(struct json_walk *w, const char *)
 {
     int rc;
 
-    (void)key;
     rc = json_walk_peek(w) == '{' ? json_walk_object(w, on_message_member)
                                   : json_walk_skip(w);
     of(w)->message++;

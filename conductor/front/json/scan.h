@@ -71,9 +71,10 @@ struct json_scan {
  * json_scan_fini whatever comes back. Returns 0, -EINVAL with the error
  * fields set, or -ENOMEM. The rest isn't fully checked: parse it. O(n).
  */
-int json_scan(const char *body, size_t n, enum json_scan_kind kind,
-              const struct json_scan_limits *limits, struct json_scan *out)
-    __attribute__((warn_unused_result));
+[[nodiscard]] int json_scan(const char *body, size_t n,
+                            enum json_scan_kind kind,
+                            const struct json_scan_limits *limits,
+                            struct json_scan *out);
 
 /* Free what a scan owns. A zeroed struct is fine. */
 void json_scan_fini(struct json_scan *scan);

@@ -18,8 +18,8 @@
  * Returns 0 or -EINVAL. Lone surrogates, unknown escapes, raw control
  * characters and invalid UTF-8 are refused. O(bytes): 32 or 64 at a time.
  */
-int json_text_read(const char **at, const char *end, char *out, size_t *n_out,
-                   const char **why) __attribute__((warn_unused_result));
+[[nodiscard]] int json_text_read(const char **at, const char *end, char *out,
+                                 size_t *n_out, const char **why);
 
 /*
  * The byte after the closing quote of a string whose text isn't wanted, given

@@ -32,8 +32,7 @@ void text_buf_clear(struct text_buf *b);
  * Make room for n more bytes. Returns 0, -ENOMEM, -ENOBUFS (over the bound)
  * or the earlier error. Amortised O(1) per byte.
  */
-int text_buf_reserve(struct text_buf *b, size_t n)
-    __attribute__((warn_unused_result));
+[[nodiscard]] int text_buf_reserve(struct text_buf *b, size_t n);
 
 /* Append n bytes, borrowed. A failure is kept in b->error. */
 void text_buf_add(struct text_buf *b, const void *bytes, size_t n);

@@ -37,15 +37,13 @@ int json_walk_fail_syntax(struct json_walk *w, const char *expected);
 char json_walk_peek(struct json_walk *w);
 
 /* Skip the value at p. Returns 0 or -EINVAL. O(bytes). */
-int json_walk_skip(struct json_walk *w) __attribute__((warn_unused_result));
+[[nodiscard]] int json_walk_skip(struct json_walk *w);
 
 /* Walk the object whose '{' is at p, handing each value to `read`. Returns 0
  * or the first error. A name of more than 256 bytes, or with a NUL, is one. */
-int json_walk_object(struct json_walk *w, json_value_fn *read)
-    __attribute__((warn_unused_result));
+[[nodiscard]] int json_walk_object(struct json_walk *w, json_value_fn *read);
 
 /* Walk the array whose '[' is at p, as json_walk_object does. */
-int json_walk_array(struct json_walk *w, json_value_fn *read)
-    __attribute__((warn_unused_result));
+[[nodiscard]] int json_walk_array(struct json_walk *w, json_value_fn *read);
 
 #endif

@@ -13,8 +13,9 @@
  * template in request.h. Returns 0; -EINVAL with *error set when a
  * message, role or part isn't what it must be; -ENOMEM. O(bytes).
  */
-int openai_chat_prompt(const json_t *messages, const struct json_scan *scan,
-                       struct text_buf *out, struct openai_error *error)
-    __attribute__((warn_unused_result));
+[[nodiscard]] int openai_chat_prompt(const json_t *messages,
+                                     const struct json_scan *scan,
+                                     struct text_buf *out,
+                                     struct openai_error *error);
 
 #endif

@@ -24,9 +24,9 @@ struct openai_params {
  * count. Returns 0 or -EINVAL with *error set: 404 model_not_found for
  * another model, 400 for anything else. O(members).
  */
-int openai_params_read(enum openai_kind kind, const json_t *body,
-                       const struct openai_model *model,
-                       struct openai_params *out, struct openai_error *error)
-    __attribute__((warn_unused_result));
+[[nodiscard]] int openai_params_read(enum openai_kind kind, const json_t *body,
+                                     const struct openai_model *model,
+                                     struct openai_params *out,
+                                     struct openai_error *error);
 
 #endif

@@ -56,11 +56,12 @@ struct openai_request {
  * On an error `out` is zeroed. O(n); prompts at GB/s, the rest through
  * jansson.
  */
-int openai_request_parse(enum openai_kind kind, const char *body, size_t n,
-                         const struct openai_model *model,
-                         const struct openai_limits *limits,
-                         struct openai_request *out, struct openai_error *error)
-    __attribute__((warn_unused_result));
+[[nodiscard]] int openai_request_parse(enum openai_kind kind, const char *body,
+                                       size_t n,
+                                       const struct openai_model *model,
+                                       const struct openai_limits *limits,
+                                       struct openai_request *out,
+                                       struct openai_error *error);
 
 /* The parameter that holds the prompt, to be blamed in errors; static. */
 const char *openai_prompt_param(enum openai_kind kind);

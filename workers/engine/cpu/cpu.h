@@ -86,8 +86,7 @@ void cpu_multiply(uint32_t inputs, uint32_t outputs, const float *w,
 /* Whether cpu_multiply() gives a lane the same result in every column and
  * beside any neighbours, for every shape that the engine uses: 0, or -ENOTSUP
  * for a BLAS that cannot do this. Cost: two tiles of every shape. */
-__attribute__((warn_unused_result)) int
-cpu_check_invariance(const struct cpu_engine *e);
+[[nodiscard]] int cpu_check_invariance(const struct cpu_engine *e);
 
 /* engine_ops.step of this engine. */
 int cpu_step(struct engine *base, struct engine_segment *segments, size_t n,

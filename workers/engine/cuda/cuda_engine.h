@@ -113,13 +113,12 @@ struct cuda_piece {
 
 /* Whether this process can use a card at all: 0, or -ENODEV with why not in
  * err[err_bytes]. */
-__attribute__((warn_unused_result)) int cuda_card_present(char *err,
-                                                          size_t err_bytes);
+[[nodiscard]] int cuda_card_present(char *err, size_t err_bytes);
 
 /* Takes the first card, draws the weights there and takes memory for pages.
  * Returns it owned, or NULL with a message that says what is missing and what
  * to do. Cost: seconds for large models. */
-__attribute__((warn_unused_result)) struct cuda_card *
+[[nodiscard]] struct cuda_card *
 cuda_card_open(const struct cuda_card_config *config, char *err,
                size_t err_bytes);
 
@@ -138,71 +137,62 @@ const char *cuda_card_name(const struct cuda_card *card);
 const char *cuda_card_multiply(const struct cuda_card *card);
 
 /* Page-locked host memory, aligned to a page; NULL if there is none. */
-__attribute__((warn_unused_result)) void *
-cuda_card_host_alloc(struct cuda_card *card, size_t bytes);
+[[nodiscard]] void *cuda_card_host_alloc(struct cuda_card *card, size_t bytes);
 void cuda_card_host_free(struct cuda_card *card, void *memory);
 
 /* Begins the batch: its description, embeddings and angles. */
-__attribute__((warn_unused_result)) int cuda_card_begin(struct cuda_card *card);
+[[nodiscard]] int cuda_card_begin(struct cuda_card *card);
 
 /* One layer up to K and V in the pages; `placed` of the layer. */
-__attribute__((warn_unused_result)) int cuda_card_place(struct cuda_card *card,
-                                                        uint32_t layer);
+[[nodiscard]] int cuda_card_place(struct cuda_card *card, uint32_t layer);
 
 /* The rest of the layer, after what cuda_card_loaded() said of it. */
-__attribute__((warn_unused_result)) int cuda_card_attend(struct cuda_card *card,
-                                                         uint32_t layer);
+[[nodiscard]] int cuda_card_attend(struct cuda_card *card, uint32_t layer);
 
 /* Copies a piece from its block to its page (load stream). */
-__attribute__((warn_unused_result)) int
-cuda_card_upload(struct cuda_card *card, const struct cuda_piece *piece);
+[[nodiscard]] int cuda_card_upload(struct cuda_card *card,
+                                   const struct cuda_piece *piece);
 
 /* All uploads so far come before the attention of `layer`. */
-__attribute__((warn_unused_result)) int cuda_card_loaded(struct cuda_card *card,
-                                                         uint32_t layer);
+[[nodiscard]] int cuda_card_loaded(struct cuda_card *card, uint32_t layer);
 
 /* Downloads of `layer` come after its K and V (store stream). */
-__attribute__((warn_unused_result)) int cuda_card_store(struct cuda_card *card,
-                                                        uint32_t layer);
+[[nodiscard]] int cuda_card_store(struct cuda_card *card, uint32_t layer);
 
 /* Copies a piece from its page to its block (store stream). */
-__attribute__((warn_unused_result)) int
-cuda_card_download(struct cuda_card *card, const struct cuda_piece *piece);
+[[nodiscard]] int cuda_card_download(struct cuda_card *card,
+                                     const struct cuda_piece *piece);
 
 /* All downloads so far belong to `stored` of the layer. */
-__attribute__((warn_unused_result)) int
-cuda_card_mark_stored(struct cuda_card *card, uint32_t layer);
+[[nodiscard]] int cuda_card_mark_stored(struct cuda_card *card, uint32_t layer);
 
 /* Whether the downloads of the layer are over: 1, 0 (never with `wait`,
  * which waits), or -ENODEV. */
-__attribute__((warn_unused_result)) int
-cuda_card_stored(struct cuda_card *card, uint32_t layer, bool wait);
+[[nodiscard]] int cuda_card_stored(struct cuda_card *card, uint32_t layer,
+                                   bool wait);
 
 /* Ends the batch: answers to its wanted rows in answers[n_wanted]. Waits for
  * the compute stream. */
-__attribute__((warn_unused_result)) int cuda_card_finish(struct cuda_card *card,
-                                                         uint32_t *answers);
+[[nodiscard]] int cuda_card_finish(struct cuda_card *card, uint32_t *answers);
 
 /* Waits for everything in all streams. */
-__attribute__((warn_unused_result)) int cuda_card_wait(struct cuda_card *card);
+[[nodiscard]] int cuda_card_wait(struct cuda_card *card);
 
 /* Waits for all downloads. */
-__attribute__((warn_unused_result)) int
-cuda_card_wait_stored(struct cuda_card *card);
+[[nodiscard]] int cuda_card_wait_stored(struct cuda_card *card);
 
 /* Ticket `ticket` (0 .. CUDA_TICKETS - 1) is over when all uploads so far
  * are. */
-__attribute__((warn_unused_result)) int cuda_card_ticket(struct cuda_card *card,
-                                                         uint32_t ticket);
+[[nodiscard]] int cuda_card_ticket(struct cuda_card *card, uint32_t ticket);
 
 /* Whether the ticket is over: 1, 0 (never with `wait`, which waits), or
  * -ENODEV. */
-__attribute__((warn_unused_result)) int
-cuda_card_ticket_over(struct cuda_card *card, uint32_t ticket, bool wait);
+[[nodiscard]] int cuda_card_ticket_over(struct cuda_card *card, uint32_t ticket,
+                                        bool wait);
 
 /* The batch begins to compute after the ticket is over. */
-__attribute__((warn_unused_result)) int
-cuda_card_after_ticket(struct cuda_card *card, uint32_t ticket);
+[[nodiscard]] int cuda_card_after_ticket(struct cuda_card *card,
+                                         uint32_t ticket);
 
 #ifdef __cplusplus
 }

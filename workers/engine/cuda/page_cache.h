@@ -39,8 +39,8 @@ struct page_cache_counts {
 };
 
 /* Returns it owned, or NULL without memory. */
-__attribute__((warn_unused_result)) struct page_cache *
-page_cache_new(uint32_t pages, uint32_t layers, uint32_t block_tokens);
+[[nodiscard]] struct page_cache *page_cache_new(uint32_t pages, uint32_t layers,
+                                                uint32_t block_tokens);
 void page_cache_free(struct page_cache *c);
 
 /* The page of `block`, or PAGE_NONE. O(1). */
