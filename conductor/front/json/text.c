@@ -55,41 +55,6 @@ static size_t copy_sse2(const char *p, size_t n, char *out, bool *high)
     *high |= _mm_movemask_epi8(seen) != 0;
     return at;
 }
-
-/* The same with 64-byte blocks. */
-__attribute__((target("avx2"))) static size_t copy_avx2(const char *p, size_t n,
-                                                        char *out, bool *high)
-{
-    const __m256i quote = _mm256_set1_epi8('"');
-    const __m256i slash = _mm256_set1_epi8('\\');
-    const __m256i control = _mm256_set1_epi8(0x1f);
-    __m256i seen = _mm256_setzero_si256();
-    size_t at = 0;
-
-    for (; n - at >= 64; at += 64) {
-        uint64_t special = 0;
-
-        for (unsigned i = 0; i < 2; i++) {
-            __m256i v = _mm256_loadu_si256(
-                (const __m256i *)(const void *)(p + at + 32 * i));
-            __m256i hit = _mm256_or_si256(
-                _mm256_or_si256(_mm256_cmpeq_epi8(v, quote),
-                                _mm256_cmpeq_epi8(v, slash)),
-                _mm256_cmpeq_epi8(_mm256_min_epu8(v, control), v));
-
-            _mm256_storeu_si256((__m256i *)(void *)(out + at + 32 * i), v);
-            seen = _mm256_or_si256(seen, v);
-            special |= (uint64_t)(uint32_t)_mm256_movemask_epi8(hit)
-                       << (32 * i);
-        }
-        if (special) {
-            at += (unsigned)__builtin_ctzll(special);
-            break;
-        }
-    }
-    *high |= _mm256_movemask_epi8(seen) != 0;
-    return at;
-}
 #endif
 
 /* Copy plain bytes; stops at a special byte or at the end. */
@@ -98,10 +63,7 @@ static size_t copy_plain(const char *p, size_t n, char *out, bool *high)
     size_t at = 0;
 
 #ifdef __x86_64__
-    if (n >= 64 && __builtin_cpu_supports("avx2"))
-        at = copy_avx2(p, n, out, high);
-    else if (n >= 32)
-        at = copy_sse2(p, n, out, high);
+    at = copy_sse2(p, n, out, high);
 #endif
     while (at < n && !is_special(p[at])) {
         *high |= (p[at] & 0x80) != 0;

@@ -5,7 +5,7 @@
 #include <stddef.h>
 
 /* Room that json_text_read may scribble on behind what it writes. */
-#define JSON_TEXT_SLACK_BYTES 64
+#define JSON_TEXT_SLACK_BYTES 32
 
 /*
  * Read from just after the opening quote to just after the closing one.
@@ -16,7 +16,7 @@
  *   n_out  bytes written, valid UTF-8, may contain NUL; set on success
  *   why    what is wrong, a static string; set on an error only
  * Returns 0 or -EINVAL. Lone surrogates, unknown escapes, raw control
- * characters and invalid UTF-8 are refused. O(bytes): 32 or 64 at a time.
+ * characters and invalid UTF-8 are refused. O(bytes): 32 at a time.
  */
 [[nodiscard]] int json_text_read(const char **at, const char *end, char *out,
                                  size_t *n_out, const char **why);

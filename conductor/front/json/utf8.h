@@ -11,17 +11,9 @@
 /* Bytes (1 .. 4) of the valid sequence at text[0 .. n), 0 if there is none. */
 size_t utf8_sequence(const char *text, size_t n);
 
-/*
- * Offset of the first byte of text[0 .. n) that begins no valid sequence, or
- * n if all are valid. O(n): 64 bytes at a time with AVX2 (found at run time)
- * by the three table look-ups of Keiser and Lemire, "Validating UTF-8 in less
- * than one instruction per byte" (2021), section 6; 16 bytes of ASCII at a
- * time otherwise.
- */
+/* Offset of the first byte of text[0 .. n) that begins no valid sequence, or
+ * n if all are valid. O(n): 8 bytes of ASCII at a time. */
 size_t utf8_valid_prefix(const char *text, size_t n);
-
-/* Same answer, one sequence at a time: the reference for tests. */
-size_t utf8_valid_prefix_plain(const char *text, size_t n);
 
 /* Write code point c (not a surrogate, <= 0x10ffff) to out[4]; its bytes. */
 size_t utf8_put(char *out, uint32_t c);
