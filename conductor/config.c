@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <string.h>
 
 #include "base/address.h"
@@ -81,127 +82,131 @@ static const char *pool_name(size_t i)
     return i < 2 ? names[i] : NULL;
 }
 
+/* Where a value is in struct config; config_table() adds the struct. */
+#define AT(member) ((void *)offsetof(struct config, member))
+
+static const struct option_spec all_options[] = {
+    {"listen", OPTION_STRING, AT(listen), "host:port", 0, 0,
+     "where clients reach the HTTP API; port 0 takes any free one",
+     .initial = "127.0.0.1:8080", .check = check_address,
+     .size = CONFIG_STRING_MAX},
+    {"worker_listen", OPTION_STRING, AT(worker_listen), "host:port", 0, 0,
+     "where workers register; port 0 takes any free one, empty: nowhere. "
+     "Empty if the file has engines and does not set it",
+     .initial = "127.0.0.1:8081", .check = check_workers,
+     .size = CONFIG_STRING_MAX},
+    {"secret_file", OPTION_STRING, AT(secret_file), "file", 0, 0,
+     "what workers must prove to know (their --secret-file); needed when "
+     "other machines reach worker_listen",
+     .initial = "", .size = CONFIG_STRING_MAX},
+    {"model", OPTION_STRING, AT(model), "", 1, 63,
+     "the served model; a worker of another model is refused",
+     .initial = "tiny", .size = CONFIG_STRING_MAX},
+    {"block_tokens", OPTION_COUNT, AT(block_tokens), "tokens", 16, 512,
+     "tokens in one KV block; a worker of another size is refused",
+     .initial = "256", .step = 16},
+    {"pool", OPTION_CHOICE, AT(pool), "", 0, 0,
+     "where a request of native workers decodes: split = on the worker "
+     "that decodes fastest, aggregated = where it was prefilled, for "
+     "workers of role both; one of:",
+     .initial = "split", .choice = pool_name},
+    {"policy", OPTION_STRING, AT(policy), "", 0, 0,
+     "how a request's prefill instance is chosen:", .initial = POLICY_DEFAULT,
+     .choice = schedule_policy_name, .size = CONFIG_STRING_MAX},
+    {"policy_options", OPTION_STRING, AT(policy_options), "", 0, 0,
+     "options of the policy by name; listed below", .initial = "",
+     .check = check_policy_options, .size = CONFIG_STRING_MAX},
+    {"kvcache_balancing_threshold", OPTION_NUMBER,
+     AT(kvcache_balancing_threshold), "ratio", 1, 1e6,
+     "option of the policy global_cache; policy_options overrides it",
+     .initial = "1"},
+    {"queue_order", OPTION_STRING, AT(queue_order), "", 0, 0,
+     "the order in which every worker serves its prefills, and by which "
+     "waits are estimated:",
+     .initial = QUEUE_ORDER_DEFAULT, .choice = queue_order_name,
+     .size = CONFIG_STRING_MAX},
+    {"cost_model", OPTION_STRING, AT(cost_model), "file", 0, 0,
+     "the model that conductor-fit wrote; the table of policies below says "
+     "which ones need none",
+     .initial = "", .size = CONFIG_STRING_MAX},
+    {"seed", OPTION_COUNT, AT(seed), "", 0, 9e15,
+     "option of the policy random; policy_options overrides it",
+     .initial = "1"},
+    {"slo_ttft_ms", OPTION_COUNT, AT(slo_ttft_ms), "ms", 0, 86400000,
+     "default limit on the time to first token; 0 = none", .initial = "0"},
+    {"slo_tbt_ms", OPTION_COUNT, AT(slo_tbt_ms), "ms", 0, 86400000,
+     "default limit on the time between tokens; 0 = none", .initial = "0"},
+    {"max_body_bytes", OPTION_COUNT, AT(max_body_bytes), "bytes", 1024, 1 << 28,
+     "longest request body; a longer one is answered 413",
+     .initial = "16777216"},
+    {"max_body_total_bytes", OPTION_COUNT, AT(max_body_total_bytes), "bytes",
+     1 << 20, 1e12,
+     "request bodies being received, all together; what does not fit is "
+     "answered 503",
+     .initial = "1073741824"},
+    {"max_connections", OPTION_COUNT, AT(max_connections), "", 1, 100000,
+     "open client connections; fewer if the limit of open files leaves no "
+     "more",
+     .initial = "4096"},
+    {"max_in_flight", OPTION_COUNT, AT(max_in_flight), "requests", 1, 1000000,
+     "requests between arrival and last token; more are answered 429",
+     .initial = "4096"},
+    {"max_instances", OPTION_COUNT, AT(max_instances), "instances", 1, 4096,
+     "registered workers; more are refused", .initial = "256"},
+    {"max_queue_per_instance", OPTION_COUNT, AT(max_queue_per_instance),
+     "requests", 1, 1023, "prefills waiting on one instance", .initial = "512"},
+    {"index_mib", OPTION_COUNT, AT(index_mib), "MiB", 1, 65536,
+     "memory of the prefix index, which knows the workers' blocks: about "
+     "24 bytes a block; untouched memory costs nothing",
+     .initial = "96"},
+    {"heartbeat_ms", OPTION_COUNT, AT(heartbeat_ms), "ms", 10, 60000,
+     "how often a worker reports its state", .initial = "500"},
+    {"worker_timeout_ms", OPTION_COUNT, AT(worker_timeout_ms), "ms", 100,
+     600000,
+     "a worker that is silent for this long is taken as gone; at least two "
+     "heartbeat_ms",
+     .initial = "5000"},
+    {"max_retries", OPTION_COUNT, AT(max_retries), "", 0, 100,
+     "other choices tried when a worker fails before the first token",
+     .initial = "3"},
+    {"engine_health_ms", OPTION_COUNT, AT(engine_health_ms), "ms", 10, 600000,
+     "how often an engine is asked whether it is well, about",
+     .initial = "1000"},
+    {"engine_timeout_ms", OPTION_COUNT, AT(engine_timeout_ms), "ms", 10, 600000,
+     "time for a connection to an engine to open, and for the answer to "
+     "that question",
+     .initial = "2000"},
+    {"link_mbps", OPTION_COUNT, AT(link_mbps), "Mbit/s", 1, 10000000,
+     "first guess of what a link between workers carries; measured later",
+     .initial = "10000"},
+    {"disk_mbps", OPTION_COUNT, AT(disk_mbps), "Mbit/s", 1, 10000000,
+     "first guess of what a worker reads from its disk; measured later",
+     .initial = "8000"},
+    {"correction_ms", OPTION_COUNT, AT(correction_ms), "ms", 1, 3600000,
+     "an instance's predictions follow its observed speed: 63 % of a "
+     "change is believed after so much predicted prefill work; ten typical "
+     "prefills or more",
+     .initial = "60000"},
+    {"explain_requests", OPTION_COUNT, AT(explain_requests), "requests", 0,
+     10000, "last requests that GET /admin/explain/ID tells of; 0 = none",
+     .initial = "256"},
+    {"log_level", OPTION_CHOICE, AT(log_level), "", 0, 0,
+     "the least severe messages that are logged:", .initial = "info",
+     .choice = log_level_name},
+};
+
 struct option_table config_table(struct config *c,
                                  struct option_spec specs[CONFIG_OPTIONS_MAX])
 {
-    const struct option_spec all[] = {
-        {"listen", OPTION_STRING, c->listen, "host:port", 0, 0,
-         "where clients reach the HTTP API; port 0 takes any free one",
-         .initial = "127.0.0.1:8080", .check = check_address,
-         .size = CONFIG_STRING_MAX},
-        {"worker_listen", OPTION_STRING, c->worker_listen, "host:port", 0, 0,
-         "where workers register; port 0 takes any free one, empty: nowhere. "
-         "Empty if the file has engines and does not set it",
-         .initial = "127.0.0.1:8081", .check = check_workers,
-         .size = CONFIG_STRING_MAX},
-        {"secret_file", OPTION_STRING, c->secret_file, "file", 0, 0,
-         "what workers must prove to know (their --secret-file); needed when "
-         "other machines reach worker_listen",
-         .initial = "", .size = CONFIG_STRING_MAX},
-        {"model", OPTION_STRING, c->model, "", 1, 63,
-         "the served model; a worker of another model is refused",
-         .initial = "tiny", .size = CONFIG_STRING_MAX},
-        {"block_tokens", OPTION_COUNT, &c->block_tokens, "tokens", 16, 512,
-         "tokens in one KV block; a worker of another size is refused",
-         .initial = "256", .step = 16},
-        {"pool", OPTION_CHOICE, &c->pool, "", 0, 0,
-         "where a request of native workers decodes: split = on the worker "
-         "that decodes fastest, aggregated = where it was prefilled, for "
-         "workers of role both; one of:",
-         .initial = "split", .choice = pool_name},
-        {"policy", OPTION_STRING, c->policy, "", 0, 0,
-         "how a request's prefill instance is chosen:",
-         .initial = POLICY_DEFAULT, .choice = schedule_policy_name,
-         .size = CONFIG_STRING_MAX},
-        {"policy_options", OPTION_STRING, c->policy_options, "", 0, 0,
-         "options of the policy by name; listed below", .initial = "",
-         .check = check_policy_options, .size = CONFIG_STRING_MAX},
-        {"kvcache_balancing_threshold", OPTION_NUMBER,
-         &c->kvcache_balancing_threshold, "ratio", 1, 1e6,
-         "option of the policy global_cache; policy_options overrides it",
-         .initial = "1"},
-        {"queue_order", OPTION_STRING, c->queue_order, "", 0, 0,
-         "the order in which every worker serves its prefills, and by which "
-         "waits are estimated:",
-         .initial = QUEUE_ORDER_DEFAULT, .choice = queue_order_name,
-         .size = CONFIG_STRING_MAX},
-        {"cost_model", OPTION_STRING, c->cost_model, "file", 0, 0,
-         "the model that conductor-fit wrote; the table of policies below says "
-         "which ones need none",
-         .initial = "", .size = CONFIG_STRING_MAX},
-        {"seed", OPTION_COUNT, &c->seed, "", 0, 9e15,
-         "option of the policy random; policy_options overrides it",
-         .initial = "1"},
-        {"slo_ttft_ms", OPTION_COUNT, &c->slo_ttft_ms, "ms", 0, 86400000,
-         "default limit on the time to first token; 0 = none", .initial = "0"},
-        {"slo_tbt_ms", OPTION_COUNT, &c->slo_tbt_ms, "ms", 0, 86400000,
-         "default limit on the time between tokens; 0 = none", .initial = "0"},
-        {"max_body_bytes", OPTION_COUNT, &c->max_body_bytes, "bytes", 1024,
-         1 << 28, "longest request body; a longer one is answered 413",
-         .initial = "16777216"},
-        {"max_body_total_bytes", OPTION_COUNT, &c->max_body_total_bytes,
-         "bytes", 1 << 20, 1e12,
-         "request bodies being received, all together; what does not fit is "
-         "answered 503",
-         .initial = "1073741824"},
-        {"max_connections", OPTION_COUNT, &c->max_connections, "", 1, 100000,
-         "open client connections; fewer if the limit of open files leaves no "
-         "more",
-         .initial = "4096"},
-        {"max_in_flight", OPTION_COUNT, &c->max_in_flight, "requests", 1,
-         1000000,
-         "requests between arrival and last token; more are answered 429",
-         .initial = "4096"},
-        {"max_instances", OPTION_COUNT, &c->max_instances, "instances", 1, 4096,
-         "registered workers; more are refused", .initial = "256"},
-        {"max_queue_per_instance", OPTION_COUNT, &c->max_queue_per_instance,
-         "requests", 1, 1023, "prefills waiting on one instance",
-         .initial = "512"},
-        {"index_mib", OPTION_COUNT, &c->index_mib, "MiB", 1, 65536,
-         "memory of the prefix index, which knows the workers' blocks: about "
-         "24 bytes a block; untouched memory costs nothing",
-         .initial = "96"},
-        {"heartbeat_ms", OPTION_COUNT, &c->heartbeat_ms, "ms", 10, 60000,
-         "how often a worker reports its state", .initial = "500"},
-        {"worker_timeout_ms", OPTION_COUNT, &c->worker_timeout_ms, "ms", 100,
-         600000,
-         "a worker that is silent for this long is taken as gone; at least two "
-         "heartbeat_ms",
-         .initial = "5000"},
-        {"max_retries", OPTION_COUNT, &c->max_retries, "", 0, 100,
-         "other choices tried when a worker fails before the first token",
-         .initial = "3"},
-        {"engine_health_ms", OPTION_COUNT, &c->engine_health_ms, "ms", 10,
-         600000, "how often an engine is asked whether it is well, about",
-         .initial = "1000"},
-        {"engine_timeout_ms", OPTION_COUNT, &c->engine_timeout_ms, "ms", 10,
-         600000,
-         "time for a connection to an engine to open, and for the answer to "
-         "that question",
-         .initial = "2000"},
-        {"link_mbps", OPTION_COUNT, &c->link_mbps, "Mbit/s", 1, 10000000,
-         "first guess of what a link between workers carries; measured later",
-         .initial = "10000"},
-        {"disk_mbps", OPTION_COUNT, &c->disk_mbps, "Mbit/s", 1, 10000000,
-         "first guess of what a worker reads from its disk; measured later",
-         .initial = "8000"},
-        {"correction_ms", OPTION_COUNT, &c->correction_ms, "ms", 1, 3600000,
-         "an instance's predictions follow its observed speed: 63 % of a "
-         "change is believed after so much predicted prefill work; ten typical "
-         "prefills or more",
-         .initial = "60000"},
-        {"explain_requests", OPTION_COUNT, &c->explain_requests, "requests", 0,
-         10000, "last requests that GET /admin/explain/ID tells of; 0 = none",
-         .initial = "256"},
-        {"log_level", OPTION_CHOICE, &c->log_level, "", 0, 0,
-         "the least severe messages that are logged:", .initial = "info",
-         .choice = log_level_name},
-    };
+    const size_t n = sizeof(all_options) / sizeof(*all_options);
 
-    _Static_assert(sizeof(all) <= CONFIG_OPTIONS_MAX * sizeof(*all),
+    _Static_assert(sizeof(all_options) <=
+                       CONFIG_OPTIONS_MAX * sizeof(*all_options),
                    "CONFIG_OPTIONS_MAX");
-    memcpy(specs, all, sizeof(all));
-    return (struct option_table){specs, sizeof(all) / sizeof(*all)};
+    memcpy(specs, all_options, sizeof(all_options));
+    for (size_t i = 0; i < n; i++)
+        specs[i].value = (char *)c + (size_t)all_options[i].value;
+    return (struct option_table){specs, n};
 }
 
 bool config_is_settings(const struct option_spec *o)
