@@ -48,8 +48,10 @@ struct completion {
     struct slot slots[]; /* (n) */
 };
 
-static void completion_free(struct completion *c)
+static void completion_free(void *arg)
 {
+    struct completion *c = arg;
+
     for (size_t i = 0; i < c->n; i++) {
         service_cancel(c->slots[i].request);
         text_buf_fini(&c->slots[i].text);
@@ -59,9 +61,26 @@ static void completion_free(struct completion *c)
     free(c);
 }
 
-static void on_gone(void *arg)
+/* Send what was written; false: the completion was freed. */
+static bool send_out(struct completion *c)
 {
-    completion_free(arg);
+    if (c->out.error || http_write(c->conn, c->out.data, c->out.len)) {
+        http_abort(c->conn);
+        completion_free(c);
+        return false;
+    }
+    text_buf_clear(&c->out);
+    return true;
+}
+
+/* Send the last of a stream; frees. */
+static void end_stream(struct completion *c)
+{
+    openai_chunk_done(&c->out);
+    if (!send_out(c))
+        return;
+    http_end(c->conn);
+    completion_free(c);
 }
 
 /* Answer with an error, or end the stream with one; frees, which cancels the
@@ -76,12 +95,7 @@ static void fail(struct completion *c, const struct openai_error *error,
     }
     text_buf_clear(&c->out);
     openai_chunk_error(error, &c->out);
-    openai_chunk_done(&c->out);
-    if (c->out.error || http_write(c->conn, c->out.data, c->out.len))
-        http_abort(c->conn);
-    else
-        http_end(c->conn);
-    completion_free(c);
+    end_stream(c);
 }
 
 static void fail_memory(struct completion *c)
@@ -90,18 +104,6 @@ static void fail_memory(struct completion *c)
 
     endpoint_set_no_memory(&error);
     fail(c, &error, 0);
-}
-
-/* Send what was written; false: the completion was freed. */
-static bool send_out(struct completion *c)
-{
-    if (c->out.error || http_write(c->conn, c->out.data, c->out.len)) {
-        http_abort(c->conn);
-        completion_free(c);
-        return false;
-    }
-    text_buf_clear(&c->out);
-    return true;
 }
 
 /* The slot that names the answer: the first that was given a place. */
@@ -205,23 +207,18 @@ static void complete(struct completion *c)
     if (!c->stream) {
         add_headers(c);
         openai_reply_write(&c->head, all, c->n, &c->out);
-    } else {
-        if (c->include_usage)
-            openai_chunk_usage(&c->head, all, c->n, &c->out);
-        openai_chunk_done(&c->out);
+    } else if (c->include_usage) {
+        openai_chunk_usage(&c->head, all, c->n, &c->out);
     }
     free(all);
     if (c->stream) {
-        if (!send_out(c))
-            return;
-        http_end(c->conn);
+        end_stream(c);
     } else if (c->out.error) {
         fail_memory(c);
-        return;
     } else {
         http_reply(c->conn, 200, "application/json", c->out.data, c->out.len);
+        completion_free(c);
     }
-    completion_free(c);
 }
 
 static void on_done(void *arg, const struct service_result *result)
@@ -352,18 +349,18 @@ static int take_on(const struct front_call *call,
                              "too many requests are in flight");
         return rc;
     }
-    http_on_gone(call->conn, on_gone, c);
+    http_on_gone(call->conn, completion_free, c);
     return 0;
 }
 
-static void serve(const struct front_call *call, enum openai_kind kind)
+void completion_serve(const struct front_call *call)
 {
     struct front *front = call->front;
     const struct service_model_info *info = service_model(front->native);
     const struct openai_model model = {info->name, info->vocab,
                                        info->window_tokens};
     struct service_request_params params = {0};
-    struct openai_request request = {.kind = kind};
+    struct openai_request request = {.kind = call->kind};
     struct openai_error error;
     int rc;
 
@@ -384,7 +381,7 @@ static void serve(const struct front_call *call, enum openai_kind kind)
         rc = -EAGAIN;
     }
     if (rc == 0)
-        rc = openai_request_parse(kind, call->body, call->n, &model,
+        rc = openai_request_parse(call->kind, call->body, call->n, &model,
                                   &front->options.limits, &request, &error);
     if (rc == 0) {
         params.max_tokens = request.max_tokens;
@@ -396,14 +393,4 @@ static void serve(const struct front_call *call, enum openai_kind kind)
         endpoint_set_no_memory(&error);
     if (rc)
         endpoint_reply_error(call->conn, &error, 0);
-}
-
-void completion_serve(const struct front_call *call)
-{
-    serve(call, OPENAI_COMPLETION);
-}
-
-void completion_serve_chat(const struct front_call *call)
-{
-    serve(call, OPENAI_CHAT);
 }

@@ -28,15 +28,16 @@ static const struct route {
     const char *path; /* the whole, or up to its last '/' */
     bool post;        /* else GET, and with it HEAD */
     front_serve_fn *serve;
+    enum openai_kind kind;
 } routes[] = {
-    {VIEW_EXPLAIN_PATH, false, view_explain},
-    {"/v1/completions", true, completion_serve},
-    {"/v1/chat/completions", true, completion_serve_chat},
-    {"/v1/models", false, view_models},
-    {VIEW_MODEL_PATH, false, view_model},
-    {"/health", false, view_health},
-    {"/ready", false, view_ready},
-    {"/metrics", false, view_metrics},
+    {VIEW_EXPLAIN_PATH, false, view_explain, 0},
+    {"/v1/completions", true, completion_serve, OPENAI_COMPLETION},
+    {"/v1/chat/completions", true, completion_serve, OPENAI_CHAT},
+    {"/v1/models", false, view_models, 0},
+    {VIEW_MODEL_PATH, false, view_model, 0},
+    {"/health", false, view_health, 0},
+    {"/ready", false, view_ready, 0},
+    {"/metrics", false, view_metrics, 0},
 };
 
 static const struct route *find_route(struct http_slice path)
@@ -63,7 +64,8 @@ static void on_request(void *arg, struct http_conn *conn,
 {
     const struct route *route = find_route(head->path);
     const struct front *front = arg;
-    const struct front_call call = {arg, conn, head, body, n};
+    const struct front_call call = {
+        arg, conn, head, body, n, route ? route->kind : OPENAI_COMPLETION};
     struct openai_error error;
     bool allowed = route && (route->post ? http_is(head->method, "POST")
                                          : http_is(head->method, "GET") ||

@@ -21,6 +21,7 @@ struct front_call {
     const struct http_head *head;
     const char *body; /* (n) */
     size_t n;
+    enum openai_kind kind; /* of a completion */
 };
 
 /* Serves one request; answers now or later. Borrows the call, its head and body
@@ -34,8 +35,8 @@ front_serve_fn view_models, view_health, view_ready, view_metrics;
 front_serve_fn view_explain; /* a request, by its id */
 front_serve_fn view_model;   /* a model, by its name */
 
-/* POST, of the two kinds. */
-front_serve_fn completion_serve, completion_serve_chat;
+/* POST. */
+front_serve_fn completion_serve;
 
 /* POST of whatever path: answers now or later, if the body names a model whose
  * requests are forwarded, or if there is no other kind. Returns whether it
