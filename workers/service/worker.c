@@ -172,21 +172,6 @@ static const struct conductor_link_ops link_ops = {
 
 /* --- making and freeing ------------------------------------------------ */
 
-static void *kv_alloc(void *arg, size_t bytes)
-{
-    return engine_kv_alloc(arg, bytes);
-}
-
-static void kv_free(void *arg, void *memory)
-{
-    engine_kv_free(arg, memory);
-}
-
-static void kv_taken(void *arg, void *data)
-{
-    engine_kv_forget(arg, data);
-}
-
 static int make_store(struct worker *w, char *err, size_t err_bytes)
 {
     struct kv_store_config c = {
@@ -194,7 +179,7 @@ static int make_store(struct worker *w, char *err, size_t err_bytes)
         .block_tokens = w->layout->block_tokens,
         .block_bytes = w->layout->block_bytes,
         .event_capacity = EVENTS_MAX,
-        .memory = {kv_alloc, kv_free, kv_taken, w->engine},
+        .memory = batch_thread_memory(w->engine),
     };
     double need_mib =
         (double)c.capacity_blocks * (double)c.block_bytes / 1048576.0;

@@ -69,21 +69,6 @@ static void on_progress(void *)
 static const struct batch_thread_ops thread_ops = {.done = on_done,
                                                    .progress = on_progress};
 
-static void *kv_alloc(void *arg, size_t bytes)
-{
-    return engine_kv_alloc(arg, bytes);
-}
-
-static void kv_free(void *arg, void *memory)
-{
-    engine_kv_free(arg, memory);
-}
-
-static void kv_taken(void *arg, void *data)
-{
-    engine_kv_forget(arg, data);
-}
-
 struct step_alone *step_alone_new(struct engine *engine, uint32_t n_blocks,
                                   uint32_t max_batch)
 {
@@ -97,7 +82,7 @@ struct step_alone *step_alone_new(struct engine *engine, uint32_t n_blocks,
         .block_tokens = s->layout->block_tokens,
         .block_bytes = s->layout->block_bytes,
         .event_capacity = EVENTS_MAX,
-        .memory = {kv_alloc, kv_free, kv_taken, engine},
+        .memory = batch_thread_memory(engine),
     };
     struct batch_config batch = {
         .layout = s->layout,

@@ -214,3 +214,23 @@ uint32_t batch_thread_layers_done(const struct batch_thread *t,
 {
     return atomic_load_explicit(&t->layers_done[segment], memory_order_acquire);
 }
+
+static void *kv_alloc(void *arg, size_t bytes)
+{
+    return engine_kv_alloc(arg, bytes);
+}
+
+static void kv_free(void *arg, void *memory)
+{
+    engine_kv_free(arg, memory);
+}
+
+static void kv_taken(void *arg, void *data)
+{
+    engine_kv_forget(arg, data);
+}
+
+struct kv_store_memory batch_thread_memory(struct engine *engine)
+{
+    return (struct kv_store_memory){kv_alloc, kv_free, kv_taken, engine};
+}

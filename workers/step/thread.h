@@ -9,6 +9,7 @@
 
 #include "workers/engine/engine.h"
 #include "workers/step/layer_gate.h"
+#include "workers/store/kv_store.h"
 
 struct event_base;
 struct batch_thread;
@@ -52,5 +53,9 @@ bool batch_thread_busy(const struct batch_thread *t);
  * it counts may be read. */
 uint32_t batch_thread_layers_done(const struct batch_thread *t,
                                   uint32_t segment);
+
+/* For a store: memory of `engine` (borrowed), which forgets its copies of
+ * blocks that are taken. */
+struct kv_store_memory batch_thread_memory(struct engine *engine);
 
 #endif
