@@ -197,14 +197,14 @@ class Liars(Case):
         honest.wait(wire.DECODE)
         request_id = next(r for k, r, _ in honest.frames if k == wire.DECODE)
         liar.send(wire.frame(wire.PREFILL_STARTED, request_id, bytes(8)))
+        self.assertIn('out of place',
+                      wire.parse_reason(liar.wait(wire.ERROR))[1])
+        liar.wait_closed()
         honest.send(wire.frame(wire.DECODE_READY, request_id) +
                     wire.frame(wire.STATUS, 0, struct.pack(
                         '<IIIQQQQ', 0, 0, 0, 7, 7, 0, 0)))
         wait_until('the honest one is heard', lambda: total(
             self.api.metrics(), 'conductor_instance_kv_used_tokens') == 7 * BLOCK_TOKENS)
-        self.assertIn('out of place',
-                      wire.parse_reason(liar.wait(wire.ERROR))[1])
-        liar.wait_closed()
         self.assertEqual(answer().status, 503)
         wait_until('the liar is gone',
                    lambda: self.api.instances() == (0, 1))
