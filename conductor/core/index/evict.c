@@ -7,6 +7,8 @@
 
 /* A round in which one page of so many changes was worth it. */
 #define FRUITFUL 16u
+#define PART_MAX 56u
+#define PART_ALL 64u
 #define INSTANCES_A_LOOK 8u
 
 void evict_set_share(struct prefix_index *ix)
@@ -24,6 +26,14 @@ static uint64_t usage(const struct indexed *of)
     return places > of->held ? places : of->held;
 }
 
+/* Who holds more blocks gives way. */
+static uint64_t level(const struct prefix_index *ix)
+{
+    uint64_t most = ix->instances[ix->largest].held / PART_ALL * ix->part;
+
+    return most > ix->share ? most : ix->share;
+}
+
 /* Whether a record leaves a page that nobody matched, for `instance`. */
 static bool gives_way(struct prefix_index *ix, const struct record *record,
                       uint32_t instance)
@@ -34,7 +44,7 @@ static bool gives_way(struct prefix_index *ix, const struct record *record,
 
     if (h->state != HOLDER_LIVE)
         return true;
-    if (of->held <= ix->level ||
+    if (of->held <= level(ix) ||
         (h->instance != instance && of->held < usage(&ix->instances[instance])))
         return false;
     ix->n_evicted += n;
@@ -77,17 +87,13 @@ static bool pack(struct prefix_index *ix, uint32_t page)
  * to give. Returns what it cost. */
 static uint32_t begin_round(struct prefix_index *ix)
 {
-    uint64_t largest = 0;
-
     for (uint32_t i = 0; i < ix->max_instances; i++)
-        if (ix->instances[i].held > largest)
-            largest = ix->instances[i].held;
-    if (ix->level == 0 || ix->changed > ix->max_pages / FRUITFUL)
-        ix->level = largest - largest / 8;
+        if (ix->instances[i].held > ix->instances[ix->largest].held)
+            ix->largest = i;
+    if (ix->part == 0 || ix->changed > ix->max_pages / FRUITFUL)
+        ix->part = PART_MAX;
     else
-        ix->level -= ix->level / 4;
-    if (ix->level < ix->share)
-        ix->level = ix->share;
+        ix->part -= ix->part / 4;
     ix->hand = 0;
     ix->changed = 0;
     return ix->max_instances / INSTANCES_A_LOOK;
@@ -99,7 +105,7 @@ static uint32_t evict_next(struct prefix_index *ix, uint32_t instance)
     uint32_t cost = 1;
     struct page *page;
 
-    if (ix->level == 0 || ix->hand == ix->max_pages)
+    if (ix->part == 0 || ix->hand == ix->max_pages)
         cost += begin_round(ix);
     page = &ix->pages[++ix->hand];
     if (ix->hand == ix->kept_page)

@@ -116,7 +116,9 @@ struct prefix_index {
     uint32_t free_page;
     uint32_t hand;      /* of eviction */
     uint32_t changed;   /* pages in its round */
-    uint64_t level;     /* who holds more blocks gives way in this round */
+    uint32_t largest;   /* instance, when the round began */
+    uint32_t part;      /* of 64 of what it holds now: who holds more gives way;
+                           0: there was no round yet */
     uint32_t kept_page; /* that eviction passes by: it is being written */
     uint32_t pack_page; /* has room for the keys of others */
     uint32_t n_active;  /* instances that hold something */
