@@ -61,6 +61,10 @@ static const struct field {
     {"health_path", TEXT(health_path), 0, "/health",
      "what is asked for again and again; any answer below 500 is a healthy "
      "one"},
+    {"metrics_path", TEXT(metrics_path), 0, "",
+     "what is asked for after that: Prometheus's text that tells requests, KV "
+     "blocks and the time of the start; without it `/metrics` for `vllm` and "
+     "`sglang`, nothing for `openai`"},
 };
 
 #define FIELDS (sizeof(table) / sizeof(table[0]))
@@ -105,6 +109,14 @@ static void read_words(struct fields *f, const struct fields_object *o,
     (void)read_word(f, o, "index", indexes, "auto");
 }
 
+static bool is_path(const char *text)
+{
+    for (const char *c = text; *c; c++)
+        if (*c <= ' ' || *c > '~')
+            return false;
+    return *text == '/';
+}
+
 static void check_texts(struct fields *f, const struct fields_object *o,
                         struct engine_config *e)
 {
@@ -119,8 +131,10 @@ static void check_texts(struct fields *f, const struct fields_object *o,
     else if (e->url.tls)
         fields_refuse(f, o->path, "url", "\"%s\": https is not spoken yet",
                       e->url_text);
-    if (e->health_path[0] != '/' || strpbrk(e->health_path, " \r\n"))
+    if (!is_path(e->health_path))
         fields_refuse_value(f, o, "health_path", "a path that begins with /");
+    if (*e->metrics_path && !is_path(e->metrics_path))
+        fields_refuse_value(f, o, "metrics_path", "a path that begins with /");
 }
 
 static void read_engine(struct fields *f, const struct fields_object *o,
@@ -146,6 +160,8 @@ static void read_engine(struct fields *f, const struct fields_object *o,
     }
     fields_known(f, o, known);
     read_words(f, o, e);
+    if (e->kind != ENGINE_OPENAI && !*e->metrics_path)
+        snprintf(e->metrics_path, sizeof(e->metrics_path), "/metrics");
     if (f->rc == 0)
         check_texts(f, o, e);
 }

@@ -29,8 +29,9 @@ struct engine_config {
     char model[ENGINE_NAME_MAX];
     char cost_model[ENGINE_PATH_MAX]; /* "": learned */
     char health_path[ENGINE_PATH_MAX];
-    int64_t block_tokens; /* 0: not said */
-    int64_t kv_blocks;    /* 0: not said */
+    char metrics_path[ENGINE_PATH_MAX]; /* "": not asked for */
+    int64_t block_tokens;               /* 0: not said */
+    int64_t kv_blocks;                  /* 0: not said */
 };
 
 /* Owned by the configuration that was read; copies of it share the array. */

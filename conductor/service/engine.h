@@ -7,10 +7,13 @@
 
 #include "conductor/config_engines.h"
 #include "conductor/core/index/predicted.h"
+#include "conductor/link/engine/report.h"
 #include "conductor/link/engine/upstream.h"
 #include "conductor/service/state.h"
 
 #define ENGINE_AUTHORIZATION_BYTES 4200
+/* Of an answer's end, where its usage stands. */
+#define FORWARD_TAIL_BYTES 512
 
 struct engine {
     struct service *service;
@@ -22,7 +25,12 @@ struct engine {
     struct event *timer;    /* of the next probe, or the limit of one */
     struct exchange *probe; /* NULL: none under way */
     int probe_status;       /* of the last one that was answered */
-    unsigned jitter;        /* state of rand_r() */
+    bool asks_report;       /* it is for metrics, else for health */
+    size_t report_bytes;    /* so many of them have come */
+    struct report_scan scan;
+    struct engine_report report; /* the last whole one */
+    int64_t told_block_tokens;   /* that a log line told of; 0: none */
+    unsigned jitter;             /* state of rand_r() */
     uint32_t failures_in_row;
     uint64_t blamed_by; /* number + 1 of the request that failed there last */
     bool unreachable;   /* nobody listened there since it was last ready */
@@ -30,18 +38,21 @@ struct engine {
      * sent: the first of them is taken to be computed now. */
     struct request_list line;
     uint64_t n_sent, n_failures, n_status[6]; /* by class */
+    /* Of answers that tell their cached tokens: those predicted, and those. */
+    uint64_t predicted_tokens, told_tokens;
 };
 
 /* What the service holds of a request that is forwarded. */
 struct forward {
-    struct service_forward what; /* borrowed from the front */
-    char *headers;               /* owned: what is sent */
-    struct engine *engine;       /* NULL: with none */
-    struct exchange *exchange;   /* NULL: not sent */
-    bool in_line;                /* engine->line */
-    int64_t turn_us;             /* since when it is the first of the line */
-    bool refused;                /* by the status of the answer */
-    char last;                   /* byte of the answer */
+    struct service_forward what;   /* borrowed from the front */
+    char *headers;                 /* owned: what is sent */
+    struct engine *engine;         /* NULL: with none */
+    struct exchange *exchange;     /* NULL: not sent */
+    bool in_line;                  /* engine->line */
+    int64_t turn_us;               /* since when it is the first of the line */
+    bool refused;                  /* by the status of the answer */
+    char tail[FORWARD_TAIL_BYTES]; /* (n_tail): the last bytes of the answer */
+    size_t n_tail;
 };
 
 /* Makes the engines of the service's model and begins to ask for their health.
@@ -51,6 +62,9 @@ int engines_start(struct service *s, char err[CONFIG_ERROR_MAX])
     __attribute__((warn_unused_result));
 void engines_stop(struct service *s);
 
+/* The timer's callback; arg is the engine. */
+void engine_look(evutil_socket_t fd, short what, void *arg);
+
 /* The engine of a pool id; NULL: none. O(engines). */
 struct engine *engine_of(const struct service *s, uint32_t id);
 
@@ -59,6 +73,11 @@ void engine_failed(struct engine *e, bool unreachable, const char *why);
 
 /* A request was answered well. */
 void engine_answered(struct engine *e);
+
+/* Appends what is counted of the engines of all services. Returns 0 or -ENOMEM.
+ */
+int engines_write_metrics(const struct service *all, struct evbuffer *out)
+    __attribute__((warn_unused_result));
 
 /* Its cache is empty. */
 void engine_clear(struct engine *e);

@@ -164,18 +164,64 @@ static void on_answer(void *arg, const struct http_head *head)
     request->ops->answer(request->arg, head);
 }
 
-/* Each event of a stream ends with an empty line. */
-static uint32_t count_events(struct forward *f, const char *bytes, size_t n)
+/* Keeps the end of what has come. */
+static void keep_tail(struct forward *f, const char *bytes, size_t n)
 {
+    size_t some = n < sizeof(f->tail) ? n : sizeof(f->tail);
+    size_t old = sizeof(f->tail) - some;
+
+    if (old > f->n_tail)
+        old = f->n_tail;
+    memmove(f->tail, f->tail + f->n_tail - old, old);
+    memcpy(f->tail + old, bytes + n - some, some);
+    f->n_tail = old + some;
+}
+
+/* The cached tokens that the answer tells in its usage; -1: none. */
+static int64_t told_cached_tokens(const struct forward *f)
+{
+    static const char name[] = "\"cached_tokens\":";
+    const char *at = memmem(f->tail, f->n_tail, name, sizeof(name) - 1);
+    const char *end = f->tail + f->n_tail;
+    int64_t n = 0;
+
+    if (!at)
+        return -1;
+    at += sizeof(name) - 1;
+    while (at < end && *at == ' ')
+        at++;
+    if (at == end || *at < '0' || *at > '9')
+        return -1;
+    for (; at < end && *at >= '0' && *at <= '9' && n < UINT32_MAX; at++)
+        n = n * 10 + (*at - '0');
+    return n;
+}
+
+static void count_cached(struct service_request *request)
+{
+    struct engine *e = request->forward->engine;
+    int64_t told = told_cached_tokens(request->forward);
+
+    if (told < 0)
+        return;
+    e->told_tokens += (uint64_t)told;
+    e->predicted_tokens += (uint64_t)request->attempt.plan.cached_tokens;
+    request->service->metrics.local_tokens += (uint64_t)told;
+}
+
+/* Each event of a stream ends with an empty line. */
+static uint32_t count_events(const struct forward *f, const char *bytes,
+                             size_t n)
+{
+    char last = f->n_tail ? f->tail[f->n_tail - 1] : ' ';
     uint32_t events = 0;
 
     for (const char *at = bytes, *end = bytes + n; at < end; at++) {
         at = memchr(at, '\n', (size_t)(end - at));
         if (!at)
             break;
-        events += (at > bytes ? at[-1] : f->last) == '\n';
+        events += (at > bytes ? at[-1] : last) == '\n';
     }
-    f->last = bytes[n - 1];
     return events;
 }
 
@@ -199,6 +245,7 @@ static void on_bytes(void *arg, const char *bytes, size_t n)
                                    request->attempt.id,
                                    request->output.n_tokens);
     }
+    keep_tail(f, bytes, n);
     request->ops->bytes(request->arg, bytes, n);
 }
 
@@ -216,6 +263,7 @@ static void on_ended(void *arg)
         request_end(request, METRICS_FAILED, "failed", "engine_status");
         return;
     }
+    count_cached(request);
     if (f->what.stream && out->n_tokens > 4)
         learned_step(&s->learned, (out->last_token_us - out->first_token_us) /
                                       (out->n_tokens - 3));

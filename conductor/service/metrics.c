@@ -141,6 +141,16 @@ void metrics_init(struct metrics *m)
     }
 }
 
+void metrics_escape(const char *from, char *to)
+{
+    for (; *from; from++) {
+        if (strchr("\"\\", *from))
+            *to++ = '\\';
+        *to++ = *from;
+    }
+    *to = '\0';
+}
+
 void metrics_add(struct metrics *into, const struct metrics *m)
 {
     for (size_t i = 0; i < N_COUNTERS; i++)

@@ -64,6 +64,10 @@ void histogram_observe(struct histogram *h, double value);
 void metrics_ratio_error(struct histogram *h, int64_t predicted,
                          int64_t observed);
 
+/* metrics_escape(from, to): a label's value as it stands between its quotes, at
+ * most twice as long. Line ends would need it, too, and no name has them. */
+void metrics_escape(const char *from, char *to);
+
 /* metrics_add(into, m): everything in m is counted in *into, too. */
 void metrics_add(struct metrics *into, const struct metrics *m);
 

@@ -3,7 +3,7 @@
 #include <event2/buffer.h>
 #include <string.h>
 
-#include "conductor/service/state.h"
+#include "conductor/service/engine.h"
 
 static const struct {
     const char *name, *help;
@@ -48,18 +48,6 @@ static double value_of(const struct service *s, const struct pool_instance *in,
     return values[gauge];
 }
 
-/* A label's value between its quotes; line ends would need it too, and no name
- * has them. */
-static void escape_label(const char *from, char to[2 * POOL_NAME_BYTES])
-{
-    for (; *from; from++) {
-        if (strchr("\"\\", *from))
-            *to++ = '\\';
-        *to++ = *from;
-    }
-    *to = '\0';
-}
-
 static int write_gauge(const struct service *s, size_t g, struct evbuffer *out)
 {
     char label[2 * POOL_NAME_BYTES];
@@ -70,7 +58,7 @@ static int write_gauge(const struct service *s, size_t g, struct evbuffer *out)
 
         if (!in)
             continue;
-        escape_label(in->name, label);
+        metrics_escape(in->name, label);
         bad |= evbuffer_add_printf(
                    out, "conductor_instance_%s{instance=\"%s\"} %.9g\n",
                    instance_gauges[g].name, label, value_of(s, in, g)) < 0;
@@ -168,7 +156,9 @@ int service_metrics(const struct service *all, struct evbuffer *out)
         (unsigned long long)sums.holders, (unsigned long long)sums.bytes,
         (unsigned long long)sums.bytes_max, (unsigned long long)sums.evicted,
         (unsigned long long)sums.unindexed);
-    return n < 0 ? -ENOMEM : write_instances(all, out);
+    if (n < 0 || write_instances(all, out))
+        return -ENOMEM;
+    return engines_write_metrics(all, out);
 }
 
 int service_explain(const struct service *all, const char *id,

@@ -1,5 +1,5 @@
-/* Any bytes as an engine's answer and its chunked body, and as a body that goes
- * on to an engine. */
+/* Any bytes as an engine's answer and its chunked body, as its metrics, and as
+ * a body that goes on to an engine. */
 #include <errno.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -7,8 +7,26 @@
 
 #include "conductor/front/openai/forward.h"
 #include "conductor/http/parse.h"
+#include "conductor/link/engine/report.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static void fuzz_report(const char *bytes, size_t n)
+{
+    static struct report_scan scan;
+    struct engine_report whole;
+
+    report_begin(&scan);
+    report_feed(&scan, bytes, n);
+    report_end(&scan);
+    whole = scan.report;
+    report_begin(&scan);
+    report_feed(&scan, bytes, n / 2);
+    report_feed(&scan, bytes + n / 2, n - n / 2);
+    report_end(&scan);
+    if (memcmp(&whole, &scan.report, sizeof(whole)) != 0)
+        abort();
+}
 
 static void fuzz_answer(const char *bytes, size_t n)
 {
@@ -51,6 +69,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (size)
         memcpy(bytes, data, size);
     fuzz_answer(bytes, size);
+    fuzz_report(bytes, size);
     int rc = forward_body_read(bytes, size, &body, &error);
     if (rc == -EINVAL && (error.http_status != 400 || !error.message[0]))
         abort();

@@ -56,6 +56,7 @@ class Engine:
     def __init__(self, serve=None, port=0):
         self.serve = serve or self.complete
         self.health = 200
+        self.metrics = ''  # of /metrics
         self.requests = []
         self.faults = []  # what a strict server would not have taken
         self.gone = []    # requests whose client left before the answer's end
@@ -151,6 +152,9 @@ class Engine:
         if request.path == '/health':
             self.n_health += 1
             s.sendall(reply(self.health))
+            return True
+        if request.path == '/metrics':
+            s.sendall(reply(200, self.metrics.encode()))
             return True
         with self.lock:
             self.requests.append(request)

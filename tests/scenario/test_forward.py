@@ -266,6 +266,27 @@ class Failures(EngineCase):
         self.assertGreater(cluster.api.metrics()[
             'conductor_instance_blocks{instance="e1"}'], 0)
 
+    def test_what_vllm_tells(self):
+        """Its blocks bound the predicted cache; a new start empties it."""
+        def metrics(start_s, blocks):
+            return (f'process_start_time_seconds {start_s}\n'
+                    'vllm:num_requests_running{engine="0"} 3\n'
+                    'vllm:cache_config_info{block_size="32",'
+                    f'num_gpu_blocks="{blocks}"}} 1\n')
+
+        def value(name):
+            return cluster.api.metrics()[
+                f'conductor_{name}{{instance="e0"}}']
+        cluster = self.engines(None, kind='vllm')
+        self.all[0].metrics = metrics(1000, 20)
+        wait_until('blocks are told', lambda: value('engine_kv_blocks') == 40)
+        self.assertEqual(value('engine_running'), 3)
+        for i in range(4):
+            self.post(cluster, {'prompt': [i] * 320})
+        self.assertEqual(value('instance_blocks'), 40)
+        self.all[0].metrics = metrics(2000, 20)
+        wait_until('the cache is empty', lambda: value('instance_blocks') == 0)
+
     def test_nobody_there(self):
         cluster = self.engines(None)
         self.all[0].stop()

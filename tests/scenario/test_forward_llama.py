@@ -75,6 +75,13 @@ class Llama(engines.Case):
                 got.headers['x-conductor-request-id']).body
             self.assertEqual(why['predicted']['used_blocks'], 6)
             self.assertGreaterEqual(cached, 96)
+        metrics = cluster.api.metrics()
+        told, predicted = (sum(
+            metrics[f'conductor_engine_cached_tokens_total{{instance="e{i}",'
+                    f'source="{source}"}}'] for i in range(2))
+            for source in ('told', 'predicted'))
+        self.assertEqual(predicted, 2 * 96)
+        self.assertGreaterEqual(told, predicted)
 
     def test_killed_and_restarted(self):
         cluster, servers = self.behind(2)

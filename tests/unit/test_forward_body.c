@@ -29,6 +29,9 @@ static void test_ids(void)
     CU_ASSERT(b.words[0] == 5 && b.words[2] == 7);
     CU_ASSERT_STRING_EQUAL(b.salt, "");
     forward_body_fini(&b);
+    b = read_ok("{\"tools\":[],\"cache_salt\":\"a\\\"b\",\"prompt\":[1]}");
+    CU_ASSERT_STRING_EQUAL(b.salt, "a\"b");
+    forward_body_fini(&b);
     b = read_ok("{\"prompt\":[[1,2],[3]]}");
     CU_ASSERT(b.ids && b.n_words == 2);
     forward_body_fini(&b);

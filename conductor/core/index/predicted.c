@@ -162,6 +162,11 @@ size_t predicted_use(struct predicted *p, const uint64_t *keys, size_t n,
     return n;
 }
 
+uint32_t predicted_capacity(const struct predicted *p)
+{
+    return p->capacity;
+}
+
 uint32_t predicted_held(const struct predicted *p)
 {
     return p->held;

@@ -48,6 +48,9 @@ size_t predicted_use(struct predicted *p, const uint64_t *keys, size_t n,
 /* Forgets all of it. O(capacity), 8 bytes each. */
 void predicted_clear(struct predicted *p);
 
+/* The most blocks that it holds. */
+uint32_t predicted_capacity(const struct predicted *p);
+
 /* Blocks held. */
 uint32_t predicted_held(const struct predicted *p);
 

@@ -35,24 +35,30 @@ static void add_salt(struct reader *r, const char *key, struct forward_slice v)
     r->salted = true;
 }
 
-static int read_model(struct reader *r, struct forward_slice v)
+/* A short text without NUL characters, into text. Returns whether it is one. */
+static bool read_text(struct forward_slice v, char text[FORWARD_MODEL_BYTES])
 {
-    char text[FORWARD_MODEL_BYTES + JSON_TEXT_SLACK_BYTES];
-    const char *at = v.at + 1, *why = "it is too long";
+    char whole[FORWARD_MODEL_BYTES + JSON_TEXT_SLACK_BYTES];
+    const char *at = v.at + 1, *why;
     size_t n = 0;
 
     if (v.n < 2 || *v.at != '"' || v.n >= FORWARD_MODEL_BYTES ||
-        json_text_read(&at, v.at + v.n, text, &n, &why) ||
-        memchr(text, '\0', n)) {
-        r->walk.param = "model";
-        return json_walk_fail(&r->walk,
-                              "'model' must be a text of at most %d "
-                              "bytes",
-                              FORWARD_MODEL_BYTES - 1);
-    }
-    memcpy(r->out->model, text, n);
-    r->out->model[n] = '\0';
-    return 0;
+        json_text_read(&at, v.at + v.n, whole, &n, &why) ||
+        memchr(whole, '\0', n))
+        return false;
+    memcpy(text, whole, n);
+    text[n] = '\0';
+    return true;
+}
+
+static int read_model(struct reader *r, struct forward_slice v)
+{
+    if (read_text(v, r->out->model))
+        return 0;
+    r->walk.param = "model";
+    return json_walk_fail(&r->walk,
+                          "'model' must be a text of at most %d bytes",
+                          FORWARD_MODEL_BYTES - 3);
 }
 
 /* A whole number as it stands there; 0 for all else. */
@@ -107,6 +113,8 @@ static int read_member(struct json_walk *w, const char *key)
         r->prompt = v;
     else if (is_one_of(key, salts) && !is(v, "null"))
         add_salt(r, key, v);
+    if (strcmp(key, "cache_salt") == 0 && !read_text(v, r->out->salt))
+        r->out->salt[0] = '\0';
     return 0;
 }
 
@@ -161,9 +169,9 @@ int forward_body_read(const char *body, size_t n, struct forward_body *out,
     if (rc == 0)
         rc = take_words(out, r.prompt);
     /* Ids and bytes may be the same words. */
-    if (rc == 0 && !out->ids && r.prompt.n)
+    if (rc == 0 && !out->ids)
         add_salt(&r, "text", (struct forward_slice){"", 0});
-    if (rc == 0 && r.salted)
+    if (rc == 0 && !out->ids)
         snprintf(out->salt, sizeof(out->salt), "%016llx",
                  (unsigned long long)r.salt);
     if (rc == -EINVAL)

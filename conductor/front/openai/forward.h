@@ -33,9 +33,11 @@ struct forward_body {
     uint32_t max_tokens; /* 0: not said */
     uint32_t *words;     /* owned, (n_words) */
     size_t n_words;
-    /* What the blocks depend on besides: cache_salt, tools, the template's
-     * arguments, as one number in hexadecimal; "": on nothing. */
-    char salt[24];
+    /* What the blocks depend on besides. With ids: cache_salt, as it is, so
+     * that the keys are those of the engine's own events. Else that, tools and
+     * the template's arguments, as one number in hexadecimal. "": on nothing.
+     */
+    char salt[FORWARD_MODEL_BYTES];
 };
 
 /*

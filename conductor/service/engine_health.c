@@ -1,0 +1,230 @@
+/*
+ * The health of engines, and what their /metrics say.
+ *
+ *   starting --a good probe--> ready
+ *   ready    --3 failures in a row--> suspect: no work, only probes
+ *   suspect  --a good probe--> ready, on trial: one failure is enough until a
+ *                              request has ended well
+ *
+ * Failures are of probes and of requests alike. An engine that could not be
+ * reached has lost its cache when it comes back: it may be another process.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "conductor/service/engine.h"
+
+#define FAILURES_MAX 3u
+/* Of an engine's /metrics; the rest is not looked at. */
+#define REPORT_BYTES_MAX (4u << 20)
+
+static void probe_later(struct engine *e)
+{
+    int64_t ms = e->service->config.engine_health_ms;
+    /* 80 to 120 %, so that many engines are not asked at once. */
+    int64_t us = ms * 800 + (int64_t)(rand_r(&e->jitter) % 401) * ms;
+    struct timeval in = {us / 1000000, us % 1000000};
+
+    event_add(e->timer, &in);
+}
+
+void engine_clear(struct engine *e)
+{
+    predicted_clear(e->predicted);
+    prefix_index_cleared(e->service->index,
+                         pool_get(e->service->pool, e->id)->slot);
+}
+
+void engine_failed(struct engine *e, bool unreachable, const char *why)
+{
+    struct service *s = e->service;
+
+    e->unreachable = e->unreachable || unreachable;
+    e->n_failures++;
+    if (++e->failures_in_row < FAILURES_MAX ||
+        pool_get(s->pool, e->id)->health != HEALTH_READY)
+        return;
+    (void)!pool_set_health(s->pool, e->id, HEALTH_SUSPECT);
+    s->metrics.workers_lost++;
+    log_warn("engine %s gets no work: %s", e->config->name, why);
+}
+
+void engine_answered(struct engine *e)
+{
+    e->failures_in_row = 0;
+}
+
+static void probe_good(struct engine *e)
+{
+    struct service *s = e->service;
+    enum pool_health health = pool_get(s->pool, e->id)->health;
+
+    if (health == HEALTH_READY) {
+        /* A trial goes on until a request has ended well. */
+        if (e->failures_in_row < FAILURES_MAX - 1)
+            e->failures_in_row = 0;
+        return;
+    }
+    if (e->unreachable && health != HEALTH_STARTING)
+        engine_clear(e);
+    e->unreachable = false;
+    e->failures_in_row = health == HEALTH_STARTING ? 0 : FAILURES_MAX - 1;
+    (void)!pool_set_health(s->pool, e->id, HEALTH_READY);
+    log_info("engine %s is ready at %s, model %s", e->config->name,
+             e->config->url_text, e->config->model);
+    service_freed(s);
+}
+
+static void ask(struct engine *e, const char *path);
+
+/* A question was answered, or not: the next one, or a rest. */
+static void probe_over(struct engine *e, bool answered)
+{
+    e->probe = NULL;
+    if (answered && !e->asks_report && *e->config->metrics_path) {
+        e->asks_report = true;
+        report_begin(&e->scan);
+        ask(e, e->config->metrics_path);
+        return;
+    }
+    e->asks_report = false;
+    probe_later(e);
+}
+
+/* Its cache is as large as it says, unless the configuration says so. */
+static void take_capacity(struct engine *e)
+{
+    const struct engine_report *r = &e->report;
+    struct service *s = e->service;
+    int64_t blocks, block_tokens = r->block_tokens > 0 ? r->block_tokens
+                                                       : s->config.block_tokens;
+
+    if (e->told_block_tokens != block_tokens &&
+        block_tokens != s->config.block_tokens)
+        log_warn("engine %s has blocks of %lld tokens, and block_tokens is "
+                 "%lld",
+                 e->config->name, (long long)block_tokens,
+                 (long long)s->config.block_tokens);
+    e->told_block_tokens = block_tokens;
+    blocks = r->kv_blocks * block_tokens / s->config.block_tokens;
+    if (e->config->kv_blocks || r->kv_blocks <= 0 || blocks < 1 ||
+        blocks > PREDICTED_BLOCKS_MAX ||
+        blocks == (int64_t)predicted_capacity(e->predicted))
+        return;
+    struct predicted *p =
+        predicted_new((uint32_t)blocks, (uint64_t)clock_now_us());
+    if (!p)
+        return;
+    engine_clear(e);
+    predicted_free(e->predicted);
+    e->predicted = p;
+    log_info("engine %s has %lld KV blocks of %lld tokens", e->config->name,
+             (long long)r->kv_blocks, (long long)block_tokens);
+}
+
+static void take_report(struct engine *e)
+{
+    double before_s = e->report.start_s;
+
+    report_end(&e->scan);
+    e->report = e->scan.report;
+    if (before_s > 0 && e->report.start_s > 0 &&
+        e->report.start_s != before_s) {
+        log_info("engine %s was restarted: its cache is empty",
+                 e->config->name);
+        engine_clear(e);
+    }
+    take_capacity(e);
+}
+
+static void probe_answer(void *arg, const struct http_head *head)
+{
+    struct engine *e = arg;
+    char why[64];
+
+    e->probe_status = head->status;
+    if (e->asks_report)
+        return;
+    if (head->status < 500) {
+        probe_good(e);
+        return;
+    }
+    snprintf(why, sizeof(why), "it answers %d when asked for its health",
+             head->status);
+    engine_failed(e, false, why);
+}
+
+static void probe_bytes(void *arg, const char *bytes, size_t n)
+{
+    struct engine *e = arg;
+
+    if (!e->asks_report || e->probe_status >= 300)
+        return;
+    e->report_bytes += n;
+    if (e->report_bytes <= REPORT_BYTES_MAX)
+        report_feed(&e->scan, bytes, n);
+}
+
+static void probe_ended(void *arg)
+{
+    struct engine *e = arg;
+
+    if (e->asks_report && e->probe_status < 300)
+        take_report(e);
+    e->report_bytes = 0;
+    probe_over(e, true);
+}
+
+static void probe_failed(void *arg, enum upstream_fault fault, const char *why)
+{
+    struct engine *e = arg;
+
+    if (!e->asks_report)
+        engine_failed(e, fault == UPSTREAM_UNREACHABLE, why);
+    probe_over(e, false);
+}
+
+static const struct upstream_ops probe_ops = {
+    .answer = probe_answer,
+    .bytes = probe_bytes,
+    .ended = probe_ended,
+    .failed = probe_failed,
+};
+
+static void ask(struct engine *e, const char *path)
+{
+    int64_t us = e->service->config.engine_timeout_ms * 1000;
+    struct timeval limit = {us / 1000000, us % 1000000};
+
+    e->probe = upstream_send(e->upstream,
+                             &(struct upstream_request){
+                                 .method = "GET",
+                                 .path = path,
+                                 .headers = e->authorization,
+                             },
+                             &probe_ops, e);
+    if (e->probe)
+        event_add(e->timer, &limit);
+    else
+        probe_later(e);
+}
+
+/* It is time for a question, or the one under way has taken too long. */
+void engine_look(evutil_socket_t fd, short what, void *arg)
+{
+    struct engine *e = arg;
+
+    (void)fd;
+    (void)what;
+    if (!e->probe) {
+        e->asks_report = false;
+        ask(e, e->config->health_path);
+        return;
+    }
+    upstream_cancel(e->probe);
+    if (!e->asks_report)
+        engine_failed(e, false, "it does not answer when asked for its health");
+    probe_over(e, false);
+}

@@ -1,0 +1,86 @@
+/* What is counted of each engine, for Prometheus. */
+#include <errno.h>
+#include <event2/buffer.h>
+
+#include "conductor/service/engine.h"
+
+static const struct {
+    const char *name, *label, *type, *help; /* help NULL: as the line before */
+} lines[] = {
+    {"requests_total", "", "counter", "Requests sent to the engine."},
+    {"failures_total", "", "counter",
+     "Requests and questions for its health that it failed."},
+    {"answers_total", "class=\"2xx\"", "counter", "Its answers by status."},
+    {"answers_total", "class=\"3xx\"", "counter", NULL},
+    {"answers_total", "class=\"4xx\"", "counter", NULL},
+    {"answers_total", "class=\"5xx\"", "counter", NULL},
+    {"cached_tokens_total", "source=\"predicted\"", "counter",
+     "Cached prompt tokens of answers that tell them: as predicted, and as "
+     "told."},
+    {"cached_tokens_total", "source=\"told\"", "counter", NULL},
+    {"connections", "state=\"busy\"", "gauge", "Connections to it."},
+    {"connections", "state=\"kept\"", "gauge", NULL},
+    {"running", "", "gauge", "Requests that it says are running; -1: untold."},
+    {"waiting", "", "gauge", "Requests that it says are waiting; -1: untold."},
+    {"kv_usage_ratio", "", "gauge", "Its KV in use, as it says; -1: untold."},
+    {"kv_blocks", "", "gauge", "Blocks that its predicted cache may hold."},
+};
+
+#define LINES (sizeof(lines) / sizeof(lines[0]))
+
+static double value_of(const struct engine *e, size_t line)
+{
+    const double values[LINES] = {
+        (double)e->n_sent,
+        (double)e->n_failures,
+        (double)e->n_status[2],
+        (double)e->n_status[3],
+        (double)e->n_status[4],
+        (double)e->n_status[5],
+        (double)e->predicted_tokens,
+        (double)e->told_tokens,
+        (double)upstream_busy(e->upstream),
+        (double)upstream_idle(e->upstream),
+        e->report.running,
+        e->report.waiting,
+        e->report.kv_usage_ratio,
+        predicted_capacity(e->predicted),
+    };
+
+    return values[line];
+}
+
+static int write_line(const struct service *all, size_t i, struct evbuffer *out)
+{
+    char label[2 * POOL_NAME_BYTES];
+    int bad = 0;
+
+    for (const struct service *s = all; s; s = s->next)
+        for (uint32_t k = 0; k < s->n_engines; k++) {
+            metrics_escape(s->engines[k].config->name, label);
+            bad |= evbuffer_add_printf(
+                       out, "conductor_engine_%s{instance=\"%s\"%s%s} %.17g\n",
+                       lines[i].name, label, *lines[i].label ? "," : "",
+                       lines[i].label, value_of(&s->engines[k], i)) < 0;
+        }
+    return bad;
+}
+
+int engines_write_metrics(const struct service *all, struct evbuffer *out)
+{
+    const struct service *some = all;
+    int bad = 0;
+
+    while (some && !some->n_engines)
+        some = some->next;
+    for (size_t i = 0; some && i < LINES; i++) {
+        if (lines[i].help)
+            bad |= evbuffer_add_printf(out,
+                                       "# HELP conductor_engine_%s %s\n"
+                                       "# TYPE conductor_engine_%s %s\n",
+                                       lines[i].name, lines[i].help,
+                                       lines[i].name, lines[i].type) < 0;
+        bad |= write_line(all, i, out);
+    }
+    return bad ? -ENOMEM : 0;
+}

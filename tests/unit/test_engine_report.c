@@ -1,0 +1,95 @@
+/* What is read of an engine's metrics, cut at every byte. */
+#include <CUnit/Basic.h>
+#include <string.h>
+
+#include "conductor/link/engine/report.h"
+
+static struct engine_report scan(const char *text, size_t cut)
+{
+    struct report_scan s;
+
+    report_begin(&s);
+    report_feed(&s, text, cut);
+    report_feed(&s, text + cut, strlen(text) - cut);
+    report_end(&s);
+    return s.report;
+}
+
+static const char vllm[] =
+    "# HELP process_start_time_seconds Start time\n"
+    "process_start_time_seconds 1.79530890583e+09\n"
+    "vllm:num_requests_running{engine=\"0\",model_name=\"a b\"} 3.0\n"
+    "vllm:num_requests_running{engine=\"1\",model_name=\"}\\\" 9\"} 2.0\n"
+    "vllm:num_requests_waiting_by_reason{reason=\"x\"} 77\n"
+    "vllm:num_requests_waiting{engine=\"0\"} 4\n"
+    "vllm:kv_cache_usage_perc{engine=\"0\"} 0.25 1700000000\n"
+    "vllm:kv_cache_usage_perc{engine=\"1\"} 0.5\n"
+    "vllm:cache_config_info{_block_size_resolved=\"True\",block_size=\"32\","
+    "hash_block_size=\"None\",num_gpu_blocks=\"64\"} 1.0\n"
+    "vllm:cache_config_info{block_size=\"32\",num_gpu_blocks=\"64\"} 1.0";
+
+static void test_vllm(void)
+{
+    for (size_t cut = 0; cut < sizeof(vllm); cut++) {
+        struct engine_report r = scan(vllm, cut);
+
+        CU_ASSERT_DOUBLE_EQUAL(r.running, 5, 0);
+        CU_ASSERT_DOUBLE_EQUAL(r.waiting, 4, 0);
+        CU_ASSERT_DOUBLE_EQUAL(r.kv_usage_ratio, 0.5, 0);
+        CU_ASSERT_DOUBLE_EQUAL(r.start_s, 1795308905.83, 1e-3);
+        CU_ASSERT_EQUAL(r.block_tokens, 32);
+        CU_ASSERT_EQUAL(r.kv_blocks, 128);
+    }
+}
+
+static void test_others(void)
+{
+    struct engine_report r =
+        scan("sglang:num_running_reqs{} 2\nsglang:token_usage 0.5\n"
+             "sglang:cache_config_info{page_size=\"1\",num_pages=\"9000\"} 1\n"
+             "llamacpp:requests_deferred 7\r\n",
+             0);
+
+    CU_ASSERT_DOUBLE_EQUAL(r.running, 2, 0);
+    CU_ASSERT_DOUBLE_EQUAL(r.waiting, 7, 0);
+    CU_ASSERT_EQUAL(r.block_tokens, 1);
+    CU_ASSERT_EQUAL(r.kv_blocks, 9000);
+    CU_ASSERT_DOUBLE_EQUAL(r.start_s, -1, 0);
+}
+
+static void test_nonsense(void)
+{
+    static char longest[3 * REPORT_LINE_BYTES];
+    static const char last[] = "\nvllm:num_requests_running 1\n";
+    struct engine_report r = scan(
+        "vllm:num_requests_running NaN\n"
+        "vllm:num_requests_running -5\n"
+        "vllm:num_requests_running 1e300\n"
+        "vllm:num_requests_running{a=\"\n"
+        "vllm:num_requests_running{a=\"b\"}5\n"
+        "vllm:num_requests_running\n\n"
+        "vllm:cache_config_info{block_size=\"None\",num_gpu_blocks=\"-3\"} "
+        "1\n",
+        3);
+
+    CU_ASSERT_DOUBLE_EQUAL(r.running, -1, 0);
+    CU_ASSERT_EQUAL(r.block_tokens, -1);
+    CU_ASSERT_EQUAL(r.kv_blocks, -1);
+    memset(longest, 'x', 2 * REPORT_LINE_BYTES);
+    memcpy(longest + 2 * REPORT_LINE_BYTES, last, sizeof(last));
+    r = scan(longest, 100);
+    CU_ASSERT_DOUBLE_EQUAL(r.running, 1, 0);
+}
+
+int main(void)
+{
+    CU_initialize_registry();
+    CU_pSuite s = CU_add_suite("engine_report", NULL, NULL);
+    CU_add_test(s, "vllm", test_vllm);
+    CU_add_test(s, "others", test_others);
+    CU_add_test(s, "nonsense", test_nonsense);
+    CU_basic_run_tests();
+    unsigned failures = CU_get_number_of_failures();
+    CU_cleanup_registry();
+    return failures ? 1 : 0;
+}
