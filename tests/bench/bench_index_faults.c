@@ -117,7 +117,7 @@ static double clear(struct rig *r, uint32_t instance)
     for (bool more = true; more;) {
         double slice = now_s();
 
-        more = prefix_index_work(r->ix, 8192);
+        more = prefix_index_work(r->ix, 4096);
         slice = now_s() - slice;
         longest = slice > longest ? slice : longest;
     }
