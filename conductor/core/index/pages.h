@@ -105,6 +105,7 @@ struct prefix_index {
     bool evicts;
     uint32_t max_instances;
     uint32_t max_pages;
+    uint64_t max_keys; /* that the table has room for */
     uint32_t n_buckets;
     uint32_t position_bits;
     uint32_t max_holders;

@@ -38,8 +38,11 @@ static bool size_parts(struct prefix_index *ix,
         config->max_bytes < PREFIX_INDEX_BYTES_MIN || pages >= 1u << 28)
         return false;
     ix->max_pages = (uint32_t)pages;
-    ix->n_buckets =
-        (uint32_t)(((double)ix->max_pages + 1) * PAGE_KEYS / KEYS_A_BUCKET) + 1;
+    ix->max_keys = ((uint64_t)ix->max_pages + 1) * PAGE_KEYS;
+    /* A page has no more dead keys than pairs: see tidy(). */
+    if (config->max_pairs > 0 && 2 * config->max_pairs < ix->max_keys)
+        ix->max_keys = 2 * config->max_pairs;
+    ix->n_buckets = (uint32_t)((double)ix->max_keys / KEYS_A_BUCKET) + 1;
     while (ix->position_bits < 32 && (uint64_t)(ix->max_pages + 1) * PAGE_KEYS >
                                          UINT64_C(1) << ix->position_bits)
         ix->position_bits++;
@@ -194,6 +197,8 @@ static bool append(struct store *s, uint64_t key)
     struct prefix_index *ix = s->ix;
     struct position at = {s->last.page, s->last.place + 1};
 
+    if (ix->n_keys >= ix->max_keys)
+        return false;
     if (at.page == 0 || at.place == PAGE_KEYS ||
         ix->pages[at.page].n_keys != at.place) {
         flush(s);

@@ -32,8 +32,11 @@ struct prefix_index_config {
                                least PREFIX_INDEX_BYTES_MIN */
     bool evicts;            /* when it is full, cold blocks leave; else what is
                                new is not indexed */
-    uint64_t seed;          /* of its hashing: random where strangers choose
-                               keys */
+    uint64_t max_pairs; /* (instance, block) pairs that there can be at once:
+                           the table is no larger than they need, and
+                           faster for it; 0: any number */
+    uint64_t seed;      /* of its hashing: random where strangers choose
+                           keys */
 };
 #define PREFIX_INDEX_BYTES_MIN 16384u
 

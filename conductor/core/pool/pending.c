@@ -8,6 +8,9 @@
 
 /* Memory for a pair, even if each stands in a page of its own. */
 #define BLOCK_BYTES 320u
+/* Keys looked up ahead, and taken out of the index at once. */
+#define AHEAD 8u
+#define DROPPED 64u
 
 struct pending *pending_new(uint32_t max_instances, uint32_t max_blocks,
                             uint64_t seed)
@@ -16,6 +19,7 @@ struct pending *pending_new(uint32_t max_instances, uint32_t max_blocks,
         .max_instances = max_instances,
         .max_bytes =
             (uint64_t)max_blocks * BLOCK_BYTES + PREFIX_INDEX_BYTES_MIN,
+        .max_pairs = (uint64_t)max_blocks + 16,
         .seed = seed};
     uint32_t n_slots = 2;
     struct pending *pending;
@@ -88,29 +92,48 @@ static void erase(struct pending *pending, uint32_t hole)
     pending->n_used--;
 }
 
+static void prefetch(const struct pending *pending, uint32_t instance,
+                     uint64_t key)
+{
+    __builtin_prefetch(&pending->slots[home(pending, instance, key)]);
+}
+
+/* Indexes keys [from, to) of a chain. */
+static int index_run(struct pending *pending, uint32_t instance,
+                     const uint64_t *keys, size_t from, size_t to)
+{
+    if (from == to)
+        return 0;
+    return prefix_index_stored(pending->index, instance, TIER_DEVICE,
+                               from == 0 ? 0 : keys[from - 1], keys + from,
+                               to - from);
+}
+
 int pending_add(struct pending *pending, uint32_t instance,
                 const uint64_t *keys, size_t n)
 {
+    size_t i, from = 0; /* keys [from, i) are new and not indexed yet */
     int error = 0;
-    size_t i;
 
-    for (i = 0; i < n; i++) {
+    for (i = 0; i < n && error == 0; i++) {
         uint32_t at = pending_find(pending, instance, keys[i]);
 
+        if (i + AHEAD < n)
+            prefetch(pending, instance, keys[i + AHEAD]);
         if (pending->slots[at].count > 0) {
             pending->slots[at].count++;
-            continue;
-        }
-        error =
-            pending->n_used == pending->max_blocks
-                ? -ENOSPC
-                : prefix_index_stored(pending->index, instance, TIER_DEVICE,
-                                      i == 0 ? 0 : keys[i - 1], &keys[i], 1);
-        if (error < 0)
+            error = index_run(pending, instance, keys, from, i);
+            from = i + 1;
+        } else if (pending->n_used == pending->max_blocks) {
+            error = -ENOSPC;
             break;
-        pending->slots[at] = (struct pending_slot){keys[i], instance, 1};
-        pending->n_used++;
+        } else {
+            pending->slots[at] = (struct pending_slot){keys[i], instance, 1};
+            pending->n_used++;
+        }
     }
+    if (error == 0)
+        error = index_run(pending, instance, keys, from, i);
     if (error < 0)
         pending_drop(pending, instance, keys, i);
     return error;
@@ -119,15 +142,24 @@ int pending_add(struct pending *pending, uint32_t instance,
 void pending_drop(struct pending *pending, uint32_t instance,
                   const uint64_t *keys, size_t n)
 {
+    uint64_t gone[DROPPED];
+    size_t n_gone = 0;
+
     while (n > 0) {
         uint32_t at = pending_find(pending, instance, keys[--n]);
 
-        if (pending->slots[at].count == 0 || --pending->slots[at].count > 0)
-            continue;
+        if (n >= AHEAD)
+            prefetch(pending, instance, keys[n - AHEAD]);
+        if (pending->slots[at].count > 0 && --pending->slots[at].count == 0) {
+            erase(pending, at);
+            gone[n_gone++] = keys[n];
+        }
         /* The instance is in range: it was added. */
-        (void)!prefix_index_removed(pending->index, instance, TIER_DEVICE,
-                                    &keys[n], 1);
-        erase(pending, at);
+        if (n_gone == DROPPED || n == 0) {
+            (void)!prefix_index_removed(pending->index, instance, TIER_DEVICE,
+                                        gone, n_gone);
+            n_gone = 0;
+        }
     }
 }
 
