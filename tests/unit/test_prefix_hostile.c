@@ -263,7 +263,7 @@ int main(void)
     unsigned failures;
 
     if (CU_initialize_registry() != CUE_SUCCESS)
-        return CU_get_error();
+        return (int)CU_get_error();
     suite = CU_add_suite("prefix_hostile", NULL, NULL);
     CU_add_test(suite, "lies about parents", test_lies_about_parents);
     CU_add_test(suite, "keys of equal bytes", test_keys_of_equal_bytes);
