@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
-"""Checks that every relative link of a page leads somewhere.
+"""Checks that what the pages name is there: links, and the map of the code.
 
 usage: check_links.py [FILE...]    (default: every .md file of the clone)
 
 A link leads to a file or a folder of the clone; what stands behind `#` is a
-heading of that page, named as GitHub names it. Prints FILE:LINE: what, one a
-line, and ends with 1 if there is any.
+heading of that page, named as GitHub names it. In a DESIGN.md each `name()` is
+a function of the project. In a table whose last column is `begin at`, the first
+column names files or folders, and they contain what the last one has in
+backticks. Prints FILE:LINE: what, one a line, and ends with 1 if there is any.
 """
 import os
 import re
@@ -17,6 +19,11 @@ from urllib.parse import unquote
 LINK = re.compile(r'\[(?:[^\[\]]|\[[^\]]*\])*\]\(\s*<?([^()\s>]+)>?[^()]*\)')
 REFERENCE = re.compile(r'^ {0,3}\[[^\]]+\]:\s+<?(\S+?)>?\s*$', re.M)
 FENCE = re.compile(r'^ {0,3}(```|~~~).*?^ {0,3}\1[^\n]*$', re.M | re.S)
+FUNCTION = re.compile(r'^(?:#define |\s*(?:async )?def |[A-Za-z_][\w \t*<>,"]*'
+                      r'[ *])?(\w+)\(', re.M)
+CODE = re.compile(r'`([^`\n]+)`')
+FOLDER = re.compile(r'\]\(([^)]*)/[^/)]*\)')
+SOURCES = ('.c', '.h', '.cu', '.cuh', '.py', '.sh', '.build')
 HEADING = re.compile(r'^ {0,3}#{1,6}\s+(.*?)(?:\s+#+)?\s*$', re.M)
 
 
@@ -63,6 +70,55 @@ def check(path, tracked):
     return faults
 
 
+def code_of(path):
+    """The text of a file of code; nothing for any other."""
+    if not path.endswith(SOURCES) and '.' in os.path.basename(path):
+        return ''
+    with open(path, encoding='utf-8', errors='replace') as file:
+        return file.read()
+
+
+def expand(name):
+    """`x.[ch]` names two files."""
+    stem, bracket, ends = name.rstrip(']').partition('[')
+    return [stem + end for end in ends] if bracket else [name]
+
+
+def code_in(cell, folder, files):
+    """The code of the files and folders that a cell names; None where one of
+    them is not there."""
+    text = ''
+    for name in CODE.findall(cell) + FOLDER.findall(cell):
+        for path in expand(os.path.normpath(os.path.join(folder, name))):
+            found = [f for f in files if f == path or f.startswith(path + '/')]
+            if not found:
+                return None
+            text += ''.join(map(code_of, found))
+    return text
+
+
+def check_map(path, files, functions):
+    """The faults of a DESIGN.md as a map of the code, as lines to print."""
+    faults, is_map = [], False
+    for number, line in enumerate(read(path).split('\n'), 1):
+        at = f'{path}:{number}:'
+        faults += [f'{at} no function {name}()'
+                   for name in re.findall(r'`(\w+)\(\)`', line)
+                   if name not in functions]
+        cells = [cell.strip() for cell in line.split('|')[1:-1]]
+        if not cells or cells[-1] == 'begin at':
+            is_map = bool(cells)
+        elif is_map and not cells[0].startswith('--'):
+            code = code_in(cells[0], os.path.dirname(path), files)
+            if code is None:
+                faults.append(f'{at} a file of {cells[0]} is missing')
+                continue
+            names = re.findall(r'\w+', ' '.join(CODE.findall(cells[-1])))
+            faults += [f'{at} no {name} in {cells[0]}' for name in names
+                       if not re.search(rf'\b{name}\b', code)]
+    return faults
+
+
 def main():
     listed = subprocess.run(['git', 'ls-files', '-co', '--exclude-standard'],
                             capture_output=True, text=True, check=True)
@@ -74,6 +130,11 @@ def main():
             tracked.add(file)
     pages = sys.argv[1:] or [f for f in files if f.endswith('.md')]
     faults = [fault for page in pages for fault in check(page, tracked)]
+    functions = {name for file in files
+                 for name in FUNCTION.findall(code_of(file))}
+    faults += [fault for page in pages
+               if os.path.basename(page) == 'DESIGN.md'
+               for fault in check_map(page, files, functions)]
     print('\n'.join(faults), end='\n' if faults else '')
     return 1 if faults else 0
 
