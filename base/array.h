@@ -11,8 +11,8 @@
  * may have moved; or NULL without memory, with the old one as it was. O(1)
  * amortised.
  */
-__attribute__((warn_unused_result)) static inline void *
-array_room(void *items, size_t *capacity, size_t count, size_t size)
+[[nodiscard]] static inline void *array_room(void *items, size_t *capacity,
+                                             size_t count, size_t size)
 {
     size_t n = *capacity > 0 ? *capacity : 64;
 

@@ -25,13 +25,13 @@ int csv_refuse(const struct csv *csv, int rc, const char *format, ...)
 /* Has `take` take every line of `size` bytes at `text` (borrowed, needs no
  * NUL), until one is refused. Returns 0; -EINVAL for a line of more than 512
  * bytes or with a NUL byte; or what `take` returned. */
-int csv_read(struct csv *csv, const char *text, size_t size, csv_line *take,
-             void *arg) __attribute__((warn_unused_result));
+[[nodiscard]] int csv_read(struct csv *csv, const char *text, size_t size,
+                           csv_line *take, void *arg);
 
 /* As csv_read(), from the file csv->name of at most `most` bytes; also -EFBIG,
  * -ENOMEM, and what open and read report. */
-int csv_read_file(struct csv *csv, size_t most, csv_line *take, void *arg)
-    __attribute__((warn_unused_result));
+[[nodiscard]] int csv_read_file(struct csv *csv, size_t most, csv_line *take,
+                                void *arg);
 
 /* Cuts a line at its commas, in place. Returns how many fields there are, of
  * which the first `most` are in `fields`. */

@@ -26,13 +26,11 @@ struct file_output {
 /* Begins a file beside `path`, or beside what a link leads to; what is no
  * regular file (a pipe, /dev/stdout) is opened itself. Returns 0, or a negative
  * errno with o->file NULL. */
-int file_output_open(struct file_output *o, const char *path)
-    __attribute__((warn_unused_result));
+[[nodiscard]] int file_output_open(struct file_output *o, const char *path);
 
 /* With `keep` it is synced and takes the path's place, else it is removed.
  * Nothing if nothing is open. Returns 0 or a negative errno; it is closed
  * anyway. */
-int file_output_close(struct file_output *o, bool keep)
-    __attribute__((warn_unused_result));
+[[nodiscard]] int file_output_close(struct file_output *o, bool keep);
 
 #endif

@@ -26,10 +26,8 @@ struct correction {
  * work after which 1 - 1/e of the ratio is what was observed in it, above 0;
  * the bounds are finite and satisfy 0 < min_ratio <= max_ratio. Returns 0, or
  * -EINVAL with `c` untouched. */
-__attribute__((warn_unused_result)) int correction_init(struct correction *c,
-                                                        int64_t tau_us,
-                                                        double min_ratio,
-                                                        double max_ratio);
+[[nodiscard]] int correction_init(struct correction *c, int64_t tau_us,
+                                  double min_ratio, double max_ratio);
 
 /* Takes in one completion: the time that the cost model alone predicted (that
  * is, without correction) and the time it took, in microseconds.

@@ -21,23 +21,22 @@
  * file, the field and its value: -EINVAL for an invalid model, -EFBIG
  * for a file over COST_MODEL_JSON_MAX_BYTES, -ENOMEM, and whatever open and
  * read report. */
-__attribute__((warn_unused_result)) int
-cost_model_load_file(const char *path, struct cost_model *m, char *err,
-                     size_t err_size);
+[[nodiscard]] int cost_model_load_file(const char *path, struct cost_model *m,
+                                       char *err, size_t err_size);
 
 /* As cost_model_load_file(), from `size` bytes at `text` (UTF-8, needs no
  * NUL). `name` stands for the file in messages. Never returns an error of
  * opening or reading. */
-__attribute__((warn_unused_result)) int
-cost_model_load_buffer(const char *text, size_t size, const char *name,
-                       struct cost_model *m, char *err, size_t err_size);
+[[nodiscard]] int cost_model_load_buffer(const char *text, size_t size,
+                                         const char *name, struct cost_model *m,
+                                         char *err, size_t err_size);
 
 /* Writes `m` to the file `path`, which is replaced at once or not at all.
  * Returns 0; or a negative errno with a message in err, as for loading:
  * -EINVAL if loading would refuse this model. Numbers are written so that
  * loading gives the same doubles. */
-__attribute__((warn_unused_result)) int
-cost_model_save_file(const struct cost_model *m, const char *path, char *err,
-                     size_t err_size);
+[[nodiscard]] int cost_model_save_file(const struct cost_model *m,
+                                       const char *path, char *err,
+                                       size_t err_size);
 
 #endif

@@ -63,16 +63,14 @@ struct profile {
  * PROFILE_MAX_ROWS of one kind, -ENOMEM, and what open and read report. After
  * an error, `p` may hold a part of the file and is only good for
  * profile_fini(). Linear in the file's size. */
-__attribute__((warn_unused_result)) int profile_add_file(struct profile *p,
-                                                         const char *path,
-                                                         char *err,
-                                                         size_t err_size);
+[[nodiscard]] int profile_add_file(struct profile *p, const char *path,
+                                   char *err, size_t err_size);
 
 /* As profile_add_file(), from `size` bytes at `text`, which needs no NUL and
  * is only borrowed. `name` stands for the file in messages. */
-__attribute__((warn_unused_result)) int
-profile_add_buffer(struct profile *p, const char *text, size_t size,
-                   const char *name, char *err, size_t err_size);
+[[nodiscard]] int profile_add_buffer(struct profile *p, const char *text,
+                                     size_t size, const char *name, char *err,
+                                     size_t err_size);
 
 /* Frees what `p` owns and leaves it empty, as at the start. */
 void profile_fini(struct profile *p);

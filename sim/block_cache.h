@@ -39,9 +39,9 @@ typedef void block_cache_moved_fn(void *arg, const struct cached_block *block,
  *   moved, arg       borrowed.
  * Returns it, owned, or NULL without memory.
  */
-struct block_cache *block_cache_new(const uint64_t *capacity_blocks,
-                                    block_cache_moved_fn *moved, void *arg)
-    __attribute__((warn_unused_result));
+[[nodiscard]] struct block_cache *
+block_cache_new(const uint64_t *capacity_blocks, block_cache_moved_fn *moved,
+                void *arg);
 
 /* Frees it; NULL is a no-op. */
 void block_cache_free(struct block_cache *cache);
@@ -64,9 +64,9 @@ void block_cache_keep(struct block_cache *cache, uint32_t slot);
  * Returns 0, or -ENOMEM with nothing changed. A cache without room for a single
  * block stores nothing, which is not an error.
  */
-int block_cache_place(struct block_cache *cache, uint64_t key, uint64_t parent,
-                      uint64_t owner, bool ready)
-    __attribute__((warn_unused_result));
+[[nodiscard]] int block_cache_place(struct block_cache *cache, uint64_t key,
+                                    uint64_t parent, uint64_t owner,
+                                    bool ready);
 
 /* Changes the room of a tier; blocks that no longer fit move down. */
 void block_cache_set_capacity(struct block_cache *cache, enum block_tier tier,

@@ -44,8 +44,7 @@ struct sim_heap {
 void sim_heap_fini(struct sim_heap *heap);
 
 /* Makes room for the ids below n_ids. Returns 0 or -ENOMEM. */
-int sim_heap_reserve(struct sim_heap *heap, uint32_t n_ids)
-    __attribute__((warn_unused_result));
+[[nodiscard]] int sim_heap_reserve(struct sim_heap *heap, uint32_t n_ids);
 
 /* Sets the time of an event, new or not; its id is below the reserved number.
  * O(log n). */

@@ -200,14 +200,13 @@ struct sim {
 };
 
 /* setup.c: whether a configuration can be run. Returns 0 or -EINVAL. */
-int sim_check_config(const struct sim_config *config, char err[SIM_ERROR_BYTES])
-    __attribute__((warn_unused_result));
+[[nodiscard]] int sim_check_config(const struct sim_config *config,
+                                   char err[SIM_ERROR_BYTES]);
 
 /* setup.c: makes all parts of a zeroed simulation for a checked configuration.
  * Returns 0 or -ENOMEM; sim_fini() in either case. */
-int sim_init(struct sim *sim, const struct sim_config *config,
-             const struct sim_io *io, char *err)
-    __attribute__((warn_unused_result));
+[[nodiscard]] int sim_init(struct sim *sim, const struct sim_config *config,
+                           const struct sim_io *io, char *err);
 
 /* setup.c: frees all parts, and requests that have not ended. */
 void sim_fini(struct sim *sim);
@@ -264,7 +263,7 @@ void sim_fetch_ended(struct sim *sim, const struct links_end *end);
 void sim_load_ready(struct sim *sim, struct sim_request *request);
 
 /* copies.c: makes the caches, told to the indexes. Returns 0 or -ENOMEM. */
-int sim_copies_init(struct sim *sim) __attribute__((warn_unused_result));
+[[nodiscard]] int sim_copies_init(struct sim *sim);
 
 /* copies.c: frees them. */
 void sim_copies_fini(struct sim *sim);
@@ -356,8 +355,7 @@ void sim_prefill_pipe_ended(struct sim *sim, struct sim_request *request);
 void sim_push_ended(struct sim *sim, const struct links_end *end);
 
 /* decode.c: makes the batch of a node; 0 or -ENOMEM. And frees it. */
-int sim_batch_init(struct sim *sim, struct sim_batch *batch)
-    __attribute__((warn_unused_result));
+[[nodiscard]] int sim_batch_init(struct sim *sim, struct sim_batch *batch);
 void sim_batch_fini(struct sim_batch *batch);
 
 /* decode.c: a request's KV is all on its decode node. */

@@ -33,8 +33,7 @@ struct links_end {
 };
 
 /* Makes links without traffic. Returns them, owned, or NULL: no memory. */
-struct sim_links *links_new(const struct links_config *config)
-    __attribute__((warn_unused_result));
+[[nodiscard]] struct sim_links *links_new(const struct links_config *config);
 
 /* Frees them; NULL is a no-op. */
 void links_free(struct sim_links *links);
@@ -44,13 +43,13 @@ void links_free(struct sim_links *links);
  *   kind, what  for the caller, returned when it ends.
  * Returns 0 or -ENOMEM. O(transfers at both nodes).
  */
-int links_start(struct sim_links *links, uint32_t from, uint32_t to,
-                double bytes, int kind, void *what, int64_t now_us)
-    __attribute__((warn_unused_result));
+[[nodiscard]] int links_start(struct sim_links *links, uint32_t from,
+                              uint32_t to, double bytes, int kind, void *what,
+                              int64_t now_us);
 
 /* As links_start(), for something that crosses no link and ends at `at_us`. */
-int links_delay(struct sim_links *links, int kind, void *what, int64_t now_us,
-                int64_t at_us) __attribute__((warn_unused_result));
+[[nodiscard]] int links_delay(struct sim_links *links, int kind, void *what,
+                              int64_t now_us, int64_t at_us);
 
 /* Ends the transfer of an event that is due: it leaves the heap, and transfers
  * that shared a link with it speed up. O(transfers at both nodes). */

@@ -56,9 +56,8 @@ TAILQ_HEAD(sim_load_list, sim_load);
 
 /* Begins the loads of a request on a node; r->load is NULL if there are none.
  * Returns 0 or -ENOMEM. */
-int sim_load_begin(struct sim *sim, struct sim_request *request,
-                   const struct schedule_decision *decision)
-    __attribute__((warn_unused_result));
+[[nodiscard]] int sim_load_begin(struct sim *sim, struct sim_request *request,
+                                 const struct schedule_decision *decision);
 
 /* The first block from which on all planned blocks have come. */
 uint32_t sim_load_met(const struct sim_load *load);

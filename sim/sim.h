@@ -117,9 +117,9 @@ struct sim_io {
  * prefill over 1,000 s; -ENOMEM; -ENOSPC: more cached blocks
  * than can be indexed; or what io->next returned.
  */
-int sim_run(const struct sim_config *config, const struct sim_io *io,
-            struct sim_summary *summary, char err[SIM_ERROR_BYTES])
-    __attribute__((warn_unused_result));
+[[nodiscard]] int sim_run(const struct sim_config *config,
+                          const struct sim_io *io, struct sim_summary *summary,
+                          char err[SIM_ERROR_BYTES]);
 
 /* The names of the policies, core's and the simulator's own: the i-th, NULL
  * beyond. */

@@ -12,9 +12,9 @@ bool result_is_open(const char *path);
  * Opens the file for writing, emptied; /dev/fd/N is descriptor N itself, at its
  * place. Returns an owned stream, or NULL with errno set.
  */
-FILE *result_open(const char *path) __attribute__((warn_unused_result));
+[[nodiscard]] FILE *result_open(const char *path);
 
 /* Closes it. Returns 0, or -EIO when not everything could be written. */
-int result_close(FILE *file) __attribute__((warn_unused_result));
+[[nodiscard]] int result_close(FILE *file);
 
 #endif

@@ -17,7 +17,7 @@ struct id_map;
  * A new empty map that will hold `limit` ids at most (16 bytes a slot, 24 to
  * 48 bytes an id once grown). Returns owned, or NULL without memory.
  */
-struct id_map *id_map_new(size_t limit) __attribute__((warn_unused_result));
+[[nodiscard]] struct id_map *id_map_new(size_t limit);
 
 /* Frees the map; NULL is a no-op. */
 void id_map_free(struct id_map *map);
@@ -29,7 +29,6 @@ const uint64_t *id_map_get(const struct id_map *map, uint64_t id);
  * Adds `id` or replaces its value; `id` is not ID_MAP_NONE. Returns 0, -ENOSPC
  * when the map holds its limit, or -ENOMEM; unchanged on error. O(1) amortised.
  */
-int id_map_put(struct id_map *map, uint64_t id, uint64_t value)
-    __attribute__((warn_unused_result));
+[[nodiscard]] int id_map_put(struct id_map *map, uint64_t id, uint64_t value);
 
 #endif

@@ -43,16 +43,15 @@ struct trace_error {
  * Makes room for `blocks` ids; grows by doubling, keeps what is there.
  * Returns 0, or -ENOMEM with the request unchanged.
  */
-int trace_request_reserve(struct trace_request *request, size_t blocks)
-    __attribute__((warn_unused_result));
+[[nodiscard]] int trace_request_reserve(struct trace_request *request,
+                                        size_t blocks);
 
 /*
  * Copies `from` into `to`, ids included; `to` is {0} or a filled request and
  * owns its copy. Returns 0 or -ENOMEM. O(blocks).
  */
-int trace_request_copy(struct trace_request *to,
-                       const struct trace_request *from)
-    __attribute__((warn_unused_result));
+[[nodiscard]] int trace_request_copy(struct trace_request *to,
+                                     const struct trace_request *from);
 
 /* Frees what the request owns and clears it; a cleared one is a no-op. */
 void trace_request_fini(struct trace_request *request);

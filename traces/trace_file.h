@@ -10,6 +10,6 @@
  * closes with fclose(), whose result says whether all was written; or NULL with
  * errno set.
  */
-FILE *trace_file_create(const char *path) __attribute__((warn_unused_result));
+[[nodiscard]] FILE *trace_file_create(const char *path);
 
 #endif

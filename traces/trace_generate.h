@@ -31,9 +31,9 @@ struct trace_generator;
  * workload's own. Returns 0 with *generator owned by the caller; -ENOENT for an
  * unknown name, -ERANGE for a rate below 1e-6 or above 1e6 (but 0), -ENOMEM.
  */
-int trace_generator_new(const char *workload, uint64_t seed, double rate,
-                        struct trace_generator **generator)
-    __attribute__((warn_unused_result));
+[[nodiscard]] int trace_generator_new(const char *workload, uint64_t seed,
+                                      double rate,
+                                      struct trace_generator **generator);
 
 /* Frees it; NULL is a no-op. */
 void trace_generator_free(struct trace_generator *generator);
@@ -43,8 +43,7 @@ void trace_generator_free(struct trace_generator *generator);
  * no last one. Memory stays bounded: old sessions are forgotten. Returns 0 or
  * -ENOMEM. O(blocks + remembered sessions).
  */
-int trace_generator_next(struct trace_generator *generator,
-                         struct trace_request *request)
-    __attribute__((warn_unused_result));
+[[nodiscard]] int trace_generator_next(struct trace_generator *generator,
+                                       struct trace_request *request);
 
 #endif

@@ -35,10 +35,10 @@ struct trace_reader;
  * caller, or a negative errno with `error` filled and *reader untouched;
  * -ESPIPE: not a regular file, though regular_only.
  */
-int trace_reader_open(const char *path,
-                      const struct trace_reader_options *options,
-                      struct trace_reader **reader, struct trace_error *error)
-    __attribute__((warn_unused_result));
+[[nodiscard]] int trace_reader_open(const char *path,
+                                    const struct trace_reader_options *options,
+                                    struct trace_reader **reader,
+                                    struct trace_error *error);
 
 /*
  * Reads the next request into `request` ({0} or one filled before; its room is
@@ -48,9 +48,9 @@ int trace_reader_open(const char *path,
  * if the bad one were not there; after the others the reader is only good for
  * _free.
  */
-int trace_reader_next(struct trace_reader *reader,
-                      struct trace_request *request, struct trace_error *error)
-    __attribute__((warn_unused_result));
+[[nodiscard]] int trace_reader_next(struct trace_reader *reader,
+                                    struct trace_request *request,
+                                    struct trace_error *error);
 
 /* Closes the file and frees the reader; NULL is a no-op. */
 void trace_reader_free(struct trace_reader *reader);

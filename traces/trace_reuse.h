@@ -16,7 +16,7 @@
 struct trace_reuse;
 
 /* Nothing seen yet. Returns owned, or NULL without memory. */
-struct trace_reuse *trace_reuse_new(void) __attribute__((warn_unused_result));
+[[nodiscard]] struct trace_reuse *trace_reuse_new(void);
 
 /* Frees it; NULL is a no-op. */
 void trace_reuse_free(struct trace_reuse *reuse);
@@ -27,9 +27,8 @@ void trace_reuse_free(struct trace_reuse *reuse);
  * only good for _free then. O(log unique) a block; remembers all different
  * blocks, about 100 bytes each, and 4 bytes for every touch of a known one.
  */
-int trace_reuse_add(struct trace_reuse *reuse,
-                    const struct trace_request *request)
-    __attribute__((warn_unused_result));
+[[nodiscard]] int trace_reuse_add(struct trace_reuse *reuse,
+                                  const struct trace_request *request);
 
 /* Different blocks so far, and those of them touched once. */
 uint64_t trace_reuse_unique(const struct trace_reuse *reuse);
@@ -48,7 +47,6 @@ double trace_reuse_gap_ms(struct trace_reuse *reuse, double share);
 
 /* The touches of each block, most first: uses (unique), or NULL without
  * memory; owned by the caller. O(n log n). */
-uint32_t *trace_reuse_popularity(const struct trace_reuse *reuse)
-    __attribute__((warn_unused_result));
+[[nodiscard]] uint32_t *trace_reuse_popularity(const struct trace_reuse *reuse);
 
 #endif

@@ -19,8 +19,8 @@
  * Returns 0; -EINVAL with `error` filled (its line left alone) and the request
  * valid but meaningless; or -ENOMEM. O(bytes).
  */
-int trace_scan_line(const char *line, size_t bytes,
-                    struct trace_request *request, struct trace_error *error)
-    __attribute__((warn_unused_result));
+[[nodiscard]] int trace_scan_line(const char *line, size_t bytes,
+                                  struct trace_request *request,
+                                  struct trace_error *error);
 
 #endif

@@ -30,8 +30,8 @@ struct trace_stats;
  * engine does. Remembers every id, without a bound: 24 to 48 bytes each.
  * Returns owned, or NULL without memory.
  */
-struct trace_stats *trace_stats_new(uint32_t block_tokens, bool with_partial)
-    __attribute__((warn_unused_result));
+[[nodiscard]] struct trace_stats *trace_stats_new(uint32_t block_tokens,
+                                                  bool with_partial);
 
 /* Frees it; NULL is a no-op. */
 void trace_stats_free(struct trace_stats *stats);
@@ -41,9 +41,8 @@ void trace_stats_free(struct trace_stats *stats);
  * its leading blocks that were seen before count as reused, then all its
  * blocks are seen. Returns 0 or -ENOMEM. O(blocks).
  */
-int trace_stats_add(struct trace_stats *stats,
-                    const struct trace_request *request)
-    __attribute__((warn_unused_result));
+[[nodiscard]] int trace_stats_add(struct trace_stats *stats,
+                                  const struct trace_request *request);
 
 /* The tokens of a request that would count as reused now. O(blocks). */
 uint64_t trace_stats_reusable(const struct trace_stats *stats,

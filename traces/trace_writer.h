@@ -10,7 +10,6 @@
  * Appends one line to `file` (borrowed); arrival_us is cut to whole
  * milliseconds. Returns 0 or -EIO. O(blocks).
  */
-int trace_write(FILE *file, const struct trace_request *request)
-    __attribute__((warn_unused_result));
+[[nodiscard]] int trace_write(FILE *file, const struct trace_request *request);
 
 #endif

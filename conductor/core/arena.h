@@ -33,16 +33,14 @@ struct arena {
  * of the largest class (2^17 units, or fewer if n_units is smaller).
  * Returns 0; -EINVAL: n_units under 2 or over 2^31; -ENOMEM.
  */
-int arena_init(struct arena *arena, uint64_t n_units)
-    __attribute__((warn_unused_result));
+[[nodiscard]] int arena_init(struct arena *arena, uint64_t n_units);
 
 /* Frees the memory. A zeroed arena is fine. */
 void arena_fini(struct arena *arena);
 
 /* Takes a block of 2^size_class units; ARENA_CLASS_MIN <= size_class.
  * Returns its first unit, or ARENA_NONE: no room. Cost: O(classes). */
-uint32_t arena_alloc(struct arena *arena, uint32_t size_class)
-    __attribute__((warn_unused_result));
+[[nodiscard]] uint32_t arena_alloc(struct arena *arena, uint32_t size_class);
 
 /* Gives a block back. Cost: O(classes). */
 void arena_free(struct arena *arena, uint32_t at, uint32_t size_class);

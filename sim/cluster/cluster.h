@@ -81,23 +81,22 @@ struct cluster {
  * Returns 0; or a negative errno with *cluster untouched: -EINVAL for what is
  * no valid description, or what opening and reading report.
  */
-int cluster_load_file(const char *path, struct cluster *cluster,
-                      char err[CLUSTER_ERROR_BYTES])
-    __attribute__((warn_unused_result));
+[[nodiscard]] int cluster_load_file(const char *path, struct cluster *cluster,
+                                    char err[CLUSTER_ERROR_BYTES]);
 
 /* As cluster_load_file(), from `size` bytes at `text`; `name` stands for the
  * file in messages. */
-int cluster_load_buffer(const char *text, size_t size, const char *name,
-                        struct cluster *cluster, char err[CLUSTER_ERROR_BYTES])
-    __attribute__((warn_unused_result));
+[[nodiscard]] int cluster_load_buffer(const char *text, size_t size,
+                                      const char *name, struct cluster *cluster,
+                                      char err[CLUSTER_ERROR_BYTES]);
 
 /*
  * Checks what holds between fields; loading calls it, and who changes fields
  * (an override) calls it again.
  * Returns 0, or -EINVAL with a message.
  */
-int cluster_check(const struct cluster *cluster, char err[CLUSTER_ERROR_BYTES])
-    __attribute__((warn_unused_result));
+[[nodiscard]] int cluster_check(const struct cluster *cluster,
+                                char err[CLUSTER_ERROR_BYTES]);
 
 /* What replaces numbers of a description; a negative one leaves what is there.
  */
@@ -116,10 +115,9 @@ struct cluster_changes {
 
 /* Makes the changes. Returns 0, or -EINVAL with a message and the cluster
  * unchanged. */
-int cluster_override(struct cluster *cluster,
-                     const struct cluster_changes *changes,
-                     char err[CLUSTER_ERROR_BYTES])
-    __attribute__((warn_unused_result));
+[[nodiscard]] int cluster_override(struct cluster *cluster,
+                                   const struct cluster_changes *changes,
+                                   char err[CLUSTER_ERROR_BYTES]);
 
 /* All nodes; they are numbered prefill or coupled ones first. */
 uint32_t cluster_nodes(const struct cluster *cluster);

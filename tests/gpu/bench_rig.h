@@ -50,17 +50,14 @@ struct bench_kv {
 /* Reads the options; on --help or a wrong one prints and exits (0 or 2). Names
  * the device in the sheet. `about` is the first paragraph of the help. `b` is
  * to be all zero. Returns 0, or a negative errno with a message printed. */
-__attribute__((warn_unused_result)) int bench_open(struct bench *b,
-                                                   const char *name,
-                                                   const char *about, int argc,
-                                                   char **argv);
+[[nodiscard]] int bench_open(struct bench *b, const char *name,
+                             const char *about, int argc, char **argv);
 
 /* Builds the engine of the options with this shape (NULL: that of --model),
  * step and block size (0: the engine's default) instead of the one before.
  * Returns 0, or a negative errno with a message in b->err. */
-__attribute__((warn_unused_result)) int
-bench_engine(struct bench *b, const struct model_shape *shape,
-             uint32_t block_tokens, uint32_t step_tokens);
+[[nodiscard]] int bench_engine(struct bench *b, const struct model_shape *shape,
+                               uint32_t block_tokens, uint32_t step_tokens);
 
 /* Ends the sheet's row, and writes the JSON as it is by now: whoever ends the
  * program before its time has what was measured. */
@@ -68,7 +65,7 @@ void bench_end_row(struct bench *b);
 
 /* Says what went wrong (rc < 0: b->err or the number's name), writes the JSON
  * and frees what is left. Returns the exit status of the program. */
-__attribute__((warn_unused_result)) int bench_close(struct bench *b, int rc);
+[[nodiscard]] int bench_close(struct bench *b, int rc);
 
 /* Seconds of --seconds that are left. */
 double bench_left_s(const struct bench *b);
@@ -79,8 +76,8 @@ __attribute__((format(printf, 2, 3))) void bench_say(const struct bench *b,
 
 /* Blocks for `tokens` tokens, with anything in them. Returns 0, or -ENOMEM with
  * a message in b->err. */
-__attribute__((warn_unused_result)) int
-bench_kv_init(struct bench *b, struct bench_kv *kv, uint32_t tokens);
+[[nodiscard]] int bench_kv_init(struct bench *b, struct bench_kv *kv,
+                                uint32_t tokens);
 void bench_kv_fini(struct bench *b, struct bench_kv *kv);
 
 /* Tells the engine to drop what it keeps of the blocks [from, to): they are
@@ -97,10 +94,10 @@ uint32_t *bench_prompt(const struct bench *b, uint32_t n);
 /* One step of tokens [from, to) of the prompt, of which the first `cached` were
  * reused and not computed. Sets *token (may be NULL) to what is answered.
  * Returns microseconds, or a negative errno. */
-__attribute__((warn_unused_result)) double
-bench_step_us(struct bench *b, const uint32_t *prompt,
-              const struct bench_kv *kv, uint32_t from, uint32_t to,
-              uint32_t cached, uint32_t *token);
+[[nodiscard]] double bench_step_us(struct bench *b, const uint32_t *prompt,
+                                   const struct bench_kv *kv, uint32_t from,
+                                   uint32_t to, uint32_t cached,
+                                   uint32_t *token);
 
 /* Microseconds with fractions, for what the engine's clock is too coarse. */
 double bench_now_us(void);

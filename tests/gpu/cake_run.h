@@ -60,12 +60,9 @@ struct cake_both {
 };
 
 /* Each returns 0 or a negative errno; the results are then undefined. */
-__attribute__((warn_unused_result)) int cake_compute(struct cake *c,
-                                                     struct cake_computed *out);
-__attribute__((warn_unused_result)) int cake_load(struct cake *c,
-                                                  struct cake_loaded *out);
-__attribute__((warn_unused_result)) int cake_both(struct cake *c,
-                                                  struct cake_both *out);
+[[nodiscard]] int cake_compute(struct cake *c, struct cake_computed *out);
+[[nodiscard]] int cake_load(struct cake *c, struct cake_loaded *out);
+[[nodiscard]] int cake_both(struct cake *c, struct cake_both *out);
 
 /* Sets c->cost and c->pace from what the steps took: a constant for each token,
  * and a part that grows with the tokens in front of it. Least squares. */

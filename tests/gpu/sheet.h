@@ -51,7 +51,7 @@ void sheet_end_row(struct sheet *s, FILE *out);
 
 /* Writes {"bench": name, "facts": {...}, "rows": [{...}], "left_out": n}.
  * Returns 0, or -EIO. */
-__attribute__((warn_unused_result)) int
-sheet_write_json(const struct sheet *s, const char *name, FILE *out);
+[[nodiscard]] int sheet_write_json(const struct sheet *s, const char *name,
+                                   FILE *out);
 
 #endif

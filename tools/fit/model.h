@@ -42,10 +42,9 @@ struct fit_report {
  * message in err (err_size bytes), nothing to free and `m` untouched: -EINVAL
  * for too few points, -EDOM for points that do not determine the coefficients,
  * -ENOMEM, -EIO. */
-__attribute__((warn_unused_result)) int fit_model(const struct profile *profile,
-                                                  struct cost_model *m,
-                                                  struct fit_report *report,
-                                                  char *err, size_t err_size);
+[[nodiscard]] int fit_model(const struct profile *profile, struct cost_model *m,
+                            struct fit_report *report, char *err,
+                            size_t err_size);
 
 /* Frees what the report owns. */
 void fit_report_fini(struct fit_report *report);
@@ -55,8 +54,8 @@ void fit_report_fini(struct fit_report *report);
  * Borrows everything.
  * Returns 0, or what chart_write() does with a message in err (err_size
  * bytes). */
-__attribute__((warn_unused_result)) int
-fit_plot_save(const char *path, const struct cost_model *m,
-              const struct fit_report *report, char *err, size_t err_size);
+[[nodiscard]] int fit_plot_save(const char *path, const struct cost_model *m,
+                                const struct fit_report *report, char *err,
+                                size_t err_size);
 
 #endif

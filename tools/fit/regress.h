@@ -50,10 +50,10 @@ struct fit_errors {
  * Borrows everything. Returns 0; -EDOM if the points do not determine the
  * coefficients (their matrix is rank deficient, or there are no more points
  * than terms); -ENOMEM; -EIO if GSL reports anything else. O(points). */
-__attribute__((warn_unused_result)) int
-fit_regress(const struct fit_form *form, const struct fit_point *points,
-            size_t count, const bool used[FIT_MAX_TERMS],
-            struct fit_result *result);
+[[nodiscard]] int fit_regress(const struct fit_form *form,
+                              const struct fit_point *points, size_t count,
+                              const bool used[FIT_MAX_TERMS],
+                              struct fit_result *result);
 
 /* What `result` predicts at (a, b), in microseconds, unclamped. */
 double fit_predict_us(const struct fit_form *form,
@@ -65,9 +65,10 @@ double fit_predict_us(const struct fit_form *form,
  * same in every run. Gives the median and the 95th percentile of the relative
  * errors |predicted - us| / us. Errors as for fit_regress(): -EDOM means that
  * the points without one fold do not determine the coefficients. */
-__attribute__((warn_unused_result)) int
-fit_cross_validate(const struct fit_form *form, const struct fit_point *points,
-                   size_t count, size_t folds, const bool used[FIT_MAX_TERMS],
-                   struct fit_errors *errors);
+[[nodiscard]] int fit_cross_validate(const struct fit_form *form,
+                                     const struct fit_point *points,
+                                     size_t count, size_t folds,
+                                     const bool used[FIT_MAX_TERMS],
+                                     struct fit_errors *errors);
 
 #endif

@@ -59,8 +59,9 @@ void chart_line(struct chart *chart, const char *name, const double *y,
  * which it has said; or a negative errno. On an error the file is as it was,
  * unless writing it failed. Waits for gnuplot: about 0.1 s.
  */
-int chart_write(const char *path, const char *title, const struct chart *charts,
-                size_t n, size_t columns) __attribute__((warn_unused_result));
+[[nodiscard]] int chart_write(const char *path, const char *title,
+                              const struct chart *charts, size_t n,
+                              size_t columns);
 
 /* What an error of chart_write() means, and what helps. */
 const char *chart_error(int rc);

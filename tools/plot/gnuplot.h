@@ -11,7 +11,6 @@
  * Returns 0; -ENOPKG when there is no gnuplot; -EPROTO when it failed, which it
  * says on standard error; or a negative errno.
  */
-int gnuplot_run(FILE *script, FILE *picture)
-    __attribute__((warn_unused_result));
+[[nodiscard]] int gnuplot_run(FILE *script, FILE *picture);
 
 #endif

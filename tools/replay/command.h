@@ -24,9 +24,9 @@ struct replay_usage {
  * help or the error. Returns 0
  * to go on, or -1 with the status to exit with in *status.
  */
-int replay_parse(const struct replay_usage *usage,
-                 const struct option_table *table, int argc, char **argv,
-                 int *status) __attribute__((warn_unused_result));
+[[nodiscard]] int replay_parse(const struct replay_usage *usage,
+                               const struct option_table *table, int argc,
+                               char **argv, int *status);
 
 /* Complains of the output file `path` unless rc is 0 (see chart_error()).
  * Returns 0 or -1. */

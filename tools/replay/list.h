@@ -22,19 +22,19 @@ struct replay_names {
  * Reads numbers, each from min to max. Returns 0, or -EINVAL with a message
  * that names the option and the value in `error`, and *list meaningless.
  */
-int replay_list_numbers(const char *option, const char *text, double min,
-                        double max, struct replay_numbers *list,
-                        char error[REPLAY_LIST_ERROR_BYTES])
-    __attribute__((warn_unused_result));
+[[nodiscard]] int replay_list_numbers(const char *option, const char *text,
+                                      double min, double max,
+                                      struct replay_numbers *list,
+                                      char error[REPLAY_LIST_ERROR_BYTES]);
 
 /*
  * Reads names, each once; `known` gives the i-th that is allowed, NULL behind
  * the last.
  * Returns as replay_list_numbers().
  */
-int replay_list_names(const char *option, const char *text,
-                      const char *(*known)(size_t i), struct replay_names *list,
-                      char error[REPLAY_LIST_ERROR_BYTES])
-    __attribute__((warn_unused_result));
+[[nodiscard]] int replay_list_names(const char *option, const char *text,
+                                    const char *(*known)(size_t i),
+                                    struct replay_names *list,
+                                    char error[REPLAY_LIST_ERROR_BYTES]);
 
 #endif

@@ -21,8 +21,8 @@ int replay_complain(const char *name, const char *format, ...)
  * and removed. A file of two outputs, or of an output and a TEXT option, is an
  * error. Returns 0 or a negative errno with a message in `error`.
  */
-int options_check_outputs(const struct option_table *table, char *error,
-                          size_t size) __attribute__((warn_unused_result));
+[[nodiscard]] int options_check_outputs(const struct option_table *table,
+                                        char *error, size_t size);
 
 /*
  * Lets an OUTPUT option whose path is "-" write to standard output; the text
@@ -30,8 +30,8 @@ int options_check_outputs(const struct option_table *table, char *error,
  * /dev/fd/N. Call before anything is printed. Returns 0, or -EINVAL with a
  * message in `error` if two outputs ask for it.
  */
-int options_claim_stdout(const struct option_table *table, char *error,
-                         size_t size) __attribute__((warn_unused_result));
+[[nodiscard]] int options_claim_stdout(const struct option_table *table,
+                                       char *error, size_t size);
 
 /* How messages call an output: its path, or "--NAME -" where it is standard
  * output. */

@@ -13,9 +13,8 @@ static enum admission_verdict plain(const struct admission_request *r)
     return ADMISSION_ACCEPT;
 }
 
-static enum admission_verdict none(const struct admission_request *r)
+static enum admission_verdict none(const struct admission_request *)
 {
-    (void)r;
     return ADMISSION_ACCEPT;
 }
 

@@ -122,9 +122,9 @@ void policy_options_init(const struct schedule_policy *policy,
  * Returns 0, or with nothing changed: -ENOENT: the policy has no such option;
  * -ERANGE: outside its range, or not whole where it must be.
  */
-int policy_options_set(const struct schedule_policy *policy,
-                       double values[POLICY_OPTIONS_MAX], const char *name,
-                       double value) __attribute__((warn_unused_result));
+[[nodiscard]] int policy_options_set(const struct schedule_policy *policy,
+                                     double values[POLICY_OPTIONS_MAX],
+                                     const char *name, double value);
 
 /* Sets those of the settings that the policy has; the last one of a name
  * holds. A value out of range changes nothing. */

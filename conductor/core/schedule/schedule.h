@@ -106,10 +106,10 @@ struct schedule_decision {
  * admission, a bad value, an index with fewer instances than the pool, or
  * expected blocks of another number of instances than the index.
  */
-struct scheduler *scheduler_new(const struct schedule_config *config,
-                                const struct estimate_model *model,
-                                struct pool *pool, struct prefix_index *index)
-    __attribute__((warn_unused_result));
+[[nodiscard]] struct scheduler *
+scheduler_new(const struct schedule_config *config,
+              const struct estimate_model *model, struct pool *pool,
+              struct prefix_index *index);
 
 /* Frees it; not the pool nor the index. NULL is a no-op. */
 void scheduler_free(struct scheduler *scheduler);
@@ -133,10 +133,9 @@ bool schedule_admits_late(const struct scheduler *scheduler);
  * Returns 0, or with nothing changed: -EINVAL: not an accepting decision;
  * -ESTALE, -ENOSPC, -EEXIST: the pool has changed since.
  */
-int schedule_commit(struct scheduler *scheduler,
-                    const struct schedule_request *request,
-                    const struct schedule_decision *decision)
-    __attribute__((warn_unused_result));
+[[nodiscard]] int schedule_commit(struct scheduler *scheduler,
+                                  const struct schedule_request *request,
+                                  const struct schedule_decision *decision);
 
 /* "accept", "reject_slo_ttft", ...: for logs and error bodies. */
 const char *schedule_verdict_name(enum schedule_verdict verdict);

@@ -90,12 +90,10 @@ static void reap(struct replay_request *r)
     request_free(r);
 }
 
-static void on_timer(evutil_socket_t fd, short what, void *arg)
+static void on_timer(evutil_socket_t, short, void *arg)
 {
     struct replay_request *r = arg;
 
-    (void)fd;
-    (void)what;
     if (!r->over)
         replay_answer_finish(&r->answer, 0, "timeout", request_now_us(r));
     reap(r);

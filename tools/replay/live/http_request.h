@@ -26,8 +26,8 @@ struct replay_server {
  * OpenAI API have it, is no part of the prefix. Returns 0, or -EINVAL for
  * anything else, https too; *server is untouched then.
  */
-int replay_server_parse(const char *url, struct replay_server *server)
-    __attribute__((warn_unused_result));
+[[nodiscard]] int replay_server_parse(const char *url,
+                                      struct replay_server *server);
 
 struct replay_request;
 
@@ -50,9 +50,9 @@ struct replay_request_params {
  * this function. Returns 0 with *request valid until `done` returns, or
  * -ENOMEM.
  */
-int replay_request_start(const struct replay_request_params *params,
-                         struct evbuffer *body, struct replay_request **request)
-    __attribute__((warn_unused_result));
+[[nodiscard]] int
+replay_request_start(const struct replay_request_params *params,
+                     struct evbuffer *body, struct replay_request **request);
 
 /* Drops the connection and frees the request; `done` does not come. Not to be
  * called from inside `done`. The record becomes a failure for `reason`. */
@@ -63,9 +63,9 @@ void replay_request_cancel(struct replay_request *request, const char *reason);
  * there and parses it. Returns 0 with *json owned by the caller, or -EIO with a
  * message in `error` (`size` bytes). Blocks for at most timeout_us.
  */
-int replay_get_json(struct event_base *base, const struct replay_server *server,
-                    const char *path, int64_t timeout_us, json_t **json,
-                    char *error, size_t size)
-    __attribute__((warn_unused_result));
+[[nodiscard]] int replay_get_json(struct event_base *base,
+                                  const struct replay_server *server,
+                                  const char *path, int64_t timeout_us,
+                                  json_t **json, char *error, size_t size);
 
 #endif

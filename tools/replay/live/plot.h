@@ -11,8 +11,9 @@
  * Writes an SVG of records[0 .. count) (borrowed) and their report to `path`.
  * Returns as chart_write(). O(n log n).
  */
-int replay_live_plot(const struct replay_record *records, size_t count,
-                     const struct replay_report *report, const char *path)
-    __attribute__((warn_unused_result));
+[[nodiscard]] int replay_live_plot(const struct replay_record *records,
+                                   size_t count,
+                                   const struct replay_report *report,
+                                   const char *path);
 
 #endif

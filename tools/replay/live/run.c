@@ -207,29 +207,23 @@ static void poke(struct run *run)
         stop(run, 0);
 }
 
-static void on_send_timer(evutil_socket_t fd, short what, void *arg)
+static void on_send_timer(evutil_socket_t, short, void *arg)
 {
-    (void)fd;
-    (void)what;
     poke(arg);
 }
 
-static void on_progress_timer(evutil_socket_t fd, short what, void *arg)
+static void on_progress_timer(evutil_socket_t, short, void *arg)
 {
     struct run *run = arg;
 
-    (void)fd;
-    (void)what;
     progress_show(&run->progress, run_now_us(run), run->next, run->in_flight,
                   false);
 }
 
-static void on_signal(evutil_socket_t fd, short what, void *arg)
+static void on_signal(evutil_socket_t, short, void *arg)
 {
     struct run *run = arg;
 
-    (void)fd;
-    (void)what;
     run->interrupted = true;
     stop(run, 0);
 }

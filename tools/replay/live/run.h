@@ -38,17 +38,16 @@ struct replay_run_result {
  * progress on stderr. Those not sent stay REPLAY_PENDING, as do those in flight
  * when the user stops it. Returns 0 or -ENOMEM.
  */
-int replay_run(const struct replay_run_params *params,
-               struct replay_record *records, struct replay_run_result *result)
-    __attribute__((warn_unused_result));
+[[nodiscard]] int replay_run(const struct replay_run_params *params,
+                             struct replay_record *records,
+                             struct replay_run_result *result);
 
 /*
  * The JSON body of a streamed completion for `request`. Returns owned, or NULL
  * without memory. O(tokens).
  */
-struct evbuffer *replay_body_new(const struct trace_request *request,
-                                 const char *model,
-                                 const struct trace_token_options *tokens)
-    __attribute__((warn_unused_result));
+[[nodiscard]] struct evbuffer *
+replay_body_new(const struct trace_request *request, const char *model,
+                const struct trace_token_options *tokens);
 
 #endif

@@ -30,8 +30,8 @@ typedef void sse_event_cb(void *arg, const char *data, size_t bytes);
  * they complete. Returns 0, -EMSGSIZE when an event exceeds its bound, or
  * -ENOMEM; after an error the parser is only good for _fini. O(bytes).
  */
-int sse_feed(struct sse_parser *parser, const char *bytes, size_t count,
-             sse_event_cb *cb, void *arg) __attribute__((warn_unused_result));
+[[nodiscard]] int sse_feed(struct sse_parser *parser, const char *bytes,
+                           size_t count, sse_event_cb *cb, void *arg);
 
 /* Frees the buffer. */
 void sse_fini(struct sse_parser *parser);

@@ -27,8 +27,8 @@ struct replay_distribution {
 void replay_distribution_fini(struct replay_distribution *d);
 
 /* Adds x, at least 0. Returns 0 or -ENOMEM. O(1) amortised. */
-int replay_distribution_add(struct replay_distribution *d, double x)
-    __attribute__((warn_unused_result));
+[[nodiscard]] int replay_distribution_add(struct replay_distribution *d,
+                                          double x);
 
 /* What replay_summarise() says of the numbers. Reorders them. */
 struct replay_summary

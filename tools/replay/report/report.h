@@ -71,15 +71,15 @@ struct replay_report {
 struct replay_tally;
 
 /* An empty one, owned by the caller, or NULL without memory. */
-struct replay_tally *replay_tally_new(double slo_ttft_s, double slo_tbt_s)
-    __attribute__((warn_unused_result));
+[[nodiscard]] struct replay_tally *replay_tally_new(double slo_ttft_s,
+                                                    double slo_tbt_s);
 
 /* Frees it; NULL is a no-op. */
 void replay_tally_free(struct replay_tally *tally);
 
 /* Takes a record in (borrowed for the call). Returns 0 or -ENOMEM. */
-int replay_tally_add(struct replay_tally *tally, const struct replay_record *r)
-    __attribute__((warn_unused_result));
+[[nodiscard]] int replay_tally_add(struct replay_tally *tally,
+                                   const struct replay_record *r);
 
 /* The report of all records so far. It keeps the context's borrowed texts; the
  * SLOs are those of replay_tally_new(). O(n log n). */
@@ -91,21 +91,19 @@ void replay_tally_report(struct replay_tally *tally,
  * Computes the report of records[0 .. count) (borrowed); the report keeps the
  * context's borrowed texts. Returns 0 or -ENOMEM. O(n log n).
  */
-int replay_report_make(const struct replay_record *records, size_t count,
-                       const struct replay_context *context,
-                       struct replay_report *report)
-    __attribute__((warn_unused_result));
+[[nodiscard]] int replay_report_make(const struct replay_record *records,
+                                     size_t count,
+                                     const struct replay_context *context,
+                                     struct replay_report *report);
 
 /*
  * The report as JSON; unknown numbers are null, others have at most six
  * decimals. Returns a new reference, or NULL without memory.
  */
-json_t *replay_report_json(const struct replay_report *report)
-    __attribute__((warn_unused_result));
+[[nodiscard]] json_t *replay_report_json(const struct replay_report *report);
 
 /* Writes `json` with sorted keys to `path`. Returns 0 or a negative errno. */
-int replay_json_write(const json_t *json, const char *path)
-    __attribute__((warn_unused_result));
+[[nodiscard]] int replay_json_write(const json_t *json, const char *path);
 
 /* ": interrupted after N of M requests", or "" if it was not. */
 struct replay_ending {
@@ -129,7 +127,7 @@ void replay_csv_header(FILE *file);
 void replay_csv_line(const struct replay_record *record, FILE *file);
 
 /* Writes a header and a line per record to `path`. 0 or a negative errno. */
-int replay_csv_write(const struct replay_record *records, size_t count,
-                     const char *path) __attribute__((warn_unused_result));
+[[nodiscard]] int replay_csv_write(const struct replay_record *records,
+                                   size_t count, const char *path);
 
 #endif

@@ -34,22 +34,19 @@ struct replay_counter;
  * block can be reused too, and a prompt as a whole; else its last token is
  * computed in any case, as engines do. Returns owned, or NULL without memory.
  */
-struct replay_counter *replay_counter_new(uint32_t block_tokens,
-                                          bool with_partial)
-    __attribute__((warn_unused_result));
+[[nodiscard]] struct replay_counter *replay_counter_new(uint32_t block_tokens,
+                                                        bool with_partial);
 
 /* Frees it; NULL is a no-op. */
 void replay_counter_free(struct replay_counter *counter);
 
 /* Takes in the next request, borrowed. Returns 0 or -ENOMEM. O(blocks). */
-int replay_counter_add(struct replay_counter *counter,
-                       const struct trace_request *request)
-    __attribute__((warn_unused_result));
+[[nodiscard]] int replay_counter_add(struct replay_counter *counter,
+                                     const struct trace_request *request);
 
 /* The facts so far. Equal counts are ranked by first appearance. Returns 0 or
  * -ENOMEM. O(ids log ids). */
-int replay_counter_facts(const struct replay_counter *counter,
-                         struct replay_facts *facts)
-    __attribute__((warn_unused_result));
+[[nodiscard]] int replay_counter_facts(const struct replay_counter *counter,
+                                       struct replay_facts *facts);
 
 #endif

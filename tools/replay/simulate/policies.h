@@ -19,18 +19,17 @@ struct replay_policies {
     }
 
 /* As replay_parse(), of a table with REPLAY_POLICY_SPEC(*p). */
-int replay_policies_parse(struct replay_policies *p,
-                          const struct replay_usage *usage,
-                          const struct option_table *table, int argc,
-                          char **argv, int *status)
-    __attribute__((warn_unused_result));
+[[nodiscard]] int replay_policies_parse(struct replay_policies *p,
+                                        const struct replay_usage *usage,
+                                        const struct option_table *table,
+                                        int argc, char **argv, int *status);
 
 /*
  * Whether what the line said is right for policies[0 .. n), those that are to
  * run; they exist. Returns 0, or -1 after a complaint of the subcommand `name`.
  */
-int replay_policies_check(const struct replay_policies *p, const char *name,
-                          const char *const *policies, size_t n)
-    __attribute__((warn_unused_result));
+[[nodiscard]] int replay_policies_check(const struct replay_policies *p,
+                                        const char *name,
+                                        const char *const *policies, size_t n);
 
 #endif

@@ -61,9 +61,9 @@ struct replay_sim_result {
  *   error   (size) a message of one line.
  * Returns 0 or a negative errno.
  */
-int replay_sim_run(const struct replay_sim_params *params,
-                   struct replay_sim_result *result, char *error, size_t size)
-    __attribute__((warn_unused_result));
+[[nodiscard]] int replay_sim_run(const struct replay_sim_params *params,
+                                 struct replay_sim_result *result, char *error,
+                                 size_t size);
 
 /* Frees what a result owns. */
 void replay_sim_result_fini(struct replay_sim_result *result);
@@ -73,8 +73,8 @@ void replay_sim_result_fini(struct replay_sim_result *result);
  * "transfers", "pushes", "replicas". With `timing` the wall times, which no
  * two runs have alike; else they are null. Returns a new reference, or NULL.
  */
-json_t *replay_sim_json(const struct replay_sim_result *result, bool timing)
-    __attribute__((warn_unused_result));
+[[nodiscard]] json_t *replay_sim_json(const struct replay_sim_result *result,
+                                      bool timing);
 
 /* Prints the report as a table, and what the simulation took. */
 void replay_sim_print(const struct replay_sim_result *result, FILE *file);

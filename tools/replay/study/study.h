@@ -69,15 +69,14 @@ struct replay_case {
 
 /* Loads a cluster file and makes the changes. Returns 0, or -1 after a
  * complaint of the subcommand `name`. */
-int replay_load_cluster(const char *name, const char *path,
-                        const struct cluster_changes *changes,
-                        struct cluster *cluster)
-    __attribute__((warn_unused_result));
+[[nodiscard]] int replay_load_cluster(const char *name, const char *path,
+                                      const struct cluster_changes *changes,
+                                      struct cluster *cluster);
 
 /* Whether there is an admission policy of that name. 0, or -1 after a complaint
  * of the subcommand `name` that lists them. */
-int replay_check_admission(const char *name, const char *admission)
-    __attribute__((warn_unused_result));
+[[nodiscard]] int replay_check_admission(const char *name,
+                                         const char *admission);
 
 /* What a case is with nothing said, as in the Mooncake paper. */
 #define REPLAY_CASE_DEFAULT                                                   \
@@ -93,10 +92,9 @@ int replay_check_admission(const char *name, const char *admission)
  *   error  the message of the first case that failed.
  * Returns 0 or a negative errno.
  */
-int replay_study_run(const struct replay_study *study,
-                     struct replay_case *cases, size_t n,
-                     char error[REPLAY_STUDY_ERROR_BYTES])
-    __attribute__((warn_unused_result));
+[[nodiscard]] int replay_study_run(const struct replay_study *study,
+                                   struct replay_case *cases, size_t n,
+                                   char error[REPLAY_STUDY_ERROR_BYTES]);
 
 /* Frees what the cases own, not the array. */
 void replay_cases_fini(struct replay_case *cases, size_t n);

@@ -24,9 +24,9 @@ struct replay_trace {
  * `error` (`size` bytes) and *trace untouched. A part without requests is
  * -EINVAL.
  */
-int replay_trace_load(const struct replay_stream_options *options,
-                      struct replay_trace *trace, char *error, size_t size)
-    __attribute__((warn_unused_result));
+[[nodiscard]] int replay_trace_load(const struct replay_stream_options *options,
+                                    struct replay_trace *trace, char *error,
+                                    size_t size);
 
 /*
  * What an infinite cache would reuse of the requests that were answered:

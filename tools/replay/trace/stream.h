@@ -45,16 +45,17 @@ struct replay_stream_options {
 
 /* Whether the scale divides the block size. 0, or -1 after a complaint of the
  * subcommand `name`. */
-int replay_stream_check(const struct replay_stream_options *options,
-                        const char *name) __attribute__((warn_unused_result));
+[[nodiscard]] int
+replay_stream_check(const struct replay_stream_options *options,
+                    const char *name);
 
 struct replay_stream;
 
 /* Opens the file. Returns 0 with *source owned by the caller, or a negative
  * errno with a message in `error` (`size` bytes) and *source untouched. */
-int replay_stream_open(const struct replay_stream_options *options,
-                       struct replay_stream **source, char *error, size_t size)
-    __attribute__((warn_unused_result));
+[[nodiscard]] int
+replay_stream_open(const struct replay_stream_options *options,
+                   struct replay_stream **source, char *error, size_t size);
 
 /* Closes it; NULL is a no-op. */
 void replay_stream_free(struct replay_stream *source);
@@ -65,8 +66,8 @@ void replay_stream_free(struct replay_stream *source);
  * are skipped are named on stderr, the first three of a file. Returns 1; 0 at
  * the end; or a negative errno, see replay_stream_error().
  */
-int replay_stream_next(void *source, struct trace_request *request)
-    __attribute__((warn_unused_result));
+[[nodiscard]] int replay_stream_next(void *source,
+                                     struct trace_request *request);
 
 /* "FILE:LINE: ..." of the error that ended the source; "" if none did. */
 const char *replay_stream_error(const struct replay_stream *source);

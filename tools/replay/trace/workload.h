@@ -38,10 +38,10 @@ struct replay_workload {
  * by the caller; or a negative errno with a message in `error`: a trace without
  * requests is -EINVAL. O(blocks log blocks).
  */
-int replay_workload_read(const struct replay_stream_options *source,
-                         struct replay_workload **facts,
-                         char error[REPLAY_STREAM_ERROR_BYTES])
-    __attribute__((warn_unused_result));
+[[nodiscard]] int
+replay_workload_read(const struct replay_stream_options *source,
+                     struct replay_workload **facts,
+                     char error[REPLAY_STREAM_ERROR_BYTES]);
 
 /* Frees them; NULL is a no-op. */
 void replay_workload_free(struct replay_workload *facts);
@@ -53,13 +53,12 @@ double replay_workload_lru_ratio(const struct replay_workload *facts,
 
 /* All of it, with the LRU's ratio at mtokens[0 .. n) millions of tokens. A new
  * reference, or NULL without memory. */
-json_t *replay_workload_json(const struct replay_workload *facts,
-                             const double *mtokens, size_t n)
-    __attribute__((warn_unused_result));
+[[nodiscard]] json_t *replay_workload_json(const struct replay_workload *facts,
+                                           const double *mtokens, size_t n);
 
 /* Writes an SVG: the LRU's hit ratio over its capacity, popularity over rank,
  * and the distribution of reuse gaps. Returns 0 or a negative errno. */
-int replay_workload_plot(struct replay_workload *facts, const char *path)
-    __attribute__((warn_unused_result));
+[[nodiscard]] int replay_workload_plot(struct replay_workload *facts,
+                                       const char *path);
 
 #endif

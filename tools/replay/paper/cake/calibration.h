@@ -62,18 +62,17 @@ const struct cake_calibration *cake_calibration_default(void);
  * file in messages. Returns 0; or -EINVAL with "FILE: FIELD: what" or "FILE:
  * line L, column C: what" in `error`, and the calibration untouched.
  */
-int cake_calibration_read_buffer(const char *text, size_t size,
-                                 const char *name,
-                                 struct cake_calibration *calibration,
-                                 char error[CAKE_ERROR_BYTES])
-    __attribute__((warn_unused_result));
+[[nodiscard]] int
+cake_calibration_read_buffer(const char *text, size_t size, const char *name,
+                             struct cake_calibration *calibration,
+                             char error[CAKE_ERROR_BYTES]);
 
 /* As cake_calibration_read_buffer(), from a file; also -EFBIG, -ENOMEM, and
  * what open and read report. */
-int cake_calibration_read_file(const char *path,
-                               struct cake_calibration *calibration,
-                               char error[CAKE_ERROR_BYTES])
-    __attribute__((warn_unused_result));
+[[nodiscard]] int
+cake_calibration_read_file(const char *path,
+                           struct cake_calibration *calibration,
+                           char error[CAKE_ERROR_BYTES]);
 
 /* The chunk cost of a model on hardware, and the size of its KV; NULL if the
  * calibration does not know it. Borrowed. O(entries). */

@@ -51,17 +51,15 @@ struct cake_prediction {
  * of so many that its cost cannot be told. `error` has a message that names
  * field and value then.
  */
-int cake_engine_init(struct cake_engine *engine,
-                     const struct cake_calibration *calibration,
-                     const struct cake_setup *setup,
-                     char error[CAKE_ERROR_BYTES])
-    __attribute__((warn_unused_result));
+[[nodiscard]] int cake_engine_init(struct cake_engine *engine,
+                                   const struct cake_calibration *calibration,
+                                   const struct cake_setup *setup,
+                                   char error[CAKE_ERROR_BYTES]);
 
 /* Works out the plan and the paper's process for a setup. Returns 0, or
  * -EINVAL: computing takes longer than costs are known (COST_MODEL_MAX_US).
  * Cost: one plan, and the steps of a piece. */
-int cake_engine_predict(const struct cake_engine *engine,
-                        struct cake_prediction *prediction)
-    __attribute__((warn_unused_result));
+[[nodiscard]] int cake_engine_predict(const struct cake_engine *engine,
+                                      struct cake_prediction *prediction);
 
 #endif

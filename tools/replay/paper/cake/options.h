@@ -48,21 +48,19 @@ struct cake_options {
  * Reads the calibration that is asked for, or the default. Returns 0 or a
  * negative errno with a message in `error`.
  */
-int cake_options_calibration(const struct cake_options *options,
-                             struct cake_calibration *calibration,
-                             char error[CAKE_ERROR_BYTES])
-    __attribute__((warn_unused_result));
+[[nodiscard]] int cake_options_calibration(const struct cake_options *options,
+                                           struct cake_calibration *calibration,
+                                           char error[CAKE_ERROR_BYTES]);
 
 /*
  * The engine of the options at that utilisation and bandwidth, in steps of the
  * calibration's chunk_tokens. Returns 0 or a negative errno with a message that
  * names the option in `error`.
  */
-int cake_options_engine(const struct cake_options *options,
-                        const struct cake_calibration *calibration,
-                        double utilisation, double bandwidth_gbps,
-                        struct cake_engine *engine,
-                        char error[CAKE_ERROR_BYTES])
-    __attribute__((warn_unused_result));
+[[nodiscard]] int
+cake_options_engine(const struct cake_options *options,
+                    const struct cake_calibration *calibration,
+                    double utilisation, double bandwidth_gbps,
+                    struct cake_engine *engine, char error[CAKE_ERROR_BYTES]);
 
 #endif

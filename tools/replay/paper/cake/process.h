@@ -44,8 +44,8 @@ struct cake_fluctuated {
 
 /* Runs them. Returns 0, or -ERANGE: it would take more than a day. Linear in
  * steps and periods. */
-int cake_fluctuate(const struct cake_fluctuation *f, struct cake_fluctuated *r)
-    __attribute__((warn_unused_result));
+[[nodiscard]] int cake_fluctuate(const struct cake_fluctuation *f,
+                                 struct cake_fluctuated *r);
 
 #define CAKE_SHORT_MAX 1000
 
@@ -68,7 +68,7 @@ struct cake_mixed {
 
 /* Serves them in engine steps of the engine's step_tokens. Returns 0, -EINVAL
  * (no such order, too many) or -ENOMEM. O(steps short prompts). */
-int cake_mix_run(const struct cake_mix *mix, struct cake_mixed *mixed)
-    __attribute__((warn_unused_result));
+[[nodiscard]] int cake_mix_run(const struct cake_mix *mix,
+                               struct cake_mixed *mixed);
 
 #endif

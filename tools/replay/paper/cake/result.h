@@ -37,11 +37,10 @@ struct cake_result {
  * or no row is left), -EINVAL (a row that no step can be made of) or -ENOMEM,
  * with "NAME:LINE: FIELD: what" in `error`. O(rows log rows).
  */
-int cake_result_make(const struct cake_table *table, const char *name,
-                     const struct cake_calibration *calibration,
-                     bool skip_unknown, struct cake_result *result,
-                     char error[CAKE_ERROR_BYTES])
-    __attribute__((warn_unused_result));
+[[nodiscard]] int
+cake_result_make(const struct cake_table *table, const char *name,
+                 const struct cake_calibration *calibration, bool skip_unknown,
+                 struct cake_result *result, char error[CAKE_ERROR_BYTES]);
 
 /* Frees the lines. */
 void cake_result_fini(struct cake_result *result);
@@ -51,16 +50,15 @@ void cake_result_print(const struct cake_result *result, FILE *file);
 
 /* {"median_rel_error": {"speedup_io", "speedup_compute"}, "rows": [...]} as a
  * new reference, or NULL without memory. */
-json_t *cake_result_json(const struct cake_result *result)
-    __attribute__((warn_unused_result));
+[[nodiscard]] json_t *cake_result_json(const struct cake_result *result);
 
 /* Writes one line a row. Returns 0 or a negative errno. */
-int cake_result_csv(const struct cake_result *result, const char *path)
-    __attribute__((warn_unused_result));
+[[nodiscard]] int cake_result_csv(const struct cake_result *result,
+                                  const char *path);
 
 /* Writes predicted over published speed-ups as an SVG. 0 or a negative errno.
  */
-int cake_result_plot(const struct cake_result *result, const char *path)
-    __attribute__((warn_unused_result));
+[[nodiscard]] int cake_result_plot(const struct cake_result *result,
+                                   const char *path);
 
 #endif

@@ -55,16 +55,16 @@ struct cake_table {
  * line or no rows, -EFBIG for more than CAKE_TABLE_MAX_ROWS, -ENOMEM. The
  * table stays empty then. Linear in the size.
  */
-int cake_table_read_buffer(const char *text, size_t size, const char *name,
-                           struct cake_table *table,
-                           char error[CAKE_ERROR_BYTES])
-    __attribute__((warn_unused_result));
+[[nodiscard]] int cake_table_read_buffer(const char *text, size_t size,
+                                         const char *name,
+                                         struct cake_table *table,
+                                         char error[CAKE_ERROR_BYTES]);
 
 /* As cake_table_read_buffer(), from a file; -EFBIG also for one of more than
  * CAKE_TABLE_MAX_BYTES, and what open and read report. */
-int cake_table_read_file(const char *path, struct cake_table *table,
-                         char error[CAKE_ERROR_BYTES])
-    __attribute__((warn_unused_result));
+[[nodiscard]] int cake_table_read_file(const char *path,
+                                       struct cake_table *table,
+                                       char error[CAKE_ERROR_BYTES]);
 
 /* Frees the rows and leaves the table empty. */
 void cake_table_fini(struct cake_table *table);

@@ -37,13 +37,13 @@ void replay_comparison_nodes(const struct cluster *c, char *name, size_t size);
 void replay_comparison_print(const struct replay_comparison *c, FILE *file);
 
 /* A line a case. Returns 0 or a negative errno. */
-int replay_comparison_csv(const struct replay_comparison *c, const char *path)
-    __attribute__((warn_unused_result));
+[[nodiscard]] int replay_comparison_csv(const struct replay_comparison *c,
+                                        const char *path);
 
 /* An SVG: over speeds with a column for each cluster; with one speed over
  * nodes, or over links if there is one number of nodes; bars for one cluster. 0
  * or a negative errno. */
-int replay_comparison_plot(const struct replay_comparison *c, const char *path)
-    __attribute__((warn_unused_result));
+[[nodiscard]] int replay_comparison_plot(const struct replay_comparison *c,
+                                         const char *path);
 
 #endif

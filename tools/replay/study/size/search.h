@@ -51,7 +51,7 @@ struct search {
  * Returns 0, with `found` false if no size up to the maxima meets it; -ENOMEM
  * or what ask returned. All sizes up to the answer's number of nodes.
  */
-int search_run(struct search *search) __attribute__((warn_unused_result));
+[[nodiscard]] int search_run(struct search *search);
 
 /* The splits of so many nodes within the maxima, by prefill nodes, into
  * sizes[0 .. nodes). Returns how many. */

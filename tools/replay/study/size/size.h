@@ -33,13 +33,13 @@ struct replay_sizing {
 void replay_size_print(const struct replay_sizing *z, FILE *file);
 
 /* A line for every size that was simulated. 0 or a negative errno. */
-int replay_size_csv(const struct replay_sizing *z, const char *path)
-    __attribute__((warn_unused_result));
+[[nodiscard]] int replay_size_csv(const struct replay_sizing *z,
+                                  const char *path);
 
 /* The sizes that meet the target and those that don't, and the best share of
  * every total that was simulated to its end, as SVG; needs an answer. 0 or a
  * negative errno. */
-int replay_size_plot(const struct replay_sizing *z, const char *path)
-    __attribute__((warn_unused_result));
+[[nodiscard]] int replay_size_plot(const struct replay_sizing *z,
+                                   const char *path);
 
 #endif
