@@ -58,8 +58,7 @@ struct forward {
 /* Makes the engines of the service's model and begins to ask for their health.
  * Returns 0 or a negative errno with a message. engines_stop() frees what there
  * is. */
-int engines_start(struct service *s, char err[CONFIG_ERROR_MAX])
-    __attribute__((warn_unused_result));
+[[nodiscard]] int engines_start(struct service *s, char err[CONFIG_ERROR_MAX]);
 void engines_stop(struct service *s);
 
 /* The timer's callback; arg is the engine. */
@@ -76,8 +75,7 @@ void engine_answered(struct engine *e);
 
 /* Appends what is counted of the engines of all services. Returns 0 or -ENOMEM.
  */
-int engines_write_metrics(const struct service *all, struct evbuffer *out)
-    __attribute__((warn_unused_result));
+[[nodiscard]] int engines_write_metrics(const struct service *all, struct evbuffer *out);
 
 /* Its cache is empty. */
 void engine_clear(struct engine *e);
@@ -88,8 +86,7 @@ void engine_learn(struct service *s);
 
 /* forward.c: hand a request over (0, or -ENOMEM with nothing changed); give it
  * up; look after those whose first token cannot be seen. */
-int forward_send(struct service_request *request)
-    __attribute__((warn_unused_result));
+[[nodiscard]] int forward_send(struct service_request *request);
 void forward_abort(struct service_request *request);
 void forward_tick(struct service *s);
 

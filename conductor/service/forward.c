@@ -52,7 +52,9 @@ static void evicted(void *arg, uint64_t key)
                                 TIER_DEVICE, &key, 1);
 }
 
-/* The prompt's blocks are there now. */
+/* The prompt's blocks are taken to be there from now on: a request that begins
+ * alike and comes before they are computed waits behind this one there, and
+ * finds them. */
 static void predict_cached(struct service_request *request)
 {
     struct engine *e = request->forward->engine;
@@ -74,8 +76,6 @@ static void prefill_over(struct service_request *request, int64_t us,
     if (!request->attempt.prefill_open)
         return;
     request->attempt.prefill_open = false;
-    if (!request->forward->refused)
-        predict_cached(request);
     if (us >= 0) {
         learned_prefill(&s->learned,
                         (int64_t)request->prompt.n_tokens - plan->cached_tokens,
@@ -330,6 +330,7 @@ int forward_send(struct service_request *request)
                                     &forward_ops, request);
     if (!f->exchange)
         return -ENOMEM;
+    predict_cached(request);
     f->engine->n_sent++;
     TAILQ_INSERT_TAIL(&f->engine->line, request, unsent);
     f->in_line = true;

@@ -28,8 +28,7 @@ typedef void predicted_evicted(void *arg, uint64_t key);
  *   seed             of its hashing.
  * Returns it owned, or NULL: out of memory or a bound out of range.
  */
-struct predicted *predicted_new(uint32_t capacity_blocks, uint64_t seed)
-    __attribute__((warn_unused_result));
+[[nodiscard]] struct predicted *predicted_new(uint32_t capacity_blocks, uint64_t seed);
 
 /* NULL is a no-op. */
 void predicted_free(struct predicted *p);

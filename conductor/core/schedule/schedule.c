@@ -289,8 +289,10 @@ int schedule_commit(struct scheduler *scheduler,
             .uncached_tokens = request->n_tokens - chosen->cached_tokens,
             .cached_tokens = chosen->cached_tokens,
             .keys = request->keys,
-            .n_keys =
-                !scheduler->model.simulated.expected ? request->n_keys : 0,
+            .n_keys = !scheduler->model.simulated.expected &&
+                              !scheduler->model.assumes_stored
+                          ? request->n_keys
+                          : 0,
         });
     if (error < 0) {
         if (decision->decode != POOL_NO_INSTANCE)

@@ -87,6 +87,37 @@ static bool is_one_of(const char *key, const char *const *names)
     return false;
 }
 
+/* The ids of a prompt that is one array of them, or an array that holds one
+ * such array: of several, the first. Leaves p behind what was read, or where it
+ * was. 1: it was; 0: it is something else; -ENOMEM. */
+static int read_ids(struct reader *r)
+{
+    const char *at = r->walk.p + 1, *end = r->walk.end, *why;
+    struct forward_body *out = r->out;
+
+    while (at < end && strchr(" \t\r\n", *at))
+        at++;
+    bool nested = at < end && *at == '[';
+    at += nested;
+    while (at < end && strchr(" \t\r\n", *at))
+        at++;
+    if (at == end || *at < '0' || *at > '9')
+        return 0;
+    out->words = malloc(((size_t)(end - at) / 2 + 2) * sizeof(*out->words));
+    if (!out->words)
+        return -ENOMEM;
+    if (json_ids_read(&at, end, out->words, &out->n_words, &why)) {
+        free(out->words);
+        out->words = NULL;
+        out->n_words = 0;
+        return 0;
+    }
+    out->ids = true;
+    if (!nested) /* else the walk goes over all of them */
+        r->walk.p = at;
+    return 1;
+}
+
 static int read_member(struct json_walk *w, const char *key)
 {
     static const char *const prompts[] = {"prompt",    "messages", "input",
@@ -95,8 +126,12 @@ static int read_member(struct json_walk *w, const char *key)
                                         "chat_template_kwargs", NULL};
     struct reader *r = (struct reader *)(void *)w;
     struct forward_slice v = {.at = w->p};
-    int rc = json_walk_skip(w);
+    bool prompt = r->prompt.n == 0 && !r->out->ids && is_one_of(key, prompts);
+    int rc = prompt && w->p < w->end && *w->p == '[' ? read_ids(r) : 0;
 
+    if (rc < 0 || (rc > 0 && w->p > v.at))
+        return rc < 0 ? rc : 0;
+    rc = json_walk_skip(w);
     if (rc)
         return rc;
     v.n = (size_t)(w->p - v.at);
@@ -109,7 +144,7 @@ static int read_member(struct json_walk *w, const char *key)
     else if (strcmp(key, "max_tokens") == 0 ||
              strcmp(key, "max_completion_tokens") == 0)
         r->out->max_tokens = number_of(v);
-    else if (is_one_of(key, prompts) && r->prompt.n == 0)
+    else if (prompt)
         r->prompt = v;
     else if (is_one_of(key, salts) && !is(v, "null"))
         add_salt(r, key, v);
@@ -118,32 +153,14 @@ static int read_member(struct json_walk *w, const char *key)
     return 0;
 }
 
-/* The ids of a prompt that is one array of them, or an array that holds one
- * such array. Returns whether it was. */
-static bool take_ids(struct forward_body *out, struct forward_slice v)
+/* What is no array of ids is known by its bytes. */
+static int take_bytes(struct forward_body *out, struct forward_slice v)
 {
-    const char *at = v.at + 1, *end = v.at + v.n, *why;
-
-    while (at < end && strchr(" \t\r\n", *at))
-        at++;
-    if (at < end && *at == '[')
-        at++;
-    return json_ids_read(&at, end, out->words, &out->n_words, &why) == 0 &&
-           out->n_words > 0;
-}
-
-static int take_words(struct forward_body *out, struct forward_slice v)
-{
-    size_t n = v.n / 2 + 2; /* ids have a comma each */
-
-    if (v.n == 0)
+    if (v.n == 0 || out->ids)
         return 0;
-    out->words = malloc(n * sizeof(*out->words));
+    out->words = malloc(v.n + WORD_BYTES);
     if (!out->words)
         return -ENOMEM;
-    out->ids = *v.at == '[' && take_ids(out, v);
-    if (out->ids)
-        return 0;
     out->n_words = v.n / WORD_BYTES;
     memcpy(out->words, v.at, out->n_words * WORD_BYTES);
     return 0;
@@ -167,7 +184,7 @@ int forward_body_read(const char *body, size_t n, struct forward_body *out,
     else
         rc = json_walk_object(&r.walk, read_member);
     if (rc == 0)
-        rc = take_words(out, r.prompt);
+        rc = take_bytes(out, r.prompt);
     /* Ids and bytes may be the same words. */
     if (rc == 0 && !out->ids)
         add_salt(&r, "text", (struct forward_slice){"", 0});

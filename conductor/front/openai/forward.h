@@ -45,9 +45,8 @@ struct forward_body {
  * JSON object, or its model is no text; -ENOMEM. On an error *out is zeroed.
  * O(n).
  */
-int forward_body_read(const char *body, size_t n, struct forward_body *out,
-                      struct openai_error *error)
-    __attribute__((warn_unused_result));
+[[nodiscard]] int forward_body_read(const char *body, size_t n, struct forward_body *out,
+                      struct openai_error *error);
 
 /* Frees what it owns. A zeroed struct is fine. */
 void forward_body_fini(struct forward_body *body);

@@ -24,7 +24,6 @@ struct engine_url {
  * Returns NULL with *out written; or what is wrong, static, with *out
  * untouched.
  */
-const char *engine_url_parse(const char *text, struct engine_url *out)
-    __attribute__((warn_unused_result));
+[[nodiscard]] const char *engine_url_parse(const char *text, struct engine_url *out);
 
 #endif
