@@ -521,6 +521,34 @@ static void test_a_liar(void)
     }
 }
 
+/* Clearing one rank leaves the others alone, whoever was heard first. */
+static void test_ranks_are_cleared_apart(void)
+{
+    struct world *w = world_new(1);
+    uint64_t hash = w->hash[0];
+    struct kv_event e = {.kind = KV_STORED,
+                         .groups = 1,
+                         .hashes = &hash,
+                         .tokens = w->tokens[0],
+                         .n_hashes = 1,
+                         .n_tokens = w->size,
+                         .block_size = w->size};
+
+    for (uint32_t first = 0; first < RANKS; first++) {
+        give(w, &e, first);
+        kv_map_clear_rank(w->map, (uint16_t)(1 - first));
+        CU_ASSERT(kv_map_copies(w->map, hash, TIER_DEVICE, (uint16_t)first) ==
+                  1);
+        give(w, &e, 1 - first);
+        kv_map_clear_rank(w->map, (uint16_t)first);
+        CU_ASSERT(kv_map_copies(w->map, hash, TIER_DEVICE,
+                                (uint16_t)(1 - first)) == 1);
+        kv_map_clear(w->map);
+        CU_ASSERT(kv_map_stats(w->map).entries == 0);
+    }
+    world_free(w);
+}
+
 int main(void)
 {
     const char *text = getenv("CONDUCTOR_SEED");
@@ -534,6 +562,7 @@ int main(void)
     suite = CU_add_suite("kv_map", NULL, NULL);
     CU_add_test(suite, "against a slow map", test_against_a_slow_map);
     CU_add_test(suite, "a liar", test_a_liar);
+    CU_add_test(suite, "ranks are cleared apart", test_ranks_are_cleared_apart);
     CU_basic_set_mode(CU_BRM_VERBOSE);
     CU_basic_run_tests();
     failures = CU_get_number_of_failures();

@@ -21,6 +21,7 @@ libcunit1-dev     pc:cunit
 libxxhash-dev     pc:libxxhash
 libopenblas-dev   pc:openblas
 zlib1g-dev        pc:zlib
+libzmq3-dev       pc:libzmq
 liburing-dev      pc:liburing
 gnuplot-nox       cmd:gnuplot
 '

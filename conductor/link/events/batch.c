@@ -67,11 +67,12 @@ static bool read_array_batch(struct kv_decoder *d, struct kv_batch *batch)
         return false;
     if (n < 2)
         return unpack_fail(u, "a time and events");
-    return unpack_skip(u, 1) && read_events(d, batch) &&
+    return unpack_seconds(u, &batch->time_s) && read_events(d, batch) &&
            (n < 3 || (read_rank(u, batch) && unpack_skip(u, n - 3)));
 }
 
 static const struct unpack_text events_name = {"events", 6};
+static const struct unpack_text time_name = {"ts", 2};
 static const struct unpack_text rank_name = {"data_parallel_rank", 18};
 
 static bool read_map_batch(struct kv_decoder *d, struct kv_batch *batch)
@@ -92,6 +93,8 @@ static bool read_map_batch(struct kv_decoder *d, struct kv_batch *batch)
             ok = read_events(d, batch);
         } else if (unpack_text_same(key, rank_name))
             ok = read_rank(u, batch);
+        else if (unpack_text_same(key, time_name))
+            ok = unpack_seconds(u, &batch->time_s);
         else
             ok = unpack_skip(u, 1);
         if (!ok)

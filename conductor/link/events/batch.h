@@ -51,6 +51,7 @@ struct kv_batch {
     const struct kv_event *events; /* (n_events) */
     uint32_t n_events;
     uint32_t n_unknown; /* events with other tags, left out */
+    double time_s; /* when it was sent, by its sender's clock; 0: not said */
     bool has_rank;
     uint64_t rank; /* data-parallel */
 };

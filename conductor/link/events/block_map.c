@@ -139,7 +139,7 @@ static void clear_part(struct kv_map *map, uint16_t rank, bool one_tier,
 
 void kv_map_clear_rank(struct kv_map *map, uint16_t rank)
 {
-    if (!map->several_ranks) {
+    if (!map->several_ranks && rank == map->rank) {
         kv_map_clear(map);
         return;
     }
@@ -180,9 +180,10 @@ static void take_event(struct kv_map *map, struct kv_event e, uint16_t rank)
 void kv_map_batch(struct kv_map *map, uint16_t rank,
                   const struct kv_batch *batch)
 {
-    if (map->stats.stored == 0 && map->copies.n == 0)
+    map->several_ranks |= map->heard && rank != map->rank;
+    if (!map->heard)
         map->rank = rank;
-    map->several_ranks |= rank != map->rank;
+    map->heard = true;
     for (uint32_t i = 0; i < batch->n_events; i++) {
         uint32_t ahead = i + AHEAD_EVENTS;
 

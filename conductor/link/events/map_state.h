@@ -17,7 +17,8 @@ struct kv_map {
     struct waiting waiting;
     uint64_t windowed_groups; /* bit g: group g keeps only a window */
     struct kv_map_stats stats;
-    uint16_t rank;      /* that was heard of first */
+    bool heard;         /* there was a batch */
+    uint16_t rank;      /* of the first one */
     bool several_ranks; /* others were heard of too */
     /* Keys that are gone from a tier, not said yet. */
     uint64_t gone[MAP_PIECE_BLOCKS];

@@ -166,6 +166,18 @@ bool unpack_integer(struct unpack *u, uint64_t *out)
     return true;
 }
 
+bool unpack_seconds(struct unpack *u, double *out)
+{
+    uint64_t bits;
+
+    if (u->expected || left(u) < 9 || *u->at != 0xcb)
+        return unpack_skip(u, 1);
+    bits = number(u->at + 1, 8);
+    memcpy(out, &bits, sizeof(*out));
+    u->at += 9;
+    return true;
+}
+
 bool unpack_hash(struct unpack *u, uint64_t *out)
 {
     uint32_t n, from;

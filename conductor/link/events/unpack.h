@@ -62,6 +62,10 @@ bool unpack_text(struct unpack *u, struct unpack_text *out);
 /* Reads an integer of any width; a negative one as its two's complement. */
 bool unpack_integer(struct unpack *u, uint64_t *out);
 
+/* Reads a time in seconds: a float of 8 bytes; any other value is skipped and
+ * leaves *out as it is. */
+bool unpack_seconds(struct unpack *u, double *out);
+
 /* Reads what names a block: an integer, or a byte string of which the last
  * 8 bytes count, the first of them the highest. */
 bool unpack_hash(struct unpack *u, uint64_t *out);

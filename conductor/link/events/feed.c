@@ -1,0 +1,433 @@
+/* The KV events of an engine, from its messages to its map. */
+#include "conductor/link/events/feed.h"
+
+#include <endian.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "conductor/link/events/feed_state.h"
+
+#define TICK_US 250000
+/* When nothing comes, the engine is asked whether something is missing, since
+ * a message may be lost with none behind it: after a second, and again after
+ * twice as long, up to this. */
+#define QUIET_MIN_US 1000000
+#define QUIET_MAX_US 30000000
+
+bool feed_endpoint(const char *endpoint, uint16_t rank,
+                   char out[FEED_ENDPOINT_MAX])
+{
+    const char *colon = strrchr(endpoint, ':');
+    unsigned long port;
+    char *end;
+    int n;
+
+    if (!colon || colon[1] < '0' || colon[1] > '9')
+        return false;
+    port = strtoul(colon + 1, &end, 10) + rank;
+    n = snprintf(out, FEED_ENDPOINT_MAX, "%.*s:%lu", (int)(colon - endpoint),
+                 endpoint, port);
+    return !*end && port <= UINT16_MAX && n < FEED_ENDPOINT_MAX;
+}
+
+/* Live messages wait while one of the ranks that come that way is replayed. */
+static void update_pauses(struct kv_feed *feed)
+{
+    for (uint32_t i = 0; i < feed->n_intakes; i++) {
+        bool pause = false;
+
+        for (uint16_t r = 0; r < feed->config.ranks; r++) {
+            const struct stream *stream = &feed->streams[r];
+
+            if (feed->config.bind || feed->intakes[i].rank == r)
+                pause |= stream->replay != REPLAY_NONE && !stream->check;
+        }
+        kv_socket_pause(feed->intakes[i].socket, pause);
+    }
+}
+
+void stream_forget(struct stream *stream)
+{
+    kv_map_clear_rank(stream->feed->map, stream->rank);
+    kv_sequence_forget(&stream->sequence);
+}
+
+static void drop_held(struct stream *stream)
+{
+    if (stream->has_held)
+        zmq_msg_close(&stream->held);
+    stream->has_held = false;
+}
+
+static void apply_batch(struct stream *stream, uint64_t number,
+                        const struct kv_batch *batch, size_t bytes)
+{
+    struct kv_feed *feed = stream->feed;
+
+    kv_map_batch(feed->map, stream->rank, batch);
+    kv_sequence_applied(&stream->sequence, number, batch->time_s);
+    feed->stats.messages++;
+    feed->stats.bytes += bytes;
+    feed->stats.events += batch->n_events;
+    feed->stats.unknown_events += batch->n_unknown;
+    feed->stats.last_event_us = clock_now_us();
+    stream->quiet_since_us = feed->stats.last_event_us;
+    stream->quiet_us = QUIET_MIN_US;
+}
+
+/* Nobody knows what a message has said: what is known may be wrong. */
+static void malformed(struct stream *stream, uint64_t number,
+                      const struct kv_batch_error *error)
+{
+    struct kv_feed *feed = stream->feed;
+
+    if (feed->stats.malformed++ == 0)
+        log_warn("engine %s: rank %u: KV event message %" PRIu64
+                 " is malformed at byte %zu: expected %s; its blocks are "
+                 "forgotten",
+                 feed->config.name, stream->rank, number, error->offset,
+                 error->expected);
+    stream_forget(stream);
+    stream->partial = true;
+    kv_sequence_applied(&stream->sequence, number, 0);
+}
+
+void stream_apply(struct stream *stream, uint64_t number, const void *bytes,
+                  size_t n)
+{
+    struct kv_batch_error error;
+    struct kv_batch batch;
+
+    if (kv_decoder_batch(stream->feed->feeds->decoder, bytes, n, &batch,
+                         &error))
+        malformed(stream, number, &error);
+    else
+        apply_batch(stream, number, &batch, n);
+}
+
+/* Applies the message that was held, if no replay had it. What is missing
+ * before it is lost. */
+static void apply_held(struct stream *stream)
+{
+    struct kv_feed *feed = stream->feed;
+    uint64_t number = stream->held_number;
+    uint64_t wanted = kv_sequence_wanted(&stream->sequence);
+
+    if (number < wanted) {
+        feed->stats.duplicates++;
+    } else {
+        if (number > wanted && stream->sequence.any_applied) {
+            log_warn("engine %s: rank %u: KV events %" PRIu64 " to %" PRIu64
+                     " are lost; its blocks are forgotten",
+                     feed->config.name, stream->rank, wanted, number - 1);
+            feed->stats.lost += number - wanted;
+            stream_forget(stream);
+        }
+        stream->partial |= number > wanted && number > 1;
+        stream_apply(stream, number, zmq_msg_data(&stream->held),
+                     zmq_msg_size(&stream->held));
+    }
+    drop_held(stream);
+}
+
+void stream_resume(struct stream *stream)
+{
+    if (stream->has_held)
+        apply_held(stream);
+    stream->quiet_since_us = clock_now_us();
+    update_pauses(stream->feed);
+}
+
+/* Keeps a live message until what is missing before it has come. */
+static void hold(struct stream *stream, uint64_t number, zmq_msg_t *payload)
+{
+    drop_held(stream);
+    zmq_msg_init(&stream->held);
+    zmq_msg_move(&stream->held, payload);
+    stream->has_held = true;
+    stream->held_number = number;
+    if (!replay_want(stream, !stream->sequence.any_applied, false))
+        stream_resume(stream);
+    update_pauses(stream->feed);
+}
+
+static void gap(struct stream *stream, uint64_t number, zmq_msg_t *payload)
+{
+    struct kv_feed *feed = stream->feed;
+
+    if (stream->sequence.any_applied) {
+        feed->stats.gaps++;
+        feed->stats.missing += number - kv_sequence_wanted(&stream->sequence);
+    }
+    hold(stream, number, payload);
+}
+
+static void restart(struct stream *stream, uint64_t number, zmq_msg_t *payload)
+{
+    struct kv_feed *feed = stream->feed;
+
+    log_info("engine %s: rank %u: its KV events begin anew: it was restarted, "
+             "and its blocks are forgotten",
+             feed->config.name, stream->rank);
+    feed->stats.restarts++;
+    stream_forget(stream);
+    stream->partial = false;
+    if (number == 0)
+        stream_apply(stream, number, zmq_msg_data(payload),
+                     zmq_msg_size(payload));
+    else
+        hold(stream, number, payload);
+}
+
+static void live(struct stream *stream, uint64_t number,
+                 const struct kv_batch *batch, zmq_msg_t *payload)
+{
+    if (stream->replay != REPLAY_NONE)
+        replay_stop(stream); /* a check: this message says more */
+    switch (kv_sequence_live(&stream->sequence, number, batch->time_s)) {
+    case KV_SEQUENCE_NEXT:
+        apply_batch(stream, number, batch, zmq_msg_size(payload));
+        break;
+    case KV_SEQUENCE_DUPLICATE:
+        stream->feed->stats.duplicates++;
+        break;
+    case KV_SEQUENCE_GAP:
+        gap(stream, number, payload);
+        break;
+    case KV_SEQUENCE_RESTART:
+        restart(stream, number, payload);
+        break;
+    }
+}
+
+/* A message of three frames: topic, number, events. */
+static void on_message(void *arg, zmq_msg_t *frames, size_t n)
+{
+    const struct intake *intake = arg;
+    struct kv_feed *feed = intake->feed;
+    struct stream *stream = &feed->streams[intake->rank];
+    struct kv_batch_error error = {0,
+                                   "a topic, a number of 8 bytes and events"};
+    struct kv_batch batch;
+    uint64_t number;
+
+    if (n != 3 || zmq_msg_size(&frames[1]) != sizeof(number)) {
+        malformed(stream, 0, &error);
+        kv_sequence_forget(&stream->sequence);
+        return;
+    }
+    memcpy(&number, zmq_msg_data(&frames[1]), sizeof(number));
+    number = be64toh(number);
+    if (kv_decoder_batch(feed->feeds->decoder, zmq_msg_data(&frames[2]),
+                         zmq_msg_size(&frames[2]), &batch, &error)) {
+        (void)kv_sequence_live(&stream->sequence, number, 0);
+        malformed(stream, number, &error);
+        return;
+    }
+    if (feed->config.bind && batch.has_rank) {
+        if (batch.rank >= feed->config.ranks) {
+            feed->stats.other_ranks++;
+            return;
+        }
+        stream = &feed->streams[batch.rank];
+    }
+    live(stream, number, &batch, &frames[2]);
+}
+
+static const struct kv_socket_ops live_ops = {on_message};
+
+/* A stream that is quiet, or whose engine did not answer, is asked. */
+static void stream_tick(struct stream *stream, int64_t now_us)
+{
+    bool due = now_us - stream->quiet_since_us > stream->quiet_us;
+
+    if (stream->replay != REPLAY_NONE || !*stream->feed->config.replay_endpoint)
+        return;
+    if (!due && !stream->unanswered)
+        return;
+    if (!replay_want(stream, false, true))
+        return;
+    stream->quiet_since_us = now_us;
+    stream->quiet_us *= 2;
+    if (stream->quiet_us > QUIET_MAX_US)
+        stream->quiet_us = QUIET_MAX_US;
+}
+
+static void on_tick(evutil_socket_t fd, short what, void *arg)
+{
+    struct kv_feeds *feeds = arg;
+    int64_t now_us = clock_now_us();
+    struct kv_feed *feed;
+
+    (void)fd;
+    (void)what;
+    replay_tick(feeds, now_us);
+    TAILQ_FOREACH(feed, &feeds->feeds, entry)
+    {
+        for (uint16_t r = 0; r < feed->config.ranks; r++)
+            stream_tick(&feed->streams[r], now_us);
+    }
+}
+
+struct kv_feeds *kv_feeds_new(struct event_base *base)
+{
+    const struct timeval every = {0, TICK_US};
+    struct kv_feeds *feeds = calloc(1, sizeof(*feeds));
+
+    if (!feeds)
+        return NULL;
+    feeds->base = base;
+    TAILQ_INIT(&feeds->feeds);
+    TAILQ_INIT(&feeds->want_replay);
+    feeds->loop = kv_loop_new(base);
+    feeds->decoder = kv_decoder_new();
+    feeds->tick = event_new(base, -1, EV_PERSIST, on_tick, feeds);
+    if (feeds->loop && feeds->decoder && feeds->tick &&
+        event_add(feeds->tick, &every) == 0)
+        return feeds;
+    kv_feeds_free(feeds);
+    return NULL;
+}
+
+void kv_feeds_free(struct kv_feeds *feeds)
+{
+    if (!feeds)
+        return;
+    if (feeds->tick)
+        event_free(feeds->tick);
+    kv_decoder_free(feeds->decoder);
+    kv_loop_free(feeds->loop);
+    free(feeds);
+}
+
+static int open_intakes(struct kv_feed *feed)
+{
+    const struct kv_feed_config *c = &feed->config;
+    char endpoint[FEED_ENDPOINT_MAX];
+
+    for (uint16_t i = 0; i < (c->bind ? 1 : c->ranks); i++) {
+        struct intake *intake = &feed->intakes[i];
+
+        *intake = (struct intake){.feed = feed, .rank = i};
+        errno = EINVAL;
+        if (!feed_endpoint(c->endpoint, i, endpoint) ||
+            (*c->replay_endpoint &&
+             !feed_endpoint(c->replay_endpoint, (uint16_t)(c->ranks - 1),
+                            (char[FEED_ENDPOINT_MAX]){0})))
+            return -1;
+        intake->socket = kv_socket_open(
+            feed->feeds->loop, c->bind ? KV_SOCKET_SUB_BIND : KV_SOCKET_SUB,
+            endpoint, c->topic, &live_ops, intake);
+        if (!intake->socket)
+            return -1;
+        feed->n_intakes++;
+    }
+    return 0;
+}
+
+struct kv_feed *kv_feed_new(struct kv_feeds *feeds,
+                            const struct kv_feed_config *config,
+                            const struct kv_map_sink *sink, void *arg)
+{
+    struct kv_feed *feed = calloc(1, sizeof(*feed));
+    int error = ENOMEM;
+
+    if (!feed)
+        return NULL;
+    feed->feeds = feeds;
+    feed->config = *config;
+    TAILQ_INSERT_TAIL(&feeds->feeds, feed, entry);
+    feed->streams = calloc(config->ranks, sizeof(*feed->streams));
+    feed->intakes = calloc(config->ranks, sizeof(*feed->intakes));
+    feed->map = kv_map_new(&config->map, sink, arg);
+    if (!feed->streams || !feed->intakes || !feed->map)
+        goto fail;
+    for (uint16_t r = 0; r < config->ranks; r++) {
+        feed->streams[r].feed = feed;
+        feed->streams[r].rank = r;
+        feed->streams[r].quiet_since_us = clock_now_us();
+        feed->streams[r].quiet_us = QUIET_MIN_US;
+    }
+    if (open_intakes(feed)) {
+        error = errno;
+        goto fail;
+    }
+    for (uint16_t r = 0; r < config->ranks; r++)
+        (void)replay_want(&feed->streams[r], true, false);
+    update_pauses(feed);
+    return feed;
+fail:
+    kv_feed_free(feed);
+    errno = error;
+    return NULL;
+}
+
+void kv_feed_free(struct kv_feed *feed)
+{
+    if (!feed)
+        return;
+    for (uint16_t r = 0; feed->streams && r < feed->config.ranks; r++) {
+        if (feed->streams[r].feed)
+            replay_stop(&feed->streams[r]);
+        drop_held(&feed->streams[r]);
+    }
+    for (uint32_t i = 0; i < feed->n_intakes; i++)
+        kv_socket_close(feed->intakes[i].socket);
+    TAILQ_REMOVE(&feed->feeds->feeds, feed, entry);
+    kv_map_free(feed->map);
+    free(feed->streams);
+    free(feed->intakes);
+    free(feed);
+}
+
+void kv_feed_forget(struct kv_feed *feed)
+{
+    kv_map_clear(feed->map);
+    for (uint16_t r = 0; r < feed->config.ranks; r++) {
+        struct stream *stream = &feed->streams[r];
+
+        replay_stop(stream);
+        drop_held(stream);
+        kv_sequence_forget(&stream->sequence);
+        stream->not_before_us = 0;
+        (void)replay_want(stream, true, false);
+    }
+    update_pauses(feed);
+}
+
+static enum kv_feed_state state_of(const struct stream *stream)
+{
+    if (stream->replay != REPLAY_NONE && !stream->check)
+        return KV_FEED_REPLAYING;
+    if (!stream->sequence.any_applied)
+        return KV_FEED_SILENT;
+    return stream->partial ? KV_FEED_PARTIAL : KV_FEED_WHOLE;
+}
+
+struct kv_feed_stats kv_feed_stats(const struct kv_feed *feed)
+{
+    struct kv_feed_stats stats = feed->stats;
+
+    stats.map = kv_map_stats(feed->map);
+    stats.state = KV_FEED_WHOLE;
+    for (uint16_t r = 0; r < feed->config.ranks; r++) {
+        enum kv_feed_state state = state_of(&feed->streams[r]);
+
+        if (state > stats.state)
+            stats.state = state;
+    }
+    return stats;
+}
+
+const char *kv_feed_state_name(enum kv_feed_state state)
+{
+    static const char *const names[] = {"whole", "silent", "partial",
+                                        "replaying"};
+
+    return names[state];
+}

@@ -1,0 +1,113 @@
+/* The inside of a feed, for the files that keep it. */
+#ifndef CONDUCTOR_LINK_EVENTS_FEED_STATE_H
+#define CONDUCTOR_LINK_EVENTS_FEED_STATE_H
+
+#include <event2/event.h>
+#include <sys/queue.h>
+
+#include "conductor/link/events/feed.h"
+#include "conductor/link/events/sequence.h"
+#include "conductor/link/events/socket.h"
+
+/* Replays at once, of all feeds: each is as much as an engine remembers. */
+#define FEED_REPLAYS_MAX 8u
+#define FEED_ENDPOINT_MAX 512
+
+struct stream;
+
+TAILQ_HEAD(stream_list, stream);
+TAILQ_HEAD(feed_list, kv_feed);
+
+struct kv_feeds {
+    struct event_base *base;
+    struct kv_loop *loop;
+    struct kv_decoder *decoder;
+    struct event *tick;
+    struct feed_list feeds;
+    struct stream_list want_replay; /* first come, first served */
+    uint32_t n_replays;
+};
+
+enum replay_state {
+    REPLAY_NONE,
+    REPLAY_WANTED, /* in feeds->want_replay */
+    REPLAY_RUNS,
+};
+
+/* One data-parallel rank: its numbers, and its replay. */
+struct stream {
+    TAILQ_ENTRY(stream) entry; /* feeds->want_replay */
+    struct kv_feed *feed;
+    uint16_t rank;
+    struct kv_sequence sequence;
+    bool partial; /* something was lost for good */
+    /* A live message that came before those that are missing. */
+    bool has_held;
+    uint64_t held_number;
+    zmq_msg_t held;
+    enum replay_state replay;
+    bool check;      /* it only asks whether something is missing */
+    bool all;        /* it asks for all that there is */
+    bool from_zero;  /* likewise, and nothing has come: what is known is
+                        forgotten with the first message */
+    bool hole;       /* it could not give all that was asked for */
+    bool unanswered; /* the last one that was no check failed */
+    struct kv_socket *dealer;
+    uint32_t tries;             /* without an answer */
+    uint64_t answers;           /* in this replay */
+    int64_t began_us, heard_us; /* the replay */
+    int64_t not_before_us;      /* of the next one */
+    int64_t pause_us;           /* after the next one that fails */
+    int64_t quiet_since_us;     /* nothing came, and nothing was asked */
+    int64_t quiet_us;           /* for so long, before it is asked */
+};
+
+/* A socket that messages come from. */
+struct intake {
+    struct kv_feed *feed;
+    uint16_t rank; /* of its port */
+    struct kv_socket *socket;
+};
+
+struct kv_feed {
+    TAILQ_ENTRY(kv_feed) entry;
+    struct kv_feeds *feeds;
+    struct kv_feed_config config;
+    struct kv_map *map;
+    struct stream *streams; /* (config.ranks) */
+    struct intake *intakes; /* (n_intakes) */
+    uint32_t n_intakes;
+    struct kv_feed_stats stats;
+};
+
+/* feed.c: what a replay does to the stream. */
+
+/* Decodes and applies a message with this number. */
+void stream_apply(struct stream *stream, uint64_t number, const void *bytes,
+                  size_t n);
+
+/* Forgets what the rank has; its next message may have any number. */
+void stream_forget(struct stream *stream);
+
+/* A replay has ended: what was held is applied, and live messages count
+ * again. */
+void stream_resume(struct stream *stream);
+
+/* replay.c */
+
+/* Asks for what is missing as soon as it is this stream's turn. Live messages
+ * wait, unless it only checks. Returns false: the engine has no replay, or one
+ * has failed a short time ago. */
+bool replay_want(struct stream *stream, bool all, bool check);
+
+/* Ends a replay without a word. */
+void replay_stop(struct stream *stream);
+
+/* Time goes by: limits of replays, and those that wait for their turn. */
+void replay_tick(struct kv_feeds *feeds, int64_t now_us);
+
+/* "tcp://host:port" with rank added to the port; false: no port there. */
+bool feed_endpoint(const char *endpoint, uint16_t rank,
+                   char out[FEED_ENDPOINT_MAX]);
+
+#endif

@@ -1,0 +1,214 @@
+/*
+ * Asking an engine for messages that are missing. One question gets as many
+ * answers as the engine remembers, and an answer that says that it was the
+ * last:
+ *
+ *   ["", first number]  ->  ["", number, payload]...  or, since 2026,
+ *                           ["", topic, number, payload]...
+ *                           ["", (topic,) ff ff ff ff ff ff ff ff, ""]
+ *
+ * Limits: 2 s without an answer end a try, 3 tries without any answer and 2
+ * minutes end a replay. After one that failed there is none for 30 s, and for
+ * twice as long after each that follows, up to 10 minutes.
+ */
+#include <endian.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "conductor/link/events/feed_state.h"
+
+#define SILENCE_US 2000000
+#define TRIES_MAX 3
+#define REPLAY_US 120000000
+#define PAUSE_MIN_US 30000000
+#define PAUSE_MAX_US 600000000
+#define LAST_NUMBER UINT64_MAX
+
+static void replay_over(struct stream *stream, const char *why);
+
+static void take_answer(struct stream *stream, uint64_t number,
+                        const zmq_msg_t *payload)
+{
+    struct kv_feed *feed = stream->feed;
+    uint64_t wanted = kv_sequence_wanted(&stream->sequence);
+
+    if (stream->from_zero) {
+        stream->from_zero = false;
+        stream_forget(stream);
+        stream->hole = number > 1; /* some count from 1 */
+    } else if (number < wanted) {
+        return;
+    } else if (number > wanted && stream->sequence.any_applied) {
+        log_warn("engine %s: rank %u: KV events %" PRIu64 " to %" PRIu64
+                 " are lost; its blocks before these are forgotten",
+                 feed->config.name, stream->rank, wanted, number - 1);
+        feed->stats.lost += number - wanted;
+        stream_forget(stream);
+        stream->hole = true;
+    }
+    stream_apply(stream, number, zmq_msg_data((zmq_msg_t *)payload),
+                 zmq_msg_size(payload));
+}
+
+static void on_answer(void *arg, zmq_msg_t *frames, size_t n)
+{
+    struct stream *stream = arg;
+    uint64_t number;
+
+    stream->heard_us = clock_now_us();
+    if ((n != 3 && n != 4) || zmq_msg_size(&frames[0]) != 0 ||
+        zmq_msg_size(&frames[n - 2]) != sizeof(number)) {
+        replay_over(stream, "its answers are in no known form");
+        return;
+    }
+    memcpy(&number, zmq_msg_data(&frames[n - 2]), sizeof(number));
+    number = be64toh(number);
+    stream->answers++;
+    if (number == LAST_NUMBER)
+        replay_over(stream, NULL);
+    else
+        take_answer(stream, number, &frames[n - 1]);
+}
+
+static const struct kv_socket_ops answer_ops = {on_answer};
+
+static void leave(struct stream *stream)
+{
+    struct kv_feeds *feeds = stream->feed->feeds;
+
+    if (stream->replay == REPLAY_WANTED)
+        TAILQ_REMOVE(&feeds->want_replay, stream, entry);
+    if (stream->replay == REPLAY_RUNS)
+        feeds->n_replays--;
+    stream->replay = REPLAY_NONE;
+    kv_socket_close(stream->dealer);
+    stream->dealer = NULL;
+}
+
+void replay_stop(struct stream *stream)
+{
+    leave(stream);
+}
+
+/* It has failed: none for a while. The first time is worth a line. */
+static void failed(struct stream *stream, const char *why)
+{
+    struct kv_feed *feed = stream->feed;
+
+    if (stream->pause_us == 0)
+        log_warn("engine %s: rank %u: no replay of KV events from %s: %s",
+                 feed->config.name, stream->rank, feed->config.replay_endpoint,
+                 why);
+    stream->pause_us *= 2;
+    if (stream->pause_us < PAUSE_MIN_US)
+        stream->pause_us = PAUSE_MIN_US;
+    if (stream->pause_us > PAUSE_MAX_US)
+        stream->pause_us = PAUSE_MAX_US;
+    stream->not_before_us = clock_now_us() + stream->pause_us;
+    feed->stats.replays_failed++;
+}
+
+/* The replay is over; why: it has failed. */
+static void replay_over(struct stream *stream, const char *why)
+{
+    leave(stream);
+    if (why)
+        failed(stream, why);
+    else
+        stream->pause_us = 0;
+    if (!stream->check) {
+        stream->unanswered = why;
+        stream->partial =
+            why || stream->hole || (stream->partial && !stream->all);
+    } else if (!why && stream->unanswered && replay_want(stream, true, false))
+        return; /* there is somebody to ask now */
+    stream_resume(stream);
+}
+
+/* Opens a connection and asks; what an earlier one may still bring is gone
+ * with it. */
+static void ask(struct stream *stream)
+{
+    struct kv_feed *feed = stream->feed;
+    char endpoint[FEED_ENDPOINT_MAX];
+    uint64_t first = 0;
+
+    kv_socket_close(stream->dealer);
+    stream->dealer = NULL;
+    if (!stream->from_zero)
+        first = htobe64(kv_sequence_wanted(&stream->sequence));
+    (void)feed_endpoint(feed->config.replay_endpoint, stream->rank, endpoint);
+    stream->heard_us = clock_now_us();
+    stream->answers = 0;
+    stream->dealer = kv_socket_open(feed->feeds->loop, KV_SOCKET_DEALER,
+                                    endpoint, "", &answer_ops, stream);
+    /* A question that cannot be sent is one without an answer. */
+    if (stream->dealer)
+        (void)!kv_socket_ask(stream->dealer, &first, sizeof(first));
+}
+
+static void begin(struct stream *stream)
+{
+    struct kv_feeds *feeds = stream->feed->feeds;
+
+    TAILQ_REMOVE(&feeds->want_replay, stream, entry);
+    feeds->n_replays++;
+    stream->replay = REPLAY_RUNS;
+    stream->tries = 0;
+    stream->hole = false;
+    stream->began_us = clock_now_us();
+    stream->feed->stats.replays++;
+    ask(stream);
+}
+
+bool replay_want(struct stream *stream, bool all, bool check)
+{
+    struct kv_feeds *feeds = stream->feed->feeds;
+
+    if (!*stream->feed->config.replay_endpoint ||
+        clock_now_us() < stream->not_before_us)
+        return false;
+    leave(stream);
+    stream->all = stream->from_zero = all;
+    stream->check = check;
+    stream->replay = REPLAY_WANTED;
+    TAILQ_INSERT_TAIL(&feeds->want_replay, stream, entry);
+    if (feeds->n_replays < FEED_REPLAYS_MAX)
+        begin(stream);
+    return true;
+}
+
+/* Looks at the limits of a replay that runs. */
+static void limits(struct stream *stream, int64_t now_us)
+{
+    if (now_us - stream->began_us > REPLAY_US) {
+        replay_over(stream, "it does not end");
+        return;
+    }
+    if (now_us - stream->heard_us <= SILENCE_US)
+        return;
+    stream->tries = stream->answers > 0 ? 1 : stream->tries + 1;
+    if (stream->tries >= TRIES_MAX || stream->check)
+        replay_over(stream, "it does not answer");
+    else
+        ask(stream);
+}
+
+void replay_tick(struct kv_feeds *feeds, int64_t now_us)
+{
+    struct kv_feed *feed;
+
+    TAILQ_FOREACH(feed, &feeds->feeds, entry)
+    {
+        for (uint16_t r = 0; r < feed->config.ranks; r++)
+            if (feed->streams[r].replay == REPLAY_RUNS)
+                limits(&feed->streams[r], now_us);
+    }
+    while (feeds->n_replays < FEED_REPLAYS_MAX &&
+           !TAILQ_EMPTY(&feeds->want_replay))
+        begin(TAILQ_FIRST(&feeds->want_replay));
+}

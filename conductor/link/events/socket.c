@@ -1,0 +1,265 @@
+/* ZeroMQ sockets in the event loop, and whose turn it is. */
+#include "conductor/link/events/socket.h"
+
+#include <errno.h>
+#include <event2/event.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/queue.h>
+
+#include "base/clock.h"
+
+/* Messages that libzmq keeps for us; the publisher keeps more. */
+#define QUEUE_MESSAGES 512
+/* Of one socket before the next one has its turn. */
+#define TURN_MESSAGES 16
+/* Of all sockets before the loop goes on. */
+#define TURN_US 1000
+
+TAILQ_HEAD(socket_list, kv_socket);
+
+struct kv_loop {
+    struct event_base *base;
+    void *context;
+    struct event *turn;       /* pending while `ready` has any */
+    struct socket_list ready; /* may have messages */
+    struct kv_socket *taking; /* whose callback runs; NULL: it was closed */
+};
+
+struct kv_socket {
+    TAILQ_ENTRY(kv_socket) entry; /* in loop->ready, if `ready` */
+    struct kv_loop *loop;
+    void *zmq;
+    struct event *readable;
+    bool ready, paused;
+    const struct kv_socket_ops *ops;
+    void *arg;
+};
+
+static void set_ready(struct kv_socket *s, bool ready)
+{
+    if (s->ready == ready)
+        return;
+    s->ready = ready;
+    if (ready)
+        TAILQ_INSERT_TAIL(&s->loop->ready, s, entry);
+    else
+        TAILQ_REMOVE(&s->loop->ready, s, entry);
+    if (ready)
+        event_add(s->loop->turn, &(struct timeval){0, 0});
+}
+
+static void on_readable(evutil_socket_t fd, short what, void *arg)
+{
+    struct kv_socket *s = arg;
+
+    (void)fd;
+    (void)what;
+    set_ready(s, !s->paused);
+}
+
+/* Whether there is a message. Asking is also what lets the descriptor say
+ * that something happens again. */
+static bool has_message(const struct kv_socket *s)
+{
+    int events = 0;
+    size_t n = sizeof(events);
+
+    return zmq_getsockopt(s->zmq, ZMQ_EVENTS, &events, &n) == 0 &&
+           (events & ZMQ_POLLIN);
+}
+
+/* Receives a whole message into at most KV_FRAMES_MAX frames. Returns how many
+ * there were; 0: no message. */
+static size_t receive(struct kv_socket *s, zmq_msg_t frames[KV_FRAMES_MAX])
+{
+    size_t n = 0;
+    int more = 1;
+
+    while (more) {
+        zmq_msg_t spare, *frame = n < KV_FRAMES_MAX ? &frames[n] : &spare;
+
+        zmq_msg_init(frame);
+        if (zmq_msg_recv(frame, s->zmq, ZMQ_DONTWAIT) < 0) {
+            zmq_msg_close(frame);
+            return n < KV_FRAMES_MAX ? n : KV_FRAMES_MAX;
+        }
+        more = zmq_msg_more(frame);
+        if (n++ >= KV_FRAMES_MAX)
+            zmq_msg_close(&spare);
+    }
+    return n;
+}
+
+/* Returns whether the socket may have more. */
+static bool take_message(struct kv_socket *s)
+{
+    zmq_msg_t frames[KV_FRAMES_MAX];
+    struct kv_loop *loop = s->loop;
+    size_t n = receive(s, frames);
+    size_t kept = n < KV_FRAMES_MAX ? n : KV_FRAMES_MAX;
+
+    if (n == 0)
+        return has_message(s);
+    loop->taking = s;
+    s->ops->message(s->arg, frames, n <= KV_FRAMES_MAX ? n : 0);
+    for (size_t i = 0; i < kept; i++)
+        zmq_msg_close(&frames[i]);
+    return loop->taking && !s->paused;
+}
+
+/* A socket's turn; it stays in the line if it may have more. */
+static void take_turn(struct kv_socket *s)
+{
+    struct kv_loop *loop = s->loop;
+    bool more = true;
+
+    for (int i = 0; i < TURN_MESSAGES && more; i++)
+        more = take_message(s);
+    if (!loop->taking)
+        return;
+    set_ready(s, false);
+    set_ready(s, more);
+}
+
+static void on_turn(evutil_socket_t fd, short what, void *arg)
+{
+    struct kv_loop *loop = arg;
+    int64_t until_us = clock_now_us() + TURN_US;
+    struct kv_socket *s;
+
+    (void)fd;
+    (void)what;
+    while ((s = TAILQ_FIRST(&loop->ready)) && clock_now_us() < until_us) {
+        loop->taking = s;
+        take_turn(s);
+    }
+    if (!TAILQ_EMPTY(&loop->ready))
+        event_add(loop->turn, &(struct timeval){0, 0});
+}
+
+struct kv_loop *kv_loop_new(struct event_base *base)
+{
+    struct kv_loop *loop = calloc(1, sizeof(*loop));
+
+    if (!loop)
+        return NULL;
+    loop->base = base;
+    TAILQ_INIT(&loop->ready);
+    loop->context = zmq_ctx_new();
+    loop->turn = event_new(base, -1, 0, on_turn, loop);
+    if (!loop->context || !loop->turn) {
+        kv_loop_free(loop);
+        return NULL;
+    }
+    return loop;
+}
+
+void kv_loop_free(struct kv_loop *loop)
+{
+    if (!loop)
+        return;
+    if (loop->turn)
+        event_free(loop->turn);
+    if (loop->context)
+        zmq_ctx_term(loop->context);
+    free(loop);
+}
+
+static int set_options(void *zmq, enum kv_socket_kind kind, const char *topic)
+{
+    const int no = 0, queue = QUEUE_MESSAGES, reconnect_max_ms = 2000;
+    const int yes = 1, silent_s = 30;
+    const int64_t frame = KV_FRAME_MAX_BYTES;
+    int bad = 0;
+
+    bad |= zmq_setsockopt(zmq, ZMQ_LINGER, &no, sizeof(no));
+    bad |= zmq_setsockopt(zmq, ZMQ_RCVHWM, &queue, sizeof(queue));
+    bad |= zmq_setsockopt(zmq, ZMQ_MAXMSGSIZE, &frame, sizeof(frame));
+    bad |= zmq_setsockopt(zmq, ZMQ_RECONNECT_IVL_MAX, &reconnect_max_ms,
+                          sizeof(reconnect_max_ms));
+    bad |= zmq_setsockopt(zmq, ZMQ_TCP_KEEPALIVE, &yes, sizeof(yes));
+    bad |= zmq_setsockopt(zmq, ZMQ_TCP_KEEPALIVE_IDLE, &silent_s,
+                          sizeof(silent_s));
+    if (kind != KV_SOCKET_DEALER)
+        bad |= zmq_setsockopt(zmq, ZMQ_SUBSCRIBE, topic, strlen(topic));
+    return bad;
+}
+
+static int open_at(struct kv_socket *s, enum kv_socket_kind kind,
+                   const char *endpoint, const char *topic)
+{
+    size_t n = sizeof(int);
+    int fd;
+
+    s->zmq = zmq_socket(s->loop->context,
+                        kind == KV_SOCKET_DEALER ? ZMQ_DEALER : ZMQ_SUB);
+    if (!s->zmq || set_options(s->zmq, kind, topic) ||
+        (kind == KV_SOCKET_SUB_BIND ? zmq_bind(s->zmq, endpoint)
+                                    : zmq_connect(s->zmq, endpoint)) ||
+        zmq_getsockopt(s->zmq, ZMQ_FD, &fd, &n))
+        return -1;
+    s->readable =
+        event_new(s->loop->base, fd, EV_READ | EV_PERSIST, on_readable, s);
+    if (s->readable && event_add(s->readable, NULL) == 0)
+        return 0;
+    errno = ENOMEM;
+    return -1;
+}
+
+struct kv_socket *kv_socket_open(struct kv_loop *loop, enum kv_socket_kind kind,
+                                 const char *endpoint, const char *topic,
+                                 const struct kv_socket_ops *ops, void *arg)
+{
+    struct kv_socket *s = calloc(1, sizeof(*s));
+    int error;
+
+    if (!s)
+        return NULL;
+    s->loop = loop;
+    s->ops = ops;
+    s->arg = arg;
+    if (open_at(s, kind, endpoint, topic)) {
+        error = errno;
+        kv_socket_close(s);
+        errno = error;
+        return NULL;
+    }
+    set_ready(s, true); /* what came before the descriptor was watched */
+    return s;
+}
+
+void kv_socket_close(struct kv_socket *s)
+{
+    if (!s)
+        return;
+    set_ready(s, false);
+    if (s->loop->taking == s)
+        s->loop->taking = NULL;
+    if (s->readable)
+        event_free(s->readable);
+    if (s->zmq)
+        zmq_close(s->zmq);
+    free(s);
+}
+
+void kv_socket_pause(struct kv_socket *s, bool pause)
+{
+    if (s->paused == pause)
+        return;
+    s->paused = pause;
+    set_ready(s, !pause);
+    if (pause)
+        event_del(s->readable);
+    else
+        event_add(s->readable, NULL);
+}
+
+int kv_socket_ask(struct kv_socket *s, const void *bytes, size_t n)
+{
+    if (zmq_send(s->zmq, "", 0, ZMQ_DONTWAIT | ZMQ_SNDMORE) < 0 ||
+        zmq_send(s->zmq, bytes, n, ZMQ_DONTWAIT) < 0)
+        return -EAGAIN;
+    set_ready(s, !s->paused); /* sending may have swallowed a wake-up */
+    return 0;
+}

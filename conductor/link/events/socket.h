@@ -1,0 +1,70 @@
+/*
+ * ZeroMQ sockets in the event loop. Who has messages takes turns: a turn of
+ * the loop spends about a millisecond on all sockets together, and no socket
+ * keeps others waiting.
+ *
+ * libzmq says by a descriptor that something happened, once, and not that
+ * messages are left: a socket that was woken is read until it is empty.
+ */
+#ifndef CONDUCTOR_LINK_EVENTS_SOCKET_H
+#define CONDUCTOR_LINK_EVENTS_SOCKET_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <zmq.h>
+
+struct event_base;
+struct kv_loop;
+struct kv_socket;
+
+/* Of one message: larger ones end the connection. */
+#define KV_FRAME_MAX_BYTES (4u << 20)
+/* Frames of one message; a message with more is handed over without. */
+#define KV_FRAMES_MAX 4
+
+struct kv_socket_ops {
+    /* A whole message: n frames, borrowed; n is 0 if there were too many. May
+     * pause or close its socket. */
+    void (*message)(void *arg, zmq_msg_t *frames, size_t n);
+};
+
+/* Makes what the sockets share: libzmq's context with one thread for I/O.
+ * Returns owned, or NULL. kv_loop_free(NULL) is a no-op; its sockets are
+ * closed before. */
+struct kv_loop *kv_loop_new(struct event_base *base)
+    __attribute__((warn_unused_result));
+void kv_loop_free(struct kv_loop *loop);
+
+/* What a socket does at its endpoint. */
+enum kv_socket_kind {
+    KV_SOCKET_SUB,      /* connects, and gets what is published */
+    KV_SOCKET_SUB_BIND, /* waits for publishers */
+    KV_SOCKET_DEALER,   /* connects, and asks */
+};
+
+/*
+ * Opens a socket. Connections come and go by themselves.
+ *   endpoint  "tcp://host:port".
+ *   topic     of a SUB: a prefix; "" for all.
+ *   ops       borrowed; arg is its first argument.
+ * Returns owned, or NULL with errno: a bad endpoint, a port in use, or out of
+ * memory.
+ */
+struct kv_socket *kv_socket_open(struct kv_loop *loop, enum kv_socket_kind kind,
+                                 const char *endpoint, const char *topic,
+                                 const struct kv_socket_ops *ops, void *arg)
+    __attribute__((warn_unused_result));
+
+/* Closes it at once; also from inside its callback. NULL is a no-op. */
+void kv_socket_close(struct kv_socket *socket);
+
+/* Takes no messages, or takes them again; libzmq keeps a bounded number, and
+ * the publisher the rest. */
+void kv_socket_pause(struct kv_socket *socket, bool pause);
+
+/* Sends a message of two frames, the first of them empty. Returns 0, or
+ * -EAGAIN: it cannot be sent now. */
+int kv_socket_ask(struct kv_socket *socket, const void *bytes, size_t n)
+    __attribute__((warn_unused_result));
+
+#endif

@@ -1,0 +1,190 @@
+/*
+ * An engine's KV events, subscribed to and put into a prefix index, for tests
+ * in Python.
+ *
+ * usage: kv_feed connect|bind ENDPOINT REPLAY_ENDPOINT RANKS BLOCK_TOKENS
+ *
+ * Reads commands, one a line, and answers each with a line:
+ *   stats                    -> a JSON object
+ *   match SALT|- TOKEN ...   -> the number of leading blocks that are held
+ *   forget                   -> "done"
+ * Ends with its standard input.
+ */
+#include <errno.h>
+#include <event2/buffer.h>
+#include <event2/bufferevent.h>
+#include <event2/event.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "conductor/core/index/block_key.h"
+#include "conductor/core/index/prefix_index.h"
+#include "conductor/link/events/feed.h"
+
+enum { TOKENS_MAX = 1 << 20 };
+
+struct program {
+    struct event_base *base;
+    struct prefix_index *index;
+    struct prefix_match match;
+    struct kv_feeds *feeds;
+    struct kv_feed *feed;
+    uint32_t block_tokens;
+};
+
+static void on_stored(void *arg, enum block_tier tier, uint64_t parent_key,
+                      const uint64_t *keys, size_t n)
+{
+    struct program *p = arg;
+
+    if (prefix_index_stored(p->index, 0, tier, parent_key, keys, n))
+        abort();
+}
+
+static void on_removed(void *arg, enum block_tier tier, const uint64_t *keys,
+                       size_t n)
+{
+    struct program *p = arg;
+
+    if (prefix_index_removed(p->index, 0, tier, keys, n))
+        abort();
+}
+
+static void on_cleared(void *arg)
+{
+    struct program *p = arg;
+
+    prefix_index_cleared(p->index, 0);
+}
+
+static const struct kv_map_sink sink = {on_stored, on_removed, on_cleared};
+
+static void print_stats(const struct program *p)
+{
+    struct kv_feed_stats s = kv_feed_stats(p->feed);
+
+#define SAY(name) printf("\"" #name "\": %" PRIu64 ", ", s.name)
+#define SAY_MAP(name) printf("\"" #name "\": %" PRIu64 ", ", s.map.name)
+    printf("{\"state\": \"%s\", ", kv_feed_state_name(s.state));
+    SAY(messages);
+    SAY(events);
+    SAY(unknown_events);
+    SAY(malformed);
+    SAY(duplicates);
+    SAY(gaps);
+    SAY(missing);
+    SAY(lost);
+    SAY(restarts);
+    SAY(replays);
+    SAY(replays_failed);
+    SAY(other_ranks);
+    SAY_MAP(stored);
+    SAY_MAP(removed);
+    SAY_MAP(unknown_removed);
+    SAY_MAP(waited);
+    SAY_MAP(waiting_events);
+    SAY_MAP(wrong_size);
+    SAY_MAP(wrong_tokens);
+    SAY_MAP(contradictions);
+    SAY_MAP(entries);
+    printf("\"held\": %" PRIu64 "}\n", prefix_index_held(p->index, 0));
+}
+
+static void match(struct program *p, char *text)
+{
+    uint32_t *tokens = malloc(TOKENS_MAX * sizeof(*tokens));
+    uint64_t *keys = malloc(TOKENS_MAX * sizeof(*keys));
+    char *salt = strtok(text, " "), *token;
+    size_t n = 0;
+
+    if (!tokens || !keys || !salt)
+        abort();
+    while ((token = strtok(NULL, " ")) && n < TOKENS_MAX)
+        tokens[n++] = (uint32_t)strtoul(token, NULL, 10);
+    n = block_keys_compute(
+        tokens, n, p->block_tokens,
+        block_key_seed("tiny", "", strcmp(salt, "-") ? salt : ""), keys);
+    prefix_index_match(p->index, keys, n, &p->match);
+    printf("%u\n", p->match.blocks[0]);
+    free(tokens);
+    free(keys);
+}
+
+static void on_input(struct bufferevent *input, void *arg)
+{
+    struct evbuffer *buffer = bufferevent_get_input(input);
+    struct program *p = arg;
+    char *line;
+
+    while ((line = evbuffer_readln(buffer, NULL, EVBUFFER_EOL_LF))) {
+        if (strcmp(line, "stats") == 0) {
+            print_stats(p);
+        } else if (strcmp(line, "forget") == 0) {
+            kv_feed_forget(p->feed);
+            puts("done");
+        } else if (strncmp(line, "match ", 6) == 0)
+            match(p, line + 6);
+        fflush(stdout);
+        free(line);
+    }
+}
+
+static void on_end(struct bufferevent *input, short what, void *arg)
+{
+    struct program *p = arg;
+
+    (void)input;
+    (void)what;
+    event_base_loopbreak(p->base);
+}
+
+static int start(struct program *p, char **argv)
+{
+    struct kv_feed_config config = {
+        .name = "tested",
+        .endpoint = argv[2],
+        .bind = strcmp(argv[1], "bind") == 0,
+        .replay_endpoint = argv[3],
+        .topic = "",
+        .ranks = (uint16_t)atoi(argv[4]),
+        .map = {.model = "tiny",
+                .max_blocks = 1u << 20,
+                .max_waiting_bytes = 1u << 20,
+                .seed = 1},
+    };
+
+    p->block_tokens = config.map.block_tokens = (uint32_t)atoi(argv[5]);
+    p->base = event_base_new();
+    p->index = prefix_index_new(&(struct prefix_index_config){
+        .max_instances = 1, .max_bytes = 1u << 26, .seed = 1});
+    p->feeds = p->base ? kv_feeds_new(p->base) : NULL;
+    if (!p->index || !p->feeds || prefix_match_init(&p->match, 1))
+        return -1;
+    p->feed = kv_feed_new(p->feeds, &config, &sink, p);
+    return p->feed ? 0 : -1;
+}
+
+int main(int argc, char **argv)
+{
+    struct program program = {0};
+    struct bufferevent *input;
+
+    if (argc != 6 || start(&program, argv)) {
+        fprintf(stderr, "kv_feed: %s\n", strerror(errno));
+        return 1;
+    }
+    evutil_make_socket_nonblocking(0);
+    input = bufferevent_socket_new(program.base, 0, 0);
+    bufferevent_setcb(input, on_input, NULL, on_end, &program);
+    bufferevent_enable(input, EV_READ);
+    event_base_dispatch(program.base);
+    bufferevent_free(input);
+    kv_feed_free(program.feed);
+    kv_feeds_free(program.feeds);
+    prefix_match_fini(&program.match);
+    prefix_index_free(program.index);
+    event_base_free(program.base);
+    return 0;
+}

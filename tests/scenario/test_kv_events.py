@@ -1,0 +1,322 @@
+"""Engines' KV events, subscribed to, against a recount of what was said: a
+stand-in that does what no real engine does on command, and Dynamo's mocker."""
+import json
+import random
+import subprocess
+import unittest
+
+import engines
+import harness
+
+try:
+    from publisher import Engine, Publisher
+except ImportError as error:
+    raise unittest.SkipTest(f'{error}; see tests/engines/install') from error
+
+
+class Feed:
+    """The program kv_feed."""
+
+    def __init__(self, case, port, replay_port=None, bind=False, ranks=1,
+                 block_tokens=4):
+        replay = f'tcp://127.0.0.1:{replay_port}' if replay_port else ''
+        self.log = open(case.folder + '/kv_feed.log', 'w+', encoding='utf-8')
+        self.child = subprocess.Popen(
+            [harness.program('tests', 'engines', 'kv_feed'),
+             'bind' if bind else 'connect', f'tcp://127.0.0.1:{port}', replay,
+             str(ranks), str(block_tokens)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.log,
+            text=True, preexec_fn=harness.die_with_parent)
+        self.case = case
+        case.addCleanup(self.end)
+
+    def ask(self, line):
+        self.child.stdin.write(line + '\n')
+        self.child.stdin.flush()
+        return self.child.stdout.readline()
+
+    def stats(self):
+        return json.loads(self.ask('stats'))
+
+    def match(self, tokens, salt='-'):
+        return int(self.ask(f'match {salt} ' + ' '.join(map(str, tokens))))
+
+    def wait(self, **wanted):
+        """Until its counts are these, and returns them all."""
+        def are():
+            stats = self.stats()
+            return all(stats[k] == v for k, v in wanted.items()) and stats
+        try:
+            return harness.wait_until(f'{wanted}', are)
+        except AssertionError as error:
+            raise AssertionError(f'{error}: {self.stats()}') from error
+
+    def end(self):
+        self.child.stdin.close()
+        status = self.child.wait(30 * harness.settings.scale)
+        self.child.stdout.close()
+        self.log.seek(0)
+        said = self.log.read()
+        self.log.close()
+        if harness.SANITIZER.search(said) or status:
+            raise AssertionError(f'status {status}: {said}')
+
+
+class StandIn(harness.Case):
+    SEED = 4711
+
+    def publisher(self, **options):
+        port = engines.free_ports(8)
+        publisher = Publisher(port, **{'replay_port': port + 4, **options})
+        self.addCleanup(publisher.stop)
+        return publisher
+
+    def feed(self, publisher, **options):
+        return Feed(self, publisher.port, publisher.replay_port, **options)
+
+    def join(self, publisher, feed):
+        """Publishes until the subscription has come through."""
+        def through():
+            publisher.publish([])
+            return feed.stats()['messages'] > 0
+        harness.wait_until('the feed has a message', through)
+
+    def assertSame(self, feed, engine, n=40):
+        for _ in range(n):
+            prompt = engine.prompt()
+            self.assertEqual(feed.match(prompt), engine.cache.leading(prompt))
+
+    def publish(self, publisher, engine, n, **options):
+        for _ in range(n):
+            publisher.publish(engine.step(), **options)
+
+    def test_all_is_well(self):
+        publisher, engine = self.publisher(), Engine(self.SEED, 4)
+        feed = self.feed(publisher)
+        self.publish(publisher, engine, 50)
+        self.join(publisher, feed)
+        self.publish(publisher, engine, 150)
+        feed.wait(messages=publisher.number, state='whole', lost=0)
+        self.assertSame(feed, engine)
+
+    def test_two_ranks(self):
+        """Two caches of one instance, at ports in a row, or at one of ours."""
+        for bind in False, True:
+            port = engines.free_ports(8)
+            ranks = [Publisher(port + (0 if bind else r), port + 4 + r,
+                               connect=bind, rank=r) for r in range(2)]
+            for publisher in ranks:
+                self.addCleanup(publisher.stop)
+            caches = [Engine(self.SEED + r, 4) for r in range(2)]
+            feed = Feed(self, port, port + 4, bind=bind, ranks=2)
+            for _ in range(100):
+                for publisher, engine in zip(ranks, caches):
+                    publisher.publish(engine.step(),
+                                      form=dict if bind else list)
+            feed.wait(messages=200, state='whole')
+            for engine in caches:
+                self.assertSame(feed, engine)
+            ranks[0].publish([{'type': 'AllBlocksCleared'}])
+            caches[0].cache.copies.clear()
+            feed.wait(messages=201)
+            for engine in caches:
+                self.assertSame(feed, engine)
+
+    def test_gaps_are_filled(self):
+        for old_shape in False, True:
+            publisher = self.publisher(old_shape=old_shape)
+            engine, rng = Engine(self.SEED, 4), random.Random(self.SEED)
+            feed = self.feed(publisher)
+            self.join(publisher, feed)
+            for _ in range(200):
+                publisher.publish(engine.step(), lose=rng.random() < .1)
+            publisher.publish([])
+            stats = feed.wait(messages=publisher.number, state='whole')
+            self.assertGreater(stats['gaps'], 0)
+            self.assertEqual(stats['lost'], 0)
+            self.assertSame(feed, engine)
+
+    def test_what_is_lost_for_good(self):
+        """The engine forgets more than was missed: all that was known goes,
+        and what comes then is right."""
+        publisher = self.publisher(remembers=3)
+        engine = Engine(self.SEED, 4)
+        feed = self.feed(publisher)
+        self.join(publisher, feed)
+        self.publish(publisher, engine, 50)
+        feed.wait(messages=publisher.number)
+        self.publish(publisher, engine, 20, lose=True)
+        publisher.publish([])
+        stats = feed.wait(state='partial', missing=20)
+        self.assertEqual(stats['lost'], 18)
+        publisher.publish([{'type': 'AllBlocksCleared'}])
+        engine.cache.copies.clear()
+        self.publish(publisher, engine, 20)
+        feed.wait(messages=publisher.number - 18)
+        self.assertSame(feed, engine)
+
+    def test_a_gap_without_replay(self):
+        publisher = self.publisher(replay_port=None)
+        engine = Engine(self.SEED, 4)
+        feed = self.feed(publisher)
+        self.join(publisher, feed)
+        self.publish(publisher, engine, 50)
+        publisher.publish([], lose=True)
+        prompt = engine.prompt()
+        publisher.publish([engine.stored(prompt)])
+        feed.wait(lost=1, state='partial')
+        self.assertEqual(feed.match(prompt), len(prompt) // 4)
+
+    def test_an_engine_that_restarts(self):
+        publisher, engine = self.publisher(), Engine(self.SEED, 4)
+        feed = self.feed(publisher)
+        self.join(publisher, feed)
+        self.publish(publisher, engine, 50)
+        feed.wait(messages=publisher.number)
+        for again in 1, 2:
+            publisher.stop()
+            publisher.start()
+            engine.cache.copies.clear()
+            self.publish(publisher, engine, 10)
+            def seen():
+                self.publish(publisher, engine, 1)
+                return feed.stats()['restarts'] == again
+            harness.wait_until('the restart is seen', seen)
+            def same():
+                prompts = [engine.prompt() for _ in range(10)]
+                return all(feed.match(p) == engine.cache.leading(p)
+                           for p in prompts)
+            harness.wait_until('all is known again', same)
+            self.assertSame(feed, engine)
+        feed.wait(state='whole')
+
+    def test_a_cache_that_others_know_to_be_lost(self):
+        publisher, engine = self.publisher(), Engine(self.SEED, 4)
+        feed = self.feed(publisher)
+        self.join(publisher, feed)
+        self.publish(publisher, engine, 50)
+        feed.wait(messages=publisher.number)
+        self.assertEqual(feed.ask('forget'), 'done\n')
+        feed.wait(messages=2 * publisher.number, state='whole')
+        self.assertSame(feed, engine)
+
+    def test_a_replay_that_is_not_answered(self):
+        publisher, engine = self.publisher(), Engine(self.SEED, 4)
+        publisher.answers_replay = False
+        feed = self.feed(publisher)
+        self.publish(publisher, engine, 10)
+        feed.wait(replays_failed=1)
+        self.assertEqual(publisher.asked, [0, 0, 0])
+        self.publish(publisher, engine, 10)
+        publisher.publish([{'type': 'AllBlocksCleared'}])
+        engine.cache.copies.clear()
+        self.join(publisher, feed)
+        self.publish(publisher, engine, 10)
+        feed.wait(state='partial')
+        last = publisher.number - 1
+
+        def same():
+            return feed.match(self.probe) == engine.cache.leading(self.probe)
+        self.probe = engine.prompt()
+        publisher.publish([engine.stored(self.probe)])
+        engine.cache.apply([engine.stored(self.probe)])
+        harness.wait_until(f'message {last} is applied', same)
+        self.assertSame(feed, engine)
+
+    def test_lies(self):
+        publisher, engine = self.publisher(), Engine(self.SEED, 4)
+        feed = self.feed(publisher)
+        self.join(publisher, feed)
+        self.publish(publisher, engine, 50)
+        prompt = engine.prompt()
+        lies = [
+            engine.stored(prompt, block_size=8),
+            {**engine.stored(prompt), 'token_ids': [1]},
+            {**engine.stored(prompt), 'token_ids': ['a'] * len(prompt)},
+            {**engine.stored(prompt), 'medium': 'MOON'},
+            {'type': 'BlockRemoved', 'block_hashes': [1, 2, 3]},
+            {'type': 'BlockTransferred', 'block_hashes': 7},
+            {**engine.stored(prompt), 'parent_block_hash': 77,
+             'block_hashes': list(range(len(prompt) // 4))},
+        ]
+        publisher.publish(lies)
+        stats = feed.wait(messages=publisher.number, wrong_size=1,
+                          wrong_tokens=2, unknown_events=1, waited=1,
+                          unknown_removed=3)
+        self.assertEqual(stats['state'], 'whole')
+        self.assertSame(feed, engine)
+
+    def test_malformed_messages(self):
+        publisher, engine = self.publisher(), Engine(self.SEED, 4)
+        feed = self.feed(publisher)
+        self.join(publisher, feed)
+        bad = [b'', b'\xc1', b'\x93', b'\x92\x01\xdd\xff\xff\xff\xff',
+               b'\x93\x01\x90', bytes(1000)]
+        for payload in bad:
+            publisher.publish(None, payload=payload)
+        publisher.socket.send_multipart([b'one frame'])
+        publisher.socket.send_multipart([b''] * 7)
+        publisher.socket.send_multipart([b'', b'seq', b''])
+        feed.wait(malformed=len(bad) + 3)
+        publisher.publish([{'type': 'AllBlocksCleared'}])
+        self.publish(publisher, engine, 50)
+        prompt = engine.prompt()
+        publisher.publish([engine.stored(prompt)])
+        engine.cache.apply([engine.stored(prompt)])
+        harness.wait_until('it goes on', lambda: feed.match(prompt) ==
+                           engine.cache.leading(prompt))
+        self.assertSame(feed, engine)
+
+    def test_salts_and_pages_of_one_token(self):
+        publisher, engine = self.publisher(), Engine(self.SEED, 1)
+        feed = self.feed(publisher, block_tokens=1)
+        self.join(publisher, feed)
+        self.publish(publisher, engine, 50)
+        salted = [5, 6, 7]
+        publisher.publish([{**engine.stored(salted), 'cache_salt': 'mine'}])
+        publisher.publish([{**engine.stored([8, 9]),
+                            'extra_keys': [['theirs'], None]}])
+        feed.wait(messages=publisher.number)
+        self.assertEqual(feed.match(salted), 0)
+        self.assertEqual(feed.match(salted, 'mine'), 3)
+        self.assertEqual(feed.match([8, 9], 'theirs'), 2)
+        self.assertEqual(feed.match([8, 9]), 0)
+        self.assertSame(feed, engine)
+
+
+class Dynamo(engines.Case):
+    """Dynamo's mocker: an engine that others wrote, with vLLM's events."""
+    only_loopback = True
+
+    def cached(self, mocker, tokens):
+        status, reply = engines.get(
+            mocker.url + '/v1/completions',
+            {'model': engines.MODEL, 'prompt': tokens, 'max_tokens': 1})
+        self.assertEqual(status, 200, reply)
+        return reply['usage']['prompt_tokens_details']['cached_tokens']
+
+    def test_hits_are_predicted(self):
+        mocker = engines.Mocker(self, blocks=64)
+        feed = Feed(self, mocker.events_port, mocker.replay_port,
+                    block_tokens=16)
+        rng = random.Random(4711)
+        bases = [[rng.randrange(200) for _ in range(320)] for _ in range(5)]
+        hits = 0
+        for _ in range(80):
+            base = rng.choice(bases)
+            prompt = base[:rng.randrange(20, 321)] + \
+                [rng.randrange(200) for _ in range(rng.randrange(1, 40))]
+            # One request after the other: what it stores is known before the
+            # next one.
+            predicted = min(feed.match(prompt), (len(prompt) - 1) // 16)
+            cached = self.cached(mocker, prompt)
+            self.assertEqual(16 * predicted, cached)
+            hits += cached > 0
+            harness.wait_until('its blocks are known', lambda: feed.match(
+                prompt) == len(prompt) // 16)
+        self.assertGreater(hits, 20)
+        stats = feed.stats()
+        self.assertGreater(stats['removed'], 0)
+        self.assertEqual((stats['lost'], stats['malformed'],
+                          stats['unknown_removed'], stats['contradictions']),
+                         (0, 0, 0, 0))

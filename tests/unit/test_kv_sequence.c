@@ -1,0 +1,84 @@
+/* What the numbers of messages say. */
+#include <CUnit/Basic.h>
+
+#include "conductor/link/events/sequence.h"
+
+static enum kv_verdict live(struct kv_sequence *s, uint64_t number, double at_s)
+{
+    enum kv_verdict verdict = kv_sequence_live(s, number, at_s);
+
+    if (verdict == KV_SEQUENCE_NEXT)
+        kv_sequence_applied(s, number, at_s);
+    return verdict;
+}
+
+static void test_in_order(void)
+{
+    struct kv_sequence s = {0};
+
+    CU_ASSERT(kv_sequence_wanted(&s) == 0);
+    for (uint64_t i = 0; i < 5; i++)
+        CU_ASSERT(live(&s, i, 0) == KV_SEQUENCE_NEXT);
+    CU_ASSERT(live(&s, 7, 0) == KV_SEQUENCE_GAP);
+    CU_ASSERT(kv_sequence_wanted(&s) == 5);
+}
+
+static void test_a_replay_overlaps(void)
+{
+    struct kv_sequence s = {0};
+
+    CU_ASSERT(live(&s, 3, 13) == KV_SEQUENCE_GAP);
+    for (uint64_t i = 0; i < 6; i++)
+        kv_sequence_applied(&s, i, 10 + (double)i);
+    CU_ASSERT(live(&s, 4, 14) == KV_SEQUENCE_DUPLICATE);
+    CU_ASSERT(live(&s, 5, 15) == KV_SEQUENCE_DUPLICATE);
+    CU_ASSERT(live(&s, 6, 16) == KV_SEQUENCE_NEXT);
+}
+
+static void test_a_restart(void)
+{
+    struct kv_sequence s = {0};
+
+    CU_ASSERT(live(&s, 0, 1) == KV_SEQUENCE_NEXT);
+    CU_ASSERT(live(&s, 1, 2) == KV_SEQUENCE_NEXT);
+    CU_ASSERT(live(&s, 1, 3) == KV_SEQUENCE_RESTART);
+    kv_sequence_forget(&s);
+    CU_ASSERT(live(&s, 2, 4) == KV_SEQUENCE_GAP);
+    kv_sequence_forget(&s);
+    CU_ASSERT(live(&s, 0, 5) == KV_SEQUENCE_RESTART);
+}
+
+/* The engine restarts before the first live message: only its clock tells. */
+static void test_a_restart_behind_a_replay(void)
+{
+    struct kv_sequence s = {0};
+
+    for (uint64_t i = 0; i < 100; i++)
+        kv_sequence_applied(&s, i, 10 + (double)i);
+    CU_ASSERT(live(&s, 0, 200) == KV_SEQUENCE_RESTART);
+    s = (struct kv_sequence){0};
+    for (uint64_t i = 0; i < 100; i++)
+        kv_sequence_applied(&s, i, 0); /* no clock */
+    CU_ASSERT(live(&s, 50, 0) == KV_SEQUENCE_DUPLICATE);
+    CU_ASSERT(live(&s, 50, 0) == KV_SEQUENCE_RESTART);
+}
+
+int main(void)
+{
+    CU_pSuite suite;
+    unsigned failures;
+
+    if (CU_initialize_registry() != CUE_SUCCESS)
+        return CU_get_error();
+    suite = CU_add_suite("kv_sequence", NULL, NULL);
+    CU_add_test(suite, "in order", test_in_order);
+    CU_add_test(suite, "a replay overlaps", test_a_replay_overlaps);
+    CU_add_test(suite, "a restart", test_a_restart);
+    CU_add_test(suite, "a restart behind a replay",
+                test_a_restart_behind_a_replay);
+    CU_basic_set_mode(CU_BRM_VERBOSE);
+    CU_basic_run_tests();
+    failures = CU_get_number_of_failures();
+    CU_cleanup_registry();
+    return failures > 0;
+}
