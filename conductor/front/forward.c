@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "conductor/front/internal.h"
 
@@ -96,6 +97,15 @@ static void add_own_headers(struct forward_call *c)
         http_add_header(c->conn, "x-conductor-decode", c->decode);
 }
 
+/* What only this conductor says, also when the engine is another one. */
+static bool is_own(struct http_slice name)
+{
+    static const char prefix[] = "x-conductor-";
+    size_t n = sizeof(prefix) - 1;
+
+    return name.n >= n && strncasecmp(name.at, prefix, n) == 0;
+}
+
 static void on_answer(void *arg, const struct http_head *head)
 {
     struct forward_call *c = arg;
@@ -105,7 +115,8 @@ static void on_answer(void *arg, const struct http_head *head)
     if (head->status == 204 || head->status == 304)
         c->left = 0;
     for (size_t i = 0; i < head->n_headers; i++)
-        if (forward_passes(head, head->headers[i].name))
+        if (forward_passes(head, head->headers[i].name) &&
+            !is_own(head->headers[i].name))
             add_slice(c->conn, head->headers[i].name, head->headers[i].value);
     add_own_headers(c);
     if (!http_find(head, "x-request-id"))

@@ -40,11 +40,14 @@ void engine_clear(struct engine *e)
 void engine_failed(struct engine *e, bool unreachable, const char *why)
 {
     struct service *s = e->service;
+    enum pool_health health = pool_get(s->pool, e->id)->health;
 
     e->unreachable = e->unreachable || unreachable;
     e->n_failures++;
-    if (++e->failures_in_row < FAILURES_MAX ||
-        pool_get(s->pool, e->id)->health != HEALTH_READY)
+    if (++e->failures_in_row == FAILURES_MAX && health == HEALTH_STARTING)
+        log_warn("engine %s was never ready at %s and gets no work yet: %s",
+                 e->config->name, e->config->url_text, why);
+    if (e->failures_in_row < FAILURES_MAX || health != HEALTH_READY)
         return;
     (void)!pool_set_health(s->pool, e->id, HEALTH_SUSPECT);
     s->metrics.workers_lost++;

@@ -28,10 +28,16 @@ static void reject_none(struct service_request *request, const char *code,
                         const char *role)
 {
     char text[MSG_TEXT_MAX];
+    const struct service *s = request->service;
+    const char *failed =
+        request->dispatch.retries ? "; the last one failed: " : "";
 
-    snprintf(text, sizeof(text), "no %s instance is ready%s%s", role,
-             request->dispatch.retries ? "; the last one failed: " : "",
-             request->last_failure);
+    if (s->n_engines > 0)
+        snprintf(text, sizeof(text), "no engine of model '%s' is ready%s%s",
+                 s->config.model, failed, request->last_failure);
+    else
+        snprintf(text, sizeof(text), "no %s instance is ready%s%s", role,
+                 failed, request->last_failure);
     request_fail(request, 503, code, text, 1000000);
 }
 

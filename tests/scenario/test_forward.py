@@ -53,7 +53,8 @@ class Passthrough(EngineCase):
 
         def serve(request, send):
             send(b'HTTP/1.1 200 Fine\r\nX-Engine: yes\r\nConnection: x-hop\r\n'
-                 b'X-Hop: drop me\r\nContent-Type: text/odd\r\n'
+                 b'X-Hop: drop me\r\nX-Conductor-Prefill: an engine\'s own\r\n'
+                 b'Content-Type: text/odd\r\n'
                  b'Content-Length: 7\r\n\r\n{"a" :1')
         cluster = self.engines(serve)
         got = cluster.api.request('POST', '/v1/completions?user=7', odd, {
@@ -291,7 +292,22 @@ class Failures(EngineCase):
         cluster = self.engines(None)
         self.all[0].stop()
         wait_until('it gets no work', lambda: cluster.api.instances()[0] == 0)
-        self.assertError(self.post(cluster, {'prompt': 'x'}), 503)
+        got = self.post(cluster, {'prompt': 'x'})
+        self.assertError(got, 503, "no engine of model 'm' is ready")
+
+    def test_never_there(self):
+        """The log says so once, with the address to correct."""
+        cluster = Cluster(self)
+        cluster.config = {
+            'listen': '127.0.0.1:0', 'engine_health_ms': 10, 'engines': [
+                {'name': 'e0', 'url': 'http://127.0.0.1:1', 'model': 'm'}]}
+        cluster.start_conductor()
+        line = 'engine e0 was never ready at http://127.0.0.1:1 and gets no'
+        wait_until('the log says so', lambda: line in cluster.conductor.log())
+        failures = 'conductor_engine_failures_total{instance="e0"}'
+        wait_until('more failures',
+                   lambda: cluster.api.metrics()[failures] > 5)
+        self.assertEqual(cluster.conductor.log().count(line), 1)
 
     def test_a_client_that_leaves(self):
         began, gone = threading.Event(), threading.Event()
