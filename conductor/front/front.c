@@ -84,8 +84,12 @@ static void on_request(void *arg, struct http_conn *conn,
                          "'%.*s' is not a method of '%s'",
                          shown(head->method, 20), head->method.at, route->path);
     } else if (route->post && !is_json(head)) {
+        const struct http_slice *type = http_find(head, "content-type");
+
         openai_error_set(&error, 415, "unsupported_media_type", NULL,
-                         "Content-Type must be application/json");
+                         "header 'Content-Type' is '%.*s': it must be "
+                         "application/json, or left out",
+                         shown(*type, 100), type->at);
     } else {
         route->serve(&call);
         return;

@@ -32,7 +32,7 @@ static void test_routes(void)
     expect_raw("POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: "
                "text/plain\r\n"
                "Content-Length: 2\r\n\r\n{}",
-               415, "application/json");
+               415, "'text/plain': it must be application/json");
     expect_raw("GET /admin/explain/r-17 HTTP/1.0\r\n\r\n", 200, "{\"why\":1}");
     expect_raw("GET /admin/explain/r-18 HTTP/1.0\r\n\r\n", 404,
                "nothing is known of request 'r-18'");

@@ -214,12 +214,12 @@ static void test_bound(void)
 
 static void test_models(void)
 {
-    const struct openai_model_card card = {.name = "tiny",
-                                           .created_s = 5,
-                                           .vocab = 512,
-                                           .window_tokens = 1000,
-                                           .block_tokens = 256,
-                                           .policy = "plan"};
+    struct openai_model_card card = {.name = "tiny",
+                                     .created_s = 5,
+                                     .vocab = 512,
+                                     .window_tokens = 1000,
+                                     .block_tokens = 256,
+                                     .policy = "plan"};
     struct text_buf b;
     json_t *v;
 
@@ -232,6 +232,13 @@ static void test_models(void)
     CU_ASSERT(int_is(v, "conductor.vocab", 512));
     CU_ASSERT(int_is(v, "conductor.window_tokens", 1000));
     CU_ASSERT(int_is(v, "conductor.block_tokens", 256));
+    json_decref(v);
+    card.vocab = card.window_tokens = 0;
+    openai_model_write(&card, &b);
+    v = take(&b, false);
+    CU_ASSERT(json_is_null(json_object_get(v, "max_model_len")));
+    CU_ASSERT(json_is_null(
+        json_object_get(json_object_get(v, "conductor"), "vocab")));
     json_decref(v);
     text_buf_fini(&b);
 }

@@ -191,6 +191,15 @@ void openai_chunk_done(struct text_buf *out)
     text_buf_puts(out, "data: [DONE]\n\n");
 }
 
+/* A number, or null while nobody has told it. */
+static void put_known(struct text_buf *out, uint32_t n)
+{
+    if (n > 0)
+        text_buf_printf(out, "%u", n);
+    else
+        text_buf_puts(out, "null");
+}
+
 void openai_model_write(const struct openai_model_card *card,
                         struct text_buf *out)
 {
@@ -198,11 +207,15 @@ void openai_model_write(const struct openai_model_card *card,
     text_buf_json_str(out, card->name);
     text_buf_printf(out,
                     ",\"object\":\"model\",\"created\":%" PRId64
-                    ",\"owned_by\":\"conductor\",\"max_model_len\":%u,"
-                    "\"conductor\":{\"block_tokens\":%u,\"vocab\":%u,"
-                    "\"window_tokens\":%u,\"policy\":",
-                    card->created_s, card->window_tokens, card->block_tokens,
-                    card->vocab, card->window_tokens);
+                    ",\"owned_by\":\"conductor\",\"max_model_len\":",
+                    card->created_s);
+    put_known(out, card->window_tokens);
+    text_buf_printf(out, ",\"conductor\":{\"block_tokens\":%u,\"vocab\":",
+                    card->block_tokens);
+    put_known(out, card->vocab);
+    text_buf_puts(out, ",\"window_tokens\":");
+    put_known(out, card->window_tokens);
+    text_buf_puts(out, ",\"policy\":");
     text_buf_json_str(out, card->policy);
     text_buf_puts(out, "}}");
 }
