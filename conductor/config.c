@@ -20,7 +20,7 @@ static const char *check_workers(const char *text)
     struct address a;
 
     return *text && address_parse(text, &a)
-               ? "HOST:PORT, for example 127.0.0.1:8081, or empty"
+               ? "HOST:PORT with a port from 0 to 65535, or empty"
                : NULL;
 }
 
@@ -28,7 +28,7 @@ static const char *check_address(const char *text)
 {
     struct address a;
 
-    return address_parse(text, &a) ? "HOST:PORT, for example 127.0.0.1:8080"
+    return address_parse(text, &a) ? "HOST:PORT with a port from 0 to 65535"
                                    : NULL;
 }
 
