@@ -231,7 +231,8 @@ static int check_source(const struct replay_sim_params *p, char *error,
         return 0;
     snprintf(error, size,
              "the trace's blocks have %" PRIu32 " tokens, those of cluster %s "
-             "%" PRIu32,
+             "%" PRIu32 ": --block-tokens says what the trace has, "
+             "--length-scale divides it",
              scaled, p->sim.cluster->name, blocks);
     return -EINVAL;
 }
