@@ -192,7 +192,8 @@ static void slow_add(struct world *w, const uint32_t *nodes, uint32_t n,
 {
     for (uint32_t i = 0; i < n; i++)
         for (uint32_t g = 0; g < GROUPS; g++)
-            w->copies[nodes[i]][e->tier][g][rank] += e->groups >> g & 1;
+            w->copies[nodes[i]][e->tier][g][rank] +=
+                (uint32_t)(e->groups >> g & 1);
 }
 
 /* Takes in whoever waits for a block that is known, until nobody does. */
