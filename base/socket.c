@@ -6,6 +6,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/socket.h>
 
 /* A host that vanished without a word is noticed within this time, whether
@@ -34,6 +35,21 @@ void socket_tune(int fd)
                          &options[i].value, sizeof(options[i].value));
 }
 
+/* A port of both kinds sees an IPv4 address within an IPv6 one. */
+static void unmap(struct sockaddr_storage *ss, socklen_t *len)
+{
+    struct sockaddr_in6 v6;
+    struct sockaddr_in v4 = {.sin_family = AF_INET};
+
+    memcpy(&v6, ss, sizeof(v6));
+    if (v6.sin6_family != AF_INET6 || !IN6_IS_ADDR_V4MAPPED(&v6.sin6_addr))
+        return;
+    v4.sin_port = v6.sin6_port;
+    memcpy(&v4.sin_addr, v6.sin6_addr.s6_addr + 12, sizeof(v4.sin_addr));
+    memcpy(ss, &v4, sizeof(v4));
+    *len = sizeof(v4);
+}
+
 int socket_peer(int fd, char *host, size_t host_cap, char *port,
                 size_t port_cap)
 {
@@ -41,10 +57,12 @@ int socket_peer(int fd, char *host, size_t host_cap, char *port,
     socklen_t len = sizeof(ss);
     struct sockaddr *sa = (struct sockaddr *)&ss;
 
-    if (getpeername(fd, sa, &len) == 0 &&
-        getnameinfo(sa, len, host, (socklen_t)host_cap, port,
-                    (socklen_t)port_cap, NI_NUMERICHOST | NI_NUMERICSERV) == 0)
-        return 0;
     snprintf(port, port_cap, "?");
-    return -ENOTCONN;
+    if (getpeername(fd, sa, &len))
+        return -ENOTCONN;
+    unmap(&ss, &len);
+    return getnameinfo(sa, len, host, (socklen_t)host_cap, port,
+                       (socklen_t)port_cap, NI_NUMERICHOST | NI_NUMERICSERV)
+               ? -ENOTCONN
+               : 0;
 }

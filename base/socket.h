@@ -9,8 +9,8 @@
 void socket_tune(int fd);
 
 /* socket_peer(fd, host, host_cap, port, port_cap): the other side's address and
- * port as numbers. Returns 0; or -ENOTCONN, with port "?" and host untouched.
- */
+ * port as numbers; an IPv4 address as such, whatever the socket is of. Returns
+ * 0; or -ENOTCONN, with port "?" and host untouched. */
 [[nodiscard]] int socket_peer(int fd, char *host, size_t host_cap, char *port,
                               size_t port_cap);
 

@@ -23,7 +23,7 @@ static uint64_t host_of(const struct frame_conn *conn)
         host[0] = '\0';              /* it is gone already */
     host[strcspn(host, "%")] = '\0'; /* a link-local one's interface */
     size_t n = strlen(host);
-    if (inet_pton(AF_INET6, host, &v6) == 1 && !IN6_IS_ADDR_V4MAPPED(&v6)) {
+    if (inet_pton(AF_INET6, host, &v6) == 1) {
         bytes = v6.s6_addr;
         n = 8;
     }

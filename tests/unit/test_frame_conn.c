@@ -3,12 +3,14 @@
 #include <arpa/inet.h>
 #include <event2/dns.h>
 #include <netdb.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "base/event_loop.h"
 #include "base/frame_conn.h"
+#include "base/socket.h"
 
 static int asked;     /* calls of what blocks */
 static int ticks;     /* turns that the loop made meanwhile */
@@ -108,11 +110,54 @@ static void test_names(void)
     close(fd);
 }
 
+/* A socket that listens on both kinds of addresses and one of IPv4 that is
+ * connected to it; false where there is no IPv6. */
+static bool connect_v4_to_v6(int *listener, int *client)
+{
+    struct sockaddr_in6 any = {.sin6_family = AF_INET6};
+    struct sockaddr_in to = {.sin_family = AF_INET};
+    socklen_t n = sizeof(any);
+    int off = 0;
+
+    *client = socket(AF_INET, SOCK_STREAM, 0);
+    *listener = socket(AF_INET6, SOCK_STREAM, 0);
+    if (*listener < 0 ||
+        setsockopt(*listener, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off)) ||
+        bind(*listener, (struct sockaddr *)&any, n) || listen(*listener, 1) ||
+        getsockname(*listener, (struct sockaddr *)&any, &n))
+        return false;
+    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    to.sin_port = any.sin6_port;
+    return connect(*client, (struct sockaddr *)&to, sizeof(to)) == 0;
+}
+
+/* Workers are told this address, and it is compared with others. */
+static void test_peer_of_both_kinds(void)
+{
+    char host[64] = "", port[8];
+    int listener, client;
+
+    if (connect_v4_to_v6(&listener, &client)) {
+        int fd = accept(listener, NULL, NULL);
+
+        CU_ASSERT_EQUAL(socket_peer(fd, host, sizeof(host), port, sizeof(port)),
+                        0);
+        CU_ASSERT_STRING_EQUAL(host, "127.0.0.1");
+        CU_ASSERT(atoi(port) > 0);
+        close(fd);
+    } else {
+        puts("no IPv6 here: the address within one is not tested");
+    }
+    close(listener);
+    close(client);
+}
+
 int main(void)
 {
     CU_initialize_registry();
     CU_pSuite s = CU_add_suite("frame_conn", NULL, NULL);
     CU_add_test(s, "names are looked up on the loop", test_names);
+    CU_add_test(s, "IPv4 at a port of both kinds", test_peer_of_both_kinds);
     CU_basic_run_tests();
     unsigned failures = CU_get_number_of_failures();
     CU_cleanup_registry();
