@@ -5,8 +5,8 @@ usage: check_links.py [FILE...]    (default: every .md file of the clone)
 
 A link leads to a file or a folder of the clone; what stands behind `#` is a
 heading of that page, named as GitHub names it. In a DESIGN.md each `name()` is
-a function of the project. In a table whose last column is `begin at`, the first
-column names files or folders, and they contain what the last one has in
+a function of the project. In a table whose last column is `begin at`, the column
+`file` (or `folder`) names files, and they contain what the last one has in
 backticks. Prints FILE:LINE: what, one a line, and ends with 1 if there is any.
 """
 import os
@@ -19,11 +19,11 @@ from urllib.parse import unquote
 LINK = re.compile(r'\[(?:[^\[\]]|\[[^\]]*\])*\]\(\s*<?([^()\s>]+)>?[^()]*\)')
 REFERENCE = re.compile(r'^ {0,3}\[[^\]]+\]:\s+<?(\S+?)>?\s*$', re.M)
 FENCE = re.compile(r'^ {0,3}(```|~~~).*?^ {0,3}\1[^\n]*$', re.M | re.S)
-FUNCTION = re.compile(r'^(?:#define |\s*(?:async )?def |[A-Za-z_][\w \t*<>,"]*'
+FUNCTION = re.compile(r'^(?:#define |\s*(?:async )?def |[A-Za-z_[][\w \t*<>,"[\]]*'
                       r'[ *])?(\w+)\(', re.M)
 CODE = re.compile(r'`([^`\n]+)`')
 FOLDER = re.compile(r'\]\(([^)]*)/[^/)]*\)')
-SOURCES = ('.c', '.h', '.cu', '.cuh', '.py', '.sh', '.build')
+SOURCES = ('.c', '.h', '.cu', '.cuh', '.py', '.sh', '.build', '.cc')
 HEADING = re.compile(r'^ {0,3}#{1,6}\s+(.*?)(?:\s+#+)?\s*$', re.M)
 
 
@@ -99,22 +99,25 @@ def code_in(cell, folder, files):
 
 def check_map(path, files, functions):
     """The faults of a DESIGN.md as a map of the code, as lines to print."""
-    faults, is_map = [], False
+    faults, of_files = [], None
     for number, line in enumerate(read(path).split('\n'), 1):
         at = f'{path}:{number}:'
         faults += [f'{at} no function {name}()'
                    for name in re.findall(r'`(\w+)\(\)`', line)
                    if name not in functions]
         cells = [cell.strip() for cell in line.split('|')[1:-1]]
-        if not cells or cells[-1] == 'begin at':
-            is_map = bool(cells)
-        elif is_map and not cells[0].startswith('--'):
-            code = code_in(cells[0], os.path.dirname(path), files)
+        if not cells:
+            of_files = None
+        elif cells[-1] == 'begin at':
+            of_files = 1 if cells[1] == 'file' else 0
+        elif of_files is not None and not cells[0].startswith('--'):
+            cell = cells[of_files]
+            code = code_in(cell, os.path.dirname(path), files)
             if code is None:
-                faults.append(f'{at} a file of {cells[0]} is missing')
+                faults.append(f'{at} a file of {cell} is missing')
                 continue
             names = re.findall(r'\w+', ' '.join(CODE.findall(cells[-1])))
-            faults += [f'{at} no {name} in {cells[0]}' for name in names
+            faults += [f'{at} no {name} in {cell}' for name in names
                        if not re.search(rf'\b{name}\b', code)]
     return faults
 
