@@ -144,17 +144,34 @@ static void link_opening(struct worker_link *link, const struct frame_header *h,
     }
 }
 
+/* The worker says why it closes. */
+static int on_error(struct worker_link *link, const uint8_t *payload,
+                    size_t len)
+{
+    char text[MSG_TEXT_MAX + 64];
+    struct msg_error m;
+
+    if (msg_error_unpack(payload, len, &m))
+        return -EBADMSG;
+    snprintf(text, sizeof(text), "it refuses this conductor (%s): %s",
+             proto_code_name(m.code), m.text);
+    frame_conn_fail(link->conn, text);
+    return 0;
+}
+
 static void on_frame(void *arg, const struct frame_header *h,
                      const uint8_t *payload)
 {
     struct worker_link *link = arg;
+    struct worker_links *l = link->links;
 
     if (!link->joined) {
         link_opening(link, h, payload);
         return;
     }
     link->last_frame_us = clock_now_us();
-    int rc = link->links->ops->frame(link->links->arg, link, h, payload);
+    int rc = h->type == FRAME_ERROR ? on_error(link, payload, h->length)
+                                    : l->ops->frame(l->arg, link, h, payload);
     if (rc) {
         char text[MSG_TEXT_MAX];
 

@@ -153,6 +153,21 @@ class Strangers(Case):
         self.closed_for(Peer.frame(wire.CANCEL, request_id=1), 'CANCEL',
                         'out of place')
 
+    def test_an_error(self):
+        """A worker that closes says why, and is not to blame for it."""
+        peer = Peer(self.cluster_.ports['worker'])
+        peer.send(self.hello())
+        self.assertEqual(peer.receive()[0], Peer.WELCOME)
+        peer.send(Peer.frame(Peer.ERROR, struct.pack('<H', 2) +
+                             Peer.text('PREFILL is malformed')))
+        self.assertIsNone(peer.receive())
+        peer.close()
+        wait_until('the reason is logged', lambda: 'it refuses this conductor '
+                   '(bad_frame): PREFILL is malformed' in
+                   self.cluster_.conductor.log())
+        self.assertEqual(
+            total(self.api.metrics(), 'conductor_bad_frames_total'), 0)
+
     def test_a_request_id_that_was_never_given(self):
         for kind in (wire.DECODE_READY, wire.PREFILL_STARTED, wire.PREFILL_DONE,
                      wire.DONE, wire.FAILED):
