@@ -45,7 +45,20 @@ static const struct field {
     {"index", 0, 0, 0, "auto",
      "how its cached blocks are known: `predicted`: what was sent there is "
      "assumed cached, under `kv_blocks`, least recently used first out; "
-     "`auto`: the best that it offers, today `predicted`"},
+     "`events`: by its KV events; `auto`: by events where `kv_events` is set, "
+     "and predicted until the first of them"},
+    {"kv_events", TEXT(kv_events), 0, "",
+     "where it publishes KV events over ZMQ: `tcp://host:port`; rank r of "
+     "`dp_ranks` at port + r"},
+    {"kv_events_bind", 0, 0, 0, "false",
+     "`true`: `kv_events` is the conductor's own address, and the engine "
+     "connects to it"},
+    {"kv_replay", TEXT(kv_replay), 0, "",
+     "where it replays what was lost: `tcp://host:port`; rank r at port + r"},
+    {"kv_topic", TEXT(kv_topic), 0, "",
+     "prefix of the topic of its events; without it all are taken"},
+    {"dp_ranks", offsetof(struct engine_config, dp_ranks), 0, 256, NULL,
+     "data-parallel ranks that publish events of their own; without it 1"},
     {"block_tokens", offsetof(struct engine_config, block_tokens), 0,
      BLOCK_TOKENS_MAX, NULL,
      "tokens in one of its KV blocks; the same for all engines of a model; "
@@ -102,11 +115,14 @@ static void read_words(struct fields *f, const struct fields_object *o,
 {
     static const char *const kinds[] = {"openai", "vllm", "sglang", NULL};
     static const char *const roles[] = {"both", NULL};
-    static const char *const indexes[] = {"auto", "predicted", NULL};
+    static const char *const indexes[] = {"auto", "events", "predicted", NULL};
 
     e->kind = read_word(f, o, "kind", kinds, "openai");
     (void)read_word(f, o, "role", roles, "both");
-    (void)read_word(f, o, "index", indexes, "auto");
+    e->index = read_word(f, o, "index", indexes, "auto");
+    e->kv_events_bind = fields_bool(f, o, "kv_events_bind", false);
+    if (e->index == ENGINE_INDEX_EVENTS && !*e->kv_events)
+        fields_refuse(f, o->path, "index", "\"events\" needs kv_events");
 }
 
 static bool is_path(const char *text)
@@ -115,6 +131,17 @@ static bool is_path(const char *text)
         if (*c <= ' ' || *c > '~')
             return false;
     return *text == '/';
+}
+
+/* tcp://HOST:PORT */
+static void check_endpoint(struct fields *f, const struct fields_object *o,
+                           const char *key, const char *text)
+{
+    struct address a;
+
+    if (*text && (strncmp(text, "tcp://", 6) != 0 ||
+                  address_parse(text + 6, &a) || a.port == 0))
+        fields_refuse_value(f, o, key, "tcp://HOST:PORT");
 }
 
 static void check_texts(struct fields *f, const struct fields_object *o,
@@ -131,6 +158,8 @@ static void check_texts(struct fields *f, const struct fields_object *o,
     else if (e->url.tls)
         fields_refuse(f, o->path, "url", "\"%s\": https is not spoken yet",
                       e->url_text);
+    check_endpoint(f, o, "kv_events", e->kv_events);
+    check_endpoint(f, o, "kv_replay", e->kv_replay);
     if (!is_path(e->health_path))
         fields_refuse_value(f, o, "health_path", "a path that begins with /");
     if (*e->metrics_path && !is_path(e->metrics_path))

@@ -6,6 +6,7 @@
 #define CONDUCTOR_CONFIG_ENGINES_H
 
 #include <jansson.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 
@@ -19,6 +20,12 @@ struct fields;
 
 enum engine_kind { ENGINE_OPENAI, ENGINE_VLLM, ENGINE_SGLANG };
 
+enum engine_index {
+    ENGINE_INDEX_AUTO,
+    ENGINE_INDEX_EVENTS,
+    ENGINE_INDEX_PREDICTED
+};
+
 /* One engine; all of it was checked when it was read. */
 struct engine_config {
     char name[ENGINE_NAME_MAX];
@@ -30,8 +37,14 @@ struct engine_config {
     char cost_model[ENGINE_PATH_MAX]; /* "": learned */
     char health_path[ENGINE_PATH_MAX];
     char metrics_path[ENGINE_PATH_MAX]; /* "": not asked for */
-    int64_t block_tokens;               /* 0: not said */
-    int64_t kv_blocks;                  /* 0: not said */
+    uint8_t index;                      /* enum engine_index */
+    char kv_events[ENGINE_PATH_MAX];    /* where it publishes; "": nowhere */
+    char kv_replay[ENGINE_PATH_MAX];    /* where it replays; "": nowhere */
+    char kv_topic[ENGINE_NAME_MAX];
+    bool kv_events_bind;  /* it connects to kv_events */
+    int64_t dp_ranks;     /* 0: not said */
+    int64_t block_tokens; /* 0: not said */
+    int64_t kv_blocks;    /* 0: not said */
 };
 
 /* Owned by the configuration that was read; copies of it share the array. */

@@ -185,6 +185,7 @@ static int submit(struct forward_call *c, const struct front_call *call,
         .body = call->body,
         .n = call->n,
         .stream = body->stream,
+        .ids = body->ids,
     };
 
     c->head = forward_copy_head(call->head, &f);

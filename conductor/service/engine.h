@@ -9,6 +9,7 @@
 #include "conductor/core/index/predicted.h"
 #include "conductor/link/engine/report.h"
 #include "conductor/link/engine/upstream.h"
+#include "conductor/link/events/feed.h"
 #include "conductor/service/state.h"
 
 #define ENGINE_AUTHORIZATION_BYTES 4200
@@ -21,6 +22,9 @@ struct engine {
     uint32_t id;                        /* pool id */
     struct upstream *upstream;
     struct predicted *predicted;
+    struct kv_feed *feed; /* NULL: it publishes no KV events */
+    bool heard;           /* some came */
+    bool silence_told;    /* the log has it that none did */
     char authorization[ENGINE_AUTHORIZATION_BYTES]; /* a header line, or "" */
     struct event *timer;    /* of the next probe, or the limit of one */
     struct exchange *probe; /* NULL: none under way */
@@ -75,7 +79,19 @@ void engine_answered(struct engine *e);
 
 /* Appends what is counted of the engines of all services. Returns 0 or -ENOMEM.
  */
-[[nodiscard]] int engines_write_metrics(const struct service *all, struct evbuffer *out);
+[[nodiscard]] int engines_write_metrics(const struct service *all,
+                                        struct evbuffer *out);
+
+/* Subscribes to its KV events, if the configuration says so. Returns 0, or
+ * -EINVAL with a message. */
+[[nodiscard]] int engine_listen(struct engine *e, char err[CONFIG_ERROR_MAX]);
+
+/* Whether the cached blocks of such prompts are predicted there, of token ids
+ * or of others. */
+bool engine_predicts(const struct engine *e, bool ids);
+
+/* Logs once that an engine should have published events and did not. */
+void engine_check_events(struct engine *e);
 
 /* Its cache is empty. */
 void engine_clear(struct engine *e);

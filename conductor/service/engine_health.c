@@ -33,6 +33,8 @@ static void probe_later(struct engine *e)
 void engine_clear(struct engine *e)
 {
     predicted_clear(e->predicted);
+    if (e->feed)
+        kv_feed_forget(e->feed);
     prefix_index_cleared(e->service->index,
                          pool_get(e->service->pool, e->id)->slot);
 }
@@ -93,6 +95,7 @@ static void probe_over(struct engine *e, bool answered)
         return;
     }
     e->asks_report = false;
+    engine_check_events(e);
     probe_later(e);
 }
 

@@ -24,12 +24,27 @@ static const struct {
     {"waiting", "", "gauge", "Requests that it says are waiting; -1: untold."},
     {"kv_usage_ratio", "", "gauge", "Its KV in use, as it says; -1: untold."},
     {"kv_blocks", "", "gauge", "Blocks that its predicted cache may hold."},
+    {"events_state", "", "gauge",
+     "Its KV events: 0 all are known, 1 none has come, 2 some are lost, 3 a "
+     "replay runs; -1: none are expected."},
+    {"events_total", "", "counter", "Its KV events that were taken."},
+    {"event_faults_total", "fault=\"malformed\"", "counter",
+     "Messages that are no batch of events, holes in their numbers, messages "
+     "lost for good, restarts, events with blocks of another size."},
+    {"event_faults_total", "fault=\"gap\"", "counter", NULL},
+    {"event_faults_total", "fault=\"lost\"", "counter", NULL},
+    {"event_faults_total", "fault=\"restart\"", "counter", NULL},
+    {"event_faults_total", "fault=\"block_size\"", "counter", NULL},
 };
 
 #define LINES (sizeof(lines) / sizeof(lines[0]))
 
 static double value_of(const struct engine *e, size_t line)
 {
+    struct kv_feed_stats k = {0};
+
+    if (e->feed)
+        k = kv_feed_stats(e->feed);
     const double values[LINES] = {
         (double)e->n_sent,
         (double)e->n_failures,
@@ -45,6 +60,13 @@ static double value_of(const struct engine *e, size_t line)
         e->report.waiting,
         e->report.kv_usage_ratio,
         predicted_capacity(e->predicted),
+        e->feed ? (double)k.state : -1,
+        (double)k.events,
+        (double)k.malformed,
+        (double)k.gaps,
+        (double)k.lost,
+        (double)k.restarts,
+        (double)k.map.wrong_size,
     };
 
     return values[line];

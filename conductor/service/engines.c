@@ -93,6 +93,8 @@ static int engine_start(struct engine *e, struct service *s,
     e->timer = event_new(s->base, -1, 0, engine_look, e);
     if (!e->upstream || !e->predicted || !e->timer || join_pool(e))
         return -ENOMEM;
+    if (engine_listen(e, err))
+        return -EINVAL;
     event_add(e->timer, &now);
     return 0;
 }
@@ -121,13 +123,13 @@ int engines_start(struct service *s, char err[CONFIG_ERROR_MAX])
     snprintf(err, CONFIG_ERROR_MAX, "out of memory");
     s->engines = calloc(s->n_engines, sizeof(*s->engines));
     s->dns = event_loop_dns(s->base);
-    if (!s->engines || !s->dns || service_make_scheduler(s, 1, 0, true))
+    if (!s->engines || !s->dns)
         return -ENOMEM;
     for (size_t i = 0, n = 0; i < all->n; i++)
         if (strcmp(all->at[i].model, s->config.model) == 0 &&
             engine_start(&s->engines[n++], s, &all->at[i], err))
             return -EINVAL;
-    return 0;
+    return service_make_scheduler(s, 1, 0, true);
 }
 
 void engines_stop(struct service *s)
@@ -135,12 +137,14 @@ void engines_stop(struct service *s)
     for (uint32_t i = 0; s->engines && i < s->n_engines; i++) {
         struct engine *e = &s->engines[i];
 
+        kv_feed_free(e->feed);
         upstream_free(e->upstream);
         predicted_free(e->predicted);
         if (e->timer)
             event_free(e->timer);
     }
     free(s->engines);
+    kv_feeds_free(s->feeds);
     if (s->dns)
         evdns_base_free(s->dns, 0);
 }

@@ -330,7 +330,8 @@ int forward_send(struct service_request *request)
                                     &forward_ops, request);
     if (!f->exchange)
         return -ENOMEM;
-    predict_cached(request);
+    if (engine_predicts(f->engine, f->what.ids))
+        predict_cached(request);
     f->engine->n_sent++;
     TAILQ_INSERT_TAIL(&f->engine->line, request, unsent);
     f->in_line = true;

@@ -37,6 +37,7 @@ struct service_forward {
     const char *body;          /* (n) */
     size_t n;
     bool stream; /* the first byte of the answer's body is the first token */
+    bool ids;    /* tokens are token ids, as the engine knows them */
     bool named;  /* x-request-id is among the headers */
 };
 

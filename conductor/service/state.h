@@ -162,6 +162,7 @@ struct service {
     struct engine *engines; /* (n_engines) */
     uint32_t n_engines;
     struct evdns_base *dns;
+    struct kv_feeds *feeds; /* NULL: no engine publishes KV events */
     struct learned learned;
     const char *cost_source; /* of `cost`: static */
 

@@ -288,6 +288,20 @@ class Failures(EngineCase):
         self.all[0].metrics = metrics(2000, 20)
         wait_until('the cache is empty', lambda: value('instance_blocks') == 0)
 
+    def test_events_that_do_not_come(self):
+        cluster = self.engines(None, kv_events='tcp://127.0.0.1:1')
+        prompt = [7] * 100
+        for i in range(16):
+            self.post(cluster, {'prompt': prompt + [i]})
+        wait_until('the log tells', lambda: 'no KV event has come' in
+                   cluster.conductor.log())
+        metrics = cluster.api.metrics()
+        self.assertEqual(metrics[
+            'conductor_engine_events_state{instance="e0"}'], 1)
+        # Meanwhile it is predicted.
+        self.assertEqual(metrics['conductor_instance_blocks{instance="e0"}'],
+                         6)
+
     def test_nobody_there(self):
         cluster = self.engines(None)
         self.all[0].stop()
@@ -465,6 +479,10 @@ class Configuration(Case):
         self.refused([{**good, 'role': 'prefil'}], 'engines[0].role', 'prefil')
         self.refused([{**good, 'index': 'x'}], 'engines[0].index', 'x')
         self.refused([{**good, 'urll': 'x'}], 'urll')
+        self.refused([{**good, 'index': 'events'}], 'engines[0].index',
+                     'kv_events')
+        self.refused([{**good, 'kv_events': 'h:1'}], 'engines[0].kv_events',
+                     'h:1')
         self.refused([{**good, 'url': 'ftp://h'}], 'engines[0].url', 'ftp://h')
         self.refused([{**good, 'url': 'http://h:0'}], 'engines[0].url')
         self.refused([{**good, 'url': 'http://u@h:1'}], 'engines[0].url')

@@ -1,0 +1,125 @@
+/*
+ * Engines that publish their KV events: the index knows what they hold, in
+ * place of predicting it.
+ *
+ * Events tell token ids, so they speak of prompts of ids. What a text is known
+ * by is its bytes: such prompts are predicted on these engines, too. The keys
+ * of the two never meet. Until the first event ids are predicted as well,
+ * unless the configuration wants events alone.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "conductor/service/engine.h"
+
+#define BLOCKS_UNTOLD (UINT64_C(1) << 20)
+#define WAITING_BYTES (16u << 20)
+/* Requests after which an engine should have said something. */
+#define SILENT_REQUESTS 16u
+
+static uint32_t slot_of(const struct engine *e)
+{
+    return pool_get(e->service->pool, e->id)->slot;
+}
+
+/* What was predicted gives way to what is known. */
+static void hear(struct engine *e)
+{
+    if (e->heard)
+        return;
+    e->heard = true;
+    log_info("engine %s publishes its KV events", e->config->name);
+    predicted_clear(e->predicted);
+    prefix_index_cleared(e->service->index, slot_of(e));
+}
+
+static void on_stored(void *arg, enum block_tier tier, uint64_t parent_key,
+                      const uint64_t *keys, size_t n)
+{
+    struct engine *e = arg;
+
+    hear(e);
+    (void)!prefix_index_stored(e->service->index, slot_of(e), tier, parent_key,
+                               keys, n);
+    e->service->metrics.block_events_stored += n;
+}
+
+static void on_removed(void *arg, enum block_tier tier, const uint64_t *keys,
+                       size_t n)
+{
+    struct engine *e = arg;
+
+    hear(e);
+    (void)!prefix_index_removed(e->service->index, slot_of(e), tier, keys, n);
+    e->service->metrics.block_events_removed += n;
+}
+
+static void on_cleared(void *arg)
+{
+    struct engine *e = arg;
+
+    predicted_clear(e->predicted);
+    prefix_index_cleared(e->service->index, slot_of(e));
+}
+
+static const struct kv_map_sink sink = {
+    .stored = on_stored,
+    .removed = on_removed,
+    .cleared = on_cleared,
+};
+
+int engine_listen(struct engine *e, char err[CONFIG_ERROR_MAX])
+{
+    const struct engine_config *c = e->config;
+    struct service *s = e->service;
+    struct kv_feed_config config = {
+        .name = c->name,
+        .endpoint = c->kv_events,
+        .bind = c->kv_events_bind,
+        .replay_endpoint = c->kv_replay,
+        .topic = c->kv_topic,
+        .ranks = (uint16_t)(c->dp_ranks ? c->dp_ranks : 1),
+        .map = {.model = s->config.model,
+                .block_tokens = (uint32_t)s->config.block_tokens,
+                .max_blocks = BLOCKS_UNTOLD,
+                .max_waiting_bytes = WAITING_BYTES,
+                .seed = (uint64_t)clock_now_us()},
+    };
+
+    if (!*c->kv_events || c->index == ENGINE_INDEX_PREDICTED)
+        return 0;
+    if (c->kv_blocks)
+        config.map.max_blocks = 4 * (uint64_t)c->kv_blocks * config.ranks;
+    if (!s->feeds)
+        s->feeds = kv_feeds_new(s->base);
+    if (s->feeds)
+        e->feed = kv_feed_new(s->feeds, &config, &sink, e);
+    if (e->feed)
+        return 0;
+    snprintf(err, CONFIG_ERROR_MAX, "engines: %s: kv_events %.100s: %s",
+             c->name, c->kv_events, strerror(errno));
+    return -EINVAL;
+}
+
+bool engine_predicts(const struct engine *e, bool ids)
+{
+    return !e->feed || !ids ||
+           (!e->heard && e->config->index != ENGINE_INDEX_EVENTS);
+}
+
+void engine_check_events(struct engine *e)
+{
+    if (!e->feed || e->silence_told || e->n_sent < SILENT_REQUESTS ||
+        kv_feed_stats(e->feed).last_event_us)
+        return;
+    e->silence_told = true;
+    log_warn("engine %s: no KV event has come from %s after %llu requests: %s",
+             e->config->name, e->config->kv_events,
+             (unsigned long long)e->n_sent,
+             e->config->index == ENGINE_INDEX_EVENTS
+                 ? "nothing is known of its cache"
+                 : "its cache is predicted");
+}

@@ -1,0 +1,95 @@
+"""Dynamo's mocker behind the conductor: engines that others wrote and that
+publish vLLM's KV events."""
+import random
+
+import engines
+from harness import Cluster, wait_until
+
+
+class Mocked(engines.Case):
+    only_loopback = True
+
+    def behind(self, n, blocks=1024, **fields):
+        """Conductor in front of n mockers; returns both."""
+        mockers = [engines.Mocker(self, f'mocker{i}', blocks)
+                   for i in range(n)]
+        cluster = Cluster(self)
+        cluster.config = {
+            'listen': '127.0.0.1:0', 'engine_health_ms': 100,
+            'engines': [
+                {'name': f'e{i}', 'kind': 'vllm', 'url': m.url,
+                 'model': engines.MODEL, 'block_tokens': m.block_tokens,
+                 'kv_events': f'tcp://127.0.0.1:{m.events_port}',
+                 'kv_replay': f'tcp://127.0.0.1:{m.replay_port}', **fields}
+                for i, m in enumerate(mockers)]}
+        cluster.start_conductor()
+        wait_until('all are ready', lambda: cluster.api.instances()[0] == n)
+        return cluster, mockers
+
+    def ask(self, cluster, prompt):
+        """(engine, cached tokens as predicted and as told)."""
+        got = cluster.api.request('POST', '/v1/completions', {
+            'model': engines.MODEL, 'max_tokens': 2, 'prompt': prompt})
+        self.assertEqual(got.status, 200, got.body)
+        why = cluster.api.request(
+            'GET', '/admin/explain/' +
+            got.headers['x-conductor-request-id']).body
+        told = got.body['usage'].get('prompt_tokens_details') or {}
+        return (why['prefill'], 16 * why['predicted']['used_blocks'],
+                told.get('cached_tokens', 0))
+
+    @staticmethod
+    def metric(cluster, name, i=0):
+        return cluster.api.metrics()[
+            f'conductor_{name}{{instance="e{i}"}}']
+
+    def test_what_is_predicted_is_what_is_told(self):
+        """One request at a time: the hits are those that the engine counts,
+        and a conversation stays where it is."""
+        cluster, _ = self.behind(2, index='events')
+        rng = random.Random(7)
+        talks = [[rng.randrange(4, 250) for _ in range(150)]
+                 for _ in range(4)]
+        homes, sent = [None] * 4, [0] * 4
+        for turn in range(4):
+            for i, talk in enumerate(talks):
+                home, predicted, told = self.ask(cluster, talk)
+                if turn:
+                    self.assertEqual(home, homes[i])
+                    self.assertEqual(predicted, told)
+                    self.assertGreater(told, 0)
+                homes[i] = home
+                # Events come behind the answer, on a connection of their own.
+                sent[i] = len(talk) // 16
+                blocks = sum(n for n, h in zip(sent, homes) if h == home)
+                wait_until('its blocks are known', lambda: self.metric(
+                    cluster, 'instance_blocks', int(home[1])) >= blocks)
+                talk += [rng.randrange(4, 250) for _ in range(70)]
+        self.assertEqual(set(homes), {'e0', 'e1'})
+
+    def test_a_restarted_conductor_asks_for_what_it_missed(self):
+        cluster, _ = self.behind(1, index='events')
+        prompt = list(range(4, 164))
+        self.ask(cluster, prompt)
+        wait_until('its blocks are known', lambda: self.metric(
+            cluster, 'instance_blocks') >= 10)
+        self.stop(cluster.conductor)
+        cluster.start_conductor()
+        wait_until('its blocks are known again', lambda: self.metric(
+            cluster, 'instance_blocks') >= 10)
+        _, predicted, told = self.ask(cluster, prompt)
+        self.assertEqual((predicted, told), (144, 144))
+
+    def test_a_restarted_engine_has_nothing(self):
+        cluster, mockers = self.behind(1, index='events')
+        self.ask(cluster, list(range(4, 164)))
+        wait_until('its blocks are known', lambda: self.metric(
+            cluster, 'instance_blocks') >= 10)
+        mockers[0].kill()
+        wait_until('it gets no work', lambda: cluster.api.instances()[0] == 0)
+        mockers[0].start()
+        wait_until('it is back', lambda: cluster.api.instances()[0] == 1)
+        wait_until('nothing is there', lambda: self.metric(
+            cluster, 'instance_blocks') == 0)
+        _, predicted, told = self.ask(cluster, list(range(4, 164)))
+        self.assertEqual((predicted, told), (0, 0))
