@@ -19,14 +19,18 @@
  * and knows better. */
 #define KV_TOKENS_UNBOUNDED (INT64_MAX / 4096)
 
-static int read_key(struct engine *e, char err[CONFIG_ERROR_MAX])
+/* The header line with the engine's key, or "". */
+static int read_key(const struct engine_config *config,
+                    char line[ENGINE_AUTHORIZATION_BYTES],
+                    char err[CONFIG_ERROR_MAX])
 {
     char key[KEY_BYTES];
     size_t n = 0;
 
-    if (!*e->config->api_key_file)
+    *line = '\0';
+    if (!*config->api_key_file)
         return 0;
-    FILE *f = fopen(e->config->api_key_file, "re");
+    FILE *f = fopen(config->api_key_file, "re");
     if (f) {
         n = fread(key, 1, sizeof(key) - 1, f);
         fclose(f);
@@ -37,16 +41,30 @@ static int read_key(struct engine *e, char err[CONFIG_ERROR_MAX])
     for (size_t i = 0; i < n; i++)
         if (key[i] <= ' ' || key[i] > '~')
             n = 0;
-    if (n == 0 || n + 32 > sizeof(e->authorization)) {
+    if (n == 0 || n + 32 > ENGINE_AUTHORIZATION_BYTES) {
         snprintf(err, CONFIG_ERROR_MAX, "engines: %s: api_key_file %.200s: %s",
-                 e->config->name, e->config->api_key_file,
+                 config->name, config->api_key_file,
                  f ? "must hold one key of printable characters"
                    : strerror(errno));
         return -EINVAL;
     }
-    snprintf(e->authorization, sizeof(e->authorization),
-             "Authorization: Bearer %s\r\n", key);
+    snprintf(line, ENGINE_AUTHORIZATION_BYTES, "Authorization: Bearer %s\r\n",
+             key);
     return 0;
+}
+
+int engine_check(const struct engine_config *config, char err[CONFIG_ERROR_MAX])
+{
+    char line[ENGINE_AUTHORIZATION_BYTES], why[CONFIG_ERROR_MAX - 100];
+    struct cost_model cost;
+
+    if (read_key(config, line, err))
+        return -EINVAL;
+    if (!*config->cost_model ||
+        !cost_model_load_file(config->cost_model, &cost, why, sizeof(why)))
+        return 0;
+    snprintf(err, CONFIG_ERROR_MAX, "engines: %s: %s", config->name, why);
+    return -EINVAL;
 }
 
 static int join_pool(struct engine *e)
@@ -80,7 +98,7 @@ static int engine_start(struct engine *e, struct service *s,
     e->jitter = (unsigned)clock_now_us();
     report_begin(&e->scan);
     e->report = e->scan.report;
-    if (read_key(e, err))
+    if (read_key(config, e->authorization, err))
         return -EINVAL;
     snprintf(err, CONFIG_ERROR_MAX,
              "engines: %s: out of memory, or more than "

@@ -66,10 +66,6 @@ struct service *service_new(struct event_base *base,
         (*last)->number = number++;
         last = &(*last)->next;
     }
-    if (!first)
-        snprintf(err, CONFIG_ERROR_MAX,
-                 "worker_listen: empty, and there are no engines: nothing "
-                 "would be served");
     return first;
 }
 

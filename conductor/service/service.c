@@ -295,14 +295,12 @@ static int load_cost_model(struct service *s, char err[CONFIG_ERROR_MAX])
     return 0;
 }
 
-int service_check_config(const struct config *config,
-                         char err[CONFIG_ERROR_MAX])
+/* What serving native workers needs. */
+static int check_native(const struct config *config, char err[CONFIG_ERROR_MAX])
 {
     struct cost_model cost;
     struct secret *secret;
 
-    if (!*config->worker_listen)
-        return 0;
     if (secret_of_config(config, &secret, err))
         return -EINVAL;
     secret_free(secret);
@@ -328,6 +326,24 @@ int service_check_config(const struct config *config,
         return -EINVAL;
     }
     return 0;
+}
+
+int service_check_config(const struct config *config,
+                         char err[CONFIG_ERROR_MAX])
+{
+    const struct engine_list *engines = &config->engines;
+
+    if (*config->worker_listen && check_native(config, err))
+        return -EINVAL;
+    for (size_t i = 0; i < engines->n; i++)
+        if (engine_check(&engines->at[i], err))
+            return -EINVAL;
+    if (*config->worker_listen || engines->n > 0)
+        return 0;
+    snprintf(err, CONFIG_ERROR_MAX,
+             "worker_listen: empty, and there are no engines: nothing would be "
+             "served");
+    return -EINVAL;
 }
 
 static struct worker_links *service_listen(struct service *s,

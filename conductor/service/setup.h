@@ -11,8 +11,8 @@
 #include "conductor/service/service.h"
 
 /* service_check_config(config, err): whether service_new() would accept the
- * options that only it can judge: the cost model file. Returns 0 or a negative
- * errno with a message in err. */
+ * options that only it can judge, and the files that they name. Returns 0 or a
+ * negative errno with a message in err. */
 [[nodiscard]] int service_check_config(const struct config *config,
                                        char err[CONFIG_ERROR_MAX]);
 

@@ -486,6 +486,10 @@ class Configuration(Case):
         self.refused([{**good, 'url': 'ftp://h'}], 'engines[0].url', 'ftp://h')
         self.refused([{**good, 'url': 'http://h:0'}], 'engines[0].url')
         self.refused([{**good, 'url': 'http://u@h:1'}], 'engines[0].url')
+        self.refused([{**good, 'api_key_file': 'no.key'}],
+                     'engines: a: api_key_file', 'no.key: No such file')
+        self.refused([{**good, 'cost_model': 'no.json'}],
+                     'engines: a: cost model', 'no.json: No such file')
         self.refused([{**good, 'name': 'a b'}], 'engines[0].name', 'a b')
         self.refused([good, good], 'engines[1].name', '"a"')
         self.refused([{'name': 'a'}], 'engines[0].url')

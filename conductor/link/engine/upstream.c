@@ -261,6 +261,18 @@ static bool send_again(struct exchange *x)
     return send_on(x) == 0;
 }
 
+/* A failed look-up leaves no error in errno. */
+static void fail_connect(struct exchange *x)
+{
+    int error = errno, lookup = bufferevent_socket_get_dns_error(x->bev);
+    char text[128];
+
+    snprintf(text, sizeof(text), "%s%s",
+             lookup ? "cannot look up the host: " : "",
+             lookup ? evutil_gai_strerror(lookup) : strerror(error));
+    fail(x, UPSTREAM_UNREACHABLE, text);
+}
+
 static void on_event(struct bufferevent *bev, short what, void *arg)
 {
     struct exchange *x = arg;
@@ -290,7 +302,7 @@ static void on_event(struct bufferevent *bev, short what, void *arg)
     else if (what & BEV_EVENT_EOF)
         fail(x, UPSTREAM_BROKEN, "it closed the connection without an answer");
     else
-        fail(x, UPSTREAM_UNREACHABLE, strerror(errno));
+        fail_connect(x);
 }
 
 /* Writes the request; the body is only referenced. */

@@ -27,7 +27,7 @@ const char *engine_url_parse(const char *text, struct engine_url *out)
     const char *at = text + (url.tls ? 8 : 7);
 
     if (!url.tls && strncasecmp(text, "http://", 7) != 0)
-        return "must begin with http:// or https://";
+        return "must begin with http://";
     if (strlen(text) >= ENGINE_URL_MAX)
         return "is too long";
     for (const char *c = text; *c; c++)
