@@ -171,7 +171,8 @@ class Mocker:
         """Also starts it again, empty and on the same ports."""
         planes = ['--discovery-backend', 'file', '--request-plane', 'tcp',
                   '--event-plane', 'zmq']
-        env = {'HF_HUB_OFFLINE': '1', 'DYN_TCP_RPC_HOST': '127.0.0.1',
+        env = {'HF_HUB_OFFLINE': '1', 'DYN_LOG': 'warn',
+               'DYN_TCP_RPC_HOST': '127.0.0.1',
                'DYN_HTTP_RPC_HOST': '127.0.0.1',
                'DYN_FILE_KV': os.path.join(
                    self.case.folder, f'{self.name}-{len(self.case.processes)}')}

@@ -4,6 +4,7 @@ import random
 
 import engines
 from harness import Cluster, wait_until
+from kv_feed import Feed
 
 
 class Mocked(engines.Case):
@@ -26,10 +27,11 @@ class Mocked(engines.Case):
         wait_until('all are ready', lambda: cluster.api.instances()[0] == n)
         return cluster, mockers
 
-    def ask(self, cluster, prompt):
+    def ask(self, cluster, prompt, max_tokens=2):
         """(engine, cached tokens as predicted and as told)."""
         got = cluster.api.request('POST', '/v1/completions', {
-            'model': engines.MODEL, 'max_tokens': 2, 'prompt': prompt})
+            'model': engines.MODEL, 'max_tokens': max_tokens,
+            'prompt': prompt})
         self.assertEqual(got.status, 200, got.body)
         why = cluster.api.request(
             'GET', '/admin/explain/' +
@@ -66,6 +68,36 @@ class Mocked(engines.Case):
                     cluster, 'instance_blocks', int(home[1])) >= blocks)
                 talk += [rng.randrange(4, 250) for _ in range(70)]
         self.assertEqual(set(homes), {'e0', 'e1'})
+
+    def test_evictions_are_known(self):
+        """An engine with little room: the hits are those that it counts on
+        every request. An observer tells when all of its events are out."""
+        cluster, mockers = self.behind(2, blocks=64, index='events')
+        observers = [Feed(self, m.events_port, m.replay_port, block_tokens=16)
+                     for m in mockers]
+        rng, hits = random.Random(4711), 0
+        bases = [[rng.randrange(4, 250) for _ in range(320)] for _ in range(6)]
+        for _ in range(60):
+            prompt = rng.choice(bases)[:rng.randrange(20, 321)] + \
+                [rng.randrange(4, 250) for _ in range(rng.randrange(1, 40))]
+            if rng.random() < .3:  # whole blocks: the last one is recomputed
+                prompt = prompt[:len(prompt) // 16 * 16]
+            # One token: what it stores is out with the prompt's last block.
+            home, predicted, told = self.ask(cluster, prompt, 1)
+            self.assertEqual(predicted, told, prompt)
+            hits += told > 0
+            i = int(home[1])
+            wait_until('its blocks are observed', lambda: observers[i].match(
+                prompt) == len(prompt) // 16)
+            wait_until('the conductor knows them', lambda: self.metric(
+                cluster, 'engine_events_total', i) ==
+                observers[i].stats()['events'])
+        self.assertGreater(hits, 15)
+        self.assertGreater(sum(o.stats()['removed'] for o in observers), 0)
+        for i, observer in enumerate(observers):
+            self.assertEqual(self.metric(cluster, 'instance_blocks', i),
+                             observer.stats()['held'])
+            self.assertEqual(self.metric(cluster, 'engine_events_state', i), 0)
 
     def test_a_restarted_conductor_asks_for_what_it_missed(self):
         cluster, _ = self.behind(1, index='events')
