@@ -46,7 +46,7 @@ struct record {
     uint16_t holder;
     uint16_t held[BLOCK_TIERS]; /* places, by tier */
 };
-static_assert(sizeof(struct record) == 8, "a match reads it as one word");
+_Static_assert(sizeof(struct record) == 8, "a match reads it as one word");
 
 struct page {
     uint64_t hash;
