@@ -172,6 +172,10 @@ static const struct option_spec all_options[] = {
     {"engine_health_ms", OPTION_COUNT, AT(engine_health_ms), "ms", 10, 600000,
      "how often an engine is asked whether it is well, about",
      .initial = "1000"},
+    {"engine_tokenize_ms", OPTION_COUNT, AT(engine_tokenize_ms), "ms", 0, 60000,
+     "how long an engine may take to say what the tokens of a text are, where "
+     "the index knows engines by their KV events; 0 = it is not asked",
+     .initial = "200"},
     {"engine_timeout_ms", OPTION_COUNT, AT(engine_timeout_ms), "ms", 10, 600000,
      "time for a connection to an engine to open, and for the answer to "
      "that question",

@@ -56,6 +56,7 @@ struct config {
     uint8_t pool;      /* enum config_pool */
     int64_t engine_health_ms;
     int64_t engine_timeout_ms;
+    int64_t engine_tokenize_ms;
     struct engine_list engines; /* shared by copies; see config_fini() */
 };
 

@@ -74,6 +74,9 @@ static const struct field {
     {"health_path", TEXT(health_path), 0, "/health",
      "what is asked for again and again; any answer below 500 is a healthy "
      "one"},
+    {"tokenize_path", TEXT(tokenize_path), 0, "",
+     "what is asked for the tokens of a text, in the words of vLLM; without it "
+     "`/tokenize` for `vllm` and `sglang`, nothing for `openai`"},
     {"metrics_path", TEXT(metrics_path), 0, "",
      "what is asked for after that: Prometheus's text that tells requests, KV "
      "blocks and the time of the start; without it `/metrics` for `vllm` and "
@@ -162,6 +165,8 @@ static void check_texts(struct fields *f, const struct fields_object *o,
     check_endpoint(f, o, "kv_replay", e->kv_replay);
     if (!is_path(e->health_path))
         fields_refuse_value(f, o, "health_path", "a path that begins with /");
+    if (*e->tokenize_path && !is_path(e->tokenize_path))
+        fields_refuse_value(f, o, "tokenize_path", "a path that begins with /");
     if (*e->metrics_path && !is_path(e->metrics_path))
         fields_refuse_value(f, o, "metrics_path", "a path that begins with /");
 }
@@ -191,6 +196,8 @@ static void read_engine(struct fields *f, const struct fields_object *o,
     read_words(f, o, e);
     if (e->kind != ENGINE_OPENAI && !*e->metrics_path)
         snprintf(e->metrics_path, sizeof(e->metrics_path), "/metrics");
+    if (e->kind != ENGINE_OPENAI && !*e->tokenize_path)
+        snprintf(e->tokenize_path, sizeof(e->tokenize_path), "/tokenize");
     if (f->rc == 0)
         check_texts(f, o, e);
 }

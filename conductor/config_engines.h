@@ -36,10 +36,11 @@ struct engine_config {
     char model[ENGINE_NAME_MAX];
     char cost_model[ENGINE_PATH_MAX]; /* "": learned */
     char health_path[ENGINE_PATH_MAX];
-    char metrics_path[ENGINE_PATH_MAX]; /* "": not asked for */
-    uint8_t index;                      /* enum engine_index */
-    char kv_events[ENGINE_PATH_MAX];    /* where it publishes; "": nowhere */
-    char kv_replay[ENGINE_PATH_MAX];    /* where it replays; "": nowhere */
+    char tokenize_path[ENGINE_PATH_MAX]; /* "": not asked for */
+    char metrics_path[ENGINE_PATH_MAX];  /* "": not asked for */
+    uint8_t index;                       /* enum engine_index */
+    char kv_events[ENGINE_PATH_MAX];     /* where it publishes; "": nowhere */
+    char kv_replay[ENGINE_PATH_MAX];     /* where it replays; "": nowhere */
     char kv_topic[ENGINE_NAME_MAX];
     bool kv_events_bind;  /* it connects to kv_events */
     int64_t dp_ranks;     /* 0: not said */

@@ -33,13 +33,15 @@ struct forward_call {
     int64_t left; /* of a body of known length; -1: not known */
     char request_id[NAME_BYTES], prefill[NAME_BYTES], decode[NAME_BYTES];
     int64_t predicted_ttft_us;
-    char *head; /* owned: path, headers, authorization, each with its NUL */
+    char *tokenize; /* owned: the question for tokens; NULL: none */
+    char *head;     /* owned: path, headers, authorization, each with its NUL */
 };
 
 static void call_free(struct forward_call *c)
 {
     service_cancel(c->request);
     c->front->in_flight--;
+    free(c->tokenize);
     free(c->head);
     free(c);
 }
@@ -191,6 +193,11 @@ static int submit(struct forward_call *c, const struct front_call *call,
     c->head = forward_copy_head(call->head, &f);
     if (!c->head)
         return -ENOMEM;
+    f.chat = http_is(call->head->path, "/v1/chat/completions");
+    if (f.chat || http_is(call->head->path, "/v1/completions"))
+        f.tokenize = c->tokenize =
+            forward_tokenize_body(body, f.chat, &f.n_tokenize);
+    f.cache_salt = body->cache_salt;
     params->tokens = body->words;
     params->n_tokens = body->n_words;
     params->max_tokens = body->max_tokens ? body->max_tokens : USUAL_MAX_TOKENS;

@@ -48,6 +48,8 @@ struct engine {
 
 /* What the service holds of a request that is forwarded. */
 struct forward {
+    struct tokenizing *tokenizing; /* owned; NULL: not under way */
+    char cache_salt[256];
     struct service_forward what;   /* borrowed from the front */
     char *headers;                 /* owned: what is sent */
     struct engine *engine;         /* NULL: with none */
@@ -104,6 +106,11 @@ void engine_clear(struct engine *e);
 /* Puts what service->learned knows into the cost model; when that is enough,
  * times are promised from then on. */
 void engine_learn(struct service *s);
+
+/* tokenize.c: ask for the tokens of a request that was just submitted (false:
+ * it goes on at once), and give up asking. */
+bool tokenize_begin(struct service_request *request);
+void tokenize_abort(struct service_request *request);
 
 /* forward.c: hand a request over (0, or -ENOMEM with nothing changed); give it
  * up; look after those whose first token cannot be seen. */

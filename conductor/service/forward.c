@@ -348,7 +348,11 @@ void forward_abort(struct service_request *request)
     if (f->engine)
         leave_line(request, clock_now_us());
     free(f->headers);
-    *f = (struct forward){.what = f->what};
+    f->headers = NULL;
+    f->engine = NULL;
+    f->turn_us = 0;
+    f->refused = false;
+    f->n_tail = 0;
 }
 
 /* Prefills of answers that are not streamed. */

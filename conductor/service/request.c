@@ -10,7 +10,7 @@
 
 static const char *const state_names[REQUEST_STATES] = {
     "received",     "waiting",  "scheduled", "prefilling",
-    "transferring", "decoding", "ended",
+    "transferring", "decoding", "ended",     "tokenizing",
 };
 
 #define TO(s) (1u << (s))
@@ -26,6 +26,7 @@ static const unsigned transitions[REQUEST_STATES] = {
     [REQUEST_TRANSFERRING] = TO(REQUEST_DECODING) | TO(REQUEST_ENDED),
     [REQUEST_DECODING] = TO(REQUEST_ENDED),
     [REQUEST_ENDED] = 0,
+    [REQUEST_TOKENIZING] = TO(REQUEST_RECEIVED) | TO(REQUEST_ENDED),
 };
 
 /* Returns false for a change that the table does not know. */
@@ -66,8 +67,10 @@ void request_free(struct service_request *request)
     free(request->prompt.tokens);
     free(request->prompt.keys);
     free(request->output.early);
-    if (request->forward)
+    if (request->forward) {
+        tokenize_abort(request);
         free(request->forward->headers);
+    }
     free(request->forward);
     free(request);
 }

@@ -72,6 +72,8 @@ static int request_copy_prompt(struct service_request *request,
     if (!request->forward)
         return -ENOMEM;
     request->forward->what = *p->forward;
+    snprintf(request->forward->cache_salt, sizeof(request->forward->cache_salt),
+             "%s", p->forward->cache_salt);
     return 0;
 }
 
@@ -114,6 +116,8 @@ struct service_request *service_submit(struct service *service,
     snprintf(request->request_id, sizeof(request->request_id), "%llx%.*u-%llx",
              (unsigned long long)s->model.created_s, s->number > 0, s->number,
              (unsigned long long)request->number);
+    if (request->forward && tokenize_begin(request))
+        return request;
     TAILQ_INSERT_TAIL(&s->inbox, request, entry);
     event_active(s->inbox_event, EV_TIMEOUT, 0);
     return request;

@@ -37,8 +37,13 @@ struct service_forward {
     const char *body;          /* (n) */
     size_t n;
     bool stream; /* the first byte of the answer's body is the first token */
-    bool ids;    /* tokens are token ids, as the engine knows them */
-    bool named;  /* x-request-id is among the headers */
+    const char *tokenize; /* (n_tokenize): vLLM's question for its tokens; NULL:
+                             they are known, or cannot be asked for */
+    size_t n_tokenize;
+    const char *cache_salt; /* with the tokens; borrowed for the call only */
+    bool chat;              /* the question is of a chat */
+    bool ids;               /* tokens are token ids, as the engine knows them */
+    bool named;             /* x-request-id is among the headers */
 };
 
 /* What one prompt asks for. Everything is borrowed until submit returns. */

@@ -37,9 +37,10 @@ enum request_state {
     REQUEST_PREFILLING,   /* the prefill has begun */
     REQUEST_TRANSFERRING, /* first token sent; its KV is on the way */
     REQUEST_DECODING,
-    REQUEST_ENDED, /* done, failed, rejected or cancelled */
+    REQUEST_ENDED,      /* done, failed, rejected or cancelled */
+    REQUEST_TOKENIZING, /* before it is received: its tokens are asked for */
 };
-#define REQUEST_STATES 7
+#define REQUEST_STATES 8
 
 /* Blocks [from_block, to_block) come from there. */
 struct request_source {
@@ -164,6 +165,7 @@ struct service {
     struct evdns_base *dns;
     struct kv_feeds *feeds; /* NULL: no engine publishes KV events */
     struct learned learned;
+    uint32_t next_tokenizer;
     const char *cost_source; /* of `cost`: static */
 
     struct {

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "conductor/front/openai/forward.h"
+#include "conductor/front/openai/tokens.h"
 #include "conductor/http/parse.h"
 #include "conductor/link/engine/report.h"
 
@@ -63,6 +64,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     char *bytes = malloc(size + 1); /* so that reading beyond is seen */
     struct forward_body body;
     struct openai_error error;
+    uint32_t *tokens;
+    size_t n_tokens;
 
     if (!bytes)
         return 0;
@@ -77,7 +80,20 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         (strlen(body.model) >= FORWARD_MODEL_BYTES ||
          (body.n_words && !body.words) || body.n_words > size / 2 + 2))
         abort();
+    for (int chat = 0; rc == 0 && chat < 2; chat++) {
+        size_t n = 0;
+        char *question = forward_tokenize_body(&body, chat, &n);
+
+        if (question && (n < 2 || question[n - 1] != '}'))
+            abort();
+        free(question);
+    }
     forward_body_fini(&body);
+    if (openai_tokens_read(bytes, size, &tokens, &n_tokens) == 0) {
+        if (n_tokens > size)
+            abort();
+        free(tokens);
+    }
     free(bytes);
     return 0;
 }

@@ -1,24 +1,29 @@
 """Dynamo's mocker behind the conductor: engines that others wrote and that
 publish vLLM's KV events."""
+import http.client
+import json
 import random
 
 import engines
-from harness import Cluster, wait_until
+from harness import Cluster, total, wait_until
 from kv_feed import Feed
+from stand_in import Engine, reply
 
 
-class Mocked(engines.Case):
+class Behind(engines.Case):
     only_loopback = True
 
-    def behind(self, n, blocks=1024, **fields):
-        """Conductor in front of n mockers; returns both."""
+    def behind(self, n, blocks=1024, urls=None, **fields):
+        """Conductor in front of n mockers, or of what stands in front of
+        them; returns both."""
         mockers = [engines.Mocker(self, f'mocker{i}', blocks)
                    for i in range(n)]
         cluster = Cluster(self)
         cluster.config = {
             'listen': '127.0.0.1:0', 'engine_health_ms': 100,
             'engines': [
-                {'name': f'e{i}', 'kind': 'vllm', 'url': m.url,
+                {'name': f'e{i}', 'kind': 'vllm',
+                 'url': urls(m) if urls else m.url,
                  'model': engines.MODEL, 'block_tokens': m.block_tokens,
                  'kv_events': f'tcp://127.0.0.1:{m.events_port}',
                  'kv_replay': f'tcp://127.0.0.1:{m.replay_port}', **fields}
@@ -27,11 +32,11 @@ class Mocked(engines.Case):
         wait_until('all are ready', lambda: cluster.api.instances()[0] == n)
         return cluster, mockers
 
-    def ask(self, cluster, prompt, max_tokens=2):
+    def ask(self, cluster, prompt, max_tokens=2, path='/v1/completions'):
         """(engine, cached tokens as predicted and as told)."""
-        got = cluster.api.request('POST', '/v1/completions', {
-            'model': engines.MODEL, 'max_tokens': max_tokens,
-            'prompt': prompt})
+        what = 'messages' if path.endswith('chat/completions') else 'prompt'
+        got = cluster.api.request('POST', path, {
+            'model': engines.MODEL, 'max_tokens': max_tokens, what: prompt})
         self.assertEqual(got.status, 200, got.body)
         why = cluster.api.request(
             'GET', '/admin/explain/' +
@@ -45,6 +50,8 @@ class Mocked(engines.Case):
         return cluster.api.metrics()[
             f'conductor_{name}{{instance="e{i}"}}']
 
+
+class Mocked(Behind):
     def test_what_is_predicted_is_what_is_told(self):
         """One request at a time: the hits are those that the engine counts,
         and a conversation stays where it is."""
@@ -125,3 +132,100 @@ class Mocked(engines.Case):
             cluster, 'instance_blocks') == 0)
         _, predicted, told = self.ask(cluster, list(range(4, 164)))
         self.assertEqual((predicted, told), (0, 0))
+
+
+def tokens_of(body):
+    """As the model's tokenizer has them: bytes, but for "th"."""
+    def plain(text):
+        assert 'th' not in text, text
+        return [4 + b for b in text.encode()]
+    if 'prompt' in body:
+        return plain(body['prompt'])
+    tokens = []
+    for m in body['messages']:
+        tokens += [2, *plain(m['role'] + '\n' + m['content']), 3, *plain('\n')]
+    return [*tokens, 2, *plain('assistant\n')]
+
+
+class Tokenized(Behind):
+    """Texts on engines whose events tell tokens: a stand-in before each
+    mocker answers vLLM's /tokenize."""
+
+    def before(self, mocker):
+        def serve(request, send):
+            if request.path == '/tokenize':
+                self.asked.append(json.loads(request.body))
+                tokens = tokens_of(self.asked[-1])
+                send(self.answer or reply(200, {
+                    'count': len(tokens), 'max_model_len': 32768,
+                    'tokens': tokens, 'token_strs': None}))
+                return
+            connection = http.client.HTTPConnection('127.0.0.1', mocker.port)
+            connection.request('POST', request.path, request.body,
+                               {'Content-Type': 'application/json'})
+            answer = connection.getresponse()
+            send(reply(answer.status, answer.read()))
+            connection.close()
+        self.asked, self.answer = [], None
+        engine = Engine(serve)
+        self.addCleanup(engine.stop)
+        return engine.url
+
+    def known(self, cluster, prompt):
+        """Events have come, so that texts are tokenized from now on."""
+        self.ask(cluster, prompt)
+        wait_until('its events have come', lambda: self.metric(
+            cluster, 'engine_events_total') > 0)
+
+    def grow(self, cluster, path, turns):
+        """The same request with more and more behind it: predicted and told
+        cached tokens of each."""
+        found = []
+        for turn in turns:
+            before = self.metric(cluster, 'engine_events_total')
+            found.append(self.ask(cluster, turn, path=path)[1:])
+            wait_until('its events have come', lambda: self.metric(
+                cluster, 'engine_events_total') > before)
+        return found
+
+    def test_texts(self):
+        cluster, _ = self.behind(1, urls=self.before, index='events')
+        self.known(cluster, list(range(4, 100)))
+        found = self.grow(cluster, '/v1/completions', [
+            'A rainy day. ' * 10 + 'More of it. ' * 6 * i for i in range(4)])
+        self.assertEqual([p for p, _ in found], [t for _, t in found])
+        self.assertTrue(all(t > 100 for _, t in found[1:]), found)
+        self.assertEqual(len(self.asked), 4)
+        self.assertEqual(cluster.api.metrics()[
+            'conductor_tokenized_total{result="tokens"}'], 4)
+
+    def test_chats(self):
+        cluster, _ = self.behind(1, urls=self.before, index='events')
+        self.known(cluster, list(range(4, 100)))
+        talk = [{'role': 'user', 'content': 'Who is who? ' * 12}]
+        turns = []
+        for i in range(4):
+            turns.append(list(talk))
+            talk += [{'role': 'assistant', 'content': 'Nobody. ' * 9},
+                     {'role': 'user', 'content': f'And now {i}? ' * 7}]
+        found = self.grow(cluster, '/v1/chat/completions', turns)
+        self.assertEqual([p for p, _ in found], [t for _, t in found])
+        self.assertTrue(all(t > 100 for _, t in found[1:]), found)
+        self.assertEqual(set(self.asked[0]), {'model', 'messages'})
+
+    def test_no_tokens(self):
+        """Whatever is answered, the request goes on, known by its bytes."""
+        cluster, _ = self.behind(1, urls=self.before)
+        self.known(cluster, list(range(4, 100)))
+        for answer in (reply(404, {}), reply(200, {'tokens': ['a']}),
+                       reply(200, b'{"tokens": [1, 2'), reply(200, b'[]'),
+                       b'nothing like HTTP\r\n\r\n'):
+            self.answer = answer
+            self.ask(cluster, 'It goes on. ' * 20)
+        self.assertEqual(cluster.api.metrics()[
+            'conductor_tokenized_total{result="failed"}'], 5)
+        # The bytes are known by now.
+        _, predicted, _ = self.ask(cluster, 'It goes on. ' * 20)
+        self.assertGreater(predicted, 0)
+        self.assertEqual(total(cluster.api.metrics(),
+                               'conductor_requests_in_flight'), 0)

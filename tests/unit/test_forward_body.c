@@ -2,9 +2,11 @@
 #include <CUnit/Basic.h>
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "conductor/front/openai/forward.h"
+#include "conductor/front/openai/tokens.h"
 #include "conductor/link/engine/url.h"
 
 static struct forward_body read_ok(const char *text)
@@ -66,6 +68,64 @@ static void test_chats_share_their_beginning(void)
     CU_ASSERT_STRING_NOT_EQUAL(a.salt, b.salt);
     forward_body_fini(&b);
     forward_body_fini(&a);
+}
+
+static void check_question(const char *body, bool chat, const char *question)
+{
+    struct forward_body b = read_ok(body);
+    size_t n = 0;
+    char *text = forward_tokenize_body(&b, chat, &n);
+
+    if (!question) {
+        CU_ASSERT_PTR_NULL(text);
+    } else {
+        CU_ASSERT_EQUAL(n, strlen(question));
+        CU_ASSERT(text && strncmp(text, question, n) == 0);
+    }
+    free(text);
+    forward_body_fini(&b);
+}
+
+static void test_questions(void)
+{
+    check_question("{\"tools\":[],\"prompt\": \"a\\\"b\" ,\"n\":2,"
+                   "\"add_special_tokens\":false,\"model\":\"m\"}",
+                   false,
+                   "{\"model\":\"m\",\"prompt\":\"a\\\"b\","
+                   "\"add_special_tokens\":false}");
+    check_question(
+        "{\"messages\": [{\"role\":1}],\"tools\":[{}],\"prompt\":\"\"}", true,
+        "{\"messages\":[{\"role\":1}],\"tools\":[{}]}");
+    check_question("{\"prompt\":[1,2]}", false, NULL);
+    check_question("{\"prompt\":[\"a\"]}", false, NULL);
+    check_question("{\"prompt\":\"a\"}", true, NULL);
+    check_question("{}", false, NULL);
+}
+
+static void test_tokens(void)
+{
+    static const char *const refused[] = {
+        "",
+        "[1]",
+        "{}",
+        "{\"tokens\":null}",
+        "{\"tokens\":[1,\"a\"]}",
+        "{\"tokens\":[1,2",
+        "{\"tokens\":[-1]}",
+    };
+    static const char good[] = "{\"count\":2,\"tokens\":[7, 8],\"tokens\":[1],"
+                               "\"token_strs\":[\"a\"]}";
+    uint32_t *tokens = NULL;
+    size_t n;
+
+    CU_ASSERT_EQUAL_FATAL(
+        openai_tokens_read(good, sizeof(good) - 1, &tokens, &n), 0);
+    CU_ASSERT(n == 2 && tokens[0] == 7 && tokens[1] == 8);
+    free(tokens);
+    for (size_t i = 0; i < sizeof(refused) / sizeof(refused[0]); i++)
+        CU_ASSERT_EQUAL(
+            openai_tokens_read(refused[i], strlen(refused[i]), &tokens, &n),
+            -EINVAL);
 }
 
 static void test_whatever(void)
@@ -133,6 +193,8 @@ int main(void)
     CU_add_test(s, "chats share their beginning",
                 test_chats_share_their_beginning);
     CU_add_test(s, "whatever else", test_whatever);
+    CU_add_test(s, "questions for tokens", test_questions);
+    CU_add_test(s, "answers with tokens", test_tokens);
     CU_add_test(s, "urls", test_urls);
     CU_basic_run_tests();
     unsigned failures = CU_get_number_of_failures();

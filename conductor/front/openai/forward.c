@@ -13,6 +13,22 @@
 #define MAX_DEPTH 256
 #define WORD_BYTES sizeof(uint32_t)
 
+/* What a question for tokens may hold, in the order of forward_body.members. */
+enum { MEMBER_MODEL, MEMBER_PROMPT, MEMBER_MESSAGES, MEMBER_CHAT };
+static const char *const member_names[FORWARD_MEMBERS + 1] = {
+    [MEMBER_MODEL] = "model",
+    [MEMBER_PROMPT] = "prompt",
+    [MEMBER_MESSAGES] = "messages",
+    [MEMBER_CHAT] = "tools", /* from here on: of chats alone */
+    "chat_template",
+    "chat_template_kwargs",
+    "add_generation_prompt",
+    "continue_final_message",
+    "mm_processor_kwargs",
+    "add_special_tokens", /* of both */
+    NULL,
+};
+
 struct reader {
     struct json_walk walk; /* first, so that the walk's pointer is ours */
     struct forward_body *out;
@@ -137,6 +153,9 @@ static int read_member(struct json_walk *w, const char *key)
     v.n = (size_t)(w->p - v.at);
     while (v.n && strchr(" \t\r\n", v.at[v.n - 1]))
         v.n--;
+    for (size_t i = 0; i < FORWARD_MEMBERS; i++)
+        if (strcmp(key, member_names[i]) == 0)
+            r->out->members[i] = v;
     if (strcmp(key, "model") == 0)
         return read_model(r, v);
     if (strcmp(key, "stream") == 0)
@@ -148,8 +167,8 @@ static int read_member(struct json_walk *w, const char *key)
         r->prompt = v;
     else if (is_one_of(key, salts) && !is(v, "null"))
         add_salt(r, key, v);
-    if (strcmp(key, "cache_salt") == 0 && !read_text(v, r->out->salt))
-        r->out->salt[0] = '\0';
+    if (strcmp(key, "cache_salt") == 0 && !read_text(v, r->out->cache_salt))
+        r->out->cache_salt[0] = '\0';
     return 0;
 }
 
@@ -188,6 +207,8 @@ int forward_body_read(const char *body, size_t n, struct forward_body *out,
     /* Ids and bytes may be the same words. */
     if (rc == 0 && !out->ids)
         add_salt(&r, "text", (struct forward_slice){"", 0});
+    if (rc == 0 && out->ids)
+        memcpy(out->salt, out->cache_salt, sizeof(out->salt));
     if (rc == 0 && !out->ids)
         snprintf(out->salt, sizeof(out->salt), "%016llx",
                  (unsigned long long)r.salt);
@@ -198,6 +219,43 @@ int forward_body_read(const char *body, size_t n, struct forward_body *out,
     if (rc)
         forward_body_fini(out);
     return rc;
+}
+
+/* Whether a member belongs into the question. */
+static bool is_asked(size_t i, bool chat)
+{
+    if (i == MEMBER_PROMPT)
+        return !chat;
+    return chat || i < MEMBER_PROMPT || i == FORWARD_MEMBERS - 1;
+}
+
+char *forward_tokenize_body(const struct forward_body *body, bool chat,
+                            size_t *n)
+{
+    const struct forward_slice *text =
+        &body->members[chat ? MEMBER_MESSAGES : MEMBER_PROMPT];
+    size_t room = 4;
+    char *all, *at;
+
+    if (text->n < 2 || *text->at != (chat ? '[' : '"'))
+        return NULL;
+    for (size_t i = 0; i < FORWARD_MEMBERS; i++)
+        room += body->members[i].n + strlen(member_names[i]) + 4;
+    at = all = malloc(room);
+    if (!all)
+        return NULL;
+    for (size_t i = 0; i < FORWARD_MEMBERS; i++) {
+        const struct forward_slice *v = &body->members[i];
+
+        if (v->n == 0 || !is_asked(i, chat))
+            continue;
+        at += sprintf(at, "%c\"%s\":", at == all ? '{' : ',', member_names[i]);
+        memcpy(at, v->at, v->n);
+        at += v->n;
+    }
+    *at++ = '}';
+    *n = (size_t)(at - all);
+    return all;
 }
 
 void forward_body_fini(struct forward_body *body)

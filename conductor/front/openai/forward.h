@@ -19,6 +19,7 @@
 #include "conductor/front/openai/error.h"
 
 #define FORWARD_MODEL_BYTES 256
+#define FORWARD_MEMBERS 10
 
 /* Slices point into the body. */
 struct forward_slice {
@@ -38,6 +39,9 @@ struct forward_body {
      * the template's arguments, as one number in hexadecimal. "": on nothing.
      */
     char salt[FORWARD_MODEL_BYTES];
+    char cache_salt[FORWARD_MODEL_BYTES]; /* "": none */
+    /* The members that decide what the prompt's tokens are. */
+    struct forward_slice members[FORWARD_MEMBERS];
 };
 
 /*
@@ -45,8 +49,19 @@ struct forward_body {
  * JSON object, or its model is no text; -ENOMEM. On an error *out is zeroed.
  * O(n).
  */
-[[nodiscard]] int forward_body_read(const char *body, size_t n, struct forward_body *out,
-                      struct openai_error *error);
+[[nodiscard]] int forward_body_read(const char *body, size_t n,
+                                    struct forward_body *out,
+                                    struct openai_error *error);
+
+/*
+ * The question what the tokens of its prompt are, in the words of vLLM's
+ * /tokenize.
+ *   chat  of its messages, else of its prompt.
+ * Returns it (*n bytes), owned by the caller; NULL: it has no such text, or out
+ * of memory.
+ */
+[[nodiscard]] char *forward_tokenize_body(const struct forward_body *body,
+                                          bool chat, size_t *n);
 
 /* Frees what it owns. A zeroed struct is fine. */
 void forward_body_fini(struct forward_body *body);

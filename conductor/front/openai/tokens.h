@@ -1,0 +1,17 @@
+/* The answer of an engine that was asked for the tokens of a prompt. */
+#ifndef CONDUCTOR_FRONT_OPENAI_TOKENS_H
+#define CONDUCTOR_FRONT_OPENAI_TOKENS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/*
+ * Reads the member "tokens", an array of ids, of the JSON object at
+ * body[0 .. n), borrowed.
+ *   tokens  (*n_tokens), owned by the caller on success.
+ * Returns 0; -EINVAL: there is none; -ENOMEM. O(n).
+ */
+[[nodiscard]] int openai_tokens_read(const char *body, size_t n,
+                                     uint32_t **tokens, size_t *n_tokens);
+
+#endif
