@@ -22,7 +22,12 @@ void endpoint_reply_error(struct http_conn *conn,
         snprintf(seconds, sizeof(seconds), "%" PRId64,
                  (retry_us - 1) / 1000000 + 1);
         http_add_header(conn, "Retry-After", seconds);
+        snprintf(seconds, sizeof(seconds), "%" PRId64,
+                 (retry_us - 1) / 1000 + 1);
+        http_add_header(conn, "retry-after-ms", seconds);
     }
+    if (retry_us < 0)
+        http_add_header(conn, "x-should-retry", "false");
     http_reply_error(conn, error);
 }
 

@@ -30,7 +30,8 @@ struct forward_call {
     struct service_request *request;
     bool answering;
     bool paused;
-    int64_t left; /* of a body of known length; -1: not known */
+    int64_t left;               /* of a body of known length; -1: not known */
+    char client_id[NAME_BYTES]; /* x-request-id, cut; "": none */
     char request_id[NAME_BYTES], prefill[NAME_BYTES], decode[NAME_BYTES];
     int64_t predicted_ttft_us;
     char *tokenize; /* owned: the question for tokens; NULL: none */
@@ -110,6 +111,7 @@ static bool is_own(struct http_slice name)
 
 static void on_answer(void *arg, const struct http_head *head)
 {
+    const struct http_slice *type;
     struct forward_call *c = arg;
 
     c->answering = true;
@@ -122,7 +124,13 @@ static void on_answer(void *arg, const struct http_head *head)
             add_slice(c->conn, head->headers[i].name, head->headers[i].value);
     add_own_headers(c);
     if (!http_find(head, "x-request-id"))
-        http_add_header(c->conn, "x-request-id", c->request_id);
+        http_add_header(c->conn, "x-request-id",
+                        *c->client_id ? c->client_id : c->request_id);
+    /* A proxy in front of the conductor must not hold events back. */
+    type = http_find(head, "content-type");
+    if (type && type->n >= 17 &&
+        strncasecmp(type->at, "text/event-stream", 17) == 0)
+        http_add_header(c->conn, "X-Accel-Buffering", "no");
     http_on_taken(c->conn, on_taken, c);
     http_begin(c->conn, head->status, c->left);
 }
@@ -182,6 +190,7 @@ static int submit(struct forward_call *c, const struct front_call *call,
                   struct service *service, const struct forward_body *body,
                   struct service_request_params *params)
 {
+    const struct http_slice *id;
     struct service_forward f = {
         .method = "POST",
         .body = call->body,
@@ -198,6 +207,11 @@ static int submit(struct forward_call *c, const struct front_call *call,
         f.tokenize = c->tokenize =
             forward_tokenize_body(body, f.chat, &f.n_tokenize);
     f.cache_salt = body->cache_salt;
+    id = http_find(call->head, "x-request-id");
+    if (id)
+        snprintf(c->client_id, sizeof(c->client_id), "%.*s", (int)id->n,
+                 id->at);
+    f.client_id = c->client_id;
     params->tokens = body->words;
     params->n_tokens = body->n_words;
     params->max_tokens = body->max_tokens ? body->max_tokens : USUAL_MAX_TOKENS;

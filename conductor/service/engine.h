@@ -50,6 +50,7 @@ struct engine {
 struct forward {
     struct tokenizing *tokenizing; /* owned; NULL: not under way */
     char cache_salt[256];
+    char client_id[64];            /* what the client calls it, or "" */
     struct service_forward what;   /* borrowed from the front */
     char *headers;                 /* owned: what is sent */
     struct engine *engine;         /* NULL: with none */

@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "conductor/service/engine.h"
 #include "conductor/service/explain_state.h"
-#include "conductor/service/state.h"
 
 struct explain {
     uint32_t n;
@@ -50,13 +50,22 @@ static struct explain_record *record_of(struct explain *explain,
 const struct explain_record *explain_find(const struct explain *explain,
                                           const char *id)
 {
+    const struct explain_record *last = NULL;
     const char *dash = strrchr(id, '-');
 
-    if (!dash || explain->n == 0)
+    if (explain->n == 0 || !*id)
         return NULL;
-    uint64_t number = strtoull(dash + 1, NULL, 16);
+    uint64_t number = dash ? strtoull(dash + 1, NULL, 16) : 0;
     const struct explain_record *r = &explain->records[number % explain->n];
-    return r->request_id[0] && strcmp(r->request_id, id) == 0 ? r : NULL;
+    if (strcmp(r->request_id, id) == 0)
+        return r;
+    for (uint32_t i = 0; i < explain->n; i++) {
+        r = &explain->records[i];
+        if (strcmp(r->client_id, id) == 0 &&
+            (!last || r->number > last->number))
+            last = r;
+    }
+    return last;
 }
 
 static void put_name(const struct service *s, uint32_t id,
@@ -168,6 +177,9 @@ void explain_decided(struct explain *explain,
     memset(r, 0, sizeof(*r));
     snprintf(r->request_id, sizeof(r->request_id), "%s", request->request_id);
     r->number = request->number;
+    if (request->forward)
+        snprintf(r->client_id, sizeof(r->client_id), "%s",
+                 request->forward->client_id);
     r->policy = s->config.policy;
     r->state = "running";
     r->attempt = request->dispatch.retries + 1;

@@ -27,6 +27,7 @@ struct explain_source {
 
 struct explain_record {
     char request_id[32]; /* "": none */
+    char client_id[64];  /* what the client calls it, or "" */
     uint64_t number;
     const char *policy;
     const char *state;
@@ -53,7 +54,8 @@ struct explain_record {
     struct msg_prefill_done done;
 };
 
-/* The record of that id, or NULL. O(1). */
+/* The record of that id, or the last one whose client gave it that id, or NULL.
+ * O(1), or O(records). */
 const struct explain_record *explain_find(const struct explain *explain,
                                           const char *id);
 

@@ -74,6 +74,8 @@ static int request_copy_prompt(struct service_request *request,
     request->forward->what = *p->forward;
     snprintf(request->forward->cache_salt, sizeof(request->forward->cache_salt),
              "%s", p->forward->cache_salt);
+    snprintf(request->forward->client_id, sizeof(request->forward->client_id),
+             "%s", p->forward->client_id);
     return 0;
 }
 

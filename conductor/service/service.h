@@ -43,6 +43,8 @@ struct service_forward {
     const char *cache_salt; /* with the tokens; borrowed for the call only */
     bool chat;              /* the question is of a chat */
     bool ids;               /* tokens are token ids, as the engine knows them */
+    const char *client_id;  /* what the client calls it, cut to 63 bytes; "":
+                               nothing;  borrowed for the call only */
     bool named;             /* x-request-id is among the headers */
 };
 

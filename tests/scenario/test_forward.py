@@ -74,6 +74,13 @@ class Passthrough(EngineCase):
         self.assertEqual(seen.header('x-request-id'), 'abc-1')
         self.assertEqual(seen.header('traceparent'), '00-1-2-01')
         self.assertIsNone(seen.header('x-drop'))
+        # The engine did not say it again, and explain knows it, too.
+        self.assertEqual(got.headers['x-request-id'], 'abc-1')
+        for id_ in ('abc-1', got.headers['x-conductor-request-id']):
+            why = cluster.api.request('GET', f'/admin/explain/{id_}')
+            self.assertEqual(why.body['prefill'], 'e0')
+        self.assertEqual(cluster.api.request(
+            'GET', '/admin/explain/abc').status, 404)
 
     def test_key_of_the_engine(self):
         key = self.write('key', 'sk-engine\n')
@@ -98,6 +105,7 @@ class Passthrough(EngineCase):
             {'model': 'm', 'stream': True, 'messages': [], 'max_tokens': 3})
         self.assertEqual(response.status, 200)
         self.assertEqual(response.headers['x-request-id'], 'theirs')
+        self.assertEqual(response.headers['x-accel-buffering'], 'no')
         self.assertEqual(response.read(len(event('one'))), event('one'))
         self.assertTrue(first.is_set())
         go_on.set()
