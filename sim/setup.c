@@ -81,6 +81,7 @@ static int make_index(const struct sim *sim, struct prefix_index **index)
         .max_instances = sim->n_nodes,
         .max_bytes = at_most(320 * blocks, INDEX_BYTES_MAX),
         .max_pairs = blocks,
+        .grows = true,
         .seed = sim->config.seed,
     });
     return *index ? 0 : -ENOMEM;

@@ -381,6 +381,37 @@ static void test_pending(void)
     prefix_match_fini(&match);
 }
 
+/* More blocks than the tables of pending ones have places at first. */
+static void test_pending_grows(void)
+{
+    enum { N = 100000, REQUESTS = 4 };
+    struct pool *pool = small_pool_of(1u << 20);
+    uint32_t a = add(pool, ROLE_PREFILL);
+    uint64_t *keys = calloc(N, sizeof(*keys));
+    struct prefix_match match;
+
+    CU_ASSERT_PTR_NOT_NULL_FATAL(keys);
+    CU_ASSERT_EQUAL_FATAL(prefix_match_init(&match, pool_max_instances(pool)),
+                          0);
+    for (uint64_t r = 1; r <= REQUESTS; r++) {
+        for (uint64_t k = 0; k < N; k++)
+            keys[k] = r << 32 | k;
+        CU_ASSERT_EQUAL(accept(pool, a, r, 10, keys, N), 0);
+        pool_pending_match(pool, keys, N, &match);
+        CU_ASSERT_EQUAL(match.blocks[0], N);
+    }
+    CU_ASSERT_EQUAL(pool_pending_dropped(pool), 0);
+    CU_ASSERT(pool_check(pool));
+    for (uint64_t r = 1; r < REQUESTS; r++)
+        CU_ASSERT_EQUAL(pool_prefill_cancel(pool, a, r, 0), 0);
+    pool_pending_match(pool, keys, N, &match);
+    CU_ASSERT_EQUAL(match.blocks[0], N);
+    CU_ASSERT(pool_check(pool));
+    prefix_match_fini(&match);
+    free(keys);
+    pool_free(pool);
+}
+
 static unsigned rnd(unsigned *state, unsigned below)
 {
     *state = *state * 1664525u + 1013904223u;
@@ -592,6 +623,7 @@ int main(void)
     CU_add_test(suite, "max batch", test_max_batch);
     CU_add_test(suite, "links", test_links);
     CU_add_test(suite, "pending", test_pending);
+    CU_add_test(suite, "pending, more than at first", test_pending_grows);
     CU_add_test(suite, "bookings", test_bookings);
     CU_add_test(suite, "bookings of the gone", test_bookings_of_the_gone);
     CU_add_test(suite, "too long", test_too_long);

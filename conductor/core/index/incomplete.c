@@ -1,4 +1,4 @@
-/* What goes beside the events: clears, and what could not be indexed. */
+/* What goes beside the events: clears, what could not be indexed, counts. */
 #include "conductor/core/index/pages.h"
 
 void unindexed_forget(struct prefix_index *ix, struct indexed *of, uint64_t n)
@@ -86,4 +86,26 @@ uint64_t prefix_index_unindexed(const struct prefix_index *index,
                                 uint32_t instance)
 {
     return index->instances[instance].unindexed;
+}
+
+struct prefix_index_stats prefix_index_stats(const struct prefix_index *index)
+{
+    uint64_t page_bytes = sizeof(*index->pages) + sizeof(*index->keys);
+
+    return (struct prefix_index_stats){
+        .keys = index->n_keys,
+        .holders = index->n_held,
+        .unindexed = index->n_unindexed,
+        .evicted = index->n_evicted,
+        .pages = index->n_pages,
+        .bytes = index->n_pages * page_bytes +
+                 (uint64_t)((double)index->n_keys / KEYS_A_BUCKET *
+                            sizeof(*index->buckets)) +
+                 index->arena.used_units * sizeof(uint64_t),
+        .bytes_max = (index->max_pages + UINT64_C(1)) * page_bytes +
+                     index->max_buckets * sizeof(*index->buckets) +
+                     index->arena.n_units * (sizeof(uint64_t)) +
+                     index->arena.n_units / 2,
+        .sweeping = index->n_dead > 0,
+    };
 }

@@ -108,6 +108,7 @@ struct prefix_index {
     uint32_t max_pages;
     uint64_t max_keys; /* that the table has room for */
     uint32_t n_buckets;
+    uint32_t max_buckets; /* reserved */
     uint32_t position_bits;
     uint32_t max_holders;
     uint32_t n_free_holders;
@@ -219,6 +220,19 @@ void table_insert(struct prefix_index *ix, uint64_t key, struct position at);
 
 /* Takes the key out that stands at a position. */
 void table_remove(struct prefix_index *ix, uint64_t key, struct position at);
+
+/* Keys in a bucket, on average: in a full index, and where a table grows. */
+#define KEYS_A_BUCKET 13.0
+#define KEYS_CROWDED 8u
+
+static inline bool table_is_crowded(const struct prefix_index *ix)
+{
+    return ix->n_buckets < ix->max_buckets &&
+           ix->n_keys >= (uint64_t)KEYS_CROWDED * ix->n_buckets;
+}
+
+/* Uses twice as many buckets, or all that there are. */
+void table_grow(struct prefix_index *ix);
 
 /* The key moved within its page. */
 void table_move(struct prefix_index *ix, uint64_t key, struct position from,

@@ -8,10 +8,12 @@
 
 #include "conductor/core/index/pages.h"
 
-/* Keys that a bucket has room for, on average when the index is full. */
-#define KEYS_A_BUCKET 13.0
+/* Of a table that grows, at first. */
+#define BUCKETS_FIRST (UINT32_C(1) << 15)
 /* Of the memory, what is for the records of pages with several holders. */
 #define RECORDS_PERCENT 20u
+/* Keys whose buckets are fetched ahead. */
+#define AHEAD 8u
 /* Pages that one event looks at to make room: each costs some nanoseconds. */
 #define EVICT_LOOKS 4096u
 
@@ -42,7 +44,10 @@ static bool size_parts(struct prefix_index *ix,
     /* A page has no more dead keys than pairs: see tidy(). */
     if (config->max_pairs > 0 && 2 * config->max_pairs < ix->max_keys)
         ix->max_keys = 2 * config->max_pairs;
-    ix->n_buckets = (uint32_t)((double)ix->max_keys / KEYS_A_BUCKET) + 1;
+    ix->max_buckets = (uint32_t)((double)ix->max_keys / KEYS_A_BUCKET) + 1;
+    ix->n_buckets = ix->max_buckets;
+    if (config->grows && ix->max_buckets > BUCKETS_FIRST)
+        ix->n_buckets = BUCKETS_FIRST;
     while (ix->position_bits < 32 && (uint64_t)(ix->max_pages + 1) * PAGE_KEYS >
                                          UINT64_C(1) << ix->position_bits)
         ix->position_bits++;
@@ -79,7 +84,7 @@ struct prefix_index *prefix_index_new(const struct prefix_index_config *config)
     ix->max_holders = prefix_holders_max(config->max_instances);
     ix->keys = calloc((size_t)ix->max_pages + 1, sizeof(*ix->keys));
     ix->pages = calloc((size_t)ix->max_pages + 1, sizeof(*ix->pages));
-    ix->buckets = calloc(ix->n_buckets, sizeof(*ix->buckets));
+    ix->buckets = calloc(ix->max_buckets, sizeof(*ix->buckets));
     ix->instances = calloc(ix->max_instances, sizeof(*ix->instances));
     ix->holders = calloc(ix->max_holders, sizeof(*ix->holders));
     ix->free_holders = calloc(ix->max_holders, sizeof(*ix->free_holders));
@@ -138,6 +143,7 @@ struct store {
     uint32_t instance;
     uint32_t holder;
     enum block_tier tier;
+    uint64_t parent;      /* of the first key, 0: none, or not the first */
     struct position last; /* of the key before; page 0: none is known */
     uint32_t page;        /* with gathered places, 0: none */
     unsigned mask;        /* of them */
@@ -199,6 +205,8 @@ static bool append(struct store *s, uint64_t key)
 
     if (ix->n_keys >= ix->max_keys)
         return false;
+    if (table_is_crowded(ix))
+        table_grow(ix);
     if (at.page == 0 || at.place == PAGE_KEYS ||
         ix->pages[at.page].n_keys != at.place) {
         flush(s);
@@ -236,6 +244,9 @@ static void store_one(struct store *s, uint64_t key)
     if (!is_next(s, key))
         at = table_find(s->ix, key);
     if (at.page == 0) {
+        if (s->parent != 0)
+            s->last = table_find(s->ix, s->parent);
+        s->parent = 0;
         if (!append(s, key)) {
             s->last.page = 0;
             not_indexed(s, 1);
@@ -250,6 +261,7 @@ static void store_one(struct store *s, uint64_t key)
             store_one(s, key);
             return;
         }
+        s->parent = 0;
         s->page = at.page;
         s->last = at;
     }
@@ -260,8 +272,11 @@ int prefix_index_stored(struct prefix_index *index, uint32_t instance,
                         enum block_tier tier, uint64_t parent_key,
                         const uint64_t *keys, size_t n)
 {
-    struct store s = {
-        .ix = index, .instance = instance, .tier = tier, .looks = EVICT_LOOKS};
+    struct store s = {.ix = index,
+                      .instance = instance,
+                      .tier = tier,
+                      .parent = parent_key,
+                      .looks = EVICT_LOOKS};
     const struct indexed *of;
     size_t i = 0;
 
@@ -273,11 +288,10 @@ int prefix_index_stored(struct prefix_index *index, uint32_t instance,
         not_indexed(&s, n);
         return s.rc;
     }
-    if (parent_key != 0)
-        s.last = table_find(index, parent_key);
+    prefix_index_prefetch(index, keys, n < AHEAD ? n : AHEAD);
     for (; i < n && keys[i] != 0; i++) {
-        if (i + 8 < n)
-            table_prefetch(index, keys[i + 8]);
+        if (i + AHEAD < n)
+            table_prefetch(index, keys[i + AHEAD]);
         if (of->held + places_count(s.mask) >= of->quota) {
             flush(&s);
             if (of->held >= of->quota) {
@@ -322,8 +336,8 @@ int prefix_index_removed(struct prefix_index *index, uint32_t instance,
     for (size_t i = 0; i < n && holder != HOLDER_NONE; i++) {
         struct position at;
 
-        if (i + 8 < n)
-            table_prefetch(index, keys[i + 8]);
+        if (i + AHEAD < n)
+            table_prefetch(index, keys[i + AHEAD]);
         at = keys[i] != 0 ? find_near(index, last, keys[i])
                           : (struct position){0, 0};
         if (at.page != last.page && last.page != 0) {
@@ -375,26 +389,4 @@ uint64_t prefix_index_held(const struct prefix_index *index, uint32_t instance)
 uint32_t prefix_index_max_instances(const struct prefix_index *index)
 {
     return index->max_instances;
-}
-
-struct prefix_index_stats prefix_index_stats(const struct prefix_index *index)
-{
-    uint64_t page_bytes = sizeof(*index->pages) + sizeof(*index->keys);
-
-    return (struct prefix_index_stats){
-        .keys = index->n_keys,
-        .holders = index->n_held,
-        .unindexed = index->n_unindexed,
-        .evicted = index->n_evicted,
-        .pages = index->n_pages,
-        .bytes = index->n_pages * page_bytes +
-                 (uint64_t)((double)index->n_keys / KEYS_A_BUCKET *
-                            sizeof(*index->buckets)) +
-                 index->arena.used_units * sizeof(uint64_t),
-        .bytes_max = (index->max_pages + UINT64_C(1)) * page_bytes +
-                     index->n_buckets * sizeof(*index->buckets) +
-                     index->arena.n_units * (sizeof(uint64_t)) +
-                     index->arena.n_units / 2,
-        .sweeping = index->n_dead > 0,
-    };
 }

@@ -35,6 +35,8 @@ struct prefix_index_config {
     uint64_t max_pairs; /* (instance, block) pairs that there can be at once:
                            the table is no larger than they need, and
                            faster for it; 0: any number */
+    bool grows;         /* the table is small at first, up to 262,144 blocks,
+                           and doubles: some 20 ns a block, at once */
     uint64_t seed;      /* of its hashing: random where strangers choose
                            keys */
 };
@@ -85,6 +87,11 @@ int prefix_index_stored(struct prefix_index *index, uint32_t instance,
                         enum block_tier tier, uint64_t parent_key,
                         const uint64_t *keys, size_t n)
     __attribute__((warn_unused_result));
+
+/* Brings nearer what is looked at when these are stored or removed: for blocks
+ * that do not come in one event. Changes nothing. */
+void prefix_index_prefetch(const struct prefix_index *index,
+                           const uint64_t *keys, size_t n);
 
 /*
  * An instance dropped blocks from a tier. Dropping what it does not hold

@@ -70,11 +70,11 @@ static struct record alive_record(uint64_t alive)
 /* The bits of a record that n places from `place` on concern. */
 static uint64_t concerned(uint32_t place, uint32_t n)
 {
-    struct record record = {.holder = UINT16_MAX};
+    const struct record holder = {.holder = UINT16_MAX};
+    const struct record first = {.held = {1, 1, 1}};
 
-    for (unsigned t = 0; t < BLOCK_TIERS; t++)
-        record.held[t] = (uint16_t)(((1u << n) - 1) << place);
-    return as_bits(&record);
+    return as_bits(&holder) |
+           (uint64_t)(((1u << n) - 1) << place) * as_bits(&first);
 }
 
 int prefix_match_init(struct prefix_match *match, uint32_t max_instances)

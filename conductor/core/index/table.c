@@ -1,6 +1,8 @@
 /* The table from keys to places: buckets of one cache line. A key that has no
  * room in its own bucket stands in the next one that has, and the buckets on
  * its way count it, so that a search knows where to stop. */
+#include <string.h>
+
 #include "conductor/core/index/pages.h"
 
 static uint32_t home_of(const struct prefix_index *ix, uint64_t hash)
@@ -96,4 +98,22 @@ void table_move(struct prefix_index *ix, uint64_t key, struct position from,
     uint32_t in;
 
     *find_slot(ix, hash, from, &in) = slot_of(ix, hash, to);
+}
+
+void table_grow(struct prefix_index *ix)
+{
+    memset(ix->buckets, 0, ix->n_buckets * sizeof(*ix->buckets));
+    ix->n_buckets = ix->n_buckets > ix->max_buckets / 2 ? ix->max_buckets
+                                                        : 2 * ix->n_buckets;
+    ix->n_keys = 0;
+    for (uint32_t page = 1; page < ix->fresh; page++)
+        for (uint32_t k = 0; k < ix->pages[page].n_keys; k++)
+            table_insert(ix, ix->keys[page][k], (struct position){page, k});
+}
+
+void prefix_index_prefetch(const struct prefix_index *index,
+                           const uint64_t *keys, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        table_prefetch(index, keys[i]);
 }

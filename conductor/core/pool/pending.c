@@ -11,6 +11,8 @@
 /* Keys looked up ahead, and taken out of the index at once. */
 #define AHEAD 8u
 #define DROPPED 64u
+/* In use at first, of the reserved ones: what is near is found faster. */
+#define SLOTS_FIRST (UINT32_C(1) << 19)
 
 struct pending *pending_new(uint32_t max_instances, uint32_t max_blocks,
                             uint64_t seed)
@@ -20,19 +22,22 @@ struct pending *pending_new(uint32_t max_instances, uint32_t max_blocks,
         .max_bytes =
             (uint64_t)max_blocks * BLOCK_BYTES + PREFIX_INDEX_BYTES_MIN,
         .max_pairs = (uint64_t)max_blocks + 16,
+        .grows = true,
         .seed = seed};
-    uint32_t n_slots = 2;
+    uint32_t n_slots = 2, first = 2;
     struct pending *pending;
 
     if (max_blocks == 0 || max_blocks > UINT32_C(1) << 28)
         return NULL;
     while (n_slots < 2 * max_blocks)
         n_slots *= 2;
+    while (first < n_slots && first < SLOTS_FIRST)
+        first *= 2;
     pending = calloc(1, sizeof(*pending));
     if (!pending)
         return NULL;
     pending->max_blocks = max_blocks;
-    pending->mask = n_slots - 1;
+    pending->mask = first - 1;
     pending->seed = seed;
     pending->index = prefix_index_new(&config);
     pending->slots = calloc(n_slots, sizeof(*pending->slots));
@@ -92,6 +97,30 @@ static void erase(struct pending *pending, uint32_t hole)
     pending->n_used--;
 }
 
+/* Uses twice as many slots. A pair goes to its old home or as far behind it as
+ * there were slots, or beyond those in its way; in the upper half nothing
+ * stands yet. */
+static void grow(struct pending *pending)
+{
+    struct pending_slot *slots = pending->slots;
+    uint32_t n = pending->mask + 1;
+    uint32_t first = 0;
+
+    pending->mask = 2 * n - 1;
+    /* From behind an empty slot on, so that no pair is in the way of those
+     * before it. */
+    while (slots[first].count != 0)
+        first++;
+    for (uint32_t i = 1; i <= n; i++) {
+        struct pending_slot slot = slots[(first + i) & (n - 1)];
+
+        if (slot.count == 0)
+            continue;
+        slots[(first + i) & (n - 1)].count = 0;
+        slots[pending_find(pending, slot.instance, slot.key)] = slot;
+    }
+}
+
 static void prefetch(const struct pending *pending, uint32_t instance,
                      uint64_t key)
 {
@@ -115,6 +144,8 @@ int pending_add(struct pending *pending, uint32_t instance,
     size_t i, from = 0; /* keys [from, i) are new and not indexed yet */
     int error = 0;
 
+    for (i = 0; i < n && i < AHEAD; i++)
+        prefetch(pending, instance, keys[i]);
     for (i = 0; i < n && error == 0; i++) {
         uint32_t at = pending_find(pending, instance, keys[i]);
 
@@ -128,6 +159,10 @@ int pending_add(struct pending *pending, uint32_t instance,
             error = -ENOSPC;
             break;
         } else {
+            if (2 * pending->n_used > pending->mask) {
+                grow(pending);
+                at = pending_find(pending, instance, keys[i]);
+            }
             pending->slots[at] = (struct pending_slot){keys[i], instance, 1};
             pending->n_used++;
         }
