@@ -46,6 +46,7 @@ struct pool_slot {
 struct pool {
     struct pool_config config;
     struct pool_slot *slots; /* (max_instances) */
+    uint8_t *ready_roles;    /* (max_instances): 0 unless HEALTH_READY */
     struct pool_prefill *waiting;
     struct queue_item *queue;
     struct pool_prefill *running;

@@ -75,14 +75,15 @@ static int reserve(struct pool *pool)
     size_t n = c->max_instances;
 
     pool->slots = calloc(n, sizeof(*pool->slots));
+    pool->ready_roles = calloc(n, sizeof(*pool->ready_roles));
     pool->waiting = calloc(n * c->max_waiting, sizeof(*pool->waiting));
     pool->queue = calloc(n * c->max_waiting, sizeof(*pool->queue));
     pool->running = calloc(n * c->max_running, sizeof(*pool->running));
     pool->decodes = calloc(n * c->max_decodes, sizeof(*pool->decodes));
     pool->pending =
         pending_new(c->max_instances, c->max_pending_blocks, c->seed);
-    if (!pool->slots || !pool->waiting || !pool->queue || !pool->running ||
-        !pool->decodes || !pool->pending ||
+    if (!pool->slots || !pool->ready_roles || !pool->waiting || !pool->queue ||
+        !pool->running || !pool->decodes || !pool->pending ||
         bookings_init(&pool->bookings, c->max_bookings) < 0)
         return -ENOMEM;
     /* Arrays of keys are rounded up to powers of two. */
@@ -133,6 +134,7 @@ void pool_free(struct pool *pool)
     free(pool->running);
     free(pool->queue);
     free(pool->waiting);
+    free(pool->ready_roles);
     free(pool->slots);
     free(pool);
 }
@@ -215,6 +217,7 @@ int pool_remove(struct pool *pool, uint32_t id, int64_t now_us)
         (void)pool_prefill_cancel(pool, id, slot->running[0].request_id,
                                   now_us);
     slot->in_use = false;
+    pool->ready_roles[slot->view.slot] = 0;
     slot->generation =
         slot->generation == GENERATION_MAX ? 1 : slot->generation + 1;
     while (pool->n_slots > 0 && !pool->slots[pool->n_slots - 1].in_use)
@@ -241,6 +244,11 @@ uint32_t pool_slots(const struct pool *pool)
     return pool->n_slots;
 }
 
+const uint8_t *pool_ready_roles(const struct pool *pool)
+{
+    return pool->ready_roles;
+}
+
 uint32_t pool_max_instances(const struct pool *pool)
 {
     return pool->config.max_instances;
@@ -263,6 +271,8 @@ int pool_set_health(struct pool *pool, uint32_t id, enum pool_health health)
         !health_allowed[slot->view.health][health])
         return -EPERM;
     slot->view.health = health;
+    pool->ready_roles[slot->view.slot] =
+        (uint8_t)(health == HEALTH_READY ? slot->view.role : 0);
     return 0;
 }
 

@@ -178,6 +178,10 @@ uint32_t pool_max_decodes(const struct pool *pool);
 /* One above the highest slot in use: for (s = 0; s < pool_slots(p); s++). */
 uint32_t pool_slots(const struct pool *pool);
 
+/* By slot, the roles of instances that are HEALTH_READY, 0 for others;
+ * borrowed. Who looks for one role reads a byte instead of an instance. */
+const uint8_t *pool_ready_roles(const struct pool *pool);
+
 /* The bound of slots, the length of arrays that are indexed by slot. */
 uint32_t pool_max_instances(const struct pool *pool);
 

@@ -55,20 +55,26 @@ static size_t estimate_all(struct scheduler *s,
                            uint32_t best_blocks, double threshold)
 {
     struct estimate_memo memo = {.predicted = false};
+    struct estimate_prefill_request ask = {
+        .n_tokens = request->n_tokens,
+        .deadline_us = schedule_deadline_us(request),
+        .now_us = request->now_us,
+    };
+    const uint8_t *ready = pool_ready_roles(s->pool);
+    uint32_t n_slots = pool_slots(s->pool);
     size_t n = 0;
 
-    for (uint32_t slot = 0; slot < pool_slots(s->pool); slot++) {
-        const struct pool_instance *i = pool_at(s->pool, slot);
-        struct estimate_prefill_request ask = {
-            .n_tokens = request->n_tokens,
-            .local_blocks = schedule_local_blocks(s, slot, usable_blocks),
-            .deadline_us = schedule_deadline_us(request),
-            .now_us = request->now_us,
-        };
+    for (uint32_t slot = 0; slot < n_slots; slot++) {
+        const struct pool_instance *i;
 
+        if ((ready[slot] & ROLE_PREFILL) == 0)
+            continue;
+        i = pool_at(s->pool, slot);
         if (!schedule_takes_work(request, i, ROLE_PREFILL))
             continue;
+        ask.local_blocks = schedule_local_blocks(s, slot, usable_blocks);
         ask.used_blocks = ask.local_blocks;
+        ask.sender = NULL;
         /* Never from itself: nobody has more than the best. */
         if (worth_fetching(best_blocks, ask.local_blocks, threshold)) {
             ask.used_blocks = best_blocks;

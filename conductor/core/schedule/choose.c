@@ -124,14 +124,19 @@ bool schedule_choose_decode(struct scheduler *s,
 {
     const struct decode_estimate *best = NULL;
     const struct decode_estimate *roomiest = NULL;
+    const uint8_t *ready = pool_ready_roles(s->pool);
+    uint32_t n_slots = pool_slots(s->pool);
     size_t n = 0;
 
     if (request->max_output_tokens <= 1)
         return true;
-    for (uint32_t slot = 0; slot < pool_slots(s->pool); slot++) {
-        const struct pool_instance *i = pool_at(s->pool, slot);
+    for (uint32_t slot = 0; slot < n_slots; slot++) {
         struct decode_estimate *c = &s->decode_candidates[n];
+        const struct pool_instance *i;
 
+        if ((ready[slot] & ROLE_DECODE) == 0)
+            continue;
+        i = pool_at(s->pool, slot);
         if (!schedule_takes_work(request, i, ROLE_DECODE) ||
             (s->model.coupled && i->id != decision->prefill))
             continue;

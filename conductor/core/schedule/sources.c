@@ -139,15 +139,18 @@ schedule_find_sender(const struct scheduler *s,
                      uint32_t usable_blocks, uint32_t *best_blocks)
 {
     const struct pool_instance *best = NULL;
+    uint32_t n_slots = pool_slots(s->pool);
 
     *best_blocks = 0;
-    for (uint32_t slot = 0; slot < pool_slots(s->pool); slot++) {
-        const struct pool_instance *i = pool_at(s->pool, slot);
+    for (uint32_t slot = 0; slot < n_slots; slot++) {
         uint32_t blocks =
             schedule_lesser(s->stored.blocks[slot], usable_blocks);
+        const struct pool_instance *i;
 
-        if (blocks == 0 || blocks < *best_blocks ||
-            !schedule_can_send(request, i))
+        if (blocks == 0 || blocks < *best_blocks)
+            continue;
+        i = pool_at(s->pool, slot);
+        if (!schedule_can_send(request, i))
             continue;
         blocks = sendable_blocks(s, i, blocks);
         if (blocks == 0 || blocks < *best_blocks)
