@@ -103,6 +103,11 @@ uint32_t block_cache_find(const struct block_cache *cache, uint64_t key)
     return slot;
 }
 
+void block_cache_prefetch(const struct block_cache *cache, uint64_t key)
+{
+    __builtin_prefetch(head_of(cache, key));
+}
+
 struct cached_block *block_cache_at(struct block_cache *cache, uint32_t slot)
 {
     return &cache->slots[slot];

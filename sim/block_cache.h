@@ -49,6 +49,9 @@ void block_cache_free(struct block_cache *cache);
 /* The slot of a block, BLOCK_CACHE_NONE if it is not cached. */
 uint32_t block_cache_find(const struct block_cache *cache, uint64_t key);
 
+/* Brings nearer what block_cache_find() looks at first. */
+void block_cache_prefetch(const struct block_cache *cache, uint64_t key);
+
 /* The block in a slot, valid until the next block_cache_place(). */
 struct cached_block *block_cache_at(struct block_cache *cache, uint32_t slot);
 

@@ -3,6 +3,17 @@
 
 #include "sim/internal.h"
 
+/* Blocks that are looked up ahead. */
+#define AHEAD 8u
+
+/* Brings n blocks of a request nearer, from block i on. */
+static void look_ahead(const struct sim_node *node, const struct sim_request *r,
+                       uint32_t i, uint32_t n)
+{
+    for (; node->cache && n > 0; i++, n--)
+        block_cache_prefetch(node->cache, r->keys[i]);
+}
+
 static void tell(struct sim *sim, struct prefix_index *index, uint32_t slot,
                  const struct cached_block *block, unsigned from, unsigned to)
 {
@@ -119,8 +130,12 @@ void sim_copies_ready(struct sim *sim, struct sim_node *node,
 void sim_copies_touch(struct sim_node *node, const struct sim_request *request,
                       uint32_t n)
 {
+    look_ahead(node, request, n < AHEAD ? 0 : n - AHEAD, n < AHEAD ? n : AHEAD);
     for (uint32_t i = n; node->cache && i > 0; i--) {
         uint32_t slot = block_cache_find(node->cache, request->keys[i - 1]);
+
+        if (i > AHEAD)
+            look_ahead(node, request, i - 1 - AHEAD, 1);
 
         /* A small first tier may have pushed it out again. */
         if (slot != BLOCK_CACHE_NONE)
@@ -134,6 +149,8 @@ void sim_copies_keep(struct sim_node *node, const struct sim_request *request)
 
     if (!node->cache)
         return;
+    look_ahead(node, request, 0,
+               request->n_keys < AHEAD ? request->n_keys : AHEAD);
     while (n < request->n_keys &&
            block_cache_find(node->cache, request->keys[n]) != BLOCK_CACHE_NONE)
         n++;
@@ -154,6 +171,9 @@ uint32_t sim_copies_match(struct sim *sim, struct sim_node *node,
     while (node->cache && n < request->n_keys) {
         uint32_t slot = block_cache_find(node->cache, request->keys[n]);
         double rate;
+
+        if (n + AHEAD < request->n_keys)
+            look_ahead(node, request, n + AHEAD, 1);
 
         if (slot == BLOCK_CACHE_NONE)
             break;
@@ -181,7 +201,11 @@ void sim_copies_store(struct sim *sim, struct sim_node *node,
                       const struct sim_request *request, uint32_t first,
                       uint32_t last)
 {
-    for (uint32_t i = first; node->cache && i < last; i++)
+    if (!node->cache || first >= last)
+        return;
+    prefix_index_prefetch(sim->index, request->keys + first, last - first);
+    look_ahead(node, request, first, last - first);
+    for (uint32_t i = first; i < last; i++)
         if (block_cache_find(node->cache, request->keys[i]) == BLOCK_CACHE_NONE)
             place(sim, node, request, i, true);
 }
