@@ -119,16 +119,40 @@ static int grow(struct copies_table *t)
     return 0;
 }
 
-struct copies *copies_add(struct copies_table *t, uint64_t hash,
-                          struct copy_place place, uint64_t key, uint64_t seed)
+struct copies_look copies_look(const struct copies_table *t, uint64_t hash,
+                               struct copy_place place)
 {
-    struct copies *slot;
+    struct copies_look found = {0};
+
+    for (uint64_t at = home_of(t, hash);; at++) {
+        struct copies *slot = &t->slots[at & mask_of(t)];
+
+        if (slot->count == 0) {
+            found.room = slot;
+            return found;
+        }
+        if (slot->hash != hash)
+            continue;
+        if (same_place(slot->place, place))
+            found.entry = slot;
+        if (slot->key != 0 && !found.other)
+            found.other = slot;
+    }
+}
+
+struct copies *copies_add(struct copies_table *t, struct copies *room,
+                          uint64_t hash, struct copy_place place, uint64_t key,
+                          uint64_t seed)
+{
+    struct copies *slot = room;
 
     if (t->n >= t->max)
         return NULL;
-    if (4 * (t->n + 1) > 3ull << t->bits && grow(t))
-        return NULL;
-    slot = free_slot(t, hash);
+    if (4 * (t->n + 1) > 3ull << t->bits) {
+        if (grow(t))
+            return NULL;
+        slot = free_slot(t, hash);
+    }
     *slot = (struct copies){
         .hash = hash, .key = key, .seed = seed, .count = 1, .place = place};
     t->n++;

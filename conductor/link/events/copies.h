@@ -45,10 +45,23 @@ struct copies *copies_next(const struct copies_table *t,
 struct copies *copies_find(const struct copies_table *t, uint64_t hash,
                            struct copy_place place);
 
+/* What a table has of a hash and a place. */
+struct copies_look {
+    struct copies *entry; /* of both; NULL: none */
+    struct copies *other; /* the first of the hash that has a key; NULL: none */
+    struct copies *room;  /* where an entry of both would stand */
+};
+
+/* Looks once for all of that; good until the table changes. */
+struct copies_look copies_look(const struct copies_table *t, uint64_t hash,
+                               struct copy_place place);
+
 /* Adds an entry, which is not there yet, with a count of 1. Returns it, or
- * NULL: the table is full, or out of memory. */
-struct copies *copies_add(struct copies_table *t, uint64_t hash,
-                          struct copy_place place, uint64_t key, uint64_t seed);
+ * NULL: the table is full, or out of memory.
+ *   room  of copies_look() for the same hash. */
+struct copies *copies_add(struct copies_table *t, struct copies *room,
+                          uint64_t hash, struct copy_place place, uint64_t key,
+                          uint64_t seed);
 
 /* Says an entry's key. */
 void copies_set_key(struct copies_table *t, struct copies *entry, uint64_t key,

@@ -1,5 +1,6 @@
 /* Copies that come: the keys of their blocks, and events that wait for the
  * block before theirs. */
+#include <errno.h>
 #include <string.h>
 
 #include "conductor/core/index/block_key.h"
@@ -8,20 +9,23 @@
 /* Longer names of adapters and salts do not occur. */
 #define NAME_MAX_BYTES 512u
 
-/* Adds a copy. Returns false if there is no room for it. */
-static bool add_copy(struct kv_map *map, uint64_t hash, struct copy_place place,
-                     uint64_t key, uint64_t seed)
+/* Adds a copy of a block with this key, 0: not known. Returns 0; -ENOSPC:
+ * there is no room for it; -EEXIST: its hash has another key. */
+static int add_copy(struct kv_map *map, uint64_t hash, struct copy_place place,
+                    uint64_t key, uint64_t seed)
 {
-    struct copies *entry = copies_find(&map->copies, hash, place);
+    struct copies_look look = copies_look(&map->copies, hash, place);
 
-    if (entry) {
-        entry->count += entry->count < UINT32_MAX;
-    } else if (!copies_add(&map->copies, hash, place, key, seed)) {
+    if (key != 0 && look.other && look.other->key != key)
+        return -EEXIST;
+    if (look.entry) {
+        look.entry->count += look.entry->count < UINT32_MAX;
+    } else if (!copies_add(&map->copies, look.room, hash, place, key, seed)) {
         map->stats.full++;
-        return false;
+        return -ENOSPC;
     }
     map->stats.stored++;
-    return true;
+    return 0;
 }
 
 /* The key of a hash is known by now: entries that had none get it. Their
@@ -78,20 +82,24 @@ static void piece_keys(const struct kv_map *map, uint64_t parent_key,
 }
 
 /* Adds copies of a block to an event's groups. Returns false if no copy of it
- * has room. */
+ * was added. */
 static bool add_groups(struct kv_map *map, const struct kv_event *e,
                        uint16_t rank, uint64_t hash, uint64_t key,
                        uint64_t seed)
 {
     bool any = false;
+    int rc = 0;
 
-    for (uint64_t left = e->groups; left != 0; left &= left - 1) {
+    for (uint64_t left = e->groups; left != 0 && rc != -EEXIST;
+         left &= left - 1) {
         struct copy_place place = {.tier = (uint8_t)e->tier,
                                    .group = (uint8_t)__builtin_ctzll(left),
                                    .rank = rank};
 
-        any |= add_copy(map, hash, place, key, seed);
+        rc = add_copy(map, hash, place, key, seed);
+        any |= rc == 0;
     }
+    map->stats.contradictions += rc == -EEXIST;
     return any;
 }
 
@@ -117,15 +125,11 @@ static uint32_t store_piece(struct kv_map *map, const struct kv_event *e,
                             uint16_t rank, const struct chain *chain,
                             const uint64_t *keys, uint32_t n)
 {
-    uint64_t parent_key = chain->parent_key, seed;
+    uint64_t parent_key = chain->parent_key;
 
     for (uint32_t i = 0; i < n; i++) {
-        uint64_t hash = chain->hashes[i], known = key_of(map, hash, &seed);
+        uint64_t hash = chain->hashes[i];
 
-        if (known != 0 && known != keys[i]) {
-            map->stats.contradictions++;
-            return i;
-        }
         if (!add_groups(map, e, rank, hash, keys[i], chain->seed))
             return i;
         if (map->copies.n_keyless > 0)

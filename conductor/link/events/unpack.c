@@ -23,25 +23,22 @@ static size_t left(const struct unpack *u)
     return (size_t)(u->end - u->at);
 }
 
-enum unpack_kind unpack_peek(const struct unpack *u)
-{
-    uint8_t b;
-
-    if (u->expected || u->at == u->end)
-        return UNPACK_END;
-    b = *u->at;
-    if (b <= 0x7f || b >= 0xe0 || (b >= 0xcc && b <= 0xd3))
-        return UNPACK_INTEGER;
-    if (b <= 0x8f || b == 0xde || b == 0xdf)
-        return UNPACK_MAP;
-    if (b <= 0x9f || b == 0xdc || b == 0xdd)
-        return UNPACK_ARRAY;
-    if (b <= 0xbf || (b >= 0xd9 && b <= 0xdb))
-        return UNPACK_TEXT;
-    if (b >= 0xc4 && b <= 0xc6)
-        return UNPACK_BYTES;
-    return b == 0xc0 ? UNPACK_NIL : UNPACK_OTHER;
-}
+const uint8_t unpack_kinds[256] = {
+    [0x00 ... 0x7f] = UNPACK_INTEGER,
+    [0x80 ... 0x8f] = UNPACK_MAP,
+    [0x90 ... 0x9f] = UNPACK_ARRAY,
+    [0xa0 ... 0xbf] = UNPACK_TEXT,
+    [0xc0] = UNPACK_NIL,
+    [0xc1 ... 0xc3] = UNPACK_OTHER,
+    [0xc4 ... 0xc6] = UNPACK_BYTES,
+    [0xc7 ... 0xcb] = UNPACK_OTHER,
+    [0xcc ... 0xd3] = UNPACK_INTEGER,
+    [0xd4 ... 0xd8] = UNPACK_OTHER,
+    [0xd9 ... 0xdb] = UNPACK_TEXT,
+    [0xdc ... 0xdd] = UNPACK_ARRAY,
+    [0xde ... 0xdf] = UNPACK_MAP,
+    [0xe0 ... 0xff] = UNPACK_INTEGER,
+};
 
 /* A big-endian number of 1, 2, 4 or 8 bytes, which are there. */
 static uint64_t number(const uint8_t *p, uint32_t width)
@@ -320,6 +317,12 @@ bool unpack_skip(struct unpack *u, uint32_t n)
     uint64_t todo = n, inside;
 
     for (; todo > 0; todo += inside - 1) {
+        inside = 0;
+        if (left(u) >= todo && (*u->at == 0xc0 || *u->at <= 0x7f) &&
+            !u->expected) {
+            u->at++;
+            continue;
+        }
         if (unpack_peek(u) == UNPACK_END || todo > left(u))
             return unpack_fail(u, "another value");
         if (!skip_one(u, &inside))

@@ -45,8 +45,16 @@ void unpack_init(struct unpack *u, const void *bytes, size_t n);
  * Returns false. */
 bool unpack_fail(struct unpack *u, const char *expected);
 
+/* The kind of a value by its first byte: an enum unpack_kind each. */
+extern const uint8_t unpack_kinds[256];
+
 /* The kind of the next value, which is not read. */
-enum unpack_kind unpack_peek(const struct unpack *u);
+static inline enum unpack_kind unpack_peek(const struct unpack *u)
+{
+    return u->expected || u->at == u->end
+               ? UNPACK_END
+               : (enum unpack_kind)unpack_kinds[*u->at];
+}
 
 /* Reads nil if it comes next, and returns whether it did. */
 bool unpack_nil(struct unpack *u);
