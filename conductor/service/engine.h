@@ -113,10 +113,15 @@ void engine_learn(struct service *s);
 bool tokenize_begin(struct service_request *request);
 void tokenize_abort(struct service_request *request);
 
-/* forward.c: hand a request over (0, or -ENOMEM with nothing changed); give it
- * up; look after those whose first token cannot be seen. */
+/* forward.c: hand a request over (0, or -ENOMEM with nothing changed); look
+ * after those whose first token cannot be seen. */
 [[nodiscard]] int forward_send(struct service_request *request);
-void forward_abort(struct service_request *request);
 void forward_tick(struct service *s);
+
+/* forward_line.c: enter the line of the request's engine; leave it, nothing if
+ * it is in none; give the request up, wherever it is. */
+void forward_join_line(struct service_request *request, int64_t now_us);
+void forward_leave_line(struct service_request *request, int64_t now_us);
+void forward_abort(struct service_request *request);
 
 #endif

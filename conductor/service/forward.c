@@ -2,11 +2,9 @@
  * A request that an engine gets as it came, and the answer that the client gets
  * as it comes.
  *
- * An engine computes prompts about in the order in which they come: the first
- * request of its line is taken to be computed now, and its first byte says how
- * long that took. Of an answer that is not streamed the first byte is the last;
- * its prefill counts as over after the predicted time, or when a later request
- * of the line has its first token.
+ * Of an answer that is not streamed the first byte is the last; its prefill
+ * counts as over after the predicted time, or when a later request of the
+ * engine's line has its first token.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -17,31 +15,6 @@
 #include "base/log.h"
 #include "conductor/core/observation/observation.h"
 #include "conductor/service/engine.h"
-
-/* The first of the line begins. */
-static void next_turn(struct engine *e, int64_t now_us)
-{
-    struct service_request *first = TAILQ_FIRST(&e->line);
-
-    if (!first || first->forward->turn_us)
-        return;
-    first->forward->turn_us = now_us;
-    (void)pool_prefill_started(e->service->pool, e->id, first->attempt.id,
-                               now_us);
-    if (first->state == REQUEST_SCHEDULED)
-        (void)!request_set_state(first, REQUEST_PREFILLING);
-}
-
-static void leave_line(struct service_request *request, int64_t now_us)
-{
-    struct forward *f = request->forward;
-
-    if (!f->in_line)
-        return;
-    TAILQ_REMOVE(&f->engine->line, request, unsent);
-    f->in_line = false;
-    next_turn(f->engine, now_us);
-}
 
 static void evicted(void *arg, uint64_t key)
 {
@@ -87,7 +60,7 @@ static void prefill_over(struct service_request *request, int64_t us,
     (void)pool_prefill_done(s->pool, request->attempt.prefill,
                             request->attempt.id, us, now_us);
     engine_learn(s);
-    leave_line(request, now_us);
+    forward_leave_line(request, now_us);
     service_freed(s);
 }
 
@@ -333,26 +306,8 @@ int forward_send(struct service_request *request)
     if (engine_predicts(f->engine, f->what.ids))
         predict_cached(request);
     f->engine->n_sent++;
-    TAILQ_INSERT_TAIL(&f->engine->line, request, unsent);
-    f->in_line = true;
-    next_turn(f->engine, clock_now_us());
+    forward_join_line(request, clock_now_us());
     return 0;
-}
-
-void forward_abort(struct service_request *request)
-{
-    struct forward *f = request->forward;
-
-    upstream_cancel(f->exchange);
-    f->exchange = NULL;
-    if (f->engine)
-        leave_line(request, clock_now_us());
-    free(f->headers);
-    f->headers = NULL;
-    f->engine = NULL;
-    f->turn_us = 0;
-    f->refused = false;
-    f->n_tail = 0;
 }
 
 /* Prefills of answers that are not streamed. */

@@ -1,4 +1,4 @@
-/* A request's life: its states, its failures, its end. */
+/* A request's life: its failures and its end. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,41 +7,6 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "conductor/service/engine.h"
-
-static const char *const state_names[REQUEST_STATES] = {
-    "received",     "waiting",  "scheduled", "prefilling",
-    "transferring", "decoding", "ended",     "tokenizing",
-};
-
-#define TO(s) (1u << (s))
-/* Which state may follow which. A retry goes back to RECEIVED. */
-static const unsigned transitions[REQUEST_STATES] = {
-    [REQUEST_RECEIVED] =
-        TO(REQUEST_WAITING) | TO(REQUEST_SCHEDULED) | TO(REQUEST_ENDED),
-    [REQUEST_WAITING] = TO(REQUEST_SCHEDULED) | TO(REQUEST_ENDED),
-    [REQUEST_SCHEDULED] =
-        TO(REQUEST_PREFILLING) | TO(REQUEST_RECEIVED) | TO(REQUEST_ENDED),
-    [REQUEST_PREFILLING] =
-        TO(REQUEST_TRANSFERRING) | TO(REQUEST_RECEIVED) | TO(REQUEST_ENDED),
-    [REQUEST_TRANSFERRING] = TO(REQUEST_DECODING) | TO(REQUEST_ENDED),
-    [REQUEST_DECODING] = TO(REQUEST_ENDED),
-    [REQUEST_ENDED] = 0,
-    [REQUEST_TOKENIZING] = TO(REQUEST_RECEIVED) | TO(REQUEST_ENDED),
-};
-
-/* Returns false for a change that the table does not know. */
-bool request_set_state(struct service_request *request, enum request_state next)
-{
-    if (!(transitions[request->state] & TO(next))) {
-        log_warn("%s: no way from %s to %s", request->request_id,
-                 state_names[request->state], state_names[next]);
-        return false;
-    }
-    log_debug("%s: %s -> %s", request->request_id, state_names[request->state],
-              state_names[next]);
-    request->state = next;
-    return true;
-}
 
 struct service_request *request_find(struct service *service,
                                      uint64_t attempt_id)
@@ -145,6 +110,28 @@ void request_fail(struct service_request *request, int http_status,
                   http_status == 429 ? "rejected" : "failed", code);
     log_debug("%s: failed, %s: %s", request->request_id, code, message);
     request->ops->failed(request->arg, &failure);
+    request_free(request);
+}
+
+void request_end(struct service_request *request, enum metrics_outcome outcome,
+                 const char *how, const char *reason)
+{
+    struct service *s = request->service;
+
+    if (s->predicts && request->output.n_tokens > 1)
+        metrics_ratio_error(
+            &s->metrics.tbt_error_ratio, request->attempt.predicted_tbt_us,
+            (request->output.last_token_us - request->output.first_token_us) /
+                (request->output.n_tokens - 1));
+    request_close_pool(request);
+    request->attempt.id = 0;
+    if (!request_set_state(request, REQUEST_ENDED))
+        return;
+    s->metrics.requests[outcome]++;
+    explain_ended(s->explain, request, how, reason);
+    request->result.output_tokens = request->output.n_tokens;
+    request->result.retries = request->dispatch.retries;
+    request->ops->done(request->arg, &request->result);
     request_free(request);
 }
 

@@ -44,28 +44,6 @@ static bool request_token(struct service_request *request, uint32_t token)
     return request_find(s, attempt_id) == request;
 }
 
-void request_end(struct service_request *request, enum metrics_outcome outcome,
-                 const char *how, const char *reason)
-{
-    struct service *s = request->service;
-
-    if (s->predicts && request->output.n_tokens > 1)
-        metrics_ratio_error(
-            &s->metrics.tbt_error_ratio, request->attempt.predicted_tbt_us,
-            (request->output.last_token_us - request->output.first_token_us) /
-                (request->output.n_tokens - 1));
-    request_close_pool(request);
-    request->attempt.id = 0;
-    if (!request_set_state(request, REQUEST_ENDED))
-        return;
-    s->metrics.requests[outcome]++;
-    explain_ended(s->explain, request, how, reason);
-    request->result.output_tokens = request->output.n_tokens;
-    request->result.retries = request->dispatch.retries;
-    request->ops->done(request->arg, &request->result);
-    request_free(request);
-}
-
 static void request_done(struct service_request *request)
 {
     request_end(request, METRICS_COMPLETED, "completed", NULL);

@@ -239,7 +239,7 @@ void request_retry_waiting(struct service *service);
 void service_freed(struct service *service);
 
 /* request_set_state(request, next): changes the state if the transition table
- * in request.c allows it; returns whether it did. */
+ * in request_state.c allows it; returns whether it did. */
 bool request_set_state(struct service_request *request,
                        enum request_state next);
 
