@@ -281,6 +281,9 @@ static void tear_down(struct daemon *d)
 {
     front_free(d->front);
     service_free(d->service);
+    /* Callbacks that were put off still hold the connections to engines. */
+    if (d->base)
+        event_base_loop(d->base, EVLOOP_NONBLOCK);
     if (d->on_term)
         event_free(d->on_term);
     if (d->on_int)
