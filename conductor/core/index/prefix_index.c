@@ -215,10 +215,6 @@ static bool append(struct store *s, uint64_t key)
             at.page = page_alloc(ix);
         if (at.page == 0)
             return false;
-    } else if (at.page != s->page) {
-        flush(s);
-        if (s->last.page == 0)
-            return append(s, key);
     }
     ix->keys[at.page][at.place] = key;
     ix->pages[at.page].n_keys++;
