@@ -257,6 +257,26 @@ static void test_floods_and_clears(void)
     beside(NULL, flood_and_clear);
 }
 
+static void test_another_tier_at_the_quota(void)
+{
+    struct rig r;
+    uint64_t keys[11];
+
+    rig_init(&r, 1 << 20);
+    chain_keys(1, keys, 11);
+    prefix_index_set_quota(r.ix, 0, 10);
+    CU_ASSERT_EQUAL(store(&r, 0, 0, keys, 10), 0);
+    /* What it holds already takes no more of it; what is new does. */
+    CU_ASSERT_EQUAL(store(&r, 0, 0, keys, 10), 0);
+    CU_ASSERT_EQUAL(
+        prefix_index_stored(r.ix, 0, TIER_DISK, keys[7], keys + 8, 3), -ENOSPC);
+    CU_ASSERT_EQUAL(prefix_index_unindexed(r.ix, 0), 1);
+    CU_ASSERT_EQUAL(prefix_index_removed(r.ix, 0, TIER_HOST, keys + 8, 2), 0);
+    CU_ASSERT_EQUAL(matched(&r, 0, keys, 11), 10);
+    CU_ASSERT_EQUAL(prefix_index_held(r.ix, 0), 10);
+    rig_fini(&r);
+}
+
 int main(void)
 {
     CU_pSuite suite;
@@ -269,6 +289,7 @@ int main(void)
     CU_add_test(suite, "keys of equal bytes", test_keys_of_equal_bytes);
     CU_add_test(suite, "nothing stays", test_nothing_stays_for_dropped_blocks);
     CU_add_test(suite, "clears in a loop", test_clears_in_a_loop);
+    CU_add_test(suite, "another tier", test_another_tier_at_the_quota);
     CU_add_test(suite, "heals", test_heals);
     CU_add_test(suite, "junk in their pages", test_junk_in_their_pages);
     CU_add_test(suite, "their keys first", test_their_keys_first);

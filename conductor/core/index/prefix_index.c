@@ -264,6 +264,19 @@ static void store_one(struct store *s, uint64_t key)
     s->mask |= 1u << s->last.place;
 }
 
+/* Whether the instance may hold no more than it does, and a key is new to it:
+ * another tier of what it holds takes nothing of its quota. */
+static bool quota_is_used(struct store *s, uint64_t key)
+{
+    const struct indexed *of = &s->ix->instances[s->instance];
+
+    if (of->held + places_count(s->mask) < of->quota)
+        return false;
+    flush(s);
+    return of->held >= of->quota &&
+           prefix_index_tiers(s->ix, s->instance, key) == 0;
+}
+
 int prefix_index_stored(struct prefix_index *index, uint32_t instance,
                         enum block_tier tier, uint64_t parent_key,
                         const uint64_t *keys, size_t n)
@@ -273,12 +286,10 @@ int prefix_index_stored(struct prefix_index *index, uint32_t instance,
                       .tier = tier,
                       .parent = parent_key,
                       .looks = EVICT_LOOKS};
-    const struct indexed *of;
     size_t i = 0;
 
     if (!in_range(index, instance, tier))
         return -EINVAL;
-    of = &index->instances[instance];
     s.holder = holder_of(index, instance);
     if (s.holder == HOLDER_NONE) {
         not_indexed(&s, n);
@@ -288,14 +299,10 @@ int prefix_index_stored(struct prefix_index *index, uint32_t instance,
     for (; i < n && keys[i] != 0; i++) {
         if (i + AHEAD < n)
             table_prefetch(index, keys[i + AHEAD]);
-        if (of->held + places_count(s.mask) >= of->quota) {
-            flush(&s);
-            if (of->held >= of->quota) {
-                not_indexed(&s, n - i);
-                return s.rc;
-            }
-        }
-        store_one(&s, keys[i]);
+        if (quota_is_used(&s, keys[i]))
+            not_indexed(&s, 1);
+        else
+            store_one(&s, keys[i]);
     }
     flush(&s);
     return i < n ? -EINVAL : s.rc;

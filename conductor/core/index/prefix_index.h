@@ -67,7 +67,8 @@ void prefix_index_free(struct prefix_index *index);
 
 /*
  * The most blocks that may be indexed of one instance; UINT64_MAX at first.
- * What is above it is not indexed, and counted. A lower quota drops nothing.
+ * What is above it is not indexed, and counted. A block in several tiers takes
+ * one. A lower quota drops nothing.
  */
 void prefix_index_set_quota(struct prefix_index *index, uint32_t instance,
                             uint64_t max_blocks);
