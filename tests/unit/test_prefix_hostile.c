@@ -277,6 +277,35 @@ static void test_another_tier_at_the_quota(void)
     rig_fini(&r);
 }
 
+/* An evicted block stays missing until it is removed from all its tiers. */
+static void test_evicted_from_two_tiers(void)
+{
+    struct rig r;
+    uint64_t keys[200], others[200];
+    uint64_t missing = 0;
+
+    rig_init(&r, 100000);
+    for (uint32_t c = 1; c <= 10; c++) {
+        chain_keys(c, keys, 200);
+        CU_ASSERT_EQUAL(store(&r, 0, 0, keys, 200), 0);
+        CU_ASSERT_EQUAL(prefix_index_stored(r.ix, 0, TIER_DISK, 0, keys, 200),
+                        0);
+    }
+    for (uint32_t c = 0; c < 100; c++) {
+        chain_keys(100 + c, others, 200);
+        (void)!store(&r, 1 + c % FLEET, 0, others, 200);
+    }
+    for (uint32_t c = 1; c <= 10; c++) {
+        chain_keys(c, keys, 200);
+        CU_ASSERT_EQUAL(prefix_index_removed(r.ix, 0, TIER_HOST, keys, 200), 0);
+        for (uint32_t k = 0; k < 200; k++)
+            missing += prefix_index_tiers(r.ix, 0, keys[k]) == 0;
+    }
+    CU_ASSERT(missing > 0);
+    CU_ASSERT_EQUAL(prefix_index_unindexed(r.ix, 0), missing);
+    rig_fini(&r);
+}
+
 int main(void)
 {
     CU_pSuite suite;
@@ -291,6 +320,7 @@ int main(void)
     CU_add_test(suite, "clears in a loop", test_clears_in_a_loop);
     CU_add_test(suite, "another tier", test_another_tier_at_the_quota);
     CU_add_test(suite, "heals", test_heals);
+    CU_add_test(suite, "evicted", test_evicted_from_two_tiers);
     CU_add_test(suite, "junk in their pages", test_junk_in_their_pages);
     CU_add_test(suite, "their keys first", test_their_keys_first);
     CU_add_test(suite, "floods", test_floods);

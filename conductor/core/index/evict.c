@@ -40,16 +40,17 @@ static bool gives_way(struct prefix_index *ix, const struct record *record,
 {
     const struct holder *h = &ix->holders[record->holder];
     struct indexed *of = &ix->instances[h->instance];
-    uint32_t n = places_count(record_any(record));
 
     if (h->state != HOLDER_LIVE)
         return true;
     if (of->held <= level(ix) ||
         (h->instance != instance && of->held < usage(&ix->instances[instance])))
         return false;
-    ix->n_evicted += n;
-    ix->n_unindexed += n;
-    of->unindexed += n;
+    ix->n_evicted += places_count(record_any(record));
+    for (unsigned t = 0; t < BLOCK_TIERS; t++) { /* it is removed from each */
+        ix->n_unindexed += places_count(record->held[t]);
+        of->unindexed += places_count(record->held[t]);
+    }
     return true;
 }
 
