@@ -306,6 +306,18 @@ static void test_evicted_from_two_tiers(void)
     rig_fini(&r);
 }
 
+static void test_memory_is_bounded(void)
+{
+    for (uint64_t max = PREFIX_INDEX_BYTES_MIN; max < 1 << 24;
+         max += max / 7 + 1) {
+        struct rig r;
+
+        rig_init(&r, max);
+        CU_ASSERT(prefix_index_stats(r.ix).bytes_max <= max);
+        rig_fini(&r);
+    }
+}
+
 int main(void)
 {
     CU_pSuite suite;
@@ -321,6 +333,7 @@ int main(void)
     CU_add_test(suite, "another tier", test_another_tier_at_the_quota);
     CU_add_test(suite, "heals", test_heals);
     CU_add_test(suite, "evicted", test_evicted_from_two_tiers);
+    CU_add_test(suite, "memory", test_memory_is_bounded);
     CU_add_test(suite, "junk in their pages", test_junk_in_their_pages);
     CU_add_test(suite, "their keys first", test_their_keys_first);
     CU_add_test(suite, "floods", test_floods);

@@ -33,7 +33,11 @@ static bool size_parts(struct prefix_index *ix,
     double page_bytes = sizeof(struct page) + PAGE_KEYS * sizeof(uint64_t) +
                         PAGE_KEYS / KEYS_A_BUCKET * sizeof(struct bucket);
     uint64_t for_records = config->max_bytes / 100 * RECORDS_PERCENT;
-    double pages = (double)(config->max_bytes - for_records) / page_bytes;
+    /* Beside those in use, page 0 and the last bucket. */
+    double pages =
+        ((double)(config->max_bytes - for_records) - sizeof(struct bucket)) /
+            page_bytes -
+        1;
 
     if (config->max_instances == 0 ||
         config->max_instances > PREFIX_INDEX_INSTANCES_MAX ||
@@ -51,7 +55,8 @@ static bool size_parts(struct prefix_index *ix,
     while (ix->position_bits < 32 && (uint64_t)(ix->max_pages + 1) * PAGE_KEYS >
                                          UINT64_C(1) << ix->position_bits)
         ix->position_bits++;
-    *record_units = for_records / sizeof(uint64_t);
+    /* The arena takes half a byte for each unit. */
+    *record_units = for_records * 2 / (2 * sizeof(uint64_t) + 1);
     return true;
 }
 
