@@ -108,7 +108,7 @@ void schedule_own_blocks(const struct scheduler *s,
 }
 
 /* Of an instance's first `blocks` blocks, which it holds, how many leading ones
- * it can send. Cost: one probe a block if it has a slow disk. */
+ * it can send. */
 static uint32_t sendable_blocks(const struct scheduler *s,
                                 const struct pool_instance *instance,
                                 uint32_t blocks)
