@@ -126,6 +126,8 @@ int index_inventory_mark(struct service *service, struct worker *worker,
     if (service->healing.asked != worker->id)
         return 0;
     if (!m.ends) {
+        if (service->healing.began)
+            return 0; /* else it could begin for ever */
         prefix_index_told_again(service->index, slot);
         service->healing.began = true;
         service->healing.until_us = clock_now_us() + INVENTORY_US;

@@ -1,4 +1,5 @@
 """An index that is smaller than what the workers hold, and its healing."""
+import contextlib
 import random
 import socket
 import struct
@@ -167,6 +168,25 @@ class SmallIndex(Case):
                       cluster.conductor.log())
         self.assertEqual(cluster.api.metrics()['conductor_bad_frames_total'],
                          0)
+
+    def test_one_that_begins_again_and_again_is_given_up(self):
+        cluster = self.conductor()
+        endless = self.join(Holder, cluster, 'endless')
+        crowd = self.crowd(cluster)
+        endless.stored(self.blocks(4000))
+        wait_until('it has no room for all', lambda: self.indexed(
+            cluster, 'endless') < 4000)
+
+        def begin_again():
+            with contextlib.suppress(OSError):
+                while not endless.over.wait(0.5):
+                    endless.say(MARK, b'\0')
+
+        endless.on_asked = lambda: threading.Thread(
+            target=begin_again, daemon=True).start()
+        self.disperse(crowd)
+        wait_until('it is given up', lambda: 'endless: its inventory did not '
+                   'end in time' in cluster.conductor.log(), 60)
 
     def test_one_that_cannot_is_not_asked(self):
         cluster = self.conductor()
