@@ -5,6 +5,7 @@ starts anew for each. The model has random weights: its texts are noise, but
 the work behind them is real.
 """
 import argparse
+import collections
 import http.client
 import importlib.metadata
 import json
@@ -30,6 +31,11 @@ import harness  # noqa: E402
 from counts import Counts  # noqa: E402
 from harness import wait_until  # noqa: E402
 from vllm_engine import BLOCK_TOKENS, BLOCKS, Vllm  # noqa: E402
+
+
+# known: how many of its engine's events Conductor had when it was asked.
+Asked = collections.namedtuple(
+    'Asked', 'prompt home predicted told known until_s')
 
 
 def ids(rng, n):
@@ -260,19 +266,30 @@ class Vllms(Behind):
         self.assertIndexIsRight()
 
     def test_hits_under_load(self):
-        """Eight clients at a time: then predictions may miss what is on its
-        way, but index and events agree in the end."""
+        """Eight clients at a time. What is predicted is then what a recount
+        of events says of some moment between question and answer, and so is
+        what vLLM tells; they differ by events that came between."""
         talks = [ids(self.rng, self.rng.randrange(64, 300))
                  for _ in range(24)]
         prompts = [t + ids(self.rng, 40) for t in talks for _ in range(8)]
         self.rng.shuffle(prompts)
-        results = self.beside(8, prompts, lambda p: self.ask(
-            p, settle=False, max_tokens=8)[1:])
+        asked = self.beside(8, prompts, self.ask_in_time)
         self.assertIndexIsRight()
-        same = sum(predicted == told for predicted, told in results)
-        predicted, told = map(sum, zip(*results))
-        self.note(f'{same} of {len(results)} predictions exact, {predicted} '
-                  f'tokens predicted, {told} told')
+        unexplained = [a for a in asked if not {a.predicted, a.told} <=
+                       a.home.cached_between(a.prompt, a.known, a.until_s)]
+        same = sum(a.predicted == a.told for a in asked)
+        self.note(f'{same} of {len(asked)} predictions exact, '
+                  f'{sum(a.predicted for a in asked)} tokens predicted, '
+                  f'{sum(a.told for a in asked)} told; '
+                  f'unexplained {len(unexplained)}')
+        self.assertEqual(unexplained, [])
+
+    def ask_in_time(self, prompt):
+        metrics = self.api.metrics()
+        home, predicted, told = self.ask(prompt, settle=False, max_tokens=8)
+        known = self.before[home.name] + metrics[
+            f'conductor_engine_events_total{{instance="{home.name}"}}']
+        return Asked(prompt, home, predicted, told, int(known), time.time())
 
     def beside(self, n, items, work):
         """work(item) of all, n at a time."""
@@ -363,36 +380,38 @@ class Vllms(Behind):
             return sum(e.metric(name) for e in self.shared)
         finished = count('vllm:request_success_total')
         for stream in False, True:
-            connection, reply = self.begin(stream)
-            if stream:
-                reply.readline()
-            connection.close()
-        wait_until('nothing runs on the engines',
-                   lambda: count('vllm:num_requests_running') == 0)
-        self.assertEqual(count('vllm:request_success_total'), finished)
-        wait_until('nothing is in flight', lambda: self.total(
-            'requests_in_flight') == 0)
-        self.ask(ids(self.rng, 40))
+            self.begin(stream, ids(self.rng, 40)).close()
+        asked = 0
 
-    def begin(self, stream, prompt=None):
-        """A long request that was sent to an engine, with its answer's head
-        if that is streamed."""
-        if not stream:
-            connection = http.client.HTTPConnection('127.0.0.1', self.api.port)
+        def nothing_runs():
+            nonlocal asked
+            for engine in self.shared:  # it counts what runs at each step
+                self.direct(engine, ids(self.rng, 8))
+                asked += 1
+            return count('vllm:num_requests_running') == 0
+        wait_until('nothing runs on the engines', nothing_runs)
+        wait_until('all of these are counted', lambda: count(
+            'vllm:request_success_total') >= finished + asked)
+        self.assertEqual(count('vllm:request_success_total'),
+                         finished + asked)
+        self.assertEqual(self.total('requests_in_flight'), 0)
+
+    def begin(self, stream, prompt):
+        """The connection of a long request that an engine works at; if it
+        is streamed, its answer has begun."""
         body = {'model': engines.MODEL, 'max_tokens': 1800, 'stream': stream,
-                'prompt': prompt or ids(self.rng, 40), 'ignore_eos': True}
+                'prompt': prompt, 'ignore_eos': True}
         if stream:
-            return self.api.open('POST', '/v1/completions', body)
-        sent = sum(self.metric('engine_requests_total', e)
-                   for e in self.shared)
-        connection.request('POST', '/v1/completions',
-                           json.dumps(body),
+            connection, self.stream = self.api.open(
+                'POST', '/v1/completions', body)
+            self.stream.readline()
+            return connection
+        connection = http.client.HTTPConnection('127.0.0.1', self.api.port)
+        connection.request('POST', '/v1/completions', json.dumps(body),
                            {'Content-Type': 'application/json'})
-        wait_until('it was sent', lambda: sum(self.metric(
-            'engine_requests_total', e) for e in self.shared) > sent)
-        wait_until('it runs', lambda: sum(e.metric(
-            'vllm:num_requests_running') for e in self.shared) > 0)
-        return connection, None
+        wait_until('it is computed', lambda: any(
+            e.recount().leading(prompt) for e in self.shared))
+        return connection
 
     def while_others_ask(self, work):
         """The statuses of requests by four clients while work goes on, which
@@ -431,13 +450,12 @@ class Vllms(Behind):
         """Nobody loses a request of whose answer no byte has come."""
         prompt = ids(self.rng, 130)
         home = self.ask(prompt)[0]
-        _, stream = self.begin(True, prompt + [9])
-        self.assertEqual(stream.headers['x-conductor-prefill'], home.name)
-        stream.readline()
+        self.begin(True, prompt + [9])
+        self.assertEqual(self.stream.headers['x-conductor-prefill'], home.name)
         answered = self.while_others_ask(lambda seen: self.kill(home, seen))
         self.assertEqual(set(answered), {200})
         with self.assertRaises((http.client.IncompleteRead, ConnectionError)):
-            stream.read()
+            self.stream.read()
         self.note(f'{len(answered)} requests beside it answered, '
                   f'{self.total("retries_total"):.0f} of them tried again')
         self.assertGreater(self.total('retries_total'), 0)
@@ -448,11 +466,10 @@ class Vllms(Behind):
         self.note(f'restarted in {time.monotonic() - began:.0f} s')
         wait_until('it is back', lambda: self.api.instances()[0] == 2)
         self.assertEqual(self.metric('instance_blocks', home), 0)
-        self.before[home.name] = -self.metric('engine_events_total', home)
         self.direct(home, prompt)
         wait_until('it tells of the prompt',
                    lambda: home.recount().leading(prompt) == 4)
-        self.settle()
+        self.learn(home)
         self.assertEqual(self.ask(prompt + [9]), (home, 128, 128))
         self.assertIndexIsRight()
 

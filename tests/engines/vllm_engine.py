@@ -68,7 +68,9 @@ class Vllm:
     def start(self):
         """Also starts it again, empty and on the same ports."""
         self.cache = Cache(BLOCK_TOKENS)
-        self.n_events = self.next = 0
+        self.next = 0
+        # What it held after so many events, and when these were sent.
+        self.history = [(0, frozenset())]
         self.process = Group(self.folder, self.name,
                              list(map(str, self.command())),
                              {**os.environ, **ENV})
@@ -121,10 +123,33 @@ class Vllm:
             raise AssertionError(f'{self.name}: event {number} behind '
                                  f'{self.next - 1}')
         self.next += 1
-        events = msgpack.unpackb(payload)[1]
-        self.n_events += len(events)
-        self.cache.apply(events)
+        sent_s, events = msgpack.unpackb(payload)[:2]
+        for event in events:
+            self.cache.apply([event])
+            self.history.append(
+                (sent_s, frozenset(h for h, _ in self.cache.copies)))
+
+    @property
+    def n_events(self):
+        return len(self.history) - 1
 
     def held(self):
         """How many different blocks it holds."""
-        return len({h for h, _ in self.cache.copies})
+        return len(self.history[-1][1])
+
+    def cached_between(self, tokens, first, until_s):
+        """The numbers of a prompt's tokens that were cached at any time from
+        `first` events on until then. Of a prompt that ends with a block the
+        last one is computed again."""
+        hash_of = {c: h for h, c in self.cache.content.items()}
+        chain = [hash_of.get(tuple(tokens[:end])) for end in range(
+            BLOCK_TOKENS, len(tokens), BLOCK_TOKENS)]
+        found = set()
+        for k in range(first, len(self.history)):
+            sent_s, held = self.history[k]
+            if k > first and sent_s > until_s:
+                break
+            n = next((i for i, h in enumerate(chain) if h not in held),
+                     len(chain))
+            found.add(n * BLOCK_TOKENS)
+        return found
