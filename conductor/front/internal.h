@@ -50,8 +50,8 @@ bool forward_passes(const struct http_head *head, struct http_slice name);
 /* Copies what of a request's head is forwarded into one allocation, owned by
  * the caller, and points path, headers and authorization into it. NULL: out of
  * memory. */
-char *forward_copy_head(const struct http_head *head, struct service_forward *f)
-    __attribute__((warn_unused_result));
+[[nodiscard]] char *forward_copy_head(const struct http_head *head,
+                                      struct service_forward *f);
 
 /*
  * The SLO that a request header asks for, in microseconds.

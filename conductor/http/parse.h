@@ -63,9 +63,9 @@ struct http_fault {
  * length and Transfer-Encoding, or with an encoding other than chunked.
  * Returns its bytes; 0; or -EBADMSG with *fault set, whose status is 502. O(n).
  */
-long http_parse_answer(const char *bytes, size_t n, struct http_head *out,
-                       struct http_fault *fault)
-    __attribute__((warn_unused_result));
+[[nodiscard]] long http_parse_answer(const char *bytes, size_t n,
+                                     struct http_head *out,
+                                     struct http_fault *fault);
 
 /* The value of a header by its lower-case name; NULL if it isn't there. */
 const struct http_slice *http_find(const struct http_head *head,

@@ -64,8 +64,8 @@ struct forward {
 
 /* Whether the files that an engine's configuration names can be used: its key
  * and its cost model. Returns 0, or -EINVAL with a message. */
-int engine_check(const struct engine_config *config, char err[CONFIG_ERROR_MAX])
-    __attribute__((warn_unused_result));
+[[nodiscard]] int engine_check(const struct engine_config *config,
+                               char err[CONFIG_ERROR_MAX]);
 
 /* Makes the engines of the service's model and begins to ask for their health.
  * Returns 0 or a negative errno with a message. engines_stop() frees what there

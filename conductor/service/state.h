@@ -272,9 +272,9 @@ void service_free_one(struct service *s);
 /* service_make_scheduler(s, kv_bytes_per_token, layers, coupled): the scheduler
  * of this model's instances, in place of an earlier one. Returns 0 or -ENOMEM.
  */
-__attribute__((warn_unused_result)) int
-service_make_scheduler(struct service *s, int64_t kv_bytes_per_token,
-                       uint32_t layers, bool coupled);
+[[nodiscard]] int service_make_scheduler(struct service *s,
+                                         int64_t kv_bytes_per_token,
+                                         uint32_t layers, bool coupled);
 
 /* service_join(...): worker_link_ops.joined; arg is the service. */
 uint16_t service_join(void *arg, struct worker_link *link,

@@ -261,9 +261,9 @@ struct record *page_record(const struct prefix_index *ix, struct page *page,
 
 /* A holder holds places of a page in a tier: those of `mask`.
  * Returns 0, or -ENOSPC with nothing changed. */
-int page_hold(struct prefix_index *ix, uint32_t page, uint32_t holder,
-              enum block_tier tier, unsigned mask)
-    __attribute__((warn_unused_result));
+[[nodiscard]] int page_hold(struct prefix_index *ix, uint32_t page,
+                            uint32_t holder, enum block_tier tier,
+                            unsigned mask);
 
 /* It holds them no more in that tier. Frees the page if nobody holds any, and
  * compacts it where half of its places are dead. Returns how many of them it
@@ -299,8 +299,8 @@ void page_count(struct prefix_index *ix, uint32_t holder, int pages,
 
 /* Moves the keys of a page behind those of another, which has room for them,
  * and frees it. Returns whether there was room for the records. */
-bool page_merge(struct prefix_index *ix, uint32_t into, uint32_t page)
-    __attribute__((warn_unused_result));
+[[nodiscard]] bool page_merge(struct prefix_index *ix, uint32_t into,
+                              uint32_t page);
 
 /*
  * Makes room in a full index: goes round all pages, puts half-empty ones

@@ -59,8 +59,8 @@ struct prefix_index_stats {
  * Returns the index, owned by the caller, or NULL: out of memory or a bound
  * out of range.
  */
-struct prefix_index *prefix_index_new(const struct prefix_index_config *config)
-    __attribute__((warn_unused_result));
+[[nodiscard]] struct prefix_index *
+prefix_index_new(const struct prefix_index_config *config);
 
 /* Frees the index. NULL is a no-op. */
 void prefix_index_free(struct prefix_index *index);
@@ -84,10 +84,10 @@ void prefix_index_set_quota(struct prefix_index *index, uint32_t instance,
  * instance's quota or the memory is used up.
  * Cost: O(n), one probe for a page of 16 known blocks, one for each new block.
  */
-int prefix_index_stored(struct prefix_index *index, uint32_t instance,
-                        enum block_tier tier, uint64_t parent_key,
-                        const uint64_t *keys, size_t n)
-    __attribute__((warn_unused_result));
+[[nodiscard]] int prefix_index_stored(struct prefix_index *index,
+                                      uint32_t instance, enum block_tier tier,
+                                      uint64_t parent_key, const uint64_t *keys,
+                                      size_t n);
 
 /* Brings nearer what is looked at when these are stored or removed: for blocks
  * that do not come in one event. Changes nothing. */
@@ -100,9 +100,9 @@ void prefix_index_prefetch(const struct prefix_index *index,
  *   keys  (n), borrowed, in any sequence; runs of a chain are fastest.
  * Returns 0, or -EINVAL: instance or tier out of range.
  */
-int prefix_index_removed(struct prefix_index *index, uint32_t instance,
-                         enum block_tier tier, const uint64_t *keys, size_t n)
-    __attribute__((warn_unused_result));
+[[nodiscard]] int prefix_index_removed(struct prefix_index *index,
+                                       uint32_t instance, enum block_tier tier,
+                                       const uint64_t *keys, size_t n);
 
 /*
  * An instance lost all its blocks in all tiers, or goes away. Its number may
@@ -172,8 +172,8 @@ struct prefix_match {
 
 /* Room for the answers of an index with that many instances. Returns 0 or
  * -ENOMEM. prefix_match_fini() frees it; a zeroed one is fine. */
-int prefix_match_init(struct prefix_match *match, uint32_t max_instances)
-    __attribute__((warn_unused_result));
+[[nodiscard]] int prefix_match_init(struct prefix_match *match,
+                                    uint32_t max_instances);
 void prefix_match_fini(struct prefix_match *match);
 
 /*

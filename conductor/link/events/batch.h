@@ -66,7 +66,7 @@ struct kv_decoder;
 
 /* Makes a decoder with room for the largest message; untouched room costs
  * nothing. Returns owned, or NULL. kv_decoder_free(NULL) is a no-op. */
-struct kv_decoder *kv_decoder_new(void) __attribute__((warn_unused_result));
+[[nodiscard]] struct kv_decoder *kv_decoder_new(void);
 void kv_decoder_free(struct kv_decoder *decoder);
 
 /*
@@ -76,8 +76,9 @@ void kv_decoder_free(struct kv_decoder *decoder);
  *   error  written if the message is malformed or too large.
  * Returns 0, or -EINVAL. Cost: O(n), nothing is allocated.
  */
-int kv_decoder_batch(struct kv_decoder *decoder, const void *bytes, size_t n,
-                     struct kv_batch *batch, struct kv_batch_error *error)
-    __attribute__((warn_unused_result));
+[[nodiscard]] int kv_decoder_batch(struct kv_decoder *decoder,
+                                   const void *bytes, size_t n,
+                                   struct kv_batch *batch,
+                                   struct kv_batch_error *error);
 
 #endif

@@ -61,9 +61,9 @@ struct kv_map;
 
 /* Makes an empty map; arg is the sink's. Returns owned, or NULL: out of
  * memory or a bound of 0. kv_map_free(NULL) is a no-op and frees silently. */
-struct kv_map *kv_map_new(const struct kv_map_config *config,
-                          const struct kv_map_sink *sink, void *arg)
-    __attribute__((warn_unused_result));
+[[nodiscard]] struct kv_map *kv_map_new(const struct kv_map_config *config,
+                                        const struct kv_map_sink *sink,
+                                        void *arg);
 void kv_map_free(struct kv_map *map);
 
 /*

@@ -59,8 +59,7 @@ struct kv_feed_stats {
 
 /* Makes what all feeds share. Returns owned, or NULL: out of memory.
  * kv_feeds_free(NULL) is a no-op; its feeds are freed before. */
-struct kv_feeds *kv_feeds_new(struct event_base *base)
-    __attribute__((warn_unused_result));
+[[nodiscard]] struct kv_feeds *kv_feeds_new(struct event_base *base);
 void kv_feeds_free(struct kv_feeds *feeds);
 
 /*
@@ -70,10 +69,10 @@ void kv_feeds_free(struct kv_feeds *feeds);
  * Returns owned, or NULL with errno: an endpoint that is none, a port in use,
  * or out of memory.
  */
-struct kv_feed *kv_feed_new(struct kv_feeds *feeds,
-                            const struct kv_feed_config *config,
-                            const struct kv_map_sink *sink, void *arg)
-    __attribute__((warn_unused_result));
+[[nodiscard]] struct kv_feed *kv_feed_new(struct kv_feeds *feeds,
+                                          const struct kv_feed_config *config,
+                                          const struct kv_map_sink *sink,
+                                          void *arg);
 
 /* Closes its connections, and says nothing to the sink. NULL is a no-op. */
 void kv_feed_free(struct kv_feed *feed);

@@ -31,8 +31,7 @@ struct kv_socket_ops {
 /* Makes what the sockets share: libzmq's context with one thread for I/O.
  * Returns owned, or NULL. kv_loop_free(NULL) is a no-op; its sockets are
  * closed before. */
-struct kv_loop *kv_loop_new(struct event_base *base)
-    __attribute__((warn_unused_result));
+[[nodiscard]] struct kv_loop *kv_loop_new(struct event_base *base);
 void kv_loop_free(struct kv_loop *loop);
 
 /* What a socket does at its endpoint. */
@@ -50,10 +49,10 @@ enum kv_socket_kind {
  * Returns owned, or NULL with errno: a bad endpoint, a port in use, or out of
  * memory.
  */
-struct kv_socket *kv_socket_open(struct kv_loop *loop, enum kv_socket_kind kind,
-                                 const char *endpoint, const char *topic,
-                                 const struct kv_socket_ops *ops, void *arg)
-    __attribute__((warn_unused_result));
+[[nodiscard]] struct kv_socket *
+kv_socket_open(struct kv_loop *loop, enum kv_socket_kind kind,
+               const char *endpoint, const char *topic,
+               const struct kv_socket_ops *ops, void *arg);
 
 /* Closes it at once; also from inside its callback. NULL is a no-op. */
 void kv_socket_close(struct kv_socket *socket);
@@ -64,7 +63,7 @@ void kv_socket_pause(struct kv_socket *socket, bool pause);
 
 /* Sends a message of two frames, the first of them empty. Returns 0, or
  * -EAGAIN: it cannot be sent now. */
-int kv_socket_ask(struct kv_socket *socket, const void *bytes, size_t n)
-    __attribute__((warn_unused_result));
+[[nodiscard]] int kv_socket_ask(struct kv_socket *socket, const void *bytes,
+                                size_t n);
 
 #endif
