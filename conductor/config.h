@@ -47,6 +47,7 @@ struct config {
     int64_t index_mib;
     int64_t heartbeat_ms;
     int64_t worker_timeout_ms;
+    int64_t request_timeout_ms;
     int64_t max_retries;
     int64_t link_mbps;
     int64_t disk_mbps;

@@ -279,7 +279,7 @@ static int on_done(struct service_request *request, uint32_t id,
                                             : request->attempt.prefill;
     uint32_t had = request->output.n_tokens ? request->output.n_tokens
                                             : 1 + request->output.n_early;
-    if (id != last || m.output_tokens != had)
+    if (id != last || request->attempt.is_unsent || m.output_tokens != had)
         return -EPROTO;
     if (request->output.n_tokens)
         request_done(request);
@@ -343,8 +343,8 @@ static int on_tokens(struct service *s, uint32_t id,
         uint32_t expected = request->output.n_tokens
                                 ? request->output.n_tokens
                                 : 1 + request->output.n_early;
-        if (id != request->attempt.decode || t.index != expected ||
-            t.index >= request->prompt.max_tokens ||
+        if (id != request->attempt.decode || request->attempt.is_unsent ||
+            t.index != expected || t.index >= request->prompt.max_tokens ||
             t.token >= s->model.vocab || request->output.early_done)
             return -EPROTO;
         if (request->output.n_tokens)
@@ -381,5 +381,6 @@ int request_frame(struct service *service, uint32_t id,
         return 0; /* an attempt that was cancelled or given up */
     if (id != request->attempt.prefill && id != request->attempt.decode)
         return -EPROTO;
+    request->attempt.heard_us = clock_now_us();
     return takers[h->type](request, id, h, payload);
 }

@@ -82,6 +82,8 @@ struct request_attempt {
     uint8_t load_mode; /* enum proto_load_mode */
     struct prefill_estimate plan;
     int64_t planned_us;        /* when it was decided */
+    int64_t heard_us;          /* when that was, or a worker last spoke of it
+                                  other than by a token */
     int64_t predicted_ttft_us; /* 0: nothing predicts */
     int64_t predicted_tbt_us;
     /* When its prefill worker was lost while its KV may still have been on its
@@ -155,6 +157,7 @@ struct service {
     uint64_t fingerprint; /* of the registered workers; 0 = none yet */
     uint32_t n_workers;
     bool has_orphans;       /* some request may be orphaned */
+    int64_t stalled_us;     /* when they were last looked for */
     struct worker *workers; /* (max_instances), by pool slot */
     struct service *next;   /* owned: of another model */
     uint32_t number;        /* among the models */
@@ -285,7 +288,8 @@ uint16_t service_join(void *arg, struct worker_link *link,
 extern const struct worker_link_ops service_link_ops;
 
 /* instances_tick(service): suspects silent instances, and clears those that
- * were heard from; fails orphans whose decode worker says nothing. */
+ * were heard from; fails orphans whose decode worker says nothing, and requests
+ * of which nobody has spoken for too long. */
 void instances_tick(struct service *service);
 
 /* index_tick(service): a few times a second: begins to sweep what cleared

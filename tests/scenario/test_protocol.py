@@ -4,7 +4,8 @@ import re
 import socket
 import struct
 
-from harness import BLOCK_TOKENS, Case, Peer, total, wait_until
+from harness import (BLOCK_TOKENS, Case, Peer, mostly_waits, total,
+                     wait_until)
 from test_failures import in_background
 import wire
 
@@ -185,14 +186,13 @@ class Strangers(Case):
             peer.close()
 
 
-class Liars(Case):
-    """Workers that join and then say what cannot be. The conductor believes a
-    worker only about itself: each loses its own link, and no other."""
+class Played(Case):
+    """Workers that this file plays."""
+    CONFIG = {'worker_timeout_ms': 600000}
 
     def setUp(self):
         super().setUp()
-        self.cluster_ = self.cluster(prefill=0, decode=0, config={
-            'worker_timeout_ms': 600000})
+        self.cluster_ = self.cluster(prefill=0, decode=0, config=self.CONFIG)
         self.api = self.cluster_.api
 
     def worker(self, name, role):
@@ -202,6 +202,11 @@ class Liars(Case):
                   wire.frame(wire.STATUS, 0, bytes(44)))
         link.wait(wire.WELCOME)
         return link
+
+
+class Liars(Played):
+    """Workers that join and then say what cannot be. The conductor believes a
+    worker only about itself: each loses its own link, and no other."""
 
     def test_started_before_it_was_sent(self):
         """A prefill worker cannot have begun what still waits for the decode
@@ -227,3 +232,67 @@ class Liars(Case):
         self.assertEqual(
             total(self.api.metrics(), 'conductor_bad_frames_total'), 1)
         honest.close()
+
+    def test_tokens_before_the_prefill_was_sent(self):
+        honest, liar = self.worker('p', 1), self.worker('d', 2)
+        self.cluster_.wait_ready(1, 1)
+        for name, tokens in ('d2', True), ('d3', False):
+            answer = in_background(lambda: self.api.complete('a prompt', 4))
+            liar.wait(wire.DECODE)
+            request_id = [r for k, r, _ in liar.frames if k == wire.DECODE][-1]
+            liar.send(wire.frame(wire.TOKENS, 0, struct.pack(
+                '<IQII', 1, request_id, 1, 1)) if tokens else
+                wire.frame(wire.DONE, request_id, struct.pack('<I', 1)))
+            self.assertIn('out of place',
+                          wire.parse_reason(liar.wait(wire.ERROR))[1])
+            liar.wait_closed()
+            self.assertEqual(answer().status, 503)
+            self.assertFalse(honest.closed)
+            liar = self.worker(name, 2)
+            self.cluster_.wait_ready(1, 1)
+        liar.close()
+        honest.close()
+
+
+class Stalled(Played):
+    """Workers that are heard from, and do not go on with a request."""
+    CONFIG = {**Played.CONFIG, 'request_timeout_ms': 1000, 'max_retries': 1}
+
+    def begin(self):
+        self.p, self.d = self.worker('p', 1), self.worker('d', 2)
+        self.cluster_.wait_ready(1, 1)
+        return in_background(lambda: self.api.complete('a prompt', 4))
+
+    def ends(self, answer, name):
+        reply = answer()
+        self.assertError(reply, 502,
+                         f'worker {name} has not gone on for 1000 ms')
+        self.assertEqual(reply.body['error']['code'], 'worker_failed')
+        for link in self.p, self.d:
+            self.assertFalse(link.closed)
+            link.close()
+        self.assertEqual(
+            self.api.metrics()['conductor_requests_in_flight'], 0)
+
+    @mostly_waits
+    def test_a_decode_worker(self):
+        answer = self.begin()
+        self.d.wait(wire.DECODE)
+        self.ends(answer, 'd')
+
+    @mostly_waits
+    def test_a_prefill_worker(self):
+        answer = self.begin()
+        told = set()
+        while len(told) < 2:
+            told.add(self.ready(told))
+        self.ends(answer, 'p')
+
+    def ready(self, told):
+        """The decode worker is ready for the next attempt; its id."""
+        def next_id():
+            return next((r for k, r, _ in self.d.frames
+                         if k == wire.DECODE and r not in told), None)
+        wait_until('another attempt', next_id)
+        self.d.send(wire.frame(wire.DECODE_READY, next_id()))
+        return next_id()
