@@ -87,6 +87,7 @@ static int write_instances(const struct service *all, struct evbuffer *out)
 struct sums {
     struct metrics metrics;
     uint64_t in_flight, pending_dropped;
+    int64_t overhead_us; /* the longest */
     uint64_t keys, holders, bytes, bytes_max, evicted, unindexed;
 };
 
@@ -99,6 +100,8 @@ static void sum_up(const struct service *all, struct sums *sums)
 
         metrics_add(&sums->metrics, &s->metrics);
         sums->in_flight += s->table.size - s->table.n_free;
+        if (s->dispatch.overhead_us > sums->overhead_us)
+            sums->overhead_us = s->dispatch.overhead_us;
         sums->pending_dropped += pool_pending_dropped(s->pool);
         sums->keys += x.keys;
         sums->holders += x.holders;
@@ -123,7 +126,7 @@ int service_metrics(const struct service *all, struct evbuffer *out)
         "# TYPE conductor_requests_in_flight gauge\n"
         "conductor_requests_in_flight %llu\n"
         "# HELP conductor_overhead_seconds Time to first token outside queue "
-        "and prefill, smoothed.\n"
+        "and prefill, smoothed; the longest of all models.\n"
         "# TYPE conductor_overhead_seconds gauge\n"
         "conductor_overhead_seconds %.6f\n"
         "# HELP conductor_pending_dropped_total Prefills whose blocks no match "
@@ -150,8 +153,7 @@ int service_metrics(const struct service *all, struct evbuffer *out)
         "the index had no room for.\n"
         "# TYPE conductor_index_unindexed_blocks gauge\n"
         "conductor_index_unindexed_blocks %llu\n",
-        (unsigned long long)sums.in_flight,
-        (double)all->dispatch.overhead_us / 1e6,
+        (unsigned long long)sums.in_flight, (double)sums.overhead_us / 1e6,
         (unsigned long long)sums.pending_dropped, (unsigned long long)sums.keys,
         (unsigned long long)sums.holders, (unsigned long long)sums.bytes,
         (unsigned long long)sums.bytes_max, (unsigned long long)sums.evicted,

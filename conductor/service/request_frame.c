@@ -149,8 +149,11 @@ static void learn_overhead(struct service_request *request,
 
     if (m->load_us || m->fetch_us)
         return; /* what was waited for a load is no overhead */
-    int64_t seen_us = clock_now_us() - request->attempt.planned_us -
-                      (int64_t)m->queue_us - (int64_t)m->prefill_us;
+    int64_t passed_us = clock_now_us() - request->attempt.planned_us;
+    int64_t told_us = (int64_t)m->queue_us + (int64_t)m->prefill_us;
+    if (told_us > passed_us)
+        return; /* it tells of more time than there was */
+    int64_t seen_us = passed_us - told_us;
     int64_t off_us = seen_us - s->dispatch.overhead_us;
     if (off_us > 1000)
         off_us = 1000;
