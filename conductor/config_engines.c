@@ -163,6 +163,8 @@ static void check_texts(struct fields *f, const struct fields_object *o,
                       e->url_text);
     check_endpoint(f, o, "kv_events", e->kv_events);
     check_endpoint(f, o, "kv_replay", e->kv_replay);
+    if (*e->kv_replay && !*e->kv_events)
+        fields_refuse(f, o->path, "kv_replay", "needs kv_events");
     if (!is_path(e->health_path))
         fields_refuse_value(f, o, "health_path", "a path that begins with /");
     if (*e->tokenize_path && !is_path(e->tokenize_path))

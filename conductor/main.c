@@ -244,7 +244,10 @@ static int open_front(struct daemon *d)
         o.limits.max_prompts = (size_t)d->config.max_in_flight;
     int rc = front_new(d->base, d->service, &o, &d->front);
     if (rc)
-        log_error("listen: %s: %s", d->config.listen, strerror(-rc));
+        log_error("listen: %s: %s", d->config.listen,
+                  rc == -EADDRNOTAVAIL
+                      ? "no host of that name is found, or it is not this one"
+                      : strerror(-rc));
     return rc;
 }
 

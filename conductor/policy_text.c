@@ -37,7 +37,7 @@ int policy_settings_add(struct policy_settings *settings, const char *text,
     }
     snprintf(s->name, sizeof(s->name), "%.*s", (int)(eq - text), text);
     s->value = strtod(eq + 1, &end);
-    if (*end != '\0') {
+    if (*end != '\0' || strpbrk(eq + 1, "xX")) {
         snprintf(error, size, "%s: %.100s: must be a number", s->name, eq + 1);
         return -EINVAL;
     }

@@ -269,18 +269,16 @@ static void set_no_model(const struct front *front,
                          const struct forward_body *body,
                          struct openai_error *error)
 {
-    const char *first = service_model(front->service)->name;
+    char models[300];
 
+    front_models(front->service, models, sizeof(models));
     if (*body->model)
-        openai_error_set(
-            error, 404, "model_not_found", "model",
-            "model '%.100s' does not exist; this server has '%s'%s",
-            body->model, first,
-            service_next(front->service) ? " and others" : "");
+        openai_error_set(error, 404, "model_not_found", "model",
+                         "model '%.100s' does not exist; this server has %s",
+                         body->model, models);
     else
         openai_error_set(error, 400, "missing_parameter", "model",
-                         "'model' is required: this server has '%s' and others",
-                         first);
+                         "'model' is required: this server has %s", models);
 }
 
 /* The model's service; without a name that of the only model. */

@@ -79,4 +79,8 @@ void endpoint_set_unready(const struct front *front,
 void endpoint_reply_error(struct http_conn *conn,
                           const struct openai_error *error, int64_t retry_us);
 
+/* front_models(first, text, size): the names of the models, as far as there is
+ * room, and whether there are others. */
+void front_models(const struct service *first, char *text, size_t size);
+
 #endif

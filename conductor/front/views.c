@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <event2/buffer.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "conductor/front/internal.h"
@@ -80,11 +81,28 @@ static bool names(const char *at, size_t n, const char *text)
     return i == n && !*text;
 }
 
+void front_models(const struct service *first, char *text, size_t size)
+{
+    size_t n = 0;
+
+    for (const struct service *s = first; s; s = service_next(s)) {
+        const char *name = service_model(s)->name;
+
+        if (n && n + strlen(name) + sizeof(", '' and others") > size) {
+            snprintf(text + n, size - n, " and others");
+            return;
+        }
+        n += (size_t)snprintf(text + n, size - n, "%s'%.100s'", n ? ", " : "",
+                              name);
+    }
+}
+
 void view_model(const struct front_call *call)
 {
     const char *name = call->head->path.at + strlen(VIEW_MODEL_PATH);
     size_t n = call->head->path.n - strlen(VIEW_MODEL_PATH);
     struct openai_error error;
+    char models[300];
 
     for (const struct service *s = call->front->service; s;
          s = service_next(s)) {
@@ -98,11 +116,10 @@ void view_model(const struct front_call *call)
         reply_json(call, &buf);
         return;
     }
+    front_models(call->front->service, models, sizeof(models));
     openai_error_set(&error, 404, "model_not_found", "model",
-                     "model '%.*s' does not exist; this server has '%s'%s",
-                     n < 100 ? (int)n : 100, name,
-                     service_model(call->front->service)->name,
-                     service_next(call->front->service) ? " and others" : "");
+                     "model '%.*s' does not exist; this server has %s",
+                     n < 100 ? (int)n : 100, name, models);
     http_reply_error(call->conn, &error);
 }
 

@@ -191,6 +191,7 @@ static int load_cost_model(struct service *s, char err[CONFIG_ERROR_MAX])
 /* What serving native workers needs. */
 static int check_native(const struct config *config, char err[CONFIG_ERROR_MAX])
 {
+    char why[CONFIG_ERROR_MAX - 20];
     struct cost_model cost;
     struct secret *secret;
 
@@ -199,10 +200,11 @@ static int check_native(const struct config *config, char err[CONFIG_ERROR_MAX])
     secret_free(secret);
     if (!*config->cost_model)
         return check_no_cost_model(config, err);
-    int rc =
-        cost_model_load_file(config->cost_model, &cost, err, CONFIG_ERROR_MAX);
-    if (rc)
+    int rc = cost_model_load_file(config->cost_model, &cost, why, sizeof(why));
+    if (rc) {
+        snprintf(err, CONFIG_ERROR_MAX, "cost_model: %s", why);
         return rc;
+    }
     if (strcmp(cost.model, config->model) != 0) {
         snprintf(err, CONFIG_ERROR_MAX,
                  "cost_model: %.200s was fitted for model \"%.60s\", but model "

@@ -469,6 +469,8 @@ class Placement(EngineCase):
         self.assertEqual(len(engine.requests), 1)
         self.assertEqual([m['id'] for m in cluster.api.request(
             'GET', '/v1/models').body['data']], ['tiny', 'm'])
+        self.assertError(cluster.api.request('GET', '/v1/models/x'), 404,
+                         "this server has 'tiny', 'm'")
 
 
 class Configuration(Case):
@@ -491,6 +493,8 @@ class Configuration(Case):
                      'kv_events')
         self.refused([{**good, 'kv_events': 'h:1'}], 'engines[0].kv_events',
                      'h:1')
+        self.refused([{**good, 'kv_replay': 'tcp://h:1'}],
+                     'engines[0].kv_replay', 'needs kv_events')
         self.refused([{**good, 'url': 'ftp://h'}], 'engines[0].url', 'ftp://h')
         self.refused([{**good, 'url': 'http://h:0'}], 'engines[0].url')
         self.refused([{**good, 'url': 'http://u@h:1'}], 'engines[0].url')

@@ -74,6 +74,9 @@ class BadConfiguration(Case):
                 self.refused(json.dumps({
                     'listen': '127.0.0.1:0', 'worker_listen': '127.0.0.1:0',
                     'cost_model': model, option: address}), address)
+        self.refused(json.dumps({
+            'listen': 'a..b:80', 'worker_listen': '127.0.0.1:0',
+            'cost_model': model}), 'listen: a..b:80: no host of that name')
 
     def test_cost_model(self):
         good = json.loads(cost_model_json())
@@ -90,9 +93,10 @@ class BadConfiguration(Case):
                  'coefficients_us')):
             with self.subTest(name):
                 self.refused(json.dumps({
-                    'cost_model': self.write('cost.json', text)}), word)
+                    'cost_model': self.write('cost.json', text)}),
+                    'cost_model: ', word)
         self.refused(json.dumps({'cost_model': '/nonexistent.json'}),
-                     '/nonexistent.json')
+                     'cost_model: ', '/nonexistent.json')
 
     def test_cost_model_of_other_blocks(self):
         """Every program that reads a model of another block size than it

@@ -266,6 +266,7 @@ class Simulate(unittest.TestCase):
                            'wait_price'),
                 ('wait_price=-1', 'wait_price=-1 of policy plan: must be a '
                                   'number from 0 to 1000000'),
+                ('wait_price=0x10', 'wait_price: 0x10: must be a number'),
                 ('wait_price', 'must be NAME=NUMBER')):
             self.refused(2, words, *good, '--policy', 'plan',
                          '--policy-option', option)

@@ -12,7 +12,7 @@
 #include <string.h>
 
 #ifdef __x86_64__
-#include <immintrin.h>
+#include <emmintrin.h>
 #endif
 
 #include "conductor/front/json/utf8.h"
