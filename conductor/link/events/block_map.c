@@ -40,27 +40,12 @@ void kv_map_free(struct kv_map *map)
     free(map);
 }
 
-void map_say_gone(struct kv_map *map)
-{
-    if (map->n_gone > 0)
-        map->sink.removed(map->arg, map->gone_tier, map->gone, map->n_gone);
-    map->n_gone = 0;
-}
-
 static void gone(struct kv_map *map, enum block_tier tier, uint64_t key)
 {
     if (map->n_gone == MAP_PIECE_BLOCKS || map->gone_tier != tier)
         map_say_gone(map);
     map->gone_tier = tier;
     map->gone[map->n_gone++] = key;
-}
-
-void map_say_stored(struct kv_map *map, enum block_tier tier,
-                    uint64_t parent_key, const uint64_t *keys, size_t n)
-{
-    map_say_gone(map);
-    if (n > 0)
-        map->sink.stored(map->arg, tier, parent_key, keys, n);
 }
 
 static bool has_copy(const struct kv_map *map, uint64_t hash, uint8_t tier)

@@ -1,10 +1,8 @@
-/* The KV events of an engine, from its messages to its map. */
+/* The KV events of an engine: its messages, live ones and missing ones. */
 #include "conductor/link/events/feed.h"
 
 #include <endian.h>
 #include <errno.h>
-#include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,147 +11,20 @@
 #include "conductor/link/events/feed_state.h"
 
 #define TICK_US 250000
-/* When nothing comes, the engine is asked whether something is missing, since
- * a message may be lost with none behind it: after a second, and again after
- * twice as long, up to this. */
-#define QUIET_MIN_US 1000000
+/* FEED_QUIET_MIN_US doubles up to this. */
 #define QUIET_MAX_US 30000000
-
-bool feed_endpoint(const char *endpoint, uint16_t rank,
-                   char out[FEED_ENDPOINT_MAX])
-{
-    const char *colon = strrchr(endpoint, ':');
-    unsigned long port;
-    char *end;
-    int n;
-
-    if (!colon || colon[1] < '0' || colon[1] > '9')
-        return false;
-    port = strtoul(colon + 1, &end, 10) + rank;
-    n = snprintf(out, FEED_ENDPOINT_MAX, "%.*s:%lu", (int)(colon - endpoint),
-                 endpoint, port);
-    return !*end && port <= UINT16_MAX && n < FEED_ENDPOINT_MAX;
-}
-
-/* Live messages wait while one of the ranks that come that way is replayed. */
-static void update_pauses(struct kv_feed *feed)
-{
-    for (uint32_t i = 0; i < feed->n_intakes; i++) {
-        bool pause = false;
-
-        for (uint16_t r = 0; r < feed->config.ranks; r++) {
-            const struct stream *stream = &feed->streams[r];
-
-            if (feed->config.bind || feed->intakes[i].rank == r)
-                pause |= stream->replay != REPLAY_NONE && !stream->check;
-        }
-        kv_socket_pause(feed->intakes[i].socket, pause);
-    }
-}
-
-void stream_forget(struct stream *stream)
-{
-    kv_map_clear_rank(stream->feed->map, stream->rank);
-    kv_sequence_forget(&stream->sequence);
-}
-
-static void drop_held(struct stream *stream)
-{
-    if (stream->has_held)
-        zmq_msg_close(&stream->held);
-    stream->has_held = false;
-}
-
-static void apply_batch(struct stream *stream, uint64_t number,
-                        const struct kv_batch *batch, size_t bytes)
-{
-    struct kv_feed *feed = stream->feed;
-
-    kv_map_batch(feed->map, stream->rank, batch);
-    kv_sequence_applied(&stream->sequence, number, batch->time_s);
-    feed->stats.messages++;
-    feed->stats.bytes += bytes;
-    feed->stats.events += batch->n_events;
-    feed->stats.unknown_events += batch->n_unknown;
-    feed->stats.last_event_us = clock_now_us();
-    stream->quiet_since_us = feed->stats.last_event_us;
-    stream->quiet_us = QUIET_MIN_US;
-}
-
-/* Nobody knows what a message has said: what is known may be wrong. */
-static void malformed(struct stream *stream, uint64_t number,
-                      const struct kv_batch_error *error)
-{
-    struct kv_feed *feed = stream->feed;
-
-    if (feed->stats.malformed++ == 0)
-        log_warn("engine %s: rank %u: KV event message %" PRIu64
-                 " is malformed at byte %zu: expected %s; its blocks are "
-                 "forgotten",
-                 feed->config.name, stream->rank, number, error->offset,
-                 error->expected);
-    stream_forget(stream);
-    stream->partial = true;
-    kv_sequence_applied(&stream->sequence, number, 0);
-}
-
-void stream_apply(struct stream *stream, uint64_t number, const void *bytes,
-                  size_t n)
-{
-    struct kv_batch_error error;
-    struct kv_batch batch;
-
-    if (kv_decoder_batch(stream->feed->feeds->decoder, bytes, n, &batch,
-                         &error))
-        malformed(stream, number, &error);
-    else
-        apply_batch(stream, number, &batch, n);
-}
-
-/* Applies the message that was held, if no replay had it. What is missing
- * before it is lost. */
-static void apply_held(struct stream *stream)
-{
-    struct kv_feed *feed = stream->feed;
-    uint64_t number = stream->held_number;
-    uint64_t wanted = kv_sequence_wanted(&stream->sequence);
-
-    if (number < wanted) {
-        feed->stats.duplicates++;
-    } else {
-        if (number > wanted && stream->sequence.any_applied) {
-            log_warn("engine %s: rank %u: KV events %" PRIu64 " to %" PRIu64
-                     " are lost; its blocks are forgotten",
-                     feed->config.name, stream->rank, wanted, number - 1);
-            feed->stats.lost += number - wanted;
-            stream_forget(stream);
-        }
-        stream->partial |= number > wanted && number > 1;
-        stream_apply(stream, number, zmq_msg_data(&stream->held),
-                     zmq_msg_size(&stream->held));
-    }
-    drop_held(stream);
-}
-
-void stream_resume(struct stream *stream)
-{
-    if (stream->has_held)
-        apply_held(stream);
-    stream->quiet_since_us = clock_now_us();
-    update_pauses(stream->feed);
-}
 
 /* Keeps a live message until what is missing before it has come. */
 static void hold(struct stream *stream, uint64_t number, zmq_msg_t *payload)
 {
-    drop_held(stream);
+    stream_drop_held(stream);
     zmq_msg_init(&stream->held);
     zmq_msg_move(&stream->held, payload);
     stream->has_held = true;
     stream->held_number = number;
     if (!replay_want(stream, !stream->sequence.any_applied, false))
         stream_resume(stream);
-    update_pauses(stream->feed);
+    feed_update_pauses(stream->feed);
 }
 
 static void gap(struct stream *stream, uint64_t number, zmq_msg_t *payload)
@@ -191,7 +62,7 @@ static void live(struct stream *stream, uint64_t number,
         replay_stop(stream); /* a check: this message says more */
     switch (kv_sequence_live(&stream->sequence, number, batch->time_s)) {
     case KV_SEQUENCE_NEXT:
-        apply_batch(stream, number, batch, zmq_msg_size(payload));
+        stream_apply_batch(stream, number, batch, zmq_msg_size(payload));
         break;
     case KV_SEQUENCE_DUPLICATE:
         stream->feed->stats.duplicates++;
@@ -217,7 +88,7 @@ static void on_message(void *arg, zmq_msg_t *frames, size_t n)
     uint64_t number;
 
     if (n != 3 || zmq_msg_size(&frames[1]) != sizeof(number)) {
-        malformed(stream, 0, &error);
+        stream_malformed(stream, 0, &error);
         kv_sequence_forget(&stream->sequence);
         return;
     }
@@ -226,7 +97,7 @@ static void on_message(void *arg, zmq_msg_t *frames, size_t n)
     if (kv_decoder_batch(feed->feeds->decoder, zmq_msg_data(&frames[2]),
                          zmq_msg_size(&frames[2]), &batch, &error)) {
         (void)kv_sequence_live(&stream->sequence, number, 0);
-        malformed(stream, number, &error);
+        stream_malformed(stream, number, &error);
         return;
     }
     if (feed->config.bind && batch.has_rank) {
@@ -351,7 +222,7 @@ struct kv_feed *kv_feed_new(struct kv_feeds *feeds,
         feed->streams[r].feed = feed;
         feed->streams[r].rank = r;
         feed->streams[r].quiet_since_us = clock_now_us();
-        feed->streams[r].quiet_us = QUIET_MIN_US;
+        feed->streams[r].quiet_us = FEED_QUIET_MIN_US;
     }
     if (open_intakes(feed)) {
         error = errno;
@@ -359,7 +230,7 @@ struct kv_feed *kv_feed_new(struct kv_feeds *feeds,
     }
     for (uint16_t r = 0; r < config->ranks; r++)
         (void)replay_want(&feed->streams[r], true, false);
-    update_pauses(feed);
+    feed_update_pauses(feed);
     return feed;
 fail:
     kv_feed_free(feed);
@@ -374,7 +245,7 @@ void kv_feed_free(struct kv_feed *feed)
     for (uint16_t r = 0; feed->streams && r < feed->config.ranks; r++) {
         if (feed->streams[r].feed)
             replay_stop(&feed->streams[r]);
-        drop_held(&feed->streams[r]);
+        stream_drop_held(&feed->streams[r]);
     }
     for (uint32_t i = 0; i < feed->n_intakes; i++)
         kv_socket_close(feed->intakes[i].socket);
@@ -392,12 +263,12 @@ void kv_feed_forget(struct kv_feed *feed)
         struct stream *stream = &feed->streams[r];
 
         replay_stop(stream);
-        drop_held(stream);
+        stream_drop_held(stream);
         kv_sequence_forget(&stream->sequence);
         stream->not_before_us = 0;
         (void)replay_want(stream, true, false);
     }
-    update_pauses(feed);
+    feed_update_pauses(feed);
 }
 
 static enum kv_feed_state state_of(const struct stream *stream)

@@ -12,6 +12,10 @@
 /* Replays at once, of all feeds: each is as much as an engine remembers. */
 #define FEED_REPLAYS_MAX 8u
 #define FEED_ENDPOINT_MAX 512
+/* When nothing comes, the engine is asked whether something is missing, since
+ * a message may be lost with none behind it: after so long, and again after
+ * twice as long. */
+#define FEED_QUIET_MIN_US 1000000
 
 struct stream;
 
@@ -80,7 +84,21 @@ struct kv_feed {
     struct kv_feed_stats stats;
 };
 
-/* feed.c: what a replay does to the stream. */
+/* stream.c */
+
+/* Applies what a message with this number, of so many bytes, says. */
+void stream_apply_batch(struct stream *stream, uint64_t number,
+                        const struct kv_batch *batch, size_t bytes);
+
+/* Nobody knows what a message has said: what is known may be wrong. */
+void stream_malformed(struct stream *stream, uint64_t number,
+                      const struct kv_batch_error *error);
+
+/* Drops the live message that is held, if there is one. */
+void stream_drop_held(struct stream *stream);
+
+/* Live messages wait while one of the ranks that come that way is replayed. */
+void feed_update_pauses(struct kv_feed *feed);
 
 /* Decodes and applies a message with this number. */
 void stream_apply(struct stream *stream, uint64_t number, const void *bytes,
@@ -92,6 +110,10 @@ void stream_forget(struct stream *stream);
 /* A replay has ended: what was held is applied, and live messages count
  * again. */
 void stream_resume(struct stream *stream);
+
+/* "tcp://host:port" with rank added to the port; false: no port there. */
+bool feed_endpoint(const char *endpoint, uint16_t rank,
+                   char out[FEED_ENDPOINT_MAX]);
 
 /* replay.c */
 
@@ -105,9 +127,5 @@ void replay_stop(struct stream *stream);
 
 /* Time goes by: limits of replays, and those that wait for their turn. */
 void replay_tick(struct kv_feeds *feeds, int64_t now_us);
-
-/* "tcp://host:port" with rank added to the port; false: no port there. */
-bool feed_endpoint(const char *endpoint, uint16_t rank,
-                   char out[FEED_ENDPOINT_MAX]);
 
 #endif

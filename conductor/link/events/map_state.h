@@ -26,6 +26,8 @@ struct kv_map {
     enum block_tier gone_tier;
 };
 
+/* map_say.c */
+
 /* Says to the index what is gone and was not said yet. */
 void map_say_gone(struct kv_map *map);
 
@@ -33,7 +35,7 @@ void map_say_gone(struct kv_map *map);
 void map_say_stored(struct kv_map *map, enum block_tier tier,
                     uint64_t parent_key, const uint64_t *keys, size_t n);
 
-/* Takes a stored event of groups that count. */
+/* stored.c: takes a stored event of groups that count. */
 void map_stored(struct kv_map *map, const struct kv_event *event,
                 uint16_t rank);
 

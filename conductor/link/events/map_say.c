@@ -1,0 +1,17 @@
+/* What the index is told, in the order in which it happened. */
+#include "conductor/link/events/map_state.h"
+
+void map_say_gone(struct kv_map *map)
+{
+    if (map->n_gone > 0)
+        map->sink.removed(map->arg, map->gone_tier, map->gone, map->n_gone);
+    map->n_gone = 0;
+}
+
+void map_say_stored(struct kv_map *map, enum block_tier tier,
+                    uint64_t parent_key, const uint64_t *keys, size_t n)
+{
+    map_say_gone(map);
+    if (n > 0)
+        map->sink.stored(map->arg, tier, parent_key, keys, n);
+}

@@ -1,0 +1,131 @@
+/* One rank's messages, from their bytes to the map of its engine. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "conductor/link/events/feed_state.h"
+
+bool feed_endpoint(const char *endpoint, uint16_t rank,
+                   char out[FEED_ENDPOINT_MAX])
+{
+    const char *colon = strrchr(endpoint, ':');
+    unsigned long port;
+    char *end;
+    int n;
+
+    if (!colon || colon[1] < '0' || colon[1] > '9')
+        return false;
+    port = strtoul(colon + 1, &end, 10) + rank;
+    n = snprintf(out, FEED_ENDPOINT_MAX, "%.*s:%lu", (int)(colon - endpoint),
+                 endpoint, port);
+    return !*end && port <= UINT16_MAX && n < FEED_ENDPOINT_MAX;
+}
+
+void feed_update_pauses(struct kv_feed *feed)
+{
+    for (uint32_t i = 0; i < feed->n_intakes; i++) {
+        bool pause = false;
+
+        for (uint16_t r = 0; r < feed->config.ranks; r++) {
+            const struct stream *stream = &feed->streams[r];
+
+            if (feed->config.bind || feed->intakes[i].rank == r)
+                pause |= stream->replay != REPLAY_NONE && !stream->check;
+        }
+        kv_socket_pause(feed->intakes[i].socket, pause);
+    }
+}
+
+void stream_forget(struct stream *stream)
+{
+    kv_map_clear_rank(stream->feed->map, stream->rank);
+    kv_sequence_forget(&stream->sequence);
+}
+
+void stream_drop_held(struct stream *stream)
+{
+    if (stream->has_held)
+        zmq_msg_close(&stream->held);
+    stream->has_held = false;
+}
+
+void stream_apply_batch(struct stream *stream, uint64_t number,
+                        const struct kv_batch *batch, size_t bytes)
+{
+    struct kv_feed *feed = stream->feed;
+
+    kv_map_batch(feed->map, stream->rank, batch);
+    kv_sequence_applied(&stream->sequence, number, batch->time_s);
+    feed->stats.messages++;
+    feed->stats.bytes += bytes;
+    feed->stats.events += batch->n_events;
+    feed->stats.unknown_events += batch->n_unknown;
+    feed->stats.last_event_us = clock_now_us();
+    stream->quiet_since_us = feed->stats.last_event_us;
+    stream->quiet_us = FEED_QUIET_MIN_US;
+}
+
+void stream_malformed(struct stream *stream, uint64_t number,
+                      const struct kv_batch_error *error)
+{
+    struct kv_feed *feed = stream->feed;
+
+    if (feed->stats.malformed++ == 0)
+        log_warn("engine %s: rank %u: KV event message %" PRIu64
+                 " is malformed at byte %zu: expected %s; its blocks are "
+                 "forgotten",
+                 feed->config.name, stream->rank, number, error->offset,
+                 error->expected);
+    stream_forget(stream);
+    stream->partial = true;
+    kv_sequence_applied(&stream->sequence, number, 0);
+}
+
+void stream_apply(struct stream *stream, uint64_t number, const void *bytes,
+                  size_t n)
+{
+    struct kv_batch_error error;
+    struct kv_batch batch;
+
+    if (kv_decoder_batch(stream->feed->feeds->decoder, bytes, n, &batch,
+                         &error))
+        stream_malformed(stream, number, &error);
+    else
+        stream_apply_batch(stream, number, &batch, n);
+}
+
+/* Applies the message that was held, if no replay had it. What is missing
+ * before it is lost. */
+static void apply_held(struct stream *stream)
+{
+    struct kv_feed *feed = stream->feed;
+    uint64_t number = stream->held_number;
+    uint64_t wanted = kv_sequence_wanted(&stream->sequence);
+
+    if (number < wanted) {
+        feed->stats.duplicates++;
+    } else {
+        if (number > wanted && stream->sequence.any_applied) {
+            log_warn("engine %s: rank %u: KV events %" PRIu64 " to %" PRIu64
+                     " are lost; its blocks are forgotten",
+                     feed->config.name, stream->rank, wanted, number - 1);
+            feed->stats.lost += number - wanted;
+            stream_forget(stream);
+        }
+        stream->partial |= number > wanted && number > 1;
+        stream_apply(stream, number, zmq_msg_data(&stream->held),
+                     zmq_msg_size(&stream->held));
+    }
+    stream_drop_held(stream);
+}
+
+void stream_resume(struct stream *stream)
+{
+    if (stream->has_held)
+        apply_held(stream);
+    stream->quiet_since_us = clock_now_us();
+    feed_update_pauses(stream->feed);
+}
