@@ -212,6 +212,10 @@ static inline unsigned record_tiers(const struct record *record, uint32_t place)
  * others. */
 unsigned record_uniform(const struct record *record, uint32_t n_keys);
 
+/* calloc() for what is looked up at random; asks for huge pages, without
+ * which look-ups miss the TLB. free() frees it. */
+[[nodiscard]] void *table_zeroed(size_t n, size_t size);
+
 /* The place of a key, page 0 if it has none. */
 struct position table_find(const struct prefix_index *ix, uint64_t key);
 

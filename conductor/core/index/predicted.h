@@ -28,7 +28,8 @@ typedef void predicted_evicted(void *arg, uint64_t key);
  *   seed             of its hashing.
  * Returns it owned, or NULL: out of memory or a bound out of range.
  */
-[[nodiscard]] struct predicted *predicted_new(uint32_t capacity_blocks, uint64_t seed);
+[[nodiscard]] struct predicted *predicted_new(uint32_t capacity_blocks,
+                                              uint64_t seed);
 
 /* NULL is a no-op. */
 void predicted_free(struct predicted *p);

@@ -87,9 +87,9 @@ struct prefix_index *prefix_index_new(const struct prefix_index_config *config)
     ix->evicts = config->evicts;
     ix->max_instances = config->max_instances;
     ix->max_holders = prefix_holders_max(config->max_instances);
-    ix->keys = calloc((size_t)ix->max_pages + 1, sizeof(*ix->keys));
-    ix->pages = calloc((size_t)ix->max_pages + 1, sizeof(*ix->pages));
-    ix->buckets = calloc(ix->max_buckets, sizeof(*ix->buckets));
+    ix->keys = table_zeroed((size_t)ix->max_pages + 1, sizeof(*ix->keys));
+    ix->pages = table_zeroed((size_t)ix->max_pages + 1, sizeof(*ix->pages));
+    ix->buckets = table_zeroed(ix->max_buckets, sizeof(*ix->buckets));
     ix->instances = calloc(ix->max_instances, sizeof(*ix->instances));
     ix->holders = calloc(ix->max_holders, sizeof(*ix->holders));
     ix->free_holders = calloc(ix->max_holders, sizeof(*ix->free_holders));

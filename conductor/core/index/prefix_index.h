@@ -136,8 +136,8 @@ void prefix_index_told_again(struct prefix_index *index, uint32_t instance);
 void prefix_index_told(struct prefix_index *index, uint32_t instance);
 
 /* Blocks of an instance (below max_instances) that were reported, were not
- * removed, and are not indexed. A block that is reported twice counts twice, as does one that
- * was evicted from two tiers. */
+ * removed, and are not indexed. A block that is reported twice counts twice, as
+ * does one that was evicted from two tiers. */
 uint64_t prefix_index_unindexed(const struct prefix_index *index,
                                 uint32_t instance);
 

@@ -1,9 +1,24 @@
 /* The table from keys to places: buckets of one cache line. A key that has no
  * room in its own bucket stands in the next one that has, and the buckets on
  * its way count it, so that a search knows where to stop. */
+#include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "conductor/core/index/pages.h"
+
+#define HUGE_PAGE ((uintptr_t)2 << 20)
+
+void *table_zeroed(size_t n, size_t size)
+{
+    void *memory = calloc(n, size);
+    uintptr_t begin = ((uintptr_t)memory + HUGE_PAGE - 1) & ~(HUGE_PAGE - 1);
+    uintptr_t end = ((uintptr_t)memory + n * size) & ~(HUGE_PAGE - 1);
+
+    if (memory && begin < end)
+        madvise((void *)begin, end - begin, MADV_HUGEPAGE); /* a hint only */
+    return memory;
+}
 
 static uint32_t home_of(const struct prefix_index *ix, uint64_t hash)
 {
