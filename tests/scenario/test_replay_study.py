@@ -205,6 +205,11 @@ class Study(unittest.TestCase):
             done.stdout)[1])
         self.assertIn('; the target allows 4\n', done.stdout)
         self.assertEqual(done.stderr, '')  # nothing was simulated
+        replay('size', '--trace', SAMPLE, '--cluster-template', PAPER,
+               '--max-prefill', 3, '--max-decode', 2, *slo,
+               '--csv', self.path('none.csv'))
+        with open(self.path('none.csv'), encoding='utf-8') as f:
+            self.assertGreater(len(f.readlines()), 1)
         # One after the other on many nodes all others are in time.
         slow = self.simulate(SAMPLE, '--cluster', PAPER, '--prefill', 32,
                              '--decode', 8, '--policy', 'plan', '--speed',

@@ -271,13 +271,13 @@ static int survey(struct sizing *z)
     return rc;
 }
 
-/* Simulates nothing where so many requests are hopeless that no size will do.
- */
+/* Simulates nothing where so many requests are hopeless that no size will do,
+ * unless the CSV is to hold those that came furthest. */
 static int search_sizes(struct sizing *z)
 {
     int rc = survey(z);
 
-    if (rc != 0 || z->result.hopeless > z->result.misses_max)
+    if (rc != 0 || (z->result.hopeless > z->result.misses_max && !z->s->csv))
         return rc;
     snprintf(z->error, sizeof z->error, "out of memory");
     rc = search_run(&z->result.search);
