@@ -11,7 +11,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "base/log.h"
 #include "conductor/service/engine.h"
 
@@ -86,7 +85,7 @@ int engine_listen(struct engine *e, char err[CONFIG_ERROR_MAX])
                 .block_tokens = (uint32_t)s->config.block_tokens,
                 .max_blocks = BLOCKS_UNTOLD,
                 .max_waiting_bytes = WAITING_BYTES,
-                .seed = (uint64_t)clock_now_us()},
+                .seed = service_random_seed()},
     };
 
     if (!*c->kv_events || c->index == ENGINE_INDEX_PREDICTED)

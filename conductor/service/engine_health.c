@@ -12,7 +12,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "base/clock.h"
 #include "base/log.h"
 #include "conductor/service/engine.h"
 
@@ -120,7 +119,7 @@ static void take_capacity(struct engine *e)
         blocks == (int64_t)predicted_capacity(e->predicted))
         return;
     struct predicted *p =
-        predicted_new((uint32_t)blocks, (uint64_t)clock_now_us());
+        predicted_new((uint32_t)blocks, service_random_seed());
     if (!p)
         return;
     engine_clear(e);

@@ -107,7 +107,7 @@ static int engine_start(struct engine *e, struct service *s,
     e->upstream = upstream_new(s->base, s->dns, &config->url, &options);
     e->predicted = predicted_new(config->kv_blocks ? (uint32_t)config->kv_blocks
                                                    : KV_BLOCKS_UNTOLD,
-                                 (uint64_t)clock_now_us());
+                                 service_random_seed());
     e->timer = event_new(s->base, -1, 0, engine_look, e);
     if (!e->upstream || !e->predicted || !e->timer || join_pool(e))
         return -ENOMEM;

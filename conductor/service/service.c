@@ -67,8 +67,7 @@ static void service_lists_init(struct service *s)
         first_attempt((uint64_t)s->config.max_in_flight);
 }
 
-/* Of the index's hashing: nobody can choose keys that fall together. */
-static uint64_t random_seed(void)
+uint64_t service_random_seed(void)
 {
     uint64_t seed = 0;
 
@@ -93,7 +92,7 @@ static int service_alloc(struct service *s)
         .max_instances = (uint32_t)c->max_instances,
         .max_bytes = (uint64_t)c->index_mib << 20,
         .evicts = true,
-        .seed = random_seed(),
+        .seed = service_random_seed(),
     };
     s->table.size = (uint32_t)c->max_in_flight;
     s->pool = pool_new(&pool);
