@@ -24,7 +24,10 @@ struct engine {
     struct predicted *predicted;
     struct kv_feed *feed; /* NULL: it publishes no KV events */
     bool heard;           /* some came */
-    bool silence_told;    /* the log has it that none did */
+    bool silence_told;    /* the log has it that none come */
+    uint64_t n_messages;  /* of events, when last looked at */
+    /* Requests that ended there since, and should have stored a new block. */
+    uint64_t n_unheard;
     char authorization[ENGINE_AUTHORIZATION_BYTES]; /* a header line, or "" */
     struct event *timer;    /* of the next probe, or the limit of one */
     struct exchange *probe; /* NULL: none under way */
@@ -98,7 +101,7 @@ void engine_answered(struct engine *e);
  * or of others. */
 bool engine_predicts(const struct engine *e, bool ids);
 
-/* Logs once that an engine should have published events and did not. */
+/* Looks whether events have come, and logs once that they should have. */
 void engine_check_events(struct engine *e);
 
 /* Its cache is empty. */

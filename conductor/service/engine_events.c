@@ -109,16 +109,36 @@ bool engine_predicts(const struct engine *e, bool ids)
            (!e->heard && e->config->index != ENGINE_INDEX_EVENTS);
 }
 
-void engine_check_events(struct engine *e)
+static void tell_silence(struct engine *e, const char *since)
 {
-    if (!e->feed || e->silence_told || e->n_sent < SILENT_REQUESTS ||
-        kv_feed_stats(e->feed).last_event_us)
+    if (e->silence_told)
         return;
     e->silence_told = true;
-    log_warn("engine %s: no KV event has come from %s after %llu requests: %s",
-             e->config->name, e->config->kv_events,
-             (unsigned long long)e->n_sent,
-             e->config->index == ENGINE_INDEX_EVENTS
+    log_warn("engine %s: no KV event has come from %s %s", e->config->name,
+             e->config->kv_events, since);
+}
+
+void engine_check_events(struct engine *e)
+{
+    char since[128];
+    uint64_t n;
+
+    if (!e->feed)
+        return;
+    n = kv_feed_stats(e->feed).messages;
+    if (n != e->n_messages) {
+        e->n_messages = n;
+        e->n_unheard = 0;
+        e->silence_told = false;
+    }
+    if (n ? e->n_unheard < SILENT_REQUESTS : e->n_sent < SILENT_REQUESTS)
+        return;
+    snprintf(since, sizeof(since), "%s %llu requests: %s",
+             n ? "in the last" : "after",
+             (unsigned long long)(n ? e->n_unheard : e->n_sent),
+             n ? "what is known of its cache may be old"
+             : e->config->index == ENGINE_INDEX_EVENTS
                  ? "nothing is known of its cache"
                  : "its cache is predicted");
+    tell_silence(e, since);
 }

@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <event2/buffer.h>
 
+#include "base/clock.h"
 #include "conductor/service/engine.h"
 
 static const struct {
@@ -28,13 +29,26 @@ static const struct {
      "Its KV events: 0 all are known, 1 none has come, 2 some are lost, 3 a "
      "replay runs; -1: none are expected."},
     {"events_total", "", "counter", "Its KV events that were taken."},
+    {"events_age_seconds", "", "gauge",
+     "Since its last message of KV events; -1: none has come."},
+    {"unheard_requests", "", "gauge",
+     "Requests of new blocks that it has ended since it was last heard."},
+    {"event_replays_total", "result=\"asked\"", "counter",
+     "How often it was asked for messages that may be missing, and how often "
+     "that failed."},
+    {"event_replays_total", "result=\"failed\"", "counter", NULL},
     {"event_faults_total", "fault=\"malformed\"", "counter",
      "Messages that are no batch of events, holes in their numbers, messages "
-     "lost for good, restarts, events with blocks of another size."},
+     "lost for good, restarts, events with blocks of another size, with other "
+     "tokens than fill their blocks, or of no known tag, messages of a rank "
+     "that there is none of."},
     {"event_faults_total", "fault=\"gap\"", "counter", NULL},
     {"event_faults_total", "fault=\"lost\"", "counter", NULL},
     {"event_faults_total", "fault=\"restart\"", "counter", NULL},
     {"event_faults_total", "fault=\"block_size\"", "counter", NULL},
+    {"event_faults_total", "fault=\"tokens\"", "counter", NULL},
+    {"event_faults_total", "fault=\"unknown_tag\"", "counter", NULL},
+    {"event_faults_total", "fault=\"rank\"", "counter", NULL},
 };
 
 #define LINES (sizeof(lines) / sizeof(lines[0]))
@@ -62,11 +76,19 @@ static double value_of(const struct engine *e, size_t line)
         predicted_capacity(e->predicted),
         e->feed ? (double)k.state : -1,
         (double)k.events,
+        k.last_event_us ? 1e-6 * (double)(clock_now_us() - k.last_event_us)
+                        : -1,
+        (double)e->n_unheard,
+        (double)k.replays,
+        (double)k.replays_failed,
         (double)k.malformed,
         (double)k.gaps,
         (double)k.lost,
         (double)k.restarts,
         (double)k.map.wrong_size,
+        (double)k.map.wrong_tokens,
+        (double)k.unknown_events,
+        (double)k.other_ranks,
     };
 
     return values[line];

@@ -3,11 +3,17 @@ publish vLLM's KV events."""
 import http.client
 import json
 import random
+import unittest
 
 import engines
 from harness import Cluster, total, wait_until
 from kv_feed import Feed
 from stand_in import Engine, reply
+
+try:
+    from publisher import Publisher
+except ImportError as error:
+    raise unittest.SkipTest(f'{error}; see tests/engines/install') from error
 
 
 class Behind(engines.Case):
@@ -118,6 +124,32 @@ class Mocked(Behind):
             cluster, 'instance_blocks') >= 10)
         _, predicted, told = self.ask(cluster, prompt)
         self.assertEqual((predicted, told), (144, 144))
+
+    def test_events_that_stop(self):
+        """The conductor hears of the events through a stand-in that ends."""
+        port = engines.free_ports(8)
+        publisher = Publisher(port, port + 4, topic=b'')
+        cluster, _ = self.behind(
+            1, index='events', kv_events=f'tcp://127.0.0.1:{port}',
+            kv_replay=f'tcp://127.0.0.1:{port + 4}')
+        self.assertEqual(self.metric(cluster, 'engine_events_age_seconds'), -1)
+        publisher.publish([{'type': 'Unheard of'}])
+        faults = ('conductor_engine_event_faults_total{instance="e0",'
+                  'fault="unknown_tag"}')
+        wait_until('it is heard', lambda: cluster.api.metrics()[faults] == 1)
+        publisher.stop()
+        self.assertGreaterEqual(
+            self.metric(cluster, 'engine_events_age_seconds'), 0)
+        # The last of the first ones may still be taken for heard.
+        for i in range(32):
+            if i < 16:
+                self.assertNotIn('no KV event has come',
+                                 cluster.conductor.log())
+            self.ask(cluster, [4 + i] * 100)
+        wait_until('the log tells', lambda: 'no KV event has come' in
+                   cluster.conductor.log())
+        self.assertGreaterEqual(
+            self.metric(cluster, 'engine_unheard_requests'), 16)
 
     def test_a_restarted_engine_has_nothing(self):
         cluster, mockers = self.behind(1, index='events')
