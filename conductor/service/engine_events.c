@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/random.h"
 #include "conductor/service/engine.h"
 
 #define BLOCKS_UNTOLD (UINT64_C(1) << 20)
@@ -85,7 +86,7 @@ int engine_listen(struct engine *e, char err[CONFIG_ERROR_MAX])
                 .block_tokens = (uint32_t)s->config.block_tokens,
                 .max_blocks = BLOCKS_UNTOLD,
                 .max_waiting_bytes = WAITING_BYTES,
-                .seed = service_random_seed()},
+                .seed = random_u64()},
     };
 
     if (!*c->kv_events || c->index == ENGINE_INDEX_PREDICTED)

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 
 #include "base/log.h"
+#include "base/random.h"
 #include "conductor/service/engine.h"
 
 #define FAILURES_MAX 3u
@@ -118,8 +119,7 @@ static void take_capacity(struct engine *e)
         blocks > PREDICTED_BLOCKS_MAX ||
         blocks == (int64_t)predicted_capacity(e->predicted))
         return;
-    struct predicted *p =
-        predicted_new((uint32_t)blocks, service_random_seed());
+    struct predicted *p = predicted_new((uint32_t)blocks, random_u64());
     if (!p)
         return;
     engine_clear(e);

@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/event_loop.h"
 #include "base/log.h"
+#include "base/random.h"
 #include "conductor/service/engine.h"
 #include "predictor/cost_model_json.h"
 
@@ -107,7 +108,7 @@ static int engine_start(struct engine *e, struct service *s,
     e->upstream = upstream_new(s->base, s->dns, &config->url, &options);
     e->predicted = predicted_new(config->kv_blocks ? (uint32_t)config->kv_blocks
                                                    : KV_BLOCKS_UNTOLD,
-                                 service_random_seed());
+                                 random_u64());
     e->timer = event_new(s->base, -1, 0, engine_look, e);
     if (!e->upstream || !e->predicted || !e->timer || join_pool(e))
         return -ENOMEM;

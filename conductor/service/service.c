@@ -3,13 +3,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <time.h>
 
 #include "base/address.h"
-#include "base/clock.h"
 #include "base/listener.h"
 #include "base/log.h"
+#include "base/random.h"
 #include "base/secret.h"
 #include "conductor/service/engine.h"
 #include "conductor/service/setup.h"
@@ -45,11 +44,7 @@ static void on_tick(evutil_socket_t, short, void *arg)
  * using up the other half takes longer than any machine lasts. */
 static uint64_t first_attempt(uint64_t max_requests)
 {
-    uint64_t random = 0;
-
-    if (getrandom(&random, sizeof(random), GRND_NONBLOCK) < 0)
-        random = (uint64_t)clock_now_us() * 0x9e3779b97f4a7c15u;
-    return 1 + random % (UINT64_MAX / 2 / max_requests);
+    return 1 + random_u64() % (UINT64_MAX / 2 / max_requests);
 }
 
 static void service_lists_init(struct service *s)
@@ -65,15 +60,6 @@ static void service_lists_init(struct service *s)
     s->model.created_s = time(NULL);
     s->table.first_attempt = s->table.next_attempt =
         first_attempt((uint64_t)s->config.max_in_flight);
-}
-
-uint64_t service_random_seed(void)
-{
-    uint64_t seed = 0;
-
-    while (getrandom(&seed, sizeof(seed), 0) != (ssize_t)sizeof(seed))
-        continue;
-    return seed;
 }
 
 static int service_alloc(struct service *s)
@@ -92,7 +78,7 @@ static int service_alloc(struct service *s)
         .max_instances = (uint32_t)c->max_instances,
         .max_bytes = (uint64_t)c->index_mib << 20,
         .evicts = true,
-        .seed = service_random_seed(),
+        .seed = random_u64(),
     };
     s->table.size = (uint32_t)c->max_in_flight;
     s->pool = pool_new(&pool);

@@ -269,9 +269,6 @@ struct service *service_new_one(struct event_base *base,
                                 const struct config *config, bool engines,
                                 char err[CONFIG_ERROR_MAX]);
 
-/* service_random_seed(): of hashing: nobody can choose what falls together. */
-uint64_t service_random_seed(void);
-
 /* service_free_one(s): frees it, and not the next one. NULL is a no-op. */
 void service_free_one(struct service *s);
 

@@ -70,9 +70,10 @@ struct upstream_ops {
  *   options  copied.
  * Returns it owned, or NULL: out of memory.
  */
-[[nodiscard]] struct upstream *upstream_new(struct event_base *base, struct evdns_base *dns,
-                              const struct engine_url *url,
-                              const struct upstream_options *options);
+[[nodiscard]] struct upstream *
+upstream_new(struct event_base *base, struct evdns_base *dns,
+             const struct engine_url *url,
+             const struct upstream_options *options);
 
 /* Closes all connections; every exchange has ended or was cancelled. NULL is a
  * no-op. */
@@ -84,9 +85,9 @@ void upstream_free(struct upstream *upstream);
  * Returns the exchange, owned by the upstream: the caller drops its pointer
  * with ended and failed, or gives it to upstream_cancel(). NULL: out of memory.
  */
-[[nodiscard]] struct exchange *upstream_send(struct upstream *upstream,
-                               const struct upstream_request *request,
-                               const struct upstream_ops *ops, void *arg);
+[[nodiscard]] struct exchange *
+upstream_send(struct upstream *upstream, const struct upstream_request *request,
+              const struct upstream_ops *ops, void *arg);
 
 /* Ends an exchange: its connection is closed, which tells the engine that
  * nobody waits. NULL is a no-op. */

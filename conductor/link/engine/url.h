@@ -24,6 +24,7 @@ struct engine_url {
  * Returns NULL with *out written; or what is wrong, static, with *out
  * untouched.
  */
-[[nodiscard]] const char *engine_url_parse(const char *text, struct engine_url *out);
+[[nodiscard]] const char *engine_url_parse(const char *text,
+                                           struct engine_url *out);
 
 #endif

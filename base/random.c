@@ -1,0 +1,15 @@
+#include "base/random.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/random.h>
+
+uint64_t random_u64(void)
+{
+    uint64_t number = 0;
+
+    while (getrandom(&number, sizeof(number), 0) != (ssize_t)sizeof(number))
+        if (errno != EINTR)
+            abort();
+    return number;
+}
