@@ -11,8 +11,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/entropy.h"
 #include "base/log.h"
-#include "base/random.h"
 #include "conductor/service/engine.h"
 
 #define BLOCKS_UNTOLD (UINT64_C(1) << 20)
@@ -86,7 +86,7 @@ int engine_listen(struct engine *e, char err[CONFIG_ERROR_MAX])
                 .block_tokens = (uint32_t)s->config.block_tokens,
                 .max_blocks = BLOCKS_UNTOLD,
                 .max_waiting_bytes = WAITING_BYTES,
-                .seed = random_u64()},
+                .seed = entropy_u64()},
     };
 
     if (!*c->kv_events || c->index == ENGINE_INDEX_PREDICTED)

@@ -12,8 +12,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/entropy.h"
 #include "base/log.h"
-#include "base/random.h"
 #include "conductor/service/engine.h"
 
 #define FAILURES_MAX 3u
@@ -119,7 +119,7 @@ static void take_capacity(struct engine *e)
         blocks > PREDICTED_BLOCKS_MAX ||
         blocks == (int64_t)predicted_capacity(e->predicted))
         return;
-    struct predicted *p = predicted_new((uint32_t)blocks, random_u64());
+    struct predicted *p = predicted_new((uint32_t)blocks, entropy_u64());
     if (!p)
         return;
     engine_clear(e);

@@ -5,9 +5,9 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/entropy.h"
 #include "base/event_loop.h"
 #include "base/log.h"
-#include "base/random.h"
 #include "conductor/service/engine.h"
 #include "predictor/cost_model_json.h"
 
@@ -108,7 +108,7 @@ static int engine_start(struct engine *e, struct service *s,
     e->upstream = upstream_new(s->base, s->dns, &config->url, &options);
     e->predicted = predicted_new(config->kv_blocks ? (uint32_t)config->kv_blocks
                                                    : KV_BLOCKS_UNTOLD,
-                                 random_u64());
+                                 entropy_u64());
     e->timer = event_new(s->base, -1, 0, engine_look, e);
     if (!e->upstream || !e->predicted || !e->timer || join_pool(e))
         return -ENOMEM;

@@ -6,9 +6,9 @@
 #include <time.h>
 
 #include "base/address.h"
+#include "base/entropy.h"
 #include "base/listener.h"
 #include "base/log.h"
-#include "base/random.h"
 #include "base/secret.h"
 #include "conductor/service/engine.h"
 #include "conductor/service/setup.h"
@@ -44,7 +44,7 @@ static void on_tick(evutil_socket_t, short, void *arg)
  * using up the other half takes longer than any machine lasts. */
 static uint64_t first_attempt(uint64_t max_requests)
 {
-    return 1 + random_u64() % (UINT64_MAX / 2 / max_requests);
+    return 1 + entropy_u64() % (UINT64_MAX / 2 / max_requests);
 }
 
 static void service_lists_init(struct service *s)
@@ -78,7 +78,7 @@ static int service_alloc(struct service *s)
         .max_instances = (uint32_t)c->max_instances,
         .max_bytes = (uint64_t)c->index_mib << 20,
         .evicts = true,
-        .seed = random_u64(),
+        .seed = entropy_u64(),
     };
     s->table.size = (uint32_t)c->max_in_flight;
     s->pool = pool_new(&pool);

@@ -1,10 +1,10 @@
-#include "base/random.h"
+#include "base/entropy.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/random.h>
 
-uint64_t random_u64(void)
+uint64_t entropy_u64(void)
 {
     uint64_t number = 0;
 
