@@ -39,12 +39,13 @@ static const struct {
     {"event_replays_total", "result=\"failed\"", "counter", NULL},
     {"event_faults_total", "fault=\"malformed\"", "counter",
      "Messages that are no batch of events, holes in their numbers, messages "
-     "lost for good, restarts, events with blocks of another size, with other "
-     "tokens than fill their blocks, or of no known tag, messages of a rank "
-     "that there is none of."},
+     "lost for good, restarts, connections that ended, events with blocks of "
+     "another size, with other tokens than fill their blocks, or of no known "
+     "tag, messages of a rank that there is none of."},
     {"event_faults_total", "fault=\"gap\"", "counter", NULL},
     {"event_faults_total", "fault=\"lost\"", "counter", NULL},
     {"event_faults_total", "fault=\"restart\"", "counter", NULL},
+    {"event_faults_total", "fault=\"reconnect\"", "counter", NULL},
     {"event_faults_total", "fault=\"block_size\"", "counter", NULL},
     {"event_faults_total", "fault=\"tokens\"", "counter", NULL},
     {"event_faults_total", "fault=\"unknown_tag\"", "counter", NULL},
@@ -85,6 +86,7 @@ static double value_of(const struct engine *e, size_t line)
         (double)k.gaps,
         (double)k.lost,
         (double)k.restarts,
+        (double)k.reconnects,
         (double)k.map.wrong_size,
         (double)k.map.wrong_tokens,
         (double)k.unknown_events,

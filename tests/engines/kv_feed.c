@@ -77,6 +77,7 @@ static void print_stats(const struct program *p)
     SAY(missing);
     SAY(lost);
     SAY(restarts);
+    SAY(reconnects);
     SAY(replays);
     SAY(replays_failed);
     SAY(other_ranks);

@@ -145,6 +145,30 @@ class StandIn(harness.Case):
         self.assertSame(feed, engine)
         feed.wait(state='whole')
 
+    def test_a_longer_life_than_before(self):
+        """Twice, it has published more than in its earlier life before the
+        feed is connected again: its numbers look like a gap."""
+        publisher, engine = self.publisher(), Engine(self.SEED, 4)
+        feed = self.feed(publisher)
+        self.join(publisher, feed)
+        self.publish(publisher, engine, 20)
+        feed.wait(messages=publisher.number)
+        for _ in range(2):
+            earlier = publisher.number
+            publisher.stop()
+            publisher.start()
+            engine.cache.copies.clear()
+            # Before anybody is connected: only a replay has them.
+            self.publish(publisher, engine, earlier + 20, lose=True)
+
+            def same():
+                publisher.publish([])
+                prompts = [engine.prompt() for _ in range(20)]
+                return feed.stats()['state'] == 'whole' and all(
+                    feed.match(p) == engine.cache.leading(p) for p in prompts)
+            harness.wait_until('the second life is known', same)
+            self.assertSame(feed, engine)
+
     def test_a_cache_that_others_know_to_be_lost(self):
         publisher, engine = self.publisher(), Engine(self.SEED, 4)
         feed = self.feed(publisher)

@@ -110,7 +110,32 @@ static void on_message(void *arg, zmq_msg_t *frames, size_t n)
     live(stream, number, &batch, &frames[2]);
 }
 
-static const struct kv_socket_ops live_ops = {on_message};
+/* All is forgotten, and asked for again. */
+static void resync(struct stream *stream)
+{
+    replay_stop(stream);
+    stream_drop_held(stream);
+    stream_forget(stream);
+    stream->not_before_us = 0;
+    (void)replay_want(stream, true, false);
+}
+
+/* The engine is connected again. It may be another process, whose numbers
+ * have overtaken those of the first: numbers do not tell. */
+static void on_again(void *arg)
+{
+    const struct intake *intake = arg;
+    struct kv_feed *feed = intake->feed;
+
+    feed->stats.reconnects++;
+    log_info("engine %s: rank %u: connected again for KV events: its blocks "
+             "are forgotten, and asked for again",
+             feed->config.name, intake->rank);
+    resync(&feed->streams[intake->rank]);
+    feed_update_pauses(feed);
+}
+
+static const struct kv_socket_ops live_ops = {on_message, on_again};
 
 /* A stream that is quiet, or whose engine did not answer, is asked. */
 static void stream_tick(struct stream *stream, int64_t now_us)

@@ -50,6 +50,7 @@ struct kv_feed_stats {
     uint64_t gaps, missing;   /* holes in the numbers; messages in them */
     uint64_t lost;            /* of these, never had again */
     uint64_t restarts;        /* of the engine, seen by its numbers */
+    uint64_t reconnects;      /* to it, after a connection that ended */
     uint64_t replays;         /* asked for */
     uint64_t replays_failed;
     uint64_t other_ranks;  /* messages of ranks that there are none of */

@@ -74,7 +74,7 @@ static void on_answer(void *arg, zmq_msg_t *frames, size_t n)
         take_answer(stream, number, &frames[n - 1]);
 }
 
-static const struct kv_socket_ops answer_ops = {on_answer};
+static const struct kv_socket_ops answer_ops = {.message = on_answer};
 
 static void leave(struct stream *stream)
 {

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <event2/event.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/queue.h>
@@ -31,6 +32,10 @@ struct kv_socket {
     struct kv_loop *loop;
     void *zmq;
     struct event *readable;
+    void *monitor; /* says of a SUB's connection that it ended or began; NULL:
+                      nobody asks */
+    struct event *monitored;
+    bool lost; /* the connection has ended */
     bool ready, paused;
     const struct kv_socket_ops *ops;
     void *arg;
@@ -71,7 +76,7 @@ static bool has_message(const struct kv_socket *s)
 
 /* Receives a whole message into at most KV_FRAMES_MAX frames. Returns how many
  * there were; 0: no message. */
-static size_t receive(struct kv_socket *s, zmq_msg_t frames[KV_FRAMES_MAX])
+static size_t receive(void *zmq, zmq_msg_t frames[KV_FRAMES_MAX])
 {
     size_t n = 0;
     int more = 1;
@@ -80,7 +85,7 @@ static size_t receive(struct kv_socket *s, zmq_msg_t frames[KV_FRAMES_MAX])
         zmq_msg_t spare, *frame = n < KV_FRAMES_MAX ? &frames[n] : &spare;
 
         zmq_msg_init(frame);
-        if (zmq_msg_recv(frame, s->zmq, ZMQ_DONTWAIT) < 0) {
+        if (zmq_msg_recv(frame, zmq, ZMQ_DONTWAIT) < 0) {
             zmq_msg_close(frame);
             return n < KV_FRAMES_MAX ? n : KV_FRAMES_MAX;
         }
@@ -96,7 +101,7 @@ static bool take_message(struct kv_socket *s)
 {
     zmq_msg_t frames[KV_FRAMES_MAX];
     struct kv_loop *loop = s->loop;
-    size_t n = receive(s, frames);
+    size_t n = receive(s->zmq, frames);
     size_t kept = n < KV_FRAMES_MAX ? n : KV_FRAMES_MAX;
 
     if (n == 0)
@@ -166,6 +171,73 @@ void kv_loop_free(struct kv_loop *loop)
     free(loop);
 }
 
+/* Drops what an earlier connection brought; what the new one has brought may be
+ * among it. */
+static void drop_queued(struct kv_socket *s)
+{
+    zmq_msg_t frames[KV_FRAMES_MAX];
+    size_t n;
+
+    for (int i = 0; i < 2 * QUEUE_MESSAGES && (n = receive(s->zmq, frames));
+         i++)
+        for (size_t k = 0; k < n && k < KV_FRAMES_MAX; k++)
+            zmq_msg_close(&frames[k]);
+    set_ready(s, !s->paused);
+}
+
+/* The monitor's messages: an event's number in 16 bits and a value; the
+ * endpoint. Its descriptor says only that something happened. */
+static void on_monitored(evutil_socket_t fd, short what, void *arg)
+{
+    zmq_msg_t frames[KV_FRAMES_MAX];
+    struct kv_socket *s = arg;
+    uint16_t event = 0;
+    size_t n;
+    bool again = false;
+
+    (void)fd;
+    (void)what;
+    while ((n = receive(s->monitor, frames)) > 0) {
+        if (zmq_msg_size(&frames[0]) >= sizeof(event))
+            memcpy(&event, zmq_msg_data(&frames[0]), sizeof(event));
+        again |= s->lost && event == ZMQ_EVENT_HANDSHAKE_SUCCEEDED;
+        s->lost = event == ZMQ_EVENT_DISCONNECTED ||
+                  (s->lost && event != ZMQ_EVENT_HANDSHAKE_SUCCEEDED);
+        for (size_t k = 0; k < n && k < KV_FRAMES_MAX; k++)
+            zmq_msg_close(&frames[k]);
+    }
+    if (!again)
+        return;
+    drop_queued(s);
+    s->ops->again(s->arg);
+}
+
+/* Watches the connection of a SUB. */
+static int watch(struct kv_socket *s)
+{
+    size_t n = sizeof(int);
+    char at[64];
+    int fd;
+
+    snprintf(at, sizeof(at), "inproc://monitor-%p", (void *)s);
+    s->monitor = zmq_socket(s->loop->context, ZMQ_PAIR);
+    if (!s->monitor ||
+        zmq_socket_monitor(s->zmq, at,
+                           ZMQ_EVENT_DISCONNECTED |
+                               ZMQ_EVENT_HANDSHAKE_SUCCEEDED) ||
+        zmq_connect(s->monitor, at) ||
+        zmq_getsockopt(s->monitor, ZMQ_FD, &fd, &n))
+        return -1;
+    s->monitored =
+        event_new(s->loop->base, fd, EV_READ | EV_PERSIST, on_monitored, s);
+    if (s->monitored && event_add(s->monitored, NULL) == 0) {
+        event_active(s->monitored, EV_READ, 0); /* what came before */
+        return 0;
+    }
+    errno = ENOMEM;
+    return -1;
+}
+
 static int set_options(void *zmq, enum kv_socket_kind kind, const char *topic)
 {
     const int no = 0, queue = QUEUE_MESSAGES, reconnect_max_ms = 2000;
@@ -195,6 +267,7 @@ static int open_at(struct kv_socket *s, enum kv_socket_kind kind,
     s->zmq = zmq_socket(s->loop->context,
                         kind == KV_SOCKET_DEALER ? ZMQ_DEALER : ZMQ_SUB);
     if (!s->zmq || set_options(s->zmq, kind, topic) ||
+        (kind == KV_SOCKET_SUB && s->ops->again && watch(s)) ||
         (kind == KV_SOCKET_SUB_BIND ? zmq_bind(s->zmq, endpoint)
                                     : zmq_connect(s->zmq, endpoint)) ||
         zmq_getsockopt(s->zmq, ZMQ_FD, &fd, &n))
@@ -238,6 +311,10 @@ void kv_socket_close(struct kv_socket *s)
         s->loop->taking = NULL;
     if (s->readable)
         event_free(s->readable);
+    if (s->monitored)
+        event_free(s->monitored);
+    if (s->monitor)
+        zmq_close(s->monitor);
     if (s->zmq)
         zmq_close(s->zmq);
     free(s);
