@@ -282,11 +282,7 @@ static int set_up(struct daemon *d)
 
 static void tear_down(struct daemon *d)
 {
-    front_free(d->front);
-    service_free(d->service);
-    /* Callbacks that were put off still hold the connections to engines. */
-    if (d->base)
-        event_base_loop(d->base, EVLOOP_NONBLOCK);
+    /* First: none may be called in the loop's last turn below. */
     if (d->on_term)
         event_free(d->on_term);
     if (d->on_int)
@@ -295,8 +291,13 @@ static void tear_down(struct daemon *d)
         event_free(d->on_hup);
     if (d->drain)
         event_free(d->drain);
-    if (d->base)
+    front_free(d->front);
+    service_free(d->service);
+    /* Callbacks that were put off still hold the connections to engines. */
+    if (d->base) {
+        event_base_loop(d->base, EVLOOP_NONBLOCK);
         event_base_free(d->base);
+    }
 }
 
 static int run(struct daemon *d, const char *ports_path)
