@@ -217,8 +217,8 @@ static void test_answers(void)
         "\r\nHTTP/1.1 200 x\r\n\r\n",
         "HTTP/1.1 200 x\n\n",
         "HTTP/1.1 200 x\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
-        "HTTP/1.1 200 x\r\nContent-Length: 1\r\nTransfer-Encoding: "
-        "chunked\r\n\r\n",
+        ("HTTP/1.1 200 x\r\nContent-Length: 1\r\nTransfer-Encoding: "
+         "chunked\r\n\r\n"),
         "HTTP/1.1 200 x\r\nTransfer-Encoding: gzip\r\n\r\n",
         "HTTP/1.1 200 x\r\nA B: c\r\n\r\n",
     };

@@ -558,7 +558,7 @@ int main(void)
 
     seed = text ? strtoull(text, NULL, 0) : 4711;
     if (CU_initialize_registry() != CUE_SUCCESS)
-        return CU_get_error();
+        return (int)CU_get_error();
     printf("seed %" PRIu64 "\n", seed);
     suite = CU_add_suite("kv_map", NULL, NULL);
     CU_add_test(suite, "against a slow map", test_against_a_slow_map);

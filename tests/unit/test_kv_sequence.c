@@ -69,7 +69,7 @@ int main(void)
     unsigned failures;
 
     if (CU_initialize_registry() != CUE_SUCCESS)
-        return CU_get_error();
+        return (int)CU_get_error();
     suite = CU_add_suite("kv_sequence", NULL, NULL);
     CU_add_test(suite, "in order", test_in_order);
     CU_add_test(suite, "a replay overlaps", test_a_replay_overlaps);
