@@ -24,7 +24,7 @@ import unittest
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 sys.path[:0] = [os.path.join(ROOT, 'tests', 'scenario'),
-                os.path.join(ROOT, 'tools', 'lib')]
+                os.path.join(ROOT, 'tests', 'lib')]
 
 import engines  # noqa: E402
 import harness  # noqa: E402
