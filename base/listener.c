@@ -1,7 +1,6 @@
 /* Listening, and what a process may have open. */
 #include "base/listener.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
 #include <event2/listener.h>
 #include <netdb.h>

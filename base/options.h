@@ -8,7 +8,6 @@
 
 #include <stdbool.h>
 #include <stddef.h>
-#include <stdint.h>
 
 /* Rows of a table end with the members that they need. */
 #pragma GCC diagnostic ignored "-Wmissing-field-initializers"

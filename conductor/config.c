@@ -10,7 +10,6 @@
 #include "base/log.h"
 #include "base/options.h"
 #include "conductor/config_internal.h"
-#include "conductor/core/schedule/schedule.h"
 #include "conductor/core/step/queue.h"
 #include "conductor/policy_text.h"
 

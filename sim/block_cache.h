@@ -8,7 +8,6 @@
 #define SIM_BLOCK_CACHE_H
 
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 
 #include "conductor/core/index/prefix_index.h"

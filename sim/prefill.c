@@ -1,6 +1,5 @@
 /* Chunks of prompts: what a node computes in a step, the blocks that result,
  * and the KV that goes to the decode node. */
-#include <errno.h>
 #include <string.h>
 
 #include "conductor/core/observation/observation.h"

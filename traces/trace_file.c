@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <string.h>
-#include <sys/types.h>
 #include <zlib.h>
 
 static ssize_t gzip_write(void *cookie, const char *bytes, size_t size)

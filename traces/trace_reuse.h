@@ -8,7 +8,6 @@
 #ifndef TRACES_TRACE_REUSE_H
 #define TRACES_TRACE_REUSE_H
 
-#include <stddef.h>
 #include <stdint.h>
 
 #include "traces/trace.h"

@@ -1,7 +1,6 @@
 /* An infinite cache over a trace; see trace_stats.h. */
 #include "traces/trace_stats.h"
 
-#include <errno.h>
 #include <stdlib.h>
 
 #include "traces/id_map.h"

@@ -6,7 +6,6 @@
 #ifndef TRACES_TRACE_TOKENS_H
 #define TRACES_TRACE_TOKENS_H
 
-#include <stddef.h>
 #include <stdint.h>
 
 #include "traces/trace.h"

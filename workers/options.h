@@ -2,8 +2,6 @@
 #ifndef WORKERS_OPTIONS_H
 #define WORKERS_OPTIONS_H
 
-#include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 
 #include "base/address.h"

@@ -12,8 +12,6 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "base/log.h"
-#include "conductor/core/observation/observation.h"
 #include "conductor/service/engine.h"
 
 static void evicted(void *arg, uint64_t key)

@@ -1,8 +1,6 @@
 /* A request's life: its failures and its end. */
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/clock.h"
 #include "base/log.h"

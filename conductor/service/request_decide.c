@@ -2,7 +2,6 @@
  * this file carries them out. A callback to the front may cancel any request,
  * so nothing here keeps a place in a list across one. */
 #include <stdio.h>
-#include <string.h>
 
 #include "base/clock.h"
 #include "base/log.h"

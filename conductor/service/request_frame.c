@@ -2,10 +2,8 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/clock.h"
-#include "base/log.h"
 #include "conductor/core/observation/observation.h"
 #include "conductor/service/state.h"
 

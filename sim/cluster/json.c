@@ -1,5 +1,4 @@
 /* Reads a cluster description from JSON. The format is in docs/clusters.md. */
-#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

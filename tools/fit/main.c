@@ -4,7 +4,6 @@
  * is Apache-2.0 like all of the project; the built binary is a combined work
  * under the GPL. No other program links GSL.
  */
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 

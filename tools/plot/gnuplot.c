@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <spawn.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 extern char **environ;
 

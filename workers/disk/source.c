@@ -9,13 +9,9 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "base/log.h"
-
 struct source {
     struct disk_tier *tier;
 };
-
-struct session;
 
 /* A piece that is being read. */
 struct reading {

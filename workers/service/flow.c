@@ -1,7 +1,6 @@
 /* What the step loop and the transfers say about a request, and what follows
  * from it. */
 #include "base/clock.h"
-#include "base/log.h"
 #include "workers/service/internal.h"
 
 /* --- the step loop ----------------------------------------------------- */

@@ -1,7 +1,6 @@
 /* The conductor's frames: checked, they begin requests and cancel them. */
 #include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 #include "base/clock.h"
 #include "base/log.h"

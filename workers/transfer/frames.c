@@ -3,7 +3,6 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <xxhash.h>
 #ifdef CONDUCTOR_XXH_DISPATCH
 #include <xxh_x86dispatch.h> /* redefines XXH3_64bits() */
 #endif

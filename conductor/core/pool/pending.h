@@ -9,7 +9,6 @@
 #ifndef CONDUCTOR_CORE_POOL_PENDING_H
 #define CONDUCTOR_CORE_POOL_PENDING_H
 
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 

@@ -2,7 +2,6 @@
  * with the next when the answer has left. */
 #include <errno.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "conductor/front/http/internal.h"
 

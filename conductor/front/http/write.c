@@ -1,7 +1,6 @@
 /* Answers: status line, headers, whole bodies and chunked streams. */
 #include <errno.h>
 #include <stdio.h>
-#include <string.h>
 #include <time.h>
 
 #include "conductor/front/http/internal.h"

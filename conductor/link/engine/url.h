@@ -3,7 +3,6 @@
 #define CONDUCTOR_LINK_ENGINE_URL_H
 
 #include <stdbool.h>
-#include <stdint.h>
 
 #include "base/address.h"
 

@@ -6,11 +6,9 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 #include "conductor/core/schedule/admission.h"
-#include "tools/replay/command.h"
 #include "tools/replay/ticker.h"
 
 #define JOBS_MAX 1024

@@ -1,10 +1,7 @@
 /* conductor-replay stats: what a trace asks for, and what caches can do. */
 #include <errno.h>
 #include <inttypes.h>
-#include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "tools/replay/command.h"
 #include "tools/replay/list.h"

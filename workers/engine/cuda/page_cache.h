@@ -16,7 +16,6 @@
 #define WORKERS_ENGINE_CUDA_PAGE_CACHE_H
 
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 
 #define PAGE_NONE UINT32_MAX

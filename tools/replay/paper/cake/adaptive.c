@@ -1,7 +1,6 @@
 /* conductor-replay cake-adaptive: a cached prompt among short ones. */
 #include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "tools/plot/chart.h"

@@ -1,6 +1,5 @@
 /* conductor-replay cake: a table of the Cake paper, predicted. */
 #include <stdio.h>
-#include <string.h>
 
 #include "tools/replay/command.h"
 #include "tools/replay/paper/cake/result.h"

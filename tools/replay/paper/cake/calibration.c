@@ -1,7 +1,6 @@
 /* The constants, and their JSON; see calibration.h. */
 #include "tools/replay/paper/cake/calibration.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
