@@ -25,7 +25,7 @@
 struct daemon {
     struct event_base *base;
     struct config config;
-    struct service *service;
+    struct models *models;
     struct front *front;
     struct event *on_term, *on_int, *on_hup, *drain;
     int drain_ticks;
@@ -159,7 +159,7 @@ static int write_ports(const struct daemon *d, const char *path)
         return -1;
     }
     fprintf(f, "{\"http\": %u, \"worker\": %u}\n", front_port(d->front),
-            service_worker_port(d->service));
+            models_worker_port(d->models));
     /* A program that waits for the file never reads half of it. */
     if (fclose(f) || rename(next, path)) {
         log_error("--ports-file %s: %s", path, strerror(errno));
@@ -242,7 +242,7 @@ static int open_front(struct daemon *d)
     /* A batch that could never be in flight as a whole is refused as such. */
     if (o.limits.max_prompts > (size_t)d->config.max_in_flight)
         o.limits.max_prompts = (size_t)d->config.max_in_flight;
-    int rc = front_new(d->base, d->service, &o, &d->front);
+    int rc = front_new(d->base, d->models, &o, &d->front);
     if (rc)
         log_error("listen: %s: %s", d->config.listen,
                   rc == -EADDRNOTAVAIL
@@ -261,8 +261,8 @@ static int set_up(struct daemon *d)
     d->base = event_loop_new(1);
     if (!d->base)
         return -ENOMEM;
-    d->service = service_new(d->base, &d->config, err);
-    if (!d->service) {
+    d->models = models_new(d->base, &d->config, err);
+    if (!d->models) {
         log_error("%s", err);
         return -EINVAL;
     }
@@ -292,7 +292,7 @@ static void tear_down(struct daemon *d)
     if (d->drain)
         event_free(d->drain);
     front_free(d->front);
-    service_free(d->service);
+    models_free(d->models);
     /* Callbacks that were put off still hold the connections to engines. */
     if (d->base) {
         event_base_loop(d->base, EVLOOP_NONBLOCK);
@@ -308,12 +308,13 @@ static int run(struct daemon *d, const char *ports_path)
     signal(SIGPIPE, SIG_IGN);
     if (set_up(d) || (ports_path && write_ports(d, ports_path)))
         goto out;
-    for (const struct service *s = d->service; s; s = service_next(s))
+    for (const struct service *s = models_first(d->models); s;
+         s = service_next(s))
         log_info("serving model %s on port %u, %s %u, policy %s",
                  service_model(s)->name, front_port(d->front),
                  service_forwards(s) ? "block_tokens" : "workers on port",
                  service_forwards(s) ? service_model(s)->block_tokens
-                                     : service_worker_port(s),
+                                     : models_worker_port(d->models),
                  d->config.policy);
     event_base_dispatch(d->base);
     log_info("stopped");

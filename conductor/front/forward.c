@@ -271,7 +271,7 @@ static void set_no_model(const struct front *front,
 {
     char models[300];
 
-    front_models(front->service, models, sizeof(models));
+    front_models(front->models, models, sizeof(models));
     if (*body->model)
         openai_error_set(error, 404, "model_not_found", "model",
                          "model '%.100s' does not exist; this server has %s",
@@ -285,9 +285,11 @@ static void set_no_model(const struct front *front,
 static struct service *find(const struct front *front,
                             const struct forward_body *body)
 {
+    struct service *only = models_first(front->models);
+
     if (*body->model)
-        return service_find(front->service, body->model, strlen(body->model));
-    return service_next(front->service) ? NULL : front->service;
+        return models_find(front->models, body->model, strlen(body->model));
+    return only && service_next(only) ? NULL : only;
 }
 
 bool forward_serve(const struct front_call *call)

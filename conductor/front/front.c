@@ -71,8 +71,8 @@ static void on_request(void *arg, struct http_conn *conn,
                                          : http_is(head->method, "GET") ||
                                                http_is(head->method, "HEAD"));
 
-    if (front->forwards && http_is(head->method, "POST") && is_json(head) &&
-        (!route || route->post) && forward_serve(&call))
+    if (models_forward(front->models) && http_is(head->method, "POST") &&
+        is_json(head) && (!route || route->post) && forward_serve(&call))
         return;
     if (!route) {
         openai_error_set(&error, 404, "unknown_path", NULL,
@@ -116,7 +116,7 @@ void front_options_default(struct front_options *options)
     };
 }
 
-int front_new(struct event_base *base, struct service *service,
+int front_new(struct event_base *base, struct models *models,
               const struct front_options *options, struct front **out)
 {
     struct front *front = calloc(1, sizeof(*front));
@@ -124,12 +124,8 @@ int front_new(struct event_base *base, struct service *service,
 
     if (!front)
         return -ENOMEM;
-    front->service = service;
-    for (; service; service = service_next(service))
-        if (service_forwards(service))
-            front->forwards = true;
-        else
-            front->native = service;
+    front->models = models;
+    front->native = models_native(models);
     front->options = *options;
     rc = http_server_new(base, &options->http, on_request, front,
                          &front->server);

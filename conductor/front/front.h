@@ -28,12 +28,12 @@ void front_options_default(struct front_options *options);
 /*
  * Start to listen and serve.
  *   base     borrowed, outlives the front; all work happens on its loop
- *   service  borrowed, outlives the front
+ *   models   borrowed, outlive the front
  *   options  borrowed until return
  * Returns 0 with *out owned by the caller; -EADDRINUSE, -EADDRNOTAVAIL,
  * -EACCES or another negative errno when it can't listen; -ENOMEM.
  */
-[[nodiscard]] int front_new(struct event_base *base, struct service *service,
+[[nodiscard]] int front_new(struct event_base *base, struct models *models,
                             const struct front_options *options,
                             struct front **out);
 

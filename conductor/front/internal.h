@@ -5,9 +5,8 @@
 #include "conductor/front/front.h"
 
 struct front {
-    struct service *service; /* of the first model */
-    struct service *native;  /* the one that does not forward; NULL: none */
-    bool forwards;           /* some model's requests are forwarded */
+    struct models *models;
+    struct service *native; /* the one that does not forward; NULL: none */
     struct http_server *server;
     struct front_options options;
     size_t in_flight;
@@ -79,8 +78,8 @@ void endpoint_set_unready(const struct front *front,
 void endpoint_reply_error(struct http_conn *conn,
                           const struct openai_error *error, int64_t retry_us);
 
-/* front_models(first, text, size): the names of the models, as far as there is
+/* front_models(models, text, size): the names of the models, as far as there is
  * room, and whether there are others. */
-void front_models(const struct service *first, char *text, size_t size);
+void front_models(const struct models *models, char *text, size_t size);
 
 #endif

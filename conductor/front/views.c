@@ -40,7 +40,7 @@ static struct openai_model_card card_of(const struct service *service)
 
 void view_models(const struct front_call *call)
 {
-    const struct service *s = call->front->service;
+    const struct service *s = models_first(call->front->models);
     struct text_buf buf;
 
     text_buf_init(&buf, 1 << 20);
@@ -81,11 +81,12 @@ static bool names(const char *at, size_t n, const char *text)
     return i == n && !*text;
 }
 
-void front_models(const struct service *first, char *text, size_t size)
+void front_models(const struct models *models, char *text, size_t size)
 {
     size_t n = 0;
 
-    for (const struct service *s = first; s; s = service_next(s)) {
+    for (const struct service *s = models_first(models); s;
+         s = service_next(s)) {
         const char *name = service_model(s)->name;
 
         if (n && n + strlen(name) + sizeof(", '' and others") > size) {
@@ -104,7 +105,7 @@ void view_model(const struct front_call *call)
     struct openai_error error;
     char models[300];
 
-    for (const struct service *s = call->front->service; s;
+    for (const struct service *s = models_first(call->front->models); s;
          s = service_next(s)) {
         const struct openai_model_card card = card_of(s);
         struct text_buf buf;
@@ -116,7 +117,7 @@ void view_model(const struct front_call *call)
         reply_json(call, &buf);
         return;
     }
-    front_models(call->front->service, models, sizeof(models));
+    front_models(call->front->models, models, sizeof(models));
     openai_error_set(&error, 404, "model_not_found", "model",
                      "model '%.*s' does not exist; this server has %s",
                      n < 100 ? (int)n : 100, name, models);
@@ -125,7 +126,7 @@ void view_model(const struct front_call *call)
 
 void view_ready(const struct front_call *call)
 {
-    const struct service *s = call->front->service;
+    const struct service *s = models_first(call->front->models);
 
     while (s && !service_ready(s))
         s = service_next(s);
@@ -170,7 +171,7 @@ static int write_metrics(const struct front *front, struct evbuffer *out)
         {"bodies_refused_total", "counter",
          "Bodies refused as all together were too large.", s->bodies_refused},
     };
-    int rc = service_metrics(front->service, out);
+    int rc = models_metrics(front->models, out);
 
     for (size_t i = 0; rc == 0 && i < sizeof(all) / sizeof(all[0]); i++)
         evbuffer_add_printf(out,
@@ -197,7 +198,7 @@ void view_health(const struct front_call *call)
     struct evbuffer *buf = evbuffer_new();
 
     reply_written(call->conn, "application/json", buf,
-                  buf ? service_health(call->front->service, buf) : -ENOMEM);
+                  buf ? models_health(call->front->models, buf) : -ENOMEM);
 }
 
 void view_metrics(const struct front_call *call)
@@ -221,7 +222,7 @@ void view_explain(const struct front_call *call)
     if (n < sizeof(text))
         memcpy(text, id, n);
     if (buf && *text)
-        rc = service_explain(call->front->service, text, buf);
+        rc = models_explain(call->front->models, text, buf);
     if (rc != -ENOENT) {
         reply_written(call->conn, "application/json", buf, rc);
         return;

@@ -18,7 +18,7 @@
 
 struct engine {
     struct service *service;
-    const struct engine_config *config; /* of service->config.engines */
+    const struct engine_config *config; /* borrowed */
     uint32_t id;                        /* pool id */
     struct upstream *upstream;
     struct predicted *predicted;
@@ -70,16 +70,23 @@ struct forward {
 [[nodiscard]] int engine_check(const struct engine_config *config,
                                char err[CONFIG_ERROR_MAX]);
 
-/* Makes the engines of the service's model and begins to ask for their health.
- * Returns 0 or a negative errno with a message. engines_stop() frees what there
- * is. */
-[[nodiscard]] int engines_start(struct service *s, char err[CONFIG_ERROR_MAX]);
+/* Makes a service ready for the engines of its model. Returns 0 or a negative
+ * errno with a message. engines_stop() frees what there is. */
+[[nodiscard]] int engines_prepare(struct service *s,
+                                  char err[CONFIG_ERROR_MAX]);
 void engines_stop(struct service *s);
+
+/* Makes an engine of the service's model, which borrows its configuration, and
+ * begins to ask for its health. Returns 0 or a negative errno with a message.
+ */
+[[nodiscard]] int engine_start(struct service *s,
+                               const struct engine_config *config,
+                               char err[CONFIG_ERROR_MAX]);
 
 /* The timer's callback; arg is the engine. */
 void engine_look(evutil_socket_t fd, short what, void *arg);
 
-/* The engine of a pool id; NULL: none. O(engines). */
+/* The engine of a pool id; NULL: none. */
 struct engine *engine_of(const struct service *s, uint32_t id);
 
 /* A request or a probe failed there; nobody listens, if `unreachable`. */

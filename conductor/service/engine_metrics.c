@@ -102,12 +102,16 @@ static int write_line(const struct service *all, size_t i, struct evbuffer *out)
     int bad = 0;
 
     for (const struct service *s = all; s; s = s->next)
-        for (uint32_t k = 0; k < s->n_engines; k++) {
-            metrics_escape(s->engines[k].config->name, label);
+        for (uint32_t k = 0; s->forwards && k < pool_slots(s->pool); k++) {
+            const struct engine *e = s->engines[k];
+
+            if (!e)
+                continue;
+            metrics_escape(e->config->name, label);
             bad |= evbuffer_add_printf(
                        out, "conductor_engine_%s{instance=\"%s\"%s%s} %.17g\n",
                        lines[i].name, label, *lines[i].label ? "," : "",
-                       lines[i].label, value_of(&s->engines[k], i)) < 0;
+                       lines[i].label, value_of(e, i)) < 0;
         }
     return bad;
 }
@@ -117,7 +121,7 @@ int engines_write_metrics(const struct service *all, struct evbuffer *out)
     const struct service *some = all;
     int bad = 0;
 
-    while (some && !some->n_engines)
+    while (some && !some->forwards)
         some = some->next;
     for (size_t i = 0; some && i < LINES; i++) {
         if (lines[i].help)

@@ -6,9 +6,8 @@
 
 #include "base/clock.h"
 #include "base/entropy.h"
-#include "base/event_loop.h"
 #include "base/log.h"
-#include "conductor/service/engine.h"
+#include "conductor/service/models.h"
 #include "predictor/cost_model_json.h"
 
 #define IDLE_CONNECTIONS 128
@@ -81,39 +80,82 @@ static int join_pool(struct engine *e)
     return pool_add(s->pool, &in, &e->id);
 }
 
-static int engine_start(struct engine *e, struct service *s,
-                        const struct engine_config *config,
-                        char err[CONFIG_ERROR_MAX])
+/* What it needs to begin; engine_free() frees what there is. */
+static int engine_set_up(struct engine *e, char err[CONFIG_ERROR_MAX])
 {
+    struct service *s = e->service;
+    const struct engine_config *config = e->config;
     const struct upstream_options options = {
         .max_idle = IDLE_CONNECTIONS,
         .max_head_bytes = ANSWER_HEAD_BYTES,
         .connect_us = s->config.engine_timeout_ms * 1000,
         .idle_us = IDLE_US,
     };
-    struct timeval now = {0};
 
-    e->service = s;
-    e->config = config;
-    TAILQ_INIT(&e->line);
-    e->jitter = (unsigned)clock_now_us();
-    report_begin(&e->scan);
-    e->report = e->scan.report;
     if (read_key(config, e->authorization, err))
         return -EINVAL;
     snprintf(err, CONFIG_ERROR_MAX,
              "engines: %s: out of memory, or more than "
              "max_instances engines",
              config->name);
-    e->upstream = upstream_new(s->base, s->dns, &config->url, &options);
+    e->upstream = upstream_new(s->base, s->models->dns, &config->url, &options);
     e->predicted = predicted_new(config->kv_blocks ? (uint32_t)config->kv_blocks
                                                    : KV_BLOCKS_UNTOLD,
                                  entropy_u64());
     e->timer = event_new(s->base, -1, 0, engine_look, e);
     if (!e->upstream || !e->predicted || !e->timer || join_pool(e))
         return -ENOMEM;
-    if (engine_listen(e, err))
+    return engine_listen(e, err);
+}
+
+static void engine_free(struct engine *e)
+{
+    kv_feed_free(e->feed);
+    upstream_free(e->upstream);
+    predicted_free(e->predicted);
+    if (e->timer)
+        event_free(e->timer);
+    free(e);
+}
+
+/* Takes it out of the pool, and frees it. */
+static void engine_leave(struct engine *e)
+{
+    struct service *s = e->service;
+    const struct pool_instance *in = pool_get(s->pool, e->id);
+
+    if (in) {
+        uint32_t slot = in->slot;
+
+        (void)pool_remove(s->pool, e->id, clock_now_us());
+        prefix_index_cleared(s->index, slot);
+        s->engines[slot] = NULL;
+    }
+    engine_free(e);
+}
+
+int engine_start(struct service *s, const struct engine_config *config,
+                 char err[CONFIG_ERROR_MAX])
+{
+    struct engine *e = calloc(1, sizeof(*e));
+    struct timeval now = {0};
+    bool had_feeds = s->feeds;
+
+    snprintf(err, CONFIG_ERROR_MAX, "out of memory");
+    if (!e)
+        return -ENOMEM;
+    e->service = s;
+    e->config = config;
+    TAILQ_INIT(&e->line);
+    e->jitter = (unsigned)clock_now_us();
+    report_begin(&e->scan);
+    e->report = e->scan.report;
+    if (engine_set_up(e, err) ||
+        (had_feeds != !!s->feeds && service_make_scheduler(s, 1, 0, true))) {
+        engine_leave(e);
         return -EINVAL;
+    }
+    s->engines[pool_get(s->pool, e->id)->slot] = e;
     event_add(e->timer, &now);
     return 0;
 }
@@ -131,49 +173,29 @@ static int load_costs(struct service *s, char err[CONFIG_ERROR_MAX])
     return 0;
 }
 
-int engines_start(struct service *s, char err[CONFIG_ERROR_MAX])
+int engines_prepare(struct service *s, char err[CONFIG_ERROR_MAX])
 {
-    const struct engine_list *all = &s->config.engines;
-
-    for (size_t i = 0; i < all->n; i++)
-        s->n_engines += strcmp(all->at[i].model, s->config.model) == 0;
     if (load_costs(s, err))
         return -EINVAL;
     snprintf(err, CONFIG_ERROR_MAX, "out of memory");
-    s->engines = calloc(s->n_engines, sizeof(*s->engines));
-    s->dns = event_loop_dns(s->base);
-    if (!s->engines || !s->dns)
-        return -ENOMEM;
-    for (size_t i = 0, n = 0; i < all->n; i++)
-        if (strcmp(all->at[i].model, s->config.model) == 0 &&
-            engine_start(&s->engines[n++], s, &all->at[i], err))
-            return -EINVAL;
-    return service_make_scheduler(s, 1, 0, true);
+    s->engines = calloc((size_t)s->config.max_instances, sizeof(*s->engines));
+    return s->engines ? service_make_scheduler(s, 1, 0, true) : -ENOMEM;
 }
 
 void engines_stop(struct service *s)
 {
-    for (uint32_t i = 0; s->engines && i < s->n_engines; i++) {
-        struct engine *e = &s->engines[i];
-
-        kv_feed_free(e->feed);
-        upstream_free(e->upstream);
-        predicted_free(e->predicted);
-        if (e->timer)
-            event_free(e->timer);
-    }
+    for (uint32_t i = 0; s->engines && i < pool_slots(s->pool); i++)
+        if (s->engines[i])
+            engine_free(s->engines[i]);
     free(s->engines);
     kv_feeds_free(s->feeds);
-    if (s->dns)
-        evdns_base_free(s->dns, 0);
 }
 
 struct engine *engine_of(const struct service *s, uint32_t id)
 {
-    for (uint32_t i = 0; i < s->n_engines; i++)
-        if (s->engines[i].id == id)
-            return &s->engines[i];
-    return NULL;
+    const struct pool_instance *in = pool_get(s->pool, id);
+
+    return in ? s->engines[in->slot] : NULL;
 }
 
 void engine_learn(struct service *s)

@@ -326,8 +326,9 @@ void forward_tick(struct service *s)
 {
     int64_t now_us = clock_now_us();
 
-    for (uint32_t i = 0; i < s->n_engines; i++)
-        end_unseen(&s->engines[i], now_us);
+    for (uint32_t i = 0; s->forwards && i < pool_slots(s->pool); i++)
+        if (s->engines[i])
+            end_unseen(s->engines[i], now_us);
 }
 
 void service_pause(struct service_request *request, bool pause)

@@ -3,7 +3,7 @@
 #include <event2/buffer.h>
 #include <string.h>
 
-#include "conductor/service/engine.h"
+#include "conductor/service/models.h"
 
 static const struct {
     const char *name, *help;
@@ -66,7 +66,7 @@ static int write_gauge(const struct service *s, size_t g, struct evbuffer *out)
     return bad;
 }
 
-static int write_instances(const struct service *all, struct evbuffer *out)
+static int write_instances(const struct models *models, struct evbuffer *out)
 {
     int bad = 0;
 
@@ -77,7 +77,7 @@ static int write_instances(const struct service *all, struct evbuffer *out)
                                    "# HELP conductor_instance_%s %s\n"
                                    "# TYPE conductor_instance_%s gauge\n",
                                    name, instance_gauges[g].help, name) < 0;
-        for (const struct service *s = all; s; s = s->next)
+        for (const struct service *s = models->first; s; s = s->next)
             bad |= write_gauge(s, g, out);
     }
     return bad ? -ENOMEM : 0;
@@ -91,11 +91,11 @@ struct sums {
     uint64_t keys, holders, bytes, bytes_max, evicted, unindexed;
 };
 
-static void sum_up(const struct service *all, struct sums *sums)
+static void sum_up(const struct models *models, struct sums *sums)
 {
     memset(sums, 0, sizeof(*sums));
     metrics_init(&sums->metrics);
-    for (const struct service *s = all; s; s = s->next) {
+    for (const struct service *s = models->first; s; s = s->next) {
         struct prefix_index_stats x = prefix_index_stats(s->index);
 
         metrics_add(&sums->metrics, &s->metrics);
@@ -112,11 +112,11 @@ static void sum_up(const struct service *all, struct sums *sums)
     }
 }
 
-int service_metrics(const struct service *all, struct evbuffer *out)
+int models_metrics(const struct models *models, struct evbuffer *out)
 {
     struct sums sums;
 
-    sum_up(all, &sums);
+    sum_up(models, &sums);
     int rc = metrics_write(&sums.metrics, out);
     if (rc)
         return rc;
@@ -158,28 +158,29 @@ int service_metrics(const struct service *all, struct evbuffer *out)
         (unsigned long long)sums.holders, (unsigned long long)sums.bytes,
         (unsigned long long)sums.bytes_max, (unsigned long long)sums.evicted,
         (unsigned long long)sums.unindexed);
-    if (n < 0 || write_instances(all, out))
+    if (n < 0 || write_instances(models, out))
         return -ENOMEM;
-    return engines_write_metrics(all, out);
+    return engines_write_metrics(models->first, out);
 }
 
-int service_explain(const struct service *all, const char *id,
-                    struct evbuffer *out)
+int models_explain(const struct models *models, const char *id,
+                   struct evbuffer *out)
 {
     int rc = -ENOENT;
 
-    for (const struct service *s = all; s && rc == -ENOENT; s = s->next)
+    for (const struct service *s = models->first; s && rc == -ENOENT;
+         s = s->next)
         rc = explain_write(s->explain, id, out);
     return rc;
 }
 
-int service_health(const struct service *all, struct evbuffer *out)
+int models_health(const struct models *models, struct evbuffer *out)
 {
     uint32_t by_health[HEALTH_STATES] = {0}, prefill = 0, decode = 0;
     uint32_t in_flight = 0;
     bool ready = false;
 
-    for (const struct service *s = all; s; s = s->next) {
+    for (const struct service *s = models->first; s; s = s->next) {
         for (uint32_t i = 0; i < pool_slots(s->pool); i++) {
             const struct pool_instance *in = pool_at(s->pool, i);
 

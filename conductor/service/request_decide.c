@@ -31,7 +31,7 @@ static void reject_none(struct service_request *request, const char *code,
     const char *failed =
         request->dispatch.retries ? "; the last one failed: " : "";
 
-    if (s->n_engines > 0)
+    if (s->forwards)
         snprintf(text, sizeof(text), "no engine of model '%s' is ready%s%s",
                  s->config.model, failed, request->last_failure);
     else

@@ -10,7 +10,7 @@
 #include "base/listener.h"
 #include "base/log.h"
 #include "base/secret.h"
-#include "conductor/service/engine.h"
+#include "conductor/service/models.h"
 #include "conductor/service/setup.h"
 #include "predictor/cost_model_json.h"
 
@@ -244,7 +244,7 @@ static struct worker_links *service_listen(struct service *s,
     return worker_links_new(s->base, &links, &service_link_ops, s, err);
 }
 
-struct service *service_new_one(struct event_base *base,
+struct service *service_new_one(const struct models *models,
                                 const struct config *config, bool engines,
                                 char err[CONFIG_ERROR_MAX])
 {
@@ -253,13 +253,15 @@ struct service *service_new_one(struct event_base *base,
     snprintf(err, CONFIG_ERROR_MAX, "out of memory");
     if (!s)
         return NULL;
-    s->base = base;
+    s->models = models;
+    s->base = models->base;
     s->config = *config;
+    s->forwards = engines;
     service_lists_init(s);
     if (service_alloc(s))
         goto fail;
     if (engines) {
-        if (engines_start(s, err))
+        if (engines_prepare(s, err))
             goto fail;
         return s;
     }
@@ -298,9 +300,4 @@ void service_free_one(struct service *s)
     free(s->table.by_slot);
     free(s->table.free_slots);
     free(s);
-}
-
-uint16_t service_worker_port(const struct service *s)
-{
-    return s->links ? worker_links_port(s->links) : 0;
 }

@@ -23,6 +23,7 @@
 
 struct evbuffer;
 struct http_head;
+struct models;
 struct service;
 struct service_request;
 
@@ -158,12 +159,19 @@ void service_pause(struct service_request *request, bool pause);
 /* Whether the requests of this model are forwarded to engines. */
 bool service_forwards(const struct service *service);
 
-/* The service of the next model, NULL: it is the last. The functions below that
- * take `all` are asked of the first one. */
+/* The services of the models, one after the other; NULL: no more. */
+struct service *models_first(const struct models *models);
 struct service *service_next(const struct service *service);
 
 /* The service of the model with that name of n bytes; NULL: there is none. */
-struct service *service_find(struct service *all, const char *name, size_t n);
+struct service *models_find(const struct models *models, const char *name,
+                            size_t n);
+
+/* The service of the native workers; NULL: none are served. */
+struct service *models_native(const struct models *models);
+
+/* Whether the requests of some model are forwarded to engines. */
+bool models_forward(const struct models *models);
 
 /* The served model; borrowed, lives as long as the service. */
 const struct service_model_info *service_model(const struct service *service);
@@ -178,22 +186,22 @@ bool service_ready(const struct service *service);
 const char *service_lacks(const struct service *service);
 
 /*
- * Append the metrics of all services in Prometheus's text format to `out`
+ * Append the metrics of all models in Prometheus's text format to `out`
  * (borrowed). Returns 0 or -ENOMEM. O(instances).
  */
-[[nodiscard]] int service_metrics(const struct service *all,
-                                  struct evbuffer *out);
+[[nodiscard]] int models_metrics(const struct models *models,
+                                 struct evbuffer *out);
 
 /* Append, as JSON, why the request with that id went where it went, and how it
  * ended. Returns 0; -ENOENT: it is not known, or no longer; -ENOMEM. */
-[[nodiscard]] int service_explain(const struct service *all, const char *id,
-                                  struct evbuffer *out);
+[[nodiscard]] int models_explain(const struct models *models, const char *id,
+                                 struct evbuffer *out);
 
 /*
- * Append one JSON object that says how the service is (status, instances by
+ * Append one JSON object that says how the services are (status, instances by
  * health) to `out` (borrowed). Returns 0 or -ENOMEM. O(instances).
  */
-[[nodiscard]] int service_health(const struct service *all,
-                                 struct evbuffer *out);
+[[nodiscard]] int models_health(const struct models *models,
+                                struct evbuffer *out);
 
 #endif

@@ -138,6 +138,7 @@ struct request_table {
 };
 
 struct service {
+    const struct models *models;
     struct event_base *base;
     struct config config;
     struct cost_model cost;
@@ -163,9 +164,8 @@ struct service {
     uint32_t number;        /* among the models */
 
     /* A model of engines: what native workers have above is unused then. */
-    struct engine *engines; /* (n_engines) */
-    uint32_t n_engines;
-    struct evdns_base *dns;
+    bool forwards;
+    struct engine **engines; /* (max_instances), by pool slot; NULL: none */
     struct kv_feeds *feeds; /* NULL: no engine publishes KV events */
     struct learned learned;
     uint32_t next_tokenizer;
@@ -263,11 +263,13 @@ void request_free(struct service_request *request);
  * longest of the registered workers', or the last one if there are none. */
 void service_set_window(struct service *s);
 
-/* service_new_one(base, config, engines, err): the service of one model, that
- * of config: of its engines, or of native workers. As service_new(). */
-struct service *service_new_one(struct event_base *base,
-                                const struct config *config, bool engines,
-                                char err[CONFIG_ERROR_MAX]);
+/* service_new_one(models, config, engines, err): the service of one model, that
+ * of config: of engines, which are still to be started, or of native workers.
+ * As models_new(). */
+[[nodiscard]] struct service *service_new_one(const struct models *models,
+                                              const struct config *config,
+                                              bool engines,
+                                              char err[CONFIG_ERROR_MAX]);
 
 /* service_free_one(s): frees it, and not the next one. NULL is a no-op. */
 void service_free_one(struct service *s);

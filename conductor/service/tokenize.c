@@ -141,12 +141,15 @@ static void on_time(evutil_socket_t fd, short what, void *arg)
  * or none whose events have come. */
 static struct engine *choose(struct service *s, bool chat)
 {
+    uint32_t n = pool_slots(s->pool);
     struct engine *found = NULL;
     bool heard = false;
 
-    for (uint32_t i = 0; i < s->n_engines; i++) {
-        struct engine *e = &s->engines[(s->next_tokenizer + i) % s->n_engines];
+    for (uint32_t i = 0; i < n; i++) {
+        struct engine *e = s->engines[(s->next_tokenizer + i) % n];
 
+        if (!e)
+            continue;
         heard = heard || e->heard;
         if (!found && *e->config->tokenize_path &&
             (!chat || e->config->kind != ENGINE_SGLANG) &&

@@ -48,6 +48,7 @@ int main(void)
                                                     .policy = "plan",
                                                     .created_s = 1750000000},
                                           .ready = true}};
+    struct models models = {&program.service};
     const struct timeval tick_every = {0, 2000};
     struct front_options options;
     struct event *tick, *input;
@@ -56,7 +57,7 @@ int main(void)
     program.base = event_base_new();
     front_options_default(&options);
     options.http.port = 0;
-    if (front_new(program.base, &program.service, &options, &front))
+    if (front_new(program.base, &models, &options, &front))
         return 1;
     tick = event_new(program.base, -1, EV_PERSIST, on_tick, &program);
     input = event_new(program.base, STDIN_FILENO, EV_READ | EV_PERSIST,

@@ -64,11 +64,29 @@ struct service *service_next(const struct service *service)
     return NULL;
 }
 
-struct service *service_find(struct service *all, const char *name, size_t n)
+struct service *models_first(const struct models *models)
 {
-    return strlen(all->model.name) == n && memcmp(all->model.name, name, n) == 0
-               ? all
-               : NULL;
+    return models->service;
+}
+
+struct service *models_find(const struct models *models, const char *name,
+                            size_t n)
+{
+    const char *only = models->service->model.name;
+
+    return strlen(only) == n && memcmp(only, name, n) == 0 ? models->service
+                                                           : NULL;
+}
+
+struct service *models_native(const struct models *models)
+{
+    return models->service;
+}
+
+bool models_forward(const struct models *models)
+{
+    (void)models;
+    return false;
 }
 
 bool service_forwards(const struct service *service)
@@ -95,24 +113,24 @@ const char *service_lacks(const struct service *service)
     return service->lacks ? service->lacks : "";
 }
 
-int service_metrics(const struct service *service, struct evbuffer *out)
+int models_metrics(const struct models *models, struct evbuffer *out)
 {
-    (void)service;
+    (void)models;
     return evbuffer_add_printf(out, "fake_calls 1\n") < 0 ? -ENOMEM : 0;
 }
 
-int service_explain(const struct service *service, const char *id,
-                    struct evbuffer *out)
+int models_explain(const struct models *models, const char *id,
+                   struct evbuffer *out)
 {
-    (void)service;
+    (void)models;
     if (strcmp(id, "r-17") != 0)
         return -ENOENT;
     return evbuffer_add_printf(out, "{\"why\":1}") < 0 ? -ENOMEM : 0;
 }
 
-int service_health(const struct service *service, struct evbuffer *out)
+int models_health(const struct models *models, struct evbuffer *out)
 {
-    (void)service;
+    (void)models;
     return evbuffer_add_printf(out, "{\"status\":\"ok\"}") < 0 ? -ENOMEM : 0;
 }
 

@@ -26,6 +26,11 @@ struct service {
     size_t n_cancelled;
 };
 
+/* The one model. */
+struct models {
+    struct service *service;
+};
+
 /* Forget and free all requests. */
 void fake_service_reset(struct service *service);
 

@@ -21,7 +21,8 @@ void front_open(const struct front_options *options)
                                            .window_tokens = 1000,
                                            .created_s = 1750000000},
                                  .ready = true};
-    CU_ASSERT_EQUAL_FATAL(front_new(f.base, &f.service, options, &f.front), 0);
+    f.models.service = &f.service;
+    CU_ASSERT_EQUAL_FATAL(front_new(f.base, &f.models, options, &f.front), 0);
 }
 
 void front_close(void)

@@ -17,6 +17,7 @@
 struct front_fixture {
     struct event_base *base;
     struct service service;
+    struct models models;
     struct front *front;
 };
 

@@ -388,10 +388,10 @@ static void test_port_in_use(void)
 
     front_open(&options);
     options.http.port = front_port(f.front);
-    CU_ASSERT_EQUAL(front_new(f.base, &f.service, &options, &second),
+    CU_ASSERT_EQUAL(front_new(f.base, &f.models, &options, &second),
                     -EADDRINUSE);
     options.http.host = "not-an-address.invalid";
-    CU_ASSERT_EQUAL(front_new(f.base, &f.service, &options, &second),
+    CU_ASSERT_EQUAL(front_new(f.base, &f.models, &options, &second),
                     -EADDRNOTAVAIL);
     front_close();
 }

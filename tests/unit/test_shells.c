@@ -68,6 +68,7 @@ struct rig {
     struct request requests[REQUESTS];
     size_t n_given;
     struct event_base *base;
+    struct models *models;
     struct service *service;
     struct worker_link links[LINKS];
     struct wire_buf out;
@@ -307,8 +308,9 @@ static void start_daemon(struct rig *r, const struct script *script)
     fake_links_watch(on_sent, r);
     wire_buf_init(&r->out, FRAME_PAYLOAD_MAX_BYTES);
     r->base = event_base_new();
-    r->service = service_new(r->base, &config, err);
-    CU_ASSERT_PTR_NOT_NULL_FATAL(r->service);
+    r->models = models_new(r->base, &config, err);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(r->models);
+    r->service = models_first(r->models);
     unlink(path);
     event_del(r->service->tick); /* real time has no part in this */
     for (int i = 0; i < LINKS; i++)
@@ -318,7 +320,7 @@ static void start_daemon(struct rig *r, const struct script *script)
 
 static void stop_daemon(struct rig *r)
 {
-    service_free(r->service);
+    models_free(r->models);
     event_base_free(r->base);
     wire_buf_fini(&r->out);
 }
