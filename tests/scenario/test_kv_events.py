@@ -1,7 +1,7 @@
 """Engines' KV events, subscribed to, against a recount of what was said: a
 stand-in that does what no real engine does on command, and Dynamo's mocker."""
 import random
-import time
+import socket
 import unittest
 
 import engines
@@ -120,54 +120,85 @@ class StandIn(harness.Case):
         self.assertEqual(feed.match(prompt), len(prompt) // 4)
 
     def test_an_engine_that_restarts(self):
+        """Behind something that keeps the connection: only the numbers
+        tell."""
         publisher, engine = self.publisher(), Engine(self.SEED, 4)
         feed = self.feed(publisher)
         self.join(publisher, feed)
         self.publish(publisher, engine, 50)
         feed.wait(messages=publisher.number)
-        publisher.stop()
-        publisher.start()
+        earlier = publisher.number
+        publisher.number, publisher.sent = 0, []
         engine.cache.copies.clear()
-
-        def seen():
-            # Slowly: by the time that the feed has connected again, the
-            # numbers must still be below those of the first life.
-            self.publish(publisher, engine, 1)
-            time.sleep(.5)
-            return feed.stats()['restarts'] == 1
-        harness.wait_until('the restart is seen', seen, 20)
-
-        def same():
-            prompts = [engine.prompt() for _ in range(10)]
-            return all(feed.match(p) == engine.cache.leading(p)
-                       for p in prompts)
-        harness.wait_until('all is known again', same)
+        self.publish(publisher, engine, 5, lose=True)
+        self.publish(publisher, engine, 5)
+        stats = feed.wait(messages=earlier + 10, state='whole', restarts=1)
+        self.assertEqual((stats['lost'], stats['reconnects']), (0, 0))
         self.assertSame(feed, engine)
-        feed.wait(state='whole')
 
     def test_a_longer_life_than_before(self):
-        """Twice, it has published more than in its earlier life before the
-        feed is connected again: its numbers look like a gap."""
+        """Twice, it has published more than in its earlier life before it is
+        connected again: its numbers look like a gap."""
+        for bind in False, True:
+            publisher = self.publisher(connect=bind)
+            engine = Engine(self.SEED, 4)
+            feed = self.feed(publisher, bind=bind)
+            self.join(publisher, feed)
+            self.publish(publisher, engine, 20)
+            feed.wait(messages=publisher.number)
+            for _ in range(2):
+                earlier = publisher.number
+                publisher.stop()
+                publisher.start()
+                engine.cache.copies.clear()
+                # Before anybody is connected: only a replay has them.
+                self.publish(publisher, engine, earlier + 20, lose=True)
+
+                def same():
+                    publisher.publish([])
+                    prompts = [engine.prompt() for _ in range(20)]
+                    return feed.stats()['state'] == 'whole' and all(
+                        feed.match(p) == engine.cache.leading(p)
+                        for p in prompts)
+                harness.wait_until('the second life is known', same)
+                self.assertSame(feed, engine)
+
+    def test_a_shorter_life_than_before(self):
+        """What a replay had of the second life comes live, too, and is no
+        third one: every message counts once."""
         publisher, engine = self.publisher(), Engine(self.SEED, 4)
         feed = self.feed(publisher)
         self.join(publisher, feed)
         self.publish(publisher, engine, 20)
         feed.wait(messages=publisher.number)
-        for _ in range(2):
-            earlier = publisher.number
-            publisher.stop()
-            publisher.start()
-            engine.cache.copies.clear()
-            # Before anybody is connected: only a replay has them.
-            self.publish(publisher, engine, earlier + 20, lose=True)
+        earlier = publisher.number
+        publisher.stop()
+        publisher.start()
+        engine.cache.copies.clear()
+        feed.wait(reconnects=1, state='silent')
+        self.publish(publisher, engine, 5)
+        stats = feed.wait(messages=earlier + 5, state='whole')
+        self.assertEqual((stats['restarts'], stats['lost']), (0, 0))
+        self.assertSame(feed, engine)
 
-            def same():
-                publisher.publish([])
-                prompts = [engine.prompt() for _ in range(20)]
-                return feed.stats()['state'] == 'whole' and all(
-                    feed.match(p) == engine.cache.leading(p) for p in prompts)
-            harness.wait_until('the second life is known', same)
-            self.assertSame(feed, engine)
+    def test_strangers_at_our_address(self):
+        """They speak no ZeroMQ: nothing was there, and nothing is lost."""
+        publisher = self.publisher(connect=True)
+        engine = Engine(self.SEED, 4)
+        feed = self.feed(publisher, bind=True)
+        self.join(publisher, feed)
+        for _ in range(5):
+            with socket.create_connection(('127.0.0.1', publisher.port)) as s:
+                s.sendall(b'GET / HTTP/1.1\r\n\r\n')
+                s.shutdown(socket.SHUT_WR)
+                while s.recv(4096):
+                    pass
+        other = Publisher(publisher.port, connect=True)
+        self.addCleanup(other.stop)
+        self.publish(publisher, engine, 50)
+        stats = feed.wait(messages=publisher.number, state='whole')
+        self.assertEqual(stats['reconnects'], 0)
+        self.assertSame(feed, engine)
 
     def test_a_cache_that_others_know_to_be_lost(self):
         publisher, engine = self.publisher(), Engine(self.SEED, 4)

@@ -48,6 +48,21 @@ static void test_a_restart(void)
     CU_ASSERT(live(&s, 0, 5) == KV_SEQUENCE_RESTART);
 }
 
+/* It is known that another process may follow, and a replay was quicker. */
+static void test_begin(void)
+{
+    struct kv_sequence s = {0};
+
+    for (uint64_t i = 0; i < 9; i++)
+        CU_ASSERT(live(&s, i, (double)i) == KV_SEQUENCE_NEXT);
+    kv_sequence_begin(&s);
+    for (uint64_t i = 0; i < 3; i++)
+        kv_sequence_applied(&s, i, 20 + (double)i);
+    CU_ASSERT(live(&s, 1, 21) == KV_SEQUENCE_DUPLICATE);
+    CU_ASSERT(live(&s, 2, 22) == KV_SEQUENCE_DUPLICATE);
+    CU_ASSERT(live(&s, 3, 23) == KV_SEQUENCE_NEXT);
+}
+
 /* The engine restarts before the first live message: only its clock tells. */
 static void test_a_restart_behind_a_replay(void)
 {
@@ -74,6 +89,7 @@ int main(void)
     CU_add_test(suite, "in order", test_in_order);
     CU_add_test(suite, "a replay overlaps", test_a_replay_overlaps);
     CU_add_test(suite, "a restart", test_a_restart);
+    CU_add_test(suite, "another process may follow", test_begin);
     CU_add_test(suite, "a restart behind a replay",
                 test_a_restart_behind_a_replay);
     CU_basic_set_mode(CU_BRM_VERBOSE);

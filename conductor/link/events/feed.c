@@ -14,6 +14,16 @@
 /* FEED_QUIET_MIN_US doubles up to this. */
 #define QUIET_MAX_US 30000000
 
+/* What follows may be another process's: all of it is asked for. */
+static void begin_anew(struct stream *stream)
+{
+    replay_stop(stream);
+    stream_drop_held(stream);
+    kv_sequence_begin(&stream->sequence);
+    stream->not_before_us = 0;
+    (void)replay_want(stream, true, false);
+}
+
 /* Keeps a live message until what is missing before it has come. */
 static void hold(struct stream *stream, uint64_t number, zmq_msg_t *payload)
 {
@@ -42,9 +52,10 @@ static void restart(struct stream *stream, uint64_t number, zmq_msg_t *payload)
 {
     struct kv_feed *feed = stream->feed;
 
-    log_info("engine %s: rank %u: its KV events begin anew: it was restarted, "
-             "and its blocks are forgotten",
-             feed->config.name, stream->rank);
+    if (log_rate_takes(&feed->feeds->told, FEED_LINES_PER_S))
+        log_info("engine %s: rank %u: its KV events begin anew: it was "
+                 "restarted, and its blocks are forgotten",
+                 feed->config.name, stream->rank);
     feed->stats.restarts++;
     stream_forget(stream);
     stream->partial = false;
@@ -110,28 +121,25 @@ static void on_message(void *arg, zmq_msg_t *frames, size_t n)
     live(stream, number, &batch, &frames[2]);
 }
 
-/* All is forgotten, and asked for again. */
-static void resync(struct stream *stream)
-{
-    replay_stop(stream);
-    stream_drop_held(stream);
-    stream_forget(stream);
-    stream->not_before_us = 0;
-    (void)replay_want(stream, true, false);
-}
-
 /* The engine is connected again. It may be another process, whose numbers
- * have overtaken those of the first: numbers do not tell. */
+ * have overtaken those of the first: numbers do not tell. Who connects to us
+ * does not say which rank it is. */
 static void on_again(void *arg)
 {
     const struct intake *intake = arg;
     struct kv_feed *feed = intake->feed;
 
     feed->stats.reconnects++;
-    log_info("engine %s: rank %u: connected again for KV events: its blocks "
-             "are forgotten, and asked for again",
-             feed->config.name, intake->rank);
-    resync(&feed->streams[intake->rank]);
+    if (log_rate_takes(&feed->feeds->told, FEED_LINES_PER_S))
+        log_info("engine %s: rank %u: connected again for KV events: its "
+                 "blocks are forgotten, and asked for again",
+                 feed->config.name, intake->rank);
+    if (feed->config.bind) {
+        kv_feed_forget(feed);
+        return;
+    }
+    kv_map_clear_rank(feed->map, intake->rank);
+    begin_anew(&feed->streams[intake->rank]);
     feed_update_pauses(feed);
 }
 
@@ -284,15 +292,8 @@ void kv_feed_free(struct kv_feed *feed)
 void kv_feed_forget(struct kv_feed *feed)
 {
     kv_map_clear(feed->map);
-    for (uint16_t r = 0; r < feed->config.ranks; r++) {
-        struct stream *stream = &feed->streams[r];
-
-        replay_stop(stream);
-        stream_drop_held(stream);
-        kv_sequence_forget(&stream->sequence);
-        stream->not_before_us = 0;
-        (void)replay_want(stream, true, false);
-    }
+    for (uint16_t r = 0; r < feed->config.ranks; r++)
+        begin_anew(&feed->streams[r]);
     feed_update_pauses(feed);
 }
 

@@ -5,6 +5,7 @@
 #include <event2/event.h>
 #include <sys/queue.h>
 
+#include "base/log.h"
 #include "conductor/link/events/feed.h"
 #include "conductor/link/events/sequence.h"
 #include "conductor/link/events/socket.h"
@@ -16,6 +17,8 @@
  * a message may be lost with none behind it: after so long, and again after
  * twice as long. */
 #define FEED_QUIET_MIN_US 1000000
+/* Of the log's, of what engines can cause, all feeds together. */
+#define FEED_LINES_PER_S 4
 
 struct stream;
 
@@ -30,6 +33,7 @@ struct kv_feeds {
     struct feed_list feeds;
     struct stream_list want_replay; /* first come, first served */
     uint32_t n_replays;
+    struct log_rate told; /* of restarts, of losses */
 };
 
 enum replay_state {
@@ -103,6 +107,10 @@ void feed_update_pauses(struct kv_feed *feed);
 /* Decodes and applies a message with this number. */
 void stream_apply(struct stream *stream, uint64_t number, const void *bytes,
                   size_t n);
+
+/* Messages from wanted to number - 1 are lost for good: what the rank has is
+ * forgotten. */
+void stream_lost(struct stream *stream, uint64_t wanted, uint64_t number);
 
 /* Forgets what the rank has; its next message may have any number. */
 void stream_forget(struct stream *stream);

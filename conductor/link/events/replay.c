@@ -12,7 +12,6 @@
  * twice as long after each that follows, up to 10 minutes.
  */
 #include <endian.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,7 +32,6 @@ static void replay_over(struct stream *stream, const char *why);
 static void take_answer(struct stream *stream, uint64_t number,
                         const zmq_msg_t *payload)
 {
-    struct kv_feed *feed = stream->feed;
     uint64_t wanted = kv_sequence_wanted(&stream->sequence);
 
     if (stream->from_zero) {
@@ -43,11 +41,7 @@ static void take_answer(struct stream *stream, uint64_t number,
     } else if (number < wanted) {
         return;
     } else if (number > wanted && stream->sequence.any_applied) {
-        log_warn("engine %s: rank %u: KV events %" PRIu64 " to %" PRIu64
-                 " are lost; its blocks before these are forgotten",
-                 feed->config.name, stream->rank, wanted, number - 1);
-        feed->stats.lost += number - wanted;
-        stream_forget(stream);
+        stream_lost(stream, wanted, number);
         stream->hole = true;
     }
     stream_apply(stream, number, zmq_msg_data((zmq_msg_t *)payload),

@@ -38,3 +38,8 @@ void kv_sequence_forget(struct kv_sequence *s)
     s->applied = 0;
     s->time_s = 0;
 }
+
+void kv_sequence_begin(struct kv_sequence *s)
+{
+    *s = (struct kv_sequence){0};
+}

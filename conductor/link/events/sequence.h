@@ -43,4 +43,8 @@ void kv_sequence_applied(struct kv_sequence *s, uint64_t number, double time_s);
 /* All that was applied is forgotten; what was live is not. */
 void kv_sequence_forget(struct kv_sequence *s);
 
+/* Another process may follow: nothing is known of its numbers. A replay may
+ * have its first live messages. */
+void kv_sequence_begin(struct kv_sequence *s);
+
 #endif

@@ -17,6 +17,10 @@
 /* Of all sockets before the loop goes on. */
 #define TURN_US 1000
 
+#define HANDSHAKE_FAILED                    \
+    (ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL | \
+     ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL | ZMQ_EVENT_HANDSHAKE_FAILED_AUTH)
+
 TAILQ_HEAD(socket_list, kv_socket);
 
 struct kv_loop {
@@ -35,7 +39,8 @@ struct kv_socket {
     void *monitor; /* says of a SUB's connection that it ended or began; NULL:
                       nobody asks */
     struct event *monitored;
-    bool lost; /* the connection has ended */
+    uint32_t n_lost; /* connections that have ended, and did not come back */
+    bool refused;    /* one that never was a connection is about to end */
     bool ready, paused;
     const struct kv_socket_ops *ops;
     void *arg;
@@ -185,6 +190,20 @@ static void drop_queued(struct kv_socket *s)
     set_ready(s, !s->paused);
 }
 
+/* Takes an event of the monitor. Returns whether a connection has come back.
+ * Strangers that speak no ZeroMQ have never been there. */
+static bool connection_event(struct kv_socket *s, uint16_t event)
+{
+    bool back = event == ZMQ_EVENT_HANDSHAKE_SUCCEEDED && s->n_lost > 0;
+
+    if (event == ZMQ_EVENT_DISCONNECTED && !s->refused &&
+        s->n_lost < UINT32_MAX)
+        s->n_lost++;
+    s->n_lost -= back;
+    s->refused = event & HANDSHAKE_FAILED;
+    return back;
+}
+
 /* The monitor's messages: an event's number in 16 bits and a value; the
  * endpoint. Its descriptor says only that something happened. */
 static void on_monitored(evutil_socket_t fd, short what, void *arg)
@@ -200,9 +219,7 @@ static void on_monitored(evutil_socket_t fd, short what, void *arg)
     while ((n = receive(s->monitor, frames)) > 0) {
         if (zmq_msg_size(&frames[0]) >= sizeof(event))
             memcpy(&event, zmq_msg_data(&frames[0]), sizeof(event));
-        again |= s->lost && event == ZMQ_EVENT_HANDSHAKE_SUCCEEDED;
-        s->lost = event == ZMQ_EVENT_DISCONNECTED ||
-                  (s->lost && event != ZMQ_EVENT_HANDSHAKE_SUCCEEDED);
+        again |= connection_event(s, event);
         for (size_t k = 0; k < n && k < KV_FRAMES_MAX; k++)
             zmq_msg_close(&frames[k]);
     }
@@ -212,7 +229,7 @@ static void on_monitored(evutil_socket_t fd, short what, void *arg)
     s->ops->again(s->arg);
 }
 
-/* Watches the connection of a SUB. */
+/* Watches the connections of a SUB. */
 static int watch(struct kv_socket *s)
 {
     size_t n = sizeof(int);
@@ -223,7 +240,7 @@ static int watch(struct kv_socket *s)
     s->monitor = zmq_socket(s->loop->context, ZMQ_PAIR);
     if (!s->monitor ||
         zmq_socket_monitor(s->zmq, at,
-                           ZMQ_EVENT_DISCONNECTED |
+                           ZMQ_EVENT_DISCONNECTED | HANDSHAKE_FAILED |
                                ZMQ_EVENT_HANDSHAKE_SUCCEEDED) ||
         zmq_connect(s->monitor, at) ||
         zmq_getsockopt(s->monitor, ZMQ_FD, &fd, &n))
@@ -267,7 +284,7 @@ static int open_at(struct kv_socket *s, enum kv_socket_kind kind,
     s->zmq = zmq_socket(s->loop->context,
                         kind == KV_SOCKET_DEALER ? ZMQ_DEALER : ZMQ_SUB);
     if (!s->zmq || set_options(s->zmq, kind, topic) ||
-        (kind == KV_SOCKET_SUB && s->ops->again && watch(s)) ||
+        (s->ops->again && watch(s)) ||
         (kind == KV_SOCKET_SUB_BIND ? zmq_bind(s->zmq, endpoint)
                                     : zmq_connect(s->zmq, endpoint)) ||
         zmq_getsockopt(s->zmq, ZMQ_FD, &fd, &n))

@@ -26,8 +26,9 @@ struct kv_socket_ops {
     /* A whole message: n frames, borrowed; n is 0 if there were too many. May
      * pause or close its socket. */
     void (*message)(void *arg, zmq_msg_t *frames, size_t n);
-    /* Of a SUB, may be NULL: it is connected again, and what it had got and
-     * not handed over is dropped. May not close its socket. */
+    /* Of a SUB, may be NULL: a connection that had ended is there again, and
+     * what it had got and not handed over is dropped. May not close its
+     * socket. */
     void (*again)(void *arg);
 };
 

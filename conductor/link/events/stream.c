@@ -97,6 +97,18 @@ void stream_apply(struct stream *stream, uint64_t number, const void *bytes,
         stream_apply_batch(stream, number, &batch, n);
 }
 
+void stream_lost(struct stream *stream, uint64_t wanted, uint64_t number)
+{
+    struct kv_feed *feed = stream->feed;
+
+    if (log_rate_takes(&feed->feeds->told, FEED_LINES_PER_S))
+        log_warn("engine %s: rank %u: KV events %" PRIu64 " to %" PRIu64
+                 " are lost; its blocks before these are forgotten",
+                 feed->config.name, stream->rank, wanted, number - 1);
+    feed->stats.lost += number - wanted;
+    stream_forget(stream);
+}
+
 /* Applies the message that was held, if no replay had it. What is missing
  * before it is lost. */
 static void apply_held(struct stream *stream)
@@ -108,13 +120,8 @@ static void apply_held(struct stream *stream)
     if (number < wanted) {
         feed->stats.duplicates++;
     } else {
-        if (number > wanted && stream->sequence.any_applied) {
-            log_warn("engine %s: rank %u: KV events %" PRIu64 " to %" PRIu64
-                     " are lost; its blocks are forgotten",
-                     feed->config.name, stream->rank, wanted, number - 1);
-            feed->stats.lost += number - wanted;
-            stream_forget(stream);
-        }
+        if (number > wanted && stream->sequence.any_applied)
+            stream_lost(stream, wanted, number);
         stream->partial |= number > wanted && number > 1;
         stream_apply(stream, number, zmq_msg_data(&stream->held),
                      zmq_msg_size(&stream->held));
