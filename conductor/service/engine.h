@@ -16,6 +16,9 @@
 /* Of an answer's end, where its usage stands. */
 #define FORWARD_TAIL_BYTES 512
 
+struct expectation;
+TAILQ_HEAD(expectation_list, expectation);
+
 struct engine {
     struct service *service;
     const struct engine_config *config; /* borrowed */
@@ -44,6 +47,7 @@ struct engine {
     /* Requests whose first token has not come, in the order in which they were
      * sent: the first of them is taken to be computed now. */
     struct request_list line;
+    struct expectation_list expected; /* blocks that its events will tell */
     uint64_t n_sent, n_failures, n_status[6]; /* by class */
     /* Of answers that tell their cached tokens: those predicted, and those. */
     uint64_t predicted_tokens, told_tokens;
@@ -53,12 +57,13 @@ struct engine {
 struct forward {
     struct tokenizing *tokenizing; /* owned; NULL: not under way */
     char cache_salt[256];
-    char client_id[64];            /* what the client calls it, or "" */
-    struct service_forward what;   /* borrowed from the front */
-    char *headers;                 /* owned: what is sent */
-    struct engine *engine;         /* NULL: with none */
-    struct exchange *exchange;     /* NULL: not sent */
-    bool in_line;                  /* engine->line */
+    char client_id[64];              /* what the client calls it, or "" */
+    struct service_forward what;     /* borrowed from the front */
+    char *headers;                   /* owned: what is sent */
+    struct engine *engine;           /* NULL: with none */
+    struct exchange *exchange;       /* NULL: not sent */
+    bool in_line;                    /* engine->line */
+    struct expectation *expectation; /* of engine->expected; NULL: none */
     int64_t turn_us;               /* since when it is the first of the line */
     bool refused;                  /* by the status of the answer */
     char tail[FORWARD_TAIL_BYTES]; /* (n_tail): the last bytes of the answer */
@@ -110,6 +115,21 @@ bool engine_predicts(const struct engine *e, bool ids);
 
 /* Looks whether events have come, and logs once that they should have. */
 void engine_check_events(struct engine *e);
+
+/* expect.c: what an engine will hold. A request was handed to it; has ended
+ * well; has failed, or was given up (nothing if it is not expected any more).
+ */
+void expect_sent(struct service_request *request);
+void expect_ended(struct service_request *request);
+void expect_failed(struct service_request *request);
+
+/* Events have come; so late is it; nothing is in its cache any more, which ends
+ * what is expected until INT64_MAX, but for requests that it has. */
+void expect_told(struct engine *e);
+void expect_until(struct engine *e, int64_t now_us);
+
+/* What predicted_use() calls; arg is the engine. */
+void engine_evicted(void *arg, uint64_t key);
 
 /* Its cache is empty. */
 void engine_clear(struct engine *e);

@@ -45,6 +45,8 @@ static void on_stored(void *arg, enum block_tier tier, uint64_t parent_key,
     (void)!prefix_index_stored(e->service->index, slot_of(e), tier, parent_key,
                                keys, n);
     e->service->metrics.block_events_stored += n;
+    if (!TAILQ_EMPTY(&e->expected))
+        expect_told(e);
 }
 
 static void on_removed(void *arg, enum block_tier tier, const uint64_t *keys,
@@ -63,6 +65,7 @@ static void on_cleared(void *arg)
 
     predicted_clear(e->predicted);
     prefix_index_cleared(e->service->index, slot_of(e));
+    expect_until(e, INT64_MAX);
 }
 
 static const struct kv_map_sink sink = {

@@ -33,6 +33,7 @@ static void probe_later(struct engine *e)
 void engine_clear(struct engine *e)
 {
     predicted_clear(e->predicted);
+    expect_until(e, INT64_MAX);
     if (e->feed)
         kv_feed_forget(e->feed);
     prefix_index_cleared(e->service->index,

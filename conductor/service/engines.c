@@ -110,6 +110,7 @@ static int engine_set_up(struct engine *e, char err[CONFIG_ERROR_MAX])
 
 static void engine_free(struct engine *e)
 {
+    expect_until(e, INT64_MAX);
     kv_feed_free(e->feed);
     upstream_free(e->upstream);
     predicted_free(e->predicted);
@@ -127,6 +128,7 @@ static void engine_leave(struct engine *e)
     if (in) {
         uint32_t slot = in->slot;
 
+        expect_until(e, INT64_MAX);
         (void)pool_remove(s->pool, e->id, clock_now_us());
         prefix_index_cleared(s->index, slot);
         s->engines[slot] = NULL;
@@ -139,7 +141,6 @@ int engine_start(struct service *s, const struct engine_config *config,
 {
     struct engine *e = calloc(1, sizeof(*e));
     struct timeval now = {0};
-    bool had_feeds = s->feeds;
 
     snprintf(err, CONFIG_ERROR_MAX, "out of memory");
     if (!e)
@@ -147,11 +148,11 @@ int engine_start(struct service *s, const struct engine_config *config,
     e->service = s;
     e->config = config;
     TAILQ_INIT(&e->line);
+    TAILQ_INIT(&e->expected);
     e->jitter = (unsigned)clock_now_us();
     report_begin(&e->scan);
     e->report = e->scan.report;
-    if (engine_set_up(e, err) ||
-        (had_feeds != !!s->feeds && service_make_scheduler(s, 1, 0, true))) {
+    if (engine_set_up(e, err)) {
         engine_leave(e);
         return -EINVAL;
     }

@@ -191,6 +191,7 @@ void explain_decided(struct explain *explain,
     put_name(s, d->prefill, r->prefill);
     put_name(s, d->decode, r->decode);
     r->chosen = d->chosen;
+    r->stored_blocks = d->stored_blocks;
     r->engine_price = d->engine_price;
     if (d->verdict == SCHEDULE_ACCEPT)
         r->predicted_ttft_us = request->attempt.predicted_ttft_us;

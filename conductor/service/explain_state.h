@@ -39,6 +39,7 @@ struct explain_record {
     enum schedule_verdict verdict;
     char prefill[POOL_NAME_BYTES], decode[POOL_NAME_BYTES]; /* "": none */
     struct prefill_estimate chosen;
+    uint32_t stored_blocks; /* of chosen.local_blocks, those reported */
     double engine_price;
     const char *cost;          /* where the estimates come from; static */
     bool predicts;             /* false: the estimates hold counts, no times */

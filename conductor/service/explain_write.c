@@ -145,7 +145,7 @@ static void put_decision(struct writer *w, const struct explain_record *r)
     put_limit(w, "total_ttft_ms", r->predicted_ttft_us);
     put_limit(w, "tbt_ms", r->predicted_tbt_us);
     put_estimate(w, &r->chosen);
-    PUT(w, "}");
+    PUT(w, ",\"stored_blocks\":%u}", r->stored_blocks);
     put_plan(w, r);
 }
 

@@ -14,29 +14,6 @@
 #include "base/clock.h"
 #include "conductor/service/engine.h"
 
-static void evicted(void *arg, uint64_t key)
-{
-    struct engine *e = arg;
-
-    (void)!prefix_index_removed(e->service->index,
-                                pool_get(e->service->pool, e->id)->slot,
-                                TIER_DEVICE, &key, 1);
-}
-
-/* The prompt's blocks are taken to be there from now on: a request that begins
- * alike and comes before they are computed waits behind this one there, and
- * finds them. */
-static void predict_cached(struct service_request *request)
-{
-    struct engine *e = request->forward->engine;
-    const struct request_prompt *p = &request->prompt;
-    size_t n = predicted_use(e->predicted, p->keys, p->n_keys, evicted, e);
-
-    (void)!prefix_index_stored(e->service->index,
-                               pool_get(e->service->pool, e->id)->slot,
-                               TIER_DEVICE, 0, p->keys, n);
-}
-
 /* Its prefill is over; it took `us`, negative: not known. */
 static void prefill_over(struct service_request *request, int64_t us,
                          int64_t now_us)
@@ -130,8 +107,10 @@ static void on_answer(void *arg, const struct http_head *head)
         return;
     request->output.n_tokens = 1; /* from now on it is not tried again */
     f->refused = head->status >= 300;
-    if (f->refused)
+    if (f->refused) {
+        expect_failed(request);
         prefill_over(request, -1, clock_now_us());
+    }
     request->ops->answer(request->arg, head);
 }
 
@@ -229,6 +208,7 @@ static void on_ended(void *arg)
 
     f->exchange = NULL;
     engine_answered(f->engine);
+    expect_ended(request);
     /* The last block is computed, and perhaps not published, each time. */
     f->engine->n_unheard +=
         !f->refused && f->what.ids &&
@@ -305,8 +285,7 @@ int forward_send(struct service_request *request)
                                     &forward_ops, request);
     if (!f->exchange)
         return -ENOMEM;
-    if (engine_predicts(f->engine, f->what.ids))
-        predict_cached(request);
+    expect_sent(request);
     f->engine->n_sent++;
     forward_join_line(request, clock_now_us());
     return 0;
@@ -326,9 +305,12 @@ void forward_tick(struct service *s)
 {
     int64_t now_us = clock_now_us();
 
-    for (uint32_t i = 0; s->forwards && i < pool_slots(s->pool); i++)
-        if (s->engines[i])
-            end_unseen(s->engines[i], now_us);
+    for (uint32_t i = 0; s->forwards && i < pool_slots(s->pool); i++) {
+        if (!s->engines[i])
+            continue;
+        end_unseen(s->engines[i], now_us);
+        expect_until(s->engines[i], now_us);
+    }
 }
 
 void service_pause(struct service_request *request, bool pause)

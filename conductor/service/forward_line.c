@@ -51,8 +51,10 @@ void forward_abort(struct service_request *request)
 
     upstream_cancel(f->exchange);
     f->exchange = NULL;
-    if (f->engine)
+    if (f->engine) {
         forward_leave_line(request, clock_now_us());
+        expect_failed(request);
+    }
     free(f->headers);
     f->headers = NULL;
     f->engine = NULL;

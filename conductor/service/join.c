@@ -120,7 +120,7 @@ int service_make_scheduler(struct service *s, int64_t kv_bytes_per_token,
         .block_tokens = (uint32_t)s->config.block_tokens,
         .kv_bytes_per_token = kv_bytes_per_token,
         .layers = layers,
-        .assumes_stored = s->forwards && !s->feeds,
+        .assumes_stored = s->forwards,
         .coupled = coupled,
     };
     struct scheduler *next = scheduler_new(&config, &model, s->pool, s->index);

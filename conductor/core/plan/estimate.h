@@ -23,9 +23,9 @@ struct estimate_model {
     uint32_t block_tokens;      /* at least 1 */
     int64_t kv_bytes_per_token; /* at least 1 */
     uint32_t layers;            /* of the model; 0: no loads by layer */
-    bool assumes_stored;        /* a prompt's blocks are put into the index
-                                   where it is sent, as it is sent:
-                                   commits give the pool no keys */
+    bool assumes_stored;        /* who carries decisions out says itself which
+                                   blocks are there or expected: commits give
+                                   the pool no keys */
     bool coupled;               /* a request decodes where it was
                                    prefilled: an aggregated pool */
     struct simulated_world simulated; /* the daemon: all zero */

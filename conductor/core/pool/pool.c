@@ -327,6 +327,27 @@ void pool_pending_match(struct pool *pool, const uint64_t *keys, size_t n,
     pending_match(pool->pending, keys, n, match);
 }
 
+int pool_expect(struct pool *pool, uint32_t id, const uint64_t *keys, size_t n)
+{
+    const struct pool_slot *slot = pool_slot_of(pool, id);
+    int error;
+
+    if (!slot)
+        return -ESTALE;
+    error = pending_add(pool->pending, slot->view.slot, keys, n);
+    pool->n_dropped += error == -ENOSPC;
+    return error;
+}
+
+void pool_unexpect(struct pool *pool, uint32_t id, const uint64_t *keys,
+                   size_t n)
+{
+    const struct pool_slot *slot = pool_slot_of(pool, id);
+
+    if (slot)
+        pending_drop(pool->pending, slot->view.slot, keys, n);
+}
+
 uint64_t pool_pending_dropped(const struct pool *pool)
 {
     return pool->n_dropped;

@@ -370,6 +370,19 @@ bool pool_decode_fits(const struct pool_instance *instance,
 void pool_pending_match(struct pool *pool, const uint64_t *keys, size_t n,
                         struct prefix_match *match);
 
+/*
+ * An instance will have the blocks of a prompt, although no prefill of the pool
+ * says so: they count as those of unfinished prefills, until pool_unexpect()
+ * with the same keys, which must be called before pool_remove().
+ *   keys  (n), borrowed, from the prompt's first block on.
+ * Returns 0; -ESTALE; -ENOSPC: max_pending_blocks; -EINVAL, -EEXIST: keys that
+ * no prompt has.
+ */
+[[nodiscard]] int pool_expect(struct pool *pool, uint32_t id,
+                              const uint64_t *keys, size_t n);
+void pool_unexpect(struct pool *pool, uint32_t id, const uint64_t *keys,
+                   size_t n);
+
 /* Accepted prefills whose blocks did not fit into max_pending_blocks. */
 uint64_t pool_pending_dropped(const struct pool *pool);
 

@@ -187,6 +187,9 @@ void schedule_decide(struct scheduler *scheduler,
     if (!schedule_choose_prefill(scheduler, request, decision))
         return;
     choose_in_time(scheduler, request, decision);
+    decision->stored_blocks =
+        schedule_lesser(scheduler->stored.blocks[decision->chosen.slot],
+                        decision->chosen.local_blocks);
     if (schedule_choose_decode(scheduler, request, decision))
         admit(scheduler, request, decision);
 }

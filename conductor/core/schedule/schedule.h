@@ -77,6 +77,8 @@ struct schedule_decision {
     uint32_t prefill; /* pool id; also set when an SLO rejects */
     uint32_t decode;  /* pool id; may equal prefill; none for 1 token */
     struct prefill_estimate chosen; /* of prefill, all 0 if none */
+    uint32_t stored_blocks;         /* of chosen.local_blocks, those that it has
+                                       reported; the others are expected */
     /* If it is planned: its plan, and what its sources' indices mean. */
     struct load_plan plan;
     struct schedule_source sources[SCHEDULE_SOURCES_MAX];

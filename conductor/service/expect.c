@@ -1,0 +1,142 @@
+/*
+ * What an engine will hold because of what was sent there.
+ *
+ * An engine without KV events is assumed to have a prompt's blocks from the
+ * moment when it is sent, as long as they fit (core/index/predicted).
+ *
+ * One with events will tell them, a while after they are computed. Until then
+ * they are expected, in the pool's sense: requests that begin alike and come
+ * together would scatter over the engines otherwise. An expectation ends when
+ * the prompt's last whole block is told, when the request fails, or TOLD_US
+ * after its answer's end: a request that runs keeps its blocks in the cache,
+ * whether the events were lost or not.
+ *
+ * Bound: the pool's max_pending_blocks; what has no room is not expected.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "conductor/service/engine.h"
+
+/* Events come behind the answer, and on a connection of their own. */
+#define TOLD_US 2000000
+/* Expectations that are looked at when events have come. */
+#define LOOK_MAX 32
+
+struct expectation {
+    TAILQ_ENTRY(expectation) entry;  /* engine->expected: as they were sent */
+    struct service_request *request; /* NULL: it has ended */
+    int64_t until_us;                /* when it has ended */
+    size_t n;
+    uint64_t keys[]; /* (n), n above 0 */
+};
+
+static uint32_t slot_of(const struct engine *e)
+{
+    return pool_get(e->service->pool, e->id)->slot;
+}
+
+void engine_evicted(void *arg, uint64_t key)
+{
+    struct engine *e = arg;
+
+    (void)!prefix_index_removed(e->service->index, slot_of(e), TIER_DEVICE,
+                                &key, 1);
+}
+
+/* The prompt's blocks are taken to be there from now on: a request that begins
+ * alike and comes before they are computed waits behind this one there, and
+ * finds them. */
+static void predict(struct engine *e, const struct request_prompt *p)
+{
+    size_t n =
+        predicted_use(e->predicted, p->keys, p->n_keys, engine_evicted, e);
+
+    (void)!prefix_index_stored(e->service->index, slot_of(e), TIER_DEVICE, 0,
+                               p->keys, n);
+}
+
+static bool is_told(const struct engine *e, const uint64_t *keys, size_t n)
+{
+    return prefix_index_tiers(e->service->index, slot_of(e), keys[n - 1]) &
+           BLOCK_TIER_BIT(TIER_DEVICE);
+}
+
+static void drop(struct engine *e, struct expectation *x)
+{
+    pool_unexpect(e->service->pool, e->id, x->keys, x->n);
+    if (x->request)
+        x->request->forward->expectation = NULL;
+    TAILQ_REMOVE(&e->expected, x, entry);
+    free(x);
+}
+
+static void expect(struct engine *e, struct service_request *request)
+{
+    const struct request_prompt *p = &request->prompt;
+    struct expectation *x;
+
+    if (p->n_keys == 0 || is_told(e, p->keys, p->n_keys))
+        return;
+    x = malloc(sizeof(*x) + p->n_keys * sizeof(x->keys[0]));
+    if (!x || pool_expect(e->service->pool, e->id, p->keys, p->n_keys)) {
+        free(x);
+        return;
+    }
+    x->request = request;
+    x->n = p->n_keys;
+    memcpy(x->keys, p->keys, p->n_keys * sizeof(x->keys[0]));
+    request->forward->expectation = x;
+    TAILQ_INSERT_TAIL(&e->expected, x, entry);
+}
+
+void expect_sent(struct service_request *request)
+{
+    struct engine *e = request->forward->engine;
+    bool ids = request->forward->what.ids;
+
+    if (engine_predicts(e, ids))
+        predict(e, &request->prompt);
+    if (e->feed && ids)
+        expect(e, request);
+}
+
+void expect_ended(struct service_request *request)
+{
+    struct expectation *x = request->forward->expectation;
+
+    if (!x)
+        return;
+    request->forward->expectation = NULL;
+    x->request = NULL;
+    x->until_us = clock_now_us() + TOLD_US;
+}
+
+void expect_failed(struct service_request *request)
+{
+    if (request->forward->expectation)
+        drop(request->forward->engine, request->forward->expectation);
+}
+
+void expect_told(struct engine *e)
+{
+    struct expectation *x = TAILQ_FIRST(&e->expected), *next;
+
+    for (int i = 0; x && i < LOOK_MAX; i++, x = next) {
+        next = TAILQ_NEXT(x, entry);
+        if (is_told(e, x->keys, x->n))
+            drop(e, x);
+    }
+}
+
+void expect_until(struct engine *e, int64_t now_us)
+{
+    struct expectation *x, *next;
+
+    for (x = TAILQ_FIRST(&e->expected); x; x = next) {
+        next = TAILQ_NEXT(x, entry);
+        if (!x->request && x->until_us <= now_us)
+            drop(e, x);
+    }
+}
