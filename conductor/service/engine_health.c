@@ -12,7 +12,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "base/entropy.h"
 #include "base/log.h"
 #include "conductor/service/engine.h"
 
@@ -120,12 +119,8 @@ static void take_capacity(struct engine *e)
         blocks > PREDICTED_BLOCKS_MAX ||
         blocks == (int64_t)predicted_capacity(e->predicted))
         return;
-    struct predicted *p = predicted_new((uint32_t)blocks, entropy_u64());
-    if (!p)
+    if (predicted_resize(e->predicted, (uint32_t)blocks, engine_evicted, e))
         return;
-    engine_clear(e);
-    predicted_free(e->predicted);
-    e->predicted = p;
     log_info("engine %s has %lld KV blocks of %lld tokens", e->config->name,
              (long long)r->kv_blocks, (long long)block_tokens);
 }

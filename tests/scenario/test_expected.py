@@ -117,3 +117,13 @@ class Expected(Case):
         self.publish(home, [{'type': 'AllBlocksCleared'}])
         self.status = 400
         self.assertEqual(self.ask(PROMPT)[1:], (0, 0))
+
+    def test_its_size_comes_late(self):
+        """What is known by events stays when the engine tells its size."""
+        self.publish('e0', [self.words.stored(PROMPT)])
+        for engine in self.all:
+            engine.metrics = ('vllm:cache_config_info{block_size="4",'
+                              'num_gpu_blocks="77"} 1\n')
+        wait_until('blocks are told', lambda: self.api.metrics()[
+            'conductor_engine_kv_blocks{instance="e0"}'] == 77)
+        self.assertEqual(self.ask(PROMPT), ('e0', USED, USED))

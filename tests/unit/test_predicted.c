@@ -73,6 +73,33 @@ static void test_order(void)
     predicted_free(NULL);
 }
 
+/* Another capacity, and what is left is in the same order of use. */
+static void test_resize(void)
+{
+    struct predicted *p = predicted_new(8, 1);
+    const uint64_t a[] = {1, 2, 3}, b[] = {4, 5, 6}, c[] = {7, 8};
+
+    (void)predicted_use(p, a, 3, on_evicted, NULL);
+    (void)predicted_use(p, b, 3, on_evicted, NULL);
+    n_gone = 0;
+    CU_ASSERT_EQUAL(predicted_resize(p, 5, on_evicted, NULL), 0);
+    CU_ASSERT_EQUAL(n_gone, 1);
+    CU_ASSERT_EQUAL(gone[0], 3);
+    CU_ASSERT_EQUAL(predicted_held(p), 5);
+    (void)predicted_use(p, c, 2, on_evicted, NULL);
+    CU_ASSERT_EQUAL(n_gone, 3);
+    CU_ASSERT_EQUAL(gone[1], 2);
+    CU_ASSERT_EQUAL(gone[2], 1);
+    CU_ASSERT_EQUAL(predicted_resize(p, 100, on_evicted, NULL), 0);
+    CU_ASSERT_EQUAL(n_gone, 3);
+    CU_ASSERT_EQUAL(predicted_capacity(p), 100);
+    CU_ASSERT_TRUE(predicted_has(p, 4) && predicted_has(p, 8));
+    CU_ASSERT_TRUE(predicted_check(p));
+    CU_ASSERT_NOT_EQUAL(predicted_resize(p, 0, on_evicted, NULL), 0);
+    CU_ASSERT_TRUE(predicted_check(p));
+    predicted_free(p);
+}
+
 static void one_world(unsigned seed)
 {
     struct slow s = {.capacity = 1 + (unsigned)rand_r(&seed) % MOST};
@@ -115,6 +142,7 @@ int main(void)
     CU_initialize_registry();
     CU_pSuite s = CU_add_suite("predicted", NULL, NULL);
     CU_add_test(s, "order of leaving", test_order);
+    CU_add_test(s, "another capacity", test_resize);
     CU_add_test(s, "random, against an array", test_random);
     CU_basic_run_tests();
     unsigned failures = CU_get_number_of_failures();

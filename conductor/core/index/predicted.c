@@ -10,6 +10,7 @@
  */
 #include "conductor/core/index/predicted.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -160,6 +161,21 @@ size_t predicted_use(struct predicted *p, const uint64_t *keys, size_t n,
         link_first(p, i);
     }
     return n;
+}
+
+int predicted_resize(struct predicted *p, uint32_t capacity_blocks,
+                     predicted_evicted *evicted, void *arg)
+{
+    struct predicted *next = predicted_new(capacity_blocks, p->seed), old = *p;
+
+    if (!next)
+        return -ENOMEM;
+    for (uint32_t i = p->nodes[0].prev; i; i = p->nodes[i].prev)
+        (void)predicted_use(next, &p->nodes[i].key, 1, evicted, arg);
+    *p = *next;
+    *next = old;
+    predicted_free(next);
+    return 0;
 }
 
 uint32_t predicted_capacity(const struct predicted *p)

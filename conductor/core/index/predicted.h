@@ -48,6 +48,15 @@ size_t predicted_use(struct predicted *p, const uint64_t *keys, size_t n,
 /* Forgets all of it. O(capacity), 8 bytes each. */
 void predicted_clear(struct predicted *p);
 
+/*
+ * Another capacity (1 .. PREDICTED_BLOCKS_MAX): what has no room in it leaves,
+ * in the order of use, as in predicted_use().
+ * Returns 0, or -ENOMEM with nothing changed. O(both capacities).
+ */
+[[nodiscard]] int predicted_resize(struct predicted *p,
+                                   uint32_t capacity_blocks,
+                                   predicted_evicted *evicted, void *arg);
+
 /* The most blocks that it holds. */
 uint32_t predicted_capacity(const struct predicted *p);
 
