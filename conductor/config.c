@@ -31,6 +31,16 @@ static const char *check_address(const char *text)
                                    : NULL;
 }
 
+/* "" is none. */
+static const char *check_header(const char *text)
+{
+    for (const char *c = text; *c; c++)
+        if (!((*c >= 'a' && *c <= 'z') || (*c >= '0' && *c <= '9') ||
+              *c == '-' || *c == '_'))
+            return "the name of a header in lower case, or empty";
+    return NULL;
+}
+
 int config_settings(const char *text, struct policy_settings *settings,
                     char *error, size_t size)
 {
@@ -181,6 +191,15 @@ static const struct option_spec all_options[] = {
      "how long an engine may take to say what the tokens of a text are, where "
      "the index knows engines by their KV events; 0 = it is not asked",
      .initial = "200"},
+    {"cache_salt_header", OPTION_STRING, AT(cache_salt_header), "header", 0, 0,
+     "request header, set by a gateway, whose value is every prompt's "
+     "cache_salt in place of the client's own: nobody finds another tenant's "
+     "blocks; empty: none",
+     .initial = "", .check = check_header, .size = CONFIG_STRING_MAX},
+    {"priority_header", OPTION_STRING, AT(priority_header), "header", 0, 0,
+     "request header whose value is set as the member priority of engines' "
+     "requests, in place of the client's own; empty: none",
+     .initial = "", .check = check_header, .size = CONFIG_STRING_MAX},
     {"engine_timeout_ms", OPTION_COUNT, AT(engine_timeout_ms), "ms", 10, 600000,
      "time for a connection to an engine to open, and for the answer to "
      "that question",

@@ -58,6 +58,8 @@ struct config {
     int64_t engine_health_ms;
     int64_t engine_timeout_ms;
     int64_t engine_tokenize_ms;
+    char cache_salt_header[CONFIG_STRING_MAX];
+    char priority_header[CONFIG_STRING_MAX];
     struct engine_list engines; /* shared by copies; see config_fini() */
 };
 

@@ -239,6 +239,8 @@ static int open_front(struct daemon *d)
     o.http.max_connections = (size_t)d->config.max_connections;
     o.http.max_body_total_bytes = (size_t)d->config.max_body_total_bytes;
     o.http.max_body_bytes = (size_t)d->config.max_body_bytes;
+    o.cache_salt_header = d->config.cache_salt_header;
+    o.priority_header = d->config.priority_header;
     /* A batch that could never be in flight as a whole is refused as such. */
     if (o.limits.max_prompts > (size_t)d->config.max_in_flight)
         o.limits.max_prompts = (size_t)d->config.max_in_flight;

@@ -361,6 +361,8 @@ void completion_serve(const struct front_call *call)
     struct service_request_params params = {0};
     struct openai_request request = {.kind = call->kind};
     struct openai_error error;
+    struct forward_rules rules;
+    char text[ENDPOINT_RULES_BYTES];
     int rc;
 
     if (front->draining) {
@@ -374,6 +376,8 @@ void completion_serve(const struct front_call *call)
     if (rc == 0)
         rc = endpoint_slo_header(call->head, "x-slo-tpot-ms",
                                  &params.slo_tbt_us, &error);
+    if (rc == 0)
+        rc = endpoint_rules(call, text, &rules, &error);
     if (rc == 0 && model.vocab == 0) {
         /* No worker has said yet what the model is. */
         endpoint_set_unready(front, &error);
@@ -384,7 +388,7 @@ void completion_serve(const struct front_call *call)
                                   &front->options.limits, &request, &error);
     if (rc == 0) {
         params.max_tokens = request.max_tokens;
-        params.salt = request.salt;
+        params.salt = rules.cache_salt ? rules.cache_salt : request.salt;
         rc = take_on(call, &request, &params, &error);
     }
     openai_request_fini(&request);

@@ -9,6 +9,7 @@
 
 #define MAX_SLO_MS 86400000.0
 #define DEFAULT_RETRY_US 1000000
+#define RULE_BYTES 200
 
 void endpoint_reply_error(struct http_conn *conn,
                           const struct openai_error *error, int64_t retry_us)
@@ -58,6 +59,64 @@ int endpoint_slo_header(const struct http_head *head, const char *name,
     }
     *us = (int64_t)(ms * 1000.0 + 0.5);
     return 0;
+}
+
+/* A header's value, which is `must`; "" if it isn't there. */
+static int read_rule(const struct http_head *head, const char *name,
+                     bool number, char *text, struct openai_error *error)
+{
+    const struct http_slice *value = http_find(head, name);
+    size_t n = value ? value->n : 0, i = 0;
+
+    *text = '\0';
+    if (!value)
+        return 0;
+    for (size_t k = 0; k < head->n_headers; k++)
+        if (http_is_fold(head->headers[k].name, name) &&
+            &head->headers[k].value != value) {
+            openai_error_set(error, 400, "invalid_value", name,
+                             "header '%s' comes more than once", name);
+            return -EINVAL;
+        }
+    if (number && n > 1 && *value->at == '-')
+        i++;
+    while (i < n && n < RULE_BYTES &&
+           (number ? value->at[i] >= '0' && value->at[i] <= '9'
+                   : value->at[i] >= ' ' && value->at[i] <= '~'))
+        i++;
+    if (n == 0 || i < n || (number && n > 10)) {
+        openai_error_set(error, 400, "invalid_value", name,
+                         "header '%s' is '%.*s': it must be %s", name,
+                         n < 40 ? (int)n : 40, value->at,
+                         number ? "a whole number of at most 9 digits"
+                                : "1 to 199 printable characters of ASCII");
+        return -EINVAL;
+    }
+    memcpy(text, value->at, n);
+    text[n] = '\0';
+    return 0;
+}
+
+int endpoint_rules(const struct front_call *call,
+                   char text[ENDPOINT_RULES_BYTES], struct forward_rules *rules,
+                   struct openai_error *error)
+{
+    const struct front_options *o = &call->front->options;
+    bool salt = o->cache_salt_header && *o->cache_salt_header;
+    bool priority = o->priority_header && *o->priority_header;
+    int rc = 0;
+
+    *rules = (struct forward_rules){0};
+    if (salt) {
+        rules->cache_salt = text;
+        rc = read_rule(call->head, o->cache_salt_header, false, text, error);
+    }
+    if (rc == 0 && priority) {
+        rules->priority = text + RULE_BYTES;
+        rc = read_rule(call->head, o->priority_header, true, text + RULE_BYTES,
+                       error);
+    }
+    return rc;
 }
 
 void endpoint_set_no_memory(struct openai_error *error)

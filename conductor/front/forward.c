@@ -185,16 +185,48 @@ static const struct service_reply_ops reply_ops = {
     .failed = on_failed,
 };
 
-/* Hands the request over. Returns 0, or -EAGAIN or -ENOMEM. */
+/* A request whose body was read. */
+struct reading {
+    struct forward_body body;
+    struct forward_rules rules;
+    char text[ENDPOINT_RULES_BYTES]; /* of the rules */
+};
+
+/* What the engine gets: the client's bytes, which are kept until the answer is
+ * whole, or others in their place. Returns 0 or -ENOMEM. */
+static int keep_body(const struct front_call *call, const struct reading *r,
+                     struct service_forward *f)
+{
+    struct text_buf bytes;
+
+    f->body = call->body;
+    f->n = call->n;
+    if (!forward_body_changes(&r->body, &r->rules)) {
+        http_keep_body(call->conn);
+        return 0;
+    }
+    text_buf_init(&bytes, SIZE_MAX);
+    forward_body_write(&r->body, call->body, call->n, &r->rules, &bytes);
+    if (bytes.error) {
+        text_buf_fini(&bytes);
+        return -ENOMEM;
+    }
+    f->body = bytes.data;
+    f->n = bytes.len;
+    http_replace_body(call->conn, &bytes);
+    return 0;
+}
+
+/* Hands the request over. Returns 0, or -EAGAIN or -ENOMEM. The body that came
+ * may be gone then. */
 static int submit(struct forward_call *c, const struct front_call *call,
-                  struct service *service, const struct forward_body *body,
+                  struct service *service, const struct reading *r,
                   struct service_request_params *params)
 {
+    const struct forward_body *body = &r->body;
     const struct http_slice *id;
     struct service_forward f = {
         .method = "POST",
-        .body = call->body,
-        .n = call->n,
         .stream = body->stream,
         .ids = body->ids,
     };
@@ -217,6 +249,8 @@ static int submit(struct forward_call *c, const struct front_call *call,
     params->max_tokens = body->max_tokens ? body->max_tokens : USUAL_MAX_TOKENS;
     params->salt = body->salt;
     params->forward = &f;
+    if (keep_body(call, r, &f))
+        return -ENOMEM;
     c->request = service_submit(service, params, &reply_ops, c);
     if (!c->request)
         return errno == EAGAIN ? -EAGAIN : -ENOMEM;
@@ -225,7 +259,7 @@ static int submit(struct forward_call *c, const struct front_call *call,
 
 /* Takes the request on, or says why not. */
 static int take_on(const struct front_call *call, struct service *service,
-                   const struct forward_body *body, struct openai_error *error)
+                   const struct reading *r, struct openai_error *error)
 {
     struct service_request_params params = {0};
     struct forward_call *c;
@@ -243,7 +277,7 @@ static int take_on(const struct front_call *call, struct service *service,
     c->front = call->front;
     c->conn = call->conn;
     c->front->in_flight++;
-    rc = submit(c, call, service, body, &params);
+    rc = submit(c, call, service, r, &params);
     if (rc) {
         call_free(c);
         if (rc == -EAGAIN)
@@ -251,7 +285,6 @@ static int take_on(const struct front_call *call, struct service *service,
                              "too many requests are in flight");
         return rc;
     }
-    http_keep_body(call->conn);
     http_on_gone(call->conn, on_gone, c);
     return 0;
 }
@@ -294,31 +327,35 @@ static struct service *find(const struct front *front,
 
 bool forward_serve(const struct front_call *call)
 {
-    struct forward_body body;
+    struct reading r = {0};
+    struct forward_body *body = &r.body;
     struct openai_error error;
-    int rc = forward_body_read(call->body, call->n, &body, &error);
-    struct service *service = rc ? NULL : find(call->front, &body);
+    int rc = endpoint_rules(call, r.text, &r.rules, &error);
+
+    if (rc == 0)
+        rc = forward_body_read(call->body, call->n, &r.rules, body, &error);
+    struct service *service = rc ? NULL : find(call->front, body);
 
     if ((rc == -EINVAL && call->front->native) ||
         (rc == 0 && call->front->native &&
          (!service || !service_forwards(service)))) {
-        forward_body_fini(&body);
+        forward_body_fini(body);
         return false;
     }
     if (rc == 0 && !service) {
-        set_no_model(call->front, &body, &error);
+        set_no_model(call->front, body, &error);
         rc = -ENOENT;
     }
     if (rc == 0 && !has_prompt(call->head->path))
-        body.n_words = 0;
+        body->n_words = 0;
     if (rc == 0 && call->front->draining) {
         openai_error_set(&error, 503, "shutting_down", NULL,
                          "the server is shutting down");
         rc = -EAGAIN;
     }
     if (rc == 0)
-        rc = take_on(call, service, &body, &error);
-    forward_body_fini(&body);
+        rc = take_on(call, service, &r, &error);
+    forward_body_fini(body);
     if (rc == -ENOMEM)
         endpoint_set_no_memory(&error);
     if (rc)

@@ -18,6 +18,10 @@ struct front;
 struct front_options {
     struct http_options http;
     struct openai_limits limits;
+    /* Headers whose values are set in the bodies of engines' requests, and the
+     * first in those of native models, too. In lower case, borrowed; "" or
+     * NULL: none. */
+    const char *cache_salt_header, *priority_header;
 };
 
 /* 127.0.0.1:8080, 1,024 connections, bodies of 16 MiB and 1 GiB together,

@@ -3,6 +3,7 @@
 #define CONDUCTOR_FRONT_INTERNAL_H
 
 #include "conductor/front/front.h"
+#include "conductor/front/openai/forward.h"
 
 struct front {
     struct models *models;
@@ -61,6 +62,17 @@ bool forward_passes(const struct http_head *head, struct http_slice name);
 [[nodiscard]] int endpoint_slo_header(const struct http_head *head,
                                       const char *name, int64_t *us,
                                       struct openai_error *error);
+
+/*
+ * What the request's headers set in its body, as the options say.
+ *   rules  points into text[ENDPOINT_RULES_BYTES], borrowed.
+ * Returns 0, or -EINVAL with *error set.
+ */
+#define ENDPOINT_RULES_BYTES 256
+[[nodiscard]] int endpoint_rules(const struct front_call *call,
+                                 char text[ENDPOINT_RULES_BYTES],
+                                 struct forward_rules *rules,
+                                 struct openai_error *error);
 
 /* Set *error to a 500 that says so. */
 void endpoint_set_no_memory(struct openai_error *error);

@@ -1,6 +1,7 @@
 /* Any bytes as an engine's answer and its chunked body, as its metrics, and as
  * a body that goes on to an engine. */
 #include <errno.h>
+#include <jansson.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -59,21 +60,43 @@ static void fuzz_answer(const char *bytes, size_t n)
     }
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+/* What is written is what came, but for what is cut out and set. */
+static void fuzz_write(const struct forward_body *body, const char *bytes,
+                       size_t n, const struct forward_rules *rules)
 {
-    char *bytes = malloc(size + 1); /* so that reading beyond is seen */
+    json_t *came = json_loadb(bytes, n, 0, NULL), *left;
+    struct text_buf out;
+
+    text_buf_init(&out, SIZE_MAX);
+    forward_body_write(body, bytes, n, rules, &out);
+    if (out.error || out.len > n + 64)
+        abort();
+    if (!forward_body_changes(body, rules) &&
+        (out.len > n || memcmp(out.data, bytes + n - out.len, out.len) != 0))
+        abort();
+    left = json_loadb(out.data, out.len, 0, NULL);
+    text_buf_fini(&out);
+    if (came) {
+        (void)json_object_del(came, "kv_transfer_params");
+        if (rules->cache_salt)
+            (void)json_object_set_new(came, "cache_salt",
+                                      json_string(rules->cache_salt));
+        if (rules->priority)
+            (void)json_object_set_new(came, "priority", json_integer(-7));
+        if (!left || !json_equal(came, left))
+            abort();
+    }
+    json_decref(came);
+    json_decref(left);
+}
+
+static void fuzz_body(const char *bytes, size_t size,
+                      const struct forward_rules *rules)
+{
     struct forward_body body;
     struct openai_error error;
-    uint32_t *tokens;
-    size_t n_tokens;
+    int rc = forward_body_read(bytes, size, rules, &body, &error);
 
-    if (!bytes)
-        return 0;
-    if (size)
-        memcpy(bytes, data, size);
-    fuzz_answer(bytes, size);
-    fuzz_report(bytes, size);
-    int rc = forward_body_read(bytes, size, &body, &error);
     if (rc == -EINVAL && (error.http_status != 400 || !error.message[0]))
         abort();
     if (rc == 0 &&
@@ -88,7 +111,26 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             abort();
         free(question);
     }
+    if (rc == 0)
+        fuzz_write(&body, bytes, size, rules);
     forward_body_fini(&body);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    char *bytes = malloc(size + 1); /* so that reading beyond is seen */
+    const struct forward_rules all = {"a \"b", "-7"};
+    uint32_t *tokens;
+    size_t n_tokens;
+
+    if (!bytes)
+        return 0;
+    if (size)
+        memcpy(bytes, data, size);
+    fuzz_answer(bytes, size);
+    fuzz_report(bytes, size);
+    fuzz_body(bytes, size, &(struct forward_rules){0});
+    fuzz_body(bytes, size, &all);
     if (openai_tokens_read(bytes, size, &tokens, &n_tokens) == 0) {
         if (n_tokens > size)
             abort();

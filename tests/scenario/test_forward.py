@@ -166,6 +166,85 @@ class Passthrough(EngineCase):
         self.assertEqual(cluster.api.instances()[0], 2)
 
 
+class Bodies(EngineCase):
+    """What of a body does not go on as it came."""
+
+    def sent(self, cluster, body, headers=None):
+        self.assertEqual(cluster.api.request(
+            'POST', '/v1/completions', body, headers).status, 200)
+        return self.all[0].requests[-1].body
+
+    def test_parameters_of_another_prompt_are_taken_out(self):
+        cluster = self.engines(None)
+        self.assertEqual(self.sent(
+            cluster, b'{"model":"m", "kv_transfer_params":{"do_remote_prefill"'
+            b':true},\n"prompt": "x","kv\\u005ftransfer_params":[]}'),
+            b'{"model":"m",\n"prompt": "x"}')
+        # A long one, and those inside of something else.
+        prompt = b'"' + b'long ' * 500_000 + b'"'
+        inner = b'"x":{"kv_transfer_params":1}'
+        self.assertEqual(self.sent(
+            cluster, b'{"prompt":' + prompt + b',"kv_transfer_params":{},'
+            + inner + b',"model":"m"}'),
+            b'{"prompt":' + prompt + b',' + inner + b',"model":"m"}')
+        many = b'"kv_transfer_params":1,"a":1,' * 17
+        self.assertError(cluster.api.request(
+            'POST', '/v1/completions', b'{' + many + b'"model":"m"}'), 400,
+            'more than 16 times')
+        wait_until('bodies are given back', lambda: total(
+            cluster.api.metrics(), 'conductor_http_body_bytes') == 0)
+
+    def test_a_changed_body_is_sent_again(self):
+        cluster = self.engines(lambda r, s: 'close', None)
+        bodies = []
+        while not self.all[0].requests:
+            bodies.append(b'{"kv_transfer_params":1,"model":"m","prompt":"%d"}'
+                          % len(bodies))
+            self.assertEqual(cluster.api.request(
+                'POST', '/v1/completions', bodies[-1]).status, 200)
+        expected = bodies[-1].replace(b'"kv_transfer_params":1,', b'')
+        self.assertEqual(self.all[0].requests[-1].body, expected)
+        self.assertEqual(self.all[1].requests[-1].body, expected)
+
+    def test_what_is_set(self):
+        cluster = self.engines(None, config={
+            'cache_salt_header': 'x-tenant', 'priority_header': 'x-priority'})
+        body = b'{"cache_salt":"mine","model":"m","prompt":[%s],"priority":3}' \
+            % b','.join([b'5'] * 64)
+        left = body[21:-14] + b'}'
+        self.assertEqual(self.sent(cluster, body), b'{' + left)
+        self.assertEqual(
+            self.sent(cluster, body, {'X-Tenant': 'a "b"', 'X-Priority': '-2'}),
+            b'{"cache_salt":"a \\"b\\"","priority":-2,' + left)
+        # The keys have the tenant in them, and not what the client says.
+        cached = []
+        for tenant in ('a', 'a', 'b', None):
+            got = cluster.api.request('POST', '/v1/completions', body, {
+                'X-Tenant': tenant} if tenant else {})
+            why = cluster.api.request(
+                'GET', '/admin/explain/'
+                + got.headers['x-conductor-request-id']).body
+            cached.append(why['predicted']['used_blocks'])
+        self.assertEqual(cached, [0, 3, 0, 3])
+        for headers in ({'X-Tenant': ''}, {'X-Tenant': 'x' * 200},
+                        {'X-Tenant': 'caf\xe9'}, {'X-Priority': '1.5'},
+                        {'X-Priority': '-'}):
+            self.assertError(cluster.api.request(
+                'POST', '/v1/completions', body, headers), 400, 'header')
+
+    def test_tenants_of_native_models(self):
+        cluster = self.cluster(prefill=0, decode=0, both=1,
+                               config={'cache_salt_header': 'x-tenant'})
+        cached = []
+        for tenant, salt in (('a', 'x'), ('a', 'y'), ('b', 'x'), (None, 'a')):
+            got = cluster.api.request('POST', '/v1/completions', {
+                'prompt': 'x' * 400, 'max_tokens': 1, 'cache_salt': salt},
+                {'X-Tenant': tenant} if tenant else {})
+            self.assertEqual(got.status, 200, got.body)
+            cached.append(got.body['conductor']['local_tokens'] > 0)
+        self.assertEqual(cached, [False, True, False, False])
+
+
 class Failures(EngineCase):
     def ask_until(self, cluster, condition):
         """Sends requests until the condition holds; their statuses."""
@@ -509,5 +588,7 @@ class Configuration(Case):
         self.refused([{**good, 'block_tokens': 16},
                       {**good, 'name': 'b', 'block_tokens': 32}],
                      'engines[1].block_tokens', '32')
+        self.refused([good], 'cache_salt_header', 'X-Tenant',
+                     cache_salt_header='X-Tenant')
         self.refused([{**good, 'model': 'tiny'}], 'model', 'tiny',
                      worker_listen='127.0.0.1:0')

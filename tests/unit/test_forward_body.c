@@ -9,12 +9,15 @@
 #include "conductor/front/openai/tokens.h"
 #include "conductor/link/engine/url.h"
 
+static const struct forward_rules no_rules;
+
 static struct forward_body read_ok(const char *text)
 {
     struct forward_body b;
     struct openai_error e;
 
-    CU_ASSERT_EQUAL_FATAL(forward_body_read(text, strlen(text), &b, &e), 0);
+    CU_ASSERT_EQUAL_FATAL(
+        forward_body_read(text, strlen(text), &no_rules, &b, &e), 0);
     return b;
 }
 
@@ -128,6 +131,126 @@ static void test_tokens(void)
             -EINVAL);
 }
 
+static void check_written(const char *body, const struct forward_rules *rules,
+                          const char *expected)
+{
+    struct openai_error e;
+    struct forward_body b;
+    struct text_buf out;
+
+    text_buf_init(&out, SIZE_MAX);
+    CU_ASSERT_EQUAL_FATAL(forward_body_read(body, strlen(body), rules, &b, &e),
+                          0);
+    CU_ASSERT_EQUAL(forward_body_changes(&b, rules),
+                    strcmp(body, expected) != 0);
+    forward_body_write(&b, body, strlen(body), rules, &out);
+    text_buf_add(&out, "", 1);
+    CU_ASSERT_STRING_EQUAL(out.data, expected);
+    text_buf_fini(&out);
+    forward_body_fini(&b);
+}
+
+static void test_cuts(void)
+{
+    static const char *const cases[][2] = {
+        {"{}", "{}"},
+        {"{ \"a\" : 1.50 ,\n\"b\":\"\\u00e9\" }",
+         "{ \"a\" : 1.50 ,\n\"b\":\"\\u00e9\" }"},
+        {"{\"kv_transfer_params\":{\"x\":[1]}}", "{}"},
+        {"{\"kv_transfer_params\":1,\"kv_transfer_params\":2}", "{}"},
+        {"{ \"kv\\u005ftransfer_params\" : null , \"a\":1 }", "{ \"a\":1 }"},
+        {"{\"a\":1,\"kv_transfer_params\":{},\"b\":[2]}",
+         "{\"a\":1,\"b\":[2]}"},
+        {"{\"a\":1, \"kv_transfer_params\":{} }", "{\"a\":1}"},
+        {"{\"kv_transfer_params\":1,\"a\":1,\"kv_transfer_params\":2,"
+         "\"kv_transfer_params\":\"}\",\"b\":2,\"kv_transfer_params\":3}",
+         "{\"a\":1,\"b\":2}"},
+        /* Only at the top level, and nothing that only looks like it. */
+        {"{\"a\":{\"kv_transfer_params\":1},\"kv_transfer_params2\":1,"
+         "\"b\":\",\\\"kv_transfer_params\\\":1\"}",
+         "{\"a\":{\"kv_transfer_params\":1},\"kv_transfer_params2\":1,"
+         "\"b\":\",\\\"kv_transfer_params\\\":1\"}"},
+        {"{\"prompt\":[1,2] ,\"kv_transfer_params\":1}", "{\"prompt\":[1,2]}"},
+    };
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
+        check_written(cases[i][0], &no_rules, cases[i][1]);
+}
+
+static void test_rules(void)
+{
+    const struct forward_rules both = {"t\"1", "-5"}, none = {"", ""};
+    static const char body[] = "{\"cache_salt\":\"mine\",\"prompt\":[1], "
+                               "\"pri\\u006frity\" : 9}";
+    struct openai_error e;
+    struct forward_body b;
+
+    check_written("{}", &both, "{\"cache_salt\":\"t\\\"1\",\"priority\":-5}");
+    check_written("{\"priority\":1}", &both,
+                  "{\"cache_salt\":\"t\\\"1\",\"priority\":-5}");
+    check_written(body, &both,
+                  "{\"cache_salt\":\"t\\\"1\",\"priority\":-5,\"prompt\":[1]}");
+    check_written(body, &none, "{\"prompt\":[1]}");
+    check_written(" {\"a\":1}", &(struct forward_rules){.priority = "0"},
+                  "{\"priority\":0,\"a\":1}");
+    /* Blocks are known by the salt that is set. */
+    CU_ASSERT_EQUAL_FATAL(
+        forward_body_read(body, sizeof(body) - 1, &both, &b, &e), 0);
+    CU_ASSERT_STRING_EQUAL(b.salt, "t\"1");
+    forward_body_fini(&b);
+    CU_ASSERT_EQUAL_FATAL(
+        forward_body_read(body, sizeof(body) - 1, &none, &b, &e), 0);
+    CU_ASSERT_STRING_EQUAL(b.salt, "");
+    forward_body_fini(&b);
+}
+
+/* A bounded number of places is cut out. */
+static void test_many_cuts(void)
+{
+    char body[1024] = "{\"a\":0";
+    struct openai_error e;
+    struct forward_body b;
+
+    for (int i = 0; i <= FORWARD_CUTS; i++) {
+        strcat(body, ",\"kv_transfer_params\":1,\"b\":1");
+        strcat(body, "}");
+        CU_ASSERT_EQUAL(
+            forward_body_read(body, strlen(body), &no_rules, &b, &e),
+            i < FORWARD_CUTS ? 0 : -EINVAL);
+        forward_body_fini(&b);
+        body[strlen(body) - 1] = '\0';
+    }
+    CU_ASSERT_PTR_NOT_NULL(strstr(e.message, "more than 16 times"));
+}
+
+/* Prompts behind different salts never match, whatever the salt is. */
+static void test_salts(void)
+{
+    static const char *const salts[] = {
+        "", "\"cache_salt\":\"a\",", "\"cache_salt\":\"b\",",
+        "\"cache_salt\":\"\\u0000\",", "\"cache_salt\":7,"};
+    static const char *const prompts[] = {
+        "\"prompt\":[1,2]", "\"prompt\":\"x\"", "\"messages\":[]"};
+    struct forward_body all[5], longest;
+    char body[512];
+
+    for (size_t p = 0; p < 3; p++) {
+        for (size_t i = 0; i < 5; i++) {
+            snprintf(body, sizeof(body), "{%s%s}", salts[i], prompts[p]);
+            all[i] = read_ok(body);
+            for (size_t k = 0; k < i; k++)
+                CU_ASSERT_STRING_NOT_EQUAL(all[k].salt, all[i].salt);
+        }
+        for (size_t i = 0; i < 5; i++)
+            forward_body_fini(&all[i]);
+    }
+    snprintf(body, sizeof(body), "{\"cache_salt\":\"%0300d\",\"prompt\":[1]}",
+             1);
+    longest = read_ok(body);
+    CU_ASSERT_STRING_NOT_EQUAL(longest.salt, "");
+    forward_body_fini(&longest);
+}
+
 static void test_whatever(void)
 {
     static const char *const fine[] = {
@@ -154,8 +277,9 @@ static void test_whatever(void)
         forward_body_fini(&b);
     }
     for (size_t i = 0; i < sizeof(refused) / sizeof(refused[0]); i++) {
-        CU_ASSERT_EQUAL(
-            forward_body_read(refused[i], strlen(refused[i]), &b, &e), -EINVAL);
+        CU_ASSERT_EQUAL(forward_body_read(refused[i], strlen(refused[i]),
+                                          &no_rules, &b, &e),
+                        -EINVAL);
         CU_ASSERT_EQUAL(e.http_status, 400);
         CU_ASSERT_PTR_NULL(b.words);
     }
@@ -192,6 +316,10 @@ int main(void)
     CU_add_test(s, "token ids", test_ids);
     CU_add_test(s, "chats share their beginning",
                 test_chats_share_their_beginning);
+    CU_add_test(s, "what is taken out", test_cuts);
+    CU_add_test(s, "what is set", test_rules);
+    CU_add_test(s, "taken out at many places", test_many_cuts);
+    CU_add_test(s, "salts", test_salts);
     CU_add_test(s, "whatever else", test_whatever);
     CU_add_test(s, "questions for tokens", test_questions);
     CU_add_test(s, "answers with tokens", test_tokens);

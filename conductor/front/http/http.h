@@ -22,6 +22,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "conductor/front/json/text_buf.h"
 #include "conductor/front/openai/error.h"
 #include "conductor/http/parse.h"
 
@@ -119,6 +120,10 @@ void http_reply_error(struct http_conn *conn, const struct openai_error *error);
 /* Keep the body after the handler has returned, until the answer is whole or
  * the client is gone. Called by the handler. */
 void http_keep_body(struct http_conn *conn);
+
+/* Keep this body (taken, and emptied) instead of the one that came, which is
+ * freed, as http_keep_body() does. Called by the handler. */
+void http_replace_body(struct http_conn *conn, struct text_buf *body);
 
 /* Begin an answer whose headers were all added before, its Content-Type too.
  *   length  of its body, which is then exactly what http_write sends; -1: not

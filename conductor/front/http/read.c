@@ -64,7 +64,8 @@ static int reserve_body(struct http_conn *conn, size_t n)
 {
     const struct http_server *server = conn->server;
 
-    if (n > server->options.max_body_total_bytes - server->stats.body_bytes)
+    /* A body that was replaced may be a little over. */
+    if (server->stats.body_bytes + n > server->options.max_body_total_bytes)
         return -EDQUOT;
     return text_buf_reserve(&conn->body, n);
 }

@@ -135,6 +135,17 @@ void http_keep_body(struct http_conn *conn)
     conn->keep_body = true;
 }
 
+void http_replace_body(struct http_conn *conn, struct text_buf *body)
+{
+    http_conn_drop_body(conn);
+    conn->body.data = body->data;
+    conn->body.len = body->len;
+    conn->body.cap = body->cap;
+    conn->server->stats.body_bytes += body->len;
+    text_buf_init(body, body->max);
+    conn->keep_body = true;
+}
+
 size_t http_unsent(const struct http_conn *conn)
 {
     return evbuffer_get_length(bufferevent_get_output(conn->bev));

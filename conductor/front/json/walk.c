@@ -101,6 +101,7 @@ static int read_name(struct json_walk *w, char *key)
 {
     if (json_walk_peek(w) != '"')
         return json_walk_fail_syntax(w, "a member's name");
+    w->name = w->p;
     int rc = read_key(w, key);
     if (rc)
         return rc;

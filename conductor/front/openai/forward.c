@@ -12,6 +12,7 @@
 
 #define MAX_DEPTH 256
 #define WORD_BYTES sizeof(uint32_t)
+#define FNV_BEGIN 0xcbf29ce484222325u
 
 /* What a question for tokens may hold, in the order of forward_body.members. */
 enum { MEMBER_MODEL, MEMBER_PROMPT, MEMBER_MESSAGES, MEMBER_CHAT };
@@ -32,23 +33,75 @@ static const char *const member_names[FORWARD_MEMBERS + 1] = {
 struct reader {
     struct json_walk walk; /* first, so that the walk's pointer is ours */
     struct forward_body *out;
+    const struct forward_rules *rules;
+    const char *before; /* where the value before ends */
     struct forward_slice prompt;
-    uint64_t salt;
-    bool salted;
+    uint64_t salt; /* so far */
 };
+
+static const char cache_salt_name[] = "cache_salt";
 
 /* FNV-1a: what goes in here is short, and nobody gains by a collision but a
  * worse guess of where his own blocks are. */
+static uint64_t fnv(uint64_t h, const char *bytes, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        h = (h ^ (unsigned char)bytes[i]) * 0x100000001b3u;
+    return h;
+}
+
 static void add_salt(struct reader *r, const char *key, struct forward_slice v)
 {
-    uint64_t h = r->salted ? r->salt : 0xcbf29ce484222325u;
+    r->salt = fnv(fnv(r->salt, key, strlen(key)), v.at, v.n);
+}
 
-    for (; *key; key++)
-        h = (h ^ (unsigned char)*key) * 0x100000001b3u;
-    for (size_t i = 0; i < v.n; i++)
-        h = (h ^ (unsigned char)v.at[i]) * 0x100000001b3u;
-    r->salt = h;
-    r->salted = true;
+/* Whether a member is taken out. */
+static bool is_cut(const struct reader *r, const char *key)
+{
+    return strcmp(key, "kv_transfer_params") == 0 ||
+           (r->rules->cache_salt && strcmp(key, cache_salt_name) == 0) ||
+           (r->rules->priority && strcmp(key, "priority") == 0);
+}
+
+/* A member's name was read. One that is cut out behind others takes the comma
+ * in front of it along, else that behind it: the cut before ends here, then. */
+static void begin_member(struct reader *r)
+{
+    struct forward_body *out = r->out;
+
+    if (out->n_cuts && !out->keeps) {
+        struct forward_slice *cut = &out->cuts[out->n_cuts - 1];
+
+        cut->n = (size_t)(r->walk.name - cut->at);
+    }
+}
+
+/* Notes that the member whose value ends at p is cut out, or stays. */
+static int end_member(struct reader *r, bool cut)
+{
+    struct forward_body *out = r->out;
+    const char *from = out->keeps ? r->before : r->walk.name, *to = r->walk.p;
+
+    r->before = to;
+    out->keeps = out->keeps || !cut;
+    if (!cut)
+        return 0;
+    if (out->n_cuts) {
+        struct forward_slice *last = &out->cuts[out->n_cuts - 1];
+
+        if (last->at + last->n == from) {
+            last->n = (size_t)(to - last->at);
+            return 0;
+        }
+    }
+    if (out->n_cuts == FORWARD_CUTS)
+        return json_walk_fail(&r->walk,
+                              "kv_transfer_params, cache_salt and priority "
+                              "come more than %d times",
+                              FORWARD_CUTS);
+    out->cuts[out->n_cuts++] =
+        (struct forward_slice){from, (size_t)(to - from)};
+    return 0;
 }
 
 /* A short text without NUL characters, into text. Returns whether it is one. */
@@ -134,7 +187,19 @@ static int read_ids(struct reader *r)
     return 1;
 }
 
-static int read_member(struct json_walk *w, const char *key)
+/* Longer or odder salts than a text are told apart by a number. */
+static void read_salt(struct reader *r, struct forward_slice v)
+{
+    char *salt = r->out->cache_salt;
+
+    if (is(v, "null"))
+        *salt = '\0';
+    else if (!read_text(v, salt))
+        snprintf(salt, FORWARD_MODEL_BYTES, "#%016llx",
+                 (unsigned long long)fnv(FNV_BEGIN, v.at, v.n));
+}
+
+static int read_value(struct json_walk *w, const char *key)
 {
     static const char *const prompts[] = {"prompt",    "messages", "input",
                                           "input_ids", "text",     NULL};
@@ -167,9 +232,19 @@ static int read_member(struct json_walk *w, const char *key)
         r->prompt = v;
     else if (is_one_of(key, salts) && !is(v, "null"))
         add_salt(r, key, v);
-    if (strcmp(key, "cache_salt") == 0 && !read_text(v, r->out->cache_salt))
-        r->out->cache_salt[0] = '\0';
+    if (strcmp(key, cache_salt_name) == 0)
+        read_salt(r, v);
     return 0;
+}
+
+static int read_member(struct json_walk *w, const char *key)
+{
+    struct reader *r = (struct reader *)(void *)w;
+    bool cut = is_cut(r, key);
+
+    begin_member(r);
+    int rc = cut ? json_walk_skip(w) : read_value(w, key);
+    return rc ? rc : end_member(r, cut);
 }
 
 /* What is no array of ids is known by its bytes. */
@@ -185,8 +260,9 @@ static int take_bytes(struct forward_body *out, struct forward_slice v)
     return 0;
 }
 
-int forward_body_read(const char *body, size_t n, struct forward_body *out,
-                      struct openai_error *error)
+int forward_body_read(const char *body, size_t n,
+                      const struct forward_rules *rules,
+                      struct forward_body *out, struct openai_error *error)
 {
     struct reader r = {
         .walk = {.p = body,
@@ -194,6 +270,8 @@ int forward_body_read(const char *body, size_t n, struct forward_body *out,
                  .end = body + n,
                  .max_depth = MAX_DEPTH},
         .out = out,
+        .rules = rules,
+        .salt = FNV_BEGIN,
     };
     int rc;
 
@@ -204,6 +282,13 @@ int forward_body_read(const char *body, size_t n, struct forward_body *out,
         rc = json_walk_object(&r.walk, read_member);
     if (rc == 0)
         rc = take_bytes(out, r.prompt);
+    if (rc == 0 && rules->cache_salt) {
+        snprintf(out->cache_salt, sizeof(out->cache_salt), "%s",
+                 rules->cache_salt);
+        add_salt(&r, cache_salt_name,
+                 (struct forward_slice){rules->cache_salt,
+                                        strlen(rules->cache_salt)});
+    }
     /* Ids and bytes may be the same words. */
     if (rc == 0 && !out->ids)
         add_salt(&r, "text", (struct forward_slice){"", 0});

@@ -8,6 +8,17 @@
  * known by the bytes of its JSON, four to a word: two bodies whose prompts
  * begin with the same bytes share the blocks of that beginning. In English, a
  * word of four bytes is about a token.
+ *
+ * Three members at the top level do not go on as they are:
+ *
+ *   kv_transfer_params    never goes on: the parameters of another prompt end
+ *                         a vLLM engine
+ *   cache_salt, priority  where struct forward_rules sets them
+ *
+ * They are cut out of the bytes, and what is set comes first:
+ *
+ *   {"a": 1,"kv_transfer_params":{} , "priority":9,"b":2}
+ *   {"priority":-5,"a": 1,"b":2}
  */
 #ifndef CONDUCTOR_FRONT_OPENAI_FORWARD_H
 #define CONDUCTOR_FRONT_OPENAI_FORWARD_H
@@ -16,15 +27,25 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "conductor/front/json/text_buf.h"
 #include "conductor/front/openai/error.h"
 
 #define FORWARD_MODEL_BYTES 256
 #define FORWARD_MEMBERS 10
+/* Places in a body that are cut out; one with more of them is refused. */
+#define FORWARD_CUTS 16
 
 /* Slices point into the body. */
 struct forward_slice {
     const char *at;
     size_t n;
+};
+
+/* What is set in every body, in place of what the client says. NULL: the
+ * client's own goes on; "": nothing is set. Borrowed. */
+struct forward_rules {
+    const char *cache_salt; /* printable ASCII */
+    const char *priority;   /* a whole number */
 };
 
 struct forward_body {
@@ -39,19 +60,37 @@ struct forward_body {
      * the template's arguments, as one number in hexadecimal. "": on nothing.
      */
     char salt[FORWARD_MODEL_BYTES];
-    char cache_salt[FORWARD_MODEL_BYTES]; /* "": none */
+    char cache_salt[FORWARD_MODEL_BYTES]; /* "": none; one that is no short text
+                                             has a number in its place */
     /* The members that decide what the prompt's tokens are. */
     struct forward_slice members[FORWARD_MEMBERS];
+    struct forward_slice cuts[FORWARD_CUTS]; /* (n_cuts), in order */
+    size_t n_cuts;
+    bool keeps; /* some member is not cut out */
 };
 
 /*
  * Reads body[0 .. n), borrowed. Returns 0; -EINVAL with *error set: it is no
- * JSON object, or its model is no text; -ENOMEM. On an error *out is zeroed.
- * O(n).
+ * JSON object, or its model is no text, or it has too many members to cut out;
+ * -ENOMEM. On an error *out is zeroed. O(n).
  */
 [[nodiscard]] int forward_body_read(const char *body, size_t n,
+                                    const struct forward_rules *rules,
                                     struct forward_body *out,
                                     struct openai_error *error);
+
+/* Whether the engine gets other bytes than the client sent. */
+bool forward_body_changes(const struct forward_body *body,
+                          const struct forward_rules *rules);
+
+/*
+ * Appends what the engine gets to `out`.
+ *   read  what forward_body_read() made of body[0 .. n) with these rules.
+ * Errors are kept in out->error. O(n).
+ */
+void forward_body_write(const struct forward_body *read, const char *body,
+                        size_t n, const struct forward_rules *rules,
+                        struct text_buf *out);
 
 /*
  * The question what the tokens of its prompt are, in the words of vLLM's
