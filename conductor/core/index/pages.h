@@ -201,11 +201,11 @@ static inline unsigned record_any(const struct record *record)
 /* The tiers in which a record holds a place. */
 static inline unsigned record_tiers(const struct record *record, uint32_t place)
 {
-    unsigned tiers = 0;
+    unsigned device = record->held[TIER_DEVICE] >> place & 1u;
+    unsigned host = record->held[TIER_HOST] >> place & 1u;
+    unsigned disk = record->held[TIER_DISK] >> place & 1u;
 
-    for (unsigned t = 0; t < BLOCK_TIERS; t++)
-        tiers |= (record->held[t] >> place & 1u) << t;
-    return tiers;
+    return device << TIER_DEVICE | host << TIER_HOST | disk << TIER_DISK;
 }
 
 /* The tiers of a record that holds all n_keys places in the same ones; 0 for

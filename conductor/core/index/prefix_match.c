@@ -1,8 +1,9 @@
 /*
  * The walk along a prompt, page by page. Those that still match are `alive`,
  * by holder, each with the tiers of its current run. Where a page's hash is
- * that of all who are alive, all of them hold it in the tiers of their runs and
- * nothing ends there.
+ * that of a set with all who are alive, they hold all of it in the tiers of
+ * their runs and nothing ends there. Such a set are all who hold a page that
+ * was looked at, if who is alive behind it held it in the same tiers.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -27,8 +28,13 @@ struct walk {
                         its run: its holder, and all places in its tiers */
     struct prefix_alive *as; /* (n_alive), beside it */
     uint32_t n_alive;
-    uint64_t hash; /* XOR of page_token() over all who are alive */
+    uint64_t hash; /* XOR of page_token() over all who are alive, and perhaps
+                      others */
     uint32_t recent[RECENT_RUNS]; /* runs that others may share */
+    struct {                      /* the last one that ended a run */
+        uint64_t alive;
+        uint32_t end, before, run;
+    } ended;
 };
 
 /* The 8 bytes of a record: holder, then the masks by tier. */
@@ -134,18 +140,27 @@ static uint32_t run_behind(struct walk *w, uint32_t before, uint32_t end,
     return *recent;
 }
 
-/* Ends the current run of one who is alive. */
+/* Ends the current run of one who is alive, often as that of the last one. */
 static void end_run(struct walk *w, uint64_t alive, struct prefix_alive *as,
                     uint32_t end)
 {
+    const struct record masks = {.held = {UINT16_MAX, UINT16_MAX, UINT16_MAX}};
     struct prefix_match *m = w->match;
-    struct record record = alive_record(alive);
 
-    if (end == m->runs[as->run].end_block)
-        return;
+    if (((alive ^ w->ended.alive) & as_bits(&masks)) != 0 ||
+        end != w->ended.end || as->run != w->ended.before) {
+        struct record record = alive_record(alive);
+
+        if (end == m->runs[as->run].end_block)
+            return;
+        w->ended.alive = alive;
+        w->ended.end = end;
+        w->ended.before = as->run;
+        w->ended.run = run_behind(w, as->run, end, record_tiers(&record, 0));
+    }
     if (as->run == 0)
         m->holders[m->n_holders++] = as->instance;
-    as->run = run_behind(w, as->run, end, record_tiers(&record, 0));
+    as->run = w->ended.run;
     m->last_run[as->instance] = as->run;
     m->blocks[as->instance] = end;
 }
@@ -222,7 +237,7 @@ static void begin(struct walk *w, struct page *page, uint32_t place,
             w->n_alive++;
         }
     }
-    if (n_even == n && n_places == page->n_keys) {
+    if (n_places == page->n_keys && n_even == w->n_alive) {
         w->hash = page->hash;
         return;
     }
@@ -267,14 +282,14 @@ static void look(struct walk *w, struct page *page, uint32_t from,
     uint64_t range = concerned(place, n_places);
     uint32_t n, r = 0, i = 0, kept = 0;
     const struct record *records = page_records(w->ix, page, &n);
+    bool in_hash = n_places == page->n_keys; /* all who stay alive are */
 
     while (i < w->n_alive) {
         uint32_t most = w->n_alive - i < n - r ? w->n_alive - i : n - r;
         uint32_t even = as_expected(records + r, w->alive + i, most, range);
-        struct prefix_alive as;
-        uint64_t alive;
-        uint32_t holder;
         const struct record *record;
+        uint64_t before;
+        uint32_t holder;
 
         keep(w, kept, i, even);
         kept += even;
@@ -283,21 +298,22 @@ static void look(struct walk *w, struct page *page, uint32_t from,
         if (i == w->n_alive)
             break;
         holder = alive_record(w->alive[i]).holder;
-        while (r < n && records[r].holder < holder)
-            r++;
-        alive = w->alive[i];
-        as = w->as[i++];
-        record = r < n && records[r].holder == holder ? &records[r++] : NULL;
-        if (!record || ((as_bits(record) ^ alive) & range) != 0) {
-            w->hash ^= token_of(w, alive);
-            if (!go_on(w, &alive, &as, record, from, place, n_places))
-                continue;
-            w->hash ^= token_of(w, alive);
+        if (r < n && records[r].holder < holder) {
+            r++; /* it is not alive */
+            continue;
         }
-        w->alive[kept] = alive;
-        w->as[kept++] = as;
+        record = r < n && records[r].holder == holder ? &records[r++] : NULL;
+        before = w->alive[i];
+        if (go_on(w, &w->alive[i], &w->as[i], record, from, place, n_places)) {
+            w->hash ^= token_of(w, before) ^ token_of(w, w->alive[i]);
+            in_hash = false;
+            keep(w, kept++, i, 1);
+        }
+        i++;
     }
     w->n_alive = kept;
+    if (in_hash)
+        w->hash = page->hash;
 }
 
 /* How many of the keys stand one behind the other from a place on. */
