@@ -76,6 +76,17 @@ static bool config_ok(const struct engine_config *c, char *err,
     return true;
 }
 
+/* Bytes of one K (or V) row. */
+static uint32_t kv_row_bytes(const struct model_shape *shape,
+                             enum model_element element)
+{
+    uint32_t numbers = shape->kv_heads * shape->head_dim;
+
+    return element == MODEL_HASH64    ? 8
+           : element == MODEL_FLOAT32 ? 4 * numbers
+                                      : 2 * numbers;
+}
+
 /* Checks *c, fills in its defaults and *layout. Returns the kind, or NULL with
  * a message. */
 static const struct engine_ops *prepare(struct engine_config *c,
@@ -99,7 +110,7 @@ static const struct engine_ops *prepare(struct engine_config *c,
     if (!config_ok(c, err, err_bytes))
         return NULL;
 
-    uint32_t row_bytes = ops->row_bytes(c->shape);
+    uint32_t row_bytes = kv_row_bytes(c->shape, ops->element);
     *layout = (struct engine_kv_layout){
         .layers = c->layers,
         .block_tokens = c->block_tokens,
@@ -159,12 +170,12 @@ const char *engine_kind(const struct engine *e)
 
 const char *engine_device(const struct engine *e)
 {
-    return e->ops->device ? e->ops->device(e) : "";
+    return e->device;
 }
 
 const char *engine_error(const struct engine *e)
 {
-    return e->ops->error ? e->ops->error(e) : "";
+    return e->error;
 }
 
 bool engine_simulates(const struct engine *e)

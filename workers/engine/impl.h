@@ -11,8 +11,6 @@ struct engine_ops {
     const char *kind;
     bool simulates;
     enum model_element element;
-    /* Bytes of one K (or V) row of `shape`. */
-    uint32_t (*row_bytes)(const struct model_shape *shape);
     /* Adds up what create() would take; NULL: next to nothing. */
     void (*needs)(const struct engine_config *config,
                   struct engine_needs *needs);
@@ -29,8 +27,6 @@ struct engine_ops {
                 const atomic_bool *abort);
     /* As the functions of engine.h; all NULL for an engine that computes in
      * host memory. */
-    const char *(*device)(const struct engine *e);
-    const char *(*error)(const struct engine *e);
     void *(*kv_alloc)(struct engine *e, size_t bytes);
     void (*kv_free)(struct engine *e, void *memory);
     void (*kv_forget)(struct engine *e, void *block);
@@ -44,27 +40,32 @@ struct engine_ops {
 struct engine {
     const struct engine_ops *ops;
     struct engine_kv_layout layout;
+    char device[224]; /* engine_device() and engine_error() */
+    char error[240];
 };
 
 extern const struct engine_ops engine_cpu_ops;
 extern const struct engine_ops engine_timed_ops;
 extern const struct engine_ops engine_cuda_ops; /* with ENGINE_CUDA */
 
-/* Waits for the rows of `layer` in front of all n segments: 0, or -EIO. */
+/* Waits for the rows of `layer` in front of the segments [s, end): 0, or -EIO.
+ */
 static inline int engine_wait_layer(const struct engine_step_ops *ops,
-                                    void *arg, size_t n, uint32_t layer)
+                                    void *arg, size_t s, size_t end,
+                                    uint32_t layer)
 {
-    for (size_t s = 0; ops->layer_wait && s < n; s++)
+    for (; ops->layer_wait && s < end; s++)
         if (ops->layer_wait(arg, s, layer) < 0)
             return -EIO;
     return 0;
 }
 
-/* Says that the rows of `layer` of all n segments are written. */
+/* Says that the rows of `layer` of the segments [s, end) are written. */
 static inline void engine_layer_done(const struct engine_step_ops *ops,
-                                     void *arg, size_t n, uint32_t layer)
+                                     void *arg, size_t s, size_t end,
+                                     uint32_t layer)
 {
-    for (size_t s = 0; ops->layer_done && s < n; s++)
+    for (; ops->layer_done && s < end; s++)
         ops->layer_done(arg, s, layer);
 }
 

@@ -39,11 +39,6 @@ struct timed_engine {
     int64_t busy_until_us; /* when the last step was to end */
 };
 
-static uint32_t timed_row_bytes(const struct model_shape *)
-{
-    return (uint32_t)sizeof(uint64_t);
-}
-
 static struct engine *timed_create(const struct engine_config *config,
                                    struct engine_kv_layout *, char *err,
                                    size_t err_bytes)
@@ -184,7 +179,7 @@ static int timed_step(struct engine *base, struct engine_segment *segments,
     for (uint32_t layer = 0; layer < e->n_layers; layer++) {
         int64_t wait_us = clock_now_us();
 
-        if (engine_wait_layer(ops, arg, n, layer) < 0)
+        if (engine_wait_layer(ops, arg, 0, n, layer) < 0)
             return -EIO;
         /* A layer that came late moves the rest of the step. */
         start_us += clock_now_us() - wait_us;
@@ -195,7 +190,7 @@ static int timed_step(struct engine *base, struct engine_segment *segments,
             e->busy_until_us = clock_now_us();
             return -ECANCELED;
         }
-        engine_layer_done(ops, arg, n, layer);
+        engine_layer_done(ops, arg, 0, n, layer);
     }
     for (size_t s = 0; s < n; s++)
         if (segments[s].want_token)
@@ -207,7 +202,6 @@ const struct engine_ops engine_timed_ops = {
     .kind = "timed",
     .simulates = true,
     .element = MODEL_HASH64,
-    .row_bytes = timed_row_bytes,
     .create = timed_create,
     .destroy = timed_destroy,
     .step = timed_step,

@@ -9,11 +9,6 @@
 
 #include "workers/engine/cpu/weights.h"
 
-static uint32_t cpu_row_bytes(const struct model_shape *shape)
-{
-    return shape->kv_heads * shape->head_dim * (uint32_t)sizeof(float);
-}
-
 static void cpu_destroy(struct engine *base)
 {
     struct cpu_engine *e = (struct cpu_engine *)base;
@@ -208,9 +203,7 @@ fail:
 
 const struct engine_ops engine_cpu_ops = {
     .kind = "cpu",
-    .simulates = false,
     .element = MODEL_FLOAT32,
-    .row_bytes = cpu_row_bytes,
     .needs = cpu_needs,
     .create = cpu_create,
     .destroy = cpu_destroy,

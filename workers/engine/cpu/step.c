@@ -200,8 +200,8 @@ int cpu_step(struct engine *base, struct engine_segment *segments, size_t n,
             return -ECANCELED;
         for (size_t t = 0; t < tiles; t++)
             project_qkv(e, segments, t, layer);
-        engine_layer_done(ops, arg, n, layer);
-        if (engine_wait_layer(ops, arg, n, layer) < 0)
+        engine_layer_done(ops, arg, 0, n, layer);
+        if (engine_wait_layer(ops, arg, 0, n, layer) < 0)
             return -EIO;
         for (size_t t = 0; t < tiles; t++)
             finish_layer(e, segments, t, layer);

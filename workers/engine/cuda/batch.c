@@ -2,11 +2,6 @@
  * and the pieces of the attention. Prompts first, then decodes. */
 #include "workers/engine/cuda/engine.h"
 
-static uint32_t round_up(uint32_t n, uint32_t unit)
-{
-    return (n + unit - 1) / unit * unit;
-}
-
 static void add_row(struct cuda_batch *b, uint32_t row, uint32_t token,
                     uint32_t position, uint32_t page)
 {
@@ -80,12 +75,12 @@ void cuda_describe_group(struct cuda_engine *e)
         add_segment(e, b, i, row);
         row += g->segments[i].n_tokens;
     }
-    b->prefill_rows = round_up(row, CUDA_PREFILL_ROWS);
+    b->prefill_rows = cuda_round_up(row, CUDA_PREFILL_ROWS);
     pad_rows(b, row, b->prefill_rows);
     row = b->prefill_rows;
     for (size_t i = g->first; i < g->end; i++)
         if (cuda_decodes(&g->segments[i]))
             add_segment(e, b, i, row++);
-    b->decode_rows = round_up(row - b->prefill_rows, CUDA_DECODE_ROWS);
+    b->decode_rows = cuda_round_up(row - b->prefill_rows, CUDA_DECODE_ROWS);
     pad_rows(b, row, b->prefill_rows + b->decode_rows);
 }

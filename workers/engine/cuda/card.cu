@@ -238,9 +238,9 @@ struct cuda_card *cuda_card_open(const struct cuda_card_config *config,
     c->kv_dim = s->kv_heads * s->head_dim;
     c->row_bytes = c->kv_dim * sizeof(bf16);
     c->page_bytes = (size_t)c->layers * 2 * c->block_tokens * c->row_bytes;
-    c->prefill_rows = card_round_up(config->step_tokens, CUDA_PREFILL_ROWS);
+    c->prefill_rows = cuda_round_up(config->step_tokens, CUDA_PREFILL_ROWS);
     /* Prompts and decodes together are step_tokens; each kind is padded. */
-    c->limits.rows = card_round_up(config->step_tokens, CUDA_DECODE_ROWS) +
+    c->limits.rows = cuda_round_up(config->step_tokens, CUDA_DECODE_ROWS) +
                      CUDA_PREFILL_ROWS + CUDA_DECODE_ROWS;
     c->limits.splits =
         (uint32_t)card_max(MIN_SPLITS, s->window_tokens / CUDA_SPLIT_KEYS + 1);

@@ -76,11 +76,6 @@ static inline int card_check_launch(struct cuda_card *c, const char *what)
     return card_check(c, cudaGetLastError(), what);
 }
 
-static inline uint32_t card_round_up(uint32_t n, uint32_t unit)
-{
-    return (n + unit - 1) / unit * unit;
-}
-
 static inline size_t card_max(size_t a, size_t b)
 {
     return a > b ? a : b;

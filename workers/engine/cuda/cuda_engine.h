@@ -40,6 +40,11 @@ extern "C" {
 
 struct cuda_card;
 
+static inline uint32_t cuda_round_up(uint32_t n, uint32_t unit)
+{
+    return (n + unit - 1) / unit * unit;
+}
+
 /* What to put on the card. */
 struct cuda_card_config {
     const struct model_shape *shape; /* borrowed for the call */

@@ -6,13 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define BFLOAT16_BYTES 2
-
-static uint32_t cuda_row_bytes(const struct model_shape *shape)
-{
-    return shape->kv_heads * shape->head_dim * BFLOAT16_BYTES;
-}
-
 static void cuda_destroy(struct engine *base)
 {
     struct cuda_engine *e = (struct cuda_engine *)base;
@@ -76,7 +69,7 @@ static struct engine *cuda_create(const struct engine_config *config,
         (uint64_t)cuda_card_limits(e->card)->pages * layout->block_tokens;
     if (layout->window_tokens > room)
         layout->window_tokens = (uint32_t)room;
-    snprintf(e->device, sizeof(e->device), "%s, %u pages of KV, %s",
+    snprintf(e->base.device, sizeof(e->base.device), "%s, %u pages of KV, %s",
              cuda_card_name(e->card), cuda_card_limits(e->card)->pages,
              cuda_card_multiply(e->card));
     return &e->base;
@@ -89,19 +82,9 @@ fail:
 int cuda_lose(struct cuda_engine *e)
 {
     e->lost = true;
-    snprintf(e->error, sizeof(e->error), "%s: %s", cuda_card_name(e->card),
-             cuda_card_error(e->card));
+    snprintf(e->base.error, sizeof(e->base.error), "%s: %s",
+             cuda_card_name(e->card), cuda_card_error(e->card));
     return -ENODEV;
-}
-
-static const char *cuda_error(const struct engine *base)
-{
-    return ((const struct cuda_engine *)base)->error;
-}
-
-static const char *cuda_describe(const struct engine *base)
-{
-    return ((const struct cuda_engine *)base)->device;
 }
 
 static void *cuda_kv_alloc(struct engine *base, size_t bytes)
@@ -110,7 +93,7 @@ static void *cuda_kv_alloc(struct engine *base, size_t bytes)
     void *p = cuda_card_host_alloc(e->card, bytes);
 
     if (!p)
-        snprintf(e->error, sizeof(e->error),
+        snprintf(base->error, sizeof(base->error),
                  "%.2f GiB cannot be locked into host memory (%s): use a "
                  "smaller --kv-mib",
                  (double)bytes / 0x1p30, cuda_card_error(e->card));
@@ -300,14 +283,10 @@ void engine_cuda_counts(struct engine *base, struct page_cache_counts *counts)
 
 const struct engine_ops engine_cuda_ops = {
     .kind = "cuda",
-    .simulates = false,
     .element = MODEL_BFLOAT16,
-    .row_bytes = cuda_row_bytes,
     .create = cuda_create,
     .destroy = cuda_destroy,
     .step = cuda_step,
-    .error = cuda_error,
-    .device = cuda_describe,
     .kv_alloc = cuda_kv_alloc,
     .kv_free = cuda_kv_free,
     .kv_forget = cuda_kv_forget,

@@ -49,8 +49,6 @@ struct cuda_engine {
     uint64_t ticket;      /* the last that was given */
     uint64_t ticket_over; /* it and all before are over */
     bool lost;            /* ... to here: the card */
-    char error[240];
-    char device[224];
 };
 
 static inline uint32_t cuda_min(uint32_t a, uint32_t b)

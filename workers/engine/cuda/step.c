@@ -199,14 +199,6 @@ static int copy_uses(struct step *t, uint32_t layer, bool up)
     return copy_piece(e, &last, up) < 0 ? -ENODEV : n;
 }
 
-static int wait_layer(struct step *t, uint32_t layer)
-{
-    for (size_t s = t->g->first; t->ops->layer_wait && s < t->g->end; s++)
-        if (t->ops->layer_wait(t->arg, s, layer) < 0)
-            return -EIO;
-    return 0;
-}
-
 /* Says layer_done for what was stored since the last time; with `wait`, for
  * all layers. */
 static int say_done(struct step *t, uint32_t layers, bool wait)
@@ -216,8 +208,8 @@ static int say_done(struct step *t, uint32_t layers, bool wait)
 
         if (rc <= 0)
             return rc;
-        for (size_t s = t->g->first; t->ops->layer_done && s < t->g->end; s++)
-            t->ops->layer_done(t->arg, s, t->layers_done);
+        engine_layer_done(t->ops, t->arg, t->g->first, t->g->end,
+                          t->layers_done);
         t->layers_done++;
         if (wait && engine_aborted(t->abort))
             return -ECANCELED;
@@ -236,7 +228,9 @@ static int run_layer(struct step *t, uint32_t layer)
         (rc = cuda_card_store(card, layer)) < 0 ||
         (rc = copy_uses(t, layer, false)) < 0 ||
         (rc = cuda_card_mark_stored(card, layer)) < 0 ||
-        (rc = wait_layer(t, layer)) < 0 || (rc = copy_uses(t, layer, true)) < 0)
+        (rc = engine_wait_layer(t->ops, t->arg, t->g->first, t->g->end,
+                                layer)) < 0 ||
+        (rc = copy_uses(t, layer, true)) < 0)
         return rc;
     /* The stream may be busy with uploads that are none of this step's. */
     if (rc > 0 && (rc = cuda_card_loaded(card, layer)) < 0)
