@@ -234,10 +234,8 @@ static int submit(struct forward_call *c, const struct front_call *call,
     c->head = forward_copy_head(call->head, &f);
     if (!c->head)
         return -ENOMEM;
-    f.chat = http_is(call->head->path, "/v1/chat/completions");
-    if (f.chat || http_is(call->head->path, "/v1/completions"))
-        f.tokenize = c->tokenize =
-            forward_tokenize_body(body, f.chat, &f.n_tokenize);
+    f.chat = body->kind && body->kind->chat;
+    f.tokenize = c->tokenize = forward_tokenize_body(body, &f.n_tokenize);
     f.cache_salt = body->cache_salt;
     id = http_find(call->head, "x-request-id");
     if (id)
@@ -289,14 +287,6 @@ static int take_on(const struct front_call *call, struct service *service,
     return 0;
 }
 
-/* Whether what is in the body is a prompt whose KV the engine may keep. */
-static bool has_prompt(struct http_slice path)
-{
-    return http_is(path, "/v1/completions") ||
-           http_is(path, "/v1/chat/completions") ||
-           http_is(path, "/v1/responses") || http_is(path, "/generate");
-}
-
 /* 400 or 404: no such model, and there are none but engines'. */
 static void set_no_model(const struct front *front,
                          const struct forward_body *body,
@@ -330,10 +320,12 @@ bool forward_serve(const struct front_call *call)
     struct reading r = {0};
     struct forward_body *body = &r.body;
     struct openai_error error;
+    struct http_slice path = call->head->path;
     int rc = endpoint_rules(call, r.text, &r.rules, &error);
 
     if (rc == 0)
-        rc = forward_body_read(call->body, call->n, &r.rules, body, &error);
+        rc = forward_body_read(forward_kind_of(path.at, path.n), call->body,
+                               call->n, &r.rules, body, &error);
     struct service *service = rc ? NULL : find(call->front, body);
 
     if ((rc == -EINVAL && call->front->native) ||
@@ -346,8 +338,6 @@ bool forward_serve(const struct front_call *call)
         set_no_model(call->front, body, &error);
         rc = -ENOENT;
     }
-    if (rc == 0 && !has_prompt(call->head->path))
-        body->n_words = 0;
     if (rc == 0 && call->front->draining) {
         openai_error_set(&error, 503, "shutting_down", NULL,
                          "the server is shutting down");

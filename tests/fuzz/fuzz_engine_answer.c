@@ -90,12 +90,13 @@ static void fuzz_write(const struct forward_body *body, const char *bytes,
     json_decref(left);
 }
 
-static void fuzz_body(const char *bytes, size_t size,
+static void fuzz_body(const char *path, const char *bytes, size_t size,
                       const struct forward_rules *rules)
 {
     struct forward_body body;
     struct openai_error error;
-    int rc = forward_body_read(bytes, size, rules, &body, &error);
+    int rc = forward_body_read(forward_kind_of(path, strlen(path)), bytes, size,
+                               rules, &body, &error);
 
     if (rc == -EINVAL && (error.http_status != 400 || !error.message[0]))
         abort();
@@ -103,22 +104,24 @@ static void fuzz_body(const char *bytes, size_t size,
         (strlen(body.model) >= FORWARD_MODEL_BYTES ||
          (body.n_words && !body.words) || body.n_words > size / 2 + 2))
         abort();
-    for (int chat = 0; rc == 0 && chat < 2; chat++) {
-        size_t n = 0;
-        char *question = forward_tokenize_body(&body, chat, &n);
+    if (rc == 0) {
+        size_t n_question = 0;
+        char *question = forward_tokenize_body(&body, &n_question);
 
-        if (question && (n < 2 || question[n - 1] != '}'))
+        if (question && (n_question < 2 || question[n_question - 1] != '}'))
             abort();
         free(question);
-    }
-    if (rc == 0)
         fuzz_write(&body, bytes, size, rules);
+    }
     forward_body_fini(&body);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     char *bytes = malloc(size + 1); /* so that reading beyond is seen */
+    static const char *const paths[] = {"/v1/completions",
+                                        "/v1/chat/completions", "/generate",
+                                        "/v1/embeddings"};
     const struct forward_rules all = {"a \"b", "-7"};
     uint32_t *tokens;
     size_t n_tokens;
@@ -129,8 +132,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         memcpy(bytes, data, size);
     fuzz_answer(bytes, size);
     fuzz_report(bytes, size);
-    fuzz_body(bytes, size, &(struct forward_rules){0});
-    fuzz_body(bytes, size, &all);
+    for (size_t i = 0; i < sizeof(paths) / sizeof(paths[0]); i++)
+        fuzz_body(paths[i], bytes, size,
+                  i % 2 ? &all : &(struct forward_rules){0});
     if (openai_tokens_read(bytes, size, &tokens, &n_tokens) == 0) {
         if (n_tokens > size)
             abort();

@@ -498,6 +498,26 @@ class Placement(EngineCase):
         self.assertEqual(homes, [homes[0]] * 4)
         self.assertGreater(len(set(homes[0])), 1)
 
+    def test_prompts_of_other_paths(self):
+        """SGLang's own path, and OpenAI's newest."""
+        cluster = self.engines(None, None, None)
+        kinds = [
+            ('/generate', lambda i, n: {'input_ids': [i] * n}),
+            ('/generate', lambda i, n: {'text': f'question {i}: ' + 'x' * n}),
+            ('/v1/responses', lambda i, n: {'input': f'say {i} ' + 'y' * n}),
+            ('/v1/responses', lambda i, n: {'input': [
+                {'role': 'user', 'content': f'say {i} ' + 'z' * n}]})]
+        for path, body in kinds:
+            homes = []
+            for turn in range(3):
+                homes.append([self.post(
+                    cluster, {**body(i, 1000 + 100 * turn), 'stream': True},
+                    path).headers['x-conductor-prefill'] for i in range(6)])
+            self.assertEqual(homes, [homes[0]] * 3, path)
+            self.assertGreater(len(set(homes[0])), 1)
+        self.assertEqual(total(cluster.api.metrics(),
+                               'conductor_requests_in_flight'), 0)
+
     def test_costs_are_learned(self):
         """A limit rejects nothing until times are known, and then does."""
         def slow(request, send):

@@ -50,6 +50,17 @@ class Llama(engines.Case):
             ''.join(e['choices'][0]['text'] for e in events[:-1]
                     if e['choices']), whole['choices'][0]['text'])
 
+    def test_other_paths(self):
+        cluster, servers = self.behind(1)
+        for path, body in (('/tokenize', {'content': 'Hi there'}),
+                           ('/v1/embeddings', {'input': 'x'}),
+                           ('/apply-template', {'messages': [
+                               {'role': 'user', 'content': 'Hi'}]})):
+            body['model'] = engines.MODEL
+            status, direct = engines.get(servers[0].url + path, body)
+            got = cluster.api.request('POST', path, body)
+            self.assertEqual((got.status, got.body), (status, direct))
+
     def test_errors_pass(self):
         cluster, servers = self.behind(1)
         body = {'model': engines.MODEL, 'prompt': {'not': 'a prompt'}}

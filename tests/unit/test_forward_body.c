@@ -11,13 +11,25 @@
 
 static const struct forward_rules no_rules;
 
+/* The kind of bodies like this one. */
+static const struct forward_kind *kind_of(const char *text)
+{
+    static const char chat[] = "/v1/chat/completions";
+    static const char other[] = "/v1/completions";
+
+    return strstr(text, "\"messages\"")
+               ? forward_kind_of(chat, sizeof(chat) - 1)
+               : forward_kind_of(other, sizeof(other) - 1);
+}
+
 static struct forward_body read_ok(const char *text)
 {
     struct forward_body b;
     struct openai_error e;
 
     CU_ASSERT_EQUAL_FATAL(
-        forward_body_read(text, strlen(text), &no_rules, &b, &e), 0);
+        forward_body_read(kind_of(text), text, strlen(text), &no_rules, &b, &e),
+        0);
     return b;
 }
 
@@ -73,11 +85,24 @@ static void test_chats_share_their_beginning(void)
     forward_body_fini(&a);
 }
 
-static void check_question(const char *body, bool chat, const char *question)
+static struct forward_body read_at(const char *path, const char *text)
 {
-    struct forward_body b = read_ok(body);
+    struct forward_body b;
+    struct openai_error e;
+
+    CU_ASSERT_EQUAL_FATAL(forward_body_read(forward_kind_of(path, strlen(path)),
+                                            text, strlen(text), &no_rules, &b,
+                                            &e),
+                          0);
+    return b;
+}
+
+static void check_question(const char *path, const char *body,
+                           const char *question)
+{
+    struct forward_body b = read_at(path, body);
     size_t n = 0;
-    char *text = forward_tokenize_body(&b, chat, &n);
+    char *text = forward_tokenize_body(&b, &n);
 
     if (!question) {
         CU_ASSERT_PTR_NULL(text);
@@ -91,18 +116,81 @@ static void check_question(const char *body, bool chat, const char *question)
 
 static void test_questions(void)
 {
-    check_question("{\"tools\":[],\"prompt\": \"a\\\"b\" ,\"n\":2,"
+    static const char text[] = "/v1/completions",
+                      chat[] = "/v1/chat/completions", generate[] = "/generate";
+
+    check_question(text,
+                   "{\"tools\":[],\"prompt\": \"a\\\"b\" ,\"n\":2,"
                    "\"add_special_tokens\":false,\"model\":\"m\"}",
-                   false,
                    "{\"model\":\"m\",\"prompt\":\"a\\\"b\","
                    "\"add_special_tokens\":false}");
     check_question(
-        "{\"messages\": [{\"role\":1}],\"tools\":[{}],\"prompt\":\"\"}", true,
+        chat, "{\"messages\": [{\"role\":1}],\"tools\":[{}],\"prompt\":\"\"}",
         "{\"messages\":[{\"role\":1}],\"tools\":[{}]}");
-    check_question("{\"prompt\":[1,2]}", false, NULL);
-    check_question("{\"prompt\":[\"a\"]}", false, NULL);
-    check_question("{\"prompt\":\"a\"}", true, NULL);
-    check_question("{}", false, NULL);
+    check_question(generate, "{\"text\":\"a\",\"prompt\":\"b\"}",
+                   "{\"prompt\":\"a\"}");
+    check_question(generate, "{\"text\":[\"a\"]}", NULL);
+    check_question(text, "{\"prompt\":[1,2]}", NULL);
+    check_question(text, "{\"prompt\":[\"a\"]}", NULL);
+    check_question(chat, "{\"prompt\":\"a\"}", NULL);
+    check_question(text, "{}", NULL);
+    check_question("/v1/responses", "{\"input\":\"a\"}", NULL);
+    check_question("/v1/embeddings", "{\"prompt\":\"a\"}", NULL);
+}
+
+/* What a prompt is, by path: its words, or none. */
+static void test_kinds(void)
+{
+    static const struct {
+        const char *path, *body;
+        size_t n_words;
+        bool ids;
+        uint32_t max_tokens;
+    } cases[] = {
+        {"/generate",
+         "{\"input_ids\":[7,8,9],\"sampling_params\":"
+         "{\"temperature\":0,\"max_new_tokens\":5 }}",
+         3, true, 5},
+        {"/generate", "{\"input_ids\":[[7,8],[9]],\"text\":\"abcd\"}", 2, true,
+         0},
+        {"/generate", "{\"text\":\"123456\",\"sampling_params\":null}", 2,
+         false, 0},
+        {"/generate", "{\"prompt\":\"123456\"}", 0, false, 0},
+        {"/inference/v1/generate", "{\"token_ids\":[7,8]}", 2, true, 0},
+        {"/v1/responses", "{\"input\":\"123456\",\"max_output_tokens\":9}", 2,
+         false, 9},
+        {"/v1/responses", "{\"input\":[{\"role\":\"user\"}]}", 4, false, 0},
+        {"/v1/messages", "{\"messages\":[{}],\"system\":\"x\"}", 1, false, 0},
+        {"/v1/embeddings", "{\"input\":[7,8,9]}", 0, false, 0},
+        {"/v1/completions", "{\"input\":[7],\"messages\":[8]}", 0, false, 0},
+        {"/v1/chat/completions", "{\"prompt\":[7]}", 0, false, 0},
+    };
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct forward_body b = read_at(cases[i].path, cases[i].body);
+
+        CU_ASSERT_EQUAL(b.n_words, cases[i].n_words);
+        CU_ASSERT_EQUAL(b.ids, cases[i].ids);
+        CU_ASSERT_EQUAL(b.max_tokens, cases[i].max_tokens);
+        forward_body_fini(&b);
+    }
+}
+
+/* Instructions, and SGLang's two salts, are part of what blocks are known by.
+ */
+static void test_other_salts(void)
+{
+    struct forward_body a = read_at("/v1/responses", "{\"input\":\"x\"}");
+    struct forward_body b = read_at(
+        "/v1/responses", "{\"input\":\"x\",\"instructions\":\"Be kind.\"}");
+
+    CU_ASSERT_STRING_NOT_EQUAL(a.salt, b.salt);
+    forward_body_fini(&a);
+    forward_body_fini(&b);
+    a = read_at("/generate", "{\"extra_key\":\"b\",\"cache_salt\":\"a\","
+                             "\"input_ids\":[1]}");
+    CU_ASSERT_STRING_EQUAL(a.salt, "ab");
+    forward_body_fini(&a);
 }
 
 static void test_tokens(void)
@@ -139,8 +227,8 @@ static void check_written(const char *body, const struct forward_rules *rules,
     struct text_buf out;
 
     text_buf_init(&out, SIZE_MAX);
-    CU_ASSERT_EQUAL_FATAL(forward_body_read(body, strlen(body), rules, &b, &e),
-                          0);
+    CU_ASSERT_EQUAL_FATAL(
+        forward_body_read(kind_of(body), body, strlen(body), rules, &b, &e), 0);
     CU_ASSERT_EQUAL(forward_body_changes(&b, rules),
                     strcmp(body, expected) != 0);
     forward_body_write(&b, body, strlen(body), rules, &out);
@@ -195,11 +283,13 @@ static void test_rules(void)
                   "{\"priority\":0,\"a\":1}");
     /* Blocks are known by the salt that is set. */
     CU_ASSERT_EQUAL_FATAL(
-        forward_body_read(body, sizeof(body) - 1, &both, &b, &e), 0);
+        forward_body_read(kind_of(body), body, sizeof(body) - 1, &both, &b, &e),
+        0);
     CU_ASSERT_STRING_EQUAL(b.salt, "t\"1");
     forward_body_fini(&b);
     CU_ASSERT_EQUAL_FATAL(
-        forward_body_read(body, sizeof(body) - 1, &none, &b, &e), 0);
+        forward_body_read(kind_of(body), body, sizeof(body) - 1, &none, &b, &e),
+        0);
     CU_ASSERT_STRING_EQUAL(b.salt, "");
     forward_body_fini(&b);
 }
@@ -214,9 +304,9 @@ static void test_many_cuts(void)
     for (int i = 0; i <= FORWARD_CUTS; i++) {
         strcat(body, ",\"kv_transfer_params\":1,\"b\":1");
         strcat(body, "}");
-        CU_ASSERT_EQUAL(
-            forward_body_read(body, strlen(body), &no_rules, &b, &e),
-            i < FORWARD_CUTS ? 0 : -EINVAL);
+        CU_ASSERT_EQUAL(forward_body_read(kind_of(body), body, strlen(body),
+                                          &no_rules, &b, &e),
+                        i < FORWARD_CUTS ? 0 : -EINVAL);
         forward_body_fini(&b);
         body[strlen(body) - 1] = '\0';
     }
@@ -277,8 +367,9 @@ static void test_whatever(void)
         forward_body_fini(&b);
     }
     for (size_t i = 0; i < sizeof(refused) / sizeof(refused[0]); i++) {
-        CU_ASSERT_EQUAL(forward_body_read(refused[i], strlen(refused[i]),
-                                          &no_rules, &b, &e),
+        CU_ASSERT_EQUAL(forward_body_read(kind_of(refused[i]), refused[i],
+                                          strlen(refused[i]), &no_rules, &b,
+                                          &e),
                         -EINVAL);
         CU_ASSERT_EQUAL(e.http_status, 400);
         CU_ASSERT_PTR_NULL(b.words);
@@ -322,6 +413,8 @@ int main(void)
     CU_add_test(s, "salts", test_salts);
     CU_add_test(s, "whatever else", test_whatever);
     CU_add_test(s, "questions for tokens", test_questions);
+    CU_add_test(s, "prompts by path", test_kinds);
+    CU_add_test(s, "other salts", test_other_salts);
     CU_add_test(s, "answers with tokens", test_tokens);
     CU_add_test(s, "urls", test_urls);
     CU_basic_run_tests();

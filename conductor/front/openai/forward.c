@@ -14,29 +14,14 @@
 #define WORD_BYTES sizeof(uint32_t)
 #define FNV_BEGIN 0xcbf29ce484222325u
 
-/* What a question for tokens may hold, in the order of forward_body.members. */
-enum { MEMBER_MODEL, MEMBER_PROMPT, MEMBER_MESSAGES, MEMBER_CHAT };
-static const char *const member_names[FORWARD_MEMBERS + 1] = {
-    [MEMBER_MODEL] = "model",
-    [MEMBER_PROMPT] = "prompt",
-    [MEMBER_MESSAGES] = "messages",
-    [MEMBER_CHAT] = "tools", /* from here on: of chats alone */
-    "chat_template",
-    "chat_template_kwargs",
-    "add_generation_prompt",
-    "continue_final_message",
-    "mm_processor_kwargs",
-    "add_special_tokens", /* of both */
-    NULL,
-};
-
 struct reader {
     struct json_walk walk; /* first, so that the walk's pointer is ours */
     struct forward_body *out;
     const struct forward_rules *rules;
     const char *before; /* where the value before ends */
     struct forward_slice prompt;
-    uint64_t salt; /* so far */
+    uint64_t salt;                       /* so far */
+    char extra_key[FORWARD_MODEL_BYTES]; /* of SGLang */
 };
 
 static const char cache_salt_name[] = "cache_salt";
@@ -187,54 +172,90 @@ static int read_ids(struct reader *r)
     return 1;
 }
 
-/* Longer or odder salts than a text are told apart by a number. */
-static void read_salt(struct reader *r, struct forward_slice v)
-{
-    char *salt = r->out->cache_salt;
+/* The members that bound an answer's length. */
+static const char *const limits[] = {"max_tokens", "max_completion_tokens",
+                                     "max_output_tokens", "max_new_tokens",
+                                     NULL};
 
+/* The bytes from at to end without white space behind them. */
+static size_t trimmed(const char *at, const char *end)
+{
+    while (end > at && strchr(" \t\r\n", end[-1]))
+        end--;
+    return (size_t)(end - at);
+}
+
+static void set_number(char salt[FORWARD_MODEL_BYTES], const char *bytes,
+                       size_t n)
+{
+    snprintf(salt, FORWARD_MODEL_BYTES, "#%016llx",
+             (unsigned long long)fnv(FNV_BEGIN, bytes, n));
+}
+
+/* Longer or odder salts than a text are told apart by a number. */
+static void read_salt(struct forward_slice v, char salt[FORWARD_MODEL_BYTES])
+{
     if (is(v, "null"))
         *salt = '\0';
     else if (!read_text(v, salt))
-        snprintf(salt, FORWARD_MODEL_BYTES, "#%016llx",
-                 (unsigned long long)fnv(FNV_BEGIN, v.at, v.n));
+        set_number(salt, v.at, v.n);
+}
+
+static void take_value(struct reader *r, const char *key,
+                       struct forward_slice v, bool prompt)
+{
+    static const char *const salts[] = {
+        "cache_salt",   "tools",  "chat_template", "chat_template_kwargs",
+        "instructions", "system", "extra_key",     NULL};
+    int member = forward_member(r->out->kind, key);
+
+    if (member >= 0)
+        r->out->members[member] = v;
+    if (prompt)
+        r->prompt = v;
+    else if (strcmp(key, "stream") == 0)
+        r->out->stream = is(v, "true");
+    else if (is_one_of(key, limits))
+        r->out->max_tokens = number_of(v);
+    else if (is_one_of(key, salts) && !is(v, "null"))
+        add_salt(r, key, v);
+    if (strcmp(key, cache_salt_name) == 0)
+        read_salt(v, r->out->cache_salt);
+    else if (strcmp(key, "extra_key") == 0)
+        read_salt(v, r->extra_key);
+}
+
+/* SGLang's /generate and vLLM's put the limit in here. */
+static int read_sampling(struct json_walk *w, const char *key)
+{
+    struct reader *r = (struct reader *)(void *)w;
+    struct forward_slice v = {.at = w->p};
+    int rc = json_walk_skip(w);
+
+    v.n = trimmed(v.at, w->p);
+    if (rc == 0 && is_one_of(key, limits))
+        r->out->max_tokens = number_of(v);
+    return rc;
 }
 
 static int read_value(struct json_walk *w, const char *key)
 {
-    static const char *const prompts[] = {"prompt",    "messages", "input",
-                                          "input_ids", "text",     NULL};
-    static const char *const salts[] = {"cache_salt", "tools", "chat_template",
-                                        "chat_template_kwargs", NULL};
     struct reader *r = (struct reader *)(void *)w;
     struct forward_slice v = {.at = w->p};
-    bool prompt = r->prompt.n == 0 && !r->out->ids && is_one_of(key, prompts);
+    bool prompt = r->out->kind && r->prompt.n == 0 && !r->out->ids &&
+                  is_one_of(key, r->out->kind->prompts);
     int rc = prompt && w->p < w->end && *w->p == '[' ? read_ids(r) : 0;
 
     if (rc < 0 || (rc > 0 && w->p > v.at))
         return rc < 0 ? rc : 0;
+    if (strcmp(key, "sampling_params") == 0 && json_walk_peek(w) == '{')
+        return json_walk_object(w, read_sampling);
     rc = json_walk_skip(w);
     if (rc)
         return rc;
-    v.n = (size_t)(w->p - v.at);
-    while (v.n && strchr(" \t\r\n", v.at[v.n - 1]))
-        v.n--;
-    for (size_t i = 0; i < FORWARD_MEMBERS; i++)
-        if (strcmp(key, member_names[i]) == 0)
-            r->out->members[i] = v;
-    if (strcmp(key, "model") == 0)
-        return read_model(r, v);
-    if (strcmp(key, "stream") == 0)
-        r->out->stream = is(v, "true");
-    else if (strcmp(key, "max_tokens") == 0 ||
-             strcmp(key, "max_completion_tokens") == 0)
-        r->out->max_tokens = number_of(v);
-    else if (prompt)
-        r->prompt = v;
-    else if (is_one_of(key, salts) && !is(v, "null"))
-        add_salt(r, key, v);
-    if (strcmp(key, cache_salt_name) == 0)
-        read_salt(r, v);
-    return 0;
+    v.n = trimmed(v.at, w->p);
+    take_value(r, key, v, prompt);
+    return strcmp(key, "model") == 0 ? read_model(r, v) : 0;
 }
 
 static int read_member(struct json_walk *w, const char *key)
@@ -260,8 +281,21 @@ static int take_bytes(struct forward_body *out, struct forward_slice v)
     return 0;
 }
 
-int forward_body_read(const char *body, size_t n,
-                      const struct forward_rules *rules,
+/* SGLang takes the two for one. */
+static void join_salts(struct reader *r)
+{
+    char *salt = r->out->cache_salt;
+    char both[2 * FORWARD_MODEL_BYTES];
+    int n = snprintf(both, sizeof(both), "%s%s", salt, r->extra_key);
+
+    if (n < FORWARD_MODEL_BYTES)
+        memcpy(salt, both, (size_t)n + 1);
+    else
+        set_number(salt, both, (size_t)n);
+}
+
+int forward_body_read(const struct forward_kind *kind, const char *body,
+                      size_t n, const struct forward_rules *rules,
                       struct forward_body *out, struct openai_error *error)
 {
     struct reader r = {
@@ -275,7 +309,7 @@ int forward_body_read(const char *body, size_t n,
     };
     int rc;
 
-    *out = (struct forward_body){0};
+    *out = (struct forward_body){.kind = kind};
     if (json_walk_peek(&r.walk) != '{')
         rc = json_walk_fail_syntax(&r.walk, "an object");
     else
@@ -289,6 +323,8 @@ int forward_body_read(const char *body, size_t n,
                  (struct forward_slice){rules->cache_salt,
                                         strlen(rules->cache_salt)});
     }
+    if (rc == 0)
+        join_salts(&r);
     /* Ids and bytes may be the same words. */
     if (rc == 0 && !out->ids)
         add_salt(&r, "text", (struct forward_slice){"", 0});
@@ -304,43 +340,6 @@ int forward_body_read(const char *body, size_t n,
     if (rc)
         forward_body_fini(out);
     return rc;
-}
-
-/* Whether a member belongs into the question. */
-static bool is_asked(size_t i, bool chat)
-{
-    if (i == MEMBER_PROMPT)
-        return !chat;
-    return chat || i < MEMBER_PROMPT || i == FORWARD_MEMBERS - 1;
-}
-
-char *forward_tokenize_body(const struct forward_body *body, bool chat,
-                            size_t *n)
-{
-    const struct forward_slice *text =
-        &body->members[chat ? MEMBER_MESSAGES : MEMBER_PROMPT];
-    size_t room = 4;
-    char *all, *at;
-
-    if (text->n < 2 || *text->at != (chat ? '[' : '"'))
-        return NULL;
-    for (size_t i = 0; i < FORWARD_MEMBERS; i++)
-        room += body->members[i].n + strlen(member_names[i]) + 4;
-    at = all = malloc(room);
-    if (!all)
-        return NULL;
-    for (size_t i = 0; i < FORWARD_MEMBERS; i++) {
-        const struct forward_slice *v = &body->members[i];
-
-        if (v->n == 0 || !is_asked(i, chat))
-            continue;
-        at += sprintf(at, "%c\"%s\":", at == all ? '{' : ',', member_names[i]);
-        memcpy(at, v->at, v->n);
-        at += v->n;
-    }
-    *at++ = '}';
-    *n = (size_t)(at - all);
-    return all;
 }
 
 void forward_body_fini(struct forward_body *body)

@@ -31,7 +31,7 @@
 #include "conductor/front/openai/error.h"
 
 #define FORWARD_MODEL_BYTES 256
-#define FORWARD_MEMBERS 10
+#define FORWARD_MEMBERS 9
 /* Places in a body that are cut out; one with more of them is refused. */
 #define FORWARD_CUTS 16
 
@@ -46,6 +46,15 @@ struct forward_slice {
 struct forward_rules {
     const char *cache_salt; /* printable ASCII */
     const char *priority;   /* a whole number */
+};
+
+/* What a path's bodies hold. */
+struct forward_kind {
+    const char *path;
+    const char *prompts[3]; /* members that are the prompt; NULL behind them */
+    const char *text;       /* whose tokens an engine can be asked for; NULL:
+                               none */
+    bool chat;              /* that is a chat */
 };
 
 struct forward_body {
@@ -64,17 +73,26 @@ struct forward_body {
                                              has a number in its place */
     /* The members that decide what the prompt's tokens are. */
     struct forward_slice members[FORWARD_MEMBERS];
+    const struct forward_kind *kind; /* NULL: nothing in it is a prompt */
     struct forward_slice cuts[FORWARD_CUTS]; /* (n_cuts), in order */
     size_t n_cuts;
     bool keeps; /* some member is not cut out */
 };
 
+/* The kind of bodies at a path of n bytes, without its query; static. NULL: the
+ * engine keeps no KV of what is in them, as far as is known. */
+const struct forward_kind *forward_kind_of(const char *path, size_t n);
+
+/* Where in forward_body.members a member of that name stands; -1: nowhere. */
+int forward_member(const struct forward_kind *kind, const char *name);
+
 /*
- * Reads body[0 .. n), borrowed. Returns 0; -EINVAL with *error set: it is no
- * JSON object, or its model is no text, or it has too many members to cut out;
- * -ENOMEM. On an error *out is zeroed. O(n).
+ * Reads body[0 .. n) of a kind, borrowed. Returns 0; -EINVAL with *error set:
+ * it is no JSON object, or its model is no text, or it has too many members to
+ * cut out; -ENOMEM. On an error *out is zeroed. O(n).
  */
-[[nodiscard]] int forward_body_read(const char *body, size_t n,
+[[nodiscard]] int forward_body_read(const struct forward_kind *kind,
+                                    const char *body, size_t n,
                                     const struct forward_rules *rules,
                                     struct forward_body *out,
                                     struct openai_error *error);
@@ -94,13 +112,11 @@ void forward_body_write(const struct forward_body *read, const char *body,
 
 /*
  * The question what the tokens of its prompt are, in the words of vLLM's
- * /tokenize.
- *   chat  of its messages, else of its prompt.
- * Returns it (*n bytes), owned by the caller; NULL: it has no such text, or out
- * of memory.
+ * /tokenize. Returns it (*n bytes), owned by the caller; NULL: it has no such
+ * text, or out of memory.
  */
 [[nodiscard]] char *forward_tokenize_body(const struct forward_body *body,
-                                          bool chat, size_t *n);
+                                          size_t *n);
 
 /* Frees what it owns. A zeroed struct is fine. */
 void forward_body_fini(struct forward_body *body);
