@@ -1,4 +1,6 @@
 /*
+ * Little-endian reading and writing of bounded bytes.
+ *
  * One function for each message both writes and reads it: it names the fields
  * in their order on the wire, and the codec writes or reads them.
  *
@@ -17,8 +19,9 @@
 
 struct codec {
     struct wire_buf *out; /* NULL: this codec reads */
-    struct wire_reader in;
-    bool in_range;      /* of what was read; true when writing */
+    const uint8_t *in;    /* what is left to read, borrowed */
+    size_t in_bytes;
+    bool failed;        /* reading went past the end, or a value is refused */
     size_t later_bytes; /* of the frame, which the caller sends */
 };
 
@@ -39,9 +42,9 @@ void codec_u64(struct codec *c, uint64_t *v);
  * p is left alone past the end. */
 void codec_bytes(struct codec *c, uint8_t *p, size_t n);
 
-/* codec_str(c, s, cap): appends the string s, or reads one into s, which has
- * room for cap bytes with the NUL. One that is longer, or that holds a NUL,
- * fails. */
+/* codec_str(c, s, cap): appends the string s as a u16 length and its bytes
+ * without the NUL, or reads one into s, which has room for cap bytes with the
+ * NUL. One that is longer, or that holds a NUL, fails. */
 void codec_str(struct codec *c, char *s, size_t cap);
 
 /* codec_array(c, elem_bytes, p, n): a u32 count and *n elements of 1, 4 or 8

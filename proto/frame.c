@@ -3,6 +3,8 @@
 
 #include <errno.h>
 
+#include "proto/codec.h"
+
 const char *frame_type_name(uint16_t type)
 {
     static const char *const names[] = {
@@ -44,16 +46,22 @@ const char *frame_type_name(uint16_t type)
     return name ? name : "?";
 }
 
+static void header_fields(struct codec *c, struct frame_header *h,
+                          uint16_t *reserved)
+{
+    codec_u32(c, &h->length);
+    codec_u16(c, &h->type);
+    codec_u16(c, reserved);
+    codec_u64(c, &h->request_id);
+}
+
 int frame_header_decode(const uint8_t bytes[FRAME_HEADER_BYTES],
                         uint32_t payload_limit_bytes, struct frame_header *h)
 {
-    struct wire_reader r;
+    struct codec c = codec_reader(bytes, FRAME_HEADER_BYTES);
+    uint16_t reserved;
 
-    wire_reader_init(&r, bytes, FRAME_HEADER_BYTES);
-    h->length = wire_get_u32(&r);
-    h->type = wire_get_u16(&r);
-    uint16_t reserved = wire_get_u16(&r);
-    h->request_id = wire_get_u64(&r);
+    header_fields(&c, h, &reserved);
     if (reserved)
         return -EPROTO;
     if (h->length > payload_limit_bytes || h->length > FRAME_PAYLOAD_MAX_BYTES)
@@ -63,12 +71,11 @@ int frame_header_decode(const uint8_t bytes[FRAME_HEADER_BYTES],
 
 size_t frame_begin(struct wire_buf *buf, uint16_t type, uint64_t request_id)
 {
+    struct codec c = codec_writer(buf);
     size_t begin = buf->len;
 
-    wire_put_u32(buf, 0);
-    wire_put_u16(buf, type);
-    wire_put_u16(buf, 0);
-    wire_put_u64(buf, request_id);
+    header_fields(&c, &(struct frame_header){0, type, request_id},
+                  &(uint16_t){0});
     return begin;
 }
 

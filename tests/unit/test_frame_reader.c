@@ -45,8 +45,9 @@ static void put_frame(struct wire_buf *b, uint64_t id)
     struct frame_header h = header_of(id);
     size_t at = frame_begin(b, h.type, id);
 
-    for (uint32_t i = 0; i < h.length; i++)
-        wire_put_u8(b, byte_of(id, i));
+    uint8_t *payload = wire_buf_extend(b, h.length);
+    for (uint32_t i = 0; payload && i < h.length; i++)
+        payload[i] = byte_of(id, i);
     frame_end(b, at, 0);
 }
 

@@ -87,81 +87,86 @@ int disk_slab_seal(struct wire_buf *b, void *page, size_t bytes)
         return -ENOMEM;
     memset(page, 0, bytes);
     memcpy(page, b->data, b->len);
+    struct codec c = codec_writer(b);
     uint64_t sum = XXH3_64bits(page, bytes - 8);
     wire_buf_reset(b);
-    wire_put_u64(b, sum);
+    codec_u64(&c, &sum);
     if (b->failed)
         return -ENOMEM;
     memcpy((char *)page + bytes - 8, b->data, 8);
     return 0;
 }
 
+/* What a slot's page begins with, and its arrays. */
+struct page {
+    uint64_t magic;
+    uint64_t file_id;
+    uint32_t slot;
+    uint32_t n_tokens;
+    uint32_t n_sums;
+    const uint8_t *tokens;
+    const uint8_t *sums;
+};
+
+static void page_fields(struct codec *c, struct page *p, struct disk_slot *s)
+{
+    codec_u64(c, &p->magic);
+    codec_u64(c, &p->file_id);
+    codec_u32(c, &p->slot);
+    codec_u32(c, &s->parent_slot);
+    codec_u64(c, &s->parent_number);
+    codec_u64(c, &s->parent_key);
+    codec_u64(c, &s->key);
+    codec_u64(c, &s->number);
+    codec_u64(c, &s->order);
+    codec_array(c, 4, &p->tokens, &p->n_tokens);
+    codec_array(c, 8, &p->sums, &p->n_sums);
+}
+
 int disk_slab_encode(const struct disk_slab *slab, uint32_t slot,
                      const struct disk_slot *s, struct wire_buf *scratch,
                      void *page)
 {
-    struct wire_buf *b = scratch;
+    struct codec c = codec_writer(scratch);
+    struct disk_slot copy = *s;
+    struct page p = {SLOT_MAGIC,
+                     slab->file_id,
+                     slot,
+                     slab->geometry.block_tokens,
+                     slab->geometry.layers,
+                     (const uint8_t *)s->tokens,
+                     (const uint8_t *)s->sums};
 
-    wire_buf_reset(b);
-    wire_put_u64(b, SLOT_MAGIC);
-    wire_put_u64(b, slab->file_id);
-    wire_put_u32(b, slot);
-    wire_put_u32(b, s->parent_slot);
-    wire_put_u64(b, s->parent_number);
-    wire_put_u64(b, s->parent_key);
-    wire_put_u64(b, s->key);
-    wire_put_u64(b, s->number);
-    wire_put_u64(b, s->order);
-    wire_put_array(b, 4, s->tokens, slab->geometry.block_tokens);
-    wire_put_array(b, 8, s->sums, slab->geometry.layers);
-    return disk_slab_seal(b, page, slab->page_bytes);
+    wire_buf_reset(scratch);
+    page_fields(&c, &p, &copy);
+    return disk_slab_seal(scratch, page, slab->page_bytes);
 }
 
 enum found { FOUND_EMPTY, FOUND_DAMAGED, FOUND_WHOLE };
 
-/* `page` is sealed and of this file. */
-static enum found parse(const struct disk_slab *slab, uint32_t slot,
-                        struct wire_reader *r, struct disk_slot *s)
-{
-    uint32_t n_tokens;
-    uint32_t n_sums;
-
-    if (wire_get_u32(r) != slot)
-        return FOUND_DAMAGED;
-    s->parent_slot = wire_get_u32(r);
-    s->parent_number = wire_get_u64(r);
-    s->parent_key = wire_get_u64(r);
-    s->key = wire_get_u64(r);
-    s->number = wire_get_u64(r);
-    s->order = wire_get_u64(r);
-    const uint8_t *tokens = wire_get_array(r, 4, &n_tokens);
-    const uint8_t *sums = wire_get_array(r, 8, &n_sums);
-    if (r->failed || n_tokens != slab->geometry.block_tokens ||
-        n_sums != slab->geometry.layers)
-        return FOUND_DAMAGED;
-    for (uint32_t i = 0; i < n_tokens; i++)
-        s->tokens[i] = wire_u32_at(tokens, i);
-    for (uint32_t i = 0; i < n_sums; i++)
-        s->sums[i] = wire_u64_at(sums, i);
-    return FOUND_WHOLE;
-}
-
 static enum found examine(const struct disk_slab *slab, uint32_t slot,
                           const uint8_t *page, struct disk_slot *s)
 {
-    struct wire_reader r = {.data = page, .len = slab->page_bytes};
-    uint64_t magic = wire_get_u64(&r);
-    uint64_t file_id = wire_get_u64(&r);
+    struct codec c = codec_reader(page, slab->page_bytes);
+    struct page p;
 
+    page_fields(&c, &p, s);
     /* Never written, or erased; or of an earlier slab, but only if it is
      * whole: else the id itself may be what is damaged. */
-    if (magic == 0 && file_id == 0)
+    if (p.magic == 0 && p.file_id == 0)
         return FOUND_EMPTY;
     if (!disk_slab_sealed(page, slab->page_bytes))
         return FOUND_DAMAGED;
-    if (magic != SLOT_MAGIC || file_id != slab->file_id)
+    if (p.magic != SLOT_MAGIC || p.file_id != slab->file_id)
         return FOUND_EMPTY;
-    return parse(slab, slot, &r, s);
+    if (p.slot != slot || p.n_tokens != slab->geometry.block_tokens ||
+        p.n_sums != slab->geometry.layers)
+        return FOUND_DAMAGED;
+    for (uint32_t i = 0; i < p.n_tokens; i++)
+        s->tokens[i] = wire_u32_at(p.tokens, i);
+    for (uint32_t i = 0; i < p.n_sums; i++)
+        s->sums[i] = wire_u64_at(p.sums, i);
+    return FOUND_WHOLE;
 }
 
 /* Pages [from, from + n) were read into `pages`. Returns how many of them are

@@ -2,6 +2,7 @@
 #ifndef WORKERS_DISK_SLAB_INTERNAL_H
 #define WORKERS_DISK_SLAB_INTERNAL_H
 
+#include "proto/codec.h"
 #include "workers/disk/slab.h"
 
 #define DISK_FILE_MAGIC 0x424c534456434e43u /* "CNCVDSLB" */
@@ -21,6 +22,18 @@ struct disk_opening {
 /* Returns rc, with a message. */
 int disk_slab_fail(struct disk_opening *o, int rc, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+
+/* What a header says. */
+struct disk_header {
+    uint64_t magic;
+    uint32_t version;
+    uint32_t slots;
+    uint64_t file_id;
+    struct disk_geometry geometry;
+};
+
+/* Writes or reads it. */
+void disk_header_fields(struct codec *c, struct disk_header *h);
 
 /* For messages. */
 double disk_slab_mib(uint64_t bytes);

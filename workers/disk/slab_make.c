@@ -28,21 +28,29 @@ double disk_slab_mib(uint64_t bytes)
     return (double)bytes / 1048576.0;
 }
 
+void disk_header_fields(struct codec *c, struct disk_header *h)
+{
+    codec_u64(c, &h->magic);
+    codec_u32(c, &h->version);
+    codec_u32(c, &h->slots);
+    codec_u64(c, &h->file_id);
+    codec_u64(c, &h->geometry.fingerprint);
+    codec_u64(c, &h->geometry.block_bytes);
+    codec_u32(c, &h->geometry.block_tokens);
+    codec_u32(c, &h->geometry.layers);
+}
+
 static int write_headers(struct disk_opening *o)
 {
     const struct disk_slab *s = &o->slab;
+    struct disk_header h = {DISK_FILE_MAGIC, DISK_FILE_VERSION, s->slots,
+                            s->file_id, s->geometry};
     uint8_t pages[2 * DISK_ALIGN_BYTES];
     struct wire_buf b;
+    struct codec c = codec_writer(&b);
 
     wire_buf_init(&b, DISK_ALIGN_BYTES);
-    wire_put_u64(&b, DISK_FILE_MAGIC);
-    wire_put_u32(&b, DISK_FILE_VERSION);
-    wire_put_u32(&b, s->slots);
-    wire_put_u64(&b, s->file_id);
-    wire_put_u64(&b, s->geometry.fingerprint);
-    wire_put_u64(&b, s->geometry.block_bytes);
-    wire_put_u32(&b, s->geometry.block_tokens);
-    wire_put_u32(&b, s->geometry.layers);
+    disk_header_fields(&c, &h);
     int rc = disk_slab_seal(&b, pages, DISK_ALIGN_BYTES);
     wire_buf_fini(&b);
     if (rc < 0)

@@ -16,14 +16,6 @@
 #define LOCK_TRIES 60
 #define LOCK_PAUSE_NS 50000000
 
-/* What a header said. */
-struct header {
-    uint32_t version;
-    uint32_t slots;
-    uint64_t file_id;
-    struct disk_geometry geometry;
-};
-
 static int open_file(struct disk_opening *o)
 {
     const char *path = o->config->path;
@@ -72,24 +64,16 @@ static int lock_file(struct disk_opening *o)
     return 0;
 }
 
-static bool parse_header(const uint8_t *page, struct header *h)
+static bool parse_header(const uint8_t *page, struct disk_header *h)
 {
-    struct wire_reader r = {.data = page, .len = DISK_ALIGN_BYTES};
+    struct codec c = codec_reader(page, DISK_ALIGN_BYTES);
 
-    if (!disk_slab_sealed(page, DISK_ALIGN_BYTES) ||
-        wire_get_u64(&r) != DISK_FILE_MAGIC)
-        return false;
-    h->version = wire_get_u32(&r);
-    h->slots = wire_get_u32(&r);
-    h->file_id = wire_get_u64(&r);
-    h->geometry.fingerprint = wire_get_u64(&r);
-    h->geometry.block_bytes = wire_get_u64(&r);
-    h->geometry.block_tokens = wire_get_u32(&r);
-    h->geometry.layers = wire_get_u32(&r);
-    return true;
+    disk_header_fields(&c, h);
+    return disk_slab_sealed(page, DISK_ALIGN_BYTES) &&
+           h->magic == DISK_FILE_MAGIC;
 }
 
-static int compare(struct disk_opening *o, const struct header *h)
+static int compare(struct disk_opening *o, const struct disk_header *h)
 {
     const struct disk_geometry *want = &o->slab.geometry;
     const struct disk_geometry *has = &h->geometry;
@@ -135,7 +119,7 @@ static int check_headers(struct disk_opening *o)
 {
     uint8_t pages[2 * DISK_ALIGN_BYTES] = {0};
     bool ours = false;
-    struct header h;
+    struct disk_header h;
 
     ssize_t n = pread(o->slab.fd, pages, sizeof(pages), 0);
     if (n < 0)
