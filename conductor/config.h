@@ -10,7 +10,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#include "conductor/config_engines.h"
+#include "conductor/config_stores.h"
 #include "conductor/core/schedule/policy.h"
 
 #define CONFIG_STRING_MAX 256
@@ -61,6 +61,7 @@ struct config {
     char cache_salt_header[CONFIG_STRING_MAX];
     char priority_header[CONFIG_STRING_MAX];
     struct engine_list engines; /* shared by copies; see config_fini() */
+    struct store_list stores;   /* likewise */
 };
 
 /* config_defaults(c): every option at its default. */

@@ -49,6 +49,22 @@ static void set_json(struct fields *f, struct config *c, const char *name,
         fields_refuse(f, "", "", "%s", err);
 }
 
+static void check_stores(struct fields *f, const struct config *c)
+{
+    for (size_t i = 0; i < c->stores.n && f->rc == 0; i++) {
+        char path[32];
+        size_t e = 0;
+
+        snprintf(path, sizeof(path), "stores[%zu].", i);
+        while (e < c->engines.n &&
+               strcmp(c->engines.at[e].model, c->stores.at[i].model) != 0)
+            e++;
+        if (e == c->engines.n)
+            fields_refuse(f, path, "model", "\"%s\": no engine serves it",
+                          c->stores.at[i].model);
+    }
+}
+
 static void read_options(struct fields *f, const struct fields_object *root,
                          void *into)
 {
@@ -60,9 +76,12 @@ static void read_options(struct fields *f, const struct fields_object *root,
     {
         if (strcmp(name, "engines") == 0)
             engine_list_read(f, value, &c->engines);
+        else if (strcmp(name, "stores") == 0)
+            store_list_read(f, value, &c->stores);
         else
             set_json(f, c, name, value);
     }
+    check_stores(f, c);
     if (c->engines.n && !json_object_get(root->json, "worker_listen"))
         c->worker_listen[0] = '\0';
 }
@@ -70,6 +89,7 @@ static void read_options(struct fields *f, const struct fields_object *root,
 void config_fini(struct config *c)
 {
     engine_list_free(&c->engines);
+    store_list_free(&c->stores);
 }
 
 int config_parse(struct config *c, const char *text, size_t len,

@@ -53,6 +53,9 @@ int config_dump(const struct config *c, FILE *out)
     if (rc == 0 && c->engines.n &&
         json_object_set_new(root, "engines", engine_list_json(&c->engines)))
         rc = -EIO;
+    if (rc == 0 && c->stores.n &&
+        json_object_set_new(root, "stores", store_list_json(&c->stores)))
+        rc = -EIO;
     if (rc == 0 && json_dumpf(root, out, JSON_INDENT(2)))
         rc = -EIO;
     json_decref(root);
@@ -102,5 +105,6 @@ void config_reference(FILE *out)
                 help);
     }
     engine_list_reference(out);
+    store_list_reference(out);
     policy_reference(out);
 }

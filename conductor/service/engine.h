@@ -105,6 +105,14 @@ void engine_answered(struct engine *e);
 [[nodiscard]] int engines_write_metrics(const struct service *all,
                                         struct evbuffer *out);
 
+/* store.c: subscribes to the KV events of the store of the service's model, if
+ * there is one: 0, or -EINVAL with a message; has an engine read it; appends
+ * what is counted of the stores of all services: 0 or -ENOMEM. */
+[[nodiscard]] int store_listen(struct service *s, char err[CONFIG_ERROR_MAX]);
+void store_share(struct engine *e);
+[[nodiscard]] int stores_write_metrics(const struct service *all,
+                                       struct evbuffer *out);
+
 /* Subscribes to its KV events, if the configuration says so. Returns 0, or
  * -EINVAL with a message. */
 [[nodiscard]] int engine_listen(struct engine *e, char err[CONFIG_ERROR_MAX]);

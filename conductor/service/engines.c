@@ -105,7 +105,10 @@ static int engine_set_up(struct engine *e, char err[CONFIG_ERROR_MAX])
     e->timer = event_new(s->base, -1, 0, engine_look, e);
     if (!e->upstream || !e->predicted || !e->timer || join_pool(e))
         return -ENOMEM;
-    return engine_listen(e, err);
+    if (engine_listen(e, err))
+        return -EINVAL;
+    store_share(e);
+    return 0;
 }
 
 static void engine_free(struct engine *e)
@@ -180,7 +183,9 @@ int engines_prepare(struct service *s, char err[CONFIG_ERROR_MAX])
         return -EINVAL;
     snprintf(err, CONFIG_ERROR_MAX, "out of memory");
     s->engines = calloc((size_t)s->config.max_instances, sizeof(*s->engines));
-    return s->engines ? service_make_scheduler(s, 1, 0, true) : -ENOMEM;
+    if (!s->engines || service_make_scheduler(s, 1, 0, true))
+        return -ENOMEM;
+    return store_listen(s, err);
 }
 
 void engines_stop(struct service *s)
@@ -189,6 +194,7 @@ void engines_stop(struct service *s)
         if (s->engines[i])
             engine_free(s->engines[i]);
     free(s->engines);
+    kv_feed_free(s->store_feed);
     kv_feeds_free(s->feeds);
 }
 

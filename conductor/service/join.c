@@ -121,6 +121,7 @@ int service_make_scheduler(struct service *s, int64_t kv_bytes_per_token,
         .kv_bytes_per_token = kv_bytes_per_token,
         .layers = layers,
         .assumes_stored = s->forwards,
+        .shared_store = s->store ? service_store_slot(s) : 0,
         .coupled = coupled,
     };
     struct scheduler *next = scheduler_new(&config, &model, s->pool, s->index);

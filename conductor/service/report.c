@@ -160,7 +160,9 @@ int models_metrics(const struct models *models, struct evbuffer *out)
         (unsigned long long)sums.unindexed);
     if (n < 0 || write_instances(models, out))
         return -ENOMEM;
-    return engines_write_metrics(models->first, out);
+    if (engines_write_metrics(models->first, out))
+        return -ENOMEM;
+    return stores_write_metrics(models->first, out);
 }
 
 int models_explain(const struct models *models, const char *id,

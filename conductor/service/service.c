@@ -75,7 +75,7 @@ static int service_alloc(struct service *s)
     pool.order = queue_order_by_name(c->queue_order);
     pool.correction_tau_us = c->correction_ms * 1000;
     struct prefix_index_config index = {
-        .max_instances = (uint32_t)c->max_instances,
+        .max_instances = (uint32_t)c->max_instances + !!s->store,
         .max_bytes = (uint64_t)c->index_mib << 20,
         .evicts = true,
         .seed = entropy_u64(),
@@ -257,6 +257,8 @@ struct service *service_new_one(const struct models *models,
     s->base = models->base;
     s->config = *config;
     s->forwards = engines;
+    if (engines)
+        s->store = store_of_model(&config->stores, config->model);
     service_lists_init(s);
     if (service_alloc(s))
         goto fail;

@@ -166,7 +166,9 @@ struct service {
     /* A model of engines: what native workers have above is unused then. */
     bool forwards;
     struct engine **engines; /* (max_instances), by pool slot; NULL: none */
-    struct kv_feeds *feeds; /* NULL: no engine publishes KV events */
+    struct kv_feeds *feeds;  /* NULL: no engine publishes KV events */
+    const struct store_config *store; /* that all of them read; NULL: none */
+    struct kv_feed *store_feed;       /* likewise */
     struct learned learned;
     uint32_t next_tokenizer;
     const char *cost_source; /* of `cost`: static */
@@ -187,6 +189,12 @@ struct service {
     struct request_list inbox;
     struct wire_buf out; /* scratch for one frame */
 };
+
+/* The index's instance that is the store, behind those of the pool. */
+static inline uint32_t service_store_slot(const struct service *s)
+{
+    return (uint32_t)s->config.max_instances;
+}
 
 /* request_fail(request, http_status, code, message, retry_after_us): ends a
  * request that is in no list with an error; it is freed. The callback may

@@ -1,8 +1,8 @@
 /*
  * Feeds a message of KV events to the decoder and, twice, to a map whose sink
- * is a prefix index. The first byte chooses the block size. Whatever is said,
- * map and index keep their invariants and bounds, and the index holds no more
- * than the map.
+ * is a prefix index. The first byte chooses the block size, and whether it is a
+ * store's, with blocks of so many parts. Whatever is said, map and index keep
+ * their invariants and bounds, and the index holds no more than the map.
  */
 #include <stdlib.h>
 
@@ -38,7 +38,8 @@ static void on_cleared(void *arg)
     prefix_index_cleared(arg, 0);
 }
 
-static void apply(const struct kv_batch *batch, uint32_t block_tokens)
+static void apply(const struct kv_batch *batch, uint32_t block_tokens,
+                  uint32_t parts)
 {
     static const struct kv_map_sink sink = {on_stored, on_removed, on_cleared};
     struct prefix_index *index = prefix_index_new(&(struct prefix_index_config){
@@ -48,7 +49,8 @@ static void apply(const struct kv_batch *batch, uint32_t block_tokens)
                                            .block_tokens = block_tokens,
                                            .max_blocks = BLOCKS_MAX,
                                            .max_waiting_bytes = WAITING_BYTES,
-                                           .seed = 1},
+                                           .seed = 1,
+                                           .parts = parts},
                    &sink, index);
 
     require(index && map);
@@ -80,7 +82,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     decoder = decoder ? decoder : kv_decoder_new();
     require(decoder);
     if (kv_decoder_batch(decoder, data + 1, size - 1, &batch, &error) == 0)
-        apply(&batch, sizes[data[0] % 4]);
+        apply(&batch, sizes[data[0] % 4], data[0] >> 2 & 3);
     else
         require(error.expected && error.offset <= size - 1);
     return 0;

@@ -41,6 +41,8 @@ static void print_event(const struct kv_event *e)
            e->windowed ? " windowed" : "", e->odd ? " odd" : "", e->groups);
     if (e->has_parent)
         printf(" parent=%" PRIu64, e->parent);
+    if (e->part)
+        printf(" part=%u", e->part);
     printf(" size=%u hashes=", e->block_size);
     for (uint32_t i = 0; i < e->n_hashes; i++)
         printf("%" PRIu64 ",", e->hashes[i]);

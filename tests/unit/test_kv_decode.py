@@ -11,6 +11,7 @@ import glob
 import json
 import os
 import random
+import re
 import struct
 import subprocess
 import sys
@@ -48,7 +49,7 @@ def extras_of(event, adapter):
     """(salt, a 0 or 1 for each block) of an event's extra keys."""
     salt, marks = b'', []
     keys = event.get('extra_keys') or []
-    for i in range(len(event['block_hashes'])):
+    for i in range(len(event.get('block_hashes', []))):
         rest = list(keys[i] or []) if i < len(keys) else []
         if rest and adapter and rest[0] == event.get('lora_name'):
             rest.pop(0)
@@ -57,6 +58,19 @@ def extras_of(event, adapter):
             salt = rest.pop().encode()
         marks.append('1' if rest else '0')
     return salt, ''.join(marks) if '1' in marks else ''
+
+
+def named_object(name):
+    """(hashes, part) of a store's object: the hash is the end of the name's
+    first longest run of hexadecimal digits."""
+    runs = list(re.finditer('[0-9a-fA-F]+', name))
+    run = max(runs, key=lambda m: len(m[0]), default=None)
+    if run is None or len(run[0]) < 16:
+        return [], 0
+    part = 0
+    for byte in (name[:run.start()] + name[run.end():]).encode():
+        part = (part * 31 + byte) % 2**32
+    return [int(run[0][-16:], 16)], (part ^ part >> 16) % 2**16
 
 
 def expected_line(event):
@@ -76,7 +90,10 @@ def expected_line(event):
     line += f' groups={mask:x}'
     if e.get('parent_block_hash') is not None:
         line += f' parent={as_hash(e["parent_block_hash"])}'
-    hashes = e.get('block_hashes', [])
+    hashes = e.get('block_hashes') or e.get('seq_hashes') or []
+    part = 0
+    if not hashes and e.get('object_key') and kind != 'cleared':
+        hashes, part = named_object(e['object_key'])
     adapter, salt, marks = b'', b'', ''
     if kind == 'stored':
         adapter = as_bytes(e.get('lora_name') or e.get('lora_id') or '')
@@ -84,6 +101,7 @@ def expected_line(event):
             adapter = pack(adapter)
         salt, marks = extras_of(e, adapter)
     salt = salt or as_bytes(e.get('cache_salt') or '')
+    line += f' part={part}' if part else ''
     line += f' size={e.get("block_size") or 0}'
     line += ' hashes=' + ''.join(f'{as_hash(h)},' for h in hashes)
     line += ' tokens=' + ''.join(f'{t % 2**32},'
@@ -206,10 +224,30 @@ def as_array(rng, event):
     return out
 
 
+def with_object(rng, pairs):
+    """As Mooncake's master: an object, and no hash."""
+    digits = rng.choice(['0123456789abcdef', '0123456789ABCDEF'])
+    name = 'm-8b@' + rng.choice(['', 'tp_rank:3@', 'cafe@']) + ''.join(
+        rng.choice(digits) for _ in range(rng.choice([3, 15, 16, 40, 64])))
+    gone = ('block_hashes', 'token_ids', 'extra_keys')
+    return [p for p in pairs if p[0] not in gone] + [
+        ('event_id', 7), ('event_type', 'stored'), ('seq_hashes', []),
+        ('block_hashes', []), ('token_ids', None), ('group_id', None),
+        ('object_key', name + rng.choice(['', '@half', '_k']))]
+
+
+def with_other_name(_, pairs):
+    return [('seq_hashes' if k == 'block_hashes' else k, v)
+            for k, v in pairs if k != 'extra_keys']
+
+
 def as_map(rng, event):
     pairs = [p for p in event.items() if p[1] is not None or rng.random() < .5]
     if event['type'] == 'BlockStored' and rng.random() < .5:
         pairs += [('cache_salt', rng.choice([None, 'salt']))]
+    if event['type'] in ('BlockStored', 'BlockRemoved'):
+        if rng.random() < .3:
+            pairs = rng.choice([with_object, with_other_name])(rng, pairs)
     pairs += rng.choice([[], [('locality', 'LOCAL')], [(3, {'x': [None]})],
                          [('session_id', None), ('float', 1.5)]])
     if rng.random() < .2:

@@ -188,6 +188,15 @@ void prefix_match_fini(struct prefix_match *match);
 void prefix_index_match(struct prefix_index *index, const uint64_t *keys,
                         size_t n, struct prefix_match *match);
 
+/*
+ * Every instance can also read what one of the index's holds, a store that they
+ * share: of the first n, those that hold less of the prompt go on there, as if
+ * it was a tier of their own.
+ *   store  below max_instances, and none of the first n.
+ */
+void prefix_match_share(struct prefix_match *match, uint32_t n, uint32_t store,
+                        enum block_tier tier);
+
 /* The tiers in which an instance holds a block, BLOCK_TIER_BIT()s. */
 unsigned prefix_index_tiers(const struct prefix_index *index, uint32_t instance,
                             uint64_t key);

@@ -26,6 +26,8 @@ struct estimate_model {
     bool assumes_stored;        /* who carries decisions out says itself which
                                    blocks are there or expected: commits give
                                    the pool no keys */
+    uint32_t shared_store;      /* the index's instance that is a store which
+                                   all others read, as their disk; 0: none */
     bool coupled;               /* a request decodes where it was
                                    prefilled: an aggregated pool */
     struct simulated_world simulated; /* the daemon: all zero */

@@ -8,6 +8,9 @@ static void match(struct scheduler *s, const struct schedule_request *request)
     uint32_t most = 0;
 
     prefix_index_match(s->index, request->keys, request->n_keys, &s->stored);
+    if (s->model.shared_store)
+        prefix_match_share(&s->stored, pool_slots(s->pool),
+                           s->model.shared_store, TIER_DISK);
     if (s->model.simulated.expected)
         prefix_index_match(s->model.simulated.expected, request->keys,
                            request->n_keys, &s->expected);

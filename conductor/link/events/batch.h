@@ -33,6 +33,8 @@ struct kv_event {
     bool has_parent;
     bool windowed; /* of a cache group that keeps only a window of a prompt */
     bool odd;      /* its tokens are not numbers */
+    uint16_t part; /* of a store's object: which part of its block it is, a
+                      digest of what its name says beside the hash */
     uint64_t parent;
     uint64_t groups;        /* bit g: cache group g; absent is group 0 */
     const uint64_t *hashes; /* (n_hashes) */

@@ -48,13 +48,15 @@ static void gone(struct kv_map *map, enum block_tier tier, uint64_t key)
     map->gone[map->n_gone++] = key;
 }
 
-static bool has_copy(const struct kv_map *map, uint64_t hash, uint8_t tier)
+bool map_has(const struct kv_map *map, uint64_t hash, uint8_t tier)
 {
     const struct copies *entry = copies_first(&map->copies, hash);
+    uint32_t missing = map->config.parts ? map->config.parts : 1;
 
-    while (entry && entry->place.tier != tier)
-        entry = copies_next(&map->copies, entry);
-    return entry;
+    for (; entry; entry = copies_next(&map->copies, entry))
+        if (entry->place.tier == tier && --missing == 0)
+            return true;
+    return false;
 }
 
 /* Takes an entry out; the index hears of it if it was the tier's last. */
@@ -62,9 +64,10 @@ static void entry_remove(struct kv_map *map, struct copies *entry)
 {
     uint64_t hash = entry->hash, key = entry->key;
     uint8_t tier = entry->place.tier;
+    bool said = map->config.parts <= 1 || map_has(map, hash, tier);
 
     copies_remove(&map->copies, entry);
-    if (key != 0 && !has_copy(map, hash, tier))
+    if (key != 0 && said && !map_has(map, hash, tier))
         gone(map, tier, key);
 }
 
@@ -135,7 +138,9 @@ void kv_map_clear_rank(struct kv_map *map, uint16_t rank)
 static void cleared(struct kv_map *map, const struct kv_event *e, uint16_t rank)
 {
     map->stats.cleared++;
-    if (e->has_tier)
+    if (map->config.parts)
+        kv_map_clear(map);
+    else if (e->has_tier)
         clear_part(map, rank, true, e->tier);
     else
         kv_map_clear_rank(map, rank);
@@ -143,7 +148,10 @@ static void cleared(struct kv_map *map, const struct kv_event *e, uint16_t rank)
 
 static void take_event(struct kv_map *map, struct kv_event e, uint16_t rank)
 {
-    if (e.unknown_medium) {
+    if (map->config.parts) {
+        rank = e.part;
+        e.tier = e.has_tier ? e.tier : TIER_DISK;
+    } else if (e.unknown_medium) {
         map->stats.other_media++;
         return;
     }
@@ -188,6 +196,23 @@ struct kv_map_stats kv_map_stats(const struct kv_map *map)
     stats.waiting_events = map->waiting.n;
     stats.waiting_bytes = map->waiting.bytes;
     return stats;
+}
+
+void kv_map_follow(struct kv_map *engine, struct kv_map *store)
+{
+    engine->store = store;
+}
+
+uint64_t kv_map_key(const struct kv_map *map, uint64_t hash, uint64_t *seed)
+{
+    const struct copies *entry = copies_first(&map->copies, hash);
+
+    while (entry && entry->key == 0)
+        entry = copies_next(&map->copies, entry);
+    if (!entry)
+        return 0;
+    *seed = entry->seed;
+    return entry->key;
 }
 
 uint64_t kv_map_copies(const struct kv_map *map, uint64_t hash,

@@ -36,6 +36,11 @@ struct kv_map_config {
     uint64_t max_blocks;      /* (hash, tier, group, rank) with a copy */
     size_t max_waiting_bytes; /* of events whose parent is not known yet */
     uint64_t seed;            /* of its table: random, engines choose hashes */
+    /* Of a store that engines share: so many parts make a block, and a part
+     * that is stored twice is there once. 0: an engine. */
+    uint32_t parts;
+    /* Of a store: the key of an engine's hash, 0: not known, and its seed. */
+    uint64_t (*key_of)(void *arg, uint64_t hash, uint64_t *seed);
 };
 
 /* Counts since the map was made. Blocks, where it does not say otherwise. */
@@ -80,6 +85,13 @@ void kv_map_clear_rank(struct kv_map *map, uint16_t rank);
 void kv_map_clear(struct kv_map *map);
 
 struct kv_map_stats kv_map_stats(const struct kv_map *map);
+
+/* From now on the store's map learns from the engine's which keys hashes have.
+ * NULL: no store. It must live as long. */
+void kv_map_follow(struct kv_map *engine, struct kv_map *store);
+
+/* The key of a hash that the map has, and its seed; 0: not known. */
+uint64_t kv_map_key(const struct kv_map *map, uint64_t hash, uint64_t *seed);
 
 /* How many copies a rank has of a block in a tier, over its groups. For
  * tests. */

@@ -3,6 +3,7 @@
 
 #include "conductor/link/events/decoder.h"
 #include "conductor/link/events/extras.h"
+#include "conductor/link/events/object.h"
 
 /* What an event may say; FIELD_OTHER is skipped. */
 enum field {
@@ -19,6 +20,7 @@ enum field {
     FIELD_GROUP,
     FIELD_SPEC_KIND,
     FIELD_SALT,
+    FIELD_OBJECT,
 };
 
 /* A name and its length. */
@@ -42,6 +44,8 @@ static const struct {
     {NAME("group_idx"), FIELD_GROUP},
     {NAME("kv_cache_spec_kind"), FIELD_SPEC_KIND},
     {NAME("cache_salt"), FIELD_SALT},
+    {NAME("seq_hashes"), FIELD_HASHES},
+    {NAME("object_key"), FIELD_OBJECT},
     {NAME("type"), FIELD_TYPE},
 };
 #define N_FIELDS (sizeof(field_names) / sizeof(field_names[0]))
@@ -90,6 +94,7 @@ static const char *const windows[] = {"sliding", "chunked", "mamba"};
 struct raw_event {
     struct kv_event event;
     struct kv_event_extras extras;
+    struct unpack_text object; /* of a store, its name; n 0: none */
     bool has_hashes;
 };
 
@@ -99,6 +104,8 @@ static bool read_hashes(struct kv_decoder *d, struct kv_event *e)
     const uint8_t *at = u->at;
     uint32_t n;
 
+    if (e->n_hashes > 0) /* under another name */
+        return unpack_skip(u, 1);
     if (!unpack_array(u, &n))
         return false;
     if (n > KV_BATCH_HASHES_MAX - d->n_hashes) {
@@ -246,6 +253,9 @@ static bool read_field(struct kv_decoder *d, enum field field,
         return read_text(u, &e->adapter);
     case FIELD_SALT:
         return read_text(u, &e->salt);
+    case FIELD_OBJECT:
+        raw->has_hashes = true;
+        return read_text(u, &raw->object);
     case FIELD_GROUP:
         return read_groups(u, e);
     case FIELD_SPEC_KIND:
@@ -281,6 +291,18 @@ static size_t tag_by_name(struct unpack_text name)
     return i;
 }
 
+/* A store's object is a part of one block. */
+static bool take_object(struct kv_decoder *d, struct kv_event *e,
+                        struct unpack_text name)
+{
+    if (d->n_hashes == KV_BATCH_HASHES_MAX)
+        return unpack_fail(&d->u, "fewer block hashes in one message");
+    e->first_hash = d->n_hashes;
+    e->n_hashes = kv_object_name(name, &d->hashes[d->n_hashes], &e->part);
+    d->n_hashes += e->n_hashes;
+    return true;
+}
+
 /* Keeps the event, all of which has been read. */
 static bool event_end(struct kv_decoder *d, struct raw_event *raw, size_t tag)
 {
@@ -289,6 +311,9 @@ static bool event_end(struct kv_decoder *d, struct raw_event *raw, size_t tag)
     e->kind = tags[tag].kind;
     if (e->kind != KV_CLEARED && !raw->has_hashes)
         return unpack_fail(&d->u, "block_hashes in the event before this");
+    if (e->n_hashes == 0 && raw->object.n > 0 &&
+        !take_object(d, e, raw->object))
+        return false;
     if (e->groups == 0)
         e->groups = 1;
     e->hashes = d->hashes + e->first_hash;

@@ -297,6 +297,11 @@ void kv_feed_forget(struct kv_feed *feed)
     feed_update_pauses(feed);
 }
 
+struct kv_map *kv_feed_map(const struct kv_feed *feed)
+{
+    return feed->map;
+}
+
 static enum kv_feed_state state_of(const struct stream *stream)
 {
     if (stream->replay != REPLAY_NONE && !stream->check)

@@ -82,6 +82,9 @@ void kv_feed_free(struct kv_feed *feed);
  * the sink, and asks for a replay of what it has said since. */
 void kv_feed_forget(struct kv_feed *feed);
 
+/* Its map, borrowed, as long as the feed lives. */
+struct kv_map *kv_feed_map(const struct kv_feed *feed);
+
 struct kv_feed_stats kv_feed_stats(const struct kv_feed *feed);
 
 /* "whole", "silent", "partial", "replaying". */

@@ -15,6 +15,7 @@ struct kv_map {
     void *arg;
     struct copies_table copies;
     struct waiting waiting;
+    struct kv_map *store;     /* that follows; NULL: none */
     uint64_t windowed_groups; /* bit g: group g keeps only a window */
     struct kv_map_stats stats;
     bool heard;         /* there was a batch */
@@ -35,8 +36,16 @@ void map_say_gone(struct kv_map *map);
 void map_say_stored(struct kv_map *map, enum block_tier tier,
                     uint64_t parent_key, const uint64_t *keys, size_t n);
 
+/* Whether a tier has all parts of a block, so that the index has heard of
+ * it. */
+bool map_has(const struct kv_map *map, uint64_t hash, uint8_t tier);
+
 /* stored.c: takes a stored event of groups that count. */
 void map_stored(struct kv_map *map, const struct kv_event *event,
                 uint16_t rank);
+
+/* stored.c: a hash that some copies have without a key has this one. */
+void map_learn(struct kv_map *map, uint64_t hash, uint64_t parent_key,
+               uint64_t key, uint64_t seed, unsigned said_tiers);
 
 #endif

@@ -19,7 +19,8 @@ static int add_copy(struct kv_map *map, uint64_t hash, struct copy_place place,
     if (key != 0 && look.other && look.other->key != key)
         return -EEXIST;
     if (look.entry) {
-        look.entry->count += look.entry->count < UINT32_MAX;
+        look.entry->count +=
+            !map->config.parts && look.entry->count < UINT32_MAX;
     } else if (!copies_add(&map->copies, look.room, hash, place, key, seed)) {
         map->stats.full++;
         return -ENOSPC;
@@ -30,8 +31,8 @@ static int add_copy(struct kv_map *map, uint64_t hash, struct copy_place place,
 
 /* The key of a hash is known by now: entries that had none get it. Their
  * tiers are said to the index, but for the one that the caller says. */
-static void learn(struct kv_map *map, uint64_t hash, uint64_t parent_key,
-                  uint64_t key, uint64_t seed, unsigned said_tiers)
+void map_learn(struct kv_map *map, uint64_t hash, uint64_t parent_key,
+               uint64_t key, uint64_t seed, unsigned said_tiers)
 {
     struct copies *entry = copies_first(&map->copies, hash);
 
@@ -41,7 +42,8 @@ static void learn(struct kv_map *map, uint64_t hash, uint64_t parent_key,
         if (entry->key != 0)
             continue;
         copies_set_key(&map->copies, entry, key, seed);
-        if (!(said_tiers & BLOCK_TIER_BIT(tier)))
+        if (!(said_tiers & BLOCK_TIER_BIT(tier)) &&
+            map_has(map, hash, (uint8_t)tier))
             map_say_stored(map, tier, parent_key, &key, 1);
         said_tiers |= BLOCK_TIER_BIT(tier);
     }
@@ -50,14 +52,11 @@ static void learn(struct kv_map *map, uint64_t hash, uint64_t parent_key,
 /* The key of a hash; 0: not known. */
 static uint64_t key_of(const struct kv_map *map, uint64_t hash, uint64_t *seed)
 {
-    const struct copies *entry = copies_first(&map->copies, hash);
+    uint64_t key = kv_map_key(map, hash, seed);
 
-    while (entry && entry->key == 0)
-        entry = copies_next(&map->copies, entry);
-    if (!entry)
-        return 0;
-    *seed = entry->seed;
-    return entry->key;
+    return key == 0 && map->config.key_of
+               ? map->config.key_of(map->arg, hash, seed)
+               : key;
 }
 
 /* Keys of n blocks behind parent_key. */
@@ -133,11 +132,35 @@ static uint32_t store_piece(struct kv_map *map, const struct kv_event *e,
         if (!add_groups(map, e, rank, hash, keys[i], chain->seed))
             return i;
         if (map->copies.n_keyless > 0)
-            learn(map, hash, parent_key, keys[i], chain->seed,
-                  BLOCK_TIER_BIT(e->tier));
+            map_learn(map, hash, parent_key, keys[i], chain->seed,
+                      BLOCK_TIER_BIT(e->tier));
+        if (map->store && map->store->copies.n_keyless > 0)
+            map_learn(map->store, hash, parent_key, keys[i], chain->seed, 0);
         parent_key = keys[i];
     }
     return n;
+}
+
+/* Says that a block is stored, unless a part of it is missing. */
+static void say_block(struct kv_map *map, const struct kv_event *e,
+                      uint64_t parent_key, uint64_t hash, uint64_t key)
+{
+    if (map->config.parts <= 1 || map_has(map, hash, (uint8_t)e->tier))
+        map_say_stored(map, e->tier, parent_key, &key, 1);
+}
+
+/* Likewise of the first n blocks of a chain. */
+static void say_chain(struct kv_map *map, const struct kv_event *e,
+                      const struct chain *chain, const uint64_t *keys,
+                      uint32_t n)
+{
+    if (map->config.parts <= 1) {
+        map_say_stored(map, e->tier, chain->parent_key, keys, n);
+        return;
+    }
+    for (uint32_t i = 0; i < n; i++)
+        say_block(map, e, i ? keys[i - 1] : chain->parent_key, chain->hashes[i],
+                  keys[i]);
 }
 
 /* Stores an event's blocks behind a known key. What is wrong with one ends
@@ -156,7 +179,7 @@ static void store_chain(struct kv_map *map, const struct kv_event *e,
         piece_keys(map, chain.parent_key, chain.seed, chain.tokens,
                    chain.extras, n, keys);
         done = store_piece(map, e, rank, &chain, keys, n);
-        map_say_stored(map, e->tier, chain.parent_key, keys, done);
+        say_chain(map, e, &chain, keys, done);
         if (done < n)
             return;
         chain_advance(map, &chain, n);
@@ -180,8 +203,8 @@ static void adopt(struct kv_map *map, struct chain chain)
                 map->stats.contradictions++;
                 return;
             }
-            learn(map, chain.hashes[i], chain.parent_key, keys[i], chain.seed,
-                  0);
+            map_learn(map, chain.hashes[i], chain.parent_key, keys[i],
+                      chain.seed, 0);
             chain.parent_key = keys[i];
         }
         chain_advance(map, &chain, n);
@@ -233,7 +256,7 @@ static void store_unchained(struct kv_map *map, const struct kv_event *e,
 
         map->stats.unknown_copied += key == 0 && e->n_tokens == 0;
         if (add_groups(map, e, rank, e->hashes[i], key, seed) && key != 0)
-            map_say_stored(map, e->tier, 0, &key, 1);
+            say_block(map, e, 0, e->hashes[i], key);
     }
 }
 
@@ -290,7 +313,7 @@ static bool find_parent(struct kv_map *map, const struct kv_event *e,
     if (key == 0)
         return false;
     if (add_groups(map, e, rank, e->hashes[0], key, chain->seed))
-        map_say_stored(map, e->tier, 0, &key, 1);
+        say_block(map, e, 0, e->hashes[0], key);
     chain_advance(map, chain, 1);
     chain->parent_key = key;
     return true;
