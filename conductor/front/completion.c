@@ -144,13 +144,13 @@ static void begin_stream(struct completion *c)
 static void on_scheduled(void *arg, const struct service_decision *decision)
 {
     struct slot *slot = arg;
-    const char *decode = decision->decode;
 
     slot->scheduled = true;
-    slot->has_decode = decode;
+    slot->has_decode = decision->decode;
     snprintf(slot->request_id, NAME_BYTES, "%s", decision->request_id);
     snprintf(slot->prefill, NAME_BYTES, "%s", decision->prefill);
-    snprintf(slot->decode, NAME_BYTES, "%s", decode ? decode : "");
+    snprintf(slot->decode, NAME_BYTES, "%s",
+             decision->decode ? decision->decode : "");
     slot->outcome.predicted_ttft_us = decision->predicted_ttft_us;
 }
 
@@ -170,9 +170,9 @@ static void on_token(void *arg, uint32_t token)
     if (!c->streaming)
         begin_stream(c);
     if (!slot->begun)
-        openai_chunk_start(&c->head, index, &c->out);
+        openai_chunk_start(&c->head, index, &slot->outcome, &c->out);
     slot->begun = true;
-    openai_chunk_text(&c->head, index, text, n, &c->out);
+    openai_chunk_text(&c->head, index, &slot->outcome, text, n, &c->out);
     (void)send_out(c);
 }
 
@@ -240,7 +240,8 @@ static void on_done(void *arg, const struct service_result *result)
     if (c->stream) {
         if (!c->streaming)
             begin_stream(c);
-        openai_chunk_finish(&c->head, (size_t)(slot - c->slots), &c->out);
+        openai_chunk_finish(&c->head, (size_t)(slot - c->slots), &slot->outcome,
+                            &c->out);
         if (!send_out(c))
             return;
     }
@@ -292,6 +293,7 @@ static struct completion *completion_new(struct front *front,
         .model = service_model(front->native)->name,
         .created_s = time(NULL),
         .usage_follows = request->include_usage,
+        .usage_each = request->usage_each,
     };
     text_buf_init(&c->out, SIZE_MAX);
     for (size_t i = 0; i < c->n; i++) {

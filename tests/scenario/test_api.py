@@ -82,6 +82,15 @@ class Completions(Case):
         self.assertEqual({e['id'] for e in events}, {usage['id']})
         self.assertEqual({e['object'] for e in events}, {'text_completion'})
 
+    def test_usage_in_each_event(self):
+        api = self.cluster().api
+        events = list(api.stream('/v1/chat/completions', {
+            'messages': [{'role': 'user', 'name': 'me', 'content': TEXT}],
+            'max_tokens': 4, 'stream_options': {
+                'include_usage': True, 'continuous_usage_stats': True}}))
+        self.assertEqual([e['usage']['completion_tokens']
+                          for e in events[:-1]], [1, 1, 2, 3, 4, 4, 4])
+
     def test_stream_of_a_batch(self):
         api = self.cluster().api
         prompts = ['one', 'two']

@@ -7,10 +7,10 @@
 
 #include "conductor/front/openai/reply.h"
 
-static const struct openai_reply_head chat = {OPENAI_CHAT, "r\"1", "tiny", 99,
-                                              true};
-static const struct openai_reply_head plain = {OPENAI_COMPLETION, "r2", "tiny",
-                                               99, false};
+static const struct openai_reply_head chat = {OPENAI_CHAT, "r\"1", "tiny",
+                                              99,          true,   false};
+static const struct openai_reply_head plain = {
+    OPENAI_COMPLETION, "r2", "tiny", 99, false, false};
 
 static const struct openai_outcome two[2] = {
     {.text = "a\"\n",
@@ -127,29 +127,38 @@ static void test_chunks(void)
     json_t *v;
 
     text_buf_init(&b, 1 << 16);
-    openai_chunk_start(&plain, 0, &b);
+    openai_chunk_start(&plain, 0, two, &b);
     CU_ASSERT_EQUAL(b.len, 0);
-    openai_chunk_text(&plain, 3, "x", 1, &b);
+    openai_chunk_text(&plain, 3, two, "x", 1, &b);
     v = take(&b, true);
     CU_ASSERT(text_is(v, "choices.0.text", "x"));
     CU_ASSERT(int_is(v, "choices.0.index", 3));
     CU_ASSERT(json_is_null(at(v, "choices.0.finish_reason")));
     CU_ASSERT_PTR_NULL(at(v, "usage"));
     json_decref(v);
-    openai_chunk_start(&chat, 0, &b);
+    openai_chunk_start(&chat, 0, two, &b);
     v = take(&b, true);
     CU_ASSERT(text_is(v, "object", "chat.completion.chunk"));
     CU_ASSERT(text_is(v, "choices.0.delta.role", "assistant"));
     CU_ASSERT(json_is_null(at(v, "usage")));
     json_decref(v);
-    openai_chunk_text(&chat, 0, "x", 1, &b);
+    openai_chunk_text(&chat, 0, two, "x", 1, &b);
     v = take(&b, true);
     CU_ASSERT(text_is(v, "choices.0.delta.content", "x"));
     json_decref(v);
-    openai_chunk_finish(&chat, 0, &b);
+    openai_chunk_finish(&chat, 0, two, &b);
     v = take(&b, true);
     CU_ASSERT_EQUAL(json_object_size(at(v, "choices.0.delta")), 0);
     CU_ASSERT(text_is(v, "choices.0.finish_reason", "length"));
+    json_decref(v);
+    struct openai_reply_head each = chat;
+
+    each.usage_each = true;
+    openai_chunk_text(&each, 0, two, "x", 1, &b);
+    v = take(&b, true);
+    CU_ASSERT(int_is(v, "usage.prompt_tokens", 10));
+    CU_ASSERT(int_is(v, "usage.completion_tokens", 3));
+    CU_ASSERT_PTR_NULL(at(v, "usage.prompt_tokens_details"));
     json_decref(v);
     openai_chunk_usage(&chat, two, 1, &b);
     v = take(&b, true);

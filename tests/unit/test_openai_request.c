@@ -38,6 +38,14 @@ static void test_prompts(void)
     CU_ASSERT_TRUE(r.include_usage);
     CU_ASSERT_STRING_EQUAL(r.salt, "me");
     openai_request_fini(&r);
+    CU_ASSERT_EQUAL(
+        parse(OPENAI_COMPLETION,
+              "{\"prompt\":\"a\",\"stream\":true,\"stream_options\":"
+              "{\"continuous_usage_stats\":true,\"include_usage\":true}}",
+              &r, &e),
+        0);
+    CU_ASSERT_TRUE(r.usage_each);
+    openai_request_fini(&r);
     CU_ASSERT_EQUAL(parse(OPENAI_COMPLETION,
                           "{\"prompt\":[[1,2],[511]],\"max_tokens\":98}", &r,
                           &e),
@@ -100,6 +108,19 @@ static void test_chat(void)
     CU_ASSERT_EQUAL(r.max_tokens, 3);
     CU_ASSERT_EQUAL(r.n_prompts, 1);
     openai_request_fini(&r);
+    /* As an agent sends back what it has done. */
+    CU_ASSERT_EQUAL(
+        parse(OPENAI_CHAT,
+              "{\"messages\":[{\"role\":\"user\",\"name\":\"bob\",\"content\":"
+              "\"U\"},{\"role\":\"assistant\",\"tool_calls\":[{\"id\":\"1\","
+              "\"content\":\"\\n\"}]},{\"role\":\"tool\",\"content\":\"5\","
+              "\"tool_call_id\":\"1\"}]}",
+              &r, &e),
+        0);
+    CU_ASSERT(prompt_is(&r, "<|user|>\nU\n<|assistant|>\n"
+                            "[{\"id\":\"1\",\"content\":\"\\n\"}]\n"
+                            "<|tool|>\n5\n<|assistant|>\n"));
+    openai_request_fini(&r);
     /* What an assistant had nothing to say to. */
     CU_ASSERT_EQUAL(
         parse(OPENAI_CHAT,
@@ -127,7 +148,9 @@ static void test_neutral(void)
               "\"stop\":[],\"suffix\":null,\"logit_bias\":{},\"seed\":7,"
               "\"user\":\"u\",\"metadata\":{\"a\":\"b\"},\"stream\":null,"
               "\"max_tokens\":null,\"stream_options\":null,"
-              "\"ignore_eos\":true}",
+              "\"ignore_eos\":true,\"repetition_penalty\":1.0,\"top_k\":-1,"
+              "\"min_p\":0,\"min_tokens\":4,\"skip_special_tokens\":false,"
+              "\"priority\":-3,\"stop_token_ids\":[],\"prompt_logprobs\":0}",
               &r, &e),
         0);
     openai_request_fini(&r);
@@ -138,7 +161,9 @@ static void test_neutral(void)
               "\"tool_choice\":\"none\",\"response_format\":"
               "{\"type\":\"text\"},\"max_tokens\":5,"
               "\"max_completion_tokens\":5,\"modalities\":[\"text\"],"
-              "\"store\":false}",
+              "\"store\":false,\"chat_template_kwargs\":{\"thinking\":true},"
+              "\"add_generation_prompt\":true,\"top_k\":1,"
+              "\"request_id\":\"x\"}",
               &r, &e),
         0);
     openai_request_fini(&r);
@@ -240,8 +265,28 @@ static const struct refusal refusals[] = {
      "\"image_url\",\"image_url\":{}}]}]}",
      "invalid_value", "messages", "messages[0].content[0]: only parts"},
     {OPENAI_CHAT, 400,
-     "{\"messages\":[{\"role\":\"user\",\"content\":\"a\",\"name\":\"x\"}]}",
+     "{\"messages\":[{\"role\":\"user\",\"content\":\"a\",\"name\":1}]}",
      "invalid_value", "messages", "messages[0].name is not supported"},
+    {OPENAI_CHAT, 400,
+     "{\"messages\":[{\"role\":\"user\",\"content\":\"a\",\"tool_calls\":[{}]}"
+     "]}",
+     "invalid_value", "messages", "messages[0].tool_calls is not supported"},
+    {OPENAI_COMPLETION, 400, "{\"prompt\":\"a\",\"top_k\":5}",
+     "unsupported_parameter", "top_k", "set it to -1"},
+    {OPENAI_COMPLETION, 400, "{\"prompt\":\"a\",\"repetition_penalty\":1.1}",
+     "unsupported_parameter", "repetition_penalty", "set it to 1"},
+    {OPENAI_COMPLETION, 400, "{\"prompt\":\"a\",\"min_tokens\":-1}",
+     "unsupported_parameter", "min_tokens", "a whole number"},
+    {OPENAI_COMPLETION, 400, "{\"prompt\":\"a\",\"kv_transfer_params\":{}}",
+     "unknown_parameter", "kv_transfer_params", "unknown parameter"},
+    {OPENAI_CHAT, 400,
+     "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],"
+     "\"continue_final_message\":true}",
+     "unsupported_parameter", "continue_final_message", "set it to false"},
+    {OPENAI_COMPLETION, 400,
+     "{\"prompt\":\"a\",\"stream\":true,\"stream_options\":"
+     "{\"continuous_usage_stats\":1}}",
+     "invalid_value", "stream_options.continuous_usage_stats", "true or false"},
     {OPENAI_CHAT, 400,
      "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],"
      "\"tools\":[{}]}",

@@ -35,8 +35,15 @@ static bool is_role(const char *role)
     return false;
 }
 
+/* Members whose texts the template has no place for. */
+static bool is_ignored(const char *key)
+{
+    return strcmp(key, "name") == 0 || strcmp(key, "tool_call_id") == 0 ||
+           strcmp(key, "reasoning_content") == 0;
+}
+
 /* Members that a message may have; others carry what a text can't say. */
-static int check_members(const json_t *message, size_t index,
+static int check_members(const json_t *message, bool is_assistant, size_t index,
                          struct openai_error *error)
 {
     const char *key;
@@ -44,7 +51,10 @@ static int check_members(const json_t *message, size_t index,
 
     json_object_foreach((json_t *)message, key, value)
     {
-        if (strcmp(key, "role") == 0 || strcmp(key, "content") == 0)
+        if (strcmp(key, "role") == 0 || strcmp(key, "content") == 0 ||
+            (is_ignored(key) && json_is_string(value)) ||
+            (is_assistant && strcmp(key, "tool_calls") == 0 &&
+             json_is_array(value)))
             continue;
         if (json_is_null(value) ||
             (json_is_array(value) && json_array_size(value) == 0))
@@ -89,12 +99,28 @@ static int add_parts(const json_t *parts, const struct json_scan *scan,
     return 0;
 }
 
+static int add_bytes(const char *bytes, size_t n, void *out)
+{
+    text_buf_add(out, bytes, n);
+    return 0;
+}
+
+/* The tools that an answer called, as JSON behind its text. */
+static int add_calls(const json_t *calls, struct text_buf *out)
+{
+    if (json_array_size(calls) == 0)
+        return 0;
+    return json_dump_callback(calls, add_bytes, out, JSON_COMPACT) ? -ENOMEM
+                                                                   : 0;
+}
+
 static int add_message(const json_t *message, const struct json_scan *scan,
                        size_t index, size_t *next, struct text_buf *out,
                        struct openai_error *error)
 {
     const char *role = json_string_value(json_object_get(message, "role"));
     const json_t *content = json_object_get(message, "content");
+    bool is_assistant;
     int rc = 0;
 
     if (!json_is_object(message))
@@ -106,17 +132,20 @@ static int add_message(const json_t *message, const struct json_scan *scan,
                       ".role is '%.60s': it must be system, developer, user, "
                       "assistant or tool",
                       role);
-    rc = check_members(message, index, error);
+    is_assistant = strcmp(role, "assistant") == 0;
+    rc = check_members(message, is_assistant, index, error);
     if (rc)
         return rc;
     text_buf_printf(out, "<|%s|>\n", role);
-    if (json_is_null(content) && strcmp(role, "assistant") == 0)
+    if ((!content || json_is_null(content)) && is_assistant)
         rc = 0; /* as a client sends back an answer without text */
     else if (json_is_array(content))
         rc = add_parts(content, scan, index, next, out, error);
     else if (!json_is_true(content) || add_text(scan, next, out))
         rc = refuse(error, index,
                     ".content must be a string or an array of parts");
+    if (rc == 0)
+        rc = add_calls(json_object_get(message, "tool_calls"), out);
     text_buf_puts(out, "\n");
     return rc;
 }

@@ -41,10 +41,23 @@ static bool is_one(const json_t *v)
         return json_is_##type(v);          \
     }
 IS(false)
+IS(true)
 IS(boolean)
 IS(integer)
 IS(string)
 IS(object)
+
+static bool is_count(const json_t *v)
+{
+    return json_is_integer(v) && json_integer_value(v) >= 0;
+}
+
+/* What leaves the likeliest token: all, or one. */
+static bool is_top_k(const json_t *v)
+{
+    return json_is_integer(v) && json_integer_value(v) >= -1 &&
+           json_integer_value(v) <= 1;
+}
 
 static bool is_empty(const json_t *v)
 {
@@ -102,12 +115,33 @@ static const struct param {
     {"metadata", BOTH, is_object, "it must be an object"},
     {"ignore_eos", BOTH, is_boolean, "it must be true or false"},
     {"parallel_tool_calls", CHAT, is_boolean, "it must be true or false"},
+    {"priority", BOTH, is_integer, "it must be an integer"},
+    {"request_id", BOTH, is_string, "it must be a string"},
+    {"min_tokens", BOTH, is_count,
+     "it must be a whole number; it stops at 'max_tokens' only"},
+    {"skip_special_tokens", BOTH, is_boolean, "it must be true or false"},
+    {"spaces_between_special_tokens", BOTH, is_boolean,
+     "it must be true or false"},
+    {"add_special_tokens", BOTH, is_boolean, "it must be true or false"},
+    {"include_stop_str_in_output", BOTH, is_boolean,
+     "it must be true or false"},
+    {"chat_template_kwargs", CHAT, is_object,
+     "it must be an object; its template takes no arguments"},
     {"service_tier", BOTH, is_default_tier,
      "there is one tier; leave it out or set it to \"auto\""},
     /* Neutral values only. */
     {"temperature", BOTH, is_zero,
      "it decodes greedily; leave it out or set it to 0"},
     {"top_p", BOTH, is_one, "it decodes greedily; leave it out or set it to 1"},
+    {"top_k", BOTH, is_top_k,
+     "it decodes greedily; leave it out or set it to -1"},
+    {"min_p", BOTH, is_zero,
+     "it decodes greedily; leave it out or set it to 0"},
+    {"repetition_penalty", BOTH, is_one,
+     "it has no penalties; leave it out or set it to 1"},
+    {"length_penalty", BOTH, is_one,
+     "it has no penalties; leave it out or set it to 1"},
+    {"use_beam_search", BOTH, is_false, "it decodes greedily; leave it out"},
     {"n", BOTH, is_one,
      "it decodes greedily, so all answers would be the same; leave it out or "
      "set it to 1"},
@@ -117,6 +151,21 @@ static const struct param {
      "it has no penalties; leave it out or set it to 0"},
     {"presence_penalty", BOTH, is_zero,
      "it has no penalties; leave it out or set it to 0"},
+    {"stop_token_ids", BOTH, is_empty,
+     "it stops at 'max_tokens' only; leave it out"},
+    {"bad_words", BOTH, is_empty, "it bans no words; leave it out"},
+    {"prompt_logprobs", BOTH, is_zero,
+     "it returns no probabilities; leave it out"},
+    {"return_token_ids", BOTH, is_false, "it returns text; leave it out"},
+    {"return_tokens_as_token_ids", BOTH, is_false,
+     "it returns text; leave it out"},
+    {"return_hidden_states", BOTH, is_false, "it returns text; leave it out"},
+    {"add_generation_prompt", CHAT, is_true,
+     "an answer always begins a message; leave it out or set it to true"},
+    {"continue_final_message", CHAT, is_false,
+     "an answer always begins a message; leave it out or set it to false"},
+    {"chat_template", CHAT, is_null,
+     "it has a template of its own; leave it out"},
     {"logit_bias", BOTH, is_empty, "it has no bias; leave it out"},
     {"logprobs", BOTH, is_false, "it returns no probabilities; leave it out"},
     {"top_logprobs", CHAT, is_zero,
@@ -291,6 +340,7 @@ static int read_stream(const json_t *body, struct openai_params *out,
     json_object_foreach((json_t *)options, key, value)
     {
         if (strcmp(key, "include_usage") != 0 &&
+            strcmp(key, "continuous_usage_stats") != 0 &&
             strcmp(key, "include_obfuscation") != 0) {
             openai_error_set(error, 400, "unknown_parameter", "stream_options",
                              "unknown parameter 'stream_options.%.60s'", key);
@@ -301,8 +351,14 @@ static int read_stream(const json_t *body, struct openai_params *out,
     if (value && !json_is_null(value) && !json_is_false(value))
         return bad_value(error, "stream_options.include_obfuscation", value,
                          "false: there is none");
-    return read_bool(options, "include_usage", "stream_options.include_usage",
-                     &out->include_usage, error);
+    if (read_bool(options, "include_usage", "stream_options.include_usage",
+                  &out->include_usage, error) ||
+        read_bool(options, "continuous_usage_stats",
+                  "stream_options.continuous_usage_stats", &out->usage_each,
+                  error))
+        return -EINVAL;
+    out->usage_each = out->usage_each && out->include_usage;
+    return 0;
 }
 
 static int read_salt(const json_t *body, struct openai_params *out,

@@ -16,6 +16,7 @@ struct openai_params {
     uint32_t max_tokens;          /* >= 1 when given */
     bool stream;
     bool include_usage;
+    bool usage_each;  /* with include_usage: in every event, too */
     const char *salt; /* borrowed from the object, NULL: none */
 };
 

@@ -29,6 +29,16 @@ static void write_head(const struct openai_reply_head *head, bool chunk,
     text_buf_json_str(out, head->model);
 }
 
+/* Without its closing brace. */
+static void write_counts(uint64_t prompt, uint64_t output, struct text_buf *out)
+{
+    text_buf_printf(out,
+                    "\"usage\":{\"prompt_tokens\":%" PRIu64
+                    ",\"completion_tokens\":%" PRIu64
+                    ",\"total_tokens\":%" PRIu64,
+                    prompt, output, prompt + output);
+}
+
 static void write_usage(const struct openai_outcome *outcomes, size_t n,
                         struct text_buf *out)
 {
@@ -40,12 +50,10 @@ static void write_usage(const struct openai_outcome *outcomes, size_t n,
         cached += (uint64_t)outcomes[i].local_tokens +
                   outcomes[i].fetched_tokens + outcomes[i].disk_tokens;
     }
+    write_counts(prompt, output, out);
     text_buf_printf(
-        out,
-        "\"usage\":{\"prompt_tokens\":%" PRIu64
-        ",\"completion_tokens\":%" PRIu64 ",\"total_tokens\":%" PRIu64
-        ",\"prompt_tokens_details\":{\"cached_tokens\":%" PRIu64 "}}",
-        prompt, output, prompt + output, cached);
+        out, ",\"prompt_tokens_details\":{\"cached_tokens\":%" PRIu64 "}}",
+        cached);
 }
 
 /* Microseconds as milliseconds. */
@@ -123,8 +131,8 @@ void openai_reply_write(const struct openai_reply_head *head,
 
 /* An event with one choice; content NULL: the chat's role alone. */
 static void write_chunk(const struct openai_reply_head *head, size_t index,
-                        const char *content, size_t n, bool finish,
-                        struct text_buf *out)
+                        const struct openai_outcome *o, const char *content,
+                        size_t n, bool finish, struct text_buf *out)
 {
     text_buf_puts(out, "data: ");
     write_head(head, true, out);
@@ -142,28 +150,36 @@ static void write_chunk(const struct openai_reply_head *head, size_t index,
         text_buf_puts(out,
                       "\"delta\":{\"role\":\"assistant\",\"content\":\"\"}");
     }
-    text_buf_printf(out, ",\"logprobs\":null,\"finish_reason\":%s}]%s}\n\n",
-                    finish ? "\"length\"" : "null",
-                    head->usage_follows ? ",\"usage\":null" : "");
+    text_buf_printf(out, ",\"logprobs\":null,\"finish_reason\":%s}]",
+                    finish ? "\"length\"" : "null");
+    if (head->usage_each) {
+        text_buf_puts(out, ",");
+        write_counts(o->prompt_tokens, o->output_tokens, out);
+        text_buf_puts(out, "}");
+    } else if (head->usage_follows) {
+        text_buf_puts(out, ",\"usage\":null");
+    }
+    text_buf_puts(out, "}\n\n");
 }
 
 void openai_chunk_start(const struct openai_reply_head *head, size_t index,
-                        struct text_buf *out)
+                        const struct openai_outcome *o, struct text_buf *out)
 {
     if (head->kind == OPENAI_CHAT)
-        write_chunk(head, index, NULL, 0, false, out);
+        write_chunk(head, index, o, NULL, 0, false, out);
 }
 
 void openai_chunk_text(const struct openai_reply_head *head, size_t index,
-                       const char *text, size_t n, struct text_buf *out)
+                       const struct openai_outcome *o, const char *text,
+                       size_t n, struct text_buf *out)
 {
-    write_chunk(head, index, text, n, false, out);
+    write_chunk(head, index, o, text, n, false, out);
 }
 
 void openai_chunk_finish(const struct openai_reply_head *head, size_t index,
-                         struct text_buf *out)
+                         const struct openai_outcome *o, struct text_buf *out)
 {
-    write_chunk(head, index, "", 0, true, out);
+    write_chunk(head, index, o, "", 0, true, out);
 }
 
 void openai_chunk_usage(const struct openai_reply_head *head,

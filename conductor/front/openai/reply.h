@@ -27,6 +27,7 @@ struct openai_reply_head {
     const char *model;
     int64_t created_s;  /* Unix time */
     bool usage_follows; /* streamed: chunks say "usage":null */
+    bool usage_each;    /* or what it is so far */
 };
 
 /* What became of one prompt. Strings are borrowed. */
@@ -57,18 +58,20 @@ void openai_reply_write(const struct openai_reply_head *head,
                         const struct openai_outcome *outcomes, size_t n,
                         struct text_buf *out);
 
-/* First event of choice `index`: a chat's role, nothing in a completion. */
+/* First event of choice `index`: a chat's role, nothing in a completion. Its
+ * outcome so far is `o`, here and below. */
 void openai_chunk_start(const struct openai_reply_head *head, size_t index,
-                        struct text_buf *out);
+                        const struct openai_outcome *o, struct text_buf *out);
 
 /* n bytes of text of choice `index` as one event. */
 void openai_chunk_text(const struct openai_reply_head *head, size_t index,
-                       const char *text, size_t n, struct text_buf *out);
+                       const struct openai_outcome *o, const char *text,
+                       size_t n, struct text_buf *out);
 
 /* Last event of choice `index`: finish_reason "length", as a native model
  * has no other reason to stop. */
 void openai_chunk_finish(const struct openai_reply_head *head, size_t index,
-                         struct text_buf *out);
+                         const struct openai_outcome *o, struct text_buf *out);
 
 /* The event with usage over all outcomes, for stream_options.include_usage. */
 void openai_chunk_usage(const struct openai_reply_head *head,

@@ -243,6 +243,7 @@ static int build(struct json_scan *scan, const json_t *rest,
         return rc;
     out->stream = params.stream;
     out->include_usage = params.include_usage;
+    out->usage_each = params.usage_each;
     if (params.salt) {
         out->salt = strdup(params.salt);
         rc = out->salt ? 0 : -ENOMEM;

@@ -9,10 +9,11 @@
  *   <|assistant|>\n            at the end, for the answer to come
  *
  * (without the blanks), where CONTENT is the string, or the texts of the
- * parts one after the other. So the next turn of a conversation, with the
- * answer put in as an assistant message, begins with the bytes of this turn:
- * its KV cache is found again. No content can be mistaken for another tenant
- * or conversation: it can only spell the marks of its own template.
+ * parts one after the other, and behind it the JSON of tool_calls, if any. So
+ * the next turn of a conversation, with the answer put in as an assistant
+ * message, begins with the bytes of this turn: its KV cache is found again. No
+ * content can be mistaken for another tenant or conversation: it can only spell
+ * the marks of its own template.
  */
 #ifndef CONDUCTOR_FRONT_OPENAI_REQUEST_H
 #define CONDUCTOR_FRONT_OPENAI_REQUEST_H
@@ -48,7 +49,8 @@ struct openai_request {
     uint32_t max_tokens; /* per prompt, prompt + max_tokens <= window */
     bool stream;
     bool include_usage;
-    char *salt; /* owned, or NULL: "cache_salt" */
+    bool usage_each; /* in every event, too */
+    char *salt;      /* owned, or NULL: "cache_salt" */
 };
 
 /*
