@@ -193,3 +193,35 @@ class Mocker:
     def kill(self):
         self.engine.kill()
         self.frontend.kill()
+
+
+class Indexer:
+    """Dynamo's indexer: subscribes to engines' KV events, and says which of
+    them has how much of a prompt. It listens on every address."""
+
+    def __init__(self, case, mockers, block_tokens=16):
+        self.port = free_ports(1)
+        self.url = f'http://127.0.0.1:{self.port}'
+        workers = ','.join(f'{i + 1}=tcp://127.0.0.1:{m.events_port}'
+                           for i, m in enumerate(mockers))
+        self.process = case.start_foreign(
+            'indexer', '-m', 'dynamo.indexer', '--port', self.port,
+            '--block-size', block_tokens, '--threads', 1, '--model-name',
+            MODEL, '--workers', workers)
+        harness.wait_until('the indexer answers', self.answers, 60)
+        self.n, self.block_tokens = len(mockers), block_tokens
+
+    def answers(self):
+        try:
+            return get(self.url + '/health', limit_s=5)[0] == 200
+        except OSError:
+            return False
+
+    def match(self, tokens):
+        """Leading blocks that each engine has."""
+        status, reply = get(self.url + '/query',
+                            {'model_name': MODEL, 'token_ids': tokens})
+        assert status == 200, reply
+        found = reply['instances']
+        return [found.get(str(i + 1), {}).get('longest_matched', 0) //
+                self.block_tokens for i in range(self.n)]

@@ -24,6 +24,10 @@ class Behind(engines.Case):
         them; returns both."""
         mockers = [engines.Mocker(self, f'mocker{i}', blocks)
                    for i in range(n)]
+        return self.in_front_of(mockers, urls, **fields), mockers
+
+    def in_front_of(self, mockers, urls=None, **fields):
+        """Conductor in front of these."""
         cluster = Cluster(self)
         cluster.config = {
             'listen': '127.0.0.1:0', 'engine_health_ms': 100,
@@ -35,8 +39,9 @@ class Behind(engines.Case):
                  'kv_replay': f'tcp://127.0.0.1:{m.replay_port}', **fields}
                 for i, m in enumerate(mockers)]}
         cluster.start_conductor()
-        wait_until('all are ready', lambda: cluster.api.instances()[0] == n)
-        return cluster, mockers
+        wait_until('all are ready', lambda: cluster.api.instances()[0] ==
+                   len(mockers))
+        return cluster
 
     def ask(self, cluster, prompt, max_tokens=2, path='/v1/completions'):
         """(engine, cached tokens as predicted and as told)."""
@@ -44,9 +49,8 @@ class Behind(engines.Case):
         got = cluster.api.request('POST', path, {
             'model': engines.MODEL, 'max_tokens': max_tokens, what: prompt})
         self.assertEqual(got.status, 200, got.body)
-        why = cluster.api.request(
-            'GET', '/admin/explain/' +
-            got.headers['x-conductor-request-id']).body
+        self.last = got.headers['x-conductor-request-id']
+        why = cluster.api.request('GET', '/admin/explain/' + self.last).body
         told = got.body['usage'].get('prompt_tokens_details') or {}
         return (why['prefill'], 16 * why['predicted']['used_blocks'],
                 told.get('cached_tokens', 0))
@@ -164,6 +168,71 @@ class Mocked(Behind):
             cluster, 'instance_blocks') == 0)
         _, predicted, told = self.ask(cluster, list(range(4, 164)))
         self.assertEqual((predicted, told), (0, 0))
+
+
+class Oracle(Behind):
+    """Dynamo's indexer beside the conductor, fed by the same events."""
+
+    def subscribed(self, mockers, oracle):
+        """Until the oracle hears them all: it asks nobody for what it has
+        missed. Each engine gets a prompt of its own until then."""
+        for i, mocker in enumerate(mockers):
+            prompt = [200 + i] * 3
+
+            def heard():
+                prompt[:] = [*prompt, *range(4, 36)]
+                status, _ = engines.get(mocker.url + '/v1/completions', {
+                    'model': engines.MODEL, 'prompt': prompt, 'max_tokens': 1})
+                self.assertEqual(status, 200)
+                return oracle.match(prompt)[i] > 0 or \
+                    oracle.match(prompt[:35])[i] > 0
+            wait_until('the oracle hears it', heard)
+
+    def test_it_says_the_same(self):
+        """On every prompt and of every engine, with evictions."""
+        mockers = [engines.Mocker(self, f'mocker{i}', 64) for i in range(2)]
+        oracle = engines.Indexer(self, mockers)
+        self.subscribed(mockers, oracle)
+        feeds = [Feed(self, m.events_port, m.replay_port, block_tokens=16)
+                 for m in mockers]
+        # What the oracle has not heard leaves before anything is compared.
+        rng = random.Random(4711)
+        for mocker in mockers:
+            for _ in range(4):
+                engines.get(mocker.url + '/v1/completions', {
+                    'model': engines.MODEL, 'max_tokens': 1,
+                    'prompt': [rng.randrange(4, 250) for _ in range(960)]})
+        cluster = self.in_front_of(mockers, index='events')
+        bases = [[rng.randrange(4, 250) for _ in range(320)] for _ in range(6)]
+        compared = hits = 0
+        for _ in range(60):
+            prompt = rng.choice(bases)[:rng.randrange(20, 321)] + \
+                [rng.randrange(4, 250) for _ in range(rng.randrange(1, 40))]
+            wait_until('the conductor knows the events', lambda: all(
+                self.metric(cluster, 'engine_events_total', i) ==
+                f.stats()['events'] for i, f in enumerate(feeds)))
+            wait_until(f'index and oracle agree on {prompt}', lambda: [
+                f.match(prompt) for f in feeds] == oracle.match(prompt))
+            want = [min(n, (len(prompt) - 1) // 16)
+                    for n in oracle.match(prompt)]
+            home, *_ = self.ask(cluster, prompt, 1)
+            why = cluster.api.request('GET', '/admin/explain/' + self.last)
+            for c in why.body['candidates']:
+                i = int(c['instance'][1])
+                self.assertEqual(c['used_blocks'], want[i], prompt)
+                compared += 1
+                hits += want[i] > 0
+            i = int(home[1])
+            wait_until('its blocks are observed', lambda: feeds[i].match(
+                prompt) == len(prompt) // 16)
+        for prompt in bases:
+            for n in range(16, 321, 16):
+                wait_until(f'they agree on {prompt[:n]}', lambda: [
+                    f.match(prompt[:n]) for f in feeds] ==
+                    oracle.match(prompt[:n]))
+        self.assertEqual(compared, 120)
+        self.assertGreater(hits, 30)
+        self.assertGreater(sum(f.stats()['removed'] for f in feeds), 0)
 
 
 def tokens_of(body):

@@ -246,7 +246,7 @@ static void test_match(void)
                 .max_instances = INSTANCES + 1, .max_bytes = 1u << 18});
         uint32_t own[INSTANCES + 1];
 
-        CU_ASSERT_FATAL(index != NULL);
+        CU_ASSERT_FATAL(!!index);
         for (uint32_t i = 0; i <= INSTANCES; i++) {
             own[i] = below(&rng, 2) ? below(&rng, CHAIN) : 0;
             (void)!prefix_index_stored(index, i, below(&rng, 2), 0, keys,
