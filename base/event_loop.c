@@ -19,15 +19,21 @@ struct event_base *event_loop_new(int n_priorities)
     return base;
 }
 
-struct evdns_base *event_loop_dns(struct event_base *base)
+struct evdns_base *event_loop_dns(struct event_base *base, const char *server)
 {
     struct evdns_base *dns = evdns_base_new(base, 0);
 
     if (!dns)
         return NULL;
     /* Without a readable file names are not found, and addresses are. */
-    (void)evdns_base_resolv_conf_parse(dns, DNS_OPTIONS_ALL,
-                                       "/etc/resolv.conf");
+    (void)evdns_base_resolv_conf_parse(
+        dns,
+        *server ? DNS_OPTIONS_ALL & ~DNS_OPTION_NAMESERVERS : DNS_OPTIONS_ALL,
+        "/etc/resolv.conf");
+    if (*server && evdns_base_nameserver_ip_add(dns, server)) {
+        evdns_base_free(dns, 0);
+        return NULL;
+    }
     /* Some servers do not give mixed case back. */
     (void)evdns_base_set_option(dns, "randomize-case", "0");
     return dns;

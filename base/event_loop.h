@@ -13,9 +13,10 @@
  */
 struct event_base *event_loop_new(int n_priorities);
 
-/* event_loop_dns(base): looks up host names on the loop, by /etc/hosts and the
- * name servers of /etc/resolv.conf, and never blocks. Returns owned
- * (evdns_base_free), or NULL: out of memory. */
-struct evdns_base *event_loop_dns(struct event_base *base);
+/* event_loop_dns(base, server): looks up host names on the loop, by /etc/hosts
+ * and the name server at ADDRESS:PORT, or, if that is "", those of
+ * /etc/resolv.conf. Never blocks. Returns owned (evdns_base_free), or NULL: out
+ * of memory, or no such server. */
+struct evdns_base *event_loop_dns(struct event_base *base, const char *server);
 
 #endif

@@ -78,6 +78,11 @@ void secret_free(struct secret *s)
     free(s);
 }
 
+bool secret_is(const struct secret *s, const void *text, size_t n)
+{
+    return n == s->n && CRYPTO_memcmp(s->bytes, text, n) == 0;
+}
+
 int secret_digest(const void *payload, size_t len,
                   uint8_t out[PROTO_PROOF_BYTES])
 {

@@ -34,6 +34,10 @@ enum secret_side { SECRET_CONNECTS, SECRET_ACCEPTS };
 /* secret_free(s): overwrites and frees it. NULL is a no-op. */
 void secret_free(struct secret *s);
 
+/* secret_is(s, text, n): whether these n bytes, borrowed, are the secret. Takes
+ * equally long wherever they differ. */
+bool secret_is(const struct secret *s, const void *text, size_t n);
+
 /* secret_digest(payload, len, out): SHA-256 of a HELLO's payload. */
 [[nodiscard]] int secret_digest(const void *payload, size_t len,
                                 uint8_t out[PROTO_PROOF_BYTES]);

@@ -14,7 +14,7 @@
 #include "conductor/policy_text.h"
 
 /* "" is nowhere. */
-static const char *check_workers(const char *text)
+static const char *check_optional(const char *text)
 {
     struct address a;
 
@@ -102,7 +102,7 @@ static const struct option_spec all_options[] = {
     {"worker_listen", OPTION_STRING, AT(worker_listen), "host:port", 0, 0,
      "where workers register; port 0 takes any free one, empty: nowhere. "
      "Empty if the file has engines and does not set it",
-     .initial = "127.0.0.1:8081", .check = check_workers,
+     .initial = "127.0.0.1:8081", .check = check_optional,
      .size = CONFIG_STRING_MAX},
     {"secret_file", OPTION_STRING, AT(secret_file), "file", 0, 0,
      "what workers must prove to know (their --secret-file); needed when "
@@ -161,7 +161,7 @@ static const struct option_spec all_options[] = {
      "requests between arrival and last token; more are answered 429",
      .initial = "4096"},
     {"max_instances", OPTION_COUNT, AT(max_instances), "instances", 1, 4096,
-     "registered workers; more are refused", .initial = "256"},
+     "registered workers, or wanted engines; more are refused", .initial = "256"},
     {"max_queue_per_instance", OPTION_COUNT, AT(max_queue_per_instance),
      "requests", 1, 1023, "prefills waiting on one instance", .initial = "512"},
     {"index_mib", OPTION_COUNT, AT(index_mib), "MiB", 1, 65536,
@@ -204,6 +204,21 @@ static const struct option_spec all_options[] = {
      "time for a connection to an engine to open, and for the answer to "
      "that question",
      .initial = "2000"},
+    {"engine_dns_ms", OPTION_COUNT, AT(engine_dns_ms), "ms", 100, 3600000,
+     "how often the hosts of engines with dns are looked up, about",
+     .initial = "5000"},
+    {"engines_file", OPTION_STRING, AT(engines_file), "file", 0, 0,
+     "JSON with a member engines, as below, for more of them; read again when "
+     "it changes",
+     .initial = "", .size = CONFIG_STRING_MAX},
+    {"name_server", OPTION_STRING, AT(name_server), "host:port", 0, 0,
+     "which name server looks up engines' hosts, by its address; empty: those "
+     "of /etc/resolv.conf",
+     .initial = "", .check = check_optional, .size = CONFIG_STRING_MAX},
+    {"admin_key_file", OPTION_STRING, AT(admin_key_file), "file", 0, 0,
+     "file with the key that changes over /admin need; without one only this "
+     "machine can make them",
+     .initial = "", .size = CONFIG_STRING_MAX},
     {"link_mbps", OPTION_COUNT, AT(link_mbps), "Mbit/s", 1, 10000000,
      "first guess of what a link between workers carries; measured later",
      .initial = "10000"},

@@ -60,6 +60,10 @@ struct config {
     int64_t engine_tokenize_ms;
     char cache_salt_header[CONFIG_STRING_MAX];
     char priority_header[CONFIG_STRING_MAX];
+    int64_t engine_dns_ms;
+    char engines_file[CONFIG_STRING_MAX];   /* "": none is watched */
+    char name_server[CONFIG_STRING_MAX];    /* "": the machine's */
+    char admin_key_file[CONFIG_STRING_MAX]; /* "": none */
     struct engine_list engines; /* shared by copies; see config_fini() */
     struct store_list stores;   /* likewise */
 };
@@ -70,6 +74,16 @@ void config_defaults(struct config *c);
 /* config_fini(c): frees what config_load() and config_parse() allocated; no
  * copy of *c is used afterwards. */
 void config_fini(struct config *c);
+
+/* config_anchor(file, path): the name of a file that stands in a configuration
+ * is relative to that of the configuration, path; "" stays. Returns 0, or
+ * -ENAMETOOLONG with *file untouched. */
+[[nodiscard]] int config_anchor(char file[CONFIG_STRING_MAX], const char *path);
+
+/* engine_list_anchor(list, path): config_anchor() for all files that engines
+ * name. */
+[[nodiscard]] int engine_list_anchor(struct engine_list *list,
+                                     const char *path);
 
 /*
  * config_load(c, path, err): reads path over the defaults into *c. Returns 0,

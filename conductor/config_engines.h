@@ -13,6 +13,7 @@
 #include "conductor/link/engine/url.h"
 
 struct fields;
+struct fields_object;
 
 #define ENGINE_NAME_MAX 64
 #define ENGINE_PATH_MAX 256
@@ -26,12 +27,19 @@ enum engine_index {
     ENGINE_INDEX_PREDICTED
 };
 
-/* One engine; all of it was checked when it was read. */
+/* The longest name of an entry whose host is looked up: an engine's is behind
+ * it, an '@' and its address. */
+#define ENGINE_DNS_NAME_MAX 24
+
+/* One entry, of one engine or, with dns, of all that its host's name has; all
+ * of it was checked when it was read. */
 struct engine_config {
     char name[ENGINE_NAME_MAX];
     uint8_t kind; /* enum engine_kind */
+    uint8_t role; /* 0: both */
     char url_text[ENGINE_URL_MAX];
-    struct engine_url url;
+    struct engine_url url; /* of url_text */
+    bool dns;              /* each address of its host is an engine */
     char api_key_file[ENGINE_PATH_MAX]; /* "": none */
     char model[ENGINE_NAME_MAX];
     char cost_model[ENGINE_PATH_MAX]; /* "": learned */
@@ -52,12 +60,33 @@ struct engine_config {
 struct engine_list {
     struct engine_config *at; /* (n) */
     size_t n;
+    bool given; /* there was a list, perhaps an empty one */
 };
 
 /* Reads the member "engines" of a configuration's file into *out, owned by the
  * caller. Errors go to f and name field and value; then *out is empty. */
 void engine_list_read(struct fields *f, const json_t *value,
                       struct engine_list *out);
+
+/* Reads one entry. Errors go to f. */
+void engine_config_read(struct fields *f, const struct fields_object *o,
+                        struct engine_config *out);
+
+/* Whether all fields of two entries are equal. */
+bool engine_config_equal(const struct engine_config *a,
+                         const struct engine_config *b);
+
+/* What two entries may not have in common, or must. */
+struct engine_clash {
+    size_t at;       /* who is to blame: the later one of the two */
+    const char *key; /* the field; static */
+    char why[2 * ENGINE_NAME_MAX + 80];
+};
+
+/* Whether these n entries, borrowed, cannot be served together; then *out says
+ * why not. O(n log n). Without memory it says no. */
+bool engine_configs_clash(const struct engine_config *const *all, size_t n,
+                          struct engine_clash *out);
 
 /* Frees it and makes it empty. */
 void engine_list_free(struct engine_list *list);

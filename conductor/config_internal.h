@@ -8,6 +8,8 @@
 
 #define CONFIG_OPTIONS_MAX 64
 
+struct fields;
+struct fields_object;
 struct policy_settings;
 
 /* The table, of the values in *c, into specs, which it borrows. */
@@ -28,5 +30,10 @@ const char *config_type_name(const struct option_spec *o);
 [[nodiscard]] int config_settings(const char *text,
                                   struct policy_settings *settings, char *error,
                                   size_t size);
+
+/* Refuses what is wrong with one entry of "engines", and takes its URL apart.
+ */
+void engine_config_check(struct fields *f, const struct fields_object *o,
+                         struct engine_config *e);
 
 #endif

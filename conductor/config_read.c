@@ -1,4 +1,5 @@
 /* The configuration read from JSON. */
+#include <errno.h>
 #include <string.h>
 
 #include "base/json_fields.h"
@@ -51,7 +52,8 @@ static void set_json(struct fields *f, struct config *c, const char *name,
 
 static void check_stores(struct fields *f, const struct config *c)
 {
-    for (size_t i = 0; i < c->stores.n && f->rc == 0; i++) {
+    for (size_t i = 0; i < c->stores.n && f->rc == 0 && !*c->engines_file;
+         i++) {
         char path[32];
         size_t e = 0;
 
@@ -82,8 +84,33 @@ static void read_options(struct fields *f, const struct fields_object *root,
             set_json(f, c, name, value);
     }
     check_stores(f, c);
-    if (c->engines.n && !json_object_get(root->json, "worker_listen"))
+    if ((c->engines.given || *c->engines_file) &&
+        !json_object_get(root->json, "worker_listen"))
         c->worker_listen[0] = '\0';
+}
+
+int config_anchor(char file[CONFIG_STRING_MAX], const char *path)
+{
+    char whole[CONFIG_STRING_MAX];
+    const char *slash = strrchr(path, '/');
+
+    if (!slash || !*file || *file == '/')
+        return 0;
+    int n = snprintf(whole, sizeof(whole), "%.*s/%s", (int)(slash - path), path,
+                     file);
+    if (n < 0 || (size_t)n >= sizeof(whole))
+        return -ENAMETOOLONG;
+    memcpy(file, whole, sizeof(whole));
+    return 0;
+}
+
+int engine_list_anchor(struct engine_list *list, const char *path)
+{
+    for (size_t i = 0; i < list->n; i++)
+        if (config_anchor(list->at[i].api_key_file, path) ||
+            config_anchor(list->at[i].cost_model, path))
+            return -ENAMETOOLONG;
+    return 0;
 }
 
 void config_fini(struct config *c)

@@ -50,7 +50,7 @@ int config_dump(const struct config *c, FILE *out)
     for (size_t i = 0; rc == 0 && i < table.count; i++)
         if (json_object_set_new(root, specs[i].name, option_json(&specs[i])))
             rc = -EIO;
-    if (rc == 0 && c->engines.n &&
+    if (rc == 0 && c->engines.given &&
         json_object_set_new(root, "engines", engine_list_json(&c->engines)))
         rc = -EIO;
     if (rc == 0 && c->stores.n &&

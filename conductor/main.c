@@ -12,6 +12,7 @@
 #include "base/listener.h"
 #include "base/log.h"
 #include "base/options.h"
+#include "base/secret.h"
 #include "conductor/config.h"
 #include "conductor/front/front.h"
 #include "conductor/policy_text.h"
@@ -25,6 +26,7 @@
 struct daemon {
     struct event_base *base;
     struct config config;
+    struct secret *admin_key; /* NULL: none */
     struct models *models;
     struct front *front;
     struct event *on_term, *on_int, *on_hup, *drain;
@@ -86,23 +88,6 @@ static int parse_command_line(int argc, char **argv, struct command_line *cl,
     return options_start(&usage, &table, argc, argv, status);
 }
 
-/* A relative file of a configuration is relative to the configuration's file,
- * wherever the daemon was started. */
-static int anchor(char file[CONFIG_STRING_MAX], const char *path)
-{
-    char whole[CONFIG_STRING_MAX];
-    const char *slash = strrchr(path, '/');
-
-    if (!slash || !*file || *file == '/')
-        return 0;
-    int n = snprintf(whole, sizeof(whole), "%.*s/%s", (int)(slash - path), path,
-                     file);
-    if (n < 0 || (size_t)n >= sizeof(whole))
-        return fail_usage("cost_model or secret_file: the path is too long");
-    memcpy(file, whole, sizeof(whole));
-    return 0;
-}
-
 static int read_config(const struct command_line *cl, struct config *c)
 {
     char err[CONFIG_ERROR_MAX];
@@ -111,13 +96,13 @@ static int read_config(const struct command_line *cl, struct config *c)
     if (cl->config_path) {
         if (config_load(c, cl->config_path, err))
             return fail_usage(err);
-        if (anchor(c->cost_model, cl->config_path) ||
-            anchor(c->secret_file, cl->config_path))
-            return OPTIONS_EXIT_USAGE;
-        for (size_t i = 0; i < c->engines.n; i++)
-            if (anchor(c->engines.at[i].api_key_file, cl->config_path) ||
-                anchor(c->engines.at[i].cost_model, cl->config_path))
-                return OPTIONS_EXIT_USAGE;
+        if (config_anchor(c->cost_model, cl->config_path) ||
+            config_anchor(c->secret_file, cl->config_path) ||
+            config_anchor(c->engines_file, cl->config_path) ||
+            config_anchor(c->admin_key_file, cl->config_path) ||
+            engine_list_anchor(&c->engines, cl->config_path))
+            return fail_usage("the path of a file that the configuration names "
+                              "is too long");
     }
     for (size_t i = 0; i < cl->sets.count; i++) {
         const char *set = cl->sets.items[i], *eq = strchr(set, '=');
@@ -208,7 +193,7 @@ static int bound_connections(struct config *c)
     int64_t others = c->max_instances + RESERVED_DESCRIPTORS;
 
     /* Each client may need a connection to an engine. */
-    if (c->engines.n)
+    if (c->engines.given || *c->engines_file)
         limit = others + (limit - others) / 2;
     if (limit <= others) {
         log_error("open files: the limit of %lld (ulimit -n) leaves none for "
@@ -230,8 +215,15 @@ static int open_front(struct daemon *d)
 {
     struct front_options o;
     struct address listen;
+    char err[CONFIG_ERROR_MAX];
 
     front_options_default(&o);
+    if (secret_load(d->config.admin_key_file, &d->admin_key, err,
+                    sizeof(err))) {
+        log_error("admin_key_file: %s", err);
+        return -EINVAL;
+    }
+    o.admin_key = d->admin_key;
     if (address_parse(d->config.listen, &listen))
         return -EINVAL;
     o.http.host = listen.host;
@@ -295,6 +287,7 @@ static void tear_down(struct daemon *d)
         event_free(d->drain);
     front_free(d->front);
     models_free(d->models);
+    secret_free(d->admin_key);
     /* Callbacks that were put off still hold the connections to engines. */
     if (d->base) {
         event_base_loop(d->base, EVLOOP_NONBLOCK);
@@ -330,6 +323,11 @@ static int check_only(const struct config *c)
 {
     char err[CONFIG_ERROR_MAX];
 
+    struct secret *key;
+
+    if (secret_load(c->admin_key_file, &key, err, sizeof(err)))
+        return options_complain(usage.name, "admin_key_file: %s", err);
+    secret_free(key);
     if (service_check_config(c, err))
         return fail_usage(err);
     puts("configuration ok");

@@ -1,5 +1,6 @@
 /* Routes, and the front's life. */
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -26,31 +27,69 @@ static bool is_json(const struct http_head *head)
 
 static const struct route {
     const char *path; /* the whole, or up to its last '/' */
-    bool post;        /* else GET, and with it HEAD */
+    const char *method;
     front_serve_fn *serve;
     enum openai_kind kind;
 } routes[] = {
-    {VIEW_EXPLAIN_PATH, false, view_explain, 0},
-    {"/v1/completions", true, completion_serve, OPENAI_COMPLETION},
-    {"/v1/chat/completions", true, completion_serve, OPENAI_CHAT},
-    {"/v1/models", false, view_models, 0},
-    {VIEW_MODEL_PATH, false, view_model, 0},
-    {"/health", false, view_health, 0},
-    {"/ready", false, view_ready, 0},
-    {"/metrics", false, view_metrics, 0},
+    {VIEW_EXPLAIN_PATH, "GET", view_explain, 0},
+    {"/v1/completions", "POST", completion_serve, OPENAI_COMPLETION},
+    {"/v1/chat/completions", "POST", completion_serve, OPENAI_CHAT},
+    {"/v1/models", "GET", view_models, 0},
+    {VIEW_MODEL_PATH, "GET", view_model, 0},
+    {"/health", "GET", view_health, 0},
+    {"/ready", "GET", view_ready, 0},
+    {"/metrics", "GET", view_metrics, 0},
+    {"/admin/instances", "GET", view_instances, 0},
+    {"/admin/instances", "POST", admin_add, 0},
+    {ADMIN_INSTANCE_PATH, "DELETE", admin_remove, 0},
 };
 
-static const struct route *find_route(struct http_slice path)
-{
-    for (size_t i = 0; i < sizeof(routes) / sizeof(routes[0]); i++) {
-        size_t n = strlen(routes[i].path);
-        bool open = routes[i].path[n - 1] == '/';
+#define ROUTES (sizeof(routes) / sizeof(routes[0]))
 
-        if (http_is(path, routes[i].path) ||
-            (open && path.n > n && memcmp(path.at, routes[i].path, n) == 0))
-            return &routes[i];
+static bool leads(const struct route *route, struct http_slice path)
+{
+    size_t n = strlen(route->path);
+    bool open = route->path[n - 1] == '/';
+
+    return http_is(path, route->path) ||
+           (open && path.n > n && memcmp(path.at, route->path, n) == 0);
+}
+
+/* The path's route for the method; NULL: none. `allowed` is what its routes
+ * take, or "" where there are none. GET takes HEAD, too. */
+static const struct route *find_route(const struct http_head *head,
+                                      char allowed[32])
+{
+    struct http_slice method = head->method;
+    const struct route *found = NULL;
+
+    *allowed = '\0';
+    if (http_is(method, "HEAD"))
+        method = (struct http_slice){"GET", 3};
+    for (size_t i = 0; i < ROUTES; i++) {
+        const struct route *route = &routes[i];
+
+        if (!leads(route, head->path))
+            continue;
+        if (http_is(method, route->method))
+            found = route;
+        snprintf(allowed + strlen(allowed), 32 - strlen(allowed), "%s%s%s",
+                 *allowed ? ", " : "", route->method,
+                 strcmp(route->method, "GET") == 0 ? ", HEAD" : "");
     }
-    return NULL;
+    return found;
+}
+
+/* Whether engines may get such a request: a POST with JSON that is not for
+ * this server alone. */
+static bool may_forward(const struct front *front, const struct http_head *head)
+{
+    static const char own[] = "/admin/";
+
+    return models_forward(front->models) && http_is(head->method, "POST") &&
+           is_json(head) &&
+           (head->path.n < sizeof(own) - 1 ||
+            memcmp(head->path.at, own, sizeof(own) - 1) != 0);
 }
 
 /* A slice's length for "%.*s", cut at `most`. */
@@ -62,28 +101,27 @@ static int shown(struct http_slice s, int most)
 static void on_request(void *arg, struct http_conn *conn,
                        const struct http_head *head, const char *body, size_t n)
 {
-    const struct route *route = find_route(head->path);
+    char allowed[32];
+    const struct route *route = find_route(head, allowed);
     const struct front *front = arg;
     const struct front_call call = {
         arg, conn, head, body, n, route ? route->kind : OPENAI_COMPLETION};
     struct openai_error error;
-    bool allowed = route && (route->post ? http_is(head->method, "POST")
-                                         : http_is(head->method, "GET") ||
-                                               http_is(head->method, "HEAD"));
 
-    if (models_forward(front->models) && http_is(head->method, "POST") &&
-        is_json(head) && (!route || route->post) && forward_serve(&call))
+    if ((route || !*allowed) && may_forward(front, head) &&
+        forward_serve(&call))
         return;
-    if (!route) {
+    if (!route && !*allowed) {
         openai_error_set(&error, 404, "unknown_path", NULL,
                          "there is nothing at '%.*s'", shown(head->path, 100),
                          head->path.at);
-    } else if (!allowed) {
-        http_add_header(conn, "Allow", route->post ? "POST" : "GET, HEAD");
+    } else if (!route) {
+        http_add_header(conn, "Allow", allowed);
         openai_error_set(&error, 405, "method_not_allowed", NULL,
-                         "'%.*s' is not a method of '%s'",
-                         shown(head->method, 20), head->method.at, route->path);
-    } else if (route->post && !is_json(head)) {
+                         "'%.*s' is not a method of '%.*s'",
+                         shown(head->method, 20), head->method.at,
+                         shown(head->path, 100), head->path.at);
+    } else if (http_is(head->method, "POST") && !is_json(head)) {
         const struct http_slice *type = http_find(head, "content-type");
 
         openai_error_set(&error, 415, "unsupported_media_type", NULL,

@@ -2,7 +2,8 @@
  * The OpenAI-compatible HTTP front: routes, requests, answers.
  *
  *   POST /v1/completions  /v1/chat/completions     GET /v1/models
- *   GET  /health  /ready  /metrics
+ *   GET  /health  /ready  /metrics  /admin/instances
+ *   POST /admin/instances           DELETE /admin/instances/NAME
  */
 #ifndef CONDUCTOR_FRONT_FRONT_H
 #define CONDUCTOR_FRONT_FRONT_H
@@ -14,6 +15,7 @@
 #include "conductor/service/service.h"
 
 struct front;
+struct secret;
 
 struct front_options {
     struct http_options http;
@@ -22,6 +24,8 @@ struct front_options {
      * first in those of native models, too. In lower case, borrowed; "" or
      * NULL: none. */
     const char *cache_salt_header, *priority_header;
+    const struct secret *admin_key; /* what changes need; NULL: none. Borrowed
+                                       as long as the front lives */
 };
 
 /* 127.0.0.1:8080, 1,024 connections, bodies of 16 MiB and 1 GiB together,

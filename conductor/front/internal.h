@@ -31,12 +31,18 @@ typedef void front_serve_fn(const struct front_call *call);
 /* GET, with what the paths of the open ones end in. */
 #define VIEW_EXPLAIN_PATH "/admin/explain/"
 #define VIEW_MODEL_PATH "/v1/models/"
+#define ADMIN_INSTANCE_PATH "/admin/instances/"
 front_serve_fn view_models, view_health, view_ready, view_metrics;
-front_serve_fn view_explain; /* a request, by its id */
-front_serve_fn view_model;   /* a model, by its name */
+front_serve_fn view_instances; /* all of them */
+front_serve_fn view_explain;   /* a request, by its id */
+front_serve_fn view_model;     /* a model, by its name */
 
 /* POST. */
 front_serve_fn completion_serve;
+front_serve_fn admin_add; /* an engine */
+
+/* DELETE. */
+front_serve_fn admin_remove; /* an engine, by its name */
 
 /* POST of whatever path: answers now or later, if the body names a model whose
  * requests are forwarded, or if there is no other kind. Returns whether it
@@ -73,6 +79,11 @@ bool forward_passes(const struct http_head *head, struct http_slice name);
                                  char text[ENDPOINT_RULES_BYTES],
                                  struct forward_rules *rules,
                                  struct openai_error *error);
+
+/* The n bytes at `at` of a path into out, NUL-terminated, where "%2F" is a
+ * byte.
+ * "" if it does not fit into size. */
+void endpoint_unescape(const char *at, size_t n, char *out, size_t size);
 
 /* Set *error to a 500 that says so. */
 void endpoint_set_no_memory(struct openai_error *error);

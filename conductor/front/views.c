@@ -55,35 +55,11 @@ void view_models(const struct front_call *call)
     reply_json(call, &buf);
 }
 
-static int hex_of(char c)
-{
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    if (c >= 'a' && c <= 'f')
-        return c - 'a' + 10;
-    return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
-}
-
-/* Whether part of a path, where bytes may stand as "%2F", names `text`. */
-static bool names(const char *at, size_t n, const char *text)
-{
-    size_t i = 0;
-
-    for (; i < n && *text; i++, text++) {
-        int high = at[i] == '%' && n - i > 2 ? hex_of(at[i + 1]) : -1;
-        int low = high >= 0 ? hex_of(at[i + 2]) : -1;
-        int byte = low >= 0 ? high * 16 + low : (unsigned char)at[i];
-
-        if (byte != (unsigned char)*text)
-            return false;
-        i += low >= 0 ? 2 : 0;
-    }
-    return i == n && !*text;
-}
-
 void front_models(const struct models *models, char *text, size_t size)
 {
     size_t n = 0;
+
+    snprintf(text, size, "no model");
 
     for (const struct service *s = models_first(models); s;
          s = service_next(s)) {
@@ -100,27 +76,27 @@ void front_models(const struct models *models, char *text, size_t size)
 
 void view_model(const struct front_call *call)
 {
-    const char *name = call->head->path.at + strlen(VIEW_MODEL_PATH);
+    const char *at = call->head->path.at + strlen(VIEW_MODEL_PATH);
     size_t n = call->head->path.n - strlen(VIEW_MODEL_PATH);
+    const struct models *all = call->front->models;
     struct openai_error error;
-    char models[300];
+    struct text_buf buf;
+    char name[256], models[300];
 
-    for (const struct service *s = models_first(call->front->models); s;
-         s = service_next(s)) {
+    endpoint_unescape(at, n, name, sizeof(name));
+    const struct service *s = models_find(all, name, strlen(name));
+    if (s) {
         const struct openai_model_card card = card_of(s);
-        struct text_buf buf;
 
-        if (!names(name, n, card.name))
-            continue;
         text_buf_init(&buf, 65536);
         openai_model_write(&card, &buf);
         reply_json(call, &buf);
         return;
     }
-    front_models(call->front->models, models, sizeof(models));
+    front_models(all, models, sizeof(models));
     openai_error_set(&error, 404, "model_not_found", "model",
                      "model '%.*s' does not exist; this server has %s",
-                     n < 100 ? (int)n : 100, name, models);
+                     n < 100 ? (int)n : 100, at, models);
     http_reply_error(call->conn, &error);
 }
 
@@ -199,6 +175,14 @@ void view_health(const struct front_call *call)
 
     reply_written(call->conn, "application/json", buf,
                   buf ? models_health(call->front->models, buf) : -ENOMEM);
+}
+
+void view_instances(const struct front_call *call)
+{
+    struct evbuffer *buf = evbuffer_new();
+
+    reply_written(call->conn, "application/json", buf,
+                  buf ? models_instances(call->front->models, buf) : -ENOMEM);
 }
 
 void view_metrics(const struct front_call *call)

@@ -18,11 +18,17 @@
 
 struct expectation;
 TAILQ_HEAD(expectation_list, expectation);
+struct fleet_entry;
 
 struct engine {
+    TAILQ_ENTRY(engine) of_entry; /* of the fleet */
+    const struct fleet_entry *entry;
     struct service *service;
-    const struct engine_config *config; /* borrowed */
-    uint32_t id;                        /* pool id */
+    const struct engine_config *config; /* own */
+    struct engine_config own;
+    bool leaving;  /* it gets no work, and goes when it has none */
+    bool replaced; /* while another one has its name */
+    uint32_t id;   /* pool id */
     struct upstream *upstream;
     struct predicted *predicted;
     struct kv_feed *feed; /* NULL: it publishes no KV events */
@@ -53,6 +59,8 @@ struct engine {
     uint64_t predicted_tokens, told_tokens;
 };
 
+TAILQ_HEAD(engine_row, engine);
+
 /* What the service holds of a request that is forwarded. */
 struct forward {
     struct tokenizing *tokenizing; /* owned; NULL: not under way */
@@ -76,17 +84,22 @@ struct forward {
                                char err[CONFIG_ERROR_MAX]);
 
 /* Makes a service ready for the engines of its model. Returns 0 or a negative
- * errno with a message. engines_stop() frees what there is. */
+ * errno with a message. */
 [[nodiscard]] int engines_prepare(struct service *s,
                                   char err[CONFIG_ERROR_MAX]);
-void engines_stop(struct service *s);
 
-/* Makes an engine of the service's model, which borrows its configuration, and
- * begins to ask for its health. Returns 0 or a negative errno with a message.
- */
-[[nodiscard]] int engine_start(struct service *s,
-                               const struct engine_config *config,
-                               char err[CONFIG_ERROR_MAX]);
+/* Makes an engine of the service's model and begins to ask for its health.
+ * Copies its configuration. Returns it, owned, or NULL with a message. */
+[[nodiscard]] struct engine *engine_start(struct service *s,
+                                          const struct engine_config *config,
+                                          char err[CONFIG_ERROR_MAX]);
+
+/* It gets no more requests. Those that it has go on. */
+void engine_retire(struct engine *e);
+
+/* Takes one without requests out of its service, with all that is known of it,
+ * and frees it. */
+void engine_leave(struct engine *e);
 
 /* The timer's callback; arg is the engine. */
 void engine_look(evutil_socket_t fd, short what, void *arg);

@@ -105,7 +105,7 @@ static int write_line(const struct service *all, size_t i, struct evbuffer *out)
         for (uint32_t k = 0; s->forwards && k < pool_slots(s->pool); k++) {
             const struct engine *e = s->engines[k];
 
-            if (!e)
+            if (!e || e->replaced)
                 continue;
             metrics_escape(e->config->name, label);
             bad |= evbuffer_add_printf(
@@ -121,7 +121,7 @@ int engines_write_metrics(const struct service *all, struct evbuffer *out)
     const struct service *some = all;
     int bad = 0;
 
-    while (some && !some->forwards)
+    while (some && !some->n_engines)
         some = some->next;
     for (size_t i = 0; some && i < LINES; i++) {
         if (lines[i].help)

@@ -105,6 +105,8 @@ static int engine_set_up(struct engine *e, char err[CONFIG_ERROR_MAX])
     e->timer = event_new(s->base, -1, 0, engine_look, e);
     if (!e->upstream || !e->predicted || !e->timer || join_pool(e))
         return -ENOMEM;
+    s->engines[pool_get(s->pool, e->id)->slot] = e;
+    s->n_engines++;
     if (engine_listen(e, err))
         return -EINVAL;
     store_share(e);
@@ -122,8 +124,7 @@ static void engine_free(struct engine *e)
     free(e);
 }
 
-/* Takes it out of the pool, and frees it. */
-static void engine_leave(struct engine *e)
+void engine_leave(struct engine *e)
 {
     struct service *s = e->service;
     const struct pool_instance *in = pool_get(s->pool, e->id);
@@ -135,21 +136,39 @@ static void engine_leave(struct engine *e)
         (void)pool_remove(s->pool, e->id, clock_now_us());
         prefix_index_cleared(s->index, slot);
         s->engines[slot] = NULL;
+        s->n_engines--;
     }
+    if (e->leaving)
+        log_info("engine %s is gone", e->config->name);
     engine_free(e);
 }
 
-int engine_start(struct service *s, const struct engine_config *config,
-                 char err[CONFIG_ERROR_MAX])
+void engine_retire(struct engine *e)
+{
+    e->leaving = true;
+    (void)!pool_set_health(e->service->pool, e->id, HEALTH_DRAINING);
+    event_del(e->timer);
+    upstream_cancel(e->probe);
+    e->probe = NULL;
+    kv_feed_free(e->feed);
+    e->feed = NULL;
+    log_info("engine %s leaves: it gets no more work, and has %zu requests",
+             e->config->name, upstream_busy(e->upstream));
+}
+
+struct engine *engine_start(struct service *s,
+                            const struct engine_config *config,
+                            char err[CONFIG_ERROR_MAX])
 {
     struct engine *e = calloc(1, sizeof(*e));
     struct timeval now = {0};
 
     snprintf(err, CONFIG_ERROR_MAX, "out of memory");
     if (!e)
-        return -ENOMEM;
+        return NULL;
     e->service = s;
-    e->config = config;
+    e->own = *config;
+    e->config = &e->own;
     TAILQ_INIT(&e->line);
     TAILQ_INIT(&e->expected);
     e->jitter = (unsigned)clock_now_us();
@@ -157,11 +176,10 @@ int engine_start(struct service *s, const struct engine_config *config,
     e->report = e->scan.report;
     if (engine_set_up(e, err)) {
         engine_leave(e);
-        return -EINVAL;
+        return NULL;
     }
-    s->engines[pool_get(s->pool, e->id)->slot] = e;
     event_add(e->timer, &now);
-    return 0;
+    return e;
 }
 
 static int load_costs(struct service *s, char err[CONFIG_ERROR_MAX])
@@ -186,16 +204,6 @@ int engines_prepare(struct service *s, char err[CONFIG_ERROR_MAX])
     if (!s->engines || service_make_scheduler(s, 1, 0, true))
         return -ENOMEM;
     return store_listen(s, err);
-}
-
-void engines_stop(struct service *s)
-{
-    for (uint32_t i = 0; s->engines && i < pool_slots(s->pool); i++)
-        if (s->engines[i])
-            engine_free(s->engines[i]);
-    free(s->engines);
-    kv_feed_free(s->store_feed);
-    kv_feeds_free(s->feeds);
 }
 
 struct engine *engine_of(const struct service *s, uint32_t id)

@@ -88,7 +88,9 @@ static bool try_elsewhere(struct service_request *request, int status)
     struct service *s = request->service;
     char why[128];
 
-    if (status != 503 || instances_count(s, ROLE_PREFILL) < 2 ||
+    if (status != 503 ||
+        instances_count(s, ROLE_PREFILL) <
+            1u + !request->forward->engine->leaving ||
         request->dispatch.retries >= s->dispatch.max_retries)
         return false;
     snprintf(why, sizeof(why), "engine %s answers 503",

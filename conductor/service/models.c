@@ -7,31 +7,38 @@
 #include <string.h>
 
 #include "base/event_loop.h"
+#include "base/log.h"
 #include "conductor/service/setup.h"
 
 /* In a block, where no engine of the model is said to have another number. */
 #define ENGINE_BLOCK_TOKENS 16
 
+/* What an engine says of its model, where none has said it yet. */
+static void take_from(struct config *out, const struct engine_config *e)
+{
+    if (!out->block_tokens)
+        out->block_tokens = e->block_tokens;
+    if (!*out->cost_model)
+        memcpy(out->cost_model, e->cost_model, sizeof(e->cost_model));
+}
+
 /* The configuration as the model of that engine has it. */
-static void engine_model_config(const struct config *config,
+static void engine_model_config(const struct models *models,
                                 const struct engine_config *e,
                                 struct config *out)
 {
-    const struct engine_list *all = &config->engines;
+    const struct fleet_entry *other;
 
-    *out = *config;
+    *out = models->config;
     memcpy(out->model, e->model, sizeof(e->model));
-    out->block_tokens = ENGINE_BLOCK_TOKENS;
+    out->block_tokens = 0;
     *out->cost_model = '\0';
-    for (size_t i = all->n; i-- > 0;) {
-        if (strcmp(all->at[i].model, e->model) != 0)
-            continue;
-        if (all->at[i].block_tokens)
-            out->block_tokens = all->at[i].block_tokens;
-        if (*all->at[i].cost_model)
-            memcpy(out->cost_model, all->at[i].cost_model,
-                   sizeof(all->at[i].cost_model));
-    }
+    take_from(out, e);
+    TAILQ_FOREACH(other, &models->fleet.entries, entry)
+    if (!other->left && strcmp(other->config.model, e->model) == 0)
+        take_from(out, &other->config);
+    if (!out->block_tokens)
+        out->block_tokens = ENGINE_BLOCK_TOKENS;
 }
 
 static struct service *append(struct models *models,
@@ -59,7 +66,7 @@ struct service *models_get(struct models *models,
 
     if (s)
         return s;
-    engine_model_config(&models->config, like, &own);
+    engine_model_config(models, like, &own);
     return append(models, &own, true, err);
 }
 
@@ -67,19 +74,15 @@ static int start_all(struct models *models, char err[CONFIG_ERROR_MAX])
 {
     const struct config *c = &models->config;
 
-    snprintf(err, CONFIG_ERROR_MAX, "out of memory");
-    models->dns = event_loop_dns(models->base);
-    if (!models->dns)
-        return -ENOMEM;
+    models->dns = event_loop_dns(models->base, c->name_server);
+    if (!models->dns) {
+        snprintf(err, CONFIG_ERROR_MAX, "name_server: %.200s: not an address",
+                 c->name_server);
+        return -EINVAL;
+    }
     if (*c->worker_listen && !append(models, c, false, err))
         return -EINVAL;
-    for (size_t i = 0; i < c->engines.n; i++) {
-        struct service *s = models_get(models, &c->engines.at[i], err);
-
-        if (!s || engine_start(s, &c->engines.at[i], err))
-            return -EINVAL;
-    }
-    return 0;
+    return fleet_start(models, err);
 }
 
 struct models *models_new(struct event_base *base, const struct config *config,
@@ -96,6 +99,8 @@ struct models *models_new(struct event_base *base, const struct config *config,
     }
     models->base = base;
     models->config = *config;
+    TAILQ_INIT(&models->fleet.entries);
+    metrics_init(&models->past);
     if (start_all(models, err) == 0)
         return models;
     models_free(models);
@@ -132,7 +137,35 @@ bool models_forward(const struct models *models)
 {
     const struct service *native = models_native(models);
 
-    return native ? native->next : models->first;
+    return !native || native->next;
+}
+
+static bool is_wanted(const struct models *models, const char *model)
+{
+    const struct fleet_entry *e;
+
+    TAILQ_FOREACH(e, &models->fleet.entries, entry)
+    if (!e->left && strcmp(e->config.model, model) == 0)
+        return true;
+    return false;
+}
+
+void models_reap(struct models *models)
+{
+    struct service **at = &models->first, *s;
+
+    while ((s = *at)) {
+        if (!s->forwards || s->n_engines > 0 ||
+            s->table.n_free < s->table.size ||
+            is_wanted(models, s->config.model)) {
+            at = &s->next;
+            continue;
+        }
+        *at = s->next;
+        log_info("model %s is served no more", s->config.model);
+        metrics_add(&models->past, &s->metrics);
+        service_free_one(s);
+    }
 }
 
 bool service_forwards(const struct service *service)
@@ -144,6 +177,10 @@ void models_free(struct models *models)
 {
     if (!models)
         return;
+    /* Requests hold engines. */
+    for (struct service *s = models->first; s; s = s->next)
+        service_drop_requests(s);
+    fleet_stop(models);
     while (models->first) {
         struct service *next = models->first->next;
 
@@ -151,7 +188,7 @@ void models_free(struct models *models)
         models->first = next;
     }
     if (models->dns)
-        evdns_base_free(models->dns, 0);
+        evdns_base_free(models->dns, 1);
     free(models);
 }
 

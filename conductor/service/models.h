@@ -5,7 +5,7 @@
 #ifndef CONDUCTOR_SERVICE_MODELS_H
 #define CONDUCTOR_SERVICE_MODELS_H
 
-#include "conductor/service/engine.h"
+#include "conductor/service/fleet.h"
 
 struct models {
     struct event_base *base;
@@ -13,14 +13,19 @@ struct models {
     struct config config;
     struct service *first;
     uint32_t next_number; /* of a service */
+    struct metrics past;  /* of services that are gone */
+    struct fleet fleet;
 };
 
-/* The service of the engines of a model, made if there is none yet.
- *   like  an engine of it: what the service takes from it and from the others
- *         of the configuration are block size and cost model.
- * Returns it, or NULL with a message. */
+/* The service of the engines of a model, made if there is none yet: its block
+ * size and its cost model are those of `like`, or of the first of the wanted
+ * entries of the model that says one. Returns it, or NULL with a message. */
 [[nodiscard]] struct service *models_get(struct models *models,
                                          const struct engine_config *like,
                                          char err[CONFIG_ERROR_MAX]);
+
+/* Ends the services that nothing is left of: no entry wants their model, and
+ * they have neither engine nor request. */
+void models_reap(struct models *models);
 
 #endif

@@ -56,7 +56,7 @@ static int write_gauge(const struct service *s, size_t g, struct evbuffer *out)
     for (uint32_t i = 0; i < pool_slots(s->pool); i++) {
         const struct pool_instance *in = pool_at(s->pool, i);
 
-        if (!in)
+        if (!in || (s->forwards && s->engines[i]->replaced))
             continue;
         metrics_escape(in->name, label);
         bad |= evbuffer_add_printf(
@@ -94,7 +94,7 @@ struct sums {
 static void sum_up(const struct models *models, struct sums *sums)
 {
     memset(sums, 0, sizeof(*sums));
-    metrics_init(&sums->metrics);
+    sums->metrics = models->past;
     for (const struct service *s = models->first; s; s = s->next) {
         struct prefix_index_stats x = prefix_index_stats(s->index);
 
@@ -158,6 +158,17 @@ int models_metrics(const struct models *models, struct evbuffer *out)
         (unsigned long long)sums.holders, (unsigned long long)sums.bytes,
         (unsigned long long)sums.bytes_max, (unsigned long long)sums.evicted,
         (unsigned long long)sums.unindexed);
+    n = n < 0
+            ? n
+            : evbuffer_add_printf(
+                  out,
+                  "# HELP conductor_discovery_failures_total Look-ups of "
+                  "engines' hosts, and readings of engines_file, that failed.\n"
+                  "# TYPE conductor_discovery_failures_total counter\n"
+                  "conductor_discovery_failures_total{source=\"dns\"} %llu\n"
+                  "conductor_discovery_failures_total{source=\"file\"} %llu\n",
+                  (unsigned long long)models->fleet.lookups_failed,
+                  (unsigned long long)models->fleet.readings_failed);
     if (n < 0 || write_instances(models, out))
         return -ENOMEM;
     if (engines_write_metrics(models->first, out))

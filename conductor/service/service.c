@@ -218,7 +218,7 @@ int service_check_config(const struct config *config,
     for (size_t i = 0; i < engines->n; i++)
         if (engine_check(&engines->at[i], err))
             return -EINVAL;
-    if (*config->worker_listen || engines->n > 0)
+    if (*config->worker_listen || engines->given || *config->engines_file)
         return 0;
     snprintf(err, CONFIG_ERROR_MAX,
              "worker_listen: empty, and there are no engines: nothing would be "
@@ -277,16 +277,23 @@ fail:
     return NULL;
 }
 
+void service_drop_requests(struct service *s)
+{
+    for (uint32_t i = 0; s->table.by_slot && i < s->table.size; i++)
+        if (s->table.by_slot[i])
+            request_free(s->table.by_slot[i]);
+}
+
 void service_free_one(struct service *s)
 {
     if (!s)
         return;
     worker_links_free(s->links);
     secret_free(s->secret);
-    for (uint32_t i = 0; s->table.by_slot && i < s->table.size; i++)
-        if (s->table.by_slot[i])
-            request_free(s->table.by_slot[i]);
-    engines_stop(s);
+    service_drop_requests(s);
+    free(s->engines);
+    kv_feed_free(s->store_feed);
+    kv_feeds_free(s->feeds);
     if (s->inbox_event)
         event_free(s->inbox_event);
     if (s->tick)

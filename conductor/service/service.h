@@ -21,6 +21,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#define SERVICE_NAME_BYTES 64   /* of an instance */
+#define SERVICE_ERROR_BYTES 512 /* of a message */
+
 struct evbuffer;
 struct http_head;
 struct models;
@@ -170,7 +173,7 @@ struct service *models_find(const struct models *models, const char *name,
 /* The service of the native workers; NULL: none are served. */
 struct service *models_native(const struct models *models);
 
-/* Whether the requests of some model are forwarded to engines. */
+/* Whether the requests of some model are, or could be, forwarded to engines. */
 bool models_forward(const struct models *models);
 
 /* The served model; borrowed, lives as long as the service. */
@@ -203,5 +206,27 @@ const char *service_lacks(const struct service *service);
  */
 [[nodiscard]] int models_health(const struct models *models,
                                 struct evbuffer *out);
+
+/* Append the instances of all models as JSON to `out`. Returns 0 or -ENOMEM.
+ * O(instances). */
+[[nodiscard]] int models_instances(const struct models *models,
+                                   struct evbuffer *out);
+
+/*
+ * Add an engine, by the n bytes of an entry of the configuration's engines.
+ *   may_name_files  the entry may name files on this machine
+ *   name            written: what it is called
+ * Returns 0; -EINVAL: it cannot be used; -EEXIST: there is one of that name;
+ * -EPERM: it names a file; with a message that names field and value.
+ */
+[[nodiscard]] int models_add(struct models *models, const char *json, size_t n,
+                             bool may_name_files, char name[SERVICE_NAME_BYTES],
+                             char err[SERVICE_ERROR_BYTES]);
+
+/* Have an engine, or all that are found under its host's name, get no more
+ * requests, and go when they have none. Returns 0; -ENOENT: there is none of
+ * that name; -EPERM: a file wants it; with a message. */
+[[nodiscard]] int models_remove(struct models *models, const char *name,
+                                char err[SERVICE_ERROR_BYTES]);
 
 #endif

@@ -166,7 +166,8 @@ struct service {
     /* A model of engines: what native workers have above is unused then. */
     bool forwards;
     struct engine **engines; /* (max_instances), by pool slot; NULL: none */
-    struct kv_feeds *feeds;  /* NULL: no engine publishes KV events */
+    uint32_t n_engines;
+    struct kv_feeds *feeds;           /* NULL: no engine publishes KV events */
     const struct store_config *store; /* that all of them read; NULL: none */
     struct kv_feed *store_feed;       /* likewise */
     struct learned learned;
@@ -279,7 +280,11 @@ void service_set_window(struct service *s);
                                               bool engines,
                                               char err[CONFIG_ERROR_MAX]);
 
-/* service_free_one(s): frees it, and not the next one. NULL is a no-op. */
+/* service_drop_requests(s): frees all requests without a callback. */
+void service_drop_requests(struct service *s);
+
+/* service_free_one(s): frees it, which has no engine any more, and not the next
+ * one. NULL is a no-op. */
 void service_free_one(struct service *s);
 
 /* service_make_scheduler(s, kv_bytes_per_token, layers, coupled): the scheduler

@@ -21,7 +21,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (config_dump(&a, f))
         abort();
     fclose(f);
-    if (config_parse(&b, text, len, err) || memcmp(&a, &b, sizeof(a)))
+    if (config_parse(&b, text, len, err) || a.engines.n != b.engines.n)
+        abort();
+    for (size_t i = 0; i < a.engines.n; i++)
+        if (!engine_config_equal(&a.engines.at[i], &b.engines.at[i]))
+            abort();
+    config_fini(&a);
+    config_fini(&b);
+    if (memcmp(&a, &b, sizeof(a)))
         abort();
     free(text);
     return 0;

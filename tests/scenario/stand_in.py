@@ -53,7 +53,7 @@ class Engine:
     that is not for its health, and a function that sends bytes; it may return
     'close' to end the connection, or 'reset'."""
 
-    def __init__(self, serve=None, port=0):
+    def __init__(self, serve=None, port=0, host='127.0.0.1', called=None):
         self.serve = serve or self.complete
         self.health = 200
         self.metrics = ''  # of /metrics
@@ -64,14 +64,16 @@ class Engine:
         self.connections = 0
         self.sockets = set()
         self.lock = threading.Lock()
-        self.listener = socket.create_server(('127.0.0.1', port))
+        self.host = host
+        self.listener = socket.create_server((host, port))
         self.port = self.listener.getsockname()[1]
+        self.authority = f'{called or host}:{self.port}'  # as Host names it
         self.open = True
         threading.Thread(target=self.accept, daemon=True).start()
 
     @property
     def url(self):
-        return f'http://127.0.0.1:{self.port}'
+        return f'http://{self.host}:{self.port}'
 
     def stop(self):
         """As a killed process: the port is free, connections are reset."""
@@ -132,7 +134,7 @@ class Engine:
             headers.append((name.lower(), value.strip()))
         request = Request(line[:-2].decode(), headers, b'', number)
         assert request.version == 'HTTP/1.1', line
-        assert request.header('host') == f'127.0.0.1:{self.port}', headers
+        assert request.header('host') == self.authority, headers
         for hop in ('connection', 'transfer-encoding', 'expect', 'te'):
             assert request.header(hop) is None, headers
         n = int(request.header('content-length') or 0)

@@ -134,6 +134,31 @@ int models_health(const struct models *models, struct evbuffer *out)
     return evbuffer_add_printf(out, "{\"status\":\"ok\"}") < 0 ? -ENOMEM : 0;
 }
 
+int models_instances(const struct models *models, struct evbuffer *out)
+{
+    (void)models;
+    return evbuffer_add_printf(out, "{\"instances\":[]}") < 0 ? -ENOMEM : 0;
+}
+
+int models_add(struct models *models, const char *json, size_t n,
+               bool may_name_files, char name[SERVICE_NAME_BYTES],
+               char err[SERVICE_ERROR_BYTES])
+{
+    (void)models;
+    (void)may_name_files;
+    snprintf(name, SERVICE_NAME_BYTES, "e0");
+    snprintf(err, SERVICE_ERROR_BYTES, "name: \"e0\" is there");
+    return n && *json == '{' ? 0 : -EEXIST;
+}
+
+int models_remove(struct models *models, const char *name,
+                  char err[SERVICE_ERROR_BYTES])
+{
+    (void)models;
+    snprintf(err, SERVICE_ERROR_BYTES, "no '%s'", name);
+    return strcmp(name, "a/b") == 0 ? 0 : -ENOENT;
+}
+
 void fake_schedule(struct service_request *request, const char *prefill,
                    const char *decode)
 {

@@ -37,6 +37,37 @@ static void test_defaults_round_trip(void)
     free(text);
 }
 
+/* Words, numbers and texts of engines come back as they were. */
+static void test_engines_round_trip(void)
+{
+    static const char given[] =
+        "{\"engines\": [{\"name\": \"a\", \"url\": \"http://h:1/x\", "
+        "\"model\": \"m\", \"kind\": \"vllm\", \"dns\": true, "
+        "\"index\": \"events\", \"kv_events\": \"tcp://h:2\", "
+        "\"kv_blocks\": 7}, {\"name\": \"b\", \"url\": \"http://h\", "
+        "\"model\": \"m\"}]}";
+    char err[CONFIG_ERROR_MAX], *text = NULL;
+    struct config a, b;
+    size_t len = 0;
+
+    CU_ASSERT_EQUAL_FATAL(parse(&a, given, err), 0);
+    CU_ASSERT_EQUAL(a.engines.n, 2);
+    CU_ASSERT_STRING_EQUAL(a.worker_listen, "");
+    FILE *f = open_memstream(&text, &len);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(f);
+    CU_ASSERT_EQUAL(config_dump(&a, f), 0);
+    fclose(f);
+    CU_ASSERT_EQUAL_FATAL(config_parse(&b, text, len, err), 0);
+    for (size_t i = 0; i < 2; i++)
+        CU_ASSERT(engine_config_equal(&a.engines.at[i], &b.engines.at[i]));
+    CU_ASSERT(!engine_config_equal(&a.engines.at[0], &a.engines.at[1]));
+    b.engines.at[0].dns = false;
+    CU_ASSERT(!engine_config_equal(&a.engines.at[0], &b.engines.at[0]));
+    config_fini(&a);
+    config_fini(&b);
+    free(text);
+}
+
 static void test_mistakes(void)
 {
     static const struct {
@@ -218,6 +249,7 @@ int main(void)
 {
     CU_initialize_registry();
     CU_pSuite s = CU_add_suite("config", NULL, NULL);
+    CU_add_test(s, "engines round trip", test_engines_round_trip);
     CU_add_test(s, "a dump loads back", test_defaults_round_trip);
     CU_add_test(s, "mistakes are named and change nothing", test_mistakes);
     CU_add_test(s, "strings are bounded", test_long_string);

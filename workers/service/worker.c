@@ -333,7 +333,7 @@ struct worker *worker_new(struct event_base *base,
         return NULL;
     w->options = options;
     w->base = base;
-    w->dns = event_loop_dns(base);
+    w->dns = event_loop_dns(base, "");
     w->secret = secret;
     w->engine = engine;
     w->layout = engine_kv_layout(engine);

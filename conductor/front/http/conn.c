@@ -8,8 +8,10 @@
  *                                        <= options.max_body_total_bytes
  */
 #include <stdlib.h>
+#include <string.h>
 #include <sys/socket.h>
 
+#include "base/socket.h"
 #include "conductor/front/http/internal.h"
 
 #define LINGER_US 5000000
@@ -91,4 +93,13 @@ void http_conn_drain(struct http_conn *conn)
 {
     if (conn->state == HTTP_HEAD && !conn->receiving)
         http_conn_linger(conn);
+}
+
+bool http_is_local(const struct http_conn *conn)
+{
+    char host[64], port[16];
+
+    return socket_peer(bufferevent_getfd(conn->bev), host, sizeof(host), port,
+                       sizeof(port)) == 0 &&
+           (strncmp(host, "127.", 4) == 0 || strcmp(host, "::1") == 0);
 }

@@ -99,6 +99,9 @@ uint16_t http_server_port(const struct http_server *server);
 /* Counts; borrowed, lives as long as the server. */
 const struct http_stats *http_server_stats(const struct http_server *server);
 
+/* Whether the client is on this machine. */
+bool http_is_local(const struct http_conn *conn);
+
 /* Have `gone(arg)` called if the client leaves before the answer ends. Not
  * called from inside http_write, http_end or http_abort. */
 void http_on_gone(struct http_conn *conn, void (*gone)(void *arg), void *arg);

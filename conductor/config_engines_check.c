@@ -1,0 +1,144 @@
+/* Whether the entries of "engines" make sense, each alone and together. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/json_fields.h"
+#include "conductor/config_internal.h"
+
+static bool is_path(const char *text)
+{
+    for (const char *c = text; *c; c++)
+        if (*c <= ' ' || *c > '~')
+            return false;
+    return *text == '/';
+}
+
+/* tcp://HOST:PORT */
+static void check_endpoint(struct fields *f, const struct fields_object *o,
+                           const char *key, const char *text)
+{
+    struct address a;
+
+    if (*text && (strncmp(text, "tcp://", 6) != 0 ||
+                  address_parse(text + 6, &a) || a.port == 0))
+        fields_refuse_value(f, o, key, "tcp://HOST:PORT");
+}
+
+static void check_paths(struct fields *f, const struct fields_object *o,
+                        const struct engine_config *e)
+{
+    if (!is_path(e->health_path))
+        fields_refuse_value(f, o, "health_path", "a path that begins with /");
+    if (*e->tokenize_path && !is_path(e->tokenize_path))
+        fields_refuse_value(f, o, "tokenize_path", "a path that begins with /");
+    if (*e->metrics_path && !is_path(e->metrics_path))
+        fields_refuse_value(f, o, "metrics_path", "a path that begins with /");
+}
+
+static void check_events(struct fields *f, const struct fields_object *o,
+                         const struct engine_config *e)
+{
+    check_endpoint(f, o, "kv_events", e->kv_events);
+    check_endpoint(f, o, "kv_replay", e->kv_replay);
+    if (*e->kv_replay && !*e->kv_events)
+        fields_refuse(f, o->path, "kv_replay", "needs kv_events");
+    if (e->index == ENGINE_INDEX_EVENTS && !*e->kv_events)
+        fields_refuse(f, o->path, "index", "\"events\" needs kv_events");
+    if (e->dns && e->kv_events_bind)
+        fields_refuse(f, o->path, "kv_events_bind",
+                      "true, but several engines cannot share one address: "
+                      "with dns the conductor connects");
+}
+
+void engine_config_check(struct fields *f, const struct fields_object *o,
+                         struct engine_config *e)
+{
+    const char *why;
+
+    for (const char *c = e->name; *c; c++)
+        if (*c <= ' ' || *c > '~')
+            fields_refuse_value(f, o, "name", "printable, without blanks");
+    if (e->dns && strlen(e->name) >= ENGINE_DNS_NAME_MAX)
+        fields_refuse_value(f, o, "name", "at most 23 bytes, with dns");
+    why = engine_url_parse(e->url_text, &e->url);
+    if (why)
+        fields_refuse(f, o->path, "url", "\"%s\": %s", e->url_text, why);
+    else if (e->url.tls)
+        fields_refuse(f, o->path, "url", "\"%s\": https is not spoken yet",
+                      e->url_text);
+    check_events(f, o, e);
+    check_paths(f, o, e);
+}
+
+/* An entry and its place. */
+struct place {
+    const struct engine_config *e;
+    size_t at;
+};
+
+static int by_name(const void *a, const void *b)
+{
+    const struct place *x = a, *y = b;
+    int order = strcmp(x->e->name, y->e->name);
+
+    return order ? order : (x->at > y->at) - (x->at < y->at);
+}
+
+/* Those that say no block size last: they fit to any. */
+static int by_model(const void *a, const void *b)
+{
+    const struct place *x = a, *y = b;
+    int order = strcmp(x->e->model, y->e->model);
+
+    if (!order)
+        order = !x->e->block_tokens - !y->e->block_tokens;
+    return order ? order : (x->at > y->at) - (x->at < y->at);
+}
+
+static bool same_names(struct place *all, size_t n, struct engine_clash *out)
+{
+    qsort(all, n, sizeof(*all), by_name);
+    for (size_t i = 1; i < n; i++)
+        if (strcmp(all[i - 1].e->name, all[i].e->name) == 0) {
+            out->at = all[i].at;
+            out->key = "name";
+            snprintf(out->why, sizeof(out->why),
+                     "\"%s\" is another engine's, too", all[i].e->name);
+            return true;
+        }
+    return false;
+}
+
+static bool other_blocks(struct place *all, size_t n, struct engine_clash *out)
+{
+    qsort(all, n, sizeof(*all), by_model);
+    for (size_t i = 1; i < n; i++) {
+        const struct engine_config *a = all[i - 1].e, *b = all[i].e;
+
+        if (strcmp(a->model, b->model) != 0 || !b->block_tokens ||
+            a->block_tokens == b->block_tokens)
+            continue;
+        out->at = all[i].at;
+        out->key = "block_tokens";
+        snprintf(out->why, sizeof(out->why),
+                 "%lld, but engine %s of the same model has %lld",
+                 (long long)b->block_tokens, a->name,
+                 (long long)a->block_tokens);
+        return true;
+    }
+    return false;
+}
+
+bool engine_configs_clash(const struct engine_config *const *all, size_t n,
+                          struct engine_clash *out)
+{
+    struct place *places = calloc(n + 1, sizeof(*places));
+    bool clash;
+
+    for (size_t i = 0; places && i < n; i++)
+        places[i] = (struct place){all[i], i};
+    clash =
+        places && (same_names(places, n, out) || other_blocks(places, n, out));
+    free(places);
+    return clash;
+}

@@ -1,0 +1,115 @@
+/*
+ * /admin/instances: the instances, and engines that come and go.
+ *
+ * Changes need the key of admin_key_file, where there is one. Without one they
+ * need a connection from this machine, and no browser behind it: pages can make
+ * a browser send to addresses that they cannot read from.
+ */
+#include <errno.h>
+#include <event2/buffer.h>
+#include <event2/bufferevent.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/listener.h"
+#include "base/secret.h"
+#include "conductor/front/internal.h"
+
+/* "Bearer KEY" */
+static bool has_key(const struct front_call *call, const struct secret *key)
+{
+    static const char scheme[] = "Bearer ";
+    const size_t n = sizeof(scheme) - 1;
+    const struct http_slice *value = http_find(call->head, "authorization");
+
+    return value && value->n > n && strncasecmp(value->at, scheme, n) == 0 &&
+           secret_is(key, value->at + n, value->n - n);
+}
+
+/* Whether the client may change instances; else it is answered. */
+static bool may_change(const struct front_call *call)
+{
+    const struct secret *key = call->front->options.admin_key;
+    struct openai_error error;
+
+    if (key && has_key(call, key))
+        return true;
+    if (!key && http_is_local(call->conn) && !http_find(call->head, "origin"))
+        return true;
+    if (key) {
+        http_add_header(call->conn, "WWW-Authenticate", "Bearer");
+        openai_error_set(&error, 401, "invalid_admin_key", NULL,
+                         "header 'Authorization' must be 'Bearer' and the key "
+                         "of admin_key_file");
+    } else {
+        openai_error_set(&error, 403, "admin_forbidden", NULL,
+                         "instances can be changed from this machine only, "
+                         "and from no web page: set admin_key_file");
+    }
+    http_reply_error(call->conn, &error);
+    return false;
+}
+
+static void refuse(const struct front_call *call, int rc, const char *why)
+{
+    struct openai_error error;
+    int status = rc == -ENOENT   ? 404
+                 : rc == -EEXIST ? 409
+                 : rc == -EPERM  ? 403
+                                 : 400;
+    const char *code = rc == -ENOENT   ? "unknown_instance"
+                       : rc == -EEXIST ? "instance_exists"
+                       : rc == -EPERM  ? "not_permitted"
+                                       : "invalid_value";
+
+    openai_error_set(&error, status, code, NULL, "%s", why);
+    http_reply_error(call->conn, &error);
+}
+
+static void reply_state(const struct front_call *call, int status,
+                        const char *name, const char *state)
+{
+    struct text_buf buf;
+
+    text_buf_init(&buf, 4096);
+    text_buf_puts(&buf, "{\"name\":");
+    text_buf_json(&buf, name, strlen(name));
+    text_buf_puts(&buf, ",\"state\":\"");
+    text_buf_puts(&buf, state);
+    text_buf_puts(&buf, "\"}\n");
+    http_reply(call->conn, status, "application/json", buf.data, buf.len);
+    text_buf_fini(&buf);
+}
+
+void admin_add(const struct front_call *call)
+{
+    char name[SERVICE_NAME_BYTES], err[SERVICE_ERROR_BYTES];
+    int rc;
+
+    if (!may_change(call))
+        return;
+    rc = models_add(call->front->models, call->body, call->n,
+                    call->front->options.admin_key, name, err);
+    if (rc)
+        refuse(call, rc, err);
+    else
+        reply_state(call, 201, name, "starting");
+}
+
+void admin_remove(const struct front_call *call)
+{
+    const char *at = call->head->path.at + strlen(ADMIN_INSTANCE_PATH);
+    size_t n = call->head->path.n - strlen(ADMIN_INSTANCE_PATH);
+    char name[SERVICE_NAME_BYTES] = "", err[SERVICE_ERROR_BYTES];
+    int rc;
+
+    if (!may_change(call))
+        return;
+    if (n < sizeof(name))
+        snprintf(name, sizeof(name), "%.*s", (int)n, at);
+    rc = models_remove(call->front->models, name, err);
+    if (rc)
+        refuse(call, rc, err);
+    else
+        reply_state(call, 202, name, "draining");
+}

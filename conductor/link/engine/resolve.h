@@ -1,0 +1,54 @@
+/*
+ * A name whose addresses are looked up again and again, as those of a headless
+ * service: each address is an instance.
+ *
+ *   an address belongs to the name from the first answer that has it, until
+ *   RESOLVE_MISSES answers in a row were without it. "No such name" and "no
+ *   address" are answers. A look-up that fails changes nothing.
+ */
+#ifndef CONDUCTOR_LINK_ENGINE_RESOLVE_H
+#define CONDUCTOR_LINK_ENGINE_RESOLVE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define RESOLVE_ADDRESSES_MAX 256
+#define RESOLVE_MISSES 2
+#define RESOLVE_TEXT_BYTES 40 /* of IPv6 in numbers, with a NUL */
+
+struct event_base;
+struct evdns_base;
+struct resolver;
+
+struct resolver_address {
+    char text[RESOLVE_TEXT_BYTES];
+    unsigned misses; /* answers in a row without it */
+};
+
+/* What the name has now, in the order of memcmp(); borrowed for the call. */
+typedef void resolver_changed(void *arg, const struct resolver_address *all,
+                              size_t n);
+
+/* A look-up ended; why_not is NULL, or says why it failed; borrowed. */
+typedef void resolver_looked_up(void *arg, const char *why_not);
+
+struct resolver_ops {
+    resolver_changed *changed; /* other addresses than before */
+    resolver_looked_up *looked_up;
+};
+
+/*
+ * Looks the name up now, and then every every_us, about. The callbacks come
+ * from the loop.
+ *   dns   borrowed until resolver_free(), like base and ops
+ *   host  copied; a name, or an address in numbers
+ * Returns it owned, or NULL: out of memory.
+ */
+[[nodiscard]] struct resolver *
+resolver_new(struct event_base *base, struct evdns_base *dns, const char *host,
+             int64_t every_us, const struct resolver_ops *ops, void *arg);
+
+/* Ends it; no callback comes any more. NULL is a no-op. */
+void resolver_free(struct resolver *resolver);
+
+#endif

@@ -1,0 +1,134 @@
+/* The instances as an administrator sees and changes them. */
+#include <errno.h>
+#include <event2/buffer.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/json_fields.h"
+#include "conductor/service/models.h"
+
+static const char *health_name(enum pool_health health)
+{
+    static const char *const names[HEALTH_STATES] = {
+        [HEALTH_STARTING] = "starting", [HEALTH_READY] = "ready",
+        [HEALTH_DRAINING] = "draining", [HEALTH_SUSPECT] = "suspect",
+        [HEALTH_GONE] = "gone",
+    };
+
+    return names[health];
+}
+
+static int put_text(struct evbuffer *out, const char *name, const char *text)
+{
+    char escaped[2 * ENGINE_URL_MAX];
+
+    metrics_escape(text, escaped);
+    return evbuffer_add_printf(out, ",\"%s\":\"%s\"", name, escaped);
+}
+
+static int put_engine(struct evbuffer *out, const struct engine *e)
+{
+    int bad = put_text(out, "kind", engine_kind_name(e->config->kind)) < 0;
+
+    bad |= put_text(out, "url", e->config->url_text) < 0;
+    bad |= put_text(out, "from", fleet_origin_name(e->entry->origin)) < 0;
+    bad |= put_text(out, "entry", e->entry->config.name) < 0;
+    bad |= evbuffer_add_printf(out, ",\"exchanges\":%zu}",
+                               upstream_busy(e->upstream)) < 0;
+    return bad;
+}
+
+static int put_instance(struct evbuffer *out, const struct service *s,
+                        const struct pool_instance *in)
+{
+    char name[2 * POOL_NAME_BYTES];
+    int bad;
+
+    metrics_escape(in->name, name);
+    bad = evbuffer_add_printf(out, "{\"name\":\"%s\"", name) < 0;
+    bad |= put_text(out, "model", s->model.name) < 0;
+    bad |= put_text(out, "role", proto_role_name((uint8_t)in->role)) < 0;
+    bad |= put_text(out, "state", health_name(in->health)) < 0;
+    bad |= evbuffer_add_printf(
+               out, ",\"prefills\":%zu,\"decodes\":%zu,\"blocks\":%llu",
+               in->n_waiting + in->n_running, in->n_decodes,
+               (unsigned long long)prefix_index_held(s->index, in->slot)) < 0;
+    if (s->forwards)
+        return bad | put_engine(out, s->engines[in->slot]);
+    return bad | (evbuffer_add_printf(out, ",\"kind\":\"native\"}") < 0);
+}
+
+int models_instances(const struct models *models, struct evbuffer *out)
+{
+    const char *comma = "";
+    int bad = evbuffer_add_printf(out, "{\"instances\":[") < 0;
+
+    for (const struct service *s = models->first; s; s = s->next)
+        for (uint32_t i = 0; i < pool_slots(s->pool); i++) {
+            const struct pool_instance *in = pool_at(s->pool, i);
+
+            if (!in)
+                continue;
+            bad |= evbuffer_add_printf(out, "%s", comma) < 0;
+            bad |= put_instance(out, s, in);
+            comma = ",";
+        }
+    bad |= evbuffer_add_printf(out, "]}\n") < 0;
+    return bad ? -ENOMEM : 0;
+}
+
+static void read_entry(struct fields *f, const struct fields_object *root,
+                       void *into)
+{
+    engine_config_read(f, root, into);
+}
+
+int models_add(struct models *models, const char *json, size_t n,
+               bool may_name_files, char name[SERVICE_NAME_BYTES],
+               char err[SERVICE_ERROR_BYTES])
+{
+    struct fields f = {"", "the body", err, SERVICE_ERROR_BYTES, 0};
+    struct engine_config config;
+    int rc = fields_read(&f, json, n, read_entry, &config);
+
+    _Static_assert(SERVICE_ERROR_BYTES == CONFIG_ERROR_MAX, "of messages");
+    _Static_assert(SERVICE_NAME_BYTES == ENGINE_NAME_MAX, "of names");
+    if (rc)
+        return rc;
+    if (!may_name_files && (*config.api_key_file || *config.cost_model)) {
+        snprintf(err, SERVICE_ERROR_BYTES,
+                 "%s: \"%s\": a file can be named only with the key of "
+                 "admin_key_file",
+                 *config.api_key_file ? "api_key_file" : "cost_model",
+                 *config.api_key_file ? config.api_key_file
+                                      : config.cost_model);
+        return -EPERM;
+    }
+    snprintf(name, SERVICE_NAME_BYTES, "%s", config.name);
+    if (fleet_find(&models->fleet, config.name)) {
+        snprintf(err, SERVICE_ERROR_BYTES,
+                 "name: \"%s\" is another engine's, too", config.name);
+        return -EEXIST;
+    }
+    return fleet_add(&models->fleet, &config, err);
+}
+
+int models_remove(struct models *models, const char *name,
+                  char err[SERVICE_ERROR_BYTES])
+{
+    struct fleet_entry *e = fleet_find(&models->fleet, name);
+
+    if (!e) {
+        snprintf(err, SERVICE_ERROR_BYTES,
+                 "there is no engine '%.100s' that could be removed", name);
+        return -ENOENT;
+    }
+    if (e->origin == FLEET_FILE) {
+        snprintf(err, SERVICE_ERROR_BYTES,
+                 "engine '%s' is wanted by %.200s: take it out there", name,
+                 models->config.engines_file);
+        return -EPERM;
+    }
+    fleet_drop(e);
+    return 0;
+}

@@ -1,0 +1,348 @@
+/* See fleet.h. */
+#include "conductor/service/fleet.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "conductor/service/models.h"
+
+#define TICK_US 200000
+#define TICKS_PER_S 5u
+
+const char *fleet_origin_name(enum fleet_origin origin)
+{
+    static const char *const names[] = {"configuration", "file", "admin"};
+
+    return names[origin];
+}
+
+struct fleet_entry *fleet_find(const struct fleet *fleet, const char *name)
+{
+    struct fleet_entry *e;
+
+    TAILQ_FOREACH(e, &fleet->entries, entry)
+    if (!e->left && strcmp(e->config.name, name) == 0)
+        return e;
+    return NULL;
+}
+
+/* Whether the engine has one of the n configurations. */
+static bool is_wanted(const struct engine *e,
+                      const struct engine_config *wanted, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (engine_config_equal(&e->own, &wanted[i]))
+            return true;
+    return false;
+}
+
+static bool is_there(const struct fleet_entry *entry,
+                     const struct engine_config *wanted)
+{
+    const struct engine *e;
+
+    TAILQ_FOREACH(e, &entry->engines, of_entry)
+    if (!e->leaving && engine_config_equal(&e->own, wanted))
+        return true;
+    return false;
+}
+
+/* What is counted of those that leave would be counted twice under one name. */
+static void hide_leaving(struct fleet *fleet, const char *name)
+{
+    struct fleet_entry *entry;
+    struct engine *e;
+
+    if (fleet->n_leaving == 0)
+        return;
+    TAILQ_FOREACH(entry, &fleet->entries, entry)
+    TAILQ_FOREACH(e, &entry->engines, of_entry)
+    e->replaced |= e->leaving && strcmp(e->own.name, name) == 0;
+}
+
+static int start(struct fleet_entry *entry, const struct engine_config *config,
+                 char err[CONFIG_ERROR_MAX])
+{
+    struct service *s = models_get(entry->fleet->models, config, err);
+    struct engine *e = s ? engine_start(s, config, err) : NULL;
+
+    if (!e)
+        return -EINVAL;
+    e->entry = entry;
+    hide_leaving(entry->fleet, config->name);
+    TAILQ_INSERT_TAIL(&entry->engines, e, of_entry);
+    return 0;
+}
+
+int fleet_place(struct fleet_entry *entry, const struct engine_config *wanted,
+                size_t n, char err[CONFIG_ERROR_MAX])
+{
+    char why[CONFIG_ERROR_MAX];
+    struct engine *e;
+    int rc = 0;
+
+    TAILQ_FOREACH(e, &entry->engines, of_entry)
+    if (!e->leaving && !is_wanted(e, wanted, n)) {
+        engine_retire(e);
+        entry->fleet->n_leaving++;
+    }
+    for (size_t i = 0; i < n; i++)
+        if (!is_there(entry, &wanted[i]) &&
+            start(entry, &wanted[i], rc ? why : err))
+            rc = -EINVAL;
+    return rc;
+}
+
+/* Engines that have drained go, and so do the entries that have left. */
+static void reap(struct fleet *fleet)
+{
+    struct fleet_entry *entry, *next;
+    struct engine *e, *after;
+
+    for (entry = TAILQ_FIRST(&fleet->entries); entry; entry = next) {
+        next = TAILQ_NEXT(entry, entry);
+        for (e = TAILQ_FIRST(&entry->engines); e; e = after) {
+            after = TAILQ_NEXT(e, of_entry);
+            if (!e->leaving || upstream_busy(e->upstream) > 0)
+                continue;
+            TAILQ_REMOVE(&entry->engines, e, of_entry);
+            engine_leave(e);
+            fleet->n_leaving--;
+        }
+        if (!entry->left || !TAILQ_EMPTY(&entry->engines))
+            continue;
+        TAILQ_REMOVE(&fleet->entries, entry, entry);
+        free(entry);
+    }
+}
+
+static struct fleet_entry *add(struct fleet *fleet, enum fleet_origin origin,
+                               const struct engine_config *config)
+{
+    struct fleet_entry *e = calloc(1, sizeof(*e));
+
+    if (!e)
+        return NULL;
+    e->fleet = fleet;
+    e->origin = origin;
+    e->config = *config;
+    TAILQ_INIT(&e->engines);
+    TAILQ_INSERT_TAIL(&fleet->entries, e, entry);
+    fleet->n_wanted++;
+    return e;
+}
+
+/* Its engines start. Its model is served even while it has none. */
+static int begin(struct fleet_entry *e, char err[CONFIG_ERROR_MAX])
+{
+    if (!models_get(e->fleet->models, &e->config, err))
+        return -EINVAL;
+    if (!e->config.dns)
+        return fleet_place(e, &e->config, 1, err);
+    snprintf(err, CONFIG_ERROR_MAX, "engines: %s: out of memory",
+             e->config.name);
+    return fleet_resolve(e);
+}
+
+/* Entries whose engine could not be started, for want of a port or of memory.
+ */
+static void try_again(struct fleet *fleet)
+{
+    char err[CONFIG_ERROR_MAX];
+    struct fleet_entry *e;
+
+    TAILQ_FOREACH(e, &fleet->entries, entry)
+    if (!e->left && !e->resolver && TAILQ_EMPTY(&e->engines) && begin(e, err) &&
+        log_rate_takes(&fleet->lines, 1))
+        log_warn("%s; it is tried again", err);
+}
+
+static void on_tick(evutil_socket_t, short, void *arg)
+{
+    struct fleet *fleet = arg;
+
+    reap(fleet);
+    models_reap(fleet->models);
+    if (++fleet->ticks % TICKS_PER_S)
+        return;
+    try_again(fleet);
+    fleet_file_look(fleet);
+}
+
+void fleet_drop(struct fleet_entry *entry)
+{
+    char err[CONFIG_ERROR_MAX];
+
+    if (entry->left)
+        return;
+    entry->left = true;
+    entry->fleet->n_wanted--;
+    resolver_free(entry->resolver);
+    entry->resolver = NULL;
+    (void)!fleet_place(entry, NULL, 0, err);
+}
+
+/* A configuration that cannot be served beside what is served already. */
+static bool misfits(const struct fleet *fleet, const struct engine_config *c,
+                    struct engine_clash *out)
+{
+    const struct service *s =
+        models_find(fleet->models, c->model, strlen(c->model));
+
+    if (s && !s->forwards) {
+        out->key = "model";
+        snprintf(out->why, sizeof(out->why),
+                 "\"%s\" is that of the native workers", c->model);
+        return true;
+    }
+    if (!s || !c->block_tokens || c->block_tokens == s->config.block_tokens)
+        return false;
+    out->key = "block_tokens";
+    snprintf(out->why, sizeof(out->why),
+             "%lld, but the model \"%s\" is served with %lld",
+             (long long)c->block_tokens, c->model,
+             (long long)s->config.block_tokens);
+    return true;
+}
+
+static int refuse(char err[CONFIG_ERROR_MAX], const char *path, size_t at,
+                  const struct engine_clash *clash)
+{
+    char where[32] = "";
+
+    if (path)
+        snprintf(where, sizeof(where), "%s[%zu].", path, at);
+    snprintf(err, CONFIG_ERROR_MAX, "%s%s: %s", where, clash->key, clash->why);
+    return -EINVAL;
+}
+
+/* Whether the n configurations can be wanted beside all entries but those of
+ * the origin `instead_of`, if it is one. */
+static int check(const struct fleet *fleet, int instead_of,
+                 const struct engine_config *list, size_t n, const char *path,
+                 char err[CONFIG_ERROR_MAX])
+{
+    const struct engine_config **all =
+        calloc(fleet->n_wanted + n + 1, sizeof(*all));
+    int64_t most = fleet->models->config.max_instances;
+    struct engine_clash clash;
+    const struct fleet_entry *e;
+    size_t others = 0;
+    int rc = 0;
+
+    snprintf(err, CONFIG_ERROR_MAX, "out of memory");
+    if (!all)
+        return -ENOMEM;
+    TAILQ_FOREACH(e, &fleet->entries, entry)
+    if (!e->left && (int)e->origin != instead_of)
+        all[others++] = &e->config;
+    for (size_t i = 0; i < n; i++)
+        all[others + i] = &list[i];
+    if (engine_configs_clash(all, others + n, &clash))
+        rc = refuse(err, path, clash.at - others, &clash);
+    free(all);
+    if (rc == 0 && others + n > (size_t)most) {
+        snprintf(err, CONFIG_ERROR_MAX,
+                 "engines: %zu with these, and max_instances is %lld",
+                 others + n, (long long)most);
+        return -EINVAL;
+    }
+    for (size_t i = 0; rc == 0 && i < n; i++)
+        if (misfits(fleet, &list[i], &clash))
+            rc = refuse(err, path, i, &clash);
+        else
+            rc = engine_check(&list[i], err);
+    return rc;
+}
+
+static bool is_listed(const struct engine_list *list,
+                      const struct engine_config *c)
+{
+    for (size_t i = 0; i < list->n; i++)
+        if (engine_config_equal(&list->at[i], c))
+            return true;
+    return false;
+}
+
+static int begin_all(struct fleet *fleet, char err[CONFIG_ERROR_MAX])
+{
+    char why[CONFIG_ERROR_MAX];
+    struct fleet_entry *e;
+    int rc = 0;
+
+    TAILQ_FOREACH(e, &fleet->entries, entry)
+    if (!e->left && !e->resolver && TAILQ_EMPTY(&e->engines) &&
+        begin(e, rc ? why : err))
+        rc = -EAGAIN;
+    return rc;
+}
+
+int fleet_set(struct fleet *fleet, enum fleet_origin origin,
+              const struct engine_list *list, char err[CONFIG_ERROR_MAX])
+{
+    struct fleet_entry *e;
+    int rc = check(fleet, (int)origin, list->at, list->n, "engines", err);
+
+    if (rc)
+        return rc;
+    TAILQ_FOREACH(e, &fleet->entries, entry)
+    if (!e->left && e->origin == origin && !is_listed(list, &e->config))
+        fleet_drop(e);
+    for (size_t i = 0; i < list->n; i++)
+        if (!fleet_find(fleet, list->at[i].name) &&
+            !add(fleet, origin, &list->at[i])) {
+            snprintf(err, CONFIG_ERROR_MAX, "out of memory");
+            return -EAGAIN;
+        }
+    return begin_all(fleet, err);
+}
+
+int fleet_add(struct fleet *fleet, const struct engine_config *config,
+              char err[CONFIG_ERROR_MAX])
+{
+    int rc = check(fleet, -1, config, 1, NULL, err);
+    struct fleet_entry *e = rc ? NULL : add(fleet, FLEET_ADMIN, config);
+
+    if (e && begin(e, err) == 0)
+        return 0;
+    if (e)
+        fleet_drop(e);
+    return -EINVAL;
+}
+
+int fleet_start(struct models *models, char err[CONFIG_ERROR_MAX])
+{
+    struct fleet *fleet = &models->fleet;
+    struct timeval every = {0, TICK_US};
+
+    fleet->models = models;
+    fleet->tick = event_new(models->base, -1, EV_PERSIST, on_tick, fleet);
+    snprintf(err, CONFIG_ERROR_MAX, "out of memory");
+    if (!fleet->tick || event_add(fleet->tick, &every))
+        return -ENOMEM;
+    if (fleet_set(fleet, FLEET_CONFIGURATION, &models->config.engines, err))
+        return -EINVAL;
+    return fleet_file_start(fleet, err);
+}
+
+void fleet_stop(struct models *models)
+{
+    struct fleet *fleet = &models->fleet;
+    struct fleet_entry *entry;
+    struct engine *e;
+
+    if (fleet->tick)
+        event_free(fleet->tick);
+    fleet_file_stop(fleet);
+    while ((entry = TAILQ_FIRST(&fleet->entries))) {
+        TAILQ_REMOVE(&fleet->entries, entry, entry);
+        resolver_free(entry->resolver);
+        while ((e = TAILQ_FIRST(&entry->engines))) {
+            TAILQ_REMOVE(&entry->engines, e, of_entry);
+            engine_leave(e);
+        }
+        free(entry);
+    }
+}

@@ -1,0 +1,96 @@
+/*
+ * The engines that are wanted, and those that there are. Private to the files
+ * of conductor/service.
+ *
+ *   An entry is wanted by one origin. It has one engine, or, with dns, one for
+ *   each address of its host. fleet_set() says what an origin wants;
+ *   fleet_place() makes an entry's engines those that it should have. There is
+ *   no other way to start an engine, or to end one.
+ *   An engine that is not wanted any more drains: it gets no request, and goes
+ *   when it has none. A model goes with its last entry, engine and request.
+ */
+#ifndef CONDUCTOR_SERVICE_FLEET_H
+#define CONDUCTOR_SERVICE_FLEET_H
+
+#include "base/log.h"
+#include "conductor/link/engine/resolve.h"
+#include "conductor/service/engine.h"
+
+struct fleet_file;
+struct models;
+
+enum fleet_origin { FLEET_CONFIGURATION, FLEET_FILE, FLEET_ADMIN };
+
+/* "configuration", "file", "admin"; static. */
+const char *fleet_origin_name(enum fleet_origin origin);
+
+struct fleet_entry {
+    TAILQ_ENTRY(fleet_entry) entry;
+    struct fleet *fleet;
+    struct engine_config config;
+    enum fleet_origin origin;
+    bool left;                 /* not wanted: it goes with its last engine */
+    struct resolver *resolver; /* with dns */
+    bool looks_fail;           /* the log has it */
+    struct engine_row engines;
+};
+
+struct fleet {
+    struct models *models;
+    struct event *tick;
+    TAILQ_HEAD(, fleet_entry) entries;
+    size_t n_wanted;         /* entries that have not left */
+    size_t n_leaving;        /* engines that drain */
+    struct fleet_file *file; /* NULL: none is watched */
+    uint32_t ticks;
+    struct log_rate lines; /* of what fails again and again */
+    uint64_t lookups_failed, readings_failed;
+};
+
+/* fleet_start(models): begins with what its configuration wants. Returns 0 or a
+ * negative errno with a message; fleet_stop() frees what there is. */
+[[nodiscard]] int fleet_start(struct models *models,
+                              char err[CONFIG_ERROR_MAX]);
+void fleet_stop(struct models *models);
+
+/*
+ * An origin wants these entries, and no others. What is unchanged goes on.
+ * Returns 0; -EAGAIN with a message: one of them could not be started, and will
+ * be tried again; or another negative errno with one: nothing has changed.
+ */
+[[nodiscard]] int fleet_set(struct fleet *fleet, enum fleet_origin origin,
+                            const struct engine_list *list,
+                            char err[CONFIG_ERROR_MAX]);
+
+/* An administrator wants this one, too. Returns 0; -EINVAL with a message that
+ * names the field. */
+[[nodiscard]] int fleet_add(struct fleet *fleet,
+                            const struct engine_config *config,
+                            char err[CONFIG_ERROR_MAX]);
+
+/* The entry of that name that is wanted, or NULL. */
+struct fleet_entry *fleet_find(const struct fleet *fleet, const char *name);
+
+/* An entry is not wanted any more: it and its engines go, perhaps later. */
+void fleet_drop(struct fleet_entry *entry);
+
+/* Gives an entry the n engines of `wanted`, by configurations with other names
+ * and addresses than its own. Returns 0; or a negative errno with a message,
+ * where the first of those that did not start is named. */
+[[nodiscard]] int fleet_place(struct fleet_entry *entry,
+                              const struct engine_config *wanted, size_t n,
+                              char err[CONFIG_ERROR_MAX]);
+
+/* fleet_dns.c: begins to look up the entry's host; its engines follow. Returns
+ * 0 or -ENOMEM. */
+[[nodiscard]] int fleet_resolve(struct fleet_entry *entry);
+
+/* fleet_file.c: reads the watched file, if the configuration has one, and
+ * watches it from then on; looks whether it has changed. Returns 0 or -EINVAL
+ * with a message. */
+[[nodiscard]] int fleet_file_start(struct fleet *fleet,
+                                   char err[CONFIG_ERROR_MAX]);
+void fleet_file_look(struct fleet *fleet);
+void fleet_file_stop(struct fleet *fleet);
+
+#endif

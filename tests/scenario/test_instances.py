@@ -1,0 +1,313 @@
+"""Engines that come and go while the conductor runs: over /admin, by a file
+that is watched, and by the addresses of a name."""
+import json
+import os
+import threading
+
+import engines
+from harness import CONDUCTOR, Case, Cluster, program, settings, wait_until
+from name_server import NameServer
+from stand_in import Engine, chunk, event, stream_head
+
+KEY = 'a-key-of-sixteen-bytes-or-more'
+
+
+class InstanceCase(Case):
+    def setUp(self):
+        super().setUp()
+        self.more = []
+
+    def engine(self, serve=None, **where):
+        self.more.append(Engine(serve, **where))
+        return self.more[-1]
+
+    def conductor(self, **config):
+        cluster = Cluster(self)
+        cluster.config = {'listen': '127.0.0.1:0', 'engine_health_ms': 50,
+                          'engines': [], **config}
+        cluster.start_conductor()
+        return cluster
+
+    def tearDown(self):
+        for e in self.more:
+            if e.open:
+                e.stop()
+            self.assertEqual(e.faults, [])
+        super().tearDown()
+
+    @staticmethod
+    def entry(name, engine, **more):
+        return {'name': name, 'url': engine.url, 'model': 'm', **more}
+
+    @staticmethod
+    def states(cluster):
+        """{name: state}"""
+        got = cluster.api.request('GET', '/admin/instances')
+        assert got.status == 200, got.body
+        return {i['name']: i['state'] for i in got.body['instances']}
+
+    def wait_states(self, cluster, **states):
+        wait_until(f'the instances are {states}',
+                   lambda: self.states(cluster) == states)
+
+    @staticmethod
+    def ask(cluster, model='m', **body):
+        return cluster.api.request('POST', '/v1/completions', {
+            'model': model, 'prompt': 'x', **body})
+
+
+class Admin(InstanceCase):
+    def add(self, cluster, entry, headers=None):
+        return cluster.api.request('POST', '/admin/instances', entry, headers)
+
+    def remove(self, cluster, name, headers=None):
+        return cluster.api.request('DELETE', f'/admin/instances/{name}',
+                                   headers=headers)
+
+    def test_one_comes_and_another_goes(self):
+        go_on = threading.Event()
+
+        def slow(request, send):
+            send(stream_head())
+            send(chunk(event('one')))
+            go_on.wait(60 * settings.scale)
+            send(chunk(event('two')) + b'0\r\n\r\n')
+        cluster = self.conductor()
+        self.assertEqual(self.states(cluster), {})
+        self.assertError(self.ask(cluster), 404, "'m' does not exist")
+        a, b = self.engine(slow), self.engine()
+        got = self.add(cluster, self.entry('a', a))
+        self.assertEqual((got.status, got.body),
+                         (201, {'name': 'a', 'state': 'starting'}))
+        self.wait_states(cluster, a='ready')
+        connection, response = cluster.api.open(
+            'POST', '/v1/completions',
+            {'model': 'm', 'stream': True, 'prompt': 'x'})
+        self.assertEqual(response.read(len(event('one'))), event('one'))
+        self.assertEqual(self.add(cluster, self.entry('b', b)).status, 201)
+        self.wait_states(cluster, a='ready', b='ready')
+        self.assertError(self.add(cluster, self.entry('b', b)), 409, '"b"')
+        got = self.remove(cluster, 'a')
+        self.assertEqual((got.status, got.body),
+                         (202, {'name': 'a', 'state': 'draining'}))
+        self.assertEqual(self.states(cluster),
+                         {'a': 'draining', 'b': 'ready'})
+        self.assertError(self.remove(cluster, 'a'), 404, "'a'")
+        for _ in range(4):
+            self.assertEqual(self.ask(cluster).headers[
+                'x-conductor-prefill'], 'b')
+        # One of the same name may come at once.
+        other = self.engine()
+        self.assertEqual(self.add(cluster, self.entry('a', other)).status, 201)
+        wait_until('the new one is ready', lambda: 'ready' in [
+            i['state'] for i in cluster.api.request(
+                'GET', '/admin/instances').body['instances']
+            if i['name'] == 'a'])
+        cluster.api.metrics()  # fails where a sample comes twice
+        go_on.set()
+        self.assertEqual(response.read(), event('two'))
+        connection.close()
+        self.wait_states(cluster, a='ready', b='ready')
+        for name in 'ab':
+            self.assertEqual(self.remove(cluster, name).status, 202)
+        self.wait_states(cluster)
+        wait_until('the model is gone', lambda: self.ask(cluster).status == 404)
+        metrics = cluster.api.metrics()
+        self.assertEqual([k for k in metrics if 'instance=' in k], [])
+        # What was counted before stays counted.
+        self.assertEqual(metrics[
+            'conductor_requests_total{outcome="completed"}'], 5)
+
+    def test_bad_entries(self):
+        a = self.engine()
+        cluster = self.conductor(max_instances=2, engines=[
+            self.entry('a', a, block_tokens=32)])
+        good = self.entry('b', a)
+        for bad, *words in (
+                ({**good, 'url': 'ftp://h'}, 'url', 'ftp://h'),
+                ({**good, 'kind': 'trt'}, 'kind', 'trt'),
+                ({**good, 'role': 'decod'}, 'role', 'decod'),
+                ({**good, 'kv_blocks': 0}, 'kv_blocks', '0'),
+                ({**good, 'name': 'a b'}, 'name', 'a b'),
+                ({**good, 'blocks': 1}, 'blocks', 'no such field'),
+                ({**good, 'block_tokens': 64}, 'block_tokens', '64', '32'),
+                ({'name': 'b'}, 'url', 'missing'),
+                ({**good, 'dns': True, 'name': 'n' * 24}, 'name', 'nnn'),
+                ([], 'object'), (b'{', 'line 1')):
+            got = self.add(cluster, bad)
+            self.assertError(got, 400, *words)
+        self.assertError(self.remove(cluster, 'nobody'), 404, 'nobody')
+        self.assertError(self.remove(cluster, 'x' * 200), 404)
+        self.assertError(cluster.api.request('PUT', '/admin/instances', '{}'),
+                         405)
+        self.assertError(cluster.api.request('POST', '/admin/other', good),
+                         404)
+        self.assertEqual(self.add(cluster, good).status, 201)
+        self.assertError(self.add(cluster, {**good, 'name': 'c'}), 400,
+                         'max_instances', '2')
+        self.wait_states(cluster, a='ready', b='ready')
+
+    def test_strangers(self):
+        a = self.engine()
+        cluster = self.conductor()
+        entry = self.entry('a', a)
+        self.assertError(self.add(cluster, entry, {'Origin': 'http://x'}), 403)
+        self.assertError(self.add(
+            cluster, {**entry, 'api_key_file': '/etc/hostname'}), 403,
+            'api_key_file', '/etc/hostname')
+        self.stop(cluster.conductor)
+        path = self.write('admin.key', KEY + '\n')
+        os.chmod(path, 0o600)
+        cluster = self.conductor(admin_key_file=path)
+        key = {'Authorization': 'Bearer ' + KEY}
+        self.assertError(self.add(cluster, entry), 401, 'admin_key_file')
+        self.assertError(self.add(cluster, entry, {
+            'Authorization': 'Bearer ' + KEY + 'x'}), 401)
+        self.assertEqual(self.add(cluster, entry, key).status, 201)
+        self.assertError(self.remove(cluster, 'a'), 401)
+        self.wait_states(cluster, a='ready')
+        self.assertEqual(self.remove(cluster, 'a', key).status, 202)
+        self.wait_states(cluster)
+        os.chmod(path, 0o644)
+        cluster.config['admin_key_file'] = path
+        status, _, errors = self.run_program(
+            program(*CONDUCTOR), '-t', '-s', f'admin_key_file={path}',
+            '-s', 'policy=random')
+        self.assertEqual(status, 2)
+        self.assertIn('admin_key_file', errors)
+
+
+class File(InstanceCase):
+    def put(self, *entries, text=None):
+        """As an editor or a ConfigMap does it: a new file in the old place."""
+        path = self.write('engines.next', text or json.dumps(
+            {'engines': entries}))
+        os.replace(path, os.path.join(self.folder, 'engines.json'))
+
+    def failures(self, cluster):
+        return cluster.api.metrics()[
+            'conductor_discovery_failures_total{source="file"}']
+
+    def test_the_file_is_followed(self):
+        a, b = self.engine(), self.engine()
+        self.put(self.entry('a', a))
+        cluster = self.conductor(engines_file='engines.json')
+        self.wait_states(cluster, a='ready')
+        self.put(self.entry('a', a), self.entry('b', b))
+        self.wait_states(cluster, a='ready', b='ready')
+        self.assertEqual(self.failures(cluster), 0)
+        for bad, word in (('{"engines": [', 'line 1'),
+                          ('{"engine": []}', 'no such field'),
+                          (json.dumps({'engines': [
+                              self.entry('c', a, kv_blocks=-1)]}),
+                           'engines[0].kv_blocks'),
+                          (json.dumps({'engines': [self.entry('c', a)] * 2}),
+                           'engines[1].name')):
+            before = self.failures(cluster)
+            self.put(text=bad)
+            wait_until('it was read',
+                       lambda: self.failures(cluster) > before)
+            wait_until('the log says why',
+                       lambda: word in cluster.conductor.log())
+            self.assertEqual(self.states(cluster),
+                             {'a': 'ready', 'b': 'ready'})
+        before = self.failures(cluster)
+        os.remove(os.path.join(self.folder, 'engines.json'))
+        wait_until('it is missed', lambda: self.failures(cluster) > before)
+        self.assertEqual(self.states(cluster), {'a': 'ready', 'b': 'ready'})
+        self.assertError(cluster.api.request(
+            'DELETE', '/admin/instances/b'), 403, 'engines.json')
+        self.put(self.entry('b', b))
+        self.wait_states(cluster, b='ready')
+        self.put()
+        self.wait_states(cluster)
+
+    def test_a_file_that_is_not_there(self):
+        status, _, errors = self.run_program(
+            program(*CONDUCTOR), '-s', 'listen=127.0.0.1:0',
+            '-s', 'worker_listen=', '-s', 'engines_file=no.json')
+        self.assertEqual(status, 1)
+        self.assertIn('no.json', errors)
+
+
+class Dns(InstanceCase):
+    def look_up(self, addresses, host='pool.test', **fields):
+        """A conductor that looks the name up, and its name server."""
+        self.servers = NameServer(host, addresses)
+        self.addCleanup(self.servers.stop)
+        return self.conductor(
+            engine_dns_ms=100, name_server=f'127.0.0.1:{self.servers.port}',
+            engines=[{'name': 'p', 'dns': True, 'model': 'm',
+                      'url': f'http://{host}:{self.port}', **fields}])
+
+    def at(self, n, called='pool.test'):
+        """An engine at 127.0.0.n; all at one port."""
+        e = self.engine(port=getattr(self, 'port', 0), host=f'127.0.0.{n}',
+                        called=called)
+        self.port = e.port
+        return e
+
+    def test_addresses_come_and_go(self):
+        first, second = self.at(1), self.at(2)
+        cluster = self.look_up(['127.0.0.1'])
+        self.wait_states(cluster, **{'p@127.0.0.1': 'ready'})
+        self.assertEqual(self.ask(cluster).headers['x-conductor-prefill'],
+                         'p@127.0.0.1')
+        self.servers.addresses = ['127.0.0.2', '127.0.0.1']
+        self.wait_states(cluster, **{'p@127.0.0.1': 'ready',
+                                     'p@127.0.0.2': 'ready'})
+        self.servers.addresses = ['127.0.0.2']
+        self.wait_states(cluster, **{'p@127.0.0.2': 'ready'})
+        self.assertEqual(self.ask(cluster).headers['x-conductor-prefill'],
+                         'p@127.0.0.2')
+        self.assertEqual(len(first.requests), 1)
+        self.assertEqual(len(second.requests), 1)
+        # No such name is an answer, too.
+        self.servers.addresses = []
+        self.wait_states(cluster)
+        self.assertError(self.ask(cluster), 503, "'m'")
+        self.servers.addresses = ['127.0.0.1']
+        self.wait_states(cluster, **{'p@127.0.0.1': 'ready'})
+
+    def test_a_name_server_that_fails(self):
+        self.at(1)
+        cluster = self.look_up(['127.0.0.1'])
+        self.wait_states(cluster, **{'p@127.0.0.1': 'ready'})
+        self.servers.addresses = None
+        wait_until('it fails', lambda: cluster.api.metrics()[
+            'conductor_discovery_failures_total{source="dns"}'] >= 2)
+        self.assertEqual(self.states(cluster), {'p@127.0.0.1': 'ready'})
+        self.assertEqual(cluster.conductor.log().count(
+            'cannot look up pool.test'), 1)
+        self.servers.addresses = ['127.0.0.1']
+        wait_until('it is told', lambda: 'pool.test is found again' in
+                   cluster.conductor.log())
+        # Mute while the conductor ends: nothing may be left behind.
+        self.servers.addresses = 'nothing'
+        asked = self.servers.asked
+        wait_until('it is asked', lambda: self.servers.asked > asked)
+
+
+class Llama(engines.Case, InstanceCase):
+    def test_another_server_at_run_time(self):
+        """Two llama.cpp servers: the second comes while the first streams, and
+        the first leaves before its stream has ended."""
+        servers = [engines.LlamaServer(self, f'llama{i}') for i in range(2)]
+        cluster = self.conductor(engines=[{
+            'name': 'a', 'url': servers[0].url, 'model': engines.MODEL}])
+        self.wait_states(cluster, a='ready')
+        connection, response = cluster.api.open('POST', '/v1/completions', {
+            'model': engines.MODEL, 'prompt': 'A tale.', 'stream': True,
+            'max_tokens': 64, 'temperature': 0})
+        self.assertEqual(response.status, 200)
+        self.assertEqual(cluster.api.request('POST', '/admin/instances', {
+            'name': 'b', 'url': servers[1].url, 'model': engines.MODEL}).status,
+            201)
+        self.assertEqual(cluster.api.request(
+            'DELETE', '/admin/instances/a').status, 202)
+        self.assertIn(b'[DONE]', response.read())
+        connection.close()
+        self.wait_states(cluster, b='ready')
+        got = self.ask(cluster, engines.MODEL, max_tokens=4)
+        self.assertEqual(got.status, 200, got.body)
+        self.assertEqual(got.headers['x-conductor-prefill'], 'b')
