@@ -46,8 +46,14 @@ static int read_line(const struct csv *csv, const char *text, size_t length,
 int csv_read(struct csv *csv, const char *text, size_t size, csv_line *take,
              void *arg)
 {
-    int rc = 0;
+    char *of_file = NULL;
+    int rc = text ? 0 : file_read(csv->name, size, &of_file, &size);
 
+    if (rc != 0)
+        snprintf(csv->error, csv->error_size, "%.240s: %s", csv->name,
+                 strerror(-rc));
+    if (of_file)
+        text = of_file;
     csv->line = 1;
     for (size_t at = 0; at < size && rc == 0;) {
         const char *newline = memchr(text + at, '\n', size - at);
@@ -57,22 +63,7 @@ int csv_read(struct csv *csv, const char *text, size_t size, csv_line *take,
         csv->line++;
         at += length + 1;
     }
-    return rc;
-}
-
-int csv_read_file(struct csv *csv, size_t most, csv_line *take, void *arg)
-{
-    char *text = NULL;
-    size_t size = 0;
-    int rc = file_read(csv->name, most, &text, &size);
-
-    if (rc != 0) {
-        snprintf(csv->error, csv->error_size, "%.240s: %s", csv->name,
-                 strerror(-rc));
-        return rc;
-    }
-    rc = csv_read(csv, text, size, take, arg);
-    free(text);
+    free(of_file);
     return rc;
 }
 

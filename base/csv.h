@@ -23,15 +23,11 @@ int csv_refuse(const struct csv *csv, int rc, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
 /* Has `take` take every line of `size` bytes at `text` (borrowed, needs no
- * NUL), until one is refused. Returns 0; -EINVAL for a line of more than 512
- * bytes or with a NUL byte; or what `take` returned. */
+ * NUL), or of the file csv->name of at most `size` bytes where `text` is NULL,
+ * until one is refused. Returns 0 or what `take` said; of a file also -EFBIG,
+ * -ENOMEM, and what open and read report. */
 [[nodiscard]] int csv_read(struct csv *csv, const char *text, size_t size,
                            csv_line *take, void *arg);
-
-/* As csv_read(), from the file csv->name of at most `most` bytes; also -EFBIG,
- * -ENOMEM, and what open and read report. */
-[[nodiscard]] int csv_read_file(struct csv *csv, size_t most, csv_line *take,
-                                void *arg);
 
 /* Cuts a line at its commas, in place. Returns how many fields there are, of
  * which the first `most` are in `fields`. */

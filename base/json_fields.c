@@ -58,9 +58,21 @@ int fields_read(struct fields *f, const char *text, size_t size,
                 fields_reader *read, void *into)
 {
     json_error_t where;
-    struct fields_object root = {
-        json_loadb(text, size, JSON_REJECT_DUPLICATES, &where), ""};
+    char *of_file = NULL;
+    size_t most = size;
+    int rc = text ? 0 : file_read(f->file, most, &of_file, &size);
 
+    if (rc != 0) {
+        if (rc == -EFBIG)
+            fields_refuse(f, "", "", "larger than %zu bytes", most);
+        else
+            fields_refuse(f, "", "", "%s", strerror(-rc));
+        return f->rc = rc;
+    }
+    struct fields_object root = {
+        json_loadb(text ? text : of_file, size, JSON_REJECT_DUPLICATES, &where),
+        ""};
+    free(of_file);
     if (!root.json)
         fields_refuse(f, "", "", "line %d, column %d: %s", where.line,
                       where.column, where.text);
@@ -70,24 +82,6 @@ int fields_read(struct fields *f, const char *text, size_t size,
         read(f, &root, into);
     json_decref(root.json);
     return f->rc;
-}
-
-int fields_read_file(struct fields *f, size_t most, fields_reader *read,
-                     void *into)
-{
-    char *text = NULL;
-    size_t size = 0;
-    int rc = file_read(f->file, most, &text, &size);
-
-    if (rc == 0)
-        rc = fields_read(f, text, size, read, into);
-    else if (rc == -EFBIG)
-        fields_refuse(f, "", "", "larger than %zu bytes", most);
-    else
-        fields_refuse(f, "", "", "%s", strerror(-rc));
-    free(text);
-    f->rc = rc;
-    return rc;
 }
 
 struct fields_object fields_object(struct fields *f,

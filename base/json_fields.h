@@ -30,15 +30,12 @@ struct fields_object {
 typedef void fields_reader(struct fields *f, const struct fields_object *root,
                            void *into);
 
-/* Parses `size` bytes at `text` (UTF-8, needs no NUL) and has `read` read the
- * object. Returns f->rc: 0, or -EINVAL with a message. */
+/* Parses `size` bytes at `text` (UTF-8, needs no NUL), or the file f->file of
+ * at most `size` bytes where `text` is NULL, and has `read` read the object.
+ * Returns f->rc: 0, or -EINVAL with a message; of a file also -EFBIG, -ENOMEM,
+ * and what open and read report. */
 [[nodiscard]] int fields_read(struct fields *f, const char *text, size_t size,
                               fields_reader *read, void *into);
-
-/* As fields_read(), from the file f->file of at most `most` bytes; also -EFBIG,
- * -ENOMEM, and what open and read report. */
-[[nodiscard]] int fields_read_file(struct fields *f, size_t most,
-                                   fields_reader *read, void *into);
 
 /* Keeps "FILE: PATH: message" if it is the first error. */
 void fields_refuse(struct fields *f, const char *path, const char *key,

@@ -119,14 +119,15 @@ void config_fini(struct config *c)
     store_list_free(&c->stores);
 }
 
-int config_parse(struct config *c, const char *text, size_t len,
-                 char err[CONFIG_ERROR_MAX])
+/* Reads the file `name` where `text` is NULL. */
+static int read_config(struct config *c, const char *name, const char *text,
+                       size_t size, char err[CONFIG_ERROR_MAX])
 {
-    struct fields f = {"", "configuration", err, CONFIG_ERROR_MAX, 0};
+    struct fields f = {"", name, err, CONFIG_ERROR_MAX, 0};
     struct config next;
 
     config_defaults(&next);
-    int rc = fields_read(&f, text, len, read_options, &next);
+    int rc = fields_read(&f, text, size, read_options, &next);
     if (rc)
         config_fini(&next);
     else
@@ -134,16 +135,13 @@ int config_parse(struct config *c, const char *text, size_t len,
     return rc;
 }
 
+int config_parse(struct config *c, const char *text, size_t len,
+                 char err[CONFIG_ERROR_MAX])
+{
+    return read_config(c, "configuration", text, len, err);
+}
+
 int config_load(struct config *c, const char *path, char err[CONFIG_ERROR_MAX])
 {
-    struct fields f = {"", path, err, CONFIG_ERROR_MAX, 0};
-    struct config next;
-
-    config_defaults(&next);
-    int rc = fields_read_file(&f, FILE_MAX_BYTES, read_options, &next);
-    if (rc)
-        config_fini(&next);
-    else
-        *c = next;
-    return rc;
+    return read_config(c, path, NULL, FILE_MAX_BYTES, err);
 }

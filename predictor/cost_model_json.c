@@ -145,13 +145,8 @@ int cost_model_load_buffer(const char *text, size_t size, const char *name,
 int cost_model_load_file(const char *path, struct cost_model *m, char *err,
                          size_t err_size)
 {
-    struct fields f = {"cost model ", path, err, err_size, 0};
-    struct cost_model read = {0};
-    int rc = fields_read_file(&f, COST_MODEL_JSON_MAX_BYTES, read_model, &read);
-
-    if (rc == 0)
-        *m = read;
-    return rc;
+    return cost_model_load_buffer(NULL, COST_MODEL_JSON_MAX_BYTES, path, m, err,
+                                  err_size);
 }
 
 /* Returns an owned object, or NULL for no memory or a number that is not

@@ -203,7 +203,7 @@ uint16_t service_join(void *arg, struct worker_link *link,
     service_set_window(s);
     welcome->instance_id = id;
     snprintf(welcome->queue_order, sizeof(welcome->queue_order), "%s",
-             pool_queue_order(s->pool)->name);
+             pool_config(s->pool)->order->name);
     log_info("worker %s joined: role %s, engine %s, %llu blocks of %u tokens, "
              "peers reach it at %s:%u",
              m->name, proto_role_name(m->role), m->engine,

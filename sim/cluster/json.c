@@ -370,11 +370,6 @@ int cluster_load_buffer(const char *text, size_t size, const char *name,
 int cluster_load_file(const char *path, struct cluster *cluster,
                       char err[CLUSTER_ERROR_BYTES])
 {
-    struct fields f = {"", path, err, CLUSTER_ERROR_BYTES, 0};
-    struct cluster c = {0};
-    int rc = fields_read_file(&f, CLUSTER_JSON_MAX_BYTES, read_cluster, &c);
-
-    if (rc == 0)
-        *cluster = c;
-    return rc;
+    return cluster_load_buffer(NULL, CLUSTER_JSON_MAX_BYTES, path, cluster,
+                               err);
 }

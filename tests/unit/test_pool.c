@@ -346,8 +346,8 @@ static void test_pending(void)
     struct prefix_match match;
     const uint32_t *blocks;
 
-    CU_ASSERT_EQUAL_FATAL(prefix_match_init(&match, pool_max_instances(pool)),
-                          0);
+    CU_ASSERT_EQUAL_FATAL(
+        prefix_match_init(&match, pool_config(pool)->max_instances), 0);
     blocks = match.blocks;
     for (uint64_t k = 0; k < 70; k++)
         many[k] = 100 + k;
@@ -391,8 +391,8 @@ static void test_pending_grows(void)
     struct prefix_match match;
 
     CU_ASSERT_PTR_NOT_NULL_FATAL(keys);
-    CU_ASSERT_EQUAL_FATAL(prefix_match_init(&match, pool_max_instances(pool)),
-                          0);
+    CU_ASSERT_EQUAL_FATAL(
+        prefix_match_init(&match, pool_config(pool)->max_instances), 0);
     for (uint64_t r = 1; r <= REQUESTS; r++) {
         for (uint64_t k = 0; k < N; k++)
             keys[k] = r << 32 | k;
@@ -429,8 +429,8 @@ static void test_random(void)
                        add(pool, ROLE_BOTH)};
     struct prefix_match match;
 
-    CU_ASSERT_EQUAL_FATAL(prefix_match_init(&match, pool_max_instances(pool)),
-                          0);
+    CU_ASSERT_EQUAL_FATAL(
+        prefix_match_init(&match, pool_config(pool)->max_instances), 0);
     printf("\n    CONDUCTOR_SEED=%u ", state);
     for (int op = 0; op < 100000; op++) {
         uint32_t *id = &ids[rnd(&state, 3)];

@@ -11,20 +11,13 @@
 #define REPLAY_EXIT_USAGE OPTIONS_EXIT_USAGE
 #define REPLAY_EXIT_INTERRUPTED 130
 
-/* What --help says about a subcommand. */
-struct replay_usage {
-    const char *name;
-    const char *synopsis;
-    const char *text;     /* what it does */
-    const char *examples; /* each on its line, indented by two */
-};
-
 /*
  * Parses the options of a subcommand and tries its output files; prints the
- * help or the error. Returns 0
- * to go on, or -1 with the status to exit with in *status.
+ * help or the error. The usage names the
+ * subcommand alone. Returns 0 to go on, or -1 with the status to exit with in
+ * *status.
  */
-[[nodiscard]] int replay_parse(const struct replay_usage *usage,
+[[nodiscard]] int replay_parse(const struct option_usage *usage,
                                const struct option_table *table, int argc,
                                char **argv, int *status);
 

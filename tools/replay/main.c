@@ -73,14 +73,14 @@ void replay_missing(const char *name, const char *option)
     options_missing(program, option);
 }
 
-int replay_parse(const struct replay_usage *usage,
+int replay_parse(const struct option_usage *usage,
                  const struct option_table *table, int argc, char **argv,
                  int *status)
 {
     char error[256], name[NAME_BYTES];
-    const struct option_usage all = {name, usage->synopsis, usage->text,
-                                     usage->examples, NULL};
+    struct option_usage all = *usage;
 
+    all.name = name;
     snprintf(name, sizeof name, "conductor-replay %s", usage->name);
     if (options_start(&all, table, argc, argv, status) != 0)
         return -1;

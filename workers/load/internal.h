@@ -145,13 +145,7 @@ int64_t loader_hung_us(const struct loader_piece *p);
  * what the read brings is not used. 0, or -ENOSPC. */
 [[nodiscard]] int load_replace(struct load *load, uint32_t b);
 
-/* Where load and prefill are. */
-void load_meeting(const struct load *load, uint32_t most, struct meeting *m);
-
 /* Layerwise: let the request go once its layers will come in time. */
 void load_maybe_gate(struct load *load);
-
-/* Time until the whole load has come; negative: not known. */
-double load_left_us(const struct load *load);
 
 #endif

@@ -62,7 +62,8 @@ static struct meeting_tail tail_of(const struct load_run *run)
                                  .block_us = us};
 }
 
-void load_meeting(const struct load *load, uint32_t most, struct meeting *m)
+static void meeting_of(const struct load *load, uint32_t most,
+                       struct meeting *m)
 {
     const struct request *r = load->r;
     double since_us = (double)(load->loader->config.now_us() - load->last_us);
@@ -126,7 +127,7 @@ uint32_t loader_chunk(struct loader *l, struct request *r, uint32_t most)
         return most;
     if (!load->begun)
         return claim(load, most);
-    load_meeting(load, most, &m);
+    meeting_of(load, most, &m);
     uint32_t n = claim(load, meeting_chunk(&m, step_pace_us, &l->pace));
     if (n > 0)
         (void)load_check(load); /* that may have been all */
@@ -144,7 +145,7 @@ void loader_learn(struct loader *l, const struct engine_segment *segments,
 
 /* --- layerwise ---------------------------------------------------------- */
 
-double load_left_us(const struct load *load)
+static double left_us_of(const struct load *load)
 {
     double us = pace_of(load);
     const struct engine_kv_layout *layout = load->loader->config.layout;
@@ -170,7 +171,7 @@ void load_maybe_gate(struct load *load)
     uint32_t n = r->prompt.n_tokens - from;
     if (n > l->config.layout->step_tokens)
         n = l->config.layout->step_tokens;
-    double left_us = load_left_us(load);
+    double left_us = left_us_of(load);
     double step_us = step_pace_us(&l->pace, n, from, from);
     if (left_us < 0 || step_us < 0)
         return; /* it waits for all layers */

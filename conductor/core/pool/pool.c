@@ -118,9 +118,9 @@ struct pool *pool_new(const struct pool_config *config)
     return pool;
 }
 
-const struct queue_order *pool_queue_order(const struct pool *pool)
+const struct pool_config *pool_config(const struct pool *pool)
 {
-    return pool->config.order;
+    return &pool->config;
 }
 
 void pool_free(struct pool *pool)
@@ -247,16 +247,6 @@ uint32_t pool_slots(const struct pool *pool)
 const uint8_t *pool_ready_roles(const struct pool *pool)
 {
     return pool->ready_roles;
-}
-
-uint32_t pool_max_instances(const struct pool *pool)
-{
-    return pool->config.max_instances;
-}
-
-uint32_t pool_max_decodes(const struct pool *pool)
-{
-    return pool->config.max_decodes;
 }
 
 int pool_set_health(struct pool *pool, uint32_t id, enum pool_health health)

@@ -146,8 +146,9 @@ struct pool;
 /* Frees the pool. NULL is a no-op. */
 void pool_free(struct pool *pool);
 
-/* The order that its queues are served in, static. */
-const struct queue_order *pool_queue_order(const struct pool *pool);
+/* What it was made with; `order` is never NULL. Borrowed. max_instances bounds
+ * its slots: it is the length of arrays that are indexed by slot. */
+const struct pool_config *pool_config(const struct pool *pool);
 
 /*
  * Adds an instance in HEALTH_STARTING.
@@ -172,18 +173,12 @@ const struct pool_instance *pool_get(const struct pool *pool, uint32_t id);
 /* The instance in a slot, borrowed; NULL if the slot is free or beyond. */
 const struct pool_instance *pool_at(const struct pool *pool, uint32_t slot);
 
-/* The bound of decodes on one instance. */
-uint32_t pool_max_decodes(const struct pool *pool);
-
 /* One above the highest slot in use: for (s = 0; s < pool_slots(p); s++). */
 uint32_t pool_slots(const struct pool *pool);
 
 /* By slot, the roles of instances that are HEALTH_READY, 0 for others;
  * borrowed. Who looks for one role reads a byte instead of an instance. */
 const uint8_t *pool_ready_roles(const struct pool *pool);
-
-/* The bound of slots, the length of arrays that are indexed by slot. */
-uint32_t pool_max_instances(const struct pool *pool);
 
 /*
  * Changes the health of an instance, if the transition table allows it:

@@ -23,7 +23,7 @@ struct scheduler *scheduler_new(const struct schedule_config *config,
                                 struct pool *pool, struct prefix_index *index)
 {
     const struct prefix_index *expected = model->simulated.expected;
-    size_t n = pool_max_instances(pool);
+    size_t n = pool_config(pool)->max_instances;
     struct scheduler *s;
 
     if (prefix_index_max_instances(index) < n || model->block_tokens == 0 ||
@@ -47,7 +47,8 @@ struct scheduler *scheduler_new(const struct schedule_config *config,
     s->index = index;
     s->candidates = calloc(n, sizeof(*s->candidates));
     s->decode_candidates = calloc(n, sizeof(*s->decode_candidates));
-    s->decode_ends = calloc(pool_max_decodes(pool), sizeof(*s->decode_ends));
+    s->decode_ends =
+        calloc(pool_config(pool)->max_decodes, sizeof(*s->decode_ends));
     if (!s->admission || !s->state || !s->candidates || !s->decode_candidates ||
         !s->decode_ends ||
         prefix_match_init(&s->stored, prefix_index_max_instances(index)) < 0 ||

@@ -12,8 +12,8 @@
 /* Intervals beyond this many are not kept: no model writes that much. */
 #define INTERVALS_MAX ((size_t)1 << 20)
 
-void replay_record_fail(struct replay_record *record, const char *reason,
-                        const char *message)
+static void fail(struct replay_record *record, const char *reason,
+                 const char *message)
 {
     if (record->outcome == REPLAY_FAILED)
         return;
@@ -59,7 +59,7 @@ static void read_error(struct replay_record *record, const json_t *error,
     char reason[sizeof record->reason];
     snprintf(reason, sizeof reason, "%s%s%.30s", prefix,
              code[0] != '\0' ? " " : "", code);
-    replay_record_fail(record, reason, text_of(error, "message"));
+    fail(record, reason, text_of(error, "message"));
 }
 
 void replay_answer_init(struct replay_answer *answer,
@@ -145,7 +145,7 @@ static void read_event(void *arg, const char *data, size_t bytes)
     }
     json_t *event = json_loadb(data, bytes, 0, NULL);
     if (!json_is_object(event)) {
-        replay_record_fail(a->record, "bad event", data);
+        fail(a->record, "bad event", data);
         json_decref(event);
         return;
     }
@@ -182,7 +182,7 @@ void replay_answer_feed(struct replay_answer *answer, int status,
         return;
     }
     if (sse_feed(&answer->sse, bytes, count, read_event, answer) != 0)
-        replay_record_fail(answer->record, "event too long", "");
+        fail(answer->record, "event too long", "");
 }
 
 static void finish_error(struct replay_answer *a, int status)
@@ -195,7 +195,7 @@ static void finish_error(struct replay_answer *a, int status)
     if (json_is_object(error))
         read_error(a->record, error, prefix);
     else
-        replay_record_fail(a->record, prefix, a->body);
+        fail(a->record, prefix, a->body);
     json_decref(body);
     if (status == 429)
         a->record->outcome = REPLAY_REJECTED;
@@ -209,13 +209,13 @@ void replay_answer_finish(struct replay_answer *answer, int status,
     r->status = status;
     r->end_us = now_us;
     if (reason)
-        replay_record_fail(r, reason, "");
+        fail(r, reason, "");
     else if (status != 200)
         finish_error(answer, status);
     else if (!answer->done)
-        replay_record_fail(r, "stream ended early", "");
+        fail(r, "stream ended early", "");
     else if (r->first_token_us < 0)
-        replay_record_fail(r, "no token", "");
+        fail(r, "no token", "");
     if (!answer->has_usage && r->outcome == REPLAY_PENDING) {
         r->prompt_tokens = r->input_tokens;
         r->computed_tokens = r->input_tokens;

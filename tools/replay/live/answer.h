@@ -48,8 +48,4 @@ void replay_answer_feed(struct replay_answer *answer, int status,
 void replay_answer_finish(struct replay_answer *answer, int status,
                           const char *reason, int64_t now_us);
 
-/* Makes a record a failure unless it is one already: the first cause stays. */
-void replay_record_fail(struct replay_record *record, const char *reason,
-                        const char *message);
-
 #endif

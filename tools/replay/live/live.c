@@ -13,7 +13,7 @@
 #include "tools/replay/report/report.h"
 #include "tools/replay/trace/load.h"
 
-static const struct replay_usage usage = {
+static const struct option_usage usage = {
     .name = "live",
     .synopsis = "--trace FILE [OPTIONS]",
     .text = "Sends the requests of a trace to a running conductor (or any "

@@ -24,7 +24,7 @@ static int add(struct policy_settings *s, const char *text, char *error,
 }
 
 int replay_policies_parse(struct replay_policies *p,
-                          const struct replay_usage *usage,
+                          const struct option_usage *usage,
                           const struct option_table *table, int argc,
                           char **argv, int *status)
 {

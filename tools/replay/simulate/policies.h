@@ -20,7 +20,7 @@ struct replay_policies {
 
 /* As replay_parse(), of a table with REPLAY_POLICY_SPEC(*p). */
 [[nodiscard]] int replay_policies_parse(struct replay_policies *p,
-                                        const struct replay_usage *usage,
+                                        const struct option_usage *usage,
                                         const struct option_table *table,
                                         int argc, char **argv, int *status);
 

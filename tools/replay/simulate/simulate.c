@@ -10,7 +10,7 @@
 #include "tools/replay/study/study.h"
 #include "tools/result_file.h"
 
-static const struct replay_usage usage = {
+static const struct option_usage usage = {
     .name = "simulate",
     .synopsis = "--trace FILE --cluster FILE --policy NAME [OPTIONS]",
     .text = "Runs the requests of a trace through a cluster that a file "

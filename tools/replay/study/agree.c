@@ -12,7 +12,7 @@
 #include "tools/replay/command.h"
 #include "tools/replay/simulate/sim.h"
 
-static const struct replay_usage usage = {
+static const struct option_usage usage = {
     .name = "agree",
     .synopsis = "--live REPORT.json --cluster FILE [OPTIONS]",
     .text =
@@ -122,7 +122,7 @@ static int read_live(const struct settings *s, struct live *l)
     char error[512];
     struct fields f = {"", s->live, error, sizeof error, 0};
 
-    return fields_read_file(&f, LIVE_BYTES_MAX, read_report, l) == 0
+    return fields_read(&f, NULL, LIVE_BYTES_MAX, read_report, l) == 0
                ? 0
                : replay_complain(usage.name,
                                  "%s; it must be the report of "

@@ -11,7 +11,7 @@
 #include "traces/trace_stats.h"
 #include "traces/trace_writer.h"
 
-static const struct replay_usage usage = {
+static const struct option_usage usage = {
     .name = "generate",
     .synopsis = "--like WORKLOAD [OPTIONS]",
     .text = "Writes a trace with the statistics of a workload of the Mooncake "

@@ -9,7 +9,7 @@
 #include "tools/replay/trace/stream.h"
 #include "tools/replay/trace/workload.h"
 
-static const struct replay_usage usage = {
+static const struct option_usage usage = {
     .name = "stats",
     .synopsis = "--trace FILE [OPTIONS]",
     .text =

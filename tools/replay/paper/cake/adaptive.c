@@ -11,7 +11,7 @@
 #include "tools/result_file.h"
 #include "traces/random.h"
 
-static const struct replay_usage usage = {
+static const struct option_usage usage = {
     .name = "cake-adaptive",
     .synopsis = "[OPTIONS]",
     .text =

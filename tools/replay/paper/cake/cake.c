@@ -4,7 +4,7 @@
 #include "tools/replay/command.h"
 #include "tools/replay/paper/cake/result.h"
 
-static const struct replay_usage usage = {
+static const struct option_usage usage = {
     .name = "cake",
     .synopsis = "--table FILE.csv [OPTIONS]",
     .text =

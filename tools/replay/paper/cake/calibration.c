@@ -199,11 +199,6 @@ int cake_calibration_read_file(const char *path,
                                struct cake_calibration *calibration,
                                char error[CAKE_ERROR_BYTES])
 {
-    struct fields f = {"", path, error, CAKE_ERROR_BYTES, 0};
-    struct cake_calibration c = {0};
-    int rc = fields_read_file(&f, CAKE_CALIBRATION_MAX_BYTES, read_root, &c);
-
-    if (rc == 0)
-        *calibration = c;
-    return rc;
+    return cake_calibration_read_buffer(NULL, CAKE_CALIBRATION_MAX_BYTES, path,
+                                        calibration, error);
 }

@@ -10,7 +10,7 @@
 #include "tools/replay/paper/cake/process.h"
 #include "tools/result_file.h"
 
-static const struct replay_usage usage = {
+static const struct option_usage usage = {
     .name = "cake-fluctuation",
     .synopsis = "[OPTIONS]",
     .text =

@@ -10,7 +10,7 @@
 #include "tools/replay/command.h"
 #include "tools/replay/list.h"
 
-static const struct replay_usage usage = {
+static const struct option_usage usage = {
     .name = "figures",
     .synopsis = "--traces DIR --out DIR [OPTIONS]",
     .text =

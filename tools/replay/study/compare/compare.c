@@ -10,7 +10,7 @@
 #include "tools/replay/simulate/policies.h"
 #include "tools/replay/study/study.h"
 
-static const struct replay_usage usage = {
+static const struct option_usage usage = {
     .name = "compare",
     .synopsis = "--trace FILE --cluster FILE [OPTIONS]",
     .text =

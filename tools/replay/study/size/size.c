@@ -11,7 +11,7 @@
 #include "tools/replay/trace/stream.h"
 #include "traces/trace_stats.h"
 
-static const struct replay_usage usage = {
+static const struct option_usage usage = {
     .name = "size",
     .synopsis = "--trace FILE --cluster-template FILE --slo-ttft S --slo-tbt S "
                 "[OPTIONS]",
