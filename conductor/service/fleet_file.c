@@ -34,7 +34,7 @@ static int read_file(struct fleet *fleet, char err[CONFIG_ERROR_MAX])
     struct fields f = {"", path, err, CONFIG_ERROR_MAX, 0};
     struct engine_list list = {0};
     char why[CONFIG_ERROR_MAX];
-    int rc = fields_read_file(&f, FILE_MAX_BYTES, read_root, &list);
+    int rc = fields_read(&f, NULL, FILE_MAX_BYTES, read_root, &list);
 
     if (rc)
         return rc;

@@ -103,7 +103,7 @@ struct schedule_decision {
  *           long as the scheduler lives, the contents of the cost model may be
  *           replaced between calls.
  *   pool, index  borrowed as long as the scheduler lives; the index holds at
- *                least pool_max_instances() instances.
+ *                least max_instances of the pool.
  * Returns it, owned by the caller, or NULL: out of memory, no policy, no such
  * admission, a bad value, an index with fewer instances than the pool, or
  * expected blocks of another number of instances than the index.
