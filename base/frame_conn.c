@@ -9,7 +9,6 @@
 #include <string.h>
 
 #include "base/socket.h"
-#include "proto/message.h"
 
 #define IO_CHUNK_BYTES (1u << 20)
 
@@ -115,6 +114,36 @@ void frame_conn_refuse(struct frame_conn *c, uint16_t code, const char *text)
     event_add(c->deferred, &patience);
 }
 
+int frame_conn_refused(struct frame_conn *c, const uint8_t *payload, size_t len,
+                       const char *by)
+{
+    struct msg_error m;
+    char text[MSG_TEXT_MAX + 128];
+
+    if (msg_error_unpack(payload, len, &m))
+        return -EBADMSG;
+    snprintf(text, sizeof(text), "%s (%s): %s", by, proto_code_name(m.code),
+             m.text);
+    frame_conn_fail(c, text);
+    return 0;
+}
+
+void frame_fault(const struct frame_header *h, int rc, char text[MSG_TEXT_MAX])
+{
+    snprintf(text, MSG_TEXT_MAX, "frame %s (type %u, %u bytes): %s",
+             frame_type_name(h->type), h->type, h->length,
+             rc == -EBADMSG ? "malformed" : "out of place");
+}
+
+static void refuse_frame(struct frame_conn *c, const struct frame_header *h,
+                         int rc)
+{
+    char text[MSG_TEXT_MAX];
+
+    frame_fault(h, rc, text);
+    frame_conn_refuse(c, PROTO_E_BAD_FRAME, text);
+}
+
 static void refuse_header(struct frame_conn *c, const struct frame_header *h,
                           int rc)
 {
@@ -148,8 +177,8 @@ static bool take_next(struct frame_conn *c)
     c->in_callback++;
     if (rc == FRAME_READ_HEAD)
         frame_reader_place(&c->reader, c->ops->body(c->arg, &h, payload));
-    else
-        c->ops->frame(c->arg, &h, payload);
+    else if ((rc = c->ops->frame(c->arg, &h, payload)) < 0 && !c->freed)
+        refuse_frame(c, &h, rc);
     return conn_leave(c) && !c->ending && !c->flushing;
 }
 
@@ -209,11 +238,6 @@ static void on_event(struct bufferevent *bev, short what, void *arg)
         socket_tune(bufferevent_getfd(c->bev));
         if (start_reading(c) < 0)
             frame_conn_fail(c, "out of memory");
-        else if (c->ops->connected) {
-            c->in_callback++;
-            c->ops->connected(c->arg);
-            (void)conn_leave(c);
-        }
         return;
     }
     /* A failed look-up leaves no error with the socket. */

@@ -19,6 +19,7 @@
 #include <stdint.h>
 
 #include "base/frame_reader.h"
+#include "proto/message.h"
 
 /* The reason of an end without an error. */
 #define FRAME_CONN_ENDED "closed by the other side"
@@ -27,17 +28,16 @@ struct evdns_base;
 struct frame_conn;
 
 struct frame_conn_ops {
-    /* The connection that frame_conn_connect() began is up. May be NULL. */
-    void (*connected)(void *arg);
     /* The head of a frame that limits.split cuts in two: returns memory for its
      * body (h->length - split.head_bytes), valid until frame() is called or
      * frame_conn_drop_body(); NULL: the body is discarded. `frame` follows when
      * the whole body has come. May be NULL if no frame is split. */
     void *(*body)(void *arg, const struct frame_header *h, const uint8_t *head);
     /* A whole frame. payload (h->length bytes; the head of one that is split)
-     * is gone when this returns. */
-    void (*frame)(void *arg, const struct frame_header *h,
-                  const uint8_t *payload);
+     * is gone when this returns. Returns 0; or -EBADMSG: malformed, or another
+     * negative errno: out of place. The other side is then refused for it. */
+    int (*frame)(void *arg, const struct frame_header *h,
+                 const uint8_t *payload);
     /* The output fell to half of the watermark or below. May be NULL. */
     void (*writable)(void *arg);
     /* The end; reason is for people. The owner calls frame_conn_free(). */
@@ -110,6 +110,17 @@ int frame_conn_full(const struct frame_conn *c);
 /* frame_conn_refuse(c, code, text): sends ERROR{code, text}, stops reading and
  * closes when it is written (or after 2 s); `closed` gets text as reason. */
 void frame_conn_refuse(struct frame_conn *c, uint16_t code, const char *text);
+
+/* frame_fault(h, rc, text): what is wrong with a frame for which frame()
+ * returned rc, in words. */
+void frame_fault(const struct frame_header *h, int rc, char text[MSG_TEXT_MAX]);
+
+/* frame_conn_refused(c, payload, len, by): the other side has sent an ERROR:
+ * fails the connection with `by`, which says who refuses whom, and what the
+ * ERROR says. Returns 0, or -EBADMSG. */
+[[nodiscard]] int frame_conn_refused(struct frame_conn *c,
+                                     const uint8_t *payload, size_t len,
+                                     const char *by);
 
 /* frame_conn_fail(c, reason): ends the connection at the next turn of the
  * loop, `closed` included. */

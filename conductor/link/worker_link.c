@@ -91,13 +91,6 @@ static void log_refusal(const struct worker_link *link, const char *why,
     link->links->ops->refused(link->links->arg, was_frame);
 }
 
-static void link_refuse(struct worker_link *link, uint16_t code,
-                        const char *text, int was_frame)
-{
-    log_refusal(link, text, was_frame);
-    frame_conn_refuse(link->conn, code, text);
-}
-
 /* It has proven who it is: the owner decides, and a refusal says why. */
 static void link_join(struct worker_link *link)
 {
@@ -115,7 +108,8 @@ static void link_join(struct worker_link *link)
         host[0] = '\0';
     uint16_t code = l->ops->joined(l->arg, link, m, host, &welcome, text);
     if (code) {
-        link_refuse(link, code, text, 0);
+        log_refusal(link, text, 0);
+        frame_conn_refuse(link->conn, code, text);
         return;
     }
     link->joined = true;
@@ -144,42 +138,27 @@ static void link_opening(struct worker_link *link, const struct frame_header *h,
     }
 }
 
-/* The worker says why it closes. */
-static int on_error(struct worker_link *link, const uint8_t *payload,
-                    size_t len)
-{
-    char text[MSG_TEXT_MAX + 64];
-    struct msg_error m;
-
-    if (msg_error_unpack(payload, len, &m))
-        return -EBADMSG;
-    snprintf(text, sizeof(text), "it refuses this conductor (%s): %s",
-             proto_code_name(m.code), m.text);
-    frame_conn_fail(link->conn, text);
-    return 0;
-}
-
-static void on_frame(void *arg, const struct frame_header *h,
-                     const uint8_t *payload)
+static int on_frame(void *arg, const struct frame_header *h,
+                    const uint8_t *payload)
 {
     struct worker_link *link = arg;
     struct worker_links *l = link->links;
+    char text[MSG_TEXT_MAX];
 
     if (!link->joined) {
         link_opening(link, h, payload);
-        return;
+        return 0;
     }
     link->last_frame_us = clock_now_us();
-    int rc = h->type == FRAME_ERROR ? on_error(link, payload, h->length)
-                                    : l->ops->frame(l->arg, link, h, payload);
+    int rc = h->type == FRAME_ERROR
+                 ? frame_conn_refused(link->conn, payload, h->length,
+                                      "it refuses this conductor")
+                 : l->ops->frame(l->arg, link, h, payload);
     if (rc) {
-        char text[MSG_TEXT_MAX];
-
-        snprintf(text, sizeof(text), "frame %s (type %u, %u bytes): %s",
-                 frame_type_name(h->type), h->type, h->length,
-                 rc == -EBADMSG ? "malformed payload" : "out of place");
-        link_refuse(link, PROTO_E_BAD_FRAME, text, 1);
+        frame_fault(h, rc, text);
+        log_refusal(link, text, 1);
     }
+    return rc;
 }
 
 static const struct frame_conn_ops conn_ops = {

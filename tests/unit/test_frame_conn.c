@@ -29,12 +29,9 @@ int getaddrinfo(const char *node, const char *service,
     return EAI_AGAIN;
 }
 
-static void on_frame(void *arg, const struct frame_header *h,
-                     const uint8_t *payload)
+static int on_frame(void *, const struct frame_header *, const uint8_t *)
 {
-    (void)arg;
-    (void)h;
-    (void)payload;
+    return 0;
 }
 
 static void on_closed(void *arg, const char *reason)

@@ -136,25 +136,15 @@ static int on_error(struct conductor_link *l, const uint8_t *payload,
     return 0;
 }
 
-static void on_frame(void *arg, const struct frame_header *h,
-                     const uint8_t *payload)
+static int on_frame(void *arg, const struct frame_header *h,
+                    const uint8_t *payload)
 {
     struct conductor_link *l = arg;
-    int rc;
 
     if (h->type == FRAME_ERROR)
-        rc = on_error(l, payload, h->length);
-    else if (l->up)
-        rc = l->ops->frame(l->arg, h, payload);
-    else
-        rc = on_opening(l, h, payload);
-    if (rc == 0)
-        return;
-    char text[MSG_TEXT_MAX];
-    snprintf(text, sizeof(text), "frame %s (type %u, %u bytes): %s",
-             frame_type_name(h->type), h->type, h->length,
-             rc == -EBADMSG ? "malformed" : "out of place");
-    frame_conn_refuse(l->conn, PROTO_E_BAD_FRAME, text);
+        return on_error(l, payload, h->length);
+    return l->up ? l->ops->frame(l->arg, h, payload)
+                 : on_opening(l, h, payload);
 }
 
 static void retry_later(struct conductor_link *l, const char *reason)

@@ -100,21 +100,17 @@ static int inbound_dispatch(struct inbound *in, const struct frame_header *h,
     }
 }
 
-static void on_inbound_frame(void *arg, const struct frame_header *h,
-                             const uint8_t *payload)
+static int on_inbound_frame(void *arg, const struct frame_header *h,
+                            const uint8_t *payload)
 {
     struct inbound *in = arg;
 
     if (!in->welcome) {
         inbound_opening(in, h, payload);
-        return;
+        return 0;
     }
     in->heard_us = clock_now_us();
-    int rc = inbound_dispatch(in, h, payload);
-
-    if (rc < 0)
-        transfer_bad_frame(in->conn, h,
-                           rc == -EPROTO ? "out of place" : "malformed");
+    return inbound_dispatch(in, h, payload);
 }
 
 static void on_inbound_writable(void *arg)

@@ -133,10 +133,6 @@ void transfer_send_kv(struct transfer *t, struct frame_conn *conn, uint32_t id,
 /* XXH3-64 of what a FETCH_DATA brings. */
 uint64_t transfer_sum(const void *data, size_t n);
 
-/* Refuse `conn` for a frame that is malformed or out of place. */
-void transfer_bad_frame(struct frame_conn *conn, const struct frame_header *h,
-                        const char *why);
-
 /* The worker's request of that id, or NULL. */
 struct request *transfer_find(const struct transfer *t, uint64_t id);
 

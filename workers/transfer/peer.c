@@ -9,19 +9,6 @@
 #include "base/log.h"
 #include "workers/transfer/internal.h"
 
-static int peer_error(struct peer *p, const uint8_t *payload, size_t len)
-{
-    struct msg_error m;
-
-    if (msg_error_unpack(payload, len, &m))
-        return -EBADMSG;
-    char text[MSG_TEXT_MAX + 64];
-    snprintf(text, sizeof(text), "refused by the peer (%s): %s",
-             proto_code_name(m.code), m.text);
-    frame_conn_fail(p->conn, text);
-    return 0;
-}
-
 /* A frame before WELCOME. */
 static int peer_opening(struct peer *p, const struct frame_header *h,
                         const uint8_t *payload)
@@ -41,25 +28,17 @@ static int peer_opening(struct peer *p, const struct frame_header *h,
     return 0;
 }
 
-static int peer_dispatch(struct peer *p, const struct frame_header *h,
+static int on_peer_frame(void *arg, const struct frame_header *h,
                          const uint8_t *payload)
 {
+    struct peer *p = arg;
+
     if (h->type == FRAME_ERROR)
-        return peer_error(p, payload, h->length);
+        return frame_conn_refused(p->conn, payload, h->length,
+                                  "refused by the peer");
     if (!p->welcome)
         return peer_opening(p, h, payload);
     return p->transfer->peer_ops->frame(p, h, payload);
-}
-
-static void on_peer_frame(void *arg, const struct frame_header *h,
-                          const uint8_t *payload)
-{
-    struct peer *p = arg;
-    int rc = peer_dispatch(p, h, payload);
-
-    if (rc < 0)
-        transfer_bad_frame(p->conn, h,
-                           rc == -EPROTO ? "out of place" : "malformed");
 }
 
 static void *on_peer_body(void *arg, const struct frame_header *h,
