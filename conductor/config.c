@@ -324,7 +324,7 @@ int config_check(const struct config *c, char err[CONFIG_ERROR_MAX])
         return -EINVAL;
     }
     for (size_t i = 0; i < c->engines.n && *c->worker_listen; i++)
-        if (strcmp(c->engines.at[i].model, c->model) == 0) {
+        if (engine_is_named(&c->engines.at[i], c->model)) {
             snprintf(err, CONFIG_ERROR_MAX,
                      "model: \"%.63s\" is that of engine %s, too; clear "
                      "worker_listen, or give one of them another name",

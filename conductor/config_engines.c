@@ -22,6 +22,7 @@ static const char *const no_yes[] = {"false", "true", NULL};
 /* A word's number is kept in a byte; that of no_yes is a boolean of the JSON.
  */
 #define WORD(field) AT(field), 0, 0
+#define NAMES(field) AT(field), 0, 0, "[]"
 
 static const struct field {
     const char *name;
@@ -31,6 +32,7 @@ static const struct field {
     const char *fallback; /* of a text or a word; NULL: it must be there */
     const char *help;
     const char *const *words; /* ends with NULL; NULL: it is no word */
+    bool names;               /* it is an array of them */
 } table[] = {
     {"name", TEXT(name), NULL,
      "what logs, metrics and headers call it; printable, without blanks, and "
@@ -49,6 +51,14 @@ static const struct field {
     {"model", TEXT(model), NULL,
      "the model that it serves, as requests name it; engines of one model "
      "share its requests"},
+    {"aliases", NAMES(aliases),
+     "array of other names of that model that requests may use, and that the "
+     "engine knows; the same for all engines of a model; at most 32",
+     NULL, true},
+    {"adapters", NAMES(adapters),
+     "array of the LoRA adapters that requests name in place of the model; "
+     "their blocks are no other adapter's; as `aliases`",
+     NULL, true},
     {"role", WORD(role), "both", "`both`: it prefills and decodes", roles},
     {"index", WORD(index), "auto",
      "how its cached blocks are known: `predicted`: what was sent there is "
@@ -115,6 +125,12 @@ static uint8_t *word_at(struct engine_config *e, const struct field *d)
     return (uint8_t *)e + d->at;
 }
 
+static struct engine_names *names_at(struct engine_config *e,
+                                     const struct field *d)
+{
+    return (struct engine_names *)(void *)((char *)e + d->at);
+}
+
 static void read_word(struct fields *f, const struct fields_object *o,
                       const struct field *d, uint8_t *word)
 {
@@ -140,7 +156,9 @@ static void read_field(struct fields *f, const struct fields_object *o,
 {
     const int64_t none = 0;
 
-    if (d->words)
+    if (d->names)
+        engine_names_read(f, o, d->name, names_at(e, d));
+    else if (d->words)
         read_word(f, o, d, word_at(e, d));
     else if (d->most)
         *number_at(e, d) = fields_integer(f, o, d->name, 1, d->most, &none);
@@ -227,9 +245,10 @@ bool engine_config_equal(const struct engine_config *a,
         const struct field *d = &table[i];
         const char *x = (const char *)a + d->at, *y = (const char *)b + d->at;
 
-        if (d->words  ? *x != *y
-            : d->most ? memcmp(x, y, sizeof(int64_t)) != 0
-                      : strcmp(x, y) != 0)
+        if (d->names   ? memcmp(x, y, sizeof(struct engine_names)) != 0
+            : d->words ? *x != *y
+            : d->most  ? memcmp(x, y, sizeof(int64_t)) != 0
+                       : strcmp(x, y) != 0)
             return false;
     }
     return true;
@@ -243,6 +262,8 @@ void engine_list_free(struct engine_list *list)
 
 static json_t *field_json(struct engine_config *e, const struct field *d)
 {
+    if (d->names)
+        return engine_names_json(names_at(e, d));
     if (d->words == no_yes)
         return json_boolean(*word_at(e, d));
     if (d->words)

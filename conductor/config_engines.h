@@ -10,12 +10,12 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include "conductor/config_names.h"
 #include "conductor/link/engine/url.h"
 
 struct fields;
 struct fields_object;
 
-#define ENGINE_NAME_MAX 64
 #define ENGINE_PATH_MAX 256
 #define ENGINES_MAX 4096
 
@@ -42,6 +42,8 @@ struct engine_config {
     bool dns;              /* each address of its host is an engine */
     char api_key_file[ENGINE_PATH_MAX]; /* "": none */
     char model[ENGINE_NAME_MAX];
+    struct engine_names aliases;      /* of the model */
+    struct engine_names adapters;     /* LoRA, asked for as models */
     char cost_model[ENGINE_PATH_MAX]; /* "": learned */
     char health_path[ENGINE_PATH_MAX];
     char tokenize_path[ENGINE_PATH_MAX]; /* "": not asked for */

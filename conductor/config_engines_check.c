@@ -68,6 +68,7 @@ void engine_config_check(struct fields *f, const struct fields_object *o,
                       e->url_text);
     check_events(f, o, e);
     check_paths(f, o, e);
+    engine_names_check(f, o, e);
 }
 
 /* An entry and its place. */
@@ -129,6 +130,78 @@ static bool other_blocks(struct place *all, size_t n, struct engine_clash *out)
     return false;
 }
 
+/* Sorted by model: neighbours of one model have the same names. */
+static bool other_names(const struct place *all, size_t n,
+                        struct engine_clash *out)
+{
+    for (size_t i = 1; i < n; i++) {
+        const struct engine_config *a = all[i - 1].e, *b = all[i].e;
+        const char *key =
+            strcmp(a->model, b->model) == 0 ? engine_names_differ(a, b) : NULL;
+
+        if (!key)
+            continue;
+        out->key = key;
+        out->at = all[i].at;
+        snprintf(out->why, sizeof(out->why),
+                 "not those of engine %s of the same model", a->name);
+        return true;
+    }
+    return false;
+}
+
+/* A name of a model. */
+struct named {
+    const char *name;
+    const struct place *of;
+};
+
+static int by_text(const void *a, const void *b)
+{
+    return strcmp(((const struct named *)a)->name,
+                  ((const struct named *)b)->name);
+}
+
+static bool find_shared(struct named *names, size_t n, struct engine_clash *out)
+{
+    qsort(names, n, sizeof(*names), by_text);
+    for (size_t i = 1; i < n; i++) {
+        const struct place *a = names[i - 1].of, *b = names[i].of;
+
+        if (strcmp(names[i - 1].name, names[i].name) != 0)
+            continue;
+        out->at = a->at > b->at ? a->at : b->at;
+        out->key = "model";
+        snprintf(out->why, sizeof(out->why),
+                 "\"%s\" names the model of engine %s, too", names[i].name,
+                 (a->at > b->at ? b : a)->e->name);
+        return true;
+    }
+    return false;
+}
+
+/* Sorted by model: a name leads to one model. */
+static bool shared_names(const struct place *all, size_t n,
+                         struct engine_clash *out)
+{
+    struct named *names =
+        calloc(n * (2 * ENGINE_NAMES_MAX + 1), sizeof(*names));
+    size_t n_names = 0;
+    bool shared;
+
+    for (size_t i = 0; names && i < n; i++) {
+        const char *name;
+
+        if (i && strcmp(all[i - 1].e->model, all[i].e->model) == 0)
+            continue;
+        for (size_t k = 0; (name = engine_name(all[i].e, k)); k++)
+            names[n_names++] = (struct named){name, &all[i]};
+    }
+    shared = names && find_shared(names, n_names, out);
+    free(names);
+    return shared;
+}
+
 bool engine_configs_clash(const struct engine_config *const *all, size_t n,
                           struct engine_clash *out)
 {
@@ -138,7 +211,8 @@ bool engine_configs_clash(const struct engine_config *const *all, size_t n,
     for (size_t i = 0; places && i < n; i++)
         places[i] = (struct place){all[i], i};
     clash =
-        places && (same_names(places, n, out) || other_blocks(places, n, out));
+        places && (same_names(places, n, out) || other_blocks(places, n, out) ||
+                   other_names(places, n, out) || shared_names(places, n, out));
     free(places);
     return clash;
 }

@@ -217,6 +217,21 @@ static int keep_body(const struct front_call *call, const struct reading *r,
     return 0;
 }
 
+/* The LoRA adapter that the body asks for; NULL: none. */
+static const char *adapter_of(const struct service *service,
+                              const struct forward_body *body)
+{
+    const struct service_model_info *info = service_model(service);
+
+    if (*body->adapter)
+        return body->adapter;
+    for (size_t i = 0; i < info->n_names; i++)
+        if (info->names[i].adapter &&
+            strcmp(info->names[i].name, body->model) == 0)
+            return info->names[i].name;
+    return NULL;
+}
+
 /* Hands the request over. Returns 0, or -EAGAIN or -ENOMEM. The body that came
  * may be gone then. */
 static int submit(struct forward_call *c, const struct front_call *call,
@@ -246,6 +261,7 @@ static int submit(struct forward_call *c, const struct front_call *call,
     params->n_tokens = body->n_words;
     params->max_tokens = body->max_tokens ? body->max_tokens : USUAL_MAX_TOKENS;
     params->salt = body->salt;
+    params->adapter = adapter_of(service, body);
     params->forward = &f;
     if (keep_body(call, r, &f))
         return -ENOMEM;

@@ -26,16 +26,20 @@ static void reply_json(const struct front_call *call, struct text_buf *buf)
     text_buf_fini(buf);
 }
 
-static struct openai_model_card card_of(const struct service *service)
+/* Of a model, and of the names of it: 0 is its own. */
+static struct openai_model_card card_of(const struct service *service, size_t i)
 {
     const struct service_model_info *info = service_model(service);
+    const struct service_name *other = i ? &info->names[i - 1] : NULL;
 
-    return (struct openai_model_card){.name = info->name,
-                                      .created_s = info->created_s,
-                                      .vocab = info->vocab,
-                                      .window_tokens = info->window_tokens,
-                                      .block_tokens = info->block_tokens,
-                                      .policy = info->policy};
+    return (struct openai_model_card){
+        .name = other ? other->name : info->name,
+        .parent = other && other->adapter ? info->name : NULL,
+        .created_s = info->created_s,
+        .vocab = info->vocab,
+        .window_tokens = info->window_tokens,
+        .block_tokens = info->block_tokens,
+        .policy = info->policy};
 }
 
 void view_models(const struct front_call *call)
@@ -45,12 +49,13 @@ void view_models(const struct front_call *call)
 
     text_buf_init(&buf, 1 << 20);
     text_buf_puts(&buf, "{\"object\":\"list\",\"data\":[");
-    for (const char *comma = ""; s; s = service_next(s), comma = ",") {
-        const struct openai_model_card card = card_of(s);
+    for (const char *comma = ""; s; s = service_next(s))
+        for (size_t i = 0; i <= service_model(s)->n_names; i++, comma = ",") {
+            const struct openai_model_card card = card_of(s, i);
 
-        text_buf_puts(&buf, comma);
-        openai_model_write(&card, &buf);
-    }
+            text_buf_puts(&buf, comma);
+            openai_model_write(&card, &buf);
+        }
     text_buf_puts(&buf, "]}");
     reply_json(call, &buf);
 }
@@ -85,9 +90,11 @@ void view_model(const struct front_call *call)
 
     endpoint_unescape(at, n, name, sizeof(name));
     const struct service *s = models_find(all, name, strlen(name));
-    if (s) {
-        const struct openai_model_card card = card_of(s);
+    for (size_t i = 0; s && i <= service_model(s)->n_names; i++) {
+        const struct openai_model_card card = card_of(s, i);
 
+        if (strcmp(card.name, name) != 0)
+            continue;
         text_buf_init(&buf, 65536);
         openai_model_write(&card, &buf);
         reply_json(call, &buf);

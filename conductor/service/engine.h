@@ -65,6 +65,7 @@ TAILQ_HEAD(engine_row, engine);
 struct forward {
     struct tokenizing *tokenizing; /* owned; NULL: not under way */
     char cache_salt[256];
+    char adapter[256];               /* "": none */
     char client_id[64];              /* what the client calls it, or "" */
     struct service_forward what;     /* borrowed from the front */
     char *headers;                   /* owned: what is sent */

@@ -57,17 +57,47 @@ static struct service *append(struct models *models,
     return s;
 }
 
+static void set_names(struct service *s, const struct engine_config *like)
+{
+    size_t n = 0;
+
+    for (uint8_t i = 0; i < like->aliases.n; i++) {
+        s->names[n].adapter = false;
+        memcpy(s->names[n++].name, like->aliases.at[i], ENGINE_NAME_MAX);
+    }
+    for (uint8_t i = 0; i < like->adapters.n; i++) {
+        s->names[n].adapter = true;
+        memcpy(s->names[n++].name, like->adapters.at[i], ENGINE_NAME_MAX);
+    }
+    s->model.names = s->names;
+    s->model.n_names = n;
+}
+
+static struct service *find_own(const struct models *models, const char *name)
+{
+    struct service *s = models->first;
+
+    while (s && strcmp(s->model.name, name) != 0)
+        s = s->next;
+    return s;
+}
+
 struct service *models_get(struct models *models,
                            const struct engine_config *like,
                            char err[CONFIG_ERROR_MAX])
 {
-    struct service *s = models_find(models, like->model, strlen(like->model));
+    struct service *s = find_own(models, like->model);
     struct config own;
 
-    if (s)
+    if (s) {
+        set_names(s, like); /* those of engines that have left may differ */
         return s;
+    }
     engine_model_config(models, like, &own);
-    return append(models, &own, true, err);
+    s = append(models, &own, true, err);
+    if (s)
+        set_names(s, like);
+    return s;
 }
 
 static int start_all(struct models *models, char err[CONFIG_ERROR_MAX])
@@ -117,12 +147,21 @@ struct service *models_first(const struct models *models)
     return models->first;
 }
 
+static bool is_name(const char *text, const char *name, size_t n)
+{
+    return strlen(text) == n && memcmp(text, name, n) == 0;
+}
+
 struct service *models_find(const struct models *models, const char *name,
                             size_t n)
 {
-    for (struct service *s = models->first; s; s = s->next)
-        if (strlen(s->model.name) == n && memcmp(s->model.name, name, n) == 0)
+    for (struct service *s = models->first; s; s = s->next) {
+        if (is_name(s->model.name, name, n))
             return s;
+        for (size_t i = 0; i < s->model.n_names; i++)
+            if (is_name(s->names[i].name, name, n))
+                return s;
+    }
     return NULL;
 }
 

@@ -60,6 +60,7 @@ struct service_request_params {
     int64_t slo_ttft_us;    /* 0: the configuration's default */
     int64_t slo_tbt_us;     /* 0: the configuration's default */
     const char *salt;       /* isolates a tenant's cache; NULL: none */
+    const char *adapter;    /* LoRA, at most 255 bytes; NULL: none */
     /* For service_forwards(): tokens are what its blocks are known by, any
      * number of them, and max_tokens is a guess if it is not said. */
     const struct service_forward *forward;
@@ -123,15 +124,23 @@ struct service_reply_ops {
     void (*failed)(void *arg, const struct service_failure *failure);
 };
 
+/* Another name of a model. */
+struct service_name {
+    char name[64];
+    bool adapter; /* a LoRA adapter's, which is part of its blocks' keys */
+};
+
 /* The served model. Strings live as long as the service. vocab and window are 0
  * until the first worker has registered. */
 struct service_model_info {
     const char *name;
-    uint32_t vocab;         /* ids are < vocab */
-    uint32_t window_tokens; /* prompt and output together */
-    uint32_t block_tokens;  /* tokens in one KV block */
-    const char *policy;     /* how prefill instances are chosen */
-    int64_t created_s;      /* Unix time, for /v1/models */
+    uint32_t vocab;                   /* ids are < vocab */
+    uint32_t window_tokens;           /* prompt and output together */
+    uint32_t block_tokens;            /* tokens in one KV block */
+    const char *policy;               /* how prefill instances are chosen */
+    int64_t created_s;                /* Unix time, for /v1/models */
+    const struct service_name *names; /* (n_names): others of it */
+    size_t n_names;
 };
 
 /*
@@ -166,7 +175,8 @@ bool service_forwards(const struct service *service);
 struct service *models_first(const struct models *models);
 struct service *service_next(const struct service *service);
 
-/* The service of the model with that name of n bytes; NULL: there is none. */
+/* The service of the model with that name or alias, or of an adapter of that
+ * name, of n bytes; NULL: there is none. */
 struct service *models_find(const struct models *models, const char *name,
                             size_t n);
 

@@ -165,6 +165,7 @@ struct service {
 
     /* A model of engines: what native workers have above is unused then. */
     bool forwards;
+    struct service_name names[2 * ENGINE_NAMES_MAX];
     struct engine **engines; /* (max_instances), by pool slot; NULL: none */
     uint32_t n_engines;
     struct kv_feeds *feeds;           /* NULL: no engine publishes KV events */

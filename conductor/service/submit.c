@@ -28,8 +28,8 @@ static int request_copy_prompt(struct service_request *request,
     }
     request->prompt.n_tokens = (uint32_t)p->n_tokens;
     request->prompt.max_tokens = p->max_tokens;
-    request->prompt.key_seed =
-        block_key_seed(c->model, "", p->salt ? p->salt : "");
+    request->prompt.key_seed = block_key_seed(
+        c->model, p->adapter ? p->adapter : "", p->salt ? p->salt : "");
     request->prompt.n_keys =
         block_keys_compute(p->tokens, p->n_tokens, block_tokens,
                            request->prompt.key_seed, request->prompt.keys);
@@ -42,6 +42,8 @@ static int request_copy_prompt(struct service_request *request,
     request->forward->what = *p->forward;
     snprintf(request->forward->cache_salt, sizeof(request->forward->cache_salt),
              "%s", p->forward->cache_salt);
+    snprintf(request->forward->adapter, sizeof(request->forward->adapter), "%s",
+             p->adapter ? p->adapter : "");
     snprintf(request->forward->client_id, sizeof(request->forward->client_id),
              "%s", p->forward->client_id);
     return 0;

@@ -55,7 +55,8 @@ static int take_tokens(struct service_request *request, const uint32_t *tokens,
     free(p->keys);
     p->keys = keys;
     p->n_tokens = (uint32_t)n;
-    p->key_seed = block_key_seed(c->model, "", request->forward->cache_salt);
+    p->key_seed = block_key_seed(c->model, request->forward->adapter,
+                                 request->forward->cache_salt);
     p->n_keys = block_keys_compute(tokens, n, block_tokens, p->key_seed, keys);
     request->dispatch.ask.keys = keys;
     request->dispatch.ask.n_keys = p->n_keys;

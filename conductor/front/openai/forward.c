@@ -223,6 +223,8 @@ static void take_value(struct reader *r, const char *key,
         read_salt(v, r->out->cache_salt);
     else if (strcmp(key, "extra_key") == 0)
         read_salt(v, r->extra_key);
+    else if (strcmp(key, "lora_path") == 0)
+        read_salt(v, r->out->adapter);
 }
 
 /* SGLang's /generate and vLLM's put the limit in here. */

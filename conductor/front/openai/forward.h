@@ -71,6 +71,7 @@ struct forward_body {
     char salt[FORWARD_MODEL_BYTES];
     char cache_salt[FORWARD_MODEL_BYTES]; /* "": none; one that is no short text
                                              has a number in its place */
+    char adapter[FORWARD_MODEL_BYTES];    /* SGLang's lora_path; "": none */
     /* The members that decide what the prompt's tokens are. */
     struct forward_slice members[FORWARD_MEMBERS];
     const struct forward_kind *kind; /* NULL: nothing in it is a prompt */

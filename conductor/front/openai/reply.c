@@ -226,6 +226,10 @@ void openai_model_write(const struct openai_model_card *card,
                     ",\"owned_by\":\"conductor\",\"max_model_len\":",
                     card->created_s);
     put_known(out, card->window_tokens);
+    if (card->parent) {
+        text_buf_puts(out, ",\"parent\":");
+        text_buf_json_str(out, card->parent);
+    }
     text_buf_printf(out, ",\"conductor\":{\"block_tokens\":%u,\"vocab\":",
                     card->block_tokens);
     put_known(out, card->vocab);

@@ -87,6 +87,7 @@ void openai_chunk_done(struct text_buf *out);
 /* What GET /v1/models tells. Strings are borrowed. */
 struct openai_model_card {
     const char *name;
+    const char *parent; /* of an adapter: its model; NULL: it is none */
     int64_t created_s;
     uint32_t vocab;
     uint32_t window_tokens;

@@ -1,0 +1,95 @@
+/* Aliases and adapters of the models of engines. */
+#include "conductor/config_names.h"
+
+#include <string.h>
+
+#include "base/json_fields.h"
+#include "conductor/config_engines.h"
+
+void engine_names_read(struct fields *f, const struct fields_object *o,
+                       const char *key, struct engine_names *out)
+{
+    const json_t *all = json_object_get(o->json, key);
+    size_t n = json_array_size(all);
+
+    if (!all)
+        return;
+    if (!json_is_array(all) || n > ENGINE_NAMES_MAX)
+        fields_refuse_value(f, o, key, "an array of at most 32 names");
+    for (out->n = 0; f->rc == 0 && out->n < n; out->n++) {
+        const char *name = json_string_value(json_array_get(all, out->n));
+
+        if (!name || !*name || strlen(name) >= ENGINE_NAME_MAX)
+            fields_refuse_value(f, o, key,
+                                "an array of names of 1 to 63 bytes");
+        else
+            snprintf(out->at[out->n], ENGINE_NAME_MAX, "%s", name);
+    }
+}
+
+static bool has_name(const struct engine_names *names, const char *name)
+{
+    for (uint8_t i = 0; i < names->n; i++)
+        if (strcmp(names->at[i], name) == 0)
+            return true;
+    return false;
+}
+
+bool engine_is_named(const struct engine_config *e, const char *name)
+{
+    const char *one;
+
+    for (size_t i = 0; (one = engine_name(e, i)); i++)
+        if (strcmp(one, name) == 0)
+            return true;
+    return false;
+}
+
+void engine_names_check(struct fields *f, const struct fields_object *o,
+                        const struct engine_config *e)
+{
+    for (uint8_t i = 0; i < e->aliases.n; i++)
+        if (strcmp(e->aliases.at[i], e->model) == 0 ||
+            has_name(&e->adapters, e->aliases.at[i]))
+            fields_refuse(f, o->path, "aliases",
+                          "\"%s\" is the model's own name or an adapter",
+                          e->aliases.at[i]);
+    if (has_name(&e->adapters, e->model))
+        fields_refuse(f, o->path, "adapters", "\"%s\" is the model's own name",
+                      e->model);
+}
+
+static bool has_all(const struct engine_names *a, const struct engine_names *b)
+{
+    for (uint8_t i = 0; i < a->n; i++)
+        if (!has_name(b, a->at[i]))
+            return false;
+    return a->n == b->n;
+}
+
+const char *engine_names_differ(const struct engine_config *a,
+                                const struct engine_config *b)
+{
+    if (!has_all(&a->aliases, &b->aliases))
+        return "aliases";
+    return has_all(&a->adapters, &b->adapters) ? NULL : "adapters";
+}
+
+const char *engine_name(const struct engine_config *e, size_t i)
+{
+    if (i == 0)
+        return e->model;
+    if (--i < e->aliases.n)
+        return e->aliases.at[i];
+    i -= e->aliases.n;
+    return i < e->adapters.n ? e->adapters.at[i] : NULL;
+}
+
+json_t *engine_names_json(const struct engine_names *names)
+{
+    json_t *all = names->n ? json_array() : NULL;
+
+    for (uint8_t i = 0; i < names->n; i++)
+        (void)json_array_append_new(all, json_string(names->at[i]));
+    return all;
+}

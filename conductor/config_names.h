@@ -1,0 +1,47 @@
+/*
+ * Other names under which requests ask for a model of engines: aliases, and
+ * LoRA adapters. A name leads to one model; engines of one model have the same.
+ */
+#ifndef CONDUCTOR_CONFIG_NAMES_H
+#define CONDUCTOR_CONFIG_NAMES_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#define ENGINE_NAME_MAX 64
+#define ENGINE_NAMES_MAX 32
+
+struct engine_config;
+struct fields;
+struct fields_object;
+
+struct engine_names {
+    char at[ENGINE_NAMES_MAX][ENGINE_NAME_MAX]; /* (n) */
+    uint8_t n;
+};
+
+/* Reads an array of names, if there is one under `key`. Errors go to f. */
+void engine_names_read(struct fields *f, const struct fields_object *o,
+                       const char *key, struct engine_names *out);
+
+/* Refuses names of an engine that are not told apart. */
+void engine_names_check(struct fields *f, const struct fields_object *o,
+                        const struct engine_config *e);
+
+/* The field in which two engines of one model have other names; static. NULL:
+ * they have the same. */
+const char *engine_names_differ(const struct engine_config *a,
+                                const struct engine_config *b);
+
+/* The i-th name of its model: the model's own, then the others; NULL behind the
+ * last. */
+const char *engine_name(const struct engine_config *e, size_t i);
+
+/* Whether requests for that engine's model may name it so. */
+bool engine_is_named(const struct engine_config *e, const char *name);
+
+/* Them as an array, owned by the caller; NULL: there are none. */
+json_t *engine_names_json(const struct engine_names *names);
+
+#endif
