@@ -19,7 +19,7 @@
 #define PAYLOAD_LIMIT_BYTES (512u << 10)
 
 struct worker_link {
-    struct worker_link *next, **at; /* list of all connections */
+    TAILQ_ENTRY(worker_link) link; /* list of all connections */
     struct worker_links *links;
     struct frame_conn *conn;
     void *owner;
@@ -37,24 +37,15 @@ struct worker_links {
     const struct worker_link_ops *ops;
     void *arg;
     struct worker_links_config config;
-    struct worker_link *first; /* the newest */
-    int n_links;
+    TAILQ_HEAD(, worker_link) links;
     struct strangers strangers; /* of them, not joined yet */
 };
 
-static void link_unlink(struct worker_link *link)
-{
-    *link->at = link->next;
-    if (link->next)
-        link->next->at = link->at;
-    link->links->n_links--;
-    if (!link->joined)
-        strangers_remove(&link->links->strangers, &link->stranger);
-}
-
 static void link_free(struct worker_link *link)
 {
-    link_unlink(link);
+    TAILQ_REMOVE(&link->links->links, link, link);
+    if (!link->joined)
+        strangers_remove(&link->links->strangers, &link->stranger);
     frame_conn_free(link->conn);
     free(link);
 }
@@ -198,12 +189,7 @@ static void on_accept(void *arg, evutil_socket_t fd)
         free(link);
         return;
     }
-    link->next = l->first;
-    link->at = &l->first;
-    if (link->next)
-        link->next->at = &link->next;
-    l->first = link;
-    l->n_links++;
+    TAILQ_INSERT_HEAD(&l->links, link, link);
     link->stranger =
         (struct stranger){.owner = link, .handshake = &link->handshake};
     strangers_add(&l->strangers, &link->stranger, link->conn);
@@ -213,8 +199,10 @@ static void on_tick(evutil_socket_t, short, void *arg)
 {
     struct worker_links *l = arg;
     int64_t now_us = clock_now_us();
+    struct worker_link *k;
 
-    for (struct worker_link *k = l->first; k; k = k->next) {
+    TAILQ_FOREACH(k, &l->links, link)
+    {
         char text[MSG_TEXT_MAX];
         int64_t silent_ms = (now_us - k->last_frame_us) / 1000;
         int64_t most_ms = l->config.timeout_ms;
@@ -243,6 +231,7 @@ struct worker_links *worker_links_new(struct event_base *base,
     l->config = *config;
     l->ops = ops;
     l->arg = arg;
+    TAILQ_INIT(&l->links);
     strangers_init(&l->strangers);
     char why[MSG_TEXT_MAX];
     if (listener_new(base, config->host, config->port, on_accept, l,
@@ -265,8 +254,8 @@ void worker_links_free(struct worker_links *l)
 {
     if (!l)
         return;
-    while (l->first)
-        link_free(l->first);
+    while (!TAILQ_EMPTY(&l->links))
+        link_free(TAILQ_FIRST(&l->links));
     if (l->tick)
         event_free(l->tick);
     listener_free(l->listener);

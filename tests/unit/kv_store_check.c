@@ -22,18 +22,15 @@ static void check_heap(const struct kv_store *store)
 
 static void check_order(const struct kv_store *store)
 {
+    const struct kv_block *b;
     uint32_t n = 0;
-    uint32_t prev = KV_BLOCK_NONE;
 
-    for (uint32_t id = store->order_head; id != KV_BLOCK_NONE;
-         id = store->blocks[id].order_next) {
-        assert(store->blocks[id].state == KV_HELD);
-        assert(store->blocks[id].order_prev == prev);
-        prev = id;
+    TAILQ_FOREACH(b, &store->order, order)
+    {
+        assert(b->state == KV_HELD);
         n++;
         assert(n <= store->n_held);
     }
-    assert(store->order_tail == prev);
     assert(n == store->n_held);
 }
 
@@ -48,7 +45,7 @@ static void check_map(const struct kv_store *store)
             continue;
         n++;
         assert(store->blocks[slot->id].key == slot->key);
-        assert(kv_map_find(store, slot->key) == slot->id);
+        assert(kv_store_find_key(store, slot->key) == slot->id);
     }
     assert(n == store->n_held);
 }
@@ -69,7 +66,7 @@ static void check_blocks(const struct kv_store *store)
         assert((b->heap_pos != KV_BLOCK_NONE) == leaf);
         in_heap += leaf;
         if (b->state == KV_HELD) {
-            assert(kv_map_find(store, b->key) == id);
+            assert(kv_store_find_key(store, b->key) == id);
             children += b->children;
             with_parent += b->parent != KV_BLOCK_NONE;
             if (b->parent != KV_BLOCK_NONE) {
@@ -97,9 +94,10 @@ static void check_stuck(const struct kv_store *store)
     uint32_t evictable = 0;
 
     assert(stuck);
-    for (uint32_t id = store->order_tail; id != KV_BLOCK_NONE;
-         id = store->blocks[id].order_prev) {
-        const struct kv_block *b = &store->blocks[id];
+    const struct kv_block *b;
+    TAILQ_FOREACH_REVERSE(b, &store->order, kv_order, order)
+    {
+        uint32_t id = kv_id(store, b);
         bool is_stuck = b->pins > 0 || stuck[id] > 0;
 
         assert(b->stuck_children == stuck[id]);

@@ -42,14 +42,9 @@ struct conductor_link {
     int64_t name_taken_us;
 };
 
-static struct timeval ms_to_timeval(int64_t ms)
-{
-    return (struct timeval){ms / 1000, ms % 1000 * 1000};
-}
-
 static void start_timer(struct event *event, int64_t ms)
 {
-    struct timeval tv = ms_to_timeval(ms);
+    struct timeval tv = {ms / 1000, ms % 1000 * 1000};
 
     event_add(event, &tv);
 }

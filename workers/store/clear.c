@@ -37,21 +37,19 @@ static void drop_one(struct kv_store *store, uint32_t id)
 
 void kv_store_drop(struct kv_store *store, uint32_t id)
 {
-    uint32_t parent = store->blocks[id].parent;
-    uint32_t next = store->blocks[id].order_next;
-
-    bool stuck = kv_is_stuck(&store->blocks[id]);
+    struct kv_block *b = &store->blocks[id];
+    struct kv_block *next = TAILQ_NEXT(b, order);
+    uint32_t parent = b->parent;
+    bool stuck = kv_is_stuck(b);
 
     drop_one(store, id);
     if (parent != KV_BLOCK_NONE)
         kv_lose_child(store, parent, stuck);
     /* Parents come before their children, so one walk finds all of them. */
-    while (next != KV_BLOCK_NONE) {
-        uint32_t at = next;
-
-        parent = store->blocks[at].parent;
-        next = store->blocks[at].order_next;
-        if (parent != KV_BLOCK_NONE && store->blocks[parent].state != KV_HELD)
-            drop_one(store, at);
+    while ((b = next)) {
+        next = TAILQ_NEXT(b, order);
+        if (b->parent != KV_BLOCK_NONE &&
+            store->blocks[b->parent].state != KV_HELD)
+            drop_one(store, kv_id(store, b));
     }
 }

@@ -16,7 +16,7 @@ static uint32_t slot_find(const struct kv_store *store, uint64_t key)
     return i;
 }
 
-uint32_t kv_map_find(const struct kv_store *store, uint64_t key)
+uint32_t kv_store_find_key(const struct kv_store *store, uint64_t key)
 {
     return store->slots[slot_find(store, key)].id;
 }

@@ -16,6 +16,8 @@
 #ifndef WORKERS_STORE_INTERNAL_H
 #define WORKERS_STORE_INTERNAL_H
 
+#include <sys/queue.h>
+
 #include "workers/store/kv_store.h"
 
 enum kv_state { KV_FREE, KV_PRIVATE, KV_HELD };
@@ -28,10 +30,9 @@ struct kv_block {
     uint32_t children;       /* held blocks that name this one as parent */
     uint32_t stuck_children; /* of these, those that cannot leave */
     uint32_t pins;
-    uint32_t heap_pos;   /* KV_BLOCK_NONE: not in the heap */
-    uint32_t order_prev; /* commit order, of held blocks only */
-    uint32_t order_next;
+    uint32_t heap_pos; /* KV_BLOCK_NONE: not in the heap */
     enum kv_state state;
+    TAILQ_ENTRY(kv_block) order; /* of held blocks only */
 };
 
 /* Open addressing, linear probing; id = KV_BLOCK_NONE marks an empty slot. */
@@ -62,8 +63,7 @@ struct kv_store {
     uint32_t *heap; /* ids; least recently used evictable block on top */
     uint32_t heap_len;
 
-    uint32_t order_head;
-    uint32_t order_tail;
+    TAILQ_HEAD(kv_order, kv_block) order; /* held blocks as committed */
     uint32_t walked; /* last one of the walk, KV_BLOCK_NONE: it begins */
 
     struct kv_event *events; /* a ring */
@@ -72,8 +72,11 @@ struct kv_store {
     bool resync;
 };
 
-/* The id held under `key`, or KV_BLOCK_NONE. */
-uint32_t kv_map_find(const struct kv_store *store, uint64_t key);
+static inline uint32_t kv_id(const struct kv_store *store,
+                             const struct kv_block *b)
+{
+    return (uint32_t)(b - store->blocks);
+}
 
 /* Put `key` -> `id`; the key must not be there. */
 void kv_map_insert(struct kv_store *store, uint64_t key, uint32_t id);

@@ -82,8 +82,7 @@ int kv_store_new(const struct kv_store_config *config, struct kv_store **out)
         s->free_ids[config->capacity_blocks - 1 - id] = id;
     }
     s->n_free = config->capacity_blocks;
-    s->order_head = KV_BLOCK_NONE;
-    s->order_tail = KV_BLOCK_NONE;
+    TAILQ_INIT(&s->order);
     s->walked = KV_BLOCK_NONE;
     *out = s;
     return 0;
@@ -118,33 +117,14 @@ bool kv_block_equals(const struct kv_store *store, uint32_t id, uint32_t parent,
            memcmp(tokens_of(store, id), tokens, bytes) == 0;
 }
 
-static void order_append(struct kv_store *store, uint32_t id)
-{
-    struct kv_block *b = &store->blocks[id];
-
-    b->order_prev = store->order_tail;
-    b->order_next = KV_BLOCK_NONE;
-    if (store->order_tail == KV_BLOCK_NONE)
-        store->order_head = id;
-    else
-        store->blocks[store->order_tail].order_next = id;
-    store->order_tail = id;
-}
-
 void kv_order_remove(struct kv_store *store, uint32_t id)
 {
-    const struct kv_block *b = &store->blocks[id];
+    struct kv_block *b = &store->blocks[id];
+    const struct kv_block *before = TAILQ_PREV(b, kv_order, order);
 
     if (store->walked == id)
-        store->walked = b->order_prev;
-    if (b->order_prev == KV_BLOCK_NONE)
-        store->order_head = b->order_next;
-    else
-        store->blocks[b->order_prev].order_next = b->order_next;
-    if (b->order_next == KV_BLOCK_NONE)
-        store->order_tail = b->order_prev;
-    else
-        store->blocks[b->order_next].order_prev = b->order_prev;
+        store->walked = before ? kv_id(store, before) : KV_BLOCK_NONE;
+    TAILQ_REMOVE(&store->order, b, order);
 }
 
 bool kv_is_stuck(const struct kv_block *b)
@@ -268,17 +248,27 @@ int kv_store_alloc(struct kv_store *store, uint32_t n, uint32_t *ids)
     return 0;
 }
 
+static void stored_event(const struct kv_store *store, const struct kv_block *b,
+                         struct kv_event *event)
+{
+    *event = (struct kv_event){.kind = KV_EVENT_STORED, .key = b->key};
+    if (b->parent != KV_BLOCK_NONE) {
+        event->has_parent = true;
+        event->parent_key = store->blocks[b->parent].key;
+    }
+}
+
 static void hold(struct kv_store *store, uint32_t id, uint32_t parent,
                  uint64_t key)
 {
     struct kv_block *b = &store->blocks[id];
-    struct kv_event event = {.kind = KV_EVENT_STORED, .key = key};
+    struct kv_event event;
 
     b->state = KV_HELD;
     b->key = key;
     b->parent = parent;
     kv_map_insert(store, key, id);
-    order_append(store, id);
+    TAILQ_INSERT_TAIL(&store->order, b, order);
     store->n_private--;
     store->n_held++;
     if (parent != KV_BLOCK_NONE) {
@@ -289,9 +279,8 @@ static void hold(struct kv_store *store, uint32_t id, uint32_t parent,
         p->stuck_children++;
         if (!was_stuck)
             stuck_begins(store, parent);
-        event.has_parent = true;
-        event.parent_key = store->blocks[parent].key;
     }
+    stored_event(store, b, &event);
     kv_event_push(store, &event);
 }
 
@@ -301,7 +290,7 @@ enum kv_commit kv_store_commit(struct kv_store *store, uint32_t id,
 {
     if (parent != KV_BLOCK_NONE && store->blocks[parent].state != KV_HELD)
         return KV_ORPHAN;
-    uint32_t other = kv_map_find(store, key);
+    uint32_t other = kv_store_find_key(store, key);
     if (other != KV_BLOCK_NONE) {
         if (!kv_block_equals(store, other, parent, tokens))
             return KV_COLLISION;
@@ -361,28 +350,17 @@ bool kv_store_is_held(const struct kv_store *store, uint32_t id)
     return store->blocks[id].state == KV_HELD;
 }
 
-static void stored_event(const struct kv_store *store, uint32_t id,
-                         struct kv_event *event)
-{
-    const struct kv_block *b = &store->blocks[id];
-
-    *event = (struct kv_event){.kind = KV_EVENT_STORED, .key = b->key};
-    if (b->parent != KV_BLOCK_NONE) {
-        event->has_parent = true;
-        event->parent_key = store->blocks[b->parent].key;
-    }
-}
-
 bool kv_store_inventory(const struct kv_store *store, uint32_t *cursor,
                         struct kv_event *event)
 {
-    uint32_t id = *cursor == KV_BLOCK_NONE ? store->order_head
-                                           : store->blocks[*cursor].order_next;
+    const struct kv_block *b = *cursor == KV_BLOCK_NONE
+                                   ? TAILQ_FIRST(&store->order)
+                                   : TAILQ_NEXT(&store->blocks[*cursor], order);
 
-    if (id == KV_BLOCK_NONE)
+    if (!b)
         return false;
-    stored_event(store, id, event);
-    *cursor = id;
+    stored_event(store, b, event);
+    *cursor = kv_id(store, b);
     return true;
 }
 

@@ -9,11 +9,11 @@ uint32_t kv_store_match(struct kv_store *store, const uint64_t *keys,
     uint32_t n = 0;
 
     for (; n < n_blocks; n++) {
-        uint32_t id = kv_map_find(store, keys[n]);
+        uint32_t id =
+            kv_store_find(store, keys[n], parent,
+                          tokens + (size_t)n * store->config.block_tokens);
 
-        if (id == KV_BLOCK_NONE ||
-            !kv_block_equals(store, id, parent,
-                             tokens + (size_t)n * store->config.block_tokens))
+        if (id == KV_BLOCK_NONE)
             break;
         kv_store_pin(store, id);
         ids[n] = id;
@@ -44,7 +44,7 @@ uint32_t kv_store_match_keys(struct kv_store *store, const uint64_t *keys,
     uint32_t n = 0;
 
     for (; n < n_blocks; n++) {
-        uint32_t id = kv_map_find(store, keys[n]);
+        uint32_t id = kv_store_find_key(store, keys[n]);
 
         if (id == KV_BLOCK_NONE || store->blocks[id].parent != parent)
             break;
@@ -58,14 +58,9 @@ uint32_t kv_store_match_keys(struct kv_store *store, const uint64_t *keys,
 uint32_t kv_store_find(const struct kv_store *store, uint64_t key,
                        uint32_t parent, const uint32_t *tokens)
 {
-    uint32_t id = kv_map_find(store, key);
+    uint32_t id = kv_store_find_key(store, key);
 
     if (id == KV_BLOCK_NONE || !kv_block_equals(store, id, parent, tokens))
         return KV_BLOCK_NONE;
     return id;
-}
-
-uint32_t kv_store_find_key(const struct kv_store *store, uint64_t key)
-{
-    return kv_map_find(store, key);
 }

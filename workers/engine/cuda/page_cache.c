@@ -221,9 +221,7 @@ void page_cache_set_dirty(struct page_cache *c, uint32_t page, uint32_t slot)
 {
     struct page *p = &c->pages[page];
 
-    if (p->dirty_from == p->dirty_to)
-        p->dirty_from = slot;
-    else if (slot < p->dirty_from)
+    if (p->dirty_from == p->dirty_to || slot < p->dirty_from)
         p->dirty_from = slot;
     p->dirty_to = slot + 1;
     page_cache_set_rows(c, page, 0, c->layers, slot + 1);
