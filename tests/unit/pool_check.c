@@ -81,30 +81,21 @@ static bool check_decodes(const struct pool_slot *slot)
 }
 
 /* How many bookings a channel's list has; SIZE_MAX: it is wrong. */
-static size_t check_list(const struct pool *pool, struct pool_slot *slot,
-                         unsigned channel)
+static size_t check_list(struct pool_slot *slot, unsigned channel)
 {
-    const struct booking *nodes = pool->bookings.nodes;
-    uint32_t before = BOOKING_NONE;
+    const struct booking *b;
     int64_t end_us = INT64_MIN;
     size_t n = 0;
 
-    for (uint32_t at = slot->channels[channel].first; at != BOOKING_NONE;
-         at = nodes[at].later) {
-        const struct booking *b = &nodes[at];
-
-        if (b->earlier != before || b->holder != slot->view.id ||
-            b->channel != channel || b->from_us >= b->until_us ||
-            b->from_us < end_us)
+    TAILQ_FOREACH(b, &slot->channels[channel], link)
+    {
+        if (b->holder != slot->view.id || b->channel != channel ||
+            b->from_us >= b->until_us || b->from_us < end_us)
             return SIZE_MAX;
         end_us = b->until_us;
-        before = at;
         n++;
     }
-    if (slot->channels[channel].last != before ||
-        (n > 0 && end_us > *pool_free_time_of(slot, channel)))
-        return SIZE_MAX;
-    return n;
+    return n > 0 && end_us > *pool_free_time_of(slot, channel) ? SIZE_MAX : n;
 }
 
 /* Bookings of prefills; only of holders that are there still, or of all. */
@@ -133,7 +124,7 @@ static bool check_bookings(const struct pool *pool)
         if (!slot->in_use)
             continue;
         for (unsigned c = 0; c < POOL_CHANNELS; c++) {
-            size_t n = check_list(pool, slot, c);
+            size_t n = check_list(slot, c);
 
             if (n == SIZE_MAX)
                 return false;

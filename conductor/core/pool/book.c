@@ -48,21 +48,6 @@ static void free_node(struct bookings *b, uint32_t at)
     b->n_used--;
 }
 
-/* Behind all that the channel has. */
-static void append(struct pool *pool, struct pool_slot *slot, uint32_t at)
-{
-    struct booking *nodes = pool->bookings.nodes;
-    struct booking_list *list = &slot->channels[nodes[at].channel];
-
-    nodes[at].earlier = list->last;
-    nodes[at].later = BOOKING_NONE;
-    if (list->last != BOOKING_NONE)
-        nodes[list->last].later = at;
-    else
-        list->first = at;
-    list->last = at;
-}
-
 int pool_book(struct pool *pool, const struct pool_booking *booking,
               uint32_t id, uint64_t request_id, int64_t now_us)
 {
@@ -88,7 +73,8 @@ int pool_book(struct pool *pool, const struct pool_booking *booking,
     at = owner ? take_node(&pool->bookings) : BOOKING_NONE;
     if (at == BOOKING_NONE)
         return 0;
-    pool->bookings.nodes[at] = (struct booking){
+    struct booking *b = &pool->bookings.nodes[at];
+    *b = (struct booking){
         .holder = booking->holder,
         .channel = (uint8_t)booking->channel,
         .of_prefill = owner->bookings,
@@ -96,33 +82,23 @@ int pool_book(struct pool *pool, const struct pool_booking *booking,
         .until_us = booking->until_us,
     };
     owner->bookings = at;
-    append(pool, holder, at);
+    TAILQ_INSERT_TAIL(&holder->channels[b->channel], b, link);
     return 0;
 }
 
-static void give_back(struct pool *pool, struct pool_slot *slot, uint32_t at,
-                      int64_t now_us)
+static void give_back(struct pool_slot *slot, struct booking *b, int64_t now_us)
 {
-    struct booking *nodes = pool->bookings.nodes;
-    const struct booking *b = &nodes[at];
-    struct booking_list *list = &slot->channels[b->channel];
     int64_t left_us = b->until_us - (b->from_us > now_us ? b->from_us : now_us);
 
     if (left_us > 0) {
         *pool_free_time_of(slot, b->channel) -= left_us;
-        for (uint32_t i = b->later; i != BOOKING_NONE; i = nodes[i].later) {
-            nodes[i].from_us -= left_us;
-            nodes[i].until_us -= left_us;
+        for (struct booking *i = TAILQ_NEXT(b, link); i;
+             i = TAILQ_NEXT(i, link)) {
+            i->from_us -= left_us;
+            i->until_us -= left_us;
         }
     }
-    if (b->earlier != BOOKING_NONE)
-        nodes[b->earlier].later = b->later;
-    else
-        list->first = b->later;
-    if (b->later != BOOKING_NONE)
-        nodes[b->later].earlier = b->earlier;
-    else
-        list->last = b->earlier;
+    TAILQ_REMOVE(&slot->channels[b->channel], b, link);
 }
 
 void pool_unbook(struct pool *pool, const struct pool_prefill *prefill,
@@ -136,7 +112,7 @@ void pool_unbook(struct pool *pool, const struct pool_prefill *prefill,
 
         next = nodes[at].of_prefill;
         if (holder) /* else the list went with it */
-            give_back(pool, holder, at, now_us);
+            give_back(holder, &nodes[at], now_us);
         free_node(&pool->bookings, at);
     }
 }

@@ -2,6 +2,8 @@
 #ifndef CONDUCTOR_CORE_POOL_INTERNAL_H
 #define CONDUCTOR_CORE_POOL_INTERNAL_H
 
+#include <sys/queue.h>
+
 #include "conductor/core/arena.h"
 #include "conductor/core/pool/pending.h"
 #include "conductor/core/pool/pool.h"
@@ -11,9 +13,9 @@
 
 /* A stretch of a channel's time that a prefill has booked. */
 struct booking {
-    uint32_t holder;         /* pool id of the channel's instance */
-    uint32_t earlier, later; /* of the same channel */
-    uint32_t of_prefill;     /* the next one of its prefill, or a free node */
+    TAILQ_ENTRY(booking) link; /* of the same channel */
+    uint32_t holder;           /* pool id of the channel's instance */
+    uint32_t of_prefill;       /* the next one of its prefill, or a free node */
     int64_t from_us, until_us;
     uint8_t channel; /* enum block_tier or POOL_EGRESS */
 };
@@ -27,9 +29,7 @@ struct bookings {
 };
 
 /* Bookings of a channel, the oldest first. */
-struct booking_list {
-    uint32_t first, last;
-};
+TAILQ_HEAD(booking_list, booking);
 
 /* An instance and its arrays, which `view` shows to readers. */
 struct pool_slot {

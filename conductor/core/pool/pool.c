@@ -191,8 +191,7 @@ int pool_add(struct pool *pool, const struct pool_instance_config *config,
         .decodes = slot->decodes,
     };
     for (unsigned channel = 0; channel < POOL_CHANNELS; channel++)
-        slot->channels[channel] =
-            (struct booking_list){BOOKING_NONE, BOOKING_NONE};
+        TAILQ_INIT(&slot->channels[channel]);
     memcpy(slot->view.tier_bytes_per_s, config->tier_bytes_per_s,
            sizeof(slot->view.tier_bytes_per_s));
     if (config->name)
