@@ -1,0 +1,163 @@
+/*
+ * A request that an engine gets as it came, and its answer, which the client
+ * gets as it comes.
+ *
+ *   waiting --answer--> answering --done--> freed
+ *           --failed--> freed       --failed--> broken off, freed
+ *   the client goes: the request is cancelled, freed
+ *
+ * What the client does not take is bounded: above PAUSE_BYTES the engine is
+ * held back, until the client has taken all of it.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "conductor/front/forward_state.h"
+
+#define PAUSE_BYTES 262144
+
+void forward_call_free(void *arg)
+{
+    struct forward_call *c = arg;
+
+    service_cancel(c->request);
+    c->front->in_flight--;
+    free(c->tokenize);
+    free(c->head);
+    free(c);
+}
+
+static void on_taken(void *arg)
+{
+    struct forward_call *c = arg;
+
+    if (c->paused)
+        service_pause(c->request, false);
+    c->paused = false;
+}
+
+static void on_scheduled(void *arg, const struct service_decision *d)
+{
+    struct forward_call *c = arg;
+
+    snprintf(c->request_id, sizeof(c->request_id), "%s", d->request_id);
+    snprintf(c->prefill, sizeof(c->prefill), "%s", d->prefill);
+    snprintf(c->decode, sizeof(c->decode), "%s", d->decode ? d->decode : "");
+    c->predicted_ttft_us = d->predicted_ttft_us;
+}
+
+static void add_slice(struct http_conn *conn, struct http_slice name,
+                      struct http_slice value)
+{
+    char n[128], v[4096];
+
+    if (name.n >= sizeof(n) || value.n >= sizeof(v))
+        return;
+    snprintf(n, sizeof(n), "%.*s", (int)name.n, name.at);
+    snprintf(v, sizeof(v), "%.*s", (int)value.n, value.at);
+    http_add_header(conn, n, v);
+}
+
+/* Who answered, and what was promised. */
+static void add_own_headers(struct forward_call *c)
+{
+    char ms[32];
+
+    http_add_header(c->conn, "x-conductor-request-id", c->request_id);
+    if (!*c->prefill)
+        return;
+    if (c->predicted_ttft_us > 0) {
+        snprintf(ms, sizeof(ms), "%.3f", (double)c->predicted_ttft_us / 1e3);
+        http_add_header(c->conn, "x-conductor-predicted-ttft-ms", ms);
+    }
+    http_add_header(c->conn, "x-conductor-prefill", c->prefill);
+    if (*c->decode)
+        http_add_header(c->conn, "x-conductor-decode", c->decode);
+}
+
+/* What only this conductor says, also when the engine is another one. */
+static bool is_own(struct http_slice name)
+{
+    static const char prefix[] = "x-conductor-";
+    size_t n = sizeof(prefix) - 1;
+
+    return name.n >= n && strncasecmp(name.at, prefix, n) == 0;
+}
+
+static void on_answer(void *arg, const struct http_head *head)
+{
+    const struct http_slice *type;
+    struct forward_call *c = arg;
+
+    c->answering = true;
+    c->left = head->chunked ? -1 : head->content_length;
+    if (head->status == 204 || head->status == 304)
+        c->left = 0;
+    for (size_t i = 0; i < head->n_headers; i++)
+        if (forward_passes(head, head->headers[i].name) &&
+            !is_own(head->headers[i].name))
+            add_slice(c->conn, head->headers[i].name, head->headers[i].value);
+    add_own_headers(c);
+    if (!http_find(head, "x-request-id"))
+        http_add_header(c->conn, "x-request-id",
+                        *c->client_id ? c->client_id : c->request_id);
+    /* A proxy in front of the conductor must not hold events back. */
+    type = http_find(head, "content-type");
+    if (type && type->n >= 17 &&
+        strncasecmp(type->at, "text/event-stream", 17) == 0)
+        http_add_header(c->conn, "X-Accel-Buffering", "no");
+    http_on_taken(c->conn, on_taken, c);
+    http_begin(c->conn, head->status, c->left);
+}
+
+static void on_bytes(void *arg, const char *bytes, size_t n)
+{
+    struct forward_call *c = arg;
+
+    if (http_write(c->conn, bytes, n)) {
+        http_abort(c->conn);
+        forward_call_free(c);
+        return;
+    }
+    if (!c->paused && http_unsent(c->conn) > PAUSE_BYTES) {
+        c->paused = true;
+        service_pause(c->request, true);
+    }
+}
+
+static void on_done(void *arg, const struct service_result *result)
+{
+    struct forward_call *c = arg;
+
+    (void)result;
+    c->request = NULL;
+    http_end(c->conn);
+    forward_call_free(c);
+}
+
+static void on_failed(void *arg, const struct service_failure *failure)
+{
+    struct forward_call *c = arg;
+    struct openai_error error;
+
+    c->request = NULL;
+    if (c->answering) {
+        http_break(c->conn);
+    } else {
+        openai_error_set(&error, failure->http_status, failure->code, NULL,
+                         "%s", failure->message);
+        http_add_header(c->conn, "x-conductor-request-id", failure->request_id);
+        endpoint_reply_error(c->conn, &error, failure->retry_after_us);
+    }
+    forward_call_free(c);
+}
+
+const struct service_reply_ops forward_reply_ops = {
+    .scheduled = on_scheduled,
+    .answer = on_answer,
+    .bytes = on_bytes,
+    .done = on_done,
+    .failed = on_failed,
+};
