@@ -238,6 +238,21 @@ static long parse_headers(const char **at, const char *end,
     }
 }
 
+/* The headers, and what they say of the body and of the connection. */
+static long parse_rest(const char **p, const char *end, struct http_head *out,
+                       struct http_fault *fault)
+{
+    long rc = parse_headers(p, end, out, fault);
+
+    if (rc <= 0)
+        return rc;
+    if (out->close)
+        out->keep_alive = false;
+    if (out->chunked && (out->content_length >= 0 || out->http10))
+        return refuse(fault, 400, "Transfer-Encoding where it can't stand");
+    return rc;
+}
+
 long http_parse_head(const char *bytes, size_t n, struct http_head *out,
                      struct http_fault *fault)
 {
@@ -254,15 +269,11 @@ long http_parse_head(const char *bytes, size_t n, struct http_head *out,
     rc = parse_request_line(line, out, fault);
     if (rc)
         return rc;
-    rc = parse_headers(&p, end, out, fault);
+    rc = parse_rest(&p, end, out, fault);
     if (rc <= 0)
         return rc;
     if (!out->http10 && out->n_hosts == 0) /* RFC 9112, 3.2 */
         return refuse(fault, 400, "a request of HTTP/1.1 needs a Host header");
-    if (out->close)
-        out->keep_alive = false;
-    if (out->chunked && (out->content_length >= 0 || out->http10))
-        return refuse(fault, 400, "Transfer-Encoding where it can't stand");
     return p - bytes;
 }
 
@@ -304,14 +315,8 @@ static long parse_answer(const char *bytes, size_t n, struct http_head *out,
     rc = parse_status_line(line, out, fault);
     if (rc)
         return rc;
-    rc = parse_headers(&p, end, out, fault);
-    if (rc <= 0)
-        return rc;
-    if (out->close)
-        out->keep_alive = false;
-    if (out->chunked && (out->content_length >= 0 || out->http10))
-        return refuse(fault, 502, "Transfer-Encoding where it can't stand");
-    return p - bytes;
+    rc = parse_rest(&p, end, out, fault);
+    return rc <= 0 ? rc : p - bytes;
 }
 
 long http_parse_answer(const char *bytes, size_t n, struct http_head *out,
