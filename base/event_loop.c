@@ -38,3 +38,16 @@ struct evdns_base *event_loop_dns(struct event_base *base, const char *server)
     (void)evdns_base_set_option(dns, "randomize-case", "0");
     return dns;
 }
+
+int event_loop_wait(struct event *e, int64_t us)
+{
+    struct timeval tv = {us / 1000000, us % 1000000};
+
+    return event_add(e, &tv);
+}
+
+void event_loop_drop(struct event *e)
+{
+    if (e)
+        event_free(e);
+}

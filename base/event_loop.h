@@ -4,6 +4,7 @@
 
 #include <event2/dns.h>
 #include <event2/event.h>
+#include <stdint.h>
 
 /*
  * event_loop_new(): a libevent base whose timers are precise: by default
@@ -18,5 +19,12 @@ struct event_base *event_loop_new(int n_priorities);
  * /etc/resolv.conf. Never blocks. Returns owned (evdns_base_free), or NULL: out
  * of memory, or no such server. */
 struct evdns_base *event_loop_dns(struct event_base *base, const char *server);
+
+/* event_loop_wait(e, us): has e fire in us microseconds, and again every so
+ * many if it is EV_PERSIST. Returns 0, or -1: out of memory. */
+int event_loop_wait(struct event *e, int64_t us);
+
+/* event_loop_drop(e): frees e. NULL is a no-op. */
+void event_loop_drop(struct event *e);
 
 #endif

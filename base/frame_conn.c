@@ -8,9 +8,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/event_loop.h"
 #include "base/socket.h"
 
 #define IO_CHUNK_BYTES (1u << 20)
+#define PATIENCE_US 2000000
 
 struct frame_conn {
     struct bufferevent *bev; /* connects and writes */
@@ -48,15 +50,13 @@ static void stop_reading(struct frame_conn *c)
 
 static void conn_destroy(struct frame_conn *c)
 {
-    if (c->readable)
-        event_free(c->readable);
+    event_loop_drop(c->readable);
     frame_reader_fini(&c->reader);
     if (c->bev) {
         drop_output(c->bev);
         bufferevent_free(c->bev);
     }
-    if (c->deferred)
-        event_free(c->deferred);
+    event_loop_drop(c->deferred);
     if (c->small)
         evbuffer_free(c->small);
     free(c);
@@ -91,8 +91,7 @@ void frame_conn_fail(struct frame_conn *c, const char *reason)
     c->ending = true;
     if (!c->flushing)
         snprintf(c->reason, sizeof(c->reason), "%s", reason);
-    struct timeval now = {0, 0};
-    event_add(c->deferred, &now);
+    event_loop_wait(c->deferred, 0);
 }
 
 void frame_conn_refuse(struct frame_conn *c, uint16_t code, const char *text)
@@ -110,8 +109,7 @@ void frame_conn_refuse(struct frame_conn *c, uint16_t code, const char *text)
     c->flushing = true;
     stop_reading(c);
     bufferevent_setwatermark(c->bev, EV_WRITE, 0, 0);
-    struct timeval patience = {2, 0};
-    event_add(c->deferred, &patience);
+    event_loop_wait(c->deferred, PATIENCE_US);
 }
 
 int frame_conn_refused(struct frame_conn *c, const uint8_t *payload, size_t len,

@@ -12,6 +12,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/event_loop.h"
 #include "base/log.h"
 
 #define BACKLOG 1024
@@ -32,10 +33,8 @@ struct listener {
 
 static void pause_accepting(struct listener *l, int us)
 {
-    struct timeval pause = {0, us};
-
     evconnlistener_disable(l->listener);
-    evtimer_add(l->resume, &pause);
+    event_loop_wait(l->resume, us);
 }
 
 /* libevent accepts as long as there are connections: who makes them fast enough
@@ -169,8 +168,7 @@ void listener_free(struct listener *l)
 {
     if (!l)
         return;
-    if (l->resume)
-        event_free(l->resume);
+    event_loop_drop(l->resume);
     if (l->listener)
         evconnlistener_free(l->listener);
     free(l);

@@ -176,8 +176,7 @@ static void on_stop(evutil_socket_t, short, void *arg)
     }
     log_info("stopping; %zu requests in flight", front_in_flight(d->front));
     front_stop(d->front);
-    struct timeval every = {0, 1000000 / TICKS_PER_S};
-    event_add(d->drain, &every);
+    event_loop_wait(d->drain, 1000000 / TICKS_PER_S);
 }
 
 /* There is no reload yet: a daemon that only lives must not end by it. */
@@ -277,14 +276,10 @@ static int set_up(struct daemon *d)
 static void tear_down(struct daemon *d)
 {
     /* First: none may be called in the loop's last turn below. */
-    if (d->on_term)
-        event_free(d->on_term);
-    if (d->on_int)
-        event_free(d->on_int);
-    if (d->on_hup)
-        event_free(d->on_hup);
-    if (d->drain)
-        event_free(d->drain);
+    event_loop_drop(d->on_term);
+    event_loop_drop(d->on_int);
+    event_loop_drop(d->on_hup);
+    event_loop_drop(d->drain);
     front_free(d->front);
     models_free(d->models);
     secret_free(d->admin_key);

@@ -66,12 +66,9 @@ done:
     if (err[0])
         log_error("%s", err);
     worker_free(w);
-    if (term)
-        event_free(term);
-    if (intr)
-        event_free(intr);
-    if (hup)
-        event_free(hup);
+    event_loop_drop(term);
+    event_loop_drop(intr);
+    event_loop_drop(hup);
     if (base)
         event_base_free(base);
     return status;

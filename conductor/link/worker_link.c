@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/event_loop.h"
 #include "base/frame_conn.h"
 #include "base/handshake.h"
 #include "base/listener.h"
@@ -241,8 +242,7 @@ struct worker_links *worker_links_new(struct event_base *base,
     }
     l->tick = event_new(base, -1, EV_PERSIST, on_tick, l);
     int64_t tick_ms = config->timeout_ms / 4;
-    struct timeval every = {tick_ms / 1000, tick_ms % 1000 * 1000};
-    if (!l->tick || event_add(l->tick, &every))
+    if (!l->tick || event_loop_wait(l->tick, tick_ms * 1000))
         goto fail;
     return l;
 fail:
@@ -256,8 +256,7 @@ void worker_links_free(struct worker_links *l)
         return;
     while (!TAILQ_EMPTY(&l->links))
         link_free(TAILQ_FIRST(&l->links));
-    if (l->tick)
-        event_free(l->tick);
+    event_loop_drop(l->tick);
     listener_free(l->listener);
     free(l);
 }

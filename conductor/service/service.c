@@ -7,6 +7,7 @@
 
 #include "base/address.h"
 #include "base/entropy.h"
+#include "base/event_loop.h"
 #include "base/listener.h"
 #include "base/log.h"
 #include "base/secret.h"
@@ -96,8 +97,7 @@ static int service_alloc(struct service *s)
         return -ENOMEM;
     for (uint32_t i = 0; i < s->table.size; i++)
         s->table.free_slots[s->table.n_free++] = s->table.size - 1 - i;
-    struct timeval every = {0, TICK_US};
-    return event_add(s->tick, &every) ? -ENOMEM : 0;
+    return event_loop_wait(s->tick, TICK_US) ? -ENOMEM : 0;
 }
 
 /* The secret that workers must prove; none if only this machine reaches the
@@ -294,12 +294,9 @@ void service_free_one(struct service *s)
     free(s->engines);
     kv_feed_free(s->store_feed);
     kv_feeds_free(s->feeds);
-    if (s->inbox_event)
-        event_free(s->inbox_event);
-    if (s->tick)
-        event_free(s->tick);
-    if (s->sweep)
-        event_free(s->sweep);
+    event_loop_drop(s->inbox_event);
+    event_loop_drop(s->tick);
+    event_loop_drop(s->sweep);
     explain_free(s->explain);
     scheduler_free(s->scheduler);
     prefix_index_free(s->index);

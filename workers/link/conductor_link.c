@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
+#include "base/event_loop.h"
 #include "base/frame_conn.h"
 #include "base/handshake.h"
 #include "base/log.h"
@@ -42,13 +43,6 @@ struct conductor_link {
     int64_t name_taken_us;
 };
 
-static void start_timer(struct event *event, int64_t ms)
-{
-    struct timeval tv = {ms / 1000, ms % 1000 * 1000};
-
-    event_add(event, &tv);
-}
-
 static int on_welcome(struct conductor_link *l, const struct msg_welcome *m)
 {
     int64_t beat_ms = m->heartbeat_ms / 2; /* one may be late */
@@ -60,7 +54,7 @@ static int on_welcome(struct conductor_link *l, const struct msg_welcome *m)
     log_info("conductor %s:%u: registered as %s, instance %u", l->host, l->port,
              l->hello.name, m->instance_id);
     event_del(l->retry);
-    start_timer(l->heartbeat, beat_ms);
+    event_loop_wait(l->heartbeat, 1000 * beat_ms);
     l->retry_ms = RETRY_FIRST_MS;
     l->up = true;
     l->was_up = true;
@@ -146,7 +140,7 @@ static void retry_later(struct conductor_link *l, const char *reason)
 {
     log_warn("conductor %s:%u: %s; trying again in %lld ms", l->host, l->port,
              reason, (long long)l->retry_ms);
-    start_timer(l->retry, l->retry_ms);
+    event_loop_wait(l->retry, 1000 * l->retry_ms);
     l->retry_ms *= 2;
     if (l->retry_ms > RETRY_MOST_MS)
         l->retry_ms = RETRY_MOST_MS;
@@ -189,7 +183,7 @@ static void connect_now(struct conductor_link *l)
     if (handshake_connect(&l->handshake, l->secret, &l->hello, l->conn))
         frame_conn_fail(l->conn, "no random numbers for HELLO");
     l->overdue = false;
-    start_timer(l->retry, WELCOME_USUAL_MS);
+    event_loop_wait(l->retry, 1000 * WELCOME_USUAL_MS);
 }
 
 static void on_retry(evutil_socket_t, short, void *arg)
@@ -205,7 +199,8 @@ static void on_retry(evutil_socket_t, short, void *arg)
         log_warn("conductor %s:%u: no answer to HELLO yet; is this its "
                  "worker_listen, not its port for clients?",
                  l->host, l->port);
-        start_timer(l->retry, WELCOME_PATIENCE_MS - WELCOME_USUAL_MS);
+        event_loop_wait(l->retry,
+                        1000 * (WELCOME_PATIENCE_MS - WELCOME_USUAL_MS));
     }
 }
 
@@ -248,10 +243,8 @@ void conductor_link_free(struct conductor_link *l)
     if (!l)
         return;
     frame_conn_free(l->conn);
-    if (l->retry)
-        event_free(l->retry);
-    if (l->heartbeat)
-        event_free(l->heartbeat);
+    event_loop_drop(l->retry);
+    event_loop_drop(l->heartbeat);
     free(l);
 }
 

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/event_loop.h"
 #include "base/log.h"
 #include "workers/load/internal.h"
 
@@ -228,9 +229,7 @@ void loader_wake_at(struct loader *l, int64_t when_us)
     if (!l->timer)
         return;
     int64_t us = when_us - l->config.now_us();
-    us = us > 0 ? us : 0;
-    struct timeval tv = {us / 1000000, us % 1000000};
-    event_add(l->timer, &tv);
+    event_loop_wait(l->timer, us > 0 ? us : 0);
 }
 
 int64_t loader_wake_us(const struct loader *l)

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/event_loop.h"
 #include "base/log.h"
 #include "workers/load/internal.h"
 
@@ -63,8 +64,7 @@ void loader_free(struct loader *l)
         return;
     while ((s = TAILQ_FIRST(&l->sources)))
         free_source(l, s);
-    if (l->timer)
-        event_free(l->timer);
+    event_loop_drop(l->timer);
     free(l);
 }
 

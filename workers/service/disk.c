@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/event_loop.h"
 #include "base/log.h"
 #include "workers/disk/source.h"
 #include "workers/disk/write_behind.h"
@@ -103,8 +104,7 @@ void worker_disk_close(struct worker *w)
 
     if (!d)
         return;
-    if (d->event)
-        event_free(d->event);
+    event_loop_drop(d->event);
     disk_tier_close(d->tier);
     write_behind_free(d->writer);
     free(d);

@@ -1,4 +1,5 @@
 /* What a worker tells its conductor: tokens, block events, STATUS. */
+#include "base/event_loop.h"
 #include "workers/disk/tier.h"
 #include "workers/service/internal.h"
 
@@ -144,12 +145,10 @@ void worker_begin_inventory(struct worker *w)
 
 void worker_go_on_inventory(struct worker *w)
 {
-    struct timeval pause = {0, SLICE_PAUSE_US};
-
     worker_send_events(w);
     if (send_slice(w, w->store, PROTO_TIER_HOST) ||
         (disk_index(w) && send_slice(w, disk_index(w), PROTO_TIER_DISK)))
-        event_add(w->inventory, &pause);
+        event_loop_wait(w->inventory, SLICE_PAUSE_US);
     else
         send_mark(w, true);
 }

@@ -310,12 +310,11 @@ static int make_connections(struct worker *w, char *err, size_t err_bytes)
 
 static int make_timers(struct worker *w)
 {
-    struct timeval tick = {0, TICK_US};
-
     w->poke = event_new(w->base, -1, 0, on_poke, w);
     w->tick = event_new(w->base, -1, EV_PERSIST, on_tick, w);
     w->inventory = event_new(w->base, -1, 0, on_inventory, w);
-    if (!w->poke || !w->tick || !w->inventory || event_add(w->tick, &tick))
+    if (!w->poke || !w->tick || !w->inventory ||
+        event_loop_wait(w->tick, TICK_US))
         return -ENOMEM;
     return 0;
 }
@@ -367,12 +366,9 @@ void worker_free(struct worker *w)
     loader_free(w->loader);
     batch_free(w->batch);
     kv_store_free(w->store);
-    if (w->poke)
-        event_free(w->poke);
-    if (w->tick)
-        event_free(w->tick);
-    if (w->inventory)
-        event_free(w->inventory);
+    event_loop_drop(w->poke);
+    event_loop_drop(w->tick);
+    event_loop_drop(w->inventory);
     wire_buf_fini(&w->out);
     free(w->tokens);
     free(w);

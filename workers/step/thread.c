@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/event_loop.h"
 
 /* A step that is begun behind layers on their way expects each in time. After
  * this time in all, over its layers and segments, the engine has better things
@@ -172,8 +173,7 @@ void batch_thread_free(struct batch_thread *t)
         pthread_mutex_unlock(&t->lock);
         pthread_join(t->thread, NULL);
     }
-    if (t->wakeup)
-        event_free(t->wakeup);
+    event_loop_drop(t->wakeup);
     if (t->fd >= 0)
         close(t->fd);
     pthread_cond_destroy(&t->posted);

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/event_loop.h"
 #include "tools/replay/live/answer.h"
 
 struct replay_request {
@@ -73,8 +74,7 @@ static void request_free(struct replay_request *r)
 {
     if (r->connection)
         evhttp_connection_free(r->connection);
-    if (r->timer)
-        event_free(r->timer);
+    event_loop_drop(r->timer);
     free(r);
 }
 
@@ -159,8 +159,7 @@ static void on_done(struct evhttp_request *request, void *arg)
         read_headers(r, request);
     replay_answer_finish(&r->answer, status, failure, request_now_us(r));
     r->over = true;
-    struct timeval now = {0, 0};
-    evtimer_add(r->timer, &now);
+    event_loop_wait(r->timer, 0);
 }
 
 static struct evhttp_request *request_new(struct replay_request *r,
@@ -204,13 +203,12 @@ int replay_request_start(const struct replay_request_params *params,
         goto free_request;
     /* Only our own timer ends a request: libevent's default is 50 s of silence,
      * which a long queue exceeds. */
-    struct timeval timeout = timeval_of(params->timeout_us);
     struct timeval silence = timeval_of(params->timeout_us + 5000000);
     evhttp_connection_set_timeout_tv(c->connection, &silence);
     struct evhttp_request *request = request_new(c, body);
     char path[sizeof server->path + 32];
     snprintf(path, sizeof path, "%s/v1/completions", server->path);
-    evtimer_add(c->timer, &timeout);
+    event_loop_wait(c->timer, params->timeout_us);
     if (!request ||
         evhttp_make_request(c->connection, request, EVHTTP_REQ_POST, path) != 0)
         goto free_request;

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/event_loop.h"
 #include "tools/replay/math.h"
 
 /* How far a replay is, on stderr: one moving line, or lines in a log. */
@@ -189,10 +190,7 @@ static void poke(struct run *run)
         int64_t wait_us = intended_us(run, run->next) - run_now_us(run);
 
         if (wait_us > 0) {
-            struct timeval wait = {.tv_sec = wait_us / 1000000,
-                                   .tv_usec = wait_us % 1000000};
-
-            evtimer_add(run->send_timer, &wait);
+            event_loop_wait(run->send_timer, wait_us);
             break;
         }
         int rc = send_request(run, run->next);
@@ -259,18 +257,12 @@ static void drop_calls(struct run *run)
     }
 }
 
-static void free_event(struct event *event)
-{
-    if (event)
-        event_free(event);
-}
-
 static void run_fini(struct run *run)
 {
-    free_event(run->terminate);
-    free_event(run->interrupt);
-    free_event(run->progress_timer);
-    free_event(run->send_timer);
+    event_loop_drop(run->terminate);
+    event_loop_drop(run->interrupt);
+    event_loop_drop(run->progress_timer);
+    event_loop_drop(run->send_timer);
     free(run->requests);
 }
 
@@ -303,12 +295,10 @@ int replay_run(const struct replay_run_params *params,
     init_records(&run);
     run.progress = (struct progress){.total = params->trace->count,
                                      .on_terminal = isatty(STDERR_FILENO) == 1};
-    struct timeval tick = {.tv_sec = 0, .tv_usec = 200000};
-    struct timeval at_once = {0, 0};
     event_add(run.interrupt, NULL);
     event_add(run.terminate, NULL);
-    event_add(run.progress_timer, &tick);
-    evtimer_add(run.send_timer, &at_once);
+    event_loop_wait(run.progress_timer, 200000);
+    event_loop_wait(run.send_timer, 0);
     run.start_us = clock_now_us();
     event_base_dispatch(params->base);
     result->wall_us = run_now_us(&run);
