@@ -40,8 +40,15 @@ static const struct field {
     {"kind", WORD(kind), "openai",
      "`openai`: any server of OpenAI's API; `vllm`, `sglang`", kinds},
     {"url", TEXT(url_text), NULL,
-     "where it is: `http://host[:port][/path]`; the requests' paths come "
-     "behind it"},
+     "where it is: `http://host[:port][/path]`, or `https://`; the requests' "
+     "paths come behind it"},
+    {"tls_ca_file", TEXT(tls_ca_file), "",
+     "file with the certificates (PEM) of the authorities that are trusted "
+     "with https; without it those that the machine trusts"},
+    {"tls_insecure", WORD(tls_insecure), "false",
+     "`true`: any certificate will do: whoever is between reads and changes "
+     "all",
+     no_yes},
     {"dns", WORD(dns), "false",
      "`true`: each address that the host of `url` has is an engine, called "
      "`name`@address; `name` has at most 23 bytes. They are looked up again "

@@ -40,6 +40,8 @@ struct engine_config {
     char url_text[ENGINE_URL_MAX];
     struct engine_url url; /* of url_text */
     bool dns;              /* each address of its host is an engine */
+    char tls_ca_file[ENGINE_PATH_MAX]; /* "": those of the machine */
+    bool tls_insecure;
     char api_key_file[ENGINE_PATH_MAX]; /* "": none */
     char model[ENGINE_NAME_MAX];
     struct engine_names aliases;      /* of the model */

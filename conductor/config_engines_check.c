@@ -63,9 +63,13 @@ void engine_config_check(struct fields *f, const struct fields_object *o,
     why = engine_url_parse(e->url_text, &e->url);
     if (why)
         fields_refuse(f, o->path, "url", "\"%s\": %s", e->url_text, why);
-    else if (e->url.tls)
-        fields_refuse(f, o->path, "url", "\"%s\": https is not spoken yet",
-                      e->url_text);
+    else if (!e->url.tls && (*e->tls_ca_file || e->tls_insecure))
+        fields_refuse(f, o->path,
+                      e->tls_insecure ? "tls_insecure" : "tls_ca_file",
+                      "needs a url of https, not \"%s\"", e->url_text);
+    if (*e->tls_ca_file && e->tls_insecure)
+        fields_refuse(f, o->path, "tls_insecure",
+                      "true: then tls_ca_file has no effect");
     check_events(f, o, e);
     check_paths(f, o, e);
     engine_names_check(f, o, e);

@@ -108,7 +108,8 @@ int engine_list_anchor(struct engine_list *list, const char *path)
 {
     for (size_t i = 0; i < list->n; i++)
         if (config_anchor(list->at[i].api_key_file, path) ||
-            config_anchor(list->at[i].cost_model, path))
+            config_anchor(list->at[i].cost_model, path) ||
+            config_anchor(list->at[i].tls_ca_file, path))
             return -ENAMETOOLONG;
     return 0;
 }

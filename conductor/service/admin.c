@@ -95,15 +95,19 @@ int models_add(struct models *models, const char *json, size_t n,
     _Static_assert(SERVICE_NAME_BYTES == ENGINE_NAME_MAX, "of names");
     if (rc)
         return rc;
-    if (!may_name_files && (*config.api_key_file || *config.cost_model)) {
-        snprintf(err, SERVICE_ERROR_BYTES,
-                 "%s: \"%s\": a file can be named only with the key of "
-                 "admin_key_file",
-                 *config.api_key_file ? "api_key_file" : "cost_model",
-                 *config.api_key_file ? config.api_key_file
-                                      : config.cost_model);
-        return -EPERM;
-    }
+    const struct {
+        const char *key, *file;
+    } files[] = {{"api_key_file", config.api_key_file},
+                 {"cost_model", config.cost_model},
+                 {"tls_ca_file", config.tls_ca_file}};
+    for (size_t i = 0; !may_name_files && i < 3; i++)
+        if (*files[i].file) {
+            snprintf(err, SERVICE_ERROR_BYTES,
+                     "%s: \"%s\": a file can be named only with the key of "
+                     "admin_key_file",
+                     files[i].key, files[i].file);
+            return -EPERM;
+        }
     snprintf(name, SERVICE_NAME_BYTES, "%s", config.name);
     if (fleet_find(&models->fleet, config.name)) {
         snprintf(err, SERVICE_ERROR_BYTES,

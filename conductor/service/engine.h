@@ -29,6 +29,7 @@ struct engine {
     bool leaving;  /* it gets no work, and goes when it has none */
     bool replaced; /* while another one has its name */
     uint32_t id;   /* pool id */
+    struct tls *tls; /* NULL: http */
     struct upstream *upstream;
     struct predicted *predicted;
     struct kv_feed *feed; /* NULL: it publishes no KV events */

@@ -53,18 +53,64 @@ static int read_key(const struct engine_config *config,
     return 0;
 }
 
-int engine_check(const struct engine_config *config, char err[CONFIG_ERROR_MAX])
+/* What its cost model says of itself must fit to the engine. */
+static int check_costs(const struct engine_config *config,
+                       char err[CONFIG_ERROR_MAX])
 {
-    char line[ENGINE_AUTHORIZATION_BYTES], why[CONFIG_ERROR_MAX - 100];
+    char why[CONFIG_ERROR_MAX - 100];
     struct cost_model cost;
 
-    if (read_key(config, line, err))
-        return -EINVAL;
-    if (!*config->cost_model ||
-        !cost_model_load_file(config->cost_model, &cost, why, sizeof(why)))
+    if (!*config->cost_model)
         return 0;
-    snprintf(err, CONFIG_ERROR_MAX, "engines: %s: %s", config->name, why);
+    if (cost_model_load_file(config->cost_model, &cost, why, sizeof(why))) {
+        snprintf(err, CONFIG_ERROR_MAX, "engines: %s: %s", config->name, why);
+        return -EINVAL;
+    }
+    if (strcmp(cost.model, config->model) != 0) {
+        snprintf(
+            err, CONFIG_ERROR_MAX,
+            "engines: %s: cost_model: %.200s was fitted for model \"%.60s\""
+            ", but model is \"%.60s\"",
+            config->name, config->cost_model, cost.model, config->model);
+        return -EINVAL;
+    }
+    if (!cost.block_tokens || !config->block_tokens ||
+        cost.block_tokens == config->block_tokens)
+        return 0;
+    snprintf(err, CONFIG_ERROR_MAX,
+             "engines: %s: cost_model: %.200s was fitted for blocks of %lld "
+             "tokens, but block_tokens is %lld",
+             config->name, config->cost_model, (long long)cost.block_tokens,
+             (long long)config->block_tokens);
     return -EINVAL;
+}
+
+static int check_tls(const struct engine_config *config,
+                     char err[CONFIG_ERROR_MAX])
+{
+    char why[CONFIG_ERROR_MAX / 2];
+    struct tls *tls;
+
+    if (!*config->tls_ca_file)
+        return 0;
+    tls = tls_new(config->tls_ca_file, false, why, sizeof(why));
+    if (!tls) {
+        snprintf(err, CONFIG_ERROR_MAX,
+                 "engines: %s: tls_ca_file \"%.150s\": %s", config->name,
+                 config->tls_ca_file, why);
+        return -EINVAL;
+    }
+    tls_free(tls);
+    return 0;
+}
+
+int engine_check(const struct engine_config *config, char err[CONFIG_ERROR_MAX])
+{
+    char line[ENGINE_AUTHORIZATION_BYTES];
+
+    if (read_key(config, line, err) || check_costs(config, err))
+        return -EINVAL;
+    return check_tls(config, err);
 }
 
 static int join_pool(struct engine *e)
@@ -94,11 +140,17 @@ static int engine_set_up(struct engine *e, char err[CONFIG_ERROR_MAX])
 
     if (read_key(config, e->authorization, err))
         return -EINVAL;
+    if (config->url.tls) {
+        e->tls = fleet_tls(&s->models->fleet, config, err);
+        if (!e->tls)
+            return -EINVAL;
+    }
     snprintf(err, CONFIG_ERROR_MAX,
              "engines: %s: out of memory, or more than "
              "max_instances engines",
              config->name);
-    e->upstream = upstream_new(s->base, s->models->dns, &config->url, &options);
+    e->upstream =
+        upstream_new(s->base, s->models->dns, &config->url, e->tls, &options);
     e->predicted = predicted_new(config->kv_blocks ? (uint32_t)config->kv_blocks
                                                    : KV_BLOCKS_UNTOLD,
                                  entropy_u64());
@@ -118,6 +170,7 @@ static void engine_free(struct engine *e)
     expect_until(e, INT64_MAX);
     kv_feed_free(e->feed);
     upstream_free(e->upstream);
+    tls_free(e->tls);
     predicted_free(e->predicted);
     if (e->timer)
         event_free(e->timer);

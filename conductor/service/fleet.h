@@ -14,6 +14,7 @@
 
 #include "base/log.h"
 #include "conductor/link/engine/resolve.h"
+#include "conductor/link/engine/tls.h"
 #include "conductor/service/engine.h"
 
 struct fleet_file;
@@ -80,6 +81,12 @@ void fleet_drop(struct fleet_entry *entry);
 [[nodiscard]] int fleet_place(struct fleet_entry *entry,
                               const struct engine_config *wanted, size_t n,
                               char err[CONFIG_ERROR_MAX]);
+
+/* What an engine of https trusts, shared with the others that trust the same.
+ * Returns it, of which the caller is an owner, or NULL with a message. */
+[[nodiscard]] struct tls *fleet_tls(const struct fleet *fleet,
+                                    const struct engine_config *config,
+                                    char err[CONFIG_ERROR_MAX]);
 
 /* fleet_dns.c: begins to look up the entry's host; its engines follow. Returns
  * 0 or -ENOMEM. */

@@ -53,7 +53,8 @@ class Engine:
     that is not for its health, and a function that sends bytes; it may return
     'close' to end the connection, or 'reset'."""
 
-    def __init__(self, serve=None, port=0, host='127.0.0.1', called=None):
+    def __init__(self, serve=None, port=0, host='127.0.0.1', called=None,
+                 tls=None):
         self.serve = serve or self.complete
         self.health = 200
         self.metrics = ''  # of /metrics
@@ -64,16 +65,18 @@ class Engine:
         self.connections = 0
         self.sockets = set()
         self.lock = threading.Lock()
-        self.host = host
+        self.host, self.called = host, called or host
+        self.tls = tls  # an ssl.SSLContext, or None
         self.listener = socket.create_server((host, port))
         self.port = self.listener.getsockname()[1]
-        self.authority = f'{called or host}:{self.port}'  # as Host names it
+        self.authority = f'{self.called}:{self.port}'  # as Host names it
         self.open = True
         threading.Thread(target=self.accept, daemon=True).start()
 
     @property
     def url(self):
-        return f'http://{self.host}:{self.port}'
+        return (f'https://{self.called}:{self.port}' if self.tls else
+                f'http://{self.host}:{self.port}')
 
     def stop(self):
         """As a killed process: the port is free, connections are reset."""
@@ -109,6 +112,11 @@ class Engine:
     def converse(self, s, number):
         s.settimeout(60 * settings.scale)
         try:
+            if self.tls:
+                plain, s = s, self.tls.wrap_socket(s, server_side=True)
+                with self.lock:
+                    self.sockets.discard(plain)
+                    self.sockets.add(s)
             with s, s.makefile('rb') as f:
                 while self.open and self.one(s, f, number):
                     pass

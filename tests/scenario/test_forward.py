@@ -6,8 +6,8 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-from harness import (CONDUCTOR, Case, Cluster, program, settings, total,
-                     wait_until)
+from harness import (CONDUCTOR, Case, Cluster, cost_model_json, program,
+                     settings, total, wait_until)
 from stand_in import Engine, chunk, event, reply, stream_head
 
 
@@ -601,6 +601,14 @@ class Configuration(Case):
                      'engines: a: api_key_file', 'no.key: No such file')
         self.refused([{**good, 'cost_model': 'no.json'}],
                      'engines: a: cost model', 'no.json: No such file')
+        model = json.loads(cost_model_json())
+        for change, *words in (({}, '"tiny"', f'"{good["model"]}"'),
+                               ({'model': good['model'], 'block_tokens': 64},
+                                '64', '32')):
+            self.write('cost.json', json.dumps({**model, **change}))
+            self.refused([{**good, 'cost_model': 'cost.json',
+                           'block_tokens': 32}],
+                         'engines: a: cost_model', 'cost.json', *words)
         self.refused([{**good, 'name': 'a b'}], 'engines[0].name', 'a b')
         self.refused([good, good], 'engines[1].name', '"a"')
         self.refused([{'name': 'a'}], 'engines[0].url')

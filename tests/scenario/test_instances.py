@@ -2,12 +2,14 @@
 that is watched, and by the addresses of a name."""
 import json
 import os
+import socket
+import ssl
 import threading
 
 import engines
 from harness import CONDUCTOR, Case, Cluster, program, settings, wait_until
 from name_server import NameServer
-from stand_in import Engine, chunk, event, stream_head
+from stand_in import Engine, chunk, event, reply, stream_head
 
 KEY = 'a-key-of-sixteen-bytes-or-more'
 
@@ -311,3 +313,140 @@ class Llama(engines.Case, InstanceCase):
         got = self.ask(cluster, engines.MODEL, max_tokens=4)
         self.assertEqual(got.status, 200, got.body)
         self.assertEqual(got.headers['x-conductor-prefill'], 'b')
+
+
+class Tls(InstanceCase):
+    """https, with certificates of an authority of the test's own."""
+
+    def authority(self, name='ca'):
+        """The file of its certificate."""
+        self.openssl('req', '-x509', '-newkey', 'ec', '-pkeyopt',
+                     'ec_paramgen_curve:P-256', '-nodes', '-days', '7',
+                     '-subj', f'/CN={name}', '-keyout', f'{name}.key',
+                     '-out', f'{name}.pem')
+        return os.path.join(self.folder, f'{name}.pem')
+
+    def certificate(self, holder, ca='ca', days='7'):
+        """An ssl.SSLContext with a certificate for a name or an address."""
+        kind = 'IP' if holder[0].isdigit() else 'DNS'
+        self.write('san', f'subjectAltName={kind}:{holder}\n')
+        self.openssl('req', '-newkey', 'ec', '-pkeyopt',
+                     'ec_paramgen_curve:P-256', '-nodes', '-subj',
+                     f'/CN={holder}', '-keyout', f'{holder}.key', '-out',
+                     f'{holder}.csr')
+        self.openssl('x509', '-req', '-in', f'{holder}.csr', '-CA',
+                     f'{ca}.pem', '-CAkey', f'{ca}.key', '-CAcreateserial',
+                     '-days', days, '-extfile', 'san', '-out', f'{holder}.pem')
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(os.path.join(self.folder, f'{holder}.pem'),
+                                os.path.join(self.folder, f'{holder}.key'))
+        return context
+
+    def openssl(self, *options):
+        status, _, errors = self.run_program('openssl', *options)
+        self.assertEqual(status, 0, errors)
+
+    def wait_log(self, cluster, *words):
+        wait_until(f'the log has {words}', lambda: all(
+            w in cluster.conductor.log() for w in words))
+
+    def test_streams_and_large_bodies(self):
+        ca = self.authority()
+        large = os.urandom(1 << 19).hex().encode()
+
+        def serve(request, send):
+            if request.path == '/echo':
+                send(reply(200, request.body))
+            else:
+                Engine.complete(request, send)
+        e = self.engine(serve, tls=self.certificate('127.0.0.1'))
+        cluster = self.conductor(engines=[self.entry(
+            'a', e, tls_ca_file=ca)])
+        self.wait_states(cluster, a='ready')
+        events = list(cluster.api.stream('/v1/completions', {
+            'model': 'm', 'prompt': 'x'}))
+        self.assertEqual(events[-1], '[DONE]')
+        body = b'{"model": "m", "prompt": "%s"}' % large
+        for _ in range(3):
+            got = cluster.api.request('POST', '/echo', body)
+            self.assertEqual(got.status, 200)
+            self.assertEqual(json.dumps(got.body).encode(), body)
+        # Connections are kept: few handshakes.
+        self.assertLessEqual(e.connections, 4)
+
+    def test_whom_it_does_not_trust(self):
+        ca = self.authority()
+        self.authority('other')
+        named = self.engine(tls=self.certificate('engine.test'))
+        cluster = self.conductor(engines=[
+            # Another name than the certificate's.
+            {'name': 'name', 'model': 'm', 'tls_ca_file': ca,
+             'url': f'https://127.0.0.1:{named.port}'},
+            # Another authority.
+            self.entry('ca', self.engine(tls=self.certificate('127.0.0.1')),
+                       tls_ca_file=os.path.join(self.folder, 'other.pem')),
+            # The machine's authorities do not know it, either.
+            self.entry('machine', self.engine(
+                tls=self.certificate('127.0.0.1'))),
+            # No TLS at all.
+            {'name': 'plain', 'model': 'm', 'tls_ca_file': ca,
+             'url': f'https://127.0.0.1:{self.engine().port}'}])
+        self.wait_log(cluster, 'engine name was never ready',
+                      'IP address mismatch', 'engine ca was never ready',
+                      'engine machine was never ready',
+                      'engine plain was never ready', 'TLS: ')
+        self.assertEqual(set(self.states(cluster).values()), {'starting'})
+        self.assertError(self.ask(cluster), 503, "'m'")
+        # A plain engine sees a handshake, which is no HTTP.
+        self.more[-1].faults.clear()
+
+    def test_insecure_is_said_explicitly(self):
+        self.authority()
+        e = self.engine(tls=self.certificate('engine.test'))
+        cluster = self.conductor(engines=[{
+            'name': 'a', 'model': 'm', 'tls_insecure': True,
+            'url': f'https://127.0.0.1:{e.port}'}])
+        e.authority = f'127.0.0.1:{e.port}'
+        self.wait_states(cluster, a='ready')
+        self.assertEqual(self.ask(cluster).status, 200)
+
+    def test_the_name_of_looked_up_engines(self):
+        """Each address must show the certificate of the name."""
+        ca = self.authority()
+        context = self.certificate('pool.test')
+        first = self.engine(host='127.0.0.1', called='pool.test', tls=context)
+        self.engine(host='127.0.0.2', called='pool.test', tls=context,
+                    port=first.port)
+        names = NameServer('pool.test', ['127.0.0.1', '127.0.0.2'])
+        self.addCleanup(names.stop)
+        cluster = self.conductor(
+            name_server=f'127.0.0.1:{names.port}', engines=[self.entry(
+                'p', first, dns=True, tls_ca_file=ca)])
+        self.wait_states(cluster, **{'p@127.0.0.1': 'ready',
+                                     'p@127.0.0.2': 'ready'})
+        self.assertEqual(self.ask(cluster).status, 200)
+
+    def test_a_handshake_that_does_not_come(self):
+        mute = socket.create_server(('127.0.0.1', 0))
+        self.addCleanup(mute.close)
+        port = mute.getsockname()[1]
+        cluster = self.conductor(engine_timeout_ms=200, engines=[{
+            'name': 'a', 'model': 'm', 'url': f'https://127.0.0.1:{port}'}])
+        self.wait_log(cluster, 'engine a was never ready')
+        connections = cluster.api.metrics()[
+            'conductor_engine_connections{instance="a",state="busy"}']
+        self.assertLessEqual(connections, 1)
+
+    def test_bad_files(self):
+        e = self.engine()
+        for fields, *words in (
+                ({'tls_ca_file': self.write('no.pem', 'nothing')},
+                 'tls_ca_file', 'no.pem'),
+                ({'tls_insecure': True, 'url': e.url}, 'tls_insecure', e.url)):
+            path = self.write('c.json', json.dumps({'engines': [{
+                'name': 'a', 'model': 'm', 'url': 'https://h', **fields}]}))
+            status, _, errors = self.run_program(
+                program(*CONDUCTOR), '-t', '-c', path)
+            self.assertEqual(status, 2, errors)
+            for word in words:
+                self.assertIn(word, errors)

@@ -13,7 +13,8 @@ pkg-config        cmd:pkg-config
 python3           cmd:python3
 python3-venv      deb:python3-venv
 iproute2          cmd:ip
-libevent-dev      pc:libevent
+libevent-dev      pc:libevent_openssl
+openssl           cmd:openssl
 libssl-dev        pc:libcrypto
 libjansson-dev    pc:jansson
 libgsl-dev        pc:gsl

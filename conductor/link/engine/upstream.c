@@ -11,6 +11,7 @@
 #include <event2/event.h>
 #include <stdlib.h>
 
+#include "conductor/link/engine/tls.h"
 #include "conductor/link/engine/upstream_internal.h"
 
 static void drop(struct exchange *x, struct exchange_list *list, size_t *n)
@@ -137,7 +138,7 @@ void upstream_pause(struct exchange *exchange, bool pause)
 }
 
 struct upstream *upstream_new(struct event_base *base, struct evdns_base *dns,
-                              const struct engine_url *url,
+                              const struct engine_url *url, struct tls *tls,
                               const struct upstream_options *options)
 {
     struct upstream *u = calloc(1, sizeof(*u));
@@ -147,6 +148,7 @@ struct upstream *upstream_new(struct event_base *base, struct evdns_base *dns,
     u->base = base;
     u->dns = dns;
     u->url = *url;
+    u->tls = tls ? tls_ref(tls) : NULL;
     u->options = *options;
     TAILQ_INIT(&u->busy);
     TAILQ_INIT(&u->idle);
@@ -161,6 +163,7 @@ void upstream_free(struct upstream *upstream)
         upstream_drop_kept(TAILQ_FIRST(&upstream->idle));
     while (!TAILQ_EMPTY(&upstream->busy))
         upstream_drop(TAILQ_FIRST(&upstream->busy));
+    tls_free(upstream->tls);
     free(upstream);
 }
 

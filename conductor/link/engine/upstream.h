@@ -22,6 +22,7 @@
 
 struct event_base;
 struct evdns_base;
+struct tls;
 struct upstream;
 struct exchange;
 
@@ -34,7 +35,7 @@ struct upstream_options {
 
 enum upstream_fault {
     UPSTREAM_UNREACHABLE, /* no connection: nobody listens, or no such name */
-    UPSTREAM_BROKEN,      /* it closed or reset the connection */
+    UPSTREAM_BROKEN,      /* it closed or reset the connection, or TLS failed */
     UPSTREAM_INVALID,     /* what came is not HTTP, or over a bound */
     UPSTREAM_TIMEOUT,     /* the connection did not open in time */
 };
@@ -66,13 +67,14 @@ struct upstream_ops {
 /*
  * Makes the connections' home; none is opened yet.
  *   dns      looks names up; borrowed, like base.
- *   url      copied; not https.
+ *   url      copied.
+ *   tls      for https, else NULL; the upstream is another owner of it.
  *   options  copied.
  * Returns it owned, or NULL: out of memory.
  */
 [[nodiscard]] struct upstream *
 upstream_new(struct event_base *base, struct evdns_base *dns,
-             const struct engine_url *url,
+             const struct engine_url *url, struct tls *tls,
              const struct upstream_options *options);
 
 /* Closes all connections; every exchange has ended or was cancelled. NULL is a

@@ -39,6 +39,7 @@ struct upstream {
     struct event_base *base;
     struct evdns_base *dns;
     struct engine_url url;
+    struct tls *tls; /* NULL: http */
     struct upstream_options options;
     struct exchange_list busy, idle; /* idle: the last used first */
     size_t n_busy, n_idle;

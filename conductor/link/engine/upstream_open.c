@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/socket.h"
+#include "conductor/link/engine/tls.h"
 #include "conductor/link/engine/upstream_internal.h"
 
 #define READ_BYTES 65536
@@ -38,12 +39,17 @@ static bool send_again(struct exchange *x)
     return upstream_open(x) == 0;
 }
 
-/* A failed look-up leaves no error in errno. */
+/* There is no connection. A failed look-up leaves no error in errno, and TLS
+ * one of its own: then somebody listens, and may well have his cache. */
 static void fail_connect(struct exchange *x)
 {
     int error = errno, lookup = bufferevent_socket_get_dns_error(x->bev);
-    char text[128];
+    char text[160];
 
+    if (x->upstream->tls && tls_explain(x->bev, text, sizeof(text))) {
+        upstream_fail(x, UPSTREAM_BROKEN, text);
+        return;
+    }
     snprintf(text, sizeof(text), "%s%s",
              lookup ? "cannot look up the host: " : "",
              lookup ? evutil_gai_strerror(lookup) : strerror(error));
@@ -83,14 +89,21 @@ static void on_event(struct bufferevent *bev, short what, void *arg)
         fail_connect(x);
 }
 
+static struct bufferevent *new_connection(const struct upstream *u)
+{
+    const int options = BEV_OPT_CLOSE_ON_FREE | BEV_OPT_DEFER_CALLBACKS;
+
+    return u->tls ? tls_connection(u->tls, u->base, u->url.name, options)
+                  : bufferevent_socket_new(u->base, -1, options);
+}
+
 int upstream_open(struct exchange *x)
 {
     const struct upstream *u = x->upstream;
     struct timeval connect = {u->options.connect_us / 1000000,
                               u->options.connect_us % 1000000};
 
-    x->bev = bufferevent_socket_new(
-        u->base, -1, BEV_OPT_CLOSE_ON_FREE | BEV_OPT_DEFER_CALLBACKS);
+    x->bev = new_connection(u);
     if (!x->bev)
         return -ENOMEM;
     bufferevent_setcb(x->bev, upstream_on_read, NULL, on_event, x);

@@ -27,7 +27,7 @@ const char *engine_url_parse(const char *text, struct engine_url *out)
     const char *at = text + (url.tls ? 8 : 7);
 
     if (!url.tls && strncasecmp(text, "http://", 7) != 0)
-        return "must begin with http://";
+        return "must begin with http:// or https://";
     if (strlen(text) >= ENGINE_URL_MAX)
         return "is too long";
     for (const char *c = text; *c; c++)
@@ -40,6 +40,7 @@ const char *engine_url_parse(const char *text, struct engine_url *out)
         return "must name a host, and a port from 1 to 65535 if any";
     if (url.at.port == 0)
         return "must name a host, and a port from 1 to 65535 if any";
+    snprintf(url.name, sizeof(url.name), "%s", url.at.host);
     snprintf(url.prefix, sizeof(url.prefix), "%s", at + n);
     for (n = strlen(url.prefix); n > 0 && url.prefix[n - 1] == '/'; n--)
         url.prefix[n - 1] = '\0';

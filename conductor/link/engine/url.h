@@ -9,8 +9,9 @@
 #define ENGINE_URL_MAX 256
 
 struct engine_url {
-    bool tls; /* https */
-    struct address at;
+    bool tls;                       /* https */
+    struct address at;              /* where to connect to */
+    char name[ADDRESS_HOST_MAX];    /* its host as it stood there */
     char prefix[ENGINE_URL_MAX];    /* of every path: "" or "/v2", no '/' at its
                                        end */
     char authority[ENGINE_URL_MAX]; /* as it stood there, for Host */

@@ -1,0 +1,131 @@
+/* See tls.h. */
+#include "conductor/link/engine/tls.h"
+
+#include <arpa/inet.h>
+#include <event2/bufferevent.h>
+#include <event2/bufferevent_ssl.h>
+#include <openssl/err.h>
+#include <openssl/ssl.h>
+#include <openssl/x509v3.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct tls {
+    SSL_CTX *context;
+    char *ca_file; /* owned */
+    bool insecure;
+    unsigned owners;
+};
+
+static const char *last_reason(void)
+{
+    const char *reason = ERR_reason_error_string(ERR_peek_last_error());
+
+    return reason ? reason : "unknown";
+}
+
+static bool set_up(struct tls *tls)
+{
+    SSL_CTX *c = tls->context;
+
+    SSL_CTX_set_mode(c, SSL_MODE_ENABLE_PARTIAL_WRITE |
+                            SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
+    SSL_CTX_set_verify(c, tls->insecure ? SSL_VERIFY_NONE : SSL_VERIFY_PEER,
+                       NULL);
+    if (SSL_CTX_set_min_proto_version(c, TLS1_2_VERSION) != 1)
+        return false;
+    if (tls->insecure)
+        return true;
+    return *tls->ca_file
+               ? SSL_CTX_load_verify_locations(c, tls->ca_file, NULL) == 1
+               : SSL_CTX_set_default_verify_paths(c) == 1;
+}
+
+struct tls *tls_new(const char *ca_file, bool insecure, char *err, size_t size)
+{
+    struct tls *tls = calloc(1, sizeof(*tls));
+
+    snprintf(err, size, "out of memory");
+    if (!tls)
+        return NULL;
+    ERR_clear_error();
+    tls->owners = 1;
+    tls->insecure = insecure;
+    tls->ca_file = strdup(ca_file);
+    tls->context = SSL_CTX_new(TLS_client_method());
+    if (tls->ca_file && tls->context) {
+        if (set_up(tls))
+            return tls;
+        snprintf(err, size, "no certificates of authorities in it: %s",
+                 last_reason());
+        ERR_clear_error();
+    }
+    tls_free(tls);
+    return NULL;
+}
+
+bool tls_is(const struct tls *tls, const char *ca_file, bool insecure)
+{
+    return tls && tls->insecure == insecure &&
+           strcmp(tls->ca_file, ca_file) == 0;
+}
+
+struct tls *tls_ref(struct tls *tls)
+{
+    tls->owners++;
+    return tls;
+}
+
+void tls_free(struct tls *tls)
+{
+    if (!tls || --tls->owners > 0)
+        return;
+    SSL_CTX_free(tls->context);
+    free(tls->ca_file);
+    free(tls);
+}
+
+/* Whose certificate must be shown; a name is also asked for. */
+static bool expect(SSL *ssl, const char *host)
+{
+    unsigned char address[sizeof(struct in6_addr)];
+
+    if (inet_pton(AF_INET, host, address) == 1 ||
+        inet_pton(AF_INET6, host, address) == 1)
+        return X509_VERIFY_PARAM_set1_ip_asc(SSL_get0_param(ssl), host) == 1;
+    SSL_set_hostflags(ssl, X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS);
+    return SSL_set1_host(ssl, host) == 1 &&
+           SSL_set_tlsext_host_name(ssl, host) == 1;
+}
+
+struct bufferevent *tls_connection(struct tls *tls, struct event_base *base,
+                                   const char *host, int options)
+{
+    SSL *ssl = SSL_new(tls->context);
+    struct bufferevent *bev = NULL;
+
+    if (ssl && expect(ssl, host))
+        bev = bufferevent_openssl_socket_new(
+            base, -1, ssl, BUFFEREVENT_SSL_CONNECTING, options);
+    if (!bev)
+        SSL_free(ssl);
+    return bev;
+}
+
+bool tls_explain(struct bufferevent *bev, char *text, size_t size)
+{
+    SSL *ssl = bufferevent_openssl_get_ssl(bev);
+    unsigned long error = bufferevent_get_openssl_error(bev);
+    long verdict = ssl ? SSL_get_verify_result(ssl) : X509_V_OK;
+    const char *reason = ERR_reason_error_string(error);
+
+    if (!ssl || (!error && verdict == X509_V_OK))
+        return false;
+    if (verdict != X509_V_OK && SSL_get_verify_mode(ssl) != SSL_VERIFY_NONE)
+        snprintf(text, size, "TLS: its certificate: %s",
+                 X509_verify_cert_error_string(verdict));
+    else
+        snprintf(text, size, "TLS: %s", reason ? reason : "it failed");
+    return true;
+}

@@ -1,0 +1,42 @@
+/*
+ * TLS to engines: from version 1.2 on. The engine's certificate must lead to a
+ * known authority and hold the name of its URL's host, unless that was waived.
+ */
+#ifndef CONDUCTOR_LINK_ENGINE_TLS_H
+#define CONDUCTOR_LINK_ENGINE_TLS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct bufferevent;
+struct event_base;
+struct tls;
+
+/* What is trusted: the authorities in a file of PEM certificates, or those of
+ * the machine if ca_file is ""; anybody, if insecure. Returns it owned, or NULL
+ * with a message. Reads files. */
+[[nodiscard]] struct tls *tls_new(const char *ca_file, bool insecure, char *err,
+                                  size_t size);
+
+/* Whether it was made of these. */
+bool tls_is(const struct tls *tls, const char *ca_file, bool insecure);
+
+/* Another owner. Each calls tls_free(), of which NULL is a no-op. */
+struct tls *tls_ref(struct tls *tls);
+void tls_free(struct tls *tls);
+
+/*
+ * A connection that is still to be opened, as of bufferevent_socket_new().
+ *   host     whose certificate is expected: a name, or an address in numbers
+ *   options  of bufferevents
+ * Returns it owned, or NULL.
+ */
+[[nodiscard]] struct bufferevent *tls_connection(struct tls *tls,
+                                                 struct event_base *base,
+                                                 const char *host, int options);
+
+/* Why a connection of tls_connection() failed, after BEV_EVENT_ERROR. Returns
+ * whether TLS has to do with it; else text is untouched. */
+bool tls_explain(struct bufferevent *bev, char *text, size_t size);
+
+#endif
