@@ -9,10 +9,6 @@
 #include <errno.h>
 #include <stdlib.h>
 
-struct source {
-    struct disk_tier *tier;
-};
-
 /* A piece that is being read. */
 struct reading {
     LIST_ENTRY(reading) link;
@@ -22,33 +18,25 @@ struct reading {
 };
 
 struct session {
-    struct source *source;
+    struct disk_tier *tier;
     LIST_HEAD(, reading) readings;
     bool closed;
     uint32_t n;
     struct disk_ref refs[]; /* (n), each with a pin until it is closed */
 };
 
-static void unpin(struct disk_tier *tier, const struct disk_ref *refs,
-                  uint32_t n)
-{
-    for (uint32_t i = 0; i < n; i++)
-        disk_tier_unpin(tier, refs[i]);
-}
-
 static void *source_open(void *arg, struct load_run *run,
                          const struct request *r, uint32_t to_block)
 {
-    struct source *source = arg;
     struct session *s =
         calloc(1, sizeof(*s) + to_block * sizeof(struct disk_ref));
 
     if (!s)
         return NULL;
-    s->source = source;
+    s->tier = arg;
     LIST_INIT(&s->readings);
-    s->n = disk_tier_match(source->tier, r->prompt.keys, r->prompt.tokens,
-                           to_block, s->refs);
+    s->n = disk_tier_match(s->tier, r->prompt.keys, r->prompt.tokens, to_block,
+                           s->refs);
     if (s->n == 0) {
         free(s);
         return NULL;
@@ -70,9 +58,8 @@ static void on_read(void *arg, int rc)
     loader_done(piece, rc);
 }
 
-static int source_read(void *arg, void *session, struct loader_piece *piece)
+static int source_read(void *, void *session, struct loader_piece *piece)
 {
-    struct source *source = arg;
     struct session *s = session;
     struct reading *reading =
         piece->block < s->n ? calloc(1, sizeof(*reading)) : NULL;
@@ -83,7 +70,7 @@ static int source_read(void *arg, void *session, struct loader_piece *piece)
     reading->session = s;
     reading->piece = piece;
     int rc =
-        disk_tier_read(source->tier, s->refs[piece->block], piece->from_layer,
+        disk_tier_read(s->tier, s->refs[piece->block], piece->from_layer,
                        piece->from_layer + piece->n_layers,
                        (char *)piece->data - piece->from_layer * layer_bytes,
                        on_read, reading, &reading->read);
@@ -95,17 +82,17 @@ static int source_read(void *arg, void *session, struct loader_piece *piece)
     return 0;
 }
 
-static void source_close(void *arg, void *session)
+static void source_close(void *, void *session)
 {
-    struct source *source = arg;
     struct session *s = session;
     struct reading *reading;
 
     s->closed = true;
-    unpin(source->tier, s->refs, s->n);
+    for (uint32_t i = 0; i < s->n; i++)
+        disk_tier_unpin(s->tier, s->refs[i]);
     LIST_FOREACH(reading, &s->readings, link)
     {
-        disk_tier_cancel(source->tier, reading->read);
+        disk_tier_cancel(s->tier, reading->read);
     }
     if (LIST_EMPTY(&s->readings))
         free(s);
@@ -116,7 +103,6 @@ static const struct loader_source_ops source_ops = {
     .open = source_open,
     .read = source_read,
     .close = source_close,
-    .forget = free,
 };
 
 struct loader_source *disk_source(struct loader *loader, struct disk_tier *tier)
@@ -124,16 +110,7 @@ struct loader_source *disk_source(struct loader *loader, struct disk_tier *tier)
     static const char name[] = "disk";
     struct loader_source *s = loader_find_source(loader, name);
 
-    if (s)
-        return s;
-    struct source *source = calloc(1, sizeof(*source));
-    if (!source)
-        return NULL;
-    source->tier = tier;
-    s = loader_add_source(loader, name, &source_ops, source);
-    if (!s)
-        free(source);
-    return s;
+    return s ? s : loader_add_source(loader, name, &source_ops, tier);
 }
 
 uint32_t disk_source_blocks(struct disk_tier *tier, const struct request *r,

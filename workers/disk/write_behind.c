@@ -22,7 +22,6 @@ struct note {
 struct job {
     struct write_behind *wb;
     uint32_t id; /* of the store's block, with a pin */
-    struct job *next_free;
 };
 
 struct write_behind {
@@ -32,10 +31,7 @@ struct write_behind {
     void *arg;
     struct note *notes; /* (capacity_blocks) */
     uint32_t *chain;    /* (capacity_blocks) scratch */
-    struct job *jobs;   /* (WRITES_MAX) */
-    struct job *free_jobs;
-    uint32_t n_jobs;
-    bool holds_all; /* the tier has room for all that the store can hold */
+    bool holds_all;     /* the tier has room for all that the store can hold */
     /* The block that found the queue full; number 0: none. Those behind it in
      * the order of commits may not be on disk either. */
     uint32_t behind_id;
@@ -68,17 +64,10 @@ struct write_behind *write_behind_new(struct kv_store *store,
     wb->arg = arg;
     wb->notes = calloc(s.capacity_blocks, sizeof(*wb->notes));
     wb->chain = calloc(s.capacity_blocks, sizeof(*wb->chain));
-    wb->jobs = calloc(WRITES_MAX, sizeof(*wb->jobs));
-    if (!wb->notes || !wb->chain || !wb->jobs) {
-        write_behind_free(wb);
-        return NULL;
-    }
-    for (uint32_t i = 0; i < WRITES_MAX; i++) {
-        wb->jobs[i].wb = wb;
-        wb->jobs[i].next_free = wb->free_jobs;
-        wb->free_jobs = &wb->jobs[i];
-    }
-    return wb;
+    if (wb->notes && wb->chain)
+        return wb;
+    write_behind_free(wb);
+    return NULL;
 }
 
 void write_behind_free(struct write_behind *wb)
@@ -87,7 +76,6 @@ void write_behind_free(struct write_behind *wb)
         return;
     free(wb->notes);
     free(wb->chain);
-    free(wb->jobs);
     free(wb);
 }
 
@@ -109,9 +97,7 @@ static void on_written(void *arg, int)
     struct write_behind *wb = job->wb;
 
     kv_store_release(wb->store, job->id);
-    job->next_free = wb->free_jobs;
-    wb->free_jobs = job;
-    wb->n_jobs--;
+    free(job);
     wb->released(wb->arg);
 }
 
@@ -119,25 +105,24 @@ static void on_written(void *arg, int)
 static int write_one(struct write_behind *wb, uint32_t id,
                      struct disk_ref parent)
 {
-    struct job *job = wb->free_jobs;
+    struct job *job = malloc(sizeof(*job));
     struct disk_ref ref;
 
     if (!job)
         return -EBUSY;
+    *job = (struct job){wb, id};
     int rc =
         disk_tier_write(wb->tier, parent, kv_store_key(wb->store, id),
                         kv_store_tokens(wb->store, id),
                         kv_store_data(wb->store, id), on_written, job, &ref);
+    if (rc == 0)
+        kv_store_pin(wb->store, id);
+    else
+        free(job);
     if (rc < 0 && rc != -EEXIST)
         return rc;
     wb->notes[id] =
         (struct note){.number = kv_store_number(wb->store, id), .ref = ref};
-    if (rc == -EEXIST)
-        return 0;
-    wb->free_jobs = job->next_free;
-    wb->n_jobs++;
-    job->id = id;
-    kv_store_pin(wb->store, id);
     return 0;
 }
 
