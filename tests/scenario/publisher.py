@@ -63,6 +63,7 @@ class Publisher:
         self.connect, self.old_shape = connect, old_shape
         self.topic, self.rank, self.remembers = topic, rank, remembers
         self.answers_replay = True
+        self.drops = set()  # numbers left out of an answer behind its first
         self.asked = []  # first numbers
         self.lock = threading.Lock()
         self.start()
@@ -119,7 +120,8 @@ class Publisher:
             with self.lock:
                 sent = list(self.sent)
             for number, payload in sent:
-                if number >= first:
+                if number == first or \
+                        number > first and number not in self.drops:
                     router.send_multipart([who, b'', *topic,
                                            number.to_bytes(8, 'big'), payload])
             router.send_multipart([who, b'', *(topic and [b'']), END, b''])

@@ -7,6 +7,9 @@
  *                           ["", topic, number, payload]...
  *                           ["", (topic,) ff ff ff ff ff ff ff ff, ""]
  *
+ * An engine drops answers that nobody takes fast enough. A hole behind the
+ * first answer to a question is asked for again; one before it is lost.
+ *
  * Limits: 2 s without an answer end a try, 3 tries without any answer and 2
  * minutes end a replay. After one that failed there is none for 30 s, and for
  * twice as long after each that follows, up to 10 minutes.
@@ -28,6 +31,14 @@
 #define LAST_NUMBER UINT64_MAX
 
 static void replay_over(struct stream *stream, const char *why);
+static void ask(struct stream *stream);
+
+/* Whether answers before this number were dropped on their way. */
+static bool dropped(const struct stream *stream, uint64_t number)
+{
+    return stream->answers > 1 && stream->sequence.any_applied &&
+           number > kv_sequence_wanted(&stream->sequence);
+}
 
 static void take_answer(struct stream *stream, uint64_t number,
                         const zmq_msg_t *payload)
@@ -62,8 +73,13 @@ static void on_answer(void *arg, zmq_msg_t *frames, size_t n)
     memcpy(&number, zmq_msg_data(&frames[n - 2]), sizeof(number));
     number = be64toh(number);
     stream->answers++;
-    if (number == LAST_NUMBER)
+    if (number == LAST_NUMBER && stream->has_held &&
+        dropped(stream, stream->held_number))
+        ask(stream);
+    else if (number == LAST_NUMBER)
         replay_over(stream, NULL);
+    else if (dropped(stream, number))
+        ask(stream);
     else
         take_answer(stream, number, &frames[n - 1]);
 }
