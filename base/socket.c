@@ -35,6 +35,13 @@ void socket_tune(int fd)
                          &options[i].value, sizeof(options[i].value));
 }
 
+void socket_acknowledge(int fd)
+{
+    const int yes = 1;
+
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_QUICKACK, &yes, sizeof(yes));
+}
+
 /* A port of both kinds sees an IPv4 address within an IPv6 one. */
 static void unmap(struct sockaddr_storage *ss, socklen_t *len)
 {

@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/socket.h"
 #include "conductor/link/engine/upstream_internal.h"
 
 /* Whether the callee cancelled it meanwhile; then it is gone. */
@@ -123,6 +124,7 @@ void upstream_on_read(struct bufferevent *bev, void *arg)
     }
     if (evbuffer_get_length(in) > 0)
         x->any = true;
+    socket_acknowledge(bufferevent_getfd(bev));
     if (x->part == PART_HEAD && !read_head(x))
         return;
     while (x->part != PART_DONE && evbuffer_peek(in, -1, NULL, &run, 1) > 0 &&
