@@ -93,7 +93,8 @@ void completion_serve(const struct front_call *call)
     const struct service_model_info *info = service_model(front->native);
     const struct openai_model model = {info->name, info->vocab,
                                        info->window_tokens};
-    struct service_request_params params = {0};
+    struct service_request_params params = {.arrived_us =
+                                                http_arrived_us(call->conn)};
     struct openai_request request = {.kind = call->kind};
     struct openai_error error;
     struct forward_rules rules;

@@ -100,7 +100,8 @@ static int submit(struct forward_call *c, const struct front_call *call,
 static int take_on(const struct front_call *call, struct service *service,
                    const struct reading *r, struct openai_error *error)
 {
-    struct service_request_params params = {0};
+    struct service_request_params params = {.arrived_us =
+                                                http_arrived_us(call->conn)};
     struct forward_call *c;
     int rc = endpoint_slo_header(call->head, "x-slo-ttft-ms",
                                  &params.slo_ttft_us, error);

@@ -137,31 +137,18 @@ static int64_t comparable_us(const struct service_request *request,
     });
 }
 
-/* Follows the overhead: the mean of the first eight, then by an eighth of the
- * difference. That counts for at most 1 ms: one stall of the machine says
- * nothing about the next request. */
-static void learn_overhead(struct service_request *request,
+/* The first token of a request that was decided at planned_us is out. */
+static void learn_overhead(struct service *s, int64_t planned_us,
                            const struct msg_prefill_done *m)
 {
-    struct service *s = request->service;
-
-    if (m->load_us || m->fetch_us)
-        return; /* what was waited for a load is no overhead */
-    int64_t passed_us = clock_now_us() - request->attempt.planned_us;
+    int64_t passed_us = clock_now_us() - planned_us;
     int64_t told_us = (int64_t)m->queue_us + (int64_t)m->prefill_us;
-    if (told_us > passed_us)
-        return; /* it tells of more time than there was */
-    int64_t seen_us = passed_us - told_us;
-    int64_t off_us = seen_us - s->dispatch.overhead_us;
-    if (off_us > 1000)
-        off_us = 1000;
-    if (off_us < -1000)
-        off_us = -1000;
-    if (s->n_overheads < 8)
-        s->n_overheads++;
-    s->dispatch.overhead_us += off_us / (int64_t)s->n_overheads;
-    if (s->dispatch.overhead_us < 0)
-        s->dispatch.overhead_us = 0;
+
+    /* What was waited for a load is no overhead, and a worker may tell of more
+     * time than there was. */
+    if (!m->load_us && !m->fetch_us && told_us <= passed_us)
+        s->dispatch.overhead_us = observation_overhead(
+            &s->overheads, s->dispatch.overhead_us, passed_us - told_us);
 }
 
 /* The only instance that a request fetches from; none if there are several,
@@ -252,9 +239,10 @@ static int on_prefill_done(struct service_request *request, uint32_t id,
     if (id != request->attempt.prefill ||
         request->state != REQUEST_PREFILLING || !prefill_done_ok(request, &m))
         return -EPROTO;
+    struct service *s = request->service;
+    int64_t planned_us = request->attempt.planned_us;
     count_prefill(request, &m);
-    learn_overhead(request, &m);
-    explain_prefilled(request->service->explain, request, &m);
+    explain_prefilled(s->explain, request, &m);
     request->result.local_tokens = m.local_tokens;
     request->result.fetched_tokens = m.fetched_tokens;
     request->result.disk_tokens = m.disk_tokens;
@@ -263,8 +251,10 @@ static int on_prefill_done(struct service_request *request, uint32_t id,
     request->result.prefill_us = (int64_t)m.prefill_us;
     if (!request_set_state(request, REQUEST_TRANSFERRING))
         return -EPROTO;
-    service_freed(request->service);
-    if (request_token(request, m.first_token))
+    service_freed(s);
+    bool lives = request_token(request, m.first_token);
+    learn_overhead(s, planned_us, &m); /* writing the answer is part of it */
+    if (lives)
         request_release_early(request);
     return 0;
 }

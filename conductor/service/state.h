@@ -21,6 +21,7 @@
 #include "conductor/config.h"
 #include "conductor/core/dispatch/dispatch.h"
 #include "conductor/core/index/prefix_index.h"
+#include "conductor/core/observation/observation.h"
 #include "conductor/core/pool/pool.h"
 #include "conductor/core/schedule/schedule.h"
 #include "conductor/link/worker_link.h"
@@ -184,10 +185,10 @@ struct service {
     } healing;
 
     struct request_table table;
-    /* Its overhead is the smoothed time that a first token spends outside queue
-     * and prefill: hand-over, frames, wake-ups. */
+    /* Its overhead is the time that a first token spends outside queue and
+     * prefill: hand-over, frames, wake-ups. */
     struct dispatch dispatch;
-    uint32_t n_overheads; /* seen, at most 8 */
+    struct observation_overheads overheads;
     struct request_list inbox;
     struct wire_buf out; /* scratch for one frame */
 };

@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "conductor/core/index/block_key.h"
 #include "conductor/service/engine.h"
 
@@ -78,7 +77,7 @@ struct service_request *service_submit(struct service *service,
                 .n_keys = request->prompt.n_keys,
                 .n_tokens = request->prompt.n_tokens,
                 .max_output_tokens = request->prompt.max_tokens},
-        .arrived_us = clock_now_us(),
+        .arrived_us = p->arrived_us,
         .slo_ttft_us =
             p->slo_ttft_us ? p->slo_ttft_us : s->config.slo_ttft_ms * 1000,
         .slo_tbt_us =

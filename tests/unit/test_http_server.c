@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "front_client.h"
 
 static void test_routes(void)
@@ -364,6 +365,29 @@ static void test_slow_sender(void)
     front_close();
 }
 
+/* A request has come when its last byte has, however long that took, and not
+ * when it was read through. */
+static void test_arrival(void)
+{
+    struct front_options options = front_usual();
+    struct client *c;
+
+    front_open(&options);
+    c = client_new();
+    client_puts(c, "POST /v1/completions HTTP/1.1\r\nHost: x\r\n"
+                   "Content-Length: 14\r\n\r\n{\"prom");
+    for (int i = 0; i < 3; i++)
+        front_turn();
+    CU_ASSERT_EQUAL(f.service.n_requests, 0);
+    int64_t before_us = clock_now_us();
+    client_puts(c, "pt\":\"a\"}");
+    CU_ASSERT_FATAL(WAIT(c, f.service.n_requests == 1));
+    int64_t arrived_us = f.service.requests[0]->params.arrived_us;
+    CU_ASSERT(arrived_us >= before_us && arrived_us <= clock_now_us());
+    client_free(c);
+    front_close();
+}
+
 /* The answer to HEAD is a head. */
 static void test_head_method(void)
 {
@@ -415,6 +439,7 @@ int main(void)
     CU_add_test(suite, "connection limit", test_connection_limit);
     CU_add_test(suite, "idle client", test_idle);
     CU_add_test(suite, "slow sender", test_slow_sender);
+    CU_add_test(suite, "arrival", test_arrival);
     CU_add_test(suite, "HEAD", test_head_method);
     CU_add_test(suite, "port in use", test_port_in_use);
     CU_basic_set_mode(CU_BRM_VERBOSE);

@@ -56,6 +56,45 @@ static void test_load(void)
     pool_free(pool);
 }
 
+static void test_overhead(void)
+{
+    struct observation_overheads seen = {0};
+    int64_t us = 0;
+
+    us = observation_overhead(&seen, us, 300);
+    CU_ASSERT_EQUAL(us, 300); /* one request is enough */
+    for (int i = 0; i < 3; i++)
+        us = observation_overhead(&seen, us, 280 + 10 * i);
+    CU_ASSERT_EQUAL(us, 290);
+    for (int i = 0; i < 3; i++) /* the first stalls change little */
+        us = observation_overhead(&seen, us, 16000);
+    CU_ASSERT_EQUAL(us, 300);
+    for (int i = 0; i < 100; i++)
+        us = observation_overhead(&seen, us, i % 3 == 0 ? 900 : 400);
+    CU_ASSERT_EQUAL(us, 400);
+    for (int i = 0; i < 100; i++)
+        us = observation_overhead(&seen, us, -5);
+    CU_ASSERT_EQUAL(us, 0);
+}
+
+/* Who lies about it raises it by a millisecond in half a ring of requests. */
+static void test_overhead_is_bounded(void)
+{
+    struct observation_overheads seen = {0};
+    int64_t us = 0;
+
+    for (int i = 0; i < OBSERVATION_OVERHEADS; i++)
+        us = observation_overhead(&seen, us, 100);
+    for (int i = 0; i < 7; i++)
+        us = observation_overhead(&seen, us, COST_MODEL_MAX_US);
+    CU_ASSERT_EQUAL(us, 100);
+    us = observation_overhead(&seen, us, COST_MODEL_MAX_US);
+    CU_ASSERT_EQUAL(us, 1100);
+    us = observation_overhead(&(struct observation_overheads){0}, 0,
+                              COST_MODEL_MAX_US);
+    CU_ASSERT_EQUAL(us, 1000);
+}
+
 int main(void)
 {
     CU_pSuite suite;
@@ -65,6 +104,8 @@ int main(void)
     CU_add_test(suite, "prefill", test_prefill);
     CU_add_test(suite, "by layer", test_by_layer);
     CU_add_test(suite, "load", test_load);
+    CU_add_test(suite, "overhead", test_overhead);
+    CU_add_test(suite, "overhead is bounded", test_overhead_is_bounded);
     CU_basic_run_tests();
     return CU_get_number_of_failures() ? 1 : 0;
 }

@@ -447,6 +447,7 @@ static void play(struct rig *r, const struct script *script)
                 .tokens = q->tokens,
                 .n_tokens = q->trace.input_tokens,
                 .max_tokens = q->trace.output_tokens,
+                .arrived_us = fake_now_us,
                 .slo_ttft_us = script->slo_ttft_us};
 
             if (q->trace.arrival_us != at_us)

@@ -44,4 +44,21 @@ struct observation_load {
  * be told apart from it. Instances report the rates of their own tiers. */
 void observation_load(struct pool *pool, const struct observation_load *seen);
 
+/* What first tokens spent outside queue and prefill, of the last requests. */
+#define OBSERVATION_OVERHEADS 15
+struct observation_overheads {
+    int64_t us[OBSERVATION_OVERHEADS];
+    uint64_t n; /* seen so far */
+};
+
+/*
+ * Takes in one more, `seen_us`, and returns what the next request may expect:
+ * their median. One stall of the machine, or one long prompt, says nothing
+ * about the next request. Each counts for at most 1 ms above or below
+ * `expected_us`, which this returned before, 0 at first: nobody can make a
+ * request look hopeless at once. Never below 0.
+ */
+int64_t observation_overhead(struct observation_overheads *seen,
+                             int64_t expected_us, int64_t seen_us);
+
 #endif

@@ -102,6 +102,10 @@ const struct http_stats *http_server_stats(const struct http_server *server);
 /* Whether the client is on this machine. */
 bool http_is_local(const struct http_conn *conn);
 
+/* When the last bytes of its request were read; of a request that was sent
+ * ahead of its turn, when this came. As clock_now_us(). */
+int64_t http_arrived_us(const struct http_conn *conn);
+
 /* Have `gone(arg)` called if the client leaves before the answer ends. Not
  * called from inside http_write, http_end or http_abort. */
 void http_on_gone(struct http_conn *conn, void (*gone)(void *arg), void *arg);

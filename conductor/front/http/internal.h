@@ -25,6 +25,7 @@ struct http_conn {
     struct bufferevent *bev;
     struct event *timer; /* of the state, see http_conn_arm */
     enum http_state state;
+    int64_t read_us;  /* when bytes of the request were last read */
     bool receiving;   /* HTTP_HEAD: a request has begun to arrive */
     bool close;       /* no further request on this connection */
     bool head_only;   /* the method is HEAD: no body in the answer */

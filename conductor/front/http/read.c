@@ -3,10 +3,16 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "base/clock.h"
 #include "conductor/front/http/internal.h"
 
 #define MAX_EXTRA_BYTES 16384
 #define READ_AHEAD_BYTES 65536
+
+int64_t http_arrived_us(const struct http_conn *conn)
+{
+    return conn->read_us;
+}
 
 /* The request itself is wrong: answer and close, as its end is unknown. */
 static void refuse(struct http_conn *conn, int status, const char *code,
@@ -205,6 +211,8 @@ static void on_read(struct bufferevent *bev, void *arg)
         evbuffer_drain(in, evbuffer_get_length(in));
         return;
     }
+    if (conn->state == HTTP_HEAD || conn->state == HTTP_BODY)
+        conn->read_us = clock_now_us();
     if (conn->state == HTTP_HEAD && !read_head(conn))
         return;
     if (conn->state == HTTP_BODY)
