@@ -27,11 +27,16 @@ static struct slot *slots_new(size_t count)
     return slots;
 }
 
+static size_t home(size_t slot_count, uint64_t id)
+{
+    return (size_t)random_mix(id) & (slot_count - 1);
+}
+
 /* The slot of `id`, or the free slot where it would go. */
 static struct slot *find(struct slot *slots, size_t slot_count, uint64_t id)
 {
     size_t mask = slot_count - 1;
-    size_t i = (size_t)random_mix(id) & mask;
+    size_t i = home(slot_count, id);
 
     while (slots[i].id != id && slots[i].id != ID_MAP_NONE)
         i = (i + 1) & mask;
@@ -76,6 +81,11 @@ void id_map_free(struct id_map *map)
         free(map->slots);
         free(map);
     }
+}
+
+void id_map_prefetch(const struct id_map *map, uint64_t id)
+{
+    __builtin_prefetch(&map->slots[home(map->slot_count, id)]);
 }
 
 const uint64_t *id_map_get(const struct id_map *map, uint64_t id)

@@ -191,6 +191,8 @@ static int check_chain(struct trace_reader *r, const struct trace_request *q,
 {
     uint64_t before = ID_MAP_NONE;
 
+    for (size_t i = 0; i < q->block_count && !learn; i++)
+        id_map_prefetch(r->before, q->hash_ids[i]);
     for (size_t i = 0; i < q->block_count; i++) {
         uint64_t id = q->hash_ids[i];
         const uint64_t *known = id_map_get(r->before, id);

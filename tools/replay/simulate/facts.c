@@ -86,6 +86,8 @@ int replay_counter_add(struct replay_counter *counter,
         reusable = usable = request->block_count;
     size_t hits = 0;
     bool hit = true;
+    for (size_t i = 0; i < usable; i++)
+        id_map_prefetch(c->places, request->hash_ids[i]);
     for (size_t i = 0; i < usable; i++) {
         const uint64_t *place = id_map_get(c->places, request->hash_ids[i]);
 
