@@ -61,15 +61,46 @@ void sim_decode_join(struct sim *sim, struct sim_node *node)
     }
 }
 
-int64_t sim_decode_run_us(const struct sim *sim, const struct sim_batch *batch,
-                          uint64_t steps)
+/* As llround(), which is a call. */
+static int64_t rounded(double us)
+{
+    int64_t whole = (int64_t)us;
+
+    return us < 0.0 ? llround(us) : whole + (us - (double)whole >= 0.5);
+}
+
+/* What a run of steps takes: the first, and by how much each is longer than the
+ * one before. */
+struct run {
+    double first_us;
+    double more_us;
+};
+
+static struct run run_of(const struct sim *sim, const struct sim_batch *batch)
 {
     const double *d = sim->cluster.cost.decode;
     double n = (double)batch->n;
-    double k = (double)steps;
-    double first = d[0] + d[1] * n + d[2] * (double)batch->kv_tokens;
 
-    return llround(sim_bounded_us(k * first + d[2] * n * k * (k - 1.0) / 2.0));
+    return (struct run){
+        .first_us = d[0] + d[1] * n + d[2] * (double)batch->kv_tokens,
+        .more_us = d[2] * n,
+    };
+}
+
+static int64_t run_us(const struct run *run, uint64_t steps)
+{
+    double k = (double)steps;
+
+    return rounded(
+        sim_bounded_us(k * run->first_us + run->more_us * k * (k - 1.0) / 2.0));
+}
+
+int64_t sim_decode_run_us(const struct sim *sim, const struct sim_batch *batch,
+                          uint64_t steps)
+{
+    struct run run = run_of(sim, batch);
+
+    return run_us(&run, steps);
 }
 
 uint64_t sim_decode_steps_to_finish(const struct sim_batch *batch)
@@ -125,6 +156,22 @@ static int log_reserve(struct sim_batch *b)
     return 0;
 }
 
+/* Brings those of x[from .. to) that are at most `most` to its begin. Returns
+ * where the others begin. Nothing in it is guessed: the order is random. */
+static size_t at_most_first(int64_t *x, size_t from, size_t to, int64_t most)
+{
+    size_t others = from;
+
+    for (size_t i = from; i < to; i++) {
+        int64_t value = x[i];
+
+        x[i] = x[others];
+        x[others] = value;
+        others += value <= most;
+    }
+    return others;
+}
+
 /* Brings the n - k longest to the end of x, in no order. Quickselect. */
 static void select_longest(int64_t *x, size_t n, size_t k)
 {
@@ -132,26 +179,15 @@ static void select_longest(int64_t *x, size_t n, size_t k)
 
     while (high - low > 1) {
         int64_t pivot = x[low + (high - low) / 2];
-        size_t i = low, less = low, more = high;
+        size_t more = at_most_first(x, low, high, pivot);
 
-        while (i < more) {
-            int64_t value = x[i];
-
-            if (value < pivot) {
-                x[i++] = x[less];
-                x[less++] = value;
-            } else if (value > pivot) {
-                x[i] = x[--more];
-                x[more] = value;
-            } else {
-                i++;
-            }
-        }
-        if (k < less)
-            high = less;
-        else if (k >= more)
+        if (k >= more) {
             low = more;
-        else
+            continue;
+        }
+        /* Those like the pivot come last of these. */
+        high = at_most_first(x, low, more, pivot - 1);
+        if (k >= high)
             return;
     }
 }
@@ -215,6 +251,7 @@ void sim_decode_advance(struct sim *sim, struct sim_node *node,
                         int64_t extra_us)
 {
     struct sim_batch *b = &node->batch;
+    struct run run = run_of(sim, b);
     int64_t before_us = 0;
     uint32_t kept = 0;
     uint64_t left = b->n > 0 ? b->run_steps : 0;
@@ -226,7 +263,7 @@ void sim_decode_advance(struct sim *sim, struct sim_node *node,
         return;
     }
     for (uint64_t k = 1; k <= left; k++) {
-        int64_t until_us = sim_decode_run_us(sim, b, k);
+        int64_t until_us = run_us(&run, k);
 
         b->log_us[(b->step + k - 1) & b->log_mask] =
             until_us - before_us + extra_us;
