@@ -1,10 +1,28 @@
 /* Blocks in the nodes' caches, and the events that the prefix index gets. */
 #include <errno.h>
+#include <stdlib.h>
 
 #include "sim/internal.h"
 
 /* Blocks that are looked up ahead. */
 #define AHEAD 8u
+/* Blocks pushed out of a tier that the index is told of together. */
+#define MOVES_MAX 64u
+
+/* What storing a chain moves, gathered, so that the index is told of runs: new
+ * blocks, then those that they push out of a tier into the next. */
+struct sim_moves {
+    bool gathers;
+    uint32_t slot;          /* of the node */
+    const uint64_t *next;   /* the key that is about to be stored */
+    const uint64_t *stored; /* (n_stored) */
+    uint32_t n_stored;
+    uint64_t parent;     /* of the first new block */
+    unsigned first_tier; /* where they are */
+    unsigned from, to;   /* of those pushed out */
+    uint32_t n_keys;
+    uint64_t keys[MOVES_MAX]; /* (n_keys) */
+};
 
 /* Brings n blocks of a request nearer, from block i on. */
 static void look_ahead(const struct sim_node *node, const struct sim_request *r,
@@ -14,19 +32,85 @@ static void look_ahead(const struct sim_node *node, const struct sim_request *r,
         block_cache_prefetch(node->cache, r->keys[i]);
 }
 
-static void tell(struct sim *sim, struct prefix_index *index, uint32_t slot,
-                 const struct cached_block *block, unsigned from, unsigned to)
+static void tell_stored(struct sim *sim, struct prefix_index *index,
+                        uint32_t slot, unsigned tier, uint64_t parent,
+                        const uint64_t *keys, size_t n)
 {
     int rc = 0;
 
-    if (to != BLOCK_CACHE_NO_TIER)
-        rc = prefix_index_stored(index, slot, (enum block_tier)to,
-                                 block->parent, &block->key, 1);
+    if (n > 0 && tier != BLOCK_CACHE_NO_TIER)
+        rc = prefix_index_stored(index, slot, (enum block_tier)tier, parent,
+                                 keys, n);
     if (rc == -ENOSPC)
         sim_fail(sim, rc, "more cached blocks than can be indexed");
-    if (from != BLOCK_CACHE_NO_TIER)
-        rc = prefix_index_removed(index, slot, (enum block_tier)from,
-                                  &block->key, 1);
+}
+
+static void tell_removed(struct prefix_index *index, uint32_t slot,
+                         unsigned tier, const uint64_t *keys, size_t n)
+{
+    /* The node is in range. */
+    if (n > 0 && tier != BLOCK_CACHE_NO_TIER)
+        (void)!prefix_index_removed(index, slot, (enum block_tier)tier, keys,
+                                    n);
+}
+
+static void tell(struct sim *sim, struct prefix_index *index, uint32_t slot,
+                 const struct cached_block *block, unsigned from, unsigned to)
+{
+    tell_stored(sim, index, slot, to, block->parent, &block->key, 1);
+    tell_removed(index, slot, from, &block->key, 1);
+}
+
+/* Tells what was gathered. The new blocks come first: they may be among those
+ * that were pushed out. These come with leaves first, so that their runs go
+ * backward. */
+static void tell_moves(struct sim *sim)
+{
+    struct sim_moves *m = sim->moves;
+    uint64_t keys[MOVES_MAX];
+
+    for (uint32_t i = 0; i < m->n_keys; i++)
+        keys[i] = m->keys[m->n_keys - 1 - i];
+    tell_stored(sim, sim->index, m->slot, m->first_tier, m->parent, m->stored,
+                m->n_stored);
+    tell_stored(sim, sim->index, m->slot, m->to, 0, keys, m->n_keys);
+    tell_removed(sim->index, m->slot, m->from, keys, m->n_keys);
+    m->n_stored = m->n_keys = 0;
+}
+
+static bool is_gathered(const struct sim_moves *moves, uint64_t key)
+{
+    for (uint32_t i = 0; i < moves->n_keys; i++)
+        if (moves->keys[i] == key)
+            return true;
+    return false;
+}
+
+/* Takes in a move while a chain is stored, which only clusters do whose blocks
+ * are all ready. */
+static void gather(struct sim *sim, uint32_t slot,
+                   const struct cached_block *block, unsigned from, unsigned to)
+{
+    struct sim_moves *m = sim->moves;
+
+    m->slot = slot;
+    if (from == BLOCK_CACHE_NO_TIER) {
+        /* One that has just left comes again. */
+        if (m->to == BLOCK_CACHE_NO_TIER && is_gathered(m, block->key))
+            tell_moves(sim);
+        if (m->n_stored++ == 0) {
+            m->stored = m->next;
+            m->parent = block->parent;
+            m->first_tier = to;
+        }
+        return;
+    }
+    if (m->n_keys == MOVES_MAX ||
+        (m->n_keys > 0 && (m->from != from || m->to != to)))
+        tell_moves(sim);
+    m->from = from;
+    m->to = to;
+    m->keys[m->n_keys++] = block->key;
 }
 
 static void on_moved(void *arg, const struct cached_block *block, unsigned from,
@@ -35,6 +119,10 @@ static void on_moved(void *arg, const struct cached_block *block, unsigned from,
     struct sim_node *node = arg;
     struct sim *sim = node->sim;
 
+    if (sim->moves->gathers) {
+        gather(sim, node->index, block, from, to);
+        return;
+    }
     if (sim->expected)
         tell(sim, sim->expected, node->index, block, from, to);
     if (block->ready)
@@ -50,6 +138,9 @@ int sim_copies_init(struct sim *sim)
 
     if (!c->prefix_cache)
         return 0;
+    sim->moves = calloc(1, sizeof(*sim->moves));
+    if (!sim->moves)
+        return -ENOMEM;
     for (unsigned t = 0; t < BLOCK_TIERS; t++)
         capacity[t] = (uint64_t)c->tiers[t].capacity_tokens / c->block_tokens *
                       (pooled ? n : 1);
@@ -67,6 +158,7 @@ int sim_copies_init(struct sim *sim)
 
 void sim_copies_fini(struct sim *sim)
 {
+    free(sim->moves);
     for (uint32_t i = 0; i < sim->n_nodes; i++)
         if (i == 0 || !sim->shared)
             block_cache_free(sim->nodes[i].cache);
@@ -201,13 +293,22 @@ void sim_copies_store(struct sim *sim, struct sim_node *node,
                       const struct sim_request *request, uint32_t first,
                       uint32_t last)
 {
+    struct sim_moves *m = sim->moves;
+
     if (!node->cache || first >= last)
         return;
     prefix_index_prefetch(sim->index, request->keys + first, last - first);
     look_ahead(node, request, first, last - first);
-    for (uint32_t i = first; i < last; i++)
-        if (block_cache_find(node->cache, request->keys[i]) == BLOCK_CACHE_NONE)
+    m->gathers = true;
+    for (uint32_t i = first; i < last; i++) {
+        m->next = &request->keys[i];
+        if (block_cache_find(node->cache, *m->next) == BLOCK_CACHE_NONE)
             place(sim, node, request, i, true);
+        else if (m->n_stored > 0)
+            tell_moves(sim); /* the run ends */
+    }
+    tell_moves(sim);
+    m->gathers = false;
 }
 
 void sim_copies_share_memory(struct sim *sim, struct sim_node *node)

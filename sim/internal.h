@@ -180,6 +180,7 @@ struct sim {
     const struct schedule_policy *policy;
     bool shared; /* all nodes have the cache of node 0 */
     struct sim_load_list loads;
+    struct sim_moves *moves; /* copies.c: what storing a chain moves */
     struct sim_request_list every;
 
     /* What the loop looks at when the event under way is over: marks.c. */
