@@ -12,7 +12,7 @@
 #define AHEAD 8u
 #define DROPPED 64u
 /* In use at first, of the reserved ones: what is near is found faster. */
-#define SLOTS_FIRST (UINT32_C(1) << 19)
+#define SLOTS_FIRST (UINT32_C(1) << 14)
 
 struct pending *pending_new(uint32_t max_instances, uint32_t max_blocks,
                             uint64_t seed)
