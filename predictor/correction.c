@@ -56,11 +56,6 @@ void correction_forget(struct correction *c, int64_t work_us)
         approach(c, 1.0, weight_of(c, work_us) / 2.0);
 }
 
-double correction_factor(const struct correction *c)
-{
-    return fabs(c->ratio - 1.0) <= CORRECTION_NOISE ? 1.0 : c->ratio;
-}
-
 int64_t correction_apply_us(const struct correction *c, int64_t predicted_us)
 {
     const int64_t most_us = INT64_MAX / 4;

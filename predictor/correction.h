@@ -10,6 +10,7 @@
 #ifndef PREDICTOR_CORRECTION_H
 #define PREDICTOR_CORRECTION_H
 
+#include <math.h>
 #include <stdint.h>
 
 #define CORRECTION_NOISE 0.03
@@ -46,7 +47,10 @@ void correction_forget(struct correction *c, int64_t work_us);
  * CORRECTION_NOISE of 1. So close to 1 it says more about the last completions
  * than about the machine, and equal instances would look different by chance.
  */
-double correction_factor(const struct correction *c);
+static inline double correction_factor(const struct correction *c)
+{
+    return fabs(c->ratio - 1.0) <= CORRECTION_NOISE ? 1.0 : c->ratio;
+}
 
 /* The predicted time times the factor, in microseconds, rounded to nearest and
  * clamped to 0 .. INT64_MAX / 4, so that a few of them can be added. */

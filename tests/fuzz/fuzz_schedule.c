@@ -210,7 +210,7 @@ static void check_choice(const struct rig *r, const struct schedule_request *q,
     const struct prefill_estimate *c = &d->chosen;
 
     CHECK(p && p->health == HEALTH_READY && p->role & ROLE_PREFILL);
-    CHECK(!pool_prefill_full(r->pool, p));
+    CHECK(!pool_prefill_full(p));
     CHECK(pool_kv_tokens(p, q->n_tokens, 1) <= p->kv_capacity_tokens);
     CHECK(c->local_blocks <= c->used_blocks && c->used_blocks <= q->n_keys + 1);
     CHECK(c->cached_tokens <= q->n_tokens && c->ttft_us >= c->queue_us);
@@ -229,7 +229,7 @@ static void check_choice(const struct rig *r, const struct schedule_request *q,
         return;
     CHECK(t->health == HEALTH_READY && t->role & ROLE_DECODE);
     CHECK(!r->coupled || t == p);
-    CHECK(!pool_decode_full(r->pool, t));
+    CHECK(!pool_decode_full(t));
     CHECK(pool_kv_tokens(t, q->n_tokens, q->max_output_tokens) <=
           pool_decode_room_tokens(t));
     if (!r->admits_all && q->slo_tbt_us > 0)

@@ -19,7 +19,7 @@ DECLARATION = re.compile(
     r'^(?:(?:const|static|unsigned|signed|volatile|register|constexpr)\s+)*'
     r'(?:(?:struct|enum|union)\s+)?(?P<type>[A-Za-z_]\w*)'
     r'(?:\s+(?:long|int|char|short|const|unsigned|double))*'
-    r'(?:\s*\*+\s*(?:const\s+|restrict\s+|__restrict__\s+)?|\s+)'
+    r'(?:\s*\*+\s*(?:(?:const|restrict|__restrict__)\s+\**)?|\s+)'
     r'(?:\(\*)?[a-z_A-Z]\w*(?:\[[^=;]*\]|\)\([^=;]*\))*\s*(?:[=;,:{]|$)')
 
 

@@ -243,25 +243,25 @@ static void test_decode(void)
     struct pool *pool = one_instance(&id);
     const struct pool_instance *i = pool_get(pool, id);
 
-    estimate_decode(&model, pool, i, 1000, 100, &e);
+    estimate_decode(&model, i, 1000, 100, &e);
     CU_ASSERT_EQUAL(e.batch, 1);
     CU_ASSERT_EQUAL(e.kv_tokens, 1000);
     CU_ASSERT_EQUAL(e.tbt_us, 1000 + 100 + 500);
     CU_ASSERT_FALSE(e.no_room || e.too_long);
     /* What is on its way counts. */
     CU_ASSERT_EQUAL(pool_decode_accept(pool, id, 1, 150000, 1000), 0);
-    estimate_decode(&model, pool, i, 48000, 1002, &e);
+    estimate_decode(&model, i, 48000, 1002, &e);
     CU_ASSERT_EQUAL(e.tbt_us, 1000 + 200 + 99000);
     CU_ASSERT_EQUAL(e.room_tokens, 49001);
     CU_ASSERT_FALSE(e.no_room);
-    estimate_decode(&model, pool, i, 48000, 1003, &e);
+    estimate_decode(&model, i, 48000, 1003, &e);
     CU_ASSERT(e.no_room && !e.too_long);
-    estimate_decode(&model, pool, i, 200000, 2, &e);
+    estimate_decode(&model, i, 200000, 2, &e);
     CU_ASSERT(e.no_room && e.too_long);
     /* So does the number of decodes. */
     for (uint64_t r = 2; r <= 4; r++)
         CU_ASSERT_EQUAL(pool_decode_accept(pool, id, r, 1, 1), 0);
-    estimate_decode(&model, pool, i, 1, 1, &e);
+    estimate_decode(&model, i, 1, 1, &e);
     CU_ASSERT(e.no_room);
     pool_free(pool);
 }
@@ -284,16 +284,15 @@ static void test_decode_blocks(void)
 
     for (uint64_t r = 1; r <= 3; r++)
         CU_ASSERT_EQUAL(pool_decode_accept(pool, id, r, 2, 50), 0);
-    estimate_decode(&model, pool, i, 2, 50, &e);
+    estimate_decode(&model, i, 2, 50, &e);
     CU_ASSERT_FALSE(e.no_room);
-    estimate_decode(&model, pool, i, 206, 52, &e);
+    estimate_decode(&model, i, 206, 52, &e);
     CU_ASSERT(e.no_room && !e.too_long);
-    CU_ASSERT_EQUAL(
-        estimate_decode_fits_in_us(&model, pool, i, 206, 52, 0, ends),
-        50 * (1000 + 3 * 100 + 3));
-    estimate_decode(&model, pool, i, 1000, 25, &e);
+    CU_ASSERT_EQUAL(estimate_decode_fits_in_us(&model, i, 206, 52, 0, ends),
+                    50 * (1000 + 3 * 100 + 3));
+    estimate_decode(&model, i, 1000, 25, &e);
     CU_ASSERT_FALSE(e.too_long);
-    estimate_decode(&model, pool, i, 1000, 26, &e);
+    estimate_decode(&model, i, 1000, 26, &e);
     CU_ASSERT(e.too_long);
     memo = (struct estimate_memo){.predicted = false};
     prefill(&model, pool, i, 1024, 0, 0, NULL, 0, &memo, &p);
@@ -319,14 +318,13 @@ static void test_max_batch(void)
     const struct pool_instance *i = pool_get(pool, id);
 
     CU_ASSERT_EQUAL(pool_decode_accept(pool, id, 1, 100, 30), 0);
-    estimate_decode(&model, pool, i, 100, 10, &e);
+    estimate_decode(&model, i, 100, 10, &e);
     CU_ASSERT_FALSE(e.no_room);
     CU_ASSERT_EQUAL(pool_decode_accept(pool, id, 2, 100, 20), 0);
-    estimate_decode(&model, pool, i, 100, 10, &e);
+    estimate_decode(&model, i, 100, 10, &e);
     CU_ASSERT(e.no_room && !e.too_long);
-    CU_ASSERT_EQUAL(
-        estimate_decode_fits_in_us(&model, pool, i, 100, 10, 0, ends),
-        20 * (1000 + 2 * 100 + 100));
+    CU_ASSERT_EQUAL(estimate_decode_fits_in_us(&model, i, 100, 10, 0, ends),
+                    20 * (1000 + 2 * 100 + 100));
     pool_free(pool);
 }
 
@@ -339,7 +337,7 @@ static void test_decode_fits_in(void)
     const struct pool_instance *i = pool_get(pool, id);
 
 #define FITS_IN(n, out, slo) \
-    estimate_decode_fits_in_us(&model, pool, i, n, out, slo, ends)
+    estimate_decode_fits_in_us(&model, i, n, out, slo, ends)
     CU_ASSERT_EQUAL(FITS_IN(1000, 10, 0), 0);
     CU_ASSERT_EQUAL(FITS_IN(1000, 10, 1600), 0);
     CU_ASSERT_EQUAL(FITS_IN(1000, 10, 1599), ESTIMATE_NEVER_US);
@@ -434,9 +432,9 @@ static void test_random_ends(void)
         }
         int64_t us = slow_fits_in_us(&cost, i, n_tokens, 10, slo_us);
 
-        CU_ASSERT_EQUAL(estimate_decode_fits_in_us(&model, pool, i, n_tokens,
-                                                   10, slo_us, ends),
-                        us);
+        CU_ASSERT_EQUAL(
+            estimate_decode_fits_in_us(&model, i, n_tokens, 10, slo_us, ends),
+            us);
         n_waits += us > 0;
         pool_free(pool);
     }

@@ -203,7 +203,7 @@ static void test_bounds(void)
 
     for (uint64_t r = 1; r <= 4; r++)
         CU_ASSERT_EQUAL(accept(pool, id, r, 10, NULL, 0), 0);
-    CU_ASSERT(pool_prefill_full(pool, pool_get(pool, id)));
+    CU_ASSERT(pool_prefill_full(pool_get(pool, id)));
     CU_ASSERT_EQUAL(accept(pool, id, 5, 10, NULL, 0), -ENOSPC);
     CU_ASSERT_EQUAL(pool_prefill_started(pool, id, 3, 0), 0);
     CU_ASSERT_EQUAL(pool_prefill_started(pool, id, 1, 0), 0);
@@ -213,7 +213,7 @@ static void test_bounds(void)
         CU_ASSERT_EQUAL(pool_decode_accept(pool, id, r, 100, 50), 0);
     CU_ASSERT_EQUAL(pool_decode_accept(pool, id, 3, 100, 50), -EEXIST);
     CU_ASSERT_EQUAL(pool_decode_accept(pool, id, 4, 100, 50), -ENOSPC);
-    CU_ASSERT(pool_decode_full(pool, pool_get(pool, id)));
+    CU_ASSERT(pool_decode_full(pool_get(pool, id)));
     CU_ASSERT_EQUAL(pool_prefill_cancel(pool, id, 2, 0), 0);
     CU_ASSERT(pool_check(pool));
     pool_free(pool);
@@ -306,9 +306,9 @@ static void test_max_batch(void)
     const struct pool_instance *i = pool_get(pool, id);
 
     CU_ASSERT_EQUAL(pool_decode_accept(pool, id, 1, 10, 10), 0);
-    CU_ASSERT_FALSE(pool_decode_full(pool, i));
+    CU_ASSERT_FALSE(pool_decode_full(i));
     CU_ASSERT_EQUAL(pool_decode_accept(pool, id, 2, 10, 10), 0);
-    CU_ASSERT(pool_decode_full(pool, i));
+    CU_ASSERT(pool_decode_full(i));
     CU_ASSERT_EQUAL(pool_decode_accept(pool, id, 3, 10, 10), -ENOSPC);
     CU_ASSERT_EQUAL(pool_decode_done(pool, id, 1), 0);
     CU_ASSERT_EQUAL(pool_decode_accept(pool, id, 3, 10, 10), 0);

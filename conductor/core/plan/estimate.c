@@ -117,7 +117,7 @@ void estimate_prefill(const struct estimate_model *model,
         out->ttft_us =
             wait_us(pool, instance, request, out->transfer_end_us, out);
     out->ttft_us += out->prefill_us;
-    out->queue_full = pool_prefill_full(pool, instance);
+    out->queue_full = pool_prefill_full(instance);
     out->too_long = pool_too_long(instance, n_tokens, 1);
 }
 
@@ -231,7 +231,6 @@ static int64_t step_us(const struct estimate_model *model, int64_t batch,
 }
 
 void estimate_decode(const struct estimate_model *model,
-                     const struct pool *pool,
                      const struct pool_instance *instance, int64_t n_tokens,
                      int64_t max_output_tokens, struct decode_estimate *out)
 {
@@ -244,7 +243,7 @@ void estimate_decode(const struct estimate_model *model,
     out->tbt_us =
         step_us(model, out->batch, out->kv_tokens, &out->extrapolated);
     out->no_room = !pool_decode_fits(instance, n_tokens, max_output_tokens) ||
-                   pool_decode_full(pool, instance);
+                   pool_decode_full(instance);
     out->too_long = pool_too_long(instance, n_tokens, max_output_tokens);
 }
 
@@ -285,7 +284,6 @@ static void heap_of_ends(const struct pool_instance *instance,
 }
 
 int64_t estimate_decode_fits_in_us(const struct estimate_model *model,
-                                   const struct pool *pool,
                                    const struct pool_instance *instance,
                                    int64_t n_tokens, int64_t max_output_tokens,
                                    int64_t slo_tbt_us,
@@ -297,7 +295,7 @@ int64_t estimate_decode_fits_in_us(const struct estimate_model *model,
     int64_t kv_tokens = instance->decode_kv_tokens;
     int64_t today_us = step_us(model, batch, kv_tokens, NULL);
     bool any_tbt = slo_tbt_us <= 0;
-    bool full = pool_decode_full(pool, instance);
+    bool full = pool_decode_full(instance);
     int64_t in_us = 0;
 
     if (pool_too_long(instance, n_tokens, max_output_tokens) ||

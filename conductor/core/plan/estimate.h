@@ -172,7 +172,6 @@ void estimate_plan(const struct estimate_model *model,
  *   out  written in full.
  */
 void estimate_decode(const struct estimate_model *model,
-                     const struct pool *pool,
                      const struct pool_instance *instance, int64_t n_tokens,
                      int64_t max_output_tokens, struct decode_estimate *out);
 
@@ -193,7 +192,6 @@ struct decode_end {
  * end first; for rejected requests only.
  */
 int64_t estimate_decode_fits_in_us(const struct estimate_model *model,
-                                   const struct pool *pool,
                                    const struct pool_instance *instance,
                                    int64_t n_tokens, int64_t max_output_tokens,
                                    int64_t slo_tbt_us,

@@ -45,8 +45,9 @@ struct pool_slot {
 
 struct pool {
     struct pool_config config;
-    struct pool_slot *slots; /* (max_instances) */
-    uint8_t *ready_roles;    /* (max_instances): 0 unless HEALTH_READY */
+    struct pool_slot *slots;                /* (max_instances) */
+    const struct pool_instance **instances; /* (max_instances): NULL: free */
+    uint8_t *ready_roles; /* (max_instances): 0 unless HEALTH_READY */
     struct pool_prefill *waiting;
     struct queue_item *queue;
     struct pool_prefill *running;

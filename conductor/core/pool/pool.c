@@ -4,6 +4,7 @@
  * Invariants (tests/unit/pool_check.c asserts them):
  *   queue[i] = waiting[i].item, arrival_seq ascending;
  *   load = the sum and the latest of queue;
+ *   running_load = the sum and the first of the ends of running items;
  *   item.cost_us = correction * predicted_us, of waiting and running items;
  *   started_at_us < 0 exactly for waiting items;
  *   decode_kv_tokens = sum of prompt + produced, decode_reserved_tokens = sum
@@ -75,6 +76,7 @@ static int reserve(struct pool *pool)
     size_t n = c->max_instances;
 
     pool->slots = calloc(n, sizeof(*pool->slots));
+    pool->instances = calloc(n, sizeof(*pool->instances));
     pool->ready_roles = calloc(n, sizeof(*pool->ready_roles));
     pool->waiting = calloc(n * c->max_waiting, sizeof(*pool->waiting));
     pool->queue = calloc(n * c->max_waiting, sizeof(*pool->queue));
@@ -82,9 +84,9 @@ static int reserve(struct pool *pool)
     pool->decodes = calloc(n * c->max_decodes, sizeof(*pool->decodes));
     pool->pending =
         pending_new(c->max_instances, c->max_pending_blocks, c->seed);
-    if (!pool->slots || !pool->ready_roles || !pool->waiting || !pool->queue ||
-        !pool->running || !pool->decodes || !pool->pending ||
-        bookings_init(&pool->bookings, c->max_bookings) < 0)
+    if (!pool->slots || !pool->instances || !pool->ready_roles ||
+        !pool->waiting || !pool->queue || !pool->running || !pool->decodes ||
+        !pool->pending || bookings_init(&pool->bookings, c->max_bookings) < 0)
         return -ENOMEM;
     /* Arrays of keys are rounded up to powers of two. */
     return arena_init(&pool->keys, 2 * (uint64_t)c->max_pending_blocks);
@@ -135,6 +137,7 @@ void pool_free(struct pool *pool)
     free(pool->queue);
     free(pool->waiting);
     free(pool->ready_roles);
+    free(pool->instances);
     free(pool->slots);
     free(pool);
 }
@@ -182,7 +185,13 @@ int pool_add(struct pool *pool, const struct pool_instance_config *config,
                            config->kv_capacity_tokens % (int64_t)block_tokens,
         .block_tokens = block_tokens,
         .link_bytes_per_s = config->link_bytes_per_s,
+        .max_waiting = c->max_waiting,
+        .running_load = {.first_us = INT64_MAX},
         .max_batch = config->max_batch,
+        .max_decodes =
+            config->max_batch > 0 && config->max_batch < c->max_decodes
+                ? config->max_batch
+                : c->max_decodes,
         .window_tokens = config->window_tokens,
         .waiting = slot->waiting,
         .queue = slot->queue,
@@ -199,6 +208,7 @@ int pool_add(struct pool *pool, const struct pool_instance_config *config,
     /* The bounds were checked by pool_new(). */
     (void)!correction_init(&slot->view.correction, c->correction_tau_us,
                            c->correction_min_ratio, c->correction_max_ratio);
+    pool->instances[s] = &slot->view;
     *id = slot->view.id;
     return 0;
 }
@@ -216,6 +226,7 @@ int pool_remove(struct pool *pool, uint32_t id, int64_t now_us)
         (void)pool_prefill_cancel(pool, id, slot->running[0].request_id,
                                   now_us);
     slot->in_use = false;
+    pool->instances[slot->view.slot] = NULL;
     pool->ready_roles[slot->view.slot] = 0;
     slot->generation =
         slot->generation == GENERATION_MAX ? 1 : slot->generation + 1;
@@ -236,6 +247,11 @@ const struct pool_instance *pool_at(const struct pool *pool, uint32_t slot)
     if (slot >= pool->n_slots || !pool->slots[slot].in_use)
         return NULL;
     return &pool->slots[slot].view;
+}
+
+const struct pool_instance *const *pool_instances(const struct pool *pool)
+{
+    return pool->instances;
 }
 
 uint32_t pool_slots(const struct pool *pool)

@@ -59,31 +59,38 @@ struct pool_decode {
     bool started; /* false: its KV is on the way */
 };
 
-/* Read it; change it through the calls below only. */
+/* When running prefills will end, each on its own. */
+struct pool_running_load {
+    uint64_t ends_us; /* the sum, modulo 2^64 */
+    int64_t first_us; /* the first of them; INT64_MAX: none runs */
+};
+
+/* Read it; change it through the calls below only. What every decision reads of
+ * every instance stands first. */
 struct pool_instance {
-    char name[POOL_NAME_BYTES];
     uint32_t id;
     uint32_t slot;
     unsigned role; /* ROLE_* */
     enum pool_health health;
-    int64_t kv_capacity_tokens;
-    int64_t kv_whole_tokens; /* of that, in whole blocks */
+    int64_t kv_whole_tokens; /* of its capacity, in whole blocks */
     int64_t window_tokens;   /* prompt and output together; 0: any */
-    int64_t block_tokens;    /* KV is held in blocks of so many */
-    int64_t kv_used_tokens;  /* as last reported, cached blocks included */
-    double link_bytes_per_s; /* smoothed egress rate; 0: cannot send */
-    int64_t egress_free_us;  /* when its accepted sends will be over */
+    size_t n_waiting;
+    size_t max_waiting;
+    struct queue_load load;                /* of queue */
+    struct pool_running_load running_load; /* of running */
+    struct correction correction;          /* of prefill times */
     /* The rate at which blocks of a tier are read to where the engine uses them
      * (0: at no cost), and when all accepted reads will have ended. */
     double tier_bytes_per_s[BLOCK_TIERS];
     int64_t tier_free_us[BLOCK_TIERS];
-    struct correction correction; /* of prefill times */
-    size_t max_batch;             /* most decodes in one step; 0: any number */
+    double link_bytes_per_s; /* smoothed egress rate; 0: cannot send */
+    int64_t egress_free_us;  /* when its accepted sends will be over */
     uint64_t last_prefill; /* number of its last prefill among all that the pool
                               accepted, from 1 on; 0: it had none */
-    size_t n_waiting;
     size_t n_running;
     size_t n_decodes;
+    size_t max_decodes; /* at once: the pool's bound, or its own batch */
+    int64_t kv_capacity_tokens;
     int64_t decode_kv_tokens;       /* of all decodes, as of now */
     int64_t decode_reserved_tokens; /* of all decodes, at their longest, in
                                        whole blocks */
@@ -93,9 +100,12 @@ struct pool_instance {
      * waiting[i].item, laid out for queue_pick() and queue_wait_us(). */
     const struct pool_prefill *waiting;
     const struct queue_item *queue;
-    struct queue_load load; /* of queue */
     const struct pool_prefill *running;
     const struct pool_decode *decodes;
+    int64_t block_tokens;   /* KV is held in blocks of so many */
+    int64_t kv_used_tokens; /* as last reported, cached blocks included */
+    size_t max_batch;       /* most decodes in one step; 0: any number */
+    char name[POOL_NAME_BYTES];
 };
 
 struct pool_config {
@@ -172,6 +182,9 @@ const struct pool_instance *pool_get(const struct pool *pool, uint32_t id);
 
 /* The instance in a slot, borrowed; NULL if the slot is free or beyond. */
 const struct pool_instance *pool_at(const struct pool *pool, uint32_t slot);
+
+/* All of these, (max_instances), borrowed: for loops over all slots. */
+const struct pool_instance *const *pool_instances(const struct pool *pool);
 
 /* One above the highest slot in use: for (s = 0; s < pool_slots(p); s++). */
 uint32_t pool_slots(const struct pool *pool);
@@ -307,17 +320,21 @@ int pool_decode_advance(struct pool *pool, uint32_t id, int64_t more_tokens);
 int pool_decode_done(struct pool *pool, uint32_t id, uint64_t request_id);
 
 /* Whether an instance can accept no more prefills: max_waiting wait. */
-bool pool_prefill_full(const struct pool *pool,
-                       const struct pool_instance *instance);
+static inline bool pool_prefill_full(const struct pool_instance *instance)
+{
+    return instance->n_waiting >= instance->max_waiting;
+}
 
 /* Whether it can accept no more decodes: max_decodes of the pool, or its own
  * max_batch; beyond that a request would wait between its first two tokens
  * until another one ends. */
-bool pool_decode_full(const struct pool *pool,
-                      const struct pool_instance *instance);
+static inline bool pool_decode_full(const struct pool_instance *instance)
+{
+    return instance->n_decodes >= instance->max_decodes;
+}
 
 /* What is left of the work in service, corrected, at least 0.
- * Cost: O(running). */
+ * Cost: O(1) while none of it is late, else O(running). */
 int64_t pool_running_left_us(const struct pool_instance *instance,
                              int64_t now_us);
 
@@ -333,6 +350,14 @@ int64_t pool_queue_wait_us(const struct pool *pool,
                            int64_t ready_at_us, int64_t cost_us,
                            int64_t deadline_us, int64_t now_us);
 
+/* The tokens of a request at its longest whose KV is kept: the last output
+ * token is never fed back. */
+static inline int64_t pool_tokens_at_longest(int64_t prompt_tokens,
+                                             int64_t max_output_tokens)
+{
+    return prompt_tokens + (max_output_tokens > 1 ? max_output_tokens - 1 : 0);
+}
+
 /*
  * The KV of a request on an instance at its longest: its prompt and all output
  * tokens except the last, which is never fed back, in whole blocks.
@@ -344,17 +369,35 @@ int64_t pool_kv_tokens(const struct pool_instance *instance,
 
 /* Whether an instance could not take a request even if it were empty: its KV
  * (as pool_kv_tokens()) or its window is too small. */
-bool pool_too_long(const struct pool_instance *instance, int64_t prompt_tokens,
-                   int64_t max_output_tokens);
+static inline bool pool_too_long(const struct pool_instance *instance,
+                                 int64_t prompt_tokens,
+                                 int64_t max_output_tokens)
+{
+    int64_t tokens = pool_tokens_at_longest(prompt_tokens, max_output_tokens);
+
+    return tokens > instance->kv_whole_tokens ||
+           (instance->window_tokens > 0 && tokens > instance->window_tokens);
+}
 
 /* Tokens of KV that decodes may still reserve on an instance: its capacity
  * less what decodes hold or will hold and what running prefills hold. Cached
  * blocks can be evicted and do not count. May be negative. */
-int64_t pool_decode_room_tokens(const struct pool_instance *instance);
+static inline int64_t
+pool_decode_room_tokens(const struct pool_instance *instance)
+{
+    return instance->kv_capacity_tokens - instance->decode_reserved_tokens -
+           instance->running_kv_tokens;
+}
 
 /* Whether a decode's KV (as pool_kv_tokens()) fits into that. */
-bool pool_decode_fits(const struct pool_instance *instance,
-                      int64_t prompt_tokens, int64_t max_output_tokens);
+static inline bool pool_decode_fits(const struct pool_instance *instance,
+                                    int64_t prompt_tokens,
+                                    int64_t max_output_tokens)
+{
+    return pool_tokens_at_longest(prompt_tokens, max_output_tokens) <=
+           instance->kv_whole_tokens - instance->decode_reserved_tokens -
+               instance->running_kv_tokens;
+}
 
 /*
  * For every slot, how many leading blocks the instance is expected to hold

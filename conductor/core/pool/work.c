@@ -164,6 +164,22 @@ int pool_prefill_ready(struct pool *pool, uint32_t id, uint64_t request_id,
     return 0;
 }
 
+/* After something has begun, ended, or costs something else. */
+static void sum_running(struct pool_instance *view)
+{
+    struct pool_running_load *load = &view->running_load;
+
+    *load = (struct pool_running_load){.first_us = INT64_MAX};
+    for (size_t i = 0; i < view->n_running; i++) {
+        const struct pool_prefill *p = &view->running[i];
+        int64_t end_us = p->started_at_us + p->item.cost_us;
+
+        load->ends_us += (uint64_t)end_us;
+        if (end_us < load->first_us)
+            load->first_us = end_us;
+    }
+}
+
 static struct pool_prefill take_waiting(struct pool_slot *slot, size_t i)
 {
     struct pool_prefill taken = slot->waiting[i];
@@ -199,6 +215,7 @@ int pool_prefill_started(struct pool *pool, uint32_t id, uint64_t request_id,
     prefill.decodes_here = find_decode(slot, request_id);
     slot->view.running_kv_tokens += pool_prefill_kv_tokens(slot, &prefill);
     slot->running[slot->view.n_running++] = prefill;
+    sum_running(&slot->view);
     return 0;
 }
 
@@ -216,6 +233,7 @@ static int take_prefill(struct pool *pool, struct pool_slot *slot,
         memmove(slot->running + i, slot->running + i + 1,
                 (view->n_running - i - 1) * sizeof(*slot->running));
         view->n_running--;
+        sum_running(view);
     } else {
         i = pool_index_of(slot->waiting, view->n_waiting, request_id);
         if (i == POOL_NOT_FOUND)
@@ -247,6 +265,7 @@ static void apply_correction(struct pool_slot *slot)
         p->item.cost_us =
             correction_apply_us(&view->correction, p->predicted_us);
     }
+    sum_running(view);
 }
 
 int pool_prefill_done(struct pool *pool, uint32_t id, uint64_t request_id,
@@ -302,7 +321,7 @@ int pool_decode_accept(struct pool *pool, uint32_t id, uint64_t request_id,
         return -EINVAL;
     if (find_decode(slot, request_id))
         return -EEXIST;
-    if (pool_decode_full(pool, &slot->view))
+    if (pool_decode_full(&slot->view))
         return -ENOSPC;
     slot->decodes[slot->view.n_decodes++] = (struct pool_decode){
         .request_id = request_id,

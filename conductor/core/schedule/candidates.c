@@ -21,10 +21,12 @@ static void add_own_load(const struct scheduler *s,
     uint32_t ready = s->stored.blocks[instance->slot];
     struct schedule_own own;
 
+    if (s->expected.blocks[instance->slot] >= ask->local_blocks ||
+        !schedule_reads_any(s, instance))
+        return;
     schedule_own_blocks(s, instance, schedule_lesser(ready, ask->local_blocks),
                         &own);
-    if (own.n_sources > 0 &&
-        s->expected.blocks[instance->slot] < ask->local_blocks)
+    if (own.n_sources > 0)
         estimate_add_own_load(
             s->pool, instance, ask,
             schedule_own_ready_us(s, instance, &own, request->now_us),
@@ -60,17 +62,16 @@ static size_t estimate_all(struct scheduler *s,
         .deadline_us = schedule_deadline_us(request),
         .now_us = request->now_us,
     };
+    const struct pool_instance *const *instances = pool_instances(s->pool);
     const uint8_t *ready = pool_ready_roles(s->pool);
     uint32_t n_slots = pool_slots(s->pool);
     size_t n = 0;
 
     for (uint32_t slot = 0; slot < n_slots; slot++) {
-        const struct pool_instance *i;
+        const struct pool_instance *i = instances[slot];
 
-        if ((ready[slot] & ROLE_PREFILL) == 0)
-            continue;
-        i = pool_at(s->pool, slot);
-        if (!schedule_takes_work(request, i, ROLE_PREFILL))
+        if ((ready[slot] & ROLE_PREFILL) == 0 ||
+            schedule_excluded(request, i->id))
             continue;
         ask.local_blocks = schedule_local_blocks(s, slot, usable_blocks);
         ask.used_blocks = ask.local_blocks;

@@ -113,9 +113,8 @@ int64_t schedule_decode_fits_in_us(const struct scheduler *s,
                                    const struct decode_estimate *candidate)
 {
     int64_t us = estimate_decode_fits_in_us(
-        &s->model, s->pool, pool_get(s->pool, candidate->instance),
-        request->n_tokens, request->max_output_tokens, request->slo_tbt_us,
-        s->decode_ends);
+        &s->model, pool_get(s->pool, candidate->instance), request->n_tokens,
+        request->max_output_tokens, request->slo_tbt_us, s->decode_ends);
 
     return us == ESTIMATE_NEVER_US ? -1 : us;
 }
@@ -127,6 +126,7 @@ bool schedule_choose_decode(struct scheduler *s,
 {
     const struct decode_estimate *best = NULL;
     const struct decode_estimate *roomiest = NULL;
+    const struct pool_instance *const *instances = pool_instances(s->pool);
     const uint8_t *ready = pool_ready_roles(s->pool);
     uint32_t n_slots = pool_slots(s->pool);
     size_t n = 0;
@@ -135,15 +135,13 @@ bool schedule_choose_decode(struct scheduler *s,
         return true;
     for (uint32_t slot = 0; slot < n_slots; slot++) {
         struct decode_estimate *c = &s->decode_candidates[n];
-        const struct pool_instance *i;
+        const struct pool_instance *i = instances[slot];
 
-        if ((ready[slot] & ROLE_DECODE) == 0)
-            continue;
-        i = pool_at(s->pool, slot);
-        if (!schedule_takes_work(request, i, ROLE_DECODE) ||
+        if ((ready[slot] & ROLE_DECODE) == 0 ||
+            schedule_excluded(request, i->id) ||
             (s->model.coupled && i->id != decision->prefill))
             continue;
-        estimate_decode(&s->model, s->pool, i, request->n_tokens,
+        estimate_decode(&s->model, i, request->n_tokens,
                         request->max_output_tokens, c);
         n++;
         if (c->too_long)

@@ -1,26 +1,19 @@
 /* Which instances may be chosen for a role, and which may send blocks. */
 #include "conductor/core/schedule/internal.h"
 
-static bool excluded(const struct schedule_request *request, uint32_t id)
-{
-    for (size_t i = 0; i < request->n_exclude; i++)
-        if (request->exclude[i] == id)
-            return true;
-    return false;
-}
-
 bool schedule_takes_work(const struct schedule_request *request,
                          const struct pool_instance *instance, unsigned role)
 {
     return instance && (instance->role & role) != 0 &&
-           instance->health == HEALTH_READY && !excluded(request, instance->id);
+           instance->health == HEALTH_READY &&
+           !schedule_excluded(request, instance->id);
 }
 
 bool schedule_can_send(const struct schedule_request *request,
                        const struct pool_instance *instance)
 {
     return instance && instance->link_bytes_per_s > 0.0 &&
-           !excluded(request, instance->id) &&
+           !schedule_excluded(request, instance->id) &&
            (instance->health == HEALTH_READY ||
             instance->health == HEALTH_DRAINING);
 }

@@ -39,7 +39,18 @@ static inline uint32_t schedule_lesser(uint32_t a, uint32_t b)
     return a < b ? a : b;
 }
 
-/* Whether an instance may be chosen for a role. */
+/* Whether an instance has failed the request. */
+static inline bool schedule_excluded(const struct schedule_request *request,
+                                     uint32_t id)
+{
+    for (size_t i = 0; i < request->n_exclude; i++)
+        if (request->exclude[i] == id)
+            return true;
+    return false;
+}
+
+/* Whether an instance may be chosen for a role. For loops over all slots:
+ * where pool_ready_roles() has the role, those that are not excluded. */
 bool schedule_takes_work(const struct schedule_request *request,
                          const struct pool_instance *instance, unsigned role);
 
@@ -72,6 +83,19 @@ struct schedule_own {
 void schedule_own_blocks(const struct scheduler *s,
                          const struct pool_instance *instance, uint32_t blocks,
                          struct schedule_own *own);
+
+/* False where all blocks that are stored on an instance cost nothing to read,
+ * as is seen at a glance. */
+static inline bool schedule_reads_any(const struct scheduler *s,
+                                      const struct pool_instance *instance)
+{
+    const struct prefix_match *m = &s->stored;
+    const struct prefix_run *run = &m->runs[m->last_run[instance->slot]];
+
+    return run->tiers != 0 &&
+           (run->before != 0 ||
+            instance->tier_bytes_per_s[__builtin_ctz(run->tiers)] > 0.0);
+}
 
 /* When an instance will have read all of these itself; now_us if there are
  * none. */

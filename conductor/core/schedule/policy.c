@@ -1,23 +1,9 @@
-/* What policies have in common: their options, and choosing the lowest. */
+/* The options of policies. */
 #include "conductor/core/schedule/policy.h"
 
 #include <errno.h>
 #include <math.h>
 #include <string.h>
-
-size_t policy_choose_lowest(const struct policy_choice *choice,
-                            int64_t (*cost_us)(const struct prefill_estimate *))
-{
-    const struct prefill_estimate *candidates = choice->candidates;
-    size_t best = choice->n;
-
-    for (size_t i = 0; i < choice->n; i++)
-        if (policy_may_take(&candidates[i]) &&
-            (best == choice->n ||
-             cost_us(&candidates[i]) < cost_us(&candidates[best])))
-            best = i;
-    return best;
-}
 
 void policy_options_init(const struct schedule_policy *policy,
                          double values[POLICY_OPTIONS_MAX])

@@ -99,9 +99,24 @@ static inline bool policy_may_take(const struct prefill_estimate *candidate)
  *   cost_us  of one candidate.
  * Returns its index, or n if there is none.
  */
-size_t
+static inline size_t
 policy_choose_lowest(const struct policy_choice *choice,
-                     int64_t (*cost_us)(const struct prefill_estimate *));
+                     int64_t (*cost_us)(const struct prefill_estimate *))
+{
+    size_t best = choice->n;
+    int64_t least_us = 0;
+
+    for (size_t i = 0; i < choice->n; i++) {
+        const struct prefill_estimate *c = &choice->candidates[i];
+
+        if (policy_may_take(c) &&
+            (best == choice->n || cost_us(c) < least_us)) {
+            best = i;
+            least_us = cost_us(c);
+        }
+    }
+    return best;
+}
 
 /* The policy of that name, static; NULL if there is none. */
 const struct schedule_policy *schedule_policy_by_name(const char *name);

@@ -138,6 +138,7 @@ schedule_find_sender(const struct scheduler *s,
                      const struct schedule_request *request,
                      uint32_t usable_blocks, uint32_t *best_blocks)
 {
+    const struct pool_instance *const *instances = pool_instances(s->pool);
     const struct pool_instance *best = NULL;
     uint32_t n_slots = pool_slots(s->pool);
 
@@ -145,12 +146,10 @@ schedule_find_sender(const struct scheduler *s,
     for (uint32_t slot = 0; slot < n_slots; slot++) {
         uint32_t blocks =
             schedule_lesser(s->stored.blocks[slot], usable_blocks);
-        const struct pool_instance *i;
+        const struct pool_instance *i = instances[slot];
 
-        if (blocks == 0 || blocks < *best_blocks)
-            continue;
-        i = pool_at(s->pool, slot);
-        if (!schedule_can_send(request, i))
+        if (blocks == 0 || blocks < *best_blocks ||
+            !schedule_can_send(request, i))
             continue;
         blocks = sendable_blocks(s, i, blocks);
         if (blocks == 0 || blocks < *best_blocks)

@@ -108,22 +108,3 @@ int queue_pick(const struct queue_order *order, const struct queue_item *items,
 {
     return order->pick(items, n, now_us);
 }
-
-int64_t queue_wait_us(const struct queue_order *order,
-                      const struct queue_item *items, size_t n,
-                      const struct queue_load *load,
-                      const struct queue_item *item, int64_t running_left_us,
-                      int64_t now_us)
-{
-    int64_t start_us = now_us + running_left_us;
-    int64_t begin_us;
-
-    if (item->ready_at_us == QUEUE_NOT_READY)
-        return INT64_MAX;
-    if (order->by_age && load->latest_ready_us <= start_us &&
-        (!order->loading_last || load->latest_loading_us <= start_us) &&
-        item->ready_at_us <= start_us + load->cost_us)
-        return running_left_us + load->cost_us;
-    begin_us = order->begin_us(items, n, item, start_us);
-    return begin_us == INT64_MAX ? INT64_MAX : begin_us - now_us;
-}
