@@ -112,33 +112,12 @@ void frame_conn_refuse(struct frame_conn *c, uint16_t code, const char *text)
     event_loop_wait(c->deferred, PATIENCE_US);
 }
 
-int frame_conn_refused(struct frame_conn *c, const uint8_t *payload, size_t len,
-                       const char *by)
-{
-    struct msg_error m;
-    char text[MSG_TEXT_MAX + 128];
-
-    if (msg_error_unpack(payload, len, &m))
-        return -EBADMSG;
-    snprintf(text, sizeof(text), "%s (%s): %s", by, proto_code_name(m.code),
-             m.text);
-    frame_conn_fail(c, text);
-    return 0;
-}
-
-void frame_fault(const struct frame_header *h, int rc, char text[MSG_TEXT_MAX])
-{
-    snprintf(text, MSG_TEXT_MAX, "frame %s (type %u, %u bytes): %s",
-             frame_type_name(h->type), h->type, h->length,
-             rc == -EBADMSG ? "malformed" : "out of place");
-}
-
 static void refuse_frame(struct frame_conn *c, const struct frame_header *h,
                          int rc)
 {
     char text[MSG_TEXT_MAX];
 
-    frame_fault(h, rc, text);
+    frame_fault(h, rc, text, sizeof(text));
     frame_conn_refuse(c, PROTO_E_BAD_FRAME, text);
 }
 

@@ -111,17 +111,6 @@ int frame_conn_full(const struct frame_conn *c);
  * closes when it is written (or after 2 s); `closed` gets text as reason. */
 void frame_conn_refuse(struct frame_conn *c, uint16_t code, const char *text);
 
-/* frame_fault(h, rc, text): what is wrong with a frame for which frame()
- * returned rc, in words. */
-void frame_fault(const struct frame_header *h, int rc, char text[MSG_TEXT_MAX]);
-
-/* frame_conn_refused(c, payload, len, by): the other side has sent an ERROR:
- * fails the connection with `by`, which says who refuses whom, and what the
- * ERROR says. Returns 0, or -EBADMSG. */
-[[nodiscard]] int frame_conn_refused(struct frame_conn *c,
-                                     const uint8_t *payload, size_t len,
-                                     const char *by);
-
 /* frame_conn_fail(c, reason): ends the connection at the next turn of the
  * loop, `closed` included. */
 void frame_conn_fail(struct frame_conn *c, const char *reason);

@@ -199,3 +199,17 @@ void handshake_refuse(struct frame_conn *conn,
         frame_conn_refuse(conn, PROTO_E_REFUSED,
                           "the refusing side's log says why");
 }
+
+int handshake_refused(struct frame_conn *conn, const uint8_t *payload,
+                      size_t len, const char *by)
+{
+    struct msg_error m;
+    char text[MSG_TEXT_MAX + 128];
+
+    if (msg_error_unpack(payload, len, &m))
+        return -EBADMSG;
+    snprintf(text, sizeof(text), "%s (%s): %s", by, proto_code_name(m.code),
+             m.text);
+    frame_conn_fail(conn, text);
+    return 0;
+}

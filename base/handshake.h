@@ -77,4 +77,11 @@ handshake_answer(struct handshake *hs, struct frame_conn *conn,
 void handshake_refuse(struct frame_conn *conn,
                       const struct handshake_refusal *refusal);
 
+/* handshake_refused(conn, payload, len, by): the other side has sent an ERROR:
+ * fails the connection with `by`, which says who refuses whom, and what the
+ * ERROR says. Returns 0, or -EBADMSG. */
+[[nodiscard]] int handshake_refused(struct frame_conn *conn,
+                                    const uint8_t *payload, size_t len,
+                                    const char *by);
+
 #endif

@@ -2,6 +2,7 @@
 #include "proto/frame.h"
 
 #include <errno.h>
+#include <stdio.h>
 
 #include "proto/codec.h"
 
@@ -53,6 +54,13 @@ static void header_fields(struct codec *c, struct frame_header *h,
     codec_u16(c, &h->type);
     codec_u16(c, reserved);
     codec_u64(c, &h->request_id);
+}
+
+void frame_fault(const struct frame_header *h, int rc, char *text, size_t size)
+{
+    snprintf(text, size, "frame %s (type %u, %u bytes): %s",
+             frame_type_name(h->type), h->type, h->length,
+             rc == -EBADMSG ? "malformed" : "out of place");
 }
 
 int frame_header_decode(const uint8_t bytes[FRAME_HEADER_BYTES],

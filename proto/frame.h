@@ -72,6 +72,10 @@ struct frame_header {
 /* frame_type_name(type): the name as in PROTOCOL.md, "?" for an unknown one. */
 const char *frame_type_name(uint16_t type);
 
+/* frame_fault(h, rc, text, size): what is wrong with a frame that its receiver
+ * refuses, in words: rc -EBADMSG: it is malformed, else it is out of place. */
+void frame_fault(const struct frame_header *h, int rc, char *text, size_t size);
+
 /*
  * frame_header_decode(bytes, payload_limit_bytes, h): reads the 16 bytes of a
  * header into *h. Returns 0; -EMSGSIZE if length exceeds payload_limit_bytes

@@ -30,3 +30,18 @@ int result_close(FILE *file)
 
     return fclose(file) != 0 || failed ? -EIO : 0;
 }
+
+int result_copy(FILE *from, const char *path)
+{
+    char bytes[16384];
+    size_t n;
+
+    rewind(from);
+    FILE *to = result_open(path);
+    if (!to)
+        return -errno;
+    while ((n = fread(bytes, 1, sizeof bytes, from)) > 0)
+        (void)fwrite(bytes, 1, n, to);
+    bool failed = ferror(from) != 0;
+    return result_close(to) != 0 || failed ? -EIO : 0;
+}

@@ -14,6 +14,10 @@ bool result_is_open(const char *path);
  */
 [[nodiscard]] FILE *result_open(const char *path);
 
+/* Writes all of the open file `from` to `path`, as result_open() and
+ * result_close() do. Returns 0 or a negative errno. */
+[[nodiscard]] int result_copy(FILE *from, const char *path);
+
 /* Closes it. Returns 0, or -EIO when not everything could be written. */
 [[nodiscard]] int result_close(FILE *file);
 

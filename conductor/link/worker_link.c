@@ -143,11 +143,11 @@ static int on_frame(void *arg, const struct frame_header *h,
     }
     link->last_frame_us = clock_now_us();
     int rc = h->type == FRAME_ERROR
-                 ? frame_conn_refused(link->conn, payload, h->length,
-                                      "it refuses this conductor")
+                 ? handshake_refused(link->conn, payload, h->length,
+                                     "it refuses this conductor")
                  : l->ops->frame(l->arg, link, h, payload);
     if (rc) {
-        frame_fault(h, rc, text);
+        frame_fault(h, rc, text, sizeof(text));
         log_refusal(link, text, 1);
     }
     return rc;

@@ -47,11 +47,6 @@ static void put_text(FILE *f, const char *text)
     fputc('"', f);
 }
 
-static bool has_bars(const struct chart *c)
-{
-    return c->groups;
-}
-
 static double x_at(const struct chart *c, const struct chart_series *s,
                    size_t i)
 {
@@ -70,7 +65,7 @@ static double frame_width(const struct chart *c)
 {
     double bars = 0;
 
-    for (size_t s = 0; s < c->n_series && has_bars(c); s++)
+    for (size_t s = 0; s < c->n_series && c->groups; s++)
         bars += (double)c->series[s].n;
     return c->square ? HEIGHT : fmax(WIDTH, BAR_WIDTH * bars);
 }
@@ -106,8 +101,8 @@ static void put_data(FILE *f, const struct chart *c, size_t s)
 
     fprintf(f, "$data%zu << END\n", s);
     for (size_t i = 0; i < one->n; i++) {
-        double at = has_bars(c) ? (double)i + 0.1 + width * ((double)s + 0.5)
-                                : within(x_at(c, one, i));
+        double at = c->groups ? (double)i + 0.1 + width * ((double)s + 0.5)
+                              : within(x_at(c, one, i));
 
         if (is_shown(c, one, i) || one->mark == CHART_RULE)
             fprintf(f, "%.9g %.9g\n", at, within(one->y[i]));
@@ -150,7 +145,7 @@ static void put_series(FILE *f, const struct chart *c, size_t s)
     }
     bool points = one->mark == CHART_DOTS || one->mark == CHART_CROSSES;
 
-    if (has_bars(c)) {
+    if (c->groups) {
         fprintf(f, "$data%zu with boxes fs solid 0.8 lc '%s' ", s,
                 colours[s % COLOURS]);
     } else {
@@ -170,7 +165,7 @@ static void put_series(FILE *f, const struct chart *c, size_t s)
     } else {
         fputs("notitle", f);
     }
-    if (has_bars(c)) {
+    if (c->groups) {
         fprintf(f,
                 ", $data%zu using 1:2:(sprintf('%%.3g', $2)) with labels "
                 "offset 0,0.5 font ',9' notitle",
@@ -230,7 +225,7 @@ static void put_ranges(FILE *f, const struct chart *c)
     fprintf(f, "$ranges << END\n%.9g %.9g\n%.9g %.9g\n", x[0], y[0], x[1],
             y[1]);
     fputs("END\n", f);
-    if (has_bars(c)) /* numbers stand above them */
+    if (c->groups) /* numbers stand above them */
         fputs("set offsets 0, 0, graph 0.08, 0\n", f);
     else if (c->whole)
         fprintf(f, "set offsets 1, 1, %d, %d\nset xtics %g\n", c->square,
@@ -256,7 +251,7 @@ static void put_axes(FILE *f, const struct chart *c)
     if (c->y_log)
         fputs("set logscale y\n", f);
     put_ranges(f, c);
-    if (has_bars(c)) {
+    if (c->groups) {
         fprintf(f, "set xrange [0:%zu]\nset boxwidth %.6g\nset xtics (",
                 c->series[0].n, 0.74 / (double)c->n_series);
         for (size_t i = 0; i < c->series[0].n; i++) {
@@ -363,21 +358,6 @@ static int run_gnuplot(FILE *script, FILE *picture)
                                                              : -EPROTO;
 }
 
-static int copy(FILE *from, const char *path)
-{
-    char bytes[16384];
-    size_t n;
-
-    rewind(from);
-    FILE *to = result_open(path);
-    if (!to)
-        return -errno;
-    while ((n = fread(bytes, 1, sizeof bytes, from)) > 0)
-        (void)fwrite(bytes, 1, n, to);
-    bool failed = ferror(from) != 0;
-    return result_close(to) != 0 || failed ? -EIO : 0;
-}
-
 void chart_line(struct chart *chart, const char *name, const double *y,
                 size_t n)
 {
@@ -397,7 +377,7 @@ int chart_write(const char *path, const char *title, const struct chart *charts,
         rc = run_gnuplot(script, picture);
     }
     if (rc == 0)
-        rc = copy(picture, path);
+        rc = result_copy(picture, path);
     if (script)
         fclose(script);
     if (picture)

@@ -34,8 +34,8 @@ static int on_peer_frame(void *arg, const struct frame_header *h,
     struct peer *p = arg;
 
     if (h->type == FRAME_ERROR)
-        return frame_conn_refused(p->conn, payload, h->length,
-                                  "refused by the peer");
+        return handshake_refused(p->conn, payload, h->length,
+                                 "refused by the peer");
     if (!p->welcome)
         return peer_opening(p, h, payload);
     return p->transfer->peer_ops->frame(p, h, payload);
