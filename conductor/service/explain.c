@@ -163,6 +163,17 @@ static void put_sources(struct explain_record *r, const struct service *s,
     }
 }
 
+/* What was heard of the engine when it was chosen. */
+static void put_messages(struct explain_record *r, const struct service *s,
+                         uint32_t id)
+{
+    const struct engine *e = s->forwards ? engine_of(s, id) : NULL;
+
+    if (e && e->feed)
+        r->heard =
+            kv_feed_known(e->feed, 0, &r->first_message, &r->last_message);
+}
+
 void explain_decided(struct explain *explain,
                      const struct service_request *request,
                      const struct schedule_decision *d)
@@ -192,6 +203,7 @@ void explain_decided(struct explain *explain,
     put_name(s, d->decode, r->decode);
     r->chosen = d->chosen;
     r->stored_blocks = d->stored_blocks;
+    put_messages(r, s, d->prefill);
     r->engine_price = d->engine_price;
     if (d->verdict == SCHEDULE_ACCEPT)
         r->predicted_ttft_us = request->attempt.predicted_ttft_us;

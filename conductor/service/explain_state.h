@@ -40,6 +40,9 @@ struct explain_record {
     char prefill[POOL_NAME_BYTES], decode[POOL_NAME_BYTES]; /* "": none */
     struct prefill_estimate chosen;
     uint32_t stored_blocks; /* of chosen.local_blocks, those reported */
+    /* Messages of the engine's KV events, rank 0, that this follows from. */
+    bool heard;
+    uint64_t first_message, last_message;
     double engine_price;
     const char *cost;          /* where the estimates come from; static */
     bool predicts;             /* false: the estimates hold counts, no times */

@@ -1,6 +1,7 @@
 /* Writes what is remembered of a request as JSON. See explain.h. */
 #include <errno.h>
 #include <event2/buffer.h>
+#include <inttypes.h>
 
 #include "conductor/service/explain.h"
 #include "conductor/service/explain_state.h"
@@ -146,6 +147,9 @@ static void put_decision(struct writer *w, const struct explain_record *r)
     put_limit(w, "tbt_ms", r->predicted_tbt_us);
     put_estimate(w, &r->chosen);
     PUT(w, ",\"stored_blocks\":%u}", r->stored_blocks);
+    if (r->heard)
+        PUT(w, ",\"events\":{\"first\":%" PRIu64 ",\"last\":%" PRIu64 "}",
+            r->first_message, r->last_message);
     put_plan(w, r);
 }
 

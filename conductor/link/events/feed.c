@@ -297,6 +297,16 @@ void kv_feed_forget(struct kv_feed *feed)
     feed_update_pauses(feed);
 }
 
+bool kv_feed_known(const struct kv_feed *feed, uint16_t rank, uint64_t *first,
+                   uint64_t *last)
+{
+    const struct kv_sequence *s = &feed->streams[rank].sequence;
+
+    *first = s->first;
+    *last = s->applied;
+    return s->any_applied;
+}
+
 struct kv_map *kv_feed_map(const struct kv_feed *feed)
 {
     return feed->map;

@@ -82,6 +82,12 @@ void kv_feed_free(struct kv_feed *feed);
  * the sink, and asks for a replay of what it has said since. */
 void kv_feed_forget(struct kv_feed *feed);
 
+/* The numbers of the first and the last message, none missing between them,
+ * that what is known of a rank (below config.ranks) follows from. Returns
+ * false: nothing is known. */
+bool kv_feed_known(const struct kv_feed *feed, uint16_t rank, uint64_t *first,
+                   uint64_t *last);
+
 /* Its map, borrowed, as long as the feed lives. */
 struct kv_map *kv_feed_map(const struct kv_feed *feed);
 

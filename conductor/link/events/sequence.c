@@ -27,6 +27,8 @@ enum kv_verdict kv_sequence_live(struct kv_sequence *s, uint64_t number,
 
 void kv_sequence_applied(struct kv_sequence *s, uint64_t number, double time_s)
 {
+    if (!s->any_applied)
+        s->first = number;
     s->any_applied = true;
     s->applied = number;
     s->time_s = time_s;

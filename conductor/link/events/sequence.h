@@ -15,6 +15,7 @@
 struct kv_sequence {
     bool any_live, any_applied;
     uint64_t live;    /* number of the last live message */
+    uint64_t first;   /* of the first one that was, since all was forgotten */
     uint64_t applied; /* of the last one that was applied, however it came */
     double time_s;    /* of that one, by its sender's clock; 0: unknown */
 };
