@@ -13,7 +13,7 @@
 /* Of the memory, what is for the records of pages with several holders. */
 #define RECORDS_PERCENT 20u
 /* Keys whose buckets are fetched ahead. */
-#define AHEAD 8u
+#define AHEAD 16u
 /* Pages that one event looks at to make room: each costs some nanoseconds. */
 #define EVICT_LOOKS 4096u
 
