@@ -140,6 +140,40 @@ static void test_clears_in_a_loop(void)
     rig_fini(&r);
 }
 
+static uint32_t pages_with(const struct rig *r, uint32_t records)
+{
+    uint32_t n, count = 0;
+
+    for (uint32_t page = 1; page < r->ix->fresh; page++)
+        if (page_records(r->ix, &r->ix->pages[page], &n) && n == records)
+            count++;
+    return count;
+}
+
+/* Half-empty pages with records of a cleared instance cost what they cost,
+ * though they cannot be put together. */
+static void test_looks_beside_a_clear(void)
+{
+    enum { PAGES = 300, LOOKS = 2000 };
+    struct rig r;
+    uint64_t keys[4];
+    uint32_t looks = LOOKS;
+
+    rig_init(&r, 1 << 20);
+    for (uint32_t c = 0; c < PAGES * 3; c++) {
+        chain_keys(c / 3 + 1, keys, 4);
+        CU_ASSERT_EQUAL(store(&r, c % 3, 0, keys, 4), 0);
+    }
+    prefix_index_cleared(r.ix, 2);
+    while (arena_alloc(&r.ix->arena, ARENA_CLASS_MIN) != ARENA_NONE)
+        continue;
+    CU_ASSERT_EQUAL(pages_with(&r, 3), PAGES);
+    CU_ASSERT(!evict(r.ix, 0, ARENA_CLASS_MAX + 1, &looks));
+    CU_ASSERT(pages_with(&r, 3) >= PAGES - LOOKS / LOOKS_A_CHANGED_PAGE - 1);
+    CU_ASSERT(pages_with(&r, 3) < PAGES);
+    rig_fini(&r);
+}
+
 static void test_heals(void)
 {
     struct rig r;
@@ -330,6 +364,7 @@ int main(void)
     CU_add_test(suite, "keys of equal bytes", test_keys_of_equal_bytes);
     CU_add_test(suite, "nothing stays", test_nothing_stays_for_dropped_blocks);
     CU_add_test(suite, "clears in a loop", test_clears_in_a_loop);
+    CU_add_test(suite, "looks beside a clear", test_looks_beside_a_clear);
     CU_add_test(suite, "another tier", test_another_tier_at_the_quota);
     CU_add_test(suite, "heals", test_heals);
     CU_add_test(suite, "evicted", test_evicted_from_two_tiers);

@@ -61,27 +61,26 @@ static bool is_dead(struct prefix_index *ix, const struct record *record,
     return ix->holders[record->holder].state != HOLDER_LIVE;
 }
 
-/* Puts a page that is half empty together with another. Returns whether it is
- * free now. */
-static bool pack(struct prefix_index *ix, uint32_t page)
+/* Puts a page that is half empty together with another. Returns what it cost;
+ * the page may be free now. */
+static uint32_t pack(struct prefix_index *ix, uint32_t page)
 {
     uint32_t n = ix->pages[page].n_keys;
     uint32_t into = ix->pack_page;
     uint32_t n_into = ix->pages[into].n_keys;
+    uint32_t cost = 0, merged = 0;
 
     if (n == 0 || n > PAGE_KEYS / 2 || page == into)
-        return false;
+        return 0;
     if (ix->n_dead > 0) { /* no record may slip behind the sweep */
-        (void)page_filter(ix, page, is_dead, 0);
+        cost = page_filter(ix, page, is_dead, 0);
         n = ix->pages[page].n_keys;
-        if (n == 0)
-            return true;
     }
-    if (n_into > 0 && n_into + n <= PAGE_KEYS && into != ix->kept_page &&
-        page_merge(ix, into, page))
-        return true;
-    ix->pack_page = page;
-    return false;
+    if (n > 0 && n_into > 0 && n_into + n <= PAGE_KEYS && into != ix->kept_page)
+        merged = page_merge(ix, into, page);
+    if (n > 0 && merged == 0)
+        ix->pack_page = page;
+    return cost + merged;
 }
 
 /* Begins a round: the largest give way, or more than before if they had little
@@ -111,9 +110,8 @@ static uint32_t evict_next(struct prefix_index *ix, uint32_t instance)
     page = &ix->pages[++ix->hand];
     if (ix->hand == ix->kept_page)
         return cost;
-    if (pack(ix, ix->hand))
-        cost += LOOKS_A_CHANGED_PAGE;
-    else if (!page->recent)
+    cost += pack(ix, ix->hand);
+    if (page->n_keys > 0 && !page->recent)
         cost += page_filter(ix, ix->hand, gives_way, instance);
     ix->changed += cost > LOOKS_A_CHANGED_PAGE;
     page->recent = 0;

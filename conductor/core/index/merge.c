@@ -28,7 +28,7 @@ static uint32_t merge_records(struct prefix_index *ix, struct record *out,
     return (uint32_t)(at - out);
 }
 
-bool page_merge(struct prefix_index *ix, uint32_t into, uint32_t page)
+uint32_t page_merge(struct prefix_index *ix, uint32_t into, uint32_t page)
 {
     struct page *p = &ix->pages[into], *q = &ix->pages[page];
     uint32_t n_p, n_q, n;
@@ -38,7 +38,7 @@ bool page_merge(struct prefix_index *ix, uint32_t into, uint32_t page)
     uint32_t at = arena_alloc(&ix->arena, size_class);
 
     if (at == ARENA_NONE)
-        return false;
+        return 0;
     n = merge_records(ix, arena_at(&ix->arena, at), of_p, n_p, of_q, n_q,
                       p->n_keys);
     if (p->many_records)
@@ -58,5 +58,5 @@ bool page_merge(struct prefix_index *ix, uint32_t into, uint32_t page)
     p->recent |= q->recent;
     page_release(ix, page);
     page_rehash(ix, into);
-    return true;
+    return LOOKS_A_CHANGED_PAGE + (n_p + n_q) / RECORDS_A_LOOK;
 }

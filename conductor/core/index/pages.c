@@ -323,8 +323,6 @@ uint32_t page_drop(struct prefix_index *ix, uint32_t page, uint32_t holder,
     return places_count(before & mask);
 }
 
-#define RECORDS_A_LOOK 4u
-
 uint32_t page_filter(struct prefix_index *ix, uint32_t page,
                      bool (*goes)(struct prefix_index *ix,
                                   const struct record *record, uint32_t arg),

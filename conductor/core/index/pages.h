@@ -281,6 +281,7 @@ uint32_t page_drop(struct prefix_index *ix, uint32_t page, uint32_t holder,
 /* What it costs to change a page, in looks at one from which nothing goes: its
  * keys leave the table, or move. */
 #define LOOKS_A_CHANGED_PAGE 127u
+#define RECORDS_A_LOOK 4u
 
 /* Takes records out of a page for which `goes` says so; frees the page if none
  * is left. What leaves is taken off its instance, if it still has one.
@@ -305,9 +306,10 @@ void page_count(struct prefix_index *ix, uint32_t holder, int pages,
                 int64_t blocks);
 
 /* Moves the keys of a page behind those of another, which has room for them,
- * and frees it. Returns whether there was room for the records. */
-[[nodiscard]] bool page_merge(struct prefix_index *ix, uint32_t into,
-                              uint32_t page);
+ * and frees it. Returns what it cost, in looks; 0: there was no room for the
+ * records, and nothing changed. */
+[[nodiscard]] uint32_t page_merge(struct prefix_index *ix, uint32_t into,
+                                  uint32_t page);
 
 /*
  * Makes room in a full index: goes round all pages, puts half-empty ones
