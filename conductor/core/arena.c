@@ -1,5 +1,6 @@
 /* The buddy allocator. A free block holds its neighbours in the free list in
- * its first unit: the previous in the low half, the next in the high half. */
+ * its first unit: the previous in the low half, the next in the high half; and
+ * its class in the second one. */
 #include "conductor/core/arena.h"
 
 #include <errno.h>
@@ -21,6 +22,19 @@ static void link_set(struct arena *a, uint32_t at, uint32_t prev, uint32_t next)
     a->units[at] = (uint64_t)next << 32 | prev;
 }
 
+static void mark(struct arena *a, uint32_t at, bool is_free)
+{
+    uint8_t bit = (uint8_t)(1u << at / 2 % 8);
+
+    a->is_free[at / 16] = (uint8_t)(is_free ? a->is_free[at / 16] | bit
+                                            : a->is_free[at / 16] & ~bit);
+}
+
+static bool is_free_as(const struct arena *a, uint32_t at, uint32_t class)
+{
+    return (a->is_free[at / 16] >> at / 2 % 8 & 1) && a->units[at + 1] == class;
+}
+
 static void list_push(struct arena *a, uint32_t at, uint32_t class)
 {
     uint32_t head = a->free_head[class];
@@ -29,7 +43,8 @@ static void list_push(struct arena *a, uint32_t at, uint32_t class)
     if (head != ARENA_NONE)
         link_set(a, head, at, link_next(a, head));
     a->free_head[class] = at;
-    a->state[at / 2] = (uint8_t) class;
+    a->units[at + 1] = class;
+    mark(a, at, true);
 }
 
 static void list_remove(struct arena *a, uint32_t at, uint32_t class)
@@ -43,7 +58,7 @@ static void list_remove(struct arena *a, uint32_t at, uint32_t class)
         link_set(a, prev, link_prev(a, prev), next);
     if (next != ARENA_NONE)
         link_set(a, next, prev, link_next(a, next));
-    a->state[at / 2] = 0;
+    mark(a, at, false);
 }
 
 uint32_t arena_class_of(uint64_t n_units)
@@ -69,8 +84,8 @@ int arena_init(struct arena *arena, uint64_t n_units)
     for (uint32_t c = 0; c <= ARENA_CLASS_MAX; c++)
         arena->free_head[c] = ARENA_NONE;
     arena->units = calloc(arena->n_units, sizeof(*arena->units));
-    arena->state = calloc(arena->n_units / 2, sizeof(*arena->state));
-    if (!arena->units || !arena->state) {
+    arena->is_free = calloc(arena->n_units / 16 + 1, sizeof(*arena->is_free));
+    if (!arena->units || !arena->is_free) {
         arena_fini(arena);
         return -ENOMEM;
     }
@@ -80,7 +95,7 @@ int arena_init(struct arena *arena, uint64_t n_units)
 void arena_fini(struct arena *arena)
 {
     free(arena->units);
-    free(arena->state);
+    free(arena->is_free);
     memset(arena, 0, sizeof(*arena));
 }
 
@@ -136,7 +151,7 @@ void arena_free(struct arena *arena, uint32_t at, uint32_t size_class)
     while (class < arena->top_class) {
         uint32_t buddy = at ^ (UINT32_C(1) << class);
 
-        if (arena->state[buddy / 2] != class)
+        if (!is_free_as(arena, buddy, class))
             break;
         list_remove(arena, buddy, class);
         at &= ~(UINT32_C(1) << class);
@@ -156,9 +171,9 @@ bool arena_check(const struct arena *arena)
         for (uint32_t at = arena->free_head[c]; at != ARENA_NONE;
              at = link_next(arena, at)) {
             if (at % size != 0 || at >= arena->fresh ||
-                arena->state[at / 2] != c || link_prev(arena, at) != prev)
+                !is_free_as(arena, at, c) || link_prev(arena, at) != prev)
                 return false;
-            if (c < arena->top_class && arena->state[(at ^ size) / 2] == c)
+            if (c < arena->top_class && is_free_as(arena, at ^ size, c))
                 return false;
             free_units += size;
             prev = at;

@@ -19,8 +19,7 @@
 
 struct arena {
     uint64_t *units;
-    uint8_t *state; /* (n_units / 2): class of the free block that starts
-                       here, 0 if none does */
+    uint8_t *is_free; /* a bit for each two units: a free block starts here */
     uint32_t n_units;
     uint32_t top_class; /* class of the largest blocks */
     uint32_t fresh;     /* units from here on have never been used */

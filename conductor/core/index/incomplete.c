@@ -105,7 +105,7 @@ struct prefix_index_stats prefix_index_stats(const struct prefix_index *index)
         .bytes_max = (index->max_pages + UINT64_C(1)) * page_bytes +
                      index->max_buckets * sizeof(*index->buckets) +
                      index->arena.n_units * (sizeof(uint64_t)) +
-                     index->arena.n_units / 2,
+                     index->arena.n_units / 16 + 1,
         .sweeping = index->n_dead > 0,
     };
 }

@@ -55,8 +55,8 @@ static bool size_parts(struct prefix_index *ix,
     while (ix->position_bits < 32 && (uint64_t)(ix->max_pages + 1) * PAGE_KEYS >
                                          UINT64_C(1) << ix->position_bits)
         ix->position_bits++;
-    /* The arena takes half a byte for each unit. */
-    *record_units = for_records * 2 / (2 * sizeof(uint64_t) + 1);
+    /* The arena takes a bit for each two units. */
+    *record_units = (for_records - 1) * 16 / (16 * sizeof(uint64_t) + 1);
     return true;
 }
 
