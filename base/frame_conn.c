@@ -30,6 +30,7 @@ struct frame_conn {
     bool flushing;   /* closes when the output is written */
     bool freed;      /* frame_conn_free() inside a callback */
     bool lent_last;  /* the output ends with memory that was lent */
+    bool resting;    /* `readable` times out at once, which takes it out */
 };
 
 /* Gives back memory that was lent to the output: libevent would do so later,
@@ -137,6 +138,14 @@ static void refuse_header(struct frame_conn *c, const struct frame_header *h,
     frame_conn_refuse(c, PROTO_E_BAD_FRAME, text);
 }
 
+static void rest(struct frame_conn *c, enum frame_pause pause)
+{
+    if (pause == FRAME_AGAIN)
+        frame_reader_again(&c->reader);
+    if (!c->ending && !c->flushing)
+        c->resting = event_add(c->readable, &(struct timeval){0, 0}) == 0;
+}
+
 /* What was read next goes to the owner. Returns whether there may be more. */
 static bool take_next(struct frame_conn *c)
 {
@@ -145,18 +154,18 @@ static bool take_next(struct frame_conn *c)
     int rc =
         frame_reader_next(&c->reader, c->limits.payload_bytes, &h, &payload);
 
-    if (rc == FRAME_READ_MORE)
-        return false;
-    if (rc < 0) {
+    if (rc < 0)
         refuse_header(c, &h, rc);
+    if (rc <= FRAME_READ_MORE)
         return false;
-    }
     c->in_callback++;
     if (rc == FRAME_READ_HEAD)
         frame_reader_place(&c->reader, c->ops->body(c->arg, &h, payload));
     else if ((rc = c->ops->frame(c->arg, &h, payload)) < 0 && !c->freed)
         refuse_frame(c, &h, rc);
-    return conn_leave(c) && !c->ending && !c->flushing;
+    else if (rc > 0 && !c->freed)
+        rest(c, rc);
+    return conn_leave(c) && !c->ending && !c->flushing && !c->resting;
 }
 
 static void on_readable(evutil_socket_t fd, short, void *arg)
@@ -165,14 +174,13 @@ static void on_readable(evutil_socket_t fd, short, void *arg)
 
     if (c->ending || c->flushing)
         return;
-    ssize_t n = frame_reader_fill(&c->reader, fd);
-    if (n == -EAGAIN || n == -EINTR)
-        return;
-    if (n <= 0) {
+    ssize_t n = c->resting ? 1 : frame_reader_fill(&c->reader, fd);
+    if (c->resting && (event_del(c->readable) || event_add(c->readable, NULL)))
+        n = -ENOMEM;
+    c->resting = false;
+    if (n == 0 || (n < 0 && n != -EAGAIN && n != -EINTR))
         frame_conn_fail(c, n == 0 ? FRAME_CONN_ENDED : strerror((int)-n));
-        return;
-    }
-    while (take_next(c))
+    while (n > 0 && take_next(c))
         ;
 }
 
@@ -193,12 +201,9 @@ static void on_write(struct bufferevent *bev, void *arg)
 {
     struct frame_conn *c = arg;
 
-    if (c->flushing) {
-        if (evbuffer_get_length(bufferevent_get_output(bev)) == 0)
-            frame_conn_fail(c, c->reason);
-        return;
-    }
-    if (c->ending || !c->ops->writable)
+    if (c->flushing && evbuffer_get_length(bufferevent_get_output(bev)) == 0)
+        frame_conn_fail(c, c->reason);
+    if (c->flushing || c->ending || !c->ops->writable)
         return;
     c->in_callback++;
     c->ops->writable(c->arg);
@@ -272,10 +277,9 @@ struct frame_conn *frame_conn_new(struct event_base *base, evutil_socket_t fd,
     evutil_make_socket_nonblocking(fd);
     socket_tune(fd);
     struct frame_conn *c = conn_alloc(base, fd, limits, ops, arg);
-    if (!c)
-        return NULL;
-    if (start_reading(c) < 0) {
-        conn_destroy(c);
+    if (!c || start_reading(c) < 0) {
+        if (c)
+            conn_destroy(c);
         return NULL;
     }
     char host[MSG_HOST_MAX], port[8];

@@ -27,6 +27,12 @@
 struct evdns_base;
 struct frame_conn;
 
+/* What `frame` may return, so that one connection does not hold up the loop. */
+enum frame_pause {
+    FRAME_REST = 1, /* what came after this frame waits for the next turn */
+    FRAME_AGAIN,    /* likewise, and this frame comes once more then */
+};
+
 struct frame_conn_ops {
     /* The head of a frame that limits.split cuts in two: returns memory for its
      * body (h->length - split.head_bytes), valid until frame() is called or
@@ -34,8 +40,9 @@ struct frame_conn_ops {
      * the whole body has come. May be NULL if no frame is split. */
     void *(*body)(void *arg, const struct frame_header *h, const uint8_t *head);
     /* A whole frame. payload (h->length bytes; the head of one that is split)
-     * is gone when this returns. Returns 0; or -EBADMSG: malformed, or another
-     * negative errno: out of place. The other side is then refused for it. */
+     * is gone when this returns. Returns 0 or an enum frame_pause; or -EBADMSG:
+     * malformed, or another negative errno: out of place. The other side is
+     * then refused for it. */
     int (*frame)(void *arg, const struct frame_header *h,
                  const uint8_t *payload);
     /* The output fell to half of the watermark or below. May be NULL. */

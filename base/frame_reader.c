@@ -128,6 +128,11 @@ static int begin_body(struct frame_reader *r, struct frame_header *h,
     return FRAME_READ_HEAD;
 }
 
+void frame_reader_again(struct frame_reader *r)
+{
+    r->taken_bytes = 0;
+}
+
 int frame_reader_next(struct frame_reader *r, uint32_t payload_limit_bytes,
                       struct frame_header *h, const uint8_t **payload)
 {

@@ -67,6 +67,10 @@ void frame_reader_fini(struct frame_reader *r);
                                     struct frame_header *h,
                                     const uint8_t **payload);
 
+/* frame_reader_again(r): the whole frame that was handed out last comes next
+ * once more. */
+void frame_reader_again(struct frame_reader *r);
+
 /* frame_reader_place(r, body): the body of the frame whose head was handed out
  * goes to `body` (h->length - head_bytes), borrowed until the frame is handed
  * out; NULL: nowhere. At any time until then a call with NULL takes the memory

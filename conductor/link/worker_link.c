@@ -16,7 +16,6 @@
 
 /* A prompt of 126,000 tokens takes half a megabyte. */
 #define OUTPUT_LIMIT_BYTES (256u << 20)
-/* A frame is taken in one go: 65,000 keys, some milliseconds. */
 #define PAYLOAD_LIMIT_BYTES (512u << 10)
 
 struct worker_link {
@@ -146,7 +145,7 @@ static int on_frame(void *arg, const struct frame_header *h,
                  ? handshake_refused(link->conn, payload, h->length,
                                      "it refuses this conductor")
                  : l->ops->frame(l->arg, link, h, payload);
-    if (rc) {
+    if (rc < 0) {
         frame_fault(h, rc, text, sizeof(text));
         log_refusal(link, text, 1);
     }

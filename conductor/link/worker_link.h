@@ -13,6 +13,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/frame_conn.h"
 #include "proto/message.h"
 
 struct secret;
@@ -25,8 +26,8 @@ struct worker_link_ops {
     uint16_t (*joined)(void *arg, struct worker_link *link,
                        const struct msg_hello *hello, const char *peer_host,
                        struct msg_welcome *welcome, char text[MSG_TEXT_MAX]);
-    /* Any later frame. Returns 0, or a negative errno: the frame was malformed
-     * or out of place, and the link is closed for it. */
+    /* Any later frame. Returns 0, an enum frame_pause, or a negative errno: the
+     * frame was malformed or out of place, and the link is closed for it. */
     int (*frame)(void *arg, struct worker_link *link,
                  const struct frame_header *h, const uint8_t *payload);
     /* It is gone; link is dead when this returns. Returns whether it had work

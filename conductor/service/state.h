@@ -121,6 +121,8 @@ struct worker {
     char host[MSG_HOST_MAX];   /* where its peers reach it */
     uint64_t kv_pinned_blocks; /* as last reported */
     uint64_t disk_used_blocks; /* likewise */
+    uint32_t keys_taken;       /* of the frame that comes again */
+    uint32_t keys_in_turn;     /* since the link rested */
     struct {
         int64_t next_us;  /* not before */
         int64_t pause_us; /* after the last time */

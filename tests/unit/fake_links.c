@@ -116,7 +116,10 @@ int fake_link_deliver(struct worker_link *link, struct wire_buf *buf)
 
         rc = the_links.ops->frame(the_links.arg, link, &h,
                                   buf->data + at + FRAME_HEADER_BYTES);
-        at += n;
+        link->turns += rc > 0;
+        if (rc != FRAME_AGAIN)
+            at += n;
+        rc = rc > 0 ? 0 : rc;
     }
     wire_buf_reset(buf);
     return rc;

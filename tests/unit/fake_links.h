@@ -17,6 +17,7 @@ struct worker_link {
     struct worker_links *links;
     void *owner;
     int number; /* the test's */
+    int turns;  /* of the loop that its frames waited for */
 };
 
 /* A frame was sent to a worker; borrowed for the call. */
@@ -34,7 +35,8 @@ uint16_t fake_link_join(struct worker_link *link,
                         const struct msg_hello *hello);
 
 /* Hands the frames in buf to the service, as from the link's worker, and
- * empties it. Returns 0 or the first negative answer. */
+ * empties it; those that come again at once. Returns 0 or the first negative
+ * answer. */
 int fake_link_deliver(struct worker_link *link, struct wire_buf *buf);
 
 #endif

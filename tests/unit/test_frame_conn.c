@@ -149,12 +149,86 @@ static void test_peer_of_both_kinds(void)
     close(client);
 }
 
+/* --- a connection that rests -----------------------------------------------
+ */
+
+enum { AGAIN = 3 };
+
+static struct event_base *loop;
+static char came[64]; /* a letter for each frame, '.' for a turn of the loop */
+
+static void note(char what)
+{
+    size_t n = strlen(came);
+
+    if (n + 1 < sizeof(came))
+        came[n] = what;
+}
+
+static int on_letter(void *arg, const struct frame_header *h,
+                     const uint8_t *payload)
+{
+    (void)h;
+    note((char)payload[0]);
+    if (payload[0] == 'a' && ++*(int *)arg <= AGAIN)
+        return FRAME_AGAIN;
+    return payload[0] == 'b' ? FRAME_REST : 0;
+}
+
+static void on_end(void *, const char *reason)
+{
+    snprintf(why, sizeof(why), "%s", reason);
+    event_base_loopexit(loop, NULL);
+}
+
+/* Frames a, b, c and d come at once; a is taken in four parts, and c waits for
+ * the turn behind b. */
+static void test_rest(void)
+{
+    static const struct frame_conn_limits limits = {.payload_bytes = 1024};
+    static const struct frame_conn_ops ops = {.frame = on_letter,
+                                              .closed = on_end};
+    struct frame_conn *c;
+    struct wire_buf buf;
+    int fd[2], times = 0;
+
+    loop = event_loop_new(1);
+    memset(came, 0, sizeof(came));
+    CU_ASSERT_EQUAL_FATAL(socketpair(AF_UNIX, SOCK_STREAM, 0, fd), 0);
+    c = frame_conn_new(loop, fd[0], &limits, &ops, &times);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(c);
+    wire_buf_init(&buf, 1024);
+    for (char letter = 'a'; letter <= 'd'; letter++) {
+        size_t at = frame_begin(&buf, FRAME_TOKENS, 0);
+
+        memset(wire_buf_extend(&buf, 1), letter, 1);
+        frame_end(&buf, at, 0);
+    }
+    CU_ASSERT_EQUAL(write(fd[1], buf.data, buf.len), (ssize_t)buf.len);
+    while (!strchr(came, 'd')) {
+        event_base_loop(loop, EVLOOP_ONCE);
+        note('.');
+    }
+    CU_ASSERT_STRING_EQUAL(came, "a.a.a.ab.cd.");
+    /* What comes later is read as ever, as is the end. */
+    memset(came, 0, sizeof(came));
+    CU_ASSERT_EQUAL(write(fd[1], buf.data, buf.len), (ssize_t)buf.len);
+    close(fd[1]);
+    event_base_dispatch(loop);
+    CU_ASSERT_STRING_EQUAL(came, "abcd");
+    CU_ASSERT_STRING_EQUAL(why, FRAME_CONN_ENDED);
+    frame_conn_free(c);
+    wire_buf_fini(&buf);
+    event_base_free(loop);
+}
+
 int main(void)
 {
     CU_initialize_registry();
     CU_pSuite s = CU_add_suite("frame_conn", NULL, NULL);
     CU_add_test(s, "names are looked up on the loop", test_names);
     CU_add_test(s, "IPv4 at a port of both kinds", test_peer_of_both_kinds);
+    CU_add_test(s, "a connection that rests", test_rest);
     CU_basic_run_tests();
     unsigned failures = CU_get_number_of_failures();
     CU_cleanup_registry();

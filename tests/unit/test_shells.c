@@ -488,7 +488,7 @@ static void compare(const struct rig *r, const struct script *script)
     }
 }
 
-static void run_script(const struct script *script)
+static struct rig *new_rig(void)
 {
     static struct rig r;
 
@@ -501,12 +501,19 @@ static void run_script(const struct script *script)
     snprintf(r.cost.engine, sizeof(r.cost.engine), "timed");
     snprintf(r.cost.machine, sizeof(r.cost.machine), "none");
     snprintf(r.cost.date, sizeof(r.cost.date), "2026-01-01");
-    make_requests(&r, script);
-    simulate(&r, script);
-    start_daemon(&r, script);
-    play(&r, script);
-    compare(&r, script);
-    stop_daemon(&r);
+    return &r;
+}
+
+static void run_script(const struct script *script)
+{
+    struct rig *r = new_rig();
+
+    make_requests(r, script);
+    simulate(r, script);
+    start_daemon(r, script);
+    play(r, script);
+    compare(r, script);
+    stop_daemon(r);
 }
 
 static void run_scripts(int64_t slo_ttft_us, uint32_t max_waiting,
@@ -565,6 +572,34 @@ static void test_slo_and_waiting(void)
     CU_ASSERT(seen.waited > 0);
 }
 
+/* Frames of many keys leave the loop to others in between. */
+static void test_large_frames(void)
+{
+    enum { KEYS = 65000, A_TURN = 1024 };
+    static uint64_t keys[KEYS];
+    struct rig *r = new_rig();
+    struct msg_blocks_stored stored = {
+        .tier = TIER_HOST, .n = KEYS, .keys = (const uint8_t *)keys};
+    struct msg_blocks_removed removed = {
+        .tier = TIER_HOST, .n = KEYS - 1, .keys = (const uint8_t *)keys};
+
+    start_daemon(r, &(struct script){
+                        .policy = "plan", .order = "fifo", .max_waiting = 1});
+    for (uint32_t k = 0; k < KEYS; k++)
+        keys[k] = k + 1;
+    msg_blocks_stored_pack(&r->out, 0, &stored);
+    CU_ASSERT_EQUAL(fake_link_deliver(&r->links[0], &r->out), 0);
+    CU_ASSERT(r->links[0].turns >= KEYS / A_TURN);
+    CU_ASSERT_EQUAL(prefix_index_held(r->service->index, 0), KEYS);
+    CU_ASSERT_EQUAL(r->service->metrics.block_events_stored, KEYS);
+    r->links[0].turns = 0;
+    msg_blocks_removed_pack(&r->out, 0, &removed);
+    CU_ASSERT_EQUAL(fake_link_deliver(&r->links[0], &r->out), 0);
+    CU_ASSERT(r->links[0].turns >= KEYS / A_TURN);
+    CU_ASSERT_EQUAL(prefix_index_held(r->service->index, 0), 1);
+    stop_daemon(r);
+}
+
 int main(void)
 {
     CU_pSuite suite;
@@ -572,6 +607,7 @@ int main(void)
     CU_initialize_registry();
     suite = CU_add_suite("shells", NULL, NULL);
     CU_add_test(suite, "choices", test_choices);
+    CU_add_test(suite, "large frames", test_large_frames);
     CU_add_test(suite, "waiting", test_waiting);
     CU_add_test(suite, "SLO", test_slo);
     CU_add_test(suite, "SLO and waiting", test_slo_and_waiting);
