@@ -192,6 +192,11 @@ static const struct option_spec all_options[] = {
      "how long an engine may take to say what the tokens of a text are, where "
      "the index knows engines by their KV events; 0 = it is not asked",
      .initial = "200"},
+    {"keepalive_ms", OPTION_COUNT, AT(keepalive_ms), "ms", 0, 600000,
+     "a streamed request that has had no answer for so long gets a comment, "
+     "again and again, so that nobody in between gives up; from then on an "
+     "error is an event, and no status; 0 = none",
+     .initial = "0"},
     {"cache_salt_header", OPTION_STRING, AT(cache_salt_header), "header", 0, 0,
      "request header, set by a gateway, whose value is every prompt's "
      "cache_salt in place of the client's own: nobody finds another tenant's "

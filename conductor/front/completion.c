@@ -83,6 +83,9 @@ static int take_on(const struct front_call *call,
                              "too many requests are in flight");
         return rc;
     }
+    if (c->stream)
+        keepalive_start(&c->keepalive, c->front, c->conn,
+                        completion_begin_stream, c);
     http_on_gone(call->conn, completion_free, c);
     return 0;
 }

@@ -25,6 +25,7 @@ void completion_free(void *arg)
         service_cancel(c->slots[i].request);
         text_buf_fini(&c->slots[i].text);
     }
+    keepalive_stop(&c->keepalive);
     text_buf_fini(&c->out);
     c->front->in_flight--;
     free(c);
@@ -103,9 +104,12 @@ static void add_headers(struct completion *c)
         http_add_header(c->conn, "x-conductor-decode", slot->decode);
 }
 
-static void begin_stream(struct completion *c)
+void completion_begin_stream(void *arg)
 {
+    struct completion *c = arg;
+
     c->streaming = true;
+    http_add_header(c->conn, "X-Accel-Buffering", "no");
     http_add_header(c->conn, "Cache-Control", "no-cache");
     add_headers(c);
     http_stream(c->conn, 200, "text/event-stream; charset=utf-8");
@@ -138,8 +142,9 @@ static void on_token(void *arg, uint32_t token)
         text_buf_add(&slot->text, text, n);
         return;
     }
+    keepalive_stop(&c->keepalive);
     if (!c->streaming)
-        begin_stream(c);
+        completion_begin_stream(c);
     if (!slot->begun)
         openai_chunk_start(&c->head, index, &slot->outcome, &c->out);
     slot->begun = true;
@@ -210,7 +215,7 @@ static void on_done(void *arg, const struct service_result *result)
     }
     if (c->stream) {
         if (!c->streaming)
-            begin_stream(c);
+            completion_begin_stream(c);
         openai_chunk_finish(&c->head, (size_t)(slot - c->slots), &slot->outcome,
                             &c->out);
         if (!send_out(c))

@@ -4,6 +4,7 @@
 #define CONDUCTOR_FRONT_COMPLETION_STATE_H
 
 #include "conductor/front/internal.h"
+#include "conductor/front/keepalive.h"
 #include "conductor/front/openai/reply.h"
 
 #define COMPLETION_NAME_BYTES 64
@@ -28,6 +29,7 @@ struct completion {
     bool stream;
     bool include_usage;
     bool streaming;
+    struct keepalive keepalive;
     struct text_buf out; /* being written */
     size_t n;
     size_t left;
@@ -36,6 +38,9 @@ struct completion {
 
 /* Cancels its requests that have not ended, and frees it. */
 void completion_free(void *arg);
+
+/* Sends the head of a stream; arg is the completion. */
+void completion_begin_stream(void *arg);
 
 /* What the service calls; arg is the slot. */
 extern const struct service_reply_ops completion_ops;

@@ -125,6 +125,9 @@ static int take_on(const struct front_call *call, struct service *service,
                              "too many requests are in flight");
         return rc;
     }
+    if (r->body.stream && r->body.kind)
+        keepalive_start(&c->keepalive, c->front, c->conn, forward_begin_stream,
+                        c);
     http_on_gone(call->conn, forward_call_free, c);
     return 0;
 }

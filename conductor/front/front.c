@@ -165,6 +165,7 @@ int front_new(struct event_base *base, struct models *models,
     front->models = models;
     front->native = models_native(models);
     front->options = *options;
+    front->base = base;
     rc = http_server_new(base, &options->http, on_request, front,
                          &front->server);
     if (rc) {

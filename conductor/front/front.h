@@ -20,6 +20,7 @@ struct secret;
 struct front_options {
     struct http_options http;
     struct openai_limits limits;
+    int64_t keepalive_us; /* between comments in a stream that waits; 0: none */
     /* Headers whose values are set in the bodies of engines' requests, and the
      * first in those of native models, too. In lower case, borrowed; "" or
      * NULL: none. */

@@ -10,6 +10,7 @@ struct front {
     struct service *native; /* the one that does not forward; NULL: none */
     struct http_server *server;
     struct front_options options;
+    struct event_base *base;
     size_t in_flight;
     bool draining; /* front_stop was called */
 };

@@ -2,6 +2,7 @@
 what no real engine does on command."""
 import http.client
 import json
+import signal
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -441,6 +442,87 @@ class Failures(EngineCase):
         cluster = self.engines(serve)
         self.assertEqual(self.post(cluster, {'prompt': 'x', 'stream': True})
                          .body, event('slow'))
+
+
+class KeepAlive(EngineCase):
+    COMMENT = b': keep-alive\n\n'
+
+    def waiting(self, serve, body=None, cluster=None, **fields):
+        """A request to an engine that does not answer yet, behind two
+        comments: (the answer's rest, what lets the engine go on)."""
+        go_on = threading.Event()
+
+        def later(request, send):
+            go_on.wait(60 * settings.scale)
+            return serve(request, send)
+        cluster = self.engines(later, config={'keepalive_ms': 20,
+                                              'max_retries': 0}, **fields)
+        connection, response = cluster.api.open(
+            'POST', '/v1/completions',
+            {'model': 'm', 'prompt': 'x', 'stream': True}, {
+                'X-Request-Id': 'mine'})
+        self.assertEqual(response.status, 200)
+        self.assertEqual(response.headers['content-type'], 'text/event-stream')
+        self.assertEqual(response.headers['x-accel-buffering'], 'no')
+        self.assertEqual(response.headers['x-request-id'], 'mine')
+        self.assertEqual(response.read(2 * len(self.COMMENT)),
+                         2 * self.COMMENT)
+        go_on.set()
+        rest = response.read()
+        connection.close()
+        while rest.startswith(self.COMMENT):
+            rest = rest[len(self.COMMENT):]
+        return cluster, rest
+
+    def test_a_stream_goes_on_as_it_is(self):
+        _, rest = self.waiting(Engine.complete)
+        self.assertEqual(rest, b''.join(
+            event({'choices': [{'text': c}]}) for c in 'abcd')
+            + event('[DONE]'))
+
+    def test_what_is_no_stream_becomes_an_event(self):
+        for answer in (reply(400, b'{"error":\r\n "why"}\n'),
+                       reply(200, b'{"error":\n "why"}')):
+            cluster, rest = self.waiting(lambda r, send: send(answer))
+            self.assertEqual(
+                rest, b'data: {"error":\ndata:  "why"}\n\ndata: [DONE]\n\n')
+            self.end(cluster)
+
+    def test_a_failure_becomes_an_event(self):
+        _, rest = self.waiting(lambda r, send: 'close')
+        first, done, end = rest.split(b'\n\n')
+        error = json.loads(first.removeprefix(b'data: '))['error']
+        self.assertEqual((error['type'], error['code']),
+                         ('server_error', 'worker_failed'))
+        self.assertEqual((done, end), (b'data: [DONE]', b''))
+
+    def test_only_streams_get_them(self):
+        cluster = self.engines(
+            lambda r, send: time.sleep(0.1) or send(reply(418, {'a': 1})),
+            config={'keepalive_ms': 10})
+        for path, stream in (('/v1/completions', False),
+                             ('/v1/embeddings', True)):
+            got = self.post(cluster, {'prompt': 'x', 'stream': stream}, path)
+            self.assertEqual((got.status, got.body), (418, {'a': 1}))
+
+    def test_native_models(self):
+        cluster = self.cluster(prefill=0, decode=0, both=1,
+                               config={'keepalive_ms': 20})
+        child = cluster.workers['b0'].child
+        child.send_signal(signal.SIGSTOP)
+        try:
+            connection, response = cluster.api.open(
+                'POST', '/v1/completions',
+                {'prompt': 'hello', 'max_tokens': 3, 'stream': True})
+            self.assertEqual(response.read(2 * len(self.COMMENT)),
+                             2 * self.COMMENT)
+        finally:
+            child.send_signal(signal.SIGCONT)
+        rest = response.read()
+        connection.close()
+        self.assertEqual(rest.count(b'"text"'), 4)
+        self.assertTrue(rest.endswith(b'data: [DONE]\n\n'), rest)
+        self.assertEqual(response.headers['x-accel-buffering'], 'no')
 
 
 class Bounds(EngineCase):

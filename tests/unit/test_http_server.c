@@ -61,6 +61,7 @@ static void test_bad_http(void)
     expect_raw("GET /ready HTTP/1.1\r\n\r\n", 400, "Host");
     expect_raw("GET /ready HTTP/1.1\nHost: x\n\n", 400, "CR LF");
     expect_raw("GET / HTTP/2.0\r\n\r\n", 505, "HTTP/1.1");
+    expect_raw("GET / HTTP/2.0\r\n\r\n", 505, "x-should-retry: false");
     expect_raw("GET / HTTP/1.1\r\nHost: x\r\nno colon\r\n\r\n", 400, "colon");
     expect_raw(
         "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: x\r\n\r\n",
@@ -195,6 +196,7 @@ static void expect_busy(size_t n, const char *part, size_t n_part)
     CU_ASSERT_EQUAL(client_status(c), 503);
     CU_ASSERT_PTR_NOT_NULL(strstr(c->text, "too_many_body_bytes"));
     CU_ASSERT_PTR_NOT_NULL(strstr(c->text, "Retry-After: 1\r\n"));
+    CU_ASSERT_PTR_NOT_NULL(strstr(c->text, "retry-after-ms: 1000\r\n"));
     client_free(c);
 }
 

@@ -21,6 +21,8 @@ static void refuse(struct http_conn *conn, int status, const char *code,
     struct openai_error error;
 
     conn->head_only = false;
+    if (status == 501 || status == 505) /* else a client might try again */
+        http_add_header(conn, "x-should-retry", "false");
     openai_error_set(&error, status, code, NULL, "%s", message);
     conn->close = true;
     conn->state = HTTP_HANDLING;
@@ -44,6 +46,7 @@ static void refuse_for_now(struct http_conn *conn)
 {
     conn->server->stats.bodies_refused++;
     http_add_header(conn, "Retry-After", "1");
+    http_add_header(conn, "retry-after-ms", "1000");
     refuse(conn, 503, "too_many_body_bytes",
            "the bodies of the requests being received take all the memory "
            "that is there for them");

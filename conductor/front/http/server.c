@@ -16,6 +16,7 @@ static void turn_away(struct http_server *server, evutil_socket_t fd)
         "Content-Type: application/json\r\n"
         "Content-Length: 109\r\n"
         "Retry-After: 1\r\n"
+        "retry-after-ms: 1000\r\n"
         "Connection: close\r\n"
         "\r\n"
         "{\"error\":{\"message\":\"too many connections\","

@@ -1,0 +1,44 @@
+/* Comments in a stream that waits. */
+#include "conductor/front/keepalive.h"
+
+#include <event2/event.h>
+
+#include "conductor/front/internal.h"
+
+static void on_time(evutil_socket_t fd, short what, void *arg)
+{
+    static const char comment[] = ": keep-alive\n\n";
+    struct keepalive *k = arg;
+
+    (void)fd;
+    (void)what;
+    if (!k->began) {
+        k->began = true;
+        k->begin(k->arg);
+    }
+    /* A client that takes nothing gets no more of them. */
+    if (http_unsent(k->conn) > 0 ||
+        http_write(k->conn, comment, sizeof(comment) - 1))
+        return;
+}
+
+void keepalive_start(struct keepalive *k, const struct front *front,
+                     struct http_conn *conn, void (*begin)(void *arg),
+                     void *arg)
+{
+    int64_t us = front->options.keepalive_us;
+    struct timeval every = {us / 1000000, us % 1000000};
+
+    *k = (struct keepalive){.conn = conn, .begin = begin, .arg = arg};
+    if (us > 0)
+        k->timer = event_new(front->base, -1, EV_PERSIST, on_time, k);
+    if (k->timer)
+        event_add(k->timer, &every);
+}
+
+void keepalive_stop(struct keepalive *k)
+{
+    if (k->timer)
+        event_free(k->timer);
+    k->timer = NULL;
+}
