@@ -10,6 +10,7 @@ import zmq
 import engines
 import harness
 from publisher import END, Cache
+from recount import Recount
 
 BLOCK_TOKENS = 32  # the least that vLLM takes on a CPU
 BLOCKS = 64        # few, so that blocks are evicted
@@ -69,8 +70,7 @@ class Vllm:
         """Also starts it again, empty and on the same ports."""
         self.cache = Cache(BLOCK_TOKENS)
         self.next = 0
-        # What it held after so many events, and when these were sent.
-        self.history = [(0, frozenset())]
+        self.whole = Recount(BLOCK_TOKENS)
         self.process = Group(self.folder, self.name,
                              list(map(str, self.command())),
                              {**os.environ, **ENV})
@@ -124,32 +124,13 @@ class Vllm:
                                  f'{self.next - 1}')
         self.next += 1
         sent_s, events = msgpack.unpackb(payload)[:2]
-        for event in events:
-            self.cache.apply([event])
-            self.history.append(
-                (sent_s, frozenset(h for h, _ in self.cache.copies)))
+        self.cache.apply(events)
+        self.whole.take(sent_s, events)
 
     @property
     def n_events(self):
-        return len(self.history) - 1
+        return len(self.whole.sent_s)
 
     def held(self):
         """How many different blocks it holds."""
-        return len(self.history[-1][1])
-
-    def cached_between(self, tokens, first, until_s):
-        """The numbers of a prompt's tokens that were cached at any time from
-        `first` events on until then. Of a prompt that ends with a block the
-        last one is computed again."""
-        hash_of = {c: h for h, c in self.cache.content.items()}
-        chain = [hash_of.get(tuple(tokens[:end])) for end in range(
-            BLOCK_TOKENS, len(tokens), BLOCK_TOKENS)]
-        found = set()
-        for k in range(first, len(self.history)):
-            sent_s, held = self.history[k]
-            if k > first and sent_s > until_s:
-                break
-            n = next((i for i, h in enumerate(chain) if h not in held),
-                     len(chain))
-            found.add(n * BLOCK_TOKENS)
-        return found
+        return len({h for h, _ in self.cache.copies})
