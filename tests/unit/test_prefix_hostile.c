@@ -352,6 +352,27 @@ static void test_memory_is_bounded(void)
     }
 }
 
+/* As the daemon's expected blocks: no event pays for a larger table. */
+static void test_a_small_table_does_not_grow(void)
+{
+    enum { PAIRS = 1 << 18 };
+    struct prefix_index *ix = prefix_index_new(
+        &(struct prefix_index_config){.max_instances = 1,
+                                      .max_bytes = 320u * PAIRS,
+                                      .max_pairs = PAIRS,
+                                      .grows = true,
+                                      .seed = 1});
+    uint32_t n_buckets;
+
+    CU_ASSERT_PTR_NOT_NULL_FATAL(ix);
+    n_buckets = ix->n_buckets;
+    for (uint64_t key = 1; key <= PAIRS + 1; key++)
+        CU_ASSERT_EQUAL(prefix_index_stored(ix, 0, TIER_HOST, key - 1, &key, 1),
+                        0);
+    CU_ASSERT_EQUAL(ix->n_buckets, n_buckets);
+    prefix_index_free(ix);
+}
+
 int main(void)
 {
     CU_pSuite suite;
@@ -369,6 +390,7 @@ int main(void)
     CU_add_test(suite, "heals", test_heals);
     CU_add_test(suite, "evicted", test_evicted_from_two_tiers);
     CU_add_test(suite, "memory", test_memory_is_bounded);
+    CU_add_test(suite, "a table", test_a_small_table_does_not_grow);
     CU_add_test(suite, "junk in their pages", test_junk_in_their_pages);
     CU_add_test(suite, "their keys first", test_their_keys_first);
     CU_add_test(suite, "floods", test_floods);

@@ -50,7 +50,7 @@ static bool size_parts(struct prefix_index *ix,
         ix->max_keys = 2 * config->max_pairs;
     ix->max_buckets = (uint32_t)((double)ix->max_keys / KEYS_A_BUCKET) + 1;
     ix->n_buckets = ix->max_buckets;
-    if (config->grows && ix->max_buckets > BUCKETS_FIRST)
+    if (config->grows && ix->max_buckets > 2 * BUCKETS_FIRST)
         ix->n_buckets = BUCKETS_FIRST;
     while (ix->position_bits < 32 && (uint64_t)(ix->max_pages + 1) * PAGE_KEYS >
                                          UINT64_C(1) << ix->position_bits)

@@ -36,7 +36,9 @@ struct prefix_index_config {
                            the table is no larger than they need, and
                            faster for it; 0: any number */
     bool grows;         /* the table is small at first, up to 262,144 blocks,
-                           and doubles: some 20 ns a block, at once */
+                           and doubles: at once, some 40 ns a block, and so for
+                           simulations. One that would be no more than twice as
+                           large has its full size at once */
     uint64_t seed;      /* of its hashing: random where strangers choose
                            keys */
 };
