@@ -192,6 +192,10 @@ static const struct option_spec all_options[] = {
      "how long an engine may take to say what the tokens of a text are, where "
      "the index knows engines by their KV events; 0 = it is not asked",
      .initial = "200"},
+    {"token_cache_mib", OPTION_COUNT, AT(token_cache_mib), "MiB", 0, 65536,
+     "memory for the tokens of texts that engines were asked for, of each "
+     "model: the same text is not asked for again; 0 = none are kept",
+     .initial = "64"},
     {"keepalive_ms", OPTION_COUNT, AT(keepalive_ms), "ms", 0, 600000,
      "a streamed request that has had no answer for so long gets a comment, "
      "again and again, so that nobody in between gives up; from then on an "

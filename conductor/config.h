@@ -58,6 +58,7 @@ struct config {
     int64_t engine_health_ms;
     int64_t engine_timeout_ms;
     int64_t engine_tokenize_ms;
+    int64_t token_cache_mib;
     int64_t keepalive_ms;
     char cache_salt_header[CONFIG_STRING_MAX];
     char priority_header[CONFIG_STRING_MAX];

@@ -26,9 +26,9 @@ struct engine {
     struct service *service;
     const struct engine_config *config; /* own */
     struct engine_config own;
-    bool leaving;  /* it gets no work, and goes when it has none */
-    bool replaced; /* while another one has its name */
-    uint32_t id;   /* pool id */
+    bool leaving;    /* it gets no work, and goes when it has none */
+    bool replaced;   /* while another one has its name */
+    uint32_t id;     /* pool id */
     struct tls *tls; /* NULL: http */
     struct upstream *upstream;
     struct predicted *predicted;
@@ -50,7 +50,9 @@ struct engine {
     unsigned jitter;             /* state of rand_r() */
     uint32_t failures_in_row;
     uint64_t blamed_by; /* number + 1 of the request that failed there last */
-    bool unreachable;   /* nobody listened there since it was last ready */
+    int64_t tokenize_after_us; /* it is not asked before: it was late */
+    int64_t tokenize_pause_us; /* the next time for so long */
+    bool unreachable; /* nobody listened there since it was last ready */
     /* Requests whose first token has not come, in the order in which they were
      * sent: the first of them is taken to be computed now. */
     struct request_list line;

@@ -32,6 +32,7 @@ static void probe_later(struct engine *e)
 void engine_clear(struct engine *e)
 {
     predicted_clear(e->predicted);
+    token_cache_clear(e->service->tokens); /* its tokenizer may be another */
     expect_until(e, INT64_MAX);
     if (e->feed)
         kv_feed_forget(e->feed);

@@ -254,7 +254,8 @@ int engines_prepare(struct service *s, char err[CONFIG_ERROR_MAX])
         return -EINVAL;
     snprintf(err, CONFIG_ERROR_MAX, "out of memory");
     s->engines = calloc((size_t)s->config.max_instances, sizeof(*s->engines));
-    if (!s->engines || service_make_scheduler(s, 1, 0, true))
+    s->tokens = token_cache_new((size_t)s->config.token_cache_mib << 20);
+    if (!s->engines || !s->tokens || service_make_scheduler(s, 1, 0, true))
         return -ENOMEM;
     return store_listen(s, err);
 }

@@ -75,6 +75,8 @@ static const struct counter_def {
      AT(inventories_healed)},
     {"conductor_tokenized_total", "{result=\"tokens\"}",
      "Prompts of text whose tokens an engine was asked for.", AT(tokenized)},
+    {"conductor_tokenized_total", "{result=\"cached\"}", NULL,
+     AT(tokenize_cached)},
     {"conductor_tokenized_total", "{result=\"failed\"}", NULL,
      AT(tokenize_failed)},
     {"conductor_extrapolated_predictions_total", "",

@@ -28,6 +28,7 @@
 #include "conductor/service/explain.h"
 #include "conductor/service/metrics.h"
 #include "conductor/service/service.h"
+#include "conductor/service/token_cache.h"
 #include "predictor/cost_model.h"
 #include "predictor/learned.h"
 
@@ -176,7 +177,8 @@ struct service {
     struct kv_feed *store_feed;       /* likewise */
     struct learned learned;
     uint32_t next_tokenizer;
-    const char *cost_source; /* of `cost`: static */
+    struct token_cache *tokens; /* of texts that were asked for */
+    const char *cost_source;    /* of `cost`: static */
 
     struct {
         uint32_t asked; /* pool id of who is asked for its inventory, or

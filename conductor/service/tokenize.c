@@ -3,12 +3,15 @@
  * knows what engines say that they hold, only token ids find it.
  *
  * The question may take engine_tokenize_ms. Without an answer by then the
- * request goes on as it is known, by its bytes.
+ * request goes on as it is known, by its bytes; the engine that was late is not
+ * asked for a second, then two, up to LATE_PAUSE_MAX_US. Tokens of a whole text
+ * that was asked for before are kept (token_cache.h).
  */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "conductor/core/index/block_key.h"
 #include "conductor/front/json/text_buf.h"
@@ -16,8 +19,11 @@
 #include "conductor/service/engine.h"
 
 #define ANSWER_BYTES_MAX (64u << 20)
+#define LATE_PAUSE_US 1000000
+#define LATE_PAUSE_MAX_US 30000000
 
 struct tokenizing {
+    uint32_t engine; /* pool id of who is asked */
     struct service_request *request;
     struct exchange *exchange;
     struct event *timer;
@@ -65,6 +71,19 @@ static int take_tokens(struct service_request *request, const uint32_t *tokens,
     return 0;
 }
 
+/* Logs the 1st, 2nd, 4th, 8th, ... of them. */
+static void note_failure(struct service_request *request, const char *why)
+{
+    struct service *s = request->service;
+    uint64_t n = ++s->metrics.tokenize_failed;
+
+    if ((n & (n - 1)) == 0)
+        log_warn("%s: model %s: no tokens of a prompt: %s; it is known by its "
+                 "bytes (%llu so far)",
+                 request->request_id, s->config.model, why,
+                 (unsigned long long)n);
+}
+
 /* It is over, with tokens or without: the inbox has the request next. */
 static void finish(struct service_request *request, const char *why_not)
 {
@@ -78,15 +97,20 @@ static void finish(struct service_request *request, const char *why_not)
          openai_tokens_read(t->answer.data, t->answer.len, &tokens, &n) ||
          n == 0 || n > INT32_MAX || take_tokens(request, tokens, n)))
         why_not = "the answer holds no tokens";
+    if (!why_not) {
+        struct engine *e = engine_of(s, t->engine);
+
+        if (e)
+            e->tokenize_pause_us = 0;
+        token_cache_add(s->tokens, request->forward->what.tokenize,
+                        request->forward->what.n_tokenize, tokens, n);
+    }
     free(tokens);
     tokenize_abort(request);
-    if (!why_not) {
+    if (why_not)
+        note_failure(request, why_not);
+    else
         s->metrics.tokenized++;
-    } else if (s->metrics.tokenize_failed++ == 0) {
-        log_warn("%s: model %s: no tokens of a prompt: %s; it is known by its "
-                 "bytes",
-                 request->request_id, s->config.model, why_not);
-    }
     if (!request_set_state(request, REQUEST_RECEIVED))
         return;
     TAILQ_INSERT_TAIL(&s->inbox, request, entry);
@@ -133,15 +157,28 @@ static const struct upstream_ops tokenize_ops = {
 
 static void on_time(evutil_socket_t fd, short what, void *arg)
 {
+    struct service_request *request = arg;
+    struct engine *e =
+        engine_of(request->service, request->forward->tokenizing->engine);
+
     (void)fd;
     (void)what;
-    finish(arg, "not in time");
+    if (e) {
+        e->tokenize_pause_us = e->tokenize_pause_us == 0
+                                   ? LATE_PAUSE_US
+                                   : 2 * e->tokenize_pause_us;
+        if (e->tokenize_pause_us > LATE_PAUSE_MAX_US)
+            e->tokenize_pause_us = LATE_PAUSE_MAX_US;
+        e->tokenize_after_us = clock_now_us() + e->tokenize_pause_us;
+    }
+    finish(request, "not in time");
 }
 
 /* A ready engine that tokenizes such prompts, one after the other; NULL: none,
- * or none whose events have come. */
-static struct engine *choose(struct service *s, bool chat)
+ * or none whose events have come, so that nothing is *wanted. */
+static struct engine *choose(struct service *s, bool chat, bool *wanted)
 {
+    int64_t now_us = clock_now_us();
     uint32_t n = pool_slots(s->pool);
     struct engine *found = NULL;
     bool heard = false;
@@ -154,11 +191,29 @@ static struct engine *choose(struct service *s, bool chat)
         heard = heard || e->heard;
         if (!found && *e->config->tokenize_path &&
             (!chat || e->config->kind != ENGINE_SGLANG) &&
-            pool_get(s->pool, e->id)->health == HEALTH_READY)
-            found = e;
+            pool_get(s->pool, e->id)->health == HEALTH_READY) {
+            *wanted = true;
+            found = now_us >= e->tokenize_after_us ? e : NULL;
+        }
     }
     s->next_tokenizer++;
+    *wanted = *wanted && heard;
     return heard ? found : NULL;
+}
+
+/* The tokens of the same text, asked for before. */
+static bool take_cached(struct service_request *request)
+{
+    const struct service_forward *what = &request->forward->what;
+    struct service *s = request->service;
+    size_t n;
+    const uint32_t *tokens =
+        token_cache_find(s->tokens, what->tokenize, what->n_tokenize, &n);
+
+    if (!tokens || take_tokens(request, tokens, n))
+        return false;
+    s->metrics.tokenize_cached++;
+    return true;
 }
 
 bool tokenize_begin(struct service_request *request)
@@ -167,14 +222,23 @@ bool tokenize_begin(struct service_request *request)
     struct service *s = request->service;
     int64_t us = s->config.engine_tokenize_ms * 1000;
     struct timeval limit = {us / 1000000, us % 1000000};
-    struct engine *e = what->tokenize && us ? choose(s, what->chat) : NULL;
-    struct tokenizing *t = e ? calloc(1, sizeof(*t)) : NULL;
+    bool wanted = false;
+    struct engine *e =
+        what->tokenize && us ? choose(s, what->chat, &wanted) : NULL;
+    struct tokenizing *t;
     static const char type[] = "Content-Type: application/json\r\n";
     const char *key;
 
-    if (!t)
+    if (wanted && take_cached(request))
         return false;
+    t = e ? calloc(1, sizeof(*t)) : NULL;
+    if (!t) {
+        if (wanted)
+            note_failure(request, "no engine that is in time");
+        return false;
+    }
     request->forward->tokenizing = t;
+    t->engine = e->id;
     t->request = request;
     text_buf_init(&t->answer, ANSWER_BYTES_MAX);
     key = *e->authorization ? e->authorization : what->authorization;

@@ -3,12 +3,14 @@ publish vLLM's KV events."""
 import http.client
 import json
 import random
+import threading
 import unittest
 
 import engines
-from harness import Cluster, total, wait_until
+from harness import Cluster, settings, total, wait_until
 from kv_feed import Feed
 from stand_in import Engine, reply
+from test_forward import EngineCase
 
 try:
     from publisher import Publisher
@@ -256,6 +258,7 @@ class Tokenized(Behind):
         def serve(request, send):
             if request.path == '/tokenize':
                 self.asked.append(json.loads(request.body))
+                self.in_time.wait(60 * settings.scale)
                 tokens = tokens_of(self.asked[-1])
                 send(self.answer or reply(200, {
                     'count': len(tokens), 'max_model_len': 32768,
@@ -268,6 +271,9 @@ class Tokenized(Behind):
             send(reply(answer.status, answer.read()))
             connection.close()
         self.asked, self.answer = [], None
+        self.in_time = threading.Event()
+        self.in_time.set()
+        self.addCleanup(self.in_time.set)
         engine = Engine(serve)
         self.addCleanup(engine.stop)
         return engine.url
@@ -300,6 +306,39 @@ class Tokenized(Behind):
         self.assertEqual(cluster.api.metrics()[
             'conductor_tokenized_total{result="tokens"}'], 4)
 
+    def test_the_same_text_is_asked_for_once(self):
+        cluster, _ = self.behind(1, urls=self.before, index='events')
+        self.known(cluster, list(range(4, 100)))
+        for _ in range(3):
+            self.ask(cluster, 'A rainy day. ' * 10)
+        self.ask(cluster, 'A rainy day. ' * 11)
+        self.assertEqual(len(self.asked), 2)
+        self.assertEqual([cluster.api.metrics()[
+            f'conductor_tokenized_total{{result="{r}"}}']
+            for r in ('tokens', 'cached', 'failed')], [2, 2, 0])
+        _, predicted, told = self.ask(cluster, 'A rainy day. ' * 10)
+        self.assertEqual(predicted, told)
+        self.assertGreater(told, 100)
+
+    def test_a_late_tokenizer(self):
+        """Requests do not wait for it, and it is asked again when it has had
+        time to recover."""
+        cluster, _ = self.behind(1, urls=self.before, index='events')
+        self.known(cluster, list(range(4, 100)))
+        self.in_time.clear()
+        for i in range(4):
+            self.ask(cluster, f'It goes on {i}. ' * 20)
+        metric = 'conductor_tokenized_total{result="%s"}'
+        self.assertEqual(cluster.api.metrics()[metric % 'failed'], 4)
+        self.assertIn('no tokens of a prompt: not in time',
+                      cluster.conductor.log())
+        self.in_time.set()
+
+        def tokens_again():
+            self.ask(cluster, 'Once more. ' * 20)
+            return cluster.api.metrics()[metric % 'tokens'] > 0
+        wait_until('it is asked again', tokens_again)
+
     def test_chats(self):
         cluster, _ = self.behind(1, urls=self.before, index='events')
         self.known(cluster, list(range(4, 100)))
@@ -330,3 +369,40 @@ class Tokenized(Behind):
         self.assertGreater(predicted, 0)
         self.assertEqual(total(cluster.api.metrics(),
                                'conductor_requests_in_flight'), 0)
+
+
+class PageOfOne(EngineCase):
+    """SGLang's pages have one token, unless it is told otherwise."""
+
+    def test_blocks_of_one_token(self):
+        port = engines.free_ports(2)
+        publisher = Publisher(port, port + 1, topic=b'')
+        self.addCleanup(publisher.stop)
+        cluster = self.engines(
+            None, kind='sglang', index='events', block_tokens=1,
+            kv_events=f'tcp://127.0.0.1:{port}',
+            kv_replay=f'tcp://127.0.0.1:{port + 1}')
+        rng = random.Random(3)
+        prompt = [rng.randrange(50000) for _ in range(700)]
+        publisher.publish([{
+            'type': 'BlockStored', 'token_ids': prompt[i:i + 100],
+            'block_hashes': list(range(i - 350, i - 250)), 'block_size': 1,
+            'parent_block_hash': i - 351 if i else None, 'lora_id': None,
+            'medium': 'GPU'} for i in range(0, 700, 100)])
+        publisher.publish([{'type': 'BlockRemoved', 'medium': 'GPU',
+                            'block_hashes': list(range(200, 350))}])
+        wait_until('they are known', lambda: cluster.api.metrics()[
+            'conductor_instance_blocks{instance="e0"}'] == 550)
+        used = []
+        for n in (700, 551, 550, 101, 1):
+            got = cluster.api.request('POST', '/generate', {
+                'input_ids': prompt[:n]})
+            self.assertEqual(got.status, 200)
+            why = cluster.api.request(
+                'GET', '/admin/explain/'
+                + got.headers['x-conductor-request-id']).body
+            used.append(why['predicted']['used_blocks'])
+        # The last token is computed in any case; the first request is
+        # expected to leave its blocks there.
+        self.assertEqual(used[0], 550)
+        self.assertEqual(used[1:], [550, 549, 100, 0])

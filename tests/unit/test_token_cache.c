@@ -1,0 +1,94 @@
+/* Tokens of whole texts, bounded, the least recently used out first. */
+#include <CUnit/Basic.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "conductor/service/token_cache.h"
+
+static bool has(struct token_cache *c, const char *text, uint32_t first)
+{
+    size_t n = 0;
+    const uint32_t *tokens = token_cache_find(c, text, strlen(text), &n);
+
+    return tokens && n > 0 && tokens[0] == first;
+}
+
+static void add(struct token_cache *c, const char *text, uint32_t first,
+                size_t n)
+{
+    uint32_t *tokens = calloc(n, sizeof(*tokens));
+
+    CU_ASSERT_PTR_NOT_NULL_FATAL(tokens);
+    tokens[0] = first;
+    token_cache_add(c, text, strlen(text), tokens, n);
+    free(tokens);
+}
+
+static void test_whole_texts(void)
+{
+    struct token_cache *c = token_cache_new(1 << 20);
+
+    CU_ASSERT_PTR_NOT_NULL_FATAL(c);
+    CU_ASSERT_FALSE(has(c, "a text", 7));
+    add(c, "a text", 7, 3);
+    CU_ASSERT_TRUE(has(c, "a text", 7));
+    CU_ASSERT_FALSE(has(c, "a text and more", 7));
+    CU_ASSERT_FALSE(has(c, "a tex", 7));
+    add(c, "a text", 8, 5);
+    CU_ASSERT_TRUE(has(c, "a text", 8));
+    token_cache_clear(c);
+    CU_ASSERT_FALSE(has(c, "a text", 8));
+    CU_ASSERT_EQUAL(token_cache_bytes(c), 0);
+    token_cache_free(c);
+    token_cache_free(NULL);
+}
+
+static void test_bound_by_bytes(void)
+{
+    struct token_cache *c = token_cache_new(10000);
+    char text[32];
+
+    CU_ASSERT_PTR_NOT_NULL_FATAL(c);
+    for (uint32_t i = 0; i < 50; i++) {
+        snprintf(text, sizeof(text), "text %u", i);
+        add(c, text, i, 100);
+        CU_ASSERT_TRUE(has(c, "text 0", 0)); /* used again and again */
+        CU_ASSERT(token_cache_bytes(c) <= 10000);
+    }
+    CU_ASSERT_FALSE(has(c, "text 1", 1));
+    CU_ASSERT_TRUE(has(c, "text 49", 49));
+    add(c, "too long", 1, 3000);
+    CU_ASSERT_FALSE(has(c, "too long", 1));
+    CU_ASSERT_TRUE(has(c, "text 49", 49));
+    token_cache_free(c);
+}
+
+static void test_bound_by_number(void)
+{
+    struct token_cache *c = token_cache_new(SIZE_MAX);
+    char text[32];
+
+    CU_ASSERT_PTR_NOT_NULL_FATAL(c);
+    for (uint32_t i = 0; i <= TOKEN_CACHE_ENTRIES; i++) {
+        snprintf(text, sizeof(text), "%u", i);
+        add(c, text, i, 1);
+    }
+    CU_ASSERT_FALSE(has(c, "0", 0));
+    CU_ASSERT_TRUE(has(c, "1", 1));
+    token_cache_free(c);
+}
+
+int main(void)
+{
+    CU_initialize_registry();
+    CU_pSuite s = CU_add_suite("token_cache", NULL, NULL);
+    CU_add_test(s, "whole texts", test_whole_texts);
+    CU_add_test(s, "a bound by bytes", test_bound_by_bytes);
+    CU_add_test(s, "a bound by number", test_bound_by_number);
+    CU_basic_run_tests();
+    unsigned failures = CU_get_number_of_failures();
+    CU_cleanup_registry();
+    return failures ? 1 : 0;
+}
