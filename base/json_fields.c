@@ -98,19 +98,28 @@ struct fields_object fields_object(struct fields *f,
     return (struct fields_object){json, path};
 }
 
+/* Whether `key` is one of `keys`, names with spaces between them. */
+static bool is_among(const char *keys, const char *key)
+{
+    size_t n;
+
+    for (; *keys != '\0'; keys += n + (keys[n] == ' ')) {
+        n = strcspn(keys, " ");
+        if (n == strlen(key) && memcmp(keys, key, n) == 0)
+            return true;
+    }
+    return false;
+}
+
 void fields_known(struct fields *f, const struct fields_object *o,
-                  const char *const *keys)
+                  const char *keys)
 {
     const char *key;
     json_t *value;
 
     json_object_foreach(o->json, key, value)
     {
-        size_t i = 0;
-
-        while (keys[i] && strcmp(keys[i], key) != 0)
-            i++;
-        if (!keys[i])
+        if (!is_among(keys, key))
             fields_refuse(f, "", "", "%s%.*s: no such field", o->path,
                           SHOWN_BYTES, key);
     }

@@ -59,10 +59,10 @@ struct fields_object fields_object(struct fields *f,
                                    const char *key, const char *path,
                                    bool optional);
 
-/* Refuses fields that are not among `keys`, which ends with NULL: a mistyped
- * name must not be ignored, or look like a missing field. */
+/* Refuses fields that are not among `keys`, names with spaces between them: a
+ * mistyped name must not be ignored, or look like a missing field. */
 void fields_known(struct fields *f, const struct fields_object *o,
-                  const char *const *keys);
+                  const char *keys);
 
 /* A number in least .. most, where -HUGE_VAL and HUGE_VAL are no limit;
  * `fallback` if it is missing and not NULL. */

@@ -25,7 +25,7 @@ static const char *const no_yes[] = {"false", "true", NULL};
 #define NAMES(field) AT(field), 0, 0, "[]"
 
 static const struct field {
-    const char *name;
+    char name[32];
     size_t at;
     size_t size;          /* of a text; 0: a number or a word */
     int64_t most;         /* of a number; else 0 */
@@ -178,7 +178,8 @@ static void read_field(struct fields *f, const struct fields_object *o,
 void engine_config_read(struct fields *f, const struct fields_object *o,
                         struct engine_config *out)
 {
-    const char *known[FIELDS + 1] = {NULL};
+    char known[FIELDS * sizeof(table[0].name)] = "";
+    size_t n = 0;
 
     memset(out, 0, sizeof(*out));
     if (!json_is_object(o->json)) {
@@ -186,7 +187,8 @@ void engine_config_read(struct fields *f, const struct fields_object *o,
         return;
     }
     for (size_t i = 0; i < FIELDS; i++) {
-        known[i] = table[i].name;
+        n += (size_t)snprintf(known + n, sizeof(known) - n, "%s ",
+                              table[i].name);
         read_field(f, o, &table[i], out);
     }
     fields_known(f, o, known);

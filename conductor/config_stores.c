@@ -15,7 +15,7 @@
 #define NUMBER(field) offsetof(struct store_config, field), 0
 
 static const struct field {
-    const char *name;
+    char name[32];
     size_t at;
     size_t size;            /* of a text; 0: a number */
     int64_t most, fallback; /* of a number; 0: it must be there */
@@ -74,7 +74,8 @@ static void check_endpoint(struct fields *f, const struct fields_object *o,
 static void read_store(struct fields *f, const struct fields_object *o,
                        struct store_config *s)
 {
-    const char *known[FIELDS + 2] = {BIND};
+    char known[(FIELDS + 1) * sizeof(table[0].name)] = BIND;
+    size_t n = strlen(known);
 
     if (!json_is_object(o->json)) {
         fields_refuse(f, o->path, "", "expected an object");
@@ -83,7 +84,7 @@ static void read_store(struct fields *f, const struct fields_object *o,
     for (size_t i = 0; i < FIELDS; i++) {
         const struct field *d = &table[i];
 
-        known[i + 1] = d->name;
+        n += (size_t)snprintf(known + n, sizeof(known) - n, " %s", d->name);
         if (!d->size)
             *number_at(s, d) = fields_integer(
                 f, o, d->name, 1, d->most, d->fallback ? &d->fallback : NULL);

@@ -13,17 +13,6 @@
 #define FORMAT "conductor-cost-model"
 #define MAX_TOKENS 1000000000
 
-static const char *const root_keys[] = {
-    "format", "version", "engine", "model",       "machine",      "date",
-    "units",  "prefill", "decode", "valid_range", "block_tokens", NULL};
-static const char *const units_keys[] = {"time", "length", NULL};
-static const char *const polynomial_keys[] = {
-    "basis", "coefficients_us", "r2", "median_rel_error", "p95_rel_error",
-    NULL};
-static const char *const range_keys[] = {
-    "uncached_min_tokens", "uncached_max_tokens", "cached_max_tokens",
-    "batch_max",           "kv_tokens_max",       NULL};
-
 static const char *const prefill_basis[COST_MODEL_PREFILL_TERMS] = {
     "1", "uncached_tokens", "uncached_tokens^2",
     "uncached_tokens*cached_tokens"};
@@ -38,7 +27,9 @@ static void read_header(struct fields *f, const struct fields_object *root,
     fields_constant(f, root, "format", FORMAT);
     (void)fields_integer(f, root, "version", COST_MODEL_JSON_VERSION,
                          COST_MODEL_JSON_VERSION, NULL);
-    fields_known(f, root, root_keys);
+    fields_known(f, root,
+                 "format version engine model machine date units prefill "
+                 "decode valid_range block_tokens");
     fields_text(f, root, "engine", m->engine, sizeof(m->engine), NULL);
     fields_text(f, root, "model", m->model, sizeof(m->model), NULL);
     fields_text(f, root, "machine", m->machine, sizeof(m->machine), NULL);
@@ -47,7 +38,7 @@ static void read_header(struct fields *f, const struct fields_object *root,
         fields_integer(f, root, "block_tokens", 1, MAX_TOKENS, &unknown);
     struct fields_object units =
         fields_object(f, root, "units", "units.", false);
-    fields_known(f, &units, units_keys);
+    fields_known(f, &units, "time length");
     fields_constant(f, &units, "time", "us");
     fields_constant(f, &units, "length", "tokens");
 }
@@ -71,7 +62,9 @@ static void read_polynomial(struct fields *f, const struct fields_object *o,
                             const char *const *basis, size_t terms,
                             double *coefficients, struct cost_model_quality *q)
 {
-    fields_known(f, o, polynomial_keys);
+    fields_known(f, o,
+                 "basis coefficients_us r2 median_rel_error "
+                 "p95_rel_error");
     check_basis(f, o, basis, terms);
     fields_numbers(f, o, "coefficients_us", coefficients, terms);
     q->r2 = fields_number(f, o, "r2", -HUGE_VAL, 1.0, NULL);
@@ -93,7 +86,9 @@ static void read_range(struct fields *f, const struct fields_object *root,
     struct fields_object o =
         fields_object(f, root, "valid_range", "valid_range.", false);
 
-    fields_known(f, &o, range_keys);
+    fields_known(f, &o,
+                 "uncached_min_tokens uncached_max_tokens "
+                 "cached_max_tokens batch_max kv_tokens_max");
     range->uncached_min_tokens = read_tokens(f, &o, "uncached_min_tokens", 0);
     range->uncached_max_tokens =
         read_tokens(f, &o, "uncached_max_tokens", range->uncached_min_tokens);

@@ -10,20 +10,6 @@
 #define NONE BLOCK_CACHE_NONE
 #define SLOTS_FIRST 256u
 
-struct block_cache {
-    struct cached_block *slots; /* (n_slots) */
-    uint32_t *heads;            /* (n_slots), a power of two: hash chains */
-    uint32_t n_slots;
-    uint32_t fresh;     /* slots from here on have never been used */
-    uint32_t free_slot; /* first of the free ones, by `newer` */
-    uint32_t newest[BLOCK_TIERS];
-    uint32_t oldest[BLOCK_TIERS];
-    uint64_t count[BLOCK_TIERS];
-    uint64_t capacity[BLOCK_TIERS];
-    block_cache_moved_fn *moved;
-    void *arg;
-};
-
 static uint32_t *head_of(const struct block_cache *cache, uint64_t key)
 {
     uint64_t hash = key * UINT64_C(0x9e3779b97f4a7c15);
@@ -241,43 +227,4 @@ void block_cache_set_capacity(struct block_cache *cache, enum block_tier tier,
 {
     cache->capacity[tier] = capacity_blocks;
     make_fit(cache, tier);
-}
-
-uint64_t block_cache_count(const struct block_cache *cache)
-{
-    uint64_t n = 0;
-
-    for (unsigned t = 0; t < BLOCK_TIERS; t++)
-        n += cache->count[t];
-    return n;
-}
-
-static bool check_tier(const struct block_cache *cache, unsigned tier)
-{
-    uint32_t older = NONE;
-    uint64_t n = 0;
-
-    for (uint32_t s = cache->oldest[tier]; s != NONE;
-         s = cache->slots[s].newer) {
-        const struct cached_block *b = &cache->slots[s];
-
-        if (b->older != older || b->tier != tier ||
-            block_cache_find(cache, b->key) != s || ++n > cache->n_slots)
-            return false;
-        older = s;
-    }
-    return older == cache->newest[tier] && n == cache->count[tier] &&
-           n <= cache->capacity[tier];
-}
-
-bool block_cache_check(const struct block_cache *cache)
-{
-    uint64_t n_free = 0;
-
-    for (unsigned t = 0; t < BLOCK_TIERS; t++)
-        if (!check_tier(cache, t))
-            return false;
-    for (uint32_t s = cache->free_slot; s != NONE; s = cache->slots[s].newer)
-        n_free++;
-    return block_cache_count(cache) + n_free == cache->fresh;
 }

@@ -26,11 +26,24 @@ struct cached_block {
     bool ready; /* for the caller: false until its KV is there */
 };
 
-struct block_cache;
-
 /* Called for every move of a block; it must not call the cache. */
 typedef void block_cache_moved_fn(void *arg, const struct cached_block *block,
                                   unsigned from_tier, unsigned to_tier);
+
+/* Only block_cache.c and the tests look inside. */
+struct block_cache {
+    struct cached_block *slots; /* (n_slots) */
+    uint32_t *heads;            /* (n_slots), a power of two: hash chains */
+    uint32_t n_slots;
+    uint32_t fresh;     /* slots from here on have never been used */
+    uint32_t free_slot; /* first of the free ones, by `newer` */
+    uint32_t newest[BLOCK_TIERS];
+    uint32_t oldest[BLOCK_TIERS];
+    uint64_t count[BLOCK_TIERS];
+    uint64_t capacity[BLOCK_TIERS];
+    block_cache_moved_fn *moved;
+    void *arg;
+};
 
 /*
  * Makes an empty cache.
@@ -73,11 +86,5 @@ void block_cache_keep(struct block_cache *cache, uint32_t slot);
 /* Changes the room of a tier; blocks that no longer fit move down. */
 void block_cache_set_capacity(struct block_cache *cache, enum block_tier tier,
                               uint64_t capacity_blocks);
-
-/* The cached blocks of all tiers. */
-uint64_t block_cache_count(const struct block_cache *cache);
-
-/* Whether lists, chains and counts agree. For tests. O(blocks). */
-bool block_cache_check(const struct block_cache *cache);
 
 #endif

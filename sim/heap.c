@@ -127,18 +127,3 @@ const struct sim_heap_entry *sim_heap_first(const struct sim_heap *heap)
 {
     return heap->n > 0 ? &heap->entries[0] : NULL;
 }
-
-bool sim_heap_check(const struct sim_heap *heap)
-{
-    uint32_t placed = 0;
-
-    for (uint32_t i = 0; i < heap->n; i++) {
-        if (heap->places[heap->entries[i].id] != i)
-            return false;
-        if (i > 0 && before(&heap->entries[i], &heap->entries[(i - 1) / ARITY]))
-            return false;
-    }
-    for (uint32_t id = 0; id < heap->n_ids; id++)
-        placed += heap->places[id] != NONE;
-    return placed == heap->n;
-}

@@ -57,7 +57,4 @@ void sim_heap_remove(struct sim_heap *heap, uint32_t id);
 /* The first event, NULL if there is none. Borrowed until the next change. */
 const struct sim_heap_entry *sim_heap_first(const struct sim_heap *heap);
 
-/* Whether order and places are right. For tests. */
-bool sim_heap_check(const struct sim_heap *heap);
-
 #endif

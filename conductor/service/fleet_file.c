@@ -22,9 +22,7 @@ struct fleet_file {
 static void read_root(struct fields *f, const struct fields_object *root,
                       void *into)
 {
-    static const char *const known[] = {"engines", NULL};
-
-    fields_known(f, root, known);
+    fields_known(f, root, "engines");
     engine_list_read(f, json_object_get(root->json, "engines"), into);
 }
 

@@ -13,33 +13,6 @@
 #define PATH_BYTES 1024
 #define TERM_MAX_US 1e9 /* as the longest cost that is told apart */
 
-static const char *const root_keys[] = {
-    "format",  "version", "name",    "about", "model",       "cost",
-    "prefill", "decode",  "coupled", "links", "conventions", NULL};
-static const char *const model_keys[] = {"layers", "kv_bytes_per_token",
-                                         "block_tokens", NULL};
-static const char *const prefill_keys[] = {
-    "nodes",           "order",        "step_tokens", "mix_requests",
-    "max_waiting",     "prefix_cache", "device",      "host",
-    "pipeline_stages", "disk",         "handover_ms", NULL};
-static const char *const tier_keys[] = {"tokens", "gbytes_per_s", NULL};
-static const char *const decode_keys[] = {"nodes", "kv_tokens", "max_batch",
-                                          NULL};
-static const char *const coupled_keys[] = {
-    "nodes",        "order",     "step_tokens", "mix_requests", "max_waiting",
-    "prefix_cache", "kv_tokens", "max_batch",   "handover_ms",  NULL};
-static const char *const links_keys[] = {"gbps", "shared", "layerwise", NULL};
-static const char *const convention_keys[] = {
-    "cache_at", "whole_prompt_reuse", "kvcache_balancing_threshold", NULL};
-static const char *const flops_keys[] = {"kind", "d_model",     "a",      "b",
-                                         "mfu",  "flops_per_s", "decode", NULL};
-static const char *const flops_decode_keys[] = {
-    "weight_bytes", "memory_bytes_per_s", "memory_use", "step_ms", NULL};
-static const char *const polynomial_keys[] = {"kind", "file", "prefill_us",
-                                              "decode_us", NULL};
-static const char *const chunks_keys[] = {"kind",    "chunk_tokens", "first_ms",
-                                          "step_ms", "decode_us",    NULL};
-
 /* Costs that come from a formula are no guess anywhere. */
 static const struct cost_model_range everywhere = {
     .uncached_min_tokens = 0,
@@ -61,7 +34,7 @@ static void read_flops_decode(struct fields *f, const struct fields_object *o,
 
     if (!d.json)
         return;
-    fields_known(f, &d, flops_decode_keys);
+    fields_known(f, &d, "weight_bytes memory_bytes_per_s memory_use step_ms");
     double bytes_per_s =
         fields_number(f, &d, "memory_bytes_per_s", 1e6, BYTES_PER_S_MAX, NULL) *
         fields_number(f, &d, "memory_use", 1e-3, 1.0, NULL);
@@ -78,7 +51,7 @@ static void read_flops_decode(struct fields *f, const struct fields_object *o,
 static void read_flops(struct fields *f, const struct fields_object *o,
                        struct cluster *c)
 {
-    fields_known(f, o, flops_keys);
+    fields_known(f, o, "kind d_model a b mfu flops_per_s decode");
     double l = c->layers;
     double d = fields_number(f, o, "d_model", 1.0, 1e6, NULL);
     double a = fields_number(f, o, "a", 0.0, 1e6, NULL);
@@ -98,7 +71,7 @@ static void read_flops(struct fields *f, const struct fields_object *o,
 static void read_chunks(struct fields *f, const struct fields_object *o,
                         struct cluster *c)
 {
-    fields_known(f, o, chunks_keys);
+    fields_known(f, o, "kind chunk_tokens first_ms step_ms decode_us");
     double chunk = fields_number(f, o, "chunk_tokens", 1.0, 1e6, NULL);
     double first_us = fields_number(f, o, "first_ms", 0.0, 1e9, NULL) * 1e3;
     double step_us = fields_number(f, o, "step_ms", 0.0, 1e9, NULL) * 1e3;
@@ -146,7 +119,7 @@ static void load_cost_file(struct fields *f, const struct fields_object *o,
 static void read_polynomial(struct fields *f, const struct fields_object *o,
                             struct cluster *c)
 {
-    fields_known(f, o, polynomial_keys);
+    fields_known(f, o, "kind file prefill_us decode_us");
     if (json_object_get(o->json, "file")) {
         load_cost_file(f, o, c);
         return;
@@ -202,7 +175,7 @@ static void read_tier(struct fields *f, const struct fields_object *prefill,
 
     if (!o.json)
         return;
-    fields_known(f, &o, tier_keys);
+    fields_known(f, &o, "tokens gbytes_per_s");
     tier->capacity_tokens =
         fields_integer(f, &o, "tokens", 1, TOKENS_MAX, NULL);
     tier->read_bytes_per_s =
@@ -234,7 +207,10 @@ static void read_prefill(struct fields *f, const struct fields_object *root,
     struct fields_object o =
         fields_object(f, root, "prefill", "prefill.", false);
 
-    fields_known(f, &o, prefill_keys);
+    fields_known(f, &o,
+                 "nodes order step_tokens mix_requests max_waiting "
+                 "prefix_cache device host pipeline_stages disk "
+                 "handover_ms");
     c->prefill_nodes =
         (uint32_t)fields_integer(f, &o, "nodes", 1, CLUSTER_NODES_MAX, NULL);
     c->pipeline_stages = (uint32_t)fields_integer(f, &o, "pipeline_stages", 1,
@@ -265,7 +241,7 @@ static void read_decode(struct fields *f, const struct fields_object *root,
         return;
     struct fields_object o = fields_object(f, root, "decode", "decode.", false);
 
-    fields_known(f, &o, decode_keys);
+    fields_known(f, &o, "nodes kv_tokens max_batch");
     c->decode_nodes =
         (uint32_t)fields_integer(f, &o, "nodes", 1, CLUSTER_NODES_MAX, NULL);
     read_memory(f, &o, c);
@@ -281,7 +257,9 @@ static void read_coupled(struct fields *f, const struct fields_object *root,
         json_object_get(root->json, "decode"))
         fields_refuse(f, "", "coupled",
                       "does not go with \"prefill\" and \"decode\"");
-    fields_known(f, &o, coupled_keys);
+    fields_known(f, &o,
+                 "nodes order step_tokens mix_requests max_waiting "
+                 "prefix_cache kv_tokens max_batch handover_ms");
     c->coupled_nodes =
         (uint32_t)fields_integer(f, &o, "nodes", 1, CLUSTER_NODES_MAX, NULL);
     c->pipeline_stages = 1;
@@ -295,7 +273,7 @@ static void read_links(struct fields *f, const struct fields_object *root,
 {
     struct fields_object o = fields_object(f, root, "links", "links.", false);
 
-    fields_known(f, &o, links_keys);
+    fields_known(f, &o, "gbps shared layerwise");
     c->link_bytes_per_s =
         fields_number(f, &o, "gbps", 0.0, 1e9, NULL) * 1e9 / 8;
     c->links_shared = fields_bool(f, &o, "shared", true);
@@ -310,7 +288,9 @@ static void read_conventions(struct fields *f, const struct fields_object *root,
         fields_object(f, root, "conventions", "conventions.", true);
     char at[16];
 
-    fields_known(f, &o, convention_keys);
+    fields_known(f, &o,
+                 "cache_at whole_prompt_reuse "
+                 "kvcache_balancing_threshold");
     fields_text(f, &o, "cache_at", at, sizeof(at), "service");
     if (strcmp(at, "dispatch") == 0)
         c->cache_at = CLUSTER_CACHE_AT_DISPATCH;
@@ -332,11 +312,13 @@ static void read_cluster(struct fields *f, const struct fields_object *root,
     if (strcmp(format, "conductor-cluster") != 0)
         fields_refuse(f, "", "format", "expected \"conductor-cluster\"");
     (void)fields_integer(f, root, "version", 1, 1, NULL);
-    fields_known(f, root, root_keys);
+    fields_known(f, root,
+                 "format version name about model cost prefill decode "
+                 "coupled links conventions");
     fields_text(f, root, "name", c->name, sizeof(c->name), NULL);
     struct fields_object o = fields_object(f, root, "model", "model.", false);
 
-    fields_known(f, &o, model_keys);
+    fields_known(f, &o, "layers kv_bytes_per_token block_tokens");
     c->layers = (uint32_t)fields_integer(f, &o, "layers", 1, 10000, NULL);
     c->kv_bytes_per_token =
         fields_integer(f, &o, "kv_bytes_per_token", 1, 1 << 30, NULL);

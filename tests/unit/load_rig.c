@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "tests/unit/kv_store_check.h"
+#include "workers/load/internal.h"
 
 int64_t rig_now_us = 1000000;
 
@@ -18,7 +19,7 @@ static int64_t now_us(void)
 
 static void free_request(struct load_rig *rig, struct request *r)
 {
-    loader_forget(rig->loader, r);
+    loader_forget(r);
     request_release(r, rig->store);
     rig->live[r->id % RIG_ANSWERS] = NULL;
     request_free(r);
@@ -235,7 +236,7 @@ void load_rig_cancel(struct load_rig *rig, uint64_t id)
 
     if (!r || r->id != id || r->dead)
         return;
-    loader_forget(rig->loader, r);
+    loader_forget(r);
     if (batch_remove(rig->batch, r))
         free_request(rig, r);
 }
@@ -462,7 +463,7 @@ static bool pass_time(struct load_rig *rig, int64_t end_us)
             next = &rig->sources[i];
         }
     }
-    int64_t wake_us = loader_wake_us(rig->loader);
+    int64_t wake_us = rig->loader->wake_us;
     if (wake_us < at_us) {
         at_us = wake_us;
         next = NULL;

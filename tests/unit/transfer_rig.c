@@ -224,7 +224,7 @@ uint32_t site_came(const struct site *s, bool compare)
 
 void site_drop(struct site *s)
 {
-    loader_forget(s->loader, s->r);
+    loader_forget(s->r);
     request_release(s->r, s->store);
     request_free(s->r);
     s->r = NULL;

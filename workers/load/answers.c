@@ -232,11 +232,6 @@ void loader_wake_at(struct loader *l, int64_t when_us)
     event_loop_wait(l->timer, us > 0 ? us : 0);
 }
 
-int64_t loader_wake_us(const struct loader *l)
-{
-    return l->wake_us;
-}
-
 void loader_tick(struct loader *l)
 {
     int64_t now_us = l->config.now_us();

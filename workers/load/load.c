@@ -132,7 +132,7 @@ bool load_check(struct load *load)
     return true;
 }
 
-void loader_forget(struct loader *, struct request *r)
+void loader_forget(struct request *r)
 {
     if (!r->load.job)
         return;

@@ -155,11 +155,8 @@ double loader_source_bytes_per_s(const struct loader_source *s);
 void loader_poke(struct loader *l, int (*take)(void *arg, struct request *r),
                  void *take_arg);
 
-/* When loader_tick() is due; INT64_MAX: not at all. A loader with an event
- * base sees to it itself. */
-int64_t loader_wake_us(const struct loader *l);
-
-/* Pass on pieces that a throttle held back and that are due. */
+/* Pass on pieces that a throttle held back and that are due. A loader with an
+ * event base sees to it itself. */
 void loader_tick(struct loader *l);
 
 /* batch_ops.chunk: how many of the next `most` tokens of `r` to compute now,
@@ -173,7 +170,7 @@ void loader_stalled(struct loader *l, struct request *r);
 
 /* Drop the load of `r`, if it has one. Blocks into which a read is under way
  * stay pinned until it ends. */
-void loader_forget(struct loader *l, struct request *r);
+void loader_forget(struct request *r);
 
 /* A step of these n segments took step_us: learn from it. */
 void loader_learn(struct loader *l, const struct engine_segment *segments,

@@ -18,7 +18,7 @@ void worker_free_request(struct worker *w, struct request *r)
 
 void worker_drop(struct worker *w, struct request *r)
 {
-    loader_forget(w->loader, r);
+    loader_forget(r);
     transfer_forget(r);
     if (r->state == REQUEST_KV_WAIT)
         TAILQ_REMOVE(&w->kv_waits, r, link);

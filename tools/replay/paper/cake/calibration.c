@@ -104,13 +104,11 @@ static void read_sizes(struct fields *f, const struct fields_object *root,
 static void read_cost(struct fields *f, json_t *json, const char *path,
                       struct cake_calibration *c)
 {
-    static const char *const known[] = {
-        "hardware", "model", "alpha", "beta", "assumed_rising_share", NULL};
     const struct fields_object o = {json, path};
     static const double none = 0;
     struct cake_chunk_cost cost;
 
-    fields_known(f, &o, known);
+    fields_known(f, &o, "hardware model alpha beta assumed_rising_share");
     fields_text(f, &o, "hardware", cost.hardware, sizeof cost.hardware, NULL);
     fields_text(f, &o, "model", cost.model, sizeof cost.model, NULL);
     cost.alpha_s = fields_number(f, &o, "alpha", 1e-9, 1e4, NULL);
@@ -157,14 +155,11 @@ static void read_root(struct fields *f, const struct fields_object *root,
                       void *into)
 {
     struct cake_calibration *c = into;
-    static const char *const known[] = {"source",          "io_fixed_s",
-                                        "io_piece_s",      "final_step_s",
-                                        "io_piece_tokens", "chunk_tokens",
-                                        "step_tokens",     "kv_bytes_per_token",
-                                        "chunk_cost_s",    NULL};
     char step[64];
 
-    fields_known(f, root, known);
+    fields_known(f, root,
+                 "source io_fixed_s io_piece_s final_step_s io_piece_tokens "
+                 "chunk_tokens step_tokens kv_bytes_per_token chunk_cost_s");
     read_remark(f, root, "source");
     c->io_fixed_s = fields_number(f, root, "io_fixed_s", 0, 1e4, NULL);
     c->io_piece_s = fields_number(f, root, "io_piece_s", 0, 1e4, NULL);
