@@ -57,6 +57,25 @@ static void test_others(void)
     CU_ASSERT_DOUBLE_EQUAL(r.start_s, -1, 0);
 }
 
+/* Names of SGLang 0.5.23, two ranks; those of others beside them. */
+static void test_pages(void)
+{
+    static const char told[] =
+        "sglang:page_size{dp_rank=\"0\"} 32.0\n"
+        "sglang:num_pages{dp_rank=\"0\"} 64.0\n"
+        "sglang:num_pages{dp_rank=\"1\"} 64.0\n"
+        "sglang:num_pages{dp_rank=\"2\"} NaN\n";
+    struct engine_report r = scan(told, 9);
+
+    CU_ASSERT_EQUAL(r.block_tokens, 32);
+    CU_ASSERT_EQUAL(r.kv_blocks, 128);
+    r = scan("sglang:num_pages 7\n"
+             "sglang:cache_config_info{page_size=\"1\",num_pages=\"9\"} 1\n"
+             "sglang:num_pages 7\n",
+             0);
+    CU_ASSERT_EQUAL(r.kv_blocks, 9);
+}
+
 static void test_nonsense(void)
 {
     static char longest[3 * REPORT_LINE_BYTES];
@@ -87,6 +106,7 @@ int main(void)
     CU_pSuite s = CU_add_suite("engine_report", NULL, NULL);
     CU_add_test(s, "vllm", test_vllm);
     CU_add_test(s, "others", test_others);
+    CU_add_test(s, "pages", test_pages);
     CU_add_test(s, "nonsense", test_nonsense);
     CU_basic_run_tests();
     unsigned failures = CU_get_number_of_failures();

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum told { SUM, MOST, CACHE };
+enum told { SUM, MOST, CACHE, PAGES, PAGE };
 
 /* The names of vLLM (old and new), SGLang and llama.cpp's server. */
 static const struct {
@@ -22,6 +22,8 @@ static const struct {
     {"sglang:num_queue_reqs", SUM, AT(waiting)},
     {"sglang:token_usage", MOST, AT(kv_usage_ratio)},
     {"sglang:cache_config_info", CACHE, 0},
+    {"sglang:num_pages", PAGES, 0}, /* 0.5.23 has these in its place */
+    {"sglang:page_size", PAGE, 0},
     {"llamacpp:requests_processing", SUM, AT(running)},
     {"llamacpp:requests_deferred", SUM, AT(waiting)},
     {"process_start_time_seconds", MOST, AT(start_s)},
@@ -54,9 +56,16 @@ static int64_t label_number(const char *labels, const char *label)
     return -1;
 }
 
-/* Names differ between engines, values are per rank: they add up. */
-static void take_cache(struct engine_report *r, const char *labels)
+static void add_blocks(struct engine_report *r, int64_t blocks)
 {
+    r->kv_blocks = (r->kv_blocks > 0 ? r->kv_blocks : 0) + blocks;
+}
+
+/* Names differ between engines, values are per rank: they add up. Pages that
+ * were told apart are the same ones. */
+static void take_cache(struct report_scan *scan, const char *labels)
+{
+    struct engine_report *r = &scan->report;
     int64_t block = label_number(labels, "block_size");
     int64_t blocks = label_number(labels, "num_gpu_blocks");
 
@@ -66,8 +75,22 @@ static void take_cache(struct engine_report *r, const char *labels)
         blocks = label_number(labels, "num_pages");
     if (block > 0)
         r->block_tokens = block;
-    if (blocks > 0)
-        r->kv_blocks = (r->kv_blocks > 0 ? r->kv_blocks : 0) + blocks;
+    if (blocks < 0)
+        return;
+    if (!scan->any_cache)
+        r->kv_blocks = -1;
+    scan->any_cache = true;
+    add_blocks(r, blocks);
+}
+
+static void take_pages(struct report_scan *scan, enum told told, double value)
+{
+    if (!(value >= 1 && value <= UINT32_MAX))
+        return;
+    if (told == PAGE)
+        scan->report.block_tokens = (int64_t)value;
+    else if (!scan->any_cache)
+        add_blocks(&scan->report, (int64_t)value);
 }
 
 static void take_value(double *into, enum told told, double value)
@@ -115,11 +138,13 @@ static void take_line(struct report_scan *scan)
         if (!value)
             continue;
         if (samples[i].told == CACHE) {
-            take_cache(&scan->report, scan->line + n);
+            take_cache(scan, scan->line + n);
             return;
         }
         double number = strtod(value, &end);
-        if (end > value)
+        if (end > value && samples[i].told >= PAGES)
+            take_pages(scan, samples[i].told, number);
+        else if (end > value)
             take_value(
                 (double *)(void *)((char *)&scan->report + samples[i].at),
                 samples[i].told, number);

@@ -23,8 +23,9 @@ struct engine_report {
 struct report_scan {
     struct engine_report report;
     char line[REPORT_LINE_BYTES];
-    size_t n;      /* of line */
-    bool too_long; /* the line is skipped */
+    size_t n;       /* of line */
+    bool too_long;  /* the line is skipped */
+    bool any_cache; /* a cache_config_info told the blocks */
 };
 
 /* Nothing is told yet. */
