@@ -74,7 +74,6 @@ static int submit(struct forward_call *c, const struct front_call *call,
     c->head = forward_copy_head(call->head, &f);
     if (!c->head)
         return -ENOMEM;
-    f.chat = body->kind && body->kind->chat;
     f.tokenize = c->tokenize = forward_tokenize_body(body, &f.n_tokenize);
     f.cache_salt = body->cache_salt;
     id = http_find(call->head, "x-request-id");

@@ -45,7 +45,6 @@ struct service_forward {
                              they are known, or cannot be asked for */
     size_t n_tokenize;
     const char *cache_salt; /* with the tokens; borrowed for the call only */
-    bool chat;              /* the question is of a chat */
     bool ids;               /* tokens are token ids, as the engine knows them */
     const char *client_id;  /* what the client calls it, cut to 63 bytes; "":
                                nothing;  borrowed for the call only */

@@ -174,9 +174,9 @@ static void on_time(evutil_socket_t fd, short what, void *arg)
     finish(request, "not in time");
 }
 
-/* A ready engine that tokenizes such prompts, one after the other; NULL: none,
- * or none whose events have come, so that nothing is *wanted. */
-static struct engine *choose(struct service *s, bool chat, bool *wanted)
+/* A ready engine that tokenizes, one after the other; NULL: none, or none whose
+ * events have come, so that nothing is *wanted. */
+static struct engine *choose(struct service *s, bool *wanted)
 {
     int64_t now_us = clock_now_us();
     uint32_t n = pool_slots(s->pool);
@@ -190,7 +190,6 @@ static struct engine *choose(struct service *s, bool chat, bool *wanted)
             continue;
         heard = heard || e->heard;
         if (!found && *e->config->tokenize_path &&
-            (!chat || e->config->kind != ENGINE_SGLANG) &&
             pool_get(s->pool, e->id)->health == HEALTH_READY) {
             *wanted = true;
             found = now_us >= e->tokenize_after_us ? e : NULL;
@@ -223,8 +222,7 @@ bool tokenize_begin(struct service_request *request)
     int64_t us = s->config.engine_tokenize_ms * 1000;
     struct timeval limit = {us / 1000000, us % 1000000};
     bool wanted = false;
-    struct engine *e =
-        what->tokenize && us ? choose(s, what->chat, &wanted) : NULL;
+    struct engine *e = what->tokenize && us ? choose(s, &wanted) : NULL;
     struct tokenizing *t;
     static const char type[] = "Content-Type: application/json\r\n";
     const char *key;

@@ -70,7 +70,7 @@ def joined(answer):
 
 
 class Behind(harness.Case):
-    """Conductor in front of two vLLM."""
+    """Conductor in front of real engines."""
     shared = []  # the engines
 
     def setUp(self):
@@ -93,7 +93,8 @@ class Behind(harness.Case):
 
     def start_conductor(self):
         self.cluster.start_conductor()
-        wait_until('both are ready', lambda: self.api.instances()[0] == 2)
+        wait_until('all are ready', lambda: self.api.instances()[0] == len(
+            self.shared))
         for engine in self.shared:
             self.learn(engine)
 
@@ -533,15 +534,11 @@ def start(folder):
     print(f'== vLLM {version}: 2 engines of {BLOCKS} blocks of {BLOCK_TOKENS} '
           f'tokens; {"one binds" if alone else "none binds"} the address of '
           'its events', flush=True)
-    began = time.monotonic()
     for i in range(2):
         Behind.shared.append(Vllm(folder, model, f'vllm{i}', alone and i == 0))
-    for engine in Behind.shared:
-        engine.wait_ready()
-    print(f'both started in {time.monotonic() - began:.0f} s', flush=True)
 
 
-def main():
+def main(start_all, cases):
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument('--build', default=harness.settings.build)
     parser.add_argument('--scale', type=float, default=1,
@@ -555,13 +552,17 @@ def main():
 
     # An engine's own children do not end with us: kill() ends them.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-    folder = tempfile.mkdtemp(prefix='conductor-vllm-')
+    folder = tempfile.mkdtemp(prefix='conductor-engines-')
     result = Result()
     try:
-        start(folder)
-        names = [name for name in vars(Vllms)
+        began = time.monotonic()
+        start_all(folder)
+        for engine in Behind.shared:
+            engine.wait_ready()
+        print(f'started in {time.monotonic() - began:.0f} s', flush=True)
+        names = [name for name in vars(cases)
                  if name.startswith('test_') and args.filter in name]
-        unittest.TestSuite(map(Vllms, names)).run(result)
+        unittest.TestSuite(map(cases, names)).run(result)
     finally:
         for engine in Behind.shared:
             engine.process.kill()
@@ -572,4 +573,4 @@ def main():
 
 
 if __name__ == '__main__':
-    sys.exit(main())
+    sys.exit(main(start, Vllms))

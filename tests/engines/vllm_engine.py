@@ -38,6 +38,7 @@ class Group(engines.Foreign):
 
 class Vllm:
     """One vLLM. It binds its events' address, or connects to it."""
+    kind, env = 'vllm', ENV
 
     def __init__(self, folder, model, name, binds):
         self.folder, self.model, self.name = folder, model, name
@@ -73,7 +74,7 @@ class Vllm:
         self.whole = Recount(BLOCK_TOKENS)
         self.process = Group(self.folder, self.name,
                              list(map(str, self.command())),
-                             {**os.environ, **ENV})
+                             {**os.environ, **self.env})
 
     def wait_ready(self):
         def ready():
@@ -84,7 +85,7 @@ class Vllm:
 
     def fields(self):
         """What Conductor's configuration says of it."""
-        return {'name': self.name, 'kind': 'vllm', 'url': self.url,
+        return {'name': self.name, 'kind': self.kind, 'url': self.url,
                 'model': engines.MODEL, 'block_tokens': BLOCK_TOKENS,
                 'index': 'events', 'kv_events_bind': not self.binds,
                 'kv_events': f'tcp://127.0.0.1:{self.events_port}',
