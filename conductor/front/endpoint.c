@@ -119,6 +119,21 @@ int endpoint_rules(const struct front_call *call,
     return rc;
 }
 
+/* FNV-1a, never 0. */
+uint64_t endpoint_session(const struct http_head *head)
+{
+    const struct http_slice *id = http_find(head, "x-session-id");
+    uint64_t h = 0xcbf29ce484222325u;
+
+    if (!id)
+        id = http_find(head, "x-dynamo-session-id");
+    if (!id || id->n == 0)
+        return 0;
+    for (size_t i = 0; i < id->n; i++)
+        h = (h ^ (unsigned char)id->at[i]) * 0x100000001b3u;
+    return h ? h : 1;
+}
+
 void endpoint_set_no_memory(struct openai_error *error)
 {
     openai_error_set(error, 500, "out_of_memory", NULL, "out of memory");

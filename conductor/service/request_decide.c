@@ -148,6 +148,7 @@ static void carry_out(struct service_request *request,
             : "no plan",
         (long long)told.predicted_ttft_us);
     explain_decided(s->explain, request, d);
+    sessions_note(&s->sessions, request->session, d->prefill);
     uint64_t attempt_id = request->attempt.id;
     bool forwards = request->forward;
     if (!forwards)

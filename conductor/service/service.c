@@ -292,6 +292,7 @@ void service_free_one(struct service *s)
     secret_free(s->secret);
     service_drop_requests(s);
     token_cache_free(s->tokens);
+    free(s->sessions);
     free(s->engines);
     kv_feed_free(s->store_feed);
     kv_feeds_free(s->feeds);

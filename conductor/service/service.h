@@ -60,6 +60,7 @@ struct service_request_params {
     int64_t slo_ttft_us;    /* 0: the configuration's default */
     int64_t slo_tbt_us;     /* 0: the configuration's default */
     const char *salt;       /* isolates a tenant's cache; NULL: none */
+    uint64_t session;       /* a number of it; 0: none */
     const char *adapter;    /* LoRA, at most 255 bytes; NULL: none */
     /* For service_forwards(): tokens are what its blocks are known by, any
      * number of them, and max_tokens is a guess if it is not said. */

@@ -28,6 +28,7 @@
 #include "conductor/service/explain.h"
 #include "conductor/service/metrics.h"
 #include "conductor/service/service.h"
+#include "conductor/service/sessions.h"
 #include "conductor/service/token_cache.h"
 #include "predictor/cost_model.h"
 #include "predictor/learned.h"
@@ -103,6 +104,7 @@ struct service_request {
     uint32_t slot;
     char request_id[32];
     uint64_t number;                  /* of the request, in its id too */
+    uint64_t session;                 /* 0: none */
     struct dispatch_request dispatch; /* the core's part of it */
     struct request_prompt prompt;
     struct request_attempt attempt;
@@ -158,6 +160,7 @@ struct service {
     struct event *sweep; /* the index has slices of work */
     struct metrics metrics;
     struct explain *explain;
+    struct sessions *sessions; /* NULL: none yet */
     struct service_model_info model;
     uint64_t fingerprint; /* of the registered workers; 0 = none yet */
     uint32_t n_workers;

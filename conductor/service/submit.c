@@ -76,6 +76,7 @@ struct service_request *service_submit(struct service *service,
         .ask = {.keys = request->prompt.keys,
                 .n_keys = request->prompt.n_keys,
                 .n_tokens = request->prompt.n_tokens,
+                .session = sessions_find(s->sessions, p->session),
                 .max_output_tokens = request->prompt.max_tokens},
         .arrived_us = p->arrived_us,
         .slo_ttft_us =
@@ -84,6 +85,7 @@ struct service_request *service_submit(struct service *service,
             p->slo_tbt_us ? p->slo_tbt_us : s->config.slo_tbt_ms * 1000,
     };
     request->number = s->table.next_request++;
+    request->session = p->session;
     snprintf(request->request_id, sizeof(request->request_id), "%llx%.*u-%llx",
              (unsigned long long)s->model.created_s, s->number > 0, s->number,
              (unsigned long long)request->number);

@@ -580,6 +580,20 @@ class Placement(EngineCase):
         self.assertEqual(homes, [homes[0]] * 4)
         self.assertGreater(len(set(homes[0])), 1)
 
+    def test_sessions_stay(self):
+        """Prompts that have nothing in common, one at a time: idle engines
+        take turns, but for sessions."""
+        cluster = self.engines(None, None, None)
+        for header in ('X-Session-ID', 'X-Dynamo-Session-ID'):
+            homes = []
+            for turn in range(3):
+                homes.append([self.post(
+                    cluster, {'prompt': [turn * 100 + i] * 50}, headers={
+                        header: f'session {i}'})
+                    .headers['x-conductor-prefill'] for i in range(6)])
+            self.assertEqual(homes, [homes[0]] * 3)
+            self.assertEqual(set(homes[0]), {'e0', 'e1', 'e2'})
+
     def test_prompts_of_other_paths(self):
         """SGLang's own path, and OpenAI's newest."""
         cluster = self.engines(None, None, None)

@@ -257,6 +257,38 @@ static void test_price(void)
     rig_fini(&r);
 }
 
+/* A session stays where it was, unless that costs more than 10 ms. */
+static void test_sessions(void)
+{
+    struct rig r;
+
+    rig_init(&r, "plan", WHOLE_BLOCKS, false);
+    for (int i = 0; i < 3; i++)
+        add(&r, 0, 0);
+    r.request.session = r.ids[1];
+    decide(&r);
+    CU_ASSERT_EQUAL(r.decision.prefill, r.ids[1]);
+    CU_ASSERT_EQUAL(r.decision.chosen.ttft_us, 10500);
+    CU_ASSERT_EQUAL(r.decision.chosen.score_us,
+                    500 + (int64_t)(r.decision.engine_price * 10500));
+    wait_there(&r, 1, 7, 9000);
+    decide(&r);
+    CU_ASSERT_EQUAL(r.decision.prefill, r.ids[1]);
+    wait_there(&r, 1, 8, 2000);
+    decide(&r);
+    CU_ASSERT_EQUAL(r.decision.prefill, r.ids[0]);
+    /* Nor against an SLO. */
+    CU_ASSERT_EQUAL(pool_prefill_cancel(r.pool, r.ids[1], 8, 0), 0);
+    r.request.slo_ttft_us = 15000;
+    decide(&r);
+    CU_ASSERT_EQUAL(r.decision.prefill, r.ids[0]);
+    /* Nor if it is gone. */
+    r.request.session = 12345;
+    decide(&r);
+    CU_ASSERT_EQUAL(r.decision.prefill, r.ids[0]);
+    rig_fini(&r);
+}
+
 /* A wait hides a load only as long as it lasts, and what another one could
  * load need not come in time: neither is told to come again in vain. */
 static void test_fits(void)
@@ -608,6 +640,7 @@ static struct obvious obvious_of(const struct rig *r,
     o.ttft_us = plan.finish_us - r->request.now_us;
     o.prefill_us = plan.compute_us;
     o.score_us = o.ttft_us + (int64_t)(price * (double)o.prefill_us);
+    o.score_us -= i->id == r->request.session ? 10000 : 0;
     o.late = r->request.slo_ttft_us > 0 && o.ttft_us > r->request.slo_ttft_us;
     return o;
 }
@@ -700,6 +733,8 @@ static void random_rig(struct rig *r)
     r->request.n_tokens = (int64_t)r->request.n_keys * BLOCK + pick(1, 99);
     if (pick(0, 2) == 0)
         r->request.slo_ttft_us = pick(1000, 30000);
+    if (pick(0, 2) == 0)
+        r->request.session = r->ids[pick(0, pool_slots(r->pool) - 1)];
     if (pick(0, 5) == 0) {
         r->request.exclude[0] = r->ids[pick(0, pool_slots(r->pool) - 1)];
         r->request.n_exclude = 1;
@@ -792,6 +827,7 @@ int main(void)
 {
     CU_initialize_registry();
     CU_pSuite suite = CU_add_suite("schedule_plan", NULL, NULL);
+    CU_add_test(suite, "sessions", test_sessions);
     CU_add_test(suite, "own disk", test_own_disk);
     CU_add_test(suite, "queue", test_queue);
     CU_add_test(suite, "load_all", test_load_all);

@@ -43,6 +43,8 @@ struct schedule_request {
     int64_t slo_ttft_us;       /* 0: none */
     int64_t slo_tbt_us;        /* 0: none */
     int64_t now_us;
+    uint32_t session; /* pool id of who served its session last, preferred a
+                         little by the policy plan; POOL_NO_INSTANCE: none */
     /* Pool ids that must not be chosen or fetched from: they failed this
      * request. */
     uint32_t exclude[SCHEDULE_EXCLUDE_MAX];

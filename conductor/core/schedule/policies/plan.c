@@ -2,10 +2,11 @@
  * plan: for every prefill instance the load plan (load_plan.h) that finishes
  * first, from its own slow tiers and the best other holders. What meets the
  * TTFT SLO comes before what does not; then the lowest finishing time + engine
- * work x engine_price wins, of equal ones the shorter queue, then the instance
- * whose last prefill came longest ago, then the lower slot. On the chosen
- * instance, loading all takes the plan's place if it scores lower, unless
- * computing all would end before it.
+ * work x engine_price wins, where the instance that served the request's
+ * session last is forgiven session_ms, of equal ones the shorter queue, then
+ * the instance whose last prefill came longest ago, then the lower slot. On the
+ * chosen instance, loading all takes the plan's place if it scores lower,
+ * unless computing all would end before it.
  *
  * A candidate that was not worked out carries lower bounds of its end and of
  * its engine's work. Two hold for the end: its queue and what must be computed
@@ -22,7 +23,7 @@
 #define DOMINATORS_MAX 8
 #define FITS_LOOKS_MAX 16
 
-enum { WAIT_PRICE, QUEUE_PRICE, MODES };
+enum { WAIT_PRICE, QUEUE_PRICE, MODES, SESSION };
 
 static const struct policy_option options[] = {
     [WAIT_PRICE] = {"wait_price", 0, 1e6, false, 1,
@@ -33,6 +34,9 @@ static const struct policy_option options[] = {
     [MODES] = {"load_modes", 1, LOAD_MODE_ALL, true, LOAD_MODE_ALL,
                "sum of the modes that plans may use: 1 compute, 2 load, "
                "4 both, 8 layer by layer"},
+    [SESSION] = {"session_ms", 0, 1e6, false, 10,
+                 "milliseconds that an instance may end later if it served "
+                 "the request's session last"},
 };
 
 /* Of the request that is decided on. */
@@ -89,7 +93,7 @@ static bool before(const struct prefill_estimate *a,
     return a->slot < b->slot;
 }
 
-/* From its ttft and the engine's work. */
+/* From its ttft, the engine's work, and the session. */
 static void set_score(const struct scheduler *s,
                       const struct schedule_request *request,
                       struct prefill_estimate *e)
@@ -99,6 +103,8 @@ static void set_score(const struct scheduler *s,
     e->score_us = others_us < (double)(ESTIMATE_NEVER_US - e->ttft_us)
                       ? e->ttft_us + (int64_t)others_us
                       : ESTIMATE_NEVER_US;
+    if (e->instance == request->session)
+        e->score_us -= (int64_t)(s->options[SESSION] * 1e3);
     e->late = request->slo_ttft_us > 0 && e->ttft_us > request->slo_ttft_us;
 }
 
