@@ -19,10 +19,12 @@ class FakeServer:
     """Serves on a free port of loopback until close()."""
 
     def __init__(self, block_tokens=32, behave=lambda index: 'answer',
-                 token_gap_s=0.002):
+                 token_gap_s=0.002, keeps=False):
         self.block_tokens = block_tokens
         self.behave = behave
         self.token_gap_s = token_gap_s
+        self.keeps = keeps  # connections; else it closes without a word
+        self.connections = set()
         self.lock = threading.Lock()
         self.blocks = set()
         self.requests = []  # the parsed bodies
@@ -89,6 +91,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def do_POST(self):
         self.fake.paths.add(self.path)
+        self.fake.connections.add(self.client_address)
         size = int(self.headers['Content-Length'])
         body = json.loads(self.rfile.read(size))
         index = self.fake.accept(body)
@@ -135,4 +138,4 @@ class Handler(http.server.BaseHTTPRequestHandler):
                     'retries': 1}})
         self.chunk('data: [DONE]\n\n')
         self.wfile.write(b'0\r\n\r\n')
-        self.close_connection = True
+        self.close_connection = not self.fake.keeps

@@ -127,6 +127,18 @@ class Replay(unittest.TestCase):
         self.assertGreater(report['ttft_s']['max'],
                            report['send_lag_s']['max'])
 
+    def test_connections_are_used_again(self):
+        """As clients of the OpenAI API do. One that the server has closed
+        meanwhile is no failure."""
+        for keeps, connections in (True, 1), (False, 10):
+            server = self.serve(keeps=keeps)
+            done, report = self.live(server, '--speed', 1000, '--requests', 10,
+                                     '--max-in-flight', 1)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertEqual(report['requests']['completed'], 10)
+            self.assertEqual(len(server.requests), 10)
+            self.assertEqual(len(server.connections), connections)
+
     def test_failures(self):
         plan = {1: 429, 2: 500, 3: 'cut', 4: 'error', 5: 429, 6: 404}
         server = self.serve(behave=lambda i: plan.get(i, 'answer'))

@@ -6,8 +6,11 @@
 #include "tools/replay/live/http_request.h"
 
 #include <errno.h>
+#include <event2/bufferevent.h>
 #include <event2/http.h>
 #include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,6 +26,9 @@ struct replay_request {
     struct replay_request_params params;
     struct evhttp_connection *connection;
     struct event *timer; /* the timeout first, then the reaper */
+    struct evbuffer *body;
+    bool reused; /* its connection has served another request */
+    bool again;  /* and had ended when this one came: to be sent once more */
     bool over;
     const char *failure; /* what the error callback said, or NULL */
     struct replay_answer answer;
@@ -74,6 +80,7 @@ static void request_free(struct replay_request *r)
 {
     if (r->connection)
         evhttp_connection_free(r->connection);
+    evbuffer_free(r->body);
     event_loop_drop(r->timer);
     free(r);
 }
@@ -81,22 +88,6 @@ static void request_free(struct replay_request *r)
 static int64_t request_now_us(const struct replay_request *r)
 {
     return clock_now_us() - r->params.start_us;
-}
-
-/* Ends the request from outside of the connection's callbacks. */
-static void reap(struct replay_request *r)
-{
-    r->params.done(r->params.arg, r->params.record);
-    request_free(r);
-}
-
-static void on_timer(evutil_socket_t, short, void *arg)
-{
-    struct replay_request *r = arg;
-
-    if (!r->over)
-        replay_answer_finish(&r->answer, 0, "timeout", request_now_us(r));
-    reap(r);
 }
 
 static void on_chunk(struct evhttp_request *request, void *arg)
@@ -153,6 +144,11 @@ static void on_done(struct evhttp_request *request, void *arg)
     int status = request ? evhttp_request_get_response_code(request) : 0;
     const char *failure = r->failure;
 
+    if (status == 0 && r->reused && !r->again) {
+        r->again = true;
+        event_loop_wait(r->timer, 0);
+        return;
+    }
     if (status == 0 && !failure)
         failure = "cannot connect";
     if (status != 0)
@@ -162,8 +158,7 @@ static void on_done(struct evhttp_request *request, void *arg)
     event_loop_wait(r->timer, 0);
 }
 
-static struct evhttp_request *request_new(struct replay_request *r,
-                                          struct evbuffer *body)
+static struct evhttp_request *request_new(struct replay_request *r)
 {
     struct evhttp_request *request = evhttp_request_new(on_done, r);
 
@@ -177,50 +172,97 @@ static struct evhttp_request *request_new(struct replay_request *r,
     evhttp_request_set_error_cb(request, on_error);
     if (evhttp_add_header(headers, "Host", host) != 0 ||
         evhttp_add_header(headers, "Content-Type", "application/json") != 0 ||
-        evhttp_add_header(headers, "Connection", "close") != 0 ||
-        evbuffer_add_buffer(evhttp_request_get_output_buffer(request), body) !=
-            0) {
+        evbuffer_add_buffer_reference(evhttp_request_get_output_buffer(request),
+                                      r->body) != 0) {
         evhttp_request_free(request);
         return NULL;
     }
     return request;
 }
 
+/* The last bytes of a request are not to wait until the server has
+ * acknowledged those before. */
+static void send_at_once(struct evhttp_connection *connection)
+{
+    struct bufferevent *bev = evhttp_connection_get_bufferevent(connection);
+    int on = 1;
+
+    (void)setsockopt(bufferevent_getfd(bev), IPPROTO_TCP, TCP_NODELAY, &on,
+                     sizeof on);
+}
+
+/* Returns 0, or -ENOMEM. */
+static int send_request(struct replay_request *r)
+{
+    char path[sizeof r->params.server->path + 32];
+    /* Only our own timer ends a request: libevent's default is 50 s of silence,
+     * which a long queue exceeds. */
+    struct timeval silence = timeval_of(r->params.timeout_us + 5000000);
+
+    if (!r->again)
+        r->connection = replay_idle_take(r->params.idle);
+    r->reused = r->connection;
+    if (!r->connection)
+        r->connection = evhttp_connection_base_new(r->params.base, NULL,
+                                                   r->params.server->host,
+                                                   r->params.server->port);
+    if (!r->connection)
+        return -ENOMEM;
+    evhttp_connection_set_timeout_tv(r->connection, &silence);
+    struct evhttp_request *request = request_new(r);
+    snprintf(path, sizeof path, "%s/v1/completions", r->params.server->path);
+    event_loop_wait(r->timer, r->params.timeout_us);
+    if (!request ||
+        evhttp_make_request(r->connection, request, EVHTTP_REQ_POST, path) != 0)
+        return -ENOMEM;
+    send_at_once(r->connection);
+    return 0;
+}
+
+/* Ends the request from outside of the connection's callbacks. */
+static void reap(struct replay_request *r)
+{
+    if (r->over && r->answer.record->status != 0 && !r->failure)
+        r->connection = replay_idle_keep(r->params.idle, r->connection);
+    r->params.done(r->params.arg, r->params.record);
+    request_free(r);
+}
+
+static void on_timer(evutil_socket_t, short, void *arg)
+{
+    struct replay_request *r = arg;
+
+    if (r->again && r->reused) {
+        evhttp_connection_free(r->connection);
+        r->connection = NULL;
+        r->failure = NULL;
+        if (send_request(r) == 0)
+            return;
+    }
+    if (!r->over)
+        replay_answer_finish(&r->answer, 0, "timeout", request_now_us(r));
+    reap(r);
+}
+
 int replay_request_start(const struct replay_request_params *params,
                          struct evbuffer *body, struct replay_request **out)
 {
-    const struct replay_server *server = params->server;
-    struct replay_request *c = calloc(1, sizeof *c);
+    struct replay_request *r = calloc(1, sizeof *r);
 
-    if (!c)
-        goto free_body;
-    c->params = *params;
-    replay_answer_init(&c->answer, params->record);
-    c->timer = evtimer_new(params->base, on_timer, c);
-    c->connection = evhttp_connection_base_new(params->base, NULL, server->host,
-                                               server->port);
-    if (!c->timer || !c->connection)
-        goto free_request;
-    /* Only our own timer ends a request: libevent's default is 50 s of silence,
-     * which a long queue exceeds. */
-    struct timeval silence = timeval_of(params->timeout_us + 5000000);
-    evhttp_connection_set_timeout_tv(c->connection, &silence);
-    struct evhttp_request *request = request_new(c, body);
-    char path[sizeof server->path + 32];
-    snprintf(path, sizeof path, "%s/v1/completions", server->path);
-    event_loop_wait(c->timer, params->timeout_us);
-    if (!request ||
-        evhttp_make_request(c->connection, request, EVHTTP_REQ_POST, path) != 0)
-        goto free_request;
-    evbuffer_free(body);
-    *out = c;
+    if (!r) {
+        evbuffer_free(body);
+        return -ENOMEM;
+    }
+    r->params = *params;
+    r->body = body;
+    replay_answer_init(&r->answer, params->record);
+    r->timer = evtimer_new(params->base, on_timer, r);
+    if (!r->timer || send_request(r) != 0) {
+        request_free(r);
+        return -ENOMEM;
+    }
+    *out = r;
     return 0;
-
-free_request:
-    request_free(c);
-free_body:
-    evbuffer_free(body);
-    return -ENOMEM;
 }
 
 void replay_request_cancel(struct replay_request *r, const char *reason)

@@ -1,7 +1,8 @@
 /*
  * HTTP to the server under test, on libevent: one streamed completion, or one
- * plain GET. A connection per request, so that requests never wait for each
- * other.
+ * plain GET. Requests never wait for each other: each has a connection, one
+ * that an earlier request is done with or a new one, as clients of the OpenAI
+ * API do.
  */
 #ifndef TOOLS_REPLAY_LIVE_HTTP_REQUEST_H
 #define TOOLS_REPLAY_LIVE_HTTP_REQUEST_H
@@ -12,6 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "tools/replay/live/idle.h"
 #include "tools/replay/report/record.h"
 
 /* Where to send. Filled by replay_server_parse. */
@@ -37,6 +39,7 @@ typedef void replay_request_cb(void *arg, struct replay_record *record);
 struct replay_request_params {
     struct event_base *base;            /* borrowed */
     const struct replay_server *server; /* borrowed until the end */
+    struct replay_idle *idle;           /* likewise, of this server alone */
     struct replay_record *record;       /* borrowed until the end */
     int64_t start_us;   /* clock time that the record's times count from */
     int64_t timeout_us; /* for the whole answer */

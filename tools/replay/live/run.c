@@ -31,6 +31,7 @@ struct run {
     const struct replay_run_params *params;
     struct replay_record *records;
     struct replay_request **requests; /* (trace count), NULL: none in flight */
+    struct replay_idle idle;
     struct event *send_timer;
     struct event *progress_timer;
     struct event *interrupt;
@@ -168,6 +169,7 @@ static int send_request(struct run *run, size_t i)
     const struct replay_run_params *p = run->params;
     struct replay_request_params request = {.base = p->base,
                                             .server = p->server,
+                                            .idle = &run->idle,
                                             .record = &run->records[i],
                                             .start_us = run->start_us,
                                             .timeout_us = p->timeout_us,
@@ -264,6 +266,7 @@ static void run_fini(struct run *run)
     event_loop_drop(run->progress_timer);
     event_loop_drop(run->send_timer);
     free(run->requests);
+    replay_idle_fini(&run->idle);
 }
 
 static int run_init(struct run *run)
