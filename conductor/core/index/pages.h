@@ -36,6 +36,7 @@
 
 #include "conductor/core/arena.h"
 #include "conductor/core/index/prefix_index.h"
+#include "conductor/core/index/zeroed.h"
 
 #define PAGE_KEYS 16u
 #define BUCKET_SLOTS 15u
@@ -211,10 +212,6 @@ static inline unsigned record_tiers(const struct record *record, uint32_t place)
 /* The tiers of a record that holds all n_keys places in the same ones; 0 for
  * others. */
 unsigned record_uniform(const struct record *record, uint32_t n_keys);
-
-/* calloc() for what is looked up at random; asks for huge pages, without
- * which look-ups miss the TLB. free() frees it. */
-[[nodiscard]] void *table_zeroed(size_t n, size_t size);
 
 /* The place of a key, page 0 if it has none. */
 struct position table_find(const struct prefix_index *ix, uint64_t key);

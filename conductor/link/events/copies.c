@@ -15,6 +15,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "conductor/core/index/zeroed.h"
+
 #define BITS_MIN 8u
 
 /* Both factors hold the seed, so that an engine cannot choose hashes that fall
@@ -39,7 +41,7 @@ static bool same_place(struct copy_place a, struct copy_place b)
 
 int copies_init(struct copies_table *t, uint64_t max, uint64_t seed)
 {
-    struct copies *slots = calloc(1u << BITS_MIN, sizeof(*slots));
+    struct copies *slots = table_zeroed(1u << BITS_MIN, sizeof(*slots));
 
     if (!slots)
         return -ENOMEM;
@@ -106,7 +108,7 @@ static int grow(struct copies_table *t)
 {
     struct copies *old = t->slots;
     uint64_t n = UINT64_C(1) << t->bits;
-    struct copies *slots = calloc(2 * n, sizeof(*slots));
+    struct copies *slots = table_zeroed(2 * n, sizeof(*slots));
 
     if (!slots)
         return -ENOMEM;

@@ -33,6 +33,7 @@ static const struct {
     struct unpack_text name;
     enum field field;
 } field_names[] = {
+    {NAME("type"), FIELD_TYPE}, /* in vLLM's order, so that the next is near */
     {NAME("block_hashes"), FIELD_HASHES},
     {NAME("parent_block_hash"), FIELD_PARENT},
     {NAME("token_ids"), FIELD_TOKENS},
@@ -46,7 +47,6 @@ static const struct {
     {NAME("cache_salt"), FIELD_SALT},
     {NAME("seq_hashes"), FIELD_HASHES},
     {NAME("object_key"), FIELD_OBJECT},
-    {NAME("type"), FIELD_TYPE},
 };
 #define N_FIELDS (sizeof(field_names) / sizeof(field_names[0]))
 
@@ -273,11 +273,17 @@ static bool read_field(struct kv_decoder *d, enum field field,
     return unpack_skip(u, 1);
 }
 
-static enum field field_by_name(struct unpack_text name)
+/* *next: where it may stand among field_names, and the next one after it. */
+static enum field field_by_name(struct unpack_text name, size_t *next)
 {
-    for (size_t i = 0; i < N_FIELDS; i++)
-        if (unpack_text_same(name, field_names[i].name))
-            return field_names[i].field;
+    for (size_t i = 0; i < N_FIELDS; i++) {
+        size_t at = (*next + i) % N_FIELDS;
+
+        if (unpack_text_same(name, field_names[at].name)) {
+            *next = at + 1;
+            return field_names[at].field;
+        }
+    }
     return FIELD_OTHER;
 }
 
@@ -389,7 +395,7 @@ static bool read_map_event(struct kv_decoder *d, uint32_t *n_unknown)
     struct unpack *u = &d->u;
     struct unpack_text name = {0};
     uint32_t n;
-    size_t tag;
+    size_t tag, next = 0;
 
     if (!unpack_map(u, &n) || !map_tag(d, n, &name))
         return false;
@@ -404,7 +410,7 @@ static bool read_map_event(struct kv_decoder *d, uint32_t *n_unknown)
         if (unpack_peek(u) == UNPACK_TEXT) {
             if (!unpack_text(u, &name))
                 return false;
-            field = field_by_name(name);
+            field = field_by_name(name, &next);
         } else if (!unpack_skip(u, 1))
             return false;
         if (!read_field(d, field, &raw))
