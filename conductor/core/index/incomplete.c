@@ -109,3 +109,38 @@ struct prefix_index_stats prefix_index_stats(const struct prefix_index *index)
         .sweeping = index->n_dead > 0,
     };
 }
+
+void prefix_index_set_quota(struct prefix_index *index, uint32_t instance,
+                            uint64_t max_blocks)
+{
+    if (instance < index->max_instances)
+        index->instances[instance].quota = max_blocks;
+}
+
+unsigned prefix_index_tiers(const struct prefix_index *index, uint32_t instance,
+                            uint64_t key)
+{
+    struct position at;
+    const struct record *record;
+
+    if (instance >= index->max_instances || key == 0 ||
+        index->instances[instance].holder == HOLDER_NONE)
+        return 0;
+    at = table_find(index, key);
+    if (at.page == 0)
+        return 0;
+    record = page_record(index, &index->pages[at.page],
+                         index->instances[instance].holder);
+    return record ? record_tiers(record, at.place) : 0;
+}
+
+uint64_t prefix_index_held(const struct prefix_index *index, uint32_t instance)
+{
+    return instance < index->max_instances ? index->instances[instance].held
+                                           : 0;
+}
+
+uint32_t prefix_index_max_instances(const struct prefix_index *index)
+{
+    return index->max_instances;
+}
