@@ -212,11 +212,12 @@ static void fleet_chain(uint32_t instance, uint32_t c, uint64_t *keys)
     chain_keys(c == 0 ? 1 : 1000 + instance * CHAINS + c, keys, LENGTH);
 }
 
-/* Nobody of a fleet that is within its equal part misses a block. */
-static void beside(hostile_fn before, hostile_fn after)
+/* The blocks that a fleet misses that is within its equal part. */
+static uint32_t missed_beside(hostile_fn before, hostile_fn after)
 {
     struct rig r;
     uint64_t keys[LENGTH];
+    uint32_t missed = 0;
 
     rig_init(&r, 2 << 20);
     for (uint32_t at = 0; at < LENGTH; at += STEP)
@@ -231,9 +232,15 @@ static void beside(hostile_fn before, hostile_fn after)
         }
     for (uint32_t n = 0; n < FLEET * CHAINS; n++) {
         fleet_chain(n / CHAINS, n % CHAINS, keys);
-        CU_ASSERT_EQUAL(matched(&r, n / CHAINS, keys, LENGTH), LENGTH);
+        missed += LENGTH - matched(&r, n / CHAINS, keys, LENGTH);
     }
     rig_fini(&r);
+    return missed;
+}
+
+static void beside(hostile_fn before, hostile_fn after)
+{
+    CU_ASSERT_EQUAL(missed_beside(before, after), 0);
 }
 
 /* Its own keys behind the end of each chain, which others go on with. */
@@ -269,6 +276,76 @@ static void flood_and_clear(struct rig *r, const uint64_t *chain, uint32_t at)
     flood(r, chain, at);
     prefix_index_cleared(r->ix, HOSTILE);
     (void)prefix_index_work(r->ix, 1000);
+}
+
+/* All keys of all, a page for each 16 chains, once. */
+static void shuffle(struct rig *r)
+{
+    uint64_t keys[PAGE_KEYS][LENGTH], page[PAGE_KEYS];
+
+    for (uint32_t n = 0; n < FLEET * CHAINS; n += PAGE_KEYS) {
+        for (uint32_t i = 0; i < PAGE_KEYS; i++)
+            fleet_chain((n + i) % FLEET, (n + i) / FLEET, keys[i]);
+        for (uint32_t k = 0; k < LENGTH; k++) {
+            for (uint32_t i = 0; i < PAGE_KEYS; i++)
+                page[i] = keys[i][k];
+            (void)!store(r, HOSTILE, 0, page, PAGE_KEYS);
+        }
+    }
+}
+
+static void shuffle_first(struct rig *r, const uint64_t *chain, uint32_t at)
+{
+    (void)chain;
+    if (at == 0 && r->junk++ == 0)
+        shuffle(r);
+}
+
+/* When all of them are there. */
+static void shuffle_last(struct rig *r, const uint64_t *chain, uint32_t at)
+{
+    (void)chain;
+    if (at == LENGTH - STEP && ++r->junk == FLEET * CHAINS)
+        shuffle(r);
+}
+
+/* Pages in which 16 chains are mixed take a record for each of their blocks,
+ * for which there is no room. */
+static void test_shuffled(void)
+{
+    CU_ASSERT(missed_beside(shuffle_first, NULL) <
+              FLEET * CHAINS * LENGTH / 20);
+    beside(NULL, shuffle_last);
+}
+
+/* A chain takes its keys out of the pages of one that uses far too much, which
+ * holds them as before. */
+static void test_keys_are_gathered(void)
+{
+    enum { N = PAGE_KEYS };
+    struct rig r;
+    uint64_t keys[N][PAGE_KEYS], page[N];
+
+    rig_init(&r, 20000);
+    for (uint32_t i = 0; i < FLEET; i++) {
+        chain_keys(100 + i, page, 1);
+        CU_ASSERT_EQUAL(store(&r, i, 0, page, 1), 0);
+    }
+    for (uint32_t c = 0; c < N; c++)
+        chain_keys(1 + c, keys[c], PAGE_KEYS);
+    for (uint32_t k = 0; k < PAGE_KEYS; k++) {
+        for (uint32_t c = 0; c < N; c++)
+            page[c] = keys[c][k];
+        CU_ASSERT_EQUAL(store(&r, HOSTILE, 0, page, N), 0);
+    }
+    CU_ASSERT_EQUAL(prefix_index_held(r.ix, HOSTILE), N * PAGE_KEYS);
+    CU_ASSERT_EQUAL(store(&r, 0, 0, keys[0], PAGE_KEYS), 0);
+    CU_ASSERT_EQUAL(matched(&r, 0, keys[0], PAGE_KEYS), PAGE_KEYS);
+    CU_ASSERT_EQUAL(r.match.blocks[HOSTILE], PAGE_KEYS);
+    CU_ASSERT_EQUAL(r.ix->instances[0].pages, 2);
+    CU_ASSERT_EQUAL(prefix_index_held(r.ix, HOSTILE), N * PAGE_KEYS);
+    CU_ASSERT_EQUAL(prefix_index_unindexed(r.ix, HOSTILE), 0);
+    rig_fini(&r);
 }
 
 static void test_junk_in_their_pages(void)
@@ -393,6 +470,8 @@ int main(void)
     CU_add_test(suite, "a table", test_a_small_table_does_not_grow);
     CU_add_test(suite, "junk in their pages", test_junk_in_their_pages);
     CU_add_test(suite, "their keys first", test_their_keys_first);
+    CU_add_test(suite, "shuffled", test_shuffled);
+    CU_add_test(suite, "keys are gathered", test_keys_are_gathered);
     CU_add_test(suite, "floods", test_floods);
     CU_add_test(suite, "floods and clears", test_floods_and_clears);
     CU_basic_set_mode(CU_BRM_VERBOSE);

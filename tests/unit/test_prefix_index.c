@@ -47,20 +47,25 @@ struct shape {
     uint32_t lies;      /* of 256 messy stores name a random parent */
     enum key_kind keys; /* differ in these bits only */
     bool evicts;
+    bool greedy; /* again and again one instance is alone */
 };
 
 static const struct shape shapes[] = {
-    {"orderly", 4000, 64, 24, 0, 0, 0, 0, KEYS_RANDOM, false},
-    {"some messy", 4000, 64, 24, 0, 0, 24, 0, KEYS_RANDOM, false},
-    {"all messy", 1500, 24, 12, 0, 0, 256, 0, KEYS_LOW, false},
-    {"many holders", 300, 90, 64, 0, 0, 8, 0, KEYS_RANDOM, false},
-    {"liars", 1000, 24, 12, 0, 0, 128, 100, KEYS_HIGH, false},
-    {"one liar in order", 3000, 64, 16, 0, 0, 16, 200, KEYS_MIDDLE, false},
-    {"one bucket", 600, 24, 12, 0, 0, 64, 8, KEYS_ONE_BUCKET, false},
-    {"quotas", 2000, 48, 16, 0, 300, 64, 8, KEYS_RANDOM, false},
-    {"tight", 20000, 48, 16, 24000, 0, 64, 8, KEYS_RANDOM, false},
-    {"tight, evicting", 20000, 48, 16, 24000, 0, 64, 8, KEYS_RANDOM, true},
-    {"evicting records", 60, 48, 64, 24000, 0, 64, 8, KEYS_RANDOM, true},
+    {"orderly", 4000, 64, 24, 0, 0, 0, 0, KEYS_RANDOM, false, false},
+    {"some messy", 4000, 64, 24, 0, 0, 24, 0, KEYS_RANDOM, false, false},
+    {"all messy", 1500, 24, 12, 0, 0, 256, 0, KEYS_LOW, false, false},
+    {"many holders", 300, 90, 64, 0, 0, 8, 0, KEYS_RANDOM, false, false},
+    {"liars", 1000, 24, 12, 0, 0, 128, 100, KEYS_HIGH, false, false},
+    {"one liar in order", 3000, 64, 16, 0, 0, 16, 200, KEYS_MIDDLE, false,
+     false},
+    {"one bucket", 600, 24, 12, 0, 0, 64, 8, KEYS_ONE_BUCKET, false, false},
+    {"quotas", 2000, 48, 16, 0, 300, 64, 8, KEYS_RANDOM, false, false},
+    {"tight", 20000, 48, 16, 24000, 0, 64, 8, KEYS_RANDOM, false, false},
+    {"tight, evicting", 20000, 48, 16, 24000, 0, 64, 8, KEYS_RANDOM, true,
+     false},
+    {"evicting records", 60, 48, 64, 24000, 0, 64, 8, KEYS_RANDOM, true, false},
+    {"one comes first", 20000, 48, 64, 300000, 0, 16, 8, KEYS_RANDOM, true,
+     true},
 };
 enum { N_SHAPES = sizeof(shapes) / sizeof(shapes[0]) };
 
@@ -312,12 +317,25 @@ static void match(struct world *w, uint32_t v)
     CU_ASSERT_EQUAL(w->match.n_holders, n_holders);
 }
 
+static void clear(struct world *w, uint32_t i)
+{
+    prefix_index_cleared(w->index, i);
+    memset(w->tiers[i], 0, sizeof(w->tiers[i]));
+}
+
 static void operate(struct world *w)
 {
     uint32_t i = below(w, w->shape->instances);
     uint32_t v = below(w, w->shape->nodes);
     uint32_t what = below(w, 1000);
 
+    if (w->shape->greedy && w->ops % 20000 < 4000) {
+        for (uint32_t other = 1;
+             w->ops % 20000 == 0 && other < w->shape->instances; other++)
+            clear(w, other);
+        i = 0;
+        what = 2 + below(w, 600); /* hardly drops any, and clears none */
+    }
     w->ops++;
     if (what < 1) {
         prefix_index_cleared(w->index, i);

@@ -323,6 +323,24 @@ void page_count(struct prefix_index *ix, uint32_t holder, int pages,
 bool evict(struct prefix_index *ix, uint32_t instance, uint32_t size_class,
            uint32_t *looks);
 
+/*
+ * A key may leave a page that one instance alone is in, and take a place in its
+ * chain: an instance that uses more than four equal parts could else choose
+ * pages for the keys of others that cost them a record each.
+ *   last            the place of the key before it, page 0: none is known.
+ *   before, behind  the keys around it in the event of `holder`, 0: none.
+ */
+bool gather_may(const struct prefix_index *ix, struct position at,
+                struct position last, uint32_t holder, uint64_t before,
+                uint64_t behind);
+
+/* Takes the key out; returns who held it, in bit 0 of each tier. */
+struct record gather_out(struct prefix_index *ix, struct position at);
+
+/* Who held the key holds it at its new place; page 0: it has none. */
+void gather_in(struct prefix_index *ix, struct position at,
+               const struct record *out);
+
 /* n unindexed blocks of an instance, if there are as many, do not matter any
  * more. */
 void unindexed_forget(struct prefix_index *ix, struct indexed *of, uint64_t n);

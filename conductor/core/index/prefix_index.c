@@ -148,12 +148,13 @@ struct store {
     uint32_t instance;
     uint32_t holder;
     enum block_tier tier;
-    uint64_t parent;      /* of the first key, 0: none, or not the first */
-    struct position last; /* of the key before; page 0: none is known */
-    uint32_t page;        /* with gathered places, 0: none */
-    unsigned mask;        /* of them */
-    bool grew;            /* the page got new keys */
-    uint32_t looks;       /* that eviction may still take */
+    uint64_t parent;         /* of the first key, 0: none, or not the first */
+    uint64_t before, behind; /* keys around the one that is stored, 0: none */
+    struct position last;    /* of the key before; page 0: none is known */
+    uint32_t page;           /* with gathered places, 0: none */
+    unsigned mask;           /* of them */
+    bool grew;               /* the page got new keys */
+    uint32_t looks;          /* that eviction may still take */
     int rc;
 };
 
@@ -241,18 +242,27 @@ static bool is_next(const struct store *s, uint64_t key)
 static void store_one(struct store *s, uint64_t key)
 {
     struct position at = {s->last.page, s->last.place + 1};
+    struct record moved = {0};
 
-    if (!is_next(s, key))
+    if (!is_next(s, key)) {
         at = table_find(s->ix, key);
+        if (at.page != 0 && at.page != s->page && at.page != s->last.page &&
+            gather_may(s->ix, at, s->last, s->holder, s->before, s->behind)) {
+            moved = gather_out(s->ix, at);
+            at.page = 0;
+        }
+    }
     if (at.page == 0) {
         if (s->parent != 0)
             s->last = table_find(s->ix, s->parent);
         s->parent = 0;
         if (!append(s, key)) {
             s->last.page = 0;
+            gather_in(s->ix, s->last, &moved);
             not_indexed(s, 1);
             return;
         }
+        gather_in(s->ix, s->last, &moved);
     } else {
         uint32_t looks = s->looks;
 
@@ -304,6 +314,8 @@ int prefix_index_stored(struct prefix_index *index, uint32_t instance,
     for (; i < n && keys[i] != 0; i++) {
         if (i + AHEAD < n)
             table_prefetch(index, keys[i + AHEAD]);
+        s.before = i > 0 ? keys[i - 1] : parent_key;
+        s.behind = i + 1 < n ? keys[i + 1] : 0;
         if (quota_is_used(&s, keys[i]))
             not_indexed(&s, 1);
         else
