@@ -119,6 +119,10 @@ pool_find_prefill(const struct pool *pool, uint32_t id, uint64_t request_id)
     return i != POOL_NOT_FOUND ? &slot->waiting[i] : NULL;
 }
 
+/* decodes.c: the decode of a request on an instance; NULL: none. */
+struct pool_decode *pool_find_decode(const struct pool_slot *slot,
+                                     uint64_t request_id);
+
 /* book.c: makes room for so many bookings. Returns 0 or -ENOMEM. And frees
  * it; zeroed is fine. */
 [[nodiscard]] int bookings_init(struct bookings *b, uint32_t n_nodes);

@@ -1,0 +1,132 @@
+/* The requests that decode on instances, or will. Invariants are at the top of
+ * pool.c. */
+#include <errno.h>
+#include <string.h>
+
+#include "conductor/core/pool/internal.h"
+#include "conductor/core/pool/pool.h"
+
+struct pool_decode *pool_find_decode(const struct pool_slot *slot,
+                                     uint64_t request_id)
+{
+    for (size_t i = 0; i < slot->view.n_decodes; i++)
+        if (slot->decodes[i].request_id == request_id)
+            return &slot->decodes[i];
+    return NULL;
+}
+
+/* A request's decode and the slot it is on. Returns 0; -ESTALE; -ENOENT. */
+static int get_decode(const struct pool *pool, uint32_t id, uint64_t request_id,
+                      struct pool_slot **slot, struct pool_decode **decode)
+{
+    *slot = pool_slot_of(pool, id);
+    if (!*slot)
+        return -ESTALE;
+    *decode = pool_find_decode(*slot, request_id);
+    return !*decode ? -ENOENT : 0;
+}
+
+/* A request begins or ends to be among the decodes of an instance. */
+static void set_decodes_here(struct pool_slot *slot, uint64_t request_id,
+                             bool decodes_here)
+{
+    size_t i = pool_index_of(slot->running, slot->view.n_running, request_id);
+    struct pool_prefill *p = &slot->running[i];
+
+    if (i == POOL_NOT_FOUND)
+        return;
+    slot->view.running_kv_tokens -= pool_prefill_kv_tokens(slot, p);
+    p->decodes_here = decodes_here;
+    slot->view.running_kv_tokens += pool_prefill_kv_tokens(slot, p);
+}
+
+int pool_decode_accept(struct pool *pool, uint32_t id, uint64_t request_id,
+                       int64_t prompt_tokens, int64_t max_output_tokens)
+{
+    struct pool_slot *slot = pool_slot_of(pool, id);
+
+    if (!slot)
+        return -ESTALE;
+    if (prompt_tokens < 0 || max_output_tokens < 0)
+        return -EINVAL;
+    if (pool_find_decode(slot, request_id))
+        return -EEXIST;
+    if (pool_decode_full(&slot->view))
+        return -ENOSPC;
+    slot->decodes[slot->view.n_decodes++] = (struct pool_decode){
+        .request_id = request_id,
+        .prompt_tokens = prompt_tokens,
+        .max_output_tokens = max_output_tokens,
+    };
+    set_decodes_here(slot, request_id, true);
+    slot->view.decode_kv_tokens += prompt_tokens;
+    slot->view.decode_reserved_tokens +=
+        pool_kv_tokens(&slot->view, prompt_tokens, max_output_tokens);
+    return 0;
+}
+
+int pool_decode_started(struct pool *pool, uint32_t id, uint64_t request_id)
+{
+    struct pool_slot *slot;
+    struct pool_decode *decode;
+    int error = get_decode(pool, id, request_id, &slot, &decode);
+
+    if (error < 0)
+        return error;
+    decode->started = true;
+    return 0;
+}
+
+int pool_decode_progress(struct pool *pool, uint32_t id, uint64_t request_id,
+                         int64_t produced_tokens)
+{
+    struct pool_slot *slot;
+    struct pool_decode *decode;
+    int error = get_decode(pool, id, request_id, &slot, &decode);
+
+    if (error < 0)
+        return error;
+    if (produced_tokens < 0)
+        return -EINVAL;
+    slot->view.decode_kv_tokens += produced_tokens - decode->produced_tokens;
+    decode->produced_tokens = produced_tokens;
+    return 0;
+}
+
+int pool_decode_advance(struct pool *pool, uint32_t id, int64_t more_tokens)
+{
+    struct pool_slot *slot = pool_slot_of(pool, id);
+
+    if (!slot)
+        return -ESTALE;
+    if (more_tokens < 0)
+        return -EINVAL;
+    for (size_t i = 0; i < slot->view.n_decodes; i++) {
+        if (!slot->decodes[i].started)
+            continue;
+        slot->decodes[i].produced_tokens += more_tokens;
+        slot->view.decode_kv_tokens += more_tokens;
+    }
+    return 0;
+}
+
+int pool_decode_done(struct pool *pool, uint32_t id, uint64_t request_id)
+{
+    struct pool_slot *slot;
+    struct pool_decode *decode;
+    int error = get_decode(pool, id, request_id, &slot, &decode);
+
+    if (error < 0)
+        return error;
+    struct pool_instance *view = &slot->view;
+
+    view->decode_kv_tokens -= decode->prompt_tokens + decode->produced_tokens;
+    view->decode_reserved_tokens -=
+        pool_kv_tokens(view, decode->prompt_tokens, decode->max_output_tokens);
+    set_decodes_here(slot, request_id, false);
+    size_t behind = view->n_decodes - (size_t)(decode - slot->decodes) - 1;
+
+    memmove(decode, decode + 1, behind * sizeof(*decode));
+    view->n_decodes--;
+    return 0;
+}

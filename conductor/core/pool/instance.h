@@ -1,0 +1,160 @@
+/*
+ * What the pool knows of an instance, and what is asked of it in every
+ * decision. pool.h changes it.
+ */
+#ifndef CONDUCTOR_CORE_POOL_INSTANCE_H
+#define CONDUCTOR_CORE_POOL_INSTANCE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "conductor/core/index/prefix_index.h"
+#include "conductor/core/step/queue.h"
+#include "predictor/correction.h"
+
+#define POOL_NO_INSTANCE 0u /* an id that no instance has */
+#define POOL_NAME_BYTES 64
+
+#define ROLE_PREFILL 1u
+#define ROLE_DECODE 2u
+#define ROLE_BOTH (ROLE_PREFILL | ROLE_DECODE)
+
+enum pool_health {
+    HEALTH_STARTING, /* connected, has not said yet that it is ready */
+    HEALTH_READY,    /* gets work */
+    HEALTH_DRAINING, /* finishes its work, gets none; may still send blocks */
+    HEALTH_SUSPECT,  /* late: gets no work until it answers again */
+    HEALTH_GONE,     /* lost; only removal is left */
+};
+#define HEALTH_STATES 5
+
+#define POOL_EGRESS ((unsigned)BLOCK_TIERS) /* a channel; see pool_booking */
+
+/* A prefill that an instance has accepted. */
+struct pool_prefill {
+    uint64_t request_id;
+    struct queue_item item; /* cost_us is corrected: predicted * ratio */
+    int64_t predicted_us;   /* by the cost model, uncorrected */
+    int64_t uncached_tokens;
+    int64_t cached_tokens;
+    int64_t started_at_us; /* -1 while it waits */
+    bool decodes_here;     /* running: its request is among the decodes too */
+    uint32_t keys_at;      /* where the pool keeps its block keys */
+    uint32_t n_keys;       /* 0: none, or no room for them */
+    uint32_t bookings;     /* where the pool keeps what it has booked */
+};
+
+/* A request that decodes, or will, on an instance. */
+struct pool_decode {
+    uint64_t request_id;
+    int64_t prompt_tokens;
+    int64_t max_output_tokens;
+    int64_t produced_tokens;
+    bool started; /* false: its KV is on the way */
+};
+
+/* When running prefills will end, each on its own. */
+struct pool_running_load {
+    uint64_t ends_us; /* the sum, modulo 2^64 */
+    int64_t first_us; /* the first of them; INT64_MAX: none runs */
+};
+
+/* Read it; change it through the calls below only. What every decision reads of
+ * every instance stands first. */
+struct pool_instance {
+    uint32_t id;
+    uint32_t slot;
+    unsigned role; /* ROLE_* */
+    enum pool_health health;
+    int64_t kv_whole_tokens; /* of its capacity, in whole blocks */
+    int64_t window_tokens;   /* prompt and output together; 0: any */
+    size_t n_waiting;
+    size_t max_waiting;
+    struct queue_load load;                /* of queue */
+    struct pool_running_load running_load; /* of running */
+    struct correction correction;          /* of prefill times */
+    /* The rate at which blocks of a tier are read to where the engine uses them
+     * (0: at no cost), and when all accepted reads will have ended. */
+    double tier_bytes_per_s[BLOCK_TIERS];
+    int64_t tier_free_us[BLOCK_TIERS];
+    double link_bytes_per_s; /* smoothed egress rate; 0: cannot send */
+    int64_t egress_free_us;  /* when its accepted sends will be over */
+    uint64_t last_prefill; /* number of its last prefill among all that the pool
+                              accepted, from 1 on; 0: it had none */
+    size_t n_running;
+    size_t n_decodes;
+    size_t max_decodes; /* at once: the pool's bound, or its own batch */
+    int64_t kv_capacity_tokens;
+    int64_t decode_kv_tokens;       /* of all decodes, as of now */
+    int64_t decode_reserved_tokens; /* of all decodes, at their longest, in
+                                       whole blocks */
+    int64_t running_kv_tokens;      /* of running prefills that do not decode
+                                       here, in whole blocks */
+    /* Arrays of the counts above, owned by the pool. queue[i] is
+     * waiting[i].item, laid out for queue_pick() and queue_wait_us(). */
+    const struct pool_prefill *waiting;
+    const struct queue_item *queue;
+    const struct pool_prefill *running;
+    const struct pool_decode *decodes;
+    int64_t block_tokens;   /* KV is held in blocks of so many */
+    int64_t kv_used_tokens; /* as last reported, cached blocks included */
+    size_t max_batch;       /* most decodes in one step; 0: any number */
+    char name[POOL_NAME_BYTES];
+};
+
+/* Whether an instance can accept no more prefills: max_waiting wait. */
+static inline bool pool_prefill_full(const struct pool_instance *instance)
+{
+    return instance->n_waiting >= instance->max_waiting;
+}
+
+/* Whether it can accept no more decodes: max_decodes of the pool, or its own
+ * max_batch; beyond that a request would wait between its first two tokens
+ * until another one ends. */
+static inline bool pool_decode_full(const struct pool_instance *instance)
+{
+    return instance->n_decodes >= instance->max_decodes;
+}
+
+/* The tokens of a request at its longest whose KV is kept: the last output
+ * token is never fed back. */
+static inline int64_t pool_tokens_at_longest(int64_t prompt_tokens,
+                                             int64_t max_output_tokens)
+{
+    return prompt_tokens + (max_output_tokens > 1 ? max_output_tokens - 1 : 0);
+}
+
+/* Whether an instance could not take a request even if it were empty: its KV
+ * (as pool_kv_tokens()) or its window is too small. */
+static inline bool pool_too_long(const struct pool_instance *instance,
+                                 int64_t prompt_tokens,
+                                 int64_t max_output_tokens)
+{
+    int64_t tokens = pool_tokens_at_longest(prompt_tokens, max_output_tokens);
+
+    return tokens > instance->kv_whole_tokens ||
+           (instance->window_tokens > 0 && tokens > instance->window_tokens);
+}
+
+/* Tokens of KV that decodes may still reserve on an instance: its capacity
+ * less what decodes hold or will hold and what running prefills hold. Cached
+ * blocks can be evicted and do not count. May be negative. */
+static inline int64_t
+pool_decode_room_tokens(const struct pool_instance *instance)
+{
+    return instance->kv_capacity_tokens - instance->decode_reserved_tokens -
+           instance->running_kv_tokens;
+}
+
+/* Whether a decode's KV (as pool_kv_tokens()) fits into that. */
+static inline bool pool_decode_fits(const struct pool_instance *instance,
+                                    int64_t prompt_tokens,
+                                    int64_t max_output_tokens)
+{
+    return pool_tokens_at_longest(prompt_tokens, max_output_tokens) <=
+           instance->kv_whole_tokens - instance->decode_reserved_tokens -
+               instance->running_kv_tokens;
+}
+
+#endif
