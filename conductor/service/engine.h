@@ -38,6 +38,7 @@ struct engine {
     uint64_t n_messages;  /* of events, when last looked at */
     /* Requests that ended there since, and should have stored a new block. */
     uint64_t n_unheard;
+    int64_t heal_after_us; /* not before are its events asked for again */
     char authorization[ENGINE_AUTHORIZATION_BYTES]; /* a header line, or "" */
     struct event *timer;    /* of the next probe, or the limit of one */
     struct exchange *probe; /* NULL: none under way */

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/entropy.h"
 #include "base/log.h"
 #include "conductor/service/engine.h"
@@ -19,6 +20,9 @@
 #define WAITING_BYTES (16u << 20)
 /* Requests after which an engine should have said something. */
 #define SILENT_REQUESTS 16u
+/* Between two times that an engine is asked for all its events because the
+ * index lacks some. */
+#define HEAL_PAUSE_US 10000000
 
 static uint32_t slot_of(const struct engine *e)
 {
@@ -122,6 +126,22 @@ static void tell_silence(struct engine *e, const char *since)
              e->config->kv_events, since);
 }
 
+/* Blocks that it told of when the index could not take them: all is asked for
+ * again. */
+static void heal(struct engine *e)
+{
+    int64_t now_us = clock_now_us();
+
+    if (!*e->config->kv_replay || now_us < e->heal_after_us ||
+        !prefix_index_incomplete(e->service->index, slot_of(e)))
+        return;
+    e->heal_after_us = now_us + HEAL_PAUSE_US;
+    log_info("engine %s: some of its blocks are not indexed, and there is "
+             "room: its KV events are asked for again",
+             e->config->name);
+    kv_feed_forget(e->feed);
+}
+
 void engine_check_events(struct engine *e)
 {
     char since[128];
@@ -129,6 +149,7 @@ void engine_check_events(struct engine *e)
 
     if (!e->feed)
         return;
+    heal(e);
     n = kv_feed_stats(e->feed).messages;
     if (n != e->n_messages) {
         e->n_messages = n;

@@ -157,6 +157,29 @@ class Mocked(Behind):
         self.assertGreaterEqual(
             self.metric(cluster, 'engine_unheard_requests'), 16)
 
+    def test_blocks_that_found_no_place(self):
+        """The index takes eight clears of an instance until it has swept.
+        What comes then is asked for again."""
+        port = engines.free_ports(8)
+        publisher = Publisher(port, port + 4, topic=b'', remembers=1)
+        self.addCleanup(publisher.stop)
+        cluster, _ = self.behind(
+            1, index='events', kv_events=f'tcp://127.0.0.1:{port}',
+            kv_replay=f'tcp://127.0.0.1:{port + 4}')
+
+        def store(number):
+            return {'type': 'BlockStored', 'block_hashes': [number],
+                    'parent_block_hash': None, 'token_ids': [number] * 16,
+                    'block_size': 16}
+        wait_until('it listens', lambda: publisher.publish([]) or self.metric(
+            cluster, 'engine_events_age_seconds') >= 0)
+        publisher.publish([e for n in range(12) for e in (
+            store(n), {'type': 'AllBlocksCleared'})])
+        publisher.publish([store(20)])
+        wait_until('it is indexed', lambda: self.metric(
+            cluster, 'instance_blocks') == 1)
+        self.assertIn('asked for again', cluster.conductor.log())
+
     def test_a_restarted_engine_has_nothing(self):
         cluster, mockers = self.behind(1, index='events')
         self.ask(cluster, list(range(4, 164)))
