@@ -315,6 +315,34 @@ static int check_policy(const struct config *c, char err[CONFIG_ERROR_MAX])
     return rc;
 }
 
+/* `model` is that of native workers. Without them it must be an engine's, or
+ * as it was: whoever sets it wants it served. */
+static int check_model(const struct config *c, char err[CONFIG_ERROR_MAX])
+{
+    const struct engine_config *all = c->engines.at;
+    struct config usual;
+    size_t i = 0;
+
+    while (i < c->engines.n && !engine_is_named(&all[i], c->model))
+        i++;
+    if (*c->worker_listen && i < c->engines.n) {
+        snprintf(err, CONFIG_ERROR_MAX,
+                 "model: \"%.63s\" is that of engine %s, too; clear "
+                 "worker_listen, or give one of them another name",
+                 c->model, all[i].name);
+        return -EINVAL;
+    }
+    config_defaults(&usual);
+    if (*c->worker_listen || i < c->engines.n || *c->engines_file ||
+        strcmp(c->model, usual.model) == 0)
+        return 0;
+    snprintf(err, CONFIG_ERROR_MAX,
+             "model: \"%.63s\": no engine has it, and without worker_listen no "
+             "worker can",
+             c->model);
+    return -EINVAL;
+}
+
 int config_check(const struct config *c, char err[CONFIG_ERROR_MAX])
 {
     if (c->worker_timeout_ms < 2 * c->heartbeat_ms) {
@@ -333,14 +361,8 @@ int config_check(const struct config *c, char err[CONFIG_ERROR_MAX])
             (long long)c->max_body_total_bytes, (long long)c->max_body_bytes);
         return -EINVAL;
     }
-    for (size_t i = 0; i < c->engines.n && *c->worker_listen; i++)
-        if (engine_is_named(&c->engines.at[i], c->model)) {
-            snprintf(err, CONFIG_ERROR_MAX,
-                     "model: \"%.63s\" is that of engine %s, too; clear "
-                     "worker_listen, or give one of them another name",
-                     c->model, c->engines.at[i].name);
-            return -EINVAL;
-        }
+    if (check_model(c, err))
+        return -EINVAL;
     return check_policy(c, err);
 }
 

@@ -55,9 +55,10 @@ static const struct field {
      "and again; that host stands for the address in `kv_events` and "
      "`kv_replay`, too",
      no_yes},
-    {"model", TEXT(model), NULL,
+    {"model", TEXT(model), "",
      "the model that it serves, as requests name it; engines of one model "
-     "share its requests"},
+     "share its requests. Without it the model, `aliases` and `adapters` are "
+     "what it tells"},
     {"aliases", NAMES(aliases),
      "array of other names of that model that requests may use, and that the "
      "engine knows; the same for all engines of a model; at most 32",
@@ -100,6 +101,9 @@ static const struct field {
     {"health_path", TEXT(health_path), "/health",
      "what is asked for again and again; any answer below 500 is a healthy "
      "one"},
+    {"models_path", TEXT(models_path), "/v1/models",
+     "what is asked for its models, before it gets work and again and again: a "
+     "list as OpenAI's; whoever answers with none is believed to have `model`"},
     {"tokenize_path", TEXT(tokenize_path), "",
      "what is asked for the tokens of a text, in the words of vLLM; without it "
      "`/tokenize` for `vllm` and `sglang`, nothing for `openai`"},

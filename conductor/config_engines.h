@@ -43,16 +43,17 @@ struct engine_config {
     char tls_ca_file[ENGINE_PATH_MAX]; /* "": those of the machine */
     bool tls_insecure;
     char api_key_file[ENGINE_PATH_MAX]; /* "": none */
-    char model[ENGINE_NAME_MAX];
-    struct engine_names aliases;      /* of the model */
-    struct engine_names adapters;     /* LoRA, asked for as models */
-    char cost_model[ENGINE_PATH_MAX]; /* "": learned */
+    char model[ENGINE_NAME_MAX];        /* "": what it tells */
+    struct engine_names aliases;        /* of the model */
+    struct engine_names adapters;       /* LoRA, asked for as models */
+    char cost_model[ENGINE_PATH_MAX];   /* "": learned */
     char health_path[ENGINE_PATH_MAX];
     char tokenize_path[ENGINE_PATH_MAX]; /* "": not asked for */
     char metrics_path[ENGINE_PATH_MAX];  /* "": not asked for */
-    uint8_t index;                       /* enum engine_index */
-    char kv_events[ENGINE_PATH_MAX];     /* where it publishes; "": nowhere */
-    char kv_replay[ENGINE_PATH_MAX];     /* where it replays; "": nowhere */
+    char models_path[ENGINE_PATH_MAX];
+    uint8_t index;                   /* enum engine_index */
+    char kv_events[ENGINE_PATH_MAX]; /* where it publishes; "": nowhere */
+    char kv_replay[ENGINE_PATH_MAX]; /* where it replays; "": nowhere */
     char kv_topic[ENGINE_NAME_MAX];
     bool kv_events_bind;  /* it connects to kv_events */
     int64_t dp_ranks;     /* 0: not said */

@@ -29,6 +29,8 @@ static void check_paths(struct fields *f, const struct fields_object *o,
 {
     if (!is_path(e->health_path))
         fields_refuse_value(f, o, "health_path", "a path that begins with /");
+    if (!is_path(e->models_path))
+        fields_refuse_value(f, o, "models_path", "a path that begins with /");
     if (*e->tokenize_path && !is_path(e->tokenize_path))
         fields_refuse_value(f, o, "tokenize_path", "a path that begins with /");
     if (*e->metrics_path && !is_path(e->metrics_path))
@@ -70,6 +72,9 @@ void engine_config_check(struct fields *f, const struct fields_object *o,
     if (*e->tls_ca_file && e->tls_insecure)
         fields_refuse(f, o->path, "tls_insecure",
                       "true: then tls_ca_file has no effect");
+    if (!*e->model && (e->aliases.n || e->adapters.n))
+        fields_refuse(f, o->path, e->aliases.n ? "aliases" : "adapters",
+                      "needs model");
     check_events(f, o, e);
     check_paths(f, o, e);
     engine_names_check(f, o, e);
@@ -210,13 +215,19 @@ bool engine_configs_clash(const struct engine_config *const *all, size_t n,
                           struct engine_clash *out)
 {
     struct place *places = calloc(n + 1, sizeof(*places));
+    size_t known = 0;
     bool clash;
 
     for (size_t i = 0; places && i < n; i++)
         places[i] = (struct place){all[i], i};
-    clash =
-        places && (same_names(places, n, out) || other_blocks(places, n, out) ||
-                   other_names(places, n, out) || shared_names(places, n, out));
+    clash = places && same_names(places, n, out);
+    /* Of the others nothing is known yet. */
+    for (size_t i = 0; places && i < n; i++)
+        if (*places[i].e->model)
+            places[known++] = places[i];
+    clash = clash || (places && (other_blocks(places, known, out) ||
+                                 other_names(places, known, out) ||
+                                 shared_names(places, known, out)));
     free(places);
     return clash;
 }

@@ -109,15 +109,31 @@ void view_model(const struct front_call *call)
 
 void view_ready(const struct front_call *call)
 {
-    const struct service *s = models_first(call->front->models);
+    const struct front *front = call->front;
+    const struct service *s = models_first(front->models);
+    struct text_buf models;
+    struct text_buf buf;
+    bool yes = false;
 
-    while (s && !service_ready(s))
-        s = service_next(s);
-    bool yes = s && !call->front->draining;
-    const char *text = yes ? "{\"ready\":true}\n" : "{\"ready\":false}\n";
+    text_buf_init(&models, 1 << 20);
+    for (const char *comma = ""; s; s = service_next(s), comma = ",") {
+        bool ready = service_ready(s);
 
-    http_reply(call->conn, yes ? 200 : 503, "application/json", text,
-               strlen(text));
+        yes = yes || ready;
+        text_buf_puts(&models, comma);
+        text_buf_json_str(&models, service_model(s)->name);
+        text_buf_puts(&models, ready ? ":true" : ":false");
+    }
+    yes = yes && !front->draining;
+    text_buf_init(&buf, 1 << 20);
+    text_buf_puts(&buf, yes ? "{\"ready\":true,\"models\":{"
+                            : "{\"ready\":false,\"models\":{");
+    text_buf_add(&buf, models.data, models.len);
+    text_buf_puts(&buf, "}}\n");
+    http_reply(call->conn, yes ? 200 : 503, "application/json", buf.data,
+               buf.len);
+    text_buf_fini(&buf);
+    text_buf_fini(&models);
 }
 
 /* Answer with what was written, or rc < 0: with no memory. Frees buf, which may

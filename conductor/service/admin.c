@@ -26,21 +26,35 @@ static int put_text(struct evbuffer *out, const char *name, const char *text)
     return evbuffer_add_printf(out, ",\"%s\":\"%s\"", name, escaped);
 }
 
-static int put_engine(struct evbuffer *out, const struct engine *e)
+static int put_entry(struct evbuffer *out, const struct fleet_entry *entry,
+                     const struct engine_config *c, size_t exchanges)
 {
-    int bad = put_text(out, "kind", engine_kind_name(e->config->kind)) < 0;
+    int bad = put_text(out, "kind", engine_kind_name(c->kind)) < 0;
 
-    bad |= put_text(out, "url", e->config->url_text) < 0;
-    bad |= put_text(out, "from", fleet_origin_name(e->entry->origin)) < 0;
-    bad |= put_text(out, "entry", e->entry->config.name) < 0;
-    bad |= evbuffer_add_printf(out, ",\"exchanges\":%zu}",
-                               upstream_busy(e->upstream)) < 0;
+    bad |= put_text(out, "url", c->url_text) < 0;
+    bad |= put_text(out, "from", fleet_origin_name(entry->origin)) < 0;
+    bad |= put_text(out, "entry", entry->config.name) < 0;
+    bad |= evbuffer_add_printf(out, ",\"exchanges\":%zu}", exchanges) < 0;
     return bad;
+}
+
+/* An engine whose model is not known yet. */
+static int put_scout(struct evbuffer *out, const struct scout *s)
+{
+    char name[2 * ENGINE_NAME_MAX];
+
+    metrics_escape(s->wanted.name, name);
+    return (evbuffer_add_printf(out,
+                                "{\"name\":\"%s\",\"model\":null,"
+                                "\"state\":\"starting\"",
+                                name) < 0) |
+           put_entry(out, s->of, &s->wanted, 0);
 }
 
 static int put_instance(struct evbuffer *out, const struct service *s,
                         const struct pool_instance *in)
 {
+    const struct engine *e = s->forwards ? s->engines[in->slot] : NULL;
     char name[2 * POOL_NAME_BYTES];
     int bad;
 
@@ -53,13 +67,16 @@ static int put_instance(struct evbuffer *out, const struct service *s,
                out, ",\"prefills\":%zu,\"decodes\":%zu,\"blocks\":%llu",
                in->n_waiting + in->n_running, in->n_decodes,
                (unsigned long long)prefix_index_held(s->index, in->slot)) < 0;
-    if (s->forwards)
-        return bad | put_engine(out, s->engines[in->slot]);
+    if (e)
+        return bad |
+               put_entry(out, e->entry, e->config, upstream_busy(e->upstream));
     return bad | (evbuffer_add_printf(out, ",\"kind\":\"native\"}") < 0);
 }
 
 int models_instances(const struct models *models, struct evbuffer *out)
 {
+    const struct fleet_entry *entry;
+    const struct scout *scout;
     const char *comma = "";
     int bad = evbuffer_add_printf(out, "{\"instances\":[") < 0;
 
@@ -73,6 +90,15 @@ int models_instances(const struct models *models, struct evbuffer *out)
             bad |= put_instance(out, s, in);
             comma = ",";
         }
+    TAILQ_FOREACH(entry, &models->fleet.entries, entry)
+    {
+        TAILQ_FOREACH(scout, &entry->scouts, of_entry)
+        {
+            bad |= evbuffer_add_printf(out, "%s", comma) < 0;
+            bad |= put_scout(out, scout);
+            comma = ",";
+        }
+    }
     bad |= evbuffer_add_printf(out, "]}\n") < 0;
     return bad ? -ENOMEM : 0;
 }

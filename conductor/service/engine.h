@@ -7,6 +7,8 @@
 
 #include "conductor/config_engines.h"
 #include "conductor/core/index/predicted.h"
+#include "conductor/front/json/text_buf.h"
+#include "conductor/link/engine/model_list.h"
 #include "conductor/link/engine/report.h"
 #include "conductor/link/engine/upstream.h"
 #include "conductor/link/events/feed.h"
@@ -18,6 +20,8 @@
 
 struct expectation;
 TAILQ_HEAD(expectation_list, expectation);
+enum engine_question { ASKS_HEALTH, ASKS_MODELS, ASKS_REPORT };
+
 struct fleet_entry;
 
 struct engine {
@@ -26,6 +30,7 @@ struct engine {
     struct service *service;
     const struct engine_config *config; /* own */
     struct engine_config own;
+    struct engine_config wanted; /* as its entry has it */
     bool leaving;    /* it gets no work, and goes when it has none */
     bool replaced;   /* while another one has its name */
     uint32_t id;     /* pool id */
@@ -40,11 +45,16 @@ struct engine {
     uint64_t n_unheard;
     int64_t heal_after_us; /* not before are its events asked for again */
     char authorization[ENGINE_AUTHORIZATION_BYTES]; /* a header line, or "" */
-    struct event *timer;    /* of the next probe, or the limit of one */
-    struct exchange *probe; /* NULL: none under way */
-    int probe_status;       /* of the last one that was answered */
-    bool asks_report;       /* it is for metrics, else for health */
-    size_t report_bytes;    /* so many of them have come */
+    struct event *timer;           /* of the next probe, or the limit of one */
+    struct exchange *probe;        /* NULL: none under way */
+    int probe_status;              /* of the last one that was answered */
+    enum engine_question question; /* that it is about */
+    struct text_buf models;        /* the answer to ASKS_MODELS */
+    uint64_t n_good;               /* answers for its health */
+    bool had_model;                /* it has listed its model */
+    bool other_model;              /* it has another one now */
+    bool doubt_told;     /* the log has it that it lists another one */
+    size_t report_bytes; /* so many of them have come */
     struct report_scan scan;
     struct engine_report report; /* the last whole one */
     int64_t told_block_tokens;   /* that a log line told of; 0: none */
@@ -105,6 +115,19 @@ void engine_retire(struct engine *e);
 /* Takes one without requests out of its service, with all that is known of it,
  * and frees it. */
 void engine_leave(struct engine *e);
+
+/* The header line with the engine's key, or "". Returns 0, or -EINVAL with a
+ * message. */
+[[nodiscard]] int engine_read_key(const struct engine_config *config,
+                                  char line[ENGINE_AUTHORIZATION_BYTES],
+                                  char err[CONFIG_ERROR_MAX]);
+
+/* engine_models.c: whether a healthy engine is to be asked for its models now;
+ * what its answer means, n bytes, which may be no list: whether it has its
+ * model, as far as is known. */
+bool engine_models_due(struct engine *e);
+[[nodiscard]] bool engine_take_models(struct engine *e, const char *text,
+                                      size_t n);
 
 /* The timer's callback; arg is the engine. */
 void engine_look(evutil_socket_t fd, short what, void *arg);

@@ -85,19 +85,37 @@ static void probe_good(struct engine *e)
 
 static void ask(struct engine *e, const char *path);
 
-/* A question was answered, or not: the next one, or a rest. */
-static void probe_over(struct engine *e, bool answered)
+/* Until the next probe. */
+static void rest(struct engine *e)
 {
-    e->probe = NULL;
-    if (answered && !e->asks_report && *e->config->metrics_path) {
-        e->asks_report = true;
-        report_begin(&e->scan);
-        ask(e, e->config->metrics_path);
-        return;
-    }
-    e->asks_report = false;
     engine_check_events(e);
     probe_later(e);
+}
+
+static void ask_next(struct engine *e, enum engine_question question,
+                     const char *path)
+{
+    e->question = question;
+    text_buf_clear(&e->models);
+    report_begin(&e->scan);
+    e->report_bytes = 0;
+    ask(e, path);
+}
+
+/* A question was answered: the next one, or a rest. */
+static void ask_more(struct engine *e)
+{
+    if (e->question == ASKS_HEALTH && engine_models_due(e)) {
+        ask_next(e, ASKS_MODELS, e->config->models_path);
+        return;
+    }
+    if (e->question == ASKS_HEALTH)
+        probe_good(e);
+    if (e->question != ASKS_REPORT && *e->config->metrics_path) {
+        ask_next(e, ASKS_REPORT, e->config->metrics_path);
+        return;
+    }
+    rest(e);
 }
 
 /* Its cache is as large as it says, unless the configuration says so. */
@@ -144,26 +162,20 @@ static void take_report(struct engine *e)
 static void probe_answer(void *arg, const struct http_head *head)
 {
     struct engine *e = arg;
-    char why[64];
 
     e->probe_status = head->status;
-    if (e->asks_report)
-        return;
-    if (head->status < 500) {
-        probe_good(e);
-        return;
-    }
-    snprintf(why, sizeof(why), "it answers %d when asked for its health",
-             head->status);
-    engine_failed(e, false, why);
 }
 
 static void probe_bytes(void *arg, const char *bytes, size_t n)
 {
     struct engine *e = arg;
 
-    if (!e->asks_report || e->probe_status >= 300)
+    if (e->probe_status >= 300 || e->question == ASKS_HEALTH)
         return;
+    if (e->question == ASKS_MODELS) {
+        text_buf_add(&e->models, bytes, n);
+        return;
+    }
     e->report_bytes += n;
     if (e->report_bytes <= REPORT_BYTES_MAX)
         report_feed(&e->scan, bytes, n);
@@ -172,20 +184,33 @@ static void probe_bytes(void *arg, const char *bytes, size_t n)
 static void probe_ended(void *arg)
 {
     struct engine *e = arg;
+    char why[64];
 
-    if (e->asks_report && e->probe_status < 300)
+    e->probe = NULL;
+    if (e->question == ASKS_HEALTH && e->probe_status >= 500) {
+        snprintf(why, sizeof(why), "it answers %d when asked for its health",
+                 e->probe_status);
+        engine_failed(e, false, why);
+        rest(e);
+        return;
+    }
+    if (e->question == ASKS_MODELS &&
+        engine_take_models(e, e->models.data,
+                           e->models.error ? 0 : e->models.len))
+        probe_good(e);
+    if (e->question == ASKS_REPORT && e->probe_status < 300)
         take_report(e);
-    e->report_bytes = 0;
-    probe_over(e, true);
+    ask_more(e);
 }
 
 static void probe_failed(void *arg, enum upstream_fault fault, const char *why)
 {
     struct engine *e = arg;
 
-    if (!e->asks_report)
+    e->probe = NULL;
+    if (e->question != ASKS_REPORT)
         engine_failed(e, fault == UPSTREAM_UNREACHABLE, why);
-    probe_over(e, false);
+    rest(e);
 }
 
 static const struct upstream_ops probe_ops = {
@@ -221,12 +246,15 @@ void engine_look(evutil_socket_t fd, short what, void *arg)
     (void)fd;
     (void)what;
     if (!e->probe) {
-        e->asks_report = false;
-        ask(e, e->config->health_path);
+        ask_next(e, ASKS_HEALTH, e->config->health_path);
         return;
     }
     upstream_cancel(e->probe);
-    if (!e->asks_report)
-        engine_failed(e, false, "it does not answer when asked for its health");
-    probe_over(e, false);
+    e->probe = NULL;
+    if (e->question != ASKS_REPORT)
+        engine_failed(e, false,
+                      e->question == ASKS_HEALTH
+                          ? "it does not answer when asked for its health"
+                          : "it does not answer when asked for its models");
+    rest(e);
 }

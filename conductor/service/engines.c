@@ -19,8 +19,7 @@
  * and knows better. */
 #define KV_TOKENS_UNBOUNDED (INT64_MAX / 4096)
 
-/* The header line with the engine's key, or "". */
-static int read_key(const struct engine_config *config,
+int engine_read_key(const struct engine_config *config,
                     char line[ENGINE_AUTHORIZATION_BYTES],
                     char err[CONFIG_ERROR_MAX])
 {
@@ -66,7 +65,7 @@ static int check_costs(const struct engine_config *config,
         snprintf(err, CONFIG_ERROR_MAX, "engines: %s: %s", config->name, why);
         return -EINVAL;
     }
-    if (strcmp(cost.model, config->model) != 0) {
+    if (*config->model && strcmp(cost.model, config->model) != 0) {
         snprintf(
             err, CONFIG_ERROR_MAX,
             "engines: %s: cost_model: %.200s was fitted for model \"%.60s\""
@@ -108,7 +107,7 @@ int engine_check(const struct engine_config *config, char err[CONFIG_ERROR_MAX])
 {
     char line[ENGINE_AUTHORIZATION_BYTES];
 
-    if (read_key(config, line, err) || check_costs(config, err))
+    if (engine_read_key(config, line, err) || check_costs(config, err))
         return -EINVAL;
     return check_tls(config, err);
 }
@@ -138,7 +137,7 @@ static int engine_set_up(struct engine *e, char err[CONFIG_ERROR_MAX])
         .idle_us = IDLE_US,
     };
 
-    if (read_key(config, e->authorization, err))
+    if (engine_read_key(config, e->authorization, err))
         return -EINVAL;
     if (config->url.tls) {
         e->tls = fleet_tls(&s->models->fleet, config, err);
@@ -172,6 +171,7 @@ static void engine_free(struct engine *e)
     upstream_free(e->upstream);
     tls_free(e->tls);
     predicted_free(e->predicted);
+    text_buf_fini(&e->models);
     if (e->timer)
         event_free(e->timer);
     free(e);
@@ -225,6 +225,7 @@ struct engine *engine_start(struct service *s,
     TAILQ_INIT(&e->line);
     TAILQ_INIT(&e->expected);
     e->jitter = (unsigned)clock_now_us();
+    text_buf_init(&e->models, MODEL_LIST_BYTES_MAX);
     report_begin(&e->scan);
     e->report = e->scan.report;
     if (engine_set_up(e, err)) {

@@ -23,120 +23,11 @@ struct fleet_entry *fleet_find(const struct fleet *fleet, const char *name)
     struct fleet_entry *e;
 
     TAILQ_FOREACH(e, &fleet->entries, entry)
-    if (!e->left && strcmp(e->config.name, name) == 0)
-        return e;
+    {
+        if (!e->left && strcmp(e->config.name, name) == 0)
+            return e;
+    }
     return NULL;
-}
-
-/* Whether the engine has one of the n configurations. */
-static bool is_wanted(const struct engine *e,
-                      const struct engine_config *wanted, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        if (engine_config_equal(&e->own, &wanted[i]))
-            return true;
-    return false;
-}
-
-static bool is_there(const struct fleet_entry *entry,
-                     const struct engine_config *wanted)
-{
-    const struct engine *e;
-
-    TAILQ_FOREACH(e, &entry->engines, of_entry)
-    if (!e->leaving && engine_config_equal(&e->own, wanted))
-        return true;
-    return false;
-}
-
-/* What is counted of those that leave would be counted twice under one name. */
-static void hide_leaving(struct fleet *fleet, const char *name)
-{
-    struct fleet_entry *entry;
-    struct engine *e;
-
-    if (fleet->n_leaving == 0)
-        return;
-    TAILQ_FOREACH(entry, &fleet->entries, entry)
-    TAILQ_FOREACH(e, &entry->engines, of_entry)
-    e->replaced |= e->leaving && strcmp(e->own.name, name) == 0;
-}
-
-struct tls *fleet_tls(const struct fleet *fleet,
-                      const struct engine_config *config,
-                      char err[CONFIG_ERROR_MAX])
-{
-    const struct fleet_entry *entry;
-    const struct engine *e;
-    char why[CONFIG_ERROR_MAX / 2];
-
-    TAILQ_FOREACH(entry, &fleet->entries, entry)
-    TAILQ_FOREACH(e, &entry->engines, of_entry)
-    if (tls_is(e->tls, config->tls_ca_file, config->tls_insecure))
-        return tls_ref(e->tls);
-    struct tls *tls =
-        tls_new(config->tls_ca_file, config->tls_insecure, why, sizeof(why));
-    if (!tls)
-        snprintf(err, CONFIG_ERROR_MAX,
-                 "engines: %s: tls_ca_file \"%.150s\": %s", config->name,
-                 config->tls_ca_file, why);
-    return tls;
-}
-
-static int start(struct fleet_entry *entry, const struct engine_config *config,
-                 char err[CONFIG_ERROR_MAX])
-{
-    struct service *s = models_get(entry->fleet->models, config, err);
-    struct engine *e = s ? engine_start(s, config, err) : NULL;
-
-    if (!e)
-        return -EINVAL;
-    e->entry = entry;
-    hide_leaving(entry->fleet, config->name);
-    TAILQ_INSERT_TAIL(&entry->engines, e, of_entry);
-    return 0;
-}
-
-int fleet_place(struct fleet_entry *entry, const struct engine_config *wanted,
-                size_t n, char err[CONFIG_ERROR_MAX])
-{
-    char why[CONFIG_ERROR_MAX];
-    struct engine *e;
-    int rc = 0;
-
-    TAILQ_FOREACH(e, &entry->engines, of_entry)
-    if (!e->leaving && !is_wanted(e, wanted, n)) {
-        engine_retire(e);
-        entry->fleet->n_leaving++;
-    }
-    for (size_t i = 0; i < n; i++)
-        if (!is_there(entry, &wanted[i]) &&
-            start(entry, &wanted[i], rc ? why : err))
-            rc = -EINVAL;
-    return rc;
-}
-
-/* Engines that have drained go, and so do the entries that have left. */
-static void reap(struct fleet *fleet)
-{
-    struct fleet_entry *entry, *next;
-    struct engine *e, *after;
-
-    for (entry = TAILQ_FIRST(&fleet->entries); entry; entry = next) {
-        next = TAILQ_NEXT(entry, entry);
-        for (e = TAILQ_FIRST(&entry->engines); e; e = after) {
-            after = TAILQ_NEXT(e, of_entry);
-            if (!e->leaving || upstream_busy(e->upstream) > 0)
-                continue;
-            TAILQ_REMOVE(&entry->engines, e, of_entry);
-            engine_leave(e);
-            fleet->n_leaving--;
-        }
-        if (!entry->left || !TAILQ_EMPTY(&entry->engines))
-            continue;
-        TAILQ_REMOVE(&fleet->entries, entry, entry);
-        free(entry);
-    }
 }
 
 static struct fleet_entry *add(struct fleet *fleet, enum fleet_origin origin,
@@ -150,15 +41,23 @@ static struct fleet_entry *add(struct fleet *fleet, enum fleet_origin origin,
     e->origin = origin;
     e->config = *config;
     TAILQ_INIT(&e->engines);
+    TAILQ_INIT(&e->scouts);
     TAILQ_INSERT_TAIL(&fleet->entries, e, entry);
     fleet->n_wanted++;
     return e;
 }
 
+/* Whether begin() has done nothing yet, or failed. */
+static bool is_idle(const struct fleet_entry *e)
+{
+    return !e->left && !e->resolver && TAILQ_EMPTY(&e->engines) &&
+           TAILQ_EMPTY(&e->scouts);
+}
+
 /* Its engines start. Its model is served even while it has none. */
 static int begin(struct fleet_entry *e, char err[CONFIG_ERROR_MAX])
 {
-    if (!models_get(e->fleet->models, &e->config, err))
+    if (*e->config.model && !models_get(e->fleet->models, &e->config, err))
         return -EINVAL;
     if (!e->config.dns)
         return fleet_place(e, &e->config, 1, err);
@@ -175,19 +74,21 @@ static void try_again(struct fleet *fleet)
     struct fleet_entry *e;
 
     TAILQ_FOREACH(e, &fleet->entries, entry)
-    if (!e->left && !e->resolver && TAILQ_EMPTY(&e->engines) && begin(e, err) &&
-        log_rate_takes(&fleet->lines, 1))
-        log_warn("%s; it is tried again", err);
+    {
+        if (is_idle(e) && begin(e, err) && log_rate_takes(&fleet->lines, 1))
+            log_warn("%s; it is tried again", err);
+    }
 }
 
 static void on_tick(evutil_socket_t, short, void *arg)
 {
     struct fleet *fleet = arg;
 
-    reap(fleet);
+    fleet_reap(fleet);
     models_reap(fleet->models);
     if (++fleet->ticks % TICKS_PER_S)
         return;
+    fleet_look_for_models(fleet);
     try_again(fleet);
     fleet_file_look(fleet);
 }
@@ -203,29 +104,6 @@ void fleet_drop(struct fleet_entry *entry)
     resolver_free(entry->resolver);
     entry->resolver = NULL;
     (void)!fleet_place(entry, NULL, 0, err);
-}
-
-/* A configuration that cannot be served beside what is served already. */
-static bool misfits(const struct fleet *fleet, const struct engine_config *c,
-                    struct engine_clash *out)
-{
-    const struct service *s =
-        models_find(fleet->models, c->model, strlen(c->model));
-
-    if (s && !s->forwards) {
-        out->key = "model";
-        snprintf(out->why, sizeof(out->why),
-                 "\"%s\" is that of the native workers", c->model);
-        return true;
-    }
-    if (!s || !c->block_tokens || c->block_tokens == s->config.block_tokens)
-        return false;
-    out->key = "block_tokens";
-    snprintf(out->why, sizeof(out->why),
-             "%lld, but the model \"%s\" is served with %lld",
-             (long long)c->block_tokens, c->model,
-             (long long)s->config.block_tokens);
-    return true;
 }
 
 static int refuse(char err[CONFIG_ERROR_MAX], const char *path, size_t at,
@@ -257,8 +135,10 @@ static int check(const struct fleet *fleet, int instead_of,
     if (!all)
         return -ENOMEM;
     TAILQ_FOREACH(e, &fleet->entries, entry)
-    if (!e->left && (int)e->origin != instead_of)
-        all[others++] = &e->config;
+    {
+        if (!e->left && (int)e->origin != instead_of)
+            all[others++] = &e->config;
+    }
     for (size_t i = 0; i < n; i++)
         all[others + i] = &list[i];
     if (engine_configs_clash(all, others + n, &clash))
@@ -271,7 +151,7 @@ static int check(const struct fleet *fleet, int instead_of,
         return -EINVAL;
     }
     for (size_t i = 0; rc == 0 && i < n; i++)
-        if (misfits(fleet, &list[i], &clash))
+        if (fleet_misfits(fleet, &list[i], &clash))
             rc = refuse(err, path, i, &clash);
         else
             rc = engine_check(&list[i], err);
@@ -294,9 +174,10 @@ static int begin_all(struct fleet *fleet, char err[CONFIG_ERROR_MAX])
     int rc = 0;
 
     TAILQ_FOREACH(e, &fleet->entries, entry)
-    if (!e->left && !e->resolver && TAILQ_EMPTY(&e->engines) &&
-        begin(e, rc ? why : err))
-        rc = -EAGAIN;
+    {
+        if (is_idle(e) && begin(e, rc ? why : err))
+            rc = -EAGAIN;
+    }
     return rc;
 }
 
@@ -309,8 +190,10 @@ int fleet_set(struct fleet *fleet, enum fleet_origin origin,
     if (rc)
         return rc;
     TAILQ_FOREACH(e, &fleet->entries, entry)
-    if (!e->left && e->origin == origin && !is_listed(list, &e->config))
-        fleet_drop(e);
+    {
+        if (!e->left && e->origin == origin && !is_listed(list, &e->config))
+            fleet_drop(e);
+    }
     for (size_t i = 0; i < list->n; i++)
         if (!fleet_find(fleet, list->at[i].name) &&
             !add(fleet, origin, &list->at[i])) {
@@ -360,6 +243,8 @@ void fleet_stop(struct models *models)
     while ((entry = TAILQ_FIRST(&fleet->entries))) {
         TAILQ_REMOVE(&fleet->entries, entry, entry);
         resolver_free(entry->resolver);
+        while (!TAILQ_EMPTY(&entry->scouts))
+            scout_free(TAILQ_FIRST(&entry->scouts));
         while ((e = TAILQ_FIRST(&entry->engines))) {
             TAILQ_REMOVE(&entry->engines, e, of_entry);
             engine_leave(e);

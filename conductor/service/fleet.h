@@ -13,6 +13,8 @@
 #define CONDUCTOR_SERVICE_FLEET_H
 
 #include "base/log.h"
+#include "conductor/front/json/text_buf.h"
+#include "conductor/link/engine/model_list.h"
 #include "conductor/link/engine/resolve.h"
 #include "conductor/link/engine/tls.h"
 #include "conductor/service/engine.h"
@@ -25,6 +27,23 @@ enum fleet_origin { FLEET_CONFIGURATION, FLEET_FILE, FLEET_ADMIN };
 /* "configuration", "file", "admin"; static. */
 const char *fleet_origin_name(enum fleet_origin origin);
 
+/* Asks an engine of an entry that names no model which one it has. */
+struct scout {
+    TAILQ_ENTRY(scout) of_entry;
+    struct fleet_entry *of;
+    struct engine_config wanted;
+    char authorization[ENGINE_AUTHORIZATION_BYTES];
+    struct upstream *upstream;
+    struct exchange *exchange; /* NULL: none under way */
+    struct event *timer;
+    struct text_buf answer;
+    int status;
+    struct model_list found; /* if has_found */
+    bool has_found;
+    bool told; /* the log has it that something is wrong */
+    unsigned jitter;
+};
+
 struct fleet_entry {
     TAILQ_ENTRY(fleet_entry) entry;
     struct fleet *fleet;
@@ -34,6 +53,7 @@ struct fleet_entry {
     struct resolver *resolver; /* with dns */
     bool looks_fail;           /* the log has it */
     struct engine_row engines;
+    TAILQ_HEAD(, scout) scouts;
 };
 
 struct fleet {
@@ -75,9 +95,9 @@ struct fleet_entry *fleet_find(const struct fleet *fleet, const char *name);
 /* An entry is not wanted any more: it and its engines go, perhaps later. */
 void fleet_drop(struct fleet_entry *entry);
 
-/* Gives an entry the n engines of `wanted`, by configurations with other names
- * and addresses than its own. Returns 0; or a negative errno with a message,
- * where the first of those that did not start is named. */
+/* fleet_place.c: gives an entry the n engines of `wanted`, by configurations
+ * with other names and addresses than its own. Returns 0; or a negative errno
+ * with a message, where the first of those that did not start is named. */
 [[nodiscard]] int fleet_place(struct fleet_entry *entry,
                               const struct engine_config *wanted, size_t n,
                               char err[CONFIG_ERROR_MAX]);
@@ -88,9 +108,34 @@ void fleet_drop(struct fleet_entry *entry);
                                     const struct engine_config *config,
                                     char err[CONFIG_ERROR_MAX]);
 
+/* A configuration that cannot be served beside what is served already: true,
+ * with *out saying why. */
+bool fleet_misfits(const struct fleet *fleet, const struct engine_config *c,
+                   struct engine_clash *out);
+
+/* Engines that have drained go, and so do the entries that have left. */
+void fleet_reap(struct fleet *fleet);
+
+/* Engines that have another model than they told are asked anew. */
+void fleet_look_for_models(struct fleet *fleet);
+
 /* fleet_dns.c: begins to look up the entry's host; its engines follow. Returns
  * 0 or -ENOMEM. */
 [[nodiscard]] int fleet_resolve(struct fleet_entry *entry);
+
+/* fleet_scout.c: begins to ask, for an entry; scout_free() takes it out, too.
+ * Returns 0 or a negative errno with a message. */
+[[nodiscard]] int scout_new(struct fleet_entry *of,
+                            const struct engine_config *wanted,
+                            char err[CONFIG_ERROR_MAX]);
+void scout_free(struct scout *scout);
+
+/* An engine with the model that it told, in place of the configuration that
+ * was wanted. Returns 0 or a negative errno with a message. */
+[[nodiscard]] int fleet_join(struct fleet_entry *entry,
+                             const struct engine_config *config,
+                             const struct engine_config *wanted,
+                             char err[CONFIG_ERROR_MAX]);
 
 /* fleet_file.c: reads the watched file, if the configuration has one, and
  * watches it from then on; looks whether it has changed. Returns 0 or -EINVAL

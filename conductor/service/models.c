@@ -35,8 +35,10 @@ static void engine_model_config(const struct models *models,
     *out->cost_model = '\0';
     take_from(out, e);
     TAILQ_FOREACH(other, &models->fleet.entries, entry)
-    if (!other->left && strcmp(other->config.model, e->model) == 0)
-        take_from(out, &other->config);
+    {
+        if (!other->left && strcmp(other->config.model, e->model) == 0)
+            take_from(out, &other->config);
+    }
     if (!out->block_tokens)
         out->block_tokens = ENGINE_BLOCK_TOKENS;
 }
@@ -57,20 +59,45 @@ static struct service *append(struct models *models,
     return s;
 }
 
+/* Whether all engines of the model that get work know a name of it. */
+static bool all_know(const struct service *s, const char *name)
+{
+    for (uint32_t i = 0; i < pool_slots(s->pool); i++)
+        if (s->engines[i] && !s->engines[i]->leaving &&
+            !engine_is_named(&s->engines[i]->own, name))
+            return false;
+    return true;
+}
+
+static void add_names(struct service *s, const struct engine_names *names,
+                      bool adapters)
+{
+    for (uint8_t i = 0; i < names->n; i++) {
+        struct service_name *next = &s->names[s->model.n_names];
+
+        if (!all_know(s, names->at[i]))
+            continue;
+        next->adapter = adapters;
+        memcpy(next->name, names->at[i], ENGINE_NAME_MAX);
+        s->model.n_names++;
+    }
+}
+
 static void set_names(struct service *s, const struct engine_config *like)
 {
-    size_t n = 0;
-
-    for (uint8_t i = 0; i < like->aliases.n; i++) {
-        s->names[n].adapter = false;
-        memcpy(s->names[n++].name, like->aliases.at[i], ENGINE_NAME_MAX);
-    }
-    for (uint8_t i = 0; i < like->adapters.n; i++) {
-        s->names[n].adapter = true;
-        memcpy(s->names[n++].name, like->adapters.at[i], ENGINE_NAME_MAX);
-    }
     s->model.names = s->names;
-    s->model.n_names = n;
+    s->model.n_names = 0;
+    add_names(s, &like->aliases, false);
+    add_names(s, &like->adapters, true);
+}
+
+void models_name(struct service *s)
+{
+    for (uint32_t i = 0; i < pool_slots(s->pool); i++)
+        if (s->engines[i] && !s->engines[i]->leaving) {
+            set_names(s, &s->engines[i]->own);
+            return;
+        }
 }
 
 static struct service *find_own(const struct models *models, const char *name)
@@ -89,10 +116,8 @@ struct service *models_get(struct models *models,
     struct service *s = find_own(models, like->model);
     struct config own;
 
-    if (s) {
-        set_names(s, like); /* those of engines that have left may differ */
+    if (s)
         return s;
-    }
     engine_model_config(models, like, &own);
     s = append(models, &own, true, err);
     if (s)
@@ -155,13 +180,13 @@ static bool is_name(const char *text, const char *name, size_t n)
 struct service *models_find(const struct models *models, const char *name,
                             size_t n)
 {
-    for (struct service *s = models->first; s; s = s->next) {
+    for (struct service *s = models->first; s; s = s->next)
         if (is_name(s->model.name, name, n))
             return s;
+    for (struct service *s = models->first; s; s = s->next)
         for (size_t i = 0; i < s->model.n_names; i++)
             if (is_name(s->names[i].name, name, n))
                 return s;
-    }
     return NULL;
 }
 
@@ -184,8 +209,10 @@ static bool is_wanted(const struct models *models, const char *model)
     const struct fleet_entry *e;
 
     TAILQ_FOREACH(e, &models->fleet.entries, entry)
-    if (!e->left && strcmp(e->config.model, model) == 0)
-        return true;
+    {
+        if (!e->left && strcmp(e->config.model, model) == 0)
+            return true;
+    }
     return false;
 }
 

@@ -24,6 +24,9 @@ struct models {
                                          const struct engine_config *like,
                                          char err[CONFIG_ERROR_MAX]);
 
+/* The names of a model are those that all its engines have. */
+void models_name(struct service *s);
+
 /* Ends the services that nothing is left of: no entry wants their model, and
  * they have neither engine nor request. */
 void models_reap(struct models *models);

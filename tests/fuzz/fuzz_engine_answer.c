@@ -9,6 +9,7 @@
 #include "conductor/front/openai/forward.h"
 #include "conductor/front/openai/tokens.h"
 #include "conductor/http/parse.h"
+#include "conductor/link/engine/model_list.h"
 #include "conductor/link/engine/report.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -28,6 +29,19 @@ static void fuzz_report(const char *bytes, size_t n)
     report_end(&scan);
     if (memcmp(&whole, &scan.report, sizeof(whole)) != 0)
         abort();
+}
+
+static void fuzz_models(const char *bytes, size_t n)
+{
+    struct model_list list;
+
+    if (model_list_read(bytes, n, &list))
+        return;
+    if (!model_list_has(&list, list.model))
+        abort();
+    for (uint8_t i = 0; i < list.aliases.n; i++)
+        if (strcmp(list.aliases.at[i], list.model) == 0)
+            abort();
 }
 
 static void fuzz_answer(const char *bytes, size_t n)
@@ -131,6 +145,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (size)
         memcpy(bytes, data, size);
     fuzz_answer(bytes, size);
+    fuzz_models(bytes, size);
     fuzz_report(bytes, size);
     for (size_t i = 0; i < sizeof(paths) / sizeof(paths[0]); i++)
         fuzz_body(paths[i], bytes, size,

@@ -58,10 +58,11 @@ class Engine:
         self.serve = serve or self.complete
         self.health = 200
         self.metrics = ''  # of /metrics
+        self.models = None  # the cards of /v1/models; None: there is none
         self.requests = []
         self.faults = []  # what a strict server would not have taken
         self.gone = []    # requests whose client left before the answer's end
-        self.n_health = 0
+        self.n_health = self.n_models = 0
         self.connections = 0
         self.sockets = set()
         self.lock = threading.Lock()
@@ -162,6 +163,11 @@ class Engine:
         if request.path == '/health':
             self.n_health += 1
             s.sendall(reply(self.health))
+            return True
+        if request.path == '/v1/models' and request.method == 'GET':
+            self.n_models += 1
+            s.sendall(reply(404) if self.models is None else
+                      reply(200, {'object': 'list', 'data': self.models}))
             return True
         if request.path == '/metrics':
             s.sendall(reply(200, self.metrics.encode()))

@@ -264,7 +264,7 @@ class StoppedConductor(Case):
         cluster = self.cluster(engine='timed', cost=SLOW_DECODE)
         kept, response = cluster.api.open('GET', '/ready')
         self.assertEqual((response.status, response.read()),
-                         (200, b'{"ready":true}\n'))
+                         (200, b'{"ready":true,"models":{"tiny":true}}\n'))
         late = socket.create_connection(
             ('127.0.0.1', cluster.api.port), timeout=30 * settings.scale)
         late.sendall(b'POST /v1/completions HTTP/1.1\r\nHost: a\r\n'

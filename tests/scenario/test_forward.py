@@ -680,6 +680,10 @@ class Configuration(Case):
     def test_errors_name_field_and_value(self):
         good = {'name': 'a', 'url': 'http://h:1', 'model': 'm'}
         self.refused({}, 'engines')
+        self.refused([good], 'model', '"gpt"', model='gpt')
+        self.refused([{'name': 'a', 'url': good['url'], 'aliases': ['x']}],
+                     'engines[0].aliases', 'needs model')
+        self.refused([{**good, 'models_path': 'x'}], 'engines[0].models_path')
         self.refused([{**good, 'kind': 'trt'}], 'engines[0].kind', 'trt')
         self.refused([{**good, 'role': 'prefil'}], 'engines[0].role', 'prefil')
         self.refused([{**good, 'index': 'x'}], 'engines[0].index', 'x')

@@ -293,7 +293,8 @@ class Dns(InstanceCase):
 class Llama(engines.Case, InstanceCase):
     def test_another_server_at_run_time(self):
         """Two llama.cpp servers: the second comes while the first streams, and
-        the first leaves before its stream has ended."""
+        the first leaves before its stream has ended. The second one says its
+        model itself."""
         servers = [engines.LlamaServer(self, f'llama{i}') for i in range(2)]
         cluster = self.conductor(engines=[{
             'name': 'a', 'url': servers[0].url, 'model': engines.MODEL}])
@@ -303,8 +304,7 @@ class Llama(engines.Case, InstanceCase):
             'max_tokens': 64, 'temperature': 0})
         self.assertEqual(response.status, 200)
         self.assertEqual(cluster.api.request('POST', '/admin/instances', {
-            'name': 'b', 'url': servers[1].url, 'model': engines.MODEL}).status,
-            201)
+            'name': 'b', 'url': servers[1].url}).status, 201)
         self.assertEqual(cluster.api.request(
             'DELETE', '/admin/instances/a').status, 202)
         self.assertIn(b'[DONE]', response.read())
@@ -450,3 +450,109 @@ class Tls(InstanceCase):
             self.assertEqual(status, 2, errors)
             for word in words:
                 self.assertIn(word, errors)
+
+
+class Models(InstanceCase):
+    """What engines say of their models."""
+
+    @staticmethod
+    def card(name, root='r', parent=None):
+        return {'id': name, 'object': 'model', 'root': root, 'parent': parent}
+
+    def names(self, cluster):
+        got = cluster.api.request('GET', '/v1/models')
+        return {c['id']: c.get('parent') for c in got.body['data']}
+
+    def gauge(self, cluster, name, engine):
+        return cluster.api.metrics()[
+            f'conductor_engine_{name}{{instance="{engine}"}}']
+
+    def test_no_model_is_named(self):
+        e = self.engine()
+        e.models = [self.card('m'), self.card('alias'),
+                    self.card('lora', 'path', 'm'), self.card('x', 'other')]
+        late = self.engine()
+        cluster = self.conductor(engines=[
+            {'name': 'a', 'url': e.url}, {'name': 'b', 'url': late.url}])
+        self.wait_states(cluster, a='ready', b='starting')
+        self.assertEqual(self.names(cluster), {
+            'm': None, 'alias': None, 'lora': 'm'})
+        for name in 'm', 'alias', 'lora':
+            self.assertEqual(self.ask(cluster, name).status, 200)
+        self.assertError(self.ask(cluster, 'x'), 404, "'x'")
+        self.assertIn('engine b: its model is not known yet',
+                      cluster.conductor.log())
+        listed = {i['name']: i for i in cluster.api.request(
+            'GET', '/admin/instances').body['instances']}
+        self.assertEqual([listed[n]['model'] for n in 'ab'], ['m', None])
+        # Names of a model are those that all its engines have.
+        late.models = [self.card('m'), self.card('lora', 'path', 'm')]
+        self.wait_states(cluster, a='ready', b='ready')
+        self.assertEqual(self.names(cluster), {'m': None, 'lora': 'm'})
+        late.models.append(self.card('alias'))
+        wait_until('the alias is back', lambda: 'alias' in self.names(cluster))
+
+    def test_an_engine_changes_its_model(self):
+        named, unnamed = self.engine(), self.engine()
+        named.models = unnamed.models = [self.card('m')]
+        cluster = self.conductor(engines=[
+            self.entry('a', named), {'name': 'b', 'url': unnamed.url}])
+        self.wait_states(cluster, a='ready', b='ready')
+        self.assertEqual(self.gauge(cluster, 'other_model', 'a'), 0)
+        named.models = [self.card('n')]
+        self.wait_states(cluster, a='suspect', b='ready')
+        self.assertEqual(self.gauge(cluster, 'other_model', 'a'), 1)
+        self.assertIn('engine a gets no work: it has model n, and not m',
+                      cluster.conductor.log())
+        for _ in range(3):
+            self.assertEqual(self.ask(cluster).headers[
+                'x-conductor-prefill'], 'b')
+        # One whose entry leaves it open serves its new model.
+        unnamed.models = [self.card('n')]
+        wait_until('it serves the other one',
+                   lambda: self.ask(cluster, 'n').status == 200)
+        self.assertError(self.ask(cluster), 503, "'m'")
+        named.models = [self.card('m')]
+        wait_until('it is back', lambda: self.ask(cluster).status == 200)
+        self.assertEqual(self.gauge(cluster, 'other_model', 'a'), 0)
+        self.assertEqual(self.states(cluster), {'a': 'ready', 'b': 'ready'})
+
+    def test_who_lists_another_model(self):
+        strict, lax = self.engine(), self.engine()
+        strict.models = lax.models = [self.card('n')]
+        cluster = self.conductor(engines=[
+            self.entry('strict', strict, kind='vllm'),
+            self.entry('lax', lax)])
+        self.wait_states(cluster, strict='suspect', lax='ready')
+        self.assertEqual(self.ask(cluster).headers['x-conductor-prefill'],
+                         'lax')
+        log = cluster.conductor.log()
+        self.assertIn('strict gets no work: it has model n, and not m', log)
+        self.assertIn('lax lists model n, and not m', log)
+
+    def test_bad_lists(self):
+        e = self.engine()
+        e.models = 'nonsense'
+        cluster = self.conductor(engines=[
+            self.entry('named', e), {'name': 'unnamed', 'url': e.url}])
+        self.wait_states(cluster, named='ready', unnamed='starting')
+        for cards in ([], [{}], [{'id': 5}], [self.card('n' * 64)],
+                      [self.card('m', parent='y')], {'id': 'x'}):
+            e.models = cards
+            asked = e.n_models
+            wait_until('it was asked', lambda: e.n_models > asked + 8)
+            self.assertEqual(self.states(cluster), {
+                'named': 'ready', 'unnamed': 'starting'})
+
+    def test_ready_names_who_has_none(self):
+        e = self.engine()
+        cluster = self.conductor(engines=[
+            self.entry('a', e),
+            {'name': 'b', 'url': 'http://127.0.0.1:1', 'model': 'n'}])
+        self.wait_states(cluster, a='ready', b='starting')
+        got = cluster.api.request('GET', '/ready')
+        self.assertEqual((got.status, got.body), (200, {
+            'ready': True, 'models': {'m': True, 'n': False}}))
+        e.stop()
+        wait_until('no model is served', lambda: cluster.api.request(
+            'GET', '/ready').status == 503)

@@ -1,7 +1,10 @@
 /* What is read of an engine's metrics, cut at every byte. */
 #include <CUnit/Basic.h>
+#include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
+#include "conductor/link/engine/model_list.h"
 #include "conductor/link/engine/report.h"
 
 static struct engine_report scan(const char *text, size_t cut)
@@ -100,10 +103,71 @@ static void test_nonsense(void)
     CU_ASSERT_DOUBLE_EQUAL(r.running, 1, 0);
 }
 
+static int read_list(const char *text, struct model_list *out)
+{
+    return model_list_read(text, strlen(text), out);
+}
+
+static void test_models(void)
+{
+    struct model_list list;
+
+    CU_ASSERT_EQUAL_FATAL(
+        read_list("{\"object\":\"list\",\"data\":["
+                  "{\"id\":\"sql\",\"root\":\"/l\",\"parent\":\"b\"},"
+                  "{\"id\":\"b\",\"root\":\"/m\",\"parent\":null},"
+                  "{\"id\":\"c\",\"root\":\"/m\",\"parent\":null},"
+                  "{\"id\":\"c\",\"root\":\"/m\"},"
+                  "{\"id\":\"d\",\"root\":\"/other\"},"
+                  "{\"id\":\"e\",\"parent\":\"d\"},"
+                  "{\"id\":\"f\",\"parent\":\"c\"}, 7, {}]}",
+                  &list),
+        0);
+    CU_ASSERT_STRING_EQUAL(list.model, "b");
+    CU_ASSERT_EQUAL_FATAL(list.aliases.n, 1);
+    CU_ASSERT_STRING_EQUAL(list.aliases.at[0], "c");
+    CU_ASSERT_EQUAL_FATAL(list.adapters.n, 2);
+    CU_ASSERT_STRING_EQUAL(list.adapters.at[0], "sql");
+    CU_ASSERT_STRING_EQUAL(list.adapters.at[1], "f");
+    CU_ASSERT_TRUE(model_list_has(&list, "d"));
+    CU_ASSERT_TRUE(model_list_has(&list, "e"));
+    CU_ASSERT_FALSE(model_list_has(&list, "x"));
+}
+
+static void test_no_models(void)
+{
+    static const char *const bad[] = {
+        "",
+        "{",
+        "[]",
+        "{\"data\":7}",
+        "{\"data\":[]}",
+        "{\"data\":[{}]}",
+        "{\"data\":[{\"id\":\"a\\n\"}]}",
+        "{\"data\":[{\"id\":\"\"}]}",
+        "{\"data\":[{\"id\":\"a\",\"parent\":\"b\"}]}"};
+    struct model_list list = {.model = "untouched"};
+    char many[8192] = "{\"data\":[{\"id\":\"m\",\"root\":\"r\"}";
+
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
+        CU_ASSERT_EQUAL(read_list(bad[i], &list), -EINVAL);
+    CU_ASSERT_STRING_EQUAL(list.model, "untouched");
+    CU_ASSERT_EQUAL(model_list_read(many, MODEL_LIST_BYTES_MAX + 1, &list),
+                    -E2BIG);
+    for (int i = 0; i < 2 * ENGINE_NAMES_MAX; i++)
+        snprintf(many + strlen(many), 64, ",{\"id\":\"a%d\",\"root\":\"r\"}",
+                 i);
+    snprintf(many + strlen(many), 8, "]}");
+    CU_ASSERT_EQUAL(read_list(many, &list), 0);
+    CU_ASSERT_EQUAL(list.aliases.n, ENGINE_NAMES_MAX);
+}
+
 int main(void)
 {
     CU_initialize_registry();
     CU_pSuite s = CU_add_suite("engine_report", NULL, NULL);
+    CU_add_test(s, "models", test_models);
+    CU_add_test(s, "lists of no model", test_no_models);
     CU_add_test(s, "vllm", test_vllm);
     CU_add_test(s, "others", test_others);
     CU_add_test(s, "pages", test_pages);

@@ -19,9 +19,9 @@ static void test_routes(void)
     expect_raw("GET /health HTTP/1.1\r\nHost: x\r\n\r\n", 200,
                "{\"status\":\"ok\"}");
     expect_raw("GET /ready?x=1 HTTP/1.1\r\nHost: x\r\n\r\n", 200,
-               "{\"ready\":true}");
+               "{\"ready\":true,\"models\":{\"tiny\":true}}");
     expect_raw("GET http://any.host:80/ready HTTP/1.1\r\nHost: x\r\n\r\n", 200,
-               "{\"ready\":true}");
+               "{\"ready\":true,\"models\":{\"tiny\":true}}");
     expect_raw("GET /metrics HTTP/1.0\r\n\r\n", 200, "fake_calls 1\n");
     expect_raw("GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n", 200,
                "conductor_http_responses_total{class=\"2xx\"} 5\n");
@@ -47,7 +47,7 @@ static void test_routes(void)
                405, "method_not_allowed");
     f.service.ready = false;
     expect_raw("GET /ready HTTP/1.1\r\nHost: x\r\n\r\n", 503,
-               "{\"ready\":false}");
+               "{\"ready\":false,\"models\":{\"tiny\":false}}");
     front_close();
 }
 
@@ -256,7 +256,8 @@ static void test_chunked(void)
     front_turn();
     fake_run(f.service.requests[0]);
     CU_ASSERT(WAIT(c, c->closed));
-    CU_ASSERT_PTR_NOT_NULL(strstr(c->text, "{\"ready\":true}"));
+    CU_ASSERT_PTR_NOT_NULL(
+        strstr(c->text, "{\"ready\":true,\"models\":{\"tiny\":true}}"));
     client_free(c);
     front_close();
 }

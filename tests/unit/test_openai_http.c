@@ -326,7 +326,7 @@ static void test_stop_ready(void)
     client_puts(c, " x\r\n\r\n");
     CU_ASSERT(WAIT(c, c->closed));
     CU_ASSERT_EQUAL(client_status(c), 503);
-    CU_ASSERT_PTR_NOT_NULL(strstr(c->text, "{\"ready\":false}"));
+    CU_ASSERT_PTR_NOT_NULL(strstr(c->text, "{\"ready\":false,"));
     client_free(c);
     front_close();
 }

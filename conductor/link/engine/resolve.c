@@ -11,6 +11,7 @@
 
 #include "base/address.h"
 #include "base/clock.h"
+#include "base/event_loop.h"
 
 struct resolver {
     struct event_base *base;
@@ -93,17 +94,14 @@ static void take(struct resolver *r, const struct evutil_addrinfo *answer)
 static void look_later(struct resolver *r)
 {
     /* 80 to 120 %, so that many names are not asked for at once. */
-    int64_t us = r->every_us / 10 * 8 +
-                 r->every_us / 1000 * (int64_t)(rand_r(&r->jitter) % 401);
-    struct timeval in = {us / 1000000, us % 1000000};
-
-    event_add(r->timer, &in);
+    (void)event_loop_wait(
+        r->timer, r->every_us / 10 * 8 +
+                      r->every_us / 1000 * (int64_t)(rand_r(&r->jitter) % 401));
 }
 
 static void destroy(struct resolver *r)
 {
-    if (r->timer)
-        event_free(r->timer);
+    event_loop_drop(r->timer);
     free(r);
 }
 
@@ -147,7 +145,6 @@ struct resolver *resolver_new(struct event_base *base, struct evdns_base *dns,
                               const struct resolver_ops *ops, void *arg)
 {
     struct resolver *r = calloc(1, sizeof(*r));
-    struct timeval now = {0};
 
     if (!r)
         return NULL;
@@ -159,7 +156,7 @@ struct resolver *resolver_new(struct event_base *base, struct evdns_base *dns,
     r->arg = arg;
     r->jitter = (unsigned)clock_now_us();
     r->timer = event_new(base, -1, 0, on_time, r);
-    if (r->timer && event_add(r->timer, &now) == 0)
+    if (r->timer && event_loop_wait(r->timer, 0) == 0)
         return r;
     destroy(r);
     return NULL;

@@ -1,0 +1,79 @@
+/*
+ * What an engine says of its models, when it is asked for /v1/models: before it
+ * gets work, and again and again.
+ *
+ * An engine that no longer has its model gets no work. One that never said that
+ * it has it gets none either, if it is one of those that answer requests for
+ * other models with an error; servers of the kind openai may take any name. One
+ * that does not list its models is believed.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "conductor/service/models.h"
+
+/* One good answer for its health in so many is followed by this question. */
+#define GOOD_PER_QUESTION 8u
+
+bool engine_models_due(struct engine *e)
+{
+    const struct pool_instance *in = pool_get(e->service->pool, e->id);
+
+    return in->health != HEALTH_READY || e->n_good++ % GOOD_PER_QUESTION == 0;
+}
+
+/* The names that the engine told, where no configuration told them. */
+static void take_names(struct engine *e, const struct model_list *list)
+{
+    if (*e->wanted.model)
+        return;
+    if (memcmp(&e->own.aliases, &list->aliases, sizeof(list->aliases)) == 0 &&
+        memcmp(&e->own.adapters, &list->adapters, sizeof(list->adapters)) == 0)
+        return;
+    e->own.aliases = list->aliases;
+    e->own.adapters = list->adapters;
+    models_name(e->service);
+    log_info("engine %s has %u adapters", e->config->name, list->adapters.n);
+}
+
+/* It has another model: no work, until it has the right one again. */
+static void lose_model(struct engine *e, const struct model_list *list)
+{
+    struct service *s = e->service;
+
+    if (e->other_model)
+        return;
+    e->other_model = true;
+    if (pool_get(s->pool, e->id)->health == HEALTH_READY)
+        s->metrics.workers_lost++;
+    (void)!pool_set_health(s->pool, e->id, HEALTH_SUSPECT);
+    engine_clear(e);
+    log_warn("engine %s gets no work: it has model %s, and not %s",
+             e->config->name, list->model, e->config->model);
+}
+
+bool engine_take_models(struct engine *e, const char *text, size_t n)
+{
+    const char *model = e->config->model;
+    struct model_list list;
+
+    if (model_list_read(text, n, &list))
+        return !e->other_model;
+    if (model_list_has(&list, model)) {
+        e->had_model = true;
+        e->other_model = false;
+        take_names(e, &list);
+        return true;
+    }
+    if (e->had_model || e->config->kind != ENGINE_OPENAI) {
+        lose_model(e, &list);
+        return false;
+    }
+    if (!e->doubt_told)
+        log_warn("engine %s lists model %s, and not %s; it is asked for %s "
+                 "nevertheless",
+                 e->config->name, list.model, model, model);
+    e->doubt_told = true;
+    return true;
+}

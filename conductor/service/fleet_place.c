@@ -1,0 +1,218 @@
+/* The engines of an entry: started, retired, and gone. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "conductor/service/models.h"
+
+/* Whether it is one of the n configurations. */
+static bool is_wanted(const struct engine_config *is,
+                      const struct engine_config *wanted, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (engine_config_equal(is, &wanted[i]))
+            return true;
+    return false;
+}
+
+static bool is_there(const struct fleet_entry *entry,
+                     const struct engine_config *wanted)
+{
+    const struct engine *e;
+    const struct scout *s;
+
+    TAILQ_FOREACH(e, &entry->engines, of_entry)
+    {
+        if (!e->leaving && engine_config_equal(&e->wanted, wanted))
+            return true;
+    }
+    TAILQ_FOREACH(s, &entry->scouts, of_entry)
+    {
+        if (engine_config_equal(&s->wanted, wanted))
+            return true;
+    }
+    return false;
+}
+
+/* What is counted of those that leave would be counted twice under one name. */
+static void hide_leaving(struct fleet *fleet, const char *name)
+{
+    struct fleet_entry *entry;
+    struct engine *e;
+
+    if (fleet->n_leaving == 0)
+        return;
+    TAILQ_FOREACH(entry, &fleet->entries, entry)
+    {
+        TAILQ_FOREACH(e, &entry->engines, of_entry)
+        {
+            e->replaced |= e->leaving && strcmp(e->own.name, name) == 0;
+        }
+    }
+}
+
+struct tls *fleet_tls(const struct fleet *fleet,
+                      const struct engine_config *config,
+                      char err[CONFIG_ERROR_MAX])
+{
+    const struct fleet_entry *entry;
+    const struct engine *e;
+    char why[CONFIG_ERROR_MAX / 2];
+
+    TAILQ_FOREACH(entry, &fleet->entries, entry)
+    {
+        TAILQ_FOREACH(e, &entry->engines, of_entry)
+        {
+            if (tls_is(e->tls, config->tls_ca_file, config->tls_insecure))
+                return tls_ref(e->tls);
+        }
+    }
+    struct tls *tls =
+        tls_new(config->tls_ca_file, config->tls_insecure, why, sizeof(why));
+    if (!tls)
+        snprintf(err, CONFIG_ERROR_MAX,
+                 "engines: %s: tls_ca_file \"%.150s\": %s", config->name,
+                 config->tls_ca_file, why);
+    return tls;
+}
+
+static int start(struct fleet_entry *entry, const struct engine_config *config,
+                 const struct engine_config *wanted, char err[CONFIG_ERROR_MAX])
+{
+    struct service *s = models_get(entry->fleet->models, config, err);
+    struct engine *e = s ? engine_start(s, config, err) : NULL;
+
+    if (!e)
+        return -EINVAL;
+    e->entry = entry;
+    e->wanted = *wanted;
+    hide_leaving(entry->fleet, config->name);
+    TAILQ_INSERT_TAIL(&entry->engines, e, of_entry);
+    models_name(s);
+    return 0;
+}
+
+/* It gets no more work, and goes when it has none. */
+static void retire(struct engine *e, struct fleet *fleet)
+{
+    engine_retire(e);
+    models_name(e->service);
+    fleet->n_leaving++;
+}
+
+static int want(struct fleet_entry *entry, const struct engine_config *wanted,
+                char err[CONFIG_ERROR_MAX])
+{
+    return *wanted->model ? start(entry, wanted, wanted, err)
+                          : scout_new(entry, wanted, err);
+}
+
+int fleet_place(struct fleet_entry *entry, const struct engine_config *wanted,
+                size_t n, char err[CONFIG_ERROR_MAX])
+{
+    char why[CONFIG_ERROR_MAX];
+    struct scout *s, *next;
+    struct engine *e;
+    int rc = 0;
+
+    TAILQ_FOREACH(e, &entry->engines, of_entry)
+    {
+        if (!e->leaving && !is_wanted(&e->wanted, wanted, n))
+            retire(e, entry->fleet);
+    }
+    for (s = TAILQ_FIRST(&entry->scouts); s; s = next) {
+        next = TAILQ_NEXT(s, of_entry);
+        if (!is_wanted(&s->wanted, wanted, n))
+            scout_free(s);
+    }
+    for (size_t i = 0; i < n; i++)
+        if (!is_there(entry, &wanted[i]) &&
+            want(entry, &wanted[i], rc ? why : err))
+            rc = -EINVAL;
+    return rc;
+}
+
+bool fleet_misfits(const struct fleet *fleet, const struct engine_config *c,
+                   struct engine_clash *out)
+{
+    const struct service *s =
+        models_find(fleet->models, c->model, strlen(c->model));
+
+    if (s && !s->forwards) {
+        out->key = "model";
+        snprintf(out->why, sizeof(out->why),
+                 "\"%s\" is that of the native workers", c->model);
+        return true;
+    }
+    if (!s || !c->block_tokens || c->block_tokens == s->config.block_tokens)
+        return false;
+    out->key = "block_tokens";
+    snprintf(out->why, sizeof(out->why),
+             "%lld, but the model \"%s\" is served with %lld",
+             (long long)c->block_tokens, c->model,
+             (long long)s->config.block_tokens);
+    return true;
+}
+
+int fleet_join(struct fleet_entry *entry, const struct engine_config *config,
+               const struct engine_config *wanted, char err[CONFIG_ERROR_MAX])
+{
+    const struct models *models = entry->fleet->models;
+    const struct service *s =
+        models_find(models, config->model, strlen(config->model));
+    struct engine_clash clash;
+
+    if (s && strcmp(s->config.model, config->model) != 0) {
+        snprintf(err, CONFIG_ERROR_MAX,
+                 "its model %s is another name of model %s", config->model,
+                 s->config.model);
+        return -EINVAL;
+    }
+    if (fleet_misfits(entry->fleet, config, &clash)) {
+        snprintf(err, CONFIG_ERROR_MAX, "%s: %s", clash.key, clash.why);
+        return -EINVAL;
+    }
+    if (engine_check(config, err))
+        return -EINVAL;
+    return start(entry, config, wanted, err);
+}
+
+void fleet_reap(struct fleet *fleet)
+{
+    struct fleet_entry *entry, *next;
+    struct engine *e, *after;
+
+    for (entry = TAILQ_FIRST(&fleet->entries); entry; entry = next) {
+        next = TAILQ_NEXT(entry, entry);
+        for (e = TAILQ_FIRST(&entry->engines); e; e = after) {
+            after = TAILQ_NEXT(e, of_entry);
+            if (!e->leaving || upstream_busy(e->upstream) > 0)
+                continue;
+            TAILQ_REMOVE(&entry->engines, e, of_entry);
+            engine_leave(e);
+            fleet->n_leaving--;
+        }
+        if (!entry->left || !TAILQ_EMPTY(&entry->engines))
+            continue;
+        TAILQ_REMOVE(&fleet->entries, entry, entry);
+        free(entry);
+    }
+}
+
+void fleet_look_for_models(struct fleet *fleet)
+{
+    char err[CONFIG_ERROR_MAX];
+    struct fleet_entry *entry;
+    struct engine *e;
+
+    TAILQ_FOREACH(entry, &fleet->entries, entry)
+    {
+        TAILQ_FOREACH(e, &entry->engines, of_entry)
+        {
+            if (e->other_model && !*e->wanted.model && !e->leaving &&
+                scout_new(entry, &e->wanted, err) == 0)
+                retire(e, fleet);
+        }
+    }
+}
