@@ -183,7 +183,8 @@ static void test_mixed(void)
             ;
         CU_ASSERT_EQUAL(engine_cuda_flush(e), 0);
         CU_ASSERT_EQUAL(engine_cuda_flush(plain), 0);
-        engine_cuda_counts(e, &counts);
+        page_cache_check(((struct cuda_engine *)e)->pages);
+        page_cache_counts(((struct cuda_engine *)e)->pages, &counts);
         evicted += counts.evicted;
         written_back += counts.written_back;
         for (int k = 0; k < REQUESTS; k++) {

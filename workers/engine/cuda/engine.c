@@ -271,16 +271,6 @@ int engine_cuda_flush(struct engine *base)
     return rc;
 }
 
-void engine_cuda_counts(struct engine *base, struct page_cache_counts *counts)
-{
-    struct cuda_engine *e = (struct cuda_engine *)base;
-
-    pthread_mutex_lock(&e->lock);
-    page_cache_check(e->pages);
-    page_cache_counts(e->pages, counts);
-    pthread_mutex_unlock(&e->lock);
-}
-
 const struct engine_ops engine_cuda_ops = {
     .kind = "cuda",
     .element = MODEL_BFLOAT16,

@@ -101,7 +101,4 @@ int cuda_poll_tickets(struct cuda_engine *e, bool wait);
  * code that needs the rows of decoded tokens. No step may run. 0 or -ENODEV. */
 int engine_cuda_flush(struct engine *base);
 
-/* For tests: what the cache did so far. */
-void engine_cuda_counts(struct engine *base, struct page_cache_counts *counts);
-
 #endif
