@@ -26,7 +26,7 @@ from relay import Relay  # noqa: E402
 MOCKERS, CLIENTS = 8, 48
 DIVIDED, TRACE_BLOCK, BLOCK = 16, 512, 16
 FIRST_TOKEN, TOKENS = 4, 246  # bytes, in the vocabulary of the tiny model
-ROOMY, TIGHT = 32768, 3072    # blocks of an engine
+ROOMY, TIGHT = 32768, 1024    # blocks of an engine
 AT_ONCE, REAL = 0, 1          # speeds of an engine
 DROPS, LOSES = .03, .1        # of messages; of those that are dropped
 REASONS = 'in flight', 'evicted since', 'lost', 'restarted'
