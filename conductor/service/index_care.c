@@ -20,6 +20,9 @@
 #define ASK_PAUSE_MAX_US 640000000
 /* For an inventory, once it has begun. */
 #define INVENTORY_US 10000000
+/* Of an inventory's time, what others wait for: then one that is silent, or has
+ * much to tell, keeps nobody from being asked. */
+#define TURN_US 1000000
 
 /* Removes a slice, and comes again while there is more. */
 static void sweep(struct service *service)
@@ -43,7 +46,8 @@ void index_on_sweep(evutil_socket_t, short, void *arg)
 /* The asking of a worker is over. */
 static void asked_ended(struct service *s, struct worker *w, bool healed)
 {
-    s->healing.asked = POOL_NO_INSTANCE;
+    s->healing.next_us = 0;
+    w->ask.until_us = 0;
     if (healed)
         w->ask.pause_us = 0;
     else
@@ -58,9 +62,9 @@ static void asked_ended(struct service *s, struct worker *w, bool healed)
 static void ask(struct service *s, struct worker *w, uint32_t slot,
                 int64_t now_us)
 {
-    s->healing.asked = w->id;
-    s->healing.began = false;
-    s->healing.until_us = now_us + s->config.worker_timeout_ms * 1000;
+    s->healing.next_us = now_us + TURN_US;
+    w->ask.began = false;
+    w->ask.until_us = now_us + s->config.worker_timeout_ms * 1000;
     s->metrics.inventories_asked++;
     log_info("worker %s: asked for its inventory: %llu of its blocks are not "
              "indexed, and there is room",
@@ -76,23 +80,21 @@ static bool should_ask(const struct service *s, uint32_t slot, int64_t now_us)
     const struct worker *w = &s->workers[slot];
 
     return w->link && (w->hello.capabilities & PROTO_CAP_INVENTORY) &&
-           now_us >= w->ask.next_us && prefix_index_incomplete(s->index, slot);
+           w->ask.until_us == 0 && now_us >= w->ask.next_us &&
+           prefix_index_incomplete(s->index, slot);
 }
 
-/* Whether nobody is being asked; one that does not answer is given up. */
-static bool nobody_is_asked(struct service *s, int64_t now_us)
+/* One that does not answer is given up. */
+static void give_up_late(struct service *s, uint32_t slot, int64_t now_us)
 {
-    struct worker *w = worker_of(s, s->healing.asked);
+    struct worker *w = &s->workers[slot];
 
-    if (!w)
-        return true;
-    if (now_us < s->healing.until_us)
-        return false;
-    prefix_index_told(s->index, pool_get(s->pool, w->id)->slot);
+    if (!w->link || w->ask.until_us == 0 || now_us < w->ask.until_us)
+        return;
+    prefix_index_told(s->index, slot);
     log_warn("worker %s: its inventory did not %s in time", w->hello.name,
-             s->healing.began ? "end" : "begin");
+             w->ask.began ? "end" : "begin");
     asked_ended(s, w, false);
-    return true;
 }
 
 void index_tick(struct service *service)
@@ -103,7 +105,9 @@ void index_tick(struct service *service)
 
     if (x.sweeping && !event_pending(service->sweep, EV_TIMEOUT, NULL))
         sweep(service);
-    if (!nobody_is_asked(service, now_us) || x.unindexed == 0)
+    for (uint32_t slot = 0; slot < n; slot++)
+        give_up_late(service, slot, now_us);
+    if (now_us < service->healing.next_us || x.unindexed == 0)
         return;
     for (uint32_t i = 0; i < n; i++) {
         uint32_t slot = service->healing.next_slot++ % n;
@@ -123,17 +127,17 @@ int index_inventory_mark(struct service *service, struct worker *worker,
 
     if (msg_inventory_mark_unpack(payload, len, &m))
         return -EBADMSG;
-    if (service->healing.asked != worker->id)
+    if (worker->ask.until_us == 0)
         return 0;
     if (!m.ends) {
-        if (service->healing.began)
+        if (worker->ask.began)
             return 0; /* else it could begin for ever */
         prefix_index_told_again(service->index, slot);
-        service->healing.began = true;
-        service->healing.until_us = clock_now_us() + INVENTORY_US;
+        worker->ask.began = true;
+        worker->ask.until_us = clock_now_us() + INVENTORY_US;
         return 0;
     }
-    if (!service->healing.began)
+    if (!worker->ask.began)
         return 0;
     prefix_index_told(service->index, slot);
     left = prefix_index_unindexed(service->index, slot);

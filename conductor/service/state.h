@@ -127,6 +127,8 @@ struct worker {
     uint32_t keys_taken;       /* of the frame that comes again */
     uint32_t keys_in_turn;     /* since the link rested */
     struct {
+        int64_t until_us; /* to begin or to end it; 0: it is not asked */
+        bool began;       /* the inventory did */
         int64_t next_us;  /* not before */
         int64_t pause_us; /* after the last time */
     } ask;                /* for its inventory */
@@ -184,10 +186,7 @@ struct service {
     const char *cost_source;    /* of `cost`: static */
 
     struct {
-        uint32_t asked; /* pool id of who is asked for its inventory, or
-                           POOL_NO_INSTANCE */
-        bool began;     /* the inventory did */
-        int64_t until_us;
+        int64_t next_us;    /* no other worker is asked before */
         uint32_t next_slot; /* to be looked at */
     } healing;
 

@@ -1,5 +1,6 @@
 """An index that is smaller than what the workers hold, and its healing."""
 import contextlib
+import functools
 import random
 import socket
 import struct
@@ -168,6 +169,25 @@ class SmallIndex(Case):
                       cluster.conductor.log())
         self.assertEqual(cluster.api.metrics()['conductor_bad_frames_total'],
                          0)
+
+    def test_those_that_are_mute_delay_nobody(self):
+        """They have ten minutes to begin; others need not wait for that."""
+        cluster = self.conductor(worker_timeout_ms=600000)
+        mutes = [self.join(Holder, cluster, f'm{i}') for i in range(8)]
+        for mute in mutes[4:]:
+            mute.on_asked = functools.partial(mute.say, MARK, b'\0')
+        teller = self.join(Teller, cluster, 'teller')
+        crowd = self.crowd(cluster)
+        for peer in mutes:
+            peer.stored(self.blocks(4000))
+        teller.hold(self.blocks(4000))
+        wait_until('they have no room for all', lambda: all(
+            0 < self.indexed(cluster, p.name) < 4000
+            for p in [*mutes, teller]))
+        self.disperse(crowd)
+        wait_until('it is whole again', lambda: self.indexed(
+            cluster, 'teller') == 3999, 90)
+        wait_until('all were asked', lambda: all(m.asked for m in mutes), 90)
 
     def test_one_that_begins_again_and_again_is_given_up(self):
         cluster = self.conductor()
