@@ -174,6 +174,39 @@ static void test_looks_beside_a_clear(void)
     rig_fini(&r);
 }
 
+/* However many clear in a loop, an instance has room after a clear of its own.
+ */
+static void test_clears_of_many(void)
+{
+    const uint32_t n = 256, hostile = 220;
+    struct prefix_index *ix =
+        prefix_index_new(&(struct prefix_index_config){.max_instances = n,
+                                                       .max_bytes = 1 << 20,
+                                                       .evicts = true,
+                                                       .seed = 4711});
+    uint64_t keys[2];
+
+    CU_ASSERT_PTR_NOT_NULL_FATAL(ix);
+    for (uint32_t i = 0; i < n; i++) {
+        chain_keys(i, keys, 2);
+        for (uint32_t c = 0; c < (i < hostile ? 10 : 1); c++) {
+            (void)!prefix_index_stored(ix, i, TIER_HOST, 0, keys, 2);
+            prefix_index_cleared(ix, i);
+        }
+    }
+    CU_ASSERT(prefix_index_check(ix));
+    for (uint32_t i = hostile; i < n; i++) {
+        chain_keys(i, keys, 2);
+        CU_ASSERT_EQUAL(prefix_index_stored(ix, i, TIER_HOST, 0, keys, 2), 0);
+        CU_ASSERT_EQUAL(prefix_index_held(ix, i), 2);
+    }
+    while (prefix_index_work(ix, 100))
+        CU_ASSERT(prefix_index_check(ix));
+    CU_ASSERT_EQUAL(prefix_index_stored(ix, 0, TIER_HOST, 0, keys, 2), 0);
+    CU_ASSERT(prefix_index_check(ix));
+    prefix_index_free(ix);
+}
+
 static void test_heals(void)
 {
     struct rig r;
@@ -463,6 +496,7 @@ int main(void)
     CU_add_test(suite, "nothing stays", test_nothing_stays_for_dropped_blocks);
     CU_add_test(suite, "clears in a loop", test_clears_in_a_loop);
     CU_add_test(suite, "looks beside a clear", test_looks_beside_a_clear);
+    CU_add_test(suite, "clears of many", test_clears_of_many);
     CU_add_test(suite, "another tier", test_another_tier_at_the_quota);
     CU_add_test(suite, "heals", test_heals);
     CU_add_test(suite, "evicted", test_evicted_from_two_tiers);

@@ -144,8 +144,11 @@ static void sweep_ended(struct prefix_index *ix)
         struct holder *holder = &ix->holders[h];
 
         if (holder->state == HOLDER_DEAD) {
+            struct indexed *of = &ix->instances[holder->instance];
+
             holder->state = HOLDER_FREE;
-            ix->instances[holder->instance].unswept--;
+            ix->n_spare_used -= of->unswept + (of->holder != HOLDER_NONE) > 2;
+            of->unswept--;
             ix->free_holders[ix->n_free_holders++] = (uint16_t)h;
         } else if (holder->state == HOLDER_DYING) {
             holder->state = HOLDER_DEAD;

@@ -26,6 +26,7 @@ void prefix_index_cleared(struct prefix_index *index, uint32_t instance)
     holder = &index->holders[of->holder];
     if (of->pages == 0) {
         holder->state = HOLDER_FREE;
+        index->n_spare_used -= of->unswept >= 2;
         index->free_holders[index->n_free_holders++] = of->holder;
     } else if (index->sweep_at != 0) {
         of->unswept++;
@@ -63,7 +64,7 @@ bool prefix_index_incomplete(const struct prefix_index *index,
     uint64_t n;
 
     if (of->unindexed == 0 || of->held >= of->quota ||
-        of->unswept >= UNSWEPT_MAX)
+        (of->holder == HOLDER_NONE && !holder_is_free(index, of)))
         return false;
     n = of->quota - of->held;
     return has_room_for(index, of, of->unindexed < n ? of->unindexed : n);

@@ -113,7 +113,8 @@ struct prefix_index {
     uint32_t position_bits;
     uint32_t max_holders;
     uint32_t n_free_holders;
-    uint32_t n_dead; /* holders to be swept now */
+    uint32_t n_spare_used; /* beyond two of an instance */
+    uint32_t n_dead;       /* holders to be swept now */
     uint32_t n_dying;
     uint32_t sweep_at; /* the next page to be swept, 0: no sweep is under way */
     uint32_t fresh;    /* pages from here on have never been used */
@@ -134,14 +135,24 @@ struct prefix_index {
     uint64_t n_evicted;
 };
 
-/* Holders beside the instances: cleared ones that were not swept yet, at most
- * UNSWEPT_MAX of one instance. */
+/* Every instance has two holders of its own: one that lives, and a cleared one
+ * that was not swept yet. Beyond these there are spare ones, for whoever is
+ * first to clear again, and at most UNSWEPT_MAX cleared ones of one instance:
+ * who clears in a loop takes nobody else's. */
 #define SPARE_HOLDERS 512u
 #define UNSWEPT_MAX 8u
 
 static inline uint32_t prefix_holders_max(uint32_t max_instances)
 {
     return 2 * max_instances + SPARE_HOLDERS;
+}
+
+/* Whether an instance may have another holder. */
+static inline bool holder_is_free(const struct prefix_index *ix,
+                                  const struct indexed *of)
+{
+    return of->unswept < 2 ||
+           (of->unswept < UNSWEPT_MAX && ix->n_spare_used < SPARE_HOLDERS);
 }
 
 /* A key's place. */

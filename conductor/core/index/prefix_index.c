@@ -131,8 +131,9 @@ static uint32_t holder_of(struct prefix_index *ix, uint32_t instance)
 
     if (of->holder != HOLDER_NONE)
         return of->holder;
-    if (ix->n_free_holders == 0 || of->unswept >= UNSWEPT_MAX)
+    if (!holder_is_free(ix, of))
         return HOLDER_NONE;
+    ix->n_spare_used += of->unswept >= 2;
     of->holder = ix->free_holders[--ix->n_free_holders];
     ix->holders[of->holder] =
         (struct holder){.instance = instance, .state = HOLDER_LIVE};

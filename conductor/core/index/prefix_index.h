@@ -110,7 +110,8 @@ void prefix_index_prefetch(const struct prefix_index *index,
  * An instance lost all its blocks in all tiers, or goes away. Its number may
  * be used for another instance at once.
  * Cost: O(1); what it leaves behind is removed by prefix_index_work(). What is
- * stored after eight clears whose remains were not removed yet is not indexed.
+ * stored after eight clears whose remains were not removed yet is not indexed,
+ * nor is it after two, if others have cleared as often by then.
  */
 void prefix_index_cleared(struct prefix_index *index, uint32_t instance);
 
