@@ -138,7 +138,7 @@ static void refuse_header(struct frame_conn *c, const struct frame_header *h,
     frame_conn_refuse(c, PROTO_E_BAD_FRAME, text);
 }
 
-static void rest(struct frame_conn *c, enum frame_pause pause)
+static void rest(struct frame_conn *c, int pause)
 {
     if (pause == FRAME_AGAIN)
         frame_reader_again(&c->reader);

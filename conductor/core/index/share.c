@@ -18,7 +18,7 @@ void prefix_match_share(struct prefix_match *match, uint32_t n, uint32_t store,
             .first_block = match->blocks[i],
             .end_block = end,
             .before = before,
-            .tiers = BLOCK_TIER_BIT(tier),
+            .tiers = (uint8_t)BLOCK_TIER_BIT(tier),
             .n_runs = (uint8_t)(match->runs[before].n_runs + 1),
         };
         match->last_run[i] = match->n_runs++;
