@@ -63,11 +63,10 @@ static void test_others(void)
 /* Names of SGLang 0.5.23, two ranks; those of others beside them. */
 static void test_pages(void)
 {
-    static const char told[] =
-        "sglang:page_size{dp_rank=\"0\"} 32.0\n"
-        "sglang:num_pages{dp_rank=\"0\"} 64.0\n"
-        "sglang:num_pages{dp_rank=\"1\"} 64.0\n"
-        "sglang:num_pages{dp_rank=\"2\"} NaN\n";
+    static const char told[] = "sglang:page_size{dp_rank=\"0\"} 32.0\n"
+                               "sglang:num_pages{dp_rank=\"0\"} 64.0\n"
+                               "sglang:num_pages{dp_rank=\"1\"} 64.0\n"
+                               "sglang:num_pages{dp_rank=\"2\"} NaN\n";
     struct engine_report r = scan(told, 9);
 
     CU_ASSERT_EQUAL(r.block_tokens, 32);

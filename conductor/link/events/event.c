@@ -1,52 +1,26 @@
-/* One event: its fields, its form as an array and its form as a map. */
-#include <string.h>
-
-#include "conductor/link/events/decoder.h"
-#include "conductor/link/events/extras.h"
+/* One event: its form as an array and its form as a map. */
+#include "conductor/link/events/field.h"
 #include "conductor/link/events/object.h"
-
-/* What an event may say; FIELD_OTHER is skipped. */
-enum field {
-    FIELD_OTHER,
-    FIELD_TYPE,
-    FIELD_HASHES,
-    FIELD_PARENT,
-    FIELD_TOKENS,
-    FIELD_BLOCK_SIZE,
-    FIELD_LORA_ID,
-    FIELD_MEDIUM,
-    FIELD_LORA_NAME,
-    FIELD_EXTRAS,
-    FIELD_GROUP,
-    FIELD_SPEC_KIND,
-    FIELD_SALT,
-    FIELD_OBJECT,
-};
-
-/* A name and its length. */
-#define NAME(text)             \
-    {                          \
-        text, sizeof(text) - 1 \
-    }
 
 static const struct {
     struct unpack_text name;
-    enum field field;
+    enum event_field field;
 } field_names[] = {
-    {NAME("type"), FIELD_TYPE}, /* in vLLM's order, so that the next is near */
-    {NAME("block_hashes"), FIELD_HASHES},
-    {NAME("parent_block_hash"), FIELD_PARENT},
-    {NAME("token_ids"), FIELD_TOKENS},
-    {NAME("block_size"), FIELD_BLOCK_SIZE},
-    {NAME("lora_id"), FIELD_LORA_ID},
-    {NAME("medium"), FIELD_MEDIUM},
-    {NAME("lora_name"), FIELD_LORA_NAME},
-    {NAME("extra_keys"), FIELD_EXTRAS},
-    {NAME("group_idx"), FIELD_GROUP},
-    {NAME("kv_cache_spec_kind"), FIELD_SPEC_KIND},
-    {NAME("cache_salt"), FIELD_SALT},
-    {NAME("seq_hashes"), FIELD_HASHES},
-    {NAME("object_key"), FIELD_OBJECT},
+    {EVENT_NAME("type"),
+     FIELD_TYPE}, /* in vLLM's order, so that the next is near */
+    {EVENT_NAME("block_hashes"), FIELD_HASHES},
+    {EVENT_NAME("parent_block_hash"), FIELD_PARENT},
+    {EVENT_NAME("token_ids"), FIELD_TOKENS},
+    {EVENT_NAME("block_size"), FIELD_BLOCK_SIZE},
+    {EVENT_NAME("lora_id"), FIELD_LORA_ID},
+    {EVENT_NAME("medium"), FIELD_MEDIUM},
+    {EVENT_NAME("lora_name"), FIELD_LORA_NAME},
+    {EVENT_NAME("extra_keys"), FIELD_EXTRAS},
+    {EVENT_NAME("group_idx"), FIELD_GROUP},
+    {EVENT_NAME("kv_cache_spec_kind"), FIELD_SPEC_KIND},
+    {EVENT_NAME("cache_salt"), FIELD_SALT},
+    {EVENT_NAME("seq_hashes"), FIELD_HASHES},
+    {EVENT_NAME("object_key"), FIELD_OBJECT},
 };
 #define N_FIELDS (sizeof(field_names) / sizeof(field_names[0]))
 
@@ -58,223 +32,24 @@ static const struct {
     struct unpack_text name;
     enum kv_event_kind kind;
     uint32_t at_least; /* fields */
-    enum field order[ORDER_MAX];
+    enum event_field order[ORDER_MAX];
 } tags[] = {
-    {NAME("BlockStored"),
+    {EVENT_NAME("BlockStored"),
      KV_STORED,
      4,
      {FIELD_HASHES, FIELD_PARENT, FIELD_TOKENS, FIELD_BLOCK_SIZE, FIELD_LORA_ID,
       FIELD_MEDIUM, FIELD_LORA_NAME, FIELD_EXTRAS, FIELD_GROUP,
       FIELD_SPEC_KIND}},
-    {NAME("BlockRemoved"),
+    {EVENT_NAME("BlockRemoved"),
      KV_REMOVED,
      1,
      {FIELD_HASHES, FIELD_MEDIUM, FIELD_GROUP}},
-    {NAME("AllBlocksCleared"), KV_CLEARED, 0, {FIELD_MEDIUM}},
+    {EVENT_NAME("AllBlocksCleared"), KV_CLEARED, 0, {FIELD_MEDIUM}},
 };
 #define N_TAGS (sizeof(tags) / sizeof(tags[0]))
 
-static const struct {
-    struct unpack_text name;
-    enum block_tier tier;
-} media[] = {
-    {NAME("GPU"), TIER_DEVICE},      {NAME("CPU"), TIER_HOST},
-    {NAME("CPU_PINNED"), TIER_HOST}, {NAME("HOST"), TIER_HOST},
-    {NAME("DISK"), TIER_DISK},       {NAME("STORAGE"), TIER_DISK},
-    {NAME("FS"), TIER_DISK},         {NAME("OBJ"), TIER_DISK},
-    {NAME("NVME"), TIER_DISK},       {NAME("EXTERNAL"), TIER_DISK},
-};
-#define N_MEDIA (sizeof(media) / sizeof(media[0]))
-
-/* Groups with these words in their kind forget the middle of a prompt. */
-static const char *const windows[] = {"sliding", "chunked", "mamba"};
-#define N_WINDOWS (sizeof(windows) / sizeof(windows[0]))
-
-/* An event with what is looked at when all of it has been read. */
-struct raw_event {
-    struct kv_event event;
-    struct kv_event_extras extras;
-    struct unpack_text object; /* of a store, its name; n 0: none */
-    bool has_hashes;
-};
-
-static bool read_hashes(struct kv_decoder *d, struct kv_event *e)
-{
-    struct unpack *u = &d->u;
-    const uint8_t *at = u->at;
-    uint32_t n;
-
-    if (e->n_hashes > 0) /* under another name */
-        return unpack_skip(u, 1);
-    if (!unpack_array(u, &n))
-        return false;
-    if (n > KV_BATCH_HASHES_MAX - d->n_hashes) {
-        u->at = at;
-        return unpack_fail(u, "fewer block hashes in one message");
-    }
-    e->first_hash = d->n_hashes;
-    e->n_hashes = n;
-    for (uint32_t i = 0; i < n; i++)
-        if (!unpack_hash(u, &d->hashes[d->n_hashes + i]))
-            return false;
-    d->n_hashes += n;
-    return true;
-}
-
-static bool read_tokens(struct kv_decoder *d, struct kv_event *e)
-{
-    struct unpack *u = &d->u;
-    const uint8_t *at = u->at;
-    uint32_t n;
-
-    if (unpack_nil(u))
-        return true;
-    if (!unpack_array(u, &n))
-        return false;
-    if (n > KV_BATCH_TOKENS_MAX - d->n_tokens) {
-        u->at = at;
-        return unpack_fail(u, "fewer tokens in one message");
-    }
-    e->first_token = d->n_tokens;
-    e->n_tokens = n;
-    if (!unpack_tokens(u, n, d->tokens + d->n_tokens, &e->odd))
-        return false;
-    d->n_tokens += n;
-    return true;
-}
-
-static bool read_block_size(struct unpack *u, struct kv_event *e)
-{
-    const uint8_t *at = u->at;
-    uint64_t value;
-
-    if (unpack_nil(u))
-        return true;
-    if (!unpack_integer(u, &value))
-        return false;
-    if (value > UINT32_MAX) {
-        u->at = at;
-        return unpack_fail(u, "a block size");
-    }
-    e->block_size = (uint32_t)value;
-    return true;
-}
-
-static bool read_medium(struct unpack *u, struct kv_event *e)
-{
-    struct unpack_text text;
-
-    if (unpack_nil(u))
-        return true;
-    if (!unpack_text(u, &text))
-        return false;
-    for (size_t i = 0; i < N_MEDIA; i++) {
-        if (unpack_text_same(text, media[i].name)) {
-            e->tier = media[i].tier;
-            e->has_tier = true;
-            return true;
-        }
-    }
-    e->unknown_medium = true;
-    return true;
-}
-
-static bool read_group(struct unpack *u, uint64_t *groups)
-{
-    const uint8_t *at = u->at;
-    uint64_t group;
-
-    if (!unpack_integer(u, &group))
-        return false;
-    if (group > 63) {
-        u->at = at;
-        return unpack_fail(u, "a cache group of 0 to 63");
-    }
-    *groups |= UINT64_C(1) << group;
-    return true;
-}
-
-/* One group, or a list of them. */
-static bool read_groups(struct unpack *u, struct kv_event *e)
-{
-    uint32_t n = 1;
-
-    if (unpack_nil(u))
-        return true;
-    if (unpack_peek(u) == UNPACK_ARRAY && !unpack_array(u, &n))
-        return false;
-    while (n-- > 0)
-        if (!read_group(u, &e->groups))
-            return false;
-    return true;
-}
-
-static bool read_spec_kind(struct unpack *u, struct kv_event *e)
-{
-    struct unpack_text text;
-
-    if (unpack_nil(u))
-        return true;
-    if (!unpack_text(u, &text))
-        return false;
-    for (size_t i = 0; i < N_WINDOWS; i++)
-        if (memmem(text.bytes, text.n, windows[i], strlen(windows[i])))
-            e->windowed = true;
-    return true;
-}
-
-static bool read_text(struct unpack *u, struct unpack_text *out)
-{
-    return unpack_nil(u) || unpack_text(u, out);
-}
-
-static bool read_field(struct kv_decoder *d, enum field field,
-                       struct raw_event *raw)
-{
-    struct kv_event *e = &raw->event;
-    struct unpack *u = &d->u;
-
-    switch (field) {
-    case FIELD_HASHES:
-        raw->has_hashes = true;
-        return read_hashes(d, e);
-    case FIELD_PARENT:
-        if (unpack_nil(u))
-            return true;
-        e->has_parent = true;
-        return unpack_hash(u, &e->parent);
-    case FIELD_TOKENS:
-        return read_tokens(d, e);
-    case FIELD_BLOCK_SIZE:
-        return read_block_size(u, e);
-    case FIELD_MEDIUM:
-        return read_medium(u, e);
-    case FIELD_LORA_NAME:
-        return read_text(u, &e->adapter);
-    case FIELD_SALT:
-        return read_text(u, &e->salt);
-    case FIELD_OBJECT:
-        raw->has_hashes = true;
-        return read_text(u, &raw->object);
-    case FIELD_GROUP:
-        return read_groups(u, e);
-    case FIELD_SPEC_KIND:
-        return read_spec_kind(u, e);
-    case FIELD_LORA_ID:
-        raw->extras.lora_id = *u;
-        return unpack_skip(u, 1);
-    case FIELD_EXTRAS:
-        raw->extras.keys = *u;
-        return unpack_skip(u, 1);
-    case FIELD_OTHER:
-    case FIELD_TYPE:
-        break;
-    }
-    return unpack_skip(u, 1);
-}
-
 /* *next: where it may stand among field_names, and the next one after it. */
-static enum field field_by_name(struct unpack_text name, size_t *next)
+static enum event_field field_by_name(struct unpack_text name, size_t *next)
 {
     for (size_t i = 0; i < N_FIELDS; i++) {
         size_t at = (*next + i) % N_FIELDS;
@@ -356,13 +131,13 @@ static bool read_array_event(struct kv_decoder *d, uint32_t *n_unknown)
     if (n - 1 < tags[tag].at_least)
         return unpack_fail(u, "more elements in the event");
     for (uint32_t i = 0; i < n - 1; i++)
-        if (!read_field(d, i < ORDER_MAX ? tags[tag].order[i] : FIELD_OTHER,
-                        &raw))
+        if (!event_field_read(
+                d, i < ORDER_MAX ? tags[tag].order[i] : FIELD_OTHER, &raw))
             return false;
     return event_end(d, &raw, tag);
 }
 
-static const struct unpack_text type_name = NAME("type");
+static const struct unpack_text type_name = EVENT_NAME("type");
 
 /* Finds the tag among a map's n pairs; the reader stays where it is, but where
  * it fails. Mostly the tag is the first. */
@@ -405,7 +180,7 @@ static bool read_map_event(struct kv_decoder *d, uint32_t *n_unknown)
         return unpack_skip(u, n) && unpack_skip(u, n);
     }
     for (uint32_t i = 0; i < n; i++) {
-        enum field field = FIELD_OTHER;
+        enum event_field field = FIELD_OTHER;
 
         if (unpack_peek(u) == UNPACK_TEXT) {
             if (!unpack_text(u, &name))
@@ -413,7 +188,7 @@ static bool read_map_event(struct kv_decoder *d, uint32_t *n_unknown)
             field = field_by_name(name, &next);
         } else if (!unpack_skip(u, 1))
             return false;
-        if (!read_field(d, field, &raw))
+        if (!event_field_read(d, field, &raw))
             return false;
     }
     return event_end(d, &raw, tag);
