@@ -8,6 +8,7 @@
 
 #include "base/event_loop.h"
 #include "tools/replay/command.h"
+#include "tools/replay/live/model.h"
 #include "tools/replay/live/plot.h"
 #include "tools/replay/live/run.h"
 #include "tools/replay/report/report.h"
@@ -37,13 +38,6 @@ struct settings {
     const char *url, *report, *csv, *plot;
     double speed, slo_ttft_s, slo_tbt_s, timeout_s;
     uint64_t max_in_flight, seed, vocab;
-};
-
-/* What GET /v1/models says; zeros where it does not. */
-struct model {
-    char name[128];
-    char policy[64];
-    uint32_t vocab_tokens, window_tokens, block_tokens;
 };
 
 static int parse(int argc, char **argv, struct settings *s, int *status)
@@ -86,38 +80,9 @@ static int parse(int argc, char **argv, struct settings *s, int *status)
     return replay_stream_check(&s->source, usage.name);
 }
 
-static uint32_t count_of(const json_t *object, const char *key)
-{
-    json_int_t n = json_integer_value(json_object_get(object, key));
-
-    return n > 0 && n <= UINT32_MAX ? (uint32_t)n : 0;
-}
-
-static int ask_model(struct event_base *base,
-                     const struct replay_server *server, struct model *model)
-{
-    char error[512];
-    json_t *page = NULL;
-    int rc = replay_get_json(base, server, "/v1/models", 10000000, &page, error,
-                             sizeof error);
-
-    if (rc != 0)
-        return replay_complain(usage.name, "%s", error);
-    const json_t *first = json_array_get(json_object_get(page, "data"), 0);
-    const json_t *vendor = json_object_get(first, "conductor");
-    const char *name = json_string_value(json_object_get(first, "id"));
-    const char *policy = json_string_value(json_object_get(vendor, "policy"));
-    *model = (struct model){.vocab_tokens = count_of(vendor, "vocab"),
-                            .window_tokens = count_of(first, "max_model_len"),
-                            .block_tokens = count_of(vendor, "block_tokens")};
-    snprintf(model->name, sizeof model->name, "%s", name ? name : "");
-    replay_copy_text(model->policy, sizeof model->policy, policy);
-    json_decref(page);
-    return name ? 0 : replay_complain(usage.name, "/v1/models names no model");
-}
-
 /* Blocks that the trace's are no multiple of, and what to do about it. */
-static void warn_blocks(const struct settings *s, const struct model *model,
+static void warn_blocks(const struct settings *s,
+                        const struct replay_model *model,
                         const struct replay_trace *trace)
 {
     char cure[64] = "";
@@ -136,7 +101,7 @@ static void warn_blocks(const struct settings *s, const struct model *model,
 }
 
 /* What will make the numbers worse than they need be. */
-static void warn(const struct settings *s, const struct model *model,
+static void warn(const struct settings *s, const struct replay_model *model,
                  const struct replay_trace *trace)
 {
     if (model->block_tokens != 0 &&
@@ -150,15 +115,6 @@ static void warn(const struct settings *s, const struct model *model,
                         (unsigned)trace->input_max_tokens,
                         (unsigned)model->window_tokens);
     }
-}
-
-/* 512 is the smallest vocabulary of our own models. */
-static uint32_t vocab_tokens(const struct settings *s,
-                             const struct model *model)
-{
-    if (s->vocab != 0)
-        return (uint32_t)s->vocab;
-    return model->vocab_tokens != 0 ? model->vocab_tokens : 512;
 }
 
 /* A connection per request in flight: ask for as many files as we may have. */
@@ -219,9 +175,9 @@ static int run(const struct settings *s, struct event_base *base,
                const struct replay_server *server,
                const struct replay_trace *trace, struct replay_record *records)
 {
-    struct model model;
+    struct replay_model model;
 
-    if (ask_model(base, server, &model) != 0)
+    if (replay_model_ask(base, server, usage.name, NULL, &model) != 0)
         return 1;
     warn(s, &model, trace);
     const struct replay_run_params params = {
@@ -230,7 +186,7 @@ static int run(const struct settings *s, struct event_base *base,
         .trace = trace,
         .model = model.name,
         .tokens = {.block_tokens = trace->block_tokens,
-                   .vocab_tokens = vocab_tokens(s, &model),
+                   .vocab_tokens = replay_model_vocab(&model, s->vocab),
                    .seed = s->seed},
         .first_index = s->source.from,
         .speed = s->speed,

@@ -100,6 +100,31 @@ static int add_prompt(struct evbuffer *body, const uint32_t *tokens, size_t n)
     return 0;
 }
 
+struct evbuffer *replay_body_of(const char *model, uint32_t max_tokens,
+                                const char *fields, const uint32_t *prompt,
+                                size_t n)
+{
+    struct evbuffer *body = evbuffer_new();
+    json_t *name_json = json_string(model);
+    char *name = json_dumps(name_json, JSON_ENCODE_ANY);
+    bool good = body && name &&
+                evbuffer_add_printf(
+                    body,
+                    "{\"model\":%s,\"max_tokens\":%u,\"stream\":true,%s"
+                    "\"stream_options\":{\"include_usage\":true},\"prompt\":[",
+                    name, (unsigned)max_tokens, fields) > 0 &&
+                add_prompt(body, prompt, n) == 0 &&
+                evbuffer_add(body, "]}", 2) == 0;
+
+    free(name);
+    json_decref(name_json);
+    if (!good && body) {
+        evbuffer_free(body);
+        body = NULL;
+    }
+    return body;
+}
+
 struct evbuffer *replay_body_new(const struct trace_request *request,
                                  const char *model,
                                  const struct trace_token_options *tokens)
@@ -107,29 +132,13 @@ struct evbuffer *replay_body_new(const struct trace_request *request,
     size_t n = request->input_tokens;
     uint32_t max_tokens =
         request->output_tokens > 0 ? request->output_tokens : 1;
-    struct evbuffer *body = evbuffer_new();
     uint32_t *prompt = malloc((n + 1) * sizeof prompt[0]);
-    json_t *name_json = json_string(model);
-    char *name = json_dumps(name_json, JSON_ENCODE_ANY);
-    bool good = body && prompt && name;
 
-    if (good) {
-        trace_tokens(request, tokens, prompt);
-        good = evbuffer_add_printf(
-                   body,
-                   "{\"model\":%s,\"max_tokens\":%u,\"stream\":true,"
-                   "\"stream_options\":{\"include_usage\":true},\"prompt\":[",
-                   name, (unsigned)max_tokens) > 0 &&
-               add_prompt(body, prompt, n) == 0 &&
-               evbuffer_add(body, "]}", 2) == 0;
-    }
-    free(name);
-    json_decref(name_json);
+    if (!prompt)
+        return NULL;
+    trace_tokens(request, tokens, prompt);
+    struct evbuffer *body = replay_body_of(model, max_tokens, "", prompt, n);
     free(prompt);
-    if (!good && body) {
-        evbuffer_free(body);
-        body = NULL;
-    }
     return body;
 }
 

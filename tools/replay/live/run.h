@@ -50,4 +50,13 @@ struct replay_run_result {
 replay_body_new(const struct trace_request *request, const char *model,
                 const struct trace_token_options *tokens);
 
+/*
+ * As replay_body_new(), of prompt[n]. `fields` are further members, each with a
+ * comma behind it. O(n).
+ */
+[[nodiscard]] struct evbuffer *replay_body_of(const char *model,
+                                              uint32_t max_tokens,
+                                              const char *fields,
+                                              const uint32_t *prompt, size_t n);
+
 #endif

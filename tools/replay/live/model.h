@@ -1,0 +1,31 @@
+/* What a server says of its models: GET /v1/models. */
+#ifndef TOOLS_REPLAY_LIVE_MODEL_H
+#define TOOLS_REPLAY_LIVE_MODEL_H
+
+#include <event2/event.h>
+#include <stdint.h>
+
+#include "tools/replay/live/http_request.h"
+
+/* Zeros where the server does not say. */
+struct replay_model {
+    char name[128];
+    char policy[64];
+    uint32_t vocab_tokens, window_tokens, block_tokens;
+};
+
+/*
+ * Asks for the model `name`, or for the first one if that is NULL. One that the
+ * server does not list has its name alone. Returns 0, or -1 after a complaint
+ * in the name of `command`. Blocks for 10 s at most.
+ */
+[[nodiscard]] int replay_model_ask(struct event_base *base,
+                                   const struct replay_server *server,
+                                   const char *command, const char *name,
+                                   struct replay_model *model);
+
+/* Below what token ids stay: `wanted`, or if that is 0 the model's vocabulary,
+ * or 512, the smallest one of our own models. */
+uint32_t replay_model_vocab(const struct replay_model *model, uint64_t wanted);
+
+#endif
