@@ -114,6 +114,7 @@ static void test_answer(void)
     CU_ASSERT_EQUAL(r.end_us, 9500);
     CU_ASSERT_EQUAL(r.prompt_tokens, 64);
     CU_ASSERT_EQUAL(r.reused_tokens, 48);
+    CU_ASSERT(r.tells_reused);
     CU_ASSERT_EQUAL(r.local_tokens, 16);
     CU_ASSERT_EQUAL(r.fetched_tokens, 32);
     CU_ASSERT_EQUAL(r.computed_tokens, 16);
@@ -122,6 +123,31 @@ static void test_answer(void)
     CU_ASSERT_EQUAL(r.prefill_us, 2000);
     CU_ASSERT_EQUAL(r.retries, 1);
     CU_ASSERT_STRING_EQUAL(r.prefill, "p0");
+}
+
+/* Tokens without a text: a NUL; and one that ends the answer, known by the
+ * usage alone. */
+static void test_tokens_without_text(void)
+{
+    static const char *const ends[] = {
+        "data: {\"choices\":[{\"text\":\"\\u0000\","
+        "\"finish_reason\":null}]}\n\n",
+        "data: {\"choices\":[{\"text\":\"\",\"finish_reason\":\"length\"}],"
+        "\"usage\":{\"prompt_tokens\":64,\"completion_tokens\":1}}\n\n"};
+
+    for (size_t i = 0; i < 2; i++) {
+        struct replay_record r = fresh();
+        struct replay_answer a;
+
+        replay_answer_init(&a, &r);
+        feed(&a, 200, ends[i], 700);
+        feed(&a, 200, "data: [DONE]\n\n", 800);
+        replay_answer_finish(&a, 200, NULL, 900);
+        CU_ASSERT_EQUAL(r.outcome, REPLAY_COMPLETED);
+        CU_ASSERT_EQUAL(r.first_token_us, 700);
+        CU_ASSERT_EQUAL(r.generated_tokens, 1);
+        CU_ASSERT_FALSE(r.tells_reused);
+    }
 }
 
 /* Each way to end badly: what came, with which status, and what is said. */
@@ -265,6 +291,7 @@ int main(void)
     CU_add_test(s, "events, cut anywhere", test_sse);
     CU_add_test(s, "event bound", test_sse_bound);
     CU_add_test(s, "answer", test_answer);
+    CU_add_test(s, "tokens without text", test_tokens_without_text);
     CU_add_test(s, "bad answers", test_bad_answers);
     CU_add_test(s, "long error page", test_long_error);
     CU_add_test(s, "body", test_body);

@@ -67,6 +67,7 @@ void replay_answer_init(struct replay_answer *answer,
 {
     memset(answer, 0, sizeof *answer);
     answer->record = record;
+    answer->finish_us = -1;
 }
 
 static void keep_interval(struct replay_answer *a, int64_t interval_us)
@@ -100,6 +101,8 @@ static void read_choice(struct replay_answer *a, const json_t *choice)
 
     if (text[0] != '\0' || !json_is_string(finish))
         read_token(a);
+    else
+        a->finish_us = a->now_us;
 }
 
 static void read_usage(struct replay_answer *a, const json_t *usage)
@@ -111,6 +114,8 @@ static void read_usage(struct replay_answer *a, const json_t *usage)
     r->prompt_tokens = count_of(usage, "prompt_tokens");
     r->generated_tokens = count_of(usage, "completion_tokens");
     r->reused_tokens = count_of(details, "cached_tokens");
+    r->tells_reused =
+        json_is_integer(json_object_get(details, "cached_tokens"));
     if (r->reused_tokens > r->prompt_tokens)
         r->reused_tokens = r->prompt_tokens;
     r->computed_tokens = r->prompt_tokens - r->reused_tokens;
@@ -143,7 +148,7 @@ static void read_event(void *arg, const char *data, size_t bytes)
         a->done = true;
         return;
     }
-    json_t *event = json_loadb(data, bytes, 0, NULL);
+    json_t *event = json_loadb(data, bytes, JSON_ALLOW_NUL, NULL);
     if (!json_is_object(event)) {
         fail(a->record, "bad event", data);
         json_decref(event);
@@ -208,6 +213,8 @@ void replay_answer_finish(struct replay_answer *answer, int status,
 
     r->status = status;
     r->end_us = now_us;
+    if (r->first_token_us < 0 && r->generated_tokens > 0)
+        r->first_token_us = answer->finish_us;
     if (reason)
         fail(r, reason, "");
     else if (status != 200)

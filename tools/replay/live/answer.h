@@ -20,6 +20,7 @@ struct replay_answer {
     struct sse_parser sse;
     int64_t now_us; /* when the bytes being read arrived */
     int64_t last_token_us;
+    int64_t finish_us;     /* of the event that only says why it ended, or -1 */
     int64_t *intervals_us; /* between tokens */
     size_t interval_count;
     size_t interval_capacity;

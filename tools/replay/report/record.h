@@ -5,6 +5,7 @@
 #ifndef TOOLS_REPLAY_REPORT_RECORD_H
 #define TOOLS_REPLAY_REPORT_RECORD_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -31,6 +32,7 @@ struct replay_record {
     uint32_t output_tokens;
     uint32_t prompt_tokens; /* as the server counted */
     uint32_t reused_tokens;
+    bool tells_reused;       /* or the server did not say, and it is 0 */
     uint32_t local_tokens;   /* reused from the prefill worker's own store */
     uint32_t fetched_tokens; /* brought from another worker */
     uint32_t computed_tokens;
