@@ -1,4 +1,5 @@
-/* Reads what `conductor-worker --profile FILE.csv` writes:
+/* Reads what `conductor-worker --profile FILE.csv` and `conductor-replay
+ * profile` write:
  *
  *   # engine: cpu
  *   # model: tiny

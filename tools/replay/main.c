@@ -16,6 +16,8 @@ struct command {
 static const struct command commands[] = {
     {"live", "replay a trace against a running conductor, and report",
      replay_command_live},
+    {"profile", "measure a running engine, for conductor-fit",
+     replay_command_profile},
     {"simulate", "run a trace through a described cluster, and report",
      replay_command_simulate},
     {"generate", "write a trace with the statistics of a published workload",

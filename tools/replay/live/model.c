@@ -44,10 +44,13 @@ int replay_model_ask(struct event_base *base,
     const json_t *one = find_model(json_object_get(page, "data"), name);
     const json_t *vendor = json_object_get(one, "conductor");
     const char *policy = json_string_value(json_object_get(vendor, "policy"));
-    *model =
-        (struct replay_model){.vocab_tokens = count_of(vendor, "vocab"),
-                              .window_tokens = count_of(one, "max_model_len"),
-                              .block_tokens = count_of(vendor, "block_tokens")};
+    const json_t *meta = json_object_get(one, "meta");
+    uint32_t vocab = count_of(vendor, "vocab");
+    uint32_t window = count_of(one, "max_model_len");
+    *model = (struct replay_model){
+        .vocab_tokens = vocab != 0 ? vocab : count_of(meta, "n_vocab"),
+        .window_tokens = window != 0 ? window : count_of(meta, "n_ctx"),
+        .block_tokens = count_of(vendor, "block_tokens")};
     if (!name)
         name = json_string_value(json_object_get(one, "id"));
     snprintf(model->name, sizeof model->name, "%s", name ? name : "");

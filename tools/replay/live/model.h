@@ -7,7 +7,7 @@
 
 #include "tools/replay/live/http_request.h"
 
-/* Zeros where the server does not say. */
+/* Zeros where the server does not say. llama.cpp's server does in `meta`. */
 struct replay_model {
     char name[128];
     char policy[64];

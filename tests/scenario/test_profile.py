@@ -1,0 +1,92 @@
+"""conductor-replay profile against engines that others wrote, and what
+conductor-fit makes of it."""
+import csv
+import json
+import os
+import signal
+
+import engines
+from harness import FIT, REPLAY, program, wait_until
+
+
+class Case(engines.Case):
+    def profile(self, url, *options):
+        """(status, errors, rows) of a run."""
+        self.path = os.path.join(self.folder, 'engine.csv')
+        status, _, errors = self.run_program(
+            program(*REPLAY), 'profile', '--url', url, '--out', self.path,
+            *options, limit_s=180)
+        rows = []
+        if os.path.exists(self.path):
+            with open(self.path, encoding='utf-8') as file:
+                rows = list(csv.DictReader(
+                    line for line in file if line[0] != '#'))
+        return status, errors, rows
+
+
+class Llama(Case):
+    def test_a_cost_model_of_llama(self):
+        server = engines.LlamaServer(self)
+        status, errors, rows = self.profile(
+            server.url, '--max-tokens', '512', '--max-batch', '4',
+            '--repeats', '1')
+        self.assertEqual(status, 0, errors)
+        self.assertGreater(
+            sum(int(r['cached_tokens'] or 0) > 0 for r in rows), 8, errors)
+        model = os.path.join(self.folder, 'engine.json')
+        status, _, errors = self.run_program(program(*FIT), '--out', model,
+                                             self.path, limit_s=60)
+        self.assertEqual(status, 0, errors)
+        with open(model, encoding='utf-8') as file:
+            model = json.load(file)
+        self.assertEqual((model['engine'], model['model'],
+                          model['block_tokens']), ('openai', 'tiny', 16))
+        self.assertEqual(model['valid_range']['uncached_max_tokens'], 512)
+
+    def test_what_it_refuses(self):
+        server = engines.LlamaServer(self)
+        for options, why in (
+                (('--max-tokens', '9000'), '--max-tokens: must be 64 to 8175'),
+                (('--max-tokens', '5'), '--max-tokens 5: must be'),
+                (('--max-batch', '0'), '--max-batch 0: must be'),
+                (('--vocab', '4000000'),
+                 'http 400 invalid_request_error: Prompt contains invalid'),
+                (('--timeout', '0.001', '--max-tokens', '4096'), 'timeout')):
+            status, errors, rows = self.profile(server.url, *options)
+            self.assertNotEqual(status, 0)
+            self.assertIn(why, errors)
+            self.assertEqual(rows, [])
+        server.process.kill()
+        status, errors, _ = self.profile(server.url)
+        self.assertEqual(status, 1)
+        self.assertIn('Connection refused', errors)
+
+    def test_an_interrupt_keeps_what_is_there(self):
+        server = engines.LlamaServer(self)
+        path = os.path.join(self.folder, 'part.csv')
+        run = engines.Foreign(self.folder, 'profile', [
+            program(*REPLAY), 'profile', '--url', server.url, '--repeats',
+            '1000', '--max-tokens', '64', '--max-batch', '1', '--out', path],
+            os.environ)
+        self.processes.append(run)
+        wait_until('some are written', lambda: os.path.exists(path) and
+                   os.path.getsize(path) > 1000)
+        run.child.send_signal(signal.SIGINT)
+        self.assertEqual(run.wait(60), 130)
+        self.assertIn('interrupted: ', run.log())
+        with open(path, encoding='utf-8') as file:
+            self.assertEqual(file.read()[-1], '\n')
+
+
+class Dynamo(Case):
+    only_loopback = True
+
+    def test_cached_tokens_as_vllm_counts_them(self):
+        mocker = engines.Mocker(self)
+        status, errors, rows = self.profile(
+            mocker.url, '--vocab', '256', '--max-tokens', '1024',
+            '--max-batch', '1', '--repeats', '1')
+        self.assertEqual(status, 0, errors)
+        self.assertNotIn('warning', errors)
+        self.assertGreater(
+            sum(int(r['cached_tokens'] or 0) > 0 for r in rows), 8, errors)

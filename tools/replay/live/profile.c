@@ -1,0 +1,400 @@
+/* conductor-replay profile: what a running engine's work costs. */
+#include <errno.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "base/event_loop.h"
+#include "tools/replay/command.h"
+#include "tools/replay/live/grid.h"
+#include "tools/replay/live/model.h"
+#include "tools/replay/live/run.h"
+#include "tools/replay/ticker.h"
+#include "tools/result_file.h"
+
+#define LEAST_TOKENS 64
+#define DEFAULT_TOKENS 4096
+#define FIRST_ID 4 /* those before mostly begin and end texts */
+
+static const struct option_usage usage = {
+    .name = "profile",
+    .synopsis = "--url URL [OPTIONS]",
+    .text =
+        "Measures a running engine that speaks OpenAI's completions API and "
+        "takes token ids, and\nwrites what conductor-fit reads. Nothing else "
+        "may use the engine then.\nA prefill is timed from "
+        "sending to the first token, over new tokens and cached ones;\na "
+        "decode step is the mean of 16, of requests that decode at once. "
+        "Where the engine\ntells cached tokens, a prefill that found others "
+        "than it should is left out.",
+    .examples =
+        "  conductor-replay profile --url http://127.0.0.1:8000 --out "
+        "engine.csv\n"
+        "  conductor-fit --out engine.json engine.csv\n"
+        "  conductor-replay profile --url http://127.0.0.1:8000 --model qwen "
+        "--engine vllm \\\n      --machine 'H100 SXM' --max-tokens 16384 "
+        "--out engine.csv\n",
+};
+
+struct settings {
+    const char *url, *model, *engine, *machine, *out;
+    uint64_t max_tokens, max_batch, max_kv, repeats, block_tokens, vocab, seed;
+    double timeout_s;
+};
+
+struct bench {
+    const struct settings *settings;
+    struct event_base *base;
+    struct replay_server server;
+    struct replay_idle idle;
+    struct replay_model model;
+    struct grid_limits limits;
+    struct replay_record *records;    /* [max_batch] */
+    struct replay_request **requests; /* [max_batch], NULL: none in flight */
+    size_t in_flight;
+    uint32_t *prompts; /* [max_batch][max_tokens], the same for all points */
+    uint32_t *mixed;   /* [max_tokens], the front of the first, new tokens */
+    uint32_t vocab;
+    uint64_t random;
+    FILE *file;
+    size_t rows;
+    bool interrupted, untold;
+};
+
+static int parse(int argc, char **argv, struct settings *s, int *status)
+{
+    const struct option_spec specs[] = {
+        {"url", OPTION_TEXT, &s->url, "URL", 0, 0, "the engine",
+         .required = true},
+        {"model", OPTION_TEXT, &s->model, "NAME", 0, 0,
+         "default: the first that it lists"},
+        {"out", OPTION_OUTPUT, &s->out, "FILE", 0, 0,
+         "write the CSV here (default: stdout)"},
+        {"engine", OPTION_TEXT, &s->engine, "NAME", 0, 0,
+         "its kind, for the CSV (default openai)"},
+        {"machine", OPTION_TEXT, &s->machine, "NAME", 0, 0,
+         "for the CSV (default: the URL's host)"},
+        {"max-tokens", OPTION_COUNT, &s->max_tokens, "N", LEAST_TOKENS, 1e7,
+         "of the longest prompt (default 4096, or what the engine takes)"},
+        {"max-batch", OPTION_COUNT, &s->max_batch, "N", 1, GRID_BATCH_MAX,
+         "requests that decode at once (default 64)"},
+        {"max-kv", OPTION_COUNT, &s->max_kv, "N", LEAST_TOKENS, 1e9,
+         "tokens of such requests together (default 65536)"},
+        {"repeats", OPTION_COUNT, &s->repeats, "N", 1, 1000,
+         "of every point (default 3)"},
+        {"block-tokens", OPTION_COUNT, &s->block_tokens, "N", 1, 65536,
+         "of the engine's KV blocks (default 16)"},
+        {"vocab", OPTION_COUNT, &s->vocab, "N", FIRST_ID + 2, UINT32_MAX,
+         "token ids stay below it (default: the engine's, or 512)"},
+        {"seed", OPTION_COUNT, &s->seed, "S", 0, 9e15,
+         "of the token ids (default: another one each time)"},
+        {"timeout", OPTION_NUMBER, &s->timeout_s, "S", 1e-3, 1e6,
+         "seconds for one answer (default 300)"},
+    };
+    const struct option_table table = {specs, sizeof specs / sizeof specs[0]};
+
+    return replay_parse(&usage, &table, argc, argv, status);
+}
+
+static void on_done(void *arg, struct replay_record *record)
+{
+    struct bench *b = arg;
+
+    b->requests[record - b->records] = NULL;
+    if (--b->in_flight == 0)
+        event_base_loopbreak(b->base);
+}
+
+static void on_signal(evutil_socket_t, short, void *arg)
+{
+    struct bench *b = arg;
+
+    b->interrupted = true;
+    event_base_loopbreak(b->base);
+}
+
+static int send_one(struct bench *b, size_t i, const uint32_t *prompt,
+                    uint32_t tokens, uint32_t max_tokens, int64_t start_us)
+{
+    const struct replay_request_params params = {
+        .base = b->base,
+        .server = &b->server,
+        .idle = &b->idle,
+        .record = &b->records[i],
+        .start_us = start_us,
+        .timeout_us = (int64_t)(b->settings->timeout_s * 1e6),
+        .done = on_done,
+        .arg = b};
+    struct evbuffer *body = replay_body_of(
+        b->model.name, max_tokens, max_tokens > 1 ? "\"ignore_eos\":true," : "",
+        prompt, tokens);
+
+    b->records[i] = (struct replay_record){.first_token_us = -1,
+                                           .sent_us = clock_now_us() - start_us,
+                                           .input_tokens = tokens};
+    int rc =
+        body ? replay_request_start(&params, body, &b->requests[i]) : -ENOMEM;
+    b->in_flight += rc == 0;
+    return rc;
+}
+
+/* Whether the engine did what was asked. Complains if not. */
+static bool answered(const struct replay_record *r)
+{
+    if (r->outcome != REPLAY_COMPLETED)
+        replay_complain(usage.name, "a prompt of %u token ids: %s%s%s",
+                        r->input_tokens, r->reason,
+                        r->message[0] != '\0' ? ": " : "", r->message);
+    else if (r->prompt_tokens != r->input_tokens)
+        replay_complain(usage.name,
+                        "a prompt of %u token ids: the engine counted %u",
+                        r->input_tokens, r->prompt_tokens);
+    else
+        return true;
+    return false;
+}
+
+/* Asks for max_tokens behind the first `tokens` of n prompts, at once. Returns
+ * 0, or -1 after a complaint or an interrupt. */
+static int ask(struct bench *b, const uint32_t *prompts, size_t n,
+               uint32_t tokens, uint32_t max_tokens)
+{
+    int64_t start_us = clock_now_us();
+    int rc = 0;
+
+    for (size_t i = 0; rc == 0 && i < n; i++)
+        rc = send_one(b, i, prompts + i * b->limits.max_tokens, tokens,
+                      max_tokens, start_us);
+    if (rc == 0 && !b->interrupted)
+        event_base_dispatch(b->base);
+    for (size_t i = 0; i < n; i++)
+        if (b->requests[i]) {
+            replay_request_cancel(b->requests[i], "interrupted");
+            b->requests[i] = NULL;
+        }
+    b->in_flight = 0;
+    if (rc != 0)
+        return replay_complain(usage.name, "%s", strerror(-rc));
+    for (size_t i = 0; !b->interrupted && i < n; i++)
+        if (!answered(&b->records[i]))
+            return -1;
+    return b->interrupted ? -1 : 0;
+}
+
+static uint32_t new_token(struct bench *b)
+{
+    return FIRST_ID + grid_random(&b->random, b->vocab - FIRST_ID);
+}
+
+/* The new tokens go another way than the prompt whose front they follow. */
+static void mix(struct bench *b, const struct grid_point *p)
+{
+    memcpy(b->mixed, b->prompts, p->b * sizeof *b->mixed);
+    for (uint32_t i = p->b; i < p->a + p->b; i++)
+        b->mixed[i] = new_token(b);
+    while (b->mixed[p->b] == b->prompts[p->b])
+        b->mixed[p->b] = new_token(b);
+}
+
+static int time_prefill(struct bench *b, struct grid_point p)
+{
+    const struct replay_record *r = &b->records[0];
+
+    if (p.b > 0 && ask(b, b->prompts, 1, p.b, 1) != 0)
+        return -1;
+    mix(b, &p);
+    if (ask(b, b->mixed, 1, p.a + p.b, 1) != 0)
+        return -1;
+    b->untold = b->untold || !r->tells_reused;
+    if (!grid_take_cached(&p, r, b->limits.block_tokens)) {
+        replay_complain(usage.name,
+                        "%u tokens behind %u cached ones: left out: "
+                        "the engine had %u",
+                        p.a, p.b, r->reused_tokens);
+        return 0;
+    }
+    fprintf(b->file, "prefill,%" PRIu32 ",%" PRIu32 ",,,%" PRId64 "\n", p.a,
+            p.b, r->first_token_us - r->sent_us + 1);
+    b->rows++;
+    return 0;
+}
+
+/* Once for the caches, so that all begin to decode at the same time. */
+static int time_decode(struct bench *b, struct grid_point p)
+{
+    uint32_t tokens = p.b - GRID_DECODE_TOKENS / 2;
+
+    if (ask(b, b->prompts, p.a, tokens, 1) != 0 ||
+        ask(b, b->prompts, p.a, tokens, GRID_DECODE_TOKENS) != 0)
+        return -1;
+    double us = grid_step_us(b->records, p.a);
+    if (!(us > 0)) {
+        replay_complain(usage.name,
+                        "%u requests of %u tokens: left out: not "
+                        "decoded at once",
+                        p.a, p.b);
+        return 0;
+    }
+    fprintf(b->file, "decode,,,%" PRIu32 ",%" PRIu64 ",%.1f\n", p.a,
+            (uint64_t)p.a * p.b, us);
+    b->rows++;
+    return 0;
+}
+
+/* Names of a cost model have 63 bytes at most. */
+static void write_head(const struct bench *b)
+{
+    const struct settings *s = b->settings;
+    time_t now = time(NULL);
+    struct tm tm = {0};
+    char date[16];
+
+    (void)gmtime_r(&now, &tm);
+    strftime(date, sizeof date, "%Y-%m-%d", &tm);
+    fprintf(b->file,
+            "# engine: %.63s\n# model: %.63s\n# machine: %.63s\n# date: %s\n"
+            "# block_tokens: %" PRIu32 "\n# seed: %" PRIu64 "\n"
+            "kind,uncached_tokens,cached_tokens,batch,kv_tokens,us\n",
+            s->engine, b->model.name, s->machine ? s->machine : b->server.host,
+            date, b->limits.block_tokens, s->seed);
+}
+
+static int measure(struct bench *b)
+{
+    struct grid_point points[GRID_MAX];
+    size_t n = grid_plan(&b->limits, points);
+    struct replay_ticker ticker;
+    int rc = 0;
+
+    write_head(b);
+    replay_ticker_init(&ticker, "measurements", b->settings->repeats * n);
+    for (uint64_t round = 0; rc == 0 && round < b->settings->repeats; round++) {
+        grid_shuffle(points, n, &b->random);
+        for (size_t i = 0; rc == 0 && i < n; i++) {
+            rc = points[i].decode ? time_decode(b, points[i])
+                                  : time_prefill(b, points[i]);
+            replay_ticker_show(&ticker, round * n + i + 1);
+        }
+    }
+    replay_ticker_end(&ticker);
+    return rc;
+}
+
+static int write_rows(struct bench *b)
+{
+    const char *path = b->settings->out;
+
+    b->file = path ? result_open(path) : stdout;
+    if (!b->file)
+        return replay_complain_output(usage.name, path, -errno);
+    int status = measure(b) == 0 ? 0 : 1;
+    if (path &&
+        replay_complain_output(usage.name, path, result_close(b->file)) != 0)
+        return 1;
+    if (b->untold)
+        replay_complain(usage.name,
+                        "warning: it tells no cached tokens (vLLM: "
+                        "--enable-prompt-tokens-details), taken as planned");
+    replay_complain(usage.name, "%s%zu measurements",
+                    b->interrupted ? "interrupted: " : "", b->rows);
+    return b->interrupted ? REPLAY_EXIT_INTERRUPTED : status;
+}
+
+/* How long prompts may be. */
+static int set_limits(struct bench *b)
+{
+    const struct settings *s = b->settings;
+    uint32_t window = b->model.window_tokens;
+    uint32_t most = window > GRID_DECODE_TOKENS ? window - GRID_DECODE_TOKENS
+                                                : DEFAULT_TOKENS;
+
+    if (window != 0 && (most < LEAST_TOKENS || most < s->max_tokens))
+        return replay_complain(usage.name,
+                               "--max-tokens: must be %d to %u, as the "
+                               "engine takes %u tokens",
+                               LEAST_TOKENS, most, window);
+    most = most < DEFAULT_TOKENS ? most : DEFAULT_TOKENS;
+    b->limits = (struct grid_limits){
+        .max_tokens = s->max_tokens ? (uint32_t)s->max_tokens : most,
+        .max_batch = (uint32_t)s->max_batch,
+        .max_kv = s->max_kv,
+        .block_tokens = (uint32_t)s->block_tokens};
+    b->vocab = replay_model_vocab(&b->model, s->vocab);
+    if (b->vocab >= FIRST_ID + 2)
+        return 0;
+    return replay_complain(usage.name, "the engine's vocabulary is too small");
+}
+
+/* The first request warms the engine up, and shows whether it takes any. */
+static int run(struct bench *b)
+{
+    const struct settings *s = b->settings;
+
+    if (replay_model_ask(b->base, &b->server, usage.name, s->model,
+                         &b->model) != 0 ||
+        set_limits(b) != 0)
+        return 1;
+    size_t n = (size_t)s->max_batch * b->limits.max_tokens;
+    b->prompts = calloc(n, sizeof *b->prompts);
+    b->mixed = calloc(b->limits.max_tokens, sizeof *b->mixed);
+    b->records = calloc(s->max_batch, sizeof *b->records);
+    b->requests = calloc(s->max_batch, sizeof *b->requests);
+    if (!b->prompts || !b->mixed || !b->records || !b->requests)
+        return replay_complain(usage.name, "%s", strerror(ENOMEM));
+    b->random = s->seed;
+    for (size_t i = 0; i < n; i++)
+        b->prompts[i] = new_token(b);
+    if (ask(b, b->prompts, 1, b->limits.max_tokens, 1) != 0)
+        return b->interrupted ? REPLAY_EXIT_INTERRUPTED : 1;
+    return write_rows(b);
+}
+
+static int run_on_loop(struct bench *b)
+{
+    struct event *signals[2] = {NULL};
+    bool good = (b->base = event_loop_new(1));
+
+    for (size_t i = 0; good && i < 2; i++) {
+        signals[i] = evsignal_new(b->base, i ? SIGTERM : SIGINT, on_signal, b);
+        good = signals[i] && event_add(signals[i], NULL) == 0;
+    }
+    int status =
+        good ? run(b) : replay_complain(usage.name, "%s", strerror(ENOMEM));
+    for (size_t i = 0; i < 2; i++)
+        event_loop_drop(signals[i]);
+    replay_idle_fini(&b->idle);
+    free(b->prompts);
+    free(b->mixed);
+    free(b->records);
+    free(b->requests);
+    if (b->base)
+        event_base_free(b->base);
+    return status;
+}
+
+int replay_command_profile(int argc, char **argv)
+{
+    struct settings s = {.engine = "openai",
+                         .max_batch = 64,
+                         .max_kv = 65536,
+                         .repeats = 3,
+                         .block_tokens = 16,
+                         .timeout_s = 300};
+    struct bench b = {.settings = &s};
+    int status = 0;
+
+    if (parse(argc, argv, &s, &status) != 0)
+        return status;
+    if (replay_server_parse(s.url, &b.server) != 0) {
+        replay_complain(usage.name,
+                        "--url %s: must be http://HOST[:PORT][/PREFIX]", s.url);
+        return REPLAY_EXIT_USAGE;
+    }
+    if (s.seed == 0)
+        s.seed = (uint64_t)clock_now_us();
+    return run_on_loop(&b);
+}
