@@ -105,8 +105,7 @@ void admin_remove(const struct front_call *call)
 
     if (!may_change(call))
         return;
-    if (n < sizeof(name))
-        snprintf(name, sizeof(name), "%.*s", (int)n, at);
+    endpoint_unescape(at, n, name, sizeof(name));
     rc = models_remove(call->front->models, name, err);
     if (rc)
         refuse(call, rc, err);

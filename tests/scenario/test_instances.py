@@ -148,6 +148,13 @@ class Admin(InstanceCase):
         self.assertError(self.add(cluster, {**good, 'name': 'c'}), 400,
                          'max_instances', '2')
         self.wait_states(cluster, a='ready', b='ready')
+        # A name that an address must write in another way.
+        self.assertEqual(self.remove(cluster, 'b').status, 202)
+        self.wait_states(cluster, a='ready')
+        self.assertEqual(
+            self.add(cluster, {**good, 'name': 'q?x'}).status, 201)
+        self.assertEqual(self.remove(cluster, 'q%3Fx').status, 202)
+        self.wait_states(cluster, a='ready')
 
     def test_strangers(self):
         a = self.engine()
