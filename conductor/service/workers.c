@@ -10,8 +10,10 @@
 /* Keys that are handed to the index in one go. */
 #define KEYS_AT_ONCE 256u
 /* Keys that a worker may report in one turn of the loop: some 50 us, in a full
- * index 150. */
+ * index 150. A frame about blocks counts as 16 more, since each may look for
+ * room in a full index, and one without keys is read, too. */
 #define KEYS_A_TURN 512u
+#define FRAME_KEYS 16u
 
 /* No disk is faster; a worker that says so lies. */
 #define DISK_RATE_MAX_BYTES_PER_S (UINT64_C(1) << 44)
@@ -146,7 +148,7 @@ static uint32_t some_keys(const uint8_t *in_frame, uint32_t i, uint32_t n,
 static int keys_were_taken(struct worker *w, uint32_t some, uint32_t n)
 {
     w->keys_taken += some;
-    w->keys_in_turn += some;
+    w->keys_in_turn += some + FRAME_KEYS;
     bool rests = w->keys_in_turn >= KEYS_A_TURN;
     bool again = w->keys_taken < n;
     if (!again)
@@ -251,9 +253,11 @@ static int on_frame(void *arg, struct worker_link *link,
         return on_removed(s, w, in->slot, payload, h->length);
     case FRAME_BLOCKS_CLEARED:
         prefix_index_cleared(s->index, in->slot);
-        return h->length ? -EBADMSG : 0;
+        return h->length ? -EBADMSG : keys_were_taken(w, 0, 0);
     case FRAME_INVENTORY_MARK:
-        return index_inventory_mark(s, w, in->slot, payload, h->length);
+        return index_inventory_mark(s, w, in->slot, payload, h->length)
+                   ? -EBADMSG
+                   : keys_were_taken(w, 0, 0);
     default:
         return request_frame(s, w->id, h, payload);
     }

@@ -573,6 +573,22 @@ static void test_slo_and_waiting(void)
 }
 
 /* Frames of many keys leave the loop to others in between. */
+static void test_empty_frames(void)
+{
+    enum { FRAMES = 2000, A_TURN = 64 };
+    struct rig *r = new_rig();
+    struct msg_blocks_removed none = {.tier = TIER_HOST};
+
+    start_daemon(r, &(struct script){
+                        .policy = "plan", .order = "fifo", .max_waiting = 1});
+    for (int i = 0; i < FRAMES; i++) {
+        msg_blocks_removed_pack(&r->out, 0, &none);
+        CU_ASSERT_EQUAL(fake_link_deliver(&r->links[0], &r->out), 0);
+    }
+    CU_ASSERT(r->links[0].turns >= FRAMES / A_TURN);
+    stop_daemon(r);
+}
+
 static void test_large_frames(void)
 {
     enum { KEYS = 65000, A_TURN = 1024 };
@@ -607,6 +623,7 @@ int main(void)
     CU_initialize_registry();
     suite = CU_add_suite("shells", NULL, NULL);
     CU_add_test(suite, "choices", test_choices);
+    CU_add_test(suite, "empty frames", test_empty_frames);
     CU_add_test(suite, "large frames", test_large_frames);
     CU_add_test(suite, "waiting", test_waiting);
     CU_add_test(suite, "SLO", test_slo);

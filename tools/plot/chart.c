@@ -4,6 +4,7 @@
 #include <ctype.h>
 #include <errno.h>
 #include <math.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -353,6 +354,9 @@ static int run_gnuplot(FILE *script, FILE *picture)
              "exec gnuplot -d </dev/fd/%d >/dev/fd/%d",
              fileno(script), fileno(picture));
     int status = system(command);
+    if (WIFSIGNALED(status) &&
+        (WTERMSIG(status) == SIGINT || WTERMSIG(status) == SIGQUIT))
+        raise(WTERMSIG(status)); /* which system() kept from us */
     return status == 0                                       ? 0
            : WIFEXITED(status) && WEXITSTATUS(status) == 127 ? -ENOPKG
                                                              : -EPROTO;

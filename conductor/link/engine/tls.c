@@ -103,14 +103,14 @@ struct bufferevent *tls_connection(struct tls *tls, struct event_base *base,
                                    const char *host, int options)
 {
     SSL *ssl = SSL_new(tls->context);
-    struct bufferevent *bev = NULL;
 
-    if (ssl && expect(ssl, host))
-        bev = bufferevent_openssl_socket_new(
-            base, -1, ssl, BUFFEREVENT_SSL_CONNECTING, options);
-    if (!bev)
+    if (!ssl || !expect(ssl, host)) {
         SSL_free(ssl);
-    return bev;
+        return NULL;
+    }
+    /* Frees ssl if it fails, since the options say that it owns it. */
+    return bufferevent_openssl_socket_new(base, -1, ssl,
+                                          BUFFEREVENT_SSL_CONNECTING, options);
 }
 
 bool tls_explain(struct bufferevent *bev, char *text, size_t size)

@@ -74,11 +74,11 @@ static void on_event(struct bufferevent *bev, short what, void *arg)
         return;
     }
     if (x->reused && !x->any) {
-        if (send_again(x))
-            return;
-        what = BEV_EVENT_ERROR;
+        if (!send_again(x))
+            upstream_fail(x, UPSTREAM_BROKEN, "out of memory");
+        return;
     }
-    if (x->any || x->reused)
+    if (x->any)
         upstream_fail(x, UPSTREAM_BROKEN, "the connection broke off");
     else if (what & BEV_EVENT_TIMEOUT)
         upstream_fail(x, UPSTREAM_TIMEOUT, "no connection in time");

@@ -119,13 +119,16 @@ static bool take_message(struct kv_socket *s)
 }
 
 /* A socket's turn; it stays in the line if it may have more. */
-static void take_turn(struct kv_socket *s)
+/* At least one message, and no more after until_us. */
+static void take_turn(struct kv_socket *s, int64_t until_us)
 {
     struct kv_loop *loop = s->loop;
-    bool more = true;
+    int i = 0;
+    bool more;
 
-    for (int i = 0; i < TURN_MESSAGES && more; i++)
+    do
         more = take_message(s);
+    while (more && ++i < TURN_MESSAGES && clock_now_us() < until_us);
     if (!loop->taking)
         return;
     set_ready(s, false);
@@ -142,7 +145,7 @@ static void on_turn(evutil_socket_t fd, short what, void *arg)
     (void)what;
     while ((s = TAILQ_FIRST(&loop->ready)) && clock_now_us() < until_us) {
         loop->taking = s;
-        take_turn(s);
+        take_turn(s, until_us);
     }
     if (!TAILQ_EMPTY(&loop->ready))
         event_add(loop->turn, &(struct timeval){0, 0});
