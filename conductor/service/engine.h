@@ -158,10 +158,6 @@ void store_share(struct engine *e);
  * -EINVAL with a message. */
 [[nodiscard]] int engine_listen(struct engine *e, char err[CONFIG_ERROR_MAX]);
 
-/* Whether the cached blocks of such prompts are predicted there, of token ids
- * or of others. */
-bool engine_predicts(const struct engine *e, bool ids);
-
 /* Looks whether events have come, and logs once that they should have. */
 void engine_check_events(struct engine *e);
 
@@ -176,6 +172,10 @@ void expect_failed(struct service_request *request);
  * what is expected until INT64_MAX, but for requests that it has. */
 void expect_told(struct engine *e);
 void expect_until(struct engine *e, int64_t now_us);
+
+/* Whether the cached blocks of such prompts are predicted there, of token ids
+ * or of others. */
+bool engine_predicts(const struct engine *e, bool ids);
 
 /* What predicted_use() calls; arg is the engine. */
 void engine_evicted(void *arg, uint64_t key);

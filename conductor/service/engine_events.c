@@ -111,12 +111,6 @@ int engine_listen(struct engine *e, char err[CONFIG_ERROR_MAX])
     return -EINVAL;
 }
 
-bool engine_predicts(const struct engine *e, bool ids)
-{
-    return !e->feed || !ids ||
-           (!e->heard && e->config->index != ENGINE_INDEX_EVENTS);
-}
-
 static void tell_silence(struct engine *e, const char *since)
 {
     if (e->silence_told)

@@ -29,17 +29,6 @@ static void probe_later(struct engine *e)
     event_add(e->timer, &in);
 }
 
-void engine_clear(struct engine *e)
-{
-    predicted_clear(e->predicted);
-    token_cache_clear(e->service->tokens); /* its tokenizer may be another */
-    expect_until(e, INT64_MAX);
-    if (e->feed)
-        kv_feed_forget(e->feed);
-    prefix_index_cleared(e->service->index,
-                         pool_get(e->service->pool, e->id)->slot);
-}
-
 void engine_failed(struct engine *e, bool unreachable, const char *why)
 {
     struct service *s = e->service;

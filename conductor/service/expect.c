@@ -57,6 +57,12 @@ static void predict(struct engine *e, const struct request_prompt *p)
                                p->keys, n);
 }
 
+bool engine_predicts(const struct engine *e, bool ids)
+{
+    return !e->feed || !ids ||
+           (!e->heard && e->config->index != ENGINE_INDEX_EVENTS);
+}
+
 static bool is_told(const struct engine *e, const uint64_t *keys, size_t n)
 {
     return prefix_index_tiers(e->service->index, slot_of(e), keys[n - 1]) &
@@ -139,4 +145,15 @@ void expect_until(struct engine *e, int64_t now_us)
         if (!x->request && x->until_us <= now_us)
             drop(e, x);
     }
+}
+
+void engine_clear(struct engine *e)
+{
+    predicted_clear(e->predicted);
+    token_cache_clear(e->service->tokens); /* its tokenizer may be another */
+    expect_until(e, INT64_MAX);
+    if (e->feed)
+        kv_feed_forget(e->feed);
+    prefix_index_cleared(e->service->index,
+                         pool_get(e->service->pool, e->id)->slot);
 }

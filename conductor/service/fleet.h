@@ -19,6 +19,7 @@
 #include "conductor/link/engine/tls.h"
 #include "conductor/service/engine.h"
 
+struct fleet_entry;
 struct fleet_file;
 struct models;
 
@@ -27,11 +28,19 @@ enum fleet_origin { FLEET_CONFIGURATION, FLEET_FILE, FLEET_ADMIN };
 /* "configuration", "file", "admin"; static. */
 const char *fleet_origin_name(enum fleet_origin origin);
 
+/* The engine has this configuration, in place of the one that was wanted.
+ * Returns 0 or a negative errno with a message. */
+typedef int scout_found(struct fleet_entry *entry,
+                        const struct engine_config *config,
+                        const struct engine_config *wanted,
+                        char err[CONFIG_ERROR_MAX]);
+
 /* Asks an engine of an entry that names no model which one it has. */
 struct scout {
     TAILQ_ENTRY(scout) of_entry;
     struct fleet_entry *of;
     struct engine_config wanted;
+    scout_found *found_model;
     char authorization[ENGINE_AUTHORIZATION_BYTES];
     struct upstream *upstream;
     struct exchange *exchange; /* NULL: none under way */
@@ -102,8 +111,9 @@ void fleet_drop(struct fleet_entry *entry);
                               const struct engine_config *wanted, size_t n,
                               char err[CONFIG_ERROR_MAX]);
 
-/* What an engine of https trusts, shared with the others that trust the same.
- * Returns it, of which the caller is an owner, or NULL with a message. */
+/* fleet_tls.c: what an engine of https trusts, shared with the others that
+ * trust the same. Returns it, of which the caller is an owner, or NULL with a
+ * message. */
 [[nodiscard]] struct tls *fleet_tls(const struct fleet *fleet,
                                     const struct engine_config *config,
                                     char err[CONFIG_ERROR_MAX]);
@@ -123,19 +133,13 @@ void fleet_look_for_models(struct fleet *fleet);
  * 0 or -ENOMEM. */
 [[nodiscard]] int fleet_resolve(struct fleet_entry *entry);
 
-/* fleet_scout.c: begins to ask, for an entry; scout_free() takes it out, too.
- * Returns 0 or a negative errno with a message. */
+/* fleet_scout.c: begins to ask, for an entry, and tells `found` what was told,
+ * again and again until it returns 0; scout_free() takes it out, too. Returns
+ * 0 or a negative errno with a message. */
 [[nodiscard]] int scout_new(struct fleet_entry *of,
                             const struct engine_config *wanted,
-                            char err[CONFIG_ERROR_MAX]);
+                            scout_found *found, char err[CONFIG_ERROR_MAX]);
 void scout_free(struct scout *scout);
-
-/* An engine with the model that it told, in place of the configuration that
- * was wanted. Returns 0 or a negative errno with a message. */
-[[nodiscard]] int fleet_join(struct fleet_entry *entry,
-                             const struct engine_config *config,
-                             const struct engine_config *wanted,
-                             char err[CONFIG_ERROR_MAX]);
 
 /* fleet_file.c: reads the watched file, if the configuration has one, and
  * watches it from then on; looks whether it has changed. Returns 0 or -EINVAL

@@ -52,31 +52,6 @@ static void hide_leaving(struct fleet *fleet, const char *name)
     }
 }
 
-struct tls *fleet_tls(const struct fleet *fleet,
-                      const struct engine_config *config,
-                      char err[CONFIG_ERROR_MAX])
-{
-    const struct fleet_entry *entry;
-    const struct engine *e;
-    char why[CONFIG_ERROR_MAX / 2];
-
-    TAILQ_FOREACH(entry, &fleet->entries, entry)
-    {
-        TAILQ_FOREACH(e, &entry->engines, of_entry)
-        {
-            if (tls_is(e->tls, config->tls_ca_file, config->tls_insecure))
-                return tls_ref(e->tls);
-        }
-    }
-    struct tls *tls =
-        tls_new(config->tls_ca_file, config->tls_insecure, why, sizeof(why));
-    if (!tls)
-        snprintf(err, CONFIG_ERROR_MAX,
-                 "engines: %s: tls_ca_file \"%.150s\": %s", config->name,
-                 config->tls_ca_file, why);
-    return tls;
-}
-
 static int start(struct fleet_entry *entry, const struct engine_config *config,
                  const struct engine_config *wanted, char err[CONFIG_ERROR_MAX])
 {
@@ -101,11 +76,57 @@ static void retire(struct engine *e, struct fleet *fleet)
     fleet->n_leaving++;
 }
 
+bool fleet_misfits(const struct fleet *fleet, const struct engine_config *c,
+                   struct engine_clash *out)
+{
+    const struct service *s =
+        models_find(fleet->models, c->model, strlen(c->model));
+
+    if (s && !s->forwards) {
+        out->key = "model";
+        snprintf(out->why, sizeof(out->why),
+                 "\"%s\" is that of the native workers", c->model);
+        return true;
+    }
+    if (!s || !c->block_tokens || c->block_tokens == s->config.block_tokens)
+        return false;
+    out->key = "block_tokens";
+    snprintf(out->why, sizeof(out->why),
+             "%lld, but the model \"%s\" is served with %lld",
+             (long long)c->block_tokens, c->model,
+             (long long)s->config.block_tokens);
+    return true;
+}
+
+/* With the model that it told, an engine is like one whose entry names it. */
+static int join(struct fleet_entry *entry, const struct engine_config *config,
+                const struct engine_config *wanted, char err[CONFIG_ERROR_MAX])
+{
+    const struct models *models = entry->fleet->models;
+    const struct service *s =
+        models_find(models, config->model, strlen(config->model));
+    struct engine_clash clash;
+
+    if (s && strcmp(s->config.model, config->model) != 0) {
+        snprintf(err, CONFIG_ERROR_MAX,
+                 "its model %s is another name of model %s", config->model,
+                 s->config.model);
+        return -EINVAL;
+    }
+    if (fleet_misfits(entry->fleet, config, &clash)) {
+        snprintf(err, CONFIG_ERROR_MAX, "%s: %s", clash.key, clash.why);
+        return -EINVAL;
+    }
+    if (engine_check(config, err))
+        return -EINVAL;
+    return start(entry, config, wanted, err);
+}
+
 static int want(struct fleet_entry *entry, const struct engine_config *wanted,
                 char err[CONFIG_ERROR_MAX])
 {
     return *wanted->model ? start(entry, wanted, wanted, err)
-                          : scout_new(entry, wanted, err);
+                          : scout_new(entry, wanted, join, err);
 }
 
 int fleet_place(struct fleet_entry *entry, const struct engine_config *wanted,
@@ -131,51 +152,6 @@ int fleet_place(struct fleet_entry *entry, const struct engine_config *wanted,
             want(entry, &wanted[i], rc ? why : err))
             rc = -EINVAL;
     return rc;
-}
-
-bool fleet_misfits(const struct fleet *fleet, const struct engine_config *c,
-                   struct engine_clash *out)
-{
-    const struct service *s =
-        models_find(fleet->models, c->model, strlen(c->model));
-
-    if (s && !s->forwards) {
-        out->key = "model";
-        snprintf(out->why, sizeof(out->why),
-                 "\"%s\" is that of the native workers", c->model);
-        return true;
-    }
-    if (!s || !c->block_tokens || c->block_tokens == s->config.block_tokens)
-        return false;
-    out->key = "block_tokens";
-    snprintf(out->why, sizeof(out->why),
-             "%lld, but the model \"%s\" is served with %lld",
-             (long long)c->block_tokens, c->model,
-             (long long)s->config.block_tokens);
-    return true;
-}
-
-int fleet_join(struct fleet_entry *entry, const struct engine_config *config,
-               const struct engine_config *wanted, char err[CONFIG_ERROR_MAX])
-{
-    const struct models *models = entry->fleet->models;
-    const struct service *s =
-        models_find(models, config->model, strlen(config->model));
-    struct engine_clash clash;
-
-    if (s && strcmp(s->config.model, config->model) != 0) {
-        snprintf(err, CONFIG_ERROR_MAX,
-                 "its model %s is another name of model %s", config->model,
-                 s->config.model);
-        return -EINVAL;
-    }
-    if (fleet_misfits(entry->fleet, config, &clash)) {
-        snprintf(err, CONFIG_ERROR_MAX, "%s: %s", clash.key, clash.why);
-        return -EINVAL;
-    }
-    if (engine_check(config, err))
-        return -EINVAL;
-    return start(entry, config, wanted, err);
 }
 
 void fleet_reap(struct fleet *fleet)
@@ -211,7 +187,7 @@ void fleet_look_for_models(struct fleet *fleet)
         TAILQ_FOREACH(e, &entry->engines, of_entry)
         {
             if (e->other_model && !*e->wanted.model && !e->leaving &&
-                scout_new(entry, &e->wanted, err) == 0)
+                scout_new(entry, &e->wanted, join, err) == 0)
                 retire(e, fleet);
         }
     }

@@ -96,7 +96,7 @@ static bool join(struct scout *s)
     memcpy(config.model, s->found.model, sizeof(config.model));
     config.aliases = s->found.aliases;
     config.adapters = s->found.adapters;
-    if (fleet_join(s->of, &config, &s->wanted, err) == 0)
+    if (s->found_model(s->of, &config, &s->wanted, err) == 0)
         return true;
     complain(s, err);
     return false;
@@ -123,7 +123,7 @@ static void on_time(evutil_socket_t, short, void *arg)
 }
 
 int scout_new(struct fleet_entry *of, const struct engine_config *wanted,
-              char err[CONFIG_ERROR_MAX])
+              scout_found *found, char err[CONFIG_ERROR_MAX])
 {
     const struct models *m = of->fleet->models;
     const struct upstream_options options = {
@@ -138,6 +138,7 @@ int scout_new(struct fleet_entry *of, const struct engine_config *wanted,
         return -ENOMEM;
     s->of = of;
     s->wanted = *wanted;
+    s->found_model = found;
     s->jitter = (unsigned)clock_now_us();
     text_buf_init(&s->answer, MODEL_LIST_BYTES_MAX);
     TAILQ_INSERT_TAIL(&of->scouts, s, of_entry);

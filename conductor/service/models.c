@@ -1,12 +1,8 @@
 /* The models that are served, a service for each. */
 #include "conductor/service/models.h"
 
-#include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "base/event_loop.h"
 #include "base/log.h"
 #include "conductor/service/setup.h"
 
@@ -43,7 +39,7 @@ static void engine_model_config(const struct models *models,
         out->block_tokens = ENGINE_BLOCK_TOKENS;
 }
 
-static struct service *append(struct models *models,
+struct service *models_append(struct models *models,
                               const struct config *config, bool engines,
                               char err[CONFIG_ERROR_MAX])
 {
@@ -57,47 +53,6 @@ static struct service *append(struct models *models,
     *end = s;
     s->number = models->next_number++;
     return s;
-}
-
-/* Whether all engines of the model that get work know a name of it. */
-static bool all_know(const struct service *s, const char *name)
-{
-    for (uint32_t i = 0; i < pool_slots(s->pool); i++)
-        if (s->engines[i] && !s->engines[i]->leaving &&
-            !engine_is_named(&s->engines[i]->own, name))
-            return false;
-    return true;
-}
-
-static void add_names(struct service *s, const struct engine_names *names,
-                      bool adapters)
-{
-    for (uint8_t i = 0; i < names->n; i++) {
-        struct service_name *next = &s->names[s->model.n_names];
-
-        if (!all_know(s, names->at[i]))
-            continue;
-        next->adapter = adapters;
-        memcpy(next->name, names->at[i], ENGINE_NAME_MAX);
-        s->model.n_names++;
-    }
-}
-
-static void set_names(struct service *s, const struct engine_config *like)
-{
-    s->model.names = s->names;
-    s->model.n_names = 0;
-    add_names(s, &like->aliases, false);
-    add_names(s, &like->adapters, true);
-}
-
-void models_name(struct service *s)
-{
-    for (uint32_t i = 0; i < pool_slots(s->pool); i++)
-        if (s->engines[i] && !s->engines[i]->leaving) {
-            set_names(s, &s->engines[i]->own);
-            return;
-        }
 }
 
 static struct service *find_own(const struct models *models, const char *name)
@@ -119,47 +74,10 @@ struct service *models_get(struct models *models,
     if (s)
         return s;
     engine_model_config(models, like, &own);
-    s = append(models, &own, true, err);
+    s = models_append(models, &own, true, err);
     if (s)
-        set_names(s, like);
+        models_name_like(s, like);
     return s;
-}
-
-static int start_all(struct models *models, char err[CONFIG_ERROR_MAX])
-{
-    const struct config *c = &models->config;
-
-    models->dns = event_loop_dns(models->base, c->name_server);
-    if (!models->dns) {
-        snprintf(err, CONFIG_ERROR_MAX, "name_server: %.200s: not an address",
-                 c->name_server);
-        return -EINVAL;
-    }
-    if (*c->worker_listen && !append(models, c, false, err))
-        return -EINVAL;
-    return fleet_start(models, err);
-}
-
-struct models *models_new(struct event_base *base, const struct config *config,
-                          char err[CONFIG_ERROR_MAX])
-{
-    struct models *models;
-
-    if (service_check_config(config, err))
-        return NULL;
-    models = calloc(1, sizeof(*models));
-    if (!models) {
-        snprintf(err, CONFIG_ERROR_MAX, "out of memory");
-        return NULL;
-    }
-    models->base = base;
-    models->config = *config;
-    TAILQ_INIT(&models->fleet.entries);
-    metrics_init(&models->past);
-    if (start_all(models, err) == 0)
-        return models;
-    models_free(models);
-    return NULL;
 }
 
 struct service *service_next(const struct service *service)
@@ -237,25 +155,6 @@ void models_reap(struct models *models)
 bool service_forwards(const struct service *service)
 {
     return service->forwards;
-}
-
-void models_free(struct models *models)
-{
-    if (!models)
-        return;
-    /* Requests hold engines. */
-    for (struct service *s = models->first; s; s = s->next)
-        service_drop_requests(s);
-    fleet_stop(models);
-    while (models->first) {
-        struct service *next = models->first->next;
-
-        service_free_one(models->first);
-        models->first = next;
-    }
-    if (models->dns)
-        evdns_base_free(models->dns, 1);
-    free(models);
 }
 
 uint16_t models_worker_port(const struct models *models)

@@ -24,8 +24,17 @@ struct models {
                                          const struct engine_config *like,
                                          char err[CONFIG_ERROR_MAX]);
 
-/* The names of a model are those that all its engines have. */
+/* A service for one model, of engines or of native workers. Returns it, which
+ * the models own, or NULL with a message. */
+[[nodiscard]] struct service *models_append(struct models *models,
+                                            const struct config *config,
+                                            bool engines,
+                                            char err[CONFIG_ERROR_MAX]);
+
+/* model_names.c: the names of a model are those that all its engines have; or
+ * those of the engine that is its first. */
 void models_name(struct service *s);
+void models_name_like(struct service *s, const struct engine_config *like);
 
 /* Ends the services that nothing is left of: no entry wants their model, and
  * they have neither engine nor request. */
