@@ -61,6 +61,7 @@ struct fleet_entry {
     bool left;                 /* not wanted: it goes with its last engine */
     struct resolver *resolver; /* with dns */
     bool looks_fail;           /* the log has it */
+    bool lacks_some;           /* of its engines, and the log has it */
     struct engine_row engines;
     TAILQ_HEAD(, scout) scouts;
 };

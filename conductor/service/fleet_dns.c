@@ -51,7 +51,7 @@ static void specialize(const struct engine_config *entry, const char *address,
     put_endpoint(out->kv_replay, host, address);
 }
 
-static void on_changed(void *arg, const struct resolver_address *all, size_t n)
+static bool on_changed(void *arg, const struct resolver_address *all, size_t n)
 {
     struct fleet_entry *entry = arg;
     char err[CONFIG_ERROR_MAX] = "out of memory";
@@ -59,11 +59,15 @@ static void on_changed(void *arg, const struct resolver_address *all, size_t n)
 
     for (size_t i = 0; wanted && i < n; i++)
         specialize(&entry->config, all[i].text, &wanted[i]);
-    log_info("engines %s: %s has %zu addresses", entry->config.name,
-             entry->config.url.at.host, n);
-    if (!wanted || fleet_place(entry, wanted, n, err))
-        log_error("engines %s: %s", entry->config.name, err);
+    if (!entry->lacks_some)
+        log_info("engines %s: %s has %zu addresses", entry->config.name,
+                 entry->config.url.at.host, n);
+    bool lacks_some = !wanted || fleet_place(entry, wanted, n, err);
+    if (lacks_some && !entry->lacks_some)
+        log_error("engines %s: %s; it is tried again", entry->config.name, err);
+    entry->lacks_some = lacks_some;
     free(wanted);
+    return !lacks_some;
 }
 
 static void on_looked_up(void *arg, const char *why_not)

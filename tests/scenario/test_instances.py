@@ -278,6 +278,27 @@ class Dns(InstanceCase):
         self.servers.addresses = ['127.0.0.1']
         self.wait_states(cluster, **{'p@127.0.0.1': 'ready'})
 
+    def test_one_that_had_no_place_is_tried_again(self):
+        self.at(1), self.at(2)
+        self.servers = NameServer('pool.test', ['127.0.0.1', '127.0.0.2'])
+        self.addCleanup(self.servers.stop)
+        cluster = self.conductor(
+            max_instances=2, engine_dns_ms=100,
+            name_server=f'127.0.0.1:{self.servers.port}', engines=[])
+        admin = '/admin/instances'
+        self.assertEqual(cluster.api.request(
+            'POST', admin, self.entry('a', self.engine())).status, 201)
+        self.assertEqual(cluster.api.request('POST', admin, {
+            'name': 'p', 'dns': True, 'model': 'm',
+            'url': f'http://pool.test:{self.port}'}).status, 201)
+        wait_until('it is told', lambda: 'it is tried again' in
+                   cluster.conductor.log())
+        self.assertEqual(len(self.states(cluster)), 2)
+        self.assertEqual(
+            cluster.api.request('DELETE', f'{admin}/a').status, 202)
+        self.wait_states(cluster, **{'p@127.0.0.1': 'ready',
+                                     'p@127.0.0.2': 'ready'})
+
     def test_a_name_server_that_fails(self):
         self.at(1)
         cluster = self.look_up(['127.0.0.1'])

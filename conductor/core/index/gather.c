@@ -67,7 +67,7 @@ struct record gather_out(struct prefix_index *ix, struct position at)
     uint64_t key = ix->keys[at.page][at.place];
 
     for (unsigned t = 0; t < BLOCK_TIERS; t++)
-        out.held[t] = p->one.held[t] >> at.place & 1u;
+        out.held[t] = (uint16_t)((unsigned)p->one.held[t] >> at.place & 1u);
     for (unsigned t = 0; t < BLOCK_TIERS; t++)
         if (out.held[t] != 0)
             (void)page_drop(ix, at.page, out.holder, (enum block_tier)t,

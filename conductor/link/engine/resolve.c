@@ -27,6 +27,7 @@ struct resolver {
     unsigned jitter;
     struct resolver_address all[RESOLVE_ADDRESSES_MAX]; /* (n), sorted */
     size_t n;
+    bool tell_again;
 };
 
 static int compare(const void *a, const void *b)
@@ -77,7 +78,7 @@ static bool text_of(const struct sockaddr *sa, struct resolver_address *out)
 static void take(struct resolver *r, const struct evutil_addrinfo *answer)
 {
     struct resolver_address a;
-    bool changed = false;
+    bool changed = r->tell_again;
 
     for (size_t i = 0; i < r->n; i++)
         r->all[i].misses++;
@@ -88,7 +89,7 @@ static void take(struct resolver *r, const struct evutil_addrinfo *answer)
     if (!changed)
         return;
     qsort(r->all, r->n, sizeof(r->all[0]), compare);
-    r->ops->changed(r->arg, r->all, r->n);
+    r->tell_again = !r->ops->changed(r->arg, r->all, r->n);
 }
 
 static void look_later(struct resolver *r)

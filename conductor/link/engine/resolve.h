@@ -9,6 +9,7 @@
 #ifndef CONDUCTOR_LINK_ENGINE_RESOLVE_H
 #define CONDUCTOR_LINK_ENGINE_RESOLVE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -25,8 +26,9 @@ struct resolver_address {
     unsigned misses; /* answers in a row without it */
 };
 
-/* What the name has now, in the order of memcmp(); borrowed for the call. */
-typedef void resolver_changed(void *arg, const struct resolver_address *all,
+/* What the name has now, in the order of memcmp(); borrowed for the call.
+ * Returns false if it is to be told again after the next look-up. */
+typedef bool resolver_changed(void *arg, const struct resolver_address *all,
                               size_t n);
 
 /* A look-up ended; why_not is NULL, or says why it failed; borrowed. */
