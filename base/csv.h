@@ -24,8 +24,9 @@ int csv_refuse(const struct csv *csv, int rc, const char *format, ...)
 
 /* Has `take` take every line of `size` bytes at `text` (borrowed, needs no
  * NUL), or of the file csv->name of at most `size` bytes where `text` is NULL,
- * until one is refused. Returns 0 or what `take` said; of a file also -EFBIG,
- * -ENOMEM, and what open and read report. */
+ * until one is refused. Returns 0 or what `take` said; -EINVAL for a line of
+ * over 512 bytes or with a NUL; of a file also -EFBIG, -ENOMEM, and what open
+ * and read report. */
 [[nodiscard]] int csv_read(struct csv *csv, const char *text, size_t size,
                            csv_line *take, void *arg);
 
