@@ -9,9 +9,10 @@
 
 /* Keys that are handed to the index in one go. */
 #define KEYS_AT_ONCE 256u
-/* Keys that a worker may report in one turn of the loop: some 50 us, in a full
- * index 150. A frame about blocks counts as 16 more, since each may look for
- * room in a full index, and one without keys is read, too. */
+/* Keys that a worker may report in one turn of the loop: in long frames
+ * some 50 us, in a full index 150. A frame about blocks counts as 16 more,
+ * since each may look for room in a full index, and one without keys is read,
+ * too. */
 #define KEYS_A_TURN 512u
 #define FRAME_KEYS 16u
 
