@@ -1,6 +1,7 @@
 /* Blocks in the nodes' caches, and the events that the prefix index gets. */
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "sim/internal.h"
 
@@ -129,24 +130,35 @@ static void on_moved(void *arg, const struct cached_block *block, unsigned from,
         tell(sim, sim->index, node->index, block, from, to);
 }
 
+static void add_capacity(const struct sim *sim, const struct sim_node *node,
+                         uint64_t capacity[BLOCK_TIERS])
+{
+    for (unsigned t = 0; t < BLOCK_TIERS; t++)
+        capacity[t] += (uint64_t)node->has.tiers[t].capacity_tokens /
+                       sim->cluster.block_tokens;
+}
+
 int sim_copies_init(struct sim *sim)
 {
     const struct cluster *c = &sim->cluster;
     uint32_t n = c->prefill_nodes + c->coupled_nodes;
     bool pooled = sim->shared;
-    uint64_t capacity[BLOCK_TIERS];
+    uint64_t capacity[BLOCK_TIERS] = {0};
 
     if (!c->prefix_cache)
         return 0;
     sim->moves = calloc(1, sizeof(*sim->moves));
     if (!sim->moves)
         return -ENOMEM;
-    for (unsigned t = 0; t < BLOCK_TIERS; t++)
-        capacity[t] = (uint64_t)c->tiers[t].capacity_tokens / c->block_tokens *
-                      (pooled ? n : 1);
+    for (uint32_t i = 0; pooled && i < n; i++)
+        add_capacity(sim, &sim->nodes[i], capacity);
     for (uint32_t i = 0; i < n; i++) {
         struct sim_node *node = &sim->nodes[i];
 
+        if (!pooled) {
+            memset(capacity, 0, sizeof(capacity));
+            add_capacity(sim, node, capacity);
+        }
         node->cache = pooled && i > 0
                           ? sim->nodes[0].cache
                           : block_cache_new(capacity, on_moved, node);
@@ -269,7 +281,7 @@ uint32_t sim_copies_match(struct sim *sim, struct sim_node *node,
 
         if (slot == BLOCK_CACHE_NONE)
             break;
-        rate = sim->cluster.tiers[block_cache_at(node->cache, slot)->tier]
+        rate = node->has.tiers[block_cache_at(node->cache, slot)->tier]
                    .read_bytes_per_s;
         if (rate > 0.0 && n >= planned)
             break;
@@ -313,14 +325,15 @@ void sim_copies_store(struct sim *sim, struct sim_node *node,
 
 void sim_copies_share_memory(struct sim *sim, struct sim_node *node)
 {
-    int64_t left = sim->cluster.decode_kv_tokens - node->decode_tokens;
+    int64_t left = node->has.decode_kv_tokens - node->decode_tokens;
 
     if (node->role != ROLE_BOTH || !node->cache)
         return;
     if (sim->shared) {
         left = 0;
         for (uint32_t i = 0; i < sim->n_nodes; i++)
-            left += sim->cluster.decode_kv_tokens - sim->nodes[i].decode_tokens;
+            left += sim->nodes[i].has.decode_kv_tokens -
+                    sim->nodes[i].decode_tokens;
     }
     block_cache_set_capacity(
         node->cache, TIER_DEVICE,

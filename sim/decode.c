@@ -16,13 +16,17 @@
 
 #define LOG_FIRST 1024u
 
-int sim_batch_init(struct sim *sim, struct sim_batch *batch)
+int sim_batch_init(struct sim_node *node)
 {
+    struct sim_batch *batch = &node->batch;
+
     TAILQ_INIT(&batch->ready);
     batch->requests =
-        calloc(sim->cluster.decode_max_batch, sizeof(struct sim_request *));
+        calloc(node->has.decode_max_batch, sizeof(struct sim_request *));
     batch->log_us = calloc(LOG_FIRST, sizeof(*batch->log_us));
     batch->log_mask = LOG_FIRST - 1;
+    batch->cost_us = node->has.cost.decode;
+    batch->error = 1.0;
     return batch->requests && batch->log_us ? 0 : -ENOMEM;
 }
 
@@ -45,8 +49,7 @@ void sim_decode_join(struct sim *sim, struct sim_node *node)
     struct sim_batch *b = &node->batch;
     struct sim_request *r;
 
-    while ((r = TAILQ_FIRST(&b->ready)) &&
-           b->n < sim->cluster.decode_max_batch) {
+    while ((r = TAILQ_FIRST(&b->ready)) && b->n < node->has.decode_max_batch) {
         uint64_t id = r->record.index + 1;
 
         TAILQ_REMOVE(&b->ready, r, link);
@@ -54,6 +57,8 @@ void sim_decode_join(struct sim *sim, struct sim_node *node)
         b->kv_tokens += (int64_t)r->n_tokens + 1;
         r->decode.join_step = b->step;
         r->decode.finish_step = b->step + r->n_output - 2;
+        if (sim->cluster.reality.first_token_at_decode)
+            r->record.first_token_us = sim->now_us;
         r->decode.first_gap_us = sim->now_us - r->record.first_token_us;
         /* It was accepted there, and stays until it ends. */
         (void)pool_decode_started(sim->pool, node->id, id);
@@ -76,15 +81,27 @@ struct run {
     double more_us;
 };
 
-static struct run run_of(const struct sim *sim, const struct sim_batch *batch)
+static struct run run_of(const struct sim_batch *batch)
 {
-    const double *d = sim->cluster.cost.decode;
+    const double *d = batch->cost_us;
     double n = (double)batch->n;
+    double kv = (double)batch->kv_tokens;
 
     return (struct run){
-        .first_us = d[0] + d[1] * n + d[2] * (double)batch->kv_tokens,
-        .more_us = d[2] * n,
+        .first_us = (d[0] + d[1] * n + d[2] * kv) * batch->error,
+        .more_us = d[2] * n * batch->error,
     };
+}
+
+void sim_decode_begin(const struct sim *sim, struct sim_batch *batch)
+{
+    double sum = 0.0;
+
+    if (!(sim->cluster.reality.decode_error_sigma > 0.0) || batch->n == 0)
+        return;
+    for (uint32_t i = 0; i < batch->n; i++)
+        sum += batch->requests[i]->decode.error;
+    batch->error = sum / (double)batch->n;
 }
 
 static int64_t run_us(const struct run *run, uint64_t steps)
@@ -95,10 +112,9 @@ static int64_t run_us(const struct run *run, uint64_t steps)
         sim_bounded_us(k * run->first_us + run->more_us * k * (k - 1.0) / 2.0));
 }
 
-int64_t sim_decode_run_us(const struct sim *sim, const struct sim_batch *batch,
-                          uint64_t steps)
+int64_t sim_decode_run_us(const struct sim_batch *batch, uint64_t steps)
 {
-    struct run run = run_of(sim, batch);
+    struct run run = run_of(batch);
 
     return run_us(&run, steps);
 }
@@ -113,8 +129,7 @@ uint64_t sim_decode_steps_to_finish(const struct sim_batch *batch)
     return last - batch->step + 1;
 }
 
-uint64_t sim_decode_steps_in(const struct sim *sim,
-                             const struct sim_batch *batch, int64_t us)
+uint64_t sim_decode_steps_in(const struct sim_batch *batch, int64_t us)
 {
     uint64_t low = 1;
     uint64_t high = batch->run_steps;
@@ -122,7 +137,7 @@ uint64_t sim_decode_steps_in(const struct sim *sim,
     while (low < high) {
         uint64_t mid = low + (high - low) / 2;
 
-        if (sim_decode_run_us(sim, batch, mid) >= us)
+        if (sim_decode_run_us(batch, mid) >= us)
             high = mid;
         else
             low = mid + 1;
@@ -251,7 +266,7 @@ void sim_decode_advance(struct sim *sim, struct sim_node *node,
                         int64_t extra_us)
 {
     struct sim_batch *b = &node->batch;
-    struct run run = run_of(sim, b);
+    struct run run = run_of(b);
     int64_t before_us = 0;
     uint32_t kept = 0;
     uint64_t left = b->n > 0 ? b->run_steps : 0;

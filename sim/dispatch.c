@@ -34,6 +34,7 @@ static struct sim_request *request_new(const struct sim *sim,
     r->n_keys = (uint32_t)n;
     r->n_tokens = t->input_tokens;
     r->n_output = t->output_tokens > 0 ? t->output_tokens : 1;
+    r->max_output = cluster_max_tokens(&sim->cluster, r->n_output);
     r->record = (struct sim_record){.arrival_us = sim->now_us,
                                     .first_token_us = -1,
                                     .end_us = -1,
@@ -63,13 +64,25 @@ static void fill_dispatch(const struct sim *sim, struct sim_request *r)
                 .keys = r->keys,
                 .n_keys = r->n_keys,
                 .n_tokens = r->n_tokens,
-                .max_output_tokens = ttft_only(sim) ? 1 : r->n_output},
+                .max_output_tokens = ttft_only(sim) ? 1 : r->max_output},
         .arrived_us = sim->now_us,
         .slo_ttft_us = sim->config.slo_ttft_us * SIM_SLOWDOWN,
         .slo_tbt_us = sim->config.slo_tbt_us * SIM_SLOWDOWN,
         /* What will be reused is not known yet. */
         .passage_us = sim_prefill_passage_us(sim, r->n_tokens, 0),
     };
+}
+
+/* What no prediction knows. */
+static void draw_errors(const struct sim *sim, struct sim_request *r)
+{
+    const struct cluster_reality *reality = &sim->cluster.reality;
+    uint64_t seed = sim->config.seed;
+
+    r->prefill.error = sim_noise(seed, r->record.index, SIM_NOISE_PREFILL,
+                                 reality->prefill_error_sigma);
+    r->decode.error = sim_noise(seed, r->record.index, SIM_NOISE_DECODE,
+                                reality->decode_error_sigma);
 }
 
 static int queue_reserve(struct sim_node *node)
@@ -160,7 +173,7 @@ static int start_fetch(struct sim *sim, struct sim_node *node,
 
     if (!sender || blocks == 0)
         return 0;
-    if (sim->cluster.tiers[TIER_DISK].read_bytes_per_s > 0.0)
+    if (sim->nodes[sender->slot].has.tiers[TIER_DISK].read_bytes_per_s > 0.0)
         return fetch_by_block(sim, r, sender);
     r->fetch.bytes = (double)blocks * sim->cluster.block_tokens *
                      (double)sim->cluster.kv_bytes_per_token;
@@ -317,6 +330,7 @@ void sim_arrive(struct sim *sim, const struct trace_request *request)
         return;
     }
     fill_dispatch(sim, r);
+    draw_errors(sim, r);
     dispatch_place(&sim->dispatch, &r->dispatch, sim->now_us, &order);
     follow(sim, r, &order);
 }

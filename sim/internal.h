@@ -30,6 +30,7 @@
 #include "sim/heap.h"
 #include "sim/links.h"
 #include "sim/load.h"
+#include "sim/noise.h"
 #include "sim/sim.h"
 #include "traces/random.h"
 
@@ -60,10 +61,11 @@ struct sim_prefill {
     uint32_t position;    /* tokens whose KV is there */
     uint32_t step_tokens; /* of the step under way */
     int64_t load_us;      /* reading cached blocks that computing can't hide */
-    int64_t computed_us;  /* in the model's time */
-    int64_t waited_us;    /* and for reads */
-    bool by_layer;        /* layers came while those before computed */
-    bool held;            /* computed, but for a layer that is to come */
+    double error;        /* its time is so many times that of its node's cost */
+    int64_t computed_us; /* in the model's time */
+    int64_t waited_us;   /* and for reads */
+    bool by_layer;       /* layers came while those before computed */
+    bool held;           /* computed, but for a layer that is to come */
     bool done;
 };
 
@@ -85,6 +87,7 @@ struct sim_decode {
     uint64_t join_step;   /* the first that it was in */
     uint64_t finish_step; /* and the last */
     int64_t first_gap_us; /* from its first token to the begin of join_step */
+    double error;         /* of its steps' time */
 };
 
 struct sim_request {
@@ -97,7 +100,8 @@ struct sim_request {
     uint64_t *keys; /* (n_keys) */
     uint32_t n_keys;
     uint32_t n_tokens;
-    uint32_t n_output; /* 0 and 1 need no decode */
+    uint32_t n_output;   /* 0 and 1 need no decode */
+    uint32_t max_output; /* as its client asks */
     int64_t accepted_at_us;
     struct prefill_estimate plan;
     struct sim_load *load; /* what a plan loads; NULL: nothing (more) */
@@ -119,7 +123,9 @@ struct sim_batch {
     int64_t kv_tokens;             /* at the next step */
     int64_t *log_us; /* (log_mask + 1): duration of step s at s & log_mask */
     uint64_t log_mask;
-    uint64_t run_steps; /* of the step or run of steps under way */
+    const double *cost_us; /* (COST_MODEL_DECODE_TERMS), of its node */
+    double error;          /* of the run under way: the mean of its requests' */
+    uint64_t run_steps;    /* of the step or run of steps under way */
     int64_t run_start_us;
 };
 
@@ -137,7 +143,8 @@ struct sim_node {
     uint32_t index; /* of the node, and its slot in the pool */
     uint32_t id;    /* in the pool */
     unsigned role;
-    struct block_cache *cache;                   /* NULL: it keeps no blocks */
+    struct cluster_node has;   /* slowed down; its cost is the true one */
+    struct block_cache *cache; /* NULL: it keeps no blocks */
     struct sim_source_list readers[BLOCK_TIERS]; /* the first one reads */
     struct sim_queue queue;
     struct sim_request *active[SIM_ACTIVE_MAX];
@@ -320,6 +327,9 @@ void sim_node_step_ended(struct sim *sim, struct sim_node *node);
 /* reuse.c: computing tokens behind cached ones, by the cost model. */
 int64_t sim_model_us(const struct sim *sim, uint32_t uncached, uint32_t cached);
 
+/* reuse.c: `us` of a request's work, as its node needs it, in reality. */
+int64_t sim_real_work_us(const struct sim_request *request, int64_t us);
+
 /* reuse.c: what a request reuses is settled, at the begin of its prefill. */
 void sim_reuse_settle(struct sim *sim, struct sim_node *node,
                       struct sim_request *request);
@@ -356,7 +366,7 @@ void sim_prefill_pipe_ended(struct sim *sim, struct sim_request *request);
 void sim_push_ended(struct sim *sim, const struct links_end *end);
 
 /* decode.c: makes the batch of a node; 0 or -ENOMEM. And frees it. */
-[[nodiscard]] int sim_batch_init(struct sim *sim, struct sim_batch *batch);
+[[nodiscard]] int sim_batch_init(struct sim_node *node);
 void sim_batch_fini(struct sim_batch *batch);
 
 /* decode.c: a request's KV is all on its decode node. */
@@ -365,16 +375,17 @@ void sim_decode_add(struct sim *sim, struct sim_request *request);
 /* decode.c: those who are ready join, as many as there are places. */
 void sim_decode_join(struct sim *sim, struct sim_node *node);
 
+/* decode.c: the batch is settled for the step or run that begins now. */
+void sim_decode_begin(const struct sim *sim, struct sim_batch *batch);
+
 /* decode.c: the time of the batch's next `steps` steps. */
-int64_t sim_decode_run_us(const struct sim *sim, const struct sim_batch *batch,
-                          uint64_t steps);
+int64_t sim_decode_run_us(const struct sim_batch *batch, uint64_t steps);
 
 /* decode.c: steps until the first request of the batch has its last token. */
 uint64_t sim_decode_steps_to_finish(const struct sim_batch *batch);
 
 /* decode.c: the least number of steps that take at least `us`. */
-uint64_t sim_decode_steps_in(const struct sim *sim,
-                             const struct sim_batch *batch, int64_t us);
+uint64_t sim_decode_steps_in(const struct sim_batch *batch, int64_t us);
 
 /* decode.c: the memory that a request's decode takes on a node beside the full
  * blocks of its prompt, which are cached blocks. */

@@ -80,15 +80,15 @@ static void load_over(struct sim *sim, struct sim_load *load)
 
         if (sim->cluster.links_shared && s->holder != r->record.prefill_node)
             observation_load(
-                sim->pool,
-                &(struct observation_load){
-                    .holder = sim->nodes[s->holder].id,
-                    .link_bytes = bytes,
-                    .tier_bytes =
-                        sim->cluster.tiers[s->tier].read_bytes_per_s > 0.0
-                            ? bytes
-                            : 0,
-                    .us = sim->now_us - s->started_us});
+                sim->pool, &(struct observation_load){
+                               .holder = sim->nodes[s->holder].id,
+                               .link_bytes = bytes,
+                               .tier_bytes = sim->nodes[s->holder]
+                                                         .has.tiers[s->tier]
+                                                         .read_bytes_per_s > 0.0
+                                                 ? bytes
+                                                 : 0,
+                               .us = sim->now_us - s->started_us});
     }
     if (r)
         sim_mark_ready(sim, r);
@@ -153,9 +153,10 @@ static void send_block(struct sim *sim, struct sim_source *s)
 /* Reads the next block, or waits for its turn to. */
 static void read_block(struct sim *sim, struct sim_source *s, uint32_t tier)
 {
-    struct sim_source_list *list = &sim->nodes[s->holder].readers[tier];
+    struct sim_node *holder = &sim->nodes[s->holder];
+    struct sim_source_list *list = &holder->readers[tier];
     double us =
-        block_bytes(sim) * 1e6 / sim->cluster.tiers[tier].read_bytes_per_s;
+        block_bytes(sim) * 1e6 / holder->has.tiers[tier].read_bytes_per_s;
 
     if (s->reading != tier) {
         if (s->reading != BLOCK_TIERS)
@@ -188,7 +189,7 @@ static void ask_next(struct sim *sim, struct sim_source *s)
             s->load->floor = block + 1;
             continue;
         }
-        if (sim->cluster.tiers[tier].read_bytes_per_s > 0.0) {
+        if (sim->nodes[s->holder].has.tiers[tier].read_bytes_per_s > 0.0) {
             read_block(sim, s, tier);
             return;
         }
@@ -327,7 +328,7 @@ int64_t sim_load_left_us(const struct sim *sim, const struct sim_load *load)
 
     for (size_t i = 0; i < load->n_sources; i++) {
         const struct sim_source *s = &load->sources[i];
-        double rate = sim->cluster.tiers[s->tier].read_bytes_per_s;
+        double rate = sim->nodes[s->holder].has.tiers[s->tier].read_bytes_per_s;
         double link = sim->cluster.link_bytes_per_s;
         uint32_t left = blocks_from(s, 0) - s->n_here;
 

@@ -20,11 +20,12 @@ static void begin_step(struct sim *sim, struct sim_node *node)
     if (!node->in_step)
         return;
     b->run_start_us = sim->now_us;
+    sim_decode_begin(sim, b);
     b->run_steps =
         node->computes || b->n == 0 ? 1 : sim_decode_steps_to_finish(b);
     if (b->n > 0)
-        us = sim_sum_us(us, sim_decode_run_us(sim, b, b->run_steps)) -
-             cost_model_mixed_saves_us(&sim->cluster.cost, us);
+        us = sim_sum_us(us, sim_decode_run_us(b, b->run_steps)) -
+             cost_model_mixed_saves_us(&node->has.cost, us);
     sim_heap_set(&sim->heap, node->index, SIM_NODE_RANK, sim->now_us + us);
 }
 
@@ -37,15 +38,15 @@ static void cut_run(struct sim *sim, struct sim_node *node)
 
     if (node->computes || b->run_steps == 1)
         return;
-    b->run_steps = sim_decode_steps_in(sim, b, spent_us);
+    b->run_steps = sim_decode_steps_in(b, spent_us);
     sim_heap_set(&sim->heap, node->index, SIM_NODE_RANK,
-                 b->run_start_us + sim_decode_run_us(sim, b, b->run_steps));
+                 b->run_start_us + sim_decode_run_us(b, b->run_steps));
 }
 
 void sim_node_poke(struct sim *sim, struct sim_node *node)
 {
     bool joins = !TAILQ_EMPTY(&node->batch.ready) &&
-                 node->batch.n < sim->cluster.decode_max_batch;
+                 node->batch.n < node->has.decode_max_batch;
 
     if (!node->in_step)
         begin_step(sim, node);
@@ -61,8 +62,7 @@ void sim_node_step_ended(struct sim *sim, struct sim_node *node)
     sim_heap_remove(&sim->heap, node->index);
     if (b->n > 0)
         sim_decode_advance(
-            sim, node,
-            node->computes ? step_us - sim_decode_run_us(sim, b, 1) : 0);
+            sim, node, node->computes ? step_us - sim_decode_run_us(b, 1) : 0);
     if (node->computes)
         sim_prefill_advance(sim, node);
     node->in_step = false;

@@ -91,6 +91,20 @@ static struct sim_request *start(struct sim *sim, struct sim_node *node,
     return r;
 }
 
+/* The true time of a request's next n tokens; *model_us grows by what the cost
+ * model says that core predicts by. */
+static int64_t chunk_us(const struct sim_node *node,
+                        const struct sim_request *r, uint32_t n,
+                        int64_t *model_us)
+{
+    uint32_t done = r->prefill.position - r->prefill.cached_tokens;
+
+    *model_us += cost_model_chunk_us(&node->sim->cluster.cost, n, done,
+                                     r->prefill.cached_tokens);
+    return sim_real_work_us(r, cost_model_chunk_us(&node->has.cost, n, done,
+                                                   r->prefill.cached_tokens));
+}
+
 /* Gives a request the rest of the step's budget. Returns the time of its part.
  */
 static int64_t add_chunk(struct sim *sim, struct sim_node *node,
@@ -102,10 +116,7 @@ static int64_t add_chunk(struct sim *sim, struct sim_node *node,
 
     left = sim_reuse_chunk_end(sim, node, r) - r->prefill.position;
     n = left < step->budget ? left : step->budget;
-    us = cost_model_chunk_us(&sim->cluster.cost, n,
-                             r->prefill.position - r->prefill.cached_tokens,
-                             r->prefill.cached_tokens);
-    r->prefill.computed_us += us;
+    us = chunk_us(node, r, n, &r->prefill.computed_us);
     us = sim_sum_us(us, r->prefill.load_us);
     if (r->load && r->load->plan.mode != LOAD_MODE_LAYERWISE)
         sim_load_claim(sim, r->load, (r->prefill.position + n + bt - 1) / bt);
@@ -204,7 +215,7 @@ void sim_prefill_done(struct sim *sim, struct sim_request *r)
     if (r->prefill.held)
         return; /* its last layer is still to come */
     sim_load_let_go(sim, r);
-    r->record.first_token_us = sim->now_us;
+    r->record.first_token_us = sim->now_us; /* unless its decode sends it */
     r->record.prefill_us = sim->now_us - r->prefill.started_us;
     r->prefill.done = true;
     if (sim->cluster.cache_at == CLUSTER_CACHE_AT_DISPATCH)

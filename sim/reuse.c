@@ -1,5 +1,6 @@
 /* What a prefill reuses: blocks of its node's cache, and what it loads. */
 #include <errno.h>
+#include <math.h>
 
 #include "conductor/core/step/meeting.h"
 #include "sim/internal.h"
@@ -9,6 +10,22 @@ int64_t sim_model_us(const struct sim *sim, uint32_t uncached, uint32_t cached)
     if (uncached == 0)
         return 0;
     return cost_model_prefill_us(&sim->cluster.cost, uncached, cached, NULL);
+}
+
+int64_t sim_real_work_us(const struct sim_request *request, int64_t us)
+{
+    double error = request->prefill.error;
+
+    return error == 1.0 ? us : llround(sim_bounded_us((double)us * error));
+}
+
+/* The true time of computing tokens behind cached ones. */
+static int64_t true_us(const struct sim_node *node, const struct sim_request *r,
+                       uint32_t uncached, uint32_t cached)
+{
+    int64_t us = cost_model_prefill_us(&node->has.cost, uncached, cached, NULL);
+
+    return uncached == 0 ? 0 : sim_real_work_us(r, us);
 }
 
 static uint32_t usable_blocks(const struct sim *sim,
@@ -89,14 +106,29 @@ static void jump(struct sim *sim, struct sim_node *node, struct sim_request *r)
 
 /* Layers are loaded while those in front of them compute: how long the engine
  * waits for the last one, if the load is late. */
-static int64_t late_us(const struct sim *sim, const struct sim_request *r)
+static int64_t late_us(const struct sim *sim, const struct sim_node *node,
+                       const struct sim_request *r)
 {
     uint32_t cached = tokens_of(sim, r, r->load->plan.cached_blocks);
-    int64_t suffix_us = sim_model_us(sim, r->n_tokens - cached, cached);
+    int64_t suffix_us = true_us(node, r, r->n_tokens - cached, cached);
     int64_t late = sim_load_left_us(sim, r->load) - suffix_us +
                    suffix_us / sim->cluster.layers;
 
     return late > 0 ? late : 0;
+}
+
+/* What computing as planned really takes: as much longer as all of the prompt
+ * would. */
+static int64_t planned_us(const struct sim *sim, const struct sim_node *node,
+                          const struct sim_request *r)
+{
+    int64_t model_us = sim_model_us(sim, r->n_tokens, 0);
+    int64_t real_us = true_us(node, r, r->n_tokens, 0);
+
+    if (real_us == model_us)
+        return r->plan.predicted_us;
+    return llround(sim_bounded_us((double)r->plan.predicted_us *
+                                  (double)real_us / (double)model_us));
 }
 
 /* As planned: blocks at no cost are reused, others as their loads come. */
@@ -113,7 +145,7 @@ static void settle_planned(struct sim *sim, struct sim_node *node,
     r->record.computed_tokens = r->n_tokens - r->prefill.cached_tokens;
     check_length(sim, r, r->plan.predicted_us);
     r->prefill.load_us =
-        exposed_us(sim, r->plan.predicted_us, r->prefill.load_us);
+        exposed_us(sim, planned_us(sim, node, r), r->prefill.load_us);
     if (r->load && n >= r->load->plan.cached_blocks)
         sim_load_let_go(sim, r);
     /* What should be in front of it is gone: that is computed first. */
@@ -121,7 +153,7 @@ static void settle_planned(struct sim *sim, struct sim_node *node,
         r->load->plan.mode = LOAD_MODE_BOTH;
     if (loads_by_layer(r)) {
         r->prefill.by_layer = true;
-        r->prefill.load_us += late_us(sim, r);
+        r->prefill.load_us += late_us(sim, node, r);
         jump(sim, node, r);
     }
     r->prefill.waited_us = r->prefill.load_us;
@@ -158,7 +190,7 @@ void sim_reuse_settle(struct sim *sim, struct sim_node *node,
     r->record.fetched_tokens = r->prefill.cached_tokens - (uint32_t)local;
     r->record.computed_tokens = r->n_tokens - r->prefill.cached_tokens;
     compute_us =
-        sim_model_us(sim, r->record.computed_tokens, r->prefill.cached_tokens);
+        true_us(node, r, r->record.computed_tokens, r->prefill.cached_tokens);
     check_length(sim, r, compute_us);
     r->prefill.load_us = exposed_us(sim, compute_us, r->prefill.load_us);
     r->prefill.waited_us = r->prefill.load_us;

@@ -51,16 +51,28 @@ const struct schedule_policy *sim_policy(const char *name)
 
 /* Everything happens SIM_SLOWDOWN times more slowly, and a node of several
  * machines computes as many chunks at once. */
-static void slow_down(struct cluster *c)
+static void slow_down_costs(double prefill[COST_MODEL_PREFILL_TERMS],
+                            double decode[COST_MODEL_DECODE_TERMS],
+                            struct cluster_tier tiers[BLOCK_TIERS],
+                            uint32_t stages)
 {
     for (size_t i = 0; i < COST_MODEL_PREFILL_TERMS; i++)
-        c->cost.prefill[i] *= (double)SIM_SLOWDOWN / c->pipeline_stages;
+        prefill[i] *= (double)SIM_SLOWDOWN / stages;
     for (size_t i = 0; i < COST_MODEL_DECODE_TERMS; i++)
-        c->cost.decode[i] *= (double)SIM_SLOWDOWN;
+        decode[i] *= (double)SIM_SLOWDOWN;
+    for (unsigned t = 0; t < BLOCK_TIERS; t++)
+        tiers[t].read_bytes_per_s /= (double)SIM_SLOWDOWN;
+}
+
+static void slow_down(struct cluster *c)
+{
+    slow_down_costs(c->cost.prefill, c->cost.decode, c->tiers,
+                    c->pipeline_stages);
+    for (uint32_t i = 0; i < c->n_groups; i++)
+        slow_down_costs(c->groups[i].prefill_us, c->groups[i].decode_us,
+                        c->groups[i].tiers, c->pipeline_stages);
     c->handover_us *= SIM_SLOWDOWN;
     c->link_bytes_per_s /= (double)SIM_SLOWDOWN;
-    for (unsigned t = 0; t < BLOCK_TIERS; t++)
-        c->tiers[t].read_bytes_per_s /= (double)SIM_SLOWDOWN;
 }
 
 static uint64_t at_most(uint64_t x, uint64_t most)
@@ -73,9 +85,10 @@ static int make_index(const struct sim *sim, struct prefix_index **index)
     const struct cluster *c = &sim->cluster;
     uint64_t blocks = 1024;
 
-    for (unsigned t = 0; t < BLOCK_TIERS; t++)
-        blocks += (uint64_t)c->tiers[t].capacity_tokens / c->block_tokens *
-                  (c->prefill_nodes + c->coupled_nodes);
+    for (uint32_t i = 0; i < c->prefill_nodes + c->coupled_nodes; i++)
+        for (unsigned t = 0; t < BLOCK_TIERS; t++)
+            blocks += (uint64_t)sim->nodes[i].has.tiers[t].capacity_tokens /
+                      c->block_tokens;
     /* Each in a page of its own at worst. */
     *index = prefix_index_new(&(struct prefix_index_config){
         .max_instances = sim->n_nodes,
@@ -96,7 +109,10 @@ static int make_pool(struct sim *sim)
     config.max_instances = sim->n_nodes;
     config.max_waiting = c->max_waiting;
     config.max_running = SIM_ACTIVE_MAX + 64 * c->pipeline_stages;
-    config.max_decodes = c->decode_max_batch > 0 ? c->decode_max_batch : 1;
+    config.max_decodes = 1;
+    for (uint32_t i = 0; i < sim->n_nodes; i++)
+        if (sim->nodes[i].has.decode_max_batch > config.max_decodes)
+            config.max_decodes = sim->nodes[i].has.decode_max_batch;
     config.max_pending_blocks = (uint32_t)at_most(
         pending < config.max_pending_blocks ? config.max_pending_blocks
                                             : pending,
@@ -109,7 +125,7 @@ static int make_pool(struct sim *sim)
 }
 
 /* The memory of a node that prefills only. */
-static int64_t all_tiers_tokens(const struct cluster *c)
+static int64_t all_tiers_tokens(const struct cluster_node *c)
 {
     int64_t tokens = 0;
 
@@ -137,14 +153,15 @@ static int add_node(struct sim *sim, uint32_t i)
     config = (struct pool_instance_config){
         .name = name,
         .role = node->role,
-        .kv_capacity_tokens = node->role == ROLE_PREFILL ? all_tiers_tokens(c)
-                                                         : c->decode_kv_tokens,
+        .kv_capacity_tokens = node->role == ROLE_PREFILL
+                                  ? all_tiers_tokens(&node->has)
+                                  : node->has.decode_kv_tokens,
         .link_bytes_per_s = c->link_bytes_per_s,
         .block_tokens = c->block_tokens,
-        .max_batch = c->decode_max_batch,
+        .max_batch = node->has.decode_max_batch,
     };
     for (unsigned t = 0; t < BLOCK_TIERS; t++)
-        config.tier_bytes_per_s[t] = c->tiers[t].read_bytes_per_s;
+        config.tier_bytes_per_s[t] = node->has.tiers[t].read_bytes_per_s;
     rc = pool_add(sim->pool, &config, &node->id);
     if (rc == 0)
         rc = pool_set_health(sim->pool, node->id, HEALTH_READY);
@@ -152,7 +169,7 @@ static int add_node(struct sim *sim, uint32_t i)
         calloc(c->pipeline_stages, sizeof(*node->stage_free_us));
     if (rc == 0 && !node->stage_free_us)
         rc = -ENOMEM;
-    return rc == 0 ? sim_batch_init(sim, &node->batch) : rc;
+    return rc == 0 ? sim_batch_init(node) : rc;
 }
 
 static int make_scheduler(struct sim *sim)
@@ -276,7 +293,11 @@ int sim_init(struct sim *sim, const struct sim_config *config,
         own_policy(config->policy) && own_policy(config->policy)->pooled_cache;
     sim->n_nodes = cluster_nodes(&sim->cluster);
     sim->nodes = calloc(sim->n_nodes, sizeof(*sim->nodes));
-    return sim->nodes ? make_parts(sim) : -ENOMEM;
+    if (!sim->nodes)
+        return -ENOMEM;
+    for (uint32_t i = 0; i < sim->n_nodes; i++)
+        cluster_node_at(&sim->cluster, i, &sim->nodes[i].has);
+    return make_parts(sim);
 }
 
 int sim_check_config(const struct sim_config *c, char err[SIM_ERROR_BYTES])

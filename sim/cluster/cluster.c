@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "conductor/core/step/queue.h"
 
@@ -85,11 +86,41 @@ static int check_memory(const struct cluster *c, char err[CLUSTER_ERROR_BYTES])
     return 0;
 }
 
+/* Each node must do what the others of its role do. */
+static int check_groups(const struct cluster *c, char err[CLUSTER_ERROR_BYTES])
+{
+    for (uint32_t i = 0; i < c->n_groups; i++) {
+        const struct cluster_group *g = &c->groups[i];
+        const struct cluster_tier *device = &g->tiers[TIER_DEVICE];
+
+        if (g->has_tier[TIER_DEVICE] &&
+            device->capacity_tokens < c->block_tokens)
+            return refuse(err, "%s: prefill.groups: device: less than a block",
+                          c->name);
+        if (g->has_decode && !(g->decode_us[0] + g->decode_us[1] > 0.0))
+            return refuse(err, "%s: groups: decode_us: no cost", c->name);
+        if (c->cache_at == CLUSTER_CACHE_AT_DISPATCH &&
+            (g->has_tier[TIER_HOST] || g->has_tier[TIER_DISK]))
+            return refuse(err,
+                          "%s: conventions.cache_at: \"dispatch\" is for "
+                          "prefill nodes with one tier",
+                          c->name);
+    }
+    if (c->reality.first_token_at_decode && c->decode_nodes == 0)
+        return refuse(err,
+                      "%s: first_token: \"decode\", but there are no decode "
+                      "nodes",
+                      c->name);
+    return 0;
+}
+
 int cluster_check(const struct cluster *cluster, char err[CLUSTER_ERROR_BYTES])
 {
     int rc = check_nodes(cluster, err);
 
-    return rc == 0 ? check_memory(cluster, err) : rc;
+    if (rc == 0)
+        rc = check_memory(cluster, err);
+    return rc == 0 ? check_groups(cluster, err) : rc;
 }
 
 int cluster_override(struct cluster *cluster,
@@ -127,6 +158,68 @@ uint32_t cluster_nodes(const struct cluster *cluster)
 {
     return cluster->coupled_nodes + cluster->prefill_nodes +
            cluster->decode_nodes;
+}
+
+static const struct cluster_group *group_of(const struct cluster *c, uint32_t i)
+{
+    uint32_t n_first = c->coupled_nodes + c->prefill_nodes;
+    bool decodes = i >= n_first;
+    uint32_t place = decodes ? i - n_first : i;
+
+    for (uint32_t k = 0; k < c->n_groups; k++) {
+        const struct cluster_group *g = &c->groups[k];
+
+        if (g->decodes == decodes && place >= g->first &&
+            place - g->first < g->nodes)
+            return g;
+    }
+    return NULL;
+}
+
+static void join_group(const struct cluster_group *g, struct cluster_node *node)
+{
+    if (g->has_prefill)
+        memcpy(node->cost.prefill, g->prefill_us, sizeof(g->prefill_us));
+    if (g->has_decode)
+        memcpy(node->cost.decode, g->decode_us, sizeof(g->decode_us));
+    for (unsigned t = 0; t < BLOCK_TIERS; t++)
+        if (g->has_tier[t])
+            node->tiers[t] = g->tiers[t];
+    if (g->decode_kv_tokens > 0)
+        node->decode_kv_tokens = g->decode_kv_tokens;
+    if (g->decode_max_batch > 0)
+        node->decode_max_batch = g->decode_max_batch;
+}
+
+void cluster_node_at(const struct cluster *cluster, uint32_t i,
+                     struct cluster_node *node)
+{
+    const struct cluster_reality *reality = &cluster->reality;
+    const struct cluster_group *group = group_of(cluster, i);
+
+    node->cost = cluster->cost;
+    memcpy(node->tiers, cluster->tiers, sizeof(node->tiers));
+    node->decode_kv_tokens = cluster->decode_kv_tokens;
+    node->decode_max_batch = cluster->decode_max_batch;
+    if (group)
+        join_group(group, node);
+    if (i >= reality->n_speeds)
+        return;
+    for (size_t k = 0; k < COST_MODEL_PREFILL_TERMS; k++)
+        node->cost.prefill[k] /= reality->node_speed[i];
+    for (size_t k = 0; k < COST_MODEL_DECODE_TERMS; k++)
+        node->cost.decode[k] /= reality->node_speed[i];
+}
+
+uint32_t cluster_max_tokens(const struct cluster *cluster, uint32_t n_output)
+{
+    const struct cluster_reality *r = &cluster->reality;
+    double times = r->max_tokens_times * (double)n_output;
+    uint32_t asked = r->max_tokens_fixed;
+
+    if (times > (double)asked)
+        asked = times < (double)UINT32_MAX ? (uint32_t)times : UINT32_MAX;
+    return asked > n_output ? asked : n_output;
 }
 
 void cluster_node_name(const struct cluster *cluster, uint32_t i, char *name,

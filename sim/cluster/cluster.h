@@ -17,6 +17,8 @@
 #define CLUSTER_ERROR_BYTES 512
 #define CLUSTER_NODES_MAX 8192
 #define CLUSTER_STAGES_MAX 64
+#define CLUSTER_GROUPS_MAX 16
+#define CLUSTER_SPEEDS_MAX 512
 #define CLUSTER_JSON_MAX_BYTES (64 * 1024)
 
 /* Memory for cached blocks. */
@@ -32,6 +34,36 @@ enum cluster_cache_at {
     /* The reference conventions: matched, touched and placed front to back
      * when the request is dispatched; ready when its prefill ends. */
     CLUSTER_CACHE_AT_DISPATCH,
+};
+
+/* Nodes of one role that differ from the others. What it does not say is as of
+ * the others. */
+struct cluster_group {
+    bool decodes;   /* of decode nodes, else of those that prefill */
+    uint32_t first; /* of its nodes, counted within the role */
+    uint32_t nodes;
+    bool has_prefill, has_decode, has_tier[BLOCK_TIERS]; /* of its own */
+    double prefill_us[COST_MODEL_PREFILL_TERMS];
+    double decode_us[COST_MODEL_DECODE_TERMS];
+    struct cluster_tier tiers[BLOCK_TIERS];
+    int64_t decode_kv_tokens;  /* 0: as the others */
+    uint32_t decode_max_batch; /* likewise */
+};
+
+/* How reality differs from the predictions, which never know of it but from
+ * observations. All zero: not at all. */
+struct cluster_reality {
+    /* The time of a request's prefill, and of a decode step, is that of the
+     * cost model times a lognormal factor of mean 1 and this sigma of its
+     * logarithm: drawn once a request. A step has the mean of its requests'. */
+    double prefill_error_sigma;
+    double decode_error_sigma;
+    double node_speed[CLUSTER_SPEEDS_MAX]; /* (n_speeds), of the first nodes:
+                                              2 is twice as fast as the model */
+    uint32_t n_speeds;
+    bool first_token_at_decode; /* the decode node sends the first token */
+    uint32_t max_tokens_fixed;  /* asked for, or the output if that is longer */
+    double max_tokens_times;    /* likewise: so many times the output; 0: 1 */
 };
 
 struct cluster {
@@ -72,6 +104,18 @@ struct cluster {
     enum cluster_cache_at cache_at;
     bool whole_prompt_reuse; /* see struct simulated_world */
     double kvcache_balancing_threshold;
+
+    struct cluster_group groups[CLUSTER_GROUPS_MAX]; /* (n_groups) */
+    uint32_t n_groups;
+    struct cluster_reality reality;
+};
+
+/* What one node has, and what work really costs there. */
+struct cluster_node {
+    struct cost_model cost; /* of its group, at its speed */
+    struct cluster_tier tiers[BLOCK_TIERS];
+    int64_t decode_kv_tokens;
+    uint32_t decode_max_batch;
 };
 
 /*
@@ -121,6 +165,13 @@ struct cluster_changes {
 
 /* All nodes; they are numbered prefill or coupled ones first. */
 uint32_t cluster_nodes(const struct cluster *cluster);
+
+/* What node i is, its group and speed taken in. */
+void cluster_node_at(const struct cluster *cluster, uint32_t i,
+                     struct cluster_node *node);
+
+/* The output tokens that a client asks for whose answer will have n_output. */
+uint32_t cluster_max_tokens(const struct cluster *cluster, uint32_t n_output);
 
 /* "prefill-3", "decode-0", "coupled-7": the name of node i, into `name`. */
 void cluster_node_name(const struct cluster *cluster, uint32_t i, char *name,

@@ -1,25 +1,23 @@
 /* Reads a cluster description from JSON. The format is in docs/clusters.md. */
+#include "sim/cluster/json.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "base/json_fields.h"
 #include "conductor/core/step/queue.h"
 #include "predictor/cost_model_json.h"
-#include "sim/cluster/cluster.h"
 
-#define TOKENS_MAX INT64_C(1000000000000)
 #define BYTES_PER_S_MAX 1e18
 #define PATH_BYTES 1024
-#define TERM_MAX_US 1e9 /* as the longest cost that is told apart */
 
 /* Costs that come from a formula are no guess anywhere. */
 static const struct cost_model_range everywhere = {
     .uncached_min_tokens = 0,
-    .uncached_max_tokens = TOKENS_MAX,
-    .cached_max_tokens = TOKENS_MAX,
-    .batch_max = TOKENS_MAX,
-    .kv_tokens_max = TOKENS_MAX,
+    .uncached_max_tokens = CLUSTER_TOKENS_MAX,
+    .cached_max_tokens = CLUSTER_TOKENS_MAX,
+    .batch_max = CLUSTER_TOKENS_MAX,
+    .kv_tokens_max = CLUSTER_TOKENS_MAX,
 };
 
 /* A decode step reads the weights once and each request's KV, and computes
@@ -137,10 +135,10 @@ static void check_terms(struct fields *f, const char *what, const double *us,
                         size_t n)
 {
     for (size_t i = 0; f->rc == 0 && i < n; i++)
-        if (!(us[i] >= 0.0 && us[i] <= TERM_MAX_US))
+        if (!(us[i] >= 0.0 && us[i] <= CLUSTER_TERM_MAX_US))
             fields_refuse(f, "cost", "",
                           "%s term %zu is %g us, expected 0 to %g", what, i,
-                          us[i], TERM_MAX_US);
+                          us[i], CLUSTER_TERM_MAX_US);
 }
 
 static void read_cost(struct fields *f, const struct fields_object *root,
@@ -164,22 +162,6 @@ static void read_cost(struct fields *f, const struct fields_object *root,
                       kind);
     check_terms(f, "prefill", c->cost.prefill, COST_MODEL_PREFILL_TERMS);
     check_terms(f, "decode", c->cost.decode, COST_MODEL_DECODE_TERMS);
-}
-
-static void read_tier(struct fields *f, const struct fields_object *prefill,
-                      const char *key, const char *path, bool optional,
-                      struct cluster_tier *tier)
-{
-    const double free_reads = 0.0;
-    struct fields_object o = fields_object(f, prefill, key, path, optional);
-
-    if (!o.json)
-        return;
-    fields_known(f, &o, "tokens gbytes_per_s");
-    tier->capacity_tokens =
-        fields_integer(f, &o, "tokens", 1, TOKENS_MAX, NULL);
-    tier->read_bytes_per_s =
-        fields_number(f, &o, "gbytes_per_s", 1e-6, 1e9, &free_reads) * 1e9;
 }
 
 /* What a node that prefills has, coupled or not. */
@@ -210,23 +192,26 @@ static void read_prefill(struct fields *f, const struct fields_object *root,
     fields_known(f, &o,
                  "nodes order step_tokens mix_requests max_waiting "
                  "prefix_cache device host pipeline_stages disk "
-                 "handover_ms");
+                 "handover_ms groups");
     c->prefill_nodes =
         (uint32_t)fields_integer(f, &o, "nodes", 1, CLUSTER_NODES_MAX, NULL);
     c->pipeline_stages = (uint32_t)fields_integer(f, &o, "pipeline_stages", 1,
                                                   CLUSTER_STAGES_MAX, &one);
     read_server(f, &o, c);
-    read_tier(f, &o, "device", "prefill.device.", false,
-              &c->tiers[TIER_DEVICE]);
-    read_tier(f, &o, "host", "prefill.host.", true, &c->tiers[TIER_HOST]);
-    read_tier(f, &o, "disk", "prefill.disk.", true, &c->tiers[TIER_DISK]);
+    (void)cluster_read_tier(f, &o, "device", "prefill.device.", false,
+                            &c->tiers[TIER_DEVICE]);
+    (void)cluster_read_tier(f, &o, "host", "prefill.host.", true,
+                            &c->tiers[TIER_HOST]);
+    (void)cluster_read_tier(f, &o, "disk", "prefill.disk.", true,
+                            &c->tiers[TIER_DISK]);
+    cluster_read_groups(f, &o, false, "nodes prefill_us device host disk", c);
 }
 
 static void read_memory(struct fields *f, const struct fields_object *o,
                         struct cluster *c)
 {
     c->decode_kv_tokens =
-        fields_integer(f, o, "kv_tokens", 1, TOKENS_MAX, NULL);
+        fields_integer(f, o, "kv_tokens", 1, CLUSTER_TOKENS_MAX, NULL);
     c->decode_max_batch =
         (uint32_t)fields_integer(f, o, "max_batch", 1, 1 << 16, NULL);
 }
@@ -241,10 +226,11 @@ static void read_decode(struct fields *f, const struct fields_object *root,
         return;
     struct fields_object o = fields_object(f, root, "decode", "decode.", false);
 
-    fields_known(f, &o, "nodes kv_tokens max_batch");
+    fields_known(f, &o, "nodes kv_tokens max_batch groups");
     c->decode_nodes =
         (uint32_t)fields_integer(f, &o, "nodes", 1, CLUSTER_NODES_MAX, NULL);
     read_memory(f, &o, c);
+    cluster_read_groups(f, &o, true, "nodes decode_us kv_tokens max_batch", c);
 }
 
 static void read_coupled(struct fields *f, const struct fields_object *root,
@@ -259,13 +245,15 @@ static void read_coupled(struct fields *f, const struct fields_object *root,
                       "does not go with \"prefill\" and \"decode\"");
     fields_known(f, &o,
                  "nodes order step_tokens mix_requests max_waiting "
-                 "prefix_cache kv_tokens max_batch handover_ms");
+                 "prefix_cache kv_tokens max_batch handover_ms groups");
     c->coupled_nodes =
         (uint32_t)fields_integer(f, &o, "nodes", 1, CLUSTER_NODES_MAX, NULL);
     c->pipeline_stages = 1;
     read_server(f, &o, c);
     read_memory(f, &o, c);
     c->tiers[TIER_DEVICE].capacity_tokens = c->decode_kv_tokens;
+    cluster_read_groups(f, &o, false,
+                        "nodes prefill_us decode_us kv_tokens max_batch", c);
 }
 
 static void read_links(struct fields *f, const struct fields_object *root,
@@ -314,7 +302,8 @@ static void read_cluster(struct fields *f, const struct fields_object *root,
     (void)fields_integer(f, root, "version", 1, 1, NULL);
     fields_known(f, root,
                  "format version name about model cost prefill decode "
-                 "coupled links conventions");
+                 "coupled links conventions prefill_error_sigma "
+                 "decode_error_sigma node_speed max_tokens first_token");
     fields_text(f, root, "name", c->name, sizeof(c->name), NULL);
     struct fields_object o = fields_object(f, root, "model", "model.", false);
 
@@ -333,6 +322,7 @@ static void read_cluster(struct fields *f, const struct fields_object *root,
     }
     read_links(f, root, c);
     read_conventions(f, root, c);
+    cluster_read_reality(f, root, c);
     if (f->rc == 0 && cluster_check(c, why) != 0)
         fields_refuse(f, "", "", "%.255s", why);
 }

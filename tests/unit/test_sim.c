@@ -954,6 +954,21 @@ static void at_dispatch(struct cluster *c)
     c->tiers[TIER_DEVICE].capacity_tokens = 25 * BLOCK;
 }
 
+static void unequal(struct cluster *c)
+{
+    tiny_memory(c);
+    c->n_groups = 2;
+    c->groups[0] = (struct cluster_group){
+        .first = 1, .nodes = 1, .has_prefill = true, .prefill_us = {9, 900}};
+    c->groups[1] = (struct cluster_group){
+        .decodes = true, .nodes = 1, .decode_max_batch = 2};
+    c->reality = (struct cluster_reality){.prefill_error_sigma = 0.5,
+                                          .decode_error_sigma = 0.5,
+                                          .node_speed = {2, 1, 0.5},
+                                          .n_speeds = 3,
+                                          .max_tokens_times = 1.5};
+}
+
 static void test_always(void)
 {
     printf("\n    seed %llu ", (unsigned long long)seed());
@@ -964,6 +979,7 @@ static void test_always(void)
     check_always(coupled_uncached, seed() + 4);
     check_always(pipelined, seed() + 5);
     check_always(at_dispatch, seed() + 6);
+    check_always(unequal, seed() + 7);
 }
 
 int main(void)

@@ -209,6 +209,105 @@ static int override(struct cluster *c, int64_t prefill, int64_t decode,
         c, &(struct cluster_changes){prefill, decode, link_gbps, -1}, err);
 }
 
+#define HEAD "{" MODEL POLYNOMIAL PREFILL DECODE LINKS ", "
+
+/* How nodes differ, and reality from the predictions. */
+static void test_reality(void)
+{
+    struct cluster c;
+    struct cluster_node n;
+    char err[CLUSTER_ERROR_BYTES];
+
+    CU_ASSERT_EQUAL_FATAL(
+        load("{" MODEL POLYNOMIAL PREFILL DECODE LINKS "}", &c, err), 0);
+    CU_ASSERT_EQUAL(c.n_groups + c.reality.n_speeds, 0);
+    CU_ASSERT_EQUAL(c.reality.prefill_error_sigma, 0.0);
+    CU_ASSERT_FALSE(c.reality.first_token_at_decode);
+    CU_ASSERT_EQUAL_FATAL(
+        load("{" MODEL POLYNOMIAL
+             "\"prefill\": {\"nodes\": 3, \"device\": {\"tokens\": 9000},"
+             " \"groups\": [{\"nodes\": 1}, {\"nodes\": 1, "
+             "\"prefill_us\": [9, 8, 7, 6], \"disk\": {\"tokens\": 5000, "
+             "\"gbytes_per_s\": 2}}]},"
+             "\"decode\": {\"nodes\": 2, \"kv_tokens\": 10, \"max_batch\":"
+             " 4, \"groups\": [{\"nodes\": 1, \"kv_tokens\": 20, "
+             "\"decode_us\": [1, 2, 3], \"max_batch\": 5}]}," LINKS
+             ", \"node_speed\": [1, 1, 1, 2], \"max_tokens\": {\"times\": 2},"
+             " \"prefill_error_sigma\": 0.3, \"decode_error_sigma\": 0.1,"
+             " \"first_token\": \"decode\"}",
+             &c, err),
+        0);
+    cluster_node_at(&c, 0, &n);
+    CU_ASSERT(n.cost.prefill[0] == 1 && n.cost.decode[0] == 5);
+    CU_ASSERT_EQUAL(n.tiers[TIER_DISK].capacity_tokens, 0);
+    cluster_node_at(&c, 1, &n);
+    CU_ASSERT(n.cost.prefill[0] == 9 && n.cost.prefill[3] == 6);
+    CU_ASSERT_EQUAL(n.tiers[TIER_DEVICE].capacity_tokens, 9000);
+    CU_ASSERT_EQUAL(n.tiers[TIER_DISK].capacity_tokens, 5000);
+    cluster_node_at(&c, 3, &n);
+    CU_ASSERT(n.cost.decode[0] == 0.5 && n.cost.decode[2] == 1.5);
+    CU_ASSERT_EQUAL(n.decode_kv_tokens, 20);
+    CU_ASSERT_EQUAL(n.decode_max_batch, 5);
+    cluster_node_at(&c, 4, &n);
+    CU_ASSERT(n.cost.decode[0] == 5 && n.decode_kv_tokens == 10);
+    CU_ASSERT_EQUAL(cluster_max_tokens(&c, 7), 14);
+    CU_ASSERT_EQUAL(c.reality.prefill_error_sigma, 0.3);
+    CU_ASSERT_EQUAL(c.reality.decode_error_sigma, 0.1);
+    CU_ASSERT(c.reality.first_token_at_decode);
+    /* There must be somebody to send it. */
+    CU_ASSERT_EQUAL(override(&c, -1, 0, -1, err), -EINVAL);
+
+    refused(HEAD "\"prefill_error_sigma\": -1}",
+            "F: prefill_error_sigma: expected a number of 0 to 2, got -1");
+    refused(HEAD "\"decode_error_sigma\": \"x\"}",
+            "F: decode_error_sigma: expected a number of 0 to 2, got \"x\"");
+    refused(HEAD "\"node_speed\": [1, 1, 1, 1, 1, 1]}",
+            "F: node_speed: expected an array of 1 to 5 numbers of 0.01 to "
+            "100, got [1,1,1,1,1,1]");
+    refused(HEAD "\"node_speed\": [1, 0]}",
+            "F: node_speed: expected an array of 1 to 5 numbers of 0.01 to "
+            "100, got [1,0]");
+    refused(HEAD "\"node_speed\": [\"fast\"]}",
+            "F: node_speed[0]: expected a number, got \"fast\"");
+    refused(HEAD "\"max_tokens\": 4096}",
+            "F: max_tokens: expected \"exact\", {\"fixed\": N} or "
+            "{\"times\": X}, got 4096");
+    refused(HEAD "\"max_tokens\": {\"times\": 0.5}}",
+            "F: max_tokens.times: expected a number of 1 to 1e+06, got 0.5");
+    refused(HEAD "\"first_token\": \"end\"}",
+            "F: first_token: expected \"prefill\" or \"decode\", got \"end\"");
+    refused("{" MODEL POLYNOMIAL PREFILL NO_DECODE LINKS
+            ", \"first_token\": \"decode\"}",
+            "F: c: first_token: \"decode\", but there are no decode nodes");
+}
+
+#define GROUPS(text)                                               \
+    "{" MODEL POLYNOMIAL                                           \
+    "\"prefill\": {\"nodes\": 2, \"device\": {\"tokens\": 9000}, " \
+    "\"groups\": " text "}," NO_DECODE LINKS "}"
+
+static void test_bad_groups(void)
+{
+    refused(GROUPS("3"),
+            "F: prefill.groups: expected an array of objects, got 3");
+    refused(GROUPS("[7]"), "F: prefill.groups[0]: expected an object, got 7");
+    refused(GROUPS("[{\"nodes\": 3}]"),
+            "F: prefill.groups: 3 nodes, but there are 2");
+    refused(GROUPS("[{\"nodes\": 1, \"kv_tokens\": 3}]"),
+            "F: prefill.groups[0].kv_tokens: no such field");
+    refused(GROUPS("[{\"nodes\": 1}, {\"prefill_us\": [1]}]"),
+            "F: prefill.groups[1].nodes: missing, expected an integer of 1 to "
+            "8192");
+    refused(GROUPS("[{\"nodes\": 1, \"prefill_us\": [1, 1, 1, -2]}]"),
+            "F: prefill.groups[0].prefill_us: term 3 is -2 us, expected 0 to "
+            "1e+09");
+    refused(GROUPS("[{\"nodes\": 1, \"disk\": {\"tokens\": 0}}]"),
+            "F: prefill.groups[0].disk.tokens: expected an integer of 1 to "
+            "1000000000000, got 0");
+    refused(GROUPS("[{\"nodes\": 1, \"device\": {\"tokens\": 5}}]"),
+            "F: c: prefill.groups: device: less than a block");
+}
+
 static void test_override(void)
 {
     struct cluster c;
@@ -261,6 +360,8 @@ int main(void)
     CU_add_test(suite, "chunks", test_chunks);
     CU_add_test(suite, "decode and coupled", test_decode_and_coupled);
     CU_add_test(suite, "errors", test_errors);
+    CU_add_test(suite, "reality", test_reality);
+    CU_add_test(suite, "bad groups", test_bad_groups);
     CU_add_test(suite, "override", test_override);
     CU_add_test(suite, "files", test_files);
     CU_basic_run_tests();

@@ -1,0 +1,20 @@
+/* What predictions do not know: how long the work of a request takes in the
+ * end. Internal to sim. */
+#ifndef SIM_NOISE_H
+#define SIM_NOISE_H
+
+#include <stdint.h>
+
+/* What an error is drawn for. */
+enum sim_noise_of { SIM_NOISE_PREFILL, SIM_NOISE_DECODE };
+
+/*
+ * The factor of a request's time: lognormal, of mean 1.
+ *   seed, index  of the run, and of the request in it: they alone decide, so a
+ *                request has its factor under every policy.
+ *   sigma        of the factor's logarithm; 0: the factor is 1.
+ */
+double sim_noise(uint64_t seed, uint64_t index, enum sim_noise_of of,
+                 double sigma);
+
+#endif

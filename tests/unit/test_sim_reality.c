@@ -1,0 +1,330 @@
+/*
+ * A simulated cluster that is not as predicted: errors of each request, nodes
+ * of other speeds and kinds, what clients ask for. What the scheduler predicts
+ * must not know of it, but from observations.
+ */
+#include <CUnit/Basic.h>
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "sim/noise.h"
+#include "sim/sim.h"
+
+#define BLOCK 512
+enum { REQUESTS = 4000 };
+
+/* Requests of one length at one interval, and their records. */
+struct rig {
+    struct cluster cluster;
+    struct sim_config config;
+    uint32_t n_requests, n_given;
+    int64_t interval_us;
+    uint32_t input_tokens, output_tokens;
+    struct sim_record records[REQUESTS];
+    size_t n_records;
+};
+
+static int next(void *arg, struct trace_request *t)
+{
+    struct rig *r = arg;
+    size_t n = (r->input_tokens + BLOCK - 1) / BLOCK;
+
+    if (r->n_given == r->n_requests)
+        return 0;
+    if (trace_request_reserve(t, n) != 0)
+        return -ENOMEM;
+    t->arrival_us = r->n_given * r->interval_us;
+    t->input_tokens = r->input_tokens;
+    t->output_tokens = r->output_tokens;
+    t->block_count = n;
+    for (size_t i = 0; i < n; i++)
+        t->hash_ids[i] = 1 + r->n_given * 1000 + i;
+    r->n_given++;
+    return 1;
+}
+
+static void take(void *arg, const struct sim_record *record)
+{
+    struct rig *r = arg;
+
+    r->records[r->n_records++] = *record;
+}
+
+/* Costs of whole microseconds: 10 a token, 1000 + 100 n + 0.1 v a step; a token
+ * of KV a microsecond. */
+static struct rig *rig_new(void)
+{
+    struct rig *r = calloc(1, sizeof(*r));
+
+    CU_ASSERT_PTR_NOT_NULL_FATAL(r);
+    r->cluster = (struct cluster){.name = "test",
+                                  .layers = 4,
+                                  .block_tokens = BLOCK,
+                                  .kv_bytes_per_token = 1000,
+                                  .prefill_nodes = 1,
+                                  .decode_nodes = 1,
+                                  .order = "fifo",
+                                  .max_waiting = 100,
+                                  .pipeline_stages = 1,
+                                  .prefix_cache = true,
+                                  .decode_kv_tokens = 100000,
+                                  .decode_max_batch = 8,
+                                  .link_bytes_per_s = 1e9,
+                                  .links_shared = true,
+                                  .kvcache_balancing_threshold = 1.0};
+    r->cluster.tiers[TIER_DEVICE].capacity_tokens = 3000000;
+    r->cluster.cost.prefill[1] = 10;
+    r->cluster.cost.decode[0] = 1000;
+    r->cluster.cost.decode[1] = 100;
+    r->cluster.cost.decode[2] = 0.1;
+    r->cluster.cost.range =
+        (struct cost_model_range){0, 1 << 30, 1 << 30, 1 << 30, 1 << 30};
+    r->config = (struct sim_config){.cluster = &r->cluster,
+                                    .policy = "local_cache",
+                                    .speed = 1.0,
+                                    .seed = 1};
+    r->n_requests = REQUESTS;
+    r->interval_us = 1000000;
+    r->input_tokens = 1000;
+    r->output_tokens = 11;
+    return r;
+}
+
+static void run(struct rig *r)
+{
+    struct sim_io io = {next, take, NULL, r};
+    struct sim_summary summary;
+    char err[SIM_ERROR_BYTES] = "";
+    int rc;
+
+    r->n_given = 0;
+    r->n_records = 0;
+    rc = sim_run(&r->config, &io, &summary, err);
+    if (rc != 0)
+        printf("\n    %d %s", rc, err);
+    CU_ASSERT_EQUAL_FATAL(rc, 0);
+    CU_ASSERT_EQUAL_FATAL(r->n_records, r->n_requests);
+}
+
+/* Mean of x, and the standard deviation of its logarithm. */
+static void moments(const double *x, size_t n, double *mean, double *sigma)
+{
+    double sum = 0, logs = 0, squares = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        sum += x[i];
+        logs += log(x[i]);
+        squares += log(x[i]) * log(x[i]);
+    }
+    *mean = sum / (double)n;
+    logs /= (double)n;
+    *sigma = sqrt(squares / (double)n - logs * logs);
+}
+
+static void test_noise(void)
+{
+    enum { N = 100000 };
+    static double x[N];
+    double mean, sigma;
+
+    for (int k = 1; k <= 3; k++) {
+        double want = 0.2 * k;
+
+        for (uint64_t i = 0; i < N; i++)
+            x[i] = sim_noise(7, i, SIM_NOISE_PREFILL, want);
+        moments(x, N, &mean, &sigma);
+        /* Five standard deviations of either. */
+        CU_ASSERT_DOUBLE_EQUAL(mean, 1.0, 5 * 1.3 * want / sqrt(N));
+        CU_ASSERT_DOUBLE_EQUAL(sigma, want, 5 * want / sqrt(2.0 * N));
+    }
+    CU_ASSERT_EQUAL(sim_noise(7, 3, SIM_NOISE_PREFILL, 0.0), 1.0);
+    CU_ASSERT_EQUAL(sim_noise(7, 3, SIM_NOISE_PREFILL, 0.3),
+                    sim_noise(7, 3, SIM_NOISE_PREFILL, 0.3));
+    CU_ASSERT_NOT_EQUAL(sim_noise(7, 3, SIM_NOISE_PREFILL, 0.3),
+                        sim_noise(8, 3, SIM_NOISE_PREFILL, 0.3));
+    CU_ASSERT_NOT_EQUAL(sim_noise(7, 3, SIM_NOISE_PREFILL, 0.3),
+                        sim_noise(7, 3, SIM_NOISE_DECODE, 0.3));
+}
+
+/* The node takes the true time; predictions stay where they were, but for what
+ * observations taught. */
+static void test_prefill_error(void)
+{
+    static double x[REQUESTS];
+    struct rig *r = rig_new();
+    double mean, sigma;
+
+    r->cluster.reality.prefill_error_sigma = 0.3;
+    run(r);
+    for (size_t i = 0; i < REQUESTS; i++)
+        x[i] = (double)r->records[i].prefill_us / 10000;
+    moments(x, REQUESTS, &mean, &sigma);
+    CU_ASSERT_DOUBLE_EQUAL(mean, 1.0, 0.025);
+    CU_ASSERT_DOUBLE_EQUAL(sigma, 0.3, 0.017);
+    CU_ASSERT_EQUAL(r->records[0].predicted_ttft_us, 10000);
+    for (size_t i = 0; i < REQUESTS; i++) {
+        double predicted = (double)r->records[i].predicted_ttft_us / 10000;
+
+        CU_ASSERT(predicted > 0.9 && predicted < 1.1);
+    }
+    /* A request's time is its own, not its place's or its policy's. */
+    int64_t first_us = r->records[REQUESTS - 1].prefill_us;
+    r->config.policy = "round_robin";
+    r->cluster.prefill_nodes = 3;
+    run(r);
+    CU_ASSERT_EQUAL(r->records[REQUESTS - 1].prefill_us, first_us);
+    r->config.seed = 2;
+    run(r);
+    CU_ASSERT_NOT_EQUAL(r->records[REQUESTS - 1].prefill_us, first_us);
+    free(r);
+}
+
+static void test_decode_error(void)
+{
+    static double x[REQUESTS];
+    struct rig *r = rig_new();
+    double mean, sigma;
+
+    r->cluster.cost.decode[2] = 0;
+    r->cluster.link_bytes_per_s = 1e15; /* nothing but steps between tokens */
+    r->cluster.reality.decode_error_sigma = 0.2;
+    run(r);
+    for (size_t i = 0; i < REQUESTS; i++) {
+        x[i] = (double)r->records[i].tbt_us / 1100;
+        CU_ASSERT_EQUAL(r->records[i].predicted_tbt_us, 1100);
+        CU_ASSERT_EQUAL(r->records[i].prefill_us, 10000);
+    }
+    moments(x, REQUESTS, &mean, &sigma);
+    CU_ASSERT_DOUBLE_EQUAL(mean, 1.0, 0.02);
+    CU_ASSERT_DOUBLE_EQUAL(sigma, 0.2, 0.012);
+    free(r);
+}
+
+/* A slow node is found out: the cost model is right for no node here. */
+static void test_speed(void)
+{
+    struct rig *r = rig_new();
+
+    r->cluster.reality.n_speeds = 1;
+    r->cluster.reality.node_speed[0] = 0.5;
+    r->input_tokens = 100000;
+    r->interval_us = 10000000;
+    r->n_requests = 300;
+    r->output_tokens = 1;
+    run(r);
+    CU_ASSERT_EQUAL(r->records[0].predicted_ttft_us, 1000000);
+    CU_ASSERT_EQUAL(r->records[0].prefill_us, 2000000);
+    CU_ASSERT_DOUBLE_EQUAL((double)r->records[299].predicted_ttft_us, 2e6, 5e4);
+
+    /* Two nodes: the fast one gets more of the work. */
+    r->cluster.prefill_nodes = 2;
+    r->config.policy = "least_loaded";
+    r->interval_us = 900000;
+    run(r);
+    size_t slow = 0;
+    for (size_t i = 0; i < r->n_records; i++)
+        slow += r->records[i].prefill_node == 0;
+    CU_ASSERT(slow > 60 && slow < 140);
+    free(r);
+}
+
+/* The second node has costs and memory of its own. */
+static void test_groups(void)
+{
+    struct rig *r = rig_new();
+    struct cluster_group *g = &r->cluster.groups[0];
+
+    r->cluster.prefill_nodes = 2;
+    r->cluster.n_groups = 2;
+    *g = (struct cluster_group){
+        .first = 1, .nodes = 1, .has_prefill = true, .prefill_us = {500, 40}};
+    r->cluster.groups[1] = (struct cluster_group){.decodes = true,
+                                                  .nodes = 1,
+                                                  .has_decode = true,
+                                                  .decode_us = {3000, 0, 0},
+                                                  .decode_kv_tokens = 1100};
+    r->config.policy = "round_robin";
+    r->n_requests = 2;
+    run(r);
+    for (size_t i = 0; i < 2; i++) {
+        bool own = r->records[i].prefill_node == 1;
+
+        CU_ASSERT_EQUAL(r->records[i].prefill_us, own ? 40500 : 10000);
+        CU_ASSERT_EQUAL(r->records[i].end_us,
+                        r->records[i].first_token_us + 1000 + 10 * 3000);
+    }
+    CU_ASSERT_NOT_EQUAL(r->records[0].prefill_node, r->records[1].prefill_node);
+    /* The decode node's own memory bounds what it takes. */
+    r->input_tokens = 1091;
+    r->config.slo_ttft_us = 0;
+    struct sim_io io = {next, take, NULL, r};
+    struct sim_summary summary;
+    char err[SIM_ERROR_BYTES];
+    r->n_given = 0;
+    r->n_records = 0;
+    CU_ASSERT_EQUAL(sim_run(&r->config, &io, &summary, err), 0);
+    CU_ASSERT_EQUAL(r->records[0].outcome, SIM_FAILED);
+    CU_ASSERT_STRING_EQUAL(r->records[0].reason, "too_long");
+    free(r);
+}
+
+/* Room is kept for what a client asks for, work is done for what it gets. */
+static void test_max_tokens(void)
+{
+    struct rig *r = rig_new();
+
+    CU_ASSERT_EQUAL(cluster_max_tokens(&r->cluster, 11), 11);
+    r->cluster.decode_kv_tokens = 2100;
+    r->interval_us = 0;
+    r->n_requests = 2;
+    run(r);
+    CU_ASSERT_EQUAL(r->records[1].first_token_us, 20000);
+    r->cluster.reality.max_tokens_fixed = 900;
+    CU_ASSERT_EQUAL(cluster_max_tokens(&r->cluster, 11), 900);
+    CU_ASSERT_EQUAL(cluster_max_tokens(&r->cluster, 901), 901);
+    run(r);
+    CU_ASSERT_EQUAL(r->records[1].first_token_us, r->records[0].end_us + 10000);
+    CU_ASSERT_EQUAL(r->records[1].outcome, SIM_COMPLETED);
+    r->cluster.reality.max_tokens_fixed = 0;
+    r->cluster.reality.max_tokens_times = 3;
+    CU_ASSERT_EQUAL(cluster_max_tokens(&r->cluster, 11), 33);
+    CU_ASSERT_EQUAL(cluster_max_tokens(&r->cluster, UINT32_MAX), UINT32_MAX);
+    free(r);
+}
+
+/* 1000 tokens of KV take a millisecond behind the prefill. */
+static void test_first_token(void)
+{
+    struct rig *r = rig_new();
+
+    r->n_requests = 2;
+    r->cluster.reality.first_token_at_decode = true;
+    run(r);
+    CU_ASSERT_EQUAL(r->records[0].first_token_us, 11000);
+    CU_ASSERT_EQUAL(r->records[0].tbt_us, 1201);
+    CU_ASSERT_EQUAL(r->records[0].predicted_ttft_us, 10000);
+    r->output_tokens = 1;
+    run(r);
+    CU_ASSERT_EQUAL(r->records[0].first_token_us, 10000);
+    free(r);
+}
+
+int main(void)
+{
+    CU_initialize_registry();
+    CU_pSuite suite = CU_add_suite("sim reality", NULL, NULL);
+    CU_add_test(suite, "noise", test_noise);
+    CU_add_test(suite, "prefill error", test_prefill_error);
+    CU_add_test(suite, "decode error", test_decode_error);
+    CU_add_test(suite, "speed", test_speed);
+    CU_add_test(suite, "groups", test_groups);
+    CU_add_test(suite, "max tokens", test_max_tokens);
+    CU_add_test(suite, "first token", test_first_token);
+    CU_basic_run_tests();
+    unsigned failed = CU_get_number_of_failures();
+    CU_cleanup_registry();
+    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}
