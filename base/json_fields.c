@@ -12,23 +12,29 @@
 #include "base/file.h"
 
 #define SHOWN_BYTES 60
+#define FIELD_BYTES 128
 
 void fields_refuse(struct fields *f, const char *path, const char *key,
                    const char *format, ...)
 {
-    char what[256];
+    char what[256], field[FIELD_BYTES];
+    size_t n = strlen(path);
     va_list args;
 
     if (f->rc != 0)
         return;
+    /* The object itself has no dot behind its path. */
+    (void)snprintf(field, sizeof(field), "%.*s",
+                   (int)(n - (n > 0 && !*key && path[n - 1] == '.')), path);
     va_start(args, format);
     (void)vsnprintf(what, sizeof(what), format, args);
     va_end(args);
     for (char *c = what; *c != '\0'; c++) /* it quotes the file */
         if (*c < 32 || *c > 126)
             *c = '?';
-    (void)snprintf(f->err, f->err_size, "%s%s: %s%s%s%s", f->what, f->file,
-                   path, key, *path != '\0' || *key != '\0' ? ": " : "", what);
+    (void)snprintf(f->err, f->err_size, "%s%s%s%s%s%s%s", f->what, f->file,
+                   *f->file ? ": " : "", field, key, *field || *key ? ": " : "",
+                   what);
     f->rc = -EINVAL;
 }
 
@@ -40,11 +46,11 @@ void fields_refuse_got(struct fields *f, const char *path, const char *key,
                               JSON_REAL_PRECISION(6));
 
     if (!value)
-        fields_refuse(f, path, key, "missing, expected %s", expected);
+        fields_refuse(f, path, key, "missing, must be %s", expected);
     else
-        fields_refuse(f, path, key, "expected %s, got %.*s%s", expected,
-                      SHOWN_BYTES, text ? text : "?",
-                      text && strlen(text) > SHOWN_BYTES ? "..." : "");
+        fields_refuse(
+            f, path, key, "%.*s%s: must be %s", SHOWN_BYTES, text ? text : "?",
+            text && strlen(text) > SHOWN_BYTES ? "..." : "", expected);
     free(text);
 }
 

@@ -32,23 +32,24 @@ typedef void fields_reader(struct fields *f, const struct fields_object *root,
 
 /* Parses `size` bytes at `text` (UTF-8, needs no NUL), or the file f->file of
  * at most `size` bytes where `text` is NULL, and has `read` read the object.
- * Returns f->rc: 0, or -EINVAL with a message; of a file also -EFBIG, -ENOMEM,
- * and what open and read report. */
+ * Returns f->rc: 0, or -EINVAL with a message, which begins with "line " where
+ * it is no JSON; of a file also -EFBIG, -ENOMEM, and what open and read report.
+ */
 [[nodiscard]] int fields_read(struct fields *f, const char *text, size_t size,
                               fields_reader *read, void *into);
 
-/* Keeps "FILE: PATH: message" if it is the first error. */
+/* Keeps "FILE: PATH KEY: message" if it is the first error, where the message
+ * begins with the value; without "FILE: " where it has no name. */
 void fields_refuse(struct fields *f, const char *path, const char *key,
                    const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
-/* As fields_refuse(): "expected `expected`, got" the value, cut off where it is
- * long, or "missing" if it is NULL. */
+/* As fields_refuse(): "VALUE: must be `expected`", the value cut off where it
+ * is long; "missing" if it is NULL. */
 void fields_refuse_got(struct fields *f, const char *path, const char *key,
                        const char *expected, const json_t *value);
 
-/* As fields_refuse_got(), of the object's own field: "expected `expected`, got"
- * what it is. */
+/* As fields_refuse_got(), of the object's own field. */
 void fields_refuse_value(struct fields *f, const struct fields_object *o,
                          const char *key, const char *expected);
 

@@ -297,7 +297,9 @@ int config_set(struct config *c, const char *name, const char *value,
     }
     if (option_set(o, value, why, sizeof(why)) == 0)
         return 0;
-    snprintf(err, CONFIG_ERROR_MAX, "%s: %.150s: %s", name, value, why);
+    snprintf(err, CONFIG_ERROR_MAX,
+             config_is_text(o) ? "%s: \"%.150s\": %s" : "%s: %.150s: %s", name,
+             value, why);
     return -EINVAL;
 }
 
@@ -327,7 +329,7 @@ static int check_model(const struct config *c, char err[CONFIG_ERROR_MAX])
         i++;
     if (*c->worker_listen && i < c->engines.n) {
         snprintf(err, CONFIG_ERROR_MAX,
-                 "model: \"%.63s\" is that of engine %s, too; clear "
+                 "model: \"%.63s\": that of engine %s, too; clear "
                  "worker_listen, or give one of them another name",
                  c->model, all[i].name);
         return -EINVAL;
@@ -348,17 +350,17 @@ int config_check(const struct config *c, char err[CONFIG_ERROR_MAX])
     if (c->worker_timeout_ms < 2 * c->heartbeat_ms) {
         snprintf(
             err, CONFIG_ERROR_MAX,
-            "worker_timeout_ms: %lld is less than two heartbeat_ms of %lld: a "
-            "worker would be taken as gone between two reports",
+            "worker_timeout_ms: %lld: must be at least two heartbeat_ms of "
+            "%lld: a worker would be taken as gone between two reports",
             (long long)c->worker_timeout_ms, (long long)c->heartbeat_ms);
         return -EINVAL;
     }
     if (c->max_body_total_bytes < c->max_body_bytes) {
-        snprintf(
-            err, CONFIG_ERROR_MAX,
-            "max_body_total_bytes: %lld is less than max_body_bytes, %lld: "
-            "the longest body would never be taken",
-            (long long)c->max_body_total_bytes, (long long)c->max_body_bytes);
+        snprintf(err, CONFIG_ERROR_MAX,
+                 "max_body_total_bytes: %lld: must be at least max_body_bytes, "
+                 "%lld: the longest body would never be taken",
+                 (long long)c->max_body_total_bytes,
+                 (long long)c->max_body_bytes);
         return -EINVAL;
     }
     if (check_model(c, err))

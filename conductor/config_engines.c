@@ -187,7 +187,7 @@ void engine_config_read(struct fields *f, const struct fields_object *o,
 
     memset(out, 0, sizeof(*out));
     if (!json_is_object(o->json)) {
-        fields_refuse(f, o->path, "", "expected an object");
+        fields_refuse_got(f, o->path, "", "an object", o->json);
         return;
     }
     for (size_t i = 0; i < FIELDS; i++) {

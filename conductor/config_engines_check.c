@@ -43,13 +43,14 @@ static void check_events(struct fields *f, const struct fields_object *o,
     check_endpoint(f, o, "kv_events", e->kv_events);
     check_endpoint(f, o, "kv_replay", e->kv_replay);
     if (*e->kv_replay && !*e->kv_events)
-        fields_refuse(f, o->path, "kv_replay", "needs kv_events");
+        fields_refuse(f, o->path, "kv_replay", "\"%s\": needs kv_events",
+                      e->kv_replay);
     if (e->index == ENGINE_INDEX_EVENTS && !*e->kv_events)
-        fields_refuse(f, o->path, "index", "\"events\" needs kv_events");
+        fields_refuse(f, o->path, "index", "\"events\": needs kv_events");
     if (e->dns && e->kv_events_bind)
         fields_refuse(f, o->path, "kv_events_bind",
-                      "true, but several engines cannot share one address: "
-                      "with dns the conductor connects");
+                      "true: several engines cannot share one address; with "
+                      "dns the conductor connects");
 }
 
 void engine_config_check(struct fields *f, const struct fields_object *o,
@@ -59,7 +60,7 @@ void engine_config_check(struct fields *f, const struct fields_object *o,
 
     for (const char *c = e->name; *c; c++)
         if (*c <= ' ' || *c > '~')
-            fields_refuse_value(f, o, "name", "printable, without blanks");
+            fields_refuse_value(f, o, "name", "printable ASCII without blanks");
     if (e->dns && strlen(e->name) >= ENGINE_DNS_NAME_MAX)
         fields_refuse_value(f, o, "name", "at most 23 bytes, with dns");
     why = engine_url_parse(e->url_text, &e->url);
@@ -68,13 +69,15 @@ void engine_config_check(struct fields *f, const struct fields_object *o,
     else if (!e->url.tls && (*e->tls_ca_file || e->tls_insecure))
         fields_refuse(f, o->path,
                       e->tls_insecure ? "tls_insecure" : "tls_ca_file",
-                      "needs a url of https, not \"%s\"", e->url_text);
+                      "%s: needs a url of https, not \"%.150s\"",
+                      e->tls_insecure ? "true" : e->tls_ca_file, e->url_text);
     if (*e->tls_ca_file && e->tls_insecure)
         fields_refuse(f, o->path, "tls_insecure",
                       "true: then tls_ca_file has no effect");
     if (!*e->model && (e->aliases.n || e->adapters.n))
         fields_refuse(f, o->path, e->aliases.n ? "aliases" : "adapters",
-                      "needs model");
+                      "\"%s\": needs model",
+                      e->aliases.n ? e->aliases.at[0] : e->adapters.at[0]);
     check_events(f, o, e);
     check_paths(f, o, e);
     engine_names_check(f, o, e);
@@ -113,7 +116,7 @@ static bool same_names(struct place *all, size_t n, struct engine_clash *out)
             out->at = all[i].at;
             out->key = "name";
             snprintf(out->why, sizeof(out->why),
-                     "\"%s\" is another engine's, too", all[i].e->name);
+                     "\"%s\": another engine's, too", all[i].e->name);
             return true;
         }
     return false;
@@ -131,7 +134,7 @@ static bool other_blocks(struct place *all, size_t n, struct engine_clash *out)
         out->at = all[i].at;
         out->key = "block_tokens";
         snprintf(out->why, sizeof(out->why),
-                 "%lld, but engine %s of the same model has %lld",
+                 "%lld: engine %s of the same model has %lld",
                  (long long)b->block_tokens, a->name,
                  (long long)a->block_tokens);
         return true;
@@ -152,8 +155,14 @@ static bool other_names(const struct place *all, size_t n,
             continue;
         out->key = key;
         out->at = all[i].at;
+        json_t *names = engine_names_json(
+            strcmp(key, "aliases") == 0 ? &b->aliases : &b->adapters);
+        char *text = json_dumps(names, JSON_COMPACT);
         snprintf(out->why, sizeof(out->why),
-                 "not those of engine %s of the same model", a->name);
+                 "%.60s: engine %s of the same model has others",
+                 text ? text : "[]", a->name);
+        free(text);
+        json_decref(names);
         return true;
     }
     return false;
@@ -180,9 +189,9 @@ static bool find_shared(struct named *names, size_t n, struct engine_clash *out)
         if (strcmp(names[i - 1].name, names[i].name) != 0)
             continue;
         out->at = a->at > b->at ? a->at : b->at;
-        out->key = "model";
+        out->key = engine_name_field((a->at > b->at ? a : b)->e, names[i].name);
         snprintf(out->why, sizeof(out->why),
-                 "\"%s\" names the model of engine %s, too", names[i].name,
+                 "\"%s\": names the model of engine %s, too", names[i].name,
                  (a->at > b->at ? b : a)->e->name);
         return true;
     }

@@ -45,18 +45,26 @@ bool engine_is_named(const struct engine_config *e, const char *name)
     return false;
 }
 
+const char *engine_name_field(const struct engine_config *e, const char *name)
+{
+    return strcmp(e->model, name) == 0   ? "model"
+           : has_name(&e->aliases, name) ? "aliases"
+                                         : "adapters";
+}
+
 void engine_names_check(struct fields *f, const struct fields_object *o,
                         const struct engine_config *e)
 {
-    for (uint8_t i = 0; i < e->aliases.n; i++)
-        if (strcmp(e->aliases.at[i], e->model) == 0 ||
-            has_name(&e->adapters, e->aliases.at[i]))
-            fields_refuse(f, o->path, "aliases",
-                          "\"%s\" is the model's own name or an adapter",
-                          e->aliases.at[i]);
-    if (has_name(&e->adapters, e->model))
-        fields_refuse(f, o->path, "adapters", "\"%s\" is the model's own name",
-                      e->model);
+    const char *name;
+
+    for (size_t i = 1; (name = engine_name(e, i)); i++)
+        for (size_t k = 0; k < i; k++)
+            if (strcmp(engine_name(e, k), name) == 0)
+                fields_refuse(f, o->path,
+                              i <= e->aliases.n ? "aliases" : "adapters",
+                              "\"%s\": is there twice, or another name of the "
+                              "model",
+                              name);
 }
 
 static bool has_all(const struct engine_names *a, const struct engine_names *b)

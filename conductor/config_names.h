@@ -38,6 +38,9 @@ const char *engine_names_differ(const struct engine_config *a,
  * last. */
 const char *engine_name(const struct engine_config *e, size_t i);
 
+/* The field that holds one of them: "model", "aliases" or "adapters". */
+const char *engine_name_field(const struct engine_config *e, const char *name);
+
 /* Whether requests for that engine's model may name it so. */
 bool engine_is_named(const struct engine_config *e, const char *name);
 

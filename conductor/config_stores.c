@@ -58,7 +58,7 @@ static void check_name(struct fields *f, const struct fields_object *o,
 {
     for (const char *c = name; *c; c++)
         if (*c <= ' ' || *c > '~')
-            fields_refuse_value(f, o, "name", "printable, without blanks");
+            fields_refuse_value(f, o, "name", "printable ASCII without blanks");
 }
 
 static void check_endpoint(struct fields *f, const struct fields_object *o,
@@ -78,7 +78,7 @@ static void read_store(struct fields *f, const struct fields_object *o,
     size_t n = strlen(known);
 
     if (!json_is_object(o->json)) {
-        fields_refuse(f, o->path, "", "expected an object");
+        fields_refuse_got(f, o->path, "", "an object", o->json);
         return;
     }
     for (size_t i = 0; i < FIELDS; i++) {
@@ -124,7 +124,7 @@ void store_list_read(struct fields *f, const json_t *value,
         read_store(f, &(struct fields_object){json_array_get(value, i), path},
                    s);
         if (f->rc == 0 && store_of_model(out, s->model))
-            fields_refuse(f, path, "model", "\"%s\" has another store",
+            fields_refuse(f, path, "model", "\"%s\": has another store",
                           s->model);
         out->n++;
     }

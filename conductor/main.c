@@ -61,6 +61,18 @@ static int fail_usage(const char *text)
     return options_complain(usage.name, "%s\ntry conductor --help", text);
 }
 
+/* What is wrong with the configuration as a whole. */
+static int fail_config(const struct command_line *cl, const char *text)
+{
+    /* What the file alone says; the command line may have added to it. */
+    bool of_file =
+        cl->config_path && cl->sets.count == 0 && cl->policy_options.count == 0;
+
+    return options_complain(usage.name, "%s%s%s\ntry conductor --help",
+                            of_file ? cl->config_path : "", of_file ? ": " : "",
+                            text);
+}
+
 /* Returns 0 to go on, or -1 with the exit status in *status. */
 static int parse_command_line(int argc, char **argv, struct command_line *cl,
                               int *status)
@@ -109,7 +121,7 @@ static int read_config(const struct command_line *cl, struct config *c)
         char name[64];
 
         if (!eq || (size_t)(eq - set) >= sizeof(name)) {
-            snprintf(err, sizeof(err), "--set \"%.200s\" is not NAME=VALUE",
+            snprintf(err, sizeof(err), "--set: \"%.200s\": must be NAME=VALUE",
                      set);
             return fail_usage(err);
         }
@@ -120,15 +132,8 @@ static int read_config(const struct command_line *cl, struct config *c)
     for (size_t i = 0; i < cl->policy_options.count; i++)
         if (config_policy_option(c, cl->policy_options.items[i], err))
             return fail_usage(err);
-    if (config_check(c, err)) {
-        /* What the file alone says; the command line may have added to it. */
-        bool of_file = cl->config_path && cl->sets.count == 0 &&
-                       cl->policy_options.count == 0;
-
-        return options_complain(usage.name, "%s%s%s\ntry conductor --help",
-                                of_file ? cl->config_path : "",
-                                of_file ? ": " : "", err);
-    }
+    if (config_check(c, err))
+        return fail_config(cl, err);
     log_init("conductor", c->log_level);
     return 0;
 }
@@ -315,7 +320,7 @@ out:
     return status;
 }
 
-static int check_only(const struct config *c)
+static int check_only(const struct command_line *cl, const struct config *c)
 {
     char err[CONFIG_ERROR_MAX];
 
@@ -325,7 +330,7 @@ static int check_only(const struct config *c)
         return options_complain(usage.name, "admin_key_file: %s", err);
     secret_free(key);
     if (service_check_config(c, err))
-        return fail_usage(err);
+        return fail_config(cl, err);
     puts("configuration ok");
     return EXIT_SUCCESS;
 }
@@ -350,7 +355,7 @@ int main(int argc, char **argv)
     if (go_on && !cl.reference && !status)
         status = cl.dump   ? config_dump(&d.config, stdout) ? EXIT_FAILURE
                                                             : EXIT_SUCCESS
-                 : cl.test ? check_only(&d.config)
+                 : cl.test ? check_only(&cl, &d.config)
                            : run(&d, cl.ports_path);
     config_fini(&d.config);
     return status;

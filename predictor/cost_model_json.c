@@ -101,8 +101,7 @@ static void check_cost(struct fields *f, const char *key, double least_us)
 {
     if (f->rc == 0 && !(least_us >= 0.0))
         fields_refuse(f, key, "",
-                      "a cost of %.6g us within valid_range, expected none "
-                      "below 0",
+                      "%.6g us within valid_range: must not be below 0",
                       least_us);
 }
 

@@ -50,19 +50,31 @@ static bool may_change(const struct front_call *call)
     return false;
 }
 
+/* Messages about a field begin with its name. */
+static void put_param(char param[64], const char *message)
+{
+    size_t n = strspn(message, "abcdefghijklmnopqrstuvwxyz_");
+
+    snprintf(param, 64, "%.*s", message[n] == ':' ? (int)n : 0, message);
+}
+
 static void refuse(const struct front_call *call, int rc, const char *why)
 {
     struct openai_error error;
+    char param[64];
     int status = rc == -ENOENT   ? 404
                  : rc == -EEXIST ? 409
                  : rc == -EPERM  ? 403
                                  : 400;
-    const char *code = rc == -ENOENT   ? "unknown_instance"
-                       : rc == -EEXIST ? "instance_exists"
-                       : rc == -EPERM  ? "not_permitted"
-                                       : "invalid_value";
+    const char *code = rc == -ENOENT    ? "unknown_instance"
+                       : rc == -EEXIST  ? "instance_exists"
+                       : rc == -EPERM   ? "not_permitted"
+                       : rc == -EBADMSG ? "invalid_json"
+                                        : "invalid_value";
 
-    openai_error_set(&error, status, code, NULL, "%s", why);
+    put_param(param, why);
+    openai_error_set(&error, status, code, param, "%s%s",
+                     rc == -EBADMSG ? "the body isn't valid JSON: " : "", why);
     http_reply_error(call->conn, &error);
 }
 

@@ -113,14 +113,14 @@ int models_add(struct models *models, const char *json, size_t n,
                bool may_name_files, char name[SERVICE_NAME_BYTES],
                char err[SERVICE_ERROR_BYTES])
 {
-    struct fields f = {"", "the body", err, SERVICE_ERROR_BYTES, 0};
+    struct fields f = {"", "", err, SERVICE_ERROR_BYTES, 0};
     struct engine_config config;
     int rc = fields_read(&f, json, n, read_entry, &config);
 
     _Static_assert(SERVICE_ERROR_BYTES == CONFIG_ERROR_MAX, "of messages");
     _Static_assert(SERVICE_NAME_BYTES == ENGINE_NAME_MAX, "of names");
     if (rc)
-        return rc;
+        return strncmp(err, "line ", 5) == 0 ? -EBADMSG : rc;
     const struct {
         const char *key, *file;
     } files[] = {{"api_key_file", config.api_key_file},
@@ -129,7 +129,7 @@ int models_add(struct models *models, const char *json, size_t n,
     for (size_t i = 0; !may_name_files && i < 3; i++)
         if (*files[i].file) {
             snprintf(err, SERVICE_ERROR_BYTES,
-                     "%s: \"%s\": a file can be named only with the key of "
+                     "%s: \"%s\": naming a file needs the key of "
                      "admin_key_file",
                      files[i].key, files[i].file);
             return -EPERM;
@@ -137,7 +137,7 @@ int models_add(struct models *models, const char *json, size_t n,
     snprintf(name, SERVICE_NAME_BYTES, "%s", config.name);
     if (fleet_find(&models->fleet, config.name)) {
         snprintf(err, SERVICE_ERROR_BYTES,
-                 "name: \"%s\" is another engine's, too", config.name);
+                 "name: \"%s\": another engine's, too", config.name);
         return -EEXIST;
     }
     return fleet_add(&models->fleet, &config, err);
@@ -150,13 +150,13 @@ int models_remove(struct models *models, const char *name,
 
     if (!e) {
         snprintf(err, SERVICE_ERROR_BYTES,
-                 "there is no engine '%.100s' that could be removed", name);
+                 "name: \"%.100s\": no engine of that name", name);
         return -ENOENT;
     }
     if (e->origin == FLEET_FILE) {
         snprintf(err, SERVICE_ERROR_BYTES,
-                 "engine '%s' is wanted by %.200s: take it out there", name,
-                 models->config.engines_file);
+                 "name: \"%.100s\": of the file %.200s; take it out there",
+                 name, models->config.engines_file);
         return -EPERM;
     }
     fleet_drop(e);

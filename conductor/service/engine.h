@@ -93,8 +93,8 @@ struct forward {
     size_t n_tail;
 };
 
-/* Whether the files that an engine's configuration names can be used: its key
- * and its cost model. Returns 0, or -EINVAL with a message. */
+/* Whether the files that an engine's configuration names can be used. Returns
+ * 0, or -EINVAL with a message that begins with the field: "FIELD: VALUE:". */
 [[nodiscard]] int engine_check(const struct engine_config *config,
                                char err[CONFIG_ERROR_MAX]);
 
@@ -117,7 +117,7 @@ void engine_retire(struct engine *e);
 void engine_leave(struct engine *e);
 
 /* The header line with the engine's key, or "". Returns 0, or -EINVAL with a
- * message. */
+ * message as engine_check(). */
 [[nodiscard]] int engine_read_key(const struct engine_config *config,
                                   char line[ENGINE_AUTHORIZATION_BYTES],
                                   char err[CONFIG_ERROR_MAX]);

@@ -41,8 +41,8 @@ int engine_read_key(const struct engine_config *config,
         if (key[i] <= ' ' || key[i] > '~')
             n = 0;
     if (n == 0 || n + 32 > ENGINE_AUTHORIZATION_BYTES) {
-        snprintf(err, CONFIG_ERROR_MAX, "engines: %s: api_key_file %.200s: %s",
-                 config->name, config->api_key_file,
+        snprintf(err, CONFIG_ERROR_MAX, "api_key_file: \"%.200s\": %s",
+                 config->api_key_file,
                  f ? "must hold one key of printable characters"
                    : strerror(errno));
         return -EINVAL;
@@ -62,25 +62,25 @@ static int check_costs(const struct engine_config *config,
     if (!*config->cost_model)
         return 0;
     if (cost_model_load_file(config->cost_model, &cost, why, sizeof(why))) {
-        snprintf(err, CONFIG_ERROR_MAX, "engines: %s: %s", config->name, why);
+        snprintf(err, CONFIG_ERROR_MAX, "cost_model: %s", why);
         return -EINVAL;
     }
     if (*config->model && strcmp(cost.model, config->model) != 0) {
-        snprintf(
-            err, CONFIG_ERROR_MAX,
-            "engines: %s: cost_model: %.200s was fitted for model \"%.60s\""
-            ", but model is \"%.60s\"",
-            config->name, config->cost_model, cost.model, config->model);
+        snprintf(err, CONFIG_ERROR_MAX,
+                 "cost_model: \"%.200s\": was fitted for model \"%.60s\", but "
+                 "model is \"%.60s\"",
+                 config->cost_model, cost.model, config->model);
         return -EINVAL;
     }
     if (!cost.block_tokens || !config->block_tokens ||
         cost.block_tokens == config->block_tokens)
         return 0;
-    snprintf(err, CONFIG_ERROR_MAX,
-             "engines: %s: cost_model: %.200s was fitted for blocks of %lld "
-             "tokens, but block_tokens is %lld",
-             config->name, config->cost_model, (long long)cost.block_tokens,
-             (long long)config->block_tokens);
+    snprintf(
+        err, CONFIG_ERROR_MAX,
+        "cost_model: \"%.200s\": was fitted for blocks of %lld tokens, but "
+        "block_tokens is %lld",
+        config->cost_model, (long long)cost.block_tokens,
+        (long long)config->block_tokens);
     return -EINVAL;
 }
 
@@ -94,8 +94,7 @@ static int check_tls(const struct engine_config *config,
         return 0;
     tls = tls_new(config->tls_ca_file, false, why, sizeof(why));
     if (!tls) {
-        snprintf(err, CONFIG_ERROR_MAX,
-                 "engines: %s: tls_ca_file \"%.150s\": %s", config->name,
+        snprintf(err, CONFIG_ERROR_MAX, "tls_ca_file: \"%.200s\": %s",
                  config->tls_ca_file, why);
         return -EINVAL;
     }
@@ -145,9 +144,7 @@ static int engine_set_up(struct engine *e, char err[CONFIG_ERROR_MAX])
             return -EINVAL;
     }
     snprintf(err, CONFIG_ERROR_MAX,
-             "engines: %s: out of memory, or more than "
-             "max_instances engines",
-             config->name);
+             "out of memory, or more than max_instances engines");
     e->upstream =
         upstream_new(s->base, s->models->dns, &config->url, e->tls, &options);
     e->predicted = predicted_new(config->kv_blocks ? (uint32_t)config->kv_blocks

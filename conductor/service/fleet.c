@@ -57,13 +57,18 @@ static bool is_idle(const struct fleet_entry *e)
 /* Its engines start. Its model is served even while it has none. */
 static int begin(struct fleet_entry *e, char err[CONFIG_ERROR_MAX])
 {
-    if (*e->config.model && !models_get(e->fleet->models, &e->config, err))
-        return -EINVAL;
-    if (!e->config.dns)
-        return fleet_place(e, &e->config, 1, err);
-    snprintf(err, CONFIG_ERROR_MAX, "engines: %s: out of memory",
-             e->config.name);
-    return fleet_resolve(e);
+    char why[CONFIG_ERROR_MAX] = "out of memory";
+    int rc;
+
+    if (*e->config.model && !models_get(e->fleet->models, &e->config, why))
+        rc = -EINVAL;
+    else
+        rc = e->config.dns ? fleet_resolve(e)
+                           : fleet_place(e, &e->config, 1, why);
+    if (rc)
+        snprintf(err, CONFIG_ERROR_MAX, "engine %s: %.400s", e->config.name,
+                 why);
+    return rc;
 }
 
 /* Entries whose engine could not be started, for want of a port or of memory.
@@ -106,14 +111,16 @@ void fleet_drop(struct fleet_entry *entry)
     (void)!fleet_place(entry, NULL, 0, err);
 }
 
+/* "PATH[at]." in front of a message about a field; no PATH: nothing. */
 static int refuse(char err[CONFIG_ERROR_MAX], const char *path, size_t at,
-                  const struct engine_clash *clash)
+                  const char *key, const char *why)
 {
     char where[32] = "";
 
     if (path)
         snprintf(where, sizeof(where), "%s[%zu].", path, at);
-    snprintf(err, CONFIG_ERROR_MAX, "%s%s: %s", where, clash->key, clash->why);
+    snprintf(err, CONFIG_ERROR_MAX, "%s%s%s%.400s", where, key,
+             *key ? ": " : "", why);
     return -EINVAL;
 }
 
@@ -126,6 +133,7 @@ static int check(const struct fleet *fleet, int instead_of,
     const struct engine_config **all =
         calloc(fleet->n_wanted + n + 1, sizeof(*all));
     int64_t most = fleet->models->config.max_instances;
+    char why[CONFIG_ERROR_MAX];
     struct engine_clash clash;
     const struct fleet_entry *e;
     size_t others = 0;
@@ -142,19 +150,19 @@ static int check(const struct fleet *fleet, int instead_of,
     for (size_t i = 0; i < n; i++)
         all[others + i] = &list[i];
     if (engine_configs_clash(all, others + n, &clash))
-        rc = refuse(err, path, clash.at - others, &clash);
+        rc = refuse(err, path, clash.at - others, clash.key, clash.why);
     free(all);
     if (rc == 0 && others + n > (size_t)most) {
         snprintf(err, CONFIG_ERROR_MAX,
-                 "engines: %zu with these, and max_instances is %lld",
-                 others + n, (long long)most);
+                 "max_instances: %lld: there would be %zu engines",
+                 (long long)most, others + n);
         return -EINVAL;
     }
     for (size_t i = 0; rc == 0 && i < n; i++)
         if (fleet_misfits(fleet, &list[i], &clash))
-            rc = refuse(err, path, i, &clash);
-        else
-            rc = engine_check(&list[i], err);
+            rc = refuse(err, path, i, clash.key, clash.why);
+        else if (engine_check(&list[i], why))
+            rc = refuse(err, path, i, "", why);
     return rc;
 }
 

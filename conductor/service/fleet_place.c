@@ -85,14 +85,14 @@ bool fleet_misfits(const struct fleet *fleet, const struct engine_config *c,
     if (s && !s->forwards) {
         out->key = "model";
         snprintf(out->why, sizeof(out->why),
-                 "\"%s\" is that of the native workers", c->model);
+                 "\"%s\": that of the native workers", c->model);
         return true;
     }
     if (!s || !c->block_tokens || c->block_tokens == s->config.block_tokens)
         return false;
     out->key = "block_tokens";
     snprintf(out->why, sizeof(out->why),
-             "%lld, but the model \"%s\" is served with %lld",
+             "%lld: the model \"%s\" is served with %lld",
              (long long)c->block_tokens, c->model,
              (long long)s->config.block_tokens);
     return true;
@@ -109,8 +109,8 @@ static int join(struct fleet_entry *entry, const struct engine_config *config,
 
     if (s && strcmp(s->config.model, config->model) != 0) {
         snprintf(err, CONFIG_ERROR_MAX,
-                 "its model %s is another name of model %s", config->model,
-                 s->config.model);
+                 "model: \"%s\": it is another name of model \"%s\"",
+                 config->model, s->config.model);
         return -EINVAL;
     }
     if (fleet_misfits(entry->fleet, config, &clash)) {

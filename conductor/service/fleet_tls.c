@@ -22,8 +22,7 @@ struct tls *fleet_tls(const struct fleet *fleet,
     struct tls *tls =
         tls_new(config->tls_ca_file, config->tls_insecure, why, sizeof(why));
     if (!tls)
-        snprintf(err, CONFIG_ERROR_MAX,
-                 "engines: %s: tls_ca_file \"%.150s\": %s", config->name,
+        snprintf(err, CONFIG_ERROR_MAX, "tls_ca_file: \"%.200s\": %s",
                  config->tls_ca_file, why);
     return tls;
 }

@@ -115,12 +115,13 @@ static int secret_of_config(const struct config *c, struct secret **out,
     if (*out || address_parse(c->worker_listen, &listen) ||
         host_is_loopback(listen.host))
         return 0;
-    snprintf(err, CONFIG_ERROR_MAX,
-             "worker_listen: other machines reach %.200s, so workers must "
-             "prove a secret, or whoever connects receives prompts: openssl "
-             "rand -hex 32 > FILE, chmod 600 FILE, copy it to every worker "
-             "(--secret-file) and set secret_file",
-             c->worker_listen);
+    snprintf(
+        err, CONFIG_ERROR_MAX,
+        "worker_listen: \"%.200s\": other machines reach it, so workers must "
+        "prove a secret, or whoever connects receives prompts: openssl "
+        "rand -hex 32 > FILE, chmod 600 FILE, copy it to every worker "
+        "(--secret-file) and set secret_file",
+        c->worker_listen);
     return -EINVAL;
 }
 
@@ -192,17 +193,18 @@ static int check_native(const struct config *config, char err[CONFIG_ERROR_MAX])
     }
     if (strcmp(cost.model, config->model) != 0) {
         snprintf(err, CONFIG_ERROR_MAX,
-                 "cost_model: %.200s was fitted for model \"%.60s\", but model "
-                 "is \"%.60s\"",
+                 "cost_model: \"%.200s\": was fitted for model \"%.60s\", but "
+                 "model is \"%.60s\"",
                  config->cost_model, cost.model, config->model);
         return -EINVAL;
     }
     if (cost.block_tokens && cost.block_tokens != config->block_tokens) {
-        snprintf(err, CONFIG_ERROR_MAX,
-                 "cost_model: %.200s was fitted for blocks of %lld tokens, but "
-                 "block_tokens is %lld",
-                 config->cost_model, (long long)cost.block_tokens,
-                 (long long)config->block_tokens);
+        snprintf(
+            err, CONFIG_ERROR_MAX,
+            "cost_model: \"%.200s\": was fitted for blocks of %lld tokens, "
+            "but block_tokens is %lld",
+            config->cost_model, (long long)cost.block_tokens,
+            (long long)config->block_tokens);
         return -EINVAL;
     }
     return 0;
@@ -212,12 +214,15 @@ int service_check_config(const struct config *config,
                          char err[CONFIG_ERROR_MAX])
 {
     const struct engine_list *engines = &config->engines;
+    char why[CONFIG_ERROR_MAX];
 
     if (*config->worker_listen && check_native(config, err))
         return -EINVAL;
     for (size_t i = 0; i < engines->n; i++)
-        if (engine_check(&engines->at[i], err))
+        if (engine_check(&engines->at[i], why)) {
+            snprintf(err, CONFIG_ERROR_MAX, "engines[%zu].%.480s", i, why);
             return -EINVAL;
+        }
     if (*config->worker_listen || engines->given || *config->engines_file)
         return 0;
     snprintf(err, CONFIG_ERROR_MAX,

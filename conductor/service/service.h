@@ -227,8 +227,9 @@ const char *service_lacks(const struct service *service);
  * Add an engine, by the n bytes of an entry of the configuration's engines.
  *   may_name_files  the entry may name files on this machine
  *   name            written: what it is called
- * Returns 0; -EINVAL: it cannot be used; -EEXIST: there is one of that name;
- * -EPERM: it names a file; with a message that names field and value.
+ * Returns 0; -EBADMSG: it is no JSON; -EINVAL: it cannot be used; -EEXIST:
+ * there is one of that name; -EPERM: it names a file; with a message, which is
+ * "FIELD: VALUE: why" where a field is to blame.
  */
 [[nodiscard]] int models_add(struct models *models, const char *json, size_t n,
                              bool may_name_files, char name[SERVICE_NAME_BYTES],

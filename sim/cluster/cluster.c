@@ -74,7 +74,7 @@ static int check_memory(const struct cluster *c, char err[CLUSTER_ERROR_BYTES])
     if (c->mix_requests && c->step_tokens == 0)
         return refuse(err, "%s: mix_requests needs step_tokens", c->name);
     if (c->link_bytes_per_s > 0.0 && c->link_bytes_per_s * 8 / 1e9 < GBPS_MIN)
-        return refuse(err, "%s: links.gbps: %g, expected 0 or at least %g",
+        return refuse(err, "%s: links.gbps: %g: must be 0 or at least %g",
                       c->name, c->link_bytes_per_s * 8 / 1e9, GBPS_MIN);
     if (c->decode_nodes > 0 && !(c->link_bytes_per_s > 0.0))
         return refuse(err,

@@ -136,9 +136,8 @@ static void check_terms(struct fields *f, const char *what, const double *us,
 {
     for (size_t i = 0; f->rc == 0 && i < n; i++)
         if (!(us[i] >= 0.0 && us[i] <= CLUSTER_TERM_MAX_US))
-            fields_refuse(f, "cost", "",
-                          "%s term %zu is %g us, expected 0 to %g", what, i,
-                          us[i], CLUSTER_TERM_MAX_US);
+            fields_refuse(f, "cost", "", "%s term %zu: %g us: must be 0 to %g",
+                          what, i, us[i], CLUSTER_TERM_MAX_US);
 }
 
 static void read_cost(struct fields *f, const struct fields_object *root,
@@ -156,10 +155,8 @@ static void read_cost(struct fields *f, const struct fields_object *root,
     else if (strcmp(kind, "chunks") == 0)
         read_chunks(f, &o, c);
     else
-        fields_refuse(f, o.path, "kind",
-                      "expected \"flops\", \"polynomial\" or \"chunks\", got "
-                      "\"%s\"",
-                      kind);
+        fields_refuse_value(f, &o, "kind",
+                            "\"flops\", \"polynomial\" or \"chunks\"");
     check_terms(f, "prefill", c->cost.prefill, COST_MODEL_PREFILL_TERMS);
     check_terms(f, "decode", c->cost.decode, COST_MODEL_DECODE_TERMS);
 }
@@ -283,8 +280,7 @@ static void read_conventions(struct fields *f, const struct fields_object *root,
     if (strcmp(at, "dispatch") == 0)
         c->cache_at = CLUSTER_CACHE_AT_DISPATCH;
     else if (strcmp(at, "service") != 0)
-        fields_refuse(f, o.path, "cache_at",
-                      "expected \"service\" or \"dispatch\", got \"%s\"", at);
+        fields_refuse_value(f, &o, "cache_at", "\"service\" or \"dispatch\"");
     c->whole_prompt_reuse = fields_bool(f, &o, "whole_prompt_reuse", false);
     c->kvcache_balancing_threshold = fields_number(
         f, &o, "kvcache_balancing_threshold", 1.0, 1e9, &any_longer);
@@ -294,11 +290,9 @@ static void read_cluster(struct fields *f, const struct fields_object *root,
                          void *into)
 {
     struct cluster *c = into;
-    char format[32], why[CLUSTER_ERROR_BYTES];
+    char why[CLUSTER_ERROR_BYTES];
 
-    fields_text(f, root, "format", format, sizeof(format), NULL);
-    if (strcmp(format, "conductor-cluster") != 0)
-        fields_refuse(f, "", "format", "expected \"conductor-cluster\"");
+    fields_constant(f, root, "format", "conductor-cluster");
     (void)fields_integer(f, root, "version", 1, 1, NULL);
     fields_known(f, root,
                  "format version name about model cost prefill decode "

@@ -37,9 +37,8 @@ static bool read_terms(struct fields *f, const struct fields_object *o,
     fields_numbers(f, o, key, us, n);
     for (size_t i = 0; f->rc == 0 && i < n; i++)
         if (!(us[i] >= 0.0 && us[i] <= CLUSTER_TERM_MAX_US))
-            fields_refuse(f, o->path, key,
-                          "term %zu is %g us, expected 0 to %g", i, us[i],
-                          CLUSTER_TERM_MAX_US);
+            fields_refuse(f, o->path, key, "term %zu: %g us: must be 0 to %g",
+                          i, us[i], CLUSTER_TERM_MAX_US);
     return true;
 }
 
@@ -175,8 +174,8 @@ static void read_first_token(struct fields *f, const struct fields_object *root,
     fields_text(f, root, "first_token", at, sizeof(at), "prefill");
     c->reality.first_token_at_decode = strcmp(at, "decode") == 0;
     if (!c->reality.first_token_at_decode && strcmp(at, "prefill") != 0)
-        fields_refuse(f, "", "first_token",
-                      "expected \"prefill\" or \"decode\", got \"%s\"", at);
+        fields_refuse_value(f, root, "first_token",
+                            "\"prefill\" or \"decode\"");
 }
 
 void cluster_read_reality(struct fields *f, const struct fields_object *root,

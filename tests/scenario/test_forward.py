@@ -677,7 +677,20 @@ class Configuration(Case):
 
     def test_errors_name_field_and_value(self):
         good = {'name': 'a', 'url': 'http://h:1', 'model': 'm'}
-        self.refused({}, 'engines')
+        self.refused({}, 'c.json: engines: {}: must be an array')
+        self.refused([5], 'c.json: engines[0]: 5: must be an object')
+        for names, field, shown in (
+                ({'aliases': ['b', 'b']}, 'aliases', 'b'),
+                ({'aliases': ['m']}, 'aliases', 'm'),
+                ({'aliases': ['x'], 'adapters': ['x']}, 'adapters', 'x'),
+                ({'adapters': ['y', 'x', 'y']}, 'adapters', 'y')):
+            self.refused([{**good, **names}],
+                         f'c.json: engines[0].{field}: "{shown}": ')
+        self.refused([good, {**good, 'name': 'b', 'model': 'n',
+                             'aliases': ['m']}],
+                     'c.json: engines[1].aliases: "m": ', 'engine a')
+        self.refused([{**good, 'aliases': ['x']}, {**good, 'name': 'b'}],
+                     'c.json: engines[1].aliases: []: ', 'engine a')
         self.refused([good], 'model', '"gpt"', model='gpt')
         self.refused([{'name': 'a', 'url': good['url'], 'aliases': ['x']}],
                      'engines[0].aliases', 'needs model')
@@ -696,9 +709,12 @@ class Configuration(Case):
         self.refused([{**good, 'url': 'http://h:0'}], 'engines[0].url')
         self.refused([{**good, 'url': 'http://u@h:1'}], 'engines[0].url')
         self.refused([{**good, 'api_key_file': 'no.key'}],
-                     'engines: a: api_key_file', 'no.key: No such file')
+                     'c.json: engines[0].api_key_file: "', 'no.key": No such')
+        self.refused([{**good, 'url': 'https://h', 'tls_ca_file': 'no.pem'}],
+                     'c.json: engines[0].tls_ca_file: "', 'no.pem": No such')
         self.refused([{**good, 'cost_model': 'no.json'}],
-                     'engines: a: cost model', 'no.json: No such file')
+                     'c.json: engines[0].cost_model: cost model ',
+                     'no.json: No such file')
         model = json.loads(cost_model_json())
         for change, *words in (({}, '"tiny"', f'"{good["model"]}"'),
                                ({'model': good['model'], 'block_tokens': 64},
@@ -706,7 +722,7 @@ class Configuration(Case):
             self.write('cost.json', json.dumps({**model, **change}))
             self.refused([{**good, 'cost_model': 'cost.json',
                            'block_tokens': 32}],
-                         'engines: a: cost_model', 'cost.json', *words)
+                         'engines[0].cost_model', 'cost.json', *words)
         self.refused([{**good, 'name': 'a b'}], 'engines[0].name', 'a b')
         self.refused([good, good], 'engines[1].name', '"a"')
         self.refused([{'name': 'a'}], 'engines[0].url')

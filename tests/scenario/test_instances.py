@@ -94,7 +94,7 @@ class Admin(InstanceCase):
                          (202, {'name': 'a', 'state': 'draining'}))
         self.assertEqual(self.states(cluster),
                          {'a': 'draining', 'b': 'ready'})
-        self.assertError(self.remove(cluster, 'a'), 404, "'a'")
+        self.assertError(self.remove(cluster, 'a'), 404, '"a"')
         for _ in range(4):
             self.assertEqual(self.ask(cluster).headers[
                 'x-conductor-prefill'], 'b')
@@ -125,19 +125,29 @@ class Admin(InstanceCase):
         cluster = self.conductor(max_instances=2, engines=[
             self.entry('a', a, block_tokens=32)])
         good = self.entry('b', a)
-        for bad, *words in (
-                ({**good, 'url': 'ftp://h'}, 'url', 'ftp://h'),
-                ({**good, 'kind': 'trt'}, 'kind', 'trt'),
-                ({**good, 'role': 'decod'}, 'role', 'decod'),
+        for bad, field, value, *words in (
+                ({**good, 'url': 'ftp://h'}, 'url', '"ftp://h"'),
+                ({**good, 'kind': 'trt'}, 'kind', '"trt"'),
+                ({**good, 'role': 'decod'}, 'role', '"decod"'),
                 ({**good, 'kv_blocks': 0}, 'kv_blocks', '0'),
-                ({**good, 'name': 'a b'}, 'name', 'a b'),
+                ({**good, 'name': 'a b'}, 'name', '"a b"'),
                 ({**good, 'blocks': 1}, 'blocks', 'no such field'),
                 ({**good, 'block_tokens': 64}, 'block_tokens', '64', '32'),
-                ({'name': 'b'}, 'url', 'missing'),
-                ({**good, 'dns': True, 'name': 'n' * 24}, 'name', 'nnn'),
-                ([], 'object'), (b'{', 'line 1')):
+                ({'name': 'b'}, 'url', 'missing, must be'),
+                ({**good, 'dns': True, 'name': 'n' * 24}, 'name', '"nnn'),
+                ({**good, 'aliases': ['b', 'b']}, 'aliases', '"b"')):
             got = self.add(cluster, bad)
-            self.assertError(got, 400, *words)
+            self.assertError(got, 400, f'{field}: {value}', *words)
+            error = got.body['error']
+            self.assertEqual((error['param'], error['code']),
+                             (field, 'invalid_value'))
+            self.assertTrue(error['message'].startswith(field + ': '))
+        for bad, code, words in (([], 'invalid_value', 'must be an object'),
+                                 (b'{', 'invalid_json', 'line 1')):
+            got = self.add(cluster, bad)
+            self.assertError(got, 400, words)
+            error = got.body['error']
+            self.assertEqual((error['param'], error['code']), (None, code))
         self.assertError(self.remove(cluster, 'nobody'), 404, 'nobody')
         self.assertError(self.remove(cluster, 'x' * 200), 404)
         self.assertError(cluster.api.request('PUT', '/admin/instances', '{}'),

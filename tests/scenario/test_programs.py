@@ -50,8 +50,8 @@ class BadConfiguration(Case):
     def test_options_together(self):
         """What options say together names the file, if the file alone says
         it."""
-        wrong = ('worker_timeout_ms: 5000 is less than two heartbeat_ms of '
-                 '60000')
+        wrong = ('worker_timeout_ms: 5000: must be at least two heartbeat_ms '
+                 'of 60000')
         self.refused_option('heartbeat_ms', 60000, f'conductor.json: {wrong}')
         config = self.write('conductor.json', '{}')
         status, _, errors = self.run_program(

@@ -185,7 +185,7 @@ class Cake(unittest.TestCase):
                 (('--table', bad), 1, 't.csv:2: util_pct: expected a number'),
                 (('--table', OWN, '--calibration',
                   self.write('c.json', '{"io_fixed_s": -1}')), 1,
-                 'c.json: io_fixed_s: expected a number of 0 to 10000, got -1'),
+                 'c.json: io_fixed_s: -1: must be a number of 0 to 10000'),
                 (('--table', OWN, '--calibration', self.path('no.json')), 1,
                  'No such file'),
                 (('--table', OWN, '--plot', '/nowhere/o.svg'), 1, '/nowhere')):

@@ -280,7 +280,7 @@ class Simulate(unittest.TestCase):
                      '--cluster', 'no.json', '--policy', 'random')
         bad = self.write('bad.json', '{"format": "conductor-cluster", '
                                      '"version": 2}')
-        self.refused(1, 'bad.json: version: expected 1, got 2', '--trace', SAMPLE, '--cluster', bad, '--policy',
+        self.refused(1, 'bad.json: version: 2: must be 1', '--trace', SAMPLE, '--cluster', bad, '--policy',
                      'random')
         self.refused(1, 'coupled nodes do not go with', '--trace', SAMPLE,
                      '--cluster', COUPLED, '--policy', 'random', '--decode',

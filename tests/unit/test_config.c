@@ -75,7 +75,7 @@ static void test_mistakes(void)
         const char *names; /* what the message must hold */
     } cases[] = {
         {"", "line 1"},
-        {"[]", "expected an object, got []"},
+        {"[]", "configuration: []: must be an object"},
         {"{\"bolck_tokens\": 16}", "bolck_tokens: no such option"},
         {"{\"index_max_blocks\": 4194304}",
          "index_max_blocks: no such option (index_mib replaces it"},
@@ -85,29 +85,30 @@ static void test_mistakes(void)
         {"{\"block_tokens\": 17}",
          "block_tokens: 17: must be a whole number from 16 to 512, a "
          "multiple of 16"},
-        {"{\"model\": \"\"}", "model: : must be 1 to 63 bytes long"},
-        {"{\"block_tokens\": 1e9}", "block_tokens: expected a whole number"},
+        {"{\"model\": \"\"}", "model: \"\": must be 1 to 63 bytes long"},
+        {"{\"block_tokens\": 1e9}",
+         "block_tokens: 1e9: must be a whole number"},
         {"{\"block_tokens\": \"16\"}",
-         "block_tokens: expected a whole number, got \"16\""},
-        {"{\"block_tokens\": true}", "got true"},
-        {"{\"block_tokens\": [1, {}]}", "got [1,{}]"},
+         "block_tokens: \"16\": must be a whole number"},
+        {"{\"block_tokens\": true}", "block_tokens: true: must be a whole"},
+        {"{\"block_tokens\": [1, {}]}", "block_tokens: [1,{}]: must be a"},
         {"{\"policy\": \"planx\"}",
-         "policy: planx: is not one of random round_robin"},
-        {"{\"queue_order\": \"lifo\"}",
-         "queue_order: lifo: is not one of fifo fifo_strict uncached_first"},
+         "policy: \"planx\": is not one of random round_robin"},
+        {"{\"queue_order\": \"lifo\"}", "queue_order: \"lifo\": is not one of "
+                                        "fifo fifo_strict uncached_first"},
         {"{\"log_level\": \"loud\"}",
-         "log_level: loud: is not one of error warn info debug"},
+         "log_level: \"loud\": is not one of error warn info debug"},
         {"{\"block_tokens\": 16, \"block_tokens\": 17}", "duplicate"},
-        {"{\"listen\": \"8080\"}", "listen: 8080: must be HOST:PORT"},
+        {"{\"listen\": \"8080\"}", "listen: \"8080\": must be HOST:PORT"},
         {"{\"listen\": \"a:99999\"}",
          "must be HOST:PORT with a port from 0 to 65535"},
         {"{\"listen\": \"::1:80\"}", "must be HOST:PORT"},
-        {"{\"listen\": 8080}", "listen: expected a string, got 8080"},
+        {"{\"listen\": 8080}", "listen: 8080: must be a string"},
         {"{\"kvcache_balancing_threshold\": 0.5}",
          "0.5: must be a number from 1 to 1000000"},
         {"{\"slo_ttft_ms\": -1}",
          "slo_ttft_ms: -1: must be a whole number from 0"},
-        {"{\"listen\": null}", "got null"},
+        {"{\"listen\": null}", "listen: null: must be a string"},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct config c, before;
@@ -189,7 +190,7 @@ static void test_policy_options(void)
     CU_ASSERT_TRUE(parse(&c, "{\"policy_options\": {\"seed\": \"1\"}}", err) <
                    0);
     CU_ASSERT_PTR_NOT_NULL(
-        strstr(err, "policy_options.seed: expected a number, got \"1\""));
+        strstr(err, "policy_options.seed: \"1\": must be a number"));
 
     /* The old names count where policy_options is silent. */
     config_defaults(&c);

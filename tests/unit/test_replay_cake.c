@@ -186,27 +186,28 @@ static void refuse_toy(const char *from, const char *to, const char *message)
 static void test_calibration_errors(void)
 {
     refuse_toy("0.25", "-1",
-               "c.json: io_fixed_s: expected a number of 0 to 10000, got -1");
+               "c.json: io_fixed_s: -1: must be a number of 0 to 10000");
     refuse_toy("\"io_piece_s\"", "\"io_pieces\"",
                "c.json: io_pieces: no such field");
-    refuse_toy("10,", "10.5,", "c.json: io_piece_tokens: expected an integer");
+    refuse_toy("10,", "10.5,",
+               "c.json: io_piece_tokens: 10.5: must be an integer");
     refuse_toy("\"final_step_s\": 0.5,", "",
-               "c.json: final_step_s: missing, expected a number");
-    refuse_toy("* utilisation", "/ 2", "c.json: step_tokens: expected \"chunk");
+               "c.json: final_step_s: missing, must be a number");
+    refuse_toy("* utilisation", "/ 2", "c.json: step_tokens: \"chunk");
     refuse_toy("1000", "\"x\"",
-               "c.json: kv_bytes_per_token.m: expected an integer of 16");
+               "c.json: kv_bytes_per_token.m: \"x\": must be an integer of 16");
     refuse_toy("\"m\": 1000", "\"\\n\": 1000",
-               "c.json: kv_bytes_per_token: expected a name of 1 to 63");
+               "c.json: kv_bytes_per_token: \"?\": must be a name of 1 to 63");
     refuse_toy("[{", "[{}, {", "c.json: chunk_cost_s[0].hardware: missing");
-    refuse_toy("[{", "[7, {", "c.json: chunk_cost_s: [0]: expected an object");
+    refuse_toy("[{", "[7, {", "c.json: chunk_cost_s[0]: 7: must be an object");
     refuse_toy("\"beta\": 0.1", "\"beta\": 0.2",
                "c.json: chunk_cost_s[0].alpha: 0.1 is less than beta, 0.2");
     refuse_toy("}]}",
                "}, {\"hardware\": \"h\", \"model\": \"m\", \"alpha\": 1, "
                "\"beta\": 0}]}",
-               "c.json: chunk_cost_s[1].: m on h is there twice");
+               "c.json: chunk_cost_s[1]: m on h is there twice");
     refuse_toy("{\"source\"", "{,", "c.json: line 1, column 2: ");
-    refuse_toy(toy, "[]", "c.json: expected an object");
+    refuse_toy(toy, "[]", "c.json: []: must be an object");
 }
 
 static struct cake_prediction predict(const struct cake_setup *setup)

@@ -2,6 +2,7 @@
 #include "conductor/link/engine/tls.h"
 
 #include <arpa/inet.h>
+#include <errno.h>
 #include <event2/bufferevent.h>
 #include <event2/bufferevent_ssl.h>
 #include <openssl/err.h>
@@ -10,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 struct tls {
     SSL_CTX *context;
@@ -59,6 +61,8 @@ struct tls *tls_new(const char *ca_file, bool insecure, char *err, size_t size)
             return tls;
         snprintf(err, size, "no certificates of authorities in it: %s",
                  last_reason());
+        if (*ca_file && access(ca_file, R_OK))
+            snprintf(err, size, "%s", strerror(errno));
         ERR_clear_error();
     }
     tls_free(tls);

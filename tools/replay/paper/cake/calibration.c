@@ -89,9 +89,9 @@ static void read_sizes(struct fields *f, const struct fields_object *root,
         }
         if (!is_name(key)) {
             fields_refuse(f, "", "kv_bytes_per_token",
-                          "expected a name of 1 to %d printable bytes, got "
-                          "\"%.80s\"",
-                          CAKE_NAME_BYTES - 1, key);
+                          "\"%.80s\": must be a name of 1 to %d printable "
+                          "bytes",
+                          key, CAKE_NAME_BYTES - 1);
             return;
         }
         struct cake_model_size *size = &c->models[c->n_models++];
@@ -134,7 +134,7 @@ static void read_costs(struct fields *f, const struct fields_object *root,
 
     if (n < 1 || n > CAKE_COSTS_MAX) {
         fields_refuse(f, "", "chunk_cost_s",
-                      "expected an array of 1 to %d objects", CAKE_COSTS_MAX);
+                      "must be an array of 1 to %d objects", CAKE_COSTS_MAX);
         return;
     }
     for (size_t i = 0; i < n && f->rc == 0; i++) {
@@ -143,8 +143,7 @@ static void read_costs(struct fields *f, const struct fields_object *root,
 
         snprintf(path, sizeof path, "chunk_cost_s[%zu].", i);
         if (!json_is_object(json)) {
-            fields_refuse(f, "", "chunk_cost_s", "[%zu]: expected an object",
-                          i);
+            fields_refuse_got(f, path, "", "an object", json);
             return;
         }
         read_cost(f, json, path, c);
@@ -155,7 +154,6 @@ static void read_root(struct fields *f, const struct fields_object *root,
                       void *into)
 {
     struct cake_calibration *c = into;
-    char step[64];
 
     fields_known(f, root,
                  "source io_fixed_s io_piece_s final_step_s io_piece_tokens "
@@ -167,11 +165,8 @@ static void read_root(struct fields *f, const struct fields_object *root,
     c->io_piece_tokens =
         fields_integer(f, root, "io_piece_tokens", 1, 1000000, NULL);
     c->chunk_tokens = fields_integer(f, root, "chunk_tokens", 1, 1000000, NULL);
-    fields_text(f, root, "step_tokens", step, sizeof step, STEP_TOKENS);
-    if (strcmp(step, STEP_TOKENS) != 0) {
-        fields_refuse(f, "", "step_tokens", "expected \"%s\", got \"%s\"",
-                      STEP_TOKENS, step);
-    }
+    if (json_object_get(root->json, "step_tokens"))
+        fields_constant(f, root, "step_tokens", STEP_TOKENS);
     read_sizes(f, root, c);
     read_costs(f, root, c);
 }
