@@ -22,16 +22,17 @@
 #include <stdbool.h>
 #include <sys/queue.h>
 
+#include "base/heap.h"
 #include "conductor/core/dispatch/dispatch.h"
 #include "conductor/core/index/prefix_index.h"
 #include "conductor/core/pool/pool.h"
 #include "conductor/core/schedule/schedule.h"
 #include "sim/block_cache.h"
-#include "sim/heap.h"
 #include "sim/links.h"
 #include "sim/load.h"
 #include "sim/noise.h"
 #include "sim/sim.h"
+#include "sim/time.h"
 #include "traces/random.h"
 
 #define SIM_SLOWDOWN 1000
@@ -180,7 +181,7 @@ struct sim {
     struct prefix_index *index;
     struct prefix_index *expected; /* NULL: blocks are placed at service */
     struct scheduler *scheduler;
-    struct sim_heap heap;
+    struct heap heap;
     struct sim_links *links;
     struct sim_node *nodes; /* (n_nodes) */
     uint32_t n_nodes;

@@ -8,6 +8,8 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "sim/time.h"
+
 #define NONE UINT32_MAX
 
 enum { SEND, RECEIVE };
@@ -87,7 +89,7 @@ static uint32_t take_flow(struct sim_links *l)
             return NONE;
         l->flows = flows;
         l->capacity = n;
-        if (sim_heap_reserve(l->config.heap, l->config.first_id + n) < 0)
+        if (heap_reserve(l->config.heap, l->config.first_id + n) < 0)
             return NONE;
     }
     return l->fresh++;
@@ -141,9 +143,8 @@ static void renew(struct sim_links *l, uint32_t f, int64_t now_us)
         flow->left = 0.0;
     flow->since_us = now_us;
     flow->rate = share(l, flow);
-    sim_heap_set(l->config.heap, l->config.first_id + f, LINKS_RANK,
-                 now_us +
-                     (int64_t)(sim_bounded_us(flow->left / flow->rate) + 0.5));
+    heap_set(l->config.heap, l->config.first_id + f, LINKS_RANK,
+             now_us + (int64_t)(sim_bounded_us(flow->left / flow->rate) + 0.5));
 }
 
 static void renew_side(struct sim_links *l, int side, uint32_t node,
@@ -188,8 +189,7 @@ int links_delay(struct sim_links *links, int kind, void *what, int64_t now_us,
         return -ENOMEM;
     links->flows[f] = (struct flow){
         .node = {NONE, NONE}, .started_us = now_us, .what = what, .kind = kind};
-    sim_heap_set(links->config.heap, links->config.first_id + f, LINKS_RANK,
-                 at_us);
+    heap_set(links->config.heap, links->config.first_id + f, LINKS_RANK, at_us);
     return 0;
 }
 
@@ -199,7 +199,7 @@ struct links_end links_finish(struct sim_links *links, uint32_t id,
     uint32_t f = id - links->config.first_id;
     struct flow flow = links->flows[f];
 
-    sim_heap_remove(links->config.heap, id);
+    heap_remove(links->config.heap, id);
     if (flow.node[SEND] != NONE) {
         detach(links, f, SEND);
         detach(links, f, RECEIVE);

@@ -10,14 +10,14 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "sim/heap.h"
+#include "base/heap.h"
 
 #define LINKS_RANK 0u /* in the heap: before steps of nodes */
 
 struct sim_links;
 
 struct links_config {
-    struct sim_heap *heap; /* borrowed; ids from first_id on are the links' */
+    struct heap *heap; /* borrowed; ids from first_id on are the links' */
     uint32_t first_id;
     uint32_t n_nodes;
     double bytes_per_s; /* above 0, or nothing is ever started */

@@ -26,7 +26,7 @@ static void begin_step(struct sim *sim, struct sim_node *node)
     if (b->n > 0)
         us = sim_sum_us(us, sim_decode_run_us(b, b->run_steps)) -
              cost_model_mixed_saves_us(&node->has.cost, us);
-    sim_heap_set(&sim->heap, node->index, SIM_NODE_RANK, sim->now_us + us);
+    heap_set(&sim->heap, node->index, SIM_NODE_RANK, sim->now_us + us);
 }
 
 /* Something has come for the next step: a run of decode steps ends with the
@@ -39,8 +39,8 @@ static void cut_run(struct sim *sim, struct sim_node *node)
     if (node->computes || b->run_steps == 1)
         return;
     b->run_steps = sim_decode_steps_in(b, spent_us);
-    sim_heap_set(&sim->heap, node->index, SIM_NODE_RANK,
-                 b->run_start_us + sim_decode_run_us(b, b->run_steps));
+    heap_set(&sim->heap, node->index, SIM_NODE_RANK,
+             b->run_start_us + sim_decode_run_us(b, b->run_steps));
 }
 
 void sim_node_poke(struct sim *sim, struct sim_node *node)
@@ -59,7 +59,7 @@ void sim_node_step_ended(struct sim *sim, struct sim_node *node)
     struct sim_batch *b = &node->batch;
     int64_t step_us = sim->now_us - b->run_start_us;
 
-    sim_heap_remove(&sim->heap, node->index);
+    heap_remove(&sim->heap, node->index);
     if (b->n > 0)
         sim_decode_advance(
             sim, node, node->computes ? step_us - sim_decode_run_us(b, 1) : 0);

@@ -227,7 +227,7 @@ static int make_parts(struct sim *sim)
     if (rc == 0)
         rc = make_scheduler(sim);
     if (rc == 0)
-        rc = sim_heap_reserve(&sim->heap, sim->n_nodes);
+        rc = heap_reserve(&sim->heap, sim->n_nodes);
     if (rc < 0)
         return rc;
     sim->links = links_new(&(struct links_config){
@@ -262,7 +262,7 @@ void sim_fini(struct sim *sim)
         free(r);
     }
     links_free(sim->links);
-    sim_heap_fini(&sim->heap);
+    heap_fini(&sim->heap);
     scheduler_free(sim->scheduler);
     prefix_index_free(sim->expected);
     prefix_index_free(sim->index);

@@ -62,16 +62,16 @@ static void retry_waiting(struct sim *sim)
         settle(sim);
 }
 
-static void run_event(struct sim *sim, const struct sim_heap_entry *event)
+static void run_event(struct sim *sim, const struct heap_entry *event)
 {
     uint32_t id = event->id;
 
-    if (event->at_us > SIM_LAST_US) {
+    if (event->at > SIM_LAST_US) {
         sim_fail(sim, -ERANGE, "an event lies over 30 years ahead");
         return;
     }
-    sim_copies_watch(sim, event->at_us);
-    sim->now_us = event->at_us;
+    sim_copies_watch(sim, event->at);
+    sim->now_us = event->at;
     sim->summary.events++;
     if (id < sim->n_nodes)
         sim_node_step_ended(sim, &sim->nodes[id]);
@@ -102,10 +102,10 @@ static int64_t arrival_us(struct sim *sim, const struct trace_request *request)
 /* Events before an arrival come first, also those of the same time. */
 static void run_until(struct sim *sim, int64_t until_us)
 {
-    const struct sim_heap_entry *event;
+    const struct heap_entry *event;
 
-    while (sim->rc == 0 && (event = sim_heap_first(&sim->heap)) &&
-           event->at_us <= until_us)
+    while (sim->rc == 0 && (event = heap_first(&sim->heap)) &&
+           event->at <= until_us)
         run_event(sim, event);
 }
 

@@ -10,13 +10,15 @@
 
 static void check_heap(const struct kv_store *store)
 {
-    for (uint32_t i = 0; i < store->heap_len; i++) {
-        const struct kv_block *b = &store->blocks[store->heap[i]];
+    const struct heap *heap = &store->evictable;
+    const struct heap_entry *first = heap_first(heap);
 
-        assert(b->heap_pos == i);
-        if (i > 0)
-            assert(store->blocks[store->heap[(i - 1) / 2]].last_used <
-                   b->last_used);
+    for (uint32_t i = 0; i < heap->n; i++) {
+        const struct heap_entry *e = &heap->entries[i];
+
+        assert(heap->places[e->id] == i);
+        assert(store->blocks[e->id].last_used == (uint64_t)e->at);
+        assert(i == 0 || first->at < e->at);
     }
 }
 
@@ -63,7 +65,7 @@ static void check_blocks(const struct kv_store *store)
 
         n[b->state]++;
         bool leaf = b->state == KV_HELD && b->pins == 0 && b->children == 0;
-        assert((b->heap_pos != KV_BLOCK_NONE) == leaf);
+        assert((store->evictable.places[id] != UINT32_MAX) == leaf);
         in_heap += leaf;
         if (b->state == KV_HELD) {
             assert(kv_store_find_key(store, b->key) == id);
@@ -82,7 +84,7 @@ static void check_blocks(const struct kv_store *store)
     assert(n[KV_FREE] == store->n_free);
     assert(n[KV_PRIVATE] == store->n_private);
     assert(n[KV_HELD] == store->n_held);
-    assert(in_heap == store->heap_len);
+    assert(in_heap == store->evictable.n);
     assert(children == with_parent);
 }
 

@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/heap.h"
 #include "sim/block_cache.h"
-#include "sim/heap.h"
 #include "sim/links.h"
 #include "traces/random.h"
 
@@ -17,15 +17,14 @@ static uint64_t seed(void)
 }
 
 /* Whether order and places are right. */
-static bool heap_is_right(const struct sim_heap *heap)
+static bool heap_is_right(const struct heap *heap)
 {
     uint32_t placed = 0;
 
     for (uint32_t i = 0; i < heap->n; i++) {
-        const struct sim_heap_entry *e = &heap->entries[i];
-        const struct sim_heap_entry *up =
-            &heap->entries[i > 0 ? (i - 1) / 4 : 0];
-        bool late = up->at_us != e->at_us ? up->at_us > e->at_us
+        const struct heap_entry *e = &heap->entries[i];
+        const struct heap_entry *up = &heap->entries[i > 0 ? (i - 1) / 4 : 0];
+        bool late = up->at != e->at       ? up->at > e->at
                     : up->rank != e->rank ? up->rank > e->rank
                                           : up->id > e->id;
 
@@ -41,40 +40,40 @@ static bool heap_is_right(const struct sim_heap *heap)
 static void test_heap(void)
 {
     enum { N = 50 };
-    struct sim_heap heap = {0};
+    struct heap heap = {0};
     int64_t at[N];
     struct random_state random;
 
     random_init(&random, seed());
     for (int i = 0; i < N; i++)
         at[i] = -1;
-    CU_ASSERT_PTR_NULL(sim_heap_first(&heap));
-    CU_ASSERT_EQUAL(sim_heap_reserve(&heap, 10), 0);
-    CU_ASSERT_EQUAL(sim_heap_reserve(&heap, N), 0);
+    CU_ASSERT_PTR_NULL(heap_first(&heap));
+    CU_ASSERT_EQUAL(heap_reserve(&heap, 10), 0);
+    CU_ASSERT_EQUAL(heap_reserve(&heap, N), 0);
     for (int round = 0; round < 20000; round++) {
         uint32_t id = random_below(&random, N);
-        const struct sim_heap_entry *first;
+        const struct heap_entry *first;
         int best = -1;
 
         if (random_below(&random, 3) == 0) {
             at[id] = -1;
-            sim_heap_remove(&heap, id);
+            heap_remove(&heap, id);
         } else {
             at[id] = random_below(&random, 20);
-            sim_heap_set(&heap, id, id % 2, at[id]);
+            heap_set(&heap, id, id % 2, at[id]);
         }
         for (int i = 0; i < N; i++)
             if (at[i] >= 0 && (best < 0 || at[i] < at[best] ||
                                (at[i] == at[best] && i % 2 < best % 2)))
                 best = i;
-        first = sim_heap_first(&heap);
+        first = heap_first(&heap);
         if ((!first) != (best < 0) || (first && first->id != (uint32_t)best)) {
             printf("seed %llu\n", (unsigned long long)seed());
             CU_FAIL_FATAL("another event is first");
         }
     }
     CU_ASSERT(heap_is_right(&heap));
-    sim_heap_fini(&heap);
+    heap_fini(&heap);
 }
 
 /* What the cache reports: the holders of each block, as an index would believe.
@@ -271,14 +270,14 @@ static void test_cache_grows(void)
 }
 
 struct links_rig {
-    struct sim_heap heap;
+    struct heap heap;
     struct sim_links *links;
 };
 
 static void links_setup(struct links_rig *r, bool shared)
 {
     memset(r, 0, sizeof(*r));
-    CU_ASSERT_EQUAL_FATAL(sim_heap_reserve(&r->heap, 4), 0);
+    CU_ASSERT_EQUAL_FATAL(heap_reserve(&r->heap, 4), 0);
     r->links = links_new(&(struct links_config){.heap = &r->heap,
                                                 .first_id = 4,
                                                 .n_nodes = 4,
@@ -290,19 +289,19 @@ static void links_setup(struct links_rig *r, bool shared)
 static void links_teardown(struct links_rig *r)
 {
     links_free(r->links);
-    sim_heap_fini(&r->heap);
+    heap_fini(&r->heap);
 }
 
 /* The next transfer must be `kind`, and end then. */
 static void expect_end(struct links_rig *r, int kind, int64_t at_us)
 {
-    const struct sim_heap_entry *first = sim_heap_first(&r->heap);
+    const struct heap_entry *first = heap_first(&r->heap);
     struct links_end end;
 
     CU_ASSERT_PTR_NOT_NULL_FATAL(first);
-    CU_ASSERT_EQUAL(first->at_us, at_us);
+    CU_ASSERT_EQUAL(first->at, at_us);
     CU_ASSERT_EQUAL(first->rank, LINKS_RANK);
-    end = links_finish(r->links, first->id, first->at_us);
+    end = links_finish(r->links, first->id, first->at);
     CU_ASSERT_EQUAL(end.kind, kind);
 }
 
@@ -323,7 +322,7 @@ static void test_links_shared(void)
     CU_ASSERT_EQUAL(links_start(r.links, 1, 2, 50, 4, NULL, 300), 0);
     expect_end(&r, 4, 400);
     expect_end(&r, 2, 550);
-    CU_ASSERT_PTR_NULL(sim_heap_first(&r.heap));
+    CU_ASSERT_PTR_NULL(heap_first(&r.heap));
     links_teardown(&r);
 }
 
@@ -363,11 +362,11 @@ static void test_links_conserve(void)
         sent += bytes;
         CU_ASSERT_EQUAL(links_start(r.links, 0, to, bytes, 1, NULL, now_us), 0);
     }
-    while (sim_heap_first(&r.heap)) {
-        struct sim_heap_entry first = *sim_heap_first(&r.heap);
+    while (heap_first(&r.heap)) {
+        struct heap_entry first = *heap_first(&r.heap);
 
-        CU_ASSERT(first.at_us >= now_us);
-        now_us = first.at_us;
+        CU_ASSERT(first.at >= now_us);
+        now_us = first.at;
         (void)links_finish(r.links, first.id, now_us);
         n++;
     }

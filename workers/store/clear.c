@@ -8,8 +8,7 @@ static void let_go(struct kv_store *store, uint32_t id)
 {
     struct kv_block *b = &store->blocks[id];
 
-    if (b->heap_pos != KV_BLOCK_NONE)
-        kv_heap_remove(store, id);
+    heap_remove(&store->evictable, id);
     kv_map_remove(store, b->key);
     kv_order_remove(store, id);
     b->key = 0;

@@ -1,5 +1,5 @@
-/* The parts of the KV store that find things: the map from key to block, the
- * heap of evictable blocks and the ring of events. */
+/* The parts of the KV store that find things: the map from key to block, and
+ * the ring of events. */
 #include "workers/store/internal.h"
 
 static uint32_t slot_home(const struct kv_store *store, uint64_t key)
@@ -47,67 +47,6 @@ void kv_map_remove(struct kv_store *store, uint64_t key)
         }
     }
     store->slots[hole].id = KV_BLOCK_NONE;
-}
-
-static bool heap_less(const struct kv_store *store, uint32_t a, uint32_t b)
-{
-    return store->blocks[a].last_used < store->blocks[b].last_used;
-}
-
-static void heap_set(struct kv_store *store, uint32_t pos, uint32_t id)
-{
-    store->heap[pos] = id;
-    store->blocks[id].heap_pos = pos;
-}
-
-static void heap_up(struct kv_store *store, uint32_t pos, uint32_t id)
-{
-    while (pos > 0) {
-        uint32_t above = (pos - 1) / 2;
-
-        if (!heap_less(store, id, store->heap[above]))
-            break;
-        heap_set(store, pos, store->heap[above]);
-        pos = above;
-    }
-    heap_set(store, pos, id);
-}
-
-static void heap_down(struct kv_store *store, uint32_t pos, uint32_t id)
-{
-    for (;;) {
-        uint32_t below = 2 * pos + 1;
-
-        if (below >= store->heap_len)
-            break;
-        if (below + 1 < store->heap_len &&
-            heap_less(store, store->heap[below + 1], store->heap[below]))
-            below++;
-        if (!heap_less(store, store->heap[below], id))
-            break;
-        heap_set(store, pos, store->heap[below]);
-        pos = below;
-    }
-    heap_set(store, pos, id);
-}
-
-void kv_heap_push(struct kv_store *store, uint32_t id)
-{
-    heap_up(store, store->heap_len++, id);
-}
-
-void kv_heap_remove(struct kv_store *store, uint32_t id)
-{
-    uint32_t pos = store->blocks[id].heap_pos;
-    uint32_t last = store->heap[--store->heap_len];
-
-    store->blocks[id].heap_pos = KV_BLOCK_NONE;
-    if (last == id)
-        return;
-    if (pos > 0 && heap_less(store, last, store->heap[(pos - 1) / 2]))
-        heap_up(store, pos, last);
-    else
-        heap_down(store, pos, last);
 }
 
 void kv_event_push(struct kv_store *store, const struct kv_event *event)

@@ -18,6 +18,7 @@
 
 #include <sys/queue.h>
 
+#include "base/heap.h"
 #include "workers/store/kv_store.h"
 
 enum kv_state { KV_FREE, KV_PRIVATE, KV_HELD };
@@ -30,7 +31,6 @@ struct kv_block {
     uint32_t children;       /* held blocks that name this one as parent */
     uint32_t stuck_children; /* of these, those that cannot leave */
     uint32_t pins;
-    uint32_t heap_pos; /* KV_BLOCK_NONE: not in the heap */
     enum kv_state state;
     TAILQ_ENTRY(kv_block) order; /* of held blocks only */
 };
@@ -60,8 +60,7 @@ struct kv_store {
     uint32_t slot_mask;
     unsigned slot_shift;
 
-    uint32_t *heap; /* ids; least recently used evictable block on top */
-    uint32_t heap_len;
+    struct heap evictable; /* leaves; the least recently used one comes first */
 
     TAILQ_HEAD(kv_order, kv_block) order; /* held blocks as committed */
     uint32_t walked; /* last one of the walk, KV_BLOCK_NONE: it begins */
@@ -83,12 +82,6 @@ void kv_map_insert(struct kv_store *store, uint64_t key, uint32_t id);
 
 /* Remove `key`, which must be there. */
 void kv_map_remove(struct kv_store *store, uint64_t key);
-
-/* Put block `id` into the heap of evictable blocks. O(log n). */
-void kv_heap_push(struct kv_store *store, uint32_t id);
-
-/* Take block `id` out of the heap, where it must be. O(log n). */
-void kv_heap_remove(struct kv_store *store, uint32_t id);
 
 /* Whether the held block `id` has these tokens (block_tokens) and this parent.
  */

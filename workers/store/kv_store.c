@@ -45,13 +45,12 @@ static int alloc_arrays(struct kv_store *s)
     s->tokens = calloc(n, s->config.block_tokens * sizeof(*s->tokens));
     s->blocks = calloc(n, sizeof(*s->blocks));
     s->free_ids = calloc(n, sizeof(*s->free_ids));
-    s->heap = calloc(n, sizeof(*s->heap));
     s->slots = calloc(n_slots, sizeof(*s->slots));
     s->events = calloc(s->config.event_capacity, sizeof(*s->events));
-    if (!s->slab || !s->tokens || !s->blocks || !s->free_ids || !s->heap ||
-        !s->slots || !s->events)
+    if (!s->slab || !s->tokens || !s->blocks || !s->free_ids || !s->slots ||
+        !s->events)
         return -ENOMEM;
-    return 0;
+    return heap_reserve(&s->evictable, s->config.capacity_blocks);
 }
 
 int kv_store_new(const struct kv_store_config *config, struct kv_store **out)
@@ -77,7 +76,6 @@ int kv_store_new(const struct kv_store_config *config, struct kv_store **out)
         s->slots[i].id = KV_BLOCK_NONE;
     for (uint32_t id = 0; id < config->capacity_blocks; id++) {
         s->blocks[id].parent = KV_BLOCK_NONE;
-        s->blocks[id].heap_pos = KV_BLOCK_NONE;
         /* The lowest id is on top of the stack. */
         s->free_ids[config->capacity_blocks - 1 - id] = id;
     }
@@ -97,7 +95,7 @@ void kv_store_free(struct kv_store *store)
     free(store->tokens);
     free(store->blocks);
     free(store->free_ids);
-    free(store->heap);
+    heap_fini(&store->evictable);
     free(store->slots);
     free(store->events);
     free(store);
@@ -138,10 +136,10 @@ static void settle(struct kv_store *store, uint32_t id)
     const struct kv_block *b = &store->blocks[id];
     bool leaf = b->state == KV_HELD && !kv_is_stuck(b) && b->children == 0;
 
-    if (leaf && b->heap_pos == KV_BLOCK_NONE)
-        kv_heap_push(store, id);
-    else if (!leaf && b->heap_pos != KV_BLOCK_NONE)
-        kv_heap_remove(store, id);
+    if (leaf)
+        heap_set(&store->evictable, id, 0, (int64_t)b->last_used);
+    else
+        heap_remove(&store->evictable, id);
 }
 
 /* The held block `id` has become stuck, and so may those before it. O(depth),
@@ -199,7 +197,7 @@ static void evict(struct kv_store *store, uint32_t id)
     uint32_t parent = b->parent;
     struct kv_event event = {.kind = KV_EVENT_REMOVED, .key = b->key};
 
-    kv_heap_remove(store, id);
+    heap_remove(&store->evictable, id);
     kv_map_remove(store, b->key);
     kv_order_remove(store, id);
     b->parent = KV_BLOCK_NONE;
@@ -226,7 +224,7 @@ void kv_store_pin(struct kv_store *store, uint32_t id)
 static uint32_t alloc_one(struct kv_store *store)
 {
     if (store->n_free == 0)
-        evict(store, store->heap[0]);
+        evict(store, heap_first(&store->evictable)->id);
     uint32_t id = store->free_ids[--store->n_free];
     store->blocks[id].state = KV_PRIVATE;
     store->blocks[id].pins = 1;

@@ -1,8 +1,8 @@
-/* The event heap; see heap.h.
+/* See heap.h.
  *
  * Invariants: entries[i] is not before entries[(i - 1) / 4];
  * places[entries[i].id] == i, and NONE for every other id. */
-#include "sim/heap.h"
+#include "base/heap.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -11,16 +11,16 @@
 #define ARITY 4u
 #define NONE UINT32_MAX
 
-void sim_heap_fini(struct sim_heap *heap)
+void heap_fini(struct heap *heap)
 {
     free(heap->entries);
     free(heap->places);
     memset(heap, 0, sizeof(*heap));
 }
 
-int sim_heap_reserve(struct sim_heap *heap, uint32_t n_ids)
+int heap_reserve(struct heap *heap, uint32_t n_ids)
 {
-    struct sim_heap_entry *entries;
+    struct heap_entry *entries;
     uint32_t *places;
 
     if (n_ids <= heap->n_ids)
@@ -40,25 +40,23 @@ int sim_heap_reserve(struct sim_heap *heap, uint32_t n_ids)
     return 0;
 }
 
-static bool before(const struct sim_heap_entry *a,
-                   const struct sim_heap_entry *b)
+static bool before(const struct heap_entry *a, const struct heap_entry *b)
 {
-    if (a->at_us != b->at_us)
-        return a->at_us < b->at_us;
+    if (a->at != b->at)
+        return a->at < b->at;
     if (a->rank != b->rank)
         return a->rank < b->rank;
     return a->id < b->id;
 }
 
-static void put(struct sim_heap *heap, uint32_t i,
-                const struct sim_heap_entry *entry)
+static void put(struct heap *heap, uint32_t i, const struct heap_entry *entry)
 {
     heap->entries[i] = *entry;
     heap->places[entry->id] = i;
 }
 
 /* Moves an entry from the hole at i towards the root, and puts it down. */
-static void rise(struct sim_heap *heap, uint32_t i, struct sim_heap_entry entry)
+static void rise(struct heap *heap, uint32_t i, struct heap_entry entry)
 {
     while (i > 0) {
         uint32_t parent = (i - 1) / ARITY;
@@ -72,7 +70,7 @@ static void rise(struct sim_heap *heap, uint32_t i, struct sim_heap_entry entry)
 }
 
 /* Moves an entry from the hole at i towards the leaves, and puts it down. */
-static void sink(struct sim_heap *heap, uint32_t i, struct sim_heap_entry entry)
+static void sink(struct heap *heap, uint32_t i, struct heap_entry entry)
 {
     for (;;) {
         uint32_t first = i * ARITY + 1;
@@ -92,10 +90,9 @@ static void sink(struct sim_heap *heap, uint32_t i, struct sim_heap_entry entry)
     put(heap, i, &entry);
 }
 
-void sim_heap_set(struct sim_heap *heap, uint32_t id, uint32_t rank,
-                  int64_t at_us)
+void heap_set(struct heap *heap, uint32_t id, uint32_t rank, int64_t at)
 {
-    struct sim_heap_entry entry = {at_us, rank, id};
+    struct heap_entry entry = {at, rank, id};
     uint32_t i = heap->places[id];
 
     if (i == NONE)
@@ -106,14 +103,14 @@ void sim_heap_set(struct sim_heap *heap, uint32_t id, uint32_t rank,
         sink(heap, i, entry);
 }
 
-void sim_heap_remove(struct sim_heap *heap, uint32_t id)
+void heap_remove(struct heap *heap, uint32_t id)
 {
     uint32_t i = heap->places[id];
 
     if (i == NONE)
         return;
     heap->places[id] = NONE;
-    struct sim_heap_entry last = heap->entries[--heap->n];
+    struct heap_entry last = heap->entries[--heap->n];
 
     if (i == heap->n)
         return;
@@ -123,7 +120,7 @@ void sim_heap_remove(struct sim_heap *heap, uint32_t id)
         sink(heap, i, last);
 }
 
-const struct sim_heap_entry *sim_heap_first(const struct sim_heap *heap)
+const struct heap_entry *heap_first(const struct heap *heap)
 {
     return heap->n > 0 ? &heap->entries[0] : NULL;
 }
