@@ -2,6 +2,7 @@
 #ifndef BASE_ARRAY_H
 #define BASE_ARRAY_H
 
+#include <errno.h>
 #include <stddef.h>
 #include <stdlib.h>
 
@@ -25,5 +26,22 @@
         *capacity = n;
     return items;
 }
+
+/*
+ * Room for `count` items of `size` bytes in `array`, which it sets, with
+ * `capacity` as above, a size_t. 0; or -ENOMEM, with the array as it was.
+ */
+#define array_reserve_of(array, capacity, count, size)                   \
+    ({                                                                   \
+        void *room_ = array_room((array), &(capacity), (count), (size)); \
+                                                                         \
+        if (room_)                                                       \
+            (array) = room_;                                             \
+        room_ || (count) == 0 ? 0 : -ENOMEM;                             \
+    })
+
+/* The same for as many of its own items. */
+#define array_reserve(array, capacity, count) \
+    array_reserve_of(array, capacity, count, sizeof *(array))
 
 #endif

@@ -5,8 +5,11 @@
 #include "base/heap.h"
 
 #include <errno.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "base/array.h"
 
 #define ARITY 4u
 #define NONE UINT32_MAX
@@ -20,23 +23,14 @@ void heap_fini(struct heap *heap)
 
 int heap_reserve(struct heap *heap, uint32_t n_ids)
 {
-    struct heap_entry *entries;
-    uint32_t *places;
+    size_t before = heap->capacity;
+    size_t capacity = before; /* of both */
 
-    if (n_ids <= heap->n_ids)
-        return 0;
-    entries = realloc(heap->entries, n_ids * sizeof(*entries));
-    if (!entries)
+    if (array_reserve(heap->entries, capacity, n_ids) ||
+        array_reserve(heap->places, heap->capacity, n_ids))
         return -ENOMEM;
-    heap->entries = entries;
-    places = realloc(heap->places, n_ids * sizeof(*places));
-    if (!places)
-        return -ENOMEM;
-    heap->places = places;
-    for (uint32_t id = heap->n_ids; id < n_ids; id++)
-        places[id] = NONE;
-    heap->capacity = n_ids;
-    heap->n_ids = n_ids;
+    for (size_t id = before; id < heap->capacity; id++)
+        heap->places[id] = NONE;
     return 0;
 }
 

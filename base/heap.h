@@ -6,7 +6,7 @@
 #ifndef BASE_HEAP_H
 #define BASE_HEAP_H
 
-#include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 struct heap_entry {
@@ -17,10 +17,9 @@ struct heap_entry {
 
 struct heap {
     struct heap_entry *entries; /* (capacity) */
-    uint32_t *places;           /* (n_ids): index in entries, or NONE */
+    uint32_t *places;           /* (capacity): index in entries, or NONE */
     uint32_t n;
-    uint32_t capacity;
-    uint32_t n_ids;
+    size_t capacity;
 };
 
 /* Frees the memory; the struct becomes an empty heap, as {0} is one. */

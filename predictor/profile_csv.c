@@ -74,11 +74,8 @@ static int append_row(const struct parser *s, struct profile_rows *rows,
     if (rows->count == PROFILE_MAX_ROWS)
         return csv_refuse(&s->csv, -EFBIG, "more than %d rows of one kind",
                           PROFILE_MAX_ROWS);
-    struct profile_row *grown =
-        array_room(rows->row, &rows->capacity, rows->count + 1, sizeof(*grown));
-    if (!grown)
+    if (array_reserve(rows->row, rows->capacity, rows->count + 1))
         return csv_refuse(&s->csv, -ENOMEM, "out of memory");
-    rows->row = grown;
     rows->row[rows->count++] = *row;
     return 0;
 }

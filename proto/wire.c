@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
+
 void wire_buf_init(struct wire_buf *buf, size_t limit_bytes)
 {
     memset(buf, 0, sizeof(*buf));
@@ -24,22 +26,10 @@ void wire_buf_reset(struct wire_buf *buf)
 
 uint8_t *wire_buf_extend(struct wire_buf *buf, size_t n)
 {
-    if (buf->failed || n > buf->limit_bytes - buf->len) {
+    if (buf->failed || n > buf->limit_bytes - buf->len ||
+        array_reserve(buf->data, buf->cap, buf->len + n)) {
         buf->failed = true;
         return NULL;
-    }
-    if (n > buf->cap - buf->len) {
-        size_t cap = buf->cap ? buf->cap : 256;
-
-        while (cap - buf->len < n)
-            cap *= 2;
-        uint8_t *data = realloc(buf->data, cap);
-        if (!data) {
-            buf->failed = true;
-            return NULL;
-        }
-        buf->data = data;
-        buf->cap = cap;
     }
     uint8_t *at = buf->data + buf->len;
     buf->len += n;

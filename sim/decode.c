@@ -12,6 +12,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "base/array.h"
 #include "sim/internal.h"
 
 #define LOG_FIRST 1024u
@@ -224,15 +225,9 @@ static int64_t request_tbt_us(struct sim *sim, const struct sim_batch *b,
 {
     size_t n = (size_t)(r->decode.finish_step - r->decode.join_step) + 1;
 
-    if (n > sim->n_scratch) {
-        int64_t *scratch_us = realloc(sim->scratch_us, n * sizeof(int64_t));
-
-        if (!scratch_us) {
-            sim_fail(sim, -ENOMEM, "out of memory");
-            return -1;
-        }
-        sim->scratch_us = scratch_us;
-        sim->n_scratch = n;
+    if (array_reserve(sim->scratch_us, sim->n_scratch, n)) {
+        sim_fail(sim, -ENOMEM, "out of memory");
+        return -1;
     }
     for (size_t i = 0; i < n; i++)
         sim->scratch_us[i] = b->log_us[(r->decode.join_step + i) & b->log_mask];

@@ -5,9 +5,8 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "base/array.h"
 #include "sim/internal.h"
-
-#define QUEUE_FIRST 64u
 
 static struct sim_request *request_new(const struct sim *sim,
                                        const struct trace_request *t)
@@ -87,23 +86,11 @@ static void draw_errors(const struct sim *sim, struct sim_request *r)
 
 static int queue_reserve(struct sim_node *node)
 {
-    uint32_t n =
-        node->queue.capacity == 0 ? QUEUE_FIRST : node->queue.capacity * 2;
-    struct sim_request **queue;
-    struct queue_item *items;
+    struct sim_queue *q = &node->queue;
+    size_t capacity = q->capacity; /* of both */
+    int rc = array_reserve(q->requests, capacity, q->n + 1);
 
-    if (node->queue.n < node->queue.capacity)
-        return 0;
-    queue = realloc(node->queue.requests, n * sizeof(struct sim_request *));
-    if (!queue)
-        return -ENOMEM;
-    node->queue.requests = queue;
-    items = realloc(node->queue.items, n * sizeof(*items));
-    if (!items)
-        return -ENOMEM;
-    node->queue.items = items;
-    node->queue.capacity = n;
-    return 0;
+    return rc == 0 ? array_reserve(q->items, q->capacity, q->n + 1) : rc;
 }
 
 /* Whether it cannot be begun before its blocks have come. What is computed

@@ -135,7 +135,7 @@ struct sim_queue {
     struct sim_request **requests; /* (capacity) */
     struct queue_item *items;      /* (capacity) */
     uint32_t n;
-    uint32_t capacity;
+    size_t capacity;
     uint64_t next_seq;
 };
 

@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "base/array.h"
 #include "sim/time.h"
 
 #define NONE UINT32_MAX
@@ -36,7 +37,7 @@ struct sim_links {
     struct links_config config;
     double bytes_per_us;
     struct flow *flows; /* (capacity) */
-    uint32_t capacity;
+    size_t capacity;
     uint32_t fresh;
     uint32_t free_flow;
     struct link_side *sides[2]; /* (n_nodes) each */
@@ -81,17 +82,9 @@ static uint32_t take_flow(struct sim_links *l)
         l->free_flow = l->flows[f].next[0];
         return f;
     }
-    if (l->fresh == l->capacity) {
-        uint32_t n = l->capacity == 0 ? 64 : l->capacity * 2;
-        struct flow *flows = realloc(l->flows, n * sizeof(*flows));
-
-        if (!flows)
-            return NONE;
-        l->flows = flows;
-        l->capacity = n;
-        if (heap_reserve(l->config.heap, l->config.first_id + n) < 0)
-            return NONE;
-    }
+    if (array_reserve(l->flows, l->capacity, l->fresh + 1) ||
+        heap_reserve(l->config.heap, l->config.first_id + l->fresh + 1))
+        return NONE;
     return l->fresh++;
 }
 

@@ -11,13 +11,7 @@
 
 int trace_request_reserve(struct trace_request *request, size_t blocks)
 {
-    if (blocks <= request->block_capacity)
-        return 0;
-    uint64_t *ids = array_room(request->hash_ids, &request->block_capacity,
-                               blocks, sizeof ids[0]);
-    if (ids)
-        request->hash_ids = ids;
-    return ids ? 0 : -ENOMEM;
+    return array_reserve(request->hash_ids, request->block_capacity, blocks);
 }
 
 int trace_request_copy(struct trace_request *to,

@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <zlib.h>
 
+#include "base/array.h"
 #include "traces/id_map.h"
 #include "traces/trace_scan.h"
 
@@ -111,11 +112,8 @@ static int fill(struct trace_reader *r, struct trace_error *error)
             r->begin = r->end;
             return -EINVAL;
         }
-        char *buffer = realloc(r->buffer, r->capacity * 2);
-        if (!buffer)
+        if (array_reserve(r->buffer, r->capacity, r->capacity + 1))
             return -ENOMEM;
-        r->buffer = buffer;
-        r->capacity *= 2;
     }
     int n = gzread(r->file, r->buffer + r->end, (unsigned)READ_BYTES);
     int status = Z_OK;

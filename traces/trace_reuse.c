@@ -129,34 +129,25 @@ static int move_together(struct trace_reuse *reuse)
 
 static int grow_blocks(struct trace_reuse *reuse)
 {
-    size_t n = reuse->block_capacity == 0 ? 1024 : reuse->block_capacity * 2;
+    size_t n = reuse->n_blocks;
+    size_t capacity = reuse->block_capacity; /* of both */
 
-    if (n > BLOCKS_MAX)
+    if (n == BLOCKS_MAX)
         return -E2BIG;
-    struct block *blocks = realloc(reuse->blocks, n * sizeof blocks[0]);
-    if (!blocks)
+    if (array_reserve(reuse->blocks, capacity, n + 1) ||
+        array_reserve(reuse->distances, reuse->block_capacity, n + 1))
         return -ENOMEM;
-    reuse->blocks = blocks;
-    uint64_t *distances =
-        realloc(reuse->distances, n * sizeof reuse->distances[0]);
-    if (!distances)
-        return -ENOMEM;
-    memset(distances + reuse->block_capacity, 0,
-           (n - reuse->block_capacity) * sizeof distances[0]);
-    reuse->distances = distances;
-    reuse->block_capacity = n;
+    memset(reuse->distances + n, 0,
+           (reuse->block_capacity - n) * sizeof reuse->distances[0]);
     return 0;
 }
 
 static int keep_gap(struct trace_reuse *reuse, int64_t gap_us)
 {
     int64_t ms = gap_us / 1000;
-    uint32_t *gaps = array_room(reuse->gaps_ms, &reuse->gap_capacity,
-                                reuse->n_gaps + 1, sizeof gaps[0]);
 
-    if (!gaps)
+    if (array_reserve(reuse->gaps_ms, reuse->gap_capacity, reuse->n_gaps + 1))
         return -ENOMEM;
-    reuse->gaps_ms = gaps;
     reuse->gaps_ms[reuse->n_gaps++] =
         ms < UINT32_MAX ? (uint32_t)ms : UINT32_MAX;
     reuse->gaps_sorted = false;

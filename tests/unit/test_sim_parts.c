@@ -31,7 +31,7 @@ static bool heap_is_right(const struct heap *heap)
         if (late || heap->places[e->id] != i)
             return false;
     }
-    for (uint32_t id = 0; id < heap->n_ids; id++)
+    for (uint32_t id = 0; id < heap->capacity; id++)
         placed += heap->places[id] != UINT32_MAX;
     return placed == heap->n;
 }

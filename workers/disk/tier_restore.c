@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/log.h"
 #include "workers/disk/tier_internal.h"
 
@@ -23,34 +24,20 @@ struct restoring {
     struct old *old;
     uint32_t *tokens;
     uint32_t n;
-    uint32_t room;
+    size_t room;
     uint32_t block_tokens;
     bool no_memory;
 };
-
-static bool grow(struct restoring *r)
-{
-    uint32_t room = r->room ? 2 * r->room : 64;
-    size_t token_bytes = (size_t)r->block_tokens * sizeof(*r->tokens);
-
-    struct old *old = realloc(r->old, room * sizeof(*old));
-    if (!old)
-        return false;
-    r->old = old;
-    uint32_t *tokens = realloc(r->tokens, room * token_bytes);
-    if (!tokens)
-        return false;
-    r->tokens = tokens;
-    r->room = room;
-    return true;
-}
 
 static void on_found(void *arg, uint32_t slot, const struct disk_slot *s)
 {
     struct restoring *r = arg;
     struct slot_meta *meta = disk_slot_meta(r->t, slot);
+    size_t token_bytes = r->block_tokens * sizeof(*r->tokens);
+    size_t room = r->room; /* of both */
 
-    if (r->n == r->room && !grow(r)) {
+    if (array_reserve(r->old, room, r->n + 1) ||
+        array_reserve_of(r->tokens, r->room, r->n + 1, token_bytes)) {
         r->no_memory = true;
         return;
     }
@@ -63,8 +50,7 @@ static void on_found(void *arg, uint32_t slot, const struct disk_slot *s)
         .slot = slot,
         .tokens = (size_t)r->n * r->block_tokens,
     };
-    memcpy(r->tokens + r->old[r->n].tokens, s->tokens,
-           r->block_tokens * sizeof(*r->tokens));
+    memcpy(r->tokens + r->old[r->n].tokens, s->tokens, token_bytes);
     r->n++;
     meta->number = s->number;
     meta->order = s->order;

@@ -24,7 +24,7 @@ struct batch {
     struct step_prefill *active; /* (active_capacity), under way */
     struct request **active_of;  /* (active_capacity) */
     uint32_t n_active;
-    uint32_t active_capacity;
+    size_t active_capacity;
     struct engine_segment *segments; /* (max_segments) */
     struct request **segment_owners; /* (max_segments) */
     uint32_t n_segments;             /* of the step under way */

@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "base/array.h"
 #include "workers/step/internal.h"
 
 static uint64_t room(const struct batch *b)
@@ -102,19 +103,10 @@ void batch_list_active(struct batch *b)
 int batch_reserve(struct batch *b)
 {
     uint32_t n = b->n.prefills + b->n.waiting;
+    size_t capacity = b->active_capacity; /* of both */
+    int rc = array_reserve(b->active, capacity, n);
 
-    if (n <= b->active_capacity)
-        return 0;
-    struct step_prefill *active = realloc(b->active, n * sizeof(*active));
-    if (!active)
-        return -ENOMEM;
-    b->active = active;
-    struct request **of = realloc(b->active_of, n * sizeof(struct request *));
-    if (!of)
-        return -ENOMEM;
-    b->active_of = of;
-    b->active_capacity = n;
-    return 0;
+    return rc == 0 ? array_reserve(b->active_of, b->active_capacity, n) : rc;
 }
 
 bool batch_take_blocks(struct batch *b, struct request *r)

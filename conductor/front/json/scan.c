@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "conductor/front/json/ids.h"
 #include "conductor/front/json/text.h"
 #include "conductor/front/json/text_buf.h"
@@ -61,15 +62,8 @@ static int add_span(struct json_walk *w, size_t start, size_t count)
         return json_walk_fail(w,
                               "'%s' holds more than %zu texts or token arrays",
                               w->param, of(w)->limits->max_spans);
-    if (out->n_spans == of(w)->cap_spans) {
-        size_t cap = of(w)->cap_spans ? 2 * of(w)->cap_spans : 8;
-        struct json_span *spans = realloc(out->spans, cap * sizeof(*spans));
-
-        if (!spans)
-            return -ENOMEM;
-        out->spans = spans;
-        of(w)->cap_spans = cap;
-    }
+    if (array_reserve(out->spans, of(w)->cap_spans, out->n_spans + 1))
+        return -ENOMEM;
     out->spans[out->n_spans++] = (struct json_span){start, count};
     return 0;
 }

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "conductor/front/json/utf8.h"
 
 void text_buf_init(struct text_buf *b, size_t max_bytes)
@@ -28,23 +29,11 @@ void text_buf_clear(struct text_buf *b)
 
 int text_buf_reserve(struct text_buf *b, size_t n)
 {
-    size_t cap = b->cap ? b->cap : 256;
-    char *data;
-
     if (b->error)
         return b->error;
     if (n > b->max - b->len)
         return b->error = -ENOBUFS;
-    if (n <= b->cap - b->len)
-        return 0;
-    while (cap - b->len < n)
-        cap *= 2;
-    data = realloc(b->data, cap);
-    if (!data)
-        return b->error = -ENOMEM;
-    b->data = data;
-    b->cap = cap;
-    return 0;
+    return b->error = array_reserve(b->data, b->cap, b->len + n);
 }
 
 void text_buf_add(struct text_buf *b, const void *bytes, size_t n)

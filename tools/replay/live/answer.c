@@ -72,15 +72,10 @@ void replay_answer_init(struct replay_answer *answer,
 
 static void keep_interval(struct replay_answer *a, int64_t interval_us)
 {
-    int64_t *kept = a->interval_count < INTERVALS_MAX
-                        ? array_room(a->intervals_us, &a->interval_capacity,
-                                     a->interval_count + 1, sizeof kept[0])
-                        : NULL;
-
-    if (!kept)
-        return;
-    a->intervals_us = kept;
-    a->intervals_us[a->interval_count++] = interval_us;
+    if (a->interval_count < INTERVALS_MAX &&
+        array_reserve(a->intervals_us, a->interval_capacity,
+                      a->interval_count + 1) == 0)
+        a->intervals_us[a->interval_count++] = interval_us;
 }
 
 static void read_token(struct replay_answer *a)

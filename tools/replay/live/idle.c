@@ -22,12 +22,8 @@ struct evhttp_connection *replay_idle_take(struct replay_idle *idle)
 struct evhttp_connection *replay_idle_keep(struct replay_idle *idle,
                                            struct evhttp_connection *one)
 {
-    void *room = array_room(idle->last, &idle->capacity, idle->count + 1,
-                            sizeof(*idle->last));
-
-    if (!room)
+    if (array_reserve(idle->last, idle->capacity, idle->count + 1))
         return one;
-    idle->last = room;
     idle->last[idle->count].connection = one;
     idle->last[idle->count++].since_us = clock_now_us();
     return NULL;

@@ -13,10 +13,8 @@ static int append(struct sse_parser *p, char c)
 
     if (used + 2 > SSE_EVENT_BYTES_MAX)
         return -EMSGSIZE;
-    char *buffer = array_room(p->buffer, &p->capacity, used + 2, 1);
-    if (!buffer)
+    if (array_reserve(p->buffer, p->capacity, used + 2))
         return -ENOMEM;
-    p->buffer = buffer;
     p->buffer[used] = c;
     p->line_bytes++;
     return 0;

@@ -59,16 +59,6 @@ static int make_bins(struct replay_distribution *d)
     return 0;
 }
 
-static int grow(struct replay_distribution *d)
-{
-    double *values =
-        array_room(d->values, &d->capacity, d->count + 1, sizeof values[0]);
-
-    if (values)
-        d->values = values;
-    return values ? 0 : -ENOMEM;
-}
-
 int replay_distribution_add(struct replay_distribution *d, double x)
 {
     int rc = 0;
@@ -76,7 +66,7 @@ int replay_distribution_add(struct replay_distribution *d, double x)
     if (!d->bins && d->count == REPLAY_EXACT_MAX)
         rc = make_bins(d);
     else if (!d->bins)
-        rc = grow(d);
+        rc = array_reserve(d->values, d->capacity, d->count + 1);
     if (rc != 0)
         return rc;
     if (d->bins)

@@ -56,12 +56,8 @@ void replay_counter_free(struct replay_counter *counter)
 
 static int add_id(struct replay_counter *c, uint64_t id)
 {
-    struct counted *ids =
-        array_room(c->ids, &c->capacity, c->n + 1, sizeof ids[0]);
-
-    if (!ids)
+    if (array_reserve(c->ids, c->capacity, c->n + 1))
         return -ENOMEM;
-    c->ids = ids;
     int rc = id_map_put(c->places, id, c->n);
     if (rc == -ENOSPC) {
         c->full = true;

@@ -153,12 +153,9 @@ static void take_copies(void *arg, int64_t at_us, const uint32_t *copies)
     if (at_us % c->interval_us != 0)
         return;
     size_t capacity = c->capacity; /* of both */
-    int64_t *at = array_room(c->at_us, &capacity, c->n + 1, sizeof at[0]);
-    c->at_us = at ? at : c->at_us;
-    uint32_t *rows =
-        array_room(c->copies, &c->capacity, c->n + 1, width * sizeof rows[0]);
-    c->copies = rows ? rows : c->copies;
-    if (!at || !rows) {
+    if (array_reserve(c->at_us, capacity, c->n + 1) ||
+        array_reserve_of(c->copies, c->capacity, c->n + 1,
+                         width * sizeof copies[0])) {
         keep_error(run, -ENOMEM);
         return;
     }

@@ -19,13 +19,8 @@ void replay_trace_fini(struct replay_trace *trace)
 static int add_request(struct replay_trace *trace,
                        const struct trace_request *request)
 {
-    struct trace_request *requests =
-        array_room(trace->requests, &trace->capacity, trace->count + 1,
-                   sizeof requests[0]);
-
-    if (!requests)
+    if (array_reserve(trace->requests, trace->capacity, trace->count + 1))
         return -ENOMEM;
-    trace->requests = requests;
     trace->requests[trace->count] = (struct trace_request){0};
     int rc = trace_request_copy(&trace->requests[trace->count], request);
     if (rc == 0)

@@ -27,14 +27,9 @@ struct reading {
 static int reserve(struct reading *r)
 {
     size_t capacity = r->capacity; /* of both */
-    double *input =
-        array_room(r->input, &capacity, r->count + 1, sizeof input[0]);
+    int rc = array_reserve(r->input, capacity, r->count + 1);
 
-    r->input = input ? input : r->input;
-    double *output =
-        array_room(r->output, &r->capacity, r->count + 1, sizeof output[0]);
-    r->output = output ? output : r->output;
-    return input && output ? 0 : -ENOMEM;
+    return rc == 0 ? array_reserve(r->output, r->capacity, r->count + 1) : rc;
 }
 
 static void count_arrival(struct reading *r, struct replay_workload *f,

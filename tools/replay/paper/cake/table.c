@@ -126,11 +126,8 @@ static int append(const struct parser *p, const struct cake_row *row)
     if (table->count == CAKE_TABLE_MAX_ROWS)
         return csv_refuse(&p->csv, -EFBIG, "more than %d rows",
                           CAKE_TABLE_MAX_ROWS);
-    struct cake_row *grown = array_room(table->rows, &table->capacity,
-                                        table->count + 1, sizeof grown[0]);
-    if (!grown)
+    if (array_reserve(table->rows, table->capacity, table->count + 1))
         return csv_refuse(&p->csv, -ENOMEM, "out of memory");
-    table->rows = grown;
     table->rows[table->count++] = *row;
     return 0;
 }

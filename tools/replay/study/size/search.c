@@ -6,16 +6,6 @@
 
 #include "base/array.h"
 
-static int reserve(struct search *s, size_t more)
-{
-    struct search_answer *answers = array_room(
-        s->answers, &s->capacity, s->count + more, sizeof answers[0]);
-
-    if (answers)
-        s->answers = answers;
-    return answers || s->count + more == 0 ? 0 : -ENOMEM;
-}
-
 size_t search_splits(uint32_t nodes, uint32_t prefill_max, uint32_t decode_max,
                      struct search_size *sizes)
 {
@@ -37,7 +27,7 @@ static int ask_splits(struct search *s, uint32_t nodes)
     if (!sizes)
         return -ENOMEM;
     size_t n = search_splits(nodes, s->prefill_max, s->decode_max, sizes);
-    int rc = reserve(s, n);
+    int rc = array_reserve(s->answers, s->capacity, s->count + n);
     for (size_t i = 0; i < n && rc == 0; i++)
         s->answers[s->count++] = (struct search_answer){.size = sizes[i]};
     free(sizes);
