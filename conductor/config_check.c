@@ -1,0 +1,71 @@
+/* What options must agree on. */
+#include <errno.h>
+#include <string.h>
+
+#include "conductor/config_internal.h"
+#include "conductor/policy_text.h"
+
+static int check_policy(const struct config *c, char err[CONFIG_ERROR_MAX])
+{
+    const struct schedule_policy *policy = schedule_policy_by_name(c->policy);
+    struct policy_settings settings;
+    char why[CONFIG_ERROR_MAX - 32];
+    int rc = config_settings(c->policy_options, &settings, why, sizeof(why));
+
+    if (rc == 0)
+        rc = policy_settings_check(&settings, &policy, 1, why, sizeof(why));
+    if (rc)
+        snprintf(err, CONFIG_ERROR_MAX, "policy_options: %s", why);
+    return rc;
+}
+
+/* `model` is that of native workers. Without them it must be an engine's, or
+ * as it was: whoever sets it wants it served. */
+static int check_model(const struct config *c, char err[CONFIG_ERROR_MAX])
+{
+    const struct engine_config *all = c->engines.at;
+    struct config usual;
+    size_t i = 0;
+
+    while (i < c->engines.n && !engine_is_named(&all[i], c->model))
+        i++;
+    if (*c->worker_listen && i < c->engines.n) {
+        snprintf(err, CONFIG_ERROR_MAX,
+                 "model: \"%.63s\": that of engine %s, too; clear "
+                 "worker_listen, or give one of them another name",
+                 c->model, all[i].name);
+        return -EINVAL;
+    }
+    config_defaults(&usual);
+    if (*c->worker_listen || i < c->engines.n || *c->engines_file ||
+        strcmp(c->model, usual.model) == 0)
+        return 0;
+    snprintf(err, CONFIG_ERROR_MAX,
+             "model: \"%.63s\": no engine has it, and without worker_listen no "
+             "worker can",
+             c->model);
+    return -EINVAL;
+}
+
+int config_check(const struct config *c, char err[CONFIG_ERROR_MAX])
+{
+    if (c->worker_timeout_ms < 2 * c->heartbeat_ms) {
+        snprintf(
+            err, CONFIG_ERROR_MAX,
+            "worker_timeout_ms: %lld: must be at least two heartbeat_ms of "
+            "%lld: a worker would be taken as gone between two reports",
+            (long long)c->worker_timeout_ms, (long long)c->heartbeat_ms);
+        return -EINVAL;
+    }
+    if (c->max_body_total_bytes < c->max_body_bytes) {
+        snprintf(err, CONFIG_ERROR_MAX,
+                 "max_body_total_bytes: %lld: must be at least max_body_bytes, "
+                 "%lld: the longest body would never be taken",
+                 (long long)c->max_body_total_bytes,
+                 (long long)c->max_body_bytes);
+        return -EINVAL;
+    }
+    if (check_model(c, err))
+        return -EINVAL;
+    return check_policy(c, err);
+}
