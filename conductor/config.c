@@ -31,9 +31,40 @@ static const char *check_address(const char *text)
                                    : NULL;
 }
 
-/* "" is none. */
+/* "" is none. Headers that say how two neighbours talk, who asks, or what else
+ * of a request means cannot set a member of its body, too. */
 static const char *check_header(const char *text)
 {
+    static const char *const taken[] = {"accept",
+                                        "accept-encoding",
+                                        "authorization",
+                                        "connection",
+                                        "content-encoding",
+                                        "content-length",
+                                        "content-type",
+                                        "cookie",
+                                        "date",
+                                        "expect",
+                                        "host",
+                                        "keep-alive",
+                                        "origin",
+                                        "proxy-authenticate",
+                                        "proxy-authorization",
+                                        "proxy-connection",
+                                        "te",
+                                        "traceparent",
+                                        "trailer",
+                                        "transfer-encoding",
+                                        "upgrade",
+                                        "x-dynamo-session-id",
+                                        "x-request-id",
+                                        "x-session-id",
+                                        "x-slo-tpot-ms",
+                                        "x-slo-ttft-ms"};
+
+    for (size_t i = 0; i < sizeof(taken) / sizeof(taken[0]); i++)
+        if (strcmp(text, taken[i]) == 0)
+            return "the name of a header that has no other meaning, or empty";
     for (const char *c = text; *c; c++)
         if (!((*c >= 'a' && *c <= 'z') || (*c >= '0' && *c <= '9') ||
               *c == '-' || *c == '_'))

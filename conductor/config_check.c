@@ -65,6 +65,14 @@ int config_check(const struct config *c, char err[CONFIG_ERROR_MAX])
                  (long long)c->max_body_bytes);
         return -EINVAL;
     }
+    if (*c->priority_header &&
+        strcmp(c->priority_header, c->cache_salt_header) == 0) {
+        snprintf(err, CONFIG_ERROR_MAX,
+                 "priority_header: \"%.200s\": must not be cache_salt_header, "
+                 "too",
+                 c->priority_header);
+        return -EINVAL;
+    }
     if (check_model(c, err))
         return -EINVAL;
     return check_policy(c, err);

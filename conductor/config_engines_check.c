@@ -37,16 +37,32 @@ static void check_paths(struct fields *f, const struct fields_object *o,
         fields_refuse_value(f, o, "metrics_path", "a path that begins with /");
 }
 
+/* What has no effect without kv_events. */
+static void check_no_events(struct fields *f, const struct fields_object *o,
+                            const struct engine_config *e)
+{
+    if (*e->kv_replay)
+        fields_refuse(f, o->path, "kv_replay", "\"%s\": needs kv_events",
+                      e->kv_replay);
+    if (e->index == ENGINE_INDEX_EVENTS)
+        fields_refuse(f, o->path, "index", "\"events\": needs kv_events");
+    if (*e->kv_topic)
+        fields_refuse(f, o->path, "kv_topic", "\"%s\": needs kv_events",
+                      e->kv_topic);
+    if (e->kv_events_bind)
+        fields_refuse(f, o->path, "kv_events_bind", "true: needs kv_events");
+    if (e->dp_ranks)
+        fields_refuse(f, o->path, "dp_ranks", "%lld: needs kv_events",
+                      (long long)e->dp_ranks);
+}
+
 static void check_events(struct fields *f, const struct fields_object *o,
                          const struct engine_config *e)
 {
     check_endpoint(f, o, "kv_events", e->kv_events);
     check_endpoint(f, o, "kv_replay", e->kv_replay);
-    if (*e->kv_replay && !*e->kv_events)
-        fields_refuse(f, o->path, "kv_replay", "\"%s\": needs kv_events",
-                      e->kv_replay);
-    if (e->index == ENGINE_INDEX_EVENTS && !*e->kv_events)
-        fields_refuse(f, o->path, "index", "\"events\": needs kv_events");
+    if (!*e->kv_events)
+        check_no_events(f, o, e);
     if (e->dns && e->kv_events_bind)
         fields_refuse(f, o->path, "kv_events_bind",
                       "true: several engines cannot share one address; with "

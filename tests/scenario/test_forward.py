@@ -705,6 +705,10 @@ class Configuration(Case):
                      'h:1')
         self.refused([{**good, 'kv_replay': 'tcp://h:1'}],
                      'engines[0].kv_replay', 'needs kv_events')
+        for field, value in (('kv_topic', '"t"'), ('dp_ranks', '2'),
+                             ('kv_events_bind', 'true')):
+            self.refused([{**good, field: json.loads(value)}],
+                         f'engines[0].{field}: {value}: needs kv_events')
         self.refused([{**good, 'url': 'ftp://h'}], 'engines[0].url', 'ftp://h')
         self.refused([{**good, 'url': 'http://h:0'}], 'engines[0].url')
         self.refused([{**good, 'url': 'http://u@h:1'}], 'engines[0].url')

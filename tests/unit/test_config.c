@@ -108,6 +108,13 @@ static void test_mistakes(void)
          "0.5: must be a number from 1 to 1000000"},
         {"{\"slo_ttft_ms\": -1}",
          "slo_ttft_ms: -1: must be a whole number from 0"},
+        {"{\"cache_salt_header\": \"content-length\"}",
+         "cache_salt_header: \"content-length\": must be the name of"},
+        {"{\"cache_salt_header\": \"authorization\"}",
+         "cache_salt_header: \"authorization\""},
+        {"{\"priority_header\": \"te\"}", "priority_header: \"te\""},
+        {"{\"priority_header\": \"x-request-id\"}",
+         "priority_header: \"x-request-id\""},
         {"{\"listen\": null}", "listen: null: must be a string"},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
@@ -235,6 +242,13 @@ static void test_options_together(void)
     c.max_body_total_bytes = 1999999;
     CU_ASSERT_EQUAL(config_check(&c, err), -EINVAL);
     CU_ASSERT_PTR_NOT_NULL(strstr(err, "max_body_total_bytes: 1999999"));
+    config_defaults(&c);
+    CU_ASSERT_EQUAL(config_set(&c, "cache_salt_header", "t", err), 0);
+    CU_ASSERT_EQUAL(config_set(&c, "priority_header", "te-x", err), 0);
+    CU_ASSERT_EQUAL(config_check(&c, err), 0);
+    CU_ASSERT_EQUAL(config_set(&c, "priority_header", "t", err), 0);
+    CU_ASSERT_EQUAL(config_check(&c, err), -EINVAL);
+    CU_ASSERT_PTR_NOT_NULL(strstr(err, "priority_header: \"t\": must"));
 }
 
 static void test_file_is_named(void)
