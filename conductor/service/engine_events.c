@@ -91,6 +91,7 @@ int engine_listen(struct engine *e, char err[CONFIG_ERROR_MAX])
         .ranks = (uint16_t)(c->dp_ranks ? c->dp_ranks : 1),
         .map = {.model = s->config.model,
                 .block_tokens = (uint32_t)s->config.block_tokens,
+                .engine_tokens = (uint32_t)s->config.block_tokens,
                 .max_blocks = BLOCKS_UNTOLD,
                 .max_waiting_bytes = WAITING_BYTES,
                 .seed = entropy_u64()},

@@ -156,7 +156,8 @@ static int start(struct program *p, char **argv)
                 .seed = 1},
     };
 
-    p->block_tokens = config.map.block_tokens = (uint32_t)atoi(argv[5]);
+    p->block_tokens = config.map.block_tokens = config.map.engine_tokens =
+        (uint32_t)atoi(argv[5]);
     p->base = event_base_new();
     p->index = prefix_index_new(&(struct prefix_index_config){
         .max_instances = 1, .max_bytes = 1u << 26, .seed = 1});

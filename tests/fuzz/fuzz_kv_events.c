@@ -62,7 +62,9 @@ static void apply(const struct kv_batch *batch, uint32_t block_tokens,
         require(kv_map_check(map) && prefix_index_check(index));
         require(stats.entries <= BLOCKS_MAX);
         require(stats.waiting_bytes <= WAITING_BYTES);
-        require(prefix_index_held(index, 0) <= stats.entries);
+        require(prefix_index_held(index, 0) <=
+                stats.entries * (stats.engine_tokens / block_tokens + 1));
+        require(stats.pieces <= 16 * BLOCKS_MAX);
     }
     kv_map_clear_rank(map, 0);
     require(kv_map_check(map) && prefix_index_check(index));

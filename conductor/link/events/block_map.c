@@ -23,12 +23,37 @@ struct kv_map *kv_map_new(const struct kv_map_config *config,
     map->config = *config;
     map->sink = *sink;
     map->arg = arg;
+    map->block_tokens = config->block_tokens;
     waiting_init(&map->waiting, config->max_waiting_bytes);
-    if (copies_init(&map->copies, config->max_blocks, config->seed)) {
-        free(map);
+    if (copies_init(&map->copies, config->max_blocks, config->seed) ||
+        (config->engine_tokens && !map_set_size(map, config->engine_tokens))) {
+        kv_map_free(map);
         return NULL;
     }
     return map;
+}
+
+bool map_set_size(struct kv_map *map, uint32_t block_tokens)
+{
+    const struct recut_config config = {
+        .piece_tokens = block_tokens,
+        .block_tokens = map->config.block_tokens,
+        .max_pieces = map->config.max_blocks,
+        .seed = map->config.seed,
+    };
+    struct recut *recut = NULL;
+
+    if (map->copies.n > 0 || map->waiting.n > 0 || map->config.parts)
+        return false;
+    if (config.piece_tokens != config.block_tokens) {
+        recut = recut_new(&config, &map->sink, map->arg);
+        if (!recut)
+            return false;
+    }
+    recut_free(map->recut);
+    map->recut = recut;
+    map->block_tokens = block_tokens;
+    return true;
 }
 
 void kv_map_free(struct kv_map *map)
@@ -37,6 +62,7 @@ void kv_map_free(struct kv_map *map)
         return;
     waiting_clear(&map->waiting);
     copies_fini(&map->copies);
+    recut_free(map->recut);
     free(map);
 }
 
@@ -107,6 +133,8 @@ void kv_map_clear(struct kv_map *map)
     map->n_gone = 0;
     waiting_clear(&map->waiting);
     copies_clear(&map->copies);
+    if (map->recut)
+        recut_clear(map->recut);
     map->sink.cleared(map->arg);
 }
 
@@ -192,6 +220,11 @@ struct kv_map_stats kv_map_stats(const struct kv_map *map)
     struct kv_map_stats stats = map->stats;
 
     stats.entries = map->copies.n;
+    stats.engine_tokens = map->block_tokens;
+    if (map->recut) {
+        stats.full += recut_full(map->recut);
+        stats.pieces = recut_pieces(map->recut);
+    }
     stats.dropped = map->waiting.dropped;
     stats.waiting_events = map->waiting.n;
     stats.waiting_bytes = map->waiting.bytes;
@@ -203,7 +236,7 @@ void kv_map_follow(struct kv_map *engine, struct kv_map *store)
     engine->store = store;
 }
 
-uint64_t kv_map_key(const struct kv_map *map, uint64_t hash, uint64_t *seed)
+uint64_t map_key(const struct kv_map *map, uint64_t hash, uint64_t *seed)
 {
     const struct copies *entry = copies_first(&map->copies, hash);
 
@@ -213,6 +246,11 @@ uint64_t kv_map_key(const struct kv_map *map, uint64_t hash, uint64_t *seed)
         return 0;
     *seed = entry->seed;
     return entry->key;
+}
+
+uint64_t kv_map_key(const struct kv_map *map, uint64_t hash, uint64_t *seed)
+{
+    return map->recut ? 0 : map_key(map, hash, seed);
 }
 
 uint64_t kv_map_copies(const struct kv_map *map, uint64_t hash,
@@ -230,5 +268,6 @@ uint64_t kv_map_copies(const struct kv_map *map, uint64_t hash,
 bool kv_map_check(const struct kv_map *map)
 {
     return copies_check(&map->copies) && map->n_gone == 0 &&
+           (!map->recut || recut_check(map->recut)) &&
            map->waiting.bytes <= map->waiting.max_bytes;
 }

@@ -12,6 +12,10 @@
  * An engine's hash is opaque. It is never recomputed, so any algorithm and
  * any seed of the engine will do.
  *
+ * Where the engine's blocks have another number of tokens than the index's,
+ * keys and copies are those of the engine's blocks, and the sink is told of the
+ * index's that follow from them (recut.h).
+ *
  * Pure: batches in, calls of the sink out; memory grows up to a bound.
  */
 #ifndef CONDUCTOR_LINK_EVENTS_BLOCK_MAP_H
@@ -33,6 +37,9 @@ struct kv_map_sink {
 struct kv_map_config {
     const char *model;        /* of the keys' seed, borrowed */
     uint32_t block_tokens;    /* of the index */
+    uint32_t engine_tokens;   /* in a block of the engine, which must be
+                                 kv_map_cuts(); 0: as its events say. A
+                                 store's are the index's */
     uint64_t max_blocks;      /* (hash, tier, group, rank) with a copy */
     size_t max_waiting_bytes; /* of events whose parent is not known yet */
     uint64_t seed;            /* of its table: random, engines choose hashes */
@@ -51,21 +58,30 @@ struct kv_map_stats {
     uint64_t unknown_copied;  /* stored without tokens, and not known */
     uint64_t waited;          /* events that came before their parent */
     uint64_t dropped;         /* of these, given up for want of room */
-    uint64_t wrong_size;      /* events with blocks of another size */
+    uint64_t wrong_size;      /* events with blocks of a size that is not the
+                                 engine's, or cannot be cut */
     uint64_t wrong_tokens;    /* events whose tokens do not fill the blocks,
                                  or are no numbers */
     uint64_t contradictions;  /* one hash for two contents */
     uint64_t other_media;     /* events of a medium that is no tier here */
     uint64_t windowed;        /* events of groups that forget a prompt */
     uint64_t full;            /* not kept: there are max_blocks */
+    uint64_t pieces;          /* blocks that are cut for the index, now */
     uint64_t entries;         /* (hash, tier, group, rank), now */
     uint64_t waiting_events, waiting_bytes; /* now */
+    uint32_t engine_tokens; /* in a block of the engine, as far as is known */
 };
 
 struct kv_map;
 
+/* Blocks of an engine can be cut for an index if one of the sizes is so many
+ * times the other, or less. */
+#define KV_MAP_CUTS_MAX 512u
+bool kv_map_cuts(uint32_t engine_tokens, uint32_t index_tokens);
+
 /* Makes an empty map; arg is the sink's. Returns owned, or NULL: out of
- * memory or a bound of 0. kv_map_free(NULL) is a no-op and frees silently. */
+ * memory, a bound of 0 or blocks that cannot be cut. kv_map_free(NULL) is a
+ * no-op and frees silently. */
 [[nodiscard]] struct kv_map *kv_map_new(const struct kv_map_config *config,
                                         const struct kv_map_sink *sink,
                                         void *arg);
@@ -90,7 +106,8 @@ struct kv_map_stats kv_map_stats(const struct kv_map *map);
  * NULL: no store. It must live as long. */
 void kv_map_follow(struct kv_map *engine, struct kv_map *store);
 
-/* The key of a hash that the map has, and its seed; 0: not known. */
+/* The index's key of a hash that the map has, and its seed; 0: not known, or
+ * the engine's blocks are not the index's. */
 uint64_t kv_map_key(const struct kv_map *map, uint64_t hash, uint64_t *seed);
 
 /* How many copies a rank has of a block in a tier, over its groups. For

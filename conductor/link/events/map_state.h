@@ -4,6 +4,7 @@
 
 #include "conductor/link/events/block_map.h"
 #include "conductor/link/events/copies.h"
+#include "conductor/link/events/recut.h"
 #include "conductor/link/events/waiting.h"
 
 /* Blocks whose keys are computed, and said to the index, in one piece. */
@@ -13,6 +14,8 @@ struct kv_map {
     struct kv_map_config config;
     struct kv_map_sink sink;
     void *arg;
+    uint32_t block_tokens; /* of the engine */
+    struct recut *recut;   /* NULL: the index's blocks have as many */
     struct copies_table copies;
     struct waiting waiting;
     struct kv_map *store;     /* that follows; NULL: none */
@@ -29,6 +32,12 @@ struct kv_map {
 
 /* map_say.c */
 
+/* Says which tokens blocks have whose keys were computed, if somebody cuts
+ * them: before map_say_stored(). */
+void map_name(struct kv_map *map, uint64_t parent_key, uint64_t seed,
+              const uint32_t *tokens, const uint64_t *extras,
+              const uint64_t *keys, uint32_t n);
+
 /* Says to the index what is gone and was not said yet. */
 void map_say_gone(struct kv_map *map);
 
@@ -39,6 +48,13 @@ void map_say_stored(struct kv_map *map, enum block_tier tier,
 /* Whether a tier has all parts of a block, so that the index has heard of
  * it. */
 bool map_has(const struct kv_map *map, uint64_t hash, uint8_t tier);
+
+/* block_map.c: the engine's blocks are of this size. Returns false, with
+ * nothing changed: others were kept, or they cannot be cut. */
+bool map_set_size(struct kv_map *map, uint32_t block_tokens);
+
+/* The key of a hash, cut as the engine does, and its seed; 0: not known. */
+uint64_t map_key(const struct kv_map *map, uint64_t hash, uint64_t *seed);
 
 /* stored.c: takes a stored event of groups that count. */
 void map_stored(struct kv_map *map, const struct kv_event *event,

@@ -52,7 +52,7 @@ void map_learn(struct kv_map *map, uint64_t hash, uint64_t parent_key,
 /* The key of a hash; 0: not known. */
 static uint64_t key_of(const struct kv_map *map, uint64_t hash, uint64_t *seed)
 {
-    uint64_t key = kv_map_key(map, hash, seed);
+    uint64_t key = map_key(map, hash, seed);
 
     return key == 0 && map->config.key_of
                ? map->config.key_of(map->arg, hash, seed)
@@ -64,7 +64,7 @@ static void piece_keys(const struct kv_map *map, uint64_t parent_key,
                        uint64_t seed, const uint32_t *tokens,
                        const uint64_t *extras, uint32_t n, uint64_t *keys)
 {
-    uint32_t size = map->config.block_tokens;
+    uint32_t size = map->block_tokens;
 
     if (!extras) {
         (void)block_keys_continue(parent_key, tokens, (size_t)n * size, size,
@@ -115,7 +115,7 @@ static void chain_advance(const struct kv_map *map, struct chain *chain,
 {
     chain->hashes += n;
     chain->extras += chain->extras ? n : 0;
-    chain->tokens += (size_t)n * map->config.block_tokens;
+    chain->tokens += (size_t)n * map->block_tokens;
     chain->n -= n;
 }
 
@@ -134,7 +134,7 @@ static uint32_t store_piece(struct kv_map *map, const struct kv_event *e,
         if (map->copies.n_keyless > 0)
             map_learn(map, hash, parent_key, keys[i], chain->seed,
                       BLOCK_TIER_BIT(e->tier));
-        if (map->store && map->store->copies.n_keyless > 0)
+        if (map->store && !map->recut && map->store->copies.n_keyless > 0)
             map_learn(map->store, hash, parent_key, keys[i], chain->seed, 0);
         parent_key = keys[i];
     }
@@ -178,6 +178,8 @@ static void store_chain(struct kv_map *map, const struct kv_event *e,
             copies_prefetch(&map->copies, chain.hashes[i]);
         piece_keys(map, chain.parent_key, chain.seed, chain.tokens,
                    chain.extras, n, keys);
+        map_name(map, chain.parent_key, chain.seed, chain.tokens, chain.extras,
+                 keys, n);
         done = store_piece(map, e, rank, &chain, keys, n);
         say_chain(map, e, &chain, keys, done);
         if (done < n)
@@ -197,6 +199,8 @@ static void adopt(struct kv_map *map, struct chain chain)
 
         piece_keys(map, chain.parent_key, chain.seed, chain.tokens,
                    chain.extras, n, keys);
+        map_name(map, chain.parent_key, chain.seed, chain.tokens, chain.extras,
+                 keys, n);
         for (uint32_t i = 0; i < n; i++) {
             known = key_of(map, chain.hashes[i], &seed);
             if (known != 0 && known != keys[i]) {
@@ -278,16 +282,15 @@ static uint64_t seed_of(const struct kv_map *map, const struct kv_event *e)
                           name_of(e->salt, salt));
 }
 
-/* Whether the event's blocks are of the index's size. */
+/* Whether the event's blocks are of the engine's size, or may say it. */
 static bool fits(struct kv_map *map, const struct kv_event *e)
 {
-    uint64_t size = map->config.block_tokens;
-
-    if (e->block_size != size) {
+    if (e->block_size != map->block_tokens &&
+        (map->config.engine_tokens || !map_set_size(map, e->block_size))) {
         map->stats.wrong_size++;
         return false;
     }
-    if (e->odd || e->n_tokens != size * e->n_hashes) {
+    if (e->odd || e->n_tokens != (uint64_t)map->block_tokens * e->n_hashes) {
         map->stats.wrong_tokens++;
         return false;
     }
@@ -319,21 +322,15 @@ static bool find_parent(struct kv_map *map, const struct kv_event *e,
     return true;
 }
 
-void map_stored(struct kv_map *map, const struct kv_event *e, uint16_t rank)
+/* Takes the blocks of an event that has tokens. */
+static void store_tokens(struct kv_map *map, const struct kv_event *e,
+                         uint16_t rank)
 {
     struct chain chain = {.hashes = e->hashes,
                           .extras = e->extras,
                           .tokens = e->tokens,
                           .n = e->n_hashes};
 
-    if (e->n_hashes == 0)
-        return;
-    if (e->n_tokens == 0 && !e->odd) {
-        store_unchained(map, e, rank);
-        return;
-    }
-    if (!fits(map, e))
-        return;
     if (!find_parent(map, e, rank, &chain)) {
         map->stats.waited++;
         store_unchained(map, e, rank);
@@ -343,4 +340,19 @@ void map_stored(struct kv_map *map, const struct kv_event *e, uint16_t rank)
     store_chain(map, e, rank, chain);
     if (map->waiting.n > 0)
         adopt_waiting(map, e->hashes, e->n_hashes);
+}
+
+void map_stored(struct kv_map *map, const struct kv_event *e, uint16_t rank)
+{
+    if (e->n_hashes == 0)
+        return;
+    if (e->n_tokens == 0 && !e->odd) {
+        store_unchained(map, e, rank);
+        return;
+    }
+    if (!fits(map, e))
+        return;
+    store_tokens(map, e, rank);
+    if (map->recut)
+        recut_settle(map->recut);
 }
