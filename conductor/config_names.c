@@ -69,6 +69,8 @@ void engine_names_check(struct fields *f, const struct fields_object *o,
 
 static bool has_all(const struct engine_names *a, const struct engine_names *b)
 {
+    if (memcmp(a, b, sizeof(*a)) == 0)
+        return true;
     for (uint8_t i = 0; i < a->n; i++)
         if (!has_name(b, a->at[i]))
             return false;

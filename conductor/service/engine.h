@@ -98,6 +98,10 @@ struct forward {
 [[nodiscard]] int engine_check(const struct engine_config *config,
                                char err[CONFIG_ERROR_MAX]);
 
+/* engine_check() of each of n, with "engines[i]." before the message. */
+[[nodiscard]] int engines_check(const struct engine_config *list, size_t n,
+                                char err[CONFIG_ERROR_MAX]);
+
 /* Makes a service ready for the engines of its model. Returns 0 or a negative
  * errno with a message. */
 [[nodiscard]] int engines_prepare(struct service *s,

@@ -111,6 +111,31 @@ int engine_check(const struct engine_config *config, char err[CONFIG_ERROR_MAX])
     return check_tls(config, err);
 }
 
+/* Whether the check of one says all about the other. */
+static bool alike(const struct engine_config *a, const struct engine_config *b)
+{
+    return strcmp(a->model, b->model) == 0 &&
+           a->block_tokens == b->block_tokens &&
+           strcmp(a->api_key_file, b->api_key_file) == 0 &&
+           strcmp(a->cost_model, b->cost_model) == 0 &&
+           strcmp(a->tls_ca_file, b->tls_ca_file) == 0;
+}
+
+int engines_check(const struct engine_config *list, size_t n,
+                  char err[CONFIG_ERROR_MAX])
+{
+    char why[CONFIG_ERROR_MAX];
+
+    for (size_t i = 0; i < n; i++) {
+        if ((i && alike(&list[i - 1], &list[i])) ||
+            !engine_check(&list[i], why))
+            continue;
+        snprintf(err, CONFIG_ERROR_MAX, "engines[%zu].%.480s", i, why);
+        return -EINVAL;
+    }
+    return 0;
+}
+
 static int join_pool(struct engine *e)
 {
     struct service *s = e->service;

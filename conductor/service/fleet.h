@@ -6,6 +6,8 @@
  *   each address of its host. fleet_set() says what an origin wants;
  *   fleet_place() makes an entry's engines those that it should have. There is
  *   no other way to start an engine, or to end one.
+ *   What fleet_set() has made due is done in slices of TURN_US, so that a fleet
+ *   that changes as a whole holds up nobody.
  *   An engine that is not wanted any more drains: it gets no request, and goes
  *   when it has none. A model goes with its last entry, engine and request.
  */
@@ -59,6 +61,8 @@ struct fleet_entry {
     struct engine_config config;
     enum fleet_origin origin;
     bool left;                 /* not wanted: it goes with its last engine */
+    bool due;                  /* its engines are still to be begun, or ended */
+    bool kept;                 /* while fleet_set() compares */
     struct resolver *resolver; /* with dns */
     bool looks_fail;           /* the log has it */
     bool lacks_some;           /* of its engines, and the log has it */
@@ -69,6 +73,7 @@ struct fleet_entry {
 struct fleet {
     struct models *models;
     struct event *tick;
+    struct event *work; /* something is due */
     TAILQ_HEAD(, fleet_entry) entries;
     size_t n_wanted;         /* entries that have not left */
     size_t n_leaving;        /* engines that drain */
@@ -85,13 +90,33 @@ struct fleet {
 void fleet_stop(struct models *models);
 
 /*
- * An origin wants these entries, and no others. What is unchanged goes on.
- * Returns 0; -EAGAIN with a message: one of them could not be started, and will
- * be tried again; or another negative errno with one: nothing has changed.
+ * fleet_set.c: an origin wants these entries, of engines_check(), and no
+ * others. What is unchanged goes on; the rest follows in the loop's next turns,
+ * where an engine that cannot be started is logged and tried again. Returns 0;
+ * or -EINVAL or -ENOMEM with a message: nothing has changed. O(n log n).
  */
 [[nodiscard]] int fleet_set(struct fleet *fleet, enum fleet_origin origin,
                             const struct engine_list *list,
                             char err[CONFIG_ERROR_MAX]);
+
+/* fleet_set.c: whether the n configurations, of engines_check(), can be wanted
+ * beside all entries but those of the origin `instead_of`, if it is one.
+ * Returns 0 or a negative errno with a message, which begins with the place in
+ * `path`, unless that is NULL. */
+[[nodiscard]] int fleet_check(const struct fleet *fleet, int instead_of,
+                              const struct engine_config *list, size_t n,
+                              const char *path, char err[CONFIG_ERROR_MAX]);
+
+/* What is due will be done in the loop's next turns. */
+void fleet_poke(const struct fleet *fleet);
+
+/* An entry of that origin, not among the others yet, which fleet_append() does;
+ * or NULL. It is not wanted any more: its engines are still to be ended. */
+[[nodiscard]] struct fleet_entry *
+fleet_entry_new(struct fleet *fleet, enum fleet_origin origin,
+                const struct engine_config *config);
+void fleet_append(struct fleet_entry *entry);
+void fleet_leave(struct fleet_entry *entry);
 
 /* An administrator wants this one, too. Returns 0; -EINVAL with a message that
  * names the field. */
@@ -124,8 +149,10 @@ void fleet_drop(struct fleet_entry *entry);
 bool fleet_misfits(const struct fleet *fleet, const struct engine_config *c,
                    struct engine_clash *out);
 
-/* Engines that have drained go, and so do the entries that have left. */
-void fleet_reap(struct fleet *fleet);
+/* Engines that have drained go, and so do the entries that have left. Returns
+ * whether it was done with all at until_us; else it wants to be called again.
+ */
+bool fleet_reap(struct fleet *fleet, int64_t until_us);
 
 /* Engines that have another model than they told are asked anew. */
 void fleet_look_for_models(struct fleet *fleet);
@@ -143,11 +170,18 @@ void fleet_look_for_models(struct fleet *fleet);
 void scout_free(struct scout *scout);
 
 /* fleet_file.c: reads the watched file, if the configuration has one, and
- * watches it from then on; looks whether it has changed. Returns 0 or -EINVAL
- * with a message. */
+ * watches it from then on: 0, or a negative errno with a message. Begins to
+ * read it again if it has changed. Takes what was read then. Ends it all. */
 [[nodiscard]] int fleet_file_start(struct fleet *fleet,
                                    char err[CONFIG_ERROR_MAX]);
 void fleet_file_look(struct fleet *fleet);
+void fleet_file_take(struct fleet *fleet);
 void fleet_file_stop(struct fleet *fleet);
+
+/* Reads such a file into *out, owned by the caller, and checks its engines, but
+ * not beside others. Returns 0 or a negative errno with a message. Blocks; may
+ * be called from any thread. */
+[[nodiscard]] int fleet_file_read(const char *path, struct engine_list *out,
+                                  char err[CONFIG_ERROR_MAX]);
 
 #endif

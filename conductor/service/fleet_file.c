@@ -1,8 +1,12 @@
 /*
  * The file of engines that is watched: what it holds is wanted, and read again
  * when it has changed. A file that cannot be read or used changes nothing.
+ * A thread reads it, and the files that it names: with a thousand engines that
+ * takes tens of milliseconds.
  */
 #include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,6 +21,12 @@
 struct fleet_file {
     const char *path;  /* of the configuration */
     struct stat state; /* when it was last read; zero: it was not there */
+    bool reading;      /* `thread` is to be joined; what follows is its own */
+    atomic_bool done;  /* until this is true */
+    pthread_t thread;
+    struct engine_list list;
+    int rc;
+    char err[CONFIG_ERROR_MAX];
 };
 
 static void read_root(struct fields *f, const struct fields_object *root,
@@ -26,24 +36,41 @@ static void read_root(struct fields *f, const struct fields_object *root,
     engine_list_read(f, json_object_get(root->json, "engines"), into);
 }
 
-static int read_file(struct fleet *fleet, char err[CONFIG_ERROR_MAX])
+int fleet_file_read(const char *path, struct engine_list *out,
+                    char err[CONFIG_ERROR_MAX])
 {
-    const char *path = fleet->file->path;
     struct fields f = {"", path, err, CONFIG_ERROR_MAX, 0};
-    struct engine_list list = {0};
-    char why[CONFIG_ERROR_MAX];
-    int rc = fields_read(&f, NULL, FILE_MAX_BYTES, read_root, &list);
+    char why[CONFIG_ERROR_MAX] = "engines: the path of a file is too long";
 
+    *out = (struct engine_list){0};
+    int rc = fields_read(&f, NULL, FILE_MAX_BYTES, read_root, out);
     if (rc)
         return rc;
-    rc = engine_list_anchor(&list, path);
+    rc = engine_list_anchor(out, path);
+    if (rc == 0)
+        rc = engines_check(out->at, out->n, why);
+    if (rc == 0)
+        return 0;
+    snprintf(err, CONFIG_ERROR_MAX, "%.200s: %.300s", path, why);
+    engine_list_free(out);
+    return rc;
+}
+
+/* What was read is wanted now. */
+static int take(struct fleet *fleet, char err[CONFIG_ERROR_MAX])
+{
+    struct fleet_file *file = fleet->file;
+    char why[CONFIG_ERROR_MAX];
+    int rc = file->rc;
+
+    if (rc) {
+        memcpy(err, file->err, CONFIG_ERROR_MAX);
+        return rc;
+    }
+    rc = fleet_set(fleet, FLEET_FILE, &file->list, why);
     if (rc)
-        snprintf(why, sizeof(why), "engines: the path of a file is too long");
-    else
-        rc = fleet_set(fleet, FLEET_FILE, &list, why);
-    if (rc)
-        snprintf(err, CONFIG_ERROR_MAX, "%.200s: %.300s", path, why);
-    engine_list_free(&list);
+        snprintf(err, CONFIG_ERROR_MAX, "%.200s: %.300s", file->path, why);
+    engine_list_free(&file->list);
     return rc;
 }
 
@@ -61,27 +88,50 @@ static void look_at(const char *path, struct stat *out)
         *out = (struct stat){0};
 }
 
+static void *read_on_thread(void *arg)
+{
+    struct fleet_file *file = arg;
+
+    file->rc = fleet_file_read(file->path, &file->list, file->err);
+    atomic_store(&file->done, true);
+    return NULL;
+}
+
 void fleet_file_look(struct fleet *fleet)
 {
     struct fleet_file *file = fleet->file;
-    char err[CONFIG_ERROR_MAX];
     struct stat now;
 
-    if (!file)
+    if (!file || file->reading)
         return;
     look_at(file->path, &now);
     if (same(&now, &file->state))
         return;
-    file->state = now;
-    int rc = read_file(fleet, err);
+    file->done = false;
+    /* Without a thread the next look tries again. */
+    file->reading = !pthread_create(&file->thread, NULL, read_on_thread, file);
+    if (file->reading)
+        file->state = now;
+}
+
+void fleet_file_take(struct fleet *fleet)
+{
+    struct fleet_file *file = fleet->file;
+    char err[CONFIG_ERROR_MAX];
+
+    if (!file || !file->reading || !atomic_load(&file->done))
+        return;
+    pthread_join(file->thread, NULL);
+    file->reading = false;
+    int rc = take(fleet, err);
     if (rc == 0) {
         log_info("%s was read again", file->path);
         return;
     }
-    if (rc != -EAGAIN)
-        fleet->readings_failed++;
-    log_error("%s%s", err,
-              rc == -EAGAIN ? "" : "; the engines stay as they were");
+    if (rc == -ENOMEM)
+        file->state = (struct stat){0}; /* the next look reads it again */
+    fleet->readings_failed++;
+    log_error("%s; the engines stay as they were", err);
 }
 
 int fleet_file_start(struct fleet *fleet, char err[CONFIG_ERROR_MAX])
@@ -97,10 +147,15 @@ int fleet_file_start(struct fleet *fleet, char err[CONFIG_ERROR_MAX])
     fleet->file = file;
     file->path = path;
     look_at(path, &file->state);
-    return read_file(fleet, err);
+    file->rc = fleet_file_read(path, &file->list, file->err);
+    return take(fleet, err);
 }
 
 void fleet_file_stop(struct fleet *fleet)
 {
+    if (fleet->file && fleet->file->reading) {
+        pthread_join(fleet->file->thread, NULL);
+        engine_list_free(&fleet->file->list);
+    }
     free(fleet->file);
 }

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "conductor/service/models.h"
 
 /* Whether it is one of the n configurations. */
@@ -154,7 +155,7 @@ int fleet_place(struct fleet_entry *entry, const struct engine_config *wanted,
     return rc;
 }
 
-void fleet_reap(struct fleet *fleet)
+bool fleet_reap(struct fleet *fleet, int64_t until_us)
 {
     struct fleet_entry *entry, *next;
     struct engine *e, *after;
@@ -162,6 +163,8 @@ void fleet_reap(struct fleet *fleet)
     for (entry = TAILQ_FIRST(&fleet->entries); entry; entry = next) {
         next = TAILQ_NEXT(entry, entry);
         for (e = TAILQ_FIRST(&entry->engines); e; e = after) {
+            if (clock_now_us() >= until_us)
+                return false;
             after = TAILQ_NEXT(e, of_entry);
             if (!e->leaving || upstream_busy(e->upstream) > 0)
                 continue;
@@ -169,11 +172,12 @@ void fleet_reap(struct fleet *fleet)
             engine_leave(e);
             fleet->n_leaving--;
         }
-        if (!entry->left || !TAILQ_EMPTY(&entry->engines))
+        if (!entry->left || entry->due || !TAILQ_EMPTY(&entry->engines))
             continue;
         TAILQ_REMOVE(&fleet->entries, entry, entry);
         free(entry);
     }
+    return true;
 }
 
 void fleet_look_for_models(struct fleet *fleet)

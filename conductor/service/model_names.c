@@ -3,27 +3,14 @@
 
 #include "conductor/service/models.h"
 
-/* Whether all engines of the model that get work know a name of it. */
-static bool all_know(const struct service *s, const char *name)
-{
-    for (uint32_t i = 0; i < pool_slots(s->pool); i++)
-        if (s->engines[i] && !s->engines[i]->leaving &&
-            !engine_is_named(&s->engines[i]->own, name))
-            return false;
-    return true;
-}
-
 static void add_names(struct service *s, const struct engine_names *names,
                       bool adapters)
 {
     for (uint8_t i = 0; i < names->n; i++) {
-        struct service_name *next = &s->names[s->model.n_names];
+        struct service_name *next = &s->names[s->model.n_names++];
 
-        if (!all_know(s, names->at[i]))
-            continue;
         next->adapter = adapters;
         memcpy(next->name, names->at[i], ENGINE_NAME_MAX);
-        s->model.n_names++;
     }
 }
 
@@ -35,11 +22,44 @@ void models_name_like(struct service *s, const struct engine_config *like)
     add_names(s, &like->adapters, true);
 }
 
+/* Leaves the names that the engine knows. */
+static void keep_known(struct service *s, const struct engine_config *e)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < s->model.n_names; i++)
+        if (engine_is_named(e, s->names[i].name))
+            s->names[n++] = s->names[i];
+    s->model.n_names = n;
+}
+
+static void name(struct service *s)
+{
+    const struct engine_config *like = NULL;
+
+    for (uint32_t i = 0; i < pool_slots(s->pool); i++) {
+        const struct engine *e = s->engines[i];
+
+        if (!e || e->leaving)
+            continue;
+        if (!like)
+            models_name_like(s, like = &e->own);
+        else if (engine_names_differ(like, &e->own))
+            keep_known(s, &e->own);
+    }
+}
+
 void models_name(struct service *s)
 {
-    for (uint32_t i = 0; i < pool_slots(s->pool); i++)
-        if (s->engines[i] && !s->engines[i]->leaving) {
-            models_name_like(s, &s->engines[i]->own);
-            return;
-        }
+    s->names_due = true;
+    fleet_poke(&s->models->fleet);
+}
+
+void models_name_due(struct models *models)
+{
+    for (struct service *s = models->first; s; s = s->next) {
+        if (s->names_due)
+            name(s);
+        s->names_due = false;
+    }
 }

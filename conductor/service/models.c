@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "conductor/service/setup.h"
 
@@ -134,11 +135,13 @@ static bool is_wanted(const struct models *models, const char *model)
     return false;
 }
 
-void models_reap(struct models *models)
+bool models_reap(struct models *models, int64_t until_us)
 {
     struct service **at = &models->first, *s;
 
     while ((s = *at)) {
+        if (clock_now_us() >= until_us)
+            return false;
         if (!s->forwards || s->n_engines > 0 ||
             s->table.n_free < s->table.size ||
             is_wanted(models, s->config.model)) {
@@ -150,6 +153,7 @@ void models_reap(struct models *models)
         metrics_add(&models->past, &s->metrics);
         service_free_one(s);
     }
+    return true;
 }
 
 bool service_forwards(const struct service *service)

@@ -31,13 +31,17 @@ struct models {
                                             bool engines,
                                             char err[CONFIG_ERROR_MAX]);
 
-/* model_names.c: the names of a model are those that all its engines have; or
- * those of the engine that is its first. */
+/* model_names.c: the names of a model are those that all its engines have: they
+ * will be looked at in one of the loop's next turns, or now, those of all
+ * models where that is due; or they are those of the engine that is its first.
+ */
 void models_name(struct service *s);
+void models_name_due(struct models *models);
 void models_name_like(struct service *s, const struct engine_config *like);
 
 /* Ends the services that nothing is left of: no entry wants their model, and
- * they have neither engine nor request. */
-void models_reap(struct models *models);
+ * they have neither engine nor request. Returns whether it was done with all at
+ * until_us; else it wants to be called again. */
+bool models_reap(struct models *models, int64_t until_us);
 
 #endif

@@ -214,15 +214,11 @@ int service_check_config(const struct config *config,
                          char err[CONFIG_ERROR_MAX])
 {
     const struct engine_list *engines = &config->engines;
-    char why[CONFIG_ERROR_MAX];
 
     if (*config->worker_listen && check_native(config, err))
         return -EINVAL;
-    for (size_t i = 0; i < engines->n; i++)
-        if (engine_check(&engines->at[i], why)) {
-            snprintf(err, CONFIG_ERROR_MAX, "engines[%zu].%.480s", i, why);
-            return -EINVAL;
-        }
+    if (engines_check(engines->at, engines->n, err))
+        return -EINVAL;
     if (*config->worker_listen || engines->given || *config->engines_file)
         return 0;
     snprintf(err, CONFIG_ERROR_MAX,

@@ -241,6 +241,36 @@ class File(InstanceCase):
         self.put()
         self.wait_states(cluster)
 
+    def test_a_fleet_changes_as_a_whole(self):
+        a = self.engine()
+        n = 200
+        names = [f'adapter-{i}' for i in range(32)]
+
+        def fleet(adapters, first=0, **more):
+            return [self.entry(f'e{i}', a, adapters=adapters, **more)
+                    for i in range(first, n)]
+
+        def adapters():
+            return [m['id'] for m in cluster.api.request(
+                'GET', '/v1/models').body['data']]
+        self.put(*fleet(names))
+        cluster = self.conductor(engines_file='engines.json',
+                                 max_instances=2 * n)
+        ready = {f'e{i}': 'ready' for i in range(n)}
+        self.wait_states(cluster, **ready)
+        self.assertEqual(adapters(), ['m', *names])
+        # Each is another one now, and they have other adapters.
+        self.put(*fleet(names[3:6] + ['new'], kv_blocks=100))
+        wait_until('the adapters are new', lambda: adapters() == [
+            'm', *names[3:6], 'new'])
+        self.wait_states(cluster, **ready)
+        self.put(*fleet(names[3:6] + ['new'], first=n - 3, kv_blocks=100))
+        self.wait_states(cluster, **{f'e{i}': 'ready'
+                                     for i in range(n - 3, n)})
+        self.put()
+        self.wait_states(cluster)
+        wait_until('the model is gone', lambda: adapters() == [])
+
     def test_a_file_that_is_not_there(self):
         status, _, errors = self.run_program(
             program(*CONDUCTOR), '-s', 'listen=127.0.0.1:0',

@@ -1,0 +1,166 @@
+/* What an origin wants: checked as a whole, then compared with what it wanted
+ * before. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "conductor/service/models.h"
+
+/* "PATH[at]." in front of a message about a field; no PATH: nothing. */
+static int refuse(char err[CONFIG_ERROR_MAX], const char *path, size_t at,
+                  const struct engine_clash *clash)
+{
+    char where[32] = "";
+
+    if (path)
+        snprintf(where, sizeof(where), "%s[%zu].", path, at);
+    snprintf(err, CONFIG_ERROR_MAX, "%s%s: %.400s", where, clash->key,
+             clash->why);
+    return -EINVAL;
+}
+
+/* Whether they can be wanted beside the others. */
+static int check_together(const struct fleet *fleet, int instead_of,
+                          const struct engine_config *list, size_t n,
+                          const char *path, char err[CONFIG_ERROR_MAX])
+{
+    const struct engine_config **all =
+        calloc(fleet->n_wanted + n + 1, sizeof(*all));
+    int64_t most = fleet->models->config.max_instances;
+    struct engine_clash clash;
+    const struct fleet_entry *e;
+    size_t others = 0;
+    int rc = 0;
+
+    snprintf(err, CONFIG_ERROR_MAX, "out of memory");
+    if (!all)
+        return -ENOMEM;
+    TAILQ_FOREACH(e, &fleet->entries, entry)
+    {
+        if (!e->left && (int)e->origin != instead_of)
+            all[others++] = &e->config;
+    }
+    for (size_t i = 0; i < n; i++)
+        all[others + i] = &list[i];
+    if (engine_configs_clash(all, others + n, &clash))
+        rc = refuse(err, path, clash.at - others, &clash);
+    free(all);
+    if (rc || others + n <= (size_t)most)
+        return rc;
+    snprintf(err, CONFIG_ERROR_MAX,
+             "max_instances: %lld: there would be %zu engines", (long long)most,
+             others + n);
+    return -EINVAL;
+}
+
+int fleet_check(const struct fleet *fleet, int instead_of,
+                const struct engine_config *list, size_t n, const char *path,
+                char err[CONFIG_ERROR_MAX])
+{
+    int rc = check_together(fleet, instead_of, list, n, path, err);
+    struct engine_clash clash;
+
+    for (size_t i = 0; rc == 0 && i < n; i++)
+        if (fleet_misfits(fleet, &list[i], &clash))
+            rc = refuse(err, path, i, &clash);
+    return rc;
+}
+
+/* Of the list, sorted by name. */
+struct listed {
+    const struct engine_config *config;
+    struct fleet_entry **entry; /* at its place in the list */
+};
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(((const struct listed *)a)->config->name,
+                  ((const struct listed *)b)->config->name);
+}
+
+/* Which entries of the origin are listed as they are. */
+static void match(struct fleet *fleet, enum fleet_origin origin,
+                  const struct listed *listed, size_t n)
+{
+    struct fleet_entry *e;
+
+    TAILQ_FOREACH(e, &fleet->entries, entry)
+    {
+        const struct listed key = {&e->config, NULL};
+        const struct listed *is;
+
+        e->kept = false;
+        if (e->left || e->origin != origin)
+            continue;
+        is = bsearch(&key, listed, n, sizeof(key), by_name);
+        e->kept = is && engine_config_equal(is->config, &e->config);
+        if (e->kept)
+            *is->entry = e;
+    }
+}
+
+/* Entries for those that have none. */
+static int make(struct fleet *fleet, enum fleet_origin origin,
+                const struct engine_list *list, struct fleet_entry **entries)
+{
+    for (size_t i = 0; i < list->n; i++) {
+        if (!entries[i])
+            entries[i] = fleet_entry_new(fleet, origin, &list->at[i]);
+        if (!entries[i])
+            return -ENOMEM;
+    }
+    return 0;
+}
+
+/* The n entries are wanted in this order, and no others of the origin. */
+static void take(struct fleet *fleet, enum fleet_origin origin,
+                 struct fleet_entry **entries, size_t n)
+{
+    struct fleet_entry *e;
+
+    TAILQ_FOREACH(e, &fleet->entries, entry)
+    {
+        if (e->origin == origin && !e->kept)
+            fleet_leave(e);
+    }
+    for (size_t i = 0; i < n; i++) {
+        e = entries[i];
+        if (!e->kept) {
+            fleet_append(e);
+            continue;
+        }
+        TAILQ_REMOVE(&fleet->entries, e, entry);
+        TAILQ_INSERT_TAIL(&fleet->entries, e, entry);
+    }
+    fleet_poke(fleet);
+}
+
+int fleet_set(struct fleet *fleet, enum fleet_origin origin,
+              const struct engine_list *list, char err[CONFIG_ERROR_MAX])
+{
+    int rc = fleet_check(fleet, (int)origin, list->at, list->n, "engines", err);
+    struct fleet_entry **entries = calloc(list->n + 1, sizeof(*entries));
+    struct listed *listed = calloc(list->n + 1, sizeof(*listed));
+
+    if (rc)
+        goto out;
+    snprintf(err, CONFIG_ERROR_MAX, "out of memory");
+    rc = -ENOMEM;
+    if (!entries || !listed)
+        goto out;
+    for (size_t i = 0; i < list->n; i++)
+        listed[i] = (struct listed){&list->at[i], &entries[i]};
+    qsort(listed, list->n, sizeof(*listed), by_name);
+    match(fleet, origin, listed, list->n);
+    rc = make(fleet, origin, list, entries);
+    if (rc == 0)
+        take(fleet, origin, entries, list->n);
+    for (size_t i = 0; rc && i < list->n; i++)
+        if (entries[i] && !entries[i]->kept)
+            free(entries[i]);
+out:
+    free(entries);
+    free(listed);
+    return rc;
+}
