@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/error.h"
 #include "base/file.h"
 
 #define LINE_BYTES_MAX 512
@@ -22,9 +23,8 @@ int csv_refuse(const struct csv *csv, int rc, const char *format, ...)
     for (char *c = what; *c != '\0'; c++)
         if (*c < ' ' || *c > '~')
             *c = '?';
-    snprintf(csv->error, csv->error_size, "%.240s:%zu: %s", csv->name,
-             csv->line, what);
-    return rc;
+    return error_say(csv->error, csv->error_size, rc, "%.240s:%zu: %s",
+                     csv->name, csv->line, what);
 }
 
 static int read_line(const struct csv *csv, const char *text, size_t length,

@@ -2,9 +2,10 @@
 #include "base/handshake.h"
 
 #include <errno.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+
+#include "base/error.h"
 
 static void send_proof(struct handshake *hs, struct frame_conn *conn,
                        enum secret_side side)
@@ -53,11 +54,10 @@ static int on_challenge(struct handshake *hs, struct frame_conn *conn,
         return -EBADMSG;
     if (hs->challenged)
         return -EPROTO;
-    if (!hs->secret) {
-        snprintf(why, MSG_TEXT_MAX,
-                 "it asks for a secret: give this side the same --secret-file");
-        return -EACCES;
-    }
+    if (!hs->secret)
+        return error_say(
+            why, MSG_TEXT_MAX, -EACCES,
+            "it asks for a secret: give this side the same --secret-file");
     hs->challenged = true;
     memcpy(hs->nonce, m.nonce, sizeof(hs->nonce));
     send_proof(hs, conn, SECRET_CONNECTS);
@@ -77,20 +77,19 @@ static int on_proof(struct handshake *hs, const uint8_t *payload, size_t len,
         secret_proves(hs->secret, SECRET_ACCEPTS, hs->nonce, hs->digest, m.mac);
     if (hs->proven)
         return 0;
-    snprintf(why, MSG_TEXT_MAX, "its proof of the secret is wrong");
-    return -EACCES;
+    return error_say(why, MSG_TEXT_MAX, -EACCES,
+                     "its proof of the secret is wrong");
 }
 
 static int on_welcome(const struct handshake *hs, const uint8_t *payload,
                       size_t len, struct msg_welcome *welcome,
                       char why[MSG_TEXT_MAX])
 {
-    if (hs->secret && !hs->proven) {
-        snprintf(why, MSG_TEXT_MAX,
-                 "it does not prove that it knows the secret: give it the "
-                 "same secret file");
-        return -EACCES;
-    }
+    if (hs->secret && !hs->proven)
+        return error_say(
+            why, MSG_TEXT_MAX, -EACCES,
+            "it does not prove that it knows the secret: give it the "
+            "same secret file");
     if (msg_welcome_unpack(payload, len, welcome))
         return -EBADMSG;
     return welcome->version == PROTO_VERSION ? 1 : -EPROTO;
@@ -112,19 +111,9 @@ int handshake_answer(struct handshake *hs, struct frame_conn *conn,
     }
 }
 
-__attribute__((format(printf, 4, 5))) static int
-refuse(struct handshake_refusal *r, uint16_t code, bool was_frame,
-       const char *format, ...)
-{
-    va_list ap;
-
-    r->code = code;
-    r->was_frame = was_frame;
-    va_start(ap, format);
-    vsnprintf(r->why, sizeof(r->why), format, ap);
-    va_end(ap);
-    return -1;
-}
+#define refuse(r, error_code, of_frame, ...)                \
+    ((r)->code = (error_code), (r)->was_frame = (of_frame), \
+     error_say((r)->why, sizeof((r)->why), -1, __VA_ARGS__))
 
 static int challenge(struct handshake *hs, struct frame_conn *conn,
                      struct handshake_refusal *r)

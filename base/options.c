@@ -3,12 +3,12 @@
 
 #include <errno.h>
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/address.h"
+#include "base/error.h"
 
 #define VALUE_SHOWN 200
 #define MESSAGE_BYTES 512
@@ -41,8 +41,7 @@ static int set_number(const struct option_spec *spec, const char *text,
         (whole && (digits ? errno != 0 : (double)count != x)) ||
         (spec->step > 0 && fmod(x, spec->step) != 0)) {
         range_of(spec, range, sizeof(range));
-        snprintf(why, size, "must be %s", range);
-        return -EINVAL;
+        return error_say(why, size, -EINVAL, "must be %s", range);
     }
     if (spec->kind == OPTION_NUMBER)
         *(double *)spec->value = x;
@@ -79,8 +78,8 @@ static int check_length(const struct option_spec *spec, size_t n, char *why,
         most = spec->max;
     if ((double)n >= spec->min && (double)n <= most)
         return 0;
-    snprintf(why, size, "must be %.0f to %.0f bytes long", spec->min, most);
-    return -EINVAL;
+    return error_say(why, size, -EINVAL, "must be %.0f to %.0f bytes long",
+                     spec->min, most);
 }
 
 static int set_text(const struct option_spec *spec, const char *text, char *why,
@@ -91,11 +90,9 @@ static int set_text(const struct option_spec *spec, const char *text, char *why,
 
     if (spec->choice && find_choice(spec, text, why, size, &index))
         return -EINVAL;
-    if (must || (spec->kind != OPTION_STRING && !*text)) {
-        snprintf(why, size, "must %s%s", must ? "be " : "not be empty",
-                 must ? must : "");
-        return -EINVAL;
-    }
+    if (must || (spec->kind != OPTION_STRING && !*text))
+        return error_say(why, size, -EINVAL, "must %s%s",
+                         must ? "be " : "not be empty", must ? must : "");
     if (spec->kind != OPTION_STRING) {
         *(const char **)spec->value = text;
         return 0;
@@ -111,11 +108,10 @@ static int set_address(const struct option_spec *spec, const char *text,
 {
     struct address a;
 
-    if (address_parse(text, &a) || a.port < spec->min) {
-        snprintf(why, size, "must be HOST:PORT with a port from %g to 65535",
-                 spec->min);
-        return -EINVAL;
-    }
+    if (address_parse(text, &a) || a.port < spec->min)
+        return error_say(why, size, -EINVAL,
+                         "must be HOST:PORT with a port from %g to 65535",
+                         spec->min);
     *(struct address *)spec->value = a;
     return 0;
 }
@@ -190,17 +186,6 @@ static struct argument split(const struct option_table *table, const char *word)
     return a;
 }
 
-__attribute__((format(printf, 3, 4))) static int
-refuse(char *error, size_t size, const char *format, ...)
-{
-    va_list args;
-
-    va_start(args, format);
-    vsnprintf(error, size, format, args);
-    va_end(args);
-    return -EINVAL;
-}
-
 static int is_question(const char *word)
 {
     if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0)
@@ -218,19 +203,21 @@ int options_parse(const struct option_table *table, int argc, char **argv,
         if (is_question(argv[i]))
             return is_question(argv[i]);
         if (!a.spec)
-            return refuse(error, size, "%s '%s'",
-                          *argv[i] == '-' ? "unknown option"
-                                          : "unexpected argument",
-                          argv[i]);
+            return error_say(error, size, -EINVAL, "%s '%s'",
+                             *argv[i] == '-' ? "unknown option"
+                                             : "unexpected argument",
+                             argv[i]);
         bool flag = a.spec->kind == OPTION_FLAG;
         if (flag && a.value)
-            return refuse(error, size, "--%s takes no value", a.spec->name);
+            return error_say(error, size, -EINVAL, "--%s takes no value",
+                             a.spec->name);
         if (!flag && !a.value && !argv[++i])
-            return refuse(error, size, "--%s needs a value", a.spec->name);
+            return error_say(error, size, -EINVAL, "--%s needs a value",
+                             a.spec->name);
         const char *value = a.value ? a.value : argv[i];
         if (option_set(a.spec, value, why, sizeof(why)))
-            return refuse(error, size, "--%s %.*s: %s", a.spec->name,
-                          VALUE_SHOWN, value, why);
+            return error_say(error, size, -EINVAL, "--%s %.*s: %s",
+                             a.spec->name, VALUE_SHOWN, value, why);
     }
     return 0;
 }

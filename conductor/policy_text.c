@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/error.h"
+
 /* printf behind what is in `text` already, as far as it fits. */
 __attribute__((format(printf, 3, 4))) static void
 append(char *text, size_t size, const char *format, ...)
@@ -25,22 +27,18 @@ int policy_settings_add(struct policy_settings *settings, const char *text,
     const char *eq = strchr(text, '=');
     char *end;
 
-    if (settings->n == POLICY_SETTINGS_MAX) {
-        snprintf(error, size, "%.100s: more than %d options", text,
-                 POLICY_SETTINGS_MAX);
-        return -EINVAL;
-    }
+    if (settings->n == POLICY_SETTINGS_MAX)
+        return error_say(error, size, -EINVAL, "%.100s: more than %d options",
+                         text, POLICY_SETTINGS_MAX);
     if (!eq || eq == text || (size_t)(eq - text) >= sizeof(s->name) ||
-        eq[1] == '\0') {
-        snprintf(error, size, "%.100s: must be NAME=NUMBER", text);
-        return -EINVAL;
-    }
+        eq[1] == '\0')
+        return error_say(error, size, -EINVAL, "%.100s: must be NAME=NUMBER",
+                         text);
     snprintf(s->name, sizeof(s->name), "%.*s", (int)(eq - text), text);
     s->value = strtod(eq + 1, &end);
-    if (*end != '\0' || strpbrk(eq + 1, "xX")) {
-        snprintf(error, size, "%s: %.100s: must be a number", s->name, eq + 1);
-        return -EINVAL;
-    }
+    if (*end != '\0' || strpbrk(eq + 1, "xX"))
+        return error_say(error, size, -EINVAL, "%s: %.100s: must be a number",
+                         s->name, eq + 1);
     settings->n++;
     return 0;
 }
@@ -85,9 +83,9 @@ int policy_settings_check(const struct policy_settings *settings,
                 continue;
             range_of(policy_option_by_name(policies[p], s->name), range,
                      sizeof(range));
-            snprintf(error, size, "%s=%.10g of policy %s: must be %s", s->name,
-                     s->value, policies[p]->name, range);
-            return -EINVAL;
+            return error_say(error, size, -EINVAL,
+                             "%s=%.10g of policy %s: must be %s", s->name,
+                             s->value, policies[p]->name, range);
         }
         if (!known) {
             say_unknown(s, policies, n, error, size);

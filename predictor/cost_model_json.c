@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/error.h"
 #include "base/file.h"
 #include "base/json_fields.h"
 
@@ -198,19 +199,16 @@ int cost_model_save_file(const struct cost_model *m, const char *path,
     int rc = -EINVAL;
     json_t *json = model_json(m);
 
-    if (!json) {
-        (void)snprintf(err, err_size,
-                       "cost model %s: a number that is not finite, a name "
-                       "that is not UTF-8, or no memory",
-                       path);
-        return rc;
-    }
+    if (!json)
+        return error_say(err, err_size, rc,
+                         "cost model %s: a number that is not finite, a name "
+                         "that is not UTF-8, or no memory",
+                         path);
     char *text = json_dumps(json, JSON_INDENT(2));
     json_decref(json);
-    if (!text) {
-        (void)snprintf(err, err_size, "cost model %s: out of memory", path);
-        return -ENOMEM;
-    }
+    if (!text)
+        return error_say(err, err_size, -ENOMEM, "cost model %s: out of memory",
+                         path);
     /* What could not be loaded must not be saved. */
     rc = cost_model_load_buffer(text, strlen(text), path, &read_back, err,
                                 err_size);

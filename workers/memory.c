@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <unistd.h>
 
+#include "base/error.h"
+
 #define MIB 1048576.0
 #define GIB 1073741824.0
 
@@ -31,13 +33,11 @@ static int check_block(const struct worker_options *o,
                        const struct engine_kv_layout *layout, char *err,
                        size_t err_bytes)
 {
-    if (worker_memory_blocks(o, layout) == 0) {
-        snprintf(err, err_bytes,
-                 "--kv-mib %u: one block of %u tokens needs %.1f MiB",
-                 o->kv_mib, layout->block_tokens,
-                 (double)layout->block_bytes / MIB);
-        return -EINVAL;
-    }
+    if (worker_memory_blocks(o, layout) == 0)
+        return error_say(err, err_bytes, -EINVAL,
+                         "--kv-mib %u: one block of %u tokens needs %.1f MiB",
+                         o->kv_mib, layout->block_tokens,
+                         (double)layout->block_bytes / MIB);
     return 0;
 }
 
@@ -74,11 +74,11 @@ int worker_memory_check(const struct worker_options *o,
     if (rc < 0 || machine_bytes == 0 || rest + kv <= have)
         return rc;
     advise(o, layout, have - rest, instead, sizeof(instead));
-    snprintf(err, err_bytes,
-             "model %s with %u layers needs %.1f GiB for weights, %.1f GiB for "
-             "a step and %.1f GiB for KV blocks, and this machine has %.1f GiB "
-             "of memory: take %s",
-             o->model, layout->layers, (double)needs->weights_bytes / GIB,
-             (double)needs->step_bytes / GIB, kv / GIB, have / GIB, instead);
-    return -ENOMEM;
+    return error_say(
+        err, err_bytes, -ENOMEM,
+        "model %s with %u layers needs %.1f GiB for weights, %.1f GiB for "
+        "a step and %.1f GiB for KV blocks, and this machine has %.1f GiB "
+        "of memory: take %s",
+        o->model, layout->layers, (double)needs->weights_bytes / GIB,
+        (double)needs->step_bytes / GIB, kv / GIB, have / GIB, instead);
 }

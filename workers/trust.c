@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdio.h>
 
+#include "base/error.h"
 #include "base/listener.h"
 
 int worker_trust(const struct worker_options *o, struct secret **out, char *err,
@@ -14,23 +15,21 @@ int worker_trust(const struct worker_options *o, struct secret **out, char *err,
 
     if (local_peers && !host_is_loopback(o->conductor.host)) {
         *out = NULL;
-        snprintf(err, err_bytes,
-                 "--listen %.200s: only this machine reaches it, and the "
-                 "conductor at %.200s sends workers of other machines there: "
-                 "give --listen 0.0.0.0:PORT or this machine's address",
-                 o->listen.host, o->conductor.host);
-        return -EINVAL;
+        return error_say(
+            err, err_bytes, -EINVAL,
+            "--listen %.200s: only this machine reaches it, and the "
+            "conductor at %.200s sends workers of other machines there: "
+            "give --listen 0.0.0.0:PORT or this machine's address",
+            o->listen.host, o->conductor.host);
     }
-    if (secret_load(o->secret_file, out, why, sizeof(why))) {
-        snprintf(err, err_bytes, "--secret-file %s", why);
-        return -EINVAL;
-    }
+    if (secret_load(o->secret_file, out, why, sizeof(why)))
+        return error_say(err, err_bytes, -EINVAL, "--secret-file %s", why);
     if (*out || local_peers)
         return 0;
-    snprintf(err, err_bytes,
-             "--listen %.200s: other machines reach it, so both sides must "
-             "prove a secret: give --secret-file FILE, the conductor's "
-             "secret_file (openssl rand -hex 32 > FILE; chmod 600 FILE)",
-             o->listen.host);
-    return -EINVAL;
+    return error_say(
+        err, err_bytes, -EINVAL,
+        "--listen %.200s: other machines reach it, so both sides must "
+        "prove a secret: give --secret-file FILE, the conductor's "
+        "secret_file (openssl rand -hex 32 > FILE; chmod 600 FILE)",
+        o->listen.host);
 }

@@ -2,25 +2,17 @@
 #include "sim/cluster/cluster.h"
 
 #include <errno.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "base/error.h"
 #include "conductor/core/step/queue.h"
 
 /* A bit per millisecond: nothing real is slower. */
 #define GBPS_MIN 1e-6
 
-__attribute__((format(printf, 2, 3))) static int
-refuse(char err[CLUSTER_ERROR_BYTES], const char *format, ...)
-{
-    va_list args;
-
-    va_start(args, format);
-    (void)vsnprintf(err, CLUSTER_ERROR_BYTES, format, args);
-    va_end(args);
-    return -EINVAL;
-}
+#define refuse(err, ...) \
+    error_say(err, CLUSTER_ERROR_BYTES, -EINVAL, __VA_ARGS__)
 
 static int refuse_order(const struct cluster *c, char err[CLUSTER_ERROR_BYTES])
 {

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/error.h"
 #include "tools/plot/chart.h"
 #include "tools/replay/math.h"
 
@@ -208,12 +209,10 @@ static int fit_one(struct fit_part *part, const struct cost_model_range *range,
 {
     const bool all[FIT_MAX_TERMS] = {true, true, true, true};
 
-    if (part->count < min_points) {
-        (void)snprintf(err, err_size,
-                       "%s: %zu different points, at least %zu are needed",
-                       part->form->name, part->count, min_points);
-        return -EINVAL;
-    }
+    if (part->count < min_points)
+        return error_say(err, err_size, -EINVAL,
+                         "%s: %zu different points, at least %zu are needed",
+                         part->form->name, part->count, min_points);
     int rc =
         fit_regress(part->form, part->points, part->count, all, &part->full);
     part->result = part->full;

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/error.h"
 #include "base/options.h"
 
 int replay_list_numbers(const char *option, const char *text, double min,
@@ -18,18 +19,15 @@ int replay_list_numbers(const char *option, const char *text, double min,
         double x = strtod(from, &end);
 
         if (end == from || (*end != ',' && *end != '\0') ||
-            !(x >= min && x <= max)) {
-            snprintf(error, REPLAY_LIST_ERROR_BYTES,
-                     "--%s %.80s: must be numbers from %.15g to %.15g, "
-                     "separated by commas",
-                     option, text, min, max);
-            return -EINVAL;
-        }
-        if (list->count == REPLAY_LIST_MAX) {
-            snprintf(error, REPLAY_LIST_ERROR_BYTES,
-                     "--%s: more than %d numbers", option, REPLAY_LIST_MAX);
-            return -EINVAL;
-        }
+            !(x >= min && x <= max))
+            return error_say(error, REPLAY_LIST_ERROR_BYTES, -EINVAL,
+                             "--%s %.80s: must be numbers from %.15g to %.15g, "
+                             "separated by commas",
+                             option, text, min, max);
+        if (list->count == REPLAY_LIST_MAX)
+            return error_say(error, REPLAY_LIST_ERROR_BYTES, -EINVAL,
+                             "--%s: more than %d numbers", option,
+                             REPLAY_LIST_MAX);
         list->values[list->count++] = x;
         if (*end == '\0')
             return 0;
@@ -53,17 +51,13 @@ int replay_list_names(const char *option, const char *text,
         const char *word = strsep(&rest, ",");
 
         if (list->count == REPLAY_LIST_MAX ||
-            option_set(&one, word, why, sizeof why) != 0) {
-            snprintf(error, REPLAY_LIST_ERROR_BYTES, "--%s %.40s: %s", option,
-                     word, why);
-            return -EINVAL;
-        }
+            option_set(&one, word, why, sizeof why) != 0)
+            return error_say(error, REPLAY_LIST_ERROR_BYTES, -EINVAL,
+                             "--%s %.40s: %s", option, word, why);
         for (size_t i = 0; i < list->count; i++) {
-            if (strcmp(list->names[i], name) == 0) {
-                snprintf(error, REPLAY_LIST_ERROR_BYTES, "--%s %s: comes twice",
-                         option, name);
-                return -EINVAL;
-            }
+            if (strcmp(list->names[i], name) == 0)
+                return error_say(error, REPLAY_LIST_ERROR_BYTES, -EINVAL,
+                                 "--%s %s: comes twice", option, name);
         }
         list->names[list->count++] = name;
     }

@@ -10,6 +10,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/error.h"
+
 int replay_complain(const char *name, const char *format, ...)
 {
     fprintf(stderr, "conductor-replay %s: ", name);
@@ -92,18 +94,15 @@ int options_check_outputs(const struct option_table *table, char *error,
                                : NULL;
         int rc = path ? check_output(path) : 0;
 
-        if (rc != 0) {
-            snprintf(error, size, "--%s %s: %s", spec->name, path,
-                     strerror(-rc));
-            return rc;
-        }
+        if (rc != 0)
+            return error_say(error, size, rc, "--%s %s: %s", spec->name, path,
+                             strerror(-rc));
         const struct option_spec *other =
             path ? shares_file(table, spec) : NULL;
-        if (other) {
-            snprintf(error, size, "--%s %s: is the file of --%s", spec->name,
-                     path, other->name);
-            return -EINVAL;
-        }
+        if (other)
+            return error_say(error, size, -EINVAL,
+                             "--%s %s: is the file of --%s", spec->name, path,
+                             other->name);
     }
     return 0;
 }
@@ -131,16 +130,14 @@ int options_claim_stdout(const struct option_table *table, char *error,
 
         if (!path || !*path || strcmp(*path, "-") != 0)
             continue;
-        if (claimed) {
-            snprintf(error, size, "--%s -: standard output is that of --%s",
-                     spec->name, claimed->name);
-            return -EINVAL;
-        }
+        if (claimed)
+            return error_say(error, size, -EINVAL,
+                             "--%s -: standard output is that of --%s",
+                             spec->name, claimed->name);
         if (dup2(STDOUT_FILENO, RESULT_FD) < 0 ||
-            dup2(STDERR_FILENO, STDOUT_FILENO) < 0) {
-            snprintf(error, size, "--%s -: %s", spec->name, strerror(errno));
-            return -errno;
-        }
+            dup2(STDERR_FILENO, STDOUT_FILENO) < 0)
+            return error_say(error, size, -errno, "--%s -: %s", spec->name,
+                             strerror(errno));
         claimed = spec;
         *path = RESULT_PATH;
         snprintf(result_option, sizeof result_option, "--%s -", spec->name);

@@ -2,6 +2,7 @@
 #ifndef WORKERS_DISK_SLAB_INTERNAL_H
 #define WORKERS_DISK_SLAB_INTERNAL_H
 
+#include "base/error.h"
 #include "proto/codec.h"
 #include "workers/disk/slab.h"
 
@@ -20,8 +21,8 @@ struct disk_opening {
 };
 
 /* Returns rc, with a message. */
-int disk_slab_fail(struct disk_opening *o, int rc, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
+#define disk_slab_fail(o, rc, ...) \
+    error_say((o)->err, (o)->err_bytes, rc, __VA_ARGS__)
 
 /* What a header says. */
 struct disk_header {

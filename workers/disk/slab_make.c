@@ -2,7 +2,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
@@ -12,16 +11,6 @@
 
 #include "base/log.h"
 #include "workers/disk/slab_internal.h"
-
-int disk_slab_fail(struct disk_opening *o, int rc, const char *format, ...)
-{
-    va_list ap;
-
-    va_start(ap, format);
-    vsnprintf(o->err, o->err_bytes, format, ap);
-    va_end(ap);
-    return rc;
-}
 
 double disk_slab_mib(uint64_t bytes)
 {

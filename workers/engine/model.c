@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/error.h"
+
 /* `tiny` is made for demonstrations and tests. The others are the published
  * shapes; llama3-* are Llama 3.1, longalpaca-* are Llama 2 with a window
  * stretched to 32k. Rotary scaling for long windows is left out: the weights
@@ -49,39 +51,32 @@ int model_check(const struct model_shape *s, char *err, size_t err_bytes)
     };
 
     for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]); i++) {
-        if (counts[i].value == 0 || counts[i].value > 1u << 24) {
-            snprintf(err, err_bytes, "model: %s is %u: must be 1 to 2^24",
-                     counts[i].name, counts[i].value);
-            return -EINVAL;
-        }
+        if (counts[i].value == 0 || counts[i].value > 1u << 24)
+            return error_say(err, err_bytes, -EINVAL,
+                             "model: %s is %u: must be 1 to 2^24",
+                             counts[i].name, counts[i].value);
     }
-    if (s->head_dim % 2 != 0) {
-        snprintf(err, err_bytes, "model: head_dim is %u: must be even",
-                 s->head_dim);
-        return -EINVAL;
-    }
-    if (s->heads % s->kv_heads != 0) {
-        snprintf(err, err_bytes, "model: kv_heads is %u: must divide heads, %u",
-                 s->kv_heads, s->heads);
-        return -EINVAL;
-    }
-    if ((uint64_t)s->heads * s->head_dim > 1u << 24) {
-        snprintf(err, err_bytes,
-                 "model: heads is %u: times head_dim, %u, must be at most 2^24",
-                 s->heads, s->head_dim);
-        return -EINVAL;
-    }
-    if (s->vocab <= MODEL_LAST_OUTPUT) {
-        snprintf(err, err_bytes, "model: vocab is %u: must be above %d",
-                 s->vocab, MODEL_LAST_OUTPUT);
-        return -EINVAL;
-    }
-    if (!(s->rope_theta > 0) || !(s->norm_eps > 0)) {
-        snprintf(err, err_bytes,
-                 "model: rope_theta is %g and norm_eps %g: must be above 0",
-                 (double)s->rope_theta, (double)s->norm_eps);
-        return -EINVAL;
-    }
+    if (s->head_dim % 2 != 0)
+        return error_say(err, err_bytes, -EINVAL,
+                         "model: head_dim is %u: must be even", s->head_dim);
+    if (s->heads % s->kv_heads != 0)
+        return error_say(err, err_bytes, -EINVAL,
+                         "model: kv_heads is %u: must divide heads, %u",
+                         s->kv_heads, s->heads);
+    if ((uint64_t)s->heads * s->head_dim > 1u << 24)
+        return error_say(
+            err, err_bytes, -EINVAL,
+            "model: heads is %u: times head_dim, %u, must be at most 2^24",
+            s->heads, s->head_dim);
+    if (s->vocab <= MODEL_LAST_OUTPUT)
+        return error_say(err, err_bytes, -EINVAL,
+                         "model: vocab is %u: must be above %d", s->vocab,
+                         MODEL_LAST_OUTPUT);
+    if (!(s->rope_theta > 0) || !(s->norm_eps > 0))
+        return error_say(
+            err, err_bytes, -EINVAL,
+            "model: rope_theta is %g and norm_eps %g: must be above 0",
+            (double)s->rope_theta, (double)s->norm_eps);
     return 0;
 }
 

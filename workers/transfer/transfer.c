@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/error.h"
 #include "base/listener.h"
 #include "workers/transfer/internal.h"
 
@@ -31,10 +32,8 @@ int transfer_new(const struct transfer_config *config,
 {
     struct transfer *t = calloc(1, sizeof(*t));
 
-    if (!t) {
-        snprintf(err, err_bytes, "out of memory");
-        return -ENOMEM;
-    }
+    if (!t)
+        return error_say(err, err_bytes, -ENOMEM, "out of memory");
     t->config = *config;
     t->hello = *config->hello;
     t->hello.kind = PROTO_PEER_WORKER_PEER;

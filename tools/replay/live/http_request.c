@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/error.h"
 #include "base/event_loop.h"
 #include "tools/replay/live/answer.h"
 
@@ -351,10 +352,8 @@ int replay_get_json(struct event_base *base, const struct replay_server *server,
     snprintf(full, sizeof full, "%s%s", server->path, path);
     struct evhttp_connection *connection =
         evhttp_connection_base_new(base, NULL, server->host, server->port);
-    if (!connection) {
-        snprintf(error, size, "out of memory");
-        return -EIO;
-    }
+    if (!connection)
+        return error_say(error, size, -EIO, "out of memory");
     struct timeval timeout = timeval_of(timeout_us);
     evhttp_connection_set_timeout_tv(connection, &timeout);
     struct evhttp_request *request = evhttp_request_new(on_page, &get);

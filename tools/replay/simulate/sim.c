@@ -8,6 +8,7 @@
 
 #include "base/array.h"
 #include "base/clock.h"
+#include "base/error.h"
 
 struct run {
     const struct replay_sim_params *params;
@@ -83,11 +84,10 @@ static int check_passes(const struct run *run)
 
     if (!run->params->with_facts || n == run->n_counted)
         return 0;
-    snprintf(run->error, run->size,
-             "the trace has changed: %" PRIu64 " requests, %" PRIu64
-             " when it was first read",
-             n, run->n_counted);
-    return -ESTALE;
+    return error_say(run->error, run->size, -ESTALE,
+                     "the trace has changed: %" PRIu64 " requests, %" PRIu64
+                     " when it was first read",
+                     n, run->n_counted);
 }
 
 /* sim_io.record */
@@ -225,12 +225,12 @@ static int check_source(const struct replay_sim_params *p, char *error,
 
     if (scaled == blocks)
         return 0;
-    snprintf(error, size,
-             "the trace's blocks have %" PRIu32 " tokens, those of cluster %s "
-             "%" PRIu32 ": --block-tokens says what the trace has, "
-             "--length-scale divides it",
-             scaled, p->sim.cluster->name, blocks);
-    return -EINVAL;
+    return error_say(error, size, -EINVAL,
+                     "the trace's blocks have %" PRIu32
+                     " tokens, those of cluster %s "
+                     "%" PRIu32 ": --block-tokens says what the trace has, "
+                     "--length-scale divides it",
+                     scaled, p->sim.cluster->name, blocks);
 }
 
 /* A run without a request, or that could serve none, is no result. */

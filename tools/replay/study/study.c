@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
+#include "base/error.h"
 #include "conductor/core/schedule/admission.h"
 #include "tools/replay/ticker.h"
 
@@ -162,10 +163,8 @@ int replay_study_run(const struct replay_study *study,
     size_t started = 0;
     int rc = pthread_mutex_init(&crew.lock, NULL);
 
-    if (rc != 0) {
-        snprintf(error, REPLAY_STUDY_ERROR_BYTES, "out of memory");
-        return -rc;
-    }
+    if (rc != 0)
+        return error_say(error, REPLAY_STUDY_ERROR_BYTES, -rc, "out of memory");
     replay_ticker_init(&crew.ticker, study->what ? study->what : "simulations",
                        n);
     for (size_t jobs = jobs_of(study, n); started + 1 < jobs; started++)

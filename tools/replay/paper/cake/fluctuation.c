@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/error.h"
 #include "tools/plot/chart.h"
 #include "tools/replay/command.h"
 #include "tools/replay/paper/cake/options.h"
@@ -89,13 +90,12 @@ static int plan(struct study *study, const struct cake_calibration *calibration,
         (double)s->budget_tokens / 2 / (double)calibration->chunk_tokens;
     struct cake_engine engine;
 
-    if (mean > 1) {
-        snprintf(error, CAKE_ERROR_BYTES,
-                 "--budget %llu: its mean is more than a step's %lld tokens",
-                 (unsigned long long)s->budget_tokens,
-                 (long long)calibration->chunk_tokens);
-        return -EINVAL;
-    }
+    if (mean > 1)
+        return error_say(
+            error, CAKE_ERROR_BYTES, -EINVAL,
+            "--budget %llu: its mean is more than a step's %lld tokens",
+            (unsigned long long)s->budget_tokens,
+            (long long)calibration->chunk_tokens);
     int rc = cake_options_engine(&s->common, calibration, mean, s->gbps / 2,
                                  &engine, error);
     if (rc == 0) {

@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/error.h"
+
 #define MICROSECONDS 1e6
 
 static int64_t greatest_common_divisor(int64_t a, int64_t b)
@@ -43,22 +45,20 @@ static int step_cost(const struct cake_calibration *calibration,
     double chunk_tokens = (double)calibration->chunk_tokens;
     double chunks = (double)setup->chunk_tokens / chunk_tokens;
 
-    if (step_tokens < 1) {
-        snprintf(error, CAKE_ERROR_BYTES,
-                 "util_pct: %g %% of a chunk of %lld tokens is less than one",
-                 100 * setup->utilisation, (long long)setup->chunk_tokens);
-        return -EINVAL;
-    }
+    if (step_tokens < 1)
+        return error_say(
+            error, CAKE_ERROR_BYTES, -EINVAL,
+            "util_pct: %g %% of a chunk of %lld tokens is less than one",
+            100 * setup->utilisation, (long long)setup->chunk_tokens);
     *alpha_s = chunk->alpha_s * chunks;
     *beta_s = chunk->beta_s * chunks * (double)step_tokens / chunk_tokens;
-    if (*alpha_s < *beta_s) {
-        snprintf(error, CAKE_ERROR_BYTES,
-                 "chunk: %lld tokens are too many for a calibration of chunks "
-                 "of %lld",
-                 (long long)setup->chunk_tokens,
-                 (long long)calibration->chunk_tokens);
-        return -EINVAL;
-    }
+    if (*alpha_s < *beta_s)
+        return error_say(
+            error, CAKE_ERROR_BYTES, -EINVAL,
+            "chunk: %lld tokens are too many for a calibration of chunks "
+            "of %lld",
+            (long long)setup->chunk_tokens,
+            (long long)calibration->chunk_tokens);
     return 0;
 }
 
@@ -75,19 +75,17 @@ int cake_engine_init(struct cake_engine *engine,
     double alpha_s = 0;
     double beta_s = 0;
 
-    if (!size) {
-        snprintf(error, CAKE_ERROR_BYTES,
-                 "model: the calibration has no kv_bytes_per_token of \"%s\"",
-                 setup->model);
-        return -ENOENT;
-    }
-    if (!chunk) {
-        snprintf(error, CAKE_ERROR_BYTES,
-                 "hardware: the calibration has no chunk_cost_s of \"%s\" on "
-                 "\"%s\"",
-                 setup->model, setup->hardware);
-        return -ENOENT;
-    }
+    if (!size)
+        return error_say(
+            error, CAKE_ERROR_BYTES, -ENOENT,
+            "model: the calibration has no kv_bytes_per_token of \"%s\"",
+            setup->model);
+    if (!chunk)
+        return error_say(
+            error, CAKE_ERROR_BYTES, -ENOENT,
+            "hardware: the calibration has no chunk_cost_s of \"%s\" on "
+            "\"%s\"",
+            setup->model, setup->hardware);
     int rc =
         step_cost(calibration, chunk, setup, step, &alpha_s, &beta_s, error);
     if (rc != 0)

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/error.h"
 #include "tools/plot/chart.h"
 #include "tools/replay/math.h"
 #include "tools/result_file.h"
@@ -21,12 +22,10 @@ static int predict(const struct cake_row *row,
     if (rc != 0)
         return rc;
     rc = cake_engine_predict(&engine, &line->predicted);
-    if (rc != 0) {
-        snprintf(error, CAKE_ERROR_BYTES,
-                 "seq_len: %lld tokens take too long to compute",
-                 (long long)engine.n_tokens);
-        return rc;
-    }
+    if (rc != 0)
+        return error_say(error, CAKE_ERROR_BYTES, rc,
+                         "seq_len: %lld tokens take too long to compute",
+                         (long long)engine.n_tokens);
     line->row = row;
     line->error_io = fabs(line->predicted.speedup_io / row->speedup_io - 1);
     line->error_compute =

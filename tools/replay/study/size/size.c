@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/error.h"
 #include "tools/replay/command.h"
 #include "tools/replay/simulate/policies.h"
 #include "tools/replay/trace/stream.h"
@@ -110,10 +111,8 @@ static int ask(void *arg, struct search_answer *answers, size_t n)
     struct replay_case *cases = calloc(n, sizeof cases[0]);
     int rc = 0;
 
-    if (!cases) {
-        snprintf(z->error, sizeof z->error, "out of memory");
-        return -ENOMEM;
-    }
+    if (!cases)
+        return error_say(z->error, sizeof z->error, -ENOMEM, "out of memory");
     for (size_t i = 0; i < n && rc == 0; i++) {
         rc = make_case(z, answers[i].size, &cases[i]);
         cases[i].gives_up = true;
