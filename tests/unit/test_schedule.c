@@ -129,6 +129,42 @@ static void test_global_cache(void)
     rig_fini(&r);
 }
 
+/* An engine with blocks of several of the index's reuses whole ones, of what is
+ * stored and of what is expected. 1050 tokens: 10 blocks may be reused. */
+static void test_reuse_in_steps(void)
+{
+    struct rig r;
+
+    rig_init(&r, "least_loaded", 1.0);
+    add(&r, ROLE_PREFILL, 7, 0);
+    add(&r, ROLE_PREFILL, 7, 0);
+    add(&r, ROLE_PREFILL, 10, 0);
+    add(&r, ROLE_PREFILL, 1, 0);
+    CU_ASSERT(!pool_reuses_in_steps(r.pool));
+    for (uint32_t i = 1; i < 4; i++)
+        CU_ASSERT_EQUAL(pool_set_reuse(r.pool, r.ids[i], 4), 0);
+    CU_ASSERT(pool_reuses_in_steps(r.pool));
+    DECIDE_ACCEPT(&r);
+    CU_ASSERT_EQUAL(r.decision.candidates[0].local_blocks, 7);
+    CU_ASSERT_EQUAL(r.decision.candidates[1].local_blocks, 4);
+    CU_ASSERT_EQUAL(r.decision.candidates[1].cached_tokens, 400);
+    CU_ASSERT_EQUAL(r.decision.candidates[2].local_blocks, 8);
+    CU_ASSERT_EQUAL(r.decision.candidates[3].local_blocks, 0);
+
+    /* The last token is computed, and with it all of its engine's block. */
+    r.request.n_tokens = 800;
+    r.request.n_keys = 8;
+    DECIDE_ACCEPT(&r);
+    CU_ASSERT_EQUAL(r.decision.candidates[2].local_blocks, 4);
+
+    CU_ASSERT_EQUAL(pool_expect(r.pool, r.ids[3], r.keys, 5), 0);
+    DECIDE_ACCEPT(&r);
+    CU_ASSERT_EQUAL(r.decision.candidates[3].local_blocks, 4);
+    pool_unexpect(r.pool, r.ids[3], r.keys, 5);
+    CU_ASSERT_EQUAL(pool_set_reuse(r.pool, 77777, 4), -ESTALE);
+    rig_fini(&r);
+}
+
 /* The last token is always computed, so one block of ten is not reused. */
 static void test_whole_prompt_cached(void)
 {
@@ -771,6 +807,7 @@ int main(void)
     CU_initialize_registry();
     CU_pSuite suite = CU_add_suite("schedule", NULL, NULL);
     CU_add_test(suite, "global cache", test_global_cache);
+    CU_add_test(suite, "reuse in steps", test_reuse_in_steps);
     CU_add_test(suite, "whole prompt cached", test_whole_prompt_cached);
     CU_add_test(suite, "sender", test_sender);
     CU_add_test(suite, "pending", test_pending);

@@ -99,6 +99,8 @@ struct pool_instance {
     const struct pool_decode *decodes;
     int64_t block_tokens;   /* KV is held in blocks of so many */
     int64_t kv_used_tokens; /* as last reported, cached blocks included */
+    uint32_t reuse_blocks;  /* of a cached prompt it reuses multiples of so
+                               many; 0: any number */
     size_t max_batch;       /* most decodes in one step; 0: any number */
     char name[POOL_NAME_BYTES];
 };

@@ -58,6 +58,7 @@ struct pool {
     uint64_t next_seq;
     uint64_t n_dropped;
     uint32_t n_slots;
+    bool reuses_in_steps;
 };
 
 /* The slot of an id, NULL if stale. */

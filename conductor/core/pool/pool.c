@@ -293,6 +293,22 @@ int pool_set_kv_used(struct pool *pool, uint32_t id, int64_t used_tokens)
     return 0;
 }
 
+int pool_set_reuse(struct pool *pool, uint32_t id, uint32_t blocks)
+{
+    struct pool_slot *slot = pool_slot_of(pool, id);
+
+    if (!slot)
+        return -ESTALE;
+    slot->view.reuse_blocks = blocks;
+    pool->reuses_in_steps |= blocks > 1;
+    return 0;
+}
+
+bool pool_reuses_in_steps(const struct pool *pool)
+{
+    return pool->reuses_in_steps;
+}
+
 int pool_link_observed(struct pool *pool, uint32_t id, int64_t bytes,
                        int64_t elapsed_us)
 {

@@ -118,6 +118,13 @@ const uint8_t *pool_ready_roles(const struct pool *pool);
  * Returns 0; -ESTALE; -EINVAL: negative. */
 int pool_set_kv_used(struct pool *pool, uint32_t id, int64_t used_tokens);
 
+/* Of a cached prompt an instance reuses multiples of so many of the index's
+ * blocks, since its own are as large. Returns 0 or -ESTALE. */
+int pool_set_reuse(struct pool *pool, uint32_t id, uint32_t blocks);
+
+/* Whether one of the instances that there were has such a multiple. */
+bool pool_reuses_in_steps(const struct pool *pool);
+
 /*
  * Smooths a measured transfer into the sender's link rate.
  *   bytes, elapsed_us  both above 0, else the call changes nothing.

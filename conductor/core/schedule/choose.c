@@ -2,10 +2,44 @@
  * which candidate wins. */
 #include "conductor/core/schedule/internal.h"
 
-/* For every slot, the leading blocks that are stored and those expected. */
-static void match(struct scheduler *s, const struct schedule_request *request)
+/* Pooled caches: everybody has what anybody has. */
+static void match_pooled(struct scheduler *s)
 {
     uint32_t most = 0;
+
+    for (uint32_t slot = 0; slot < pool_slots(s->pool); slot++)
+        if (s->stored.blocks[slot] > most)
+            most = s->stored.blocks[slot];
+    for (uint32_t slot = 0; slot < pool_slots(s->pool); slot++)
+        s->stored.blocks[slot] = most;
+}
+
+static uint32_t whole_steps(uint32_t blocks, uint32_t usable_blocks,
+                            uint32_t step)
+{
+    blocks = schedule_lesser(blocks, usable_blocks);
+    return blocks - blocks % step;
+}
+
+/* Engines whose blocks are several of the index's reuse whole ones. */
+static void match_steps(struct scheduler *s, uint32_t usable_blocks)
+{
+    for (uint32_t slot = 0; slot < pool_slots(s->pool); slot++) {
+        const struct pool_instance *i = pool_at(s->pool, slot);
+        uint32_t *stored = &s->stored.blocks[slot];
+        uint32_t *expected = &s->expected.blocks[slot];
+
+        if (!i || i->reuse_blocks <= 1)
+            continue;
+        *stored = whole_steps(*stored, usable_blocks, i->reuse_blocks);
+        *expected = whole_steps(*expected, usable_blocks, i->reuse_blocks);
+    }
+}
+
+/* For every slot, the leading blocks that are stored and those expected. */
+static void match(struct scheduler *s, const struct schedule_request *request,
+                  uint32_t usable_blocks)
+{
 
     prefix_index_match(s->index, request->keys, request->n_keys, &s->stored);
     if (s->model.shared_store)
@@ -17,13 +51,10 @@ static void match(struct scheduler *s, const struct schedule_request *request)
     else
         pool_pending_match(s->pool, request->keys, request->n_keys,
                            &s->expected);
-    if (!s->model.simulated.pooled_cache)
-        return;
-    for (uint32_t slot = 0; slot < pool_slots(s->pool); slot++)
-        if (s->stored.blocks[slot] > most)
-            most = s->stored.blocks[slot];
-    for (uint32_t slot = 0; slot < pool_slots(s->pool); slot++)
-        s->stored.blocks[slot] = most;
+    if (s->model.simulated.pooled_cache)
+        match_pooled(s);
+    if (pool_reuses_in_steps(s->pool))
+        match_steps(s, usable_blocks);
 }
 
 /* Why nothing was eligible: no instance of the role, whatever its health, is
@@ -77,7 +108,7 @@ bool schedule_choose_prefill(struct scheduler *s,
     bool full = false;
     size_t best;
 
-    match(s, request);
+    match(s, request, usable_blocks);
     decision->candidates = s->candidates;
     decision->n_candidates =
         policy->estimate ? policy->estimate(s, request, usable_blocks)
