@@ -46,7 +46,7 @@ void fields_refuse_got(struct fields *f, const char *path, const char *key,
                               JSON_REAL_PRECISION(6));
 
     if (!value)
-        fields_refuse(f, path, key, "missing, must be %s", expected);
+        fields_refuse(f, path, key, "missing: must be %s", expected);
     else
         fields_refuse(
             f, path, key, "%.*s%s: must be %s", SHOWN_BYTES, text ? text : "?",

@@ -38,9 +38,10 @@ static bool may_change(const struct front_call *call)
         return true;
     if (key) {
         http_add_header(call->conn, "WWW-Authenticate", "Bearer");
-        openai_error_set(&error, 401, "invalid_admin_key", NULL,
-                         "header 'Authorization' must be 'Bearer' and the key "
-                         "of admin_key_file");
+        openai_error_set(
+            &error, 401, "invalid_admin_key", NULL,
+            "header authorization: must be \"Bearer\" and the key of "
+            "admin_key_file");
     } else {
         openai_error_set(&error, 403, "admin_forbidden", NULL,
                          "instances can be changed from this machine only, "

@@ -51,10 +51,11 @@ int endpoint_slo_header(const struct http_head *head, const char *name,
     }
     if (value->n >= sizeof(text) || end == text || *end ||
         !(ms >= 0.001 && ms <= MAX_SLO_MS)) {
-        openai_error_set(error, 400, "invalid_value", name,
-                         "header '%s' is '%.*s': it must be a number of "
-                         "milliseconds from 0.001 to 86400000",
-                         name, value->n < 40 ? (int)value->n : 40, value->at);
+        openai_error_set(
+            error, 400, "invalid_value", name,
+            "header %s: \"%.*s\": must be a number of milliseconds "
+            "from 0.001 to 86400000",
+            name, value->n < 40 ? (int)value->n : 40, value->at);
         return -EINVAL;
     }
     *us = (int64_t)(ms * 1000.0 + 0.5);
@@ -75,7 +76,8 @@ static int read_rule(const struct http_head *head, const char *name,
         if (http_is_fold(head->headers[k].name, name) &&
             &head->headers[k].value != value) {
             openai_error_set(error, 400, "invalid_value", name,
-                             "header '%s' comes more than once", name);
+                             "header %s: \"%.*s\": must come only once", name,
+                             n < 40 ? (int)n : 40, value->at);
             return -EINVAL;
         }
     if (number && n > 1 && *value->at == '-')
@@ -86,7 +88,7 @@ static int read_rule(const struct http_head *head, const char *name,
         i++;
     if (n == 0 || i < n || (number && n > 10)) {
         openai_error_set(error, 400, "invalid_value", name,
-                         "header '%s' is '%.*s': it must be %s", name,
+                         "header %s: \"%.*s\": must be %s", name,
                          n < 40 ? (int)n : 40, value->at,
                          number ? "a whole number of at most 9 digits"
                                 : "1 to 199 printable characters of ASCII");

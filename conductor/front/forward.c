@@ -141,12 +141,13 @@ static void set_no_model(const struct front *front,
 
     front_models(front->models, models, sizeof(models));
     if (*body->model)
-        openai_error_set(error, 404, "model_not_found", "model",
-                         "model '%.100s' does not exist; this server has %s",
-                         body->model, models);
+        openai_error_set(
+            error, 404, "model_not_found", "model",
+            "model: \"%.100s\": does not exist; this server has %s",
+            body->model, models);
     else
         openai_error_set(error, 400, "missing_parameter", "model",
-                         "'model' is required: this server has %s", models);
+                         "model: missing: this server has %s", models);
 }
 
 /* The model's service; without a name that of the only model. */

@@ -113,19 +113,19 @@ static void on_request(void *arg, struct http_conn *conn,
         return;
     if (!route && !*allowed) {
         openai_error_set(&error, 404, "unknown_path", NULL,
-                         "there is nothing at '%.*s'", shown(head->path, 100),
-                         head->path.at);
+                         "path: \"%.*s\": there is nothing",
+                         shown(head->path, 100), head->path.at);
     } else if (!route) {
         http_add_header(conn, "Allow", allowed);
         openai_error_set(&error, 405, "method_not_allowed", NULL,
-                         "'%.*s' is not a method of '%.*s'",
+                         "method: \"%.*s\": not one of \"%.*s\"",
                          shown(head->method, 20), head->method.at,
                          shown(head->path, 100), head->path.at);
     } else if (http_is(head->method, "POST") && !is_json(head)) {
         const struct http_slice *type = http_find(head, "content-type");
 
         openai_error_set(&error, 415, "unsupported_media_type", NULL,
-                         "header 'Content-Type' is '%.*s': it must be "
+                         "header content-type: \"%.*s\": must be "
                          "application/json, or left out",
                          shown(*type, 100), type->at);
     } else {

@@ -70,11 +70,11 @@ void front_models(const struct models *models, char *text, size_t size)
          s = service_next(s)) {
         const char *name = service_model(s)->name;
 
-        if (n && n + strlen(name) + sizeof(", '' and others") > size) {
+        if (n && n + strlen(name) + sizeof(", \"\" and others") > size) {
             snprintf(text + n, size - n, " and others");
             return;
         }
-        n += (size_t)snprintf(text + n, size - n, "%s'%.100s'", n ? ", " : "",
+        n += (size_t)snprintf(text + n, size - n, "%s\"%.100s\"", n ? ", " : "",
                               name);
     }
 }
@@ -102,7 +102,7 @@ void view_model(const struct front_call *call)
     }
     front_models(all, models, sizeof(models));
     openai_error_set(&error, 404, "model_not_found", "model",
-                     "model '%.*s' does not exist; this server has %s",
+                     "model: \"%.*s\": does not exist; this server has %s",
                      n < 100 ? (int)n : 100, at, models);
     http_reply_error(call->conn, &error);
 }
@@ -235,8 +235,9 @@ void view_explain(const struct front_call *call)
         return;
     }
     evbuffer_free(buf);
-    openai_error_set(&error, 404, "unknown_request", NULL,
-                     "nothing is known of request '%.*s', or not any more",
-                     n < 40 ? (int)n : 40, id);
+    openai_error_set(
+        &error, 404, "unknown_request", NULL,
+        "request: \"%.*s\": nothing is known of it, or not any more",
+        n < 40 ? (int)n : 40, id);
     http_reply_error(call->conn, &error);
 }

@@ -1,6 +1,7 @@
 """Bad requests: the right status, a message that names field and value, and
 everything else keeps running."""
 import json
+import re
 import socket
 
 from harness import Case, settings, wait_until
@@ -56,8 +57,10 @@ BAD_FIELDS = [
     ('suffix', {'suffix': 'end'}, 400, ['suffix']),
     ('echo', {'echo': True}, 400, ['echo']),
     ('logit_bias', {'logit_bias': {'5': 1}}, 400, ['logit_bias']),
-    ('unknown', {'max_tokenz': 5}, 400, ['max_tokenz']),
-    ('a long and nested n', {'n': [[[1]]] * 8000}, 400, ["'n' = [[[1]]", '...']),
+    ('min_tokens is negative', {'min_tokens': -1}, 400,
+     ['min_tokens: -1: must be a whole number of at least 0']),
+    ('unknown', {'max_tokenz': 5}, 400, ['max_tokenz: 5: unknown']),
+    ('a long and nested n', {'n': [[[1]]] * 8000}, 400, ['n: [[[1]]', '...: not supported']),
     ('more metadata than fits', {'metadata': {'a': [[[1]]] * 20000}}, 400,
      ['65536 bytes beside the prompt']),
 ]
@@ -87,6 +90,14 @@ class BadRequests(Case):
     def post(self, path, body, **headers):
         return self.api.request('POST', path, body, headers)
 
+    def assertNamed(self, got):
+        """The message begins with the field, or one in it, and its value."""
+        error = got.body['error']
+        if error['code'] != 'invalid_json':
+            self.assertRegex(error['message'],
+                             '^' + re.escape(error['param']) +
+                             r'[\[\]\w.]*: (.+: |must not be empty|must hold)')
+
     def test_bodies(self):
         for path in COMPLETIONS, CHAT:
             for name, body, status, words in BAD_BODIES:
@@ -99,7 +110,9 @@ class BadRequests(Case):
         for name, fields, status, words in BAD_FIELDS:
             with self.subTest(name):
                 body = {'model': 'tiny', 'prompt': 'x', **fields}
-                self.assertError(self.post(COMPLETIONS, body), status, *words)
+                got = self.post(COMPLETIONS, body)
+                self.assertError(got, status, *words)
+                self.assertNamed(got)
 
     def test_fields_of_a_stream(self):
         reply = self.post(COMPLETIONS, {'model': 'tiny', 'prompt': [512],
@@ -110,7 +123,9 @@ class BadRequests(Case):
         for name, messages, words in BAD_MESSAGES:
             with self.subTest(name):
                 body = {'model': 'tiny', 'messages': messages}
-                self.assertError(self.post(CHAT, body), 400, *words)
+                got = self.post(CHAT, body)
+                self.assertError(got, 400, *words)
+                self.assertNamed(got)
 
     def test_headers(self):
         for header in 'x-slo-ttft-ms', 'x-slo-tpot-ms':

@@ -148,7 +148,10 @@ class Passthrough(EngineCase):
         self.assertEqual(names, ['m'])
         self.assertEqual(cluster.api.request('GET', '/v1/models/m').status, 200)
         self.assertError(cluster.api.request('POST', '/v1/completions', {
-            'model': 'other', 'prompt': 'x'}), 404, 'other')
+            'model': 'other', 'prompt': 'x'}), 404,
+            'model: "other": does not exist; this server has "m"')
+        self.assertError(self.post(cluster, {'prompt': 'x', 'model': 5}), 400,
+                         'model: 5: must be a text')
         self.assertError(cluster.api.request(
             'POST', '/v1/completions', '{"model": "m", '), 400)
         self.assertEqual(cluster.api.request(
@@ -663,7 +666,7 @@ class Placement(EngineCase):
         self.assertEqual([m['id'] for m in cluster.api.request(
             'GET', '/v1/models').body['data']], ['tiny', 'm'])
         self.assertError(cluster.api.request('GET', '/v1/models/x'), 404,
-                         "this server has 'tiny', 'm'")
+                         'model: "x": does not exist; this server has "tiny", "m"')
 
 
 class Configuration(Case):

@@ -76,7 +76,7 @@ class Admin(InstanceCase):
             send(chunk(event('two')) + b'0\r\n\r\n')
         cluster = self.conductor()
         self.assertEqual(self.states(cluster), {})
-        self.assertError(self.ask(cluster), 404, "'m' does not exist")
+        self.assertError(self.ask(cluster), 404, 'model: "m": does not exist')
         a, b = self.engine(slow), self.engine()
         got = self.add(cluster, self.entry('a', a))
         self.assertEqual((got.status, got.body),
@@ -133,7 +133,7 @@ class Admin(InstanceCase):
                 ({**good, 'name': 'a b'}, 'name', '"a b"'),
                 ({**good, 'blocks': 1}, 'blocks', 'no such field'),
                 ({**good, 'block_tokens': 64}, 'block_tokens', '64', '32'),
-                ({'name': 'b'}, 'url', 'missing, must be'),
+                ({'name': 'b'}, 'url', 'missing: must be'),
                 ({**good, 'dns': True, 'name': 'n' * 24}, 'name', '"nnn'),
                 ({**good, 'aliases': ['b', 'b']}, 'aliases', '"b"')):
             got = self.add(cluster, bad)

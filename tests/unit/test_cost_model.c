@@ -339,7 +339,7 @@ static const struct broken broken_files[] = {
      "\"model\": \"0123456789012345678901234567890123456789"
      "012345678901234567890123\"",
      "model: \"01234567890123456789"},
-    {"\"date\": \"2025-01-31\",", "", "date: missing, must be a text"},
+    {"\"date\": \"2025-01-31\",", "", "date: missing: must be a text"},
     {"\"machine\"", "\"machin\"", "machin: no such field"},
     {"\"time\": \"us\"", "\"time\": \"ms\"",
      "units.time: \"ms\": must be \"us\""},
@@ -356,8 +356,7 @@ static const struct broken broken_files[] = {
      "prefill.coefficients_us: -4839.74 us within valid_range"},
     {"0.002", "-0.002",
      "prefill.coefficients_us: -9188.86 us within valid_range"},
-    {"500.0,", "-600.0,",
-     "decode.coefficients_us: -580 us within valid_range"},
+    {"500.0,", "-600.0,", "decode.coefficients_us: -580 us within valid_range"},
     {"\"r2\": 0.75", "\"r2\": 1.5", "decode.r2: 1.5: must be a number up to 1"},
     {"\"median_rel_error\": 0.01", "\"median_rel_error\": -0.5",
      "prefill.median_rel_error: -0.5: must be a number from 0"},
@@ -427,7 +426,7 @@ static void load_whole(const char *text, const char *message)
 static void test_not_a_model(void)
 {
     load_whole("[1,2]", "cost model m.json: [1,2]: must be an object");
-    load_whole("{}", "cost model m.json: format: missing, must be "
+    load_whole("{}", "cost model m.json: format: missing: must be "
                      "\"conductor-cost-model\"");
     load_whole("{\"format\":", "cost model m.json: line 1, column 10: "
                                "unexpected token near end of file");

@@ -143,25 +143,23 @@ static void test_errors(void)
         {"{\"a\" 1}", "expected ':'"},
         {"{\"a\":1,}", "expected a member's name"},
         {"{\"a\":\"x}", "expected a closing quote"},
-        {"{\"prompt\":5}", "'prompt' must be a text, an array"},
-        {"{\"prompt\":{}}", "'prompt' must be a text, an array"},
-        {"{\"prompt\":true}", "'prompt' must be a text, an array"},
-        {"{\"prompt\":[1,-5]}", "prompt[1] is '-5': a token id must be"},
-        {"{\"prompt\":[1.5]}", "prompt[0] is '1.5': a token id"},
-        {"{\"prompt\":[1,2,1e3]}", "prompt[2] is '1e3'"},
-        {"{\"prompt\":[4294967296]}", "prompt[0] is '4294967296'"},
-        {"{\"prompt\":[99999999999999999999]}", "prompt[0] is '999999"},
-        {"{\"prompt\":[1,007]}", "prompt[1] is '007'"},
-        {"{\"prompt\":[1,00000000,2,3,4,5]}", "prompt[1] is '00000000'"},
-        {"{\"prompt\":[1,\"a\"]}", "prompt[1] is '\"a\"'"},
-        {"{\"prompt\":[1,]}", "prompt[1] is ''"},
-        {"{\"prompt\":[1 2]}", "prompt[1] is '2': expected ',' or ']'"},
-        {"{\"prompt\":[1,2", "prompt[2] is '': expected ','"},
-        {"{\"prompt\":[[1],[2,x]]}", "prompt[1][1] is 'x'"},
-        {"{\"prompt\":[[1],2]}", "mixes token arrays with something else at "
-                                 "index 1"},
-        {"{\"prompt\":[\"a\",2]}", "mixes texts with something else at index "
-                                   "1"},
+        {"{\"prompt\":5}", "prompt: 5: must be a text, an array"},
+        {"{\"prompt\":{}}", "prompt: {: must be a text, an array"},
+        {"{\"prompt\":true}", "prompt: true: must be a text, an array"},
+        {"{\"prompt\":[1,-5]}", "prompt[1]: -5: must be a token id, a whole"},
+        {"{\"prompt\":[1.5]}", "prompt[0]: 1.5: must be a token id"},
+        {"{\"prompt\":[1,2,1e3]}", "prompt[2]: 1e3: must"},
+        {"{\"prompt\":[4294967296]}", "prompt[0]: 4294967296: must"},
+        {"{\"prompt\":[99999999999999999999]}", "prompt[0]: 999999"},
+        {"{\"prompt\":[1,007]}", "prompt[1]: 007: must"},
+        {"{\"prompt\":[1,00000000,2,3,4,5]}", "prompt[1]: 00000000: must"},
+        {"{\"prompt\":[1,\"a\"]}", "prompt[1]: \"a\": must"},
+        {"{\"prompt\":[1,]}", "prompt[1]: ]: must"},
+        {"{\"prompt\":[1 2]}", "prompt[1]: 2: expected ',' or ']'"},
+        {"{\"prompt\":[1,2", "prompt[2]: : expected ','"},
+        {"{\"prompt\":[[1],[2,x]]}", "prompt[1][1]: x: must"},
+        {"{\"prompt\":[[1],2]}", "prompt[1]: 2: must be an array of token ids"},
+        {"{\"prompt\":[\"a\",2]}", "prompt[1]: 2: must be a text"},
         {"{\"prompt\":\"a", "a string without its closing quote"},
         {"{\"prompt\":\"\\x\"}", "unknown escape"},
         {"{\"prompt\":\"\\u12g4\"}", "four hexadecimal digits"},
@@ -214,7 +212,7 @@ static void test_bounds(void)
 
     CU_ASSERT_EQUAL(
         json_scan(three, strlen(three), JSON_SCAN_PROMPT, &tight, &s), -EINVAL);
-    CU_ASSERT_PTR_NOT_NULL(strstr(s.error, "more than 2"));
+    CU_ASSERT_PTR_NOT_NULL(strstr(s.error, "prompt: must hold at most 2"));
     json_scan_fini(&s);
     CU_ASSERT_EQUAL(
         json_scan(large, strlen(large), JSON_SCAN_PROMPT, &tight, &s), -EINVAL);

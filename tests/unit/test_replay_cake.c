@@ -192,7 +192,7 @@ static void test_calibration_errors(void)
     refuse_toy("10,", "10.5,",
                "c.json: io_piece_tokens: 10.5: must be an integer");
     refuse_toy("\"final_step_s\": 0.5,", "",
-               "c.json: final_step_s: missing, must be a number");
+               "c.json: final_step_s: missing: must be a number");
     refuse_toy("* utilisation", "/ 2", "c.json: step_tokens: \"chunk");
     refuse_toy("1000", "\"x\"",
                "c.json: kv_bytes_per_token.m: \"x\": must be an integer of 16");

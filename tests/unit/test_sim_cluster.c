@@ -135,7 +135,7 @@ static void test_errors(void)
 {
     refused("", "F: line 1, column 0: '[' or '{' expected near end of file");
     refused("[]", "F: []: must be an object");
-    refused("{}", "F: format: missing, must be \"conductor-cluster\"");
+    refused("{}", "F: format: missing: must be \"conductor-cluster\"");
     refused("{" MODEL COST PREFILL NO_DECODE LINKS ", \"nodes\": 3}",
             "F: nodes: no such field");
     refused(
@@ -296,7 +296,7 @@ static void test_bad_groups(void)
     refused(GROUPS("[{\"nodes\": 1, \"kv_tokens\": 3}]"),
             "F: prefill.groups[0].kv_tokens: no such field");
     refused(GROUPS("[{\"nodes\": 1}, {\"prefill_us\": [1]}]"),
-            "F: prefill.groups[1].nodes: missing, must be an integer of 1 to "
+            "F: prefill.groups[1].nodes: missing: must be an integer of 1 to "
             "8192");
     refused(GROUPS("[{\"nodes\": 1, \"prefill_us\": [1, 1, 1, -2]}]"),
             "F: prefill.groups[0].prefill_us: term 3: -2 us: must be 0 to "

@@ -39,7 +39,7 @@ static const char *slow_id(const char *p, const char *end, uint32_t *id,
     const char *start = p;
     uint64_t value = 0;
 
-    *why = "a token id must be a whole number from 0 to 4294967295";
+    *why = "must be a token id, a whole number from 0 to 4294967295";
     while (p < end && *p >= '0' && *p <= '9') {
         value = value * 10 + (uint64_t)(*p++ - '0');
         if (value > UINT32_MAX)

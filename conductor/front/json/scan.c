@@ -60,7 +60,7 @@ static int add_span(struct json_walk *w, size_t start, size_t count)
 
     if (out->n_spans >= of(w)->limits->max_spans)
         return json_walk_fail(w,
-                              "'%s' holds more than %zu texts or token arrays",
+                              "%s: must hold at most %zu texts or token arrays",
                               w->param, of(w)->limits->max_spans);
     if (array_reserve(out->spans, of(w)->cap_spans, out->n_spans + 1))
         return -ENOMEM;
@@ -99,30 +99,19 @@ static int take_text(struct json_walk *w, const char *)
     int rc;
 
     if (w->p == w->end || *w->p != '"')
-        return json_walk_fail(
-            w, "'%s' mixes texts with something else at index %zu", w->param,
-            out->n_spans);
+        return json_walk_fail(w,
+                              "%s[%zu]: %.*s: must be a text, as the first is",
+                              w->param, out->n_spans, json_walk_shown(w), w->p);
     rc = reserve_bytes(w);
     if (rc)
         return rc;
     w->p++;
     if (json_text_read(&w->p, w->end, out->bytes + out->n_bytes, &n, &why))
-        return json_walk_fail(w, "%s, in '%s' at byte %zu of the body", why,
-                              w->param, (size_t)(w->p - w->body));
+        return json_walk_fail(w, "%s: %s, at byte %zu of the body", w->param,
+                              why, (size_t)(w->p - w->body));
     rc = add_span(w, out->n_bytes, n);
     out->n_bytes += n;
     return rc;
-}
-
-/* How much of a wrong value to show: up to a delimiter, 24 bytes at most. */
-static int shown_bytes(const char *p, const char *end)
-{
-    int n = 0;
-
-    while (n < 24 && p + n < end && p[n] > ' ' && p[n] < 0x7f &&
-           !strchr(",[]{}", p[n]))
-        n++;
-    return n;
 }
 
 /* An array of ids, from its '[', becomes a span of ids. */
@@ -136,9 +125,9 @@ static int take_ids(struct json_walk *w, const char *)
 
     if (w->p == w->end || *w->p != '[')
         return json_walk_fail(w,
-                              "'%s' mixes token arrays with something else at "
-                              "index %zu",
-                              w->param, index);
+                              "%s[%zu]: %.*s: must be an array of token ids, "
+                              "as the first is",
+                              w->param, index, json_walk_shown(w), w->p);
     rc = reserve_ids(w);
     if (rc)
         return rc;
@@ -150,8 +139,8 @@ static int take_ids(struct json_walk *w, const char *)
     }
     if (out->form == JSON_FORM_ID_ARRAYS)
         snprintf(outer, sizeof(outer), "[%zu]", index);
-    return json_walk_fail(w, "%s%s[%zu] is '%.*s': %s", w->param, outer, n,
-                          shown_bytes(w->p, w->end), w->p, why);
+    return json_walk_fail(w, "%s%s[%zu]: %.*s: %s", w->param, outer, n,
+                          json_walk_shown(w), w->p, why);
 }
 
 /* "prompt": a text, ids, texts, or arrays of ids. */
@@ -186,8 +175,10 @@ static int take_prompt(struct json_walk *w)
         return json_walk_fail_syntax(w, "a value");
     } else {
         return json_walk_fail(
-            w, "'prompt' must be a text, an array of token ids, or "
-               "an array of either");
+            w,
+            "prompt: %.*s: must be a text, an array of token ids, or an "
+            "array of either",
+            json_walk_shown(w), w->p);
     }
     if (rc)
         return rc;
@@ -214,8 +205,9 @@ static int on_part_member(struct json_walk *w, const char *key)
         return json_walk_skip(w);
     if (c != '"')
         return json_walk_fail(w,
-                              "'messages[%zu].content[].text' must be a string",
-                              of(w)->message);
+                              "messages[%zu].content[].text: %.*s: must be a "
+                              "string",
+                              of(w)->message, json_walk_shown(w), w->p);
     return take_message_text(w);
 }
 
@@ -239,9 +231,9 @@ static int on_message_member(struct json_walk *w, const char *key)
         return json_walk_skip(w);
     return json_walk_fail(
         w,
-        "'messages[%zu].content' must be a string or an array of "
+        "messages[%zu].content: %.*s: must be a string or an array of "
         "parts",
-        of(w)->message);
+        of(w)->message, json_walk_shown(w), w->p);
 }
 
 static int on_message(struct json_walk *w, const char *)

@@ -9,6 +9,7 @@
 #include "conductor/front/json/text.h"
 
 #define MAX_KEY_BYTES 256
+#define SHOWN_BYTES 24
 
 int json_walk_fail(struct json_walk *w, const char *format, ...)
 {
@@ -20,6 +21,17 @@ int json_walk_fail(struct json_walk *w, const char *format, ...)
     vsnprintf(w->error, sizeof(w->error), format, args);
     va_end(args);
     return -EINVAL;
+}
+
+int json_walk_shown(const struct json_walk *w)
+{
+    const char *p = w->p;
+    int n = 0;
+
+    while (n < SHOWN_BYTES && p + n < w->end && p[n] > ' ' && p[n] < 0x7f &&
+           (n == 0 || !strchr(",[]{}", p[n])))
+        n++;
+    return n;
 }
 
 static void skip_space(struct json_walk *w)

@@ -31,6 +31,10 @@ typedef int json_value_fn(struct json_walk *w, const char *key);
 int json_walk_fail(struct json_walk *w, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
+/* How many bytes of the value at p to show in a message: up to a delimiter, 24
+ * at most, all printable. */
+int json_walk_shown(const struct json_walk *w);
+
 /* Note that the JSON breaks off or goes wrong at p. Returns -EINVAL. */
 int json_walk_fail_syntax(struct json_walk *w, const char *expected);
 

@@ -10,6 +10,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "conductor/front/openai/params.h"
+
 static const char *const roles[] = {"system", "developer", "user", "assistant",
                                     "tool"};
 
@@ -46,6 +48,7 @@ static bool is_ignored(const char *key)
 static int check_members(const json_t *message, bool is_assistant, size_t index,
                          struct openai_error *error)
 {
+    char shown[OPENAI_SHOWN_BYTES];
     const char *key;
     json_t *value;
 
@@ -60,9 +63,9 @@ static int check_members(const json_t *message, bool is_assistant, size_t index,
             (json_is_array(value) && json_array_size(value) == 0))
             continue;
         return refuse(error, index,
-                      ".%.60s is not supported: a message has a role and a "
+                      ".%.60s: %s: not supported: a message has a role and a "
                       "content",
-                      key);
+                      key, openai_show(value, shown));
     }
     return 0;
 }
@@ -85,16 +88,18 @@ static int add_parts(const json_t *parts, const struct json_scan *scan,
 {
     for (size_t i = 0; i < json_array_size(parts); i++) {
         const json_t *part = json_array_get(parts, i);
-        const char *type = json_string_value(json_object_get(part, "type"));
+        const json_t *type = json_object_get(part, "type");
+        const char *text = json_string_value(type);
+        char shown[OPENAI_SHOWN_BYTES];
 
-        if (!type || strcmp(type, "text") != 0)
+        if (!text || strcmp(text, "text") != 0)
             return refuse(error, index,
-                          ".content[%zu]: only parts of type 'text' are "
-                          "supported",
-                          i);
+                          ".content[%zu].type: %s: must be \"text\"", i,
+                          openai_show(type, shown));
         if (!json_is_true(json_object_get(part, "text")) ||
             add_text(scan, next, out))
-            return refuse(error, index, ".content[%zu].text is missing", i);
+            return refuse(error, index,
+                          ".content[%zu].text: missing: must be a string", i);
     }
     return 0;
 }
@@ -120,18 +125,18 @@ static int add_message(const json_t *message, const struct json_scan *scan,
 {
     const char *role = json_string_value(json_object_get(message, "role"));
     const json_t *content = json_object_get(message, "content");
+    char shown[OPENAI_SHOWN_BYTES];
     bool is_assistant;
     int rc = 0;
 
     if (!json_is_object(message))
-        return refuse(error, index, " must be an object");
-    if (!role)
-        return refuse(error, index, ".role must be a string");
-    if (!is_role(role))
-        return refuse(error, index,
-                      ".role is '%.60s': it must be system, developer, user, "
-                      "assistant or tool",
-                      role);
+        return refuse(error, index, ": %s: must be an object",
+                      openai_show(message, shown));
+    if (!role || !is_role(role))
+        return refuse(
+            error, index,
+            ".role: %s: must be system, developer, user, assistant or tool",
+            openai_show(json_object_get(message, "role"), shown));
     is_assistant = strcmp(role, "assistant") == 0;
     rc = check_members(message, is_assistant, index, error);
     if (rc)
@@ -143,7 +148,8 @@ static int add_message(const json_t *message, const struct json_scan *scan,
         rc = add_parts(content, scan, index, next, out, error);
     else if (!json_is_true(content) || add_text(scan, next, out))
         rc = refuse(error, index,
-                    ".content must be a string or an array of parts");
+                    ".content: %s: must be a string or an array of parts",
+                    openai_show(content, shown));
     if (rc == 0)
         rc = add_calls(json_object_get(message, "tool_calls"), out);
     text_buf_puts(out, "\n");
@@ -153,17 +159,19 @@ static int add_message(const json_t *message, const struct json_scan *scan,
 int openai_chat_prompt(const json_t *messages, const struct json_scan *scan,
                        struct text_buf *out, struct openai_error *error)
 {
+    char shown[OPENAI_SHOWN_BYTES];
     size_t next = 0;
     int rc;
 
     if (!json_is_array(messages)) {
         openai_error_set(error, 400, "invalid_value", "messages",
-                         "'messages' must be an array of messages");
+                         "messages: %s: must be an array of messages",
+                         openai_show(messages, shown));
         return -EINVAL;
     }
     if (json_array_size(messages) == 0) {
         openai_error_set(error, 400, "invalid_value", "messages",
-                         "'messages' is empty");
+                         "messages: []: must not be empty");
         return -EINVAL;
     }
     for (size_t i = 0; i < json_array_size(messages); i++) {

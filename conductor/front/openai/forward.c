@@ -110,9 +110,10 @@ static int read_model(struct reader *r, struct forward_slice v)
     if (read_text(v, r->out->model))
         return 0;
     r->walk.param = "model";
-    return json_walk_fail(&r->walk,
-                          "'model' must be a text of at most %d bytes",
-                          FORWARD_MODEL_BYTES - 3);
+    r->walk.p = v.at;
+    return json_walk_fail(
+        &r->walk, "model: %.*s: must be a text of at most %d bytes",
+        json_walk_shown(&r->walk), v.at, FORWARD_MODEL_BYTES - 3);
 }
 
 /* A whole number as it stands there; 0 for all else. */

@@ -7,9 +7,10 @@
 #include <string.h>
 
 #define MAX_SALT_BYTES 256
-#define SHOWN_BYTES 64
 
-enum { COMPLETION = 1, CHAT = 2, BOTH = COMPLETION | CHAT };
+/* VALUE: other values are wrong, and not only beyond the model; the reason says
+ * what a value must be. */
+enum { COMPLETION = 1, CHAT = 2, BOTH = COMPLETION | CHAT, VALUE = 4 };
 
 typedef bool neutral_fn(const json_t *value);
 
@@ -108,25 +109,23 @@ static const struct param {
     {"stream_options", BOTH, is_any, ""},
     {"cache_salt", BOTH, is_any, ""},
     /* Change nothing about the answer. */
-    {"seed", BOTH, is_integer, "it must be an integer"},
-    {"user", BOTH, is_string, "it must be a string"},
-    {"safety_identifier", CHAT, is_string, "it must be a string"},
-    {"prompt_cache_key", BOTH, is_string, "it must be a string"},
-    {"metadata", BOTH, is_object, "it must be an object"},
-    {"ignore_eos", BOTH, is_boolean, "it must be true or false"},
-    {"parallel_tool_calls", CHAT, is_boolean, "it must be true or false"},
-    {"priority", BOTH, is_integer, "it must be an integer"},
-    {"request_id", BOTH, is_string, "it must be a string"},
-    {"min_tokens", BOTH, is_count,
-     "it must be a whole number; it stops at 'max_tokens' only"},
-    {"skip_special_tokens", BOTH, is_boolean, "it must be true or false"},
-    {"spaces_between_special_tokens", BOTH, is_boolean,
-     "it must be true or false"},
-    {"add_special_tokens", BOTH, is_boolean, "it must be true or false"},
-    {"include_stop_str_in_output", BOTH, is_boolean,
-     "it must be true or false"},
-    {"chat_template_kwargs", CHAT, is_object,
-     "it must be an object; its template takes no arguments"},
+    {"seed", BOTH | VALUE, is_integer, "an integer"},
+    {"user", BOTH | VALUE, is_string, "a string"},
+    {"safety_identifier", CHAT | VALUE, is_string, "a string"},
+    {"prompt_cache_key", BOTH | VALUE, is_string, "a string"},
+    {"metadata", BOTH | VALUE, is_object, "an object"},
+    {"ignore_eos", BOTH | VALUE, is_boolean, "true or false"},
+    {"parallel_tool_calls", CHAT | VALUE, is_boolean, "true or false"},
+    {"priority", BOTH | VALUE, is_integer, "an integer"},
+    {"request_id", BOTH | VALUE, is_string, "a string"},
+    {"min_tokens", BOTH | VALUE, is_count, "a whole number of at least 0"},
+    {"skip_special_tokens", BOTH | VALUE, is_boolean, "true or false"},
+    {"spaces_between_special_tokens", BOTH | VALUE, is_boolean,
+     "true or false"},
+    {"add_special_tokens", BOTH | VALUE, is_boolean, "true or false"},
+    {"include_stop_str_in_output", BOTH | VALUE, is_boolean, "true or false"},
+    {"chat_template_kwargs", CHAT | VALUE, is_object,
+     "an object; its template takes no arguments"},
     {"service_tier", BOTH, is_default_tier,
      "there is one tier; leave it out or set it to \"auto\""},
     /* Neutral values only. */
@@ -152,7 +151,7 @@ static const struct param {
     {"presence_penalty", BOTH, is_zero,
      "it has no penalties; leave it out or set it to 0"},
     {"stop_token_ids", BOTH, is_empty,
-     "it stops at 'max_tokens' only; leave it out"},
+     "it stops at max_tokens only; leave it out"},
     {"bad_words", BOTH, is_empty, "it bans no words; leave it out"},
     {"prompt_logprobs", BOTH, is_zero,
      "it returns no probabilities; leave it out"},
@@ -189,7 +188,7 @@ static const struct param {
 };
 
 struct shown {
-    char text[SHOWN_BYTES];
+    char text[OPENAI_SHOWN_BYTES];
     size_t n;
 };
 
@@ -197,7 +196,7 @@ struct shown {
 static int add_shown(const char *text, size_t n, void *arg)
 {
     struct shown *shown = arg;
-    size_t room = SHOWN_BYTES - 1 - shown->n;
+    size_t room = OPENAI_SHOWN_BYTES - 1 - shown->n;
     bool cut = n > room;
 
     memcpy(shown->text + shown->n, text, cut ? room : n);
@@ -205,16 +204,18 @@ static int add_shown(const char *text, size_t n, void *arg)
     return cut ? -1 : 0;
 }
 
-/* A value as JSON, cut short, for a message. */
-static void show(const json_t *value, char out[SHOWN_BYTES])
+const char *openai_show(const json_t *value, char out[OPENAI_SHOWN_BYTES])
 {
     struct shown shown = {.n = 0};
 
+    if (!value)
+        return "missing";
     if (json_dump_callback(value, add_shown, &shown,
                            JSON_ENCODE_ANY | JSON_COMPACT | JSON_ENSURE_ASCII |
                                JSON_REAL_PRECISION(6)))
-        memcpy(shown.text + SHOWN_BYTES - 4, "...", 3);
-    memcpy(out, shown.text, SHOWN_BYTES);
+        memcpy(shown.text + OPENAI_SHOWN_BYTES - 4, "...", 3);
+    memcpy(out, shown.text, OPENAI_SHOWN_BYTES);
+    return out;
 }
 
 static const struct param *find(enum openai_kind kind, const char *name)
@@ -227,6 +228,27 @@ static const struct param *find(enum openai_kind kind, const char *name)
     return NULL;
 }
 
+static int bad_value(struct openai_error *error, const char *name,
+                     const json_t *value, const char *must)
+{
+    char shown[OPENAI_SHOWN_BYTES];
+
+    openai_error_set(error, 400, "invalid_value", name, "%s: %s: must be %s",
+                     name, openai_show(value, shown), must);
+    return -EINVAL;
+}
+
+static int unknown(struct openai_error *error, const char *object,
+                   const char *name, const json_t *value)
+{
+    char shown[OPENAI_SHOWN_BYTES];
+
+    openai_error_set(error, 400, "unknown_parameter", *object ? object : name,
+                     "%s%s%.60s: %s: unknown parameter", object,
+                     *object ? "." : "", name, openai_show(value, shown));
+    return -EINVAL;
+}
+
 /* Every member is known and, where it must be, neutral. */
 static int check_members(enum openai_kind kind, const json_t *body,
                          const struct openai_model *model,
@@ -234,38 +256,24 @@ static int check_members(enum openai_kind kind, const json_t *body,
 {
     const char *name;
     json_t *value;
-    char shown[SHOWN_BYTES];
+    char shown[OPENAI_SHOWN_BYTES];
 
     json_object_foreach((json_t *)body, name, value)
     {
         const struct param *param = find(kind, name);
 
-        if (!param) {
-            openai_error_set(error, 400, "unknown_parameter", name,
-                             "unknown parameter '%.60s'", name);
-            return -EINVAL;
-        }
+        if (!param)
+            return unknown(error, "", name, value);
         if (json_is_null(value) || param->neutral(value))
             continue;
-        show(value, shown);
+        if (param->kinds & VALUE)
+            return bad_value(error, name, value, param->reason);
         openai_error_set(error, 400, "unsupported_parameter", name,
-                         "parameter '%s' = %s is not supported by model "
-                         "'%.100s': %s",
-                         name, shown, model->name, param->reason);
+                         "%s: %s: not supported by model \"%.100s\": %s", name,
+                         openai_show(value, shown), model->name, param->reason);
         return -EINVAL;
     }
     return 0;
-}
-
-static int bad_value(struct openai_error *error, const char *name,
-                     const json_t *value, const char *must)
-{
-    char shown[SHOWN_BYTES];
-
-    show(value, shown);
-    openai_error_set(error, 400, "invalid_value", name,
-                     "parameter '%s' = %s: it must be %s", name, shown, must);
-    return -EINVAL;
 }
 
 static int read_model(const json_t *body, const struct openai_model *model,
@@ -280,8 +288,8 @@ static int read_model(const json_t *body, const struct openai_model *model,
     if (strcmp(json_string_value(value), model->name) == 0)
         return 0;
     openai_error_set(error, 404, "model_not_found", "model",
-                     "the model '%.100s' does not exist; this server has "
-                     "'%.100s'",
+                     "model: \"%.100s\": does not exist; this server has "
+                     "\"%.100s\"",
                      json_string_value(value), model->name);
     return -EINVAL;
 }
@@ -315,7 +323,7 @@ static int read_max_tokens(const json_t *body, const char *name,
     if (n > UINT32_MAX)
         n = UINT32_MAX;
     if (out->max_tokens_param && out->max_tokens != (uint32_t)n)
-        return bad_value(error, name, value, "the same as 'max_tokens'");
+        return bad_value(error, name, value, "the same as max_tokens");
     out->max_tokens_param = name;
     out->max_tokens = (uint32_t)n;
     return 0;
@@ -336,16 +344,13 @@ static int read_stream(const json_t *body, struct openai_params *out,
         return bad_value(error, "stream_options", options, "an object");
     if (!out->stream)
         return bad_value(error, "stream_options", options,
-                         "left out when 'stream' isn't true");
+                         "left out where stream isn't true");
     json_object_foreach((json_t *)options, key, value)
     {
         if (strcmp(key, "include_usage") != 0 &&
             strcmp(key, "continuous_usage_stats") != 0 &&
-            strcmp(key, "include_obfuscation") != 0) {
-            openai_error_set(error, 400, "unknown_parameter", "stream_options",
-                             "unknown parameter 'stream_options.%.60s'", key);
-            return -EINVAL;
-        }
+            strcmp(key, "include_obfuscation") != 0)
+            return unknown(error, "stream_options", key, value);
     }
     value = json_object_get(options, "include_obfuscation");
     if (value && !json_is_null(value) && !json_is_false(value))

@@ -103,8 +103,9 @@ static int completion_tokens(struct json_scan *scan, const json_t *rest,
         break;
     }
     openai_error_set(error, 400, "missing_parameter", "prompt",
-                     "'prompt' is required%s",
-                     json_object_get(rest, "prompt") ? ", and is null" : "");
+                     "prompt: %s: must be a text, an array of token ids, or an "
+                     "array of either",
+                     json_object_get(rest, "prompt") ? "null" : "missing");
     return -EINVAL;
 }
 
@@ -117,7 +118,7 @@ static int chat_tokens(const struct json_scan *scan, const json_t *rest,
 
     if (!messages) {
         openai_error_set(error, 400, "missing_parameter", "messages",
-                         "'messages' is required");
+                         "messages: missing: must be an array of messages");
         return -EINVAL;
     }
     text_buf_init(&bytes, SIZE_MAX);
@@ -173,8 +174,8 @@ static int check_ids(const struct openai_request *request,
     if (batch)
         snprintf(outer, sizeof(outer), "[%zu]", prompt);
     openai_error_set(error, 400, "invalid_value", "prompt",
-                     "prompt%s[%zu] is %u: model '%.100s' has token ids from "
-                     "0 to %u",
+                     "prompt%s[%zu]: %u: must be a token id of model "
+                     "\"%.100s\", from 0 to %u",
                      outer, at - request->offsets[prompt], request->tokens[at],
                      model->name, model->vocab - 1);
     return -EINVAL;
@@ -198,10 +199,14 @@ static int check_lengths(struct openai_request *request,
 
     for (size_t i = 0; i < request->n_prompts; i++) {
         size_t length = request->offsets[i + 1] - request->offsets[i];
+        char place[32];
 
+        snprintf(place, sizeof(place), "[%zu]", i);
         if (length == 0) {
             openai_error_set(error, 400, "invalid_value", "prompt",
-                             "prompt %zu is empty", i);
+                             "prompt%.*s: must not be empty",
+                             request->n_prompts > 1 ? (int)strlen(place) : 0,
+                             place);
             return -EINVAL;
         }
         longest = length > longest ? length : longest;
@@ -214,11 +219,13 @@ static int check_lengths(struct openai_request *request,
         return 0;
     if (room == 0 || !params->max_tokens_param)
         param = openai_prompt_param(request->kind);
-    openai_error_set(error, 400, "context_length_exceeded", param,
-                     "model '%.100s' has a window of %u tokens, but the "
-                     "prompt has %zu tokens and max_tokens is %u",
-                     model->name, model->window_tokens, longest,
-                     request->max_tokens);
+    openai_error_set(
+        error, 400, "context_length_exceeded", param,
+        "%s: %zu tokens: the window of model \"%.100s\" has %u "
+        "tokens, the prompt %zu, and max_tokens is %u",
+        param,
+        param == params->max_tokens_param ? request->max_tokens : longest,
+        model->name, model->window_tokens, longest, request->max_tokens);
     return -EINVAL;
 }
 
