@@ -89,7 +89,7 @@ static const struct field {
      "data-parallel ranks that publish events of their own; without it 1"},
     {"block_tokens", AT(block_tokens), 0, BLOCK_TOKENS_MAX, NULL,
      "tokens in one of its KV blocks; the same for all engines of a model; "
-     "without it 16"},
+     "without it what another of them has, or 16"},
     {"kv_blocks", AT(kv_blocks), 0, KV_BLOCKS_MAX, NULL,
      "KV blocks that it has; without it what it tells, or 8192"},
     {"api_key_file", TEXT(api_key_file), "",
@@ -97,7 +97,7 @@ static const struct field {
     {"cost_model", TEXT(cost_model), "",
      "file with the model's costs, by conductor-fit; without it they are "
      "learned from first tokens. The first engine of a model that has one "
-     "tells it for all"},
+     "tells it for all; it must be of the model's block_tokens"},
     {"health_path", TEXT(health_path), "/health",
      "what is asked for again and again; any answer below 500 is a healthy "
      "one"},

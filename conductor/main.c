@@ -329,7 +329,7 @@ static int check_only(const struct command_line *cl, const struct config *c)
     if (secret_load(c->admin_key_file, &key, err, sizeof(err)))
         return options_complain(usage.name, "admin_key_file: %s", err);
     secret_free(key);
-    if (service_check_config(c, err))
+    if (models_check(c, err))
         return fail_config(cl, err);
     puts("configuration ok");
     return EXIT_SUCCESS;

@@ -98,9 +98,20 @@ struct forward {
 [[nodiscard]] int engine_check(const struct engine_config *config,
                                char err[CONFIG_ERROR_MAX]);
 
-/* engine_check() of each of n, with "engines[i]." before the message. */
+/* engine_check.c: engine_check() of each of n, with "engines[i]." before the
+ * message. */
 [[nodiscard]] int engines_check(const struct engine_config *list, size_t n,
                                 char err[CONFIG_ERROR_MAX]);
+
+/* engine_check.c: whether one of n engines has a cost model of other blocks
+ * than its model's; then *out says so. Reads each file once. Without memory it
+ * says no. */
+bool engine_costs_clash(const struct engine_config *const *all, size_t n,
+                        struct engine_clash *out);
+
+/* The costs of the service's model are those of another file, or, if that is
+ * "", learned. */
+void engine_change_costs(struct service *s, const char *file);
 
 /* Makes a service ready for the engines of its model. Returns 0 or a negative
  * errno with a message. */

@@ -72,16 +72,7 @@ static int check_costs(const struct engine_config *config,
                  config->cost_model, cost.model, config->model);
         return -EINVAL;
     }
-    if (!cost.block_tokens || !config->block_tokens ||
-        cost.block_tokens == config->block_tokens)
-        return 0;
-    snprintf(
-        err, CONFIG_ERROR_MAX,
-        "cost_model: \"%.200s\": was fitted for blocks of %lld tokens, but "
-        "block_tokens is %lld",
-        config->cost_model, (long long)cost.block_tokens,
-        (long long)config->block_tokens);
-    return -EINVAL;
+    return 0;
 }
 
 static int check_tls(const struct engine_config *config,
@@ -109,31 +100,6 @@ int engine_check(const struct engine_config *config, char err[CONFIG_ERROR_MAX])
     if (engine_read_key(config, line, err) || check_costs(config, err))
         return -EINVAL;
     return check_tls(config, err);
-}
-
-/* Whether the check of one says all about the other. */
-static bool alike(const struct engine_config *a, const struct engine_config *b)
-{
-    return strcmp(a->model, b->model) == 0 &&
-           a->block_tokens == b->block_tokens &&
-           strcmp(a->api_key_file, b->api_key_file) == 0 &&
-           strcmp(a->cost_model, b->cost_model) == 0 &&
-           strcmp(a->tls_ca_file, b->tls_ca_file) == 0;
-}
-
-int engines_check(const struct engine_config *list, size_t n,
-                  char err[CONFIG_ERROR_MAX])
-{
-    char why[CONFIG_ERROR_MAX];
-
-    for (size_t i = 0; i < n; i++) {
-        if ((i && alike(&list[i - 1], &list[i])) ||
-            !engine_check(&list[i], why))
-            continue;
-        snprintf(err, CONFIG_ERROR_MAX, "engines[%zu].%.480s", i, why);
-        return -EINVAL;
-    }
-    return 0;
 }
 
 static int join_pool(struct engine *e)
@@ -269,6 +235,24 @@ static int load_costs(struct service *s, char err[CONFIG_ERROR_MAX])
                                     CONFIG_ERROR_MAX);
     learned_write(&s->learned, &s->cost);
     return 0;
+}
+
+void engine_change_costs(struct service *s, const char *file)
+{
+    struct cost_model cost;
+    char err[CONFIG_ERROR_MAX];
+
+    /* Said once: the same file is not tried again. */
+    memcpy(s->config.cost_model, file, ENGINE_PATH_MAX);
+    if (*file && cost_model_load_file(file, &cost, err, sizeof(err))) {
+        log_error("model %s: cost_model: %s; it keeps the one that it has",
+                  s->config.model, err);
+        return;
+    }
+    if (load_costs(s, err) || service_make_scheduler(s, 1, 0, true))
+        log_error("model %s: out of memory", s->config.model);
+    log_info("model %s: its costs are %s from now on", s->config.model,
+             *file ? file : "learned");
 }
 
 int engines_prepare(struct service *s, char err[CONFIG_ERROR_MAX])

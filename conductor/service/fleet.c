@@ -95,6 +95,7 @@ static int begin(struct fleet_entry *e, char err[CONFIG_ERROR_MAX])
 static int do_due(struct fleet_entry *e, char err[CONFIG_ERROR_MAX])
 {
     e->due = false;
+    models_note(e->fleet->models, e);
     return e->left ? fleet_place(e, NULL, 0, err) : begin(e, err);
 }
 
@@ -121,8 +122,8 @@ static void on_work(evutil_socket_t, short, void *arg)
     struct fleet *fleet = arg;
     int64_t until_us = clock_now_us() + TURN_US;
 
-    if (!do_some(fleet, until_us) || !fleet_reap(fleet, until_us) ||
-        !models_reap(fleet->models, until_us))
+    if (!do_some(fleet, until_us) || !models_follow(fleet->models, until_us) ||
+        !fleet_reap(fleet, until_us) || !models_reap(fleet->models, until_us))
         (void)event_loop_wait(fleet->work, REST_US);
     models_name_due(fleet->models);
 }

@@ -43,8 +43,10 @@ static int check_together(const struct fleet *fleet, int instead_of,
     }
     for (size_t i = 0; i < n; i++)
         all[others + i] = &list[i];
-    if (engine_configs_clash(all, others + n, &clash))
-        rc = refuse(err, path, clash.at - others, &clash);
+    if (engine_configs_clash(all, others + n, &clash) ||
+        engine_costs_clash(all, others + n, &clash))
+        rc = refuse(err, clash.at < others ? NULL : path, clash.at - others,
+                    &clash);
     free(all);
     if (rc || others + n <= (size_t)most)
         return rc;

@@ -7,9 +7,6 @@
 #include "base/log.h"
 #include "conductor/service/setup.h"
 
-/* In a block, where no engine of the model is said to have another number. */
-#define ENGINE_BLOCK_TOKENS 16
-
 /* What an engine says of its model, where none has said it yet. */
 static void take_from(struct config *out, const struct engine_config *e)
 {
@@ -19,23 +16,30 @@ static void take_from(struct config *out, const struct engine_config *e)
         memcpy(out->cost_model, e->cost_model, sizeof(e->cost_model));
 }
 
+/* What the wanted entries say of a model. */
+static void take_from_entries(const struct models *models, const char *model,
+                              struct config *out)
+{
+    const struct fleet_entry *e;
+
+    out->block_tokens = 0;
+    *out->cost_model = '\0';
+    TAILQ_FOREACH(e, &models->fleet.entries, entry)
+    {
+        if (!e->left && strcmp(e->config.model, model) == 0)
+            take_from(out, &e->config);
+    }
+}
+
 /* The configuration as the model of that engine has it. */
 static void engine_model_config(const struct models *models,
                                 const struct engine_config *e,
                                 struct config *out)
 {
-    const struct fleet_entry *other;
-
     *out = models->config;
     memcpy(out->model, e->model, sizeof(e->model));
-    out->block_tokens = 0;
-    *out->cost_model = '\0';
+    take_from_entries(models, e->model, out);
     take_from(out, e);
-    TAILQ_FOREACH(other, &models->fleet.entries, entry)
-    {
-        if (!other->left && strcmp(other->config.model, e->model) == 0)
-            take_from(out, &other->config);
-    }
     if (!out->block_tokens)
         out->block_tokens = ENGINE_BLOCK_TOKENS;
 }
@@ -81,6 +85,54 @@ struct service *models_get(struct models *models,
     return s;
 }
 
+void models_note(const struct models *models, const struct fleet_entry *entry)
+{
+    struct service *s = find_own(models, entry->config.model);
+
+    if (s && s->forwards)
+        s->costs_due = true;
+}
+
+static bool is_wanted(const struct models *models, const char *model)
+{
+    const struct fleet_entry *e;
+
+    TAILQ_FOREACH(e, &models->fleet.entries, entry)
+    {
+        if (!e->left && strcmp(e->config.model, model) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* The costs that its model should have by now. */
+static void follow(struct service *s)
+{
+    struct config now = s->config;
+
+    take_from_entries(s->models, s->config.model, &now);
+    /* Those whose entry names no model. */
+    for (uint32_t i = 0; i < pool_slots(s->pool); i++)
+        if (s->engines[i] && !s->engines[i]->leaving)
+            take_from(&now, &s->engines[i]->own);
+    if (strcmp(now.cost_model, s->config.cost_model) != 0)
+        engine_change_costs(s, now.cost_model);
+}
+
+bool models_follow(struct models *models, int64_t until_us)
+{
+    for (struct service *s = models->first; s; s = s->next) {
+        if (!s->costs_due)
+            continue;
+        if (clock_now_us() >= until_us)
+            return false;
+        s->costs_due = false;
+        if (is_wanted(models, s->config.model))
+            follow(s);
+    }
+    return true;
+}
+
 struct service *service_next(const struct service *service)
 {
     return service->next;
@@ -121,18 +173,6 @@ bool models_forward(const struct models *models)
     const struct service *native = models_native(models);
 
     return !native || native->next;
-}
-
-static bool is_wanted(const struct models *models, const char *model)
-{
-    const struct fleet_entry *e;
-
-    TAILQ_FOREACH(e, &models->fleet.entries, entry)
-    {
-        if (!e->left && strcmp(e->config.model, model) == 0)
-            return true;
-    }
-    return false;
 }
 
 bool models_reap(struct models *models, int64_t until_us)

@@ -7,6 +7,9 @@
 
 #include "conductor/service/fleet.h"
 
+/* In a block, where no engine of the model is said to have another number. */
+#define ENGINE_BLOCK_TOKENS 16
+
 struct models {
     struct event_base *base;
     struct evdns_base *dns;
@@ -23,6 +26,14 @@ struct models {
 [[nodiscard]] struct service *models_get(struct models *models,
                                          const struct engine_config *like,
                                          char err[CONFIG_ERROR_MAX]);
+
+/* Of models of which entries came or went, the costs are those of the first
+ * wanted entry that names some. Returns whether it was done with all at
+ * until_us; else it wants to be called again. */
+bool models_follow(struct models *models, int64_t until_us);
+
+/* The entry is of the model of a service: models_follow() looks at it. */
+void models_note(const struct models *models, const struct fleet_entry *entry);
 
 /* A service for one model, of engines or of native workers. Returns it, which
  * the models own, or NULL with a message. */

@@ -16,6 +16,12 @@
 [[nodiscard]] int service_check_config(const struct config *config,
                                        char err[CONFIG_ERROR_MAX]);
 
+/* models_check(config, err): service_check_config(), and whether the engines of
+ * engines_file can be used beside those of config: the reason why models_new()
+ * would fail, as far as files tell it. */
+[[nodiscard]] int models_check(const struct config *config,
+                               char err[CONFIG_ERROR_MAX]);
+
 /* models_new(base, config, err): reads the cost models, listens for workers,
  * and asks the engines for their health. Borrows base, and what the engines of
  * config point to; copies config. Returns owned, or NULL with a reason in err.

@@ -2,10 +2,56 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/event_loop.h"
 #include "conductor/service/models.h"
 #include "conductor/service/setup.h"
+
+/* Whether the engines of the configuration and of its file clash. */
+static int check_both(const struct config *c, const struct engine_list *file,
+                      char err[CONFIG_ERROR_MAX])
+{
+    size_t own = c->engines.n, n = own + file->n;
+    const struct engine_config **all = calloc(n + 1, sizeof(*all));
+    struct engine_clash clash = {0};
+
+    for (size_t i = 0; all && i < n; i++)
+        all[i] = i < own ? &c->engines.at[i] : &file->at[i - own];
+    bool clashes = all && (engine_configs_clash(all, n, &clash) ||
+                           engine_costs_clash(all, n, &clash));
+    for (size_t i = own; all && !clashes && i < n; i++) {
+        clashes = *c->worker_listen && strcmp(all[i]->model, c->model) == 0;
+        clash = (struct engine_clash){i, "model", "that of the native workers"};
+    }
+    free(all);
+    if (clashes) {
+        snprintf(
+            err, CONFIG_ERROR_MAX, "%.200s%sengines[%zu].%s: %.200s",
+            clash.at < own ? "" : c->engines_file, clash.at < own ? "" : ": ",
+            clash.at < own ? clash.at : clash.at - own, clash.key, clash.why);
+        return -EINVAL;
+    }
+    if (n <= (size_t)c->max_instances)
+        return 0;
+    snprintf(err, CONFIG_ERROR_MAX,
+             "max_instances: %lld: there would be %zu engines",
+             (long long)c->max_instances, n);
+    return -EINVAL;
+}
+
+int models_check(const struct config *config, char err[CONFIG_ERROR_MAX])
+{
+    struct engine_list file = {0};
+    int rc = service_check_config(config, err);
+
+    if (rc == 0 && *config->engines_file)
+        rc = fleet_file_read(config->engines_file, &file, err);
+    if (rc == 0)
+        rc = check_both(config, &file, err);
+    engine_list_free(&file);
+    return rc;
+}
 
 static int start_all(struct models *models, char err[CONFIG_ERROR_MAX])
 {

@@ -175,6 +175,7 @@ struct service {
     /* A model of engines: what native workers have above is unused then. */
     bool forwards;
     bool names_due; /* engines came, left or told others */
+    bool costs_due; /* entries came or left */
     struct service_name names[2 * ENGINE_NAMES_MAX];
     struct engine **engines; /* (max_instances), by pool slot; NULL: none */
     uint32_t n_engines;

@@ -7,7 +7,8 @@ import ssl
 import threading
 
 import engines
-from harness import CONDUCTOR, Case, Cluster, program, settings, wait_until
+from harness import (CONDUCTOR, Case, Cluster, cost_model_json, program,
+                     settings, wait_until)
 from name_server import NameServer
 from stand_in import Engine, chunk, event, reply, stream_head
 
@@ -271,12 +272,100 @@ class File(InstanceCase):
         self.wait_states(cluster)
         wait_until('the model is gone', lambda: adapters() == [])
 
+    def costs(self, name, prefill_us, **more):
+        """A cost model by which a prefill takes so long."""
+        model = json.loads(cost_model_json(prefill=(prefill_us, 0, 0, 0)))
+        return self.write(name, json.dumps({**model, 'model': 'm', **more}))
+
+    def predicted(self, cluster):
+        """How long a prefill takes, and where that comes from."""
+        reply = self.ask(cluster)
+        self.assertEqual(reply.status, 200)
+        told = cluster.api.request('GET', '/admin/explain/' + reply.headers[
+            'x-conductor-request-id']).body
+        return told['cost'], told['predicted']['prefill_ms']
+
+    def test_costs_are_followed(self):
+        a, b = self.engine(), self.engine()
+        self.costs('slow.json', 3e6)
+        self.costs('fast.json', 1e3)
+        self.put(self.entry('a', a, cost_model='slow.json'))
+        cluster = self.conductor(engines_file='engines.json')
+        self.wait_states(cluster, a='ready')
+        self.assertEqual(self.predicted(cluster), ('file', 3000))
+        # The first entry of the file that names one tells it for all.
+        self.put(self.entry('b', b, cost_model='fast.json'),
+                 self.entry('a', a, cost_model='slow.json'))
+        self.wait_states(cluster, a='ready', b='ready')
+        wait_until('the log has it', lambda: 'fast.json from now on' in
+                   cluster.conductor.log())
+        cost, ms = self.predicted(cluster)
+        self.assertEqual(cost, 'file')
+        self.assertLess(ms, 3)
+        self.put(self.entry('a', a), self.entry('b', b))
+        wait_until('they are learned', lambda: 'learned from now on' in
+                   cluster.conductor.log())
+        self.wait_states(cluster, a='ready', b='ready')
+        self.assertEqual(self.predicted(cluster)[0], 'guess')
+
+    def test_costs_of_other_blocks(self):
+        a = self.engine()
+        self.costs('blocks.json', 1e3, block_tokens=32)
+        entry = self.entry('a', a, cost_model='blocks.json')
+        words = 'engines[0].cost_model', 'blocks.json', '32', '16'
+        for file in False, True:
+            self.put(*[entry] * file)
+            path = self.write('c.json', json.dumps({
+                'listen': '127.0.0.1:0', 'engines': [entry] * (not file),
+                **({'engines_file': 'engines.json'} if file else {})}))
+            for options, expected in ((), 1), (('-t',), 2):
+                status, _, errors = self.run_program(
+                    program(*CONDUCTOR), '-c', path, *options)
+                self.assertEqual(status, expected, errors)
+                for word in words:
+                    self.assertIn(word, errors)
+        # The model's block size may come from another of its engines.
+        self.put(entry, self.entry('b', a, block_tokens=32))
+        cluster = self.conductor(engines_file='engines.json')
+        self.wait_states(cluster, a='ready', b='ready')
+
     def test_a_file_that_is_not_there(self):
-        status, _, errors = self.run_program(
-            program(*CONDUCTOR), '-s', 'listen=127.0.0.1:0',
-            '-s', 'worker_listen=', '-s', 'engines_file=no.json')
-        self.assertEqual(status, 1)
-        self.assertIn('no.json', errors)
+        for options, expected in ((), 1), (('-t',), 2):
+            status, _, errors = self.run_program(
+                program(*CONDUCTOR), '-s', 'listen=127.0.0.1:0',
+                '-s', 'worker_listen=', '-s', 'engines_file=no.json', *options)
+            self.assertEqual(status, expected)
+            self.assertIn('no.json', errors)
+
+    def test_it_is_checked_with_the_configuration(self):
+        a = self.engine()
+        good = self.entry('a', a)
+        for file, config, *words in (
+                ([{**good, 'kv_blocks': -1}], {}, 'engines[0].kv_blocks'),
+                ([{**good, 'api_key_file': 'no.key'}], {},
+                 'engines.json: engines[0].api_key_file', 'no.key'),
+                ([{**good, 'name': 'b'}, good], {'engines': [good]},
+                 'engines.json: engines[1].name', '"a"'),
+                ([{**good, 'name': 'b'}], {'engines': [good],
+                                           'max_instances': 1},
+                 'max_instances', '2'),
+                ([good], {'worker_listen': '127.0.0.1:0', 'model': 'm',
+                          'policy': 'random'},
+                 'engines.json: engines[0].model', 'native')):
+            self.put(*file)
+            path = self.write('c.json', json.dumps({
+                'listen': '127.0.0.1:0', 'engines_file': 'engines.json',
+                **config}))
+            status, _, errors = self.run_program(
+                program(*CONDUCTOR), '-t', '-c', path)
+            self.assertEqual(status, 2, errors)
+            for word in words:
+                self.assertIn(word, errors)
+        self.put(good)
+        status, output, errors = self.run_program(
+            program(*CONDUCTOR), '-t', '-c', self.write('c.json', json.dumps({
+                'engines_file': 'engines.json'})))
+        self.assertEqual((status, output), (0, 'configuration ok\n'), errors)
 
 
 class Dns(InstanceCase):

@@ -1,0 +1,101 @@
+/* Whether engines can be served with the files that they name, each alone and
+ * those of a model together. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "conductor/service/models.h"
+#include "predictor/cost_model_json.h"
+
+/* Whether the check of one says all about the other. */
+static bool alike(const struct engine_config *a, const struct engine_config *b)
+{
+    return strcmp(a->model, b->model) == 0 &&
+           strcmp(a->api_key_file, b->api_key_file) == 0 &&
+           strcmp(a->cost_model, b->cost_model) == 0 &&
+           strcmp(a->tls_ca_file, b->tls_ca_file) == 0;
+}
+
+int engines_check(const struct engine_config *list, size_t n,
+                  char err[CONFIG_ERROR_MAX])
+{
+    char why[CONFIG_ERROR_MAX];
+
+    for (size_t i = 0; i < n; i++) {
+        if ((i && alike(&list[i - 1], &list[i])) ||
+            !engine_check(&list[i], why))
+            continue;
+        snprintf(err, CONFIG_ERROR_MAX, "engines[%zu].%.480s", i, why);
+        return -EINVAL;
+    }
+    return 0;
+}
+
+/* An entry and its place. */
+struct place {
+    const struct engine_config *e;
+    size_t at;
+};
+
+/* Those that say a block size first. */
+static int by_model(const void *a, const void *b)
+{
+    const struct place *x = a, *y = b;
+    int order = strcmp(x->e->model, y->e->model);
+
+    if (!order)
+        order = !x->e->block_tokens - !y->e->block_tokens;
+    return order ? order : (x->at > y->at) - (x->at < y->at);
+}
+
+/* Whether its cost model is of other blocks. */
+static bool is_of_others(const struct engine_config *e, int64_t block_tokens,
+                         struct engine_clash *out)
+{
+    struct cost_model cost;
+    char why[CONFIG_ERROR_MAX];
+
+    /* A file that cannot be read is no matter of blocks. */
+    if (cost_model_load_file(e->cost_model, &cost, why, sizeof(why)) ||
+        !cost.block_tokens || cost.block_tokens == block_tokens)
+        return false;
+    out->key = "cost_model";
+    snprintf(out->why, sizeof(out->why),
+             "\"%.90s\": was fitted for blocks of %lld tokens, but "
+             "block_tokens is %lld",
+             e->cost_model, (long long)cost.block_tokens,
+             (long long)block_tokens);
+    return true;
+}
+
+bool engine_costs_clash(const struct engine_config *const *all, size_t n,
+                        struct engine_clash *out)
+{
+    struct place *places = calloc(n + 1, sizeof(*places));
+    const struct engine_config *last = NULL; /* that was read */
+    int64_t block_tokens = 0;
+    bool clash = false;
+
+    for (size_t i = 0; places && i < n; i++)
+        places[i] = (struct place){all[i], i};
+    if (places)
+        qsort(places, n, sizeof(*places), by_model);
+    for (size_t i = 0; places && !clash && i < n; i++) {
+        const struct engine_config *e = places[i].e;
+
+        if (i == 0 || strcmp(places[i - 1].e->model, e->model) != 0) {
+            block_tokens =
+                e->block_tokens ? e->block_tokens : ENGINE_BLOCK_TOKENS;
+            last = NULL;
+        }
+        if (!*e->model || !*e->cost_model ||
+            (last && strcmp(last->cost_model, e->cost_model) == 0))
+            continue;
+        last = e;
+        clash = is_of_others(e, block_tokens, out);
+        out->at = places[i].at;
+    }
+    free(places);
+    return clash;
+}
