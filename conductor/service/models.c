@@ -175,6 +175,15 @@ bool models_forward(const struct models *models)
     return !native || native->next;
 }
 
+/* It is gone, and what it counted stays counted. */
+static void bury(struct models *models, struct service *s)
+{
+    metrics_add(&models->past.metrics, &s->metrics);
+    models->past.pending_dropped += pool_pending_dropped(s->pool);
+    models->past.index_evicted += prefix_index_stats(s->index).evicted;
+    service_free_one(s);
+}
+
 bool models_reap(struct models *models, int64_t until_us)
 {
     struct service **at = &models->first, *s;
@@ -190,8 +199,7 @@ bool models_reap(struct models *models, int64_t until_us)
         }
         *at = s->next;
         log_info("model %s is served no more", s->config.model);
-        metrics_add(&models->past, &s->metrics);
-        service_free_one(s);
+        bury(models, s);
     }
     return true;
 }

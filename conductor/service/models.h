@@ -16,7 +16,10 @@ struct models {
     struct config config;
     struct service *first;
     uint32_t next_number; /* of a service */
-    struct metrics past;  /* of services that are gone */
+    struct {              /* of services that are gone */
+        struct metrics metrics;
+        uint64_t pending_dropped, index_evicted;
+    } past;
     struct fleet fleet;
 };
 

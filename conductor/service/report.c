@@ -94,7 +94,9 @@ struct sums {
 static void sum_up(const struct models *models, struct sums *sums)
 {
     memset(sums, 0, sizeof(*sums));
-    sums->metrics = models->past;
+    sums->metrics = models->past.metrics;
+    sums->pending_dropped = models->past.pending_dropped;
+    sums->evicted = models->past.index_evicted;
     for (const struct service *s = models->first; s; s = s->next) {
         struct prefix_index_stats x = prefix_index_stats(s->index);
 

@@ -83,7 +83,7 @@ struct models *models_new(struct event_base *base, const struct config *config,
     models->base = base;
     models->config = *config;
     TAILQ_INIT(&models->fleet.entries);
-    metrics_init(&models->past);
+    metrics_init(&models->past.metrics);
     if (start_all(models, err) == 0)
         return models;
     models_free(models);

@@ -2,6 +2,7 @@
 that is watched, and by the addresses of a name."""
 import json
 import os
+import re
 import socket
 import ssl
 import threading
@@ -120,6 +121,28 @@ class Admin(InstanceCase):
         # What was counted before stays counted.
         self.assertEqual(metrics[
             'conductor_requests_total{outcome="completed"}'], 5)
+
+    def test_no_counter_goes_back(self):
+        a = self.engine()
+        cluster = self.conductor(index_mib=1)
+        self.assertEqual(self.add(cluster, self.entry(
+            'a', a, kv_blocks=100000)).status, 201)
+        self.wait_states(cluster, a='ready')
+        evicted = 'conductor_index_evicted_blocks_total'
+        first = 0
+        while cluster.api.metrics()[evicted] == 0:
+            self.assertLess(first, 10**7)
+            self.assertEqual(self.ask(cluster, prompt=list(range(
+                first, first + 10**5))).status, 200)
+            first += 10**5
+        before = cluster.api.metrics()
+        self.assertEqual(self.remove(cluster, 'a').status, 202)
+        wait_until('the model is gone', lambda: self.ask(cluster).status == 404)
+        after = cluster.api.metrics()
+        self.assertEqual([], [name for name, value in before.items()
+                              if re.search('_(total|sum|count|bucket)', name)
+                              and '="a"' not in name
+                              and value > after.get(name, -1)])
 
     def test_bad_entries(self):
         a = self.engine()
