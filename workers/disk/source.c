@@ -116,6 +116,6 @@ struct loader_source *disk_source(struct loader *loader, struct disk_tier *tier)
 uint32_t disk_source_blocks(struct disk_tier *tier, const struct request *r,
                             uint32_t to_block)
 {
-    return kv_store_count(disk_tier_index(tier), r->prompt.keys,
-                          r->prompt.tokens, to_block);
+    return kv_store_match(disk_tier_index(tier), r->prompt.keys,
+                          r->prompt.tokens, to_block, NULL);
 }

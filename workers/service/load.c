@@ -78,8 +78,8 @@ static void add_disk(struct worker *w, const struct request *r,
     if (!tier || (named && !from))
         return;
     uint32_t n = disk_source_blocks(tier, r, r->prompt.n_reusable);
-    if (n == 0 ||
-        n <= kv_store_count(w->store, r->prompt.keys, r->prompt.tokens, n))
+    if (n == 0 || n <= kv_store_match(w->store, r->prompt.keys,
+                                      r->prompt.tokens, n, NULL))
         return; /* memory has it */
     struct loader_source *s = disk_source(w->loader, tier);
     if (!s)

@@ -83,8 +83,8 @@ void kv_map_insert(struct kv_store *store, uint64_t key, uint32_t id);
 /* Remove `key`, which must be there. */
 void kv_map_remove(struct kv_store *store, uint64_t key);
 
-/* Whether the held block `id` has these tokens (block_tokens) and this parent.
- */
+/* Whether the held block `id` has these tokens (block_tokens; NULL: any) and
+ * this parent. */
 bool kv_block_equals(const struct kv_store *store, uint32_t id, uint32_t parent,
                      const uint32_t *tokens);
 

@@ -112,7 +112,7 @@ bool kv_block_equals(const struct kv_store *store, uint32_t id, uint32_t parent,
     size_t bytes = store->config.block_tokens * sizeof(*tokens);
 
     return store->blocks[id].parent == parent &&
-           memcmp(tokens_of(store, id), tokens, bytes) == 0;
+           (!tokens || memcmp(tokens_of(store, id), tokens, bytes) == 0);
 }
 
 void kv_order_remove(struct kv_store *store, uint32_t id)

@@ -94,23 +94,16 @@ void kv_store_free(struct kv_store *store);
 
 /* Find the leading run of `n_blocks` blocks that is held: `keys` (n_blocks)
  * and `tokens` (n_blocks, block_tokens) describe the prompt, both borrowed.
- * Writes the ids to `ids` (n_blocks), each with one more pin for the caller,
- * and returns how many matched. O(run). */
+ * tokens NULL: by keys alone, for another worker's prompt; that worker must
+ * compare the tokens of every block before it uses one. Writes the ids to `ids`
+ * (n_blocks), each with one more pin for the caller; NULL: no pins. Returns how
+ * many matched. O(run). */
 uint32_t kv_store_match(struct kv_store *store, const uint64_t *keys,
                         const uint32_t *tokens, uint32_t n_blocks,
                         uint32_t *ids);
 
-/* How many blocks kv_store_match would match; no pins. O(run). */
-uint32_t kv_store_count(const struct kv_store *store, const uint64_t *keys,
-                        const uint32_t *tokens, uint32_t n_blocks);
-
-/* As kv_store_match, by keys alone, for another worker's prompt: that worker
- * must compare the tokens of every block before it uses one. */
-uint32_t kv_store_match_keys(struct kv_store *store, const uint64_t *keys,
-                             uint32_t n_blocks, uint32_t *ids);
-
-/* The held block of these `tokens` (block_tokens, borrowed) under `key` whose
- * parent is the block `parent` (KV_BLOCK_NONE: a first block), or
+/* The held block of these `tokens` (block_tokens, borrowed; NULL: of any) under
+ * `key` whose parent is the block `parent` (KV_BLOCK_NONE: a first block), or
  * KV_BLOCK_NONE. No pin. */
 uint32_t kv_store_find(const struct kv_store *store, uint64_t key,
                        uint32_t parent, const uint32_t *tokens);

@@ -9,48 +9,14 @@ uint32_t kv_store_match(struct kv_store *store, const uint64_t *keys,
     uint32_t n = 0;
 
     for (; n < n_blocks; n++) {
-        uint32_t id =
-            kv_store_find(store, keys[n], parent,
-                          tokens + (size_t)n * store->config.block_tokens);
-
-        if (id == KV_BLOCK_NONE)
-            break;
-        kv_store_pin(store, id);
-        ids[n] = id;
-        parent = id;
-    }
-    return n;
-}
-
-uint32_t kv_store_count(const struct kv_store *store, const uint64_t *keys,
-                        const uint32_t *tokens, uint32_t n_blocks)
-{
-    uint32_t parent = KV_BLOCK_NONE;
-    uint32_t n = 0;
-
-    for (; n < n_blocks; n++) {
-        parent = kv_store_find(store, keys[n], parent,
-                               tokens + (size_t)n * store->config.block_tokens);
+        parent = kv_store_find(store, keys[n], parent, tokens);
         if (parent == KV_BLOCK_NONE)
             break;
-    }
-    return n;
-}
-
-uint32_t kv_store_match_keys(struct kv_store *store, const uint64_t *keys,
-                             uint32_t n_blocks, uint32_t *ids)
-{
-    uint32_t parent = KV_BLOCK_NONE;
-    uint32_t n = 0;
-
-    for (; n < n_blocks; n++) {
-        uint32_t id = kv_store_find_key(store, keys[n]);
-
-        if (id == KV_BLOCK_NONE || store->blocks[id].parent != parent)
-            break;
-        kv_store_pin(store, id);
-        ids[n] = id;
-        parent = id;
+        tokens = tokens ? tokens + store->config.block_tokens : NULL;
+        if (!ids)
+            continue;
+        kv_store_pin(store, parent);
+        ids[n] = parent;
     }
     return n;
 }

@@ -140,7 +140,7 @@ static struct serve *new_serve(struct inbound *in, uint64_t id,
         keys[i] = wire_u64_at(m->keys, i);
     s->request_id = id;
     s->ids = ids;
-    s->n = kv_store_match_keys(in->transfer->config.store, keys, m->n, ids);
+    s->n = kv_store_match(in->transfer->config.store, keys, NULL, m->n, ids);
     free(keys);
     return s;
 }
