@@ -88,28 +88,12 @@ struct inbound {
     struct request_list receives;
 };
 
-/* What an outbound connection reports to the code that uses it. */
-struct peer_ops {
-    /* WELCOME came: frames may be sent. */
-    void (*welcome)(struct peer *p);
-    /* A frame after it. 0; -EBADMSG: malformed, -EPROTO: out of place. */
-    int (*frame)(struct peer *p, const struct frame_header *h,
-                 const uint8_t *payload);
-    /* The head of a FETCH_DATA: memory for the rest, as frame_conn_ops.body. */
-    void *(*body)(struct peer *p, const struct frame_header *h,
-                  const uint8_t *head);
-    /* Its output has room again. */
-    void (*writable)(struct peer *p);
-    /* It is gone: end what it was used for. */
-    void (*lost)(struct peer *p, const char *reason);
-};
-
 struct transfer {
     struct transfer_config config;
     struct msg_hello hello;
     const struct transfer_ops *ops;
     void *arg;
-    const struct peer_ops *peer_ops;
+    const struct frame_conn_ops *peer_ops; /* of outbound connections */
     struct listener *listener;
     struct frame_conn_limits limits;
     TAILQ_HEAD(peer_list, peer) peers;
@@ -147,7 +131,7 @@ void peer_free(struct transfer *t, struct peer *p);
 
 /* --- outbound.c --- */
 
-extern const struct peer_ops outbound_ops;
+extern const struct frame_conn_ops outbound_ops;
 
 /* End the jobs on `p` that make no progress, and keep the others. */
 void outbound_tick(struct peer *p, int64_t now_us);

@@ -1,8 +1,10 @@
 /* What happens on a connection to another worker, for the fetches and pushes
- * that share it: frames, progress, the end. */
+ * that share it: the opening, frames, progress, the end. */
 #include <errno.h>
+#include <stdlib.h>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "workers/transfer/internal.h"
 
 /* A peer that cannot do what is asked of it is as good as gone. */
@@ -26,11 +28,36 @@ static void on_welcome(struct peer *p)
     }
 }
 
-static int on_frame(struct peer *p, const struct frame_header *h,
+/* A frame before WELCOME. */
+static int on_opening(struct peer *p, const struct frame_header *h,
+                      const uint8_t *payload)
+{
+    struct msg_welcome m;
+    char why[MSG_TEXT_MAX];
+    int rc = handshake_answer(&p->handshake, p->conn, h, payload, &m, why);
+
+    if (rc == -EACCES)
+        frame_conn_fail(p->conn, why);
+    if (rc <= 0)
+        return rc == -EACCES ? 0 : rc;
+    p->welcome = true;
+    p->capabilities = m.capabilities & p->transfer->hello.capabilities;
+    frame_conn_take(p->conn, p->transfer->limits.payload_bytes);
+    on_welcome(p);
+    return 0;
+}
+
+static int on_frame(void *arg, const struct frame_header *h,
                     const uint8_t *payload)
 {
+    struct peer *p = arg;
     int64_t now_us = clock_now_us();
 
+    if (h->type == FRAME_ERROR)
+        return handshake_refused(p->conn, payload, h->length,
+                                 "refused by the peer");
+    if (!p->welcome)
+        return on_opening(p, h, payload);
     switch (h->type) {
     case FRAME_FETCH_CHAIN:
         return fetch_on_chain(p, h->request_id, payload, h->length, now_us);
@@ -49,25 +76,40 @@ static int on_frame(struct peer *p, const struct frame_header *h,
     }
 }
 
-static void on_writable(struct peer *p)
+static void *on_body(void *arg, const struct frame_header *h,
+                     const uint8_t *head)
 {
-    push_pump(p, clock_now_us());
+    struct peer *p = arg;
+
+    return p->welcome ? fetch_place(p, h, head) : NULL;
 }
 
-static void on_lost(struct peer *p, const char *reason)
+static void on_writable(void *arg)
 {
+    push_pump(arg, clock_now_us());
+}
+
+static void on_closed(void *arg, const char *reason)
+{
+    struct peer *p = arg;
+    struct transfer *t = p->transfer;
+
+    log_info("connection to worker %s:%u ended: %s", p->host, p->port, reason);
+    TAILQ_REMOVE(&t->peers, p, link);
+    t->n_peers--;
     while (!TAILQ_EMPTY(&p->fetches))
         fetch_fail(TAILQ_FIRST(&p->fetches), reason);
     while (!TAILQ_EMPTY(&p->pushes))
-        push_end(p->transfer, TAILQ_FIRST(&p->pushes), reason);
+        push_end(t, TAILQ_FIRST(&p->pushes), reason);
+    frame_conn_free(p->conn);
+    free(p);
 }
 
-const struct peer_ops outbound_ops = {
-    .welcome = on_welcome,
+const struct frame_conn_ops outbound_ops = {
+    .body = on_body,
     .frame = on_frame,
-    .body = fetch_place,
     .writable = on_writable,
-    .lost = on_lost,
+    .closed = on_closed,
 };
 
 static int64_t later(int64_t a_us, int64_t b_us)

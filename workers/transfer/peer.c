@@ -1,80 +1,11 @@
 /* The table of connections to other workers: one per peer, shared by all
  * fetches and pushes. What they have to say waits until the peer has said
- * WELCOME; what the peer says then goes up through transfer.peer_ops. */
-#include <errno.h>
+ * WELCOME; what the peer says goes up through transfer.peer_ops. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/log.h"
 #include "workers/transfer/internal.h"
-
-/* A frame before WELCOME. */
-static int peer_opening(struct peer *p, const struct frame_header *h,
-                        const uint8_t *payload)
-{
-    struct msg_welcome m;
-    char why[MSG_TEXT_MAX];
-    int rc = handshake_answer(&p->handshake, p->conn, h, payload, &m, why);
-
-    if (rc == -EACCES)
-        frame_conn_fail(p->conn, why);
-    if (rc <= 0)
-        return rc == -EACCES ? 0 : rc;
-    p->welcome = true;
-    p->capabilities = m.capabilities & p->transfer->hello.capabilities;
-    frame_conn_take(p->conn, p->transfer->limits.payload_bytes);
-    p->transfer->peer_ops->welcome(p);
-    return 0;
-}
-
-static int on_peer_frame(void *arg, const struct frame_header *h,
-                         const uint8_t *payload)
-{
-    struct peer *p = arg;
-
-    if (h->type == FRAME_ERROR)
-        return handshake_refused(p->conn, payload, h->length,
-                                 "refused by the peer");
-    if (!p->welcome)
-        return peer_opening(p, h, payload);
-    return p->transfer->peer_ops->frame(p, h, payload);
-}
-
-static void *on_peer_body(void *arg, const struct frame_header *h,
-                          const uint8_t *head)
-{
-    struct peer *p = arg;
-
-    return p->welcome ? p->transfer->peer_ops->body(p, h, head) : NULL;
-}
-
-static void on_peer_writable(void *arg)
-{
-    struct peer *p = arg;
-
-    p->transfer->peer_ops->writable(p);
-}
-
-static void on_peer_closed(void *arg, const char *reason)
-{
-    struct peer *p = arg;
-    struct transfer *t = p->transfer;
-
-    log_info("connection to worker %s:%u ended: %s", p->host, p->port, reason);
-    TAILQ_REMOVE(&t->peers, p, link);
-    t->n_peers--;
-    t->peer_ops->lost(p, reason);
-    frame_conn_free(p->conn);
-    free(p);
-}
-
-static const struct frame_conn_ops peer_ops = {
-    .body = on_peer_body,
-    .frame = on_peer_frame,
-    .writable = on_peer_writable,
-    .closed = on_peer_closed,
-};
 
 void peer_free(struct transfer *t, struct peer *p)
 {
@@ -127,7 +58,7 @@ struct peer *transfer_peer(struct transfer *t, const char *host, uint16_t port)
                                         .head_bytes = MSG_FETCH_DATA_BYTES};
     limits.payload_bytes = HANDSHAKE_PAYLOAD_BYTES;
     p->conn = frame_conn_connect(t->config.base, t->config.dns, host, port,
-                                 &limits, &peer_ops, p);
+                                 &limits, t->peer_ops, p);
     if (!p->conn) {
         free(p);
         return NULL;
