@@ -60,8 +60,8 @@ static bool on_changed(void *arg, const struct resolver_address *all, size_t n)
     for (size_t i = 0; wanted && i < n; i++)
         specialize(&entry->config, all[i].text, &wanted[i]);
     if (!entry->lacks_some)
-        log_info("engines %s: %s has %zu addresses", entry->config.name,
-                 entry->config.url.at.host, n);
+        log_info("engines %s: %s has %zu address%s", entry->config.name,
+                 entry->config.url.at.host, n, n == 1 ? "" : "es");
     bool lacks_some = !wanted || fleet_place(entry, wanted, n, err);
     if (lacks_some && !entry->lacks_some)
         log_error("engines %s: %s; it is tried again", entry->config.name, err);

@@ -128,7 +128,7 @@ int models_metrics(const struct models *models, struct evbuffer *out)
         "# TYPE conductor_requests_in_flight gauge\n"
         "conductor_requests_in_flight %llu\n"
         "# HELP conductor_overhead_seconds Time to first token outside queue "
-        "and prefill, smoothed; the longest of all models.\n"
+        "and prefill, median of the last 15; the longest of all models.\n"
         "# TYPE conductor_overhead_seconds gauge\n"
         "conductor_overhead_seconds %.6f\n"
         "# HELP conductor_pending_dropped_total Prefills whose blocks no match "

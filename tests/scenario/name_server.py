@@ -6,7 +6,8 @@ import threading
 
 class NameServer:
     """`addresses` of the only name; None: it answers SERVFAIL; a string: it
-    says nothing. An empty list is "no such name"."""
+    says nothing. An empty list is "no such name", an empty tuple a name without
+    records; what can be called is asked for each question."""
 
     def __init__(self, name, addresses=()):
         self.name = name
@@ -39,10 +40,13 @@ class NameServer:
         asked = question[12:at + 5]
         self.asked += kind == 1
         have = self.addresses
+        if callable(have):
+            have = have()
         if isinstance(have, str):
             return None
         code = (2 if have is None else
-                0 if have and '.'.join(labels).lower() == self.name else 3)
+                0 if (have or have == ()) and
+                '.'.join(labels).lower() == self.name else 3)
         family = {1: socket.AF_INET, 28: socket.AF_INET6}.get(kind)
         records = [socket.inet_pton(family, a) for a in have or ()
                    if family and (':' in a) == (kind == 28)] if not code else []

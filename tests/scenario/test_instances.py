@@ -429,6 +429,14 @@ class Dns(InstanceCase):
         self.assertError(self.ask(cluster), 503, "'m'")
         self.servers.addresses = ['127.0.0.1']
         self.wait_states(cluster, **{'p@127.0.0.1': 'ready'})
+        self.assertIn('pool.test has 1 address\n', cluster.conductor.log())
+        # So is a name without records, as of a service that has no pods.
+        self.servers.addresses = ()
+        self.wait_states(cluster)
+        self.assertEqual(cluster.api.metrics()[
+            'conductor_discovery_failures_total{source="dns"}'], 0)
+        self.servers.addresses = ['127.0.0.2']
+        self.wait_states(cluster, **{'p@127.0.0.2': 'ready'})
 
     def test_one_that_had_no_place_is_tried_again(self):
         self.at(1), self.at(2)
@@ -452,6 +460,12 @@ class Dns(InstanceCase):
                                      'p@127.0.0.2': 'ready'})
 
     def test_a_name_server_that_fails(self):
+        self.fails(again=False)
+
+    def test_a_name_server_that_falls_silent(self):
+        self.fails(again=True)
+
+    def fails(self, again):
         self.at(1)
         cluster = self.look_up(['127.0.0.1'])
         self.wait_states(cluster, **{'p@127.0.0.1': 'ready'})
@@ -464,10 +478,12 @@ class Dns(InstanceCase):
         self.servers.addresses = ['127.0.0.1']
         wait_until('it is told', lambda: 'pool.test is found again' in
                    cluster.conductor.log())
-        # Mute while the conductor ends: nothing may be left behind.
-        self.servers.addresses = 'nothing'
+        # Mute while the conductor ends: nothing may be left behind, of the
+        # look-up or of the question that follows an empty answer.
+        answers = iter([(), ()]) if again else iter([])
+        self.servers.addresses = lambda: next(answers, 'nothing')
         asked = self.servers.asked
-        wait_until('it is asked', lambda: self.servers.asked > asked)
+        wait_until('it is asked', lambda: self.servers.asked > asked + again)
 
 
 class Llama(engines.Case, InstanceCase):

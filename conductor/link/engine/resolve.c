@@ -22,7 +22,8 @@ struct resolver {
     void *arg;
     struct event *timer;
     struct evdns_getaddrinfo_request *request; /* NULL: none under way */
-    bool asking; /* its callback is still to come */
+    struct evdns_request *question; /* for records of one kind; NULL: none */
+    bool asking; /* the callback of either is still to come */
     bool dead;   /* and then frees it */
     unsigned jitter;
     struct resolver_address all[RESOLVE_ADDRESSES_MAX]; /* (n), sorted */
@@ -92,6 +93,12 @@ static void take(struct resolver *r, const struct evutil_addrinfo *answer)
     r->tell_again = !r->ops->changed(r->arg, r->all, r->n);
 }
 
+/* Whether the answer is that there are no such records. */
+static bool has_none(int result)
+{
+    return result == DNS_ERR_NODATA || result == DNS_ERR_NOTEXIST;
+}
+
 static void look_later(struct resolver *r)
 {
     /* 80 to 120 %, so that many names are not asked for at once. */
@@ -106,22 +113,67 @@ static void destroy(struct resolver *r)
     free(r);
 }
 
+static const char *why_not(int result)
+{
+    return has_none(result)         ? NULL
+           : result == DNS_ERR_NONE ? "two answers differ"
+                                    : evdns_err_to_string(result);
+}
+
+/* The look-up ended, if why is NULL with these addresses. */
+static void end(struct resolver *r, const char *why,
+                const struct evutil_addrinfo *answer)
+{
+    r->ops->looked_up(r->arg, why);
+    if (!why)
+        take(r, answer);
+    look_later(r);
+}
+
+static void on_ipv6(int result, char, int, int, void *, void *arg)
+{
+    struct resolver *r = arg;
+
+    r->asking = false;
+    r->question = NULL;
+    if (r->dead)
+        destroy(r);
+    else
+        end(r, why_not(result), NULL);
+}
+
+static void on_ipv4(int result, char, int, int, void *, void *arg)
+{
+    struct resolver *r = arg;
+
+    r->question = NULL;
+    if (!r->dead && has_none(result))
+        r->question = evdns_base_resolve_ipv6(r->dns, r->host, 0, on_ipv6, r);
+    r->asking = r->question;
+    if (r->dead)
+        destroy(r);
+    else if (!r->asking)
+        end(r, has_none(result) ? "out of memory" : why_not(result), NULL);
+}
+
+/* libevent calls a name without addresses a failure as any other: the name is
+ * asked again for each kind of them. */
 static void on_answer(int error, struct evutil_addrinfo *answer, void *arg)
 {
     struct resolver *r = arg;
-    bool none = error == EVUTIL_EAI_NONAME || error == EVUTIL_EAI_NODATA;
 
     r->asking = false;
     r->request = NULL;
-    if (r->dead) {
+    if (error == EVUTIL_EAI_FAIL && !r->dead)
+        r->question = evdns_base_resolve_ipv4(r->dns, r->host, 0, on_ipv4, r);
+    r->asking = r->question;
+    if (r->dead)
         destroy(r);
-    } else {
-        r->ops->looked_up(r->arg,
-                          error && !none ? evutil_gai_strerror(error) : NULL);
-        if (!error || none)
-            take(r, answer);
-        look_later(r);
-    }
+    else if (!r->asking)
+        end(r,
+            error && error != EVUTIL_EAI_NONAME ? evutil_gai_strerror(error)
+                                                : NULL,
+            answer);
     if (answer)
         evutil_freeaddrinfo(answer);
 }
@@ -175,4 +227,6 @@ void resolver_free(struct resolver *resolver)
     event_del(resolver->timer);
     if (resolver->request)
         evdns_getaddrinfo_cancel(resolver->request);
+    if (resolver->question)
+        evdns_cancel_request(resolver->dns, resolver->question);
 }
