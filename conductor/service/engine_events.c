@@ -72,6 +72,13 @@ static void on_cleared(void *arg)
     expect_until(e, INT64_MAX);
 }
 
+static uint64_t room_cost(void *arg)
+{
+    const struct engine *e = arg;
+
+    return prefix_index_room_cost(e->service->index);
+}
+
 static const struct kv_map_sink sink = {
     .stored = on_stored,
     .removed = on_removed,
@@ -94,6 +101,7 @@ int engine_listen(struct engine *e, char err[CONFIG_ERROR_MAX])
                 .engine_tokens = (uint32_t)s->config.block_tokens,
                 .max_blocks = BLOCKS_UNTOLD,
                 .max_waiting_bytes = WAITING_BYTES,
+                .room_cost = room_cost,
                 .seed = entropy_u64()},
     };
 

@@ -41,6 +41,13 @@ static void on_cleared(void *arg)
     prefix_index_cleared(s->index, service_store_slot(s));
 }
 
+static uint64_t room_cost(void *arg)
+{
+    const struct service *s = arg;
+
+    return prefix_index_room_cost(s->index);
+}
+
 static const struct kv_map_sink sink = {
     .stored = on_stored,
     .removed = on_removed,
@@ -68,7 +75,8 @@ int store_listen(struct service *s, char err[CONFIG_ERROR_MAX])
                 .block_tokens = (uint32_t)s->config.block_tokens,
                 .max_waiting_bytes = WAITING_BYTES,
                 .seed = entropy_u64(),
-                .key_of = key_of},
+                .key_of = key_of,
+                .room_cost = room_cost},
     };
 
     if (!c)

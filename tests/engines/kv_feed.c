@@ -3,6 +3,9 @@
  * in Python.
  *
  * usage: kv_feed connect|bind ENDPOINT REPLAY_ENDPOINT RANKS BLOCK_TOKENS
+ *                [OTHER_ENDPOINT]
+ *
+ * The other endpoint is of a second engine, whose messages are only counted.
  *
  * Reads commands, one a line, and answers each with a line:
  *   stats                    -> a JSON object
@@ -30,15 +33,39 @@ struct program {
     struct prefix_index *index;
     struct prefix_match match;
     struct kv_feeds *feeds;
-    struct kv_feed *feed;
+    struct kv_feed *feed, *other;
     uint32_t block_tokens;
+    struct event *next_turn; /* of the loop */
+    uint64_t turn_blocks;    /* told in this one, */
+    uint64_t most_blocks;    /* and at most in any */
+    uint64_t between;        /* messages of the other, while something was left
+                                of one of the first */
+    uint64_t forgot_parts;   /* times that such a rest was forgotten */
 };
+
+static void on_next_turn(evutil_socket_t, short, void *arg)
+{
+    struct program *p = arg;
+
+    p->turn_blocks = 0;
+}
+
+/* Blocks are told. */
+static void count_turn(struct program *p, size_t n)
+{
+    if (p->turn_blocks == 0)
+        event_add(p->next_turn, &(struct timeval){0, 0});
+    p->turn_blocks += n;
+    if (p->turn_blocks > p->most_blocks)
+        p->most_blocks = p->turn_blocks;
+}
 
 static void on_stored(void *arg, enum block_tier tier, uint64_t parent_key,
                       const uint64_t *keys, size_t n)
 {
     struct program *p = arg;
 
+    count_turn(p, n);
     if (prefix_index_stored(p->index, 0, tier, parent_key, keys, n))
         abort();
 }
@@ -48,6 +75,7 @@ static void on_removed(void *arg, enum block_tier tier, const uint64_t *keys,
 {
     struct program *p = arg;
 
+    count_turn(p, n);
     if (prefix_index_removed(p->index, 0, tier, keys, n))
         abort();
 }
@@ -57,9 +85,34 @@ static void on_cleared(void *arg)
     struct program *p = arg;
 
     prefix_index_cleared(p->index, 0);
+    while (prefix_index_work(p->index, UINT32_MAX))
+        ;
 }
 
 static const struct kv_map_sink sink = {on_stored, on_removed, on_cleared};
+
+static void on_other(void *arg, enum block_tier tier, uint64_t parent_key,
+                     const uint64_t *keys, size_t n)
+{
+    struct program *p = arg;
+
+    (void)tier;
+    (void)parent_key;
+    (void)keys;
+    (void)n;
+    p->between += kv_feed_stats(p->feed).unfinished;
+}
+
+static void on_other_removed(void *, enum block_tier, const uint64_t *, size_t)
+{
+}
+
+static void on_other_cleared(void *)
+{
+}
+
+static const struct kv_map_sink other_sink = {on_other, on_other_removed,
+                                              on_other_cleared};
 
 static void print_stats(const struct program *p)
 {
@@ -81,6 +134,7 @@ static void print_stats(const struct program *p)
     SAY(replays);
     SAY(replays_failed);
     SAY(other_ranks);
+    SAY(unfinished);
     SAY_MAP(stored);
     SAY_MAP(removed);
     SAY_MAP(unknown_removed);
@@ -90,7 +144,10 @@ static void print_stats(const struct program *p)
     SAY_MAP(wrong_tokens);
     SAY_MAP(contradictions);
     SAY_MAP(entries);
-    printf("\"held\": %" PRIu64 "}\n", prefix_index_held(p->index, 0));
+    printf("\"most_blocks\": %" PRIu64 ", \"between\": %" PRIu64
+           ", \"forgot_parts\": %" PRIu64 ", \"held\": %" PRIu64 "}\n",
+           p->most_blocks, p->between, p->forgot_parts,
+           prefix_index_held(p->index, 0));
 }
 
 static void match(struct program *p, char *text)
@@ -123,6 +180,7 @@ static void on_input(struct bufferevent *input, void *arg)
         if (strcmp(line, "stats") == 0) {
             print_stats(p);
         } else if (strcmp(line, "forget") == 0) {
+            p->forgot_parts += kv_feed_stats(p->feed).unfinished;
             kv_feed_forget(p->feed);
             puts("done");
         } else if (strncmp(line, "match ", 6) == 0)
@@ -141,7 +199,7 @@ static void on_end(struct bufferevent *input, short what, void *arg)
     event_base_loopbreak(p->base);
 }
 
-static int start(struct program *p, char **argv)
+static int start(struct program *p, int argc, char **argv)
 {
     struct kv_feed_config config = {
         .name = "tested",
@@ -162,10 +220,17 @@ static int start(struct program *p, char **argv)
     p->index = prefix_index_new(&(struct prefix_index_config){
         .max_instances = 1, .max_bytes = 1u << 26, .seed = 1});
     p->feeds = p->base ? kv_feeds_new(p->base) : NULL;
-    if (!p->index || !p->feeds || prefix_match_init(&p->match, 1))
+    p->next_turn = p->base ? evtimer_new(p->base, on_next_turn, p) : NULL;
+    if (!p->index || !p->feeds || !p->next_turn ||
+        prefix_match_init(&p->match, 1))
         return -1;
     p->feed = kv_feed_new(p->feeds, &config, &sink, p);
-    return p->feed ? 0 : -1;
+    if (!p->feed || argc == 6)
+        return p->feed ? 0 : -1;
+    config.endpoint = argv[6];
+    config.replay_endpoint = "";
+    p->other = kv_feed_new(p->feeds, &config, &other_sink, p);
+    return p->other ? 0 : -1;
 }
 
 int main(int argc, char **argv)
@@ -173,7 +238,7 @@ int main(int argc, char **argv)
     struct program program = {0};
     struct bufferevent *input;
 
-    if (argc != 6 || start(&program, argv)) {
+    if ((argc != 6 && argc != 7) || start(&program, argc, argv)) {
         fprintf(stderr, "kv_feed: %s\n", strerror(errno));
         return 1;
     }
@@ -184,9 +249,11 @@ int main(int argc, char **argv)
     event_base_dispatch(program.base);
     bufferevent_free(input);
     kv_feed_free(program.feed);
+    kv_feed_free(program.other);
     kv_feeds_free(program.feeds);
     prefix_match_fini(&program.match);
     prefix_index_free(program.index);
+    event_free(program.next_turn);
     event_base_free(program.base);
     return 0;
 }

@@ -289,6 +289,103 @@ class StandIn(harness.Case):
                            engine.cache.leading(prompt))
         self.assertSame(feed, engine)
 
+    BLOCKS = 20000
+    # A message is taken in pieces of 512, and of 64 more at most; a turn of
+    # the loop has a piece of one message, and begins with some others.
+    MOST_BLOCKS = 4096
+
+    def long_events(self, rng):
+        """Stores many blocks, by one event and each by one of its own, and
+        removes half of the first ones. Returns the events, and a prompt of
+        which half is held."""
+        hashes = rng.sample(range(2**40), self.BLOCKS)
+        tokens = [rng.randrange(2**17) for _ in range(4 * self.BLOCKS)]
+        stored = {'type': 'BlockStored', 'parent_block_hash': None,
+                  'block_size': 4, 'medium': 'GPU'}
+        return [
+            {**stored, 'block_hashes': hashes, 'token_ids': tokens},
+            {'type': 'BlockRemoved', 'medium': 'GPU',
+             'block_hashes': hashes[:self.BLOCKS // 2 - 1:-1]},
+            *({**stored, 'block_hashes': [rng.randrange(2**60)],
+               'token_ids': [i] * 4} for i in range(self.BLOCKS // 4))
+        ], tokens
+
+    def assertTaken(self, feed, tokens, **wanted):
+        stats = feed.wait(unfinished=0, state='whole', lost=0, **wanted)
+        self.assertEqual(feed.match(tokens), self.BLOCKS // 2)
+        self.assertLess(stats['most_blocks'], self.MOST_BLOCKS)
+
+    def test_long_messages(self):
+        """However they come, they are taken in pieces."""
+        for way in 'live', 'replayed', 'held':
+            with self.subTest(way):
+                rng = random.Random(self.SEED)
+                publisher = self.publisher()
+                events, tokens = self.long_events(rng)
+                if way == 'replayed':
+                    publisher.publish(events)
+                feed = self.feed(publisher)
+                self.join(publisher, feed)
+                if way == 'held':
+                    publisher.publish([], lose=True)
+                if way != 'replayed':
+                    publisher.publish(events)
+                publisher.publish([])
+                self.assertTaken(feed, tokens, messages=publisher.number)
+
+    def test_long_messages_hold_nobody_up(self):
+        """Another engine's messages are taken in between."""
+        publisher, rng = self.publisher(), random.Random(self.SEED)
+        other = self.publisher(replay_port=None)
+        feed = self.feed(publisher, other=other.port)
+        self.join(publisher, feed)
+
+        def between():
+            publisher.publish(self.long_events(rng)[0])
+            for i in range(200):
+                other.publish([Engine(i, 4).stored([i] * 4)])
+            return feed.stats()['between'] > 0
+        harness.wait_until('one has come in between', between)
+
+    def test_long_messages_that_are_forgotten(self):
+        """The cache is known to be lost when some of a message was taken: it
+        is told again, and counts once."""
+        publisher, rng = self.publisher(), random.Random(self.SEED)
+        feed = self.feed(publisher)
+        self.join(publisher, feed)
+        events, tokens = self.long_events(rng)
+        publisher.publish(events)
+
+        def in_part():
+            self.assertEqual(feed.ask('forget'), 'done\n')
+            return feed.stats()['forgot_parts'] > 0
+        harness.wait_until('a part was forgotten', in_part)
+        publisher.publish([])
+        self.assertTaken(feed, tokens, held=self.BLOCKS // 4 * 3)
+
+    def test_long_messages_of_one_that_ends(self):
+        """The connection ends, or the engine is another, when some of a
+        message was taken."""
+        for bind in False, True:
+            publisher, rng = self.publisher(connect=bind), random.Random(1)
+            feed = self.feed(publisher, bind=bind)
+            for life in range(8):
+                self.join(publisher, feed)
+                publisher.publish(self.long_events(rng)[0])
+                seen = feed.stats()['messages']
+                harness.wait_until('it has begun', lambda: (
+                    lambda s: s['unfinished'] or s['messages'] > seen)(
+                        feed.stats()))
+                publisher.stop()
+                publisher.start()
+                events, tokens = self.long_events(rng)
+                publisher.publish(events, lose=True)
+                harness.wait_until(
+                    f'life {life + 2} is known', lambda: (
+                        publisher.publish([]) or
+                        feed.stats()['held'] == self.BLOCKS // 4 * 3 and
+                        feed.match(tokens) == self.BLOCKS // 2))
+
     def test_salts_and_pages_of_one_token(self):
         publisher, engine = self.publisher(), Engine(self.SEED, 1)
         feed = self.feed(publisher, block_tokens=1)

@@ -130,6 +130,7 @@ bool evict(struct prefix_index *ix, uint32_t instance, uint32_t size_class,
     while (*looks > 0 && !has_room(ix, size_class)) {
         uint32_t cost = evict_next(ix, instance);
 
+        ix->n_looks += cost;
         *looks -= cost < *looks ? cost : *looks;
     }
     return has_room(ix, size_class);

@@ -133,6 +133,7 @@ struct prefix_index {
     uint64_t n_held;
     uint64_t n_unindexed;
     uint64_t n_evicted;
+    uint64_t n_looks; /* of eviction */
 };
 
 /* Every instance has two holders of its own: one that lives, and a cleared one

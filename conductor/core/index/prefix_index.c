@@ -16,6 +16,8 @@
 #define AHEAD 16u
 /* Pages that one event looks at to make room: each costs some nanoseconds. */
 #define EVICT_LOOKS 4096u
+/* That take as long as storing a block. */
+#define LOOKS_A_BLOCK 8u
 
 static uint64_t mix(uint64_t z)
 {
@@ -291,6 +293,11 @@ static bool quota_is_used(struct store *s, uint64_t key)
     flush(s);
     return of->held >= of->quota &&
            prefix_index_tiers(s->ix, s->instance, key) == 0;
+}
+
+uint64_t prefix_index_room_cost(const struct prefix_index *index)
+{
+    return index->n_looks / LOOKS_A_BLOCK;
 }
 
 int prefix_index_stored(struct prefix_index *index, uint32_t instance,

@@ -91,6 +91,10 @@ void prefix_index_set_quota(struct prefix_index *index, uint32_t instance,
                                       uint64_t parent_key, const uint64_t *keys,
                                       size_t n);
 
+/* What looking for room has cost until now, in blocks whose storing takes as
+ * long: in a full index one event may cost as much as 512 of them. */
+uint64_t prefix_index_room_cost(const struct prefix_index *index);
+
 /* Brings nearer what is looked at when these are stored or removed: for blocks
  * that do not come in one event. Changes nothing. */
 void prefix_index_prefetch(const struct prefix_index *index,

@@ -1,5 +1,5 @@
-/* What an engine's events change: copies go, and all is forgotten. stored.c
- * has how they come. */
+/* What an engine's events change: copies go. stored.c has how they come,
+ * map_work.c which is next. */
 #include "conductor/link/events/block_map.h"
 
 #include <stdlib.h>
@@ -8,7 +8,7 @@
 #include "conductor/link/events/map_state.h"
 
 /* How far ahead memory is asked for. */
-#define AHEAD_EVENTS 8u
+#define AHEAD 8u
 
 struct kv_map *kv_map_new(const struct kv_map_config *config,
                           const struct kv_map_sink *sink, void *arg)
@@ -25,6 +25,7 @@ struct kv_map *kv_map_new(const struct kv_map_config *config,
     map->arg = arg;
     map->block_tokens = config->block_tokens;
     waiting_init(&map->waiting, config->max_waiting_bytes);
+    TAILQ_INIT(&map->work.ready);
     if (copies_init(&map->copies, config->max_blocks, config->seed) ||
         (config->engine_tokens && !map_set_size(map, config->engine_tokens))) {
         kv_map_free(map);
@@ -60,6 +61,7 @@ void kv_map_free(struct kv_map *map)
 {
     if (!map)
         return;
+    kv_map_abandon(map);
     waiting_clear(&map->waiting);
     copies_fini(&map->copies);
     recut_free(map->recut);
@@ -85,8 +87,7 @@ bool map_has(const struct kv_map *map, uint64_t hash, uint8_t tier)
     return false;
 }
 
-/* Takes an entry out; the index hears of it if it was the tier's last. */
-static void entry_remove(struct kv_map *map, struct copies *entry)
+void map_remove_entry(struct kv_map *map, struct copies *entry)
 {
     uint64_t hash = entry->hash, key = entry->key;
     uint8_t tier = entry->place.tier;
@@ -110,14 +111,14 @@ static void remove_copy(struct kv_map *map, uint64_t hash,
     if (entry->count > 1)
         entry->count--;
     else
-        entry_remove(map, entry);
+        map_remove_entry(map, entry);
 }
 
-static void removed(struct kv_map *map, const struct kv_event *e, uint16_t rank)
+void map_removed(struct kv_map *map, const struct kv_event *e, uint16_t rank)
 {
     for (uint32_t i = 0; i < e->n_hashes; i++) {
-        if (i + AHEAD_EVENTS < e->n_hashes)
-            copies_prefetch(&map->copies, e->hashes[i + AHEAD_EVENTS]);
+        if (i + AHEAD < e->n_hashes)
+            copies_prefetch(&map->copies, e->hashes[i + AHEAD]);
         for (uint64_t left = e->groups; left != 0; left &= left - 1) {
             struct copy_place place = {.tier = (uint8_t)e->tier,
                                        .group = (uint8_t)__builtin_ctzll(left),
@@ -126,93 +127,6 @@ static void removed(struct kv_map *map, const struct kv_event *e, uint16_t rank)
             remove_copy(map, e->hashes[i], place);
         }
     }
-}
-
-void kv_map_clear(struct kv_map *map)
-{
-    map->n_gone = 0;
-    waiting_clear(&map->waiting);
-    copies_clear(&map->copies);
-    if (map->recut)
-        recut_clear(map->recut);
-    map->sink.cleared(map->arg);
-}
-
-/* Takes out what a rank has, in one tier or in all. What moves up into a slot
- * is looked at again. */
-static void clear_part(struct kv_map *map, uint16_t rank, bool one_tier,
-                       enum block_tier tier)
-{
-    struct copies *entry = map->copies.slots;
-    struct copies *end = entry + (UINT64_C(1) << map->copies.bits);
-
-    for (; entry < end; entry++)
-        while (entry->count != 0 && entry->place.rank == rank &&
-               (!one_tier || entry->place.tier == tier))
-            entry_remove(map, entry);
-    map_say_gone(map);
-}
-
-void kv_map_clear_rank(struct kv_map *map, uint16_t rank)
-{
-    if (!map->several_ranks && rank == map->rank) {
-        kv_map_clear(map);
-        return;
-    }
-    waiting_clear(&map->waiting);
-    clear_part(map, rank, false, TIER_DEVICE);
-}
-
-static void cleared(struct kv_map *map, const struct kv_event *e, uint16_t rank)
-{
-    map->stats.cleared++;
-    if (map->config.parts)
-        kv_map_clear(map);
-    else if (e->has_tier)
-        clear_part(map, rank, true, e->tier);
-    else
-        kv_map_clear_rank(map, rank);
-}
-
-static void take_event(struct kv_map *map, struct kv_event e, uint16_t rank)
-{
-    if (map->config.parts) {
-        rank = e.part;
-        e.tier = e.has_tier ? e.tier : TIER_DISK;
-    } else if (e.unknown_medium) {
-        map->stats.other_media++;
-        return;
-    }
-    if (e.kind == KV_CLEARED) {
-        cleared(map, &e, rank);
-        return;
-    }
-    if (e.windowed)
-        map->windowed_groups |= e.groups;
-    e.groups &= ~map->windowed_groups;
-    if (e.groups == 0)
-        map->stats.windowed++;
-    else if (e.kind == KV_REMOVED)
-        removed(map, &e, rank);
-    else
-        map_stored(map, &e, rank);
-}
-
-void kv_map_batch(struct kv_map *map, uint16_t rank,
-                  const struct kv_batch *batch)
-{
-    map->several_ranks |= map->heard && rank != map->rank;
-    if (!map->heard)
-        map->rank = rank;
-    map->heard = true;
-    for (uint32_t i = 0; i < batch->n_events; i++) {
-        uint32_t ahead = i + AHEAD_EVENTS;
-
-        if (ahead < batch->n_events && batch->events[ahead].n_hashes > 0)
-            copies_prefetch(&map->copies, batch->events[ahead].hashes[0]);
-        take_event(map, batch->events[i], rank);
-    }
-    map_say_gone(map);
 }
 
 struct kv_map_stats kv_map_stats(const struct kv_map *map)

@@ -48,6 +48,9 @@ struct kv_map_config {
     uint32_t parts;
     /* Of a store: the key of an engine's hash, 0: not known, and its seed. */
     uint64_t (*key_of)(void *arg, uint64_t hash, uint64_t *seed);
+    /* What the sink has done to make room, ever, in blocks that take as long;
+     * NULL: it makes none. */
+    uint64_t (*room_cost)(void *arg);
 };
 
 /* Counts since the map was made. Blocks, where it does not say otherwise. */
@@ -94,10 +97,28 @@ void kv_map_free(struct kv_map *map);
 void kv_map_batch(struct kv_map *map, uint16_t rank,
                   const struct kv_batch *batch);
 
-/* Forgets all blocks of a rank, as if it had said that it has none. */
+/* Begins with a batch, borrowed until kv_map_work() has ended it or
+ * kv_map_abandon() was called. None may be under way. */
+void kv_map_begin(struct kv_map *map, uint16_t rank,
+                  const struct kv_batch *batch);
+
+/*
+ * Goes on with the batch that was begun. Between two calls what the index was
+ * told follows from what was taken of the batch.
+ *   max_blocks  after so many, or what takes as long, it ends: at most 64
+ *               blocks later.
+ * Returns whether there is more to do.
+ */
+bool kv_map_work(struct kv_map *map, uint32_t max_blocks);
+
+/* Leaves the rest of the batch; a no-op if none is under way. */
+void kv_map_abandon(struct kv_map *map);
+
+/* Forgets all blocks of a rank, as if it had said that it has none. A batch of
+ * another rank that is under way goes on. */
 void kv_map_clear_rank(struct kv_map *map, uint16_t rank);
 
-/* Forgets all. */
+/* Forgets all, and leaves the batch that is under way. */
 void kv_map_clear(struct kv_map *map);
 
 struct kv_map_stats kv_map_stats(const struct kv_map *map);

@@ -60,8 +60,7 @@ static void restart(struct stream *stream, uint64_t number, zmq_msg_t *payload)
     stream_forget(stream);
     stream->partial = false;
     if (number == 0)
-        stream_apply(stream, number, zmq_msg_data(payload),
-                     zmq_msg_size(payload));
+        stream_apply(stream, number, payload, NULL);
     else
         hold(stream, number, payload);
 }
@@ -73,7 +72,7 @@ static void live(struct stream *stream, uint64_t number,
         replay_stop(stream); /* a check: this message says more */
     switch (kv_sequence_live(&stream->sequence, number, batch->time_s)) {
     case KV_SEQUENCE_NEXT:
-        stream_apply_batch(stream, number, batch, zmq_msg_size(payload));
+        stream_apply(stream, number, payload, batch);
         break;
     case KV_SEQUENCE_DUPLICATE:
         stream->feed->stats.duplicates++;
@@ -87,26 +86,16 @@ static void live(struct stream *stream, uint64_t number,
     }
 }
 
-/* A message of three frames: topic, number, events. */
-static void on_message(void *arg, zmq_msg_t *frames, size_t n)
+/* A live message, which is in feed->applying. */
+static void judge(struct kv_feed *feed, uint16_t rank, uint64_t number)
 {
-    const struct intake *intake = arg;
-    struct kv_feed *feed = intake->feed;
-    struct stream *stream = &feed->streams[intake->rank];
-    struct kv_batch_error error = {0,
-                                   "a topic, a number of 8 bytes and events"};
+    zmq_msg_t *payload = &feed->applying.message;
+    struct stream *stream = &feed->streams[rank];
+    struct kv_batch_error error;
     struct kv_batch batch;
-    uint64_t number;
 
-    if (n != 3 || zmq_msg_size(&frames[1]) != sizeof(number)) {
-        stream_malformed(stream, 0, &error);
-        kv_sequence_forget(&stream->sequence);
-        return;
-    }
-    memcpy(&number, zmq_msg_data(&frames[1]), sizeof(number));
-    number = be64toh(number);
-    if (kv_decoder_batch(feed->feeds->decoder, zmq_msg_data(&frames[2]),
-                         zmq_msg_size(&frames[2]), &batch, &error)) {
+    if (kv_decoder_batch(feed->feeds->decoder, zmq_msg_data(payload),
+                         zmq_msg_size(payload), &batch, &error)) {
         (void)kv_sequence_live(&stream->sequence, number, 0);
         stream_malformed(stream, number, &error);
         return;
@@ -118,7 +107,30 @@ static void on_message(void *arg, zmq_msg_t *frames, size_t n)
         }
         stream = &feed->streams[batch.rank];
     }
-    live(stream, number, &batch, &frames[2]);
+    live(stream, number, &batch, payload);
+}
+
+/* A message of three frames: topic, number, events. */
+static void on_message(void *arg, zmq_msg_t *frames, size_t n)
+{
+    const struct intake *intake = arg;
+    struct kv_feed *feed = intake->feed;
+    struct stream *stream = &feed->streams[intake->rank];
+    struct kv_batch_error error = {0,
+                                   "a topic, a number of 8 bytes and events"};
+    uint64_t number;
+
+    if (n != 3 || zmq_msg_size(&frames[1]) != sizeof(number)) {
+        stream_malformed(stream, 0, &error);
+        kv_sequence_forget(&stream->sequence);
+        return;
+    }
+    memcpy(&number, zmq_msg_data(&frames[1]), sizeof(number));
+    /* Before it is decoded: short ones have their bytes in themselves. */
+    zmq_msg_move(&feed->applying.message, &frames[2]);
+    judge(feed, intake->rank, be64toh(number));
+    if (!feed->applying.stream)
+        applying_drop(&feed->applying);
 }
 
 /* The engine is connected again. It may be another process, whose numbers
@@ -138,6 +150,8 @@ static void on_again(void *arg)
         kv_feed_forget(feed);
         return;
     }
+    if (feed->applying.stream == &feed->streams[intake->rank])
+        feed_abandon(feed);
     kv_map_clear_rank(feed->map, intake->rank);
     begin_anew(&feed->streams[intake->rank]);
     feed_update_pauses(feed);
@@ -150,7 +164,8 @@ static void stream_tick(struct stream *stream, int64_t now_us)
 {
     bool due = now_us - stream->quiet_since_us > stream->quiet_us;
 
-    if (stream->replay != REPLAY_NONE || !*stream->feed->config.replay_endpoint)
+    if (stream->replay != REPLAY_NONE || stream->feed->applying.decoder ||
+        !*stream->feed->config.replay_endpoint)
         return;
     if (!due && !stream->unanswered)
         return;
@@ -188,12 +203,15 @@ struct kv_feeds *kv_feeds_new(struct event_base *base)
     feeds->base = base;
     TAILQ_INIT(&feeds->feeds);
     TAILQ_INIT(&feeds->want_replay);
+    TAILQ_INIT(&feeds->unfinished);
     feeds->loop = kv_loop_new(base);
     feeds->decoder = kv_decoder_new();
     feeds->tick = event_new(base, -1, EV_PERSIST, on_tick, feeds);
     if (feeds->loop && feeds->decoder && feeds->tick &&
-        event_add(feeds->tick, &every) == 0)
+        event_add(feeds->tick, &every) == 0) {
+        kv_loop_set_work(feeds->loop, feeds_work, feeds);
         return feeds;
+    }
     kv_feeds_free(feeds);
     return NULL;
 }
@@ -205,6 +223,7 @@ void kv_feeds_free(struct kv_feeds *feeds)
     if (feeds->tick)
         event_free(feeds->tick);
     kv_decoder_free(feeds->decoder);
+    kv_decoder_free(feeds->spare);
     kv_loop_free(feeds->loop);
     free(feeds);
 }
@@ -245,6 +264,7 @@ struct kv_feed *kv_feed_new(struct kv_feeds *feeds,
         return NULL;
     feed->feeds = feeds;
     feed->config = *config;
+    zmq_msg_init(&feed->applying.message);
     TAILQ_INSERT_TAIL(&feeds->feeds, feed, entry);
     feed->streams = calloc(config->ranks, sizeof(*feed->streams));
     feed->intakes = calloc(config->ranks, sizeof(*feed->intakes));
@@ -275,6 +295,7 @@ void kv_feed_free(struct kv_feed *feed)
 {
     if (!feed)
         return;
+    feed_abandon(feed);
     for (uint16_t r = 0; feed->streams && r < feed->config.ranks; r++) {
         if (feed->streams[r].feed)
             replay_stop(&feed->streams[r]);
@@ -291,6 +312,7 @@ void kv_feed_free(struct kv_feed *feed)
 
 void kv_feed_forget(struct kv_feed *feed)
 {
+    feed_abandon(feed);
     kv_map_clear(feed->map);
     for (uint16_t r = 0; r < feed->config.ranks; r++)
         begin_anew(&feed->streams[r]);
@@ -326,6 +348,7 @@ struct kv_feed_stats kv_feed_stats(const struct kv_feed *feed)
     struct kv_feed_stats stats = feed->stats;
 
     stats.map = kv_map_stats(feed->map);
+    stats.unfinished = feed->applying.decoder ? 1 : 0;
     stats.state = KV_FEED_WHOLE;
     for (uint16_t r = 0; r < feed->config.ranks; r++) {
         enum kv_feed_state state = state_of(&feed->streams[r]);

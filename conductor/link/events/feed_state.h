@@ -17,6 +17,11 @@
  * a message may be lost with none behind it: after so long, and again after
  * twice as long. */
 #define FEED_QUIET_MIN_US 1000000
+/* Of a message, taken in one go; what is left of it waits for the next turn. */
+#define FEED_PIECE_BLOCKS 512u
+/* Messages of which something is left, of all feeds: each has its events in a
+ * decoder of its own. While there are as many, no other message is taken. */
+#define FEED_UNFINISHED_MAX 8u
 /* Of the log's, of what engines can cause, all feeds together. */
 #define FEED_LINES_PER_S 4
 
@@ -28,9 +33,12 @@ TAILQ_HEAD(feed_list, kv_feed);
 struct kv_feeds {
     struct event_base *base;
     struct kv_loop *loop;
-    struct kv_decoder *decoder;
+    struct kv_decoder *decoder; /* of the next message */
+    struct kv_decoder *spare;   /* NULL: none */
     struct event *tick;
     struct feed_list feeds;
+    struct feed_list unfinished; /* whose turn it is first */
+    uint32_t n_unfinished;
     struct stream_list want_replay; /* first come, first served */
     uint32_t n_replays;
     struct log_rate told; /* of restarts, of losses */
@@ -77,9 +85,23 @@ struct intake {
     struct kv_socket *socket;
 };
 
+/* A message that is being applied. While something is left of it, nothing else
+ * of its engine is taken: no socket of the feed is read, and no replay ends. */
+struct applying {
+    struct stream *stream; /* NULL: none is */
+    uint64_t number;
+    zmq_msg_t message; /* of this one, or one that was not judged yet: texts of
+                          the batch are in it */
+    size_t bytes;
+    struct kv_batch batch;
+    struct kv_decoder *decoder; /* NULL: nothing is left of it */
+};
+
 struct kv_feed {
     TAILQ_ENTRY(kv_feed) entry;
+    TAILQ_ENTRY(kv_feed) unfinished; /* if applying.decoder */
     struct kv_feeds *feeds;
+    struct applying applying;
     struct kv_feed_config config;
     struct kv_map *map;
     struct stream *streams; /* (config.ranks) */
@@ -88,11 +110,24 @@ struct kv_feed {
     struct kv_feed_stats stats;
 };
 
-/* stream.c */
+/* apply.c */
 
-/* Applies what a message with this number, of so many bytes, says. */
-void stream_apply_batch(struct stream *stream, uint64_t number,
-                        const struct kv_batch *batch, size_t bytes);
+/* Applies a message with this number; takes it.
+ *   batch  its events, if it is feed->applying.message and was decoded; else
+ *          NULL. */
+void stream_apply(struct stream *stream, uint64_t number, zmq_msg_t *payload,
+                  const struct kv_batch *batch);
+
+/* Goes on with a message of which something is left. */
+void feeds_work(void *feeds);
+
+/* Drops a message that was not applied, if there is one. */
+void applying_drop(struct applying *applying);
+
+/* Leaves what is left of the message that is being applied, if any. */
+void feed_abandon(struct kv_feed *feed);
+
+/* stream.c */
 
 /* Nobody knows what a message has said: what is known may be wrong. */
 void stream_malformed(struct stream *stream, uint64_t number,
@@ -101,12 +136,9 @@ void stream_malformed(struct stream *stream, uint64_t number,
 /* Drops the live message that is held, if there is one. */
 void stream_drop_held(struct stream *stream);
 
-/* Live messages wait while one of the ranks that come that way is replayed. */
+/* Live messages wait while one of the ranks that come that way is replayed, and
+ * all messages while something is left of one. */
 void feed_update_pauses(struct kv_feed *feed);
-
-/* Decodes and applies a message with this number. */
-void stream_apply(struct stream *stream, uint64_t number, const void *bytes,
-                  size_t n);
 
 /* Messages from wanted to number - 1 are lost for good: what the rank has is
  * forgotten. */

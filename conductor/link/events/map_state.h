@@ -10,6 +10,20 @@
 /* Blocks whose keys are computed, and said to the index, in one piece. */
 #define MAP_PIECE_BLOCKS 64u
 
+/* A batch that is taken in pieces, and what follows from its pieces: each is
+ * done before the next one is begun. */
+struct map_work {
+    const struct kv_batch *batch; /* NULL: none is under way */
+    uint16_t rank;
+    uint32_t event, block; /* the next ones */
+    uint64_t slot;         /* of a clear: the next one to be looked at */
+    /* Blocks that may have got keys: who waits for them is moved to `ready`. */
+    uint64_t parents[MAP_PIECE_BLOCKS];
+    uint32_t n_parents, parent;
+    struct waiting_list ready; /* their parents' keys are known */
+    uint64_t cost;             /* in blocks, of what was done in this call */
+};
+
 struct kv_map {
     struct kv_map_config config;
     struct kv_map_sink sink;
@@ -18,6 +32,7 @@ struct kv_map {
     struct recut *recut;   /* NULL: the index's blocks have as many */
     struct copies_table copies;
     struct waiting waiting;
+    struct map_work work;
     struct kv_map *store;     /* that follows; NULL: none */
     uint64_t windowed_groups; /* bit g: group g keeps only a window */
     struct kv_map_stats stats;
@@ -49,6 +64,14 @@ void map_say_stored(struct kv_map *map, enum block_tier tier,
  * it. */
 bool map_has(const struct kv_map *map, uint64_t hash, uint8_t tier);
 
+/* block_map.c: takes an entry out; the index hears of it if it was the tier's
+ * last. */
+void map_remove_entry(struct kv_map *map, struct copies *entry);
+
+/* block_map.c: takes a piece of a removed event of groups that count. */
+void map_removed(struct kv_map *map, const struct kv_event *event,
+                 uint16_t rank);
+
 /* block_map.c: the engine's blocks are of this size. Returns false, with
  * nothing changed: others were kept, or they cannot be cut. */
 bool map_set_size(struct kv_map *map, uint32_t block_tokens);
@@ -56,9 +79,19 @@ bool map_set_size(struct kv_map *map, uint32_t block_tokens);
 /* The key of a hash, cut as the engine does, and its seed; 0: not known. */
 uint64_t map_key(const struct kv_map *map, uint64_t hash, uint64_t *seed);
 
-/* stored.c: takes a stored event of groups that count. */
-void map_stored(struct kv_map *map, const struct kv_event *event,
+/* stored.c: takes a piece of a stored event of groups that count.
+ * Returns whether the rest of the event, whose parent is the last block of this
+ * piece, counts too. */
+bool map_stored(struct kv_map *map, const struct kv_event *event,
                 uint16_t rank);
+
+/* stored.c: whether a stored event's blocks are of the engine's size, or may
+ * say it; counts those that are not. */
+bool map_fits(struct kv_map *map, const struct kv_event *event);
+
+/* stored.c: goes on with those that waited for blocks that have keys by now.
+ * Returns whether it had anything to do. */
+bool map_adopt(struct kv_map *map);
 
 /* stored.c: a hash that some copies have without a key has this one. */
 void map_learn(struct kv_map *map, uint64_t hash, uint64_t parent_key,

@@ -41,7 +41,7 @@ static bool dropped(const struct stream *stream, uint64_t number)
 }
 
 static void take_answer(struct stream *stream, uint64_t number,
-                        const zmq_msg_t *payload)
+                        zmq_msg_t *payload)
 {
     uint64_t wanted = kv_sequence_wanted(&stream->sequence);
 
@@ -55,8 +55,7 @@ static void take_answer(struct stream *stream, uint64_t number,
         stream_lost(stream, wanted, number);
         stream->hole = true;
     }
-    stream_apply(stream, number, zmq_msg_data((zmq_msg_t *)payload),
-                 zmq_msg_size(payload));
+    stream_apply(stream, number, payload, NULL);
 }
 
 static void on_answer(void *arg, zmq_msg_t *frames, size_t n)
@@ -157,8 +156,10 @@ static void ask(struct stream *stream)
     stream->dealer = kv_socket_open(feed->feeds->loop, KV_SOCKET_DEALER,
                                     endpoint, "", &answer_ops, stream);
     /* A question that cannot be sent is one without an answer. */
-    if (stream->dealer)
+    if (stream->dealer) {
+        kv_socket_pause(stream->dealer, feed->applying.decoder);
         (void)!kv_socket_ask(stream->dealer, &first, sizeof(first));
+    }
 }
 
 static void begin(struct stream *stream)
@@ -195,6 +196,10 @@ bool replay_want(struct stream *stream, bool all, bool check)
 /* Looks at the limits of a replay that runs. */
 static void limits(struct stream *stream, int64_t now_us)
 {
+    if (stream->feed->applying.decoder) { /* answers wait */
+        stream->heard_us = now_us;
+        return;
+    }
     if (now_us - stream->began_us > REPLAY_US) {
         replay_over(stream, "it does not end");
         return;

@@ -29,6 +29,9 @@ struct kv_loop {
     struct event *turn;       /* pending while `ready` has any */
     struct socket_list ready; /* may have messages */
     struct kv_socket *taking; /* whose callback runs; NULL: it was closed */
+    enum kv_work left;
+    void (*work)(void *arg);
+    void *work_arg;
 };
 
 struct kv_socket {
@@ -46,6 +49,11 @@ struct kv_socket {
     void *arg;
 };
 
+static void wake(struct kv_loop *loop)
+{
+    event_add(loop->turn, &(struct timeval){0, 0});
+}
+
 static void set_ready(struct kv_socket *s, bool ready)
 {
     if (s->ready == ready)
@@ -56,7 +64,7 @@ static void set_ready(struct kv_socket *s, bool ready)
     else
         TAILQ_REMOVE(&s->loop->ready, s, entry);
     if (ready)
-        event_add(s->loop->turn, &(struct timeval){0, 0});
+        wake(s->loop);
 }
 
 static void on_readable(evutil_socket_t fd, short what, void *arg)
@@ -118,8 +126,8 @@ static bool take_message(struct kv_socket *s)
     return loop->taking && !s->paused;
 }
 
-/* A socket's turn; it stays in the line if it may have more. */
-/* At least one message, and no more after until_us. */
+/* A socket's turn: at least one message, and no more after until_us. It stays
+ * in the line if it may have more. */
 static void take_turn(struct kv_socket *s, int64_t until_us)
 {
     struct kv_loop *loop = s->loop;
@@ -143,12 +151,28 @@ static void on_turn(evutil_socket_t fd, short what, void *arg)
 
     (void)fd;
     (void)what;
-    while ((s = TAILQ_FIRST(&loop->ready)) && clock_now_us() < until_us) {
+    if (loop->left != KV_WORK_NONE)
+        loop->work(loop->work_arg);
+    while (loop->left != KV_WORK_FIRST && (s = TAILQ_FIRST(&loop->ready)) &&
+           clock_now_us() < until_us) {
         loop->taking = s;
         take_turn(s, until_us);
     }
-    if (!TAILQ_EMPTY(&loop->ready))
-        event_add(loop->turn, &(struct timeval){0, 0});
+    if (loop->left != KV_WORK_NONE || !TAILQ_EMPTY(&loop->ready))
+        wake(loop);
+}
+
+void kv_loop_set_work(struct kv_loop *loop, void (*work)(void *arg), void *arg)
+{
+    loop->work = work;
+    loop->work_arg = arg;
+}
+
+void kv_loop_set_left(struct kv_loop *loop, enum kv_work left)
+{
+    loop->left = left;
+    if (left != KV_WORK_NONE)
+        wake(loop);
 }
 
 struct kv_loop *kv_loop_new(struct event_base *base)

@@ -1,7 +1,8 @@
 /*
  * ZeroMQ sockets in the event loop. Who has messages takes turns: a turn of
  * the loop spends about a millisecond on all sockets together, and no socket
- * keeps others waiting.
+ * keeps others waiting. A message that takes longer is left unfinished by its
+ * owner, who goes on with it in later turns.
  *
  * libzmq says by a descriptor that something happened, once, and not that
  * messages are left: a socket that was woken is read until it is empty.
@@ -22,6 +23,13 @@ struct kv_socket;
 /* Frames of one message; a message with more is handed over without. */
 #define KV_FRAMES_MAX 4
 
+/* What is left of messages that were handed over. */
+enum kv_work {
+    KV_WORK_NONE,
+    KV_WORK_MORE,
+    KV_WORK_FIRST, /* more, and so much that messages wait */
+};
+
 struct kv_socket_ops {
     /* A whole message: n frames, borrowed; n is 0 if there were too many. May
      * pause or close its socket. */
@@ -36,6 +44,14 @@ struct kv_socket_ops {
  * Returns owned, or NULL. kv_loop_free(NULL) is a no-op; its sockets are
  * closed before. */
 [[nodiscard]] struct kv_loop *kv_loop_new(struct event_base *base);
+
+/* Sets what goes on with what is left, once in each turn of the loop.
+ *   work  does some 100 us of it. */
+void kv_loop_set_work(struct kv_loop *loop, void (*work)(void *arg), void *arg);
+
+/* Says what is left now. */
+void kv_loop_set_left(struct kv_loop *loop, enum kv_work left);
+
 void kv_loop_free(struct kv_loop *loop);
 
 /* What a socket does at its endpoint. */

@@ -164,29 +164,22 @@ static void say_chain(struct kv_map *map, const struct kv_event *e,
 }
 
 /* Stores an event's blocks behind a known key. What is wrong with one ends
- * the event. */
-static void store_chain(struct kv_map *map, const struct kv_event *e,
-                        uint16_t rank, struct chain chain)
+ * the event. Returns whether all went well. */
+static bool store_chain(struct kv_map *map, const struct kv_event *e,
+                        uint16_t rank, const struct chain *chain)
 {
     uint64_t keys[MAP_PIECE_BLOCKS];
+    uint32_t done;
 
-    while (chain.n > 0) {
-        uint32_t n = chain.n < MAP_PIECE_BLOCKS ? chain.n : MAP_PIECE_BLOCKS,
-                 done;
-
-        for (uint32_t i = 0; i < n; i++)
-            copies_prefetch(&map->copies, chain.hashes[i]);
-        piece_keys(map, chain.parent_key, chain.seed, chain.tokens,
-                   chain.extras, n, keys);
-        map_name(map, chain.parent_key, chain.seed, chain.tokens, chain.extras,
-                 keys, n);
-        done = store_piece(map, e, rank, &chain, keys, n);
-        say_chain(map, e, &chain, keys, done);
-        if (done < n)
-            return;
-        chain_advance(map, &chain, n);
-        chain.parent_key = keys[n - 1];
-    }
+    for (uint32_t i = 0; i < chain->n; i++)
+        copies_prefetch(&map->copies, chain->hashes[i]);
+    piece_keys(map, chain->parent_key, chain->seed, chain->tokens,
+               chain->extras, chain->n, keys);
+    map_name(map, chain->parent_key, chain->seed, chain->tokens, chain->extras,
+             keys, chain->n);
+    done = store_piece(map, e, rank, chain, keys, chain->n);
+    say_chain(map, e, chain, keys, done);
+    return done == chain->n;
 }
 
 /* The blocks of an event that waited have keys now. */
@@ -194,60 +187,70 @@ static void adopt(struct kv_map *map, struct chain chain)
 {
     uint64_t keys[MAP_PIECE_BLOCKS], known, seed;
 
-    while (chain.n > 0) {
-        uint32_t n = chain.n < MAP_PIECE_BLOCKS ? chain.n : MAP_PIECE_BLOCKS;
-
-        piece_keys(map, chain.parent_key, chain.seed, chain.tokens,
-                   chain.extras, n, keys);
-        map_name(map, chain.parent_key, chain.seed, chain.tokens, chain.extras,
-                 keys, n);
-        for (uint32_t i = 0; i < n; i++) {
-            known = key_of(map, chain.hashes[i], &seed);
-            if (known != 0 && known != keys[i]) {
-                map->stats.contradictions++;
-                return;
-            }
-            map_learn(map, chain.hashes[i], chain.parent_key, keys[i],
-                      chain.seed, 0);
-            chain.parent_key = keys[i];
+    piece_keys(map, chain.parent_key, chain.seed, chain.tokens, chain.extras,
+               chain.n, keys);
+    map_name(map, chain.parent_key, chain.seed, chain.tokens, chain.extras,
+             keys, chain.n);
+    for (uint32_t i = 0; i < chain.n; i++) {
+        known = key_of(map, chain.hashes[i], &seed);
+        if (known != 0 && known != keys[i]) {
+            map->stats.contradictions++;
+            return;
         }
-        chain_advance(map, &chain, n);
+        map_learn(map, chain.hashes[i], chain.parent_key, keys[i], chain.seed,
+                  0);
+        chain.parent_key = keys[i];
     }
 }
 
-/* Moves the events that wait for blocks whose keys are known by now. */
-static void take_ready(struct kv_map *map, const uint64_t *hashes, uint32_t n,
-                       struct waiting_list *ready)
+/* Blocks have got keys, or some of them: who waits for them goes on. */
+static void say_parents(struct kv_map *map, const uint64_t *hashes, uint32_t n)
 {
-    struct waiting_event *event;
-    uint64_t seed;
-
-    for (uint32_t i = 0; i < n && map->waiting.n > 0; i++)
-        if (key_of(map, hashes[i], &seed) != 0)
-            while ((event = waiting_take(&map->waiting, hashes[i])))
-                TAILQ_INSERT_TAIL(ready, event, by_age);
+    memcpy(map->work.parents, hashes, n * sizeof(*hashes));
+    map->work.n_parents = n;
+    map->work.parent = 0;
 }
 
-/* Blocks have got keys: those that waited for them get theirs, and so on. */
-static void adopt_waiting(struct kv_map *map, const uint64_t *hashes,
-                          uint32_t n)
+/* Moves events that wait for blocks whose keys are known by now. */
+static void take_ready(struct kv_map *map)
 {
-    struct waiting_list ready = TAILQ_HEAD_INITIALIZER(ready);
-    struct waiting_event *event;
+    struct map_work *w = &map->work;
+    struct waiting_event *event = NULL;
+    uint64_t seed, hash = w->parents[w->parent];
 
-    take_ready(map, hashes, n, &ready);
-    while ((event = TAILQ_FIRST(&ready))) {
-        struct chain chain = {.hashes = event->hashes,
-                              .extras = event->extras,
-                              .tokens = event->tokens,
-                              .n = event->n_hashes};
+    if (map->waiting.n > 0 && key_of(map, hash, &seed) != 0)
+        event = waiting_take(&map->waiting, hash);
+    w->cost += 1 + map->waiting.n / (4 * WAITING_BUCKETS);
+    if (event)
+        TAILQ_INSERT_TAIL(&w->ready, event, by_age);
+    else
+        w->parent++;
+}
 
-        TAILQ_REMOVE(&ready, event, by_age);
-        chain.parent_key = key_of(map, event->parent, &chain.seed);
-        adopt(map, chain);
-        take_ready(map, event->hashes, event->n_hashes, &ready);
-        waiting_event_free(event);
+bool map_adopt(struct kv_map *map)
+{
+    struct waiting_event *event = TAILQ_FIRST(&map->work.ready);
+    struct chain chain;
+
+    if (map->work.parent < map->work.n_parents) {
+        take_ready(map);
+        return true;
     }
+    if (!event)
+        return false;
+    chain = (struct chain){.hashes = event->hashes,
+                           .extras = event->extras,
+                           .tokens = event->tokens,
+                           .n = event->n_hashes};
+    TAILQ_REMOVE(&map->work.ready, event, by_age);
+    chain.parent_key = key_of(map, event->parent, &chain.seed);
+    adopt(map, chain);
+    if (map->recut)
+        recut_settle(map->recut);
+    map->work.cost += chain.n;
+    say_parents(map, event->hashes, event->n_hashes);
+    waiting_event_free(event);
+    return true;
 }
 
 /* Adds copies of blocks one by one, each with the key that its hash has; some
@@ -282,9 +285,10 @@ static uint64_t seed_of(const struct kv_map *map, const struct kv_event *e)
                           name_of(e->salt, salt));
 }
 
-/* Whether the event's blocks are of the engine's size, or may say it. */
-static bool fits(struct kv_map *map, const struct kv_event *e)
+bool map_fits(struct kv_map *map, const struct kv_event *e)
 {
+    if (e->n_hashes == 0 || (e->n_tokens == 0 && !e->odd))
+        return true;
     if (e->block_size != map->block_tokens &&
         (map->config.engine_tokens || !map_set_size(map, e->block_size))) {
         map->stats.wrong_size++;
@@ -322,37 +326,38 @@ static bool find_parent(struct kv_map *map, const struct kv_event *e,
     return true;
 }
 
-/* Takes the blocks of an event that has tokens. */
-static void store_tokens(struct kv_map *map, const struct kv_event *e,
+/* Takes the blocks of an event that has tokens. Returns whether all went well.
+ */
+static bool store_tokens(struct kv_map *map, const struct kv_event *e,
                          uint16_t rank)
 {
     struct chain chain = {.hashes = e->hashes,
                           .extras = e->extras,
                           .tokens = e->tokens,
                           .n = e->n_hashes};
+    bool well;
 
     if (!find_parent(map, e, rank, &chain)) {
         map->stats.waited++;
         store_unchained(map, e, rank);
         waiting_keep(&map->waiting, e);
-        return;
+        return true;
     }
-    store_chain(map, e, rank, chain);
+    well = store_chain(map, e, rank, &chain);
     if (map->waiting.n > 0)
-        adopt_waiting(map, e->hashes, e->n_hashes);
+        say_parents(map, e->hashes, e->n_hashes);
+    return well;
 }
 
-void map_stored(struct kv_map *map, const struct kv_event *e, uint16_t rank)
+bool map_stored(struct kv_map *map, const struct kv_event *e, uint16_t rank)
 {
-    if (e->n_hashes == 0)
-        return;
-    if (e->n_tokens == 0 && !e->odd) {
+    bool well = true;
+
+    if (e->n_tokens == 0)
         store_unchained(map, e, rank);
-        return;
-    }
-    if (!fits(map, e))
-        return;
-    store_tokens(map, e, rank);
+    else
+        well = store_tokens(map, e, rank);
     if (map->recut)
         recut_settle(map->recut);
+    return well;
 }

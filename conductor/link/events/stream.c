@@ -26,8 +26,13 @@ bool feed_endpoint(const char *endpoint, uint16_t rank,
 
 void feed_update_pauses(struct kv_feed *feed)
 {
+    bool unfinished = feed->applying.decoder;
+
+    for (uint16_t r = 0; r < feed->config.ranks; r++)
+        if (feed->streams[r].dealer)
+            kv_socket_pause(feed->streams[r].dealer, unfinished);
     for (uint32_t i = 0; i < feed->n_intakes; i++) {
-        bool pause = false;
+        bool pause = unfinished;
 
         for (uint16_t r = 0; r < feed->config.ranks; r++) {
             const struct stream *stream = &feed->streams[r];
@@ -52,22 +57,6 @@ void stream_drop_held(struct stream *stream)
     stream->has_held = false;
 }
 
-void stream_apply_batch(struct stream *stream, uint64_t number,
-                        const struct kv_batch *batch, size_t bytes)
-{
-    struct kv_feed *feed = stream->feed;
-
-    kv_map_batch(feed->map, stream->rank, batch);
-    kv_sequence_applied(&stream->sequence, number, batch->time_s);
-    feed->stats.messages++;
-    feed->stats.bytes += bytes;
-    feed->stats.events += batch->n_events;
-    feed->stats.unknown_events += batch->n_unknown;
-    feed->stats.last_event_us = clock_now_us();
-    stream->quiet_since_us = feed->stats.last_event_us;
-    stream->quiet_us = FEED_QUIET_MIN_US;
-}
-
 void stream_malformed(struct stream *stream, uint64_t number,
                       const struct kv_batch_error *error)
 {
@@ -82,19 +71,6 @@ void stream_malformed(struct stream *stream, uint64_t number,
     stream_forget(stream);
     stream->partial = true;
     kv_sequence_applied(&stream->sequence, number, 0);
-}
-
-void stream_apply(struct stream *stream, uint64_t number, const void *bytes,
-                  size_t n)
-{
-    struct kv_batch_error error;
-    struct kv_batch batch;
-
-    if (kv_decoder_batch(stream->feed->feeds->decoder, bytes, n, &batch,
-                         &error))
-        stream_malformed(stream, number, &error);
-    else
-        stream_apply_batch(stream, number, &batch, n);
 }
 
 void stream_lost(struct stream *stream, uint64_t wanted, uint64_t number)
@@ -123,8 +99,7 @@ static void apply_held(struct stream *stream)
         if (number > wanted && stream->sequence.any_applied)
             stream_lost(stream, wanted, number);
         stream->partial |= number > wanted && number > 1;
-        stream_apply(stream, number, zmq_msg_data(&stream->held),
-                     zmq_msg_size(&stream->held));
+        stream_apply(stream, number, &stream->held, NULL);
     }
     stream_drop_held(stream);
 }

@@ -1,0 +1,133 @@
+/*
+ * What a message says goes into the map of its engine, in pieces: one at once,
+ * and while something is left, one in each turn of the loop that is the
+ * engine's. Messages of other engines are taken in between.
+ *
+ * Invariant: a feed has a decoder of its own exactly while something is left of
+ * a message; then it is in feeds->unfinished, its map has a batch under way,
+ * and its sockets are paused.
+ */
+#include "base/clock.h"
+#include "conductor/link/events/feed_state.h"
+
+void applying_drop(struct applying *a)
+{
+    zmq_msg_close(&a->message);
+    zmq_msg_init(&a->message);
+}
+
+static void count_unfinished(struct kv_feeds *feeds, int more)
+{
+    feeds->n_unfinished += (uint32_t)more;
+    kv_loop_set_left(feeds->loop, feeds->n_unfinished == 0 ? KV_WORK_NONE
+                                  : feeds->n_unfinished < FEED_UNFINISHED_MAX
+                                      ? KV_WORK_MORE
+                                      : KV_WORK_FIRST);
+}
+
+/* The message that is being applied is over, whether all of it was applied. */
+static void end(struct kv_feed *feed)
+{
+    struct kv_feeds *feeds = feed->feeds;
+    struct applying *a = &feed->applying;
+
+    applying_drop(a);
+    if (a->decoder) {
+        TAILQ_REMOVE(&feeds->unfinished, feed, unfinished);
+        count_unfinished(feeds, -1);
+        kv_decoder_free(feeds->spare);
+        feeds->spare = a->decoder;
+    }
+    a->decoder = NULL;
+    a->stream = NULL;
+}
+
+/* Applies another piece. Returns whether something is left. */
+static bool go_on(struct kv_feed *feed, uint32_t max_blocks)
+{
+    struct applying *a = &feed->applying;
+    struct stream *stream = a->stream;
+
+    if (kv_map_work(feed->map, max_blocks))
+        return true;
+    kv_sequence_applied(&stream->sequence, a->number, a->batch.time_s);
+    feed->stats.messages++;
+    feed->stats.bytes += a->bytes;
+    feed->stats.events += a->batch.n_events;
+    feed->stats.unknown_events += a->batch.n_unknown;
+    feed->stats.last_event_us = clock_now_us();
+    stream->quiet_since_us = feed->stats.last_event_us;
+    stream->quiet_us = FEED_QUIET_MIN_US;
+    return false;
+}
+
+/* Keeps the events, and so the decoder, of a message that is not finished. For
+ * the next one there is another; false: out of memory. */
+static bool keep(struct kv_feed *feed)
+{
+    struct kv_feeds *feeds = feed->feeds;
+    struct kv_decoder *next = feeds->spare ? feeds->spare : kv_decoder_new();
+
+    if (!next)
+        return false;
+    feeds->spare = NULL;
+    feed->applying.decoder = feeds->decoder;
+    feeds->decoder = next;
+    TAILQ_INSERT_TAIL(&feeds->unfinished, feed, unfinished);
+    count_unfinished(feeds, 1);
+    feed_update_pauses(feed);
+    return true;
+}
+
+void stream_apply(struct stream *stream, uint64_t number, zmq_msg_t *payload,
+                  const struct kv_batch *batch)
+{
+    struct kv_feed *feed = stream->feed;
+    struct applying *a = &feed->applying;
+    struct kv_batch_error error;
+
+    if (payload != &a->message)
+        zmq_msg_move(&a->message, payload);
+    a->bytes = zmq_msg_size(&a->message);
+    if (batch) {
+        a->batch = *batch;
+    } else if (kv_decoder_batch(feed->feeds->decoder, zmq_msg_data(&a->message),
+                                a->bytes, &a->batch, &error)) {
+        stream_malformed(stream, number, &error);
+        applying_drop(a);
+        return;
+    }
+    a->stream = stream;
+    a->number = number;
+    kv_map_begin(feed->map, stream->rank, &a->batch);
+    if (go_on(feed, FEED_PIECE_BLOCKS)) {
+        if (keep(feed))
+            return;
+        while (go_on(feed, UINT32_MAX))
+            ;
+    }
+    end(feed);
+}
+
+void feeds_work(void *arg)
+{
+    struct kv_feeds *feeds = arg;
+    struct kv_feed *feed = TAILQ_FIRST(&feeds->unfinished);
+
+    if (!go_on(feed, FEED_PIECE_BLOCKS)) {
+        end(feed);
+        feed_update_pauses(feed);
+    } else if (feeds->n_unfinished < FEED_UNFINISHED_MAX) {
+        TAILQ_REMOVE(&feeds->unfinished, feed, unfinished);
+        TAILQ_INSERT_TAIL(&feeds->unfinished, feed, unfinished);
+    }
+}
+
+void feed_abandon(struct kv_feed *feed)
+{
+    if (!feed->applying.stream)
+        return;
+    kv_map_abandon(feed->map);
+    end(feed);
+    feed_update_pauses(feed);
+}

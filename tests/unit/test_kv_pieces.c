@@ -1,0 +1,271 @@
+/*
+ * A batch that is taken in pieces: no piece is long, the index and the map
+ * agree between any two, and in the end it is as if it was taken at once.
+ * Environment: CONDUCTOR_SEED; CONDUCTOR_CASES percent of the runs.
+ */
+#include <CUnit/Basic.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "conductor/link/events/block_map.h"
+#include "tests/unit/cases.h"
+
+enum { MANY = 5000, PIECE = 64, HASHES = 300, LENGTH_MAX = 200 };
+
+static uint64_t seed;
+
+static uint64_t rng_next(uint64_t *state)
+{
+    uint64_t z = *state += UINT64_C(0x9e3779b97f4a7c15);
+
+    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
+    return z ^ (z >> 31);
+}
+
+static uint32_t below(uint64_t *rng, uint32_t n)
+{
+    return (uint32_t)(rng_next(rng) % n);
+}
+
+/* What the sink was told: now in total, and which keys it should have. */
+struct told {
+    uint64_t stored, removed;
+    struct {
+        uint64_t key;
+        unsigned tiers;
+    } has[4 * HASHES]; /* key 0: free; only if `keeps` */
+    bool keeps;
+};
+
+static void tell(struct told *t, enum block_tier tier, uint64_t key, bool is)
+{
+    uint32_t i = (uint32_t)(key % (4 * HASHES));
+
+    while (t->has[i].key != 0 && t->has[i].key != key)
+        i = (i + 1) % (4 * HASHES);
+    t->has[i].key = key;
+    t->has[i].tiers &= ~BLOCK_TIER_BIT(tier);
+    t->has[i].tiers |= is ? BLOCK_TIER_BIT(tier) : 0;
+}
+
+static void on_stored(void *arg, enum block_tier tier, uint64_t parent_key,
+                      const uint64_t *keys, size_t n)
+{
+    struct told *t = arg;
+
+    (void)parent_key;
+    t->stored += n;
+    for (size_t i = 0; i < n && t->keeps; i++)
+        tell(t, tier, keys[i], true);
+}
+
+static void on_removed(void *arg, enum block_tier tier, const uint64_t *keys,
+                       size_t n)
+{
+    struct told *t = arg;
+
+    t->removed += n;
+    for (size_t i = 0; i < n && t->keeps; i++)
+        tell(t, tier, keys[i], false);
+}
+
+static void on_cleared(void *arg)
+{
+    struct told *t = arg;
+
+    memset(t->has, 0, sizeof(t->has));
+}
+
+static const struct kv_map_sink sink = {on_stored, on_removed, on_cleared};
+
+static struct kv_map *map_new(struct told *t)
+{
+    return kv_map_new(&(struct kv_map_config){.model = "m",
+                                              .block_tokens = 1,
+                                              .max_blocks = 1u << 20,
+                                              .max_waiting_bytes = 1u << 22,
+                                              .seed = 5},
+                      &sink, t);
+}
+
+/* Takes a batch in pieces, none of which tells much. Returns their number. */
+static uint32_t take(struct kv_map *map, struct told *t,
+                     const struct kv_event *events, uint32_t n)
+{
+    struct kv_batch batch = {.events = events, .n_events = n};
+    uint32_t pieces = 0;
+    bool more = true;
+
+    kv_map_begin(map, 0, &batch);
+    while (more) {
+        uint64_t before = t->stored + t->removed;
+
+        more = kv_map_work(map, PIECE);
+        CU_ASSERT_FATAL(t->stored + t->removed - before <= 2 * PIECE);
+        CU_ASSERT_FATAL(kv_map_check(map));
+        pieces++;
+    }
+    return pieces;
+}
+
+static void test_no_piece_is_long(void)
+{
+    static uint64_t hashes[MANY];
+    static uint32_t tokens[MANY];
+    static struct kv_event each[MANY];
+    struct told t = {0};
+    struct kv_map *map = map_new(&t);
+    struct kv_event all = {.kind = KV_STORED,
+                           .groups = 1,
+                           .hashes = hashes,
+                           .tokens = tokens,
+                           .n_hashes = MANY,
+                           .n_tokens = MANY,
+                           .block_size = 1};
+
+    for (uint32_t i = 0; i < MANY; i++) {
+        hashes[i] = i + 1;
+        tokens[i] = i;
+    }
+    CU_ASSERT(take(map, &t, &all, 1) >= MANY / PIECE / 2);
+    CU_ASSERT(t.stored == MANY);
+    all.kind = KV_REMOVED;
+    CU_ASSERT(take(map, &t, &all, 1) >= MANY / PIECE / 2);
+    CU_ASSERT(t.removed == MANY);
+    /* Each waits for the one behind it; the last one frees all of them. */
+    for (uint32_t i = 0; i < MANY; i++)
+        each[i] = (struct kv_event){.kind = KV_STORED,
+                                    .groups = 1,
+                                    .hashes = &hashes[MANY - 1 - i],
+                                    .tokens = &tokens[MANY - 1 - i],
+                                    .n_hashes = 1,
+                                    .n_tokens = 1,
+                                    .block_size = 1,
+                                    .has_parent = i < MANY - 1,
+                                    .parent = MANY - 1 - i};
+    CU_ASSERT(take(map, &t, each, MANY - 1) >= MANY / PIECE / 2);
+    CU_ASSERT(t.stored == MANY);
+    CU_ASSERT(kv_map_stats(map).waiting_events == MANY - 1);
+    CU_ASSERT(take(map, &t, &each[MANY - 1], 1) >= MANY / PIECE / 2);
+    CU_ASSERT(t.stored == 2 * MANY);
+    CU_ASSERT(kv_map_stats(map).waiting_events == 0);
+    /* A clear of one tier looks at all. */
+    all = (struct kv_event){.kind = KV_CLEARED, .has_tier = true};
+    CU_ASSERT(take(map, &t, &all, 1) >= MANY / PIECE / 2);
+    CU_ASSERT(t.removed == 2 * MANY);
+    CU_ASSERT(kv_map_stats(map).entries == 0);
+    kv_map_free(map);
+}
+
+/* A random event of few hashes. */
+static struct kv_event random_event(uint64_t *rng, uint64_t *hashes,
+                                    uint32_t *tokens)
+{
+    uint32_t n = below(rng, LENGTH_MAX), from = below(rng, HASHES - LENGTH_MAX);
+    struct kv_event e = {.kind = below(rng, 20) == 0  ? KV_CLEARED
+                                 : below(rng, 4) == 0 ? KV_REMOVED
+                                                      : KV_STORED,
+                         .tier = below(rng, 3),
+                         .has_tier = below(rng, 4) != 0,
+                         .has_parent = from > 0,
+                         .parent = from,
+                         .groups = 1 + below(rng, 3),
+                         .hashes = hashes,
+                         .tokens = tokens,
+                         .n_hashes = n,
+                         .n_tokens = below(rng, 10) == 0 ? 0 : n,
+                         .block_size = 1};
+
+    for (uint32_t i = 0; i < n; i++)
+        hashes[i] = tokens[i] = from + i + 1;
+    return e;
+}
+
+/* Whether the sink knows what the map has. */
+static bool agree(const struct kv_map *map, const struct told *t)
+{
+    for (uint64_t h = 1; h <= HASHES; h++) {
+        uint64_t key_seed, key = kv_map_key(map, h, &key_seed);
+        uint32_t i = (uint32_t)(key % (4 * HASHES));
+        unsigned tiers = 0;
+
+        while (key != 0 && t->has[i].key != 0 && t->has[i].key != key)
+            i = (i + 1) % (4 * HASHES);
+        for (unsigned tier = 0; tier < BLOCK_TIERS && key != 0; tier++)
+            for (uint16_t rank = 0; rank < 2; rank++)
+                if (kv_map_copies(map, h, tier, rank) > 0)
+                    tiers |= BLOCK_TIER_BIT(tier);
+        if (key != 0 && t->has[i].tiers != tiers)
+            return false;
+    }
+    return true;
+}
+
+/* Beside one that takes all at once; now and then a rank is cleared in
+ * between. */
+static void test_as_if_at_once(void)
+{
+    for (uint32_t run = 0; run < cases_of(60); run++) {
+        struct told at_once = {.keeps = true}, pieces = {.keeps = true};
+        struct kv_map *a = map_new(&at_once), *b = map_new(&pieces);
+        uint64_t rng = seed + run;
+
+        for (uint32_t step = 0; step < 100; step++) {
+            uint64_t hashes[4][LENGTH_MAX];
+            uint32_t tokens[4][LENGTH_MAX];
+            struct kv_event events[4];
+            struct kv_batch batch = {.events = events,
+                                     .n_events = 1 + below(&rng, 4)};
+            uint16_t rank = (uint16_t)below(&rng, 2);
+            uint32_t most = 1 + below(&rng, 100);
+            bool alike = true;
+
+            for (uint32_t i = 0; i < batch.n_events; i++)
+                events[i] = random_event(&rng, hashes[i], tokens[i]);
+            kv_map_batch(a, rank, &batch);
+            kv_map_begin(b, rank, &batch);
+            while (kv_map_work(b, most)) {
+                CU_ASSERT_FATAL(kv_map_check(b) && agree(b, &pieces));
+                if (below(&rng, 200) > 0)
+                    continue;
+                /* The engine has lost all of it, or the other rank has. */
+                rank = below(&rng, 2) ? rank : (uint16_t)(1 - rank);
+                kv_map_clear_rank(b, rank);
+                alike = false;
+                CU_ASSERT_FATAL(kv_map_check(b) && agree(b, &pieces));
+            }
+            CU_ASSERT_FATAL(kv_map_check(b) && agree(b, &pieces));
+            CU_ASSERT_FATAL(!alike || memcmp(at_once.has, pieces.has,
+                                             sizeof(pieces.has)) == 0);
+            if (!alike || below(&rng, 10) == 0) {
+                kv_map_clear(a);
+                kv_map_clear(b);
+            }
+        }
+        kv_map_free(a);
+        kv_map_free(b);
+    }
+}
+
+int main(void)
+{
+    const char *text = getenv("CONDUCTOR_SEED");
+    CU_pSuite suite;
+    unsigned failures;
+
+    seed = text ? strtoull(text, NULL, 0) : 4711;
+    if (CU_initialize_registry() != CUE_SUCCESS)
+        return (int)CU_get_error();
+    printf("seed %" PRIu64 "\n", seed);
+    suite = CU_add_suite("kv_pieces", NULL, NULL);
+    CU_add_test(suite, "no piece is long", test_no_piece_is_long);
+    CU_add_test(suite, "as if at once", test_as_if_at_once);
+    CU_basic_set_mode(CU_BRM_VERBOSE);
+    CU_basic_run_tests();
+    failures = CU_get_number_of_failures();
+    CU_cleanup_registry();
+    return failures > 0;
+}
