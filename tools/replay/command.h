@@ -47,5 +47,6 @@ int replay_command_cake_adaptive(int argc, char **argv);
 int replay_command_cake_fluctuation(int argc, char **argv);
 int replay_command_figures(int argc, char **argv);
 int replay_command_simulate(int argc, char **argv);
+int replay_command_sweep(int argc, char **argv);
 
 #endif

@@ -26,6 +26,8 @@ static const struct command commands[] = {
      replay_command_stats},
     {"compare", "simulate a trace under several policies, side by side",
      replay_command_compare},
+    {"sweep", "search clusters, drawn at random, for one where a policy loses",
+     replay_command_sweep},
     {"agree", "compare a live replay with its simulation",
      replay_command_agree},
     {"figures", "the Mooncake paper's figures, for every trace found",

@@ -98,7 +98,7 @@ static int run_case(const struct replay_study *study, struct replay_case *c,
                 .slo_ttft_us = llround(c->slo_ttft_s * 1e6),
                 .slo_tbt_us = llround(c->slo_tbt_s * 1e6),
                 .seed = c->seed},
-        .source = study->source,
+        .source = c->source ? *c->source : study->source,
         .observe = observe,
         .observe_arg = c};
 
@@ -134,6 +134,7 @@ static void *work(void *arg)
         crew->done++;
         if (rc != 0 && crew->rc == 0) {
             crew->rc = rc;
+            crew->cases[i].failed = true;
             snprintf(crew->error, REPLAY_STUDY_ERROR_BYTES, "%s", error);
             atomic_store(&crew->next, crew->n);
         }

@@ -28,8 +28,10 @@ struct replay_study {
 struct replay_case {
     struct cluster cluster;
     const char *policy;
-    const struct policy_settings *settings; /* NULL: none; borrowed */
-    const char *admission;                  /* NULL: plain */
+    const struct policy_settings *settings;     /* NULL: none; borrowed */
+    const char *admission;                      /* NULL: plain */
+    const struct replay_stream_options *source; /* NULL: the study's; borrowed
+                                                 */
     double speed;
     double slo_ttft_s; /* asked for by every request; 0: none */
     double slo_tbt_s;
@@ -39,6 +41,7 @@ struct replay_case {
     bool gives_up; /* beyond misses_max requests that are not effective */
     uint64_t misses_max;
 
+    bool failed;  /* it has no result, and the error is its own */
     bool gave_up; /* then there is no result */
     struct replay_sim_result result;
     double arrivals_s; /* from the first to the last, at this speed */

@@ -7,13 +7,17 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tools/replay/trace/ties.h"
+#include "traces/trace_generate.h"
 #include "traces/trace_reader.h"
 
 #define BAD_LINES_NAMED 3
 
 struct replay_stream {
     struct replay_stream_options options;
-    struct trace_reader *reader;
+    struct trace_reader *reader;       /* or */
+    struct trace_generator *generator; /* one of both */
+    struct replay_ties ties;
     uint64_t index; /* of the next request in the file */
     uint64_t skipped;
     char error[REPLAY_STREAM_ERROR_BYTES];
@@ -46,7 +50,16 @@ int replay_stream_open(const struct replay_stream_options *options,
         goto refuse;
     }
     s->options = *options;
-    rc = trace_reader_open(options->path, &reading, &s->reader, &why);
+    replay_ties_init(&s->ties, options->ties_seed);
+    if (options->like) {
+        rc = trace_generator_new(options->like, options->like_seed, 0,
+                                 &s->generator);
+        if (rc != 0)
+            trace_error_set(&why, "", "", 0, "cannot be generated: %s",
+                            strerror(-rc));
+    } else {
+        rc = trace_reader_open(options->path, &reading, &s->reader, &why);
+    }
     if (rc != 0)
         goto refuse;
     *source = s;
@@ -62,6 +75,8 @@ void replay_stream_free(struct replay_stream *source)
 {
     if (source) {
         trace_reader_free(source->reader);
+        trace_generator_free(source->generator);
+        replay_ties_fini(&source->ties);
         free(source);
     }
 }
@@ -80,14 +95,27 @@ static void name_bad_line(struct replay_stream *s,
                                               : "");
 }
 
-int replay_stream_next(void *source, struct trace_request *request)
+/* The next one of a generator, which never ends, or of the file. */
+static int read_one(struct replay_stream *s, struct trace_request *request,
+                    struct trace_error *why)
+{
+    if (!s->generator)
+        return trace_reader_next(s->reader, request, why);
+    int rc = trace_generator_next(s->generator, request);
+
+    if (rc < 0)
+        trace_error_set(why, "", "", 0, "out of memory");
+    return rc < 0 ? rc : 1;
+}
+
+static int next_in_order(void *source, struct trace_request *request)
 {
     struct replay_stream *s = source;
     const struct replay_stream_options *o = &s->options;
 
     while (o->requests == 0 || s->index < o->from + o->requests) {
         struct trace_error why = {0};
-        int rc = trace_reader_next(s->reader, request, &why);
+        int rc = read_one(s, request, &why);
 
         if (rc == -EINVAL && o->skip_bad) {
             name_bad_line(s, &why);
@@ -104,6 +132,15 @@ int replay_stream_next(void *source, struct trace_request *request)
         return 1;
     }
     return 0;
+}
+
+int replay_stream_next(void *source, struct trace_request *request)
+{
+    struct replay_stream *s = source;
+
+    if (s->options.ties_seed == 0)
+        return next_in_order(s, request);
+    return replay_ties_next(&s->ties, next_in_order, s, request);
 }
 
 const char *replay_stream_error(const struct replay_stream *source)

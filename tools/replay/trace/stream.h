@@ -1,7 +1,7 @@
 /*
- * The requests of a trace file one by one, for code that reads it as a stream:
- * a part of it if asked for, without its bad lines if asked for. What a
- * subcommand says about traces on its command line is here as well.
+ * The requests of a trace one by one, read from a file as a stream or
+ * generated: a part of it if asked for, without its bad lines if asked for.
+ * What a subcommand says about traces on its command line is here as well.
  */
 #ifndef TOOLS_REPLAY_TRACE_STREAM_H
 #define TOOLS_REPLAY_TRACE_STREAM_H
@@ -16,7 +16,12 @@
 #define REPLAY_STREAM_ERROR_BYTES 512
 
 struct replay_stream_options {
-    const char *path;      /* borrowed */
+    const char *path;      /* borrowed; of a generated trace its name in
+                              messages */
+    const char *like;      /* a workload to generate instead; NULL: the file */
+    uint64_t like_seed;    /* of what is generated */
+    uint64_t ties_seed;    /* draws the order of requests of one timestamp; 0:
+                              that of the trace */
     uint64_t from;         /* requests skipped */
     uint64_t requests;     /* at most; 0: all */
     uint32_t block_tokens; /* of the file */

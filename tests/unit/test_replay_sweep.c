@@ -1,0 +1,309 @@
+/* What a sweep draws, the load that it is, and what counts as a loss. */
+#include <CUnit/Basic.h>
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tools/replay/study/sweep/sweep.h"
+#include "tools/replay/trace/ties.h"
+
+#define HARDWARE                                                             \
+    "\"hardware\": [{\"name\": \"h\", \"layers\": 4, "                       \
+    "\"kv_bytes_per_token\": 1000, \"prefill_us\": [0, 10, 0, 0], "          \
+    "\"decode_us\": [1000, 100, 0], \"kv_tokens\": 20000, \"max_batch\": 8," \
+    " \"step_tokens\": 512, \"device\": {\"tokens\": 20000}, \"disk\": "     \
+    "{\"tokens\": 90000, \"gbytes_per_s\": 3}}]"
+#define TRACES                                                     \
+    "\"traces\": [{\"name\": \"c\", \"like\": \"conversation\"}, " \
+    "{\"name\": \"f\", \"file\": \"t.jsonl\", \"length_scale\": 8}]"
+#define RANGES                                                         \
+    "\"balance\": [0.5, 2], \"slow_nodes\": [0.1, 0.5], "              \
+    "\"slow_speed\": [0.4, 0.8], \"link_gbps\": [10, 800], \"load\": " \
+    "[0.3, 1.5], \"prefill_error_sigma\": [0.1, 0.3], "                \
+    "\"decode_error_sigma\": [0, 0.1], \"slo_ttft_s\": [5, 30]"
+#define HEAD \
+    "\"format\": \"conductor-sweep\", \"version\": 1, \"name\": \"s\", "
+#define SHARES(x)                                                   \
+    "\"aggregated\": " x ", \"disks\": " x ", \"unequal\": " x ", " \
+    "\"errors\": " x ", "
+#define SIZES "\"requests\": [100, 300], \"nodes\": [2, 64], "
+
+static int parse(const char *text, struct sweep_description *d, char *err)
+{
+    err[0] = '\0';
+    return sweep_description_parse(text, strlen(text), "d/F", d, err);
+}
+
+static void refused(const char *text, const char *message)
+{
+    struct sweep_description d;
+    char err[SWEEP_ERROR_BYTES];
+
+    CU_ASSERT_EQUAL(parse(text, &d, err), -EINVAL);
+    if (strcmp(err, message) != 0) {
+        printf("\n    got \"%s\"", err);
+        CU_FAIL("another message");
+    }
+}
+
+static void test_parse(void)
+{
+    struct sweep_description d;
+    char err[SWEEP_ERROR_BYTES];
+
+    CU_ASSERT_EQUAL_FATAL(parse("{" HEAD SIZES RANGES ", " SHARES("0.5")
+                                    HARDWARE ", " TRACES "}",
+                                &d, err),
+                          0);
+    CU_ASSERT_EQUAL(d.n_hardware, 1);
+    CU_ASSERT_EQUAL(d.n_traces, 2);
+    CU_ASSERT_STRING_EQUAL(d.traces[1].file, "d/t.jsonl");
+    CU_ASSERT_EQUAL(d.traces[1].length_scale, 8);
+    CU_ASSERT_EQUAL(d.hardware[0].tiers[TIER_DISK].capacity_tokens, 90000);
+    CU_ASSERT_EQUAL(d.load.most, 1.5);
+    CU_ASSERT_EQUAL(d.slo_tbt_s.most, 0.0);
+    CU_ASSERT_EQUAL(sweep_description_add_file(&d, "/a/b.gz"), 0);
+    CU_ASSERT_STRING_EQUAL(d.traces[2].name, "b.gz");
+    while (d.n_traces < SWEEP_TRACES_MAX)
+        CU_ASSERT_EQUAL(sweep_description_add_file(&d, "b"), 0);
+    CU_ASSERT_EQUAL(sweep_description_add_file(&d, "b"), -ENOSPC);
+}
+
+static void test_bad(void)
+{
+    refused("{}", "d/F: format: missing: must be \"conductor-sweep\"");
+    refused("{" HEAD "\"requests\": [9, 3]}",
+            "d/F: requests: [9,3]: must be [least, most] from 1 to 1e+06");
+    refused("{" HEAD "\"requests\": 3}",
+            "d/F: requests: 3: must be an array of 2 numbers");
+    refused("{" HEAD "\"requests\": [1, 2], \"nodes\": [1, 4]}",
+            "d/F: nodes: [1,4]: must be [least, most] from 2 to 512");
+    refused("{" HEAD SIZES RANGES ", " SHARES("1.5") HARDWARE ", " TRACES "}",
+            "d/F: aggregated: 1.5: must be a number of 0 to 1");
+    refused("{" HEAD SIZES RANGES ", " SHARES("1") TRACES ", \"hardware\": []}",
+            "d/F: hardware: []: must be an array of 1 to 8 objects");
+    refused("{" HEAD SIZES RANGES ", " SHARES("1") HARDWARE
+            ", \"traces\": [4]}",
+            "d/F: traces[0]: 4: must be an object");
+    refused("{" HEAD SIZES RANGES ", " SHARES("1") HARDWARE
+            ", \"traces\": [{\"name\": \"n\", \"like\": \"chat\"}]}",
+            "d/F: traces[0].like: \"chat\": must be a workload of `generate`");
+    refused("{" HEAD SIZES RANGES ", " SHARES("1") HARDWARE
+            ", \"traces\": [{\"name\": \"n\", \"like\": \"synthetic\", "
+            "\"length_scale\": 3}]}",
+            "d/F: traces[0].length_scale: 3: must be a divisor of 512");
+    refused("{" HEAD SIZES RANGES ", " SHARES("1") HARDWARE
+            ", \"traces\": [{\"name\": \"n\"}], \"more\": 1}",
+            "d/F: more: no such field");
+}
+
+static bool within(double x, double least, double most)
+{
+    return x >= least && x <= most;
+}
+
+/* A case depends on its number and the seed alone, and a share that changes
+ * changes nothing but what it is the share of. */
+static void test_draw(void)
+{
+    struct sweep_description d, never;
+    char err[SWEEP_ERROR_BYTES];
+    size_t aggregated = 0, slow = 0;
+
+    CU_ASSERT_EQUAL_FATAL(parse("{" HEAD SIZES RANGES ", " SHARES("0.5")
+                                    HARDWARE ", " TRACES "}",
+                                &d, err),
+                          0);
+    never = d;
+    never.aggregated = never.disks = never.unequal = never.errors = 0;
+    for (uint64_t k = 0; k < 1000; k++) {
+        struct sweep_draw a, b, c;
+
+        sweep_draw(&d, 7, k, &a);
+        sweep_draw(&d, 7, k, &b);
+        CU_ASSERT(a.seed == b.seed && a.nodes == b.nodes);
+        CU_ASSERT(a.load == b.load && a.hardware == b.hardware);
+        CU_ASSERT(a.decode_error_sigma == b.decode_error_sigma);
+        sweep_draw(&d, 8, k, &b);
+        CU_ASSERT_NOT_EQUAL(a.seed, b.seed);
+        sweep_draw(&never, 7, k, &c);
+        CU_ASSERT(a.load == c.load && a.link_gbps == c.link_gbps);
+        CU_ASSERT(a.nodes == c.nodes && a.requests == c.requests);
+        CU_ASSERT_EQUAL(sweep_causes_of(&c) &
+                            ~(1u << SWEEP_LINKS | 1u << SWEEP_OVERLOAD),
+                        0);
+        CU_ASSERT(within((double)a.requests, 100, 300));
+        CU_ASSERT(within(a.nodes, 2, 64));
+        CU_ASSERT(within(a.link_gbps, 10, 800) && within(a.load, 0.3, 1.5));
+        CU_ASSERT(a.slow_nodes == 0 || within(a.slow_nodes, 0.1, 0.5));
+        CU_ASSERT(a.prefill_error_sigma == 0 ||
+                  within(a.prefill_error_sigma, 0.1, 0.3));
+        CU_ASSERT(!(a.aggregated && a.disks));
+        aggregated += a.aggregated;
+        slow += a.link_gbps < 89.4; /* the middle of the logarithms */
+    }
+    CU_ASSERT(within((double)aggregated, 400, 600));
+    CU_ASSERT(within((double)slow, 400, 600));
+}
+
+static struct sweep_trace generated = {
+    .name = "g", .like = "conversation", .length_scale = 1};
+
+/* What is drawn becomes a cluster at the load that was drawn. */
+static void test_make(void)
+{
+    struct sweep_description d;
+    char err[SWEEP_ERROR_BYTES];
+    struct sweep_work work;
+
+    CU_ASSERT_EQUAL_FATAL(parse("{" HEAD SIZES RANGES ", " SHARES("0.5")
+                                    HARDWARE ", " TRACES "}",
+                                &d, err),
+                          0);
+    d.traces[1] = generated;
+    for (uint64_t k = 0; k < 50; k++) {
+        struct sweep_case one;
+        struct sweep_draw draw;
+
+        sweep_draw(&d, 1, k, &draw);
+        CU_ASSERT_EQUAL_FATAL(sweep_case_make(&draw, &one, err), 0);
+        CU_ASSERT_EQUAL(cluster_nodes(&one.cluster), draw.nodes);
+        CU_ASSERT_EQUAL(one.cluster.coupled_nodes,
+                        draw.aggregated ? draw.nodes : 0);
+        CU_ASSERT_EQUAL(one.cluster.tiers[TIER_DISK].capacity_tokens > 0,
+                        draw.disks);
+        CU_ASSERT(draw.slow_nodes == 0 ||
+                  one.cluster.reality.node_speed[0] == draw.slow_speed);
+        const struct replay_stream_options source = sweep_source(&draw, 0);
+        CU_ASSERT_EQUAL_FATAL(
+            sweep_work_read(&source, &one.cluster, &work, err, sizeof(err)), 0);
+        CU_ASSERT_DOUBLE_EQUAL(sweep_work_least_s(&work, &one.cluster) *
+                                   one.speed / work.span_s,
+                               draw.load, 1e-9);
+    }
+}
+
+static void test_least(void)
+{
+    const struct sweep_work work = {
+        .prefill_s = 100, .decode_s = 60, .kv_bytes = 4e9, .span_s = 10};
+    struct cluster c = {
+        .prefill_nodes = 4, .decode_nodes = 2, .link_bytes_per_s = 1e9};
+
+    CU_ASSERT_DOUBLE_EQUAL(sweep_work_least_s(&work, &c), 30, 1e-9);
+    c.decode_nodes = 3;
+    CU_ASSERT_DOUBLE_EQUAL(sweep_work_least_s(&work, &c), 25, 1e-9);
+    c.reality.n_speeds = 2;
+    c.reality.node_speed[0] = c.reality.node_speed[1] = 0.5;
+    CU_ASSERT_DOUBLE_EQUAL(sweep_work_least_s(&work, &c), 100.0 / 3, 1e-9);
+    c.link_bytes_per_s = 1e7;
+    CU_ASSERT_DOUBLE_EQUAL(sweep_work_least_s(&work, &c), 400.0 / 3, 1e-9);
+    c = (struct cluster){.coupled_nodes = 8};
+    CU_ASSERT_DOUBLE_EQUAL(sweep_work_least_s(&work, &c), 20, 1e-9);
+}
+
+static void test_losses(void)
+{
+    const double ttft[] = {1.1, 1.0, (double)NAN, 2.0};
+    const double share[] = {0.6, 0.8, 0.9, 0.1};
+    double loss;
+
+    CU_ASSERT_EQUAL(sweep_worst(SWEEP_TTFT, ttft, 4, &loss), 1);
+    CU_ASSERT_DOUBLE_EQUAL(loss, 0.1, 1e-9);
+    CU_ASSERT_EQUAL(sweep_worst(SWEEP_EFFECTIVE, share, 4, &loss), 2);
+    CU_ASSERT_DOUBLE_EQUAL(loss, 1.0 / 3, 1e-9);
+    CU_ASSERT_EQUAL(sweep_worst(SWEEP_TTFT, ttft + 3, 1, &loss), 0);
+    CU_ASSERT_EQUAL(sweep_worse_by(SWEEP_EFFECTIVE, 0.0, 0.0), 0.0);
+}
+
+/* n requests, `together` of which have the same timestamp. */
+struct source {
+    uint32_t n, given, together;
+};
+
+static int next(void *arg, struct trace_request *t)
+{
+    struct source *s = arg;
+
+    if (s->given == s->n)
+        return 0;
+    CU_ASSERT_EQUAL_FATAL(trace_request_reserve(t, 1), 0);
+    t->arrival_us = s->given / s->together;
+    t->input_tokens = s->given;
+    t->hash_ids[0] = s->given++;
+    t->block_count = 1;
+    return 1;
+}
+
+static void check_ties(uint32_t n, uint32_t together, uint64_t seed)
+{
+    struct replay_ties ties = {.n = 0};
+    struct source s = {n, 0, together};
+    struct trace_request t = {0};
+    uint8_t *seen = calloc(n + 1, 1);
+    int64_t last_us = 0;
+    uint32_t moved = 0, i = 0;
+
+    CU_ASSERT_PTR_NOT_NULL_FATAL(seen);
+    replay_ties_init(&ties, seed);
+    for (; replay_ties_next(&ties, next, &s, &t) == 1; i++) {
+        CU_ASSERT_FATAL(t.input_tokens < n && !seen[t.input_tokens]);
+        CU_ASSERT_EQUAL(t.hash_ids[0], t.input_tokens);
+        CU_ASSERT(t.arrival_us >= last_us);
+        last_us = t.arrival_us;
+        seen[t.input_tokens] = 1;
+        moved += t.input_tokens != i;
+    }
+    CU_ASSERT_EQUAL(i, n);
+    CU_ASSERT_EQUAL(replay_ties_next(&ties, next, &s, &t), 0);
+    CU_ASSERT(together == 1 ? moved == 0 : n < 100 || moved > n / 2);
+    free(seen);
+    trace_request_fini(&t);
+    replay_ties_fini(&ties);
+}
+
+/* All come, once, at their time. */
+static void test_ties(void)
+{
+    check_ties(0, 1, 1);
+    check_ties(1, 1, 1);
+    check_ties(1000, 1, 2);
+    check_ties(1000, 7, 3);
+    check_ties(64, 64, 4);
+    check_ties(3 * REPLAY_TIES_MAX + 5, 2 * REPLAY_TIES_MAX + 1, 5);
+}
+
+/* The file of the repository. */
+static void test_default(void)
+{
+    const char *folder = getenv("CONDUCTOR_CLUSTERS");
+    struct sweep_description d;
+    char err[SWEEP_ERROR_BYTES], path[1024];
+
+    CU_ASSERT_EQUAL(sweep_description_load("/nonexistent", &d, err), -ENOENT);
+    if (!folder)
+        return;
+    snprintf(path, sizeof(path), "%s/../sweeps/default.json", folder);
+    CU_ASSERT_EQUAL(sweep_description_load(path, &d, err), 0);
+    CU_ASSERT(d.requests.most <= 12000 && d.nodes.most == 64);
+}
+
+int main(void)
+{
+    CU_initialize_registry();
+    CU_pSuite suite = CU_add_suite("replay sweep", NULL, NULL);
+    CU_add_test(suite, "parse", test_parse);
+    CU_add_test(suite, "bad", test_bad);
+    CU_add_test(suite, "draw", test_draw);
+    CU_add_test(suite, "make", test_make);
+    CU_add_test(suite, "least", test_least);
+    CU_add_test(suite, "losses", test_losses);
+    CU_add_test(suite, "ties", test_ties);
+    CU_add_test(suite, "default", test_default);
+    CU_basic_run_tests();
+    unsigned failed = CU_get_number_of_failures();
+    CU_cleanup_registry();
+    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}

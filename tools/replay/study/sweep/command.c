@@ -1,0 +1,161 @@
+/* conductor-replay sweep: policies on many clusters, drawn at random. */
+#include "tools/replay/command.h"
+
+#include <stdlib.h>
+
+#include "sim/sim.h"
+#include "tools/replay/simulate/policies.h"
+#include "tools/replay/study/sweep/sweep.h"
+
+static const struct option_usage usage = {
+    .name = "sweep",
+    .synopsis = "--description FILE [OPTIONS]",
+    .text =
+        "Draws clusters, traces and loads at random from a description, "
+        "simulates policies on\neach, and says where the first of them loses "
+        "to another, worst first: in mean TTFT\nwhere no request asks for an "
+        "SLO, and in effective requests where all ask for one.\nA loser "
+        "runs again with other seeds before it counts. The same seed gives "
+        "the same\ncases and results, however many simulations run at once.",
+    .examples =
+        "  conductor-replay sweep --description traces/sweeps/default.json "
+        "--cases 20\n"
+        "  conductor-replay sweep --description traces/sweeps/default.json "
+        "\\\n      --trace conversation.jsonl.gz --cases 1000 --causes --csv "
+        "sweep.csv\n"
+        "  conductor-replay sweep --description traces/sweeps/default.json "
+        "--case 17 \\\n      --policies plan,global_cache --policy-option "
+        "engine_price=1\n",
+};
+
+struct settings {
+    struct sweep sweep;
+    struct replay_policies numbers;
+    const char *description, *policies, *csv, *json;
+    struct option_list traces;
+    uint64_t only;
+};
+
+#define NOT_ONE UINT64_MAX
+#define CASES_MAX 20000
+
+static int parse(int argc, char **argv, struct settings *s, int *status)
+{
+    struct sweep *sweep = &s->sweep;
+    const struct option_spec specs[] = {
+        {"description", OPTION_TEXT, &s->description, "FILE", 0, 0,
+         "what cases are drawn from (docs/sweep.md)", .required = true},
+        {"trace", OPTION_LIST, &s->traces, "FILE", 0, 0,
+         "a trace beside those of the description"},
+        {"cases", OPTION_COUNT, &sweep->n_cases, "N", 1, CASES_MAX,
+         "how many (default 100)"},
+        {"case", OPTION_COUNT, &s->only, "K", 0, 9e15,
+         "only the case of this number, from 0"},
+        {"seed", OPTION_COUNT, &sweep->seed, "S", 0, 9e15,
+         "of everything that is drawn (default 1)"},
+        {"seeds", OPTION_COUNT, &sweep->seeds, "N", 1, 20,
+         "that a loss is confirmed on (default 3)"},
+        {"threshold", OPTION_NUMBER, &sweep->threshold, "X", 0, 100,
+         "a loss is more than this share (default 0.02)"},
+        {"policies", OPTION_TEXT, &s->policies, "LIST", 0, 0,
+         "the first is judged by the others (default plan,global_cache,"
+         "local_cache,least_loaded)"},
+        REPLAY_POLICY_SPEC(s->numbers),
+        {"causes", OPTION_FLAG, &sweep->causes, NULL, 0, 0,
+         "simulate each loser without its features, one at a time"},
+        {"jobs", OPTION_COUNT, &sweep->jobs, "N", 1, 1024,
+         "simulations at once (default: the cores of this machine)"},
+        {"csv", OPTION_OUTPUT, &s->csv, "FILE", 0, 0,
+         "a line for each case and policy"},
+        {"json", OPTION_OUTPUT, &s->json, "FILE", 0, 0,
+         "the cases, results and losses"},
+    };
+    const struct option_table table = {specs, sizeof specs / sizeof specs[0]};
+
+    s->traces.items = calloc((size_t)argc, sizeof(*s->traces.items));
+    if (!s->traces.items)
+        return replay_complain(usage.name, "out of memory");
+    return replay_policies_parse(&s->numbers, &usage, &table, argc, argv,
+                                 status);
+}
+
+static int read_policies(struct settings *s)
+{
+    struct replay_names *names = &s->sweep.policies;
+    char error[REPLAY_LIST_ERROR_BYTES];
+
+    if (replay_list_names("policies", s->policies, sim_policy_name, names,
+                          error) != 0)
+        return replay_complain(usage.name, "%s", error);
+    if (names->count < 2 || names->count > SWEEP_POLICIES_MAX)
+        return replay_complain(usage.name, "--policies %s: must be 2 to %d",
+                               s->policies, SWEEP_POLICIES_MAX);
+    return replay_policies_check(&s->numbers, usage.name, names->names,
+                                 names->count);
+}
+
+static int read_description(const struct settings *s,
+                            struct sweep_description *d)
+{
+    char error[SWEEP_ERROR_BYTES];
+
+    if (sweep_description_load(s->description, d, error) != 0)
+        return replay_complain(usage.name, "%s", error);
+    for (size_t i = 0; i < s->traces.count; i++)
+        if (sweep_description_add_file(d, s->traces.items[i]) != 0)
+            return replay_complain(usage.name,
+                                   "--trace %s: too long, or more than %d",
+                                   s->traces.items[i], SWEEP_TRACES_MAX);
+    return 0;
+}
+
+static int run(const struct settings *s)
+{
+    struct sweep_result *results = calloc(s->sweep.n_cases, sizeof(results[0]));
+    char error[SWEEP_ERROR_BYTES];
+    int rc;
+
+    if (!results)
+        return replay_complain(usage.name, "out of memory");
+    if (sweep_run(&s->sweep, results, error) != 0) {
+        rc = replay_complain(usage.name, "%s", error);
+    } else {
+        sweep_print(&s->sweep, results, stdout);
+        rc = REPLAY_OUTPUT(usage.name, s->csv,
+                           sweep_csv(&s->sweep, results, s->csv)) |
+             REPLAY_OUTPUT(usage.name, s->json,
+                           sweep_json(&s->sweep, results, s->json));
+    }
+    free(results);
+    return rc;
+}
+
+int replay_command_sweep(int argc, char **argv)
+{
+    struct settings s = {
+        .sweep = {.n_cases = 100, .seed = 1, .seeds = 3, .threshold = 0.02},
+        .policies = "plan,global_cache,local_cache,least_loaded",
+        .only = NOT_ONE};
+    struct sweep_description *d = calloc(1, sizeof(*d));
+    int status = 1;
+
+    s.sweep.description = d;
+    s.sweep.settings = &s.numbers.settings;
+    if (!d)
+        (void)replay_complain(usage.name, "out of memory");
+    else if (parse(argc, argv, &s, &status) != 0)
+        ;
+    else if (read_policies(&s) != 0)
+        status = REPLAY_EXIT_USAGE;
+    else
+        status = read_description(&s, d) != 0 ? 1 : 0;
+    if (s.only != NOT_ONE) {
+        s.sweep.first = s.only;
+        s.sweep.n_cases = 1;
+    }
+    if (status == 0 && d->n_traces > 0)
+        status = run(&s);
+    free(s.traces.items);
+    free(d);
+    return status;
+}

@@ -1,0 +1,177 @@
+/* See draw.h. */
+#include "tools/replay/study/sweep/draw.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "traces/random.h"
+#include "traces/trace.h"
+
+/* In [0, 1). */
+static double uniform(struct random_state *random)
+{
+    return (double)(random_u64(random) >> 11) * 0x1p-53;
+}
+
+static double in_range(struct random_state *random,
+                       const struct sweep_range *range)
+{
+    return range->least + (range->most - range->least) * uniform(random);
+}
+
+/* Small and large are equally likely: for what spans orders of magnitude. */
+static double in_log_range(struct random_state *random,
+                           const struct sweep_range *range)
+{
+    const struct sweep_range logs = {log(range->least), log(range->most)};
+
+    return exp(in_range(random, &logs));
+}
+
+/* Every number is drawn in every case, so that a share that is changed changes
+ * nothing else. */
+void sweep_draw(const struct sweep_description *d, uint64_t seed,
+                uint64_t number, struct sweep_draw *draw)
+{
+    struct random_state random;
+
+    random_init(&random, random_mix(seed) + random_mix(number + 1));
+    *draw = (struct sweep_draw){.number = number};
+    /* Seeds are numbers that JSON can hold, and not 0. */
+    draw->seed = 1 + (random_u64(&random) >> 12);
+    draw->hardware =
+        &d->hardware[random_below(&random, (uint32_t)d->n_hardware)];
+    draw->trace = &d->traces[random_below(&random, (uint32_t)d->n_traces)];
+    draw->requests = (uint64_t)llround(in_range(&random, &d->requests));
+    draw->nodes = (uint32_t)lround(in_log_range(&random, &d->nodes));
+    draw->balance = in_log_range(&random, &d->balance);
+    draw->link_gbps = in_log_range(&random, &d->link_gbps);
+    draw->load = in_range(&random, &d->load);
+    draw->slo_ttft_s = in_log_range(&random, &d->slo_ttft_s);
+    draw->aggregated = uniform(&random) < d->aggregated;
+    draw->disks = uniform(&random) < d->disks && !draw->aggregated &&
+                  draw->hardware->tiers[TIER_DISK].capacity_tokens > 0;
+    bool unequal = uniform(&random) < d->unequal;
+    draw->slow_nodes = in_range(&random, &d->slow_nodes) * unequal;
+    draw->slow_speed = in_range(&random, &d->slow_speed);
+    bool errors = uniform(&random) < d->errors;
+    draw->prefill_error_sigma =
+        in_range(&random, &d->prefill_error_sigma) * errors;
+    draw->decode_error_sigma =
+        in_range(&random, &d->decode_error_sigma) * errors;
+    if (d->slo_tbt_s.most > 0)
+        draw->slo_tbt_s = in_log_range(&random, &d->slo_tbt_s);
+}
+
+struct replay_stream_options sweep_source(const struct sweep_draw *draw,
+                                          uint64_t i)
+{
+    bool generated = draw->trace->like[0] != '\0';
+
+    return (struct replay_stream_options){
+        .path = generated ? draw->trace->name : draw->trace->file,
+        .like = generated ? draw->trace->like : NULL,
+        .like_seed = draw->seed + i,
+        .ties_seed = i == 0 || generated ? 0 : draw->seed + i,
+        .requests = draw->requests,
+        .block_tokens = TRACE_BLOCK_TOKENS,
+        .length_scale = draw->trace->length_scale,
+        .regular_only = true};
+}
+
+/* Everything but how many nodes there are of which role, and their speeds. */
+static struct cluster make_cluster(const struct sweep_draw *draw)
+{
+    const struct sweep_hardware *h = draw->hardware;
+    struct cluster c = {
+        .layers = h->layers,
+        .block_tokens = TRACE_BLOCK_TOKENS / draw->trace->length_scale,
+        .kv_bytes_per_token = h->kv_bytes_per_token,
+        .cost.range = {.uncached_max_tokens = TRACE_TOKENS_MAX,
+                       .cached_max_tokens = TRACE_TOKENS_MAX,
+                       .batch_max = 1 << 16,
+                       .kv_tokens_max = INT64_C(1) << 40},
+        .order = "fifo",
+        .step_tokens = h->step_tokens,
+        .mix_requests = draw->aggregated,
+        .max_waiting = 1023,
+        .pipeline_stages = 1,
+        .prefix_cache = true,
+        .decode_kv_tokens = h->kv_tokens,
+        .decode_max_batch = h->max_batch,
+        .link_bytes_per_s = draw->link_gbps * 1e9 / 8,
+        .links_shared = true,
+        .layerwise = true,
+        .kvcache_balancing_threshold = 1.0,
+        .reality = {.prefill_error_sigma = draw->prefill_error_sigma,
+                    .decode_error_sigma = draw->decode_error_sigma}};
+
+    (void)snprintf(c.name, sizeof(c.name), "case-%llu",
+                   (unsigned long long)draw->number);
+    memcpy(c.cost.prefill, h->prefill_us, sizeof(c.cost.prefill));
+    memcpy(c.cost.decode, h->decode_us, sizeof(c.cost.decode));
+    memcpy(c.tiers, h->tiers, sizeof(c.tiers));
+    if (!draw->disks)
+        c.tiers[TIER_DISK] = (struct cluster_tier){0};
+    if (draw->aggregated) {
+        memset(c.tiers, 0, sizeof(c.tiers));
+        c.tiers[TIER_DEVICE].capacity_tokens = h->kv_tokens;
+    }
+    return c;
+}
+
+/* Prefill nodes in proportion to their work, times the balance. */
+static void split_nodes(const struct sweep_draw *draw,
+                        const struct sweep_work *work, struct cluster *c)
+{
+    double share = work->prefill_s / (work->prefill_s + work->decode_s);
+    long prefill = lround(draw->nodes * share * draw->balance);
+
+    if (draw->aggregated) {
+        c->coupled_nodes = draw->nodes;
+        return;
+    }
+    prefill = prefill < 1 ? 1 : prefill;
+    prefill = prefill < (long)draw->nodes ? prefill : (long)draw->nodes - 1;
+    c->prefill_nodes = (uint32_t)prefill;
+    c->decode_nodes = draw->nodes - c->prefill_nodes;
+}
+
+/* The first nodes of each role are slow, at least one that prefills. */
+static void slow_down(const struct sweep_draw *draw, struct cluster *c)
+{
+    uint32_t n_first = c->prefill_nodes + c->coupled_nodes;
+    long slow = lround(n_first * draw->slow_nodes);
+    long slow_decodes = lround(c->decode_nodes * draw->slow_nodes);
+
+    if (!(draw->slow_nodes > 0.0))
+        return;
+    slow = slow < 1 ? 1 : slow;
+    c->reality.n_speeds = cluster_nodes(c);
+    for (uint32_t i = 0; i < c->reality.n_speeds; i++) {
+        bool is_slow =
+            i < n_first ? i < slow : i - n_first < (uint32_t)slow_decodes;
+
+        c->reality.node_speed[i] = is_slow ? draw->slow_speed : 1.0;
+    }
+}
+
+int sweep_case_make(const struct sweep_draw *draw, struct sweep_case *made,
+                    char error[SWEEP_ERROR_BYTES])
+{
+    const struct replay_stream_options source = sweep_source(draw, 0);
+    struct sweep_work work;
+
+    made->draw = *draw;
+    made->cluster = make_cluster(draw);
+    int rc = sweep_work_read(&source, &made->cluster, &work, error,
+                             SWEEP_ERROR_BYTES);
+    if (rc != 0)
+        return rc;
+    split_nodes(draw, &work, &made->cluster);
+    slow_down(draw, &made->cluster);
+    made->speed =
+        draw->load * work.span_s / sweep_work_least_s(&work, &made->cluster);
+    return cluster_check(&made->cluster, error);
+}

@@ -1,0 +1,350 @@
+/* Runs the cases of a sweep; see sweep.h. */
+#include <errno.h>
+#include <math.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tools/replay/study/study.h"
+#include "tools/replay/study/sweep/sweep.h"
+#include "tools/replay/ticker.h"
+
+/* Simulations that are in memory together. */
+#define WAVE 256
+/* Variants of a case without one of its features. */
+#define FAST_LINKS_GBPS 800.0
+#define SLOW_LINKS_GBPS 400.0
+#define LOW_LOAD 0.6
+
+/* One simulation of a case, and where its result goes. */
+struct job {
+    const struct sweep_case *one;
+    uint64_t seed; /* the i-th */
+    enum sweep_metric metric;
+    size_t policy;
+    double *value;
+};
+
+/* Jobs that wait for a wave. */
+struct runner {
+    const struct sweep *sweep;
+    struct job jobs[WAVE];
+    size_t n;
+    struct replay_case *cases;             /* (WAVE) */
+    struct replay_stream_options *sources; /* (WAVE) */
+    char *error;
+};
+
+double sweep_worse_by(enum sweep_metric metric, double value, double other)
+{
+    if (isnan(value) || isnan(other) || !(other > 0.0))
+        return 0.0;
+    return metric == SWEEP_TTFT ? value / other - 1.0 : 1.0 - value / other;
+}
+
+size_t sweep_worst(enum sweep_metric metric, const double *values, size_t n,
+                   double *loss)
+{
+    size_t worst = 0;
+
+    for (size_t p = 1; p < n; p++) {
+        double by = sweep_worse_by(metric, values[0], values[p]);
+
+        if (p == 1 || by > *loss) {
+            *loss = by;
+            worst = p;
+        }
+    }
+    return worst;
+}
+
+unsigned sweep_causes_of(const struct sweep_draw *draw)
+{
+    return (unsigned)(draw->prefill_error_sigma > 0 ||
+                      draw->decode_error_sigma > 0)
+               << SWEEP_ERRORS |
+           (unsigned)(draw->link_gbps < SLOW_LINKS_GBPS) << SWEEP_LINKS |
+           (unsigned)(draw->slow_nodes > 0) << SWEEP_UNEQUAL |
+           (unsigned)draw->disks << SWEEP_DISKS |
+           (unsigned)(draw->load > LOW_LOAD) << SWEEP_OVERLOAD |
+           (unsigned)draw->aggregated << SWEEP_AGGREGATED;
+}
+
+static struct replay_case case_of(const struct sweep *sweep,
+                                  const struct job *job,
+                                  const struct replay_stream_options *source)
+{
+    const struct sweep_draw *draw = &job->one->draw;
+    struct replay_case c = REPLAY_CASE_DEFAULT;
+
+    c.cluster = job->one->cluster;
+    c.policy = sweep->policies.names[job->policy];
+    c.settings = sweep->settings;
+    c.source = source;
+    c.speed = job->one->speed;
+    c.seed = draw->seed + job->seed;
+    c.slo_ttft_s = job->metric == SWEEP_EFFECTIVE ? draw->slo_ttft_s : 0.0;
+    c.slo_tbt_s = job->metric == SWEEP_EFFECTIVE ? draw->slo_tbt_s : 0.0;
+    c.effective_ttft_s = draw->slo_ttft_s;
+    c.effective_tbt_s = draw->slo_tbt_s;
+    return c;
+}
+
+static double value_of(const struct job *job, const struct replay_report *r)
+{
+    if (job->metric == SWEEP_EFFECTIVE)
+        return r->effective_ratio;
+    return r->ttft_s.count > 0 ? r->ttft_s.mean : (double)NAN;
+}
+
+/* Puts the number of a case in front of the error. */
+static int fail(const struct runner *r, const struct sweep_case *one,
+                const char *why, int rc)
+{
+    (void)snprintf(r->error, SWEEP_ERROR_BYTES, "case %llu: %.900s",
+                   (unsigned long long)one->draw.number, why);
+    return rc;
+}
+
+/* Runs what waits. */
+static int flush(struct runner *r)
+{
+    const struct replay_study study = {.jobs = r->sweep->jobs, .quiet = true};
+    char why[REPLAY_STUDY_ERROR_BYTES];
+    int rc;
+
+    for (size_t i = 0; i < r->n; i++) {
+        const struct job *job = &r->jobs[i];
+
+        r->sources[i] = sweep_source(&job->one->draw, job->seed);
+        r->cases[i] = case_of(r->sweep, job, &r->sources[i]);
+    }
+    rc = replay_study_run(&study, r->cases, r->n, why);
+    for (size_t i = 0; i < r->n; i++)
+        if (rc == 0)
+            *r->jobs[i].value =
+                value_of(&r->jobs[i], &r->cases[i].result.report);
+        else if (r->cases[i].failed)
+            (void)fail(r, r->jobs[i].one, why, rc);
+    replay_cases_fini(r->cases, r->n);
+    r->n = 0;
+    return rc;
+}
+
+static int ask(struct runner *r, struct job job)
+{
+    int rc = r->n == WAVE ? flush(r) : 0;
+
+    if (rc == 0)
+        r->jobs[r->n++] = job;
+    return rc;
+}
+
+/* All policies, with a case's i-th seed. */
+static int ask_all(struct runner *r, const struct sweep_case *one,
+                   enum sweep_metric metric, uint64_t seed, double *values)
+{
+    int rc = 0;
+
+    for (size_t p = 0; rc == 0 && p < r->sweep->policies.count; p++)
+        rc = ask(r, (struct job){one, seed, metric, p, &values[p]});
+    return rc;
+}
+
+/* Every case with its own seed. */
+static int run_cases(struct runner *r, struct sweep_result *results)
+{
+    const struct sweep *s = r->sweep;
+    struct replay_ticker ticker;
+    char why[SWEEP_ERROR_BYTES];
+    int rc = 0;
+
+    replay_ticker_init(&ticker, "cases", s->n_cases);
+    for (size_t i = 0; rc == 0 && i < s->n_cases; i++) {
+        struct sweep_result *result = &results[i];
+        struct sweep_draw draw;
+
+        memset(result, 0, sizeof(*result));
+        result->seeds = 1;
+        sweep_draw(s->description, s->seed, s->first + i, &draw);
+        rc = sweep_case_make(&draw, &result->one, why);
+        if (rc != 0)
+            return fail(r, &result->one, why, rc);
+        for (int m = 0; rc == 0 && m < SWEEP_METRICS; m++)
+            rc = ask_all(r, &result->one, (enum sweep_metric)m, 0,
+                         result->value[m]);
+        if (!s->quiet)
+            replay_ticker_show(&ticker, i + 1);
+    }
+    if (rc == 0)
+        rc = flush(r);
+    replay_ticker_end(&ticker);
+    return rc;
+}
+
+static bool loses(const struct sweep *s, const struct sweep_result *result)
+{
+    return result->loss[SWEEP_TTFT].loss > s->threshold ||
+           result->loss[SWEEP_EFFECTIVE].loss > s->threshold;
+}
+
+/* The losses of the values summed so far. */
+static void judge(const struct sweep *s, struct sweep_result *result)
+{
+    for (int m = 0; m < SWEEP_METRICS; m++) {
+        struct sweep_loss *loss = &result->loss[m];
+
+        loss->other = sweep_worst((enum sweep_metric)m, result->sum[m],
+                                  s->policies.count, &loss->loss);
+    }
+}
+
+/* Losers run again with other seeds. */
+static int confirm(struct runner *r, struct sweep_result *results)
+{
+    const struct sweep *s = r->sweep;
+    size_t width = SWEEP_METRICS * SWEEP_POLICIES_MAX * (s->seeds - 1);
+    double *values = calloc(s->n_cases * width + 1, sizeof(*values));
+    int rc = values ? 0 : -ENOMEM;
+
+    for (size_t i = 0; rc == 0 && i < s->n_cases; i++)
+        for (uint64_t k = 1; k < s->seeds && loses(s, &results[i]); k++)
+            for (int m = 0; rc == 0 && m < SWEEP_METRICS; m++)
+                rc = ask_all(r, &results[i].one, (enum sweep_metric)m, k,
+                             values + i * width +
+                                 ((k - 1) * SWEEP_METRICS + (size_t)m) *
+                                     SWEEP_POLICIES_MAX);
+    if (rc == 0)
+        rc = flush(r);
+    for (size_t i = 0; rc == 0 && i < s->n_cases; i++) {
+        if (!loses(s, &results[i]) || s->seeds == 1)
+            continue;
+        for (size_t v = 0; v < width; v++)
+            results[i].sum[v / SWEEP_POLICIES_MAX % SWEEP_METRICS]
+                          [v % SWEEP_POLICIES_MAX] += values[i * width + v];
+        results[i].seeds = s->seeds;
+        judge(s, &results[i]);
+    }
+    free(values);
+    return rc;
+}
+
+/* A case without one of its features, at the same speed of the trace, but where
+ * the load is what it lacks, or the nodes are others. */
+static int make_variant(const struct sweep_case *one, enum sweep_cause without,
+                        struct sweep_case *variant,
+                        char error[SWEEP_ERROR_BYTES])
+{
+    struct sweep_draw draw = one->draw;
+    int rc;
+
+    switch (without) {
+    case SWEEP_ERRORS:
+        draw.prefill_error_sigma = draw.decode_error_sigma = 0;
+        break;
+    case SWEEP_LINKS:
+        draw.link_gbps = FAST_LINKS_GBPS;
+        break;
+    case SWEEP_UNEQUAL:
+        draw.slow_nodes = 0;
+        break;
+    case SWEEP_DISKS:
+        draw.disks = false;
+        break;
+    case SWEEP_OVERLOAD:
+        draw.load = LOW_LOAD;
+        break;
+    case SWEEP_AGGREGATED:
+        draw.aggregated = false;
+        break;
+    }
+    rc = sweep_case_make(&draw, variant, error);
+    if (without != SWEEP_AGGREGATED)
+        variant->speed = one->speed * draw.load / one->draw.load;
+    return rc;
+}
+
+/* What one loss was without each feature of its case. */
+struct variants {
+    struct sweep_case at[SWEEP_CAUSES];
+    double values[SWEEP_CAUSES][2];
+};
+
+static int find_causes_of(struct runner *r, struct sweep_result *result,
+                          enum sweep_metric metric, struct variants *v)
+{
+    struct sweep_loss *loss = &result->loss[metric];
+    int rc = 0;
+
+    loss->tried = sweep_causes_of(&result->one.draw);
+    for (int c = 0; rc == 0 && c < SWEEP_CAUSES; c++) {
+        if ((loss->tried >> c & 1) == 0)
+            continue;
+        rc = make_variant(&result->one, (enum sweep_cause)c, &v->at[c],
+                          r->error);
+        for (size_t p = 0; rc == 0 && p < 2; p++)
+            rc = ask(r,
+                     (struct job){&v->at[c], 0, metric,
+                                  p == 0 ? 0 : loss->other, &v->values[c][p]});
+    }
+    if (rc == 0)
+        rc = flush(r);
+    for (int c = 0; rc == 0 && c < SWEEP_CAUSES; c++)
+        if ((loss->tried >> c & 1) != 0 &&
+            sweep_worse_by(metric, v->values[c][0], v->values[c][1]) <
+                loss->loss / 2)
+            loss->causes |= 1u << c;
+    return rc;
+}
+
+static int find_causes(struct runner *r, struct sweep_result *results)
+{
+    const struct sweep *s = r->sweep;
+    struct variants *v = calloc(1, sizeof(*v));
+    struct replay_ticker ticker;
+    int rc = v ? 0 : -ENOMEM;
+
+    replay_ticker_init(&ticker, "cases looked at for causes", s->n_cases);
+    for (size_t i = 0; rc == 0 && i < s->n_cases; i++) {
+        for (int m = 0; rc == 0 && m < SWEEP_METRICS; m++)
+            if (results[i].loss[m].loss > s->threshold)
+                rc = find_causes_of(r, &results[i], (enum sweep_metric)m, v);
+        if (!s->quiet)
+            replay_ticker_show(&ticker, i + 1);
+    }
+    replay_ticker_end(&ticker);
+    free(v);
+    return rc;
+}
+
+int sweep_run(const struct sweep *sweep, struct sweep_result *results,
+              char error[SWEEP_ERROR_BYTES])
+{
+    struct runner *r = calloc(1, sizeof(*r));
+    int rc = -ENOMEM;
+
+    (void)snprintf(error, SWEEP_ERROR_BYTES, "out of memory");
+    if (!r)
+        return rc;
+    r->sweep = sweep;
+    r->error = error;
+    r->cases = calloc(WAVE, sizeof(*r->cases));
+    r->sources = calloc(WAVE, sizeof(*r->sources));
+    if (r->cases && r->sources)
+        rc = run_cases(r, results);
+    for (size_t i = 0; rc == 0 && i < sweep->n_cases; i++) {
+        memcpy(results[i].sum, results[i].value, sizeof(results[i].sum));
+        judge(sweep, &results[i]);
+        for (int m = 0; m < SWEEP_METRICS; m++)
+            results[i].loss[m].first = results[i].loss[m].loss;
+    }
+    if (rc == 0)
+        rc = confirm(r, results);
+    if (rc == 0 && sweep->causes)
+        rc = find_causes(r, results);
+    free(r->sources);
+    free(r->cases);
+    free(r);
+    return rc;
+}

@@ -1,0 +1,138 @@
+/* See work.h. */
+#include "tools/replay/study/sweep/work.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "traces/id_map.h"
+
+#define IDS_MAX ((size_t)4 << 20)
+
+/* What the requests so far come to. */
+struct sums {
+    struct id_map *ids;
+    uint64_t n;
+    int64_t first_us, last_us;
+    double prefill_us;
+    double steps; /* decode steps of one request each */
+    double kv_step_tokens;
+    double input_tokens;
+};
+
+/* The leading blocks that an infinite cache has; all of them from now on. */
+static int reused_blocks(struct sums *s, const struct trace_request *t,
+                         uint32_t block_tokens, size_t *reused)
+{
+    size_t full = t->input_tokens / block_tokens;
+    size_t most = (t->input_tokens - 1) / block_tokens;
+    bool hit = true;
+    int rc = 0;
+
+    full = full < t->block_count ? full : t->block_count;
+    *reused = 0;
+    for (size_t i = 0; rc == 0 && i < full; i++) {
+        hit = hit && id_map_get(s->ids, t->hash_ids[i]);
+        *reused += hit && i < most;
+        if (!hit)
+            rc = id_map_put(s->ids, t->hash_ids[i], 0);
+    }
+    return rc == -ENOSPC ? 0 : rc;
+}
+
+static int add(struct sums *s, const struct cluster *c,
+               const struct trace_request *t)
+{
+    double output = t->output_tokens > 1 ? t->output_tokens - 1.0 : 0.0;
+    size_t reused;
+    int rc = reused_blocks(s, t, c->block_tokens, &reused);
+    int64_t cached = (int64_t)reused * c->block_tokens;
+
+    if (s->n++ == 0)
+        s->first_us = t->arrival_us;
+    s->last_us = t->arrival_us;
+    s->prefill_us += (double)cost_model_prefill_us(
+        &c->cost, t->input_tokens - cached, cached, NULL);
+    s->steps += output;
+    s->kv_step_tokens += output * (t->input_tokens + output / 2.0);
+    s->input_tokens += t->input_tokens;
+    return rc;
+}
+
+/* Steps of full batches: as many requests as there is room or places for. */
+static double decode_us(const struct sums *s, const struct cluster *c)
+{
+    double kv = s->steps > 0 ? s->kv_step_tokens / s->steps : 1.0;
+    double batch = (double)c->decode_kv_tokens / kv;
+
+    if (batch > c->decode_max_batch)
+        batch = c->decode_max_batch;
+    if (batch < 1.0)
+        batch = 1.0;
+    return s->steps / batch *
+           (c->cost.decode[0] + c->cost.decode[1] * batch +
+            c->cost.decode[2] * batch * kv);
+}
+
+int sweep_work_read(const struct replay_stream_options *source,
+                    const struct cluster *cluster, struct sweep_work *work,
+                    char *error, size_t size)
+{
+    struct sums sums = {.ids = id_map_new(IDS_MAX)};
+    struct replay_stream_options options = *source;
+    struct replay_stream *stream = NULL;
+    struct trace_request request = {0};
+    int rc = -ENOMEM;
+
+    (void)snprintf(error, size, "out of memory");
+    options.quiet = true;
+    if (sums.ids)
+        rc = replay_stream_open(&options, &stream, error, size);
+    while (rc == 0 && (rc = replay_stream_next(stream, &request)) == 1)
+        rc = add(&sums, cluster, &request);
+    if (rc == 0 && sums.last_us <= sums.first_us) {
+        rc = -EINVAL;
+        (void)snprintf(error, size, "%s: no two requests at different times",
+                       options.path);
+    } else if (rc < 0 && stream && replay_stream_error(stream)[0] != '\0') {
+        (void)snprintf(error, size, "%s", replay_stream_error(stream));
+    }
+    if (rc == 0)
+        *work = (struct sweep_work){
+            .prefill_s = sums.prefill_us / 1e6,
+            .decode_s = decode_us(&sums, cluster) / 1e6,
+            .kv_bytes = sums.input_tokens * (double)cluster->kv_bytes_per_token,
+            .span_s = (double)(sums.last_us - sums.first_us) / 1e6};
+    trace_request_fini(&request);
+    replay_stream_free(stream);
+    id_map_free(sums.ids);
+    return rc;
+}
+
+/* Of n nodes from `first` on. */
+static double speeds(const struct cluster *c, uint32_t first, uint32_t n)
+{
+    double sum = 0.0;
+
+    for (uint32_t i = first; i < first + n; i++)
+        sum += i < c->reality.n_speeds ? c->reality.node_speed[i] : 1.0;
+    return sum;
+}
+
+double sweep_work_least_s(const struct sweep_work *work,
+                          const struct cluster *cluster)
+{
+    const struct cluster *c = cluster;
+    uint32_t links =
+        c->prefill_nodes < c->decode_nodes ? c->prefill_nodes : c->decode_nodes;
+
+    if (c->coupled_nodes > 0)
+        return (work->prefill_s + work->decode_s) /
+               speeds(c, 0, c->coupled_nodes);
+    double least_s = work->prefill_s / speeds(c, 0, c->prefill_nodes);
+    double other_s =
+        work->decode_s / speeds(c, c->prefill_nodes, c->decode_nodes);
+    least_s = other_s > least_s ? other_s : least_s;
+    other_s = work->kv_bytes / (c->link_bytes_per_s * links);
+    return other_s > least_s ? other_s : least_s;
+}
