@@ -4,6 +4,7 @@
 
 #include "base/json_fields.h"
 #include "conductor/config_internal.h"
+#include "conductor/core/index/block_cut.h"
 
 static bool is_path(const char *text)
 {
@@ -113,14 +114,11 @@ static int by_name(const void *a, const void *b)
     return order ? order : (x->at > y->at) - (x->at < y->at);
 }
 
-/* Those that say no block size last: they fit to any. */
 static int by_model(const void *a, const void *b)
 {
     const struct place *x = a, *y = b;
     int order = strcmp(x->e->model, y->e->model);
 
-    if (!order)
-        order = !x->e->block_tokens - !y->e->block_tokens;
     return order ? order : (x->at > y->at) - (x->at < y->at);
 }
 
@@ -138,22 +136,65 @@ static bool same_names(struct place *all, size_t n, struct engine_clash *out)
     return false;
 }
 
+static uint32_t size_of(const struct place *p)
+{
+    return (uint32_t)p->e->block_tokens;
+}
+
+/* Whether blocks of two sizes, 0: any, can be cut for one index. */
+static bool cut_together(uint32_t a, uint32_t b)
+{
+    uint32_t index = block_cut_join(a, b);
+
+    return !a || !b || (index && block_cuts(a, index) && block_cuts(b, index));
+}
+
+/* Says that the blocks of one of n cannot be cut with those of another. */
+static bool blame(const struct place *all, size_t n, size_t one,
+                  struct engine_clash *out)
+{
+    size_t k = 0;
+
+    while (k < n && cut_together(size_of(&all[k]), size_of(&all[one])))
+        k++;
+    k = k < n ? k : 0;
+    const struct place *late = &all[k > one ? k : one];
+    const struct place *early = &all[k > one ? one : k];
+    out->at = late->at;
+    out->key = "block_tokens";
+    snprintf(out->why, sizeof(out->why),
+             "%u: no index fits to it and to %u of engine %s", size_of(late),
+             size_of(early), early->e->name);
+    return true;
+}
+
+/* Whether the blocks of n engines of one model cannot be cut for one index. */
+static bool uncut(const struct place *all, size_t n, struct engine_clash *out)
+{
+    uint32_t index = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        uint32_t before = index;
+
+        index = block_cut_join(before, size_of(&all[i]));
+        if (before && !index)
+            return blame(all, n, i, out);
+    }
+    for (size_t i = 0; i < n; i++)
+        if (size_of(&all[i]) && !block_cuts(size_of(&all[i]), index))
+            return blame(all, n, i, out);
+    return false;
+}
+
 static bool other_blocks(struct place *all, size_t n, struct engine_clash *out)
 {
     qsort(all, n, sizeof(*all), by_model);
-    for (size_t i = 1; i < n; i++) {
-        const struct engine_config *a = all[i - 1].e, *b = all[i].e;
-
-        if (strcmp(a->model, b->model) != 0 || !b->block_tokens ||
-            a->block_tokens == b->block_tokens)
-            continue;
-        out->at = all[i].at;
-        out->key = "block_tokens";
-        snprintf(out->why, sizeof(out->why),
-                 "%lld: engine %s of the same model has %lld",
-                 (long long)b->block_tokens, a->name,
-                 (long long)a->block_tokens);
-        return true;
+    for (size_t i = 0, end; i < n; i = end) {
+        for (end = i + 1; end < n; end++)
+            if (strcmp(all[end].e->model, all[i].e->model) != 0)
+                break;
+        if (uncut(all + i, end - i, out))
+            return true;
     }
     return false;
 }

@@ -57,7 +57,8 @@ struct engine {
     size_t report_bytes; /* so many of them have come */
     struct report_scan scan;
     struct engine_report report; /* the last whole one */
-    int64_t told_block_tokens;   /* that a log line told of; 0: none */
+    uint32_t block_tokens;       /* in a block of its own, as far as known */
+    int64_t told_block_tokens;   /* in its last report; 0: none */
     unsigned jitter;             /* state of rand_r() */
     uint32_t failures_in_row;
     uint64_t blamed_by; /* number + 1 of the request that failed there last */
@@ -104,7 +105,7 @@ struct forward {
                                 char err[CONFIG_ERROR_MAX]);
 
 /* engine_check.c: whether one of n engines has a cost model of other blocks
- * than its model's; then *out says so. Reads each file once. Without memory it
+ * than those of its model have; then *out says so. Reads each file once. Without memory it
  * says no. */
 bool engine_costs_clash(const struct engine_config *const *all, size_t n,
                         struct engine_clash *out);
@@ -169,6 +170,18 @@ void store_share(struct engine *e);
 [[nodiscard]] int stores_write_metrics(const struct service *all,
                                        struct evbuffer *out);
 
+/* engine_blocks.c: whether an engine's blocks cannot be cut for the index of
+ * its model (*out is written then); takes in how large its blocks and its cache
+ * are, which may be news; logs once if its report says another size; how many
+ * tokens of a prompt it may reuse beyond those that the index found, at most.
+ */
+bool engine_misfits(const struct service *s, const struct engine_config *c,
+                    struct engine_clash *out);
+void engine_take_size(struct engine *e);
+void engine_doubt_size(struct engine *e);
+uint32_t engine_unseen_tokens(const struct engine *e, uint32_t prompt_tokens,
+                              int64_t cached_tokens);
+
 /* Subscribes to its KV events, if the configuration says so. Returns 0, or
  * -EINVAL with a message. */
 [[nodiscard]] int engine_listen(struct engine *e, char err[CONFIG_ERROR_MAX]);
@@ -182,6 +195,10 @@ void engine_check_events(struct engine *e);
 void expect_sent(struct service_request *request);
 void expect_ended(struct service_request *request);
 void expect_failed(struct service_request *request);
+
+/* Whether a request must have made its engine store a block, beside the
+ * prompt's last one. */
+bool expect_stores(const struct service_request *request);
 
 /* Events have come; so late is it; nothing is in its cache any more, which ends
  * what is expected until INT64_MAX, but for requests that it has. */

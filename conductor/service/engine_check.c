@@ -49,16 +49,30 @@ static int by_model(const void *a, const void *b)
     return order ? order : (x->at > y->at) - (x->at < y->at);
 }
 
-/* Whether its cost model is of other blocks. */
-static bool is_of_others(const struct engine_config *e, int64_t block_tokens,
-                         struct engine_clash *out)
+/* Whether one of n engines of a model has blocks of a size. */
+static bool any_has(const struct place *all, size_t n, int64_t block_tokens)
 {
+    if (n > 0 && !all[0].e->block_tokens)
+        return block_tokens == ENGINE_BLOCK_TOKENS;
+    while (n > 0 && all[n - 1].e->block_tokens != block_tokens)
+        n--;
+    return n > 0;
+}
+
+/* Whether the cost model of one of n engines of a model is of other blocks than
+ * any of theirs. */
+static bool is_of_others(const struct engine_config *e, const struct place *all,
+                         size_t n, struct engine_clash *out)
+{
+    int64_t block_tokens = e->block_tokens          ? e->block_tokens
+                           : all[0].e->block_tokens ? all[0].e->block_tokens
+                                                    : ENGINE_BLOCK_TOKENS;
     struct cost_model cost;
     char why[CONFIG_ERROR_MAX];
 
     /* A file that cannot be read is no matter of blocks. */
     if (cost_model_load_file(e->cost_model, &cost, why, sizeof(why)) ||
-        !cost.block_tokens || cost.block_tokens == block_tokens)
+        !cost.block_tokens || any_has(all, n, cost.block_tokens))
         return false;
     out->key = "cost_model";
     snprintf(out->why, sizeof(out->why),
@@ -69,32 +83,41 @@ static bool is_of_others(const struct engine_config *e, int64_t block_tokens,
     return true;
 }
 
+/* Of the engines of one model. */
+static bool costs_clash(const struct place *all, size_t n,
+                        struct engine_clash *out)
+{
+    const struct engine_config *last = NULL; /* that was read */
+
+    for (size_t i = 0; i < n; i++) {
+        const struct engine_config *e = all[i].e;
+
+        if (!*e->model || !*e->cost_model ||
+            (last && strcmp(last->cost_model, e->cost_model) == 0))
+            continue;
+        last = e;
+        out->at = all[i].at;
+        if (is_of_others(e, all, n, out))
+            return true;
+    }
+    return false;
+}
+
 bool engine_costs_clash(const struct engine_config *const *all, size_t n,
                         struct engine_clash *out)
 {
     struct place *places = calloc(n + 1, sizeof(*places));
-    const struct engine_config *last = NULL; /* that was read */
-    int64_t block_tokens = 0;
     bool clash = false;
 
     for (size_t i = 0; places && i < n; i++)
         places[i] = (struct place){all[i], i};
     if (places)
         qsort(places, n, sizeof(*places), by_model);
-    for (size_t i = 0; places && !clash && i < n; i++) {
-        const struct engine_config *e = places[i].e;
-
-        if (i == 0 || strcmp(places[i - 1].e->model, e->model) != 0) {
-            block_tokens =
-                e->block_tokens ? e->block_tokens : ENGINE_BLOCK_TOKENS;
-            last = NULL;
-        }
-        if (!*e->model || !*e->cost_model ||
-            (last && strcmp(last->cost_model, e->cost_model) == 0))
-            continue;
-        last = e;
-        clash = is_of_others(e, block_tokens, out);
-        out->at = places[i].at;
+    for (size_t i = 0, end; places && !clash && i < n; i = end) {
+        for (end = i + 1; end < n; end++)
+            if (strcmp(places[end].e->model, places[i].e->model) != 0)
+                break;
+        clash = costs_clash(places + i, end - i, out);
     }
     free(places);
     return clash;

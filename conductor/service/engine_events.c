@@ -46,6 +46,8 @@ static void on_stored(void *arg, enum block_tier tier, uint64_t parent_key,
     struct engine *e = arg;
 
     hear(e);
+    if (kv_map_engine_tokens(kv_feed_map(e->feed)) != e->block_tokens)
+        engine_take_size(e);
     (void)!prefix_index_stored(e->service->index, slot_of(e), tier, parent_key,
                                keys, n);
     e->service->metrics.block_events_stored += n;
@@ -98,7 +100,7 @@ int engine_listen(struct engine *e, char err[CONFIG_ERROR_MAX])
         .ranks = (uint16_t)(c->dp_ranks ? c->dp_ranks : 1),
         .map = {.model = s->config.model,
                 .block_tokens = (uint32_t)s->config.block_tokens,
-                .engine_tokens = (uint32_t)s->config.block_tokens,
+                .engine_tokens = (uint32_t)c->block_tokens,
                 .max_blocks = BLOCKS_UNTOLD,
                 .max_waiting_bytes = WAITING_BYTES,
                 .room_cost = room_cost,
@@ -107,6 +109,8 @@ int engine_listen(struct engine *e, char err[CONFIG_ERROR_MAX])
 
     if (!*c->kv_events || c->index == ENGINE_INDEX_PREDICTED)
         return 0;
+    if (s->store) /* whose blocks are not cut */
+        config.map.engine_tokens = config.map.block_tokens;
     if (c->kv_blocks)
         config.map.max_blocks = 4 * (uint64_t)c->kv_blocks * config.ranks;
     if (!s->feeds)

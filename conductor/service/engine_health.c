@@ -107,32 +107,6 @@ static void ask_more(struct engine *e)
     rest(e);
 }
 
-/* Its cache is as large as it says, unless the configuration says so. */
-static void take_capacity(struct engine *e)
-{
-    const struct engine_report *r = &e->report;
-    struct service *s = e->service;
-    int64_t blocks, block_tokens = r->block_tokens > 0 ? r->block_tokens
-                                                       : s->config.block_tokens;
-
-    if (e->told_block_tokens != block_tokens &&
-        block_tokens != s->config.block_tokens)
-        log_warn("engine %s has blocks of %lld tokens, and block_tokens is "
-                 "%lld",
-                 e->config->name, (long long)block_tokens,
-                 (long long)s->config.block_tokens);
-    e->told_block_tokens = block_tokens;
-    blocks = r->kv_blocks * block_tokens / s->config.block_tokens;
-    if (e->config->kv_blocks || r->kv_blocks <= 0 || blocks < 1 ||
-        blocks > PREDICTED_BLOCKS_MAX ||
-        blocks == (int64_t)predicted_capacity(e->predicted))
-        return;
-    if (predicted_resize(e->predicted, (uint32_t)blocks, engine_evicted, e))
-        return;
-    log_info("engine %s has %lld KV blocks of %lld tokens", e->config->name,
-             (long long)r->kv_blocks, (long long)block_tokens);
-}
-
 static void take_report(struct engine *e)
 {
     double before_s = e->report.start_s;
@@ -145,7 +119,8 @@ static void take_report(struct engine *e)
                  e->config->name);
         engine_clear(e);
     }
-    take_capacity(e);
+    engine_take_size(e);
+    engine_doubt_size(e);
 }
 
 static void probe_answer(void *arg, const struct http_head *head)

@@ -27,6 +27,8 @@ static const struct {
     {"waiting", "", "gauge", "Requests that it says are waiting; -1: untold."},
     {"kv_usage_ratio", "", "gauge", "Its KV in use, as it says; -1: untold."},
     {"kv_blocks", "", "gauge", "Blocks that its predicted cache may hold."},
+    {"block_tokens", "", "gauge",
+     "Tokens in a block of its own, as far as is known."},
     {"events_state", "", "gauge",
      "Its KV events: 0 all are known, 1 none has come, 2 some are lost, 3 a "
      "replay runs; -1: none are expected."},
@@ -78,6 +80,7 @@ static double value_of(const struct engine *e, size_t line)
         e->report.waiting,
         e->report.kv_usage_ratio,
         predicted_capacity(e->predicted),
+        e->block_tokens,
         e->feed ? (double)k.state : -1,
         (double)k.events,
         k.last_event_us ? 1e-6 * (double)(clock_now_us() - k.last_event_us)

@@ -126,6 +126,7 @@ static int engine_set_up(struct engine *e, char err[CONFIG_ERROR_MAX])
         .connect_us = s->config.engine_timeout_ms * 1000,
         .idle_us = IDLE_US,
     };
+    struct engine_clash clash;
 
     if (engine_read_key(config, e->authorization, err))
         return -EINVAL;
@@ -146,6 +147,12 @@ static int engine_set_up(struct engine *e, char err[CONFIG_ERROR_MAX])
         return -ENOMEM;
     s->engines[pool_get(s->pool, e->id)->slot] = e;
     s->n_engines++;
+    if (engine_misfits(s, config, &clash)) {
+        snprintf(err, CONFIG_ERROR_MAX, "%s: %.400s", clash.key, clash.why);
+        return -EINVAL;
+    }
+    e->block_tokens = (uint32_t)s->config.block_tokens;
+    engine_take_size(e);
     if (engine_listen(e, err))
         return -EINVAL;
     store_share(e);

@@ -45,13 +45,36 @@ void engine_evicted(void *arg, uint64_t key)
                                 &key, 1);
 }
 
+/* So many of the index's blocks make one of the engine's, if that is larger. */
+static size_t step_of(const struct engine *e)
+{
+    size_t step = e->block_tokens / (size_t)e->service->config.block_tokens;
+
+    return step > 1 ? step : 1;
+}
+
+/* Leading keys of a prompt that make whole blocks of the engine: it keeps no
+ * others. */
+static size_t whole_keys(const struct engine *e, const struct request_prompt *p)
+{
+    return p->n_keys - p->n_keys % step_of(e);
+}
+
+bool expect_stores(const struct service_request *request)
+{
+    size_t new_keys =
+        request->prompt.n_keys - request->attempt.plan.used_blocks;
+
+    return new_keys / step_of(request->forward->engine) > 1;
+}
+
 /* The prompt's blocks are taken to be there from now on: a request that begins
  * alike and comes before they are computed waits behind this one there, and
  * finds them. */
 static void predict(struct engine *e, const struct request_prompt *p)
 {
-    size_t n =
-        predicted_use(e->predicted, p->keys, p->n_keys, engine_evicted, e);
+    size_t n = predicted_use(e->predicted, p->keys, whole_keys(e, p),
+                             engine_evicted, e);
 
     (void)!prefix_index_stored(e->service->index, slot_of(e), TIER_DEVICE, 0,
                                p->keys, n);
@@ -81,18 +104,19 @@ static void drop(struct engine *e, struct expectation *x)
 static void expect(struct engine *e, struct service_request *request)
 {
     const struct request_prompt *p = &request->prompt;
+    size_t n = whole_keys(e, p);
     struct expectation *x;
 
-    if (p->n_keys == 0 || is_told(e, p->keys, p->n_keys))
+    if (n == 0 || is_told(e, p->keys, n))
         return;
-    x = malloc(sizeof(*x) + p->n_keys * sizeof(x->keys[0]));
-    if (!x || pool_expect(e->service->pool, e->id, p->keys, p->n_keys)) {
+    x = malloc(sizeof(*x) + n * sizeof(x->keys[0]));
+    if (!x || pool_expect(e->service->pool, e->id, p->keys, n)) {
         free(x);
         return;
     }
     x->request = request;
-    x->n = p->n_keys;
-    memcpy(x->keys, p->keys, p->n_keys * sizeof(x->keys[0]));
+    x->n = n;
+    memcpy(x->keys, p->keys, n * sizeof(x->keys[0]));
     request->forward->expectation = x;
     TAILQ_INSERT_TAIL(&e->expected, x, entry);
 }

@@ -98,6 +98,21 @@ static bool better(const struct schedule_decision *d,
     return a->late ? a->ttft_us < b->ttft_us : a->score_us < b->score_us;
 }
 
+/* Of an engine whose blocks have not the index's size: how large they are, and
+ * what may be cached beyond what was found. */
+static void put_size(const struct explain_record *r, const struct service *s,
+                     struct explain_candidate *c)
+{
+    const struct engine *e =
+        s->forwards ? engine_of(s, c->estimate.instance) : NULL;
+
+    if (!e || e->block_tokens == r->block_tokens)
+        return;
+    c->block_tokens = e->block_tokens;
+    c->unseen_tokens =
+        engine_unseen_tokens(e, r->prompt_tokens, c->estimate.cached_tokens);
+}
+
 /* Keeps the best ones, which are the ones that one asks about. */
 static void put_candidates(struct explain_record *r, const struct service *s,
                            const struct schedule_decision *d)
@@ -126,6 +141,7 @@ static void put_candidates(struct explain_record *r, const struct service *s,
         c->estimate = *kept[i];
         put_name(s, kept[i]->instance, c->name);
         put_name(s, kept[i]->fetch_from, c->fetch_from);
+        put_size(r, s, c);
     }
     r->n_candidates = n;
 }
@@ -196,6 +212,7 @@ void explain_decided(struct explain *explain,
     r->attempt = request->dispatch.retries + 1;
     r->prompt_tokens = request->prompt.n_tokens;
     r->max_tokens = request->prompt.max_tokens;
+    r->block_tokens = (uint32_t)s->config.block_tokens;
     r->slo_ttft_us = request->dispatch.slo_ttft_us;
     r->slo_tbt_us = request->dispatch.slo_tbt_us;
     r->verdict = d->verdict;

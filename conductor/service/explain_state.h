@@ -14,6 +14,8 @@ struct explain_candidate {
     char name[POOL_NAME_BYTES];
     char fetch_from[POOL_NAME_BYTES]; /* "": nobody */
     struct prefill_estimate estimate;
+    uint32_t block_tokens;  /* of the engine; 0: as many as the index's */
+    uint32_t unseen_tokens; /* that it may reuse beyond used_blocks */
 };
 
 /* Blocks that come from one place; times are from the decision on. */
@@ -34,6 +36,7 @@ struct explain_record {
     char reason[EXPLAIN_REASON_BYTES];
     uint32_t attempt;
     uint32_t prompt_tokens, max_tokens;
+    uint32_t block_tokens;           /* of the index */
     int64_t slo_ttft_us, slo_tbt_us; /* 0: none */
 
     enum schedule_verdict verdict;

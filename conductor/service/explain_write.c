@@ -96,9 +96,13 @@ static void put_candidate(struct writer *w, const struct explain_candidate *c)
         planned ? load_mode_name(e->load_mode) : "null", planned ? "\"" : "");
     PUT(w,
         ",\"late\":%s,\"extrapolated\":%s,\"queue_full\":%s,"
-        "\"too_long\":%s}",
+        "\"too_long\":%s",
         e->late ? "true" : "false", e->extrapolated ? "true" : "false",
         e->queue_full ? "true" : "false", e->too_long ? "true" : "false");
+    if (c->block_tokens)
+        PUT(w, ",\"block_tokens\":%u,\"unseen_tokens\":%u", c->block_tokens,
+            c->unseen_tokens);
+    PUT(w, "}");
 }
 
 static void put_source(struct writer *w, const struct explain_source *s)
@@ -186,9 +190,10 @@ int explain_write(const struct explain *explain, const char *id,
         return -ENOENT;
     PUT(&w,
         "{\"request_id\":\"%s\",\"policy\":\"%s\",\"state\":\"%s\","
-        "\"attempt\":%u,\"prompt_tokens\":%u,\"max_tokens\":%u",
+        "\"attempt\":%u,\"prompt_tokens\":%u,\"max_tokens\":%u,"
+        "\"block_tokens\":%u",
         r->request_id, r->policy, r->state, r->attempt, r->prompt_tokens,
-        r->max_tokens);
+        r->max_tokens, r->block_tokens);
     put_name(&w, "reason", r->reason);
     put_limit(&w, "slo_ttft_ms", r->slo_ttft_us);
     put_limit(&w, "slo_tbt_ms", r->slo_tbt_us);

@@ -89,14 +89,7 @@ bool fleet_misfits(const struct fleet *fleet, const struct engine_config *c,
                  "\"%s\": that of the native workers", c->model);
         return true;
     }
-    if (!s || !c->block_tokens || c->block_tokens == s->config.block_tokens)
-        return false;
-    out->key = "block_tokens";
-    snprintf(out->why, sizeof(out->why),
-             "%lld: the model \"%s\" is served with %lld",
-             (long long)c->block_tokens, c->model,
-             (long long)s->config.block_tokens);
-    return true;
+    return s && engine_misfits(s, c, out);
 }
 
 /* With the model that it told, an engine is like one whose entry names it. */

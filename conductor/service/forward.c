@@ -213,8 +213,7 @@ static void on_ended(void *arg)
     expect_ended(request);
     /* The last block is computed, and perhaps not published, each time. */
     f->engine->n_unheard +=
-        !f->refused && f->what.ids &&
-        request->prompt.n_keys > request->attempt.plan.used_blocks + 1;
+        !f->refused && f->what.ids && expect_stores(request);
     prefill_over(request, -1, clock_now_us());
     if (f->refused) {
         request_end(request, METRICS_FAILED, "failed", "engine_status");

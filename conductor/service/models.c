@@ -5,13 +5,14 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "conductor/core/index/block_cut.h"
 #include "conductor/service/setup.h"
 
 /* What an engine says of its model, where none has said it yet. */
 static void take_from(struct config *out, const struct engine_config *e)
 {
-    if (!out->block_tokens)
-        out->block_tokens = e->block_tokens;
+    out->block_tokens =
+        block_cut_join((uint32_t)out->block_tokens, (uint32_t)e->block_tokens);
     if (!*out->cost_model)
         memcpy(out->cost_model, e->cost_model, sizeof(e->cost_model));
 }

@@ -24,8 +24,9 @@ struct models {
 };
 
 /* The service of the engines of a model, made if there is none yet: its block
- * size and its cost model are those of `like`, or of the first of the wanted
- * entries of the model that says one. Returns it, or NULL with a message. */
+ * size is block_cut_join() of those that `like` and the wanted entries of the
+ * model say, its cost model that of the first of them that says one. Returns
+ * it, or NULL with a message. */
 [[nodiscard]] struct service *models_get(struct models *models,
                                          const struct engine_config *like,
                                          char err[CONFIG_ERROR_MAX]);

@@ -63,7 +63,7 @@ static void apply(const struct kv_batch *batch, uint32_t block_tokens,
         require(stats.entries <= BLOCKS_MAX);
         require(stats.waiting_bytes <= WAITING_BYTES);
         require(prefix_index_held(index, 0) <=
-                stats.entries * (stats.engine_tokens / block_tokens + 1));
+                stats.entries * (kv_map_engine_tokens(map) / block_tokens + 1));
         require(stats.pieces <= 16 * BLOCKS_MAX);
     }
     kv_map_clear_rank(map, 0);

@@ -735,8 +735,13 @@ class Configuration(Case):
         self.refused([{'name': 'a'}], 'engines[0].url')
         self.refused([{**good, 'kv_blocks': 0}], 'engines[0].kv_blocks')
         self.refused([{**good, 'block_tokens': 16},
-                      {**good, 'name': 'b', 'block_tokens': 32}],
-                     'engines[1].block_tokens', '32')
+                      {**good, 'name': 'b', 'block_tokens': 32},
+                      {**good, 'name': 'c', 'block_tokens': 24}],
+                     'engines[2].block_tokens: 24: no index fits to it and to '
+                     '16 of engine a')
+        self.refused([{**good, 'block_tokens': 12},
+                      {**good, 'name': 'b', 'block_tokens': 16}],
+                     'engines[1].block_tokens: 16', '12 of engine a')
         self.refused([good], 'cache_salt_header', 'X-Tenant',
                      cache_salt_header='X-Tenant')
         self.refused([{**good, 'model': 'tiny'}], 'model', 'tiny',

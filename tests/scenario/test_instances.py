@@ -156,7 +156,7 @@ class Admin(InstanceCase):
                 ({**good, 'kv_blocks': 0}, 'kv_blocks', '0'),
                 ({**good, 'name': 'a b'}, 'name', '"a b"'),
                 ({**good, 'blocks': 1}, 'blocks', 'no such field'),
-                ({**good, 'block_tokens': 64}, 'block_tokens', '64', '32'),
+                ({**good, 'block_tokens': 24}, 'block_tokens', '24', '32'),
                 ({'name': 'b'}, 'url', 'missing: must be'),
                 ({**good, 'dns': True, 'name': 'n' * 24}, 'name', '"nnn'),
                 ({**good, 'aliases': ['b', 'b']}, 'aliases', '"b"')):

@@ -129,12 +129,16 @@ void map_removed(struct kv_map *map, const struct kv_event *e, uint16_t rank)
     }
 }
 
+uint32_t kv_map_engine_tokens(const struct kv_map *map)
+{
+    return map->block_tokens;
+}
+
 struct kv_map_stats kv_map_stats(const struct kv_map *map)
 {
     struct kv_map_stats stats = map->stats;
 
     stats.entries = map->copies.n;
-    stats.engine_tokens = map->block_tokens;
     if (map->recut) {
         stats.full += recut_full(map->recut);
         stats.pieces = recut_pieces(map->recut);

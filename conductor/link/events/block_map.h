@@ -38,7 +38,7 @@ struct kv_map_config {
     const char *model;        /* of the keys' seed, borrowed */
     uint32_t block_tokens;    /* of the index */
     uint32_t engine_tokens;   /* in a block of the engine, which must be
-                                 kv_map_cuts(); 0: as its events say. A
+                                 block_cuts(); 0: as its events say. A
                                  store's are the index's */
     uint64_t max_blocks;      /* (hash, tier, group, rank) with a copy */
     size_t max_waiting_bytes; /* of events whose parent is not known yet */
@@ -72,15 +72,9 @@ struct kv_map_stats {
     uint64_t pieces;          /* blocks that are cut for the index, now */
     uint64_t entries;         /* (hash, tier, group, rank), now */
     uint64_t waiting_events, waiting_bytes; /* now */
-    uint32_t engine_tokens; /* in a block of the engine, as far as is known */
 };
 
 struct kv_map;
-
-/* Blocks of an engine can be cut for an index if one of the sizes is so many
- * times the other, or less. */
-#define KV_MAP_CUTS_MAX 512u
-bool kv_map_cuts(uint32_t engine_tokens, uint32_t index_tokens);
 
 /* Makes an empty map; arg is the sink's. Returns owned, or NULL: out of
  * memory, a bound of 0 or blocks that cannot be cut. kv_map_free(NULL) is a
@@ -120,6 +114,9 @@ void kv_map_clear_rank(struct kv_map *map, uint16_t rank);
 
 /* Forgets all, and leaves the batch that is under way. */
 void kv_map_clear(struct kv_map *map);
+
+/* Tokens in a block of the engine, as far as is known. */
+uint32_t kv_map_engine_tokens(const struct kv_map *map);
 
 struct kv_map_stats kv_map_stats(const struct kv_map *map);
 

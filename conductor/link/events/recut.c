@@ -5,20 +5,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "conductor/core/index/block_cut.h"
 #include "conductor/link/events/recut_state.h"
 
 #define SLOTS_MIN 64u
 /* Together, for each piece that there may be. */
 #define WORDS_EACH 16u
-
-bool kv_map_cuts(uint32_t engine_tokens, uint32_t index_tokens)
-{
-    uint32_t large =
-        engine_tokens > index_tokens ? engine_tokens : index_tokens;
-    uint32_t small = engine_tokens + index_tokens - large;
-
-    return small > 0 && large % small == 0 && large / small <= KV_MAP_CUTS_MAX;
-}
 
 static uint32_t slots_max(const struct recut *r)
 {
@@ -46,7 +38,7 @@ struct recut *recut_new(const struct recut_config *config,
     uint32_t p = config->piece_tokens, b = config->block_tokens;
     struct recut *r;
 
-    if (!kv_map_cuts(p, b))
+    if (!block_cuts(p, b))
         return NULL;
     r = calloc(1, sizeof(*r));
     if (!r)

@@ -27,7 +27,7 @@ struct recut_config {
 };
 
 /* Makes one without pieces; arg is the sink's. Returns owned, or NULL: out of
- * memory or not kv_map_cuts(). recut_free(NULL) is a no-op, frees silently. */
+ * memory or not block_cuts(). recut_free(NULL) is a no-op, frees silently. */
 [[nodiscard]] struct recut *recut_new(const struct recut_config *config,
                                       const struct kv_map_sink *sink,
                                       void *arg);
