@@ -13,6 +13,7 @@
 
 #include "base/clock.h"
 #include "base/entropy.h"
+#include "base/error.h"
 #include "base/log.h"
 #include "conductor/service/engine.h"
 
@@ -119,9 +120,9 @@ int engine_listen(struct engine *e, char err[CONFIG_ERROR_MAX])
         e->feed = kv_feed_new(s->feeds, &config, &sink, e);
     if (e->feed)
         return 0;
-    snprintf(err, CONFIG_ERROR_MAX, "engines: %s: kv_events %.100s: %s",
-             c->name, c->kv_events, strerror(errno));
-    return -EINVAL;
+    return error_say(err, CONFIG_ERROR_MAX, -EINVAL,
+                     "engines: %s: kv_events %.100s: %s", c->name, c->kv_events,
+                     strerror(errno));
 }
 
 static void tell_silence(struct engine *e, const char *since)

@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/entropy.h"
+#include "base/error.h"
 #include "base/log.h"
 #include "conductor/service/models.h"
 #include "predictor/cost_model_json.h"
@@ -40,13 +41,11 @@ int engine_read_key(const struct engine_config *config,
     for (size_t i = 0; i < n; i++)
         if (key[i] <= ' ' || key[i] > '~')
             n = 0;
-    if (n == 0 || n + 32 > ENGINE_AUTHORIZATION_BYTES) {
-        snprintf(err, CONFIG_ERROR_MAX, "api_key_file: \"%.200s\": %s",
-                 config->api_key_file,
-                 f ? "must hold one key of printable characters"
-                   : strerror(errno));
-        return -EINVAL;
-    }
+    if (n == 0 || n + 32 > ENGINE_AUTHORIZATION_BYTES)
+        return error_say(err, CONFIG_ERROR_MAX, -EINVAL,
+                         "api_key_file: \"%.200s\": %s", config->api_key_file,
+                         f ? "must hold one key of printable characters"
+                           : strerror(errno));
     snprintf(line, ENGINE_AUTHORIZATION_BYTES, "Authorization: Bearer %s\r\n",
              key);
     return 0;
@@ -61,17 +60,14 @@ static int check_costs(const struct engine_config *config,
 
     if (!*config->cost_model)
         return 0;
-    if (cost_model_load_file(config->cost_model, &cost, why, sizeof(why))) {
-        snprintf(err, CONFIG_ERROR_MAX, "cost_model: %s", why);
-        return -EINVAL;
-    }
-    if (*config->model && strcmp(cost.model, config->model) != 0) {
-        snprintf(err, CONFIG_ERROR_MAX,
-                 "cost_model: \"%.200s\": was fitted for model \"%.60s\", but "
-                 "model is \"%.60s\"",
-                 config->cost_model, cost.model, config->model);
-        return -EINVAL;
-    }
+    if (cost_model_load_file(config->cost_model, &cost, why, sizeof(why)))
+        return error_say(err, CONFIG_ERROR_MAX, -EINVAL, "cost_model: %s", why);
+    if (*config->model && strcmp(cost.model, config->model) != 0)
+        return error_say(
+            err, CONFIG_ERROR_MAX, -EINVAL,
+            "cost_model: \"%.200s\": was fitted for model \"%.60s\", but "
+            "model is \"%.60s\"",
+            config->cost_model, cost.model, config->model);
     return 0;
 }
 
@@ -84,11 +80,10 @@ static int check_tls(const struct engine_config *config,
     if (!*config->tls_ca_file)
         return 0;
     tls = tls_new(config->tls_ca_file, false, why, sizeof(why));
-    if (!tls) {
-        snprintf(err, CONFIG_ERROR_MAX, "tls_ca_file: \"%.200s\": %s",
-                 config->tls_ca_file, why);
-        return -EINVAL;
-    }
+    if (!tls)
+        return error_say(err, CONFIG_ERROR_MAX, -EINVAL,
+                         "tls_ca_file: \"%.200s\": %s", config->tls_ca_file,
+                         why);
     tls_free(tls);
     return 0;
 }

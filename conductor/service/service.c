@@ -7,6 +7,7 @@
 
 #include "base/address.h"
 #include "base/entropy.h"
+#include "base/error.h"
 #include "base/event_loop.h"
 #include "base/listener.h"
 #include "base/log.h"
@@ -108,21 +109,19 @@ static int secret_of_config(const struct config *c, struct secret **out,
     char why[400];
     struct address listen;
 
-    if (secret_load(c->secret_file, out, why, sizeof(why))) {
-        snprintf(err, CONFIG_ERROR_MAX, "secret_file: %s", why);
-        return -EINVAL;
-    }
+    if (secret_load(c->secret_file, out, why, sizeof(why)))
+        return error_say(err, CONFIG_ERROR_MAX, -EINVAL, "secret_file: %s",
+                         why);
     if (*out || address_parse(c->worker_listen, &listen) ||
         host_is_loopback(listen.host))
         return 0;
-    snprintf(
-        err, CONFIG_ERROR_MAX,
+    return error_say(
+        err, CONFIG_ERROR_MAX, -EINVAL,
         "worker_listen: \"%.200s\": other machines reach it, so workers must "
         "prove a secret, or whoever connects receives prompts: openssl "
         "rand -hex 32 > FILE, chmod 600 FILE, copy it to every worker "
         "(--secret-file) and set secret_file",
         c->worker_listen);
-    return -EINVAL;
 }
 
 /* In place of a cost model: a prefill counts the tokens that it computes, a
@@ -187,26 +186,21 @@ static int check_native(const struct config *config, char err[CONFIG_ERROR_MAX])
     if (!*config->cost_model)
         return check_no_cost_model(config, err);
     int rc = cost_model_load_file(config->cost_model, &cost, why, sizeof(why));
-    if (rc) {
-        snprintf(err, CONFIG_ERROR_MAX, "cost_model: %s", why);
-        return rc;
-    }
-    if (strcmp(cost.model, config->model) != 0) {
-        snprintf(err, CONFIG_ERROR_MAX,
-                 "cost_model: \"%.200s\": was fitted for model \"%.60s\", but "
-                 "model is \"%.60s\"",
-                 config->cost_model, cost.model, config->model);
-        return -EINVAL;
-    }
-    if (cost.block_tokens && cost.block_tokens != config->block_tokens) {
-        snprintf(
-            err, CONFIG_ERROR_MAX,
+    if (rc)
+        return error_say(err, CONFIG_ERROR_MAX, rc, "cost_model: %s", why);
+    if (strcmp(cost.model, config->model) != 0)
+        return error_say(
+            err, CONFIG_ERROR_MAX, -EINVAL,
+            "cost_model: \"%.200s\": was fitted for model \"%.60s\", but "
+            "model is \"%.60s\"",
+            config->cost_model, cost.model, config->model);
+    if (cost.block_tokens && cost.block_tokens != config->block_tokens)
+        return error_say(
+            err, CONFIG_ERROR_MAX, -EINVAL,
             "cost_model: \"%.200s\": was fitted for blocks of %lld tokens, "
             "but block_tokens is %lld",
             config->cost_model, (long long)cost.block_tokens,
             (long long)config->block_tokens);
-        return -EINVAL;
-    }
     return 0;
 }
 
@@ -221,10 +215,10 @@ int service_check_config(const struct config *config,
         return -EINVAL;
     if (*config->worker_listen || engines->given || *config->engines_file)
         return 0;
-    snprintf(err, CONFIG_ERROR_MAX,
-             "worker_listen: empty, and there are no engines: nothing would be "
-             "served");
-    return -EINVAL;
+    return error_say(
+        err, CONFIG_ERROR_MAX, -EINVAL,
+        "worker_listen: empty, and there are no engines: nothing would be "
+        "served");
 }
 
 static struct worker_links *service_listen(struct service *s,

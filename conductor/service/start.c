@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/error.h"
 #include "base/event_loop.h"
 #include "conductor/service/models.h"
 #include "conductor/service/setup.h"
@@ -25,19 +26,16 @@ static int check_both(const struct config *c, const struct engine_list *file,
         clash = (struct engine_clash){i, "model", "that of the native workers"};
     }
     free(all);
-    if (clashes) {
-        snprintf(
-            err, CONFIG_ERROR_MAX, "%.200s%sengines[%zu].%s: %.200s",
+    if (clashes)
+        return error_say(
+            err, CONFIG_ERROR_MAX, -EINVAL, "%.200s%sengines[%zu].%s: %.200s",
             clash.at < own ? "" : c->engines_file, clash.at < own ? "" : ": ",
             clash.at < own ? clash.at : clash.at - own, clash.key, clash.why);
-        return -EINVAL;
-    }
     if (n <= (size_t)c->max_instances)
         return 0;
-    snprintf(err, CONFIG_ERROR_MAX,
-             "max_instances: %lld: there would be %zu engines",
-             (long long)c->max_instances, n);
-    return -EINVAL;
+    return error_say(err, CONFIG_ERROR_MAX, -EINVAL,
+                     "max_instances: %lld: there would be %zu engines",
+                     (long long)c->max_instances, n);
 }
 
 int models_check(const struct config *config, char err[CONFIG_ERROR_MAX])
@@ -58,11 +56,9 @@ static int start_all(struct models *models, char err[CONFIG_ERROR_MAX])
     const struct config *c = &models->config;
 
     models->dns = event_loop_dns(models->base, c->name_server);
-    if (!models->dns) {
-        snprintf(err, CONFIG_ERROR_MAX, "name_server: %.200s: not an address",
-                 c->name_server);
-        return -EINVAL;
-    }
+    if (!models->dns)
+        return error_say(err, CONFIG_ERROR_MAX, -EINVAL,
+                         "name_server: %.200s: not an address", c->name_server);
     if (*c->worker_listen && !models_append(models, c, false, err))
         return -EINVAL;
     return fleet_start(models, err);

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "base/entropy.h"
+#include "base/error.h"
 #include "conductor/service/engine.h"
 
 #define WAITING_BYTES (16u << 20)
@@ -93,9 +94,9 @@ int store_listen(struct service *s, char err[CONFIG_ERROR_MAX])
         s->store_feed = kv_feed_new(s->feeds, &config, &sink, s);
     if (s->store_feed)
         return 0;
-    snprintf(err, CONFIG_ERROR_MAX, "stores: %s: kv_events %.100s: %s", c->name,
-             c->kv_events, strerror(errno));
-    return -EINVAL;
+    return error_say(err, CONFIG_ERROR_MAX, -EINVAL,
+                     "stores: %s: kv_events %.100s: %s", c->name, c->kv_events,
+                     strerror(errno));
 }
 
 void store_share(struct engine *e)
