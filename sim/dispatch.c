@@ -8,6 +8,9 @@
 #include "base/array.h"
 #include "sim/internal.h"
 
+/* Requests in the system at once; more are refused. */
+#define UNFINISHED_MAX (UINT64_C(1) << 22)
+
 static struct sim_request *request_new(const struct sim *sim,
                                        const struct trace_request *t)
 {
@@ -301,7 +304,6 @@ bool sim_retry_next(struct sim *sim)
 void sim_arrive(struct sim *sim, const struct trace_request *request)
 {
     struct sim_request *r = request_new(sim, request);
-    uint64_t bound = sim->config.max_unfinished;
     struct dispatch_order order;
 
     if (!r) {
@@ -312,7 +314,7 @@ void sim_arrive(struct sim *sim, const struct trace_request *request)
     r->record.index = sim->summary.requests++;
     if (++sim->n_unfinished > sim->summary.max_unfinished)
         sim->summary.max_unfinished = sim->n_unfinished;
-    if (sim->n_unfinished > bound) {
+    if (sim->n_unfinished > UNFINISHED_MAX) {
         sim_end(sim, r, SIM_FAILED, "too_many_unfinished");
         return;
     }

@@ -6,7 +6,6 @@
 
 #include "sim/internal.h"
 
-#define MAX_UNFINISHED (UINT64_C(1) << 22)
 /* Blocks that the prefix index can know, 36 bytes each and 16 a copy. */
 #define INDEX_BYTES_MAX (UINT64_C(8) << 30)
 #define PENDING_KEYS_MAX (UINT64_C(1) << 23)
@@ -281,8 +280,6 @@ int sim_init(struct sim *sim, const struct sim_config *config,
     TAILQ_INIT(&sim->ready);
     TAILQ_INIT(&sim->loads);
     sim->config = *config;
-    if (sim->config.max_unfinished == 0)
-        sim->config.max_unfinished = MAX_UNFINISHED;
     sim->io = *io;
     sim->err = err;
     sim->cluster = *config->cluster;

@@ -35,8 +35,6 @@ struct sim_config {
     int64_t slo_ttft_us;   /* asked for by every request; 0: none */
     int64_t slo_tbt_us;    /* likewise */
     uint64_t seed;
-    uint64_t max_unfinished; /* requests in the system at once, more are
-                                refused; 0: 4 million */
     /* Blocks whose copies are counted every watch_interval_us of virtual
      * time. */
     const uint64_t *watch_ids; /* (n_watch), borrowed */

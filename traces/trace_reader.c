@@ -14,10 +14,13 @@
 #include "traces/trace_scan.h"
 
 #define READ_BYTES ((size_t)64 << 10)
+/* Ids whose predecessor is remembered, 24 to 48 bytes each; ids beyond the
+ * bound go unchecked. */
+#define CHAIN_IDS_MAX ((size_t)4 << 20)
 
 struct trace_reader {
     gzFile file;
-    struct id_map *before; /* id -> the id before it; NULL: not checked */
+    struct id_map *before; /* id -> the id before it */
     uint32_t block_tokens;
     int64_t last_arrival_us;
     uint64_t line;
@@ -58,11 +61,8 @@ int trace_reader_open(const char *path,
         o->block_tokens != 0 ? o->block_tokens : TRACE_BLOCK_TOKENS;
     r->capacity = 2 * READ_BYTES;
     r->buffer = malloc(r->capacity);
-    if (!o->skip_chain_check) {
-        r->before = id_map_new(o->chain_limit_ids != 0 ? o->chain_limit_ids
-                                                       : (size_t)4 << 20);
-    }
-    if (!r->buffer || (!r->before && !o->skip_chain_check))
+    r->before = id_map_new(CHAIN_IDS_MAX);
+    if (!r->buffer || !r->before)
         goto free_reader;
     rc = o->regular_only ? check_regular(path, error) : 0;
     if (rc != 0)
@@ -236,13 +236,10 @@ static int check_request(struct trace_reader *r, const struct trace_request *q,
                         blocks);
         return -EINVAL;
     }
-    int rc = 0;
-    if (r->before) {
-        /* Twice: nothing is learned from a bad line. Only an id that comes
-         * twice in one line is found while it is learned. */
-        rc = check_chain(r, q, false, error);
-        rc = rc == 0 ? check_chain(r, q, true, error) : rc;
-    }
+    /* Twice: nothing is learned from a bad line. Only an id that comes twice in
+     * one line is found while it is learned. */
+    int rc = check_chain(r, q, false, error);
+    rc = rc == 0 ? check_chain(r, q, true, error) : rc;
     if (rc == 0)
         r->last_arrival_us = q->arrival_us;
     return rc;

@@ -3,7 +3,8 @@
  * and checks what must hold between lines:
  *   - arrival_us never goes backward;
  *   - block_count == ceil(input_tokens / block_tokens);
- *   - an id always follows the same id (ids are prefix-chained).
+ *   - an id always follows the same id (ids are prefix-chained), of the first
+ *     4 million ids.
  */
 #ifndef TRACES_TRACE_READER_H
 #define TRACES_TRACE_READER_H
@@ -19,10 +20,6 @@
 
 struct trace_reader_options {
     uint32_t block_tokens; /* 0: TRACE_BLOCK_TOKENS */
-    /* Ids whose predecessor is remembered, 24 to 48 bytes each; ids beyond
-     * the bound go unchecked. 0: 4 million. */
-    size_t chain_limit_ids;
-    bool skip_chain_check;
     /* The file is opened again and must read the same, so only a regular file
      * will do. */
     bool regular_only;
