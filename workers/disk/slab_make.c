@@ -4,11 +4,11 @@
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include "base/entropy.h"
 #include "base/log.h"
 #include "workers/disk/slab_internal.h"
 
@@ -158,9 +158,8 @@ static int drop_tail(struct disk_opening *o)
 
 int disk_slab_fill(struct disk_opening *o)
 {
-    if (o->fresh && getrandom(&o->slab.file_id, sizeof(o->slab.file_id), 0) < 0)
-        return disk_slab_fail(o, -errno, "no random numbers: %s",
-                              strerror(errno));
+    if (o->fresh)
+        o->slab.file_id = entropy_u64();
     /* The headers first, and on the disk before the file grows: a slab that is
      * too short is filled up next time, and an empty file is made again, but
      * one that has its size and no header would look foreign. If they are there

@@ -5,8 +5,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 
+#include "base/entropy.h"
 #include "workers/disk/tier_internal.h"
 
 /* --- opening and closing ----------------------------------------------- */
@@ -46,8 +46,7 @@ static int make_rest(struct disk_tier *t)
         rc = disk_tier_restore(t);
     if (rc == 0)
         rc = disk_io_new(t->slab.fd, DISK_DEPTH, t->config.uring, &t->io);
-    if (rc == 0 && getrandom(&t->number_base, sizeof(t->number_base), 0) < 0)
-        rc = -errno;
+    t->number_base = entropy_u64();
     return rc;
 }
 

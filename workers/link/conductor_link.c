@@ -23,15 +23,11 @@
 #define HEARTBEAT_MAX_MS 60000
 
 struct conductor_link {
-    struct event_base *base;
-    struct evdns_base *dns;
-    const struct secret *secret;
+    struct conductor_link_config config;
     struct handshake handshake;
     const struct conductor_link_ops *ops;
     void *arg;
     struct msg_hello hello;
-    char host[MSG_HOST_MAX];
-    uint16_t port;
     struct frame_conn *conn; /* NULL: waiting for the next attempt */
     struct event *retry;     /* the next attempt, or the end of patience */
     struct event *heartbeat;
@@ -51,8 +47,8 @@ static int on_welcome(struct conductor_link *l, const struct msg_welcome *m)
         beat_ms = HEARTBEAT_MIN_MS;
     if (beat_ms > HEARTBEAT_MAX_MS)
         beat_ms = HEARTBEAT_MAX_MS;
-    log_info("conductor %s:%u: registered as %s, instance %u", l->host, l->port,
-             l->hello.name, m->instance_id);
+    log_info("conductor %s:%u: registered as %s, instance %u", l->config.host,
+             l->config.port, l->hello.name, m->instance_id);
     event_del(l->retry);
     event_loop_wait(l->heartbeat, 1000 * beat_ms);
     l->retry_ms = RETRY_FIRST_MS;
@@ -138,8 +134,8 @@ static int on_frame(void *arg, const struct frame_header *h,
 
 static void retry_later(struct conductor_link *l, const char *reason)
 {
-    log_warn("conductor %s:%u: %s; trying again in %lld ms", l->host, l->port,
-             reason, (long long)l->retry_ms);
+    log_warn("conductor %s:%u: %s; trying again in %lld ms", l->config.host,
+             l->config.port, reason, (long long)l->retry_ms);
     event_loop_wait(l->retry, 1000 * l->retry_ms);
     l->retry_ms *= 2;
     if (l->retry_ms > RETRY_MOST_MS)
@@ -173,14 +169,14 @@ static void connect_now(struct conductor_link *l)
         .output_limit_bytes = 64u << 20,
     };
 
-    log_info("conductor %s:%u: connecting", l->host, l->port);
-    l->conn = frame_conn_connect(l->base, l->dns, l->host, l->port, &limits,
-                                 &conn_ops, l);
+    log_info("conductor %s:%u: connecting", l->config.host, l->config.port);
+    l->conn = frame_conn_connect(l->config.base, l->config.dns, l->config.host,
+                                 l->config.port, &limits, &conn_ops, l);
     if (!l->conn) {
         retry_later(l, "out of memory");
         return;
     }
-    if (handshake_connect(&l->handshake, l->secret, &l->hello, l->conn))
+    if (handshake_connect(&l->handshake, l->config.secret, &l->hello, l->conn))
         frame_conn_fail(l->conn, "no random numbers for HELLO");
     l->overdue = false;
     event_loop_wait(l->retry, 1000 * WELCOME_USUAL_MS);
@@ -198,7 +194,7 @@ static void on_retry(evutil_socket_t, short, void *arg)
         l->overdue = true;
         log_warn("conductor %s:%u: no answer to HELLO yet; is this its "
                  "worker_listen, not its port for clients?",
-                 l->host, l->port);
+                 l->config.host, l->config.port);
         event_loop_wait(l->retry,
                         1000 * (WELCOME_PATIENCE_MS - WELCOME_USUAL_MS));
     }
@@ -219,17 +215,14 @@ conductor_link_new(const struct conductor_link_config *config,
 
     if (!l)
         return NULL;
-    l->base = config->base;
-    l->dns = config->dns;
-    l->secret = config->secret;
+    l->config = *config;
     l->ops = ops;
     l->arg = arg;
     l->hello = *config->hello;
-    snprintf(l->host, sizeof(l->host), "%s", config->host);
-    l->port = config->port;
+    l->config.hello = &l->hello;
     l->retry_ms = RETRY_FIRST_MS;
-    l->retry = event_new(l->base, -1, 0, on_retry, l);
-    l->heartbeat = event_new(l->base, -1, EV_PERSIST, on_heartbeat, l);
+    l->retry = event_new(l->config.base, -1, 0, on_retry, l);
+    l->heartbeat = event_new(l->config.base, -1, EV_PERSIST, on_heartbeat, l);
     if (!l->retry || !l->heartbeat) {
         conductor_link_free(l);
         return NULL;

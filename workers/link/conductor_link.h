@@ -36,7 +36,7 @@ struct conductor_link_config {
     struct event_base *base;     /* borrowed */
     struct evdns_base *dns;      /* borrowed */
     const struct secret *secret; /* borrowed; NULL: none */
-    const char *host;
+    const char *host;            /* borrowed */
     uint16_t port;
     const struct msg_hello *hello;
 };

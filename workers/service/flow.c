@@ -123,7 +123,8 @@ const struct batch_ops worker_batch_ops = {
 
 /* --- transfers --------------------------------------------------------- */
 
-static void on_push_ended(void *arg, struct request *r, const char *why)
+/* The end of a transfer; `why` it failed. */
+static void on_transfer_ended(void *arg, struct request *r, const char *why)
 {
     if (why)
         worker_fail(arg, r, PROTO_E_PEER, why);
@@ -176,24 +177,19 @@ static void on_received(void *arg, struct request *r)
     worker_drop(w, r);
 }
 
-static void on_receive_failed(void *arg, struct request *r, const char *why)
-{
-    worker_fail(arg, r, PROTO_E_PEER, why);
-}
-
-static void on_serve_released(void *arg)
+static void on_released(void *arg)
 {
     worker_poke(arg);
 }
 
 const struct transfer_ops worker_transfer_ops = {
-    .push_ended = on_push_ended,
+    .push_ended = on_transfer_ended,
     .layers_done = on_layers_done,
     .find = on_find,
     .receive_begin = on_receive_begin,
     .received = on_received,
-    .receive_failed = on_receive_failed,
-    .released = on_serve_released,
+    .receive_failed = on_transfer_ended,
+    .released = on_released,
 };
 
 static bool grant(struct worker *w, struct request *r)
@@ -216,20 +212,7 @@ void worker_grant(struct worker *w)
 
 /* --- loads ------------------------------------------------------------- */
 
-static void on_load_poke(void *arg)
-{
-    struct worker *w = arg;
-
-    /* The decode worker may wait for what came. */
-    worker_poke(w);
-}
-
-static void on_load_failed(void *arg, struct request *r, const char *why)
-{
-    worker_fail(arg, r, PROTO_E_INTERNAL, why);
-}
-
 const struct loader_ops worker_loader_ops = {
-    .poke = on_load_poke,
-    .failed = on_load_failed,
+    .poke = on_released, /* the decode worker may wait for what came */
+    .failed = on_failed,
 };

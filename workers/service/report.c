@@ -118,19 +118,25 @@ static void send_mark(struct worker *w, bool ends)
     worker_send(w);
 }
 
-/* Returns whether the walk of the store has more blocks. */
-static bool send_slice(struct worker *w, struct kv_store *store, uint8_t tier)
+/* Sends what is `next` of a store, `most` blocks. Returns whether there may be
+ * more. */
+static bool send_next(struct worker *w, struct kv_store *store, uint8_t tier,
+                      bool (*next)(struct kv_store *, struct kv_event *),
+                      uint32_t most)
 {
     struct run run = {.tier = tier};
     struct kv_event e;
     uint32_t n = 0;
 
-    while (n < SLICE_BLOCKS && kv_store_walk_next(store, &e)) {
+    for (; n < most && next(store, &e); n++)
         run_add(w, &run, &e);
-        n++;
-    }
     run_send(w, &run);
-    return n == SLICE_BLOCKS;
+    return n == most;
+}
+
+static bool send_slice(struct worker *w, struct kv_store *store, uint8_t tier)
+{
+    return send_next(w, store, tier, kv_store_walk_next, SLICE_BLOCKS);
 }
 
 void worker_begin_inventory(struct worker *w)
@@ -153,17 +159,6 @@ void worker_go_on_inventory(struct worker *w)
         send_mark(w, true);
 }
 
-static void send_events_of(struct worker *w, struct kv_store *store,
-                           uint8_t tier)
-{
-    struct run run = {.tier = tier};
-    struct kv_event e;
-
-    while (kv_store_next_event(store, &e))
-        run_add(w, &run, &e);
-    run_send(w, &run);
-}
-
 void worker_send_events(struct worker *w)
 {
     struct kv_store *disk = disk_index(w);
@@ -171,9 +166,11 @@ void worker_send_events(struct worker *w)
 
     anew = (disk && kv_store_take_resync(disk)) || anew;
     if (!anew) {
-        send_events_of(w, w->store, PROTO_TIER_HOST);
+        (void)send_next(w, w->store, PROTO_TIER_HOST, kv_store_next_event,
+                        UINT32_MAX);
         if (disk)
-            send_events_of(w, disk, PROTO_TIER_DISK);
+            (void)send_next(w, disk, PROTO_TIER_DISK, kv_store_next_event,
+                            UINT32_MAX);
         return;
     }
     msg_empty_pack(&w->out, FRAME_BLOCKS_CLEARED, 0);
