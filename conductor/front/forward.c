@@ -69,6 +69,7 @@ static int submit(struct forward_call *c, const struct front_call *call,
         .method = "POST",
         .stream = body->stream,
         .ids = body->ids,
+        .prompt = body->kind,
     };
 
     c->head = forward_copy_head(call->head, &f);

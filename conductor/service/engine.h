@@ -89,6 +89,7 @@ struct forward {
     bool in_line;                    /* engine->line */
     struct expectation *expectation; /* of engine->expected; NULL: none */
     int64_t turn_us;               /* since when it is the first of the line */
+    bool not_found;                /* an engine answered 404 */
     bool refused;                  /* by the status of the answer */
     char tail[FORWARD_TAIL_BYTES]; /* (n_tail): the last bytes of the answer */
     size_t n_tail;

@@ -4,8 +4,9 @@
  *
  * An engine that no longer has its model gets no work. One that never said that
  * it has it gets none either, if it is one of those that answer requests for
- * other models with an error; servers of the kind openai may take any name. One
- * that does not list its models is believed.
+ * other models with an error; servers of the kind openai may take any name. An
+ * empty list, as of a frontend whose workers have not come yet, is a list
+ * without the model. One that does not list its models is believed.
  */
 #include <stdio.h>
 #include <string.h>
@@ -49,8 +50,9 @@ static void lose_model(struct engine *e, const struct model_list *list)
         s->metrics.workers_lost++;
     (void)!pool_set_health(s->pool, e->id, HEALTH_SUSPECT);
     engine_clear(e);
-    log_warn("engine %s gets no work: it has model %s, and not %s",
-             e->config->name, list->model, e->config->model);
+    log_warn("engine %s gets no work: it has %s%s, and not %s", e->config->name,
+             *list->model ? "model " : "no model", list->model,
+             e->config->model);
 }
 
 bool engine_take_models(struct engine *e, const char *text, size_t n)
@@ -70,10 +72,10 @@ bool engine_take_models(struct engine *e, const char *text, size_t n)
         lose_model(e, &list);
         return false;
     }
-    if (!e->doubt_told)
+    if (!e->doubt_told && *list.model)
         log_warn("engine %s lists model %s, and not %s; it is asked for %s "
                  "nevertheless",
                  e->config->name, list.model, model, model);
-    e->doubt_told = true;
+    e->doubt_told = e->doubt_told || *list.model;
     return true;
 }

@@ -81,20 +81,35 @@ static void first_token(struct service_request *request, int64_t now_us)
         (void)!request_set_state(request, REQUEST_DECODING);
 }
 
-/* An engine that takes no more, while another may: as if it had failed, but no
- * fault of it. */
+/* Whether another engine may answer better: one that is full, or one that says
+ * it has no such model, as a server that is up again before its model is. Of
+ * that a second opinion is heard, and no third. */
+static bool may_differ(struct service_request *request, int status)
+{
+    struct forward *f = request->forward;
+
+    if (status != 404)
+        return status == 503;
+    f->engine->n_good = 0; /* it is asked for its models soon */
+    if (f->not_found || !f->what.prompt)
+        return false;
+    f->not_found = true;
+    return true;
+}
+
+/* As if the engine had failed, but no fault of it. */
 static bool try_elsewhere(struct service_request *request, int status)
 {
     struct service *s = request->service;
     char why[128];
 
-    if (status != 503 ||
+    if (!may_differ(request, status) ||
         instances_count(s, ROLE_PREFILL) <
             1u + !request->forward->engine->leaving ||
         request->dispatch.retries >= s->dispatch.max_retries)
         return false;
-    snprintf(why, sizeof(why), "engine %s answers 503",
-             request->forward->engine->config->name);
+    snprintf(why, sizeof(why), "engine %s answers %d",
+             request->forward->engine->config->name, status);
     request_instance_lost(request, request->attempt.prefill, why);
     return true;
 }

@@ -49,6 +49,7 @@ struct service_forward {
     const char *client_id;  /* what the client calls it, cut to 63 bytes; "":
                                nothing;  borrowed for the call only */
     bool named;             /* x-request-id is among the headers */
+    bool prompt;            /* its path asks a model to answer a prompt */
 };
 
 /* What one prompt asks for. Everything is borrowed until submit returns. */

@@ -275,6 +275,28 @@ class Failures(EngineCase):
         got = self.post(cluster, {'prompt': 'x'})
         self.assertEqual((got.status, got.body), (503, {'error': 'full'}))
 
+    def test_404_has_a_second_opinion(self):
+        """As of a server that is up again before its model is."""
+        def not_yet(request, send):
+            send(reply(404, {'error': 'no such model'}))
+        cluster = self.engines(not_yet, None)
+        statuses = self.ask_until(cluster, lambda: self.all[0].requests)
+        self.assertEqual(set(statuses), {200})
+        self.assertEqual(cluster.api.instances()[0], 2)
+        self.end(cluster)
+        # Two that agree are believed; so is one about its paths.
+        cluster = self.engines(not_yet, not_yet, not_yet)
+        got = self.post(cluster, {'prompt': 'x'})
+        self.assertEqual((got.status, got.body),
+                         (404, {'error': 'no such model'}))
+        self.assertEqual(sum(len(e.requests) for e in self.all), 2)
+        self.assertEqual(self.post(cluster, {'input': 'x'},
+                                   '/v1/embeddings').status, 404)
+        self.assertEqual(sum(len(e.requests) for e in self.all), 3)
+        self.end(cluster)
+        cluster = self.engines(not_yet)
+        self.assertEqual(self.post(cluster, {'prompt': 'x'}).status, 404)
+
     def test_no_answer_is_tried_elsewhere(self):
         for how in ('close', 'reset'):
             with self.subTest(how):

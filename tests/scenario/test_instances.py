@@ -675,7 +675,7 @@ class Models(InstanceCase):
             'm': None, 'alias': None, 'lora': 'm'})
         for name in 'm', 'alias', 'lora':
             self.assertEqual(self.ask(cluster, name).status, 200)
-        self.assertError(self.ask(cluster, 'x'), 404, "'x'")
+        self.assertError(self.ask(cluster, 'x'), 404, '"x"')
         self.assertIn('engine b: its model is not known yet',
                       cluster.conductor.log())
         listed = {i['name']: i for i in cluster.api.request(
@@ -712,6 +712,22 @@ class Models(InstanceCase):
         wait_until('it is back', lambda: self.ask(cluster).status == 200)
         self.assertEqual(self.gauge(cluster, 'other_model', 'a'), 0)
         self.assertEqual(self.states(cluster), {'a': 'ready', 'b': 'ready'})
+
+    def test_an_empty_list(self):
+        """As of a frontend whose workers have not come yet, or have gone."""
+        had, new, lax = self.engine(), self.engine(), self.engine()
+        had.models = [self.card('m')]
+        new.models = lax.models = []
+        cluster = self.conductor(engines=[
+            self.entry('had', had), self.entry('new', new, kind='vllm'),
+            self.entry('lax', lax)])
+        self.wait_states(cluster, had='ready', new='suspect', lax='ready')
+        had.models = []
+        self.wait_states(cluster, had='suspect', new='suspect', lax='ready')
+        self.assertIn('engine had gets no work: it has no model, and not m',
+                      cluster.conductor.log())
+        had.models = new.models = [self.card('m')]
+        self.wait_states(cluster, had='ready', new='ready', lax='ready')
 
     def test_who_lists_another_model(self):
         strict, lax = self.engine(), self.engine()

@@ -85,12 +85,14 @@ int model_list_read(const char *text, size_t n, struct model_list *out)
     if (n > MODEL_LIST_BYTES_MAX)
         return -E2BIG;
     json = json_loadb(text, n, 0, NULL);
+    bool empty = json_is_array(json_object_get(json, "data")) &&
+                 json_array_size(json_object_get(json, "data")) == 0;
     json_array_foreach(json_object_get(json, "data"), i, card)
         take_base(&list, card, &root);
     json_array_foreach(json_object_get(json, "data"), i, card)
         take_adapter(&list, card);
     json_decref(json);
-    if (!*list.model)
+    if (!*list.model && !empty)
         return -EINVAL;
     *out = list;
     return 0;

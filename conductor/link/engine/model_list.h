@@ -23,8 +23,9 @@ struct model_list {
     struct engine_names others; /* models of their own */
 };
 
-/* Reads the n bytes of an answer. Returns 0; -EINVAL: it is no such list, or
- * names no model; -E2BIG: over MODEL_LIST_BYTES_MAX. */
+/* Reads the n bytes of an answer. Returns 0, also of an empty list; -EINVAL: it
+ * is no such list, or names no model that could be ours; -E2BIG: over
+ * MODEL_LIST_BYTES_MAX. */
 [[nodiscard]] int model_list_read(const char *text, size_t n,
                                   struct model_list *out);
 
