@@ -59,6 +59,10 @@ struct option_table {
     size_t count;
 };
 
+/* The table of an array of rows. */
+#define OPTION_TABLE(rows) \
+    (&(const struct option_table){rows, sizeof(rows) / sizeof((rows)[0])})
+
 /* What --help says about a program or subcommand. */
 struct option_usage {
     const char *name; /* with the program's: "conductor-replay live" */

@@ -24,6 +24,9 @@
 #define DESCRIPTORS_MIN 640
 #define SAY_WEIGHTS_BYTES (256u << 20)
 
+/* Prints a message about the command line. */
+#define usage(...) options_complain("conductor-worker", __VA_ARGS__)
+
 static void on_signal(evutil_socket_t number, short, void *arg)
 {
     log_info("signal %d: leaving", (int)number);
@@ -132,8 +135,7 @@ static int profile(const struct worker_options *o, struct engine *engine)
     FILE *out = fopen(o->profile, "w");
 
     if (!out)
-        return options_complain("conductor-worker", "--profile %s: %s",
-                                o->profile, strerror(errno));
+        return usage("--profile %s: %s", o->profile, strerror(errno));
     int rc = profile_into(out, o, engine, err, sizeof(err));
     if (fclose(out) != 0 && rc == 0) {
         rc = -errno;
@@ -141,16 +143,9 @@ static int profile(const struct worker_options *o, struct engine *engine)
     }
     if (rc == 0)
         return EXIT_SUCCESS;
-    (void)options_complain("conductor-worker", "--profile %s: %s", o->profile,
-                           err);
+    (void)usage("--profile %s: %s", o->profile, err);
     remove(o->profile);
     return EXIT_FAILURE;
-}
-
-/* Prints a message about the command line. */
-static int usage(const char *err)
-{
-    return options_complain("conductor-worker", "%s", err);
 }
 
 /* Whether there is memory for all of it; says so where it takes long. */
@@ -180,12 +175,12 @@ static int run(const struct worker_options *o, const struct secret *secret,
     struct engine_needs needs;
 
     if (engine_plan(config, &layout, &needs, err, sizeof(err)) < 0)
-        return usage(err);
+        return usage("%s", err);
     if (check_memory(o, &layout, &needs) < 0)
         return EXIT_FAILURE;
     struct engine *engine = engine_new(config, err, sizeof(err));
     if (!engine)
-        return usage(err);
+        return usage("%s", err);
     int status = o->profile ? profile(o, engine)
                             : serve(o, secret, engine, config->cost);
     engine_free(engine);
@@ -205,24 +200,18 @@ int main(int argc, char **argv)
         return status;
     log_init("worker", o.log_level);
     const struct model_shape *shape = model_find(o.model);
-    if (o.layers > shape->layers) {
-        snprintf(err, sizeof(err), "--layers %u: model %s has %u layers",
-                 o.layers, shape->name, shape->layers);
-        return usage(err);
-    }
+    if (o.layers > shape->layers)
+        return usage("--layers %u: model %s has %u layers", o.layers,
+                     shape->name, shape->layers);
     if (o.cost_model &&
-        cost_model_load_file(o.cost_model, &cost, err, sizeof(err)) < 0) {
-        fprintf(stderr, "conductor-worker: --cost-model: %s\n", err);
-        return OPTIONS_EXIT_USAGE;
-    }
+        cost_model_load_file(o.cost_model, &cost, err, sizeof(err)) < 0)
+        return usage("--cost-model: %s", err);
     if (o.cost_model && cost.block_tokens &&
-        cost.block_tokens != o.block_tokens) {
-        snprintf(err, sizeof(err),
-                 "--cost-model %.150s: was fitted for blocks of %lld tokens, "
-                 "but --block-tokens is %u",
-                 o.cost_model, (long long)cost.block_tokens, o.block_tokens);
-        return usage(err);
-    }
+        cost.block_tokens != o.block_tokens)
+        return usage("--cost-model %.150s: was fitted for blocks of %lld "
+                     "tokens, but --block-tokens is %u",
+                     o.cost_model, (long long)cost.block_tokens,
+                     o.block_tokens);
     struct engine_config config = {
         .kind = o.engine,
         .shape = shape,
@@ -235,7 +224,7 @@ int main(int argc, char **argv)
     };
     struct secret *secret = NULL;
     if (!o.profile && worker_trust(&o, &secret, err, sizeof(err)) < 0)
-        return usage(err);
+        return usage("%s", err);
     if (!o.profile && descriptors_raise() < DESCRIPTORS_MIN)
         log_warn("fewer than %d files may be open (ulimit -n): peers may have "
                  "to wait",

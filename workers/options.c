@@ -137,9 +137,8 @@ static int parse(int argc, char **argv, struct worker_options *o, int *status)
         {"log-level", OPTION_CHOICE, &o->log_level, "LEVEL", 0, 0,
          "error, warn, info or debug", .choice = log_level_name},
     };
-    const struct option_table table = {specs, sizeof(specs) / sizeof(*specs)};
 
-    return options_start(&usage, &table, argc, argv, status);
+    return options_start(&usage, OPTION_TABLE(specs), argc, argv, status);
 }
 
 static void set_defaults(struct worker_options *o)

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/error.h"
 #include "base/log.h"
 #include "conductor/service/state.h"
 
@@ -17,65 +18,56 @@ static bool name_ok(const char *name)
 }
 
 /* Whether this worker can serve beside the ones that are there. */
-static uint16_t check_hello(const struct service *s, const struct msg_hello *m,
-                            char text[MSG_TEXT_MAX])
+static int check_hello(const struct service *s, const struct msg_hello *m,
+                       char text[MSG_TEXT_MAX])
 {
-    if (m->kind != PROTO_PEER_WORKER || m->role == 0) {
-        snprintf(text, MSG_TEXT_MAX, "kind %u with role %u is not a worker",
-                 m->kind, m->role);
-        return PROTO_E_INVALID;
-    }
-    if (!name_ok(m->name)) {
-        snprintf(text, MSG_TEXT_MAX,
-                 "name: must be 1 to %d printable characters without blanks",
-                 MSG_NAME_MAX - 1);
-        return PROTO_E_INVALID;
-    }
+    if (m->kind != PROTO_PEER_WORKER || m->role == 0)
+        return error_say(text, MSG_TEXT_MAX, PROTO_E_INVALID,
+                         "kind %u with role %u is not a worker", m->kind,
+                         m->role);
+    if (!name_ok(m->name))
+        return error_say(
+            text, MSG_TEXT_MAX, PROTO_E_INVALID,
+            "name: must be 1 to %d printable characters without blanks",
+            MSG_NAME_MAX - 1);
     if ((m->role & PROTO_ROLE_DECODE) &&
-        !(m->capabilities & PROTO_CAP_PUSH_TCP)) {
-        snprintf(text, MSG_TEXT_MAX,
-                 "capabilities: a worker that decodes must take KV_BEGIN");
-        return PROTO_E_INCOMPATIBLE;
-    }
-    if (strcmp(m->model, s->config.model) != 0) {
-        snprintf(text, MSG_TEXT_MAX,
-                 "model: \"%s\", but this conductor serves \"%.200s\"",
-                 m->model, s->config.model);
-        return PROTO_E_INCOMPATIBLE;
-    }
-    if (m->block_tokens != s->config.block_tokens) {
-        snprintf(text, MSG_TEXT_MAX,
-                 "block_tokens: %u, but this conductor is configured for %lld",
-                 m->block_tokens, (long long)s->config.block_tokens);
-        return PROTO_E_INCOMPATIBLE;
-    }
+        !(m->capabilities & PROTO_CAP_PUSH_TCP))
+        return error_say(
+            text, MSG_TEXT_MAX, PROTO_E_INCOMPATIBLE,
+            "capabilities: a worker that decodes must take KV_BEGIN");
+    if (strcmp(m->model, s->config.model) != 0)
+        return error_say(text, MSG_TEXT_MAX, PROTO_E_INCOMPATIBLE,
+                         "model: \"%s\", but this conductor serves \"%.200s\"",
+                         m->model, s->config.model);
+    if (m->block_tokens != s->config.block_tokens)
+        return error_say(
+            text, MSG_TEXT_MAX, PROTO_E_INCOMPATIBLE,
+            "block_tokens: %u, but this conductor is configured for %lld",
+            m->block_tokens, (long long)s->config.block_tokens);
     if (m->kv_capacity_blocks == 0 || m->kv_bytes_per_token == 0 ||
         m->window_tokens == 0 || m->vocab == 0 ||
         m->kv_capacity_blocks > INT64_MAX / 512 / m->kv_bytes_per_token ||
-        m->disk_capacity_blocks > INT64_MAX / 512 / m->kv_bytes_per_token) {
-        snprintf(text, MSG_TEXT_MAX,
-                 "kv_capacity_blocks, disk_capacity_blocks, "
-                 "kv_bytes_per_token, window_tokens or vocab is out of range");
-        return PROTO_E_INVALID;
-    }
+        m->disk_capacity_blocks > INT64_MAX / 512 / m->kv_bytes_per_token)
+        return error_say(
+            text, MSG_TEXT_MAX, PROTO_E_INVALID,
+            "kv_capacity_blocks, disk_capacity_blocks, "
+            "kv_bytes_per_token, window_tokens or vocab is out of range");
     if (s->n_workers && m->fingerprint != s->fingerprint) {
         log_info("worker %s: the other workers' fingerprint is %016llx",
                  m->name, (unsigned long long)s->fingerprint);
-        snprintf(text, MSG_TEXT_MAX,
-                 "fingerprint %016llx is not that of the other workers: same "
-                 "model name, other weights, --seed, --engine or number of "
-                 "--layers (this worker has %u): start it as the others, or "
-                 "with a conductor of its own",
-                 (unsigned long long)m->fingerprint, m->layers);
-        return PROTO_E_INCOMPATIBLE;
+        return error_say(
+            text, MSG_TEXT_MAX, PROTO_E_INCOMPATIBLE,
+            "fingerprint %016llx is not that of the other workers: same "
+            "model name, other weights, --seed, --engine or number of "
+            "--layers (this worker has %u): start it as the others, or "
+            "with a conductor of its own",
+            (unsigned long long)m->fingerprint, m->layers);
     }
     for (uint32_t i = 0; i < pool_slots(s->pool); i++) {
         if (s->workers[i].link &&
-            strcmp(s->workers[i].hello.name, m->name) == 0) {
-            snprintf(text, MSG_TEXT_MAX, "name: \"%s\" is registered already",
-                     m->name);
-            return PROTO_E_DUPLICATE;
-        }
+            strcmp(s->workers[i].hello.name, m->name) == 0)
+            return error_say(text, MSG_TEXT_MAX, PROTO_E_DUPLICATE,
+                             "name: \"%s\" is registered already", m->name);
     }
     return 0;
 }
@@ -88,20 +80,20 @@ static bool is_this_machine(const char *host)
 
 /* Whether the registered workers and this one, at `host`, can reach each other.
  */
-static uint16_t check_host(const struct service *s, const char *host,
-                           char text[MSG_TEXT_MAX])
+static int check_host(const struct service *s, const char *host,
+                      char text[MSG_TEXT_MAX])
 {
     for (uint32_t i = 0; i < pool_slots(s->pool); i++) {
         const struct worker *w = &s->workers[i];
 
         if (!w->link || is_this_machine(w->host) == is_this_machine(host))
             continue;
-        snprintf(text, MSG_TEXT_MAX,
-                 "other workers would look for this one at %.100s, and %s is "
-                 "at %.100s: give the one on the conductor's machine that "
-                 "machine's address in --conductor and --listen",
-                 host, w->hello.name, w->host);
-        return PROTO_E_INCOMPATIBLE;
+        return error_say(
+            text, MSG_TEXT_MAX, PROTO_E_INCOMPATIBLE,
+            "other workers would look for this one at %.100s, and %s is "
+            "at %.100s: give the one on the conductor's machine that "
+            "machine's address in --conductor and --listen",
+            host, w->hello.name, w->host);
     }
     return 0;
 }
@@ -160,16 +152,14 @@ uint16_t service_join(void *arg, struct worker_link *link,
 {
     struct service *s = arg;
     uint32_t id;
-    uint16_t code = check_hello(s, m, text);
+    int code = check_hello(s, m, text);
 
     if (!code)
         code = check_host(s, peer_host, text);
+    if (!code && s->n_workers == 0 && adopt_fleet(s, m))
+        code = error_say(text, MSG_TEXT_MAX, PROTO_E_INTERNAL, "out of memory");
     if (code)
-        return code;
-    if (s->n_workers == 0 && adopt_fleet(s, m)) {
-        snprintf(text, MSG_TEXT_MAX, "out of memory");
-        return PROTO_E_INTERNAL;
-    }
+        return (uint16_t)code;
     struct pool_instance_config in = {
         .name = m->name,
         .role = m->role,

@@ -53,9 +53,8 @@ static int parse_options(int argc, char **argv, struct options *o, int *status)
          "draw predicted against measured as an SVG", .letter = 'p'},
         {"", OPTION_LIST, &o->profiles, NULL, 0, 0, NULL},
     };
-    const struct option_table table = {specs, sizeof(specs) / sizeof(*specs)};
 
-    if (options_start(&usage, &table, argc, argv, status))
+    if (options_start(&usage, OPTION_TABLE(specs), argc, argv, status))
         return -1;
     if (o->out && o->profiles.count > 0)
         return 0;

@@ -15,6 +15,9 @@
 int replay_complain(const char *name, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
+/* As replay_complain(), of the command line. Returns the exit status. */
+#define replay_refuse(...) (replay_complain(__VA_ARGS__), OPTIONS_EXIT_USAGE)
+
 /*
  * Whether the files of all OUTPUT options can be written, before the work whose
  * result they are to hold. Files that exist are not changed; others are made

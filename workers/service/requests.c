@@ -3,71 +3,62 @@
 #include <stdio.h>
 
 #include "base/clock.h"
+#include "base/error.h"
 #include "base/log.h"
 #include "workers/service/internal.h"
 
 /* A request that is turned away at the door. */
-static int turn_away(struct worker *w, uint64_t id, uint16_t code,
-                     const char *why)
+static int turn_away(struct worker *w, uint64_t id, int code, const char *why)
 {
     log_warn("request %llu refused: %s", (unsigned long long)id, why);
-    worker_send_failed(w, id, code, why);
+    worker_send_failed(w, id, (uint16_t)code, why);
     return 0;
 }
 
 /* Checks what PREFILL and DECODE have in common. Returns 0, or a code with
  * text. decodes: the answer's tokens need room here. */
-static uint16_t check_request(const struct worker *w, uint64_t id,
-                              uint32_t n_tokens, uint32_t max_tokens,
-                              bool decodes, char text[MSG_TEXT_MAX])
+static int check_request(const struct worker *w, uint64_t id, uint32_t n_tokens,
+                         uint32_t max_tokens, bool decodes,
+                         char text[MSG_TEXT_MAX])
 {
     uint32_t window = w->layout->window_tokens;
 
-    if (request_find(&w->requests, id)) {
-        snprintf(text, MSG_TEXT_MAX, "the request id is in use");
-        return PROTO_E_DUPLICATE;
-    }
-    if (n_tokens == 0 || max_tokens == 0) {
-        snprintf(text, MSG_TEXT_MAX,
-                 "%u prompt tokens and max_tokens %u: both must be 1 or more",
-                 n_tokens, max_tokens);
-        return PROTO_E_INVALID;
-    }
+    if (request_find(&w->requests, id))
+        return error_say(text, MSG_TEXT_MAX, PROTO_E_DUPLICATE,
+                         "the request id is in use");
+    if (n_tokens == 0 || max_tokens == 0)
+        return error_say(
+            text, MSG_TEXT_MAX, PROTO_E_INVALID,
+            "%u prompt tokens and max_tokens %u: both must be 1 or more",
+            n_tokens, max_tokens);
     uint32_t here = decodes ? max_tokens : 1; /* tokens that it answers */
-    if ((uint64_t)n_tokens + here - 1 > window) {
-        snprintf(text, MSG_TEXT_MAX,
-                 "%u prompt tokens and %u to answer do not fit the window of "
-                 "%u tokens",
-                 n_tokens, here, window);
-        return PROTO_E_INVALID;
-    }
+    if ((uint64_t)n_tokens + here - 1 > window)
+        return error_say(
+            text, MSG_TEXT_MAX, PROTO_E_INVALID,
+            "%u prompt tokens and %u to answer do not fit the window of "
+            "%u tokens",
+            n_tokens, here, window);
     struct kv_store_stats stats;
     kv_store_stats(w->store, &stats);
     uint32_t blocks = request_blocks(n_tokens, here, w->layout->block_tokens);
-    if (blocks > stats.capacity_blocks) {
-        snprintf(text, MSG_TEXT_MAX,
-                 "%u KV blocks are needed, this worker has %u", blocks,
-                 stats.capacity_blocks);
-        return PROTO_E_CAPACITY;
-    }
+    if (blocks > stats.capacity_blocks)
+        return error_say(text, MSG_TEXT_MAX, PROTO_E_CAPACITY,
+                         "%u KV blocks are needed, this worker has %u", blocks,
+                         stats.capacity_blocks);
     return PROTO_OK;
 }
 
-static uint16_t check_prefill(const struct worker *w, uint64_t id,
-                              const struct msg_prefill *m, bool decodes,
-                              char text[MSG_TEXT_MAX])
+static int check_prefill(const struct worker *w, uint64_t id,
+                         const struct msg_prefill *m, bool decodes,
+                         char text[MSG_TEXT_MAX])
 {
-    if (!(w->options->role & PROTO_ROLE_PREFILL)) {
-        snprintf(text, MSG_TEXT_MAX, "PREFILL, but the role is decode");
-        return PROTO_E_INVALID;
-    }
-    if (decodes && !(w->options->role & PROTO_ROLE_DECODE)) {
-        snprintf(text, MSG_TEXT_MAX,
-                 "no decode worker is named, and the role is prefill");
-        return PROTO_E_INVALID;
-    }
-    uint16_t code =
-        check_request(w, id, m->n_tokens, m->max_tokens, decodes, text);
+    if (!(w->options->role & PROTO_ROLE_PREFILL))
+        return error_say(text, MSG_TEXT_MAX, PROTO_E_INVALID,
+                         "PREFILL, but the role is decode");
+    if (decodes && !(w->options->role & PROTO_ROLE_DECODE))
+        return error_say(text, MSG_TEXT_MAX, PROTO_E_INVALID,
+                         "no decode worker is named, and the role is prefill");
+    int code = check_request(w, id, m->n_tokens, m->max_tokens, decodes, text);
     if (code)
         return code;
     for (uint32_t i = 0; i < m->n_tokens; i++) {
@@ -75,10 +66,10 @@ static uint16_t check_prefill(const struct worker *w, uint64_t id,
 
         if (token < w->layout->vocab)
             continue;
-        snprintf(text, MSG_TEXT_MAX,
-                 "token %u is %u: ids must be below the vocabulary of %u", i,
-                 token, w->layout->vocab);
-        return PROTO_E_INVALID;
+        return error_say(
+            text, MSG_TEXT_MAX, PROTO_E_INVALID,
+            "token %u is %u: ids must be below the vocabulary of %u", i, token,
+            w->layout->vocab);
     }
     return PROTO_OK;
 }
@@ -105,7 +96,7 @@ static int on_prefill(struct worker *w, uint64_t id, const uint8_t *payload,
     if (msg_prefill_unpack(payload, len, &m))
         return -EBADMSG;
     bool decodes = !m.decode_host[0] && m.max_tokens > 1;
-    uint16_t code = check_prefill(w, id, &m, decodes, text);
+    int code = check_prefill(w, id, &m, decodes, text);
     if (code)
         return turn_away(w, id, code, text);
     struct request *r =
@@ -144,7 +135,7 @@ static int on_decode(struct worker *w, uint64_t id, const uint8_t *payload,
     if (!(w->options->role & PROTO_ROLE_DECODE))
         return turn_away(w, id, PROTO_E_INVALID,
                          "DECODE, but the role is prefill");
-    uint16_t code = check_request(w, id, m.n_tokens, m.max_tokens, true, text);
+    int code = check_request(w, id, m.n_tokens, m.max_tokens, true, text);
     if (code)
         return turn_away(w, id, code, text);
     if (w->n_arriving >= w->options->max_queue)

@@ -73,8 +73,7 @@ static int parse(int argc, char **argv, struct settings *s, int *status)
         {"plot", OPTION_OUTPUT, &s->plot, "FILE", 0, 0,
          "draw TTFT over time, its distribution and prediction (SVG)"},
     };
-    const struct option_table table = {specs, sizeof specs / sizeof specs[0]};
-    if (replay_parse(&usage, &table, argc, argv, status) != 0)
+    if (replay_parse(&usage, OPTION_TABLE(specs), argc, argv, status) != 0)
         return -1;
     *status = REPLAY_EXIT_USAGE;
     return replay_stream_check(&s->source, usage.name);
@@ -258,11 +257,9 @@ int replay_command_live(int argc, char **argv)
 
     if (parse(argc, argv, &s, &status) != 0)
         return status;
-    if (replay_server_parse(s.url, &server) != 0) {
-        replay_complain(usage.name,
-                        "--url %s: must be http://HOST[:PORT][/PREFIX]", s.url);
-        return REPLAY_EXIT_USAGE;
-    }
+    if (replay_server_parse(s.url, &server) != 0)
+        return replay_refuse(
+            usage.name, "--url %s: must be http://HOST[:PORT][/PREFIX]", s.url);
     raise_file_limit();
     return load_and_run(&s, &server);
 }

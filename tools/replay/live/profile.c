@@ -95,9 +95,8 @@ static int parse(int argc, char **argv, struct settings *s, int *status)
         {"timeout", OPTION_NUMBER, &s->timeout_s, "S", 1e-3, 1e6,
          "seconds for one answer (default 300)"},
     };
-    const struct option_table table = {specs, sizeof specs / sizeof specs[0]};
 
-    return replay_parse(&usage, &table, argc, argv, status);
+    return replay_parse(&usage, OPTION_TABLE(specs), argc, argv, status);
 }
 
 static void on_done(void *arg, struct replay_record *record)
@@ -389,11 +388,9 @@ int replay_command_profile(int argc, char **argv)
 
     if (parse(argc, argv, &s, &status) != 0)
         return status;
-    if (replay_server_parse(s.url, &b.server) != 0) {
-        replay_complain(usage.name,
-                        "--url %s: must be http://HOST[:PORT][/PREFIX]", s.url);
-        return REPLAY_EXIT_USAGE;
-    }
+    if (replay_server_parse(s.url, &b.server) != 0)
+        return replay_refuse(
+            usage.name, "--url %s: must be http://HOST[:PORT][/PREFIX]", s.url);
     if (s.seed == 0)
         s.seed = (uint64_t)clock_now_us();
     return run_on_loop(&b);

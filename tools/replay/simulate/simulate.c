@@ -76,9 +76,8 @@ static int parse(int argc, char **argv, struct settings *s, int *status)
         {"timing", OPTION_FLAG, &s->timing, NULL, 0, 0,
          "put the wall time into the report"},
     };
-    const struct option_table table = {specs, sizeof specs / sizeof specs[0]};
-    if (replay_policies_parse(&s->policies, &usage, &table, argc, argv,
-                              status) != 0)
+    if (replay_policies_parse(&s->policies, &usage, OPTION_TABLE(specs), argc,
+                              argv, status) != 0)
         return -1;
     if (replay_stream_check(source, usage.name) != 0 ||
         replay_check_admission(usage.name, s->params.sim.admission) != 0)

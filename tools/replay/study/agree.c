@@ -78,8 +78,7 @@ static int parse(int argc, char **argv, struct settings *s, int *status)
         {"json", OPTION_OUTPUT, &s->json, "FILE", 0, 0,
          "write the comparison as JSON"},
     };
-    const struct option_table table = {specs, sizeof specs / sizeof specs[0]};
-    return replay_parse(&usage, &table, argc, argv, status);
+    return replay_parse(&usage, OPTION_TABLE(specs), argc, argv, status);
 }
 
 /* What the live report says, by fields. */

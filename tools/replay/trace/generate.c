@@ -103,9 +103,8 @@ int replay_command_generate(int argc, char **argv)
         {"out", OPTION_OUTPUT, &out, "FILE", 0, 0,
          "gzip if it ends in .gz (default: stdout)"},
     };
-    const struct option_table table = {specs, sizeof specs / sizeof specs[0]};
     int status = 0;
-    if (replay_parse(&usage, &table, argc, argv, &status) != 0)
+    if (replay_parse(&usage, OPTION_TABLE(specs), argc, argv, &status) != 0)
         return status;
     struct trace_generator *generator = NULL;
     int rc = trace_generator_new(like, seed, rate, &generator);

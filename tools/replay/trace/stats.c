@@ -125,16 +125,13 @@ int replay_command_stats(int argc, char **argv)
         {"plot", OPTION_OUTPUT, &s.plot, "FILE", 0, 0,
          "hit ratio over capacity, popularity and reuse gaps as SVG"},
     };
-    const struct option_table table = {specs, sizeof specs / sizeof specs[0]};
     struct replay_numbers capacities;
     char error[REPLAY_LIST_ERROR_BYTES];
     int status = 0;
-    if (replay_parse(&usage, &table, argc, argv, &status) != 0)
+    if (replay_parse(&usage, OPTION_TABLE(specs), argc, argv, &status) != 0)
         return status;
     if (replay_list_numbers("capacities", s.capacities, 1e-6, 1e9, &capacities,
-                            error) != 0) {
-        replay_complain(usage.name, "%s", error);
-        return REPLAY_EXIT_USAGE;
-    }
+                            error) != 0)
+        return replay_refuse(usage.name, "%s", error);
     return measure(&s, &capacities);
 }

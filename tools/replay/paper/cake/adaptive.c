@@ -60,9 +60,8 @@ static int parse(int argc, char **argv, struct settings *s, int *status)
          "a line for every bandwidth and order"},
         {"plot", OPTION_OUTPUT, &s->plot, "FILE", 0, 0, "SVG"},
     };
-    const struct option_table table = {specs, sizeof specs / sizeof specs[0]};
     char error[REPLAY_LIST_ERROR_BYTES];
-    if (replay_parse(&usage, &table, argc, argv, status) != 0)
+    if (replay_parse(&usage, OPTION_TABLE(specs), argc, argv, status) != 0)
         return -1;
     *status = REPLAY_EXIT_USAGE;
     if (replay_list_numbers("bandwidths", s->bandwidths, 1e-3, 1e6, &s->gbps,

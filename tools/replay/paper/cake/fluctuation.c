@@ -77,8 +77,7 @@ static int parse(int argc, char **argv, struct settings *s, int *status)
         {"plot", OPTION_OUTPUT, &s->plot, "FILE", 0, 0,
          "all runs, and the pointers of the first, as SVG"},
     };
-    const struct option_table table = {specs, sizeof specs / sizeof specs[0]};
-    return replay_parse(&usage, &table, argc, argv, status);
+    return replay_parse(&usage, OPTION_TABLE(specs), argc, argv, status);
 }
 
 /* The means: half the budget, half the bandwidth. */

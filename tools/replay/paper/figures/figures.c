@@ -86,16 +86,13 @@ int replay_command_figures(int argc, char **argv)
         {"jobs", OPTION_COUNT, &s.jobs, "N", 1, 1024,
          "simulations at once (default: the cores of this machine)"},
     };
-    const struct option_table table = {specs, sizeof specs / sizeof specs[0]};
     struct replay_names only;
     char error[REPLAY_LIST_ERROR_BYTES];
     int status = 0;
-    if (replay_parse(&usage, &table, argc, argv, &status) != 0)
+    if (replay_parse(&usage, OPTION_TABLE(specs), argc, argv, &status) != 0)
         return status;
     if (s.only &&
-        replay_list_names("only", s.only, figure_name, &only, error) != 0) {
-        replay_complain(usage.name, "%s", error);
-        return REPLAY_EXIT_USAGE;
-    }
+        replay_list_names("only", s.only, figure_name, &only, error) != 0)
+        return replay_refuse(usage.name, "%s", error);
     return run_script(&s);
 }

@@ -67,9 +67,8 @@ static int parse(int argc, char **argv, struct settings *s, int *status)
         {"csv", OPTION_OUTPUT, &s->csv, "FILE", 0, 0, "a line a simulation"},
         {"plot", OPTION_OUTPUT, &s->plot, "FILE", 0, 0, "SVG"},
     };
-    const struct option_table table = {specs, sizeof specs / sizeof specs[0]};
-    return replay_policies_parse(&s->numbers, &usage, &table, argc, argv,
-                                 status);
+    return replay_policies_parse(&s->numbers, &usage, OPTION_TABLE(specs), argc,
+                                 argv, status);
 }
 
 static int read_lists(const struct settings *s, struct replay_comparison *c)

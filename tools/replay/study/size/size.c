@@ -86,9 +86,8 @@ static int parse(int argc, char **argv, struct settings *s, int *status)
         {"plot", OPTION_OUTPUT, &s->plot, "FILE", 0, 0,
          "the sizes, and the best share by number of nodes, as SVG"},
     };
-    const struct option_table table = {specs, sizeof specs / sizeof specs[0]};
-    return replay_policies_parse(&s->policies, &usage, &table, argc, argv,
-                                 status);
+    return replay_policies_parse(&s->policies, &usage, OPTION_TABLE(specs),
+                                 argc, argv, status);
 }
 
 static int make_case(struct sizing *z, struct search_size size,

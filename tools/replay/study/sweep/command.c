@@ -70,13 +70,12 @@ static int parse(int argc, char **argv, struct settings *s, int *status)
         {"json", OPTION_OUTPUT, &s->json, "FILE", 0, 0,
          "the cases, results and losses"},
     };
-    const struct option_table table = {specs, sizeof specs / sizeof specs[0]};
 
     s->traces.items = calloc((size_t)argc, sizeof(*s->traces.items));
     if (!s->traces.items)
         return replay_complain(usage.name, "out of memory");
-    return replay_policies_parse(&s->numbers, &usage, &table, argc, argv,
-                                 status);
+    return replay_policies_parse(&s->numbers, &usage, OPTION_TABLE(specs), argc,
+                                 argv, status);
 }
 
 static int read_policies(struct settings *s)
