@@ -47,6 +47,19 @@ static int check_model(const struct config *c, char err[CONFIG_ERROR_MAX])
     return -EINVAL;
 }
 
+/* The costs of native workers: engines name theirs. */
+static int check_cost_model(const struct config *c, char err[CONFIG_ERROR_MAX])
+{
+    if (*c->worker_listen || !*c->cost_model ||
+        (!c->engines.given && !*c->engines_file))
+        return 0;
+    snprintf(err, CONFIG_ERROR_MAX,
+             "cost_model: \"%.200s\": of native workers, and worker_listen is "
+             "empty; an engine's entry names its own",
+             c->cost_model);
+    return -EINVAL;
+}
+
 int config_check(const struct config *c, char err[CONFIG_ERROR_MAX])
 {
     if (c->worker_timeout_ms < 2 * c->heartbeat_ms) {
@@ -73,7 +86,7 @@ int config_check(const struct config *c, char err[CONFIG_ERROR_MAX])
                  c->priority_header);
         return -EINVAL;
     }
-    if (check_model(c, err))
+    if (check_model(c, err) || check_cost_model(c, err))
         return -EINVAL;
     return check_policy(c, err);
 }

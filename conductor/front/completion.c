@@ -127,7 +127,7 @@ void completion_serve(const struct front_call *call)
                                   &front->options.limits, &request, &error);
     if (rc == 0) {
         params.max_tokens = request.max_tokens;
-        params.session = endpoint_session(call->head);
+        endpoint_session(call->head, &params);
         params.salt = rules.cache_salt ? rules.cache_salt : request.salt;
         rc = take_on(call, &request, &params, &error);
     }

@@ -121,8 +121,9 @@ int endpoint_rules(const struct front_call *call,
     return rc;
 }
 
-/* FNV-1a, never 0. */
-uint64_t endpoint_session(const struct http_head *head)
+/* Its number is FNV-1a, and never 0. */
+void endpoint_session(const struct http_head *head,
+                      struct service_request_params *params)
 {
     const struct http_slice *id = http_find(head, "x-session-id");
     uint64_t h = 0xcbf29ce484222325u;
@@ -130,10 +131,12 @@ uint64_t endpoint_session(const struct http_head *head)
     if (!id)
         id = http_find(head, "x-dynamo-session-id");
     if (!id || id->n == 0)
-        return 0;
+        return;
     for (size_t i = 0; i < id->n; i++)
         h = (h ^ (unsigned char)id->at[i]) * 0x100000001b3u;
-    return h ? h : 1;
+    params->session = h ? h : 1;
+    params->session_id = id->at;
+    params->n_session_id = id->n;
 }
 
 void endpoint_set_no_memory(struct openai_error *error)

@@ -87,7 +87,7 @@ static int submit(struct forward_call *c, const struct front_call *call,
     params->max_tokens = body->max_tokens ? body->max_tokens : USUAL_MAX_TOKENS;
     params->salt = body->salt;
     params->adapter = adapter_of(service, body);
-    params->session = endpoint_session(call->head);
+    endpoint_session(call->head, params);
     params->forward = &f;
     if (keep_body(call, r, &f))
         return -ENOMEM;

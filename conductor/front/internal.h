@@ -86,8 +86,10 @@ bool forward_passes(const struct http_head *head, struct http_slice name);
  * "" if it does not fit into size. */
 void endpoint_unescape(const char *at, size_t n, char *out, size_t size);
 
-/* A number of the session that a request's headers name; 0: none. */
-uint64_t endpoint_session(const struct http_head *head);
+/* Sets the session that a request's headers name, if they name one. Borrows the
+ * head. */
+void endpoint_session(const struct http_head *head,
+                      struct service_request_params *params);
 
 /* Set *error to a 500 that says so. */
 void endpoint_set_no_memory(struct openai_error *error);

@@ -204,6 +204,7 @@ void explain_decided(struct explain *explain,
     memset(r, 0, sizeof(*r));
     snprintf(r->request_id, sizeof(r->request_id), "%s", request->request_id);
     r->number = request->number;
+    memcpy(r->session, request->session_id, sizeof(r->session));
     if (request->forward)
         snprintf(r->client_id, sizeof(r->client_id), "%s",
                  request->forward->client_id);

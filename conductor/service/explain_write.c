@@ -194,6 +194,7 @@ int explain_write(const struct explain *explain, const char *id,
         "\"block_tokens\":%u",
         r->request_id, r->policy, r->state, r->attempt, r->prompt_tokens,
         r->max_tokens, r->block_tokens);
+    put_name(&w, "session", r->session);
     put_name(&w, "reason", r->reason);
     put_limit(&w, "slo_ttft_ms", r->slo_ttft_us);
     put_limit(&w, "slo_tbt_ms", r->slo_tbt_us);

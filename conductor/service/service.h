@@ -62,7 +62,9 @@ struct service_request_params {
     int64_t slo_tbt_us;     /* 0: the configuration's default */
     const char *salt;       /* isolates a tenant's cache; NULL: none */
     uint64_t session;       /* a number of it; 0: none */
-    const char *adapter;    /* LoRA, at most 255 bytes; NULL: none */
+    const char *session_id; /* (n_session_id): what the client calls it */
+    size_t n_session_id;
+    const char *adapter; /* LoRA, at most 255 bytes; NULL: none */
     /* For service_forwards(): tokens are what its blocks are known by, any
      * number of them, and max_tokens is a guess if it is not said. */
     const struct service_forward *forward;

@@ -105,6 +105,7 @@ struct service_request {
     char request_id[32];
     uint64_t number;                  /* of the request, in its id too */
     uint64_t session;                 /* 0: none */
+    char session_id[64];              /* printable, cut; "": none */
     struct dispatch_request dispatch; /* the core's part of it */
     struct request_prompt prompt;
     struct request_attempt attempt;

@@ -86,6 +86,11 @@ struct service_request *service_submit(struct service *service,
     };
     request->number = s->table.next_request++;
     request->session = p->session;
+    for (size_t i = 0; i < p->n_session_id && i < 63; i++)
+        request->session_id[i] =
+            p->session_id[i] >= ' ' && p->session_id[i] <= '~'
+                ? p->session_id[i]
+                : '?';
     snprintf(request->request_id, sizeof(request->request_id), "%llx%.*u-%llx",
              (unsigned long long)s->model.created_s, s->number > 0, s->number,
              (unsigned long long)request->number);

@@ -616,6 +616,12 @@ class Placement(EngineCase):
                     .headers['x-conductor-prefill'] for i in range(6)])
             self.assertEqual(homes, [homes[0]] * 3)
             self.assertEqual(set(homes[0]), {'e0', 'e1', 'e2'})
+        for header, session in ((None, None), ('X-Session-ID', 'a "b"')):
+            got = self.post(cluster, {'prompt': 'x'}, headers={
+                header: session} if header else {})
+            told = cluster.api.request('GET', '/admin/explain/' + got.headers[
+                'x-conductor-request-id'])
+            self.assertEqual(told.body['session'], session)
 
     def test_prompts_of_other_paths(self):
         """SGLang's own path, and OpenAI's newest."""
@@ -766,5 +772,7 @@ class Configuration(Case):
                      'engines[1].block_tokens: 16', '12 of engine a')
         self.refused([good], 'cache_salt_header', 'X-Tenant',
                      cache_salt_header='X-Tenant')
+        self.refused([good], 'cost_model: "', 'cost.json"', 'native workers',
+                     cost_model='cost.json')
         self.refused([{**good, 'model': 'tiny'}], 'model', 'tiny',
                      worker_listen='127.0.0.1:0')
