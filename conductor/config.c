@@ -248,6 +248,11 @@ static const struct option_spec all_options[] = {
     {"engine_dns_ms", OPTION_COUNT, AT(engine_dns_ms), "ms", 100, 3600000,
      "how often the hosts of engines with dns are looked up, about",
      .initial = "5000"},
+    {"engine_drain_ms", OPTION_COUNT, AT(engine_drain_ms), "ms", 0, 86400000,
+     "how long an engine that is not wanted any more may go on with the "
+     "requests that it has; those that are left then are tried elsewhere, or "
+     "end if their answer has begun; 0 = for ever",
+     .initial = "600000"},
     {"engines_file", OPTION_STRING, AT(engines_file), "file", 0, 0,
      "JSON with a member engines, as below, for more of them; read again when "
      "it changes",

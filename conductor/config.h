@@ -63,6 +63,7 @@ struct config {
     char cache_salt_header[CONFIG_STRING_MAX];
     char priority_header[CONFIG_STRING_MAX];
     int64_t engine_dns_ms;
+    int64_t engine_drain_ms;
     char engines_file[CONFIG_STRING_MAX];   /* "": none is watched */
     char name_server[CONFIG_STRING_MAX];    /* "": the machine's */
     char admin_key_file[CONFIG_STRING_MAX]; /* "": none */

@@ -304,14 +304,11 @@ static int run(struct daemon *d, const char *ports_path)
     signal(SIGPIPE, SIG_IGN);
     if (set_up(d) || (ports_path && write_ports(d, ports_path)))
         goto out;
-    for (const struct service *s = models_first(d->models); s;
-         s = service_next(s))
-        log_info("serving model %s on port %u, %s %u, policy %s",
-                 service_model(s)->name, front_port(d->front),
-                 service_forwards(s) ? "block_tokens" : "workers on port",
-                 service_forwards(s) ? service_model(s)->block_tokens
-                                     : models_worker_port(d->models),
-                 d->config.policy);
+    if (models_native(d->models))
+        log_info("serving model %s, workers on port %u, policy %s",
+                 service_model(models_native(d->models))->name,
+                 models_worker_port(d->models), d->config.policy);
+    log_info("listening on port %u", front_port(d->front));
     event_base_dispatch(d->base);
     log_info("stopped");
     status = EXIT_SUCCESS;

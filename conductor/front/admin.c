@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "base/listener.h"
+#include "base/log.h"
 #include "base/secret.h"
 #include "conductor/front/internal.h"
 
@@ -94,6 +95,16 @@ static void reply_state(const struct front_call *call, int status,
     text_buf_fini(&buf);
 }
 
+static void log_change(const struct front_call *call, const char *name,
+                       const char *how)
+{
+    char peer[HTTP_PEER_BYTES];
+
+    http_peer(call->conn, peer);
+    log_info("engine %s: %s over /admin by %s, %s", name, how, peer,
+             call->front->options.admin_key ? "with the key" : "without a key");
+}
+
 void admin_add(const struct front_call *call)
 {
     char name[SERVICE_NAME_BYTES], err[SERVICE_ERROR_BYTES];
@@ -105,8 +116,10 @@ void admin_add(const struct front_call *call)
                     call->front->options.admin_key, name, err);
     if (rc)
         refuse(call, rc, err);
-    else
+    else {
+        log_change(call, name, "added");
         reply_state(call, 201, name, "starting");
+    }
 }
 
 void admin_remove(const struct front_call *call)
@@ -122,6 +135,8 @@ void admin_remove(const struct front_call *call)
     rc = models_remove(call->front->models, name, err);
     if (rc)
         refuse(call, rc, err);
-    else
+    else {
+        log_change(call, name, "removed");
         reply_state(call, 202, name, "draining");
+    }
 }

@@ -126,6 +126,13 @@ int models_add(struct models *models, const char *json, size_t n,
     } files[] = {{"api_key_file", config.api_key_file},
                  {"cost_model", config.cost_model},
                  {"tls_ca_file", config.tls_ca_file}};
+    for (size_t i = 0; may_name_files && i < 3; i++)
+        if (*files[i].file && *files[i].file != '/') {
+            snprintf(err, SERVICE_ERROR_BYTES,
+                     "%s: \"%s\": must be a whole path, which begins with /",
+                     files[i].key, files[i].file);
+            return -EINVAL;
+        }
     for (size_t i = 0; !may_name_files && i < 3; i++)
         if (*files[i].file) {
             snprintf(err, SERVICE_ERROR_BYTES,

@@ -32,6 +32,7 @@ struct engine {
     struct engine_config own;
     struct engine_config wanted; /* as its entry has it */
     bool leaving;    /* it gets no work, and goes when it has none */
+    int64_t left_us; /* since when */
     bool replaced;   /* while another one has its name */
     uint32_t id;     /* pool id */
     struct tls *tls; /* NULL: http */
@@ -111,6 +112,10 @@ struct forward {
 bool engine_costs_clash(const struct engine_config *const *all, size_t n,
                         struct engine_clash *out);
 
+/* Logs the first two that have one model and one url: their load is counted
+ * apart. Engines of two models may well be one server. */
+void engine_urls_warn(const struct engine_config *const *all, size_t n);
+
 /* The costs of the service's model are those of another file, or, if that is
  * "", learned. */
 void engine_change_costs(struct service *s, const char *file);
@@ -128,6 +133,9 @@ void engine_change_costs(struct service *s, const char *file);
 
 /* It gets no more requests. Those that it has go on. */
 void engine_retire(struct engine *e);
+
+/* forward.c: the requests that it has are tried elsewhere, or fail. */
+void engine_cut_off(struct engine *e, const char *why);
 
 /* Takes one without requests out of its service, with all that is known of it,
  * and frees it. */

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "conductor/service/models.h"
 #include "predictor/cost_model_json.h"
 
@@ -121,4 +122,36 @@ bool engine_costs_clash(const struct engine_config *const *all, size_t n,
     }
     free(places);
     return clash;
+}
+
+static int by_url(const void *a, const void *b)
+{
+    const struct place *x = a, *y = b;
+    int order = strcmp(x->e->url_text, y->e->url_text);
+
+    if (!order)
+        order = strcmp(x->e->model, y->e->model);
+    return order ? order : (x->at > y->at) - (x->at < y->at);
+}
+
+void engine_urls_warn(const struct engine_config *const *all, size_t n)
+{
+    struct place *places = calloc(n + 1, sizeof(*places));
+
+    for (size_t i = 0; places && i < n; i++)
+        places[i] = (struct place){all[i], i};
+    if (places)
+        qsort(places, n, sizeof(*places), by_url);
+    for (size_t i = 1; places && i < n; i++) {
+        const struct engine_config *a = places[i - 1].e, *b = places[i].e;
+
+        if (strcmp(a->url_text, b->url_text) != 0 ||
+            strcmp(a->model, b->model) != 0)
+            continue;
+        log_warn("engines %s and %s have one model and one url, %s: each is "
+                 "taken for a server of its own",
+                 a->name, b->name, a->url_text);
+        break;
+    }
+    free(places);
 }

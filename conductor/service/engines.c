@@ -189,6 +189,7 @@ void engine_leave(struct engine *e)
 void engine_retire(struct engine *e)
 {
     e->leaving = true;
+    e->left_us = clock_now_us();
     (void)!pool_set_health(e->service->pool, e->id, HEALTH_DRAINING);
     event_del(e->timer);
     upstream_cancel(e->probe);

@@ -148,6 +148,25 @@ int fleet_place(struct fleet_entry *entry, const struct engine_config *wanted,
     return rc;
 }
 
+/* Whether it has no request any more; if it has been leaving for too long, it
+ * is cut off from those that it has. */
+static bool has_drained(struct engine *e)
+{
+    const struct config *c = &e->service->config;
+    size_t busy = upstream_busy(e->upstream);
+    char why[ENGINE_NAME_MAX + 96];
+
+    if (busy == 0 || c->engine_drain_ms == 0 ||
+        clock_now_us() - e->left_us < c->engine_drain_ms * 1000)
+        return busy == 0;
+    snprintf(why, sizeof(why),
+             "engine %s has left, and engine_drain_ms is over",
+             e->config->name);
+    log_warn("%s: it is cut off from %zu requests", why, busy);
+    engine_cut_off(e, why);
+    return upstream_busy(e->upstream) == 0;
+}
+
 bool fleet_reap(struct fleet *fleet, int64_t until_us)
 {
     struct fleet_entry *entry, *next;
@@ -159,7 +178,7 @@ bool fleet_reap(struct fleet *fleet, int64_t until_us)
             if (clock_now_us() >= until_us)
                 return false;
             after = TAILQ_NEXT(e, of_entry);
-            if (!e->leaving || upstream_busy(e->upstream) > 0)
+            if (!e->leaving || !has_drained(e))
                 continue;
             TAILQ_REMOVE(&entry->engines, e, of_entry);
             engine_leave(e);

@@ -47,6 +47,8 @@ static int check_together(const struct fleet *fleet, int instead_of,
         engine_costs_clash(all, others + n, &clash))
         rc = refuse(err, clash.at < others ? NULL : path, clash.at - others,
                     &clash);
+    else
+        engine_urls_warn(all, others + n);
     free(all);
     if (rc || others + n <= (size_t)most)
         return rc;

@@ -329,6 +329,19 @@ void forward_tick(struct service *s)
     }
 }
 
+void engine_cut_off(struct engine *e, const char *why)
+{
+    struct request_table *t = &e->service->table;
+
+    /* Each may end others. */
+    for (uint32_t i = 0; i < t->size; i++) {
+        struct service_request *r = t->by_slot[i];
+
+        if (r && r->forward->engine == e)
+            request_instance_lost(r, r->attempt.prefill, why);
+    }
+}
+
 void service_pause(struct service_request *request, bool pause)
 {
     if (request->forward && request->forward->exchange)

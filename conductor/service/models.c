@@ -81,8 +81,11 @@ struct service *models_get(struct models *models,
         return s;
     engine_model_config(models, like, &own);
     s = models_append(models, &own, true, err);
-    if (s)
-        models_name_like(s, like);
+    if (!s)
+        return NULL;
+    models_name_like(s, like);
+    log_info("serving model %s, block_tokens %u, policy %s", s->model.name,
+             s->model.block_tokens, s->model.policy);
     return s;
 }
 

@@ -192,6 +192,8 @@ int models_explain(const struct models *models, const char *id,
 int models_health(const struct models *models, struct evbuffer *out)
 {
     uint32_t by_health[HEALTH_STATES] = {0}, prefill = 0, decode = 0;
+    const struct fleet_entry *entry;
+    const struct scout *scout; /* whose model is not known yet */
     uint32_t in_flight = 0;
     bool ready = false;
 
@@ -206,6 +208,13 @@ int models_health(const struct models *models, struct evbuffer *out)
         decode += instances_count(s, ROLE_DECODE);
         in_flight += s->table.size - s->table.n_free;
         ready = ready || service_ready(s);
+    }
+    TAILQ_FOREACH(entry, &models->fleet.entries, entry)
+    {
+        TAILQ_FOREACH(scout, &entry->scouts, of_entry)
+        {
+            by_health[HEALTH_STARTING]++;
+        }
     }
     int n = evbuffer_add_printf(
         out,

@@ -25,6 +25,8 @@ static int check_both(const struct config *c, const struct engine_list *file,
         clashes = *c->worker_listen && strcmp(all[i]->model, c->model) == 0;
         clash = (struct engine_clash){i, "model", "that of the native workers"};
     }
+    if (all && !clashes)
+        engine_urls_warn(all, n);
     free(all);
     if (clashes)
         return error_say(

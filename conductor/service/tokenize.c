@@ -71,17 +71,21 @@ static int take_tokens(struct service_request *request, const uint32_t *tokens,
     return 0;
 }
 
-/* Logs the 1st, 2nd, 4th, 8th, ... of them. */
-static void note_failure(struct service_request *request, const char *why)
+/* Logs the 1st, 2nd, 4th, 8th, ... of them. The engine is who was asked; NULL:
+ * nobody, or one that is gone. */
+static void note_failure(struct service_request *request,
+                         const struct engine *e, const char *why)
 {
     struct service *s = request->service;
     uint64_t n = ++s->metrics.tokenize_failed;
 
-    if ((n & (n - 1)) == 0)
-        log_warn("%s: model %s: no tokens of a prompt: %s; it is known by its "
-                 "bytes (%llu so far)",
-                 request->request_id, s->config.model, why,
-                 (unsigned long long)n);
+    if (n & (n - 1))
+        return;
+    log_warn("%s: model %s: no tokens of a prompt: %s%s%s%s%s; it is known by "
+             "its bytes (%llu so far)",
+             request->request_id, s->config.model, e ? "engine " : "",
+             e ? e->config->name : "", e ? ", asked for " : "",
+             e ? e->config->tokenize_path : "", why, (unsigned long long)n);
 }
 
 /* It is over, with tokens or without: the inbox has the request next. */
@@ -89,17 +93,19 @@ static void finish(struct service_request *request, const char *why_not)
 {
     struct service *s = request->service;
     struct tokenizing *t = request->forward->tokenizing;
+    struct engine *e = engine_of(s, t->engine);
     uint32_t *tokens = NULL;
+    char status[48];
     size_t n = 0;
 
+    snprintf(status, sizeof(status), ": its answer, %d, holds no tokens",
+             t->status);
     if (!why_not &&
         (t->status != 200 || t->answer.error ||
          openai_tokens_read(t->answer.data, t->answer.len, &tokens, &n) ||
          n == 0 || n > INT32_MAX || take_tokens(request, tokens, n)))
-        why_not = "the answer holds no tokens";
+        why_not = status;
     if (!why_not) {
-        struct engine *e = engine_of(s, t->engine);
-
         if (e)
             e->tokenize_pause_us = 0;
         token_cache_add(s->tokens, request->forward->what.tokenize,
@@ -108,7 +114,7 @@ static void finish(struct service_request *request, const char *why_not)
     free(tokens);
     tokenize_abort(request);
     if (why_not)
-        note_failure(request, why_not);
+        note_failure(request, e, why_not);
     else
         s->metrics.tokenized++;
     if (!request_set_state(request, REQUEST_RECEIVED))
@@ -143,9 +149,12 @@ static void on_failed(void *arg, enum upstream_fault fault, const char *why)
 {
     struct service_request *request = arg;
 
+    char text[128];
+
     (void)fault;
     request->forward->tokenizing->exchange = NULL;
-    finish(request, why);
+    snprintf(text, sizeof(text), ": %s", why);
+    finish(request, text);
 }
 
 static const struct upstream_ops tokenize_ops = {
@@ -171,7 +180,7 @@ static void on_time(evutil_socket_t fd, short what, void *arg)
             e->tokenize_pause_us = LATE_PAUSE_MAX_US;
         e->tokenize_after_us = clock_now_us() + e->tokenize_pause_us;
     }
-    finish(request, "not in time");
+    finish(request, ": it did not answer in time");
 }
 
 /* A ready engine that tokenizes, one after the other; NULL: none, or none whose
@@ -232,7 +241,7 @@ bool tokenize_begin(struct service_request *request)
     t = e ? calloc(1, sizeof(*t)) : NULL;
     if (!t) {
         if (wanted)
-            note_failure(request, "no engine that is in time");
+            note_failure(request, NULL, "no engine that is in time");
         return false;
     }
     request->forward->tokenizing = t;

@@ -353,7 +353,7 @@ class Tokenized(Behind):
             self.ask(cluster, f'It goes on {i}. ' * 20)
         metric = 'conductor_tokenized_total{result="%s"}'
         self.assertEqual(cluster.api.metrics()[metric % 'failed'], 4)
-        self.assertIn('no tokens of a prompt: not in time',
+        self.assertIn('/tokenize: it did not answer in time',
                       cluster.conductor.log())
         self.in_time.set()
 

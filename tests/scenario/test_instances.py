@@ -1,5 +1,6 @@
 """Engines that come and go while the conductor runs: over /admin, by a file
 that is watched, and by the addresses of a name."""
+import http.client
 import json
 import os
 import re
@@ -144,6 +145,55 @@ class Admin(InstanceCase):
                               and '="a"' not in name
                               and value > after.get(name, -1)])
 
+    def test_one_that_does_not_drain(self):
+        go_on = threading.Event()
+
+        def slow(request, send):
+            if json.loads(request.body)['prompt'] == 'begun':
+                send(stream_head())
+                send(chunk(event('one')))
+            go_on.wait(60 * settings.scale)
+        self.addCleanup(go_on.set)
+        cluster = self.conductor(engine_drain_ms=300)
+        self.assertEqual(self.add(cluster, self.entry(
+            'a', self.engine(slow))).status, 201)
+        self.wait_states(cluster, a='ready')
+        begun, response = cluster.api.open('POST', '/v1/completions', {
+            'model': 'm', 'stream': True, 'prompt': 'begun'})
+        self.assertEqual(response.read(len(event('one'))), event('one'))
+        answers = []
+        waits = threading.Thread(target=lambda: answers.append(
+            self.ask(cluster, prompt='waits')))
+        waits.start()
+        wait_until('both are there', lambda: cluster.api.health()[
+            'requests_in_flight'] == 2)
+        self.assertEqual(self.add(cluster, self.entry(
+            'b', self.engine())).status, 201)
+        self.wait_states(cluster, a='ready', b='ready')
+        self.assertEqual(self.remove(cluster, 'a').status, 202)
+        self.wait_states(cluster, b='ready')
+        # The one that nobody has seen anything of is tried elsewhere.
+        waits.join()
+        self.assertEqual(answers[0].status, 200)
+        self.assertEqual(answers[0].headers['x-conductor-prefill'], 'b')
+        # The other one's answer ends, as if its engine had died.
+        with self.assertRaises(http.client.IncompleteRead):
+            response.read()
+        begun.close()
+        self.assertIn('engine_drain_ms is over: it is cut off from 2 requests',
+                      cluster.conductor.log())
+
+    def test_one_url_twice(self):
+        a = self.engine()
+        cluster = self.conductor()
+        for name, model in ('a', 'm'), ('b', 'n'), ('c', 'm'):
+            self.assertNotIn('one url', cluster.conductor.log())
+            self.assertEqual(self.add(cluster, self.entry(
+                name, a, model=model)).status, 201)
+        self.assertIn('engines a and c have one model and one url',
+                      cluster.conductor.log())
+        self.wait_states(cluster, a='ready', b='ready', c='ready')
+
     def test_bad_entries(self):
         a = self.engine()
         cluster = self.conductor(max_instances=2, engines=[
@@ -209,8 +259,15 @@ class Admin(InstanceCase):
         self.assertEqual(self.add(cluster, entry, key).status, 201)
         self.assertError(self.remove(cluster, 'a'), 401)
         self.wait_states(cluster, a='ready')
+        self.assertError(self.add(cluster, {
+            **entry, 'name': 'b', 'cost_model': 'cost.json'}, key), 400,
+            'cost_model: "cost.json"', 'whole path')
         self.assertEqual(self.remove(cluster, 'a', key).status, 202)
         self.wait_states(cluster)
+        for how in 'added', 'removed':
+            self.assertRegex(
+                cluster.conductor.log(),
+                rf'engine a: {how} over /admin by 127\.0\.0\.1:\d+, with the key')
         os.chmod(path, 0o644)
         cluster.config['admin_key_file'] = path
         status, _, errors = self.run_program(
@@ -676,6 +733,11 @@ class Models(InstanceCase):
         for name in 'm', 'alias', 'lora':
             self.assertEqual(self.ask(cluster, name).status, 200)
         self.assertError(self.ask(cluster, 'x'), 404, '"x"')
+        self.assertIn('serving model m, block_tokens 16',
+                      cluster.conductor.log())
+        self.assertEqual(
+            [cluster.api.health()['instances'][state]
+             for state in ('ready', 'starting')], [1, 1])
         self.assertIn('engine b: its model is not known yet',
                       cluster.conductor.log())
         listed = {i['name']: i for i in cluster.api.request(

@@ -95,6 +95,16 @@ void http_conn_drain(struct http_conn *conn)
         http_conn_linger(conn);
 }
 
+void http_peer(const struct http_conn *conn, char text[HTTP_PEER_BYTES])
+{
+    char host[64] = "", port[16];
+
+    (void)!socket_peer(bufferevent_getfd(conn->bev), host, sizeof(host), port,
+                       sizeof(port));
+    snprintf(text, HTTP_PEER_BYTES, strchr(host, ':') ? "[%s]:%s" : "%s:%s",
+             *host ? host : "?", port);
+}
+
 bool http_is_local(const struct http_conn *conn)
 {
     char host[64], port[16];

@@ -27,6 +27,8 @@
 #include "conductor/http/parse.h"
 
 struct event_base;
+#define HTTP_PEER_BYTES 96
+
 struct http_conn;
 struct http_server;
 
@@ -99,8 +101,10 @@ uint16_t http_server_port(const struct http_server *server);
 /* Counts; borrowed, lives as long as the server. */
 const struct http_stats *http_server_stats(const struct http_server *server);
 
-/* Whether the client is on this machine. */
+/* Whether the client is on this machine; its address and port as text, "?"
+ * where it is gone. */
 bool http_is_local(const struct http_conn *conn);
+void http_peer(const struct http_conn *conn, char text[HTTP_PEER_BYTES]);
 
 /* When the last bytes of its request were read; of a request that was sent
  * ahead of its turn, when this came. As clock_now_us(). */
