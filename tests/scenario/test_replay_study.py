@@ -79,6 +79,62 @@ class Study(unittest.TestCase):
         with open(self.path('o.csv'), 'rb') as f:
             self.assertEqual(f.read(), before)
 
+    def test_compare_seeds(self):
+        """A run a seed, the first as without --seeds; the table is of their
+        means, and the verdict on these."""
+        with open(PAPER, encoding='utf-8') as f:
+            cluster = json.load(f)
+        cluster['prefill_error_sigma'] = 0.3
+        with open(self.path('c.json'), 'w', encoding='utf-8') as f:
+            json.dump(cluster, f)
+        args = ['compare', '--trace', SAMPLE, '--cluster',
+                self.path('c.json'), '--policies', 'local_cache,plan',
+                '--prefill', 2, '--csv', self.path('o.csv')]
+        one = replay(*args)
+        self.assertEqual(one.returncode, 0, one.stderr)
+        alone = self.rows()
+        self.assertNotIn('seed', alone[0])
+        done = replay(*args, '--seeds', 4)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn('means of 4 seeds', done.stdout)
+        rows = self.rows()
+        self.assertEqual([r['seed'] for r in rows], list('1234') * 2)
+        self.assertEqual([{**r, 'seed': '1'} for r in rows[::4]],
+                         [{**r, 'seed': '1'} for r in alone])
+        means = {}
+        for at in (0, 4):
+            ttft = [float(r['ttft_mean_s']) for r in rows[at:at + 4]]
+            self.assertEqual(len(set(ttft)), 4)
+            means[rows[at]['policy']] = sum(ttft) / 4
+            self.assertRegex(done.stdout,
+                             rf'{rows[at]["policy"]} +{sum(ttft) / 4:.3f} ')
+        lowest = int(means['plan'] <= means['local_cache'])
+        self.assertIn(f'plan is the lowest: at {lowest} of 1 points',
+                      done.stdout)
+        again = replay(*args, '--seeds', 4, '--jobs', 3)
+        self.assertEqual(again.stdout, done.stdout)
+
+    def test_compare_requests(self):
+        """The requests of every run, as simulate has them."""
+        done = replay('compare', '--trace', SAMPLE, '--cluster', PAPER,
+                      '--policies', 'plan,random', '--speeds', '1,3',
+                      '--requests-csv', self.path('o.csv'))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        rows = self.rows()
+        for policy in ('plan', 'random'):
+            for speed in '13':
+                self.simulate(SAMPLE, '--cluster', PAPER, '--policy', policy,
+                              '--speed', speed, '--requests-csv',
+                              self.path('s.csv'))
+                with open(self.path('s.csv'), encoding='utf-8') as f:
+                    want = list(csv.DictReader(f))
+                told = {'nodes': '8', 'decode_nodes': '8', 'link_gbps': '800',
+                        'speed': speed, 'policy': policy, 'seed': '1'}
+                self.assertEqual([r for r in rows if r['policy'] == policy and
+                                  r['speed'] == speed],
+                                 [{**told, **r} for r in want])
+        self.assertEqual(len(rows), 4 * 80)
+
     def test_compare_verdict(self):
         """The default policy is among those that are compared, and what is
         said of them does not depend on the order in which they are given."""

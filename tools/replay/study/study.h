@@ -8,6 +8,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #include "conductor/policy_text.h"
 #include "sim/cluster/cluster.h"
@@ -32,6 +33,7 @@ struct replay_case {
     const char *admission;                      /* NULL: plain */
     const struct replay_stream_options *source; /* NULL: the study's; borrowed
                                                  */
+    FILE *csv; /* a line a request; NULL: none; borrowed */
     double speed;
     double slo_ttft_s; /* asked for by every request; 0: none */
     double slo_tbt_s;

@@ -1,6 +1,7 @@
 /* conductor-replay compare: policies side by side. */
 #include "tools/replay/study/compare/compare.h"
 
+#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,7 +19,8 @@ static const struct option_usage usage = {
         "prefill nodes, and\nputs TTFT, hit ratio and effective requests side "
         "by side. Effective are requests\nwithin both SLOs (30 s and 0.2 s "
         "unless said otherwise); only those given here\nare asked for, so "
-        "that what no choice can meet is rejected at arrival.",
+        "that what no choice can meet is rejected at arrival. A verdict of one "
+        "seed is a hint;\nof --seeds 3 or more it says something.",
     .examples =
         "  conductor-replay compare --trace conversation.jsonl.gz --cluster "
         "\\\n      traces/clusters/reference-16.json --speeds 1,2,3 "
@@ -28,13 +30,19 @@ static const struct option_usage usage = {
         "1,2,4,8\n",
 };
 
+#define SEEDS_MAX 100
+/* Runs whose requests are kept in files until all have ended. */
+#define REQUESTS_CSV_RUNS_MAX 500
+
 struct settings {
     struct replay_study study;
     struct replay_case base; /* of all cases */
     struct cluster_changes changes;
     struct replay_policies numbers;
     const char *cluster, *policies, *speeds, *prefill, *links;
-    const char *csv, *plot;
+    const char *csv, *requests_csv, *plot;
+    uint64_t seeds;
+    struct replay_stream_options sources[SEEDS_MAX]; /* (seeds) */
 };
 
 static int parse(int argc, char **argv, struct settings *s, int *status)
@@ -64,7 +72,12 @@ static int parse(int argc, char **argv, struct settings *s, int *status)
          "seconds between tokens that they ask for"},
         {"seed", OPTION_COUNT, &s->base.seed, "S", 0, 9e15,
          "of random choices (default 1)"},
+        {"seeds", OPTION_COUNT, &s->seeds, "N", 1, SEEDS_MAX,
+         "simulate all of it with N seeds, from --seed on; table, picture and\n"
+         "                         verdicts are their means (default 1)"},
         {"csv", OPTION_OUTPUT, &s->csv, "FILE", 0, 0, "a line a simulation"},
+        {"requests-csv", OPTION_OUTPUT, &s->requests_csv, "FILE", 0, 0,
+         "a line for each request of each"},
         {"plot", OPTION_OUTPUT, &s->plot, "FILE", 0, 0, "SVG"},
     };
     return replay_policies_parse(&s->numbers, &usage, OPTION_TABLE(specs), argc,
@@ -122,23 +135,64 @@ static int make_cases(const struct settings *s, struct replay_comparison *c)
     return 0;
 }
 
-static int run(const struct settings *s, struct replay_comparison *c)
+/* The runs of each case: one for each seed. From the second one on, requests of
+ * one timestamp come in another order, or a trace without any noise would be
+ * the same for all. */
+static int make_runs(struct settings *s, struct replay_comparison *c)
+{
+    for (size_t k = 0; k < c->n_seeds; k++) {
+        s->sources[k] = s->study.source;
+        s->sources[k].ties_seed = k > 0 ? s->base.seed + k : 0;
+    }
+    for (size_t i = 0; i < c->n_cases * c->n_seeds; i++) {
+        size_t k = i % c->n_seeds;
+
+        if (c->n_seeds > 1)
+            c->runs[i] = c->cases[i / c->n_seeds];
+        c->runs[i].seed += k;
+        c->runs[i].source = &s->sources[k];
+        if (s->requests_csv && !(c->runs[i].csv = tmpfile()))
+            return replay_complain_output(usage.name, s->requests_csv, -errno);
+    }
+    return 0;
+}
+
+static int run(struct settings *s, struct replay_comparison *c)
 {
     char error[REPLAY_STUDY_ERROR_BYTES];
+    size_t n_runs = c->n_cases * c->n_seeds;
 
-    if (replay_study_run(&s->study, c->cases, c->n_cases, error) != 0)
+    if (make_runs(s, c) != 0)
+        return 1;
+    if (replay_study_run(&s->study, c->runs, n_runs, error) != 0)
         return replay_complain(usage.name, "%s", error);
+    replay_comparison_average(c);
     replay_comparison_print(c, stdout);
     return REPLAY_OUTPUT(usage.name, s->csv, replay_comparison_csv(c, s->csv)) |
+           REPLAY_OUTPUT(usage.name, s->requests_csv,
+                         replay_comparison_requests_csv(c, s->requests_csv)) |
            REPLAY_OUTPUT(usage.name, s->plot,
                          replay_comparison_plot(c, s->plot));
+}
+
+static void free_runs(struct replay_comparison *c)
+{
+    for (size_t i = 0; c->runs && i < c->n_cases * c->n_seeds; i++)
+        if (c->runs[i].csv)
+            (void)fclose(c->runs[i].csv);
+    if (c->runs)
+        replay_cases_fini(c->runs, c->n_cases * c->n_seeds);
+    if (c->runs != c->cases)
+        free(c->runs);
+    free(c->cases);
 }
 
 int replay_command_compare(int argc, char **argv)
 {
     struct settings s = {.base = REPLAY_CASE_DEFAULT,
                          .changes = CLUSTER_UNCHANGED,
-                         .speeds = "1"};
+                         .speeds = "1",
+                         .seeds = 1};
     static const struct replay_comparison none;
     struct replay_comparison c = none;
     int status = 0;
@@ -164,11 +218,19 @@ int replay_command_compare(int argc, char **argv)
             s.base.cluster.prefill_nodes + s.base.cluster.coupled_nodes;
     c.n_cases =
         replay_comparison_clusters(&c) * c.speeds.count * c.policies.count;
+    c.n_seeds = s.seeds;
+    if (s.requests_csv && c.n_cases * c.n_seeds > REQUESTS_CSV_RUNS_MAX)
+        return replay_complain(usage.name,
+                               "--requests-csv: %zu simulations, must be at "
+                               "most %d",
+                               c.n_cases * c.n_seeds, REQUESTS_CSV_RUNS_MAX);
     c.cases = calloc(c.n_cases, sizeof c.cases[0]);
-    if (!c.cases)
-        return replay_complain(usage.name, "out of memory");
-    status = make_cases(&s, &c) == 0 ? run(&s, &c) : 1;
-    replay_cases_fini(c.cases, c.n_cases);
-    free(c.cases);
+    c.runs = c.n_seeds > 1 ? calloc(c.n_cases * c.n_seeds, sizeof c.runs[0])
+                           : c.cases;
+    if (c.cases && c.runs)
+        status = make_cases(&s, &c) == 0 ? run(&s, &c) : 1;
+    else
+        status = replay_complain(usage.name, "out of memory");
+    free_runs(&c);
     return status;
 }

@@ -12,8 +12,11 @@ struct replay_comparison {
     struct replay_numbers speeds;
     struct replay_numbers nodes; /* prefill or coupled ones */
     struct replay_numbers links; /* Gbit/s; none: the file's */
-    struct replay_case *cases;   /* (links, nodes, speeds, policies) */
+    struct replay_case *cases;   /* (links, nodes, speeds, policies), each the
+                                    mean of its runs */
     size_t n_cases;
+    struct replay_case *runs; /* (n_cases, n_seeds); `cases` with one seed */
+    size_t n_seeds;
 };
 
 /* What is compared if nothing is said: the policies of the Mooncake paper's
@@ -36,7 +39,17 @@ void replay_comparison_nodes(const struct cluster *c, char *name, size_t size);
  * the lowest: of accepted requests, where an SLO had others rejected. */
 void replay_comparison_print(const struct replay_comparison *c, FILE *file);
 
-/* A line a case. Returns 0 or a negative errno. */
+/* Makes the cases of their runs: means over the seeds, of the largest numbers
+ * the largest. With one seed they are the runs. */
+void replay_comparison_average(struct replay_comparison *c);
+
+/* A line for each request of each run, which have written theirs into `csv`.
+ * Returns 0 or a negative errno. */
+[[nodiscard]] int
+replay_comparison_requests_csv(const struct replay_comparison *c,
+                               const char *path);
+
+/* A line a run. Returns 0 or a negative errno. */
 [[nodiscard]] int replay_comparison_csv(const struct replay_comparison *c,
                                         const char *path);
 

@@ -153,6 +153,8 @@ static void print_head(const struct replay_comparison *c, FILE *file)
         fprintf(file, "TBT within %g s", one->slo_tbt_s);
     if (!(one->slo_ttft_s > 0 || one->slo_tbt_s > 0))
         fputs("no SLO", file);
+    if (c->n_seeds > 1)
+        fprintf(file, "; means of %zu seeds", c->n_seeds);
     fprintf(file, "; effective: TTFT within %g s", one->effective_ttft_s);
     if (decodes(&one->cluster) && isfinite(one->effective_tbt_s))
         fprintf(file, ", TBT within %g s", one->effective_tbt_s);
@@ -230,7 +232,7 @@ static void csv_number(FILE *f, double x, bool measured)
     fputc(',', f);
 }
 
-static void csv_case(FILE *f, const struct replay_case *one)
+static void csv_case(FILE *f, const struct replay_case *one, bool with_seed)
 {
     const struct replay_report *r = &one->result.report;
     bool any = r->ttft_s.count > 0;
@@ -252,6 +254,8 @@ static void csv_case(FILE *f, const struct replay_case *one)
     csv_number(f, one->error_s.p99, one->error_s.count > 0);
     if (one->error_s.count > 0)
         fprintf(f, "%.6f", one->error_s.max);
+    if (with_seed)
+        fprintf(f, ",%llu", (unsigned long long)one->seed);
     fputc('\n', f);
 }
 
@@ -264,9 +268,10 @@ int replay_comparison_csv(const struct replay_comparison *c, const char *path)
     fputs("nodes,decode_nodes,link_gbps,speed,policy,ttft_mean_s,ttft_p50_s,"
           "ttft_p90_s,ttft_p99_s,tbt_p90_s,hit_ratio,effective_ratio,"
           "goodput_per_s,completed,rejected,failed,prefill_s,late,latest_s,"
-          "error_p99_s,error_max_s\n",
+          "error_p99_s,error_max_s",
           f);
-    for (size_t i = 0; i < c->n_cases; i++)
-        csv_case(f, &c->cases[i]);
+    fputs(c->n_seeds > 1 ? ",seed\n" : "\n", f);
+    for (size_t i = 0; i < c->n_cases * c->n_seeds; i++)
+        csv_case(f, &c->runs[i], c->n_seeds > 1);
     return result_close(f);
 }
