@@ -8,8 +8,8 @@
 
 #include "workers/engine/impl.h"
 
-/* Alignment of host memory for blocks: what direct I/O asks for. */
-#define KV_PAGE_BYTES ((size_t)4096)
+/* Alignment of host memory: what direct I/O asks for blocks. */
+#define PAGE_BYTES ((size_t)4096)
 
 #ifdef ENGINE_CUDA
 #define KINDS "cpu, timed or cuda"
@@ -19,7 +19,7 @@
 
 /* Much memory goes into huge pages: a device that reads 1 MiB into small ones
  * has 256 places to write to, and is half as fast. */
-#define KV_HUGE_BYTES ((size_t)2 << 20)
+#define HUGE_BYTES ((size_t)2 << 20)
 
 static const struct engine_ops *const kinds[] = {
     &engine_cpu_ops,
@@ -227,15 +227,14 @@ static void touch(void *memory, size_t bytes)
 {
     if (madvise(memory, bytes, MADV_POPULATE_WRITE) == 0)
         return;
-    for (size_t i = 0; i < bytes; i += KV_PAGE_BYTES)
+    for (size_t i = 0; i < bytes; i += PAGE_BYTES)
         ((volatile char *)memory)[i] = 0;
 }
 
-void *engine_kv_alloc(struct engine *e, size_t bytes)
+void *engine_host_alloc(size_t bytes)
 {
-    if (e->ops->kv_alloc)
-        return e->ops->kv_alloc(e, bytes);
-    size_t page = bytes < KV_HUGE_BYTES ? KV_PAGE_BYTES : KV_HUGE_BYTES;
+    size_t page = bytes < HUGE_BYTES ? PAGE_BYTES : HUGE_BYTES;
+
     if (bytes > SIZE_MAX - (page - 1))
         return NULL;
     size_t rounded = (bytes + page - 1) / page * page;
@@ -243,10 +242,16 @@ void *engine_kv_alloc(struct engine *e, size_t bytes)
     if (!memory)
         return NULL;
     /* Where the kernel has none it is only slower. */
-    if (page == KV_HUGE_BYTES)
+    if (page == HUGE_BYTES)
         (void)madvise(memory, rounded, MADV_HUGEPAGE);
     touch(memory, rounded);
     return memory;
+}
+
+void *engine_kv_alloc(struct engine *e, size_t bytes)
+{
+    return e->ops->kv_alloc ? e->ops->kv_alloc(e, bytes)
+                            : engine_host_alloc(bytes);
 }
 
 void engine_kv_free(struct engine *e, void *memory)

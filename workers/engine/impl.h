@@ -48,6 +48,11 @@ extern const struct engine_ops engine_cpu_ops;
 extern const struct engine_ops engine_timed_ops;
 extern const struct engine_ops engine_cuda_ops; /* with ENGINE_CUDA */
 
+/* Host memory in huge pages where it is much and the kernel has them, touched,
+ * aligned to a page, undefined. Returns NULL if there is none; to be freed with
+ * free(). */
+void *engine_host_alloc(size_t bytes);
+
 /* Waits for the rows of `layer` in front of the segments [s, end): 0, or -EIO.
  */
 static inline int engine_wait_layer(const struct engine_step_ops *ops,

@@ -14,7 +14,6 @@ static void cpu_destroy(struct engine *base)
     struct cpu_engine *e = (struct cpu_engine *)base;
 
     free(e->scratch.lanes);
-    free(e->scratch_memory);
     free(e->memory);
     free(e->frequency);
     free(e->layers);
@@ -133,8 +132,7 @@ static void cpu_needs(const struct engine_config *config,
 
 static int allocate(struct cpu_engine *e, char *err, size_t err_bytes)
 {
-    struct arena weights = {0};
-    struct arena scratch = {0};
+    struct arena all = {0};
 
     e->layers = calloc(e->n_layers, sizeof(*e->layers));
     e->frequency = calloc(e->shape.head_dim / 2, sizeof(*e->frequency));
@@ -142,16 +140,15 @@ static int allocate(struct cpu_engine *e, char *err, size_t err_bytes)
         calloc((size_t)e->max_tiles * CPU_LANES, sizeof(*e->scratch.lanes));
     if (!e->layers || !e->frequency || !e->scratch.lanes)
         goto nomem;
-    place_weights(e, &weights);
-    place_scratch(e, &scratch);
-    e->memory = aligned_alloc(64, weights.used * sizeof(float));
-    e->scratch_memory = aligned_alloc(64, scratch.used * sizeof(float));
-    if (!e->memory || !e->scratch_memory)
+    place_weights(e, &all);
+    place_scratch(e, &all);
+    /* Small pages cost a prompt that comes when the caches are cold. */
+    e->memory = engine_host_alloc(all.used * sizeof(float));
+    if (!e->memory)
         goto nomem;
-    weights = (struct arena){.memory = e->memory};
-    scratch = (struct arena){.memory = e->scratch_memory};
-    place_weights(e, &weights);
-    place_scratch(e, &scratch);
+    all = (struct arena){.memory = e->memory};
+    place_weights(e, &all);
+    place_scratch(e, &all);
     return 0;
 
 nomem:

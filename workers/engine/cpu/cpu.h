@@ -57,8 +57,7 @@ struct cpu_engine {
     double *frequency; /* [head_dim / 2], radians a position */
     struct cpu_layer *layers;
     float *head;   /* [d_model][MODEL_OUTPUTS] */
-    float *memory; /* holds every matrix above */
-    float *scratch_memory;
+    float *memory; /* holds every matrix above, and the activations */
     struct cpu_scratch scratch;
 };
 
