@@ -287,8 +287,10 @@ static void test_model_errors(void)
                                .n_tokens = 400,
                                .chunk_tokens = 100,
                                .kv_bits = 16};
-    const struct cake_calibration *c = cake_calibration_default();
+    struct cake_calibration own;
+    const struct cake_calibration *c = &own;
 
+    CU_ASSERT_EQUAL_FATAL(cake_calibration_read_file(NULL, &own, error), 0);
     CU_ASSERT_EQUAL(cake_engine_init(&engine, c, &setup, error), -EINVAL);
     CU_ASSERT_NSTRING_EQUAL(error, "util_pct: ", 10);
     setup.utilisation = 1;
@@ -309,8 +311,10 @@ static void test_model_errors(void)
 static void test_result(void)
 {
     struct cake_result r;
-    const struct cake_calibration *c = cake_calibration_default();
+    struct cake_calibration own;
+    const struct cake_calibration *c = &own;
 
+    CU_ASSERT_EQUAL_FATAL(cake_calibration_read_file(NULL, &own, error), 0);
     CU_ASSERT_EQUAL_FATAL(
         read_table(HEADER KNOWN "A102,50,25,m,1,1,16,1,1\n" KNOWN), 0);
     CU_ASSERT_EQUAL(cake_result_make(&table, "t.csv", c, false, &r, error),

@@ -116,7 +116,8 @@ static int simulate(const struct settings *s, struct point *points,
                     char error[CAKE_ERROR_BYTES])
 {
     struct cake_calibration calibration;
-    int rc = cake_options_calibration(&s->common, &calibration, error);
+    int rc =
+        cake_calibration_read_file(s->common.calibration, &calibration, error);
 
     for (size_t b = 0; b < s->gbps.count && rc == 0; b++) {
         struct cake_engine engine;

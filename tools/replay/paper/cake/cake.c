@@ -78,7 +78,7 @@ static int report(const struct settings *s, const struct cake_result *r)
 int replay_command_cake(int argc, char **argv)
 {
     struct settings s = {0};
-    struct cake_calibration calibration = *cake_calibration_default();
+    struct cake_calibration calibration;
     struct cake_table table = {0};
     struct cake_result result;
     char error[CAKE_ERROR_BYTES];
@@ -86,8 +86,7 @@ int replay_command_cake(int argc, char **argv)
 
     if (parse(argc, argv, &s, &status) != 0)
         return status;
-    if ((s.calibration &&
-         cake_calibration_read_file(s.calibration, &calibration, error) != 0) ||
+    if (cake_calibration_read_file(s.calibration, &calibration, error) != 0 ||
         cake_table_read_file(s.table, &table, error) != 0)
         return replay_complain(usage.name, "%s", error);
     if (cake_result_make(&table, s.table, &calibration, s.skip_unknown, &result,

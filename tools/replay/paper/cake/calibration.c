@@ -28,11 +28,6 @@ static const struct cake_calibration own = {
               {"2xA100", "Llama3.1-70B", 0.26215, 0.003221}},
 };
 
-const struct cake_calibration *cake_calibration_default(void)
-{
-    return &own;
-}
-
 const struct cake_model_size *
 cake_calibration_size(const struct cake_calibration *c, const char *model)
 {
@@ -189,6 +184,9 @@ int cake_calibration_read_file(const char *path,
                                struct cake_calibration *calibration,
                                char error[CAKE_ERROR_BYTES])
 {
-    return cake_calibration_read_buffer(NULL, CAKE_CALIBRATION_MAX_BYTES, path,
-                                        calibration, error);
+    if (path)
+        return cake_calibration_read_buffer(NULL, CAKE_CALIBRATION_MAX_BYTES,
+                                            path, calibration, error);
+    *calibration = own;
+    return 0;
 }

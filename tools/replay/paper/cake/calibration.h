@@ -54,9 +54,6 @@ struct cake_calibration {
     struct cake_chunk_cost costs[CAKE_COSTS_MAX];
 };
 
-/* The project's own constants; static. */
-const struct cake_calibration *cake_calibration_default(void);
-
 /*
  * Reads the JSON of `size` bytes at `text` (borrowed); `name` stands for the
  * file in messages. Returns 0; or -EINVAL with "FILE: FIELD: what" or "FILE:
@@ -68,7 +65,7 @@ cake_calibration_read_buffer(const char *text, size_t size, const char *name,
                              char error[CAKE_ERROR_BYTES]);
 
 /* As cake_calibration_read_buffer(), from a file; also -EFBIG, -ENOMEM, and
- * what open and read report. */
+ * what open and read report. Without a path: that of the paper's machines. */
 [[nodiscard]] int
 cake_calibration_read_file(const char *path,
                            struct cake_calibration *calibration,

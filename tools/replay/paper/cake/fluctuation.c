@@ -111,7 +111,8 @@ static int simulate(struct study *study, char error[CAKE_ERROR_BYTES])
     const struct settings *s = study->settings;
     struct cake_calibration calibration;
     struct cake_engine engine;
-    int rc = cake_options_calibration(&s->common, &calibration, error);
+    int rc =
+        cake_calibration_read_file(s->common.calibration, &calibration, error);
 
     if (rc == 0)
         rc = plan(study, &calibration, error);

@@ -1,18 +1,6 @@
 /* See options.h. */
 #include "tools/replay/paper/cake/options.h"
 
-int cake_options_calibration(const struct cake_options *options,
-                             struct cake_calibration *calibration,
-                             char error[CAKE_ERROR_BYTES])
-{
-    if (options->calibration) {
-        return cake_calibration_read_file(options->calibration, calibration,
-                                          error);
-    }
-    *calibration = *cake_calibration_default();
-    return 0;
-}
-
 int cake_options_engine(const struct cake_options *options,
                         const struct cake_calibration *calibration,
                         double utilisation, double bandwidth_gbps,

@@ -45,14 +45,6 @@ struct cake_options {
                     "with a seed each (default 20)")
 
 /*
- * Reads the calibration that is asked for, or the default. Returns 0 or a
- * negative errno with a message in `error`.
- */
-[[nodiscard]] int cake_options_calibration(const struct cake_options *options,
-                                           struct cake_calibration *calibration,
-                                           char error[CAKE_ERROR_BYTES]);
-
-/*
  * The engine of the options at that utilisation and bandwidth, in steps of the
  * calibration's chunk_tokens. Returns 0 or a negative errno with a message that
  * names the option in `error`.
