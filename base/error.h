@@ -18,4 +18,8 @@ error_say(char *err, size_t err_bytes, int rc, const char *format, ...)
     return rc;
 }
 
+/* The same for who returns a pointer. */
+#define error_null(err, err_bytes, ...) \
+    (error_say(err, err_bytes, 0, __VA_ARGS__), NULL)
+
 #endif

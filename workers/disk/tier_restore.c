@@ -10,11 +10,7 @@
 
 /* A whole header. Its number, order and checksums are in the index at once. */
 struct old {
-    uint64_t order;
-    uint64_t key;
-    uint64_t parent_number;
-    uint64_t parent_key;
-    uint32_t parent_slot;
+    struct disk_slot header; /* without its arrays */
     uint32_t slot;
     size_t tokens; /* place in restoring.tokens */
 };
@@ -42,14 +38,7 @@ static void on_found(void *arg, uint32_t slot, const struct disk_slot *s)
         return;
     }
     r->old[r->n] = (struct old){
-        .order = s->order,
-        .key = s->key,
-        .parent_number = s->parent_number,
-        .parent_key = s->parent_key,
-        .parent_slot = s->parent_slot,
-        .slot = slot,
-        .tokens = (size_t)r->n * r->block_tokens,
-    };
+        .header = *s, .slot = slot, .tokens = (size_t)r->n * r->block_tokens};
     memcpy(r->tokens + r->old[r->n].tokens, s->tokens, token_bytes);
     r->n++;
     meta->number = s->number;
@@ -69,7 +58,7 @@ static int by_order(const void *a, const void *b)
 {
     const struct old *x = a;
     const struct old *y = b;
-    int c = compare(x->order, y->order);
+    int c = compare(x->header.order, y->header.order);
 
     return c ? c : compare(x->slot, y->slot);
 }
@@ -78,7 +67,7 @@ static int by_key(const void *a, const void *b)
 {
     const struct old *x = a;
     const struct old *y = b;
-    int c = compare(x->key, y->key);
+    int c = compare(x->header.key, y->header.key);
 
     return c ? c : by_order(a, b);
 }
@@ -93,7 +82,7 @@ static void keep_newest(struct restoring *r)
         return;
     qsort(r->old, r->n, sizeof(*r->old), by_key);
     for (uint32_t i = 0; i < r->n; i++)
-        if (i + 1 == r->n || r->old[i].key != r->old[i + 1].key)
+        if (i + 1 == r->n || r->old[i].header.key != r->old[i + 1].header.key)
             r->old[kept++] = r->old[i];
     r->n = kept;
     qsort(r->old, r->n, sizeof(*r->old), by_order);
@@ -102,13 +91,13 @@ static void keep_newest(struct restoring *r)
 /* Whether the slot that was the parent still has the same contents. */
 static bool parent_is_there(const struct disk_tier *t, const struct old *o)
 {
-    uint32_t p = o->parent_slot;
+    uint32_t p = o->header.parent_slot;
 
     if (p == DISK_SLOT_NONE)
         return true;
     return p < t->slab.slots && kv_store_is_held(t->index, p) &&
-           disk_slot_meta(t, p)->number == o->parent_number &&
-           kv_store_key(t->index, p) == o->parent_key;
+           disk_slot_meta(t, p)->number == o->header.parent_number &&
+           kv_store_key(t->index, p) == o->header.parent_key;
 }
 
 /* Makes a held block of each slot whose parent is held; all slots are private
@@ -125,8 +114,9 @@ static uint32_t commit_all(struct restoring *r)
 
         if (!parent_is_there(t, o))
             continue;
-        if (kv_store_commit(t->index, o->slot, o->parent_slot, o->key,
-                            r->tokens + o->tokens, &held) != KV_COMMITTED)
+        if (kv_store_commit(t->index, o->slot, o->header.parent_slot,
+                            o->header.key, r->tokens + o->tokens,
+                            &held) != KV_COMMITTED)
             continue; /* cannot be: the keys differ */
         n++;
     }

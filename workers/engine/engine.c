@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "base/error.h"
 #include "workers/engine/impl.h"
 
 /* Alignment of host memory: what direct I/O asks for blocks. */
@@ -53,9 +54,9 @@ static bool in_range(const char *field, uint32_t value, uint32_t lo,
 {
     if (value >= lo && value <= hi)
         return true;
-    snprintf(err, err_bytes, "engine: %s is %u: must be %u to %u", field, value,
-             lo, hi);
-    return false;
+    return error_say(err, err_bytes, false,
+                     "engine: %s is %u: must be %u to %u", field, value, lo,
+                     hi);
 }
 
 static bool config_ok(const struct engine_config *c, char *err,
@@ -67,12 +68,10 @@ static bool config_ok(const struct engine_config *c, char *err,
         !in_range("step_tokens", c->step_tokens, 1, ENGINE_MAX_STEP_TOKENS, err,
                   err_bytes))
         return false;
-    if (c->block_tokens % ENGINE_MIN_BLOCK_TOKENS != 0) {
-        snprintf(err, err_bytes,
-                 "engine: block_tokens is %u: must be a multiple of %d",
-                 c->block_tokens, ENGINE_MIN_BLOCK_TOKENS);
-        return false;
-    }
+    if (c->block_tokens % ENGINE_MIN_BLOCK_TOKENS != 0)
+        return error_say(err, err_bytes, false,
+                         "engine: block_tokens is %u: must be a multiple of %d",
+                         c->block_tokens, ENGINE_MIN_BLOCK_TOKENS);
     return true;
 }
 
@@ -95,15 +94,11 @@ static const struct engine_ops *prepare(struct engine_config *c,
 {
     const struct engine_ops *ops = kind_find(c->kind);
 
-    if (!ops) {
-        snprintf(err, err_bytes, "engine: kind is %s: must be " KINDS,
-                 c->kind ? c->kind : "missing");
-        return NULL;
-    }
-    if (!c->shape) {
-        snprintf(err, err_bytes, "engine: shape is missing");
-        return NULL;
-    }
+    if (!ops)
+        return error_null(err, err_bytes, "engine: kind is %s: must be " KINDS,
+                          c->kind ? c->kind : "missing");
+    if (!c->shape)
+        return error_null(err, err_bytes, "engine: shape is missing");
     if (model_check(c->shape, err, err_bytes) != 0)
         return NULL;
     fill_defaults(c);

@@ -18,6 +18,7 @@
 #include <time.h>
 
 #include "base/clock.h"
+#include "base/error.h"
 #include "predictor/cost_model.h"
 #include "workers/engine/impl.h"
 
@@ -45,17 +46,14 @@ static struct engine *timed_create(const struct engine_config *config,
 {
     struct timed_engine *e;
 
-    if (!config->cost) {
-        snprintf(err, err_bytes,
-                 "timed: cost is missing: this engine takes its times from a "
-                 "cost model");
-        return NULL;
-    }
+    if (!config->cost)
+        return error_null(
+            err, err_bytes,
+            "timed: cost is missing: this engine takes its times from a "
+            "cost model");
     e = calloc(1, sizeof(*e));
-    if (!e) {
-        snprintf(err, err_bytes, "timed: %s", strerror(ENOMEM));
-        return NULL;
-    }
+    if (!e)
+        return error_null(err, err_bytes, "timed: %s", strerror(ENOMEM));
     e->seed = config->seed;
     e->n_layers = config->layers;
     e->cost = config->cost;
