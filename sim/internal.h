@@ -31,6 +31,7 @@
 #include "sim/links.h"
 #include "sim/load.h"
 #include "sim/noise.h"
+#include "sim/samples.h"
 #include "sim/sim.h"
 #include "sim/time.h"
 #include "traces/random.h"
@@ -157,6 +158,7 @@ struct sim_node {
     bool computes;         /* the step under way has prefill chunks */
     int64_t decode_tokens; /* of accepted decodes, beyond their full blocks */
     struct sim_batch batch;
+    struct sim_spent spent, sampled; /* in steps that ended; at a sample */
 };
 
 TAILQ_HEAD(sim_node_list, sim_node);
@@ -201,7 +203,8 @@ struct sim {
     int64_t epoch_us; /* arrival of the first request, of the source's time */
     uint64_t n_unfinished;
     int64_t next_watch_us;
-    int64_t *scratch_us; /* (n_scratch) intervals of one request */
+    int64_t next_sample_us; /* begin of its interval */
+    int64_t *scratch_us;    /* (n_scratch) intervals of one request */
     size_t n_scratch;
     struct sim_summary summary;
 

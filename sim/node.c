@@ -60,6 +60,7 @@ void sim_node_step_ended(struct sim *sim, struct sim_node *node)
     int64_t step_us = sim->now_us - b->run_start_us;
 
     heap_remove(&sim->heap, node->index);
+    sim_samples_step_ended(sim, node);
     if (b->n > 0)
         sim_decode_advance(
             sim, node, node->computes ? step_us - sim_decode_run_us(b, 1) : 0);

@@ -317,6 +317,9 @@ int sim_check_config(const struct sim_config *c, char err[SIM_ERROR_BYTES])
     else if (c->n_watch > SIM_WATCH_MAX ||
              (c->n_watch > 0 && c->watch_interval_us < 1))
         snprintf(err, SIM_ERROR_BYTES, "bad watch of blocks");
+    else if (c->sample_interval_us < 0 ||
+             c->sample_interval_us > (int64_t)SIM_SPAN_MAX_US)
+        snprintf(err, SIM_ERROR_BYTES, "bad interval between samples");
     else
         return 0;
     return -EINVAL;

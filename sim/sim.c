@@ -71,6 +71,7 @@ static void run_event(struct sim *sim, const struct heap_entry *event)
         return;
     }
     sim_copies_watch(sim, event->at);
+    sim_samples_take(sim, event->at);
     sim->now_us = event->at;
     sim->summary.events++;
     if (id < sim->n_nodes)
@@ -126,6 +127,7 @@ static void run(struct sim *sim)
         if (sim->rc != 0)
             break;
         sim_copies_watch(sim, at_us);
+        sim_samples_take(sim, at_us);
         sim->now_us = at_us;
         sim->summary.events++;
         sim_arrive(sim, &request);

@@ -37,9 +37,11 @@ struct sim_config {
     uint64_t seed;
     /* Blocks whose copies are counted every watch_interval_us of virtual
      * time. */
-    const uint64_t *watch_ids; /* (n_watch), borrowed */
-    size_t n_watch;            /* at most SIM_WATCH_MAX; 0: none */
-    int64_t watch_interval_us; /* above 0 if n_watch is */
+    const uint64_t *watch_ids;  /* (n_watch), borrowed */
+    size_t n_watch;             /* at most SIM_WATCH_MAX; 0: none */
+    int64_t watch_interval_us;  /* above 0 if n_watch is */
+    int64_t sample_interval_us; /* of virtual time between samples of nodes; 0:
+                                   none are taken */
 };
 
 enum sim_outcome {
@@ -90,6 +92,19 @@ struct sim_summary {
     uint64_t index_bytes;          /* memory of the prefix index at the end */
 };
 
+/* What a node did in an interval, and what it has at its end. */
+struct sim_sample {
+    int64_t at_us; /* its end, counted from the first arrival */
+    uint32_t node;
+    int64_t busy_us;          /* in steps */
+    int64_t prefill_us;       /* of these in steps with prefill chunks */
+    uint32_t waiting;         /* accepted prefills that have not begun */
+    uint32_t prefills;        /* under way */
+    uint32_t decodes;         /* in its batch */
+    uint32_t decodes_waiting; /* for a place in it; their KV is here */
+    int64_t decode_kv_tokens; /* of the batch */
+};
+
 /* Where requests come from and records go to. */
 struct sim_io {
     /*
@@ -102,6 +117,9 @@ struct sim_io {
     void (*record)(void *arg, const struct sim_record *record);
     /* Copies of the watched blocks at a time, (n_watch). May be NULL. */
     void (*copies)(void *arg, int64_t at_us, const uint32_t *copies);
+    /* Takes a sample of every node, in their order, at the end of each interval
+     * that ends before the run does. May be NULL. */
+    void (*sample)(void *arg, const struct sim_sample *sample);
     void *arg;
 };
 

@@ -256,6 +256,48 @@ class Simulate(unittest.TestCase):
         both = random('--seed', 7, '--policy-option', 'seed=5')
         self.assertEqual(old['ttft_s'], both['ttft_s'])
 
+    def test_nodes_csv(self):
+        """What nodes did adds up to the requests, and queues are what is
+        between acceptance and begin. The report does not change."""
+        interval = 0.7303
+        args = ['--speed', 8, '--prefill', 3, '--decode', 2, '--requests-csv',
+                self.path('q.csv')]
+        plain = self.simulate(SAMPLE, PAPER, 'local_cache', *args)
+        self.assertEqual(
+            self.simulate(SAMPLE, PAPER, 'local_cache', *args, '--nodes-csv',
+                          self.path('n.csv'), '--nodes-interval', interval),
+            plain)
+        with open(self.path('n.csv'), encoding='utf-8') as file:
+            samples = list(csv.DictReader(file))
+        with open(self.path('q.csv'), encoding='utf-8') as file:
+            requests = [r for r in csv.DictReader(file) if r['ttft_s']]
+        self.assertEqual([s['node'] for s in samples[:5]],
+                         ['prefill-0', 'prefill-1', 'prefill-2', 'decode-0',
+                          'decode-1'])
+        self.assertEqual(len(samples) // 5, int(plain['wall_s'] / interval))
+        deepest = 0
+        for s in samples:
+            at, node = float(s['time_s']), s['node']
+            begun = [(float(r['intended_s']),
+                      float(r['intended_s']) + float(r['queue_s']))
+                     for r in requests if r['prefill'] == node]
+            waiting = sum(a < at < b for a, b in begun)
+            deepest = max(deepest, waiting)
+            self.assertEqual(int(s['waiting']), waiting, s)
+            self.assertLessEqual(float(s['prefill_busy_ratio']),
+                                 float(s['busy_ratio']))
+            self.assertLessEqual(float(s['busy_ratio']), 1)
+        self.assertGreater(deepest, 3)
+        for node in ('prefill-0', 'prefill-1', 'prefill-2'):
+            spent = sum(float(s['prefill_busy_ratio']) * interval
+                        for s in samples if s['node'] == node)
+            self.assertAlmostEqual(
+                spent, sum(float(r['prefill_s']) for r in requests
+                           if r['prefill'] == node), delta=0.001)
+        self.refused(2, '--nodes-interval 0: must be', '--trace', SAMPLE,
+                     '--cluster', PAPER, '--policy', 'random',
+                     '--nodes-interval', 0)
+
     def test_words(self):
         good = '--trace', SAMPLE, '--cluster', REFERENCE
         self.refused(2, '--policy NAME is missing', *good)

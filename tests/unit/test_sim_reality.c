@@ -95,7 +95,7 @@ static struct rig *rig_new(void)
 
 static void run(struct rig *r)
 {
-    struct sim_io io = {next, take, NULL, r};
+    struct sim_io io = {next, take, NULL, NULL, r};
     struct sim_summary summary;
     char err[SIM_ERROR_BYTES] = "";
     int rc;
@@ -260,7 +260,7 @@ static void test_groups(void)
     /* The decode node's own memory bounds what it takes. */
     r->input_tokens = 1091;
     r->config.slo_ttft_us = 0;
-    struct sim_io io = {next, take, NULL, r};
+    struct sim_io io = {next, take, NULL, NULL, r};
     struct sim_summary summary;
     char err[SIM_ERROR_BYTES];
     r->n_given = 0;

@@ -127,6 +127,31 @@ static void take_record(void *arg, const struct sim_record *r)
         replay_csv_line(&record, run->params->csv);
 }
 
+void replay_nodes_csv_header(FILE *file)
+{
+    fputs("time_s,node,busy_ratio,prefill_busy_ratio,waiting,prefills,decodes,"
+          "decodes_waiting,decode_kv_tokens\n",
+          file);
+}
+
+/* sim_io.sample */
+static void take_sample(void *arg, const struct sim_sample *s)
+{
+    const struct run *run = arg;
+    double interval_us = (double)run->params->sim.sample_interval_us;
+    char name[32] = "";
+
+    if (!run->params->nodes_csv)
+        return;
+    name_node(run, s->node, name, sizeof name);
+    fprintf(run->params->nodes_csv,
+            "%.6f,%s,%.6f,%.6f,%" PRIu32 ",%" PRIu32 ",%" PRIu32 ",%" PRIu32
+            ",%" PRId64 "\n",
+            replay_seconds(s->at_us), name, (double)s->busy_us / interval_us,
+            (double)s->prefill_us / interval_us, s->waiting, s->prefills,
+            s->decodes, s->decodes_waiting, s->decode_kv_tokens);
+}
+
 /* Leaves every second count out. */
 static void thin_copies(struct replay_copies *c, size_t width)
 {
@@ -196,6 +221,7 @@ static int simulate(struct run *run)
     const struct sim_io io = {.next = next_request,
                               .record = take_record,
                               .copies = take_copies,
+                              .sample = take_sample,
                               .arg = run};
     char why[SIM_ERROR_BYTES] = "";
 

@@ -28,6 +28,7 @@ struct replay_sim_params {
     double slo_tbt_s;
     bool with_facts; /* a first pass for best ratio and ranks */
     FILE *csv;       /* a line a request; NULL: none */
+    FILE *nodes_csv; /* a line a node and sample; NULL: none */
     /* Sees every record, borrowed, in the order of the trace; a negative errno
      * from it ends the run with that error. NULL: nobody. */
     int (*observe)(void *arg, const struct replay_record *record);
@@ -63,6 +64,9 @@ struct replay_sim_result {
 [[nodiscard]] int replay_sim_run(const struct replay_sim_params *params,
                                  struct replay_sim_result *result, char *error,
                                  size_t size);
+
+/* The header of the file of nodes. */
+void replay_nodes_csv_header(FILE *file);
 
 /* Frees what a result owns. */
 void replay_sim_result_fini(struct replay_sim_result *result);

@@ -1,6 +1,7 @@
 /* conductor-replay simulate: a trace through a described cluster. */
 #include <errno.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
@@ -33,7 +34,8 @@ struct settings {
     struct replay_sim_params params;
     struct cluster_changes changes;
     struct replay_policies policies;
-    const char *cluster, *report, *csv;
+    const char *cluster, *report, *csv, *nodes_csv;
+    double nodes_interval_s;
     double slo_ttft_s, slo_tbt_s;
     bool timing;
 };
@@ -73,6 +75,10 @@ static int parse(int argc, char **argv, struct settings *s, int *status)
          "write the report as JSON"},
         {"requests-csv", OPTION_OUTPUT, &s->csv, "FILE", 0, 0,
          "write a line per request"},
+        {"nodes-csv", OPTION_OUTPUT, &s->nodes_csv, "FILE", 0, 0,
+         "write what each node does over time: utilisation, queue, batch"},
+        {"nodes-interval", OPTION_NUMBER, &s->nodes_interval_s, "S", 1e-3, 1e6,
+         "virtual seconds between two of its lines of a node (default 10)"},
         {"timing", OPTION_FLAG, &s->timing, NULL, 0, 0,
          "put the wall time into the report"},
     };
@@ -175,12 +181,54 @@ static int run(const struct settings *s, bool *simulated)
     return rc != 0 || result.report.failed > 0 ? 1 : 0;
 }
 
-static int open_csv(struct file_output *csv, const char *path)
+/* A file that is written while the simulation runs. */
+struct csv {
+    const char *option, *path; /* NULL: it is not asked for */
+    struct file_output output;
+};
+
+static int complain_csv(const struct csv *csv, int rc)
 {
-    if (!result_is_open(path))
-        return file_output_open(csv, path);
-    csv->file = result_open(path);
-    return csv->file ? 0 : -errno;
+    return rc == 0 ? 0
+                   : replay_complain(usage.name, "--%s %s: %s", csv->option,
+                                     csv->path, strerror(-rc));
+}
+
+static int open_csv(struct csv *csv, void (*header)(FILE *), FILE **file)
+{
+    int rc = 0;
+
+    if (!csv->path)
+        return 0;
+    if (!result_is_open(csv->path))
+        rc = file_output_open(&csv->output, csv->path);
+    else if (!(csv->output.file = result_open(csv->path)))
+        rc = -errno;
+    *file = csv->output.file;
+    if (*file)
+        header(*file);
+    return complain_csv(csv, rc);
+}
+
+static int close_csv(struct csv *csv, bool keep)
+{
+    return complain_csv(csv, file_output_close(&csv->output, keep));
+}
+
+static int run_with_files(struct settings *s)
+{
+    struct csv requests = {.option = "requests-csv", .path = s->csv};
+    struct csv nodes = {.option = "nodes-csv", .path = s->nodes_csv};
+    bool simulated = false;
+    int status = 1;
+
+    if (open_csv(&requests, replay_csv_header, &s->params.csv) == 0 &&
+        open_csv(&nodes, replay_nodes_csv_header, &s->params.nodes_csv) == 0)
+        status = run(s, &simulated);
+    if (close_csv(&requests, simulated) != 0 ||
+        close_csv(&nodes, simulated) != 0)
+        status = 1;
+    return status;
 }
 
 int replay_command_simulate(int argc, char **argv)
@@ -190,10 +238,9 @@ int replay_command_simulate(int argc, char **argv)
                    .source = {.block_tokens = TRACE_BLOCK_TOKENS,
                               .length_scale = 1},
                    .with_facts = true},
-        .changes = CLUSTER_UNCHANGED};
+        .changes = CLUSTER_UNCHANGED,
+        .nodes_interval_s = 10};
     struct cluster cluster;
-    struct file_output csv = {.file = NULL};
-    bool simulated = false;
     int status = 0;
 
     if (parse(argc, argv, &s, &status) != 0)
@@ -207,15 +254,7 @@ int replay_command_simulate(int argc, char **argv)
     s.params.sim.slo_tbt_us = (int64_t)(s.slo_tbt_s * 1e6);
     s.params.slo_ttft_s = s.slo_ttft_s > 0 ? s.slo_ttft_s : 30;
     s.params.slo_tbt_s = s.slo_tbt_s > 0 ? s.slo_tbt_s : 0.2;
-    int rc = s.csv ? open_csv(&csv, s.csv) : 0;
-    if (rc == 0) {
-        s.params.csv = csv.file;
-        if (csv.file)
-            replay_csv_header(csv.file);
-        status = run(&s, &simulated);
-        rc = file_output_close(&csv, simulated);
-    }
-    return rc == 0 ? status
-                   : replay_complain(usage.name, "--requests-csv %s: %s", s.csv,
-                                     strerror(-rc));
+    if (s.nodes_csv)
+        s.params.sim.sample_interval_us = llround(s.nodes_interval_s * 1e6);
+    return run_with_files(&s);
 }
