@@ -1,6 +1,9 @@
 /* The program conductor: command line, signals, and the loop. */
 #include <errno.h>
 #include <event2/event.h>
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
 #include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -332,12 +335,26 @@ static int check_only(const struct command_line *cl, const struct config *c)
     return EXIT_SUCCESS;
 }
 
+/* The tables of a model are above this size, and mostly untouched. glibc would
+ * take them from the heap once some were freed: touched, and held for ever. */
+#define MAPPED_BYTES (1 << 20)
+#define TRIMMED_BYTES (16 << 20)
+
+static void set_up_memory(void)
+{
+#ifdef __GLIBC__
+    (void)mallopt(M_MMAP_THRESHOLD, MAPPED_BYTES);
+    (void)mallopt(M_TRIM_THRESHOLD, TRIMMED_BYTES);
+#endif
+}
+
 int main(int argc, char **argv)
 {
     struct daemon d = {0};
     struct command_line cl = {0};
     int status = EXIT_FAILURE;
 
+    set_up_memory();
     log_init("conductor", LOG_INFO);
     cl.sets.items = calloc((size_t)argc, sizeof(*cl.sets.items));
     cl.policy_options.items = calloc((size_t)argc, sizeof(*cl.sets.items));

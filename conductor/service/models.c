@@ -1,6 +1,9 @@
 /* The models that are served, a service for each. */
 #include "conductor/service/models.h"
 
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
 #include <string.h>
 
 #include "base/clock.h"
@@ -186,6 +189,9 @@ static void bury(struct models *models, struct service *s)
     models->past.pending_dropped += pool_pending_dropped(s->pool);
     models->past.index_evicted += prefix_index_stats(s->index).evicted;
     service_free_one(s);
+#ifdef __GLIBC__
+    (void)malloc_trim(0);
+#endif
 }
 
 bool models_reap(struct models *models, int64_t until_us)

@@ -41,6 +41,12 @@ REPLAY = 'tools', 'conductor-replay'
 FIT = 'tools', 'conductor-fit'
 
 
+def sanitized():
+    """Whether the programs were built with AddressSanitizer."""
+    with open(program(*CONDUCTOR), 'rb') as f:
+        return b'__asan_init' in f.read()
+
+
 def wait_until(what, condition, limit_s=30):
     """Waits for condition() to be true and returns its value."""
     end = time.monotonic() + limit_s * settings.scale
@@ -89,6 +95,10 @@ class Process:
 
     def alive(self):
         return self.child.poll() is None
+
+    def rss_mib(self):
+        with open(f'/proc/{self.child.pid}/statm', encoding='ascii') as f:
+            return int(f.read().split()[1]) * os.sysconf('SC_PAGE_SIZE') >> 20
 
     def kill(self):
         """As a crash would: no farewell."""

@@ -10,7 +10,7 @@ import threading
 
 import engines
 from harness import (CONDUCTOR, Case, Cluster, cost_model_json, program,
-                     settings, wait_until)
+                     mostly_waits, sanitized, settings, wait_until)
 from name_server import NameServer
 from stand_in import Engine, chunk, event, reply, stream_head
 
@@ -122,6 +122,41 @@ class Admin(InstanceCase):
         # What was counted before stays counted.
         self.assertEqual(metrics[
             'conductor_requests_total{outcome="completed"}'], 5)
+
+    @mostly_waits
+    def test_three_hundred_come_and_go(self):
+        """Models with their engines, again and again: all is right, and what
+        they took is given back."""
+        e = self.engine()
+        cluster = self.conductor()
+        sizes, answered = [cluster.conductor.rss_mib()], 0
+        names = [(f'e{i}', f'm{i // 5}') for i in range(25)]
+        for turn in range(12):
+            for name, model in names:
+                self.assertEqual(self.add(cluster, self.entry(
+                    name, e, model=model, kv_blocks=100000)).status, 201)
+            self.wait_states(cluster, **{name: 'ready' for name, _ in names})
+            for i in range(10):
+                prompt = [turn] + list(range(i * 10000, i * 10000 + 10000))
+                got = self.ask(cluster, f'm{i % 5}', prompt=prompt)
+                self.assertEqual(got.status, 200)
+                self.assertIn((got.headers['x-conductor-prefill'],
+                               f'm{i % 5}'), names)
+                answered += 1
+            for name, _ in names:
+                self.assertEqual(self.remove(cluster, name).status, 202)
+            self.wait_states(cluster)
+            wait_until('the models are gone', lambda: cluster.api.request(
+                'GET', '/v1/models').body['data'] == [])
+            metrics = cluster.api.metrics()
+            self.assertEqual([k for k in metrics if 'instance=' in k], [])
+            self.assertEqual(metrics[
+                'conductor_requests_total{outcome="completed"}'], answered)
+            self.assertEqual(metrics['conductor_index_bytes'], 0)
+            sizes.append(cluster.conductor.rss_mib())
+        # The sanitizers keep what was freed.
+        if not sanitized():
+            self.assertLess(max(sizes), sizes[0] + 40, sizes)
 
     def test_no_counter_goes_back(self):
         a = self.engine()
