@@ -244,23 +244,17 @@ static int parse_line(void *arg, char *line)
     return s->in_rows ? parse_row(s, line) : parse_header(s, line);
 }
 
-int profile_add_buffer(struct profile *p, const char *text, size_t size,
-                       const char *name, char *err, size_t err_size)
+int profile_add(struct profile *p, const char *text, size_t size,
+                const char *name, char *err, size_t err_size)
 {
     struct parser s = {.csv = {name, err, err_size, 0}, .profile = p};
-    int rc = csv_read(&s.csv, text, size, parse_line, &s);
+    int rc = csv_read(&s.csv, text, text ? size : PROFILE_MAX_FILE_BYTES,
+                      parse_line, &s);
 
     return rc == 0 && !s.in_rows
                ? csv_refuse(&s.csv, -EINVAL,
                             "the file ends before the header %s", header_line)
                : rc;
-}
-
-int profile_add_file(struct profile *p, const char *path, char *err,
-                     size_t err_size)
-{
-    return profile_add_buffer(p, NULL, PROFILE_MAX_FILE_BYTES, path, err,
-                              err_size);
 }
 
 void profile_fini(struct profile *p)

@@ -56,22 +56,18 @@ struct profile {
     struct profile_rows decode;
 };
 
-/* Adds the measurements in the file `path` to `p`. A second file must name the
- * same engine, model and machine as the first.
+/* Adds the measurements in `size` bytes at `text` (borrowed, needs no NUL), or
+ * in the file `name` where `text` is NULL, to `p`; `name` stands for them in
+ * messages. A second file must name the same engine, model and machine as the
+ * first.
  * Returns 0; or a negative errno with a message of one line in err (err_size
  * bytes, truncated, NUL-terminated), as "FILE:LINE: what": -EINVAL for a
  * broken line, -EFBIG for a file over PROFILE_MAX_FILE_BYTES or for more than
  * PROFILE_MAX_ROWS of one kind, -ENOMEM, and what open and read report. After
  * an error, `p` may hold a part of the file and is only good for
- * profile_fini(). Linear in the file's size. */
-[[nodiscard]] int profile_add_file(struct profile *p, const char *path,
-                                   char *err, size_t err_size);
-
-/* As profile_add_file(), from `size` bytes at `text`, which needs no NUL and
- * is only borrowed. `name` stands for the file in messages. */
-[[nodiscard]] int profile_add_buffer(struct profile *p, const char *text,
-                                     size_t size, const char *name, char *err,
-                                     size_t err_size);
+ * profile_fini(). Linear in the size. */
+[[nodiscard]] int profile_add(struct profile *p, const char *text, size_t size,
+                              const char *name, char *err, size_t err_size);
 
 /* Frees what `p` owns and leaves it empty, as at the start. */
 void profile_fini(struct profile *p);

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 
 #include "base/array.h"
+#include "base/tail_mean.h"
 #include "sim/internal.h"
 
 #define LOG_FIRST 1024u
@@ -172,54 +173,6 @@ static int log_reserve(struct sim_batch *b)
     return 0;
 }
 
-/* Brings those of x[from .. to) that are at most `most` to its begin. Returns
- * where the others begin. Nothing in it is guessed: the order is random. */
-static size_t at_most_first(int64_t *x, size_t from, size_t to, int64_t most)
-{
-    size_t others = from;
-
-    for (size_t i = from; i < to; i++) {
-        int64_t value = x[i];
-
-        x[i] = x[others];
-        x[others] = value;
-        others += value <= most;
-    }
-    return others;
-}
-
-/* Brings the n - k longest to the end of x, in no order. Quickselect. */
-static void select_longest(int64_t *x, size_t n, size_t k)
-{
-    size_t low = 0, high = n;
-
-    while (high - low > 1) {
-        int64_t pivot = x[low + (high - low) / 2];
-        size_t more = at_most_first(x, low, high, pivot);
-
-        if (k >= more) {
-            low = more;
-            continue;
-        }
-        /* Those like the pivot come last of these. */
-        high = at_most_first(x, low, more, pivot - 1);
-        if (k >= high)
-            return;
-    }
-}
-
-/* Mooncake, FAST'25, section 5: the mean of the longest 10 %, at least one. */
-static int64_t tail_mean_us(int64_t *intervals_us, size_t n)
-{
-    size_t longest = (n + 9) / 10;
-    int64_t sum_us = 0;
-
-    select_longest(intervals_us, n, n - longest);
-    for (size_t i = n - longest; i < n; i++)
-        sum_us += intervals_us[i];
-    return sum_us / (int64_t)longest;
-}
-
 static int64_t request_tbt_us(struct sim *sim, const struct sim_batch *b,
                               const struct sim_request *r)
 {
@@ -232,7 +185,7 @@ static int64_t request_tbt_us(struct sim *sim, const struct sim_batch *b,
     for (size_t i = 0; i < n; i++)
         sim->scratch_us[i] = b->log_us[(r->decode.join_step + i) & b->log_mask];
     sim->scratch_us[0] += r->decode.first_gap_us;
-    return tail_mean_us(sim->scratch_us, n);
+    return tail_mean(sim->scratch_us, n);
 }
 
 int64_t sim_decode_tokens(const struct sim *sim, const struct sim_node *node,

@@ -27,8 +27,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     char error[CAKE_ERROR_BYTES] = "";
     struct cake_table table = {0};
-    int rc =
-        cake_table_read_buffer((const char *)data, size, "fuzz", &table, error);
+    int rc = cake_table_read((const char *)data, size, "fuzz", &table, error);
 
     if (rc != 0) {
         assert(strncmp(error, "fuzz:", 5) == 0);

@@ -24,8 +24,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
     /* Twice, so that the rules for a second file are reached. */
     for (int i = 0; i < 2; i++) {
-        int rc = profile_add_buffer(&p, (const char *)data, size, "fuzz", err,
-                                    sizeof(err));
+        int rc =
+            profile_add(&p, (const char *)data, size, "fuzz", err, sizeof(err));
 
         if (rc != 0) {
             assert(strncmp(err, "fuzz:", 5) == 0);

@@ -74,8 +74,8 @@ static void test_profile(void)
     CU_ASSERT_EQUAL_FATAL(
         profile_run(e, &c, out, count, seen, err, sizeof(err)), 0);
     fclose(out);
-    CU_ASSERT_EQUAL(
-        profile_add_buffer(&p, text, bytes, "memory", err, sizeof(err)), 0);
+    CU_ASSERT_EQUAL(profile_add(&p, text, bytes, "memory", err, sizeof(err)),
+                    0);
     CU_ASSERT_STRING_EQUAL(err, "");
     CU_ASSERT_STRING_EQUAL(p.engine, "timed");
     CU_ASSERT_STRING_EQUAL(p.model, "tiny");

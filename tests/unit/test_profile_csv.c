@@ -14,7 +14,7 @@
 
 static int read_text(struct profile *p, const char *text, char err[256])
 {
-    return profile_add_buffer(p, text, strlen(text), "p.csv", err, 256);
+    return profile_add(p, text, strlen(text), "p.csv", err, 256);
 }
 
 static void test_profile(void)
@@ -155,27 +155,24 @@ static void test_profile_bounds(void)
     memcpy(text, META HEADER, start);
     for (size_t i = 0; i <= PROFILE_MAX_ROWS; i++)
         memcpy(text + start + i * row_bytes, row, row_bytes);
-    CU_ASSERT_EQUAL(profile_add_buffer(&p, text, size, "p.csv", err, 256),
-                    -EFBIG);
+    CU_ASSERT_EQUAL(profile_add(&p, text, size, "p.csv", err, 256), -EFBIG);
     CU_ASSERT_STRING_EQUAL(err,
                            "p.csv:1000006: more than 1000000 rows of one kind");
     CU_ASSERT_EQUAL(p.prefill.count, PROFILE_MAX_ROWS);
     profile_fini(&p);
     free(text);
     memset(line, '#', sizeof(line));
-    CU_ASSERT_EQUAL(profile_add_buffer(&p, line, 600, "p.csv", err, 256),
-                    -EINVAL);
+    CU_ASSERT_EQUAL(profile_add(&p, line, 600, "p.csv", err, 256), -EINVAL);
     CU_ASSERT_STRING_EQUAL(err, "p.csv:1: longer than 512 bytes");
-    CU_ASSERT_EQUAL(profile_add_buffer(&p, "#\0", 2, "p.csv", err, 256),
-                    -EINVAL);
+    CU_ASSERT_EQUAL(profile_add(&p, "#\0", 2, "p.csv", err, 256), -EINVAL);
     CU_ASSERT_STRING_EQUAL(err, "p.csv:1: a NUL byte");
     int fd = mkstemp(path);
     CU_ASSERT_FATAL(fd >= 0);
     CU_ASSERT_EQUAL_FATAL(ftruncate(fd, PROFILE_MAX_FILE_BYTES + 1), 0);
     (void)close(fd);
-    CU_ASSERT_EQUAL(profile_add_file(&p, path, err, 256), -EFBIG);
+    CU_ASSERT_EQUAL(profile_add(&p, NULL, 0, path, err, 256), -EFBIG);
     (void)unlink(path);
-    CU_ASSERT_EQUAL(profile_add_file(&p, path, err, 256), -ENOENT);
+    CU_ASSERT_EQUAL(profile_add(&p, NULL, 0, path, err, 256), -ENOENT);
     CU_ASSERT_PTR_NOT_NULL(strstr(err, ": No such file or directory"));
     profile_fini(&p);
 }

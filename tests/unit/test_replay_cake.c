@@ -18,7 +18,7 @@ static int read_table(const char *text)
 {
     cake_table_fini(&table);
     error[0] = '\0';
-    return cake_table_read_buffer(text, strlen(text), "t.csv", &table, error);
+    return cake_table_read(text, strlen(text), "t.csv", &table, error);
 }
 
 static void test_table(void)
@@ -128,10 +128,10 @@ static void test_table_errors(void)
     memset(text + strlen(text), 'x', 600);
     CU_ASSERT_EQUAL(read_table(text), -EINVAL);
     CU_ASSERT_STRING_EQUAL(error, "t.csv:2: longer than 512 bytes");
-    CU_ASSERT_EQUAL(cake_table_read_buffer("a\0b", 3, "t.csv", &table, error),
+    CU_ASSERT_EQUAL(cake_table_read("a\0b", 3, "t.csv", &table, error),
                     -EINVAL);
     CU_ASSERT_STRING_EQUAL(error, "t.csv:1: a NUL byte");
-    CU_ASSERT_EQUAL(cake_table_read_file("/nowhere/t.csv", &table, error),
+    CU_ASSERT_EQUAL(cake_table_read(NULL, 0, "/nowhere/t.csv", &table, error),
                     -ENOENT);
     CU_ASSERT_STRING_EQUAL(error, "/nowhere/t.csv: No such file or directory");
 }

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/tail_mean.h"
 #include "tools/replay/math.h"
 #include "tools/replay/report/report.h"
 
@@ -35,12 +36,12 @@ static void test_tail(void)
 
     for (int i = 0; i < 21; i++)
         many[i] = (i * 8) % 21 + 1;
-    CU_ASSERT_EQUAL(replay_tail_mean_us(many, 21), 20);
+    CU_ASSERT_EQUAL(tail_mean(many, 21), 20);
     int64_t ten[] = {1, 2, 3, 4, 50, 6, 7, 8, 9, 10};
-    CU_ASSERT_EQUAL(replay_tail_mean_us(ten, 10), 50);
+    CU_ASSERT_EQUAL(tail_mean(ten, 10), 50);
     int64_t one[] = {4};
-    CU_ASSERT_EQUAL(replay_tail_mean_us(one, 1), 4);
-    CU_ASSERT_EQUAL(replay_tail_mean_us(NULL, 0), -1);
+    CU_ASSERT_EQUAL(tail_mean(one, 1), 4);
+    CU_ASSERT_EQUAL(tail_mean(NULL, 0), -1);
 }
 
 /* Beyond the exact numbers, percentiles are 0.2 % off at most. */

@@ -104,8 +104,8 @@ static void test_profile(void)
     CU_ASSERT_EQUAL_FATAL(profile_run(e, &c, out, NULL, NULL, err, sizeof(err)),
                           0);
     fclose(out);
-    CU_ASSERT_EQUAL(
-        profile_add_buffer(&p, text, bytes, "memory", err, sizeof(err)), 0);
+    CU_ASSERT_EQUAL(profile_add(&p, text, bytes, "memory", err, sizeof(err)),
+                    0);
     /* Each, and the prompt whose front the others share. */
     CU_ASSERT_EQUAL(calls.prefills, p.prefill.count + 1);
     CU_ASSERT(calls.steps > p.decode.count);

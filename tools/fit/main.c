@@ -155,8 +155,8 @@ static int run(const struct options *options, char *err, size_t err_size)
     int rc = 0;
 
     for (size_t i = 0; rc == 0 && i < options->profiles.count; i++)
-        rc = profile_add_file(&profile, options->profiles.items[i], err,
-                              err_size);
+        rc = profile_add(&profile, NULL, 0, options->profiles.items[i], err,
+                         err_size);
     if (rc == 0)
         rc = fit_model(&profile, &m, &report, err, err_size);
     if (rc != 0)

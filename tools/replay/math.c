@@ -45,26 +45,6 @@ struct replay_summary replay_summarise(double *values, size_t count)
     return s;
 }
 
-static int compare_longest_first(const void *a, const void *b)
-{
-    int64_t x = *(const int64_t *)a;
-    int64_t y = *(const int64_t *)b;
-
-    return (x < y) - (x > y);
-}
-
-int64_t replay_tail_mean_us(int64_t *intervals_us, size_t count)
-{
-    if (count == 0)
-        return -1;
-    qsort(intervals_us, count, sizeof intervals_us[0], compare_longest_first);
-    size_t longest = (count + 9) / 10;
-    int64_t sum = 0;
-    for (size_t i = 0; i < longest; i++)
-        sum += intervals_us[i];
-    return sum / (int64_t)longest;
-}
-
 double replay_ratio(uint64_t part, uint64_t whole)
 {
     return whole == 0 ? 0.0 : (double)part / (double)whole;

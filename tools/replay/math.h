@@ -27,13 +27,6 @@ double replay_percentile(const double *sorted, size_t count, double share);
 /* Sorts the values and sums them up. O(n log n). */
 struct replay_summary replay_summarise(double *values, size_t count);
 
-/*
- * TBT as the Mooncake paper has it (FAST'25, section 5): the mean of the
- * longest 10 % of the intervals, at least one. Sorts `intervals_us`; -1 without
- * any. O(n log n).
- */
-int64_t replay_tail_mean_us(int64_t *intervals_us, size_t count);
-
 /* From microseconds. */
 static inline double replay_seconds(int64_t us)
 {

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/array.h"
-#include "tools/replay/math.h"
+#include "base/tail_mean.h"
 
 /* Intervals beyond this many are not kept: no model writes that much. */
 #define INTERVALS_MAX ((size_t)1 << 20)
@@ -224,8 +224,7 @@ void replay_answer_finish(struct replay_answer *answer, int status,
     }
     if (r->outcome == REPLAY_PENDING)
         r->outcome = REPLAY_COMPLETED;
-    r->tbt_us =
-        replay_tail_mean_us(answer->intervals_us, answer->interval_count);
+    r->tbt_us = tail_mean(answer->intervals_us, answer->interval_count);
     free(answer->intervals_us);
     sse_fini(&answer->sse);
 }

@@ -87,7 +87,7 @@ int replay_command_cake(int argc, char **argv)
     if (parse(argc, argv, &s, &status) != 0)
         return status;
     if (cake_calibration_read_file(s.calibration, &calibration, error) != 0 ||
-        cake_table_read_file(s.table, &table, error) != 0)
+        cake_table_read(NULL, 0, s.table, &table, error) != 0)
         return replay_complain(usage.name, "%s", error);
     if (cake_result_make(&table, s.table, &calibration, s.skip_unknown, &result,
                          error) == 0) {

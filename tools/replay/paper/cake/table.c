@@ -164,13 +164,13 @@ static int read_line(void *arg, char *line)
                          : read_header(p, fields, count);
 }
 
-int cake_table_read_buffer(const char *text, size_t size, const char *name,
-                           struct cake_table *table,
-                           char error[CAKE_ERROR_BYTES])
+int cake_table_read(const char *text, size_t size, const char *name,
+                    struct cake_table *table, char error[CAKE_ERROR_BYTES])
 {
     struct parser p = {.csv = {name, error, CAKE_ERROR_BYTES, 0},
                        .table = table};
-    int rc = csv_read(&p.csv, text, size, read_line, &p);
+    int rc = csv_read(&p.csv, text, text ? size : CAKE_TABLE_MAX_BYTES,
+                      read_line, &p);
 
     if (rc == 0 && table->count == 0)
         rc = csv_refuse(&p.csv, -EINVAL, "the file ends before %s",
@@ -178,13 +178,6 @@ int cake_table_read_buffer(const char *text, size_t size, const char *name,
     if (rc != 0)
         cake_table_fini(table);
     return rc;
-}
-
-int cake_table_read_file(const char *path, struct cake_table *table,
-                         char error[CAKE_ERROR_BYTES])
-{
-    return cake_table_read_buffer(NULL, CAKE_TABLE_MAX_BYTES, path, table,
-                                  error);
 }
 
 void cake_table_fini(struct cake_table *table)

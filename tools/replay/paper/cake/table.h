@@ -49,22 +49,16 @@ struct cake_table {
 };
 
 /*
- * Reads the table of `size` bytes at `text` (borrowed, needs no NUL) into an
- * empty table; `name` stands for the file in messages. Returns 0; or a
- * negative errno with "FILE:LINE: FIELD: what" in `error`: -EINVAL for a broken
- * line or no rows, -EFBIG for more than CAKE_TABLE_MAX_ROWS, -ENOMEM. The
- * table stays empty then. Linear in the size.
+ * Reads the table of `size` bytes at `text` (borrowed, needs no NUL), or of the
+ * file `name` where `text` is NULL, into an empty table; `name` stands for it
+ * in messages. Returns 0; or a negative errno with "FILE:LINE: FIELD: what" in
+ * `error`: -EINVAL for a broken line or no rows, -EFBIG for more than
+ * CAKE_TABLE_MAX_ROWS or a file of more than CAKE_TABLE_MAX_BYTES, -ENOMEM, and
+ * what open and read report. The table stays empty then. Linear in the size.
  */
-[[nodiscard]] int cake_table_read_buffer(const char *text, size_t size,
-                                         const char *name,
-                                         struct cake_table *table,
-                                         char error[CAKE_ERROR_BYTES]);
-
-/* As cake_table_read_buffer(), from a file; -EFBIG also for one of more than
- * CAKE_TABLE_MAX_BYTES, and what open and read report. */
-[[nodiscard]] int cake_table_read_file(const char *path,
-                                       struct cake_table *table,
-                                       char error[CAKE_ERROR_BYTES]);
+[[nodiscard]] int cake_table_read(const char *text, size_t size,
+                                  const char *name, struct cake_table *table,
+                                  char error[CAKE_ERROR_BYTES]);
 
 /* Frees the rows and leaves the table empty. */
 void cake_table_fini(struct cake_table *table);
