@@ -127,14 +127,25 @@ class Passthrough(EngineCase):
             len({r.connection for r in self.all[0].requests}), 2)
 
     def test_a_kept_connection_that_was_closed(self):
-        def serve(request, send):
-            send(reply(200, {}))
-            return 'close'
-        cluster = self.engines(serve)
-        for _ in range(5):
-            self.assertEqual(self.post(cluster, {'prompt': 'x'}).status, 200)
-        self.assertEqual(total(cluster.api.metrics(),
-                               'conductor_retries_total'), 0)
+        """Behind an answer; or when the next request is on its way: then it is
+        sent once more, and that is no retry."""
+        used = set()
+
+        def again(request, send):
+            if request.connection in used:
+                return 'close'
+            used.add(request.connection)
+            return send(reply(200, {}))
+
+        for serve in (lambda _, send: send(reply(200, {})) or 'close', again):
+            cluster = self.engines(serve)
+            for _ in range(5):
+                self.assertEqual(self.post(cluster, {'prompt': 'x'}).status,
+                                 200)
+            self.assertEqual(total(cluster.api.metrics(),
+                                   'conductor_retries_total'), 0)
+            self.end(cluster)
+        self.assertGreater(len(self.all[0].requests), 5)
 
     def test_other_paths_and_models(self):
         cluster = self.engines(None, None)

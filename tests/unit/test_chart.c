@@ -2,9 +2,12 @@
 #include <CUnit/Basic.h>
 #include <errno.h>
 #include <math.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "tools/plot/chart.h"
@@ -127,6 +130,33 @@ static void test_errors(void)
     free(search);
 }
 
+/* Ctrl-C goes to gnuplot, too: the tool that draws ends by it, and does not go
+ * on with its next picture. */
+static void test_interrupt(void)
+{
+    char folder[] = "/tmp/test_chart.XXXXXX", path[64], search[4096];
+    struct chart c = chart_of("one");
+    int status = 0;
+
+    CU_ASSERT_PTR_NOT_NULL_FATAL(mkdtemp(folder));
+    snprintf(path, sizeof(path), "%s/gnuplot", folder);
+    FILE *file = fopen(path, "w");
+    fputs("#!/bin/sh\nkill -INT $$\n", file);
+    fchmod(fileno(file), 0700);
+    fclose(file);
+    pid_t child = fork();
+    if (child == 0) {
+        snprintf(search, sizeof(search), "%s:%s", folder, getenv("PATH"));
+        setenv("PATH", search, 1);
+        signal(SIGINT, SIG_DFL);
+        _exit(chart_write("/dev/null", "t", &c, 1, 1) ? 1 : 0);
+    }
+    CU_ASSERT_EQUAL(waitpid(child, &status, 0), child);
+    CU_ASSERT(WIFSIGNALED(status) && WTERMSIG(status) == SIGINT);
+    unlink(path);
+    rmdir(folder);
+}
+
 int main(void)
 {
     CU_initialize_registry();
@@ -136,6 +166,7 @@ int main(void)
     CU_add_test(s, "ticks", test_ticks);
     CU_add_test(s, "nothing to draw", test_nothing);
     CU_add_test(s, "errors", test_errors);
+    CU_add_test(s, "interrupt", test_interrupt);
     CU_basic_run_tests();
     unsigned failed = CU_get_number_of_failures();
     CU_cleanup_registry();
