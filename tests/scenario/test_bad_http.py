@@ -181,6 +181,25 @@ class BadRequests(Case):
             with self.subTest(data[:40]):
                 self.assertNotIn(b' 200 ', self.raw(data)[:20])
 
+    def test_lengths(self):
+        """A proxy in front and this server must see the same requests."""
+        head = b'POST /v1/completions HTTP/1.1\r\nHost: a\r\n'
+        for lines, words in (
+                (b'Content-Length: 2\r\nContent-Length: 3\r\n\r\n{}',
+                 b'two values of Content-Length'),
+                (b'Content-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n{}',
+                 b"Transfer-Encoding where it can't stand"),
+                (b'Transfer-Encoding: gzip\r\n\r\n', b'only'),
+                (b'Transfer-Encoding: chunked\r\n\r\nzz\r\n{}\r\n',
+                 b'chunk')):
+            with self.subTest(lines):
+                got = self.raw(head + lines)
+                self.assertIn(got[9:12], (b'400', b'501'), got)
+                self.assertIn(b'invalid_http', got)
+                self.assertIn(words, got)
+        self.assertGreaterEqual(self.api.metrics()[
+            'conductor_http_responses_total{class="4xx"}'], 3)
+
     def test_a_body_that_never_comes(self):
         self.raw(b'POST /v1/completions HTTP/1.1\r\nHost: a\r\n'
                  b'Content-Length: 1000\r\n\r\n{"model"')

@@ -338,6 +338,8 @@ class Failures(EngineCase):
                 cluster = self.engines(
                     lambda r, send, text=text: send(text) or 'close')
                 self.assertError(self.post(cluster, {'prompt': 'x'}), 502, 'e0')
+                self.assertGreater(total(cluster.api.metrics(),
+                                         'conductor_engine_failures_total'), 0)
                 self.end(cluster)
 
     def read_broken(self, cluster, stream):
