@@ -2,7 +2,9 @@
  * What an engine's KV events cost: messages as vLLM sends them, 32 blocks of
  * 16 tokens each, decoded, mapped to block keys and put into the prefix index.
  * Prints a table of the parts; measures and judges nothing. Run it alone:
- *   build/tests/bench/bench_events [BLOCKS]      (2,000,000 unless told)
+ *   build/tests/bench/bench_events [BLOCKS [INDEX_TOKENS]]
+ * 2,000,000 blocks unless told. An index whose blocks have not 16 tokens makes
+ * the map cut them.
  */
 #include <arpa/inet.h>
 #include <event2/event.h>
@@ -32,6 +34,7 @@ struct bench {
     size_t n_messages;
     uint64_t n_blocks;
     struct kv_decoder *decoder;
+    uint32_t index_tokens;
     struct kv_map *maps[INSTANCES];
     struct prefix_index *index;
 };
@@ -301,7 +304,8 @@ static void make_maps(struct bench *b, const struct kv_map_sink *sink,
         targets[i] = (struct target){b->index, i};
         b->maps[i] =
             kv_map_new(&(struct kv_map_config){.model = "m",
-                                               .block_tokens = BLOCK_TOKENS,
+                                               .block_tokens = b->index_tokens,
+                                               .engine_tokens = BLOCK_TOKENS,
                                                .max_blocks = 1u << 24,
                                                .max_waiting_bytes = 1u << 20,
                                                .seed = 12345 + i},
@@ -389,7 +393,8 @@ static void bench_drain(struct bench *b, double all_ns)
                                     .topic = "",
                                     .ranks = 1,
                                     .map = {.model = "m",
-                                            .block_tokens = BLOCK_TOKENS,
+                                            .block_tokens = b->index_tokens,
+                                            .engine_tokens = BLOCK_TOKENS,
                                             .max_blocks = 1u << 24,
                                             .max_waiting_bytes = 1u << 20,
                                             .seed = 12345}};
@@ -422,16 +427,18 @@ static void bench_drain(struct bench *b, double all_ns)
     waitpid(child, NULL, 0);
 }
 
-static void bench_all(uint64_t blocks, uint64_t resident)
+static void bench_all(uint64_t blocks, uint64_t resident, uint32_t index_tokens)
 {
     struct target targets[INSTANCES];
-    struct bench b = {.decoder = kv_decoder_new()};
+    struct bench b = {.decoder = kv_decoder_new(),
+                      .index_tokens = index_tokens};
+    uint64_t index_blocks = blocks * BLOCK_TOKENS / index_tokens;
     double decode_ns, map_ns, all_ns;
 
     must(b.decoder, "kv_decoder_new");
     make_messages(&b, blocks, resident);
-    printf("%llu blocks stored, %s, %.0f bytes a message\n",
-           (unsigned long long)b.n_blocks,
+    printf("%llu blocks of %d in an index of %u, %s, %.0f bytes a message\n",
+           (unsigned long long)b.n_blocks, BLOCK_TOKENS, index_tokens,
            resident ? "each takes the place of another" : "none removed",
            (double)b.messages[b.n_messages - 1].n);
     (void)run(&b, "walk over the bytes", 0, walk);
@@ -440,10 +447,10 @@ static void bench_all(uint64_t blocks, uint64_t resident)
     make_maps(&b, &no_sink, targets);
     map_ns = run(&b, "decode, keys, map", decode_ns, map);
     free_maps(&b);
-    b.index = prefix_index_new(
-        &(struct prefix_index_config){.max_instances = INSTANCES,
-                                      .max_bytes = blocks * 24 + (1u << 20),
-                                      .seed = 1});
+    b.index = prefix_index_new(&(struct prefix_index_config){
+        .max_instances = INSTANCES,
+        .max_bytes = index_blocks * 24 + (1u << 20),
+        .seed = 1});
     must(b.index, "prefix_index_new");
     make_maps(&b, &index_sink, targets);
     all_ns = run(&b, "decode, keys, map, index", map_ns, map);
@@ -459,7 +466,11 @@ int main(int argc, char **argv)
 {
     uint64_t blocks = argc > 1 ? strtoull(argv[1], NULL, 10) : 2000000;
 
-    bench_all(blocks, 0);
-    bench_all(blocks, 16384); /* batches: 524,288 blocks */
+    uint64_t index_tokens = argc > 2 ? strtoull(argv[2], NULL, 10) : 16;
+
+    must(index_tokens >= 1 && index_tokens <= 512, "INDEX_TOKENS");
+    bench_all(blocks, 0, (uint32_t)index_tokens);
+    bench_all(blocks, 16384,
+              (uint32_t)index_tokens); /* batches: 524,288 blocks */
     return sum == 42;
 }

@@ -205,7 +205,7 @@ void kv_map_begin(struct kv_map *map, uint16_t rank,
 
 static uint64_t cost_so_far(const struct kv_map *map)
 {
-    return map->work.cost +
+    return map->work.cost + (map->recut ? recut_cost(map->recut) : 0) +
            (map->config.room_cost ? map->config.room_cost(map->arg) : 0);
 }
 

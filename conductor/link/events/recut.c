@@ -247,6 +247,11 @@ void recut_clear(struct recut *r)
     r->free = r->unsettled = NO_PIECE;
 }
 
+uint64_t recut_cost(const struct recut *r)
+{
+    return r->cost;
+}
+
 uint64_t recut_full(const struct recut *r)
 {
     return r->full;

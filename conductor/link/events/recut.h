@@ -60,6 +60,10 @@ void recut_settle(struct recut *r);
 /* Forgets all, and tells nobody. */
 void recut_clear(struct recut *r);
 
+/* Pieces that were looked at because others changed, ever: each takes about as
+ * long as a block. */
+uint64_t recut_cost(const struct recut *r);
+
 /* Pieces that had no room, ever. */
 uint64_t recut_full(const struct recut *r);
 

@@ -94,6 +94,7 @@ void smaller_changed(struct recut *r, uint32_t top, enum block_tier tier)
         struct piece *p = &r->pieces[at];
         bool whole = is_whole(r, p, bit);
 
+        r->cost += at != top;
         changed = whole != !!(p->whole & bit);
         if (!changed)
             continue;

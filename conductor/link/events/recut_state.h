@@ -60,7 +60,7 @@ struct recut {
     struct copies_table held;    /* larger pieces */
     uint32_t *tokens;            /* (block_tokens): scratch */
     struct said said;
-    uint64_t full;
+    uint64_t full, cost;
 };
 
 static inline uint64_t *recut_words(const struct recut *r, uint32_t at)
