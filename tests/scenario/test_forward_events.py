@@ -118,6 +118,32 @@ class Mocked(Behind):
                              observer.stats()['held'])
             self.assertEqual(self.metric(cluster, 'engine_events_state', i), 0)
 
+    def test_data_parallel_ranks(self):
+        """The index has what any rank of an engine holds, and the engine
+        chooses the rank: never less is predicted than it finds there."""
+        mockers = [engines.Mocker(self, f'mocker{i}', 256, ranks=2)
+                   for i in range(2)]
+        cluster = self.in_front_of(mockers, index='events', dp_ranks=2)
+        observers = [Feed(self, m.events_port, m.replay_port, ranks=2,
+                          block_tokens=16) for m in mockers]
+        rng, hits = random.Random(5), 0
+        bases = [[rng.randrange(4, 250) for _ in range(320)] for _ in range(4)]
+        for _ in range(40):
+            prompt = rng.choice(bases)[:rng.randrange(20, 321)] + \
+                [rng.randrange(4, 250) for _ in range(rng.randrange(1, 40))]
+            home, predicted, told = self.ask(cluster, prompt, 1)
+            self.assertLessEqual(told, predicted, prompt)
+            hits += told > 0 and told == predicted
+            i = int(home[1])
+            wait_until('its blocks are observed', lambda: observers[i].match(
+                prompt) == len(prompt) // 16)
+            wait_until('the conductor knows them', lambda: self.metric(
+                cluster, 'engine_events_total', i) ==
+                observers[i].stats()['events'])
+        self.assertGreater(hits, 5)
+        for i in range(2):
+            self.assertEqual(self.metric(cluster, 'engine_events_state', i), 0)
+
     def test_a_restarted_conductor_asks_for_what_it_missed(self):
         cluster, _ = self.behind(1, index='events')
         prompt = list(range(4, 164))
