@@ -30,7 +30,7 @@ struct frame_conn {
     bool flushing;   /* closes when the output is written */
     bool freed;      /* frame_conn_free() inside a callback */
     bool lent_last;  /* the output ends with memory that was lent */
-    bool resting;    /* `readable` times out at once, which takes it out */
+    bool resting;    /* until frame_conn_resume() */
 };
 
 /* Gives back memory that was lent to the output: libevent would do so later,
@@ -138,12 +138,11 @@ static void refuse_header(struct frame_conn *c, const struct frame_header *h,
     frame_conn_refuse(c, PROTO_E_BAD_FRAME, text);
 }
 
-static void rest(struct frame_conn *c, int pause)
+static void rest(struct frame_conn *c)
 {
-    if (pause == FRAME_AGAIN)
-        frame_reader_again(&c->reader);
-    if (!c->ending && !c->flushing)
-        c->resting = event_add(c->readable, &(struct timeval){0, 0}) == 0;
+    frame_reader_again(&c->reader);
+    c->resting = true;
+    stop_reading(c);
 }
 
 /* What was read next goes to the owner. Returns whether there may be more. */
@@ -164,7 +163,7 @@ static bool take_next(struct frame_conn *c)
     else if ((rc = c->ops->frame(c->arg, &h, payload)) < 0 && !c->freed)
         refuse_frame(c, &h, rc);
     else if (rc > 0 && !c->freed)
-        rest(c, rc);
+        rest(c);
     return conn_leave(c) && !c->ending && !c->flushing && !c->resting;
 }
 
@@ -174,14 +173,23 @@ static void on_readable(evutil_socket_t fd, short, void *arg)
 
     if (c->ending || c->flushing)
         return;
-    ssize_t n = c->resting ? 1 : frame_reader_fill(&c->reader, fd);
-    if (c->resting && (event_del(c->readable) || event_add(c->readable, NULL)))
-        n = -ENOMEM;
-    c->resting = false;
+    ssize_t n = frame_reader_fill(&c->reader, fd);
     if (n == 0 || (n < 0 && n != -EAGAIN && n != -EINTR))
         frame_conn_fail(c, n == 0 ? FRAME_CONN_ENDED : strerror((int)-n));
     while (n > 0 && take_next(c))
         ;
+}
+
+void frame_conn_resume(struct frame_conn *c)
+{
+    if (!c->resting || c->ending || c->flushing)
+        return;
+    c->resting = false;
+    if (event_add(c->readable, NULL))
+        frame_conn_fail(c, "out of memory");
+    else
+        while (take_next(c))
+            ;
 }
 
 static int start_reading(struct frame_conn *c)

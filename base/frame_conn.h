@@ -27,11 +27,9 @@
 struct evdns_base;
 struct frame_conn;
 
-/* What `frame` may return, so that one connection does not hold up the loop. */
-enum frame_pause {
-    FRAME_REST = 1, /* what came after this frame waits for the next turn */
-    FRAME_AGAIN,    /* likewise, and this frame comes once more then */
-};
+/* What `frame` may return, so that one connection does not hold up the loop:
+ * this frame comes once more, and nothing else does, in frame_conn_resume(). */
+#define FRAME_AGAIN 1
 
 struct frame_conn_ops {
     /* The head of a frame that limits.split cuts in two: returns memory for its
@@ -40,7 +38,7 @@ struct frame_conn_ops {
      * the whole body has come. May be NULL if no frame is split. */
     void *(*body)(void *arg, const struct frame_header *h, const uint8_t *head);
     /* A whole frame. payload (h->length bytes; the head of one that is split)
-     * is gone when this returns. Returns 0 or an enum frame_pause; or -EBADMSG:
+     * is gone when this returns. Returns 0 or FRAME_AGAIN; or -EBADMSG:
      * malformed, or another negative errno: out of place. The other side is
      * then refused for it. */
     int (*frame)(void *arg, const struct frame_header *h,
@@ -90,6 +88,10 @@ void frame_conn_free(struct frame_conn *c);
 /* frame_conn_take(c, payload_bytes): frames up to this are taken from now on;
  * inside `frame`, from the next one on. */
 void frame_conn_take(struct frame_conn *c, uint32_t payload_bytes);
+
+/* frame_conn_resume(c): goes on behind FRAME_AGAIN, with what has come by now;
+ * a no-op otherwise. Not inside a callback of c. */
+void frame_conn_resume(struct frame_conn *c);
 
 /* frame_conn_send(c, buf): copies the whole frames in buf to the output, in
  * order. Dropped when the connection is failing. A buf that failed fails the

@@ -270,6 +270,11 @@ void worker_link_send(struct worker_link *link, const struct wire_buf *buf)
     frame_conn_send(link->conn, buf);
 }
 
+void worker_link_resume(struct worker_link *link)
+{
+    frame_conn_resume(link->conn);
+}
+
 void worker_link_set_owner(struct worker_link *link, void *p)
 {
     link->owner = p;

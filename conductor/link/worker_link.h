@@ -26,7 +26,7 @@ struct worker_link_ops {
     uint16_t (*joined)(void *arg, struct worker_link *link,
                        const struct msg_hello *hello, const char *peer_host,
                        struct msg_welcome *welcome, char text[MSG_TEXT_MAX]);
-    /* Any later frame. Returns 0, an enum frame_pause, or a negative errno: the
+    /* Any later frame. Returns 0, FRAME_AGAIN, or a negative errno: the
      * frame was malformed or out of place, and the link is closed for it. */
     int (*frame)(void *arg, struct worker_link *link,
                  const struct frame_header *h, const uint8_t *payload);
@@ -60,6 +60,10 @@ uint16_t worker_links_port(const struct worker_links *l);
 /* worker_link_send(link, buf): sends the frames in buf, in order. A failure
  * shows as `left`. */
 void worker_link_send(struct worker_link *link, const struct wire_buf *buf);
+
+/* worker_link_resume(link): goes on behind FRAME_AGAIN. Not inside a callback
+ * of the link. */
+void worker_link_resume(struct worker_link *link);
 
 /* worker_link_set_owner(link, p), worker_link_owner(link): the owner's own
  * object for this link. */

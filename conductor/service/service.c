@@ -94,7 +94,7 @@ static int service_alloc(struct service *s)
     s->sweep = event_new(s->base, -1, 0, index_on_sweep, s);
     if (!s->explain || !s->pool || !s->index || !s->workers ||
         !s->table.by_slot || !s->table.free_slots || !s->inbox_event ||
-        !s->tick || !s->sweep)
+        !s->tick || !s->sweep || blocks_init(s))
         return -ENOMEM;
     for (uint32_t i = 0; i < s->table.size; i++)
         s->table.free_slots[s->table.n_free++] = s->table.size - 1 - i;
@@ -294,6 +294,7 @@ void service_free_one(struct service *s)
     event_loop_drop(s->inbox_event);
     event_loop_drop(s->tick);
     event_loop_drop(s->sweep);
+    blocks_fini(s);
     explain_free(s->explain);
     scheduler_free(s->scheduler);
     prefix_index_free(s->index);

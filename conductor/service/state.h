@@ -117,6 +117,8 @@ struct service_request {
 
 TAILQ_HEAD(request_list, service_request);
 
+TAILQ_HEAD(worker_list, worker);
+
 /* A registered worker, by its pool slot. */
 struct worker {
     struct worker_link *link; /* NULL: slot not in use */
@@ -126,7 +128,8 @@ struct worker {
     uint64_t kv_pinned_blocks; /* as last reported */
     uint64_t disk_used_blocks; /* likewise */
     uint32_t keys_taken;       /* of the frame that comes again */
-    uint32_t keys_in_turn;     /* since the link rested */
+    bool waits;                /* in service->blocks.line */
+    TAILQ_ENTRY(worker) line;
     struct {
         int64_t until_us; /* to begin or to end it; 0: it is not asked */
         bool began;       /* the inventory did */
@@ -188,6 +191,14 @@ struct service {
     struct token_cache *tokens; /* of texts that were asked for */
     const char *cost_source;    /* of `cost`: static */
 
+    struct {
+        struct event *next; /* turn of the loop; pending if this one has taken
+                               any */
+        uint32_t left;      /* blocks that it may still take */
+        uint32_t part;      /* of these, of the worker that is served */
+        struct worker_list line; /* whose frames wait, the next one first */
+        struct worker *served;   /* NULL: nobody of the line is */
+    } blocks;                    /* that workers report */
     struct {
         int64_t next_us;    /* no other worker is asked before */
         uint32_t next_slot; /* to be looked at */
@@ -312,6 +323,21 @@ uint16_t service_join(void *arg, struct worker_link *link,
 
 /* service_link_ops: what the worker links request; arg is the service. */
 extern const struct worker_link_ops service_link_ops;
+
+/* blocks_init(s), blocks_fini(s): what blocks_frame() needs. Returns 0 or
+ * -ENOMEM. */
+[[nodiscard]] int blocks_init(struct service *s);
+void blocks_fini(struct service *s);
+
+/* blocks_frame(s, worker, slot, h, payload): a frame about the blocks of the
+ * worker in a pool slot. Returns 0, FRAME_AGAIN or a negative errno, as
+ * worker_link_ops.frame. */
+[[nodiscard]] int blocks_frame(struct service *s, struct worker *worker,
+                               uint32_t slot, const struct frame_header *h,
+                               const uint8_t *payload);
+
+/* blocks_left(s, worker): it is gone. */
+void blocks_left(struct service *s, struct worker *worker);
 
 /* instances_tick(service): suspects silent instances, and clears those that
  * were heard from; fails orphans whose decode worker says nothing, and requests

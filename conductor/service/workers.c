@@ -1,4 +1,4 @@
-/* What workers report about themselves: blocks, status, silence, loss. */
+/* What workers report about themselves: status, silence, loss. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -6,15 +6,6 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "conductor/service/state.h"
-
-/* Keys that are handed to the index in one go. */
-#define KEYS_AT_ONCE 256u
-/* Keys that a worker may report in one turn of the loop: in long frames
- * some 50 us, in a full index 150. A frame about blocks counts as 16 more,
- * since each may look for room in a full index, and one without keys is read,
- * too. */
-#define KEYS_A_TURN 512u
-#define FRAME_KEYS 16u
 
 /* No disk is faster; a worker that says so lies. */
 #define DISK_RATE_MAX_BYTES_PER_S (UINT64_C(1) << 44)
@@ -113,6 +104,7 @@ static bool on_left(void *arg, struct worker_link *link, const char *reason)
 
     snprintf(why, sizeof(why), "worker %s is gone: %.300s", w->hello.name,
              reason);
+    blocks_left(s, w);
     w->link = NULL;
     s->n_workers--;
     service_set_window(s);
@@ -131,76 +123,6 @@ static bool on_left(void *arg, struct worker_link *link, const char *reason)
     prefix_index_cleared(s->index, slot);
     memset(w, 0, sizeof(*w));
     return lost;
-}
-
-/* Copies keys from the i-th on out of a frame; returns how many. */
-static uint32_t some_keys(const uint8_t *in_frame, uint32_t i, uint32_t n,
-                          uint64_t *keys)
-{
-    uint32_t some = n - i < KEYS_AT_ONCE ? n - i : KEYS_AT_ONCE;
-
-    for (uint32_t k = 0; k < some; k++)
-        keys[k] = wire_u64_at(in_frame, i + k);
-    return some;
-}
-
-/* How a worker goes on behind some keys of a frame of n: enum
- * worker_link_pause, or 0. */
-static int keys_were_taken(struct worker *w, uint32_t some, uint32_t n)
-{
-    w->keys_taken += some;
-    w->keys_in_turn += some + FRAME_KEYS;
-    bool rests = w->keys_in_turn >= KEYS_A_TURN;
-    bool again = w->keys_taken < n;
-    if (!again)
-        w->keys_taken = 0;
-    if (rests)
-        w->keys_in_turn = 0;
-    return !rests ? 0 : again ? FRAME_AGAIN : FRAME_REST;
-}
-
-static int on_stored(struct service *s, struct worker *w, uint32_t slot,
-                     const uint8_t *p, size_t len)
-{
-    uint64_t keys[KEYS_AT_ONCE];
-    struct msg_blocks_stored m;
-    int pause = 0;
-
-    if (msg_blocks_stored_unpack(p, len, &m))
-        return -EBADMSG;
-    do {
-        uint32_t i = w->keys_taken;
-        uint32_t n = some_keys(m.keys, i, m.n, keys);
-        uint64_t parent = i > 0 ? wire_u64_at(m.keys, i - 1) : m.parent;
-
-        if (prefix_index_stored(s->index, slot, (enum block_tier)m.tier, parent,
-                                keys, n) == -EINVAL)
-            return -EPROTO;
-        s->metrics.block_events_stored += n;
-        pause = keys_were_taken(w, n, m.n);
-    } while (!pause && w->keys_taken > 0);
-    return pause;
-}
-
-static int on_removed(struct service *s, struct worker *w, uint32_t slot,
-                      const uint8_t *p, size_t len)
-{
-    uint64_t keys[KEYS_AT_ONCE];
-    struct msg_blocks_removed m;
-    int pause = 0;
-
-    if (msg_blocks_removed_unpack(p, len, &m))
-        return -EBADMSG;
-    do {
-        uint32_t n = some_keys(m.keys, w->keys_taken, m.n, keys);
-
-        if (prefix_index_removed(s->index, slot, (enum block_tier)m.tier, keys,
-                                 n))
-            return -EPROTO;
-        s->metrics.block_events_removed += n;
-        pause = keys_were_taken(w, n, m.n);
-    } while (!pause && w->keys_taken > 0);
-    return pause;
 }
 
 /* The first STATUS follows the inventory: only now is the instance known well
@@ -249,16 +171,10 @@ static int on_frame(void *arg, struct worker_link *link,
     case FRAME_STATUS:
         return on_status(s, w->id, payload, h->length);
     case FRAME_BLOCKS_STORED:
-        return on_stored(s, w, in->slot, payload, h->length);
     case FRAME_BLOCKS_REMOVED:
-        return on_removed(s, w, in->slot, payload, h->length);
     case FRAME_BLOCKS_CLEARED:
-        prefix_index_cleared(s->index, in->slot);
-        return h->length ? -EBADMSG : keys_were_taken(w, 0, 0);
     case FRAME_INVENTORY_MARK:
-        return index_inventory_mark(s, w, in->slot, payload, h->length)
-                   ? -EBADMSG
-                   : keys_were_taken(w, 0, 0);
+        return blocks_frame(s, w, in->slot, h, payload);
     default:
         return request_frame(s, w->id, h, payload);
     }

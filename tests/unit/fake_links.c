@@ -7,6 +7,7 @@
 #include "base/clock.h"
 
 struct worker_links {
+    struct event_base *base;
     const struct worker_link_ops *ops;
     void *arg;
 };
@@ -38,10 +39,9 @@ struct worker_links *worker_links_new(struct event_base *base,
                                       const struct worker_link_ops *ops,
                                       void *arg, char err[MSG_TEXT_MAX])
 {
-    (void)base;
     (void)config;
     (void)err;
-    the_links = (struct worker_links){.ops = ops, .arg = arg};
+    the_links = (struct worker_links){.base = base, .ops = ops, .arg = arg};
     return &the_links;
 }
 
@@ -76,6 +76,13 @@ void worker_link_send(struct worker_link *link, const struct wire_buf *buf)
     }
 }
 
+void worker_link_resume(struct worker_link *link)
+{
+    link->resumed = true;
+    if (link->offered)
+        fake_link_offer(link, link->offered);
+}
+
 void worker_link_set_owner(struct worker_link *link, void *p)
 {
     link->owner = p;
@@ -90,6 +97,17 @@ int64_t worker_link_last_frame_us(const struct worker_link *link)
 {
     (void)link;
     return fake_now_us;
+}
+
+void fake_link_offer(struct worker_link *link, const struct wire_buf *buf)
+{
+    struct frame_header h;
+
+    (void)frame_at(buf, 0, &h);
+    link->offered = buf;
+    if (the_links.ops->frame(the_links.arg, link, &h,
+                             buf->data + FRAME_HEADER_BYTES) != FRAME_AGAIN)
+        link->offered = NULL;
 }
 
 uint16_t fake_link_join(struct worker_link *link, const struct msg_hello *hello)
@@ -116,10 +134,13 @@ int fake_link_deliver(struct worker_link *link, struct wire_buf *buf)
 
         rc = the_links.ops->frame(the_links.arg, link, &h,
                                   buf->data + at + FRAME_HEADER_BYTES);
-        link->turns += rc > 0;
-        if (rc != FRAME_AGAIN)
+        if (rc != FRAME_AGAIN) {
             at += n;
-        rc = rc > 0 ? 0 : rc;
+            continue;
+        }
+        for (link->resumed = false; !link->resumed; link->turns++)
+            (void)event_base_loop(the_links.base, EVLOOP_ONCE);
+        rc = 0;
     }
     wire_buf_reset(buf);
     return rc;

@@ -18,6 +18,8 @@ struct worker_link {
     void *owner;
     int number; /* the test's */
     int turns;  /* of the loop that its frames waited for */
+    bool resumed;
+    const struct wire_buf *offered; /* a frame that is taken in parts */
 };
 
 /* A frame was sent to a worker; borrowed for the call. */
@@ -26,6 +28,10 @@ typedef void fake_sent_fn(void *arg, struct worker_link *link,
 
 /* Sets the function that receives frames from now on. */
 void fake_links_watch(fake_sent_fn *sent, void *arg);
+
+/* A link has a frame, borrowed: what can be taken of it is taken now, the rest
+ * when the service resumes the link; then link->offered becomes NULL. */
+void fake_link_offer(struct worker_link *link, const struct wire_buf *buf);
 
 /* The links of the service that was made last. */
 struct worker_links *fake_links(void);

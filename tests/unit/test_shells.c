@@ -575,7 +575,7 @@ static void test_slo_and_waiting(void)
 /* Frames of many keys leave the loop to others in between. */
 static void test_empty_frames(void)
 {
-    enum { FRAMES = 2000, A_TURN = 64 };
+    enum { FRAMES = 2000, A_TURN = 256 };
     struct rig *r = new_rig();
     struct msg_blocks_removed none = {.tier = TIER_HOST};
 
@@ -616,6 +616,52 @@ static void test_large_frames(void)
     stop_daemon(r);
 }
 
+/* All workers together have one budget a turn, by turns. */
+static void test_frames_of_all_at_once(void)
+{
+    enum { KEYS = 20000, A_TURN = 1024, PART = 256 };
+    static uint64_t keys[LINKS][KEYS];
+    struct rig *r = new_rig();
+    struct wire_buf frames[LINKS];
+    uint64_t before = 0;
+    bool more = true;
+
+    start_daemon(r, &(struct script){
+                        .policy = "plan", .order = "fifo", .max_waiting = 1});
+    for (uint32_t i = 0; i < LINKS; i++) {
+        for (uint32_t k = 0; k < KEYS; k++)
+            keys[i][k] = (uint64_t)i * KEYS + k + 1;
+        wire_buf_init(&frames[i], FRAME_PAYLOAD_MAX_BYTES);
+        msg_blocks_stored_pack(
+            &frames[i], 0,
+            &(struct msg_blocks_stored){.tier = TIER_HOST,
+                                        .n = KEYS,
+                                        .keys = (const uint8_t *)keys[i]});
+        fake_link_offer(&r->links[i], &frames[i]);
+    }
+    while (more) {
+        uint64_t held, least = KEYS, most = 0;
+
+        CU_ASSERT_FATAL(r->service->metrics.block_events_stored - before <=
+                        A_TURN + PART);
+        before = r->service->metrics.block_events_stored;
+        more = false;
+        for (uint32_t i = 0; i < LINKS; i++) {
+            held = prefix_index_held(r->service->index, i);
+            least = held < least ? held : least;
+            most = held > most ? held : most;
+            more |= !!r->links[i].offered;
+        }
+        /* The first one had the first turn for itself. */
+        CU_ASSERT_FATAL(most - least <= A_TURN + 2 * PART);
+        (void)event_base_loop(r->base, EVLOOP_ONCE);
+    }
+    CU_ASSERT_EQUAL(before, (uint64_t)LINKS * KEYS);
+    for (uint32_t i = 0; i < LINKS; i++)
+        wire_buf_fini(&frames[i]);
+    stop_daemon(r);
+}
+
 int main(void)
 {
     CU_pSuite suite;
@@ -623,6 +669,7 @@ int main(void)
     CU_initialize_registry();
     suite = CU_add_suite("shells", NULL, NULL);
     CU_add_test(suite, "choices", test_choices);
+    CU_add_test(suite, "frames of all at once", test_frames_of_all_at_once);
     CU_add_test(suite, "empty frames", test_empty_frames);
     CU_add_test(suite, "large frames", test_large_frames);
     CU_add_test(suite, "waiting", test_waiting);

@@ -1,0 +1,178 @@
+/*
+ * Frames about blocks: what workers store, remove, and have. All workers
+ * together have so many blocks a turn of the loop; who finds none left waits in
+ * a line, and is served in parts: no worker holds up another, or the loop.
+ *
+ * Invariant: a worker is in the line exactly while its link rests behind
+ * FRAME_AGAIN; then blocks.next is pending.
+ */
+#include <errno.h>
+
+#include "base/event_loop.h"
+#include "conductor/service/state.h"
+
+/* Handed to the index in one go, and to one of the line before the next one. */
+#define PART_BLOCKS 256u
+/* A turn takes some 100 us. Looking for room in a full index counts as
+ * blocks. */
+#define TURN_BLOCKS 1024u
+/* A frame costs as much as so many. */
+#define FRAME_BLOCKS 4u
+
+static bool may_take(const struct service *s, const struct worker *w)
+{
+    if (s->blocks.left == 0)
+        return false;
+    return s->blocks.served == w ? s->blocks.part > 0
+                                 : TAILQ_EMPTY(&s->blocks.line);
+}
+
+static int wait_in_line(struct service *s, struct worker *w)
+{
+    if (!w->waits)
+        TAILQ_INSERT_TAIL(&s->blocks.line, w, line);
+    w->waits = true;
+    return FRAME_AGAIN;
+}
+
+static void spend(struct service *s, uint64_t blocks)
+{
+    s->blocks.left -=
+        blocks < s->blocks.left ? (uint32_t)blocks : s->blocks.left;
+    s->blocks.part -=
+        blocks < s->blocks.part ? (uint32_t)blocks : s->blocks.part;
+    if (!event_pending(s->blocks.next, EV_TIMEOUT, NULL))
+        event_add(s->blocks.next, &(struct timeval){0, 0});
+}
+
+/* The next turn: it has blocks again, for those in the line first. */
+static void on_next(evutil_socket_t, short, void *arg)
+{
+    struct service *s = arg;
+    struct worker *w;
+
+    s->blocks.left = TURN_BLOCKS;
+    while (s->blocks.left > 0 && (w = TAILQ_FIRST(&s->blocks.line))) {
+        TAILQ_REMOVE(&s->blocks.line, w, line);
+        w->waits = false;
+        s->blocks.served = w;
+        s->blocks.part = PART_BLOCKS;
+        worker_link_resume(w->link);
+        s->blocks.served = NULL;
+    }
+}
+
+int blocks_init(struct service *s)
+{
+    TAILQ_INIT(&s->blocks.line);
+    s->blocks.left = TURN_BLOCKS;
+    s->blocks.next = event_new(s->base, -1, 0, on_next, s);
+    return s->blocks.next ? 0 : -ENOMEM;
+}
+
+void blocks_fini(struct service *s)
+{
+    event_loop_drop(s->blocks.next);
+}
+
+void blocks_left(struct service *s, struct worker *w)
+{
+    if (w->waits)
+        TAILQ_REMOVE(&s->blocks.line, w, line);
+    w->waits = false;
+}
+
+/* A frame's keys, and what is said of them. */
+struct report {
+    enum block_tier tier;
+    uint64_t parent; /* of those that are stored */
+    const uint8_t *in_frame;
+    uint32_t n;
+    bool stored;
+};
+
+/* Hands over the next part of a frame. Returns 0 or -EPROTO. */
+static int take_part(struct service *s, struct worker *w, uint32_t slot,
+                     const struct report *r)
+{
+    uint64_t keys[PART_BLOCKS], room = prefix_index_room_cost(s->index);
+    uint32_t from = w->keys_taken, n = r->n - from;
+    int rc;
+
+    if (n > PART_BLOCKS)
+        n = PART_BLOCKS;
+    for (uint32_t i = 0; i < n; i++)
+        keys[i] = wire_u64_at(r->in_frame, from + i);
+    if (r->stored) {
+        uint64_t parent =
+            from > 0 ? wire_u64_at(r->in_frame, from - 1) : r->parent;
+
+        rc = prefix_index_stored(s->index, slot, r->tier, parent, keys, n);
+        s->metrics.block_events_stored += n;
+    } else {
+        rc = prefix_index_removed(s->index, slot, r->tier, keys, n);
+        s->metrics.block_events_removed += n;
+    }
+    w->keys_taken += n;
+    spend(s, n + prefix_index_room_cost(s->index) - room +
+                 (from == 0 ? FRAME_BLOCKS : 0));
+    return rc == -EINVAL ? -EPROTO : 0;
+}
+
+static int take_report(struct service *s, struct worker *w, uint32_t slot,
+                       const struct report *r)
+{
+    int rc;
+
+    do {
+        if (!may_take(s, w))
+            return wait_in_line(s, w);
+        rc = take_part(s, w, slot, r);
+    } while (rc == 0 && w->keys_taken < r->n);
+    w->keys_taken = 0;
+    return rc;
+}
+
+static int on_stored(struct service *s, struct worker *w, uint32_t slot,
+                     const uint8_t *p, size_t len)
+{
+    struct msg_blocks_stored m;
+
+    if (msg_blocks_stored_unpack(p, len, &m))
+        return -EBADMSG;
+    return take_report(s, w, slot,
+                       &(struct report){.tier = (enum block_tier)m.tier,
+                                        .parent = m.parent,
+                                        .in_frame = m.keys,
+                                        .n = m.n,
+                                        .stored = true});
+}
+
+static int on_removed(struct service *s, struct worker *w, uint32_t slot,
+                      const uint8_t *p, size_t len)
+{
+    struct msg_blocks_removed m;
+
+    if (msg_blocks_removed_unpack(p, len, &m))
+        return -EBADMSG;
+    return take_report(s, w, slot,
+                       &(struct report){.tier = (enum block_tier)m.tier,
+                                        .in_frame = m.keys,
+                                        .n = m.n});
+}
+
+int blocks_frame(struct service *s, struct worker *w, uint32_t slot,
+                 const struct frame_header *h, const uint8_t *payload)
+{
+    if (h->type == FRAME_BLOCKS_STORED)
+        return on_stored(s, w, slot, payload, h->length);
+    if (h->type == FRAME_BLOCKS_REMOVED)
+        return on_removed(s, w, slot, payload, h->length);
+    if (!may_take(s, w))
+        return wait_in_line(s, w);
+    spend(s, FRAME_BLOCKS);
+    if (h->type == FRAME_INVENTORY_MARK)
+        return index_inventory_mark(s, w, slot, payload, h->length);
+    prefix_index_cleared(s->index, slot);
+    return h->length ? -EBADMSG : 0;
+}
