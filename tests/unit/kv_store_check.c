@@ -29,11 +29,11 @@ static void check_order(const struct kv_store *store)
 
     TAILQ_FOREACH(b, &store->order, order)
     {
-        assert(b->state == KV_HELD);
+        assert(b->state == KV_HELD && *b->order.tqe_prev == b);
         n++;
         assert(n <= store->n_held);
     }
-    assert(n == store->n_held);
+    assert(n == store->n_held && !*store->order.tqh_last);
 }
 
 static void check_map(const struct kv_store *store)

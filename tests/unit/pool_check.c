@@ -95,13 +95,17 @@ static size_t check_list(struct pool_slot *slot, unsigned channel)
 
     TAILQ_FOREACH(b, &slot->channels[channel], link)
     {
-        if (b->holder != slot->view.id || b->channel != channel ||
-            b->from_us >= b->until_us || b->from_us < end_us)
+        if (*b->link.tqe_prev != b || b->holder != slot->view.id ||
+            b->channel != channel || b->from_us >= b->until_us ||
+            b->from_us < end_us)
             return SIZE_MAX;
         end_us = b->until_us;
         n++;
     }
-    return n > 0 && end_us > *pool_free_time_of(slot, channel) ? SIZE_MAX : n;
+    if (*slot->channels[channel].tqh_last ||
+        (n > 0 && end_us > *pool_free_time_of(slot, channel)))
+        return SIZE_MAX;
+    return n;
 }
 
 /* Bookings of prefills; only of holders that are there still, or of all. */
