@@ -91,7 +91,7 @@ static void give_up_late(struct service *s, uint32_t slot, int64_t now_us)
 
     if (!w->link || w->ask.until_us == 0 || now_us < w->ask.until_us)
         return;
-    prefix_index_told(s->index, slot);
+    prefix_index_told(s->index, slot, false);
     log_warn("worker %s: its inventory did not %s in time", w->hello.name,
              w->ask.began ? "end" : "begin");
     asked_ended(s, w, false);
@@ -139,7 +139,7 @@ int index_inventory_mark(struct service *service, struct worker *worker,
     }
     if (!worker->ask.began)
         return 0;
-    prefix_index_told(service->index, slot);
+    prefix_index_told(service->index, slot, true);
     left = prefix_index_unindexed(service->index, slot);
     service->metrics.inventories_healed += left == 0;
     log_info("worker %s: sent its inventory: %llu of its blocks are indexed, "

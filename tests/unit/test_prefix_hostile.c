@@ -211,6 +211,7 @@ static void test_heals(void)
 {
     struct rig r;
     uint64_t keys[1000];
+    uint64_t missing;
     uint32_t n = 0;
 
     rig_init(&r, 100000);
@@ -226,10 +227,17 @@ static void test_heals(void)
         }
     }
     CU_ASSERT_EQUAL(n, 51);
+    /* An inventory that is given up changes no count. */
+    missing = prefix_index_unindexed(r.ix, 0);
+    CU_ASSERT(missing > 0);
+    prefix_index_told_again(r.ix, 0);
+    prefix_index_told(r.ix, 0, false);
+    CU_ASSERT_EQUAL(prefix_index_unindexed(r.ix, 0), missing);
+    CU_ASSERT_EQUAL(prefix_index_stats(r.ix).unindexed, missing);
     prefix_index_told_again(r.ix, 0);
     chain_keys(1, keys, 200);
     CU_ASSERT_EQUAL(store(&r, 0, 0, keys, 200), 0);
-    prefix_index_told(r.ix, 0);
+    prefix_index_told(r.ix, 0, true);
     CU_ASSERT_EQUAL(prefix_index_unindexed(r.ix, 0), 0);
     CU_ASSERT(!prefix_index_incomplete(r.ix, 0));
     CU_ASSERT_EQUAL(matched(&r, 0, keys, 200), 200);

@@ -250,7 +250,7 @@ static void tell_all(struct world *w, uint32_t i)
             }
         }
     }
-    prefix_index_told(w->index, i);
+    prefix_index_told(w->index, i, true);
     if (prefix_index_unindexed(w->index, i) > 0)
         return;
     for (uint32_t v = 0; v < w->shape->nodes; v++)

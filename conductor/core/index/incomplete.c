@@ -74,13 +74,22 @@ void prefix_index_told_again(struct prefix_index *index, uint32_t instance)
 {
     struct indexed *of = &index->instances[instance];
 
+    if (!of->telling || of->untold < of->unindexed)
+        of->untold = of->unindexed;
     unindexed_forget(index, of, of->unindexed);
     of->telling = true;
 }
 
-void prefix_index_told(struct prefix_index *index, uint32_t instance)
+void prefix_index_told(struct prefix_index *index, uint32_t instance,
+                       bool whole)
 {
-    index->instances[instance].telling = false;
+    struct indexed *of = &index->instances[instance];
+
+    if (of->telling && !whole && of->untold > of->unindexed) {
+        index->n_unindexed += of->untold - of->unindexed;
+        of->unindexed = of->untold;
+    }
+    of->telling = false;
 }
 
 uint64_t prefix_index_unindexed(const struct prefix_index *index,

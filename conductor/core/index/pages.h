@@ -90,6 +90,7 @@ struct indexed {
     uint64_t pages;     /* that have a record of it */
     uint64_t quota;     /* of blocks */
     uint64_t unindexed; /* blocks that had no room since it was last clear */
+    uint64_t untold;    /* of these, when the inventory under way began */
     uint16_t holder;    /* HOLDER_NONE: it holds nothing */
     uint16_t unswept;   /* holders that it had and that are not swept yet */
     bool telling;       /* an inventory is under way */

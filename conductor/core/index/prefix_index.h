@@ -139,8 +139,10 @@ bool prefix_index_incomplete(const struct prefix_index *index,
  * more and without a clear: its unindexed blocks are counted anew. */
 void prefix_index_told_again(struct prefix_index *index, uint32_t instance);
 
-/* That inventory is over. */
-void prefix_index_told(struct prefix_index *index, uint32_t instance);
+/* That inventory is over, or given up: then no fewer blocks are unindexed than
+ * before it. */
+void prefix_index_told(struct prefix_index *index, uint32_t instance,
+                       bool whole);
 
 /* Blocks of an instance (below max_instances) that were reported, were not
  * removed, and are not indexed. A block that is reported twice counts twice, as
