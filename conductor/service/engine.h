@@ -166,6 +166,10 @@ void engine_failed(struct engine *e, bool unreachable, const char *why);
 /* A request was answered well. */
 void engine_answered(struct engine *e);
 
+/* Blocks that the engines of a service have told of, and their store, and that
+ * had no room in their maps: nothing is known of them. */
+uint64_t engines_unkept(const struct service *s);
+
 /* Appends what is counted of the engines of all services. Returns 0 or -ENOMEM.
  */
 [[nodiscard]] int engines_write_metrics(const struct service *all,

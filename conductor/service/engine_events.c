@@ -141,7 +141,8 @@ static void heal(struct engine *e)
     int64_t now_us = clock_now_us();
 
     if (!*e->config->kv_replay || now_us < e->heal_after_us ||
-        !prefix_index_incomplete(e->service->index, slot_of(e)))
+        !(prefix_index_incomplete(e->service->index, slot_of(e)) ||
+          kv_map_incomplete(kv_feed_map(e->feed))))
         return;
     e->heal_after_us = now_us + HEAL_PAUSE_US;
     log_info("engine %s: some of its blocks are not indexed, and there is "

@@ -33,6 +33,8 @@ static const struct {
      "Its KV events: 0 all are known, 1 none has come, 2 some are lost, 3 a "
      "replay runs; -1: none are expected."},
     {"events_total", "", "counter", "Its KV events that were taken."},
+    {"unkept_blocks", "", "gauge",
+     "Blocks of its KV events beyond 4 times its blocks: they are not known."},
     {"events_age_seconds", "", "gauge",
      "Since its last message of KV events; -1: none has come."},
     {"unheard_requests", "", "gauge",
@@ -83,6 +85,7 @@ static double value_of(const struct engine *e, size_t line)
         e->block_tokens,
         e->feed ? (double)k.state : -1,
         (double)k.events,
+        (double)k.map.unkept,
         k.last_event_us ? 1e-6 * (double)(clock_now_us() - k.last_event_us)
                         : -1,
         (double)e->n_unheard,
@@ -100,6 +103,18 @@ static double value_of(const struct engine *e, size_t line)
     };
 
     return values[line];
+}
+
+uint64_t engines_unkept(const struct service *s)
+{
+    uint64_t n = 0;
+
+    for (uint32_t k = 0; s->forwards && k < pool_slots(s->pool); k++)
+        if (s->engines[k] && s->engines[k]->feed)
+            n += kv_map_stats(kv_feed_map(s->engines[k]->feed)).unkept;
+    if (s->store_feed)
+        n += kv_map_stats(kv_feed_map(s->store_feed)).unkept;
+    return n;
 }
 
 static int write_line(const struct service *all, size_t i, struct evbuffer *out)

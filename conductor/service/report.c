@@ -3,6 +3,7 @@
 #include <event2/buffer.h>
 #include <string.h>
 
+#include "conductor/service/engine.h"
 #include "conductor/service/models.h"
 
 static const struct {
@@ -110,7 +111,7 @@ static void sum_up(const struct models *models, struct sums *sums)
         sums->bytes += x.bytes;
         sums->bytes_max += x.bytes_max;
         sums->evicted += x.evicted;
-        sums->unindexed += x.unindexed;
+        sums->unindexed += x.unindexed + engines_unkept(s);
     }
 }
 

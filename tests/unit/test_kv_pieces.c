@@ -160,6 +160,45 @@ static void test_no_piece_is_long(void)
     kv_map_free(map);
 }
 
+/* What the map has no room for is counted, until it is removed or forgotten. */
+static void test_what_has_no_room(void)
+{
+    enum { ROOM = 100, ALL = 250 };
+    struct told t = {0};
+    struct kv_map *map = kv_map_new(&(struct kv_map_config){.model = "m",
+                                                            .block_tokens = 1,
+                                                            .max_blocks = ROOM},
+                                    &sink, &t);
+    uint64_t hashes[ALL];
+    uint32_t tokens[ALL];
+    struct kv_event e = {.kind = KV_STORED,
+                         .groups = 1,
+                         .hashes = hashes,
+                         .tokens = tokens,
+                         .n_hashes = ALL,
+                         .n_tokens = ALL,
+                         .block_size = 1};
+
+    for (uint32_t i = 0; i < ALL; i++)
+        hashes[i] = tokens[i] = i + 1;
+    (void)take(map, &t, &e, 1);
+    CU_ASSERT_EQUAL(kv_map_stats(map).entries, ROOM);
+    CU_ASSERT_EQUAL(kv_map_stats(map).full, ALL - ROOM);
+    CU_ASSERT_EQUAL(kv_map_stats(map).unkept, ALL - ROOM);
+    CU_ASSERT(!kv_map_incomplete(map));
+    e.kind = KV_REMOVED;
+    e.hashes += ROOM / 2;
+    e.n_hashes = ALL - ROOM;
+    (void)take(map, &t, &e, 1);
+    CU_ASSERT_EQUAL(kv_map_stats(map).entries, ROOM / 2);
+    CU_ASSERT_EQUAL(kv_map_stats(map).unkept, ROOM / 2);
+    CU_ASSERT(kv_map_incomplete(map));
+    kv_map_clear(map);
+    CU_ASSERT_EQUAL(kv_map_stats(map).unkept, 0);
+    CU_ASSERT(!kv_map_incomplete(map));
+    kv_map_free(map);
+}
+
 /* A random event of few hashes. */
 static struct kv_event random_event(uint64_t *rng, uint64_t *hashes,
                                     uint32_t *tokens)
@@ -263,6 +302,7 @@ int main(void)
     suite = CU_add_suite("kv_pieces", NULL, NULL);
     CU_add_test(suite, "no piece is long", test_no_piece_is_long);
     CU_add_test(suite, "as if at once", test_as_if_at_once);
+    CU_add_test(suite, "what has no room", test_what_has_no_room);
     CU_basic_set_mode(CU_BRM_VERBOSE);
     CU_basic_run_tests();
     failures = CU_get_number_of_failures();

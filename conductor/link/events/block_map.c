@@ -105,6 +105,7 @@ static void remove_copy(struct kv_map *map, uint64_t hash,
 
     if (!entry) {
         map->stats.unknown_removed++;
+        map->stats.unkept -= map->stats.unkept > 0;
         return;
     }
     map->stats.removed++;
@@ -132,6 +133,12 @@ void map_removed(struct kv_map *map, const struct kv_event *e, uint16_t rank)
 uint32_t kv_map_engine_tokens(const struct kv_map *map)
 {
     return map->block_tokens;
+}
+
+bool kv_map_incomplete(const struct kv_map *map)
+{
+    return map->stats.unkept > 0 &&
+           map->copies.n + map->stats.unkept <= map->config.max_blocks;
 }
 
 struct kv_map_stats kv_map_stats(const struct kv_map *map)

@@ -69,6 +69,7 @@ struct kv_map_stats {
     uint64_t other_media;     /* events of a medium that is no tier here */
     uint64_t windowed;        /* events of groups that forget a prompt */
     uint64_t full;            /* not kept: there are max_blocks */
+    uint64_t unkept;          /* of these, those it may still have, now */
     uint64_t pieces;          /* blocks that are cut for the index, now */
     uint64_t entries;         /* (hash, tier, group, rank), now */
     uint64_t waiting_events, waiting_bytes; /* now */
@@ -117,6 +118,10 @@ void kv_map_clear(struct kv_map *map);
 
 /* Tokens in a block of the engine, as far as is known. */
 uint32_t kv_map_engine_tokens(const struct kv_map *map);
+
+/* Whether there would be room by now for what was not kept: the engine should
+ * be asked for all again. */
+bool kv_map_incomplete(const struct kv_map *map);
 
 struct kv_map_stats kv_map_stats(const struct kv_map *map);
 

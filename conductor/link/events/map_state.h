@@ -85,6 +85,9 @@ uint64_t map_key(const struct kv_map *map, uint64_t hash, uint64_t *seed);
 bool map_stored(struct kv_map *map, const struct kv_event *event,
                 uint16_t rank);
 
+/* stored.c: blocks have no room. */
+void map_unkept(struct kv_map *map, uint32_t n);
+
 /* stored.c: whether a stored event's blocks are of the engine's size, or may
  * say it; counts those that are not. */
 bool map_fits(struct kv_map *map, const struct kv_event *event);

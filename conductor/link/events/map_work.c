@@ -24,6 +24,7 @@ void kv_map_abandon(struct kv_map *map)
 static void forget_all(struct kv_map *map)
 {
     map->n_gone = 0;
+    map->stats.unkept = 0;
     waiting_clear(&map->waiting);
     copies_clear(&map->copies);
     if (map->recut)
@@ -156,6 +157,7 @@ static bool take_piece(struct kv_map *map)
 {
     struct map_work *w = &map->work;
     struct kv_event e = w->batch->events[w->event];
+    uint64_t full = map->stats.full;
     uint32_t n = e.n_hashes, cost;
     uint16_t rank = w->rank;
 
@@ -172,8 +174,11 @@ static bool take_piece(struct kv_map *map)
     w->cost += (uint64_t)e.n_hashes * cost;
     if (e.kind == KV_REMOVED)
         map_removed(map, &e, rank);
-    else if (!map_stored(map, &e, rank))
+    else if (!map_stored(map, &e, rank)) {
+        if (map->stats.full > full)
+            map_unkept(map, n - w->block);
         return false;
+    }
     return w->block < n;
 }
 

@@ -22,7 +22,6 @@ static int add_copy(struct kv_map *map, uint64_t hash, struct copy_place place,
         look.entry->count +=
             !map->config.parts && look.entry->count < UINT32_MAX;
     } else if (!copies_add(&map->copies, look.room, hash, place, key, seed)) {
-        map->stats.full++;
         return -ENOSPC;
     }
     map->stats.stored++;
@@ -80,11 +79,16 @@ static void piece_keys(const struct kv_map *map, uint64_t parent_key,
     }
 }
 
-/* Adds copies of a block to an event's groups. Returns false if no copy of it
- * was added. */
-static bool add_groups(struct kv_map *map, const struct kv_event *e,
-                       uint16_t rank, uint64_t hash, uint64_t key,
-                       uint64_t seed)
+void map_unkept(struct kv_map *map, uint32_t n)
+{
+    map->stats.full += n;
+    map->stats.unkept += n;
+}
+
+/* Adds copies of a block to an event's groups. Returns 0 if some copy of it was
+ * added, or as add_copy(). */
+static int add_groups(struct kv_map *map, const struct kv_event *e,
+                      uint16_t rank, uint64_t hash, uint64_t key, uint64_t seed)
 {
     bool any = false;
     int rc = 0;
@@ -99,7 +103,7 @@ static bool add_groups(struct kv_map *map, const struct kv_event *e,
         any |= rc == 0;
     }
     map->stats.contradictions += rc == -EEXIST;
-    return any;
+    return any ? 0 : rc;
 }
 
 /* Blocks of an event and where their chain begins. */
@@ -128,8 +132,11 @@ static uint32_t store_piece(struct kv_map *map, const struct kv_event *e,
 
     for (uint32_t i = 0; i < n; i++) {
         uint64_t hash = chain->hashes[i];
+        int rc = add_groups(map, e, rank, hash, keys[i], chain->seed);
 
-        if (!add_groups(map, e, rank, hash, keys[i], chain->seed))
+        if (rc == -ENOSPC)
+            map_unkept(map, n - i);
+        if (rc)
             return i;
         if (map->copies.n_keyless > 0)
             map_learn(map, hash, parent_key, keys[i], chain->seed,
@@ -260,9 +267,13 @@ static void store_unchained(struct kv_map *map, const struct kv_event *e,
 {
     for (uint32_t i = 0; i < e->n_hashes; i++) {
         uint64_t seed = 0, key = key_of(map, e->hashes[i], &seed);
+        int rc;
 
         map->stats.unknown_copied += key == 0 && e->n_tokens == 0;
-        if (add_groups(map, e, rank, e->hashes[i], key, seed) && key != 0)
+        rc = add_groups(map, e, rank, e->hashes[i], key, seed);
+        if (rc == -ENOSPC)
+            map_unkept(map, 1);
+        if (rc == 0 && key != 0)
             say_block(map, e, 0, e->hashes[i], key);
     }
 }
@@ -319,7 +330,7 @@ static bool find_parent(struct kv_map *map, const struct kv_event *e,
     key = key_of(map, e->hashes[0], &chain->seed);
     if (key == 0)
         return false;
-    if (add_groups(map, e, rank, e->hashes[0], key, chain->seed))
+    if (!add_groups(map, e, rank, e->hashes[0], key, chain->seed))
         say_block(map, e, 0, e->hashes[0], key);
     chain_advance(map, chain, 1);
     chain->parent_key = key;
