@@ -372,8 +372,8 @@ class StandIn(harness.Case):
             feed = self.feed(publisher, bind=bind)
             for life in range(8):
                 self.join(publisher, feed)
-                publisher.publish(self.long_events(rng)[0])
                 seen = feed.stats()['messages']
+                publisher.publish(self.long_events(rng)[0])
                 harness.wait_until('it has begun', lambda: (
                     lambda s: s['unfinished'] or s['messages'] > seen)(
                         feed.stats()))
