@@ -88,8 +88,10 @@ static const struct field {
     {"dp_ranks", AT(dp_ranks), 0, 256, NULL,
      "data-parallel ranks that publish events of their own; without it 1"},
     {"block_tokens", AT(block_tokens), 0, BLOCK_TOKENS_MAX, NULL,
-     "tokens in one of its KV blocks; the same for all engines of a model; "
-     "without it what another of them has, or 16"},
+     "tokens in one of its KV blocks; without it what its KV events or metrics "
+     "tell, or as many as the model's index has. That is the largest size that "
+     "divides those of all its engines, no sizes below 16 counted beside "
+     "others, or 16 ([more](decisions/075-blocks-of-mixed-engines.md))"},
     {"kv_blocks", AT(kv_blocks), 0, KV_BLOCKS_MAX, NULL,
      "KV blocks that it has; without it what it tells, or 8192"},
     {"api_key_file", TEXT(api_key_file), "",
@@ -97,7 +99,7 @@ static const struct field {
     {"cost_model", TEXT(cost_model), "",
      "file with the model's costs, by conductor-fit; without it they are "
      "learned from first tokens. The first engine of a model that has one "
-     "tells it for all; it must be of the model's block_tokens"},
+     "tells it for all; its block size must be that of one of them"},
     {"health_path", TEXT(health_path), "/health",
      "what is asked for again and again; any answer below 500 is a healthy "
      "one"},
