@@ -55,7 +55,7 @@ static inline void worker_poke(struct worker *w)
 /* --- requests.c --- */
 
 /* A frame from the conductor; see conductor_link_ops.frame. */
-int worker_on_frame(struct worker *w, const struct frame_header *h,
+int worker_on_frame(void *worker, const struct frame_header *h,
                     const uint8_t *payload);
 
 /* --- drop.c --- */
@@ -142,6 +142,6 @@ void worker_begin_inventory(struct worker *w);
 void worker_go_on_inventory(struct worker *w);
 
 /* Send STATUS. */
-void worker_send_status(struct worker *w);
+void worker_send_status(void *worker);
 
 #endif

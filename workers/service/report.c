@@ -178,8 +178,9 @@ void worker_send_events(struct worker *w)
     worker_send_inventory(w);
 }
 
-void worker_send_status(struct worker *w)
+void worker_send_status(void *worker)
 {
+    struct worker *w = worker;
     struct kv_store_stats stats;
     struct batch_counts counts;
 

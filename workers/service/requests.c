@@ -155,9 +155,10 @@ static int on_decode(struct worker *w, uint64_t id, const uint8_t *payload,
     return 0;
 }
 
-int worker_on_frame(struct worker *w, const struct frame_header *h,
+int worker_on_frame(void *worker, const struct frame_header *h,
                     const uint8_t *payload)
 {
+    struct worker *w = worker;
     struct request *r;
 
     switch (h->type) {

@@ -132,17 +132,6 @@ static const char *on_link_up(void *arg, const struct msg_welcome *welcome)
     return NULL;
 }
 
-static int on_link_frame(void *arg, const struct frame_header *h,
-                         const uint8_t *payload)
-{
-    return worker_on_frame(arg, h, payload);
-}
-
-static void on_heartbeat(void *arg)
-{
-    worker_send_status(arg);
-}
-
 static void on_link_down(void *arg)
 {
     struct worker *w = arg;
@@ -164,8 +153,8 @@ static void on_refused(void *arg, const char *why)
 
 static const struct conductor_link_ops link_ops = {
     .up = on_link_up,
-    .frame = on_link_frame,
-    .heartbeat = on_heartbeat,
+    .frame = worker_on_frame,
+    .heartbeat = worker_send_status,
     .down = on_link_down,
     .refused = on_refused,
 };

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/error.h"
+
 static void cuda_destroy(struct engine *base)
 {
     struct cuda_engine *e = (struct cuda_engine *)base;
@@ -49,10 +51,8 @@ static struct engine *cuda_create(const struct engine_config *config,
     };
     struct cuda_engine *e = calloc(1, sizeof(*e));
 
-    if (!e) {
-        snprintf(err, err_bytes, "cuda: %s", strerror(ENOMEM));
-        return NULL;
-    }
+    if (!e)
+        return error_null(err, err_bytes, "cuda: %s", strerror(ENOMEM));
     pthread_mutex_init(&e->lock, NULL);
     e->base.layout = *layout;
     e->layers = config->layers;
