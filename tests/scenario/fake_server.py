@@ -19,7 +19,8 @@ class FakeServer:
     """Serves on a free port of loopback until close()."""
 
     def __init__(self, block_tokens=32, behave=lambda index: 'answer',
-                 token_gap_s=0.002, keeps=False):
+                 token_gap_s=0.002, keeps=False, tls=None,
+                 key=None):
         self.block_tokens = block_tokens
         self.behave = behave
         self.token_gap_s = token_gap_s
@@ -32,7 +33,12 @@ class FakeServer:
         self.paths = set()  # that were asked for
         handler = type('Handler', (Handler,), {'fake': self})
         self.http = Server(('127.0.0.1', 0), handler)
-        self.url = f'http://127.0.0.1:{self.http.server_address[1]}'
+        self.key = key  # that every request must show
+        if tls:  # an ssl.SSLContext
+            self.http.socket = tls.wrap_socket(self.http.socket,
+                                               server_side=True)
+        self.url = (f'http{"s" if tls else ""}://127.0.0.1:'
+                    f'{self.http.server_address[1]}')
         threading.Thread(target=self.http.serve_forever, daemon=True).start()
 
     def close(self):
@@ -72,7 +78,15 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(text)
 
+    def is_stranger(self):
+        if self.fake.key in (None, self.headers['Authorization']):
+            return False
+        self.page(401, {'error': {'message': 'no key', 'code': 'no_key'}})
+        return True
+
     def do_GET(self):
+        if self.is_stranger():
+            return
         self.fake.paths.add(self.path)
         self.page(200, {'data': [{
             'id': 'tiny', 'max_model_len': 32768, 'conductor': {
@@ -94,6 +108,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.fake.connections.add(self.client_address)
         size = int(self.headers['Content-Length'])
         body = json.loads(self.rfile.read(size))
+        if self.is_stranger():
+            return
         index = self.fake.accept(body)
         what = self.fake.behave(index)
         if what == 'hang':

@@ -4,8 +4,10 @@ import csv
 import json
 import os
 import signal
+import ssl
 
 import engines
+from fake_server import FakeServer
 from harness import FIT, REPLAY, program, wait_until
 
 
@@ -76,6 +78,40 @@ class Llama(Case):
         self.assertIn('interrupted: ', run.log())
         with open(path, encoding='utf-8') as file:
             self.assertEqual(file.read()[-1], '\n')
+
+
+class Https(Case):
+    only_loopback = True
+
+    def test_a_key_and_a_certificate(self):
+        status, _, errors = self.run_program(
+            'openssl', 'req', '-x509', '-newkey', 'ec', '-pkeyopt',
+            'ec_paramgen_curve:prime256v1', '-nodes', '-days', '2', '-subj',
+            '/CN=x', '-addext', 'subjectAltName=IP:127.0.0.1', '-keyout',
+            'server.key', '-out', 'server.pem')
+        self.assertEqual(status, 0, errors)
+        pem, private = (os.path.join(self.folder, f'server.{end}')
+                        for end in ('pem', 'key'))
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(pem, private)
+        server = FakeServer(keeps=True, tls=context, key='Bearer sk-1')
+        self.addCleanup(server.close)
+        key = self.write('a.key', 'sk-1\n')
+        small = ('--max-tokens', '64', '--max-batch', '1', '--repeats', '1')
+        for trust in ('--ca-file', pem), ('--insecure',):
+            status, errors, rows = self.profile(server.url, *small, *trust,
+                                                '--key-file', key)
+            self.assertEqual(status, 0, errors)
+            self.assertGreater(len(rows), 1)
+        for options, why in (
+                (('--key-file', key), 'a certificate that is not trusted'),
+                (('--insecure',), 'answered 401'),
+                (('--ca-file', 'no.pem'), '--ca-file no.pem: No such file'),
+                (('--insecure', '--key-file', 'no.key'),
+                 '--key-file no.key: No such file')):
+            status, errors, _ = self.profile(server.url, *small, *options)
+            self.assertNotEqual(status, 0)
+            self.assertIn(why, errors)
 
 
 class Dynamo(Case):

@@ -40,43 +40,6 @@ static struct timeval timeval_of(int64_t us)
     return (struct timeval){.tv_sec = us / 1000000, .tv_usec = us % 1000000};
 }
 
-static void cut_slashes(char *path)
-{
-    size_t n = strlen(path);
-
-    while (n > 0 && path[n - 1] == '/')
-        path[--n] = '\0';
-}
-
-int replay_server_parse(const char *url, struct replay_server *server)
-{
-    struct evhttp_uri *uri = evhttp_uri_parse(url);
-
-    if (!uri)
-        return -EINVAL;
-    const char *scheme = evhttp_uri_get_scheme(uri);
-    const char *host = evhttp_uri_get_host(uri);
-    const char *path = evhttp_uri_get_path(uri);
-    int port = evhttp_uri_get_port(uri);
-    bool good = scheme && strcmp(scheme, "http") == 0 && host &&
-                host[0] != '\0' && strlen(host) < sizeof server->host &&
-                port <= 65535 && strlen(path) < sizeof server->path &&
-                !evhttp_uri_get_query(uri);
-    if (good) {
-        snprintf(server->host, sizeof server->host, "%s", host);
-        snprintf(server->path, sizeof server->path, "%s", path);
-        cut_slashes(server->path);
-        size_t n = strlen(server->path);
-        if (n >= 3 && strcmp(server->path + n - 3, "/v1") == 0) {
-            server->path[n - 3] = '\0';
-            cut_slashes(server->path);
-        }
-        server->port = port > 0 ? (uint16_t)port : 80;
-    }
-    evhttp_uri_free(uri);
-    return good ? 0 : -EINVAL;
-}
-
 static void request_free(struct replay_request *r)
 {
     if (r->connection)
@@ -165,13 +128,10 @@ static struct evhttp_request *request_new(struct replay_request *r)
 
     if (!request)
         return NULL;
-    const struct replay_server *server = r->params.server;
-    char host[300];
-    snprintf(host, sizeof host, "%s:%u", server->host, (unsigned)server->port);
     struct evkeyvalq *headers = evhttp_request_get_output_headers(request);
     evhttp_request_set_chunked_cb(request, on_chunk);
     evhttp_request_set_error_cb(request, on_error);
-    if (evhttp_add_header(headers, "Host", host) != 0 ||
+    if (replay_server_headers(r->params.server, request) != 0 ||
         evhttp_add_header(headers, "Content-Type", "application/json") != 0 ||
         evbuffer_add_buffer_reference(evhttp_request_get_output_buffer(request),
                                       r->body) != 0) {
@@ -204,9 +164,7 @@ static int send_request(struct replay_request *r)
         r->connection = replay_idle_take(r->params.idle);
     r->reused = r->connection;
     if (!r->connection)
-        r->connection = evhttp_connection_base_new(r->params.base, NULL,
-                                                   r->params.server->host,
-                                                   r->params.server->port);
+        r->connection = replay_server_connect(r->params.server, r->params.base);
     if (!r->connection)
         return -ENOMEM;
     evhttp_connection_set_timeout_tv(r->connection, &silence);
@@ -339,7 +297,10 @@ static const char *find_reason(const struct replay_server *server)
     }
     freeaddrinfo(list);
     return why != 0 ? strerror(why)
-                    : "it takes connections, but gives no HTTP answer";
+           : server->https
+               ? "it takes connections, but gives no HTTP answer, or shows a "
+                 "certificate that is not trusted"
+               : "it takes connections, but gives no HTTP answer";
 }
 
 int replay_get_json(struct event_base *base, const struct replay_server *server,
@@ -350,17 +311,15 @@ int replay_get_json(struct event_base *base, const struct replay_server *server,
     char full[sizeof server->path + 64];
 
     snprintf(full, sizeof full, "%s%s", server->path, path);
-    struct evhttp_connection *connection =
-        evhttp_connection_base_new(base, NULL, server->host, server->port);
+    struct evhttp_connection *connection = replay_server_connect(server, base);
     if (!connection)
         return error_say(error, size, -EIO, "out of memory");
     struct timeval timeout = timeval_of(timeout_us);
     evhttp_connection_set_timeout_tv(connection, &timeout);
     struct evhttp_request *request = evhttp_request_new(on_page, &get);
     if (request) {
-        evhttp_add_header(evhttp_request_get_output_headers(request), "Host",
-                          server->host);
-        if (evhttp_make_request(connection, request, EVHTTP_REQ_GET, full) == 0)
+        if (replay_server_headers(server, request) == 0 &&
+            evhttp_make_request(connection, request, EVHTTP_REQ_GET, full) == 0)
             event_base_dispatch(base);
     }
     evhttp_connection_free(connection);
@@ -369,12 +328,13 @@ int replay_get_json(struct event_base *base, const struct replay_server *server,
         return 0;
     }
     if (get.status == 0) {
-        snprintf(error, size, "no answer from http://%s:%u%s: %s", server->host,
-                 (unsigned)server->port, full, find_reason(server));
+        snprintf(error, size, "no answer from http%s://%s:%u%s: %s",
+                 server->https ? "s" : "", server->host, (unsigned)server->port,
+                 full, find_reason(server));
     } else {
-        snprintf(error, size, "http://%s:%u%s answered %d %s", server->host,
-                 (unsigned)server->port, full, get.status,
-                 get.status == 200 ? get.why.text : "");
+        snprintf(error, size, "http%s://%s:%u%s answered %d %s",
+                 server->https ? "s" : "", server->host, (unsigned)server->port,
+                 full, get.status, get.status == 200 ? get.why.text : "");
     }
     return -EIO;
 }

@@ -14,22 +14,8 @@
 #include <stdint.h>
 
 #include "tools/replay/live/idle.h"
+#include "tools/replay/live/server.h"
 #include "tools/replay/report/record.h"
-
-/* Where to send. Filled by replay_server_parse. */
-struct replay_server {
-    char host[256];
-    uint16_t port;
-    char path[256]; /* prefix of /v1/..., "" mostly */
-};
-
-/*
- * Reads "http://host[:port][/prefix]"; a /v1 at its end, as clients of the
- * OpenAI API have it, is no part of the prefix. Returns 0, or -EINVAL for
- * anything else, https too; *server is untouched then.
- */
-[[nodiscard]] int replay_server_parse(const char *url,
-                                      struct replay_server *server);
 
 struct replay_request;
 

@@ -257,7 +257,7 @@ int replay_command_live(int argc, char **argv)
 
     if (parse(argc, argv, &s, &status) != 0)
         return status;
-    if (replay_server_parse(s.url, &server) != 0)
+    if (replay_server_parse(s.url, &server) != 0 || server.https)
         return replay_refuse(
             usage.name, "--url %s: must be http://HOST[:PORT][/PREFIX]", s.url);
     raise_file_limit();

@@ -41,7 +41,8 @@ static const struct option_usage usage = {
 };
 
 struct settings {
-    const char *url, *model, *engine, *machine, *out;
+    const char *url, *model, *engine, *machine, *out, *key_file, *ca_file;
+    bool insecure;
     uint64_t max_tokens, max_batch, max_kv, repeats, block_tokens, vocab, seed;
     double timeout_s;
 };
@@ -70,6 +71,13 @@ static int parse(int argc, char **argv, struct settings *s, int *status)
     const struct option_spec specs[] = {
         {"url", OPTION_TEXT, &s->url, "URL", 0, 0, "the engine",
          .required = true},
+        {"key-file", OPTION_TEXT, &s->key_file, "FILE", 0, 0,
+         "with the key that it wants"},
+        {"ca-file", OPTION_TEXT, &s->ca_file, "FILE", 0, 0,
+         "with https: the authorities that are trusted (default: the "
+         "machine's)"},
+        {"insecure", OPTION_FLAG, &s->insecure, NULL, 0, 0,
+         "with https: any certificate will do"},
         {"model", OPTION_TEXT, &s->model, "NAME", 0, 0,
          "default: the first that it lists"},
         {"out", OPTION_OUTPUT, &s->out, "FILE", 0, 0,
@@ -384,14 +392,24 @@ int replay_command_profile(int argc, char **argv)
                          .block_tokens = 16,
                          .timeout_s = 300};
     struct bench b = {.settings = &s};
+    char error[512];
     int status = 0;
 
     if (parse(argc, argv, &s, &status) != 0)
         return status;
     if (replay_server_parse(s.url, &b.server) != 0)
-        return replay_refuse(
-            usage.name, "--url %s: must be http://HOST[:PORT][/PREFIX]", s.url);
+        return replay_refuse(usage.name,
+                             "--url %s: must be http[s]://HOST[:PORT][/PREFIX]",
+                             s.url);
+    if (s.key_file &&
+        replay_server_key(&b.server, s.key_file, error, sizeof error) != 0)
+        return replay_refuse(usage.name, "--key-file %s", error);
+    if (replay_server_trust(&b.server, s.ca_file ? s.ca_file : "", s.insecure,
+                            error, sizeof error) != 0)
+        return replay_refuse(usage.name, "--ca-file %s", error);
     if (s.seed == 0)
         s.seed = (uint64_t)clock_now_us();
-    return run_on_loop(&b);
+    status = run_on_loop(&b);
+    replay_server_fini(&b.server);
+    return status;
 }

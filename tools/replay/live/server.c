@@ -1,0 +1,128 @@
+/* See server.h. */
+#include "tools/replay/live/server.h"
+
+#include <errno.h>
+#include <event2/bufferevent_ssl.h>
+#include <event2/http.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "conductor/link/engine/tls.h"
+
+#define KEY_MAX_BYTES 4096
+
+static void cut_slashes(char *path)
+{
+    size_t n = strlen(path);
+
+    while (n > 0 && path[n - 1] == '/')
+        path[--n] = '\0';
+}
+
+int replay_server_parse(const char *url, struct replay_server *server)
+{
+    struct evhttp_uri *uri = evhttp_uri_parse(url);
+
+    if (!uri)
+        return -EINVAL;
+    const char *scheme = evhttp_uri_get_scheme(uri);
+    const char *host = evhttp_uri_get_host(uri);
+    const char *path = evhttp_uri_get_path(uri);
+    int port = evhttp_uri_get_port(uri);
+    bool https = scheme && strcmp(scheme, "https") == 0;
+    bool good = scheme && (https || strcmp(scheme, "http") == 0) && host &&
+                host[0] != '\0' && strlen(host) < sizeof server->host &&
+                port <= 65535 && strlen(path) < sizeof server->path &&
+                !evhttp_uri_get_query(uri);
+    if (good) {
+        *server = (struct replay_server){.https = https};
+        snprintf(server->host, sizeof server->host, "%s", host);
+        snprintf(server->path, sizeof server->path, "%s", path);
+        cut_slashes(server->path);
+        size_t n = strlen(server->path);
+        if (n >= 3 && strcmp(server->path + n - 3, "/v1") == 0) {
+            server->path[n - 3] = '\0';
+            cut_slashes(server->path);
+        }
+        server->port = port > 0 ? (uint16_t)port : https ? 443 : 80;
+    }
+    evhttp_uri_free(uri);
+    return good ? 0 : -EINVAL;
+}
+
+int replay_server_key(struct replay_server *server, const char *file,
+                      char *error, size_t size)
+{
+    char *key = NULL;
+    size_t n = 0;
+    int rc = file_read(file, KEY_MAX_BYTES, &key, &n);
+
+    if (rc != 0)
+        return error_say(error, size, -EINVAL, "%s: %s", file, strerror(-rc));
+    while (n > 0 && key[n - 1] <= ' ')
+        n--;
+    bool good = n > 0 && n + sizeof "Bearer " <= sizeof server->authorization;
+    for (size_t i = 0; i < n; i++)
+        good = good && key[i] > ' ' && key[i] <= '~';
+    if (good)
+        snprintf(server->authorization, sizeof server->authorization,
+                 "Bearer %.*s", (int)n, key);
+    free(key);
+    return good ? 0
+                : error_say(error, size, -EINVAL,
+                            "%s: must hold one key of printable characters",
+                            file);
+}
+
+int replay_server_trust(struct replay_server *server, const char *ca_file,
+                        bool insecure, char *error, size_t size)
+{
+    char why[256];
+
+    if (!server->https)
+        return 0;
+    server->tls = tls_new(ca_file, insecure, why, sizeof why);
+    return server->tls
+               ? 0
+               : error_say(error, size, -EINVAL, "%s: %s", ca_file, why);
+}
+
+void replay_server_fini(struct replay_server *server)
+{
+    tls_free(server->tls);
+    server->tls = NULL;
+}
+
+struct evhttp_connection *
+replay_server_connect(const struct replay_server *server,
+                      struct event_base *base)
+{
+    struct bufferevent *bev = NULL;
+
+    if (server->https) {
+        bev = tls_connection(server->tls, base, server->host,
+                             BEV_OPT_CLOSE_ON_FREE);
+        if (!bev)
+            return NULL;
+        bufferevent_openssl_set_allow_dirty_shutdown(bev, 1);
+    }
+    return evhttp_connection_base_bufferevent_new(base, NULL, bev, server->host,
+                                                  server->port);
+}
+
+int replay_server_headers(const struct replay_server *server,
+                          struct evhttp_request *request)
+{
+    struct evkeyvalq *headers = evhttp_request_get_output_headers(request);
+    char host[300];
+
+    snprintf(host, sizeof host, "%s:%u", server->host, (unsigned)server->port);
+    if (evhttp_add_header(headers, "Host", host) != 0)
+        return -1;
+    return *server->authorization ? evhttp_add_header(headers, "Authorization",
+                                                      server->authorization)
+                                  : 0;
+}
