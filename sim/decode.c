@@ -38,10 +38,29 @@ void sim_batch_fini(struct sim_batch *batch)
     free(batch->log_us);
 }
 
+/* Its client asked for more, but the answer was over with its first token: the
+ * place that was kept for it is free again. */
+static void end_without_decode(struct sim *sim, struct sim_node *node,
+                               struct sim_request *r)
+{
+    (void)pool_decode_done(sim->pool, node->id, r->record.index + 1);
+    if (node->role == ROLE_BOTH) {
+        node->decode_tokens -= sim_decode_tokens(sim, node, r);
+        sim_copies_share_memory(sim, node);
+    }
+    r->record.decode_node = SIM_NO_NODE;
+    dispatch_freed(&sim->dispatch);
+    sim_end(sim, r, SIM_COMPLETED, NULL);
+}
+
 void sim_decode_add(struct sim *sim, struct sim_request *request)
 {
     struct sim_node *node = &sim->nodes[request->record.decode_node];
 
+    if (request->n_output <= 1) {
+        end_without_decode(sim, node, request);
+        return;
+    }
     TAILQ_INSERT_TAIL(&node->batch.ready, request, link);
     sim_mark_node(sim, node);
 }

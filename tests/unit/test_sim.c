@@ -966,6 +966,7 @@ static void unequal(struct cluster *c)
                                           .decode_error_sigma = 0.5,
                                           .node_speed = {2, 1, 0.5},
                                           .n_speeds = 3,
+                                          .max_tokens_fixed = 50,
                                           .max_tokens_times = 1.5};
 }
 

@@ -288,6 +288,20 @@ static void test_max_tokens(void)
     run(r);
     CU_ASSERT_EQUAL(r->records[1].first_token_us, r->records[0].end_us + 10000);
     CU_ASSERT_EQUAL(r->records[1].outcome, SIM_COMPLETED);
+    /* An answer of one token leaves its place with its KV's last layer. */
+    r->output_tokens = 1;
+    run(r);
+    CU_ASSERT_EQUAL(r->records[0].first_token_us, 10000);
+    CU_ASSERT_EQUAL(r->records[0].end_us, 11000);
+    CU_ASSERT_EQUAL(r->records[0].decode_node, SIM_NO_NODE);
+    CU_ASSERT_EQUAL(r->records[0].tbt_us, -1);
+    CU_ASSERT_EQUAL(r->records[1].first_token_us, 21000);
+    r->cluster.prefill_nodes = r->cluster.decode_nodes = 0;
+    r->cluster.coupled_nodes = 1;
+    r->cluster.step_tokens = 600;
+    run(r);
+    CU_ASSERT_EQUAL(r->records[0].end_us, 10000);
+    CU_ASSERT_EQUAL(r->records[1].first_token_us, 20000);
     r->cluster.reality.max_tokens_fixed = 0;
     r->cluster.reality.max_tokens_times = 3;
     CU_ASSERT_EQUAL(cluster_max_tokens(&r->cluster, 11), 33);
