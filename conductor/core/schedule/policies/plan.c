@@ -19,31 +19,10 @@
 #include <string.h>
 
 #include "conductor/core/schedule/internal.h"
+#include "conductor/core/schedule/policies/plan_score.h"
 
 #define DOMINATORS_MAX 8
 #define FITS_LOOKS_MAX 16
-
-enum { WAIT_PRICE, QUEUE_PRICE, MODES, SESSION };
-
-static const struct policy_option options[] = {
-    [WAIT_PRICE] = {"wait_price", 0, 1e6, false, 1,
-                    "seconds that other requests wait for each second of "
-                    "engine time, once a prefill waits or runs"},
-    [QUEUE_PRICE] = {"queue_price", 0, 1e6, false, 0.25,
-                     "seconds to add for each prefill in the mean queue"},
-    [MODES] = {"load_modes", 1, LOAD_MODE_ALL, true, LOAD_MODE_ALL,
-               "sum of the modes that plans may use: 1 compute, 2 load, "
-               "4 both, 8 layer by layer"},
-    [SESSION] = {"session_ms", 0, 1e6, false, 10,
-                 "milliseconds that an instance may end later if it served "
-                 "the request's session last"},
-};
-
-/* Of the request that is decided on. */
-struct plan_state {
-    struct schedule_peers peers;
-    double engine_price; /* see schedule_decision */
-};
 
 static const struct plan_state *state_of(const struct scheduler *s)
 {
@@ -52,60 +31,7 @@ static const struct plan_state *state_of(const struct scheduler *s)
 
 static unsigned load_modes(const struct scheduler *s)
 {
-    return (unsigned)s->options[MODES];
-}
-
-/*
- * How many seconds others wait for each second of an engine's time. Requests
- * that come before the queue is empty wait for everything that is computed
- * before them. Their number is not known: take one if a prefill is under way
- * where this one could go, and more if more wait now. That a quarter of the
- * mean queue is a good measure was found by simulation (decision 013), not
- * derived.
- */
-static double engine_price(const struct scheduler *s, size_t n_instances,
-                           size_t n_waiting, size_t n_running)
-{
-    if (n_waiting + n_running == 0)
-        return 0.0;
-    return s->options[WAIT_PRICE] +
-           s->options[QUEUE_PRICE] * (double)n_waiting / (double)n_instances;
-}
-
-/* Whether candidate a is preferred, both with plans: first the one that meets
- * the SLO; then the lower score, or the earlier end if both are late; the
- * shorter queue; the instance whose last prefill came longest ago, so that all
- * fill alike; the lower slot. */
-static bool before(const struct prefill_estimate *a,
-                   const struct prefill_estimate *b)
-{
-    int64_t end_a = a->late ? a->ttft_us : a->score_us;
-    int64_t end_b = b->late ? b->ttft_us : b->score_us;
-
-    if (a->late != b->late)
-        return b->late;
-    if (end_a != end_b)
-        return end_a < end_b;
-    if (a->queue_us != b->queue_us)
-        return a->queue_us < b->queue_us;
-    if (a->last_prefill != b->last_prefill)
-        return a->last_prefill < b->last_prefill;
-    return a->slot < b->slot;
-}
-
-/* From its ttft, the engine's work, and the session. */
-static void set_score(const struct scheduler *s,
-                      const struct schedule_request *request,
-                      struct prefill_estimate *e)
-{
-    double others_us = state_of(s)->engine_price * (double)e->prefill_us;
-
-    e->score_us = others_us < (double)(ESTIMATE_NEVER_US - e->ttft_us)
-                      ? e->ttft_us + (int64_t)others_us
-                      : ESTIMATE_NEVER_US;
-    if (e->instance == request->session)
-        e->score_us -= (int64_t)(s->options[SESSION] * 1e3);
-    e->late = request->slo_ttft_us > 0 && e->ttft_us > request->slo_ttft_us;
+    return (unsigned)s->options[PLAN_LOAD_MODES];
 }
 
 static void work_out(const struct scheduler *s,
@@ -126,7 +52,7 @@ static void work_out(const struct scheduler *s,
                       .modes = modes,
                   },
                   plan, e);
-    set_score(s, request, e);
+    plan_set_score(s, request, e);
 }
 
 /* Most blocks that an instance could reuse, wherever they are. */
@@ -216,7 +142,7 @@ static void raise_bound(const struct search *f, struct prefill_estimate *e)
             other->ttft_us > e->ttft_us)
             e->ttft_us = other->ttft_us;
     }
-    set_score(s, f->request, e);
+    plan_set_score(s, f->request, e);
 }
 
 static void search_work_out(struct search *f, struct prefill_estimate *e)
@@ -233,7 +159,7 @@ static void search_work_out(struct search *f, struct prefill_estimate *e)
         f->dominators[f->n_dominators++ % DOMINATORS_MAX] =
             (struct dominator){site.resident, e->queue_us,
                                correction_factor(&i->correction), e->ttft_us};
-    if (!f->best || before(e, f->best))
+    if (!f->best || plan_before(e, f->best))
         f->best = e;
 }
 
@@ -260,12 +186,12 @@ static size_t estimate(struct scheduler *s,
         n_waiting += i->n_waiting;
         n_running += i->n_running;
     }
-    state->engine_price = engine_price(s, n, n_waiting, n_running);
+    state->engine_price = plan_engine_price(s, n, n_waiting, n_running);
     for (size_t c = 0; c < n; c++) {
         struct prefill_estimate *e = &s->candidates[c];
 
-        set_score(s, request, e);
-        if (!e->queue_full && !e->too_long && (!first || before(e, first)))
+        plan_set_score(s, request, e);
+        if (!e->queue_full && !e->too_long && (!first || plan_before(e, first)))
             first = e;
     }
     if (!first)
@@ -274,10 +200,11 @@ static size_t estimate(struct scheduler *s,
     for (size_t c = 0; c < n; c++) {
         struct prefill_estimate *e = &s->candidates[c];
 
-        if (e == first || e->queue_full || e->too_long || before(f.best, e))
+        if (e == first || e->queue_full || e->too_long ||
+            plan_before(f.best, e))
             continue;
         raise_bound(&f, e);
-        if (!before(f.best, e))
+        if (!plan_before(f.best, e))
             search_work_out(&f, e);
     }
     return n;
@@ -291,7 +218,8 @@ static size_t choose(const struct policy_choice *choice)
 
     for (size_t i = 0; i < choice->n; i++)
         if (policy_may_take(&candidates[i]) &&
-            (best == choice->n || before(&candidates[i], &candidates[best])))
+            (best == choice->n ||
+             plan_before(&candidates[i], &candidates[best])))
             best = i;
     return best;
 }
@@ -322,7 +250,7 @@ static void complete(struct scheduler *s,
      * which then loses (decision 013). */
     work_out(s, request, usable_blocks, &site, load_modes(s) & loads, &plan,
              &load_all);
-    if (before(&load_all, &decision->chosen)) {
+    if (plan_before(&load_all, &decision->chosen)) {
         decision->chosen = load_all;
         decision->plan = plan;
     }
@@ -394,8 +322,8 @@ static int64_t fits_in_us(const struct scheduler *s,
 const struct schedule_policy policy_plan = {
     .name = "plan",
     .help = "the best plan of what to compute and what to load, and from where",
-    .options = options,
-    .n_options = sizeof(options) / sizeof(options[0]),
+    .options = plan_options,
+    .n_options = PLAN_OPTIONS,
     .state_bytes = sizeof(struct plan_state),
     .estimate = estimate,
     .choose = choose,

@@ -1,0 +1,45 @@
+/*
+ * The prices of the policy plan: what a candidate scores, and which of two is
+ * preferred. Not for other policies.
+ */
+#ifndef CONDUCTOR_CORE_SCHEDULE_POLICIES_PLAN_SCORE_H
+#define CONDUCTOR_CORE_SCHEDULE_POLICIES_PLAN_SCORE_H
+
+#include "conductor/core/schedule/internal.h"
+
+enum { PLAN_WAIT_PRICE, PLAN_QUEUE_PRICE, PLAN_LOAD_MODES, PLAN_SESSION };
+#define PLAN_OPTIONS 4
+
+extern const struct policy_option plan_options[PLAN_OPTIONS];
+
+/* Of the request that is decided on. */
+struct plan_state {
+    struct schedule_peers peers;
+    double engine_price; /* see schedule_decision */
+};
+
+/*
+ * How many seconds others wait for each second of an engine's time. Requests
+ * that come before the queue is empty wait for everything that is computed
+ * before them. Their number is not known: take one if a prefill is under way
+ * where this one could go, and more if more wait now. That a quarter of the
+ * mean queue is a good measure was found by simulation (decision 013), not
+ * derived.
+ */
+double plan_engine_price(const struct scheduler *s, size_t n_instances,
+                         size_t n_waiting, size_t n_running);
+
+/* Whether candidate a is preferred, both with plans: first the one that meets
+ * the SLO; then the lower score, or the earlier end if both are late; the
+ * shorter queue; the instance whose last prefill came longest ago, so that all
+ * fill alike; the lower slot. */
+bool plan_before(const struct prefill_estimate *a,
+                 const struct prefill_estimate *b);
+
+/* Writes the score of a candidate, from its ttft, the engine's work and the
+ * session, and whether it is late. */
+void plan_set_score(const struct scheduler *s,
+                    const struct schedule_request *request,
+                    struct prefill_estimate *e);
+
+#endif
