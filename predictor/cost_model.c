@@ -4,11 +4,15 @@
 #include <math.h>
 #include <stddef.h>
 
+static double poly_of(const double c[COST_MODEL_PREFILL_TERMS], double u,
+                      double p)
+{
+    return c[0] + u * (c[1] + c[2] * u + c[3] * p);
+}
+
 static double prefill_poly(const struct cost_model *m, double u, double p)
 {
-    const double *c = m->prefill;
-
-    return c[0] + u * (c[1] + c[2] * u + c[3] * p);
+    return poly_of(m->prefill, u, p);
 }
 
 static double decode_poly(const struct cost_model *m, double batch, double kv)
@@ -48,6 +52,22 @@ int64_t cost_model_prefill_us(const struct cost_model *m,
                         cached_tokens > r->cached_max_tokens;
     return clamp_us(prefill_poly(m, at_least_zero(uncached_tokens),
                                  at_least_zero(cached_tokens)));
+}
+
+int64_t cost_model_prefill_beside_us(const struct cost_model *m,
+                                     int64_t uncached_tokens,
+                                     int64_t cached_tokens, double prompt_us,
+                                     double token_us)
+{
+    const double c[COST_MODEL_PREFILL_TERMS] = {
+        m->prefill[0] + prompt_us,
+        m->prefill[1] + token_us,
+        m->prefill[2],
+        m->prefill[3],
+    };
+
+    return clamp_us(poly_of(c, at_least_zero(uncached_tokens),
+                            at_least_zero(cached_tokens)));
 }
 
 int64_t cost_model_decode_step_us(const struct cost_model *m, int64_t batch,
@@ -94,6 +114,15 @@ int64_t cost_model_mixed_saves_us(const struct cost_model *m,
     double read_us = m->decode[0] > 0 ? m->decode[0] : 0;
 
     return read_us < (double)prefill_us ? llround(read_us) : prefill_us;
+}
+
+double cost_model_decodes_add_us(const struct cost_model *m, int64_t batch,
+                                 int64_t kv_tokens)
+{
+    double us = decode_poly(m, at_least_zero(batch), at_least_zero(kv_tokens)) -
+                m->decode[0];
+
+    return us > 0.0 ? us : 0.0;
 }
 
 double cost_model_prefill_least_us(const struct cost_model *m)

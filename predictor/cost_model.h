@@ -67,6 +67,13 @@ int64_t cost_model_prefill_us(const struct cost_model *m,
                               int64_t uncached_tokens, int64_t cached_tokens,
                               bool *extrapolated);
 
+/* As cost_model_prefill_us() of a model whose first two terms are larger by so
+ * much, of which nobody has a copy. */
+int64_t cost_model_prefill_beside_us(const struct cost_model *m,
+                                     int64_t uncached_tokens,
+                                     int64_t cached_tokens, double prompt_us,
+                                     double token_us);
+
 /* The predicted time of one decode step of `batch` requests which have
  * `kv_tokens` tokens of KV altogether, in microseconds, rounded to nearest.
  * Clamp, ownership and `extrapolated` as for cost_model_prefill_us(). */
@@ -87,6 +94,12 @@ int64_t cost_model_chunk_us(const struct cost_model *m, int64_t n_tokens,
  */
 int64_t cost_model_mixed_saves_us(const struct cost_model *m,
                                   int64_t prefill_us);
+
+/* What a batch of decodes adds to a step that computes prompts and reads the
+ * weights for these anyway: d1 b + d2 k, at least 0, in microseconds. Borrows
+ * `m`. */
+double cost_model_decodes_add_us(const struct cost_model *m, int64_t batch,
+                                 int64_t kv_tokens);
 
 /* The smallest value, unclamped, that the prefill polynomial takes anywhere in
  * the valid range, in microseconds. Negative or NaN: the model is of no use.

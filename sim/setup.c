@@ -118,6 +118,7 @@ static int make_pool(struct sim *sim)
         PENDING_KEYS_MAX);
     config.correction_tau_us *= SIM_SLOWDOWN;
     config.order = sim->order;
+    config.shared_steps = c->coupled_nodes > 0;
     config.seed = sim->config.seed;
     sim->pool = pool_new(&config);
     return sim->pool ? 0 : -ENOMEM;
@@ -197,6 +198,7 @@ static int make_scheduler(struct sim *sim)
             .kv_bytes_per_token = c->kv_bytes_per_token,
             .layers = c->layers,
             .coupled = c->coupled_nodes > 0,
+            .step_tokens = c->step_tokens,
             .simulated = {.pooled_cache = sim->shared,
                           .whole_prompt_reuse = c->whole_prompt_reuse,
                           .links_unshared = !c->links_shared,

@@ -27,6 +27,7 @@ static bool check_prefills(const struct pool_slot *slot, uint64_t *units)
     const struct pool_instance *view = &slot->view;
     struct queue_load load = {.latest_ready_us = INT64_MIN};
     struct pool_running_load running = {.first_us = INT64_MAX};
+    int64_t free_us = view->prefilled_us;
     int64_t running_kv = 0;
 
     for (size_t i = 0; i < view->n_waiting; i++) {
@@ -58,9 +59,13 @@ static bool check_prefills(const struct pool_slot *slot, uint64_t *units)
         if (!check_item(slot, p, true) || p->decodes_here != decodes(view, p))
             return false;
         running_kv += pool_prefill_kv_tokens(slot, p);
-        running.ends_us += (uint64_t)(p->started_at_us + p->item.cost_us);
-        if (p->started_at_us + p->item.cost_us < running.first_us)
-            running.first_us = p->started_at_us + p->item.cost_us;
+        free_us = view->running_load.in_line && free_us > p->started_at_us
+                      ? free_us + p->item.cost_us
+                      : p->started_at_us + p->item.cost_us;
+        running.ends_us = (uint64_t)free_us +
+                          (view->running_load.in_line ? 0 : running.ends_us);
+        if (free_us < running.first_us)
+            running.first_us = free_us;
         if (p->n_keys > 0)
             *units += UINT64_C(1) << arena_class_of(p->n_keys);
     }

@@ -42,6 +42,12 @@ static void test_values(void)
     CU_ASSERT_EQUAL(cost_model_mixed_saves_us(&example, 16000), 500);
     CU_ASSERT_EQUAL(cost_model_mixed_saves_us(&example, 300), 300);
     CU_ASSERT_EQUAL(cost_model_mixed_saves_us(&example, 0), 0);
+    /* That read hidden, they add 20 * 4 + 0.01 * 10000. */
+    CU_ASSERT_EQUAL(cost_model_decodes_add_us(&example, 4, 10000), 180.0);
+    CU_ASSERT_EQUAL(cost_model_decodes_add_us(&example, 0, 0), 0.0);
+    /* 16000 + 90 + 0.5 * 1000 */
+    CU_ASSERT_EQUAL(cost_model_prefill_beside_us(&example, 1000, 2000, 90, 0.5),
+                    16590);
     /* Rounded to nearest: 1000 + 160 + 0.256 + 0.512 */
     CU_ASSERT_EQUAL(cost_model_prefill_us(&example, 16, 16, NULL), 1161);
 }

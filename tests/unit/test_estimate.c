@@ -441,6 +441,143 @@ static void test_random_ends(void)
     CU_ASSERT(n_waits > 200 && n_waits < 1800);
 }
 
+/* Decodes beside a prefill: a step of 102 tokens has 2 of theirs. */
+static void test_beside(void)
+{
+    struct cost_model cost = {.prefill = {1000, 10},
+                              .decode = {400, 50, 0.1},
+                              .range = {1, 1, 1, 1, 1}};
+    struct estimate_model model = model_of(&cost);
+    struct prefill_estimate e;
+    uint32_t id;
+    struct pool *pool = one_instance(&id);
+    const struct pool_instance *i = pool_get(pool, id);
+    struct estimate_memo memo = {.predicted = false};
+
+    CU_ASSERT_EQUAL(pool_decode_accept(pool, id, 1, 400, 10), 0);
+    CU_ASSERT_EQUAL(pool_decode_accept(pool, id, 2, 600, 10), 0);
+    model.step_tokens = 102;
+    prefill(&model, pool, i, 300, 0, 0, NULL, 0, &memo, &e);
+    CU_ASSERT_EQUAL(e.prefill_us, 4000); /* not where they decode elsewhere */
+    CU_ASSERT_EQUAL(e.beside_us, 0);
+    CU_ASSERT_EQUAL(e.ttft_us, 4000);
+    model.coupled = true;
+    prefill(&model, pool, i, 300, 0, 0, NULL, 0, &memo, &e);
+    /* Each step is 2 x 50 + 1000 x 0.1 us longer: 3 full ones and a half. */
+    CU_ASSERT_EQUAL(e.predicted_us, 4000);
+    CU_ASSERT_EQUAL(e.beside_us, 700);
+    CU_ASSERT_EQUAL(e.prefill_us, 4700);
+    CU_ASSERT_EQUAL(e.queue_us, 0);
+    CU_ASSERT_EQUAL(e.score_us, 4700);
+    CU_ASSERT_EQUAL(e.ttft_us, 4700 + 300); /* half of the step under way */
+    /* Those that others gave it are there, too. */
+    CU_ASSERT_EQUAL(pool_set_others(pool, id, 50, 4000), 0);
+    prefill(&model, pool, i, 300, 0, 0, NULL, 0, &memo, &e);
+    CU_ASSERT_EQUAL(e.beside_us, 3100 / 2 + 300 * 3100 / 50);
+    CU_ASSERT_EQUAL(pool_set_others(pool, id, 0, 0), 0);
+    /* A step of any number of tokens: one for the prompt, at any time. */
+    model.step_tokens = 0;
+    prefill(&model, pool, i, 300, 0, 0, NULL, 0, &memo, &e);
+    CU_ASSERT_EQUAL(e.beside_us, 100);
+    /* Behind 2 ms of others' prefills the step is no matter. */
+    CU_ASSERT_EQUAL(
+        pool_prefill_accept(pool, id,
+                            &(struct pool_prefill_request){
+                                .request_id = 9, .predicted_us = 2000}),
+        0);
+    prefill(&model, pool, i, 300, 0, 0, NULL, 0, &memo, &e);
+    CU_ASSERT_EQUAL(e.ttft_us, 2000 + 4100);
+    pool_free(pool);
+}
+
+/* A decode beside prefills: their tokens fill its steps. */
+static void test_tbt_beside(void)
+{
+    struct cost_model cost = {
+        .prefill = {1000, 10}, .decode = {400, 50}, .range = {1, 1, 1, 1, 1}};
+    struct estimate_model model = model_of(&cost);
+    struct decode_estimate e;
+    uint32_t id;
+    struct pool *pool = one_instance(&id);
+    const struct pool_instance *i = pool_get(pool, id);
+
+    model.step_tokens = 102;
+    CU_ASSERT_EQUAL(pool_decode_accept(pool, id, 1, 400, 10), 0);
+    CU_ASSERT_EQUAL(pool_decode_accept(pool, id, 2, 400, 10), 0);
+    for (uint64_t r = 8; r < 10; r++)
+        CU_ASSERT_EQUAL(pool_prefill_accept(pool, id,
+                                            &(struct pool_prefill_request){
+                                                .request_id = r,
+                                                .predicted_us = 3000,
+                                                .uncached_tokens = 150}),
+                        0);
+    CU_ASSERT_EQUAL(pool_prefill_started(pool, id, 8, 0), 0);
+    estimate_decode(&model, i, 100, 10, &e);
+    CU_ASSERT_EQUAL(e.tbt_us, 400 + 3 * 50); /* elsewhere they prefill */
+    model.coupled = true;
+    estimate_decode(&model, i, 100, 10, &e);
+    CU_ASSERT_EQUAL(e.tbt_us, 2000); /* 100 of 300 tokens that take 6 ms */
+    CU_ASSERT_EQUAL(pool_prefill_done(pool, id, 8, -1, 0), 0);
+    CU_ASSERT_EQUAL(pool_prefill_done(pool, id, 9, -1, 0), 0);
+    estimate_decode(&model, i, 100, 10, &e);
+    CU_ASSERT_EQUAL(e.tbt_us, 550);
+    pool_free(pool);
+}
+
+/* An aggregated instance without room to decode: 4 places, 200,000 tokens. */
+static void test_room_beside(void)
+{
+    struct cost_model cost = {
+        .prefill = {1000, 10}, .decode = {1000}, .range = {1, 1, 1, 1, 1}};
+    struct estimate_model model = model_of(&cost);
+    struct estimate_prefill_request ask = {.n_tokens = 300,
+                                           .max_output_tokens = 20};
+    struct estimate_memo memo = {.predicted = false};
+    struct prefill_estimate e;
+    uint32_t id;
+    struct pool *pool = one_instance(&id);
+    const struct pool_instance *i = pool_get(pool, id);
+
+    model.coupled = true;
+    for (uint64_t d = 1; d <= 4; d++)
+        CU_ASSERT_EQUAL(pool_decode_accept(pool, id, d, 1000, 21), 0);
+    /* Full: of lengths between 0 and 40 the first ends after 40 / 5 steps. */
+    estimate_prefill(&model, pool, i, &ask, &memo, &e);
+    CU_ASSERT_EQUAL(e.room_us, 7800); /* a half is taken for rounding */
+    CU_ASSERT_EQUAL(e.queue_us, 7800);
+    CU_ASSERT_EQUAL(e.ttft_us, 7800 + 4000);
+    /* No matter to a request of one token, or in another pool. */
+    ask.max_output_tokens = 1;
+    estimate_prefill(&model, pool, i, &ask, &memo, &e);
+    CU_ASSERT_EQUAL(e.room_us, 0);
+    ask.max_output_tokens = 20;
+    model.coupled = false;
+    estimate_prefill(&model, pool, i, &ask, &memo, &e);
+    CU_ASSERT_EQUAL(e.room_us, 0);
+    CU_ASSERT_EQUAL(e.queue_us, 0);
+    model.coupled = true;
+    /* The queue goes on meanwhile. */
+    CU_ASSERT_EQUAL(
+        pool_prefill_accept(pool, id,
+                            &(struct pool_prefill_request){
+                                .request_id = 9, .predicted_us = 20000}),
+        0);
+    estimate_prefill(&model, pool, i, &ask, &memo, &e);
+    CU_ASSERT_EQUAL(e.room_us, 7800);
+    CU_ASSERT_EQUAL(e.queue_us, 20000);
+    /* A place, but no memory: more of them must end. */
+    CU_ASSERT_EQUAL(pool_decode_done(pool, id, 4), 0);
+    ask.n_tokens = 199000;
+    estimate_prefill(&model, pool, i, &ask, &memo, &e);
+    CU_ASSERT(e.room_us > 15000);
+    CU_ASSERT_FALSE(e.too_long);
+    ask.max_output_tokens = 2000;
+    estimate_prefill(&model, pool, i, &ask, &memo, &e);
+    CU_ASSERT(e.too_long); /* with its answer */
+    CU_ASSERT_EQUAL(e.room_us, 0);
+    pool_free(pool);
+}
+
 int main(void)
 {
     CU_initialize_registry();
@@ -455,6 +592,9 @@ int main(void)
     CU_add_test(suite, "max batch", test_max_batch);
     CU_add_test(suite, "decode fits in", test_decode_fits_in);
     CU_add_test(suite, "random ends", test_random_ends);
+    CU_add_test(suite, "beside decodes", test_beside);
+    CU_add_test(suite, "TBT beside prefills", test_tbt_beside);
+    CU_add_test(suite, "room beside decodes", test_room_beside);
     CU_basic_run_tests();
     unsigned failed = CU_get_number_of_failures();
     CU_cleanup_registry();

@@ -608,6 +608,72 @@ static void test_too_long(void)
     CU_ASSERT_TRUE(pool_too_long(&i, 301, 1));
 }
 
+/* Prefills that share steps: of two that run, the second begins where the first
+ * ends, and what passed before that is not its own. */
+static void test_shared_steps(void)
+{
+    struct pool_config config = pool_config_default;
+    struct pool *pool, *apart;
+    uint32_t id, other;
+
+    config.max_instances = 2;
+    config.max_waiting = 4;
+    config.max_running = 3;
+    config.correction_tau_us = 3476; /* 1000 us count for a quarter */
+    apart = pool_new(&config);
+    config.shared_steps = true;
+    pool = pool_new(&config);
+    id = add(pool, ROLE_BOTH);
+    other = add(apart, ROLE_BOTH);
+    for (uint64_t r = 1; r <= 3; r++) {
+        CU_ASSERT_EQUAL(accept(pool, id, r, 1000, NULL, 0), 0);
+        CU_ASSERT_EQUAL(accept(apart, other, r, 1000, NULL, 0), 0);
+    }
+    CU_ASSERT_EQUAL(pool_prefill_started(pool, id, 1, 5000), 0);
+    CU_ASSERT_EQUAL(pool_prefill_started(pool, id, 2, 5800), 0);
+    CU_ASSERT_EQUAL(pool_prefill_started(apart, other, 1, 5000), 0);
+    CU_ASSERT_EQUAL(pool_prefill_started(apart, other, 2, 5800), 0);
+    CU_ASSERT(pool_check(pool));
+    CU_ASSERT_EQUAL(pool_running_left_us(pool_get(pool, id), 5900), 1100);
+    CU_ASSERT_EQUAL(pool_running_left_us(pool_get(apart, other), 5900),
+                    100 + 900);
+    /* The first is late: it may end any moment, the second has not begun. */
+    CU_ASSERT_EQUAL(pool_running_left_us(pool_get(pool, id), 6200), 1000);
+    CU_ASSERT_EQUAL(pool_prefill_done(pool, id, 1, 1000, 6000), 0);
+    CU_ASSERT(pool_check(pool));
+    CU_ASSERT_EQUAL(pool_running_left_us(pool_get(pool, id), 6100), 900);
+    /* 200 of its 1200 us were the first one's. */
+    CU_ASSERT_EQUAL(pool_prefill_done(pool, id, 2, 1200, 7000), 0);
+    CU_ASSERT_DOUBLE_EQUAL(pool_get(pool, id)->correction.ratio, 1.0, 1e-9);
+    CU_ASSERT_EQUAL(pool_prefill_done(apart, other, 1, 1000, 6000), 0);
+    CU_ASSERT_EQUAL(pool_prefill_done(apart, other, 2, 1200, 7000), 0);
+    CU_ASSERT(pool_get(apart, other)->correction.ratio > 1.04);
+    /* All of it; and one that never began teaches what it says. */
+    CU_ASSERT_EQUAL(pool_prefill_started(pool, id, 3, 6900), 0);
+    CU_ASSERT_EQUAL(pool_prefill_done(pool, id, 3, 50, 7000), 0);
+    CU_ASSERT(pool_get(pool, id)->correction.ratio < 1.0);
+    CU_ASSERT(pool_check(pool));
+    pool_free(apart);
+    pool_free(pool);
+}
+
+static void test_others(void)
+{
+    struct pool *pool = small_pool();
+    uint32_t id = add(pool, ROLE_BOTH);
+
+    CU_ASSERT_EQUAL(pool_set_others(pool, id, 3, 4000), 0);
+    CU_ASSERT_EQUAL(pool_get(pool, id)->other_decodes, 3);
+    CU_ASSERT_EQUAL(pool_get(pool, id)->other_kv_tokens, 4000);
+    CU_ASSERT_EQUAL(pool_set_others(pool, id, -1, 0), -EINVAL);
+    CU_ASSERT_EQUAL(pool_set_others(pool, id, 1, -1), -EINVAL);
+    CU_ASSERT_EQUAL(pool_set_others(pool, id + 1, 1, 1), -ESTALE);
+    CU_ASSERT_EQUAL(pool_get(pool, id)->other_decodes, 3);
+    CU_ASSERT(pool_decode_has_room(pool_get(pool, id), 9000, 10));
+    CU_ASSERT_FALSE(pool_decode_has_room(pool_get(pool, id), 9999, 10));
+    pool_free(pool);
+}
+
 int main(void)
 {
     CU_initialize_registry();
@@ -628,6 +694,8 @@ int main(void)
     CU_add_test(suite, "bookings of the gone", test_bookings_of_the_gone);
     CU_add_test(suite, "too long", test_too_long);
     CU_add_test(suite, "random", test_random);
+    CU_add_test(suite, "shared steps", test_shared_steps);
+    CU_add_test(suite, "decodes of others", test_others);
     CU_basic_run_tests();
     unsigned failed = CU_get_number_of_failures();
     CU_cleanup_registry();

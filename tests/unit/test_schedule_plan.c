@@ -49,6 +49,9 @@ struct rig {
 
 /* Of the queues of rigs that are made from now on. */
 static const char *order = "fifo";
+/* And whether they are aggregated; tokens of their steps. */
+static bool coupled;
+enum { STEP = 120 };
 
 /* prefill_us = 10 u: a block takes 1000 us to compute, 100 us to send. */
 static void rig_init(struct rig *r, const char *policy, unsigned load_modes,
@@ -70,6 +73,7 @@ static void rig_init(struct rig *r, const char *policy, unsigned load_modes,
     pool.max_waiting = 4;
     pool.max_pending_blocks = 4096;
     pool.order = queue_order_by_name(order);
+    pool.shared_steps = coupled;
     r->pool = pool_new(&pool);
     CU_ASSERT_EQUAL_FATAL(prefix_match_init(&r->pending, SLOTS), 0);
     r->index = prefix_index_new(&(struct prefix_index_config){
@@ -80,6 +84,8 @@ static void rig_init(struct rig *r, const char *policy, unsigned load_modes,
                                        .block_tokens = BLOCK,
                                        .kv_bytes_per_token = 1000,
                                        .layers = 4,
+                                       .coupled = coupled,
+                                       .step_tokens = STEP,
                                        .simulated.disks_send = disks_send};
     r->scheduler = scheduler_new(&config, &r->model, r->pool, r->index);
     CU_ASSERT_PTR_NOT_NULL_FATAL(r->scheduler);
@@ -105,7 +111,7 @@ static uint32_t add(struct rig *r, double link, double disk)
 {
     uint32_t slot = pool_slots(r->pool);
     struct pool_instance_config config = {
-        .role = ROLE_PREFILL,
+        .role = coupled ? ROLE_BOTH : ROLE_PREFILL,
         .kv_capacity_tokens = 5000,
         .link_bytes_per_s = link,
         .tier_bytes_per_s = {[TIER_DISK] = disk}};
@@ -255,6 +261,66 @@ static void test_price(void)
     CU_ASSERT_EQUAL(r.decision.engine_price, 0);
     CU_ASSERT_EQUAL(r.decision.chosen.score_us, r.decision.chosen.ttft_us);
     rig_fini(&r);
+}
+
+/* In an aggregated pool a prefill stays away from decodes and prefills that it
+ * would hold up, and from where it would wait for room. Each price can be
+ * turned off. */
+static uint32_t chosen_with(struct rig *r, const char *option)
+{
+    const struct schedule_policy *plan = schedule_policy_by_name("plan");
+    double options[POLICY_OPTIONS_MAX];
+    uint32_t slot;
+
+    policy_options_init(plan, options);
+    if (option)
+        CU_ASSERT_EQUAL(policy_options_set(plan, options, option, 0), 0);
+    scheduler_free(r->scheduler);
+    r->scheduler = scheduler_new(
+        &(struct schedule_config){.policy = plan, .options = options},
+        &r->model, r->pool, r->index);
+    schedule_decide(r->scheduler, &r->request, &r->decision);
+    slot = pool_get(r->pool, r->decision.prefill)->slot;
+    return slot;
+}
+
+static void test_prices_beside(void)
+{
+    struct rig r;
+
+    coupled = true;
+    rig_init(&r, "plan", WHOLE_BLOCKS, false);
+    add(&r, 0, 0);
+    add(&r, 0, 0);
+    /* Both have a decode, which costs the prompt nothing here; the first has
+     * nothing to compute in 40 us, and the other one decode less. */
+    CU_ASSERT_EQUAL(pool_decode_accept(r.pool, r.ids[0], 7, 100, 10), 0);
+    CU_ASSERT_EQUAL(pool_decode_accept(r.pool, r.ids[0], 8, 100, 10), 0);
+    CU_ASSERT_EQUAL(pool_decode_accept(r.pool, r.ids[1], 9, 100, 10), 0);
+    wait_there(&r, 1, 70, 40);
+    CU_ASSERT_EQUAL(pool_prefill_started(r.pool, r.ids[1], 70, 1000000), 0);
+    CU_ASSERT_EQUAL(chosen_with(&r, NULL), 0);
+    /* 10.5 ms x 0.004 a decode is 42 us. */
+    CU_ASSERT_EQUAL(chosen_with(&r, "beside_price"), 1);
+    CU_ASSERT_EQUAL(chosen_with(&r, "decode_price"), 0);
+    rig_fini(&r);
+
+    /* Room in 4 ms, or 5 ms of waiting. */
+    rig_init(&r, "plan", WHOLE_BLOCKS, false);
+    r.cost.decode[0] = 1000;
+    r.request.max_output_tokens = 20;
+    add(&r, 0, 0);
+    add(&r, 0, 0);
+    CU_ASSERT_EQUAL(pool_decode_accept(r.pool, r.ids[0], 7, 4950, 8), 0);
+    CU_ASSERT_EQUAL(pool_decode_progress(r.pool, r.ids[0], 7, 3), 0);
+    wait_there(&r, 1, 70, 50000);
+    CU_ASSERT_EQUAL(chosen_with(&r, NULL), 1);
+    CU_ASSERT_EQUAL(r.decision.verdict, SCHEDULE_ACCEPT);
+    CU_ASSERT_EQUAL(chosen_with(&r, "room_price"), 0);
+    CU_ASSERT_EQUAL(r.decision.verdict, SCHEDULE_DECODE_FULL);
+    CU_ASSERT_EQUAL(r.decision.chosen.room_us, r.decision.chosen.queue_us);
+    rig_fini(&r);
+    coupled = false;
 }
 
 /* A session stays where it was, unless that costs more than 10 ms. */
@@ -595,6 +661,49 @@ struct obvious {
     bool late;
 };
 
+/* What an aggregated instance's decodes do to a prefill: half a step's share of
+ * them for the prompt, and one for each STEP - n of its tokens. */
+static struct cost_model obvious_cost(const struct rig *r,
+                                      const struct pool_instance *i)
+{
+    struct cost_model cost = r->cost;
+    double n = (double)i->n_decodes;
+    double add =
+        cost.decode[1] * n + cost.decode[2] * (double)i->decode_kv_tokens;
+
+    if (coupled && n > 0) {
+        cost.prefill[0] += add / 2;
+        cost.prefill[1] += add / (STEP - n);
+    }
+    return cost;
+}
+
+/* How long it waits for room on an instance. */
+static int64_t obvious_room_us(const struct rig *r,
+                               const struct pool_instance *i)
+{
+    int64_t n_tokens = r->request.n_tokens;
+    int64_t n_output = r->request.max_output_tokens;
+
+    if (!coupled || n_output == 1 || pool_too_long(i, n_tokens, n_output) ||
+        (!pool_decode_full(i) && pool_decode_fits(i, n_tokens, n_output)))
+        return 0;
+    return beside_room_us(&r->cost, i, n_tokens, n_output);
+}
+
+/* Until the step under way on an instance is over, on average. */
+static int64_t obvious_step_us(const struct rig *r,
+                               const struct pool_instance *i, int64_t queue_us)
+{
+    int64_t us = 0;
+
+    if (coupled && i->n_decodes > 0)
+        us = cost_model_decode_step_us(&r->cost, (int64_t)i->n_decodes,
+                                       i->decode_kv_tokens, NULL) /
+             2;
+    return us > queue_us ? us - queue_us : 0;
+}
+
 /* When one instance would be done, from now, and what that takes. */
 static struct obvious obvious_of(const struct rig *r,
                                  const struct pool_instance *i, uint32_t usable,
@@ -621,8 +730,15 @@ static struct obvious obvious_of(const struct rig *r,
     struct obvious o = {.queue_us =
                             pool_queue_wait_us(r->pool, i, r->request.now_us, 1,
                                                0, r->request.now_us)};
+    int64_t room_us = obvious_room_us(r, i);
+    struct cost_model cost = obvious_cost(r, i);
+
+    o.queue_us = room_us > o.queue_us ? room_us : o.queue_us;
+    if (coupled)
+        price += 0.004 * (double)i->n_decodes +
+                 0.5 * (double)(i->n_waiting + i->n_running);
     struct load_plan_request ask = {
-        .cost = &r->cost,
+        .cost = &cost,
         .cost_ratio = correction_factor(&i->correction),
         .n_tokens = r->request.n_tokens,
         .block_tokens = BLOCK,
@@ -637,9 +753,11 @@ static struct obvious obvious_of(const struct rig *r,
         .modes = LOAD_MODE_ALL,
     };
     CU_ASSERT_EQUAL_FATAL(load_plan_make(&ask, &plan), 0);
-    o.ttft_us = plan.finish_us - r->request.now_us;
     o.prefill_us = plan.compute_us;
-    o.score_us = o.ttft_us + (int64_t)(price * (double)o.prefill_us);
+    o.score_us = plan.finish_us - r->request.now_us;
+    o.ttft_us = o.score_us + obvious_step_us(r, i, o.queue_us);
+    o.score_us +=
+        (int64_t)(price * (double)o.prefill_us + 16.0 * (double)room_us);
     o.score_us -= i->id == r->request.session ? 10000 : 0;
     o.late = r->request.slo_ttft_us > 0 && o.ttft_us > r->request.slo_ttft_us;
     return o;
@@ -680,10 +798,28 @@ static bool obvious_tie(const struct obvious *a, const struct obvious *b)
     return !obvious_before(a, b) && !obvious_before(b, a);
 }
 
+/* Decodes on an instance, some of them in the middle. */
+static void random_decodes(struct rig *r, uint32_t slot, uint64_t *id)
+{
+    for (int64_t n = pick(-2, 6); n > 0; n--) {
+        int64_t output = pick(2, 600);
+
+        if (pool_decode_accept(r->pool, r->ids[slot], ++*id, pick(1, 1200),
+                               output) == 0)
+            (void)pool_decode_progress(r->pool, r->ids[slot], *id,
+                                       pick(0, output - 1));
+    }
+}
+
 static void random_rig(struct rig *r)
 {
     uint64_t id = 100;
 
+    r->cost.decode[0] = (double)pick(0, 900);
+    r->cost.decode[1] = (double)pick(0, 300);
+    r->cost.decode[2] = (double)pick(0, 10) / 10;
+    if (coupled)
+        r->request.max_output_tokens = pick(1, 300);
     r->cost.prefill[0] = (double)pick(0, 50);
     r->cost.prefill[1] = (double)pick(5, 15);
     r->cost.prefill[2] = (double)pick(0, 10) / 1e3;
@@ -703,6 +839,8 @@ static void random_rig(struct rig *r)
                 hold(r, slot, TIER_DISK, at, end);
             at = end;
         }
+        if (coupled)
+            random_decodes(r, slot, &id);
         for (int64_t w = pick(-3, 4); w > 0; w--)
             wait_there(r, slot, id++, pick(1, 4) * 1000);
         if (pick(0, 3) == 0)
@@ -807,6 +945,7 @@ static void test_obvious(void)
         struct rig r;
 
         order = pick(0, 1) ? "fifo" : "uncached_first";
+        coupled = pick(0, 1);
         rig_init(&r, "plan", 0, pick(0, 1));
         random_rig(&r);
         if (!as_obvious(&r, &left_out)) {
@@ -819,6 +958,7 @@ static void test_obvious(void)
         CU_ASSERT(pool_check(r.pool));
         rig_fini(&r);
     }
+    coupled = false;
     CU_ASSERT_EQUAL(bad, 0);
     CU_ASSERT(left_out > cases / 4); /* something is left out at all */
 }
@@ -832,6 +972,7 @@ int main(void)
     CU_add_test(suite, "queue", test_queue);
     CU_add_test(suite, "load_all", test_load_all);
     CU_add_test(suite, "price of engine time", test_price);
+    CU_add_test(suite, "prices beside decodes", test_prices_beside);
     CU_add_test(suite, "when it fits", test_fits);
     CU_add_test(suite, "turns", test_turns);
     CU_add_test(suite, "two peers", test_two_peers);

@@ -68,15 +68,40 @@ static int64_t transfer_us(const struct estimate_model *model,
 
 static const struct prefill_estimate nothing;
 
-/* How long a prefill waits that can begin at ready_us. */
+/* How long a prefill waits that can begin at ready_us. The queue goes on while
+ * it waits for room. */
 static int64_t wait_us(const struct pool *pool,
                        const struct pool_instance *instance,
                        const struct estimate_prefill_request *request,
                        int64_t ready_us, const struct prefill_estimate *e)
 {
-    return at_most_never(pool_queue_wait_us(pool, instance, ready_us,
-                                            e->prefill_us, request->deadline_us,
-                                            request->now_us));
+    int64_t us = pool_queue_wait_us(pool, instance, ready_us, e->prefill_us,
+                                    request->deadline_us, request->now_us);
+
+    return at_most_never(us > e->room_us ? us : e->room_us);
+}
+
+/* What is different where the request will decode, too. */
+static void estimate_coupled(const struct estimate_model *model,
+                             const struct pool_instance *instance,
+                             const struct estimate_prefill_request *request,
+                             struct prefill_estimate *out)
+{
+    int64_t n_output = request->max_output_tokens;
+
+    out->too_long = pool_too_long(instance, request->n_tokens, n_output);
+    out->beside = beside_of(model->cost, model->step_tokens, instance);
+    if (beside_any(&out->beside) && out->cached_tokens < request->n_tokens)
+        out->beside_us =
+            cost_model_prefill_beside_us(
+                model->cost, request->n_tokens - out->cached_tokens,
+                out->cached_tokens, out->beside.prompt_us,
+                out->beside.token_us) -
+            out->predicted_us;
+    if (n_output > 1 && !out->too_long &&
+        !pool_decode_has_room(instance, request->n_tokens, n_output))
+        out->room_us =
+            beside_room_us(model->cost, instance, request->n_tokens, n_output);
 }
 
 void estimate_prefill(const struct estimate_model *model,
@@ -108,17 +133,23 @@ void estimate_prefill(const struct estimate_model *model,
     out->ready_us = out->transfer_end_us;
     out->predicted_us = predict_us(model, n_tokens, out->cached_tokens, memo);
     out->extrapolated = memo->extrapolated;
-    out->prefill_us =
-        correction_apply_us(&instance->correction, out->predicted_us);
+    if (model->coupled)
+        estimate_coupled(model, instance, request, out);
+    else
+        out->too_long = pool_too_long(instance, n_tokens, 1);
+    out->prefill_us = correction_apply_us(&instance->correction,
+                                          out->predicted_us + out->beside_us);
     out->queue_us = wait_us(pool, instance, request, now_us, out);
+    out->beside.step_us = out->beside.step_us > out->queue_us
+                              ? out->beside.step_us - out->queue_us
+                              : 0;
     out->score_us = out->transfer_us + out->queue_us + out->prefill_us;
     out->ttft_us = out->queue_us;
     if (out->transfer_us > 0)
         out->ttft_us =
             wait_us(pool, instance, request, out->transfer_end_us, out);
-    out->ttft_us += out->prefill_us;
+    out->ttft_us += out->prefill_us + out->beside.step_us;
     out->queue_full = pool_prefill_full(instance);
-    out->too_long = pool_too_long(instance, n_tokens, 1);
 }
 
 void estimate_add_own_load(const struct pool *pool,
@@ -129,13 +160,14 @@ void estimate_add_own_load(const struct pool *pool,
     if (own_ready_us <= out->ready_us)
         return;
     out->ready_us = own_ready_us;
-    out->ttft_us =
-        wait_us(pool, instance, request, own_ready_us, out) + out->prefill_us;
+    out->ttft_us = wait_us(pool, instance, request, own_ready_us, out) +
+                   out->prefill_us + out->beside.step_us;
 }
 
 /* What the cost model predicts for a plan's computing, before and after its
  * load. */
 static int64_t plan_predicted_us(const struct estimate_model *model,
+                                 const struct cost_model *cost,
                                  const struct estimate_plan_request *request,
                                  const struct load_plan *plan,
                                  bool *extrapolated)
@@ -148,11 +180,10 @@ static int64_t plan_predicted_us(const struct estimate_model *model,
 
     *extrapolated = false;
     if (split > from)
-        us = cost_model_prefill_us(model->cost, split - from, from,
-                                   extrapolated);
+        us = cost_model_prefill_us(cost, split - from, from, extrapolated);
     if (cached < request->n_tokens)
-        us += cost_model_prefill_us(model->cost, request->n_tokens - cached,
-                                    cached, &beyond);
+        us += cost_model_prefill_us(cost, request->n_tokens - cached, cached,
+                                    &beyond);
     *extrapolated |= beyond;
     return us;
 }
@@ -178,6 +209,8 @@ void estimate_plan(const struct estimate_model *model,
                    const struct estimate_plan_request *request,
                    struct load_plan *plan, struct prefill_estimate *out)
 {
+    struct cost_model beside;
+    bool beyond;
     struct load_plan_request ask = {
         .cost = model->cost,
         .cost_ratio = correction_factor(&instance->correction),
@@ -194,6 +227,12 @@ void estimate_plan(const struct estimate_model *model,
         .modes = request->modes,
     };
 
+    if (beside_any(&request->beside)) {
+        beside = *model->cost;
+        beside.prefill[0] += request->beside.prompt_us;
+        beside.prefill[1] += request->beside.token_us;
+        ask.cost = &beside;
+    }
     if (load_plan_make(&ask, plan) < 0) {
         /* Only a source can be wrong, and computing needs none. */
         ask.n_sources = 0;
@@ -214,11 +253,16 @@ void estimate_plan(const struct estimate_model *model,
     out->transfer_end_us = plan->load_end_us;
     out->transfer_us = plan->load_end_us - request->now_us;
     out->ready_us = plan_ready_us(plan, request->now_us);
-    out->predicted_us =
-        plan_predicted_us(model, request, plan, &out->extrapolated);
+    out->predicted_us = plan_predicted_us(model, model->cost, request, plan,
+                                          &out->extrapolated);
+    out->beside_us = 0;
+    if (beside_any(&request->beside))
+        out->beside_us =
+            plan_predicted_us(model, &beside, request, plan, &beyond) -
+            out->predicted_us;
     out->prefill_us = plan->compute_us;
-    out->ttft_us = plan->finish_us - request->now_us;
-    out->score_us = out->ttft_us;
+    out->score_us = plan->finish_us - request->now_us;
+    out->ttft_us = out->score_us + request->beside.step_us;
     out->late = false;
     out->last_prefill = instance->last_prefill;
 }
@@ -237,13 +281,15 @@ void estimate_decode(const struct estimate_model *model,
     memset(out, 0, sizeof(*out));
     out->instance = instance->id;
     out->slot = instance->slot;
-    out->batch = (int64_t)instance->n_decodes + 1;
-    out->kv_tokens = instance->decode_kv_tokens + n_tokens;
+    out->batch = (int64_t)instance->n_decodes + instance->other_decodes + 1;
+    out->kv_tokens =
+        instance->decode_kv_tokens + instance->other_kv_tokens + n_tokens;
     out->room_tokens = pool_decode_room_tokens(instance);
     out->tbt_us =
         step_us(model, out->batch, out->kv_tokens, &out->extrapolated);
-    out->no_room = !pool_decode_fits(instance, n_tokens, max_output_tokens) ||
-                   pool_decode_full(instance);
+    if (model->coupled && model->step_tokens > 0)
+        out->tbt_us = beside_step_us(model->step_tokens, instance, out->tbt_us);
+    out->no_room = !pool_decode_has_room(instance, n_tokens, max_output_tokens);
     out->too_long = pool_too_long(instance, n_tokens, max_output_tokens);
 }
 

@@ -9,6 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "conductor/core/plan/beside.h"
 #include "conductor/core/plan/load_plan.h"
 #include "conductor/core/pool/pool.h"
 #include "conductor/core/simulated_world.h"
@@ -30,6 +31,9 @@ struct estimate_model {
                                    all others read, as their disk; 0: none */
     bool coupled;               /* a request decodes where it was
                                    prefilled: an aggregated pool */
+    uint32_t step_tokens;       /* of an aggregated instance: most tokens of a
+                                   step, those of its decodes first; 0: of any
+                                   number */
     struct simulated_world simulated; /* the daemon: all zero */
 };
 
@@ -49,29 +53,34 @@ struct prefill_estimate {
     int64_t ready_us;        /* absolute: when its blocks are here and it can
                                 begin, those of its own slow tiers included */
     int64_t queue_us;        /* wait of a request whose blocks are here */
-    int64_t predicted_us;    /* prefill, by the cost model */
-    int64_t prefill_us;      /* prefill, corrected for this instance */
-    int64_t score_us; /* transfer + queue + prefill: Algorithm 1's sum, by
-                         which policies choose. Planned: ttft + prefill times
-                         the decision's engine_price */
-    int64_t ttft_us;  /* predicted: the transfer overlaps the queue, so this is
-                         the time until its turn has come and its blocks are
-                         here, plus prefill; at most score_us while all are
-                         ready */
-    bool planned;     /* by a load plan: local_blocks are resident,
-                         used_blocks - split_block come from sources, transfer
-                         is the whole load, predicted and prefill are the work
-                         of the engine */
-    bool at_least;    /* planned, and score and ttft are lower bounds: it was
-                         not worked out, because another candidate is better */
-    bool late;        /* planned, and its ttft misses the request's SLO */
+    int64_t room_us;         /* of queue_us: until there is room to decode it;
+                                0: there is, or the pool is not aggregated */
+    int64_t predicted_us;    /* prefill, by the cost model, on its own */
+    int64_t beside_us;       /* what decodes beside it add to that */
+    struct beside beside;
+    int64_t prefill_us; /* both, corrected for this instance */
+    int64_t score_us;   /* transfer + queue + prefill: Algorithm 1's sum, by
+                           which policies choose. Planned: ttft + prefill times
+                           the decision's engine_price */
+    int64_t ttft_us; /* predicted: the transfer overlaps the queue, so this is
+                        the time until its turn has come and its blocks are
+                        here, plus prefill; at most score_us while all are
+                        ready */
+    bool planned;    /* by a load plan: local_blocks are resident,
+                        used_blocks - split_block come from sources, transfer
+                        is the whole load, predicted and prefill are the work
+                        of the engine */
+    bool at_least;   /* planned, and score and ttft are lower bounds: it was
+                        not worked out, because another candidate is better */
+    bool late;       /* planned, and its ttft misses the request's SLO */
     uint64_t last_prefill; /* planned: the instance's */
     enum load_mode load_mode;
     uint32_t split_block; /* [local_blocks, split_block) is computed although
                              it is cached somewhere */
     bool extrapolated;    /* the cost model was asked beyond its range */
     bool queue_full;      /* not eligible */
-    bool too_long;        /* not eligible: prompt above its KV or window */
+    bool too_long;        /* not eligible: prompt above its KV or window; in an
+                             aggregated pool with its output */
 };
 
 /* One decode candidate, and why. */
@@ -81,7 +90,8 @@ struct decode_estimate {
     int64_t batch;       /* with this request and those on their way */
     int64_t kv_tokens;   /* likewise */
     int64_t room_tokens; /* before this request */
-    int64_t tbt_us;      /* one decode step of that batch */
+    int64_t tbt_us;      /* one decode step of that batch; in an aggregated
+                            pool with the prompts that share it now */
     bool extrapolated;
     bool no_room;  /* not eligible now: KV or number of decodes */
     bool too_long; /* not eligible ever: above its KV capacity or window */
@@ -113,8 +123,9 @@ struct estimate_memo {
 /* A prefill on an instance. */
 struct estimate_prefill_request {
     int64_t n_tokens;
-    uint32_t local_blocks; /* usable leading blocks that the instance has */
-    uint32_t used_blocks;  /* and will after the fetch, >= local_blocks */
+    int64_t max_output_tokens; /* at least 1 */
+    uint32_t local_blocks;     /* usable leading blocks that the instance has */
+    uint32_t used_blocks;      /* and will after the fetch, >= local_blocks */
     const struct pool_instance *sender; /* of the difference; NULL: none */
     int64_t deadline_us;                /* of its first token; 0: none */
     int64_t now_us;
@@ -149,6 +160,7 @@ struct estimate_plan_request {
     uint32_t resident_blocks; /* usable leading blocks at no cost */
     uint32_t usable_blocks;
     int64_t queue_us; /* its wait there */
+    struct beside beside;
     int64_t now_us;
     const struct load_source *sources; /* (n_sources) */
     size_t n_sources;
@@ -159,7 +171,7 @@ struct estimate_plan_request {
  * The load plan of a request on an instance that finishes first.
  *   plan  written, all pieces and shares in it.
  *   out   the plan's part is written: blocks, transfer, predicted, prefill,
- *         ready, score, ttft; the rest does not change.
+ *         beside, ready, score, ttft; the rest does not change.
  * Cost: load_plan_make().
  */
 void estimate_plan(const struct estimate_model *model,

@@ -35,7 +35,7 @@ enum pool_health {
 struct pool_prefill {
     uint64_t request_id;
     struct queue_item item; /* cost_us is corrected: predicted * ratio */
-    int64_t predicted_us;   /* by the cost model, uncorrected */
+    int64_t predicted_us;   /* uncorrected */
     int64_t uncached_tokens;
     int64_t cached_tokens;
     int64_t started_at_us; /* -1 while it waits */
@@ -54,10 +54,12 @@ struct pool_decode {
     bool started; /* false: its KV is on the way */
 };
 
-/* When running prefills will end, each on its own. */
+/* When running prefills will end: each on its own, or, where they share steps,
+ * one after another. */
 struct pool_running_load {
-    uint64_t ends_us; /* the sum, modulo 2^64 */
+    uint64_t ends_us; /* the sum, modulo 2^64; in line: the last */
     int64_t first_us; /* the first of them; INT64_MAX: none runs */
+    bool in_line;
 };
 
 /* Read it; change it through the calls below only. What every decision reads of
@@ -80,6 +82,8 @@ struct pool_instance {
     int64_t tier_free_us[BLOCK_TIERS];
     double link_bytes_per_s; /* smoothed egress rate; 0: cannot send */
     int64_t egress_free_us;  /* when its accepted sends will be over */
+    int64_t prefilled_us;    /* when the last of its prefills was done; 0: none
+                                yet */
     uint64_t last_prefill; /* number of its last prefill among all that the pool
                               accepted, from 1 on; 0: it had none */
     size_t n_running;
@@ -89,8 +93,11 @@ struct pool_instance {
     int64_t decode_kv_tokens;       /* of all decodes, as of now */
     int64_t decode_reserved_tokens; /* of all decodes, at their longest, in
                                        whole blocks */
-    int64_t running_kv_tokens;      /* of running prefills that do not decode
-                                       here, in whole blocks */
+    int64_t other_decodes;          /* that others gave it, as last reported:
+                                       they take time, and no room */
+    int64_t other_kv_tokens;        /* and their KV */
+    int64_t running_kv_tokens; /* of running prefills that do not decode
+                                  here, in whole blocks */
     /* Arrays of the counts above, owned by the pool. queue[i] is
      * waiting[i].item, laid out for queue_pick() and queue_wait_us(). */
     const struct pool_prefill *waiting;
@@ -157,6 +164,16 @@ static inline bool pool_decode_fits(const struct pool_instance *instance,
     return pool_tokens_at_longest(prompt_tokens, max_output_tokens) <=
            instance->kv_whole_tokens - instance->decode_reserved_tokens -
                instance->running_kv_tokens;
+}
+
+/* Whether an instance can accept a decode now: there is a place, and its KV
+ * fits. */
+static inline bool pool_decode_has_room(const struct pool_instance *instance,
+                                        int64_t prompt_tokens,
+                                        int64_t max_output_tokens)
+{
+    return !pool_decode_full(instance) &&
+           pool_decode_fits(instance, prompt_tokens, max_output_tokens);
 }
 
 #endif

@@ -186,7 +186,7 @@ int pool_add(struct pool *pool, const struct pool_instance_config *config,
         .block_tokens = block_tokens,
         .link_bytes_per_s = config->link_bytes_per_s,
         .max_waiting = c->max_waiting,
-        .running_load = {.first_us = INT64_MAX},
+        .running_load = {.first_us = INT64_MAX, .in_line = c->shared_steps},
         .max_batch = config->max_batch,
         .max_decodes =
             config->max_batch > 0 && config->max_batch < c->max_decodes
@@ -307,6 +307,20 @@ int pool_set_reuse(struct pool *pool, uint32_t id, uint32_t blocks)
 bool pool_reuses_in_steps(const struct pool *pool)
 {
     return pool->reuses_in_steps;
+}
+
+int pool_set_others(struct pool *pool, uint32_t id, int64_t decodes,
+                    int64_t kv_tokens)
+{
+    struct pool_slot *slot = pool_slot_of(pool, id);
+
+    if (!slot)
+        return -ESTALE;
+    if (decodes < 0 || kv_tokens < 0)
+        return -EINVAL;
+    slot->view.other_decodes = decodes;
+    slot->view.other_kv_tokens = kv_tokens;
+    return 0;
 }
 
 int pool_link_observed(struct pool *pool, uint32_t id, int64_t bytes,

@@ -33,6 +33,9 @@ struct pool_config {
     double correction_min_ratio;
     double correction_max_ratio;
     double link_smoothing; /* weight of a new observed link rate, (0, 1] */
+    bool shared_steps; /* an instance computes several prompts in one step: of
+                          the time of a prefill, what passed before the one in
+                          front of it was done is not its own */
     uint64_t seed;
 };
 
@@ -125,6 +128,12 @@ int pool_set_reuse(struct pool *pool, uint32_t id, uint32_t blocks);
 /* Whether one of the instances that there were has such a multiple. */
 bool pool_reuses_in_steps(const struct pool *pool);
 
+/* Stores how many decodes an instance has besides those that the pool gave it,
+ * and the KV tokens of these.
+ * Returns 0; -ESTALE; -EINVAL: negative. */
+int pool_set_others(struct pool *pool, uint32_t id, int64_t decodes,
+                    int64_t kv_tokens);
+
 /*
  * Smooths a measured transfer into the sender's link rate.
  *   bytes, elapsed_us  both above 0, else the call changes nothing.
@@ -141,9 +150,10 @@ int pool_link_observed(struct pool *pool, uint32_t id, int64_t bytes,
 
 /* A prefill to accept. */
 struct pool_prefill_request {
-    uint64_t request_id; /* unique among the instance's prefills */
-    int64_t predicted_us;
-    int64_t ready_at_us;      /* when its blocks will have been fetched */
+    uint64_t request_id;  /* unique among the instance's prefills */
+    int64_t predicted_us; /* by the cost model, with what decodes beside it add
+                             to it; uncorrected */
+    int64_t ready_at_us;  /* when its blocks will have been fetched */
     int64_t loading_until_us; /* until then blocks come while it computes; 0:
                                  none do */
     int64_t deadline_us;      /* 0: none */

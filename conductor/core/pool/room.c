@@ -3,11 +3,29 @@
 #include "conductor/core/pool/internal.h"
 #include "conductor/core/pool/pool.h"
 
+/* As sum_running() of work.c, but for those that are late: they may end any
+ * moment, and those behind them have not begun. */
+static int64_t line_left_us(const struct pool_instance *instance,
+                            int64_t now_us)
+{
+    int64_t end_us = now_us;
+
+    if (instance->n_running == 0)
+        return 0;
+    if (instance->running_load.first_us >= now_us)
+        return (int64_t)instance->running_load.ends_us - now_us;
+    for (size_t i = 1; i < instance->n_running; i++)
+        end_us += instance->running[i].item.cost_us;
+    return end_us - now_us;
+}
+
 int64_t pool_running_left_us(const struct pool_instance *instance,
                              int64_t now_us)
 {
     int64_t left_us = 0;
 
+    if (instance->running_load.in_line)
+        return line_left_us(instance, now_us);
     if (instance->running_load.first_us >= now_us)
         return (int64_t)(instance->running_load.ends_us -
                          instance->n_running * (uint64_t)now_us);

@@ -148,12 +148,20 @@ int pool_prefill_ready(struct pool *pool, uint32_t id, uint64_t request_id,
 static void sum_running(struct pool_instance *view)
 {
     struct pool_running_load *load = &view->running_load;
+    int64_t free_us = view->prefilled_us;
 
-    *load = (struct pool_running_load){.first_us = INT64_MAX};
+    *load = (struct pool_running_load){.first_us = INT64_MAX,
+                                       .in_line = load->in_line};
     for (size_t i = 0; i < view->n_running; i++) {
         const struct pool_prefill *p = &view->running[i];
         int64_t end_us = p->started_at_us + p->item.cost_us;
 
+        if (load->in_line) {
+            if (free_us > p->started_at_us)
+                end_us = free_us + p->item.cost_us;
+            free_us = end_us;
+            load->ends_us = 0;
+        }
         load->ends_us += (uint64_t)end_us;
         if (end_us < load->first_us)
             load->first_us = end_us;
@@ -248,6 +256,18 @@ static void apply_correction(struct pool_slot *slot)
     sum_running(view);
 }
 
+/* What is a prefill's own of its time of service. */
+static int64_t own_us(const struct pool *pool, const struct pool_instance *view,
+                      const struct pool_prefill *done, int64_t observed_us)
+{
+    int64_t shared_us = view->prefilled_us - done->started_at_us;
+
+    if (!pool->config.shared_steps || done->started_at_us < 0 ||
+        shared_us <= 0 || observed_us < 0)
+        return observed_us;
+    return observed_us > shared_us ? observed_us - shared_us : 0;
+}
+
 int pool_prefill_done(struct pool *pool, uint32_t id, uint64_t request_id,
                       int64_t observed_us, int64_t now_us)
 {
@@ -260,7 +280,9 @@ int pool_prefill_done(struct pool *pool, uint32_t id, uint64_t request_id,
     error = take_prefill(pool, slot, request_id, now_us, &done);
     if (error < 0)
         return error;
-    correction_observe(&slot->view.correction, done.predicted_us, observed_us);
+    correction_observe(&slot->view.correction, done.predicted_us,
+                       own_us(pool, &slot->view, &done, observed_us));
+    slot->view.prefilled_us = now_us;
     apply_correction(slot);
     return 0;
 }

@@ -59,6 +59,7 @@ static size_t estimate_all(struct scheduler *s,
     struct estimate_memo memo = {.predicted = false};
     struct estimate_prefill_request ask = {
         .n_tokens = request->n_tokens,
+        .max_output_tokens = request->max_output_tokens,
         .deadline_us = schedule_deadline_us(request),
         .now_us = request->now_us,
     };

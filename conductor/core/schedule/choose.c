@@ -134,7 +134,9 @@ bool schedule_choose_prefill(struct scheduler *s,
         decision->retry_after_us = place_in_us(s, decision, request->now_us);
     } else {
         decision->verdict =
-            why_none(s, request, ROLE_PREFILL, 1, SCHEDULE_NO_PREFILL_INSTANCE);
+            why_none(s, request, ROLE_PREFILL,
+                     s->model.coupled ? request->max_output_tokens : 1,
+                     SCHEDULE_NO_PREFILL_INSTANCE);
     }
     return false;
 }
@@ -143,11 +145,20 @@ int64_t schedule_decode_fits_in_us(const struct scheduler *s,
                                    const struct schedule_request *request,
                                    const struct decode_estimate *candidate)
 {
+    const struct pool_instance *i = pool_get(s->pool, candidate->instance);
     int64_t us = estimate_decode_fits_in_us(
-        &s->model, pool_get(s->pool, candidate->instance), request->n_tokens,
-        request->max_output_tokens, request->slo_tbt_us, s->decode_ends);
+        &s->model, i, request->n_tokens, request->max_output_tokens,
+        request->slo_tbt_us, s->decode_ends);
+    int64_t prefills_us =
+        pool_running_left_us(i, request->now_us) + i->load.cost_us;
 
-    return us == ESTIMATE_NEVER_US ? -1 : us;
+    if (us == ESTIMATE_NEVER_US)
+        return -1;
+    /* Prefills that share its steps make them too long. */
+    return s->model.coupled && request->slo_tbt_us > 0 &&
+                   candidate->tbt_us > request->slo_tbt_us && us < prefills_us
+               ? prefills_us
+               : us;
 }
 
 /* SelectDecodingInstance: the lowest predicted TBT among those with room. */

@@ -77,14 +77,14 @@ void scheduler_free(struct scheduler *scheduler)
 
 /* When a candidate's queue will have shrunk enough for the TTFT SLO, from now;
  * -1: never. Its wait falls by a second each second, its transfer and its
- * prefill don't. */
+ * prefill don't, but for what decodes beside it add. */
 static int64_t candidate_fits_in_us(const struct scheduler *s,
                                     const struct schedule_request *request,
                                     const struct prefill_estimate *e)
 {
     if (s->policy->fits_in_us)
         return s->policy->fits_in_us(s, request, e);
-    if (e->transfer_us + e->prefill_us > request->slo_ttft_us)
+    if (e->transfer_us + e->prefill_us - e->beside_us > request->slo_ttft_us)
         return -1;
     return e->ttft_us > request->slo_ttft_us ? e->ttft_us - request->slo_ttft_us
                                              : 0;
@@ -280,7 +280,7 @@ int schedule_commit(struct scheduler *scheduler,
         pool, decision->prefill,
         &(struct pool_prefill_request){
             .request_id = request->request_id,
-            .predicted_us = chosen->predicted_us,
+            .predicted_us = chosen->predicted_us + chosen->beside_us,
             .ready_at_us = chosen->ready_us,
             .loading_until_us = chosen->planned &&
                                         decision->plan.n_pieces > 0 &&

@@ -46,6 +46,7 @@ static void work_out(const struct scheduler *s,
                       .resident_blocks = site->resident,
                       .usable_blocks = usable_blocks,
                       .queue_us = e->queue_us,
+                      .beside = e->beside,
                       .now_us = request->now_us,
                       .sources = site->loads,
                       .n_sources = site->n,
@@ -79,6 +80,7 @@ static void estimate_at_least(const struct scheduler *s,
 {
     const struct estimate_prefill_request ask = {
         .n_tokens = request->n_tokens,
+        .max_output_tokens = request->max_output_tokens,
         .local_blocks = schedule_local_blocks(s, i->slot, usable_blocks),
         .used_blocks = most_cached(s, i, usable_blocks),
         .deadline_us = schedule_deadline_us(request),
@@ -99,7 +101,8 @@ struct dominator {
     uint32_t resident;
     int64_t queue_us;
     double ratio;
-    int64_t ttft_us;
+    struct beside beside;
+    int64_t end_us; /* without the step under way */
 };
 
 struct search {
@@ -139,8 +142,10 @@ static void raise_bound(const struct search *f, struct prefill_estimate *e)
         if (other->resident >= e->local_blocks &&
             other->queue_us <= e->queue_us &&
             other->ratio <= correction_factor(&i->correction) &&
-            other->ttft_us > e->ttft_us)
-            e->ttft_us = other->ttft_us;
+            other->beside.prompt_us <= e->beside.prompt_us &&
+            other->beside.token_us <= e->beside.token_us &&
+            other->end_us + e->beside.step_us > e->ttft_us)
+            e->ttft_us = other->end_us + e->beside.step_us;
     }
     plan_set_score(s, f->request, e);
 }
@@ -156,9 +161,9 @@ static void search_work_out(struct search *f, struct prefill_estimate *e)
     work_out(f->s, f->request, f->usable_blocks, &site, load_modes(f->s), &plan,
              e);
     if (!site.own)
-        f->dominators[f->n_dominators++ % DOMINATORS_MAX] =
-            (struct dominator){site.resident, e->queue_us,
-                               correction_factor(&i->correction), e->ttft_us};
+        f->dominators[f->n_dominators++ % DOMINATORS_MAX] = (struct dominator){
+            site.resident, e->queue_us, correction_factor(&i->correction),
+            e->beside, e->ttft_us - e->beside.step_us};
     if (!f->best || plan_before(e, f->best))
         f->best = e;
 }
@@ -291,6 +296,7 @@ static int64_t fits_in_us(const struct scheduler *s,
 {
     int64_t in_us = candidate->ttft_us - request->slo_ttft_us;
     int64_t idle_us = candidate->queue_us;
+    struct prefill_estimate idle = *candidate;
     struct schedule_site site;
 
     schedule_find_site(
@@ -300,9 +306,9 @@ static int64_t fits_in_us(const struct scheduler *s,
     for (size_t i = 0; i < site.n; i++)
         if (site.loads[i].free_at_us - request->now_us > idle_us)
             idle_us = site.loads[i].free_at_us - request->now_us;
+    idle.beside = (struct beside){0}; /* its decodes end, too */
     if (idle_us >= ESTIMATE_NEVER_US ||
-        ttft_later_us(s, request, &site, candidate, idle_us) >
-            request->slo_ttft_us)
+        ttft_later_us(s, request, &site, &idle, idle_us) > request->slo_ttft_us)
         return -1;
     if (in_us < 0)
         in_us = 0;

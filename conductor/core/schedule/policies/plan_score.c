@@ -14,6 +14,15 @@ const struct policy_option plan_options[PLAN_OPTIONS] = {
     [PLAN_SESSION] = {"session_ms", 0, 1e6, false, 10,
                       "milliseconds that an instance may end later if it "
                       "served the request's session last"},
+    [PLAN_DECODE_PRICE] = {"decode_price", 0, 1e6, false, 0.004,
+                           "aggregated pools: seconds to add to each second of "
+                           "engine time for each decode of the instance"},
+    [PLAN_BESIDE_PRICE] = {"beside_price", 0, 1e6, false, 0.5,
+                           "aggregated pools: likewise for each of its "
+                           "prefills that waits or runs"},
+    [PLAN_ROOM_PRICE] = {"room_price", 0, 1e6, false, 16,
+                         "aggregated pools: seconds to add to each second that "
+                         "a request waits for room to decode"},
 };
 
 double plan_engine_price(const struct scheduler *s, size_t n_instances,
@@ -43,15 +52,34 @@ bool plan_before(const struct prefill_estimate *a,
     return a->slot < b->slot;
 }
 
+/* Seconds to add for each second of the engine's time. */
+static double price_of(const struct scheduler *s,
+                       const struct prefill_estimate *e)
+{
+    const struct plan_state *state = s->state;
+    const struct pool_instance *i;
+
+    if (!s->model.coupled)
+        return state->engine_price;
+    i = pool_get(s->pool, e->instance);
+    return state->engine_price +
+           s->options[PLAN_DECODE_PRICE] * (double)i->n_decodes +
+           s->options[PLAN_BESIDE_PRICE] *
+               (double)(i->n_waiting + i->n_running);
+}
+
 void plan_set_score(const struct scheduler *s,
                     const struct schedule_request *request,
                     struct prefill_estimate *e)
 {
-    const struct plan_state *state = s->state;
-    double others_us = state->engine_price * (double)e->prefill_us;
+    double others_us = price_of(s, e) * (double)e->prefill_us +
+                       s->options[PLAN_ROOM_PRICE] * (double)e->room_us;
 
-    e->score_us = others_us < (double)(ESTIMATE_NEVER_US - e->ttft_us)
-                      ? e->ttft_us + (int64_t)others_us
+    /* Every instance that decodes is in the middle of a step: no reason to go
+     * to an idle one. */
+    e->score_us = e->ttft_us - e->beside.step_us;
+    e->score_us = others_us < (double)(ESTIMATE_NEVER_US - e->score_us)
+                      ? e->score_us + (int64_t)others_us
                       : ESTIMATE_NEVER_US;
     if (e->instance == request->session)
         e->score_us -= (int64_t)(s->options[PLAN_SESSION] * 1e3);

@@ -7,8 +7,16 @@
 
 #include "conductor/core/schedule/internal.h"
 
-enum { PLAN_WAIT_PRICE, PLAN_QUEUE_PRICE, PLAN_LOAD_MODES, PLAN_SESSION };
-#define PLAN_OPTIONS 4
+enum {
+    PLAN_WAIT_PRICE,
+    PLAN_QUEUE_PRICE,
+    PLAN_LOAD_MODES,
+    PLAN_SESSION,
+    PLAN_DECODE_PRICE,
+    PLAN_BESIDE_PRICE,
+    PLAN_ROOM_PRICE,
+};
+#define PLAN_OPTIONS 7
 
 extern const struct policy_option plan_options[PLAN_OPTIONS];
 

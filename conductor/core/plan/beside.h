@@ -1,0 +1,62 @@
+/*
+ * What the decodes of an aggregated instance mean for a prefill that goes
+ * there: they slow it down, and they may leave no room for its own decode.
+ */
+#ifndef CONDUCTOR_CORE_PLAN_BESIDE_H
+#define CONDUCTOR_CORE_PLAN_BESIDE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "conductor/core/pool/instance.h"
+#include "predictor/cost_model.h"
+
+/* How decodes slow a prefill beside them, in microseconds by the cost model;
+ * zeros where none run. */
+struct beside {
+    double prompt_us; /* they add to a prompt, and */
+    double token_us;  /* to each token that is computed */
+    int64_t step_us;  /* until their step under way is over, on average */
+};
+
+/*
+ * The slow-down on an instance. A step has a token of every decode, as many of
+ * prompts as step_tokens leaves, and reads the weights once; the last step of a
+ * prompt is half full on average. The decodes are all that the instance has
+ * accepted, for those whose prompts wait in front will run by then, and those
+ * that it has from others.
+ *   cost, instance  borrowed.
+ *   step_tokens     most tokens of a step; 0: of any number.
+ */
+struct beside beside_of(const struct cost_model *cost, uint32_t step_tokens,
+                        const struct pool_instance *instance);
+
+/* Whether any run. */
+static inline bool beside_any(const struct beside *beside)
+{
+    return beside->prompt_us > 0.0;
+}
+
+/*
+ * How long until an instance that has no room to decode a request has it,
+ * about. What its decodes have to produce yet is taken to lie evenly between
+ * nothing and twice the mean, m: after s steps s / 2m of them have ended, and
+ * given back as much of what they reserve. estimate_decode_fits_in_us() looks
+ * at each of them, and takes as long.
+ *   n_tokens, max_output_tokens  of the request, both at least 1.
+ * Returns microseconds; 0 where nothing decodes: until a prefill ends.
+ */
+int64_t beside_room_us(const struct cost_model *cost,
+                       const struct pool_instance *instance, int64_t n_tokens,
+                       int64_t max_output_tokens);
+
+/*
+ * The time of a decode step on an instance whose accepted prefills share it:
+ * as many of their tokens as fit, at what these take on average.
+ *   step_us  without them.
+ * Cost: O(waiting + running).
+ */
+int64_t beside_step_us(uint32_t step_tokens,
+                       const struct pool_instance *instance, int64_t step_us);
+
+#endif
