@@ -150,6 +150,12 @@ static const struct option_spec all_options[] = {
      "that decodes fastest, aggregated = where it was prefilled, for "
      "workers of role both; one of:",
      .initial = "split", .choice = pool_name},
+    {"step_tokens", OPTION_COUNT, AT(step_tokens), "tokens", 0, 1000000,
+     "tokens that an engine computes in a step, where requests decode where "
+     "they were prefilled: estimates of prefills beside decodes count with it "
+     "(vLLM's --max-num-batched-tokens, SGLang's --chunked-prefill-size, a "
+     "worker's --step-tokens); 0 = a prompt is one step",
+     .initial = "2048"},
     {"policy", OPTION_STRING, AT(policy), "", 0, 0,
      "how a request's prefill instance is chosen:", .initial = POLICY_DEFAULT,
      .choice = schedule_policy_name, .size = CONFIG_STRING_MAX},

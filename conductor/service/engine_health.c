@@ -18,6 +18,8 @@
 #define FAILURES_MAX 3u
 /* Of an engine's /metrics; the rest is not looked at. */
 #define REPORT_BYTES_MAX (4u << 20)
+/* More requests than this run on no engine: it says nonsense. */
+#define OTHERS_MAX 1e6
 
 static void probe_later(struct engine *e)
 {
@@ -107,6 +109,28 @@ static void ask_more(struct engine *e)
     rest(e);
 }
 
+/* What runs there beside the requests of this conductor slows them, too; its
+ * share of the KV in use is taken to be as large as theirs. */
+static void take_others(struct engine *e)
+{
+    const struct engine_report *r = &e->report;
+    const struct pool_instance *in = pool_get(e->service->pool, e->id);
+    size_t prefills = in->n_waiting + in->n_running;
+    double own = (double)(in->n_decodes > prefills ? in->n_decodes : prefills);
+    double others = r->running - own;
+    double kv_tokens = 0;
+
+    if (!(others > 0 && others < OTHERS_MAX))
+        others = 0;
+    if (others > 0 && r->kv_usage_ratio > 0 && r->kv_usage_ratio <= 1 &&
+        r->kv_blocks > 0 && r->kv_blocks < PREDICTED_BLOCKS_MAX)
+        kv_tokens =
+            others / r->running * r->kv_usage_ratio * (double)r->kv_blocks *
+            (double)(r->block_tokens > 0 ? r->block_tokens : e->block_tokens);
+    (void)pool_set_others(e->service->pool, e->id, (int64_t)others,
+                          (int64_t)kv_tokens);
+}
+
 static void take_report(struct engine *e)
 {
     double before_s = e->report.start_s;
@@ -121,6 +145,7 @@ static void take_report(struct engine *e)
     }
     engine_take_size(e);
     engine_doubt_size(e);
+    take_others(e);
 }
 
 static void probe_answer(void *arg, const struct http_head *head)

@@ -77,6 +77,8 @@ static void put_estimate(struct writer *w, const struct prefill_estimate *e)
     put_known(w, "queue_ms", e->queue_us, w->predicts);
     put_known(w, "load_ms", load_us(e), w->predicts);
     put_known(w, "prefill_ms", e->prefill_us, w->predicts);
+    put_known(w, "beside_ms", e->beside_us, w->predicts);
+    put_known(w, "room_ms", e->room_us, w->predicts);
     put_known(w, "score_ms", e->score_us, w->predicts);
     PUT(w, ",\"local_blocks\":%u,\"used_blocks\":%u,\"at_least\":%s",
         e->local_blocks, e->used_blocks, e->at_least ? "true" : "false");

@@ -75,6 +75,7 @@ static int service_alloc(struct service *s)
     pool.max_decodes = MAX_DECODES;
     pool.seed = (uint64_t)c->seed;
     pool.order = queue_order_by_name(c->queue_order);
+    pool.shared_steps = c->pool == CONFIG_POOL_AGGREGATED;
     pool.correction_tau_us = c->correction_ms * 1000;
     struct prefix_index_config index = {
         .max_instances = (uint32_t)c->max_instances + !!s->store,
