@@ -389,7 +389,8 @@ static void give(struct world *w, const struct kv_event *e)
     struct event *to = &w->batch[w->n_batch++];
 
     to->e = *e;
-    memcpy(to->hashes, e->hashes, e->n_hashes * sizeof(to->hashes[0]));
+    if (e->n_hashes > 0)
+        memcpy(to->hashes, e->hashes, e->n_hashes * sizeof(to->hashes[0]));
     to->e.hashes = to->hashes;
     if (e->extras)
         memcpy(to->extras, e->extras, e->n_hashes * sizeof(to->extras[0]));

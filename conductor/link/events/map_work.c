@@ -144,7 +144,8 @@ static void cut(struct kv_event *e, uint32_t from, uint32_t cost)
     if (left > most)
         left = most;
     e->hashes += from;
-    e->extras += e->extras ? from : 0;
+    if (e->extras)
+        e->extras += from;
     if (e->n_tokens > 0) {
         e->tokens += (size_t)from * e->block_size;
         e->n_tokens = left * e->block_size;

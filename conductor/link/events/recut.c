@@ -198,7 +198,7 @@ void recut_name(struct recut *r, uint64_t parent, uint64_t seed,
 static void change(struct recut *r, enum block_tier tier, const uint64_t *keys,
                    size_t n, bool has)
 {
-    uint8_t bit = BLOCK_TIER_BIT(tier);
+    uint8_t bit = (uint8_t)BLOCK_TIER_BIT(tier);
 
     for (size_t i = 0; i < n; i++) {
         uint32_t at = find(r, keys[i]);

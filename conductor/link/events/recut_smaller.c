@@ -66,7 +66,7 @@ void smaller_name(struct recut *r, uint32_t at, uint32_t parent, uint64_t seed,
         p->last = block_key(r, at, seed);
 }
 
-static bool is_whole(const struct recut *r, const struct piece *p, uint8_t bit)
+static bool is_whole(const struct recut *r, const struct piece *p, unsigned bit)
 {
     return (p->tiers & bit) &&
            (p->parent == NO_PIECE || (r->pieces[p->parent].whole & bit));
@@ -86,7 +86,7 @@ static uint32_t next_below(const struct recut *r, uint32_t top, uint32_t at,
 
 void smaller_changed(struct recut *r, uint32_t top, enum block_tier tier)
 {
-    uint8_t bit = BLOCK_TIER_BIT(tier);
+    uint8_t bit = (uint8_t)BLOCK_TIER_BIT(tier);
     bool changed;
 
     for (uint32_t at = top; at != NO_PIECE;

@@ -118,7 +118,8 @@ static void chain_advance(const struct kv_map *map, struct chain *chain,
                           uint32_t n)
 {
     chain->hashes += n;
-    chain->extras += chain->extras ? n : 0;
+    if (chain->extras)
+        chain->extras += n;
     chain->tokens += (size_t)n * map->block_tokens;
     chain->n -= n;
 }
