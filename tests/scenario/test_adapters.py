@@ -31,7 +31,7 @@ class Adapters(EngineCase):
                 'POST', '/v1/completions', body % name).status, 200)
             self.assertEqual(self.all[0].requests[-1].body, body % name)
         self.assertError(cluster.api.request(
-            'POST', '/v1/completions', body % b'sq'), 404, "'sq'")
+            'POST', '/v1/completions', body % b'sq'), 404, '"sq"')
         cards = cluster.api.request('GET', '/v1/models').body['data']
         self.assertEqual(
             [(c['id'], c.get('parent')) for c in cards],
@@ -97,7 +97,7 @@ class Adapters(EngineCase):
                 {'adapters': [f'a{i}' for i in range(33)]})
         refused(['engines[0].aliases', 'names of 1 to 63'], {'aliases': ['']})
         refused(['engines[0].aliases', '"m"'], {'aliases': ['m']})
-        refused(['engines[0].aliases', '"a"'],
+        refused(['engines[0].adapters', '"a"'],
                 {'aliases': ['a'], 'adapters': ['a']})
         refused(['engines[1].adapters', 'engine e0'], {'adapters': ['a']}, {})
         refused(['engines[1].model', '"n"', 'engine e0'], {'aliases': ['n']},

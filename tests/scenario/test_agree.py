@@ -82,7 +82,7 @@ class Agree(unittest.TestCase):
                 (lambda r: r['trace'].update(length_scale=0),
                  'trace.length_scale'),
                 (lambda r: r['ttft_s'].update(p90='x'), 'ttft_s.p90'),
-                (lambda r: r.update(policy=None), 'policy: expected'),
+                (lambda r: r.update(policy=None), 'policy: null'),
                 (lambda r: r.update(policy='best'), 'best')):
             report = self.live_report()
             spoil(report)

@@ -143,7 +143,7 @@ class Views(Case):
         none = api.request('GET', '/v1/models/gpt-9')
         self.assertEqual((none.status, none.body['error']['code']),
                          (404, 'model_not_found'))
-        self.assertIn("'gpt-9'", none.body['error']['message'])
+        self.assertIn('"gpt-9"', none.body['error']['message'])
         self.assertEqual(api.request('GET', '/ready').status, 200)
         self.assertEqual(api.instances(), (2, 1))
 
