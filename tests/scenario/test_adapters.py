@@ -102,8 +102,8 @@ class Adapters(EngineCase):
         refused(['engines[1].adapters', 'engine e0'], {'adapters': ['a']}, {})
         refused(['engines[1].model', '"n"', 'engine e0'], {'aliases': ['n']},
                 {'model': 'n'})
-        refused(['engines[1].model', '"a"', 'engine e0'], {'adapters': ['a']},
-                {'model': 'n', 'adapters': ['a']})
+        refused(['engines[1].adapters', '"a"', 'engine e0'],
+                {'adapters': ['a']}, {'model': 'n', 'adapters': ['a']})
         path = self.write('d.json', json.dumps({'engines': [
             {'name': 'e0', 'url': 'http://h:1', 'model': 'm', **NAMES}]}))
         status, dumped, errors = self.run_program(
