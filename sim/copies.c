@@ -1,9 +1,9 @@
 /* Blocks in the nodes' caches, and the events that the prefix index gets. */
+#include "sim/copies.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "sim/internal.h"
 
 /* Blocks that are looked up ahead. */
 #define AHEAD 8u

@@ -8,13 +8,15 @@
  * The duration of every step is kept for as long as a request of the batch
  * was in it, for its TBT.
  */
+#include "sim/decode.h"
+
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 
 #include "base/array.h"
 #include "base/tail_mean.h"
-#include "sim/internal.h"
+#include "sim/copies.h"
 
 #define LOG_FIRST 1024u
 

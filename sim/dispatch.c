@@ -6,6 +6,8 @@
 #include <stdlib.h>
 
 #include "base/array.h"
+#include "sim/copies.h"
+#include "sim/decode.h"
 #include "sim/internal.h"
 
 /* Requests in the system at once; more are refused. */

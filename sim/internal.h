@@ -274,53 +274,6 @@ void sim_fetch_ended(struct sim *sim, const struct links_end *end);
 /* dispatch.c: what a request needed to begin, or to end, has come. */
 void sim_load_ready(struct sim *sim, struct sim_request *request);
 
-/* copies.c: makes the caches, told to the indexes. Returns 0 or -ENOMEM. */
-[[nodiscard]] int sim_copies_init(struct sim *sim);
-
-/* copies.c: frees them. */
-void sim_copies_fini(struct sim *sim);
-
-/* copies.c: matches, touches and places all blocks of a request on its node at
- * dispatch. */
-void sim_copies_dispatch(struct sim *sim, struct sim_node *node,
-                         const struct sim_request *request);
-
-/* copies.c: the blocks that the request placed at dispatch are ready. */
-void sim_copies_ready(struct sim *sim, struct sim_node *node,
-                      const struct sim_request *request);
-
-/* copies.c: the blocks that the node has of a request that will wait there
- * become the most recently used of their tiers, as in a worker. */
-void sim_copies_keep(struct sim_node *node, const struct sim_request *request);
-
-/* copies.c: how many leading blocks of a request the node's cache has; they
- * become the most recently used. Those from `planned` on count only where they
- * are at no cost. *load_us: to read them into the device. */
-uint32_t sim_copies_match(struct sim *sim, struct sim_node *node,
-                          const struct sim_request *request, uint32_t planned,
-                          int64_t *load_us);
-
-/* copies.c: the blocks first .. last - 1 of a request have been loaded. */
-void sim_copies_loaded(struct sim *sim, struct sim_node *node,
-                       const struct sim_request *request, uint32_t first,
-                       uint32_t last);
-
-/* copies.c: the blocks first .. last - 1 of a request are now on the node. */
-void sim_copies_store(struct sim *sim, struct sim_node *node,
-                      const struct sim_request *request, uint32_t first,
-                      uint32_t last);
-
-/* copies.c: a request's first n blocks become the most recently used, the last
- * one before the one in front of it: leaves are older, and leave first. */
-void sim_copies_touch(struct sim_node *node, const struct sim_request *request,
-                      uint32_t n);
-
-/* copies.c: how much memory decodes of a coupled node leave to its cache. */
-void sim_copies_share_memory(struct sim *sim, struct sim_node *node);
-
-/* copies.c: tells the copies of the watched blocks at each time up to now. */
-void sim_copies_watch(struct sim *sim, int64_t now_us);
-
 /* node.c: looks whether a node can begin a step, or must end a run of decode
  * steps early, now that something has come to it. */
 void sim_node_poke(struct sim *sim, struct sim_node *node);
@@ -368,37 +321,5 @@ void sim_prefill_pipe_ended(struct sim *sim, struct sim_request *request);
 
 /* prefill.c: KV has come to the request's decode node. */
 void sim_push_ended(struct sim *sim, const struct links_end *end);
-
-/* decode.c: makes the batch of a node; 0 or -ENOMEM. And frees it. */
-[[nodiscard]] int sim_batch_init(struct sim_node *node);
-void sim_batch_fini(struct sim_batch *batch);
-
-/* decode.c: a request's KV is all on its decode node. */
-void sim_decode_add(struct sim *sim, struct sim_request *request);
-
-/* decode.c: those who are ready join, as many as there are places. */
-void sim_decode_join(struct sim *sim, struct sim_node *node);
-
-/* decode.c: the batch is settled for the step or run that begins now. */
-void sim_decode_begin(const struct sim *sim, struct sim_batch *batch);
-
-/* decode.c: the time of the batch's next `steps` steps. */
-int64_t sim_decode_run_us(const struct sim_batch *batch, uint64_t steps);
-
-/* decode.c: steps until the first request of the batch has its last token. */
-uint64_t sim_decode_steps_to_finish(const struct sim_batch *batch);
-
-/* decode.c: the least number of steps that take at least `us`. */
-uint64_t sim_decode_steps_in(const struct sim_batch *batch, int64_t us);
-
-/* decode.c: the memory that a request's decode takes on a node beside the full
- * blocks of its prompt, which are cached blocks. */
-int64_t sim_decode_tokens(const struct sim *sim, const struct sim_node *node,
-                          const struct sim_request *request);
-
-/* decode.c: the run under way ends now; `extra_us` of it were spent on
- * prefill chunks, in its one step. Requests that have all their tokens end. */
-void sim_decode_advance(struct sim *sim, struct sim_node *node,
-                        int64_t extra_us);
 
 #endif

@@ -3,6 +3,7 @@
  * many prefill tokens as its budget leaves; while there is nothing to prefill,
  * decode steps run on as one event until the batch changes.
  */
+#include "sim/decode.h"
 #include "sim/internal.h"
 
 static void begin_step(struct sim *sim, struct sim_node *node)

@@ -4,6 +4,8 @@
 
 #include "conductor/core/observation/observation.h"
 #include "conductor/core/step/step.h"
+#include "sim/copies.h"
+#include "sim/decode.h"
 #include "sim/internal.h"
 
 static bool decodes_elsewhere(const struct sim_request *r)

@@ -3,6 +3,7 @@
 #include <math.h>
 
 #include "conductor/core/step/meeting.h"
+#include "sim/copies.h"
 #include "sim/internal.h"
 
 int64_t sim_model_us(const struct sim *sim, uint32_t uncached, uint32_t cached)

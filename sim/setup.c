@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "sim/copies.h"
+#include "sim/decode.h"
 #include "sim/internal.h"
 
 /* Blocks that the prefix index can know, 36 bytes each and 16 a copy. */

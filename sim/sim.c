@@ -5,6 +5,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "sim/copies.h"
 #include "sim/internal.h"
 
 static void end_flow(struct sim *sim, uint32_t id)
