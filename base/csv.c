@@ -51,7 +51,7 @@ int csv_read(struct csv *csv, const char *text, size_t size, csv_line *take,
 
     if (rc != 0)
         snprintf(csv->error, csv->error_size, "%.240s: %s", csv->name,
-                 strerror(-rc));
+                 file_why(rc));
     if (of_file)
         text = of_file;
     csv->line = 1;

@@ -4,42 +4,84 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
-#include <sys/stat.h>
+#include <string.h>
 #include <unistd.h>
+
+#define KEY_FILE_BYTES 4096
+
+int file_open(const char *path, struct stat *about)
+{
+    int fd = open(path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+
+    if (fd < 0)
+        return -errno;
+    int rc = fstat(fd, about)          ? -errno
+             : S_ISREG(about->st_mode) ? 0
+                                       : -EMEDIUMTYPE;
+    if (rc == 0)
+        return fd;
+    close(fd);
+    return rc;
+}
+
+/* Reads until the end, or until `most` bytes are there. */
+static ssize_t read_all(int fd, char *bytes, size_t most)
+{
+    size_t have = 0;
+    ssize_t n = 1;
+
+    while (n > 0 && have < most) {
+        n = read(fd, bytes + have, most - have);
+        have += n > 0 ? (size_t)n : 0;
+        if (n < 0 && errno == EINTR)
+            n = 1;
+    }
+    return n < 0 ? -errno : (ssize_t)have;
+}
 
 int file_read(const char *path, size_t most, char **text, size_t *size)
 {
-    int rc = 0;
-    size_t have = 0;
-    char *bytes = NULL;
-    FILE *file = fopen(path, "re");
+    struct stat about;
+    int fd = file_open(path, &about);
 
-    if (!file)
-        return -errno;
+    if (fd < 0)
+        return fd;
     /* One byte more than allowed shows whether the file is too large. */
-    bytes = malloc(most + 1);
-    if (!bytes) {
-        rc = -ENOMEM;
-        goto close_file;
+    char *bytes = malloc(most + 1);
+    ssize_t n = bytes ? read_all(fd, bytes, most + 1) : -ENOMEM;
+    close(fd);
+    if (n >= 0 && (size_t)n <= most) {
+        *text = bytes;
+        *size = (size_t)n;
+        return 0;
     }
-    errno = 0;
-    have = fread(bytes, 1, most + 1, file);
-    if (ferror(file) != 0) {
-        rc = errno != 0 ? -errno : -EIO;
-        goto free_bytes;
-    }
-    if (have > most) {
-        rc = -EFBIG;
-        goto free_bytes;
-    }
-    *text = bytes;
-    *size = have;
-    goto close_file;
-free_bytes:
     free(bytes);
-close_file:
-    fclose(file);
-    return rc;
+    return n < 0 ? (int)n : -EFBIG;
+}
+
+const char *file_why(int rc)
+{
+    return rc == -EMEDIUMTYPE ? "not a regular file" : strerror(-rc);
+}
+
+const char *file_read_key(const char *path, char *key, size_t size)
+{
+    char *text;
+    size_t n;
+    int rc = file_read(path, KEY_FILE_BYTES, &text, &n);
+
+    if (rc != 0)
+        return file_why(rc);
+    while (n > 0 && (unsigned char)text[n - 1] <= ' ')
+        n--;
+    bool good = n > 0 && n < size;
+    for (size_t i = 0; i < n; i++)
+        good = good && text[i] > ' ' && text[i] <= '~';
+    if (good)
+        snprintf(key, size, "%.*s", (int)n, text);
+    explicit_bzero(text, n);
+    free(text);
+    return good ? NULL : "must hold one key of printable characters";
 }
 
 /* The file that a link leads to, so that the link stays. */

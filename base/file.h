@@ -1,4 +1,4 @@
-/* Small files read as a whole, and files that replace others. */
+/* Small regular files read as a whole, and files that replace others. */
 #ifndef BASE_FILE_H
 #define BASE_FILE_H
 
@@ -6,14 +6,28 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <sys/stat.h>
+
+/* Opens a regular file to read it, and tells its state. Returns its descriptor,
+ * -EMEDIUMTYPE if it is none, or what open and fstat report. Waits for nobody:
+ * a pipe without a writer is refused like any other. */
+[[nodiscard]] int file_open(const char *path, struct stat *about);
 
 /*
- * Reads the file at `path`. Returns 0 with *text (owned by the caller, not
- * NUL-terminated) and *size; or -EFBIG if it has more than `most` bytes,
- * -ENOMEM, or what open and read report.
+ * Reads the regular file at `path`. Returns 0 with *text (owned by the caller,
+ * not NUL-terminated) and *size; or -EFBIG if it has more than `most` bytes,
+ * -ENOMEM, or what file_open() and read report.
  */
 [[nodiscard]] int file_read(const char *path, size_t most, char **text,
                             size_t *size);
+
+/* file_why(rc): why these returned rc. */
+const char *file_why(int rc);
+
+/* Reads a file of one key: printable characters, and blanks and line ends
+ * behind them, which are left out. Returns NULL with key[size], NUL-terminated,
+ * or the reason. */
+const char *file_read_key(const char *path, char *key, size_t size);
 
 /* A file that appears only when it is complete: until then what was there
  * before stays. */

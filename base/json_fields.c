@@ -72,7 +72,7 @@ int fields_read(struct fields *f, const char *text, size_t size,
         if (rc == -EFBIG)
             fields_refuse(f, "", "", "larger than %zu bytes", most);
         else
-            fields_refuse(f, "", "", "%s", strerror(-rc));
+            fields_refuse(f, "", "", "%s", file_why(rc));
         return f->rc = rc;
     }
     struct fields_object root = {

@@ -3,7 +3,6 @@
 
 #include <ctype.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
@@ -11,8 +10,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
+
+#include "base/file.h"
 
 #define LABEL_BYTES 16
 
@@ -22,19 +22,14 @@ struct secret {
 };
 
 /* Reads at most SECRET_MAX_BYTES of fd. Returns NULL or says why not. */
-static const char *secret_read(struct secret *s, int fd)
+static const char *secret_read(struct secret *s, int fd, const struct stat *st)
 {
-    struct stat st;
     ssize_t n;
 
-    if (fd < 0 || fstat(fd, &st))
-        return strerror(errno);
-    if (!S_ISREG(st.st_mode))
-        return "not a regular file";
-    if (st.st_mode & S_IROTH)
+    if (st->st_mode & S_IROTH)
         return "everybody may read it: chmod 600 it, and make a new secret if "
                "anybody did";
-    if (st.st_size > (off_t)sizeof(s->bytes))
+    if (st->st_size > (off_t)sizeof(s->bytes))
         return "longer than 4096 bytes";
     n = read(fd, s->bytes, sizeof(s->bytes));
     if (n < 0)
@@ -56,9 +51,11 @@ int secret_load(const char *path, struct secret **out, char *err,
     if (!path || !*path)
         return 0;
     struct secret *s = calloc(1, sizeof(*s));
-    /* A pipe without a writer would block the start. */
-    int fd = open(path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
-    const char *why = s ? secret_read(s, fd) : "out of memory";
+    struct stat st;
+    int fd = file_open(path, &st);
+    const char *why = !s       ? "out of memory"
+                      : fd < 0 ? file_why(fd)
+                               : secret_read(s, fd, &st);
     if (fd >= 0)
         close(fd);
     if (!why) {

@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/entropy.h"
 #include "base/error.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "conductor/service/models.h"
 #include "predictor/cost_model_json.h"
@@ -14,7 +15,7 @@
 #define IDLE_CONNECTIONS 128
 #define IDLE_US 20000000
 #define ANSWER_HEAD_BYTES 65536
-#define KEY_BYTES 4096
+#define KEY_LINE "Authorization: Bearer %s\r\n"
 #define KV_BLOCKS_UNTOLD 8192
 /* The conductor keeps nothing back for lack of KV: an engine queues by itself,
  * and knows better. */
@@ -24,30 +25,17 @@ int engine_read_key(const struct engine_config *config,
                     char line[ENGINE_AUTHORIZATION_BYTES],
                     char err[CONFIG_ERROR_MAX])
 {
-    char key[KEY_BYTES];
-    size_t n = 0;
+    char key[ENGINE_AUTHORIZATION_BYTES - sizeof(KEY_LINE)];
 
     *line = '\0';
     if (!*config->api_key_file)
         return 0;
-    FILE *f = fopen(config->api_key_file, "re");
-    if (f) {
-        n = fread(key, 1, sizeof(key) - 1, f);
-        fclose(f);
-    }
-    while (n > 0 && key[n - 1] <= ' ')
-        n--;
-    key[n] = '\0';
-    for (size_t i = 0; i < n; i++)
-        if (key[i] <= ' ' || key[i] > '~')
-            n = 0;
-    if (n == 0 || n + 32 > ENGINE_AUTHORIZATION_BYTES)
+    const char *why = file_read_key(config->api_key_file, key, sizeof(key));
+    if (why)
         return error_say(err, CONFIG_ERROR_MAX, -EINVAL,
                          "api_key_file: \"%.200s\": %s", config->api_key_file,
-                         f ? "must hold one key of printable characters"
-                           : strerror(errno));
-    snprintf(line, ENGINE_AUTHORIZATION_BYTES, "Authorization: Bearer %s\r\n",
-             key);
+                         why);
+    snprintf(line, ENGINE_AUTHORIZATION_BYTES, KEY_LINE, key);
     return 0;
 }
 

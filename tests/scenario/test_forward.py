@@ -2,6 +2,7 @@
 what no real engine does on command."""
 import http.client
 import json
+import os
 import signal
 import threading
 import time
@@ -767,6 +768,14 @@ class Configuration(Case):
         self.refused([{**good, 'cost_model': 'no.json'}],
                      'c.json: engines[0].cost_model: cost model ',
                      'no.json: No such file')
+        pipe = os.path.join(self.folder, 'pipe')
+        os.mkfifo(pipe)
+        for field in 'api_key_file', 'tls_ca_file', 'cost_model':
+            for path in pipe, self.folder:
+                self.refused([{**good, 'url': 'https://h', field: path}],
+                             f'c.json: engines[0].{field}: ',
+                             f'{path}', ': not a regular file')
+        self.refused([], f'{pipe}: not a regular file', engines_file=pipe)
         model = json.loads(cost_model_json())
         for change, *words in (({}, '"tiny"', f'"{good["model"]}"'),
                                ({'model': good['model'], 'block_tokens': 64},

@@ -318,6 +318,7 @@ class File(InstanceCase):
         path = self.write('engines.next', text or json.dumps(
             {'engines': entries}))
         os.replace(path, os.path.join(self.folder, 'engines.json'))
+        return 'engines.json'
 
     def failures(self, cluster):
         return cluster.api.metrics()[
@@ -443,6 +444,26 @@ class File(InstanceCase):
         self.put(entry, self.entry('b', a, block_tokens=32))
         cluster = self.conductor(engines_file='engines.json')
         self.wait_states(cluster, a='ready', b='ready')
+
+    def test_a_pipe_in_its_place(self):
+        """Nobody writes into it: reading it must not wait, nor must the end."""
+        cluster = self.conductor(engines_file=self.put(
+            self.entry('a', self.engine())))
+        self.wait_states(cluster, a='ready')
+        for field in None, 'api_key_file', 'cost_model':
+            before = self.failures(cluster)
+            pipe = os.path.join(self.folder, field or 'engines.next')
+            os.mkfifo(pipe)
+            if field:
+                self.put(self.entry('a', self.engine(), **{field: pipe}))
+            else:
+                os.replace(pipe, os.path.join(self.folder, 'engines.json'))
+            wait_until('it was read',
+                       lambda: self.failures(cluster) > before)
+            wait_until('the log says why', lambda: re.search(
+                f'{field or "engines.json"}.*: not a regular file',
+                cluster.conductor.log()))
+            self.wait_states(cluster, a='ready')
 
     def test_a_file_that_is_not_there(self):
         for options, expected in ((), 1), (('-t',), 2):

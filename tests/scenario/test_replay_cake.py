@@ -181,7 +181,7 @@ class Cake(unittest.TestCase):
         for args, status, words in (
                 ((), 2, '--table FILE is missing'),
                 (('--table', self.path('no.csv')), 1, 'No such file'),
-                (('--table', self.folder), 1, 'Is a directory'),
+                (('--table', self.folder), 1, 'not a regular file'),
                 (('--table', bad), 1, 't.csv:2: util_pct: expected a number'),
                 (('--table', OWN, '--calibration',
                   self.write('c.json', '{"io_fixed_s": -1}')), 1,

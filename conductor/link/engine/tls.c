@@ -2,16 +2,20 @@
 #include "conductor/link/engine/tls.h"
 
 #include <arpa/inet.h>
-#include <errno.h>
 #include <event2/bufferevent.h>
 #include <event2/bufferevent_ssl.h>
 #include <openssl/err.h>
+#include <openssl/pem.h>
 #include <openssl/ssl.h>
 #include <openssl/x509v3.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
+
+#include "base/error.h"
+#include "base/file.h"
+
+#define CA_FILE_BYTES_MAX (4u << 20)
 
 struct tls {
     SSL_CTX *context;
@@ -20,14 +24,36 @@ struct tls {
     unsigned owners;
 };
 
-static const char *last_reason(void)
+/* Takes the certificates and revocations of a file. Returns NULL or why not. */
+static const char *take_authorities(SSL_CTX *context, const char *path)
 {
-    const char *reason = ERR_reason_error_string(ERR_peek_last_error());
+    X509_STORE *store = SSL_CTX_get_cert_store(context);
+    char *text = NULL;
+    size_t size = 0;
+    int n = 0;
+    int rc = file_read(path, CA_FILE_BYTES_MAX, &text, &size);
 
-    return reason ? reason : "unknown";
+    if (rc != 0)
+        return file_why(rc);
+    BIO *bio = BIO_new_mem_buf(text, (int)size);
+    STACK_OF(X509_INFO) *all =
+        bio ? PEM_X509_INFO_read_bio(bio, NULL, NULL, NULL) : NULL;
+    for (int i = 0; i < sk_X509_INFO_num(all); i++) {
+        const X509_INFO *info = sk_X509_INFO_value(all, i);
+
+        if (info->x509)
+            n += X509_STORE_add_cert(store, info->x509);
+        if (info->crl)
+            n += X509_STORE_add_crl(store, info->crl);
+    }
+    sk_X509_INFO_pop_free(all, X509_INFO_free);
+    BIO_free(bio);
+    free(text);
+    return n > 0 ? NULL : "no certificates of authorities in it";
 }
 
-static bool set_up(struct tls *tls)
+/* Returns NULL or why not. */
+static const char *set_up(const struct tls *tls)
 {
     SSL_CTX *c = tls->context;
 
@@ -36,37 +62,34 @@ static bool set_up(struct tls *tls)
     SSL_CTX_set_verify(c, tls->insecure ? SSL_VERIFY_NONE : SSL_VERIFY_PEER,
                        NULL);
     if (SSL_CTX_set_min_proto_version(c, TLS1_2_VERSION) != 1)
-        return false;
+        return "no TLS 1.2";
     if (tls->insecure)
-        return true;
-    return *tls->ca_file
-               ? SSL_CTX_load_verify_locations(c, tls->ca_file, NULL) == 1
-               : SSL_CTX_set_default_verify_paths(c) == 1;
+        return NULL;
+    if (*tls->ca_file)
+        return take_authorities(c, tls->ca_file);
+    return SSL_CTX_set_default_verify_paths(c) == 1
+               ? NULL
+               : "the machine's certificates of authorities cannot be read";
 }
 
 struct tls *tls_new(const char *ca_file, bool insecure, char *err, size_t size)
 {
     struct tls *tls = calloc(1, sizeof(*tls));
+    const char *why = "out of memory";
 
-    snprintf(err, size, "out of memory");
     if (!tls)
-        return NULL;
-    ERR_clear_error();
+        return error_null(err, size, "%s", why);
     tls->owners = 1;
     tls->insecure = insecure;
     tls->ca_file = strdup(ca_file);
     tls->context = SSL_CTX_new(TLS_client_method());
-    if (tls->ca_file && tls->context) {
-        if (set_up(tls))
-            return tls;
-        snprintf(err, size, "no certificates of authorities in it: %s",
-                 last_reason());
-        if (*ca_file && access(ca_file, R_OK))
-            snprintf(err, size, "%s", strerror(errno));
-        ERR_clear_error();
-    }
+    if (tls->ca_file && tls->context)
+        why = set_up(tls);
+    ERR_clear_error();
+    if (!why)
+        return tls;
     tls_free(tls);
-    return NULL;
+    return error_null(err, size, "%s", why);
 }
 
 bool tls_is(const struct tls *tls, const char *ca_file, bool insecure)

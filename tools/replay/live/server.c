@@ -12,8 +12,6 @@
 #include "base/file.h"
 #include "conductor/link/engine/tls.h"
 
-#define KEY_MAX_BYTES 4096
-
 static void cut_slashes(char *path)
 {
     size_t n = strlen(path);
@@ -56,25 +54,13 @@ int replay_server_parse(const char *url, struct replay_server *server)
 int replay_server_key(struct replay_server *server, const char *file,
                       char *error, size_t size)
 {
-    char *key = NULL;
-    size_t n = 0;
-    int rc = file_read(file, KEY_MAX_BYTES, &key, &n);
+    static const char bearer[] = "Bearer ";
+    const size_t n = sizeof bearer - 1;
 
-    if (rc != 0)
-        return error_say(error, size, -EINVAL, "%s: %s", file, strerror(-rc));
-    while (n > 0 && key[n - 1] <= ' ')
-        n--;
-    bool good = n > 0 && n + sizeof "Bearer " <= sizeof server->authorization;
-    for (size_t i = 0; i < n; i++)
-        good = good && key[i] > ' ' && key[i] <= '~';
-    if (good)
-        snprintf(server->authorization, sizeof server->authorization,
-                 "Bearer %.*s", (int)n, key);
-    free(key);
-    return good ? 0
-                : error_say(error, size, -EINVAL,
-                            "%s: must hold one key of printable characters",
-                            file);
+    memcpy(server->authorization, bearer, n);
+    const char *why = file_read_key(file, server->authorization + n,
+                                    sizeof server->authorization - n);
+    return why ? error_say(error, size, -EINVAL, "%s: %s", file, why) : 0;
 }
 
 int replay_server_trust(struct replay_server *server, const char *ca_file,
