@@ -379,7 +379,7 @@ class Tokenized(Behind):
             self.ask(cluster, f'It goes on {i}. ' * 20)
         metric = 'conductor_tokenized_total{result="%s"}'
         self.assertEqual(cluster.api.metrics()[metric % 'failed'], 4)
-        self.assertIn('/tokenize: it did not answer in time',
+        self.assertIn('engine e0, asked for /tokenize: it did not answer in time',
                       cluster.conductor.log())
         self.in_time.set()
 
