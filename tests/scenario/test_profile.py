@@ -80,6 +80,23 @@ class Llama(Case):
             self.assertEqual(file.read()[-1], '\n')
 
 
+class Vocabulary(Case):
+    only_loopback = True
+
+    def test_a_refused_prompt_names_the_option(self):
+        server = FakeServer(behave=lambda index: 400)
+        self.addCleanup(server.close)
+        hint = '(--vocab N keeps ids below N)'
+        for options, hinted in ((), True), (('--vocab', '300'), False):
+            status, errors, _ = self.profile(server.url, *options)
+            self.assertEqual(status, 1)
+            self.assertIn('http 400', errors)
+            self.assertEqual(hint in errors, hinted, errors)
+            self.assertGreater(max(server.requests[-1]['prompt']), 255)
+            self.assertLess(max(server.requests[-1]['prompt']),
+                            512 if hinted else 300)
+
+
 class Https(Case):
     only_loopback = True
 

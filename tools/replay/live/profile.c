@@ -150,12 +150,17 @@ static int send_one(struct bench *b, size_t i, const uint32_t *prompt,
 }
 
 /* Whether the engine did what was asked. Complains if not. */
-static bool answered(const struct replay_record *r)
+static bool answered(const struct bench *b, const struct replay_record *r)
 {
+    bool guessed = b->settings->vocab == 0 && b->model.vocab_tokens == 0;
+
     if (r->outcome != REPLAY_COMPLETED)
-        replay_complain(usage.name, "a prompt of %u token ids: %s%s%s",
+        replay_complain(usage.name, "a prompt of %u token ids: %s%s%s%s",
                         r->input_tokens, r->reason,
-                        r->message[0] != '\0' ? ": " : "", r->message);
+                        r->message[0] != '\0' ? ": " : "", r->message,
+                        guessed && strncmp(r->reason, "http 400", 8) == 0
+                            ? " (--vocab N keeps ids below N)"
+                            : "");
     else if (r->prompt_tokens != r->input_tokens)
         replay_complain(usage.name,
                         "a prompt of %u token ids: the engine counted %u",
@@ -187,7 +192,7 @@ static int ask(struct bench *b, const uint32_t *prompts, size_t n,
     if (rc != 0)
         return replay_complain(usage.name, "%s", strerror(-rc));
     for (size_t i = 0; !b->interrupted && i < n; i++)
-        if (!answered(&b->records[i]))
+        if (!answered(b, &b->records[i]))
             return -1;
     return b->interrupted ? -1 : 0;
 }
