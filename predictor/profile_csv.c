@@ -87,10 +87,9 @@ static int parse_tokens(const struct parser *s, char *const *columns,
 
     if (!csv_number(columns[at], true, &value) || value < least ||
         value > PROFILE_MAX_TOKENS)
-        return csv_refuse(&s->csv, -EINVAL,
-                          "%s: expected an integer of %d to %d, got \"%.40s\"",
-                          column_names[at], least, PROFILE_MAX_TOKENS,
-                          columns[at]);
+        return csv_refuse(
+            &s->csv, -EINVAL, "%s: \"%.40s\": must be an integer of %d to %d",
+            column_names[at], columns[at], least, PROFILE_MAX_TOKENS);
     *tokens = (int64_t)value;
     return 0;
 }
@@ -102,13 +101,13 @@ static int parse_row(const struct parser *s, char *line)
     struct profile_row row = {0};
 
     if (count != COLUMNS)
-        return csv_refuse(&s->csv, -EINVAL, "expected %d columns, got %s%zu",
-                          COLUMNS, count > COLUMNS ? "more than " : "",
-                          count > COLUMNS ? (size_t)COLUMNS : count);
+        return csv_refuse(&s->csv, -EINVAL, "%s%zu columns: must be %d",
+                          count > COLUMNS ? "more than " : "",
+                          count > COLUMNS ? (size_t)COLUMNS : count, COLUMNS);
     bool prefill = strcmp(columns[COLUMN_KIND], prefill_kind.name) == 0;
     if (!prefill && strcmp(columns[COLUMN_KIND], decode_kind.name) != 0)
         return csv_refuse(&s->csv, -EINVAL,
-                          "kind: expected prefill or decode, got \"%.40s\"",
+                          "kind: \"%.40s\": must be prefill or decode",
                           columns[COLUMN_KIND]);
     const struct row_kind *kind = prefill ? &prefill_kind : &decode_kind;
     int rc = parse_tokens(s, columns, kind->a, 1, &row.a);
@@ -117,15 +116,15 @@ static int parse_row(const struct parser *s, char *line)
     for (size_t i = 0; rc == 0 && i < 2; i++)
         if (columns[kind->empty[i]][0] != '\0')
             rc = csv_refuse(&s->csv, -EINVAL,
-                            "%s: expected nothing in a %s row, got \"%.40s\"",
-                            column_names[kind->empty[i]], kind->name,
-                            columns[kind->empty[i]]);
+                            "%s: \"%.40s\": must be empty in a %s row",
+                            column_names[kind->empty[i]],
+                            columns[kind->empty[i]], kind->name);
     if (rc != 0)
         return rc;
     if (!csv_number(columns[COLUMN_US], false, &row.us) || !(row.us > 0.0) ||
         row.us > (double)COST_MODEL_MAX_US)
         return csv_refuse(&s->csv, -EINVAL,
-                          "us: expected a time above 0, got \"%.40s\"",
+                          "us: \"%.40s\": must be a time above 0",
                           columns[COLUMN_US]);
     return append_row(s, prefill ? &s->profile->prefill : &s->profile->decode,
                       &row);
@@ -141,8 +140,8 @@ static int set_name(const struct parser *s, const char *key,
         ok = iscntrl((unsigned char)value[i]) == 0;
     if (!ok)
         return csv_refuse(&s->csv, -EINVAL,
-                          "%s: expected a text of 1 to %d bytes, got \"%.80s\"",
-                          key, COST_MODEL_NAME_BYTES - 1, value);
+                          "%s: \"%.80s\": must be a text of 1 to %d bytes", key,
+                          value, COST_MODEL_NAME_BYTES - 1);
     memcpy(name, value, length + 1);
     return 0;
 }
@@ -155,8 +154,8 @@ static int set_integer(const struct parser *s, const char *key, int64_t *number,
     errno = 0;
     int64_t parsed = strtoll(value, &end, 10);
     if (!isdigit((unsigned char)value[0]) || *end != '\0' || errno != 0)
-        return csv_refuse(&s->csv, -EINVAL,
-                          "%s: expected an integer, got \"%.40s\"", key, value);
+        return csv_refuse(&s->csv, -EINVAL, "%s: \"%.40s\": must be an integer",
+                          key, value);
     *number = parsed;
     return 0;
 }
@@ -222,9 +221,8 @@ static int parse_header(struct parser *s, const char *line)
     int rc = 0;
 
     if (strcmp(line, header_line) != 0)
-        return csv_refuse(&s->csv, -EINVAL,
-                          "expected the header %s, got \"%.80s\"", header_line,
-                          line);
+        return csv_refuse(&s->csv, -EINVAL, "\"%.80s\": must be the header %s",
+                          line, header_line);
     for (size_t i = 0; rc == 0 && i < METAS; i++)
         if (metas[i].kind != NUMBER)
             rc = merge_name(s, &metas[i]);

@@ -182,7 +182,7 @@ class Cake(unittest.TestCase):
                 ((), 2, '--table FILE is missing'),
                 (('--table', self.path('no.csv')), 1, 'No such file'),
                 (('--table', self.folder), 1, 'not a regular file'),
-                (('--table', bad), 1, 't.csv:2: util_pct: expected a number'),
+                (('--table', bad), 1, 't.csv:2: util_pct: "0": must be a number'),
                 (('--table', OWN, '--calibration',
                   self.write('c.json', '{"io_fixed_s": -1}')), 1,
                  'c.json: io_fixed_s: -1: must be a number of 0 to 10000'),

@@ -58,9 +58,9 @@ static int read_name(const struct parser *p, const char *field,
         ok = text[i] > 32 && text[i] < 127 && text[i] != '"';
     if (!ok)
         return csv_refuse(&p->csv, -EINVAL,
-                          "%s: expected a name of 1 to %d printable bytes "
-                          "without spaces or quotes, got \"%.80s\"",
-                          field, CAKE_NAME_BYTES - 1, text);
+                          "%s: \"%.80s\": must be a name of 1 to %d "
+                          "printable bytes without spaces or quotes",
+                          field, text, CAKE_NAME_BYTES - 1);
     memcpy(name, text, length + 1);
     return 0;
 }
@@ -76,9 +76,9 @@ static int read_field(const struct parser *p, const struct column *c,
     if (!csv_number(text, c->kind != NUMBER, &value) || !(value >= c->least) ||
         !(value <= c->most))
         return csv_refuse(&p->csv, -EINVAL,
-                          "%s: expected %s of %g to %g, got \"%.80s\"", c->name,
-                          c->kind == NUMBER ? "a number" : "an integer",
-                          c->least, c->most, text);
+                          "%s: \"%.80s\": must be %s of %g to %g", c->name,
+                          text, c->kind == NUMBER ? "a number" : "an integer",
+                          c->least, c->most);
     if (c->kind == NUMBER)
         *(double *)field = value;
     else if (c->kind == BITS)
@@ -138,8 +138,8 @@ static int read_row(const struct parser *p, char *fields[FIELDS_MAX],
     struct cake_row row;
 
     if (count != p->fields)
-        return csv_refuse(&p->csv, -EINVAL, "expected %zu columns, got %zu",
-                          p->fields, count);
+        return csv_refuse(&p->csv, -EINVAL, "%zu columns: must be %zu", count,
+                          p->fields);
     memset(&row, 0, sizeof row);
     row.line = p->csv.line;
     for (size_t i = 0; i < p->fields; i++) {
