@@ -47,7 +47,8 @@ static const struct {
      "Messages that are no batch of events, holes in their numbers, messages "
      "lost for good, restarts, connections that ended, events with blocks of "
      "another size, with other tokens than fill their blocks, or of no known "
-     "tag, messages of a rank that there is none of."},
+     "tag, messages of a rank that there is none of, events whose blocks "
+     "came before their parent, removed blocks that were not known."},
     {"event_faults_total", "fault=\"gap\"", "counter", NULL},
     {"event_faults_total", "fault=\"lost\"", "counter", NULL},
     {"event_faults_total", "fault=\"restart\"", "counter", NULL},
@@ -56,6 +57,8 @@ static const struct {
     {"event_faults_total", "fault=\"tokens\"", "counter", NULL},
     {"event_faults_total", "fault=\"unknown_tag\"", "counter", NULL},
     {"event_faults_total", "fault=\"rank\"", "counter", NULL},
+    {"event_faults_total", "fault=\"unknown_parent\"", "counter", NULL},
+    {"event_faults_total", "fault=\"unknown_hash\"", "counter", NULL},
 };
 
 #define LINES (sizeof(lines) / sizeof(lines[0]))
@@ -100,6 +103,8 @@ static double value_of(const struct engine *e, size_t line)
         (double)k.map.wrong_tokens,
         (double)k.unknown_events,
         (double)k.other_ranks,
+        (double)k.map.waited,
+        (double)k.map.unknown_removed,
     };
 
     return values[line];

@@ -165,10 +165,16 @@ class Mocked(Behind):
             1, index='events', kv_events=f'tcp://127.0.0.1:{port}',
             kv_replay=f'tcp://127.0.0.1:{port + 4}')
         self.assertEqual(self.metric(cluster, 'engine_events_age_seconds'), -1)
-        publisher.publish([{'type': 'Unheard of'}])
-        faults = ('conductor_engine_event_faults_total{instance="e0",'
-                  'fault="unknown_tag"}')
-        wait_until('it is heard', lambda: cluster.api.metrics()[faults] == 1)
+        publisher.publish([
+            {'type': 'Unheard of'},
+            {'type': 'BlockRemoved', 'block_hashes': [1, 2, 3]},
+            {'type': 'BlockStored', 'block_hashes': [5, 6], 'block_size': 16,
+             'parent_block_hash': 4, 'token_ids': list(range(32))}])
+        faults = 'conductor_engine_event_faults_total{instance="e0",fault="%s"}'
+        for fault, n in (('unknown_tag', 1), ('unknown_hash', 3),
+                         ('unknown_parent', 1)):
+            wait_until(fault, lambda: cluster.api.metrics()[
+                faults % fault] == n)
         publisher.stop()
         self.assertGreaterEqual(
             self.metric(cluster, 'engine_events_age_seconds'), 0)
