@@ -29,7 +29,9 @@
  *   4. instance i's held = places in records of its holder, of any tier, and
  *      its pages = those records;
  *   5. passed = keys that stand in a later bucket than their own and whose way
- *      there leads over this one.
+ *      there leads over this one;
+ *   6. unswept = holders of the instance that are dead or dying; n_spare_used =
+ *      what instances have beyond two holders each, the live one included.
  */
 #ifndef CONDUCTOR_CORE_INDEX_PAGES_H
 #define CONDUCTOR_CORE_INDEX_PAGES_H

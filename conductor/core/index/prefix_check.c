@@ -4,7 +4,8 @@
 #include "conductor/core/index/pages.h"
 
 struct counted {
-    uint64_t held, pages;
+    uint64_t held, pages; /* of a holder */
+    uint32_t unswept;     /* holders of an instance */
 };
 
 /* A page's keys are in the table where they stand, its records in order and
@@ -58,6 +59,36 @@ static bool check_instances(const struct prefix_index *ix,
     return ok && held == ix->n_held;
 }
 
+/* Holders are free, live, or wait to be swept; who has more than two of them
+ * uses spare ones. */
+static bool check_holders(const struct prefix_index *ix, struct counted *of)
+{
+    uint32_t in_state[HOLDER_DYING + 1] = {0};
+    uint32_t n_active = 0;
+    uint32_t spare = 0;
+    bool ok = true;
+
+    for (uint32_t h = 0; h < ix->max_holders; h++) {
+        const struct holder *holder = &ix->holders[h];
+
+        in_state[holder->state]++;
+        of[holder->instance].unswept += holder->state >= HOLDER_DEAD;
+    }
+    for (uint32_t i = 0; i < ix->max_instances; i++) {
+        const struct indexed *in = &ix->instances[i];
+        uint32_t live = in->holder != HOLDER_NONE;
+
+        ok = ok && in->unswept == of[i].unswept;
+        n_active += live;
+        spare += in->unswept + live > 2 ? in->unswept + live - 2 : 0;
+    }
+    return ok && spare == ix->n_spare_used && n_active == ix->n_active &&
+           in_state[HOLDER_LIVE] == ix->n_active &&
+           in_state[HOLDER_FREE] == ix->n_free_holders &&
+           in_state[HOLDER_DEAD] == ix->n_dead &&
+           in_state[HOLDER_DYING] == ix->n_dying;
+}
+
 static bool check_table(const struct prefix_index *ix)
 {
     uint64_t n = 0;
@@ -83,7 +114,8 @@ bool prefix_index_check(const struct prefix_index *index)
         ok = check_page(ix, page, of, &n_keys);
     }
     ok = ok && n_keys == ix->n_keys && n_pages == ix->n_pages &&
-         check_table(ix) && check_instances(ix, of) && arena_check(&ix->arena);
+         check_table(ix) && check_instances(ix, of) && check_holders(ix, of) &&
+         arena_check(&ix->arena);
     free(of);
     return ok;
 }
