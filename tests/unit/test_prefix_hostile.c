@@ -458,6 +458,64 @@ static void test_evicted_from_two_tiers(void)
     rig_fini(&r);
 }
 
+/* What had no room and is told again counts again, up to the next inventory:
+ * no fewer blocks are counted than are missing, and then exactly those. */
+static void test_told_twice(void)
+{
+    struct rig r;
+    uint64_t keys[30];
+
+    rig_init(&r, 1 << 20);
+    chain_keys(1, keys, 30);
+    prefix_index_set_quota(r.ix, 0, 10);
+    for (uint32_t i = 1; i <= 3; i++) {
+        CU_ASSERT_EQUAL(store(&r, 0, 0, keys, 30), -ENOSPC);
+        CU_ASSERT_EQUAL(prefix_index_held(r.ix, 0), 10);
+        CU_ASSERT_EQUAL(prefix_index_unindexed(r.ix, 0), i * 20);
+        CU_ASSERT_EQUAL(prefix_index_stats(r.ix).unindexed, i * 20);
+    }
+    prefix_index_told_again(r.ix, 0);
+    CU_ASSERT_EQUAL(store(&r, 0, 0, keys, 30), -ENOSPC);
+    prefix_index_told(r.ix, 0, true);
+    CU_ASSERT_EQUAL(prefix_index_unindexed(r.ix, 0), 20);
+    rig_fini(&r);
+}
+
+static uint64_t cost_of(struct rig *r, uint64_t chain)
+{
+    uint64_t keys[LENGTH], cost = prefix_index_room_cost(r->ix);
+
+    chain_keys(chain, keys, LENGTH);
+    (void)!store(r, 0, 0, keys, LENGTH);
+    return prefix_index_room_cost(r->ix) - cost;
+}
+
+/* Looking for room is paid for: by nobody while there is some, and in a full
+ * index of which nothing can leave to the last look. */
+static void test_looks_have_a_cost(void)
+{
+    /* 4,096 looks of which the last may change a page, eight a block. */
+    enum { CHAINS_OF_ONE = 400, MOST = (4096 + LOOKS_A_CHANGED_PAGE + 16) / 8 };
+    struct rig r;
+    uint64_t keys[LENGTH];
+    uint64_t dearest = 0;
+
+    rig_init(&r, 1 << 20);
+    CU_ASSERT_EQUAL(cost_of(&r, 1), 0);
+    while (prefix_index_unindexed(r.ix, 1) == 0) {
+        chain_keys(1000 + ++r.junk, keys, LENGTH);
+        (void)!store(&r, 1, 0, keys, LENGTH);
+    }
+    for (uint32_t c = 0; c < CHAINS_OF_ONE; c++) {
+        uint64_t cost = cost_of(&r, 10 + c);
+
+        if (cost > dearest)
+            dearest = cost;
+    }
+    CU_ASSERT(dearest > 0 && dearest <= MOST);
+    rig_fini(&r);
+}
+
 static void test_memory_is_bounded(void)
 {
     for (uint64_t max = PREFIX_INDEX_BYTES_MIN; max < 1 << 24;
@@ -508,6 +566,8 @@ int main(void)
     CU_add_test(suite, "another tier", test_another_tier_at_the_quota);
     CU_add_test(suite, "heals", test_heals);
     CU_add_test(suite, "evicted", test_evicted_from_two_tiers);
+    CU_add_test(suite, "told twice", test_told_twice);
+    CU_add_test(suite, "looks have a cost", test_looks_have_a_cost);
     CU_add_test(suite, "memory", test_memory_is_bounded);
     CU_add_test(suite, "a table", test_a_small_table_does_not_grow);
     CU_add_test(suite, "junk in their pages", test_junk_in_their_pages);
