@@ -333,6 +333,36 @@ class Failures(EngineCase):
         self.assertError(got, 502, 'e0')
         self.assertEqual(len(self.all[0].requests), 4)  # and three retries
 
+    def test_a_head_over_its_bound(self):
+        """65536 bytes with its empty line is the most; whether it ends or
+        goes on, one above fails, and is tried elsewhere."""
+        end = b'\r\nContent-Length: 2\r\n\r\n'
+
+        def head(n):
+            begin = b'HTTP/1.1 200 OK\r\nX-Long: '
+            return begin + b'a' * (n - len(begin) - len(end)) + end
+        cluster = self.engines(lambda r, send: send(head(65536) + b'{}'))
+        got = self.post(cluster, {'prompt': 'x'})
+        self.assertEqual((got.status, got.body), (200, b'{}'))
+        self.end(cluster)
+        for name, answer in (('one more', head(65537) + b'{}'),
+                             ('no end', head(140000)[:-len(end)]),
+                             ('the bound and no end',
+                              head(65536 + len(end))[:-len(end)])):
+            with self.subTest(name):
+                def serve(request, send, answer=answer):
+                    send(answer)
+                cluster = self.engines(serve)
+                got = self.post(cluster, {'prompt': 'x'})
+                self.assertError(got, 502, 'e0', 'head is too large')
+                self.assertEqual(len(self.all[0].requests), 4)
+                self.end(cluster)
+                cluster = self.engines(serve, None)
+                statuses = self.ask_until(cluster,
+                                          lambda: self.all[0].requests)
+                self.assertEqual(set(statuses), {200})
+                self.end(cluster)
+
     def test_not_http(self):
         for text in (b'SSH-2.0-hello\r\n\r\n', b'HTTP/1.1 99 No\r\n\r\n',
                      b'HTTP/1.1 200 OK\r\nContent-Length: 3\r\n'

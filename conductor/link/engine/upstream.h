@@ -28,7 +28,7 @@ struct exchange;
 
 struct upstream_options {
     size_t max_idle;       /* connections kept without a request */
-    size_t max_head_bytes; /* of an answer */
+    size_t max_head_bytes; /* of an answer, with its empty line */
     int64_t connect_us;    /* for a connection to open */
     int64_t idle_us;       /* after which a kept connection is closed */
 };

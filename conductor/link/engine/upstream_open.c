@@ -107,7 +107,9 @@ int upstream_open(struct exchange *x)
     if (!x->bev)
         return -ENOMEM;
     bufferevent_setcb(x->bev, upstream_on_read, NULL, on_event, x);
-    bufferevent_setwatermark(x->bev, EV_READ, 0, READ_BYTES);
+    /* No more is read than this: a whole head must fit. */
+    bufferevent_setwatermark(x->bev, EV_READ, 0,
+                             u->options.max_head_bytes + READ_BYTES);
     bufferevent_set_max_single_read(x->bev, READ_BYTES);
     bufferevent_set_timeouts(x->bev, NULL, &connect);
     if (upstream_write(x) || bufferevent_enable(x->bev, EV_READ | EV_WRITE) ||

@@ -62,7 +62,7 @@ static bool read_head(struct exchange *x)
         n = http_parse_answer(
             (const char *)evbuffer_pullup(in, (ev_ssize_t)look), look, &head,
             &fault);
-        if (n < 0 || (n == 0 && have > look)) {
+        if (n < 0 || (n == 0 && have >= most)) {
             upstream_fail(x, UPSTREAM_INVALID,
                           n < 0 ? fault.message
                                 : "the answer's head is too large");
