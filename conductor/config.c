@@ -216,8 +216,9 @@ static const struct option_spec all_options[] = {
     {"request_timeout_ms", OPTION_COUNT, AT(request_timeout_ms), "ms", 100,
      86400000,
      "a worker that says nothing for this long about a request that it should "
-     "go on with has failed it, whatever else it says; more than any request "
-     "waits for its turn there",
+     "go on with, or an engine of whose answer nothing comes, has failed it, "
+     "whatever else it says; more than any request waits for its turn there, "
+     "and than an answer takes that is not streamed",
      .initial = "600000"},
     {"max_retries", OPTION_COUNT, AT(max_retries), "", 0, 100,
      "other choices tried when a worker fails before the first token",

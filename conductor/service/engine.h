@@ -92,6 +92,7 @@ struct forward {
     int64_t turn_us;               /* since when it is the first of the line */
     bool not_found;                /* an engine answered 404 */
     bool refused;                  /* by the status of the answer */
+    bool paused;                   /* nothing is read of its answer */
     char tail[FORWARD_TAIL_BYTES]; /* (n_tail): the last bytes of the answer */
     size_t n_tail;
 };
@@ -107,8 +108,8 @@ struct forward {
                                 char err[CONFIG_ERROR_MAX]);
 
 /* engine_check.c: whether one of n engines has a cost model of other blocks
- * than those of its model have; then *out says so. Reads each file once. Without memory it
- * says no. */
+ * than those of its model have; then *out says so. Reads each file once.
+ * Without memory it says no. */
 bool engine_costs_clash(const struct engine_config *const *all, size_t n,
                         struct engine_clash *out);
 
@@ -136,6 +137,11 @@ void engine_retire(struct engine *e);
 
 /* forward.c: the requests that it has are tried elsewhere, or fail. */
 void engine_cut_off(struct engine *e, const char *why);
+
+/* forward_hung.c: an engine that is suspect has just said nothing about its
+ * health: the requests that it has not begun to answer go to others, if there
+ * are some. */
+void engine_take_back(struct engine *e);
 
 /* Takes one without requests out of its service, with all that is known of it,
  * and frees it. */
@@ -241,6 +247,15 @@ void tokenize_abort(struct service_request *request);
  * after those whose first token cannot be seen. */
 [[nodiscard]] int forward_send(struct service_request *request);
 void forward_tick(struct service *s);
+
+/* forward.c: its engine failed it, and nothing is under way there any more. */
+void forward_failed(struct service_request *request, bool unreachable,
+                    const char *why);
+
+/* forward_hung.c: whether its engine should have gone on with its answer; it
+ * did not: the engine has failed it. */
+bool forward_late(const struct service_request *request, int64_t now_us);
+void forward_end_late(struct service_request *request);
 
 /* forward_line.c: enter the line of the request's engine; leave it, nothing if
  * it is in none; give the request up, wherever it is. */

@@ -192,14 +192,20 @@ static void probe_ended(void *arg)
     ask_more(e);
 }
 
+/* There was no answer. */
+static void probe_bad(struct engine *e, bool unreachable, const char *why)
+{
+    e->probe = NULL;
+    if (e->question != ASKS_REPORT) {
+        engine_failed(e, unreachable, why);
+        engine_take_back(e);
+    }
+    rest(e);
+}
+
 static void probe_failed(void *arg, enum upstream_fault fault, const char *why)
 {
-    struct engine *e = arg;
-
-    e->probe = NULL;
-    if (e->question != ASKS_REPORT)
-        engine_failed(e, fault == UPSTREAM_UNREACHABLE, why);
-    rest(e);
+    probe_bad(arg, fault == UPSTREAM_UNREACHABLE, why);
 }
 
 static const struct upstream_ops probe_ops = {
@@ -239,11 +245,8 @@ void engine_look(evutil_socket_t fd, short what, void *arg)
         return;
     }
     upstream_cancel(e->probe);
-    e->probe = NULL;
-    if (e->question != ASKS_REPORT)
-        engine_failed(e, false,
-                      e->question == ASKS_HEALTH
-                          ? "it does not answer when asked for its health"
-                          : "it does not answer when asked for its models");
-    rest(e);
+    probe_bad(e, false,
+              e->question == ASKS_HEALTH
+                  ? "it does not answer when asked for its health"
+                  : "it does not answer when asked for its models");
 }

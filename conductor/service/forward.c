@@ -119,6 +119,7 @@ static void on_answer(void *arg, const struct http_head *head)
     struct service_request *request = arg;
     struct forward *f = request->forward;
 
+    request->attempt.heard_us = clock_now_us();
     f->engine->n_status[head->status / 100]++;
     if (try_elsewhere(request, head->status))
         return;
@@ -199,6 +200,7 @@ static void on_bytes(void *arg, const char *bytes, size_t n)
     struct service *s = request->service;
     int64_t now_us = clock_now_us();
 
+    request->attempt.heard_us = now_us;
     if (request->state != REQUEST_DECODING && !f->refused)
         first_token(request, now_us);
     if (f->what.stream && !f->refused) {
@@ -241,20 +243,25 @@ static void on_ended(void *arg)
     request_end(request, METRICS_COMPLETED, "completed", NULL);
 }
 
-static void on_failed(void *arg, enum upstream_fault fault, const char *why)
+void forward_failed(struct service_request *request, bool unreachable,
+                    const char *why)
 {
-    struct service_request *request = arg;
     struct engine *e = request->forward->engine;
     char text[192];
 
     request->forward->exchange = NULL;
     snprintf(text, sizeof(text), "engine %s failed: %s", e->config->name, why);
-    e->unreachable = e->unreachable || fault == UPSTREAM_UNREACHABLE;
+    e->unreachable = e->unreachable || unreachable;
     /* A request that no engine survives must not end all of them. */
     if (e->blamed_by != request->number + 1)
         engine_failed(e, false, why);
     e->blamed_by = request->number + 1;
     request_instance_lost(request, request->attempt.prefill, text);
+}
+
+static void on_failed(void *arg, enum upstream_fault fault, const char *why)
+{
+    forward_failed(arg, fault == UPSTREAM_UNREACHABLE, why);
 }
 
 static const struct upstream_ops forward_ops = {
@@ -340,10 +347,4 @@ void engine_cut_off(struct engine *e, const char *why)
         if (r && r->forward->engine == e)
             request_instance_lost(r, r->attempt.prefill, why);
     }
-}
-
-void service_pause(struct service_request *request, bool pause)
-{
-    if (request->forward && request->forward->exchange)
-        upstream_pause(request->forward->exchange, pause);
 }

@@ -59,6 +59,6 @@ void forward_abort(struct service_request *request)
     f->headers = NULL;
     f->engine = NULL;
     f->turn_us = 0;
-    f->refused = false;
+    f->refused = f->paused = false;
     f->n_tail = 0;
 }

@@ -85,7 +85,8 @@ struct request_attempt {
     uint8_t load_mode; /* enum proto_load_mode */
     struct prefill_estimate plan;
     int64_t planned_us;        /* when it was decided */
-    int64_t heard_us;          /* when that was, or a worker last spoke of it
+    int64_t heard_us;          /* when that was, or its worker or
+                                  engine last spoke of it
                                   other than by a token */
     int64_t predicted_ttft_us; /* 0: nothing predicts */
     int64_t predicted_tbt_us;

@@ -5,7 +5,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "conductor/service/state.h"
+#include "conductor/service/engine.h"
 
 /* No disk is faster; a worker that says so lies. */
 #define DISK_RATE_MAX_BYTES_PER_S (UINT64_C(1) << 44)
@@ -65,7 +65,8 @@ static uint32_t expected_of(const struct service_request *request)
                                                   : request->attempt.decode;
 }
 
-/* A worker that is heard from may still have lost a request. */
+/* A worker that is heard from may still have lost a request; so may an engine.
+ */
 static void fail_stalled(struct service *s, int64_t now_us)
 {
     int64_t limit_us = s->config.request_timeout_ms * 1000;
@@ -77,7 +78,12 @@ static void fail_stalled(struct service *s, int64_t now_us)
     for (uint32_t i = 0; i < s->table.size; i++) {
         struct service_request *request = s->table.by_slot[i];
 
-        if (!request || request->forward || !request->attempt.id ||
+        if (request && request->forward) {
+            if (forward_late(request, now_us))
+                forward_end_late(request);
+            continue;
+        }
+        if (!request || !request->attempt.id ||
             now_us - request->attempt.heard_us < limit_us ||
             (request->output.n_tokens &&
              now_us - request->output.last_token_us < limit_us))

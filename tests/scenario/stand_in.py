@@ -57,6 +57,7 @@ class Engine:
                  tls=None):
         self.serve = serve or self.complete
         self.health = 200
+        self.silent = None  # an Event: no health is told before it is set
         self.metrics = ''  # of /metrics
         self.models = None  # the cards of /v1/models; None: there is none
         self.requests = []
@@ -162,6 +163,8 @@ class Engine:
             return False
         if request.path == '/health':
             self.n_health += 1
+            if self.silent:
+                self.silent.wait(60 * settings.scale)
             s.sendall(reply(self.health))
             return True
         if request.path == '/v1/models' and request.method == 'GET':
