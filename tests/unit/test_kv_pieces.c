@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "conductor/link/events/block_map.h"
+#include "conductor/link/events/map_state.h"
 #include "tests/unit/cases.h"
 
 enum { MANY = 5000, PIECE = 64, HASHES = 300, LENGTH_MAX = 200 };
@@ -160,6 +160,49 @@ static void test_no_piece_is_long(void)
     kv_map_free(map);
 }
 
+/* Stores blocks of a rank, from a hash on. */
+static void fill(struct kv_map *map, uint16_t rank, uint64_t from)
+{
+    static uint64_t hashes[MANY];
+    static uint32_t tokens[MANY];
+    struct kv_event e = {.kind = KV_STORED,
+                         .groups = 1,
+                         .hashes = hashes,
+                         .tokens = tokens,
+                         .n_hashes = MANY,
+                         .n_tokens = MANY,
+                         .block_size = 1};
+
+    for (uint32_t i = 0; i < MANY; i++)
+        hashes[i] = tokens[i] = (uint32_t)from + i;
+    kv_map_batch(map, rank, &(struct kv_batch){.events = &e, .n_events = 1});
+}
+
+/* Clears of a tier, or of a rank, that has nothing look at nothing. */
+static void test_clears_of_nothing_cost_nothing(void)
+{
+    static struct kv_event clears[MANY];
+    struct told t = {0};
+    struct kv_map *map = map_new(&t);
+    uint64_t cost;
+
+    for (uint32_t i = 0; i < MANY; i++)
+        clears[i] = (struct kv_event){
+            .kind = KV_CLEARED, .has_tier = true, .tier = TIER_HOST};
+    fill(map, 0, 1);
+    CU_ASSERT(take(map, &t, clears, MANY) <= MANY / PIECE + 2);
+    fill(map, 1, 1 + MANY);
+    CU_ASSERT(take(map, &t, clears, MANY) <= MANY / PIECE + 2);
+    cost = map->work.cost;
+    kv_map_clear_rank(map, 2);
+    CU_ASSERT_EQUAL(map->work.cost, cost);
+    CU_ASSERT_EQUAL(kv_map_stats(map).entries, 2 * MANY);
+    kv_map_clear_rank(map, 1);
+    CU_ASSERT(map->work.cost >= cost + MANY);
+    CU_ASSERT_EQUAL(kv_map_stats(map).entries, MANY);
+    kv_map_free(map);
+}
+
 /* What the map has no room for is counted, until it is removed or forgotten. */
 static void test_what_has_no_room(void)
 {
@@ -301,6 +344,8 @@ int main(void)
     printf("seed %" PRIu64 "\n", seed);
     suite = CU_add_suite("kv_pieces", NULL, NULL);
     CU_add_test(suite, "no piece is long", test_no_piece_is_long);
+    CU_add_test(suite, "clears of nothing cost nothing",
+                test_clears_of_nothing_cost_nothing);
     CU_add_test(suite, "as if at once", test_as_if_at_once);
     CU_add_test(suite, "what has no room", test_what_has_no_room);
     CU_basic_set_mode(CU_BRM_VERBOSE);

@@ -93,6 +93,8 @@ void map_remove_entry(struct kv_map *map, struct copies *entry)
     uint8_t tier = entry->place.tier;
     bool said = map->config.parts <= 1 || map_has(map, hash, tier);
 
+    if (!map->config.parts)
+        map->n_of[entry->place.rank][tier]--;
     copies_remove(&map->copies, entry);
     if (key != 0 && said && !map_has(map, hash, tier))
         gone(map, tier, key);
@@ -190,9 +192,20 @@ uint64_t kv_map_copies(const struct kv_map *map, uint64_t hash,
     return n;
 }
 
+/* Whether what is counted by rank and tier is all that there is. */
+static bool counted(const struct kv_map *map)
+{
+    uint64_t n = 0;
+
+    for (uint32_t r = 0; r < KV_MAP_RANKS_MAX; r++)
+        for (unsigned t = 0; t < BLOCK_TIERS; t++)
+            n += map->n_of[r][t];
+    return map->config.parts || n == map->copies.n;
+}
+
 bool kv_map_check(const struct kv_map *map)
 {
-    return copies_check(&map->copies) && map->n_gone == 0 &&
+    return copies_check(&map->copies) && counted(map) && map->n_gone == 0 &&
            (!map->recut || recut_check(map->recut)) &&
            map->waiting.bytes <= map->waiting.max_bytes;
 }

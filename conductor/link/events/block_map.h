@@ -23,6 +23,9 @@
 
 #include "conductor/link/events/batch.h"
 
+/* Data-parallel ranks of an engine. */
+#define KV_MAP_RANKS_MAX 256u
+
 /* What is to be said to the prefix index of the engine's instance. */
 struct kv_map_sink {
     /* keys[0] behind parent_key (0: unknown, or none), keys[i] behind
@@ -93,7 +96,8 @@ void kv_map_batch(struct kv_map *map, uint16_t rank,
                   const struct kv_batch *batch);
 
 /* Begins with a batch, borrowed until kv_map_work() has ended it or
- * kv_map_abandon() was called. None may be under way. */
+ * kv_map_abandon() was called. None may be under way. rank < KV_MAP_RANKS_MAX.
+ */
 void kv_map_begin(struct kv_map *map, uint16_t rank,
                   const struct kv_batch *batch);
 
@@ -110,7 +114,8 @@ bool kv_map_work(struct kv_map *map, uint32_t max_blocks);
 void kv_map_abandon(struct kv_map *map);
 
 /* Forgets all blocks of a rank, as if it had said that it has none. A batch of
- * another rank that is under way goes on. */
+ * another rank that is under way goes on. Cost: O(1) if it has none; else
+ * O(slots). */
 void kv_map_clear_rank(struct kv_map *map, uint16_t rank);
 
 /* Forgets all, and leaves the batch that is under way. */

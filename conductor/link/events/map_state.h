@@ -31,6 +31,8 @@ struct kv_map {
     uint32_t block_tokens; /* of the engine */
     struct recut *recut;   /* NULL: the index's blocks have as many */
     struct copies_table copies;
+    /* Entries by rank and tier; a store's are not counted. */
+    uint64_t n_of[KV_MAP_RANKS_MAX][BLOCK_TIERS];
     struct waiting waiting;
     struct map_work work;
     struct kv_map *store;     /* that follows; NULL: none */

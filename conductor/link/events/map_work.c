@@ -1,4 +1,6 @@
 /* A batch in pieces: which is next, and what a clear takes out. */
+#include <string.h>
+
 #include "conductor/link/events/map_state.h"
 
 /* How far ahead memory is asked for. */
@@ -27,6 +29,7 @@ static void forget_all(struct kv_map *map)
     map->stats.unkept = 0;
     waiting_clear(&map->waiting);
     copies_clear(&map->copies);
+    memset(map->n_of, 0, sizeof(map->n_of));
     if (map->recut)
         recut_clear(map->recut);
     map->sink.cleared(map->arg);
@@ -38,26 +41,40 @@ void kv_map_clear(struct kv_map *map)
     forget_all(map);
 }
 
+/* How many entries a rank has, in one tier or in all. */
+static uint64_t entries_of(const struct kv_map *map, uint16_t rank,
+                           const enum block_tier *tier)
+{
+    uint64_t n = 0;
+
+    for (unsigned t = 0; t < BLOCK_TIERS; t++)
+        if (!tier || *tier == t)
+            n += map->n_of[rank][t];
+    return n;
+}
+
 /* Takes out what a rank has, in one tier or in all, from a slot on. What moves
- * up into a slot is looked at again. Returns whether there are more slots. */
+ * up into a slot is looked at again. Returns whether there is more of it. */
 static bool clear_part(struct kv_map *map, uint16_t rank,
                        const enum block_tier *tier, uint64_t *slot, uint64_t n)
 {
     uint64_t all = UINT64_C(1) << map->copies.bits;
-    uint64_t end = n < all - *slot ? *slot + n : all;
+    uint64_t end = n < all - *slot ? *slot + n : all, first = *slot;
+    uint64_t left = entries_of(map, rank, tier);
 
-    map->work.cost += (end - *slot) / PIECE_SLOTS;
-    for (; *slot < end; ++*slot) {
+    for (; *slot < end && left > 0; ++*slot) {
         struct copies *entry = &map->copies.slots[*slot];
 
         while (entry->count != 0 && entry->place.rank == rank &&
                (!tier || entry->place.tier == *tier)) {
             map_remove_entry(map, entry);
             map->work.cost++;
+            left--;
         }
     }
+    map->work.cost += (*slot - first) / PIECE_SLOTS;
     map_say_gone(map);
-    return *slot < all;
+    return left > 0 && *slot < all;
 }
 
 /* Whether all that is known is of this rank. */

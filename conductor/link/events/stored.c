@@ -23,6 +23,8 @@ static int add_copy(struct kv_map *map, uint64_t hash, struct copy_place place,
             !map->config.parts && look.entry->count < UINT32_MAX;
     } else if (!copies_add(&map->copies, look.room, hash, place, key, seed)) {
         return -ENOSPC;
+    } else if (!map->config.parts) {
+        map->n_of[place.rank][place.tier]++;
     }
     map->stats.stored++;
     return 0;
