@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/clock.h"
 #include "base/event_loop.h"
@@ -15,58 +14,6 @@
 /* Of a fleet that changes, so much is done at once, and then others come. */
 #define TURN_US 1000
 #define REST_US 1000
-
-const char *fleet_origin_name(enum fleet_origin origin)
-{
-    static const char *const names[] = {"configuration", "file", "admin"};
-
-    return names[origin];
-}
-
-struct fleet_entry *fleet_find(const struct fleet *fleet, const char *name)
-{
-    struct fleet_entry *e;
-
-    TAILQ_FOREACH(e, &fleet->entries, entry)
-    {
-        if (!e->left && strcmp(e->config.name, name) == 0)
-            return e;
-    }
-    return NULL;
-}
-
-struct fleet_entry *fleet_entry_new(struct fleet *fleet,
-                                    enum fleet_origin origin,
-                                    const struct engine_config *config)
-{
-    struct fleet_entry *e = calloc(1, sizeof(*e));
-
-    if (!e)
-        return NULL;
-    e->fleet = fleet;
-    e->origin = origin;
-    e->config = *config;
-    TAILQ_INIT(&e->engines);
-    TAILQ_INIT(&e->scouts);
-    return e;
-}
-
-void fleet_append(struct fleet_entry *entry)
-{
-    TAILQ_INSERT_TAIL(&entry->fleet->entries, entry, entry);
-    entry->fleet->n_wanted++;
-    entry->due = true;
-}
-
-void fleet_leave(struct fleet_entry *entry)
-{
-    if (entry->left)
-        return;
-    entry->left = entry->due = true;
-    entry->fleet->n_wanted--;
-    resolver_free(entry->resolver);
-    entry->resolver = NULL;
-}
 
 /* Whether begin() has done nothing yet, or failed. */
 static bool is_idle(const struct fleet_entry *e)
@@ -126,12 +73,6 @@ static void on_work(evutil_socket_t, short, void *arg)
         !fleet_reap(fleet, until_us) || !models_reap(fleet->models, until_us))
         (void)event_loop_wait(fleet->work, REST_US);
     models_name_due(fleet->models);
-}
-
-void fleet_poke(const struct fleet *fleet)
-{
-    if (!event_pending(fleet->work, EV_TIMEOUT, NULL))
-        (void)event_loop_wait(fleet->work, 0);
 }
 
 /* Entries whose engine could not be started, for want of a port or of memory,

@@ -96,8 +96,8 @@ struct pool_instance {
     int64_t other_decodes;          /* that others gave it, as last reported:
                                        they take time, and no room */
     int64_t other_kv_tokens;        /* and their KV */
-    int64_t running_kv_tokens; /* of running prefills that do not decode
-                                  here, in whole blocks */
+    int64_t running_kv_tokens;      /* of running prefills that do not decode
+                                       here, in whole blocks */
     /* Arrays of the counts above, owned by the pool. queue[i] is
      * waiting[i].item, laid out for queue_pick() and queue_wait_us(). */
     const struct pool_prefill *waiting;
