@@ -24,6 +24,13 @@ enum engine_question { ASKS_HEALTH, ASKS_MODELS, ASKS_REPORT };
 
 struct fleet_entry;
 
+/* Engines that refused a request; the first ones count. */
+#define FORWARD_DOUBTS_MAX 4u
+struct forward_doubt {
+    uint32_t instance; /* pool id */
+    int status;
+};
+
 struct engine {
     TAILQ_ENTRY(engine) of_entry; /* of the fleet */
     const struct fleet_entry *entry;
@@ -62,6 +69,8 @@ struct engine {
     int64_t told_block_tokens;   /* in its last report; 0: none */
     unsigned jitter;             /* state of rand_r() */
     uint32_t failures_in_row;
+    uint32_t refused_in_row; /* requests, which no good health makes up for */
+    bool key_refused;        /* it was, when it was last asked */
     uint64_t blamed_by; /* number + 1 of the request that failed there last */
     int64_t tokenize_after_us; /* it is not asked before: it was late */
     int64_t tokenize_pause_us; /* the next time for so long */
@@ -89,12 +98,15 @@ struct forward {
     struct exchange *exchange;       /* NULL: not sent */
     bool in_line;                    /* engine->line */
     struct expectation *expectation; /* of engine->expected; NULL: none */
-    int64_t turn_us;               /* since when it is the first of the line */
-    bool not_found;                /* an engine answered 404 */
+    int64_t turn_us; /* since when it is the first of the line */
+    bool second;     /* a second opinion was asked for */
+    struct forward_doubt doubts[FORWARD_DOUBTS_MAX]; /* (n_doubts) */
+    uint32_t n_doubts;
     bool refused;                  /* by the status of the answer */
     bool paused;                   /* nothing is read of its answer */
     char tail[FORWARD_TAIL_BYTES]; /* (n_tail): the last bytes of the answer */
     size_t n_tail;
+    uint64_t n_bytes; /* of its body */
 };
 
 /* Whether the files that an engine's configuration names can be used. Returns
@@ -168,6 +180,9 @@ struct engine *engine_of(const struct service *s, uint32_t id);
 
 /* A request or a probe failed there; nobody listens, if `unreachable`. */
 void engine_failed(struct engine *e, bool unreachable, const char *why);
+
+/* A request was refused there that another engine has answered well. */
+void engine_refused(struct engine *e, const char *why);
 
 /* A request was answered well. */
 void engine_answered(struct engine *e);
@@ -256,6 +271,14 @@ void forward_failed(struct service_request *request, bool unreachable,
  * did not: the engine has failed it. */
 bool forward_late(const struct service_request *request, int64_t now_us);
 void forward_end_late(struct service_request *request);
+
+/* forward_status.c: an answer of that status has come. Whether the request is
+ * tried elsewhere: as if the engine had failed, but no fault of it yet. */
+bool forward_try_elsewhere(struct service_request *request, int status);
+
+/* forward_status.c: its engine answers well: those that did not are at fault.
+ */
+void forward_answers_well(struct service_request *request);
 
 /* forward_line.c: enter the line of the request's engine; leave it, nothing if
  * it is in none; give the request up, wherever it is. */

@@ -6,8 +6,11 @@
  *   suspect  --a good probe--> ready, on trial: one failure is enough until a
  *                              request has ended well
  *
- * Failures are of probes and of requests alike. An engine that could not be
- * reached has lost its cache when it comes back: it may be another process.
+ * Failures are of probes and of requests alike; those of requests that it
+ * refused (forward_status.c) are not made up for by a good probe. An engine
+ * that refuses the key that it is given is suspect, too, until a probe is
+ * answered. An engine that could not be reached has lost its cache when it
+ * comes back: it may be another process.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -48,8 +51,15 @@ void engine_failed(struct engine *e, bool unreachable, const char *why)
     log_warn("engine %s gets no work: %s", e->config->name, why);
 }
 
+void engine_refused(struct engine *e, const char *why)
+{
+    e->refused_in_row++;
+    engine_failed(e, false, why);
+}
+
 void engine_answered(struct engine *e)
 {
+    e->refused_in_row = 0;
     e->failures_in_row = 0;
 }
 
@@ -61,7 +71,7 @@ static void probe_good(struct engine *e)
     if (health == HEALTH_READY) {
         /* A trial goes on until a request has ended well. */
         if (e->failures_in_row < FAILURES_MAX - 1)
-            e->failures_in_row = 0;
+            e->failures_in_row = e->refused_in_row;
         return;
     }
     if (e->unreachable && health != HEALTH_STARTING)
@@ -148,6 +158,28 @@ static void take_report(struct engine *e)
     take_others(e);
 }
 
+/* Whether it wants another key than the one that it is given. Without one,
+ * clients may have their own. */
+static bool refuses_key(const struct engine *e)
+{
+    return e->question != ASKS_REPORT && *e->authorization &&
+           (e->probe_status == 401 || e->probe_status == 403);
+}
+
+static void refuse_work(struct engine *e)
+{
+    struct service *s = e->service;
+
+    e->n_failures++;
+    if (!e->key_refused)
+        log_warn("engine %s gets no work: it refuses Conductor's key (%d)",
+                 e->config->name, e->probe_status);
+    e->key_refused = true;
+    if (pool_get(s->pool, e->id)->health == HEALTH_READY)
+        s->metrics.workers_lost++;
+    (void)!pool_set_health(s->pool, e->id, HEALTH_SUSPECT);
+}
+
 static void probe_answer(void *arg, const struct http_head *head)
 {
     struct engine *e = arg;
@@ -183,6 +215,13 @@ static void probe_ended(void *arg)
         rest(e);
         return;
     }
+    if (refuses_key(e)) {
+        refuse_work(e);
+        rest(e);
+        return;
+    }
+    if (e->question == ASKS_MODELS)
+        e->key_refused = false;
     if (e->question == ASKS_MODELS &&
         engine_take_models(e, e->models.data,
                            e->models.error ? 0 : e->models.len))

@@ -12,7 +12,10 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "conductor/service/engine.h"
+
+#define BROKEN_LINES_PER_S 10
 
 /* Its prefill is over; it took `us`, negative: not known. */
 static void prefill_over(struct service_request *request, int64_t us,
@@ -81,39 +84,6 @@ static void first_token(struct service_request *request, int64_t now_us)
         (void)!request_set_state(request, REQUEST_DECODING);
 }
 
-/* Whether another engine may answer better: one that is full, or one that says
- * it has no such model, as a server that is up again before its model is. Of
- * that a second opinion is heard, and no third. */
-static bool may_differ(struct service_request *request, int status)
-{
-    struct forward *f = request->forward;
-
-    if (status != 404)
-        return status == 503;
-    f->engine->n_good = 0; /* it is asked for its models soon */
-    if (f->not_found || !f->what.prompt)
-        return false;
-    f->not_found = true;
-    return true;
-}
-
-/* As if the engine had failed, but no fault of it. */
-static bool try_elsewhere(struct service_request *request, int status)
-{
-    struct service *s = request->service;
-    char why[128];
-
-    if (!may_differ(request, status) ||
-        instances_count(s, ROLE_PREFILL) <
-            1u + !request->forward->engine->leaving ||
-        request->dispatch.retries >= s->dispatch.max_retries)
-        return false;
-    snprintf(why, sizeof(why), "engine %s answers %d",
-             request->forward->engine->config->name, status);
-    request_instance_lost(request, request->attempt.prefill, why);
-    return true;
-}
-
 static void on_answer(void *arg, const struct http_head *head)
 {
     struct service_request *request = arg;
@@ -121,13 +91,15 @@ static void on_answer(void *arg, const struct http_head *head)
 
     request->attempt.heard_us = clock_now_us();
     f->engine->n_status[head->status / 100]++;
-    if (try_elsewhere(request, head->status))
+    if (forward_try_elsewhere(request, head->status))
         return;
     request->output.n_tokens = 1; /* from now on it is not tried again */
     f->refused = head->status >= 300;
     if (f->refused) {
         expect_failed(request);
         prefill_over(request, -1, clock_now_us());
+    } else {
+        forward_answers_well(request);
     }
     request->ops->answer(request->arg, head);
 }
@@ -215,6 +187,7 @@ static void on_bytes(void *arg, const char *bytes, size_t n)
                                    request->output.n_tokens);
     }
     keep_tail(f, bytes, n);
+    f->n_bytes += n;
     request->ops->bytes(request->arg, bytes, n);
 }
 
@@ -226,7 +199,8 @@ static void on_ended(void *arg)
     const struct request_output *out = &request->output;
 
     f->exchange = NULL;
-    engine_answered(f->engine);
+    if (!f->refused)
+        engine_answered(f->engine);
     expect_ended(request);
     /* The last block is computed, and perhaps not published, each time. */
     f->engine->n_unheard +=
@@ -251,6 +225,11 @@ void forward_failed(struct service_request *request, bool unreachable,
 
     request->forward->exchange = NULL;
     snprintf(text, sizeof(text), "engine %s failed: %s", e->config->name, why);
+    if (request->output.n_tokens &&
+        log_rate_takes(&request->service->broken_log, BROKEN_LINES_PER_S))
+        log_warn("%s: %s; %llu bytes of its answer had come",
+                 request->request_id, text,
+                 (unsigned long long)request->forward->n_bytes);
     e->unreachable = e->unreachable || unreachable;
     /* A request that no engine survives must not end all of them. */
     if (e->blamed_by != request->number + 1)
@@ -304,6 +283,7 @@ int forward_send(struct service_request *request)
                                         .headers = f->headers,
                                         .body = f->what.body,
                                         .n = f->what.n,
+                                        .holds_head = f->what.stream,
                                     },
                                     &forward_ops, request);
     if (!f->exchange)

@@ -18,6 +18,7 @@
 #include <stdbool.h>
 #include <sys/queue.h>
 
+#include "base/log.h"
 #include "conductor/config.h"
 #include "conductor/core/dispatch/dispatch.h"
 #include "conductor/core/index/prefix_index.h"
@@ -189,6 +190,7 @@ struct service {
     struct kv_feed *store_feed;       /* likewise */
     struct learned learned;
     uint32_t next_tokenizer;
+    struct log_rate broken_log; /* of answers that broke off */
     struct token_cache *tokens; /* of texts that were asked for */
     const char *cost_source;    /* of `cost`: static */
 

@@ -59,6 +59,7 @@ class Engine:
         self.health = 200
         self.silent = None  # an Event: no health is told before it is set
         self.metrics = ''  # of /metrics
+        self.models_status = 200  # other ones come without cards
         self.models = None  # the cards of /v1/models; None: there is none
         self.requests = []
         self.faults = []  # what a strict server would not have taken
@@ -169,7 +170,9 @@ class Engine:
             return True
         if request.path == '/v1/models' and request.method == 'GET':
             self.n_models += 1
-            s.sendall(reply(404) if self.models is None else
+            s.sendall(reply(self.models_status)
+                      if self.models_status != 200 else
+                      reply(404) if self.models is None else
                       reply(200, {'object': 'list', 'data': self.models}))
             return True
         if request.path == '/metrics':

@@ -174,13 +174,13 @@ class Passthrough(EngineCase):
         def serve(request, send):
             send(reply(int(json.loads(request.body)['status']), {'why': 'mine'}))
         cluster = self.engines(serve, serve)
-        for status in (400, 404, 422, 429, 500):
+        sent = {400: 1, 404: 2, 422: 1, 429: 2, 500: 2, 502: 2, 503: 2}
+        for status in sent:
             got = self.post(cluster, {'prompt': 'x', 'status': status})
             self.assertEqual((got.status, got.body), (status, {'why': 'mine'}))
-        # None is tried again, but that a 404 has a second opinion.
+        # Each engine is asked once at most, and no third one about a 500.
         self.assertEqual(Counter(json.loads(r.body)['status']
-                                 for e in self.all for r in e.requests),
-                         {400: 1, 404: 2, 422: 1, 429: 1, 500: 1})
+                                 for e in self.all for r in e.requests), sent)
         self.assertEqual(cluster.api.instances()[0], 2)
 
 
@@ -313,6 +313,117 @@ class Failures(EngineCase):
         cluster = self.engines(not_yet)
         self.assertEqual(self.post(cluster, {'prompt': 'x'}).status, 404)
 
+    @staticmethod
+    def always(status):
+        return lambda request, send: send(reply(status, {'why': status}))
+
+    def test_an_engine_that_refuses_everything(self):
+        """It gets no work after three, although it says it is healthy."""
+        for status in (401, 403, 500, 502, 503, 504):
+            with self.subTest(status):
+                cluster = self.engines(self.always(status), None,
+                                       config={'engine_health_ms': 600000})
+                statuses = self.ask_until(
+                    cluster, lambda: cluster.api.instances()[0] == 1)
+                self.assertEqual(set(statuses), {200})
+                self.assertEqual(len(self.all[0].requests), 3)
+                self.assertEqual(cluster.api.metrics()[
+                    'conductor_engine_failures_total{instance="e0"}'], 3)
+                self.assertIn(f'engine e0 gets no work: it answers {status}, '
+                              'and engine e1 does not', cluster.conductor.log())
+                self.end(cluster)
+
+    def test_good_health_is_no_good_answer(self):
+        cluster = self.engines(self.always(500), None)
+
+        def more():
+            before = self.all[0].n_health
+            wait_until('its health was good', lambda:
+                       self.all[0].n_health >= before + 2)
+            self.assertEqual(self.post(cluster, {'prompt': 'x'}).status, 200)
+            return 'engine e0 gets no work' in cluster.conductor.log()
+        wait_until('it gets no work', more)
+
+    def test_a_prompt_that_all_refuse(self):
+        """It is no engine's fault: nobody takes a pool out with his own."""
+        for status in (401, 403, 500, 502, 503, 504):
+            with self.subTest(status):
+                cluster = self.engines(self.always(status), self.always(status),
+                                       self.always(status))
+                for _ in range(8):
+                    self.assertEqual(self.post(cluster, {'prompt': 'x'}).status,
+                                     status)
+                self.assertEqual(cluster.api.instances()[0], 3)
+                self.assertEqual(total(cluster.api.metrics(),
+                                       'conductor_engine_failures_total'), 0)
+                self.end(cluster)
+
+    def test_what_is_the_clients(self):
+        """His own key, and what he asks too often or wrongly."""
+        for status, headers, tries in ((401, {'Authorization': 'mine'}, False),
+                                       (400, {}, False), (422, {}, False),
+                                       (429, {}, True)):
+            with self.subTest(status):
+                cluster = self.engines(self.always(status), None)
+                statuses = set()
+
+                def more():
+                    statuses.add(self.post(cluster, {
+                        'prompt': f'question {len(statuses)}'},
+                        headers=headers).status)
+                    return len(self.all[0].requests) > 5
+                wait_until('some went there', more)
+                self.assertEqual(statuses, {200} if tries else {200, status})
+                self.assertEqual(cluster.api.instances()[0], 2)
+                self.assertEqual(total(cluster.api.metrics(),
+                                       'conductor_engine_failures_total'), 0)
+                self.end(cluster)
+
+    def test_a_key_that_is_refused(self):
+        key = self.write('key', 'sk-engine\n')
+        refused = 'conductor_engine_key_refused{instance="e0"}'
+        for asked in ('health', 'models_status'):
+            with self.subTest(asked):
+                cluster = self.engines(None, None, api_key_file=key)
+                setattr(self.all[0], asked, 401)
+                wait_until('it gets no work',
+                           lambda: cluster.api.instances()[0] == 1)
+                self.assertEqual(cluster.api.metrics()[refused], 1)
+                self.assertIn("engine e0 gets no work: it refuses Conductor's "
+                              'key (401)', cluster.conductor.log())
+                setattr(self.all[0], asked, 200)
+                wait_until('it is back',
+                           lambda: cluster.api.instances()[0] == 2)
+                self.assertEqual(cluster.api.metrics()[refused], 0)
+                self.end(cluster)
+        # Without a key of Conductor's the clients may have theirs.
+        cluster = self.engines(None)
+        self.all[0].models_status = 401
+        before = self.all[0].n_models
+        wait_until('it was asked', lambda: self.all[0].n_models > before + 1)
+        self.assertEqual(self.post(cluster, {'prompt': 'x'}).status, 200)
+
+    def test_a_head_is_no_answer(self):
+        """Of a stream: an engine may send it before it computes anything."""
+        def dies(request, send):
+            send(stream_head())
+            return 'close'
+        cluster = self.engines(dies, None)
+        statuses = []
+
+        def more():
+            statuses.append(self.post(cluster, {
+                'prompt': f'question {len(statuses)}', 'stream': True}))
+            return self.all[0].requests
+        wait_until('a request comes by', more)
+        self.assertEqual({(a.status, a.headers['x-conductor-prefill'])
+                          for a in statuses}, {(200, 'e1')})
+        self.end(cluster)
+        cluster = self.engines(lambda r, send: send(
+            stream_head() + b'0\r\n\r\n'))
+        got = self.post(cluster, {'prompt': 'x', 'stream': True})
+        self.assertEqual((got.status, got.body), (200, b''))
+
     def test_no_answer_is_tried_elsewhere(self):
         for how in ('close', 'reset'):
             with self.subTest(how):
@@ -407,6 +518,10 @@ class Failures(EngineCase):
                     return 'close'
                 cluster = self.engines(serve)
                 self.assertEqual(self.read_broken(cluster, True), event('one'))
+                self.assertRegex(
+                    cluster.conductor.log(),
+                    r'\S+: engine e0 failed: .*; \d+ bytes of its answer had '
+                    'come')
                 self.end(cluster)
 
     def test_an_engine_that_goes_and_comes_back(self):
@@ -566,6 +681,26 @@ class KeepAlive(EngineCase):
         self.assertEqual((error['type'], error['code']),
                          ('server_error', 'worker_failed'))
         self.assertEqual((done, end), (b'data: [DONE]', b''))
+
+    def test_a_head_is_no_token(self):
+        """An engine may send its head before it computes anything."""
+        go_on = threading.Event()
+
+        def serve(request, send):
+            send(stream_head())
+            go_on.wait(60 * settings.scale)
+            send(chunk(event('one')) + b'0\r\n\r\n')
+        cluster = self.engines(serve, config={'keepalive_ms': 20})
+        connection, response = cluster.api.open(
+            'POST', '/v1/completions',
+            {'model': 'm', 'prompt': 'x', 'stream': True})
+        self.addCleanup(go_on.set)
+        connection.sock and connection.sock.settimeout(10 * settings.scale)
+        self.assertEqual(response.read(2 * len(self.COMMENT)),
+                         2 * self.COMMENT)
+        go_on.set()
+        self.assertTrue(response.read().endswith(event('one')))
+        connection.close()
 
     def test_only_streams_get_them(self):
         cluster = self.engines(

@@ -108,7 +108,8 @@ static const struct upstream_ops ops = {on_answer, on_bytes, on_ended,
 static bool exchange(struct event_base *base, struct upstream *u,
                      struct server *s, struct fate *fate)
 {
-    const struct upstream_request request = {"GET", "/", "", NULL, 0};
+    const struct upstream_request request = {
+        .method = "GET", .path = "/", .headers = ""};
 
     *fate = (struct fate){0};
     if (!upstream_send(u, &request, &ops, fate)) {

@@ -49,6 +49,8 @@ struct upstream_request {
                             Content-Length, Connection and Transfer-Encoding */
     const char *body;    /* (n) */
     size_t n;
+    bool holds_head; /* a head of status 200 waits for bytes behind it, and is
+                        no answer without them */
 };
 
 /* The callbacks come from the loop, never from inside upstream_send() and

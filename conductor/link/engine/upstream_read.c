@@ -45,7 +45,8 @@ static void frame_body(struct exchange *x, const struct http_head *head)
     }
 }
 
-/* Reads heads up to that of the final answer. True: it was handed over. */
+/* Reads heads up to that of the final answer. True: it was handed over. One
+ * that is held is read again when more has come. */
 static bool read_head(struct exchange *x)
 {
     struct evbuffer *in = bufferevent_get_input(x->bev);
@@ -72,6 +73,11 @@ static bool read_head(struct exchange *x)
             return false;
         if (head.status >= 200) {
             frame_body(x, &head);
+            if (x->request.holds_head && head.status == 200 &&
+                x->part != PART_DONE && have == (size_t)n) {
+                x->part = PART_HEAD;
+                return false;
+            }
             x->in_call = true;
             x->ops->answer(x->arg, &head);
             if (was_cancelled(x))
