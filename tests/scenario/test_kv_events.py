@@ -290,6 +290,18 @@ class StandIn(harness.Case):
                            engine.cache.leading(prompt))
         self.assertSame(feed, engine)
 
+    def test_malformed_in_a_replay(self):
+        """What it said is lost for good, although nothing is missing."""
+        publisher, engine = self.publisher(), Engine(self.SEED, 4)
+        publisher.publish([engine.stored(engine.prompt())], lose=True)
+        publisher.publish(None, payload=b'\x93', lose=True)
+        prompt = engine.prompt()
+        publisher.publish([engine.stored(prompt)], lose=True)
+        feed = self.feed(publisher)
+        self.join(publisher, feed)
+        feed.wait(malformed=1, state='partial')
+        self.assertEqual(feed.match(prompt), len(prompt) // 4)
+
     BLOCKS = 20000
     # A message is taken in pieces of 512, and of 64 more at most; a turn of
     # the loop has a piece of one message, and begins with some others.

@@ -66,7 +66,8 @@ struct stream {
     bool all;        /* it asks for all that there is */
     bool from_zero;  /* likewise, and nothing has come: what is known is
                         forgotten with the first message */
-    bool hole;       /* it could not give all that was asked for */
+    bool hole;       /* it could not give all that was asked for, or some of it
+                        was malformed */
     bool unanswered; /* the last one that was no check failed */
     struct kv_socket *dealer;
     uint32_t tries;             /* without an answer */

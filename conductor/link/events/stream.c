@@ -69,7 +69,7 @@ void stream_malformed(struct stream *stream, uint64_t number,
                  feed->config.name, stream->rank, number, error->offset,
                  error->expected);
     stream_forget(stream);
-    stream->partial = true;
+    stream->partial = stream->hole = true;
     kv_sequence_applied(&stream->sequence, number, 0);
 }
 
