@@ -70,7 +70,8 @@ struct engine {
     unsigned jitter;             /* state of rand_r() */
     uint32_t failures_in_row;
     uint32_t refused_in_row; /* requests, which no good health makes up for */
-    bool key_refused;        /* it was, when it was last asked */
+    uint64_t n_drops;   /* refused requests whose blocks are not predicted */
+    bool key_refused;   /* it was, when it was last asked */
     uint64_t blamed_by; /* number + 1 of the request that failed there last */
     int64_t tokenize_after_us; /* it is not asked before: it was late */
     int64_t tokenize_pause_us; /* the next time for so long */
@@ -98,8 +99,10 @@ struct forward {
     struct exchange *exchange;       /* NULL: not sent */
     bool in_line;                    /* engine->line */
     struct expectation *expectation; /* of engine->expected; NULL: none */
-    int64_t turn_us; /* since when it is the first of the line */
-    bool second;     /* a second opinion was asked for */
+    int64_t turn_us;     /* since when it is the first of the line */
+    size_t n_had;        /* leading blocks that were predicted before */
+    uint64_t drops_seen; /* engine->n_drops when it was sent */
+    bool second;         /* a second opinion was asked for */
     struct forward_doubt doubts[FORWARD_DOUBTS_MAX]; /* (n_doubts) */
     uint32_t n_doubts;
     bool refused;                  /* by the status of the answer */
@@ -223,10 +226,12 @@ uint32_t engine_unseen_tokens(const struct engine *e, uint32_t prompt_tokens,
 /* Looks whether events have come, and logs once that they should have. */
 void engine_check_events(struct engine *e);
 
-/* expect.c: what an engine will hold. A request was handed to it; has ended
- * well; has failed, or was given up (nothing if it is not expected any more).
- */
+/* expect.c: what an engine will hold. A request was handed to it; is refused;
+ * begins to be answered well; has ended well; has failed, or was given up
+ * (nothing if it is not expected any more). */
 void expect_sent(struct service_request *request);
+void expect_refused(struct service_request *request);
+void expect_answered(struct service_request *request);
 void expect_ended(struct service_request *request);
 void expect_failed(struct service_request *request);
 
@@ -275,6 +280,10 @@ void forward_end_late(struct service_request *request);
 /* forward_status.c: an answer of that status has come. Whether the request is
  * tried elsewhere: as if the engine had failed, but no fault of it yet. */
 bool forward_try_elsewhere(struct service_request *request, int status);
+
+/* forward_status.c: its engine refuses it: nothing of it is cached there, and
+ * its session's home is what it was. */
+void forward_is_refused(struct service_request *request);
 
 /* forward_status.c: its engine answers well: those that did not are at fault.
  */

@@ -2,7 +2,9 @@
  * What an engine will hold because of what was sent there.
  *
  * An engine without KV events is assumed to have a prompt's blocks from the
- * moment when it is sent, as long as they fit (core/index/predicted).
+ * moment when it is sent, as long as they fit (core/index/predicted). If it
+ * refuses the prompt, those that were new are dropped again; another request
+ * that counted on them predicts them anew when it is answered.
  *
  * One with events will tell them, a while after they are computed. Until then
  * they are expected, in the pool's sense: requests that begin alike and come
@@ -70,11 +72,15 @@ bool expect_stores(const struct service_request *request)
 
 /* The prompt's blocks are taken to be there from now on: a request that begins
  * alike and comes before they are computed waits behind this one there, and
- * finds them. */
-static void predict(struct engine *e, const struct request_prompt *p)
+ * finds them. The first *had of them were there before, at least. */
+static void predict(struct engine *e, const struct request_prompt *p,
+                    size_t *had)
 {
-    size_t n = predicted_use(e->predicted, p->keys, whole_keys(e, p),
-                             engine_evicted, e);
+    size_t n = whole_keys(e, p);
+
+    while (*had < n && predicted_has(e->predicted, p->keys[*had]))
+        ++*had;
+    n = predicted_use(e->predicted, p->keys, n, engine_evicted, e);
 
     (void)!prefix_index_stored(e->service->index, slot_of(e), TIER_DEVICE, 0,
                                p->keys, n);
@@ -127,9 +133,32 @@ void expect_sent(struct service_request *request)
     bool ids = request->forward->what.ids;
 
     if (engine_predicts(e, ids))
-        predict(e, &request->prompt);
+        predict(e, &request->prompt, &request->forward->n_had);
+    request->forward->drops_seen = e->n_drops;
     if (e->feed && ids)
         expect(e, request);
+}
+
+void expect_refused(struct service_request *request)
+{
+    struct forward *f = request->forward;
+    const struct request_prompt *p = &request->prompt;
+
+    expect_failed(request);
+    if (!engine_predicts(f->engine, f->what.ids) || f->n_had >= p->n_keys)
+        return;
+    f->engine->n_drops++;
+    predicted_drop(f->engine->predicted, p->keys + f->n_had,
+                   p->n_keys - f->n_had, engine_evicted, f->engine);
+}
+
+void expect_answered(struct service_request *request)
+{
+    struct forward *f = request->forward;
+
+    if (f->drops_seen != f->engine->n_drops &&
+        engine_predicts(f->engine, f->what.ids))
+        predict(f->engine, &request->prompt, &f->n_had);
 }
 
 void expect_ended(struct service_request *request)

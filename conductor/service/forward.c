@@ -96,7 +96,7 @@ static void on_answer(void *arg, const struct http_head *head)
     request->output.n_tokens = 1; /* from now on it is not tried again */
     f->refused = head->status >= 300;
     if (f->refused) {
-        expect_failed(request);
+        forward_is_refused(request);
         prefill_over(request, -1, clock_now_us());
     } else {
         forward_answers_well(request);

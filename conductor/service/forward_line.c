@@ -61,5 +61,6 @@ void forward_abort(struct service_request *request)
     f->turn_us = 0;
     f->refused = f->paused = false;
     f->n_tail = 0;
+    f->n_had = 0;
     f->n_bytes = 0;
 }

@@ -15,6 +15,7 @@
 #include <stdio.h>
 
 #include "conductor/service/engine.h"
+#include "conductor/service/sessions.h"
 
 static bool is_key(int status)
 {
@@ -56,6 +57,13 @@ static void doubt(struct service_request *request, int status)
             (struct forward_doubt){request->attempt.prefill, status};
 }
 
+void forward_is_refused(struct service_request *request)
+{
+    expect_refused(request);
+    sessions_note(&request->service->sessions, request->session,
+                  request->dispatch.ask.session);
+}
+
 bool forward_try_elsewhere(struct service_request *request, int status)
 {
     struct service *s = request->service;
@@ -68,6 +76,7 @@ bool forward_try_elsewhere(struct service_request *request, int status)
         tries >= s->dispatch.max_retries)
         return false;
     doubt(request, status);
+    forward_is_refused(request);
     snprintf(why, sizeof(why), "engine %s answers %d", f->engine->config->name,
              status);
     request_instance_lost(request, request->attempt.prefill, why);
@@ -90,4 +99,5 @@ void forward_answers_well(struct service_request *request)
         engine_refused(e, why);
     }
     f->n_doubts = 0;
+    expect_answered(request);
 }

@@ -806,6 +806,39 @@ class Placement(EngineCase):
                 'x-conductor-request-id'])
             self.assertEqual(told.body['session'], session)
 
+    def test_what_was_refused_is_nowhere(self):
+        """Neither in the predicted caches, nor the session's home."""
+        status = [200]
+
+        def serve(request, send):
+            if status[0] >= 300:
+                send(reply(status[0], {'why': 'mine'}))
+            else:
+                Engine.complete(request, send)
+        cluster = self.engines(serve, serve)
+
+        def blocks():
+            return total(cluster.api.metrics(), 'conductor_instance_blocks')
+        begin, rest = [7] * 160, [8] * 160
+        self.post(cluster, {'prompt': begin})
+        had = blocks()
+        self.assertGreater(had, 0)
+        for status[0] in (400, 404, 429, 500, 503):
+            got = self.post(cluster, {'prompt': begin + rest})
+            self.assertEqual((got.status, blocks()), (status[0], had))
+        status[0] = 200
+        self.post(cluster, {'prompt': begin + rest})
+        self.assertEqual(blocks(), 2 * had)
+        for i in range(6):
+            asked = {'prompt': [100 + i] * 50}
+            session = {'X-Session-ID': f's{i}'}
+            status[0] = 200
+            home = self.post(cluster, asked, headers=session).headers[
+                'x-conductor-prefill']
+            for status[0] in (400, 429, 500, 200):
+                got = self.post(cluster, asked, headers=session)
+            self.assertEqual(got.headers['x-conductor-prefill'], home)
+
     def test_prompts_of_other_paths(self):
         """SGLang's own path, and OpenAI's newest."""
         cluster = self.engines(None, None, None)

@@ -46,6 +46,21 @@ static void slow_use(struct slow *s, const uint64_t *keys, size_t n)
         s->n = s->capacity;
 }
 
+/* The keys behind the first `from` leave. */
+static void slow_drop(struct slow *s, const uint64_t *keys, size_t from,
+                      size_t n)
+{
+    for (size_t k = from; k < n; k++) {
+        size_t at = slow_find(s, keys[k]);
+
+        if (at == s->n)
+            continue;
+        s->n--;
+        memmove(s->used + at, s->used + at + 1,
+                (s->n - at) * sizeof(s->used[0]));
+    }
+}
+
 static void test_order(void)
 {
     struct predicted *p = predicted_new(4, 1);
@@ -126,6 +141,18 @@ static void one_world(unsigned seed)
         for (size_t i = 0; i < n_gone; i++)
             CU_ASSERT_TRUE(slow_find(&before, gone[i]) < before.n &&
                            slow_find(&s, gone[i]) == s.n);
+        CU_ASSERT_TRUE_FATAL(predicted_check(p));
+        if (step % 3 || n == 0)
+            continue;
+        size_t from = (unsigned)rand_r(&seed) % n;
+        size_t held = s.n;
+        n_gone = 0;
+        slow_drop(&s, keys, from, n);
+        predicted_drop(p, keys + from, n - from, on_evicted, NULL);
+        CU_ASSERT_EQUAL_FATAL(predicted_held(p), s.n);
+        CU_ASSERT_EQUAL(n_gone, held - s.n);
+        for (size_t i = 0; i < s.n; i++)
+            CU_ASSERT_TRUE_FATAL(predicted_has(p, s.used[i]));
         CU_ASSERT_TRUE_FATAL(predicted_check(p));
     }
     predicted_free(p);

@@ -4,7 +4,7 @@
  *
  *   nodes[0]  the ring's head: nodes[0].next was used last, nodes[0].prev is
  *             the next to leave
- *   nodes[1 .. held]  the blocks, in the order in which they first came
+ *   nodes[1 .. held]  the blocks
  *   table     (mask + 1) node numbers, 0: empty; at most half full; no empty
  *             place between a key's home and its entry
  */
@@ -161,6 +161,35 @@ size_t predicted_use(struct predicted *p, const uint64_t *keys, size_t n,
         link_first(p, i);
     }
     return n;
+}
+
+/* Takes a block out; the last node fills its place. */
+static void drop(struct predicted *p, uint32_t at)
+{
+    uint32_t i = p->table[at], last = p->held;
+
+    table_remove(p, at);
+    unlink_node(p, i);
+    if (i != last) {
+        p->table[place_of(p, p->nodes[last].key)] = i;
+        p->nodes[i] = p->nodes[last];
+        p->nodes[p->nodes[i].prev].next = i;
+        p->nodes[p->nodes[i].next].prev = i;
+    }
+    p->held--;
+}
+
+void predicted_drop(struct predicted *p, const uint64_t *keys, size_t n,
+                    predicted_evicted *evicted, void *arg)
+{
+    for (size_t k = 0; k < n; k++) {
+        uint32_t at = place_of(p, keys[k]);
+
+        if (!p->table[at])
+            continue;
+        drop(p, at);
+        evicted(arg, keys[k]);
+    }
 }
 
 int predicted_resize(struct predicted *p, uint32_t capacity_blocks,

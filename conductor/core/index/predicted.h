@@ -45,6 +45,14 @@ void predicted_free(struct predicted *p);
 size_t predicted_use(struct predicted *p, const uint64_t *keys, size_t n,
                      predicted_evicted *evicted, void *arg);
 
+/*
+ * Blocks that are not there after all: those of the n keys that it holds leave.
+ *   evicted  called for each, as in predicted_use().
+ * O(n).
+ */
+void predicted_drop(struct predicted *p, const uint64_t *keys, size_t n,
+                    predicted_evicted *evicted, void *arg);
+
 /* Forgets all of it. O(capacity), 8 bytes each. */
 void predicted_clear(struct predicted *p);
 
