@@ -133,7 +133,8 @@ static int take_on(const struct front_call *call, struct service *service,
     return 0;
 }
 
-/* 400 or 404: no such model, and there are none but engines'. */
+/* 400 or 404: no model is named where several could be meant, or an unknown
+ * one. */
 static void set_no_model(const struct front *front,
                          const struct forward_body *body,
                          struct openai_error *error)
@@ -162,6 +163,17 @@ static struct service *find(const struct front *front,
     return only && service_next(only) ? NULL : only;
 }
 
+/* Whether the native model answers: the request is for it, or has a fault that
+ * it tells better. */
+static bool is_native(const struct front *front, const struct service *service,
+                      int rc, const struct openai_error *error)
+{
+    if (!front->native)
+        return false;
+    return rc == -EINVAL ? strcmp(error->param, "model") != 0
+                         : service == front->native;
+}
+
 bool forward_serve(const struct front_call *call)
 {
     struct reading r = {0};
@@ -175,9 +187,7 @@ bool forward_serve(const struct front_call *call)
                                call->n, &r.rules, body, &error);
     struct service *service = rc ? NULL : find(call->front, body);
 
-    if ((rc == -EINVAL && call->front->native) ||
-        (rc == 0 && call->front->native &&
-         (!service || !service_forwards(service)))) {
+    if (is_native(call->front, service, rc, &error)) {
         forward_body_fini(body);
         return false;
     }

@@ -107,8 +107,8 @@ void endpoint_set_unready(const struct front *front,
 void endpoint_reply_error(struct http_conn *conn,
                           const struct openai_error *error, int64_t retry_us);
 
-/* front_models(models, text, size): the names of the models, as far as there is
- * room, and whether there are others. */
+/* front_models(models, text, size): the names of the models, then their other
+ * names, as far as there is room, and whether there are more. */
 void front_models(const struct models *models, char *text, size_t size);
 
 #endif

@@ -60,23 +60,32 @@ void view_models(const struct front_call *call)
     reply_json(call, &buf);
 }
 
+/* Adds a name to the n bytes of a list in text, if there is room for it and for
+ * what says that there are others. Returns how many there are now; size: there
+ * was none, and the list is at its end. */
+static size_t add_name(char *text, size_t size, size_t n, const char *name)
+{
+    if (n == size)
+        return n;
+    if (n && n + strlen(name) + sizeof(", \"\" and others") > size) {
+        snprintf(text + n, size - n, " and others");
+        return size;
+    }
+    return n + (size_t)snprintf(text + n, size - n, "%s\"%.100s\"",
+                                n ? ", " : "", name);
+}
+
 void front_models(const struct models *models, char *text, size_t size)
 {
+    const struct service *first = models_first(models), *s;
     size_t n = 0;
 
     snprintf(text, size, "no model");
-
-    for (const struct service *s = models_first(models); s;
-         s = service_next(s)) {
-        const char *name = service_model(s)->name;
-
-        if (n && n + strlen(name) + sizeof(", \"\" and others") > size) {
-            snprintf(text + n, size - n, " and others");
-            return;
-        }
-        n += (size_t)snprintf(text + n, size - n, "%s\"%.100s\"", n ? ", " : "",
-                              name);
-    }
+    for (s = first; s; s = service_next(s))
+        n = add_name(text, size, n, service_model(s)->name);
+    for (s = first; s; s = service_next(s))
+        for (size_t i = 0; i < service_model(s)->n_names; i++)
+            n = add_name(text, size, n, service_model(s)->names[i].name);
 }
 
 void view_model(const struct front_call *call)

@@ -214,11 +214,6 @@ bool models_reap(struct models *models, int64_t until_us)
     return true;
 }
 
-bool service_forwards(const struct service *service)
-{
-    return service->forwards;
-}
-
 uint16_t models_worker_port(const struct models *models)
 {
     const struct service *s = models_native(models);

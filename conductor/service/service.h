@@ -65,7 +65,7 @@ struct service_request_params {
     const char *session_id; /* (n_session_id): what the client calls it */
     size_t n_session_id;
     const char *adapter; /* LoRA, at most 255 bytes; NULL: none */
-    /* For service_forwards(): tokens are what its blocks are known by, any
+    /* For engines: tokens are what its blocks are known by, any
      * number of them, and max_tokens is a guess if it is not said. */
     const struct service_forward *forward;
 };
@@ -171,9 +171,6 @@ void service_cancel(struct service_request *request);
 /* A forwarded request's client takes nothing more for now, or takes more
  * again. `bytes` may come once more after a pause. */
 void service_pause(struct service_request *request, bool pause);
-
-/* Whether the requests of this model are forwarded to engines. */
-bool service_forwards(const struct service *service);
 
 /* The services of the models, one after the other; NULL: no more. */
 struct service *models_first(const struct models *models);

@@ -28,7 +28,8 @@ class EngineCase(Case):
             **(config or {})}
         cluster.start_conductor()
         wait_until('the engines are ready',
-                   lambda: cluster.api.instances()[0] == len(serves))
+                   lambda: cluster.api.instances()[0] ==
+                   len(cluster.config['engines']))
         return cluster
 
     def end(self, cluster):
@@ -169,6 +170,34 @@ class Passthrough(EngineCase):
             'POST', '/v1/completions', '{"model": "m", '), 400)
         self.assertEqual(cluster.api.request(
             'POST', '/v1/completions', {'prompt': 'no model'}).status, 200)
+
+    def test_bodies_without_a_model(self):
+        """They are for the only model; of several, none is meant."""
+        bodies = [{'prompt': 'x'}, {'prompt': 'x', 'model': None},
+                  {'prompt': 'x', 'model': ''}]
+        cluster = self.engines(None)
+        for body in bodies:
+            self.assertEqual(cluster.api.request(
+                'POST', '/v1/completions', body).status, 200, body)
+        self.assertEqual([json.loads(r.body) for r in self.all[0].requests],
+                         bodies)
+        self.end(cluster)
+        engine = Engine()
+        cluster = self.engines(config={'engines': [
+            {'name': 'a', 'url': engine.url, 'model': 'm',
+             'aliases': ['other'], 'adapters': ['lora']},
+            {'name': 'b', 'url': engine.url, 'model': 'n'}]})
+        self.more = [engine]
+        served = 'this server has "m", "n", "other", "lora"'
+        for body in bodies:
+            self.assertError(cluster.api.request(
+                'POST', '/v1/completions', body), 400,
+                f'model: missing: {served}')
+        for got in (cluster.api.request('POST', '/v1/completions', {
+                        'model': 'zz', 'prompt': 'x'}),
+                    cluster.api.request('GET', '/v1/models/zz')):
+            self.assertError(got, 404, f'model: "zz": does not exist; {served}')
+        self.assertEqual(engine.requests, [])
 
     def test_statuses_pass(self):
         def serve(request, send):
@@ -899,7 +928,8 @@ class Placement(EngineCase):
         self.assertEqual(cluster.conductor.wait(), 0)
         self.processes.remove(cluster.conductor)
         cluster.config.update(engines=[
-            {'name': 'e0', 'url': engine.url, 'model': 'm'}],
+            {'name': 'e0', 'url': engine.url, 'model': 'm',
+             'aliases': ['also']}],
             worker_listen=f'127.0.0.1:{cluster.ports["worker"]}')
         cluster.start_conductor()
         wait_until('both are ready',
@@ -908,9 +938,15 @@ class Placement(EngineCase):
         self.assertEqual(self.post(cluster, {'prompt': 'hello'}).status, 200)
         self.assertEqual(len(engine.requests), 1)
         self.assertEqual([m['id'] for m in cluster.api.request(
-            'GET', '/v1/models').body['data']], ['tiny', 'm'])
-        self.assertError(cluster.api.request('GET', '/v1/models/x'), 404,
-                         'model: "x": does not exist; this server has "tiny", "m"')
+            'GET', '/v1/models').body['data']], ['tiny', 'm', 'also'])
+        served = 'this server has "tiny", "m", "also"'
+        for got in (cluster.api.request('GET', '/v1/models/x'),
+                    cluster.api.complete('hello', model='x')):
+            self.assertError(got, 404, f'model: "x": does not exist; {served}')
+        for model in ({}, {'model': None}, {'model': ''}):
+            self.assertError(cluster.api.request(
+                'POST', '/v1/completions', {'prompt': 'hello', **model}), 400,
+                f'model: missing: {served}')
 
 
 class Configuration(Case):

@@ -89,12 +89,6 @@ bool models_forward(const struct models *models)
     return false;
 }
 
-bool service_forwards(const struct service *service)
-{
-    (void)service;
-    return false;
-}
-
 void service_pause(struct service_request *request, bool pause)
 {
     (void)request;

@@ -349,6 +349,7 @@ static void test_whatever(void)
         "{\"prompt\":[\"a\",[1]],\"max_tokens\":99999999999}",
         "{\"prompt\":[],\"messages\":{}}",
         "{\"input\":{\"x\":[[[]]]},\"model\":\"\"}",
+        "{\"model\":\"a\",\"model\" : null }",
     };
     static const char *const refused[] = {
         "",
@@ -364,6 +365,7 @@ static void test_whatever(void)
 
     for (size_t i = 0; i < sizeof(fine) / sizeof(fine[0]); i++) {
         b = read_ok(fine[i]);
+        CU_ASSERT_STRING_EQUAL(b.model, "");
         forward_body_fini(&b);
     }
     for (size_t i = 0; i < sizeof(refused) / sizeof(refused[0]); i++) {

@@ -155,6 +155,10 @@ static void test_neutral(void)
         0);
     openai_request_fini(&r);
     CU_ASSERT_EQUAL(
+        parse(OPENAI_COMPLETION, "{\"model\":\"\",\"prompt\":\"a\"}", &r, &e),
+        0);
+    openai_request_fini(&r);
+    CU_ASSERT_EQUAL(
         parse(OPENAI_CHAT,
               "{\"messages\":[{\"role\":\"user\",\"content\":\"a\","
               "\"name\":null}],\"logprobs\":false,\"tools\":[],"

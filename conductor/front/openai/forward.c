@@ -105,9 +105,15 @@ static bool read_text(struct forward_slice v, char text[FORWARD_MODEL_BYTES])
     return true;
 }
 
+static bool is(struct forward_slice v, const char *text)
+{
+    return v.n == strlen(text) && memcmp(v.at, text, v.n) == 0;
+}
+
 static int read_model(struct reader *r, struct forward_slice v)
 {
-    if (read_text(v, r->out->model))
+    *r->out->model = '\0';
+    if (is(v, "null") || read_text(v, r->out->model))
         return 0;
     r->walk.param = "model";
     r->walk.p = v.at;
@@ -127,11 +133,6 @@ static uint32_t number_of(struct forward_slice v)
         n = n * 10 + (uint64_t)(v.at[i] - '0');
     }
     return n < UINT32_MAX ? (uint32_t)n : UINT32_MAX;
-}
-
-static bool is(struct forward_slice v, const char *text)
-{
-    return v.n == strlen(text) && memcmp(v.at, text, v.n) == 0;
 }
 
 static bool is_one_of(const char *key, const char *const *names)

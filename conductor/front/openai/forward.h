@@ -58,7 +58,7 @@ struct forward_kind {
 };
 
 struct forward_body {
-    char model[FORWARD_MODEL_BYTES]; /* "": none is named */
+    char model[FORWARD_MODEL_BYTES]; /* "" or null: none is named */
     bool stream;
     bool ids;            /* words are token ids */
     uint32_t max_tokens; /* 0: not said */

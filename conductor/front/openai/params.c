@@ -285,7 +285,8 @@ static int read_model(const json_t *body, const struct openai_model *model,
         return 0;
     if (!json_is_string(value))
         return bad_value(error, "model", value, "a string");
-    if (strcmp(json_string_value(value), model->name) == 0)
+    if (!*json_string_value(value) ||
+        strcmp(json_string_value(value), model->name) == 0)
         return 0;
     openai_error_set(error, 404, "model_not_found", "model",
                      "model: \"%.100s\": does not exist; this server has "
