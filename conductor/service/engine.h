@@ -61,6 +61,7 @@ struct engine {
     uint64_t n_good;               /* answers for its health */
     bool had_model;                /* it has listed its model */
     bool other_model;              /* it has another one now */
+    uint32_t window_tokens;        /* that it told; 0: none */
     bool doubt_told;     /* the log has it that it lists another one */
     size_t report_bytes; /* so many of them have come */
     struct report_scan scan;

@@ -38,6 +38,14 @@ static void take_names(struct engine *e, const struct model_list *list)
     log_info("engine %s has %u adapters", e->config->name, list->adapters.n);
 }
 
+static void take_window(struct engine *e, uint32_t window_tokens)
+{
+    if (e->window_tokens == window_tokens)
+        return;
+    e->window_tokens = window_tokens;
+    models_name(e->service);
+}
+
 /* It has another model: no work, until it has the right one again. */
 static void lose_model(struct engine *e, const struct model_list *list)
 {
@@ -66,6 +74,7 @@ bool engine_take_models(struct engine *e, const char *text, size_t n)
         e->had_model = true;
         e->other_model = false;
         take_names(e, &list);
+        take_window(e, model_list_window(&list, model));
         return true;
     }
     if (e->had_model || e->config->kind != ENGINE_OPENAI) {

@@ -1,4 +1,4 @@
-/* The names of a model, which requests may use. */
+/* The names of a model, which requests may use, and its window. */
 #include <string.h>
 
 #include "conductor/service/models.h"
@@ -33,15 +33,24 @@ static void keep_known(struct service *s, const struct engine_config *e)
     s->model.n_names = n;
 }
 
+/* The least window that an engine told; 0 before the first. */
+static uint32_t least(uint32_t a, uint32_t b)
+{
+    return a && (!b || a < b) ? a : b;
+}
+
 static void name(struct service *s)
 {
     const struct engine_config *like = NULL;
 
+    s->model.window_tokens = 0;
     for (uint32_t i = 0; i < pool_slots(s->pool); i++) {
         const struct engine *e = s->engines[i];
 
         if (!e || e->leaving)
             continue;
+        s->model.window_tokens =
+            least(s->model.window_tokens, e->window_tokens);
         if (!like)
             models_name_like(s, like = &e->own);
         else if (engine_names_differ(like, &e->own))

@@ -46,10 +46,10 @@ void models_note(const struct models *models, const struct fleet_entry *entry);
                                             bool engines,
                                             char err[CONFIG_ERROR_MAX]);
 
-/* model_names.c: the names of a model are those that all its engines have: they
- * will be looked at in one of the loop's next turns, or now, those of all
- * models where that is due; or they are those of the engine that is its first.
- */
+/* model_names.c: the names of a model are those that all its engines have, its
+ * window the least that they told: they will be looked at in one of the loop's
+ * next turns, or now, those of all models where that is due; or the names are
+ * those of the engine that is its first. */
 void models_name(struct service *s);
 void models_name_due(struct models *models);
 void models_name_like(struct service *s, const struct engine_config *like);

@@ -135,7 +135,8 @@ struct service_name {
 };
 
 /* The served model. Strings live as long as the service. vocab and window are 0
- * until the first worker has registered. */
+ * until the first worker has registered; of engines, the window until one has
+ * told its own. */
 struct service_model_info {
     const char *name;
     uint32_t vocab;                   /* ids are < vocab */

@@ -199,6 +199,21 @@ class Passthrough(EngineCase):
             self.assertError(got, 404, f'model: "zz": does not exist; {served}')
         self.assertEqual(engine.requests, [])
 
+    def test_least_window(self):
+        """max_model_len of a model is the least that its engines tell."""
+        def told(cluster):
+            card, = cluster.api.request('GET', '/v1/models').body['data']
+            return card['max_model_len']
+
+        cluster = self.engines(None, None)
+        self.assertIsNone(told(cluster))
+        for windows, least in (((None, 1984), 1984), ((4096, 1984), 1984),
+                               ((4096, 8192), 4096), ((-1, 2**40), None)):
+            for engine, window in zip(self.all, windows):
+                engine.models = [{'id': 'm', 'max_model_len': window}]
+            wait_until(f'the window is {least}',
+                       lambda: told(cluster) == least)
+
     def test_statuses_pass(self):
         def serve(request, send):
             send(reply(int(json.loads(request.body)['status']), {'why': 'mine'}))

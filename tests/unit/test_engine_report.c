@@ -114,8 +114,9 @@ static void test_models(void)
     CU_ASSERT_EQUAL_FATAL(
         read_list("{\"object\":\"list\",\"data\":["
                   "{\"id\":\"sql\",\"root\":\"/l\",\"parent\":\"b\"},"
-                  "{\"id\":\"b\",\"root\":\"/m\",\"parent\":null},"
-                  "{\"id\":\"c\",\"root\":\"/m\",\"parent\":null},"
+                  "{\"id\":\"b\",\"root\":\"/m\",\"parent\":null,"
+                  "\"max_model_len\":1984},"
+                  "{\"id\":\"c\",\"root\":\"/m\",\"max_model_len\":7},"
                   "{\"id\":\"c\",\"root\":\"/m\"},"
                   "{\"id\":\"d\",\"root\":\"/other\"},"
                   "{\"id\":\"e\",\"parent\":\"d\"},"
@@ -131,6 +132,9 @@ static void test_models(void)
     CU_ASSERT_TRUE(model_list_has(&list, "d"));
     CU_ASSERT_TRUE(model_list_has(&list, "e"));
     CU_ASSERT_FALSE(model_list_has(&list, "x"));
+    CU_ASSERT_EQUAL(model_list_window(&list, "b"), 1984);
+    CU_ASSERT_EQUAL(model_list_window(&list, "c"), 1984);
+    CU_ASSERT_EQUAL(model_list_window(&list, "d"), 0);
 }
 
 static void test_no_models(void)

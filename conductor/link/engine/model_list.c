@@ -26,6 +26,11 @@ bool model_list_has(const struct model_list *list, const char *name)
            has(&list->adapters, name) || has(&list->others, name);
 }
 
+uint32_t model_list_window(const struct model_list *list, const char *name)
+{
+    return has(&list->others, name) ? 0 : list->window_tokens;
+}
+
 /* The member's text, NULL: it has none. */
 static const char *text_of(const json_t *card, const char *key)
 {
@@ -45,6 +50,14 @@ static const char *name_of(const json_t *card)
     return id;
 }
 
+/* 0: it is not told, or is no such number. */
+static uint32_t window_of(const json_t *card)
+{
+    json_int_t n = json_integer_value(json_object_get(card, "max_model_len"));
+
+    return n > 0 && n <= UINT32_MAX ? (uint32_t)n : 0;
+}
+
 static void take_base(struct model_list *list, const json_t *card,
                       const char **root)
 {
@@ -55,6 +68,7 @@ static void take_base(struct model_list *list, const json_t *card,
     if (!*list->model) {
         snprintf(list->model, sizeof(list->model), "%s", id);
         *root = own;
+        list->window_tokens = window_of(card);
     } else {
         add(own && *root && strcmp(own, *root) == 0 ? &list->aliases
                                                     : &list->others,

@@ -12,6 +12,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "conductor/config_names.h"
 
@@ -21,6 +22,7 @@ struct model_list {
     char model[ENGINE_NAME_MAX]; /* "": none */
     struct engine_names aliases, adapters;
     struct engine_names others; /* models of their own */
+    uint32_t window_tokens;     /* max_model_len of the model; 0: not told */
 };
 
 /* Reads the n bytes of an answer. Returns 0, also of an empty list; -EINVAL: it
@@ -31,5 +33,8 @@ struct model_list {
 
 /* Whether requests may name the engine's model, or one of its models, so. */
 bool model_list_has(const struct model_list *list, const char *name);
+
+/* The window of a model of that name; 0: it is not known. */
+uint32_t model_list_window(const struct model_list *list, const char *name);
 
 #endif
