@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/event_loop.h"
+#include "base/frame_output.h"
 #include "base/socket.h"
 
 #define IO_CHUNK_BYTES (1u << 20)
@@ -18,7 +19,7 @@ struct frame_conn {
     struct bufferevent *bev; /* connects and writes */
     struct event *readable;  /* NULL until the socket is connected */
     struct frame_reader reader;
-    struct evbuffer *small; /* empty between calls; see add_bytes() */
+    struct frame_output output;
     struct event *deferred; /* fires to end the connection */
     const struct frame_conn_ops *ops;
     void *arg;
@@ -29,19 +30,8 @@ struct frame_conn {
     bool ending;     /* `deferred` is pending: no more frames */
     bool flushing;   /* closes when the output is written */
     bool freed;      /* frame_conn_free() inside a callback */
-    bool lent_last;  /* the output ends with memory that was lent */
     bool resting;    /* until frame_conn_resume() */
 };
-
-/* Gives back memory that was lent to the output: libevent would do so later,
- * perhaps after the owner is gone. */
-static void drop_output(struct bufferevent *bev)
-{
-    struct evbuffer *out = bufferevent_get_output(bev);
-
-    evbuffer_unfreeze(out, 1);
-    evbuffer_drain(out, evbuffer_get_length(out));
-}
 
 static void stop_reading(struct frame_conn *c)
 {
@@ -53,13 +43,10 @@ static void conn_destroy(struct frame_conn *c)
 {
     event_loop_drop(c->readable);
     frame_reader_fini(&c->reader);
-    if (c->bev) {
-        drop_output(c->bev);
+    frame_output_fini(&c->output);
+    if (c->bev)
         bufferevent_free(c->bev);
-    }
     event_loop_drop(c->deferred);
-    if (c->small)
-        evbuffer_free(c->small);
     free(c);
 }
 
@@ -253,9 +240,9 @@ static struct frame_conn *conn_alloc(struct event_base *base,
         c->limits = *limits;
         c->bev = bufferevent_socket_new(base, fd, BEV_OPT_CLOSE_ON_FREE);
         c->deferred = event_new(base, -1, 0, on_deferred, c);
-        c->small = evbuffer_new();
     }
-    if (!c || !c->bev || !c->deferred || !c->small) {
+    if (!c || !c->bev || !c->deferred ||
+        frame_output_init(&c->output, bufferevent_get_output(c->bev))) {
         if ((!c || !c->bev) && fd >= 0)
             evutil_closesocket(fd);
         if (c)
@@ -345,31 +332,10 @@ static bool output_takes(struct frame_conn *c, size_t n)
     return false;
 }
 
-/* Behind lent memory evbuffer_add() would allocate as much again for its bytes,
- * however few they are. */
-static int add_bytes(struct frame_conn *c, const void *data, size_t n)
-{
-    struct evbuffer *out = bufferevent_get_output(c->bev);
-
-    if (!c->lent_last)
-        return evbuffer_add(out, data, n);
-    c->lent_last = false;
-    return evbuffer_add(c->small, data, n) ||
-           evbuffer_add_buffer(out, c->small);
-}
-
 void frame_conn_send_bytes(struct frame_conn *c, const void *data, size_t n)
 {
-    if (output_takes(c, n) && add_bytes(c, data, n))
+    if (output_takes(c, n) && frame_output_add(&c->output, data, n))
         frame_conn_fail(c, "out of memory for output");
-}
-
-/* evbuffer's callback has the bytes too. */
-static void on_sent(const void *, size_t, void *arg)
-{
-    struct frame_loan *loan = arg;
-
-    loan->over(loan);
 }
 
 void frame_conn_lend(struct frame_conn *c, const void *data, size_t n,
@@ -379,13 +345,10 @@ void frame_conn_lend(struct frame_conn *c, const void *data, size_t n,
         loan->over(loan);
         return;
     }
-    if (evbuffer_add_reference(bufferevent_get_output(c->bev), data, n, on_sent,
-                               loan)) {
+    if (frame_output_lend(&c->output, data, n, loan)) {
         frame_conn_fail(c, "out of memory for output");
         loan->over(loan);
-        return;
     }
-    c->lent_last = true;
 }
 
 void frame_conn_send(struct frame_conn *c, const struct wire_buf *buf)
