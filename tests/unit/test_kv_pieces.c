@@ -203,6 +203,88 @@ static void test_clears_of_nothing_cost_nothing(void)
     kv_map_free(map);
 }
 
+/* One block of an engine with blocks of one token: its hash is its token + 1.
+ */
+static struct kv_event one_block(const uint64_t *hash, const uint32_t *token,
+                                 uint64_t parent)
+{
+    return (struct kv_event){.kind = KV_STORED,
+                             .groups = 1,
+                             .hashes = hash,
+                             .tokens = token,
+                             .n_hashes = 1,
+                             .n_tokens = 1,
+                             .block_size = 1,
+                             .has_parent = parent != 0,
+                             .parent = parent};
+}
+
+/* Takes it in pieces. Returns the most that the sink was told in one. */
+static uint64_t most_told(struct kv_map *map, const struct told *t,
+                          const struct kv_event *e)
+{
+    uint64_t most = 0;
+    bool more = true;
+
+    kv_map_begin(map, 0, &(struct kv_batch){.events = e, .n_events = 1});
+    while (more) {
+        uint64_t before = t->stored + t->removed;
+
+        more = kv_map_work(map, PIECE);
+        if (t->stored + t->removed - before > most)
+            most = t->stored + t->removed - before;
+    }
+    return most;
+}
+
+/* Blocks of the index that begin alike: when their first piece goes or comes,
+ * all of them do, however many there are. */
+static void test_one_piece_of_many_blocks(void)
+{
+    enum { TREES = 20, EACH = 1000, WIDE = 20000 };
+    static uint64_t tops[TREES];
+    struct told t = {0};
+    struct kv_map *map =
+        kv_map_new(&(struct kv_map_config){.model = "m",
+                                           .block_tokens = 2,
+                                           .engine_tokens = 1,
+                                           .max_blocks = 1u << 20},
+                   &sink, &t);
+    struct kv_event e;
+
+    for (uint32_t i = 0; i < TREES * (EACH + 1); i++) {
+        uint64_t hash = i + 1;
+
+        tops[i / (EACH + 1)] = hash - i % (EACH + 1);
+        e = one_block(&hash, &i, i % (EACH + 1) ? tops[i / (EACH + 1)] : 0);
+        (void)most_told(map, &t, &e);
+    }
+    CU_ASSERT_EQUAL(t.stored, TREES * EACH);
+    e = (struct kv_event){
+        .kind = KV_REMOVED, .groups = 1, .hashes = tops, .n_hashes = TREES};
+    CU_ASSERT(most_told(map, &t, &e) <= EACH + PIECE);
+    CU_ASSERT_EQUAL(t.removed, TREES * EACH);
+    CU_ASSERT_EQUAL(kv_map_stats(map).full, 0);
+    /* One that is wider is not kept. */
+    for (uint32_t i = 0; i < WIDE; i++) {
+        uint64_t hash = i + 100000;
+
+        e = one_block(&hash, &i, i ? 100000 : 0);
+        (void)most_told(map, &t, &e);
+    }
+    CU_ASSERT_EQUAL(kv_map_stats(map).full, WIDE - RECUT_TREE_MAX);
+    e = one_block(&(uint64_t){100000}, &(uint32_t){0}, 0);
+    e.kind = KV_REMOVED;
+    CU_ASSERT(most_told(map, &t, &e) < RECUT_TREE_MAX);
+    e.kind = KV_STORED;
+    CU_ASSERT(most_told(map, &t, &e) < RECUT_TREE_MAX);
+    CU_ASSERT(kv_map_check(map));
+    e = (struct kv_event){.kind = KV_CLEARED};
+    (void)most_told(map, &t, &e);
+    CU_ASSERT(kv_map_check(map));
+    kv_map_free(map);
+}
+
 /* What the map has no room for is counted, until it is removed or forgotten. */
 static void test_what_has_no_room(void)
 {
@@ -346,6 +428,8 @@ int main(void)
     CU_add_test(suite, "no piece is long", test_no_piece_is_long);
     CU_add_test(suite, "clears of nothing cost nothing",
                 test_clears_of_nothing_cost_nothing);
+    CU_add_test(suite, "one piece of many blocks",
+                test_one_piece_of_many_blocks);
     CU_add_test(suite, "as if at once", test_as_if_at_once);
     CU_add_test(suite, "what has no room", test_what_has_no_room);
     CU_basic_set_mode(CU_BRM_VERBOSE);

@@ -41,6 +41,12 @@ void kv_map_clear(struct kv_map *map)
     forget_all(map);
 }
 
+static uint64_t cost_so_far(const struct kv_map *map)
+{
+    return map->work.cost + (map->recut ? recut_cost(map->recut) : 0) +
+           (map->config.room_cost ? map->config.room_cost(map->arg) : 0);
+}
+
 /* How many entries a rank has, in one tier or in all. */
 static uint64_t entries_of(const struct kv_map *map, uint16_t rank,
                            const enum block_tier *tier)
@@ -60,17 +66,21 @@ static bool clear_part(struct kv_map *map, uint16_t rank,
 {
     uint64_t all = UINT64_C(1) << map->copies.bits;
     uint64_t end = n < all - *slot ? *slot + n : all, first = *slot;
-    uint64_t left = entries_of(map, rank, tier);
+    uint64_t left = entries_of(map, rank, tier), from = cost_so_far(map);
 
-    for (; *slot < end && left > 0; ++*slot) {
+    while (*slot < end && left > 0 && cost_so_far(map) - from < PIECE_COST) {
         struct copies *entry = &map->copies.slots[*slot];
 
-        while (entry->count != 0 && entry->place.rank == rank &&
-               (!tier || entry->place.tier == *tier)) {
-            map_remove_entry(map, entry);
-            map->work.cost++;
-            left--;
+        if (entry->count == 0 || entry->place.rank != rank ||
+            (tier && entry->place.tier != *tier)) {
+            ++*slot;
+            continue;
         }
+        map_remove_entry(map, entry);
+        if (map->recut)
+            map_say_gone(map);
+        map->work.cost++;
+        left--;
     }
     map->work.cost += (*slot - first) / PIECE_SLOTS;
     map_say_gone(map);
@@ -95,7 +105,8 @@ void kv_map_clear_rank(struct kv_map *map, uint16_t rank)
         kv_map_abandon(map);
     map->work.slot = 0; /* entries move */
     waiting_clear(&map->waiting);
-    (void)clear_part(map, rank, NULL, &slot, UINT64_MAX);
+    while (clear_part(map, rank, NULL, &slot, UINT64_MAX))
+        ;
 }
 
 /* A piece of a clear. Returns whether there is more of it. */
@@ -145,6 +156,16 @@ static uint32_t block_cost(const struct kv_map *map, const struct kv_event *e)
            (cut_into > 1 ? cut_into : 1);
 }
 
+/* What one of them may cost at most. */
+static uint32_t block_cost_max(const struct kv_map *map,
+                               const struct kv_event *e)
+{
+    uint32_t cost = block_cost(map, e);
+    uint32_t behind = map->recut ? recut_piece_cost(map->recut) : 0;
+
+    return cost > behind ? cost : behind;
+}
+
 /* Cuts an event to the piece that begins at a block. A later piece is behind
  * the last block of the one before it. */
 static void cut(struct kv_event *e, uint32_t from, uint32_t cost)
@@ -187,7 +208,7 @@ static bool take_piece(struct kv_map *map)
     if (n == 0)
         return false;
     cost = block_cost(map, &e);
-    cut(&e, w->block, cost);
+    cut(&e, w->block, block_cost_max(map, &e));
     w->block += e.n_hashes;
     w->cost += (uint64_t)e.n_hashes * cost;
     if (e.kind == KV_REMOVED)
@@ -197,6 +218,8 @@ static bool take_piece(struct kv_map *map)
             map_unkept(map, n - w->block);
         return false;
     }
+    if (map->recut)
+        map_say_gone(map);
     return w->block < n;
 }
 
@@ -224,12 +247,6 @@ void kv_map_begin(struct kv_map *map, uint16_t rank,
     map->heard = true;
     map->work.batch = batch;
     map->work.rank = rank;
-}
-
-static uint64_t cost_so_far(const struct kv_map *map)
-{
-    return map->work.cost + (map->recut ? recut_cost(map->recut) : 0) +
-           (map->config.room_cost ? map->config.room_cost(map->arg) : 0);
 }
 
 bool kv_map_work(struct kv_map *map, uint32_t max_blocks)

@@ -181,7 +181,8 @@ void recut_name(struct recut *r, uint64_t parent, uint64_t seed,
         uint64_t extra = extras ? extras[i] : 0;
 
         if (at == NO_PIECE) {
-            at = add(r, keys[i]);
+            if (r->larger || smaller_fits(r, before))
+                at = add(r, keys[i]);
             if (at == NO_PIECE)
                 break;
             (r->larger ? larger_name : smaller_name)(
@@ -243,13 +244,18 @@ void recut_clear(struct recut *r)
     free(r->words);
     r->pieces = NULL;
     r->words = NULL;
-    r->n_slots = r->n_used = 0;
+    r->n_slots = r->n_used = r->widest = 0;
     r->free = r->unsettled = NO_PIECE;
 }
 
 uint64_t recut_cost(const struct recut *r)
 {
     return r->cost;
+}
+
+uint32_t recut_piece_cost(const struct recut *r)
+{
+    return r->larger ? r->ratio : r->widest;
 }
 
 uint64_t recut_full(const struct recut *r)

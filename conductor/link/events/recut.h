@@ -18,6 +18,10 @@
 
 #include "conductor/link/events/block_map.h"
 
+/* Smaller pieces that the index's blocks that begin with one of them may have:
+ * when it goes or comes, all of them are looked at. */
+#define RECUT_TREE_MAX 4096u
+
 struct recut;
 
 struct recut_config {
@@ -47,7 +51,8 @@ void recut_name(struct recut *r, uint64_t parent, uint64_t seed,
 
 /* Pieces are in a tier now, or are not any more; the sink hears what follows.
  * Those that nobody named are passed over. Cost: O(n); of a smaller piece also
- * all that is known behind it in the blocks that begin with it. */
+ * all that is known behind it in the blocks that begin with it, less than
+ * RECUT_TREE_MAX. */
 void recut_stored(struct recut *r, enum block_tier tier, const uint64_t *keys,
                   size_t n);
 void recut_removed(struct recut *r, enum block_tier tier, const uint64_t *keys,
@@ -64,7 +69,10 @@ void recut_clear(struct recut *r);
  * long as a block. */
 uint64_t recut_cost(const struct recut *r);
 
-/* Pieces that had no room, ever. */
+/* Pieces that are looked at, at most, when one goes or comes. */
+uint32_t recut_piece_cost(const struct recut *r);
+
+/* Pieces that had no room, ever, or whose blocks had RECUT_TREE_MAX. */
 uint64_t recut_full(const struct recut *r);
 
 /* Pieces that are known, now. */

@@ -21,9 +21,31 @@ static uint64_t block_key(const struct recut *r, uint32_t last, uint64_t seed)
                                : key;
 }
 
+/* The first piece of its block. */
+static uint32_t top_of(const struct recut *r, uint32_t at)
+{
+    return r->pieces[at].parent == NO_PIECE ? at : r->pieces[at].tree;
+}
+
+static bool in_its_block(const struct recut *r, uint32_t parent)
+{
+    return parent != NO_PIECE && r->pieces[parent].at + 1u < r->ratio;
+}
+
+bool smaller_fits(const struct recut *r, uint32_t parent)
+{
+    return !in_its_block(r, parent) ||
+           r->pieces[top_of(r, parent)].tree < RECUT_TREE_MAX;
+}
+
 static void link_child(struct recut *r, uint32_t at, uint32_t parent)
 {
     struct piece *p = &r->pieces[at], *above = &r->pieces[parent];
+    uint32_t top = top_of(r, parent);
+
+    p->tree = top;
+    if (++r->pieces[top].tree > r->widest)
+        r->widest = r->pieces[top].tree;
 
     p->parent = parent;
     p->next = above->child;
@@ -36,6 +58,8 @@ void smaller_unlink(struct recut *r, uint32_t at)
 {
     const struct piece *p = &r->pieces[at];
 
+    if (p->parent != NO_PIECE)
+        r->pieces[p->tree].tree--;
     if (p->next != NO_PIECE)
         r->pieces[p->next].prev = p->prev;
     if (p->prev != NO_PIECE)
@@ -50,19 +74,20 @@ void smaller_name(struct recut *r, uint32_t at, uint32_t parent, uint64_t seed,
     struct piece *p = &r->pieces[at];
 
     p->odd = extra != 0;
+    p->tree = 1;
     memcpy(recut_words(r, at), tokens,
            r->config.piece_tokens * sizeof(*tokens));
-    if (parent != NO_PIECE && r->pieces[parent].at + 1 < r->ratio) {
+    if (in_its_block(r, parent)) {
         const struct piece *above = &r->pieces[parent];
 
-        p->at = above->at + 1;
+        p->at = (uint16_t)(above->at + 1);
         p->before = above->before;
         p->odd |= above->odd;
         link_child(r, at, parent);
     } else if (parent != NO_PIECE) {
         p->before = r->pieces[parent].last;
     }
-    if (p->at + 1 == r->ratio)
+    if (p->at + 1u == r->ratio)
         p->last = block_key(r, at, seed);
 }
 
@@ -99,7 +124,7 @@ void smaller_changed(struct recut *r, uint32_t top, enum block_tier tier)
         if (!changed)
             continue;
         p->whole ^= bit;
-        if (p->at + 1 == r->ratio)
+        if (p->at + 1u == r->ratio)
             recut_say(r, whole, tier, p->before, p->last);
     }
 }
@@ -117,7 +142,8 @@ bool smaller_check(const struct recut *r)
                 return false;
         if (p->at >= r->ratio || (p->at > 0) != (p->parent != NO_PIECE) ||
             (p->child != NO_PIECE && r->pieces[p->child].parent != at) ||
-            (p->next != NO_PIECE && r->pieces[p->next].prev != at))
+            (p->next != NO_PIECE && r->pieces[p->next].prev != at) ||
+            r->pieces[top_of(r, at)].tree > RECUT_TREE_MAX)
             return false;
     }
     return true;

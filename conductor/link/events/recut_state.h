@@ -26,7 +26,9 @@ struct piece {
     /* Smaller pieces: those of the same block. */
     uint32_t parent, child, next, prev;
     uint32_t link; /* of the list of free ones, or of unsettled ones */
-    uint32_t at;   /* its place in its block */
+    uint32_t tree; /* of the first one of a block: pieces that begin with it;
+                      of others: the first one */
+    uint16_t at;   /* its place in its block */
     uint8_t tiers; /* that have it */
     uint8_t whole;
     bool used;
@@ -56,6 +58,7 @@ struct recut {
     uint32_t n_slots, max_slots; /* room, and how much it may grow to */
     uint32_t n_used;             /* slots that were ever used */
     uint32_t free, unsettled;    /* lists */
+    uint32_t widest;             /* of the trees there were */
     struct copies_table by_key;  /* its key is the slot + 1 */
     struct copies_table held;    /* larger pieces */
     uint32_t *tokens;            /* (block_tokens): scratch */
@@ -74,6 +77,8 @@ void recut_say(struct recut *r, bool stored, enum block_tier tier,
 
 /* recut_smaller.c, recut_larger.c: fill in a new piece behind `parent`; a tier
  * has a piece now, or lost it; check the invariant. */
+/* Whether one more piece may stand behind `parent`. */
+bool smaller_fits(const struct recut *r, uint32_t parent);
 void smaller_name(struct recut *r, uint32_t at, uint32_t parent, uint64_t seed,
                   const uint32_t *tokens, uint64_t extra);
 void smaller_changed(struct recut *r, uint32_t at, enum block_tier tier);
