@@ -1,5 +1,6 @@
 /* The predicted cache against a slow one: an array in the order of use. */
 #include <CUnit/Basic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -115,6 +116,54 @@ static void test_resize(void)
     predicted_free(p);
 }
 
+/* Pages in memory. */
+static long resident(void)
+{
+    long all = 0, here = 0;
+    FILE *f = fopen("/proc/self/statm", "re");
+
+    CU_ASSERT_FATAL(f && fscanf(f, "%ld %ld", &all, &here) == 2);
+    fclose(f);
+    return here;
+}
+
+/* What was never used takes no memory, also when it is forgotten. */
+static void test_clear_of_a_large_one(void)
+{
+    struct predicted *p = predicted_new(1u << 24, 1);
+    uint64_t keys[100];
+    long before;
+
+    for (size_t i = 0; i < 100; i++)
+        keys[i] = 7 * i + 1;
+    CU_ASSERT_PTR_NOT_NULL_FATAL(p);
+    CU_ASSERT_EQUAL(predicted_use(p, keys, 100, on_evicted, NULL), 100);
+    before = resident();
+    predicted_clear(p);
+    CU_ASSERT(resident() - before < 4096); /* of 128 MiB */
+    CU_ASSERT_EQUAL(predicted_held(p), 0);
+    CU_ASSERT_FALSE(predicted_has(p, 1));
+    CU_ASSERT_EQUAL(predicted_use(p, keys, 100, on_evicted, NULL), 100);
+    CU_ASSERT_TRUE(predicted_check(p));
+    predicted_free(p);
+}
+
+/* Fills it with n blocks, forgets them, and looks whether all is empty. */
+static void test_clear(void)
+{
+    struct predicted *p = predicted_new(4096, 5);
+
+    for (uint64_t n = 1; n <= 4096; n *= 2) {
+        for (uint64_t key = 1; key <= n; key++)
+            (void)predicted_use(p, &key, 1, on_evicted, NULL);
+        CU_ASSERT_EQUAL(predicted_held(p), n);
+        predicted_clear(p);
+        CU_ASSERT_EQUAL(predicted_held(p), 0);
+        CU_ASSERT_TRUE(predicted_check(p));
+    }
+    predicted_free(p);
+}
+
 static void one_world(unsigned seed)
 {
     struct slow s = {.capacity = 1 + (unsigned)rand_r(&seed) % MOST};
@@ -170,6 +219,8 @@ int main(void)
     CU_pSuite s = CU_add_suite("predicted", NULL, NULL);
     CU_add_test(s, "order of leaving", test_order);
     CU_add_test(s, "another capacity", test_resize);
+    CU_add_test(s, "all forgotten", test_clear);
+    CU_add_test(s, "a large one forgotten", test_clear_of_a_large_one);
     CU_add_test(s, "random, against an array", test_random);
     CU_basic_run_tests();
     unsigned failures = CU_get_number_of_failures();

@@ -14,6 +14,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* With one place in so many used, or more, all are emptied at once. */
+#define CLEARS_ALL 16
+
 struct node {
     uint64_t key;
     uint32_t next, prev;
@@ -111,9 +114,22 @@ void predicted_free(struct predicted *p)
     free(p);
 }
 
+/* Empties the places from here to the next empty one. What had its home here
+ * is among them: before it there were none empty, or they were emptied in such
+ * a run, which went on to it. */
+static void empty_run(struct predicted *p, uint32_t at)
+{
+    for (; p->table[at]; at = (at + 1) & p->mask)
+        p->table[at] = 0;
+}
+
 void predicted_clear(struct predicted *p)
 {
-    memset(p->table, 0, ((size_t)p->mask + 1) * sizeof(*p->table));
+    if (p->held > p->mask / CLEARS_ALL)
+        memset(p->table, 0, ((size_t)p->mask + 1) * sizeof(*p->table));
+    else
+        for (uint32_t i = 1; i <= p->held; i++)
+            empty_run(p, home(p, p->nodes[i].key));
     p->nodes[0] = (struct node){0};
     p->held = 0;
 }

@@ -53,13 +53,13 @@ size_t predicted_use(struct predicted *p, const uint64_t *keys, size_t n,
 void predicted_drop(struct predicted *p, const uint64_t *keys, size_t n,
                     predicted_evicted *evicted, void *arg);
 
-/* Forgets all of it. O(capacity), 8 bytes each. */
+/* Forgets all of it. O(held); pages that were not touched stay so. */
 void predicted_clear(struct predicted *p);
 
 /*
  * Another capacity (1 .. PREDICTED_BLOCKS_MAX): what has no room in it leaves,
  * in the order of use, as in predicted_use().
- * Returns 0, or -ENOMEM with nothing changed. O(both capacities).
+ * Returns 0, or -ENOMEM with nothing changed. O(held).
  */
 [[nodiscard]] int predicted_resize(struct predicted *p,
                                    uint32_t capacity_blocks,
