@@ -9,7 +9,6 @@
 #include "base/json_fields.h"
 #include "conductor/config_internal.h"
 
-#define BLOCK_TOKENS_MAX 1024
 #define KV_BLOCKS_MAX (1 << 28)
 
 static const char *const kinds[] = {"openai", "vllm", "sglang", NULL};
@@ -87,13 +86,14 @@ static const struct field {
      "prefix of the topic of its events; without it all are taken"},
     {"dp_ranks", AT(dp_ranks), 0, 256, NULL,
      "data-parallel ranks that publish events of their own; without it 1"},
-    {"block_tokens", AT(block_tokens), 0, BLOCK_TOKENS_MAX, NULL,
+    {"block_tokens", AT(block_tokens), 0, ENGINE_BLOCK_TOKENS_MAX, NULL,
      "tokens in one of its KV blocks; without it what its KV events or metrics "
      "tell, or as many as the model's index has. That is the largest size that "
      "divides those of all its engines, no sizes below 16 counted beside "
      "others, or 16 ([more](decisions/075-blocks-of-mixed-engines.md))"},
     {"kv_blocks", AT(kv_blocks), 0, KV_BLOCKS_MAX, NULL,
-     "KV blocks that it has; without it what it tells, or 8192"},
+     "KV blocks that it has; without it what it tells, as far "
+     "as `index_mib` has room for it, or 8192"},
     {"api_key_file", TEXT(api_key_file), "",
      "file with the key that is sent to it, in place of the client's"},
     {"cost_model", TEXT(cost_model), "",

@@ -33,6 +33,9 @@ enum engine_index {
 
 /* One entry, of one engine or, with dns, of all that its host's name has; all
  * of it was checked when it was read. */
+/* Tokens in an engine's block, at most. */
+#define ENGINE_BLOCK_TOKENS_MAX 1024
+
 struct engine_config {
     char name[ENGINE_NAME_MAX];
     uint8_t kind; /* enum engine_kind */

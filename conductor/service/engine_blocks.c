@@ -9,6 +9,9 @@
 #include "conductor/core/index/block_cut.h"
 #include "conductor/service/engine.h"
 
+/* Of a block in the index, about. */
+#define INDEXED_BYTES 24
+
 static uint32_t index_tokens(const struct service *s)
 {
     return (uint32_t)s->config.block_tokens;
@@ -40,7 +43,7 @@ static uint32_t size_of(const struct engine *e)
         return (uint32_t)e->config->block_tokens;
     if (e->heard)
         return kv_map_engine_tokens(kv_feed_map(e->feed));
-    if (told > 0 && told <= UINT32_MAX &&
+    if (told > 0 && told <= ENGINE_BLOCK_TOKENS_MAX &&
         block_cuts((uint32_t)told, index_tokens(e->service)))
         return (uint32_t)told;
     return index_tokens(e->service);
@@ -79,6 +82,21 @@ static void tell_size(const struct engine *e)
                  e->config->name, e->block_tokens, index, e->block_tokens);
 }
 
+/* So many blocks of the index hold that many of the engine's; 0: none, or a
+ * number beyond all. What an engine tells counts only as far as the index can
+ * know it. */
+static uint32_t capacity_of(const struct engine *e, int64_t told, int64_t size)
+{
+    const struct config *c = &e->service->config;
+    int64_t most = e->config->kv_blocks ? PREDICTED_BLOCKS_MAX
+                                        : (c->index_mib << 20) / INDEXED_BYTES;
+
+    if (told <= 0 || told > INT64_MAX / size)
+        return 0;
+    told = told * size / index_tokens(e->service);
+    return (uint32_t)(told < most ? told : most);
+}
+
 /* Its cache is as large as the configuration says, or else as it says. */
 static void take_capacity(struct engine *e)
 {
@@ -87,15 +105,16 @@ static void take_capacity(struct engine *e)
     int64_t size = e->config->kv_blocks || r->block_tokens <= 0
                        ? e->block_tokens
                        : r->block_tokens;
-    int64_t blocks = told * size / index_tokens(e->service);
+    uint32_t blocks = capacity_of(e, told, size);
 
-    if (told <= 0 || blocks < 1 || blocks > PREDICTED_BLOCKS_MAX ||
-        blocks == (int64_t)predicted_capacity(e->predicted) ||
-        predicted_resize(e->predicted, (uint32_t)blocks, engine_evicted, e))
+    if (blocks == 0 || blocks == predicted_capacity(e->predicted) ||
+        predicted_resize(e->predicted, blocks, engine_evicted, e))
         return;
     if (!e->config->kv_blocks)
-        log_info("engine %s has %lld KV blocks of %lld tokens", e->config->name,
-                 (long long)told, (long long)size);
+        log_info("engine %s has %lld KV blocks of %lld tokens; up to %u blocks "
+                 "of %u are predicted",
+                 e->config->name, (long long)told, (long long)size, blocks,
+                 index_tokens(e->service));
 }
 
 void engine_take_size(struct engine *e)

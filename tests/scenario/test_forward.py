@@ -606,6 +606,36 @@ class Failures(EngineCase):
         self.all[0].metrics = metrics(2000, 20)
         wait_until('the cache is empty', lambda: value('instance_blocks') == 0)
 
+    def test_what_no_engine_has(self):
+        """What is told counts as far as the index can know it, and blocks of
+        a size that the configuration could not say do not."""
+        def value(name):
+            return cluster.api.metrics()[
+                f'conductor_engine_{name}{{instance="e0"}}']
+
+        def tell(running, *caches):
+            self.all[0].metrics = f'vllm:num_requests_running {running}\n'
+            for size, blocks in caches:
+                self.all[0].metrics += (
+                    f'vllm:cache_config_info{{block_size="{size}",'
+                    f'num_gpu_blocks="{blocks}"}} 1\n')
+            wait_until('it is told', lambda: value('running') == running)
+        cluster = self.engines(None, kind='vllm', config={'index_mib': 1})
+        most = (1 << 20) // 24
+        for n, (size, blocks) in enumerate(
+                ((16, 200000000), (16, 20), (16, 4294967295), (16, 20),
+                 (32, 4294967295))):
+            tell(n, (size, blocks))
+            self.assertEqual(value('kv_blocks'), min(blocks, most))
+            self.assertEqual(value('block_tokens'), size)
+        tell(10, (8192, 20))
+        self.assertEqual(value('block_tokens'), 16)
+        self.assertEqual(value('kv_blocks'), 20 * 512)
+        tell(11, (16, 20))
+        # 2^33 blocks of nearly 2^32 tokens: beyond all numbers.
+        tell(12, (4294967295, 4294967295), (4294967295, 4294967295))
+        self.assertEqual(value('kv_blocks'), 20)
+
     def test_events_that_do_not_come(self):
         cluster = self.engines(None, kv_events='tcp://127.0.0.1:1')
         prompt = [7] * 100
