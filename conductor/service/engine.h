@@ -154,11 +154,6 @@ void engine_retire(struct engine *e);
 /* forward.c: the requests that it has are tried elsewhere, or fail. */
 void engine_cut_off(struct engine *e, const char *why);
 
-/* forward_hung.c: an engine that is suspect has just said nothing about its
- * health: the requests that it has not begun to answer go to others, if there
- * are some. */
-void engine_take_back(struct engine *e);
-
 /* Takes one without requests out of its service, with all that is known of it,
  * and frees it. */
 void engine_leave(struct engine *e);

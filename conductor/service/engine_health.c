@@ -231,13 +231,42 @@ static void probe_ended(void *arg)
     ask_more(e);
 }
 
+/* Whether another engine may have it, and nothing of its answer has come. */
+static bool may_move(const struct service_request *request)
+{
+    const struct service *s = request->service;
+
+    return request->output.n_tokens == 0 &&
+           request->dispatch.retries < s->dispatch.max_retries &&
+           instances_count(s, ROLE_PREFILL) > 0;
+}
+
+/* Requests of which nothing has come leave an engine that hangs. */
+static void take_back(struct engine *e)
+{
+    struct service *s = e->service;
+    char why[128];
+
+    if (pool_get(s->pool, e->id)->health != HEALTH_SUSPECT)
+        return;
+    snprintf(why, sizeof(why),
+             "engine %s does not answer when asked for its health",
+             e->config->name);
+    for (uint32_t i = 0; i < s->table.size; i++) {
+        struct service_request *r = s->table.by_slot[i];
+
+        if (r && r->forward->engine == e && may_move(r))
+            request_instance_lost(r, e->id, why);
+    }
+}
+
 /* There was no answer. */
 static void probe_bad(struct engine *e, bool unreachable, const char *why)
 {
     e->probe = NULL;
     if (e->question != ASKS_REPORT) {
         engine_failed(e, unreachable, why);
-        engine_take_back(e);
+        take_back(e);
     }
     rest(e);
 }

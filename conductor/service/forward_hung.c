@@ -36,34 +36,6 @@ void forward_end_late(struct service_request *request)
     forward_failed(request, false, why);
 }
 
-/* Whether another engine may have it, and nothing of its answer has come. */
-static bool may_move(const struct service_request *request)
-{
-    const struct service *s = request->service;
-
-    return request->output.n_tokens == 0 &&
-           request->dispatch.retries < s->dispatch.max_retries &&
-           instances_count(s, ROLE_PREFILL) > 0;
-}
-
-void engine_take_back(struct engine *e)
-{
-    struct service *s = e->service;
-    char why[128];
-
-    if (pool_get(s->pool, e->id)->health != HEALTH_SUSPECT)
-        return;
-    snprintf(why, sizeof(why),
-             "engine %s does not answer when asked for its health",
-             e->config->name);
-    for (uint32_t i = 0; i < s->table.size; i++) {
-        struct service_request *r = s->table.by_slot[i];
-
-        if (r && r->forward->engine == e && may_move(r))
-            request_instance_lost(r, e->id, why);
-    }
-}
-
 void service_pause(struct service_request *request, bool pause)
 {
     struct forward *f = request->forward;
