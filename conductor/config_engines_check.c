@@ -1,4 +1,5 @@
 /* Whether the entries of "engines" make sense, each alone and together. */
+#include <arpa/inet.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,15 +15,37 @@ static bool is_path(const char *text)
     return *text == '/';
 }
 
-/* tcp://HOST:PORT */
-static void check_endpoint(struct fields *f, const struct fields_object *o,
-                           const char *key, const char *text)
+/* All digits and dots, and yet no IPv4 address: no name is so either. */
+static bool is_bad_number(const char *host)
 {
-    struct address a;
+    unsigned char address[sizeof(struct in_addr)];
 
-    if (*text && (strncmp(text, "tcp://", 6) != 0 ||
-                  address_parse(text + 6, &a) || a.port == 0))
+    return strspn(host, "0123456789.") == strlen(host) &&
+           inet_pton(AF_INET, host, address) != 1;
+}
+
+/* Reads tcp://HOST:PORT, the conductor's own or not, to which `ranks` ports
+ * belong. */
+static void check_endpoint(struct fields *f, const struct fields_object *o,
+                           const char *key, const char *text, bool own,
+                           int64_t ranks, struct address *out)
+{
+    if (strncmp(text, "tcp://", 6) != 0 || address_parse(text + 6, out) ||
+        out->port == 0)
         fields_refuse_value(f, o, key, "tcp://HOST:PORT");
+    else if (is_bad_number(out->host))
+        fields_refuse_value(f, o, key,
+                            "tcp://HOST:PORT, HOST a name or an "
+                            "address");
+    else if (!own && strcmp(out->host, "*") == 0)
+        fields_refuse_value(f, o, key,
+                            "an address to connect to; * needs "
+                            "kv_events_bind");
+    else if (out->port + ranks - 1 > UINT16_MAX)
+        fields_refuse(f, o->path, key,
+                      "\"%s\": must have a port for each of "
+                      "%lld dp_ranks",
+                      text, (long long)ranks);
 }
 
 static void check_paths(struct fields *f, const struct fields_object *o,
@@ -60,8 +83,20 @@ static void check_no_events(struct fields *f, const struct fields_object *o,
 static void check_events(struct fields *f, const struct fields_object *o,
                          const struct engine_config *e)
 {
-    check_endpoint(f, o, "kv_events", e->kv_events);
-    check_endpoint(f, o, "kv_replay", e->kv_replay);
+    struct address events = {0}, replay = {0};
+    int64_t ranks = e->dp_ranks ? e->dp_ranks : 1;
+
+    if (*e->kv_events)
+        check_endpoint(f, o, "kv_events", e->kv_events, e->kv_events_bind,
+                       e->kv_events_bind ? 1 : ranks, &events);
+    if (*e->kv_replay)
+        check_endpoint(f, o, "kv_replay", e->kv_replay, false, ranks, &replay);
+    if (*events.host && !e->kv_events_bind &&
+        strcmp(events.host, replay.host) == 0 &&
+        llabs((long long)events.port - replay.port) < ranks)
+        fields_refuse(f, o->path, "kv_replay",
+                      "\"%s\": must have other ports than kv_events, %lld each",
+                      e->kv_replay, (long long)ranks);
     if (!*e->kv_events)
         check_no_events(f, o, e);
     if (e->dns && e->kv_events_bind)

@@ -1037,6 +1037,19 @@ class Configuration(Case):
                              ('kv_events_bind', 'true')):
             self.refused([{**good, field: json.loads(value)}],
                          f'engines[0].{field}: {value}: needs kv_events')
+        for field, value, fields, *words in (
+                ('kv_events', 'tcp://*:8611', {}, 'kv_events_bind'),
+                ('kv_events', 'tcp://300.1.1.1:1', {}, 'a name or an address'),
+                ('kv_events', 'tcp://h:65535', {'dp_ranks': 3}, '3 dp_ranks'),
+                ('kv_replay', 'tcp://*:2', {'kv_events': 'tcp://*:1',
+                                            'kv_events_bind': True}),
+                ('kv_replay', 'tcp://h:1', {'kv_events': 'tcp://h:1'},
+                 'other ports than kv_events'),
+                ('kv_replay', 'tcp://h:5558', {'kv_events': 'tcp://h:5557',
+                                               'dp_ranks': 4},
+                 'other ports than kv_events, 4 each')):
+            self.refused([{**good, **fields, field: value}],
+                         f'engines[0].{field}: "{value}": must ', *words)
         self.refused([{**good, 'url': 'ftp://h'}], 'engines[0].url', 'ftp://h')
         self.refused([{**good, 'url': 'http://h:0'}], 'engines[0].url')
         self.refused([{**good, 'url': 'http://u@h:1'}], 'engines[0].url')
