@@ -395,6 +395,10 @@ static void test_urls(void)
     CU_ASSERT(u.at.port == 443 && u.tls);
     CU_ASSERT_STRING_EQUAL(u.prefix, "/v2");
     CU_ASSERT_STRING_EQUAL(u.authority, "vllm.svc");
+    CU_ASSERT_PTR_NULL(engine_url_parse("http://h/v1/", &u));
+    CU_ASSERT_STRING_EQUAL(u.prefix, "");
+    CU_ASSERT_PTR_NULL(engine_url_parse("http://h/v2//v1", &u));
+    CU_ASSERT_STRING_EQUAL(u.prefix, "/v2");
     CU_ASSERT_PTR_NULL(engine_url_parse("http://[::1]/", &u));
     CU_ASSERT_STRING_EQUAL(u.at.host, "::1");
     CU_ASSERT_EQUAL(u.at.port, 80);

@@ -21,6 +21,21 @@ static int read_authority(const char *text, size_t n, struct engine_url *url)
     return address_parse(whole, &url->at);
 }
 
+static void cut_slashes(char *prefix)
+{
+    for (size_t n = strlen(prefix); n > 0 && prefix[n - 1] == '/'; n--)
+        prefix[n - 1] = '\0';
+}
+
+/* Clients of OpenAI's API are told a URL with /v1, which every path has. */
+static void cut_v1(char *prefix)
+{
+    size_t n = strlen(prefix);
+
+    if (n >= 3 && strcmp(prefix + n - 3, "/v1") == 0)
+        prefix[n - 3] = '\0';
+}
+
 const char *engine_url_parse(const char *text, struct engine_url *out)
 {
     struct engine_url url = {.tls = strncasecmp(text, "https://", 8) == 0};
@@ -42,8 +57,9 @@ const char *engine_url_parse(const char *text, struct engine_url *out)
         return "must name a host, and a port from 1 to 65535 if any";
     snprintf(url.name, sizeof(url.name), "%s", url.at.host);
     snprintf(url.prefix, sizeof(url.prefix), "%s", at + n);
-    for (n = strlen(url.prefix); n > 0 && url.prefix[n - 1] == '/'; n--)
-        url.prefix[n - 1] = '\0';
+    cut_slashes(url.prefix);
+    cut_v1(url.prefix);
+    cut_slashes(url.prefix);
     *out = url;
     return NULL;
 }

@@ -12,8 +12,8 @@ struct engine_url {
     bool tls;                       /* https */
     struct address at;              /* where to connect to */
     char name[ADDRESS_HOST_MAX];    /* its host as it stood there */
-    char prefix[ENGINE_URL_MAX];    /* of every path: "" or "/v2", no '/' at its
-                                       end */
+    char prefix[ENGINE_URL_MAX];    /* of every path: "" or "/v2", no '/' and no
+                                       "/v1" at its end */
     char authority[ENGINE_URL_MAX]; /* as it stood there, for Host */
 };
 
