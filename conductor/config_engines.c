@@ -35,7 +35,7 @@ static const struct field {
 } table[] = {
     {"name", TEXT(name), NULL,
      "what logs, metrics and headers call it; printable, without blanks, and "
-     "no other engine's"},
+     "no other engine's or worker's"},
     {"kind", WORD(kind), "openai",
      "`openai`: any server of OpenAI's API; `vllm`, `sglang`", kinds},
     {"url", TEXT(url_text), NULL,

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/error.h"
 #include "base/json_fields.h"
 #include "conductor/service/models.h"
 
@@ -142,11 +143,13 @@ int models_add(struct models *models, const char *json, size_t n,
             return -EPERM;
         }
     snprintf(name, SERVICE_NAME_BYTES, "%s", config.name);
-    if (fleet_find(&models->fleet, config.name)) {
-        snprintf(err, SERVICE_ERROR_BYTES,
-                 "name: \"%s\": another engine's, too", config.name);
-        return -EEXIST;
-    }
+    if (fleet_find(&models->fleet, config.name))
+        return error_say(err, SERVICE_ERROR_BYTES, -EEXIST,
+                         "name: \"%s\": another engine's, too", config.name);
+    if (models_native(models) &&
+        service_has_worker(models_native(models), config.name))
+        return error_say(err, SERVICE_ERROR_BYTES, -EEXIST,
+                         "name: \"%s\": a native worker's, too", config.name);
     return fleet_add(&models->fleet, &config, err);
 }
 

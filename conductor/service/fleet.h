@@ -127,6 +127,10 @@ void fleet_leave(struct fleet_entry *entry);
 /* The entry of that name that is wanted, or NULL. */
 struct fleet_entry *fleet_find(const struct fleet *fleet, const char *name);
 
+/* Whether an entry that is wanted, or an engine, also one that drains, has that
+ * name. */
+bool fleet_has_name(const struct fleet *fleet, const char *name);
+
 /* An entry is not wanted any more: it and its engines go, perhaps later. */
 void fleet_drop(struct fleet_entry *entry);
 

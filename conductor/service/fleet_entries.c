@@ -24,6 +24,24 @@ struct fleet_entry *fleet_find(const struct fleet *fleet, const char *name)
     return NULL;
 }
 
+bool fleet_has_name(const struct fleet *fleet, const char *name)
+{
+    const struct fleet_entry *entry;
+    const struct engine *e;
+
+    TAILQ_FOREACH(entry, &fleet->entries, entry)
+    {
+        if (!entry->left && strcmp(entry->config.name, name) == 0)
+            return true;
+        TAILQ_FOREACH(e, &entry->engines, of_entry)
+        {
+            if (strcmp(e->own.name, name) == 0)
+                return true;
+        }
+    }
+    return false;
+}
+
 struct fleet_entry *fleet_entry_new(struct fleet *fleet,
                                     enum fleet_origin origin,
                                     const struct engine_config *config)

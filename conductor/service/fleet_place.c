@@ -82,7 +82,14 @@ bool fleet_misfits(const struct fleet *fleet, const struct engine_config *c,
 {
     const struct service *s =
         models_find(fleet->models, c->model, strlen(c->model));
+    const struct service *native = models_native(fleet->models);
 
+    if (native && service_has_worker(native, c->name)) {
+        out->key = "name";
+        snprintf(out->why, sizeof(out->why), "\"%s\": a native worker's, too",
+                 c->name);
+        return true;
+    }
     if (s && !s->forwards) {
         out->key = "model";
         snprintf(out->why, sizeof(out->why),

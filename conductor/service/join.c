@@ -5,7 +5,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "conductor/service/state.h"
+#include "conductor/service/models.h"
 
 /* A name goes into logs, headers and metrics: printable, without blanks, as
  * conductor-worker's --name demands. */
@@ -15,6 +15,27 @@ static bool name_ok(const char *name)
         if (*c <= ' ' || *c > '~')
             return false;
     return *name != '\0';
+}
+
+bool service_has_worker(const struct service *s, const char *name)
+{
+    for (uint32_t i = 0; i < pool_slots(s->pool); i++)
+        if (s->workers[i].link && strcmp(s->workers[i].hello.name, name) == 0)
+            return true;
+    return false;
+}
+
+/* A name is one instance's: logs, metrics and headers tell them apart by it. */
+static int check_name(const struct service *s, const char *name,
+                      char text[MSG_TEXT_MAX])
+{
+    if (service_has_worker(s, name))
+        return error_say(text, MSG_TEXT_MAX, PROTO_E_DUPLICATE,
+                         "name: \"%s\" is registered already", name);
+    if (fleet_has_name(&s->models->fleet, name))
+        return error_say(text, MSG_TEXT_MAX, PROTO_E_DUPLICATE,
+                         "name: \"%s\" is an engine's", name);
+    return 0;
 }
 
 /* Whether this worker can serve beside the ones that are there. */
@@ -63,13 +84,7 @@ static int check_hello(const struct service *s, const struct msg_hello *m,
             "with a conductor of its own",
             (unsigned long long)m->fingerprint, m->layers);
     }
-    for (uint32_t i = 0; i < pool_slots(s->pool); i++) {
-        if (s->workers[i].link &&
-            strcmp(s->workers[i].hello.name, m->name) == 0)
-            return error_say(text, MSG_TEXT_MAX, PROTO_E_DUPLICATE,
-                             "name: \"%s\" is registered already", m->name);
-    }
-    return 0;
+    return check_name(s, m->name, text);
 }
 
 static bool is_this_machine(const char *host)

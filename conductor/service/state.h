@@ -319,6 +319,9 @@ void service_free_one(struct service *s);
                                          int64_t kv_bytes_per_token,
                                          uint32_t layers, bool coupled);
 
+/* service_has_worker(): whether a native worker of that name is registered. */
+bool service_has_worker(const struct service *s, const char *name);
+
 /* service_join(...): worker_link_ops.joined; arg is the service. */
 uint16_t service_join(void *arg, struct worker_link *link,
                       const struct msg_hello *m, const char *peer_host,

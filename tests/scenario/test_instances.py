@@ -229,6 +229,22 @@ class Admin(InstanceCase):
                       cluster.conductor.log())
         self.wait_states(cluster, a='ready', b='ready', c='ready')
 
+    def test_names_of_native_workers(self):
+        a = self.engine()
+        cluster = self.conductor(worker_listen='127.0.0.1:0', model='tiny',
+                                 policy='least_loaded', block_tokens=16,
+                                 engines=[self.entry('b', a)])
+        cluster.start_worker('w', 'both')
+        self.wait_states(cluster, w='ready', b='ready')
+        self.assertError(self.add(cluster, self.entry('w', a)), 409,
+                         'name: "w": a native worker\'s, too')
+        late = cluster.start_worker('b', 'both')
+        wait_until('it is refused', lambda: 'name: "b" is an engine\'s' in
+                   cluster.conductor.log())
+        late.kill()
+        cluster.api.metrics()  # fails where a sample comes twice
+        self.wait_states(cluster, w='ready', b='ready')
+
     def test_bad_entries(self):
         a = self.engine()
         cluster = self.conductor(max_instances=2, engines=[
