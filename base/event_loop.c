@@ -1,11 +1,24 @@
 /* The event loop that every program runs. */
 #include "base/event_loop.h"
 
+#include "base/log.h"
+
+/* What libevent says, of name servers above all, is a line like others. */
+static void on_message(int severity, const char *text)
+{
+    log_line(severity >= EVENT_LOG_ERR     ? LOG_ERROR
+             : severity >= EVENT_LOG_WARN  ? LOG_WARN
+             : severity == EVENT_LOG_DEBUG ? LOG_DEBUG
+                                           : LOG_INFO,
+             "libevent: %s", text);
+}
+
 struct event_base *event_loop_new(int n_priorities)
 {
     struct event_config *config = event_config_new();
     struct event_base *base = NULL;
 
+    event_set_log_callback(on_message);
     if (!config)
         return NULL;
     if (event_config_set_flag(config, EVENT_BASE_FLAG_PRECISE_TIMER) == 0)

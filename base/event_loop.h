@@ -9,8 +9,8 @@
 /*
  * event_loop_new(): a libevent base whose timers are precise: by default
  * libevent reads a coarse clock that ticks every 4 ms, which is as long as a
- * short prefill. n_priorities is at least 1. Returns owned (event_base_free),
- * or NULL.
+ * short prefill. What libevent says goes into the log. n_priorities is at
+ * least 1. Returns owned (event_base_free), or NULL.
  */
 struct event_base *event_loop_new(int n_priorities);
 

@@ -305,6 +305,7 @@ static void ask(struct engine *e, const char *path)
 void engine_look(evutil_socket_t fd, short what, void *arg)
 {
     struct engine *e = arg;
+    char why[96];
 
     (void)fd;
     (void)what;
@@ -312,9 +313,9 @@ void engine_look(evutil_socket_t fd, short what, void *arg)
         ask_next(e, ASKS_HEALTH, e->config->health_path);
         return;
     }
+    snprintf(why, sizeof(why), "%s when asked for its %s",
+             upstream_late(e->probe),
+             e->question == ASKS_HEALTH ? "health" : "models");
     upstream_cancel(e->probe);
-    probe_bad(e, false,
-              e->question == ASKS_HEALTH
-                  ? "it does not answer when asked for its health"
-                  : "it does not answer when asked for its models");
+    probe_bad(e, false, why);
 }

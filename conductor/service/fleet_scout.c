@@ -106,6 +106,7 @@ static bool join(struct scout *s)
 static void on_time(evutil_socket_t, short, void *arg)
 {
     struct scout *s = arg;
+    char why[96];
 
     if (s->has_found) {
         s->has_found = false;
@@ -116,9 +117,11 @@ static void on_time(evutil_socket_t, short, void *arg)
         return;
     }
     if (s->exchange) {
+        snprintf(why, sizeof(why), "%s when asked for its models",
+                 upstream_late(s->exchange));
         upstream_cancel(s->exchange);
         s->exchange = NULL;
-        complain(s, "it does not answer when asked for its models");
+        complain(s, why);
     }
     ask(s);
 }

@@ -594,6 +594,18 @@ class Dns(InstanceCase):
     def test_a_name_server_that_falls_silent(self):
         self.fails(again=True)
 
+    def test_a_name_server_that_never_answers(self):
+        servers = NameServer('pool.test', [])
+        self.addCleanup(servers.stop)
+        servers.addresses = lambda: 'nothing'
+        cluster = self.conductor(
+            name_server=f'127.0.0.1:{servers.port}', engine_timeout_ms=200,
+            engines=[{'name': 'a', 'model': 'm', 'url': 'http://pool.test:1'}])
+        wait_until('it is told why', lambda:
+                   'engine a was never ready at http://pool.test:1 and gets no '
+                   'work yet: its host is not looked up in time' in
+                   cluster.conductor.log())
+
     def fails(self, again):
         self.at(1)
         cluster = self.look_up(['127.0.0.1'])
@@ -757,7 +769,7 @@ class Tls(InstanceCase):
         port = mute.getsockname()[1]
         cluster = self.conductor(engine_timeout_ms=200, engines=[{
             'name': 'a', 'model': 'm', 'url': f'https://127.0.0.1:{port}'}])
-        self.wait_log(cluster, 'engine a was never ready')
+        self.wait_log(cluster, 'engine a was never ready', 'TLS: no handshake')
         connections = cluster.api.metrics()[
             'conductor_engine_connections{instance="a",state="busy"}']
         self.assertLessEqual(connections, 1)

@@ -97,6 +97,9 @@ upstream_send(struct upstream *upstream, const struct upstream_request *request,
  * nobody waits. NULL is a no-op. */
 void upstream_cancel(struct exchange *exchange);
 
+/* What an exchange that takes too long still waits for, in words; static. */
+const char *upstream_late(const struct exchange *exchange);
+
 /* Reads no more of the answer, or reads on: the engine is held back by TCP when
  * nobody takes what it sends. `bytes` may still come once after a pause. */
 void upstream_pause(struct exchange *exchange, bool pause);

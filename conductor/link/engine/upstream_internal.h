@@ -25,6 +25,7 @@ struct exchange {
                                        kept connection */
     void *arg;
     enum exchange_part part;
+    bool open;     /* the connection is, TLS and all */
     bool reused;   /* the connection had an exchange before */
     bool any;      /* bytes of an answer have come */
     bool keep;     /* the answer leaves the connection open */

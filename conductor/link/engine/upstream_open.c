@@ -5,6 +5,7 @@
 #include <event2/util.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
 
 #include "base/socket.h"
 #include "conductor/link/engine/tls.h"
@@ -35,7 +36,7 @@ static bool send_again(struct exchange *x)
 {
     bufferevent_free(x->bev);
     x->bev = NULL;
-    x->reused = false;
+    x->reused = x->open = false;
     return upstream_open(x) == 0;
 }
 
@@ -61,6 +62,7 @@ static void on_event(struct bufferevent *bev, short what, void *arg)
     struct exchange *x = arg;
 
     if (what & BEV_EVENT_CONNECTED) {
+        x->open = true;
         socket_tune(bufferevent_getfd(bev));
         bufferevent_set_timeouts(bev, NULL, NULL);
         return;
@@ -87,6 +89,22 @@ static void on_event(struct bufferevent *bev, short what, void *arg)
                       "it closed the connection without an answer");
     else
         fail_connect(x);
+}
+
+const char *upstream_late(const struct exchange *x)
+{
+    struct sockaddr_storage peer;
+    socklen_t n = sizeof(peer);
+    int fd = bufferevent_getfd(x->bev);
+
+    if (x->open)
+        return "it does not answer";
+    if (fd < 0)
+        return "its host is not looked up in time";
+    if (getpeername(fd, (struct sockaddr *)&peer, &n))
+        return "no connection in time";
+    return x->upstream->tls ? "TLS: no handshake in time; does it speak https?"
+                            : "it does not answer";
 }
 
 static struct bufferevent *new_connection(const struct upstream *u)
