@@ -63,6 +63,7 @@ struct engine {
     bool other_model;              /* it has another one now */
     uint32_t window_tokens;        /* that it told; 0: none */
     bool doubt_told;     /* the log has it that it lists another one */
+    bool dropped_told;   /* and that it lists too many names */
     size_t report_bytes; /* so many of them have come */
     struct report_scan scan;
     struct engine_report report; /* the last whole one */

@@ -24,11 +24,22 @@ bool engine_models_due(struct engine *e)
     return in->health != HEALTH_READY || e->n_good++ % GOOD_PER_QUESTION == 0;
 }
 
+static void tell_dropped(struct engine *e, const struct model_list *list)
+{
+    if (!list->n_dropped || e->dropped_told)
+        return;
+    e->dropped_told = true;
+    log_warn("engine %s lists more than %d aliases or adapters: the others are "
+             "not known",
+             e->config->name, ENGINE_NAMES_MAX);
+}
+
 /* The names that the engine told, where no configuration told them. */
 static void take_names(struct engine *e, const struct model_list *list)
 {
     if (*e->wanted.model)
         return;
+    tell_dropped(e, list);
     if (memcmp(&e->own.aliases, &list->aliases, sizeof(list->aliases)) == 0 &&
         memcmp(&e->own.adapters, &list->adapters, sizeof(list->adapters)) == 0)
         return;
@@ -68,9 +79,9 @@ bool engine_take_models(struct engine *e, const char *text, size_t n)
     const char *model = e->config->model;
     struct model_list list;
 
-    if (model_list_read(text, n, &list))
+    if (model_list_read(text, n, model, &list))
         return !e->other_model;
-    if (model_list_has(&list, model)) {
+    if (list.has_wanted) {
         e->had_model = true;
         e->other_model = false;
         take_names(e, &list);

@@ -49,7 +49,7 @@ static void on_ended(void *arg)
 
     s->exchange = NULL;
     if (s->status == 200 && !s->answer.error &&
-        model_list_read(s->answer.data, s->answer.len, &s->found) == 0 &&
+        model_list_read(s->answer.data, s->answer.len, NULL, &s->found) == 0 &&
         *s->found.model) {
         s->has_found = true;
         look_in(s, 0);

@@ -33,11 +33,12 @@ static void fuzz_report(const char *bytes, size_t n)
 
 static void fuzz_models(const char *bytes, size_t n)
 {
-    struct model_list list;
+    struct model_list list, again;
 
-    if (model_list_read(bytes, n, &list))
+    if (model_list_read(bytes, n, NULL, &list))
         return;
-    if (!model_list_has(&list, list.model))
+    if (list.has_wanted || model_list_read(bytes, n, list.model, &again) ||
+        again.has_wanted != (*list.model != 0))
         abort();
     for (uint8_t i = 0; i < list.aliases.n; i++)
         if (strcmp(list.aliases.at[i], list.model) == 0)

@@ -902,6 +902,40 @@ class Models(InstanceCase):
             self.assertEqual(self.states(cluster), {
                 'named': 'ready', 'unnamed': 'starting'})
 
+    def test_a_list_of_many_models(self):
+        """The engine's own may be anywhere in it; also those of adapters."""
+        many, lora, strict = self.engine(), self.engine(), self.engine()
+        cards = [self.card('m')] + [self.card(f'x{i}', f'r{i}')
+                                    for i in range(40)]
+        many.models = cards
+        lora.models = strict.models = cards[:0:-1] + [
+            self.card(f'y{i}', 'z', 'x39') for i in range(40)] + [
+            self.card('l', 'z', 'm'), self.card('m')]
+        cluster = self.conductor(engines=[
+            self.entry('many', many), self.entry('lora', lora, model='l'),
+            self.entry('strict', strict, kind='vllm')])
+        self.wait_states(cluster, many='ready', lora='ready', strict='ready')
+        many.models = cards[::-1]
+        asked = many.n_models
+        wait_until('it was asked', lambda: many.n_models > asked + 8)
+        self.assertEqual(self.states(cluster), {
+            'many': 'ready', 'lora': 'ready', 'strict': 'ready'})
+        self.assertNotIn('gets no work', cluster.conductor.log())
+
+    def test_more_adapters_than_fit(self):
+        e = self.engine()
+        e.models = [self.card('m')] + [self.card(f'l{i}', 'z', 'm')
+                                       for i in range(40)]
+        cluster = self.conductor(engines=[{'name': 'a', 'url': e.url}])
+        self.wait_states(cluster, a='ready')
+        self.assertEqual(len(self.names(cluster)), 33)
+        self.assertEqual(self.ask(cluster, 'l31').status, 200)
+        self.assertError(self.ask(cluster, 'l32'), 404, '"l32"')
+        e.models = e.models[::-1]
+        wait_until('others are known', lambda: 'l39' in self.names(cluster))
+        self.assertEqual(cluster.conductor.log().count(
+            'engine a lists more than 32 aliases or adapters'), 1)
+
     def test_ready_names_who_has_none(self):
         e = self.engine()
         cluster = self.conductor(engines=[

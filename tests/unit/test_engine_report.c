@@ -104,34 +104,47 @@ static void test_nonsense(void)
 
 static int read_list(const char *text, struct model_list *out)
 {
-    return model_list_read(text, strlen(text), out);
+    return model_list_read(text, strlen(text), NULL, out);
+}
+
+static const char cards[] =
+    "{\"object\":\"list\",\"data\":["
+    "{\"id\":\"sql\",\"root\":\"/l\",\"parent\":\"b\"},"
+    "{\"id\":\"b\",\"root\":\"/m\",\"parent\":null,"
+    "\"max_model_len\":1984},"
+    "{\"id\":\"c\",\"root\":\"/m\",\"max_model_len\":7},"
+    "{\"id\":\"c\",\"root\":\"/m\"},"
+    "{\"id\":\"d\",\"root\":\"/other\"},"
+    "{\"id\":\"e\",\"parent\":\"d\"},"
+    "{\"id\":\"f\",\"parent\":\"c\"}, 7, {}]}";
+
+static bool has(const char *text, const char *wanted)
+{
+    struct model_list list;
+
+    CU_ASSERT_EQUAL_FATAL(model_list_read(text, strlen(text), wanted, &list),
+                          0);
+    return list.has_wanted;
 }
 
 static void test_models(void)
 {
     struct model_list list;
 
-    CU_ASSERT_EQUAL_FATAL(
-        read_list("{\"object\":\"list\",\"data\":["
-                  "{\"id\":\"sql\",\"root\":\"/l\",\"parent\":\"b\"},"
-                  "{\"id\":\"b\",\"root\":\"/m\",\"parent\":null,"
-                  "\"max_model_len\":1984},"
-                  "{\"id\":\"c\",\"root\":\"/m\",\"max_model_len\":7},"
-                  "{\"id\":\"c\",\"root\":\"/m\"},"
-                  "{\"id\":\"d\",\"root\":\"/other\"},"
-                  "{\"id\":\"e\",\"parent\":\"d\"},"
-                  "{\"id\":\"f\",\"parent\":\"c\"}, 7, {}]}",
-                  &list),
-        0);
+    CU_ASSERT_EQUAL_FATAL(read_list(cards, &list), 0);
     CU_ASSERT_STRING_EQUAL(list.model, "b");
     CU_ASSERT_EQUAL_FATAL(list.aliases.n, 1);
     CU_ASSERT_STRING_EQUAL(list.aliases.at[0], "c");
     CU_ASSERT_EQUAL_FATAL(list.adapters.n, 2);
     CU_ASSERT_STRING_EQUAL(list.adapters.at[0], "sql");
     CU_ASSERT_STRING_EQUAL(list.adapters.at[1], "f");
-    CU_ASSERT_TRUE(model_list_has(&list, "d"));
-    CU_ASSERT_TRUE(model_list_has(&list, "e"));
-    CU_ASSERT_FALSE(model_list_has(&list, "x"));
+    CU_ASSERT_EQUAL(list.n_dropped, 0);
+    CU_ASSERT_FALSE(list.has_wanted);
+    for (const char *name = "bcdef"; *name; name++)
+        CU_ASSERT_TRUE(has(cards, (const char[]){*name, '\0'}));
+    CU_ASSERT_TRUE(has(cards, "sql"));
+    CU_ASSERT_FALSE(has(cards, "x"));
+    CU_ASSERT_FALSE(has(cards, ""));
     CU_ASSERT_EQUAL(model_list_window(&list, "b"), 1984);
     CU_ASSERT_EQUAL(model_list_window(&list, "c"), 1984);
     CU_ASSERT_EQUAL(model_list_window(&list, "d"), 0);
@@ -156,14 +169,16 @@ static void test_no_models(void)
     CU_ASSERT_STRING_EQUAL(list.model, "untouched");
     CU_ASSERT_EQUAL(read_list("{\"data\":[]}", &list), 0);
     CU_ASSERT_STRING_EQUAL(list.model, "");
-    CU_ASSERT_EQUAL(model_list_read(many, MODEL_LIST_BYTES_MAX + 1, &list),
-                    -E2BIG);
+    CU_ASSERT_EQUAL(
+        model_list_read(many, MODEL_LIST_BYTES_MAX + 1, NULL, &list), -E2BIG);
     for (int i = 0; i < 2 * ENGINE_NAMES_MAX; i++)
         snprintf(many + strlen(many), 64, ",{\"id\":\"a%d\",\"root\":\"r\"}",
                  i);
     snprintf(many + strlen(many), 8, "]}");
     CU_ASSERT_EQUAL(read_list(many, &list), 0);
     CU_ASSERT_EQUAL(list.aliases.n, ENGINE_NAMES_MAX);
+    CU_ASSERT_EQUAL(list.n_dropped, ENGINE_NAMES_MAX);
+    CU_ASSERT_TRUE(has(many, "a63"));
 }
 
 int main(void)

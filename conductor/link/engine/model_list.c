@@ -6,10 +6,13 @@
 #include <stdio.h>
 #include <string.h>
 
-static void add(struct engine_names *names, const char *name)
+static void add(struct model_list *list, struct engine_names *names,
+                const char *name)
 {
     if (names->n < ENGINE_NAMES_MAX)
         snprintf(names->at[names->n++], ENGINE_NAME_MAX, "%s", name);
+    else
+        list->n_dropped++;
 }
 
 static bool has(const struct engine_names *names, const char *name)
@@ -20,15 +23,15 @@ static bool has(const struct engine_names *names, const char *name)
     return false;
 }
 
-bool model_list_has(const struct model_list *list, const char *name)
+static bool knows(const struct model_list *list, const char *name)
 {
     return strcmp(list->model, name) == 0 || has(&list->aliases, name) ||
-           has(&list->adapters, name) || has(&list->others, name);
+           has(&list->adapters, name);
 }
 
 uint32_t model_list_window(const struct model_list *list, const char *name)
 {
-    return has(&list->others, name) ? 0 : list->window_tokens;
+    return knows(list, name) ? list->window_tokens : 0;
 }
 
 /* The member's text, NULL: it has none. */
@@ -63,16 +66,14 @@ static void take_base(struct model_list *list, const json_t *card,
 {
     const char *id = name_of(card), *own = text_of(card, "root");
 
-    if (!id || text_of(card, "parent") || model_list_has(list, id))
+    if (!id || text_of(card, "parent") || knows(list, id))
         return;
     if (!*list->model) {
         snprintf(list->model, sizeof(list->model), "%s", id);
         *root = own;
         list->window_tokens = window_of(card);
-    } else {
-        add(own && *root && strcmp(own, *root) == 0 ? &list->aliases
-                                                    : &list->others,
-            id);
+    } else if (own && *root && strcmp(own, *root) == 0) {
+        add(list, &list->aliases, id);
     }
 }
 
@@ -80,15 +81,21 @@ static void take_adapter(struct model_list *list, const json_t *card)
 {
     const char *id = name_of(card), *parent = text_of(card, "parent");
 
-    if (!id || !parent || model_list_has(list, id))
+    if (!id || !parent || knows(list, id))
         return;
-    add(strcmp(parent, list->model) == 0 || has(&list->aliases, parent)
-            ? &list->adapters
-            : &list->others,
-        id);
+    if (strcmp(parent, list->model) == 0 || has(&list->aliases, parent))
+        add(list, &list->adapters, id);
 }
 
-int model_list_read(const char *text, size_t n, struct model_list *out)
+static bool is_named(const json_t *card, const char *name)
+{
+    const char *id = name_of(card);
+
+    return name && id && strcmp(id, name) == 0;
+}
+
+int model_list_read(const char *text, size_t n, const char *wanted,
+                    struct model_list *out)
 {
     struct model_list list = {0};
     const char *root = NULL;
@@ -102,7 +109,10 @@ int model_list_read(const char *text, size_t n, struct model_list *out)
     bool empty = json_is_array(json_object_get(json, "data")) &&
                  json_array_size(json_object_get(json, "data")) == 0;
     json_array_foreach(json_object_get(json, "data"), i, card)
+    {
+        list.has_wanted = list.has_wanted || is_named(card, wanted);
         take_base(&list, card, &root);
+    }
     json_array_foreach(json_object_get(json, "data"), i, card)
         take_adapter(&list, card);
     json_decref(json);
