@@ -87,6 +87,29 @@ static void test_seed(void)
                         block_key_seed("m", "", "tenant 2"));
 }
 
+/* Short texts are their own names; of all others every byte counts. */
+static void test_name(void)
+{
+    char text[600], a[BLOCK_KEY_NAME_BYTES], b[BLOCK_KEY_NAME_BYTES];
+
+    block_key_name(NULL, 0, a);
+    CU_ASSERT_STRING_EQUAL(a, "");
+    memset(text, 'x', sizeof(text));
+    text[BLOCK_KEY_NAME_BYTES - 1] = '\0';
+    block_key_name(text, BLOCK_KEY_NAME_BYTES - 1, a);
+    CU_ASSERT_STRING_EQUAL(a, text);
+    block_key_name(text, BLOCK_KEY_NAME_BYTES, a);
+    block_key_name(text, sizeof(text), b);
+    CU_ASSERT_STRING_NOT_EQUAL(a, b);
+    text[sizeof(text) - 1] = 'y';
+    block_key_name(text, sizeof(text), a);
+    CU_ASSERT_STRING_NOT_EQUAL(a, b);
+    block_key_name("a\0b", 3, a);
+    block_key_name("a\0c", 3, b);
+    CU_ASSERT_STRING_NOT_EQUAL(a, b);
+    CU_ASSERT_STRING_NOT_EQUAL(a, "a");
+}
+
 /* The digest covers every token, in blocks or not, at every length at which
  * the hash works differently. */
 static void test_prompt_digest(void)
@@ -118,6 +141,7 @@ int main(void)
     CU_add_test(suite, "chain", test_chain);
     CU_add_test(suite, "partial", test_partial);
     CU_add_test(suite, "seed", test_seed);
+    CU_add_test(suite, "names", test_name);
     CU_add_test(suite, "digest of a prompt", test_prompt_digest);
     CU_basic_run_tests();
     unsigned failed = CU_get_number_of_failures();

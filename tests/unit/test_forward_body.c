@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "conductor/core/index/block_key.h"
 #include "conductor/front/openai/forward.h"
 #include "conductor/front/openai/tokens.h"
 #include "conductor/link/engine/url.h"
@@ -341,6 +342,42 @@ static void test_salts(void)
     forward_body_fini(&longest);
 }
 
+/* The name of blocks' salt in this body, and in an event with this salt. */
+static void check_name(const char *body, const char *salt, size_t n)
+{
+    struct forward_body b = read_ok(body);
+    char name[BLOCK_KEY_NAME_BYTES];
+
+    block_key_name(salt, n, name);
+    CU_ASSERT_STRING_EQUAL(b.salt, name);
+    forward_body_fini(&b);
+}
+
+static void test_salts_of_events(void)
+{
+    static char salt[600], body[2000];
+    struct forward_body b;
+    char name[BLOCK_KEY_NAME_BYTES];
+
+    memset(salt, 's', sizeof(salt) - 1);
+    check_name("{\"prompt\":[1],\"cache_salt\":\"a\\u0000b\"}", "a\0b", 3);
+    snprintf(body, sizeof(body), "{\"prompt\":[1],\"cache_salt\":\"%.255s\"}",
+             salt);
+    check_name(body, salt, 255);
+    snprintf(body, sizeof(body),
+             "{\"prompt\":[1],\"cache_salt\":\"\\u0073%s\"}", salt + 1);
+    check_name(body, salt, sizeof(salt) - 1);
+    snprintf(body, sizeof(body),
+             "{\"extra_key\":\"%s\",\"prompt\":[1],\"cache_salt\":\"%.99s\"}",
+             salt + 99, salt);
+    check_name(body, salt, sizeof(salt) - 1);
+    snprintf(body, sizeof(body), "{\"prompt\":[1],\"lora_path\":\"%s\"}", salt);
+    b = read_ok(body);
+    block_key_name(salt, sizeof(salt) - 1, name);
+    CU_ASSERT_STRING_EQUAL(b.adapter, name);
+    forward_body_fini(&b);
+}
+
 static void test_whatever(void)
 {
     static const char *const fine[] = {
@@ -417,6 +454,7 @@ int main(void)
     CU_add_test(s, "what is set", test_rules);
     CU_add_test(s, "taken out at many places", test_many_cuts);
     CU_add_test(s, "salts", test_salts);
+    CU_add_test(s, "salts of events", test_salts_of_events);
     CU_add_test(s, "whatever else", test_whatever);
     CU_add_test(s, "questions for tokens", test_questions);
     CU_add_test(s, "prompts by path", test_kinds);

@@ -2,6 +2,8 @@
 #include "conductor/core/index/block_key.h"
 
 #include <endian.h>
+#include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #define XXH_INLINE_ALL
@@ -29,6 +31,19 @@ uint64_t block_key_seed(const char *model, const char *adapter,
     seed_add(&state, adapter);
     seed_add(&state, salt);
     return XXH3_64bits_digest(&state);
+}
+
+void block_key_name(const char *bytes, size_t n,
+                    char name[BLOCK_KEY_NAME_BYTES])
+{
+    if (n >= BLOCK_KEY_NAME_BYTES || (n > 0 && memchr(bytes, '\0', n))) {
+        snprintf(name, BLOCK_KEY_NAME_BYTES, "#%016" PRIx64,
+                 XXH3_64bits(bytes, n));
+        return;
+    }
+    if (n > 0)
+        memcpy(name, bytes, n);
+    name[n] = '\0';
 }
 
 /* XXH3-64 with a seed, as withSeed computes it. For inputs this long that

@@ -18,6 +18,7 @@
 #define BLOCK_TOKENS_MIN 16u
 #define BLOCK_TOKENS_MAX 512u
 #define BLOCK_TOKENS_DEFAULT 256u
+#define BLOCK_KEY_NAME_BYTES 256
 
 /*
  * The seed of all keys of one model, adapter and tenant. Each string is
@@ -28,6 +29,14 @@
  */
 uint64_t block_key_seed(const char *model, const char *adapter,
                         const char *salt);
+
+/*
+ * An adapter or a salt that may have any bytes, n of them, as a string for
+ * block_key_seed(): as it is, if it has no NUL and fits; else a digest of all
+ * of it.
+ */
+void block_key_name(const char *bytes, size_t n,
+                    char name[BLOCK_KEY_NAME_BYTES]);
 
 /*
  * Computes the keys of all full blocks of a prompt; a partial last block has

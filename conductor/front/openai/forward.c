@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "conductor/core/index/block_key.h"
 #include "conductor/front/json/ids.h"
 #include "conductor/front/json/text.h"
 #include "conductor/front/json/walk.h"
@@ -20,8 +21,9 @@ struct reader {
     const struct forward_rules *rules;
     const char *before; /* where the value before ends */
     struct forward_slice prompt;
-    uint64_t salt;                       /* so far */
-    char extra_key[FORWARD_MODEL_BYTES]; /* of SGLang */
+    uint64_t salt; /* so far */
+    /* Values, as they stand: cache_salt, and what SGLang joins it with. */
+    struct forward_slice salts[2], adapter;
 };
 
 static const char cache_salt_name[] = "cache_salt";
@@ -187,20 +189,43 @@ static size_t trimmed(const char *at, const char *end)
     return (size_t)(end - at);
 }
 
-static void set_number(char salt[FORWARD_MODEL_BYTES], const char *bytes,
-                       size_t n)
+/* The text of a value, or the bytes of one that is no text, into out, which has
+ * room for these and more. Returns how many bytes. */
+static size_t unescape(struct forward_slice v, char *out)
 {
-    snprintf(salt, FORWARD_MODEL_BYTES, "#%016llx",
-             (unsigned long long)fnv(FNV_BEGIN, bytes, n));
+    const char *at = v.at + 1, *why;
+    size_t n;
+
+    if (is(v, "null"))
+        return 0;
+    if (v.n && *v.at == '"' &&
+        json_text_read(&at, v.at + v.n, out, &n, &why) == 0)
+        return n;
+    if (v.n)
+        memcpy(out, v.at, v.n);
+    return v.n;
 }
 
-/* Longer or odder salts than a text are told apart by a number. */
-static void read_salt(struct forward_slice v, char salt[FORWARD_MODEL_BYTES])
+/* The name of a text and what two values say, one behind the other, as the
+ * engine's events have it. Returns 0 or -ENOMEM. */
+static int read_name(const char *set, struct forward_slice a,
+                     struct forward_slice b, char name[BLOCK_KEY_NAME_BYTES])
 {
-    if (is(v, "null"))
-        *salt = '\0';
-    else if (!read_text(v, salt))
-        set_number(salt, v.at, v.n);
+    size_t n = strlen(set);
+    char *text;
+
+    *name = '\0';
+    if (n + a.n + b.n == 0)
+        return 0;
+    text = malloc(n + a.n + b.n + JSON_TEXT_SLACK_BYTES);
+    if (!text)
+        return -ENOMEM;
+    memcpy(text, set, n);
+    n += unescape(a, text + n);
+    n += unescape(b, text + n);
+    block_key_name(text, n, name);
+    free(text);
+    return 0;
 }
 
 static void take_value(struct reader *r, const char *key,
@@ -222,11 +247,11 @@ static void take_value(struct reader *r, const char *key,
     else if (is_one_of(key, salts) && !is(v, "null"))
         add_salt(r, key, v);
     if (strcmp(key, cache_salt_name) == 0)
-        read_salt(v, r->out->cache_salt);
+        r->salts[0] = v;
     else if (strcmp(key, "extra_key") == 0)
-        read_salt(v, r->extra_key);
+        r->salts[1] = v;
     else if (strcmp(key, "lora_path") == 0)
-        read_salt(v, r->out->adapter);
+        r->adapter = v;
 }
 
 /* SGLang's /generate and vLLM's put the limit in here. */
@@ -285,17 +310,16 @@ static int take_bytes(struct forward_body *out, struct forward_slice v)
     return 0;
 }
 
-/* SGLang takes the two for one. */
-static void join_salts(struct reader *r)
+/* What blocks of token ids depend on besides. Returns 0 or -ENOMEM. */
+static int read_names(struct reader *r)
 {
-    char *salt = r->out->cache_salt;
-    char both[2 * FORWARD_MODEL_BYTES];
-    int n = snprintf(both, sizeof(both), "%s%s", salt, r->extra_key);
+    struct forward_body *out = r->out;
+    const char *set = r->rules->cache_salt ? r->rules->cache_salt : "";
+    int rc = read_name(set, r->salts[0], r->salts[1], out->cache_salt);
 
-    if (n < FORWARD_MODEL_BYTES)
-        memcpy(salt, both, (size_t)n + 1);
-    else
-        set_number(salt, both, (size_t)n);
+    return rc ? rc
+              : read_name("", r->adapter, (struct forward_slice){"", 0},
+                          out->adapter);
 }
 
 int forward_body_read(const struct forward_kind *kind, const char *body,
@@ -310,6 +334,8 @@ int forward_body_read(const struct forward_kind *kind, const char *body,
         .out = out,
         .rules = rules,
         .salt = FNV_BEGIN,
+        .salts = {{"", 0}, {"", 0}},
+        .adapter = {"", 0},
     };
     int rc;
 
@@ -320,15 +346,12 @@ int forward_body_read(const struct forward_kind *kind, const char *body,
         rc = json_walk_object(&r.walk, read_member);
     if (rc == 0)
         rc = take_bytes(out, r.prompt);
-    if (rc == 0 && rules->cache_salt) {
-        snprintf(out->cache_salt, sizeof(out->cache_salt), "%s",
-                 rules->cache_salt);
+    if (rc == 0 && rules->cache_salt)
         add_salt(&r, cache_salt_name,
                  (struct forward_slice){rules->cache_salt,
                                         strlen(rules->cache_salt)});
-    }
     if (rc == 0)
-        join_salts(&r);
+        rc = read_names(&r);
     /* Ids and bytes may be the same words. */
     if (rc == 0 && !out->ids)
         add_salt(&r, "text", (struct forward_slice){"", 0});

@@ -69,9 +69,8 @@ struct forward_body {
      * the template's arguments, as one number in hexadecimal. "": on nothing.
      */
     char salt[FORWARD_MODEL_BYTES];
-    char cache_salt[FORWARD_MODEL_BYTES]; /* "": none; one that is no short text
-                                             has a number in its place */
-    char adapter[FORWARD_MODEL_BYTES];    /* SGLang's lora_path; "": none */
+    char cache_salt[FORWARD_MODEL_BYTES]; /* block_key_name(); "": none */
+    char adapter[FORWARD_MODEL_BYTES];    /* likewise, SGLang's lora_path */
     /* The members that decide what the prompt's tokens are. */
     struct forward_slice members[FORWARD_MEMBERS];
     const struct forward_kind *kind; /* NULL: nothing in it is a prompt */

@@ -6,9 +6,6 @@
 #include "conductor/core/index/block_key.h"
 #include "conductor/link/events/map_state.h"
 
-/* Longer names of adapters and salts do not occur. */
-#define NAME_MAX_BYTES 512u
-
 /* Adds a copy of a block with this key, 0: not known. Returns 0; -ENOSPC:
  * there is no room for it; -EEXIST: its hash has another key. */
 static int add_copy(struct kv_map *map, uint64_t hash, struct copy_place place,
@@ -281,22 +278,13 @@ static void store_unchained(struct kv_map *map, const struct kv_event *e,
     }
 }
 
-/* A text of a message as a string; longer ones do not occur. */
-static const char *name_of(struct unpack_text text, char name[NAME_MAX_BYTES])
-{
-    uint32_t n = text.n < NAME_MAX_BYTES ? text.n : NAME_MAX_BYTES - 1;
-
-    memcpy(name, text.bytes ? text.bytes : "", n);
-    name[n] = '\0';
-    return name;
-}
-
 static uint64_t seed_of(const struct kv_map *map, const struct kv_event *e)
 {
-    char adapter[NAME_MAX_BYTES], salt[NAME_MAX_BYTES];
+    char adapter[BLOCK_KEY_NAME_BYTES], salt[BLOCK_KEY_NAME_BYTES];
 
-    return block_key_seed(map->config.model, name_of(e->adapter, adapter),
-                          name_of(e->salt, salt));
+    block_key_name(e->adapter.bytes, e->adapter.n, adapter);
+    block_key_name(e->salt.bytes, e->salt.n, salt);
+    return block_key_seed(map->config.model, adapter, salt);
 }
 
 bool map_fits(struct kv_map *map, const struct kv_event *e)
