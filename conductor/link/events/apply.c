@@ -109,6 +109,33 @@ void stream_apply(struct stream *stream, uint64_t number, zmq_msg_t *payload,
     end(feed);
 }
 
+/* Applies the message that was held, if no replay had it. What is missing
+ * before it is lost. */
+static void apply_held(struct stream *stream)
+{
+    struct kv_feed *feed = stream->feed;
+    uint64_t number = stream->held_number;
+    uint64_t wanted = kv_sequence_wanted(&stream->sequence);
+
+    if (number < wanted) {
+        feed->stats.duplicates++;
+    } else {
+        if (number > wanted && stream->sequence.any_applied)
+            stream_lost(stream, wanted, number);
+        stream->partial |= number > wanted && number > 1;
+        stream_apply(stream, number, &stream->held, NULL);
+    }
+    stream_drop_held(stream);
+}
+
+void stream_resume(struct stream *stream)
+{
+    if (stream->has_held)
+        apply_held(stream);
+    stream->quiet_since_us = clock_now_us();
+    feed_update_pauses(stream->feed);
+}
+
 void feeds_work(void *arg)
 {
     struct kv_feeds *feeds = arg;

@@ -119,6 +119,10 @@ struct kv_feed {
 void stream_apply(struct stream *stream, uint64_t number, zmq_msg_t *payload,
                   const struct kv_batch *batch);
 
+/* A replay has ended: what was held is applied, and live messages count
+ * again. */
+void stream_resume(struct stream *stream);
+
 /* Goes on with a message of which something is left. */
 void feeds_work(void *feeds);
 
@@ -147,10 +151,6 @@ void stream_lost(struct stream *stream, uint64_t wanted, uint64_t number);
 
 /* Forgets what the rank has; its next message may have any number. */
 void stream_forget(struct stream *stream);
-
-/* A replay has ended: what was held is applied, and live messages count
- * again. */
-void stream_resume(struct stream *stream);
 
 /* "tcp://host:port" with rank added to the port; false: no port there. */
 bool feed_endpoint(const char *endpoint, uint16_t rank,

@@ -69,32 +69,6 @@ void recut_free(struct recut *r)
     free(r);
 }
 
-static void say_all(struct recut *r)
-{
-    struct said *s = &r->said;
-
-    if (s->n > 0 && s->stored)
-        r->sink.stored(r->arg, s->tier, s->parent, s->keys, s->n);
-    else if (s->n > 0)
-        r->sink.removed(r->arg, s->tier, s->keys, s->n);
-    s->n = 0;
-}
-
-void recut_say(struct recut *r, bool stored, enum block_tier tier,
-               uint64_t before, uint64_t key)
-{
-    struct said *s = &r->said;
-
-    if (s->n == SAID_BLOCKS || s->stored != stored || s->tier != tier ||
-        (stored && s->n > 0 && s->keys[s->n - 1] != before))
-        say_all(r);
-    if (s->n == 0)
-        s->parent = before;
-    s->stored = stored;
-    s->tier = tier;
-    s->keys[s->n++] = key;
-}
-
 static uint32_t find(const struct recut *r, uint64_t key)
 {
     const struct copies *entry = copies_first(&r->by_key, key);
@@ -210,7 +184,7 @@ static void change(struct recut *r, enum block_tier tier, const uint64_t *keys,
         (r->larger ? larger_changed : smaller_changed)(r, at, tier);
         drop_idle(r, at);
     }
-    say_all(r);
+    recut_say_all(r);
 }
 
 void recut_stored(struct recut *r, enum block_tier tier, const uint64_t *keys,

@@ -71,7 +71,9 @@ static inline uint64_t *recut_words(const struct recut *r, uint32_t at)
     return r->words + (size_t)at * r->n_words;
 }
 
-/* recut.c: tells the sink of a block, together with those next to it. */
+/* recut_say.c: tells the sink of a block, together with those next to it;
+ * recut_say_all() tells what is left of them. */
+void recut_say_all(struct recut *r);
 void recut_say(struct recut *r, bool stored, enum block_tier tier,
                uint64_t before, uint64_t key);
 

@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "base/log.h"
 #include "conductor/link/events/feed_state.h"
 
@@ -83,31 +82,4 @@ void stream_lost(struct stream *stream, uint64_t wanted, uint64_t number)
                  feed->config.name, stream->rank, wanted, number - 1);
     feed->stats.lost += number - wanted;
     stream_forget(stream);
-}
-
-/* Applies the message that was held, if no replay had it. What is missing
- * before it is lost. */
-static void apply_held(struct stream *stream)
-{
-    struct kv_feed *feed = stream->feed;
-    uint64_t number = stream->held_number;
-    uint64_t wanted = kv_sequence_wanted(&stream->sequence);
-
-    if (number < wanted) {
-        feed->stats.duplicates++;
-    } else {
-        if (number > wanted && stream->sequence.any_applied)
-            stream_lost(stream, wanted, number);
-        stream->partial |= number > wanted && number > 1;
-        stream_apply(stream, number, &stream->held, NULL);
-    }
-    stream_drop_held(stream);
-}
-
-void stream_resume(struct stream *stream)
-{
-    if (stream->has_held)
-        apply_held(stream);
-    stream->quiet_since_us = clock_now_us();
-    feed_update_pauses(stream->feed);
 }
