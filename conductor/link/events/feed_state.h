@@ -21,7 +21,7 @@
 #define FEED_PIECE_BLOCKS 512u
 /* Messages of which something is left, of all feeds: each has its events in a
  * decoder of its own. While there are as many, no other message is taken. */
-#define FEED_UNFINISHED_MAX 8u
+#define FEED_UNFINISHED_MAX 32u
 /* Of the log's, of what engines can cause, all feeds together. */
 #define FEED_LINES_PER_S 4
 

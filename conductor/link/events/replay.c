@@ -196,7 +196,10 @@ bool replay_want(struct stream *stream, bool all, bool check)
 /* Looks at the limits of a replay that runs. */
 static void limits(struct stream *stream, int64_t now_us)
 {
-    if (stream->feed->applying.decoder) { /* answers wait */
+    const struct kv_feed *feed = stream->feed;
+
+    if (feed->applying.decoder ||
+        feed->feeds->n_unfinished >= FEED_UNFINISHED_MAX) { /* answers wait */
         stream->heard_us = now_us;
         return;
     }
