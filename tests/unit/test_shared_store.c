@@ -271,6 +271,29 @@ static void test_match(void)
     prefix_match_fini(&match);
 }
 
+/* More parts of one block than a block has are not kept: each would be looked
+ * at for the next one. */
+static void test_too_many_parts(void)
+{
+    enum { PARTS = 2, MANY = 100 };
+    struct kv_map_config config = {
+        .model = "m", .block_tokens = SIZE, .max_blocks = 1000, .parts = PARTS};
+    struct kv_map *map = kv_map_new(&config, &no_sink, NULL);
+    uint64_t hash = 7;
+
+    for (uint16_t part = 0; part < MANY; part++)
+        send(map, (struct kv_event){.kind = KV_STORED,
+                                    .part = part,
+                                    .hashes = &hash,
+                                    .n_hashes = 1});
+    CU_ASSERT_EQUAL(kv_map_stats(map).entries, BLOCK_TIERS * PARTS);
+    CU_ASSERT_EQUAL(kv_map_stats(map).contradictions,
+                    MANY - BLOCK_TIERS * PARTS);
+    CU_ASSERT_EQUAL(kv_map_stats(map).unkept, 0);
+    CU_ASSERT(kv_map_check(map));
+    kv_map_free(map);
+}
+
 int main(void)
 {
     const char *wanted = getenv("CONDUCTOR_SEED");
@@ -282,6 +305,7 @@ int main(void)
     CU_pSuite suite = CU_add_suite("shared_store", NULL, NULL);
     CU_add_test(suite, "its map, against a slow one", test_map);
     CU_add_test(suite, "a match that goes on in it", test_match);
+    CU_add_test(suite, "too many parts", test_too_many_parts);
     CU_basic_run_tests();
     unsigned failures = CU_get_number_of_failures();
     CU_cleanup_registry();

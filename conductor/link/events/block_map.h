@@ -68,7 +68,8 @@ struct kv_map_stats {
                                  engine's, or cannot be cut */
     uint64_t wrong_tokens;    /* events whose tokens do not fill the blocks,
                                  or are no numbers */
-    uint64_t contradictions;  /* one hash for two contents */
+    uint64_t contradictions;  /* one hash for two contents, or for more parts
+                                 than a block has in all tiers */
     uint64_t other_media;     /* events of a medium that is no tier here */
     uint64_t windowed;        /* events of groups that forget a prompt */
     uint64_t full;            /* not kept: there are max_blocks */

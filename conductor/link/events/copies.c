@@ -135,6 +135,7 @@ struct copies_look copies_look(const struct copies_table *t, uint64_t hash,
         }
         if (slot->hash != hash)
             continue;
+        found.n++;
         if (same_place(slot->place, place))
             found.entry = slot;
         if (slot->key != 0 && !found.other)

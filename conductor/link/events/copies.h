@@ -50,6 +50,7 @@ struct copies_look {
     struct copies *entry; /* of both; NULL: none */
     struct copies *other; /* the first of the hash that has a key; NULL: none */
     struct copies *room;  /* where an entry of both would stand */
+    uint32_t n;           /* entries of the hash */
 };
 
 /* Looks once for all of that; good until the table changes. */

@@ -7,13 +7,17 @@
 #include "conductor/link/events/map_state.h"
 
 /* Adds a copy of a block with this key, 0: not known. Returns 0; -ENOSPC:
- * there is no room for it; -EEXIST: its hash has another key. */
+ * there is no room for it; -EEXIST: its hash has another key, or all parts that
+ * it can have. */
 static int add_copy(struct kv_map *map, uint64_t hash, struct copy_place place,
                     uint64_t key, uint64_t seed)
 {
     struct copies_look look = copies_look(&map->copies, hash, place);
 
     if (key != 0 && look.other && look.other->key != key)
+        return -EEXIST;
+    if (!look.entry && map->config.parts &&
+        look.n >= (uint64_t)map->config.parts * BLOCK_TIERS)
         return -EEXIST;
     if (look.entry) {
         look.entry->count +=
