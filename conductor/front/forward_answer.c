@@ -52,18 +52,6 @@ static void on_scheduled(void *arg, const struct service_decision *d)
     c->predicted_ttft_us = d->predicted_ttft_us;
 }
 
-static void add_slice(struct http_conn *conn, struct http_slice name,
-                      struct http_slice value)
-{
-    char n[128], v[4096];
-
-    if (name.n >= sizeof(n) || value.n >= sizeof(v))
-        return;
-    snprintf(n, sizeof(n), "%.*s", (int)name.n, name.at);
-    snprintf(v, sizeof(v), "%.*s", (int)value.n, value.at);
-    http_add_header(conn, n, v);
-}
-
 /* Who answered, and what was promised. */
 static void add_own_headers(struct forward_call *c)
 {
@@ -143,7 +131,7 @@ static void on_answer(void *arg, const struct http_head *head)
     for (size_t i = 0; i < head->n_headers; i++)
         if (forward_passes(head, head->headers[i].name) &&
             !is_own(head->headers[i].name))
-            add_slice(c->conn, head->headers[i].name, head->headers[i].value);
+            http_pass_header(c->conn, &head->headers[i]);
     add_own_headers(c);
     if (!http_find(head, "x-request-id"))
         add_request_id(c);

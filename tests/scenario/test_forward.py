@@ -86,6 +86,16 @@ class Passthrough(EngineCase):
         self.assertEqual(cluster.api.request(
             'GET', '/admin/explain/abc').status, 404)
 
+    def test_long_headers_of_the_answer(self):
+        long = {'x-' + 'n' * 200: 'short', 'x-long': 'v' * 30000}
+
+        def serve(_, send):
+            send(reply(200, {}, [f'{n}: {v}' for n, v in long.items()]))
+        cluster = self.engines(serve)
+        got = self.post(cluster, {'prompt': 'x'}).headers
+        self.assertEqual({n: got.get(n) for n in long}, long)
+        self.assertEqual(got['x-conductor-prefill'], 'e0')
+
     def test_key_of_the_engine(self):
         key = self.write('key', 'sk-engine\n')
         cluster = self.engines(None, api_key_file=key)

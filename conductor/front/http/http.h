@@ -115,10 +115,13 @@ int64_t http_arrived_us(const struct http_conn *conn);
 void http_on_gone(struct http_conn *conn, void (*gone)(void *arg), void *arg);
 
 /* Add a header to the answer, before http_reply or http_stream. Control
- * characters in the value become '?'. Bounded to 16 KiB in all; what doesn't
+ * characters in the value become '?'. Bounded to 128 KiB in all; what doesn't
  * fit is left out. */
 void http_add_header(struct http_conn *conn, const char *name,
                      const char *value);
+
+/* Likewise, of an answer that somebody else gave; borrowed for the call. */
+void http_pass_header(struct http_conn *conn, const struct http_header *header);
 
 /* Answer as a whole. `body` is borrowed. The connection is no longer the
  * caller's. */

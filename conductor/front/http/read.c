@@ -6,7 +6,8 @@
 #include "base/clock.h"
 #include "conductor/front/http/internal.h"
 
-#define MAX_EXTRA_BYTES 16384
+/* An engine's whole head, and our own headers. */
+#define MAX_EXTRA_BYTES 131072
 #define READ_AHEAD_BYTES 65536
 
 int64_t http_arrived_us(const struct http_conn *conn)

@@ -1,6 +1,7 @@
 /* Answers: status line, headers, whole bodies and chunked streams. */
 #include <errno.h>
 #include <stdio.h>
+#include <string.h>
 #include <time.h>
 
 #include "conductor/front/http/internal.h"
@@ -47,22 +48,33 @@ void http_on_gone(struct http_conn *conn, void (*gone)(void *arg), void *arg)
     conn->gone_arg = arg;
 }
 
-void http_add_header(struct http_conn *conn, const char *name,
-                     const char *value)
+void http_pass_header(struct http_conn *conn, const struct http_header *header)
 {
     struct text_buf *extra = &conn->extra;
     size_t before = extra->len;
 
-    text_buf_puts(extra, name);
+    text_buf_add(extra, header->name.at, header->name.n);
     text_buf_puts(extra, ": ");
-    for (const char *c = value; *c; c++)
+    for (size_t i = 0; i < header->value.n; i++) {
+        const char *c = &header->value.at[i];
+
         text_buf_add(extra, (unsigned char)*c < 0x20 || *c == 0x7f ? "?" : c,
                      1);
+    }
     text_buf_puts(extra, "\r\n");
     if (extra->error) {
         extra->len = before;
         extra->error = 0;
     }
+}
+
+void http_add_header(struct http_conn *conn, const char *name,
+                     const char *value)
+{
+    http_pass_header(conn, &(struct http_header){
+                               .name = {name, strlen(name)},
+                               .value = {value, strlen(value)},
+                           });
 }
 
 static void write_head(struct http_conn *conn, int status, const char *type,
