@@ -32,6 +32,7 @@ static const struct field {
     const char *help;
     const char *const *words; /* ends with NULL; NULL: it is no word */
     bool names;               /* it is an array of them */
+    bool zero;                /* 0 says something: -1 is a number untold */
 } table[] = {
     {"name", TEXT(name), NULL,
      "what logs, metrics and headers call it; printable, without blanks, and "
@@ -75,7 +76,7 @@ static const struct field {
      indexes},
     {"kv_events", TEXT(kv_events), "",
      "where it publishes KV events over ZMQ: `tcp://host:port`; rank r of "
-     "`dp_ranks` at port + r"},
+     "`dp_ranks`, or `dp_rank` r, at port + r"},
     {"kv_events_bind", WORD(kv_events_bind), "false",
      "`true`: `kv_events` is the conductor's own address, and the engine "
      "connects to it",
@@ -86,6 +87,11 @@ static const struct field {
      "prefix of the topic of its events; without it all are taken"},
     {"dp_ranks", AT(dp_ranks), 0, 256, NULL,
      "data-parallel ranks that publish events of their own; without it 1"},
+    {"dp_rank", AT(dp_rank), 0, 255, NULL,
+     "the engine is this one of the data-parallel ranks, from 0, of the server "
+     "at `url`: requests say so in `X-data-parallel-rank`, and only its KV "
+     "events and metrics are taken. Not with `dp_ranks` above 1",
+     NULL, false, true},
     {"block_tokens", AT(block_tokens), 0, ENGINE_BLOCK_TOKENS_MAX, NULL,
      "tokens in one of its KV blocks; without it what its KV events or metrics "
      "tell, or as many as the model's index has. That is the largest size that "
@@ -128,6 +134,12 @@ static char *text_at(struct engine_config *e, const struct field *d)
     return (char *)e + d->at;
 }
 
+/* Of a number that is not told. */
+static int64_t untold(const struct field *d)
+{
+    return d->zero ? -1 : 0;
+}
+
 static int64_t *number_at(struct engine_config *e, const struct field *d)
 {
     return (int64_t *)(void *)((char *)e + d->at);
@@ -167,14 +179,15 @@ static void read_word(struct fields *f, const struct fields_object *o,
 static void read_field(struct fields *f, const struct fields_object *o,
                        const struct field *d, struct engine_config *e)
 {
-    const int64_t none = 0;
+    const int64_t none = untold(d);
 
     if (d->names)
         engine_names_read(f, o, d->name, names_at(e, d));
     else if (d->words)
         read_word(f, o, d, word_at(e, d));
     else if (d->most)
-        *number_at(e, d) = fields_integer(f, o, d->name, 1, d->most, &none);
+        *number_at(e, d) =
+            fields_integer(f, o, d->name, none + 1, d->most, &none);
     else if (d->fallback && !json_object_get(o->json, d->name))
         snprintf(text_at(e, d), d->size, "%s", d->fallback);
     else
@@ -284,7 +297,8 @@ static json_t *field_json(struct engine_config *e, const struct field *d)
     if (d->words)
         return json_string(d->words[*word_at(e, d)]);
     if (d->most)
-        return *number_at(e, d) ? json_integer(*number_at(e, d)) : NULL;
+        return *number_at(e, d) > untold(d) ? json_integer(*number_at(e, d))
+                                            : NULL;
     return *text_at(e, d) ? json_string(text_at(e, d)) : NULL;
 }
 

@@ -60,6 +60,7 @@ struct engine_config {
     char kv_topic[ENGINE_NAME_MAX];
     bool kv_events_bind;  /* it connects to kv_events */
     int64_t dp_ranks;     /* 0: not said */
+    int64_t dp_rank;      /* the only one that it is; -1: not said */
     int64_t block_tokens; /* 0: not said */
     int64_t kv_blocks;    /* 0: not said */
 };

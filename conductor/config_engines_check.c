@@ -24,11 +24,11 @@ static bool is_bad_number(const char *host)
            inet_pton(AF_INET, host, address) != 1;
 }
 
-/* Reads tcp://HOST:PORT, the conductor's own or not, to which `ranks` ports
- * belong. */
+/* Reads tcp://HOST:PORT, the conductor's own or not; rank r is at PORT + r, up
+ * to rank `last`. */
 static void check_endpoint(struct fields *f, const struct fields_object *o,
                            const char *key, const char *text, bool own,
-                           int64_t ranks, struct address *out)
+                           int64_t last, struct address *out)
 {
     if (strncmp(text, "tcp://", 6) != 0 || address_parse(text + 6, out) ||
         out->port == 0)
@@ -41,11 +41,9 @@ static void check_endpoint(struct fields *f, const struct fields_object *o,
         fields_refuse_value(f, o, key,
                             "an address to connect to; * needs "
                             "kv_events_bind");
-    else if (out->port + ranks - 1 > UINT16_MAX)
-        fields_refuse(f, o->path, key,
-                      "\"%s\": must have a port for each of "
-                      "%lld dp_ranks",
-                      text, (long long)ranks);
+    else if (out->port + last > UINT16_MAX)
+        fields_refuse(f, o->path, key, "\"%s\": must have a port for rank %lld",
+                      text, (long long)last);
 }
 
 static void check_paths(struct fields *f, const struct fields_object *o,
@@ -85,12 +83,14 @@ static void check_events(struct fields *f, const struct fields_object *o,
 {
     struct address events = {0}, replay = {0};
     int64_t ranks = e->dp_ranks ? e->dp_ranks : 1;
+    int64_t first = e->dp_rank > 0 ? e->dp_rank : 0;
+    int64_t last = first + ranks - 1;
 
     if (*e->kv_events)
         check_endpoint(f, o, "kv_events", e->kv_events, e->kv_events_bind,
-                       e->kv_events_bind ? 1 : ranks, &events);
+                       e->kv_events_bind ? first : last, &events);
     if (*e->kv_replay)
-        check_endpoint(f, o, "kv_replay", e->kv_replay, false, ranks, &replay);
+        check_endpoint(f, o, "kv_replay", e->kv_replay, false, last, &replay);
     if (*events.host && !e->kv_events_bind &&
         strcmp(events.host, replay.host) == 0 &&
         llabs((long long)events.port - replay.port) < ranks)
@@ -99,6 +99,10 @@ static void check_events(struct fields *f, const struct fields_object *o,
                       e->kv_replay, (long long)ranks);
     if (!*e->kv_events)
         check_no_events(f, o, e);
+    if (e->dp_rank >= 0 && e->dp_ranks > 1)
+        fields_refuse(f, o->path, "dp_rank",
+                      "%lld: is one rank, not with dp_ranks %lld",
+                      (long long)e->dp_rank, (long long)e->dp_ranks);
     if (e->dns && e->kv_events_bind)
         fields_refuse(f, o->path, "kv_events_bind",
                       "true: several engines cannot share one address; with "

@@ -130,8 +130,9 @@ struct forward {
 bool engine_costs_clash(const struct engine_config *const *all, size_t n,
                         struct engine_clash *out);
 
-/* Logs the first two that have one model and one url: their load is counted
- * apart. Engines of two models may well be one server. */
+/* Logs the first two that have one model and one url, unless they are two of
+ * its ranks: their load is counted apart. Engines of two models may well be one
+ * server. */
 void engine_urls_warn(const struct engine_config *const *all, size_t n);
 
 /* The costs of the service's model are those of another file, or, if that is

@@ -131,6 +131,9 @@ static int by_url(const void *a, const void *b)
 
     if (!order)
         order = strcmp(x->e->model, y->e->model);
+    if (!order)
+        order =
+            (x->e->dp_rank > y->e->dp_rank) - (x->e->dp_rank < y->e->dp_rank);
     return order ? order : (x->at > y->at) - (x->at < y->at);
 }
 
@@ -146,7 +149,8 @@ void engine_urls_warn(const struct engine_config *const *all, size_t n)
         const struct engine_config *a = places[i - 1].e, *b = places[i].e;
 
         if (strcmp(a->url_text, b->url_text) != 0 ||
-            strcmp(a->model, b->model) != 0)
+            strcmp(a->model, b->model) != 0 ||
+            (a->dp_rank >= 0 && a->dp_rank != b->dp_rank))
             continue;
         log_warn("engines %s and %s have one model and one url, %s: each is "
                  "taken for a server of its own",

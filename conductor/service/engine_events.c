@@ -99,6 +99,8 @@ int engine_listen(struct engine *e, char err[CONFIG_ERROR_MAX])
         .replay_endpoint = c->kv_replay,
         .topic = c->kv_topic,
         .ranks = (uint16_t)(c->dp_ranks ? c->dp_ranks : 1),
+        .first_rank = (uint16_t)(c->dp_rank < 0 ? 0 : c->dp_rank),
+        .only = c->dp_rank >= 0,
         .map = {.model = s->config.model,
                 .block_tokens = (uint32_t)s->config.block_tokens,
                 .engine_tokens = (uint32_t)c->block_tokens,

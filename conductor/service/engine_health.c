@@ -98,7 +98,7 @@ static void ask_next(struct engine *e, enum engine_question question,
 {
     e->question = question;
     text_buf_clear(&e->models);
-    report_begin(&e->scan);
+    report_begin(&e->scan, e->config->dp_rank);
     e->report_bytes = 0;
     ask(e, path);
 }

@@ -205,7 +205,7 @@ struct engine *engine_start(struct service *s,
     TAILQ_INIT(&e->expected);
     e->jitter = (unsigned)clock_now_us();
     text_buf_init(&e->models, MODEL_LIST_BYTES_MAX);
-    report_begin(&e->scan);
+    report_begin(&e->scan, e->config->dp_rank);
     e->report = e->scan.report;
     if (engine_set_up(e, err)) {
         engine_leave(e);

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -250,21 +251,47 @@ static const struct upstream_ops forward_ops = {
     .failed = on_failed,
 };
 
-/* The client's headers, the engine's key or the client's, and an id. */
+#define RANK_HEADER "X-data-parallel-rank: "
+
+/* Takes the lines of a client that name a rank out of its headers. */
+static void drop_rank(char *headers)
+{
+    char *to = headers, *end;
+
+    for (char *at = headers; *at; at = end) {
+        end = strchr(at, '\n');
+        end = end ? end + 1 : at + strlen(at);
+        if (strncasecmp(at, RANK_HEADER, sizeof(RANK_HEADER) - 2) == 0)
+            continue;
+        memmove(to, at, (size_t)(end - at));
+        to += end - at;
+    }
+    *to = '\0';
+}
+
+/* The client's headers, the engine's key or the client's, an id, and the rank
+ * that the engine is. */
 static char *compose(const struct service_request *request)
 {
     const struct forward *f = request->forward;
     const char *key = f->engine->authorization[0] ? f->engine->authorization
                                                   : f->what.authorization;
     size_t n = strlen(f->what.headers) + strlen(key) +
-               sizeof(request->request_id) + 32;
+               sizeof(request->request_id) + 80;
+    int64_t rank = f->engine->config->dp_rank;
     char *text = malloc(n);
 
-    if (text)
-        snprintf(text, n, "%s%s%s%s%s", f->what.headers, key,
-                 f->what.named ? "" : "x-request-id: ",
-                 f->what.named ? "" : request->request_id,
-                 f->what.named ? "" : "\r\n");
+    if (!text)
+        return NULL;
+    snprintf(text, n, "%s%s%s%s%s", f->what.headers, key,
+             f->what.named ? "" : "x-request-id: ",
+             f->what.named ? "" : request->request_id,
+             f->what.named ? "" : "\r\n");
+    if (rank < 0)
+        return text;
+    drop_rank(text);
+    size_t used = strlen(text);
+    snprintf(text + used, n - used, RANK_HEADER "%lld\r\n", (long long)rank);
     return text;
 }
 

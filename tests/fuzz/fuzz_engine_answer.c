@@ -19,11 +19,11 @@ static void fuzz_report(const char *bytes, size_t n)
     static struct report_scan scan;
     struct engine_report whole;
 
-    report_begin(&scan);
+    report_begin(&scan, -1);
     report_feed(&scan, bytes, n);
     report_end(&scan);
     whole = scan.report;
-    report_begin(&scan);
+    report_begin(&scan, 1);
     report_feed(&scan, bytes, n / 2);
     report_feed(&scan, bytes + n / 2, n - n / 2);
     report_end(&scan);

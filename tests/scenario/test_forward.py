@@ -103,6 +103,24 @@ class Passthrough(EngineCase):
         self.assertEqual(self.all[0].requests[0].header('authorization'),
                          'Bearer sk-engine')
 
+    def test_rank_of_the_engine(self):
+        """Whatever rank a client names, and how often."""
+        named = {'X-DATA-parallel-rank': '7', 'X-Data-Parallel-Rank': '8',
+                 'X-data-parallel-rank-too': 'y'}
+        for fields, ranks in (({'dp_rank': 0}, ['0']), ({'dp_rank': 3}, ['3']),
+                              ({}, ['7', '8'])):
+            cluster = self.engines(None, **fields)
+            self.post(cluster, {'prompt': 'x'}, headers=named)
+            self.post(cluster, {'prompt': 'x'})
+            first, second = ([v for n, v in r.headers
+                              if n == 'x-data-parallel-rank']
+                             for r in self.all[0].requests)
+            self.assertEqual(first, ranks)
+            self.assertEqual(second, ranks if fields else [])
+            self.assertEqual(self.all[0].requests[0].header(
+                'x-data-parallel-rank-too'), 'y')
+            self.end(cluster)
+
     def test_streams_as_it_comes(self):
         go_on = threading.Event()
 
@@ -1050,7 +1068,8 @@ class Configuration(Case):
         for field, value, fields, *words in (
                 ('kv_events', 'tcp://*:8611', {}, 'kv_events_bind'),
                 ('kv_events', 'tcp://300.1.1.1:1', {}, 'a name or an address'),
-                ('kv_events', 'tcp://h:65535', {'dp_ranks': 3}, '3 dp_ranks'),
+                ('kv_events', 'tcp://h:65535', {'dp_ranks': 3}, 'rank 2'),
+                ('kv_events', 'tcp://h:65533', {'dp_rank': 3}, 'rank 3'),
                 ('kv_replay', 'tcp://*:2', {'kv_events': 'tcp://*:1',
                                             'kv_events_bind': True}),
                 ('kv_replay', 'tcp://h:1', {'kv_events': 'tcp://h:1'},
@@ -1060,6 +1079,12 @@ class Configuration(Case):
                  'other ports than kv_events, 4 each')):
             self.refused([{**good, **fields, field: value}],
                          f'engines[0].{field}: "{value}": must ', *words)
+        for rank in (-1, 256, '0'):
+            self.refused([{**good, 'dp_rank': rank}],
+                         f'engines[0].dp_rank: {json.dumps(rank)}: ')
+        self.refused([{**good, 'dp_rank': 0, 'dp_ranks': 2,
+                       'kv_events': 'tcp://h:1'}],
+                     'engines[0].dp_rank: 0: ', 'dp_ranks 2')
         self.refused([{**good, 'url': 'ftp://h'}], 'engines[0].url', 'ftp://h')
         self.refused([{**good, 'url': 'http://h:0'}], 'engines[0].url')
         self.refused([{**good, 'url': 'http://u@h:1'}], 'engines[0].url')

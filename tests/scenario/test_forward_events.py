@@ -426,6 +426,52 @@ class Tokenized(Behind):
                                'conductor_requests_in_flight'), 0)
 
 
+class OneRank(EngineCase):
+    """Conductor in front of the second of two ranks."""
+
+    def test_events_of_other_ranks(self):
+        """They are left out, whether they come live or from a replay, and
+        those behind them are not."""
+        for bind in False, True:
+            with self.subTest(bind=bind):
+                self.check(bind)
+
+    def check(self, bind):
+        port = engines.free_ports(4)
+        own = Publisher(port + 1, port + 3, connect=bind, topic=b'', rank=1)
+        self.addCleanup(own.stop)
+
+        def store(number, rank):
+            own.rank = rank
+            own.publish([{
+                'type': 'BlockStored', 'block_hashes': [number],
+                'parent_block_hash': None, 'token_ids': [number] * 16,
+                'block_size': 16}])
+        store(1, 1)
+        store(2, 0)
+        cluster = self.engines(
+            None, kind='vllm', index='events', block_tokens=16, dp_rank=1,
+            kv_events=f'tcp://127.0.0.1:{port}', kv_events_bind=bind,
+            kv_replay=f'tcp://127.0.0.1:{port + 2}')
+
+        def value(name, more=''):
+            return cluster.api.metrics()[
+                f'conductor_{name}{{instance="e0"{more}}}']
+
+        def others():
+            return value('engine_event_faults_total', ',fault="rank"')
+        wait_until('the replay is taken', lambda:
+                   value('instance_blocks') == 1 and others() >= 1)
+        before = others()
+        wait_until('a live one is left out', lambda:
+                   store(2, 0) or others() > before)
+        store(3, 1)
+        wait_until('the next one is known', lambda:
+                   value('instance_blocks') == 2)
+        self.assertEqual(value('engine_events_state'), 0)
+        self.end(cluster)
+
+
 class PageOfOne(EngineCase):
     """SGLang's pages have one token, unless it is told otherwise."""
 

@@ -245,6 +245,17 @@ class Admin(InstanceCase):
         cluster.api.metrics()  # fails where a sample comes twice
         self.wait_states(cluster, w='ready', b='ready')
 
+    def test_ranks_of_one_url(self):
+        """Each is an instance of its own, unless one is told twice."""
+        a = self.engine()
+        cluster = self.conductor()
+        for name, rank in ('a', 0), ('b', 1), ('c', 1):
+            self.assertNotIn('one url', cluster.conductor.log())
+            self.assertEqual(self.add(cluster, self.entry(
+                name, a, dp_rank=rank)).status, 201)
+        self.assertIn('engines b and c have one model and one url',
+                      cluster.conductor.log())
+
     def test_bad_entries(self):
         a = self.engine()
         cluster = self.conductor(max_instances=2, engines=[

@@ -7,15 +7,20 @@
 #include "conductor/link/engine/model_list.h"
 #include "conductor/link/engine/report.h"
 
-static struct engine_report scan(const char *text, size_t cut)
+static struct engine_report scan_of(const char *text, size_t cut, int64_t rank)
 {
     struct report_scan s;
 
-    report_begin(&s);
+    report_begin(&s, rank);
     report_feed(&s, text, cut);
     report_feed(&s, text + cut, strlen(text) - cut);
     report_end(&s);
     return s.report;
+}
+
+static struct engine_report scan(const char *text, size_t cut)
+{
+    return scan_of(text, cut, -1);
 }
 
 static const char vllm[] =
@@ -43,6 +48,29 @@ static void test_vllm(void)
         CU_ASSERT_EQUAL(r.block_tokens, 32);
         CU_ASSERT_EQUAL(r.kv_blocks, 128);
     }
+}
+
+/* One of two ranks; what names no rank counts for all. */
+static void test_one_rank(void)
+{
+    static const char sglang[] = "sglang:num_pages{dp_rank=\"0\"} 60\n"
+                                 "sglang:num_pages{a=\"x\",dp_rank=\"1\"} 64\n"
+                                 "sglang:num_running_reqs 7\n";
+
+    for (size_t cut = 0; cut < sizeof(vllm); cut++) {
+        struct engine_report r = scan_of(vllm, cut, 1);
+
+        CU_ASSERT_DOUBLE_EQUAL(r.running, 2, 0);
+        CU_ASSERT_DOUBLE_EQUAL(r.waiting, -1, 0);
+        CU_ASSERT_DOUBLE_EQUAL(r.kv_usage_ratio, 0.5, 0);
+        CU_ASSERT_DOUBLE_EQUAL(r.start_s, 1795308905.83, 1e-3);
+        r = scan_of(vllm, cut, 0);
+        CU_ASSERT_DOUBLE_EQUAL(r.running, 3, 0);
+        CU_ASSERT_DOUBLE_EQUAL(r.kv_usage_ratio, 0.25, 0);
+    }
+    CU_ASSERT_EQUAL(scan_of(sglang, 0, 1).kv_blocks, 64);
+    CU_ASSERT_EQUAL(scan_of(sglang, 0, 0).kv_blocks, 60);
+    CU_ASSERT_DOUBLE_EQUAL(scan_of(sglang, 0, 1).running, 7, 0);
 }
 
 static void test_others(void)
@@ -188,6 +216,7 @@ int main(void)
     CU_add_test(s, "models", test_models);
     CU_add_test(s, "lists of no model", test_no_models);
     CU_add_test(s, "vllm", test_vllm);
+    CU_add_test(s, "one rank", test_one_rank);
     CU_add_test(s, "others", test_others);
     CU_add_test(s, "pages", test_pages);
     CU_add_test(s, "nonsense", test_nonsense);

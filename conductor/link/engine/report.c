@@ -30,9 +30,10 @@ static const struct {
 #undef AT
 };
 
-void report_begin(struct report_scan *scan)
+void report_begin(struct report_scan *scan, int64_t rank)
 {
     memset(scan, 0, sizeof(*scan));
+    scan->rank = rank;
     scan->report = (struct engine_report){-1, -1, -1, -1, -1, -1};
 }
 
@@ -49,7 +50,7 @@ static int64_t label_number(const char *labels, const char *label)
         if (at[n] != '=' || at[n + 1] != '"')
             continue;
         int64_t number = strtoll(at + n + 2, &end, 10);
-        if (end > at + n + 2 && *end == '"' && number > 0 &&
+        if (end > at + n + 2 && *end == '"' && number >= 0 &&
             number <= UINT32_MAX)
             return number;
     }
@@ -69,13 +70,13 @@ static void take_cache(struct report_scan *scan, const char *labels)
     int64_t block = label_number(labels, "block_size");
     int64_t blocks = label_number(labels, "num_gpu_blocks");
 
-    if (block < 0)
+    if (block <= 0)
         block = label_number(labels, "page_size");
-    if (blocks < 0)
+    if (blocks <= 0)
         blocks = label_number(labels, "num_pages");
     if (block > 0)
         r->block_tokens = block;
-    if (blocks < 0)
+    if (blocks <= 0)
         return;
     if (!scan->any_cache)
         r->kv_blocks = -1;
@@ -125,6 +126,16 @@ static char *value_of(char *at)
     return NULL;
 }
 
+/* vLLM names the rank "engine", SGLang "dp_rank". */
+static bool of_other_rank(const struct report_scan *scan, const char *labels)
+{
+    int64_t rank = label_number(labels, "engine");
+
+    if (rank < 0)
+        rank = label_number(labels, "dp_rank");
+    return scan->rank >= 0 && rank >= 0 && rank != scan->rank;
+}
+
 static void take_line(struct report_scan *scan)
 {
     scan->line[scan->n] = '\0';
@@ -137,6 +148,8 @@ static void take_line(struct report_scan *scan)
         value = value_of(scan->line + n);
         if (!value)
             continue;
+        if (of_other_rank(scan, scan->line + n))
+            return;
         if (samples[i].told == CACHE) {
             take_cache(scan, scan->line + n);
             return;

@@ -97,6 +97,11 @@ void stream_apply(struct stream *stream, uint64_t number, zmq_msg_t *payload,
         applying_drop(a);
         return;
     }
+    if (feed->config.only && a->batch.has_rank &&
+        !feed_has_rank(feed, a->batch.rank)) {
+        feed->stats.other_ranks++;
+        a->batch.n_events = 0; /* its number counts */
+    }
     a->stream = stream;
     a->number = number;
     kv_map_begin(feed->map, stream->rank, &a->batch);

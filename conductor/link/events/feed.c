@@ -55,7 +55,7 @@ static void restart(struct stream *stream, uint64_t number, zmq_msg_t *payload)
     if (log_rate_takes(&feed->feeds->told, FEED_LINES_PER_S))
         log_info("engine %s: rank %u: its KV events begin anew: it was "
                  "restarted, and its blocks are forgotten",
-                 feed->config.name, stream->rank);
+                 feed->config.name, stream_rank(stream));
     feed->stats.restarts++;
     stream_forget(stream);
     stream->partial = false;
@@ -101,11 +101,11 @@ static void judge(struct kv_feed *feed, uint16_t rank, uint64_t number)
         return;
     }
     if (feed->config.bind && batch.has_rank) {
-        if (batch.rank >= feed->config.ranks) {
+        if (!feed_has_rank(feed, batch.rank)) {
             feed->stats.other_ranks++;
             return;
         }
-        stream = &feed->streams[batch.rank];
+        stream = &feed->streams[batch.rank - feed->config.first_rank];
     }
     live(stream, number, &batch, payload);
 }
@@ -145,7 +145,7 @@ static void on_again(void *arg)
     if (log_rate_takes(&feed->feeds->told, FEED_LINES_PER_S))
         log_info("engine %s: rank %u: connected again for KV events: its "
                  "blocks are forgotten, and asked for again",
-                 feed->config.name, intake->rank);
+                 feed->config.name, stream_rank(&feed->streams[intake->rank]));
     if (feed->config.bind) {
         kv_feed_forget(feed);
         return;
@@ -238,9 +238,11 @@ static int open_intakes(struct kv_feed *feed)
 
         *intake = (struct intake){.feed = feed, .rank = i};
         errno = EINVAL;
-        if (!feed_endpoint(c->endpoint, i, endpoint) ||
+        if (!feed_endpoint(c->endpoint, (uint16_t)(c->first_rank + i),
+                           endpoint) ||
             (*c->replay_endpoint &&
-             !feed_endpoint(c->replay_endpoint, (uint16_t)(c->ranks - 1),
+             !feed_endpoint(c->replay_endpoint,
+                            (uint16_t)(c->first_rank + c->ranks - 1),
                             (char[FEED_ENDPOINT_MAX]){0})))
             return -1;
         intake->socket = kv_socket_open(

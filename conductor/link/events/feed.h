@@ -29,6 +29,8 @@ struct kv_feed_config {
     const char *replay_endpoint; /* where rank r replays, port + r; "": none */
     const char *topic;           /* prefix of the messages' topic */
     uint16_t ranks;              /* data-parallel; at least 1 */
+    uint16_t first_rank;         /* of them; they are counted from it */
+    bool only; /* others' batches are left out, whatever port they come from */
     struct kv_map_config map;
 };
 

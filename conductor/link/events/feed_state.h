@@ -54,7 +54,7 @@ enum replay_state {
 struct stream {
     TAILQ_ENTRY(stream) entry; /* feeds->want_replay */
     struct kv_feed *feed;
-    uint16_t rank;
+    uint16_t rank; /* counted from config.first_rank */
     struct kv_sequence sequence;
     bool partial; /* something was lost for good */
     /* A live message that came before those that are missing. */
@@ -82,7 +82,7 @@ struct stream {
 /* A socket that messages come from. */
 struct intake {
     struct kv_feed *feed;
-    uint16_t rank; /* of its port */
+    uint16_t rank; /* of its port, likewise */
     struct kv_socket *socket;
 };
 
@@ -133,6 +133,12 @@ void applying_drop(struct applying *applying);
 void feed_abandon(struct kv_feed *feed);
 
 /* stream.c */
+
+/* Its rank as the engine counts. */
+unsigned stream_rank(const struct stream *stream);
+
+/* Whether the engine's rank of this number is one of the feed's. */
+bool feed_has_rank(const struct kv_feed *feed, uint64_t rank);
 
 /* Nobody knows what a message has said: what is known may be wrong. */
 void stream_malformed(struct stream *stream, uint64_t number,

@@ -110,8 +110,8 @@ static void failed(struct stream *stream, const char *why)
 
     if (stream->pause_us == 0)
         log_warn("engine %s: rank %u: no replay of KV events from %s: %s",
-                 feed->config.name, stream->rank, feed->config.replay_endpoint,
-                 why);
+                 feed->config.name, stream_rank(stream),
+                 feed->config.replay_endpoint, why);
     stream->pause_us *= 2;
     if (stream->pause_us < PAUSE_MIN_US)
         stream->pause_us = PAUSE_MIN_US;
@@ -150,7 +150,8 @@ static void ask(struct stream *stream)
     stream->dealer = NULL;
     if (!stream->from_zero)
         first = htobe64(kv_sequence_wanted(&stream->sequence));
-    (void)feed_endpoint(feed->config.replay_endpoint, stream->rank, endpoint);
+    (void)feed_endpoint(feed->config.replay_endpoint,
+                        (uint16_t)stream_rank(stream), endpoint);
     stream->heard_us = clock_now_us();
     stream->answers = 0;
     stream->dealer = kv_socket_open(feed->feeds->loop, KV_SOCKET_DEALER,

@@ -23,6 +23,17 @@ bool feed_endpoint(const char *endpoint, uint16_t rank,
     return !*end && port <= UINT16_MAX && n < FEED_ENDPOINT_MAX;
 }
 
+unsigned stream_rank(const struct stream *stream)
+{
+    return (unsigned)stream->feed->config.first_rank + stream->rank;
+}
+
+bool feed_has_rank(const struct kv_feed *feed, uint64_t rank)
+{
+    return rank >= feed->config.first_rank &&
+           rank < feed->config.first_rank + feed->config.ranks;
+}
+
 void feed_update_pauses(struct kv_feed *feed)
 {
     bool unfinished = feed->applying.decoder;
@@ -65,7 +76,7 @@ void stream_malformed(struct stream *stream, uint64_t number,
         log_warn("engine %s: rank %u: KV event message %" PRIu64
                  " is malformed at byte %zu: expected %s; its blocks are "
                  "forgotten",
-                 feed->config.name, stream->rank, number, error->offset,
+                 feed->config.name, stream_rank(stream), number, error->offset,
                  error->expected);
     stream_forget(stream);
     stream->partial = stream->hole = true;
@@ -79,7 +90,7 @@ void stream_lost(struct stream *stream, uint64_t wanted, uint64_t number)
     if (log_rate_takes(&feed->feeds->told, FEED_LINES_PER_S))
         log_warn("engine %s: rank %u: KV events %" PRIu64 " to %" PRIu64
                  " are lost; its blocks before these are forgotten",
-                 feed->config.name, stream->rank, wanted, number - 1);
+                 feed->config.name, stream_rank(stream), wanted, number - 1);
     feed->stats.lost += number - wanted;
     stream_forget(stream);
 }
