@@ -14,16 +14,16 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-static void fuzz_report(const char *bytes, size_t n)
+static void fuzz_report(const char *bytes, size_t n, int64_t rank)
 {
     static struct report_scan scan;
     struct engine_report whole;
 
-    report_begin(&scan, -1);
+    report_begin(&scan, rank);
     report_feed(&scan, bytes, n);
     report_end(&scan);
     whole = scan.report;
-    report_begin(&scan, 1);
+    report_begin(&scan, rank);
     report_feed(&scan, bytes, n / 2);
     report_feed(&scan, bytes + n / 2, n - n / 2);
     report_end(&scan);
@@ -147,7 +147,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         memcpy(bytes, data, size);
     fuzz_answer(bytes, size);
     fuzz_models(bytes, size);
-    fuzz_report(bytes, size);
+    fuzz_report(bytes, size, -1);
+    fuzz_report(bytes, size, 1);
     for (size_t i = 0; i < sizeof(paths) / sizeof(paths[0]); i++)
         fuzz_body(paths[i], bytes, size,
                   i % 2 ? &all : &(struct forward_rules){0});
