@@ -57,6 +57,18 @@ bool map_set_size(struct kv_map *map, uint32_t block_tokens)
     return true;
 }
 
+void kv_map_abandon(struct kv_map *map)
+{
+    struct waiting_event *event;
+
+    while ((event = TAILQ_FIRST(&map->work.ready))) {
+        TAILQ_REMOVE(&map->work.ready, event, by_age);
+        waiting_event_free(event);
+    }
+    map->work = (struct map_work){0};
+    TAILQ_INIT(&map->work.ready);
+}
+
 void kv_map_free(struct kv_map *map)
 {
     if (!map)

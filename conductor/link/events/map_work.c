@@ -11,18 +11,6 @@
  * and for each entry that goes a block more. */
 #define PIECE_SLOTS 64u
 
-void kv_map_abandon(struct kv_map *map)
-{
-    struct waiting_event *event;
-
-    while ((event = TAILQ_FIRST(&map->work.ready))) {
-        TAILQ_REMOVE(&map->work.ready, event, by_age);
-        waiting_event_free(event);
-    }
-    map->work = (struct map_work){0};
-    TAILQ_INIT(&map->work.ready);
-}
-
 static void forget_all(struct kv_map *map)
 {
     map->n_gone = 0;
