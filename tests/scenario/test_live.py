@@ -203,10 +203,14 @@ class Up(Case):
 
     def start_up(self, *options):
         log = os.path.join(self.folder, 'up.log')
+        # What a shell starts in the background ignores SIGINT, and a script
+        # of bash cannot change that.
+        heeds = signal.signal(signal.SIGINT, signal.SIG_DFL)
         with open(log, 'wb') as out:
             child = subprocess.Popen(
                 [self.UP, *options], stdin=subprocess.DEVNULL, stdout=out,
                 stderr=out, start_new_session=True)
+        signal.signal(signal.SIGINT, heeds)
         self.addCleanup(lambda: child.poll() is None and
                         os.killpg(child.pid, signal.SIGKILL))
 

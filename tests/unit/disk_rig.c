@@ -49,7 +49,11 @@ void disk_rig_fini(struct disk_rig *rig)
 
 int disk_rig_open(struct disk_rig *rig)
 {
-    return disk_tier_open(&rig->config, &rig->t, rig->err, sizeof(rig->err));
+    int rc = disk_tier_open(&rig->config, &rig->t, rig->err, sizeof(rig->err));
+
+    if (rc)
+        fprintf(stderr, "disk_rig_open: %s\n", rig->err);
+    return rc;
 }
 
 void disk_rig_reopen(struct disk_rig *rig)

@@ -2,8 +2,7 @@
 #include "conductor/core/index/block_key.h"
 
 #include <endian.h>
-#include <inttypes.h>
-#include <stdio.h>
+#include <stdint.h>
 #include <string.h>
 
 #define XXH_INLINE_ALL
@@ -37,8 +36,12 @@ void block_key_name(const char *bytes, size_t n,
                     char name[BLOCK_KEY_NAME_BYTES])
 {
     if (n >= BLOCK_KEY_NAME_BYTES || (n > 0 && memchr(bytes, '\0', n))) {
-        snprintf(name, BLOCK_KEY_NAME_BYTES, "#%016" PRIx64,
-                 XXH3_64bits(bytes, n));
+        uint64_t digest = XXH3_64bits(bytes, n);
+
+        *name++ = '#';
+        for (int shift = 60; shift >= 0; shift -= 4)
+            *name++ = "0123456789abcdef"[digest >> shift & 15];
+        *name = '\0';
         return;
     }
     if (n > 0)
