@@ -129,6 +129,18 @@ class SmallIndex(Case):
         return cluster.api.metrics()[
             f'conductor_instance_blocks{{instance="{name}"}}']
 
+    def wait_applied(self, cluster, told):
+        """A long message is applied over several turns: until the crowd's
+        blocks and those `told` after them are indexed, or counted."""
+        def applied():
+            metrics = cluster.api.metrics()
+            return metrics['conductor_index_unindexed_blocks'] + sum(
+                n for name, n in metrics.items()
+                if name.startswith('conductor_instance_blocks{'))
+
+        wait_until('all are applied',
+                   lambda: applied() >= self.CROWD * self.EACH + told)
+
     def conductor(self, **config):
         cluster = self.cluster(prefill=0, decode=0, config={
             'index_mib': 1, 'worker_timeout_ms': 4000, **config})
@@ -147,6 +159,7 @@ class SmallIndex(Case):
         teller.hold(held)
         mute.stored(self.blocks(4000))
         flood.stored(self.blocks(4000))
+        self.wait_applied(cluster, 3 * 4000)
         wait_until('they have no room for all', lambda: all(
             0 < self.indexed(cluster, n) < 4000
             for n in ('teller', 'mute', 'flood')))
@@ -181,6 +194,7 @@ class SmallIndex(Case):
         for peer in mutes:
             peer.stored(self.blocks(4000))
         teller.hold(self.blocks(4000))
+        self.wait_applied(cluster, 9 * 4000)
         wait_until('they have no room for all', lambda: all(
             0 < self.indexed(cluster, p.name) < 4000
             for p in [*mutes, teller]))
@@ -194,6 +208,7 @@ class SmallIndex(Case):
         endless = self.join(Holder, cluster, 'endless')
         crowd = self.crowd(cluster)
         endless.stored(self.blocks(4000))
+        self.wait_applied(cluster, 4000)
         wait_until('it has no room for all', lambda: self.indexed(
             cluster, 'endless') < 4000)
 
@@ -215,6 +230,7 @@ class SmallIndex(Case):
         teller = self.join(Teller, cluster, 'teller')
         for peer in old, teller:
             peer.stored(self.blocks(4000))
+        self.wait_applied(cluster, 2 * 4000)
         teller.keys = self.blocks(10)
         wait_until('they have no room for all', lambda: all(
             0 < self.indexed(cluster, n) < 4000 for n in ('old', 'teller')))
