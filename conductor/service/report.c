@@ -153,7 +153,7 @@ int models_metrics(const struct models *models, struct evbuffer *out)
         "# TYPE conductor_index_evicted_blocks_total counter\n"
         "conductor_index_evicted_blocks_total %llu\n"
         "# HELP conductor_index_unindexed_blocks Blocks that workers hold and "
-        "the index had no room for.\n"
+        "the index had no room for, at most.\n"
         "# TYPE conductor_index_unindexed_blocks gauge\n"
         "conductor_index_unindexed_blocks %llu\n",
         (unsigned long long)sums.in_flight, (double)sums.overhead_us / 1e6,

@@ -71,11 +71,13 @@ static inline uint64_t *recut_words(const struct recut *r, uint32_t at)
     return r->words + (size_t)at * r->n_words;
 }
 
-/* recut_say.c: tells the sink of a block, together with those next to it;
- * recut_say_all() tells what is left of them. */
-void recut_say_all(struct recut *r);
+/* recut_say.c: tells the sink of a block, together with those next to it, and
+ * so perhaps later. */
 void recut_say(struct recut *r, bool stored, enum block_tier tier,
                uint64_t before, uint64_t key);
+
+/* Tells it of what was not told yet. */
+void recut_say_all(struct recut *r);
 
 /* recut_smaller.c, recut_larger.c: fill in a new piece behind `parent`; a tier
  * has a piece now, or lost it; check the invariant. */
