@@ -11,8 +11,8 @@
 
 #include "conductor/core/schedule/policy.h"
 
-#define POLICY_SETTINGS_MAX 16
-#define POLICY_TEXT_BYTES 1024
+#define POLICY_SETTINGS_MAX 32
+#define POLICY_TEXT_BYTES 4096
 
 /* The settings that an operator gave, in their order. */
 struct policy_settings {
