@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "conductor/front/internal.h"
+#include "conductor/front/openai/form.h"
 
 #define MAX_SLO_MS 86400000.0
 #define DEFAULT_RETRY_US 1000000
@@ -137,6 +138,30 @@ void endpoint_session(const struct http_head *head,
     params->session = h ? h : 1;
     params->session_id = id->at;
     params->n_session_id = id->n;
+}
+
+struct http_slice endpoint_type(const struct http_head *head)
+{
+    const struct http_slice *type = http_find(head, "content-type");
+
+    return type ? *type : (struct http_slice){"", 0};
+}
+
+bool endpoint_is_json(const struct http_head *head)
+{
+    struct http_slice type = endpoint_type(head);
+
+    return form_type_of(type.at, type.n) == FORM_JSON;
+}
+
+void endpoint_set_type(const struct http_head *head, const char *must,
+                       struct openai_error *error)
+{
+    struct http_slice type = endpoint_type(head);
+
+    openai_error_set(error, 415, "unsupported_media_type", NULL,
+                     "header content-type: \"%.*s\": must be %s",
+                     type.n < 100 ? (int)type.n : 100, type.at, must);
 }
 
 void endpoint_set_no_memory(struct openai_error *error)

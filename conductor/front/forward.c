@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "conductor/front/forward_state.h"
+#include "conductor/front/openai/form.h"
 
 /* Where no limit is said, an answer is taken to be as long as this. */
 #define USUAL_MAX_TOKENS 256
@@ -133,20 +134,26 @@ static int take_on(const struct front_call *call, struct service *service,
     return 0;
 }
 
-/* 400 or 404: no model is named where several could be meant, or an unknown
- * one. */
-static void set_no_model(const struct front *front,
+/* 400, 404 or 415: no model is named where several could be meant, or an
+ * unknown one, or in a body that is not read. */
+static void set_no_model(const struct front_call *call,
                          const struct forward_body *body,
                          struct openai_error *error)
 {
+    struct http_slice type = endpoint_type(call->head);
     char models[300];
 
-    front_models(front->models, models, sizeof(models));
+    front_models(call->front->models, models, sizeof(models));
     if (*body->model)
         openai_error_set(
             error, 404, "model_not_found", "model",
             "model: \"%.100s\": does not exist; this server has %s",
             body->model, models);
+    else if (form_type_of(type.at, type.n) == FORM_OTHER)
+        endpoint_set_type(call->head,
+                          "application/json or multipart/form-data, which name "
+                          "a model: this server has more than one",
+                          error);
     else
         openai_error_set(error, 400, "missing_parameter", "model",
                          "model: missing: this server has %s", models);
@@ -164,35 +171,56 @@ static struct service *find(const struct front *front,
 }
 
 /* Whether the native model answers: the request is for it, or has a fault that
- * it tells better. */
+ * it tells better, as its paths have prompts. */
 static bool is_native(const struct front *front, const struct service *service,
-                      int rc, const struct openai_error *error)
+                      bool has_prompt, int rc, const struct openai_error *error)
 {
     if (!front->native)
         return false;
-    return rc == -EINVAL ? strcmp(error->param, "model") != 0
+    return rc == -EINVAL ? has_prompt && strcmp(error->param, "model") != 0
                          : service == front->native;
+}
+
+/* Reads the body by its type. What is neither JSON nor a form is not looked at.
+ * Prompts are JSON. */
+static int read_body(const struct front_call *call,
+                     const struct forward_kind *kind, struct reading *r,
+                     struct openai_error *error)
+{
+    struct http_slice type = endpoint_type(call->head);
+    enum form_type form = form_type_of(type.at, type.n);
+    int rc;
+
+    if (form != FORM_JSON && kind) {
+        endpoint_set_type(call->head, "application/json, or left out", error);
+        return -EINVAL;
+    }
+    if (form == FORM_OTHER)
+        return 0;
+    if (form == FORM_MULTIPART)
+        return form_read(type.at, type.n, call->body, call->n, &r->body, error);
+    rc = endpoint_rules(call, r->text, &r->rules, error);
+    return rc ? rc
+              : forward_body_read(kind, call->body, call->n, &r->rules,
+                                  &r->body, error);
 }
 
 bool forward_serve(const struct front_call *call)
 {
+    struct http_slice path = call->head->path;
+    const struct forward_kind *kind = forward_kind_of(path.at, path.n);
     struct reading r = {0};
     struct forward_body *body = &r.body;
     struct openai_error error;
-    struct http_slice path = call->head->path;
-    int rc = endpoint_rules(call, r.text, &r.rules, &error);
-
-    if (rc == 0)
-        rc = forward_body_read(forward_kind_of(path.at, path.n), call->body,
-                               call->n, &r.rules, body, &error);
+    int rc = read_body(call, kind, &r, &error);
     struct service *service = rc ? NULL : find(call->front, body);
 
-    if (is_native(call->front, service, rc, &error)) {
+    if (is_native(call->front, service, kind, rc, &error)) {
         forward_body_fini(body);
         return false;
     }
     if (rc == 0 && !service) {
-        set_no_model(call->front, body, &error);
+        set_no_model(call, body, &error);
         rc = -ENOENT;
     }
     if (rc == 0 && call->front->draining) {

@@ -6,25 +6,6 @@
 
 #include "conductor/front/internal.h"
 
-/* JSON, or nothing said about the type. */
-static bool is_json(const struct http_head *head)
-{
-    const struct http_slice *type = http_find(head, "content-type");
-    struct http_slice media;
-    const char *semicolon;
-
-    if (!type)
-        return true;
-    media = *type;
-    semicolon = memchr(media.at, ';', media.n);
-    if (semicolon)
-        media.n = (size_t)(semicolon - media.at);
-    while (media.n &&
-           (media.at[media.n - 1] == ' ' || media.at[media.n - 1] == '\t'))
-        media.n--;
-    return http_is_fold(media, "application/json");
-}
-
 static const struct route {
     const char *path; /* the whole, or up to its last '/' */
     const char *method;
@@ -80,14 +61,13 @@ static const struct route *find_route(const struct http_head *head,
     return found;
 }
 
-/* Whether engines may get such a request: a POST with JSON that is not for
- * this server alone. */
+/* Whether engines may get such a request: a POST that is not for this server
+ * alone. */
 static bool may_forward(const struct front *front, const struct http_head *head)
 {
     static const char own[] = "/admin/";
 
     return models_forward(front->models) && http_is(head->method, "POST") &&
-           is_json(head) &&
            (head->path.n < sizeof(own) - 1 ||
             memcmp(head->path.at, own, sizeof(own) - 1) != 0);
 }
@@ -121,13 +101,8 @@ static void on_request(void *arg, struct http_conn *conn,
                          "method: \"%.*s\": not one of \"%.*s\"",
                          shown(head->method, 20), head->method.at,
                          shown(head->path, 100), head->path.at);
-    } else if (http_is(head->method, "POST") && !is_json(head)) {
-        const struct http_slice *type = http_find(head, "content-type");
-
-        openai_error_set(&error, 415, "unsupported_media_type", NULL,
-                         "header content-type: \"%.*s\": must be "
-                         "application/json, or left out",
-                         shown(*type, 100), type->at);
+    } else if (http_is(head->method, "POST") && !endpoint_is_json(head)) {
+        endpoint_set_type(head, "application/json, or left out", &error);
     } else {
         route->serve(&call);
         return;

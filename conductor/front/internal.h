@@ -91,6 +91,16 @@ void endpoint_unescape(const char *at, size_t n, char *out, size_t size);
 void endpoint_session(const struct http_head *head,
                       struct service_request_params *params);
 
+/* The request's Content-Type; empty: none. */
+struct http_slice endpoint_type(const struct http_head *head);
+
+/* Whether it is JSON, or nothing is said. */
+bool endpoint_is_json(const struct http_head *head);
+
+/* Set *error to a 415 that says that the Content-Type must be `must`. */
+void endpoint_set_type(const struct http_head *head, const char *must,
+                       struct openai_error *error);
+
 /* Set *error to a 500 that says so. */
 void endpoint_set_no_memory(struct openai_error *error);
 

@@ -178,6 +178,71 @@ class Passthrough(EngineCase):
             self.end(cluster)
         self.assertGreater(len(self.all[0].requests), 5)
 
+    @staticmethod
+    def upload(model, *more):
+        """A form with a file, and its Content-Type."""
+        fields = b''.join(
+            b'--Zz\r\nContent-Disposition: form-data; name="%s"\r\n\r\n%s\r\n'
+            % f for f in ([(b'model', model)] if model else []) + list(more))
+        return (b'--Zz\r\nContent-Disposition: form-data; name="file"; '
+                b'filename="a.wav"\r\nContent-Type: audio/wav\r\n\r\n'
+                b'RIFF\0\xff\r\n\r\n' + fields + b'--Zz--\r\n',
+                {'Content-Type': 'multipart/form-data; boundary=Zz'})
+
+    def test_forms(self):
+        """Bodies that are no JSON."""
+        def serve(request, send):
+            if b'"stream"' not in request.body:
+                return send(reply(200, {'text': 'Hi'}))
+            send(stream_head())
+            return send(chunk(event({'text': 'Hi'})) + b'0\r\n\r\n')
+        path = '/v1/audio/transcriptions'
+        cluster = self.engines(serve, serve)
+        post = cluster.api.request
+        for form in (self.upload(b'm'), self.upload(None),
+                     (b'any \0 bytes', {'Content-Type': 'text/plain'})):
+            got = post('POST', path, *form)
+            self.assertEqual((got.status, got.body), (200, {'text': 'Hi'}))
+            seen = next(r for e in self.all for r in e.requests
+                        if r.body == form[0])
+            self.assertEqual((seen.path, seen.header('content-type')),
+                             (path, form[1]['Content-Type']))
+        got = post('POST', path, *self.upload(b'm', (b'stream', b'true')))
+        self.assertEqual(got.body, event({'text': 'Hi'}))
+        self.assertError(post('POST', path, *self.upload(b'other')), 404,
+                         'model: "other": does not exist; this server has "m"')
+        self.assertError(post('POST', path, self.upload(b'm')[0],
+                              {'Content-Type': 'multipart/form-data'}), 400,
+                         'header content-type: multipart/form-data needs a '
+                         'boundary')
+        # What has a prompt is JSON.
+        for path in ('/v1/completions', '/v1/responses'):
+            for form in (self.upload(b'm'), (b'x', {'Content-Type': 'a/b'})):
+                self.assertError(
+                    post('POST', path, *form), 415,
+                    f'header content-type: "{form[1]["Content-Type"]}": must '
+                    'be application/json, or left out')
+
+    def test_forms_of_several_models(self):
+        self.all = [Engine(lambda _, send: send(reply(200, {}))) for _ in 'ab']
+        cluster = Cluster(self)
+        cluster.config = {
+            'listen': '127.0.0.1:0', 'engine_health_ms': 50, 'engines': [
+                {'name': f'e{m}', 'url': e.url, 'model': m}
+                for m, e in zip('ab', self.all)]}
+        cluster.start_conductor()
+        wait_until('both are ready', lambda: cluster.api.instances()[0] == 2)
+        path = '/v1/images/edits'
+        got = cluster.api.request('POST', path, *self.upload(b'b'))
+        self.assertEqual(got.headers['x-conductor-prefill'], 'eb')
+        self.assertError(
+            cluster.api.request('POST', path, *self.upload(None)), 400,
+            'model: missing: this server has "a", "b"')
+        self.assertError(
+            cluster.api.request('POST', path, b'x', {'Content-Type': 'a/b'}),
+            415, 'header content-type: "a/b": must be application/json or '
+            'multipart/form-data')
+
     def test_other_paths_and_models(self):
         cluster = self.engines(None, None)
         for path in ('/v1/embeddings', '/v1/responses', '/v1/new/thing'):

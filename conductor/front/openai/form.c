@@ -1,0 +1,219 @@
+/* The fields of a form that the daemon looks at. */
+#include "conductor/front/openai/form.h"
+
+#include <errno.h>
+#include <string.h>
+#include <strings.h>
+
+#include "conductor/front/json/utf8.h"
+
+/* "\r\n--" and 70 bytes, the most that RFC 2046 allows. */
+#define BOUNDARY_MAX 70
+#define DELIMITER_BYTES (4 + BOUNDARY_MAX)
+
+static bool is_blank(char c)
+{
+    return c == ' ' || c == '\t';
+}
+
+static struct forward_slice trim(const char *at, const char *end)
+{
+    while (at < end && is_blank(*at))
+        at++;
+    while (end > at && is_blank(end[-1]))
+        end--;
+    return (struct forward_slice){at, (size_t)(end - at)};
+}
+
+static bool is_fold(struct forward_slice s, const char *text)
+{
+    return s.n == strlen(text) && strncasecmp(s.at, text, s.n) == 0;
+}
+
+/* Where the first c of [at, end) stands, or end. */
+static const char *find(const char *at, const char *end, char c)
+{
+    const char *found = at < end ? memchr(at, c, (size_t)(end - at)) : NULL;
+
+    return found ? found : end;
+}
+
+enum form_type form_type_of(const char *type, size_t n)
+{
+    struct forward_slice media = trim(type, find(type, type + n, ';'));
+
+    if (n == 0 || is_fold(media, "application/json"))
+        return FORM_JSON;
+    return is_fold(media, "multipart/form-data") ? FORM_MULTIPART : FORM_OTHER;
+}
+
+/* Reads a parameter's value, a word or in quotes, at `at`: what it says goes
+ * into text[0 .. size), NUL-terminated; "" if it has no room. Returns its end.
+ */
+static const char *read_parameter(const char *at, const char *end, char *text,
+                                  size_t size)
+{
+    bool quoted = at < end && *at == '"';
+    size_t n = 0;
+
+    for (at += quoted; at < end && *at != (quoted ? '"' : ';'); at++) {
+        if (quoted && *at == '\\' && end - at > 1)
+            at++;
+        if (n < size)
+            text[n++] = *at;
+    }
+    while (!quoted && n && n < size && is_blank(text[n - 1]))
+        n--;
+    text[n < size ? n : 0] = '\0';
+    return at;
+}
+
+/* Whether a header's value, "a; name=b", has the parameter `name`; it goes into
+ * text as read_parameter() has it, else "" does. */
+static bool find_parameter(struct forward_slice value, const char *name,
+                           char *text, size_t size)
+{
+    const char *end = value.at + value.n, *at = find(value.at, end, ';');
+
+    *text = '\0';
+    while (at < end) {
+        const char *equals = find(at + 1, end, '=');
+        bool wanted = is_fold(trim(at + 1, equals), name);
+
+        if (equals == end)
+            return false;
+        for (equals++; equals < end && is_blank(*equals);)
+            equals++;
+        at = read_parameter(equals, end, text, size);
+        if (wanted)
+            return true;
+        *text = '\0';
+        at = find(at, end, ';');
+    }
+    return false;
+}
+
+struct part {
+    char name[8];               /* of its field; "": a longer one, or a file */
+    struct forward_slice value; /* up to the next delimiter */
+};
+
+/* Reads one header of a part. */
+static void read_header(struct part *part, const char *at, const char *end)
+{
+    const char *colon = find(at, end, ':');
+    struct forward_slice value;
+    char file[2];
+
+    if (!is_fold(trim(at, colon), "content-disposition") || colon == end)
+        return;
+    value = (struct forward_slice){colon + 1, (size_t)(end - colon - 1)};
+    (void)find_parameter(value, "name", part->name, sizeof(part->name));
+    if (find_parameter(value, "filename", file, sizeof(file)))
+        part->name[0] = '\0';
+}
+
+/* Reads the part [at, end), its headers first. */
+static void read_part(struct part *part, const char *at, const char *end)
+{
+    *part = (struct part){.value = {end, 0}};
+    while (at < end) {
+        const char *line = memmem(at, (size_t)(end - at), "\r\n", 2);
+
+        if (!line)
+            return;
+        if (line == at) {
+            part->value =
+                (struct forward_slice){at + 2, (size_t)(end - at - 2)};
+            return;
+        }
+        read_header(part, at, line);
+        at = line + 2;
+    }
+}
+
+static int refuse(struct openai_error *error, const char *param,
+                  const char *what)
+{
+    openai_error_set(error, 400, "invalid_value", param, "%s: %s", param, what);
+    return -EINVAL;
+}
+
+static int take_part(const struct part *part, struct forward_body *out,
+                     bool *named, struct openai_error *error)
+{
+    struct forward_slice v = part->value;
+
+    if (strcmp(part->name, "stream") == 0)
+        out->stream = is_fold(v, "true") || is_fold(v, "1");
+    if (strcmp(part->name, "model") != 0)
+        return 0;
+    if (*named)
+        return refuse(error, "model", "the form's field must come only once");
+    if (v.n >= sizeof(out->model) || memchr(v.at, '\0', v.n) ||
+        utf8_valid_prefix(v.at, v.n) < v.n)
+        return refuse(error, "model",
+                      "the form's field must be a text of at most 255 bytes");
+    memcpy(out->model, v.at, v.n);
+    *named = true;
+    return 0;
+}
+
+/* The delimiter behind `at`; NULL: none. */
+static const char *next(const char *at, const char *end, const char *delimiter,
+                        size_t n)
+{
+    return memmem(at, (size_t)(end - at), delimiter, n);
+}
+
+/* Reads the parts; the first delimiter ends at `at`. */
+static int read_parts(const char *at, const char *end, const char *delimiter,
+                      struct forward_body *out, struct openai_error *error)
+{
+    size_t n = strlen(delimiter);
+    bool named = false;
+    int rc = 0;
+
+    /* "--" behind a delimiter: the last one. */
+    while (rc == 0 && at && end - at >= 2 && memcmp(at, "--", 2) != 0) {
+        const char *head = memmem(at, (size_t)(end - at), "\r\n", 2);
+        const char *close = next(at, end, delimiter, n);
+        struct part part;
+
+        if (!head || !close)
+            break; /* it ends early: the engine will say so */
+        read_part(&part, head + 2, close);
+        rc = take_part(&part, out, &named, error);
+        at = close + n;
+    }
+    return rc;
+}
+
+int form_read(const char *type, size_t n_type, const char *body, size_t n,
+              struct forward_body *out, struct openai_error *error)
+{
+    char delimiter[DELIMITER_BYTES + 1] = "\r\n--";
+    const char *end = body + n, *at = NULL;
+    size_t n_delimiter;
+    int rc;
+
+    *out = (struct forward_body){0};
+    (void)find_parameter((struct forward_slice){type, n_type}, "boundary",
+                         delimiter + 4, sizeof(delimiter) - 4);
+    n_delimiter = strlen(delimiter);
+    if (n_delimiter == 4)
+        return refuse(error, "header content-type",
+                      "multipart/form-data needs a boundary of 1 to 70 bytes");
+    if (n + 2 >= n_delimiter &&
+        memcmp(body, delimiter + 2, n_delimiter - 2) == 0)
+        at = body + n_delimiter - 2;
+    else if (n && (at = next(body, end, delimiter, n_delimiter)))
+        at += n_delimiter;
+    if (!at)
+        return refuse(error, "body",
+                      "no part begins with the boundary of its content-type");
+    rc = read_parts(at, end, delimiter, out, error);
+    if (rc)
+        *out = (struct forward_body){0};
+    return rc;
+}
