@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/address.h"
+#include "base/error.h"
 #include "base/log.h"
 #include "base/options.h"
 #include "conductor/config_internal.h"
@@ -106,11 +107,9 @@ int config_policy_option(struct config *c, const char *text,
     int n = snprintf(all, sizeof(all), "%s%s%s", c->policy_options,
                      *c->policy_options ? "," : "", text);
 
-    if (n < 0 || (size_t)n >= sizeof(all)) {
-        snprintf(err, CONFIG_ERROR_MAX, "policy_options: %.60s...: too long",
-                 text);
-        return -EINVAL;
-    }
+    if (n < 0 || (size_t)n >= sizeof(all))
+        return error_say(err, CONFIG_ERROR_MAX, -EINVAL,
+                         "policy_options: %.60s...: too long", text);
     return config_set(c, "policy_options", all, err);
 }
 
@@ -331,19 +330,18 @@ int config_set(struct config *c, const char *name, const char *value,
     const struct option_spec *o = option_find(&table, name, strlen(name));
     char why[CONFIG_ERROR_MAX / 2];
 
-    if (!o) {
-        snprintf(err, CONFIG_ERROR_MAX, "%.100s: no such option (%s)", name,
-                 strcmp(name, "index_max_blocks") == 0
-                     ? "index_mib replaces it: 24 MiB a million blocks"
-                     : "--config-reference lists them");
-        return -ENOENT;
-    }
+    if (!o)
+        return error_say(err, CONFIG_ERROR_MAX, -ENOENT,
+                         "%.100s: no such option (%s)", name,
+                         strcmp(name, "index_max_blocks") == 0
+                             ? "index_mib replaces it: 24 MiB a million blocks"
+                             : "--config-reference lists them");
     if (option_set(o, value, why, sizeof(why)) == 0)
         return 0;
-    snprintf(err, CONFIG_ERROR_MAX,
-             config_is_text(o) ? "%s: \"%.150s\": %s" : "%s: %.150s: %s", name,
-             value, why);
-    return -EINVAL;
+    return error_say(err, CONFIG_ERROR_MAX, -EINVAL,
+                     config_is_text(o) ? "%s: \"%.150s\": %s"
+                                       : "%s: %.150s: %s",
+                     name, value, why);
 }
 
 const struct schedule_policy *config_policy(const struct config *c,

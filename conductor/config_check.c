@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/error.h"
 #include "conductor/config_internal.h"
 #include "conductor/policy_text.h"
 
@@ -29,22 +30,20 @@ static int check_model(const struct config *c, char err[CONFIG_ERROR_MAX])
 
     while (i < c->engines.n && !engine_is_named(&all[i], c->model))
         i++;
-    if (*c->worker_listen && i < c->engines.n) {
-        snprintf(err, CONFIG_ERROR_MAX,
-                 "model: \"%.63s\": that of engine %s, too; clear "
-                 "worker_listen, or give one of them another name",
-                 c->model, all[i].name);
-        return -EINVAL;
-    }
+    if (*c->worker_listen && i < c->engines.n)
+        return error_say(err, CONFIG_ERROR_MAX, -EINVAL,
+                         "model: \"%.63s\": that of engine %s, too; clear "
+                         "worker_listen, or give one of them another name",
+                         c->model, all[i].name);
     config_defaults(&usual);
     if (*c->worker_listen || i < c->engines.n || *c->engines_file ||
         strcmp(c->model, usual.model) == 0)
         return 0;
-    snprintf(err, CONFIG_ERROR_MAX,
-             "model: \"%.63s\": no engine has it, and without worker_listen no "
-             "worker can",
-             c->model);
-    return -EINVAL;
+    return error_say(
+        err, CONFIG_ERROR_MAX, -EINVAL,
+        "model: \"%.63s\": no engine has it, and without worker_listen no "
+        "worker can",
+        c->model);
 }
 
 /* The costs of native workers: engines name theirs. */
@@ -53,39 +52,34 @@ static int check_cost_model(const struct config *c, char err[CONFIG_ERROR_MAX])
     if (*c->worker_listen || !*c->cost_model ||
         (!c->engines.given && !*c->engines_file))
         return 0;
-    snprintf(err, CONFIG_ERROR_MAX,
-             "cost_model: \"%.200s\": of native workers, and worker_listen is "
-             "empty; an engine's entry names its own",
-             c->cost_model);
-    return -EINVAL;
+    return error_say(
+        err, CONFIG_ERROR_MAX, -EINVAL,
+        "cost_model: \"%.200s\": of native workers, and worker_listen is "
+        "empty; an engine's entry names its own",
+        c->cost_model);
 }
 
 int config_check(const struct config *c, char err[CONFIG_ERROR_MAX])
 {
-    if (c->worker_timeout_ms < 2 * c->heartbeat_ms) {
-        snprintf(
-            err, CONFIG_ERROR_MAX,
+    if (c->worker_timeout_ms < 2 * c->heartbeat_ms)
+        return error_say(
+            err, CONFIG_ERROR_MAX, -EINVAL,
             "worker_timeout_ms: %lld: must be at least two heartbeat_ms of "
             "%lld: a worker would be taken as gone between two reports",
             (long long)c->worker_timeout_ms, (long long)c->heartbeat_ms);
-        return -EINVAL;
-    }
-    if (c->max_body_total_bytes < c->max_body_bytes) {
-        snprintf(err, CONFIG_ERROR_MAX,
-                 "max_body_total_bytes: %lld: must be at least max_body_bytes, "
-                 "%lld: the longest body would never be taken",
-                 (long long)c->max_body_total_bytes,
-                 (long long)c->max_body_bytes);
-        return -EINVAL;
-    }
+    if (c->max_body_total_bytes < c->max_body_bytes)
+        return error_say(
+            err, CONFIG_ERROR_MAX, -EINVAL,
+            "max_body_total_bytes: %lld: must be at least max_body_bytes, "
+            "%lld: the longest body would never be taken",
+            (long long)c->max_body_total_bytes, (long long)c->max_body_bytes);
     if (*c->priority_header &&
-        strcmp(c->priority_header, c->cache_salt_header) == 0) {
-        snprintf(err, CONFIG_ERROR_MAX,
-                 "priority_header: \"%.200s\": must not be cache_salt_header, "
-                 "too",
-                 c->priority_header);
-        return -EINVAL;
-    }
+        strcmp(c->priority_header, c->cache_salt_header) == 0)
+        return error_say(
+            err, CONFIG_ERROR_MAX, -EINVAL,
+            "priority_header: \"%.200s\": must not be cache_salt_header, "
+            "too",
+            c->priority_header);
     if (check_model(c, err) || check_cost_model(c, err))
         return -EINVAL;
     return check_policy(c, err);

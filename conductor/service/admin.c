@@ -128,20 +128,17 @@ int models_add(struct models *models, const char *json, size_t n,
                  {"cost_model", config.cost_model},
                  {"tls_ca_file", config.tls_ca_file}};
     for (size_t i = 0; may_name_files && i < 3; i++)
-        if (*files[i].file && *files[i].file != '/') {
-            snprintf(err, SERVICE_ERROR_BYTES,
-                     "%s: \"%s\": must be a whole path, which begins with /",
-                     files[i].key, files[i].file);
-            return -EINVAL;
-        }
+        if (*files[i].file && *files[i].file != '/')
+            return error_say(
+                err, SERVICE_ERROR_BYTES, -EINVAL,
+                "%s: \"%s\": must be a whole path, which begins with /",
+                files[i].key, files[i].file);
     for (size_t i = 0; !may_name_files && i < 3; i++)
-        if (*files[i].file) {
-            snprintf(err, SERVICE_ERROR_BYTES,
-                     "%s: \"%s\": naming a file needs the key of "
-                     "admin_key_file",
-                     files[i].key, files[i].file);
-            return -EPERM;
-        }
+        if (*files[i].file)
+            return error_say(err, SERVICE_ERROR_BYTES, -EPERM,
+                             "%s: \"%s\": naming a file needs the key of "
+                             "admin_key_file",
+                             files[i].key, files[i].file);
     snprintf(name, SERVICE_NAME_BYTES, "%s", config.name);
     if (fleet_find(&models->fleet, config.name))
         return error_say(err, SERVICE_ERROR_BYTES, -EEXIST,
@@ -158,17 +155,14 @@ int models_remove(struct models *models, const char *name,
 {
     struct fleet_entry *e = fleet_find(&models->fleet, name);
 
-    if (!e) {
-        snprintf(err, SERVICE_ERROR_BYTES,
-                 "name: \"%.100s\": no engine of that name", name);
-        return -ENOENT;
-    }
-    if (e->origin == FLEET_FILE) {
-        snprintf(err, SERVICE_ERROR_BYTES,
-                 "name: \"%.100s\": of the file %.200s; take it out there",
-                 name, models->config.engines_file);
-        return -EPERM;
-    }
+    if (!e)
+        return error_say(err, SERVICE_ERROR_BYTES, -ENOENT,
+                         "name: \"%.100s\": no engine of that name", name);
+    if (e->origin == FLEET_FILE)
+        return error_say(
+            err, SERVICE_ERROR_BYTES, -EPERM,
+            "name: \"%.100s\": of the file %.200s; take it out there", name,
+            models->config.engines_file);
     fleet_drop(e);
     return 0;
 }

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/error.h"
 #include "base/log.h"
 #include "conductor/service/models.h"
 #include "predictor/cost_model_json.h"
@@ -27,8 +28,8 @@ int engines_check(const struct engine_config *list, size_t n,
         if ((i && alike(&list[i - 1], &list[i])) ||
             !engine_check(&list[i], why))
             continue;
-        snprintf(err, CONFIG_ERROR_MAX, "engines[%zu].%.480s", i, why);
-        return -EINVAL;
+        return error_say(err, CONFIG_ERROR_MAX, -EINVAL, "engines[%zu].%.480s",
+                         i, why);
     }
     return 0;
 }

@@ -130,10 +130,9 @@ static int engine_set_up(struct engine *e, char err[CONFIG_ERROR_MAX])
         return -ENOMEM;
     s->engines[pool_get(s->pool, e->id)->slot] = e;
     s->n_engines++;
-    if (engine_misfits(s, config, &clash)) {
-        snprintf(err, CONFIG_ERROR_MAX, "%s: %.400s", clash.key, clash.why);
-        return -EINVAL;
-    }
+    if (engine_misfits(s, config, &clash))
+        return error_say(err, CONFIG_ERROR_MAX, -EINVAL, "%s: %.400s",
+                         clash.key, clash.why);
     e->block_tokens = (uint32_t)s->config.block_tokens;
     engine_take_size(e);
     if (engine_listen(e, err))

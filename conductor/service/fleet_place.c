@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/error.h"
 #include "conductor/service/models.h"
 
 /* Whether it is one of the n configurations. */
@@ -108,16 +109,13 @@ static int join(struct fleet_entry *entry, const struct engine_config *config,
         models_find(models, config->model, strlen(config->model));
     struct engine_clash clash;
 
-    if (s && strcmp(s->config.model, config->model) != 0) {
-        snprintf(err, CONFIG_ERROR_MAX,
-                 "model: \"%s\": it is another name of model \"%s\"",
-                 config->model, s->config.model);
-        return -EINVAL;
-    }
-    if (fleet_misfits(entry->fleet, config, &clash)) {
-        snprintf(err, CONFIG_ERROR_MAX, "%s: %s", clash.key, clash.why);
-        return -EINVAL;
-    }
+    if (s && strcmp(s->config.model, config->model) != 0)
+        return error_say(err, CONFIG_ERROR_MAX, -EINVAL,
+                         "model: \"%s\": it is another name of model \"%s\"",
+                         config->model, s->config.model);
+    if (fleet_misfits(entry->fleet, config, &clash))
+        return error_say(err, CONFIG_ERROR_MAX, -EINVAL, "%s: %s", clash.key,
+                         clash.why);
     if (engine_check(config, err))
         return -EINVAL;
     return start(entry, config, wanted, err);

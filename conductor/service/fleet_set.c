@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/error.h"
 #include "conductor/service/models.h"
 
 /* "PATH[at]." in front of a message about a field; no PATH: nothing. */
@@ -15,9 +16,8 @@ static int refuse(char err[CONFIG_ERROR_MAX], const char *path, size_t at,
 
     if (path)
         snprintf(where, sizeof(where), "%s[%zu].", path, at);
-    snprintf(err, CONFIG_ERROR_MAX, "%s%s: %.400s", where, clash->key,
-             clash->why);
-    return -EINVAL;
+    return error_say(err, CONFIG_ERROR_MAX, -EINVAL, "%s%s: %.400s", where,
+                     clash->key, clash->why);
 }
 
 /* Whether they can be wanted beside the others. */
@@ -52,10 +52,9 @@ static int check_together(const struct fleet *fleet, int instead_of,
     free(all);
     if (rc || others + n <= (size_t)most)
         return rc;
-    snprintf(err, CONFIG_ERROR_MAX,
-             "max_instances: %lld: there would be %zu engines", (long long)most,
-             others + n);
-    return -EINVAL;
+    return error_say(err, CONFIG_ERROR_MAX, -EINVAL,
+                     "max_instances: %lld: there would be %zu engines",
+                     (long long)most, others + n);
 }
 
 int fleet_check(const struct fleet *fleet, int instead_of,

@@ -232,10 +232,9 @@ static struct worker_links *service_listen(struct service *s,
         .heartbeat_ms = s->config.heartbeat_ms,
         .timeout_ms = s->config.worker_timeout_ms,
     };
-    if (address_parse(s->config.worker_listen, &listen)) {
-        snprintf(err, CONFIG_ERROR_MAX, "worker_listen: not host:port");
-        return NULL;
-    }
+    if (address_parse(s->config.worker_listen, &listen))
+        return error_null(err, CONFIG_ERROR_MAX,
+                          "worker_listen: not host:port");
     links.port = listen.port;
     return worker_links_new(s->base, &links, &service_link_ops, s, err);
 }

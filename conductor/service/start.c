@@ -74,10 +74,8 @@ struct models *models_new(struct event_base *base, const struct config *config,
     if (service_check_config(config, err))
         return NULL;
     models = calloc(1, sizeof(*models));
-    if (!models) {
-        snprintf(err, CONFIG_ERROR_MAX, "out of memory");
-        return NULL;
-    }
+    if (!models)
+        return error_null(err, CONFIG_ERROR_MAX, "out of memory");
     models->base = base;
     models->config = *config;
     TAILQ_INIT(&models->fleet.entries);

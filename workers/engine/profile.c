@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/error.h"
 
 #define MAX_POINTS 256
 
@@ -291,27 +292,23 @@ static int configure(struct run *r, char *err, size_t err_bytes)
     if (c->max_kv_bytes == 0)
         c->max_kv_bytes = PROFILE_DEFAULT_KV_BYTES;
     r->max_tokens = c->max_tokens;
-    if (c->max_tokens < 16 || c->max_tokens > window) {
-        snprintf(err, err_bytes,
-                 "profile: max_tokens is %u: must be 16 to %u, the window",
-                 c->max_tokens, window);
-        return -EINVAL;
-    }
-    if (c->max_batch > r->layout->step_tokens) {
-        snprintf(err, err_bytes,
-                 "profile: max_batch is %u: must be at most %u, the tokens of "
-                 "a step",
-                 c->max_batch, r->layout->step_tokens);
-        return -EINVAL;
-    }
+    if (c->max_tokens < 16 || c->max_tokens > window)
+        return error_say(
+            err, err_bytes, -EINVAL,
+            "profile: max_tokens is %u: must be 16 to %u, the window",
+            c->max_tokens, window);
+    if (c->max_batch > r->layout->step_tokens)
+        return error_say(
+            err, err_bytes, -EINVAL,
+            "profile: max_batch is %u: must be at most %u, the tokens of "
+            "a step",
+            c->max_batch, r->layout->step_tokens);
     uint64_t least = blocks_of(r, c->max_tokens) * r->layout->block_bytes;
-    if (c->max_kv_bytes < least) {
-        snprintf(err, err_bytes,
-                 "profile: max_kv_bytes is %llu: %u tokens need %llu",
-                 (unsigned long long)c->max_kv_bytes, c->max_tokens,
-                 (unsigned long long)least);
-        return -EINVAL;
-    }
+    if (c->max_kv_bytes < least)
+        return error_say(err, err_bytes, -EINVAL,
+                         "profile: max_kv_bytes is %llu: %u tokens need %llu",
+                         (unsigned long long)c->max_kv_bytes, c->max_tokens,
+                         (unsigned long long)least);
     return 0;
 }
 

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/error.h"
 #include "workers/engine/cpu/weights.h"
 
 static void cpu_destroy(struct engine *base)
@@ -152,9 +153,8 @@ static int allocate(struct cpu_engine *e, char *err, size_t err_bytes)
     return 0;
 
 nomem:
-    snprintf(err, err_bytes, "cpu: model %s: %s", e->shape.name,
-             strerror(ENOMEM));
-    return -ENOMEM;
+    return error_say(err, err_bytes, -ENOMEM, "cpu: model %s: %s",
+                     e->shape.name, strerror(ENOMEM));
 }
 
 static struct engine *cpu_create(const struct engine_config *config,
@@ -163,16 +163,13 @@ static struct engine *cpu_create(const struct engine_config *config,
 {
     struct cpu_engine *e;
 
-    if (config->shape->head_dim % 8 != 0) {
-        snprintf(err, err_bytes, "cpu: head_dim is %u: must be a multiple of 8",
-                 config->shape->head_dim);
-        return NULL;
-    }
+    if (config->shape->head_dim % 8 != 0)
+        return error_null(err, err_bytes,
+                          "cpu: head_dim is %u: must be a multiple of 8",
+                          config->shape->head_dim);
     e = calloc(1, sizeof(*e));
-    if (!e) {
-        snprintf(err, err_bytes, "cpu: %s", strerror(ENOMEM));
-        return NULL;
-    }
+    if (!e)
+        return error_null(err, err_bytes, "cpu: %s", strerror(ENOMEM));
     e->base.layout = *layout;
     set_sizes(e, config);
     e->kernels = cpu_kernels_best();
