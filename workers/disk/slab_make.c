@@ -82,12 +82,16 @@ static uint64_t room(const struct disk_opening *o)
     return (uint64_t)fs.f_bavail * fs.f_frsize + (uint64_t)st.st_blocks * 512;
 }
 
-/* All of its space now, so that no write fails for lack of it later. */
+/* All of its space now, so that no write fails for lack of it later. What
+ * cannot fit is not tried: ext4 fills itself before it says so, and for that
+ * moment nobody else can write there. */
 static int allocate(struct disk_opening *o)
 {
     const struct disk_slab *s = &o->slab;
     uint64_t most = room(o);
-    int rc = posix_fallocate(s->fd, 0, (off_t)s->file_bytes);
+    int rc = most < s->file_bytes
+                 ? ENOSPC
+                 : posix_fallocate(s->fd, 0, (off_t)s->file_bytes);
 
     if (rc == 0)
         return 0;
