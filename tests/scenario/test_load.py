@@ -205,7 +205,9 @@ class Losses(LoadCase):
         for mode in (wire.LOAD, wire.BOTH, wire.LAYERWISE):
             with self.part(mode):
                 a = self.worker('a', 'both')
-                t = self.worker('t', 'both', '--fetch-timeout-ms', '300')
+                # A slow machine must not give the source up before the gate.
+                patience = str(int(300 * settings.scale ** 2))
+                t = self.worker('t', 'both', '--fetch-timeout-ms', patience)
                 want, _ = self.run_here(a, 1, tokens, 4)
                 gate = wire.Gate(a.address, 20)
                 self.addCleanup(gate.close)
