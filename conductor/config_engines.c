@@ -108,10 +108,11 @@ static const struct field {
      "tells it for all; its block size must be that of one of them"},
     {"health_path", TEXT(health_path), "/health",
      "what is asked for again and again; any answer below 500 is a healthy "
-     "one"},
+     "one, but 400"},
     {"models_path", TEXT(models_path), "/v1/models",
      "what is asked for its models, before it gets work and again and again: a "
-     "list as OpenAI's; whoever answers with none is believed to have `model`"},
+     "list as OpenAI's; an `openai` that answers with none is believed to have "
+     "`model`"},
     {"tokenize_path", TEXT(tokenize_path), "",
      "what is asked for the tokens of a text, in the words of vLLM; without it "
      "`/tokenize` for `vllm` and `sglang`, nothing for `openai`"},

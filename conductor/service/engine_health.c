@@ -12,8 +12,10 @@
  * answered. An engine that could not be reached has lost its cache when it
  * comes back: it may be another process.
  */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/log.h"
 #include "conductor/service/engine.h"
@@ -202,16 +204,33 @@ static void probe_bytes(void *arg, const char *bytes, size_t n)
         report_feed(&e->scan, bytes, n);
 }
 
+/* What may be wrong with a server that does not speak as it should. */
+static const char *hint(const struct engine *e)
+{
+    return e->tls ? "" : "; is it one of https://?";
+}
+
+/* Whether it is not well. 400 says that it did not understand the question, as
+ * ports of TLS do. */
+static bool is_ill(struct engine *e)
+{
+    char why[96];
+
+    if (e->question != ASKS_HEALTH ||
+        (e->probe_status < 500 && e->probe_status != 400))
+        return false;
+    snprintf(why, sizeof(why), "it answers %d when asked for its health%s",
+             e->probe_status, e->probe_status == 400 ? hint(e) : "");
+    engine_failed(e, false, why);
+    return true;
+}
+
 static void probe_ended(void *arg)
 {
     struct engine *e = arg;
-    char why[64];
 
     e->probe = NULL;
-    if (e->question == ASKS_HEALTH && e->probe_status >= 500) {
-        snprintf(why, sizeof(why), "it answers %d when asked for its health",
-                 e->probe_status);
-        engine_failed(e, false, why);
+    if (is_ill(e)) {
         rest(e);
         return;
     }
@@ -273,7 +292,17 @@ static void probe_bad(struct engine *e, bool unreachable, const char *why)
 
 static void probe_failed(void *arg, enum upstream_fault fault, const char *why)
 {
-    probe_bad(arg, fault == UPSTREAM_UNREACHABLE, why);
+    struct engine *e = arg;
+    bool starting =
+        pool_get(e->service->pool, e->id)->health == HEALTH_STARTING;
+    /* A reset may well come from a server that does not understand. */
+    bool listens =
+        fault != UPSTREAM_UNREACHABLE || strcmp(why, strerror(ECONNRESET)) == 0;
+    char text[192];
+
+    snprintf(text, sizeof(text), "%s%s", why,
+             starting && listens ? hint(e) : "");
+    probe_bad(e, fault == UPSTREAM_UNREACHABLE, text);
 }
 
 static const struct upstream_ops probe_ops = {

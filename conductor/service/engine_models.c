@@ -6,7 +6,10 @@
  * it has it gets none either, if it is one of those that answer requests for
  * other models with an error; servers of the kind openai may take any name. An
  * empty list, as of a frontend whose workers have not come yet, is a list
- * without the model. One that does not list its models is believed.
+ * without the model. One that does not list its models is believed, if it is of
+ * the kind openai: a vLLM or SGLang without a list is another server, or at
+ * another path. Only where a key is wanted that clients have, or where a list
+ * that was there fails for once, they are believed, too.
  */
 #include <stdio.h>
 #include <string.h>
@@ -57,8 +60,8 @@ static void take_window(struct engine *e, uint32_t window_tokens)
     models_name(e->service);
 }
 
-/* It has another model: no work, until it has the right one again. */
-static void lose_model(struct engine *e, const struct model_list *list)
+/* It has another model, or none: no work, until it has the right one again. */
+static void lose_model(struct engine *e, const char *why)
 {
     struct service *s = e->service;
 
@@ -69,18 +72,37 @@ static void lose_model(struct engine *e, const struct model_list *list)
         s->metrics.workers_lost++;
     (void)!pool_set_health(s->pool, e->id, HEALTH_SUSPECT);
     engine_clear(e);
-    log_warn("engine %s gets no work: it has %s%s, and not %s", e->config->name,
-             *list->model ? "model " : "no model", list->model,
-             e->config->model);
+    log_warn("engine %s gets no work: %s", e->config->name, why);
+}
+
+/* Whether it is not believed, as it should have answered with a list. */
+static bool lacks_list(const struct engine *e)
+{
+    return e->config->kind != ENGINE_OPENAI && e->probe_status != 401 &&
+           e->probe_status != 403 && !(e->had_model && e->probe_status >= 500);
+}
+
+/* The answer is no list. */
+static bool take_no_list(struct engine *e)
+{
+    char why[ENGINE_PATH_MAX + 80];
+
+    if (!lacks_list(e))
+        return !e->other_model;
+    snprintf(why, sizeof(why), "asked for %s it answers %d, and lists no model",
+             e->config->models_path, e->probe_status);
+    lose_model(e, why);
+    return false;
 }
 
 bool engine_take_models(struct engine *e, const char *text, size_t n)
 {
     const char *model = e->config->model;
+    char why[2 * ENGINE_NAME_MAX + 40];
     struct model_list list;
 
     if (model_list_read(text, n, model, &list))
-        return !e->other_model;
+        return take_no_list(e);
     if (list.has_wanted) {
         e->had_model = true;
         e->other_model = false;
@@ -89,7 +111,9 @@ bool engine_take_models(struct engine *e, const char *text, size_t n)
         return true;
     }
     if (e->had_model || e->config->kind != ENGINE_OPENAI) {
-        lose_model(e, &list);
+        snprintf(why, sizeof(why), "it has %s%s, and not %s",
+                 *list.model ? "model " : "no model", list.model, model);
+        lose_model(e, why);
         return false;
     }
     if (!e->doubt_told && *list.model)

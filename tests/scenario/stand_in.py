@@ -60,7 +60,8 @@ class Engine:
         self.silent = None  # an Event: no health is told before it is set
         self.metrics = ''  # of /metrics
         self.models_status = 200  # other ones come without cards
-        self.models = None  # the cards of /v1/models; None: there is none
+        # The cards of /v1/models; None: it has no such list.
+        self.models = [{'id': 'm', 'object': 'model'}]
         self.requests = []
         self.faults = []  # what a strict server would not have taken
         self.gone = []    # requests whose client left before the answer's end

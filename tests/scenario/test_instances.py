@@ -24,6 +24,7 @@ class InstanceCase(Case):
 
     def engine(self, serve=None, **where):
         self.more.append(Engine(serve, **where))
+        self.more[-1].models = None
         return self.more[-1]
 
     def conductor(self, **config):
@@ -785,6 +786,24 @@ class Tls(InstanceCase):
             'conductor_engine_connections{instance="a",state="busy"}']
         self.assertLessEqual(connections, 1)
 
+    def test_http_to_a_port_of_https(self):
+        self.authority()
+        https = self.engine(tls=self.certificate('127.0.0.1'))
+        # As nginx and others that read the request in spite of it.
+        told = self.engine()
+        told.health = 400
+        cluster = self.conductor(engines=[
+            {'name': 'a', 'model': 'm',
+             'url': f'http://127.0.0.1:{https.port}'},
+            self.entry('b', told)])
+        self.wait_log(
+            cluster, 'engine a was never ready', 'engine b was never ready',
+            'it answers 400 when asked for its health; is it one of https://?')
+        self.assertRegex(cluster.conductor.log(), 'engine a was never ready.*; '
+                         'is it one of https://')
+        self.assertEqual(set(self.states(cluster).values()), {'starting'})
+        https.faults.clear()
+
     def test_bad_files(self):
         e = self.engine()
         for fields, *words in (
@@ -898,6 +917,31 @@ class Models(InstanceCase):
         log = cluster.conductor.log()
         self.assertIn('strict gets no work: it has model n, and not m', log)
         self.assertIn('lax lists model n, and not m', log)
+
+    def test_no_list(self):
+        """Of a vLLM or SGLang: it is another server, or another path."""
+        strict, lax, closed = (self.engine() for _ in range(3))
+        sglang = self.engine(lambda _, send: send(reply(200, {})))
+        closed.models_status = 401  # of those without a key
+        cluster = self.conductor(engines=[
+            self.entry('strict', strict, kind='vllm'),
+            self.entry('sglang', sglang, kind='sglang', models_path='/x/y'),
+            self.entry('lax', lax), self.entry('closed', closed, kind='vllm')])
+        states = {'sglang': 'suspect', 'lax': 'ready', 'closed': 'ready'}
+        self.wait_states(cluster, strict='suspect', **states)
+        log = cluster.conductor.log()
+        self.assertIn('engine strict gets no work: asked for /v1/models it '
+                      'answers 404, and lists no model', log)
+        self.assertIn('engine sglang gets no work: asked for /x/y it answers '
+                      '200, and lists no model', log)
+        strict.models = [self.card('m')]
+        self.wait_states(cluster, strict='ready', **states)
+        # A list that fails for once says nothing.
+        strict.models_status, asked = 503, strict.n_models
+        wait_until('it was asked', lambda: strict.n_models > asked + 2)
+        self.assertEqual(self.states(cluster)['strict'], 'ready')
+        strict.models_status = 404
+        self.wait_states(cluster, strict='suspect', **states)
 
     def test_bad_lists(self):
         e = self.engine()
