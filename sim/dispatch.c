@@ -260,6 +260,7 @@ static void refuse(struct sim *sim, struct sim_request *r,
         return;
     case DISPATCH_MISSES_TTFT:
     case DISPATCH_MISSES_TBT:
+    case DISPATCH_PRICE:
         if (d->chosen.instance != POOL_NO_INSTANCE)
             r->record.predicted_ttft_us = predicted_ttft_us(sim, r, order);
         sim_end(sim, r, SIM_REJECTED, verdict);

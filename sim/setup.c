@@ -204,6 +204,7 @@ static int make_scheduler(struct sim *sim)
             .simulated = {.pooled_cache = sim->shared,
                           .whole_prompt_reuse = c->whole_prompt_reuse,
                           .links_unshared = !c->links_shared,
+                          .slowdown = SIM_SLOWDOWN,
                           .disks_send = true,
                           .expected = sim->expected},
         },

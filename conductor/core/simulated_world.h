@@ -6,6 +6,7 @@
 #define CONDUCTOR_CORE_SIMULATED_WORLD_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 struct prefix_index;
 
@@ -16,6 +17,7 @@ struct simulated_world {
                                 block too, and computing nothing takes no time;
                                 an engine has to compute the last token */
     bool links_unshared;     /* transfers don't slow each other down */
+    int64_t slowdown; /* times pass so many times more slowly; 0: as they are */
     bool disks_send; /* an instance also sends what only its disk holds, if that
                         has a rate; workers send from memory alone */
     /* The blocks that instances expect, which count as local matches, instead

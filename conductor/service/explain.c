@@ -223,6 +223,8 @@ void explain_decided(struct explain *explain,
     r->stored_blocks = d->stored_blocks;
     put_messages(r, s, d->prefill);
     r->engine_price = d->engine_price;
+    r->price_us = d->price_us;
+    r->price_limit_us = d->price_limit_us;
     if (d->verdict == SCHEDULE_ACCEPT)
         r->predicted_ttft_us = request->attempt.predicted_ttft_us;
     r->predicts = s->predicts;

@@ -48,7 +48,8 @@ struct explain_record {
     bool heard;
     uint64_t first_message, last_message;
     double engine_price;
-    const char *cost;          /* where the estimates come from; static */
+    double price_us, price_limit_us; /* 0: not priced, no limit */
+    const char *cost;                /* where the estimates come from; static */
     bool predicts;             /* false: the estimates hold counts, no times */
     int64_t predicted_ttft_us; /* with the hand-over; 0: none */
     int64_t predicted_tbt_us;

@@ -143,6 +143,8 @@ static void put_decision(struct writer *w, const struct explain_record *r)
     put_name(w, "prefill", r->prefill);
     put_name(w, "decode", r->decode);
     put_name(w, "cost", r->cost);
+    put_limit(w, "price_ms", (int64_t)r->price_us);
+    put_limit(w, "price_limit_ms", (int64_t)r->price_limit_us);
     if (!r->prefill[0]) {
         PUT(w, ",\"predicted\":null,\"plan\":null");
         return;

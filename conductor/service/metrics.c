@@ -35,6 +35,8 @@ static const struct counter_def {
      "Requests answered 429, by why.", AT(rejected_ttft)},
     {"conductor_rejections_total", "{reason=\"slo_tbt\"}", NULL,
      AT(rejected_tbt)},
+    {"conductor_rejections_total", "{reason=\"price\"}", NULL,
+     AT(rejected_price)},
     {"conductor_rejections_total", "{reason=\"no_room\"}", NULL,
      AT(rejected_no_room)},
     {"conductor_retries_total", "", "Requests scheduled again after a failure.",

@@ -60,6 +60,16 @@ static void reject(struct service_request *request,
                    order->decision.tbt_us, r->slo_tbt_us,
                    order->retry_after_us);
         return;
+    case DISPATCH_PRICE:
+        m->rejected_price++;
+        snprintf(text, sizeof(text),
+                 "price of %.3f s of prefill is over the limit of %.3f s that "
+                 "the load leaves: shorter prompts, and those of which others "
+                 "reuse more, come first",
+                 order->decision.price_us / 1e6,
+                 order->decision.price_limit_us / 1e6);
+        request_fail(request, 429, "price", text, order->retry_after_us);
+        return;
     case DISPATCH_NO_PREFILL:
         reject_none(request, "no_prefill_instance", "prefill");
         return;

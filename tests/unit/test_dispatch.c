@@ -280,6 +280,52 @@ static void test_retry(void)
     rig_fini(&r);
 }
 
+/* With a queue of almost its SLO little is admitted, and that by price: seven
+ * requests of 0.5 s are more than the 3 s of a minute that the limit leaves. A
+ * request is priced on arrival only, and none without an SLO. */
+static void test_price(void)
+{
+    struct rig r;
+    int64_t now_us = NOW_US;
+    struct pool_prefill_request work = {.request_id = 99,
+                                        .predicted_us = 8500000};
+
+    const struct schedule_policy *plan = schedule_policy_by_name("plan");
+    double options[POLICY_OPTIONS_MAX];
+
+    policy_options_init(plan, options);
+    CU_ASSERT_EQUAL(policy_options_set(plan, options, "rho", 0), 0);
+    rig_init(&r);
+    scheduler_free(r.scheduler);
+    r.dispatch.scheduler = r.scheduler = scheduler_new(
+        &(struct schedule_config){.policy = plan, .options = options},
+        &(struct estimate_model){
+            .cost = &r.cost, .block_tokens = BLOCK, .kv_bytes_per_token = 1},
+        r.pool, r.index);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(r.scheduler);
+    r.prefill = add(&r, ROLE_PREFILL);
+    r.decode = add(&r, ROLE_DECODE);
+    CU_ASSERT_EQUAL(pool_prefill_accept(r.pool, r.prefill, &work), 0);
+    for (int i = 0; i < 10; i++, now_us += 1000000) {
+        r.requests[i].arrived_us = now_us;
+        r.requests[i].slo_ttft_us = i < 9 ? 10000000 : 0;
+        r.requests[i].ask.n_tokens = i < 7 ? 500 : 600;
+        if (i == 8)
+            r.requests[i].priced = true;
+        if (place(&r, i, now_us) == DISPATCH_SEND)
+            done(&r, i);
+        CU_ASSERT_EQUAL(r.order.action,
+                        i == 7 ? DISPATCH_REJECT : DISPATCH_SEND);
+        CU_ASSERT_EQUAL(r.order.reason,
+                        i == 7 ? DISPATCH_PRICE : DISPATCH_NO_REASON);
+        if (i < 8)
+            CU_ASSERT_DOUBLE_EQUAL(r.order.decision.price_us,
+                                   i < 7 ? 500000 : 600000, 1e-6);
+    }
+    CU_ASSERT_EQUAL(r.requests[7].accepted, false);
+    rig_fini(&r);
+}
+
 int main(void)
 {
     CU_pSuite suite;
@@ -292,6 +338,7 @@ int main(void)
     CU_add_test(suite, "wait", test_wait);
     CU_add_test(suite, "wait with SLO", test_wait_with_slo);
     CU_add_test(suite, "retry", test_retry);
+    CU_add_test(suite, "price", test_price);
     CU_basic_run_tests();
     return CU_get_number_of_failures() ? 1 : 0;
 }

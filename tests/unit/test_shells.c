@@ -230,6 +230,8 @@ static void on_failed(void *arg, const struct service_failure *failure)
 
     if (strcmp(code, "slo_ttft_exceeded") == 0)
         code = "reject_slo_ttft";
+    if (strcmp(code, "price") == 0)
+        code = "reject_price";
     snprintf(q->done.reason, sizeof(q->done.reason), "%s", code);
 }
 

@@ -45,6 +45,9 @@ static void ask(struct dispatch *d, struct dispatch_request *r, int64_t now_us,
         fill_ask(d, r, now_us);
         schedule_decide(d->scheduler, &r->ask, decision);
     }
+    if (!r->priced && !d->unpredicted)
+        schedule_price(d->scheduler, &r->ask, decision);
+    r->priced = true;
     if (d->unpredicted && decision->retry_after_us > 0)
         decision->retry_after_us = 0;
 }
@@ -67,6 +70,8 @@ static enum dispatch_reason reason_of(enum schedule_verdict verdict)
         return DISPATCH_MISSES_TTFT;
     case SCHEDULE_REJECT_TBT:
         return DISPATCH_MISSES_TBT;
+    case SCHEDULE_REJECT_PRICE:
+        return DISPATCH_PRICE;
     case SCHEDULE_NO_PREFILL_INSTANCE:
         return DISPATCH_NO_PREFILL;
     case SCHEDULE_NO_DECODE_INSTANCE:

@@ -34,6 +34,7 @@ struct dispatch_request {
     int64_t passage_us;  /* part of its TTFT that comes after what core
                             estimates */
     uint32_t retries;
+    bool priced;   /* its price was asked */
     bool accepted; /* it was accepted once; from then on no SLO applies */
     bool waits;
     uint32_t excluded[SCHEDULE_EXCLUDE_MAX]; /* instances that failed it, a ring
@@ -63,6 +64,7 @@ enum dispatch_reason {
     DISPATCH_NO_REASON,       /* it is not refused */
     DISPATCH_MISSES_TTFT,     /* no choice within its SLO */
     DISPATCH_MISSES_TBT,      /* likewise */
+    DISPATCH_PRICE,           /* its price is above the limit */
     DISPATCH_NO_PREFILL,      /* no prefill instance is ready */
     DISPATCH_NO_DECODE,       /* no decode instance is ready */
     DISPATCH_TOO_LONG,        /* longer than any ready instance's KV */

@@ -31,7 +31,12 @@ struct scheduler {
     struct prefill_estimate *candidates;
     struct decode_estimate *decode_candidates;
     struct decode_end *decode_ends; /* scratch */
+    struct price *price;            /* NULL: nothing is priced */
 };
+
+/* Makes s->price if the policy's options say so; its times pass `slower` times
+ * more slowly, 0: as they are. Returns 0, or -1: out of memory. */
+int schedule_price_init(struct scheduler *s, int64_t slower);
 
 /* The lesser of two counts of blocks. */
 static inline uint32_t schedule_lesser(uint32_t a, uint32_t b)

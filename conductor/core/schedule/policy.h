@@ -33,6 +33,28 @@ struct policy_option {
     const char *help; /* what it does, in a few words */
 };
 
+/* The options of admission by price (core/price), for a policy's table. */
+#define POLICY_PRICE_OPTIONS(on)                                               \
+    {"price",                                                                  \
+     0,                                                                        \
+     1,                                                                        \
+     true,                                                                     \
+     on,                                                                       \
+     "1: under overload refuse what costs most engine time for what it saves " \
+     "later requests; 0: admit by the SLOs alone"},                            \
+        {"rho",                                                                \
+         0,                                                                    \
+         10,                                                                   \
+         false,                                                                \
+         0.7,                                                                  \
+         "mean queue that admission by price aims at, as a share of the "      \
+         "TTFT SLO: 0.7 absorbs bursts, 0.1 answers soonest"},                 \
+    {                                                                          \
+        "price_floor", 0, 1, false, 0,                                         \
+            "share of each class of prompt lengths that is admitted whatever " \
+            "its price, if in time"                                            \
+    }
+
 #define POLICY_OPTION_BYTES 48
 
 /* The value that an operator gave to an option. */

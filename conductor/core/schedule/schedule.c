@@ -5,12 +5,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "conductor/core/price/price.h"
 #include "conductor/core/schedule/internal.h"
 
 static const char *const verdict_names[SCHEDULE_VERDICTS] = {
     [SCHEDULE_ACCEPT] = "accept",
     [SCHEDULE_REJECT_TTFT] = "reject_slo_ttft",
     [SCHEDULE_REJECT_TBT] = "reject_slo_tbt",
+    [SCHEDULE_REJECT_PRICE] = "reject_price",
     [SCHEDULE_NO_PREFILL_INSTANCE] = "no_prefill_instance",
     [SCHEDULE_NO_DECODE_INSTANCE] = "no_decode_instance",
     [SCHEDULE_DECODE_FULL] = "decode_full",
@@ -51,6 +53,7 @@ struct scheduler *scheduler_new(const struct schedule_config *config,
         calloc(pool_config(pool)->max_decodes, sizeof(*s->decode_ends));
     if (!s->admission || !s->state || !s->candidates || !s->decode_candidates ||
         !s->decode_ends ||
+        schedule_price_init(s, model->simulated.slowdown) < 0 ||
         prefix_match_init(&s->stored, prefix_index_max_instances(index)) < 0 ||
         prefix_match_init(&s->expected, prefix_index_max_instances(index)) <
             0) {
@@ -66,6 +69,7 @@ void scheduler_free(struct scheduler *scheduler)
 {
     if (!scheduler)
         return;
+    price_free(scheduler->price);
     free(scheduler->decode_ends);
     free(scheduler->decode_candidates);
     free(scheduler->candidates);

@@ -55,13 +55,14 @@ enum schedule_verdict {
     SCHEDULE_ACCEPT,
     SCHEDULE_REJECT_TTFT,         /* no choice within the TTFT SLO */
     SCHEDULE_REJECT_TBT,          /* or the TBT SLO */
+    SCHEDULE_REJECT_PRICE,        /* too much work for what it saves others */
     SCHEDULE_NO_PREFILL_INSTANCE, /* none that could hold it is ready */
     SCHEDULE_NO_DECODE_INSTANCE,  /* none that could hold it is ready */
     SCHEDULE_DECODE_FULL,         /* no decode instance has room now */
     SCHEDULE_QUEUE_FULL,          /* every prefill queue is at its bound */
     SCHEDULE_TOO_LONG,            /* longer than any instance's KV */
 };
-#define SCHEDULE_VERDICTS 8
+#define SCHEDULE_VERDICTS 9
 
 /* A source of blocks [from_block, to_block) of a prompt: another instance, or a
  * slow tier of the prefill instance itself. */
@@ -88,6 +89,9 @@ struct schedule_decision {
     double engine_price; /* planned: how many seconds others are assumed to wait
                             for each second of engine time */
     int64_t tbt_us;      /* of decode, 0 if none */
+    double price_us;     /* by schedule_price(): its x, and what limited it;
+                            0: not priced, no limit */
+    double price_limit_us;
     int64_t retry_after_us; /* rejected: when it would fit, from now, if no
                                other request came; -1: never or not known */
     /* Every ready instance that was looked at, by slot. Borrowed from the
@@ -127,6 +131,16 @@ void scheduler_free(struct scheduler *scheduler);
 void schedule_decide(struct scheduler *scheduler,
                      const struct schedule_request *request,
                      struct schedule_decision *decision);
+
+/*
+ * Prices a request on its arrival, if the policy's options say so: counts the
+ * blocks that it asks for, and with a TTFT SLO enters it among the arrivals.
+ * Call it once for each request, with the decision on it. An accepting decision
+ * becomes SCHEDULE_REJECT_PRICE if the price is above the limit.
+ */
+void schedule_price(struct scheduler *scheduler,
+                    const struct schedule_request *request,
+                    struct schedule_decision *decision);
 
 /* Whether the admission policy accepts requests that miss their TTFT SLO. */
 bool schedule_admits_late(const struct scheduler *scheduler);

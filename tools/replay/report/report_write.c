@@ -137,6 +137,7 @@ const char *replay_reason_text(const char *reason)
                         "the TTFT SLO"},
         {"reject_slo_ttft", "no choice was to answer within the TTFT SLO"},
         {"reject_slo_tbt", "no choice was to decode within the TBT SLO"},
+        {"reject_price", "too much work for what it would have saved others"},
     };
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
         if (strcmp(all[i].reason, reason) == 0)

@@ -11,6 +11,7 @@ static const struct policy_option options[] = {
     {"kvcache_balancing_threshold", 1, 1e9, false, 1,
      "fetch blocks if the best match elsewhere is more than so many times as "
      "long as the local one"},
+    POLICY_PRICE_OPTIONS(0),
 };
 
 static size_t estimate(struct scheduler *s,

@@ -23,6 +23,7 @@ const struct policy_option plan_options[PLAN_OPTIONS] = {
     [PLAN_ROOM_PRICE] = {"room_price", 0, 1e6, false, 16,
                          "aggregated pools: seconds to add to each second that "
                          "a request waits for room to decode"},
+    POLICY_PRICE_OPTIONS(1),
 };
 
 double plan_engine_price(const struct scheduler *s, size_t n_instances,

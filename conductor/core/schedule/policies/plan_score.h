@@ -15,8 +15,9 @@ enum {
     PLAN_DECODE_PRICE,
     PLAN_BESIDE_PRICE,
     PLAN_ROOM_PRICE,
+    PLAN_OPTIONS_SCORE,
 };
-#define PLAN_OPTIONS 7
+#define PLAN_OPTIONS (PLAN_OPTIONS_SCORE + 3)
 
 extern const struct policy_option plan_options[PLAN_OPTIONS];
 

@@ -1,0 +1,249 @@
+/* Admission by price. See price.h. */
+#include "conductor/core/price/price.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "conductor/core/price/asked.h"
+
+#define SHARE_MIN 0.05 /* of the instances' time, however long the queues */
+#define SHARE_SLOPE 3.0
+
+struct entry {
+    int64_t at_us;
+    int64_t slo_us;
+    double x;
+};
+
+/* Numbers in ascending order. */
+struct sorted {
+    double at[PRICE_WINDOW_MAX];
+    size_t n;
+};
+
+/* Arrivals and admissions of a class of lengths, fading over a window. */
+struct class
+{
+    double arrived, admitted;
+    int64_t at_us;
+};
+
+struct price {
+    struct price_config config;
+    struct asked asked;
+    struct entry entries[PRICE_WINDOW_MAX]; /* a ring, oldest at `first` */
+    size_t first, n;
+    struct sorted xs, slos; /* of the entries */
+    struct class classes[PRICE_CLASSES];
+    double limit;
+    int64_t renewed_us;
+    int64_t lost_until_us; /* arrivals before that are not all here */
+};
+
+static const int64_t class_tokens[PRICE_CLASSES - 1] = {4096, 16384, 32768,
+                                                        65536};
+
+const struct price_config price_config_default = {
+    .rho = 0.7,
+    .max_blocks = 1 << 20,
+    .window_us = 60000000,
+    .renew_us = 500000,
+    .seed = 1,
+};
+
+struct price *price_new(const struct price_config *config)
+{
+    struct price *p = calloc(1, sizeof(*p));
+
+    if (!p)
+        return NULL;
+    p->config = *config;
+    p->limit = INFINITY;
+    p->renewed_us = INT64_MIN / 2;
+    p->lost_until_us = INT64_MIN / 2;
+    if (asked_init(&p->asked, config->max_blocks, config->seed) < 0) {
+        free(p);
+        return NULL;
+    }
+    return p;
+}
+
+void price_free(struct price *price)
+{
+    if (!price)
+        return;
+    asked_fini(&price->asked);
+    free(price);
+}
+
+static int64_t lesser(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+static int64_t greater(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+/* The time of those tokens of a piece [from, to) that the part [begin, end) of
+ * the work computes behind `begin` cached ones. */
+static double part_us(const struct cost_model *cost, int64_t from, int64_t to,
+                      int64_t begin, int64_t end)
+{
+    from = greater(from, begin);
+    to = lesser(to, end);
+    if (from >= to)
+        return 0.0;
+    return (double)cost_model_chunk_us(cost, to - from, from - begin, begin);
+}
+
+double price_ask(struct price *price, const struct price_work *work,
+                 const struct cost_model *cost)
+{
+    size_t step = work->block_tokens < PRICE_PIECE_TOKENS
+                      ? PRICE_PIECE_TOKENS / work->block_tokens
+                      : 1;
+    int64_t piece = (int64_t)step * work->block_tokens;
+    double again[ASKED_EXPECT_MAX + 1], all_us = 0.0, priced_us = 0.0;
+    size_t last = step; /* one behind the piece's last block */
+
+    asked_expect(&price->asked, again);
+    for (int64_t at = 0; at < work->n_tokens; at += piece, last += step) {
+        double us = part_us(cost, at, at + piece, work->from, work->split) +
+                    part_us(cost, at, at + piece, work->cached, work->n_tokens);
+        double shared = 1.0;
+
+        if (last <= work->n_keys) {
+            uint32_t count = asked_count(&price->asked, work->keys[last - 1]);
+
+            shared += again[lesser(count, ASKED_EXPECT_MAX)];
+        }
+        all_us += us;
+        priced_us += us / shared;
+    }
+    return all_us > 0.0 ? work->us * priced_us / all_us : work->us;
+}
+
+/* The first place that is not below x. */
+static size_t place_of(const struct sorted *s, double x)
+{
+    size_t low = 0, high = s->n;
+
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+
+        if (s->at[middle] < x)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+static void sorted_put(struct sorted *s, double x)
+{
+    size_t at = place_of(s, x);
+
+    memmove(s->at + at + 1, s->at + at, (s->n - at) * sizeof(*s->at));
+    s->at[at] = x;
+    s->n++;
+}
+
+static void sorted_take(struct sorted *s, double x)
+{
+    size_t at = place_of(s, x);
+
+    s->n--;
+    memmove(s->at + at, s->at + at + 1, (s->n - at) * sizeof(*s->at));
+}
+
+static void drop_oldest(struct price *p)
+{
+    const struct entry *e = &p->entries[p->first];
+
+    sorted_take(&p->xs, e->x);
+    sorted_take(&p->slos, (double)e->slo_us);
+    p->first = (p->first + 1) % PRICE_WINDOW_MAX;
+    p->n--;
+}
+
+static void enter(struct price *p, const struct price_arrival *a)
+{
+    while (p->n > 0 &&
+           p->entries[p->first].at_us <= a->now_us - p->config.window_us)
+        drop_oldest(p);
+    if (p->n == PRICE_WINDOW_MAX) {
+        p->lost_until_us = p->entries[p->first].at_us;
+        drop_oldest(p);
+    }
+    p->entries[(p->first + p->n++) % PRICE_WINDOW_MAX] =
+        (struct entry){a->now_us, a->slo_ttft_us, a->x};
+    sorted_put(&p->xs, a->x);
+    sorted_put(&p->slos, (double)a->slo_ttft_us);
+}
+
+bool price_due(const struct price *price, int64_t now_us)
+{
+    return now_us - price->renewed_us >= price->config.renew_us;
+}
+
+/* The time that the window covers: all of it, unless some of its arrivals had
+ * to go. Before the first arrival the instances had time, too. */
+static double span_us(const struct price *p, int64_t now_us)
+{
+    int64_t lost_us = now_us - p->lost_until_us;
+
+    return (double)lesser(p->config.window_us, greater(lost_us, 1));
+}
+
+static void renew(struct price *p, const struct price_load *load,
+                  int64_t now_us)
+{
+    double n = load->n_instances;
+    double slo_us = p->slos.at[p->n / 2];
+    double rho = n > 0.0 ? load->backlog_us / n / slo_us : 0.0;
+    double share = fmax(SHARE_MIN, 1.0 + SHARE_SLOPE * (p->config.rho - rho));
+    double left_us = share * n * span_us(p, now_us);
+    size_t i = 0;
+
+    for (; i < p->n && left_us >= 0.0; i++)
+        left_us -= p->xs.at[i];
+    p->limit = left_us >= 0.0 ? INFINITY : p->xs.at[i - 1];
+    p->renewed_us = now_us;
+}
+
+static struct class *class_of(struct price *p, const struct price_arrival *a)
+{
+    struct class *c = p->classes;
+    double faded;
+
+    while (c < p->classes + PRICE_CLASSES - 1 &&
+           a->n_tokens >= class_tokens[c - p->classes])
+        c++;
+    faded = exp((double)(c->at_us - a->now_us) / (double)p->config.window_us);
+    c->arrived *= faded;
+    c->admitted *= faded;
+    c->at_us = a->now_us;
+    return c;
+}
+
+bool price_arrived(struct price *price, const struct price_arrival *arrival,
+                   const struct price_load *load, double *limit)
+{
+    struct class *c = class_of(price, arrival);
+    bool admitted;
+
+    enter(price, arrival);
+    if (price_due(price, arrival->now_us))
+        renew(price, load, arrival->now_us);
+    *limit = price->limit;
+    c->arrived += 1.0;
+    admitted =
+        arrival->x <= price->limit ||
+        (arrival->feasible && c->admitted < price->config.floor * c->arrived);
+    if (admitted && arrival->feasible)
+        c->admitted += 1.0;
+    return admitted;
+}

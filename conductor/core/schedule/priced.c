@@ -1,0 +1,97 @@
+/* The price of a request that has arrived: what the decision would have to
+ * compute, and whether that is admitted. */
+#include <math.h>
+
+#include "conductor/core/price/price.h"
+#include "conductor/core/schedule/internal.h"
+
+static double option(const struct schedule_policy *policy, const double *values,
+                     const char *name)
+{
+    const struct policy_option *o = policy_option_by_name(policy, name);
+
+    return o ? values[o - policy->options] : 0.0;
+}
+
+int schedule_price_init(struct scheduler *s, int64_t slower)
+{
+    struct price_config config = price_config_default;
+
+    if (option(s->policy, s->options, "price") == 0.0)
+        return 0;
+    config.rho = option(s->policy, s->options, "rho");
+    config.floor = option(s->policy, s->options, "price_floor");
+    config.seed = pool_config(s->pool)->seed;
+    if (slower > 0) {
+        config.window_us *= slower;
+        config.renew_us *= slower;
+    }
+    s->price = price_new(&config);
+    return s->price ? 0 : -1;
+}
+
+static struct price_load load_of(const struct scheduler *s,
+                                 const struct schedule_request *request)
+{
+    struct price_load load = {.n_instances = 0};
+
+    for (uint32_t slot = 0; slot < pool_slots(s->pool); slot++) {
+        const struct pool_instance *i = pool_at(s->pool, slot);
+
+        if (!schedule_takes_work(request, i, ROLE_PREFILL))
+            continue;
+        load.n_instances++;
+        load.backlog_us += (double)(pool_running_left_us(i, request->now_us) +
+                                    i->load.cost_us);
+    }
+    return load;
+}
+
+/* What the chosen instance must compute. */
+static double x_of(const struct scheduler *s,
+                   const struct schedule_request *request,
+                   const struct prefill_estimate *e)
+{
+    int64_t block = s->model.block_tokens;
+    struct price_work work = {
+        .keys = request->keys,
+        .n_keys = request->n_keys,
+        .block_tokens = s->model.block_tokens,
+        .n_tokens = request->n_tokens,
+        .from = e->local_blocks * block,
+        .split = (e->planned ? e->split_block : e->local_blocks) * block,
+        .cached = e->used_blocks * block,
+        .us = (double)e->prefill_us,
+    };
+
+    return price_ask(s->price, &work, s->model.cost);
+}
+
+void schedule_price(struct scheduler *s, const struct schedule_request *request,
+                    struct schedule_decision *decision)
+{
+    bool feasible = decision->verdict == SCHEDULE_ACCEPT ||
+                    decision->verdict == SCHEDULE_DECODE_FULL;
+    struct price_load load = {.n_instances = 0};
+    double limit_us;
+
+    if (!s->price || decision->chosen.instance == POOL_NO_INSTANCE)
+        return;
+    decision->price_us = x_of(s, request, &decision->chosen);
+    if (request->slo_ttft_us <= 0)
+        return;
+    if (price_due(s->price, request->now_us))
+        load = load_of(s, request);
+    if (!price_arrived(s->price,
+                       &(struct price_arrival){
+                           .x = decision->price_us,
+                           .n_tokens = request->n_tokens,
+                           .slo_ttft_us = request->slo_ttft_us,
+                           .feasible = feasible,
+                           .now_us = request->now_us,
+                       },
+                       &load, &limit_us) &&
+        feasible)
+        decision->verdict = SCHEDULE_REJECT_PRICE;
+    decision->price_limit_us = isinf(limit_us) ? 0.0 : limit_us;
+}
