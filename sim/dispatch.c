@@ -83,10 +83,10 @@ static void draw_errors(const struct sim *sim, struct sim_request *r)
     const struct cluster_reality *reality = &sim->cluster.reality;
     uint64_t seed = sim->config.seed;
 
-    r->prefill.error = sim_noise(seed, r->record.index, SIM_NOISE_PREFILL,
-                                 reality->prefill_error_sigma);
-    r->decode.error = sim_noise(seed, r->record.index, SIM_NOISE_DECODE,
-                                reality->decode_error_sigma);
+    r->prefill.error = noise_factor(seed, r->record.index, NOISE_PREFILL,
+                                    reality->prefill_error_sigma);
+    r->decode.error = noise_factor(seed, r->record.index, NOISE_DECODE,
+                                   reality->decode_error_sigma);
 }
 
 static int queue_reserve(struct sim_node *node)

@@ -30,7 +30,7 @@
 #include "sim/block_cache.h"
 #include "sim/links.h"
 #include "sim/load.h"
-#include "sim/noise.h"
+#include "traces/noise.h"
 #include "sim/samples.h"
 #include "sim/sim.h"
 #include "sim/time.h"

@@ -10,8 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "sim/noise.h"
 #include "sim/sim.h"
+#include "traces/noise.h"
 
 #define BLOCK 512
 enum { REQUESTS = 4000 };
@@ -134,19 +134,19 @@ static void test_noise(void)
         double want = 0.2 * k;
 
         for (uint64_t i = 0; i < N; i++)
-            x[i] = sim_noise(7, i, SIM_NOISE_PREFILL, want);
+            x[i] = noise_factor(7, i, NOISE_PREFILL, want);
         moments(x, N, &mean, &sigma);
         /* Five standard deviations of either. */
         CU_ASSERT_DOUBLE_EQUAL(mean, 1.0, 5 * 1.3 * want / sqrt(N));
         CU_ASSERT_DOUBLE_EQUAL(sigma, want, 5 * want / sqrt(2.0 * N));
     }
-    CU_ASSERT_EQUAL(sim_noise(7, 3, SIM_NOISE_PREFILL, 0.0), 1.0);
-    CU_ASSERT_EQUAL(sim_noise(7, 3, SIM_NOISE_PREFILL, 0.3),
-                    sim_noise(7, 3, SIM_NOISE_PREFILL, 0.3));
-    CU_ASSERT_NOT_EQUAL(sim_noise(7, 3, SIM_NOISE_PREFILL, 0.3),
-                        sim_noise(8, 3, SIM_NOISE_PREFILL, 0.3));
-    CU_ASSERT_NOT_EQUAL(sim_noise(7, 3, SIM_NOISE_PREFILL, 0.3),
-                        sim_noise(7, 3, SIM_NOISE_DECODE, 0.3));
+    CU_ASSERT_EQUAL(noise_factor(7, 3, NOISE_PREFILL, 0.0), 1.0);
+    CU_ASSERT_EQUAL(noise_factor(7, 3, NOISE_PREFILL, 0.3),
+                    noise_factor(7, 3, NOISE_PREFILL, 0.3));
+    CU_ASSERT_NOT_EQUAL(noise_factor(7, 3, NOISE_PREFILL, 0.3),
+                        noise_factor(8, 3, NOISE_PREFILL, 0.3));
+    CU_ASSERT_NOT_EQUAL(noise_factor(7, 3, NOISE_PREFILL, 0.3),
+                        noise_factor(7, 3, NOISE_DECODE, 0.3));
 }
 
 /* The node takes the true time; predictions stay where they were, but for what

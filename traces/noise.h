@@ -1,12 +1,12 @@
 /* What predictions do not know: how long the work of a request takes in the
- * end. Internal to sim. */
-#ifndef SIM_NOISE_H
-#define SIM_NOISE_H
+ * end. For the simulator and the engine `timed`. */
+#ifndef TRACES_NOISE_H
+#define TRACES_NOISE_H
 
 #include <stdint.h>
 
 /* What an error is drawn for. */
-enum sim_noise_of { SIM_NOISE_PREFILL, SIM_NOISE_DECODE };
+enum noise_of { NOISE_PREFILL, NOISE_DECODE };
 
 /*
  * The factor of a request's time: lognormal, of mean 1.
@@ -14,7 +14,7 @@ enum sim_noise_of { SIM_NOISE_PREFILL, SIM_NOISE_DECODE };
  *                request has its factor under every policy.
  *   sigma        of the factor's logarithm; 0: the factor is 1.
  */
-double sim_noise(uint64_t seed, uint64_t index, enum sim_noise_of of,
-                 double sigma);
+double noise_factor(uint64_t seed, uint64_t index, enum noise_of of,
+                    double sigma);
 
 #endif

@@ -1,5 +1,5 @@
 /* See noise.h. */
-#include "sim/noise.h"
+#include "traces/noise.h"
 
 #include <math.h>
 
@@ -13,8 +13,8 @@ static double uniform(struct random_state *state)
     return (double)((random_u64(state) >> 11) + 1) * 0x1p-53;
 }
 
-double sim_noise(uint64_t seed, uint64_t index, enum sim_noise_of of,
-                 double sigma)
+double noise_factor(uint64_t seed, uint64_t index, enum noise_of of,
+                    double sigma)
 {
     struct random_state state;
 
