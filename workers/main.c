@@ -221,6 +221,9 @@ int main(int argc, char **argv)
         .step_tokens = o.step_tokens,
         .device_kv_bytes = (uint64_t)o.device_kv_mib << 20,
         .cost = o.cost_model ? &cost : NULL,
+        .speed = o.engine_speed,
+        .prefill_sigma = o.prefill_error_sigma,
+        .decode_sigma = o.decode_error_sigma,
     };
     struct secret *secret = NULL;
     if (!o.profile && worker_trust(&o, &secret, err, sizeof(err)) < 0)

@@ -33,8 +33,10 @@ struct worker_options {
     const char *disk_path;  /* NULL: no disk tier */
     uint32_t disk_mib;      /* 0 without disk_path */
     const char *cost_model; /* NULL: none */
-    const char *profile;    /* NULL: serve */
-    uint8_t log_level;      /* enum log_level */
+    double engine_speed;    /* of timed: times as fast as the cost model */
+    double prefill_error_sigma, decode_error_sigma; /* of timed */
+    const char *profile;                            /* NULL: serve */
+    uint8_t log_level;                              /* enum log_level */
 };
 
 /* Fills `o` from argv. Returns 0 to go on, or -1 with the status to exit with

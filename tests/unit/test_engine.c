@@ -9,6 +9,7 @@
 #include "predictor/cost_model.h"
 #include "tests/unit/engine_rig.h"
 #include "tests/unit/model_facts.h"
+#include "traces/noise.h"
 
 /* Tiny times: 100 tokens take 0.8 ms. */
 static const struct cost_model cost = {
@@ -245,6 +246,38 @@ static void test_mixed_time(void)
     engine_free(e);
 }
 
+/* A slow engine, and a request that takes longer than the cost model says: the
+ * same factor in each of its chunks. */
+static void test_errors(void)
+{
+    struct engine_config c = valid();
+    uint32_t prompt[100] = {0};
+    uint64_t id = 0;
+
+    c.speed = 0.5;
+    c.prefill_sigma = 0.5;
+    while (noise_factor(c.seed, id, NOISE_PREFILL, 0.5) < 1.5)
+        id++;
+    double factor = noise_factor(c.seed, id, NOISE_PREFILL, 0.5) / 0.5;
+    struct engine *e = new_engine(&c);
+    struct rig_request r;
+    int64_t start_us = clock_now_us();
+
+    rig_init(&r, e, prompt, 100, 1);
+    for (int chunk = 0; chunk < 2; chunk++) {
+        struct engine_segment s = rig_segment(&r, 50);
+
+        s.request_id = id;
+        CU_ASSERT_EQUAL(engine_step(e, &s, 1, NULL, NULL, NULL), 0);
+        rig_take(&r, &s);
+    }
+    int64_t took_us = clock_now_us() - start_us;
+    CU_ASSERT((double)took_us >=
+              factor * (double)cost_model_prefill_us(&cost, 100, 0, NULL) - 2);
+    rig_fini(&r);
+    engine_free(e);
+}
+
 /* Decoding costs once per step, whatever the number of segments says. */
 static void test_decode_time(void)
 {
@@ -368,6 +401,7 @@ int main(void)
     CU_add_test(suite, "layout", test_layout);
     CU_add_test(suite, "bounds of a step", test_bounds);
     CU_add_test(suite, "timed: chunks add up", test_chunks_add_up);
+    CU_add_test(suite, "timed: speed and errors", test_errors);
     CU_add_test(suite, "timed: decode steps", test_decode_time);
     CU_add_test(suite, "timed: mixed steps", test_mixed_time);
     CU_add_test(suite, "timed: answers come from KV", test_timed_kv);

@@ -54,8 +54,12 @@ struct engine_config {
     uint32_t layers;                 /* the first so many (0: all) */
     uint32_t step_tokens;            /* most tokens in one step (0: 512) */
     const struct cost_model *cost;   /* "timed"; borrowed until engine_free() */
-    uint64_t device_kv_bytes;        /* "cuda": memory for KV on the card (0:
-                                        what is free there) */
+    double speed;                    /* "timed": times as fast as `cost` (0: 1)
+                                      */
+    double prefill_sigma;     /* "timed": what `cost` does not know, of */
+    double decode_sigma;      /* noise_factor() (traces/noise.h) */
+    uint64_t device_kv_bytes; /* "cuda": memory for KV on the card (0:
+                                 what is free there) */
 };
 
 /* The layout of a block. Plain data. */
@@ -84,7 +88,7 @@ enum engine_which { ENGINE_K = 0, ENGINE_V = 1 };
  * `decode` set. Two segments of a step must not share a block that either of
  * them writes to. */
 struct engine_segment {
-    uint64_t request_id;    /* the caller's own; the engine ignores it */
+    uint64_t request_id;    /* the caller's own; "timed" draws errors by it */
     const uint32_t *tokens; /* [n_tokens], borrowed for the call */
     uint32_t n_tokens;      /* at least 1 */
     uint32_t position;      /* tokens that have their KV already */

@@ -10,8 +10,10 @@
  * in every SAMPLE_TOKENS, read from the blocks. Wrong KV gives a wrong answer.
  *
  * Invariants: the chunks of a prompt take together exactly
- * prefill_us(uncached, cached); the times of consecutive steps do not drift. */
+ * prefill_us(uncached, cached), times the request's factor, over the speed; the
+ * times of consecutive steps do not drift. */
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,6 +22,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "predictor/cost_model.h"
+#include "traces/noise.h"
 #include "workers/engine/impl.h"
 
 #define SAMPLE_TOKENS 64
@@ -37,6 +40,8 @@ struct timed_engine {
     uint64_t seed;
     uint32_t n_layers;
     const struct cost_model *cost;
+    double speed;
+    double prefill_sigma, decode_sigma;
     int64_t busy_until_us; /* when the last step was to end */
 };
 
@@ -57,6 +62,9 @@ static struct engine *timed_create(const struct engine_config *config,
     e->seed = config->seed;
     e->n_layers = config->layers;
     e->cost = config->cost;
+    e->speed = config->speed > 0.0 ? config->speed : 1.0;
+    e->prefill_sigma = config->prefill_sigma;
+    e->decode_sigma = config->decode_sigma;
     return &e->base;
 }
 
@@ -119,29 +127,48 @@ static uint32_t answer(const struct timed_engine *e,
     return MODEL_FIRST_OUTPUT + (uint32_t)(digest % MODEL_OUTPUTS);
 }
 
+/* How many times as long as the cost model says a segment takes. */
+static double error_of(const struct timed_engine *e,
+                       const struct engine_segment *s)
+{
+    return s->decode ? noise_factor(e->seed, s->request_id, NOISE_DECODE,
+                                    e->decode_sigma)
+                     : noise_factor(e->seed, s->request_id, NOISE_PREFILL,
+                                    e->prefill_sigma);
+}
+
+/* Decodes of a step take as long as the mean of their factors says. */
 static int64_t step_us(const struct timed_engine *e,
                        const struct engine_segment *segments, size_t n)
 {
-    int64_t us = 0;
+    double us = 0.0;
+    double errors = 0.0; /* of the decodes */
     int64_t batch = 0;
     int64_t kv_tokens = 0;
 
     for (size_t i = 0; i < n; i++) {
         const struct engine_segment *s = &segments[i];
+        double error = error_of(e, s);
 
         if (s->decode) {
             batch++;
+            errors += error;
             kv_tokens += (int64_t)s->position + s->n_tokens;
         } else {
-            us += cost_model_chunk_us(e->cost, s->n_tokens,
-                                      s->position - s->cached_tokens,
-                                      s->cached_tokens);
+            us += error * (double)cost_model_chunk_us(
+                              e->cost, s->n_tokens,
+                              s->position - s->cached_tokens, s->cached_tokens);
         }
     }
-    if (batch > 0)
-        us += cost_model_decode_step_us(e->cost, batch, kv_tokens, NULL) -
-              cost_model_mixed_saves_us(e->cost, us);
-    return us;
+    if (batch > 0) {
+        int64_t saved_us = cost_model_mixed_saves_us(e->cost, llround(us));
+
+        us += errors / (double)batch *
+                  (double)cost_model_decode_step_us(e->cost, batch, kv_tokens,
+                                                    NULL) -
+              (double)saved_us;
+    }
+    return llround(us / e->speed);
 }
 
 /* Sleeps until `when_us`. Returns false as soon as it finds *abort set. */
