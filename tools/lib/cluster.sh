@@ -94,7 +94,8 @@ json_string() {
 }
 
 # cluster_conductor MODEL BLOCK_TOKENS POLICY COST_MODEL [QUEUE_ORDER]: starts
-# it, with $correction_ms if that is set, and sets http_port and worker_port.
+# it, with $correction_ms and $slo_ms (of the TTFT) if they are set, and sets
+# http_port and worker_port.
 cluster_conductor() {
   cat >"$run/conductor.json" <<END
 {
@@ -105,6 +106,7 @@ cluster_conductor() {
   "policy": $(json_string "$3"),
   "queue_order": $(json_string "${5:-uncached_first}"),
   "correction_ms": ${correction_ms:-60000},
+  "slo_ttft_ms": ${slo_ms:-0},
   "cost_model": $(json_string "$4")
 }
 END
@@ -124,12 +126,13 @@ END
 }
 
 # cluster_worker NAME ROLE: of $engine, with $kv_mib of cache, and where it
-# prefills, $disk_mib (if set) of it on disk.
+# prefills, $disk_mib (if set) of it on disk; with $worker_options, if any.
+worker_options=()
 cluster_worker() {
-  local more=()
-  [[ $engine != timed ]] || more=(--cost-model "$cost_model")
+  local more=("${worker_options[@]}")
+  [[ $engine != timed ]] || more+=(--cost-model "$cost_model")
   # Else the first worker would take all of the card.
-  [[ $engine != cuda ]] || more=(--device-kv-mib "$kv_mib")
+  [[ $engine != cuda ]] || more+=(--device-kv-mib "$kv_mib")
   [[ -z ${disk_mib:-} || $2 == decode ]] ||
     more+=(--disk-path "$run/$1.kv" --disk-mib "$disk_mib")
   launch "$1" "${built:-$root/build}/workers/conductor-worker" --name "$1" \
