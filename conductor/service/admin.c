@@ -68,6 +68,9 @@ static int put_instance(struct evbuffer *out, const struct service *s,
                out, ",\"prefills\":%zu,\"decodes\":%zu,\"blocks\":%llu",
                in->n_waiting + in->n_running, in->n_decodes,
                (unsigned long long)prefix_index_held(s->index, in->slot)) < 0;
+    if (e && e->feed)
+        bad |= put_text(out, "kv_events",
+                        kv_feed_state_name(engine_events_state(e))) < 0;
     if (e)
         return bad |
                put_entry(out, e->entry, e->config, upstream_busy(e->upstream));

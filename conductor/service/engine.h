@@ -51,6 +51,7 @@ struct engine {
     uint64_t n_messages;  /* of events, when last looked at */
     /* Requests that ended there since, and should have stored a new block. */
     uint64_t n_unheard;
+    int64_t unheard_since_us; /* the first of these */
     int64_t heal_after_us; /* not before are its events asked for again */
     char authorization[ENGINE_AUTHORIZATION_BYTES]; /* a header line, or "" */
     struct event *timer;           /* of the next probe, or the limit of one */
@@ -64,6 +65,7 @@ struct engine {
     uint32_t window_tokens;        /* that it told; 0: none */
     bool doubt_told;     /* the log has it that it lists another one */
     bool dropped_told;   /* and that it lists too many names */
+    bool lack_told;      /* and that it lacks one of its entry */
     size_t report_bytes; /* so many of them have come */
     struct report_scan scan;
     struct engine_report report; /* the last whole one */
@@ -221,8 +223,15 @@ uint32_t engine_unseen_tokens(const struct engine *e, uint32_t prompt_tokens,
  * -EINVAL with a message. */
 [[nodiscard]] int engine_listen(struct engine *e, char err[CONFIG_ERROR_MAX]);
 
-/* Looks whether events have come, and logs once that they should have. */
+/* A request ended there that must have made it store a new block. */
+void engine_unheard(struct engine *e);
+
+/* Looks whether events have come, and logs once that they should have, and that
+ * they do again. */
 void engine_check_events(struct engine *e);
+
+/* Of its KV events, which it must publish. */
+enum kv_feed_state engine_events_state(const struct engine *e);
 
 /* expect.c: what an engine will hold. A request was handed to it; is refused;
  * begins to be answered well; has ended well; has failed, or was given up

@@ -21,6 +21,10 @@
 #define WAITING_BYTES (16u << 20)
 /* Requests after which an engine should have said something. */
 #define SILENT_REQUESTS 16u
+/* So few are enough where the first of them ended that long ago: events come
+ * with the engine's next step. */
+#define SILENT_FEW 2u
+#define SILENT_US 5000000
 /* Between two times that an engine is asked for all its events because the
  * index lacks some. */
 #define HEAL_PAUSE_US 10000000
@@ -153,6 +157,34 @@ static void heal(struct engine *e)
     kv_feed_forget(e->feed);
 }
 
+void engine_unheard(struct engine *e)
+{
+    if (e->n_unheard++ == 0)
+        e->unheard_since_us = clock_now_us();
+}
+
+enum kv_feed_state engine_events_state(const struct engine *e)
+{
+    return e->silence_told ? KV_FEED_SILENT : kv_feed_stats(e->feed).state;
+}
+
+/* Whether it should have said something; `ever`: it has, before. */
+static bool is_silent(const struct engine *e, bool ever)
+{
+    if (e->n_unheard >= SILENT_FEW &&
+        clock_now_us() - e->unheard_since_us >= SILENT_US)
+        return true;
+    return (ever ? e->n_unheard : e->n_sent) >= SILENT_REQUESTS;
+}
+
+static void hear_again(struct engine *e)
+{
+    if (e->silence_told)
+        log_info("engine %s: its KV events come", e->config->name);
+    e->silence_told = false;
+    e->n_unheard = 0;
+}
+
 void engine_check_events(struct engine *e)
 {
     char since[128];
@@ -164,10 +196,9 @@ void engine_check_events(struct engine *e)
     n = kv_feed_stats(e->feed).messages;
     if (n != e->n_messages) {
         e->n_messages = n;
-        e->n_unheard = 0;
-        e->silence_told = false;
+        hear_again(e);
     }
-    if (n ? e->n_unheard < SILENT_REQUESTS : e->n_sent < SILENT_REQUESTS)
+    if (!is_silent(e, n > 0))
         return;
     snprintf(since, sizeof(since), "%s %llu requests: %s",
              n ? "in the last" : "after",

@@ -32,7 +32,7 @@ static const struct {
     {"block_tokens", "", "gauge",
      "Tokens in a block of its own, as far as is known."},
     {"events_state", "", "gauge",
-     "Its KV events: 0 all are known, 1 none has come, 2 some are lost, 3 a "
+     "Its KV events: 0 all are known, 1 none comes, 2 some are lost, 3 a "
      "replay runs; -1: none are expected."},
     {"events_total", "", "counter", "Its KV events that were taken."},
     {"unkept_blocks", "", "gauge",
@@ -89,7 +89,7 @@ static double value_of(const struct engine *e, size_t line)
         e->report.kv_usage_ratio,
         predicted_capacity(e->predicted),
         e->block_tokens,
-        e->feed ? (double)k.state : -1,
+        e->feed ? (double)engine_events_state(e) : -1,
         (double)k.events,
         (double)k.map.unkept,
         k.last_event_us ? 1e-6 * (double)(clock_now_us() - k.last_event_us)

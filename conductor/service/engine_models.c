@@ -37,6 +37,21 @@ static void tell_dropped(struct engine *e, const struct model_list *list)
              e->config->name, ENGINE_NAMES_MAX);
 }
 
+/* Names of its entry that it does not know are refused there. */
+static void check_names(struct engine *e, const char *text, size_t n)
+{
+    const char *lacks = model_list_lacks(text, n, &e->wanted.aliases);
+    bool adapter = !lacks;
+
+    if (adapter)
+        lacks = model_list_lacks(text, n, &e->wanted.adapters);
+    if (lacks && !e->lack_told)
+        log_warn("engine %s does not list %s, one of the %s of its entry: it "
+                 "may refuse requests that name it",
+                 e->config->name, lacks, adapter ? "adapters" : "aliases");
+    e->lack_told = lacks;
+}
+
 /* The names that the engine told, where no configuration told them. */
 static void take_names(struct engine *e, const struct model_list *list)
 {
@@ -49,7 +64,8 @@ static void take_names(struct engine *e, const struct model_list *list)
     e->own.aliases = list->aliases;
     e->own.adapters = list->adapters;
     models_name(e->service);
-    log_info("engine %s has %u adapters", e->config->name, list->adapters.n);
+    log_info("engine %s lists %u aliases and %u adapters", e->config->name,
+             list->aliases.n, list->adapters.n);
 }
 
 static void take_window(struct engine *e, uint32_t window_tokens)
@@ -107,6 +123,7 @@ bool engine_take_models(struct engine *e, const char *text, size_t n)
         e->had_model = true;
         e->other_model = false;
         take_names(e, &list);
+        check_names(e, text, n);
         take_window(e, model_list_window(&list, model));
         return true;
     }

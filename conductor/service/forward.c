@@ -204,8 +204,8 @@ static void on_ended(void *arg)
         engine_answered(f->engine);
     expect_ended(request);
     /* The last block is computed, and perhaps not published, each time. */
-    f->engine->n_unheard +=
-        !f->refused && f->what.ids && expect_stores(request);
+    if (!f->refused && f->what.ids && expect_stores(request))
+        engine_unheard(f->engine);
     prefill_over(request, -1, clock_now_us());
     if (f->refused) {
         request_end(request, METRICS_FAILED, "failed", "engine_status");

@@ -1,6 +1,7 @@
 /* The names of a model, which requests may use, and its window. */
 #include <string.h>
 
+#include "base/log.h"
 #include "conductor/service/models.h"
 
 static void add_names(struct service *s, const struct engine_names *names,
@@ -39,9 +40,37 @@ static uint32_t least(uint32_t a, uint32_t b)
     return a && (!b || a < b) ? a : b;
 }
 
+static bool has(const struct service_name *names, size_t n, const char *name)
+{
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(names[i].name, name) == 0)
+            return true;
+    return false;
+}
+
+/* Logs which names have come, and gone. */
+static void tell_changes(const struct service *s,
+                         const struct service_name *before, size_t n_before)
+{
+    for (size_t i = 0; i < s->model.n_names; i++)
+        if (!has(before, n_before, s->names[i].name))
+            log_info("model %s: requests may name %s, too: all of its engines "
+                     "have it",
+                     s->model.name, s->names[i].name);
+    for (size_t i = 0; i < n_before; i++)
+        if (!has(s->names, s->model.n_names, before[i].name))
+            log_warn("model %s: requests may not name %s any more: not all of "
+                     "its engines have it",
+                     s->model.name, before[i].name);
+}
+
 static void name(struct service *s)
 {
     const struct engine_config *like = NULL;
+    struct service_name before[2 * ENGINE_NAMES_MAX];
+    size_t n_before = s->model.n_names;
+
+    memcpy(before, s->names, sizeof(before));
 
     s->model.window_tokens = 0;
     for (uint32_t i = 0; i < pool_slots(s->pool); i++) {
@@ -56,6 +85,8 @@ static void name(struct service *s)
         else if (engine_names_differ(like, &e->own))
             keep_known(s, &e->own);
     }
+    if (like)
+        tell_changes(s, before, n_before);
 }
 
 void models_name(struct service *s)

@@ -127,3 +127,33 @@ class Expected(Case):
         wait_until('blocks are told', lambda: self.api.metrics()[
             'conductor_engine_kv_blocks{instance="e0"}'] == 77)
         self.assertEqual(self.ask(PROMPT), ('e0', USED, USED))
+
+
+class Silence(Case):
+    def test_few_requests_without_events(self):
+        """Two are enough, after a while; then events come."""
+        port = engines.free_ports(1)
+        engine = stand_in.Engine()
+        self.addCleanup(engine.stop)
+        cluster = Cluster(self)
+        cluster.config = {
+            'listen': '127.0.0.1:0', 'engine_health_ms': 50, 'engines': [{
+                'name': 'e0', 'url': engine.url, 'model': 'm',
+                'kv_events': f'tcp://127.0.0.1:{port}'}]}
+        cluster.start_conductor()
+        wait_until('it is ready', lambda: cluster.api.instances()[0] == 1)
+        state = 'conductor_engine_events_state{instance="e0"}'
+        for i in range(2):
+            cluster.api.request('POST', '/v1/completions', {
+                'model': 'm', 'prompt': [i] * 100})
+        wait_until('the log tells', lambda: 'no KV event has come' in
+                   cluster.conductor.log())
+        self.assertEqual(cluster.api.metrics()[state], 1)
+        publisher = Publisher(port)
+        self.addCleanup(publisher.stop)
+
+        def told():
+            publisher.publish([{'type': 'AllBlocksCleared'}])
+            return 'its KV events come' in cluster.conductor.log()
+        wait_until('they come', told)
+        self.assertNotEqual(cluster.api.metrics()[state], 1)

@@ -861,8 +861,36 @@ class Models(InstanceCase):
         late.models = [self.card('m'), self.card('lora', 'path', 'm')]
         self.wait_states(cluster, a='ready', b='ready')
         self.assertEqual(self.names(cluster), {'m': None, 'lora': 'm'})
+        self.assertIn('model m: requests may not name alias any more: not all '
+                      'of its engines have it', cluster.conductor.log())
         late.models.append(self.card('alias'))
         wait_until('the alias is back', lambda: 'alias' in self.names(cluster))
+        log = cluster.conductor.log()
+        self.assertIn('engine b lists 1 aliases and 1 adapters', log)
+        self.assertIn('model m: requests may name alias, too', log)
+
+    def test_names_that_an_engine_lacks(self):
+        e, none = self.engine(), self.engine()
+        e.models = [self.card('m'), self.card('x', 'other')]
+        cluster = self.conductor(engines=[
+            self.entry(name, engine, aliases=['x', 'y'], adapters=['l'])
+            for name, engine in (('a', e), ('none', none))])
+        self.wait_states(cluster, a='ready', none='ready')
+
+        def said(name):
+            return cluster.conductor.log().count(
+                f'engine a does not list {name}')
+        asked = e.n_models
+        wait_until('it was asked again', lambda: e.n_models > asked + 2)
+        self.assertEqual((said('x'), said('y,'), said('l,')), (0, 1, 0))
+        e.models.append(self.card('y', 'other'))
+        asked = e.n_models
+        wait_until('it was asked again', lambda: e.n_models > asked + 2)
+        e.models.append(self.card('l', 'path', 'm'))
+        wait_until('it was asked again', lambda: e.n_models > asked + 4)
+        e.models.pop()
+        wait_until('it lacks another', lambda: said('l, one of the adapters'))
+        self.assertNotIn('engine none does not', cluster.conductor.log())
 
     def test_an_engine_changes_its_model(self):
         named, unnamed = self.engine(), self.engine()

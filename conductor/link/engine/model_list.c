@@ -121,3 +121,31 @@ int model_list_read(const char *text, size_t n, const char *wanted,
     *out = list;
     return 0;
 }
+
+static bool lists(const json_t *cards, const char *name)
+{
+    const json_t *card;
+    size_t i;
+
+    json_array_foreach(cards, i, card)
+    {
+        if (is_named(card, name))
+            return true;
+    }
+    return false;
+}
+
+const char *model_list_lacks(const char *text, size_t n,
+                             const struct engine_names *names)
+{
+    json_t *json =
+        n <= MODEL_LIST_BYTES_MAX ? json_loadb(text, n, 0, NULL) : NULL;
+    const json_t *cards = json_object_get(json, "data");
+    const char *lacks = NULL;
+
+    for (uint8_t i = 0; json_is_array(cards) && !lacks && i < names->n; i++)
+        if (!lists(cards, names->at[i]))
+            lacks = names->at[i];
+    json_decref(json);
+    return lacks;
+}

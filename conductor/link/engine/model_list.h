@@ -35,6 +35,11 @@ struct model_list {
 [[nodiscard]] int model_list_read(const char *text, size_t n,
                                   const char *wanted, struct model_list *out);
 
+/* The first of `names` that an answer's list, n bytes, does not have under any
+ * card; NULL: it has all, or is no list. O(n), and names times cards. */
+const char *model_list_lacks(const char *text, size_t n,
+                             const struct engine_names *names);
+
 /* The window of a model of that name; 0: it is not known. */
 uint32_t model_list_window(const struct model_list *list, const char *name);
 
