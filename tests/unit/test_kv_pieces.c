@@ -203,6 +203,87 @@ static void test_clears_of_nothing_cost_nothing(void)
     kv_map_free(map);
 }
 
+/* Takes a batch of a rank. Returns what that cost. */
+static uint64_t cost_of(struct kv_map *map, uint16_t rank,
+                        const struct kv_event *events, uint32_t n)
+{
+    const struct kv_batch batch = {.events = events, .n_events = n};
+    uint64_t cost = 0;
+    bool more = true;
+
+    kv_map_begin(map, rank, &batch);
+    while (more) {
+        more = kv_map_work(map, PIECE);
+        cost += map->work.cost;
+    }
+    return cost;
+}
+
+/* Stores and clears in turn cost what they change, whatever else there is: of
+ * another tier, or of another rank. */
+static void test_stores_and_clears_in_turn(void)
+{
+    enum { OTHERS = 40, PAIRS = 1000, PAIR_COST = 64 };
+    static struct kv_event pairs[2 * PAIRS];
+    uint64_t hash = UINT64_C(1) << 40;
+    uint32_t token = 7;
+    struct told t = {0};
+    struct kv_map *map = map_new(&t);
+
+    for (uint32_t i = 0; i < 2 * PAIRS; i++)
+        pairs[i] = (struct kv_event){.kind = i % 2 ? KV_CLEARED : KV_STORED,
+                                     .tier = TIER_HOST,
+                                     .has_tier = true,
+                                     .groups = 1,
+                                     .hashes = &hash,
+                                     .tokens = &token,
+                                     .n_hashes = i % 2 ? 0 : 1,
+                                     .n_tokens = i % 2 ? 0 : 1,
+                                     .block_size = 1};
+    for (uint32_t i = 0; i < OTHERS; i++)
+        fill(map, 0, 1 + (uint64_t)i * MANY);
+    CU_ASSERT(cost_of(map, 0, pairs, 2 * PAIRS) <= PAIRS * PAIR_COST);
+    for (uint32_t i = 0; i < 2 * PAIRS; i++) {
+        pairs[i].tier = TIER_DEVICE;
+        pairs[i].has_tier = false;
+    }
+    CU_ASSERT(cost_of(map, 1, pairs, 2 * PAIRS) <= PAIRS * PAIR_COST);
+    CU_ASSERT_EQUAL(kv_map_stats(map).entries, OTHERS * MANY);
+    CU_ASSERT(kv_map_check(map));
+    kv_map_free(map);
+}
+
+/* Slots of the table's old half that are still to be moved. */
+static uint64_t left_to_move(const struct copies_table *t)
+{
+    return t->old.slots ? (UINT64_C(1) << t->old.bits) - t->moved : 0;
+}
+
+/* No entry that is added moves many others. */
+static void test_tables_grow_by_and_by(void)
+{
+    struct copies_table t = {0};
+    const struct copy_place place = {0};
+
+    CU_ASSERT_FATAL(copies_init(&t, UINT64_MAX, seed) == 0);
+    for (uint64_t i = 1; i <= 20 * MANY; i++) {
+        struct copies_look look = copies_look(&t, i, place);
+        uint64_t left = left_to_move(&t);
+        uint32_t bits = t.now.bits;
+
+        CU_ASSERT_FATAL(copies_add(&t, look.room, i, place, i, 0) ==
+                        copies_find(&t, i, place));
+        if (t.now.bits > bits)
+            left = UINT64_C(1) << bits;
+        CU_ASSERT_FATAL(left - left_to_move(&t) <= 8);
+        if ((i & (i - 1)) == 0)
+            CU_ASSERT_FATAL(copies_check(&t));
+    }
+    for (uint64_t i = 1; i <= 20 * MANY; i++)
+        CU_ASSERT_FATAL(copies_find(&t, i, place)->key == i);
+    copies_fini(&t);
+}
+
 /* One block of an engine with blocks of one token: its hash is its token + 1.
  */
 static struct kv_event one_block(const uint64_t *hash, const uint32_t *token,
@@ -428,6 +509,9 @@ int main(void)
     CU_add_test(suite, "no piece is long", test_no_piece_is_long);
     CU_add_test(suite, "clears of nothing cost nothing",
                 test_clears_of_nothing_cost_nothing);
+    CU_add_test(suite, "stores and clears in turn",
+                test_stores_and_clears_in_turn);
+    CU_add_test(suite, "tables grow by and by", test_tables_grow_by_and_by);
     CU_add_test(suite, "one piece of many blocks",
                 test_one_piece_of_many_blocks);
     CU_add_test(suite, "as if at once", test_as_if_at_once);

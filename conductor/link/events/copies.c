@@ -1,13 +1,14 @@
 /*
- * An open table with linear probing. What is taken out leaves no mark: those
- * behind it move up.
+ * Two halves, open tables (copies_half.c). One that is too small is the old
+ * half for a while, and its entries move to the new one, some with each entry
+ * that is added.
  *
  * Invariants:
- * 1. Between an entry's home and its slot no slot is free.
- * 2. At most 3/4 of the slots are in use.
- * 3. No two entries have the same hash and place; those of one hash have the
+ * 1. At most 3/4 of the new half's slots are in use by both halves.
+ * 2. No two entries have the same hash and place; those of one hash have the
  *    same key and seed, or some of them no key yet.
- * 4. n and n_keyless count what is there.
+ * 3. n and n_keyless count what is there.
+ * 4. Below `moved` the old half is free; it is gone before the new one is full.
  */
 #include "conductor/link/events/copies.h"
 
@@ -15,57 +16,45 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "conductor/core/index/zeroed.h"
+#include "conductor/link/events/copies_half.h"
 
 #define BITS_MIN 8u
-
-/* Both factors hold the seed, so that an engine cannot choose hashes that fall
- * together. */
-static uint64_t home_of(const struct copies_table *t, uint64_t hash)
-{
-    unsigned __int128 product = (unsigned __int128)(hash ^ t->seed) *
-                                (t->seed * UINT64_C(0x9e3779b97f4a7c15) | 1);
-
-    return ((uint64_t)product ^ (uint64_t)(product >> 64)) >> (64 - t->bits);
-}
-
-static uint64_t mask_of(const struct copies_table *t)
-{
-    return (UINT64_C(1) << t->bits) - 1;
-}
-
-static bool same_place(struct copy_place a, struct copy_place b)
-{
-    return a.tier == b.tier && a.group == b.group && a.rank == b.rank;
-}
+/* Slots of the old half that are looked at when an entry is added: the new one
+ * takes 3/4 of the old one's slots before it grows itself, and each of these
+ * is looked at twice at most. */
+#define MOVES 4u
+/* How far ahead memory is asked for. */
+#define AHEAD 8u
 
 int copies_init(struct copies_table *t, uint64_t max, uint64_t seed)
 {
-    struct copies *slots = table_zeroed(1u << BITS_MIN, sizeof(*slots));
+    struct copies_table empty = {.max = max, .seed = seed};
 
-    if (!slots)
+    if (half_init(&empty.now, BITS_MIN))
         return -ENOMEM;
-    *t = (struct copies_table){
-        .slots = slots, .bits = BITS_MIN, .max = max, .seed = seed};
+    *t = empty;
     return 0;
 }
 
 void copies_fini(struct copies_table *t)
 {
-    free(t->slots);
+    half_fini(&t->now);
+    half_fini(&t->old);
     *t = (struct copies_table){0};
 }
 
 void copies_prefetch(const struct copies_table *t, uint64_t hash)
 {
-    __builtin_prefetch(&t->slots[home_of(t, hash)], 1);
+    __builtin_prefetch(&t->now.slots[half_home(&t->now, t->seed, hash)], 1);
+    if (t->old.slots)
+        __builtin_prefetch(&t->old.slots[half_home(&t->old, t->seed, hash)], 1);
 }
 
-static struct copies *from(const struct copies_table *t, uint64_t at,
+static struct copies *from(const struct copies_half *half, uint64_t at,
                            uint64_t hash)
 {
     for (;; at++) {
-        struct copies *slot = &t->slots[at & mask_of(t)];
+        struct copies *slot = &half->slots[at & half_mask(half)];
 
         if (slot->count == 0)
             return NULL;
@@ -74,15 +63,30 @@ static struct copies *from(const struct copies_table *t, uint64_t at,
     }
 }
 
+/* The first one in the new half. */
+static struct copies *first_now(const struct copies_table *t, uint64_t hash)
+{
+    return from(&t->now, half_home(&t->now, t->seed, hash), hash);
+}
+
 struct copies *copies_first(const struct copies_table *t, uint64_t hash)
 {
-    return from(t, home_of(t, hash), hash);
+    struct copies *entry = NULL;
+
+    if (t->old.slots)
+        entry = from(&t->old, half_home(&t->old, t->seed, hash), hash);
+    return entry ? entry : first_now(t, hash);
 }
 
 struct copies *copies_next(const struct copies_table *t,
                            const struct copies *entry)
 {
-    return from(t, (uint64_t)(entry - t->slots) + 1, entry->hash);
+    const struct copies_half *half =
+        half_has(&t->old, entry) ? &t->old : &t->now;
+    struct copies *next =
+        from(half, (uint64_t)(entry - half->slots) + 1, entry->hash);
+
+    return next || half == &t->now ? next : first_now(t, entry->hash);
 }
 
 struct copies *copies_find(const struct copies_table *t, uint64_t hash,
@@ -97,28 +101,64 @@ struct copies *copies_find(const struct copies_table *t, uint64_t hash,
 
 static struct copies *free_slot(const struct copies_table *t, uint64_t hash)
 {
-    uint64_t at = home_of(t, hash);
+    uint64_t at = half_home(&t->now, t->seed, hash);
 
-    while (t->slots[at & mask_of(t)].count != 0)
+    while (t->now.slots[at & half_mask(&t->now)].count != 0)
         at++;
-    return &t->slots[at & mask_of(t)];
+    return &t->now.slots[at & half_mask(&t->now)];
 }
 
+/* Moves some entries to the new half. */
+static void move_some(struct copies_table *t)
+{
+    struct copies_half *old = &t->old;
+
+    copies_prefetch(t, old->slots[(t->moved + AHEAD) & half_mask(old)].hash);
+    for (uint32_t i = 0; i < MOVES; i++) {
+        struct copies *slot = &old->slots[t->moved];
+
+        if (slot->count != 0) {
+            half_put(&t->now, free_slot(t, slot->hash), slot);
+            half_take(old, t->seed, slot);
+        } else if (++t->moved == half_slots(old)) {
+            half_fini(old);
+            return;
+        }
+    }
+}
+
+/* Begins with a half of twice as many slots. */
 static int grow(struct copies_table *t)
 {
-    struct copies *old = t->slots;
-    uint64_t n = UINT64_C(1) << t->bits;
-    struct copies *slots = table_zeroed(2 * n, sizeof(*slots));
+    struct copies_half now;
 
-    if (!slots)
+    if (t->old.slots || half_init(&now, t->now.bits + 1))
         return -ENOMEM;
-    t->slots = slots;
-    t->bits++;
-    for (uint64_t i = 0; i < n; i++)
-        if (old[i].count != 0)
-            *free_slot(t, old[i].hash) = old[i];
-    free(old);
+    t->old = t->now;
+    t->now = now;
+    t->moved = 0;
     return 0;
+}
+
+/* Looks in one half; the slot where it ends is `room`. */
+static void look_in(const struct copies_half *half, uint64_t at, uint64_t hash,
+                    struct copy_place place, struct copies_look *found)
+{
+    for (;; at++) {
+        struct copies *slot = &half->slots[at & half_mask(half)];
+
+        if (slot->count == 0) {
+            found->room = slot;
+            return;
+        }
+        if (slot->hash != hash)
+            continue;
+        found->n++;
+        if (same_place(slot->place, place))
+            found->entry = slot;
+        if (slot->key != 0 && !found->other)
+            found->other = slot;
+    }
 }
 
 struct copies_look copies_look(const struct copies_table *t, uint64_t hash,
@@ -126,21 +166,11 @@ struct copies_look copies_look(const struct copies_table *t, uint64_t hash,
 {
     struct copies_look found = {0};
 
-    for (uint64_t at = home_of(t, hash);; at++) {
-        struct copies *slot = &t->slots[at & mask_of(t)];
-
-        if (slot->count == 0) {
-            found.room = slot;
-            return found;
-        }
-        if (slot->hash != hash)
-            continue;
-        found.n++;
-        if (same_place(slot->place, place))
-            found.entry = slot;
-        if (slot->key != 0 && !found.other)
-            found.other = slot;
-    }
+    if (t->old.slots)
+        look_in(&t->old, half_home(&t->old, t->seed, hash), hash, place,
+                &found);
+    look_in(&t->now, half_home(&t->now, t->seed, hash), hash, place, &found);
+    return found;
 }
 
 struct copies *copies_add(struct copies_table *t, struct copies *room,
@@ -151,15 +181,21 @@ struct copies *copies_add(struct copies_table *t, struct copies *room,
 
     if (t->n >= t->max)
         return NULL;
-    if (4 * (t->n + 1) > 3ull << t->bits) {
+    if (4 * (t->n + 1) > 3ull << t->now.bits) {
         if (grow(t))
             return NULL;
         slot = free_slot(t, hash);
     }
-    *slot = (struct copies){
-        .hash = hash, .key = key, .seed = seed, .count = 1, .place = place};
+    half_put(&t->now, slot,
+             &(struct copies){.hash = hash,
+                              .key = key,
+                              .seed = seed,
+                              .count = 1,
+                              .place = place});
     t->n++;
     t->n_keyless += key == 0;
+    if (t->old.slots)
+        move_some(t);
     return slot;
 }
 
@@ -173,44 +209,61 @@ void copies_set_key(struct copies_table *t, struct copies *entry, uint64_t key,
 
 void copies_remove(struct copies_table *t, struct copies *entry)
 {
-    uint64_t mask = mask_of(t), hole = (uint64_t)(entry - t->slots);
-
     t->n--;
     t->n_keyless -= entry->key == 0;
-    for (uint64_t at = hole + 1;; at++) {
-        struct copies *slot = &t->slots[at & mask];
+    half_take(half_has(&t->old, entry) ? &t->old : &t->now, t->seed, entry);
+}
 
-        if (slot->count == 0)
-            break;
-        /* It may stand in the hole if that is not before its home. */
-        if (((at - home_of(t, slot->hash)) & mask) >= ((at - hole) & mask)) {
-            t->slots[hole & mask] = *slot;
-            hole = at;
-        }
+static bool is_of(const struct copies *slot, uint16_t rank, unsigned tiers)
+{
+    return slot->count != 0 && slot->place.rank == rank &&
+           (tiers & BLOCK_TIER_BIT(slot->place.tier));
+}
+
+struct copies *copies_seek(struct copies_table *t, uint64_t *at, uint16_t rank,
+                           unsigned tiers, uint64_t *looks, uint64_t max_looks)
+{
+    uint64_t n_old = half_slots(&t->old), end = n_old + half_slots(&t->now);
+    uint32_t marks = 0;
+
+    for (unsigned tier = 0; tier < BLOCK_TIERS; tier++)
+        if (tiers & BLOCK_TIER_BIT(tier))
+            marks |= half_mark(rank, tier);
+    while (*at < end && *looks < max_looks) {
+        struct copies_half *half = *at < n_old ? &t->old : &t->now;
+        uint64_t i = *at < n_old ? *at : *at - n_old;
+        uint64_t n = half_unmarked(half, i, marks);
+
+        if (n == 0 && is_of(&half->slots[i], rank, tiers))
+            return &half->slots[i];
+        n += n == 0;
+        *at += n;
+        *looks += 1 + half_passed(half, i + n, n);
     }
-    t->slots[hole & mask].count = 0;
+    return NULL;
 }
 
 void copies_clear(struct copies_table *t)
 {
     struct copies_table empty;
 
+    half_fini(&t->old);
     if (copies_init(&empty, t->max, t->seed) == 0) {
-        free(t->slots);
+        half_fini(&t->now);
         *t = empty;
         return;
     }
-    memset(t->slots, 0, sizeof(*t->slots) << t->bits);
+    memset(t->now.slots, 0, sizeof(*t->now.slots) << t->now.bits);
     t->n = t->n_keyless = 0;
 }
 
-static bool check_entry(const struct copies_table *t, uint64_t at)
+static bool check_entry(const struct copies_table *t,
+                        const struct copies_half *half, uint64_t at)
 {
-    const struct copies *entry = &t->slots[at], *other;
+    const struct copies *entry = &half->slots[at], *other;
 
-    for (uint64_t i = home_of(t, entry->hash); (i & mask_of(t)) != at; i++)
-        if (t->slots[i & mask_of(t)].count == 0)
-            return false;
+    if (!half_check(half, t->seed, at))
+        return false;
     for (other = copies_next(t, entry); other; other = copies_next(t, other)) {
         if (other == entry || same_place(entry->place, other->place))
             return false;
@@ -221,18 +274,39 @@ static bool check_entry(const struct copies_table *t, uint64_t at)
     return true;
 }
 
+/* Checks a half's entries, and counts them. */
+static bool check_half(const struct copies_table *t,
+                       const struct copies_half *half, uint64_t *n,
+                       uint64_t *n_keyless)
+{
+    for (uint64_t at = 0; at < half_slots(half); at++) {
+        if (half->slots[at].count == 0)
+            continue;
+        ++*n;
+        *n_keyless += half->slots[at].key == 0;
+        if ((half == &t->old && at < t->moved) || !check_entry(t, half, at))
+            return false;
+    }
+    return true;
+}
+
+uint64_t copies_counted(const struct copies_table *t)
+{
+    uint64_t n = 0;
+
+    for (uint64_t i = 0; i < half_slots(&t->old); i++)
+        n += t->old.slots[i].count;
+    for (uint64_t i = 0; i < half_slots(&t->now); i++)
+        n += t->now.slots[i].count;
+    return n;
+}
+
 bool copies_check(const struct copies_table *t)
 {
     uint64_t n = 0, n_keyless = 0;
 
-    for (uint64_t at = 0; at <= mask_of(t); at++) {
-        if (t->slots[at].count == 0)
-            continue;
-        n++;
-        n_keyless += t->slots[at].key == 0;
-        if (!check_entry(t, at))
-            return false;
-    }
-    return n == t->n && n_keyless == t->n_keyless && n <= t->max &&
-           4 * n <= 3ull << t->bits;
+    return check_half(t, &t->old, &n, &n_keyless) &&
+           check_half(t, &t->now, &n, &n_keyless) && n == t->n &&
+           n_keyless == t->n_keyless && n <= t->max &&
+           4 * n <= 3ull << t->now.bits;
 }

@@ -1,9 +1,12 @@
-/* The inside of a kv_map: the table of copies. */
+/* The inside of a kv_map: the table of copies. It grows by and by, and finds
+ * what a rank has in a tier without a look at the rest. */
 #ifndef CONDUCTOR_LINK_EVENTS_COPIES_H
 #define CONDUCTOR_LINK_EVENTS_COPIES_H
 
 #include <stdbool.h>
 #include <stdint.h>
+
+#include "conductor/core/index/prefix_index.h"
 
 /* Where copies of a block are. */
 struct copy_place {
@@ -20,10 +23,26 @@ struct copies {
     struct copy_place place;
 };
 
-struct copies_table {
-    struct copies *slots; /* (1 << bits) */
+/*
+ *   slots   |........|........|........|........| ... 1 << bits
+ *   groups  |  mark  |  mark  |  mark  |  mark  |     of 256 slots each
+ *   rows    |       mark      |       mark      |     of 64 groups each
+ *
+ * A mark has a bit for each rank and tier (of 32, which several may share): it
+ * is set if an entry of these stands there, and perhaps when none does any
+ * more.
+ */
+struct copies_half {
+    struct copies *slots; /* NULL: there is none */
+    uint32_t *groups, *rows;
     uint32_t bits;
-    uint64_t n, max; /* slots in use */
+};
+
+struct copies_table {
+    struct copies_half now, old; /* what is in `old` goes to `now`, with each
+                                    entry that is added some */
+    uint64_t moved;              /* slots of `old` that are free for good */
+    uint64_t n, max;             /* slots in use */
     uint64_t n_keyless;
     uint64_t seed;
 };
@@ -71,9 +90,26 @@ void copies_set_key(struct copies_table *t, struct copies *entry, uint64_t key,
 /* Takes an entry out. Others may move. */
 void copies_remove(struct copies_table *t, struct copies *entry);
 
+/*
+ * Goes on looking for an entry of a rank in one of some tiers. None may be
+ * added meanwhile.
+ *   at     where to go on; 0: at the beginning. Then at the entry that was
+ *          found: the next search looks there again.
+ *   tiers  BLOCK_TIER_BIT() of each.
+ *   looks  how many slots and marks were looked at, counted up; it ends at
+ *          max_looks, or some hundreds later.
+ * Returns the entry, or NULL: none yet, or, below max_looks, none any more.
+ */
+struct copies *copies_seek(struct copies_table *t, uint64_t *at, uint16_t rank,
+                           unsigned tiers, uint64_t *looks, uint64_t max_looks);
+
 /* Takes all out, and gives the memory back. */
 void copies_clear(struct copies_table *t);
 
+/* The sum of all counts. For tests. Cost: O(slots). */
+uint64_t copies_counted(const struct copies_table *t);
+
+/* Checks the invariants at the top of copies.c. For tests. */
 bool copies_check(const struct copies_table *t);
 
 #endif

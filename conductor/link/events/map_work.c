@@ -7,9 +7,11 @@
 #define AHEAD_EVENTS 8u
 /* What a piece costs at most, unless one block of it costs more. */
 #define PIECE_COST 1024u
-/* A clear looks at so many slots in one piece, which takes as long as a block,
- * and for each entry that goes a block more. */
-#define PIECE_SLOTS 64u
+/* A clear looks at so many slots in one piece; so many take as long as a
+ * block, and each entry that goes takes one more. */
+#define PIECE_LOOKS 4096u
+#define BLOCK_LOOKS 64u
+#define ALL_TIERS (BLOCK_TIER_BIT(BLOCK_TIERS) - 1)
 
 static void forget_all(struct kv_map *map)
 {
@@ -35,44 +37,41 @@ static uint64_t cost_so_far(const struct kv_map *map)
            (map->config.room_cost ? map->config.room_cost(map->arg) : 0);
 }
 
-/* How many entries a rank has, in one tier or in all. */
+/* How many entries a rank has in some tiers. */
 static uint64_t entries_of(const struct kv_map *map, uint16_t rank,
-                           const enum block_tier *tier)
+                           unsigned tiers)
 {
     uint64_t n = 0;
 
     for (unsigned t = 0; t < BLOCK_TIERS; t++)
-        if (!tier || *tier == t)
+        if (tiers & BLOCK_TIER_BIT(t))
             n += map->n_of[rank][t];
     return n;
 }
 
-/* Takes out what a rank has, in one tier or in all, from a slot on. What moves
- * up into a slot is looked at again. Returns whether there is more of it. */
-static bool clear_part(struct kv_map *map, uint16_t rank,
-                       const enum block_tier *tier, uint64_t *slot, uint64_t n)
+/* Takes out what a rank has in some tiers, from a place of the table on. What
+ * moves up is looked at again. Returns whether there is more of it. */
+static bool clear_part(struct kv_map *map, uint16_t rank, unsigned tiers,
+                       uint64_t *at)
 {
-    uint64_t all = UINT64_C(1) << map->copies.bits;
-    uint64_t end = n < all - *slot ? *slot + n : all, first = *slot;
-    uint64_t left = entries_of(map, rank, tier), from = cost_so_far(map);
+    uint64_t left = entries_of(map, rank, tiers), from = cost_so_far(map);
+    uint64_t looks = 0;
 
-    while (*slot < end && left > 0 && cost_so_far(map) - from < PIECE_COST) {
-        struct copies *entry = &map->copies.slots[*slot];
+    while (left > 0 && cost_so_far(map) - from < MAP_PIECE_BLOCKS) {
+        struct copies *entry =
+            copies_seek(&map->copies, at, rank, tiers, &looks, PIECE_LOOKS);
 
-        if (entry->count == 0 || entry->place.rank != rank ||
-            (tier && entry->place.tier != *tier)) {
-            ++*slot;
-            continue;
-        }
+        if (!entry)
+            break;
         map_remove_entry(map, entry);
         if (map->recut)
             map_say_gone(map);
         map->work.cost++;
         left--;
     }
-    map->work.cost += (*slot - first) / PIECE_SLOTS;
+    map->work.cost += looks / BLOCK_LOOKS;
     map_say_gone(map);
-    return left > 0 && *slot < all;
+    return left > 0;
 }
 
 /* Whether all that is known is of this rank. */
@@ -93,7 +92,7 @@ void kv_map_clear_rank(struct kv_map *map, uint16_t rank)
         kv_map_abandon(map);
     map->work.slot = 0; /* entries move */
     waiting_clear(&map->waiting);
-    while (clear_part(map, rank, NULL, &slot, UINT64_MAX))
+    while (clear_part(map, rank, ALL_TIERS, &slot))
         ;
 }
 
@@ -108,8 +107,9 @@ static bool cleared(struct kv_map *map, const struct kv_event *e, uint16_t rank)
             waiting_clear(&map->waiting);
     }
     if (!all)
-        return clear_part(map, rank, e->has_tier ? &e->tier : NULL,
-                          &map->work.slot, PIECE_SLOTS);
+        return clear_part(map, rank,
+                          e->has_tier ? BLOCK_TIER_BIT(e->tier) : ALL_TIERS,
+                          &map->work.slot);
     forget_all(map);
     return false;
 }

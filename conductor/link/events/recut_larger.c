@@ -56,14 +56,11 @@ void larger_changed(struct recut *r, uint32_t at, enum block_tier tier)
 
 bool larger_check(const struct recut *r)
 {
-    const struct copies_table *t = &r->held;
-    uint64_t expected = 0, counted = 0;
+    uint64_t expected = 0;
 
     for (uint32_t at = 0; at < r->n_used; at++)
         if (r->pieces[at].used)
             expected +=
                 (uint64_t)__builtin_popcount(r->pieces[at].tiers) * r->ratio;
-    for (uint64_t i = 0; i >> t->bits == 0; i++)
-        counted += t->slots[i].count;
-    return expected == counted;
+    return expected == copies_counted(&r->held);
 }
