@@ -1,10 +1,14 @@
 /*
  * What a message says goes into the map of its engine, in pieces: one at once,
  * and while something is left, one in each turn of the loop that is the
- * engine's. Messages of other engines are taken in between.
+ * engine's. Messages of other engines are taken in between. What is to be
+ * forgotten goes in pieces, too.
  *
- * Invariant: a feed has a decoder of its own exactly while something is left of
- * a message; then it is in feeds->unfinished, its map has a batch under way,
+ * Invariants:
+ * 1. A feed has a decoder of its own exactly while something is left of a
+ *    message; then its map has a batch under way.
+ * 2. Between two calls from outside a feed is busy exactly while it has such a
+ *    decoder, or its map has something to forget; then it is in feeds->busy,
  * and its sockets are paused.
  */
 #include "base/clock.h"
@@ -16,13 +20,30 @@ void applying_drop(struct applying *a)
     zmq_msg_init(&a->message);
 }
 
-static void count_unfinished(struct kv_feeds *feeds, int more)
+static void say_left(const struct kv_feeds *feeds)
 {
-    feeds->n_unfinished += (uint32_t)more;
-    kv_loop_set_left(feeds->loop, feeds->n_unfinished == 0 ? KV_WORK_NONE
+    kv_loop_set_left(feeds->loop, TAILQ_EMPTY(&feeds->busy) ? KV_WORK_NONE
                                   : feeds->n_unfinished < FEED_UNFINISHED_MAX
                                       ? KV_WORK_MORE
                                       : KV_WORK_FIRST);
+}
+
+static void set_busy(struct kv_feed *feed, bool busy)
+{
+    struct kv_feeds *feeds = feed->feeds;
+
+    if (feed->busy && !busy)
+        TAILQ_REMOVE(&feeds->busy, feed, in_busy);
+    if (!feed->busy && busy)
+        TAILQ_INSERT_TAIL(&feeds->busy, feed, in_busy);
+    feed->busy = busy;
+    say_left(feeds);
+}
+
+void feed_look(struct kv_feed *feed)
+{
+    set_busy(feed, feed->applying.decoder || kv_map_forgets(feed->map));
+    feed_update_pauses(feed);
 }
 
 /* The message that is being applied is over, whether all of it was applied. */
@@ -33,8 +54,7 @@ static void end(struct kv_feed *feed)
 
     applying_drop(a);
     if (a->decoder) {
-        TAILQ_REMOVE(&feeds->unfinished, feed, unfinished);
-        count_unfinished(feeds, -1);
+        feeds->n_unfinished--;
         kv_decoder_free(feeds->spare);
         feeds->spare = a->decoder;
     }
@@ -42,7 +62,7 @@ static void end(struct kv_feed *feed)
     a->stream = NULL;
 }
 
-/* Applies another piece. Returns whether something is left. */
+/* Does another piece. Returns whether something is left. */
 static bool go_on(struct kv_feed *feed, uint32_t max_blocks)
 {
     struct applying *a = &feed->applying;
@@ -50,6 +70,8 @@ static bool go_on(struct kv_feed *feed, uint32_t max_blocks)
 
     if (kv_map_work(feed->map, max_blocks))
         return true;
+    if (!stream)
+        return false;
     kv_sequence_applied(&stream->sequence, a->number, a->batch.time_s);
     feed->stats.messages++;
     feed->stats.bytes += a->bytes;
@@ -73,9 +95,8 @@ static bool keep(struct kv_feed *feed)
     feeds->spare = NULL;
     feed->applying.decoder = feeds->decoder;
     feeds->decoder = next;
-    TAILQ_INSERT_TAIL(&feeds->unfinished, feed, unfinished);
-    count_unfinished(feeds, 1);
-    feed_update_pauses(feed);
+    feeds->n_unfinished++;
+    feed_look(feed);
     return true;
 }
 
@@ -112,6 +133,8 @@ void stream_apply(struct stream *stream, uint64_t number, zmq_msg_t *payload,
             ;
     }
     end(feed);
+    if (feed->busy)
+        feed_look(feed); /* it had to forget first, and has */
 }
 
 /* Applies the message that was held, if no replay had it. What is missing
@@ -144,14 +167,14 @@ void stream_resume(struct stream *stream)
 void feeds_work(void *arg)
 {
     struct kv_feeds *feeds = arg;
-    struct kv_feed *feed = TAILQ_FIRST(&feeds->unfinished);
+    struct kv_feed *feed = TAILQ_FIRST(&feeds->busy);
 
     if (!go_on(feed, FEED_PIECE_BLOCKS)) {
         end(feed);
-        feed_update_pauses(feed);
+        feed_look(feed);
     } else if (feeds->n_unfinished < FEED_UNFINISHED_MAX) {
-        TAILQ_REMOVE(&feeds->unfinished, feed, unfinished);
-        TAILQ_INSERT_TAIL(&feeds->unfinished, feed, unfinished);
+        TAILQ_REMOVE(&feeds->busy, feed, in_busy);
+        TAILQ_INSERT_TAIL(&feeds->busy, feed, in_busy);
     }
 }
 
@@ -161,5 +184,11 @@ void feed_abandon(struct kv_feed *feed)
         return;
     kv_map_abandon(feed->map);
     end(feed);
-    feed_update_pauses(feed);
+    feed_look(feed);
+}
+
+void feed_leave(struct kv_feed *feed)
+{
+    feed_abandon(feed);
+    set_busy(feed, false);
 }

@@ -74,7 +74,7 @@ void kv_map_free(struct kv_map *map)
     if (!map)
         return;
     kv_map_abandon(map);
-    waiting_clear(&map->waiting);
+    waiting_fini(&map->waiting);
     copies_fini(&map->copies);
     recut_free(map->recut);
     free(map);

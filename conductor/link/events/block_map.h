@@ -103,8 +103,9 @@ void kv_map_begin(struct kv_map *map, uint16_t rank,
                   const struct kv_batch *batch);
 
 /*
- * Goes on with the batch that was begun. Between two calls what the index was
- * told follows from what was taken of the batch.
+ * Goes on with what is to be forgotten, and then with the batch that was begun,
+ * if there is one. Between two calls what the index was told follows from what
+ * was taken of the batch.
  *   max_blocks  after so many, or what takes as long, it ends: at most 64
  *               blocks later.
  * Returns whether there is more to do.
@@ -115,12 +116,15 @@ bool kv_map_work(struct kv_map *map, uint32_t max_blocks);
 void kv_map_abandon(struct kv_map *map);
 
 /* Forgets all blocks of a rank, as if it had said that it has none. A batch of
- * another rank that is under way goes on. Cost: O(1) if it has none; else
- * O(slots). */
+ * another rank that is under way goes on. Where other ranks were heard of, too,
+ * this is done by kv_map_work(), before all else: see kv_map_forgets(). */
 void kv_map_clear_rank(struct kv_map *map, uint16_t rank);
 
 /* Forgets all, and leaves the batch that is under way. */
 void kv_map_clear(struct kv_map *map);
+
+/* Whether something of what was to be forgotten is left to kv_map_work(). */
+bool kv_map_forgets(const struct kv_map *map);
 
 /* Tokens in a block of the engine, as far as is known. */
 uint32_t kv_map_engine_tokens(const struct kv_map *map);

@@ -154,7 +154,7 @@ static void on_again(void *arg)
         feed_abandon(feed);
     kv_map_clear_rank(feed->map, intake->rank);
     begin_anew(&feed->streams[intake->rank]);
-    feed_update_pauses(feed);
+    feed_look(feed);
 }
 
 static const struct kv_socket_ops live_ops = {on_message, on_again};
@@ -164,7 +164,7 @@ static void stream_tick(struct stream *stream, int64_t now_us)
 {
     bool due = now_us - stream->quiet_since_us > stream->quiet_us;
 
-    if (stream->replay != REPLAY_NONE || stream->feed->applying.decoder ||
+    if (stream->replay != REPLAY_NONE || stream->feed->busy ||
         !*stream->feed->config.replay_endpoint)
         return;
     if (!due && !stream->unanswered)
@@ -203,7 +203,7 @@ struct kv_feeds *kv_feeds_new(struct event_base *base)
     feeds->base = base;
     TAILQ_INIT(&feeds->feeds);
     TAILQ_INIT(&feeds->want_replay);
-    TAILQ_INIT(&feeds->unfinished);
+    TAILQ_INIT(&feeds->busy);
     feeds->loop = kv_loop_new(base);
     feeds->decoder = kv_decoder_new();
     feeds->tick = event_new(base, -1, EV_PERSIST, on_tick, feeds);
@@ -297,7 +297,7 @@ void kv_feed_free(struct kv_feed *feed)
 {
     if (!feed)
         return;
-    feed_abandon(feed);
+    feed_leave(feed);
     for (uint16_t r = 0; feed->streams && r < feed->config.ranks; r++) {
         if (feed->streams[r].feed)
             replay_stop(&feed->streams[r]);
@@ -318,7 +318,7 @@ void kv_feed_forget(struct kv_feed *feed)
     kv_map_clear(feed->map);
     for (uint16_t r = 0; r < feed->config.ranks; r++)
         begin_anew(&feed->streams[r]);
-    feed_update_pauses(feed);
+    feed_look(feed);
 }
 
 bool kv_feed_known(const struct kv_feed *feed, uint16_t rank, uint64_t *first,
@@ -350,7 +350,7 @@ struct kv_feed_stats kv_feed_stats(const struct kv_feed *feed)
     struct kv_feed_stats stats = feed->stats;
 
     stats.map = kv_map_stats(feed->map);
-    stats.unfinished = feed->applying.decoder ? 1 : 0;
+    stats.unfinished = feed->busy;
     stats.state = KV_FEED_WHOLE;
     for (uint16_t r = 0; r < feed->config.ranks; r++) {
         enum kv_feed_state state = state_of(&feed->streams[r]);

@@ -56,7 +56,8 @@ struct kv_feed_stats {
     uint64_t replays;         /* asked for */
     uint64_t replays_failed;
     uint64_t other_ranks;  /* messages of ranks that there are none of */
-    uint64_t unfinished;   /* 1: something is left of a message, now */
+    uint64_t unfinished;   /* 1: something is left of a message, or of what is
+                              to be forgotten, now */
     int64_t last_event_us; /* clock_now_us() of the last message; 0: none */
     struct kv_map_stats map;
 };

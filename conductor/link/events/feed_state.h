@@ -37,8 +37,8 @@ struct kv_feeds {
     struct kv_decoder *spare;   /* NULL: none */
     struct event *tick;
     struct feed_list feeds;
-    struct feed_list unfinished; /* whose turn it is first */
-    uint32_t n_unfinished;
+    struct feed_list busy; /* whose turn it is first */
+    uint32_t n_unfinished; /* of these, messages of which something is left */
     struct stream_list want_replay; /* first come, first served */
     uint32_t n_replays;
     struct log_rate told; /* of restarts, of losses */
@@ -86,8 +86,7 @@ struct intake {
     struct kv_socket *socket;
 };
 
-/* A message that is being applied. While something is left of it, nothing else
- * of its engine is taken: no socket of the feed is read, and no replay ends. */
+/* A message that is being applied. */
 struct applying {
     struct stream *stream; /* NULL: none is */
     uint64_t number;
@@ -100,8 +99,12 @@ struct applying {
 
 struct kv_feed {
     TAILQ_ENTRY(kv_feed) entry;
-    TAILQ_ENTRY(kv_feed) unfinished; /* if applying.decoder */
+    TAILQ_ENTRY(kv_feed) in_busy; /* feeds->busy, if `busy` */
     struct kv_feeds *feeds;
+    /* Something is left of a message, or of what is to be forgotten: nothing
+     * else of its engine is taken. No socket of the feed is read, and no replay
+     * ends. */
+    bool busy;
     struct applying applying;
     struct kv_feed_config config;
     struct kv_map *map;
@@ -123,14 +126,22 @@ void stream_apply(struct stream *stream, uint64_t number, zmq_msg_t *payload,
  * again. */
 void stream_resume(struct stream *stream);
 
-/* Goes on with a message of which something is left. */
+/* Goes on with a message of which something is left, or with what is to be
+ * forgotten. */
 void feeds_work(void *feeds);
+
+/* Looks whether the feed is busy by now: after each call that may leave
+ * something. */
+void feed_look(struct kv_feed *feed);
 
 /* Drops a message that was not applied, if there is one. */
 void applying_drop(struct applying *applying);
 
 /* Leaves what is left of the message that is being applied, if any. */
 void feed_abandon(struct kv_feed *feed);
+
+/* Likewise, and of what is to be forgotten: it is about to be freed. */
+void feed_leave(struct kv_feed *feed);
 
 /* stream.c */
 

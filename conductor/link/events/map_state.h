@@ -24,6 +24,13 @@ struct map_work {
     uint64_t cost;             /* in blocks, of what was done in this call */
 };
 
+/* Ranks whose blocks are to be forgotten before anything else is taken. */
+struct map_clears {
+    bool of[KV_MAP_RANKS_MAX];
+    uint32_t n;
+    uint64_t at; /* where the search for the first one's entries goes on */
+};
+
 struct kv_map {
     struct kv_map_config config;
     struct kv_map_sink sink;
@@ -35,6 +42,7 @@ struct kv_map {
     uint64_t n_of[KV_MAP_RANKS_MAX][BLOCK_TIERS];
     struct waiting waiting;
     struct map_work work;
+    struct map_clears clears;
     struct kv_map *store;     /* that follows; NULL: none */
     uint64_t windowed_groups; /* bit g: group g keeps only a window */
     struct kv_map_stats stats;

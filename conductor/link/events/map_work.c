@@ -17,6 +17,7 @@ static void forget_all(struct kv_map *map)
 {
     map->n_gone = 0;
     map->stats.unkept = 0;
+    map->clears = (struct map_clears){0};
     waiting_clear(&map->waiting);
     copies_clear(&map->copies);
     memset(map->n_of, 0, sizeof(map->n_of));
@@ -82,8 +83,6 @@ static bool has_only(const struct kv_map *map, uint16_t rank)
 
 void kv_map_clear_rank(struct kv_map *map, uint16_t rank)
 {
-    uint64_t slot = 0;
-
     if (has_only(map, rank)) {
         kv_map_clear(map);
         return;
@@ -92,8 +91,37 @@ void kv_map_clear_rank(struct kv_map *map, uint16_t rank)
         kv_map_abandon(map);
     map->work.slot = 0; /* entries move */
     waiting_clear(&map->waiting);
-    while (clear_part(map, rank, ALL_TIERS, &slot))
-        ;
+    map->clears.at = 0;
+    map->clears.n += !map->clears.of[rank];
+    map->clears.of[rank] = true;
+}
+
+bool kv_map_forgets(const struct kv_map *map)
+{
+    return map->clears.n > 0 || waiting_sweeps(&map->waiting);
+}
+
+/* A piece of what is to be forgotten. Returns whether there was any. */
+static bool forget_part(struct kv_map *map)
+{
+    struct map_clears *c = &map->clears;
+    uint16_t rank = 0;
+
+    if (waiting_sweep(&map->waiting)) {
+        map->work.cost++;
+        return true;
+    }
+    if (c->n == 0)
+        return false;
+    while (!c->of[rank])
+        rank++;
+    map->work.cost++;
+    if (clear_part(map, rank, ALL_TIERS, &c->at))
+        return true;
+    c->of[rank] = false;
+    c->n--;
+    c->at = 0;
+    return true;
 }
 
 /* A piece of a clear. Returns whether there is more of it. */
@@ -241,13 +269,13 @@ bool kv_map_work(struct kv_map *map, uint32_t max_blocks)
 {
     struct map_work *w = &map->work;
     uint64_t from;
-    bool more = w->batch;
+    bool more = true;
 
     w->cost = 0;
     from = cost_so_far(map);
     while (more && cost_so_far(map) - from < max_blocks) {
-        more = map_adopt(map);
-        if (!more && w->event < w->batch->n_events) {
+        more = forget_part(map) || map_adopt(map);
+        if (!more && w->batch && w->event < w->batch->n_events) {
             work_on(map);
             more = true;
         }

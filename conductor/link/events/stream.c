@@ -36,13 +36,11 @@ bool feed_has_rank(const struct kv_feed *feed, uint64_t rank)
 
 void feed_update_pauses(struct kv_feed *feed)
 {
-    bool unfinished = feed->applying.decoder;
-
     for (uint16_t r = 0; r < feed->config.ranks; r++)
         if (feed->streams[r].dealer)
-            kv_socket_pause(feed->streams[r].dealer, unfinished);
+            kv_socket_pause(feed->streams[r].dealer, feed->busy);
     for (uint32_t i = 0; i < feed->n_intakes; i++) {
-        bool pause = unfinished;
+        bool pause = feed->busy;
 
         for (uint16_t r = 0; r < feed->config.ranks; r++) {
             const struct stream *stream = &feed->streams[r];
@@ -58,6 +56,7 @@ void stream_forget(struct stream *stream)
 {
     kv_map_clear_rank(stream->feed->map, stream->rank);
     kv_sequence_forget(&stream->sequence);
+    feed_look(stream->feed);
 }
 
 void stream_drop_held(struct stream *stream)

@@ -5,6 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Freed at once: they take as long as a block or two. */
+#define SWEEP_EVENTS 4u
+
 static struct waiting_list *bucket_of(struct waiting *w, uint64_t parent)
 {
     uint64_t mixed = parent * UINT64_C(0x9e3779b97f4a7c15);
@@ -16,6 +19,7 @@ void waiting_init(struct waiting *w, size_t max_bytes)
 {
     *w = (struct waiting){.max_bytes = max_bytes};
     TAILQ_INIT(&w->by_age);
+    TAILQ_INIT(&w->forgotten);
     for (uint32_t i = 0; i < WAITING_BUCKETS; i++)
         TAILQ_INIT(&w->by_parent[i]);
 }
@@ -37,10 +41,37 @@ void waiting_clear(struct waiting *w)
 {
     struct waiting_event *event;
 
-    while ((event = TAILQ_FIRST(&w->by_age))) {
-        take(w, event);
+    if (w->n < WAITING_BUCKETS)
+        TAILQ_FOREACH(event, &w->by_age, by_age)
+    TAILQ_INIT(bucket_of(w, event->parent));
+    else for (uint32_t i = 0; i < WAITING_BUCKETS; i++)
+        TAILQ_INIT(&w->by_parent[i]);
+    TAILQ_CONCAT(&w->forgotten, &w->by_age, by_age);
+    w->n = w->bytes = 0;
+}
+
+bool waiting_sweep(struct waiting *w)
+{
+    struct waiting_event *event;
+    uint32_t i = 0;
+
+    for (; i < SWEEP_EVENTS && (event = TAILQ_FIRST(&w->forgotten)); i++) {
+        TAILQ_REMOVE(&w->forgotten, event, by_age);
         waiting_event_free(event);
     }
+    return i > 0;
+}
+
+bool waiting_sweeps(const struct waiting *w)
+{
+    return !TAILQ_EMPTY(&w->forgotten);
+}
+
+void waiting_fini(struct waiting *w)
+{
+    waiting_clear(w);
+    while (waiting_sweep(w))
+        ;
 }
 
 /* One piece of memory: the event, and its arrays behind it. */

@@ -25,12 +25,21 @@ struct waiting {
     struct waiting_list by_age; /* the oldest first */
     struct waiting_list by_parent[WAITING_BUCKETS];
     uint64_t n, bytes, max_bytes, dropped;
+    struct waiting_list forgotten; /* are to be freed */
 };
 
 void waiting_init(struct waiting *w, size_t max_bytes);
 
-/* Drops all. */
+/* Drops all. Their memory is freed by waiting_sweep(), or at the end by
+ * waiting_fini(). */
 void waiting_clear(struct waiting *w);
+void waiting_fini(struct waiting *w);
+
+/* Frees some events that were dropped. Returns whether there were any. */
+bool waiting_sweep(struct waiting *w);
+
+/* Whether there are any. */
+bool waiting_sweeps(const struct waiting *w);
 
 /*
  * Keeps an event with a parent, a copy of it. If there is no room the oldest
