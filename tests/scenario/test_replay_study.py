@@ -139,14 +139,20 @@ class Study(unittest.TestCase):
         """The default policy is among those that are compared, and what is
         said of them does not depend on the order in which they are given."""
         args = ['compare', '--trace', SAMPLE, '--cluster', REFERENCE,
-                '--speeds', '1,8', '--csv', self.path('o.csv')]
+                '--speeds', '1,8']
+        one = replay(*args)
+        self.assertTrue(one.stdout.endswith(
+            '\nno verdict: that takes --seeds 3\n'), one.stdout)
+        args += ['--seeds', '3', '--csv', self.path('o.csv')]
         done = replay(*args)
         rows = self.rows()
         self.assertEqual({r['policy'] for r in rows},
                          {'random', 'least_loaded', 'local_cache',
                           'global_cache', 'plan'})
         said = done.stdout[done.stdout.index('\nmean TTFT'):]
-        mean = {(r['speed'], r['policy']): float(r['ttft_mean_s'])
+        mean = {(r['speed'], r['policy']):
+                sum(float(x['ttft_mean_s']) for x in rows
+                    if (x['speed'], x['policy']) == (r['speed'], r['policy']))
                 for r in rows}
         falls = lowest = 0
         for speed in '18':
@@ -163,6 +169,32 @@ class Study(unittest.TestCase):
         self.assertTrue(other.stdout.endswith(said), other.stdout)
         one = replay(*args, '--policies', 'round_robin')
         self.assertNotIn('mean TTFT', one.stdout)
+
+    def test_compare_rules(self):
+        """The default policy, and the same with an option of 0."""
+        args = ['compare', '--trace', SAMPLE, '--cluster', PAPER, '--speeds',
+                '2', '--csv', self.path('o.csv')]
+        done = replay(*args, '--policy-option', 'wait_price=2', '--rules',
+                      'session_ms,wait_price')
+        self.assertEqual(done.returncode, 0, done.stderr)
+        rows = self.rows()
+        self.assertEqual([r['policy'] for r in rows],
+                         ['plan', 'plan wait_price=0', 'plan session_ms=0'])
+        for row, more in zip(rows, (['wait_price=2'], ['wait_price=0'],
+                                    ['wait_price=2', 'session_ms=0'])):
+            replay(*args, '--policies', 'plan',
+                   *(x for o in more for x in ('--policy-option', o)))
+            self.assertEqual({**self.rows()[0], 'policy': ''},
+                             {**row, 'policy': ''})
+        done = replay(*args, '--rules', 'switches')
+        self.assertIn('plan price=0', done.stdout)
+        self.assertNotIn('rho=0', done.stdout)
+        for wrong in ('nix', 'price,price', 'load_modes', ''):
+            done = replay(*args, '--rules', wrong)
+            self.assertEqual(done.returncode, 2, wrong)
+            self.assertIn('--rules', done.stderr)
+        done = replay(*args, '--rules', 'switches', '--policies', 'plan,random')
+        self.assertEqual(done.returncode, 2)
 
     def test_compare_plots(self):
         for lists in (['--prefill', '2,4'], ['--speeds', '1'],

@@ -29,6 +29,7 @@ struct replay_study {
 struct replay_case {
     struct cluster cluster;
     const char *policy;
+    const char *label; /* what a comparison calls it; borrowed */
     const struct policy_settings *settings;     /* NULL: none; borrowed */
     const char *admission;                      /* NULL: plain */
     const struct replay_stream_options *source; /* NULL: the study's; borrowed

@@ -9,6 +9,7 @@
 #include "tools/replay/command.h"
 #include "tools/replay/list.h"
 #include "tools/replay/simulate/policies.h"
+#include "tools/replay/study/compare/rules.h"
 #include "tools/replay/study/study.h"
 
 static const struct option_usage usage = {
@@ -19,8 +20,8 @@ static const struct option_usage usage = {
         "prefill nodes, and\nputs TTFT, hit ratio and effective requests side "
         "by side. Effective are requests\nwithin both SLOs (30 s and 0.2 s "
         "unless said otherwise); only those given here\nare asked for, so "
-        "that what no choice can meet is rejected at arrival. A verdict of one "
-        "seed is a hint;\nof --seeds 3 or more it says something.",
+        "that what no choice can meet is rejected at arrival. Verdicts take "
+        "--seeds 3 or more.",
     .examples =
         "  conductor-replay compare --trace conversation.jsonl.gz --cluster "
         "\\\n      traces/clusters/reference-16.json --speeds 1,2,3 "
@@ -40,7 +41,8 @@ struct settings {
     struct cluster_changes changes;
     struct replay_policies numbers;
     const char *cluster, *policies, *speeds, *prefill, *links;
-    const char *csv, *requests_csv, *plot;
+    const char *csv, *requests_csv, *plot, *without;
+    struct replay_rules rules; /* of --rules; n 0: none */
     uint64_t seeds;
     struct replay_stream_options sources[SEEDS_MAX]; /* (seeds) */
 };
@@ -54,6 +56,10 @@ static int parse(int argc, char **argv, struct settings *s, int *status)
         {"policies", OPTION_TEXT, &s->policies, "LIST", 0, 0,
          "default: those of the paper's Figure 5, and " POLICY_DEFAULT},
         REPLAY_POLICY_SPEC(s->numbers),
+        {"rules", OPTION_TEXT, &s->without, "LIST", 0, 0,
+         "the one policy (default " POLICY_DEFAULT ") as it is, and with each "
+         "of these options 0: what each is worth; switches: all that are 0 or "
+         "1, and 1"},
         {"speeds", OPTION_TEXT, &s->speeds, "LIST", 0, 0,
          "how many times as fast as the trace (default 1)"},
         {"prefill", OPTION_TEXT, &s->prefill, "LIST", 0, 0,
@@ -108,6 +114,23 @@ static int read_lists(const struct settings *s, struct replay_comparison *c)
     return 0;
 }
 
+/* One policy, as it is and without each of its rules. */
+static int read_rules(struct settings *s, struct replay_comparison *c)
+{
+    char error[REPLAY_LIST_ERROR_BYTES];
+
+    if (!s->without)
+        return 0;
+    if (s->policies && c->policies.count != 1)
+        return replay_complain(usage.name, "--policies %s: --rules is for one",
+                               s->policies);
+    s->base.policy = s->policies ? c->policies.names[0] : POLICY_DEFAULT;
+    return replay_rules_read(s->without, s->base.policy, &s->numbers.settings,
+                             &s->rules, &c->policies, error) == 0
+               ? 0
+               : replay_complain(usage.name, "%s", error);
+}
+
 /* One case for every rate of links, number of nodes, speed and policy, in this
  * order. */
 static int make_cases(const struct settings *s, struct replay_comparison *c)
@@ -127,7 +150,11 @@ static int make_cases(const struct settings *s, struct replay_comparison *c)
         for (size_t v = 0; v < c->speeds.count; v++) {
             for (size_t p = 0; p < c->policies.count; p++) {
                 one.speed = c->speeds.values[v];
-                one.policy = c->policies.names[p];
+                one.policy =
+                    s->rules.n > 0 ? s->base.policy : c->policies.names[p];
+                one.label = c->policies.names[p];
+                if (s->rules.n > 0)
+                    one.settings = &s->rules.settings[p];
                 c->cases[i++] = one;
             }
         }
@@ -203,7 +230,8 @@ int replay_command_compare(int argc, char **argv)
     if (read_lists(&s, &c) != 0 ||
         replay_policies_check(&s.numbers, usage.name, c.policies.names,
                               c.policies.count) != 0 ||
-        replay_check_admission(usage.name, s.base.admission) != 0)
+        replay_check_admission(usage.name, s.base.admission) != 0 ||
+        read_rules(&s, &c) != 0)
         return REPLAY_EXIT_USAGE;
     s.base.settings = &s.numbers.settings;
     if (s.base.slo_ttft_s > 0)

@@ -107,7 +107,7 @@ static int copy_requests(const struct replay_case *run, FILE *to)
             to, "%u,%u,%g,%g,%s,%llu,%s",
             (unsigned)(run->cluster.prefill_nodes + run->cluster.coupled_nodes),
             (unsigned)run->cluster.decode_nodes,
-            run->cluster.link_bytes_per_s * 8 / 1e9, run->speed, run->policy,
+            run->cluster.link_bytes_per_s * 8 / 1e9, run->speed, run->label,
             (unsigned long long)run->seed, line);
     free(line);
     return ferror(run->csv) ? -EIO : 0;

@@ -23,6 +23,8 @@ size_t replay_comparison_clusters(const struct replay_comparison *c)
 static const char *const paper_order[] = {"random", "least_loaded",
                                           "local_cache", "global_cache"};
 
+/* What one seed says may be chance. */
+#define VERDICT_SEEDS 3
 #define PAPER_ORDER (sizeof paper_order / sizeof paper_order[0])
 
 void replay_comparison_policies(struct replay_names *policies)
@@ -103,7 +105,13 @@ static void print_verdicts(const struct replay_comparison *c, bool with_slo,
         places[n] = place_of(c, paper_order[i]);
         n += places[n] < c->policies.count;
     }
-    if (c->policies.count > 1 && (n > 1 || plan < c->policies.count)) {
+    bool any = c->policies.count > 1 && (n > 1 || plan < c->policies.count);
+
+    if (any && c->n_seeds < VERDICT_SEEDS) {
+        fprintf(file, "\nno verdict: that takes --seeds %d\n", VERDICT_SEEDS);
+        return;
+    }
+    if (any) {
         fprintf(file, "\nmean TTFT%s:\n",
                 with_slo ? " of accepted requests, which are not the same for "
                            "each policy"
@@ -170,15 +178,17 @@ static void print_seconds(double x, bool measured, int digits, FILE *file)
         fprintf(file, " %9s", "-");
 }
 
-static void print_case(const struct replay_case *one, bool with_slo, FILE *file)
+static void print_case(const struct replay_case *one, int width, bool with_slo,
+                       FILE *file)
 {
     const struct replay_report *r = &one->result.report;
     bool any = r->ttft_s.count > 0;
     char nodes[32];
 
     replay_comparison_nodes(&one->cluster, nodes, sizeof nodes);
-    fprintf(file, "%7s %7g %6g  %-14s", nodes,
-            one->cluster.link_bytes_per_s * 8 / 1e9, one->speed, one->policy);
+    fprintf(file, "%7s %7g %6g  %-*s", nodes,
+            one->cluster.link_bytes_per_s * 8 / 1e9, one->speed, width,
+            one->label);
     print_seconds(r->ttft_s.mean, any, 3, file);
     print_seconds(r->ttft_s.p50, any, 3, file);
     print_seconds(r->ttft_s.p90, any, 3, file);
@@ -202,25 +212,38 @@ static void print_case(const struct replay_case *one, bool with_slo, FILE *file)
     fputc('\n', file);
 }
 
+/* Of the column of policies. */
+static int name_width(const struct replay_comparison *c)
+{
+    size_t width = 14;
+
+    for (size_t p = 0; p < c->policies.count; p++)
+        if (strlen(c->policies.names[p]) > width)
+            width = strlen(c->policies.names[p]);
+    return (int)width;
+}
+
 void replay_comparison_print(const struct replay_comparison *c, FILE *file)
 {
     bool with_slo = c->cases[0].slo_ttft_s > 0 || c->cases[0].slo_tbt_s > 0;
     bool tbt = decodes(&c->cases[0].cluster);
 
+    int width = name_width(c);
+
     print_head(c, file);
-    fprintf(file, "%7s %7s %6s  %-14s %9s %9s %9s %9s%s %7s %9s %10s%s\n", "",
-            "", "", "", "TTFT (s)", "", "", "", tbt ? "   TBT (s)" : "", "", "",
-            "goodput",
+    fprintf(file, "%7s %7s %6s  %-*s %9s %9s %9s %9s%s %7s %9s %10s%s\n", "",
+            "", "", width, "", "TTFT (s)", "", "", "", tbt ? "   TBT (s)" : "",
+            "", "", "goodput",
             with_slo ? "                     by most "
                        " prediction off by (s)"
                      : "");
-    fprintf(file, "%7s %7s %6s  %-14s %9s %9s %9s %9s%s %7s %9s %10s%s\n",
-            "nodes", "Gbit/s", "speed", "policy", "mean", "p50", "p90", "p99",
-            tbt ? "       p90" : "", "hits", "effective", "(req/s)",
+    fprintf(file, "%7s %7s %6s  %-*s %9s %9s %9s %9s%s %7s %9s %10s%s\n",
+            "nodes", "Gbit/s", "speed", width, "policy", "mean", "p50", "p90",
+            "p99", tbt ? "       p90" : "", "hits", "effective", "(req/s)",
             with_slo ? "  rejected      late       (s)        p99       max"
                      : "");
     for (size_t i = 0; i < c->n_cases; i++)
-        print_case(&c->cases[i], with_slo, file);
+        print_case(&c->cases[i], width, with_slo, file);
     print_verdicts(c, with_slo, file);
 }
 
@@ -240,7 +263,7 @@ static void csv_case(FILE *f, const struct replay_case *one, bool with_seed)
     fprintf(f, "%u,%u,%g,%g,%s,",
             (unsigned)(one->cluster.prefill_nodes + one->cluster.coupled_nodes),
             (unsigned)one->cluster.decode_nodes,
-            one->cluster.link_bytes_per_s * 8 / 1e9, one->speed, one->policy);
+            one->cluster.link_bytes_per_s * 8 / 1e9, one->speed, one->label);
     csv_number(f, r->ttft_s.mean, any);
     csv_number(f, r->ttft_s.p50, any);
     csv_number(f, r->ttft_s.p90, any);
