@@ -1,11 +1,13 @@
-/* Reads the CSV of a profile, strictly. See profile_csv.h. */
+/* Reads the CSV of a profile, strictly, and writes it. See profile_csv.h. */
 #include "predictor/profile_csv.h"
 
 #include <ctype.h>
 #include <errno.h>
+#include <inttypes.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/array.h"
 #include "base/csv.h"
@@ -253,6 +255,36 @@ int profile_add(struct profile *p, const char *text, size_t size,
                ? csv_refuse(&s.csv, -EINVAL,
                             "the file ends before the header %s", header_line)
                : rc;
+}
+
+void profile_write_head(FILE *out, const struct profile *p)
+{
+    struct profile head = *p;
+    time_t now = time(NULL);
+    struct tm tm = {0};
+
+    (void)gmtime_r(&now, &tm);
+    (void)strftime(head.date, sizeof(head.date), "%Y-%m-%d", &tm);
+    for (const struct meta *m = metas; m < metas + METAS; m++) {
+        const char *at = (const char *)&head + m->offset;
+
+        if (m->kind == NUMBER)
+            fprintf(out, "# %s: %" PRId64 "\n", m->key, *(const int64_t *)at);
+        else
+            fprintf(out, "# %s: %s\n", m->key, at);
+    }
+    fprintf(out, "%s\n", header_line);
+}
+
+void profile_write_point(FILE *out, const struct profile_point *point,
+                         double us)
+{
+    uint64_t b = (uint64_t)point->b * (point->decode ? point->a : 1);
+
+    fprintf(out,
+            point->decode ? "decode,,,%" PRIu32 ",%" PRIu64 ",%.1f\n"
+                          : "prefill,%" PRIu32 ",%" PRIu64 ",,,%.1f\n",
+            point->a, b, us);
 }
 
 void profile_fini(struct profile *p)

@@ -1,5 +1,5 @@
-/* Reads what `conductor-worker --profile FILE.csv` and `conductor-replay
- * profile` write:
+/* Reads and writes what `conductor-worker --profile FILE.csv` and
+ * `conductor-replay profile` measured:
  *
  *   # engine: cpu
  *   # model: tiny
@@ -21,8 +21,10 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #include "predictor/cost_model.h"
+#include "predictor/profile_grid.h"
 
 #define PROFILE_MAX_FILE_BYTES (16 * 1024 * 1024)
 #define PROFILE_MAX_ROWS 1000000
@@ -68,6 +70,14 @@ struct profile {
  * profile_fini(). Linear in the size. */
 [[nodiscard]] int profile_add(struct profile *p, const char *text, size_t size,
                               const char *name, char *err, size_t err_size);
+
+/* Writes all above the rows, with today as the date. Whether `out` took it is
+ * seen when it is closed. */
+void profile_write_head(FILE *out, const struct profile *p);
+
+/* Writes one row. */
+void profile_write_point(FILE *out, const struct profile_point *point,
+                         double us);
 
 /* Frees what `p` owns and leaves it empty, as at the start. */
 void profile_fini(struct profile *p);

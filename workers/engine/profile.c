@@ -5,13 +5,12 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/error.h"
-
-#define MAX_POINTS 256
+#include "predictor/profile_csv.h"
+#include "predictor/profile_grid.h"
 
 /* One decode measurement is the mean of steps until both are reached, or of
  * MAX_STEPS. */
@@ -22,14 +21,6 @@
 /* A request that comes alone finds threads asleep (those of a BLAS spin for
  * some milliseconds first) and caches with other data: so do ours. */
 #define PAUSE_US 20000
-
-/* Prefill: a = uncached, b = cached tokens. Decode: a = batch, b = KV tokens of
- * each request, the new token included. */
-struct point {
-    bool decode;
-    uint32_t a;
-    uint32_t b;
-};
 
 struct run {
     struct engine *e;
@@ -43,7 +34,7 @@ struct run {
     void **blocks; /* [n_blocks]; the first hold that prompt's KV */
     uint32_t n_blocks;
     struct engine_segment *segments; /* [max_batch] */
-    struct point points[MAX_POINTS];
+    struct profile_point points[PROFILE_GRID_MAX];
     uint32_t n_points;
 };
 
@@ -54,44 +45,19 @@ static uint32_t blocks_of(const struct run *r, uint32_t tokens)
     return (tokens + bt - 1) / bt;
 }
 
-static void add_point(struct run *r, bool decode, uint32_t a, uint32_t b)
+static void plan(struct run *r)
 {
-    if (r->n_points < MAX_POINTS)
-        r->points[r->n_points++] = (struct point){decode, a, b};
-}
+    const struct profile_limits limits = {
+        .max_tokens = r->max_tokens,
+        .max_batch = r->config.max_batch,
+        .max_kv = (uint64_t)r->n_blocks * r->layout->block_tokens,
+        .prefix_of = 1,
+        .kv_of = r->layout->block_tokens,
+        .short_kv = 16,
+        .min_kv = 1,
+    };
 
-/* Small prompts are listed because a request with a long prefix has one;
- * the others are shares of the largest. */
-static void plan_prefill(struct run *r)
-{
-    const uint32_t m = r->max_tokens;
-    const uint32_t uncached[] = {
-        1, 16, 48, 128, m / 16, m / 8, m / 4, m / 8 * 3, m / 2, m / 4 * 3, m};
-    const uint32_t cached[] = {0, m / 16, m / 4, m / 2, m / 4 * 3};
-
-    for (size_t i = 0; i < sizeof(uncached) / sizeof(uncached[0]); i++) {
-        /* With a small maximum the shares overlap the list. */
-        if (i >= 4 && uncached[i] <= 128)
-            continue;
-        for (size_t j = 0; j < sizeof(cached) / sizeof(cached[0]); j++)
-            if (uncached[i] <= m - cached[j])
-                add_point(r, false, uncached[i], cached[j]);
-    }
-}
-
-static void plan_decode(struct run *r)
-{
-    const uint32_t m = r->max_tokens;
-    const uint32_t kv[] = {16, m / 16, m / 4, m};
-
-    for (uint32_t batch = 1; batch <= r->config.max_batch; batch *= 2) {
-        for (size_t i = 0; i < sizeof(kv) / sizeof(kv[0]); i++) {
-            uint64_t blocks = (uint64_t)batch * blocks_of(r, kv[i]);
-
-            if (kv[i] >= 1 && kv[i] <= m && blocks <= r->n_blocks)
-                add_point(r, true, batch, kv[i]);
-        }
-    }
+    r->n_points = (uint32_t)profile_grid(&limits, r->points);
 }
 
 static int step(struct run *r, struct engine_segment *segments, uint32_t n)
@@ -126,15 +92,9 @@ static int prefill(struct run *r, uint32_t from, uint32_t n)
     return 0;
 }
 
-static uint32_t next_random(uint64_t *state, uint32_t below)
-{
-    *state = *state * UINT64_C(6364136223846793005) + 1442695040888963407u;
-    return (uint32_t)((*state >> 33) % below);
-}
-
 /* The prompt's first tokens, which are cached, and others that are new. The
  * point counts the tokens that were really reused (whole blocks). */
-static int time_request(struct run *r, struct point *p, double *us)
+static int time_request(struct run *r, struct profile_point *p, double *us)
 {
     const struct profile_way *way = r->config.way;
     uint32_t n = p->a + p->b;
@@ -142,14 +102,14 @@ static int time_request(struct run *r, struct point *p, double *us)
     memcpy(r->mixed, r->tokens, p->b * sizeof(*r->mixed));
     for (uint32_t i = p->b; i < n; i++)
         r->mixed[i] =
-            MODEL_FIRST_OUTPUT + next_random(&r->random, MODEL_OUTPUTS);
+            MODEL_FIRST_OUTPUT + profile_random(&r->random, MODEL_OUTPUTS);
     usleep(PAUSE_US);
     int rc = way->prefill(way->arg, r->mixed, n, &p->b, us);
     p->a = n - p->b;
     return rc;
 }
 
-static int time_prefill(struct run *r, struct point *p, double *us)
+static int time_prefill(struct run *r, struct profile_point *p, double *us)
 {
     if (r->config.way)
         return time_request(r, p, us);
@@ -163,7 +123,7 @@ static int time_prefill(struct run *r, struct point *p, double *us)
 /* Every request has blocks of its own: shared ones would stay in the cache.
  * Their KV is that of the prompt, or was written by an earlier step like this;
  * what it is does not change the time. */
-static int time_decode(struct run *r, const struct point *p, double *us)
+static int time_decode(struct run *r, const struct profile_point *p, double *us)
 {
     uint32_t each = blocks_of(r, p->b);
     uint32_t steps = 0;
@@ -191,17 +151,6 @@ static int time_decode(struct run *r, const struct point *p, double *us)
     return 0;
 }
 
-static void shuffle(struct run *r, uint64_t *state)
-{
-    for (uint32_t i = r->n_points; i > 1; i--) {
-        uint32_t j = next_random(state, i);
-        struct point p = r->points[i - 1];
-
-        r->points[i - 1] = r->points[j];
-        r->points[j] = p;
-    }
-}
-
 static int measure(struct run *r, FILE *out, profile_progress_fn *progress,
                    void *arg)
 {
@@ -209,9 +158,9 @@ static int measure(struct run *r, FILE *out, profile_progress_fn *progress,
     uint64_t state = r->config.seed;
 
     for (uint32_t round = 0; round < r->config.repeats; round++) {
-        shuffle(r, &state);
+        profile_shuffle(r->points, r->n_points, &state);
         for (uint32_t i = 0; i < r->n_points; i++) {
-            struct point p = r->points[i];
+            struct profile_point p = r->points[i];
             double us = 0;
             int rc =
                 p.decode ? time_decode(r, &p, &us) : time_prefill(r, &p, &us);
@@ -220,11 +169,7 @@ static int measure(struct run *r, FILE *out, profile_progress_fn *progress,
                 return rc;
             /* The reader takes no time of 0; the clock counts microseconds. */
             us = us < 1 ? 1 : us;
-            if (p.decode)
-                fprintf(out, "decode,,,%u,%llu,%.1f\n", p.a,
-                        (unsigned long long)p.a * p.b, us);
-            else
-                fprintf(out, "prefill,%u,%u,,,%.1f\n", p.a, p.b, us);
+            profile_write_point(out, &p, us);
             if (progress)
                 progress(arg, round * r->n_points + i + 1, of);
         }
@@ -254,25 +199,18 @@ static void machine_name(char *name, size_t bytes)
 
 static void write_head(const struct run *r, FILE *out)
 {
-    char machine[64]; /* what a cost model keeps of a name */
-    char date[16] = "unknown";
-    time_t now = time(NULL);
-    struct tm tm;
+    struct profile head = {.block_tokens = r->layout->block_tokens,
+                           .seed = (int64_t)r->config.seed};
 
+    snprintf(head.engine, sizeof(head.engine), "%s", engine_kind(r->e));
+    snprintf(head.model, sizeof(head.model), "%s", r->config.model);
     if (r->config.machine)
-        snprintf(machine, sizeof(machine), "%s", r->config.machine);
+        snprintf(head.machine, sizeof(head.machine), "%s", r->config.machine);
     else
-        machine_name(machine, sizeof(machine));
-    if (gmtime_r(&now, &tm))
-        strftime(date, sizeof(date), "%Y-%m-%d", &tm);
-    fprintf(out,
-            "# engine: %s\n# model: %s\n# machine: %s\n# date: %s\n"
-            "# block_tokens: %u\n# seed: %llu\n",
-            engine_kind(r->e), r->config.model, machine, date,
-            r->layout->block_tokens, (unsigned long long)r->config.seed);
+        machine_name(head.machine, sizeof(head.machine));
     if (engine_simulates(r->e))
         fprintf(out, "# note: simulated; these times come from a cost model\n");
-    fprintf(out, "kind,uncached_tokens,cached_tokens,batch,kv_tokens,us\n");
+    profile_write_head(out, &head);
 }
 
 static int configure(struct run *r, char *err, size_t err_bytes)
@@ -335,7 +273,8 @@ static int allocate(struct run *r)
         r->blocks[r->n_blocks] =
             (char *)r->memory + r->n_blocks * r->layout->block_bytes;
     for (uint32_t i = 0; i < r->max_tokens; i++)
-        r->tokens[i] = MODEL_FIRST_OUTPUT + next_random(&state, MODEL_OUTPUTS);
+        r->tokens[i] =
+            MODEL_FIRST_OUTPUT + profile_random(&state, MODEL_OUTPUTS);
     return 0;
 }
 
@@ -356,7 +295,7 @@ static int fill_blocks(struct run *r)
                r->layout->block_bytes);
     }
     if (rc == 0 && r->config.way) {
-        struct point whole = {.b = r->max_tokens};
+        struct profile_point whole = {.b = r->max_tokens};
         double us;
 
         rc = time_request(r, &whole, &us);
@@ -377,8 +316,7 @@ int profile_run(struct engine *e, const struct profile_config *config,
     if (rc == 0)
         rc = fill_blocks(&r);
     if (rc == 0) {
-        plan_prefill(&r);
-        plan_decode(&r);
+        plan(&r);
         write_head(&r, out);
         rc = measure(&r, out, progress, arg);
     }

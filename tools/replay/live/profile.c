@@ -1,18 +1,17 @@
 /* conductor-replay profile: what a running engine's work costs. */
 #include <errno.h>
-#include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/clock.h"
 #include "base/event_loop.h"
+#include "predictor/profile_csv.h"
 #include "tools/replay/command.h"
-#include "tools/replay/live/grid.h"
 #include "tools/replay/live/model.h"
 #include "tools/replay/live/run.h"
+#include "tools/replay/live/timing.h"
 #include "tools/replay/ticker.h"
 #include "tools/result_file.h"
 
@@ -53,7 +52,7 @@ struct bench {
     struct replay_server server;
     struct replay_idle idle;
     struct replay_model model;
-    struct grid_limits limits;
+    struct profile_limits limits;
     struct replay_record *records;    /* [max_batch] */
     struct replay_request **requests; /* [max_batch], NULL: none in flight */
     size_t in_flight;
@@ -88,7 +87,7 @@ static int parse(int argc, char **argv, struct settings *s, int *status)
          "for the CSV (default: the URL's host)"},
         {"max-tokens", OPTION_COUNT, &s->max_tokens, "N", LEAST_TOKENS, 1e7,
          "of the longest prompt (default 4096, or what the engine takes)"},
-        {"max-batch", OPTION_COUNT, &s->max_batch, "N", 1, GRID_BATCH_MAX,
+        {"max-batch", OPTION_COUNT, &s->max_batch, "N", 1, TIMING_BATCH_MAX,
          "requests that decode at once (default 64)"},
         {"max-kv", OPTION_COUNT, &s->max_kv, "N", LEAST_TOKENS, 1e9,
          "tokens of such requests together (default 65536)"},
@@ -199,11 +198,11 @@ static int ask(struct bench *b, const uint32_t *prompts, size_t n,
 
 static uint32_t new_token(struct bench *b)
 {
-    return FIRST_ID + grid_random(&b->random, b->vocab - FIRST_ID);
+    return FIRST_ID + profile_random(&b->random, b->vocab - FIRST_ID);
 }
 
 /* The new tokens go another way than the prompt whose front they follow. */
-static void mix(struct bench *b, const struct grid_point *p)
+static void mix(struct bench *b, const struct profile_point *p)
 {
     memcpy(b->mixed, b->prompts, p->b * sizeof *b->mixed);
     for (uint32_t i = p->b; i < p->a + p->b; i++)
@@ -212,7 +211,13 @@ static void mix(struct bench *b, const struct grid_point *p)
         b->mixed[p->b] = new_token(b);
 }
 
-static int time_prefill(struct bench *b, struct grid_point p)
+static void write_row(struct bench *b, const struct profile_point *p, double us)
+{
+    profile_write_point(b->file, p, us);
+    b->rows++;
+}
+
+static int time_prefill(struct bench *b, struct profile_point p)
 {
     const struct replay_record *r = &b->records[0];
 
@@ -222,28 +227,26 @@ static int time_prefill(struct bench *b, struct grid_point p)
     if (ask(b, b->mixed, 1, p.a + p.b, 1) != 0)
         return -1;
     b->untold = b->untold || !r->tells_reused;
-    if (!grid_take_cached(&p, r, b->limits.block_tokens)) {
+    if (!timing_take_cached(&p, r, (uint32_t)b->settings->block_tokens)) {
         replay_complain(usage.name,
                         "%u tokens behind %u cached ones: left out: "
                         "the engine had %u",
                         p.a, p.b, r->reused_tokens);
         return 0;
     }
-    fprintf(b->file, "prefill,%" PRIu32 ",%" PRIu32 ",,,%" PRId64 "\n", p.a,
-            p.b, r->first_token_us - r->sent_us + 1);
-    b->rows++;
+    write_row(b, &p, (double)(r->first_token_us - r->sent_us + 1));
     return 0;
 }
 
 /* Once for the caches, so that all begin to decode at the same time. */
-static int time_decode(struct bench *b, struct grid_point p)
+static int time_decode(struct bench *b, struct profile_point p)
 {
-    uint32_t tokens = p.b - GRID_DECODE_TOKENS / 2;
+    uint32_t tokens = p.b - TIMING_DECODE_TOKENS / 2;
 
     if (ask(b, b->prompts, p.a, tokens, 1) != 0 ||
-        ask(b, b->prompts, p.a, tokens, GRID_DECODE_TOKENS) != 0)
+        ask(b, b->prompts, p.a, tokens, TIMING_DECODE_TOKENS) != 0)
         return -1;
-    double us = grid_step_us(b->records, p.a);
+    double us = timing_step_us(b->records, p.a);
     if (!(us > 0)) {
         replay_complain(usage.name,
                         "%u requests of %u tokens: left out: not "
@@ -251,41 +254,34 @@ static int time_decode(struct bench *b, struct grid_point p)
                         p.a, p.b);
         return 0;
     }
-    fprintf(b->file, "decode,,,%" PRIu32 ",%" PRIu64 ",%.1f\n", p.a,
-            (uint64_t)p.a * p.b, us);
-    b->rows++;
+    write_row(b, &p, us);
     return 0;
 }
 
-/* Names of a cost model have 63 bytes at most. */
 static void write_head(const struct bench *b)
 {
     const struct settings *s = b->settings;
-    time_t now = time(NULL);
-    struct tm tm = {0};
-    char date[16];
+    struct profile head = {.block_tokens = (int64_t)s->block_tokens,
+                           .seed = (int64_t)s->seed};
 
-    (void)gmtime_r(&now, &tm);
-    strftime(date, sizeof date, "%Y-%m-%d", &tm);
-    fprintf(b->file,
-            "# engine: %.63s\n# model: %.63s\n# machine: %.63s\n# date: %s\n"
-            "# block_tokens: %" PRIu32 "\n# seed: %" PRIu64 "\n"
-            "kind,uncached_tokens,cached_tokens,batch,kv_tokens,us\n",
-            s->engine, b->model.name, s->machine ? s->machine : b->server.host,
-            date, b->limits.block_tokens, s->seed);
+    snprintf(head.engine, sizeof head.engine, "%.63s", s->engine);
+    snprintf(head.model, sizeof head.model, "%.63s", b->model.name);
+    snprintf(head.machine, sizeof head.machine, "%.63s",
+             s->machine ? s->machine : b->server.host);
+    profile_write_head(b->file, &head);
 }
 
 static int measure(struct bench *b)
 {
-    struct grid_point points[GRID_MAX];
-    size_t n = grid_plan(&b->limits, points);
+    struct profile_point points[PROFILE_GRID_MAX];
+    size_t n = profile_grid(&b->limits, points);
     struct replay_ticker ticker;
     int rc = 0;
 
     write_head(b);
     replay_ticker_init(&ticker, "measurements", b->settings->repeats * n);
     for (uint64_t round = 0; rc == 0 && round < b->settings->repeats; round++) {
-        grid_shuffle(points, n, &b->random);
+        profile_shuffle(points, n, &b->random);
         for (size_t i = 0; rc == 0 && i < n; i++) {
             rc = points[i].decode ? time_decode(b, points[i])
                                   : time_prefill(b, points[i]);
@@ -321,8 +317,9 @@ static int set_limits(struct bench *b)
 {
     const struct settings *s = b->settings;
     uint32_t window = b->model.window_tokens;
-    uint32_t most = window > GRID_DECODE_TOKENS ? window - GRID_DECODE_TOKENS
-                                                : DEFAULT_TOKENS;
+    uint32_t most = window > TIMING_DECODE_TOKENS
+                        ? window - TIMING_DECODE_TOKENS
+                        : DEFAULT_TOKENS;
 
     if (window != 0 && (most < LEAST_TOKENS || most < s->max_tokens))
         return replay_complain(usage.name,
@@ -330,11 +327,13 @@ static int set_limits(struct bench *b)
                                "engine takes %u tokens",
                                LEAST_TOKENS, most, window);
     most = most < DEFAULT_TOKENS ? most : DEFAULT_TOKENS;
-    b->limits = (struct grid_limits){
+    b->limits = (struct profile_limits){
         .max_tokens = s->max_tokens ? (uint32_t)s->max_tokens : most,
         .max_batch = (uint32_t)s->max_batch,
         .max_kv = s->max_kv,
-        .block_tokens = (uint32_t)s->block_tokens};
+        .prefix_of = (uint32_t)s->block_tokens,
+        .kv_of = 1,
+        .min_kv = TIMING_DECODE_TOKENS};
     b->vocab = replay_model_vocab(&b->model, s->vocab);
     if (b->vocab >= FIRST_ID + 2)
         return 0;
