@@ -126,7 +126,8 @@ static const char *pool_name(size_t i)
 
 static const struct option_spec all_options[] = {
     {"listen", OPTION_STRING, AT(listen), "host:port", 0, 0,
-     "where clients reach the HTTP API; port 0 takes any free one",
+     "where clients reach the HTTP API; port 0 takes any free one, host `*` "
+     "every address",
      .initial = "127.0.0.1:8080", .check = check_address,
      .size = CONFIG_STRING_MAX},
     {"worker_listen", OPTION_STRING, AT(worker_listen), "host:port", 0, 0,

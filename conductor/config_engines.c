@@ -61,7 +61,8 @@ static const struct field {
      "what it tells"},
     {"aliases", NAMES(aliases),
      "array of other names of that model that requests may use, and that the "
-     "engine knows; the same for all engines of a model; at most 32",
+     "engine knows; the same for all engines of a model; at most 32. They need "
+     "`model`",
      NULL, true},
     {"adapters", NAMES(adapters),
      "array of the LoRA adapters that requests name in place of the model; "
@@ -206,12 +207,12 @@ void engine_config_read(struct fields *f, const struct fields_object *o,
         fields_refuse_got(f, o->path, "", "an object", o->json);
         return;
     }
-    for (size_t i = 0; i < FIELDS; i++) {
+    for (size_t i = 0; i < FIELDS; i++)
         n += (size_t)snprintf(known + n, sizeof(known) - n, "%s ",
                               table[i].name);
-        read_field(f, o, &table[i], out);
-    }
     fields_known(f, o, known);
+    for (size_t i = 0; i < FIELDS; i++)
+        read_field(f, o, &table[i], out);
     if (out->kind != ENGINE_OPENAI && !*out->metrics_path)
         snprintf(out->metrics_path, sizeof(out->metrics_path), "/metrics");
     if (out->kind != ENGINE_OPENAI && !*out->tokenize_path)

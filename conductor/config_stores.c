@@ -81,17 +81,19 @@ static void read_store(struct fields *f, const struct fields_object *o,
         fields_refuse_got(f, o->path, "", "an object", o->json);
         return;
     }
+    for (size_t i = 0; i < FIELDS; i++)
+        n += (size_t)snprintf(known + n, sizeof(known) - n, " %s",
+                              table[i].name);
+    fields_known(f, o, known);
     for (size_t i = 0; i < FIELDS; i++) {
         const struct field *d = &table[i];
 
-        n += (size_t)snprintf(known + n, sizeof(known) - n, " %s", d->name);
         if (!d->size)
             *number_at(s, d) = fields_integer(
                 f, o, d->name, 1, d->most, d->fallback ? &d->fallback : NULL);
         else if (!d->optional || json_object_get(o->json, d->name))
             fields_text(f, o, d->name, text_at(s, d), d->size, NULL);
     }
-    fields_known(f, o, known);
     s->kv_events_bind = fields_bool(f, o, BIND, false);
     if (f->rc)
         return;

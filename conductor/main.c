@@ -302,6 +302,7 @@ static void tear_down(struct daemon *d)
 static int run(struct daemon *d, const char *ports_path)
 {
     int status = EXIT_FAILURE;
+    struct address listen;
 
     signal(SIGHUP, SIG_IGN); /* until set_up() has it logged */
     signal(SIGPIPE, SIG_IGN);
@@ -311,7 +312,8 @@ static int run(struct daemon *d, const char *ports_path)
         log_info("serving model %s, workers on port %u, policy %s",
                  service_model(models_native(d->models))->name,
                  models_worker_port(d->models), d->config.policy);
-    log_info("listening on port %u", front_port(d->front));
+    (void)address_parse(d->config.listen, &listen);
+    log_info("listening on %s, port %u", listen.host, front_port(d->front));
     event_base_dispatch(d->base);
     log_info("stopped");
     status = EXIT_SUCCESS;
@@ -322,12 +324,13 @@ out:
 
 static int check_only(const struct command_line *cl, const struct config *c)
 {
-    char err[CONFIG_ERROR_MAX];
-
+    char err[CONFIG_ERROR_MAX], why[CONFIG_ERROR_MAX - 32];
     struct secret *key;
 
-    if (secret_load(c->admin_key_file, &key, err, sizeof(err)))
-        return options_complain(usage.name, "admin_key_file: %s", err);
+    if (secret_load(c->admin_key_file, &key, why, sizeof(why))) {
+        snprintf(err, sizeof(err), "admin_key_file: %s", why);
+        return fail_config(cl, err);
+    }
     secret_free(key);
     if (models_check(c, err))
         return fail_config(cl, err);

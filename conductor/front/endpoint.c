@@ -33,13 +33,34 @@ void endpoint_reply_error(struct http_conn *conn,
     http_reply_error(conn, error);
 }
 
+/* Finds a header into *value; NULL: it isn't there. Twice is refused. */
+static int find_once(const struct http_head *head, const char *name,
+                     const struct http_slice **value,
+                     struct openai_error *error)
+{
+    const struct http_slice *found = http_find(head, name);
+
+    *value = found;
+    for (size_t k = 0; found && k < head->n_headers; k++)
+        if (http_is_fold(head->headers[k].name, name) &&
+            &head->headers[k].value != found) {
+            openai_error_set(error, 400, "invalid_value", name,
+                             "header %s: \"%.*s\": must come only once", name,
+                             found->n < 40 ? (int)found->n : 40, found->at);
+            return -EINVAL;
+        }
+    return 0;
+}
+
 int endpoint_slo_header(const struct http_head *head, const char *name,
                         int64_t *us, struct openai_error *error)
 {
-    const struct http_slice *value = http_find(head, name);
+    const struct http_slice *value;
     char text[32], *end = text;
     double ms = 0;
 
+    if (find_once(head, name, &value, error))
+        return -EINVAL;
     if (!value) {
         *us = 0;
         return 0;
@@ -67,20 +88,15 @@ int endpoint_slo_header(const struct http_head *head, const char *name,
 static int read_rule(const struct http_head *head, const char *name,
                      bool number, char *text, struct openai_error *error)
 {
-    const struct http_slice *value = http_find(head, name);
-    size_t n = value ? value->n : 0, i = 0;
+    const struct http_slice *value;
+    size_t n, i = 0;
 
     *text = '\0';
+    if (find_once(head, name, &value, error))
+        return -EINVAL;
     if (!value)
         return 0;
-    for (size_t k = 0; k < head->n_headers; k++)
-        if (http_is_fold(head->headers[k].name, name) &&
-            &head->headers[k].value != value) {
-            openai_error_set(error, 400, "invalid_value", name,
-                             "header %s: \"%.*s\": must come only once", name,
-                             n < 40 ? (int)n : 40, value->at);
-            return -EINVAL;
-        }
+    n = value->n;
     if (number && n > 1 && *value->at == '-')
         i++;
     while (i < n && n < RULE_BYTES &&

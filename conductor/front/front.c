@@ -98,8 +98,8 @@ static void on_request(void *arg, struct http_conn *conn,
     } else if (!route) {
         http_add_header(conn, "Allow", allowed);
         openai_error_set(&error, 405, "method_not_allowed", NULL,
-                         "method: \"%.*s\": not one of \"%.*s\"",
-                         shown(head->method, 20), head->method.at,
+                         "method: \"%.*s\": must be one of %s for \"%.*s\"",
+                         shown(head->method, 20), head->method.at, allowed,
                          shown(head->path, 100), head->path.at);
     } else if (http_is(head->method, "POST") && !endpoint_is_json(head)) {
         endpoint_set_type(head, "application/json, or left out", &error);

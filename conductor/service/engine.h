@@ -52,7 +52,7 @@ struct engine {
     /* Requests that ended there since, and should have stored a new block. */
     uint64_t n_unheard;
     int64_t unheard_since_us; /* the first of these */
-    int64_t heal_after_us; /* not before are its events asked for again */
+    int64_t heal_after_us;    /* not before are its events asked for again */
     char authorization[ENGINE_AUTHORIZATION_BYTES]; /* a header line, or "" */
     struct event *timer;           /* of the next probe, or the limit of one */
     struct exchange *probe;        /* NULL: none under way */
@@ -134,8 +134,12 @@ bool engine_costs_clash(const struct engine_config *const *all, size_t n,
 
 /* Logs the first two that have one model and one url, unless they are two of
  * its ranks: their load is counted apart. Engines of two models may well be one
- * server. */
-void engine_urls_warn(const struct engine_config *const *all, size_t n);
+ * server. Not if they are *told, which they become. */
+struct engine_pair {
+    char names[2][ENGINE_NAME_MAX];
+};
+void engine_urls_warn(const struct engine_config *const *all, size_t n,
+                      struct engine_pair *told);
 
 /* The costs of the service's model are those of another file, or, if that is
  * "", learned. */

@@ -138,7 +138,18 @@ static int by_url(const void *a, const void *b)
     return order ? order : (x->at > y->at) - (x->at < y->at);
 }
 
-void engine_urls_warn(const struct engine_config *const *all, size_t n)
+/* Whether they were told before; they are now. */
+static bool was_told(struct engine_pair *told, const char *a, const char *b)
+{
+    bool was = strcmp(told->names[0], a) == 0 && strcmp(told->names[1], b) == 0;
+
+    snprintf(told->names[0], ENGINE_NAME_MAX, "%s", a);
+    snprintf(told->names[1], ENGINE_NAME_MAX, "%s", b);
+    return was;
+}
+
+void engine_urls_warn(const struct engine_config *const *all, size_t n,
+                      struct engine_pair *told)
 {
     struct place *places = calloc(n + 1, sizeof(*places));
 
@@ -153,9 +164,10 @@ void engine_urls_warn(const struct engine_config *const *all, size_t n)
             strcmp(a->model, b->model) != 0 ||
             (a->dp_rank >= 0 && a->dp_rank != b->dp_rank))
             continue;
-        log_warn("engines %s and %s have one model and one url, %s: each is "
-                 "taken for a server of its own",
-                 a->name, b->name, a->url_text);
+        if (!was_told(told, a->name, b->name))
+            log_warn("engines %s and %s have one model and one url, %s: each "
+                     "is taken for a server of its own",
+                     a->name, b->name, a->url_text);
         break;
     }
     free(places);

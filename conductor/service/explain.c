@@ -211,6 +211,7 @@ void explain_decided(struct explain *explain,
     r->policy = s->config.policy;
     r->state = "running";
     r->attempt = request->dispatch.retries + 1;
+    r->of_bytes = request->forward && !request->forward->what.ids;
     r->prompt_tokens = request->prompt.n_tokens;
     r->max_tokens = request->prompt.max_tokens;
     r->block_tokens = (uint32_t)s->config.block_tokens;

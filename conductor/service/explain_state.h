@@ -36,6 +36,7 @@ struct explain_record {
     const char *state;
     char reason[EXPLAIN_REASON_BYTES];
     uint32_t attempt;
+    bool of_bytes; /* its tokens are not known: a word of its bytes is one */
     uint32_t prompt_tokens, max_tokens;
     uint32_t block_tokens;           /* of the index */
     int64_t slo_ttft_us, slo_tbt_us; /* 0: none */

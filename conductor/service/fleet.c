@@ -113,8 +113,8 @@ int fleet_add(struct fleet *fleet, const struct engine_config *config,
 {
     struct fleet_entry *e;
 
-    if (fleet_check(fleet, -1, config, 1, NULL, err) ||
-        engine_check(config, err))
+    if (engine_check(config, err) ||
+        fleet_check(fleet, -1, config, 1, NULL, err))
         return -EINVAL;
     snprintf(err, CONFIG_ERROR_MAX, "out of memory");
     e = fleet_entry_new(fleet, FLEET_ADMIN, config);

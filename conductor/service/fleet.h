@@ -81,6 +81,7 @@ struct fleet {
     uint32_t ticks;
     struct log_rate lines; /* of what fails again and again */
     uint64_t lookups_failed, readings_failed;
+    struct engine_pair shared_url; /* that the log has told last */
 };
 
 /* fleet_start(models): begins with what its configuration wants. Returns 0 or a
@@ -103,7 +104,7 @@ void fleet_stop(struct models *models);
  * beside all entries but those of the origin `instead_of`, if it is one.
  * Returns 0 or a negative errno with a message, which begins with the place in
  * `path`, unless that is NULL. */
-[[nodiscard]] int fleet_check(const struct fleet *fleet, int instead_of,
+[[nodiscard]] int fleet_check(struct fleet *fleet, int instead_of,
                               const struct engine_config *list, size_t n,
                               const char *path, char err[CONFIG_ERROR_MAX]);
 
@@ -187,5 +188,8 @@ void fleet_file_stop(struct fleet *fleet);
  * be called from any thread. */
 [[nodiscard]] int fleet_file_read(const char *path, struct engine_list *out,
                                   char err[CONFIG_ERROR_MAX]);
+
+/* Why the file was not taken, behind the name of the option; -EINVAL. */
+int fleet_file_say(char err[CONFIG_ERROR_MAX], const char *why);
 
 #endif

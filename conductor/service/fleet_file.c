@@ -12,6 +12,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/error.h"
 #include "base/json_fields.h"
 #include "conductor/service/fleet.h"
 #include "conductor/service/models.h"
@@ -138,6 +139,7 @@ int fleet_file_start(struct fleet *fleet, char err[CONFIG_ERROR_MAX])
 {
     const char *path = fleet->models->config.engines_file;
     struct fleet_file *file = *path ? calloc(1, sizeof(*file)) : NULL;
+    char why[CONFIG_ERROR_MAX];
 
     if (!*path)
         return 0;
@@ -148,7 +150,13 @@ int fleet_file_start(struct fleet *fleet, char err[CONFIG_ERROR_MAX])
     file->path = path;
     look_at(path, &file->state);
     file->rc = fleet_file_read(path, &file->list, file->err);
-    return take(fleet, err);
+    return take(fleet, why) ? fleet_file_say(err, why) : 0;
+}
+
+int fleet_file_say(char err[CONFIG_ERROR_MAX], const char *why)
+{
+    return error_say(err, CONFIG_ERROR_MAX, -EINVAL, "engines_file: %.400s",
+                     why);
 }
 
 void fleet_file_stop(struct fleet *fleet)

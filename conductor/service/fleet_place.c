@@ -94,7 +94,9 @@ bool fleet_misfits(const struct fleet *fleet, const struct engine_config *c,
     if (s && !s->forwards) {
         out->key = "model";
         snprintf(out->why, sizeof(out->why),
-                 "\"%s\": that of the native workers", c->model);
+                 "\"%s\": that of the native workers, too; give one of them "
+                 "another name, or clear worker_listen",
+                 c->model);
         return true;
     }
     return s && engine_misfits(s, c, out);

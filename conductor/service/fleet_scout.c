@@ -20,12 +20,15 @@ static void look_in(struct scout *s, int64_t ms)
                           ms * 800 + (int64_t)(rand_r(&s->jitter) % 401) * ms);
 }
 
-static void complain(struct scout *s, const char *why)
+static const char unknown[] = "gets no work, as its model is not known yet";
+
+/* No more than once. */
+static void complain(struct scout *s, const char *what, const char *why)
 {
     if (s->told)
         return;
     s->told = true;
-    log_warn("engine %s: its model is not known yet: %s", s->wanted.name, why);
+    log_warn("engine %s %s: %s", s->wanted.name, what, why);
 }
 
 static void on_answer(void *arg, const struct http_head *head)
@@ -57,7 +60,7 @@ static void on_ended(void *arg)
     }
     snprintf(why, sizeof(why), "asked for %s it answers %d, and names none",
              s->wanted.models_path, s->status);
-    complain(s, why);
+    complain(s, unknown, why);
     look_in(s, s->of->fleet->models->config.engine_health_ms);
 }
 
@@ -66,7 +69,7 @@ static void on_failed(void *arg, enum upstream_fault, const char *why)
     struct scout *s = arg;
 
     s->exchange = NULL;
-    complain(s, why);
+    complain(s, unknown, why);
     look_in(s, s->of->fleet->models->config.engine_health_ms);
 }
 
@@ -99,7 +102,7 @@ static bool join(struct scout *s)
     config.adapters = s->found.adapters;
     if (s->found_model(s->of, &config, &s->wanted, err) == 0)
         return true;
-    complain(s, err);
+    complain(s, "gets no work", err);
     return false;
 }
 
@@ -121,7 +124,7 @@ static void on_time(evutil_socket_t, short, void *arg)
                  upstream_late(s->exchange));
         upstream_cancel(s->exchange);
         s->exchange = NULL;
-        complain(s, why);
+        complain(s, unknown, why);
     }
     ask(s);
 }

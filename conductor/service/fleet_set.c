@@ -20,53 +20,65 @@ static int refuse(char err[CONFIG_ERROR_MAX], const char *path, size_t at,
                      clash->key, clash->why);
 }
 
-/* Whether they can be wanted beside the others. */
-static int check_together(const struct fleet *fleet, int instead_of,
-                          const struct engine_config *list, size_t n,
-                          const char *path, char err[CONFIG_ERROR_MAX])
+/* Those of other origins, then the list: *n of them, the array owned by the
+ * caller; NULL: out of memory. */
+static const struct engine_config **
+join_wanted(const struct fleet *fleet, int instead_of,
+            const struct engine_config *list, size_t n_list, size_t *n)
 {
     const struct engine_config **all =
-        calloc(fleet->n_wanted + n + 1, sizeof(*all));
-    int64_t most = fleet->models->config.max_instances;
-    struct engine_clash clash;
+        calloc(fleet->n_wanted + n_list + 1, sizeof(*all));
     const struct fleet_entry *e;
-    size_t others = 0;
-    int rc = 0;
 
-    snprintf(err, CONFIG_ERROR_MAX, "out of memory");
-    if (!all)
-        return -ENOMEM;
+    *n = 0;
     TAILQ_FOREACH(e, &fleet->entries, entry)
     {
-        if (!e->left && (int)e->origin != instead_of)
-            all[others++] = &e->config;
+        if (all && !e->left && (int)e->origin != instead_of)
+            all[(*n)++] = &e->config;
     }
-    for (size_t i = 0; i < n; i++)
-        all[others + i] = &list[i];
-    if (engine_configs_clash(all, others + n, &clash) ||
-        engine_costs_clash(all, others + n, &clash))
-        rc = refuse(err, clash.at < others ? NULL : path, clash.at - others,
-                    &clash);
-    else
-        engine_urls_warn(all, others + n);
-    free(all);
-    if (rc || others + n <= (size_t)most)
-        return rc;
-    return error_say(err, CONFIG_ERROR_MAX, -EINVAL,
-                     "max_instances: %lld: there would be %zu engines",
-                     (long long)most, others + n);
+    for (size_t i = 0; all && i < n_list; i++)
+        all[(*n)++] = &list[i];
+    return all;
 }
 
-int fleet_check(const struct fleet *fleet, int instead_of,
+/* Whether they can be wanted together; the list begins behind `others`. */
+static int check_together(const struct fleet *fleet,
+                          const struct engine_config *const *all, size_t others,
+                          size_t n, const char *path,
+                          char err[CONFIG_ERROR_MAX])
+{
+    int64_t most = fleet->models->config.max_instances;
+    struct engine_clash clash;
+
+    if (engine_configs_clash(all, n, &clash) ||
+        engine_costs_clash(all, n, &clash))
+        return refuse(err, clash.at < others ? NULL : path, clash.at - others,
+                      &clash);
+    if (n <= (size_t)most)
+        return 0;
+    return error_say(err, CONFIG_ERROR_MAX, -EINVAL,
+                     "max_instances: %lld: there would be %zu engines",
+                     (long long)most, n);
+}
+
+int fleet_check(struct fleet *fleet, int instead_of,
                 const struct engine_config *list, size_t n, const char *path,
                 char err[CONFIG_ERROR_MAX])
 {
-    int rc = check_together(fleet, instead_of, list, n, path, err);
     struct engine_clash clash;
+    size_t n_all;
+    const struct engine_config **all =
+        join_wanted(fleet, instead_of, list, n, &n_all);
 
+    if (!all)
+        return error_say(err, CONFIG_ERROR_MAX, -ENOMEM, "out of memory");
+    int rc = check_together(fleet, all, n_all - n, n_all, path, err);
     for (size_t i = 0; rc == 0 && i < n; i++)
         if (fleet_misfits(fleet, &list[i], &clash))
             rc = refuse(err, path, i, &clash);
+    if (rc == 0)
+        engine_urls_warn(all, n_all, &fleet->shared_url);
+    free(all);
     return rc;
 }
 

@@ -26,7 +26,7 @@ static int check_both(const struct config *c, const struct engine_list *file,
         clash = (struct engine_clash){i, "model", "that of the native workers"};
     }
     if (all && !clashes)
-        engine_urls_warn(all, n);
+        engine_urls_warn(all, n, &(struct engine_pair){0});
     free(all);
     if (clashes)
         return error_say(
@@ -43,10 +43,12 @@ static int check_both(const struct config *c, const struct engine_list *file,
 int models_check(const struct config *config, char err[CONFIG_ERROR_MAX])
 {
     struct engine_list file = {0};
+    char why[CONFIG_ERROR_MAX];
     int rc = service_check_config(config, err);
 
-    if (rc == 0 && *config->engines_file)
-        rc = fleet_file_read(config->engines_file, &file, err);
+    if (rc == 0 && *config->engines_file &&
+        fleet_file_read(config->engines_file, &file, why))
+        rc = fleet_file_say(err, why);
     if (rc == 0)
         rc = check_both(config, &file, err);
     engine_list_free(&file);

@@ -1179,6 +1179,17 @@ class Configuration(Case):
         self.refused([{**good, 'name': 'a b'}], 'engines[0].name', 'a b')
         self.refused([good, good], 'engines[1].name', '"a"')
         self.refused([{'name': 'a'}], 'engines[0].url')
+        self.refused([{'nam': 'a', 'url': 'http://h:1'}],
+                     'engines[0].nam: no such field')
+        self.refused([good], 'stores[0].nam: no such field',
+                     stores=[{'nam': 's', 'model': 'm'}])
+        self.refused([good], 'c.json: admin_key_file: /', '/none: No such file',
+                     admin_key_file='none')
+        self.refused([], 'c.json: engines_file: /', '/none.json: No such file',
+                     engines_file='none.json')
+        folder = os.path.dirname(self.write('x', ''))
+        self.refused([{**good, 'api_key_file': folder}],
+                     'engines[0].api_key_file', 'not a regular file')
         self.refused([{**good, 'kv_blocks': 0}], 'engines[0].kv_blocks')
         self.refused([{**good, 'block_tokens': 16},
                       {**good, 'name': 'b', 'block_tokens': 32},

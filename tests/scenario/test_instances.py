@@ -226,9 +226,15 @@ class Admin(InstanceCase):
             self.assertNotIn('one url', cluster.conductor.log())
             self.assertEqual(self.add(cluster, self.entry(
                 name, a, model=model)).status, 201)
-        self.assertIn('engines a and c have one model and one url',
-                      cluster.conductor.log())
-        self.wait_states(cluster, a='ready', b='ready', c='ready')
+        # Told once, whatever else comes, and never of what is refused.
+        self.assertEqual(self.add(cluster, self.entry(
+            'd', self.engine(), model='o')).status, 201)
+        self.assertEqual(self.add(cluster, self.entry(
+            'e', a, block_tokens=7)).status, 400)
+        log = cluster.conductor.log()
+        self.assertEqual(log.count('have one model and one url'), 1)
+        self.assertIn('engines a and c have one model and one url', log)
+        self.wait_states(cluster, a='ready', b='ready', c='ready', d='ready')
 
     def test_names_of_native_workers(self):
         a = self.engine()
@@ -852,7 +858,7 @@ class Models(InstanceCase):
         self.assertEqual(
             [cluster.api.health()['instances'][state]
              for state in ('ready', 'starting')], [1, 1])
-        self.assertIn('engine b: its model is not known yet',
+        self.assertIn('engine b gets no work, as its model is not known yet',
                       cluster.conductor.log())
         listed = {i['name']: i for i in cluster.api.request(
             'GET', '/admin/instances').body['instances']}

@@ -121,14 +121,23 @@ class Https(Case):
             self.assertEqual(status, 0, errors)
             self.assertGreater(len(rows), 1)
         for options, why in (
-                (('--key-file', key), 'a certificate that is not trusted'),
-                (('--insecure',), 'answered 401'),
+                (('--key-file', key), 'a certificate that is not trusted '
+                 '(--ca-file FILE says whom to trust)'),
+                (('--insecure',),
+                 'answered 401 (--key-file FILE shows it a key)'),
+                (('--insecure', '--key-file', self.write('b.key', 'sk-2\n')),
+                 'answered 401 (it refuses the key of --key-file)'),
+                (('--insecure', '--ca-file', pem), '--insecure: not with'),
                 (('--ca-file', 'no.pem'), '--ca-file no.pem: No such file'),
                 (('--insecure', '--key-file', 'no.key'),
                  '--key-file no.key: No such file')):
             status, errors, _ = self.profile(server.url, *small, *options)
             self.assertNotEqual(status, 0)
             self.assertIn(why, errors)
+        for option in ('--insecure',), ('--ca-file', pem):
+            status, errors, _ = self.profile('http://127.0.0.1:1', *option)
+            self.assertNotEqual(status, 0)
+            self.assertIn(f'{option[0]}: only with https', errors)
 
 
 class Dynamo(Case):

@@ -30,10 +30,17 @@ static void test_routes(void)
                "Allow: POST\r\n");
     expect_raw("DELETE /health HTTP/1.1\r\nHost: x\r\n\r\n", 405,
                "Allow: GET, HEAD\r\n");
+    expect_raw("DELETE /health HTTP/1.1\r\nHost: x\r\n\r\n", 405,
+               "method: \\\"DELETE\\\": must be one of GET, HEAD for "
+               "\\\"/health\\\"");
     expect_raw("POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: "
                "text/plain\r\n"
                "Content-Length: 2\r\n\r\n{}",
                415, "text/plain\\\": must be application/json");
+    expect_raw("POST /v1/completions HTTP/1.1\r\nHost: x\r\nx-slo-ttft-ms: 5"
+               "\r\nX-SLO-TTFT-ms: 6\r\nContent-Length: 14\r\n\r\n"
+               "{\"prompt\":[5]}",
+               400, "header x-slo-ttft-ms: \\\"5\\\": must come only once");
     expect_raw("GET /admin/explain/r-17 HTTP/1.0\r\n\r\n", 200, "{\"why\":1}");
     expect_raw("GET /admin/explain/r-18 HTTP/1.0\r\n\r\n", 404,
                "r-18\\\": nothing is known of it");

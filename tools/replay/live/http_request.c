@@ -303,6 +303,18 @@ static const char *find_reason(const struct replay_server *server)
                : "it takes connections, but gives no HTTP answer";
 }
 
+/* What may help against an answer of that status; 0: there was none. */
+static const char *advice(const struct replay_server *server, int status)
+{
+    if (!server->has_options)
+        return "";
+    if (status == 401 || status == 403)
+        return *server->authorization ? " (it refuses the key of --key-file)"
+                                      : " (--key-file FILE shows it a key)";
+    return status == 0 && server->https ? " (--ca-file FILE says whom to trust)"
+                                        : "";
+}
+
 int replay_get_json(struct event_base *base, const struct replay_server *server,
                     const char *path, int64_t timeout_us, json_t **json,
                     char *error, size_t size)
@@ -328,13 +340,15 @@ int replay_get_json(struct event_base *base, const struct replay_server *server,
         return 0;
     }
     if (get.status == 0) {
-        snprintf(error, size, "no answer from http%s://%s:%u%s: %s",
+        snprintf(error, size, "no answer from http%s://%s:%u%s: %s%s",
                  server->https ? "s" : "", server->host, (unsigned)server->port,
-                 full, find_reason(server));
+                 full, find_reason(server), advice(server, 0));
     } else {
-        snprintf(error, size, "http%s://%s:%u%s answered %d %s",
+        snprintf(error, size, "http%s://%s:%u%s answered %d%s%s%s",
                  server->https ? "s" : "", server->host, (unsigned)server->port,
-                 full, get.status, get.status == 200 ? get.why.text : "");
+                 full, get.status, get.status == 200 ? " " : "",
+                 get.status == 200 ? get.why.text : "",
+                 advice(server, get.status));
     }
     return -EIO;
 }

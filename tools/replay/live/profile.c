@@ -62,6 +62,8 @@ struct bench {
     uint64_t random;
     FILE *file;
     size_t rows;
+    uint32_t batch; /* the most that were seen to decode at once */
+    uint32_t least; /* the fewest that were not; 0: all were */
     bool interrupted, untold;
 };
 
@@ -248,12 +250,17 @@ static int time_decode(struct bench *b, struct profile_point p)
         return -1;
     double us = timing_step_us(b->records, p.a);
     if (!(us > 0)) {
-        replay_complain(usage.name,
-                        "%u requests of %u tokens: left out: not "
-                        "decoded at once",
-                        p.a, p.b);
+        if (b->least == 0)
+            replay_complain(usage.name,
+                            "%u requests of %u tokens: left out, as are "
+                            "others: not decoded at once",
+                            p.a, p.b);
+        if (b->least == 0 || p.a < b->least)
+            b->least = p.a;
         return 0;
     }
+    if (p.a > b->batch)
+        b->batch = p.a;
     write_row(b, &p, us);
     return 0;
 }
@@ -307,6 +314,11 @@ static int write_rows(struct bench *b)
         replay_complain(usage.name,
                         "warning: it tells no cached tokens (vLLM: "
                         "--enable-prompt-tokens-details), taken as planned");
+    if (b->least > b->batch && b->batch > 0)
+        replay_complain(usage.name,
+                        "warning: it decodes fewer than %u requests at once: "
+                        "--max-batch %u leaves those out",
+                        b->least, b->batch);
     replay_complain(usage.name, "%s%zu measurements",
                     b->interrupted ? "interrupted: " : "", b->rows);
     return b->interrupted ? REPLAY_EXIT_INTERRUPTED : status;
@@ -405,6 +417,14 @@ int replay_command_profile(int argc, char **argv)
         return replay_refuse(usage.name,
                              "--url %s: must be http[s]://HOST[:PORT][/PREFIX]",
                              s.url);
+    if (!b.server.https && (s.insecure || s.ca_file))
+        return replay_refuse(usage.name, "%s: only with https",
+                             s.insecure ? "--insecure" : "--ca-file");
+    if (s.insecure && s.ca_file)
+        return replay_refuse(usage.name,
+                             "--insecure: not with --ca-file, which says whom "
+                             "to trust");
+    b.server.has_options = true;
     if (s.key_file &&
         replay_server_key(&b.server, s.key_file, error, sizeof error) != 0)
         return replay_refuse(usage.name, "--key-file %s", error);

@@ -19,6 +19,7 @@ struct replay_server {
     bool https;              /* then replay_server_trust() comes first */
     struct tls *tls;         /* owned */
     char authorization[512]; /* the header's value; "": none */
+    bool has_options; /* --key-file and --ca-file can be given: errors say so */
 };
 
 /*
