@@ -168,7 +168,7 @@ static const struct option_spec all_options[] = {
      .initial = "1"},
     {"queue_order", OPTION_STRING, AT(queue_order), "", 0, 0,
      "the order in which every worker serves its prefills, and by which "
-     "waits are estimated:",
+     "waits are estimated, unless the policy brings its own:",
      .initial = QUEUE_ORDER_DEFAULT, .choice = queue_order_name,
      .size = CONFIG_STRING_MAX},
     {"cost_model", OPTION_STRING, AT(cost_model), "file", 0, 0,

@@ -111,6 +111,8 @@ static int enqueue(struct sim *sim, struct sim_node *node,
                    struct sim_request *r)
 {
     int64_t slo_left_us = r->dispatch.ask.slo_ttft_us;
+    int64_t due_in_us =
+        slo_left_us > 0 ? slo_left_us : pool_config(sim->pool)->patience_us;
     int rc = queue_reserve(node);
 
     if (rc < 0)
@@ -123,7 +125,9 @@ static int enqueue(struct sim *sim, struct sim_node *node,
                            ? QUEUE_NOT_READY
                            : 0,
         .cost_us = r->plan.prefill_us,
-        .deadline_us = slo_left_us > 0 ? sim->now_us + slo_left_us : 0,
+        .arrived_us = sim->now_us,
+        .deadline_us = sim->now_us + due_in_us,
+        .has_slo = slo_left_us > 0,
         .loading_until_us = r->load && !r->load->over && !waits_for_blocks(r)
                                 ? QUEUE_NOT_READY
                                 : 0,

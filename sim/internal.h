@@ -188,6 +188,7 @@ struct sim {
     struct sim_node *nodes; /* (n_nodes) */
     uint32_t n_nodes;
     const struct schedule_policy *policy;
+    double policy_options[POLICY_OPTIONS_MAX];
     bool shared; /* all nodes have the cache of node 0 */
     struct sim_load_list loads;
     struct sim_moves *moves; /* copies.c: what storing a chain moves */

@@ -119,6 +119,7 @@ static int make_pool(struct sim *sim)
                                             : pending,
         PENDING_KEYS_MAX);
     config.correction_tau_us *= SIM_SLOWDOWN;
+    config.patience_us *= SIM_SLOWDOWN;
     config.order = sim->order;
     config.shared_steps = c->coupled_nodes > 0;
     config.seed = sim->config.seed;
@@ -174,24 +175,35 @@ static int add_node(struct sim *sim, uint32_t i)
     return rc == 0 ? sim_batch_init(node) : rc;
 }
 
-static int make_scheduler(struct sim *sim)
+static void set_policy(struct sim *sim)
 {
     const struct sim_config *config = &sim->config;
-    const struct cluster *c = &sim->cluster;
-    double options[POLICY_OPTIONS_MAX];
+    double *options = sim->policy_options;
 
+    sim->policy = sim_policy(config->policy);
+    sim->shared =
+        own_policy(config->policy) && own_policy(config->policy)->pooled_cache;
     policy_options_init(sim->policy, options);
     (void)!policy_options_set(sim->policy, options,
                               "kvcache_balancing_threshold",
-                              c->kvcache_balancing_threshold);
+                              sim->cluster.kvcache_balancing_threshold);
     (void)!policy_options_set(sim->policy, options, "seed",
                               (double)config->seed);
     policy_options_apply(sim->policy, options, config->settings,
                          config->n_settings);
+    sim->order = queue_order_by_name(
+        policy_queue_order(sim->policy, options, sim->cluster.order));
+}
+
+static int make_scheduler(struct sim *sim)
+{
+    const struct sim_config *config = &sim->config;
+    const struct cluster *c = &sim->cluster;
+
     sim->scheduler = scheduler_new(
         &(struct schedule_config){
             .policy = sim->policy,
-            .options = options,
+            .options = sim->policy_options,
             .admission = config->admission,
         },
         &(struct estimate_model){
@@ -289,10 +301,7 @@ int sim_init(struct sim *sim, const struct sim_config *config,
     sim->err = err;
     sim->cluster = *config->cluster;
     slow_down(&sim->cluster);
-    sim->order = queue_order_by_name(sim->cluster.order);
-    sim->policy = sim_policy(config->policy);
-    sim->shared =
-        own_policy(config->policy) && own_policy(config->policy)->pooled_cache;
+    set_policy(sim);
     sim->n_nodes = cluster_nodes(&sim->cluster);
     sim->nodes = calloc(sim->n_nodes, sizeof(*sim->nodes));
     if (!sim->nodes)

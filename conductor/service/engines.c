@@ -93,6 +93,7 @@ static int join_pool(struct engine *e)
         .role = ROLE_BOTH,
         .kv_capacity_tokens = KV_TOKENS_UNBOUNDED,
         .block_tokens = (uint32_t)s->config.block_tokens,
+        .order = queue_order_by_name("fifo"), /* vLLM's and SGLang's own */
     };
 
     return pool_add(s->pool, &in, &e->id);

@@ -1,9 +1,9 @@
 /* A request's frames to its workers.
  *
- * Prefill workers serve first come, first served, and the estimates count on
- * it: so PREFILLs leave in the order of the decisions, although some wait for
- * their decode worker's DECODE_READY. A decode worker that does not answer
- * holds the others up for ORDER_PATIENCE_US and no longer. */
+ * Many queue orders go by age, and the estimates count on it: so PREFILLs leave
+ * in the order of the decisions, although some wait for their decode worker's
+ * DECODE_READY. A decode worker that does not answer holds the others up for
+ * ORDER_PATIENCE_US and no longer. */
 #include <stdio.h>
 
 #include "base/clock.h"
@@ -83,6 +83,17 @@ static void fill_sources(const struct service_request *request,
     }
 }
 
+/* How long from now until its first token is due, at least 1; 0: no SLO. */
+static uint64_t due_in_us(const struct service_request *request)
+{
+    int64_t slo_us = request->dispatch.ask.slo_ttft_us;
+    int64_t left_us = slo_us - (clock_now_us() - request->attempt.planned_us);
+
+    if (slo_us == 0)
+        return 0;
+    return left_us > 1 ? (uint64_t)left_us : 1;
+}
+
 static void send_prefill(struct service_request *request,
                          const struct worker *p)
 {
@@ -91,6 +102,8 @@ static void send_prefill(struct service_request *request,
     struct msg_prefill m = {
         .key_seed = request->prompt.key_seed,
         .max_tokens = request->prompt.max_tokens,
+        .cost_us = (uint64_t)request->attempt.plan.prefill_us,
+        .due_us = due_in_us(request),
         .n_tokens = request->prompt.n_tokens,
         .tokens = (const uint8_t *)request->prompt.tokens,
     };

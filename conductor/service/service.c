@@ -68,13 +68,16 @@ static int service_alloc(struct service *s)
 {
     const struct config *c = &s->config;
     struct pool_config pool = pool_config_default;
+    double options[POLICY_OPTIONS_MAX];
+    const struct schedule_policy *policy = config_policy(c, options);
 
     pool.max_instances = (uint32_t)c->max_instances;
     pool.max_waiting = (uint32_t)c->max_queue_per_instance;
     pool.max_running = MAX_RUNNING;
     pool.max_decodes = MAX_DECODES;
     pool.seed = (uint64_t)c->seed;
-    pool.order = queue_order_by_name(c->queue_order);
+    pool.order = queue_order_by_name(
+        policy_queue_order(policy, options, c->queue_order));
     pool.shared_steps = c->pool == CONFIG_POOL_AGGREGATED;
     pool.correction_tau_us = c->correction_ms * 1000;
     struct prefix_index_config index = {

@@ -111,7 +111,8 @@ static void test_health(void)
 
 static int64_t wait_us(struct pool *pool, uint32_t id, int64_t now_us)
 {
-    return pool_queue_wait_us(pool, pool_get(pool, id), now_us, 1, 0, now_us);
+    return pool_queue_place(pool, pool_get(pool, id), now_us, 1, 0, now_us)
+        .wait_us;
 }
 
 static void test_queue_time(void)

@@ -149,6 +149,8 @@ static void encode_all(struct wire_buf *b)
         b, 12,
         &(struct msg_prefill){.key_seed = 42,
                               .max_tokens = 7,
+                              .cost_us = 8,
+                              .due_us = 9,
                               .decode_host = "::1",
                               .decode_port = 1,
                               .load_mode = PROTO_LOAD_BOTH,
@@ -225,7 +227,7 @@ static void test_sources(void)
 {
     struct msg_prefill good = {.load_mode = PROTO_LOAD_LAYERWISE,
                                .n_sources = MSG_SOURCES_MAX};
-    struct msg_prefill bad[7], out;
+    struct msg_prefill bad[9], out;
     struct wire_buf b;
 
     for (uint32_t i = 0; i < MSG_SOURCES_MAX; i++)
@@ -233,7 +235,7 @@ static void test_sources(void)
             (struct msg_source){i == 2 ? PROTO_SOURCE_DISK : PROTO_SOURCE_PEER,
                                 "h", (uint16_t)i, i, 2 * i};
     good.sources[2].host[0] = '\0';
-    for (size_t i = 0; i < 7; i++)
+    for (size_t i = 0; i < 9; i++)
         bad[i] = good;
     bad[0].load_mode = PROTO_LOAD_COUNT;
     bad[1].n_sources = MSG_SOURCES_MAX + 1;
@@ -242,6 +244,8 @@ static void test_sources(void)
     bad[4].sources[0].host[0] = '\0';
     bad[5].sources[2].host[0] = 'x';
     bad[6].sources[1].from_block = 3;
+    bad[7].cost_us = INT64_MAX;
+    bad[8].due_us = UINT64_MAX;
     wire_buf_init(&b, 4096);
     msg_prefill_pack(&b, 7, &good);
     CU_ASSERT_EQUAL_FATAL(msg_prefill_unpack(b.data + FRAME_HEADER_BYTES,
@@ -252,7 +256,7 @@ static void test_sources(void)
     CU_ASSERT_STRING_EQUAL(out.sources[3].host, "h");
     CU_ASSERT_EQUAL(out.sources[2].kind, PROTO_SOURCE_DISK);
     CU_ASSERT_EQUAL(out.sources[3].to_block, 6);
-    for (size_t i = 0; i < 7; i++) {
+    for (size_t i = 0; i < 9; i++) {
         wire_buf_reset(&b);
         msg_prefill_pack(&b, 7, &bad[i]);
         CU_ASSERT_EQUAL(msg_prefill_unpack(b.data + FRAME_HEADER_BYTES,

@@ -2,6 +2,7 @@
 #include <CUnit/Basic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "conductor/core/step/queue.h"
 
@@ -35,8 +36,10 @@ static int64_t wait_us(const struct queue_order *order,
                        int64_t now_us)
 {
     struct queue_load load = load_of(items, n);
+    uint32_t behind;
 
-    return queue_wait_us(order, items, n, &load, item, left_us, now_us);
+    return queue_wait_us(order, items, n, &load, item, left_us, now_us,
+                         &behind);
 }
 
 static void test_names(void)
@@ -222,6 +225,15 @@ static struct queue_item draw_item(uint64_t *state, const struct mix *mix,
     return item;
 }
 
+/* The order that looks at deadlines promises its waits only where none is near
+ * and all are ready. */
+static void calm(struct queue_item *item, int64_t arrived_us)
+{
+    item->ready_at_us = 0;
+    item->arrived_us = arrived_us;
+    item->deadline_us = INT64_MAX / 2;
+}
+
 /* A wait is what serving the queue step by step takes. */
 static void check_waits(const struct queue_order *order, uint64_t seed)
 {
@@ -237,9 +249,15 @@ static void check_waits(const struct queue_order *order, uint64_t seed)
         int64_t left_us = (int64_t)draw(&state, 300), expected_us;
 
         for (size_t i = 0; i < n; i++)
-            all[i] = items[i] = draw_item(&state, &mix, i);
+            items[i] = draw_item(&state, &mix, i);
         if (draw(&state, 2) == 0)
             item.ready_at_us = 900 + (int64_t)draw(&state, mix.time_us);
+        item.cost_us = (int64_t)draw(&state, mix.cost_us);
+        for (size_t i = 0; !order->by_age && i < n; i++)
+            calm(&items[i], (int64_t)(i * mix.time_us / MOST));
+        if (!order->by_age)
+            calm(&item, (int64_t)mix.time_us);
+        memcpy(all, items, n * sizeof(*all));
         all[n] = item;
         expected_us = serve_us(order, all, n + 1, n, 1000 + left_us);
         if (expected_us != INT64_MAX)
@@ -265,6 +283,242 @@ static void test_random_waits(void)
             check_waits(queue_order_by_name(name), seed);
 }
 
+/* One by one, from the words in shortest.h. */
+struct obvious {
+    const struct queue_item *items;
+    size_t n;
+    size_t due[64]; /* ready, by deadline */
+    size_t n_due;
+    bool in[64]; /* protected, by place in `due` */
+};
+
+static void obvious_sort(struct obvious *o, int64_t now_us)
+{
+    o->n_due = 0;
+    for (size_t i = 0; i < o->n; i++)
+        if (o->items[i].ready_at_us <= now_us)
+            o->due[o->n_due++] = i;
+    for (size_t i = 0; i < o->n_due; i++)
+        for (size_t k = i + 1; k < o->n_due; k++) {
+            const struct queue_item *a = &o->items[o->due[i]];
+            const struct queue_item *b = &o->items[o->due[k]];
+            size_t swap = o->due[i];
+
+            if (b->deadline_us < a->deadline_us ||
+                (b->deadline_us == a->deadline_us &&
+                 b->arrival_seq < a->arrival_seq)) {
+                o->due[i] = o->due[k];
+                o->due[k] = swap;
+            }
+        }
+}
+
+static int64_t obvious_sum(const struct obvious *o)
+{
+    int64_t us = 0;
+
+    for (size_t p = 0; p < o->n_due; p++)
+        us += o->in[p] ? o->items[o->due[p]].cost_us : 0;
+    return us;
+}
+
+/* The largest of the protected; without an SLO before those with one. */
+static void obvious_drop(struct obvious *o)
+{
+    size_t worst = o->n_due;
+
+    for (size_t p = 0; p < o->n_due; p++) {
+        const struct queue_item *i = &o->items[o->due[p]];
+        const struct queue_item *w =
+            worst < o->n_due ? &o->items[o->due[worst]] : NULL;
+
+        if (o->in[p] &&
+            (!w || (w->has_slo && !i->has_slo) ||
+             (w->has_slo == i->has_slo &&
+              (i->cost_us > w->cost_us ||
+               (i->cost_us == w->cost_us && i->arrival_seq > w->arrival_seq)))))
+            worst = p;
+    }
+    o->in[worst] = false;
+}
+
+static void obvious_protect(struct obvious *o, int64_t now_us)
+{
+    for (size_t p = 0; p < o->n_due; p++)
+        o->in[p] = false;
+    for (size_t p = 0; p < o->n_due; p++) {
+        const struct queue_item *i = &o->items[o->due[p]];
+
+        o->in[p] = now_us + i->cost_us <= i->deadline_us;
+        if (!o->in[p])
+            continue;
+        while (now_us + obvious_sum(o) > i->deadline_us)
+            obvious_drop(o);
+    }
+}
+
+static bool obvious_may_run(const struct obvious *o, size_t place,
+                            int64_t now_us)
+{
+    const struct queue_item *mine = &o->items[o->due[place]];
+    int64_t piece_us = mine->piece_us > 0 ? mine->piece_us : mine->cost_us;
+    int64_t end_us = now_us + piece_us;
+
+    for (size_t p = 0; p < place; p++) {
+        if (!o->in[p])
+            continue;
+        end_us += o->items[o->due[p]].cost_us;
+        if (end_us > o->items[o->due[p]].deadline_us)
+            return false;
+    }
+    return o->in[place];
+}
+
+static int obvious_pick(struct obvious *o, int64_t now_us)
+{
+    const struct queue_item *best = NULL;
+
+    obvious_sort(o, now_us);
+    obvious_protect(o, now_us);
+    for (size_t p = 0; p < o->n_due; p++) {
+        const struct queue_item *i = &o->items[o->due[p]];
+        int64_t rank = 10 * i->cost_us + i->arrived_us;
+        int64_t best_rank = best ? 10 * best->cost_us + best->arrived_us : 0;
+
+        if (obvious_may_run(o, p, now_us) &&
+            (!best || rank < best_rank ||
+             (rank == best_rank && i->arrival_seq < best->arrival_seq)))
+            best = i;
+    }
+    for (size_t p = 0; !best && p < o->n_due; p++)
+        best = &o->items[o->due[p]];
+    for (size_t p = 0; best && obvious_sum(o) == 0 && p < o->n_due; p++) {
+        const struct queue_item *i = &o->items[o->due[p]];
+
+        if (i->cost_us < best->cost_us ||
+            (i->cost_us == best->cost_us && i->arrival_seq < best->arrival_seq))
+            best = i;
+    }
+    return best ? (int)(best - o->items) : -1;
+}
+
+/* Queues of one SLO, of several and of none, from easy to hopeless. */
+static struct queue_item draw_due(uint64_t *state, uint64_t seq, uint64_t n,
+                                  uint64_t slo_us, uint64_t kind)
+{
+    struct queue_item i = {.arrival_seq = seq,
+                           .cost_us = 1 + (int64_t)draw(state, 100)};
+    uint64_t mine_us = kind % 2 == 0 ? slo_us : 1 + draw(state, slo_us);
+
+    i.has_slo = kind < 2 || (kind < 4 && draw(state, 2) == 0);
+    i.arrived_us = (int64_t)(seq * 1000 / n);
+    i.deadline_us = i.arrived_us + (int64_t)(i.has_slo ? mine_us : slo_us);
+    if (draw(state, 3) == 0)
+        i.piece_us = 1 + (int64_t)draw(state, 20);
+    if (i.piece_us > i.cost_us)
+        i.piece_us = i.cost_us;
+    if (draw(state, 8) == 0)
+        i.ready_at_us = 900 + (int64_t)draw(state, 200);
+    return i;
+}
+
+static void check_picks(uint64_t seed)
+{
+    const struct queue_order *order = queue_order_by_name("shortest_first");
+    uint64_t rng = seed;
+
+    for (int round = 0; round < 20000; round++) {
+        struct queue_item items[64];
+        struct obvious o = {.items = items,
+                            .n = draw(&rng, round % 16 == 0 ? 64 : 12)};
+        uint64_t slo_us = 1 + draw(&rng, 1 + o.n * 200), kind = draw(&rng, 6);
+        int got, expected;
+
+        for (size_t i = 0; i < o.n; i++)
+            items[i] = draw_due(&rng, i, o.n, slo_us, kind);
+        for (size_t i = 0; i < o.n; i++) {
+            size_t k = draw(&rng, o.n);
+            struct queue_item swap = items[i];
+
+            items[i] = items[k];
+            items[k] = swap;
+        }
+        got = queue_pick(order, items, o.n, 1000);
+        expected = obvious_pick(&o, 1000);
+        if (got != expected) {
+            printf("\nseed %llu, round %d: item %d of %zu, not %d\n",
+                   (unsigned long long)seed, round, got, o.n, expected);
+            CU_FAIL("a pick differs");
+            return;
+        }
+    }
+    CU_PASS("the picks agree");
+}
+
+static void test_pick_shortest(void)
+{
+    for (uint64_t seed = 1; seed <= 3; seed++)
+        check_picks(seed);
+}
+
+/* Serves random arrivals, each taken if all that waits and itself would be done
+ * by its deadline, or without an SLO: none with an SLO may get late. */
+static void check_promises(uint64_t seed)
+{
+    enum { MOST = 256 };
+    const struct queue_order *order = queue_order_by_name("shortest_first");
+    struct queue_item items[MOST];
+    uint64_t rng = seed, n_taken = 0, n_passed = 0;
+    int64_t now_us = 0, left_until_us = 0, waiting_us = 0;
+    size_t n = 0;
+
+    for (uint64_t seq = 0; seq < 20000; seq++) {
+        struct queue_item item = {.arrival_seq = seq,
+                                  .cost_us = 1 + (int64_t)draw(&rng, 1000)};
+        int64_t left_us, slo_us = 1 + (int64_t)draw(&rng, 8000);
+
+        now_us += (int64_t)draw(&rng, 800);
+        while (n > 0 && left_until_us <= now_us) {
+            int next = queue_pick(order, items, n, left_until_us);
+
+            left_until_us += items[next].cost_us;
+            waiting_us -= items[next].cost_us;
+            n_passed += items[next].arrival_seq != items[0].arrival_seq;
+            if (items[next].has_slo &&
+                left_until_us > items[next].deadline_us) {
+                printf("\nseed %llu: request %llu is late\n",
+                       (unsigned long long)seed,
+                       (unsigned long long)items[next].arrival_seq);
+                CU_FAIL("a promise is broken");
+                return;
+            }
+            n--;
+            memmove(items + next, items + next + 1,
+                    (n - (size_t)next) * sizeof(*items));
+        }
+        if (left_until_us < now_us)
+            left_until_us = now_us;
+        left_us = left_until_us - now_us;
+        item.has_slo = draw(&rng, 4) > 0;
+        item.arrived_us = now_us;
+        item.deadline_us = now_us + (item.has_slo ? slo_us : 3000);
+        if (n == MOST ||
+            (item.has_slo && left_us + waiting_us + item.cost_us > slo_us))
+            continue;
+        n_taken++;
+        waiting_us += item.cost_us;
+        items[n++] = item;
+    }
+    CU_ASSERT_TRUE(n_taken > 1000);
+    CU_ASSERT_TRUE(n_passed > 100);
+}
+
+static void test_promises(void)
+{
+    for (uint64_t seed = 1; seed <= 20; seed++)
+        check_promises(seed);
+}
+
 int main(void)
 {
     CU_initialize_registry();
@@ -276,6 +530,8 @@ int main(void)
     CU_add_test(suite, "wait", test_wait);
     CU_add_test(suite, "wait long", test_wait_long);
     CU_add_test(suite, "random waits", test_random_waits);
+    CU_add_test(suite, "pick shortest", test_pick_shortest);
+    CU_add_test(suite, "promises", test_promises);
     CU_basic_run_tests();
     unsigned failed = CU_get_number_of_failures();
     CU_cleanup_registry();

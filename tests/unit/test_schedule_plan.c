@@ -656,6 +656,7 @@ static size_t find_senders(const struct rig *r, uint32_t usable,
 struct obvious {
     int64_t queue_us;
     int64_t ttft_us;
+    int64_t latest_us; /* whatever comes */
     int64_t prefill_us;
     int64_t score_us;
     bool late;
@@ -704,6 +705,25 @@ static int64_t obvious_step_us(const struct rig *r,
     return us > queue_us ? us - queue_us : 0;
 }
 
+/* What a prefill takes at least: all that is cached anywhere is there. */
+static int64_t obvious_least_us(const struct rig *r,
+                                const struct pool_instance *i, uint32_t usable,
+                                const struct sender *senders, size_t n_senders,
+                                uint32_t pending, const struct cost_model *cost)
+{
+    uint32_t most = held(r, i->slot, usable);
+    int64_t cached, us;
+
+    most = pending > most ? pending : most;
+    for (size_t s = 0; s < n_senders; s++)
+        if (senders[s].load.to_block > most)
+            most = senders[s].load.to_block;
+    cached = (int64_t)(most < usable ? most : usable) * BLOCK;
+    us =
+        cost_model_prefill_us(cost, r->request.n_tokens - cached, cached, NULL);
+    return correction_apply_us(&i->correction, us);
+}
+
 /* When one instance would be done, from now, and what that takes. */
 static struct obvious obvious_of(const struct rig *r,
                                  const struct pool_instance *i, uint32_t usable,
@@ -727,11 +747,13 @@ static struct obvious obvious_of(const struct rig *r,
             sources[n++] = senders[s].load;
             peers++;
         }
-    struct obvious o = {.queue_us =
-                            pool_queue_wait_us(r->pool, i, r->request.now_us, 1,
-                                               0, r->request.now_us)};
-    int64_t room_us = obvious_room_us(r, i);
+    int64_t room_us = obvious_room_us(r, i), now_us = r->request.now_us;
     struct cost_model cost = obvious_cost(r, i);
+    struct pool_place place = pool_queue_place(
+        r->pool, i, now_us,
+        obvious_least_us(r, i, usable, senders, n_senders, ahead, &cost), 0,
+        now_us);
+    struct obvious o = {.queue_us = place.wait_us};
 
     o.queue_us = room_us > o.queue_us ? room_us : o.queue_us;
     if (coupled)
@@ -753,13 +775,25 @@ static struct obvious obvious_of(const struct rig *r,
         .modes = LOAD_MODE_ALL,
     };
     CU_ASSERT_EQUAL_FATAL(load_plan_make(&ask, &plan), 0);
+    if (!i->order->by_age) { /* by the work of its plan */
+        place =
+            pool_queue_place(r->pool, i, now_us, plan.compute_us, 0, now_us);
+        if (place.wait_us > o.queue_us)
+            o.queue_us = place.wait_us;
+        ask.compute_free_us = now_us + o.queue_us;
+        CU_ASSERT_EQUAL_FATAL(load_plan_make(&ask, &plan), 0);
+    }
     o.prefill_us = plan.compute_us;
     o.score_us = plan.finish_us - r->request.now_us;
     o.ttft_us = o.score_us + obvious_step_us(r, i, o.queue_us);
+    o.latest_us = o.ttft_us;
+    if (!i->order->by_age && place.most_us > o.queue_us)
+        o.latest_us += place.most_us - o.queue_us;
+    price += place.behind;
     o.score_us +=
         (int64_t)(price * (double)o.prefill_us + 16.0 * (double)room_us);
     o.score_us -= i->id == r->request.session ? 10000 : 0;
-    o.late = r->request.slo_ttft_us > 0 && o.ttft_us > r->request.slo_ttft_us;
+    o.late = r->request.slo_ttft_us > 0 && o.latest_us > r->request.slo_ttft_us;
     return o;
 }
 
@@ -788,8 +822,9 @@ static bool obvious_before(const struct obvious *a, const struct obvious *b)
 {
     if (a->late != b->late)
         return b->late;
-    if (a->late ? a->ttft_us != b->ttft_us : a->score_us != b->score_us)
-        return a->late ? a->ttft_us < b->ttft_us : a->score_us < b->score_us;
+    if (a->late ? a->latest_us != b->latest_us : a->score_us != b->score_us)
+        return a->late ? a->latest_us < b->latest_us
+                       : a->score_us < b->score_us;
     return a->queue_us < b->queue_us;
 }
 
@@ -899,7 +934,8 @@ static bool as_obvious(struct rig *r, unsigned *left_out)
         struct obvious o =
             obvious_of(r, i, usable, senders, n, r->pending.blocks, price);
 
-        if (e->queue_us != o.queue_us ||
+        if ((i->order->by_age ? e->queue_us != o.queue_us
+                              : e->queue_us > o.queue_us) ||
             (e->at_least
                  ? e->ttft_us > o.ttft_us || e->score_us > o.score_us
                  : e->ttft_us != o.ttft_us || e->score_us != o.score_us)) {
@@ -933,6 +969,8 @@ static bool as_obvious(struct rig *r, unsigned *left_out)
 
 static void test_obvious(void)
 {
+    static const char *const orders[] = {"fifo", "uncached_first",
+                                         "shortest_first"};
     const char *seed = getenv("SCHEDULE_PLAN_SEED");
     uint32_t cases = cases_of(4000);
     unsigned left_out = 0;
@@ -944,7 +982,7 @@ static void test_obvious(void)
         uint64_t at = rng_state;
         struct rig r;
 
-        order = pick(0, 1) ? "fifo" : "uncached_first";
+        order = orders[pick(0, 2)];
         coupled = pick(0, 1);
         rig_init(&r, "plan", 0, pick(0, 1));
         random_rig(&r);

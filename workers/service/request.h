@@ -84,6 +84,8 @@ struct request_kv {
 struct request_turn {
     uint64_t seq; /* order of arrival */
     int64_t arrival_us;
+    int64_t cost_us;     /* as the conductor predicts it; 0: not known */
+    int64_t deadline_us; /* of its first token; 0: no SLO */
     int64_t started_us;
     int64_t came_us;  /* the engine was free for it, but its load had not come;
                           0: that did not happen */

@@ -79,7 +79,13 @@ uint32_t batch_list_waiting(struct batch *b, bool only_taken)
         b->items[n] = (struct queue_item){
             .arrival_seq = r->turn.seq,
             .ready_at_us = r->load.held_back ? QUEUE_NOT_READY : 0,
-            .cost_us = r->prompt.n_tokens,
+            .cost_us =
+                r->turn.cost_us > 0 ? r->turn.cost_us : r->prompt.n_tokens,
+            .arrived_us = r->turn.arrival_us,
+            .deadline_us = r->turn.deadline_us > 0
+                               ? r->turn.deadline_us
+                               : r->turn.arrival_us + QUEUE_PATIENCE_US,
+            .has_slo = r->turn.deadline_us > 0,
             .loading_until_us = batch_is_loading(r) ? QUEUE_NOT_READY : 0,
         };
         b->items_of[n++] = r;

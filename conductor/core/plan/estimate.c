@@ -68,17 +68,24 @@ static int64_t transfer_us(const struct estimate_model *model,
 
 static const struct prefill_estimate nothing;
 
-/* How long a prefill waits that can begin at ready_us. The queue goes on while
+/* Where a prefill stands that can begin at ready_us. The queue goes on while
  * it waits for room. */
-static int64_t wait_us(const struct pool *pool,
-                       const struct pool_instance *instance,
-                       const struct estimate_prefill_request *request,
-                       int64_t ready_us, const struct prefill_estimate *e)
+static struct pool_place
+place_of(const struct pool *pool, const struct pool_instance *instance,
+         const struct estimate_prefill_request *request, int64_t ready_us,
+         const struct prefill_estimate *e)
 {
-    int64_t us = pool_queue_wait_us(pool, instance, ready_us, e->prefill_us,
-                                    request->deadline_us, request->now_us);
+    struct pool_place place =
+        pool_queue_place(pool, instance, ready_us, e->prefill_us,
+                         request->deadline_us, request->now_us);
 
-    return at_most_never(us > e->room_us ? us : e->room_us);
+    if (place.wait_us < e->room_us)
+        place.wait_us = e->room_us;
+    if (place.most_us < e->room_us)
+        place.most_us = e->room_us;
+    place.wait_us = at_most_never(place.wait_us);
+    place.most_us = at_most_never(place.most_us);
+    return place;
 }
 
 /* What is different where the request will decode, too. */
@@ -104,6 +111,15 @@ static void estimate_coupled(const struct estimate_model *model,
             beside_room_us(model->cost, instance, request->n_tokens, n_output);
 }
 
+static void set_ttft(struct prefill_estimate *out,
+                     const struct pool_place *place)
+{
+    int64_t own_us = out->prefill_us + out->beside.step_us;
+
+    out->ttft_us = place->wait_us + own_us;
+    out->most_us = place->most_us + own_us;
+}
+
 void estimate_prefill(const struct estimate_model *model,
                       const struct pool *pool,
                       const struct pool_instance *instance,
@@ -112,6 +128,7 @@ void estimate_prefill(const struct estimate_model *model,
 {
     const struct pool_instance *sender = request->sender;
     int64_t n_tokens = request->n_tokens, now_us = request->now_us;
+    struct pool_place place;
 
     /* Padding too: decisions are compared. Copied: a string instruction takes
      * longer to start than the rest of this function. */
@@ -139,16 +156,17 @@ void estimate_prefill(const struct estimate_model *model,
         out->too_long = pool_too_long(instance, n_tokens, 1);
     out->prefill_us = correction_apply_us(&instance->correction,
                                           out->predicted_us + out->beside_us);
-    out->queue_us = wait_us(pool, instance, request, now_us, out);
+    place = place_of(pool, instance, request, now_us, out);
+    out->queue_us = place.wait_us;
+    out->queue_most_us = place.most_us;
+    out->behind = place.behind;
     out->beside.step_us = out->beside.step_us > out->queue_us
                               ? out->beside.step_us - out->queue_us
                               : 0;
     out->score_us = out->transfer_us + out->queue_us + out->prefill_us;
-    out->ttft_us = out->queue_us;
     if (out->transfer_us > 0)
-        out->ttft_us =
-            wait_us(pool, instance, request, out->transfer_end_us, out);
-    out->ttft_us += out->prefill_us + out->beside.step_us;
+        place = place_of(pool, instance, request, out->transfer_end_us, out);
+    set_ttft(out, &place);
     out->queue_full = pool_prefill_full(instance);
 }
 
@@ -157,11 +175,13 @@ void estimate_add_own_load(const struct pool *pool,
                            const struct estimate_prefill_request *request,
                            int64_t own_ready_us, struct prefill_estimate *out)
 {
+    struct pool_place place;
+
     if (own_ready_us <= out->ready_us)
         return;
     out->ready_us = own_ready_us;
-    out->ttft_us = wait_us(pool, instance, request, own_ready_us, out) +
-                   out->prefill_us + out->beside.step_us;
+    place = place_of(pool, instance, request, own_ready_us, out);
+    set_ttft(out, &place);
 }
 
 /* What the cost model predicts for a plan's computing, before and after its
@@ -263,6 +283,7 @@ void estimate_plan(const struct estimate_model *model,
     out->prefill_us = plan->compute_us;
     out->score_us = plan->finish_us - request->now_us;
     out->ttft_us = out->score_us + request->beside.step_us;
+    out->most_us = out->ttft_us + out->queue_most_us - request->queue_us;
     out->late = false;
     out->last_prefill = instance->last_prefill;
 }

@@ -53,6 +53,10 @@ struct prefill_estimate {
     int64_t ready_us;        /* absolute: when its blocks are here and it can
                                 begin, those of its own slow tiers included */
     int64_t queue_us;        /* wait of a request whose blocks are here */
+    int64_t queue_most_us;   /* the same, whatever comes: where the queue order
+                                lets shorter ones pass, those who wait now may
+                                all go first, and later ones make nobody late */
+    uint32_t behind;         /* prefills that would wait for it to end */
     int64_t room_us;         /* of queue_us: until there is room to decode it;
                                 0: there is, or the pool is not aggregated */
     int64_t predicted_us;    /* prefill, by the cost model, on its own */
@@ -66,6 +70,7 @@ struct prefill_estimate {
                         the time until its turn has come and its blocks are
                         here, plus prefill; at most score_us while all are
                         ready */
+    int64_t most_us; /* likewise, after queue_most_us: SLOs look at it */
     bool planned;    /* by a load plan: local_blocks are resident,
                         used_blocks - split_block come from sources, transfer
                         is the whole load, predicted and prefill are the work

@@ -73,6 +73,7 @@ struct pool_instance {
     int64_t window_tokens;   /* prompt and output together; 0: any */
     size_t n_waiting;
     size_t max_waiting;
+    const struct queue_order *order;       /* in which it serves queue */
     struct queue_load load;                /* of queue */
     struct pool_running_load running_load; /* of running */
     struct correction correction;          /* of prefill times */

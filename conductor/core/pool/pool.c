@@ -48,6 +48,7 @@ const struct pool_config pool_config_default = {
     .max_pending_blocks = 1u << 18,
     .max_bookings = 1u << 16,
     .order = NULL, /* fifo */
+    .patience_us = QUEUE_PATIENCE_US,
     .correction_tau_us = 60000000,
     .correction_min_ratio = 0.25,
     .correction_max_ratio = 4.0,
@@ -62,9 +63,9 @@ static bool config_ok(const struct pool_config *c)
     return c->max_instances >= 1 &&
            c->max_instances <= PREFIX_INDEX_INSTANCES_MAX &&
            c->max_waiting >= 1 && c->max_waiting < QUEUE_ITEMS_MAX &&
-           c->max_running >= 1 && c->max_decodes >= 1 && c->max_bookings >= 1 &&
-           c->max_bookings < BOOKING_NONE && c->link_smoothing > 0.0 &&
-           c->link_smoothing <= 1.0 &&
+           c->patience_us > 0 && c->max_running >= 1 && c->max_decodes >= 1 &&
+           c->max_bookings >= 1 && c->max_bookings < BOOKING_NONE &&
+           c->link_smoothing > 0.0 && c->link_smoothing <= 1.0 &&
            correction_init(&correction, c->correction_tau_us,
                            c->correction_min_ratio,
                            c->correction_max_ratio) == 0;
@@ -186,6 +187,7 @@ int pool_add(struct pool *pool, const struct pool_instance_config *config,
         .block_tokens = block_tokens,
         .link_bytes_per_s = config->link_bytes_per_s,
         .max_waiting = c->max_waiting,
+        .order = config->order ? config->order : c->order,
         .running_load = {.first_us = INT64_MAX, .in_line = c->shared_steps},
         .max_batch = config->max_batch,
         .max_decodes =

@@ -29,6 +29,9 @@ struct pool_config {
     uint32_t max_bookings;       /* of links and tiers by unfinished prefills;
                                     bookings beyond it are not given back early */
     const struct queue_order *order; /* static; NULL: fifo */
+    int64_t
+        patience_us; /* how long after its arrival a prefill without an SLO
+                        is due, for orders that look at deadlines; above 0 */
     int64_t correction_tau_us; /* predicted work that it learns from, above 0 */
     double correction_min_ratio;
     double correction_max_ratio;
@@ -40,7 +43,8 @@ struct pool_config {
 };
 
 /* 64 instances, 512 waiting, 64 running, 1024 decodes, 1 << 18 pending
- * blocks, 1 << 16 bookings, fifo, 60 s in 0.25 .. 4, 0.25, seed 1. */
+ * blocks, 1 << 16 bookings, fifo, 30 s of patience, 60 s in 0.25 .. 4, 0.25,
+ * seed 1. */
 extern const struct pool_config pool_config_default;
 
 /* What the pool must know of an instance when it registers. */
@@ -53,6 +57,7 @@ struct pool_instance_config {
     uint32_t block_tokens;                /* of its KV blocks; 0: 1 */
     uint32_t max_batch;     /* decodes that it steps together; 0: any */
     uint32_t window_tokens; /* of its model, or smaller; 0: any */
+    const struct queue_order *order; /* static: its own; NULL: the pool's */
 };
 
 struct pool;
@@ -156,7 +161,8 @@ struct pool_prefill_request {
     int64_t ready_at_us;  /* when its blocks will have been fetched */
     int64_t loading_until_us; /* until then blocks come while it computes; 0:
                                  none do */
-    int64_t deadline_us;      /* 0: none */
+    int64_t arrived_us;
+    int64_t deadline_us; /* 0: none */
     int64_t uncached_tokens;
     int64_t cached_tokens;
     const uint64_t *keys; /* (n_keys), copied: the blocks are expected there
@@ -250,17 +256,24 @@ int pool_decode_done(struct pool *pool, uint32_t id, uint64_t request_id);
 int64_t pool_running_left_us(const struct pool_instance *instance,
                              int64_t now_us);
 
+/* The place of a new prefill in an instance's queue. */
+struct pool_place {
+    int64_t wait_us; /* until it begins, if nothing else comes */
+    int64_t most_us; /* until it begins, whatever comes: where the order lets
+                        others pass, all that waits now goes first */
+    uint32_t behind; /* prefills that would wait for it */
+};
+
 /*
- * How long a new prefill that is not loading would wait on an instance before
- * it begins, by the queue order.
+ * Where a new prefill that is not loading would stand, by the queue order.
  *   ready_at_us  when its blocks would be there; at most now_us: at once.
  *   cost_us      its own corrected cost; deadline_us 0: none.
- * Returns microseconds from now_us. Cost: see queue_wait_us().
+ * Cost: see queue_wait_us().
  */
-int64_t pool_queue_wait_us(const struct pool *pool,
-                           const struct pool_instance *instance,
-                           int64_t ready_at_us, int64_t cost_us,
-                           int64_t deadline_us, int64_t now_us);
+struct pool_place pool_queue_place(const struct pool *pool,
+                                   const struct pool_instance *instance,
+                                   int64_t ready_at_us, int64_t cost_us,
+                                   int64_t deadline_us, int64_t now_us);
 
 /*
  * The KV of a request on an instance at its longest: its prompt and all output

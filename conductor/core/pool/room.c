@@ -39,21 +39,30 @@ int64_t pool_running_left_us(const struct pool_instance *instance,
     return left_us;
 }
 
-int64_t pool_queue_wait_us(const struct pool *pool,
-                           const struct pool_instance *instance,
-                           int64_t ready_at_us, int64_t cost_us,
-                           int64_t deadline_us, int64_t now_us)
+struct pool_place pool_queue_place(const struct pool *pool,
+                                   const struct pool_instance *instance,
+                                   int64_t ready_at_us, int64_t cost_us,
+                                   int64_t deadline_us, int64_t now_us)
 {
+    int64_t left_us = pool_running_left_us(instance, now_us);
+    struct pool_place place;
     struct queue_item item = {
         .arrival_seq = pool->next_seq,
         .ready_at_us = ready_at_us,
         .cost_us = cost_us,
-        .deadline_us = deadline_us,
+        .arrived_us = now_us,
+        .deadline_us =
+            deadline_us > 0 ? deadline_us : now_us + pool->config.patience_us,
+        .has_slo = deadline_us > 0,
     };
 
-    return queue_wait_us(pool->config.order, instance->queue,
-                         instance->n_waiting, &instance->load, &item,
-                         pool_running_left_us(instance, now_us), now_us);
+    place.wait_us =
+        queue_wait_us(instance->order, instance->queue, instance->n_waiting,
+                      &instance->load, &item, left_us, now_us, &place.behind);
+    place.most_us = left_us + instance->load.cost_us;
+    if (instance->order->by_age || place.most_us < place.wait_us)
+        place.most_us = place.wait_us;
+    return place;
 }
 
 int64_t pool_kv_tokens(const struct pool_instance *instance,

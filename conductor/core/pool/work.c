@@ -92,7 +92,12 @@ int pool_prefill_accept(struct pool *pool, uint32_t id,
                  .ready_at_us = request->ready_at_us,
                  .cost_us =
                      correction_apply_us(&view->correction, predicted_us),
-                 .deadline_us = request->deadline_us,
+                 .arrived_us = request->arrived_us,
+                 .deadline_us =
+                     request->deadline_us > 0
+                         ? request->deadline_us
+                         : request->arrived_us + pool->config.patience_us,
+                 .has_slo = request->deadline_us > 0,
                  .loading_until_us = request->loading_until_us},
         .predicted_us = predicted_us,
         .uncached_tokens = request->uncached_tokens,

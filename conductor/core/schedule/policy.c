@@ -44,3 +44,14 @@ void policy_options_apply(const struct schedule_policy *policy,
         (void)!policy_options_set(policy, values, settings[i].name,
                                   settings[i].value);
 }
+
+const char *policy_queue_order(const struct schedule_policy *policy,
+                               const double values[POLICY_OPTIONS_MAX],
+                               const char *configured)
+{
+    const struct policy_option *o = policy_option_by_name(policy, "order");
+
+    return policy->queue_order && o && values[o - policy->options] > 0.0
+               ? policy->queue_order
+               : configured;
+}

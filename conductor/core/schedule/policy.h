@@ -79,6 +79,10 @@ struct schedule_policy {
     size_t n_options;                    /* at most POLICY_OPTIONS_MAX */
     size_t state_bytes; /* of what it keeps from decision to decision */
 
+    /* The order in which instances serve its prefills; NULL: as configured. A
+     * policy with one has an option `order`, which turns it off with 0. */
+    const char *queue_order;
+
     bool without_cost_model; /* it chooses well even without predicted times */
 
     /* Sets up the zeroed state. NULL: zeroes are enough. */
@@ -168,6 +172,12 @@ void policy_options_init(const struct schedule_policy *policy,
 void policy_options_apply(const struct schedule_policy *policy,
                           double values[POLICY_OPTIONS_MAX],
                           const struct policy_setting *settings, size_t n);
+
+/* The queue order under a policy with these options: its own, or else the one
+ * that is configured. */
+const char *policy_queue_order(const struct schedule_policy *policy,
+                               const double values[POLICY_OPTIONS_MAX],
+                               const char *configured);
 
 /* The policy's option of that name; NULL if it has none. */
 const struct policy_option *

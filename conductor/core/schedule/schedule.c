@@ -90,7 +90,7 @@ static int64_t candidate_fits_in_us(const struct scheduler *s,
         return s->policy->fits_in_us(s, request, e);
     if (e->transfer_us + e->prefill_us - e->beside_us > request->slo_ttft_us)
         return -1;
-    return e->ttft_us > request->slo_ttft_us ? e->ttft_us - request->slo_ttft_us
+    return e->most_us > request->slo_ttft_us ? e->most_us - request->slo_ttft_us
                                              : 0;
 }
 
@@ -104,7 +104,7 @@ static int64_t ttft_fits_in_us(const struct scheduler *s,
 
     for (size_t c = 0; c < decision->n_candidates; c++) {
         const struct prefill_estimate *e = &decision->candidates[c];
-        int64_t in_us = e->ttft_us - request->slo_ttft_us;
+        int64_t in_us = e->most_us - request->slo_ttft_us;
 
         if (e->too_long || e->queue_full || e->instance == decision->prefill ||
             (best_us >= 0 && in_us >= best_us))
@@ -120,7 +120,7 @@ static void admit(struct scheduler *s, const struct schedule_request *request,
                   struct schedule_decision *decision)
 {
     struct admission_request ask = {
-        .ttft_us = decision->chosen.ttft_us,
+        .ttft_us = decision->chosen.most_us,
         .tbt_us = decision->tbt_us,
         .slo_ttft_us = request->slo_ttft_us,
         .slo_tbt_us = request->slo_tbt_us,
@@ -169,15 +169,15 @@ static void choose_in_time(struct scheduler *s,
 {
     const struct prefill_estimate *best = NULL;
 
-    if (meets_ttft(s, request, decision->chosen.ttft_us))
+    if (meets_ttft(s, request, decision->chosen.most_us))
         return;
     for (size_t c = 0; c < decision->n_candidates; c++) {
         const struct prefill_estimate *e = &decision->candidates[c];
 
-        if (policy_may_take(e) && (!best || e->ttft_us < best->ttft_us))
+        if (policy_may_take(e) && (!best || e->most_us < best->most_us))
             best = e;
     }
-    if (!best || !meets_ttft(s, request, best->ttft_us))
+    if (!best || !meets_ttft(s, request, best->most_us))
         return;
     decision->chosen = *best;
     decision->prefill = best->instance;
@@ -291,9 +291,8 @@ int schedule_commit(struct scheduler *scheduler,
                                         decision->plan.mode == LOAD_MODE_BOTH
                                     ? chosen->transfer_end_us
                                     : 0,
-            .deadline_us = request->slo_ttft_us > 0
-                               ? request->now_us + request->slo_ttft_us
-                               : 0,
+            .arrived_us = request->now_us,
+            .deadline_us = schedule_deadline_us(request),
             .uncached_tokens = request->n_tokens - chosen->cached_tokens,
             .cached_tokens = chosen->cached_tokens,
             .keys = request->keys,

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "conductor/core/step/shortest.h"
 #include "conductor/core/step/wait.h"
 
 /* The oldest ready item. */
@@ -18,7 +19,8 @@ static int fifo_pick(const struct queue_item *items, size_t n, int64_t now_us)
 }
 
 static int64_t fifo_begin_us(const struct queue_item *items, size_t n,
-                             const struct queue_item *item, int64_t start_us)
+                             const struct queue_item *item, int64_t start_us,
+                             uint32_t *)
 {
     return wait_begin_us(items, n, item, false, start_us);
 }
@@ -38,7 +40,7 @@ static int fifo_strict_pick(const struct queue_item *items, size_t n,
 /* One after another. */
 static int64_t fifo_strict_begin_us(const struct queue_item *items, size_t n,
                                     const struct queue_item *item,
-                                    int64_t start_us)
+                                    int64_t start_us, uint32_t *)
 {
     int64_t begin_us = start_us;
 
@@ -78,7 +80,7 @@ static int uncached_first_pick(const struct queue_item *items, size_t n,
 
 static int64_t uncached_first_begin_us(const struct queue_item *items, size_t n,
                                        const struct queue_item *item,
-                                       int64_t start_us)
+                                       int64_t start_us, uint32_t *)
 {
     return wait_begin_us(items, n, item, true, start_us);
 }
@@ -88,6 +90,7 @@ static const struct queue_order orders[] = {
     {"fifo_strict", fifo_strict_pick, fifo_strict_begin_us, false, true},
     {"uncached_first", uncached_first_pick, uncached_first_begin_us, true,
      true},
+    {"shortest_first", shortest_pick, shortest_begin_us, false, false},
 };
 
 const struct queue_order *queue_order_by_name(const char *name)

@@ -12,18 +12,26 @@
 
 /* The order of workers unless the conductor's configuration says otherwise. */
 #define QUEUE_ORDER_DEFAULT "uncached_first"
+/* How long after its arrival a prefill without an SLO is due, for orders that
+ * look at deadlines. It is refused for nothing. */
+#define QUEUE_PATIENCE_US 30000000
 /* Most items one queue can hold. */
 #define QUEUE_ITEMS_MAX 65536u
 /* ready_at_us of an item whose fetch has no known end. */
 #define QUEUE_NOT_READY INT64_MAX
 
 struct queue_item {
-    uint64_t arrival_seq;     /* grows with every accepted request */
-    int64_t ready_at_us;      /* its blocks are there, and it can be served from
-                                 then on. A worker says 0, or QUEUE_NOT_READY
-                                 while it still loads */
-    int64_t cost_us;          /* estimated time of service */
-    int64_t deadline_us;      /* 0: none */
+    uint64_t arrival_seq; /* grows with every accepted request */
+    int64_t ready_at_us;  /* its blocks are there, and it can be served from
+                             then on. A worker says 0, or QUEUE_NOT_READY
+                             while it still loads */
+    int64_t cost_us;      /* estimated time of service */
+    int64_t piece_us;     /* of its next chunk, behind which others may go
+                             first; 0: it is computed as a whole */
+    int64_t arrived_us;
+    int64_t deadline_us; /* of its first token; without an SLO so long after its
+                            arrival as everybody may wait */
+    bool has_slo;
     int64_t loading_until_us; /* until then its cached prefix is loaded while it
                                  could be computed; 0: it loads nothing. A
                                  worker says QUEUE_NOT_READY while it loads */
@@ -43,10 +51,12 @@ struct queue_order {
     /* The item to serve next among n, or -1: none is ready at now_us. */
     int (*pick)(const struct queue_item *items, size_t n, int64_t now_us);
     /* When an instance that is free from start_us on would begin `item`, which
-     * is younger than the items, not loading, and ready some time. The items
-     * stand by age. INT64_MAX: never. */
+     * is younger than the items, not loading, and ready some time; and how many
+     * of them would be served after it. The items stand by age. INT64_MAX:
+     * never. */
     int64_t (*begin_us)(const struct queue_item *items, size_t n,
-                        const struct queue_item *item, int64_t start_us);
+                        const struct queue_item *item, int64_t start_us,
+                        uint32_t *behind);
     /* Items that are loading come after all others. */
     bool loading_last;
     /* Items that are ready, and do not come last, are served by their age. */
@@ -54,9 +64,10 @@ struct queue_order {
 };
 
 /*
- * The order of that name: "fifo" (oldest ready item first; an item whose
- * fetch is under way does not block the ready ones behind it), "fifo_strict"
- * (it does: oldest item first, and it is waited for) or "uncached_first" (as
+ * The order of that name: "shortest_first" (the shortest that makes nobody
+ * late, see shortest.h), "fifo" (oldest ready item first; an item whose fetch
+ * is under way does not block the ready ones behind it), "fifo_strict" (it
+ * does: oldest item first, and it is waited for) or "uncached_first" (as
  * "fifo", but items whose cached prefix is being loaded after all others, as in
  * Cake's adaptive scheduling; they wait as long as others keep coming, until
  * their load is over). Returns it, static, or NULL: no such order.
@@ -82,6 +93,7 @@ int queue_pick(const struct queue_order *order, const struct queue_item *items,
  *   load             of the items.
  *   item             borrowed: younger than they are, and not loading.
  *   running_left_us  what is left of the work in service, at least 0.
+ *   *behind          how many of the items would wait for it.
  * Returns microseconds; INT64_MAX if it would never be ready. Cost: O(1) for
  * orders by age as long as all are ready when the instance gets free, else
  * O(n), and O(log n) for each item that is not ready then (see wait.h).
@@ -90,18 +102,20 @@ static inline int64_t queue_wait_us(const struct queue_order *order,
                                     const struct queue_item *items, size_t n,
                                     const struct queue_load *load,
                                     const struct queue_item *item,
-                                    int64_t running_left_us, int64_t now_us)
+                                    int64_t running_left_us, int64_t now_us,
+                                    uint32_t *behind)
 {
     int64_t start_us = now_us + running_left_us;
     int64_t begin_us;
 
+    *behind = 0;
     if (item->ready_at_us == QUEUE_NOT_READY)
         return INT64_MAX;
     if (order->by_age && load->latest_ready_us <= start_us &&
         (!order->loading_last || load->latest_loading_us <= start_us) &&
         item->ready_at_us <= start_us + load->cost_us)
         return running_left_us + load->cost_us;
-    begin_us = order->begin_us(items, n, item, start_us);
+    begin_us = order->begin_us(items, n, item, start_us, behind);
     return begin_us == INT64_MAX ? INT64_MAX : begin_us - now_us;
 }
 

@@ -150,6 +150,27 @@ static void raise_bound(const struct search *f, struct prefill_estimate *e)
     plan_set_score(s, f->request, e);
 }
 
+/* What it computes says where it stands in the queue, and that what it
+ * computes. Its place was that of the least work; it gets that of the plan for
+ * that place, and from there a plan again. */
+static bool take_place(const struct search *f, const struct pool_instance *i,
+                       struct prefill_estimate *e)
+{
+    const struct schedule_request *request = f->request;
+    struct pool_place place;
+    int64_t before_us = e->queue_us;
+
+    if (i->order->by_age)
+        return false;
+    place = pool_queue_place(f->s->pool, i, request->now_us, e->prefill_us,
+                             schedule_deadline_us(request), request->now_us);
+    e->behind = place.behind;
+    if (place.wait_us > e->queue_us)
+        e->queue_us = place.wait_us;
+    plan_set_score(f->s, request, e);
+    return e->queue_us > before_us;
+}
+
 static void search_work_out(struct search *f, struct prefill_estimate *e)
 {
     const struct pool_instance *i = pool_get(f->s->pool, e->instance);
@@ -160,6 +181,9 @@ static void search_work_out(struct search *f, struct prefill_estimate *e)
                        &site);
     work_out(f->s, f->request, f->usable_blocks, &site, load_modes(f->s), &plan,
              e);
+    if (take_place(f, i, e))
+        work_out(f->s, f->request, f->usable_blocks, &site, load_modes(f->s),
+                 &plan, e);
     if (!site.own)
         f->dominators[f->n_dominators++ % DOMINATORS_MAX] = (struct dominator){
             site.resident, e->queue_us, correction_factor(&i->correction),
@@ -294,9 +318,9 @@ static int64_t fits_in_us(const struct scheduler *s,
                           const struct schedule_request *request,
                           const struct prefill_estimate *candidate)
 {
-    int64_t in_us = candidate->ttft_us - request->slo_ttft_us;
-    int64_t idle_us = candidate->queue_us;
-    struct prefill_estimate idle = *candidate;
+    int64_t in_us = candidate->most_us - request->slo_ttft_us;
+    int64_t idle_us = candidate->queue_most_us;
+    struct prefill_estimate last = *candidate, idle;
     struct schedule_site site;
 
     schedule_find_site(
@@ -306,6 +330,8 @@ static int64_t fits_in_us(const struct scheduler *s,
     for (size_t i = 0; i < site.n; i++)
         if (site.loads[i].free_at_us - request->now_us > idle_us)
             idle_us = site.loads[i].free_at_us - request->now_us;
+    last.queue_us = last.queue_most_us;
+    idle = last;
     idle.beside = (struct beside){0}; /* its decodes end, too */
     if (idle_us >= ESTIMATE_NEVER_US ||
         ttft_later_us(s, request, &site, &idle, idle_us) > request->slo_ttft_us)
@@ -315,7 +341,7 @@ static int64_t fits_in_us(const struct scheduler *s,
     /* It ends no sooner for being asked later, so what is missing then is to
      * be waited for besides. */
     for (int looks = 1; looks < FITS_LOOKS_MAX && in_us < idle_us; looks++) {
-        int64_t late_us = ttft_later_us(s, request, &site, candidate, in_us) -
+        int64_t late_us = ttft_later_us(s, request, &site, &last, in_us) -
                           request->slo_ttft_us;
 
         if (late_us <= 0)
@@ -330,6 +356,7 @@ const struct schedule_policy policy_plan = {
     .help = "the best plan of what to compute and what to load, and from where",
     .options = plan_options,
     .n_options = PLAN_OPTIONS,
+    .queue_order = "shortest_first",
     .state_bytes = sizeof(struct plan_state),
     .estimate = estimate,
     .choose = choose,

@@ -23,6 +23,12 @@ const struct policy_option plan_options[PLAN_OPTIONS] = {
     [PLAN_ROOM_PRICE] = {"room_price", 0, 1e6, false, 16,
                          "aggregated pools: seconds to add to each second that "
                          "a request waits for room to decode"},
+    [PLAN_ORDER] = {"order", 0, 1, true, 1,
+                    "1: instances serve shortest_first; 0: in the order that "
+                    "is configured"},
+    [PLAN_BEHIND_PRICE] = {"behind_price", 0, 1e6, false, 1,
+                           "seconds to add to each second of engine time for "
+                           "each prefill that waits for it"},
     POLICY_PRICE_OPTIONS(1),
 };
 
@@ -36,11 +42,17 @@ double plan_engine_price(const struct scheduler *s, size_t n_instances,
                                              (double)n_instances;
 }
 
+/* When it ends, whatever comes. */
+static int64_t latest_us(const struct prefill_estimate *e)
+{
+    return e->most_us > e->ttft_us ? e->most_us : e->ttft_us;
+}
+
 bool plan_before(const struct prefill_estimate *a,
                  const struct prefill_estimate *b)
 {
-    int64_t end_a = a->late ? a->ttft_us : a->score_us;
-    int64_t end_b = b->late ? b->ttft_us : b->score_us;
+    int64_t end_a = a->late ? latest_us(a) : a->score_us;
+    int64_t end_b = b->late ? latest_us(b) : b->score_us;
 
     if (a->late != b->late)
         return b->late;
@@ -73,7 +85,9 @@ void plan_set_score(const struct scheduler *s,
                     const struct schedule_request *request,
                     struct prefill_estimate *e)
 {
-    double others_us = price_of(s, e) * (double)e->prefill_us +
+    double price =
+        price_of(s, e) + s->options[PLAN_BEHIND_PRICE] * (double)e->behind;
+    double others_us = price * (double)e->prefill_us +
                        s->options[PLAN_ROOM_PRICE] * (double)e->room_us;
 
     /* Every instance that decodes is in the middle of a step: no reason to go
@@ -84,5 +98,5 @@ void plan_set_score(const struct scheduler *s,
                       : ESTIMATE_NEVER_US;
     if (e->instance == request->session)
         e->score_us -= (int64_t)(s->options[PLAN_SESSION] * 1e3);
-    e->late = request->slo_ttft_us > 0 && e->ttft_us > request->slo_ttft_us;
+    e->late = request->slo_ttft_us > 0 && latest_us(e) > request->slo_ttft_us;
 }

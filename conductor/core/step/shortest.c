@@ -1,0 +1,232 @@
+/* The shortest first, guarded by deadlines. */
+#include "conductor/core/step/shortest.h"
+
+#define AGE_WEIGHT 10 /* so much waiting counts as 1 of cost */
+#define DROPPED UINT32_MAX
+
+struct guard {
+    const struct queue_item *items;
+    uint32_t by_deadline[QUEUE_ITEMS_MAX]; /* (n) of those that are ready */
+    size_t n;
+    uint32_t heap[QUEUE_ITEMS_MAX]; /* places in by_deadline: whom to drop */
+    size_t n_heap;
+};
+
+static bool due_before(const struct queue_item *a, const struct queue_item *b)
+{
+    return a->deadline_us != b->deadline_us ? a->deadline_us < b->deadline_us
+                                            : a->arrival_seq < b->arrival_seq;
+}
+
+static bool shorter(const struct queue_item *a, const struct queue_item *b)
+{
+    return a->cost_us != b->cost_us ? a->cost_us < b->cost_us
+                                    : a->arrival_seq < b->arrival_seq;
+}
+
+/* What rule 3 compares, times AGE_WEIGHT. */
+static int64_t rank_of(const struct queue_item *i)
+{
+    return AGE_WEIGHT * i->cost_us + i->arrived_us;
+}
+
+static bool ranks_before(const struct queue_item *a, const struct queue_item *b)
+{
+    int64_t rank_a = rank_of(a), rank_b = rank_of(b);
+
+    return rank_a != rank_b ? rank_a < rank_b : a->arrival_seq < b->arrival_seq;
+}
+
+/* Of n, the last by deadline on top, but for the one at `at`. */
+static void sink_deadline(struct guard *g, size_t n, size_t at)
+{
+    uint32_t *by = g->by_deadline, moved = by[at];
+
+    for (size_t child; (child = 2 * at + 1) < n; at = child) {
+        if (child + 1 < n &&
+            due_before(&g->items[by[child]], &g->items[by[child + 1]]))
+            child++;
+        if (!due_before(&g->items[moved], &g->items[by[child]]))
+            break;
+        by[at] = by[child];
+    }
+    by[at] = moved;
+}
+
+/* By deadline. Most often they stand so already. */
+static void sort(struct guard *g)
+{
+    size_t i = 1;
+
+    while (i < g->n && !due_before(&g->items[g->by_deadline[i]],
+                                   &g->items[g->by_deadline[i - 1]]))
+        i++;
+    if (i >= g->n)
+        return;
+    for (size_t at = g->n / 2; at-- > 0;)
+        sink_deadline(g, g->n, at);
+    for (size_t n = g->n; n-- > 1;) {
+        uint32_t last = g->by_deadline[0];
+
+        g->by_deadline[0] = g->by_deadline[n];
+        g->by_deadline[n] = last;
+        sink_deadline(g, n, 0);
+    }
+}
+
+static const struct queue_item *item_at(const struct guard *g, uint32_t place)
+{
+    return &g->items[g->by_deadline[place]];
+}
+
+static bool dropped_before(const struct guard *g, uint32_t a, uint32_t b)
+{
+    const struct queue_item *x = item_at(g, a), *y = item_at(g, b);
+
+    return x->has_slo != y->has_slo ? y->has_slo : shorter(y, x);
+}
+
+static void heap_put(struct guard *g, uint32_t place)
+{
+    size_t at = g->n_heap++;
+
+    for (size_t up; at > 0; at = up) {
+        up = (at - 1) / 2;
+        if (!dropped_before(g, place, g->heap[up]))
+            break;
+        g->heap[at] = g->heap[up];
+    }
+    g->heap[at] = place;
+}
+
+static uint32_t heap_take(struct guard *g)
+{
+    uint32_t top = g->heap[0], moved = g->heap[--g->n_heap];
+    size_t at = 0;
+
+    for (size_t child; (child = 2 * at + 1) < g->n_heap; at = child) {
+        if (child + 1 < g->n_heap &&
+            dropped_before(g, g->heap[child + 1], g->heap[child]))
+            child++;
+        if (!dropped_before(g, g->heap[child], moved))
+            break;
+        g->heap[at] = g->heap[child];
+    }
+    if (g->n_heap > 0)
+        g->heap[at] = moved;
+    return top;
+}
+
+/* Rule 1, where some cannot be in time: marks those that are not protected. */
+static void drop_late(struct guard *g, int64_t now_us)
+{
+    int64_t end_us = now_us;
+
+    g->n_heap = 0;
+    for (uint32_t p = 0; p < g->n; p++) {
+        const struct queue_item *i = item_at(g, p);
+        int64_t deadline_us = i->deadline_us;
+
+        if (now_us + i->cost_us > deadline_us) {
+            g->by_deadline[p] = DROPPED;
+            continue;
+        }
+        heap_put(g, p);
+        end_us += i->cost_us;
+        while (end_us > deadline_us) {
+            uint32_t drop = heap_take(g);
+
+            end_us -= item_at(g, drop)->cost_us;
+            g->by_deadline[drop] = DROPPED;
+        }
+    }
+}
+
+/* Whether all that are ready would be in time, served by deadline. */
+static bool all_in_time(const struct guard *g, int64_t now_us)
+{
+    int64_t end_us = now_us;
+
+    for (uint32_t p = 0; p < g->n; p++) {
+        end_us += item_at(g, p)->cost_us;
+        if (end_us > item_at(g, p)->deadline_us)
+            return false;
+    }
+    return true;
+}
+
+/* Rules 2 and 3. Returns a place, or g->n: none is protected. */
+static size_t best_protected(const struct guard *g, int64_t now_us)
+{
+    int64_t end_us = now_us, slack_us = INT64_MAX;
+    size_t best = g->n;
+
+    for (uint32_t p = 0; p < g->n; p++) {
+        const struct queue_item *i;
+        int64_t piece_us;
+
+        if (g->by_deadline[p] == DROPPED)
+            continue;
+        i = item_at(g, p);
+        piece_us = i->piece_us > 0 ? i->piece_us : i->cost_us;
+        if (piece_us <= slack_us &&
+            (best == g->n || ranks_before(i, item_at(g, (uint32_t)best))))
+            best = p;
+        end_us += i->cost_us;
+        if (i->deadline_us - end_us < slack_us)
+            slack_us = i->deadline_us - end_us;
+    }
+    return best;
+}
+
+static int shortest_ready(const struct queue_item *items, size_t n,
+                          int64_t now_us)
+{
+    int best = -1;
+
+    for (size_t i = 0; i < n; i++)
+        if (items[i].ready_at_us <= now_us &&
+            (best < 0 || shorter(&items[i], &items[best])))
+            best = (int)i;
+    return best;
+}
+
+int shortest_pick(const struct queue_item *items, size_t n, int64_t now_us)
+{
+    struct guard g;
+    size_t best;
+
+    g.items = items;
+    g.n = 0;
+    for (uint32_t i = 0; i < n; i++)
+        if (items[i].ready_at_us <= now_us)
+            g.by_deadline[g.n++] = i;
+    if (g.n <= 1)
+        return g.n > 0 ? (int)g.by_deadline[0] : -1;
+    sort(&g);
+    if (!all_in_time(&g, now_us))
+        drop_late(&g, now_us);
+    best = best_protected(&g, now_us);
+    return best < g.n ? (int)g.by_deadline[best]
+                      : shortest_ready(items, n, now_us);
+}
+
+int64_t shortest_begin_us(const struct queue_item *items, size_t n,
+                          const struct queue_item *item, int64_t start_us,
+                          uint32_t *behind)
+{
+    int64_t rank = rank_of(item), ahead_us = 0;
+    uint32_t n_ahead = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        const struct queue_item *q = &items[i];
+        bool ahead =
+            rank_of(q) <= rank && start_us + q->cost_us <= q->deadline_us;
+
+        ahead_us += ahead ? q->cost_us : 0;
+        n_ahead += ahead;
+    }
+    *behind = (uint32_t)n - n_ahead;
+    start_us += ahead_us;
+    return item->ready_at_us > start_us ? item->ready_at_us : start_us;
+}

@@ -1,0 +1,40 @@
+/*
+ * The order shortest_first: the shortest prefill goes first, as long as nobody
+ * who can still be in time gets late by it. Internal to the queue's orders.
+ */
+#ifndef CONDUCTOR_CORE_STEP_SHORTEST_H
+#define CONDUCTOR_CORE_STEP_SHORTEST_H
+
+#include "conductor/core/step/queue.h"
+
+/*
+ * Which item runs next.
+ *   1. Protected are as many items as can be in time (Moore and Hodgson's
+ *      rule): by deadline, add up the costs; skip what is late anyway; whenever
+ *      now + sum is past a deadline, drop the largest so far, of those without
+ *      an SLO if there are any.
+ *   2. A protected item may run now if its next piece delays none of those with
+ *      earlier deadlines beyond them.
+ *   3. Of these the smallest cost + arrival / 10 runs: a second of waiting
+ *      counts as a tenth of a second less to compute. None is protected: the
+ *      shortest.
+ * Of equals the one that came first. What is not ready takes no part.
+ *   items  (n), in any sequence; n <= QUEUE_ITEMS_MAX.
+ * Returns its index; -1: none is ready. Cost: O(n), and O(n log n) if deadlines
+ * do not come in the order of the items or some are past.
+ */
+int shortest_pick(const struct queue_item *items, size_t n, int64_t now_us);
+
+/*
+ * When `item` would begin on an instance that is free from start_us on, by rule
+ * 3 alone: behind all that are ahead by cost and age, unless they are too late
+ * to be protected. Exact while all are ready and no deadline is near.
+ *   item     younger than the items.
+ *   *behind  how many of them would wait until it is done.
+ * Cost: O(n).
+ */
+int64_t shortest_begin_us(const struct queue_item *items, size_t n,
+                          const struct queue_item *item, int64_t start_us,
+                          uint32_t *behind);
+
+#endif
