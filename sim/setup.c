@@ -121,6 +121,7 @@ static int make_pool(struct sim *sim)
     config.correction_tau_us *= SIM_SLOWDOWN;
     config.patience_us *= SIM_SLOWDOWN;
     config.order = sim->order;
+    config.uncorrected = !policy_corrects(sim->policy, sim->policy_options);
     config.shared_steps = c->coupled_nodes > 0;
     config.seed = sim->config.seed;
     sim->pool = pool_new(&config);

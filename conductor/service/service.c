@@ -78,6 +78,7 @@ static int service_alloc(struct service *s)
     pool.seed = (uint64_t)c->seed;
     pool.order = queue_order_by_name(
         policy_queue_order(policy, options, c->queue_order));
+    pool.uncorrected = !policy_corrects(policy, options);
     pool.shared_steps = c->pool == CONFIG_POOL_AGGREGATED;
     pool.correction_tau_us = c->correction_ms * 1000;
     struct prefix_index_config index = {

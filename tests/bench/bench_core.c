@@ -369,6 +369,35 @@ static void bench_reject(const char *policy)
     world_fini(&w);
 }
 
+/* What the next of 500 costs to pick: by deadline in time, and hopelessly late.
+ */
+static void bench_pick(bool late)
+{
+    enum { N = 500 };
+    const struct queue_order *order = queue_order_by_name("shortest_first");
+    static struct queue_item items[N];
+    static double times[2000];
+    uint64_t sum = 0;
+
+    for (uint64_t i = 0; i < N; i++)
+        items[i] = (struct queue_item){
+            .arrival_seq = i,
+            .arrived_us = (int64_t)i * 1000,
+            .cost_us = 1000 + (int64_t)(rng() % 100000),
+            .deadline_us = (int64_t)i * 1000 + (late ? 3000000 : 30000000)};
+    for (size_t r = 0; r < 2000; r++) {
+        double from = now_s();
+
+        sum += (uint64_t)queue_pick(order, items, N, N * 1000);
+        times[r] = now_s() - from;
+    }
+    latency(late ? "pick, shortest_first, 500, most of them late"
+                 : "pick, shortest_first, 500",
+            times, 2000, "");
+    if (sum == 0)
+        puts("");
+}
+
 static void bench_cases(const char *policy)
 {
     bench_decide(16, policy, false);
@@ -381,6 +410,7 @@ static void bench_cases(const char *policy)
     bench_same_blocks(policy, CHAIN / 2, true);
     bench_long_queues(16, policy, "fifo");
     bench_long_queues(16, policy, "uncached_first");
+    bench_long_queues(16, policy, "shortest_first");
     bench_reject(policy);
 }
 
@@ -396,5 +426,7 @@ int main(int argc, char **argv)
     }
     bench_cases("global_cache");
     bench_cases("plan");
+    bench_pick(false);
+    bench_pick(true);
     return 0;
 }

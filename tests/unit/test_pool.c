@@ -675,6 +675,70 @@ static void test_others(void)
     pool_free(pool);
 }
 
+/* A card that turns `slower` times slower: after 3 minutes of its predicted
+ * work, in prompts of 0.05 to 10 s, 5 % of the difference is left, and as much
+ * as the noise of the last minute. */
+static void check_found_out(double slower, uint64_t noise_percent,
+                            double off_by)
+{
+    struct pool_config config = pool_config_default;
+    struct pool *pool;
+    uint64_t seed = 1, request = 0;
+    int64_t work_us = 0;
+    uint32_t id;
+
+    config.max_instances = 1;
+    pool = pool_new(&config);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(pool);
+    id = add(pool, ROLE_PREFILL);
+    while (work_us < 180000000) {
+        int64_t us, percent = 100;
+
+        seed = seed * 6364136223846793005u + 1442695040888963407u;
+        us = 50000 << (seed >> 33) % 8;
+        if (noise_percent > 0)
+            percent += (int64_t)((seed >> 40) % (2 * noise_percent + 1)) -
+                       (int64_t)noise_percent;
+        CU_ASSERT_EQUAL(accept(pool, id, request, us, NULL, 0), 0);
+        CU_ASSERT_EQUAL(
+            pool_prefill_done(
+                pool, id, request++,
+                (int64_t)((double)us * slower * (double)percent / 100.0), 0),
+            0);
+        work_us += us;
+    }
+    CU_ASSERT_DOUBLE_EQUAL(pool_get(pool, id)->correction.ratio, slower,
+                           off_by);
+    pool_free(pool);
+}
+
+static void test_found_out(void)
+{
+    check_found_out(1.0, 0, 0.0);
+    check_found_out(1.3, 0, 0.3 * 0.05);
+    check_found_out(2.0, 0, 1.0 * 0.05);
+    check_found_out(1.3, 50, 0.3 * 0.05 + 0.13); /* a tenth of it */
+    check_found_out(2.0, 50, 1.0 * 0.05 + 0.2);
+}
+
+/* Without correction nothing is learned. */
+static void test_uncorrected(void)
+{
+    struct pool_config config = pool_config_default;
+    struct pool *pool;
+    uint32_t id;
+
+    config.max_instances = 1;
+    config.uncorrected = true;
+    pool = pool_new(&config);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(pool);
+    id = add(pool, ROLE_PREFILL);
+    CU_ASSERT_EQUAL(accept(pool, id, 1, 60000000, NULL, 0), 0);
+    CU_ASSERT_EQUAL(pool_prefill_done(pool, id, 1, 120000000, 0), 0);
+    CU_ASSERT_EQUAL(pool_get(pool, id)->correction.ratio, 1.0);
+    pool_free(pool);
+}
+
 int main(void)
 {
     CU_initialize_registry();
@@ -697,6 +761,8 @@ int main(void)
     CU_add_test(suite, "random", test_random);
     CU_add_test(suite, "shared steps", test_shared_steps);
     CU_add_test(suite, "decodes of others", test_others);
+    CU_add_test(suite, "a slower card is found out", test_found_out);
+    CU_add_test(suite, "uncorrected", test_uncorrected);
     CU_basic_run_tests();
     unsigned failed = CU_get_number_of_failures();
     CU_cleanup_registry();

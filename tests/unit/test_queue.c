@@ -382,8 +382,8 @@ static int obvious_pick(struct obvious *o, int64_t now_us)
     obvious_protect(o, now_us);
     for (size_t p = 0; p < o->n_due; p++) {
         const struct queue_item *i = &o->items[o->due[p]];
-        int64_t rank = 10 * i->cost_us + i->arrived_us;
-        int64_t best_rank = best ? 10 * best->cost_us + best->arrived_us : 0;
+        int64_t rank = 50 * i->cost_us + i->arrived_us;
+        int64_t best_rank = best ? 50 * best->cost_us + best->arrived_us : 0;
 
         if (obvious_may_run(o, p, now_us) &&
             (!best || rank < best_rank ||

@@ -35,6 +35,7 @@ struct pool_config {
     int64_t correction_tau_us; /* predicted work that it learns from, above 0 */
     double correction_min_ratio;
     double correction_max_ratio;
+    bool uncorrected; /* predictions stay as they are, whatever is observed */
     double link_smoothing; /* weight of a new observed link rate, (0, 1] */
     bool shared_steps; /* an instance computes several prompts in one step: of
                           the time of a prefill, what passed before the one in

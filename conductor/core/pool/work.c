@@ -285,8 +285,9 @@ int pool_prefill_done(struct pool *pool, uint32_t id, uint64_t request_id,
     error = take_prefill(pool, slot, request_id, now_us, &done);
     if (error < 0)
         return error;
-    correction_observe(&slot->view.correction, done.predicted_us,
-                       own_us(pool, &slot->view, &done, observed_us));
+    if (!pool->config.uncorrected)
+        correction_observe(&slot->view.correction, done.predicted_us,
+                           own_us(pool, &slot->view, &done, observed_us));
     slot->view.prefilled_us = now_us;
     apply_correction(slot);
     return 0;

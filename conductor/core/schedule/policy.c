@@ -45,13 +45,27 @@ void policy_options_apply(const struct schedule_policy *policy,
                                   settings[i].value);
 }
 
+/* Whether an option is not 0; `without`: a policy does not have it. */
+static bool is_on(const struct schedule_policy *policy,
+                  const double values[POLICY_OPTIONS_MAX], const char *name,
+                  bool without)
+{
+    const struct policy_option *o = policy_option_by_name(policy, name);
+
+    return o ? values[o - policy->options] > 0.0 : without;
+}
+
 const char *policy_queue_order(const struct schedule_policy *policy,
                                const double values[POLICY_OPTIONS_MAX],
                                const char *configured)
 {
-    const struct policy_option *o = policy_option_by_name(policy, "order");
-
-    return policy->queue_order && o && values[o - policy->options] > 0.0
+    return policy->queue_order && is_on(policy, values, "order", true)
                ? policy->queue_order
                : configured;
+}
+
+bool policy_corrects(const struct schedule_policy *policy,
+                     const double values[POLICY_OPTIONS_MAX])
+{
+    return is_on(policy, values, "correction", true);
 }

@@ -80,7 +80,7 @@ struct schedule_policy {
     size_t state_bytes; /* of what it keeps from decision to decision */
 
     /* The order in which instances serve its prefills; NULL: as configured. A
-     * policy with one has an option `order`, which turns it off with 0. */
+     * policy's option `order`, if it has one, turns it off with 0. */
     const char *queue_order;
 
     bool without_cost_model; /* it chooses well even without predicted times */
@@ -178,6 +178,11 @@ void policy_options_apply(const struct schedule_policy *policy,
 const char *policy_queue_order(const struct schedule_policy *policy,
                                const double values[POLICY_OPTIONS_MAX],
                                const char *configured);
+
+/* Whether predictions are corrected by what is observed: so, unless the policy
+ * has an option `correction` and it is 0. */
+bool policy_corrects(const struct schedule_policy *policy,
+                     const double values[POLICY_OPTIONS_MAX]);
 
 /* The policy's option of that name; NULL if it has none. */
 const struct policy_option *

@@ -1,7 +1,7 @@
 /* The shortest first, guarded by deadlines. */
 #include "conductor/core/step/shortest.h"
 
-#define AGE_WEIGHT 10 /* so much waiting counts as 1 of cost */
+#define AGE_WEIGHT 50 /* so much waiting counts as 1 of cost */
 #define DROPPED UINT32_MAX
 
 struct guard {

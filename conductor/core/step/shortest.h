@@ -15,8 +15,8 @@
  *      an SLO if there are any.
  *   2. A protected item may run now if its next piece delays none of those with
  *      earlier deadlines beyond them.
- *   3. Of these the smallest cost + arrival / 10 runs: a second of waiting
- *      counts as a tenth of a second less to compute. None is protected: the
+ *   3. Of these the smallest cost + arrival / 50 runs: a second of waiting
+ *      counts as 20 ms less to compute. None is protected: the
  *      shortest.
  * Of equals the one that came first. What is not ready takes no part.
  *   items  (n), in any sequence; n <= QUEUE_ITEMS_MAX.

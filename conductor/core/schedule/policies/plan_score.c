@@ -29,6 +29,9 @@ const struct policy_option plan_options[PLAN_OPTIONS] = {
     [PLAN_BEHIND_PRICE] = {"behind_price", 0, 1e6, false, 1,
                            "seconds to add to each second of engine time for "
                            "each prefill that waits for it"},
+    [PLAN_CORRECTION] = {"correction", 0, 1, true, 1,
+                         "1: predictions are corrected by what is observed; 0: "
+                         "they stay as they are"},
     POLICY_PRICE_OPTIONS(1),
 };
 
