@@ -83,12 +83,11 @@ static void check_events(struct fields *f, const struct fields_object *o,
 {
     struct address events = {0}, replay = {0};
     int64_t ranks = e->dp_ranks ? e->dp_ranks : 1;
-    int64_t first = e->dp_rank > 0 ? e->dp_rank : 0;
-    int64_t last = first + ranks - 1;
+    int64_t last = (e->dp_rank > 0 ? e->dp_rank : 0) + ranks - 1;
 
     if (*e->kv_events)
-        check_endpoint(f, o, "kv_events", e->kv_events, e->kv_events_bind,
-                       e->kv_events_bind ? first : last, &events);
+        check_endpoint(f, o, "kv_events", e->kv_events, e->kv_events_bind, last,
+                       &events);
     if (*e->kv_replay)
         check_endpoint(f, o, "kv_replay", e->kv_replay, false, last, &replay);
     if (*events.host && !e->kv_events_bind &&

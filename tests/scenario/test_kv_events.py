@@ -52,10 +52,11 @@ class StandIn(harness.Case):
         self.assertSame(feed, engine)
 
     def test_two_ranks(self):
-        """Two caches of one instance, at ports in a row, or at one of ours."""
-        for bind in False, True:
+        """Two caches of one instance, at ports in a row, theirs or ours, as
+        vLLM's, or at one of ours, as simulators'."""
+        for bind, one in (False, False), (True, False), (True, True):
             port = engines.free_ports(8)
-            ranks = [Publisher(port + (0 if bind else r), port + 4 + r,
+            ranks = [Publisher(port + (0 if one else r), port + 4 + r,
                                connect=bind, rank=r) for r in range(2)]
             for publisher in ranks:
                 self.addCleanup(publisher.stop)
@@ -73,6 +74,18 @@ class StandIn(harness.Case):
             feed.wait(messages=201)
             for engine in caches:
                 self.assertSame(feed, engine)
+
+    def test_ranks_that_connect(self):
+        """vLLM's rank r does so to port + r; no replay helps here."""
+        port = engines.free_ports(2)
+        second = Publisher(port + 1, connect=True, rank=1)
+        self.addCleanup(second.stop)
+        feed = Feed(self, port, bind=True, ranks=2)
+
+        def heard():
+            second.publish([{'type': 'AllBlocksCleared'}])
+            return feed.stats()['messages']
+        harness.wait_until('the second rank is heard', heard)
 
     def test_gaps_are_filled(self):
         for old_shape in False, True:

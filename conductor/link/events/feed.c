@@ -233,7 +233,7 @@ static int open_intakes(struct kv_feed *feed)
     const struct kv_feed_config *c = &feed->config;
     char endpoint[FEED_ENDPOINT_MAX];
 
-    for (uint16_t i = 0; i < (c->bind ? 1 : c->ranks); i++) {
+    for (uint16_t i = 0; i < c->ranks; i++) {
         struct intake *intake = &feed->intakes[i];
 
         *intake = (struct intake){.feed = feed, .rank = i};

@@ -25,7 +25,7 @@ struct kv_feed_config {
     const char *name; /* of the engine, for logs; borrowed, like all texts */
     const char *endpoint; /* "tcp://host:port": rank r publishes at port + r */
     bool bind;            /* endpoint is ours, and the engine connects there:
-                             one port for all ranks */
+                             vLLM's rank r to port + r, others' all to one */
     const char *replay_endpoint; /* where rank r replays, port + r; "": none */
     const char *topic;           /* prefix of the messages' topic */
     uint16_t ranks;              /* data-parallel; at least 1 */
