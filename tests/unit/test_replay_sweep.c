@@ -185,6 +185,55 @@ static void test_make(void)
     }
 }
 
+/* What a description may leave out is drawn last, so that the rest of a case
+ * is as without; nodes of another kind are the last ones of their role. */
+static void test_optional(void)
+{
+    struct sweep_description d, without;
+    char err[SWEEP_ERROR_BYTES];
+    size_t asks = 0, mixed = 0;
+
+    CU_ASSERT_EQUAL_FATAL(parse("{" HEAD SIZES RANGES ", " SHARES("0.5")
+                                    HARDWARE
+                                ", \"asks\": 0.5, \"max_tokens\": [512, 4096], "
+                                "\"mixed\": 0.5, \"mixed_nodes\": [0.2, 0.6], "
+                                "\"mixed_cost\": [0.5, 2], \"mixed_memory\": "
+                                "[0.4, 1], " TRACES "}",
+                                &d, err),
+                          0);
+    d.traces[1] = generated;
+    without = d;
+    without.asks = without.mixed = 0;
+    for (uint64_t k = 0; k < 100; k++) {
+        struct sweep_draw a, b;
+        struct sweep_case one;
+
+        sweep_draw(&d, 7, k, &a);
+        sweep_draw(&without, 7, k, &b);
+        CU_ASSERT(a.seed == b.seed && a.load == b.load && a.nodes == b.nodes);
+        CU_ASSERT(a.decode_error_sigma == b.decode_error_sigma);
+        CU_ASSERT(b.max_tokens == 0 && b.mixed_nodes == 0);
+        CU_ASSERT(a.max_tokens == 0 || within(a.max_tokens, 512, 4096));
+        asks += a.max_tokens > 0;
+        mixed += a.mixed_nodes > 0;
+        CU_ASSERT_EQUAL_FATAL(sweep_case_make(&a, &one, err), 0);
+        const struct cluster *c = &one.cluster;
+        CU_ASSERT_EQUAL(c->reality.max_tokens_fixed, a.max_tokens);
+        CU_ASSERT_EQUAL(c->n_groups,
+                        a.mixed_nodes > 0 ? a.aggregated ? 1 : 2 : 0);
+        if (c->n_groups == 0)
+            continue;
+        struct cluster_node last;
+        cluster_node_at(c, c->prefill_nodes + c->coupled_nodes - 1, &last);
+        CU_ASSERT_EQUAL(c->groups[0].first + c->groups[0].nodes,
+                        c->prefill_nodes + c->coupled_nodes);
+        CU_ASSERT(last.tiers[TIER_DEVICE].capacity_tokens <= 20000);
+        CU_ASSERT_DOUBLE_EQUAL(c->groups[0].prefill_us[1],
+                               c->cost.prefill[1] * a.mixed_cost, 1e-9);
+    }
+    CU_ASSERT(within((double)asks, 30, 70) && within((double)mixed, 30, 70));
+}
+
 static void test_least(void)
 {
     const struct sweep_work work = {
@@ -200,6 +249,12 @@ static void test_least(void)
     CU_ASSERT_DOUBLE_EQUAL(sweep_work_least_s(&work, &c), 100.0 / 3, 1e-9);
     c.link_bytes_per_s = 1e7;
     CU_ASSERT_DOUBLE_EQUAL(sweep_work_least_s(&work, &c), 400.0 / 3, 1e-9);
+    c.link_bytes_per_s = 1e9;
+    c.cost.prefill[1] = c.cost.decode[1] = 10;
+    c.n_groups = 1; /* the last two take twice as long */
+    c.groups[0] = (struct cluster_group){
+        .first = 2, .nodes = 2, .has_prefill = true, .prefill_us = {0, 20}};
+    CU_ASSERT_DOUBLE_EQUAL(sweep_work_least_s(&work, &c), 50, 1e-9);
     c = (struct cluster){.coupled_nodes = 8};
     CU_ASSERT_DOUBLE_EQUAL(sweep_work_least_s(&work, &c), 20, 1e-9);
 }
@@ -298,6 +353,7 @@ int main(void)
     CU_add_test(suite, "bad", test_bad);
     CU_add_test(suite, "draw", test_draw);
     CU_add_test(suite, "make", test_make);
+    CU_add_test(suite, "optional", test_optional);
     CU_add_test(suite, "least", test_least);
     CU_add_test(suite, "losses", test_losses);
     CU_add_test(suite, "ties", test_ties);

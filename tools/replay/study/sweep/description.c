@@ -160,6 +160,23 @@ static void read_list(struct fields *f, const struct fields_object *root,
     }
 }
 
+/* What may be left out: then no case has it. */
+static void read_optional(struct fields *f, const struct fields_object *o,
+                          struct sweep_description *d)
+{
+    const double never = 0.0;
+
+    d->asks = fields_number(f, o, "asks", 0, 1, &never);
+    if (d->asks > 0)
+        read_range(f, o, "max_tokens", 1, 1 << 24, &d->max_tokens);
+    d->mixed = fields_number(f, o, "mixed", 0, 1, &never);
+    if (!(d->mixed > 0))
+        return;
+    read_range(f, o, "mixed_nodes", 0, 1, &d->mixed_nodes);
+    read_range(f, o, "mixed_cost", 0.01, 100, &d->mixed_cost);
+    read_range(f, o, "mixed_memory", 0.01, 100, &d->mixed_memory);
+}
+
 static void read_description(struct fields *f, const struct fields_object *o,
                              void *into)
 {
@@ -171,6 +188,7 @@ static void read_description(struct fields *f, const struct fields_object *o,
                  "format version name about requests nodes balance aggregated "
                  "disks unequal slow_nodes slow_speed link_gbps load errors "
                  "prefill_error_sigma decode_error_sigma slo_ttft_s slo_tbt_s "
+                 "asks max_tokens mixed mixed_nodes mixed_cost mixed_memory "
                  "hardware traces");
     fields_text(f, o, "name", d->name, sizeof(d->name), NULL);
     read_range(f, o, "requests", 1, SWEEP_REQUESTS_MAX, &d->requests);
@@ -189,6 +207,7 @@ static void read_description(struct fields *f, const struct fields_object *o,
     d->disks = fields_number(f, o, "disks", 0, 1, NULL);
     d->unequal = fields_number(f, o, "unequal", 0, 1, NULL);
     d->errors = fields_number(f, o, "errors", 0, 1, NULL);
+    read_optional(f, o, d);
     read_list(f, o, "hardware", SWEEP_HARDWARE_MAX, read_hardware, d);
     read_list(f, o, "traces", SWEEP_TRACES_MAX, read_trace, d);
 }

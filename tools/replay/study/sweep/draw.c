@@ -29,6 +29,25 @@ static double in_log_range(struct random_state *random,
     return exp(in_range(random, &logs));
 }
 
+/* What a description may leave out; then nothing is drawn for it. */
+static void draw_optional(const struct sweep_description *d,
+                          struct random_state *random, struct sweep_draw *draw)
+{
+    if (d->asks > 0) {
+        bool asks = uniform(random) < d->asks;
+
+        draw->max_tokens =
+            (uint32_t)lround(in_log_range(random, &d->max_tokens)) * asks;
+    }
+    if (d->mixed > 0) {
+        bool mixed = uniform(random) < d->mixed;
+
+        draw->mixed_nodes = in_range(random, &d->mixed_nodes) * mixed;
+        draw->mixed_cost = in_log_range(random, &d->mixed_cost);
+        draw->mixed_memory = in_log_range(random, &d->mixed_memory);
+    }
+}
+
 /* Every number is drawn in every case, so that a share that is changed changes
  * nothing else. */
 void sweep_draw(const struct sweep_description *d, uint64_t seed,
@@ -62,6 +81,7 @@ void sweep_draw(const struct sweep_description *d, uint64_t seed,
         in_range(&random, &d->decode_error_sigma) * errors;
     if (d->slo_tbt_s.most > 0)
         draw->slo_tbt_s = in_log_range(&random, &d->slo_tbt_s);
+    draw_optional(d, &random, draw);
 }
 
 struct replay_stream_options sweep_source(const struct sweep_draw *draw,
@@ -105,7 +125,8 @@ static struct cluster make_cluster(const struct sweep_draw *draw)
         .layerwise = true,
         .kvcache_balancing_threshold = 1.0,
         .reality = {.prefill_error_sigma = draw->prefill_error_sigma,
-                    .decode_error_sigma = draw->decode_error_sigma}};
+                    .decode_error_sigma = draw->decode_error_sigma,
+                    .max_tokens_fixed = draw->max_tokens}};
 
     (void)snprintf(c.name, sizeof(c.name), "case-%llu",
                    (unsigned long long)draw->number);
@@ -157,6 +178,46 @@ static void slow_down(const struct sweep_draw *draw, struct cluster *c)
     }
 }
 
+/* So many times the tokens, in whole blocks, at least one. */
+static int64_t scaled(int64_t tokens, double times, const struct cluster *c)
+{
+    int64_t blocks = llround((double)tokens * times / c->block_tokens);
+
+    return (blocks < 1 ? 1 : blocks) * c->block_tokens;
+}
+
+/* The last nodes of a role, at least one, are of another kind. */
+static void add_group(const struct sweep_draw *draw, struct cluster *c,
+                      bool decodes, uint32_t n_nodes)
+{
+    struct cluster_group *g = &c->groups[c->n_groups];
+    long n = lround(n_nodes * draw->mixed_nodes);
+
+    if (!(draw->mixed_nodes > 0.0) || n_nodes == 0)
+        return;
+    n = n < 1 ? 1 : n;
+    *g = (struct cluster_group){.decodes = decodes,
+                                .first = n_nodes - (uint32_t)n,
+                                .nodes = (uint32_t)n,
+                                .has_prefill = !decodes,
+                                .has_decode = decodes || c->coupled_nodes > 0};
+    for (size_t i = 0; i < COST_MODEL_PREFILL_TERMS; i++)
+        g->prefill_us[i] = c->cost.prefill[i] * draw->mixed_cost;
+    for (size_t i = 0; i < COST_MODEL_DECODE_TERMS; i++)
+        g->decode_us[i] = c->cost.decode[i] * draw->mixed_cost;
+    for (unsigned t = 0; t < BLOCK_TIERS && !decodes; t++) {
+        g->has_tier[t] = c->tiers[t].capacity_tokens > 0;
+        g->tiers[t] = c->tiers[t];
+        if (g->has_tier[t])
+            g->tiers[t].capacity_tokens =
+                scaled(c->tiers[t].capacity_tokens, draw->mixed_memory, c);
+    }
+    if (g->has_decode)
+        g->decode_kv_tokens =
+            scaled(c->decode_kv_tokens, draw->mixed_memory, c);
+    c->n_groups++;
+}
+
 int sweep_case_make(const struct sweep_draw *draw, struct sweep_case *made,
                     char error[SWEEP_ERROR_BYTES])
 {
@@ -171,6 +232,9 @@ int sweep_case_make(const struct sweep_draw *draw, struct sweep_case *made,
         return rc;
     split_nodes(draw, &work, &made->cluster);
     slow_down(draw, &made->cluster);
+    add_group(draw, &made->cluster, false,
+              made->cluster.prefill_nodes + made->cluster.coupled_nodes);
+    add_group(draw, &made->cluster, true, made->cluster.decode_nodes);
     made->speed =
         draw->load * work.span_s / sweep_work_least_s(&work, &made->cluster);
     return cluster_check(&made->cluster, error);

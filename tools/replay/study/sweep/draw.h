@@ -29,6 +29,9 @@ struct sweep_draw {
     double slo_ttft_s;
     double slo_tbt_s;                               /* 0: none */
     double prefill_error_sigma, decode_error_sigma; /* 0: none */
+    uint32_t max_tokens;                            /* asked for; 0: exact */
+    double mixed_nodes; /* share of the nodes; 0: all are of one kind */
+    double mixed_cost, mixed_memory;
 };
 
 /* A case that can be simulated. */

@@ -68,7 +68,9 @@ unsigned sweep_causes_of(const struct sweep_draw *draw)
            (unsigned)(draw->slow_nodes > 0) << SWEEP_UNEQUAL |
            (unsigned)draw->disks << SWEEP_DISKS |
            (unsigned)(draw->load > LOW_LOAD) << SWEEP_OVERLOAD |
-           (unsigned)draw->aggregated << SWEEP_AGGREGATED;
+           (unsigned)draw->aggregated << SWEEP_AGGREGATED |
+           (unsigned)(draw->mixed_nodes > 0) << SWEEP_MIXED |
+           (unsigned)(draw->max_tokens > 0) << SWEEP_ASKS;
 }
 
 static struct replay_case case_of(const struct sweep *sweep,
@@ -257,6 +259,12 @@ static int make_variant(const struct sweep_case *one, enum sweep_cause without,
         break;
     case SWEEP_AGGREGATED:
         draw.aggregated = false;
+        break;
+    case SWEEP_MIXED:
+        draw.mixed_nodes = 0;
+        break;
+    case SWEEP_ASKS:
+        draw.max_tokens = 0;
         break;
     }
     rc = sweep_case_make(&draw, variant, error);

@@ -27,8 +27,10 @@ enum sweep_cause {
     SWEEP_DISKS,      /* disks */
     SWEEP_OVERLOAD,   /* a load above 0.6 */
     SWEEP_AGGREGATED, /* nodes that prefill and decode */
+    SWEEP_MIXED,      /* nodes of two kinds */
+    SWEEP_ASKS,       /* more tokens asked for than answers have */
 };
-#define SWEEP_CAUSES 6
+#define SWEEP_CAUSES 8
 
 struct sweep {
     const struct sweep_description *description;

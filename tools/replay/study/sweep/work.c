@@ -109,13 +109,32 @@ int sweep_work_read(const struct replay_stream_options *source,
     return rc;
 }
 
-/* Of n nodes from `first` on. */
-static double speeds(const struct cluster *c, uint32_t first, uint32_t n)
+/* How many times as fast as the cost model the k-th node of a role is. */
+static double speed_of(const struct cluster *c, bool decodes, uint32_t k)
+{
+    uint32_t i = k + (decodes ? c->prefill_nodes : 0);
+    double speed = i < c->reality.n_speeds ? c->reality.node_speed[i] : 1.0;
+
+    for (uint32_t n = 0; n < c->n_groups; n++) {
+        const struct cluster_group *g = &c->groups[n];
+
+        if (g->decodes != decodes || k < g->first || k - g->first >= g->nodes)
+            continue;
+        speed *= decodes ? (c->cost.decode[0] + c->cost.decode[1]) /
+                               (g->decode_us[0] + g->decode_us[1])
+                         : (c->cost.prefill[0] + c->cost.prefill[1]) /
+                               (g->prefill_us[0] + g->prefill_us[1]);
+    }
+    return speed;
+}
+
+/* Of the n nodes of a role. */
+static double speeds(const struct cluster *c, bool decodes, uint32_t n)
 {
     double sum = 0.0;
 
-    for (uint32_t i = first; i < first + n; i++)
-        sum += i < c->reality.n_speeds ? c->reality.node_speed[i] : 1.0;
+    for (uint32_t k = 0; k < n; k++)
+        sum += speed_of(c, decodes, k);
     return sum;
 }
 
@@ -128,10 +147,9 @@ double sweep_work_least_s(const struct sweep_work *work,
 
     if (c->coupled_nodes > 0)
         return (work->prefill_s + work->decode_s) /
-               speeds(c, 0, c->coupled_nodes);
-    double least_s = work->prefill_s / speeds(c, 0, c->prefill_nodes);
-    double other_s =
-        work->decode_s / speeds(c, c->prefill_nodes, c->decode_nodes);
+               speeds(c, false, c->coupled_nodes);
+    double least_s = work->prefill_s / speeds(c, false, c->prefill_nodes);
+    double other_s = work->decode_s / speeds(c, true, c->decode_nodes);
     least_s = other_s > least_s ? other_s : least_s;
     other_s = work->kv_bytes / (c->link_bytes_per_s * links);
     return other_s > least_s ? other_s : least_s;

@@ -14,6 +14,7 @@ static const char *const cause_names[SWEEP_CAUSES] = {
     [SWEEP_ERRORS] = "errors",      [SWEEP_LINKS] = "slow links",
     [SWEEP_UNEQUAL] = "slow nodes", [SWEEP_DISKS] = "disks",
     [SWEEP_OVERLOAD] = "load",      [SWEEP_AGGREGATED] = "aggregated",
+    [SWEEP_MIXED] = "two kinds",    [SWEEP_ASKS] = "max_tokens",
 };
 
 const char *sweep_metric_name(enum sweep_metric metric)
@@ -240,7 +241,8 @@ int sweep_csv(const struct sweep *sweep, const struct sweep_result *results,
         return -errno;
     fputs("case,seed,hardware,trace,requests,prefill_nodes,decode_nodes,"
           "coupled_nodes,link_gbps,load,speed,disks,slow_nodes,slow_speed,"
-          "prefill_error_sigma,decode_error_sigma,slo_ttft_s,slo_tbt_s,policy,"
+          "prefill_error_sigma,decode_error_sigma,slo_ttft_s,slo_tbt_s,"
+          "max_tokens,mixed_nodes,mixed_cost,mixed_memory,policy,"
           "ttft_mean_s,effective_ratio,seeds,ttft_mean_s_seeds,"
           "effective_ratio_seeds\n",
           f);
@@ -253,7 +255,7 @@ int sweep_csv(const struct sweep *sweep, const struct sweep_result *results,
         for (size_t p = 0; p < sweep->policies.count; p++) {
             fprintf(f,
                     "%llu,%llu,%s,%s,%llu,%u,%u,%u,%.3f,%.4f,%.17g,%d,%.3f,"
-                    "%.3f,%.4f,%.4f,%.3f,%.4f,%s,",
+                    "%.3f,%.4f,%.4f,%.3f,%.4f,%u,%.3f,%.3f,%.3f,%s,",
                     (unsigned long long)d->number, (unsigned long long)d->seed,
                     d->hardware->name, d->trace->name,
                     (unsigned long long)d->requests, (unsigned)c->prefill_nodes,
@@ -261,7 +263,8 @@ int sweep_csv(const struct sweep *sweep, const struct sweep_result *results,
                     d->link_gbps, d->load, r->one.speed, d->disks,
                     d->slow_nodes, d->slow_speed, d->prefill_error_sigma,
                     d->decode_error_sigma, d->slo_ttft_s, d->slo_tbt_s,
-                    sweep->policies.names[p]);
+                    (unsigned)d->max_tokens, d->mixed_nodes, d->mixed_cost,
+                    d->mixed_memory, sweep->policies.names[p]);
             csv_number(f, r->value[SWEEP_TTFT][p]);
             csv_number(f, r->value[SWEEP_EFFECTIVE][p]);
             fprintf(f, "%llu,", (unsigned long long)r->seeds);
@@ -312,7 +315,7 @@ static json_t *case_json(const struct sweep *s, const struct sweep_result *r)
 
     return json_pack(
         "{s:I, s:I, s:s, s:s, s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:b, s:o,"
-        " s:o, s:o, s:o, s:o, s:o, s:I, s:o, s:o}",
+        " s:o, s:o, s:o, s:o, s:o, s:I, s:o, s:o, s:o, s:I, s:o, s:o}",
         "case", (json_int_t)d->number, "seed", (json_int_t)d->seed, "hardware",
         d->hardware->name, "trace", d->trace->name, "requests",
         (json_int_t)d->requests, "prefill_nodes", (json_int_t)c->prefill_nodes,
@@ -322,9 +325,12 @@ static json_t *case_json(const struct sweep *s, const struct sweep_result *r)
         "slow_nodes", real(d->slow_nodes), "slow_speed", real(d->slow_speed),
         "prefill_error_sigma", real(d->prefill_error_sigma),
         "decode_error_sigma", real(d->decode_error_sigma), "slo_ttft_s",
-        real(d->slo_ttft_s), "slo_tbt_s", real(d->slo_tbt_s), "seeds",
-        (json_int_t)r->seeds, "ttft", metric_json(s, r, SWEEP_TTFT),
-        "effective", metric_json(s, r, SWEEP_EFFECTIVE));
+        real(d->slo_ttft_s), "slo_tbt_s", real(d->slo_tbt_s), "max_tokens",
+        (json_int_t)d->max_tokens, "mixed_nodes", real(d->mixed_nodes),
+        "mixed_cost", real(d->mixed_cost), "mixed_memory",
+        real(d->mixed_memory), "seeds", (json_int_t)r->seeds, "ttft",
+        metric_json(s, r, SWEEP_TTFT), "effective",
+        metric_json(s, r, SWEEP_EFFECTIVE));
 }
 
 int sweep_json(const struct sweep *sweep, const struct sweep_result *results,
