@@ -251,12 +251,27 @@ static void carry_out(struct sim *sim, struct sim_request *r,
         sim_mark_node(sim, node);
 }
 
+/* Whether it comes again when it was told to. */
+static bool comes_again(struct sim *sim, struct sim_request *r,
+                        const struct dispatch_order *order)
+{
+    if (!sim->config.ask_again || r->asks_again || order->retry_after_us <= 0)
+        return false;
+    r->asks_again = true;
+    if (links_delay(sim->links, SIM_FLOW_AGAIN, r, sim->now_us,
+                    sim->now_us + order->retry_after_us) < 0)
+        sim_fail(sim, -ENOMEM, "out of memory");
+    return true;
+}
+
 static void refuse(struct sim *sim, struct sim_request *r,
                    const struct dispatch_order *order)
 {
     const struct schedule_decision *d = &order->decision;
     const char *verdict = schedule_verdict_name(d->verdict);
 
+    if (comes_again(sim, r, order))
+        return;
     switch (order->reason) {
     case DISPATCH_NO_ROOM:
     case DISPATCH_WAITED_TOO_LONG:
@@ -329,6 +344,18 @@ void sim_arrive(struct sim *sim, const struct trace_request *request)
     draw_errors(sim, r);
     dispatch_place(&sim->dispatch, &r->dispatch, sim->now_us, &order);
     follow(sim, r, &order);
+}
+
+void sim_ask_again(struct sim *sim, struct sim_request *request)
+{
+    struct dispatch_order order;
+
+    request->record.arrival_us = sim->now_us;
+    fill_dispatch(sim, request);
+    sim->summary.asked_again++;
+    dispatch_place(&sim->dispatch, &request->dispatch, sim->now_us, &order);
+    sim->summary.accepted_again += order.action != DISPATCH_REJECT;
+    follow(sim, request, &order);
 }
 
 void sim_handed_over(struct sim *sim, struct sim_request *request)

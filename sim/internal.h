@@ -52,6 +52,7 @@ enum sim_flow {
     SIM_FLOW_PIPE,     /* the last chunk has left a pipeline */
     SIM_FLOW_READ,     /* a block has been read from a slow tier */
     SIM_FLOW_LOAD,     /* a block that a plan loads has come over the links */
+    SIM_FLOW_AGAIN,    /* who was rejected asks again */
     SIM_FLOW_DUE,      /* a prefill by layer can begin, as planned */
 };
 
@@ -98,6 +99,7 @@ struct sim_request {
     TAILQ_ENTRY(sim_request) ready_link; /* of sim.ready, if `ready` */
     bool ready;                          /* what it waited for is here */
     bool queued;                         /* it is or was in a node's queue */
+    bool asks_again;                     /* it was rejected, and came again */
     struct dispatch_request dispatch;
     uint64_t *keys; /* (n_keys) */
     uint32_t n_keys;
@@ -265,6 +267,9 @@ void sim_arrive(struct sim *sim, const struct trace_request *request);
 /* dispatch.c: tries the oldest request that waits for room. False: none waits,
  * or it must wait on. */
 bool sim_retry_next(struct sim *sim);
+
+/* dispatch.c: a rejected request comes again. */
+void sim_ask_again(struct sim *sim, struct sim_request *request);
 
 /* dispatch.c: a decision has come to the node that it chose. */
 void sim_handed_over(struct sim *sim, struct sim_request *request);

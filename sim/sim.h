@@ -9,6 +9,7 @@
 #ifndef SIM_SIM_H
 #define SIM_SIM_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -35,6 +36,8 @@ struct sim_config {
     int64_t slo_ttft_us;   /* asked for by every request; 0: none */
     int64_t slo_tbt_us;    /* likewise */
     uint64_t seed;
+    bool ask_again; /* who is rejected comes again, once, after the time that
+                       he was told; its times count from then on */
     /* Blocks whose copies are counted every watch_interval_us of virtual
      * time. */
     const uint64_t *watch_ids;  /* (n_watch), borrowed */
@@ -89,6 +92,8 @@ struct sim_summary {
                                             itself and of others */
     uint64_t max_unfinished;             /* requests in the system at once */
     uint64_t max_waiting_for_room; /* of these, not accepted by any node */
+    uint64_t asked_again;          /* rejected requests that came again, */
+    uint64_t accepted_again;       /* and of these the ones not rejected */
     uint64_t index_bytes;          /* memory of the prefix index at the end */
 };
 

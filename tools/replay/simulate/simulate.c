@@ -59,6 +59,8 @@ static int parse(int argc, char **argv, struct settings *s, int *status)
          "2 sends twice as fast as the trace (default 1)"},
         {"seed", OPTION_COUNT, &s->params.sim.seed, "S", 0, 9e15,
          "of random choices (default 1)"},
+        {"ask-again", OPTION_FLAG, &s->params.sim.ask_again, NULL, 0, 0,
+         "who is rejected comes again, once, after the time that he is told"},
         {"slo-ttft", OPTION_NUMBER, &s->slo_ttft_s, "S", 0, 1e6,
          "seconds to the first token that a request asks for"},
         {"slo-tbt", OPTION_NUMBER, &s->slo_tbt_s, "S", 0, 1e6,

@@ -63,6 +63,15 @@ json_t *replay_sim_json(const struct replay_sim_result *result, bool timing)
         timing ? json_real(result->wall_s) : json_null(), "requests_per_wall_s",
         timing ? json_real(rate) : json_null());
 
+    if (sim && s->asked_again > 0 &&
+        (json_object_set_new(sim, "asked_again",
+                             json_integer((json_int_t)s->asked_again)) != 0 ||
+         json_object_set_new(sim, "accepted_again",
+                             json_integer((json_int_t)s->accepted_again)) !=
+             0)) {
+        json_decref(sim);
+        sim = NULL;
+    }
     if (!json || json_object_set_new(json, "sim", sim) != 0 ||
         json_object_set_new(json, "transfers", count_json(&s->fetches)) != 0 ||
         json_object_set_new(json, "loaded_tokens",
@@ -80,6 +89,9 @@ void replay_sim_print(const struct replay_sim_result *result, FILE *file)
     const struct sim_summary *s = &result->summary;
 
     replay_report_print(&result->report, file);
+    if (s->asked_again > 0)
+        fprintf(file, "  %-22s %10" PRIu64 "  accepted then %" PRIu64 "\n",
+                "rejected, asked again", s->asked_again, s->accepted_again);
     fprintf(file,
             "  %-22s %10" PRIu64 "  (%.3g GB)\n  %-22s %10" PRIu64
             "  (%.3g GB)\n  %-22s %10" PRIu64 "  at once\n  %-22s %10" PRIu64
