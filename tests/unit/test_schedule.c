@@ -365,6 +365,50 @@ static void test_in_time(void)
     rig_fini(&r);
 }
 
+/* global_cache: the sum by which it chose is held against the SLO, and nobody
+ * takes the place of a late choice. With `rescue`, the transfer may overlap the
+ * queue. */
+static void test_to_the_letter(void)
+{
+    struct rig r;
+    const struct schedule_policy *p = schedule_policy_by_name("global_cache");
+
+    for (int rescue = 0; rescue < 2; rescue++) {
+        rig_init(&r, "global_cache", 1.0);
+        struct schedule_config config = {.policy = p};
+        double options[POLICY_OPTIONS_MAX];
+        struct estimate_model model = {
+            .cost = &r.cost, .block_tokens = BLOCK, .kv_bytes_per_token = 1000};
+
+        policy_options_init(p, options);
+        CU_ASSERT_EQUAL(policy_options_set(p, options, "rescue", rescue), 0);
+        config.options = options;
+        scheduler_free(r.scheduler);
+        r.scheduler = scheduler_new(&config, &model, r.pool, r.index);
+        CU_ASSERT_PTR_NOT_NULL_FATAL(r.scheduler);
+        add(&r, ROLE_PREFILL, 8, 90000);
+        add(&r, ROLE_PREFILL, 0, 1000); /* 800 + 1000 + 2500 */
+        r.request.slo_ttft_us = 4300;
+        DECIDE_ACCEPT(&r);
+        CU_ASSERT_EQUAL(r.decision.prefill, r.ids[1]);
+        CU_ASSERT_EQUAL(r.decision.chosen.ttft_us, 3500);
+        r.request.slo_ttft_us = 3500;
+        CU_ASSERT_EQUAL(decide(&r),
+                        rescue ? SCHEDULE_ACCEPT : SCHEDULE_REJECT_TTFT);
+        CU_ASSERT_EQUAL(r.decision.retry_after_us, rescue ? 0 : 800);
+        /* The sender sends to others for 5 ms. That passes, with the queue. */
+        CU_ASSERT_EQUAL(busy_link(r.pool, r.ids[0], 1005000), 0);
+        r.request.slo_ttft_us = 4000;
+        CU_ASSERT_EQUAL(decide(&r), SCHEDULE_REJECT_TTFT);
+        CU_ASSERT_EQUAL(r.decision.chosen.transfer_us, 5800);
+        CU_ASSERT_EQUAL(r.decision.retry_after_us, 4300);
+        r.request.slo_ttft_us = 2499; /* not even when all are idle */
+        CU_ASSERT_EQUAL(decide(&r), SCHEDULE_REJECT_TTFT);
+        CU_ASSERT_EQUAL(r.decision.retry_after_us, -1);
+        rig_fini(&r);
+    }
+}
+
 static void test_slo(void)
 {
     struct rig r;
@@ -814,6 +858,7 @@ int main(void)
     CU_add_test(suite, "other policies", test_other_policies);
     CU_add_test(suite, "ties go low", test_ties_go_low);
     CU_add_test(suite, "decode choice", test_decode_choice);
+    CU_add_test(suite, "to the letter", test_to_the_letter);
     CU_add_test(suite, "slo", test_slo);
     CU_add_test(suite, "in time", test_in_time);
     CU_add_test(suite, "nowhere", test_nowhere);

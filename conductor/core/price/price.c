@@ -37,6 +37,8 @@ struct price {
     struct sorted xs, slos; /* of the entries */
     struct class classes[PRICE_CLASSES];
     double limit;
+    double queue_us, slo_us, room_us; /* when it was set: mean, wanted of, and
+                                         time of all instances in the span */
     int64_t renewed_us;
     int64_t lost_until_us; /* arrivals before that are not all here */
 };
@@ -208,6 +210,10 @@ static void renew(struct price *p, const struct price_load *load,
     double left_us = share * n * span_us(p, now_us);
     size_t i = 0;
 
+    p->queue_us = rho * slo_us;
+    p->slo_us = slo_us;
+    p->room_us = n * span_us(p, now_us);
+
     for (; i < p->n && left_us >= 0.0; i++)
         left_us -= p->xs.at[i];
     p->limit = left_us >= 0.0 ? INFINITY : p->xs.at[i - 1];
@@ -246,4 +252,26 @@ bool price_arrived(struct price *price, const struct price_arrival *arrival,
     if (admitted && arrival->feasible)
         c->admitted += 1.0;
     return admitted;
+}
+
+int64_t price_late_us(const struct price *price, double x, int64_t *queue_us)
+{
+    size_t below = place_of(&price->xs, x);
+    double smaller_us = 0.0, share, rho;
+
+    *queue_us = (int64_t)price->queue_us;
+    for (size_t i = 0; i < below; i++)
+        smaller_us += price->xs.at[i];
+    share = price->room_us > 0.0 ? smaller_us / price->room_us : 0.0;
+    if (share <= SHARE_MIN)
+        return 0;
+    rho = price->config.rho - (share - 1.0) / SHARE_SLOPE;
+    if (rho < 0.0)
+        return -1;
+    return greater((int64_t)(price->queue_us - rho * price->slo_us), 0);
+}
+
+int64_t price_renewed_in_us(const struct price *price, int64_t now_us)
+{
+    return greater(price->renewed_us + price->config.renew_us - now_us, 1);
 }

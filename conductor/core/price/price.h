@@ -98,4 +98,16 @@ struct price_arrival {
 bool price_arrived(struct price *price, const struct price_arrival *arrival,
                    const struct price_load *load, double *limit);
 
+/*
+ * By how much the instances' queues must be shorter than at the last limit for
+ * an x to be within it, if arrivals stay as they are.
+ *   queue_us  written: their mean then.
+ * Returns microseconds of each instance, at least 0: nothing is missing; -1:
+ * not even without queues.
+ */
+int64_t price_late_us(const struct price *price, double x, int64_t *queue_us);
+
+/* When the next limit may be set, from now, at least 1. */
+int64_t price_renewed_in_us(const struct price *price, int64_t now_us);
+
 #endif

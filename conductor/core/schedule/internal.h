@@ -18,6 +18,14 @@ struct schedule_peers {
     size_t n;
 };
 
+/* The work that prefills were accepted with, fading over a minute: the sum of
+ * their times and of the squares of these. */
+struct schedule_pace {
+    double work_us, square;
+    int64_t begun_us, at_us;
+    double tau_us, slower;
+};
+
 struct scheduler {
     struct estimate_model model;
     const struct schedule_policy *policy;
@@ -31,7 +39,10 @@ struct scheduler {
     struct prefill_estimate *candidates;
     struct decode_estimate *decode_candidates;
     struct decode_end *decode_ends; /* scratch */
-    struct price *price;            /* NULL: nothing is priced */
+    bool by_score;                  /* it is the score that must meet the TTFT
+                                       SLO, of the policy's choice alone */
+    struct schedule_pace pace;
+    struct price *price; /* NULL: nothing is priced */
 };
 
 /* Makes s->price if the policy's options say so; its times pass `slower` times
@@ -166,6 +177,36 @@ bool schedule_choose_prefill(struct scheduler *s,
 bool schedule_choose_decode(struct scheduler *s,
                             const struct schedule_request *request,
                             struct schedule_decision *decision);
+
+/* What must meet the TTFT SLO of a candidate. */
+static inline int64_t schedule_tested_us(const struct scheduler *s,
+                                         const struct prefill_estimate *e)
+{
+    return s->by_score && e->score_us > e->most_us ? e->score_us : e->most_us;
+}
+
+/* When the first of the candidates of a request that is late will meet its TTFT
+ * SLO, from now, if no other request comes; -1: never. */
+int64_t schedule_fits_in_us(const struct scheduler *s,
+                            const struct schedule_request *request,
+                            const struct schedule_decision *decision);
+
+/* schedule_pace_init(p, slower): no work yet; times pass `slower` times more
+ * slowly, 0: as they are. */
+void schedule_pace_init(struct schedule_pace *p, int64_t slower);
+
+/* schedule_pace_add(p, work_us, now_us): a prefill was accepted. */
+void schedule_pace_add(struct schedule_pace *p, int64_t work_us,
+                       int64_t now_us);
+
+/*
+ * When queues of `queue_us` will be shorter by late_us, if work keeps coming as
+ * in the last minute.
+ * Returns microseconds from now_us; -1: not within five minutes, or they are
+ * longer in more than one of ten cases whatever the time.
+ */
+int64_t schedule_pace_in_us(const struct schedule_pace *p, uint32_t n_instances,
+                            int64_t queue_us, int64_t late_us, int64_t now_us);
 
 /* When a decode candidate will fit the request, from now; -1: never. */
 int64_t schedule_decode_fits_in_us(const struct scheduler *s,

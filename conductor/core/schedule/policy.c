@@ -21,6 +21,15 @@ policy_option_by_name(const struct schedule_policy *policy, const char *name)
     return NULL;
 }
 
+double policy_option_value(const struct schedule_policy *policy,
+                           const double values[POLICY_OPTIONS_MAX],
+                           const char *name, double otherwise)
+{
+    const struct policy_option *o = policy_option_by_name(policy, name);
+
+    return o ? values[o - policy->options] : otherwise;
+}
+
 int policy_options_set(const struct schedule_policy *policy,
                        double values[POLICY_OPTIONS_MAX], const char *name,
                        double value)

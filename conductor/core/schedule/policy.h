@@ -33,6 +33,10 @@ struct policy_option {
     const char *help; /* what it does, in a few words */
 };
 
+/* The option of a policy whose choice is not replaced if it is late: at 0 the
+ * sum by which it chose, score_us, is held against the TTFT SLO. */
+#define POLICY_RESCUE "rescue"
+
 /* The options of admission by price (core/price), for a policy's table. */
 #define POLICY_PRICE_OPTIONS(on)                                               \
     {"price",                                                                  \
@@ -187,5 +191,10 @@ bool policy_corrects(const struct schedule_policy *policy,
 /* The policy's option of that name; NULL if it has none. */
 const struct policy_option *
 policy_option_by_name(const struct schedule_policy *policy, const char *name);
+
+/* The value of that option among the policy's; `otherwise` if it has none. */
+double policy_option_value(const struct schedule_policy *policy,
+                           const double values[POLICY_OPTIONS_MAX],
+                           const char *name, double otherwise);
 
 #endif

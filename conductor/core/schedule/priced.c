@@ -5,22 +5,15 @@
 #include "conductor/core/price/price.h"
 #include "conductor/core/schedule/internal.h"
 
-static double option(const struct schedule_policy *policy, const double *values,
-                     const char *name)
-{
-    const struct policy_option *o = policy_option_by_name(policy, name);
-
-    return o ? values[o - policy->options] : 0.0;
-}
-
 int schedule_price_init(struct scheduler *s, int64_t slower)
 {
     struct price_config config = price_config_default;
 
-    if (option(s->policy, s->options, "price") == 0.0)
+    if (policy_option_value(s->policy, s->options, "price", 0.0) == 0.0)
         return 0;
-    config.rho = option(s->policy, s->options, "rho");
-    config.floor = option(s->policy, s->options, "price_floor");
+    config.rho = policy_option_value(s->policy, s->options, "rho", config.rho);
+    config.floor =
+        policy_option_value(s->policy, s->options, "price_floor", config.floor);
     config.seed = pool_config(s->pool)->seed;
     if (slower > 0) {
         config.window_us *= slower;
@@ -91,7 +84,17 @@ void schedule_price(struct scheduler *s, const struct schedule_request *request,
                            .now_us = request->now_us,
                        },
                        &load, &limit_us) &&
-        feasible)
+        feasible) {
+        int64_t queue_us, late_us;
+
+        late_us = price_late_us(s->price, decision->price_us, &queue_us);
         decision->verdict = SCHEDULE_REJECT_PRICE;
+        decision->retry_after_us =
+            late_us == 0
+                ? price_renewed_in_us(s->price, request->now_us)
+                : schedule_pace_in_us(&s->pace,
+                                      (uint32_t)decision->n_candidates,
+                                      queue_us, late_us, request->now_us);
+    }
     decision->price_limit_us = isinf(limit_us) ? 0.0 : limit_us;
 }

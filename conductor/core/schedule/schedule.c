@@ -44,6 +44,9 @@ struct scheduler *scheduler_new(const struct schedule_config *config,
     policy_options_init(s->policy, s->options);
     if (config->options)
         memcpy(s->options, config->options, sizeof(s->options));
+    schedule_pace_init(&s->pace, model->simulated.slowdown);
+    s->by_score =
+        policy_option_value(s->policy, s->options, POLICY_RESCUE, 1.0) == 0.0;
     s->state = calloc(1, s->policy->state_bytes + 1);
     s->pool = pool;
     s->index = index;
@@ -79,48 +82,11 @@ void scheduler_free(struct scheduler *scheduler)
     free(scheduler);
 }
 
-/* When a candidate's queue will have shrunk enough for the TTFT SLO, from now;
- * -1: never. Its wait falls by a second each second, its transfer and its
- * prefill don't, but for what decodes beside it add. */
-static int64_t candidate_fits_in_us(const struct scheduler *s,
-                                    const struct schedule_request *request,
-                                    const struct prefill_estimate *e)
-{
-    if (s->policy->fits_in_us)
-        return s->policy->fits_in_us(s, request, e);
-    if (e->transfer_us + e->prefill_us - e->beside_us > request->slo_ttft_us)
-        return -1;
-    return e->most_us > request->slo_ttft_us ? e->most_us - request->slo_ttft_us
-                                             : 0;
-}
-
-/* When the first of the candidates will: no sooner than what each one misses
- * the SLO by, so that most need not be looked at behind the chosen one. */
-static int64_t ttft_fits_in_us(const struct scheduler *s,
-                               const struct schedule_request *request,
-                               const struct schedule_decision *decision)
-{
-    int64_t best_us = candidate_fits_in_us(s, request, &decision->chosen);
-
-    for (size_t c = 0; c < decision->n_candidates; c++) {
-        const struct prefill_estimate *e = &decision->candidates[c];
-        int64_t in_us = e->most_us - request->slo_ttft_us;
-
-        if (e->too_long || e->queue_full || e->instance == decision->prefill ||
-            (best_us >= 0 && in_us >= best_us))
-            continue;
-        in_us = candidate_fits_in_us(s, request, e);
-        if (in_us >= 0 && (best_us < 0 || in_us < best_us))
-            best_us = in_us;
-    }
-    return best_us;
-}
-
 static void admit(struct scheduler *s, const struct schedule_request *request,
                   struct schedule_decision *decision)
 {
     struct admission_request ask = {
-        .ttft_us = decision->chosen.most_us,
+        .ttft_us = schedule_tested_us(s, &decision->chosen),
         .tbt_us = decision->tbt_us,
         .slo_ttft_us = request->slo_ttft_us,
         .slo_tbt_us = request->slo_tbt_us,
@@ -133,7 +99,10 @@ static void admit(struct scheduler *s, const struct schedule_request *request,
         break;
     case ADMISSION_REJECT_TTFT:
         decision->verdict = SCHEDULE_REJECT_TTFT;
-        decision->retry_after_us = ttft_fits_in_us(s, request, decision);
+        decision->retry_after_us = schedule_pace_in_us(
+            &s->pace, (uint32_t)decision->n_candidates,
+            decision->chosen.queue_most_us,
+            schedule_fits_in_us(s, request, decision), request->now_us);
         break;
     case ADMISSION_REJECT_TBT:
         decision->verdict = SCHEDULE_REJECT_TBT;
@@ -169,7 +138,7 @@ static void choose_in_time(struct scheduler *s,
 {
     const struct prefill_estimate *best = NULL;
 
-    if (meets_ttft(s, request, decision->chosen.most_us))
+    if (s->by_score || meets_ttft(s, request, decision->chosen.most_us))
         return;
     for (size_t c = 0; c < decision->n_candidates; c++) {
         const struct prefill_estimate *e = &decision->candidates[c];
@@ -306,6 +275,7 @@ int schedule_commit(struct scheduler *scheduler,
             (void)pool_decode_done(pool, decision->decode, request->request_id);
         return error;
     }
+    schedule_pace_add(&scheduler->pace, chosen->prefill_us, request->now_us);
     if (chosen->fetch_from != POOL_NO_INSTANCE &&
         !scheduler->model.simulated.links_unshared)
         book(scheduler, request, decision, chosen->fetch_from, POOL_EGRESS,

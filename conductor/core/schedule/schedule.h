@@ -4,8 +4,9 @@
  *
  * A policy (policy.h) chooses the prefill instance. If its choice misses the
  * TTFT SLO, the candidate with the lowest predicted TTFT takes its place if
- * that one meets it. The decode instance is the one with the lowest predicted
- * TBT among those with room. A request that misses an SLO is rejected.
+ * that one meets it (not under global_cache). The decode instance is the one
+ * with the lowest predicted TBT among those with room. A request that misses an
+ * SLO is rejected.
  */
 #ifndef CONDUCTOR_CORE_SCHEDULE_SCHEDULE_H
 #define CONDUCTOR_CORE_SCHEDULE_SCHEDULE_H
@@ -92,8 +93,9 @@ struct schedule_decision {
     double price_us;     /* by schedule_price(): its x, and what limited it;
                             0: not priced, no limit */
     double price_limit_us;
-    int64_t retry_after_us; /* rejected: when it would fit, from now, if no
-                               other request came; -1: never or not known */
+    int64_t retry_after_us; /* rejected: when it would fit, from now: for a
+                               missed TTFT and a price while others keep coming,
+                               else if none came; -1: never or not known */
     /* Every ready instance that was looked at, by slot. Borrowed from the
      * scheduler until its next schedule_decide(). */
     const struct prefill_estimate *candidates;

@@ -3,7 +3,8 @@
  * every prefill instance, if best_len / prefix_len is above
  * kvcache_balancing_threshold (always so for prefix_len 0 and best_len above
  * 0), the missing blocks are fetched from the instance with the longest match,
- * else it uses what it has; the smallest T_transfer + T_queue + T_prefill wins.
+ * else it uses what it has; the smallest T_transfer + T_queue + T_prefill wins,
+ * and is refused if that sum is over the TTFT SLO.
  */
 #include "conductor/core/schedule/internal.h"
 
@@ -11,6 +12,11 @@ static const struct policy_option options[] = {
     {"kvcache_balancing_threshold", 1, 1e9, false, 1,
      "fetch blocks if the best match elsewhere is more than so many times as "
      "long as the local one"},
+    {POLICY_RESCUE, 0, 1, true, 0,
+     "1: if the choice is late, the candidate with the lowest TTFT takes its "
+     "place if it is in time, and transfers may overlap the queue; 0: as the "
+     "paper has it, the sum of transfer, queue and prefill is held against "
+     "the SLO"},
     POLICY_PRICE_OPTIONS(0),
 };
 

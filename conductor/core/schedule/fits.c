@@ -1,0 +1,103 @@
+/* When a request that misses its TTFT SLO would meet it. */
+#include "conductor/core/schedule/internal.h"
+
+static int64_t lesser_us(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+static int64_t greater_us(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+/* How much of a transfer is waiting for what its sender sends to others. */
+static int64_t congestion_us(const struct scheduler *s,
+                             const struct schedule_request *request,
+                             const struct prefill_estimate *e)
+{
+    const struct pool_instance *sender = pool_get(s->pool, e->fetch_from);
+
+    if (!sender || s->model.simulated.links_unshared)
+        return 0;
+    return lesser_us(e->transfer_us,
+                     greater_us(sender->egress_free_us - request->now_us, 0));
+}
+
+/* How much of the time until its own slow tiers have been read is waiting for
+ * what they read for others. */
+static int64_t own_wait_us(const struct scheduler *s,
+                           const struct schedule_request *request,
+                           const struct prefill_estimate *e)
+{
+    const struct pool_instance *i = pool_get(s->pool, e->instance);
+    int64_t us = 0;
+
+    if (e->ready_us <= e->transfer_end_us)
+        return 0;
+    for (unsigned t = 0; t < BLOCK_TIERS; t++)
+        us = greater_us(us, i->tier_free_us[t] - request->now_us);
+    return lesser_us(us, e->ready_us - request->now_us);
+}
+
+/* The same of the sum that a policy chose by: a second each for queue and
+ * congestion, as long as both are there. */
+static int64_t score_fits_in_us(const struct scheduler *s,
+                                const struct schedule_request *request,
+                                const struct prefill_estimate *e)
+{
+    int64_t late_us = schedule_tested_us(s, e) - request->slo_ttft_us;
+    int64_t link_us = congestion_us(s, request, e);
+    int64_t both_us = lesser_us(link_us, e->queue_most_us);
+
+    if (late_us > link_us + e->queue_most_us + e->beside_us)
+        return -1;
+    if (late_us <= 0)
+        return 0;
+    return late_us <= 2 * both_us ? (late_us + 1) / 2 : late_us - both_us;
+}
+
+/* When a candidate's queue, and what its links and tiers are busy with, will
+ * have shrunk enough, from now; -1: never. Each falls by a second each second;
+ * its own transfer and its prefill don't, but for what decodes beside it add.
+ */
+static int64_t candidate_fits_in_us(const struct scheduler *s,
+                                    const struct schedule_request *request,
+                                    const struct prefill_estimate *e)
+{
+    int64_t load_us = e->ready_us - request->now_us;
+
+    if (s->policy->fits_in_us)
+        return s->policy->fits_in_us(s, request, e);
+    if (s->by_score)
+        return score_fits_in_us(s, request, e);
+    load_us -=
+        greater_us(congestion_us(s, request, e), own_wait_us(s, request, e));
+    if (load_us + e->prefill_us - e->beside_us > request->slo_ttft_us)
+        return -1;
+    return greater_us(e->most_us - request->slo_ttft_us, 0);
+}
+
+int64_t schedule_fits_in_us(const struct scheduler *s,
+                            const struct schedule_request *request,
+                            const struct schedule_decision *decision)
+{
+    int64_t best_us = candidate_fits_in_us(s, request, &decision->chosen);
+
+    for (size_t c = 0; c < decision->n_candidates; c++) {
+        const struct prefill_estimate *e = &decision->candidates[c];
+        int64_t in_us = schedule_tested_us(s, e) - request->slo_ttft_us;
+
+        /* Each needs at least what it misses the SLO by, or half of it where
+         * queue and congestion add up, so most need not be looked at. */
+        if (s->by_score)
+            in_us /= 2;
+        if (e->too_long || e->queue_full || e->instance == decision->prefill ||
+            (best_us >= 0 && in_us >= best_us))
+            continue;
+        in_us = candidate_fits_in_us(s, request, e);
+        if (in_us >= 0 && (best_us < 0 || in_us < best_us))
+            best_us = in_us;
+    }
+    return best_us;
+}
