@@ -1,6 +1,5 @@
 /* conductor-replay profile: what a running engine's work costs. */
 #include <errno.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,6 +8,7 @@
 #include "base/event_loop.h"
 #include "predictor/profile_csv.h"
 #include "tools/replay/command.h"
+#include "tools/replay/live/flight.h"
 #include "tools/replay/live/model.h"
 #include "tools/replay/live/run.h"
 #include "tools/replay/live/timing.h"
@@ -50,12 +50,10 @@ struct bench {
     const struct settings *settings;
     struct event_base *base;
     struct replay_server server;
-    struct replay_idle idle;
+    struct replay_flight flight; /* [max_batch] */
     struct replay_model model;
     struct profile_limits limits;
-    struct replay_record *records;    /* [max_batch] */
-    struct replay_request **requests; /* [max_batch], NULL: none in flight */
-    size_t in_flight;
+    struct replay_record *records; /* [max_batch] */
     uint32_t *prompts; /* [max_batch][max_tokens], the same for all points */
     uint32_t *mixed;   /* [max_tokens], the front of the first, new tokens */
     uint32_t vocab;
@@ -64,7 +62,7 @@ struct bench {
     size_t rows;
     uint32_t batch; /* the most that were seen to decode at once */
     uint32_t least; /* the fewest that were not; 0: all were */
-    bool interrupted, untold;
+    bool untold;
 };
 
 static int parse(int argc, char **argv, struct settings *s, int *status)
@@ -108,46 +106,26 @@ static int parse(int argc, char **argv, struct settings *s, int *status)
     return replay_parse(&usage, OPTION_TABLE(specs), argc, argv, status);
 }
 
-static void on_done(void *arg, struct replay_record *record)
+static void on_done(void *arg, struct replay_record *)
 {
     struct bench *b = arg;
 
-    b->requests[record - b->records] = NULL;
-    if (--b->in_flight == 0)
+    if (b->flight.in_flight == 0)
         event_base_loopbreak(b->base);
 }
 
-static void on_signal(evutil_socket_t, short, void *arg)
-{
-    struct bench *b = arg;
-
-    b->interrupted = true;
-    event_base_loopbreak(b->base);
-}
-
 static int send_one(struct bench *b, size_t i, const uint32_t *prompt,
-                    uint32_t tokens, uint32_t max_tokens, int64_t start_us)
+                    uint32_t tokens, uint32_t max_tokens)
 {
-    const struct replay_request_params params = {
-        .base = b->base,
-        .server = &b->server,
-        .idle = &b->idle,
-        .record = &b->records[i],
-        .start_us = start_us,
-        .timeout_us = (int64_t)(b->settings->timeout_s * 1e6),
-        .done = on_done,
-        .arg = b};
     struct evbuffer *body = replay_body_of(
         b->model.name, max_tokens, max_tokens > 1 ? "\"ignore_eos\":true," : "",
         prompt, tokens);
 
     b->records[i] = (struct replay_record){.first_token_us = -1,
-                                           .sent_us = clock_now_us() - start_us,
+                                           .sent_us = clock_now_us() -
+                                                      b->flight.params.start_us,
                                            .input_tokens = tokens};
-    int rc =
-        body ? replay_request_start(&params, body, &b->requests[i]) : -ENOMEM;
-    b->in_flight += rc == 0;
-    return rc;
+    return replay_flight_send(&b->flight, i, body);
 }
 
 /* Whether the engine did what was asked. Complains if not. */
@@ -176,26 +154,22 @@ static bool answered(const struct bench *b, const struct replay_record *r)
 static int ask(struct bench *b, const uint32_t *prompts, size_t n,
                uint32_t tokens, uint32_t max_tokens)
 {
-    int64_t start_us = clock_now_us();
+    bool *interrupted = &b->flight.interrupted;
     int rc = 0;
 
+    b->flight.params.start_us = clock_now_us();
     for (size_t i = 0; rc == 0 && i < n; i++)
         rc = send_one(b, i, prompts + i * b->limits.max_tokens, tokens,
-                      max_tokens, start_us);
-    if (rc == 0 && !b->interrupted)
+                      max_tokens);
+    if (rc == 0 && !*interrupted)
         event_base_dispatch(b->base);
-    for (size_t i = 0; i < n; i++)
-        if (b->requests[i]) {
-            replay_request_cancel(b->requests[i], "interrupted");
-            b->requests[i] = NULL;
-        }
-    b->in_flight = 0;
+    replay_flight_drop(&b->flight);
     if (rc != 0)
         return replay_complain(usage.name, "%s", strerror(-rc));
-    for (size_t i = 0; !b->interrupted && i < n; i++)
+    for (size_t i = 0; !*interrupted && i < n; i++)
         if (!answered(b, &b->records[i]))
             return -1;
-    return b->interrupted ? -1 : 0;
+    return *interrupted ? -1 : 0;
 }
 
 static uint32_t new_token(struct bench *b)
@@ -320,8 +294,8 @@ static int write_rows(struct bench *b)
                         "--max-batch %u leaves those out",
                         b->least, b->batch);
     replay_complain(usage.name, "%s%zu measurements",
-                    b->interrupted ? "interrupted: " : "", b->rows);
-    return b->interrupted ? REPLAY_EXIT_INTERRUPTED : status;
+                    b->flight.interrupted ? "interrupted: " : "", b->rows);
+    return b->flight.interrupted ? REPLAY_EXIT_INTERRUPTED : status;
 }
 
 /* How long prompts may be. */
@@ -364,36 +338,37 @@ static int run(struct bench *b)
     size_t n = (size_t)s->max_batch * b->limits.max_tokens;
     b->prompts = calloc(n, sizeof *b->prompts);
     b->mixed = calloc(b->limits.max_tokens, sizeof *b->mixed);
-    b->records = calloc(s->max_batch, sizeof *b->records);
-    b->requests = calloc(s->max_batch, sizeof *b->requests);
-    if (!b->prompts || !b->mixed || !b->records || !b->requests)
+    if (!b->prompts || !b->mixed)
         return replay_complain(usage.name, "%s", strerror(ENOMEM));
     b->random = s->seed;
     for (size_t i = 0; i < n; i++)
         b->prompts[i] = new_token(b);
     if (ask(b, b->prompts, 1, b->limits.max_tokens, 1) != 0)
-        return b->interrupted ? REPLAY_EXIT_INTERRUPTED : 1;
+        return b->flight.interrupted ? REPLAY_EXIT_INTERRUPTED : 1;
     return write_rows(b);
 }
 
 static int run_on_loop(struct bench *b)
 {
-    struct event *signals[2] = {NULL};
-    bool good = (b->base = event_loop_new(1));
+    const struct settings *s = b->settings;
 
-    for (size_t i = 0; good && i < 2; i++) {
-        signals[i] = evsignal_new(b->base, i ? SIGTERM : SIGINT, on_signal, b);
-        good = signals[i] && event_add(signals[i], NULL) == 0;
-    }
+    b->base = event_loop_new(1);
+    b->records = calloc(s->max_batch, sizeof *b->records);
+    b->flight = (struct replay_flight){
+        .params = {.base = b->base,
+                   .server = &b->server,
+                   .timeout_us = (int64_t)(s->timeout_s * 1e6),
+                   .done = on_done,
+                   .arg = b},
+        .records = b->records};
+    bool good = b->base && b->records &&
+                replay_flight_init(&b->flight, s->max_batch) == 0;
     int status =
         good ? run(b) : replay_complain(usage.name, "%s", strerror(ENOMEM));
-    for (size_t i = 0; i < 2; i++)
-        event_loop_drop(signals[i]);
-    replay_idle_fini(&b->idle);
+    replay_flight_fini(&b->flight);
     free(b->prompts);
     free(b->mixed);
     free(b->records);
-    free(b->requests);
     if (b->base)
         event_base_free(b->base);
     return status;

@@ -7,13 +7,13 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <jansson.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/event_loop.h"
+#include "tools/replay/live/flight.h"
 #include "tools/replay/math.h"
 
 /* How far a replay is, on stderr: one moving line, or lines in a log. */
@@ -30,17 +30,11 @@ struct progress {
 struct run {
     const struct replay_run_params *params;
     struct replay_record *records;
-    struct replay_request **requests; /* (trace count), NULL: none in flight */
-    struct replay_idle idle;
+    struct replay_flight flight; /* of all requests of the trace */
     struct event *send_timer;
     struct event *progress_timer;
-    struct event *interrupt;
-    struct event *terminate;
     struct progress progress;
-    int64_t start_us;
     size_t next;
-    size_t in_flight;
-    bool interrupted;
     int rc;
 };
 
@@ -144,7 +138,7 @@ struct evbuffer *replay_body_new(const struct trace_request *request,
 
 static int64_t run_now_us(const struct run *run)
 {
-    return clock_now_us() - run->start_us;
+    return clock_now_us() - run->flight.params.start_us;
 }
 
 static int64_t intended_us(const struct run *run, size_t i)
@@ -167,8 +161,6 @@ static void on_call_done(void *arg, struct replay_record *record)
 {
     struct run *run = arg;
 
-    run->requests[record - run->records] = NULL;
-    run->in_flight--;
     progress_add(&run->progress, record);
     poke(run);
 }
@@ -176,28 +168,19 @@ static void on_call_done(void *arg, struct replay_record *record)
 static int send_request(struct run *run, size_t i)
 {
     const struct replay_run_params *p = run->params;
-    struct replay_request_params request = {.base = p->base,
-                                            .server = p->server,
-                                            .idle = &run->idle,
-                                            .record = &run->records[i],
-                                            .start_us = run->start_us,
-                                            .timeout_us = p->timeout_us,
-                                            .done = on_call_done,
-                                            .arg = run};
     struct evbuffer *body =
         replay_body_new(&p->trace->requests[i], p->model, &p->tokens);
 
-    if (!body)
-        return -ENOMEM;
     run->records[i].sent_us = run_now_us(run);
-    return replay_request_start(&request, body, &run->requests[i]);
+    return replay_flight_send(&run->flight, i, body);
 }
 
 static void poke(struct run *run)
 {
     size_t count = run->params->trace->count;
 
-    while (run->next < count && run->in_flight < run->params->max_in_flight) {
+    while (run->next < count &&
+           run->flight.in_flight < run->params->max_in_flight) {
         int64_t wait_us = intended_us(run, run->next) - run_now_us(run);
 
         if (wait_us > 0) {
@@ -210,9 +193,8 @@ static void poke(struct run *run)
             return;
         }
         run->next++;
-        run->in_flight++;
     }
-    if (run->next == count && run->in_flight == 0)
+    if (run->next == count && run->flight.in_flight == 0)
         stop(run, 0);
 }
 
@@ -225,16 +207,8 @@ static void on_progress_timer(evutil_socket_t, short, void *arg)
 {
     struct run *run = arg;
 
-    progress_show(&run->progress, run_now_us(run), run->next, run->in_flight,
-                  false);
-}
-
-static void on_signal(evutil_socket_t, short, void *arg)
-{
-    struct run *run = arg;
-
-    run->interrupted = true;
-    stop(run, 0);
+    progress_show(&run->progress, run_now_us(run), run->next,
+                  run->flight.in_flight, false);
 }
 
 static void init_records(struct run *run)
@@ -257,39 +231,28 @@ static void init_records(struct run *run)
     }
 }
 
-/* What is in flight at the end was stopped by us: not the server's failure. */
-static void drop_calls(struct run *run)
-{
-    for (size_t i = 0; i < run->next; i++) {
-        if (run->requests[i]) {
-            replay_request_cancel(run->requests[i], "interrupted");
-            run->records[i].outcome = REPLAY_PENDING;
-        }
-    }
-}
-
 static void run_fini(struct run *run)
 {
-    event_loop_drop(run->terminate);
-    event_loop_drop(run->interrupt);
     event_loop_drop(run->progress_timer);
     event_loop_drop(run->send_timer);
-    free(run->requests);
-    replay_idle_fini(&run->idle);
+    replay_flight_fini(&run->flight);
 }
 
 static int run_init(struct run *run)
 {
-    struct event_base *base = run->params->base;
+    const struct replay_run_params *p = run->params;
 
-    run->requests = calloc(run->params->trace->count, sizeof run->requests[0]);
-    run->send_timer = evtimer_new(base, on_send_timer, run);
+    run->flight = (struct replay_flight){.params = {.base = p->base,
+                                                    .server = p->server,
+                                                    .timeout_us = p->timeout_us,
+                                                    .done = on_call_done,
+                                                    .arg = run},
+                                         .records = run->records};
+    run->send_timer = evtimer_new(p->base, on_send_timer, run);
     run->progress_timer =
-        event_new(base, -1, EV_PERSIST, on_progress_timer, run);
-    run->interrupt = evsignal_new(base, SIGINT, on_signal, run);
-    run->terminate = evsignal_new(base, SIGTERM, on_signal, run);
-    if (!run->requests || !run->send_timer || !run->progress_timer ||
-        !run->interrupt || !run->terminate) {
+        event_new(p->base, -1, EV_PERSIST, on_progress_timer, run);
+    if (replay_flight_init(&run->flight, p->trace->count) != 0 ||
+        !run->send_timer || !run->progress_timer) {
         run_fini(run);
         return -ENOMEM;
     }
@@ -307,17 +270,14 @@ int replay_run(const struct replay_run_params *params,
     init_records(&run);
     run.progress = (struct progress){.total = params->trace->count,
                                      .on_terminal = isatty(STDERR_FILENO) == 1};
-    event_add(run.interrupt, NULL);
-    event_add(run.terminate, NULL);
     event_loop_wait(run.progress_timer, 200000);
     event_loop_wait(run.send_timer, 0);
-    run.start_us = clock_now_us();
+    run.flight.params.start_us = clock_now_us();
     event_base_dispatch(params->base);
     result->wall_us = run_now_us(&run);
-    result->interrupted = run.interrupted;
-    progress_show(&run.progress, result->wall_us, run.next, run.in_flight,
-                  true);
-    drop_calls(&run);
+    result->interrupted = run.flight.interrupted;
+    progress_show(&run.progress, result->wall_us, run.next,
+                  run.flight.in_flight, true);
     run_fini(&run);
     return run.rc;
 }
