@@ -74,8 +74,12 @@ struct engine {
     unsigned jitter;             /* state of rand_r() */
     uint32_t failures_in_row;
     uint32_t refused_in_row; /* requests, which no good health makes up for */
-    uint64_t n_drops;   /* refused requests whose blocks are not predicted */
-    bool key_refused;   /* it was, when it was last asked */
+    bool on_trial;           /* no request has ended well since it came back */
+    uint32_t trials;         /* that failed in a row */
+    uint32_t good_to_go;     /* good answers for its health before the next */
+    uint64_t n_drops; /* refused requests whose blocks are not predicted */
+    int64_t doubt_after_us; /* not before is its size doubted again */
+    bool key_refused;       /* it was, when it was last asked */
     uint64_t blamed_by; /* number + 1 of the request that failed there last */
     int64_t tokenize_after_us; /* it is not asked before: it was late */
     int64_t tokenize_pause_us; /* the next time for so long */

@@ -5,12 +5,15 @@
  */
 #include <stdio.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "conductor/core/index/block_cut.h"
 #include "conductor/service/engine.h"
 
 /* Of a block in the index, about. */
 #define INDEXED_BYTES 24
+/* Between two lines about one engine's size. */
+#define DOUBT_PAUSE_US 60000000
 
 static uint32_t index_tokens(const struct service *s)
 {
@@ -132,11 +135,18 @@ void engine_take_size(struct engine *e)
 
 void engine_doubt_size(struct engine *e)
 {
-    int64_t told = e->report.block_tokens;
+    int64_t told = e->report.block_tokens, now_us = clock_now_us();
+    bool doubted = told > 0 && told != e->told_block_tokens &&
+                   told != e->block_tokens && now_us >= e->doubt_after_us;
 
-    if (told > 0 && told != e->told_block_tokens && told != e->block_tokens)
+    if (doubted) {
+        e->doubt_after_us = now_us + DOUBT_PAUSE_US;
         log_warn("engine %s says that it has blocks of %lld tokens, and is "
-                 "taken to have %u",
-                 e->config->name, (long long)told, e->block_tokens);
+                 "taken to have %u%s",
+                 e->config->name, (long long)told, e->block_tokens,
+                 told > ENGINE_BLOCK_TOKENS_MAX
+                     ? ": block_tokens is 1024 at most"
+                     : "");
+    }
     e->told_block_tokens = told;
 }

@@ -4,7 +4,9 @@
  *   starting --a good probe--> ready
  *   ready    --3 failures in a row--> suspect: no work, only probes
  *   suspect  --a good probe--> ready, on trial: one failure is enough until a
- *                              request has ended well
+ *                              request has ended well. After each trial that
+ *                              fails, the next one takes twice as many good
+ *                              probes, up to 32
  *
  * Failures are of probes and of requests alike; those of requests that it
  * refused (forward_status.c) are not made up for by a good probe. An engine
@@ -21,6 +23,9 @@
 #include "conductor/service/engine.h"
 
 #define FAILURES_MAX 3u
+/* After t trials that failed in a row there are 2^t good answers for its health
+ * before the next one; t is this at most. */
+#define TRIALS_MAX 5u
 /* Of an engine's /metrics; the rest is not looked at. */
 #define REPORT_BYTES_MAX (4u << 20)
 /* More requests than this run on no engine: it says nonsense. */
@@ -50,6 +55,11 @@ void engine_failed(struct engine *e, bool unreachable, const char *why)
         return;
     (void)!pool_set_health(s->pool, e->id, HEALTH_SUSPECT);
     s->metrics.workers_lost++;
+    if (!e->on_trial)
+        e->trials = 0;
+    else if (e->trials < TRIALS_MAX)
+        e->trials++;
+    e->good_to_go = (1u << e->trials) - 1;
     log_warn("engine %s gets no work: %s", e->config->name, why);
 }
 
@@ -63,6 +73,7 @@ void engine_answered(struct engine *e)
 {
     e->refused_in_row = 0;
     e->failures_in_row = 0;
+    e->on_trial = false;
 }
 
 static void probe_good(struct engine *e)
@@ -76,10 +87,15 @@ static void probe_good(struct engine *e)
             e->failures_in_row = e->refused_in_row;
         return;
     }
+    if (e->good_to_go > 0) {
+        e->good_to_go--;
+        return;
+    }
     if (e->unreachable && health != HEALTH_STARTING)
         engine_clear(e);
     e->unreachable = false;
-    e->failures_in_row = health == HEALTH_STARTING ? 0 : FAILURES_MAX - 1;
+    e->on_trial = health != HEALTH_STARTING;
+    e->failures_in_row = e->on_trial ? FAILURES_MAX - 1 : 0;
     (void)!pool_set_health(s->pool, e->id, HEALTH_READY);
     log_info("engine %s is ready at %s, model %s", e->config->name,
              e->config->url_text, e->config->model);

@@ -306,6 +306,11 @@ class Passthrough(EngineCase):
                 engine.models = [{'id': 'm', 'max_model_len': window}]
             wait_until(f'the window is {least}',
                        lambda: told(cluster) == least)
+        # Its model need not be the first that it lists.
+        for engine in self.all:
+            engine.models = [{'id': 'x', 'root': 'x', 'max_model_len': 512},
+                             {'id': 'm', 'root': 'm', 'max_model_len': 777}]
+        wait_until('it is its own', lambda: told(cluster) == 777)
 
     def test_statuses_pass(self):
         def serve(request, send):
@@ -469,6 +474,25 @@ class Failures(EngineCase):
                 self.assertIn(f'engine e0 gets no work: it answers {status}, '
                               'and engine e1 does not', cluster.conductor.log())
                 self.end(cluster)
+
+    def test_trials_become_rarer(self):
+        """Of an engine that is well, as it says, and refuses each prompt."""
+        at = []  # how often it was asked for its health before each refusal
+
+        def refuse(_, send):
+            at.append(self.all[0].n_health)
+            send(reply(500))
+        cluster = self.engines(refuse, None)
+
+        def trial():
+            # Each is new, so that both engines are as good for it.
+            self.post(cluster, {'prompt': f'{time.monotonic()} ' * 50})
+            return len(at) >= 7
+        wait_until('the fourth trial has failed', trial)
+        # Behind the third refusal, 1, 2, 4 and 8 good answers: the first one
+        # of them may have been asked for before.
+        for i, least in ((4, 1), (5, 3), (6, 7)):
+            self.assertGreaterEqual(at[i] - at[i - 1], least, at)
 
     def test_good_health_is_no_good_answer(self):
         cluster = self.engines(self.always(500), None)

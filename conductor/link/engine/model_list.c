@@ -31,6 +31,8 @@ static bool knows(const struct model_list *list, const char *name)
 
 uint32_t model_list_window(const struct model_list *list, const char *name)
 {
+    if (list->wanted_window_tokens)
+        return list->wanted_window_tokens;
     return knows(list, name) ? list->window_tokens : 0;
 }
 
@@ -110,7 +112,10 @@ int model_list_read(const char *text, size_t n, const char *wanted,
                  json_array_size(json_object_get(json, "data")) == 0;
     json_array_foreach(json_object_get(json, "data"), i, card)
     {
-        list.has_wanted = list.has_wanted || is_named(card, wanted);
+        if (is_named(card, wanted)) {
+            list.has_wanted = true;
+            list.wanted_window_tokens = window_of(card);
+        }
         take_base(&list, card, &root);
     }
     json_array_foreach(json_object_get(json, "data"), i, card)

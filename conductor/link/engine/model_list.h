@@ -21,9 +21,10 @@
 struct model_list {
     char model[ENGINE_NAME_MAX]; /* "": none */
     struct engine_names aliases, adapters;
-    uint32_t window_tokens; /* max_model_len of the model; 0: not told */
-    uint32_t n_dropped;     /* aliases and adapters beyond ENGINE_NAMES_MAX */
-    bool has_wanted;        /* any of all the names is the wanted one */
+    uint32_t window_tokens;        /* max_model_len of the model; 0: not told */
+    uint32_t wanted_window_tokens; /* likewise, of the wanted name's card */
+    uint32_t n_dropped; /* aliases and adapters beyond ENGINE_NAMES_MAX */
+    bool has_wanted;    /* any of all the names is the wanted one */
 };
 
 /*
@@ -40,7 +41,8 @@ struct model_list {
 const char *model_list_lacks(const char *text, size_t n,
                              const struct engine_names *names);
 
-/* The window of a model of that name; 0: it is not known. */
+/* The window of the wanted name, `name`: its own, or that of the model which it
+ * is another name of; 0: it is not known. */
 uint32_t model_list_window(const struct model_list *list, const char *name);
 
 #endif
