@@ -24,9 +24,9 @@ def program():
     return os.path.join(settings.build, 'tools', 'conductor-replay')
 
 
-def replay(*args):
+def replay(*args, timeout=60):
     return subprocess.run([program(), *map(str, args)], capture_output=True,
-                          text=True, timeout=60 * settings.scale)
+                          text=True, timeout=timeout * settings.scale)
 
 
 class Replay(unittest.TestCase):

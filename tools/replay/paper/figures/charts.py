@@ -38,7 +38,8 @@ def script(title, charts):
            'set tmargin at screen 0.8\nset bmargin at screen 0.16\n'
            f'set multiplot title {quote(title)}\n')
     for c in charts:
-        y_max = max([y for _, ys in c.lines for y in ys if y == y] + [1e-6])
+        y_max = max([y for _, ys in c.lines for y in ys
+                     if math.isfinite(y)] + [1e-6])
         top = max(c.y_max or 0, y_max * (1.15 if c.groups else 1.05))
         yield ('unset logscale\nset xtics auto\nset autoscale\n'
                f'set lmargin at screen {left / width}\n'
