@@ -46,11 +46,13 @@ static const struct {
      "that failed."},
     {"event_replays_total", "result=\"failed\"", "counter", NULL},
     {"event_faults_total", "fault=\"malformed\"", "counter",
-     "Messages that are no batch of events, holes in their numbers, messages "
+     "Messages that are no batch of events, messages that took too long, "
+     "holes in their numbers, messages "
      "lost for good, restarts, connections that ended, events with blocks of "
      "another size, with other tokens than fill their blocks, or of no known "
      "tag, messages of a rank that there is none of, events whose blocks "
      "came before their parent, removed blocks that were not known."},
+    {"event_faults_total", "fault=\"too_long\"", "counter", NULL},
     {"event_faults_total", "fault=\"gap\"", "counter", NULL},
     {"event_faults_total", "fault=\"lost\"", "counter", NULL},
     {"event_faults_total", "fault=\"restart\"", "counter", NULL},
@@ -98,6 +100,7 @@ static double value_of(const struct engine *e, size_t line)
         (double)k.replays,
         (double)k.replays_failed,
         (double)k.malformed,
+        (double)k.too_long,
         (double)k.gaps,
         (double)k.lost,
         (double)k.restarts,

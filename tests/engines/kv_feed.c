@@ -2,9 +2,10 @@
  * An engine's KV events, subscribed to and put into a prefix index, for tests
  * in Python.
  *
- * usage: kv_feed connect|bind ENDPOINT REPLAY_ENDPOINT RANKS BLOCK_TOKENS
- *                [OTHER_ENDPOINT]
+ * usage: kv_feed connect|bind ENDPOINT REPLAY_ENDPOINT RANKS
+ *                BLOCK_TOKENS[/ENGINE_TOKENS] [OTHER_ENDPOINT [COPIES]]
  *
+ * COPIES: so many feeds more of the first endpoint, which are not looked at.
  * The other endpoint is of a second engine, whose messages are only counted.
  *
  * Reads commands, one a line, and answers each with a line:
@@ -26,14 +27,14 @@
 #include "conductor/core/index/prefix_index.h"
 #include "conductor/link/events/feed.h"
 
-enum { TOKENS_MAX = 1 << 20 };
+enum { TOKENS_MAX = 1 << 20, COPIES_MAX = 64 };
 
 struct program {
     struct event_base *base;
     struct prefix_index *index;
     struct prefix_match match;
     struct kv_feeds *feeds;
-    struct kv_feed *feed, *other;
+    struct kv_feed *feed, *other, *copies[COPIES_MAX];
     uint32_t block_tokens;
     struct event *next_turn; /* of the loop */
     uint64_t turn_blocks;    /* told in this one, */
@@ -100,7 +101,8 @@ static void on_other(void *arg, enum block_tier tier, uint64_t parent_key,
     (void)parent_key;
     (void)keys;
     (void)n;
-    p->between += kv_feed_stats(p->feed).unfinished;
+    if (p)
+        p->between += kv_feed_stats(p->feed).unfinished;
 }
 
 static void on_other_removed(void *, enum block_tier, const uint64_t *, size_t)
@@ -117,6 +119,10 @@ static const struct kv_map_sink other_sink = {on_other, on_other_removed,
 static void print_stats(const struct program *p)
 {
     struct kv_feed_stats s = kv_feed_stats(p->feed);
+    uint64_t crowded_out = 0;
+
+    for (int i = 0; i < COPIES_MAX && p->copies[i]; i++)
+        crowded_out += kv_feed_stats(p->copies[i]).too_long;
 
 #define SAY(name) printf("\"" #name "\": %" PRIu64 ", ", s.name)
 #define SAY_MAP(name) printf("\"" #name "\": %" PRIu64 ", ", s.map.name)
@@ -125,6 +131,7 @@ static void print_stats(const struct program *p)
     SAY(events);
     SAY(unknown_events);
     SAY(malformed);
+    SAY(too_long);
     SAY(duplicates);
     SAY(gaps);
     SAY(missing);
@@ -144,6 +151,7 @@ static void print_stats(const struct program *p)
     SAY_MAP(wrong_tokens);
     SAY_MAP(contradictions);
     SAY_MAP(entries);
+    printf("\"crowded_out\": %" PRIu64 ", ", crowded_out);
     printf("\"most_blocks\": %" PRIu64 ", \"between\": %" PRIu64
            ", \"forgot_parts\": %" PRIu64 ", \"held\": %" PRIu64 "}\n",
            p->most_blocks, p->between, p->forgot_parts,
@@ -216,6 +224,8 @@ static int start(struct program *p, int argc, char **argv)
 
     p->block_tokens = config.map.block_tokens = config.map.engine_tokens =
         (uint32_t)atoi(argv[5]);
+    if (strchr(argv[5], '/'))
+        config.map.engine_tokens = (uint32_t)atoi(strchr(argv[5], '/') + 1);
     p->base = event_base_new();
     p->index = prefix_index_new(&(struct prefix_index_config){
         .max_instances = 1, .max_bytes = 1u << 26, .seed = 1});
@@ -227,6 +237,8 @@ static int start(struct program *p, int argc, char **argv)
     p->feed = kv_feed_new(p->feeds, &config, &sink, p);
     if (!p->feed || argc == 6)
         return p->feed ? 0 : -1;
+    for (int i = 0; argc > 7 && i < atoi(argv[7]) && i < COPIES_MAX; i++)
+        p->copies[i] = kv_feed_new(p->feeds, &config, &other_sink, NULL);
     config.endpoint = argv[6];
     config.replay_endpoint = "";
     p->other = kv_feed_new(p->feeds, &config, &other_sink, p);
@@ -238,7 +250,7 @@ int main(int argc, char **argv)
     struct program program = {0};
     struct bufferevent *input;
 
-    if ((argc != 6 && argc != 7) || start(&program, argc, argv)) {
+    if (argc < 6 || argc > 8 || start(&program, argc, argv)) {
         fprintf(stderr, "kv_feed: %s\n", strerror(errno));
         return 1;
     }
@@ -250,6 +262,8 @@ int main(int argc, char **argv)
     bufferevent_free(input);
     kv_feed_free(program.feed);
     kv_feed_free(program.other);
+    for (int i = 0; i < COPIES_MAX; i++)
+        kv_feed_free(program.copies[i]);
     kv_feeds_free(program.feeds);
     prefix_match_fini(&program.match);
     prefix_index_free(program.index);

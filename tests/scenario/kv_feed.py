@@ -9,14 +9,14 @@ class Feed:
     """The program kv_feed."""
 
     def __init__(self, case, port, replay_port=None, bind=False, ranks=1,
-                 block_tokens=4, other=None):
+                 block_tokens=4, other=None, copies=0):
         replay = f'tcp://127.0.0.1:{replay_port}' if replay_port else ''
         self.log = open(case.folder + '/kv_feed.log', 'w+', encoding='utf-8')
         self.child = subprocess.Popen(
             [harness.program('tests', 'engines', 'kv_feed'),
              'bind' if bind else 'connect', f'tcp://127.0.0.1:{port}', replay,
              str(ranks), str(block_tokens),
-             *([f'tcp://127.0.0.1:{other}'] if other else [])],
+             *([f'tcp://127.0.0.1:{other}', str(copies)] if other else [])],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.log,
             text=True, preexec_fn=harness.die_with_parent)
         self.case = case

@@ -412,6 +412,49 @@ class StandIn(harness.Case):
                         feed.stats()['held'] == self.BLOCKS // 4 * 3 and
                         feed.match(tokens) == self.BLOCKS // 2))
 
+    @staticmethod
+    def endless_events(times=10000):
+        """Of an engine whose blocks are half of the index's: one goes and
+        comes that begins 4,000 others, each time."""
+        wide = 4000
+        top = {'type': 'BlockStored', 'parent_block_hash': None,
+               'block_size': 1, 'medium': 'GPU', 'block_hashes': [1],
+               'token_ids': [1]}
+        return [top, *({**top, 'parent_block_hash': 1,
+                        'block_hashes': [2 + i], 'token_ids': [2 + i]}
+                       for i in range(wide)),
+                *([{'type': 'BlockRemoved', 'medium': 'GPU',
+                    'block_hashes': [1]}, top] * times)]
+
+    def test_a_message_that_takes_too_long(self):
+        """It is dropped; after a rest the engine's messages count again."""
+        publisher, other = self.publisher(), self.publisher(replay_port=None)
+        feed = self.feed(publisher, block_tokens='2/1', other=other.port)
+        self.join(publisher, feed)
+        publisher.publish(self.endless_events())
+        feed.wait(too_long=1, unfinished=0, held=0, state='partial')
+        stored = Engine(self.SEED, 1).stored([5, 6, 7, 8])
+        publisher.publish([stored])
+        harness.wait_until('it is heard again',
+                           lambda: feed.match([5, 6, 7, 8]) == 2)
+        feed.wait(too_long=1, malformed=0)
+
+    def test_many_messages_that_take_too_long(self):
+        """More than may be unfinished: those that have had much are dropped,
+        although each would end, and others are heard."""
+        publisher = self.publisher(replay_port=None)
+        other = self.publisher(replay_port=None)
+        feed = self.feed(publisher, block_tokens='2/1', other=other.port,
+                         copies=39)
+        self.join(publisher, feed)
+
+        publisher.publish(self.endless_events(2000))
+
+        def dropped():
+            other.publish([Engine(self.SEED, 1).stored([1, 2, 3, 4])])
+            return feed.stats()['crowded_out'] > 0
+        harness.wait_until('some are dropped', dropped)
+
     def test_salts_and_pages_of_one_token(self):
         publisher, engine = self.publisher(), Engine(self.SEED, 1)
         feed = self.feed(publisher, block_tokens=1)

@@ -11,6 +11,8 @@
  *    decoder, or its map has something to forget; then it is in feeds->busy,
  * and its sockets are paused.
  */
+#include <inttypes.h>
+
 #include "base/clock.h"
 #include "conductor/link/events/feed_state.h"
 
@@ -125,6 +127,7 @@ void stream_apply(struct stream *stream, uint64_t number, zmq_msg_t *payload,
     }
     a->stream = stream;
     a->number = number;
+    a->pieces = 0;
     kv_map_begin(feed->map, stream->rank, &a->batch);
     if (go_on(feed, FEED_PIECE_BLOCKS)) {
         if (keep(feed))
@@ -164,6 +167,75 @@ void stream_resume(struct stream *stream)
     feed_update_pauses(stream->feed);
 }
 
+bool feed_waits(const struct kv_feed *feed)
+{
+    return feed->busy || feed->rests_until_us != 0;
+}
+
+static void rest(struct kv_feed *feed)
+{
+    int64_t now_us = clock_now_us();
+    int64_t rest_us = 2 * feed->rest_us;
+
+    /* It was well for a long time. */
+    if (now_us - feed->rested_us > FEED_REST_MAX_US)
+        rest_us = 0;
+    if (rest_us < FEED_REST_MIN_US)
+        rest_us = FEED_REST_MIN_US;
+    if (rest_us > FEED_REST_MAX_US)
+        rest_us = FEED_REST_MAX_US;
+    feed->rest_us = rest_us;
+    feed->rests_until_us = now_us + rest_us;
+}
+
+void feed_tick(struct kv_feed *feed, int64_t now_us)
+{
+    if (feed->rests_until_us == 0 || now_us < feed->rests_until_us)
+        return;
+    feed->rested_us = now_us;
+    feed->rests_until_us = 0;
+    feed_update_pauses(feed);
+}
+
+/* Drops what is left of a message that takes too long: nobody knows what it
+ * says. */
+static void give_up(struct kv_feed *feed)
+{
+    struct stream *stream = feed->applying.stream;
+    uint64_t number = feed->applying.number;
+
+    rest(feed);
+    feed->stats.too_long++;
+    if (log_rate_takes(&feed->feeds->told, FEED_LINES_PER_S))
+        log_warn("engine %s: rank %u: KV event message %" PRIu64
+                 " takes too long: its blocks are forgotten, and nothing is "
+                 "taken of it for %lld s",
+                 feed->config.name, stream_rank(stream), number,
+                 (long long)(feed->rest_us / 1000000));
+    feed_abandon(feed);
+    stream_forget(stream);
+    stream->partial = stream->hole = true;
+    kv_sequence_applied(&stream->sequence, number, 0);
+}
+
+/* The message that has had the most pieces, if it has had too many. */
+static struct kv_feed *too_long(const struct kv_feeds *feeds)
+{
+    uint32_t most = feeds->n_unfinished < FEED_UNFINISHED_MAX
+                        ? FEED_PIECES_MAX
+                        : FEED_PIECES_CROWDED;
+    struct kv_feed *feed, *found = NULL;
+
+    TAILQ_FOREACH(feed, &feeds->busy, in_busy)
+    {
+        if (feed->applying.decoder && feed->applying.pieces > most) {
+            most = feed->applying.pieces;
+            found = feed;
+        }
+    }
+    return found;
+}
+
 void feeds_work(void *arg)
 {
     struct kv_feeds *feeds = arg;
@@ -172,10 +244,16 @@ void feeds_work(void *arg)
     if (!go_on(feed, FEED_PIECE_BLOCKS)) {
         end(feed);
         feed_look(feed);
-    } else if (feeds->n_unfinished < FEED_UNFINISHED_MAX) {
+        return;
+    }
+    feed->applying.pieces++;
+    if (feeds->n_unfinished < FEED_UNFINISHED_MAX) {
         TAILQ_REMOVE(&feeds->busy, feed, in_busy);
         TAILQ_INSERT_TAIL(&feeds->busy, feed, in_busy);
     }
+    feed = too_long(feeds);
+    if (feed)
+        give_up(feed);
 }
 
 void feed_abandon(struct kv_feed *feed)

@@ -164,7 +164,7 @@ static void stream_tick(struct stream *stream, int64_t now_us)
 {
     bool due = now_us - stream->quiet_since_us > stream->quiet_us;
 
-    if (stream->replay != REPLAY_NONE || stream->feed->busy ||
+    if (stream->replay != REPLAY_NONE || feed_waits(stream->feed) ||
         !*stream->feed->config.replay_endpoint)
         return;
     if (!due && !stream->unanswered)
@@ -188,6 +188,7 @@ static void on_tick(evutil_socket_t fd, short what, void *arg)
     replay_tick(feeds, now_us);
     TAILQ_FOREACH(feed, &feeds->feeds, entry)
     {
+        feed_tick(feed, now_us);
         for (uint16_t r = 0; r < feed->config.ranks; r++)
             stream_tick(&feed->streams[r], now_us);
     }

@@ -48,6 +48,7 @@ struct kv_feed_stats {
     uint64_t events;          /* in these */
     uint64_t unknown_events;  /* with tags that nobody knows */
     uint64_t malformed;       /* messages */
+    uint64_t too_long;        /* messages that were dropped, unfinished */
     uint64_t duplicates;      /* messages that a replay had */
     uint64_t gaps, missing;   /* holes in the numbers; messages in them */
     uint64_t lost;            /* of these, never had again */

@@ -22,6 +22,15 @@
 /* Messages of which something is left, of all feeds: each has its events in a
  * decoder of its own. While there are as many, no other message is taken. */
 #define FEED_UNFINISHED_MAX 32u
+/* Pieces of a message after which it is dropped, for its engine may never end
+ * it: 4 million blocks. While no other message can be taken, the one that has
+ * had the most is dropped earlier. */
+#define FEED_PIECES_MAX 8192u
+#define FEED_PIECES_CROWDED 256u
+/* Then nothing of that engine is taken for so long, and for twice as long after
+ * each one that follows. */
+#define FEED_REST_MIN_US 1000000
+#define FEED_REST_MAX_US 600000000
 /* Of the log's, of what engines can cause, all feeds together. */
 #define FEED_LINES_PER_S 4
 
@@ -93,6 +102,7 @@ struct applying {
     zmq_msg_t message; /* of this one, or one that was not judged yet: texts of
                           the batch are in it */
     size_t bytes;
+    uint32_t pieces; /* that were applied, after the first */
     struct kv_batch batch;
     struct kv_decoder *decoder; /* NULL: nothing is left of it */
 };
@@ -105,6 +115,9 @@ struct kv_feed {
      * else of its engine is taken. No socket of the feed is read, and no replay
      * ends. */
     bool busy;
+    int64_t rests_until_us; /* likewise; 0: it does not rest */
+    int64_t rest_us;        /* the last one; 0: there was none */
+    int64_t rested_us;      /* when that ended */
     struct applying applying;
     struct kv_feed_config config;
     struct kv_map *map;
@@ -129,6 +142,12 @@ void stream_resume(struct stream *stream);
 /* Goes on with a message of which something is left, or with what is to be
  * forgotten. */
 void feeds_work(void *feeds);
+
+/* Whether its messages wait. */
+bool feed_waits(const struct kv_feed *feed);
+
+/* Time goes by: a feed has rested. */
+void feed_tick(struct kv_feed *feed, int64_t now_us);
 
 /* Looks whether the feed is busy by now: after each call that may leave
  * something. */

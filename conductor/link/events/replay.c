@@ -158,7 +158,7 @@ static void ask(struct stream *stream)
                                     endpoint, "", &answer_ops, stream);
     /* A question that cannot be sent is one without an answer. */
     if (stream->dealer) {
-        kv_socket_pause(stream->dealer, feed->busy);
+        kv_socket_pause(stream->dealer, feed_waits(feed));
         (void)!kv_socket_ask(stream->dealer, &first, sizeof(first));
     }
 }
@@ -199,7 +199,7 @@ static void limits(struct stream *stream, int64_t now_us)
 {
     const struct kv_feed *feed = stream->feed;
 
-    if (feed->busy ||
+    if (feed_waits(feed) ||
         feed->feeds->n_unfinished >= FEED_UNFINISHED_MAX) { /* answers wait */
         stream->heard_us = now_us;
         return;

@@ -38,9 +38,9 @@ void feed_update_pauses(struct kv_feed *feed)
 {
     for (uint16_t r = 0; r < feed->config.ranks; r++)
         if (feed->streams[r].dealer)
-            kv_socket_pause(feed->streams[r].dealer, feed->busy);
+            kv_socket_pause(feed->streams[r].dealer, feed_waits(feed));
     for (uint32_t i = 0; i < feed->n_intakes; i++) {
-        bool pause = feed->busy;
+        bool pause = feed_waits(feed);
 
         for (uint16_t r = 0; r < feed->config.ranks; r++) {
             const struct stream *stream = &feed->streams[r];
