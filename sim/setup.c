@@ -123,6 +123,7 @@ static int make_pool(struct sim *sim)
     config.order = sim->order;
     config.uncorrected = !policy_corrects(sim->policy, sim->policy_options);
     config.shared_steps = c->coupled_nodes > 0;
+    config.grows = true;
     config.seed = sim->config.seed;
     sim->pool = pool_new(&config);
     return sim->pool ? 0 : -ENOMEM;

@@ -1,5 +1,5 @@
-/* What keeps the index in order beside the events of workers: what cleared
- * workers left is swept, and workers are asked for their inventory when blocks
+/* What keeps the index in order beside the events of workers: its memory is
+ * touched at first, what cleared workers left is swept, and workers are asked for their inventory when blocks
  * that had no room would find some. */
 #include <errno.h>
 
@@ -24,12 +24,13 @@
  * much to tell, keeps nobody from being asked. */
 #define TURN_US 1000000
 
-/* Removes a slice, and comes again while there is more. */
+/* Touches or removes a slice, and comes again while there is more. */
 static void sweep(struct service *service)
 {
     int64_t from_us = clock_now_us(), pause_us;
 
-    if (!prefix_index_work(service->index, SWEEP_PAGES))
+    if (!prefix_index_touch(service->index) &&
+        !prefix_index_work(service->index, SWEEP_PAGES))
         return;
     pause_us = (clock_now_us() - from_us) * SWEEP_PAUSES;
     if (pause_us < SWEEP_PAUSE_MIN_US)

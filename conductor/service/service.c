@@ -103,6 +103,7 @@ static int service_alloc(struct service *s)
         return -ENOMEM;
     for (uint32_t i = 0; i < s->table.size; i++)
         s->table.free_slots[s->table.n_free++] = s->table.size - 1 - i;
+    event_active(s->sweep, EV_TIMEOUT, 0);
     return event_loop_wait(s->tick, TICK_US) ? -ENOMEM : 0;
 }
 

@@ -549,6 +549,32 @@ static void test_a_small_table_does_not_grow(void)
     prefix_index_free(ix);
 }
 
+/* Touching the table ends, changes nothing, and takes a step for each huge
+ * page. */
+static void test_touching(void)
+{
+    const uint64_t bytes = UINT64_C(64) << 20;
+    struct prefix_index *ix = prefix_index_new(&(struct prefix_index_config){
+        .max_instances = 2, .max_bytes = bytes, .seed = 1});
+    struct prefix_match match = {0};
+    uint64_t keys[100];
+    uint32_t steps = 1;
+
+    for (uint64_t i = 0; i < 100; i++)
+        keys[i] = i + 1;
+    CU_ASSERT_FATAL(prefix_match_init(&match, 2) == 0);
+    CU_ASSERT(prefix_index_stored(ix, 1, TIER_DEVICE, 0, keys, 100) == 0);
+    while (prefix_index_touch(ix))
+        steps++;
+    CU_ASSERT(steps >= bytes / 5 >> 21 && steps <= bytes >> 21);
+    CU_ASSERT(!prefix_index_touch(ix));
+    prefix_index_match(ix, keys, 100, &match);
+    CU_ASSERT(match.blocks[1] == 100);
+    CU_ASSERT(prefix_index_check(ix));
+    prefix_match_fini(&match);
+    prefix_index_free(ix);
+}
+
 int main(void)
 {
     CU_pSuite suite;
@@ -557,6 +583,7 @@ int main(void)
     if (CU_initialize_registry() != CUE_SUCCESS)
         return (int)CU_get_error();
     suite = CU_add_suite("prefix_hostile", NULL, NULL);
+    CU_add_test(suite, "touching", test_touching);
     CU_add_test(suite, "lies about parents", test_lies_about_parents);
     CU_add_test(suite, "keys of equal bytes", test_keys_of_equal_bytes);
     CU_add_test(suite, "nothing stays", test_nothing_stays_for_dropped_blocks);

@@ -111,6 +111,7 @@ struct prefix_index {
     uint32_t max_instances;
     uint32_t max_pages;
     uint64_t max_keys; /* that the table has room for */
+    size_t touched;    /* bytes of them, by prefix_index_touch() */
     uint32_t n_buckets;
     uint32_t max_buckets; /* reserved */
     uint32_t position_bits;

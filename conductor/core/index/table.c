@@ -8,6 +8,7 @@
 #include "conductor/core/index/pages.h"
 
 #define HUGE_PAGE ((uintptr_t)2 << 20)
+#define SMALL_PAGE ((size_t)4 << 10)
 
 void *table_zeroed(size_t n, size_t size)
 {
@@ -124,6 +125,18 @@ void table_grow(struct prefix_index *ix)
     for (uint32_t page = 1; page < ix->fresh; page++)
         for (uint32_t k = 0; k < ix->pages[page].n_keys; k++)
             table_insert(ix, ix->keys[page][k], (struct position){page, k});
+}
+
+bool prefix_index_touch(struct prefix_index *ix)
+{
+    volatile char *memory = (volatile char *)ix->buckets;
+    size_t n = ix->n_buckets * sizeof(*ix->buckets);
+    size_t end =
+        ix->touched + HUGE_PAGE - ((uintptr_t)memory + ix->touched) % HUGE_PAGE;
+
+    for (; ix->touched < n && ix->touched < end; ix->touched += SMALL_PAGE)
+        memory[ix->touched] = memory[ix->touched];
+    return ix->touched < n;
 }
 
 void prefix_index_prefetch(const struct prefix_index *index,

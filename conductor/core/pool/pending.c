@@ -11,18 +11,18 @@
 /* Keys looked up ahead, and taken out of the index at once. */
 #define AHEAD 8u
 #define DROPPED 64u
-/* In use at first, of the reserved ones: what is near is found faster. */
+/* In use at first where it grows: what is near is found faster. */
 #define SLOTS_FIRST (UINT32_C(1) << 14)
 
 struct pending *pending_new(uint32_t max_instances, uint32_t max_blocks,
-                            uint64_t seed)
+                            bool grows, uint64_t seed)
 {
     struct prefix_index_config config = {
         .max_instances = max_instances,
         .max_bytes =
             (uint64_t)max_blocks * BLOCK_BYTES + PREFIX_INDEX_BYTES_MIN,
         .max_pairs = (uint64_t)max_blocks + 16,
-        .grows = true,
+        .grows = grows,
         .seed = seed};
     uint32_t n_slots = 2, first = 2;
     struct pending *pending;
@@ -31,7 +31,7 @@ struct pending *pending_new(uint32_t max_instances, uint32_t max_blocks,
         return NULL;
     while (n_slots < 2 * max_blocks)
         n_slots *= 2;
-    while (first < n_slots && first < SLOTS_FIRST)
+    while (first < n_slots && (!grows || first < SLOTS_FIRST))
         first *= 2;
     pending = calloc(1, sizeof(*pending));
     if (!pending)

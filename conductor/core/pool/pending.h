@@ -32,9 +32,12 @@ struct pending {
 };
 
 /* Makes an empty one with room for max_blocks (instance, block) pairs, all
- * memory reserved. Returns it, owned, or NULL. */
+ * memory reserved.
+ *   grows  as in struct pool_config.
+ * Returns it, owned, or NULL. */
 [[nodiscard]] struct pending *pending_new(uint32_t max_instances,
-                                          uint32_t max_blocks, uint64_t seed);
+                                          uint32_t max_blocks, bool grows,
+                                          uint64_t seed);
 
 /* Frees it. NULL is a no-op. */
 void pending_free(struct pending *pending);

@@ -83,8 +83,8 @@ static int reserve(struct pool *pool)
     pool->queue = calloc(n * c->max_waiting, sizeof(*pool->queue));
     pool->running = calloc(n * c->max_running, sizeof(*pool->running));
     pool->decodes = calloc(n * c->max_decodes, sizeof(*pool->decodes));
-    pool->pending =
-        pending_new(c->max_instances, c->max_pending_blocks, c->seed);
+    pool->pending = pending_new(c->max_instances, c->max_pending_blocks,
+                                c->grows, c->seed);
     if (!pool->slots || !pool->instances || !pool->ready_roles ||
         !pool->waiting || !pool->queue || !pool->running || !pool->decodes ||
         !pool->pending || bookings_init(&pool->bookings, c->max_bookings) < 0)

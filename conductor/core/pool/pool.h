@@ -40,6 +40,8 @@ struct pool_config {
     bool shared_steps; /* an instance computes several prompts in one step: of
                           the time of a prefill, what passed before the one in
                           front of it was done is not its own */
+    bool grows; /* the tables of pending blocks are small at first, and double:
+                   at once, some ms, and so for simulations */
     uint64_t seed;
 };
 
