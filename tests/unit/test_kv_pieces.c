@@ -434,6 +434,7 @@ static void test_what_has_no_room(void)
                          .n_hashes = ALL,
                          .n_tokens = ALL,
                          .block_size = 1};
+    struct kv_event f;
 
     for (uint32_t i = 0; i < ALL; i++)
         hashes[i] = tokens[i] = i + 1;
@@ -442,6 +443,14 @@ static void test_what_has_no_room(void)
     CU_ASSERT_EQUAL(kv_map_stats(map).full, ALL - ROOM);
     CU_ASSERT_EQUAL(kv_map_stats(map).unkept, ALL - ROOM);
     CU_ASSERT(!kv_map_incomplete(map));
+    /* A copy of a known block, behind one that is not known. */
+    f = one_block(&hashes[0], &tokens[0], UINT64_C(1) << 40);
+    f.tier = TIER_HOST;
+    (void)take(map, &t, &f, 1);
+    CU_ASSERT_EQUAL(kv_map_stats(map).unkept, ALL - ROOM + 1);
+    f.kind = KV_REMOVED;
+    (void)take(map, &t, &f, 1);
+    CU_ASSERT_EQUAL(kv_map_stats(map).unkept, ALL - ROOM);
     e.kind = KV_REMOVED;
     e.hashes += ROOM / 2;
     e.n_hashes = ALL - ROOM;

@@ -314,6 +314,7 @@ static bool find_parent(struct kv_map *map, const struct kv_event *e,
                         uint16_t rank, struct chain *chain)
 {
     uint64_t key;
+    int rc;
 
     if (!e->has_parent) {
         chain->seed = seed_of(map, e);
@@ -325,8 +326,11 @@ static bool find_parent(struct kv_map *map, const struct kv_event *e,
     key = key_of(map, e->hashes[0], &chain->seed);
     if (key == 0)
         return false;
-    if (!add_groups(map, e, rank, e->hashes[0], key, chain->seed))
+    rc = add_groups(map, e, rank, e->hashes[0], key, chain->seed);
+    if (rc == 0)
         say_block(map, e, 0, e->hashes[0], key);
+    if (rc == -ENOSPC)
+        map_unkept(map, 1);
     chain_advance(map, chain, 1);
     chain->parent_key = key;
     return true;
