@@ -25,6 +25,7 @@ int sim_batch_init(struct sim_node *node)
     struct sim_batch *batch = &node->batch;
 
     TAILQ_INIT(&batch->ready);
+    TAILQ_INIT(&batch->kv_waits);
     batch->requests =
         calloc(node->has.decode_max_batch, sizeof(struct sim_request *));
     batch->log_us = calloc(LOG_FIRST, sizeof(*batch->log_us));
@@ -40,6 +41,49 @@ void sim_batch_fini(struct sim_batch *batch)
     free(batch->log_us);
 }
 
+/* The memory that a request will need at its end. */
+static int64_t all_tokens(const struct sim *sim, const struct sim_node *node,
+                          const struct sim_request *r)
+{
+    return pool_kv_tokens(pool_get(sim->pool, node->id), r->n_tokens,
+                          r->n_output);
+}
+
+static void grant(struct sim *sim, struct sim_node *node)
+{
+    struct sim_batch *b = &node->batch;
+    struct sim_request *r;
+
+    while ((r = TAILQ_FIRST(&b->kv_waits))) {
+        int64_t tokens = b->granted_tokens + all_tokens(sim, node, r);
+
+        if (tokens > node->has.decode_kv_tokens && b->granted_tokens > 0)
+            return;
+        b->granted_tokens = tokens;
+        TAILQ_REMOVE(&b->kv_waits, r, link);
+        r->push.granted = true;
+        sim_push_granted(sim, r);
+    }
+}
+
+void sim_decode_ask(struct sim *sim, struct sim_request *request)
+{
+    struct sim_node *node = &sim->nodes[request->record.decode_node];
+
+    request->push.asked = true;
+    TAILQ_INSERT_TAIL(&node->batch.kv_waits, request, link);
+    grant(sim, node);
+}
+
+static void give_back(struct sim *sim, struct sim_node *node,
+                      const struct sim_request *r)
+{
+    if (!r->push.granted)
+        return; /* it decodes where it was prefilled */
+    node->batch.granted_tokens -= all_tokens(sim, node, r);
+    grant(sim, node);
+}
+
 /* Its client asked for more, but the answer was over with its first token: the
  * place that was kept for it is free again. */
 static void end_without_decode(struct sim *sim, struct sim_node *node,
@@ -50,6 +94,7 @@ static void end_without_decode(struct sim *sim, struct sim_node *node,
         node->decode_tokens -= sim_decode_tokens(sim, node, r);
         sim_copies_share_memory(sim, node);
     }
+    give_back(sim, node, r);
     r->record.decode_node = SIM_NO_NODE;
     dispatch_freed(&sim->dispatch);
     sim_end(sim, r, SIM_COMPLETED, NULL);
@@ -168,6 +213,33 @@ uint64_t sim_decode_steps_in(const struct sim_batch *batch, int64_t us)
     return low;
 }
 
+/* Steps of the run under way that have ended. */
+static uint64_t steps_ended(const struct sim *sim, const struct sim_batch *b)
+{
+    int64_t spent_us = sim->now_us - b->run_start_us;
+    uint64_t steps = sim_decode_steps_in(b, spent_us);
+
+    return sim_decode_run_us(b, steps) > spent_us ? steps - 1 : steps;
+}
+
+void sim_decode_tell(struct sim *sim)
+{
+    for (uint32_t i = 0; i < sim->n_nodes; i++) {
+        struct sim_node *node = &sim->nodes[i];
+        struct sim_batch *b = &node->batch;
+        uint64_t steps;
+
+        if (!node->in_step || b->n == 0 || b->run_steps == 1)
+            continue;
+        steps = steps_ended(sim, b);
+        if (steps > b->told_steps) {
+            (void)pool_decode_advance(sim->pool, node->id,
+                                      (int64_t)(steps - b->told_steps));
+            b->told_steps = steps;
+        }
+    }
+}
+
 /* Room in the log for the steps of the run, behind those still needed. */
 static int log_reserve(struct sim_batch *b)
 {
@@ -226,6 +298,7 @@ static void finish(struct sim *sim, struct sim_node *node,
     if (node->role == ROLE_BOTH)
         node->decode_tokens -= sim_decode_tokens(sim, node, r);
     (void)pool_decode_done(sim->pool, node->id, r->record.index + 1);
+    give_back(sim, node, r);
     r->record.tbt_us = request_tbt_us(sim, &node->batch, r);
     dispatch_freed(&sim->dispatch);
     sim_end(sim, r, SIM_COMPLETED, NULL);
@@ -255,7 +328,9 @@ void sim_decode_advance(struct sim *sim, struct sim_node *node,
     }
     b->step += left;
     b->kv_tokens += (int64_t)(left * b->n);
-    (void)pool_decode_advance(sim->pool, node->id, (int64_t)left);
+    (void)pool_decode_advance(sim->pool, node->id,
+                              (int64_t)(left - b->told_steps));
+    b->told_steps = 0;
     for (uint32_t i = 0; i < b->n; i++) {
         struct sim_request *r = b->requests[i];
 

@@ -10,6 +10,11 @@
 /* Frees it. */
 void sim_batch_fini(struct sim_batch *batch);
 
+/* A request's KV begins to come to its decode node. The node has memory for it
+ * at once or calls sim_push_granted() later: first come, first served, each
+ * with all that it will ever need, as in a worker. */
+void sim_decode_ask(struct sim *sim, struct sim_request *request);
+
 /* A request's KV is all on its decode node. */
 void sim_decode_add(struct sim *sim, struct sim_request *request);
 
@@ -18,6 +23,11 @@ void sim_decode_join(struct sim *sim, struct sim_node *node);
 
 /* The batch is settled for the step or run that begins now. */
 void sim_decode_begin(const struct sim *sim, struct sim_batch *batch);
+
+/* The pool hears of the steps of runs under way that have ended by now, as it
+ * does in the daemon with each token. Cost: O(decodes) of each node that
+ * decodes. */
+void sim_decode_tell(struct sim *sim);
 
 /* The time of the batch's next `steps` steps. */
 int64_t sim_decode_run_us(const struct sim_batch *batch, uint64_t steps);

@@ -310,6 +310,14 @@ static void follow(struct sim *sim, struct sim_request *r,
     }
 }
 
+/* Before a decision. Where nobody looks at single decodes, what they have
+ * produced comes in with their runs. */
+static void tell(struct sim *sim)
+{
+    if (schedule_predicts_decodes(sim->scheduler))
+        sim_decode_tell(sim);
+}
+
 bool sim_retry_next(struct sim *sim)
 {
     struct dispatch_request *next;
@@ -317,6 +325,8 @@ bool sim_retry_next(struct sim *sim)
 
     if (sim->rc != 0)
         return false;
+    if (sim->dispatch.n_waiting > 0)
+        tell(sim);
     next = dispatch_next(&sim->dispatch, sim->now_us, &order);
     if (next)
         follow(sim, next->owner, &order);
@@ -342,6 +352,7 @@ void sim_arrive(struct sim *sim, const struct trace_request *request)
     }
     fill_dispatch(sim, r);
     draw_errors(sim, r);
+    tell(sim);
     dispatch_place(&sim->dispatch, &r->dispatch, sim->now_us, &order);
     follow(sim, r, &order);
 }

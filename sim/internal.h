@@ -13,6 +13,7 @@
  *   - a request that has arrived and not ended is in exactly one of: the wait
  *     list of `dispatch` (no room), a node's queue, a node's active prefills,
  *     on the way (its flows, a pipeline), a node's ready list, a node's batch;
+ *     one whose KV waits for memory on its decode node is in kv_waits, too;
  *   - pool, prefix index and caches change together: the index holds for a
  *     node exactly the ready blocks of its cache.
  */
@@ -30,10 +31,10 @@
 #include "sim/block_cache.h"
 #include "sim/links.h"
 #include "sim/load.h"
-#include "traces/noise.h"
 #include "sim/samples.h"
 #include "sim/sim.h"
 #include "sim/time.h"
+#include "traces/noise.h"
 #include "traces/random.h"
 
 #define SIM_SLOWDOWN 1000
@@ -77,6 +78,9 @@ struct sim_push {
     uint32_t n;             /* transfers under way */
     uint32_t unsent_tokens; /* reused, and not yet on the way */
     uint32_t step_tokens;   /* whose KV leaves in the step under way */
+    bool asked;             /* its decode node knows that KV is coming */
+    bool granted;           /* and has memory for it */
+    double held_bytes;      /* that wait for that */
 };
 
 /* Cached blocks from another node, at once. */
@@ -95,7 +99,7 @@ struct sim_decode {
 
 struct sim_request {
     TAILQ_ENTRY(sim_request) every;      /* all that have not ended */
-    TAILQ_ENTRY(sim_request) link;       /* a node's ready list */
+    TAILQ_ENTRY(sim_request) link;       /* a node's kv_waits, or ready list */
     TAILQ_ENTRY(sim_request) ready_link; /* of sim.ready, if `ready` */
     bool ready;                          /* what it waited for is here */
     bool queued;                         /* it is or was in a node's queue */
@@ -122,14 +126,17 @@ TAILQ_HEAD(sim_request_list, sim_request);
 struct sim_batch {
     struct sim_request **requests; /* (max_batch) */
     uint32_t n;
-    struct sim_request_list ready; /* KV is here, joins at the next step */
-    uint64_t step;                 /* steps ended so far */
-    int64_t kv_tokens;             /* at the next step */
+    struct sim_request_list ready;    /* KV is here, joins at the next step */
+    struct sim_request_list kv_waits; /* no memory for their KV yet */
+    int64_t granted_tokens;           /* of memory, in whole blocks */
+    uint64_t step;                    /* steps ended so far */
+    int64_t kv_tokens;                /* at the next step */
     int64_t *log_us; /* (log_mask + 1): duration of step s at s & log_mask */
     uint64_t log_mask;
     const double *cost_us; /* (COST_MODEL_DECODE_TERMS), of its node */
     double error;          /* of the run under way: the mean of its requests' */
     uint64_t run_steps;    /* of the step or run of steps under way */
+    uint64_t told_steps;   /* of these, that the pool has heard of */
     int64_t run_start_us;
 };
 
@@ -324,6 +331,9 @@ void sim_prefill_done(struct sim *sim, struct sim_request *request);
 
 /* prefill.c: the last chunk of a request has left the pipeline. */
 void sim_prefill_pipe_ended(struct sim *sim, struct sim_request *request);
+
+/* prefill.c: the decode node has memory for a request's KV. */
+void sim_push_granted(struct sim *sim, struct sim_request *request);
 
 /* prefill.c: KV has come to the request's decode node. */
 void sim_push_ended(struct sim *sim, const struct links_end *end);

@@ -14,16 +14,14 @@ static bool decodes_elsewhere(const struct sim_request *r)
            r->record.decode_node != r->record.prefill_node;
 }
 
-/* KV of so many tokens goes to the decode node; `share` of each. */
-static void push(struct sim *sim, struct sim_request *r, uint32_t tokens,
-                 double share)
+static void push_bytes(struct sim *sim, struct sim_request *r, double bytes)
 {
-    double bytes =
-        (double)tokens * (double)sim->cluster.kv_bytes_per_token * share;
     int rc;
 
-    if (!decodes_elsewhere(r) || tokens == 0)
+    if (!r->push.granted) {
+        r->push.held_bytes += bytes;
         return;
+    }
     rc = links_start(sim->links, r->record.prefill_node, r->record.decode_node,
                      bytes, SIM_FLOW_PUSH, r, sim->now_us);
     if (rc < 0) {
@@ -32,6 +30,34 @@ static void push(struct sim *sim, struct sim_request *r, uint32_t tokens,
     }
     r->push.n++;
     sim->summary.pushes.bytes += (uint64_t)bytes;
+}
+
+/* KV of so many tokens goes to the decode node; `share` of each. */
+static void push(struct sim *sim, struct sim_request *r, uint32_t tokens,
+                 double share)
+{
+    if (!decodes_elsewhere(r) || tokens == 0)
+        return;
+    if (!r->push.asked)
+        sim_decode_ask(sim, r);
+    push_bytes(sim, r,
+               (double)tokens * (double)sim->cluster.kv_bytes_per_token *
+                   share);
+}
+
+/* All of its KV that there will be has come. */
+static bool all_pushed(const struct sim_request *r)
+{
+    return r->push.granted && r->push.n == 0 && r->prefill.done;
+}
+
+void sim_push_granted(struct sim *sim, struct sim_request *r)
+{
+    double bytes = r->push.held_bytes;
+
+    r->push.held_bytes = 0.0;
+    if (bytes > 0.0)
+        push_bytes(sim, r, bytes);
 }
 
 /* Layer by layer: a chunk's KV is on the way while it is computed, except that
@@ -88,6 +114,9 @@ static struct sim_request *start(struct sim *sim, struct sim_node *node,
     r->record.queue_us = sim->now_us - r->accepted_at_us;
     (void)!pool_prefill_started(sim->pool, node->id, r->record.index + 1,
                                 sim->now_us);
+    if (decodes_elsewhere(r))
+        (void)pool_decode_comes(sim->pool, sim->nodes[r->record.decode_node].id,
+                                r->record.index + 1, sim->now_us);
     node->active[node->n_active++] = r;
     dispatch_freed(&sim->dispatch);
     return r;
@@ -228,7 +257,7 @@ void sim_prefill_done(struct sim *sim, struct sim_request *r)
         sim->summary.pushes.count++;
         if (!sim->cluster.layerwise)
             push(sim, r, r->n_tokens, 1.0);
-        if (r->push.n == 0)
+        if (all_pushed(r))
             sim_decode_add(sim, r);
     } else if (r->record.decode_node != SIM_NO_NODE) {
         sim_decode_add(sim, r);
@@ -247,7 +276,7 @@ void sim_push_ended(struct sim *sim, const struct links_end *end)
     struct sim_request *r = end->what;
 
     r->push.n--;
-    if (r->push.n == 0 && r->prefill.done)
+    if (all_pushed(r))
         sim_decode_add(sim, r);
 }
 

@@ -58,6 +58,9 @@ void sim_end(struct sim *sim, struct sim_request *request,
     struct sim_record *record = &request->record;
     uint64_t index = record->index;
 
+    if (outcome == SIM_COMPLETED)
+        dispatch_answered(&sim->dispatch, &request->dispatch,
+                          request->n_output);
     record->outcome = outcome;
     record->reason = reason;
     record->end_us = sim->now_us;

@@ -114,6 +114,7 @@ static int make_pool(struct sim *sim)
     for (uint32_t i = 0; i < sim->n_nodes; i++)
         if (sim->nodes[i].has.decode_max_batch > config.max_decodes)
             config.max_decodes = sim->nodes[i].has.decode_max_batch;
+    config.max_decodes *= POOL_DECODES_AHEAD;
     config.max_pending_blocks = (uint32_t)at_most(
         pending < config.max_pending_blocks ? config.max_pending_blocks
                                             : pending,

@@ -60,10 +60,24 @@ static void settle(struct sim *sim)
 }
 
 /* Something was freed: tries those who wait for room, the oldest first. */
+/* Where time alone makes room, or requests pass others, a round of tries is not
+ * put off to the next event, nor left over from when nobody waited. */
+static bool retries_at_once(const struct sim *sim)
+{
+    return schedule_predicts_decodes(sim->scheduler) ||
+           schedule_bypass(sim->scheduler) > 0;
+}
+
 static void retry_waiting(struct sim *sim)
 {
-    while (sim_retry_next(sim))
-        settle(sim);
+    bool at_once = retries_at_once(sim);
+
+    if (sim->dispatch.n_waiting == 0 && !at_once)
+        return;
+    do
+        while (sim_retry_next(sim))
+            settle(sim);
+    while (at_once && sim->dispatch.room && sim->rc == 0);
 }
 
 static void run_event(struct sim *sim, const struct heap_entry *event)
@@ -83,8 +97,7 @@ static void run_event(struct sim *sim, const struct heap_entry *event)
     else
         end_flow(sim, id);
     settle(sim);
-    if (sim->dispatch.n_waiting > 0)
-        retry_waiting(sim);
+    retry_waiting(sim);
 }
 
 /* When a request of the source arrives, in slow time; -ERANGE: too late. */
@@ -136,6 +149,8 @@ static void run(struct sim *sim)
         sim->summary.events++;
         sim_arrive(sim, &request);
         settle(sim);
+        if (retries_at_once(sim))
+            retry_waiting(sim);
     }
     trace_request_fini(&request);
     run_until(sim, INT64_MAX);

@@ -44,6 +44,8 @@ static bool request_token(struct service_request *request, uint32_t token)
 
 static void request_done(struct service_request *request)
 {
+    dispatch_answered(&request->service->dispatch, &request->dispatch,
+                      request->output.n_tokens);
     request_end(request, METRICS_COMPLETED, "completed", NULL);
 }
 
@@ -110,6 +112,8 @@ static int on_prefill_started(struct service_request *request, uint32_t id,
         return -EPROTO;
     int64_t now_us = clock_now_us();
     (void)pool_prefill_started(s->pool, id, request->attempt.id, now_us);
+    (void)pool_decode_comes(s->pool, request->attempt.decode,
+                            request->attempt.id, now_us);
     service_freed(s); /* its place in the queue */
     /* Both without what is loaded. */
     int64_t error_us = (int64_t)m.queue_us - request->attempt.plan.queue_us;

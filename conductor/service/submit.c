@@ -79,6 +79,7 @@ struct service_request *service_submit(struct service *service,
                 .session = sessions_find(s->sessions, p->session),
                 .max_output_tokens = request->prompt.max_tokens},
         .arrived_us = p->arrived_us,
+        .length_key = request->prompt.key_seed,
         .slo_ttft_us =
             p->slo_ttft_us ? p->slo_ttft_us : s->config.slo_ttft_ms * 1000,
         .slo_tbt_us =

@@ -84,8 +84,7 @@ static bool check_decodes(const struct pool_slot *slot)
         const struct pool_decode *d = &slot->decodes[i];
 
         kv += d->prompt_tokens + d->produced_tokens;
-        reserved +=
-            pool_kv_tokens(view, d->prompt_tokens, d->max_output_tokens);
+        reserved += pool_kv_tokens(view, d->prompt_tokens, d->expected_tokens);
     }
     return kv == view->decode_kv_tokens &&
            reserved == view->decode_reserved_tokens;

@@ -2,9 +2,13 @@
  * which instances a retry excludes. One prefill and one decode instance with
  * room for one. */
 #include <CUnit/Basic.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "conductor/core/dispatch/dispatch.h"
+#include "tests/unit/cases.h"
+#include "traces/random.h"
 
 enum { BLOCK = 100, REQUESTS = 16, NOW_US = 5000000 };
 
@@ -20,17 +24,22 @@ struct rig {
     uint32_t prefill, decode;
 };
 
-static uint32_t add(struct rig *r, unsigned role)
+static uint32_t add_batch(struct rig *r, unsigned role, uint32_t max_batch)
 {
     struct pool_instance_config config = {.role = role,
                                           .kv_capacity_tokens = 5000,
-                                          .max_batch = 1,
+                                          .max_batch = max_batch,
                                           .block_tokens = BLOCK};
     uint32_t id = POOL_NO_INSTANCE;
 
     CU_ASSERT_EQUAL(pool_add(r->pool, &config, &id), 0);
     CU_ASSERT_EQUAL(pool_set_health(r->pool, id, HEALTH_READY), 0);
     return id;
+}
+
+static uint32_t add(struct rig *r, unsigned role)
+{
+    return add_batch(r, role, 1);
 }
 
 static void rig_init(struct rig *r)
@@ -326,6 +335,132 @@ static void test_price(void)
     rig_fini(&r);
 }
 
+/* --- passing the oldest ------------------------------------------------ */
+
+enum { PASSING = 200, BYPASS = 3 };
+
+/* A decode instance of 5000 tokens, requests of 100 to 4900; a policy that lets
+ * BYPASS of them pass. */
+struct passing {
+    struct rig rig;
+    struct dispatch_request requests[PASSING];
+    size_t running[PASSING], n_running;
+    uint32_t n_passed[PASSING]; /* that were sent past it as the oldest */
+    bool sent[PASSING];
+};
+
+static uint64_t below(uint64_t *state, uint64_t bound)
+{
+    *state = random_mix(*state);
+    return *state % bound;
+}
+
+static void passing_init(struct passing *p)
+{
+    double options[POLICY_OPTIONS_MAX];
+    const struct schedule_policy *plan = schedule_policy_by_name("plan");
+    struct rig *r = &p->rig;
+
+    memset(p, 0, sizeof(*p));
+    rig_init(r);
+    scheduler_free(r->scheduler);
+    policy_options_init(plan, options);
+    CU_ASSERT_EQUAL(policy_options_set(plan, options, "lengths", 0), 0);
+    CU_ASSERT_EQUAL(policy_options_set(plan, options, "bypass", BYPASS), 0);
+    r->scheduler = scheduler_new(
+        &(struct schedule_config){.policy = plan, .options = options},
+        &(struct estimate_model){
+            .cost = &r->cost, .block_tokens = BLOCK, .kv_bytes_per_token = 1},
+        r->pool, r->index);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(r->scheduler);
+    r->dispatch.scheduler = r->scheduler;
+    r->prefill = add_batch(r, ROLE_PREFILL, 0);
+    r->decode = add_batch(r, ROLE_DECODE, 0);
+}
+
+static void passing_sent(struct passing *p, size_t i)
+{
+    struct dispatch_request *oldest = TAILQ_FIRST(&p->rig.dispatch.waiting);
+
+    p->sent[i] = true;
+    p->running[p->n_running++] = i;
+    if (oldest && oldest < &p->requests[i])
+        p->n_passed[oldest - p->requests]++;
+}
+
+static void passing_done(struct passing *p, size_t k)
+{
+    size_t i = p->running[k];
+
+    p->running[k] = p->running[--p->n_running];
+    CU_ASSERT_EQUAL(pool_prefill_done(p->rig.pool, p->rig.prefill,
+                                      p->requests[i].ask.request_id, -1, 0),
+                    0);
+    CU_ASSERT_EQUAL(pool_decode_done(p->rig.pool, p->rig.decode,
+                                     p->requests[i].ask.request_id),
+                    0);
+    dispatch_freed(&p->rig.dispatch);
+}
+
+static void passing_round(struct passing *p)
+{
+    struct dispatch_request *r;
+
+    while ((r = dispatch_next(&p->rig.dispatch, NOW_US, &p->rig.order))) {
+        CU_ASSERT_EQUAL(p->rig.order.action, DISPATCH_SEND);
+        passing_sent(p, (size_t)(r - p->requests));
+    }
+}
+
+/* Whatever comes and ends in whatever order: at most BYPASS pass a request
+ * while it is the oldest, and all are sent. */
+static void check_passing(uint64_t seed)
+{
+    struct passing *p = malloc(sizeof(*p));
+    uint64_t random = seed;
+    size_t n = 0, passed = 0;
+
+    CU_ASSERT_PTR_NOT_NULL_FATAL(p);
+    passing_init(p);
+    while (n < PASSING || p->n_running > 0) {
+        if (n < PASSING && (p->n_running == 0 || below(&random, 2) == 0)) {
+            p->requests[n] = (struct dispatch_request){
+                .ask = {.request_id = n + 1,
+                        .n_tokens = 100 + (int64_t)below(&random, 4800) /
+                                              (1 + (int64_t)below(&random, 9)),
+                        .max_output_tokens = 2},
+                .arrived_us = NOW_US};
+            dispatch_place(&p->rig.dispatch, &p->requests[n], NOW_US,
+                           &p->rig.order);
+            n++;
+            if (p->rig.order.action == DISPATCH_SEND)
+                passing_sent(p, n - 1);
+        } else {
+            passing_done(p, below(&random, p->n_running));
+        }
+        passing_round(p);
+    }
+    for (size_t i = 0; i < PASSING; i++) {
+        passed += p->n_passed[i];
+        if (!p->sent[i] || p->n_passed[i] > BYPASS) {
+            printf("seed %llu, request %zu: sent %d, %u passed\n",
+                   (unsigned long long)seed, i, p->sent[i], p->n_passed[i]);
+            CU_FAIL("no starvation");
+            break;
+        }
+    }
+    CU_ASSERT(passed > 0);
+    CU_ASSERT_EQUAL(p->rig.dispatch.n_waiting, 0);
+    rig_fini(&p->rig);
+    free(p);
+}
+
+static void test_passing(void)
+{
+    for (uint64_t seed = 1; seed <= cases_of(200); seed++)
+        check_passing(seed);
+}
+
 int main(void)
 {
     CU_pSuite suite;
@@ -339,6 +474,7 @@ int main(void)
     CU_add_test(suite, "wait with SLO", test_wait_with_slo);
     CU_add_test(suite, "retry", test_retry);
     CU_add_test(suite, "price", test_price);
+    CU_add_test(suite, "passing", test_passing);
     CU_basic_run_tests();
     return CU_get_number_of_failures() ? 1 : 0;
 }

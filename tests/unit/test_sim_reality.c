@@ -23,6 +23,7 @@ struct rig {
     uint32_t n_requests, n_given;
     int64_t interval_us;
     uint32_t input_tokens, output_tokens;
+    uint32_t turns_long_at, long_tokens; /* 0: never */
     struct sim_record records[REQUESTS];
     size_t n_records;
 };
@@ -38,7 +39,9 @@ static int next(void *arg, struct trace_request *t)
         return -ENOMEM;
     t->arrival_us = r->n_given * r->interval_us;
     t->input_tokens = r->input_tokens;
-    t->output_tokens = r->output_tokens;
+    t->output_tokens = r->turns_long_at && r->n_given >= r->turns_long_at
+                           ? r->long_tokens
+                           : r->output_tokens;
     t->block_count = n;
     for (size_t i = 0; i < n; i++)
         t->hash_ids[i] = 1 + r->n_given * 1000 + i;
@@ -309,6 +312,41 @@ static void test_max_tokens(void)
     free(r);
 }
 
+/* Answers are learnt to be short, and then long ones come: the node is never
+ * given more KV than it has, and a decode waits for its KV instead. */
+static void test_outgrown(void)
+{
+    struct rig *r = rig_new();
+    int64_t held;
+
+    r->cluster.prefill_nodes = 2;
+    r->cluster.decode_kv_tokens = 4000;
+    r->cluster.reality.max_tokens_fixed = 1500;
+    r->interval_us = 4000;
+    r->n_requests = 1000;
+    r->turns_long_at = 200;
+    r->long_tokens = 700;
+    run(r);
+    for (size_t i = 0; i < r->n_records; i++) {
+        const struct sim_record *a = &r->records[i];
+
+        CU_ASSERT_EQUAL(a->outcome, SIM_COMPLETED);
+        held = 0;
+        for (size_t k = 0; k < r->n_records; k++) {
+            const struct sim_record *b = &r->records[k];
+            /* A step takes more than a millisecond. */
+            int64_t from_us = b->end_us - 1000 * (b->output_tokens - 1);
+
+            if (from_us < a->end_us && a->end_us <= b->end_us)
+                held += (b->input_tokens + b->output_tokens - 1 + BLOCK - 1) /
+                        BLOCK * BLOCK;
+        }
+        if (held > r->cluster.decode_kv_tokens)
+            CU_FAIL("too much KV");
+    }
+    free(r);
+}
+
 /* 1000 tokens of KV take a millisecond behind the prefill. */
 static void test_first_token(void)
 {
@@ -336,6 +374,7 @@ int main(void)
     CU_add_test(suite, "speed", test_speed);
     CU_add_test(suite, "groups", test_groups);
     CU_add_test(suite, "max tokens", test_max_tokens);
+    CU_add_test(suite, "outgrown", test_outgrown);
     CU_add_test(suite, "first token", test_first_token);
     CU_basic_run_tests();
     unsigned failed = CU_get_number_of_failures();

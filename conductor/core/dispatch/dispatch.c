@@ -19,6 +19,8 @@ static void fill_ask(const struct dispatch *d, struct dispatch_request *r,
                       r->passage_us;
 
     ask->now_us = now_us;
+    ask->expected_tokens =
+        lengths_expected(&d->lengths, r->length_key, ask->max_output_tokens);
     ask->slo_ttft_us = ask->slo_tbt_us = 0;
     if (!r->accepted) {
         ask->slo_tbt_us = r->slo_tbt_us;
@@ -144,6 +146,8 @@ void dispatch_place(struct dispatch *d, struct dispatch_request *request,
         return;
     request->waits = true;
     TAILQ_INSERT_TAIL(&d->waiting, request, entry);
+    if (d->in_round && !d->next)
+        d->next = request;
     d->n_waiting++;
     if (expiry_us(request) < d->next_expiry_us)
         d->next_expiry_us = expiry_us(request);
@@ -179,28 +183,53 @@ void dispatch_freed(struct dispatch *d)
 static void stop_waiting(struct dispatch *d, struct dispatch_request *request)
 {
     request->waits = false;
+    if (d->next == request)
+        d->next = TAILQ_NEXT(request, entry);
+    if (request == TAILQ_FIRST(&d->waiting))
+        d->n_passed = 0;
     TAILQ_REMOVE(&d->waiting, request, entry);
     d->n_waiting--;
 }
 
-/* The oldest request, if it finds room or never will. A round goes on until one
- * finds none; the younger ones would not find any either. */
+static void begin_round(struct dispatch *d)
+{
+    d->room = false;
+    d->in_round = true;
+    d->n_missed = 0;
+    d->next = TAILQ_FIRST(&d->waiting);
+}
+
+/* Whether younger requests may go before one that found no room. */
+static bool may_pass(const struct dispatch *d)
+{
+    return d->scheduler && d->n_missed < DISPATCH_LOOK &&
+           d->n_passed < schedule_bypass(d->scheduler);
+}
+
+/* The oldest request that finds room or never will, of those that may be
+ * tried. */
 static struct dispatch_request *
 next_in_round(struct dispatch *d, int64_t now_us, struct dispatch_order *order)
 {
-    struct dispatch_request *r = TAILQ_FIRST(&d->waiting);
-
     if (!d->in_round && !d->room)
         return NULL;
     if (!d->in_round)
-        d->room = false;
-    if (r)
+        begin_round(d);
+    for (struct dispatch_request *r; (r = d->next);) {
+        if (r != TAILQ_FIRST(&d->waiting) && !may_pass(d))
+            break;
         give_order(d, r, false, now_us, order);
-    d->in_round = r && order->action != DISPATCH_WAIT;
-    if (!d->in_round)
-        return NULL;
-    stop_waiting(d, r);
-    return r;
+        if (order->action != DISPATCH_WAIT) {
+            d->n_passed +=
+                r != TAILQ_FIRST(&d->waiting) && order->action == DISPATCH_SEND;
+            stop_waiting(d, r);
+            return r;
+        }
+        d->n_missed++;
+        d->next = TAILQ_NEXT(r, entry);
+    }
+    d->in_round = false;
+    return NULL;
 }
 
 struct dispatch_request *dispatch_next(struct dispatch *d, int64_t now_us,
@@ -215,6 +244,14 @@ struct dispatch_request *dispatch_next(struct dispatch *d, int64_t now_us,
     refuse(DISPATCH_WAITED_TOO_LONG, 0, order);
     dispatch_forget(d, r);
     return r;
+}
+
+void dispatch_answered(struct dispatch *d,
+                       const struct dispatch_request *request,
+                       int64_t output_tokens)
+{
+    lengths_observe(&d->lengths, request->length_key, output_tokens,
+                    request->ask.max_output_tokens);
 }
 
 void dispatch_forget(struct dispatch *d, struct dispatch_request *request)

@@ -6,7 +6,9 @@
  *
  * First come, first served: while a request waits, later ones wait behind it,
  * and are rejected at once only if no instance could ever serve them. When room
- * may have appeared, the oldest are tried until one finds none.
+ * may have appeared, the oldest are tried until one finds none. Where the
+ * policy's option bypass is B above 0, so are up to DISPATCH_LOOK - 1 younger
+ * ones, and at most B are sent past the oldest before it is.
  *
  * Invariants: a request is in the wait list exactly from an order to wait
  * until the next order for it or dispatch_forget(); next_expiry_us is at most
@@ -19,6 +21,7 @@
 #include <stdint.h>
 #include <sys/queue.h>
 
+#include "conductor/core/observation/lengths.h"
 #include "conductor/core/schedule/schedule.h"
 
 /* A request that has not ended; the caller keeps it. */
@@ -33,6 +36,7 @@ struct dispatch_request {
     int64_t slo_tbt_us;  /* 0: none */
     int64_t passage_us;  /* part of its TTFT that comes after what core
                             estimates */
+    uint64_t length_key; /* whose answers' lengths its own is expected by */
     uint32_t retries;
     bool priced;   /* its price was asked */
     bool accepted; /* it was accepted once; from then on no SLO applies */
@@ -48,15 +52,22 @@ struct dispatch {
     struct scheduler *scheduler; /* borrowed; NULL: no instance yet */
     struct dispatch_list waiting;
     uint64_t n_waiting;
-    bool room;            /* room was freed since the last round began */
-    bool in_round;        /* waiting requests are being tried */
-    uint64_t n_decisions; /* ever asked of the scheduler */
+    bool room;     /* room was freed since the last round began */
+    bool in_round; /* waiting requests are being tried */
+    struct dispatch_request *next; /* in_round: the next one; NULL: none */
+    uint32_t n_missed;             /* that found no room in this round */
+    uint32_t n_passed;             /* that were sent past the oldest one */
+    struct lengths lengths;        /* of answers */
+    uint64_t n_decisions;          /* ever asked of the scheduler */
     int64_t next_expiry_us;
     int64_t overhead_us; /* of a TTFT, outside queue and prefill: hand-over */
     uint32_t max_retries;
     bool unpredicted; /* estimates hold counts, not times: they reject no
                          request, and an SLO applies only to waiting ones */
 };
+
+/* Requests that find no room in one round, before it ends. */
+#define DISPATCH_LOOK 8
 
 enum dispatch_action { DISPATCH_SEND, DISPATCH_WAIT, DISPATCH_REJECT };
 
@@ -105,6 +116,12 @@ void dispatch_freed(struct dispatch *d);
  */
 struct dispatch_request *dispatch_next(struct dispatch *d, int64_t now_us,
                                        struct dispatch_order *order);
+
+/* A request's answer has ended by itself, with so many tokens: what comes is
+ * expected to be as long. */
+void dispatch_answered(struct dispatch *d,
+                       const struct dispatch_request *request,
+                       int64_t output_tokens);
 
 /* dispatch_forget(d, request): it has ended, waiting or not. Requests behind it
  * may find the room that it lacked. */

@@ -310,6 +310,7 @@ void estimate_decode(const struct estimate_model *model,
         step_us(model, out->batch, out->kv_tokens, &out->extrapolated);
     if (model->coupled && model->step_tokens > 0)
         out->tbt_us = beside_step_us(model->step_tokens, instance, out->tbt_us);
+    out->load_us = out->tbt_us;
     out->no_room = !pool_decode_has_room(instance, n_tokens, max_output_tokens);
     out->too_long = pool_too_long(instance, n_tokens, max_output_tokens);
 }
@@ -342,7 +343,7 @@ static void heap_of_ends(const struct pool_instance *instance,
 {
     for (size_t i = 0; i < instance->n_decodes; i++) {
         const struct pool_decode *d = &instance->decodes[i];
-        int64_t left = d->max_output_tokens - d->produced_tokens;
+        int64_t left = d->expected_tokens - d->produced_tokens;
 
         heap[i] = (struct decode_end){left > 0 ? left : 0, i};
     }
@@ -381,7 +382,7 @@ int64_t estimate_decode_fits_in_us(const struct estimate_model *model,
         scratch[0] = scratch[batch];
         sift_down(scratch, (size_t)batch, 0);
         room_tokens += pool_kv_tokens(instance, decode->prompt_tokens,
-                                      decode->max_output_tokens);
+                                      decode->expected_tokens);
         kv_tokens -= decode->prompt_tokens + decode->produced_tokens;
         full = false;
         in_us = first.left_tokens * today_us;

@@ -6,6 +6,10 @@
 #include "conductor/core/pool/internal.h"
 #include "conductor/core/pool/pool.h"
 
+/* A decode that outgrew what was expected is expected to grow by 1 / so much of
+ * its length. */
+#define OUTGROWN_PART 2
+
 struct pool_decode *pool_find_decode(const struct pool_slot *slot,
                                      uint64_t request_id)
 {
@@ -40,28 +44,89 @@ static void set_decodes_here(struct pool_slot *slot, uint64_t request_id,
     slot->view.running_kv_tokens += pool_prefill_kv_tokens(slot, p);
 }
 
+static int accept(struct pool_slot *slot,
+                  const struct pool_decode_request *request, size_t most)
+{
+    if (!slot)
+        return -ESTALE;
+    if (request->prompt_tokens < 0 || request->expected_tokens < 0 ||
+        request->expected_tokens > request->max_output_tokens)
+        return -EINVAL;
+    if (pool_find_decode(slot, request->request_id))
+        return -EEXIST;
+    if (slot->view.n_decodes >= most)
+        return -ENOSPC;
+    slot->decodes[slot->view.n_decodes++] = (struct pool_decode){
+        .request_id = request->request_id,
+        .prompt_tokens = request->prompt_tokens,
+        .max_output_tokens = request->max_output_tokens,
+        .expected_tokens = request->expected_tokens,
+        .comes_us = request->comes_us,
+    };
+    set_decodes_here(slot, request->request_id, true);
+    slot->view.decode_kv_tokens += request->prompt_tokens;
+    slot->view.decode_reserved_tokens += pool_kv_tokens(
+        &slot->view, request->prompt_tokens, request->expected_tokens);
+    return 0;
+}
+
 int pool_decode_accept(struct pool *pool, uint32_t id, uint64_t request_id,
                        int64_t prompt_tokens, int64_t max_output_tokens)
 {
     struct pool_slot *slot = pool_slot_of(pool, id);
 
-    if (!slot)
-        return -ESTALE;
-    if (prompt_tokens < 0 || max_output_tokens < 0)
-        return -EINVAL;
-    if (pool_find_decode(slot, request_id))
-        return -EEXIST;
-    if (pool_decode_full(&slot->view))
-        return -ENOSPC;
-    slot->decodes[slot->view.n_decodes++] = (struct pool_decode){
-        .request_id = request_id,
-        .prompt_tokens = prompt_tokens,
-        .max_output_tokens = max_output_tokens,
-    };
-    set_decodes_here(slot, request_id, true);
-    slot->view.decode_kv_tokens += prompt_tokens;
-    slot->view.decode_reserved_tokens +=
-        pool_kv_tokens(&slot->view, prompt_tokens, max_output_tokens);
+    return accept(slot,
+                  &(struct pool_decode_request){
+                      .request_id = request_id,
+                      .prompt_tokens = prompt_tokens,
+                      .max_output_tokens = max_output_tokens,
+                      .expected_tokens = max_output_tokens,
+                  },
+                  slot ? slot->view.max_decodes : 0);
+}
+
+int pool_decode_expect(struct pool *pool, uint32_t id,
+                       const struct pool_decode_request *request)
+{
+    struct pool_slot *slot = pool_slot_of(pool, id);
+    size_t most = slot ? slot->view.max_decodes * POOL_DECODES_AHEAD : 0;
+
+    return accept(slot, request,
+                  most < pool->config.max_decodes ? most
+                                                  : pool->config.max_decodes);
+}
+
+/* It has produced so many tokens. One that is as long as was expected will be a
+ * part of that longer. */
+static void set_produced(struct pool_slot *slot, struct pool_decode *d,
+                         int64_t produced_tokens)
+{
+    struct pool_instance *view = &slot->view;
+    int64_t longer = produced_tokens + produced_tokens / OUTGROWN_PART + 1;
+
+    view->decode_kv_tokens += produced_tokens - d->produced_tokens;
+    d->produced_tokens = produced_tokens;
+    if (produced_tokens < d->expected_tokens ||
+        d->expected_tokens >= d->max_output_tokens)
+        return;
+    view->decode_reserved_tokens -=
+        pool_kv_tokens(view, d->prompt_tokens, d->expected_tokens);
+    d->expected_tokens =
+        longer < d->max_output_tokens ? longer : d->max_output_tokens;
+    view->decode_reserved_tokens +=
+        pool_kv_tokens(view, d->prompt_tokens, d->expected_tokens);
+}
+
+int pool_decode_comes(struct pool *pool, uint32_t id, uint64_t request_id,
+                      int64_t now_us)
+{
+    struct pool_slot *slot;
+    struct pool_decode *decode;
+    int error = get_decode(pool, id, request_id, &slot, &decode);
+
+    if (error < 0)
+        return error;
+    decode->comes_us = now_us;
     return 0;
 }
 
@@ -88,8 +153,7 @@ int pool_decode_progress(struct pool *pool, uint32_t id, uint64_t request_id,
         return error;
     if (produced_tokens < 0)
         return -EINVAL;
-    slot->view.decode_kv_tokens += produced_tokens - decode->produced_tokens;
-    decode->produced_tokens = produced_tokens;
+    set_produced(slot, decode, produced_tokens);
     return 0;
 }
 
@@ -102,10 +166,10 @@ int pool_decode_advance(struct pool *pool, uint32_t id, int64_t more_tokens)
     if (more_tokens < 0)
         return -EINVAL;
     for (size_t i = 0; i < slot->view.n_decodes; i++) {
-        if (!slot->decodes[i].started)
-            continue;
-        slot->decodes[i].produced_tokens += more_tokens;
-        slot->view.decode_kv_tokens += more_tokens;
+        struct pool_decode *d = &slot->decodes[i];
+
+        if (d->started)
+            set_produced(slot, d, d->produced_tokens + more_tokens);
     }
     return 0;
 }
@@ -122,7 +186,7 @@ int pool_decode_done(struct pool *pool, uint32_t id, uint64_t request_id)
 
     view->decode_kv_tokens -= decode->prompt_tokens + decode->produced_tokens;
     view->decode_reserved_tokens -=
-        pool_kv_tokens(view, decode->prompt_tokens, decode->max_output_tokens);
+        pool_kv_tokens(view, decode->prompt_tokens, decode->expected_tokens);
     set_decodes_here(slot, request_id, false);
     size_t behind = view->n_decodes - (size_t)(decode - slot->decodes) - 1;
 

@@ -50,8 +50,11 @@ struct pool_decode {
     uint64_t request_id;
     int64_t prompt_tokens;
     int64_t max_output_tokens;
+    int64_t expected_tokens; /* of its output, that KV is reserved for: more
+                                than produced, at most max_output_tokens */
     int64_t produced_tokens;
-    bool started; /* false: its KV is on the way */
+    int64_t comes_us; /* when its KV will begin to come, as predicted */
+    bool started;     /* false: its KV is on the way */
 };
 
 /* When running prefills will end: each on its own, or, where they share steps,
@@ -92,8 +95,8 @@ struct pool_instance {
     size_t max_decodes; /* at once: the pool's bound, or its own batch */
     int64_t kv_capacity_tokens;
     int64_t decode_kv_tokens;       /* of all decodes, as of now */
-    int64_t decode_reserved_tokens; /* of all decodes, at their longest, in
-                                       whole blocks */
+    int64_t decode_reserved_tokens; /* of all decodes, as long as they are
+                                       expected to be, in whole blocks */
     int64_t other_decodes;          /* that others gave it, as last reported:
                                        they take time, and no room */
     int64_t other_kv_tokens;        /* and their KV */
@@ -118,6 +121,10 @@ static inline bool pool_prefill_full(const struct pool_instance *instance)
 {
     return instance->n_waiting >= instance->max_waiting;
 }
+
+/* Decodes that an instance may have accepted where their places are predicted,
+ * as a multiple of those at once: most of them wait for their prefill. */
+#define POOL_DECODES_AHEAD 4u
 
 /* Whether it can accept no more decodes: max_decodes of the pool, or its own
  * max_batch; beyond that a request would wait between its first two tokens

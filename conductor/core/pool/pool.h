@@ -238,6 +238,28 @@ int pool_prefill_cancel(struct pool *pool, uint32_t id, uint64_t request_id,
                                      uint64_t request_id, int64_t prompt_tokens,
                                      int64_t max_output_tokens);
 
+/* A decode whose begin and end are predicted. */
+struct pool_decode_request {
+    uint64_t request_id;
+    int64_t prompt_tokens;
+    int64_t max_output_tokens;
+    int64_t expected_tokens; /* of its output, 1..max_output_tokens */
+    int64_t comes_us;        /* when its KV will begin to come */
+};
+
+/* As pool_decode_accept(), but KV is reserved for the expected output, and an
+ * instance may get more than its max_batch: some end before this one begins. A
+ * decode that turns out longer reserves more as it grows.
+ * Returns as that; -ENOSPC: max_decodes of the pool, or POOL_DECODES_AHEAD
+ * times its own. */
+[[nodiscard]] int pool_decode_expect(struct pool *pool, uint32_t id,
+                                     const struct pool_decode_request *request);
+
+/* A decode's KV begins to come now, earlier or later than predicted. Returns 0;
+ * -ESTALE; -ENOENT. */
+int pool_decode_comes(struct pool *pool, uint32_t id, uint64_t request_id,
+                      int64_t now_us);
+
 /* A decode's KV has come and it joined the batch. Returns 0; -ESTALE; -ENOENT.
  */
 int pool_decode_started(struct pool *pool, uint32_t id, uint64_t request_id);

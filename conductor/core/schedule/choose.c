@@ -1,5 +1,6 @@
 /* The mechanism of choosing: matches, candidates, reasons. The policy decides
  * which candidate wins. */
+#include "conductor/core/plan/place.h"
 #include "conductor/core/schedule/internal.h"
 
 /* Pooled caches: everybody has what anybody has. */
@@ -143,22 +144,65 @@ bool schedule_choose_prefill(struct scheduler *s,
 
 int64_t schedule_decode_fits_in_us(const struct scheduler *s,
                                    const struct schedule_request *request,
-                                   const struct decode_estimate *candidate)
+                                   const struct decode_estimate *candidate,
+                                   int64_t prefill_us)
 {
     const struct pool_instance *i = pool_get(s->pool, candidate->instance);
+    bool predicts = schedule_predicts_decode(s, request);
     int64_t us = estimate_decode_fits_in_us(
-        &s->model, i, request->n_tokens, request->max_output_tokens,
+        &s->model, i, request->n_tokens,
+        predicts ? request->expected_tokens : request->max_output_tokens,
         request->slo_tbt_us, s->decode_ends);
     int64_t prefills_us =
         pool_running_left_us(i, request->now_us) + i->load.cost_us;
 
     if (us == ESTIMATE_NEVER_US)
         return -1;
+    if (predicts) /* its prefill comes first */
+        us = us > prefill_us ? us - prefill_us : 1;
     /* Prefills that share its steps make them too long. */
     return s->model.coupled && request->slo_tbt_us > 0 &&
                    candidate->tbt_us > request->slo_tbt_us && us < prefills_us
                ? prefills_us
                : us;
+}
+
+static void estimate_place(const struct scheduler *s,
+                           const struct schedule_request *request,
+                           const struct prefill_estimate *prefill,
+                           const struct pool_instance *i,
+                           struct decode_estimate *out)
+{
+    if (!schedule_predicts_decode(s, request)) {
+        estimate_decode(&s->model, i, request->n_tokens,
+                        request->max_output_tokens, out);
+        return;
+    }
+    place_estimate(&s->model, i,
+                   &(struct place_request){
+                       .n_tokens = request->n_tokens,
+                       .max_output_tokens = request->max_output_tokens,
+                       .expected_tokens = request->expected_tokens,
+                       .comes_us = request->now_us + schedule_kv_in_us(prefill),
+                       .ready_us = request->now_us + prefill->ttft_us,
+                       .overhang_steps = s->overhang_steps,
+                       .slo_tbt_us = request->slo_tbt_us,
+                       .now_us = request->now_us,
+                   },
+                   out);
+}
+
+/* Whether a candidate with room is preferred to another: first one that keeps
+ * the SLO, then the less loaded. */
+static bool decodes_better(const struct schedule_request *request,
+                           const struct decode_estimate *a,
+                           const struct decode_estimate *b)
+{
+    int64_t slo_us = request->slo_tbt_us;
+    bool late_a = slo_us > 0 && a->tbt_us > slo_us;
+    bool late_b = slo_us > 0 && b->tbt_us > slo_us;
+
+    return late_a != late_b ? late_b : a->load_us < b->load_us;
 }
 
 /* SelectDecodingInstance: the lowest predicted TBT among those with room. */
@@ -183,12 +227,11 @@ bool schedule_choose_decode(struct scheduler *s,
             schedule_excluded(request, i->id) ||
             (s->model.coupled && i->id != decision->prefill))
             continue;
-        estimate_decode(&s->model, i, request->n_tokens,
-                        request->max_output_tokens, c);
+        estimate_place(s, request, &decision->chosen, i, c);
         n++;
         if (c->too_long)
             continue;
-        if (!c->no_room && (!best || c->tbt_us < best->tbt_us))
+        if (!c->no_room && (!best || decodes_better(request, c, best)))
             best = c;
         if (!roomiest || c->room_tokens > roomiest->room_tokens)
             roomiest = c;
@@ -202,8 +245,8 @@ bool schedule_choose_decode(struct scheduler *s,
     }
     if (roomiest) {
         decision->verdict = SCHEDULE_DECODE_FULL;
-        decision->retry_after_us =
-            schedule_decode_fits_in_us(s, request, roomiest);
+        decision->retry_after_us = schedule_decode_fits_in_us(
+            s, request, roomiest, decision->chosen.ttft_us);
     } else {
         decision->verdict =
             why_none(s, request, ROLE_DECODE, request->max_output_tokens,

@@ -32,6 +32,9 @@ struct scheduler {
     const struct admission_policy *admission;
     double options[POLICY_OPTIONS_MAX]; /* the policy's */
     void *state;                        /* likewise */
+    bool predicts_decodes;              /* the policy's option lengths */
+    double overhang_steps;              /* and overhang_steps */
+    uint32_t bypass;                    /* and bypass */
     struct pool *pool;
     struct prefix_index *index;
     struct prefix_match stored;   /* what instances hold of the prompt */
@@ -63,6 +66,22 @@ static inline bool schedule_excluded(const struct schedule_request *request,
         if (request->exclude[i] == id)
             return true;
     return false;
+}
+
+/* Whether the place of a request's decode is predicted. */
+static inline bool
+schedule_predicts_decode(const struct scheduler *s,
+                         const struct schedule_request *request)
+{
+    return s->predicts_decodes && request->expected_tokens > 0;
+}
+
+/* When a prefill begins, and with it the push of its KV, from now. */
+static inline int64_t schedule_kv_in_us(const struct prefill_estimate *prefill)
+{
+    int64_t us = prefill->ttft_us - prefill->prefill_us;
+
+    return us > 0 ? us : 0;
 }
 
 /* Whether an instance may be chosen for a role. For loops over all slots:
@@ -208,9 +227,11 @@ void schedule_pace_add(struct schedule_pace *p, int64_t work_us,
 int64_t schedule_pace_in_us(const struct schedule_pace *p, uint32_t n_instances,
                             int64_t queue_us, int64_t late_us, int64_t now_us);
 
-/* When a decode candidate will fit the request, from now; -1: never. */
+/* When a decode candidate will fit the request, from now; -1: never. A
+ * predicted one has until its prefill ends, prefill_us. */
 int64_t schedule_decode_fits_in_us(const struct scheduler *s,
                                    const struct schedule_request *request,
-                                   const struct decode_estimate *candidate);
+                                   const struct decode_estimate *candidate,
+                                   int64_t prefill_us);
 
 #endif

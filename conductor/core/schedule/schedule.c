@@ -47,6 +47,13 @@ struct scheduler *scheduler_new(const struct schedule_config *config,
     schedule_pace_init(&s->pace, model->simulated.slowdown);
     s->by_score =
         policy_option_value(s->policy, s->options, POLICY_RESCUE, 1.0) == 0.0;
+    s->predicts_decodes =
+        !s->model.coupled &&
+        policy_option_value(s->policy, s->options, "lengths", 0.0) > 0.0;
+    s->overhang_steps =
+        policy_option_value(s->policy, s->options, "overhang_steps", 0.0);
+    s->bypass =
+        (uint32_t)policy_option_value(s->policy, s->options, "bypass", 0.0);
     s->state = calloc(1, s->policy->state_bytes + 1);
     s->pool = pool;
     s->index = index;
@@ -109,7 +116,8 @@ static void admit(struct scheduler *s, const struct schedule_request *request,
         for (size_t c = 0; c < decision->n_decode_candidates; c++)
             if (s->decode_candidates[c].instance == decision->decode)
                 decision->retry_after_us = schedule_decode_fits_in_us(
-                    s, request, &s->decode_candidates[c]);
+                    s, request, &s->decode_candidates[c],
+                    decision->chosen.ttft_us);
         break;
     }
 }
@@ -121,6 +129,16 @@ static bool meets_ttft(const struct scheduler *s,
                                           .slo_ttft_us = request->slo_ttft_us};
 
     return s->admission->decide(&ask) == ADMISSION_ACCEPT;
+}
+
+bool schedule_predicts_decodes(const struct scheduler *scheduler)
+{
+    return scheduler->predicts_decodes;
+}
+
+uint32_t schedule_bypass(const struct scheduler *scheduler)
+{
+    return scheduler->bypass;
 }
 
 bool schedule_admits_late(const struct scheduler *scheduler)
@@ -228,6 +246,25 @@ static void book_own(struct scheduler *s,
              chosen->ready_us);
 }
 
+static int accept_decode(struct scheduler *s,
+                         const struct schedule_request *request,
+                         const struct schedule_decision *decision)
+{
+    if (!schedule_predicts_decode(s, request))
+        return pool_decode_accept(s->pool, decision->decode,
+                                  request->request_id, request->n_tokens,
+                                  request->max_output_tokens);
+    return pool_decode_expect(
+        s->pool, decision->decode,
+        &(struct pool_decode_request){
+            .request_id = request->request_id,
+            .prompt_tokens = request->n_tokens,
+            .max_output_tokens = request->max_output_tokens,
+            .expected_tokens = request->expected_tokens,
+            .comes_us = request->now_us + schedule_kv_in_us(&decision->chosen),
+        });
+}
+
 int schedule_commit(struct scheduler *scheduler,
                     const struct schedule_request *request,
                     const struct schedule_decision *decision)
@@ -243,9 +280,7 @@ int schedule_commit(struct scheduler *scheduler,
         !sources_live(pool, decision))
         return -ESTALE;
     if (decision->decode != POOL_NO_INSTANCE)
-        error =
-            pool_decode_accept(pool, decision->decode, request->request_id,
-                               request->n_tokens, request->max_output_tokens);
+        error = accept_decode(scheduler, request, decision);
     if (error < 0)
         return error;
     /* Last, since a prefill once accepted leaves a trace: whose turn it was. */

@@ -41,6 +41,7 @@ struct schedule_request {
     size_t n_keys;
     int64_t n_tokens;          /* of the prompt, at least 1 */
     int64_t max_output_tokens; /* at least 1; 1 needs no decode */
+    int64_t expected_tokens;   /* of these, as learnt; 0: not known */
     int64_t slo_ttft_us;       /* 0: none */
     int64_t slo_tbt_us;        /* 0: none */
     int64_t now_us;
@@ -143,6 +144,14 @@ void schedule_decide(struct scheduler *scheduler,
 void schedule_price(struct scheduler *scheduler,
                     const struct schedule_request *request,
                     struct schedule_decision *decision);
+
+/* Whether the begin and end of decodes are predicted: the policy's option
+ * lengths. */
+bool schedule_predicts_decodes(const struct scheduler *scheduler);
+
+/* How many requests may pass one that waits for room: the policy's option
+ * bypass; 0 without it. */
+uint32_t schedule_bypass(const struct scheduler *scheduler);
 
 /* Whether the admission policy accepts requests that miss their TTFT SLO. */
 bool schedule_admits_late(const struct scheduler *scheduler);

@@ -32,6 +32,16 @@ const struct policy_option plan_options[PLAN_OPTIONS] = {
     [PLAN_CORRECTION] = {"correction", 0, 1, true, 1,
                          "1: predictions are corrected by what is observed; 0: "
                          "they stay as they are"},
+    [PLAN_LENGTHS] =
+        {"lengths", 0, 1, true, 1,
+         "1: a decode takes room from the begin of its prefill for "
+         "as long as answers were; 0: for max_tokens from its "
+         "arrival on"},
+    [PLAN_OVERHANG] = {"overhang_steps", 0, 1e6, false, 1,
+                       "lengths: decode steps that a decode may have to wait "
+                       "for room, at most the TBT limit"},
+    [PLAN_BYPASS] = {"bypass", 0, 1e6, true, 64,
+                     "requests that may pass one that waits for room"},
     POLICY_PRICE_OPTIONS(1),
 };
 

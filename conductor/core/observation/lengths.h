@@ -1,0 +1,62 @@
+/*
+ * How long answers turn out to be: the mean length of finished answers, and
+ * the mean share of their max_tokens, for each key (a tenant and model) and for
+ * all together. Pure; of a fixed size.
+ *
+ * Some clients ask for far more tokens than come, others for what they need:
+ * whichever of the two means has been closer predicts.
+ *
+ * Invariants: n_entries <= LENGTHS_KEYS; no two entries have the same key;
+ * what is expected of any key is at least 1.
+ */
+#ifndef CONDUCTOR_CORE_OBSERVATION_LENGTHS_H
+#define CONDUCTOR_CORE_OBSERVATION_LENGTHS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* Keys that are remembered; the one that was seen longest ago gives way. */
+#define LENGTHS_KEYS 64
+/* Answers that a mean reaches back to, about. */
+#define LENGTHS_MEMORY 256
+/* Before so many answers nothing is known; and so many answers of a key weigh
+ * as much as all others. */
+#define LENGTHS_LEAST 8
+
+struct lengths_mean {
+    double tokens;
+    double share;      /* of max_tokens */
+    double tokens_off; /* how far off the first one was, smoothed */
+    double share_off;  /* and the second, both in tokens */
+    uint64_t n;        /* answers seen */
+};
+
+struct lengths_entry {
+    uint64_t key;
+    uint64_t seen; /* number of its last answer among all */
+    struct lengths_mean mean;
+};
+
+struct lengths {
+    struct lengths_entry entries[LENGTHS_KEYS];
+    size_t n_entries;
+    struct lengths_mean all;
+};
+
+/* Takes in an answer of so many tokens where max_tokens were asked for, both at
+ * least 1; fewer are no answer. A zeroed struct has seen none. Cost:
+ * O(LENGTHS_KEYS). */
+void lengths_observe(struct lengths *lengths, uint64_t key, int64_t tokens,
+                     int64_t max_tokens);
+
+/*
+ * How many tokens the next answer of a key will have: what its means predict,
+ * drawn towards those of all keys as long as few of its own were seen.
+ *   max_tokens  at most so many, at least 1.
+ * Returns 1..max_tokens; max_tokens while fewer than LENGTHS_LEAST answers were
+ * seen in all. Cost: O(LENGTHS_KEYS).
+ */
+int64_t lengths_expected(const struct lengths *lengths, uint64_t key,
+                         int64_t max_tokens);
+
+#endif

@@ -1,0 +1,119 @@
+/* Where a decode will have room. See place.h. */
+#include "conductor/core/plan/place.h"
+
+/* What overlaps a place. */
+struct overlap {
+    int64_t n;
+    int64_t kv_tokens;
+    int64_t reserved_tokens;
+};
+
+static int64_t later(int64_t a_us, int64_t b_us)
+{
+    return a_us > b_us ? a_us : b_us;
+}
+
+static int64_t end_us(int64_t begin_us, int64_t tokens, int64_t step_us)
+{
+    double us = (double)tokens * (double)step_us;
+
+    return us < (double)ESTIMATE_NEVER_US ? begin_us + (int64_t)us
+                                          : ESTIMATE_NEVER_US;
+}
+
+/* For so many tokens: the prefill gives the first one. */
+static int64_t steps_of(int64_t output_tokens)
+{
+    return output_tokens > 1 ? output_tokens - 1 : 0;
+}
+
+static struct overlap overlap_of(const struct pool_instance *instance,
+                                 int64_t step_us, int64_t from_us,
+                                 int64_t until_us, int64_t now_us)
+{
+    struct overlap sum = {0};
+
+    for (size_t i = 0; i < instance->n_decodes; i++) {
+        const struct pool_decode *d = &instance->decodes[i];
+        int64_t begin_us = d->started ? now_us : later(d->comes_us, now_us);
+        int64_t left =
+            steps_of(d->expected_tokens) - steps_of(d->produced_tokens);
+
+        if (begin_us >= until_us ||
+            end_us(begin_us, left > 0 ? left : 0, step_us) <= from_us)
+            continue;
+        sum.n++;
+        sum.kv_tokens += d->prompt_tokens + d->produced_tokens;
+        sum.reserved_tokens +=
+            pool_kv_tokens(instance, d->prompt_tokens, d->expected_tokens);
+    }
+    return sum;
+}
+
+static int64_t step_us_of(const struct estimate_model *model, int64_t batch,
+                          int64_t kv_tokens, bool *extrapolated)
+{
+    return cost_model_decode_step_us(model->cost, batch, kv_tokens,
+                                     extrapolated);
+}
+
+/* The time in which a step or a few may still be missing. */
+static int64_t overhang_us(const struct place_request *request, int64_t step_us)
+{
+    double us = request->overhang_steps * (double)step_us;
+
+    if (request->slo_tbt_us > 0 && us > (double)request->slo_tbt_us)
+        return request->slo_tbt_us;
+    return us < (double)COST_MODEL_MAX_US ? (int64_t)us : COST_MODEL_MAX_US;
+}
+
+static bool keeps_slo(const struct place_request *request,
+                      const struct decode_estimate *e)
+{
+    return request->slo_tbt_us <= 0 || e->tbt_us <= request->slo_tbt_us;
+}
+
+void place_estimate(const struct estimate_model *model,
+                    const struct pool_instance *instance,
+                    const struct place_request *request,
+                    struct decode_estimate *out)
+{
+    int64_t others = instance->other_decodes;
+    int64_t now_us = request->now_us;
+    int64_t step_us, until_us;
+    struct overlap beside;
+
+    estimate_decode(model, instance, request->n_tokens,
+                    request->expected_tokens, out);
+    out->too_long =
+        pool_too_long(instance, request->n_tokens, request->max_output_tokens);
+    if (out->too_long || (!out->no_room && keeps_slo(request, out)))
+        return;
+    step_us = step_us_of(model, (int64_t)instance->n_decodes + others,
+                         instance->decode_kv_tokens + instance->other_kv_tokens,
+                         NULL);
+    until_us = end_us(later(request->ready_us, now_us),
+                      steps_of(request->expected_tokens), out->tbt_us);
+    if (!keeps_slo(request, out)) {
+        beside = overlap_of(instance, step_us, later(request->ready_us, now_us),
+                            until_us, now_us);
+        out->batch = beside.n + others + 1;
+        out->kv_tokens =
+            beside.kv_tokens + instance->other_kv_tokens + request->n_tokens;
+        out->tbt_us =
+            step_us_of(model, out->batch, out->kv_tokens, &out->extrapolated);
+    }
+    if (!out->no_room)
+        return;
+    beside = overlap_of(instance, step_us,
+                        later(request->comes_us, now_us) +
+                            overhang_us(request, step_us),
+                        until_us, now_us);
+    out->room_tokens = instance->kv_capacity_tokens - beside.reserved_tokens -
+                       instance->running_kv_tokens;
+    out->no_room =
+        (size_t)beside.n >= instance->max_decodes ||
+        instance->n_decodes >= POOL_DECODES_AHEAD * instance->max_decodes ||
+        pool_kv_tokens(instance, request->n_tokens, request->expected_tokens) >
+            out->room_tokens;
+}

@@ -1,0 +1,279 @@
+/* Places of decodes: by literal cases, and against a slow version that looks
+ * at every millisecond. */
+#include <CUnit/Basic.h>
+#include <errno.h>
+#include <stdio.h>
+
+#include "conductor/core/plan/place.h"
+#include "tests/unit/cases.h"
+#include "traces/random.h"
+
+/* A decode step takes a millisecond, whatever is in it. */
+enum { BLOCK = 10, CAPACITY = 1000, STEP_US = 1000, NOW_US = 5000000 };
+
+struct rig {
+    struct cost_model cost;
+    struct estimate_model model;
+    struct pool *pool;
+    uint32_t id;
+};
+
+static void rig_init(struct rig *r, uint32_t max_batch)
+{
+    struct pool_config config = pool_config_default;
+    struct pool_instance_config instance = {.role = ROLE_DECODE,
+                                            .kv_capacity_tokens = CAPACITY,
+                                            .max_batch = max_batch,
+                                            .block_tokens = BLOCK};
+
+    *r =
+        (struct rig){.model = {.block_tokens = BLOCK, .kv_bytes_per_token = 1}};
+    r->model.cost = &r->cost;
+    r->cost.decode[0] = STEP_US;
+    r->cost.range = (struct cost_model_range){1, 10000, 10000, 64, 1000000};
+    config.max_instances = 1;
+    r->pool = pool_new(&config);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(r->pool);
+    CU_ASSERT_EQUAL(pool_add(r->pool, &instance, &r->id), 0);
+    CU_ASSERT_EQUAL(pool_set_health(r->pool, r->id, HEALTH_READY), 0);
+}
+
+static void rig_fini(struct rig *r)
+{
+    pool_free(r->pool);
+}
+
+static void expect(struct rig *r, uint64_t id, int64_t n_tokens,
+                   int64_t expected_tokens, int64_t in_us)
+{
+    CU_ASSERT_EQUAL(pool_decode_expect(r->pool, r->id,
+                                       &(struct pool_decode_request){
+                                           .request_id = id,
+                                           .prompt_tokens = n_tokens,
+                                           .max_output_tokens = 900,
+                                           .expected_tokens = expected_tokens,
+                                           .comes_us = NOW_US + in_us}),
+                    0);
+}
+
+static bool has_room(const struct rig *r, int64_t n_tokens,
+                     int64_t expected_tokens, int64_t in_us, double overhang)
+{
+    struct decode_estimate e;
+
+    place_estimate(
+        &r->model, pool_get(r->pool, r->id),
+        &(struct place_request){.n_tokens = n_tokens,
+                                .max_output_tokens = CAPACITY + 1 - n_tokens,
+                                .expected_tokens = expected_tokens,
+                                .comes_us = NOW_US + in_us,
+                                .ready_us = NOW_US + in_us,
+                                .overhang_steps = overhang,
+                                .now_us = NOW_US},
+        &e);
+    CU_ASSERT_FALSE(e.too_long);
+    return !e.no_room;
+}
+
+static void test_times(void)
+{
+    struct rig r;
+
+    rig_init(&r, 8);
+    expect(&r, 1, 490, 11, 0); /* 500 tokens for 10 ms */
+    CU_ASSERT_EQUAL(pool_decode_started(r.pool, r.id, 1), 0);
+    CU_ASSERT(has_room(&r, 490, 11, 0, 0));
+    CU_ASSERT_FALSE(has_room(&r, 500, 11, 0, 0));
+    CU_ASSERT_FALSE(has_room(&r, 500, 11, 9999, 0));
+    CU_ASSERT(has_room(&r, 500, 11, 10000, 0));
+    CU_ASSERT(has_room(&r, 500, 11, 8000, 2)); /* the overhang */
+    CU_ASSERT_FALSE(has_room(&r, 500, 11, 7999, 2));
+    expect(&r, 2, 490, 11, 30000); /* and from 30 to 40 ms */
+    CU_ASSERT(has_room(&r, 900, 21, 10000, 0));
+    CU_ASSERT_FALSE(has_room(&r, 900, 22, 10000, 0));
+    CU_ASSERT_FALSE(has_room(&r, 501, 2, 39999, 0));
+    CU_ASSERT(has_room(&r, 501, 2, 40000, 0));
+    rig_fini(&r);
+}
+
+/* One that is longer than expected keeps its place, and more KV. */
+static void test_outgrown(void)
+{
+    const struct pool_instance *i;
+    struct rig r;
+
+    rig_init(&r, 8);
+    i = pool_get(r.pool, r.id);
+    expect(&r, 1, 501, 10, 0);
+    CU_ASSERT_EQUAL(pool_decode_started(r.pool, r.id, 1), 0);
+    CU_ASSERT_EQUAL(i->decode_reserved_tokens, 510);
+    CU_ASSERT_EQUAL(pool_decode_progress(r.pool, r.id, 1, 9), 0);
+    CU_ASSERT(has_room(&r, 500, 11, 1000, 0));
+    CU_ASSERT_EQUAL(pool_decode_progress(r.pool, r.id, 1, 10), 0);
+    CU_ASSERT_EQUAL(i->decodes[0].expected_tokens, 16);
+    CU_ASSERT_EQUAL(i->decode_reserved_tokens, 520);
+    CU_ASSERT_FALSE(has_room(&r, 500, 11, 5999, 0));
+    CU_ASSERT(has_room(&r, 500, 11, 6000, 0));
+    CU_ASSERT_EQUAL(pool_decode_advance(r.pool, r.id, 889), 0);
+    CU_ASSERT_EQUAL(i->decodes[0].expected_tokens, 900); /* the most */
+    CU_ASSERT_EQUAL(i->decode_reserved_tokens, 1400);
+    CU_ASSERT_EQUAL(pool_decode_done(r.pool, r.id, 1), 0);
+    CU_ASSERT_EQUAL(i->decode_reserved_tokens, 0);
+    rig_fini(&r);
+}
+
+/* Places in the batch end, too; but only so many are given ahead. */
+static void test_batch(void)
+{
+    struct rig r;
+
+    rig_init(&r, 2);
+    for (uint64_t id = 0; id < 2; id++) {
+        expect(&r, id, 1, 6, 0);
+        CU_ASSERT_EQUAL(pool_decode_started(r.pool, r.id, id), 0);
+    }
+    CU_ASSERT_FALSE(has_room(&r, 1, 6, 4999, 0));
+    CU_ASSERT(has_room(&r, 1, 6, 5000, 0));
+    for (uint64_t id = 2; id < 2 * POOL_DECODES_AHEAD; id++)
+        expect(&r, id, 1, 6, 10000 * (int64_t)id);
+    CU_ASSERT_FALSE(has_room(&r, 1, 6, 5000, 0));
+    CU_ASSERT_EQUAL(
+        pool_decode_expect(r.pool, r.id,
+                           &(struct pool_decode_request){.request_id = 99}),
+        -ENOSPC);
+    rig_fini(&r);
+}
+
+/* The TBT of those that are still there when the prefill has ended. */
+static void test_slo(void)
+{
+    struct place_request ask = {.n_tokens = 1,
+                                .max_output_tokens = 5,
+                                .expected_tokens = 5,
+                                .slo_tbt_us = STEP_US + 150,
+                                .now_us = NOW_US};
+    struct decode_estimate e;
+    struct rig r;
+
+    rig_init(&r, 8);
+    r.cost.decode[1] = 100; /* a decode more: 0.1 ms */
+    expect(&r, 1, 1, 6, 0);
+    CU_ASSERT_EQUAL(pool_decode_started(r.pool, r.id, 1), 0);
+    ask.comes_us = ask.ready_us = NOW_US + 5000;
+    place_estimate(&r.model, pool_get(r.pool, r.id), &ask, &e);
+    CU_ASSERT_EQUAL(e.tbt_us, STEP_US + 200);
+    ask.ready_us = NOW_US + 5500; /* five steps of 1.1 ms */
+    place_estimate(&r.model, pool_get(r.pool, r.id), &ask, &e);
+    CU_ASSERT_EQUAL(e.tbt_us, STEP_US + 100);
+    CU_ASSERT_EQUAL(e.load_us, STEP_US + 200);
+    CU_ASSERT_EQUAL(e.batch, 1);
+    rig_fini(&r);
+}
+
+/* --- against a slow version -------------------------------------------- */
+
+enum { DECODES = 12, LAST_MS = 400 };
+
+struct decode {
+    int64_t kv_tokens;
+    int64_t from_ms, until_ms;
+};
+
+static int64_t below(uint64_t *state, uint64_t bound)
+{
+    *state = random_mix(*state);
+    return (int64_t)(*state % bound);
+}
+
+/* What those that are there at any millisecond of a stretch hold together. */
+static bool slow_room(const struct decode *decodes, size_t n, int64_t from_ms,
+                      int64_t until_ms, int64_t need_tokens, size_t max_batch)
+{
+    bool there[DECODES] = {false};
+    size_t n_there = 0;
+
+    for (int64_t ms = from_ms; ms < until_ms; ms++)
+        for (size_t i = 0; i < n; i++)
+            there[i] |= decodes[i].from_ms <= ms && ms < decodes[i].until_ms;
+    for (size_t i = 0; i < n; i++) {
+        need_tokens += there[i] ? decodes[i].kv_tokens : 0;
+        n_there += there[i];
+    }
+    return need_tokens <= CAPACITY && n_there < max_batch;
+}
+
+static int64_t in_blocks(int64_t tokens)
+{
+    return (tokens + BLOCK - 1) / BLOCK * BLOCK;
+}
+
+static void check(uint64_t seed)
+{
+    uint64_t random = seed;
+    uint32_t max_batch = 1 + (uint32_t)below(&random, 8);
+    size_t n = (size_t)below(&random, DECODES);
+    struct decode decodes[DECODES];
+    struct rig r;
+
+    if (n > max_batch * POOL_DECODES_AHEAD)
+        n = max_batch * POOL_DECODES_AHEAD;
+    rig_init(&r, max_batch);
+    for (size_t i = 0; i < n; i++) {
+        int64_t n_tokens = 1 + below(&random, 300);
+        int64_t length = 2 + below(&random, 60);
+        int64_t in_ms = below(&random, 100);
+        bool started = below(&random, 2) == 0;
+
+        expect(&r, i, n_tokens, length, in_ms * 1000);
+        if (started) {
+            CU_ASSERT_EQUAL(pool_decode_started(r.pool, r.id, i), 0);
+            in_ms = 0;
+        }
+        decodes[i] = (struct decode){in_blocks(n_tokens + length - 1), in_ms,
+                                     in_ms + length - 1};
+    }
+    for (int k = 0; k < 20; k++) {
+        int64_t n_tokens = 1 + below(&random, 600);
+        int64_t length = 1 + below(&random, 60);
+        int64_t in_ms = below(&random, 150);
+        int64_t over = below(&random, 5);
+        bool room = has_room(&r, n_tokens, length, in_ms * 1000, (double)over);
+        bool ahead = n < max_batch * POOL_DECODES_AHEAD;
+        int64_t need = in_blocks(n_tokens + length - 1);
+        /* It begins as late as the overhang lets it, and ends as planned. */
+        bool slow = slow_room(decodes, n, in_ms + over, in_ms + length - 1,
+                              need, max_batch) &&
+                    ahead;
+
+        if (over >= length - 1) /* nothing is left of it to look at */
+            continue;
+        if (room == slow)
+            continue;
+        printf("seed %llu, request %d: room %d, not %d\n",
+               (unsigned long long)seed, k, room, slow);
+        CU_FAIL("as the slow version");
+        break;
+    }
+    rig_fini(&r);
+}
+
+static void test_random(void)
+{
+    for (uint64_t seed = 1; seed <= cases_of(2000); seed++)
+        check(seed);
+}
+
+int main(void)
+{
+    CU_pSuite suite;
+
+    CU_initialize_registry();
+    suite = CU_add_suite("place", NULL, NULL);
+    CU_add_test(suite, "times", test_times);
+    CU_add_test(suite, "outgrown", test_outgrown);
+    CU_add_test(suite, "batch", test_batch);
+    CU_add_test(suite, "SLO", test_slo);
+    CU_add_test(suite, "random", test_random);
+    CU_basic_run_tests();
+    return CU_get_number_of_failures() ? 1 : 0;
+}
