@@ -255,8 +255,12 @@ static void check_waits(const struct queue_order *order, uint64_t seed)
         item.cost_us = (int64_t)draw(&state, mix.cost_us);
         for (size_t i = 0; !order->by_age && i < n; i++)
             calm(&items[i], (int64_t)(i * mix.time_us / MOST));
-        if (!order->by_age)
+        if (!order->by_age) {
+            int64_t ready_us = n <= 32 ? item.ready_at_us : 0;
+
             calm(&item, (int64_t)mix.time_us);
+            item.ready_at_us = ready_us;
+        }
         memcpy(all, items, n * sizeof(*all));
         all[n] = item;
         expected_us = serve_us(order, all, n + 1, n, 1000 + left_us);

@@ -776,8 +776,18 @@ static struct obvious obvious_of(const struct rig *r,
     };
     CU_ASSERT_EQUAL_FATAL(load_plan_make(&ask, &plan), 0);
     if (!i->order->by_age) { /* by the work of its plan */
+        int64_t ready_us = plan.mode == LOAD_MODE_LOAD ? plan.load_end_us
+                           : plan.mode == LOAD_MODE_LAYERWISE
+                               ? plan.finish_us - plan.compute_us
+                               : now_us;
+
+        struct pool_place late =
+            pool_queue_place(r->pool, i, ready_us, plan.compute_us, 0, now_us);
+
         place =
             pool_queue_place(r->pool, i, now_us, plan.compute_us, 0, now_us);
+        if (ready_us > now_us && late.wait_us > ready_us - now_us)
+            place = late;
         if (place.wait_us > o.queue_us)
             o.queue_us = place.wait_us;
         ask.compute_free_us = now_us + o.queue_us;

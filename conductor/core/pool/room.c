@@ -39,6 +39,24 @@ int64_t pool_running_left_us(const struct pool_instance *instance,
     return left_us;
 }
 
+/* An instance on which nothing runs is about to begin whatever waits there,
+ * before a newcomer reaches it. Counts that, if it ranks behind the newcomer.
+ */
+static void add_beginning(const struct pool_instance *instance,
+                          const struct queue_item *item, int64_t now_us,
+                          struct pool_place *place)
+{
+    int next = -1;
+
+    if (instance->n_running == 0 && item->ready_at_us <= now_us)
+        next = queue_pick(instance->order, instance->queue, instance->n_waiting,
+                          now_us);
+    if (next >= 0 && instance->queue[next].cost_us > item->cost_us) {
+        place->wait_us += instance->queue[next].cost_us;
+        place->behind -= place->behind > 0;
+    }
+}
+
 struct pool_place pool_queue_place(const struct pool *pool,
                                    const struct pool_instance *instance,
                                    int64_t ready_at_us, int64_t cost_us,
@@ -59,6 +77,8 @@ struct pool_place pool_queue_place(const struct pool *pool,
     place.wait_us =
         queue_wait_us(instance->order, instance->queue, instance->n_waiting,
                       &instance->load, &item, left_us, now_us, &place.behind);
+    if (!instance->order->by_age)
+        add_beginning(instance, &item, now_us, &place);
     place.most_us = left_us + instance->load.cost_us;
     if (instance->order->by_age || place.most_us < place.wait_us)
         place.most_us = place.wait_us;

@@ -3,6 +3,7 @@
 
 #define AGE_WEIGHT 50 /* so much waiting counts as 1 of cost */
 #define DROPPED UINT32_MAX
+#define PASSED_MAX 32 /* by those that an estimate looks at one by one */
 
 struct guard {
     const struct queue_item *items;
@@ -211,12 +212,27 @@ int shortest_pick(const struct queue_item *items, size_t n, int64_t now_us)
                       : shortest_ready(items, n, now_us);
 }
 
+/* The first of those that rank behind `last`, by rank; NULL: none. */
+static const struct queue_item *next_behind(const struct queue_item *items,
+                                            size_t n,
+                                            const struct queue_item *last)
+{
+    const struct queue_item *next = NULL;
+
+    for (size_t i = 0; i < n; i++)
+        if (ranks_before(last, &items[i]) &&
+            (!next || ranks_before(&items[i], next)))
+            next = &items[i];
+    return next;
+}
+
 int64_t shortest_begin_us(const struct queue_item *items, size_t n,
                           const struct queue_item *item, int64_t start_us,
                           uint32_t *behind)
 {
     int64_t rank = rank_of(item), ahead_us = 0;
     uint32_t n_ahead = 0;
+    const struct queue_item *last = item;
 
     for (size_t i = 0; i < n; i++) {
         const struct queue_item *q = &items[i];
@@ -228,5 +244,13 @@ int64_t shortest_begin_us(const struct queue_item *items, size_t n,
     }
     *behind = (uint32_t)n - n_ahead;
     start_us += ahead_us;
+    /* Whoever is not there when the instance is free waits for the next one. */
+    for (int i = 0; i < PASSED_MAX && item->ready_at_us > start_us; i++) {
+        last = next_behind(items, n, last);
+        if (!last)
+            break;
+        start_us += last->cost_us;
+        *behind -= *behind > 0;
+    }
     return item->ready_at_us > start_us ? item->ready_at_us : start_us;
 }

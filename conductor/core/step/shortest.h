@@ -28,10 +28,11 @@ int shortest_pick(const struct queue_item *items, size_t n, int64_t now_us);
 /*
  * When `item` would begin on an instance that is free from start_us on, by rule
  * 3 alone: behind all that are ahead by cost and age, unless they are too late
- * to be protected. Exact while all are ready and no deadline is near.
+ * to be protected; and behind others, too, that begin while it is not ready.
+ * Exact while all others are ready, no deadline is near, and at most 32 pass.
  *   item     younger than the items.
  *   *behind  how many of them would wait until it is done.
- * Cost: O(n).
+ * Cost: O(n), and O(n) for each that passes.
  */
 int64_t shortest_begin_us(const struct queue_item *items, size_t n,
                           const struct queue_item *item, int64_t start_us,

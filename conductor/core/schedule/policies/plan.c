@@ -156,18 +156,25 @@ static void raise_bound(const struct search *f, struct prefill_estimate *e)
 static bool take_place(const struct search *f, const struct pool_instance *i,
                        struct prefill_estimate *e)
 {
-    const struct schedule_request *request = f->request;
-    struct pool_place place;
-    int64_t before_us = e->queue_us;
+    int64_t before_us = e->queue_us, now_us = f->request->now_us;
+    int64_t deadline_us = schedule_deadline_us(f->request);
+    struct pool_place place, late;
 
     if (i->order->by_age)
         return false;
-    place = pool_queue_place(f->s->pool, i, request->now_us, e->prefill_us,
-                             schedule_deadline_us(request), request->now_us);
+    place = pool_queue_place(f->s->pool, i, now_us, e->prefill_us, deadline_us,
+                             now_us);
+    if (e->ready_us > now_us) {
+        late = pool_queue_place(f->s->pool, i, e->ready_us, e->prefill_us,
+                                deadline_us, now_us);
+        /* Another one begins while its blocks come. */
+        if (late.wait_us > e->ready_us - now_us)
+            place = late;
+    }
     e->behind = place.behind;
     if (place.wait_us > e->queue_us)
         e->queue_us = place.wait_us;
-    plan_set_score(f->s, request, e);
+    plan_set_score(f->s, f->request, e);
     return e->queue_us > before_us;
 }
 
