@@ -90,6 +90,50 @@ static bool check_decodes(const struct pool_slot *slot)
            reserved == view->decode_reserved_tokens;
 }
 
+/* Pushes that decodes of any instance have booked, at both ends. */
+static bool check_pushes(const struct pool *pool,
+                         const struct pool_instance *view)
+{
+    int64_t out = 0, in = 0;
+    size_t n_out = 0, n_in = 0;
+
+    for (uint32_t s = 0; s < pool->n_slots; s++) {
+        const struct pool_slot *slot = &pool->slots[s];
+
+        for (size_t i = 0; slot->in_use && i < slot->view.n_decodes; i++) {
+            const struct pool_decode *d = &slot->decodes[i];
+
+            if (d->push_from == POOL_NO_INSTANCE)
+                continue;
+            if (d->started || d->push_bytes < 0)
+                return false;
+            if (d->push_from == view->id) {
+                out += d->push_bytes;
+                n_out++;
+            }
+            if (&slot->view == view) {
+                in += d->push_bytes;
+                n_in++;
+            }
+        }
+    }
+    return out == view->push_out_bytes && in == view->push_in_bytes &&
+           n_out == view->n_pushes_out && n_in == view->n_pushes_in;
+}
+
+static bool check_tokens(const struct pool_instance *view)
+{
+    int64_t tokens = 0;
+
+    for (size_t i = 0; i < view->n_waiting; i++)
+        tokens +=
+            view->waiting[i].uncached_tokens + view->waiting[i].cached_tokens;
+    for (size_t i = 0; i < view->n_running; i++)
+        tokens +=
+            view->running[i].uncached_tokens + view->running[i].cached_tokens;
+    return tokens == view->prefill_tokens;
+}
+
 /* How many bookings a channel's list has; SIZE_MAX: it is wrong. */
 static size_t check_list(struct pool_slot *slot, unsigned channel)
 {
@@ -181,7 +225,8 @@ bool pool_check(const struct pool *pool)
         if (!slot->in_use)
             continue;
         if (slot->view.slot != s || !check_prefills(slot, &units) ||
-            !check_decodes(slot))
+            !check_decodes(slot) || !check_pushes(pool, &slot->view) ||
+            !check_tokens(&slot->view))
             return false;
     }
     return units == pool->keys.used_units && arena_check(&pool->keys) &&

@@ -459,6 +459,11 @@ static void test_random(void)
             (void)!accept(pool, *id, request, (int64_t)rnd(&state, 1000), keys,
                           n);
             (void)!pool_decode_accept(pool, *id, request, 10, 10);
+            (void)pool_book_push(
+                pool,
+                &(struct pool_push){ids[rnd(&state, 3)],
+                                    (int64_t)rnd(&state, 500) - 1, op},
+                *id, request);
             break;
         case 3:
             (void)!pool_prefill_started(pool, *id, request, op);
@@ -473,7 +478,10 @@ static void test_random(void)
             (void)pool_prefill_cancel(pool, *id, request, 0);
             break;
         case 6:
-            (void)pool_decode_done(pool, *id, request);
+            if (rnd(&state, 2))
+                (void)pool_decode_started(pool, *id, request);
+            else
+                (void)pool_decode_done(pool, *id, request);
             break;
         default:
             if (rnd(&state, 40) == 0) {
@@ -507,6 +515,15 @@ static void test_random(void)
         }
     }
     CU_ASSERT_EQUAL(pool_pending_dropped(pool), 0);
+    for (uint64_t request = 0; request < 12; request++)
+        for (uint32_t s = 0; s < 3; s++)
+            (void)pool_decode_done(pool, ids[s], request);
+    for (uint32_t s = 0; s < 3; s++) {
+        const struct pool_instance *i = pool_get(pool, ids[s]);
+
+        CU_ASSERT(i->push_out_bytes == 0 && i->push_in_bytes == 0);
+        CU_ASSERT(i->n_pushes_out == 0 && i->n_pushes_in == 0);
+    }
     pool_free(pool);
     prefix_match_fini(&match);
 }

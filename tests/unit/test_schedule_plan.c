@@ -52,6 +52,8 @@ static const char *order = "fifo";
 /* And whether they are aggregated; tokens of their steps. */
 static bool coupled;
 enum { STEP = 120 };
+/* And whether transfers on links see one another. */
+static bool links;
 
 /* prefill_us = 10 u: a block takes 1000 us to compute, 100 us to send. */
 static void rig_init(struct rig *r, const char *policy, unsigned load_modes,
@@ -66,6 +68,8 @@ static void rig_init(struct rig *r, const char *policy, unsigned load_modes,
     if (load_modes > 0)
         CU_ASSERT_EQUAL(
             policy_options_set(by, options, "load_modes", load_modes), 0);
+    if (load_modes > 0 || strcmp(policy, "plan") == 0)
+        CU_ASSERT_EQUAL(policy_options_set(by, options, "links", links), 0);
     memset(r, 0, sizeof(*r));
     r->cost.prefill[1] = 10;
     r->cost.range = (struct cost_model_range){1, 10000, 10000, 64, 1000000};
@@ -505,7 +509,7 @@ static void test_rates(void)
     CU_ASSERT_EQUAL(busy_tier(r.pool, r.ids[0], TIER_DISK, 50), 0);
     CU_ASSERT_EQUAL(busy_tier(r.pool, r.ids[0], TIER_DISK, 40), 0);
     CU_ASSERT_EQUAL(i->tier_free_us[TIER_DISK], 50);
-    CU_ASSERT_NOT_EQUAL(busy_tier(r.pool, r.ids[0], BLOCK_TIERS + 1, 40), 0);
+    CU_ASSERT_NOT_EQUAL(busy_tier(r.pool, r.ids[0], BLOCK_TIERS + 2, 40), 0);
     CU_ASSERT_NOT_EQUAL(pool_set_tier_rate(r.pool, 99, TIER_DISK, 7e6), 0);
     rig_fini(&r);
 }
@@ -577,9 +581,26 @@ static size_t own_ranges(const struct rig *r, const struct pool_instance *i,
 
 struct sender {
     uint32_t slot;
+    bool deepest;
     double worth;
     struct load_source load;
 };
+
+/* What a fetch takes beside the pushes of its sender. */
+static double beside_pushes(const struct pool_instance *i, double us,
+                            int64_t now_us)
+{
+    double pushes_us = (double)i->push_out_bytes * 1e6 / i->link_bytes_per_s;
+    double work_us =
+        (double)(pool_running_left_us(i, now_us) + i->load.cost_us);
+    double behind_us = us + pushes_us;
+    double shared_us =
+        pushes_us < work_us ? us / (1.0 - pushes_us / work_us) : behind_us;
+
+    if (!links)
+        return us;
+    return shared_us > behind_us ? behind_us : shared_us;
+}
 
 static int by_worth(const void *a, const void *b)
 {
@@ -587,6 +608,8 @@ static int by_worth(const void *a, const void *b)
 
     if (x->worth != y->worth)
         return x->worth < y->worth ? 1 : -1;
+    if (x->deepest != y->deepest)
+        return x->deepest ? -1 : 1;
     return (x->slot > y->slot) - (x->slot < y->slot);
 }
 
@@ -620,6 +643,10 @@ static size_t find_senders(const struct rig *r, uint32_t usable,
         double worth =
             (double)(whole_us - busy_us) * i->link_bytes_per_s / (1e6 * bytes);
 
+        if (links && worth > 0)
+            worth *= us / beside_pushes(i, us, now_us);
+        us = beside_pushes(i, us, now_us);
+
         size_t n_own = own_ranges(r, i, blocks, own, &skip);
         for (size_t o = 0; o < n_own; o++) {
             double read_us = (own[o].to_block - own[o].from_block) * bytes *
@@ -631,6 +658,7 @@ static size_t find_senders(const struct rig *r, uint32_t usable,
         }
         all[n] = (struct sender){
             slot,
+            false,
             worth < blocks ? worth : blocks,
             {.id = i->id,
              .to_block = blocks,
@@ -645,8 +673,9 @@ static size_t find_senders(const struct rig *r, uint32_t usable,
             deepest = n;
         n++;
     }
-    if (n > 0)
+    if (n > 0 && !links)
         all[deepest].worth = INFINITY;
+    all[deepest].deepest = n > 0;
     qsort(all, n, sizeof(*all), by_worth);
     while (n > 0 && !(all[n - 1].worth >= 1))
         n--;
@@ -659,6 +688,7 @@ struct obvious {
     int64_t latest_us; /* whatever comes */
     int64_t prefill_us;
     int64_t score_us;
+    int64_t link_us;
     bool late;
 };
 
@@ -724,6 +754,90 @@ static int64_t obvious_least_us(const struct rig *r,
     return correction_apply_us(&i->correction, us);
 }
 
+/* Whether one comes before the other; they differ in nothing else. */
+static bool obvious_before(const struct obvious *a, const struct obvious *b)
+{
+    if (a->late != b->late)
+        return b->late;
+    if (a->late ? a->latest_us != b->latest_us : a->score_us != b->score_us)
+        return a->late ? a->latest_us < b->latest_us
+                       : a->score_us < b->score_us;
+    return a->queue_us < b->queue_us;
+}
+
+/* What a second of a link costs others. */
+static double obvious_link_price(const struct rig *r)
+{
+    double busy_us = 0, own_us = 0;
+
+    for (uint32_t slot = 0; links && slot < pool_slots(r->pool); slot++) {
+        const struct pool_instance *i = pool_at(r->pool, slot);
+        int64_t out_us = i->egress_free_us - r->request.now_us;
+        int64_t in_us = i->ingress_free_us - r->request.now_us;
+        double late =
+            (double)i->push_out_bytes - 1000.0 * (double)i->prefill_tokens;
+
+        if (i->health != HEALTH_READY || !(i->link_bytes_per_s > 0) ||
+            (r->request.n_exclude > 0 && r->request.exclude[0] == i->id))
+            continue;
+        busy_us += (out_us > 0 ? (double)out_us : 0.0) +
+                   (in_us > 0 ? (double)in_us : 0.0) +
+                   (late > 0 ? late * 1e6 / i->link_bytes_per_s / 2 : 0.0);
+        own_us +=
+            (double)r->request.n_tokens * 1000 * 1e6 / i->link_bytes_per_s;
+    }
+    return own_us > 0 ? 1 + busy_us / own_us : 0;
+}
+
+/* Works out the plan of a candidate in its place. */
+static void obvious_plan(const struct rig *r, const struct pool_instance *i,
+                         struct load_plan_request ask, double price,
+                         struct pool_place place, struct obvious *o)
+{
+    struct load_plan plan;
+    int64_t room_us = obvious_room_us(r, i), now_us = r->request.now_us;
+    double link_us = 0;
+
+    o->queue_us = room_us > place.wait_us ? room_us : place.wait_us;
+    ask.compute_free_us = now_us + o->queue_us;
+    CU_ASSERT_EQUAL_FATAL(load_plan_make(&ask, &plan), 0);
+    if (!i->order->by_age) { /* by the work of its plan */
+        int64_t ready_us = plan.mode == LOAD_MODE_LOAD ? plan.load_end_us
+                           : plan.mode == LOAD_MODE_LAYERWISE
+                               ? plan.finish_us - plan.compute_us
+                               : now_us;
+        struct pool_place late =
+            pool_queue_place(r->pool, i, ready_us, plan.compute_us, 0, now_us);
+
+        place =
+            pool_queue_place(r->pool, i, now_us, plan.compute_us, 0, now_us);
+        if (ready_us > now_us && late.wait_us > ready_us - now_us)
+            place = late;
+        if (place.wait_us > o->queue_us)
+            o->queue_us = place.wait_us;
+        ask.compute_free_us = now_us + o->queue_us;
+        CU_ASSERT_EQUAL_FATAL(load_plan_make(&ask, &plan), 0);
+    }
+    for (size_t s = 0; s < ask.n_sources && links; s++)
+        if (ask.sources[s].id != i->id)
+            link_us += plan.of_source[s].n_blocks * (BLOCK * 1000.0) * 1e6 /
+                       pool_get(r->pool, ask.sources[s].id)->link_bytes_per_s;
+    o->link_us = (int64_t)link_us;
+    o->prefill_us = plan.compute_us;
+    o->score_us = plan.finish_us - now_us;
+    o->ttft_us = o->score_us + obvious_step_us(r, i, o->queue_us);
+    o->latest_us = o->ttft_us;
+    if (!i->order->by_age && place.most_us > o->queue_us)
+        o->latest_us += place.most_us - o->queue_us;
+    price += place.behind;
+    o->score_us +=
+        (int64_t)(price * (double)o->prefill_us + 16.0 * (double)room_us +
+                  obvious_link_price(r) * (double)o->link_us);
+    o->score_us -= i->id == r->request.session ? 10000 : 0;
+    o->late =
+        r->request.slo_ttft_us > 0 && o->latest_us > r->request.slo_ttft_us;
+}
+
 /* When one instance would be done, from now, and what that takes. */
 static struct obvious obvious_of(const struct rig *r,
                                  const struct pool_instance *i, uint32_t usable,
@@ -733,10 +847,10 @@ static struct obvious obvious_of(const struct rig *r,
     struct load_source sources[LOAD_PLAN_SOURCES_MAX];
     struct load_source own[BLOCK_TIERS];
     uint32_t resident;
-    struct load_plan plan;
     size_t n = 0, n_own = own_ranges(r, i, usable, own, &resident);
     uint32_t ahead = pending[i->slot] < usable ? pending[i->slot] : usable;
     size_t peers = 0;
+    double link_left = i->link_bytes_per_s;
 
     resident = ahead > resident ? ahead : resident;
     for (size_t o = 0; o < n_own; o++)
@@ -744,18 +858,27 @@ static struct obvious obvious_of(const struct rig *r,
             sources[n++] = own[o];
     for (size_t s = 0; s < n_senders && peers < SCHEDULE_PEERS_MAX; s++)
         if (senders[s].slot != i->slot && senders[s].load.to_block > resident) {
-            sources[n++] = senders[s].load;
+            struct load_source *load = &sources[n];
+
+            *load = senders[s].load;
+            if (links && load->bytes_per_s > link_left)
+                load->bytes_per_s = link_left;
+            if (links && load->free_at_us < i->ingress_free_us)
+                load->free_at_us = i->ingress_free_us;
+            link_left -= load->bytes_per_s;
+            if (links && load->bytes_per_s <= 0)
+                break;
+            n++;
             peers++;
         }
-    int64_t room_us = obvious_room_us(r, i), now_us = r->request.now_us;
+    int64_t now_us = r->request.now_us;
     struct cost_model cost = obvious_cost(r, i);
     struct pool_place place = pool_queue_place(
         r->pool, i, now_us,
         obvious_least_us(r, i, usable, senders, n_senders, ahead, &cost), 0,
         now_us);
-    struct obvious o = {.queue_us = place.wait_us};
+    struct obvious o, without;
 
-    o.queue_us = room_us > o.queue_us ? room_us : o.queue_us;
     if (coupled)
         price += 0.004 * (double)i->n_decodes +
                  0.5 * (double)(i->n_waiting + i->n_running);
@@ -769,42 +892,16 @@ static struct obvious obvious_of(const struct rig *r,
         .resident_blocks = resident,
         .usable_blocks = usable,
         .now_us = r->request.now_us,
-        .compute_free_us = r->request.now_us + o.queue_us,
         .sources = sources,
         .n_sources = n,
         .modes = LOAD_MODE_ALL,
     };
-    CU_ASSERT_EQUAL_FATAL(load_plan_make(&ask, &plan), 0);
-    if (!i->order->by_age) { /* by the work of its plan */
-        int64_t ready_us = plan.mode == LOAD_MODE_LOAD ? plan.load_end_us
-                           : plan.mode == LOAD_MODE_LAYERWISE
-                               ? plan.finish_us - plan.compute_us
-                               : now_us;
-
-        struct pool_place late =
-            pool_queue_place(r->pool, i, ready_us, plan.compute_us, 0, now_us);
-
-        place =
-            pool_queue_place(r->pool, i, now_us, plan.compute_us, 0, now_us);
-        if (ready_us > now_us && late.wait_us > ready_us - now_us)
-            place = late;
-        if (place.wait_us > o.queue_us)
-            o.queue_us = place.wait_us;
-        ask.compute_free_us = now_us + o.queue_us;
-        CU_ASSERT_EQUAL_FATAL(load_plan_make(&ask, &plan), 0);
-    }
-    o.prefill_us = plan.compute_us;
-    o.score_us = plan.finish_us - r->request.now_us;
-    o.ttft_us = o.score_us + obvious_step_us(r, i, o.queue_us);
-    o.latest_us = o.ttft_us;
-    if (!i->order->by_age && place.most_us > o.queue_us)
-        o.latest_us += place.most_us - o.queue_us;
-    price += place.behind;
-    o.score_us +=
-        (int64_t)(price * (double)o.prefill_us + 16.0 * (double)room_us);
-    o.score_us -= i->id == r->request.session ? 10000 : 0;
-    o.late = r->request.slo_ttft_us > 0 && o.latest_us > r->request.slo_ttft_us;
-    return o;
+    obvious_plan(r, i, ask, price, place, &o);
+    if (o.link_us == 0 || obvious_link_price(r) <= 0)
+        return o;
+    ask.n_sources -= peers;
+    obvious_plan(r, i, ask, price, place, &without);
+    return obvious_before(&without, &o) ? without : o;
 }
 
 /* What a second of engine time costs others; see
@@ -825,17 +922,6 @@ static double obvious_price(const struct rig *r)
         running += (double)i->n_running;
     }
     return waiting + running > 0 ? 1 + waiting / (double)n / 4 : 0;
-}
-
-/* Whether one comes before the other; they differ in nothing else. */
-static bool obvious_before(const struct obvious *a, const struct obvious *b)
-{
-    if (a->late != b->late)
-        return b->late;
-    if (a->late ? a->latest_us != b->latest_us : a->score_us != b->score_us)
-        return a->late ? a->latest_us < b->latest_us
-                       : a->score_us < b->score_us;
-    return a->queue_us < b->queue_us;
 }
 
 static bool obvious_tie(const struct obvious *a, const struct obvious *b)
@@ -973,8 +1059,34 @@ static bool as_obvious(struct rig *r, unsigned *left_out)
                (long long)best_o.score_us);
     return r->decision.prefill == best_id &&
            (!best ||
-            (!best->at_least && r->decision.chosen.ttft_us >= best_o.ttft_us &&
-             r->decision.chosen.prefill_us <= best->prefill_us));
+            (!best->at_least &&
+             /* loading all may take a link for less time */
+             (links || (r->decision.chosen.ttft_us >= best_o.ttft_us &&
+                        r->decision.chosen.prefill_us <= best->prefill_us))));
+}
+
+/* What links have accepted besides: fetches, and pushes to another instance. */
+static void random_traffic(struct rig *r)
+{
+    uint32_t n = pool_slots(r->pool);
+
+    for (uint32_t slot = 0; slot < n; slot++) {
+        uint64_t id = 1000 + slot;
+        struct pool_push push = {.from = r->ids[slot],
+                                 .bytes = pick(0, 1 << 21),
+                                 .due_us = r->request.now_us};
+
+        if (pick(0, 2) == 0)
+            (void)pool_book(
+                r->pool,
+                &(struct pool_booking){r->ids[slot], POOL_INGRESS,
+                                       r->request.now_us + pick(-500, 5000)},
+                POOL_NO_INSTANCE, 0, 0);
+        if (!coupled && pick(0, 1) && n > 1 &&
+            pool_decode_accept(r->pool, r->ids[(slot + 1) % n], id, 1, 2) == 0)
+            CU_ASSERT_EQUAL(
+                pool_book_push(r->pool, &push, r->ids[(slot + 1) % n], id), 0);
+    }
 }
 
 static void test_obvious(void)
@@ -994,8 +1106,10 @@ static void test_obvious(void)
 
         order = orders[pick(0, 2)];
         coupled = pick(0, 1);
+        links = pick(0, 1);
         rig_init(&r, "plan", 0, pick(0, 1));
         random_rig(&r);
+        random_traffic(&r);
         if (!as_obvious(&r, &left_out)) {
             printf("SCHEDULE_PLAN_SEED=%llu\n", (unsigned long long)at);
             bad++;
@@ -1006,7 +1120,7 @@ static void test_obvious(void)
         CU_ASSERT(pool_check(r.pool));
         rig_fini(&r);
     }
-    coupled = false;
+    coupled = links = false;
     CU_ASSERT_EQUAL(bad, 0);
     CU_ASSERT(left_out > cases / 4); /* something is left out at all */
 }

@@ -59,6 +59,7 @@ struct prefill_estimate {
     uint32_t behind;         /* prefills that would wait for it to end */
     int64_t room_us;         /* of queue_us: until there is room to decode it;
                                 0: there is, or the pool is not aggregated */
+    int64_t link_us;         /* planned: that others' links send for it */
     int64_t predicted_us;    /* prefill, by the cost model, on its own */
     int64_t beside_us;       /* what decodes beside it add to that */
     struct beside beside;

@@ -1,13 +1,17 @@
 /*
  * Bookings of links and tiers by prefills, and how they are given back.
  *
- * Each channel (the egress link of an instance, one of its tiers) has a list
- * of the bookings that prefills own, oldest first. A booking begins where the
- * channel was free, so that without it those behind it begin that much sooner.
+ * Each channel (what an instance's link sends or receives, one of its tiers)
+ * has a list of the bookings that prefills own, oldest first. A booking begins
+ * where the channel was free, so that without it those behind it begin that
+ * much sooner.
  *
  * Invariants (tests/unit/pool_check.c asserts them):
  *   from_us < until_us <= from_us of the next one, until_us <= free time;
  *   the nodes in use are those of waiting and running prefills.
+ *
+ * Pushes of KV have no place in these lists: when each begins depends on its
+ * prefill. An instance has the sums of those that decodes own, of both ends.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -58,7 +62,7 @@ int pool_book(struct pool *pool, const struct pool_booking *booking,
 
     if (!holder)
         return -ESTALE;
-    if ((unsigned)booking->channel > POOL_EGRESS)
+    if (booking->channel >= POOL_CHANNELS)
         return -EINVAL;
     if (id != POOL_NO_INSTANCE && !owner)
         return -ENOENT;
@@ -115,4 +119,47 @@ void pool_unbook(struct pool *pool, const struct pool_prefill *prefill,
             give_back(holder, &nodes[at], now_us);
         free_node(&pool->bookings, at);
     }
+}
+
+int pool_book_push(struct pool *pool, const struct pool_push *push, uint32_t id,
+                   uint64_t request_id)
+{
+    struct pool_slot *sender = pool_slot_of(pool, push->from);
+    struct pool_slot *receiver = pool_slot_of(pool, id);
+    struct pool_decode *decode;
+
+    if (!sender || !receiver)
+        return -ESTALE;
+    if (push->bytes < 0)
+        return -EINVAL;
+    decode = pool_find_decode(receiver, request_id);
+    if (!decode || decode->started)
+        return -ENOENT;
+    if (decode->push_from != POOL_NO_INSTANCE)
+        return -EEXIST;
+    decode->push_from = push->from;
+    decode->push_bytes = push->bytes;
+    decode->push_due_us = push->due_us;
+    sender->view.push_out_bytes += push->bytes;
+    sender->view.n_pushes_out++;
+    receiver->view.push_in_bytes += push->bytes;
+    receiver->view.n_pushes_in++;
+    return 0;
+}
+
+void pool_unbook_push(struct pool *pool, struct pool_slot *slot,
+                      struct pool_decode *decode)
+{
+    struct pool_slot *sender = pool_slot_of(pool, decode->push_from);
+
+    if (decode->push_from == POOL_NO_INSTANCE)
+        return;
+    if (sender) { /* else the sum went with it */
+        sender->view.push_out_bytes -= decode->push_bytes;
+        sender->view.n_pushes_out--;
+    }
+    slot->view.push_in_bytes -= decode->push_bytes;
+    slot->view.n_pushes_in--;
+    decode->push_from = POOL_NO_INSTANCE;
+    decode->push_bytes = 0;
 }

@@ -139,6 +139,7 @@ int pool_decode_started(struct pool *pool, uint32_t id, uint64_t request_id)
     if (error < 0)
         return error;
     decode->started = true;
+    pool_unbook_push(pool, slot, decode);
     return 0;
 }
 
@@ -184,6 +185,7 @@ int pool_decode_done(struct pool *pool, uint32_t id, uint64_t request_id)
         return error;
     struct pool_instance *view = &slot->view;
 
+    pool_unbook_push(pool, slot, decode);
     view->decode_kv_tokens -= decode->prompt_tokens + decode->produced_tokens;
     view->decode_reserved_tokens -=
         pool_kv_tokens(view, decode->prompt_tokens, decode->expected_tokens);

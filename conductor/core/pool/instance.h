@@ -29,7 +29,10 @@ enum pool_health {
 };
 #define HEALTH_STATES 5
 
-#define POOL_EGRESS ((unsigned)BLOCK_TIERS) /* a channel; see pool_booking */
+/* Channels beside the tiers, see pool_booking: what a link sends, and what it
+ * receives. */
+#define POOL_EGRESS ((unsigned)BLOCK_TIERS)
+#define POOL_INGRESS (POOL_EGRESS + 1u)
 
 /* A prefill that an instance has accepted. */
 struct pool_prefill {
@@ -53,8 +56,11 @@ struct pool_decode {
     int64_t expected_tokens; /* of its output, that KV is reserved for: more
                                 than produced, at most max_output_tokens */
     int64_t produced_tokens;
-    int64_t comes_us; /* when its KV will begin to come, as predicted */
-    bool started;     /* false: its KV is on the way */
+    int64_t comes_us;    /* when its KV will begin to come, as predicted */
+    bool started;        /* false: its KV is on the way */
+    uint32_t push_from;  /* pool id of who sends that, and how much; */
+    int64_t push_bytes;  /* 0: nobody, or it is here */
+    int64_t push_due_us; /* when its prefill was to end */
 };
 
 /* When running prefills will end: each on its own, or, where they share steps,
@@ -86,8 +92,15 @@ struct pool_instance {
     int64_t tier_free_us[BLOCK_TIERS];
     double link_bytes_per_s; /* smoothed egress rate; 0: cannot send */
     int64_t egress_free_us;  /* when its accepted sends will be over */
-    int64_t prefilled_us;    /* when the last of its prefills was done; 0: none
-                                yet */
+    int64_t ingress_free_us; /* likewise what it fetches */
+    /* KV of accepted requests that it will push to decode instances, or that
+     * will be pushed to it, and of how many requests. */
+    int64_t push_out_bytes;
+    int64_t push_in_bytes;
+    size_t n_pushes_out;
+    size_t n_pushes_in;
+    int64_t prefilled_us;  /* when the last of its prefills was done; 0: none
+                              yet */
     uint64_t last_prefill; /* number of its last prefill among all that the pool
                               accepted, from 1 on; 0: it had none */
     size_t n_running;
@@ -100,6 +113,7 @@ struct pool_instance {
     int64_t other_decodes;          /* that others gave it, as last reported:
                                        they take time, and no room */
     int64_t other_kv_tokens;        /* and their KV */
+    int64_t prefill_tokens;         /* prompts that wait or run */
     int64_t running_kv_tokens;      /* of running prefills that do not decode
                                        here, in whole blocks */
     /* Arrays of the counts above, owned by the pool. queue[i] is

@@ -9,7 +9,7 @@
 #include "conductor/core/pool/pool.h"
 
 #define BOOKING_NONE UINT32_MAX
-#define POOL_CHANNELS (POOL_EGRESS + 1u)
+#define POOL_CHANNELS (POOL_INGRESS + 1u)
 
 /* A stretch of a channel's time that a prefill has booked. */
 struct booking {
@@ -17,7 +17,7 @@ struct booking {
     uint32_t holder;           /* pool id of the channel's instance */
     uint32_t of_prefill;       /* the next one of its prefill, or a free node */
     int64_t from_us, until_us;
-    uint8_t channel; /* enum block_tier or POOL_EGRESS */
+    uint8_t channel; /* below POOL_CHANNELS */
 };
 
 struct bookings {
@@ -77,6 +77,8 @@ static inline struct pool_slot *pool_slot_of(const struct pool *pool,
 static inline int64_t *pool_free_time_of(struct pool_slot *slot,
                                          unsigned channel)
 {
+    if (channel == POOL_INGRESS)
+        return &slot->view.ingress_free_us;
     return channel == POOL_EGRESS ? &slot->view.egress_free_us
                                   : &slot->view.tier_free_us[channel];
 }
@@ -133,5 +135,9 @@ void bookings_fini(struct bookings *b);
  * those that booked behind it come sooner. Cost: O(bookings behind). */
 void pool_unbook(struct pool *pool, const struct pool_prefill *prefill,
                  int64_t now_us);
+
+/* book.c: gives back the push of a decode on an instance. */
+void pool_unbook_push(struct pool *pool, struct pool_slot *slot,
+                      struct pool_decode *decode);
 
 #endif

@@ -83,8 +83,8 @@ static int reserve(struct pool *pool)
     pool->queue = calloc(n * c->max_waiting, sizeof(*pool->queue));
     pool->running = calloc(n * c->max_running, sizeof(*pool->running));
     pool->decodes = calloc(n * c->max_decodes, sizeof(*pool->decodes));
-    pool->pending = pending_new(c->max_instances, c->max_pending_blocks,
-                                c->grows, c->seed);
+    pool->pending =
+        pending_new(c->max_instances, c->max_pending_blocks, c->grows, c->seed);
     if (!pool->slots || !pool->instances || !pool->ready_roles ||
         !pool->waiting || !pool->queue || !pool->running || !pool->decodes ||
         !pool->pending || bookings_init(&pool->bookings, c->max_bookings) < 0)
@@ -227,6 +227,8 @@ int pool_remove(struct pool *pool, uint32_t id, int64_t now_us)
     while (slot->view.n_running > 0)
         (void)pool_prefill_cancel(pool, id, slot->running[0].request_id,
                                   now_us);
+    for (size_t i = 0; i < slot->view.n_decodes; i++)
+        pool_unbook_push(pool, slot, &slot->decodes[i]);
     slot->in_use = false;
     pool->instances[slot->view.slot] = NULL;
     pool->ready_roles[slot->view.slot] = 0;

@@ -188,7 +188,7 @@ pool_prefill_accept(struct pool *pool, uint32_t id,
 /* A link or tier that a request keeps busy until `until_us`. */
 struct pool_booking {
     uint32_t holder;  /* pool id of the instance whose link or tier it is */
-    unsigned channel; /* enum block_tier, or POOL_EGRESS: the link */
+    unsigned channel; /* enum block_tier, POOL_EGRESS or POOL_INGRESS */
     int64_t until_us;
 };
 
@@ -203,6 +203,23 @@ struct pool_booking {
  */
 int pool_book(struct pool *pool, const struct pool_booking *booking,
               uint32_t id, uint64_t request_id, int64_t now_us);
+
+/* KV that an instance will push to another. */
+struct pool_push {
+    uint32_t from;  /* pool id of who prefills it */
+    int64_t bytes;  /* at least 0 */
+    int64_t due_us; /* when its prefill will end */
+};
+
+/*
+ * Books the KV that is pushed to where a request decodes. It is given back when
+ * the decode has started or ends.
+ *   id  where the decode is.
+ * Returns 0; -ESTALE; -ENOENT: no such decode that has not started; -EEXIST:
+ * it has such a booking; -EINVAL.
+ */
+int pool_book_push(struct pool *pool, const struct pool_push *push, uint32_t id,
+                   uint64_t request_id);
 
 /* A prefill's blocks have come (earlier or later than estimated): it is ready
  * from now on.

@@ -110,6 +110,7 @@ int pool_prefill_accept(struct pool *pool, uint32_t id,
     slot->queue[view->n_waiting++] = prefill->item;
     forget_next(pool, predicted_us);
     view->load.cost_us += prefill->item.cost_us;
+    view->prefill_tokens += prefill->uncached_tokens + prefill->cached_tokens;
     note_latest(&view->load, &prefill->item);
     return 0;
 }
@@ -233,6 +234,7 @@ static int take_prefill(struct pool *pool, struct pool_slot *slot,
             return -ENOENT;
         *taken = take_waiting(slot, i);
     }
+    view->prefill_tokens -= taken->uncached_tokens + taken->cached_tokens;
     forget_keys(pool, view->slot, taken);
     pool_unbook(pool, taken, now_us);
     return 0;

@@ -1,6 +1,7 @@
 /* The mechanism of choosing: matches, candidates, reasons. The policy decides
  * which candidate wins. */
 #include "conductor/core/plan/place.h"
+#include "conductor/core/plan/traffic.h"
 #include "conductor/core/schedule/internal.h"
 
 /* Pooled caches: everybody has what anybody has. */
@@ -167,6 +168,29 @@ int64_t schedule_decode_fits_in_us(const struct scheduler *s,
                : us;
 }
 
+/* What the wait for its KV adds to its TBT, which is the mean of the longest
+ * tenth of its intervals. */
+static int64_t gap_us(const struct scheduler *s,
+                      const struct schedule_request *request,
+                      const struct schedule_decision *decision,
+                      const struct pool_instance *decode)
+{
+    int64_t n_output = schedule_predicts_decode(s, request)
+                           ? request->expected_tokens
+                           : request->max_output_tokens;
+    int64_t us =
+        traffic_gap_us(pool_get(s->pool, decision->prefill), decode,
+                       &(struct traffic_push){
+                           .n_tokens = request->n_tokens,
+                           .kv_bytes_per_token = s->model.kv_bytes_per_token,
+                           .layers = s->model.layers,
+                           .due_us = request->now_us + decision->chosen.ttft_us,
+                           .now_us = request->now_us,
+                       });
+
+    return us / ((n_output + 8) / 10);
+}
+
 static void estimate_place(const struct scheduler *s,
                            const struct schedule_request *request,
                            const struct prefill_estimate *prefill,
@@ -190,6 +214,12 @@ static void estimate_place(const struct scheduler *s,
                        .now_us = request->now_us,
                    },
                    out);
+}
+
+static void add_gap(struct decode_estimate *c, int64_t us)
+{
+    c->tbt_us += us;
+    c->load_us += us;
 }
 
 /* Whether a candidate with room is preferred to another: first one that keeps
@@ -228,6 +258,8 @@ bool schedule_choose_decode(struct scheduler *s,
             (s->model.coupled && i->id != decision->prefill))
             continue;
         estimate_place(s, request, &decision->chosen, i, c);
+        if (s->sees_links && i->id != decision->prefill)
+            add_gap(c, gap_us(s, request, decision, i));
         n++;
         if (c->too_long)
             continue;

@@ -35,6 +35,7 @@ struct scheduler {
     bool predicts_decodes;              /* the policy's option lengths */
     double overhang_steps;              /* and overhang_steps */
     uint32_t bypass;                    /* and bypass */
+    bool sees_links; /* and links: what links have accepted counts */
     struct pool *pool;
     struct prefix_index *index;
     struct prefix_match stored;   /* what instances hold of the prompt */
@@ -155,7 +156,7 @@ struct schedule_site {
     struct schedule_source sources[SCHEDULE_SOURCES_MAX];
     struct load_source loads[SCHEDULE_SOURCES_MAX];
     size_t n;
-    bool own; /* some of the sources are its own */
+    size_t n_own; /* the first of them are its own */
 };
 
 /* Looks it up, its own tiers first, then others out of `peers`. */

@@ -54,6 +54,9 @@ struct scheduler *scheduler_new(const struct schedule_config *config,
         policy_option_value(s->policy, s->options, "overhang_steps", 0.0);
     s->bypass =
         (uint32_t)policy_option_value(s->policy, s->options, "bypass", 0.0);
+    s->sees_links =
+        !model->simulated.links_unshared &&
+        policy_option_value(s->policy, s->options, "links", 0.0) > 0.0;
     s->state = calloc(1, s->policy->state_bytes + 1);
     s->pool = pool;
     s->index = index;
@@ -205,6 +208,16 @@ static void book(struct scheduler *s, const struct schedule_request *request,
                      decision->prefill, request->request_id, request->now_us);
 }
 
+/* Both ends of a fetch. */
+static void book_fetch(struct scheduler *s,
+                       const struct schedule_request *request,
+                       const struct schedule_decision *decision,
+                       uint32_t sender, int64_t until_us)
+{
+    book(s, request, decision, sender, POOL_EGRESS, until_us);
+    book(s, request, decision, decision->prefill, POOL_INGRESS, until_us);
+}
+
 /* The links and tiers that a plan uses are busy until it is through. */
 static void book_sources(struct scheduler *s,
                          const struct schedule_request *request,
@@ -218,8 +231,7 @@ static void book_sources(struct scheduler *s,
             continue;
         if (source->instance != decision->prefill &&
             !s->model.simulated.links_unshared)
-            book(s, request, decision, source->instance, POOL_EGRESS,
-                 share->end_us);
+            book_fetch(s, request, decision, source->instance, share->end_us);
         if (pool_get(s->pool, source->instance)
                 ->tier_bytes_per_s[source->tier] > 0.0)
             book(s, request, decision, source->instance, source->tier,
@@ -313,8 +325,19 @@ int schedule_commit(struct scheduler *scheduler,
     schedule_pace_add(&scheduler->pace, chosen->prefill_us, request->now_us);
     if (chosen->fetch_from != POOL_NO_INSTANCE &&
         !scheduler->model.simulated.links_unshared)
-        book(scheduler, request, decision, chosen->fetch_from, POOL_EGRESS,
-             chosen->transfer_end_us);
+        book_fetch(scheduler, request, decision, chosen->fetch_from,
+                   chosen->transfer_end_us);
+    if (decision->decode != POOL_NO_INSTANCE &&
+        decision->decode != decision->prefill &&
+        !scheduler->model.simulated.links_unshared)
+        (void)!pool_book_push(pool,
+                              &(struct pool_push){
+                                  .from = decision->prefill,
+                                  .bytes = request->n_tokens *
+                                           scheduler->model.kv_bytes_per_token,
+                                  .due_us = request->now_us + chosen->ttft_us,
+                              },
+                              decision->decode, request->request_id);
     if (chosen->planned)
         book_sources(scheduler, request, decision);
     else

@@ -5,6 +5,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "conductor/core/plan/traffic.h"
 #include "conductor/core/schedule/internal.h"
 
 /* Blocks of an instance whose fastest tier is the same. */
@@ -209,6 +210,8 @@ static bool peer_of(const struct scheduler *s,
     int64_t free_us =
         s->model.simulated.links_unshared ? request->now_us : i->egress_free_us;
 
+    if (s->sees_links)
+        us = traffic_fetch_us(i, us, request->now_us);
     peer->source = (struct schedule_source){
         .instance = i->id, .tier = TIER_DEVICE, .to_block = blocks};
     schedule_own_blocks(s, i, blocks, &own);
@@ -249,6 +252,11 @@ static double worth_of(const struct scheduler *s,
         busy_us = 0;
     sent = (double)(horizon_us - busy_us) * i->link_bytes_per_s /
            (1e6 * block_bytes(s));
+    if (s->sees_links && sent > 0.0) {
+        double us = blocks * block_bytes(s) * 1e6 / i->link_bytes_per_s;
+
+        sent *= us / traffic_fetch_us(i, us, request->now_us);
+    }
     return sent < blocks ? sent : blocks;
 }
 
@@ -267,8 +275,12 @@ void schedule_find_peers(const struct scheduler *s,
     p->n = 0;
     if (!deepest)
         return;
-    slots[n] = deepest->slot;
-    worth[n++] = INFINITY;
+    worth[0] = s->sees_links
+                   ? worth_of(s, request, deepest, deepest_blocks, horizon_us)
+                   : INFINITY;
+    slots[0] = deepest->slot;
+    if (worth[0] >= 1.0)
+        n++;
     for (uint32_t slot = 0; slot < pool_slots(s->pool); slot++) {
         const struct pool_instance *i = pool_at(s->pool, slot);
         uint32_t blocks =
@@ -311,6 +323,33 @@ static void site_add(struct schedule_site *site,
     site->loads[site->n++] = *load;
 }
 
+/* All that comes from peers comes over the instance's own link: the best ones
+ * that fill it. */
+static void add_peers_within(const struct pool_instance *i,
+                             const struct schedule_peers *peers,
+                             struct schedule_site *site)
+{
+    double left = i->link_bytes_per_s;
+
+    for (size_t k = 0;
+         k < peers->n && site->n < site->n_own + SCHEDULE_PEERS_MAX; k++) {
+        const struct schedule_peer *peer = &peers->at[k];
+        struct load_source load = peer->load;
+
+        if (peer->source.instance == i->id ||
+            peer->source.to_block <= site->resident)
+            continue;
+        if (load.bytes_per_s > left)
+            load.bytes_per_s = left;
+        if (!(load.bytes_per_s > 0.0))
+            return;
+        left -= load.bytes_per_s;
+        if (load.free_at_us < i->ingress_free_us)
+            load.free_at_us = i->ingress_free_us;
+        site_add(site, &peer->source, &load);
+    }
+}
+
 void schedule_find_site(const struct scheduler *s,
                         const struct pool_instance *i, uint32_t usable_blocks,
                         const struct schedule_peers *peers,
@@ -340,7 +379,11 @@ void schedule_find_site(const struct scheduler *s,
                      });
     }
     n_own = site->n;
-    site->own = n_own > 0;
+    site->n_own = n_own;
+    if (s->sees_links) {
+        add_peers_within(i, peers, site);
+        return;
+    }
     for (size_t k = 0; k < peers->n && site->n < n_own + SCHEDULE_PEERS_MAX;
          k++) {
         const struct schedule_peer *peer = &peers->at[k];

@@ -34,6 +34,24 @@ static unsigned load_modes(const struct scheduler *s)
     return (unsigned)s->options[PLAN_LOAD_MODES];
 }
 
+/* How long other instances' links send for a plan. */
+static int64_t link_us(const struct scheduler *s,
+                       const struct schedule_site *site,
+                       const struct load_plan *plan)
+{
+    double us = 0.0;
+
+    for (size_t i = site->n_own; i < site->n; i++) {
+        const struct pool_instance *sender =
+            pool_get(s->pool, site->sources[i].instance);
+
+        us += plan->of_source[i].n_blocks * (double)s->model.block_tokens *
+              (double)s->model.kv_bytes_per_token * 1e6 /
+              sender->link_bytes_per_s;
+    }
+    return us < (double)ESTIMATE_NEVER_US ? (int64_t)us : ESTIMATE_NEVER_US;
+}
+
 static void work_out(const struct scheduler *s,
                      const struct schedule_request *request,
                      uint32_t usable_blocks, const struct schedule_site *site,
@@ -53,6 +71,7 @@ static void work_out(const struct scheduler *s,
                       .modes = modes,
                   },
                   plan, e);
+    e->link_us = s->sees_links ? link_us(s, site, plan) : 0;
     plan_set_score(s, request, e);
 }
 
@@ -101,6 +120,8 @@ struct dominator {
     uint32_t resident;
     int64_t queue_us;
     double ratio;
+    int64_t ingress_free_us;
+    double link_bytes_per_s;
     struct beside beside;
     int64_t end_us; /* without the step under way */
 };
@@ -144,6 +165,9 @@ static void raise_bound(const struct search *f, struct prefill_estimate *e)
             other->ratio <= correction_factor(&i->correction) &&
             other->beside.prompt_us <= e->beside.prompt_us &&
             other->beside.token_us <= e->beside.token_us &&
+            (!s->sees_links ||
+             (other->ingress_free_us <= i->ingress_free_us &&
+              other->link_bytes_per_s >= i->link_bytes_per_s)) &&
             other->end_us + e->beside.step_us > e->ttft_us)
             e->ttft_us = other->end_us + e->beside.step_us;
     }
@@ -178,23 +202,47 @@ static bool take_place(const struct search *f, const struct pool_instance *i,
     return e->queue_us > before_us;
 }
 
+/* Works out a candidate's plan in its place in the queue. */
+static void work_out_placed(const struct search *f,
+                            const struct pool_instance *i,
+                            const struct schedule_site *site,
+                            struct prefill_estimate *e)
+{
+    struct load_plan plan;
+
+    work_out(f->s, f->request, f->usable_blocks, site, load_modes(f->s), &plan,
+             e);
+    if (take_place(f, i, e))
+        work_out(f->s, f->request, f->usable_blocks, site, load_modes(f->s),
+                 &plan, e);
+}
+
+/* A candidate's plan, or, if that scores lower, the one without what it loads
+ * over links. */
 static void search_work_out(struct search *f, struct prefill_estimate *e)
 {
     const struct pool_instance *i = pool_get(f->s->pool, e->instance);
-    struct load_plan plan;
+    struct prefill_estimate without = *e;
     struct schedule_site site;
 
     schedule_find_site(f->s, i, f->usable_blocks, &state_of(f->s)->peers,
                        &site);
-    work_out(f->s, f->request, f->usable_blocks, &site, load_modes(f->s), &plan,
-             e);
-    if (take_place(f, i, e))
-        work_out(f->s, f->request, f->usable_blocks, &site, load_modes(f->s),
-                 &plan, e);
-    if (!site.own)
-        f->dominators[f->n_dominators++ % DOMINATORS_MAX] = (struct dominator){
-            site.resident, e->queue_us, correction_factor(&i->correction),
-            e->beside, e->ttft_us - e->beside.step_us};
+    work_out_placed(f, i, &site, e);
+    if (site.n_own == 0)
+        f->dominators[f->n_dominators++ % DOMINATORS_MAX] =
+            (struct dominator){site.resident,
+                               e->queue_us,
+                               correction_factor(&i->correction),
+                               i->ingress_free_us,
+                               i->link_bytes_per_s,
+                               e->beside,
+                               e->ttft_us - e->beside.step_us};
+    if (e->link_us > 0 && state_of(f->s)->link_price > 0.0) {
+        site.n = site.n_own;
+        work_out_placed(f, i, &site, &without);
+        if (plan_before(&without, e))
+            *e = without;
+    }
     if (!f->best || plan_before(e, f->best))
         f->best = e;
 }
@@ -223,6 +271,7 @@ static size_t estimate(struct scheduler *s,
         n_running += i->n_running;
     }
     state->engine_price = plan_engine_price(s, n, n_waiting, n_running);
+    state->link_price = plan_link_price(s, request);
     for (size_t c = 0; c < n; c++) {
         struct prefill_estimate *e = &s->candidates[c];
 
@@ -274,9 +323,12 @@ static void complete(struct scheduler *s,
     struct schedule_site site;
 
     schedule_find_site(s, i, usable_blocks, &state_of(s)->peers, &site);
+    decision->n_sources = site.n;
+    if (s->sees_links && decision->chosen.link_us == 0)
+        site.n = site.n_own; /* as it was chosen */
     work_out(s, request, usable_blocks, &site, load_modes(s), &decision->plan,
              &decision->chosen);
-    decision->n_sources = site.n;
+    site.n = decision->n_sources;
     memcpy(decision->sources, site.sources, site.n * sizeof(site.sources[0]));
     decision->engine_price = state_of(s)->engine_price;
     if (decision->engine_price <= 0.0 || site.n == 0 ||

@@ -1,6 +1,8 @@
 /* What a candidate of the policy plan scores. See plan_score.h. */
 #include "conductor/core/schedule/policies/plan_score.h"
 
+#include "conductor/core/plan/traffic.h"
+
 const struct policy_option plan_options[PLAN_OPTIONS] = {
     [PLAN_WAIT_PRICE] = {"wait_price", 0, 1e6, false, 1,
                          "seconds that other requests wait for each second of "
@@ -42,6 +44,12 @@ const struct policy_option plan_options[PLAN_OPTIONS] = {
                        "for room, at most the TBT limit"},
     [PLAN_BYPASS] = {"bypass", 0, 1e6, true, 64,
                      "requests that may pass one that waits for room"},
+    [PLAN_LINKS] = {"links", 0, 1, true, 1,
+                    "whether fetches and pushes of KV wait for one another on "
+                    "links, and a link's time has a price"},
+    [PLAN_LINK_PRICE] = {"link_price", 0, 1e6, false, 1,
+                         "seconds to add for each second of a link, and as "
+                         "many for each transfer that waits for one"},
     POLICY_PRICE_OPTIONS(1),
 };
 
@@ -53,6 +61,36 @@ double plan_engine_price(const struct scheduler *s, size_t n_instances,
     return s->options[PLAN_WAIT_PRICE] + s->options[PLAN_QUEUE_PRICE] *
                                              (double)n_waiting /
                                              (double)n_instances;
+}
+
+static double left_us(int64_t until_us, int64_t now_us)
+{
+    return until_us > now_us ? (double)(until_us - now_us) : 0.0;
+}
+
+double plan_link_price(const struct scheduler *s,
+                       const struct schedule_request *request)
+{
+    double busy_us = 0.0;
+    double own_us = 0.0;
+
+    if (!s->sees_links)
+        return 0.0;
+    for (uint32_t slot = 0; slot < pool_slots(s->pool); slot++) {
+        const struct pool_instance *i = pool_at(s->pool, slot);
+
+        if (!schedule_takes_work(request, i, ROLE_PREFILL) ||
+            !(i->link_bytes_per_s > 0.0))
+            continue;
+        busy_us += left_us(i->egress_free_us, request->now_us) +
+                   left_us(i->ingress_free_us, request->now_us) +
+                   traffic_late_us(i, s->model.kv_bytes_per_token);
+        own_us += (double)request->n_tokens *
+                  (double)s->model.kv_bytes_per_token * 1e6 /
+                  i->link_bytes_per_s;
+    }
+    return own_us > 0.0 ? s->options[PLAN_LINK_PRICE] * (1.0 + busy_us / own_us)
+                        : 0.0;
 }
 
 /* When it ends, whatever comes. */
@@ -98,10 +136,14 @@ void plan_set_score(const struct scheduler *s,
                     const struct schedule_request *request,
                     struct prefill_estimate *e)
 {
+    const struct plan_state *state = s->state;
     double price =
         price_of(s, e) + s->options[PLAN_BEHIND_PRICE] * (double)e->behind;
     double others_us = price * (double)e->prefill_us +
                        s->options[PLAN_ROOM_PRICE] * (double)e->room_us;
+
+    if (e->link_us > 0)
+        others_us += state->link_price * (double)e->link_us;
 
     /* Every instance that decodes is in the middle of a step: no reason to go
      * to an idle one. */

@@ -21,6 +21,8 @@ enum {
     PLAN_LENGTHS,
     PLAN_OVERHANG,
     PLAN_BYPASS,
+    PLAN_LINKS,
+    PLAN_LINK_PRICE,
     PLAN_OPTIONS_SCORE,
 };
 #define PLAN_OPTIONS (PLAN_OPTIONS_SCORE + 3)
@@ -31,6 +33,7 @@ extern const struct policy_option plan_options[PLAN_OPTIONS];
 struct plan_state {
     struct schedule_peers peers;
     double engine_price; /* see schedule_decision */
+    double link_price;   /* likewise for each second of a link */
 };
 
 /*
@@ -43,6 +46,13 @@ struct plan_state {
  */
 double plan_engine_price(const struct scheduler *s, size_t n_instances,
                          size_t n_waiting, size_t n_running);
+
+/* Likewise for each second that a link sends for a request: one, and one for
+ * each prompt's KV that an instance's link is busy with, on average. Fetches
+ * that it sends or receives count, and pushes that are late; those that leave
+ * while their prefill goes on hold up nobody. 0 without the option links. */
+double plan_link_price(const struct scheduler *s,
+                       const struct schedule_request *request);
 
 /* Whether candidate a is preferred, both with plans: first the one that meets
  * the SLO; then the lower score, or the earlier end if both are late; the

@@ -1,0 +1,84 @@
+/* Transfers on links. See traffic.h. */
+#include "conductor/core/plan/traffic.h"
+
+#include "conductor/core/pool/pool.h"
+#include "predictor/cost_model.h"
+
+static double link_us(const struct pool_instance *i, double bytes)
+{
+    return i->link_bytes_per_s > 0.0 ? bytes * 1e6 / i->link_bytes_per_s : 0.0;
+}
+
+double traffic_fetch_us(const struct pool_instance *sender, double us,
+                        int64_t now_us)
+{
+    double pushes_us = link_us(sender, (double)sender->push_out_bytes);
+    double work_us =
+        (double)(pool_running_left_us(sender, now_us) + sender->load.cost_us);
+    double shared_us;
+
+    if (pushes_us >= work_us)
+        return us + pushes_us;
+    shared_us = us / (1.0 - pushes_us / work_us);
+    return shared_us < us + pushes_us ? shared_us : us + pushes_us;
+}
+
+double traffic_late_us(const struct pool_instance *i,
+                       int64_t kv_bytes_per_token)
+{
+    double bytes = (double)i->push_out_bytes -
+                   (double)i->prefill_tokens * (double)kv_bytes_per_token;
+
+    return bytes > 0.0 ? link_us(i, bytes) / 2.0 : 0.0;
+}
+
+static double bytes_of(const struct traffic_push *push)
+{
+    return (double)push->n_tokens * (double)push->kv_bytes_per_token;
+}
+
+/* When an instance will have received what is due before a push, and that. */
+static double received_us(const struct pool_instance *decode,
+                          const struct traffic_push *push)
+{
+    double us = link_us(decode, bytes_of(push));
+    double begin_us = (double)push->due_us - us;
+    double late_us = (double)push->now_us;
+
+    if (link_us(decode, (double)decode->push_in_bytes) + us <=
+        (double)(push->due_us - push->now_us))
+        return (double)push->due_us;
+    for (size_t i = 0; i < decode->n_decodes; i++) {
+        const struct pool_decode *d = &decode->decodes[i];
+        double own_us = link_us(decode, (double)d->push_bytes);
+
+        if (d->push_from == POOL_NO_INSTANCE || d->push_due_us > push->due_us)
+            continue;
+        if (d->push_due_us <= push->now_us) {
+            late_us += own_us / 2.0;
+            continue;
+        }
+        us += own_us;
+        if ((double)d->push_due_us - own_us < begin_us)
+            begin_us = (double)d->push_due_us - own_us;
+    }
+    return (begin_us > late_us ? begin_us : late_us) + us;
+}
+
+int64_t traffic_gap_us(const struct pool_instance *prefill,
+                       const struct pool_instance *decode,
+                       const struct traffic_push *push)
+{
+    double own_us = link_us(prefill, bytes_of(push));
+    double in_us = received_us(decode, push) - (double)push->due_us;
+    double out_us = traffic_late_us(prefill, push->kv_bytes_per_token) +
+                    own_us - (double)(push->due_us - push->now_us);
+    double gap_us = push->layers > 0 ? own_us / push->layers : own_us;
+
+    if (gap_us < in_us)
+        gap_us = in_us;
+    if (gap_us < out_us)
+        gap_us = out_us;
+    return gap_us < (double)COST_MODEL_MAX_US ? (int64_t)gap_us
+                                              : COST_MODEL_MAX_US;
+}

@@ -1,0 +1,49 @@
+/*
+ * What transfers do to each other on the links of instances: pushes of KV to
+ * decode instances slow fetches down, and wait for one another.
+ */
+#ifndef CONDUCTOR_CORE_PLAN_TRAFFIC_H
+#define CONDUCTOR_CORE_PLAN_TRAFFIC_H
+
+#include <stdint.h>
+
+#include "conductor/core/pool/instance.h"
+
+/*
+ * How long a fetch takes that has a sender's link to itself but for the pushes
+ * of the prefills that the sender has accepted. These leave while it computes:
+ * they take an even share of the link as long as that lasts, or all of it where
+ * they need longer.
+ *   us  what it takes alone.
+ */
+double traffic_fetch_us(const struct pool_instance *sender, double us,
+                        int64_t now_us);
+
+/* KV on its way from a prefill to a decode instance. */
+struct traffic_push {
+    int64_t n_tokens;
+    int64_t kv_bytes_per_token;
+    uint32_t layers; /* it leaves layer by layer while it is computed; 0: at
+                        once behind it */
+    int64_t due_us;  /* absolute: when its prefill ends */
+    int64_t now_us;
+};
+
+/* How long the link of an instance will yet send the KV of prefills that are
+ * over: half of it is on the way, on average. */
+double traffic_late_us(const struct pool_instance *instance,
+                       int64_t kv_bytes_per_token);
+
+/*
+ * By how much the KV of a request comes later to where it decodes than its
+ * prefill ends. It waits for pushes that are late, of which half is left on
+ * average, and for those to its receiver that are due before it; these begin
+ * with the first of them.
+ * Returns microseconds; what a link whose rate is not known does counts as 0.
+ * Cost: O(1) where the links are fast enough, else O(decodes).
+ */
+int64_t traffic_gap_us(const struct pool_instance *prefill,
+                       const struct pool_instance *decode,
+                       const struct traffic_push *push);
+
+#endif
