@@ -84,6 +84,11 @@ static void test_model(void)
         "preamble\r\n--B \"1  \r\nX: y\r\ncontent-disposition:form-data"
         " ; x=1; NAME=model\r\n\r\nm\r\n--B \"1--\r\nepilogue",
         "m", false);
+    /* Parameters without a value, and an empty one. */
+    expect_model(TYPE,
+                 "--B\r\nContent-Disposition: form-data;; x; name=\"model\""
+                 "\r\n\r\nm\r\n--B--",
+                 "m", false);
 }
 
 /* A file may hold what looks like a field, but for the delimiter. */
@@ -104,6 +109,35 @@ static void test_files(void)
                  false);
 }
 
+/* Names and values that are cut short by a NUL are others. */
+static void test_nul_in_a_name(void)
+{
+    static const char text[] = PART("model\0x", "a") PART("model", "m") "--B--";
+    struct forward_body body;
+    struct openai_error error;
+
+    CU_ASSERT_EQUAL(read_as(TYPE, text, sizeof(text) - 1, &body, &error), 0);
+    CU_ASSERT_STRING_EQUAL(body.model, "m");
+}
+
+/* A line that only begins as the delimiter does is none. */
+static void test_longer_lines(void)
+{
+    expect_model(TYPE,
+                 PART("file",
+                      "\r\n--BB\r\n\r\nx\r\n--B-\r\n--B \tB\r\n--B\r\r\n"
+                      "-" PART("model", "m")) "--B--",
+                 "", false);
+    expect_model(TYPE, "--BB\r\n\r\n\r\n" PART("model", "m") "--B--", "m",
+                 false);
+    expect_model(TYPE,
+                 "--B \t\r\nContent-Disposition: form-data; name=model\r\n\r\n"
+                 "m\r\n--B\t\r\n\r\n--B--",
+                 "m", false);
+    expect_model(TYPE, PART("file", "\r\n--BB\r\n\r\nx") PART("model", "m"), "",
+                 false);
+}
+
 static void test_ends_early(void)
 {
     static const char whole[] = PART("model", "m") PART("x", "1") "--B--";
@@ -115,6 +149,7 @@ static void test_ends_early(void)
         CU_ASSERT_EQUAL(read_as(TYPE, whole, n, &body, &error), 0);
         CU_ASSERT(!*body.model || strcmp(body.model, "m") == 0);
     }
+    expect_model(TYPE, PART("model", "m") "--B", "m", false);
     expect_model(TYPE, "--B\r\n--B\r\n\r\n--B--", "", false);
     expect_model(TYPE,
                  "--B\r\nContent-Disposition: form-data; name=model\r\n"
@@ -127,6 +162,7 @@ static void test_errors(void)
     static const char none[] = "x\r\n--C\r\n", nul[] = PART("model", "a\0b");
     static const char twice[] = PART("model", "a") PART("model", "a") "--B--";
     static const char bad[] = PART("model", "a\xff") "--B--";
+    static const char longer[] = "--BB\r\n\r\n\r\n--BB--";
     char *text = calloc(1, 600);
 
     expect_error(TYPE, "", 0, "no part begins");
@@ -142,6 +178,7 @@ static void test_errors(void)
                  "model: the form's field must "
                  "come only once");
     expect_error(TYPE, bad, sizeof(bad) - 1, "model: the form's field must be");
+    expect_error(TYPE, longer, sizeof(longer) - 1, "no part begins");
     CU_ASSERT_PTR_NOT_NULL_FATAL(text);
     strcpy(text, "--B\r\nContent-Disposition: form-data; name=model\r\n\r\n");
     memset(text + strlen(text), 'm', 256);
@@ -163,6 +200,8 @@ int main(void)
     CU_add_test(s, "types of bodies", test_types);
     CU_add_test(s, "the model", test_model);
     CU_add_test(s, "files", test_files);
+    CU_add_test(s, "lines that go on behind a delimiter", test_longer_lines);
+    CU_add_test(s, "a NUL in a name", test_nul_in_a_name);
     CU_add_test(s, "forms that end early", test_ends_early);
     CU_add_test(s, "errors", test_errors);
     CU_basic_run_tests();

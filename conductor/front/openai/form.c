@@ -48,8 +48,8 @@ enum form_type form_type_of(const char *type, size_t n)
 }
 
 /* Reads a parameter's value, a word or in quotes, at `at`: what it says goes
- * into text[0 .. size), NUL-terminated; "" if it has no room. Returns its end.
- */
+ * into text[0 .. size), NUL-terminated; "" if it has no room, or a NUL in it.
+ * Returns its end. */
 static const char *read_parameter(const char *at, const char *end, char *text,
                                   size_t size)
 {
@@ -61,6 +61,8 @@ static const char *read_parameter(const char *at, const char *end, char *text,
             at++;
         if (n < size)
             text[n++] = *at;
+        if (!*at)
+            n = size;
     }
     while (!quoted && n && n < size && is_blank(text[n - 1]))
         n--;
@@ -77,11 +79,13 @@ static bool find_parameter(struct forward_slice value, const char *name,
 
     *text = '\0';
     while (at < end) {
-        const char *equals = find(at + 1, end, '=');
+        const char *semicolon = find(at + 1, end, ';');
+        const char *equals = find(at + 1, semicolon, '=');
         bool wanted = is_fold(trim(at + 1, equals), name);
 
-        if (equals == end)
-            return false;
+        at = semicolon;
+        if (equals == semicolon)
+            continue;
         for (equals++; equals < end && is_blank(*equals);)
             equals++;
         at = read_parameter(equals, end, text, size);
@@ -159,11 +163,31 @@ static int take_part(const struct part *part, struct forward_body *out,
     return 0;
 }
 
-/* The delimiter behind `at`; NULL: none. */
+/* Whether [at, end) begins with two bytes, or is cut off in them. */
+static bool begins(const char *at, const char *end, const char *two)
+{
+    return memcmp(at, two, end - at < 2 ? (size_t)(end - at) : 2) == 0;
+}
+
+/* Whether what stands in front of `at` is a delimiter: it is the last one, or
+ * fills a line but for blanks. */
+static bool ends_delimiter(const char *at, const char *end)
+{
+    const char *line = at;
+
+    while (line < end && is_blank(*line))
+        line++;
+    return begins(at, end, "--") || begins(line, end, "\r\n") || *line == '\n';
+}
+
+/* The end of the first delimiter behind `at`; NULL: none. */
 static const char *next(const char *at, const char *end, const char *delimiter,
                         size_t n)
 {
-    return memmem(at, (size_t)(end - at), delimiter, n);
+    do
+        at = memmem(at, (size_t)(end - at), delimiter, n);
+    while (at && !ends_delimiter(at += n, end));
+    return at;
 }
 
 /* Reads the parts; the first delimiter ends at `at`. */
@@ -177,14 +201,14 @@ static int read_parts(const char *at, const char *end, const char *delimiter,
     /* "--" behind a delimiter: the last one. */
     while (rc == 0 && at && end - at >= 2 && memcmp(at, "--", 2) != 0) {
         const char *head = memmem(at, (size_t)(end - at), "\r\n", 2);
-        const char *close = next(at, end, delimiter, n);
+        const char *behind = next(at, end, delimiter, n);
         struct part part;
 
-        if (!head || !close)
+        if (!head || !behind)
             break; /* it ends early: the engine will say so */
-        read_part(&part, head + 2, close);
+        read_part(&part, head + 2, behind - n);
         rc = take_part(&part, out, &named, error);
-        at = close + n;
+        at = behind;
     }
     return rc;
 }
@@ -205,10 +229,11 @@ int form_read(const char *type, size_t n_type, const char *body, size_t n,
         return refuse(error, "header content-type",
                       "multipart/form-data needs a boundary of 1 to 70 bytes");
     if (n + 2 >= n_delimiter &&
-        memcmp(body, delimiter + 2, n_delimiter - 2) == 0)
+        memcmp(body, delimiter + 2, n_delimiter - 2) == 0 &&
+        ends_delimiter(body + n_delimiter - 2, end))
         at = body + n_delimiter - 2;
-    else if (n && (at = next(body, end, delimiter, n_delimiter)))
-        at += n_delimiter;
+    else if (n)
+        at = next(body, end, delimiter, n_delimiter);
     if (!at)
         return refuse(error, "body",
                       "no part begins with the boundary of its content-type");
