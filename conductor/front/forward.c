@@ -182,7 +182,8 @@ static bool is_native(const struct front *front, const struct service *service,
 }
 
 /* Reads the body by its type. What is neither JSON nor a form is not looked at.
- * Prompts are JSON. */
+ * Prompts are JSON, and objects must say that they are: what is set in them, or
+ * taken out, would pass otherwise. */
 static int read_body(const struct front_call *call,
                      const struct forward_kind *kind, struct reading *r,
                      struct openai_error *error)
@@ -191,7 +192,7 @@ static int read_body(const struct front_call *call,
     enum form_type form = form_type_of(type.at, type.n);
     int rc;
 
-    if (form != FORM_JSON && kind) {
+    if (form != FORM_JSON && (kind || form_hides_object(call->body, call->n))) {
         endpoint_set_type(call->head, "application/json, or left out", error);
         return -EINVAL;
     }

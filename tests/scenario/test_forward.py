@@ -392,6 +392,25 @@ class Bodies(EngineCase):
             self.assertError(cluster.api.request(
                 'POST', '/v1/completions', body, headers), 400, 'header')
 
+    def test_objects_of_another_type(self):
+        """Servers that read JSON whatever its type says get none that was not
+        looked at."""
+        cluster = self.engines(None, config={'cache_salt_header': 'x-tenant'})
+        body = '{"cache_salt":"theirs","kv_transfer_params":{}}'
+        for kind in ('text/plain', 'application/x+json',
+                     'application/x-www-form-urlencoded',
+                     'multipart/form-data; boundary=B'):
+            for data in (body.encode(), b' \n' + body.encode(),
+                         body.encode('utf-16'), body.encode('utf-8-sig'),
+                         body.encode() + b'\r\n--B\r\n\r\n\r\n--B--'):
+                for path in ('/v1/new', '/v1/completion%73'):
+                    self.assertError(cluster.api.request(
+                        'POST', path, data,
+                        {'Content-Type': kind, 'X-Tenant': 'a'}), 415,
+                        f'header content-type: "{kind}": must be '
+                        'application/json, or left out')
+        self.assertEqual(self.all[0].requests, [])
+
     def test_tenants_of_native_models(self):
         cluster = self.cluster(prefill=0, decode=0, both=1,
                                config={'cache_salt_header': 'x-tenant'})

@@ -120,6 +120,33 @@ static void test_nul_in_a_name(void)
     CU_ASSERT_STRING_EQUAL(body.model, "m");
 }
 
+/* What some servers read as JSON, whatever its type. */
+static void test_hidden_objects(void)
+{
+    static const struct {
+        const char *text;
+        size_t n;
+        bool hidden;
+    } cases[] = {
+        {"", 0, false},
+        {" \r\n\t", 4, false},
+        {"{", 1, true},
+        {" \n\t{}", 5, true},
+        {"\xef\xbb\xbf{}", 5, true},
+        {"\xff\xfe{\0}\0", 6, true},
+        {"\xfe\xff\0{\0}", 6, true},
+        {"\0\0\0{", 4, true},
+        {"--B\r\n\r\n{}\r\n--B--", 17, false},
+        {"x{}", 3, false},
+        {"[{}]", 4, false},
+        {"\xff\xfb\x90{", 4, false},
+    };
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
+        CU_ASSERT_EQUAL(form_hides_object(cases[i].text, cases[i].n),
+                        cases[i].hidden);
+}
+
 /* A line that only begins as the delimiter does is none. */
 static void test_longer_lines(void)
 {
@@ -202,6 +229,8 @@ int main(void)
     CU_add_test(s, "files", test_files);
     CU_add_test(s, "lines that go on behind a delimiter", test_longer_lines);
     CU_add_test(s, "a NUL in a name", test_nul_in_a_name);
+    CU_add_test(s, "objects that are said to be something else",
+                test_hidden_objects);
     CU_add_test(s, "forms that end early", test_ends_early);
     CU_add_test(s, "errors", test_errors);
     CU_basic_run_tests();

@@ -47,6 +47,17 @@ enum form_type form_type_of(const char *type, size_t n)
     return is_fold(media, "multipart/form-data") ? FORM_MULTIPART : FORM_OTHER;
 }
 
+bool form_hides_object(const char *body, size_t n)
+{
+    /* White space, byte order marks, and the zeros of wide characters. */
+    static const char skipped[] = " \t\r\n\xef\xbb\xbf\xfe\xff";
+    size_t i = 0;
+
+    while (i < n && memchr(skipped, body[i], sizeof(skipped)))
+        i++;
+    return i < n && body[i] == '{';
+}
+
 /* Reads a parameter's value, a word or in quotes, at `at`: what it says goes
  * into text[0 .. size), NUL-terminated; "" if it has no room, or a NUL in it.
  * Returns its end. */

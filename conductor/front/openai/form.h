@@ -24,6 +24,10 @@ enum form_type { FORM_JSON, FORM_MULTIPART, FORM_OTHER };
 /* Of the header's value, type[0 .. n); JSON where there is none (n is 0). */
 enum form_type form_type_of(const char *type, size_t n);
 
+/* Whether body[0 .. n) begins as a JSON object does, in UTF-8, 16 or 32: some
+ * servers read such a body whatever its type says. O(n). */
+bool form_hides_object(const char *body, size_t n);
+
 /*
  * Reads body[0 .. n), whose Content-Type is type[0 .. n_type), into model and
  * stream of *out; nothing in it is a prompt. What a file holds is passed over.
