@@ -56,12 +56,14 @@ static const struct field {
      "`kv_replay`, too",
      no_yes},
     {"model", TEXT(model), "",
-     "the model that it serves, as requests name it; engines of one model "
-     "share its requests. Without it the model, `aliases` and `adapters` are "
+     "the model that it serves, as requests name it, of at most 255 bytes; "
+     "engines of one model share its requests. Without it the model, `aliases` "
+     "and `adapters` are "
      "what it tells"},
     {"aliases", NAMES(aliases),
      "array of other names of that model that requests may use, and that the "
-     "engine knows; the same for all engines of a model; at most 32. They need "
+     "engine knows; the same for all engines of a model; at most 32, of "
+     "255 bytes each and 4064 in all. They need "
      "`model`",
      NULL, true},
     {"adapters", NAMES(adapters),

@@ -46,7 +46,7 @@ struct engine_config {
     char tls_ca_file[ENGINE_PATH_MAX]; /* "": those of the machine */
     bool tls_insecure;
     char api_key_file[ENGINE_PATH_MAX]; /* "": none */
-    char model[ENGINE_NAME_MAX];        /* "": what it tells */
+    char model[ENGINE_MODEL_MAX];       /* "": what it tells */
     struct engine_names aliases;        /* of the model */
     struct engine_names adapters;       /* LoRA, asked for as models */
     char cost_model[ENGINE_PATH_MAX];   /* "": learned */
@@ -89,7 +89,7 @@ bool engine_config_equal(const struct engine_config *a,
 struct engine_clash {
     size_t at;       /* who is to blame: the later one of the two */
     const char *key; /* the field; static */
-    char why[2 * ENGINE_NAME_MAX + 80];
+    char why[ENGINE_MODEL_MAX + ENGINE_NAME_MAX + 80];
 };
 
 /* Whether these n entries, borrowed, cannot be served together; then *out says

@@ -130,9 +130,10 @@ void engine_config_check(struct fields *f, const struct fields_object *o,
         fields_refuse(f, o->path, "tls_insecure",
                       "true: then tls_ca_file has no effect");
     if (!*e->model && (e->aliases.n || e->adapters.n))
-        fields_refuse(f, o->path, e->aliases.n ? "aliases" : "adapters",
-                      "\"%s\": needs model",
-                      e->aliases.n ? e->aliases.at[0] : e->adapters.at[0]);
+        fields_refuse(
+            f, o->path, e->aliases.n ? "aliases" : "adapters",
+            "\"%s\": needs model",
+            engine_names_at(e->aliases.n ? &e->aliases : &e->adapters, 0));
     check_events(f, o, e);
     check_paths(f, o, e);
     engine_names_check(f, o, e);

@@ -1,10 +1,36 @@
 /* Aliases and adapters of the models of engines. */
 #include "conductor/config_names.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/json_fields.h"
 #include "conductor/config_engines.h"
+
+bool engine_names_add(struct engine_names *names, const char *name)
+{
+    size_t n = strlen(name) + 1;
+
+    if (names->n == ENGINE_NAMES_MAX || n > ENGINE_NAMES_BYTES - names->n_bytes)
+        return false;
+    memcpy(names->text + names->n_bytes, name, n);
+    names->at[names->n++] = names->n_bytes;
+    names->n_bytes = (uint16_t)(names->n_bytes + n);
+    return true;
+}
+
+const char *engine_names_at(const struct engine_names *names, size_t i)
+{
+    return names->text + names->at[i];
+}
+
+bool engine_names_have(const struct engine_names *names, const char *name)
+{
+    for (uint8_t i = 0; i < names->n; i++)
+        if (strcmp(engine_names_at(names, i), name) == 0)
+            return true;
+    return false;
+}
 
 void engine_names_read(struct fields *f, const struct fields_object *o,
                        const char *key, struct engine_names *out)
@@ -16,23 +42,17 @@ void engine_names_read(struct fields *f, const struct fields_object *o,
         return;
     if (!json_is_array(all) || n > ENGINE_NAMES_MAX)
         fields_refuse_value(f, o, key, "an array of at most 32 names");
-    for (out->n = 0; f->rc == 0 && out->n < n; out->n++) {
-        const char *name = json_string_value(json_array_get(all, out->n));
+    *out = (struct engine_names){0};
+    for (size_t i = 0; f->rc == 0 && i < n; i++) {
+        const char *name = json_string_value(json_array_get(all, i));
 
-        if (!name || !*name || strlen(name) >= ENGINE_NAME_MAX)
+        if (!name || !*name || strlen(name) >= ENGINE_MODEL_MAX)
             fields_refuse_value(f, o, key,
-                                "an array of names of 1 to 63 bytes");
-        else
-            snprintf(out->at[out->n], ENGINE_NAME_MAX, "%s", name);
+                                "an array of names of 1 to 255 bytes");
+        else if (!engine_names_add(out, name))
+            fields_refuse_value(f, o, key,
+                                "names of at most 4064 bytes in all");
     }
-}
-
-static bool has_name(const struct engine_names *names, const char *name)
-{
-    for (uint8_t i = 0; i < names->n; i++)
-        if (strcmp(names->at[i], name) == 0)
-            return true;
-    return false;
 }
 
 bool engine_is_named(const struct engine_config *e, const char *name)
@@ -47,9 +67,9 @@ bool engine_is_named(const struct engine_config *e, const char *name)
 
 const char *engine_name_field(const struct engine_config *e, const char *name)
 {
-    return strcmp(e->model, name) == 0   ? "model"
-           : has_name(&e->aliases, name) ? "aliases"
-                                         : "adapters";
+    return strcmp(e->model, name) == 0            ? "model"
+           : engine_names_have(&e->aliases, name) ? "aliases"
+                                                  : "adapters";
 }
 
 void engine_names_check(struct fields *f, const struct fields_object *o,
@@ -72,7 +92,7 @@ static bool has_all(const struct engine_names *a, const struct engine_names *b)
     if (memcmp(a, b, sizeof(*a)) == 0)
         return true;
     for (uint8_t i = 0; i < a->n; i++)
-        if (!has_name(b, a->at[i]))
+        if (!engine_names_have(b, engine_names_at(a, i)))
             return false;
     return a->n == b->n;
 }
@@ -90,9 +110,9 @@ const char *engine_name(const struct engine_config *e, size_t i)
     if (i == 0)
         return e->model;
     if (--i < e->aliases.n)
-        return e->aliases.at[i];
+        return engine_names_at(&e->aliases, i);
     i -= e->aliases.n;
-    return i < e->adapters.n ? e->adapters.at[i] : NULL;
+    return i < e->adapters.n ? engine_names_at(&e->adapters, i) : NULL;
 }
 
 json_t *engine_names_json(const struct engine_names *names)
@@ -100,6 +120,7 @@ json_t *engine_names_json(const struct engine_names *names)
     json_t *all = names->n ? json_array() : NULL;
 
     for (uint8_t i = 0; i < names->n; i++)
-        (void)json_array_append_new(all, json_string(names->at[i]));
+        (void)json_array_append_new(all,
+                                    json_string(engine_names_at(names, i)));
     return all;
 }

@@ -7,19 +7,37 @@
 
 #include <jansson.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
-#define ENGINE_NAME_MAX 64
+#define ENGINE_NAME_MAX 64   /* of an engine */
+#define ENGINE_MODEL_MAX 256 /* of a model: a path or a Hugging Face name */
 #define ENGINE_NAMES_MAX 32
+#define ENGINE_NAMES_BYTES 4096u
 
 struct engine_config;
 struct fields;
 struct fields_object;
 
+/* They stand one behind the other, each with its NUL; what is behind the last
+ * is zero. */
 struct engine_names {
-    char at[ENGINE_NAMES_MAX][ENGINE_NAME_MAX]; /* (n) */
+    char text[ENGINE_NAMES_BYTES];
+    uint16_t at[ENGINE_NAMES_MAX]; /* (n): where each begins */
+    uint16_t n_bytes;
     uint8_t n;
 };
+
+/* Adds one of 1 to ENGINE_MODEL_MAX - 1 bytes. Returns false, and adds nothing,
+ * where there is no room: ENGINE_NAMES_MAX or ENGINE_NAMES_BYTES. */
+[[nodiscard]] bool engine_names_add(struct engine_names *names,
+                                    const char *name);
+
+/* The i-th of n. */
+const char *engine_names_at(const struct engine_names *names, size_t i);
+
+/* Whether it is one of them. */
+bool engine_names_have(const struct engine_names *names, const char *name);
 
 /* Reads an array of names, if there is one under `key`. Errors go to f. */
 void engine_names_read(struct fields *f, const struct fields_object *o,

@@ -12,7 +12,7 @@
 /* One store; all of it was checked when it was read. */
 struct store_config {
     char name[ENGINE_NAME_MAX];
-    char model[ENGINE_NAME_MAX];
+    char model[ENGINE_MODEL_MAX];
     char kv_events[ENGINE_PATH_MAX];
     bool kv_events_bind;
     char kv_replay[ENGINE_PATH_MAX]; /* "": none */

@@ -20,7 +20,7 @@
 
 #define COST_MODEL_PREFILL_TERMS 4
 #define COST_MODEL_DECODE_TERMS 3
-#define COST_MODEL_NAME_BYTES 64
+#define COST_MODEL_NAME_BYTES 256
 
 /* No cost is larger than this (11.6 days), so that the sum of nine million
  * queued costs still fits an int64_t. */

@@ -71,8 +71,8 @@ static size_t add_name(char *text, size_t size, size_t n, const char *name)
         snprintf(text + n, size - n, " and others");
         return size;
     }
-    return n + (size_t)snprintf(text + n, size - n, "%s\"%.100s\"",
-                                n ? ", " : "", name);
+    return n + (size_t)snprintf(text + n, size - n, "%s\"%s\"", n ? ", " : "",
+                                name);
 }
 
 void front_models(const struct models *models, char *text, size_t size)

@@ -123,6 +123,7 @@ int models_add(struct models *models, const char *json, size_t n,
 
     _Static_assert(SERVICE_ERROR_BYTES == CONFIG_ERROR_MAX, "of messages");
     _Static_assert(SERVICE_NAME_BYTES == ENGINE_NAME_MAX, "of names");
+    _Static_assert(SERVICE_MODEL_BYTES == ENGINE_MODEL_MAX, "of models");
     if (rc)
         return strncmp(err, "line ", 5) == 0 ? -EBADMSG : rc;
     const struct {

@@ -32,9 +32,9 @@ static void tell_dropped(struct engine *e, const struct model_list *list)
     if (!list->n_dropped || e->dropped_told)
         return;
     e->dropped_told = true;
-    log_warn("engine %s lists more than %d aliases or adapters: the others are "
-             "not known",
-             e->config->name, ENGINE_NAMES_MAX);
+    log_warn("engine %s lists more than %d aliases or adapters, or more than "
+             "%u bytes of them: the others are not known",
+             e->config->name, ENGINE_NAMES_MAX, ENGINE_NAMES_BYTES);
 }
 
 /* Names of its entry that it does not know are refused there. */
@@ -114,7 +114,7 @@ static bool take_no_list(struct engine *e)
 bool engine_take_models(struct engine *e, const char *text, size_t n)
 {
     const char *model = e->config->model;
-    char why[2 * ENGINE_NAME_MAX + 40];
+    char why[2 * ENGINE_MODEL_MAX + 40];
     struct model_list list;
 
     if (model_list_read(text, n, model, &list))

@@ -53,8 +53,8 @@ static int check_costs(const struct engine_config *config,
     if (*config->model && strcmp(cost.model, config->model) != 0)
         return error_say(
             err, CONFIG_ERROR_MAX, -EINVAL,
-            "cost_model: \"%.200s\": was fitted for model \"%.60s\", but "
-            "model is \"%.60s\"",
+            "cost_model: \"%.200s\": was fitted for model \"%.100s\", but "
+            "model is \"%.100s\"",
             config->cost_model, cost.model, config->model);
     return 0;
 }

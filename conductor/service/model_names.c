@@ -1,4 +1,5 @@
 /* The names of a model, which requests may use, and its window. */
+#include <stdio.h>
 #include <string.h>
 
 #include "base/log.h"
@@ -11,7 +12,8 @@ static void add_names(struct service *s, const struct engine_names *names,
         struct service_name *next = &s->names[s->model.n_names++];
 
         next->adapter = adapters;
-        memcpy(next->name, names->at[i], ENGINE_NAME_MAX);
+        snprintf(next->name, sizeof(next->name), "%s",
+                 engine_names_at(names, i));
     }
 }
 

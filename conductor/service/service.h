@@ -22,6 +22,7 @@
 #include <stdint.h>
 
 #define SERVICE_NAME_BYTES 64   /* of an instance */
+#define SERVICE_MODEL_BYTES 256 /* of a name of a model */
 #define SERVICE_ERROR_BYTES 512 /* of a message */
 
 struct evbuffer;
@@ -130,7 +131,7 @@ struct service_reply_ops {
 
 /* Another name of a model. */
 struct service_name {
-    char name[64];
+    char name[SERVICE_MODEL_BYTES];
     bool adapter; /* a LoRA adapter's, which is part of its blocks' keys */
 };
 

@@ -95,7 +95,7 @@ class Adapters(EngineCase):
         refused(['engines[0].adapters', '"x"'], {'adapters': 'x'})
         refused(['engines[0].adapters', 'at most 32'],
                 {'adapters': [f'a{i}' for i in range(33)]})
-        refused(['engines[0].aliases', 'names of 1 to 63'], {'aliases': ['']})
+        refused(['engines[0].aliases', 'names of 1 to 255'], {'aliases': ['']})
         refused(['engines[0].aliases', '"m"'], {'aliases': ['m']})
         refused(['engines[0].adapters', '"a"'],
                 {'aliases': ['a'], 'adapters': ['a']})

@@ -1158,6 +1158,14 @@ class Configuration(Case):
         self.refused([good], 'model', '"gpt"', model='gpt')
         self.refused([{'name': 'a', 'url': good['url'], 'aliases': ['x']}],
                      'engines[0].aliases', 'needs model')
+        self.refused([{**good, 'model': 256 * 'm'}], 'engines[0].model: "m',
+                     'must be a text of 1 to 255 printable bytes')
+        for names, wanted in ((33 * ['x'], 'an array of at most 32 names'),
+                              ([256 * 'x'], 'names of 1 to 255 bytes'),
+                              ([f'{i:0255}' for i in range(17)],
+                               'at most 4064 bytes in all')):
+            self.refused([{**good, 'aliases': names}],
+                         'engines[0].aliases: ', wanted)
         self.refused([{**good, 'models_path': 'x'}], 'engines[0].models_path')
         self.refused([{**good, 'kind': 'trt'}], 'engines[0].kind', 'trt')
         self.refused([{**good, 'role': 'prefil'}], 'engines[0].role', 'prefil')

@@ -983,7 +983,7 @@ class Models(InstanceCase):
         cluster = self.conductor(engines=[
             self.entry('named', e), {'name': 'unnamed', 'url': e.url}])
         self.wait_states(cluster, named='ready', unnamed='starting')
-        for cards in ([], [{}], [{'id': 5}], [self.card('n' * 64)],
+        for cards in ([], [{}], [{'id': 5}], [self.card('n' * 256)],
                       [self.card('m', parent='y')], {'id': 'x'}):
             e.models = cards
             asked = e.n_models
@@ -1010,6 +1010,37 @@ class Models(InstanceCase):
         self.assertEqual(self.states(cluster), {
             'many': 'ready', 'lora': 'ready', 'strict': 'ready'})
         self.assertNotIn('gets no work', cluster.conductor.log())
+
+    def test_long_names(self):
+        """Of a path, 255 bytes; a JSON text may have each / as \\/."""
+        model, alias, lora = (f'/{c}{"/p" * 126}p' for c in 'mal')
+        e, named = self.engine(), self.engine()
+        e.models = named.models = [
+            self.card(model), self.card(alias), self.card(lora, 'p', model),
+            self.card(alias + 'p')]
+        cluster = self.conductor(engines=[
+            {'name': 'a', 'kind': 'vllm', 'url': e.url},
+            self.entry('b', named, kind='vllm', model=model, aliases=[alias],
+                       adapters=[lora])])
+        self.wait_states(cluster, a='ready', b='ready')
+        self.assertEqual(self.names(cluster),
+                         {model: None, alias: None, lora: model})
+        for name in model, alias, lora:
+            self.assertEqual(self.ask(cluster, name).status, 200)
+            body = json.dumps({'model': name, 'prompt': 'x'})
+            self.assertEqual(cluster.api.request(
+                'POST', '/v1/completions',
+                body.replace('/', '\\/').encode()).status, 200)
+            self.assertEqual(cluster.api.request(
+                'GET', '/v1/models/' + name).body['id'], name)
+        self.assertError(self.ask(cluster, model[:-1]), 404,
+                         f'this server has "{model}" and others')
+        self.assertError(self.ask(cluster, model + 'p'), 400,
+                         'must be a text of at most 255 bytes')
+        e.models = [self.card(lora)]
+        wait_until('it has another model', lambda: f'engine a gets no work: it '
+                   f'has model {lora}, and not {model}' in
+                   cluster.conductor.log())
 
     def test_more_adapters_than_fit(self):
         e = self.engine()

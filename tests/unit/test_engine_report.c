@@ -162,10 +162,10 @@ static void test_models(void)
     CU_ASSERT_EQUAL_FATAL(read_list(cards, &list), 0);
     CU_ASSERT_STRING_EQUAL(list.model, "b");
     CU_ASSERT_EQUAL_FATAL(list.aliases.n, 1);
-    CU_ASSERT_STRING_EQUAL(list.aliases.at[0], "c");
+    CU_ASSERT_STRING_EQUAL(engine_names_at(&list.aliases, 0), "c");
     CU_ASSERT_EQUAL_FATAL(list.adapters.n, 2);
-    CU_ASSERT_STRING_EQUAL(list.adapters.at[0], "sql");
-    CU_ASSERT_STRING_EQUAL(list.adapters.at[1], "f");
+    CU_ASSERT_STRING_EQUAL(engine_names_at(&list.adapters, 0), "sql");
+    CU_ASSERT_STRING_EQUAL(engine_names_at(&list.adapters, 1), "f");
     CU_ASSERT_EQUAL(list.n_dropped, 0);
     CU_ASSERT_FALSE(list.has_wanted);
     for (const char *name = "bcdef"; *name; name++)

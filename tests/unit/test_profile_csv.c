@@ -80,9 +80,9 @@ static const struct {
     {META "prefill,1,0,,,1\n",
      "p.csv:5: \"prefill,1,0,,,1\": must be the header "
      "kind,uncached_tokens,cached_tokens,batch,kv_tokens,us"},
-    {"# engine:\n", "p.csv:1: engine: \"\": must be a text of 1 to 63 bytes"},
+    {"# engine:\n", "p.csv:1: engine: \"\": must be a text of 1 to 255 bytes"},
     {"# engine: a\tb\n",
-     "p.csv:1: engine: \"a?b\": must be a text of 1 to 63 bytes"},
+     "p.csv:1: engine: \"a?b\": must be a text of 1 to 255 bytes"},
     {"# seed: x\n", "p.csv:1: seed: \"x\": must be an integer"},
     {"# seed: 99999999999999999999\n",
      "p.csv:1: seed: \"99999999999999999999\": must be an integer"},

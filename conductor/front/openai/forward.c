@@ -91,16 +91,19 @@ static int end_member(struct reader *r, bool cut)
     return 0;
 }
 
+/* Of a short text as it stands there, at most: each byte as \u002f, quotes. */
+#define ESCAPED_BYTES (6 * FORWARD_MODEL_BYTES)
+
 /* A short text without NUL characters, into text. Returns whether it is one. */
 static bool read_text(struct forward_slice v, char text[FORWARD_MODEL_BYTES])
 {
-    char whole[FORWARD_MODEL_BYTES + JSON_TEXT_SLACK_BYTES];
+    char whole[ESCAPED_BYTES + JSON_TEXT_SLACK_BYTES];
     const char *at = v.at + 1, *why;
     size_t n = 0;
 
-    if (v.n < 2 || *v.at != '"' || v.n >= FORWARD_MODEL_BYTES ||
+    if (v.n < 2 || *v.at != '"' || v.n > ESCAPED_BYTES ||
         json_text_read(&at, v.at + v.n, whole, &n, &why) ||
-        memchr(whole, '\0', n))
+        n >= FORWARD_MODEL_BYTES || memchr(whole, '\0', n))
         return false;
     memcpy(text, whole, n);
     text[n] = '\0';
@@ -121,7 +124,7 @@ static int read_model(struct reader *r, struct forward_slice v)
     r->walk.p = v.at;
     return json_walk_fail(
         &r->walk, "model: %.*s: must be a text of at most %d bytes",
-        json_walk_shown(&r->walk), v.at, FORWARD_MODEL_BYTES - 3);
+        json_walk_shown(&r->walk), v.at, FORWARD_MODEL_BYTES - 1);
 }
 
 /* A whole number as it stands there; 0 for all else. */

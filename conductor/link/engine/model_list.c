@@ -9,24 +9,14 @@
 static void add(struct model_list *list, struct engine_names *names,
                 const char *name)
 {
-    if (names->n < ENGINE_NAMES_MAX)
-        snprintf(names->at[names->n++], ENGINE_NAME_MAX, "%s", name);
-    else
-        list->n_dropped++;
-}
-
-static bool has(const struct engine_names *names, const char *name)
-{
-    for (uint8_t i = 0; i < names->n; i++)
-        if (strcmp(names->at[i], name) == 0)
-            return true;
-    return false;
+    list->n_dropped += !engine_names_add(names, name);
 }
 
 static bool knows(const struct model_list *list, const char *name)
 {
-    return strcmp(list->model, name) == 0 || has(&list->aliases, name) ||
-           has(&list->adapters, name);
+    return strcmp(list->model, name) == 0 ||
+           engine_names_have(&list->aliases, name) ||
+           engine_names_have(&list->adapters, name);
 }
 
 uint32_t model_list_window(const struct model_list *list, const char *name)
@@ -47,7 +37,7 @@ static const char *name_of(const json_t *card)
 {
     const char *id = text_of(card, "id");
 
-    if (!id || !*id || strlen(id) >= ENGINE_NAME_MAX)
+    if (!id || !*id || strlen(id) >= ENGINE_MODEL_MAX)
         return NULL;
     for (const char *c = id; *c; c++)
         if ((unsigned char)*c < ' ' || *c == 127)
@@ -85,7 +75,8 @@ static void take_adapter(struct model_list *list, const json_t *card)
 
     if (!id || !parent || knows(list, id))
         return;
-    if (strcmp(parent, list->model) == 0 || has(&list->aliases, parent))
+    if (strcmp(parent, list->model) == 0 ||
+        engine_names_have(&list->aliases, parent))
         add(list, &list->adapters, id);
 }
 
@@ -149,8 +140,8 @@ const char *model_list_lacks(const char *text, size_t n,
     const char *lacks = NULL;
 
     for (uint8_t i = 0; json_is_array(cards) && !lacks && i < names->n; i++)
-        if (!lists(cards, names->at[i]))
-            lacks = names->at[i];
+        if (!lists(cards, engine_names_at(names, i)))
+            lacks = engine_names_at(names, i);
     json_decref(json);
     return lacks;
 }

@@ -19,12 +19,12 @@
 #define MODEL_LIST_BYTES_MAX (1u << 20)
 
 struct model_list {
-    char model[ENGINE_NAME_MAX]; /* "": none */
+    char model[ENGINE_MODEL_MAX]; /* "": none */
     struct engine_names aliases, adapters;
     uint32_t window_tokens;        /* max_model_len of the model; 0: not told */
     uint32_t wanted_window_tokens; /* likewise, of the wanted name's card */
-    uint32_t n_dropped; /* aliases and adapters beyond ENGINE_NAMES_MAX */
-    bool has_wanted;    /* any of all the names is the wanted one */
+    uint32_t n_dropped;            /* aliases and adapters that had no room */
+    bool has_wanted;               /* any of all the names is the wanted one */
 };
 
 /*
