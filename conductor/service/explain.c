@@ -195,6 +195,7 @@ void explain_decided(struct explain *explain,
                      const struct schedule_decision *d)
 {
     const struct service *s = request->service;
+    const struct engine *e = s->forwards ? engine_of(s, d->prefill) : NULL;
 
     if (explain->n == 0)
         return;
@@ -221,7 +222,9 @@ void explain_decided(struct explain *explain,
     put_name(s, d->prefill, r->prefill);
     put_name(s, d->decode, r->decode);
     r->chosen = d->chosen;
-    r->stored_blocks = d->stored_blocks;
+    /* What is predicted was not told. */
+    if (!e || !engine_predicts(e, !r->of_bytes))
+        r->stored_blocks = d->stored_blocks;
     put_messages(r, s, d->prefill);
     r->engine_price = d->engine_price;
     r->price_us = d->price_us;

@@ -995,6 +995,12 @@ class Placement(EngineCase):
             homes.append(where)
         self.assertEqual(homes, [homes[0]] * 4)
         self.assertGreater(len(set(homes[0])), 1)
+        # The engine has told none of the blocks that it is assumed to have.
+        told = cluster.api.request(
+            'GET', '/admin/explain/' + got.headers[
+                'x-conductor-request-id']).body['predicted']
+        self.assertGreater(told['local_blocks'], 37)
+        self.assertEqual(told['stored_blocks'], 0)
 
     def test_sessions_stay(self):
         """Prompts that have nothing in common, one at a time: idle engines
