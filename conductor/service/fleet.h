@@ -149,6 +149,11 @@ void fleet_drop(struct fleet_entry *entry);
                                     const struct engine_config *config,
                                     char err[CONFIG_ERROR_MAX]);
 
+/* Whether requests for a native model `model` may be for an engine; then *out,
+ * but for `at`, says so. */
+bool fleet_is_native(const struct engine_config *c, const char *model,
+                     struct engine_clash *out);
+
 /* A configuration that cannot be served beside what is served already: true,
  * with *out saying why. */
 bool fleet_misfits(const struct fleet *fleet, const struct engine_config *c,

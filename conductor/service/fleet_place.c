@@ -78,6 +78,19 @@ static void retire(struct engine *e, struct fleet *fleet)
     fleet->n_leaving++;
 }
 
+bool fleet_is_native(const struct engine_config *c, const char *model,
+                     struct engine_clash *out)
+{
+    if (!engine_is_named(c, model))
+        return false;
+    out->key = engine_name_field(c, model);
+    snprintf(out->why, sizeof(out->why),
+             "\"%s\": that of the native workers, too; give one of them "
+             "another name, or clear worker_listen",
+             model);
+    return true;
+}
+
 bool fleet_misfits(const struct fleet *fleet, const struct engine_config *c,
                    struct engine_clash *out)
 {
@@ -91,14 +104,8 @@ bool fleet_misfits(const struct fleet *fleet, const struct engine_config *c,
                  c->name);
         return true;
     }
-    if (s && !s->forwards) {
-        out->key = "model";
-        snprintf(out->why, sizeof(out->why),
-                 "\"%s\": that of the native workers, too; give one of them "
-                 "another name, or clear worker_listen",
-                 c->model);
+    if (native && fleet_is_native(c, native->config.model, out))
         return true;
-    }
     return s && engine_misfits(s, c, out);
 }
 

@@ -22,8 +22,9 @@ static int check_both(const struct config *c, const struct engine_list *file,
     bool clashes = all && (engine_configs_clash(all, n, &clash) ||
                            engine_costs_clash(all, n, &clash));
     for (size_t i = own; all && !clashes && i < n; i++) {
-        clashes = *c->worker_listen && strcmp(all[i]->model, c->model) == 0;
-        clash = (struct engine_clash){i, "model", "that of the native workers"};
+        clash.at = i;
+        clashes =
+            *c->worker_listen && fleet_is_native(all[i], c->model, &clash);
     }
     if (all && !clashes)
         engine_urls_warn(all, n, &(struct engine_pair){0});

@@ -15,6 +15,8 @@ from name_server import NameServer
 from stand_in import Engine, chunk, event, reply, stream_head
 
 KEY = 'a-key-of-sixteen-bytes-or-more'
+NATIVE = (': that of the native workers, too; give one of them another name, '
+          'or clear worker_listen')
 
 
 class InstanceCase(Case):
@@ -249,6 +251,17 @@ class Admin(InstanceCase):
         wait_until('it is refused', lambda: 'name: "b" is an engine\'s' in
                    cluster.conductor.log())
         late.kill()
+        self.assertError(self.add(cluster, self.entry('c', a, model='tiny')),
+                         400, 'model: "tiny"' + NATIVE)
+        self.assertError(self.add(cluster, self.entry(
+            'c', a, model='n', adapters=['tiny'])), 400, 'adapters: "tiny"' + NATIVE)
+        lists = self.engine()
+        lists.models = [{'id': 'tiny'}]
+        self.assertEqual(self.add(
+            cluster, {'name': 'c', 'url': lists.url}).status, 201)
+        wait_until('it is said', lambda: 'engine c gets no work: model: "tiny"'
+                   + NATIVE in cluster.conductor.log())
+        self.assertEqual(self.remove(cluster, 'c').status, 202)
         cluster.api.metrics()  # fails where a sample comes twice
         self.wait_states(cluster, w='ready', b='ready')
 
@@ -521,7 +534,11 @@ class File(InstanceCase):
                  'max_instances', '2'),
                 ([good], {'worker_listen': '127.0.0.1:0', 'model': 'm',
                           'policy': 'random'},
-                 'engines.json: engines[0].model', 'native')):
+                 'engines.json: engines[0].model: "m"' + NATIVE),
+                ([{**good, 'aliases': ['x']}], {
+                    'worker_listen': '127.0.0.1:0', 'model': 'x',
+                    'policy': 'random'},
+                 'engines.json: engines[0].aliases: "x"' + NATIVE)):
             self.put(*file)
             path = self.write('c.json', json.dumps({
                 'listen': '127.0.0.1:0', 'engines_file': 'engines.json',
