@@ -364,6 +364,7 @@ void sim_ask_again(struct sim *sim, struct sim_request *request)
     request->record.arrival_us = sim->now_us;
     fill_dispatch(sim, request);
     sim->summary.asked_again++;
+    tell(sim);
     dispatch_place(&sim->dispatch, &request->dispatch, sim->now_us, &order);
     sim->summary.accepted_again += order.action != DISPATCH_REJECT;
     follow(sim, request, &order);

@@ -59,7 +59,6 @@ static void settle(struct sim *sim)
     }
 }
 
-/* Something was freed: tries those who wait for room, the oldest first. */
 /* Where time alone makes room, or requests pass others, a round of tries is not
  * put off to the next event, nor left over from when nobody waited. */
 static bool retries_at_once(const struct sim *sim)
@@ -68,20 +67,25 @@ static bool retries_at_once(const struct sim *sim)
            schedule_bypass(sim->scheduler) > 0;
 }
 
+/* Something was freed: tries those who wait for room, the oldest first. As in
+ * the daemon a round is over before any node begins with what it was sent. */
 static void retry_waiting(struct sim *sim)
 {
     bool at_once = retries_at_once(sim);
 
     if (sim->dispatch.n_waiting == 0 && !at_once)
         return;
-    do
+    do {
         while (sim_retry_next(sim))
-            settle(sim);
-    while (at_once && sim->dispatch.room && sim->rc == 0);
+            ;
+        settle(sim);
+    } while (at_once && sim->dispatch.room && sim->rc == 0);
 }
 
+/* All that happens at one time comes before the tries that follow from it. */
 static void run_event(struct sim *sim, const struct heap_entry *event)
 {
+    const struct heap_entry *next;
     uint32_t id = event->id;
 
     if (event->at > SIM_LAST_US) {
@@ -97,7 +101,9 @@ static void run_event(struct sim *sim, const struct heap_entry *event)
     else
         end_flow(sim, id);
     settle(sim);
-    retry_waiting(sim);
+    next = heap_first(&sim->heap);
+    if (!next || next->at > sim->now_us)
+        retry_waiting(sim);
 }
 
 /* When a request of the source arrives, in slow time; -ERANGE: too late. */

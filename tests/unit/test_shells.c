@@ -64,12 +64,6 @@ struct request {
     uint32_t n_told;     /* tokens of the decode, likewise */
 };
 
-/* Predicted decodes end with single steps, whose times records do not tell; and
- * where requests pass others it matters which of two events of the same time is
- * first, which they do not tell either. */
-static const struct policy_setting as_recorded[] = {{"lengths", 0},
-                                                    {"bypass", 0}};
-
 struct rig {
     struct cost_model cost;
     struct cluster cluster;
@@ -155,8 +149,6 @@ static void simulate(struct rig *r, const struct script *script)
 {
     struct sim_config config = {.cluster = &r->cluster,
                                 .policy = script->policy,
-                                .settings = as_recorded,
-                                .n_settings = 2,
                                 .speed = 1.0,
                                 .slo_ttft_us = script->slo_ttft_us,
                                 .seed = 1};
@@ -309,9 +301,6 @@ static void start_daemon(struct rig *r, const struct script *script)
     config_defaults(&config);
     snprintf(config.model, sizeof(config.model), "shells");
     snprintf(config.policy, sizeof(config.policy), "%s", script->policy);
-    if (strcmp(script->policy, "plan") == 0)
-        snprintf(config.policy_options, sizeof(config.policy_options),
-                 "%s=0,%s=0", as_recorded[0].name, as_recorded[1].name);
     snprintf(config.queue_order, sizeof(config.queue_order), "%s",
              script->order);
     snprintf(config.cost_model, sizeof(config.cost_model), "%s", path);
