@@ -13,82 +13,6 @@
 /* Requests in the system at once; more are refused. */
 #define UNFINISHED_MAX (UINT64_C(1) << 22)
 
-static struct sim_request *request_new(const struct sim *sim,
-                                       const struct trace_request *t)
-{
-    uint32_t bt = sim->cluster.block_tokens;
-    struct sim_request *r = calloc(1, sizeof(*r));
-    size_t n = t->input_tokens / bt;
-
-    if (!r)
-        return NULL;
-    if (sim->cluster.whole_prompt_reuse && t->input_tokens % bt != 0)
-        n++;
-    if (!sim->cluster.prefix_cache)
-        n = 0;
-    if (n > t->block_count)
-        n = t->block_count;
-    r->keys = malloc((n + 1) * sizeof(*r->keys));
-    if (!r->keys) {
-        free(r);
-        return NULL;
-    }
-    for (size_t i = 0; i < n; i++)
-        r->keys[i] = sim_key_of(t->hash_ids[i]);
-    r->n_keys = (uint32_t)n;
-    r->n_tokens = t->input_tokens;
-    r->n_output = t->output_tokens > 0 ? t->output_tokens : 1;
-    r->max_output = cluster_max_tokens(&sim->cluster, r->n_output);
-    r->record = (struct sim_record){.arrival_us = sim->now_us,
-                                    .first_token_us = -1,
-                                    .end_us = -1,
-                                    .tbt_us = -1,
-                                    .queue_us = -1,
-                                    .prefill_us = -1,
-                                    .predicted_ttft_us = -1,
-                                    .predicted_tbt_us = -1,
-                                    .input_tokens = t->input_tokens,
-                                    .output_tokens = t->output_tokens,
-                                    .prefill_node = SIM_NO_NODE,
-                                    .decode_node = SIM_NO_NODE};
-    return r;
-}
-
-static bool ttft_only(const struct sim *sim)
-{
-    return sim->cluster.decode_nodes + sim->cluster.coupled_nodes == 0;
-}
-
-/* What the core is told of a request whose record has its number. */
-static void fill_dispatch(const struct sim *sim, struct sim_request *r)
-{
-    r->dispatch = (struct dispatch_request){
-        .owner = r,
-        .ask = {.request_id = r->record.index + 1,
-                .keys = r->keys,
-                .n_keys = r->n_keys,
-                .n_tokens = r->n_tokens,
-                .max_output_tokens = ttft_only(sim) ? 1 : r->max_output},
-        .arrived_us = sim->now_us,
-        .slo_ttft_us = sim->config.slo_ttft_us * SIM_SLOWDOWN,
-        .slo_tbt_us = sim->config.slo_tbt_us * SIM_SLOWDOWN,
-        /* What will be reused is not known yet. */
-        .passage_us = sim_prefill_passage_us(sim, r->n_tokens, 0),
-    };
-}
-
-/* What no prediction knows. */
-static void draw_errors(const struct sim *sim, struct sim_request *r)
-{
-    const struct cluster_reality *reality = &sim->cluster.reality;
-    uint64_t seed = sim->config.seed;
-
-    r->prefill.error = noise_factor(seed, r->record.index, NOISE_PREFILL,
-                                    reality->prefill_error_sigma);
-    r->decode.error = noise_factor(seed, r->record.index, NOISE_DECODE,
-                                   reality->decode_error_sigma);
-}
-
 static int queue_reserve(struct sim_node *node)
 {
     struct sim_queue *q = &node->queue;
@@ -333,10 +257,19 @@ bool sim_retry_next(struct sim *sim)
     return next;
 }
 
+static enum dispatch_action place(struct sim *sim, struct sim_request *r)
+{
+    struct dispatch_order order;
+
+    tell(sim);
+    dispatch_place(&sim->dispatch, &r->dispatch, sim->now_us, &order);
+    follow(sim, r, &order);
+    return order.action;
+}
+
 void sim_arrive(struct sim *sim, const struct trace_request *request)
 {
-    struct sim_request *r = request_new(sim, request);
-    struct dispatch_order order;
+    struct sim_request *r = sim_request_new(sim, request);
 
     if (!r) {
         sim_fail(sim, -ENOMEM, "out of memory");
@@ -350,24 +283,16 @@ void sim_arrive(struct sim *sim, const struct trace_request *request)
         sim_end(sim, r, SIM_FAILED, "too_many_unfinished");
         return;
     }
-    fill_dispatch(sim, r);
-    draw_errors(sim, r);
-    tell(sim);
-    dispatch_place(&sim->dispatch, &r->dispatch, sim->now_us, &order);
-    follow(sim, r, &order);
+    sim_request_describe(sim, r);
+    (void)place(sim, r);
 }
 
 void sim_ask_again(struct sim *sim, struct sim_request *request)
 {
-    struct dispatch_order order;
-
     request->record.arrival_us = sim->now_us;
-    fill_dispatch(sim, request);
+    sim_request_describe(sim, request);
     sim->summary.asked_again++;
-    tell(sim);
-    dispatch_place(&sim->dispatch, &request->dispatch, sim->now_us, &order);
-    sim->summary.accepted_again += order.action != DISPATCH_REJECT;
-    follow(sim, request, &order);
+    sim->summary.accepted_again += place(sim, request) != DISPATCH_REJECT;
 }
 
 void sim_handed_over(struct sim *sim, struct sim_request *request)

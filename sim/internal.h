@@ -268,6 +268,15 @@ int64_t sim_real_us(int64_t slow_us);
 void sim_end(struct sim *sim, struct sim_request *request,
              enum sim_outcome outcome, const char *reason);
 
+/* request.c: a request of the source that arrives now. Returns NULL: out of
+ * memory. Its record gets its number from the caller. */
+struct sim_request *sim_request_new(const struct sim *sim,
+                                    const struct trace_request *t);
+
+/* request.c: what core is told of a request whose record has its number and
+ * that asks now, and what no prediction knows. */
+void sim_request_describe(const struct sim *sim, struct sim_request *request);
+
 /* dispatch.c: a request of the source arrives now. */
 void sim_arrive(struct sim *sim, const struct trace_request *request);
 
