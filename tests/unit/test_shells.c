@@ -301,6 +301,10 @@ static void start_daemon(struct rig *r, const struct script *script)
     config_defaults(&config);
     snprintf(config.model, sizeof(config.model), "shells");
     snprintf(config.policy, sizeof(config.policy), "%s", script->policy);
+    /* Transfers of the simulation don't meet on links, and core knows it. */
+    if (strcmp(script->policy, "plan") == 0)
+        snprintf(config.policy_options, sizeof(config.policy_options),
+                 "links=0");
     snprintf(config.queue_order, sizeof(config.queue_order), "%s",
              script->order);
     snprintf(config.cost_model, sizeof(config.cost_model), "%s", path);
