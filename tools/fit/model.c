@@ -348,7 +348,7 @@ int fit_plot_save(const char *path, const struct cost_model *m,
 {
     struct panel panels[2] = {0};
     struct chart charts[2];
-    char title[1024];
+    char title[4 * COST_MODEL_NAME_BYTES + sizeof(" on , , ")];
 
     snprintf(title, sizeof title, "%s on %s, %s, %s", m->model, m->engine,
              m->machine, m->date);
