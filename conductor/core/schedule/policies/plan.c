@@ -22,57 +22,10 @@
 #include "conductor/core/schedule/policies/plan_score.h"
 
 #define DOMINATORS_MAX 8
-#define FITS_LOOKS_MAX 16
 
 static const struct plan_state *state_of(const struct scheduler *s)
 {
     return s->state;
-}
-
-static unsigned load_modes(const struct scheduler *s)
-{
-    return (unsigned)s->options[PLAN_LOAD_MODES];
-}
-
-/* How long other instances' links send for a plan. */
-static int64_t link_us(const struct scheduler *s,
-                       const struct schedule_site *site,
-                       const struct load_plan *plan)
-{
-    double us = 0.0;
-
-    for (size_t i = site->n_own; i < site->n; i++) {
-        const struct pool_instance *sender =
-            pool_get(s->pool, site->sources[i].instance);
-
-        us += plan->of_source[i].n_blocks * (double)s->model.block_tokens *
-              (double)s->model.kv_bytes_per_token * 1e6 /
-              sender->link_bytes_per_s;
-    }
-    return us < (double)ESTIMATE_NEVER_US ? (int64_t)us : ESTIMATE_NEVER_US;
-}
-
-static void work_out(const struct scheduler *s,
-                     const struct schedule_request *request,
-                     uint32_t usable_blocks, const struct schedule_site *site,
-                     unsigned modes, struct load_plan *plan,
-                     struct prefill_estimate *e)
-{
-    estimate_plan(&s->model, pool_get(s->pool, e->instance),
-                  &(struct estimate_plan_request){
-                      .n_tokens = request->n_tokens,
-                      .resident_blocks = site->resident,
-                      .usable_blocks = usable_blocks,
-                      .queue_us = e->queue_us,
-                      .beside = e->beside,
-                      .now_us = request->now_us,
-                      .sources = site->loads,
-                      .n_sources = site->n,
-                      .modes = modes,
-                  },
-                  plan, e);
-    e->link_us = s->sees_links ? link_us(s, site, plan) : 0;
-    plan_set_score(s, request, e);
 }
 
 /* Most blocks that an instance could reuse, wherever they are. */
@@ -210,11 +163,11 @@ static void work_out_placed(const struct search *f,
 {
     struct load_plan plan;
 
-    work_out(f->s, f->request, f->usable_blocks, site, load_modes(f->s), &plan,
-             e);
+    plan_work_out(f->s, f->request, f->usable_blocks, site,
+                  plan_load_modes(f->s), &plan, e);
     if (take_place(f, i, e))
-        work_out(f->s, f->request, f->usable_blocks, site, load_modes(f->s),
-                 &plan, e);
+        plan_work_out(f->s, f->request, f->usable_blocks, site,
+                      plan_load_modes(f->s), &plan, e);
 }
 
 /* A candidate's plan, or, if that scores lower, the one without what it loads
@@ -326,88 +279,22 @@ static void complete(struct scheduler *s,
     decision->n_sources = site.n;
     if (s->sees_links && decision->chosen.link_us == 0)
         site.n = site.n_own; /* as it was chosen */
-    work_out(s, request, usable_blocks, &site, load_modes(s), &decision->plan,
-             &decision->chosen);
+    plan_work_out(s, request, usable_blocks, &site, plan_load_modes(s),
+                  &decision->plan, &decision->chosen);
     site.n = decision->n_sources;
     memcpy(decision->sources, site.sources, site.n * sizeof(site.sources[0]));
     decision->engine_price = state_of(s)->engine_price;
     if (decision->engine_price <= 0.0 || site.n == 0 ||
-        !(load_modes(s) & loads))
+        !(plan_load_modes(s) & loads))
         return;
     /* Later, but with less to compute; or computing all, if that ends sooner,
      * which then loses (decision 013). */
-    work_out(s, request, usable_blocks, &site, load_modes(s) & loads, &plan,
-             &load_all);
+    plan_work_out(s, request, usable_blocks, &site, plan_load_modes(s) & loads,
+                  &plan, &load_all);
     if (plan_before(&load_all, &decision->chosen)) {
         decision->chosen = load_all;
         decision->plan = plan;
     }
-}
-
-/* A candidate's time to first token for the same request some time later, if no
- * other request comes. */
-static int64_t ttft_later_us(const struct scheduler *s,
-                             const struct schedule_request *request,
-                             const struct schedule_site *site,
-                             const struct prefill_estimate *candidate,
-                             int64_t in_us)
-{
-    struct prefill_estimate e = *candidate;
-    struct schedule_request later = *request;
-    struct load_plan plan;
-
-    later.now_us += in_us;
-    e.queue_us = e.queue_us > in_us ? e.queue_us - in_us : 0;
-    work_out(s, &later,
-             estimate_usable_blocks(&s->model, UINT32_MAX, request->n_tokens),
-             site, load_modes(s), &plan, &e);
-    return e.ttft_us;
-}
-
-/*
- * When a candidate that is late will meet the TTFT SLO if nothing else comes,
- * from now: its queue and what its sources are busy with shrink, loads that
- * they hid don't. -1: not even when all that is done. Of sources it knows those
- * that it has now; others may be better by then.
- *   candidate  of the request just decided on; may be a lower bound.
- * Cost: some plans. Where each later look finds a little missing it ends with
- * the last, which is then a little too soon.
- */
-static int64_t fits_in_us(const struct scheduler *s,
-                          const struct schedule_request *request,
-                          const struct prefill_estimate *candidate)
-{
-    int64_t in_us = candidate->most_us - request->slo_ttft_us;
-    int64_t idle_us = candidate->queue_most_us;
-    struct prefill_estimate last = *candidate, idle;
-    struct schedule_site site;
-
-    schedule_find_site(
-        s, pool_get(s->pool, candidate->instance),
-        estimate_usable_blocks(&s->model, UINT32_MAX, request->n_tokens),
-        &state_of(s)->peers, &site);
-    for (size_t i = 0; i < site.n; i++)
-        if (site.loads[i].free_at_us - request->now_us > idle_us)
-            idle_us = site.loads[i].free_at_us - request->now_us;
-    last.queue_us = last.queue_most_us;
-    idle = last;
-    idle.beside = (struct beside){0}; /* its decodes end, too */
-    if (idle_us >= ESTIMATE_NEVER_US ||
-        ttft_later_us(s, request, &site, &idle, idle_us) > request->slo_ttft_us)
-        return -1;
-    if (in_us < 0)
-        in_us = 0;
-    /* It ends no sooner for being asked later, so what is missing then is to
-     * be waited for besides. */
-    for (int looks = 1; looks < FITS_LOOKS_MAX && in_us < idle_us; looks++) {
-        int64_t late_us = ttft_later_us(s, request, &site, &last, in_us) -
-                          request->slo_ttft_us;
-
-        if (late_us <= 0)
-            break;
-        in_us += late_us;
-    }
-    return in_us < idle_us ? in_us : idle_us;
 }
 
 const struct schedule_policy policy_plan = {
@@ -420,5 +307,5 @@ const struct schedule_policy policy_plan = {
     .estimate = estimate,
     .choose = choose,
     .complete = complete,
-    .fits_in_us = fits_in_us,
+    .fits_in_us = plan_fits_in_us,
 };

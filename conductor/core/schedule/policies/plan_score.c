@@ -155,3 +155,49 @@ void plan_set_score(const struct scheduler *s,
         e->score_us -= (int64_t)(s->options[PLAN_SESSION] * 1e3);
     e->late = request->slo_ttft_us > 0 && latest_us(e) > request->slo_ttft_us;
 }
+
+unsigned plan_load_modes(const struct scheduler *s)
+{
+    return (unsigned)s->options[PLAN_LOAD_MODES];
+}
+
+/* How long other instances' links send for a plan. */
+static int64_t link_us(const struct scheduler *s,
+                       const struct schedule_site *site,
+                       const struct load_plan *plan)
+{
+    double us = 0.0;
+
+    for (size_t i = site->n_own; i < site->n; i++) {
+        const struct pool_instance *sender =
+            pool_get(s->pool, site->sources[i].instance);
+
+        us += plan->of_source[i].n_blocks * (double)s->model.block_tokens *
+              (double)s->model.kv_bytes_per_token * 1e6 /
+              sender->link_bytes_per_s;
+    }
+    return us < (double)ESTIMATE_NEVER_US ? (int64_t)us : ESTIMATE_NEVER_US;
+}
+
+void plan_work_out(const struct scheduler *s,
+                   const struct schedule_request *request,
+                   uint32_t usable_blocks, const struct schedule_site *site,
+                   unsigned modes, struct load_plan *plan,
+                   struct prefill_estimate *e)
+{
+    estimate_plan(&s->model, pool_get(s->pool, e->instance),
+                  &(struct estimate_plan_request){
+                      .n_tokens = request->n_tokens,
+                      .resident_blocks = site->resident,
+                      .usable_blocks = usable_blocks,
+                      .queue_us = e->queue_us,
+                      .beside = e->beside,
+                      .now_us = request->now_us,
+                      .sources = site->loads,
+                      .n_sources = site->n,
+                      .modes = modes,
+                  },
+                  plan, e);
+    e->link_us = s->sees_links ? link_us(s, site, plan) : 0;
+    plan_set_score(s, request, e);
+}

@@ -1,6 +1,7 @@
 /*
- * The prices of the policy plan: what a candidate scores, and which of two is
- * preferred. Not for other policies.
+ * The parts of the policy plan: what a candidate's plan is and scores, which of
+ * two is preferred, and when a late one will be in time. Not for other
+ * policies.
  */
 #ifndef CONDUCTOR_CORE_SCHEDULE_POLICIES_PLAN_SCORE_H
 #define CONDUCTOR_CORE_SCHEDULE_POLICIES_PLAN_SCORE_H
@@ -66,5 +67,32 @@ bool plan_before(const struct prefill_estimate *a,
 void plan_set_score(const struct scheduler *s,
                     const struct schedule_request *request,
                     struct prefill_estimate *e);
+
+/* The load modes that plans may use, as LOAD_MODE_BITs. */
+unsigned plan_load_modes(const struct scheduler *s);
+
+/* Writes the load plan of a candidate that ends first, and the candidate's
+ * estimates and score with it.
+ *   site   what it may load from; see schedule_find_site().
+ *   modes  see plan_load_modes().
+ *   e      in: its instance, queue and what runs beside it. */
+void plan_work_out(const struct scheduler *s,
+                   const struct schedule_request *request,
+                   uint32_t usable_blocks, const struct schedule_site *site,
+                   unsigned modes, struct load_plan *plan,
+                   struct prefill_estimate *e);
+
+/*
+ * When a candidate that is late will meet the TTFT SLO if nothing else comes,
+ * from now: its queue and what its sources are busy with shrink, loads that
+ * they hid don't. -1: not even when all that is done. Of sources it knows those
+ * that it has now; others may be better by then.
+ *   candidate  of the request just decided on; may be a lower bound.
+ * Cost: some plans. Where each later look finds a little missing it ends with
+ * the last, which is then a little too soon.
+ */
+int64_t plan_fits_in_us(const struct scheduler *s,
+                        const struct schedule_request *request,
+                        const struct prefill_estimate *candidate);
 
 #endif
