@@ -8,8 +8,7 @@
  * 1. A feed has a decoder of its own exactly while something is left of a
  *    message; then its map has a batch under way.
  * 2. Between two calls from outside a feed is busy exactly while it has such a
- *    decoder, or its map has something to forget; then it is in feeds->busy,
- * and its sockets are paused.
+ *    decoder, or its map has something to forget (busy.c).
  */
 #include <inttypes.h>
 
@@ -20,32 +19,6 @@ void applying_drop(struct applying *a)
 {
     zmq_msg_close(&a->message);
     zmq_msg_init(&a->message);
-}
-
-static void say_left(const struct kv_feeds *feeds)
-{
-    kv_loop_set_left(feeds->loop, TAILQ_EMPTY(&feeds->busy) ? KV_WORK_NONE
-                                  : feeds->n_unfinished < FEED_UNFINISHED_MAX
-                                      ? KV_WORK_MORE
-                                      : KV_WORK_FIRST);
-}
-
-static void set_busy(struct kv_feed *feed, bool busy)
-{
-    struct kv_feeds *feeds = feed->feeds;
-
-    if (feed->busy && !busy)
-        TAILQ_REMOVE(&feeds->busy, feed, in_busy);
-    if (!feed->busy && busy)
-        TAILQ_INSERT_TAIL(&feeds->busy, feed, in_busy);
-    feed->busy = busy;
-    say_left(feeds);
-}
-
-void feed_look(struct kv_feed *feed)
-{
-    set_busy(feed, feed->applying.decoder || kv_map_forgets(feed->map));
-    feed_update_pauses(feed);
 }
 
 /* The message that is being applied is over, whether all of it was applied. */
@@ -167,11 +140,6 @@ void stream_resume(struct stream *stream)
     feed_update_pauses(stream->feed);
 }
 
-bool feed_waits(const struct kv_feed *feed)
-{
-    return feed->busy || feed->rests_until_us != 0;
-}
-
 static void rest(struct kv_feed *feed)
 {
     int64_t now_us = clock_now_us();
@@ -268,5 +236,5 @@ void feed_abandon(struct kv_feed *feed)
 void feed_leave(struct kv_feed *feed)
 {
     feed_abandon(feed);
-    set_busy(feed, false);
+    feed_set_busy(feed, false);
 }

@@ -143,15 +143,8 @@ void stream_resume(struct stream *stream);
  * forgotten. */
 void feeds_work(void *feeds);
 
-/* Whether its messages wait. */
-bool feed_waits(const struct kv_feed *feed);
-
 /* Time goes by: a feed has rested. */
 void feed_tick(struct kv_feed *feed, int64_t now_us);
-
-/* Looks whether the feed is busy by now: after each call that may leave
- * something. */
-void feed_look(struct kv_feed *feed);
 
 /* Drops a message that was not applied, if there is one. */
 void applying_drop(struct applying *applying);
@@ -161,6 +154,22 @@ void feed_abandon(struct kv_feed *feed);
 
 /* Likewise, and of what is to be forgotten: it is about to be freed. */
 void feed_leave(struct kv_feed *feed);
+
+/* busy.c */
+
+/* Whether it has something left to do, which the loop is told. */
+void feed_set_busy(struct kv_feed *feed, bool busy);
+
+/* Looks whether the feed is busy by now: after each call that may leave
+ * something. */
+void feed_look(struct kv_feed *feed);
+
+/* Whether its messages wait. */
+bool feed_waits(const struct kv_feed *feed);
+
+/* Live messages wait while one of the ranks that come that way is replayed, and
+ * all messages while something is left of one. */
+void feed_update_pauses(struct kv_feed *feed);
 
 /* stream.c */
 
@@ -176,10 +185,6 @@ void stream_malformed(struct stream *stream, uint64_t number,
 
 /* Drops the live message that is held, if there is one. */
 void stream_drop_held(struct stream *stream);
-
-/* Live messages wait while one of the ranks that come that way is replayed, and
- * all messages while something is left of one. */
-void feed_update_pauses(struct kv_feed *feed);
 
 /* Messages from wanted to number - 1 are lost for good: what the rank has is
  * forgotten. */

@@ -34,24 +34,6 @@ bool feed_has_rank(const struct kv_feed *feed, uint64_t rank)
            rank < feed->config.first_rank + feed->config.ranks;
 }
 
-void feed_update_pauses(struct kv_feed *feed)
-{
-    for (uint16_t r = 0; r < feed->config.ranks; r++)
-        if (feed->streams[r].dealer)
-            kv_socket_pause(feed->streams[r].dealer, feed_waits(feed));
-    for (uint32_t i = 0; i < feed->n_intakes; i++) {
-        bool pause = feed_waits(feed);
-
-        for (uint16_t r = 0; r < feed->config.ranks; r++) {
-            const struct stream *stream = &feed->streams[r];
-
-            if (feed->config.bind || feed->intakes[i].rank == r)
-                pause |= stream->replay != REPLAY_NONE && !stream->check;
-        }
-        kv_socket_pause(feed->intakes[i].socket, pause);
-    }
-}
-
 void stream_forget(struct stream *stream)
 {
     kv_map_clear_rank(stream->feed->map, stream->rank);
