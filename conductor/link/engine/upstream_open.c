@@ -1,4 +1,4 @@
-/* The connections of exchanges: opening them, the request, and their end. */
+/* The connections of exchanges: opening them, the request, what breaks off. */
 #include <errno.h>
 #include <event2/dns.h>
 #include <event2/event.h>
