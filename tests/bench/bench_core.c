@@ -168,6 +168,8 @@ struct world {
     struct pool *pool;
     struct prefix_index *index;
     struct scheduler *scheduler;
+    int64_t slo_ttft_us; /* of requests; 0: none */
+    int64_t step_us;     /* from one request to the next */
 };
 
 static void world_init(struct world *w, uint32_t instances)
@@ -250,11 +252,14 @@ static void time_decisions(struct world *w, const char *name, uint64_t chains,
                                            .n_keys = CHAIN,
                                            .n_tokens = CHAIN * 512 + 7,
                                            .max_output_tokens = 100,
-                                           .slo_tbt_us = slo_tbt_us};
+                                           .slo_ttft_us = w->slo_ttft_us,
+                                           .slo_tbt_us = slo_tbt_us,
+                                           .now_us = (int64_t)r * w->step_us};
 
         chain_keys(rng() % chains, keys);
         double from = now_s();
         schedule_decide(w->scheduler, &request, &decision);
+        schedule_price(w->scheduler, &request, &decision);
         times[r] = now_s() - from;
         must(decision.verdict == verdict ? 0 : -1);
     }
@@ -319,6 +324,43 @@ static void bench_same_blocks(const char *policy, uint32_t disk_from,
              disk_from < CHAIN ? ", half on disk" : "",
              waiting ? ", busy" : "");
     time_decisions(&w, name, 1, 0, SCHEDULE_ACCEPT, "goal 100");
+    world_fini(&w);
+}
+
+/* 1,000 aggregated instances, each with decodes and a queue: all hold the same
+ * chain, half of it on their disks, or each some chains of its own. */
+static void bench_coupled(const char *policy, bool share)
+{
+    struct world w;
+    char name[80];
+
+    world_init(&w, 1000);
+    w.config.max_waiting = 32;
+    w.config.max_decodes = 64;
+    w.model.coupled = true;
+    w.model.step_tokens = 8192;
+    w.slo_ttft_us = 600000000;
+    w.step_us = 500;
+    world_make(&w, policy, true);
+    for (uint32_t i = 0; i < 1000; i++) {
+        uint32_t id = pool_at(w.pool, i)->id;
+
+        for (uint64_t c = 0; c < 8; c++)
+            store_chain(&w, i, share ? 0 : rng() % 4096, CHAIN / 2);
+        for (uint64_t r = 0; r < 4; r++)
+            must(pool_prefill_accept(
+                w.pool, id,
+                &(struct pool_prefill_request){
+                    .request_id = r,
+                    .predicted_us = 1000 + (int64_t)(rng() % 1000000)}));
+        for (uint64_t r = 0; r < 8; r++)
+            must(pool_decode_accept(w.pool, id, 100 + r,
+                                    100 + (int64_t)(rng() % 10000),
+                                    100 + (int64_t)(rng() % 1000)));
+    }
+    snprintf(name, sizeof(name), "decide, %s, 1000 coupled busy%s", policy,
+             share ? ", share 128" : "");
+    time_decisions(&w, name, share ? 1 : 4096, 0, SCHEDULE_ACCEPT, "goal 100");
     world_fini(&w);
 }
 
@@ -408,6 +450,8 @@ static void bench_cases(const char *policy)
     bench_same_blocks(policy, CHAIN, true);
     bench_same_blocks(policy, CHAIN / 2, false);
     bench_same_blocks(policy, CHAIN / 2, true);
+    bench_coupled(policy, false);
+    bench_coupled(policy, true);
     bench_long_queues(16, policy, "fifo");
     bench_long_queues(16, policy, "uncached_first");
     bench_long_queues(16, policy, "shortest_first");
