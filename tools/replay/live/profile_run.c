@@ -1,0 +1,313 @@
+/* See profile_run.h. */
+#include "tools/replay/live/profile_run.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/event_loop.h"
+#include "predictor/profile_csv.h"
+#include "tools/replay/command.h"
+#include "tools/replay/live/flight.h"
+#include "tools/replay/live/model.h"
+#include "tools/replay/live/run.h"
+#include "tools/replay/live/timing.h"
+#include "tools/replay/ticker.h"
+#include "tools/result_file.h"
+
+#define DEFAULT_TOKENS 4096
+
+static const char command[] = "profile";
+
+struct bench {
+    const struct replay_profile_settings *settings;
+    struct event_base *base;
+    struct replay_server *server;
+    struct replay_flight flight; /* [max_batch] */
+    struct replay_model model;
+    struct profile_limits limits;
+    struct replay_record *records; /* [max_batch] */
+    uint32_t *prompts; /* [max_batch][max_tokens], the same for all points */
+    uint32_t *mixed;   /* [max_tokens], the front of the first, new tokens */
+    uint32_t vocab;
+    uint64_t random;
+    FILE *file;
+    size_t rows;
+    uint32_t batch; /* the most that were seen to decode at once */
+    uint32_t least; /* the fewest that were not; 0: all were */
+    bool untold;
+};
+
+static void on_done(void *arg, struct replay_record *)
+{
+    struct bench *b = arg;
+
+    if (b->flight.in_flight == 0)
+        event_base_loopbreak(b->base);
+}
+
+static int send_one(struct bench *b, size_t i, const uint32_t *prompt,
+                    uint32_t tokens, uint32_t max_tokens)
+{
+    struct evbuffer *body = replay_body_of(
+        b->model.name, max_tokens, max_tokens > 1 ? "\"ignore_eos\":true," : "",
+        prompt, tokens);
+
+    b->records[i] = (struct replay_record){.first_token_us = -1,
+                                           .sent_us = clock_now_us() -
+                                                      b->flight.params.start_us,
+                                           .input_tokens = tokens};
+    return replay_flight_send(&b->flight, i, body);
+}
+
+/* Whether the engine did what was asked. Complains if not. */
+static bool answered(const struct bench *b, const struct replay_record *r)
+{
+    bool guessed = b->settings->vocab == 0 && b->model.vocab_tokens == 0;
+
+    if (r->outcome != REPLAY_COMPLETED)
+        replay_complain(command, "a prompt of %u token ids: %s%s%s%s",
+                        r->input_tokens, r->reason,
+                        r->message[0] != '\0' ? ": " : "", r->message,
+                        guessed && strncmp(r->reason, "http 400", 8) == 0
+                            ? " (--vocab N keeps ids below N)"
+                            : "");
+    else if (r->prompt_tokens != r->input_tokens)
+        replay_complain(command,
+                        "a prompt of %u token ids: the engine counted %u",
+                        r->input_tokens, r->prompt_tokens);
+    else
+        return true;
+    return false;
+}
+
+/* Asks for max_tokens behind the first `tokens` of n prompts, at once. Returns
+ * 0, or -1 after a complaint or an interrupt. */
+static int ask(struct bench *b, const uint32_t *prompts, size_t n,
+               uint32_t tokens, uint32_t max_tokens)
+{
+    bool *interrupted = &b->flight.interrupted;
+    int rc = 0;
+
+    b->flight.params.start_us = clock_now_us();
+    for (size_t i = 0; rc == 0 && i < n; i++)
+        rc = send_one(b, i, prompts + i * b->limits.max_tokens, tokens,
+                      max_tokens);
+    if (rc == 0 && !*interrupted)
+        event_base_dispatch(b->base);
+    replay_flight_drop(&b->flight);
+    if (rc != 0)
+        return replay_complain(command, "%s", strerror(-rc));
+    for (size_t i = 0; !*interrupted && i < n; i++)
+        if (!answered(b, &b->records[i]))
+            return -1;
+    return *interrupted ? -1 : 0;
+}
+
+static uint32_t new_token(struct bench *b)
+{
+    return REPLAY_PROFILE_FIRST_ID +
+           profile_random(&b->random, b->vocab - REPLAY_PROFILE_FIRST_ID);
+}
+
+/* The new tokens go another way than the prompt whose front they follow. */
+static void mix(struct bench *b, const struct profile_point *p)
+{
+    memcpy(b->mixed, b->prompts, p->b * sizeof *b->mixed);
+    for (uint32_t i = p->b; i < p->a + p->b; i++)
+        b->mixed[i] = new_token(b);
+    while (b->mixed[p->b] == b->prompts[p->b])
+        b->mixed[p->b] = new_token(b);
+}
+
+static void write_row(struct bench *b, const struct profile_point *p, double us)
+{
+    profile_write_point(b->file, p, us);
+    b->rows++;
+}
+
+static int time_prefill(struct bench *b, struct profile_point p)
+{
+    const struct replay_record *r = &b->records[0];
+
+    if (p.b > 0 && ask(b, b->prompts, 1, p.b, 1) != 0)
+        return -1;
+    mix(b, &p);
+    if (ask(b, b->mixed, 1, p.a + p.b, 1) != 0)
+        return -1;
+    b->untold = b->untold || !r->tells_reused;
+    if (!timing_take_cached(&p, r, (uint32_t)b->settings->block_tokens)) {
+        replay_complain(command,
+                        "%u tokens behind %u cached ones: left out: "
+                        "the engine had %u",
+                        p.a, p.b, r->reused_tokens);
+        return 0;
+    }
+    write_row(b, &p, (double)(r->first_token_us - r->sent_us + 1));
+    return 0;
+}
+
+/* Once for the caches, so that all begin to decode at the same time. */
+static int time_decode(struct bench *b, struct profile_point p)
+{
+    uint32_t tokens = p.b - TIMING_DECODE_TOKENS / 2;
+
+    if (ask(b, b->prompts, p.a, tokens, 1) != 0 ||
+        ask(b, b->prompts, p.a, tokens, TIMING_DECODE_TOKENS) != 0)
+        return -1;
+    double us = timing_step_us(b->records, p.a);
+    if (!(us > 0)) {
+        if (b->least == 0)
+            replay_complain(command,
+                            "%u requests of %u tokens: left out, as are "
+                            "others: not decoded at once",
+                            p.a, p.b);
+        if (b->least == 0 || p.a < b->least)
+            b->least = p.a;
+        return 0;
+    }
+    if (p.a > b->batch)
+        b->batch = p.a;
+    write_row(b, &p, us);
+    return 0;
+}
+
+static void write_head(const struct bench *b)
+{
+    const struct replay_profile_settings *s = b->settings;
+    struct profile head = {.block_tokens = (int64_t)s->block_tokens,
+                           .seed = (int64_t)s->seed};
+
+    snprintf(head.engine, sizeof head.engine, "%.63s", s->engine);
+    snprintf(head.model, sizeof head.model, "%.63s", b->model.name);
+    snprintf(head.machine, sizeof head.machine, "%.63s",
+             s->machine ? s->machine : b->server->host);
+    profile_write_head(b->file, &head);
+}
+
+static int measure(struct bench *b)
+{
+    struct profile_point points[PROFILE_GRID_MAX];
+    size_t n = profile_grid(&b->limits, points);
+    struct replay_ticker ticker;
+    int rc = 0;
+
+    write_head(b);
+    replay_ticker_init(&ticker, "measurements", b->settings->repeats * n);
+    for (uint64_t round = 0; rc == 0 && round < b->settings->repeats; round++) {
+        profile_shuffle(points, n, &b->random);
+        for (size_t i = 0; rc == 0 && i < n; i++) {
+            rc = points[i].decode ? time_decode(b, points[i])
+                                  : time_prefill(b, points[i]);
+            replay_ticker_show(&ticker, round * n + i + 1);
+        }
+    }
+    replay_ticker_end(&ticker);
+    return rc;
+}
+
+static int write_rows(struct bench *b)
+{
+    const char *path = b->settings->out;
+
+    b->file = path ? result_open(path) : stdout;
+    if (!b->file)
+        return replay_complain_output(command, path, -errno);
+    int status = measure(b) == 0 ? 0 : 1;
+    if (path &&
+        replay_complain_output(command, path, result_close(b->file)) != 0)
+        return 1;
+    if (b->untold)
+        replay_complain(command,
+                        "warning: it tells no cached tokens (vLLM: "
+                        "--enable-prompt-tokens-details), taken as planned");
+    if (b->least > b->batch && b->batch > 0)
+        replay_complain(command,
+                        "warning: it decodes fewer than %u requests at once: "
+                        "--max-batch %u leaves those out",
+                        b->least, b->batch);
+    replay_complain(command, "%s%zu measurements",
+                    b->flight.interrupted ? "interrupted: " : "", b->rows);
+    return b->flight.interrupted ? REPLAY_EXIT_INTERRUPTED : status;
+}
+
+/* How long prompts may be. */
+static int set_limits(struct bench *b)
+{
+    const struct replay_profile_settings *s = b->settings;
+    uint32_t window = b->model.window_tokens;
+    uint32_t most = window > TIMING_DECODE_TOKENS
+                        ? window - TIMING_DECODE_TOKENS
+                        : DEFAULT_TOKENS;
+
+    if (window != 0 &&
+        (most < REPLAY_PROFILE_LEAST_TOKENS || most < s->max_tokens))
+        return replay_complain(command,
+                               "--max-tokens: must be %d to %u, as the "
+                               "engine takes %u tokens",
+                               REPLAY_PROFILE_LEAST_TOKENS, most, window);
+    most = most < DEFAULT_TOKENS ? most : DEFAULT_TOKENS;
+    b->limits = (struct profile_limits){
+        .max_tokens = s->max_tokens ? (uint32_t)s->max_tokens : most,
+        .max_batch = (uint32_t)s->max_batch,
+        .max_kv = s->max_kv,
+        .prefix_of = (uint32_t)s->block_tokens,
+        .kv_of = 1,
+        .min_kv = TIMING_DECODE_TOKENS};
+    b->vocab = replay_model_vocab(&b->model, s->vocab);
+    if (b->vocab >= REPLAY_PROFILE_FIRST_ID + 2)
+        return 0;
+    return replay_complain(command, "the engine's vocabulary is too small");
+}
+
+/* The first request warms the engine up, and shows whether it takes any. */
+static int run(struct bench *b)
+{
+    const struct replay_profile_settings *s = b->settings;
+
+    if (replay_model_ask(b->base, b->server, command, s->model, &b->model) !=
+            0 ||
+        set_limits(b) != 0)
+        return 1;
+    size_t n = (size_t)s->max_batch * b->limits.max_tokens;
+    b->prompts = calloc(n, sizeof *b->prompts);
+    b->mixed = calloc(b->limits.max_tokens, sizeof *b->mixed);
+    if (!b->prompts || !b->mixed)
+        return replay_complain(command, "%s", strerror(ENOMEM));
+    for (size_t i = 0; i < n; i++)
+        b->prompts[i] = new_token(b);
+    if (ask(b, b->prompts, 1, b->limits.max_tokens, 1) != 0)
+        return b->flight.interrupted ? REPLAY_EXIT_INTERRUPTED : 1;
+    return write_rows(b);
+}
+
+int replay_profile_run(const struct replay_profile_settings *s,
+                       struct replay_server *server)
+{
+    struct bench b = {.settings = s,
+                      .server = server,
+                      .base = event_loop_new(1),
+                      .records = calloc(s->max_batch, sizeof *b.records),
+                      .random = s->seed};
+
+    b.flight = (struct replay_flight){
+        .params = {.base = b.base,
+                   .server = server,
+                   .timeout_us = (int64_t)(s->timeout_s * 1e6),
+                   .done = on_done,
+                   .arg = &b},
+        .records = b.records};
+    bool good =
+        b.base && b.records && replay_flight_init(&b.flight, s->max_batch) == 0;
+    int status =
+        good ? run(&b) : replay_complain(command, "%s", strerror(ENOMEM));
+    replay_flight_fini(&b.flight);
+    free(b.prompts);
+    free(b.mixed);
+    free(b.records);
+    if (b.base)
+        event_base_free(b.base);
+    return status;
+}
