@@ -20,7 +20,8 @@ class FakeServer:
 
     def __init__(self, block_tokens=32, behave=lambda index: 'answer',
                  token_gap_s=0.002, keeps=False, tls=None,
-                 key=None):
+                 key=None, at_once=1000):
+        self.slots = threading.Semaphore(at_once)  # for answers
         self.block_tokens = block_tokens
         self.behave = behave
         self.token_gap_s = token_gap_s
@@ -119,7 +120,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.page(what, {'error': {'message': f'no, {what}',
                                        'type': 'fake', 'code': 'made_up'}})
             return
-        self.stream(body, what)
+        with self.fake.slots:
+            self.stream(body, what)
 
     def stream(self, body, what):
         cached = self.fake.match(body['prompt'])

@@ -97,6 +97,24 @@ class Vocabulary(Case):
                             512 if hinted else 300)
 
 
+class Slots(Case):
+    only_loopback = True
+
+    def test_fewer_than_it_asks_for(self):
+        """Batches that are not decoded at once are left out, with one line
+        for all, and a last one that says what to do."""
+        server = FakeServer(at_once=2, token_gap_s=0.02)
+        self.addCleanup(server.close)
+        status, errors, rows = self.profile(
+            server.url, '--max-tokens', '64', '--max-kv', '256',
+            '--max-batch', '4', '--repeats', '1')
+        self.assertEqual(status, 0, errors)
+        self.assertEqual(max(int(r['batch'] or 0) for r in rows), 2, errors)
+        self.assertEqual(errors.count('not decoded at once'), 1)
+        self.assertIn('it decodes fewer than 4 requests at once: --max-batch '
+                      '2 leaves those out', errors)
+
+
 class Https(Case):
     only_loopback = True
 

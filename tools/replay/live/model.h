@@ -9,7 +9,7 @@
 
 /* Zeros where the server does not say. llama.cpp's server does in `meta`. */
 struct replay_model {
-    char name[128];
+    char name[256];
     char policy[64];
     uint32_t vocab_tokens, window_tokens, block_tokens;
 };

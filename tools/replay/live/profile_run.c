@@ -180,9 +180,9 @@ static void write_head(const struct bench *b)
     struct profile head = {.block_tokens = (int64_t)s->block_tokens,
                            .seed = (int64_t)s->seed};
 
-    snprintf(head.engine, sizeof head.engine, "%.63s", s->engine);
-    snprintf(head.model, sizeof head.model, "%.63s", b->model.name);
-    snprintf(head.machine, sizeof head.machine, "%.63s",
+    snprintf(head.engine, sizeof head.engine, "%.255s", s->engine);
+    snprintf(head.model, sizeof head.model, "%.255s", b->model.name);
+    snprintf(head.machine, sizeof head.machine, "%.255s",
              s->machine ? s->machine : b->server->host);
     profile_write_head(b->file, &head);
 }
