@@ -996,11 +996,18 @@ class Placement(EngineCase):
         self.assertEqual(homes, [homes[0]] * 4)
         self.assertGreater(len(set(homes[0])), 1)
         # The engine has told none of the blocks that it is assumed to have.
-        told = cluster.api.request(
-            'GET', '/admin/explain/' + got.headers[
-                'x-conductor-request-id']).body['predicted']
+        def explain(reply):
+            return cluster.api.request(
+                'GET', '/admin/explain/' + reply.headers[
+                    'x-conductor-request-id']).body
+        told = explain(got)['predicted']
         self.assertGreater(told['local_blocks'], 37)
         self.assertEqual(told['stored_blocks'], 0)
+        self.assertEqual(
+            [explain(self.post(cluster, {'prompt': prompt}))['known_by']
+             for prompt in ([5] * 20, 'a text')], ['tokens', 'bytes'])
+        self.assertIn(f'listening on 127.0.0.1, port {cluster.api.port}',
+                      cluster.conductor.log())
 
     def test_sessions_stay(self):
         """Prompts that have nothing in common, one at a time: idle engines
