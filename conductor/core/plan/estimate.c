@@ -3,6 +3,11 @@
 
 #include <string.h>
 
+static int64_t later(int64_t a_us, int64_t b_us)
+{
+    return a_us > b_us ? a_us : b_us;
+}
+
 static int64_t at_most_never(int64_t us)
 {
     return us < ESTIMATE_NEVER_US ? us : ESTIMATE_NEVER_US;
@@ -75,17 +80,15 @@ place_of(const struct pool *pool, const struct pool_instance *instance,
          const struct estimate_prefill_request *request, int64_t ready_us,
          const struct prefill_estimate *e)
 {
-    struct pool_place place =
+    const struct pool_place place =
         pool_queue_place(pool, instance, ready_us, e->prefill_us,
                          request->deadline_us, request->now_us);
 
-    if (place.wait_us < e->room_us)
-        place.wait_us = e->room_us;
-    if (place.most_us < e->room_us)
-        place.most_us = e->room_us;
-    place.wait_us = at_most_never(place.wait_us);
-    place.most_us = at_most_never(place.most_us);
-    return place;
+    return (struct pool_place){
+        .wait_us = at_most_never(later(place.wait_us, e->room_us)),
+        .most_us = at_most_never(later(place.most_us, e->room_us)),
+        .behind = place.behind,
+    };
 }
 
 /* What is different where the request will decode, too. */

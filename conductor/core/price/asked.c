@@ -40,10 +40,25 @@ static void age(struct asked *a)
         a->at_least[k] /= 2;
 }
 
+static uint64_t hash_of(const struct asked *a, uint64_t key)
+{
+    return mix(mix(key ^ a->seed) + a->seed);
+}
+
+static uint64_t *set_of(const struct asked *a, uint64_t hash)
+{
+    return a->sets + hash % a->n_sets * ASKED_WAYS;
+}
+
+void asked_fetch(const struct asked *a, uint64_t key)
+{
+    __builtin_prefetch(set_of(a, hash_of(a, key)), 1);
+}
+
 uint32_t asked_count(struct asked *a, uint64_t key)
 {
-    uint64_t hash = mix(mix(key ^ a->seed) + a->seed);
-    uint64_t *set = a->sets + hash % a->n_sets * ASKED_WAYS;
+    uint64_t hash = hash_of(a, key);
+    uint64_t *set = set_of(a, hash);
     uint64_t tag = mix(hash) & ~COUNT_MASK, count = 0;
     uint32_t at = 0;
 

@@ -43,6 +43,10 @@ void asked_fini(struct asked *a);
  * with this time; at most ASKED_COUNT_MAX. Cost: one cache line. */
 uint32_t asked_count(struct asked *a, uint64_t key);
 
+/* asked_fetch(a, key): the next asked_count() of it does not wait for memory.
+ */
+void asked_fetch(const struct asked *a, uint64_t key);
+
 /* How often a block will be asked for again that was asked for `count` times:
  * writes the answer for each count 1 .. ASKED_EXPECT_MAX, which holds for
  * larger ones too. E(k) = sum of H[m], m > k, / H[k]; 0.5 while H[k] is at most

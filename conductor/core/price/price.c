@@ -112,6 +112,8 @@ double price_ask(struct price *price, const struct price_work *work,
     size_t last = step; /* one behind the piece's last block */
 
     asked_expect(&price->asked, again);
+    for (size_t i = step; i <= work->n_keys; i += step)
+        asked_fetch(&price->asked, work->keys[i - 1]);
     for (int64_t at = 0; at < work->n_tokens; at += piece, last += step) {
         double us = part_us(cost, at, at + piece, work->from, work->split) +
                     part_us(cost, at, at + piece, work->cached, work->n_tokens);
