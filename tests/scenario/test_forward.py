@@ -742,6 +742,28 @@ class Failures(EngineCase):
         self.all[0].metrics = metrics(2000, 20)
         wait_until('the cache is empty', lambda: value('instance_blocks') == 0)
 
+    def test_work_of_others(self):
+        """Requests that an engine has from others decode beside a prompt."""
+        def metrics(running):
+            return (f'vllm:num_requests_running{{engine="0"}} {running}\n'
+                    'vllm:kv_cache_usage_perc{engine="0"} 0.5\n'
+                    'vllm:cache_config_info{block_size="16",'
+                    'num_gpu_blocks="100"} 1\n')
+
+        def beside_ms():
+            got = self.post(cluster, {'prompt': [7] * 640})
+            return cluster.api.request(
+                'GET', '/admin/explain/' + got.headers[
+                    'x-conductor-request-id']).body['predicted']['beside_ms']
+        cost = json.loads(cost_model_json(decode=(1000, 100, 10)))
+        path = self.write('m.json', json.dumps({**cost, 'model': 'm'}))
+        cluster = self.engines(None, kind='vllm', cost_model=path)
+        self.assertEqual(beside_ms(), 0)
+        self.all[0].metrics = metrics(8)
+        wait_until('it counts', lambda: beside_ms() > 0)
+        self.all[0].metrics = metrics(0)
+        wait_until('nothing is beside it', lambda: beside_ms() == 0)
+
     def test_what_no_engine_has(self):
         """What is told counts as far as the index can know it, and blocks of
         a size that the configuration could not say do not."""
