@@ -201,8 +201,9 @@ class BadRequests(Case):
             'conductor_http_responses_total{class="4xx"}'], 3)
 
     def test_a_body_that_never_comes(self):
-        self.raw(b'POST /v1/completions HTTP/1.1\r\nHost: a\r\n'
-                 b'Content-Length: 1000\r\n\r\n{"model"')
+        self.assertEqual(self.raw(
+            b'POST /v1/completions HTTP/1.1\r\nHost: a\r\n'
+            b'Content-Length: 1000\r\n\r\n{"model"'), b'')
 
 
 class ManyBodies(Case):

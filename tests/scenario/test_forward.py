@@ -442,6 +442,9 @@ class Failures(EngineCase):
         cluster = self.engines(busy, None)
         statuses = self.ask_until(cluster, lambda: self.all[0].requests)
         self.assertEqual(set(statuses), {200})
+        self.assertEqual(cluster.api.metrics()[
+            'conductor_engine_answers_total{instance="e0",class="5xx"}'],
+            len(self.all[0].requests))
         # It is no fault of the engine.
         self.assertEqual(cluster.api.instances()[0], 2)
 
@@ -689,6 +692,10 @@ class Failures(EngineCase):
         wait_until('one is left', lambda: cluster.api.instances()[0] == 1)
         self.assertEqual(self.read_broken(cluster, False), b'x' * 60)
         self.assertEqual(len(self.all[1].requests), 0)
+        self.assertEqual(cluster.api.metrics()[
+            'conductor_requests_total{outcome="failed"}'], 1)
+        self.assertRegex(cluster.conductor.log(), r'\S+: engine e0 failed: .*; '
+                         '60 bytes of its answer had come')
 
     def test_half_a_stream(self):
         for end in (b'', chunk(b'')[:2], b'zz\r\n'):
