@@ -946,9 +946,10 @@ static void random_rig(struct rig *r)
 {
     uint64_t id = 100;
 
+    /* Exact, so that sums of them are the same in any order. */
     r->cost.decode[0] = (double)pick(0, 900);
     r->cost.decode[1] = (double)pick(0, 300);
-    r->cost.decode[2] = (double)pick(0, 10) / 10;
+    r->cost.decode[2] = (double)pick(0, 8) / 8;
     if (coupled)
         r->request.max_output_tokens = pick(1, 300);
     r->cost.prefill[0] = (double)pick(0, 50);
