@@ -204,7 +204,8 @@ static const struct option_spec all_options[] = {
      "requests", 1, 1023, "prefills waiting on one instance", .initial = "512"},
     {"index_mib", OPTION_COUNT, AT(index_mib), "MiB", 1, 65536,
      "memory of the prefix index, which knows the workers' blocks: about "
-     "24 bytes a block; untouched memory costs nothing",
+     "24 bytes a block; untouched memory costs nothing, but for the table, a "
+     "quarter, which is touched after the start",
      .initial = "96"},
     {"heartbeat_ms", OPTION_COUNT, AT(heartbeat_ms), "ms", 10, 60000,
      "how often a worker reports its state", .initial = "500"},

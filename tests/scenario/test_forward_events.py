@@ -154,6 +154,7 @@ class Mocked(Behind):
         cluster.start_conductor()
         wait_until('its blocks are known again', lambda: self.metric(
             cluster, 'instance_blocks') >= 10)
+        wait_until('it is ready', lambda: cluster.api.instances()[0] == 1)
         _, predicted, told = self.ask(cluster, prompt)
         self.assertEqual((predicted, told), (144, 144))
 
@@ -335,6 +336,7 @@ class Tokenized(Behind):
         self.in_time.set()
         self.addCleanup(self.in_time.set)
         engine = Engine(serve)
+        engine.models = [{'id': engines.MODEL, 'object': 'model'}]
         self.addCleanup(engine.stop)
         return engine.url
 

@@ -8,7 +8,7 @@ import time
 import unittest
 
 import wire
-from harness import wait_until
+from harness import settings, wait_until
 from test_worker import BLOCK, WorkerCase, prompts
 
 MODES = (wire.AUTO, wire.COMPUTE, wire.LOAD, wire.BOTH, wire.LAYERWISE)

@@ -96,13 +96,20 @@ class QueueOrder(Case):
     def test_the_conductor_says_how_workers_serve(self):
         """The order that a worker is told is the one that the pool estimates
         waits with (WELCOME takes it from there): both follow one option."""
-        for order in (None, 'fifo', 'fifo_strict', 'uncached_first'):
-            cluster = Cluster(self, {'queue_order': order} if order else {})
+        def told(**config):
+            cluster = Cluster(self, config)
             cluster.start_conductor()
             p = PlayedWorker(cluster.ports['worker'], 'p', 'prefill')
-            self.assertEqual(p.queue_order, order or 'uncached_first')
             p.close()
             self.stop(cluster.conductor)
+            return p.queue_order
+        self.assertEqual(told(), 'shortest_first')  # the policy's, plan's
+        for order in ('fifo', 'fifo_strict', 'uncached_first'):
+            self.assertEqual(told(policy='global_cache', queue_order=order),
+                             order)
+            self.assertEqual(told(policy_options={'order': 0},
+                                  queue_order=order), order)
+        self.assertEqual(told(policy='global_cache'), 'uncached_first')
 
 
 class Overhead(Case):
