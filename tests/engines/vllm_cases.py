@@ -432,16 +432,17 @@ class Vllms(Behind):
             e.recount().leading(prompt) for e in self.shared))
         return connection
 
-    def while_others_ask(self, work):
-        """The statuses of requests by four clients while work goes on, which
-        gets them as they come."""
+    def while_others_ask(self, front, work):
+        """The statuses of requests by four clients, whose prompts begin with
+        `front`, while work goes on, which gets them as they come."""
         answered, done = [], threading.Event()
 
         def client(number):
             rng = random.Random(number)
             while not done.is_set():
                 try:
-                    answered.append(self.api.complete(ids(rng, 60), 16).status)
+                    answered.append(self.api.complete(
+                        front + ids(rng, 60), 16).status)
                 except OSError as fault:
                     answered.append(fault)
                     return
@@ -467,11 +468,14 @@ class Vllms(Behind):
 
     def test_killed_and_restarted(self):
         """Nobody loses a request of whose answer no byte has come."""
-        prompt = ids(self.rng, 130)
+        prompt, front = ids(self.rng, 130), ids(self.rng, 96)
         home = self.ask(prompt)[0]
+        self.direct(home, front)  # others go there before the stream ends
+        self.learn(home)
         self.begin(True, prompt + [9])
         self.assertEqual(self.stream.headers['x-conductor-prefill'], home.name)
-        answered = self.while_others_ask(lambda seen: self.kill(home, seen))
+        answered = self.while_others_ask(
+            front, lambda seen: self.kill(home, seen))
         self.assertEqual(set(answered), {200})
         with self.assertRaises((http.client.IncompleteRead, ConnectionError)):
             self.stream.read()
