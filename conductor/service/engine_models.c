@@ -38,17 +38,14 @@ static void tell_dropped(struct engine *e, const struct model_list *list)
 }
 
 /* Names of its entry that it does not know are refused there. */
-static void check_names(struct engine *e, const char *text, size_t n)
+static void check_names(struct engine *e, const char *lacks)
 {
-    const char *lacks = model_list_lacks(text, n, &e->wanted.aliases);
-    bool adapter = !lacks;
-
-    if (adapter)
-        lacks = model_list_lacks(text, n, &e->wanted.adapters);
     if (lacks && !e->lack_told)
         log_warn("engine %s does not list %s, one of the %s of its entry: it "
                  "may refuse requests that name it",
-                 e->config->name, lacks, adapter ? "adapters" : "aliases");
+                 e->config->name, lacks,
+                 engine_names_have(&e->wanted.aliases, lacks) ? "aliases"
+                                                              : "adapters");
     e->lack_told = lacks;
 }
 
@@ -95,7 +92,9 @@ static void lose_model(struct engine *e, const char *why)
 static bool lacks_list(const struct engine *e)
 {
     return e->config->kind != ENGINE_OPENAI && e->probe_status != 401 &&
-           e->probe_status != 403 && !(e->had_model && e->probe_status >= 500);
+           e->probe_status != 403 &&
+           !(e->had_model &&
+             (e->probe_status >= 500 || e->probe_status == 429));
 }
 
 /* The answer is no list. */
@@ -114,16 +113,18 @@ static bool take_no_list(struct engine *e)
 bool engine_take_models(struct engine *e, const char *text, size_t n)
 {
     const char *model = e->config->model;
+    const struct model_wanted wanted = {model, &e->wanted.aliases,
+                                        &e->wanted.adapters};
     char why[2 * ENGINE_MODEL_MAX + 40];
     struct model_list list;
 
-    if (model_list_read(text, n, model, &list))
+    if (model_list_read(text, n, &wanted, &list))
         return take_no_list(e);
     if (list.has_wanted) {
         e->had_model = true;
         e->other_model = false;
         take_names(e, &list);
-        check_names(e, text, n);
+        check_names(e, list.lacks);
         take_window(e, model_list_window(&list, model));
         return true;
     }

@@ -34,11 +34,13 @@ static void fuzz_report(const char *bytes, size_t n, int64_t rank)
 static void fuzz_models(const char *bytes, size_t n)
 {
     struct model_list list, again;
+    const struct model_wanted wanted = {list.model, &list.aliases,
+                                        &list.adapters};
 
     if (model_list_read(bytes, n, NULL, &list))
         return;
-    if (list.has_wanted || model_list_read(bytes, n, list.model, &again) ||
-        again.has_wanted != (*list.model != 0))
+    if (list.has_wanted || model_list_read(bytes, n, &wanted, &again) ||
+        again.has_wanted != (*list.model != 0) || again.lacks)
         abort();
     for (uint8_t i = 0; i < list.aliases.n; i++)
         if (strcmp(list.aliases.at[i], list.model) == 0)

@@ -150,8 +150,11 @@ static bool has(const char *text, const char *wanted)
 {
     struct model_list list;
 
-    CU_ASSERT_EQUAL_FATAL(model_list_read(text, strlen(text), wanted, &list),
-                          0);
+    CU_ASSERT_EQUAL_FATAL(
+        model_list_read(text, strlen(text),
+                        &(struct model_wanted){.name = wanted}, &list),
+        0);
+    CU_ASSERT_PTR_NULL(list.lacks);
     return list.has_wanted;
 }
 
@@ -176,6 +179,38 @@ static void test_models(void)
     CU_ASSERT_EQUAL(model_list_window(&list, "b"), 1984);
     CU_ASSERT_EQUAL(model_list_window(&list, "c"), 1984);
     CU_ASSERT_EQUAL(model_list_window(&list, "d"), 0);
+}
+
+static void test_names_that_are_not_listed(void)
+{
+    struct engine_names few = {0}, more = {0}, none = {0};
+    struct model_list list;
+    const struct {
+        const struct engine_names *aliases, *adapters;
+        const char *lacks;
+    } cases[] = {{&few, &few, NULL}, {&none, &none, NULL}, {&more, &few, "x"},
+                 {&few, &more, "x"}, {&none, &more, "x"},  {NULL, &more, "x"},
+                 {&more, NULL, "x"}};
+
+    CU_ASSERT_TRUE_FATAL(engine_names_add(&few, "f"));
+    CU_ASSERT_TRUE_FATAL(engine_names_add(&few, "d"));
+    more = few;
+    CU_ASSERT_TRUE_FATAL(engine_names_add(&more, "x"));
+    CU_ASSERT_TRUE_FATAL(engine_names_add(&more, "y"));
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        CU_ASSERT_EQUAL_FATAL(
+            model_list_read(
+                cards, strlen(cards),
+                &(struct model_wanted){.aliases = cases[i].aliases,
+                                       .adapters = cases[i].adapters},
+                &list),
+            0);
+        CU_ASSERT_FALSE(list.has_wanted);
+        if (cases[i].lacks)
+            CU_ASSERT_STRING_EQUAL(list.lacks, cases[i].lacks)
+        else
+            CU_ASSERT_PTR_NULL(list.lacks)
+    }
 }
 
 static void test_no_models(void)
@@ -214,6 +249,7 @@ int main(void)
     CU_initialize_registry();
     CU_pSuite s = CU_add_suite("engine_report", NULL, NULL);
     CU_add_test(s, "models", test_models);
+    CU_add_test(s, "names that are not listed", test_names_that_are_not_listed);
     CU_add_test(s, "lists of no model", test_no_models);
     CU_add_test(s, "vllm", test_vllm);
     CU_add_test(s, "one rank", test_one_rank);

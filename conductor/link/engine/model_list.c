@@ -87,8 +87,49 @@ static bool is_named(const json_t *card, const char *name)
     return name && id && strcmp(id, name) == 0;
 }
 
-int model_list_read(const char *text, size_t n, const char *wanted,
-                    struct model_list *out)
+/* The first of the names that no card has; NULL: there is none. */
+static const char *lacking(const json_t *cards,
+                           const struct engine_names *names)
+{
+    bool listed[ENGINE_NAMES_MAX] = {0};
+    const json_t *card;
+    size_t i;
+
+    json_array_foreach(cards, i, card)
+    {
+        const char *id = name_of(card);
+
+        for (size_t k = 0; id && k < names->n; k++)
+            listed[k] = listed[k] || strcmp(engine_names_at(names, k), id) == 0;
+    }
+    for (size_t k = 0; k < names->n; k++)
+        if (!listed[k])
+            return engine_names_at(names, k);
+    return NULL;
+}
+
+/* Looks for what is wanted, besides. */
+static void look_for(struct model_list *list, const json_t *cards,
+                     const struct model_wanted *wanted)
+{
+    const json_t *card;
+    size_t i;
+
+    json_array_foreach(cards, i, card)
+    {
+        if (is_named(card, wanted->name)) {
+            list->has_wanted = true;
+            list->wanted_window_tokens = window_of(card);
+        }
+    }
+    if (wanted->aliases)
+        list->lacks = lacking(cards, wanted->aliases);
+    if (wanted->adapters && !list->lacks)
+        list->lacks = lacking(cards, wanted->adapters);
+}
+
+int model_list_read(const char *text, size_t n,
+                    const struct model_wanted *wanted, struct model_list *out)
 {
     struct model_list list = {0};
     const char *root = NULL;
@@ -99,49 +140,18 @@ int model_list_read(const char *text, size_t n, const char *wanted,
     if (n > MODEL_LIST_BYTES_MAX)
         return -E2BIG;
     json = json_loadb(text, n, 0, NULL);
-    bool empty = json_is_array(json_object_get(json, "data")) &&
-                 json_array_size(json_object_get(json, "data")) == 0;
-    json_array_foreach(json_object_get(json, "data"), i, card)
+    const json_t *cards = json_object_get(json, "data");
+    bool empty = json_is_array(cards) && json_array_size(cards) == 0;
+    json_array_foreach(cards, i, card)
     {
-        if (is_named(card, wanted)) {
-            list.has_wanted = true;
-            list.wanted_window_tokens = window_of(card);
-        }
         take_base(&list, card, &root);
     }
-    json_array_foreach(json_object_get(json, "data"), i, card)
-        take_adapter(&list, card);
+    json_array_foreach(cards, i, card) take_adapter(&list, card);
+    if (wanted)
+        look_for(&list, cards, wanted);
     json_decref(json);
     if (!*list.model && !empty)
         return -EINVAL;
     *out = list;
     return 0;
-}
-
-static bool lists(const json_t *cards, const char *name)
-{
-    const json_t *card;
-    size_t i;
-
-    json_array_foreach(cards, i, card)
-    {
-        if (is_named(card, name))
-            return true;
-    }
-    return false;
-}
-
-const char *model_list_lacks(const char *text, size_t n,
-                             const struct engine_names *names)
-{
-    json_t *json =
-        n <= MODEL_LIST_BYTES_MAX ? json_loadb(text, n, 0, NULL) : NULL;
-    const json_t *cards = json_object_get(json, "data");
-    const char *lacks = NULL;
-
-    for (uint8_t i = 0; json_is_array(cards) && !lacks && i < names->n; i++)
-        if (!lists(cards, engine_names_at(names, i)))
-            lacks = engine_names_at(names, i);
-    json_decref(json);
-    return lacks;
 }

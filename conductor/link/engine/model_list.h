@@ -18,6 +18,13 @@
 
 #define MODEL_LIST_BYTES_MAX (1u << 20)
 
+/* What is looked for in it. */
+struct model_wanted {
+    const char *name; /* of any card; NULL: none */
+    /* Other names that some card should have; NULL: none. */
+    const struct engine_names *aliases, *adapters;
+};
+
 struct model_list {
     char model[ENGINE_MODEL_MAX]; /* "": none */
     struct engine_names aliases, adapters;
@@ -25,21 +32,20 @@ struct model_list {
     uint32_t wanted_window_tokens; /* likewise, of the wanted name's card */
     uint32_t n_dropped;            /* aliases and adapters that had no room */
     bool has_wanted;               /* any of all the names is the wanted one */
+    const char *lacks; /* the first of the wanted aliases or adapters that no
+                          card has, borrowed from there; NULL: none */
 };
 
 /*
  * Reads the n bytes of an answer.
- *   wanted  the name that is looked for; NULL: none.
+ *   wanted  what is looked for in it; NULL: nothing.
  * Returns 0, also of an empty list; -EINVAL: it is no such list, or names no
- * model that could be ours; -E2BIG: over MODEL_LIST_BYTES_MAX.
+ * model that could be ours; -E2BIG: over MODEL_LIST_BYTES_MAX. O(n), and cards
+ * times names that are looked for.
  */
 [[nodiscard]] int model_list_read(const char *text, size_t n,
-                                  const char *wanted, struct model_list *out);
-
-/* The first of `names` that an answer's list, n bytes, does not have under any
- * card; NULL: it has all, or is no list. O(n), and names times cards. */
-const char *model_list_lacks(const char *text, size_t n,
-                             const struct engine_names *names);
+                                  const struct model_wanted *wanted,
+                                  struct model_list *out);
 
 /* The window of the wanted name, `name`: its own, or that of the model which it
  * is another name of; 0: it is not known. */
