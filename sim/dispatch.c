@@ -204,6 +204,7 @@ static void refuse(struct sim *sim, struct sim_request *r,
     case DISPATCH_MISSES_TTFT:
     case DISPATCH_MISSES_TBT:
     case DISPATCH_PRICE:
+    case DISPATCH_SHARE:
         if (d->chosen.instance != POOL_NO_INSTANCE)
             r->record.predicted_ttft_us = predicted_ttft_us(sim, r, order);
         sim_end(sim, r, SIM_REJECTED, verdict);

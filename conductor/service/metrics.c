@@ -37,6 +37,8 @@ static const struct counter_def {
      AT(rejected_tbt)},
     {"conductor_rejections_total", "{reason=\"price\"}", NULL,
      AT(rejected_price)},
+    {"conductor_rejections_total", "{reason=\"share\"}", NULL,
+     AT(rejected_share)},
     {"conductor_rejections_total", "{reason=\"no_room\"}", NULL,
      AT(rejected_no_room)},
     {"conductor_retries_total", "", "Requests scheduled again after a failure.",

@@ -70,6 +70,14 @@ static void reject(struct service_request *request,
                  order->decision.price_limit_us / 1e6);
         request_fail(request, 429, "price", text, order->retry_after_us);
         return;
+    case DISPATCH_SHARE:
+        m->rejected_share++;
+        snprintf(text, sizeof(text),
+                 "others come first: its key had %.2f times its share of the "
+                 "last minute, or sends requests of an earlier priority",
+                 r->standing);
+        request_fail(request, 429, "share", text, order->retry_after_us);
+        return;
     case DISPATCH_NO_PREFILL:
         reject_none(request, "no_prefill_instance", "prefill");
         return;

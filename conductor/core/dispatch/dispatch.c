@@ -1,12 +1,15 @@
 /* What to do with a request now. See dispatch.h. */
 #include "conductor/core/dispatch/dispatch.h"
 
+#include <math.h>
+#include <stddef.h>
 #include <string.h>
 
 void dispatch_init(struct dispatch *d)
 {
     memset(d, 0, sizeof(*d));
     TAILQ_INIT(&d->waiting);
+    share_init(&d->share);
     d->next_expiry_us = INT64_MAX;
 }
 
@@ -54,6 +57,46 @@ static void ask(struct dispatch *d, struct dispatch_request *r, int64_t now_us,
         decision->retry_after_us = 0;
 }
 
+static bool shares(const struct dispatch *d)
+{
+    return d->share.matters && d->scheduler && schedule_shares(d->scheduler);
+}
+
+/* What its tenant had decides on its price, and on the queues that it may stand
+ * in. */
+static void weigh(struct dispatch *d, struct dispatch_request *r,
+                  int64_t now_us)
+{
+    int64_t left_us = r->arrived_us + r->slo_ttft_us - now_us;
+    int64_t most_us = INT64_MAX;
+
+    r->standing = 0.0;
+    r->ask.price_times = 1.0;
+    r->ask.queue_most_us = 0;
+    if (!shares(d))
+        return;
+    r->standing = share_standing(&d->share, r->place, now_us);
+    r->ask.price_times = share_price(&d->share, r->place, r->priority, now_us);
+    if (!d->unpredicted && !r->accepted)
+        most_us = share_queue_us(&d->share, r->place, r->priority,
+                                 r->slo_ttft_us && left_us < 4 ? 4
+                                 : r->slo_ttft_us              ? left_us
+                                                               : 0,
+                                 now_us);
+    if (most_us < INT64_MAX)
+        r->ask.queue_most_us = most_us;
+}
+
+/* Its work counts as used. Without predictions tokens are counted. */
+static void charge(struct dispatch *d, const struct dispatch_request *r,
+                   const struct prefill_estimate *e, int64_t now_us)
+{
+    double work = d->unpredicted ? (double)(r->ask.n_tokens - e->cached_tokens)
+                                 : (double)e->prefill_us;
+
+    share_use(&d->share, r->place, fmax(work, 1.0), now_us);
+}
+
 /* Nothing has room now. Without a TTFT SLO the request may wait; with one only
  * if the room is expected in time. */
 static bool may_wait(const struct dispatch_request *r, int64_t retry_after_us,
@@ -74,6 +117,8 @@ static enum dispatch_reason reason_of(enum schedule_verdict verdict)
         return DISPATCH_MISSES_TBT;
     case SCHEDULE_REJECT_PRICE:
         return DISPATCH_PRICE;
+    case SCHEDULE_REJECT_SHARE:
+        return DISPATCH_SHARE;
     case SCHEDULE_NO_PREFILL_INSTANCE:
         return DISPATCH_NO_PREFILL;
     case SCHEDULE_NO_DECODE_INSTANCE:
@@ -112,7 +157,12 @@ static void give_order(struct dispatch *d, struct dispatch_request *r,
         refuse(DISPATCH_NO_PREFILL, -1, order);
         return;
     }
+    weigh(d, r, now_us);
     ask(d, r, now_us, decision);
+    if (decision->verdict == SCHEDULE_QUEUE_FULL && r->ask.queue_most_us > 0) {
+        decision->verdict = SCHEDULE_REJECT_SHARE;
+        decision->retry_after_us = 0;
+    }
     reason = reason_of(decision->verdict);
     if (decision->chosen.instance != POOL_NO_INSTANCE && !d->unpredicted)
         order->predicted_ttft_us =
@@ -123,6 +173,10 @@ static void give_order(struct dispatch *d, struct dispatch_request *r,
                schedule_commit(d->scheduler, &r->ask, decision) == 0) {
         order->action = DISPATCH_SEND;
         r->accepted = true;
+        charge(d, r, &decision->chosen, now_us);
+    } else if (reason == DISPATCH_SHARE && !r->slo_ttft_us) {
+        order->action = DISPATCH_WAIT;
+        order->reason = reason;
     } else if (reason == DISPATCH_NO_ROOM &&
                may_wait(r, decision->retry_after_us, now_us)) {
         order->action = DISPATCH_WAIT;
@@ -138,19 +192,52 @@ static int64_t expiry_us(const struct dispatch_request *r)
                                           : INT64_MAX;
 }
 
-void dispatch_place(struct dispatch *d, struct dispatch_request *request,
-                    int64_t now_us, struct dispatch_order *order)
+static struct dispatch_request *first_of(const struct dispatch *d, uint32_t t)
 {
-    give_order(d, request, d->n_waiting > 0, now_us, order);
-    if (order->action != DISPATCH_WAIT)
-        return;
+    char *line = (char *)d->lines[t];
+
+    return line ? (void *)(line - offsetof(struct dispatch_request, line))
+                : NULL;
+}
+
+/* Whether others that wait come before one that has just come. */
+static bool stands_behind(const struct dispatch *d,
+                          const struct dispatch_request *r)
+{
+    if (!shares(d) || d->n_waiting == 0)
+        return d->n_waiting > 0;
+    if (d->lines[r->place] && line_before(d->lines[r->place], &r->line))
+        return true;
+    for (uint32_t t = 0; t < SHARE_TENANTS; t++)
+        if (t != r->place && d->lines[t] &&
+            share_turn(&d->share, t) < share_turn(&d->share, r->place))
+            return true;
+    return false;
+}
+
+static void begin_waiting(struct dispatch *d, struct dispatch_request *request)
+{
     request->waits = true;
+    line_add(&d->lines[request->place], &request->line);
+    d->share.tenants[request->place].waiting++;
     TAILQ_INSERT_TAIL(&d->waiting, request, entry);
     if (d->in_round && !d->next)
         d->next = request;
     d->n_waiting++;
     if (expiry_us(request) < d->next_expiry_us)
         d->next_expiry_us = expiry_us(request);
+}
+
+void dispatch_place(struct dispatch *d, struct dispatch_request *request,
+                    int64_t now_us, struct dispatch_order *order)
+{
+    request->place = share_arrived(&d->share, request->tenant, request->weight,
+                                   request->priority, now_us);
+    request->line.priority = request->priority;
+    request->line.seq = d->n_waited++;
+    give_order(d, request, stands_behind(d, request), now_us, order);
+    if (order->action == DISPATCH_WAIT)
+        begin_waiting(d, request);
 }
 
 /* The first request that has waited past its SLO. Looks at all of them only
@@ -188,6 +275,8 @@ static void stop_waiting(struct dispatch *d, struct dispatch_request *request)
     if (request == TAILQ_FIRST(&d->waiting))
         d->n_passed = 0;
     TAILQ_REMOVE(&d->waiting, request, entry);
+    line_remove(&d->lines[request->place], &request->line);
+    d->share.tenants[request->place].waiting--;
     d->n_waiting--;
 }
 
@@ -197,6 +286,7 @@ static void begin_round(struct dispatch *d)
     d->in_round = true;
     d->n_missed = 0;
     d->next = TAILQ_FIRST(&d->waiting);
+    memset(d->missed, 0, sizeof(d->missed));
 }
 
 /* Whether younger requests may go before one that found no room. */
@@ -204,6 +294,41 @@ static bool may_pass(const struct dispatch *d)
 {
     return d->scheduler && d->n_missed < DISPATCH_LOOK &&
            d->n_passed < schedule_bypass(d->scheduler);
+}
+
+/* The first request of the tenant that had the least, of those not yet tried.
+ */
+static struct dispatch_request *next_by_share(const struct dispatch *d)
+{
+    uint32_t best = SHARE_TENANTS;
+
+    for (uint32_t t = 0; t < SHARE_TENANTS; t++)
+        if (d->lines[t] && !d->missed[t] &&
+            (best == SHARE_TENANTS ||
+             share_turn(&d->share, t) < share_turn(&d->share, best)))
+            best = t;
+    return best < SHARE_TENANTS ? first_of(d, best) : NULL;
+}
+
+/* The next one in a round where tenants take turns. */
+static struct dispatch_request *next_in_turn(struct dispatch *d, int64_t now_us,
+                                             struct dispatch_order *order)
+{
+    while (d->n_missed < SHARE_TENANTS) {
+        struct dispatch_request *r = next_by_share(d);
+
+        if (!r)
+            break;
+        give_order(d, r, false, now_us, order);
+        if (order->action != DISPATCH_WAIT) {
+            stop_waiting(d, r);
+            return r;
+        }
+        d->missed[r->place] = true;
+        d->n_missed++;
+    }
+    d->in_round = false;
+    return NULL;
 }
 
 /* The oldest request that finds room or never will, of those that may be
@@ -215,6 +340,8 @@ next_in_round(struct dispatch *d, int64_t now_us, struct dispatch_order *order)
         return NULL;
     if (!d->in_round)
         begin_round(d);
+    if (shares(d))
+        return next_in_turn(d, now_us, order);
     for (struct dispatch_request *r; (r = d->next);) {
         if (r != TAILQ_FIRST(&d->waiting) && !may_pass(d))
             break;
@@ -258,7 +385,7 @@ void dispatch_forget(struct dispatch *d, struct dispatch_request *request)
 {
     if (!request->waits)
         return;
-    d->room |= request == TAILQ_FIRST(&d->waiting);
+    d->room |= request == TAILQ_FIRST(&d->waiting) || shares(d);
     stop_waiting(d, request);
 }
 

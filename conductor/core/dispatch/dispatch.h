@@ -10,6 +10,13 @@
  * policy's option bypass is B above 0, so are up to DISPATCH_LOOK - 1 younger
  * ones, and at most B are sent past the oldest before it is.
  *
+ * Once a second tenant or a priority was seen (share.h), tenants are tried in
+ * turn, the one with the least used of its share first, each with its request
+ * of the earliest priority. A request whose tenant had its share, or sent
+ * earlier priorities, is placed behind short queues only: else it waits here,
+ * or is refused if it has a TTFT SLO. So those who had less find room, in
+ * whatever order instances serve.
+ *
  * Invariants: a request is in the wait list exactly from an order to wait
  * until the next order for it or dispatch_forget(); next_expiry_us is at most
  * the time at which the first waiting request misses its SLO.
@@ -21,8 +28,10 @@
 #include <stdint.h>
 #include <sys/queue.h>
 
+#include "conductor/core/dispatch/line.h"
 #include "conductor/core/observation/lengths.h"
 #include "conductor/core/schedule/schedule.h"
+#include "conductor/core/share/share.h"
 
 /* A request that has not ended; the caller keeps it. */
 struct dispatch_request {
@@ -37,6 +46,13 @@ struct dispatch_request {
     int64_t passage_us;  /* part of its TTFT that comes after what core
                             estimates */
     uint64_t length_key; /* whose answers' lengths its own is expected by */
+    uint64_t tenant;     /* a number of its key; 0: it has none */
+    double weight;       /* of the tenant, above 0; 0: 1 */
+    int32_t priority;    /* the lowest comes first among its tenant's */
+    uint32_t place;      /* of the tenant, in the shares */
+    double standing;     /* of the tenant, when it was decided on; 0: shares do
+                            not matter */
+    struct line_node line;
     uint32_t retries;
     bool priced;   /* its price was asked */
     bool accepted; /* it was accepted once; from then on no SLO applies */
@@ -58,7 +74,11 @@ struct dispatch {
     uint32_t n_missed;             /* that found no room in this round */
     uint32_t n_passed;             /* that were sent past the oldest one */
     struct lengths lengths;        /* of answers */
-    uint64_t n_decisions;          /* ever asked of the scheduler */
+    struct share share;            /* of tenants */
+    struct line_node *lines[SHARE_TENANTS]; /* who waits, for each of them */
+    bool missed[SHARE_TENANTS]; /* whose first found no room in this round */
+    uint64_t n_waited;          /* ever put into the wait list */
+    uint64_t n_decisions;       /* ever asked of the scheduler */
     int64_t next_expiry_us;
     int64_t overhead_us; /* of a TTFT, outside queue and prefill: hand-over */
     uint32_t max_retries;
@@ -76,6 +96,8 @@ enum dispatch_reason {
     DISPATCH_MISSES_TTFT,     /* no choice within its SLO */
     DISPATCH_MISSES_TBT,      /* likewise */
     DISPATCH_PRICE,           /* its price is above the limit */
+    DISPATCH_SHARE,           /* it gives way to others' shares; such a one
+                                 may also be told to wait */
     DISPATCH_NO_PREFILL,      /* no prefill instance is ready */
     DISPATCH_NO_DECODE,       /* no decode instance is ready */
     DISPATCH_TOO_LONG,        /* longer than any ready instance's KV */
@@ -86,10 +108,10 @@ enum dispatch_reason {
 /* What to do with a request. */
 struct dispatch_order {
     enum dispatch_action action;
-    enum dispatch_reason reason;
-    int64_t retry_after_us;    /* refused: as in the decision; 0: not known */
-    int64_t predicted_ttft_us; /* from arrival, without the passage; 0: not
-                                  known */
+    enum dispatch_reason reason; /* of a refusal; DISPATCH_SHARE of a wait */
+    int64_t retry_after_us;      /* refused: as in the decision; 0: not known */
+    int64_t predicted_ttft_us;   /* from arrival, without the passage; 0: not
+                                    known */
     bool decided; /* the scheduler was asked; else decision is its verdict */
     /* As it was decided, committed if it is to be sent. */
     struct schedule_decision decision;

@@ -36,6 +36,7 @@ struct scheduler {
     double overhang_steps;              /* and overhang_steps */
     uint32_t bypass;                    /* and bypass */
     bool sees_links; /* and links: what links have accepted counts */
+    bool shares;     /* and shares */
     struct pool *pool;
     struct prefix_index *index;
     struct prefix_match stored;   /* what instances hold of the prompt */

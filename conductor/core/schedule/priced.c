@@ -70,7 +70,8 @@ void schedule_price(struct scheduler *s, const struct schedule_request *request,
 
     if (!s->price || decision->chosen.instance == POOL_NO_INSTANCE)
         return;
-    decision->price_us = x_of(s, request, &decision->chosen);
+    decision->price_us =
+        x_of(s, request, &decision->chosen) * request->price_times;
     if (request->slo_ttft_us <= 0)
         return;
     if (price_due(s->price, request->now_us))

@@ -13,6 +13,7 @@ static const char *const verdict_names[SCHEDULE_VERDICTS] = {
     [SCHEDULE_REJECT_TTFT] = "reject_slo_ttft",
     [SCHEDULE_REJECT_TBT] = "reject_slo_tbt",
     [SCHEDULE_REJECT_PRICE] = "reject_price",
+    [SCHEDULE_REJECT_SHARE] = "reject_share",
     [SCHEDULE_NO_PREFILL_INSTANCE] = "no_prefill_instance",
     [SCHEDULE_NO_DECODE_INSTANCE] = "no_decode_instance",
     [SCHEDULE_DECODE_FULL] = "decode_full",
@@ -57,6 +58,7 @@ struct scheduler *scheduler_new(const struct schedule_config *config,
     s->sees_links =
         !model->simulated.links_unshared &&
         policy_option_value(s->policy, s->options, "links", 0.0) > 0.0;
+    s->shares = policy_option_value(s->policy, s->options, "shares", 0.0) > 0.0;
     s->state = calloc(1, s->policy->state_bytes + 1);
     s->pool = pool;
     s->index = index;
@@ -142,6 +144,11 @@ bool schedule_predicts_decodes(const struct scheduler *scheduler)
 uint32_t schedule_bypass(const struct scheduler *scheduler)
 {
     return scheduler->bypass;
+}
+
+bool schedule_shares(const struct scheduler *scheduler)
+{
+    return scheduler->shares;
 }
 
 bool schedule_admits_late(const struct scheduler *scheduler)

@@ -44,6 +44,9 @@ struct schedule_request {
     int64_t expected_tokens;   /* of these, as learnt; 0: not known */
     int64_t slo_ttft_us;       /* 0: none */
     int64_t slo_tbt_us;        /* 0: none */
+    double price_times;        /* what its price is multiplied by */
+    int64_t queue_most_us;     /* an instance with a longer queue is full for
+                                  it; 0: any will do. Under plan alone */
     int64_t now_us;
     uint32_t session; /* pool id of who served its session last, preferred a
                          little by the policy plan; POOL_NO_INSTANCE: none */
@@ -58,13 +61,14 @@ enum schedule_verdict {
     SCHEDULE_REJECT_TTFT,         /* no choice within the TTFT SLO */
     SCHEDULE_REJECT_TBT,          /* or the TBT SLO */
     SCHEDULE_REJECT_PRICE,        /* too much work for what it saves others */
+    SCHEDULE_REJECT_SHARE,        /* dispatch's: others have had less */
     SCHEDULE_NO_PREFILL_INSTANCE, /* none that could hold it is ready */
     SCHEDULE_NO_DECODE_INSTANCE,  /* none that could hold it is ready */
     SCHEDULE_DECODE_FULL,         /* no decode instance has room now */
     SCHEDULE_QUEUE_FULL,          /* every prefill queue is at its bound */
     SCHEDULE_TOO_LONG,            /* longer than any instance's KV */
 };
-#define SCHEDULE_VERDICTS 9
+#define SCHEDULE_VERDICTS 10
 
 /* A source of blocks [from_block, to_block) of a prompt: another instance, or a
  * slow tier of the prefill instance itself. */
@@ -152,6 +156,10 @@ bool schedule_predicts_decodes(const struct scheduler *scheduler);
 /* How many requests may pass one that waits for room: the policy's option
  * bypass; 0 without it. */
 uint32_t schedule_bypass(const struct scheduler *scheduler);
+
+/* Whether tenants' shares and priorities count: the policy's option shares;
+ * false without it. */
+bool schedule_shares(const struct scheduler *scheduler);
 
 /* Whether the admission policy accepts requests that miss their TTFT SLO. */
 bool schedule_admits_late(const struct scheduler *scheduler);

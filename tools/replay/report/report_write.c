@@ -138,6 +138,7 @@ const char *replay_reason_text(const char *reason)
         {"reject_slo_ttft", "no choice was to answer within the TTFT SLO"},
         {"reject_slo_tbt", "no choice was to decode within the TBT SLO"},
         {"reject_price", "too much work for what it would have saved others"},
+        {"reject_share", "its tenant had its share, and others had not"},
     };
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
         if (strcmp(all[i].reason, reason) == 0)

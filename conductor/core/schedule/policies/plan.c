@@ -66,6 +66,9 @@ static void estimate_at_least(const struct scheduler *s,
     out->at_least = true;
     out->split_block = out->local_blocks;
     out->last_prefill = i->last_prefill;
+    if (request->queue_most_us > 0 &&
+        out->queue_most_us > request->queue_most_us)
+        out->queue_full = true;
 }
 
 /* A worked-out candidate without blocks in slow tiers. */

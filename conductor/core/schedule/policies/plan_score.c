@@ -50,6 +50,9 @@ const struct policy_option plan_options[PLAN_OPTIONS] = {
     [PLAN_LINK_PRICE] = {"link_price", 0, 1e6, false, 1,
                          "seconds to add for each second of a link, and as "
                          "many for each transfer that waits for one"},
+    [PLAN_SHARES] = {"shares", 0, 1, true, 1,
+                     "1: once several tenants or priorities were seen, "
+                     "priorities and fair shares count; 0: they do not"},
     POLICY_PRICE_OPTIONS(1),
 };
 

@@ -1,0 +1,172 @@
+/* Standings of tenants. See share.h. */
+#include "conductor/core/share/share.h"
+
+#include <math.h>
+#include <string.h>
+
+#define FADE_EVERY_US 1000000
+#define PRICE_MOST 3.0
+
+/* Of those that have a share now: the sums that standings are made of. */
+struct sums {
+    double weight, used_us;
+    uint32_t n;
+};
+
+void share_init(struct share *share)
+{
+    memset(share, 0, sizeof(*share));
+    for (uint32_t i = 0; i < SHARE_TENANTS; i++)
+        share->tenants[i].weight = 1.0;
+}
+
+static bool is_active(const struct share_tenant *t, int64_t now_us)
+{
+    return t->seen &&
+           (t->waiting > 0 || now_us - t->asked_us < SHARE_WINDOW_US);
+}
+
+static void fade(struct share *s, int64_t now_us)
+{
+    double faded;
+
+    if (now_us - s->faded_us < FADE_EVERY_US)
+        return;
+    faded = exp((double)(s->faded_us - now_us) / SHARE_WINDOW_US);
+    for (uint32_t i = 0; i < SHARE_TENANTS; i++)
+        s->tenants[i].used_us *= faded;
+    s->faded_us = now_us;
+}
+
+/* Its place, or else one that can be taken; 0: there is none. */
+static uint32_t place_of(const struct share *s, uint64_t name, int64_t now_us)
+{
+    uint32_t free = 0;
+
+    for (uint32_t i = 1; name && i < SHARE_TENANTS; i++) {
+        const struct share_tenant *t = &s->tenants[i];
+
+        if (t->name == name)
+            return i;
+        if (!is_active(t, now_us) &&
+            (free == 0 || (t->seen && s->tenants[free].seen
+                               ? t->asked_us < s->tenants[free].asked_us
+                               : t->seen < s->tenants[free].seen)))
+            free = i;
+    }
+    return free;
+}
+
+/* The earliest priority of the last SHARE_PRIORITY_US, or longer. */
+static int32_t earliest(struct share_tenant *t, int64_t now_us)
+{
+    int64_t past_us = now_us - t->period_us;
+
+    if (past_us >= SHARE_PRIORITY_US) {
+        t->first[1] = past_us < 2 * SHARE_PRIORITY_US ? t->first[0] : INT32_MAX;
+        t->first[0] = INT32_MAX;
+        t->period_us = now_us;
+    }
+    return t->first[0] < t->first[1] ? t->first[0] : t->first[1];
+}
+
+uint32_t share_arrived(struct share *share, uint64_t name, double weight,
+                       int32_t priority, int64_t now_us)
+{
+    uint32_t place = place_of(share, name, now_us);
+    struct share_tenant *t = &share->tenants[place];
+
+    fade(share, now_us);
+    if (!t->seen || (place > 0 && t->name != name)) {
+        share->n_seen += !t->seen;
+        *t = (struct share_tenant){.name = place ? name : 0,
+                                   .seen = true,
+                                   .first = {INT32_MAX, INT32_MAX},
+                                   .period_us = now_us};
+    }
+    t->weight = place && weight > 0.0 ? weight : 1.0;
+    t->asked_us = now_us;
+    if (t->waiting == 0)
+        t->turn_us = fmax(t->turn_us, share->turn_us);
+    (void)earliest(t, now_us);
+    if (priority < t->first[0])
+        t->first[0] = priority;
+    share->matters = share->matters || share->n_seen > 1 || priority != 0;
+    return place;
+}
+
+void share_use(struct share *share, uint32_t place, double us, int64_t now_us)
+{
+    struct share_tenant *t = &share->tenants[place];
+
+    fade(share, now_us);
+    share->turn_us = fmax(share->turn_us, t->turn_us);
+    t->turn_us += us / t->weight;
+    t->used_us += us;
+}
+
+static struct sums sum(struct share *s, uint32_t place, int64_t now_us)
+{
+    struct sums sums = {.n = 0};
+
+    fade(s, now_us);
+    for (uint32_t i = 0; i < SHARE_TENANTS; i++) {
+        const struct share_tenant *t = &s->tenants[i];
+
+        if (i != place && !is_active(t, now_us))
+            continue;
+        sums.weight += t->weight;
+        sums.used_us += t->used_us;
+        sums.n++;
+    }
+    return sums;
+}
+
+static double standing(const struct share_tenant *t, const struct sums *sums)
+{
+    if (sums->used_us <= 0.0)
+        return 1.0;
+    return t->used_us * sums->weight / (t->weight * sums->used_us);
+}
+
+double share_standing(struct share *share, uint32_t place, int64_t now_us)
+{
+    struct sums sums = sum(share, place, now_us);
+
+    return standing(&share->tenants[place], &sums);
+}
+
+int64_t share_queue_us(struct share *share, uint32_t place, int32_t priority,
+                       int64_t slo_us, int64_t now_us)
+{
+    struct share_tenant *t = &share->tenants[place];
+    bool late = priority > earliest(t, now_us);
+    struct sums sums;
+    double had;
+
+    if (!share->matters || (!late && share->n_seen < 2))
+        return INT64_MAX;
+    if (slo_us <= 0)
+        return SHARE_QUEUE_US;
+    if (late)
+        return slo_us / 2;
+    /* A queue within an SLO is over soon, when a second one comes. */
+    sums = sum(share, place, now_us);
+    had = standing(t, &sums);
+    if (sums.n < 2 || had < 0.5)
+        return INT64_MAX;
+    return had < 1.0 ? slo_us / 4 * 3 : slo_us / 2;
+}
+
+double share_price(struct share *share, uint32_t place, int32_t priority,
+                   int64_t now_us)
+{
+    double times;
+
+    if (!share->matters)
+        return 1.0;
+    times = 2.0 * share_standing(share, place, now_us) - 1.0;
+    times = fmin(fmax(times, 0.0), PRICE_MOST);
+    return priority > earliest(&share->tenants[place], now_us) ? 2.0 * times
+                                                               : times;
+}

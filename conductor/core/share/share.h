@@ -1,0 +1,96 @@
+/*
+ * Who has had how much of the instances' time, and who therefore gives way.
+ *
+ * A tenant is whoever a request's key names. Its weight over the weights of all
+ * that asked in the last minute is its share; its standing is what it used of
+ * the time that was given out in the last minute, over its share. Below 1 it
+ * got less than its share.
+ *
+ * Nothing here has an effect until a second tenant or a priority was seen.
+ *
+ * A pure module: time is an argument, memory is fixed. Tenants beyond
+ * SHARE_TENANTS - 1, and requests without a key, share the first place.
+ */
+#ifndef CONDUCTOR_CORE_SHARE_SHARE_H
+#define CONDUCTOR_CORE_SHARE_SHARE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define SHARE_TENANTS 64u
+/* What was used fades over so long, and who did not ask for so long has no
+ * share. */
+#define SHARE_WINDOW_US 60000000
+/* How long a priority is remembered, at least. */
+#define SHARE_PRIORITY_US 600000000
+/* Without an SLO: the longest queue of an instance that takes more. */
+#define SHARE_QUEUE_US 2000000
+
+struct share_tenant {
+    uint64_t name; /* 0: free, or the first place */
+    bool seen;
+    double weight;     /* above 0 */
+    double used_us;    /* fading */
+    double turn_us;    /* work over weight, not fading: the lowest is next */
+    int64_t asked_us;  /* the last time */
+    uint32_t waiting;  /* requests of it in the wait list, kept by its owner */
+    int32_t first[2];  /* the earliest priority of this period, and of the one
+                          before; INT32_MAX: none */
+    int64_t period_us; /* its begin */
+};
+
+struct share {
+    struct share_tenant tenants[SHARE_TENANTS];
+    int64_t faded_us;
+    double turn_us;  /* the latest turn that anybody had */
+    uint32_t n_seen; /* places ever used */
+    bool matters;    /* a second tenant or a priority was seen, or is expected
+                      */
+};
+
+/* share_init(share): nobody was seen. */
+void share_init(struct share *share);
+
+/*
+ * A request of a tenant comes. Its place is the tenant's until it has nothing
+ * waiting and has not asked for SHARE_WINDOW_US.
+ *   name      a number of its key; 0: it has none.
+ *   weight    above 0; 0: 1. Requests in the first place have weight 1.
+ *   priority  earlier ones are lower.
+ * Returns its place. Cost: O(SHARE_TENANTS), which is fixed.
+ */
+uint32_t share_arrived(struct share *share, uint64_t name, double weight,
+                       int32_t priority, int64_t now_us);
+
+/* share_use(share, place, us, now_us): work was given to a request of the
+ * tenant, in microseconds of an instance. */
+void share_use(struct share *share, uint32_t place, double us, int64_t now_us);
+
+/* A tenant's standing: below 1 it had less than its share. 1 as long as nothing
+ * was given out. O(SHARE_TENANTS). */
+double share_standing(struct share *share, uint32_t place, int64_t now_us);
+
+/* Whose turn it is: the lowest first. Who had nothing waiting begins with the
+ * turn that others are at, so that he gets his share from then on, and no more
+ * for having been silent. */
+static inline double share_turn(const struct share *share, uint32_t place)
+{
+    return share->tenants[place].turn_us;
+}
+
+/*
+ * The longest queue that a request may be placed behind, so that those find
+ * room that had less than their share, or have an earlier priority.
+ *   slo_us  of its TTFT, what is left of it; 0: none.
+ * Returns microseconds of an instance; INT64_MAX: any queue.
+ */
+int64_t share_queue_us(struct share *share, uint32_t place, int32_t priority,
+                       int64_t slo_us, int64_t now_us);
+
+/* By how much the price of a request is multiplied: 0 where its tenant had less
+ * than half its share, 1 at its share, at most 3; twice as much for those whose
+ * tenant also sent earlier priorities. */
+double share_price(struct share *share, uint32_t place, int32_t priority,
+                   int64_t now_us);
+
+#endif

@@ -1,0 +1,404 @@
+/*
+ * Priorities and fair shares: whoever has work waiting gets at least half of
+ * his share of every minute, however much another one asks for. A greedy tenant
+ * floods some instances; the others ask as they please. Simulated with the
+ * scheduler and the queues of core, in whatever order the policy brings.
+ */
+#include <CUnit/Basic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "conductor/core/dispatch/dispatch.h"
+#include "tests/unit/cases.h"
+#include "traces/random.h"
+
+enum { BLOCK = 512, TENANTS = 3, MINUTES = 6, MOST = 60000, NODES = 2 };
+#define SECOND INT64_C(1000000)
+
+struct job {
+    struct dispatch_request r;
+    uint32_t tenant;
+    int64_t us;      /* of work */
+    int64_t done_us; /* -1: not yet */
+};
+
+/* prefill_us = 100 a token. */
+struct rig {
+    struct cost_model cost;
+    struct pool *pool;
+    struct prefix_index *index;
+    struct scheduler *scheduler;
+    struct dispatch dispatch;
+    struct job *jobs;
+    size_t n_jobs;
+    uint32_t nodes[NODES];
+    struct job *running[NODES];
+    int64_t until_us[NODES];
+    struct random_state random;
+    int64_t now_us;
+    uint32_t refused[TENANTS], sent[TENANTS];
+    /* Of each second: what was served, and whether somebody had work waiting
+     * all of it. */
+    int64_t served_us[TENANTS][MINUTES * 60];
+    bool idle[TENANTS][MINUTES * 60];
+};
+
+static void rig_init(struct rig *r, double shares, uint64_t seed)
+{
+    struct pool_config pool = pool_config_default;
+    struct prefix_index_config index = {.max_instances = NODES,
+                                        .max_bytes = 1 << 15};
+    const struct schedule_policy *plan = schedule_policy_by_name("plan");
+    double options[POLICY_OPTIONS_MAX];
+    struct schedule_config config = {.policy = plan, .options = options};
+
+    memset(r, 0, sizeof(*r));
+    policy_options_init(plan, options);
+    CU_ASSERT_EQUAL(policy_options_set(plan, options, "shares", shares), 0);
+    r->cost.prefill[1] = 100;
+    r->cost.range = (struct cost_model_range){1, 1 << 20, 1 << 20, 64, 1 << 30};
+    pool.max_instances = NODES;
+    pool.max_waiting = 4000;
+    pool.order = queue_order_by_name(
+        policy_queue_order(plan, options, QUEUE_ORDER_DEFAULT));
+    r->pool = pool_new(&pool);
+    r->index = prefix_index_new(&index);
+    r->scheduler = scheduler_new(
+        &config,
+        &(struct estimate_model){
+            .cost = &r->cost, .block_tokens = BLOCK, .kv_bytes_per_token = 1},
+        r->pool, r->index);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(r->scheduler);
+    for (int i = 0; i < NODES; i++) {
+        struct pool_instance_config node = {.role = ROLE_PREFILL,
+                                            .kv_capacity_tokens = 1 << 22,
+                                            .max_batch = 1,
+                                            .block_tokens = BLOCK};
+
+        CU_ASSERT_EQUAL(pool_add(r->pool, &node, &r->nodes[i]), 0);
+        CU_ASSERT_EQUAL(pool_set_health(r->pool, r->nodes[i], HEALTH_READY), 0);
+    }
+    dispatch_init(&r->dispatch);
+    r->dispatch.scheduler = r->scheduler;
+    r->jobs = calloc(MOST, sizeof(*r->jobs));
+    CU_ASSERT_PTR_NOT_NULL_FATAL(r->jobs);
+    random_init(&r->random, seed);
+    r->now_us = SECOND;
+}
+
+static void rig_fini(struct rig *r)
+{
+    free(r->jobs);
+    scheduler_free(r->scheduler);
+    prefix_index_free(r->index);
+    pool_free(r->pool);
+}
+
+static void note(struct job *j, struct rig *r,
+                 const struct dispatch_order *order)
+{
+    if (order->action == DISPATCH_REJECT) {
+        j->done_us = 0;
+        r->refused[j->tenant]++;
+    }
+    r->sent[j->tenant] += order->action == DISPATCH_SEND;
+}
+
+static struct job *come(struct rig *r, uint32_t tenant, double weight,
+                        int64_t us, int32_t priority, int64_t slo_us)
+{
+    struct job *j = &r->jobs[r->n_jobs];
+    struct dispatch_order order;
+
+    CU_ASSERT_FATAL(r->n_jobs < MOST);
+    *j = (struct job){
+        .r = {.ask = {.request_id = r->n_jobs++,
+                      .n_tokens = us / 100,
+                      .max_output_tokens = 1,
+                      .session = POOL_NO_INSTANCE},
+              .owner = j,
+              .arrived_us = r->now_us,
+              .slo_ttft_us = slo_us,
+              .tenant = tenant + 1,
+              .weight = weight,
+              .priority = priority},
+        .tenant = tenant,
+        .us = us,
+        .done_us = -1,
+    };
+    dispatch_place(&r->dispatch, &j->r, r->now_us, &order);
+    note(j, r, &order);
+    return j;
+}
+
+static void end(struct rig *r, int i)
+{
+    struct job *j = r->running[i];
+
+    CU_ASSERT_EQUAL(pool_prefill_done(r->pool, r->nodes[i], j->r.ask.request_id,
+                                      j->us, r->now_us),
+                    0);
+    j->done_us = r->now_us;
+    r->running[i] = NULL;
+    dispatch_forget(&r->dispatch, &j->r);
+    dispatch_freed(&r->dispatch);
+}
+
+static void begin(struct rig *r, int i)
+{
+    const struct pool_instance *in = pool_get(r->pool, r->nodes[i]);
+    int at = queue_pick(in->order, in->queue, in->n_waiting, r->now_us);
+    uint64_t id;
+
+    if (at < 0)
+        return;
+    id = in->waiting[at].request_id;
+    CU_ASSERT_EQUAL(pool_prefill_started(r->pool, r->nodes[i], id, r->now_us),
+                    0);
+    r->running[i] = &r->jobs[id];
+    r->until_us[i] = r->now_us + r->jobs[id].us;
+}
+
+static void note_second(struct rig *r, size_t second)
+{
+    for (uint32_t t = 0; t < TENANTS; t++) {
+        r->idle[t][second] = true;
+        for (size_t i = 0; i < r->n_jobs && r->idle[t][second]; i++)
+            r->idle[t][second] =
+                r->jobs[i].tenant != t || r->jobs[i].done_us >= 0;
+    }
+}
+
+/* Ten times a second. */
+static void step(struct rig *r)
+{
+    struct dispatch_order order;
+    struct dispatch_request *next;
+    size_t second;
+
+    r->now_us += SECOND / 10;
+    second = (size_t)(r->now_us / SECOND - 1);
+    for (int i = 0; i < NODES; i++) {
+        if (r->running[i] && r->now_us >= r->until_us[i])
+            end(r, i);
+        if (!r->running[i])
+            begin(r, i);
+    }
+    while ((next = dispatch_next(&r->dispatch, r->now_us, &order)))
+        note(next->owner, r, &order);
+    for (int i = 0; i < NODES; i++)
+        if (r->running[i] && second < MINUTES * 60)
+            r->served_us[r->running[i]->tenant][second] += SECOND / 10;
+    if (r->now_us % SECOND == 0 && second < MINUTES * 60)
+        note_second(r, second);
+}
+
+/* Of all minutes in which a tenant always had work waiting: the least part of
+ * its share that it got. Its share is among those who had work at all. */
+static double worst_minute(const struct rig *r, uint32_t tenant,
+                           const double weights[TENANTS])
+{
+    double all = 0.0, worst = 1e9;
+
+    for (uint32_t t = 0; t < TENANTS; t++)
+        all += weights[t];
+    for (size_t at = 0; at + 60 <= MINUTES * 60; at++) {
+        int64_t got_us = 0;
+        bool idle = false;
+
+        for (size_t s = at; s < at + 60; s++) {
+            got_us += r->served_us[tenant][s];
+            idle = idle || r->idle[tenant][s];
+        }
+        double share = 60.0 * NODES * SECOND * weights[tenant] / all;
+        if (!idle && (double)got_us / share < worst)
+            worst = (double)got_us / share;
+    }
+    return worst;
+}
+
+/* Tenant 0 always has 200 s of work more than is done; 1 asks now and then, for
+ * a burst of long requests at times; 2 likewise for others. */
+static void flood(struct rig *r, const double weights[TENANTS], int64_t slo_us)
+{
+    int64_t owed_us = 0;
+
+    for (int64_t tick = 0; tick < MINUTES * 600; tick++) {
+        while (owed_us < 200 * SECOND + tick * NODES * SECOND / 10) {
+            int64_t us = 50000 + (int64_t)random_below(&r->random, 1000000);
+
+            owed_us += us;
+            come(r, 0, weights[0], us, 0, slo_us);
+        }
+        for (uint32_t t = 1; t < TENANTS; t++) {
+            uint64_t n = random_below(&r->random, 600) == 0
+                             ? 60
+                             : random_below(&r->random, 50) == 0;
+
+            while (n-- > 0)
+                come(r, t, weights[t],
+                     100000 + (int64_t)random_below(&r->random, t * 4000000), 0,
+                     slo_us);
+        }
+        step(r);
+    }
+}
+
+static double run(double shares, const double weights[TENANTS], uint64_t seed)
+{
+    struct rig *r = malloc(sizeof(*r));
+    double worst = 1e9;
+
+    CU_ASSERT_PTR_NOT_NULL_FATAL(r);
+    rig_init(r, shares, seed);
+    /* All are known. */
+    for (uint32_t t = 0; t < TENANTS; t++)
+        come(r, t, weights[t], 100000, 0, 0);
+    flood(r, weights, 0);
+    for (uint32_t t = 0; t < TENANTS; t++) {
+        double least = worst_minute(r, t, weights);
+
+        printf(" %.2f", least > 1e8 ? -1.0 : least);
+        worst = least < worst ? least : worst;
+    }
+    rig_fini(r);
+    free(r);
+    return worst;
+}
+
+static const double cases[][TENANTS] = {{1, 1, 1}, {1, 3, 2}, {4, 1, 1}};
+
+static void test_greedy(void)
+{
+    for (uint64_t seed = 1; seed <= cases_of(20); seed++)
+        for (size_t c = 0; c < sizeof(cases) / sizeof(*cases); c++) {
+            printf("\n    seed %u, weights %g %g %g, least of a share:",
+                   (unsigned)seed, cases[c][0], cases[c][1], cases[c][2]);
+            CU_ASSERT(run(1, cases[c], seed) >= 0.5);
+        }
+    printf("\n    without shares, seed 1:");
+    CU_ASSERT(run(0, cases[0], 1) < 0.5);
+}
+
+/* With a TTFT SLO the flood is refused first, and whoever asks seldom hardly
+ * ever: the queues have room for him. */
+static void test_slo(void)
+{
+    static const double weights[TENANTS] = {1, 1, 1};
+
+    for (uint64_t seed = 1; seed <= cases_of(5); seed++)
+        for (double shares = 0; shares <= 1; shares++) {
+            struct rig *r = malloc(sizeof(*r));
+            double asked, refused;
+
+            CU_ASSERT_PTR_NOT_NULL_FATAL(r);
+            rig_init(r, shares, seed);
+            for (int64_t tick = 0; tick < MINUTES * 600; tick++) {
+                for (int n = 0; n < 2; n++)
+                    come(r, 0, weights[0],
+                         50000 + (int64_t)random_below(&r->random, 1000000), 0,
+                         20 * SECOND);
+                if (random_below(&r->random, 100) == 0)
+                    come(r, 1, weights[1],
+                         1000000 + (int64_t)random_below(&r->random, 8000000),
+                         0, 20 * SECOND);
+                step(r);
+            }
+            refused = r->refused[1];
+            asked = refused + r->sent[1];
+            printf("\n    seed %u, shares %g: refused %u of %u, of the "
+                   "flood %u of %u",
+                   (unsigned)seed, shares, (unsigned)refused, (unsigned)asked,
+                   r->refused[0], r->refused[0] + r->sent[0]);
+            CU_ASSERT(shares == 0 ? refused > 0.5 * asked
+                                  : refused <= 0.25 * asked);
+            rig_fini(r);
+            free(r);
+        }
+}
+
+/* Of one tenant the earlier priority comes first. */
+static void test_priority(void)
+{
+    struct rig *r = malloc(sizeof(*r));
+    struct job *urgent, *late[50];
+
+    CU_ASSERT_PTR_NOT_NULL_FATAL(r);
+    rig_init(r, 1, 1);
+    (void)come(r, 0, 1, 100000, -1, 0);
+    for (int i = 0; i < 50; i++)
+        late[i] = come(r, 0, 1, 1000000, i % 2, 0);
+    urgent = come(r, 0, 1, 500000, -1, 0);
+    for (int i = 0; i < 400; i++)
+        step(r);
+    CU_ASSERT(urgent->done_us > 0 && urgent->done_us < 6 * SECOND);
+    for (int i = 10; i < 50; i += 2)
+        CU_ASSERT(late[i]->done_us > 0 && late[i]->done_us < late[49]->done_us);
+    rig_fini(r);
+    free(r);
+}
+
+/* More tenants than places: the rest share the first one. */
+static void test_places(void)
+{
+    struct share s;
+
+    share_init(&s);
+    CU_ASSERT_EQUAL(share_arrived(&s, 0, 5, 0, SECOND), 0);
+    CU_ASSERT_FALSE(s.matters);
+    for (uint64_t t = 1; t < SHARE_TENANTS; t++)
+        CU_ASSERT_EQUAL(share_arrived(&s, t, 2, 0, SECOND), t);
+    CU_ASSERT(s.matters);
+    CU_ASSERT_EQUAL(share_arrived(&s, 1000, 2, 0, 2 * SECOND), 0);
+    CU_ASSERT_EQUAL(s.tenants[0].weight, 1.0);
+    CU_ASSERT_EQUAL(share_arrived(&s, 7, 2, 0, 2 * SECOND), 7);
+    /* Who waits, or asked within the minute, keeps his place. */
+    s.tenants[1].waiting = 1;
+    CU_ASSERT_EQUAL(share_arrived(&s, 1000, 2, 0, 61 * SECOND), 2);
+    CU_ASSERT_EQUAL(share_arrived(&s, 7, 2, 0, 61 * SECOND), 7);
+    CU_ASSERT_EQUAL(share_arrived(&s, 1, 2, 0, 61 * SECOND), 1);
+}
+
+/* Random lines against the slow search for the first. */
+static void test_line(void)
+{
+    static struct line_node nodes[200];
+    struct line_node *first = NULL;
+    bool in[200] = {false};
+    struct random_state random;
+
+    random_init(&random, 1);
+    for (uint64_t i = 0; i < cases_of(20000); i++) {
+        uint32_t at = random_below(&random, 200);
+        struct line_node *best = NULL;
+
+        if (in[at]) {
+            line_remove(&first, &nodes[at]);
+        } else {
+            nodes[at].priority = (int32_t)random_below(&random, 4) - 2;
+            nodes[at].seq = i;
+            line_add(&first, &nodes[at]);
+        }
+        in[at] = !in[at];
+        for (uint32_t n = 0; n < 200; n++)
+            if (in[n] && (!best || line_before(&nodes[n], best)))
+                best = &nodes[n];
+        CU_ASSERT_PTR_EQUAL(first, best);
+    }
+}
+
+int main(void)
+{
+    CU_initialize_registry();
+    CU_pSuite suite = CU_add_suite("share", NULL, NULL);
+    CU_add_test(suite, "greedy", test_greedy);
+    CU_add_test(suite, "slo", test_slo);
+    CU_add_test(suite, "priority", test_priority);
+    CU_add_test(suite, "places", test_places);
+    CU_add_test(suite, "line", test_line);
+    CU_basic_run_tests();
+    unsigned failed = CU_get_number_of_failures();
+    CU_cleanup_registry();
+    return failed ? 1 : 0;
+}
