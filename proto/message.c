@@ -184,7 +184,9 @@ static void msg_prefill_fields(struct codec *c, struct msg_prefill *m)
     codec_u32(c, &m->max_tokens);
     codec_u64(c, &m->cost_us);
     codec_u64(c, &m->due_us);
-    codec_require(c, m->cost_us < INT64_MAX / 2 && m->due_us < INT64_MAX / 2);
+    codec_u64(c, &m->ready_us);
+    codec_require(c, m->cost_us < INT64_MAX / 2 && m->due_us < INT64_MAX / 2 &&
+                         m->ready_us < INT64_MAX / 2);
     codec_str(c, m->decode_host, sizeof(m->decode_host));
     codec_u16(c, &m->decode_port);
     codec_u8(c, &m->load_mode);

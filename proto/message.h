@@ -163,8 +163,9 @@ struct msg_source {
 struct msg_prefill {
     uint64_t key_seed; /* block_key_seed() of model, adapter and tenant */
     uint32_t max_tokens;
-    uint64_t cost_us; /* what it is predicted to take; 0: not known */
-    uint64_t due_us;  /* from now until its first token is due; 0: no SLO */
+    uint64_t cost_us;  /* what it is predicted to take; 0: not known */
+    uint64_t due_us;   /* from now until its first token is due; 0: no SLO */
+    uint64_t ready_us; /* from now until its blocks are expected; 0: at once */
     /* Where the KV goes; "" = nowhere, or it stays here (role both). */
     char decode_host[MSG_HOST_MAX];
     uint16_t decode_port;

@@ -3,8 +3,21 @@
  * many prefill tokens as its budget leaves; while there is nothing to prefill,
  * decode steps run on as one event until the batch changes.
  */
+#include <errno.h>
+
 #include "sim/decode.h"
 #include "sim/internal.h"
+
+/* The queue's order may wait for one that is about to be ready. */
+static void look_again(struct sim *sim, struct sim_node *node)
+{
+    int64_t at_us = queue_look_us(sim->order, node->queue.items, node->queue.n,
+                                  sim->now_us);
+
+    if (at_us != INT64_MAX &&
+        links_delay(sim->links, SIM_FLOW_LOOK, node, sim->now_us, at_us) < 0)
+        sim_fail(sim, -ENOMEM, "out of memory");
+}
 
 static void begin_step(struct sim *sim, struct sim_node *node)
 {
@@ -17,6 +30,8 @@ static void begin_step(struct sim *sim, struct sim_node *node)
         sim_decode_join(sim, node);
     if ((node->role & ROLE_PREFILL) != 0)
         us = sim_prefill_form(sim, node, &node->computes);
+    if (!node->computes)
+        look_again(sim, node);
     node->in_step = node->computes || b->n > 0;
     if (!node->in_step)
         return;

@@ -31,6 +31,9 @@ static void end_flow(struct sim *sim, uint32_t id)
     case SIM_FLOW_LOAD:
         sim_load_sent(sim, &end);
         break;
+    case SIM_FLOW_LOOK:
+        sim_mark_node(sim, end.what);
+        break;
     case SIM_FLOW_AGAIN:
         sim_ask_again(sim, end.what);
         break;

@@ -94,6 +94,14 @@ static uint64_t due_in_us(const struct service_request *request)
     return left_us > 1 ? (uint64_t)left_us : 1;
 }
 
+/* How long from now until its blocks are expected; 0: they are there. */
+static uint64_t ready_in_us(const struct service_request *request)
+{
+    int64_t left_us = request->attempt.plan.ready_us - clock_now_us();
+
+    return left_us > 0 ? (uint64_t)left_us : 0;
+}
+
 static void send_prefill(struct service_request *request,
                          const struct worker *p)
 {
@@ -104,6 +112,7 @@ static void send_prefill(struct service_request *request,
         .max_tokens = request->prompt.max_tokens,
         .cost_us = (uint64_t)request->attempt.plan.prefill_us,
         .due_us = due_in_us(request),
+        .ready_us = ready_in_us(request),
         .n_tokens = request->prompt.n_tokens,
         .tokens = (const uint8_t *)request->prompt.tokens,
     };

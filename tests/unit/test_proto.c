@@ -151,6 +151,7 @@ static void encode_all(struct wire_buf *b)
                               .max_tokens = 7,
                               .cost_us = 8,
                               .due_us = 9,
+                              .ready_us = 10,
                               .decode_host = "::1",
                               .decode_port = 1,
                               .load_mode = PROTO_LOAD_BOTH,
@@ -227,7 +228,7 @@ static void test_sources(void)
 {
     struct msg_prefill good = {.load_mode = PROTO_LOAD_LAYERWISE,
                                .n_sources = MSG_SOURCES_MAX};
-    struct msg_prefill bad[9], out;
+    struct msg_prefill bad[10], out;
     struct wire_buf b;
 
     for (uint32_t i = 0; i < MSG_SOURCES_MAX; i++)
@@ -235,7 +236,7 @@ static void test_sources(void)
             (struct msg_source){i == 2 ? PROTO_SOURCE_DISK : PROTO_SOURCE_PEER,
                                 "h", (uint16_t)i, i, 2 * i};
     good.sources[2].host[0] = '\0';
-    for (size_t i = 0; i < 9; i++)
+    for (size_t i = 0; i < 10; i++)
         bad[i] = good;
     bad[0].load_mode = PROTO_LOAD_COUNT;
     bad[1].n_sources = MSG_SOURCES_MAX + 1;
@@ -246,6 +247,7 @@ static void test_sources(void)
     bad[6].sources[1].from_block = 3;
     bad[7].cost_us = INT64_MAX;
     bad[8].due_us = UINT64_MAX;
+    bad[9].ready_us = UINT64_MAX;
     wire_buf_init(&b, 4096);
     msg_prefill_pack(&b, 7, &good);
     CU_ASSERT_EQUAL_FATAL(msg_prefill_unpack(b.data + FRAME_HEADER_BYTES,
@@ -256,7 +258,7 @@ static void test_sources(void)
     CU_ASSERT_STRING_EQUAL(out.sources[3].host, "h");
     CU_ASSERT_EQUAL(out.sources[2].kind, PROTO_SOURCE_DISK);
     CU_ASSERT_EQUAL(out.sources[3].to_block, 6);
-    for (size_t i = 0; i < 9; i++) {
+    for (size_t i = 0; i < 10; i++) {
         wire_buf_reset(&b);
         msg_prefill_pack(&b, 7, &bad[i]);
         CU_ASSERT_EQUAL(msg_prefill_unpack(b.data + FRAME_HEADER_BYTES,

@@ -378,6 +378,35 @@ static bool obvious_may_run(const struct obvious *o, size_t place,
     return o->in[place];
 }
 
+/* Whether it waits for a shorter one instead of beginning `next`. */
+static bool obvious_waits(const struct obvious *o,
+                          const struct queue_item *next, int64_t now_us)
+{
+    for (size_t k = 0; k < o->n; k++) {
+        const struct queue_item *late = &o->items[k];
+        int64_t at_us = late->ready_at_us == QUEUE_NOT_READY
+                            ? late->expected_us
+                            : late->ready_at_us;
+        int64_t end_us = at_us;
+        bool all_in_time = true;
+
+        if (late->ready_at_us <= now_us || at_us <= now_us ||
+            at_us - now_us > late->cost_us ||
+            16 * (at_us - now_us) > next->cost_us - late->cost_us ||
+            50 * late->cost_us + late->arrived_us >
+                50 * next->cost_us + next->arrived_us)
+            continue;
+        for (size_t i = 0; i < o->n; i++)
+            end_us += o->items[i].cost_us;
+        for (size_t i = 0; i < o->n; i++)
+            if (o->items[i].has_slo && end_us > o->items[i].deadline_us)
+                all_in_time = false;
+        if (all_in_time)
+            return true;
+    }
+    return false;
+}
+
 static int obvious_pick(struct obvious *o, int64_t now_us)
 {
     const struct queue_item *best = NULL;
@@ -403,7 +432,8 @@ static int obvious_pick(struct obvious *o, int64_t now_us)
             (i->cost_us == best->cost_us && i->arrival_seq < best->arrival_seq))
             best = i;
     }
-    return best ? (int)(best - o->items) : -1;
+    return best && !obvious_waits(o, best, now_us) ? (int)(best - o->items)
+                                                   : -1;
 }
 
 /* Queues of one SLO, of several and of none, from easy to hopeless. */
@@ -423,13 +453,17 @@ static struct queue_item draw_due(uint64_t *state, uint64_t seq, uint64_t n,
         i.piece_us = i.cost_us;
     if (draw(state, 8) == 0)
         i.ready_at_us = 900 + (int64_t)draw(state, 200);
+    if (draw(state, 4) == 0) {
+        i.ready_at_us = QUEUE_NOT_READY;
+        i.expected_us = 995 + (int64_t)draw(state, 15);
+    }
     return i;
 }
 
 static void check_picks(uint64_t seed)
 {
     const struct queue_order *order = queue_order_by_name("shortest_first");
-    uint64_t rng = seed;
+    uint64_t rng = seed, n_waits = 0;
 
     for (int round = 0; round < 20000; round++) {
         struct queue_item items[64];
@@ -449,6 +483,7 @@ static void check_picks(uint64_t seed)
         }
         got = queue_pick(order, items, o.n, 1000);
         expected = obvious_pick(&o, 1000);
+        n_waits += got < 0 && o.n_due > 0;
         if (got != expected) {
             printf("\nseed %llu, round %d: item %d of %zu, not %d\n",
                    (unsigned long long)seed, round, got, o.n, expected);
@@ -456,7 +491,39 @@ static void check_picks(uint64_t seed)
             return;
         }
     }
-    CU_PASS("the picks agree");
+    CU_ASSERT_TRUE(n_waits > 100);
+}
+
+/* It waits a little for a short one, not for one that does not come. */
+static void test_short_wait(void)
+{
+    const struct queue_order *order = queue_order_by_name("shortest_first");
+    struct queue_item items[] = {
+        {.arrival_seq = 1, .cost_us = 4000, .deadline_us = INT64_MAX / 2},
+        {.arrival_seq = 2,
+         .ready_at_us = QUEUE_NOT_READY,
+         .expected_us = 1100,
+         .cost_us = 200,
+         .deadline_us = INT64_MAX / 2}};
+
+    CU_ASSERT_EQUAL(queue_pick(order, items, 2, 1000), -1);
+    CU_ASSERT_EQUAL(queue_look_us(order, items, 2, 1000), 1100);
+    CU_ASSERT_EQUAL(queue_look_us(order, items + 1, 1, 1000), INT64_MAX);
+    CU_ASSERT_EQUAL(queue_look_us(fifo(), items, 2, 1000), INT64_MAX);
+    /* It is late. */
+    CU_ASSERT_EQUAL(queue_pick(order, items, 2, 1100), 0);
+    CU_ASSERT_EQUAL(queue_look_us(order, items, 2, 1100), INT64_MAX);
+    /* Longer than it takes; than the share of the other. */
+    CU_ASSERT_EQUAL(queue_pick(order, items, 2, 899), 0);
+    items[1].cost_us = 2500;
+    CU_ASSERT_EQUAL(queue_pick(order, items, 2, 1000), 0);
+    items[1].cost_us = 200;
+    /* Somebody would get late. */
+    items[0].has_slo = true;
+    items[0].deadline_us = 5299;
+    CU_ASSERT_EQUAL(queue_pick(order, items, 2, 1000), 0);
+    items[0].deadline_us = 5300;
+    CU_ASSERT_EQUAL(queue_pick(order, items, 2, 1000), -1);
 }
 
 static void test_pick_shortest(void)
@@ -465,14 +532,27 @@ static void test_pick_shortest(void)
         check_picks(seed);
 }
 
+/* When the first of those that are not ready will be. */
+static int64_t next_ready_us(const struct queue_item *items, size_t n,
+                             int64_t now_us)
+{
+    int64_t next_us = INT64_MAX;
+
+    for (size_t i = 0; i < n; i++)
+        if (items[i].ready_at_us > now_us && items[i].ready_at_us < next_us)
+            next_us = items[i].ready_at_us;
+    return next_us;
+}
+
 /* Serves random arrivals, each taken if all that waits and itself would be done
- * by its deadline, or without an SLO: none with an SLO may get late. */
+ * by its deadline, or without an SLO: none with an SLO may get late. Some
+ * without one get ready later, and may be waited for. */
 static void check_promises(uint64_t seed)
 {
     enum { MOST = 256 };
     const struct queue_order *order = queue_order_by_name("shortest_first");
     struct queue_item items[MOST];
-    uint64_t rng = seed, n_taken = 0, n_passed = 0;
+    uint64_t rng = seed, n_taken = 0, n_passed = 0, n_idle = 0;
     int64_t now_us = 0, left_until_us = 0, waiting_us = 0;
     size_t n = 0;
 
@@ -485,6 +565,16 @@ static void check_promises(uint64_t seed)
         while (n > 0 && left_until_us <= now_us) {
             int next = queue_pick(order, items, n, left_until_us);
 
+            if (next < 0) {
+                int64_t at_us = next_ready_us(items, n, left_until_us);
+
+                n_idle +=
+                    queue_look_us(order, items, n, left_until_us) < INT64_MAX;
+                left_until_us = at_us < now_us ? at_us : now_us;
+                if (at_us > now_us)
+                    break;
+                continue;
+            }
             left_until_us += items[next].cost_us;
             waiting_us -= items[next].cost_us;
             n_passed += items[next].arrival_seq != items[0].arrival_seq;
@@ -506,6 +596,8 @@ static void check_promises(uint64_t seed)
         item.has_slo = draw(&rng, 4) > 0;
         item.arrived_us = now_us;
         item.deadline_us = now_us + (item.has_slo ? slo_us : 3000);
+        if (!item.has_slo)
+            item.ready_at_us = now_us + (int64_t)draw(&rng, 80);
         if (n == MOST ||
             (item.has_slo && left_us + waiting_us + item.cost_us > slo_us))
             continue;
@@ -515,6 +607,7 @@ static void check_promises(uint64_t seed)
     }
     CU_ASSERT_TRUE(n_taken > 1000);
     CU_ASSERT_TRUE(n_passed > 100);
+    CU_ASSERT_TRUE(n_idle > 0);
 }
 
 static void test_promises(void)
@@ -535,6 +628,7 @@ int main(void)
     CU_add_test(suite, "wait long", test_wait_long);
     CU_add_test(suite, "random waits", test_random_waits);
     CU_add_test(suite, "pick shortest", test_pick_shortest);
+    CU_add_test(suite, "short wait", test_short_wait);
     CU_add_test(suite, "promises", test_promises);
     CU_basic_run_tests();
     unsigned failed = CU_get_number_of_failures();

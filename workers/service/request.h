@@ -86,6 +86,7 @@ struct request_turn {
     int64_t arrival_us;
     int64_t cost_us;     /* as the conductor predicts it; 0: not known */
     int64_t deadline_us; /* of its first token; 0: no SLO */
+    int64_t expected_us; /* when its blocks are, as the conductor predicts it */
     int64_t started_us;
     int64_t came_us;  /* the engine was free for it, but its load had not come;
                           0: that did not happen */

@@ -111,6 +111,7 @@ static int on_prefill(struct worker *w, uint64_t id, const uint8_t *payload,
     r->turn.cost_us = (int64_t)m.cost_us;
     if (m.due_us > 0)
         r->turn.deadline_us = r->turn.arrival_us + (int64_t)m.due_us;
+    r->turn.expected_us = r->turn.arrival_us + (int64_t)m.ready_us;
     if (batch_enqueue(w->batch, r) < 0) {
         request_free(r);
         snprintf(text, sizeof(text), "the queue is full: %u prefills wait",

@@ -18,6 +18,16 @@
 #define TICK_US 100000
 #define OUT_BYTES (16u << 20)
 
+/* The queue's order may wait for a prefill that is about to be ready. */
+static void look_again(struct worker *w)
+{
+    int64_t now_us = clock_now_us();
+    int64_t at_us = batch_look_us(w->batch, now_us);
+
+    if (at_us != INT64_MAX)
+        (void)event_loop_wait(w->poke, at_us - now_us);
+}
+
 /* Hands the next step to the compute thread, if it is idle and there is one.
  */
 static void next_step(struct worker *w)
@@ -27,8 +37,10 @@ static void next_step(struct worker *w)
     if (batch_thread_busy(w->thread))
         return;
     uint32_t n = batch_form(w->batch, clock_now_us(), &segments);
-    if (n == 0)
+    if (n == 0) {
+        look_again(w);
         return;
+    }
     bool watch = false;
     w->step = segments;
     w->n_step = n;

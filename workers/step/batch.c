@@ -244,6 +244,12 @@ uint32_t batch_form(struct batch *b, int64_t now_us,
     return b->n_segments;
 }
 
+int64_t batch_look_us(struct batch *b, int64_t now_us)
+{
+    return queue_look_us(b->order, b->items, batch_list_waiting(b, false),
+                         now_us);
+}
+
 static void end_prefill(struct batch *b, struct request *r)
 {
     r->n_output = 1;

@@ -100,6 +100,11 @@ bool batch_remove(struct batch *b, struct request *r);
 uint32_t batch_form(struct batch *b, int64_t now_us,
                     struct engine_segment **segments);
 
+/* When to form a step again although nothing happens, after batch_form() made
+ * none: the queue's order waits for a prefill that may be late. INT64_MAX:
+ * never. O(waiting). */
+int64_t batch_look_us(struct batch *b, int64_t now_us);
+
 /* Take in the outcome of the step: `rc` is what engine_step returned. */
 void batch_complete(struct batch *b, int rc);
 

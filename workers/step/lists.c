@@ -79,6 +79,7 @@ uint32_t batch_list_waiting(struct batch *b, bool only_taken)
         b->items[n] = (struct queue_item){
             .arrival_seq = r->turn.seq,
             .ready_at_us = r->load.held_back ? QUEUE_NOT_READY : 0,
+            .expected_us = r->turn.expected_us,
             .cost_us =
                 r->turn.cost_us > 0 ? r->turn.cost_us : r->prompt.n_tokens,
             .arrived_us = r->turn.arrival_us,

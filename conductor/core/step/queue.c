@@ -111,3 +111,19 @@ int queue_pick(const struct queue_order *order, const struct queue_item *items,
 {
     return order->pick(items, n, now_us);
 }
+
+int64_t queue_look_us(const struct queue_order *order,
+                      const struct queue_item *items, size_t n, int64_t now_us)
+{
+    int64_t look_us = INT64_MAX;
+    bool waits = false;
+
+    for (size_t i = 0; !order->by_age && i < n; i++) {
+        int64_t at_us = queue_expected_us(&items[i]);
+
+        waits |= items[i].ready_at_us <= now_us;
+        if (at_us > now_us && at_us < look_us)
+            look_us = at_us;
+    }
+    return waits ? look_us : INT64_MAX;
+}

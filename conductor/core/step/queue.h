@@ -25,6 +25,8 @@ struct queue_item {
     int64_t ready_at_us;  /* its blocks are there, and it can be served from
                              then on. A worker says 0, or QUEUE_NOT_READY
                              while it still loads */
+    int64_t expected_us;  /* QUEUE_NOT_READY: when its blocks are expected; 0:
+                             not known */
     int64_t cost_us;      /* estimated time of service */
     int64_t piece_us;     /* of its next chunk, behind which others may go
                              first; 0: it is computed as a whole */
@@ -36,6 +38,13 @@ struct queue_item {
                                  could be computed; 0: it loads nothing. A
                                  worker says QUEUE_NOT_READY while it loads */
 };
+
+/* When an item is or will be ready, as far as it is known; 0: it is not. */
+static inline int64_t queue_expected_us(const struct queue_item *item)
+{
+    return item->ready_at_us == QUEUE_NOT_READY ? item->expected_us
+                                                : item->ready_at_us;
+}
 
 /* The sums over a queue's items; code that changes the queue keeps them up to
  * date. */
@@ -80,10 +89,19 @@ const char *queue_order_name(size_t i);
 /*
  * Which item an idle instance serves next.
  *   items  (n), borrowed, in any sequence.
- * Returns its index, or -1: none is ready at now_us. Cost: O(n).
+ * Returns its index, or -1: none is ready at now_us, or it is worth waiting for
+ * one that soon is. Cost: O(n).
  */
 int queue_pick(const struct queue_order *order, const struct queue_item *items,
                size_t n, int64_t now_us);
+
+/*
+ * When to pick again although nothing happens, after queue_pick() returned -1:
+ * what the order waits for may be late.
+ * Returns a time behind now_us; INT64_MAX: never. Cost: O(n).
+ */
+int64_t queue_look_us(const struct queue_order *order,
+                      const struct queue_item *items, size_t n, int64_t now_us);
 
 /*
  * How long from now_us until `item` would begin, if it joined `items` and no

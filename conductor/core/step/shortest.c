@@ -3,6 +3,7 @@
 
 #define AGE_WEIGHT 50 /* so much waiting counts as 1 of cost */
 #define DROPPED UINT32_MAX
+#define WAIT_SHARE 16 /* it waits 1 for what saves so much */
 #define PASSED_MAX 32 /* by those that an estimate looks at one by one */
 
 struct guard {
@@ -192,7 +193,49 @@ static int shortest_ready(const struct queue_item *items, size_t n,
     return best;
 }
 
-int shortest_pick(const struct queue_item *items, size_t n, int64_t now_us)
+/* Rule 4, but for those with an SLO. */
+static bool worth_waiting(const struct queue_item *late,
+                          const struct queue_item *next, int64_t now_us)
+{
+    int64_t wait_us = queue_expected_us(late) - now_us;
+
+    return wait_us > 0 && wait_us <= late->cost_us &&
+           wait_us <= (next->cost_us - late->cost_us) / WAIT_SHARE &&
+           ranks_before(late, next);
+}
+
+/* How much later all may begin, so that none with an SLO gets late. */
+static int64_t spare_us(const struct queue_item *items, size_t n,
+                        int64_t now_us)
+{
+    int64_t due_us = INT64_MAX, end_us = now_us;
+
+    for (size_t i = 0; i < n; i++) {
+        end_us += items[i].cost_us;
+        if (items[i].has_slo && items[i].deadline_us < due_us)
+            due_us = items[i].deadline_us;
+    }
+    return due_us == INT64_MAX ? INT64_MAX : due_us - end_us;
+}
+
+/* Whether it waits instead of beginning items[next]. */
+static bool waits(const struct queue_item *items, size_t n, int next,
+                  int64_t now_us)
+{
+    int64_t wait_us = INT64_MAX;
+
+    for (size_t i = 0; i < n; i++) {
+        int64_t in_us = queue_expected_us(&items[i]) - now_us;
+
+        if (items[i].ready_at_us > now_us && in_us < wait_us &&
+            worth_waiting(&items[i], &items[next], now_us))
+            wait_us = in_us;
+    }
+    return wait_us != INT64_MAX && wait_us <= spare_us(items, n, now_us);
+}
+
+/* By rules 1 to 3. */
+static int best_ready(const struct queue_item *items, size_t n, int64_t now_us)
 {
     struct guard g;
     size_t best;
@@ -210,6 +253,13 @@ int shortest_pick(const struct queue_item *items, size_t n, int64_t now_us)
     best = best_protected(&g, now_us);
     return best < g.n ? (int)g.by_deadline[best]
                       : shortest_ready(items, n, now_us);
+}
+
+int shortest_pick(const struct queue_item *items, size_t n, int64_t now_us)
+{
+    int next = best_ready(items, n, now_us);
+
+    return next >= 0 && waits(items, n, next, now_us) ? -1 : next;
 }
 
 /* The first of those that rank behind `last`, by rank; NULL: none. */
@@ -245,10 +295,11 @@ int64_t shortest_begin_us(const struct queue_item *items, size_t n,
     }
     *behind = (uint32_t)n - n_ahead;
     start_us += ahead_us;
-    /* Whoever is not there when the instance is free waits for the next one. */
+    /* Whoever is not there when the instance is free waits for the next one,
+     * or that for him. */
     for (int i = 0; i < PASSED_MAX && item->ready_at_us > start_us; i++) {
         last = next_behind(items, n, last);
-        if (!last)
+        if (!last || worth_waiting(item, last, start_us))
             break;
         start_us += last->cost_us;
         *behind -= *behind > 0;

@@ -18,10 +18,14 @@
  *   3. Of these the smallest cost + arrival / 50 runs: a second of waiting
  *      counts as 20 ms less to compute. None is protected: the
  *      shortest.
- * Of equals the one that came first. What is not ready takes no part.
+ *   4. In front of that one the instance waits for a shorter item that is
+ *      about to be ready: no longer than this takes, than a sixteenth of what
+ *      that one takes more, and only if all with an SLO would be in time even
+ *      as the last.
+ * Of equals the one that came first. What is not ready takes no other part.
  *   items  (n), in any sequence; n <= QUEUE_ITEMS_MAX.
- * Returns its index; -1: none is ready. Cost: O(n), and O(n log n) if deadlines
- * do not come in the order of the items or some are past.
+ * Returns its index; -1: none is ready, or it waits. Cost: O(n), and O(n log n)
+ * if deadlines do not come in the order of the items or some are past.
  */
 int shortest_pick(const struct queue_item *items, size_t n, int64_t now_us);
 
