@@ -229,8 +229,8 @@ class WorkerLink(Link):
             text(address[0] if address else '') +
             struct.pack('<HII', address[1] if address else 0, first, end)
             for address, first, end in sources)
-        self.send(frame(PREFILL, rid, struct.pack('<QIQQ', key_seed, max_tokens,
-                                                  0, 0) + text(host) + struct.pack('<H', port) +
+        self.send(frame(PREFILL, rid, struct.pack('<QIQQQ', key_seed, max_tokens,
+                                                  0, 0, 0) + text(host) + struct.pack('<H', port) +
                         struct.pack('<BB', mode, len(sources)) + named +
                         struct.pack(f'<I{len(tokens)}I', len(tokens),
                                     *tokens)))
