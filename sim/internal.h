@@ -342,7 +342,11 @@ void sim_prefill_done(struct sim *sim, struct sim_request *request);
 /* prefill.c: the last chunk of a request has left the pipeline. */
 void sim_prefill_pipe_ended(struct sim *sim, struct sim_request *request);
 
-/* prefill.c: the decode node has memory for a request's KV. */
+/* push.c: so many bytes of a request's KV go to its decode node, now or as soon
+ * as that has memory for them. */
+void sim_push(struct sim *sim, struct sim_request *request, double bytes);
+
+/* push.c: the decode node has memory for a request's KV. */
 void sim_push_granted(struct sim *sim, struct sim_request *request);
 
 /* prefill.c: KV has come to the request's decode node. */

@@ -14,24 +14,6 @@ static bool decodes_elsewhere(const struct sim_request *r)
            r->record.decode_node != r->record.prefill_node;
 }
 
-static void push_bytes(struct sim *sim, struct sim_request *r, double bytes)
-{
-    int rc;
-
-    if (!r->push.granted) {
-        r->push.held_bytes += bytes;
-        return;
-    }
-    rc = links_start(sim->links, r->record.prefill_node, r->record.decode_node,
-                     bytes, SIM_FLOW_PUSH, r, sim->now_us);
-    if (rc < 0) {
-        sim_fail(sim, rc, "out of memory");
-        return;
-    }
-    r->push.n++;
-    sim->summary.pushes.bytes += (uint64_t)bytes;
-}
-
 /* KV of so many tokens goes to the decode node; `share` of each. */
 static void push(struct sim *sim, struct sim_request *r, uint32_t tokens,
                  double share)
@@ -40,24 +22,14 @@ static void push(struct sim *sim, struct sim_request *r, uint32_t tokens,
         return;
     if (!r->push.asked)
         sim_decode_ask(sim, r);
-    push_bytes(sim, r,
-               (double)tokens * (double)sim->cluster.kv_bytes_per_token *
-                   share);
+    sim_push(sim, r,
+             (double)tokens * (double)sim->cluster.kv_bytes_per_token * share);
 }
 
 /* All of its KV that there will be has come. */
 static bool all_pushed(const struct sim_request *r)
 {
     return r->push.granted && r->push.n == 0 && r->prefill.done;
-}
-
-void sim_push_granted(struct sim *sim, struct sim_request *r)
-{
-    double bytes = r->push.held_bytes;
-
-    r->push.held_bytes = 0.0;
-    if (bytes > 0.0)
-        push_bytes(sim, r, bytes);
 }
 
 /* Layer by layer: a chunk's KV is on the way while it is computed, except that

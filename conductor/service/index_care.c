@@ -1,6 +1,6 @@
 /* What keeps the index in order beside the events of workers: its memory is
- * touched at first, what cleared workers left is swept, and workers are asked for their inventory when blocks
- * that had no room would find some. */
+ * touched at first, what cleared workers left is swept, and workers are asked
+ * for their inventory when blocks that had no room would find some. */
 #include <errno.h>
 
 #include "base/clock.h"

@@ -7,10 +7,9 @@
 
 void dispatch_init(struct dispatch *d)
 {
-    memset(d, 0, sizeof(*d));
+    *d = (struct dispatch){.next_expiry_us = INT64_MAX};
     TAILQ_INIT(&d->waiting);
     share_init(&d->share);
-    d->next_expiry_us = INT64_MAX;
 }
 
 /* The hand-over and the passage are part of the TTFT that is promised. */
@@ -366,8 +365,7 @@ struct dispatch_request *dispatch_next(struct dispatch *d, int64_t now_us,
 
     if (!r)
         return next_in_round(d, now_us, order);
-    memset(order, 0, sizeof(*order));
-    order->decision.verdict = SCHEDULE_REJECT_TTFT;
+    *order = (struct dispatch_order){.decision.verdict = SCHEDULE_REJECT_TTFT};
     refuse(DISPATCH_WAITED_TOO_LONG, 0, order);
     dispatch_forget(d, r);
     return r;
