@@ -16,7 +16,7 @@ PROMPT = 'p' * (10 * BLOCK_TOKENS + 5)
 
 def parse_prefill(p):
     """What PREFILL says of loading: mode, sources."""
-    at = 28
+    at = 36
     n, = struct.unpack_from('<H', p, at)
     at += 2 + n + 2
     mode, n_sources = struct.unpack_from('<BB', p, at)

@@ -30,6 +30,49 @@ static int get_decode(const struct pool *pool, uint32_t id, uint64_t request_id,
     return !*decode ? -ENOENT : 0;
 }
 
+int pool_book_push(struct pool *pool, const struct pool_push *push, uint32_t id,
+                   uint64_t request_id)
+{
+    struct pool_slot *sender = pool_slot_of(pool, push->from);
+    struct pool_slot *receiver = pool_slot_of(pool, id);
+    struct pool_decode *decode;
+
+    if (!sender || !receiver)
+        return -ESTALE;
+    if (push->bytes < 0)
+        return -EINVAL;
+    decode = pool_find_decode(receiver, request_id);
+    if (!decode || decode->started)
+        return -ENOENT;
+    if (decode->push_from != POOL_NO_INSTANCE)
+        return -EEXIST;
+    decode->push_from = push->from;
+    decode->push_bytes = push->bytes;
+    decode->push_due_us = push->due_us;
+    sender->view.push_out_bytes += push->bytes;
+    sender->view.n_pushes_out++;
+    receiver->view.push_in_bytes += push->bytes;
+    receiver->view.n_pushes_in++;
+    return 0;
+}
+
+void pool_unbook_push(struct pool *pool, struct pool_slot *slot,
+                      struct pool_decode *decode)
+{
+    struct pool_slot *sender = pool_slot_of(pool, decode->push_from);
+
+    if (decode->push_from == POOL_NO_INSTANCE)
+        return;
+    if (sender) { /* else the sum went with it */
+        sender->view.push_out_bytes -= decode->push_bytes;
+        sender->view.n_pushes_out--;
+    }
+    slot->view.push_in_bytes -= decode->push_bytes;
+    slot->view.n_pushes_in--;
+    decode->push_from = POOL_NO_INSTANCE;
+    decode->push_bytes = 0;
+}
+
 /* A request begins or ends to be among the decodes of an instance. */
 static void set_decodes_here(struct pool_slot *slot, uint64_t request_id,
                              bool decodes_here)
