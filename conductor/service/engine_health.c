@@ -97,6 +97,8 @@ static void probe_good(struct engine *e)
     e->on_trial = health != HEALTH_STARTING;
     e->failures_in_row = e->on_trial ? FAILURES_MAX - 1 : 0;
     (void)!pool_set_health(s->pool, e->id, HEALTH_READY);
+    if (e->feed)
+        kv_feed_ask_again(e->feed);
     log_info("engine %s is ready at %s, model %s", e->config->name,
              e->config->url_text, e->config->model);
     service_freed(s);

@@ -59,6 +59,21 @@ def free_ports(n):
             continue
 
 
+class HeldPorts:
+    """n ports in a row that nobody listens at, kept until they are let go."""
+
+    def __init__(self, case, n):
+        self.first = free_ports(n)
+        self.sockets = [socket.socket() for _ in range(n)]
+        for i, held in enumerate(self.sockets):
+            case.addCleanup(held.close)
+            held.bind(('127.0.0.1', self.first + i))
+
+    def release(self):
+        for held in self.sockets:
+            held.close()
+
+
 def get(url, body=None, limit_s=30):
     """(status, JSON or text) of a GET, or of a POST of a JSON body."""
     request = urllib.request.Request(

@@ -72,7 +72,7 @@ class Publisher:
         """As a new process: numbers from 0, nothing remembered."""
         self.number, self.sent = 0, []
         self.context = zmq.Context()
-        self.socket = self.context.socket(zmq.PUB)
+        self.socket = self.context.socket(zmq.XPUB)
         self.socket.linger = 0
         at = f'tcp://127.0.0.1:{self.port}'
         (self.socket.connect if self.connect else self.socket.bind)(at)
@@ -88,6 +88,10 @@ class Publisher:
             self.thread.join()
         self.socket.close()
         self.context.term()
+
+    def wait_subscribed(self):
+        """Until what it publishes from now on is heard."""
+        assert self.socket.poll(120000)
 
     def publish(self, events, lose=False, payload=None, form=list):
         """Sends a batch, or only remembers it."""

@@ -7,6 +7,8 @@ import threading
 import unittest
 
 import engines
+import harness
+import stand_in
 from harness import Cluster, settings, total, wait_until
 from kv_feed import Feed
 from stand_in import Engine, reply
@@ -477,6 +479,47 @@ class OneRank(EngineCase):
                    value('instance_blocks') == 2)
         self.assertEqual(value('engine_events_state'), 0)
         self.end(cluster)
+
+
+class Late(EngineCase):
+    @harness.mostly_waits
+    def test_an_engine_that_is_ready_is_asked_again(self):
+        """It starts later than the conductor: its events are asked for when
+        it is ready, however often nobody answered before."""
+        held = engines.HeldPorts(self, 2)
+        port = held.first
+        engine = stand_in.Engine()
+        self.addCleanup(engine.stop)
+        engine.health = 503
+        cluster = Cluster(self)
+        cluster.config = {
+            'listen': '127.0.0.1:0', 'engine_health_ms': 50, 'engines': [{
+                'name': 'e0', 'url': engine.url, 'model': 'm',
+                'kind': 'vllm', 'block_tokens': 16,
+                'kv_events': f'tcp://127.0.0.1:{port}',
+                'kv_replay': f'tcp://127.0.0.1:{port + 1}'}]}
+        cluster.start_conductor()
+
+        def value(name):
+            return cluster.api.metrics()[f'conductor_{name}{{instance="e0"}}']
+
+        def failed():
+            return cluster.api.metrics()[
+                'conductor_engine_event_replays_total'
+                '{instance="e0",result="failed"}']
+        # The next pause is longer than what is waited for below.
+        wait_until('it was asked twice', lambda: failed() == 2, 60)
+        held.release()
+        publisher = Publisher(port, port + 1)
+        self.addCleanup(publisher.stop)
+        publisher.publish([{
+            'type': 'BlockStored', 'block_hashes': [1],
+            'parent_block_hash': None, 'token_ids': [1] * 16,
+            'block_size': 16}], lose=True)
+        engine.health = 200
+        wait_until('its blocks are known', lambda:
+                   value('instance_blocks') == 1)
+        wait_until('all is known', lambda: value('engine_events_state') == 0)
 
 
 class PageOfOne(EngineCase):

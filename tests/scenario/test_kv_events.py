@@ -259,6 +259,22 @@ class StandIn(harness.Case):
         harness.wait_until(f'message {last} is applied', same)
         self.assertSame(feed, engine)
 
+    def test_an_engine_that_starts_late(self):
+        """Nobody answered, and yet nothing was lost: its live messages begin
+        at 0."""
+        held = engines.HeldPorts(self, 2)
+        port = held.first
+        feed = Feed(self, port, port + 1)
+        feed.wait(replays_failed=1)
+        held.release()
+        publisher, engine = Publisher(port, port + 1), Engine(self.SEED, 4)
+        self.addCleanup(publisher.stop)
+        publisher.answers_replay = False
+        publisher.wait_subscribed()
+        self.publish(publisher, engine, 20)
+        feed.wait(messages=20, state='whole')
+        self.assertSame(feed, engine)
+
     def test_lies(self):
         publisher, engine = self.publisher(), Engine(self.SEED, 4)
         feed = self.feed(publisher)

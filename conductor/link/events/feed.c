@@ -48,6 +48,12 @@ static void gap(struct stream *stream, uint64_t number, zmq_msg_t *payload)
     hold(stream, number, payload);
 }
 
+/* Number 0 has come live: nothing came before it. */
+static void begins(struct stream *stream)
+{
+    stream->partial = stream->unanswered = false;
+}
+
 static void restart(struct stream *stream, uint64_t number, zmq_msg_t *payload)
 {
     struct kv_feed *feed = stream->feed;
@@ -59,9 +65,10 @@ static void restart(struct stream *stream, uint64_t number, zmq_msg_t *payload)
     feed->stats.restarts++;
     stream_forget(stream);
     stream->partial = false;
-    if (number == 0)
+    if (number == 0) {
+        begins(stream);
         stream_apply(stream, number, payload, NULL);
-    else
+    } else
         hold(stream, number, payload);
 }
 
@@ -72,6 +79,8 @@ static void live(struct stream *stream, uint64_t number,
         replay_stop(stream); /* a check: this message says more */
     switch (kv_sequence_live(&stream->sequence, number, batch->time_s)) {
     case KV_SEQUENCE_NEXT:
+        if (number == 0)
+            begins(stream);
         stream_apply(stream, number, payload, batch);
         break;
     case KV_SEQUENCE_DUPLICATE:
@@ -320,6 +329,13 @@ void kv_feed_forget(struct kv_feed *feed)
     for (uint16_t r = 0; r < feed->config.ranks; r++)
         begin_anew(&feed->streams[r]);
     feed_look(feed);
+}
+
+void kv_feed_ask_again(struct kv_feed *feed)
+{
+    for (uint16_t r = 0; r < feed->config.ranks; r++)
+        if (feed->streams[r].unanswered)
+            replay_hurry(&feed->streams[r]);
 }
 
 bool kv_feed_known(const struct kv_feed *feed, uint16_t rank, uint64_t *first,

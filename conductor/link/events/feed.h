@@ -87,6 +87,10 @@ void kv_feed_free(struct kv_feed *feed);
  * the sink, and asks for a replay of what it has said since. */
 void kv_feed_forget(struct kv_feed *feed);
 
+/* The engine is well, as others know: where it did not answer when it was asked
+ * for a replay, it is asked again soon, without the pause after a failure. */
+void kv_feed_ask_again(struct kv_feed *feed);
+
 /* The numbers of the first and the last message, none missing between them,
  * that what is known of a rank (below config.ranks) follows from. Returns
  * false: nothing is known. */

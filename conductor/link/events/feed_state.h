@@ -207,6 +207,10 @@ bool replay_want(struct stream *stream, bool all, bool check);
 /* Ends a replay without a word. */
 void replay_stop(struct stream *stream);
 
+/* Somebody may answer by now: the pause after one that failed is over, and the
+ * next one is the shortest. A check that runs is asked anew. */
+void replay_hurry(struct stream *stream);
+
 /* Time goes by: limits of replays, and those that wait for their turn. */
 void replay_tick(struct kv_feeds *feeds, int64_t now_us);
 

@@ -194,6 +194,14 @@ bool replay_want(struct stream *stream, bool all, bool check)
     return true;
 }
 
+void replay_hurry(struct stream *stream)
+{
+    if (stream->check)
+        replay_stop(stream);
+    stream->not_before_us = 0;
+    stream->pause_us = PAUSE_MIN_US / 2;
+}
+
 /* Looks at the limits of a replay that runs. */
 static void limits(struct stream *stream, int64_t now_us)
 {
