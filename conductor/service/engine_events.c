@@ -165,7 +165,11 @@ void engine_unheard(struct engine *e)
 
 enum kv_feed_state engine_events_state(const struct engine *e)
 {
-    return e->silence_told ? KV_FEED_SILENT : kv_feed_stats(e->feed).state;
+    enum kv_feed_state state = kv_feed_stats(e->feed).state;
+
+    if (e->silence_told)
+        return KV_FEED_SILENT;
+    return state == KV_FEED_SILENT ? KV_FEED_PARTIAL : state;
 }
 
 /* Whether it should have said something; `ever`: it has, before. */

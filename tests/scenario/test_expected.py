@@ -143,6 +143,8 @@ class Silence(Case):
         cluster.start_conductor()
         wait_until('it is ready', lambda: cluster.api.instances()[0] == 1)
         state = 'conductor_engine_events_state{instance="e0"}'
+        # Nothing was asked of it; what it said before is not known.
+        self.assertEqual(cluster.api.metrics()[state], 2)
         for i in range(2):
             cluster.api.request('POST', '/v1/completions', {
                 'model': 'm', 'prompt': [i] * 100})

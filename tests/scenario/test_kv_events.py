@@ -201,7 +201,7 @@ class StandIn(harness.Case):
         publisher.stop()
         publisher.start()
         engine.cache.copies.clear()
-        feed.wait(reconnects=1, state='silent')
+        feed.wait(reconnects=1, entries=0, state='whole')
         self.publish(publisher, engine, 5)
         stats = feed.wait(messages=earlier + 5, state='whole')
         self.assertEqual((stats['restarts'], stats['lost']), (0, 0))
@@ -259,13 +259,18 @@ class StandIn(harness.Case):
         harness.wait_until(f'message {last} is applied', same)
         self.assertSame(feed, engine)
 
+    def test_an_engine_that_has_said_nothing(self):
+        """Asked for all, it has nothing: that is all there is."""
+        feed = self.feed(self.publisher())
+        feed.wait(messages=0, state='whole')
+
     def test_an_engine_that_starts_late(self):
         """Nobody answered, and yet nothing was lost: its live messages begin
         at 0."""
         held = engines.HeldPorts(self, 2)
         port = held.first
         feed = Feed(self, port, port + 1)
-        feed.wait(replays_failed=1)
+        feed.wait(replays_failed=1, state='silent')
         held.release()
         publisher, engine = Publisher(port, port + 1), Engine(self.SEED, 4)
         self.addCleanup(publisher.stop)

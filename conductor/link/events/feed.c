@@ -357,7 +357,8 @@ static enum kv_feed_state state_of(const struct stream *stream)
 {
     if (stream->replay != REPLAY_NONE && !stream->check)
         return KV_FEED_REPLAYING;
-    if (!stream->sequence.any_applied)
+    if (!stream->sequence.any_applied &&
+        (stream->unanswered || !*stream->feed->config.replay_endpoint))
         return KV_FEED_SILENT;
     return stream->partial ? KV_FEED_PARTIAL : KV_FEED_WHOLE;
 }

@@ -36,7 +36,8 @@ struct kv_feed_config {
 
 enum kv_feed_state {
     KV_FEED_WHOLE,     /* knows all that the engine has said */
-    KV_FEED_SILENT,    /* nothing has come yet */
+    KV_FEED_SILENT,    /* nothing has come, and no replay said that there is
+                          nothing */
     KV_FEED_PARTIAL,   /* some was lost for good */
     KV_FEED_REPLAYING, /* asks for what it has missed */
 };
