@@ -41,7 +41,8 @@ static const struct field {
      "`openai`: any server of OpenAI's API; `vllm`, `sglang`", kinds},
     {"url", TEXT(url_text), NULL,
      "where it is: `http://host[:port][/path]`, or `https://`; the requests' "
-     "paths come behind it, and a `/v1` at its end is left out"},
+     "paths come behind it, and a `/v1` at its end is left out; it is not the "
+     "address of an endpoint, as `/v1/completions`"},
     {"tls_ca_file", TEXT(tls_ca_file), "",
      "file with the certificates (PEM) of the authorities that are trusted "
      "with https; without it those that the machine trusts"},

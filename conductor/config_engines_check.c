@@ -108,24 +108,34 @@ static void check_events(struct fields *f, const struct fields_object *o,
                       "dns the conductor connects");
 }
 
-void engine_config_check(struct fields *f, const struct fields_object *o,
-                         struct engine_config *e)
+static void check_url(struct fields *f, const struct fields_object *o,
+                      struct engine_config *e)
 {
-    const char *why;
+    const char *why = engine_url_parse(e->url_text, &e->url);
+    const char *endpoint = engine_url_endpoint(e->url_text);
 
-    for (const char *c = e->name; *c; c++)
-        if (*c <= ' ' || *c > '~')
-            fields_refuse_value(f, o, "name", "printable ASCII without blanks");
-    if (e->dns && strlen(e->name) >= ENGINE_DNS_NAME_MAX)
-        fields_refuse_value(f, o, "name", "at most 23 bytes, with dns");
-    why = engine_url_parse(e->url_text, &e->url);
     if (why)
         fields_refuse(f, o->path, "url", "\"%s\": %s", e->url_text, why);
+    else if (endpoint)
+        fields_refuse(f, o->path, "url",
+                      "\"%s\": requests' paths come behind it: write \"%.*s\"",
+                      e->url_text, (int)(endpoint - e->url_text), e->url_text);
     else if (!e->url.tls && (*e->tls_ca_file || e->tls_insecure))
         fields_refuse(f, o->path,
                       e->tls_insecure ? "tls_insecure" : "tls_ca_file",
                       "%s: needs a url of https, not \"%.150s\"",
                       e->tls_insecure ? "true" : e->tls_ca_file, e->url_text);
+}
+
+void engine_config_check(struct fields *f, const struct fields_object *o,
+                         struct engine_config *e)
+{
+    for (const char *c = e->name; *c; c++)
+        if (*c <= ' ' || *c > '~')
+            fields_refuse_value(f, o, "name", "printable ASCII without blanks");
+    if (e->dns && strlen(e->name) >= ENGINE_DNS_NAME_MAX)
+        fields_refuse_value(f, o, "name", "at most 23 bytes, with dns");
+    check_url(f, o, e);
     if (*e->tls_ca_file && e->tls_insecure)
         fields_refuse(f, o->path, "tls_insecure",
                       "true: then tls_ca_file has no effect");

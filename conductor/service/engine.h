@@ -63,7 +63,9 @@ struct engine {
     bool had_model;                /* it has listed its model */
     bool other_model;              /* it has another one now */
     uint32_t window_tokens;        /* that it told; 0: none */
-    bool doubt_told;     /* the log has it that it lists another one */
+    bool no_health;                /* it answers 404 when asked for it */
+    bool doubt_told;     /* the log has it that it lists another one, or has
+                            neither of the paths */
     bool dropped_told;   /* and that it lists too many names */
     bool lack_told;      /* and that it lacks one of its entry */
     size_t report_bytes; /* so many of them have come */

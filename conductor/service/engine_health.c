@@ -257,6 +257,8 @@ static void probe_ended(void *arg)
         rest(e);
         return;
     }
+    if (e->question == ASKS_HEALTH)
+        e->no_health = e->probe_status == 404;
     if (e->question == ASKS_MODELS)
         e->key_refused = false;
     if (e->question == ASKS_MODELS &&

@@ -97,13 +97,27 @@ static bool lacks_list(const struct engine *e)
              (e->probe_status >= 500 || e->probe_status == 429));
 }
 
+/* A server that has neither path may have no other one either. */
+static void doubt_url(struct engine *e)
+{
+    if (e->doubt_told || !e->no_health || e->probe_status != 404)
+        return;
+    e->doubt_told = true;
+    log_warn("engine %s answers 404 when asked for %s and for %s, behind %s: "
+             "is its url right?",
+             e->config->name, e->config->health_path, e->config->models_path,
+             e->config->url_text);
+}
+
 /* The answer is no list. */
 static bool take_no_list(struct engine *e)
 {
     char why[ENGINE_PATH_MAX + 80];
 
-    if (!lacks_list(e))
+    if (!lacks_list(e)) {
+        doubt_url(e);
         return !e->other_model;
+    }
     snprintf(why, sizeof(why), "asked for %s it answers %d, and lists no model",
              e->config->models_path, e->probe_status);
     lose_model(e, why);

@@ -283,6 +283,10 @@ class Admin(InstanceCase):
         good = self.entry('b', a)
         for bad, field, value, *words in (
                 ({**good, 'url': 'ftp://h'}, 'url', '"ftp://h"'),
+                ({**good, 'url': 'http://h:1/x/v1/completions/'}, 'url',
+                 '"http://h:1/x/v1/completions/"', 'write "http://h:1/x"'),
+                ({**good, 'url': 'http://h/chat/completions'}, 'url',
+                 '"http://h/chat/completions"', 'write "http://h"'),
                 ({**good, 'kind': 'trt'}, 'kind', '"trt"'),
                 ({**good, 'role': 'decod'}, 'role', '"decod"'),
                 ({**good, 'kv_blocks': 0}, 'kv_blocks', '0'),
@@ -974,17 +978,24 @@ class Models(InstanceCase):
         strict, lax, closed = (self.engine() for _ in range(3))
         sglang = self.engine(lambda _, send: send(reply(200, {})))
         closed.models_status = 401  # of those without a key
+        lost = self.engine()  # whose paths are others
+        lost.health, lost.models_status = 404, 404
         cluster = self.conductor(engines=[
             self.entry('strict', strict, kind='vllm'),
             self.entry('sglang', sglang, kind='sglang', models_path='/x/y'),
-            self.entry('lax', lax), self.entry('closed', closed, kind='vllm')])
-        states = {'sglang': 'suspect', 'lax': 'ready', 'closed': 'ready'}
+            self.entry('lax', lax), self.entry('closed', closed, kind='vllm'),
+            self.entry('lost', lost)])
+        states = {'sglang': 'suspect', 'lax': 'ready', 'closed': 'ready',
+                  'lost': 'ready'}
         self.wait_states(cluster, strict='suspect', **states)
         log = cluster.conductor.log()
         self.assertIn('engine strict gets no work: asked for /v1/models it '
                       'answers 404, and lists no model', log)
         self.assertIn('engine sglang gets no work: asked for /x/y it answers '
                       '200, and lists no model', log)
+        self.assertIn('engine lost answers 404 when asked for /health and for '
+                      '/v1/models', log)
+        self.assertNotIn('engine lax answers 404', log)
         strict.models = [self.card('m')]
         self.wait_states(cluster, strict='ready', **states)
         # A list that fails for once says nothing.

@@ -36,6 +36,25 @@ static void cut_v1(char *prefix)
         prefix[n - 3] = '\0';
 }
 
+const char *engine_url_endpoint(const char *text)
+{
+    static const char *const endpoints[] = {
+        "/v1/chat/completions", "/chat/completions", "/v1/completions",
+        "/v1/embeddings",       "/v1/models",        "/v1/responses",
+    };
+    size_t n = strlen(text);
+
+    while (n > 0 && text[n - 1] == '/')
+        n--;
+    for (size_t i = 0; i < sizeof(endpoints) / sizeof(endpoints[0]); i++) {
+        size_t tail = strlen(endpoints[i]);
+
+        if (n > tail && memcmp(text + n - tail, endpoints[i], tail) == 0)
+            return text + n - tail;
+    }
+    return NULL;
+}
+
 const char *engine_url_parse(const char *text, struct engine_url *out)
 {
     struct engine_url url = {.tls = strncasecmp(text, "https://", 8) == 0};

@@ -27,4 +27,8 @@ struct engine_url {
 [[nodiscard]] const char *engine_url_parse(const char *text,
                                            struct engine_url *out);
 
+/* Where the path of a URL begins to be one of OpenAI's API that requests are
+ * sent to, as in "http://h/v1/completions"; NULL: it does not end so. */
+const char *engine_url_endpoint(const char *text);
+
 #endif
