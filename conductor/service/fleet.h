@@ -65,6 +65,7 @@ struct fleet_entry {
     bool kept;                 /* while fleet_set() compares */
     struct resolver *resolver; /* with dns */
     bool looks_fail;           /* the log has it */
+    bool has_none;             /* its name has no address */
     bool lacks_some;           /* of its engines, and the log has it */
     struct engine_row engines;
     TAILQ_HEAD(, scout) scouts;
@@ -83,6 +84,9 @@ struct fleet {
     uint64_t lookups_failed, readings_failed;
     struct engine_pair shared_url; /* that the log has told last */
 };
+
+/* How many names that are looked up have no address. */
+size_t fleet_empty_names(const struct fleet *fleet);
 
 /* fleet_start(models): begins with what its configuration wants. Returns 0 or a
  * negative errno with a message; fleet_stop() frees what there is. */

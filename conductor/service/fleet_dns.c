@@ -59,7 +59,11 @@ static bool on_changed(void *arg, const struct resolver_address *all, size_t n)
 
     for (size_t i = 0; wanted && i < n; i++)
         specialize(&entry->config, all[i].text, &wanted[i]);
-    if (!entry->lacks_some)
+    entry->has_none = n == 0;
+    if (n == 0)
+        log_warn("engines %s: %s has no address", entry->config.name,
+                 entry->config.url.at.host);
+    else if (!entry->lacks_some)
         log_info("engines %s: %s has %zu address%s", entry->config.name,
                  entry->config.url.at.host, n, n == 1 ? "" : "es");
     bool lacks_some = !wanted || fleet_place(entry, wanted, n, err);
@@ -84,6 +88,16 @@ static void on_looked_up(void *arg, const char *why_not)
         log_warn("engines %s: cannot look up %s: %s; what is there stays",
                  entry->config.name, entry->config.url.at.host, why_not);
     entry->looks_fail = why_not;
+}
+
+size_t fleet_empty_names(const struct fleet *fleet)
+{
+    const struct fleet_entry *e;
+    size_t n = 0;
+
+    TAILQ_FOREACH(e, &fleet->entries, entry)
+    n += !e->left && e->has_none;
+    return n;
 }
 
 static const struct resolver_ops ops = {on_changed, on_looked_up};

@@ -169,9 +169,14 @@ int models_metrics(const struct models *models, struct evbuffer *out)
                   "engines' hosts, and readings of engines_file, that failed.\n"
                   "# TYPE conductor_discovery_failures_total counter\n"
                   "conductor_discovery_failures_total{source=\"dns\"} %llu\n"
-                  "conductor_discovery_failures_total{source=\"file\"} %llu\n",
+                  "conductor_discovery_failures_total{source=\"file\"} %llu\n"
+                  "# HELP conductor_discovery_empty_names Engines' hosts that "
+                  "are looked up and have no address.\n"
+                  "# TYPE conductor_discovery_empty_names gauge\n"
+                  "conductor_discovery_empty_names %zu\n",
                   (unsigned long long)models->fleet.lookups_failed,
-                  (unsigned long long)models->fleet.readings_failed);
+                  (unsigned long long)models->fleet.readings_failed,
+                  fleet_empty_names(&models->fleet));
     if (n < 0 || write_instances(models, out))
         return -ENOMEM;
     if (engines_write_metrics(models->first, out))

@@ -606,6 +606,19 @@ class Dns(InstanceCase):
         self.servers.addresses = ['127.0.0.2']
         self.wait_states(cluster, **{'p@127.0.0.2': 'ready'})
 
+    def test_a_name_that_nobody_has(self):
+        """As with a typo: it is told once."""
+        self.at(1)
+        cluster = self.look_up([])
+        line = 'engines p: pool.test has no address'
+        wait_until('it is told', lambda: line in cluster.conductor.log())
+        empty = 'conductor_discovery_empty_names'
+        self.assertEqual(cluster.api.metrics()[empty], 1)
+        self.servers.addresses = ['127.0.0.1']
+        self.wait_states(cluster, **{'p@127.0.0.1': 'ready'})
+        self.assertEqual(cluster.conductor.log().count(line), 1)
+        self.assertEqual(cluster.api.metrics()[empty], 0)
+
     def test_one_that_had_no_place_is_tried_again(self):
         self.at(1), self.at(2)
         self.servers = NameServer('pool.test', ['127.0.0.1', '127.0.0.2'])

@@ -28,7 +28,7 @@ struct resolver {
     unsigned jitter;
     struct resolver_address all[RESOLVE_ADDRESSES_MAX]; /* (n), sorted */
     size_t n;
-    bool tell_again;
+    bool tell_again; /* as before the first answer, which may be empty */
 };
 
 static int compare(const void *a, const void *b)
@@ -207,6 +207,7 @@ struct resolver *resolver_new(struct event_base *base, struct evdns_base *dns,
     r->every_us = every_us;
     r->ops = ops;
     r->arg = arg;
+    r->tell_again = true;
     r->jitter = (unsigned)clock_now_us();
     r->timer = event_new(base, -1, 0, on_time, r);
     if (r->timer && event_loop_wait(r->timer, 0) == 0)

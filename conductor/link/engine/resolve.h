@@ -35,7 +35,8 @@ typedef bool resolver_changed(void *arg, const struct resolver_address *all,
 typedef void resolver_looked_up(void *arg, const char *why_not);
 
 struct resolver_ops {
-    resolver_changed *changed; /* other addresses than before */
+    resolver_changed *changed; /* the first answer, which may have none; other
+                                  addresses than before */
     resolver_looked_up *looked_up;
 };
 
