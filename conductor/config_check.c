@@ -59,6 +59,14 @@ static int check_cost_model(const struct config *c, char err[CONFIG_ERROR_MAX])
         c->cost_model);
 }
 
+/* A free port is another one each time. */
+static bool ends_in_port_0(const char *address)
+{
+    size_t n = strlen(address);
+
+    return n > 2 && strcmp(address + n - 2, ":0") == 0;
+}
+
 int config_check(const struct config *c, char err[CONFIG_ERROR_MAX])
 {
     if (c->worker_timeout_ms < 2 * c->heartbeat_ms)
@@ -80,6 +88,11 @@ int config_check(const struct config *c, char err[CONFIG_ERROR_MAX])
             "priority_header: \"%.200s\": must not be cache_salt_header, "
             "too",
             c->priority_header);
+    if (*c->worker_listen && strcmp(c->listen, c->worker_listen) == 0 &&
+        !ends_in_port_0(c->listen))
+        return error_say(err, CONFIG_ERROR_MAX, -EINVAL,
+                         "worker_listen: \"%.200s\": must not be listen, too",
+                         c->worker_listen);
     if (check_model(c, err) || check_cost_model(c, err))
         return -EINVAL;
     return check_policy(c, err);

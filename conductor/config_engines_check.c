@@ -185,6 +185,39 @@ static bool same_names(struct place *all, size_t n, struct engine_clash *out)
     return false;
 }
 
+static int by_events(const void *a, const void *b)
+{
+    const struct place *x = a, *y = b;
+    int order = strcmp(x->e->kv_events, y->e->kv_events);
+
+    return order ? order : (x->at > y->at) - (x->at < y->at);
+}
+
+static bool listens(const struct engine_config *e)
+{
+    return e->kv_events_bind && e->index != ENGINE_INDEX_PREDICTED;
+}
+
+/* Whether two engines are to connect to one address of ours. */
+static bool same_events(struct place *all, size_t n, struct engine_clash *out)
+{
+    qsort(all, n, sizeof(*all), by_events);
+    for (size_t i = 1; i < n; i++) {
+        const struct engine_config *a = all[i - 1].e, *b = all[i].e;
+
+        if (!listens(a) || !listens(b) || a->dp_rank != b->dp_rank ||
+            strcmp(a->kv_events, b->kv_events) != 0)
+            continue;
+        out->at = all[i].at;
+        out->key = "kv_events";
+        snprintf(out->why, sizeof(out->why),
+                 "\"%.80s\": engine %s listens there, too", b->kv_events,
+                 a->name);
+        return true;
+    }
+    return false;
+}
+
 static uint32_t size_of(const struct place *p)
 {
     return (uint32_t)p->e->block_tokens;
@@ -335,7 +368,10 @@ bool engine_configs_clash(const struct engine_config *const *all, size_t n,
 
     for (size_t i = 0; places && i < n; i++)
         places[i] = (struct place){all[i], i};
-    clash = places && same_names(places, n, out);
+    clash =
+        places && (same_names(places, n, out) || same_events(places, n, out));
+    for (size_t i = 0; places && i < n; i++)
+        places[i] = (struct place){all[i], i};
     /* Of the others nothing is known yet. */
     for (size_t i = 0; places && i < n; i++)
         if (*places[i].e->model)

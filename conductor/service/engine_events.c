@@ -126,9 +126,8 @@ int engine_listen(struct engine *e, char err[CONFIG_ERROR_MAX])
         e->feed = kv_feed_new(s->feeds, &config, &sink, e);
     if (e->feed)
         return 0;
-    return error_say(err, CONFIG_ERROR_MAX, -EINVAL,
-                     "engines: %s: kv_events %.100s: %s", c->name, c->kv_events,
-                     strerror(errno));
+    return error_say(err, CONFIG_ERROR_MAX, -EINVAL, "kv_events %.100s: %s",
+                     c->kv_events, strerror(errno));
 }
 
 static void tell_silence(struct engine *e, const char *since)

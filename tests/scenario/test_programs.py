@@ -60,6 +60,24 @@ class BadConfiguration(Case):
         self.assertEqual(status, 2)
         self.assertIn(f'conductor: {wrong}', errors)
 
+    def test_one_address_twice(self):
+        """What the conductor listens at, -t knows."""
+        engine = {'url': 'http://h', 'model': 'm', 'kv_events_bind': True,
+                  'kv_events': 'tcp://*:5557'}
+        for config, words in (
+                ({'listen': '127.0.0.1:80', 'worker_listen': '127.0.0.1:80',
+                  'policy': 'random'},
+                 'worker_listen: "127.0.0.1:80": must not be listen, too'),
+                ({'engines': [{**engine, 'name': 'a'},
+                              {**engine, 'name': 'b'}]},
+                 'engines[1].kv_events: "tcp://*:5557": engine a listens '
+                 'there, too')):
+            path = self.write('conductor.json', json.dumps(config))
+            status, _, errors = self.run_program(
+                program(*CONDUCTOR), '-t', '-c', path)
+            self.assertEqual(status, 2, errors)
+            self.assertIn(words, errors)
+
     def test_no_file(self):
         status, _, errors = self.run_program(program(*CONDUCTOR), '--config',
                                              '/nonexistent.json')
