@@ -175,7 +175,9 @@ class Up(Case):
         for options, word in ((['--bogus'], '--bogus'),
                               (['--requests', 'all'], 'all'),
                               (['--engine', 'steam'], 'steam'),
-                              (['--policy', 'psychic'], 'psychic'),
+                              (['--policy', 'psychic'],
+                               "up: --policy: 'psychic' is not one of: "
+                               'random round_robin'),
                               (['--length-scale', '3'], '3'),
                               (['--speed', '-1'], '-1'),
                               (['--trace', '/nonexistent'], '/nonexistent'),

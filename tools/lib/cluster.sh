@@ -13,7 +13,7 @@ check_policy() {
   said=$("${built:-$root/build}/conductor/conductor" --dump-config \
     --set "policy=$1" 2>&1 >/dev/null) && return
   said=${said%%$'\n'*}
-  die 2 "--policy: '$1' is ${said#*": $1: is "}"
+  die 2 "--policy: '$1' is ${said#*": \"$1\": is "}"
 }
 
 # cluster_begin [FOLDER]: makes the folder of this run, $run, and takes care
