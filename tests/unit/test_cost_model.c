@@ -331,19 +331,20 @@ struct broken {
     const char *message; /* what the error must contain */
 };
 
+#define FIFTY "01234567890123456789012345678901234567890123456789"
+
 static const struct broken broken_files[] = {
     {"\"conductor-cost-model\"", "\"other\"",
      "format: \"other\": must be \"conductor-cost-model\""},
     {"\"version\": 1", "\"version\": 2", "version: 2: must be 1"},
     {"\"version\": 1", "\"version\": \"1\"", "version: \"1\": must be 1"},
     {"\"engine\": \"cpu\"", "\"engine\": 7",
-     "engine: 7: must be a text of 1 to 63 printable bytes"},
+     "engine: 7: must be a text of 1 to 255 printable bytes"},
     {"\"engine\": \"cpu\"", "\"engine\": \"\"", "engine: \"\": must be a text"},
     {"\"engine\": \"cpu\"", "\"engine\": \"a\\nb\"",
      "engine: \"a\\nb\": must be a text"},
     {"\"model\": \"tiny\"",
-     "\"model\": \"0123456789012345678901234567890123456789"
-     "012345678901234567890123\"",
+     "\"model\": \"" FIFTY FIFTY FIFTY FIFTY FIFTY "012345\"",
      "model: \"01234567890123456789"},
     {"\"date\": \"2025-01-31\",", "", "date: missing: must be a text"},
     {"\"machine\"", "\"machin\"", "machin: no such field"},

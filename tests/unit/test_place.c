@@ -32,6 +32,7 @@ static void rig_init(struct rig *r, uint32_t max_batch)
     r->cost.decode[0] = STEP_US;
     r->cost.range = (struct cost_model_range){1, 10000, 10000, 64, 1000000};
     config.max_instances = 1;
+    config.grows = true; /* so it begins small */
     r->pool = pool_new(&config);
     CU_ASSERT_PTR_NOT_NULL_FATAL(r->pool);
     CU_ASSERT_EQUAL(pool_add(r->pool, &instance, &r->id), 0);
