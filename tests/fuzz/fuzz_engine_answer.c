@@ -43,7 +43,7 @@ static void fuzz_models(const char *bytes, size_t n)
         again.has_wanted != (*list.model != 0) || again.lacks)
         abort();
     for (uint8_t i = 0; i < list.aliases.n; i++)
-        if (strcmp(list.aliases.at[i], list.model) == 0)
+        if (strcmp(engine_names_at(&list.aliases, i), list.model) == 0)
             abort();
 }
 
