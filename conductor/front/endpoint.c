@@ -84,6 +84,29 @@ int endpoint_slo_header(const struct http_head *head, const char *name,
     return 0;
 }
 
+int endpoint_model(const struct http_head *head,
+                   char model[FORWARD_MODEL_BYTES], struct openai_error *error)
+{
+    static const char name[] = "x-conductor-model";
+    const struct http_slice *value;
+
+    *model = '\0';
+    if (find_once(head, name, &value, error))
+        return -EINVAL;
+    if (!value)
+        return 0;
+    if (value->n == 0 || value->n >= FORWARD_MODEL_BYTES) {
+        openai_error_set(error, 400, "invalid_value", name,
+                         "header %s: \"%.*s\": must be 1 to %d bytes", name,
+                         value->n < 40 ? (int)value->n : 40, value->at,
+                         FORWARD_MODEL_BYTES - 1);
+        return -EINVAL;
+    }
+    memcpy(model, value->at, value->n);
+    model[value->n] = '\0';
+    return 0;
+}
+
 /* A header's value, which is `must`; "" if it isn't there. */
 static int read_rule(const struct http_head *head, const char *name,
                      bool number, char *text, struct openai_error *error)

@@ -7,6 +7,7 @@
 
 #include "conductor/front/forward_state.h"
 #include "conductor/front/openai/form.h"
+#include "conductor/front/openai/forward_path.h"
 
 /* Where no limit is said, an answer is taken to be as long as this. */
 #define USUAL_MAX_TOKENS 256
@@ -16,6 +17,7 @@ struct reading {
     struct forward_body body;
     struct forward_rules rules;
     char text[ENDPOINT_RULES_BYTES]; /* of the rules */
+    bool looks;                      /* it asks no model for anything */
 };
 
 /* What the engine gets: the client's bytes, which are kept until the answer is
@@ -67,8 +69,8 @@ static int submit(struct forward_call *c, const struct front_call *call,
     const struct forward_body *body = &r->body;
     const struct http_slice *id;
     struct service_forward f = {
-        .method = "POST",
         .stream = body->stream,
+        .looks = r->looks,
         .ids = body->ids,
         .prompt = body->kind,
     };
@@ -85,7 +87,9 @@ static int submit(struct forward_call *c, const struct front_call *call,
     f.client_id = c->client_id;
     params->tokens = body->words;
     params->n_tokens = body->n_words;
-    params->max_tokens = body->max_tokens ? body->max_tokens : USUAL_MAX_TOKENS;
+    params->max_tokens = body->max_tokens ? body->max_tokens
+                         : r->looks       ? 1
+                                          : USUAL_MAX_TOKENS;
     params->salt = body->salt;
     params->adapter = adapter_of(service, body);
     endpoint_session(call->head, params);
@@ -144,7 +148,12 @@ static void set_no_model(const struct front_call *call,
     char models[300];
 
     front_models(call->front->models, models, sizeof(models));
-    if (*body->model)
+    if (!*body->model && call->n == 0)
+        openai_error_set(error, 400, "missing_parameter", "x-conductor-model",
+                         "header x-conductor-model: missing: nothing else "
+                         "names a model here, and this server has %s",
+                         models);
+    else if (*body->model)
         openai_error_set(
             error, 404, "model_not_found", "model",
             "model: \"%.100s\": does not exist; this server has %s",
@@ -152,7 +161,8 @@ static void set_no_model(const struct front_call *call,
     else if (form_type_of(type.at, type.n) == FORM_OTHER)
         endpoint_set_type(call->head,
                           "application/json or multipart/form-data, which name "
-                          "a model: this server has more than one",
+                          "a model, or the header x-conductor-model must: this "
+                          "server has more than one",
                           error);
     else
         openai_error_set(error, 400, "missing_parameter", "model",
@@ -192,6 +202,8 @@ static int read_body(const struct front_call *call,
     enum form_type form = form_type_of(type.at, type.n);
     int rc;
 
+    if (call->n == 0 && !kind)
+        return 0;
     if (form != FORM_JSON && (kind || form_hides_object(call->body, call->n))) {
         endpoint_set_type(call->head, "application/json, or left out", error);
         return -EINVAL;
@@ -206,6 +218,69 @@ static int read_body(const struct front_call *call,
                                   &r->body, error);
 }
 
+/* The body, and the model that the request names. */
+static int read_all(const struct front_call *call,
+                    const struct forward_kind *kind, struct reading *r,
+                    struct openai_error *error)
+{
+    struct http_slice method = call->head->method;
+    int rc = read_body(call, kind, r, error);
+
+    r->looks = !kind && forward_path_looks(method.at, method.n, call->n);
+    if (rc == 0 && !*r->body.model)
+        rc = endpoint_model(call->head, r->body.model, error);
+    return rc;
+}
+
+/* Why no engine gets such a request. */
+static void set_not_for_engines(const struct front_call *call,
+                                enum forward_path why,
+                                struct openai_error *error)
+{
+    struct http_slice path = call->head->path, method = call->head->method;
+    int n = path.n < 100 ? (int)path.n : 100;
+
+    if (why == FORWARD_PATH_CLOSED)
+        openai_error_set(error, 403, "path_not_allowed", "path",
+                         "path: \"%.*s\": changes or shows a single engine: "
+                         "send it to the engine itself",
+                         n, path.at);
+    else if (why == FORWARD_PATH_ODD)
+        openai_error_set(
+            error, 400, "invalid_value", "path",
+            "path: \"%.*s\": must have no \"//\", \".\" or \"..\", "
+            "and no byte that is escaped twice",
+            n, path.at);
+    else if (why == FORWARD_PATH_METHOD)
+        openai_error_set(error, 405, "method_not_allowed", NULL,
+                         "method: \"%.*s\": must be one of %s for \"%.*s\"",
+                         method.n < 20 ? (int)method.n : 20, method.at,
+                         forward_path_methods(path.at, path.n), n, path.at);
+    else
+        openai_error_set(error, 404, "unknown_path", NULL,
+                         "path: \"%.*s\": there is nothing, and it is none "
+                         "that goes on to engines: most are below /v1/",
+                         n, path.at);
+}
+
+/* Whether engines may get it; else it is answered. */
+static bool may_pass(const struct front_call *call)
+{
+    struct http_slice path = call->head->path, method = call->head->method;
+    enum forward_path why =
+        forward_path_of(method.at, method.n, path.at, path.n);
+    struct openai_error error;
+
+    if (why == FORWARD_PATH_OPEN)
+        return true;
+    set_not_for_engines(call, why, &error);
+    if (why == FORWARD_PATH_METHOD)
+        http_add_header(call->conn, "Allow",
+                        forward_path_methods(path.at, path.n));
+    http_reply_error(call->conn, &error);
+    return false;
+}
+
 bool forward_serve(const struct front_call *call)
 {
     struct http_slice path = call->head->path;
@@ -213,7 +288,10 @@ bool forward_serve(const struct front_call *call)
     struct reading r = {0};
     struct forward_body *body = &r.body;
     struct openai_error error;
-    int rc = read_body(call, kind, &r, &error);
+
+    if (!may_pass(call))
+        return true;
+    int rc = read_all(call, kind, &r, &error);
     struct service *service = rc ? NULL : find(call->front, body);
 
     if (is_native(call->front, service, kind, rc, &error)) {

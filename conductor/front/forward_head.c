@@ -86,13 +86,16 @@ static char *put_header(char *at, const struct http_header *h)
 
 char *forward_copy_head(const struct http_head *head, struct service_forward *f)
 {
-    size_t room = head->path.n + head->query.n + 8;
+    size_t room = head->method.n + head->path.n + head->query.n + 8;
 
     for (size_t i = 0; i < head->n_headers; i++)
         room += head->headers[i].name.n + head->headers[i].value.n + 4;
     char *all = malloc(room), *at = all;
     if (!all)
         return NULL;
+    f->method = at;
+    at = put(at, head->method.at, head->method.n);
+    *at++ = '\0';
     f->path = at;
     at = put(at, head->path.at, head->path.n);
     at = put(at, head->query.at, head->query.n);

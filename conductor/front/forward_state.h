@@ -24,7 +24,8 @@ struct forward_call {
         decode[FORWARD_NAME_BYTES];
     int64_t predicted_ttft_us;
     char *tokenize; /* owned: the question for tokens; NULL: none */
-    char *head;     /* owned: path, headers, authorization, each with its NUL */
+    char *head; /* owned: method, path, headers, authorization, each with its
+                   NUL */
 };
 
 /* Cancels its request, unless that has ended, and frees it. */

@@ -61,15 +61,13 @@ static const struct route *find_route(const struct http_head *head,
     return found;
 }
 
-/* Whether engines may get such a request: a POST that is not for this server
- * alone. */
-static bool may_forward(const struct front *front, const struct http_head *head)
+/* Whether engines may get such a request: this server has no such path, or
+ * answers it for native models alone. */
+static bool may_forward(const struct front *front, const struct route *route,
+                        const char *allowed)
 {
-    static const char own[] = "/admin/";
-
-    return models_forward(front->models) && http_is(head->method, "POST") &&
-           (head->path.n < sizeof(own) - 1 ||
-            memcmp(head->path.at, own, sizeof(own) - 1) != 0);
+    return models_forward(front->models) &&
+           (route ? route->serve == completion_serve : !*allowed);
 }
 
 /* A slice's length for "%.*s", cut at `most`. */
@@ -88,8 +86,7 @@ static void on_request(void *arg, struct http_conn *conn,
         arg, conn, head, body, n, route ? route->kind : OPENAI_COMPLETION};
     struct openai_error error;
 
-    if ((route || !*allowed) && may_forward(front, head) &&
-        forward_serve(&call))
+    if (may_forward(front, route, allowed) && forward_serve(&call))
         return;
     if (!route && !*allowed) {
         openai_error_set(&error, 404, "unknown_path", NULL,

@@ -45,9 +45,9 @@ front_serve_fn admin_add; /* an engine */
 /* DELETE. */
 front_serve_fn admin_remove; /* an engine, by its name */
 
-/* POST of whatever path: answers now or later, if the body names a model whose
- * requests are forwarded, or if there is no other kind. Returns whether it
- * does; else nothing has happened. */
+/* What this server has no path for, and prompts: answers now or later, if the
+ * request names a model whose requests are forwarded, or if there is no other
+ * kind. Returns whether it does; else nothing has happened. */
 bool forward_serve(const struct front_call *call);
 
 /* Whether a header goes on to the other side: it does not only concern the two
@@ -55,8 +55,8 @@ bool forward_serve(const struct front_call *call);
 bool forward_passes(const struct http_head *head, struct http_slice name);
 
 /* Copies what of a request's head is forwarded into one allocation, owned by
- * the caller, and points path, headers and authorization into it. NULL: out of
- * memory. */
+ * the caller, and points method, path, headers and authorization into it. NULL:
+ * out of memory. */
 [[nodiscard]] char *forward_copy_head(const struct http_head *head,
                                       struct service_forward *f);
 
@@ -79,6 +79,12 @@ bool forward_passes(const struct http_head *head, struct http_slice name);
 [[nodiscard]] int endpoint_rules(const struct front_call *call,
                                  char text[ENDPOINT_RULES_BYTES],
                                  struct forward_rules *rules,
+                                 struct openai_error *error);
+
+/* The model that the header x-conductor-model names; "": none. Returns 0, or
+ * -EINVAL with *error set and *model "". */
+[[nodiscard]] int endpoint_model(const struct http_head *head,
+                                 char model[FORWARD_MODEL_BYTES],
                                  struct openai_error *error);
 
 /* The n bytes at `at` of a path into out, NUL-terminated, where "%2F" is a

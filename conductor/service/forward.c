@@ -143,7 +143,7 @@ static void count_cached(struct service_request *request)
     struct engine *e = request->forward->engine;
     int64_t told = told_cached_tokens(request->forward);
 
-    if (told < 0)
+    if (told < 0 || request->forward->what.looks) /* of another answer */
         return;
     e->told_tokens += (uint64_t)told;
     e->predicted_tokens += (uint64_t)request->attempt.plan.cached_tokens;

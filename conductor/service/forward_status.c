@@ -3,6 +3,7 @@
  * better, and whether this one is at fault.
  *
  *   429, 503        any request: it has no room, another may
+ *   404             one for what an engine keeps: another may have it
  *   502, 504        a prompt: what is behind it does not answer
  *   404, other 5xx, a prompt: another engine is asked, once; what two say is
  *   401, 403        believed
@@ -33,6 +34,8 @@ static bool has_own_key(const struct forward *f)
 static bool may_differ(struct forward *f, int status)
 {
     if (status == 429 || status == 503)
+        return true;
+    if (f->what.looks && status == 404)
         return true;
     if (status == 404 || is_key(status))
         f->engine->n_good = 0; /* it is asked for its models soon */

@@ -51,6 +51,8 @@ struct service_forward {
                                nothing;  borrowed for the call only */
     bool named;             /* x-request-id is among the headers */
     bool prompt;            /* its path asks a model to answer a prompt */
+    bool looks; /* asks for what an engine keeps, and for no work: no SLO
+                   applies, and an engine that has it not is not the last */
 };
 
 /* What one prompt asks for. Everything is borrowed until submit returns. */

@@ -48,6 +48,15 @@ static int request_copy_prompt(struct service_request *request,
     return 0;
 }
 
+/* The limit that applies: the request's own, or the usual one. */
+static int64_t limit_us(const struct service_request_params *p, int64_t own_us,
+                        int64_t usual_ms)
+{
+    if (p->forward && p->forward->looks)
+        return 0;
+    return own_us ? own_us : usual_ms * 1000;
+}
+
 struct service_request *service_submit(struct service *service,
                                        const struct service_request_params *p,
                                        const struct service_reply_ops *ops,
@@ -80,10 +89,8 @@ struct service_request *service_submit(struct service *service,
                 .max_output_tokens = request->prompt.max_tokens},
         .arrived_us = p->arrived_us,
         .length_key = request->prompt.key_seed,
-        .slo_ttft_us =
-            p->slo_ttft_us ? p->slo_ttft_us : s->config.slo_ttft_ms * 1000,
-        .slo_tbt_us =
-            p->slo_tbt_us ? p->slo_tbt_us : s->config.slo_tbt_ms * 1000,
+        .slo_ttft_us = limit_us(p, p->slo_ttft_us, s->config.slo_ttft_ms),
+        .slo_tbt_us = limit_us(p, p->slo_tbt_us, s->config.slo_tbt_ms),
     };
     request->number = s->table.next_request++;
     request->session = p->session;

@@ -744,7 +744,7 @@ class Tls(InstanceCase):
         large = os.urandom(1 << 19).hex().encode()
 
         def serve(request, send):
-            if request.path == '/echo':
+            if request.path == '/v1/echo':
                 send(reply(200, request.body))
             else:
                 Engine.complete(request, send)
@@ -757,7 +757,7 @@ class Tls(InstanceCase):
         self.assertEqual(events[-1], '[DONE]')
         body = b'{"model": "m", "prompt": "%s"}' % large
         for _ in range(3):
-            got = cluster.api.request('POST', '/echo', body)
+            got = cluster.api.request('POST', '/v1/echo', body)
             self.assertEqual(got.status, 200)
             self.assertEqual(json.dumps(got.body).encode(), body)
         # Connections are kept: few handshakes.

@@ -92,7 +92,7 @@ static void write_head(struct http_conn *conn, int status, const char *type,
                         phrase(status), date);
     if (type)
         evbuffer_add_printf(out, "Content-Type: %s\r\n", type);
-    if (length >= 0)
+    if (length >= 0 && status != 204 && status != 304)
         evbuffer_add_printf(out, "Content-Length: %lld\r\n", (long long)length);
     else if (conn->chunked_out)
         evbuffer_add_printf(out, "Transfer-Encoding: chunked\r\n");
@@ -131,9 +131,9 @@ void http_reply_error(struct http_conn *conn, const struct openai_error *error)
 static void begin(struct http_conn *conn, int status, const char *type,
                   int64_t length)
 {
-    conn->chunked_out = length < 0 && !conn->head.http10;
+    conn->chunked_out = length < 0 && !conn->head.http10 && !conn->head_only;
     /* Without chunks only the end of the connection ends the body. */
-    if (length < 0 && !conn->chunked_out)
+    if (length < 0 && !conn->chunked_out && !conn->head_only)
         conn->close = true;
     write_head(conn, status, type, length);
 }

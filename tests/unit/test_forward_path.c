@@ -1,0 +1,127 @@
+/* Which of a client's requests an engine may get. */
+#include <CUnit/Basic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "conductor/front/openai/forward_path.h"
+
+/* From memory of its own, so that reading beyond it is seen. */
+static enum forward_path of(const char *method, const char *path, size_t n)
+{
+    char *copy = malloc(n + (n == 0));
+    enum forward_path got;
+
+    CU_ASSERT_PTR_NOT_NULL_FATAL(copy);
+    memcpy(copy, path, n);
+    got = forward_path_of(method, strlen(method), copy, n);
+    free(copy);
+    return got;
+}
+
+/* Paths, ended by NULL, are all of one kind. */
+static void expect(const char *method, const char *const *paths,
+                   enum forward_path want)
+{
+    for (; *paths; paths++) {
+        enum forward_path got = of(method, *paths, strlen(*paths));
+
+        if (got != want)
+            printf("%s %s: %d, not %d\n", method, *paths, got, want);
+        CU_ASSERT_EQUAL(got, want);
+    }
+}
+
+static void test_open(void)
+{
+    static const char *const any[] = {
+        "/v1/responses/resp_1", "/v1/files", "/v1/files/",
+        "/v1/new/thing",        "/v1/a%2Fb", "/v1/caf%C3%A9",
+        "/v1/a.b..c/...",       "/v1/x;a=b", "/v1/load_lora_adapters",
+        "/v1/x/loads",          NULL};
+    static const char *const posts[] = {"/generate", "/tokenize", "/v2/rerank",
+                                        "/inference/v1/generate", NULL};
+    static const char *const methods[] = {"GET",   "HEAD",   "POST",   "PUT",
+                                          "PATCH", "DELETE", "OPTIONS"};
+
+    for (size_t i = 0; i < sizeof(methods) / sizeof(methods[0]); i++)
+        expect(methods[i], any, FORWARD_PATH_OPEN);
+    expect("POST", posts, FORWARD_PATH_OPEN);
+    expect("GET", posts, FORWARD_PATH_METHOD);
+    expect("TRACE", any, FORWARD_PATH_METHOD);
+    expect("get", any, FORWARD_PATH_METHOD);
+    CU_ASSERT_STRING_EQUAL(forward_path_methods("/generate", 9), "POST");
+    CU_ASSERT_PTR_NOT_NULL(strstr(forward_path_methods("/v1/x", 5), "DELETE"));
+}
+
+static void test_engines_own(void)
+{
+    static const char *const other[] = {"",           "/",
+                                        "*",          "/v1",
+                                        "/v1/",       "/V1/models",
+                                        "/%761/x",    "//v1/x",
+                                        "/sleep",     "/metrics",
+                                        "/admin",     "/generate/",
+                                        "/v2/models", "/reset_prefix_cache",
+                                        NULL};
+    static const char *const closed[] = {"/v1/load_lora_adapter",
+                                         "/v1/unload_lora_adapter",
+                                         "/v1/loads",
+                                         "/v1/Load_LoRA_adapter/",
+                                         "/v1/load%5Flora_adapter",
+                                         "/v1/load_lora_adapter%2f",
+                                         NULL};
+
+    expect("POST", other, FORWARD_PATH_OTHER);
+    expect("POST", closed, FORWARD_PATH_CLOSED);
+    expect("GET", closed, FORWARD_PATH_CLOSED);
+}
+
+static void test_odd(void)
+{
+    static const char *const odd[] = {
+        "/v1//x",    "/v1/x//",      "/v1/../sleep",   "/v1/%2e%2E/sleep",
+        "/v1/.",     "/v1/x/..",     "/v1/..%2fsleep", "/v1/..;/sleep",
+        "/v1/%252e", "/v1/50%",      "/v1/a%5cb",      "/v1/a\\b",
+        "/v1/a%00",  "/v1/a%0d%0ab", "/v1/%7f",        "/v1/;/x",
+        NULL};
+
+    expect("POST", odd, FORWARD_PATH_ODD);
+    CU_ASSERT_EQUAL(of("GET", "/v1/a\0b", 7), FORWARD_PATH_ODD);
+}
+
+/* Longer than what is kept of it. */
+static void test_long(void)
+{
+    char path[400] = "/v1/loads";
+
+    for (size_t n = 9; n < 390; n++) {
+        CU_ASSERT_EQUAL(of("GET", path, n),
+                        n == 9 ? FORWARD_PATH_CLOSED : FORWARD_PATH_OPEN);
+        path[n] = 'x';
+        memcpy(path + n + 1, "/../", 4);
+        CU_ASSERT_EQUAL(of("GET", path, n + 5), FORWARD_PATH_ODD);
+    }
+}
+
+static void test_looks(void)
+{
+    CU_ASSERT_TRUE(forward_path_looks("GET", 3, 0));
+    CU_ASSERT_TRUE(forward_path_looks("DELETE", 6, 9));
+    CU_ASSERT_TRUE(forward_path_looks("POST", 4, 0));
+    CU_ASSERT_FALSE(forward_path_looks("POST", 4, 2));
+}
+
+int main(void)
+{
+    CU_initialize_registry();
+    CU_pSuite s = CU_add_suite("forward_path", NULL, NULL);
+    CU_add_test(s, "what goes on", test_open);
+    CU_add_test(s, "what is the engine's own", test_engines_own);
+    CU_add_test(s, "what could be read as another path", test_odd);
+    CU_add_test(s, "long paths", test_long);
+    CU_add_test(s, "what asks no model", test_looks);
+    CU_basic_run_tests();
+    unsigned failures = CU_get_number_of_failures();
+    CU_cleanup_registry();
+    return failures ? 1 : 0;
+}
