@@ -318,6 +318,24 @@ static void test_slo(void)
         }
 }
 
+/* Who is in the first place is not known once there are tenants: nobody there
+ * gives way to another's priority. */
+static void test_first_place(void)
+{
+    struct share s;
+
+    share_init(&s);
+    CU_ASSERT_EQUAL(share_arrived(&s, 0, 1, -5, SECOND), 0);
+    CU_ASSERT(share_orders(&s, 0));
+    CU_ASSERT_EQUAL(share_queue_us(&s, 0, 0, 8, SECOND), 4);
+    CU_ASSERT_EQUAL(share_arrived(&s, 7, 1, -5, SECOND), 1);
+    CU_ASSERT_FALSE(share_orders(&s, 0));
+    CU_ASSERT(share_orders(&s, 1));
+    share_use(&s, 1, 1000.0, SECOND);
+    CU_ASSERT_EQUAL(share_queue_us(&s, 0, 0, 8, SECOND), INT64_MAX);
+    CU_ASSERT_EQUAL(share_queue_us(&s, 1, 0, 8, SECOND), 4);
+}
+
 /* Of one tenant the earlier priority comes first. */
 static void test_priority(void)
 {
@@ -395,6 +413,7 @@ int main(void)
     CU_add_test(suite, "greedy", test_greedy);
     CU_add_test(suite, "slo", test_slo);
     CU_add_test(suite, "priority", test_priority);
+    CU_add_test(suite, "strangers have no priorities", test_first_place);
     CU_add_test(suite, "places", test_places);
     CU_add_test(suite, "line", test_line);
     CU_basic_run_tests();

@@ -232,7 +232,8 @@ void dispatch_place(struct dispatch *d, struct dispatch_request *request,
 {
     request->place = share_arrived(&d->share, request->tenant, request->weight,
                                    request->priority, now_us);
-    request->line.priority = request->priority;
+    request->line.priority =
+        share_orders(&d->share, request->place) ? request->priority : 0;
     request->line.seq = d->n_waited++;
     give_order(d, request, stands_behind(d, request), now_us, order);
     if (order->action == DISPATCH_WAIT)
@@ -295,8 +296,7 @@ static bool may_pass(const struct dispatch *d)
            d->n_passed < schedule_bypass(d->scheduler);
 }
 
-/* The first request of the tenant that had the least, of those not yet tried.
- */
+/* The first of the tenant that had the least, of those not yet tried. */
 static struct dispatch_request *next_by_share(const struct dispatch *d)
 {
     uint32_t best = SHARE_TENANTS;

@@ -20,7 +20,7 @@ void share_init(struct share *share)
         share->tenants[i].weight = 1.0;
 }
 
-static bool is_active(const struct share_tenant *t, int64_t now_us)
+bool share_is_active(const struct share_tenant *t, int64_t now_us)
 {
     return t->seen &&
            (t->waiting > 0 || now_us - t->asked_us < SHARE_WINDOW_US);
@@ -48,7 +48,7 @@ static uint32_t place_of(const struct share *s, uint64_t name, int64_t now_us)
 
         if (t->name == name)
             return i;
-        if (!is_active(t, now_us) &&
+        if (!share_is_active(t, now_us) &&
             (free == 0 || (t->seen && s->tenants[free].seen
                                ? t->asked_us < s->tenants[free].asked_us
                                : t->seen < s->tenants[free].seen)))
@@ -113,7 +113,7 @@ static struct sums sum(struct share *s, uint32_t place, int64_t now_us)
     for (uint32_t i = 0; i < SHARE_TENANTS; i++) {
         const struct share_tenant *t = &s->tenants[i];
 
-        if (i != place && !is_active(t, now_us))
+        if (i != place && !share_is_active(t, now_us))
             continue;
         sums.weight += t->weight;
         sums.used_us += t->used_us;
@@ -136,11 +136,19 @@ double share_standing(struct share *share, uint32_t place, int64_t now_us)
     return standing(&share->tenants[place], &sums);
 }
 
+/* Whether the tenant also sent earlier priorities. */
+static bool is_late(struct share *share, uint32_t place, int32_t priority,
+                    int64_t now_us)
+{
+    return share_orders(share, place) &&
+           priority > earliest(&share->tenants[place], now_us);
+}
+
 int64_t share_queue_us(struct share *share, uint32_t place, int32_t priority,
                        int64_t slo_us, int64_t now_us)
 {
     struct share_tenant *t = &share->tenants[place];
-    bool late = priority > earliest(t, now_us);
+    bool late = is_late(share, place, priority, now_us);
     struct sums sums;
     double had;
 
@@ -167,6 +175,5 @@ double share_price(struct share *share, uint32_t place, int32_t priority,
         return 1.0;
     times = 2.0 * share_standing(share, place, now_us) - 1.0;
     times = fmin(fmax(times, 0.0), PRICE_MOST);
-    return priority > earliest(&share->tenants[place], now_us) ? 2.0 * times
-                                                               : times;
+    return is_late(share, place, priority, now_us) ? 2.0 * times : times;
 }

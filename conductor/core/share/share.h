@@ -62,6 +62,17 @@ void share_init(struct share *share);
 uint32_t share_arrived(struct share *share, uint64_t name, double weight,
                        int32_t priority, int64_t now_us);
 
+/* share_is_active(tenant, now_us): it has a share: it waits, or has asked
+ * within SHARE_WINDOW_US. */
+bool share_is_active(const struct share_tenant *tenant, int64_t now_us);
+
+/* Whether priorities count at that place: all there are one tenant. Who is in
+ * the first place is not known once tenants were seen. */
+static inline bool share_orders(const struct share *share, uint32_t place)
+{
+    return place > 0 || share->n_seen < 2;
+}
+
 /* share_use(share, place, us, now_us): work was given to a request of the
  * tenant, in microseconds of an instance. */
 void share_use(struct share *share, uint32_t place, double us, int64_t now_us);
