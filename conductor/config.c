@@ -73,6 +73,12 @@ static const char *check_header(const char *text)
     return NULL;
 }
 
+/* As check_header(), or the one that has keys anyway. */
+static const char *check_tenant_header(const char *text)
+{
+    return strcmp(text, "authorization") == 0 ? NULL : check_header(text);
+}
+
 int config_settings(const char *text, struct policy_settings *settings,
                     char *error, size_t size)
 {
@@ -249,6 +255,17 @@ static const struct option_spec all_options[] = {
      "request header whose value is set as the member priority of engines' "
      "requests, in place of the client's own; empty: none",
      .initial = "", .check = check_header, .size = CONFIG_STRING_MAX},
+    {"tenant_header", OPTION_STRING, AT(tenant_header), "header", 0, 0,
+     "request header whose value says who asks (of authorization what is "
+     "behind Bearer): whose requests are counted together for fair shares, and "
+     "ordered by priority; empty: all are of one tenant",
+     .initial = "authorization", .check = check_tenant_header,
+     .size = CONFIG_STRING_MAX},
+    {"tenants_file", OPTION_STRING, AT(tenants_file), "file", 0, 0,
+     "JSON with names and weights of these values, "
+     "[as below](#tenants); read again on SIGHUP. All others are one tenant "
+     "then; empty: each is one, of weight 1",
+     .initial = "", .size = CONFIG_STRING_MAX},
     {"engine_timeout_ms", OPTION_COUNT, AT(engine_timeout_ms), "ms", 10, 600000,
      "time for a connection to an engine to open, and for the answer to "
      "that question",

@@ -63,6 +63,8 @@ struct config {
     int64_t keepalive_ms;
     char cache_salt_header[CONFIG_STRING_MAX];
     char priority_header[CONFIG_STRING_MAX];
+    char tenant_header[CONFIG_STRING_MAX];
+    char tenants_file[CONFIG_STRING_MAX]; /* "": every key is a tenant */
     int64_t engine_dns_ms;
     int64_t engine_drain_ms;
     char engines_file[CONFIG_STRING_MAX];   /* "": none is watched */

@@ -48,7 +48,7 @@ static const struct option_usage usage = {
     .footnote =
         "\nSignals: SIGTERM and SIGINT stop taking requests, finish those in "
         "flight\nfor at most 30 s, and exit; a second one exits at once. "
-        "SIGHUP is ignored.\n"
+        "SIGHUP reads tenants_file again.\n"
         "\nExit status: 0 done, 1 could not run, 2 bad options or "
         "configuration.\n",
 };
@@ -115,6 +115,7 @@ static int read_config(const struct command_line *cl, struct config *c)
             config_anchor(c->secret_file, cl->config_path) ||
             config_anchor(c->engines_file, cl->config_path) ||
             config_anchor(c->admin_key_file, cl->config_path) ||
+            config_anchor(c->tenants_file, cl->config_path) ||
             engine_list_anchor(&c->engines, cl->config_path))
             return fail_usage("the path of a file that the configuration names "
                               "is too long");
@@ -187,10 +188,12 @@ static void on_stop(evutil_socket_t, short, void *arg)
     event_loop_wait(d->drain, 1000000 / TICKS_PER_S);
 }
 
-/* There is no reload yet: a daemon that only lives must not end by it. */
-static void on_hangup(evutil_socket_t, short, void *)
+/* All else that it could read again needs a restart. */
+static void on_hangup(evutil_socket_t, short, void *arg)
 {
-    log_warn("SIGHUP is ignored: restart to read the configuration again");
+    const struct daemon *d = arg;
+
+    models_reload(d->models);
 }
 
 /* Clients may not take the descriptors that workers and files need. */
@@ -241,6 +244,7 @@ static int open_front(struct daemon *d)
     o.keepalive_us = d->config.keepalive_ms * 1000;
     o.cache_salt_header = d->config.cache_salt_header;
     o.priority_header = d->config.priority_header;
+    o.tenant_header = d->config.tenant_header;
     /* A batch that could never be in flight as a whole is refused as such. */
     if (o.limits.max_prompts > (size_t)d->config.max_in_flight)
         o.limits.max_prompts = (size_t)d->config.max_in_flight;

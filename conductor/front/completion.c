@@ -117,6 +117,8 @@ void completion_serve(const struct front_call *call)
                                  &params.slo_tbt_us, &error);
     if (rc == 0)
         rc = endpoint_rules(call, text, &rules, &error);
+    if (rc == 0)
+        rc = endpoint_tenant(call, &params, &error);
     if (rc == 0 && model.vocab == 0) {
         /* No worker has said yet what the model is. */
         endpoint_set_unready(front, &error);
@@ -128,6 +130,7 @@ void completion_serve(const struct front_call *call)
     if (rc == 0) {
         params.max_tokens = request.max_tokens;
         endpoint_session(call->head, &params);
+        params.priority = endpoint_priority(&rules, request.priority);
         params.salt = rules.cache_salt ? rules.cache_salt : request.salt;
         rc = take_on(call, &request, &params, &error);
     }

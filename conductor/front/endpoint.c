@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "conductor/front/internal.h"
 #include "conductor/front/openai/form.h"
@@ -33,6 +34,16 @@ void endpoint_reply_error(struct http_conn *conn,
     http_reply_error(conn, error);
 }
 
+static bool comes_again(const struct http_head *head, const char *name,
+                        const struct http_slice *found)
+{
+    for (size_t k = 0; k < head->n_headers; k++)
+        if (http_is_fold(head->headers[k].name, name) &&
+            &head->headers[k].value != found)
+            return true;
+    return false;
+}
+
 /* Finds a header into *value; NULL: it isn't there. Twice is refused. */
 static int find_once(const struct http_head *head, const char *name,
                      const struct http_slice **value,
@@ -41,15 +52,12 @@ static int find_once(const struct http_head *head, const char *name,
     const struct http_slice *found = http_find(head, name);
 
     *value = found;
-    for (size_t k = 0; found && k < head->n_headers; k++)
-        if (http_is_fold(head->headers[k].name, name) &&
-            &head->headers[k].value != found) {
-            openai_error_set(error, 400, "invalid_value", name,
-                             "header %s: \"%.*s\": must come only once", name,
-                             found->n < 40 ? (int)found->n : 40, found->at);
-            return -EINVAL;
-        }
-    return 0;
+    if (!found || !comes_again(head, name, found))
+        return 0;
+    openai_error_set(error, 400, "invalid_value", name,
+                     "header %s: \"%.*s\": must come only once", name,
+                     found->n < 40 ? (int)found->n : 40, found->at);
+    return -EINVAL;
 }
 
 int endpoint_slo_header(const struct http_head *head, const char *name,
@@ -159,6 +167,48 @@ int endpoint_rules(const struct front_call *call,
                        error);
     }
     return rc;
+}
+
+int32_t endpoint_priority(const struct forward_rules *rules, int32_t of_body)
+{
+    return rules->priority ? (int32_t)strtol(rules->priority, NULL, 10)
+                           : of_body;
+}
+
+/* What is behind "Bearer ", of any case. */
+static struct http_slice key_of(struct http_slice value)
+{
+    static const char scheme[] = "bearer ";
+    const size_t n = sizeof(scheme) - 1;
+
+    if (value.n > n && strncasecmp(value.at, scheme, n) == 0)
+        value = (struct http_slice){value.at + n, value.n - n};
+    while (value.n && *value.at == ' ')
+        value = (struct http_slice){value.at + 1, value.n - 1};
+    return value;
+}
+
+int endpoint_tenant(const struct front_call *call,
+                    struct service_request_params *params,
+                    struct openai_error *error)
+{
+    const char *name = call->front->options.tenant_header;
+    const struct http_slice *value =
+        name && *name ? http_find(call->head, name) : NULL;
+    struct http_slice key;
+
+    if (!value)
+        return 0;
+    if (comes_again(call->head, name, value)) {
+        /* The value is not for messages. */
+        openai_error_set(error, 400, "invalid_value", name,
+                         "header %s: must come only once", name);
+        return -EINVAL;
+    }
+    key = strcmp(name, "authorization") == 0 ? key_of(*value) : *value;
+    params->tenant = key.at;
+    params->n_tenant = key.n;
+    return 0;
 }
 
 /* Its number is FNV-1a, and never 0. */

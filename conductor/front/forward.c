@@ -115,8 +115,11 @@ static int take_on(const struct front_call *call, struct service *service,
     if (rc == 0)
         rc = endpoint_slo_header(call->head, "x-slo-tpot-ms",
                                  &params.slo_tbt_us, error);
+    if (rc == 0)
+        rc = endpoint_tenant(call, &params, error);
     if (rc)
         return rc;
+    params.priority = endpoint_priority(&r->rules, r->body.priority);
     c = calloc(1, sizeof(*c));
     if (!c)
         return -ENOMEM;

@@ -21,10 +21,11 @@ struct front_options {
     struct http_options http;
     struct openai_limits limits;
     int64_t keepalive_us; /* between comments in a stream that waits; 0: none */
-    /* Headers whose values are set in the bodies of engines' requests, and the
-     * first in those of native models, too. In lower case, borrowed; "" or
-     * NULL: none. */
+    /* Headers whose values are set in the bodies of engines' requests, and
+     * count for native models, too. In lower case, borrowed; "" or NULL: none.
+     */
     const char *cache_salt_header, *priority_header;
+    const char *tenant_header;      /* likewise; its value says who asks */
     const struct secret *admin_key; /* what changes need; NULL: none. Borrowed
                                        as long as the front lives */
 };

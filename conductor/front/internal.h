@@ -87,6 +87,15 @@ bool forward_passes(const struct http_head *head, struct http_slice name);
                                  char model[FORWARD_MODEL_BYTES],
                                  struct openai_error *error);
 
+/* What orders requests of one tenant: the header's, or else the body's. */
+int32_t endpoint_priority(const struct forward_rules *rules, int32_t of_body);
+
+/* Sets who asks, by the header that the options name. Borrows the head. Returns
+ * 0; -EINVAL with *error set: the header comes twice. */
+[[nodiscard]] int endpoint_tenant(const struct front_call *call,
+                                  struct service_request_params *params,
+                                  struct openai_error *error);
+
 /* The n bytes at `at` of a path into out, NUL-terminated, where "%2F" is a
  * byte.
  * "" if it does not fit into size. */

@@ -7,6 +7,7 @@
 
 #include "conductor/service/engine.h"
 #include "conductor/service/explain_state.h"
+#include "conductor/service/models.h"
 
 struct explain {
     uint32_t n;
@@ -218,6 +219,10 @@ void explain_decided(struct explain *explain,
     r->block_tokens = (uint32_t)s->config.block_tokens;
     r->slo_ttft_us = request->dispatch.slo_ttft_us;
     r->slo_tbt_us = request->dispatch.slo_tbt_us;
+    snprintf(r->tenant, sizeof(r->tenant), "%s",
+             tenants_name(s->models->tenants, request->dispatch.tenant));
+    r->priority = request->dispatch.priority;
+    r->standing = request->dispatch.standing;
     r->verdict = d->verdict;
     put_name(s, d->prefill, r->prefill);
     put_name(s, d->decode, r->decode);

@@ -40,6 +40,9 @@ struct explain_record {
     uint32_t prompt_tokens, max_tokens;
     uint32_t block_tokens;           /* of the index */
     int64_t slo_ttft_us, slo_tbt_us; /* 0: none */
+    char tenant[64];
+    int32_t priority;
+    double standing; /* 0: shares did not matter */
 
     enum schedule_verdict verdict;
     char prefill[POOL_NAME_BYTES], decode[POOL_NAME_BYTES]; /* "": none */

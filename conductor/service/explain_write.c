@@ -202,6 +202,13 @@ int explain_write(const struct explain *explain, const char *id,
     put_name(&w, "reason", r->reason);
     put_limit(&w, "slo_ttft_ms", r->slo_ttft_us);
     put_limit(&w, "slo_tbt_ms", r->slo_tbt_us);
+    put_name(&w, "tenant", r->tenant);
+    PUT(&w, ",\"priority\":%d", r->priority);
+    put_key(&w, "standing");
+    if (r->standing > 0.0)
+        PUT(&w, "%.3f", r->standing);
+    else
+        PUT(&w, "null");
     put_decision(&w, r);
     put_actual(&w, r);
     PUT(&w, ",\"candidates\":[");

@@ -6,6 +6,7 @@
 #define CONDUCTOR_SERVICE_MODELS_H
 
 #include "conductor/service/fleet.h"
+#include "conductor/service/tenants.h"
 
 /* In a block, where no engine of the model is said to have another number. */
 #define ENGINE_BLOCK_TOKENS 16
@@ -16,7 +17,8 @@ struct models {
     struct config config;
     struct service *first;
     uint32_t next_number; /* of a service */
-    struct {              /* of services that are gone */
+    struct tenants *tenants;
+    struct { /* of services that are gone */
         struct metrics metrics;
         uint64_t pending_dropped, index_evicted;
     } past;

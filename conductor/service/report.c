@@ -3,6 +3,7 @@
 #include <event2/buffer.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "conductor/service/engine.h"
 #include "conductor/service/models.h"
 
@@ -177,7 +178,10 @@ int models_metrics(const struct models *models, struct evbuffer *out)
                   (unsigned long long)models->fleet.lookups_failed,
                   (unsigned long long)models->fleet.readings_failed,
                   fleet_empty_names(&models->fleet));
-    if (n < 0 || write_instances(models, out))
+    for (struct service *s = models->first; s; s = s->next)
+        tenants_weigh(models->tenants, &s->dispatch, clock_now_us());
+    if (n < 0 || tenants_write(models->tenants, out) ||
+        write_instances(models, out))
         return -ENOMEM;
     if (engines_write_metrics(models->first, out))
         return -ENOMEM;

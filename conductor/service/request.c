@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "conductor/service/engine.h"
+#include "conductor/service/models.h"
 
 struct service_request *request_find(struct service *service,
                                      uint64_t attempt_id)
@@ -87,6 +88,15 @@ static void request_abort(struct service_request *request)
     request->output.early_done = false;
 }
 
+static void count_ended(const struct service_request *request,
+                        enum metrics_outcome outcome)
+{
+    struct service *s = request->service;
+
+    s->metrics.requests[outcome]++;
+    tenants_count(s->models->tenants, request->dispatch.tenant, outcome);
+}
+
 void request_fail(struct service_request *request, int http_status,
                   const char *code, const char *message, int64_t retry_after_us)
 {
@@ -102,8 +112,8 @@ void request_fail(struct service_request *request, int http_status,
     request_abort(request);
     if (!request_set_state(request, REQUEST_ENDED))
         return;
-    s->metrics
-        .requests[http_status == 429 ? METRICS_REJECTED : METRICS_FAILED]++;
+    count_ended(request,
+                http_status == 429 ? METRICS_REJECTED : METRICS_FAILED);
     explain_ended(s->explain, request,
                   http_status == 429 ? "rejected" : "failed", code);
     log_debug("%s: failed, %s: %s", request->request_id, code, message);
@@ -125,7 +135,7 @@ void request_end(struct service_request *request, enum metrics_outcome outcome,
     request->attempt.id = 0;
     if (!request_set_state(request, REQUEST_ENDED))
         return;
-    s->metrics.requests[outcome]++;
+    count_ended(request, outcome);
     explain_ended(s->explain, request, how, reason);
     request->result.output_tokens = request->output.n_tokens;
     request->result.retries = request->dispatch.retries;
@@ -167,7 +177,7 @@ void service_cancel(struct service_request *request)
     dispatch_forget(&s->dispatch, &request->dispatch);
     request_abort(request);
     if (request_set_state(request, REQUEST_ENDED))
-        s->metrics.requests[METRICS_CANCELLED]++;
+        count_ended(request, METRICS_CANCELLED);
     explain_ended(s->explain, request, "cancelled", NULL);
     request_free(request);
     event_active(s->inbox_event, EV_TIMEOUT, 0); /* for requests that wait

@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "conductor/service/engine.h"
+#include "conductor/service/models.h"
 
 /* 429: what was predicted, the limit, and whether it can ever be met. */
 static void reject_slo(struct service_request *request, const char *code,
@@ -143,6 +144,8 @@ static void carry_out(struct service_request *request,
     request->attempt.heard_us = now_us;
     request->attempt.predicted_ttft_us = order->predicted_ttft_us;
     request->attempt.predicted_tbt_us = s->predicts ? d->tbt_us : 0;
+    tenants_sent(s->models->tenants, request->dispatch.tenant,
+                 request->prompt.n_tokens - (uint64_t)d->chosen.cached_tokens);
     if (d->chosen.extrapolated)
         note_extrapolation(request);
     if (!request_set_state(request, REQUEST_SCHEDULED))

@@ -67,6 +67,9 @@ struct service_request_params {
     uint64_t session;       /* a number of it; 0: none */
     const char *session_id; /* (n_session_id): what the client calls it */
     size_t n_session_id;
+    const char *tenant; /* (n_tenant): the key of who asks; n 0: none */
+    size_t n_tenant;
+    int32_t priority;    /* the lowest of its tenant's comes first */
     const char *adapter; /* LoRA, at most 255 bytes; NULL: none */
     /* For engines: tokens are what its blocks are known by, any
      * number of them, and max_tokens is a guess if it is not said. */

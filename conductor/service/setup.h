@@ -34,6 +34,10 @@
  * without a callback, so the front goes first. NULL is a no-op. */
 void models_free(struct models *models);
 
+/* models_reload(m): reads tenants_file again; what cannot be used is logged and
+ * changes nothing. */
+void models_reload(struct models *models);
+
 /* models_worker_port(m): where workers register; 0: nowhere. */
 uint16_t models_worker_port(const struct models *models);
 

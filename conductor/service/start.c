@@ -45,8 +45,13 @@ int models_check(const struct config *config, char err[CONFIG_ERROR_MAX])
 {
     struct engine_list file = {0};
     char why[CONFIG_ERROR_MAX];
+    struct tenants *tenants = NULL;
     int rc = service_check_config(config, err);
 
+    if (rc == 0 && tenants_new(config->tenants_file, &tenants, why))
+        rc = error_say(err, CONFIG_ERROR_MAX, -EINVAL, "tenants_file: %.400s",
+                       why);
+    tenants_free(tenants);
     if (rc == 0 && *config->engines_file &&
         fleet_file_read(config->engines_file, &file, why))
         rc = fleet_file_say(err, why);
@@ -59,7 +64,11 @@ int models_check(const struct config *config, char err[CONFIG_ERROR_MAX])
 static int start_all(struct models *models, char err[CONFIG_ERROR_MAX])
 {
     const struct config *c = &models->config;
+    char why[CONFIG_ERROR_MAX];
 
+    if (tenants_new(c->tenants_file, &models->tenants, why))
+        return error_say(err, CONFIG_ERROR_MAX, -EINVAL, "tenants_file: %.400s",
+                         why);
     models->dns = event_loop_dns(models->base, c->name_server);
     if (!models->dns)
         return error_say(err, CONFIG_ERROR_MAX, -EINVAL,
@@ -105,5 +114,21 @@ void models_free(struct models *models)
     }
     if (models->dns)
         evdns_base_free(models->dns, 1);
+    tenants_free(models->tenants);
     free(models);
+}
+
+void models_reload(struct models *models)
+{
+    const char *path = models->config.tenants_file;
+    char why[CONFIG_ERROR_MAX];
+
+    if (!*path)
+        log_warn("SIGHUP: there is no tenants_file; restart to read the "
+                 "configuration again");
+    else if (tenants_reload(models->tenants, why))
+        log_error("%s; the tenants stay as they were", why);
+    else
+        log_info("%s was read again: %zu tenants", path,
+                 tenants_size(models->tenants));
 }

@@ -6,6 +6,7 @@
 
 #include "conductor/core/index/block_key.h"
 #include "conductor/service/engine.h"
+#include "conductor/service/models.h"
 
 static int request_copy_prompt(struct service_request *request,
                                const struct service_request_params *p)
@@ -92,6 +93,8 @@ struct service_request *service_submit(struct service *service,
         .slo_ttft_us = limit_us(p, p->slo_ttft_us, s->config.slo_ttft_ms),
         .slo_tbt_us = limit_us(p, p->slo_tbt_us, s->config.slo_tbt_ms),
     };
+    tenants_find(s->models->tenants, p->tenant, p->n_tenant, p->priority,
+                 &request->dispatch);
     request->number = s->table.next_request++;
     request->session = p->session;
     for (size_t i = 0; i < p->n_session_id && i < 63; i++)

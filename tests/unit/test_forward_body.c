@@ -177,6 +177,29 @@ static void test_kinds(void)
     }
 }
 
+static void test_priorities(void)
+{
+    static const struct {
+        const char *body;
+        int32_t priority;
+    } cases[] = {
+        {"{\"priority\":7}", 7},
+        {"{\"priority\": -12 }", -12},
+        {"{\"priority\":-4000000000}", -INT32_MAX},
+        {"{\"priority\":4000000000}", INT32_MAX},
+        {"{\"priority\":\"7\"}", 0},
+        {"{\"priority\":1.5}", 0},
+        {"{\"prompt\":[1]}", 0},
+    };
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct forward_body b = read_at("/v1/completions", cases[i].body);
+
+        CU_ASSERT_EQUAL(b.priority, cases[i].priority);
+        forward_body_fini(&b);
+    }
+}
+
 /* Instructions, and SGLang's two salts, are part of what blocks are known by.
  */
 static void test_other_salts(void)
@@ -458,6 +481,7 @@ int main(void)
     CU_add_test(s, "whatever else", test_whatever);
     CU_add_test(s, "questions for tokens", test_questions);
     CU_add_test(s, "prompts by path", test_kinds);
+    CU_add_test(s, "priorities", test_priorities);
     CU_add_test(s, "other salts", test_other_salts);
     CU_add_test(s, "answers with tokens", test_tokens);
     CU_add_test(s, "urls", test_urls);

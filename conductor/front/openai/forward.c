@@ -140,6 +140,18 @@ static uint32_t number_of(struct forward_slice v)
     return n < UINT32_MAX ? (uint32_t)n : UINT32_MAX;
 }
 
+/* A whole number of about 32 bits as it stands there, cut to what fits; 0 for
+ * all else. */
+static int32_t priority_of(struct forward_slice v)
+{
+    bool below = v.n > 1 && *v.at == '-';
+    uint32_t n =
+        number_of((struct forward_slice){v.at + below, v.n - (size_t)below});
+    int32_t most = n < INT32_MAX ? (int32_t)n : INT32_MAX;
+
+    return below ? -most : most;
+}
+
 static bool is_one_of(const char *key, const char *const *names)
 {
     for (; *names; names++)
@@ -247,6 +259,8 @@ static void take_value(struct reader *r, const char *key,
         r->out->stream = is(v, "true");
     else if (is_one_of(key, limits))
         r->out->max_tokens = number_of(v);
+    else if (strcmp(key, "priority") == 0)
+        r->out->priority = priority_of(v);
     else if (is_one_of(key, salts) && !is(v, "null"))
         add_salt(r, key, v);
     if (strcmp(key, cache_salt_name) == 0)

@@ -62,6 +62,7 @@ struct forward_body {
     bool stream;
     bool ids;            /* words are token ids */
     uint32_t max_tokens; /* 0: not said */
+    int32_t priority;    /* likewise, or no whole number */
     uint32_t *words;     /* owned, (n_words) */
     size_t n_words;
     /* What the blocks depend on besides. With ids: cache_salt, as it is, so

@@ -382,6 +382,14 @@ static int read_salt(const json_t *body, struct openai_params *out,
     return 0;
 }
 
+/* An integer, cut to what fits. */
+static int32_t read_priority(const json_t *body)
+{
+    json_int_t n = json_integer_value(json_object_get(body, "priority"));
+
+    return n > INT32_MAX ? INT32_MAX : n < INT32_MIN ? INT32_MIN : (int32_t)n;
+}
+
 int openai_params_read(enum openai_kind kind, const json_t *body,
                        const struct openai_model *model,
                        struct openai_params *out, struct openai_error *error)
@@ -393,5 +401,6 @@ int openai_params_read(enum openai_kind kind, const json_t *body,
         read_max_tokens(body, "max_completion_tokens", out, error) ||
         read_stream(body, out, error) || read_salt(body, out, error))
         return -EINVAL;
+    out->priority = read_priority(body);
     return 0;
 }

@@ -16,7 +16,8 @@ struct openai_params {
     uint32_t max_tokens;          /* >= 1 when given */
     bool stream;
     bool include_usage;
-    bool usage_each;  /* with include_usage: in every event, too */
+    bool usage_each; /* with include_usage: in every event, too */
+    int32_t priority;
     const char *salt; /* borrowed from the object, NULL: none */
 };
 

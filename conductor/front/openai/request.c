@@ -251,6 +251,7 @@ static int build(struct json_scan *scan, const json_t *rest,
     out->stream = params.stream;
     out->include_usage = params.include_usage;
     out->usage_each = params.usage_each;
+    out->priority = params.priority;
     if (params.salt) {
         out->salt = strdup(params.salt);
         rc = out->salt ? 0 : -ENOMEM;

@@ -49,8 +49,9 @@ struct openai_request {
     uint32_t max_tokens; /* per prompt, prompt + max_tokens <= window */
     bool stream;
     bool include_usage;
-    bool usage_each; /* in every event, too */
-    char *salt;      /* owned, or NULL: "cache_salt" */
+    bool usage_each;  /* in every event, too */
+    int32_t priority; /* "priority", or 0 */
+    char *salt;       /* owned, or NULL: "cache_salt" */
 };
 
 /*

@@ -1,0 +1,67 @@
+/*
+ * Who asks: the key of a request, a name of it where the configuration's
+ * tenants_file has one, and what is counted of each name. Keys themselves are
+ * not kept: what stays is a number that is drawn from SHA-256 of one.
+ *
+ * Without a file every key is a tenant of weight 1. With one, keys that are not
+ * in it are one tenant together, as anybody can make some up.
+ */
+#ifndef CONDUCTOR_SERVICE_TENANTS_H
+#define CONDUCTOR_SERVICE_TENANTS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "conductor/config.h"
+#include "conductor/core/dispatch/dispatch.h"
+#include "conductor/service/metrics.h"
+
+struct evbuffer;
+struct tenants;
+
+/* tenants_new(path, out, err): those of the file at path; "": no file. Returns
+ * 0 with *out owned, or a negative errno with a message. */
+[[nodiscard]] int tenants_new(const char *path, struct tenants **out,
+                              char err[CONFIG_ERROR_MAX]);
+
+/* tenants_free(t): NULL is a no-op. */
+void tenants_free(struct tenants *t);
+
+/* tenants_reload(t, err): reads the file again; what was counted of a name
+ * stays. Returns 0, or a negative errno with a message, and nothing has
+ * changed. */
+[[nodiscard]] int tenants_reload(struct tenants *t, char err[CONFIG_ERROR_MAX]);
+
+/* tenants_size(t): the names of the file. */
+size_t tenants_size(const struct tenants *t);
+
+/* Writes tenant, weight and priority of a request.
+ *   key       (n), borrowed; n 0: it has none
+ *   priority  what the client says; kept only where nobody else is of the same
+ *             tenant
+ * Cost: SHA-256 of the key. */
+void tenants_find(const struct tenants *t, const char *key, size_t n,
+                  int32_t priority, struct dispatch_request *request);
+
+/* tenants_name(t, tenant): its name in the file, or "other". Valid until the
+ * next reload. */
+const char *tenants_name(const struct tenants *t, uint64_t tenant);
+
+/* tenants_count(t, tenant, outcome): a request of it has ended. */
+void tenants_count(struct tenants *t, uint64_t tenant,
+                   enum metrics_outcome outcome);
+
+/* tenants_sent(t, tenant, tokens): a request of it was sent, with so many
+ * prompt tokens to compute. */
+void tenants_sent(struct tenants *t, uint64_t tenant, uint64_t tokens);
+
+/* tenants_weigh(t, d, now_us): the standings in these shares count for the
+ * gauges of the next tenants_write(). */
+void tenants_weigh(struct tenants *t, struct dispatch *d, int64_t now_us);
+
+/* tenants_write(t, out): metrics, a line for each name and "other". Returns 0
+ * or -ENOMEM. */
+[[nodiscard]] int tenants_write(struct tenants *t, struct evbuffer *out);
+
+#endif

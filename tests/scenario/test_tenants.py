@@ -1,0 +1,172 @@
+"""Who asks: fair shares, weights, and what is told of them."""
+import hashlib
+import json
+import signal
+import threading
+
+from harness import Case, total, wait_until
+
+# Predicted for each prompt here, so that a short queue (2 s) holds few; and
+# it stays so: of two equal prompts the later one would be taken for shorter.
+HALF_SECOND = {'prefill': (500000, 0, 0, 0)}
+UNCORRECTED = {'correction_ms': 3600000}
+
+
+def bearer(key):
+    return {'Authorization': f'Bearer {key}'}
+
+
+def entry(name, key, weight=1):
+    return {'name': name, 'weight': weight,
+            'sha256': [hashlib.sha256(key.encode()).hexdigest()]}
+
+
+class Clients:
+    """Threads that ask with a key, again and again until they are stopped, and
+    the order in which answers came, over all of them."""
+
+    def __init__(self, case, api, n_tokens):
+        self.case, self.api, self.n_tokens = case, api, n_tokens
+        self.lock = threading.Lock()
+        self.order, self.wrong, self.threads = [], [], []
+        self.n_sent = 0
+        self.stopped = False
+
+    def prompt(self):
+        """Another one each time: nothing is reused."""
+        with self.lock:
+            self.n_sent += 1
+            n = self.n_sent
+        return [n % 251, n // 251] + [1] * (self.n_tokens - 2)
+
+    def ask(self, key):
+        reply = self.api.request(
+            'POST', '/v1/completions',
+            {'model': 'tiny', 'prompt': self.prompt(), 'max_tokens': 1},
+            bearer(key))
+        with self.lock:
+            self.order.append(key)
+            if reply.status != 200:
+                self.wrong.append(reply.body)
+
+    def begin(self, key, threads, times=None):
+        def work():
+            n = 0
+            while not self.stopped and n != times:
+                self.ask(key)
+                n += 1
+        begun = [threading.Thread(target=work) for _ in range(threads)]
+        for thread in begun:
+            thread.start()
+        self.threads += begun
+        return begun
+
+    def end(self):
+        self.stopped = True
+        for thread in self.threads:
+            thread.join()
+        self.case.assertEqual(self.wrong, [])
+
+
+class Shares(Case):
+    GREEDY, ASKED = 60, 10
+
+    def passed_by(self, **config):
+        """Of a greedy key, which always has 60 requests waiting, how many are
+        answered from the time another one begins to wait for ten until it has
+        them."""
+        cluster = self.cluster(prefill=2, decode=1, cost=HALF_SECOND,
+                               config={**UNCORRECTED, **config}, kv_mib=32)
+        clients = Clients(self, cluster.api, 1200)
+        clients.ask('modest')
+        clients.begin('greedy', self.GREEDY)
+        wait_until('all of them are there', lambda: cluster.api.health()[
+            'requests_in_flight'] >= self.GREEDY - 5)
+        begun = len(clients.order)
+        for thread in clients.begin('modest', self.ASKED, 1):
+            thread.join()
+        passed = clients.order[begun:].count('greedy')
+        metrics = cluster.api.metrics()
+        clients.end()
+        for process in cluster.processes():
+            self.stop(process)
+        return passed, metrics
+
+    def test_a_greedy_key_leaves_others_their_share(self):
+        """Who has work waiting gets at least half of his share, which is a
+        quarter of what is served here, but for the short queues that were full
+        when he came: two workers', and what each has begun."""
+        passed, metrics = self.passed_by()
+        self.assertLessEqual(passed, 3 * self.ASKED + 14)
+        self.assertGreater(metrics[
+            'conductor_tenant_waiting{tenant="other"}'], 0)
+        # Without shares all of them are served before.
+        without, _ = self.passed_by(policy_options={'shares': 0})
+        self.assertGreater(without, 3 * self.ASKED + 14)
+
+
+class Names(Case):
+    def told(self, cluster, headers=None, **body):
+        reply = cluster.api.request(
+            'POST', '/v1/completions', {'model': 'tiny', 'prompt': [7] * 40,
+                                        'max_tokens': 1, **body}, headers)
+        self.assertEqual(reply.status, 200, reply.body)
+        told = cluster.api.request('GET', '/admin/explain/' + reply.headers[
+            'x-conductor-request-id']).body
+        return told['tenant'], told['priority']
+
+    def test_names_weights_and_reload(self):
+        path = self.write('tenants.json', json.dumps({'tenants': [
+            entry('team-a', 'the key of a')]}))
+        cluster = self.cluster(prefill=0, decode=0, both=1,
+                               config={'tenants_file': 'tenants.json'})
+        a, b = bearer('the key of a'), {'authorization': 'bearer the key of b'}
+        self.assertEqual(self.told(cluster, a, priority=-3), ('team-a', -3))
+        # One of many: nobody goes first because he says so.
+        self.assertEqual(self.told(cluster, b, priority=-3), ('other', 0))
+        self.assertEqual(self.told(cluster, priority=-3), ('other', 0))
+        self.write('tenants.json', '{"tenants": [{"name": "x"}]}')
+        cluster.conductor.child.send_signal(signal.SIGHUP)
+        wait_until('a wrong file is told', lambda:
+                   'the tenants stay as they were' in cluster.conductor.log())
+        self.assertEqual(self.told(cluster, a), ('team-a', 0))
+        self.write('tenants.json', json.dumps({'tenants': [
+            entry('team-b', 'the key of b', 3),
+            entry('team-a', 'the key of a')]}))
+        cluster.conductor.child.send_signal(signal.SIGHUP)
+        wait_until('it was read again', lambda:
+                   'was read again: 2 tenants' in cluster.conductor.log())
+        self.assertEqual(self.told(cluster, b, priority=10 ** 12),
+                         ('team-b', 2 ** 31 - 1))
+        metrics = cluster.api.metrics()
+        for name, n in (('team-a', 2), ('team-b', 1), ('other', 2)):
+            self.assertEqual(metrics[
+                'conductor_tenant_requests_total{tenant="%s",'
+                'outcome="completed"}' % name], n)
+        self.assertEqual(total(metrics, 'conductor_tenant_requests_total'), 5)
+        self.assertIn('conductor_tenant_standing_ratio{tenant="team-b"}',
+                      metrics)
+        # Keys are told nowhere.
+        self.assertNotIn('the key', cluster.conductor.log() + str(metrics))
+        self.assertTrue(path)
+
+    def test_another_header(self):
+        cluster = self.cluster(prefill=0, decode=0, both=1, config={
+            'tenants_file': self.write('tenants.json', json.dumps({'tenants': [
+                entry('a', 'one')]})), 'tenant_header': 'x-team',
+            'priority_header': 'x-priority', 'log_level': 'debug'})
+        self.assertEqual(self.told(cluster, {'x-team': 'one'}), ('a', 0))
+        self.assertEqual(self.told(cluster, {'X-Team': 'one',
+                                             'x-priority': '-7'}, priority=3),
+                         ('a', -7))
+        self.assertEqual(self.told(cluster, bearer('one')), ('other', 0))
+        self.assertNotIn('one', cluster.conductor.log().replace('none', ''))
+
+    def test_without_a_file_every_key_is_one(self):
+        cluster = self.cluster(prefill=0, decode=0, both=1)
+        self.assertEqual(self.told(cluster, bearer('some'), priority=2),
+                         ('other', 2))
+        cluster.conductor.child.send_signal(signal.SIGHUP)
+        wait_until('nothing is read', lambda:
+                   'there is no tenants_file' in cluster.conductor.log())
+        self.assertEqual(self.told(cluster), ('other', 0))
