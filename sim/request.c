@@ -39,6 +39,8 @@ struct sim_request *sim_request_new(const struct sim *sim,
                                     .predicted_tbt_us = -1,
                                     .input_tokens = t->input_tokens,
                                     .output_tokens = t->output_tokens,
+                                    .tenant = t->tenant,
+                                    .priority = t->priority,
                                     .prefill_node = SIM_NO_NODE,
                                     .decode_node = SIM_NO_NODE};
     return r;
@@ -47,6 +49,13 @@ struct sim_request *sim_request_new(const struct sim *sim,
 static bool ttft_only(const struct sim *sim)
 {
     return sim->cluster.decode_nodes + sim->cluster.coupled_nodes == 0;
+}
+
+static double weight_of(const struct sim *sim, uint64_t tenant)
+{
+    return tenant > 0 && tenant <= sim->config.n_weights
+               ? sim->config.weights[tenant - 1]
+               : 1.0;
 }
 
 /* What no prediction knows. */
@@ -73,6 +82,9 @@ void sim_request_describe(const struct sim *sim, struct sim_request *r)
         .arrived_us = sim->now_us,
         .slo_ttft_us = sim->config.slo_ttft_us * SIM_SLOWDOWN,
         .slo_tbt_us = sim->config.slo_tbt_us * SIM_SLOWDOWN,
+        .tenant = r->record.tenant,
+        .weight = weight_of(sim, r->record.tenant),
+        .priority = r->record.priority,
         /* What will be reused is not known yet. */
         .passage_us = sim_prefill_passage_us(sim, r->n_tokens, 0),
     };

@@ -224,6 +224,7 @@ static int make_scheduler(struct sim *sim)
                           .expected = sim->expected},
         },
         sim->pool, sim->index);
+    sim->dispatch.share.slowdown = SIM_SLOWDOWN;
     sim->dispatch.scheduler = sim->scheduler;
     sim->dispatch.overhead_us = c->handover_us;
     return sim->scheduler ? 0 : -ENOMEM; /* the names are checked */

@@ -36,6 +36,10 @@ struct sim_config {
     int64_t slo_ttft_us;   /* asked for by every request; 0: none */
     int64_t slo_tbt_us;    /* likewise */
     uint64_t seed;
+    /* Of tenants: the first is of tenant 1. (n_weights), borrowed, each above
+     * 0; who is beyond has 1. */
+    const double *weights;
+    size_t n_weights;
     bool ask_again; /* who is rejected comes again, once, after the time that
                        he was told; its times count from then on */
     /* Blocks whose copies are counted every watch_interval_us of virtual
@@ -69,6 +73,8 @@ struct sim_record {
     int64_t predicted_tbt_us;
     uint32_t input_tokens;
     uint32_t output_tokens;
+    uint64_t tenant; /* 0: none */
+    int32_t priority;
     uint32_t local_tokens; /* reused from the node's own cache */
     uint32_t fetched_tokens;
     uint32_t computed_tokens;

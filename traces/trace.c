@@ -24,6 +24,8 @@ int trace_request_copy(struct trace_request *to,
     to->arrival_us = from->arrival_us;
     to->input_tokens = from->input_tokens;
     to->output_tokens = from->output_tokens;
+    to->tenant = from->tenant;
+    to->priority = from->priority;
     to->block_count = from->block_count;
     if (from->block_count > 0) {
         memcpy(to->hash_ids, from->hash_ids,

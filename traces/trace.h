@@ -4,7 +4,8 @@
  * The format is the Mooncake paper's (FAST'25, artifact): one JSON object a
  * line with `timestamp` (ms), `input_length`, `output_length` (tokens) and
  * `hash_ids`, one id per block of 512 tokens; the last block may be partial.
- * Equal ids mean equal content and an equal prefix.
+ * Equal ids mean equal content and an equal prefix. Two more may be there:
+ * `tenant`, a number of who asks, and `priority`, an integer.
  */
 #ifndef TRACES_TRACE_H
 #define TRACES_TRACE_H
@@ -26,6 +27,8 @@ struct trace_request {
     int64_t arrival_us;
     uint32_t input_tokens;
     uint32_t output_tokens;
+    uint64_t tenant; /* whoever asks; 0: nobody is named */
+    int32_t priority;
     size_t block_count;
     size_t block_capacity;
     uint64_t *hash_ids; /* (block_count) */

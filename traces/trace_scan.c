@@ -11,13 +11,25 @@ struct cursor {
     struct trace_error *error;
 };
 
-enum field { TIMESTAMP, INPUT, OUTPUT, HASH_IDS, FIELD_COUNT, OTHER };
+/* Those from TENANT on may be missing. */
+enum field {
+    TIMESTAMP,
+    INPUT,
+    OUTPUT,
+    HASH_IDS,
+    TENANT,
+    PRIORITY,
+    FIELD_COUNT,
+    OTHER
+};
 
 static const char *const field_names[FIELD_COUNT] = {
-    "timestamp", "input_length", "output_length", "hash_ids"};
+    "timestamp", "input_length", "output_length",
+    "hash_ids",  "tenant",       "priority"};
 
 static const uint64_t field_max[FIELD_COUNT] = {
-    TRACE_TIMESTAMP_MAX_MS, TRACE_TOKENS_MAX, TRACE_TOKENS_MAX, TRACE_ID_MAX};
+    TRACE_TIMESTAMP_MAX_MS, TRACE_TOKENS_MAX, TRACE_TOKENS_MAX,
+    TRACE_ID_MAX,           TRACE_ID_MAX,     INT32_MAX};
 
 static void skip_spaces(struct cursor *c)
 {
@@ -170,10 +182,15 @@ static int scan_value(struct cursor *c, enum field field,
     if (field == HASH_IDS)
         return scan_ids(c, request);
     uint64_t value = 0;
+    bool below = field == PRIORITY && take(c, '-');
     int rc = scan_integer(c, field, &value);
     if (rc != 0)
         return rc;
-    if (field == TIMESTAMP)
+    if (field == TENANT)
+        request->tenant = value;
+    else if (field == PRIORITY)
+        request->priority = below ? -(int32_t)value : (int32_t)value;
+    else if (field == TIMESTAMP)
         request->arrival_us = (int64_t)value * 1000;
     else if (field == INPUT)
         request->input_tokens = (uint32_t)value;
@@ -208,6 +225,8 @@ int trace_scan_line(const char *line, size_t bytes,
     struct cursor c = {line, line + bytes, error};
     bool seen[FIELD_COUNT] = {false};
 
+    request->tenant = 0;
+    request->priority = 0;
     if (!take(&c, '{'))
         return refuse(&c, "", "expected a JSON object");
     do {
@@ -221,7 +240,7 @@ int trace_scan_line(const char *line, size_t bytes,
     skip_spaces(&c);
     if (c.p != c.end)
         return refuse(&c, "", "more than one value in a line");
-    for (int i = 0; i < FIELD_COUNT; i++) {
+    for (int i = 0; i < TENANT; i++) {
         if (!seen[i]) {
             trace_error_set(error, field_names[i], "", 0, "is missing");
             return -EINVAL;

@@ -13,6 +13,11 @@ int trace_write(FILE *file, const struct trace_request *request)
             request->output_tokens);
     for (size_t i = 0; i < request->block_count; i++)
         fprintf(file, "%s%" PRIu64, i > 0 ? ", " : "", request->hash_ids[i]);
-    fputs("]}\n", file);
+    fputs("]", file);
+    if (request->tenant > 0)
+        fprintf(file, ", \"tenant\": %" PRIu64, request->tenant);
+    if (request->priority != 0)
+        fprintf(file, ", \"priority\": %" PRId32, request->priority);
+    fputs("}\n", file);
     return ferror(file) != 0 ? -EIO : 0;
 }

@@ -289,7 +289,7 @@ void tenants_weigh(struct tenants *t, struct dispatch *d, int64_t now_us)
         double standing;
 
         one->waiting += share->tenants[i].waiting;
-        if (!share_is_active(&share->tenants[i], now_us))
+        if (!share_is_active(share, i, now_us))
             continue;
         standing = share_standing(share, i, now_us);
         if (one->standing < 0.0 || standing < one->standing)

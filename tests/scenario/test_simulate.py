@@ -256,6 +256,38 @@ class Simulate(unittest.TestCase):
         both = random('--seed', 7, '--policy-option', 'seed=5')
         self.assertEqual(old['ttft_s'], both['ttft_s'])
 
+    def test_tenants(self):
+        """Nine of ten requests, and more than can be served, are of one tenant;
+        the other one's are longer, so that the order alone puts them last."""
+        lines = []
+        for i in range(600):
+            tenant, n = (2, 12) if i % 10 == 9 else (1, 8)
+            lines.append(json.dumps({
+                'timestamp': 70 * i, 'input_length': 512 * n,
+                'output_length': 1, 'tenant': tenant,
+                'hash_ids': [i * 16 + k for k in range(n)],
+                **({'priority': -1} if i == 9 else {})}))
+        trace = self.write('t.jsonl', '\n'.join(lines) + '\n')
+
+        def means(*more):
+            report = self.simulate(trace, REFERENCE, 'plan', '--prefill', 1,
+                                   *more)
+            tenants = {t['tenant']: t for t in report['tenants']}
+            self.assertEqual([tenants[k]['total'] for k in (1, 2)], [540, 60])
+            self.assertEqual(report['requests']['completed'], 600)
+            return [tenants[k]['ttft_mean_s'] for k in (1, 2)]
+        greedy, modest = means()
+        self.assertLess(2 * modest, greedy)
+        greedy, modest = means('--policy-option', 'shares=0')
+        self.assertLess(greedy, modest)
+        _, light = means('--weights', '9,1')
+        _, heavy = means('--weights', '1,9')
+        self.assertLess(2 * heavy, light)
+        done = replay('simulate', '--trace', trace, '--cluster', REFERENCE,
+                      '--policy', 'plan', '--weights', '3,,1')
+        self.assertEqual(done.returncode, 2)
+        self.assertIn('--weights 3,,1: must be', done.stderr)
+
     def test_nodes_csv(self):
         """What nodes did adds up to the requests, and queues are what is
         between acceptance and begin. The report does not change."""

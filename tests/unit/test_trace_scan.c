@@ -15,6 +15,8 @@ static int scan(const char *line, struct trace_request *request,
     return trace_scan_line(line, strlen(line), request, error);
 }
 
+#define REST ", \"output_length\": 7, \"hash_ids\": [0]}"
+
 static void test_good_lines(void)
 {
     struct trace_request q = {0};
@@ -40,10 +42,19 @@ static void test_good_lines(void)
     CU_ASSERT_EQUAL_FATAL(q.block_count, 1);
     CU_ASSERT_EQUAL(q.hash_ids[0], (uint64_t)INT64_MAX);
     CU_ASSERT_EQUAL(q.output_tokens, 0);
+    CU_ASSERT(q.tenant == 0 && q.priority == 0);
+    CU_ASSERT_EQUAL(scan("{\"tenant\": 12, \"priority\":-3, \"timestamp\": 1, "
+                         "\"input_length\": 6" REST,
+                         &q, &e),
+                    0);
+    CU_ASSERT_EQUAL(q.tenant, 12);
+    CU_ASSERT_EQUAL(q.priority, -3);
+    /* Nothing of the line before is left. */
+    CU_ASSERT_EQUAL(scan("{\"timestamp\": 1, \"input_length\": 6" REST, &q, &e),
+                    0);
+    CU_ASSERT(q.tenant == 0 && q.priority == 0);
     trace_request_fini(&q);
 }
-
-#define REST ", \"output_length\": 7, \"hash_ids\": [0]}"
 
 static void test_bad_lines(void)
 {
@@ -71,6 +82,10 @@ static void test_bad_lines(void)
         {"{\"timestamp\": 1, \"timestamp\": 1, \"input_length\": 6" REST,
          "timestamp", "1", "twice"},
         {"{\"timestamp\": 1" REST, "input_length", "", "missing"},
+        {"{\"tenant\": \"a\", \"timestamp\": 1, \"input_length\": 6" REST,
+         "tenant", "\"a\"", "non-negative integer"},
+        {"{\"priority\": 2147483648, \"timestamp\": 1" REST, "priority",
+         "2147483648", "at most 2147483647"},
         {"{\"timestamp\": 1, \"input_length\": 6, \"output_length\": 1, "
          "\"hash_ids\": 3}",
          "hash_ids", "3", "array"},

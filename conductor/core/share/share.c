@@ -16,23 +16,27 @@ struct sums {
 void share_init(struct share *share)
 {
     memset(share, 0, sizeof(*share));
+    share->slowdown = 1;
     for (uint32_t i = 0; i < SHARE_TENANTS; i++)
         share->tenants[i].weight = 1.0;
 }
 
-bool share_is_active(const struct share_tenant *t, int64_t now_us)
+bool share_is_active(const struct share *share, uint32_t place, int64_t now_us)
 {
-    return t->seen &&
-           (t->waiting > 0 || now_us - t->asked_us < SHARE_WINDOW_US);
+    const struct share_tenant *t = &share->tenants[place];
+
+    return t->seen && (t->waiting > 0 || now_us - t->asked_us <
+                                             share->slowdown * SHARE_WINDOW_US);
 }
 
 static void fade(struct share *s, int64_t now_us)
 {
     double faded;
 
-    if (now_us - s->faded_us < FADE_EVERY_US)
+    if (now_us - s->faded_us < s->slowdown * FADE_EVERY_US)
         return;
-    faded = exp((double)(s->faded_us - now_us) / SHARE_WINDOW_US);
+    faded = exp((double)(s->faded_us - now_us) /
+                (double)(s->slowdown * SHARE_WINDOW_US));
     for (uint32_t i = 0; i < SHARE_TENANTS; i++)
         s->tenants[i].used_us *= faded;
     s->faded_us = now_us;
@@ -48,7 +52,7 @@ static uint32_t place_of(const struct share *s, uint64_t name, int64_t now_us)
 
         if (t->name == name)
             return i;
-        if (!share_is_active(t, now_us) &&
+        if (!share_is_active(s, i, now_us) &&
             (free == 0 || (t->seen && s->tenants[free].seen
                                ? t->asked_us < s->tenants[free].asked_us
                                : t->seen < s->tenants[free].seen)))
@@ -58,12 +62,14 @@ static uint32_t place_of(const struct share *s, uint64_t name, int64_t now_us)
 }
 
 /* The earliest priority of the last SHARE_PRIORITY_US, or longer. */
-static int32_t earliest(struct share_tenant *t, int64_t now_us)
+static int32_t earliest(struct share *s, uint32_t place, int64_t now_us)
 {
+    struct share_tenant *t = &s->tenants[place];
     int64_t past_us = now_us - t->period_us;
+    int64_t period_us = s->slowdown * SHARE_PRIORITY_US;
 
-    if (past_us >= SHARE_PRIORITY_US) {
-        t->first[1] = past_us < 2 * SHARE_PRIORITY_US ? t->first[0] : INT32_MAX;
+    if (past_us >= period_us) {
+        t->first[1] = past_us < 2 * period_us ? t->first[0] : INT32_MAX;
         t->first[0] = INT32_MAX;
         t->period_us = now_us;
     }
@@ -88,7 +94,7 @@ uint32_t share_arrived(struct share *share, uint64_t name, double weight,
     t->asked_us = now_us;
     if (t->waiting == 0)
         t->turn_us = fmax(t->turn_us, share->turn_us);
-    (void)earliest(t, now_us);
+    (void)earliest(share, place, now_us);
     if (priority < t->first[0])
         t->first[0] = priority;
     share->matters = share->matters || share->n_seen > 1 || priority != 0;
@@ -113,7 +119,7 @@ static struct sums sum(struct share *s, uint32_t place, int64_t now_us)
     for (uint32_t i = 0; i < SHARE_TENANTS; i++) {
         const struct share_tenant *t = &s->tenants[i];
 
-        if (i != place && !share_is_active(t, now_us))
+        if (i != place && !share_is_active(s, i, now_us))
             continue;
         sums.weight += t->weight;
         sums.used_us += t->used_us;
@@ -141,7 +147,7 @@ static bool is_late(struct share *share, uint32_t place, int32_t priority,
                     int64_t now_us)
 {
     return share_orders(share, place) &&
-           priority > earliest(&share->tenants[place], now_us);
+           priority > earliest(share, place, now_us);
 }
 
 int64_t share_queue_us(struct share *share, uint32_t place, int32_t priority,
@@ -155,7 +161,7 @@ int64_t share_queue_us(struct share *share, uint32_t place, int32_t priority,
     if (!share->matters || (!late && share->n_seen < 2))
         return INT64_MAX;
     if (slo_us <= 0)
-        return SHARE_QUEUE_US;
+        return share->slowdown * SHARE_QUEUE_US;
     if (late)
         return slo_us / 2;
     /* A queue within an SLO is over soon, when a second one comes. */

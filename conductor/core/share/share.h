@@ -41,6 +41,7 @@ struct share_tenant {
 
 struct share {
     struct share_tenant tenants[SHARE_TENANTS];
+    int64_t slowdown; /* so many times longer than real ones are all times */
     int64_t faded_us;
     double turn_us;  /* the latest turn that anybody had */
     uint32_t n_seen; /* places ever used */
@@ -48,7 +49,7 @@ struct share {
                       */
 };
 
-/* share_init(share): nobody was seen. */
+/* share_init(share): nobody was seen; times are real. */
 void share_init(struct share *share);
 
 /*
@@ -62,9 +63,9 @@ void share_init(struct share *share);
 uint32_t share_arrived(struct share *share, uint64_t name, double weight,
                        int32_t priority, int64_t now_us);
 
-/* share_is_active(tenant, now_us): it has a share: it waits, or has asked
- * within SHARE_WINDOW_US. */
-bool share_is_active(const struct share_tenant *tenant, int64_t now_us);
+/* share_is_active(share, place, now_us): its tenant has a share: it waits, or
+ * has asked within SHARE_WINDOW_US. */
+bool share_is_active(const struct share *share, uint32_t place, int64_t now_us);
 
 /* Whether priorities count at that place: all there are one tenant. Who is in
  * the first place is not known once tenants were seen. */

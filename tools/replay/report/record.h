@@ -30,6 +30,7 @@ struct replay_record {
     int64_t tbt_us;        /* mean of the longest 10 % of its intervals */
     uint32_t input_tokens; /* as asked */
     uint32_t output_tokens;
+    uint64_t tenant;        /* who asked; 0: nobody is named */
     uint32_t prompt_tokens; /* as the server counted */
     uint32_t reused_tokens;
     bool tells_reused;       /* or the server did not say, and it is 0 */

@@ -39,10 +39,30 @@ static void count_reason(struct replay_report *report,
     slot->count++;
 }
 
-static int add_completed(struct replay_tally *t, const struct replay_record *r)
+static struct replay_tenant *tenant_of(struct replay_report *report,
+                                       uint64_t tenant)
+{
+    struct replay_tenant *all = report->tenants;
+
+    report->names_tenants = report->names_tenants || tenant > 0;
+    for (size_t i = 0; i < report->tenant_count; i++)
+        if (!all[i].others && all[i].tenant == tenant)
+            return &all[i];
+    if (report->tenant_count < REPLAY_TENANTS_MAX) {
+        all[report->tenant_count].tenant = tenant;
+        return &all[report->tenant_count++];
+    }
+    all[REPLAY_TENANTS_MAX - 1].others = true;
+    return &all[REPLAY_TENANTS_MAX - 1];
+}
+
+static int add_completed(struct replay_tally *t, const struct replay_record *r,
+                         struct replay_tenant *tenant)
 {
     struct replay_report *report = &t->report;
 
+    tenant->completed++;
+    tenant->computed_tokens += r->computed_tokens;
     report->completed++;
     report->input_tokens += r->prompt_tokens;
     report->reused_tokens += r->reused_tokens;
@@ -62,6 +82,8 @@ static int add_completed(struct replay_tally *t, const struct replay_record *r)
             in_time && replay_seconds(r->tbt_us) <= report->context.slo_tbt_s;
     }
     report->effective += in_time ? 1 : 0;
+    tenant->effective += in_time ? 1 : 0;
+    tenant->ttft_sum_s += ttft_s;
     if (rc == 0 && r->predicted_ttft_us >= 0 && observed_s > 0) {
         double predicted_s = replay_seconds(r->predicted_ttft_us);
 
@@ -98,10 +120,14 @@ void replay_tally_free(struct replay_tally *tally)
 
 int replay_tally_add(struct replay_tally *tally, const struct replay_record *r)
 {
+    struct replay_tenant *tenant;
     int rc = 0;
 
     if (r->outcome == REPLAY_PENDING)
         return 0;
+    tenant = tenant_of(&tally->report, r->tenant);
+    tenant->total++;
+    tenant->rejected += r->outcome == REPLAY_REJECTED;
     tally->report.total++;
     tally->report.offered_tokens += r->input_tokens;
     if (r->sent_us >= 0) {
@@ -109,7 +135,7 @@ int replay_tally_add(struct replay_tally *tally, const struct replay_record *r)
             &tally->lag_s, replay_seconds(r->sent_us - r->intended_us));
     }
     if (rc == 0 && r->outcome == REPLAY_COMPLETED) {
-        rc = add_completed(tally, r);
+        rc = add_completed(tally, r, tenant);
     } else if (r->outcome == REPLAY_REJECTED) {
         tally->report.rejected++;
         if (r->reason[0] != '\0')

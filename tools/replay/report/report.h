@@ -40,6 +40,17 @@ struct replay_reason {
     uint64_t count;
 };
 
+/* Different tenants kept; the rest is counted under the last one. */
+#define REPLAY_TENANTS_MAX 16
+
+/* Of one tenant. */
+struct replay_tenant {
+    uint64_t tenant; /* 0: those that name nobody */
+    bool others;     /* it stands for several */
+    uint64_t total, completed, rejected, effective, computed_tokens;
+    double ttft_sum_s; /* of the completed */
+};
+
 struct replay_report {
     struct replay_context context;
     uint64_t total, completed, rejected, failed;
@@ -64,6 +75,9 @@ struct replay_report {
     uint64_t retries;
     struct replay_reason reasons[REPLAY_REASONS_MAX];
     size_t reason_count;
+    struct replay_tenant tenants[REPLAY_TENANTS_MAX];
+    size_t tenant_count;
+    bool names_tenants; /* some request names one */
 };
 
 /* A report in the making, for records that come one by one and are not kept.

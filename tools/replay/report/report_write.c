@@ -51,6 +51,31 @@ static json_t *reasons_json(const struct replay_report *report, bool rejected)
     return list;
 }
 
+/* Of each tenant: `others` stands for several. */
+static json_t *tenants_json(const struct replay_report *report)
+{
+    json_t *list = json_array();
+    int rc = 0;
+
+    for (size_t i = 0; rc == 0 && i < report->tenant_count; i++) {
+        const struct replay_tenant *t = &report->tenants[i];
+
+        rc = json_array_append_new(
+            list,
+            json_pack(
+                "{s:o, s:b, s:o, s:o, s:o, s:o, s:o, s:o}", "tenant",
+                count(t->tenant), "others", (int)t->others, "total",
+                count(t->total), "completed", count(t->completed), "rejected",
+                count(t->rejected), "effective", count(t->effective),
+                "computed_tokens", count(t->computed_tokens), "ttft_mean_s",
+                known(t->completed > 0, t->ttft_sum_s / (double)t->completed)));
+    }
+    if (rc == 0)
+        return list;
+    json_decref(list);
+    return NULL;
+}
+
 /* What a simulation predicts has no bias to look for, and it sends in time. */
 static bool is_live(const struct replay_report *r)
 {
@@ -96,6 +121,11 @@ json_t *replay_report_json(const struct replay_report *r)
             json_object_get(json, "prediction"), "ttft_rel_error",
             json_pack("{s:o}", "p50", known(predicted, r->signed_error.p50))) !=
             0) {
+        json_decref(json);
+        return NULL;
+    }
+    if (json && r->names_tenants &&
+        json_object_set_new(json, "tenants", tenants_json(r)) != 0) {
         json_decref(json);
         return NULL;
     }
@@ -221,6 +251,27 @@ struct replay_ending replay_report_ending(const struct replay_report *report)
     return ending;
 }
 
+static void print_tenants(const struct replay_report *r, FILE *f)
+{
+    if (!r->names_tenants)
+        return;
+    fprintf(f, "\n  %-22s %10s %10s %10s %10s %14s\n", "tenant", "requests",
+            "rejected", "effective", "TTFT (ms)", "tokens");
+    for (size_t i = 0; i < r->tenant_count; i++) {
+        const struct replay_tenant *t = &r->tenants[i];
+        char name[32];
+
+        snprintf(name, sizeof name, "%" PRIu64, t->tenant);
+        fprintf(f,
+                "  %-22s %10" PRIu64 " %10" PRIu64 " %10" PRIu64
+                " %10.1f %14" PRIu64 "\n",
+                t->others ? "others" : name, t->total, t->rejected,
+                t->effective,
+                t->completed ? 1e3 * t->ttft_sum_s / (double)t->completed : 0.0,
+                t->computed_tokens);
+    }
+}
+
 void replay_report_print(const struct replay_report *r, FILE *f)
 {
     const struct replay_context *c = &r->context;
@@ -239,6 +290,7 @@ void replay_report_print(const struct replay_report *r, FILE *f)
     print_summary(f, "TTFT predicted off (%)", &r->prediction_error, 1e2);
     if (is_live(r))
         print_summary(f, "  signed (%)", &r->signed_error, 1e2);
+    print_tenants(r, f);
     fprintf(f,
             "\n  %-22s %9.1f%%  (%" PRIu64 " of %" PRIu64 " within TTFT %g s",
             "effective requests", 100 * r->effective_ratio, r->effective,

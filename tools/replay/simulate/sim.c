@@ -104,6 +104,7 @@ static void take_record(void *arg, const struct sim_record *r)
         .tbt_us = r->tbt_us,
         .input_tokens = r->input_tokens,
         .output_tokens = r->output_tokens,
+        .tenant = r->tenant,
         .prompt_tokens = r->input_tokens,
         .reused_tokens = r->local_tokens + r->fetched_tokens,
         .local_tokens = r->local_tokens,

@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/file.h"
@@ -37,8 +38,11 @@ struct settings {
     const char *cluster, *report, *csv, *nodes_csv;
     double nodes_interval_s;
     double slo_ttft_s, slo_tbt_s;
+    const char *weights;
     bool timing;
 };
+
+#define WEIGHTS_MAX 64
 
 static int parse(int argc, char **argv, struct settings *s, int *status)
 {
@@ -61,6 +65,8 @@ static int parse(int argc, char **argv, struct settings *s, int *status)
          "of random choices (default 1)"},
         {"ask-again", OPTION_FLAG, &s->params.sim.ask_again, NULL, 0, 0,
          "who is rejected comes again, once, after the time that he is told"},
+        {"weights", OPTION_TEXT, &s->weights, "LIST", 0, 0,
+         "weights of the trace's tenants 1, 2, ..., as 3,1,1 (default 1 each)"},
         {"slo-ttft", OPTION_NUMBER, &s->slo_ttft_s, "S", 0, 1e6,
          "seconds to the first token that a request asks for"},
         {"slo-tbt", OPTION_NUMBER, &s->slo_tbt_s, "S", 0, 1e6,
@@ -92,6 +98,29 @@ static int parse(int argc, char **argv, struct settings *s, int *status)
         return -1;
     return replay_policies_check(&s->policies, usage.name,
                                  &s->params.sim.policy, 1);
+}
+
+/* "3,1,1" into weights. Returns 0, or -1 with a complaint. */
+static int read_weights(const char *text, double weights[WEIGHTS_MAX],
+                        size_t *n)
+{
+    const char *at = text;
+    char *end;
+
+    for (*n = 0; *n < WEIGHTS_MAX; at = end + 1) {
+        double weight = strtod(at, &end);
+
+        if (end == at || (*end && *end != ',') ||
+            !(weight >= 0.01 && weight <= 100))
+            break;
+        weights[(*n)++] = weight;
+        if (!*end)
+            return 0;
+    }
+    return replay_complain(usage.name,
+                           "--weights %s: must be at most %d numbers from 0.01 "
+                           "to 100, as 3,1,1",
+                           text, WEIGHTS_MAX);
 }
 
 /* How the numbers came about, so that they can be had again. */
@@ -243,10 +272,15 @@ int replay_command_simulate(int argc, char **argv)
         .changes = CLUSTER_UNCHANGED,
         .nodes_interval_s = 10};
     struct cluster cluster;
+    double weights[WEIGHTS_MAX];
     int status = 0;
 
     if (parse(argc, argv, &s, &status) != 0)
         return status;
+    if (s.weights &&
+        read_weights(s.weights, weights, &s.params.sim.n_weights) != 0)
+        return 2;
+    s.params.sim.weights = weights;
     if (replay_load_cluster(usage.name, s.cluster, &s.changes, &cluster) != 0)
         return 1;
     s.params.sim.cluster = &cluster;
