@@ -789,6 +789,25 @@ static double obvious_link_price(const struct rig *r)
     return own_us > 0 ? 1 + busy_us / own_us : 0;
 }
 
+/* How much later the KV of the request is gone, in whole queues of the link. */
+static double obvious_held_up_us(const struct rig *r,
+                                 const struct pool_instance *i,
+                                 const struct obvious *o)
+{
+    double late =
+        (double)i->push_out_bytes - 1000.0 * (double)i->prefill_tokens;
+    double bytes = (double)i->push_out_bytes - (late > 0 ? late / 2 : 0);
+    double own_us =
+        1000.0 * (double)r->request.n_tokens * 1e6 / i->link_bytes_per_s;
+    double all_us = own_us + bytes * 1e6 / i->link_bytes_per_s;
+    double done_us = (double)o->ttft_us;
+
+    if (!links || coupled || r->request.max_output_tokens <= 1 ||
+        !(i->link_bytes_per_s > 0) || all_us <= done_us)
+        return 0;
+    return all_us - (own_us > done_us ? own_us : done_us);
+}
+
 /* Works out the plan of a candidate in its place. */
 static void obvious_plan(const struct rig *r, const struct pool_instance *i,
                          struct load_plan_request ask, double price,
@@ -832,7 +851,8 @@ static void obvious_plan(const struct rig *r, const struct pool_instance *i,
     price += place.behind;
     o->score_us +=
         (int64_t)(price * (double)o->prefill_us + 16.0 * (double)room_us +
-                  obvious_link_price(r) * (double)o->link_us);
+                  obvious_link_price(r) * (double)o->link_us +
+                  obvious_held_up_us(r, i, o));
     o->score_us -= i->id == r->request.session ? 10000 : 0;
     o->late =
         r->request.slo_ttft_us > 0 && o->latest_us > r->request.slo_ttft_us;
@@ -952,6 +972,8 @@ static void random_rig(struct rig *r)
     r->cost.decode[2] = (double)pick(0, 8) / 8;
     if (coupled)
         r->request.max_output_tokens = pick(1, 300);
+    else if (links) /* nobody decodes it, but its KV would have to go */
+        r->request.max_output_tokens = pick(1, 2);
     r->cost.prefill[0] = (double)pick(0, 50);
     r->cost.prefill[1] = (double)pick(5, 15);
     r->cost.prefill[2] = (double)pick(0, 10) / 1e3;
@@ -1090,6 +1112,30 @@ static void random_traffic(struct rig *r)
     }
 }
 
+/* Its blocks are where the link has much to send: another one computes all. */
+static void test_held_up(void)
+{
+    for (int on = 1; on >= 0; on--) {
+        struct rig r;
+
+        links = on;
+        rig_init(&r, "plan", 0, false);
+        for (int i = 0; i < 2; i++)
+            (void)add(&r, 1e7, 0);
+        r.request.max_output_tokens = 2;
+        hold(&r, 0, TIER_DEVICE, 0, 4);
+        CU_ASSERT_EQUAL(pool_decode_accept(r.pool, r.ids[1], 9, 1, 2), 0);
+        CU_ASSERT_EQUAL(
+            pool_book_push(r.pool, &(struct pool_push){r.ids[0], 1 << 20, 0},
+                           r.ids[1], 9),
+            0);
+        schedule_decide(r.scheduler, &r.request, &r.decision);
+        CU_ASSERT_EQUAL(r.decision.prefill, r.ids[on]);
+        rig_fini(&r);
+    }
+    links = false;
+}
+
 static void test_obvious(void)
 {
     static const char *const orders[] = {"fifo", "uncached_first",
@@ -1131,6 +1177,7 @@ int main(void)
     CU_initialize_registry();
     CU_pSuite suite = CU_add_suite("schedule_plan", NULL, NULL);
     CU_add_test(suite, "sessions", test_sessions);
+    CU_add_test(suite, "held up", test_held_up);
     CU_add_test(suite, "own disk", test_own_disk);
     CU_add_test(suite, "queue", test_queue);
     CU_add_test(suite, "load_all", test_load_all);

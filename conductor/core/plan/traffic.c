@@ -32,6 +32,25 @@ double traffic_late_us(const struct pool_instance *i,
     return bytes > 0.0 ? link_us(i, bytes) / 2.0 : 0.0;
 }
 
+static double greater(double a, double b)
+{
+    return a > b ? a : b;
+}
+
+double traffic_held_up_us(const struct pool_instance *prefill, int64_t n_tokens,
+                          int64_t kv_bytes_per_token, int64_t ttft_us)
+{
+    double pushes_us, own_us;
+
+    if (prefill->n_pushes_out == 0)
+        return 0.0;
+    own_us = link_us(prefill, (double)n_tokens * (double)kv_bytes_per_token);
+    pushes_us = link_us(prefill, (double)prefill->push_out_bytes) -
+                traffic_late_us(prefill, kv_bytes_per_token);
+    return greater((double)ttft_us, own_us + pushes_us) -
+           greater((double)ttft_us, own_us);
+}
+
 static double bytes_of(const struct traffic_push *push)
 {
     return (double)push->n_tokens * (double)push->kv_bytes_per_token;

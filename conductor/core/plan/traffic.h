@@ -35,6 +35,19 @@ double traffic_late_us(const struct pool_instance *instance,
                        int64_t kv_bytes_per_token);
 
 /*
+ * By how much later a request's KV has left the link of its prefill instance
+ * because of the pushes that this has accepted, late and coming ones; its own
+ * goes with them, behind half of the late ones' bytes. The link is taken for a
+ * fluid that nothing wastes.
+ *   n_tokens  of its prompt.
+ *   ttft_us   when its prefill ends, from now.
+ * Returns max(ttft_us, pushes + own) - max(ttft_us, own) in microseconds, at
+ * least 0: it falls by at most as much as ttft_us grows. Cost: O(1).
+ */
+double traffic_held_up_us(const struct pool_instance *prefill, int64_t n_tokens,
+                          int64_t kv_bytes_per_token, int64_t ttft_us);
+
+/*
  * By how much the KV of a request comes later to where it decodes than its
  * prefill ends. It waits for pushes that are late, of which half is left on
  * average, and for those to its receiver that are due before it; these begin

@@ -135,6 +135,18 @@ static double price_of(const struct scheduler *s,
                (double)(i->n_waiting + i->n_running);
 }
 
+/* How much longer its second token takes because its KV waits for the link of
+ * the instance. */
+static double held_up_us(const struct scheduler *s,
+                         const struct schedule_request *request,
+                         const struct prefill_estimate *e)
+{
+    if (!s->sees_links || s->model.coupled || request->max_output_tokens <= 1)
+        return 0.0;
+    return traffic_held_up_us(pool_at(s->pool, e->slot), request->n_tokens,
+                              s->model.kv_bytes_per_token, e->ttft_us);
+}
+
 void plan_set_score(const struct scheduler *s,
                     const struct schedule_request *request,
                     struct prefill_estimate *e)
@@ -143,7 +155,8 @@ void plan_set_score(const struct scheduler *s,
     double price =
         price_of(s, e) + s->options[PLAN_BEHIND_PRICE] * (double)e->behind;
     double others_us = price * (double)e->prefill_us +
-                       s->options[PLAN_ROOM_PRICE] * (double)e->room_us;
+                       s->options[PLAN_ROOM_PRICE] * (double)e->room_us +
+                       held_up_us(s, request, e);
 
     if (e->link_us > 0)
         others_us += state->link_price * (double)e->link_us;
