@@ -35,6 +35,9 @@ static const struct {
      "Its KV events: 0 all are known, 1 none comes, 2 some are lost, 3 a "
      "replay runs; -1: none are expected."},
     {"events_total", "", "counter", "Its KV events that were taken."},
+    {"events_last", "", "gauge",
+     "Number of its last message of KV events that was taken, of its first "
+     "rank; -1: none has come."},
     {"unkept_blocks", "", "gauge",
      "Blocks of its KV events beyond 4 times its blocks: they are not known."},
     {"events_age_seconds", "", "gauge",
@@ -67,6 +70,14 @@ static const struct {
 
 #define LINES (sizeof(lines) / sizeof(lines[0]))
 
+static double last_message(const struct engine *e)
+{
+    uint64_t first, last;
+
+    return e->feed && kv_feed_known(e->feed, 0, &first, &last) ? (double)last
+                                                               : -1;
+}
+
 static double value_of(const struct engine *e, size_t line)
 {
     struct kv_feed_stats k = {0};
@@ -93,6 +104,7 @@ static double value_of(const struct engine *e, size_t line)
         e->block_tokens,
         e->feed ? (double)engine_events_state(e) : -1,
         (double)k.events,
+        last_message(e),
         (double)k.map.unkept,
         k.last_event_us ? 1e-6 * (double)(clock_now_us() - k.last_event_us)
                         : -1,

@@ -35,11 +35,6 @@ class Sglangs(vllm_cases.Behind):
                    lambda: not engine.recount().copies)
         self.settle()
 
-    def wait_tells(self, prompt):
-        wait_until('it tells of the prompt', lambda: self.shared[0].recount(
-            ).leading(prompt) == len(prompt) // BLOCK_TOKENS)
-        self.settle()
-
     def test_it_starts(self):
         engine = self.shared[0]
         wait_until('its blocks are known', lambda: self.metric(
@@ -107,7 +102,7 @@ class Sglangs(vllm_cases.Behind):
     def test_what_others_ask_is_known(self):
         prompt = ids(self.rng, 200)
         self.direct(self.shared[0], prompt)
-        self.wait_tells(prompt)
+        self.wait_told(self.shared[0], prompt)
         self.assertEqual(self.ask(prompt + [7])[1:], (192, 192))
 
     def test_an_emptied_cache_is_known(self):

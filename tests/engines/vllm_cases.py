@@ -78,7 +78,6 @@ class Behind(harness.Case):
         self.rng = random.Random(self.id())
         self.notes = []
         self.local = threading.local()  # why: of a thread's last request
-        self.before = {}  # events that Conductor need not take any more
         self.cluster = harness.Cluster(self)
         self.cluster.config = {
             'listen': '127.0.0.1:0', 'engine_health_ms': 200,
@@ -99,16 +98,18 @@ class Behind(harness.Case):
             self.learn(engine)
 
     def learn(self, engine):
-        """Waits until a replay has told all that an engine has. Its events
-        may have been taken twice until then."""
-        def known():
-            engine.recount()
-            return (self.metric('engine_kv_blocks', engine) == BLOCKS and
-                    self.metric('engine_events_state', engine) == 0 and
-                    self.metric('instance_blocks', engine) == engine.held())
-        wait_until(f'the blocks of {engine.name} are known', known, 60)
-        self.before[engine.name] = engine.n_events - \
-            self.metric('engine_events_total', engine)
+        """Waits until a replay has told all that an engine has."""
+        wait_until(f'the blocks of {engine.name} are known', lambda: (
+            self.is_taken(engine) and
+            self.metric('engine_kv_blocks', engine) == BLOCKS and
+            self.metric('instance_blocks', engine) == engine.held()), 60)
+
+    def is_taken(self, engine):
+        """Whether Conductor has its last message, by its number. Counts of
+        events do not tell: a replay has some taken twice."""
+        engine.recount()
+        return (self.metric('engine_events_last', engine) == engine.next - 1
+                and self.metric('engine_events_state', engine) == 0)
 
     @property
     def api(self):
@@ -118,14 +119,17 @@ class Behind(harness.Case):
         return self.api.metrics()[
             f'conductor_{name}{{instance="{engine.name}"{label}}}']
 
+    def wait_told(self, engine, prompt):
+        """Waits until Conductor has heard of the prompt's blocks."""
+        wait_until('it tells of the prompt', lambda: engine.recount().leading(
+            prompt) == len(prompt) // BLOCK_TOKENS)
+        self.settle()
+
     def settle(self):
         """Waits until Conductor has taken all events that were sent."""
         for engine in self.shared:
-            def taken(e=engine):
-                e.recount()
-                return self.metric('engine_events_total', e) == \
-                    e.n_events - self.before[e.name]
-            wait_until(f'the events of {engine.name} are known', taken, 60)
+            wait_until(f'the events of {engine.name} are known',
+                       lambda e=engine: self.is_taken(e), 60)
 
     def ask(self, prompt, settle=True, path='/v1/completions', **more):
         """(engine, cached tokens as predicted, and as vLLM tells). The prompt
@@ -352,9 +356,7 @@ class Vllms(Behind):
         for engine in self.shared:
             prompt = ids(self.rng, 200)
             self.direct(engine, prompt)
-            wait_until('it tells of the prompt', lambda e=engine, p=prompt:
-                       e.recount().leading(p) == 6)
-            self.settle()
+            self.wait_told(engine, prompt)
             self.assertEqual(self.ask(prompt + [7]), (engine, 192, 192))
 
     def test_an_emptied_cache_is_known(self):
@@ -458,6 +460,7 @@ class Vllms(Behind):
         return answered
 
     def kill(self, engine, answered):
+        engine.process.freeze()  # what it works at does not end before
         wait_until('it has work of others', lambda: self.metric(
             'engine_connections', engine, ',state="busy"') > 1)
         engine.process.kill()
@@ -469,8 +472,8 @@ class Vllms(Behind):
         """Nobody loses a request of whose answer no byte has come."""
         prompt, front = ids(self.rng, 130), ids(self.rng, 96)
         home = self.ask(prompt)[0]
-        self.direct(home, front)  # others go there before the stream ends
-        self.learn(home)
+        self.direct(home, front)  # others go there
+        self.wait_told(home, front)
         self.begin(True, prompt + [9])
         self.assertEqual(self.stream.headers['x-conductor-prefill'], home.name)
         answered = self.while_others_ask(
@@ -489,8 +492,7 @@ class Vllms(Behind):
         wait_until('it is back', lambda: self.api.instances()[0] == 2)
         self.assertEqual(self.metric('instance_blocks', home), 0)
         self.direct(home, prompt)
-        wait_until('it tells of the prompt',
-                   lambda: home.recount().leading(prompt) == 4)
+        self.wait_told(home, prompt)
         self.learn(home)
         self.assertEqual(self.ask(prompt + [9]), (home, 128, 128))
         self.assertIndexIsRight()

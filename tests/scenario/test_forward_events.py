@@ -173,6 +173,7 @@ class Mocked(Behind):
             1, index='events', kv_events=f'tcp://127.0.0.1:{port}',
             kv_replay=f'tcp://127.0.0.1:{port + 4}')
         self.assertEqual(self.metric(cluster, 'engine_events_age_seconds'), -1)
+        self.assertEqual(self.metric(cluster, 'engine_events_last'), -1)
         publisher.publish([
             {'type': 'Unheard of'},
             {'type': 'BlockRemoved', 'block_hashes': [1, 2, 3]},
@@ -183,6 +184,7 @@ class Mocked(Behind):
                          ('unknown_parent', 1)):
             wait_until(fault, lambda: cluster.api.metrics()[
                 faults % fault] == n)
+        self.assertEqual(self.metric(cluster, 'engine_events_last'), 0)
         publisher.stop()
         self.assertGreaterEqual(
             self.metric(cluster, 'engine_events_age_seconds'), 0)
