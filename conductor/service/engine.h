@@ -91,6 +91,7 @@ struct engine {
     struct request_list line;
     struct expectation_list expected; /* blocks that its events will tell */
     uint64_t n_sent, n_failures, n_status[6]; /* by class */
+    uint64_t n_excused; /* of n_sent: no KV event was to come of them */
     /* Of answers that tell their cached tokens: those predicted, and those. */
     uint64_t predicted_tokens, told_tokens;
 };
@@ -253,8 +254,8 @@ void expect_ended(struct service_request *request);
 void expect_failed(struct service_request *request);
 
 /* Whether a request must have made its engine store a block, beside the
- * prompt's last one. */
-bool expect_stores(const struct service_request *request);
+ * prompt's last one, if it had so many of the index's blocks. */
+bool expect_stores(const struct service_request *request, uint64_t had);
 
 /* Events have come; so late is it; nothing is in its cache any more, which ends
  * what is expected until INT64_MAX, but for requests that it has. */

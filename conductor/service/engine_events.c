@@ -177,7 +177,7 @@ static bool is_silent(const struct engine *e, bool ever)
     if (e->n_unheard >= SILENT_FEW &&
         clock_now_us() - e->unheard_since_us >= SILENT_US)
         return true;
-    return (ever ? e->n_unheard : e->n_sent) >= SILENT_REQUESTS;
+    return (ever ? e->n_unheard : e->n_sent - e->n_excused) >= SILENT_REQUESTS;
 }
 
 static void hear_again(struct engine *e)
@@ -205,7 +205,7 @@ void engine_check_events(struct engine *e)
         return;
     snprintf(since, sizeof(since), "%s %llu requests: %s",
              n ? "in the last" : "after",
-             (unsigned long long)(n ? e->n_unheard : e->n_sent),
+             (unsigned long long)(n ? e->n_unheard : e->n_sent - e->n_excused),
              n ? "what is known of its cache may be old"
              : e->config->index == ENGINE_INDEX_EVENTS
                  ? "nothing is known of its cache"

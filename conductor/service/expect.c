@@ -62,12 +62,11 @@ static size_t whole_keys(const struct engine *e, const struct request_prompt *p)
     return p->n_keys - p->n_keys % step_of(e);
 }
 
-bool expect_stores(const struct service_request *request)
+bool expect_stores(const struct service_request *request, uint64_t had)
 {
-    size_t new_keys =
-        request->prompt.n_keys - request->attempt.plan.used_blocks;
+    size_t n = request->prompt.n_keys;
 
-    return new_keys / step_of(request->forward->engine) > 1;
+    return had < n && (n - had) / step_of(request->forward->engine) > 1;
 }
 
 /* The prompt's blocks are taken to be there from now on: a request that begins

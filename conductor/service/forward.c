@@ -138,10 +138,9 @@ static int64_t told_cached_tokens(const struct forward *f)
     return n;
 }
 
-static void count_cached(struct service_request *request)
+static void count_cached(struct service_request *request, int64_t told)
 {
     struct engine *e = request->forward->engine;
-    int64_t told = told_cached_tokens(request->forward);
 
     if (told < 0 || request->forward->what.looks) /* of another answer */
         return;
@@ -192,26 +191,41 @@ static void on_bytes(void *arg, const char *bytes, size_t n)
     request->ops->bytes(request->arg, bytes, n);
 }
 
+/* Whether its KV events are to tell of the prompt. The last block is computed,
+ * and perhaps not published, each time. */
+static void count_unheard(struct service_request *request, int64_t told)
+{
+    struct forward *f = request->forward;
+    uint64_t cached =
+        told > 0 ? (uint64_t)(told / request->service->config.block_tokens) : 0;
+
+    if (f->refused || f->what.looks ||
+        (told >= 0 && !expect_stores(request, cached)))
+        f->engine->n_excused++;
+    else if (f->what.ids &&
+             expect_stores(request, request->attempt.plan.used_blocks))
+        engine_unheard(f->engine);
+}
+
 static void on_ended(void *arg)
 {
     struct service_request *request = arg;
     struct forward *f = request->forward;
     struct service *s = request->service;
     const struct request_output *out = &request->output;
+    int64_t told = told_cached_tokens(f);
 
     f->exchange = NULL;
     if (!f->refused)
         engine_answered(f->engine);
     expect_ended(request);
-    /* The last block is computed, and perhaps not published, each time. */
-    if (!f->refused && f->what.ids && expect_stores(request))
-        engine_unheard(f->engine);
+    count_unheard(request, told);
     prefill_over(request, -1, clock_now_us());
     if (f->refused) {
         request_end(request, METRICS_FAILED, "failed", "engine_status");
         return;
     }
-    count_cached(request);
+    count_cached(request, told);
     if (f->what.stream && out->n_tokens > 4)
         learned_step(&s->learned, (out->last_token_us - out->first_token_us) /
                                       (out->n_tokens - 3));

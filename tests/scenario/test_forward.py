@@ -815,6 +815,22 @@ class Failures(EngineCase):
         self.assertEqual(metrics['conductor_instance_blocks{instance="e0"}'],
                          6)
 
+    def test_an_engine_that_had_the_blocks(self):
+        """It has nothing to tell: that is no silence."""
+        def serve(_, send):
+            send(reply(200, {'choices': [], 'usage': {
+                'prompt_tokens_details': {'cached_tokens': cached}}}))
+        cluster = self.engines(serve, kv_events='tcp://127.0.0.1:1',
+                               index='events')
+        for cached, state in (96, 2), (0, 1):
+            for i in range(20):
+                self.post(cluster, {'prompt': [7] * 100 + [i]})
+            asked = self.all[0].n_health
+            wait_until('its events were looked at',
+                       lambda n=asked: self.all[0].n_health > n + 2)
+            self.assertEqual(cluster.api.metrics()[
+                'conductor_engine_events_state{instance="e0"}'], state)
+
     def test_nobody_there(self):
         cluster = self.engines(None)
         self.all[0].stop()
