@@ -79,6 +79,7 @@ struct prefill_estimate {
     bool at_least;   /* planned, and score and ttft are lower bounds: it was
                         not worked out, because another candidate is better */
     bool late;       /* planned, and its ttft misses the request's SLO */
+    bool tbt_late;   /* planned: a decode there would miss its SLO by it */
     uint64_t last_prefill; /* planned: the instance's */
     enum load_mode load_mode;
     uint32_t split_block; /* [local_blocks, split_block) is computed although

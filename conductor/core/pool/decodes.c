@@ -139,6 +139,21 @@ int pool_decode_expect(struct pool *pool, uint32_t id,
                                                   : pool->config.max_decodes);
 }
 
+int pool_decode_likely(struct pool *pool, uint32_t id, uint64_t request_id,
+                       int64_t likely_tokens)
+{
+    struct pool_slot *slot;
+    struct pool_decode *decode;
+    int error = get_decode(pool, id, request_id, &slot, &decode);
+
+    if (error < 0)
+        return error;
+    decode->likely_tokens = likely_tokens;
+    decode->before = slot->view.accepted;
+    decode->before_seq = pool->next_seq;
+    return 0;
+}
+
 /* It has produced so many tokens. One that is as long as was expected will be a
  * part of that longer. */
 static void set_produced(struct pool_slot *slot, struct pool_decode *d,

@@ -34,6 +34,13 @@ enum pool_health {
 #define POOL_EGRESS ((unsigned)BLOCK_TIERS)
 #define POOL_INGRESS (POOL_EGRESS + 1u)
 
+/* What prefills that an instance has accepted compute, one after another. */
+struct pool_work {
+    int64_t tokens;
+    int64_t us;       /* as predicted when they were accepted */
+    double us_square; /* of each us * us / tokens: how unlike they are */
+};
+
 /* A prefill that an instance has accepted. */
 struct pool_prefill {
     uint64_t request_id;
@@ -46,6 +53,7 @@ struct pool_prefill {
     uint32_t keys_at;      /* where the pool keeps its block keys */
     uint32_t n_keys;       /* 0: none, or no room for them */
     uint32_t bookings;     /* where the pool keeps what it has booked */
+    struct pool_work work; /* as accepted */
 };
 
 /* A request that decodes, or will, on an instance. */
@@ -56,11 +64,15 @@ struct pool_decode {
     int64_t expected_tokens; /* of its output, that KV is reserved for: more
                                 than produced, at most max_output_tokens */
     int64_t produced_tokens;
-    int64_t comes_us;    /* when its KV will begin to come, as predicted */
-    bool started;        /* false: its KV is on the way */
-    uint32_t push_from;  /* pool id of who sends that, and how much; */
-    int64_t push_bytes;  /* 0: nobody, or it is here */
-    int64_t push_due_us; /* when its prefill was to end */
+    int64_t likely_tokens;   /* of its output, for what runs beside it; 0: not
+                                told */
+    struct pool_work before; /* the instance's accepted work by then, */
+    uint64_t before_seq;     /* of prefills with a lower arrival_seq */
+    int64_t comes_us;        /* when its KV will begin to come, as predicted */
+    bool started;            /* false: its KV is on the way */
+    uint32_t push_from;      /* pool id of who sends that, and how much; */
+    int64_t push_bytes;      /* 0: nobody, or it is here */
+    int64_t push_due_us;     /* when its prefill was to end */
 };
 
 /* When running prefills will end: each on its own, or, where they share steps,
@@ -114,6 +126,7 @@ struct pool_instance {
                                        they take time, and no room */
     int64_t other_kv_tokens;        /* and their KV */
     int64_t prefill_tokens;         /* prompts that wait or run */
+    struct pool_work accepted;      /* of all its prefills, ever */
     int64_t running_kv_tokens;      /* of running prefills that do not decode
                                        here, in whole blocks */
     /* Arrays of the counts above, owned by the pool. queue[i] is

@@ -156,6 +156,11 @@ int pool_link_observed(struct pool *pool, uint32_t id, int64_t bytes,
 [[nodiscard]] int pool_set_tier_rate(struct pool *pool, uint32_t id,
                                      enum block_tier tier, double bytes_per_s);
 
+/* Work of one prefill; sums and differences. */
+struct pool_work pool_work_of(int64_t tokens, int64_t us);
+struct pool_work pool_work_add(struct pool_work a, struct pool_work b);
+struct pool_work pool_work_less(struct pool_work a, struct pool_work b);
+
 /* A prefill to accept. */
 struct pool_prefill_request {
     uint64_t request_id;  /* unique among the instance's prefills */
@@ -271,6 +276,11 @@ struct pool_decode_request {
  * times its own. */
 [[nodiscard]] int pool_decode_expect(struct pool *pool, uint32_t id,
                                      const struct pool_decode_request *request);
+
+/* What is accepted from now on runs beside a decode, or waits, and its output
+ * is likely to have so many tokens. Returns 0; -ESTALE; -ENOENT. */
+int pool_decode_likely(struct pool *pool, uint32_t id, uint64_t request_id,
+                       int64_t likely_tokens);
 
 /* A decode's KV begins to come now, earlier or later than predicted. Returns 0;
  * -ESTALE; -ENOENT. */

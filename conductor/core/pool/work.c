@@ -65,6 +65,29 @@ static void note_latest(struct queue_load *load, const struct queue_item *item)
         load->latest_loading_us = item->loading_until_us;
 }
 
+struct pool_work pool_work_of(int64_t tokens, int64_t us)
+{
+    double d = (double)us;
+
+    return (struct pool_work){
+        .tokens = tokens,
+        .us = us,
+        .us_square = tokens > 0 ? d * d / (double)tokens : 0.0,
+    };
+}
+
+struct pool_work pool_work_add(struct pool_work a, struct pool_work b)
+{
+    return (struct pool_work){a.tokens + b.tokens, a.us + b.us,
+                              a.us_square + b.us_square};
+}
+
+struct pool_work pool_work_less(struct pool_work a, struct pool_work b)
+{
+    return (struct pool_work){a.tokens - b.tokens, a.us - b.us,
+                              a.us_square - b.us_square};
+}
+
 int pool_prefill_accept(struct pool *pool, uint32_t id,
                         const struct pool_prefill_request *request)
 {
@@ -110,6 +133,9 @@ int pool_prefill_accept(struct pool *pool, uint32_t id,
     slot->queue[view->n_waiting++] = prefill->item;
     forget_next(pool, predicted_us);
     view->load.cost_us += prefill->item.cost_us;
+    prefill->work =
+        pool_work_of(prefill->uncached_tokens, prefill->item.cost_us);
+    view->accepted = pool_work_add(view->accepted, prefill->work);
     view->prefill_tokens += prefill->uncached_tokens + prefill->cached_tokens;
     note_latest(&view->load, &prefill->item);
     return 0;
@@ -295,13 +321,31 @@ int pool_prefill_done(struct pool *pool, uint32_t id, uint64_t request_id,
     return 0;
 }
 
+/* As if it had never been accepted. */
+static void forget_work(struct pool_slot *slot, const struct pool_prefill *gone)
+{
+    struct pool_instance *view = &slot->view;
+
+    view->accepted = pool_work_less(view->accepted, gone->work);
+    for (size_t i = 0; i < view->n_decodes; i++) {
+        struct pool_decode *d = &slot->decodes[i];
+
+        if (d->before_seq > gone->item.arrival_seq)
+            d->before = pool_work_less(d->before, gone->work);
+    }
+}
+
 int pool_prefill_cancel(struct pool *pool, uint32_t id, uint64_t request_id,
                         int64_t now_us)
 {
     struct pool_slot *slot = pool_slot_of(pool, id);
     struct pool_prefill cancelled;
+    int error;
 
     if (!slot)
         return -ESTALE;
-    return take_prefill(pool, slot, request_id, now_us, &cancelled);
+    error = take_prefill(pool, slot, request_id, now_us, &cancelled);
+    if (error == 0)
+        forget_work(slot, &cancelled);
+    return error;
 }

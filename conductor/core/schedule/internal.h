@@ -35,8 +35,10 @@ struct scheduler {
     bool predicts_decodes;              /* the policy's option lengths */
     double overhang_steps;              /* and overhang_steps */
     uint32_t bypass;                    /* and bypass */
-    bool sees_links; /* and links: what links have accepted counts */
-    bool shares;     /* and shares */
+    bool sees_links;     /* and links: what links have accepted counts */
+    bool shares;         /* and shares */
+    bool spares_decodes; /* and beside_tbt, in an aggregated pool: what a
+                            prefill does to the decodes there counts */
     struct pool *pool;
     struct prefix_index *index;
     struct prefix_match stored;   /* what instances hold of the prompt */
@@ -199,6 +201,12 @@ bool schedule_choose_decode(struct scheduler *s,
                             const struct schedule_request *request,
                             struct schedule_decision *decision);
 
+/* What a request that asks for a TBT would do to the decodes of an instance
+ * that prefills it so; zeros where that does not count. */
+struct beside_tbt schedule_beside_tbt(const struct scheduler *s,
+                                      const struct schedule_request *request,
+                                      const struct prefill_estimate *prefill);
+
 /* What must meet the TTFT SLO of a candidate. */
 static inline int64_t schedule_tested_us(const struct scheduler *s,
                                          const struct prefill_estimate *e)
@@ -230,10 +238,10 @@ int64_t schedule_pace_in_us(const struct schedule_pace *p, uint32_t n_instances,
                             int64_t queue_us, int64_t late_us, int64_t now_us);
 
 /* When a decode candidate will fit the request, from now; -1: never. A
- * predicted one has until its prefill ends, prefill_us. */
+ * predicted one has until its prefill ends. */
 int64_t schedule_decode_fits_in_us(const struct scheduler *s,
                                    const struct schedule_request *request,
                                    const struct decode_estimate *candidate,
-                                   int64_t prefill_us);
+                                   const struct prefill_estimate *prefill);
 
 #endif

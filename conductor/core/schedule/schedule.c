@@ -59,6 +59,9 @@ struct scheduler *scheduler_new(const struct schedule_config *config,
         !model->simulated.links_unshared &&
         policy_option_value(s->policy, s->options, "links", 0.0) > 0.0;
     s->shares = policy_option_value(s->policy, s->options, "shares", 0.0) > 0.0;
+    s->spares_decodes =
+        s->model.coupled && s->model.step_tokens > 0 &&
+        policy_option_value(s->policy, s->options, "beside_tbt", 0.0) > 0.0;
     s->state = calloc(1, s->policy->state_bytes + 1);
     s->pool = pool;
     s->index = index;
@@ -121,8 +124,7 @@ static void admit(struct scheduler *s, const struct schedule_request *request,
         for (size_t c = 0; c < decision->n_decode_candidates; c++)
             if (s->decode_candidates[c].instance == decision->decode)
                 decision->retry_after_us = schedule_decode_fits_in_us(
-                    s, request, &s->decode_candidates[c],
-                    decision->chosen.ttft_us);
+                    s, request, &s->decode_candidates[c], &decision->chosen);
         break;
     }
 }
@@ -329,6 +331,11 @@ int schedule_commit(struct scheduler *scheduler,
             (void)pool_decode_done(pool, decision->decode, request->request_id);
         return error;
     }
+    if (scheduler->spares_decodes && decision->decode != POOL_NO_INSTANCE)
+        (void)pool_decode_likely(pool, decision->decode, request->request_id,
+                                 request->expected_tokens > 0
+                                     ? request->expected_tokens
+                                     : request->max_output_tokens);
     schedule_pace_add(&scheduler->pace, chosen->prefill_us, request->now_us);
     if (chosen->fetch_from != POOL_NO_INSTANCE &&
         !scheduler->model.simulated.links_unshared)

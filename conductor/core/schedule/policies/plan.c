@@ -66,6 +66,7 @@ static void estimate_at_least(const struct scheduler *s,
     out->at_least = true;
     out->split_block = out->local_blocks;
     out->last_prefill = i->last_prefill;
+    plan_set_tbt(s, request, out);
     if (request->queue_most_us > 0 &&
         out->queue_most_us > request->queue_most_us)
         out->queue_full = true;

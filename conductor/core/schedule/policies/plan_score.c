@@ -53,6 +53,11 @@ const struct policy_option plan_options[PLAN_OPTIONS] = {
     [PLAN_SHARES] = {"shares", 0, 1, true, 1,
                      "1: once several tenants or priorities were seen, "
                      "priorities and fair shares count; 0: they do not"},
+    [PLAN_BESIDE_TBT] =
+        {"beside_tbt", 0, 1, true, 1,
+         "aggregated pools: 1: a request that asks for a TBT goes where no "
+         "decode misses it for its prefill, or is refused; 0: the chunks of "
+         "prompts that wait are to keep it"},
     POLICY_PRICE_OPTIONS(1),
 };
 
@@ -110,6 +115,8 @@ bool plan_before(const struct prefill_estimate *a,
 
     if (a->late != b->late)
         return b->late;
+    if (a->tbt_late != b->tbt_late)
+        return b->tbt_late;
     if (end_a != end_b)
         return end_a < end_b;
     if (a->queue_us != b->queue_us)
@@ -172,6 +179,14 @@ void plan_set_score(const struct scheduler *s,
     e->late = request->slo_ttft_us > 0 && latest_us(e) > request->slo_ttft_us;
 }
 
+void plan_set_tbt(const struct scheduler *s,
+                  const struct schedule_request *request,
+                  struct prefill_estimate *e)
+{
+    e->tbt_late =
+        schedule_beside_tbt(s, request, e).worst_us > request->slo_tbt_us;
+}
+
 unsigned plan_load_modes(const struct scheduler *s)
 {
     return (unsigned)s->options[PLAN_LOAD_MODES];
@@ -214,6 +229,7 @@ void plan_work_out(const struct scheduler *s,
                       .modes = modes,
                   },
                   plan, e);
+    plan_set_tbt(s, request, e);
     e->link_us = s->sees_links ? link_us(s, site, plan) : 0;
     plan_set_score(s, request, e);
 }

@@ -25,6 +25,7 @@ enum {
     PLAN_LINKS,
     PLAN_LINK_PRICE,
     PLAN_SHARES,
+    PLAN_BESIDE_TBT,
     PLAN_OPTIONS_SCORE,
 };
 #define PLAN_OPTIONS (PLAN_OPTIONS_SCORE + 3)
@@ -62,6 +63,12 @@ double plan_link_price(const struct scheduler *s,
  * fill alike; the lower slot. */
 bool plan_before(const struct prefill_estimate *a,
                  const struct prefill_estimate *b);
+
+/* Writes whether a decode on a candidate's instance would miss the TBT SLO by
+ * the candidate's prefill. Cost: beside_tbt(), where that counts. */
+void plan_set_tbt(const struct scheduler *s,
+                  const struct schedule_request *request,
+                  struct prefill_estimate *e);
 
 /* Writes the score of a candidate, from its ttft, the engine's work and the
  * session, and whether it is late. */
