@@ -321,7 +321,7 @@ static void bench_same_blocks(const char *policy, uint32_t disk_from,
 
 /* 1,000 aggregated instances, each with decodes and a queue: all hold the same
  * chain, half of it on their disks, or each some chains of its own. */
-static void bench_coupled(const char *policy, bool share)
+static void bench_coupled(const char *policy, bool share, int64_t slo_tbt_us)
 {
     struct world w;
     char name[80];
@@ -345,14 +345,17 @@ static void bench_coupled(const char *policy, bool share)
                 &(struct pool_prefill_request){
                     .request_id = r,
                     .predicted_us = 1000 + (int64_t)(rng() % 1000000)}));
-        for (uint64_t r = 0; r < 8; r++)
+        for (uint64_t r = 0; r < 8; r++) {
             must(pool_decode_accept(w.pool, id, 100 + r,
                                     100 + (int64_t)(rng() % 10000),
                                     100 + (int64_t)(rng() % 1000)));
+            must(pool_decode_likely(w.pool, id, 100 + r, 400));
+        }
     }
-    snprintf(name, sizeof(name), "decide, %s, 1000 coupled busy%s", policy,
-             share ? ", share 128" : "");
-    time_decisions(&w, name, share ? 1 : 4096, 0, SCHEDULE_ACCEPT, "goal 100");
+    snprintf(name, sizeof(name), "decide, %s, 1000 coupled busy%s%s", policy,
+             share ? ", share 128" : "", slo_tbt_us > 0 ? ", TBT" : "");
+    time_decisions(&w, name, share ? 1 : 4096, slo_tbt_us, SCHEDULE_ACCEPT,
+                   "goal 100");
     world_fini(&w);
 }
 
@@ -442,8 +445,9 @@ static void bench_cases(const char *policy)
     bench_same_blocks(policy, CHAIN, true);
     bench_same_blocks(policy, CHAIN / 2, false);
     bench_same_blocks(policy, CHAIN / 2, true);
-    bench_coupled(policy, false);
-    bench_coupled(policy, true);
+    bench_coupled(policy, false, 0);
+    bench_coupled(policy, true, 0);
+    bench_coupled(policy, false, 600000000);
     bench_long_queues(16, policy, "fifo");
     bench_long_queues(16, policy, "uncached_first");
     bench_long_queues(16, policy, "shortest_first");

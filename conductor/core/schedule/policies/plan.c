@@ -66,7 +66,6 @@ static void estimate_at_least(const struct scheduler *s,
     out->at_least = true;
     out->split_block = out->local_blocks;
     out->last_prefill = i->last_prefill;
-    plan_set_tbt(s, request, out);
     if (request->queue_most_us > 0 &&
         out->queue_most_us > request->queue_most_us)
         out->queue_full = true;
@@ -246,6 +245,9 @@ static size_t estimate(struct scheduler *s,
             plan_before(f.best, e))
             continue;
         raise_bound(&f, e);
+        if (plan_before(f.best, e))
+            continue;
+        plan_set_tbt(s, request, e); /* it takes a while: for few */
         if (!plan_before(f.best, e))
             search_work_out(&f, e);
     }
