@@ -90,6 +90,62 @@ static bool check_decodes(const struct pool_slot *slot)
            reserved == view->decode_reserved_tokens;
 }
 
+static bool at_least(const struct pool_work *sum, const struct pool_work *part)
+{
+    /* The sums of squares are of numbers that came and went. */
+    return sum->tokens >= part->tokens && sum->us >= part->us &&
+           sum->us_square * (1.0 + 1e-9) + 1.0 >= part->us_square;
+}
+
+/* The work of prefills that are there still, with arrival_seq in [from, to). */
+static struct pool_work work_of(const struct pool_instance *view, uint64_t from,
+                                uint64_t to)
+{
+    struct pool_work sum = {0};
+
+    for (size_t i = 0; i < view->n_waiting + view->n_running; i++) {
+        const struct pool_prefill *p =
+            i < view->n_waiting ? &view->waiting[i]
+                                : &view->running[i - view->n_waiting];
+
+        if (p->item.arrival_seq >= from && p->item.arrival_seq < to)
+            sum = pool_work_add(sum, p->work);
+    }
+    return sum;
+}
+
+/* An instance has accepted what it has still, and so much of it before and
+ * after the prefill of each decode; the later the decode, the more before. */
+static bool check_work(const struct pool_instance *view)
+{
+    struct pool_work there = work_of(view, 0, UINT64_MAX);
+
+    if (!at_least(&view->accepted, &there))
+        return false;
+    for (size_t i = 0; i < view->n_decodes; i++) {
+        const struct pool_decode *d = &view->decodes[i];
+        struct pool_work after = pool_work_less(view->accepted, d->before);
+
+        if (d->likely_tokens == 0)
+            continue;
+        there = work_of(view, 0, d->before_seq);
+        if (!at_least(&d->before, &there))
+            return false;
+        there = work_of(view, d->before_seq, UINT64_MAX);
+        if (!at_least(&after, &there))
+            return false;
+        for (size_t k = 0; k < view->n_decodes; k++) {
+            const struct pool_decode *later = &view->decodes[k];
+
+            if (later->likely_tokens > 0 &&
+                later->before_seq >= d->before_seq &&
+                !at_least(&later->before, &d->before))
+                return false;
+        }
+    }
+    return true;
+}
+
 /* Pushes that decodes of any instance have booked, at both ends. */
 static bool check_pushes(const struct pool *pool,
                          const struct pool_instance *view)
@@ -226,7 +282,7 @@ bool pool_check(const struct pool *pool)
             continue;
         if (slot->view.slot != s || !check_prefills(slot, &units) ||
             !check_decodes(slot) || !check_pushes(pool, &slot->view) ||
-            !check_tokens(&slot->view))
+            !check_tokens(&slot->view) || !check_work(&slot->view))
             return false;
     }
     return units == pool->keys.used_units && arena_check(&pool->keys) &&

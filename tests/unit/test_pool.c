@@ -459,6 +459,7 @@ static void test_random(void)
             (void)!accept(pool, *id, request, (int64_t)rnd(&state, 1000), keys,
                           n);
             (void)!pool_decode_accept(pool, *id, request, 10, 10);
+            (void)!pool_decode_likely(pool, *id, request, 10);
             (void)pool_book_push(
                 pool,
                 &(struct pool_push){ids[rnd(&state, 3)],

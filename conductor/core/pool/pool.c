@@ -11,6 +11,8 @@
  *   of pool_kv_tokens() over decodes;
  *   decodes_here: exactly the running items with a decode of their request;
  *   running_kv_tokens = sum of pool_kv_tokens() of the prompts of the others;
+ *   accepted = the sum of the work of all prefills but cancelled ones, before =
+ *   that of those with an arrival_seq below before_seq;
  *   the pending blocks are those of waiting and running items that have keys.
  */
 #include "conductor/core/pool/pool.h"
