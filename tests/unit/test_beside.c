@@ -6,10 +6,11 @@
 #include "conductor/core/plan/beside.h"
 #include "conductor/core/pool/pool.h"
 #include "tests/unit/cases.h"
+#include "tests/unit/pool_check.h"
 #include "traces/random.h"
 
 /* A step on its own takes 10 ms, whatever is in it, and has 100 tokens. */
-enum { STEP_US = 10000, STEP_TOKENS = 100, SLO_US = 40000, NOW_US = 5000000 };
+enum { STEP_US = 10000, STEP_TOKENS = 100, NOW_US = 5000000 };
 
 struct rig {
     struct cost_model cost;
@@ -64,13 +65,12 @@ static void prefill_done(struct rig *r, uint64_t id)
     CU_ASSERT_EQUAL(pool_decode_progress(r->pool, r->id, id, 1), 0);
 }
 
-static struct beside_tbt ask(const struct rig *r, int64_t tokens, int64_t us)
+static int64_t ask(const struct rig *r, int64_t tokens, int64_t us)
 {
-    return beside_tbt(&r->cost, STEP_TOKENS, pool_get(r->pool, r->id),
-                      &(struct beside_request){.uncached_tokens = tokens,
-                                               .prefill_us = us,
-                                               .slo_tbt_us = SLO_US,
-                                               .now_us = NOW_US});
+    return beside_tbt_us(&r->cost, STEP_TOKENS, pool_get(r->pool, r->id),
+                         &(struct beside_request){.uncached_tokens = tokens,
+                                                  .prefill_us = us,
+                                                  .now_us = NOW_US});
 }
 
 /* A decode of 101 tokens has 100 intervals, of which the longest 10 count. A
@@ -80,21 +80,19 @@ static void test_chunks(void)
     struct rig r;
 
     rig_init(&r);
-    CU_ASSERT_EQUAL(ask(&r, 9900, 9000000).worst_us, STEP_US);
+    CU_ASSERT_EQUAL(ask(&r, 9900, 9000000), STEP_US);
     accept(&r, 1, 50, 1000, 101);
     prefill_done(&r, 1);
-    CU_ASSERT_EQUAL(ask(&r, 99, 90000).worst_us, (90000 + 9 * STEP_US) / 10);
-    CU_ASSERT_EQUAL(ask(&r, 297, 270000).worst_us, (270000 + 7 * STEP_US) / 10);
-    CU_ASSERT_EQUAL(ask(&r, 297, 270000).until_us, 0);
-    CU_ASSERT_EQUAL(ask(&r, 396, 360000).worst_us, (360000 + 6 * STEP_US) / 10);
-    CU_ASSERT_EQUAL(ask(&r, 396, 360000).until_us, 100 * STEP_US);
-    CU_ASSERT_EQUAL(ask(&r, 9900, 9000000).worst_us, 90000);
+    CU_ASSERT_EQUAL(ask(&r, 99, 90000), (90000 + 9 * STEP_US) / 10);
+    CU_ASSERT_EQUAL(ask(&r, 297, 270000), (270000 + 7 * STEP_US) / 10);
+    CU_ASSERT_EQUAL(ask(&r, 396, 360000), (360000 + 6 * STEP_US) / 10);
+    CU_ASSERT_EQUAL(ask(&r, 9900, 9000000), 90000);
     /* What has been beside it counts. */
     accept(&r, 2, 196, 160000, 11);
     prefill_done(&r, 2);
-    CU_ASSERT_EQUAL(ask(&r, 98, 80000).worst_us, 80000); /* for 2 */
+    CU_ASSERT_EQUAL(ask(&r, 98, 80000), 80000); /* for 2 */
     CU_ASSERT_EQUAL(pool_decode_done(r.pool, r.id, 2), 0);
-    CU_ASSERT_EQUAL(ask(&r, 101, 80000).worst_us, (240000 + 7 * STEP_US) / 10);
+    CU_ASSERT_EQUAL(ask(&r, 101, 80000), (240000 + 7 * STEP_US) / 10);
     rig_fini(&r);
 }
 
@@ -107,8 +105,7 @@ static void test_end(void)
     accept(&r, 1, 50, 1000, 101);
     prefill_done(&r, 1);
     CU_ASSERT_EQUAL(pool_decode_progress(r.pool, r.id, 1, 99), 0);
-    CU_ASSERT_EQUAL(ask(&r, 9900, 9000000).worst_us,
-                    (180000 + 8 * STEP_US) / 10);
+    CU_ASSERT_EQUAL(ask(&r, 9900, 9000000), (180000 + 8 * STEP_US) / 10);
     rig_fini(&r);
 }
 
@@ -124,7 +121,7 @@ static void test_unlike(void)
     accept(&r, 2, 49 * 99, 49 * 20000, 2);
     prefill_done(&r, 2);
     CU_ASSERT_EQUAL(pool_decode_done(r.pool, r.id, 2), 0);
-    CU_ASSERT_EQUAL(ask(&r, 49 * 99, 49 * 60000).worst_us, 71106);
+    CU_ASSERT_EQUAL(ask(&r, 49 * 99, 49 * 60000), 71106);
     rig_fini(&r);
 }
 
@@ -137,14 +134,14 @@ static void test_cancelled(void)
     rig_init(&r);
     accept(&r, 1, 50, 1000, 101);
     prefill_done(&r, 1);
-    us = ask(&r, 198, 100000).worst_us;
+    us = ask(&r, 198, 100000);
     accept(&r, 2, 990, 900000, 101);
     accept(&r, 3, 40, 10000, 101);
     CU_ASSERT_EQUAL(pool_prefill_cancel(r.pool, r.id, 2, NOW_US), 0);
     CU_ASSERT_EQUAL(pool_decode_done(r.pool, r.id, 2), 0);
     CU_ASSERT_EQUAL(pool_prefill_cancel(r.pool, r.id, 3, NOW_US), 0);
     CU_ASSERT_EQUAL(pool_decode_done(r.pool, r.id, 3), 0);
-    CU_ASSERT_EQUAL(ask(&r, 198, 100000).worst_us, us);
+    CU_ASSERT_EQUAL(ask(&r, 198, 100000), us);
     rig_fini(&r);
 }
 
@@ -260,9 +257,10 @@ static bool check(uint64_t seed)
                requests[n].n_output);
         n++;
         go_on(&r, &random, requests, n);
+        CU_ASSERT(pool_check(r.pool));
         room = STEP_TOKENS - (double)pool_get(r.pool, r.id)->n_decodes;
         slow = slow_worst(requests, n, room, (double)token_us, more);
-        fast = (double)ask(&r, more, more * token_us).worst_us;
+        fast = (double)ask(&r, more, more * token_us);
         /* Whole microseconds and tokens. */
         equal = fast > slow - 0.01 * slow - 1 && fast < slow + 0.01 * slow + 1;
         if (!equal) {

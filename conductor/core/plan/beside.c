@@ -122,10 +122,9 @@ static struct pool_work work_beside(const struct pool_decode *decode,
                               work.us_square * keep};
 }
 
-struct beside_tbt beside_tbt(const struct cost_model *cost,
-                             uint32_t step_tokens,
-                             const struct pool_instance *i,
-                             const struct beside_request *request)
+int64_t beside_tbt_us(const struct cost_model *cost, uint32_t step_tokens,
+                      const struct pool_instance *i,
+                      const struct beside_request *request)
 {
     struct pool_work accepted =
         pool_work_add(i->accepted, pool_work_of(request->uncached_tokens,
@@ -136,7 +135,7 @@ struct beside_tbt beside_tbt(const struct cost_model *cost,
     double tokens = fmax((double)step_tokens - (double)n, 1.0);
     double to_come =
         tokens_to_come(i, request->now_us) + (double)request->uncached_tokens;
-    struct beside_tbt out = {.worst_us = step_us};
+    int64_t worst_us = step_us;
 
     for (size_t k = 0; k < i->n_decodes; k++) {
         const struct pool_decode *d = &i->decodes[k];
@@ -152,10 +151,8 @@ struct beside_tbt beside_tbt(const struct cost_model *cost,
         us = (int64_t)tail_us(&work, tokens,
                               (double)(d->produced_tokens + left - 1),
                               (double)step_us);
-        if (us > out.worst_us)
-            out.worst_us = us;
-        if (us > request->slo_tbt_us && left * step_us > out.until_us)
-            out.until_us = left * step_us;
+        if (us > worst_us)
+            worst_us = us;
     }
-    return out;
+    return worst_us;
 }

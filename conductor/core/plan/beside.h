@@ -63,25 +63,18 @@ int64_t beside_step_us(uint32_t step_tokens,
 struct beside_request {
     int64_t uncached_tokens;
     int64_t prefill_us;
-    int64_t slo_tbt_us; /* above 0 */
     int64_t now_us;
 };
 
-/* What becomes of the decodes of an instance if it takes a request. */
-struct beside_tbt {
-    int64_t worst_us; /* the highest TBT of them; that of a step on its own
-                         where none decodes */
-    int64_t until_us; /* until those that miss the SLO have ended, from now */
-};
-
 /*
- * The TBT, the mean of the longest tenth of the intervals, that each decode of
- * an instance will have had at its end. Of its intervals, some are steps that
- * have a chunk of a prompt, so long as that takes; the others are steps on
- * their own. The chunks are those of the prefills that the instance has
- * accepted after its own, and of the request: since the prefills of an
- * instance run one after another, these are what it has had beside it and will
- * have, if nothing else is accepted. No more of those to come than it has
+ * The highest TBT, the mean of the longest tenth of the intervals, that any
+ * decode of an instance will have had at its end, if the instance takes the
+ * request; that of a step on its own where none decodes. Of its intervals, some
+ * are steps that have a chunk of a prompt, so long as that takes; the others
+ * are steps on their own. The chunks are those of the prefills that the
+ * instance has accepted after its own, and of the request: since the prefills
+ * of an instance run one after another, these are what it has had beside it and
+ * will have, if nothing else is accepted. No more of those to come than it has
  * tokens to come. While the chunks are fewer than a tenth of the intervals, all
  * of them count; else the longest of them do, as if their lengths lay evenly
  * within sqrt(3) standard deviations of the mean.
@@ -91,9 +84,8 @@ struct beside_tbt {
  * Decodes without likely_tokens are left out.
  * Cost: O(waiting + running + decodes).
  */
-struct beside_tbt beside_tbt(const struct cost_model *cost,
-                             uint32_t step_tokens,
-                             const struct pool_instance *instance,
-                             const struct beside_request *request);
+int64_t beside_tbt_us(const struct cost_model *cost, uint32_t step_tokens,
+                      const struct pool_instance *instance,
+                      const struct beside_request *request);
 
 #endif

@@ -146,7 +146,7 @@ bool schedule_choose_prefill(struct scheduler *s,
 int64_t schedule_decode_fits_in_us(const struct scheduler *s,
                                    const struct schedule_request *request,
                                    const struct decode_estimate *candidate,
-                                   const struct prefill_estimate *prefill)
+                                   int64_t prefill_us)
 {
     const struct pool_instance *i = pool_get(s->pool, candidate->instance);
     bool predicts = schedule_predicts_decode(s, request);
@@ -154,16 +154,13 @@ int64_t schedule_decode_fits_in_us(const struct scheduler *s,
         &s->model, i, request->n_tokens,
         predicts ? request->expected_tokens : request->max_output_tokens,
         request->slo_tbt_us, s->decode_ends);
-    int64_t until_us = schedule_beside_tbt(s, request, prefill).until_us;
     int64_t prefills_us =
         pool_running_left_us(i, request->now_us) + i->load.cost_us;
 
     if (us == ESTIMATE_NEVER_US)
         return -1;
-    if (until_us > us) /* others must end that it would make too slow */
-        us = until_us;
     if (predicts) /* its prefill comes first */
-        us = us > prefill->ttft_us ? us - prefill->ttft_us : 1;
+        us = us > prefill_us ? us - prefill_us : 1;
     /* Prefills that share its steps make them too long. */
     return s->model.coupled && request->slo_tbt_us > 0 &&
                    candidate->tbt_us > request->slo_tbt_us && us < prefills_us
@@ -219,20 +216,19 @@ static void estimate_place(const struct scheduler *s,
                    out);
 }
 
-struct beside_tbt schedule_beside_tbt(const struct scheduler *s,
-                                      const struct schedule_request *request,
-                                      const struct prefill_estimate *prefill)
+int64_t schedule_beside_tbt_us(const struct scheduler *s,
+                               const struct schedule_request *request,
+                               const struct prefill_estimate *prefill)
 {
     if (!s->spares_decodes || request->slo_tbt_us <= 0 ||
         request->max_output_tokens <= 1)
-        return (struct beside_tbt){0};
-    return beside_tbt(
+        return 0;
+    return beside_tbt_us(
         s->model.cost, s->model.step_tokens,
         pool_get(s->pool, prefill->instance),
         &(struct beside_request){
             .uncached_tokens = request->n_tokens - prefill->cached_tokens,
             .prefill_us = prefill->prefill_us,
-            .slo_tbt_us = request->slo_tbt_us,
             .now_us = request->now_us,
         });
 }
@@ -252,8 +248,7 @@ static int64_t worst_tbt_us(const struct scheduler *s,
 {
     int64_t step_us =
         cost_model_decode_step_us(s->model.cost, c->batch, c->kv_tokens, NULL);
-    int64_t worst_us =
-        schedule_beside_tbt(s, request, &decision->chosen).worst_us;
+    int64_t worst_us = schedule_beside_tbt_us(s, request, &decision->chosen);
 
     return worst_us > step_us ? worst_us : step_us;
 }
@@ -315,8 +310,8 @@ bool schedule_choose_decode(struct scheduler *s,
     }
     if (roomiest) {
         decision->verdict = SCHEDULE_DECODE_FULL;
-        decision->retry_after_us =
-            schedule_decode_fits_in_us(s, request, roomiest, &decision->chosen);
+        decision->retry_after_us = schedule_decode_fits_in_us(
+            s, request, roomiest, decision->chosen.ttft_us);
     } else {
         decision->verdict =
             why_none(s, request, ROLE_DECODE, request->max_output_tokens,

@@ -201,11 +201,11 @@ bool schedule_choose_decode(struct scheduler *s,
                             const struct schedule_request *request,
                             struct schedule_decision *decision);
 
-/* What a request that asks for a TBT would do to the decodes of an instance
- * that prefills it so; zeros where that does not count. */
-struct beside_tbt schedule_beside_tbt(const struct scheduler *s,
-                                      const struct schedule_request *request,
-                                      const struct prefill_estimate *prefill);
+/* The highest TBT of the decodes of an instance that prefills a request so,
+ * which asks for a TBT; 0 where that does not count. */
+int64_t schedule_beside_tbt_us(const struct scheduler *s,
+                               const struct schedule_request *request,
+                               const struct prefill_estimate *prefill);
 
 /* What must meet the TTFT SLO of a candidate. */
 static inline int64_t schedule_tested_us(const struct scheduler *s,
@@ -242,6 +242,6 @@ int64_t schedule_pace_in_us(const struct schedule_pace *p, uint32_t n_instances,
 int64_t schedule_decode_fits_in_us(const struct scheduler *s,
                                    const struct schedule_request *request,
                                    const struct decode_estimate *candidate,
-                                   const struct prefill_estimate *prefill);
+                                   int64_t prefill_us);
 
 #endif

@@ -121,10 +121,13 @@ static void admit(struct scheduler *s, const struct schedule_request *request,
         break;
     case ADMISSION_REJECT_TBT:
         decision->verdict = SCHEDULE_REJECT_TBT;
+        if (s->spares_decodes) /* others will decode then: nobody knows */
+            break;
         for (size_t c = 0; c < decision->n_decode_candidates; c++)
             if (s->decode_candidates[c].instance == decision->decode)
                 decision->retry_after_us = schedule_decode_fits_in_us(
-                    s, request, &s->decode_candidates[c], &decision->chosen);
+                    s, request, &s->decode_candidates[c],
+                    decision->chosen.ttft_us);
         break;
     }
 }

@@ -100,7 +100,8 @@ struct schedule_decision {
     double price_limit_us;
     int64_t retry_after_us; /* rejected: when it would fit, from now: for a
                                missed TTFT and a price while others keep coming,
-                               else if none came; -1: never or not known */
+                               else if none came; -1: never or not known, as for
+                               a TBT that is kept for others */
     /* Every ready instance that was looked at, by slot. Borrowed from the
      * scheduler until its next schedule_decide(). */
     const struct prefill_estimate *candidates;

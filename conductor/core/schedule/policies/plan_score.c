@@ -183,8 +183,7 @@ void plan_set_tbt(const struct scheduler *s,
                   const struct schedule_request *request,
                   struct prefill_estimate *e)
 {
-    e->tbt_late =
-        schedule_beside_tbt(s, request, e).worst_us > request->slo_tbt_us;
+    e->tbt_late = schedule_beside_tbt_us(s, request, e) > request->slo_tbt_us;
 }
 
 unsigned plan_load_modes(const struct scheduler *s)

@@ -65,7 +65,7 @@ bool plan_before(const struct prefill_estimate *a,
                  const struct prefill_estimate *b);
 
 /* Writes whether a decode on a candidate's instance would miss the TBT SLO by
- * the candidate's prefill. Cost: beside_tbt(), where that counts. */
+ * the candidate's prefill. Cost: beside_tbt_us(), where that counts. */
 void plan_set_tbt(const struct scheduler *s,
                   const struct schedule_request *request,
                   struct prefill_estimate *e);
