@@ -109,6 +109,8 @@ class QueueOrder(Case):
                              order)
             self.assertEqual(told(policy_options={'order': 0},
                                   queue_order=order), order)
+        self.assertEqual(told(policy_options={'await': 0}),
+                         'shortest_now')
         self.assertEqual(told(policy='global_cache'), 'uncached_first')
 
 

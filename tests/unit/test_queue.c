@@ -507,6 +507,8 @@ static void test_short_wait(void)
          .deadline_us = INT64_MAX / 2}};
 
     CU_ASSERT_EQUAL(queue_pick(order, items, 2, 1000), -1);
+    CU_ASSERT_EQUAL(
+        queue_pick(queue_order_by_name("shortest_now"), items, 2, 1000), 0);
     CU_ASSERT_EQUAL(queue_look_us(order, items, 2, 1000), 1100);
     CU_ASSERT_EQUAL(queue_look_us(order, items + 1, 1, 1000), INT64_MAX);
     CU_ASSERT_EQUAL(queue_look_us(fifo(), items, 2, 1000), INT64_MAX);

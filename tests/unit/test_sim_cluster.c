@@ -146,7 +146,8 @@ static void test_errors(void)
     refused("{" MODEL COST "\"prefill\": {\"nodes\": 2, \"order\": \"lifo\", "
             "\"device\": {\"tokens\": 9000}}," NO_DECODE LINKS "}",
             "F: c: prefill.order: \"lifo\" is not one of fifo "
-            "fifo_strict uncached_first shortest_first");
+            "fifo_strict uncached_first shortest_first "
+            "shortest_now");
     refused("{" MODEL COST "\"prefill\": {\"nodes\": 2, \"device\": "
             "{\"tokens\": \"many\"}}," NO_DECODE LINKS "}",
             "F: prefill.device.tokens: \"many\": must be an integer of 1 to "

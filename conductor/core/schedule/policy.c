@@ -68,9 +68,10 @@ const char *policy_queue_order(const struct schedule_policy *policy,
                                const double values[POLICY_OPTIONS_MAX],
                                const char *configured)
 {
-    return policy->queue_order && is_on(policy, values, "order", true)
-               ? policy->queue_order
-               : configured;
+    if (!policy->queue_order || !is_on(policy, values, "order", true))
+        return configured;
+    return is_on(policy, values, "await", true) ? policy->queue_order
+                                                : policy->queue_order_now;
 }
 
 bool policy_corrects(const struct schedule_policy *policy,

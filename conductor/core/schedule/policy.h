@@ -86,6 +86,7 @@ struct schedule_policy {
     /* The order in which instances serve its prefills; NULL: as configured. A
      * policy's option `order`, if it has one, turns it off with 0. */
     const char *queue_order;
+    const char *queue_order_now; /* where its option `await` is 0 */
 
     bool without_cost_model; /* it chooses well even without predicted times */
 

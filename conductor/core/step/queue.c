@@ -91,6 +91,7 @@ static const struct queue_order orders[] = {
     {"uncached_first", uncached_first_pick, uncached_first_begin_us, true,
      true},
     {"shortest_first", shortest_pick, shortest_begin_us, false, false},
+    {"shortest_now", shortest_pick_now, shortest_begin_now_us, false, false},
 };
 
 const struct queue_order *queue_order_by_name(const char *name)

@@ -74,9 +74,10 @@ struct queue_order {
 
 /*
  * The order of that name: "shortest_first" (the shortest that makes nobody
- * late, see shortest.h), "fifo" (oldest ready item first; an item whose fetch
- * is under way does not block the ready ones behind it), "fifo_strict" (it
- * does: oldest item first, and it is waited for) or "uncached_first" (as
+ * late, see shortest.h), "shortest_now" (likewise, and what is ready
+ * never waits for what is not), "fifo" (oldest ready item first; an item whose
+ * fetch is under way does not block the ready ones behind it), "fifo_strict"
+ * (it does: oldest item first, and it is waited for) or "uncached_first" (as
  * "fifo", but items whose cached prefix is being loaded after all others, as in
  * Cake's adaptive scheduling; they wait as long as others keep coming, until
  * their load is over). Returns it, static, or NULL: no such order.

@@ -234,8 +234,7 @@ static bool waits(const struct queue_item *items, size_t n, int next,
     return wait_us != INT64_MAX && wait_us <= spare_us(items, n, now_us);
 }
 
-/* By rules 1 to 3. */
-static int best_ready(const struct queue_item *items, size_t n, int64_t now_us)
+int shortest_pick_now(const struct queue_item *items, size_t n, int64_t now_us)
 {
     struct guard g;
     size_t best;
@@ -257,7 +256,7 @@ static int best_ready(const struct queue_item *items, size_t n, int64_t now_us)
 
 int shortest_pick(const struct queue_item *items, size_t n, int64_t now_us)
 {
-    int next = best_ready(items, n, now_us);
+    int next = shortest_pick_now(items, n, now_us);
 
     return next >= 0 && waits(items, n, next, now_us) ? -1 : next;
 }
@@ -276,9 +275,9 @@ static const struct queue_item *next_behind(const struct queue_item *items,
     return next;
 }
 
-int64_t shortest_begin_us(const struct queue_item *items, size_t n,
-                          const struct queue_item *item, int64_t start_us,
-                          uint32_t *behind)
+static int64_t begin_us(const struct queue_item *items, size_t n,
+                        const struct queue_item *item, int64_t start_us,
+                        bool awaits, uint32_t *behind)
 {
     int64_t rank = rank_of(item), ahead_us = 0;
     uint32_t n_ahead = 0;
@@ -299,10 +298,24 @@ int64_t shortest_begin_us(const struct queue_item *items, size_t n,
      * or that for him. */
     for (int i = 0; i < PASSED_MAX && item->ready_at_us > start_us; i++) {
         last = next_behind(items, n, last);
-        if (!last || worth_waiting(item, last, start_us))
+        if (!last || (awaits && worth_waiting(item, last, start_us)))
             break;
         start_us += last->cost_us;
         *behind -= *behind > 0;
     }
     return item->ready_at_us > start_us ? item->ready_at_us : start_us;
+}
+
+int64_t shortest_begin_us(const struct queue_item *items, size_t n,
+                          const struct queue_item *item, int64_t start_us,
+                          uint32_t *behind)
+{
+    return begin_us(items, n, item, start_us, true, behind);
+}
+
+int64_t shortest_begin_now_us(const struct queue_item *items, size_t n,
+                              const struct queue_item *item, int64_t start_us,
+                              uint32_t *behind)
+{
+    return begin_us(items, n, item, start_us, false, behind);
 }

@@ -42,4 +42,10 @@ int64_t shortest_begin_us(const struct queue_item *items, size_t n,
                           const struct queue_item *item, int64_t start_us,
                           uint32_t *behind);
 
+/* As these two, without rule 4: the order shortest_now. */
+int shortest_pick_now(const struct queue_item *items, size_t n, int64_t now_us);
+int64_t shortest_begin_now_us(const struct queue_item *items, size_t n,
+                              const struct queue_item *item, int64_t start_us,
+                              uint32_t *behind);
+
 #endif

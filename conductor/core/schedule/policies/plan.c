@@ -309,6 +309,7 @@ const struct schedule_policy policy_plan = {
     .options = plan_options,
     .n_options = PLAN_OPTIONS,
     .queue_order = "shortest_first",
+    .queue_order_now = "shortest_now",
     .state_bytes = sizeof(struct plan_state),
     .estimate = estimate,
     .choose = choose,

@@ -28,6 +28,10 @@ const struct policy_option plan_options[PLAN_OPTIONS] = {
     [PLAN_ORDER] = {"order", 0, 1, true, 1,
                     "1: instances serve shortest_first; 0: in the order that "
                     "is configured"},
+    [PLAN_AWAIT] = {"await", 0, 1, true, 1,
+                    "order: 1: in front of a long prefill an instance waits a "
+                    "little for a short one whose blocks are about to come; "
+                    "0: it does not"},
     [PLAN_BEHIND_PRICE] = {"behind_price", 0, 1e6, false, 1,
                            "seconds to add to each second of engine time for "
                            "each prefill that waits for it"},
