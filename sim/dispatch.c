@@ -139,8 +139,9 @@ static int64_t predicted_ttft_us(const struct sim *sim,
                                  const struct dispatch_order *order)
 {
     return order->predicted_ttft_us +
-           sim_prefill_passage_us(sim, r->n_tokens,
-                                  order->decision.chosen.cached_tokens);
+           sim_prefill_passage_us(
+               sim, sim->nodes[order->decision.chosen.slot].known, r->n_tokens,
+               order->decision.chosen.cached_tokens);
 }
 
 static void carry_out(struct sim *sim, struct sim_request *r,

@@ -155,8 +155,9 @@ struct sim_node {
     uint32_t index; /* of the node, and its slot in the pool */
     uint32_t id;    /* in the pool */
     unsigned role;
-    struct cluster_node has;   /* slowed down; its cost is the true one */
-    struct block_cache *cache; /* NULL: it keeps no blocks */
+    struct cluster_node has;        /* slowed down; its cost is the true one */
+    const struct cost_model *known; /* that core predicts by */
+    struct block_cache *cache;      /* NULL: it keeps no blocks */
     struct sim_source_list readers[BLOCK_TIERS]; /* the first one reads */
     struct sim_queue queue;
     struct sim_request *active[SIM_ACTIVE_MAX];
@@ -304,8 +305,9 @@ void sim_node_poke(struct sim *sim, struct sim_node *node);
 /* node.c: the step under way ends. */
 void sim_node_step_ended(struct sim *sim, struct sim_node *node);
 
-/* reuse.c: computing tokens behind cached ones, by the cost model. */
-int64_t sim_model_us(const struct sim *sim, uint32_t uncached, uint32_t cached);
+/* reuse.c: computing tokens behind cached ones, by a cost model. */
+int64_t sim_model_us(const struct cost_model *cost, uint32_t uncached,
+                     uint32_t cached);
 
 /* reuse.c: `us` of a request's work, as its node needs it, in reality. */
 int64_t sim_real_work_us(const struct sim_request *request, int64_t us);
@@ -328,8 +330,10 @@ int64_t sim_prefill_form(struct sim *sim, struct sim_node *node, bool *any);
 
 /* prefill.c: how long a prompt needs behind the first stage of its node: one
  * step of its longest chunk a stage, the first, the last full or the last one.
- * Core knows of the first stage only. 0 without a pipeline. */
-int64_t sim_prefill_passage_us(const struct sim *sim, uint32_t n_tokens,
+ * Core knows of the first stage only. 0 without a pipeline.
+ *   cost  of the node, as core knows it, or of any. */
+int64_t sim_prefill_passage_us(const struct sim *sim,
+                               const struct cost_model *cost, uint32_t n_tokens,
                                int64_t cached_tokens);
 
 /* prefill.c: takes in the step's tokens. */

@@ -50,7 +50,8 @@ static void remove_waiting(struct sim_node *node, uint32_t i)
     node->queue.n--;
 }
 
-int64_t sim_prefill_passage_us(const struct sim *sim, uint32_t n_tokens,
+int64_t sim_prefill_passage_us(const struct sim *sim,
+                               const struct cost_model *cost, uint32_t n_tokens,
                                int64_t cached_tokens)
 {
     uint32_t p = cached_tokens < n_tokens ? (uint32_t)cached_tokens : n_tokens;
@@ -64,11 +65,11 @@ int64_t sim_prefill_passage_us(const struct sim *sim, uint32_t n_tokens,
     if (step == 0 || step > u)
         step = u;
     full = u / step * step;
-    longest_us = sim_model_us(sim, step, p);
-    us = sim_model_us(sim, full, p) - sim_model_us(sim, full - step, p);
+    longest_us = sim_model_us(cost, step, p);
+    us = sim_model_us(cost, full, p) - sim_model_us(cost, full - step, p);
     if (us > longest_us)
         longest_us = us;
-    us = sim_model_us(sim, u, p) - sim_model_us(sim, full, p);
+    us = sim_model_us(cost, u, p) - sim_model_us(cost, full, p);
     if (us > longest_us)
         longest_us = us;
     return longest_us * (sim->cluster.pipeline_stages - 1);
@@ -102,8 +103,8 @@ static int64_t chunk_us(const struct sim_node *node,
 {
     uint32_t done = r->prefill.position - r->prefill.cached_tokens;
 
-    *model_us += cost_model_chunk_us(&node->sim->cluster.cost, n, done,
-                                     r->prefill.cached_tokens);
+    *model_us +=
+        cost_model_chunk_us(node->known, n, done, r->prefill.cached_tokens);
     return sim_real_work_us(r, cost_model_chunk_us(&node->has.cost, n, done,
                                                    r->prefill.cached_tokens));
 }

@@ -86,7 +86,8 @@ void sim_request_describe(const struct sim *sim, struct sim_request *r)
         .weight = weight_of(sim, r->record.tenant),
         .priority = r->record.priority,
         /* What will be reused is not known yet. */
-        .passage_us = sim_prefill_passage_us(sim, r->n_tokens, 0),
+        .passage_us =
+            sim_prefill_passage_us(sim, &sim->cluster.cost, r->n_tokens, 0),
     };
     draw_errors(sim, r);
 }

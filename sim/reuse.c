@@ -6,11 +6,12 @@
 #include "sim/copies.h"
 #include "sim/internal.h"
 
-int64_t sim_model_us(const struct sim *sim, uint32_t uncached, uint32_t cached)
+int64_t sim_model_us(const struct cost_model *cost, uint32_t uncached,
+                     uint32_t cached)
 {
     if (uncached == 0)
         return 0;
-    return cost_model_prefill_us(&sim->cluster.cost, uncached, cached, NULL);
+    return cost_model_prefill_us(cost, uncached, cached, NULL);
 }
 
 int64_t sim_real_work_us(const struct sim_request *request, int64_t us)
@@ -120,10 +121,10 @@ static int64_t late_us(const struct sim *sim, const struct sim_node *node,
 
 /* What computing as planned really takes: as much longer as all of the prompt
  * would. */
-static int64_t planned_us(const struct sim *sim, const struct sim_node *node,
+static int64_t planned_us(const struct sim_node *node,
                           const struct sim_request *r)
 {
-    int64_t model_us = sim_model_us(sim, r->n_tokens, 0);
+    int64_t model_us = sim_model_us(node->known, r->n_tokens, 0);
     int64_t real_us = true_us(node, r, r->n_tokens, 0);
 
     if (real_us == model_us)
@@ -146,7 +147,7 @@ static void settle_planned(struct sim *sim, struct sim_node *node,
     r->record.computed_tokens = r->n_tokens - r->prefill.cached_tokens;
     check_length(sim, r, r->plan.predicted_us);
     r->prefill.load_us =
-        exposed_us(sim, planned_us(sim, node, r), r->prefill.load_us);
+        exposed_us(sim, planned_us(node, r), r->prefill.load_us);
     if (r->load && n >= r->load->plan.cached_blocks)
         sim_load_let_go(sim, r);
     /* What should be in front of it is gone: that is computed first. */

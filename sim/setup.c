@@ -140,6 +140,27 @@ static int64_t all_tiers_tokens(const struct cluster_node *c)
     return tokens;
 }
 
+static bool same_cost(const struct cost_model *a, const struct cost_model *b)
+{
+    return memcmp(a->prefill, b->prefill, sizeof(a->prefill)) == 0 &&
+           memcmp(a->decode, b->decode, sizeof(a->decode)) == 0;
+}
+
+/* The cost model that core predicts a node by; nodes with equal ones share it.
+ */
+static const struct cost_model *known_cost(const struct sim *sim, uint32_t i)
+{
+    const struct cost_model *cost = &sim->nodes[i].has.cost;
+
+    if (sim->cluster.reality.speeds_unknown ||
+        same_cost(cost, &sim->cluster.cost))
+        return &sim->cluster.cost;
+    for (uint32_t k = i; k-- > 0;)
+        if (same_cost(sim->nodes[k].known, cost))
+            return sim->nodes[k].known;
+    return cost;
+}
+
 static int add_node(struct sim *sim, uint32_t i)
 {
     const struct cluster *c = &sim->cluster;
@@ -153,6 +174,7 @@ static int add_node(struct sim *sim, uint32_t i)
         TAILQ_INIT(&node->readers[t]);
     node->sim = sim;
     node->index = i;
+    node->known = known_cost(sim, i);
     node->role = i < c->coupled_nodes   ? ROLE_BOTH
                  : i < c->prefill_nodes ? ROLE_PREFILL
                                         : ROLE_DECODE;
@@ -169,6 +191,8 @@ static int add_node(struct sim *sim, uint32_t i)
     for (unsigned t = 0; t < BLOCK_TIERS; t++)
         config.tier_bytes_per_s[t] = node->has.tiers[t].read_bytes_per_s;
     rc = pool_add(sim->pool, &config, &node->id);
+    if (rc == 0 && node->known != &c->cost)
+        rc = pool_set_cost(sim->pool, node->id, node->known);
     if (rc == 0)
         rc = pool_set_health(sim->pool, node->id, HEALTH_READY);
     node->stage_free_us =

@@ -50,8 +50,8 @@ struct cluster_group {
     uint32_t decode_max_batch; /* likewise */
 };
 
-/* How reality differs from the predictions, which never know of it but from
- * observations. All zero: not at all. */
+/* How reality differs from the predictions, which do not know of it but from
+ * observations, where nothing else is said. All zero: not at all. */
 struct cluster_reality {
     /* The time of a request's prefill, and of a decode step, is that of the
      * cost model times a lognormal factor of mean 1 and this sigma of its
@@ -61,6 +61,9 @@ struct cluster_reality {
     double node_speed[CLUSTER_SPEEDS_MAX]; /* (n_speeds), of the first nodes:
                                               2 is twice as fast as the model */
     uint32_t n_speeds;
+    bool speeds_unknown;        /* predictions take every node for one like the
+                                   cluster's cost; false: they know the cost of its
+                                   group, at its speed */
     bool first_token_at_decode; /* the decode node sends the first token */
     uint32_t max_tokens_fixed;  /* asked for, or the output if that is longer */
     double max_tokens_times;    /* likewise: so many times the output; 0: 1 */

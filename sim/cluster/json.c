@@ -294,10 +294,11 @@ static void read_cluster(struct fields *f, const struct fields_object *root,
 
     fields_constant(f, root, "format", "conductor-cluster");
     (void)fields_integer(f, root, "version", 1, 1, NULL);
-    fields_known(f, root,
-                 "format version name about model cost prefill decode "
-                 "coupled links conventions prefill_error_sigma "
-                 "decode_error_sigma node_speed max_tokens first_token");
+    fields_known(
+        f, root,
+        "format version name about model cost prefill decode "
+        "coupled links conventions prefill_error_sigma "
+        "decode_error_sigma node_speed speeds_known max_tokens first_token");
     fields_text(f, root, "name", c->name, sizeof(c->name), NULL);
     struct fields_object o = fields_object(f, root, "model", "model.", false);
 

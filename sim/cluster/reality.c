@@ -188,6 +188,7 @@ void cluster_read_reality(struct fields *f, const struct fields_object *root,
     c->reality.decode_error_sigma =
         fields_number(f, root, "decode_error_sigma", 0.0, SIGMA_MAX, &none);
     read_speeds(f, root, c);
+    c->reality.speeds_unknown = !fields_bool(f, root, "speeds_known", true);
     read_max_tokens(f, root, c);
     read_first_token(f, root, c);
 }

@@ -274,17 +274,20 @@ static bool check_pending(const struct pending *pending)
 bool pool_check(const struct pool *pool)
 {
     uint64_t units = 0;
+    uint32_t own_costs = 0;
 
     for (uint32_t s = 0; s < pool->n_slots; s++) {
         const struct pool_slot *slot = &pool->slots[s];
 
         if (!slot->in_use)
             continue;
+        own_costs += !!slot->view.cost;
         if (slot->view.slot != s || !check_prefills(slot, &units) ||
             !check_decodes(slot) || !check_pushes(pool, &slot->view) ||
             !check_tokens(&slot->view) || !check_work(&slot->view))
             return false;
     }
-    return units == pool->keys.used_units && arena_check(&pool->keys) &&
-           check_pending(pool->pending) && check_bookings(pool);
+    return own_costs == pool->n_own_costs && units == pool->keys.used_units &&
+           arena_check(&pool->keys) && check_pending(pool->pending) &&
+           check_bookings(pool);
 }

@@ -106,8 +106,8 @@ static void slow_renew(struct slow *s, const struct price_load *load,
     }
     qsort(slos, n, sizeof(slos[0]), by_slo);
     double rho = load->backlog_us / load->n_instances / (double)slos[n / 2];
-    double cap = fmax(0.05, 1.0 + 3.0 * (s->config.rho - rho)) *
-                 load->n_instances * span;
+    double cap =
+        fmax(0.05, 1.0 + 3.0 * (s->config.rho - rho)) * load->speed * span;
 
     for (size_t i = 0; i < s->n; i++) {
         double smaller = 0.0;
@@ -152,6 +152,7 @@ static void compare_limits(uint64_t seed)
             .now_us = now_us,
         };
         struct price_load load = {1 + (uint32_t)below(&state, 20),
+                                  (double)(1 + below(&state, 40)),
                                   (double)below(&state, (uint64_t)SLO_US * 10)};
         double limit;
         bool due = now_us - s.renewed_us >= config.renew_us;
@@ -251,7 +252,7 @@ static void test_small_blocks(void)
 static bool arrive(struct price *p, int64_t at_s, int64_t tokens, double x,
                    double backlog_us)
 {
-    struct price_load load = {1, backlog_us};
+    struct price_load load = {1, 1.0, backlog_us};
     double limit;
 
     return price_arrived(p,

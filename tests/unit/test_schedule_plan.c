@@ -1,6 +1,7 @@
 /* The policy plan: equal to working out every instance by the obvious way, and
  * what it does by hand. */
 #include <CUnit/Basic.h>
+#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -36,6 +37,7 @@ static int64_t pick(int64_t low, int64_t high)
 struct rig {
     struct prefix_match pending;
     struct cost_model cost;
+    struct cost_model kinds[2]; /* of some instances, as add() and the like */
     struct estimate_model model;
     bool disks_send;
     struct pool *pool;
@@ -514,7 +516,87 @@ static void test_rates(void)
     rig_fini(&r);
 }
 
+/* Twice as fast, it may have a queue; the slow one's work has its length. */
+static void test_unequal(void)
+{
+    const struct pool_instance *fast;
+    struct rig r;
+
+    rig_init(&r, "plan", WHOLE_BLOCKS, false);
+    add(&r, 0, 0);
+    add(&r, 0, 0);
+    r.kinds[0] = r.cost;
+    r.kinds[0].prefill[1] = 5;
+    fast = pool_get(r.pool, r.ids[1]);
+    CU_ASSERT_FALSE(pool_costs_differ(r.pool));
+    decide(&r);
+    CU_ASSERT_EQUAL(r.decision.prefill, r.ids[0]);
+    CU_ASSERT_EQUAL(pool_set_cost(r.pool, r.ids[1], &r.kinds[0]), 0);
+    CU_ASSERT(pool_costs_differ(r.pool));
+    decide(&r);
+    CU_ASSERT_EQUAL(r.decision.prefill, r.ids[1]);
+    CU_ASSERT_EQUAL(r.decision.chosen.predicted_us, 5250);
+    CU_ASSERT_EQUAL(r.decision.chosen.ttft_us, 5250);
+    /* The price of a second is that of its work: the first to end gets it. */
+    CU_ASSERT_EQUAL(schedule_commit(r.scheduler, &r.request, &r.decision), 0);
+    CU_ASSERT_EQUAL(fast->load.cost_us, 5250);
+    r.request.request_id = 2;
+    r.request.n_keys = 0;
+    r.request.n_tokens = 2000;
+    decide(&r);
+    CU_ASSERT_EQUAL(r.decision.prefill, r.ids[1]);
+    CU_ASSERT_EQUAL(r.decision.chosen.ttft_us, 15250);
+    CU_ASSERT_EQUAL(schedule_commit(r.scheduler, &r.request, &r.decision), 0);
+    r.request.request_id = 3;
+    r.request.n_tokens = 1050;
+    decide(&r);
+    CU_ASSERT_EQUAL(r.decision.prefill, r.ids[0]);
+    CU_ASSERT_EQUAL(r.decision.chosen.ttft_us, 10500);
+    /* It learns by its own; another cost model begins anew. */
+    CU_ASSERT_EQUAL(pool_prefill_done(r.pool, r.ids[1], 1, 10500, 0), 0);
+    CU_ASSERT_DOUBLE_EQUAL(fast->correction.ratio, 1 + (1 - exp(-5250 / 60e6)),
+                           1e-9);
+    CU_ASSERT_EQUAL(pool_set_cost(r.pool, r.ids[1], &r.kinds[0]), 0);
+    CU_ASSERT(fast->correction.ratio > 1.0);
+    CU_ASSERT_EQUAL(pool_set_cost(r.pool, r.ids[1], NULL), 0);
+    CU_ASSERT_EQUAL(fast->correction.ratio, 1.0);
+    CU_ASSERT_FALSE(pool_costs_differ(r.pool));
+    CU_ASSERT_EQUAL(pool_set_cost(r.pool, r.ids[1], &r.kinds[0]), 0);
+    CU_ASSERT_EQUAL(pool_remove(r.pool, r.ids[1], 0), 0);
+    CU_ASSERT_FALSE(pool_costs_differ(r.pool));
+    CU_ASSERT_EQUAL(pool_set_cost(r.pool, r.ids[1], NULL), -ESTALE);
+    rig_fini(&r);
+}
+
+/* A price is by the model's cost model, wherever the request goes. */
+static void test_unequal_price(void)
+{
+    struct rig r;
+
+    rig_init(&r, "plan", WHOLE_BLOCKS, false);
+    add(&r, 0, 0);
+    r.kinds[0] = r.cost;
+    r.kinds[0].prefill[1] = 2.5;
+    r.request.n_keys = 0;
+    r.request.price_times = 1;
+    decide(&r);
+    schedule_price(r.scheduler, &r.request, &r.decision);
+    CU_ASSERT_DOUBLE_EQUAL(r.decision.price_us, 10500, 1);
+    CU_ASSERT_EQUAL(pool_set_cost(r.pool, r.ids[0], &r.kinds[0]), 0);
+    decide(&r);
+    CU_ASSERT_EQUAL(r.decision.chosen.prefill_us, 2625);
+    schedule_price(r.scheduler, &r.request, &r.decision);
+    CU_ASSERT_DOUBLE_EQUAL(r.decision.price_us, 10500, 1);
+    rig_fini(&r);
+}
+
 /* ---- the obvious way ---- */
+
+static const struct cost_model *cost_of(const struct rig *r,
+                                        const struct pool_instance *i)
+{
+    return i->cost ? i->cost : &r->cost;
+}
 
 static double rate_of(const struct pool_instance *i, enum block_tier t)
 {
@@ -624,6 +706,13 @@ static size_t find_senders(const struct rig *r, uint32_t usable,
     size_t n = 0, deepest = 0;
 
     for (uint32_t slot = 0; slot < pool_slots(r->pool); slot++) {
+        int64_t us = cost_model_prefill_us(cost_of(r, pool_at(r->pool, slot)),
+                                           r->request.n_tokens, 0, NULL);
+
+        whole_us = us > whole_us ? us : whole_us;
+    }
+
+    for (uint32_t slot = 0; slot < pool_slots(r->pool); slot++) {
         const struct pool_instance *i = pool_at(r->pool, slot);
         uint32_t blocks = held(r, slot, usable), skip;
         struct load_source own[BLOCK_TIERS];
@@ -697,7 +786,7 @@ struct obvious {
 static struct cost_model obvious_cost(const struct rig *r,
                                       const struct pool_instance *i)
 {
-    struct cost_model cost = r->cost;
+    struct cost_model cost = *cost_of(r, i);
     double n = (double)i->n_decodes;
     double add =
         cost.decode[1] * n + cost.decode[2] * (double)i->decode_kv_tokens;
@@ -719,7 +808,7 @@ static int64_t obvious_room_us(const struct rig *r,
     if (!coupled || n_output == 1 || pool_too_long(i, n_tokens, n_output) ||
         (!pool_decode_full(i) && pool_decode_fits(i, n_tokens, n_output)))
         return 0;
-    return beside_room_us(&r->cost, i, n_tokens, n_output);
+    return beside_room_us(cost_of(r, i), i, n_tokens, n_output);
 }
 
 /* Until the step under way on an instance is over, on average. */
@@ -729,7 +818,7 @@ static int64_t obvious_step_us(const struct rig *r,
     int64_t us = 0;
 
     if (coupled && i->n_decodes > 0)
-        us = cost_model_decode_step_us(&r->cost, (int64_t)i->n_decodes,
+        us = cost_model_decode_step_us(cost_of(r, i), (int64_t)i->n_decodes,
                                        i->decode_kv_tokens, NULL) /
              2;
     return us > queue_us ? us - queue_us : 0;
@@ -858,6 +947,35 @@ static void obvious_plan(const struct rig *r, const struct pool_instance *i,
         r->request.slo_ttft_us > 0 && o->latest_us > r->request.slo_ttft_us;
 }
 
+static bool is_candidate(const struct rig *r, const struct pool_instance *i)
+{
+    return i->health == HEALTH_READY &&
+           (r->request.n_exclude == 0 || r->request.exclude[0] != i->id);
+}
+
+static double obvious_speed(const struct rig *r, const struct pool_instance *i)
+{
+    return (double)cost_model_prefill_us(&r->cost, 8192, 0, NULL) /
+           (double)cost_model_prefill_us(cost_of(r, i), 8192, 0, NULL);
+}
+
+/* A second of a fast engine is worth more to those who wait. */
+static double obvious_worth(const struct rig *r, const struct pool_instance *of)
+{
+    double speed = 0;
+    size_t n = 0;
+
+    for (uint32_t slot = 0; slot < pool_slots(r->pool); slot++) {
+        const struct pool_instance *i = pool_at(r->pool, slot);
+
+        if (!is_candidate(r, i))
+            continue;
+        n++;
+        speed += obvious_speed(r, i);
+    }
+    return obvious_speed(r, of) / (speed / (double)n);
+}
+
 /* When one instance would be done, from now, and what that takes. */
 static struct obvious obvious_of(const struct rig *r,
                                  const struct pool_instance *i, uint32_t usable,
@@ -899,6 +1017,8 @@ static struct obvious obvious_of(const struct rig *r,
         now_us);
     struct obvious o, without;
 
+    if (pool_costs_differ(r->pool))
+        price *= obvious_worth(r, i);
     if (coupled)
         price += 0.004 * (double)i->n_decodes +
                  0.5 * (double)(i->n_waiting + i->n_running);
@@ -934,8 +1054,7 @@ static double obvious_price(const struct rig *r)
     for (uint32_t slot = 0; slot < pool_slots(r->pool); slot++) {
         const struct pool_instance *i = pool_at(r->pool, slot);
 
-        if (i->health != HEALTH_READY ||
-            (r->request.n_exclude > 0 && r->request.exclude[0] == i->id))
+        if (!is_candidate(r, i))
             continue;
         n++;
         waiting += (double)i->n_waiting;
@@ -962,29 +1081,45 @@ static void random_decodes(struct rig *r, uint32_t slot, uint64_t *id)
     }
 }
 
+/* Exact, so that sums of them are the same in any order. */
+static void random_cost(struct cost_model *cost)
+{
+    cost->decode[0] = (double)pick(0, 900);
+    cost->decode[1] = (double)pick(0, 300);
+    cost->decode[2] = (double)pick(0, 8) / 8;
+    cost->prefill[0] = (double)pick(0, 50);
+    cost->prefill[1] = (double)pick(5, 15);
+    cost->prefill[2] = (double)pick(0, 10) / 1e3;
+    cost->prefill[3] = 2 * cost->prefill[2];
+}
+
 static void random_rig(struct rig *r)
 {
+    bool unequal = pick(0, 1);
     uint64_t id = 100;
 
-    /* Exact, so that sums of them are the same in any order. */
-    r->cost.decode[0] = (double)pick(0, 900);
-    r->cost.decode[1] = (double)pick(0, 300);
-    r->cost.decode[2] = (double)pick(0, 8) / 8;
+    random_cost(&r->cost);
+    for (int k = 0; k < 2; k++) {
+        r->kinds[k] = r->cost;
+        random_cost(&r->kinds[k]);
+        if (pick(0, 1))
+            r->kinds[k].prefill[1] *= (double)pick(1, 8) / 2;
+    }
     if (coupled)
         r->request.max_output_tokens = pick(1, 300);
     else if (links) /* nobody decodes it, but its KV would have to go */
         r->request.max_output_tokens = pick(1, 2);
-    r->cost.prefill[0] = (double)pick(0, 50);
-    r->cost.prefill[1] = (double)pick(5, 15);
-    r->cost.prefill[2] = (double)pick(0, 10) / 1e3;
-    r->cost.prefill[3] = 2 * r->cost.prefill[2];
     for (int64_t n = pick(1, SLOTS); n > 0; n--) {
         double link = pick(0, 5) ? (double)pick(1, 40) * 1e7 : 0;
         double disk = pick(0, 1) ? (double)pick(1, 40) * 1e7 : 0;
         uint32_t slot = add(r, link, disk);
         uint32_t to = pick(0, 2) ? (uint32_t)pick(0, N_KEYS) : 0;
         uint32_t at = 0;
+        int64_t kind = unequal ? pick(0, 2) : 0;
 
+        if (kind > 0)
+            CU_ASSERT_EQUAL(
+                pool_set_cost(r->pool, r->ids[slot], &r->kinds[kind - 1]), 0);
         while (at < to) { /* runs of tiers, or two at once */
             uint32_t end = at + (uint32_t)pick(1, to - at);
 
@@ -1189,6 +1324,8 @@ int main(void)
     CU_add_test(suite, "disks of others", test_disks_of_others);
     CU_add_test(suite, "other policies", test_other_policies);
     CU_add_test(suite, "rates", test_rates);
+    CU_add_test(suite, "unequal instances", test_unequal);
+    CU_add_test(suite, "price of unequal instances", test_unequal_price);
     CU_add_test(suite, "the obvious way", test_obvious);
     CU_basic_run_tests();
     unsigned failed = CU_get_number_of_failures();

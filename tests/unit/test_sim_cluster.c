@@ -234,7 +234,7 @@ static void test_reality(void)
              "\"decode_us\": [1, 2, 3], \"max_batch\": 5}]}," LINKS
              ", \"node_speed\": [1, 1, 1, 2], \"max_tokens\": {\"times\": 2},"
              " \"prefill_error_sigma\": 0.3, \"decode_error_sigma\": 0.1,"
-             " \"first_token\": \"decode\"}",
+             " \"first_token\": \"decode\", \"speeds_known\": false}",
              &c, err),
         0);
     cluster_node_at(&c, 0, &n);
@@ -254,6 +254,7 @@ static void test_reality(void)
     CU_ASSERT_EQUAL(c.reality.prefill_error_sigma, 0.3);
     CU_ASSERT_EQUAL(c.reality.decode_error_sigma, 0.1);
     CU_ASSERT(c.reality.first_token_at_decode);
+    CU_ASSERT(c.reality.speeds_unknown);
     /* There must be somebody to send it. */
     CU_ASSERT_EQUAL(override(&c, -1, 0, -1, err), -EINVAL);
 
@@ -271,6 +272,8 @@ static void test_reality(void)
         "100");
     refused(HEAD "\"node_speed\": [\"fast\"]}",
             "F: node_speed[0]: \"fast\": must be a number");
+    refused(HEAD "\"speeds_known\": 1}",
+            "F: speeds_known: 1: must be true or false");
     refused(HEAD "\"max_tokens\": 4096}",
             "F: max_tokens: 4096: must be \"exact\", {\"fixed\": N} or "
             "{\"times\": X}");

@@ -212,6 +212,7 @@ static void test_speed(void)
     struct rig *r = rig_new();
 
     r->cluster.reality.n_speeds = 1;
+    r->cluster.reality.speeds_unknown = true;
     r->cluster.reality.node_speed[0] = 0.5;
     r->input_tokens = 100000;
     r->interval_us = 10000000;
@@ -231,6 +232,47 @@ static void test_speed(void)
     for (size_t i = 0; i < r->n_records; i++)
         slow += r->records[i].prefill_node == 0;
     CU_ASSERT(slow > 60 && slow < 140);
+    free(r);
+}
+
+/* Known speeds are predicted from the first request on, prefills and decodes;
+ * nodes of one kind share a cost model. */
+static void test_known_speeds(void)
+{
+    struct rig *r = rig_new();
+    size_t n_fast = 0;
+
+    r->cluster.prefill_nodes = 3;
+    r->cluster.reality.n_speeds = 2;
+    r->cluster.reality.node_speed[0] = r->cluster.reality.node_speed[1] = 0.5;
+    r->config.policy = "round_robin";
+    r->interval_us = 1000000;
+    r->n_requests = 30;
+    run(r);
+    for (size_t i = 0; i < r->n_records; i++) {
+        bool slow = r->records[i].prefill_node < 2;
+
+        CU_ASSERT_EQUAL(r->records[i].predicted_ttft_us, slow ? 20000 : 10000);
+        CU_ASSERT_EQUAL(r->records[i].prefill_us, slow ? 20000 : 10000);
+    }
+    /* The fast one alone, while it is free; when all come at once, half of
+     * them. */
+    r->config.policy = "local_cache";
+    run(r);
+    for (size_t i = 0; i < r->n_records; i++)
+        CU_ASSERT_EQUAL(r->records[i].prefill_node, 2);
+    r->interval_us = 0;
+    run(r);
+    CU_ASSERT_EQUAL(r->records[0].prefill_node, 2);
+    for (size_t i = 0; i < r->n_records; i++)
+        n_fast += r->records[i].prefill_node == 2;
+    CU_ASSERT(n_fast >= 14 && n_fast <= 16);
+    /* Nobody told: all look alike. */
+    r->cluster.reality.speeds_unknown = true;
+    run(r);
+    CU_ASSERT_EQUAL(r->records[0].prefill_node, 0);
+    CU_ASSERT_EQUAL(r->records[0].predicted_ttft_us, 10000);
+    CU_ASSERT_EQUAL(r->records[0].prefill_us, 20000);
     free(r);
 }
 
@@ -372,6 +414,7 @@ int main(void)
     CU_add_test(suite, "prefill error", test_prefill_error);
     CU_add_test(suite, "decode error", test_decode_error);
     CU_add_test(suite, "speed", test_speed);
+    CU_add_test(suite, "known speeds", test_known_speeds);
     CU_add_test(suite, "groups", test_groups);
     CU_add_test(suite, "max tokens", test_max_tokens);
     CU_add_test(suite, "outgrown", test_outgrown);

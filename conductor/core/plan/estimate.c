@@ -43,19 +43,20 @@ static int64_t fetch_us(const struct estimate_model *model,
     return at_most_never((busy_us > 0 ? busy_us : 0) + (int64_t)(us + 0.5));
 }
 
-static int64_t predict_us(const struct estimate_model *model, int64_t n_tokens,
+static int64_t predict_us(const struct cost_model *cost, int64_t n_tokens,
                           int64_t cached_tokens, struct estimate_memo *memo)
 {
-    if (memo->predicted && memo->cached_tokens == cached_tokens)
+    if (memo->predicted && memo->cached_tokens == cached_tokens &&
+        memo->cost == cost)
         return memo->predicted_us;
     memo->predicted = true;
+    memo->cost = cost;
     memo->cached_tokens = cached_tokens;
     memo->predicted_us = 0;
     memo->extrapolated = false;
     if (cached_tokens < n_tokens)
-        memo->predicted_us =
-            cost_model_prefill_us(model->cost, n_tokens - cached_tokens,
-                                  cached_tokens, &memo->extrapolated);
+        memo->predicted_us = cost_model_prefill_us(
+            cost, n_tokens - cached_tokens, cached_tokens, &memo->extrapolated);
     return memo->predicted_us;
 }
 
@@ -97,21 +98,21 @@ static void estimate_coupled(const struct estimate_model *model,
                              const struct estimate_prefill_request *request,
                              struct prefill_estimate *out)
 {
+    const struct cost_model *cost = estimate_cost(model, instance);
     int64_t n_output = request->max_output_tokens;
 
     out->too_long = pool_too_long(instance, request->n_tokens, n_output);
-    out->beside = beside_of(model->cost, model->step_tokens, instance);
+    out->beside = beside_of(cost, model->step_tokens, instance);
     if (beside_any(&out->beside) && out->cached_tokens < request->n_tokens)
-        out->beside_us =
-            cost_model_prefill_beside_us(
-                model->cost, request->n_tokens - out->cached_tokens,
-                out->cached_tokens, out->beside.prompt_us,
-                out->beside.token_us) -
-            out->predicted_us;
+        out->beside_us = cost_model_prefill_beside_us(
+                             cost, request->n_tokens - out->cached_tokens,
+                             out->cached_tokens, out->beside.prompt_us,
+                             out->beside.token_us) -
+                         out->predicted_us;
     if (n_output > 1 && !out->too_long &&
         !pool_decode_has_room(instance, request->n_tokens, n_output))
         out->room_us =
-            beside_room_us(model->cost, instance, request->n_tokens, n_output);
+            beside_room_us(cost, instance, request->n_tokens, n_output);
 }
 
 static void set_ttft(struct prefill_estimate *out,
@@ -151,7 +152,8 @@ void estimate_prefill(const struct estimate_model *model,
     }
     out->transfer_end_us = now_us + out->transfer_us;
     out->ready_us = out->transfer_end_us;
-    out->predicted_us = predict_us(model, n_tokens, out->cached_tokens, memo);
+    out->predicted_us = predict_us(estimate_cost(model, instance), n_tokens,
+                                   out->cached_tokens, memo);
     out->extrapolated = memo->extrapolated;
     if (model->coupled)
         estimate_coupled(model, instance, request, out);
@@ -232,10 +234,11 @@ void estimate_plan(const struct estimate_model *model,
                    const struct estimate_plan_request *request,
                    struct load_plan *plan, struct prefill_estimate *out)
 {
+    const struct cost_model *cost = estimate_cost(model, instance);
     struct cost_model beside;
     bool beyond;
     struct load_plan_request ask = {
-        .cost = model->cost,
+        .cost = cost,
         .cost_ratio = correction_factor(&instance->correction),
         .n_tokens = request->n_tokens,
         .block_tokens = model->block_tokens,
@@ -251,7 +254,7 @@ void estimate_plan(const struct estimate_model *model,
     };
 
     if (beside_any(&request->beside)) {
-        beside = *model->cost;
+        beside = *cost;
         beside.prefill[0] += request->beside.prompt_us;
         beside.prefill[1] += request->beside.token_us;
         ask.cost = &beside;
@@ -276,8 +279,8 @@ void estimate_plan(const struct estimate_model *model,
     out->transfer_end_us = plan->load_end_us;
     out->transfer_us = plan->load_end_us - request->now_us;
     out->ready_us = plan_ready_us(plan, request->now_us);
-    out->predicted_us = plan_predicted_us(model, model->cost, request, plan,
-                                          &out->extrapolated);
+    out->predicted_us =
+        plan_predicted_us(model, cost, request, plan, &out->extrapolated);
     out->beside_us = 0;
     if (beside_any(&request->beside))
         out->beside_us =
@@ -291,11 +294,12 @@ void estimate_plan(const struct estimate_model *model,
     out->last_prefill = instance->last_prefill;
 }
 
-static int64_t step_us(const struct estimate_model *model, int64_t batch,
+static int64_t step_us(const struct estimate_model *model,
+                       const struct pool_instance *instance, int64_t batch,
                        int64_t kv_tokens, bool *extrapolated)
 {
-    return cost_model_decode_step_us(model->cost, batch, kv_tokens,
-                                     extrapolated);
+    return cost_model_decode_step_us(estimate_cost(model, instance), batch,
+                                     kv_tokens, extrapolated);
 }
 
 void estimate_decode(const struct estimate_model *model,
@@ -309,8 +313,8 @@ void estimate_decode(const struct estimate_model *model,
     out->kv_tokens =
         instance->decode_kv_tokens + instance->other_kv_tokens + n_tokens;
     out->room_tokens = pool_decode_room_tokens(instance);
-    out->tbt_us =
-        step_us(model, out->batch, out->kv_tokens, &out->extrapolated);
+    out->tbt_us = step_us(model, instance, out->batch, out->kv_tokens,
+                          &out->extrapolated);
     if (model->coupled && model->step_tokens > 0)
         out->tbt_us = beside_step_us(model->step_tokens, instance, out->tbt_us);
     out->load_us = out->tbt_us;
@@ -364,19 +368,19 @@ int64_t estimate_decode_fits_in_us(const struct estimate_model *model,
     int64_t room_tokens = pool_decode_room_tokens(instance);
     int64_t batch = (int64_t)instance->n_decodes;
     int64_t kv_tokens = instance->decode_kv_tokens;
-    int64_t today_us = step_us(model, batch, kv_tokens, NULL);
+    int64_t today_us = step_us(model, instance, batch, kv_tokens, NULL);
     bool any_tbt = slo_tbt_us <= 0;
     bool full = pool_decode_full(instance);
     int64_t in_us = 0;
 
     if (pool_too_long(instance, n_tokens, max_output_tokens) ||
-        (!any_tbt && step_us(model, 1, n_tokens, NULL) > slo_tbt_us))
+        (!any_tbt && step_us(model, instance, 1, n_tokens, NULL) > slo_tbt_us))
         return ESTIMATE_NEVER_US;
     heap_of_ends(instance, scratch);
     while (batch > 0) {
         if (!full && room_tokens >= need_tokens &&
-            (any_tbt || step_us(model, batch + 1, kv_tokens + n_tokens, NULL) <=
-                            slo_tbt_us))
+            (any_tbt || step_us(model, instance, batch + 1,
+                                kv_tokens + n_tokens, NULL) <= slo_tbt_us))
             break;
         const struct decode_end first = scratch[0];
         const struct pool_decode *decode = &instance->decodes[first.decode];

@@ -20,22 +20,30 @@
 
 /* What all estimates share. Borrowed by its users. */
 struct estimate_model {
-    const struct cost_model *cost;
-    uint32_t block_tokens;      /* at least 1 */
-    int64_t kv_bytes_per_token; /* at least 1 */
-    uint32_t layers;            /* of the model; 0: no loads by layer */
-    bool assumes_stored;        /* who carries decisions out says itself which
-                                   blocks are there or expected: commits give
-                                   the pool no keys */
-    uint32_t shared_store;      /* the index's instance that is a store which
-                                   all others read, as their disk; 0: none */
-    bool coupled;               /* a request decodes where it was
-                                   prefilled: an aggregated pool */
-    uint32_t step_tokens;       /* of an aggregated instance: most tokens of a
-                                   step, those of its decodes first; 0: of any
-                                   number */
+    const struct cost_model *cost; /* of instances without their own */
+    uint32_t block_tokens;         /* at least 1 */
+    int64_t kv_bytes_per_token;    /* at least 1 */
+    uint32_t layers;               /* of the model; 0: no loads by layer */
+    bool assumes_stored;   /* who carries decisions out says itself which
+                              blocks are there or expected: commits give
+                              the pool no keys */
+    uint32_t shared_store; /* the index's instance that is a store which
+                              all others read, as their disk; 0: none */
+    bool coupled;          /* a request decodes where it was
+                              prefilled: an aggregated pool */
+    uint32_t step_tokens;  /* of an aggregated instance: most tokens of a
+                              step, those of its decodes first; 0: of any
+                              number */
     struct simulated_world simulated; /* the daemon: all zero */
 };
+
+/* What an instance's work costs: all times of it are by this. */
+static inline const struct cost_model *
+estimate_cost(const struct estimate_model *model,
+              const struct pool_instance *instance)
+{
+    return instance->cost ? instance->cost : model->cost;
+}
 
 /* One prefill candidate, and why. */
 struct prefill_estimate {
@@ -123,6 +131,7 @@ uint32_t estimate_usable_blocks(const struct estimate_model *model,
 struct estimate_memo {
     bool predicted; /* whether predicted_us is that of cached_tokens */
     bool extrapolated;
+    const struct cost_model *cost; /* by which it was predicted */
     int64_t cached_tokens;
     int64_t predicted_us;
     uint32_t sent_blocks; /* 0: transfer_us is of none */

@@ -50,13 +50,6 @@ static struct overlap overlap_of(const struct pool_instance *instance,
     return sum;
 }
 
-static int64_t step_us_of(const struct estimate_model *model, int64_t batch,
-                          int64_t kv_tokens, bool *extrapolated)
-{
-    return cost_model_decode_step_us(model->cost, batch, kv_tokens,
-                                     extrapolated);
-}
-
 /* The time in which a step or a few may still be missing. */
 static int64_t overhang_us(const struct place_request *request, int64_t step_us)
 {
@@ -78,6 +71,7 @@ void place_estimate(const struct estimate_model *model,
                     const struct place_request *request,
                     struct decode_estimate *out)
 {
+    const struct cost_model *cost = estimate_cost(model, instance);
     int64_t others = instance->other_decodes;
     int64_t now_us = request->now_us;
     int64_t step_us, until_us;
@@ -89,9 +83,9 @@ void place_estimate(const struct estimate_model *model,
         pool_too_long(instance, request->n_tokens, request->max_output_tokens);
     if (out->too_long || (!out->no_room && keeps_slo(request, out)))
         return;
-    step_us = step_us_of(model, (int64_t)instance->n_decodes + others,
-                         instance->decode_kv_tokens + instance->other_kv_tokens,
-                         NULL);
+    step_us = cost_model_decode_step_us(
+        cost, (int64_t)instance->n_decodes + others,
+        instance->decode_kv_tokens + instance->other_kv_tokens, NULL);
     until_us = end_us(later(request->ready_us, now_us),
                       steps_of(request->expected_tokens), out->tbt_us);
     if (!keeps_slo(request, out)) {
@@ -100,8 +94,8 @@ void place_estimate(const struct estimate_model *model,
         out->batch = beside.n + others + 1;
         out->kv_tokens =
             beside.kv_tokens + instance->other_kv_tokens + request->n_tokens;
-        out->tbt_us =
-            step_us_of(model, out->batch, out->kv_tokens, &out->extrapolated);
+        out->tbt_us = cost_model_decode_step_us(
+            cost, out->batch, out->kv_tokens, &out->extrapolated);
     }
     if (!out->no_room)
         return;

@@ -12,6 +12,7 @@
 #include "conductor/core/index/prefix_index.h"
 #include "conductor/core/step/queue.h"
 #include "predictor/correction.h"
+#include "predictor/cost_model.h"
 
 #define POOL_NO_INSTANCE 0u /* an id that no instance has */
 #define POOL_NAME_BYTES 64
@@ -98,6 +99,7 @@ struct pool_instance {
     struct queue_load load;                /* of queue */
     struct pool_running_load running_load; /* of running */
     struct correction correction;          /* of prefill times */
+    const struct cost_model *cost;         /* its own; NULL: as the others */
     /* The rate at which blocks of a tier are read to where the engine uses them
      * (0: at no cost), and when all accepted reads will have ended. */
     double tier_bytes_per_s[BLOCK_TIERS];

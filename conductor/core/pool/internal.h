@@ -58,6 +58,7 @@ struct pool {
     uint64_t next_seq;
     uint64_t n_dropped;
     uint32_t n_slots;
+    uint32_t n_own_costs; /* instances with a cost model of their own */
     bool reuses_in_steps;
 };
 

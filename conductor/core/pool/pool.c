@@ -160,6 +160,15 @@ static bool instance_config_ok(const struct pool_instance_config *c)
            c->link_bytes_per_s >= 0.0 && tiers_ok(c);
 }
 
+static void init_correction(const struct pool *pool, struct pool_slot *slot)
+{
+    const struct pool_config *c = &pool->config;
+
+    /* The bounds were checked by pool_new(). */
+    (void)!correction_init(&slot->view.correction, c->correction_tau_us,
+                           c->correction_min_ratio, c->correction_max_ratio);
+}
+
 int pool_add(struct pool *pool, const struct pool_instance_config *config,
              uint32_t *id)
 {
@@ -209,9 +218,7 @@ int pool_add(struct pool *pool, const struct pool_instance_config *config,
            sizeof(slot->view.tier_bytes_per_s));
     if (config->name)
         strncpy(slot->view.name, config->name, POOL_NAME_BYTES - 1);
-    /* The bounds were checked by pool_new(). */
-    (void)!correction_init(&slot->view.correction, c->correction_tau_us,
-                           c->correction_min_ratio, c->correction_max_ratio);
+    init_correction(pool, slot);
     pool->instances[s] = &slot->view;
     *id = slot->view.id;
     return 0;
@@ -232,6 +239,7 @@ int pool_remove(struct pool *pool, uint32_t id, int64_t now_us)
     for (size_t i = 0; i < slot->view.n_decodes; i++)
         pool_unbook_push(pool, slot, &slot->decodes[i]);
     slot->in_use = false;
+    pool->n_own_costs -= !!slot->view.cost;
     pool->instances[slot->view.slot] = NULL;
     pool->ready_roles[slot->view.slot] = 0;
     slot->generation =
@@ -313,6 +321,26 @@ int pool_set_reuse(struct pool *pool, uint32_t id, uint32_t blocks)
 bool pool_reuses_in_steps(const struct pool *pool)
 {
     return pool->reuses_in_steps;
+}
+
+int pool_set_cost(struct pool *pool, uint32_t id, const struct cost_model *cost)
+{
+    struct pool_slot *slot = pool_slot_of(pool, id);
+
+    if (!slot)
+        return -ESTALE;
+    if (slot->view.cost == cost)
+        return 0;
+    pool->n_own_costs += !!cost;
+    pool->n_own_costs -= !!slot->view.cost;
+    slot->view.cost = cost;
+    init_correction(pool, slot);
+    return 0;
+}
+
+bool pool_costs_differ(const struct pool *pool)
+{
+    return pool->n_own_costs > 0;
 }
 
 int pool_set_others(struct pool *pool, uint32_t id, int64_t decodes,

@@ -136,6 +136,19 @@ int pool_set_reuse(struct pool *pool, uint32_t id, uint32_t blocks);
 /* Whether one of the instances that there were has such a multiple. */
 bool pool_reuses_in_steps(const struct pool *pool);
 
+/*
+ * Gives an instance a cost model of its own. Another one than it had begins
+ * with another correction, of 1.
+ *   cost  borrowed until the instance has another one or is removed; several
+ *         instances may share it; NULL: that of the estimates.
+ * Returns 0 or -ESTALE.
+ */
+int pool_set_cost(struct pool *pool, uint32_t id,
+                  const struct cost_model *cost);
+
+/* Whether an instance has a cost model of its own. */
+bool pool_costs_differ(const struct pool *pool);
+
 /* Stores how many decodes an instance has besides those that the pool gave it,
  * and the KV tokens of these.
  * Returns 0; -ESTALE; -EINVAL: negative. */

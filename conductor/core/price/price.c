@@ -38,7 +38,7 @@ struct price {
     struct class classes[PRICE_CLASSES];
     double limit;
     double queue_us, slo_us, room_us; /* when it was set: mean, wanted of, and
-                                         time of all instances in the span */
+                                         work of all instances in the span */
     int64_t renewed_us;
     int64_t lost_until_us; /* arrivals before that are not all here */
 };
@@ -209,12 +209,12 @@ static void renew(struct price *p, const struct price_load *load,
     double slo_us = p->slos.at[p->n / 2];
     double rho = n > 0.0 ? load->backlog_us / n / slo_us : 0.0;
     double share = fmax(SHARE_MIN, 1.0 + SHARE_SLOPE * (p->config.rho - rho));
-    double left_us = share * n * span_us(p, now_us);
+    double left_us = share * load->speed * span_us(p, now_us);
     size_t i = 0;
 
     p->queue_us = rho * slo_us;
     p->slo_us = slo_us;
-    p->room_us = n * span_us(p, now_us);
+    p->room_us = load->speed * span_us(p, now_us);
 
     for (; i < p->n && left_us >= 0.0; i++)
         left_us -= p->xs.at[i];

@@ -2,12 +2,13 @@
  * Admission by price: under overload the requests are refused that cost most
  * engine time for what their KV will save later ones.
  *
- * A request's x is the time of the blocks that it must compute, each divided
- * by 1 + how often it will be asked for again (asked.h). The x of all arrivals
- * of the last minute are kept, refused ones too. Twice a second the limit is
- * set anew: the largest x such that all smaller ones fit into the time that the
- * instances had, more if their queues are shorter than wanted, less if longer.
- * A request above the limit is refused.
+ * A request's x is the time of the blocks that it must compute, on an instance
+ * of the reference's speed, each divided by 1 + how often it will be asked for
+ * again (asked.h). The x of all arrivals of the last minute are kept, refused
+ * ones too. Twice a second the limit is set anew: the largest x such that all
+ * smaller ones fit into the time that the instances had, more if their queues
+ * are shorter than wanted, less if longer. A request above the limit is
+ * refused.
  *
  * A pure module: time is an argument. Memory is fixed: `max_blocks` counts and
  * PRICE_WINDOW_MAX arrivals.
@@ -72,6 +73,8 @@ double price_ask(struct price *price, const struct price_work *work,
 /* The instances that take prefills. */
 struct price_load {
     uint32_t n_instances;
+    double speed; /* sum over them: n_instances if they are equal; twice the
+                     speed of the cost model that x is by counts 2 */
     double backlog_us; /* sum over them: work accepted and not done */
 };
 

@@ -43,6 +43,18 @@ uint32_t schedule_local_blocks(const struct scheduler *s, uint32_t slot,
     return schedule_lesser(matched, usable_blocks);
 }
 
+/* The prompt whose time says how fast an instance is. */
+#define SPEED_TOKENS 8192
+
+double schedule_speed_of(const struct scheduler *s,
+                         const struct pool_instance *i)
+{
+    if (!i->cost)
+        return 1.0;
+    return (double)cost_model_prefill_us(s->model.cost, SPEED_TOKENS, 0, NULL) /
+           (double)cost_model_prefill_us(i->cost, SPEED_TOKENS, 0, NULL);
+}
+
 int64_t schedule_deadline_us(const struct schedule_request *request)
 {
     return request->slo_ttft_us > 0 ? request->now_us + request->slo_ttft_us

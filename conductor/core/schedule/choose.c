@@ -220,12 +220,13 @@ int64_t schedule_beside_tbt_us(const struct scheduler *s,
                                const struct schedule_request *request,
                                const struct prefill_estimate *prefill)
 {
+    const struct pool_instance *i = pool_get(s->pool, prefill->instance);
+
     if (!s->spares_decodes || request->slo_tbt_us <= 0 ||
         request->max_output_tokens <= 1)
         return 0;
     return beside_tbt_us(
-        s->model.cost, s->model.step_tokens,
-        pool_get(s->pool, prefill->instance),
+        estimate_cost(&s->model, i), s->model.step_tokens, i,
         &(struct beside_request){
             .uncached_tokens = request->n_tokens - prefill->cached_tokens,
             .prefill_us = prefill->prefill_us,
@@ -246,8 +247,9 @@ static int64_t worst_tbt_us(const struct scheduler *s,
                             const struct schedule_decision *decision,
                             const struct decode_estimate *c)
 {
-    int64_t step_us =
-        cost_model_decode_step_us(s->model.cost, c->batch, c->kv_tokens, NULL);
+    const struct pool_instance *i = pool_get(s->pool, c->instance);
+    int64_t step_us = cost_model_decode_step_us(estimate_cost(&s->model, i),
+                                                c->batch, c->kv_tokens, NULL);
     int64_t worst_us = schedule_beside_tbt_us(s, request, &decision->chosen);
 
     return worst_us > step_us ? worst_us : step_us;

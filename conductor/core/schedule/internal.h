@@ -172,6 +172,11 @@ void schedule_find_site(const struct scheduler *s,
 uint32_t schedule_local_blocks(const struct scheduler *s, uint32_t slot,
                                uint32_t usable_blocks);
 
+/* How many times as fast as the model's cost model an instance's own is; 1
+ * where it has none. */
+double schedule_speed_of(const struct scheduler *s,
+                         const struct pool_instance *instance);
+
 /* By when the first token is due, absolute; 0: no SLO. */
 int64_t schedule_deadline_us(const struct schedule_request *request);
 

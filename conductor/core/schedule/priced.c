@@ -34,17 +34,35 @@ static struct price_load load_of(const struct scheduler *s,
         if (!schedule_takes_work(request, i, ROLE_PREFILL))
             continue;
         load.n_instances++;
+        load.speed += schedule_speed_of(s, i);
         load.backlog_us += (double)(pool_running_left_us(i, request->now_us) +
                                     i->load.cost_us);
     }
     return load;
 }
 
-/* What the chosen instance must compute. */
+/* All of it, by a cost model. */
+static double work_us(const struct cost_model *cost,
+                      const struct price_work *work)
+{
+    int64_t us = 0;
+
+    if (work->split > work->from)
+        us = cost_model_prefill_us(cost, work->split - work->from, work->from,
+                                   NULL);
+    if (work->n_tokens > work->cached)
+        us += cost_model_prefill_us(cost, work->n_tokens - work->cached,
+                                    work->cached, NULL);
+    return us > 0 ? (double)us : 1.0;
+}
+
+/* What the chosen instance must compute, in the time of one that the model's
+ * cost model is of: the price of a request is the same wherever it goes. */
 static double x_of(const struct scheduler *s,
                    const struct schedule_request *request,
                    const struct prefill_estimate *e)
 {
+    const struct pool_instance *i = pool_get(s->pool, e->instance);
     int64_t block = s->model.block_tokens;
     struct price_work work = {
         .keys = request->keys,
@@ -57,6 +75,8 @@ static double x_of(const struct scheduler *s,
         .us = (double)e->prefill_us,
     };
 
+    if (i->cost)
+        work.us *= work_us(s->model.cost, &work) / work_us(i->cost, &work);
     return price_ask(s->price, &work, s->model.cost);
 }
 

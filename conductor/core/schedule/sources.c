@@ -260,6 +260,30 @@ static double worth_of(const struct scheduler *s,
     return sent < blocks ? sent : blocks;
 }
 
+/* How long the prompt takes to compute, on the slowest kind of instance. */
+static int64_t horizon_of(const struct scheduler *s,
+                          const struct schedule_request *request)
+{
+    const struct cost_model *last = s->model.cost;
+    int64_t horizon_us =
+        cost_model_prefill_us(last, request->n_tokens, 0, NULL);
+
+    if (!pool_costs_differ(s->pool))
+        return horizon_us;
+    for (uint32_t slot = 0; slot < pool_slots(s->pool); slot++) {
+        const struct pool_instance *i = pool_at(s->pool, slot);
+        int64_t us;
+
+        if (!i || estimate_cost(&s->model, i) == last)
+            continue;
+        last = estimate_cost(&s->model, i);
+        us = cost_model_prefill_us(last, request->n_tokens, 0, NULL);
+        if (us > horizon_us)
+            horizon_us = us;
+    }
+    return horizon_us;
+}
+
 void schedule_find_peers(const struct scheduler *s,
                          const struct schedule_request *request,
                          uint32_t usable_blocks, struct schedule_peers *p)
@@ -267,8 +291,7 @@ void schedule_find_peers(const struct scheduler *s,
     double worth[SCHEDULE_PEERS_MAX + 1];
     uint32_t slots[SCHEDULE_PEERS_MAX + 1];
     uint32_t n = 0, deepest_blocks;
-    int64_t horizon_us =
-        cost_model_prefill_us(s->model.cost, request->n_tokens, 0, NULL);
+    int64_t horizon_us = horizon_of(s, request);
     const struct pool_instance *deepest =
         schedule_find_sender(s, request, usable_blocks, &deepest_blocks);
 

@@ -11,10 +11,10 @@
  * A candidate that was not worked out carries lower bounds of its end and of
  * its engine's work. Two hold for the end: its queue and what must be computed
  * behind all that is cached anywhere; and the end of another one that has at
- * least as much at no cost, no longer queue and no slower engine (a dominating
- * one), since it could follow the same plan. Both are exact, so leaving
- * candidates out changes nothing: test_schedule_plan compares with working out
- * all of them.
+ * least as much at no cost, no longer queue and no slower engine of the same
+ * cost model (a dominating one), since it could follow the same plan. Both are
+ * exact, so leaving candidates out changes nothing: test_schedule_plan compares
+ * with working out all of them.
  */
 #include <string.h>
 
@@ -76,6 +76,7 @@ struct dominator {
     uint32_t resident;
     int64_t queue_us;
     double ratio;
+    const struct cost_model *cost;
     int64_t ingress_free_us;
     double link_bytes_per_s;
     struct beside beside;
@@ -119,6 +120,7 @@ static void raise_bound(const struct search *f, struct prefill_estimate *e)
         if (other->resident >= e->local_blocks &&
             other->queue_us <= e->queue_us &&
             other->ratio <= correction_factor(&i->correction) &&
+            other->cost == i->cost &&
             other->beside.prompt_us <= e->beside.prompt_us &&
             other->beside.token_us <= e->beside.token_us &&
             (!s->sees_links ||
@@ -189,6 +191,7 @@ static void search_work_out(struct search *f, struct prefill_estimate *e)
             (struct dominator){site.resident,
                                e->queue_us,
                                correction_factor(&i->correction),
+                               i->cost,
                                i->ingress_free_us,
                                i->link_bytes_per_s,
                                e->beside,
@@ -213,6 +216,8 @@ static size_t estimate(struct scheduler *s,
     struct estimate_memo memo = {.predicted = false};
     struct prefill_estimate *first = NULL;
     size_t n = 0, n_waiting = 0, n_running = 0;
+    bool unequal = pool_costs_differ(s->pool);
+    double speed = 0.0;
 
     schedule_find_peers(s, request, usable_blocks, &state->peers);
     for (uint32_t slot = 0; slot < pool_slots(s->pool); slot++) {
@@ -225,7 +230,10 @@ static size_t estimate(struct scheduler *s,
         n++;
         n_waiting += i->n_waiting;
         n_running += i->n_running;
+        if (unequal)
+            speed += schedule_speed_of(s, i);
     }
+    state->mean_speed = unequal && n > 0 ? speed / (double)n : 0.0;
     state->engine_price = plan_engine_price(s, n, n_waiting, n_running);
     state->link_price = plan_link_price(s, request);
     for (size_t c = 0; c < n; c++) {

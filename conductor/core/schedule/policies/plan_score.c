@@ -130,18 +130,23 @@ bool plan_before(const struct prefill_estimate *a,
     return a->slot < b->slot;
 }
 
-/* Seconds to add for each second of the engine's time. */
+/* Seconds to add for each second of the engine's time. What others could have
+ * computed in it is what they lose: a fast engine's second is worth more. */
 static double price_of(const struct scheduler *s,
                        const struct prefill_estimate *e)
 {
     const struct plan_state *state = s->state;
+    double price = state->engine_price;
     const struct pool_instance *i;
 
-    if (!s->model.coupled)
-        return state->engine_price;
+    if (!s->model.coupled && state->mean_speed <= 0.0)
+        return price;
     i = pool_get(s->pool, e->instance);
-    return state->engine_price +
-           s->options[PLAN_DECODE_PRICE] * (double)i->n_decodes +
+    if (state->mean_speed > 0.0)
+        price *= schedule_speed_of(s, i) / state->mean_speed;
+    if (!s->model.coupled)
+        return price;
+    return price + s->options[PLAN_DECODE_PRICE] * (double)i->n_decodes +
            s->options[PLAN_BESIDE_PRICE] *
                (double)(i->n_waiting + i->n_running);
 }
