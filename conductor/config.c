@@ -178,7 +178,8 @@ static const struct option_spec all_options[] = {
      .initial = QUEUE_ORDER_DEFAULT, .choice = queue_order_name,
      .size = CONFIG_STRING_MAX},
     {"cost_model", OPTION_STRING, AT(cost_model), "file", 0, 0,
-     "the model that conductor-fit wrote; the table of policies below says "
+     "the cost model that conductor-fit wrote, of all native workers without "
+     "their own in worker_costs; the table of policies below says "
      "which ones need none",
      .initial = "", .size = CONFIG_STRING_MAX},
     {"seed", OPTION_COUNT, AT(seed), "", 0, 9e15,

@@ -10,6 +10,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include "conductor/config_costs.h"
 #include "conductor/config_stores.h"
 #include "conductor/core/schedule/policy.h"
 
@@ -72,6 +73,7 @@ struct config {
     char admin_key_file[CONFIG_STRING_MAX]; /* "": none */
     struct engine_list engines; /* shared by copies; see config_fini() */
     struct store_list stores;   /* likewise */
+    struct worker_cost_list worker_costs; /* likewise */
 };
 
 /* config_defaults(c): every option at its default. */
@@ -90,6 +92,10 @@ void config_fini(struct config *c);
  * name. */
 [[nodiscard]] int engine_list_anchor(struct engine_list *list,
                                      const char *path);
+
+/* worker_cost_list_anchor(list, path): likewise of worker_costs. */
+[[nodiscard]] int worker_cost_list_anchor(struct worker_cost_list *list,
+                                          const char *path);
 
 /*
  * config_load(c, path, err): reads path over the defaults into *c. Returns 0,

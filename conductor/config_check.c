@@ -93,6 +93,10 @@ int config_check(const struct config *c, char err[CONFIG_ERROR_MAX])
         return error_say(err, CONFIG_ERROR_MAX, -EINVAL,
                          "worker_listen: \"%.200s\": must not be listen, too",
                          c->worker_listen);
+    if (!*c->worker_listen && c->worker_costs.n > 0)
+        return error_say(err, CONFIG_ERROR_MAX, -EINVAL,
+                         "worker_costs: of native workers, and worker_listen "
+                         "is empty: engines say their cost_model themselves");
     if (check_model(c, err) || check_cost_model(c, err))
         return -EINVAL;
     return check_policy(c, err);

@@ -107,9 +107,9 @@ static const struct field {
     {"api_key_file", TEXT(api_key_file), "",
      "file with the key that is sent to it, in place of the client's"},
     {"cost_model", TEXT(cost_model), "",
-     "file with the model's costs, by conductor-fit; without it they are "
-     "learned from first tokens. The first engine of a model that has one "
-     "tells it for all; its block size must be that of one of them"},
+     "file with its costs, by conductor-fit; without it those of the first "
+     "engine of the model that has one, and if none has, learned from first "
+     "tokens. Its block size must be that of one of them"},
     {"health_path", TEXT(health_path), "/health",
      "what is asked for again and again; any answer below 500 is a healthy "
      "one, but 400"},

@@ -80,6 +80,8 @@ static void read_options(struct fields *f, const struct fields_object *root,
             engine_list_read(f, value, &c->engines);
         else if (strcmp(name, "stores") == 0)
             store_list_read(f, value, &c->stores);
+        else if (strcmp(name, "worker_costs") == 0)
+            worker_cost_list_read(f, value, &c->worker_costs);
         else
             set_json(f, c, name, value);
     }
@@ -104,6 +106,14 @@ int config_anchor(char file[CONFIG_STRING_MAX], const char *path)
     return 0;
 }
 
+int worker_cost_list_anchor(struct worker_cost_list *list, const char *path)
+{
+    for (size_t i = 0; i < list->n; i++)
+        if (config_anchor(list->at[i].cost_model, path))
+            return -ENAMETOOLONG;
+    return 0;
+}
+
 int engine_list_anchor(struct engine_list *list, const char *path)
 {
     for (size_t i = 0; i < list->n; i++)
@@ -118,6 +128,7 @@ void config_fini(struct config *c)
 {
     engine_list_free(&c->engines);
     store_list_free(&c->stores);
+    worker_cost_list_free(&c->worker_costs);
 }
 
 /* Reads the file `name` where `text` is NULL. */

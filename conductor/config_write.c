@@ -56,6 +56,10 @@ int config_dump(const struct config *c, FILE *out)
     if (rc == 0 && c->stores.n &&
         json_object_set_new(root, "stores", store_list_json(&c->stores)))
         rc = -EIO;
+    if (rc == 0 && c->worker_costs.n &&
+        json_object_set_new(root, "worker_costs",
+                            worker_cost_list_json(&c->worker_costs)))
+        rc = -EIO;
     if (rc == 0 && json_dumpf(root, out, JSON_INDENT(2)))
         rc = -EIO;
     json_decref(root);
@@ -125,5 +129,6 @@ void config_reference(FILE *out)
     engine_list_reference(out);
     store_list_reference(out);
     tenants_reference(out);
+    worker_cost_list_reference(out);
     policy_reference(out);
 }

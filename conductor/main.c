@@ -116,7 +116,8 @@ static int read_config(const struct command_line *cl, struct config *c)
             config_anchor(c->engines_file, cl->config_path) ||
             config_anchor(c->admin_key_file, cl->config_path) ||
             config_anchor(c->tenants_file, cl->config_path) ||
-            engine_list_anchor(&c->engines, cl->config_path))
+            engine_list_anchor(&c->engines, cl->config_path) ||
+            worker_cost_list_anchor(&c->worker_costs, cl->config_path))
             return fail_usage("the path of a file that the configuration names "
                               "is too long");
     }

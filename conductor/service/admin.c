@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/json_fields.h"
+#include "conductor/service/costs.h"
 #include "conductor/service/models.h"
 
 static const char *health_name(enum pool_health health)
@@ -56,7 +57,7 @@ static int put_instance(struct evbuffer *out, const struct service *s,
                         const struct pool_instance *in)
 {
     const struct engine *e = s->forwards ? s->engines[in->slot] : NULL;
-    char name[2 * POOL_NAME_BYTES];
+    char name[2 * POOL_NAME_BYTES], cost[POOL_NAME_BYTES];
     int bad;
 
     metrics_escape(in->name, name);
@@ -68,6 +69,8 @@ static int put_instance(struct evbuffer *out, const struct service *s,
                out, ",\"prefills\":%zu,\"decodes\":%zu,\"blocks\":%llu",
                in->n_waiting + in->n_running, in->n_decodes,
                (unsigned long long)prefix_index_held(s->index, in->slot)) < 0;
+    costs_name(s, in->slot, cost);
+    bad |= put_text(out, "cost_model", cost) < 0;
     if (e && e->feed)
         bad |= put_text(out, "kv_events",
                         kv_feed_state_name(engine_events_state(e))) < 0;

@@ -42,7 +42,8 @@ struct engine {
     int64_t left_us; /* since when */
     bool replaced;   /* while another one has its name */
     uint32_t id;     /* pool id */
-    struct tls *tls; /* NULL: http */
+    const struct cost_model *own_cost; /* of costs_take(); NULL: its model's */
+    struct tls *tls;                   /* NULL: http */
     struct upstream *upstream;
     struct predicted *predicted;
     struct kv_feed *feed; /* NULL: it publishes no KV events */

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "conductor/service/costs.h"
 #include "conductor/service/models.h"
 #include "predictor/cost_model_json.h"
 
@@ -99,6 +100,25 @@ static int join_pool(struct engine *e)
     return pool_add(s->pool, &in, &e->id);
 }
 
+/* Its own costs, where it names others than its model has. Returns 0, or
+ * -EINVAL with a reason in err and nothing changed. */
+static int take_costs(struct engine *e, char err[CONFIG_ERROR_MAX])
+{
+    struct service *s = e->service;
+    const char *file = e->config->cost_model;
+    const struct cost_model *before = e->own_cost, *next = NULL;
+
+    if (*file && strcmp(file, s->config.cost_model) != 0) {
+        next = costs_take(s, file, err);
+        if (!next)
+            return -EINVAL;
+    }
+    e->own_cost = next;
+    (void)pool_set_cost(s->pool, e->id, next);
+    costs_drop(s, before);
+    return 0;
+}
+
 /* What it needs to begin; engine_free() frees what there is. */
 static int engine_set_up(struct engine *e, char err[CONFIG_ERROR_MAX])
 {
@@ -134,6 +154,8 @@ static int engine_set_up(struct engine *e, char err[CONFIG_ERROR_MAX])
     if (engine_misfits(s, config, &clash))
         return error_say(err, CONFIG_ERROR_MAX, -EINVAL, "%s: %.400s",
                          clash.key, clash.why);
+    if (take_costs(e, err))
+        return -EINVAL;
     e->block_tokens = (uint32_t)s->config.block_tokens;
     engine_take_size(e);
     if (engine_listen(e, err))
@@ -166,6 +188,7 @@ void engine_leave(struct engine *e)
         expect_until(e, INT64_MAX);
         (void)pool_remove(s->pool, e->id, clock_now_us());
         prefix_index_cleared(s->index, slot);
+        costs_drop(s, e->own_cost);
         s->engines[slot] = NULL;
         s->n_engines--;
     }
@@ -242,6 +265,10 @@ void engine_change_costs(struct service *s, const char *file)
     }
     if (load_costs(s, err) || service_make_scheduler(s, 1, 0, true))
         log_error("model %s: out of memory", s->config.model);
+    for (uint32_t i = 0; i < pool_slots(s->pool); i++)
+        if (s->engines[i] && take_costs(s->engines[i], err))
+            log_error("engine %s: %s; it keeps the costs that it has",
+                      s->engines[i]->config->name, err);
     log_info("model %s: its costs are %s from now on", s->config.model,
              *file ? file : "learned");
 }

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "conductor/service/costs.h"
 #include "conductor/service/engine.h"
 #include "conductor/service/explain_state.h"
 #include "conductor/service/models.h"
@@ -142,6 +143,7 @@ static void put_candidates(struct explain_record *r, const struct service *s,
         c->estimate = *kept[i];
         put_name(s, kept[i]->instance, c->name);
         put_name(s, kept[i]->fetch_from, c->fetch_from);
+        costs_name(s, kept[i]->slot, c->cost_model);
         put_size(r, s, c);
     }
     r->n_candidates = n;
@@ -227,6 +229,8 @@ void explain_decided(struct explain *explain,
     put_name(s, d->prefill, r->prefill);
     put_name(s, d->decode, r->decode);
     r->chosen = d->chosen;
+    if (d->prefill != POOL_NO_INSTANCE)
+        costs_name(s, d->chosen.slot, r->cost_model);
     /* What is predicted was not told. */
     if (!e || !engine_predicts(e, !r->of_bytes))
         r->stored_blocks = d->stored_blocks;

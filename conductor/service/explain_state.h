@@ -13,6 +13,7 @@
 struct explain_candidate {
     char name[POOL_NAME_BYTES];
     char fetch_from[POOL_NAME_BYTES]; /* "": nobody */
+    char cost_model[POOL_NAME_BYTES]; /* the file's name; "": none */
     struct prefill_estimate estimate;
     uint32_t block_tokens;  /* of the engine; 0: as many as the index's */
     uint32_t unseen_tokens; /* that it may reuse beyond used_blocks */
@@ -47,6 +48,7 @@ struct explain_record {
     enum schedule_verdict verdict;
     char prefill[POOL_NAME_BYTES], decode[POOL_NAME_BYTES]; /* "": none */
     struct prefill_estimate chosen;
+    char cost_model[POOL_NAME_BYTES]; /* that `chosen` is by, likewise */
     uint32_t stored_blocks; /* of chosen.local_blocks, those reported */
     /* Messages of the engine's KV events, rank 0, that this follows from. */
     bool heard;

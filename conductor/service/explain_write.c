@@ -92,6 +92,7 @@ static void put_candidate(struct writer *w, const struct explain_candidate *c)
     PUT(w, "{");
     w->first = true;
     put_name(w, "instance", c->name);
+    put_name(w, "cost_model", c->cost_model);
     put_estimate(w, e);
     put_name(w, "fetch_from", c->fetch_from);
     PUT(w, ",\"mode\":%s%s%s", planned ? "\"" : "",
@@ -151,6 +152,7 @@ static void put_decision(struct writer *w, const struct explain_record *r)
     }
     PUT(w, ",\"predicted\":{");
     w->first = true;
+    put_name(w, "cost_model", r->cost_model);
     put_limit(w, "total_ttft_ms", r->predicted_ttft_us);
     put_limit(w, "tbt_ms", r->predicted_tbt_us);
     put_estimate(w, &r->chosen);

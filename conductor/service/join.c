@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "conductor/service/costs.h"
 #include "conductor/service/models.h"
 
 /* A name goes into logs, headers and metrics: printable, without blanks, as
@@ -200,6 +201,7 @@ uint16_t service_join(void *arg, struct worker_link *link,
     w->link = link;
     w->id = id;
     TAILQ_INIT(&w->unsent);
+    costs_set_worker(s, id, m->name);
     w->hello = *m;
     snprintf(w->host, sizeof(w->host), "%s", peer_host);
     worker_link_set_owner(link, w);

@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "conductor/core/observation/observation.h"
+#include "conductor/service/costs.h"
 #include "conductor/service/state.h"
 
 /* What a worker may report at most: far above any real value, far below what
@@ -133,9 +134,10 @@ static int64_t comparable_us(const struct service_request *request,
     return observation_prefill_us(&(struct observation_prefill){
         .predicted_us = request->attempt.plan.predicted_us,
         .model_us = as_planned ? request->attempt.plan.predicted_us
-                               : cost_model_prefill_us(&request->service->cost,
-                                                       m->computed_tokens,
-                                                       cached_tokens, NULL),
+                               : cost_model_prefill_us(
+                                     costs_of(request->service,
+                                              request->attempt.prefill),
+                                     m->computed_tokens, cached_tokens, NULL),
         .engine_us = (int64_t)m->prefill_us,
         .by_layer = m->load_mode == PROTO_LOAD_LAYERWISE,
     });

@@ -12,6 +12,7 @@
 #include "base/listener.h"
 #include "base/log.h"
 #include "base/secret.h"
+#include "conductor/service/costs.h"
 #include "conductor/service/models.h"
 #include "conductor/service/setup.h"
 #include "predictor/cost_model_json.h"
@@ -179,34 +180,57 @@ static int load_cost_model(struct service *s, char err[CONFIG_ERROR_MAX])
     return 0;
 }
 
+/* Whether the cost model in a file is one of native workers; `path` stands in
+ * front of the field. */
+static int check_costs(const struct config *config, const char *path,
+                       const char *file, char err[CONFIG_ERROR_MAX])
+{
+    char why[CONFIG_ERROR_MAX - 60];
+    struct cost_model cost;
+    int rc = cost_model_load_file(file, &cost, why, sizeof(why));
+
+    if (rc)
+        return error_say(err, CONFIG_ERROR_MAX, rc, "%scost_model: %s", path,
+                         why);
+    if (strcmp(cost.model, config->model) != 0)
+        return error_say(
+            err, CONFIG_ERROR_MAX, -EINVAL,
+            "%scost_model: \"%.200s\": was fitted for model \"%.60s\", but "
+            "model is \"%.60s\"",
+            path, file, cost.model, config->model);
+    if (cost.block_tokens && cost.block_tokens != config->block_tokens)
+        return error_say(
+            err, CONFIG_ERROR_MAX, -EINVAL,
+            "%scost_model: \"%.200s\": was fitted for blocks of %lld tokens, "
+            "but block_tokens is %lld",
+            path, file, (long long)cost.block_tokens,
+            (long long)config->block_tokens);
+    return 0;
+}
+
 /* What serving native workers needs. */
 static int check_native(const struct config *config, char err[CONFIG_ERROR_MAX])
 {
-    char why[CONFIG_ERROR_MAX - 20];
-    struct cost_model cost;
+    const struct worker_cost_list *list = &config->worker_costs;
     struct secret *secret;
+    char path[40];
 
     if (secret_of_config(config, &secret, err))
         return -EINVAL;
     secret_free(secret);
+    if (!*config->cost_model && list->n > 0)
+        return error_say(err, CONFIG_ERROR_MAX, -EINVAL,
+                         "worker_costs: cost_model is not set, by which the "
+                         "other workers are predicted");
     if (!*config->cost_model)
         return check_no_cost_model(config, err);
-    int rc = cost_model_load_file(config->cost_model, &cost, why, sizeof(why));
-    if (rc)
-        return error_say(err, CONFIG_ERROR_MAX, rc, "cost_model: %s", why);
-    if (strcmp(cost.model, config->model) != 0)
-        return error_say(
-            err, CONFIG_ERROR_MAX, -EINVAL,
-            "cost_model: \"%.200s\": was fitted for model \"%.60s\", but "
-            "model is \"%.60s\"",
-            config->cost_model, cost.model, config->model);
-    if (cost.block_tokens && cost.block_tokens != config->block_tokens)
-        return error_say(
-            err, CONFIG_ERROR_MAX, -EINVAL,
-            "cost_model: \"%.200s\": was fitted for blocks of %lld tokens, "
-            "but block_tokens is %lld",
-            config->cost_model, (long long)cost.block_tokens,
-            (long long)config->block_tokens);
+    if (check_costs(config, "", config->cost_model, err))
+        return -EINVAL;
+    for (size_t i = 0; i < list->n; i++) {
+        snprintf(path, sizeof(path), "worker_costs[%zu].", i);
+        if (check_costs(config, path, list->at[i].cost_model, err))
+            return -EINVAL;
+    }
     return 0;
 }
 
@@ -267,7 +291,8 @@ struct service *service_new_one(const struct models *models,
             goto fail;
         return s;
     }
-    if (load_cost_model(s, err) || secret_of_config(config, &s->secret, err))
+    if (load_cost_model(s, err) || costs_load_workers(s, err) ||
+        secret_of_config(config, &s->secret, err))
         goto fail;
     s->links = service_listen(s, err);
     if (s->links)
@@ -304,6 +329,7 @@ void service_free_one(struct service *s)
     scheduler_free(s->scheduler);
     prefix_index_free(s->index);
     pool_free(s->pool);
+    costs_fini(s);
     wire_buf_fini(&s->out);
     free(s->workers);
     free(s->table.by_slot);

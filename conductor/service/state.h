@@ -156,6 +156,9 @@ struct service {
     struct event_base *base;
     struct config config;
     struct cost_model cost;
+    struct cost_file *costs; /* owned: of single instances (costs.h) */
+    const struct cost_model **worker_costs; /* (n + 1) of worker_costs, then
+                                               NULL */
     bool predicts; /* false: there is no cost model, and `cost` counts tokens
                       and requests instead of time */
     struct pool *pool;
