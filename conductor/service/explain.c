@@ -218,6 +218,7 @@ void explain_decided(struct explain *explain,
     r->of_bytes = request->forward && !request->forward->what.ids;
     r->prompt_tokens = request->prompt.n_tokens;
     r->max_tokens = request->prompt.max_tokens;
+    r->expected_tokens = request->dispatch.ask.expected_tokens;
     r->block_tokens = (uint32_t)s->config.block_tokens;
     r->slo_ttft_us = request->dispatch.slo_ttft_us;
     r->slo_tbt_us = request->dispatch.slo_tbt_us;

@@ -39,6 +39,7 @@ struct explain_record {
     uint32_t attempt;
     bool of_bytes; /* its tokens are not known: a word of its bytes is one */
     uint32_t prompt_tokens, max_tokens;
+    int64_t expected_tokens;         /* of max_tokens */
     uint32_t block_tokens;           /* of the index */
     int64_t slo_ttft_us, slo_tbt_us; /* 0: none */
     char tenant[64];

@@ -197,9 +197,10 @@ int explain_write(const struct explain *explain, const char *id,
     PUT(&w,
         "{\"request_id\":\"%s\",\"policy\":\"%s\",\"state\":\"%s\","
         "\"attempt\":%u,\"prompt_tokens\":%u,\"known_by\":\"%s\","
-        "\"max_tokens\":%u,\"block_tokens\":%u",
+        "\"max_tokens\":%u,\"expected_tokens\":%" PRId64 ",\"block_tokens\":%u",
         r->request_id, r->policy, r->state, r->attempt, r->prompt_tokens,
-        r->of_bytes ? "bytes" : "tokens", r->max_tokens, r->block_tokens);
+        r->of_bytes ? "bytes" : "tokens", r->max_tokens, r->expected_tokens,
+        r->block_tokens);
     put_name(&w, "session", r->session);
     put_name(&w, "reason", r->reason);
     put_limit(&w, "slo_ttft_ms", r->slo_ttft_us);

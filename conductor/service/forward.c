@@ -118,17 +118,17 @@ static void keep_tail(struct forward *f, const char *bytes, size_t n)
     f->n_tail = old + some;
 }
 
-/* The cached tokens that the answer tells in its usage; -1: none. */
-static int64_t told_cached_tokens(const struct forward *f)
+/* The number behind a name that the answer's usage has, `"name":`, the last
+ * time; -1: none. */
+static int64_t told_tokens(const struct forward *f, const char *name)
 {
-    static const char name[] = "\"cached_tokens\":";
-    const char *at = memmem(f->tail, f->n_tail, name, sizeof(name) - 1);
-    const char *end = f->tail + f->n_tail;
+    const char *end = f->tail + f->n_tail, *at = NULL, *next = f->tail;
     int64_t n = 0;
 
+    while ((next = memmem(next, (size_t)(end - next), name, strlen(name))))
+        at = next += strlen(name);
     if (!at)
         return -1;
-    at += sizeof(name) - 1;
     while (at < end && *at == ' ')
         at++;
     if (at == end || *at < '0' || *at > '9')
@@ -207,13 +207,31 @@ static void count_unheard(struct service_request *request, int64_t told)
         engine_unheard(f->engine);
 }
 
+/* How long the answer is, so that others' lengths are expected by it: as its
+ * usage tells, in one of the APIs' words. A stream without it has an event for
+ * each token, and one behind the last. */
+static void learn_length(struct service_request *request)
+{
+    struct forward *f = request->forward;
+    int64_t n = told_tokens(f, "\"completion_tokens\":");
+
+    if (!f->what.prompt)
+        return;
+    if (n < 0)
+        n = told_tokens(f, "\"output_tokens\":");
+    if (n < 0 && f->what.stream)
+        n = (int64_t)request->output.n_tokens - 2;
+    if (n > 0)
+        dispatch_answered(&request->service->dispatch, &request->dispatch, n);
+}
+
 static void on_ended(void *arg)
 {
     struct service_request *request = arg;
     struct forward *f = request->forward;
     struct service *s = request->service;
     const struct request_output *out = &request->output;
-    int64_t told = told_cached_tokens(f);
+    int64_t told = told_tokens(f, "\"cached_tokens\":");
 
     f->exchange = NULL;
     if (!f->refused)
@@ -226,6 +244,7 @@ static void on_ended(void *arg)
         return;
     }
     count_cached(request, told);
+    learn_length(request);
     if (f->what.stream && out->n_tokens > 4)
         learned_step(&s->learned, (out->last_token_us - out->first_token_us) /
                                       (out->n_tokens - 3));

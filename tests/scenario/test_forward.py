@@ -1145,6 +1145,42 @@ class Placement(EngineCase):
             'GET', f'/admin/explain/{got.headers["x-conductor-request-id"]}')
         self.assertEqual(why.body['cost'], 'learned')
 
+    def test_lengths_are_learned(self):
+        """Of answers with a usage, in the words of two APIs, and of streams
+        with and without one. Who asks for too much is expected to get as
+        much."""
+        usages = {'plain': {'usage': {'completion_tokens': 40}},
+                  'other words': {'usage': {'output_tokens': 40,
+                                            'output_tokens_details': {}}}}
+
+        def serve(request, send):
+            body = json.loads(request.body)
+            if not body.get('stream'):
+                send(reply(200, usages[body['user']]))
+                return
+            send(stream_head())
+            for _ in range(40):
+                send(chunk(event({'text': '"completion_tokens\\":7'})))
+            if body['user'] == 'told':
+                send(chunk(event({'usage': {'completion_tokens': 3}})))
+                send(chunk(event({'usage': {'completion_tokens': 40}})))
+            send(chunk(event('[DONE]')) + b'0\r\n\r\n')
+        for user in 'plain', 'other words', 'told', 'counted':
+            with self.subTest(user):
+                cluster = self.engines(serve)
+                expected = []
+                for i in range(10):
+                    got = self.post(cluster, {
+                        'prompt': [i] * 40, 'user': user, 'max_tokens': 4000,
+                        'stream': user not in usages})
+                    self.assertEqual(got.status, 200)
+                    why = cluster.api.request(
+                        'GET', '/admin/explain/' + got.headers[
+                            'x-conductor-request-id'])
+                    expected.append(why.body['expected_tokens'])
+                self.assertEqual(expected, [4000] * 8 + [40] * 2)
+                self.end(cluster)
+
     def test_many_at_once(self):
         cluster = self.engines(None, None)
         with ThreadPoolExecutor(16) as pool:
