@@ -27,7 +27,7 @@ struct slow {
     struct price_config config;
     struct {
         int64_t at_us, slo_us;
-        double x;
+        double x, work_us;
     } arrivals[ARRIVALS_MAX];
     size_t n;
     uint32_t asked[KEYS];
@@ -114,10 +114,10 @@ static void slow_renew(struct slow *s, const struct price_load *load,
 
         if (!in_window(s, i, now_us))
             continue;
-        all += s->arrivals[i].x;
+        all += s->arrivals[i].work_us;
         for (size_t k = 0; k < s->n; k++)
             if (in_window(s, k, now_us) && s->arrivals[k].x < s->arrivals[i].x)
-                smaller += s->arrivals[k].x;
+                smaller += s->arrivals[k].work_us;
         if (smaller <= cap && s->arrivals[i].x > best)
             best = s->arrivals[i].x;
     }
@@ -147,6 +147,7 @@ static void compare_limits(uint64_t seed)
     for (size_t i = 0; i < n && same; i++) {
         struct price_arrival a = {
             .x = (double)below(&state, 1 << (4 + seed % 16)),
+            .work_us = (double)below(&state, 1 << (4 + seed % 17)),
             .n_tokens = 1,
             .slo_ttft_us = SLO_US / (int64_t)(1 + below(&state, 3)),
             .now_us = now_us,
@@ -159,6 +160,7 @@ static void compare_limits(uint64_t seed)
 
         s.arrivals[s.n].at_us = now_us;
         s.arrivals[s.n].slo_us = a.slo_ttft_us;
+        s.arrivals[s.n].work_us = a.work_us;
         s.arrivals[s.n++].x = a.x;
         if (due)
             slow_renew(&s, &load, now_us);
@@ -257,6 +259,7 @@ static bool arrive(struct price *p, int64_t at_s, int64_t tokens, double x,
 
     return price_arrived(p,
                          &(struct price_arrival){.x = x,
+                                                 .work_us = x,
                                                  .n_tokens = tokens,
                                                  .slo_ttft_us = SLO_US,
                                                  .feasible = true,

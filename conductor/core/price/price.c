@@ -13,12 +13,12 @@
 struct entry {
     int64_t at_us;
     int64_t slo_us;
-    double x;
+    double x, work_us;
 };
 
-/* Numbers in ascending order. */
+/* Numbers in ascending order, and what belongs to each. */
 struct sorted {
-    double at[PRICE_WINDOW_MAX];
+    double at[PRICE_WINDOW_MAX], with[PRICE_WINDOW_MAX];
     size_t n;
 };
 
@@ -34,7 +34,7 @@ struct price {
     struct asked asked;
     struct entry entries[PRICE_WINDOW_MAX]; /* a ring, oldest at `first` */
     size_t first, n;
-    struct sorted xs, slos; /* of the entries */
+    struct sorted xs, slos; /* of the entries; xs with their work */
     struct class classes[PRICE_CLASSES];
     double limit;
     double queue_us, slo_us, room_us; /* when it was set: mean, wanted of, and
@@ -146,29 +146,38 @@ static size_t place_of(const struct sorted *s, double x)
     return low;
 }
 
-static void sorted_put(struct sorted *s, double x)
+/* Moves what stands from `at` on. */
+static void shift(struct sorted *s, size_t at, size_t to)
 {
-    size_t at = place_of(s, x);
-
-    memmove(s->at + at + 1, s->at + at, (s->n - at) * sizeof(*s->at));
-    s->at[at] = x;
-    s->n++;
+    memmove(s->at + to, s->at + at, (s->n - at) * sizeof(*s->at));
+    memmove(s->with + to, s->with + at, (s->n - at) * sizeof(*s->with));
+    s->n += to - at;
 }
 
-static void sorted_take(struct sorted *s, double x)
+static void sorted_put(struct sorted *s, double x, double with)
 {
     size_t at = place_of(s, x);
 
-    s->n--;
-    memmove(s->at + at, s->at + at + 1, (s->n - at) * sizeof(*s->at));
+    shift(s, at, at + 1);
+    s->at[at] = x;
+    s->with[at] = with;
+}
+
+static void sorted_take(struct sorted *s, double x, double with)
+{
+    size_t at = place_of(s, x);
+
+    while (s->with[at] < with || s->with[at] > with)
+        at++;
+    shift(s, at + 1, at);
 }
 
 static void drop_oldest(struct price *p)
 {
     const struct entry *e = &p->entries[p->first];
 
-    sorted_take(&p->xs, e->x);
-    sorted_take(&p->slos, (double)e->slo_us);
+    sorted_take(&p->xs, e->x, e->work_us);
+    sorted_take(&p->slos, (double)e->slo_us, 0.0);
     p->first = (p->first + 1) % PRICE_WINDOW_MAX;
     p->n--;
 }
@@ -183,9 +192,9 @@ static void enter(struct price *p, const struct price_arrival *a)
         drop_oldest(p);
     }
     p->entries[(p->first + p->n++) % PRICE_WINDOW_MAX] =
-        (struct entry){a->now_us, a->slo_ttft_us, a->x};
-    sorted_put(&p->xs, a->x);
-    sorted_put(&p->slos, (double)a->slo_ttft_us);
+        (struct entry){a->now_us, a->slo_ttft_us, a->x, a->work_us};
+    sorted_put(&p->xs, a->x, a->work_us);
+    sorted_put(&p->slos, (double)a->slo_ttft_us, 0.0);
 }
 
 bool price_due(const struct price *price, int64_t now_us)
@@ -217,7 +226,7 @@ static void renew(struct price *p, const struct price_load *load,
     p->room_us = load->speed * span_us(p, now_us);
 
     for (; i < p->n && left_us >= 0.0; i++)
-        left_us -= p->xs.at[i];
+        left_us -= p->xs.with[i];
     p->limit = left_us >= 0.0 ? INFINITY : p->xs.at[i - 1];
     p->renewed_us = now_us;
 }
@@ -263,7 +272,7 @@ int64_t price_late_us(const struct price *price, double x, int64_t *queue_us)
 
     *queue_us = (int64_t)price->queue_us;
     for (size_t i = 0; i < below; i++)
-        smaller_us += price->xs.at[i];
+        smaller_us += price->xs.with[i];
     share = price->room_us > 0.0 ? smaller_us / price->room_us : 0.0;
     if (share <= SHARE_MIN)
         return 0;

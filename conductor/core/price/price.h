@@ -5,10 +5,10 @@
  * A request's x is the time of the blocks that it must compute, on an instance
  * of the reference's speed, each divided by 1 + how often it will be asked for
  * again (asked.h). The x of all arrivals of the last minute are kept, refused
- * ones too. Twice a second the limit is set anew: the largest x such that all
- * smaller ones fit into the time that the instances had, more if their queues
- * are shorter than wanted, less if longer. A request above the limit is
- * refused.
+ * ones too. Twice a second the limit is set anew: the largest x such that the
+ * work of all with a smaller one fits into the time that the instances had,
+ * more if their queues are shorter than wanted, less if longer. A request above
+ * the limit is refused.
  *
  * A pure module: time is an argument. Memory is fixed: `max_blocks` counts and
  * PRICE_WINDOW_MAX arrivals.
@@ -84,6 +84,7 @@ bool price_due(const struct price *price, int64_t now_us);
 /* One arrival. */
 struct price_arrival {
     double x;
+    double work_us; /* at least 0: what it must compute, in the same time */
     int64_t n_tokens;
     int64_t slo_ttft_us; /* above 0 */
     bool feasible;       /* it would be accepted but for its price */

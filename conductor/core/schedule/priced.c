@@ -42,8 +42,8 @@ static struct price_load load_of(const struct scheduler *s,
 }
 
 /* All of it, by a cost model. */
-static double work_us(const struct cost_model *cost,
-                      const struct price_work *work)
+static double by_cost_us(const struct cost_model *cost,
+                         const struct price_work *work)
 {
     int64_t us = 0;
 
@@ -57,10 +57,11 @@ static double work_us(const struct cost_model *cost,
 }
 
 /* What the chosen instance must compute, in the time of one that the model's
- * cost model is of: the price of a request is the same wherever it goes. */
+ * cost model is of: the price of a request is the same wherever it goes.
+ * *work_us is that time, undivided. */
 static double x_of(const struct scheduler *s,
                    const struct schedule_request *request,
-                   const struct prefill_estimate *e)
+                   const struct prefill_estimate *e, double *work_us)
 {
     const struct pool_instance *i = pool_get(s->pool, e->instance);
     int64_t block = s->model.block_tokens;
@@ -76,7 +77,9 @@ static double x_of(const struct scheduler *s,
     };
 
     if (i->cost)
-        work.us *= work_us(s->model.cost, &work) / work_us(i->cost, &work);
+        work.us *=
+            by_cost_us(s->model.cost, &work) / by_cost_us(i->cost, &work);
+    *work_us = work.us;
     return price_ask(s->price, &work, s->model.cost);
 }
 
@@ -86,12 +89,12 @@ void schedule_price(struct scheduler *s, const struct schedule_request *request,
     bool feasible = decision->verdict == SCHEDULE_ACCEPT ||
                     decision->verdict == SCHEDULE_DECODE_FULL;
     struct price_load load = {.n_instances = 0};
-    double limit_us;
+    double limit_us, work_us;
 
     if (!s->price || decision->chosen.instance == POOL_NO_INSTANCE)
         return;
     decision->price_us =
-        x_of(s, request, &decision->chosen) * request->price_times;
+        x_of(s, request, &decision->chosen, &work_us) * request->price_times;
     if (request->slo_ttft_us <= 0)
         return;
     if (price_due(s->price, request->now_us))
@@ -99,6 +102,7 @@ void schedule_price(struct scheduler *s, const struct schedule_request *request,
     if (!price_arrived(s->price,
                        &(struct price_arrival){
                            .x = decision->price_us,
+                           .work_us = work_us,
                            .n_tokens = request->n_tokens,
                            .slo_ttft_us = request->slo_ttft_us,
                            .feasible = feasible,
