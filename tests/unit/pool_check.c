@@ -22,6 +22,18 @@ static bool decodes(const struct pool_instance *view,
     return false;
 }
 
+/* What it would begin next is known for as long as that stays. */
+static bool check_pick(const struct pool_slot *slot)
+{
+    const struct pool_instance *i = &slot->view;
+
+    return slot->picked_from_us == slot->picked_until_us ||
+           (queue_pick(i->order, i->queue, i->n_waiting,
+                       slot->picked_from_us) == slot->picked &&
+            queue_pick(i->order, i->queue, i->n_waiting,
+                       slot->picked_until_us - 1) == slot->picked);
+}
+
 static bool check_prefills(const struct pool_slot *slot, uint64_t *units)
 {
     const struct pool_instance *view = &slot->view;
@@ -283,8 +295,9 @@ bool pool_check(const struct pool *pool)
             continue;
         own_costs += !!slot->view.cost;
         if (slot->view.slot != s || !check_prefills(slot, &units) ||
-            !check_decodes(slot) || !check_pushes(pool, &slot->view) ||
-            !check_tokens(&slot->view) || !check_work(&slot->view))
+            !check_pick(slot) || !check_decodes(slot) ||
+            !check_pushes(pool, &slot->view) || !check_tokens(&slot->view) ||
+            !check_work(&slot->view))
             return false;
     }
     return own_costs == pool->n_own_costs && units == pool->keys.used_units &&

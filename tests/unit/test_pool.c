@@ -9,7 +9,8 @@
 #include "tests/unit/busy.h"
 #include "tests/unit/pool_check.h"
 
-static struct pool *small_pool_of(uint32_t max_pending_blocks, bool grows)
+static struct pool *small_pool_of(uint32_t max_pending_blocks, bool grows,
+                                  const char *order)
 {
     struct pool_config config = pool_config_default;
 
@@ -19,13 +20,14 @@ static struct pool *small_pool_of(uint32_t max_pending_blocks, bool grows)
     config.max_decodes = 3;
     config.max_pending_blocks = max_pending_blocks;
     config.grows = grows;
+    config.order = queue_order_by_name(order);
     config.correction_tau_us = 3476; /* 1000 us count for a quarter */
     return pool_new(&config);
 }
 
 static struct pool *small_pool(void)
 {
-    return small_pool_of(64, false);
+    return small_pool_of(64, false, "fifo");
 }
 
 static uint32_t add(struct pool *pool, unsigned role)
@@ -387,7 +389,7 @@ static void test_pending(void)
 static void pending_of_many(bool grows)
 {
     enum { N = 100000, REQUESTS = 4 };
-    struct pool *pool = small_pool_of(1u << 20, grows);
+    struct pool *pool = small_pool_of(1u << 20, grows, "fifo");
     uint32_t mask = pool->pending->mask;
     uint32_t a = add(pool, ROLE_PREFILL);
     uint64_t *keys = calloc(N, sizeof(*keys));
@@ -435,7 +437,7 @@ static void test_random(void)
 {
     const char *text = getenv("CONDUCTOR_SEED");
     unsigned state = text ? (unsigned)strtoul(text, NULL, 0) : 4711;
-    struct pool *pool = small_pool_of(512, true);
+    struct pool *pool = small_pool_of(512, true, "shortest_first");
     uint32_t ids[3] = {add(pool, ROLE_BOTH), add(pool, ROLE_BOTH),
                        add(pool, ROLE_BOTH)};
     struct prefix_match match;
@@ -490,6 +492,8 @@ static void test_random(void)
                 *id = add(pool, ROLE_BOTH);
             }
         }
+        (void)pool_queue_place(pool, pool_get(pool, *id), op,
+                               (int64_t)rnd(&state, 1000), 0, op);
         if (!pool_check(pool)) {
             CU_FAIL("an invariant is broken");
             break;

@@ -460,10 +460,27 @@ static struct queue_item draw_due(uint64_t *state, uint64_t seq, uint64_t n,
     return i;
 }
 
+/* Whether a pick at 1000 says that it stays for a while; then it does. */
+static bool is_kept(const struct queue_order *order,
+                    const struct queue_item *items, size_t n, int picked,
+                    uint64_t *rng)
+{
+    int64_t until_us, last_us;
+
+    CU_ASSERT_EQUAL(queue_pick_until(order, items, n, 1000, &until_us), picked);
+    CU_ASSERT_FATAL(until_us > 1000);
+    last_us = until_us < 10000000 ? until_us - 1 : 10000000;
+    for (int look = 0; look < 4; look++) {
+        CU_ASSERT_EQUAL(queue_pick(order, items, n, last_us), picked);
+        last_us = 1000 + (int64_t)draw(rng, (uint64_t)(last_us - 999));
+    }
+    return until_us > 1001;
+}
+
 static void check_picks(uint64_t seed)
 {
     const struct queue_order *order = queue_order_by_name("shortest_first");
-    uint64_t rng = seed, n_waits = 0;
+    uint64_t rng = seed, n_waits = 0, n_kept = 0;
 
     for (int round = 0; round < 20000; round++) {
         struct queue_item items[64];
@@ -484,6 +501,7 @@ static void check_picks(uint64_t seed)
         got = queue_pick(order, items, o.n, 1000);
         expected = obvious_pick(&o, 1000);
         n_waits += got < 0 && o.n_due > 0;
+        n_kept += is_kept(order, items, o.n, got, &rng);
         if (got != expected) {
             printf("\nseed %llu, round %d: item %d of %zu, not %d\n",
                    (unsigned long long)seed, round, got, o.n, expected);
@@ -492,6 +510,7 @@ static void check_picks(uint64_t seed)
         }
     }
     CU_ASSERT_TRUE(n_waits > 100);
+    CU_ASSERT_TRUE(n_kept > 1000);
 }
 
 /* It waits a little for a short one, not for one that does not come. */

@@ -38,6 +38,9 @@ struct pool_slot {
     struct queue_item *queue;     /* (max_waiting) */
     struct pool_prefill *running; /* (max_running) */
     struct pool_decode *decodes;  /* (max_decodes) */
+    /* The last pick of queue_pick_until(), of the same items. */
+    int picked;
+    int64_t picked_from_us, picked_until_us; /* equal: none */
     struct booking_list channels[POOL_CHANNELS];
     uint32_t generation; /* 1..65535, of the next or present id */
     bool in_use;

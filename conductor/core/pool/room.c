@@ -39,10 +39,25 @@ int64_t pool_running_left_us(const struct pool_instance *instance,
     return left_us;
 }
 
+/* What the instance would begin next; worked out anew when that may be another
+ * one. */
+static int next_of(struct pool_slot *slot, int64_t now_us)
+{
+    const struct pool_instance *i = &slot->view;
+
+    if (now_us < slot->picked_from_us || now_us >= slot->picked_until_us) {
+        slot->picked = queue_pick_until(i->order, i->queue, i->n_waiting,
+                                        now_us, &slot->picked_until_us);
+        slot->picked_from_us = now_us;
+    }
+    return slot->picked;
+}
+
 /* An instance on which nothing runs is about to begin whatever waits there,
  * before a newcomer reaches it. Returns what that takes, if it ranks behind the
  * newcomer; else 0. */
-static int64_t beginning_us(const struct pool_instance *instance,
+static int64_t beginning_us(const struct pool *pool,
+                            const struct pool_instance *instance,
                             const struct queue_item *item, int64_t now_us)
 {
     int next;
@@ -50,8 +65,7 @@ static int64_t beginning_us(const struct pool_instance *instance,
     if (instance->order->by_age || instance->n_running > 0 ||
         item->ready_at_us > now_us)
         return 0;
-    next = queue_pick(instance->order, instance->queue, instance->n_waiting,
-                      now_us);
+    next = next_of(&pool->slots[instance->slot], now_us);
     return next >= 0 && instance->queue[next].cost_us > item->cost_us
                ? instance->queue[next].cost_us
                : 0;
@@ -68,6 +82,12 @@ struct pool_place pool_queue_place(const struct pool *pool,
     int64_t most_us = left_us + instance->load.cost_us;
     int64_t wait_us, first_us;
     uint32_t behind;
+
+    if (instance->n_waiting == 0 && ready_at_us != QUEUE_NOT_READY) {
+        wait_us =
+            ready_at_us - now_us > left_us ? ready_at_us - now_us : left_us;
+        return (struct pool_place){.wait_us = wait_us, .most_us = wait_us};
+    }
     struct queue_item item = {
         .arrival_seq = pool->next_seq,
         .ready_at_us = ready_at_us,
@@ -81,7 +101,7 @@ struct pool_place pool_queue_place(const struct pool *pool,
     wait_us =
         queue_wait_us(instance->order, instance->queue, instance->n_waiting,
                       &instance->load, &item, left_us, now_us, &behind);
-    first_us = beginning_us(instance, &item, now_us);
+    first_us = beginning_us(pool, instance, &item, now_us);
     wait_us += first_us;
     behind -= first_us > 0 && behind > 0;
     if (instance->order->by_age || most_us < wait_us)

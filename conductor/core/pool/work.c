@@ -57,6 +57,12 @@ static void forget_next(struct pool *pool, int64_t work_us)
         correction_forget(&slot->view.correction, work_us);
 }
 
+/* The items are others now. */
+static void forget_pick(struct pool_slot *slot)
+{
+    slot->picked_from_us = slot->picked_until_us = 0;
+}
+
 static void note_latest(struct queue_load *load, const struct queue_item *item)
 {
     if (item->ready_at_us > load->latest_ready_us)
@@ -131,6 +137,7 @@ int pool_prefill_accept(struct pool *pool, uint32_t id,
     remember_keys(pool, view->slot, request->keys, request->n_keys, prefill);
     view->last_prefill = prefill->item.arrival_seq + 1;
     slot->queue[view->n_waiting++] = prefill->item;
+    forget_pick(slot);
     forget_next(pool, predicted_us);
     view->load.cost_us += prefill->item.cost_us;
     prefill->work =
@@ -172,6 +179,7 @@ int pool_prefill_ready(struct pool *pool, uint32_t id, uint64_t request_id,
         return error;
     slot->waiting[i].item.ready_at_us = now_us;
     slot->queue[i].ready_at_us = now_us;
+    forget_pick(slot);
     find_latest(&slot->view);
     return 0;
 }
@@ -210,6 +218,7 @@ static struct pool_prefill take_waiting(struct pool_slot *slot, size_t i)
     memmove(slot->queue + i, slot->queue + i + 1,
             behind * sizeof(*slot->queue));
     slot->view.n_waiting--;
+    forget_pick(slot);
     slot->view.load.cost_us -= taken.item.cost_us;
     if (taken.item.ready_at_us == slot->view.load.latest_ready_us ||
         (taken.item.loading_until_us > 0 &&
@@ -271,6 +280,7 @@ static void apply_correction(struct pool_slot *slot)
 {
     struct pool_instance *view = &slot->view;
 
+    forget_pick(slot);
     for (size_t i = 0; i < view->n_waiting; i++) {
         struct pool_prefill *p = &slot->waiting[i];
 

@@ -7,7 +7,8 @@
 #include "conductor/core/step/wait.h"
 
 /* The oldest ready item. */
-static int fifo_pick(const struct queue_item *items, size_t n, int64_t now_us)
+static int fifo_pick(const struct queue_item *items, size_t n, int64_t now_us,
+                     int64_t *)
 {
     int best = -1;
 
@@ -27,7 +28,7 @@ static int64_t fifo_begin_us(const struct queue_item *items, size_t n,
 
 /* The oldest, once it is ready. */
 static int fifo_strict_pick(const struct queue_item *items, size_t n,
-                            int64_t now_us)
+                            int64_t now_us, int64_t *)
 {
     size_t best = 0;
 
@@ -58,7 +59,7 @@ static int64_t fifo_strict_begin_us(const struct queue_item *items, size_t n,
  * is cached can be loaded while others are computed (Cake's adaptive
  * scheduling; decode steps come before both and aren't in this queue). */
 static int uncached_first_pick(const struct queue_item *items, size_t n,
-                               int64_t now_us)
+                               int64_t now_us, int64_t *)
 {
     int best = -1;
     bool best_loads = false;
@@ -110,7 +111,17 @@ const char *queue_order_name(size_t i)
 int queue_pick(const struct queue_order *order, const struct queue_item *items,
                size_t n, int64_t now_us)
 {
-    return order->pick(items, n, now_us);
+    int64_t until_us;
+
+    return queue_pick_until(order, items, n, now_us, &until_us);
+}
+
+int queue_pick_until(const struct queue_order *order,
+                     const struct queue_item *items, size_t n, int64_t now_us,
+                     int64_t *until_us)
+{
+    *until_us = now_us + 1;
+    return order->pick(items, n, now_us, until_us);
 }
 
 int64_t queue_look_us(const struct queue_order *order,

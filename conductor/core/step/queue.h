@@ -57,8 +57,10 @@ struct queue_load {
 /* One order; the table in queue.c has them all. */
 struct queue_order {
     const char *name;
-    /* The item to serve next among n, or -1: none is ready at now_us. */
-    int (*pick)(const struct queue_item *items, size_t n, int64_t now_us);
+    /* The item to serve next among n, or -1: none is ready at now_us. It may
+     * raise *until_us: the answer is the same before then. */
+    int (*pick)(const struct queue_item *items, size_t n, int64_t now_us,
+                int64_t *until_us);
     /* When an instance that is free from start_us on would begin `item`, which
      * is younger than the items, not loading, and ready some time; and how many
      * of them would be served after it. The items stand by age. INT64_MAX:
@@ -95,6 +97,16 @@ const char *queue_order_name(size_t i);
  */
 int queue_pick(const struct queue_order *order, const struct queue_item *items,
                size_t n, int64_t now_us);
+
+/*
+ * As queue_pick(), for who keeps the answer.
+ *   *until_us  written, behind now_us: as long as the items stay as they are,
+ *              the answer is the same at all times from now_us to before then.
+ *              It may be so for longer.
+ */
+int queue_pick_until(const struct queue_order *order,
+                     const struct queue_item *items, size_t n, int64_t now_us,
+                     int64_t *until_us);
 
 /*
  * When to pick again although nothing happens, after queue_pick() returned -1:

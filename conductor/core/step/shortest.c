@@ -1,6 +1,8 @@
 /* The shortest first, guarded by deadlines. */
 #include "conductor/core/step/shortest.h"
 
+#include <string.h>
+
 #define AGE_WEIGHT 50 /* so much waiting counts as 1 of cost */
 #define DROPPED UINT32_MAX
 #define WAIT_SHARE 16 /* it waits 1 for what saves so much */
@@ -13,6 +15,16 @@ struct guard {
     uint32_t heap[QUEUE_ITEMS_MAX]; /* places in by_deadline: whom to drop */
     size_t n_heap;
 };
+
+static int64_t lesser(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+static int64_t later(int64_t a_us, int64_t b_us)
+{
+    return a_us > b_us ? a_us : b_us;
+}
 
 static bool due_before(const struct queue_item *a, const struct queue_item *b)
 {
@@ -144,24 +156,28 @@ static void drop_late(struct guard *g, int64_t now_us)
     }
 }
 
-/* Whether all that are ready would be in time, served by deadline. */
-static bool all_in_time(const struct guard *g, int64_t now_us)
+/* How much later all that are ready could begin, served by deadline, and still
+ * be in time; negative: not even now. */
+static int64_t all_slack_us(const struct guard *g, int64_t now_us)
 {
-    int64_t end_us = now_us;
+    int64_t end_us = now_us, slack_us = INT64_MAX;
 
-    for (uint32_t p = 0; p < g->n; p++) {
+    for (uint32_t p = 0; p < g->n && slack_us >= 0; p++) {
         end_us += item_at(g, p)->cost_us;
-        if (end_us > item_at(g, p)->deadline_us)
-            return false;
+        slack_us = lesser(slack_us, item_at(g, p)->deadline_us - end_us);
     }
-    return true;
+    return slack_us;
 }
 
-/* Rules 2 and 3. Returns a place, or g->n: none is protected. */
-static size_t best_protected(const struct guard *g, int64_t now_us)
+/* Rules 2 and 3. Returns a place, or g->n: none is protected.
+ *   *spare_us  how much later that is so, too, if all are. */
+static size_t best_protected(const struct guard *g, int64_t now_us,
+                             int64_t *spare_us)
 {
     int64_t end_us = now_us, slack_us = INT64_MAX;
     size_t best = g->n;
+
+    *spare_us = INT64_MAX;
 
     for (uint32_t p = 0; p < g->n; p++) {
         const struct queue_item *i;
@@ -172,11 +188,12 @@ static size_t best_protected(const struct guard *g, int64_t now_us)
         i = item_at(g, p);
         piece_us = i->piece_us > 0 ? i->piece_us : i->cost_us;
         if (piece_us <= slack_us &&
-            (best == g->n || ranks_before(i, item_at(g, (uint32_t)best))))
+            (best == g->n || ranks_before(i, item_at(g, (uint32_t)best)))) {
+            *spare_us = slack_us < INT64_MAX ? slack_us - piece_us : INT64_MAX;
             best = p;
+        }
         end_us += i->cost_us;
-        if (i->deadline_us - end_us < slack_us)
-            slack_us = i->deadline_us - end_us;
+        slack_us = lesser(slack_us, i->deadline_us - end_us);
     }
     return best;
 }
@@ -193,15 +210,23 @@ static int shortest_ready(const struct queue_item *items, size_t n,
     return best;
 }
 
-/* Rule 4, but for those with an SLO. */
+/* The longest wait for `late` instead of beginning `next` by rule 4, but for
+ * those with an SLO; 0: none. */
+static int64_t wait_most_us(const struct queue_item *late,
+                            const struct queue_item *next)
+{
+    int64_t most_us =
+        lesser(late->cost_us, (next->cost_us - late->cost_us) / WAIT_SHARE);
+
+    return most_us > 0 && ranks_before(late, next) ? most_us : 0;
+}
+
 static bool worth_waiting(const struct queue_item *late,
                           const struct queue_item *next, int64_t now_us)
 {
     int64_t wait_us = queue_expected_us(late) - now_us;
 
-    return wait_us > 0 && wait_us <= late->cost_us &&
-           wait_us <= (next->cost_us - late->cost_us) / WAIT_SHARE &&
-           ranks_before(late, next);
+    return wait_us > 0 && wait_us <= wait_most_us(late, next);
 }
 
 /* How much later all may begin, so that none with an SLO gets late. */
@@ -218,61 +243,121 @@ static int64_t spare_us(const struct queue_item *items, size_t n,
     return due_us == INT64_MAX ? INT64_MAX : due_us - end_us;
 }
 
-/* Whether it waits instead of beginning items[next]. */
+/* Whether it waits instead of beginning items[next]; until_us as of
+ * shortest_pick(). */
 static bool waits(const struct queue_item *items, size_t n, int next,
-                  int64_t now_us)
+                  int64_t now_us, int64_t *until_us)
 {
     int64_t wait_us = INT64_MAX;
 
     for (size_t i = 0; i < n; i++) {
         int64_t in_us = queue_expected_us(&items[i]) - now_us;
+        int64_t most_us;
 
-        if (items[i].ready_at_us > now_us && in_us < wait_us &&
-            worth_waiting(&items[i], &items[next], now_us))
+        if (items[i].ready_at_us <= now_us || in_us <= 0)
+            continue;
+        most_us = wait_most_us(&items[i], &items[next]);
+        if (most_us > 0)
+            *until_us = lesser(*until_us, now_us + in_us - most_us);
+        if (in_us < wait_us && in_us <= most_us)
             wait_us = in_us;
     }
     return wait_us != INT64_MAX && wait_us <= spare_us(items, n, now_us);
 }
 
-int shortest_pick_now(const struct queue_item *items, size_t n, int64_t now_us)
+/* By rules 1 to 3; until_us likewise. */
+static int best_ready(const struct queue_item *items, size_t n, int64_t now_us,
+                      int64_t *until_us)
 {
     struct guard g;
+    int64_t slack_us, spare_us;
     size_t best;
 
     g.items = items;
     g.n = 0;
+    *until_us = INT64_MAX;
     for (uint32_t i = 0; i < n; i++)
         if (items[i].ready_at_us <= now_us)
             g.by_deadline[g.n++] = i;
+        else
+            *until_us = lesser(*until_us, items[i].ready_at_us);
     if (g.n <= 1)
         return g.n > 0 ? (int)g.by_deadline[0] : -1;
     sort(&g);
-    if (!all_in_time(&g, now_us))
+    slack_us = all_slack_us(&g, now_us);
+    if (slack_us < 0)
         drop_late(&g, now_us);
-    best = best_protected(&g, now_us);
+    best = best_protected(&g, now_us, &spare_us);
+    spare_us = lesser(spare_us, slack_us);
+    if (spare_us < *until_us - now_us)
+        *until_us = now_us + spare_us + 1;
     return best < g.n ? (int)g.by_deadline[best]
                       : shortest_ready(items, n, now_us);
 }
 
-int shortest_pick(const struct queue_item *items, size_t n, int64_t now_us)
+int shortest_pick(const struct queue_item *items, size_t n, int64_t now_us,
+                  int64_t *until_us)
 {
-    int next = shortest_pick_now(items, n, now_us);
+    int64_t least_us = *until_us;
+    int next = best_ready(items, n, now_us, until_us);
 
-    return next >= 0 && waits(items, n, next, now_us) ? -1 : next;
+    if (next >= 0 && waits(items, n, next, now_us, until_us))
+        next = -1;
+    *until_us = later(*until_us, least_us);
+    return next;
 }
 
-/* The first of those that rank behind `last`, by rank; NULL: none. */
-static const struct queue_item *next_behind(const struct queue_item *items,
-                                            size_t n,
-                                            const struct queue_item *last)
+int shortest_pick_now(const struct queue_item *items, size_t n, int64_t now_us,
+                      int64_t *until_us)
 {
-    const struct queue_item *next = NULL;
+    int64_t least_us = *until_us;
+    int next = best_ready(items, n, now_us, until_us);
 
-    for (size_t i = 0; i < n; i++)
-        if (ranks_before(last, &items[i]) &&
-            (!next || ranks_before(&items[i], next)))
-            next = &items[i];
+    *until_us = later(*until_us, least_us);
     return next;
+}
+
+/* The first of those that rank behind `item`, by rank: at most PASSED_MAX.
+ * Returns their number. */
+static size_t behind_of(const struct queue_item *items, size_t n,
+                        const struct queue_item *item,
+                        const struct queue_item **next)
+{
+    size_t n_next = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        size_t at = n_next;
+
+        if (!ranks_before(item, &items[i]))
+            continue;
+        while (at > 0 && ranks_before(&items[i], next[at - 1]))
+            at--;
+        if (at == PASSED_MAX)
+            continue;
+        if (n_next < PASSED_MAX)
+            n_next++;
+        memmove(&next[at + 1], &next[at], (n_next - 1 - at) * sizeof(next[0]));
+        next[at] = &items[i];
+    }
+    return n_next;
+}
+
+/* When it begins that is not there when the instance is free: it waits for the
+ * next ones to be served, or they for it. */
+static int64_t late_begin_us(const struct queue_item *items, size_t n,
+                             const struct queue_item *item, int64_t start_us,
+                             bool awaits, uint32_t *behind)
+{
+    const struct queue_item *next[PASSED_MAX];
+    size_t n_next = behind_of(items, n, item, next);
+
+    for (size_t i = 0; i < n_next && item->ready_at_us > start_us; i++) {
+        if (awaits && worth_waiting(item, next[i], start_us))
+            break;
+        start_us += next[i]->cost_us;
+        *behind -= *behind > 0;
+    }
+    return later(item->ready_at_us, start_us);
 }
 
 static int64_t begin_us(const struct queue_item *items, size_t n,
@@ -281,7 +366,6 @@ static int64_t begin_us(const struct queue_item *items, size_t n,
 {
     int64_t rank = rank_of(item), ahead_us = 0;
     uint32_t n_ahead = 0;
-    const struct queue_item *last = item;
 
     for (size_t i = 0; i < n; i++) {
         const struct queue_item *q = &items[i];
@@ -294,16 +378,9 @@ static int64_t begin_us(const struct queue_item *items, size_t n,
     }
     *behind = (uint32_t)n - n_ahead;
     start_us += ahead_us;
-    /* Whoever is not there when the instance is free waits for the next one,
-     * or that for him. */
-    for (int i = 0; i < PASSED_MAX && item->ready_at_us > start_us; i++) {
-        last = next_behind(items, n, last);
-        if (!last || (awaits && worth_waiting(item, last, start_us)))
-            break;
-        start_us += last->cost_us;
-        *behind -= *behind > 0;
-    }
-    return item->ready_at_us > start_us ? item->ready_at_us : start_us;
+    return item->ready_at_us > start_us
+               ? late_begin_us(items, n, item, start_us, awaits, behind)
+               : start_us;
 }
 
 int64_t shortest_begin_us(const struct queue_item *items, size_t n,

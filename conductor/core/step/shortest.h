@@ -23,11 +23,13 @@
  *      that one takes more, and only if all with an SLO would be in time even
  *      as the last.
  * Of equals the one that came first. What is not ready takes no other part.
- *   items  (n), in any sequence; n <= QUEUE_ITEMS_MAX.
+ *   items      (n), in any sequence; n <= QUEUE_ITEMS_MAX.
+ *   *until_us  raised where nobody is late: before then the answer stays.
  * Returns its index; -1: none is ready, or it waits. Cost: O(n), and O(n log n)
  * if deadlines do not come in the order of the items or some are past.
  */
-int shortest_pick(const struct queue_item *items, size_t n, int64_t now_us);
+int shortest_pick(const struct queue_item *items, size_t n, int64_t now_us,
+                  int64_t *until_us);
 
 /*
  * When `item` would begin on an instance that is free from start_us on, by rule
@@ -36,14 +38,15 @@ int shortest_pick(const struct queue_item *items, size_t n, int64_t now_us);
  * Exact while all others are ready, no deadline is near, and at most 32 pass.
  *   item     younger than the items.
  *   *behind  how many of them would wait until it is done.
- * Cost: O(n), and O(n) for each that passes.
+ * Cost: O(n), and up to 32 times that where the item is not ready by then.
  */
 int64_t shortest_begin_us(const struct queue_item *items, size_t n,
                           const struct queue_item *item, int64_t start_us,
                           uint32_t *behind);
 
 /* As these two, without rule 4: the order shortest_now. */
-int shortest_pick_now(const struct queue_item *items, size_t n, int64_t now_us);
+int shortest_pick_now(const struct queue_item *items, size_t n, int64_t now_us,
+                      int64_t *until_us);
 int64_t shortest_begin_now_us(const struct queue_item *items, size_t n,
                               const struct queue_item *item, int64_t start_us,
                               uint32_t *behind);
