@@ -1096,7 +1096,7 @@ static void random_cost(struct cost_model *cost)
 static void random_rig(struct rig *r)
 {
     bool unequal = pick(0, 1);
-    uint64_t id = 100;
+    uint64_t id = 100, alike = pick(0, 1) ? rng_state : 0;
 
     random_cost(&r->cost);
     for (int k = 0; k < 2; k++) {
@@ -1111,11 +1111,16 @@ static void random_rig(struct rig *r)
         r->request.max_output_tokens = pick(1, 2);
     for (int64_t n = pick(1, SLOTS); n > 0; n--) {
         double link = pick(0, 5) ? (double)pick(1, 40) * 1e7 : 0;
-        double disk = pick(0, 1) ? (double)pick(1, 40) * 1e7 : 0;
-        uint32_t slot = add(r, link, disk);
-        uint32_t to = pick(0, 2) ? (uint32_t)pick(0, N_KEYS) : 0;
-        uint32_t at = 0;
+        double slower = pick(0, 5) == 0 ? 0.5 : 1.0, disk;
         int64_t kind = unequal ? pick(0, 2) : 0;
+        uint64_t rest = rng_state;
+        uint32_t slot, to, at = 0;
+
+        if (alike && pick(0, 8) > 0) /* the same disk and blocks as others */
+            rng_state = alike;
+        disk = pick(0, 1) ? (double)pick(1, 40) * 1e7 : 0;
+        slot = add(r, link, disk * slower);
+        to = pick(0, 2) ? (uint32_t)pick(0, N_KEYS) : 0;
 
         if (kind > 0)
             CU_ASSERT_EQUAL(
@@ -1128,6 +1133,8 @@ static void random_rig(struct rig *r)
                 hold(r, slot, TIER_DISK, at, end);
             at = end;
         }
+        if (alike)
+            rng_state = rest + 1;
         if (coupled)
             random_decodes(r, slot, &id);
         for (int64_t w = pick(-3, 4); w > 0; w--)

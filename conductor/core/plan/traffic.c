@@ -63,9 +63,11 @@ static double received_us(const struct pool_instance *decode,
     double us = link_us(decode, bytes_of(push));
     double begin_us = (double)push->due_us - us;
     double late_us = (double)push->now_us;
+    double ahead_us = 0.0;
 
-    if (link_us(decode, (double)decode->push_in_bytes) + us <=
-        (double)(push->due_us - push->now_us))
+    if (decode->push_in_bytes > 0)
+        ahead_us = link_us(decode, (double)decode->push_in_bytes);
+    if (ahead_us + us <= (double)(push->due_us - push->now_us))
         return (double)push->due_us;
     for (size_t i = 0; i < decode->n_decodes; i++) {
         const struct pool_decode *d = &decode->decodes[i];
@@ -84,20 +86,23 @@ static double received_us(const struct pool_instance *decode,
     return (begin_us > late_us ? begin_us : late_us) + us;
 }
 
-int64_t traffic_gap_us(const struct pool_instance *prefill,
-                       const struct pool_instance *decode,
+double traffic_sent_us(const struct pool_instance *prefill,
                        const struct traffic_push *push)
 {
     double own_us = link_us(prefill, bytes_of(push));
-    double in_us = received_us(decode, push) - (double)push->due_us;
-    double out_us = traffic_late_us(prefill, push->kv_bytes_per_token) +
-                    own_us - (double)(push->due_us - push->now_us);
-    double gap_us = push->layers > 0 ? own_us / push->layers : own_us;
+    double late_us = traffic_late_us(prefill, push->kv_bytes_per_token) +
+                     own_us - (double)(push->due_us - push->now_us);
+    double last_us = push->layers > 0 ? own_us / push->layers : own_us;
 
-    if (gap_us < in_us)
-        gap_us = in_us;
-    if (gap_us < out_us)
-        gap_us = out_us;
+    return late_us > last_us ? late_us : last_us;
+}
+
+int64_t traffic_gap_us(double sent_us, const struct pool_instance *decode,
+                       const struct traffic_push *push)
+{
+    double in_us = received_us(decode, push) - (double)push->due_us;
+    double gap_us = in_us > sent_us ? in_us : sent_us;
+
     return gap_us < (double)COST_MODEL_MAX_US ? (int64_t)gap_us
                                               : COST_MODEL_MAX_US;
 }

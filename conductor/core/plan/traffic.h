@@ -34,6 +34,12 @@ struct traffic_push {
 double traffic_late_us(const struct pool_instance *instance,
                        int64_t kv_bytes_per_token);
 
+/* How much later than its prefill the link of a prefill instance has sent the
+ * KV of a request. It waits for pushes that are late, of which half is left on
+ * average. */
+double traffic_sent_us(const struct pool_instance *prefill,
+                       const struct traffic_push *push);
+
 /*
  * By how much later a request's KV has left the link of its prefill instance
  * because of the pushes that this has accepted, late and coming ones; its own
@@ -49,14 +55,13 @@ double traffic_held_up_us(const struct pool_instance *prefill, int64_t n_tokens,
 
 /*
  * By how much the KV of a request comes later to where it decodes than its
- * prefill ends. It waits for pushes that are late, of which half is left on
- * average, and for those to its receiver that are due before it; these begin
+ * prefill ends. There it waits for those that are due before it, which begin
  * with the first of them.
+ *   sent_us  by traffic_sent_us().
  * Returns microseconds; what a link whose rate is not known does counts as 0.
  * Cost: O(1) where the links are fast enough, else O(decodes).
  */
-int64_t traffic_gap_us(const struct pool_instance *prefill,
-                       const struct pool_instance *decode,
+int64_t traffic_gap_us(double sent_us, const struct pool_instance *decode,
                        const struct traffic_push *push);
 
 #endif

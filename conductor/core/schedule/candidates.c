@@ -33,16 +33,6 @@ static void add_own_load(const struct scheduler *s,
             estimate);
 }
 
-uint32_t schedule_local_blocks(const struct scheduler *s, uint32_t slot,
-                               uint32_t usable_blocks)
-{
-    uint32_t matched = s->stored.blocks[slot] > s->expected.blocks[slot]
-                           ? s->stored.blocks[slot]
-                           : s->expected.blocks[slot];
-
-    return schedule_lesser(matched, usable_blocks);
-}
-
 /* The prompt whose time says how fast an instance is. */
 #define SPEED_TOKENS 8192
 

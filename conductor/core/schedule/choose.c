@@ -168,27 +168,32 @@ int64_t schedule_decode_fits_in_us(const struct scheduler *s,
                : us;
 }
 
-/* What the wait for its KV adds to its TBT, which is the mean of the longest
- * tenth of its intervals. */
-static int64_t gap_us(const struct scheduler *s,
-                      const struct schedule_request *request,
-                      const struct schedule_decision *decision,
-                      const struct pool_instance *decode)
+/* The push of a request's KV from where its prefill is. */
+struct push {
+    struct traffic_push way;
+    double sent_us;   /* by traffic_sent_us() */
+    int64_t n_slowed; /* a tenth of its intervals */
+};
+
+static struct push push_of(const struct scheduler *s,
+                           const struct schedule_request *request,
+                           const struct schedule_decision *decision)
 {
     int64_t n_output = schedule_predicts_decode(s, request)
                            ? request->expected_tokens
                            : request->max_output_tokens;
-    int64_t us =
-        traffic_gap_us(pool_get(s->pool, decision->prefill), decode,
-                       &(struct traffic_push){
-                           .n_tokens = request->n_tokens,
-                           .kv_bytes_per_token = s->model.kv_bytes_per_token,
-                           .layers = s->model.layers,
-                           .due_us = request->now_us + decision->chosen.ttft_us,
-                           .now_us = request->now_us,
-                       });
+    struct push push = {
+        .way = {.n_tokens = request->n_tokens,
+                .kv_bytes_per_token = s->model.kv_bytes_per_token,
+                .layers = s->model.layers,
+                .due_us = request->now_us + decision->chosen.ttft_us,
+                .now_us = request->now_us},
+        .n_slowed = n_output > 2 ? (n_output + 8) / 10 : 1,
+    };
 
-    return us / ((n_output + 8) / 10);
+    push.sent_us =
+        traffic_sent_us(pool_get(s->pool, decision->prefill), &push.way);
+    return push;
 }
 
 static void estimate_place(const struct scheduler *s,
@@ -234,8 +239,13 @@ int64_t schedule_beside_tbt_us(const struct scheduler *s,
         });
 }
 
-static void add_gap(struct decode_estimate *c, int64_t us)
+/* What the wait for its KV adds to its TBT, which is the mean of the longest
+ * tenth of its intervals. */
+static void add_gap(struct decode_estimate *c, const struct push *push,
+                    const struct pool_instance *i)
 {
+    int64_t us = traffic_gap_us(push->sent_us, i, &push->way) / push->n_slowed;
+
     c->tbt_us += us;
     c->load_us += us;
 }
@@ -278,10 +288,12 @@ bool schedule_choose_decode(struct scheduler *s,
     const struct pool_instance *const *instances = pool_instances(s->pool);
     const uint8_t *ready = pool_ready_roles(s->pool);
     uint32_t n_slots = pool_slots(s->pool);
+    struct push push;
     size_t n = 0;
 
     if (request->max_output_tokens <= 1)
         return true;
+    push = push_of(s, request, decision);
     for (uint32_t slot = 0; slot < n_slots; slot++) {
         struct decode_estimate *c = &s->decode_candidates[n];
         const struct pool_instance *i = instances[slot];
@@ -294,7 +306,7 @@ bool schedule_choose_decode(struct scheduler *s,
         if (s->spares_decodes && request->slo_tbt_us > 0)
             c->tbt_us = worst_tbt_us(s, request, decision, c);
         if (s->sees_links && i->id != decision->prefill)
-            add_gap(c, gap_us(s, request, decision, i));
+            add_gap(c, &push, i);
         n++;
         if (c->too_long)
             continue;

@@ -90,12 +90,24 @@ static inline int64_t schedule_kv_in_us(const struct prefill_estimate *prefill)
 
 /* Whether an instance may be chosen for a role. For loops over all slots:
  * where pool_ready_roles() has the role, those that are not excluded. */
-bool schedule_takes_work(const struct schedule_request *request,
-                         const struct pool_instance *instance, unsigned role);
+static inline bool schedule_takes_work(const struct schedule_request *request,
+                                       const struct pool_instance *instance,
+                                       unsigned role)
+{
+    return instance && (instance->role & role) != 0 &&
+           instance->health == HEALTH_READY &&
+           !schedule_excluded(request, instance->id);
+}
 
 /* Whether an instance can send blocks of this request to others. */
-bool schedule_can_send(const struct schedule_request *request,
-                       const struct pool_instance *instance);
+static inline bool schedule_can_send(const struct schedule_request *request,
+                                     const struct pool_instance *instance)
+{
+    return instance && instance->link_bytes_per_s > 0.0 &&
+           !schedule_excluded(request, instance->id) &&
+           (instance->health == HEALTH_READY ||
+            instance->health == HEALTH_DRAINING);
+}
 
 /* FindBestPrefixMatch: the instance that can send the most leading blocks,
  * counting only stored ones. Ties go to the link that is free first, then to
@@ -169,8 +181,16 @@ void schedule_find_site(const struct scheduler *s,
                         struct schedule_site *site);
 
 /* The leading blocks that the instance at a slot has or expects. */
-uint32_t schedule_local_blocks(const struct scheduler *s, uint32_t slot,
-                               uint32_t usable_blocks);
+static inline uint32_t schedule_local_blocks(const struct scheduler *s,
+                                             uint32_t slot,
+                                             uint32_t usable_blocks)
+{
+    uint32_t matched = s->stored.blocks[slot] > s->expected.blocks[slot]
+                           ? s->stored.blocks[slot]
+                           : s->expected.blocks[slot];
+
+    return schedule_lesser(matched, usable_blocks);
+}
 
 /* How many times as fast as the model's cost model an instance's own is; 1
  * where it has none. */

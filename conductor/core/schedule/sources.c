@@ -114,6 +114,8 @@ static uint32_t sendable_blocks(const struct scheduler *s,
                                 const struct pool_instance *instance,
                                 uint32_t blocks)
 {
+    const struct prefix_match *m = &s->stored;
+    const struct prefix_run *last = &m->runs[m->last_run[instance->slot]];
     struct tier_run runs[PREFIX_RUNS_MAX];
     uint32_t sendable = 0;
     size_t n;
@@ -121,6 +123,9 @@ static uint32_t sendable_blocks(const struct scheduler *s,
     if (s->model.simulated.disks_send ||
         instance->tier_bytes_per_s[TIER_DISK] <= 0.0)
         return blocks;
+    if (last->before == 0 && last->first_block == 0 &&
+        (last->tiers & ((1u << TIER_DISK) - 1)) != 0)
+        return schedule_lesser(last->end_block, blocks);
     n = tier_runs(s, instance->slot, blocks, runs);
     for (size_t r = 0; r < n && runs[r].tier != TIER_DISK; r++)
         sendable += runs[r].n_blocks;
@@ -142,23 +147,27 @@ schedule_find_sender(const struct scheduler *s,
     const struct pool_instance *const *instances = pool_instances(s->pool);
     const struct pool_instance *best = NULL;
     uint32_t n_slots = pool_slots(s->pool);
+    int64_t best_us = INT64_MIN; /* nobody is preferred with no blocks */
 
     *best_blocks = 0;
     for (uint32_t slot = 0; slot < n_slots; slot++) {
         uint32_t blocks =
             schedule_lesser(s->stored.blocks[slot], usable_blocks);
         const struct pool_instance *i = instances[slot];
+        int64_t until_us;
 
-        if (blocks == 0 || blocks < *best_blocks ||
+        if (blocks < *best_blocks || blocks == 0 ||
             !schedule_can_send(request, i))
             continue;
-        blocks = sendable_blocks(s, i, blocks);
-        if (blocks == 0 || blocks < *best_blocks)
+        until_us = busy_until_us(i, request);
+        if (blocks == *best_blocks && until_us >= best_us)
             continue;
-        if (blocks == *best_blocks &&
-            busy_until_us(i, request) >= busy_until_us(best, request))
+        blocks = sendable_blocks(s, i, blocks);
+        if (blocks < *best_blocks ||
+            (blocks == *best_blocks && until_us >= best_us))
             continue;
         *best_blocks = blocks;
+        best_us = until_us;
         best = i;
     }
     return best;
@@ -252,7 +261,7 @@ static double worth_of(const struct scheduler *s,
         busy_us = 0;
     sent = (double)(horizon_us - busy_us) * i->link_bytes_per_s /
            (1e6 * block_bytes(s));
-    if (s->sees_links && sent > 0.0) {
+    if (s->sees_links && sent > 0.0 && i->push_out_bytes > 0) {
         double us = blocks * block_bytes(s) * 1e6 / i->link_bytes_per_s;
 
         sent *= us / traffic_fetch_us(i, us, request->now_us);
@@ -288,9 +297,10 @@ void schedule_find_peers(const struct scheduler *s,
                          const struct schedule_request *request,
                          uint32_t usable_blocks, struct schedule_peers *p)
 {
+    const struct pool_instance *const *instances = pool_instances(s->pool);
     double worth[SCHEDULE_PEERS_MAX + 1];
     uint32_t slots[SCHEDULE_PEERS_MAX + 1];
-    uint32_t n = 0, deepest_blocks;
+    uint32_t n_slots = pool_slots(s->pool), n = 0, deepest_blocks;
     int64_t horizon_us = horizon_of(s, request);
     const struct pool_instance *deepest =
         schedule_find_sender(s, request, usable_blocks, &deepest_blocks);
@@ -304,13 +314,16 @@ void schedule_find_peers(const struct scheduler *s,
     slots[0] = deepest->slot;
     if (worth[0] >= 1.0)
         n++;
-    for (uint32_t slot = 0; slot < pool_slots(s->pool); slot++) {
-        const struct pool_instance *i = pool_at(s->pool, slot);
+    for (uint32_t slot = 0; slot < n_slots; slot++) {
+        const struct pool_instance *i = instances[slot];
         uint32_t blocks =
             schedule_lesser(s->stored.blocks[slot], usable_blocks);
         uint32_t at = n;
 
-        if (blocks == 0 || i == deepest || !schedule_can_send(request, i))
+        /* Its worth is at most its blocks. */
+        if (blocks == 0 || i == deepest ||
+            (n > SCHEDULE_PEERS_MAX && worth[n - 1] >= blocks) ||
+            !schedule_can_send(request, i))
             continue;
         blocks = sendable_blocks(s, i, blocks);
         double w = worth_of(s, request, i, blocks, horizon_us);
@@ -329,7 +342,7 @@ void schedule_find_peers(const struct scheduler *s,
         slots[at] = slot;
     }
     for (uint32_t k = 0; k < n; k++) {
-        const struct pool_instance *i = pool_at(s->pool, slots[k]);
+        const struct pool_instance *i = instances[slots[k]];
         uint32_t blocks = sendable_blocks(
             s, i, schedule_lesser(s->stored.blocks[slots[k]], usable_blocks));
 

@@ -11,10 +11,10 @@
  * A candidate that was not worked out carries lower bounds of its end and of
  * its engine's work. Two hold for the end: its queue and what must be computed
  * behind all that is cached anywhere; and the end of another one that has at
- * least as much at no cost, no longer queue and no slower engine of the same
- * cost model (a dominating one), since it could follow the same plan. Both are
- * exact, so leaving candidates out changes nothing: test_schedule_plan compares
- * with working out all of them.
+ * least as much at no cost, or the same in tiers as fast, no longer queue and
+ * no slower engine of the same cost model (a dominating one), since it could
+ * follow the same plan. Both are exact, so leaving candidates out changes
+ * nothing: test_schedule_plan compares with working out all of them.
  */
 #include <string.h>
 
@@ -28,13 +28,11 @@ static const struct plan_state *state_of(const struct scheduler *s)
     return s->state;
 }
 
-/* Most blocks that an instance could reuse, wherever they are. */
-static uint32_t most_cached(const struct scheduler *s,
-                            const struct pool_instance *i,
-                            uint32_t usable_blocks)
+/* Most blocks that a peer has. */
+static uint32_t most_sent(const struct schedule_peers *peers,
+                          uint32_t usable_blocks)
 {
-    const struct schedule_peers *peers = &state_of(s)->peers;
-    uint32_t most = schedule_local_blocks(s, i->slot, usable_blocks);
+    uint32_t most = 0;
 
     for (size_t k = 0; k < peers->n; k++)
         if (peers->at[k].source.to_block > most)
@@ -46,15 +44,15 @@ static uint32_t most_cached(const struct scheduler *s,
 static void estimate_at_least(const struct scheduler *s,
                               const struct schedule_request *request,
                               const struct pool_instance *i,
-                              uint32_t usable_blocks,
+                              uint32_t local_blocks, uint32_t used_blocks,
                               struct estimate_memo *memo,
                               struct prefill_estimate *out)
 {
     const struct estimate_prefill_request ask = {
         .n_tokens = request->n_tokens,
         .max_output_tokens = request->max_output_tokens,
-        .local_blocks = schedule_local_blocks(s, i->slot, usable_blocks),
-        .used_blocks = most_cached(s, i, usable_blocks),
+        .local_blocks = local_blocks,
+        .used_blocks = used_blocks,
         .deadline_us = schedule_deadline_us(request),
         .now_us = request->now_us,
     };
@@ -71,8 +69,9 @@ static void estimate_at_least(const struct scheduler *s,
         out->queue_full = true;
 }
 
-/* A worked-out candidate without blocks in slow tiers. */
+/* A worked-out candidate: no peer, or without blocks in slow tiers. */
 struct dominator {
+    const struct pool_instance *instance;
     uint32_t resident;
     int64_t queue_us;
     double ratio;
@@ -102,22 +101,39 @@ static bool is_peer(const struct scheduler *s, uint32_t id)
     return false;
 }
 
+/* Whether an instance has the same blocks in the same tiers as another one, and
+ * can read them at the same rates and no later. */
+static bool reads_alike(const struct scheduler *s,
+                        const struct pool_instance *i,
+                        const struct pool_instance *other)
+{
+    if (s->stored.last_run[i->slot] != s->stored.last_run[other->slot] ||
+        s->stored.blocks[i->slot] != s->stored.blocks[other->slot] ||
+        s->expected.blocks[i->slot] != s->expected.blocks[other->slot])
+        return false;
+    for (unsigned t = 0; t < BLOCK_TIERS; t++)
+        if (i->tier_bytes_per_s[t] != other->tier_bytes_per_s[t] ||
+            i->tier_free_us[t] > other->tier_free_us[t])
+            return false;
+    return true;
+}
+
 /* Raises a candidate's bound to the ends of those that dominate it. A peer has
  * one peer less, so another one instead, which these may not have had. */
 static void raise_bound(const struct search *f, struct prefill_estimate *e)
 {
     const struct scheduler *s = f->s;
     const struct pool_instance *i = pool_get(s->pool, e->instance);
+    bool reads = s->stored.blocks[e->slot] > 0 && schedule_has_slow_tier(i);
     size_t n =
         f->n_dominators < DOMINATORS_MAX ? f->n_dominators : DOMINATORS_MAX;
 
-    if (is_peer(s, e->instance) ||
-        (s->stored.blocks[e->slot] > 0 && schedule_has_slow_tier(i)))
+    if (is_peer(s, e->instance))
         return;
     for (size_t d = 0; d < n; d++) {
         const struct dominator *other = &f->dominators[d];
 
-        if (other->resident >= e->local_blocks &&
+        if (other->end_us + e->beside.step_us > e->ttft_us &&
             other->queue_us <= e->queue_us &&
             other->ratio <= correction_factor(&i->correction) &&
             other->cost == i->cost &&
@@ -126,7 +142,8 @@ static void raise_bound(const struct search *f, struct prefill_estimate *e)
             (!s->sees_links ||
              (other->ingress_free_us <= i->ingress_free_us &&
               other->link_bytes_per_s >= i->link_bytes_per_s)) &&
-            other->end_us + e->beside.step_us > e->ttft_us)
+            (reads ? reads_alike(s, other->instance, i)
+                   : other->resident >= e->local_blocks))
             e->ttft_us = other->end_us + e->beside.step_us;
     }
     plan_set_score(s, f->request, e);
@@ -186,9 +203,10 @@ static void search_work_out(struct search *f, struct prefill_estimate *e)
     schedule_find_site(f->s, i, f->usable_blocks, &state_of(f->s)->peers,
                        &site);
     work_out_placed(f, i, &site, e);
-    if (site.n_own == 0)
+    if (site.n_own == 0 || !is_peer(f->s, e->instance))
         f->dominators[f->n_dominators++ % DOMINATORS_MAX] =
-            (struct dominator){site.resident,
+            (struct dominator){i,
+                               site.resident,
                                e->queue_us,
                                correction_factor(&i->correction),
                                i->cost,
@@ -214,19 +232,26 @@ static size_t estimate(struct scheduler *s,
     struct search f = {
         .s = s, .request = request, .usable_blocks = usable_blocks};
     struct estimate_memo memo = {.predicted = false};
+    const struct pool_instance *const *instances = pool_instances(s->pool);
+    const uint8_t *ready = pool_ready_roles(s->pool);
+    uint32_t n_slots = pool_slots(s->pool), sent;
     struct prefill_estimate *first = NULL;
     size_t n = 0, n_waiting = 0, n_running = 0;
     bool unequal = pool_costs_differ(s->pool);
     double speed = 0.0;
 
     schedule_find_peers(s, request, usable_blocks, &state->peers);
-    for (uint32_t slot = 0; slot < pool_slots(s->pool); slot++) {
-        const struct pool_instance *i = pool_at(s->pool, slot);
+    sent = most_sent(&state->peers, usable_blocks);
+    for (uint32_t slot = 0; slot < n_slots; slot++) {
+        const struct pool_instance *i = instances[slot];
+        uint32_t local = schedule_local_blocks(s, slot, usable_blocks);
         struct prefill_estimate *e = &s->candidates[n];
 
-        if (!schedule_takes_work(request, i, ROLE_PREFILL))
+        if ((ready[slot] & ROLE_PREFILL) == 0 ||
+            schedule_excluded(request, i->id))
             continue;
-        estimate_at_least(s, request, i, usable_blocks, &memo, e);
+        estimate_at_least(s, request, i, local, local > sent ? local : sent,
+                          &memo, e);
         n++;
         n_waiting += i->n_waiting;
         n_running += i->n_running;

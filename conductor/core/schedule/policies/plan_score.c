@@ -83,51 +83,32 @@ static double left_us(int64_t until_us, int64_t now_us)
 double plan_link_price(const struct scheduler *s,
                        const struct schedule_request *request)
 {
-    double busy_us = 0.0;
-    double own_us = 0.0;
+    const struct pool_instance *const *instances = pool_instances(s->pool);
+    const uint8_t *ready = pool_ready_roles(s->pool);
+    uint32_t n_slots = pool_slots(s->pool);
+    double bytes =
+        (double)request->n_tokens * (double)s->model.kv_bytes_per_token;
+    double busy_us = 0.0, own_us = 0.0, rate = 0.0, each_us = 0.0;
 
     if (!s->sees_links)
         return 0.0;
-    for (uint32_t slot = 0; slot < pool_slots(s->pool); slot++) {
-        const struct pool_instance *i = pool_at(s->pool, slot);
+    for (uint32_t slot = 0; slot < n_slots; slot++) {
+        const struct pool_instance *i = instances[slot];
 
-        if (!schedule_takes_work(request, i, ROLE_PREFILL) ||
-            !(i->link_bytes_per_s > 0.0))
+        if ((ready[slot] & ROLE_PREFILL) == 0 ||
+            schedule_excluded(request, i->id) || !(i->link_bytes_per_s > 0.0))
             continue;
+        if (i->link_bytes_per_s != rate) { /* most have the same */
+            rate = i->link_bytes_per_s;
+            each_us = bytes * 1e6 / rate;
+        }
         busy_us += left_us(i->egress_free_us, request->now_us) +
                    left_us(i->ingress_free_us, request->now_us) +
                    traffic_late_us(i, s->model.kv_bytes_per_token);
-        own_us += (double)request->n_tokens *
-                  (double)s->model.kv_bytes_per_token * 1e6 /
-                  i->link_bytes_per_s;
+        own_us += each_us;
     }
     return own_us > 0.0 ? s->options[PLAN_LINK_PRICE] * (1.0 + busy_us / own_us)
                         : 0.0;
-}
-
-/* When it ends, whatever comes. */
-static int64_t latest_us(const struct prefill_estimate *e)
-{
-    return e->most_us > e->ttft_us ? e->most_us : e->ttft_us;
-}
-
-bool plan_before(const struct prefill_estimate *a,
-                 const struct prefill_estimate *b)
-{
-    int64_t end_a = a->late ? latest_us(a) : a->score_us;
-    int64_t end_b = b->late ? latest_us(b) : b->score_us;
-
-    if (a->late != b->late)
-        return b->late;
-    if (a->tbt_late != b->tbt_late)
-        return b->tbt_late;
-    if (end_a != end_b)
-        return end_a < end_b;
-    if (a->queue_us != b->queue_us)
-        return a->queue_us < b->queue_us;
-    if (a->last_prefill != b->last_prefill)
-        return a->last_prefill < b->last_prefill;
-    return a->slot < b->slot;
 }
 
 /* Seconds to add for each second of the engine's time. What others could have
@@ -185,7 +166,8 @@ void plan_set_score(const struct scheduler *s,
                       : ESTIMATE_NEVER_US;
     if (e->instance == request->session)
         e->score_us -= (int64_t)(s->options[PLAN_SESSION] * 1e3);
-    e->late = request->slo_ttft_us > 0 && latest_us(e) > request->slo_ttft_us;
+    e->late =
+        request->slo_ttft_us > 0 && plan_latest_us(e) > request->slo_ttft_us;
 }
 
 void plan_set_tbt(const struct scheduler *s,

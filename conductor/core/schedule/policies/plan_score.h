@@ -59,12 +59,34 @@ double plan_engine_price(const struct scheduler *s, size_t n_instances,
 double plan_link_price(const struct scheduler *s,
                        const struct schedule_request *request);
 
+/* When a candidate ends, whatever comes. */
+static inline int64_t plan_latest_us(const struct prefill_estimate *e)
+{
+    return e->most_us > e->ttft_us ? e->most_us : e->ttft_us;
+}
+
 /* Whether candidate a is preferred, both with plans: first the one that meets
  * the SLO; then the lower score, or the earlier end if both are late; the
  * shorter queue; the instance whose last prefill came longest ago, so that all
  * fill alike; the lower slot. */
-bool plan_before(const struct prefill_estimate *a,
-                 const struct prefill_estimate *b);
+static inline bool plan_before(const struct prefill_estimate *a,
+                               const struct prefill_estimate *b)
+{
+    int64_t end_a = a->late ? plan_latest_us(a) : a->score_us;
+    int64_t end_b = b->late ? plan_latest_us(b) : b->score_us;
+
+    if (a->late != b->late)
+        return b->late;
+    if (a->tbt_late != b->tbt_late)
+        return b->tbt_late;
+    if (end_a != end_b)
+        return end_a < end_b;
+    if (a->queue_us != b->queue_us)
+        return a->queue_us < b->queue_us;
+    if (a->last_prefill != b->last_prefill)
+        return a->last_prefill < b->last_prefill;
+    return a->slot < b->slot;
+}
 
 /* Writes whether a decode on a candidate's instance would miss the TBT SLO by
  * the candidate's prefill. Cost: beside_tbt_us(), where that counts. */
