@@ -5,8 +5,8 @@
  *   ready    --3 failures in a row--> suspect: no work, only probes
  *   suspect  --a good probe--> ready, on trial: one failure is enough until a
  *                              request has ended well. After each trial that
- *                              fails, the next one takes twice as many good
- *                              probes, up to 32
+ *                              requests have failed, the next one takes twice
+ *                              as many good probes, up to 32
  *
  * Failures are of probes and of requests alike; those of requests that it
  * refused (forward_status.c) are not made up for by a good probe. An engine
@@ -41,7 +41,10 @@ static void probe_later(struct engine *e)
     event_add(e->timer, &in);
 }
 
-void engine_failed(struct engine *e, bool unreachable, const char *why)
+/* A probe or a request has failed. A trial is of requests: an engine that has
+ * gone again before one came has failed none. */
+static void failed(struct engine *e, bool probe, bool unreachable,
+                   const char *why)
 {
     struct service *s = e->service;
     enum pool_health health = pool_get(s->pool, e->id)->health;
@@ -57,10 +60,15 @@ void engine_failed(struct engine *e, bool unreachable, const char *why)
     s->metrics.workers_lost++;
     if (!e->on_trial)
         e->trials = 0;
-    else if (e->trials < TRIALS_MAX)
+    else if (!probe && e->trials < TRIALS_MAX)
         e->trials++;
     e->good_to_go = (1u << e->trials) - 1;
     log_warn("engine %s gets no work: %s", e->config->name, why);
+}
+
+void engine_failed(struct engine *e, bool unreachable, const char *why)
+{
+    failed(e, false, unreachable, why);
 }
 
 void engine_refused(struct engine *e, const char *why)
@@ -239,7 +247,7 @@ static bool is_ill(struct engine *e)
         return false;
     snprintf(why, sizeof(why), "it answers %d when asked for its health%s",
              e->probe_status, e->probe_status == 400 ? hint(e) : "");
-    engine_failed(e, false, why);
+    failed(e, true, false, why);
     return true;
 }
 
@@ -304,7 +312,7 @@ static void probe_bad(struct engine *e, bool unreachable, const char *why)
 {
     e->probe = NULL;
     if (e->question != ASKS_REPORT) {
-        engine_failed(e, unreachable, why);
+        failed(e, true, unreachable, why);
         take_back(e);
     }
     rest(e);

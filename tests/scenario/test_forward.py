@@ -516,6 +516,27 @@ class Failures(EngineCase):
         for i, least in ((4, 1), (5, 3), (6, 7)):
             self.assertGreaterEqual(at[i] - at[i - 1], least, at)
 
+    def test_trials_of_an_engine_that_goes(self):
+        """A trial ends with its health: that is no request's failure, and the
+        next one takes no more good answers."""
+        healths = []
+
+        class Flapping(Engine):
+            health = property(lambda _: healths.pop() if len(healths) > 1
+                              else healths[0] if healths else 200,
+                              lambda *_: None)
+        engine = Flapping()
+        self.more = [engine]
+        cluster = self.engines(config={'engines': [
+            {'name': 'e0', 'url': engine.url, 'model': 'm'}]})
+        # From the end on: it fails, then one good answer at a time.
+        healths.extend([500] + [500, 200] * 6 + [500] * 3)
+        wait_until('all are told', lambda: len(healths) == 1)
+        log = cluster.conductor.log()
+        self.assertEqual(log.count('engine e0 is ready'), 7, log)
+        healths[:] = [200]
+        wait_until('it is back', lambda: cluster.api.instances()[0] == 1)
+
     def test_good_health_is_no_good_answer(self):
         cluster = self.engines(self.always(500), None)
 
