@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 int address_parse(const char *text, struct address *a)
 {
@@ -31,4 +32,30 @@ int address_parse(const char *text, struct address *a)
     a->host[n] = '\0';
     a->port = (uint16_t)port;
     return 0;
+}
+
+static bool is_any(const char *host)
+{
+    return strcmp(host, "0.0.0.0") == 0 || strcmp(host, "::") == 0 ||
+           strcmp(host, "*") == 0;
+}
+
+static bool is_loopback(const char *host)
+{
+    return strcasecmp(host, "localhost") == 0 ||
+           strcmp(host, "127.0.0.1") == 0 || strcmp(host, "::1") == 0;
+}
+
+bool address_meet(const struct address *a, unsigned a_more,
+                  const struct address *b, unsigned b_more)
+{
+    bool localhost = strcasecmp(a->host, "localhost") == 0 ||
+                     strcasecmp(b->host, "localhost") == 0;
+
+    if (a->port == 0 || b->port == 0 || a->port > b->port + b_more ||
+        b->port > a->port + a_more)
+        return false;
+    return is_any(a->host) || is_any(b->host) ||
+           strcasecmp(a->host, b->host) == 0 ||
+           (localhost && is_loopback(a->host) && is_loopback(b->host));
 }

@@ -59,12 +59,48 @@ static int check_cost_model(const struct config *c, char err[CONFIG_ERROR_MAX])
         c->cost_model);
 }
 
-/* A free port is another one each time. */
-static bool ends_in_port_0(const char *address)
+/* Whether engines connect to where `own` listens; *who is then the first. */
+static bool is_taken(const struct config *c, const struct address *own,
+                     const struct engine_config **who)
 {
-    size_t n = strlen(address);
+    struct address at;
+    unsigned more;
 
-    return n > 2 && strcmp(address + n - 2, ":0") == 0;
+    for (size_t i = 0; i < c->engines.n; i++) {
+        *who = &c->engines.at[i];
+        if (engine_listener(*who, &at, &more) &&
+            address_meet(own, 0, &at, more))
+            return true;
+    }
+    return false;
+}
+
+/* However the addresses are written. */
+static int check_listeners(const struct config *c, char err[CONFIG_ERROR_MAX])
+{
+    struct address http, workers;
+    const struct engine_config *e = NULL;
+
+    if (address_parse(c->listen, &http))
+        return 0; /* opening it says more */
+    if (*c->worker_listen && address_parse(c->worker_listen, &workers) == 0) {
+        if (address_meet(&http, 0, &workers, 0))
+            return error_say(
+                err, CONFIG_ERROR_MAX, -EINVAL,
+                "worker_listen: \"%.200s\": must not be listen, too",
+                c->worker_listen);
+        if (is_taken(c, &workers, &e))
+            return error_say(err, CONFIG_ERROR_MAX, -EINVAL,
+                             "worker_listen: \"%.200s\": engine %s connects "
+                             "there with its KV events",
+                             c->worker_listen, e->name);
+    }
+    if (is_taken(c, &http, &e))
+        return error_say(err, CONFIG_ERROR_MAX, -EINVAL,
+                         "listen: \"%.200s\": engine %s connects there with "
+                         "its KV events",
+                         c->listen, e->name);
+    return 0;
 }
 
 int config_check(const struct config *c, char err[CONFIG_ERROR_MAX])
@@ -88,16 +124,12 @@ int config_check(const struct config *c, char err[CONFIG_ERROR_MAX])
             "priority_header: \"%.200s\": must not be cache_salt_header, "
             "too",
             c->priority_header);
-    if (*c->worker_listen && strcmp(c->listen, c->worker_listen) == 0 &&
-        !ends_in_port_0(c->listen))
-        return error_say(err, CONFIG_ERROR_MAX, -EINVAL,
-                         "worker_listen: \"%.200s\": must not be listen, too",
-                         c->worker_listen);
     if (!*c->worker_listen && c->worker_costs.n > 0)
         return error_say(err, CONFIG_ERROR_MAX, -EINVAL,
                          "worker_costs: of native workers, and worker_listen "
                          "is empty: engines say their cost_model themselves");
-    if (check_model(c, err) || check_cost_model(c, err))
+    if (check_listeners(c, err) || check_model(c, err) ||
+        check_cost_model(c, err))
         return -EINVAL;
     return check_policy(c, err);
 }

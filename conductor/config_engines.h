@@ -92,6 +92,11 @@ struct engine_clash {
     char why[ENGINE_MODEL_MAX + ENGINE_NAME_MAX + 80];
 };
 
+/* Where it connects to with its KV events: *out and *more ports behind it, one
+ * for each further rank. Returns false, *out untouched: nowhere. */
+bool engine_listener(const struct engine_config *e, struct address *out,
+                     unsigned *more);
+
 /* Whether these n entries, borrowed, cannot be served together; then *out says
  * why not. O(n log n). Without memory it says no. */
 bool engine_configs_clash(const struct engine_config *const *all, size_t n,

@@ -185,36 +185,47 @@ static bool same_names(struct place *all, size_t n, struct engine_clash *out)
     return false;
 }
 
+/* Their ports; those without one come first. */
 static int by_events(const void *a, const void *b)
 {
     const struct place *x = a, *y = b;
-    int order = strcmp(x->e->kv_events, y->e->kv_events);
+    struct address p = {.port = 0}, q = {.port = 0};
+    unsigned more;
 
-    return order ? order : (x->at > y->at) - (x->at < y->at);
+    (void)!engine_listener(x->e, &p, &more);
+    (void)!engine_listener(y->e, &q, &more);
+    return p.port != q.port ? p.port - q.port
+                            : (x->at > y->at) - (x->at < y->at);
 }
 
-static bool listens(const struct engine_config *e)
+static bool meet_at(const struct place *x, const struct place *y,
+                    struct engine_clash *out)
 {
-    return e->kv_events_bind && e->index != ENGINE_INDEX_PREDICTED;
+    const struct place *late = x->at > y->at ? x : y;
+    const struct place *early = late == x ? y : x;
+
+    out->at = late->at;
+    out->key = "kv_events";
+    snprintf(out->why, sizeof(out->why),
+             "\"%.80s\": engine %s listens there, too", late->e->kv_events,
+             early->e->name);
+    return true;
 }
 
 /* Whether two engines are to connect to one address of ours. */
 static bool same_events(struct place *all, size_t n, struct engine_clash *out)
 {
-    qsort(all, n, sizeof(*all), by_events);
-    for (size_t i = 1; i < n; i++) {
-        const struct engine_config *a = all[i - 1].e, *b = all[i].e;
+    struct address a, b;
+    unsigned more, b_more;
 
-        if (!listens(a) || !listens(b) || a->dp_rank != b->dp_rank ||
-            strcmp(a->kv_events, b->kv_events) != 0)
-            continue;
-        out->at = all[i].at;
-        out->key = "kv_events";
-        snprintf(out->why, sizeof(out->why),
-                 "\"%.80s\": engine %s listens there, too", b->kv_events,
-                 a->name);
-        return true;
-    }
+    qsort(all, n, sizeof(*all), by_events);
+    for (size_t i = 0; i < n; i++)
+        for (size_t k = i + 1;
+             k < n && engine_listener(all[i].e, &a, &more) &&
+             engine_listener(all[k].e, &b, &b_more) && b.port <= a.port + more;
+             k++)
+            if (address_meet(&a, more, &b, b_more))
+                return meet_at(&all[i], &all[k], out);
     return false;
 }
 

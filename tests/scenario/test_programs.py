@@ -64,10 +64,24 @@ class BadConfiguration(Case):
         """What the conductor listens at, -t knows."""
         engine = {'url': 'http://h', 'model': 'm', 'kv_events_bind': True,
                   'kv_events': 'tcp://*:5557'}
+        ranks = {**engine, 'kv_events': 'tcp://127.0.0.1:5555', 'dp_ranks': 3}
         for config, words in (
                 ({'listen': '127.0.0.1:80', 'worker_listen': '127.0.0.1:80',
                   'policy': 'random'},
                  'worker_listen: "127.0.0.1:80": must not be listen, too'),
+                ({'listen': 'localhost:80', 'worker_listen': '0.0.0.0:80'},
+                 'worker_listen: "0.0.0.0:80": must not be listen, too'),
+                ({'listen': '0.0.0.0:5557',
+                  'engines': [{**ranks, 'name': 'a'}]},
+                 'listen: "0.0.0.0:5557": engine a connects there with its KV '
+                 'events'),
+                ({'worker_listen': '[::]:5557',
+                  'engines': [{**engine, 'name': 'a'}]},
+                 'worker_listen: "[::]:5557": engine a connects there'),
+                ({'engines': [{**engine, 'name': 'a'},
+                              {**ranks, 'name': 'b'}]},
+                 'engines[1].kv_events: "tcp://127.0.0.1:5555": engine a '
+                 'listens there, too'),
                 ({'engines': [{**engine, 'name': 'a'},
                               {**engine, 'name': 'b'}]},
                  'engines[1].kv_events: "tcp://*:5557": engine a listens '

@@ -174,6 +174,32 @@ static void test_addresses(void)
     CU_ASSERT_STRING_EQUAL(a.host, "h");
 }
 
+/* Whether a with a_more ports behind it and b meet, either way round. */
+static bool meet(const char *a, unsigned a_more, const char *b)
+{
+    struct address x, y;
+
+    CU_ASSERT_EQUAL(address_parse(a, &x), 0);
+    CU_ASSERT_EQUAL(address_parse(b, &y), 0);
+    CU_ASSERT_EQUAL(address_meet(&x, a_more, &y, 0),
+                    address_meet(&y, 0, &x, a_more));
+    return address_meet(&x, a_more, &y, 0);
+}
+
+static void test_addresses_meet(void)
+{
+    CU_ASSERT_TRUE(meet("h:80", 0, "H:80"));
+    CU_ASSERT_TRUE(meet("0.0.0.0:80", 0, "h:80"));
+    CU_ASSERT_TRUE(meet("[::]:80", 0, "*:80"));
+    CU_ASSERT_TRUE(meet("localhost:80", 0, "127.0.0.1:80"));
+    CU_ASSERT_TRUE(meet("127.0.0.1:78", 2, "127.0.0.1:80"));
+    CU_ASSERT_FALSE(meet("127.0.0.1:78", 1, "127.0.0.1:80"));
+    CU_ASSERT_FALSE(meet("127.0.0.1:81", 9, "127.0.0.1:80"));
+    CU_ASSERT_FALSE(meet("127.0.0.1:80", 0, "[::1]:80"));
+    CU_ASSERT_FALSE(meet("127.0.0.1:80", 0, "127.0.0.2:80"));
+    CU_ASSERT_FALSE(meet("0.0.0.0:0", 0, "0.0.0.0:0"));
+}
+
 int main(void)
 {
     if (CU_initialize_registry() != CUE_SUCCESS)
@@ -183,6 +209,7 @@ int main(void)
     CU_add_test(s, "letters, help and version", test_letters);
     CU_add_test(s, "mistakes name option and value", test_mistakes);
     CU_add_test(s, "addresses", test_addresses);
+    CU_add_test(s, "addresses that meet", test_addresses_meet);
     CU_basic_run_tests();
     unsigned failures = CU_get_number_of_failures();
     CU_cleanup_registry();
