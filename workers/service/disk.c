@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "workers/disk/source.h"
 #include "workers/disk/write_behind.h"
+#include "workers/memory.h"
 #include "workers/service/internal.h"
 
 /* As for the store: changes between two reports. */
@@ -54,9 +55,6 @@ static int open_tier(struct worker *w, struct disk_tier **tier, char *err,
                      size_t err_bytes)
 {
     char why[400];
-    struct kv_store_stats s;
-
-    kv_store_stats(w->store, &s);
     struct disk_tier_config c = {
         .path = w->options->disk_path,
         .bytes = (uint64_t)w->options->disk_mib << 20,
@@ -65,7 +63,8 @@ static int open_tier(struct worker *w, struct disk_tier **tier, char *err,
                      .block_tokens = w->layout->block_tokens,
                      .layers = w->layout->layers},
         .max_reads = READS_MAX,
-        .max_writes = write_behind_max(s.capacity_blocks),
+        .max_writes =
+            write_behind_max(worker_memory_blocks(w->options, w->layout)),
         .event_capacity = EVENTS_MAX,
         .direct = true,
         .uring = true,
@@ -86,9 +85,15 @@ int worker_disk_open(struct worker *w, char *err, size_t err_bytes)
         return -ENOMEM;
     w->disk = d;
     d->w = w;
-    int rc = open_tier(w, &d->tier, err, err_bytes);
-    if (rc < 0)
-        return rc;
+    return open_tier(w, &d->tier, err, err_bytes);
+}
+
+int worker_disk_start(struct worker *w)
+{
+    struct worker_disk *d = w->disk;
+
+    if (!d)
+        return 0;
     d->writer = write_behind_new(w->store, d->tier, on_released, d);
     d->event = event_new(w->base, disk_tier_fd(d->tier), EV_READ | EV_PERSIST,
                          on_disk, d);

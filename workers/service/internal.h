@@ -87,9 +87,13 @@ void worker_load_poke(struct worker *w);
 /* --- disk.c --- */
 
 /* Open the disk tier, if the options name one. 0, or a negative errno with a
- * message that names the option in err[err_bytes]. Blocks. */
+ * message that names the option in err[err_bytes]. Blocks. The store comes
+ * after it: KV memory may take minutes, and a wrong path is told at once. */
 [[nodiscard]] int worker_disk_open(struct worker *w, char *err,
                                    size_t err_bytes);
+
+/* Keep in it what the store holds from now on. Returns 0 or -ENOMEM. */
+[[nodiscard]] int worker_disk_start(struct worker *w);
 
 /* Close it. Waits for the I/O under way. Without a tier a no-op. */
 void worker_disk_close(struct worker *w);

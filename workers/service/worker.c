@@ -340,8 +340,9 @@ struct worker *worker_new(struct event_base *base,
     request_table_init(&w->requests);
     TAILQ_INIT(&w->kv_waits);
     wire_buf_init(&w->out, OUT_BYTES);
-    if (!w->dns || make_store(w, err, err_bytes) < 0 || make_timers(w) < 0 ||
-        worker_disk_open(w, err, err_bytes) < 0 || make_batch(w) < 0 ||
+    if (!w->dns || worker_disk_open(w, err, err_bytes) < 0 ||
+        make_store(w, err, err_bytes) < 0 || make_timers(w) < 0 ||
+        worker_disk_start(w) < 0 || make_batch(w) < 0 ||
         make_loader(w, cost) < 0 || make_connections(w, err, err_bytes) < 0) {
         worker_free(w);
         return NULL;
