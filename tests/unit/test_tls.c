@@ -1,0 +1,129 @@
+/* TLS when memory runs out: each allocation of OpenSSL fails in turn, and what
+ * was made until then is given back. Those of libevent do not: version 2.1.12
+ * ends the process when it cannot make a bufferevent for TLS, by freeing what
+ * it has not made. */
+#include <CUnit/Basic.h>
+#include <event2/bufferevent.h>
+#include <event2/event.h>
+#include <openssl/crypto.h>
+#include <openssl/err.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/event_loop.h"
+#include "conductor/link/engine/tls.h"
+
+#define POINTS_MAX 20000 /* more allocations than one try has */
+
+/* How many allocations succeed before one fails; negative: none fails. */
+static long before_failure = -1;
+static long live; /* blocks that were not given back */
+
+static bool fails(void)
+{
+    return before_failure >= 0 && before_failure-- == 0;
+}
+
+static void *take(void *p)
+{
+    live += p != NULL;
+    return p;
+}
+
+static void *allocate(size_t n, const char *, int)
+{
+    return n == 0 || fails() ? NULL : take(malloc(n));
+}
+
+static void give(void *p, const char *, int)
+{
+    live -= p != NULL;
+    free(p);
+}
+
+static void *again(void *old, size_t n, const char *file, int line)
+{
+    void *p;
+
+    if (n == 0) {
+        give(old, file, line);
+        return NULL;
+    }
+    if (fails())
+        return NULL;
+    p = realloc(old, n);
+    live += p && !old;
+    return p;
+}
+
+/* Whether all of it could be made, of which the allocation at `point` fails;
+ * *reached: there was one. */
+static bool try_at(struct event_base *base, const char *host, long point,
+                   bool *reached)
+{
+    char err[200] = "";
+    struct bufferevent *bev = NULL;
+
+    before_failure = point;
+    struct tls *tls = tls_new("", true, err, sizeof(err));
+
+    if (tls)
+        bev = tls_connection(tls, base, host, BEV_OPT_CLOSE_ON_FREE);
+    *reached = before_failure < 0 && point >= 0;
+    before_failure = -1;
+    CU_ASSERT_EQUAL(*err == '\0', tls != NULL);
+    bool made = bev;
+    if (bev)
+        bufferevent_free(bev);
+    tls_free(tls);
+    ERR_clear_error();
+    event_base_loop(base, EVLOOP_NONBLOCK);
+    return made;
+}
+
+/* What a whole try leaves in caches of OpenSSL is made before. */
+static void check_host(const char *host)
+{
+    struct event_base *base = event_loop_new(1);
+    bool reached = true;
+    long n_failed = 0;
+
+    CU_ASSERT_PTR_NOT_NULL_FATAL(base);
+    CU_ASSERT_TRUE(try_at(base, host, -1, &reached));
+    CU_ASSERT_TRUE(try_at(base, host, -1, &reached));
+    long point = 0, before = live;
+
+    for (reached = true; reached && point < POINTS_MAX; point++)
+        n_failed += !try_at(base, host, point, &reached);
+    CU_ASSERT_FALSE(reached);
+    CU_ASSERT_TRUE(n_failed > 10);
+    CU_ASSERT_TRUE(try_at(base, host, -1, &reached));
+    if (live > before + 16)
+        printf("%ld blocks more behind %ld points\n", live - before, point);
+    CU_ASSERT_TRUE(live <= before + 16); /* caches that grew, and no more */
+    event_base_free(base);
+}
+
+static void test_no_memory_for_a_name(void)
+{
+    check_host("engine.test");
+}
+
+static void test_no_memory_for_an_address(void)
+{
+    check_host("127.0.0.1");
+}
+
+int main(void)
+{
+    int set = CRYPTO_set_mem_functions(allocate, again, give);
+
+    CU_initialize_registry();
+    CU_pSuite s = CU_add_suite("tls", NULL, NULL);
+    CU_add_test(s, "no memory, a name", test_no_memory_for_a_name);
+    CU_add_test(s, "no memory, an address", test_no_memory_for_an_address);
+    CU_basic_run_tests();
+    unsigned failures = CU_get_number_of_failures();
+    CU_cleanup_registry();
+    return failures || !set ? 1 : 0;
+}
