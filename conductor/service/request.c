@@ -152,9 +152,15 @@ void request_instance_lost(struct service_request *request, uint32_t id,
     request_abort(request);
     if (!dispatch_failed(&s->dispatch, &request->dispatch, id,
                          request->output.n_tokens > 0)) {
-        snprintf(text, sizeof(text), "%s after %u of %u tokens, %u retries",
-                 why, request->output.n_tokens, request->prompt.max_tokens,
-                 request->dispatch.retries);
+        if (request->output.n_tokens)
+            snprintf(text, sizeof(text), "%s after %u of %u tokens", why,
+                     request->output.n_tokens, request->prompt.max_tokens);
+        else
+            snprintf(text, sizeof(text),
+                     "%s; tries that failed: %u. /admin/instances shows "
+                     "which instances are ready, and conductor's log why "
+                     "others are not",
+                     why, request->dispatch.retries + 1);
         request_fail(request, 502, "worker_failed", text, 0);
         return;
     }

@@ -645,7 +645,8 @@ class Failures(EngineCase):
             return 'close'
         cluster = self.engines(serve)
         got = self.post(cluster, {'prompt': 'x'})
-        self.assertError(got, 502, 'e0')
+        self.assertError(got, 502, 'engine e0 failed: ', '; tries that failed: ',
+                         '. /admin/instances shows which instances are ready')
         self.assertEqual(len(self.all[0].requests), 4)  # and three retries
 
     def test_a_head_over_its_bound(self):

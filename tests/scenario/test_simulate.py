@@ -59,6 +59,12 @@ class Simulate(unittest.TestCase):
         with open(self.path('r.json'), encoding='utf-8') as file:
             return json.load(file)
 
+    def test_without_a_policy(self):
+        """It is the daemon's."""
+        done = replay('simulate', '--trace', SAMPLE, '--cluster', REFERENCE)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn('policy plan, ', done.stdout)
+
     def compare(self, trace, cluster, nodes, speed, tolerance,
                 capacity=3_000_000):
         requests = reference_sim.read(trace)

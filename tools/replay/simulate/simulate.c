@@ -8,13 +8,14 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "conductor/core/schedule/policy.h"
 #include "tools/replay/simulate/policies.h"
 #include "tools/replay/study/study.h"
 #include "tools/result_file.h"
 
 static const struct option_usage usage = {
     .name = "simulate",
-    .synopsis = "--trace FILE --cluster FILE --policy NAME [OPTIONS]",
+    .synopsis = "--trace FILE --cluster FILE [OPTIONS]",
     .text = "Runs the requests of a trace through a cluster that a file "
             "describes, on a virtual\nclock and with the daemon's own "
             "decisions, and reports as `live` does. The same input\nand seed "
@@ -52,8 +53,9 @@ static int parse(int argc, char **argv, struct settings *s, int *status)
         {"cluster", OPTION_TEXT, &s->cluster, "FILE", 0, 0,
          "the cluster's description (docs/clusters.md)", .required = true},
         {"policy", OPTION_TEXT, &s->params.sim.policy, "NAME", 0, 0,
-         "how requests are placed:", .choice = sim_policy_name,
-         .required = true},
+         "how requests are placed (default " POLICY_DEFAULT
+         ", as the daemon's):",
+         .choice = sim_policy_name},
         REPLAY_POLICY_SPEC(s->policies),
         {"admission", OPTION_TEXT, &s->params.sim.admission, "NAME", 0, 0,
          "plain (reject what misses an SLO) or none: then only what no node\n"
@@ -265,7 +267,10 @@ static int run_with_files(struct settings *s)
 int replay_command_simulate(int argc, char **argv)
 {
     struct settings s = {
-        .params = {.sim = {.admission = "plain", .speed = 1, .seed = 1},
+        .params = {.sim = {.policy = POLICY_DEFAULT,
+                           .admission = "plain",
+                           .speed = 1,
+                           .seed = 1},
                    .source = {.block_tokens = TRACE_BLOCK_TOKENS,
                               .length_scale = 1},
                    .with_facts = true},
