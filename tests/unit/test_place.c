@@ -18,7 +18,7 @@ struct rig {
     uint32_t id;
 };
 
-static void rig_init(struct rig *r, uint32_t max_batch)
+static void rig_init(struct rig *r, uint32_t max_batch, const char *order)
 {
     struct pool_config config = pool_config_default;
     struct pool_instance_config instance = {.role = ROLE_DECODE,
@@ -31,11 +31,12 @@ static void rig_init(struct rig *r, uint32_t max_batch)
     r->model.cost = &r->cost;
     r->cost.decode[0] = STEP_US;
     r->cost.range = (struct cost_model_range){1, 10000, 10000, 64, 1000000};
-    config.max_instances = 1;
+    config.max_instances = 2;
     /* No more than is needed: each pool is laid out anew. */
     config.max_waiting = config.max_running = config.max_bookings = 8;
     config.max_decodes = 128;
     config.max_pending_blocks = 64;
+    config.order = queue_order_by_name(order);
     r->pool = pool_new(&config);
     CU_ASSERT_PTR_NOT_NULL_FATAL(r->pool);
     CU_ASSERT_EQUAL(pool_add(r->pool, &instance, &r->id), 0);
@@ -47,8 +48,9 @@ static void rig_fini(struct rig *r)
     pool_free(r->pool);
 }
 
-static void expect(struct rig *r, uint64_t id, int64_t n_tokens,
-                   int64_t expected_tokens, int64_t in_us)
+static void expect_from(struct rig *r, uint64_t id, int64_t n_tokens,
+                        int64_t expected_tokens, int64_t in_us,
+                        uint32_t prefill, int64_t prefill_us)
 {
     CU_ASSERT_EQUAL(pool_decode_expect(r->pool, r->id,
                                        &(struct pool_decode_request){
@@ -56,8 +58,16 @@ static void expect(struct rig *r, uint64_t id, int64_t n_tokens,
                                            .prompt_tokens = n_tokens,
                                            .max_output_tokens = 900,
                                            .expected_tokens = expected_tokens,
-                                           .comes_us = NOW_US + in_us}),
+                                           .comes_us = NOW_US + in_us,
+                                           .prefill = prefill,
+                                           .prefill_us = prefill_us}),
                     0);
+}
+
+static void expect(struct rig *r, uint64_t id, int64_t n_tokens,
+                   int64_t expected_tokens, int64_t in_us)
+{
+    expect_from(r, id, n_tokens, expected_tokens, in_us, POOL_NO_INSTANCE, 0);
 }
 
 static bool has_room(const struct rig *r, int64_t n_tokens,
@@ -73,6 +83,7 @@ static bool has_room(const struct rig *r, int64_t n_tokens,
                                 .comes_us = NOW_US + in_us,
                                 .ready_us = NOW_US + in_us,
                                 .overhang_steps = overhang,
+                                .pool = r->pool,
                                 .now_us = NOW_US},
         &e);
     CU_ASSERT_FALSE(e.too_long);
@@ -83,7 +94,7 @@ static void test_times(void)
 {
     struct rig r;
 
-    rig_init(&r, 8);
+    rig_init(&r, 8, "fifo");
     expect(&r, 1, 490, 11, 0); /* 500 tokens for 10 ms */
     CU_ASSERT_EQUAL(pool_decode_started(r.pool, r.id, 1), 0);
     CU_ASSERT(has_room(&r, 490, 11, 0, 0));
@@ -106,7 +117,7 @@ static void test_outgrown(void)
     const struct pool_instance *i;
     struct rig r;
 
-    rig_init(&r, 8);
+    rig_init(&r, 8, "fifo");
     i = pool_get(r.pool, r.id);
     expect(&r, 1, 501, 10, 0);
     CU_ASSERT_EQUAL(pool_decode_started(r.pool, r.id, 1), 0);
@@ -131,7 +142,7 @@ static void test_batch(void)
 {
     struct rig r;
 
-    rig_init(&r, 2);
+    rig_init(&r, 2, "fifo");
     for (uint64_t id = 0; id < 2; id++) {
         expect(&r, id, 1, 6, 0);
         CU_ASSERT_EQUAL(pool_decode_started(r.pool, r.id, id), 0);
@@ -159,7 +170,7 @@ static void test_slo(void)
     struct decode_estimate e;
     struct rig r;
 
-    rig_init(&r, 8);
+    rig_init(&r, 8, "fifo");
     r.cost.decode[1] = 100; /* a decode more: 0.1 ms */
     expect(&r, 1, 1, 6, 0);
     CU_ASSERT_EQUAL(pool_decode_started(r.pool, r.id, 1), 0);
@@ -172,6 +183,39 @@ static void test_slo(void)
     CU_ASSERT_EQUAL(e.load_us, STEP_US + 200);
     CU_ASSERT_EQUAL(e.batch, 1);
     rig_fini(&r);
+}
+
+/* A long prefill that shorter ones pass takes its room no sooner than they
+ * leave the engine to it; in a queue by age it begins any moment. */
+static void test_passed(void)
+{
+    static const char *const orders[] = {"shortest_first", "fifo"};
+    const struct pool_instance_config prefill = {.role = ROLE_PREFILL,
+                                                 .kv_capacity_tokens = CAPACITY,
+                                                 .link_bytes_per_s = 1e9,
+                                                 .block_tokens = BLOCK};
+
+    for (int by_age = 0; by_age < 2; by_age++) {
+        uint32_t prefill_id;
+        struct rig r;
+
+        rig_init(&r, 8, orders[by_age]);
+        CU_ASSERT_EQUAL(pool_add(r.pool, &prefill, &prefill_id), 0);
+        expect_from(&r, 1, 490, 11, 0, prefill_id, 4000);
+        for (uint64_t id = 1; id <= 2; id++)
+            CU_ASSERT_EQUAL(
+                pool_prefill_accept(r.pool, prefill_id,
+                                    &(struct pool_prefill_request){
+                                        .request_id = id,
+                                        .predicted_us = id == 1 ? 4000 : 3000,
+                                        .arrived_us = NOW_US}),
+                0);
+        CU_ASSERT_EQUAL(has_room(&r, 600, 4, 0, 0), !by_age); /* 3 ms */
+        CU_ASSERT_FALSE(has_room(&r, 600, 5, 0, 0));
+        CU_ASSERT_EQUAL(pool_decode_comes(r.pool, r.id, 1, NOW_US), 0);
+        CU_ASSERT_FALSE(has_room(&r, 600, 4, 0, 0));
+        rig_fini(&r);
+    }
 }
 
 /* --- against a slow version -------------------------------------------- */
@@ -221,7 +265,7 @@ static void check(uint64_t seed)
 
     if (n > max_batch * POOL_DECODES_AHEAD)
         n = max_batch * POOL_DECODES_AHEAD;
-    rig_init(&r, max_batch);
+    rig_init(&r, max_batch, "fifo");
     for (size_t i = 0; i < n; i++) {
         int64_t n_tokens = 1 + below(&random, 300);
         int64_t length = 2 + below(&random, 60);
@@ -277,6 +321,7 @@ int main(void)
     CU_add_test(suite, "outgrown", test_outgrown);
     CU_add_test(suite, "batch", test_batch);
     CU_add_test(suite, "SLO", test_slo);
+    CU_add_test(suite, "passed", test_passed);
     CU_add_test(suite, "random", test_random);
     CU_basic_run_tests();
     return CU_get_number_of_failures() ? 1 : 0;

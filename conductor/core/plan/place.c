@@ -27,7 +27,27 @@ static int64_t steps_of(int64_t output_tokens)
     return output_tokens > 1 ? output_tokens - 1 : 0;
 }
 
-static struct overlap overlap_of(const struct pool_instance *instance,
+/* When a decode takes its room. One whose prefill should have begun, but was
+ * passed by shorter ones, stands last on its instance. */
+static int64_t comes_us(const struct pool *pool, const struct pool_decode *d,
+                        int64_t now_us)
+{
+    const struct pool_instance *prefill;
+    int64_t wait_us;
+
+    if (d->started || d->coming)
+        return now_us;
+    if (d->comes_us > now_us || d->prefill == POOL_NO_INSTANCE)
+        return later(d->comes_us, now_us);
+    prefill = pool_get(pool, d->prefill);
+    if (!prefill || prefill->order->by_age)
+        return now_us;
+    wait_us = pool_running_left_us(prefill, now_us) + prefill->load.cost_us;
+    return later(now_us, now_us + wait_us - d->prefill_us);
+}
+
+static struct overlap overlap_of(const struct pool *pool,
+                                 const struct pool_instance *instance,
                                  int64_t step_us, int64_t from_us,
                                  int64_t until_us, int64_t now_us)
 {
@@ -35,7 +55,7 @@ static struct overlap overlap_of(const struct pool_instance *instance,
 
     for (size_t i = 0; i < instance->n_decodes; i++) {
         const struct pool_decode *d = &instance->decodes[i];
-        int64_t begin_us = d->started ? now_us : later(d->comes_us, now_us);
+        int64_t begin_us = comes_us(pool, d, now_us);
         int64_t left =
             steps_of(d->expected_tokens) - steps_of(d->produced_tokens);
 
@@ -89,8 +109,8 @@ void place_estimate(const struct estimate_model *model,
     until_us = end_us(later(request->ready_us, now_us),
                       steps_of(request->expected_tokens), out->tbt_us);
     if (!keeps_slo(request, out)) {
-        beside = overlap_of(instance, step_us, later(request->ready_us, now_us),
-                            until_us, now_us);
+        beside = overlap_of(request->pool, instance, step_us,
+                            later(request->ready_us, now_us), until_us, now_us);
         out->batch = beside.n + others + 1;
         out->kv_tokens =
             beside.kv_tokens + instance->other_kv_tokens + request->n_tokens;
@@ -99,7 +119,7 @@ void place_estimate(const struct estimate_model *model,
     }
     if (!out->no_room)
         return;
-    beside = overlap_of(instance, step_us,
+    beside = overlap_of(request->pool, instance, step_us,
                         later(request->comes_us, now_us) +
                             overhang_us(request, step_us),
                         until_us, now_us);

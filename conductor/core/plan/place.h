@@ -13,6 +13,7 @@ struct place_request {
     int64_t n_tokens;
     int64_t max_output_tokens; /* at least 1 */
     int64_t expected_tokens;   /* of these, at least 1 */
+    const struct pool *pool;   /* of all instances */
     int64_t comes_us;          /* absolute: when its KV will begin to come */
     int64_t ready_us;          /* and when its prefill will have ended */
     double overhang_steps;     /* it may wait for room for so many steps */
@@ -24,8 +25,9 @@ struct place_request {
  * Estimates the decoding of a request on an instance whose decodes are
  * predicted. There is room if its KV fits beside that of all whose places
  * overlap its own, and they leave a place in the batch. A place of a decode
- * that has not begun is where it was predicted, or begins now if that has
- * passed; what runs ends after its expected tokens at the present step time. A
+ * that has not begun is where it was predicted; if that has passed it begins
+ * now, or, where its instance lets shorter ones pass, behind all that waits
+ * there. What runs ends after its expected tokens at the present step time. A
  * place that ends within the overhang does not count.
  * The batch, its KV and the TBT are those of all accepted decodes where these
  * keep the SLO, else of those that are there from the end of the prefill on.

@@ -105,6 +105,8 @@ static int accept(struct pool_slot *slot,
         .max_output_tokens = request->max_output_tokens,
         .expected_tokens = request->expected_tokens,
         .comes_us = request->comes_us,
+        .prefill = request->prefill,
+        .prefill_us = request->prefill_us,
     };
     set_decodes_here(slot, request->request_id, true);
     slot->view.decode_kv_tokens += request->prompt_tokens;
@@ -185,6 +187,7 @@ int pool_decode_comes(struct pool *pool, uint32_t id, uint64_t request_id,
     if (error < 0)
         return error;
     decode->comes_us = now_us;
+    decode->coming = true;
     return 0;
 }
 

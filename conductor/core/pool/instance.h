@@ -70,6 +70,9 @@ struct pool_decode {
     struct pool_work before; /* the instance's accepted work by then, */
     uint64_t before_seq;     /* of prefills with a lower arrival_seq */
     int64_t comes_us;        /* when its KV will begin to come, as predicted */
+    uint32_t prefill;        /* pool id of who prefills it, and how long that */
+    int64_t prefill_us;      /* takes; POOL_NO_INSTANCE: not told */
+    bool coming;             /* that has begun */
     bool started;            /* false: its KV is on the way */
     uint32_t push_from;      /* pool id of who sends that, and how much; */
     int64_t push_bytes;      /* 0: nobody, or it is here */

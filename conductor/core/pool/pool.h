@@ -280,6 +280,8 @@ struct pool_decode_request {
     int64_t max_output_tokens;
     int64_t expected_tokens; /* of its output, 1..max_output_tokens */
     int64_t comes_us;        /* when its KV will begin to come */
+    uint32_t prefill;        /* pool id of who prefills it, and how long that */
+    int64_t prefill_us;      /* takes; POOL_NO_INSTANCE: not told */
 };
 
 /* As pool_decode_accept(), but KV is reserved for the expected output, and an

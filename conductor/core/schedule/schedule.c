@@ -286,6 +286,8 @@ static int accept_decode(struct scheduler *s,
             .max_output_tokens = request->max_output_tokens,
             .expected_tokens = request->expected_tokens,
             .comes_us = request->now_us + schedule_kv_in_us(&decision->chosen),
+            .prefill = decision->prefill,
+            .prefill_us = decision->chosen.prefill_us,
         });
 }
 
