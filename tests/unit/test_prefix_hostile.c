@@ -244,6 +244,27 @@ static void test_heals(void)
     rig_fini(&r);
 }
 
+/* What has no room during an inventory that is given up is missing, too. */
+static void test_inventory_given_up(void)
+{
+    uint64_t keys[200];
+    struct rig r;
+
+    rig_init(&r, 1 << 20);
+    prefix_index_set_quota(r.ix, 0, 10);
+    chain_keys(1, keys, 200);
+    CU_ASSERT_EQUAL(store(&r, 0, 0, keys, 70), -ENOSPC);
+    CU_ASSERT_EQUAL(prefix_index_unindexed(r.ix, 0), 60);
+    prefix_index_told_again(r.ix, 0);
+    CU_ASSERT_EQUAL(store(&r, 0, 0, keys + 70, 61), -ENOSPC);
+    prefix_index_told_again(r.ix, 0); /* and begun anew */
+    CU_ASSERT_EQUAL(store(&r, 0, 0, keys + 131, 50), -ENOSPC);
+    prefix_index_told(r.ix, 0, false);
+    CU_ASSERT_EQUAL(prefix_index_unindexed(r.ix, 0), 171);
+    CU_ASSERT_EQUAL(prefix_index_stats(r.ix).unindexed, 171);
+    rig_fini(&r);
+}
+
 /* --- a full index, and a hostile instance beside a fleet that grows ------ */
 
 typedef void (*hostile_fn)(struct rig *r, const uint64_t *chain, uint32_t at);
@@ -592,6 +613,7 @@ int main(void)
     CU_add_test(suite, "clears of many", test_clears_of_many);
     CU_add_test(suite, "another tier", test_another_tier_at_the_quota);
     CU_add_test(suite, "heals", test_heals);
+    CU_add_test(suite, "an inventory given up", test_inventory_given_up);
     CU_add_test(suite, "evicted", test_evicted_from_two_tiers);
     CU_add_test(suite, "told twice", test_told_twice);
     CU_add_test(suite, "looks have a cost", test_looks_have_a_cost);

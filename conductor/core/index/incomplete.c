@@ -74,8 +74,7 @@ void prefix_index_told_again(struct prefix_index *index, uint32_t instance)
 {
     struct indexed *of = &index->instances[instance];
 
-    if (!of->telling || of->untold < of->unindexed)
-        of->untold = of->unindexed;
+    of->untold = (of->telling ? of->untold : 0) + of->unindexed;
     unindexed_forget(index, of, of->unindexed);
     of->telling = true;
 }
@@ -85,9 +84,10 @@ void prefix_index_told(struct prefix_index *index, uint32_t instance,
 {
     struct indexed *of = &index->instances[instance];
 
-    if (of->telling && !whole && of->untold > of->unindexed) {
-        index->n_unindexed += of->untold - of->unindexed;
-        of->unindexed = of->untold;
+    /* Which of them were told again is not known. */
+    if (of->telling && !whole) {
+        index->n_unindexed += of->untold;
+        of->unindexed += of->untold;
     }
     of->telling = false;
 }

@@ -145,8 +145,8 @@ bool prefix_index_incomplete(const struct prefix_index *index,
  * more and without a clear: its unindexed blocks are counted anew. */
 void prefix_index_told_again(struct prefix_index *index, uint32_t instance);
 
-/* That inventory is over, or given up: then no fewer blocks are unindexed than
- * before it. */
+/* That inventory is over, or given up: then what was unindexed before it counts
+ * besides what had no room since. */
 void prefix_index_told(struct prefix_index *index, uint32_t instance,
                        bool whole);
 
