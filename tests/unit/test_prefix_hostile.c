@@ -5,7 +5,9 @@
  */
 #include <CUnit/Basic.h>
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "conductor/core/index/pages.h"
 
@@ -263,6 +265,37 @@ static void test_inventory_given_up(void)
     CU_ASSERT_EQUAL(prefix_index_unindexed(r.ix, 0), 171);
     CU_ASSERT_EQUAL(prefix_index_stats(r.ix).unindexed, 171);
     rig_fini(&r);
+}
+
+/* A table is not touched when it is made, whatever was in its memory before. */
+static void test_table_untouched(void)
+{
+    enum { BYTES = 16 << 20, PAGE = 4096 };
+    static unsigned char resident[BYTES / PAGE + 1];
+    unsigned char *volatile used;
+    unsigned char *table;
+    uintptr_t from;
+    size_t n = 0;
+
+    used =
+        malloc(2 * BYTES - PAGE); /* malloc() reuses large ones from now on */
+    CU_ASSERT_PTR_NOT_NULL_FATAL(used);
+    used[0] = 1;
+    free(used);
+    used = malloc(BYTES + BYTES / 2);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(used);
+    memset((void *)used, 1, BYTES + BYTES / 2);
+    free(used);
+    table = table_zeroed(BYTES / 8, 8);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(table);
+    from = (uintptr_t)table & ~(uintptr_t)(PAGE - 1);
+    CU_ASSERT_EQUAL_FATAL(mincore((void *)from, BYTES, resident), 0);
+    for (size_t i = 1; i < BYTES / PAGE; i++)
+        n += resident[i] & 1;
+    CU_ASSERT_EQUAL(n, 0);
+    CU_ASSERT(table[0] == 0 && table[BYTES - 1] == 0);
+    table_free(table, BYTES / 8, 8);
+    table_free(NULL, 1, 1);
 }
 
 /* --- a full index, and a hostile instance beside a fleet that grows ------ */
@@ -614,6 +647,7 @@ int main(void)
     CU_add_test(suite, "another tier", test_another_tier_at_the_quota);
     CU_add_test(suite, "heals", test_heals);
     CU_add_test(suite, "an inventory given up", test_inventory_given_up);
+    CU_add_test(suite, "a table untouched", test_table_untouched);
     CU_add_test(suite, "evicted", test_evicted_from_two_tiers);
     CU_add_test(suite, "told twice", test_told_twice);
     CU_add_test(suite, "looks have a cost", test_looks_have_a_cost);

@@ -113,9 +113,10 @@ void prefix_index_free(struct prefix_index *index)
     free(index->free_holders);
     free(index->holders);
     free(index->instances);
-    free(index->buckets);
-    free(index->pages);
-    free(index->keys);
+    table_free(index->buckets, index->max_buckets, sizeof(*index->buckets));
+    table_free(index->pages, (size_t)index->max_pages + 1,
+               sizeof(*index->pages));
+    table_free(index->keys, (size_t)index->max_pages + 1, sizeof(*index->keys));
     free(index);
 }
 

@@ -10,15 +10,36 @@
 #define HUGE_PAGE ((uintptr_t)2 << 20)
 #define SMALL_PAGE ((size_t)4 << 10)
 
+static bool is_large(size_t bytes)
+{
+    return bytes >= HUGE_PAGE / 2;
+}
+
 void *table_zeroed(size_t n, size_t size)
 {
-    void *memory = calloc(n, size);
-    uintptr_t begin = ((uintptr_t)memory + HUGE_PAGE - 1) & ~(HUGE_PAGE - 1);
-    uintptr_t end = ((uintptr_t)memory + n * size) & ~(HUGE_PAGE - 1);
+    uintptr_t begin, end;
+    size_t bytes;
+    void *memory;
 
-    if (memory && begin < end)
+    if (__builtin_mul_overflow(n, size, &bytes) || !is_large(bytes))
+        return calloc(n, size);
+    memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+                  MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED)
+        return NULL;
+    begin = ((uintptr_t)memory + HUGE_PAGE - 1) & ~(HUGE_PAGE - 1);
+    end = ((uintptr_t)memory + bytes) & ~(HUGE_PAGE - 1);
+    if (begin < end)
         madvise((void *)begin, end - begin, MADV_HUGEPAGE); /* a hint only */
     return memory;
+}
+
+void table_free(void *table, size_t n, size_t size)
+{
+    if (!table || !is_large(n * size))
+        free(table);
+    else
+        munmap(table, n * size);
 }
 
 static uint32_t home_of(const struct prefix_index *ix, uint64_t hash)

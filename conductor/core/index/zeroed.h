@@ -5,7 +5,11 @@
 #include <stddef.h>
 
 /* calloc() for what is looked up at random; asks for huge pages, without
- * which look-ups miss the TLB. free() frees it. */
+ * which look-ups miss the TLB. A large table comes from the kernel, untouched:
+ * calloc() may clear memory that was used before, all of it at once. */
 [[nodiscard]] void *table_zeroed(size_t n, size_t size);
+
+/* Frees that, with the same n and size. NULL is a no-op. */
+void table_free(void *table, size_t n, size_t size);
 
 #endif

@@ -29,7 +29,7 @@ int half_init(struct copies_half *half, uint32_t bits)
     uint32_t *groups = calloc(n / GROUP + n / ROW + 1, sizeof(*groups));
 
     if (!slots || !groups) {
-        free(slots);
+        table_free(slots, n, sizeof(*slots));
         free(groups);
         return -ENOMEM;
     }
@@ -42,7 +42,7 @@ int half_init(struct copies_half *half, uint32_t bits)
 
 void half_fini(struct copies_half *half)
 {
-    free(half->slots);
+    table_free(half->slots, (size_t)1 << half->bits, sizeof(*half->slots));
     free(half->groups);
     *half = (struct copies_half){0};
 }
