@@ -466,6 +466,38 @@ static void test_urls(void)
         CU_ASSERT_PTR_NOT_NULL(engine_url_parse(refused[i], &u));
 }
 
+/* n members in front of those of `sampling_params`, also n. */
+static int read_members(int n, char *text, size_t size)
+{
+    struct forward_body b;
+    struct openai_error e;
+    size_t at = (size_t)snprintf(text, size, "{\"sampling_params\":{");
+
+    for (int i = 0; i < 2 * n; i++)
+        at += (size_t)snprintf(text + at, size - at, "%s\"m\":1",
+                               i == n  ? "},"
+                               : i > 0 ? ","
+                                       : "");
+    snprintf(text + at, size - at, "}");
+    int rc =
+        forward_body_read(kind_of(text), text, strlen(text), &no_rules, &b, &e);
+    if (rc == 0)
+        forward_body_fini(&b);
+    else
+        CU_ASSERT_PTR_NOT_NULL(strstr(e.message, "1024 members"));
+    return rc;
+}
+
+/* Each member takes time of the loop, and no request has so many. */
+static void test_members(void)
+{
+    static char text[20000];
+
+    CU_ASSERT_EQUAL(read_members(511, text, sizeof(text)), 0);
+    CU_ASSERT_EQUAL(read_members(512, text, sizeof(text)), -EINVAL);
+    CU_ASSERT_EQUAL(read_members(1000, text, sizeof(text)), -EINVAL);
+}
+
 int main(void)
 {
     CU_initialize_registry();
@@ -485,6 +517,7 @@ int main(void)
     CU_add_test(s, "other salts", test_other_salts);
     CU_add_test(s, "answers with tokens", test_tokens);
     CU_add_test(s, "urls", test_urls);
+    CU_add_test(s, "many members", test_members);
     CU_basic_run_tests();
     unsigned failures = CU_get_number_of_failures();
     CU_cleanup_registry();

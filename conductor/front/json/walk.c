@@ -134,6 +134,10 @@ static int walk(struct json_walk *w, char close, char *key, json_value_fn *read)
     for (;; w->p++) {
         int rc = key ? read_name(w, key) : 0;
 
+        if (rc == 0 && key && ++w->members > w->max_members && w->max_members)
+            rc = json_walk_fail(w, "the body has more than %zu members",
+                                w->max_members);
+
         skip_space(w);
         if (rc == 0)
             rc = read(w, key);

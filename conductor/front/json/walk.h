@@ -16,6 +16,8 @@ struct json_walk {
     const char *body;
     const char *end;
     size_t max_depth;
+    size_t max_members; /* of all objects that are read; 0: no bound */
+    size_t members;
     const char *name;  /* where the last name began, at its quote */
     const char *param; /* static: what the walk is inside of, or NULL */
     size_t error_at;   /* of the failure: offset in the body */

@@ -12,6 +12,7 @@
 #include "conductor/front/json/walk.h"
 
 #define MAX_DEPTH 256
+#define MAX_MEMBERS 1024
 #define WORD_BYTES sizeof(uint32_t)
 #define FNV_BEGIN 0xcbf29ce484222325u
 
@@ -347,7 +348,8 @@ int forward_body_read(const struct forward_kind *kind, const char *body,
         .walk = {.p = body,
                  .body = body,
                  .end = body + n,
-                 .max_depth = MAX_DEPTH},
+                 .max_depth = MAX_DEPTH,
+                 .max_members = MAX_MEMBERS},
         .out = out,
         .rules = rules,
         .salt = FNV_BEGIN,
