@@ -184,8 +184,6 @@ int sim_run(const struct sim_config *config, const struct sim_io *io,
         run(&sim);
     sim.summary.decisions = sim.dispatch.n_decisions;
     sim.summary.simulated_us = sim_real_us(sim.now_us);
-    sim.summary.index_bytes =
-        sim.index ? prefix_index_stats(sim.index).bytes : 0;
     if (sim.rc == 0)
         *summary = sim.summary;
     sim_fini(&sim);

@@ -37,11 +37,11 @@ struct sim_config {
     int64_t slo_tbt_us;    /* likewise */
     uint64_t seed;
     /* Of tenants: the first is of tenant 1. (n_weights), borrowed, each above
-     * 0; who is beyond has 1. */
+     * 0; those beyond have 1. */
     const double *weights;
     size_t n_weights;
-    bool ask_again; /* who is rejected comes again, once, after the time that
-                       he was told; its times count from then on */
+    bool ask_again; /* a rejected request comes again, once, after the time that
+                       it was told; its times count from then on */
     /* Blocks whose copies are counted every watch_interval_us of virtual
      * time. */
     const uint64_t *watch_ids;  /* (n_watch), borrowed */
@@ -100,7 +100,6 @@ struct sim_summary {
     uint64_t max_waiting_for_room; /* of these, not accepted by any node */
     uint64_t asked_again;          /* rejected requests that came again, */
     uint64_t accepted_again;       /* and of these the ones not rejected */
-    uint64_t index_bytes;          /* memory of the prefix index at the end */
 };
 
 /* What a node did in an interval, and what it has at its end. */

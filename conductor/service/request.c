@@ -107,7 +107,6 @@ void request_fail(struct service_request *request, int http_status,
         .code = code,
         .message = message,
         .retry_after_us = retry_after_us,
-        .after_first_token = request->output.n_tokens > 0,
     };
     request_abort(request);
     if (!request_set_state(request, REQUEST_ENDED))

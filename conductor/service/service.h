@@ -105,7 +105,6 @@ struct service_failure {
     const char *message;    /* one sentence for people */
     int64_t retry_after_us; /* 0: unknown; -1: never; else the earliest
                                useful time */
-    bool after_first_token; /* a status line can't be changed any more */
 };
 
 /*

@@ -186,12 +186,8 @@ void fake_done(struct service_request *request)
 void fake_fail(struct service_request *request, int http_status,
                const char *code, const char *message, int64_t retry_after_us)
 {
-    const struct service_failure failure = {.request_id = "r-17",
-                                            http_status,
-                                            code,
-                                            message,
-                                            retry_after_us,
-                                            false};
+    const struct service_failure failure = {
+        .request_id = "r-17", http_status, code, message, retry_after_us};
 
     if (request->dead)
         return;
