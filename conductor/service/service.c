@@ -172,11 +172,10 @@ static int load_cost_model(struct service *s, char err[CONFIG_ERROR_MAX])
         return cost_model_load_file(s->config.cost_model, &s->cost, err,
                                     CONFIG_ERROR_MAX);
     s->cost = cost_counts;
-    log_warn("no cost_model: no time is predicted. Policy %s chooses by the "
-             "tokens that wait; limits on the time to first token end a wait "
-             "for room, and reject nothing in advance; limits on the time "
-             "between tokens have no effect",
-             s->config.policy);
+    log_warn("no cost_model: no time is predicted. Queues are counted in "
+             "tokens; limits on the time to first token end a wait for room, "
+             "and reject nothing in advance; limits on the time between tokens "
+             "have no effect");
     return 0;
 }
 

@@ -165,8 +165,8 @@ const char *replay_reason_text(const char *reason)
                      "node (kv_tokens, or the prefill cache)"},
         {"no_capacity", "no node had room, and none was to have it within "
                         "the TTFT SLO"},
-        {"reject_slo_ttft", "no choice was to answer within the TTFT SLO"},
-        {"reject_slo_tbt", "no choice was to decode within the TBT SLO"},
+        {"reject_slo_ttft", "no choice would have met the TTFT SLO"},
+        {"reject_slo_tbt", "no choice would have met the TBT SLO"},
         {"reject_price", "too much work for what it would have saved others"},
         {"reject_share", "its tenant had its share, and others had not"},
     };

@@ -12,9 +12,9 @@ static const struct option_usage usage = {
         "as fast\ncomputing and loading at once is as loading alone and as "
         "computing alone, and\nputs it beside what the paper states. Nothing "
         "is measured here: the costs are\nconstants of the paper's machines "
-        "(tools/replay/DESIGN.md), the split is the one that\nthe scheduler's "
-        "load "
-        "plan makes.\n\nColumns: hardware, util_pct, bandwidth_gbps, model, "
+        "(tools/replay/paper/cake/DESIGN.md), the split is the one that\n"
+        "the scheduler's load plan makes.\n\nColumns: hardware, util_pct, "
+        "bandwidth_gbps, model, "
         "seq_len, chunk, kv_bits,\nspeedup_io, speedup_compute.",
     .examples =
         "  conductor-replay cake --table tests/scenario/data/cake.csv\n"
