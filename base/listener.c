@@ -37,8 +37,8 @@ static void pause_accepting(struct listener *l, int us)
     event_loop_wait(l->resume, us);
 }
 
-/* libevent accepts as long as there are connections: who makes them fast enough
- * would keep the loop from all else. */
+/* libevent accepts as long as there are connections: a client that makes them
+ * fast enough would keep the loop from all else. */
 static void on_accept(struct evconnlistener *, evutil_socket_t fd,
                       struct sockaddr *, int, void *arg)
 {

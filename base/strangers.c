@@ -11,7 +11,7 @@ void strangers_init(struct strangers *s)
 }
 
 /* FNV-1a of its address, of IPv6 without what a host chooses itself: one has a
- * /64 of addresses. Who finds addresses that collide shares their places. */
+ * /64 of addresses. Hosts whose addresses collide share their places. */
 static uint64_t host_of(const struct frame_conn *conn)
 {
     uint64_t hash = 0xcbf29ce484222325u;

@@ -54,7 +54,7 @@ enum sim_flow {
     SIM_FLOW_READ,     /* a block has been read from a slow tier */
     SIM_FLOW_LOAD,     /* a block that a plan loads has come over the links */
     SIM_FLOW_LOOK,     /* a node waited for a prefill that may be late */
-    SIM_FLOW_AGAIN,    /* who was rejected asks again */
+    SIM_FLOW_AGAIN,    /* a rejected request comes again */
     SIM_FLOW_DUE,      /* a prefill by layer can begin, as planned */
 };
 

@@ -261,7 +261,7 @@ static int make_parts(struct sim *sim)
 
     if (rc == 0)
         rc = make_index(sim, &sim->index);
-    /* Who places blocks at dispatch knows best what a node will have. */
+    /* What places blocks at dispatch knows best what a node will have. */
     if (rc == 0 && c->cache_at == CLUSTER_CACHE_AT_DISPATCH && !sim->shared)
         rc = make_index(sim, &sim->expected);
     for (uint32_t i = 0; rc == 0 && i < sim->n_nodes; i++)

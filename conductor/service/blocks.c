@@ -1,7 +1,8 @@
 /*
  * Frames about blocks: what workers store, remove, and have. All workers
- * together have so many blocks a turn of the loop; who finds none left waits in
- * a line, and is served in parts: no worker holds up another, or the loop.
+ * together have so many blocks a turn of the loop; a worker that finds none
+ * left waits in a line, and is served in parts: none holds up another, or the
+ * loop.
  *
  * Invariant: a worker is in the line exactly while its link rests behind
  * FRAME_AGAIN; then blocks.next is pending.

@@ -54,7 +54,7 @@ static void fail_orphans(struct service *s, int64_t now_us)
     }
 }
 
-/* Who should say something now. */
+/* The worker that should say something now. */
 static uint32_t expected_of(const struct service_request *request)
 {
     bool at_prefill =

@@ -66,7 +66,7 @@ static const struct msg_source *disk_of(const struct msg_prefill *m)
     return NULL;
 }
 
-/* Who plans nothing, or is overruled, need not name the own disk. */
+/* A conductor that plans nothing, or is overruled, need not name the disk. */
 static void add_disk(struct worker *w, const struct request *r,
                      struct load_request *plan, const struct msg_prefill *m)
 {

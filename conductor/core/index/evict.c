@@ -26,7 +26,7 @@ static uint64_t usage(const struct indexed *of)
     return places > of->held ? places : of->held;
 }
 
-/* Who holds more blocks gives way. */
+/* Instances that hold more blocks give way. */
 static uint64_t level(const struct prefix_index *ix)
 {
     uint64_t most = ix->instances[ix->largest].held / PART_ALL * ix->part;

@@ -126,7 +126,7 @@ struct prefix_index {
     uint32_t hand;      /* of eviction */
     uint32_t changed;   /* pages in its round */
     uint32_t largest;   /* instance, when the round began */
-    uint32_t part;      /* of 64 of what it holds now: who holds more gives way;
+    uint32_t part;      /* of 64 of what it holds now: those with more give way;
                            0: there was no round yet */
     uint32_t kept_page; /* that eviction passes by: it is being written */
     uint32_t pack_page; /* has room for the keys of others */
@@ -143,7 +143,7 @@ struct prefix_index {
 /* Every instance has two holders of its own: one that lives, and a cleared one
  * that was not swept yet. Beyond these there are spare ones, for whoever is
  * first to clear again, and at most UNSWEPT_MAX cleared ones of one instance:
- * who clears in a loop takes nobody else's. */
+ * one that clears in a loop takes no other's. */
 #define SPARE_HOLDERS 512u
 #define UNSWEPT_MAX 8u
 
@@ -353,7 +353,7 @@ bool gather_may(const struct prefix_index *ix, struct position at,
 /* Takes the key out; returns who held it, in bit 0 of each tier. */
 struct record gather_out(struct prefix_index *ix, struct position at);
 
-/* Who held the key holds it at its new place; page 0: it has none. */
+/* Those that held the key hold it at its new place; page 0: it has none. */
 void gather_in(struct prefix_index *ix, struct position at,
                const struct record *out);
 

@@ -4,8 +4,8 @@
  * recently used ones leaving first. Of one prompt the last blocks leave first,
  * as in vLLM: a block without those before it is of no use. Pure.
  *
- * It keeps the order of use; who asks keeps a prefix_index with it by the keys
- * that come back.
+ * It keeps the order of use; its caller keeps a prefix_index by the keys that
+ * come back.
  */
 #ifndef CONDUCTOR_CORE_INDEX_PREDICTED_H
 #define CONDUCTOR_CORE_INDEX_PREDICTED_H

@@ -59,8 +59,8 @@ static bool check_instances(const struct prefix_index *ix,
     return ok && held == ix->n_held;
 }
 
-/* Holders are free, live, or wait to be swept; who has more than two of them
- * uses spare ones. */
+/* Holders are free, live, or wait to be swept; an instance with more than two
+ * of them uses spare ones. */
 static bool check_holders(const struct prefix_index *ix, struct counted *of)
 {
     uint32_t in_state[HOLDER_DYING + 1] = {0};

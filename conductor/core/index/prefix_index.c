@@ -199,7 +199,7 @@ static void flush(struct store *s)
             page_free(s->ix, s->page);
         s->last.page = 0;
     } else if (s->ix->instances[s->instance].held <= s->ix->share) {
-        /* Time to be matched; who has more than its share gets none. */
+        /* Time to be matched; those above their share get none. */
         p->recent = 1;
     }
     s->page = 0;

@@ -110,7 +110,7 @@ const struct pool_instance *const *pool_instances(const struct pool *pool);
 uint32_t pool_slots(const struct pool *pool);
 
 /* By slot, the roles of instances that are HEALTH_READY, 0 for others;
- * borrowed. Who looks for one role reads a byte instead of an instance. */
+ * borrowed. A search for one role reads a byte instead of an instance. */
 const uint8_t *pool_ready_roles(const struct pool *pool);
 
 /*

@@ -5,8 +5,8 @@
  * Memory is fixed: a table of `max_blocks` counts in sets of ASKED_WAYS. In a
  * full set the block leaves that was asked for least recently, and begins anew
  * when it comes again. Which set a block belongs to follows from a seed, so
- * nobody who does not know it can aim at the blocks of others: who asks for
- * many blocks displaces others in proportion.
+ * nobody who does not know it can aim at the blocks of others: a client that
+ * asks for many blocks displaces others in proportion.
  */
 #ifndef CONDUCTOR_CORE_PRICE_ASKED_H
 #define CONDUCTOR_CORE_PRICE_ASKED_H

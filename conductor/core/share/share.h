@@ -67,8 +67,8 @@ uint32_t share_arrived(struct share *share, uint64_t name, double weight,
  * has asked within SHARE_WINDOW_US. */
 bool share_is_active(const struct share *share, uint32_t place, int64_t now_us);
 
-/* Whether priorities count at that place: all there are one tenant. Who is in
- * the first place is not known once tenants were seen. */
+/* Whether priorities count at that place: all there are one tenant. Nobody
+ * knows who is in the first place once tenants were seen. */
 static inline bool share_orders(const struct share *share, uint32_t place)
 {
     return place > 0 || share->n_seen < 2;
@@ -82,9 +82,9 @@ void share_use(struct share *share, uint32_t place, double us, int64_t now_us);
  * was given out. O(SHARE_TENANTS). */
 double share_standing(struct share *share, uint32_t place, int64_t now_us);
 
-/* Whose turn it is: the lowest first. Who had nothing waiting begins with the
- * turn that others are at, so that he gets his share from then on, and no more
- * for having been silent. */
+/* Whose turn it is: the lowest first. A tenant that had nothing waiting begins
+ * with the turn that others are at, so that it gets its share from then on, and
+ * no more for having been silent. */
 static inline double share_turn(const struct share *share, uint32_t place)
 {
     return share->tenants[place].turn_us;

@@ -1,5 +1,5 @@
 /*
- * Who is busy, and whose messages wait meanwhile.
+ * Which feeds are busy, and whose messages wait meanwhile.
  *
  * Invariants:
  * 1. A feed that is busy is in feeds->busy, and the loop knows that something

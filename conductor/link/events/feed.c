@@ -143,8 +143,8 @@ static void on_message(void *arg, zmq_msg_t *frames, size_t n)
 }
 
 /* The engine is connected again. It may be another process, whose numbers
- * have overtaken those of the first: numbers do not tell. Who connects to us
- * does not say which rank it is. */
+ * have overtaken those of the first: numbers do not tell. An engine that
+ * connects to us does not say which rank it is. */
 static void on_again(void *arg)
 {
     const struct intake *intake = arg;

@@ -17,7 +17,7 @@ struct map_work {
     uint16_t rank;
     uint32_t event, block; /* the next ones */
     uint64_t slot;         /* of a clear: the next one to be looked at */
-    /* Blocks that may have got keys: who waits for them is moved to `ready`. */
+    /* Blocks that may have got keys: what waits for them moves to `ready`. */
     uint64_t parents[MAP_PIECE_BLOCKS];
     uint32_t n_parents, parent;
     struct waiting_list ready; /* their parents' keys are known */

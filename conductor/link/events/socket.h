@@ -1,7 +1,7 @@
 /*
- * ZeroMQ sockets in the event loop. Who has messages takes turns: a turn of
- * the loop spends about a millisecond on all sockets together, and no socket
- * keeps others waiting. A message that takes longer is left unfinished by its
+ * ZeroMQ sockets in the event loop. Sockets with messages take turns: a turn of
+ * the loop spends about a millisecond on all of them together, and none keeps
+ * others waiting. A message that takes longer is left unfinished by its
  * owner, who goes on with it in later turns.
  *
  * libzmq says by a descriptor that something happened, once, and not that

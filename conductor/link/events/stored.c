@@ -214,7 +214,7 @@ static void adopt(struct kv_map *map, struct chain chain)
     }
 }
 
-/* Blocks have got keys, or some of them: who waits for them goes on. */
+/* Blocks have got keys, or some of them: events that wait for them go on. */
 static void say_parents(struct kv_map *map, const uint64_t *hashes, uint32_t n)
 {
     memcpy(map->work.parents, hashes, n * sizeof(*hashes));
