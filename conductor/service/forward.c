@@ -234,7 +234,7 @@ static void on_ended(void *arg)
     int64_t told = told_tokens(f, "\"cached_tokens\":");
 
     f->exchange = NULL;
-    if (!f->refused)
+    if (!f->refused && !f->what.looks)
         engine_answered(f->engine);
     expect_ended(request);
     count_unheard(request, told);

@@ -129,6 +129,25 @@ class Paths(EngineCase):
             v for k, v in cluster.api.metrics().items()
             if 'engine_cached_tokens_total' in k and 'told' in k), 0)
 
+    def test_they_make_up_for_no_refusal(self):
+        """An engine that refuses all prompts, and has what is asked for."""
+        def refuse(request, send):
+            send(reply(500 if request.method == 'POST' else 200, {}))
+
+        def answer(request, send):
+            send(reply(200 if request.method == 'POST' else 404, {}))
+        cluster = self.engines(refuse, answer)
+
+        def more():
+            got = cluster.api.request('GET', '/v1/files/one')
+            if got.status != 200:  # it was not asked any more
+                self.assertEqual(cluster.api.instances()[0], 1)
+            for _ in self.all:  # one of them goes to e0
+                self.assertEqual(self.post(cluster, {
+                    'prompt': f'{time.monotonic()} ' * 50}).status, 200)
+            return 'engine e0 gets no work' in cluster.conductor.log()
+        wait_until('it gets no work', more)
+
     def test_paths_of_engines(self):
         """By no method and no spelling."""
         cluster = self.engines(None)
