@@ -29,6 +29,18 @@ PUBLISHED = {
     'global_cache': (1.294404, 0.321998, 18.010187, 0.367949),
 }
 
+# The policy plan before the rules for overload: cluster, speed and TTFT SLO of
+# the sample on two prefill nodes; mean TTFT, rejected, hit ratio.
+BEFORE_RULES = {
+    ('paper-16', 4, 0): (15.671627, 0, 0.277523),
+    ('paper-16', 4, 4): (2.521053, 16, 0.333388),
+    ('paper-16-disk', 12, 0): (20.301459, 0, 0.273871),
+    ('reference-16', 4, 0): (15.671405, 0, 0.277523),
+    ('reference-16', 12, 4): (3.321741, 35, 0.358658),
+}
+RULES = ('order', 'await', 'lengths', 'bypass', 'links', 'shares', 'beside_tbt',
+         'price')
+
 
 def replay(*args):
     return subprocess.run(
@@ -261,6 +273,22 @@ class Simulate(unittest.TestCase):
         self.assertEqual(old['ttft_s'], seeded['ttft_s'])
         both = random('--seed', 7, '--policy-option', 'seed=5')
         self.assertEqual(old['ttft_s'], both['ttft_s'])
+
+    def test_rules_off(self):
+        """With every rule off the policy decides as before there were any."""
+        off = [word for rule in RULES
+               for word in ('--policy-option', f'{rule}=0')]
+        for (cluster, speed, slo), expected in BEFORE_RULES.items():
+            def run(*more):
+                r = self.simulate(
+                    SAMPLE, os.path.join(CLUSTERS, cluster + '.json'), 'plan',
+                    '--prefill', 2, '--speed', speed,
+                    *(['--slo-ttft', slo] if slo else []), *more)
+                return (r['ttft_s']['mean'], r['requests']['rejected'],
+                        r['prefix_hit_ratio'])
+            with self.subTest(cluster=cluster, speed=speed, slo=slo):
+                self.assertEqual(run(*off), expected)
+                self.assertNotEqual(run(), expected)
 
     def test_tenants(self):
         """Nine of ten requests, and more than can be served, are of one tenant;

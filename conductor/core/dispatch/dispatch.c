@@ -76,12 +76,10 @@ static void weigh(struct dispatch *d, struct dispatch_request *r,
         return;
     r->standing = share_standing(&d->share, r->place, now_us);
     r->ask.price_times = share_price(&d->share, r->place, r->priority, now_us);
+    left_us = !r->slo_ttft_us ? 0 : left_us < 4 ? 4 : left_us;
     if (!d->unpredicted && !r->accepted)
-        most_us = share_queue_us(&d->share, r->place, r->priority,
-                                 r->slo_ttft_us && left_us < 4 ? 4
-                                 : r->slo_ttft_us              ? left_us
-                                                               : 0,
-                                 now_us);
+        most_us =
+            share_queue_us(&d->share, r->place, r->priority, left_us, now_us);
     if (most_us < INT64_MAX)
         r->ask.queue_most_us = most_us;
 }
@@ -96,8 +94,7 @@ static void charge(struct dispatch *d, const struct dispatch_request *r,
     share_use(&d->share, r->place, fmax(work, 1.0), now_us);
 }
 
-/* Nothing has room now. Without a TTFT SLO the request may wait; with one only
- * if the room is expected in time. */
+/* Without room: for ever without a TTFT SLO, else if some is due in time. */
 static bool may_wait(const struct dispatch_request *r, int64_t retry_after_us,
                      int64_t now_us)
 {
@@ -214,9 +211,12 @@ static bool stands_behind(const struct dispatch *d,
     return false;
 }
 
-static void begin_waiting(struct dispatch *d, struct dispatch_request *request)
+static void begin_waiting(struct dispatch *d, struct dispatch_request *request,
+                          const struct dispatch_order *order)
 {
     request->waits = true;
+    request->line.rank =
+        schedule_rank(d->scheduler, &order->decision, request->arrived_us);
     line_add(&d->lines[request->place], &request->line);
     d->share.tenants[request->place].waiting++;
     TAILQ_INSERT_TAIL(&d->waiting, request, entry);
@@ -234,14 +234,14 @@ void dispatch_place(struct dispatch *d, struct dispatch_request *request,
                                    request->priority, now_us);
     request->line.priority =
         share_orders(&d->share, request->place) ? request->priority : 0;
+    request->line.rank = INT64_MAX; /* not known yet */
     request->line.seq = d->n_waited++;
     give_order(d, request, stands_behind(d, request), now_us, order);
     if (order->action == DISPATCH_WAIT)
-        begin_waiting(d, request);
+        begin_waiting(d, request, order);
 }
 
-/* The first request that has waited past its SLO. Looks at all of them only
- * when one may have. */
+/* The first that has waited past its SLO. Looks only when one may have. */
 static struct dispatch_request *first_expired(struct dispatch *d,
                                               int64_t now_us)
 {

@@ -5,8 +5,9 @@
 
 bool line_before(const struct line_node *a, const struct line_node *b)
 {
-    return a->priority != b->priority ? a->priority < b->priority
-                                      : a->seq < b->seq;
+    if (a->priority != b->priority)
+        return a->priority < b->priority;
+    return a->rank != b->rank ? a->rank < b->rank : a->seq < b->seq;
 }
 
 /* Two heaps become one. Neither is NULL. */

@@ -1,7 +1,7 @@
 /*
  * The waiting requests of one tenant: the earliest priority first, of equal
- * ones who began to wait first. A pairing heap of links inside the requests;
- * nothing is allocated.
+ * ones the lowest rank, of these who began to wait first. A pairing heap of
+ * links inside the requests; nothing is allocated.
  */
 #ifndef CONDUCTOR_CORE_DISPATCH_LINE_H
 #define CONDUCTOR_CORE_DISPATCH_LINE_H
@@ -9,11 +9,12 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* One that waits. Its owner sets priority and seq. */
+/* One that waits. Its owner sets priority, rank and seq. */
 struct line_node {
     struct line_node *child, *next; /* its first child; its next sibling */
     struct line_node *before;       /* the sibling before it, or its parent */
     int32_t priority;
+    int64_t rank;
     uint64_t seq; /* grows */
 };
 

@@ -7,6 +7,7 @@
 
 #include "conductor/core/price/price.h"
 #include "conductor/core/schedule/internal.h"
+#include "conductor/core/step/shortest.h"
 
 static const char *const verdict_names[SCHEDULE_VERDICTS] = {
     [SCHEDULE_ACCEPT] = "accept",
@@ -149,6 +150,22 @@ bool schedule_predicts_decodes(const struct scheduler *scheduler)
 uint32_t schedule_bypass(const struct scheduler *scheduler)
 {
     return scheduler->bypass;
+}
+
+int64_t schedule_rank(const struct scheduler *scheduler,
+                      const struct schedule_decision *decision,
+                      int64_t arrived_us)
+{
+    struct queue_item least = {.cost_us = INT64_MAX / 256,
+                               .arrived_us = arrived_us};
+
+    if (!pool_config(scheduler->pool)->order ||
+        pool_config(scheduler->pool)->order->by_age)
+        return 0;
+    for (size_t i = 0; i < decision->n_candidates; i++)
+        if (decision->candidates[i].prefill_us < least.cost_us)
+            least.cost_us = decision->candidates[i].prefill_us;
+    return shortest_rank(&least);
 }
 
 bool schedule_shares(const struct scheduler *scheduler)

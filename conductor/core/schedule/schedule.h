@@ -160,6 +160,14 @@ uint32_t schedule_bypass(const struct scheduler *scheduler);
 
 /* Whether tenants' shares and priorities count: the policy's option shares;
  * false without it. */
+/* By what a request that waits comes before others of its tenant, where
+ * instances do not serve by age: the least work that any of them would have
+ * with it, and its age, as their order weighs both; else 0. Cost:
+ * O(candidates). */
+int64_t schedule_rank(const struct scheduler *scheduler,
+                      const struct schedule_decision *decision,
+                      int64_t arrived_us);
+
 bool schedule_shares(const struct scheduler *scheduler);
 
 /* Whether the admission policy accepts requests that miss their TTFT SLO. */

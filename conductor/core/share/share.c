@@ -6,6 +6,9 @@
 
 #define FADE_EVERY_US 1000000
 #define PRICE_MOST 3.0
+/* Standings between which nobody gives way: what one had in a minute varies. */
+#define POOR 0.75
+#define GREEDY 1.25
 
 /* Of those that have a share now: the sums that standings are made of. */
 struct sums {
@@ -167,19 +170,22 @@ int64_t share_queue_us(struct share *share, uint32_t place, int32_t priority,
     /* A queue within an SLO is over soon, when a second one comes. */
     sums = sum(share, place, now_us);
     had = standing(t, &sums);
-    if (sums.n < 2 || had < 0.5)
+    if (sums.n < 2 || had < GREEDY)
         return INT64_MAX;
-    return had < 1.0 ? slo_us / 4 * 3 : slo_us / 2;
+    return had < 2 * GREEDY - 1.0 ? slo_us / 4 * 3 : slo_us / 2;
 }
 
 double share_price(struct share *share, uint32_t place, int32_t priority,
                    int64_t now_us)
 {
-    double times;
+    double had, times;
 
     if (!share->matters)
         return 1.0;
-    times = 2.0 * share_standing(share, place, now_us) - 1.0;
+    had = share_standing(share, place, now_us);
+    times = had < POOR     ? 1.0 - 4.0 * (POOR - had)
+            : had > GREEDY ? 1.0 + 2.0 * (had - GREEDY)
+                           : 1.0;
     times = fmin(fmax(times, 0.0), PRICE_MOST);
     return is_late(share, place, priority, now_us) ? 2.0 * times : times;
 }

@@ -94,14 +94,15 @@ static inline double share_turn(const struct share *share, uint32_t place)
  * The longest queue that a request may be placed behind, so that those find
  * room that had less than their share, or have an earlier priority.
  *   slo_us  of its TTFT, what is left of it; 0: none.
- * Returns microseconds of an instance; INT64_MAX: any queue.
+ * Returns microseconds of an instance; INT64_MAX: any queue, as for those with
+ * an SLO whose tenant had at most a quarter more than its share.
  */
 int64_t share_queue_us(struct share *share, uint32_t place, int32_t priority,
                        int64_t slo_us, int64_t now_us);
 
 /* By how much the price of a request is multiplied: 0 where its tenant had less
- * than half its share, 1 at its share, at most 3; twice as much for those whose
- * tenant also sent earlier priorities. */
+ * than half its share, 1 about its share, at most 3; twice as much for those
+ * whose tenant also sent earlier priorities. */
 double share_price(struct share *share, uint32_t place, int32_t priority,
                    int64_t now_us);
 

@@ -38,10 +38,14 @@ static bool shorter(const struct queue_item *a, const struct queue_item *b)
                                     : a->arrival_seq < b->arrival_seq;
 }
 
-/* What rule 3 compares, times AGE_WEIGHT. */
 static int64_t rank_of(const struct queue_item *i)
 {
     return AGE_WEIGHT * i->cost_us + i->arrived_us;
+}
+
+int64_t shortest_rank(const struct queue_item *item)
+{
+    return rank_of(item);
 }
 
 static bool ranks_before(const struct queue_item *a, const struct queue_item *b)

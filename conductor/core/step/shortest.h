@@ -44,6 +44,9 @@ int64_t shortest_begin_us(const struct queue_item *items, size_t n,
                           const struct queue_item *item, int64_t start_us,
                           uint32_t *behind);
 
+/* What rule 3 compares: the lowest first. */
+int64_t shortest_rank(const struct queue_item *item);
+
 /* As these two, without rule 4: the order shortest_now. */
 int shortest_pick_now(const struct queue_item *items, size_t n, int64_t now_us,
                       int64_t *until_us);
