@@ -5,7 +5,7 @@
 # Usage: test_core_symbols.sh ARCHIVE...
 set -eu
 
-memory='calloc|free|madvise|malloc|mmap(64)?|munmap|realloc'
+memory='calloc|free|madvise|malloc|mmap(64)?|mremap|munmap|realloc'
 string='memchr|memcmp|memcpy|memmove|memset|strcmp|strlen|strncmp|strncpy'
 math='ceil|exp|fabs|floor|fma|fmax|fmin|llround|log|lround|pow|round|sqrt'
 # What compilers and sanitizers put in by themselves.

@@ -267,18 +267,28 @@ static void test_inventory_given_up(void)
     rig_fini(&r);
 }
 
-/* A table is not touched when it is made, whatever was in its memory before. */
-static void test_table_untouched(void)
+static size_t touched(const void *memory, size_t bytes)
 {
-    enum { BYTES = 16 << 20, PAGE = 4096 };
-    static unsigned char resident[BYTES / PAGE + 1];
-    unsigned char *volatile used;
-    unsigned char *table;
-    uintptr_t from;
+    static unsigned char resident[(32 << 20) / 4096];
+    uintptr_t from = (uintptr_t)memory & ~(uintptr_t)4095;
     size_t n = 0;
 
-    used =
-        malloc(2 * BYTES - PAGE); /* malloc() reuses large ones from now on */
+    CU_ASSERT_EQUAL_FATAL(mincore((void *)from, bytes, resident), 0);
+    for (size_t i = 1; i < bytes / 4096; i++)
+        n += resident[i] & 1;
+    return n;
+}
+
+/* A table is not touched when it is made, whatever was in its memory before,
+ * nor when it grows. */
+static void test_table_untouched(void)
+{
+    enum { BYTES = 16 << 20, PAGE = 4096, HUGE = 512 };
+    unsigned char *volatile used;
+    unsigned char *table;
+
+    /* From now on malloc() reuses large ones. */
+    used = malloc(2 * BYTES - PAGE);
     CU_ASSERT_PTR_NOT_NULL_FATAL(used);
     used[0] = 1;
     free(used);
@@ -288,12 +298,20 @@ static void test_table_untouched(void)
     free(used);
     table = table_zeroed(BYTES / 8, 8);
     CU_ASSERT_PTR_NOT_NULL_FATAL(table);
-    from = (uintptr_t)table & ~(uintptr_t)(PAGE - 1);
-    CU_ASSERT_EQUAL_FATAL(mincore((void *)from, BYTES, resident), 0);
-    for (size_t i = 1; i < BYTES / PAGE; i++)
-        n += resident[i] & 1;
-    CU_ASSERT_EQUAL(n, 0);
-    CU_ASSERT(table[0] == 0 && table[BYTES - 1] == 0);
+    CU_ASSERT_EQUAL(touched(table, BYTES), 0);
+    CU_ASSERT_EQUAL(table[0], 0);
+    table[1] = 1;
+    table = table_resized(table, BYTES / 8, BYTES / 4, 8);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(table);
+    CU_ASSERT(touched(table, 2 * BYTES) <= HUGE);
+    CU_ASSERT(table[1] == 1 && table[2 * BYTES - 1] == 0);
+    table_free(table, BYTES / 4, 8);
+    table = table_resized(NULL, 0, 2, 8);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(table);
+    table[15] = 1;
+    table = table_resized(table, 2, BYTES / 8, 8);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(table);
+    CU_ASSERT(table[15] == 1 && table[16] == 0);
     table_free(table, BYTES / 8, 8);
     table_free(NULL, 1, 1);
 }

@@ -34,6 +34,25 @@ void *table_zeroed(size_t n, size_t size)
     return memory;
 }
 
+void *table_resized(void *table, size_t n, size_t more, size_t size)
+{
+    size_t bytes;
+    void *memory;
+
+    if (__builtin_mul_overflow(more, size, &bytes))
+        return NULL;
+    if (is_large(n * size)) {
+        memory = mremap(table, n * size, bytes, MREMAP_MAYMOVE);
+        return memory != MAP_FAILED ? memory : NULL;
+    }
+    memory = table_zeroed(more, size);
+    if (memory && n > 0) {
+        memcpy(memory, table, n * size);
+        free(table);
+    }
+    return memory;
+}
+
 void table_free(void *table, size_t n, size_t size)
 {
     if (!table || !is_large(n * size))

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "conductor/core/index/block_cut.h"
+#include "conductor/core/index/zeroed.h"
 #include "conductor/link/events/recut_state.h"
 
 #define SLOTS_MIN 64u
@@ -57,6 +58,12 @@ struct recut *recut_new(const struct recut_config *config,
     return r;
 }
 
+static void free_pieces(struct recut *r)
+{
+    table_free(r->pieces, r->n_pieces, sizeof(*r->pieces));
+    table_free(r->words, r->n_slots, r->n_words * sizeof(*r->words));
+}
+
 void recut_free(struct recut *r)
 {
     if (!r)
@@ -64,8 +71,7 @@ void recut_free(struct recut *r)
     copies_fini(&r->by_key);
     copies_fini(&r->held);
     free(r->tokens);
-    free(r->pieces);
-    free(r->words);
+    free_pieces(r);
     free(r);
 }
 
@@ -85,11 +91,14 @@ static bool grow(struct recut *r)
     n = n < r->max_slots ? n : r->max_slots;
     if (n == r->n_slots)
         return false;
-    pieces = reallocarray(r->pieces, n, sizeof(*pieces));
-    if (!pieces)
-        return false;
-    r->pieces = pieces;
-    words = reallocarray(r->words, n, r->n_words * sizeof(*words));
+    if (r->n_pieces < n) {
+        pieces = table_resized(r->pieces, r->n_pieces, n, sizeof(*pieces));
+        if (!pieces)
+            return false;
+        r->pieces = pieces;
+        r->n_pieces = (uint32_t)n;
+    }
+    words = table_resized(r->words, r->n_slots, n, r->n_words * sizeof(*words));
     if (!words)
         return false;
     r->words = words;
@@ -214,11 +223,10 @@ void recut_clear(struct recut *r)
 {
     copies_clear(&r->by_key);
     copies_clear(&r->held);
-    free(r->pieces);
-    free(r->words);
+    free_pieces(r);
     r->pieces = NULL;
     r->words = NULL;
-    r->n_slots = r->n_used = r->widest = 0;
+    r->n_pieces = r->n_slots = r->n_used = r->widest = 0;
     r->free = r->unsettled = NO_PIECE;
 }
 

@@ -52,9 +52,10 @@ struct recut {
     uint32_t ratio;              /* pieces in a block, or blocks in a piece */
     bool larger;                 /* the pieces */
     uint32_t n_words;            /* of each piece */
-    struct piece *pieces;        /* (n_slots) */
+    struct piece *pieces;        /* (n_pieces) */
     uint64_t *words;             /* (n_slots, n_words): tokens of a smaller
                                     piece, the block keys of a larger one */
+    uint32_t n_pieces;           /* at least n_slots */
     uint32_t n_slots, max_slots; /* room, and how much it may grow to */
     uint32_t n_used;             /* slots that were ever used */
     uint32_t free, unsettled;    /* lists */
