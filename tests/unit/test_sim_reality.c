@@ -276,6 +276,31 @@ static void test_known_speeds(void)
     free(r);
 }
 
+/* Of two decode nodes the fast one gets no more than the other, although its
+ * steps are the shorter ones with twice as many requests. */
+static void test_known_decode_speeds(void)
+{
+    struct rig *r = rig_new();
+    size_t n_fast = 0;
+
+    r->cluster.decode_nodes = 2;
+    r->cluster.reality.n_speeds = 2;
+    r->cluster.reality.node_speed[0] = 1;
+    r->cluster.reality.node_speed[1] = 2;
+    r->cluster.decode_kv_tokens = 10000000;
+    r->cluster.decode_max_batch = 64;
+    r->output_tokens = 1000;
+    r->interval_us = 0;
+    r->n_requests = 30;
+    run(r);
+    for (size_t i = 0; i < r->n_records; i++)
+        n_fast += r->records[i].decode_node == 1;
+    CU_ASSERT_EQUAL(r->records[0].decode_node, 1);
+    CU_ASSERT(r->records[0].predicted_tbt_us < 700);
+    CU_ASSERT(n_fast >= 13 && n_fast <= 17);
+    free(r);
+}
+
 /* The second node has costs and memory of its own. */
 static void test_groups(void)
 {
@@ -415,6 +440,7 @@ int main(void)
     CU_add_test(suite, "decode error", test_decode_error);
     CU_add_test(suite, "speed", test_speed);
     CU_add_test(suite, "known speeds", test_known_speeds);
+    CU_add_test(suite, "known decode speeds", test_known_decode_speeds);
     CU_add_test(suite, "groups", test_groups);
     CU_add_test(suite, "max tokens", test_max_tokens);
     CU_add_test(suite, "outgrown", test_outgrown);

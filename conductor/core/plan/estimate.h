@@ -108,7 +108,9 @@ struct decode_estimate {
     int64_t tbt_us;      /* one decode step of that batch; in an aggregated
                             pool with the prompts that share it now */
     int64_t load_us;     /* the same with all that the instance has accepted:
-                            by this the least loaded is chosen */
+                            by this the least loaded is chosen. Of one with a
+                            cost model of its own: as if its steps were as
+                            long as the model's */
     bool extrapolated;
     bool no_room;  /* not eligible now: KV or number of decodes */
     bool too_long; /* not eligible ever: above its KV capacity or window */

@@ -240,6 +240,19 @@ int64_t schedule_beside_tbt_us(const struct scheduler *s,
         });
 }
 
+/* Its load as a multiple of its own step: a fast instance, whose steps are the
+ * shortest whatever it has, would else get all requests until it is full. */
+static int64_t relative_load_us(const struct scheduler *s,
+                                const struct pool_instance *i, int64_t load_us)
+{
+    if (!i->cost)
+        return load_us;
+    return (
+        int64_t)((double)load_us *
+                 (double)cost_model_decode_step_us(s->model.cost, 1, 0, NULL) /
+                 (double)cost_model_decode_step_us(i->cost, 1, 0, NULL));
+}
+
 /* What the wait for its KV adds to its TBT, which is the mean of the longest
  * tenth of its intervals. */
 static void add_gap(struct decode_estimate *c, const struct push *push,
@@ -306,6 +319,7 @@ bool schedule_choose_decode(struct scheduler *s,
         estimate_place(s, request, &decision->chosen, i, c);
         if (s->spares_decodes && request->slo_tbt_us > 0)
             c->tbt_us = worst_tbt_us(s, request, decision, c);
+        c->load_us = relative_load_us(s, i, c->load_us);
         if (s->sees_links && i->id != decision->prefill)
             add_gap(c, &push, i);
         n++;
