@@ -366,7 +366,6 @@ class Simulate(unittest.TestCase):
 
     def test_words(self):
         good = '--trace', SAMPLE, '--cluster', REFERENCE
-        self.refused(2, '--policy NAME is missing', *good)
         self.refused(2, 'is not one of random round_robin least_loaded '
                      'local_cache global_cache', *good, '--policy', 'best')
         for option, words in (
