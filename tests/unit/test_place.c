@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 #include "conductor/core/plan/place.h"
+#include "conductor/core/plan/traffic.h"
 #include "tests/unit/cases.h"
 #include "traces/random.h"
 
@@ -218,6 +219,33 @@ static void test_passed(void)
     }
 }
 
+/* KV whose prefill is over is on its way; of one that was passed, none is. */
+static void test_late_push(void)
+{
+    struct pool_instance_config config = {.role = ROLE_BOTH,
+                                          .kv_capacity_tokens = CAPACITY,
+                                          .link_bytes_per_s = 1e6,
+                                          .block_tokens = BLOCK};
+    const struct traffic_push push = {.n_tokens = 1000,
+                                      .kv_bytes_per_token = 1,
+                                      .due_us = NOW_US + 1000,
+                                      .now_us = NOW_US};
+    uint32_t to;
+    struct rig r;
+
+    rig_init(&r, 8, "fifo");
+    CU_ASSERT_EQUAL(pool_add(r.pool, &config, &to), 0);
+    CU_ASSERT_EQUAL(pool_decode_accept(r.pool, to, 1, 100, 11), 0);
+    CU_ASSERT_EQUAL(pool_book_push(r.pool,
+                                   &(struct pool_push){r.id, 4000, NOW_US - 1},
+                                   to, 1),
+                    0);
+    CU_ASSERT_EQUAL(traffic_gap_us(5, pool_get(r.pool, to), &push), 5);
+    CU_ASSERT_EQUAL(pool_decode_comes(r.pool, to, 1, NOW_US - 1), 0);
+    CU_ASSERT_EQUAL(traffic_gap_us(5, pool_get(r.pool, to), &push), 2000);
+    rig_fini(&r);
+}
+
 /* --- against a slow version -------------------------------------------- */
 
 enum { DECODES = 12, LAST_MS = 400 };
@@ -322,6 +350,7 @@ int main(void)
     CU_add_test(suite, "batch", test_batch);
     CU_add_test(suite, "SLO", test_slo);
     CU_add_test(suite, "passed", test_passed);
+    CU_add_test(suite, "late push", test_late_push);
     CU_add_test(suite, "random", test_random);
     CU_basic_run_tests();
     return CU_get_number_of_failures() ? 1 : 0;

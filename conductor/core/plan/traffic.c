@@ -76,6 +76,8 @@ static double received_us(const struct pool_instance *decode,
         if (d->push_from == POOL_NO_INSTANCE || d->push_due_us > push->due_us)
             continue;
         if (d->push_due_us <= push->now_us) {
+            if (!d->coming) /* shorter ones pass its prefill: nobody knows */
+                continue;
             late_us += own_us / 2.0;
             continue;
         }

@@ -56,7 +56,8 @@ double traffic_held_up_us(const struct pool_instance *prefill, int64_t n_tokens,
 /*
  * By how much the KV of a request comes later to where it decodes than its
  * prefill ends. There it waits for those that are due before it, which begin
- * with the first of them.
+ * with the first of them; not for those that are late because their prefill has
+ * not begun.
  *   sent_us  by traffic_sent_us().
  * Returns microseconds; what a link whose rate is not known does counts as 0.
  * Cost: O(1) where the links are fast enough, else O(decodes).
